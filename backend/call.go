@@ -1,0 +1,129 @@
+package backend
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Call runs fn and returns its result, or ctx's error as soon as ctx ends: then
+// fn goes on alone and its result is dropped. It is how a driver keeps the
+// promise to honour contexts whatever its client library does, and it costs a
+// goroutine while fn runs. fn must end by itself some time later (a socket
+// timeout), since nothing else ends it.
+//
+// fn is not run at all if ctx has ended already; the error is then ctx's and
+// not ErrUnavailable, so that callers need not tell the two cases apart.
+func Call[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	if err := ctx.Err(); err != nil {
+		return *new(T), err
+	}
+	if ctx.Done() == nil {
+		return fn(ctx)
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := fn(ctx)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
+}
+
+// Bound is a context that ends with its parent or at a deadline. It is what
+// the core gives to every driver call: context.WithTimeout, but for one
+// allocation as long as nobody asks for Done. Safe for concurrent use.
+type Bound struct {
+	parent   context.Context
+	deadline time.Time
+
+	mu       sync.Mutex
+	timed    context.Context // made by the first Done
+	cancel   context.CancelFunc
+	canceled bool
+}
+
+// NewBound returns a context that ends with parent or after d. Cancel frees
+// what it holds.
+func NewBound(parent context.Context, d time.Duration) *Bound {
+	deadline := time.Now().Add(d)
+	if earlier, ok := parent.Deadline(); ok && earlier.Before(deadline) {
+		deadline = earlier
+	}
+	return &Bound{parent: parent, deadline: deadline}
+}
+
+// Cancel ends the context and frees its timer.
+func (b *Bound) Cancel() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.canceled = true
+	if b.cancel != nil {
+		b.cancel()
+	}
+}
+
+// Deadline is the earlier of the parent's and the bound's own.
+func (b *Bound) Deadline() (time.Time, bool) { return b.deadline, true }
+
+// Value is the parent's.
+func (b *Bound) Value(key any) any { return b.parent.Value(key) }
+
+// Done is closed when the context ends. The first call makes the timer.
+func (b *Bound) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timed == nil {
+		b.timed, b.cancel = context.WithDeadline(b.parent, b.deadline)
+		if b.canceled {
+			b.cancel()
+		}
+	}
+	return b.timed.Done()
+}
+
+// Err is nil until the context has ended.
+func (b *Bound) Err() error {
+	if err := b.parent.Err(); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.timed != nil:
+		return b.timed.Err()
+	case b.canceled:
+		return context.Canceled
+	case !time.Now().Before(b.deadline):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// deadlineOnly is a Bound without its Done channel.
+type deadlineOnly Bound
+
+func (d *deadlineOnly) Deadline() (time.Time, bool) { return d.deadline, true }
+func (d *deadlineOnly) Done() <-chan struct{}       { return nil }
+func (d *deadlineOnly) Err() error                  { return (*Bound)(d).Err() }
+func (d *deadlineOnly) Value(key any) any           { return d.parent.Value(key) }
+
+// DeadlineOnly is for drivers whose client library ends a request at its
+// context's deadline by itself, by the timeout of a socket. If ctx can end in
+// no other way, DeadlineOnly returns a view of it that has the deadline and no
+// Done channel, and true: the request may then run in place, which saves Call's
+// goroutine and a timer. Otherwise it returns ctx and false.
+func DeadlineOnly(ctx context.Context) (context.Context, bool) {
+	if b, ok := ctx.(*Bound); ok && b.parent.Done() == nil {
+		return (*deadlineOnly)(b), true
+	}
+	return ctx, ctx.Done() == nil
+}

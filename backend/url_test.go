@@ -1,0 +1,139 @@
+package backend
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseURL(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		raw, user, password, hosts, path string
+	}{
+		{"mem:", "", "", "", ""},
+		{"mem:x", "", "", "", "x"},
+		{"file:/var/lib/locks", "", "", "", "/var/lib/locks"},
+		{"file:///var/lib/locks", "", "", "", "/var/lib/locks"},
+		{"redis://host", "", "", "host", ""},
+		{"redis://host:6380/3", "", "", "host:6380", "/3"},
+		{"redis://:pw@host", "", "pw", "host", ""},
+		{"redis://u%40x:p%2Fw%3F%25@h1,h2:2,[::1]:3/", "u@x", "p/w?%", "h1,h2:2,[::1]:3", "/"},
+		{"redis://u:a@b@host", "u", "a@b", "host", ""},
+		{"redis://?socket=/run/redis.sock", "", "", "", ""},
+		{"zk://h1,h2/a%20b", "", "", "h1,h2", "/a b"},
+	}
+	for _, tt := range tests {
+		u, err := ParseURL(tt.raw)
+		if err != nil {
+			t.Errorf("ParseURL(%q): %v", tt.raw, err)
+			continue
+		}
+		hosts := strings.Join(u.Hosts, ",")
+		if u.User != tt.user || u.Password != tt.password || hosts != tt.hosts || u.Path != tt.path {
+			t.Errorf("ParseURL(%q) = user %q, password %q, hosts %q, path %q", tt.raw, u.User, u.Password, hosts, u.Path)
+		}
+	}
+}
+
+// TestParseURLRefuses also checks that no error repeats a credential, however
+// the URL is broken.
+func TestParseURLRefuses(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{
+		"", "redis", "://h", "Redis://h", "1redis://h", "redis://h#x", "redis://user:hunter2@h#x",
+		"redis://h:0", "redis://h:65536", "redis://h:port", "redis://::1", "redis://[::1", "redis://[hunter]",
+		"redis://h,,h", "redis://h/%zz", "redis://h?x", "redis://h?X=1", "redis://h?x=1&x=2", "redis://h?x=%0a",
+		"redis://user:hun/ter2@h", "redis://user:hunter2?@h", "redis://user:hunter2%@h", "redis://user:hunter2@h:x",
+		"redis://user:hunter2@h?x", "user:hunter2@h", "redis:user:hunter2@h", "hunter2://user@h:x?a",
+		"re dis://user:hunter2@h", "redis://h?x=1?y=2@3", "redis://user:hunter2@a b",
+	} {
+		_, err := ParseURL(raw)
+		if err == nil {
+			t.Errorf("ParseURL(%q): no error", raw)
+			continue
+		}
+		if strings.Contains(err.Error(), "user") && strings.Contains(raw, "@") && !strings.Contains(err.Error(), "user info") ||
+			strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "ter2") {
+			t.Errorf("ParseURL(%q): the error repeats a credential: %v", raw, err)
+		}
+	}
+}
+
+func TestURLTake(t *testing.T) {
+	t.Parallel()
+	u, err := ParseURL("quorum:?member=a&member=b&fair=1&rest=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := u.TakeAll("member"); len(got) != 2 {
+		t.Errorf("TakeAll(member) = %q", got)
+	}
+	var fair bool
+	if err := u.TakeBool("fair", &fair); err != nil || !fair {
+		t.Errorf("TakeBool(fair) = %v, %v", fair, err)
+	}
+	if got := strings.Join(u.Untaken(), " "); got != "rest" {
+		t.Errorf("Untaken() = %q, want rest", got)
+	}
+}
+
+func TestURLHostsWithPort(t *testing.T) {
+	t.Parallel()
+	u, err := ParseURL("redis://h1,h2:2,[::1],[::1]:3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(u.HostsWithPort("6379"), " "), "h1:6379 h2:2 [::1]:6379 [::1]:3"; got != want {
+		t.Errorf("HostsWithPort = %q, want %q", got, want)
+	}
+}
+
+func TestURLStringHidesSecrets(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{
+		"redis://u:hunter2@h", "redis://:hunter2@h", "redis://h?sentinel_password=hunter2",
+		"quorum:?member=redis:%2F%2Fu:hunter2%40h", "mem:?x=redis:%2F%2Fu:hunter2%40h",
+	} {
+		u, err := ParseURL(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := u.String(); strings.Contains(s, "hunter2") {
+			t.Errorf("String of %q shows the secret: %q", raw, s)
+		}
+	}
+}
+
+func FuzzParseURL(f *testing.F) {
+	for _, seed := range []string{
+		"mem:", "mem:x?a=b", "file:/a/b%20c", "redis://u:p@h1:1,[::1]:2/0?db=1&ttl=3s", "redis://", "mem:%2F%2Fx", "mem:/%2F",
+		"quorum:?member=a&member=b", "redis:///%2F/x", "redis://u@h", "redis://%3A@h",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		u, err := ParseURL(raw)
+		if err != nil {
+			return
+		}
+		s := u.String()
+		again, err := ParseURL(s)
+		if err != nil {
+			t.Fatalf("ParseURL(%q) = %q, which does not parse: %v", raw, s, err)
+		}
+		if again.String() != s {
+			t.Fatalf("String of %q is %q, and of that %q", raw, s, again.String())
+		}
+		same := again.Scheme == u.Scheme && again.User == u.User && again.Path == u.Path &&
+			strings.Join(again.Hosts, ",") == strings.Join(u.Hosts, ",") && len(again.params) == len(u.params) &&
+			(again.Password == "") == (u.Password == "")
+		if !same {
+			t.Fatalf("ParseURL(%q) = %+v, and of its String %+v", raw, u, again)
+		}
+		for i, p := range u.params {
+			if p.name != again.params[i].name || p.secretless() != again.params[i].value {
+				t.Fatalf("parameter %d of %q became %+v, was %+v", i, raw, again.params[i], p)
+			}
+		}
+	})
+}

@@ -1,0 +1,75 @@
+// Package key turns the names of locks into keys that every server takes.
+package key
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxName is the longest name in bytes.
+const MaxName = 512
+
+// Validate tells what is wrong with a name: it must be 1 to MaxName bytes of valid
+// UTF-8 without control characters (Unicode category Cc). The error quotes no more
+// than the beginning of it.
+func Validate(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the name is empty")
+	case len(name) > MaxName:
+		return fmt.Errorf("name %.32q… has %d bytes, more than %d", name, len(name), MaxName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("name %.32q is not valid UTF-8", name)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("name %.32q contains a control character", name)
+	}
+	return nil
+}
+
+// Encode returns name as a key of at most limit bytes, of the letters, digits and
+// "_.:-%" alone, and not starting with a dot. Different names give different
+// keys. Plain names stay as they are, other bytes become %XX; a key that would
+// exceed limit keeps its beginning and ends in "%-" and the SHA-256 of the name,
+// which no other key can, as elsewhere two hex digits follow a "%". limit is at
+// least MinLimit.
+func Encode(name string, limit int) string {
+	return encode(name, limit, func(c byte) bool {
+		return 'A' <= c && c <= 'Z' || c == ':' || plainInFile(c)
+	})
+}
+
+// EncodeFile is Encode for names of files: upper-case letters and colons are encoded
+// too, as there are file systems that fold the one and refuse the other.
+func EncodeFile(name string, limit int) string {
+	return encode(name, limit, plainInFile)
+}
+
+// MinLimit is the least limit: the mark and the hash.
+const MinLimit = len(hashMark) + 2*sha256.Size
+
+const hashMark = "%-"
+
+func plainInFile(c byte) bool {
+	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
+}
+
+func encode(name string, limit int, plain func(byte) bool) string {
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; plain(c) && (c != '.' || i > 0) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02x", c)
+		}
+	}
+	if b.Len() <= limit {
+		return b.String()
+	}
+	sum := sha256.Sum256([]byte(name))
+	return b.String()[:limit-MinLimit] + hashMark + hex.EncodeToString(sum[:])
+}
