@@ -1,0 +1,347 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// maxRequest bounds one request where the TTL does not.
+const maxRequest = 5 * time.Second
+
+// requestBound is how long one attempt may take.
+func (m *mutex) requestBound() time.Duration { return min(m.settings.ttl, maxRequest) }
+
+var (
+	errHeldHere  = fmt.Errorf("%w: it is held or waited for in this client", ErrNotAcquired)
+	errReentrant = fmt.Errorf("%w: this context holds it already, and not both locks are WithReentrant", ErrNotAcquired)
+	errBroken    = errors.New("the grant was lost on its way to the next waiter")
+	errLate      = fmt.Errorf("%w: the term was over when its grant arrived", ErrUnavailable)
+)
+
+// lock is Lock and TryLock.
+func (m *mutex) lock(ctx context.Context, op string, wait bool) (*Lease, error) {
+	leave, err := m.client.enter(ctx, m.name)
+	if err != nil {
+		return nil, m.client.wrap(op, m.name, err)
+	}
+	defer leave()
+	began := time.Now()
+	m.observeAttempt(ctx)
+	lease, err := m.acquire(ctx, wait)
+	for errors.Is(err, errBroken) {
+		lease, err = m.acquire(ctx, wait)
+	}
+	err = m.client.wrap(op, m.name, err)
+	m.observeAcquired(ctx, lease, err, time.Since(began))
+	return lease, err
+}
+
+func (m *mutex) acquire(ctx context.Context, wait bool) (*Lease, error) {
+	if outer := m.client.find(ctx, m.key); outer != nil {
+		if lease, err := m.reenter(outer); lease != nil || err != nil {
+			return lease, err
+		}
+	}
+	h := newHold(m)
+	turn, err := h.enterQueue(ctx, wait)
+	if err != nil {
+		return nil, err
+	}
+	if turn == grantTurn {
+		return h.takeLease()
+	}
+	if turn == ownTurn {
+		h.draw(wait)
+	}
+	return h.acquire(ctx, wait)
+}
+
+// reenter shares what the context holds; it returns nothing if that has just
+// ended.
+func (m *mutex) reenter(outer *hold) (*Lease, error) {
+	if !m.settings.reentrant || !outer.mutex.settings.reentrant {
+		return nil, errReentrant
+	}
+	return outer.rejoin(), nil
+}
+
+// enterQueue waits until h is the head of its local queue.
+func (h *hold) enterQueue(ctx context.Context, wait bool) (turn, error) {
+	c := h.mutex.client
+	if !wait {
+		if !c.queues.TryJoin(h.mutex.key, &h.place, h) {
+			return ownTurn, errHeldHere
+		}
+		return ownTurn, nil
+	}
+	if c.queues.Join(h.mutex.key, &h.place, h) {
+		return ownTurn, nil
+	}
+	select {
+	case turn := <-h.place.Turn():
+		return turn, nil
+	case <-ctx.Done():
+		h.leaveQueue()
+		return ownTurn, endOf(ctx)
+	case <-c.lifecycle.closing.Done():
+		h.leaveQueue()
+		return ownTurn, ErrClosed
+	}
+}
+
+// leaveQueue gives up a place. What was passed to it in the same instant
+// is passed on or undone, never dropped.
+func (h *hold) leaveQueue() {
+	turn, head := h.mutex.client.queues.Abandon(&h.place)
+	if !head {
+		return
+	}
+	switch turn {
+	case grantTurn:
+		h.discard()
+	case entryTurn:
+		h.giveUp()
+	default:
+		h.leavePlace()
+	}
+}
+
+// acquire asks the server, as the head of the local queue.
+func (h *hold) acquire(ctx context.Context, wait bool) (*Lease, error) {
+	grant, err := h.attempt(ctx)
+	waited := false
+	if err != nil && wait {
+		grant, waited, err = h.contend(ctx, err)
+	} else if err != nil {
+		err = h.refused(ctx, err)
+	}
+	if err == nil {
+		err = h.accept(grant, waited)
+	}
+	if err != nil {
+		h.giveUp()
+		return nil, err
+	}
+	if waited {
+		h.confirm(ctx)
+	}
+	return h.takeLease()
+}
+
+// attempt is one request for the lock.
+func (h *hold) attempt(ctx context.Context) (*backend.Grant, error) {
+	bound := backend.NewBound(ctx, h.mutex.requestBound())
+	defer bound.Cancel()
+	grant, err := h.mutex.client.driver.Acquire(bound, &h.request)
+	if err == nil && grant == nil {
+		err = errors.New("the driver returned neither a grant nor an error")
+	}
+	h.uncertain = err != nil && !isDefinite(err) && !errors.Is(err, ErrUnavailable)
+	h.attempted = h.attempted || h.uncertain
+	return grant, err
+}
+
+// refused is the error of a TryLock.
+func (h *hold) refused(ctx context.Context, err error) error {
+	switch {
+	case h.uncertain:
+		return uncertain(unanswered(ctx, err))
+	case isDefinite(err):
+		h.noteBusy(err)
+		return err
+	}
+	return unavailable(err)
+}
+
+// noteBusy keeps what a busy answer says, for Wait and for Release.
+func (h *hold) noteBusy(err error) *backend.Busy {
+	busy, ok := errors.AsType[*backend.Busy](err)
+	if ok {
+		h.busy = busy
+	}
+	return busy
+}
+
+// contend is the loop of those who wait: look, wait for a hint, look again.
+// waited tells that the grant came through Wait. err is the outcome of the first
+// attempt.
+func (h *hold) contend(ctx context.Context, err error) (grant *backend.Grant, waited bool, _ error) {
+	ctx, stop := h.mutex.client.lifecycle.whileOpen(ctx)
+	defer stop()
+	pauses := pacer{answered: time.Now()}
+	for {
+		if busy := h.noteBusy(err); busy != nil {
+			pauses.reset()
+			grant, err = h.wait(ctx, busy, &pauses)
+			waited = grant != nil
+		} else {
+			err = h.pauseAfter(ctx, err, &pauses)
+		}
+		if ctx.Err() != nil && grant == nil {
+			return nil, false, h.interrupted(ctx)
+		}
+		if err == nil && grant == nil {
+			grant, err = h.attempt(ctx)
+		}
+		if err == nil {
+			return grant, waited, nil
+		}
+		if errors.Is(err, ErrLost) {
+			// Granted, not answered, and expired: this owner is used up.
+			h.serverLost(err)
+			return nil, false, errBroken
+		}
+		if isFinal(err) {
+			return nil, false, err
+		}
+	}
+}
+
+// isFinal tells whether waiting on is of no use.
+func isFinal(err error) bool {
+	_, busy := errors.AsType[*backend.Busy](err)
+	_, exhausted := errors.AsType[*exhaustedError](err)
+	return exhausted || isDefinite(err) && !busy
+}
+
+// exhaustedError: the server has not answered for a TTL.
+type exhaustedError struct{ error }
+
+func (e *exhaustedError) Unwrap() error { return e.error }
+
+// interrupted is the error of a Lock whose context has ended, or whose client
+// was closed.
+func (h *hold) interrupted(ctx context.Context) error {
+	if h.uncertain {
+		return uncertain(endOf(ctx))
+	}
+	return endOf(ctx)
+}
+
+// pauseAfter backs off after an attempt that failed; it returns nil for another one,
+// or the error to give up with.
+func (h *hold) pauseAfter(ctx context.Context, err error, pauses *pacer) error {
+	ttl := h.mutex.settings.ttl
+	if isFinal(err) {
+		return err
+	}
+	if time.Since(pauses.answered) >= ttl {
+		return &exhaustedError{unavailable(unanswered(ctx, err))}
+	}
+	sleep(ctx, pauses.next(10*time.Millisecond, min(ttl/10, time.Second)))
+	return nil
+}
+
+// wait blocks until another attempt is worth it, or until the server has made h the
+// holder.
+func (h *hold) wait(ctx context.Context, busy *backend.Busy, pauses *pacer) (*backend.Grant, error) {
+	c, s := h.mutex.client, h.mutex.settings
+	if c.waiter == nil {
+		sleep(ctx, untilFree(busy, pauses.next(s.pollInterval/50, s.pollInterval)))
+		return nil, nil
+	}
+	bound := backend.NewBound(ctx, untilFree(busy, s.ttl/3))
+	defer bound.Cancel()
+	grant, err := c.waiter.Wait(bound, &h.request, busy)
+	if err != nil && bound.Err() != nil {
+		return nil, nil // look again; the caller sees whether ctx has ended
+	}
+	return grant, err
+}
+
+// untilFree shortens a pause to just after the holder's term, apart from others who
+// wait for the same.
+func untilFree(busy *backend.Busy, pause time.Duration) time.Duration {
+	if free := busy.RetryAfter; free > 0 && free < pause {
+		return free + rand.N(20*time.Millisecond)
+	}
+	return max(pause, time.Millisecond)
+}
+
+// pacer spaces attempts by decorrelated jitter: each pause is drawn between the
+// least and three times the one before
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+type pacer struct {
+	answered time.Time
+	last     time.Duration
+}
+
+// reset notes that the server has answered.
+func (p *pacer) reset() { p.answered = time.Now() }
+
+func (p *pacer) next(least, most time.Duration) time.Duration {
+	least = max(least, time.Millisecond)
+	p.last = min(max(most, least), least+rand.N(max(3*p.last-least, 2*least)))
+	return p.last
+}
+
+// sleep returns after d or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func sleepUntil(t time.Time) {
+	if d := time.Until(t); d > 0 {
+		sleep(context.Background(), d)
+	}
+}
+
+// accept makes a grant live, unless it came too late.
+func (h *hold) accept(grant *backend.Grant, waited bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	h.grant, h.term, h.start, h.granted = grant, grant.Term, now, now
+	h.repeat = h.attempted
+	h.attempted = true // from here on giving up means releasing
+	switch {
+	case grant.Fence >= backend.MaxFence:
+		return fmt.Errorf("%w: the server's fence %d is not below 2^51", ErrConflict, grant.Fence)
+	case grant.Fence == 0 && h.mutex.client.caps.Fencing != backend.FenceNone:
+		return fmt.Errorf("%w: the server gave no fence", ErrConflict)
+	case h.gone != nil:
+		return h.gone
+	case h.expired(now) != nil:
+		return errLate
+	case h.mutex.client.lifecycle.closing.Err() != nil:
+		return ErrClosed
+	}
+	h.phase = live
+	h.planRenewal(waited)
+	h.schedule()
+	return nil
+}
+
+// confirm renews a grant that came through Wait before its lease is handed out if
+// nothing else would renew it in time. Otherwise that happens behind the caller.
+func (h *hold) confirm(ctx context.Context) {
+	h.mu.Lock()
+	left, renews := time.Until(h.deadline()), h.renews
+	h.mu.Unlock()
+	if !renews || left < h.mutex.settings.ttl/3 {
+		_ = h.renew(ctx) // a loss shows in takeLease
+	}
+}
+
+// takeLease hands out the first lease on a live hold.
+func (h *hold) takeLease() (*Lease, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mutex.client.lifecycle.closing.Err() != nil {
+		return nil, ErrClosed
+	}
+	if h.phase != live {
+		return nil, errBroken
+	}
+	return h.newLease(), nil
+}

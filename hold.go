@@ -1,0 +1,250 @@
+package dlock
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/gate"
+)
+
+// phase is where a hold stands. It only moves forward.
+type phase uint8
+
+const (
+	acquiring phase = iota // no grant yet
+	live                   // granted: leases stand on it
+	kept                   // unlocked, but its minimum hold is not over
+	orphaned               // ended without the server's word: to be released
+	releasing              // a release is under way
+	finished               // nothing left to do
+)
+
+// turn is what the head of a local queue passes to the next.
+type turn uint8
+
+const (
+	ownTurn   turn = iota // to ask the server
+	grantTurn             // the grant itself
+	entryTurn             // the queue entry on the server
+)
+
+// hold is one acquisition, from its place in the local queue to the end of its
+// last request. While it is live, one grant of the server's belongs to it; a local
+// hand-off moves the grant to the next hold.
+type hold struct {
+	mutex *mutex
+	place gate.Place[*hold, turn]
+
+	// Of the goroutine that acquires, until the hold is live; then constant.
+	request   backend.Request
+	busy      *backend.Busy
+	attempted bool // something was sent whose outcome is not known for certain
+	uncertain bool // the same, of the latest attempt
+
+	mu        sync.Mutex
+	phase     phase
+	grant     *backend.Grant
+	term      backend.Term // the latest proof
+	granted   time.Time    // by the server
+	start     time.Time    // of this hold: by the server or by hand-off
+	passes    int          // hand-offs since the server's grant
+	successor *hold        // after a hand-off
+	gone      error        // the server said so
+	renews    bool
+	renewing  bool
+	renewAt   time.Time
+	releaseAt time.Time // of an orphan
+	unrenewed int       // renewals that failed since the last that did not
+	asked     int       // releases without an answer
+	repeat    bool      // release once more, lest an attempt be executed late
+	first     handle    // most holds have no other
+	handles   []*handle
+	untold    int // leases whose end the observer is still to be told
+
+	timing // of the scheduler
+}
+
+// newHold makes the hold of one Lock or TryLock.
+func newHold(m *mutex) *hold {
+	return &hold{mutex: m, renews: !m.settings.noRenewal}
+}
+
+// draw makes the request of a new acquisition.
+func (h *hold) draw(wait bool) {
+	var owner [16]byte
+	_, _ = rand.Read(owner[:]) // never fails, says its documentation
+	s := h.mutex.settings
+	h.request = backend.Request{
+		Key: h.mutex.key, Owner: hex.EncodeToString(owner[:]), TTL: s.ttl + s.lockDelay, Mode: backend.Exclusive,
+		Fair: s.fair, Queue: wait, Meta: s.meta, Lost: h.serverLost,
+	}
+}
+
+// margin is what a lease trusts less than the term: 1 % for clocks that run
+// differently, 10 ms for the scheduler.
+func margin(ttl time.Duration) time.Duration { return ttl/100 + 10*time.Millisecond }
+
+// life is for how long after Sent a term proves the lease.
+func (h *hold) life() time.Duration {
+	ttl := h.term.TTL - h.mutex.settings.lockDelay
+	return ttl - margin(ttl)
+}
+
+// deadline is when the lease ends unless it is renewed. The mutex is held.
+func (h *hold) deadline() time.Time {
+	end := h.term.Sent.Add(h.life())
+	if d := h.mutex.settings.maxHold; d > 0 && h.start.Add(d).Before(end) {
+		end = h.start.Add(d)
+	}
+	return end
+}
+
+// elapsed is the time since then by the clock that says more: the monotonic clock
+// stands still while the machine sleeps, the wall clock can be set back.
+func elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
+var (
+	errTermOver    = fmt.Errorf("%w: not renewed before its deadline", ErrLost)
+	errMaxHoldOver = fmt.Errorf("%w: its maximum hold is over", ErrLost)
+)
+
+// expired tells why the lease is over by the clocks, or nil. The mutex is held.
+func (h *hold) expired(now time.Time) error {
+	if d := h.mutex.settings.maxHold; d > 0 && elapsed(h.start, now) >= d {
+		return errMaxHoldOver
+	}
+	if elapsed(h.term.Sent, now) >= h.life() {
+		return errTermOver
+	}
+	return nil
+}
+
+// expire ends a lease whose time is over and returns why, or nil. The mutex is
+// held; after it is free the caller calls afterLoss.
+func (h *hold) expire(now time.Time) error {
+	if h.phase != live && h.phase != kept {
+		return nil
+	}
+	reason := h.expired(now)
+	if reason != nil {
+		h.orphan(ErrLost, h.term.Sent.Add(h.term.TTL))
+	}
+	return reason
+}
+
+// orphan ends the leases while the grant may live on, to be released later. The
+// mutex is held.
+func (h *hold) orphan(err error, releaseAt time.Time) {
+	h.endHandles(err)
+	h.phase, h.releaseAt = orphaned, releaseAt
+	h.schedule()
+}
+
+// finish ends the leases of a hold that has nothing left on the server. The
+// mutex is held.
+func (h *hold) finish(err error) {
+	h.endHandles(err)
+	h.phase = finished
+	h.mutex.client.scheduler.remove(h)
+}
+
+func (h *hold) endHandles(err error) {
+	for _, t := range h.handles {
+		t.end(err)
+	}
+	h.untold += len(h.handles)
+	h.handles = nil
+}
+
+// afterLoss tells those whom the loss of a lease concerns.
+func (h *hold) afterLoss(reason error) {
+	h.leavePlace()
+	h.log(slog.LevelWarn, "dlock: lease lost", reason)
+	h.tellEnded(reason)
+}
+
+// tellEnded tells the observer of each lease that has been ended from outside.
+func (h *hold) tellEnded(reason error) {
+	h.mu.Lock()
+	n := h.untold
+	h.untold = 0
+	h.mu.Unlock()
+	for range n {
+		h.observeEnded(reason)
+	}
+}
+
+// serverLost is Request.Lost: the server says that the grant is gone. After a
+// hand-off it concerns the hold that has the grant now.
+func (h *hold) serverLost(cause error) {
+	h.mu.Lock()
+	if next := h.successor; next != nil {
+		h.mu.Unlock()
+		next.serverLost(cause)
+		return
+	}
+	reason := cause
+	if !errors.Is(reason, ErrLost) {
+		reason = fmt.Errorf("%w: %w", ErrLost, cause)
+	}
+	h.gone = reason
+	lost := h.phase == live || h.phase == kept
+	if lost {
+		h.finish(ErrLost)
+	}
+	h.mu.Unlock()
+	if lost {
+		h.afterLoss(reason)
+	}
+}
+
+// alive tells whether a lease stands on h.
+func (h *hold) alive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.phase == live && len(h.handles) > 0 && h.expired(time.Now()) == nil
+}
+
+// rejoin makes another lease on a hold that is still held, or returns nil.
+func (h *hold) rejoin() *Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != live || len(h.handles) == 0 || h.expired(time.Now()) != nil {
+		return nil
+	}
+	return h.newLease()
+}
+
+// leavePlace lets the next local waiter ask the server.
+func (h *hold) leavePlace() { h.mutex.client.queues.Leave(&h.place, ownTurn) }
+
+// fence and owner are constant once the hold is live.
+func (h *hold) fence() uint64 {
+	if h.grant == nil || h.grant.Fence == 0 {
+		return 0
+	}
+	return h.grant.Fence<<handoffBits | uint64(h.passes)
+}
+
+func (h *hold) owner() string {
+	if h.grant == nil {
+		return ""
+	}
+	return h.grant.Owner
+}
+
+// detach takes a handle from its hold. The mutex is held.
+func (h *hold) detach(t *handle) {
+	t.unlocked = true
+	t.end(ErrNotHeld)
+	h.handles = slices.DeleteFunc(h.handles, func(other *handle) bool { return other == t })
+}
