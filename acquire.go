@@ -25,19 +25,17 @@ var (
 
 // lock is Lock and TryLock.
 func (m *mutex) lock(ctx context.Context, op string, wait bool) (*Lease, error) {
-	leave, err := m.client.enter(ctx, m.name)
-	if err != nil {
+	if err := m.client.enter(ctx); err != nil {
 		return nil, m.client.wrap(op, m.name, err)
 	}
-	defer leave()
-	began := time.Now()
-	m.observeAttempt(ctx)
+	defer m.client.leave()
+	began := m.observeAttempt(ctx)
 	lease, err := m.acquire(ctx, wait)
 	for errors.Is(err, errBroken) {
 		lease, err = m.acquire(ctx, wait)
 	}
 	err = m.client.wrap(op, m.name, err)
-	m.observeAcquired(ctx, lease, err, time.Since(began))
+	m.observeAcquired(ctx, lease, err, began)
 	return lease, err
 }
 

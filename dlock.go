@@ -42,7 +42,6 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/gate"
-	"github.com/dlock-go/dlock/internal/key"
 )
 
 // Mutex is a named lock that one holder has at a time, over all processes. It is
@@ -197,8 +196,8 @@ func (c *Client) Mutex(name string, opts ...Option) (Mutex, error) {
 }
 
 func (c *Client) mutex(name string, opts []Option) (*mutex, error) {
-	if err := key.Validate(name); err != nil {
-		return nil, c.wrap("mutex", "", fmt.Errorf("%w: %w", ErrInvalidName, err))
+	if err := validate(name); err != nil {
+		return nil, c.wrap("mutex", "", err)
 	}
 	m := &mutex{client: c, name: name, key: c.prefix + name, settings: &c.config.settings}
 	if len(opts) == 0 {
@@ -290,11 +289,13 @@ func (c *Client) inspect(ctx context.Context, name string) (*backend.Info, error
 	if c.inspector == nil || !c.caps.Inspect {
 		return nil, ErrUnsupported
 	}
-	leave, err := c.enter(ctx, name)
-	if err != nil {
+	if err := validate(name); err != nil {
 		return nil, err
 	}
-	defer leave()
+	if err := c.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer c.leave()
 	bound := backend.NewBound(ctx, maxRequest)
 	defer bound.Cancel()
 	info, err := c.inspector.Inspect(bound, c.prefix+name)
@@ -314,12 +315,11 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 			yield(nil, c.wrap("list", prefix, ErrUnsupported))
 			return
 		}
-		leave, err := c.enter(ctx, "list")
-		if err != nil {
+		if err := c.enter(ctx); err != nil {
 			yield(nil, c.wrap("list", prefix, err))
 			return
 		}
-		defer leave()
+		defer c.leave()
 		for info, err := range c.inspector.List(ctx, c.prefix+prefix) {
 			if err != nil {
 				yield(nil, c.wrap("list", prefix, unanswered(ctx, err)))
@@ -346,14 +346,16 @@ func (c *Client) breakLock(ctx context.Context, name, owner string) error {
 	if c.breaker == nil || !c.caps.Break {
 		return ErrUnsupported
 	}
-	leave, err := c.enter(ctx, name)
-	if err != nil {
+	if err := validate(name); err != nil {
 		return err
 	}
-	defer leave()
+	if err := c.enter(ctx); err != nil {
+		return err
+	}
+	defer c.leave()
 	bound := backend.NewBound(ctx, maxRequest)
 	defer bound.Cancel()
-	err = c.breaker.Break(bound, c.prefix+name, owner)
+	err := c.breaker.Break(bound, c.prefix+name, owner)
 	switch {
 	case err == nil, errors.Is(err, ErrNotHeld), errors.Is(err, ErrUnavailable), isDefinite(err):
 		return err

@@ -65,8 +65,9 @@ type hold struct {
 	asked     int       // releases without an answer
 	repeat    bool      // release once more, lest an attempt be executed late
 	first     handle    // most holds have no other
-	handles   []*handle
-	untold    int // leases whose end the observer is still to be told
+	one       [1]*handle
+	handles   []*handle // those that have not ended
+	untold    int       // leases whose end the observer is still to be told
 
 	timing // of the scheduler
 }

@@ -44,6 +44,8 @@ func (h *hold) newLease() *Lease {
 	t := &h.first
 	if t.hold != nil {
 		t = &handle{}
+	} else {
+		h.handles = h.one[:0]
 	}
 	t.hold = h
 	h.handles = append(h.handles, t)
@@ -212,11 +214,10 @@ func (t *handle) extend(ctx context.Context) error {
 		return err
 	}
 	c := t.hold.mutex.client
-	leave, err := c.enter(ctx, t.hold.mutex.name)
-	if err != nil {
+	if err := c.enter(ctx); err != nil {
 		return err
 	}
-	defer leave()
+	defer c.leave()
 	if err := t.hold.renew(ctx); err != nil && !errors.Is(err, ErrLost) {
 		return unanswered(ctx, err)
 	}

@@ -96,18 +96,25 @@ func (lc *lifecycle) whileOpen(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// enter checks the arguments of a call and begins it.
-func (c *Client) enter(ctx context.Context, name string) (leave func(), err error) {
+// enter begins a call of the user's; if it returns nil, leave ends the call.
+func (c *Client) enter(ctx context.Context) error {
 	if ctx == nil {
-		return nil, errNilContext
+		return errNilContext
 	}
+	if ctx.Err() != nil {
+		return endOf(ctx)
+	}
+	return c.lifecycle.enter()
+}
+
+func (c *Client) leave() { c.lifecycle.leave() }
+
+// validate checks a name that a caller gave.
+func validate(name string) error {
 	if err := key.Validate(name); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidName, err)
+		return fmt.Errorf("%w: %w", ErrInvalidName, err)
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, endOf(ctx)
-	}
-	return c.lifecycle.leave, c.lifecycle.enter()
+	return nil
 }
 
 // Close ends every lease (their Err is ErrClosed), wakes those who wait, with

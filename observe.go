@@ -37,13 +37,18 @@ func (m *mutex) event() Event {
 	return Event{Backend: m.client.backend, Name: m.name, Mode: backend.Exclusive}
 }
 
-func (m *mutex) observeAttempt(ctx context.Context) {
+// observeAttempt returns when the attempt began, if anybody wants to know.
+func (m *mutex) observeAttempt(ctx context.Context) (began time.Time) {
 	if f := m.client.config.observer.Attempt; f != nil {
 		f(ctx, m.event())
 	}
+	if m.client.config.observer.Acquired != nil {
+		began = time.Now()
+	}
+	return began
 }
 
-func (m *mutex) observeAcquired(ctx context.Context, lease *Lease, err error, waited time.Duration) {
+func (m *mutex) observeAcquired(ctx context.Context, lease *Lease, err error, began time.Time) {
 	f := m.client.config.observer.Acquired
 	if f == nil {
 		return
@@ -52,7 +57,7 @@ func (m *mutex) observeAcquired(ctx context.Context, lease *Lease, err error, wa
 	if lease != nil {
 		event = lease.handle.hold.event()
 	}
-	event.Waited, event.Err = waited, err
+	event.Waited, event.Err = time.Since(began), err
 	f(ctx, event)
 }
 

@@ -36,7 +36,8 @@ func (h *hold) unlock(ctx context.Context, t *handle) error {
 	}
 	h.detach(t)
 	last := len(h.handles) == 0
-	keep := last && elapsed(h.start, time.Now()) < h.mutex.settings.minHold
+	minHold := h.mutex.settings.minHold
+	keep := last && minHold > 0 && elapsed(h.start, time.Now()) < minHold
 	if keep {
 		h.phase = kept
 		h.schedule()
@@ -59,18 +60,14 @@ func (h *hold) discard() {
 // handOff passes the grant to the next local waiter, without a trip to the server, if
 // design.md §6 allows it.
 func (h *hold) handOff() bool {
-	if !h.mayHandOff(time.Now()) {
-		return false
-	}
 	return h.mutex.client.queues.Pass(&h.place, grantTurn, h.passTo)
 }
 
-// mayHandOff tells whether the grant is young and safe enough to be passed on.
-func (h *hold) mayHandOff(now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// mayPass tells whether the grant is young and safe enough to be passed on. The
+// mutex is held.
+func (h *hold) mayPass(now time.Time) bool {
 	s := h.mutex.settings
-	return h.phase == live && h.expired(now) == nil && s.canHandOff() && h.passes < s.handoff &&
+	return h.phase == live && h.expired(now) == nil && h.passes < s.handoff &&
 		elapsed(h.term.Sent, now) < h.term.TTL/2 &&
 		elapsed(h.granted, now) < min(s.ttl/10, 100*time.Millisecond)
 }
@@ -83,12 +80,12 @@ func (s *settings) canHandOff() bool {
 // passTo makes next the hold of h's grant. The queues are locked.
 func (h *hold) passTo(next *hold) bool {
 	a, b := h.mutex.settings, next.mutex.settings
-	if !b.canHandOff() || a.ttl != b.ttl || a.lockDelay != b.lockDelay || a.meta != b.meta {
+	if !a.canHandOff() || !b.canHandOff() || a.ttl != b.ttl || a.lockDelay != b.lockDelay || a.meta != b.meta {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.phase != live {
+	if !h.mayPass(time.Now()) {
 		return false
 	}
 	next.mu.Lock()
@@ -109,7 +106,10 @@ func (h *hold) release(ctx context.Context) error {
 	if !h.startRelease() {
 		return ErrLost
 	}
-	if ctx.Done() == nil || ctx.Err() != nil {
+	if ctx.Done() == nil {
+		return h.releaseNow(ctx)
+	}
+	if ctx.Err() != nil {
 		return h.releaseNow(context.WithoutCancel(ctx))
 	}
 	done := make(chan error, 1)
