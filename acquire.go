@@ -139,6 +139,9 @@ func (h *hold) attempt(ctx context.Context) (*backend.Grant, error) {
 	if err == nil && grant == nil {
 		err = errors.New("the driver returned neither a grant nor an error")
 	}
+	if busy, ok := errors.AsType[*backend.Busy](err); ok {
+		h.busy = busy // for Wait and for Release
+	}
 	h.uncertain = err != nil && !isDefinite(err) && !errors.Is(err, ErrUnavailable)
 	h.attempted = h.attempted || h.uncertain
 	return grant, err
@@ -150,19 +153,9 @@ func (h *hold) refused(ctx context.Context, err error) error {
 	case h.uncertain:
 		return uncertain(unanswered(ctx, err))
 	case isDefinite(err):
-		h.noteBusy(err)
 		return err
 	}
 	return unavailable(err)
-}
-
-// noteBusy keeps what a busy answer says, for Wait and for Release.
-func (h *hold) noteBusy(err error) *backend.Busy {
-	busy, ok := errors.AsType[*backend.Busy](err)
-	if ok {
-		h.busy = busy
-	}
-	return busy
 }
 
 // contend is the loop of those who wait: look, wait for a hint, look again.
@@ -173,7 +166,7 @@ func (h *hold) contend(ctx context.Context, err error) (grant *backend.Grant, wa
 	defer stop()
 	pauses := pacer{answered: time.Now()}
 	for {
-		if busy := h.noteBusy(err); busy != nil {
+		if busy, ok := errors.AsType[*backend.Busy](err); ok {
 			pauses.reset()
 			grant, err = h.wait(ctx, busy, &pauses)
 			waited = grant != nil

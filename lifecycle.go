@@ -34,7 +34,6 @@ type lifecycle struct {
 	slots  chan struct{}
 
 	once sync.Once
-	err  error
 }
 
 func (lc *lifecycle) start(c *Client) {

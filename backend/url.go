@@ -55,7 +55,7 @@ func parseURL(raw string) (*URL, error) {
 	}
 	scheme, rest, ok := strings.Cut(raw, ":")
 	if !ok {
-		return nil, errors.New("no scheme: it starts like redis://host or file:")
+		return nil, errors.New("no scheme: it starts with scheme:// or scheme:, as in redis://host")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	u := &URL{Scheme: scheme}
