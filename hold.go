@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -54,20 +53,19 @@ type hold struct {
 	term      backend.Term // the latest proof
 	granted   time.Time    // by the server
 	start     time.Time    // of this hold: by the server or by hand-off
-	passes    int          // hand-offs since the server's grant
+	passes    uint16       // hand-offs since the server's grant
 	successor *hold        // after a hand-off
 	gone      error        // the server said so
 	renews    bool
 	renewing  bool
-	renewAt   time.Time
-	releaseAt time.Time // of an orphan
-	unrenewed int       // renewals that failed since the last that did not
-	asked     int       // releases without an answer
+	due       time.Time // while held: the renewal; of an orphan: the release
+	unrenewed int32     // renewals that failed since the last that did not
+	asked     int32     // releases without an answer
 	repeat    bool      // release once more, lest an attempt be executed late
 	first     handle    // most holds have no other
 	one       [1]*handle
 	handles   []*handle // those that have not ended
-	untold    int       // leases whose end the observer is still to be told
+	untold    int32     // leases whose end the observer is still to be told
 
 	timing // of the scheduler
 }
@@ -146,7 +144,7 @@ func (h *hold) expire(now time.Time) error {
 // mutex is held.
 func (h *hold) orphan(err error, releaseAt time.Time) {
 	h.endHandles(err)
-	h.phase, h.releaseAt = orphaned, releaseAt
+	h.phase, h.due = orphaned, releaseAt
 	h.schedule()
 }
 
@@ -162,7 +160,7 @@ func (h *hold) endHandles(err error) {
 	for _, t := range h.handles {
 		t.end(err)
 	}
-	h.untold += len(h.handles)
+	h.untold += int32(len(h.handles))
 	h.handles = nil
 }
 
@@ -241,11 +239,4 @@ func (h *hold) owner() string {
 		return ""
 	}
 	return h.grant.Owner
-}
-
-// detach takes a handle from its hold. The mutex is held.
-func (h *hold) detach(t *handle) {
-	t.unlocked = true
-	t.end(ErrNotHeld)
-	h.handles = slices.DeleteFunc(h.handles, func(other *handle) bool { return other == t })
 }

@@ -244,26 +244,12 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 func (t *handle) unlock(ctx context.Context) error {
-	if err := t.check(); err != nil {
-		return t.unlockEnded(err)
-	}
 	lifecycle := &t.hold.mutex.client.lifecycle
 	if err := lifecycle.enter(); err != nil {
 		return err
 	}
 	defer lifecycle.leave()
 	return t.hold.unlock(ctx, t)
-}
-
-// unlockEnded tells once why a lease had ended before its Unlock.
-func (t *handle) unlockEnded(err error) error {
-	t.hold.mu.Lock()
-	defer t.hold.mu.Unlock()
-	if t.unlocked {
-		return ErrNotHeld
-	}
-	t.unlocked = true
-	return err
 }
 
 // heldKey finds in a context what its caller holds of a client.

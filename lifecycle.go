@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/internal/key"
@@ -27,53 +28,45 @@ type lifecycle struct {
 	running context.Context // ends when Close is done with the server
 	end     context.CancelFunc
 
-	mu     sync.Mutex
-	calls  int
-	idle   chan struct{} // made by Close, closed when the last call has returned
+	calls  atomic.Int64  // under way, and closed once Close has begun
+	idle   chan struct{} // closed when the last call has returned
 	behind sync.WaitGroup
 	slots  chan struct{}
 
-	once sync.Once
+	once, idleOnce sync.Once
 }
 
 func (lc *lifecycle) start(c *Client) {
 	lc.closing, lc.begin = context.WithCancelCause(context.Background())
 	lc.running, lc.end = context.WithCancel(context.Background())
-	lc.slots = make(chan struct{}, releasers)
+	lc.idle, lc.slots = make(chan struct{}), make(chan struct{}, releasers)
 	lc.behind.Go(func() { c.scheduler.run(lc.running) })
 }
 
-// enter begins a call of the user's that may ask the driver; leave ends it.
+// closed is the bit of calls that Close sets.
+const closed = 1 << 62
+
+// enter begins a call of the user's that may ask the driver; if it returns nil,
+// leave ends the call.
 func (lc *lifecycle) enter() error {
-	lc.mu.Lock()
-	defer lc.mu.Unlock()
-	if lc.closing.Err() != nil {
+	if lc.calls.Add(1) > closed {
+		lc.leave()
 		return ErrClosed
 	}
-	lc.calls++
 	return nil
 }
 
 func (lc *lifecycle) leave() {
-	lc.mu.Lock()
-	defer lc.mu.Unlock()
-	lc.calls--
-	if lc.calls == 0 && lc.idle != nil {
-		close(lc.idle)
+	if lc.calls.Add(-1) == closed {
+		lc.idleOnce.Do(func() { close(lc.idle) })
 	}
 }
 
-// beginClose lets no further call in, wakes all that wait, and returns what is
-// closed when the calls under way have returned.
-func (lc *lifecycle) beginClose() <-chan struct{} {
-	lc.mu.Lock()
-	defer lc.mu.Unlock()
+// beginClose lets no further call in and wakes all that wait.
+func (lc *lifecycle) beginClose() {
 	lc.begin(ErrClosed)
-	lc.idle = make(chan struct{})
-	if lc.calls == 0 {
-		close(lc.idle)
-	}
-	return lc.idle
+	lc.calls.Add(closed + 1)
+	lc.leave()
 }
 
 // goBehind runs f behind the callers, not too many at once; Close waits for it.
@@ -127,13 +120,13 @@ func (c *Client) Close() error {
 }
 
 func (c *Client) close() error {
-	idle := c.lifecycle.beginClose()
+	c.lifecycle.beginClose()
 	sleepUntil(c.endLeases())
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	c.releaseAll(ctx)
 	select {
-	case <-idle:
+	case <-c.lifecycle.idle:
 	case <-ctx.Done():
 	}
 	c.releaseAll(ctx) // of those that were granted meanwhile

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,36 +25,56 @@ func backoff(n int, most time.Duration) time.Duration {
 // unlock ends the handle t; with the last one the grant is kept for its minimum
 // hold, passed on, or released.
 func (h *hold) unlock(ctx context.Context, t *handle) error {
+	now := time.Now()
 	h.mu.Lock()
-	if t.unlocked {
-		h.mu.Unlock()
-		return ErrNotHeld
+	lost := h.expire(now)
+	err := t.detach()
+	free := err == nil && len(h.handles) == 0 && !h.keep(now)
+	h.mu.Unlock()
+	if lost != nil {
+		h.afterLoss(lost)
 	}
-	if err := t.err; err != nil { // lost since it was checked
-		t.unlocked = true
-		h.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	h.detach(t)
-	last := len(h.handles) == 0
-	minHold := h.mutex.settings.minHold
-	keep := last && minHold > 0 && elapsed(h.start, time.Now()) < minHold
-	if keep {
-		h.phase = kept
-		h.schedule()
-	}
-	h.mu.Unlock()
 	defer h.observeEnded(nil)
-	if !last || keep || h.handOff() {
+	if !free || h.handOff() {
 		return nil
 	}
-	return h.release(ctx)
+	return h.release(ctx, now)
+}
+
+// detach takes t from its hold; it tells, once, why t has ended already. The
+// hold's mutex is held.
+func (t *handle) detach() error {
+	if t.unlocked {
+		return ErrNotHeld
+	}
+	t.unlocked = true
+	if t.err != nil {
+		return t.err
+	}
+	t.end(ErrNotHeld)
+	t.hold.handles = slices.DeleteFunc(t.hold.handles, func(other *handle) bool { return other == t })
+	return nil
+}
+
+// keep leaves an unlocked hold to the scheduler if its minimum hold is not over. The
+// mutex is held.
+func (h *hold) keep(now time.Time) bool {
+	d := h.mutex.settings.minHold
+	if d == 0 || elapsed(h.start, now) >= d {
+		return false
+	}
+	h.phase = kept
+	h.schedule()
+	return true
 }
 
 // discard frees a live hold that no lease will stand on, behind the caller.
 func (h *hold) discard() {
 	if !h.handOff() {
-		h.mutex.client.lifecycle.goBehind(func() { _ = h.release(context.Background()) })
+		h.mutex.client.lifecycle.goBehind(func() { _ = h.release(context.Background(), time.Now()) })
 	}
 }
 
@@ -67,7 +88,7 @@ func (h *hold) handOff() bool {
 // mutex is held.
 func (h *hold) mayPass(now time.Time) bool {
 	s := h.mutex.settings
-	return h.phase == live && h.expired(now) == nil && h.passes < s.handoff &&
+	return h.phase == live && h.expired(now) == nil && int(h.passes) < s.handoff &&
 		elapsed(h.term.Sent, now) < h.term.TTL/2 &&
 		elapsed(h.granted, now) < min(s.ttl/10, 100*time.Millisecond)
 }
@@ -92,7 +113,7 @@ func (h *hold) passTo(next *hold) bool {
 	defer next.mu.Unlock()
 	next.request, next.grant, next.term, next.granted = h.request, h.grant, h.term, h.granted
 	next.start, next.passes, next.repeat = time.Now(), h.passes+1, h.repeat
-	next.attempted, next.renewing, next.renewAt = true, h.renewing, h.renewAt
+	next.attempted, next.renewing, next.due = true, h.renewing, h.due
 	next.phase = live
 	next.schedule()
 	h.successor = next
@@ -102,24 +123,29 @@ func (h *hold) passTo(next *hold) bool {
 
 // release gives the grant back. It waits for the answer until ctx ends, unless
 // that has ended before: then it waits all the same, for one request.
-func (h *hold) release(ctx context.Context) error {
+func (h *hold) release(ctx context.Context, now time.Time) error {
 	if !h.startRelease() {
 		return ErrLost
 	}
-	if ctx.Done() == nil {
-		return h.releaseNow(ctx)
-	}
-	if ctx.Err() != nil {
-		return h.releaseNow(context.WithoutCancel(ctx))
+	if ctx.Done() == nil || ctx.Err() != nil {
+		return h.releaseNow(detached(ctx), now)
 	}
 	done := make(chan error, 1)
-	h.mutex.client.lifecycle.behind.Go(func() { done <- h.releaseNow(context.WithoutCancel(ctx)) })
+	h.mutex.client.lifecycle.behind.Go(func() { done <- h.releaseNow(detached(ctx), now) })
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return uncertain(endOf(ctx))
 	}
+}
+
+// detached is ctx without its end.
+func detached(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // startRelease stops the renewal before the release is sent: a renewal in flight
@@ -135,10 +161,10 @@ func (h *hold) startRelease() bool {
 	return true
 }
 
-// releaseNow asks the server until it answers or a request's time is over; then
+// releaseNow asks the server until it answers or a request's time from now is over; then
 // the scheduler goes on.
-func (h *hold) releaseNow(ctx context.Context) error {
-	bound := backend.NewBound(ctx, h.mutex.requestBound())
+func (h *hold) releaseNow(ctx context.Context, now time.Time) error {
+	bound := backend.NewBoundAt(ctx, now.Add(h.mutex.requestBound()))
 	defer bound.Cancel()
 	answered, err := h.askRelease(bound)
 	for n := 0; !answered && bound.Err() == nil; n++ {
@@ -192,11 +218,11 @@ func (h *hold) afterRelease(answered bool) {
 	defer h.mu.Unlock()
 	switch {
 	case !answered:
-		h.phase, h.releaseAt = orphaned, time.Now().Add(backoff(h.asked, mostBackoff))
+		h.phase, h.due = orphaned, time.Now().Add(backoff(int(h.asked), mostBackoff))
 		h.schedule()
 	case h.repeat:
 		h.repeat, h.phase = false, orphaned
-		h.releaseAt = time.Now().Add(h.mutex.client.caps.Late)
+		h.due = time.Now().Add(h.mutex.client.caps.Late)
 		h.schedule()
 	default:
 		h.phase = finished
@@ -220,7 +246,7 @@ func (h *hold) giveUp() {
 	h.mu.Unlock()
 	h.leavePlace()
 	if h.startRelease() {
-		c.lifecycle.goBehind(func() { _ = h.releaseNow(context.Background()) })
+		c.lifecycle.goBehind(func() { _ = h.releaseNow(context.Background(), time.Now()) })
 	}
 }
 
@@ -267,7 +293,7 @@ func (h *hold) close() (keptUntil time.Time) {
 	case rest > 0:
 		h.phase, keptUntil = kept, now.Add(rest)
 	default:
-		h.phase, h.releaseAt = orphaned, now
+		h.phase, h.due = orphaned, now
 	}
 	h.mu.Unlock()
 	h.tellEnded(ErrClosed)
@@ -291,7 +317,7 @@ func (c *Client) releaseAll(ctx context.Context) {
 	}
 	for _, h := range c.scheduler.snapshot() {
 		h.mu.Lock()
-		due := h.phase == orphaned && (h.mutex.settings.lockDelay == 0 || !h.releaseAt.After(time.Now()))
+		due := h.phase == orphaned && (h.mutex.settings.lockDelay == 0 || !h.due.After(time.Now()))
 		h.mu.Unlock()
 		if due {
 			holds <- h

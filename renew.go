@@ -159,12 +159,12 @@ func (hs *holdHeap) Pop() any {
 
 // schedule tells the scheduler when h is to be looked at. The mutex is held.
 func (h *hold) schedule() {
-	wake, slack := h.releaseAt, time.Duration(0)
+	wake, slack := h.due, time.Duration(0)
 	switch h.phase {
 	case live, kept:
 		wake = h.deadline()
-		if h.renews && !h.renewing && h.renewAt.Before(wake) {
-			wake, slack = h.renewAt, h.mutex.settings.ttl/30
+		if h.renews && !h.renewing && h.due.Before(wake) {
+			wake, slack = h.due, h.mutex.settings.ttl/30
 		}
 		if end := h.start.Add(h.mutex.settings.minHold); h.phase == kept && end.Before(wake) {
 			wake, slack = end, 0
@@ -180,9 +180,9 @@ func (h *hold) schedule() {
 // mutex is held.
 func (h *hold) planRenewal(atOnce bool) {
 	third := h.life() / 3
-	h.renewAt = h.term.Sent.Add(third - third/10 + rand.N(third/5+1))
+	h.due = h.term.Sent.Add(third - third/10 + rand.N(third/5+1))
 	if atOnce {
-		h.renewAt = h.start
+		h.due = h.start
 	}
 }
 
@@ -194,13 +194,13 @@ func (h *hold) tick(now time.Time) (renew bool) {
 	switch {
 	case lost != nil:
 	case h.phase == orphaned:
-		free = !h.releaseAt.After(now)
+		free = !h.due.After(now)
 	case h.phase == kept:
 		free = elapsed(h.start, now) >= h.mutex.settings.minHold
 	}
 	if lost == nil && !free && (h.phase == live || h.phase == kept) {
 		early := now.Add(h.mutex.settings.ttl / 30)
-		renew = h.renews && !h.renewing && !h.renewAt.After(early)
+		renew = h.renews && !h.renewing && !h.due.After(early)
 		h.renewing = h.renewing || renew
 	}
 	if lost == nil && !free {
@@ -211,7 +211,7 @@ func (h *hold) tick(now time.Time) (renew bool) {
 		h.afterLoss(lost)
 	}
 	if free && h.startRelease() {
-		h.mutex.client.lifecycle.goBehind(func() { _ = h.releaseNow(context.Background()) })
+		h.mutex.client.lifecycle.goBehind(func() { _ = h.releaseNow(context.Background(), time.Now()) })
 	}
 	return renew
 }
@@ -287,7 +287,7 @@ func (h *hold) renewed(term backend.Term, err error) {
 	switch {
 	case h.phase == orphaned && err == nil:
 		// Once lost, always lost: what the server still keeps is given back.
-		h.releaseAt = time.Now().Add(h.mutex.settings.lockDelay)
+		h.due = time.Now().Add(h.mutex.settings.lockDelay)
 		h.schedule()
 	case !told:
 	case err == nil:
@@ -297,7 +297,7 @@ func (h *hold) renewed(term backend.Term, err error) {
 		lost, told = err, false
 	default:
 		h.unrenewed++
-		h.renewAt = time.Now().Add(backoff(h.unrenewed, h.mutex.settings.ttl/10))
+		h.due = time.Now().Add(backoff(int(h.unrenewed), h.mutex.settings.ttl/10))
 		h.schedule()
 	}
 	h.mu.Unlock()

@@ -54,7 +54,11 @@ type Bound struct {
 // NewBound returns a context that ends with parent or after d. Cancel frees
 // what it holds.
 func NewBound(parent context.Context, d time.Duration) *Bound {
-	deadline := time.Now().Add(d)
+	return NewBoundAt(parent, time.Now().Add(d))
+}
+
+// NewBoundAt returns a context that ends with parent or at deadline.
+func NewBoundAt(parent context.Context, deadline time.Time) *Bound {
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(deadline) {
 		deadline = earlier
 	}
