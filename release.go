@@ -173,12 +173,12 @@ func (h *hold) releaseNow(ctx context.Context, now time.Time) error {
 			answered, err = h.askRelease(bound)
 		}
 	}
-	h.afterRelease(answered)
-	h.leavePlace()
 	if !answered {
+		h.askLater()
 		h.log(slog.LevelWarn, "dlock: release not answered, repeating it", err)
-		return uncertain(unanswered(ctx, err))
+		err = uncertain(unanswered(ctx, err))
 	}
+	h.leavePlace()
 	return err
 }
 
@@ -190,14 +190,29 @@ func (h *hold) askRelease(ctx context.Context) (answered bool, err error) {
 	defer h.mu.Unlock()
 	switch {
 	case err == nil:
-		return true, nil
 	case !errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrLost):
 		h.asked++
 		return false, err
 	case h.asked > 0 && h.grant != nil && h.expired(time.Now()) == nil:
-		return true, nil
+		err = nil
+	default:
+		err = ErrLost
 	}
-	return true, ErrLost
+	h.phase = finished
+	if h.repeat {
+		h.repeat, h.phase = false, orphaned
+		h.due = time.Now().Add(h.mutex.client.caps.Late)
+		h.schedule()
+	}
+	return true, err
+}
+
+// askLater leaves a release that had no answer to the scheduler.
+func (h *hold) askLater() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.phase, h.due = orphaned, time.Now().Add(backoff(int(h.asked), mostBackoff))
+	h.schedule()
 }
 
 // released is what to give back: the grant, or what an acquisition may have left.
@@ -210,23 +225,6 @@ func (h *hold) released() *backend.Grant {
 		grant.State = h.busy.State
 	}
 	return grant
-}
-
-// afterRelease plans what is still to do.
-func (h *hold) afterRelease(answered bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case !answered:
-		h.phase, h.due = orphaned, time.Now().Add(backoff(int(h.asked), mostBackoff))
-		h.schedule()
-	case h.repeat:
-		h.repeat, h.phase = false, orphaned
-		h.due = time.Now().Add(h.mutex.client.caps.Late)
-		h.schedule()
-	default:
-		h.phase = finished
-	}
 }
 
 // giveUp ends an acquisition: its queue entry goes to the next local waiter, or

@@ -2,7 +2,7 @@ package backend
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,11 +44,13 @@ func Call[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, e
 type Bound struct {
 	parent   context.Context
 	deadline time.Time
+	timed    atomic.Pointer[timed] // made by the first Done
+	canceled atomic.Bool
+}
 
-	mu       sync.Mutex
-	timed    context.Context // made by the first Done
-	cancel   context.CancelFunc
-	canceled bool
+type timed struct {
+	context.Context
+	cancel context.CancelFunc
 }
 
 // NewBound returns a context that ends with parent or after d. Cancel frees
@@ -67,11 +69,9 @@ func NewBoundAt(parent context.Context, deadline time.Time) *Bound {
 
 // Cancel ends the context and frees its timer.
 func (b *Bound) Cancel() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.canceled = true
-	if b.cancel != nil {
-		b.cancel()
+	b.canceled.Store(true)
+	if t := b.timed.Load(); t != nil {
+		t.cancel()
 	}
 }
 
@@ -83,15 +83,19 @@ func (b *Bound) Value(key any) any { return b.parent.Value(key) }
 
 // Done is closed when the context ends. The first call makes the timer.
 func (b *Bound) Done() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.timed == nil {
-		b.timed, b.cancel = context.WithDeadline(b.parent, b.deadline)
-		if b.canceled {
-			b.cancel()
+	t := b.timed.Load()
+	if t == nil {
+		ctx, cancel := context.WithDeadline(b.parent, b.deadline)
+		t = &timed{ctx, cancel}
+		if !b.timed.CompareAndSwap(nil, t) {
+			cancel()
+			t = b.timed.Load()
 		}
 	}
-	return b.timed.Done()
+	if b.canceled.Load() {
+		t.cancel()
+	}
+	return t.Done()
 }
 
 // Err is nil until the context has ended.
@@ -99,12 +103,11 @@ func (b *Bound) Err() error {
 	if err := b.parent.Err(); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	if t := b.timed.Load(); t != nil && t.Err() != nil {
+		return t.Err()
+	}
 	switch {
-	case b.timed != nil:
-		return b.timed.Err()
-	case b.canceled:
+	case b.canceled.Load():
 		return context.Canceled
 	case !time.Now().Before(b.deadline):
 		return context.DeadlineExceeded
