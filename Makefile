@@ -1,0 +1,24 @@
+tool = go tool -modfile=tools/go.mod
+
+.PHONY: test lint images bench mutants
+
+# All tests against real servers. Arguments of go test: make test ARGS='-run TestConformance'
+test:
+	scripts/test.sh $(ARGS)
+
+lint:
+	test -z "$$($(tool) gofumpt -l . | tee /dev/stderr)"
+	go vet ./...
+	$(tool) golangci-lint run
+	go fix -diff ./...
+
+# All server images; the tests build those they use.
+images:
+	scripts/images.sh
+
+bench:
+	go test -run '^$$' -bench . -benchmem $(ARGS) ./...
+
+# Removes each guard in turn and shows the conformance case that notices.
+mutants:
+	go run ./internal/mutants $(ARGS)

@@ -1,0 +1,270 @@
+package testenv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	dockercontainer "github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/log"
+)
+
+const (
+	dockerTimeout = 2 * time.Second
+	pullTimeout   = 2 * time.Minute
+	leftoverAge   = time.Hour
+
+	labelHost = "dlock.test.host" // of the process that has started the container
+	labelPID  = "dlock.test.pid"
+)
+
+// dockerClient is made on first use and closed by closeDocker.
+var dockerClient struct {
+	sync.Mutex
+	*client.Client
+	err error
+}
+
+// docker returns a client if the engine answers soon. Only the first call may wait.
+func docker() (*client.Client, error) {
+	dockerClient.Lock()
+	defer dockerClient.Unlock()
+	if dockerClient.Client == nil && dockerClient.err == nil {
+		dockerClient.Client, dockerClient.err = connectDocker()
+	}
+	return dockerClient.Client, dockerClient.err
+}
+
+func closeDocker() {
+	dockerClient.Lock()
+	defer dockerClient.Unlock()
+	if dockerClient.Client != nil {
+		_ = dockerClient.Close() // closes idle connections
+	}
+	dockerClient.Client, dockerClient.err = nil, nil
+}
+
+func connectDocker() (*client.Client, error) {
+	log.SetDefault(log.NewNoopLogger())
+	ctx, cancel := context.WithTimeout(context.Background(), dockerTimeout)
+	defer cancel()
+	c, err := client.New(client.FromEnv)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Ping(ctx, client.PingOptions{}); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := configureTestcontainers(ctx, c); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, sweep(c)
+}
+
+// configureTestcontainers sets what testcontainers reads from the environment only, and once: before its first call.
+func configureTestcontainers(ctx context.Context, c *client.Client) error {
+	var errs []error
+	// Without its reaper's image every start would fail. sweep does the reaper's work.
+	if _, err := c.ImageInspect(ctx, testcontainers.ReaperDefaultImage); errdefs.IsNotFound(err) { //nolint:staticcheck // nothing else names the version
+		errs = append(errs, os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"))
+	}
+	// Where this file exists testcontainers looks for published ports at the gateway, but the engine publishes them where
+	// its socket is.
+	_, inContainer := os.Stat("/.dockerenv")
+	_, chosen := os.LookupEnv("TESTCONTAINERS_HOST_OVERRIDE")
+	if inContainer == nil && !chosen && strings.HasPrefix(c.DaemonHost(), "unix://") {
+		errs = append(errs, os.Setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1"))
+	}
+	return errors.Join(errs...)
+}
+
+// sweep removes what runs that were killed have left.
+func sweep(c *client.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	list, err := c.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelPID)})
+	if err != nil {
+		return fmt.Errorf("list leftover containers: %w", err)
+	}
+	for _, left := range list.Items {
+		if !ownerDead(left.Labels) && time.Since(time.Unix(left.Created, 0)) < leftoverAge {
+			continue
+		}
+		if err := removeContainer(ctx, c, left.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownerDead reports whether the process that has started a container is known to have ended.
+func ownerDead(labels map[string]string) bool {
+	host, err := os.Hostname()
+	if err != nil || labels[labelHost] != host {
+		return false
+	}
+	pid, err := strconv.Atoi(labels[labelPID])
+	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+// removeContainer is docker rm -fv. Another sweep may be faster.
+func removeContainer(ctx context.Context, c *client.Client, id string) error {
+	_, err := c.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+		return fmt.Errorf("remove container: %w", err)
+	}
+	return nil
+}
+
+// findImage returns the image to start, which is then here, or why there is none.
+func findImage(sp *spec) (string, error) {
+	c, err := docker()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pullTimeout)
+	defer cancel()
+	if image := os.Getenv(sp.imageVariable()); image != "" {
+		return image, ensureImage(ctx, c, image)
+	}
+	if _, err := c.ImageInspect(ctx, sp.builtImage()); err == nil {
+		return sp.builtImage(), nil
+	}
+	return sp.officialImage(), ensureImage(ctx, c, sp.officialImage())
+}
+
+func ensureImage(ctx context.Context, c *client.Client, image string) error {
+	if _, err := c.ImageInspect(ctx, image); !errdefs.IsNotFound(err) {
+		return err
+	}
+	pull, err := c.ImagePull(ctx, image, client.ImagePullOptions{})
+	if err != nil {
+		return fmt.Errorf("pull %s: %w", image, err)
+	}
+	defer pull.Close()
+	return pull.Wait(ctx)
+}
+
+// container is a server in a container, published at one port of 127.0.0.1.
+type container struct {
+	client *client.Client
+	ctr    *testcontainers.DockerContainer
+}
+
+func newContainer(sp *spec, image string, port int, args []string) (control, error) {
+	c, err := docker()
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	ctr, err := testcontainers.Run(ctx, image,
+		testcontainers.WithCmd(sp.command(listen{host: "0.0.0.0", port: sp.port, dir: "/data"}, args)...),
+		testcontainers.WithEnv(sp.env),
+		testcontainers.WithLabels(map[string]string{labelHost: host, labelPID: strconv.Itoa(os.Getpid())}),
+		testcontainers.WithExposedPorts(strconv.Itoa(sp.port)+"/tcp"),
+		testcontainers.WithHostConfigModifier(publish(sp.port, port)))
+	if err != nil {
+		return nil, errors.Join(err, testcontainers.TerminateContainer(ctr))
+	}
+	return &container{client: c, ctr: ctr}, nil
+}
+
+// publish pins a port to one of the loopback interface: an automatic one changes when the container is started again.
+func publish(inside, outside int) func(*dockercontainer.HostConfig) {
+	loopback := network.PortBinding{HostIP: netip.AddrFrom4([4]byte{127, 0, 0, 1}), HostPort: strconv.Itoa(outside)}
+	return func(hc *dockercontainer.HostConfig) {
+		hc.PortBindings = network.PortMap{network.MustParsePort(strconv.Itoa(inside)): {loopback}}
+	}
+}
+
+// do runs one call of the engine's API on the container.
+func (c *container) do(call func(ctx context.Context, id string) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	return call(ctx, c.ctr.GetContainerID())
+}
+
+func (c *container) pause() error {
+	return c.do(func(ctx context.Context, id string) error {
+		_, err := c.client.ContainerPause(ctx, id, client.ContainerPauseOptions{})
+		return err
+	})
+}
+
+func (c *container) resume() error {
+	return c.do(func(ctx context.Context, id string) error {
+		_, err := c.client.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
+		return err
+	})
+}
+
+func (c *container) kill() error {
+	return c.do(func(ctx context.Context, id string) error {
+		if _, err := c.client.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+			return err
+		}
+		ended := c.client.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: dockercontainer.WaitConditionNotRunning})
+		select {
+		case <-ended.Result:
+			return nil
+		case err := <-ended.Error:
+			return err
+		}
+	})
+}
+
+func (c *container) start() error {
+	return c.do(func(ctx context.Context, id string) error {
+		_, err := c.client.ContainerStart(ctx, id, client.ContainerStartOptions{})
+		return err
+	})
+}
+
+func (c *container) alive() error {
+	return c.do(func(ctx context.Context, _ string) error {
+		state, err := c.ctr.State(ctx)
+		if err == nil && !state.Running {
+			err = fmt.Errorf("the container has ended with %d", state.ExitCode)
+		}
+		return err
+	})
+}
+
+func (c *container) remove() error {
+	return c.do(func(ctx context.Context, id string) error { return removeContainer(ctx, c.client, id) })
+}
+
+func (c *container) logs() string {
+	var end bytes.Buffer
+	err := c.do(func(ctx context.Context, _ string) error {
+		r, err := c.ctr.Logs(ctx)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		_, err = io.Copy(&end, r)
+		return err
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return end.String()
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dlock-go/dlock/internal/testenv/announce"
+)
+
+// event is a line of go test -json; see go doc test2json.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+	Elapsed float64
+}
+
+const (
+	passed  = "pass"
+	failed  = "fail"
+	skipped = "skip"
+)
+
+// counts says how many tests had which outcome.
+type counts struct{ passed, failed, skipped int }
+
+func (c *counts) add(outcome string) {
+	switch outcome {
+	case passed:
+		c.passed++
+	case failed:
+		c.failed++
+	case skipped:
+		c.skipped++
+	}
+}
+
+func (c *counts) plus(other counts) {
+	c.passed += other.passed
+	c.failed += other.failed
+	c.skipped += other.skipped
+}
+
+func (c *counts) String() string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", c.passed, c.failed, c.skipped)
+}
+
+// report is what has been read so far. The tests of a package are forgotten when it ends.
+type report struct {
+	out       io.Writer
+	allowSkip bool
+	packages  map[string]*pkg
+	servers   map[announce.Server]*counts
+	total     counts
+	broken    bool // a package has failed
+}
+
+type pkg struct {
+	tests     map[string]*test
+	output    strings.Builder // outside of tests
+	announced map[string][]announce.Server
+}
+
+type test struct {
+	outcome string // "": still running
+	output  strings.Builder
+}
+
+func newReport(out io.Writer, allowSkip bool) *report {
+	return &report{
+		out: out, allowSkip: allowSkip,
+		packages: make(map[string]*pkg),
+		servers:  make(map[announce.Server]*counts),
+	}
+}
+
+func (r *report) handle(e *event) {
+	if strings.HasPrefix(e.Action, "build-") {
+		fmt.Fprint(r.out, e.Output) // a compiler's message; its package fails later
+		return
+	}
+	p := r.packages[e.Package]
+	if p == nil {
+		p = &pkg{tests: make(map[string]*test), announced: make(map[string][]announce.Server)}
+		r.packages[e.Package] = p
+	}
+	if e.Test == "" {
+		r.handlePackage(p, e)
+		return
+	}
+	t := p.tests[e.Test]
+	if t == nil {
+		t = new(test)
+		p.tests[e.Test] = t
+	}
+	switch e.Action {
+	case "output":
+		t.output.WriteString(e.Output)
+		p.noteServer(e)
+	case passed, failed, skipped:
+		t.outcome = e.Action
+		r.show(t)
+	}
+}
+
+func (r *report) handlePackage(p *pkg, e *event) {
+	switch e.Action {
+	case "output":
+		p.output.WriteString(e.Output)
+	case passed:
+		fmt.Fprintf(r.out, "ok    %s  %.1fs\n", e.Package, e.Elapsed)
+		r.close(p, e.Package)
+	case failed:
+		r.broken = true
+		r.abort(p)
+		fmt.Fprint(r.out, strings.TrimPrefix(p.output.String(), "FAIL\n")) // ends with go test's own line for the package
+		r.close(p, e.Package)
+	case skipped: // it has no tests
+		r.close(p, e.Package)
+	}
+}
+
+// show prints what a failed test wrote, and why one was skipped where that counts as a failure.
+func (r *report) show(t *test) {
+	if t.outcome == failed || t.outcome == skipped && !r.allowSkip {
+		fmt.Fprint(r.out, t.output.String())
+	}
+	t.output.Reset()
+}
+
+// abort fails the tests that were running when their package ended.
+func (r *report) abort(p *pkg) {
+	for _, name := range slices.Sorted(maps.Keys(p.tests)) {
+		if t := p.tests[name]; t.outcome == "" {
+			t.outcome = failed
+			r.show(t)
+		}
+	}
+}
+
+// close counts a package's tests.
+func (r *report) close(p *pkg, name string) {
+	for _, servers := range p.announced {
+		for _, s := range servers {
+			if r.servers[s] == nil {
+				r.servers[s] = new(counts)
+			}
+		}
+	}
+	for top, c := range p.count() {
+		r.total.plus(*c)
+		if strings.HasPrefix(top, "TestConformance") {
+			for _, s := range p.announced[top] {
+				r.servers[s].plus(*c)
+			}
+		}
+	}
+	delete(r.packages, name)
+}
+
+// count returns the outcomes by top-level test.
+func (p *pkg) count() map[string]*counts {
+	inner := make(map[string]*counts) // of the tests around others: the outcomes inside
+	tops := make(map[string]*counts)
+	names := slices.Sorted(maps.Keys(p.tests))
+	for _, name := range slices.Backward(names) { // a name comes after those of the tests inside it
+		outcome := p.tests[name].outcome
+		if in := inner[name]; in != nil && (outcome != failed || in.failed > 0) {
+			continue
+		}
+		for parent := name; ; {
+			i := strings.LastIndexByte(parent, '/')
+			if i < 0 {
+				break
+			}
+			parent = parent[:i]
+			tally(inner, parent).add(outcome)
+		}
+		tally(tops, top(name)).add(outcome)
+	}
+	return tops
+}
+
+func tally(m map[string]*counts, name string) *counts {
+	if m[name] == nil {
+		m[name] = new(counts)
+	}
+	return m[name]
+}
+
+func top(test string) string {
+	name, _, _ := strings.Cut(test, "/")
+	return name
+}
+
+func (p *pkg) noteServer(e *event) {
+	s, ok := announce.Parse(e.Output)
+	if ok && !slices.Contains(p.announced[top(e.Test)], s) {
+		p.announced[top(e.Test)] = append(p.announced[top(e.Test)], s)
+	}
+}
+
+// finish prints the table and the totals, and reports whether all is well.
+func (r *report) finish() bool {
+	for _, name := range slices.Sorted(maps.Keys(r.packages)) { // the go command itself was killed
+		fmt.Fprintf(r.out, "FAIL  %s  has not ended\n", name)
+		r.broken = true
+		r.abort(r.packages[name])
+		r.close(r.packages[name], name)
+	}
+	r.table()
+	ran := r.total != counts{}
+	switch {
+	case !ran:
+		fmt.Fprintln(r.out, "no test ran")
+	case r.total.skipped > 0 && !r.allowSkip:
+		fmt.Fprintln(r.out, "skipped tests count as failures; DLOCK_TEST_ALLOW_SKIP=1 allows them")
+	}
+	fmt.Fprintln(r.out, r.total.String())
+	return ran && !r.broken && r.total.failed == 0 && (r.total.skipped == 0 || r.allowSkip)
+}
+
+func (r *report) table() {
+	if len(r.servers) == 0 {
+		return
+	}
+	fmt.Fprintln(r.out)
+	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "backend\tsource\tversion\tcases passed\tfailed\tskipped")
+	servers := slices.SortedFunc(maps.Keys(r.servers), func(a, b announce.Server) int {
+		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Version, b.Version))
+	})
+	for _, s := range servers {
+		c := r.servers[s]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.Backend, s.Source, s.Version, c.passed, c.failed, c.skipped)
+	}
+	_ = w.Flush() // to r.out, whose errors nobody reads either
+	fmt.Fprintln(r.out)
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Builds the server images that the tests use where no registry answers: one image dlock-test/NAME per folder of
+# internal/testenv/images, from the packages of Debian sid.
+#
+#   scripts/images.sh [--pull] [NAME...]    default: all of them
+#
+# With --pull an image is built only where the official one is not there and cannot be pulled. An image that was
+# built from the files as they are now is left alone. The mirror is the one that apt uses on this machine, or
+# DLOCK_TEST_DEBIAN_MIRROR.
+set -euo pipefail
+cd "$(dirname "$0")/../internal/testenv/images"
+
+base=dlock-test/base
+die() { echo "images.sh: $*" >&2; exit 1; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+have() { docker image inspect "$1" >/dev/null 2>&1; }
+
+work=$(mktemp -d)
+clean_up() {
+	as_root rm -rf "$work"
+	for label in stage recipe; do # builder stages, and images that have lost their name to a newer one
+		docker image prune -f --filter "label=dlock.test.$label" >/dev/null 2>&1 || true
+	done
+}
+
+# Runs a command silently; shows the end of what it said if it fails.
+quiet() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; die "failed: $*"; }; }
+
+# The first Debian archive that apt is configured with.
+mirror() {
+	# shellcheck disable=SC2016 # the $(…) is apt's
+	apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 2>/dev/null | head -n 1
+}
+
+need_debootstrap() {
+	command -v debootstrap >/dev/null && return
+	command -v apt-get >/dev/null || die "building images needs debootstrap"
+	quiet as_root apt-get -qq update
+	quiet as_root apt-get -qq install --no-install-recommends debootstrap
+}
+
+build_base() {
+	have "$base" && return
+	local from=${DLOCK_TEST_DEBIAN_MIRROR:-$(mirror)}
+	[ -n "$from" ] || die "no Debian mirror in apt's configuration: set DLOCK_TEST_DEBIAN_MIRROR"
+	need_debootstrap
+	quiet as_root debootstrap --variant=minbase --include=busybox-static sid "$work/base" "$from"
+	# The Release file of sid on a frozen mirror counts as expired after a week.
+	echo 'Acquire::Check-Valid-Until "false";' | as_root tee "$work/base/etc/apt/apt.conf.d/99frozen" >/dev/null
+	as_root tar -C "$work/base" --exclude='./var/cache/apt/*' --exclude='./var/lib/apt/lists/*' -c . | quiet docker import - "$base"
+	echo "$base: built"
+}
+
+# What the image is built from, and how.
+recipe() { cat collect fetch "$1"/* | sha256sum | cut -c 1-16; }
+
+build() {
+	local name=$1 image=dlock-test/$1 hash
+	hash=$(recipe "$name")
+	if [ "$(docker image inspect -f '{{index .Config.Labels "dlock.test.recipe"}}' "$image" 2>/dev/null)" = "$hash" ]; then
+		echo "$image: up to date"
+		return
+	fi
+	build_base
+	quiet docker build --force-rm -t "$image" -f "$name/Dockerfile" --label "dlock.test.recipe=$hash" .
+	echo "$image: built"
+}
+
+# The official image, if it is here or a registry answers soon.
+official() {
+	local image
+	image=$(cat "$1/official")
+	have "$image" || timeout 120 docker pull -q "$image" >/dev/null 2>&1 || return 1
+	echo "$image: here"
+}
+
+command -v docker >/dev/null || die "there is no docker command"
+timeout 10 docker info >/dev/null 2>&1 || die "Docker does not answer (is the engine installed and running, and may this user use it?)"
+trap clean_up EXIT
+if command -v flock >/dev/null; then # two runs at once would prune each other's stages
+	exec 9<.
+	flock 9
+fi
+pull=
+if [ "${1-}" = --pull ]; then pull=1; shift; fi
+[ $# -gt 0 ] || set -- */
+for name; do
+	name=${name%/}
+	[ -f "$name/Dockerfile" ] || die "no image named $name; there are: $(printf '%s ' */ | tr -d /)"
+	if [ -n "$pull" ] && ! have "dlock-test/$name" && official "$name"; then continue; fi
+	build "$name"
+done

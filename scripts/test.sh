@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs all tests against real servers, with the race detector, and ends with a table of what was tested against what.
+#
+#   scripts/test.sh [--install] [arguments of go test, such as -run or -timeout]
+#
+# With Docker, images that are missing are pulled, or built where no registry answers. Without Docker the servers'
+# programs are needed; --install installs them with apt-get.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+servers=(redis valkey)           # what the tests need, by the names of internal/testenv/images
+program() { echo "$1-server"; }  # what runs one without Docker; the package has the same name
+
+die() { echo "test.sh: $*" >&2; exit 1; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# Installs packages without starting the services in them.
+install() {
+	command -v apt-get >/dev/null || die "--install needs apt-get"
+	local policy=/usr/sbin/policy-rc.d
+	if [ ! -e "$policy" ]; then
+		trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+		printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+		as_root chmod +x "$policy"
+	fi
+	as_root apt-get -qq update
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$@"
+}
+
+# The packages of the servers that are neither given by URL nor installed.
+missing_packages() {
+	local name url
+	for name in "${servers[@]}"; do
+		url=DLOCK_TEST_${name^^}_URL
+		[ -n "${!url-}" ] || PATH=$PATH:/usr/sbin command -v "$(program "$name")" >/dev/null || program "$name"
+	done
+}
+
+need_programs() {
+	local missing
+	mapfile -t missing < <(missing_packages)
+	if [ ${#missing[@]} = 0 ]; then return; fi
+	if [ -n "$may_install" ]; then
+		install "${missing[@]}"
+	elif [ "${DLOCK_TEST_ALLOW_SKIP-}" != 1 ]; then
+		die "no Docker images and no programs to test with. Start Docker, or install ${missing[*]}
+(scripts/test.sh --install does it), or set DLOCK_TEST_REDIS_URL and DLOCK_TEST_VALKEY_URL, or skip with DLOCK_TEST_ALLOW_SKIP=1"
+	fi
+}
+
+may_install=
+if [ "${1-}" = --install ]; then may_install=1; shift; fi
+command -v go >/dev/null || die "Go is not installed; go.mod says which version is needed"
+if ! timeout 10 docker info >/dev/null 2>&1 || ! scripts/images.sh --pull "${servers[@]}"; then
+	need_programs
+fi
+
+go vet ./...
+# A cached result says nothing about servers: -count=1.
+go test -race -count=1 -json "$@" ./... | go run ./internal/testenv/report
