@@ -155,7 +155,7 @@ func (h *hold) refused(ctx context.Context, err error) error {
 	case isDefinite(err):
 		return err
 	}
-	return unavailable(err)
+	return unavailable(unanswered(ctx, err))
 }
 
 // contend is the loop of those who wait: look, wait for a hint, look again.
@@ -173,7 +173,7 @@ func (h *hold) contend(ctx context.Context, err error) (grant *backend.Grant, wa
 		} else {
 			err = h.pauseAfter(ctx, err, &pauses)
 		}
-		if ctx.Err() != nil && grant == nil {
+		if grant == nil && ended(ctx) != nil {
 			return nil, false, h.interrupted(ctx)
 		}
 		if err == nil && grant == nil {
@@ -208,10 +208,14 @@ func (e *exhaustedError) Unwrap() error { return e.error }
 // interrupted is the error of a Lock whose context has ended, or whose client
 // was closed.
 func (h *hold) interrupted(ctx context.Context) error {
-	if h.uncertain {
-		return uncertain(endOf(ctx))
+	err := endOf(ctx)
+	if h.mutex.client.lifecycle.closing.Err() != nil {
+		err = ErrClosed
 	}
-	return endOf(ctx)
+	if h.uncertain {
+		return uncertain(err)
+	}
+	return err
 }
 
 // pauseAfter backs off after an attempt that failed; it returns nil for another one,

@@ -357,22 +357,12 @@ func (c *Client) breakLock(ctx context.Context, name, owner string) error {
 	defer bound.Cancel()
 	err := c.breaker.Break(bound, c.prefix+name, owner)
 	switch {
-	case err == nil, errors.Is(err, ErrNotHeld), errors.Is(err, ErrUnavailable), isDefinite(err):
+	case err == nil, errors.Is(err, ErrNotHeld), isDefinite(err):
 		return err
+	case errors.Is(err, ErrUnavailable):
+		return unavailable(unanswered(ctx, err))
 	}
 	return uncertain(unanswered(ctx, err))
-}
-
-// unanswered turns the end of an internal bound into ErrUnavailable: a caller shall
-// see deadline exceeded of no context but its own.
-func unanswered(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return endOf(ctx)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: no answer in time", ErrUnavailable)
-	}
-	return err
 }
 
 // Capabilities tells what the backend can do.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -73,14 +74,32 @@ func isDefinite(err error) bool {
 
 // endOf says why ctx ended: its error, and its cause where that tells more.
 func endOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
+	err, cause := ended(ctx), context.Cause(ctx)
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	if errors.Is(cause, ErrClosed) {
-		return ErrClosed
-	}
 	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// ended is ctx.Err, but for a deadline that has come and whose timer has not: a socket
+// with the same deadline may have been first.
+func ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ctx.Err() == nil && ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+// unanswered turns the end of an internal bound into ErrUnavailable: a caller shall
+// see deadline exceeded of no context but its own.
+func unanswered(ctx context.Context, err error) error {
+	if ended(ctx) != nil {
+		return endOf(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: no answer in time", ErrUnavailable)
+	}
+	return err
 }
 
 // uncertain marks err as the error of a request whose outcome is unknown.

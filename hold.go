@@ -99,7 +99,7 @@ func (h *hold) life() time.Duration {
 // deadline is when the lease ends unless it is renewed. The mutex is held.
 func (h *hold) deadline() time.Time {
 	end := h.term.Sent.Add(h.life())
-	if d := h.mutex.settings.maxHold; d > 0 && h.start.Add(d).Before(end) {
+	if d := h.mutex.settings.maxHold; d > 0 && h.phase != kept && h.start.Add(d).Before(end) {
 		end = h.start.Add(d)
 	}
 	return end
@@ -118,7 +118,7 @@ var (
 
 // expired tells why the lease is over by the clocks, or nil. The mutex is held.
 func (h *hold) expired(now time.Time) error {
-	if d := h.mutex.settings.maxHold; d > 0 && elapsed(h.start, now) >= d {
+	if d := h.mutex.settings.maxHold; d > 0 && h.phase == live && elapsed(h.start, now) >= d {
 		return errMaxHoldOver
 	}
 	if elapsed(h.term.Sent, now) >= h.life() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"slices"
 	"time"
 )
 
@@ -30,7 +29,6 @@ func (*noCopy) Unlock() {}
 type handle struct {
 	hold     *hold
 	unlocked bool
-	dropped  bool
 	err      error         // why it has ended; nil while held
 	lost     chan struct{} // made on first use
 	contexts map[*leaseContext]struct{}
@@ -54,7 +52,8 @@ func (h *hold) newLease() *Lease {
 	return lease
 }
 
-// drop is called when a Lease has become unreachable.
+// drop is called when a Lease has become unreachable. The last one on its hold
+// runs to the end of its term.
 func (t *handle) drop() {
 	h := t.hold
 	h.mu.Lock()
@@ -62,9 +61,13 @@ func (t *handle) drop() {
 	if t.err != nil {
 		return
 	}
+	if len(h.handles) > 1 {
+		h.log(slog.LevelWarn, "dlock: a reentrant lease was dropped without Unlock", nil)
+		_ = t.detach()
+		return
+	}
 	h.log(slog.LevelWarn, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
-	t.dropped = true
-	h.renews = slices.ContainsFunc(h.handles, func(t *handle) bool { return !t.dropped }) && h.renews
+	h.renews = false
 	h.schedule()
 }
 

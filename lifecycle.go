@@ -121,15 +121,16 @@ func (c *Client) Close() error {
 
 func (c *Client) close() error {
 	c.lifecycle.beginClose()
-	sleepUntil(c.endLeases())
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	over := c.endLeases()
+	ctx, cancel := context.WithTimeout(context.Background(), max(time.Until(over), 0)+closeTimeout)
 	defer cancel()
 	c.releaseAll(ctx)
+	sleepUntil(over)
 	select {
 	case <-c.lifecycle.idle:
 	case <-ctx.Done():
 	}
-	c.releaseAll(ctx) // of those that were granted meanwhile
+	c.releaseAll(ctx) // what was kept, or granted meanwhile
 	c.lifecycle.end()
 	behind := make(chan struct{})
 	go func() {

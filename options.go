@@ -15,6 +15,7 @@ import (
 
 const (
 	defaultTTL          = 30 * time.Second
+	leastTTL            = 50 * time.Millisecond // a fifth of it is margin
 	defaultHandoff      = 16
 	maxHandoff          = 1<<handoffBits - 1
 	handoffBits         = 12
@@ -168,8 +169,8 @@ func (s *settings) check(caps backend.Capabilities) error {
 		return fmt.Errorf("poll interval %v: it must be greater than 0", s.pollInterval)
 	case s.meta != "" && key.Validate(s.meta) != nil:
 		return fmt.Errorf("meta: %w", key.Validate(s.meta))
-	case s.ttl < caps.MinTTL:
-		return fmt.Errorf("%w: TTL %v is below the least of %v", ErrUnsupported, s.ttl, caps.MinTTL)
+	case s.ttl < max(caps.MinTTL, leastTTL):
+		return fmt.Errorf("%w: TTL %v is below the least of %v", ErrUnsupported, s.ttl, max(caps.MinTTL, leastTTL))
 	case most > 0 && least > most:
 		return fmt.Errorf("%w: TTL and lock-delay of %v are above the most of %v", ErrUnsupported, least, most)
 	case s.lockDelay > 0 && caps.Session:

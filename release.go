@@ -37,11 +37,14 @@ func (h *hold) unlock(ctx context.Context, t *handle) error {
 	if err != nil {
 		return err
 	}
-	defer h.observeEnded(nil)
-	if !free || h.handOff() {
-		return nil
+	if free && !h.handOff() {
+		err = h.release(ctx, now)
 	}
-	return h.release(ctx, now)
+	if errors.Is(err, ErrLost) {
+		lost = err
+	}
+	h.observeEnded(lost)
+	return err
 }
 
 // detach takes t from its hold; it tells, once, why t has ended already. The
@@ -66,7 +69,7 @@ func (h *hold) keep(now time.Time) bool {
 	if d == 0 || elapsed(h.start, now) >= d {
 		return false
 	}
-	h.phase = kept
+	h.phase, h.renews = kept, true
 	h.schedule()
 	return true
 }
@@ -125,7 +128,7 @@ func (h *hold) passTo(next *hold) bool {
 // that has ended before: then it waits all the same, for one request.
 func (h *hold) release(ctx context.Context, now time.Time) error {
 	if !h.startRelease() {
-		return ErrLost
+		return h.endedBeside()
 	}
 	if ctx.Done() == nil || ctx.Err() != nil {
 		return h.releaseNow(detached(ctx), now)
@@ -138,6 +141,17 @@ func (h *hold) release(ctx context.Context, now time.Time) error {
 	case <-ctx.Done():
 		return uncertain(endOf(ctx))
 	}
+}
+
+// endedBeside tells what became of a grant that something else has ended since
+// its last lease was unlocked: the server, or else Close, which releases it.
+func (h *hold) endedBeside() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gone != nil {
+		return ErrLost
+	}
+	return ErrClosed
 }
 
 // detached is ctx without its end.

@@ -122,7 +122,8 @@ func (s *scheduler) act(ctx context.Context, due []*hold) {
 	byTTL := make(map[time.Duration][]*hold)
 	for _, h := range due {
 		if h.tick(time.Now()) {
-			byTTL[h.request.TTL] = append(byTTL[h.request.TTL], h)
+			ttl := h.mutex.settings.ttl
+			byTTL[ttl] = append(byTTL[ttl], h)
 		}
 	}
 	for _, holds := range byTTL {
@@ -224,7 +225,7 @@ func renewBound(ttl time.Duration) time.Duration { return min(ttl/3, maxRequest)
 
 // renewAll renews holds of one TTL.
 func (c *Client) renewAll(ctx context.Context, holds []*hold) {
-	bound := backend.NewBound(ctx, renewBound(holds[0].request.TTL))
+	bound := backend.NewBound(ctx, renewBound(holds[0].mutex.settings.ttl))
 	defer bound.Cancel()
 	if c.batch == nil {
 		c.renewEach(bound, holds)
@@ -293,6 +294,7 @@ func (h *hold) renewed(term backend.Term, err error) {
 	case err == nil:
 		h.prove(term)
 	case errors.Is(err, ErrLost):
+		h.gone = err
 		h.finish(ErrLost)
 		lost, told = err, false
 	default:

@@ -44,6 +44,7 @@ func Call[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, e
 type Bound struct {
 	parent   context.Context
 	deadline time.Time
+	earlier  bool                  // than the parent's: it needs a timer of its own
 	timed    atomic.Pointer[timed] // made by the first Done
 	canceled atomic.Bool
 }
@@ -61,10 +62,11 @@ func NewBound(parent context.Context, d time.Duration) *Bound {
 
 // NewBoundAt returns a context that ends with parent or at deadline.
 func NewBoundAt(parent context.Context, deadline time.Time) *Bound {
-	if earlier, ok := parent.Deadline(); ok && earlier.Before(deadline) {
-		deadline = earlier
+	b := &Bound{parent: parent, deadline: deadline, earlier: true}
+	if its, ok := parent.Deadline(); ok && !its.After(deadline) {
+		b.deadline, b.earlier = its, false
 	}
-	return &Bound{parent: parent, deadline: deadline}
+	return b
 }
 
 // Cancel ends the context and frees its timer.
@@ -85,10 +87,9 @@ func (b *Bound) Value(key any) any { return b.parent.Value(key) }
 func (b *Bound) Done() <-chan struct{} {
 	t := b.timed.Load()
 	if t == nil {
-		ctx, cancel := context.WithDeadline(b.parent, b.deadline)
-		t = &timed{ctx, cancel}
+		t = b.newTimed()
 		if !b.timed.CompareAndSwap(nil, t) {
-			cancel()
+			t.cancel()
 			t = b.timed.Load()
 		}
 	}
@@ -96,6 +97,17 @@ func (b *Bound) Done() <-chan struct{} {
 		t.cancel()
 	}
 	return t.Done()
+}
+
+// newTimed leaves the parent's deadline to the parent: of two timers for one
+// instant the wrong one may be first.
+func (b *Bound) newTimed() *timed {
+	if !b.earlier {
+		ctx, cancel := context.WithCancel(b.parent)
+		return &timed{ctx, cancel}
+	}
+	ctx, cancel := context.WithDeadline(b.parent, b.deadline)
+	return &timed{ctx, cancel}
 }
 
 // Err is nil until the context has ended.
