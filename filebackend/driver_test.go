@@ -1,0 +1,30 @@
+//go:build darwin || dragonfly || freebsd || linux
+
+package filebackend_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/filebackend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+func TestConformance(t *testing.T) { conformance.Run(t, newHarness) }
+
+func BenchmarkConformance(b *testing.B) { conformance.Bench(b, newHarness) }
+
+// harness is a directory: each driver is as good as another process.
+type harness struct{ dir string }
+
+func newHarness(t conformance.TB) conformance.Harness {
+	testenv.Announce(t, "file", "process", "flock "+runtime.GOOS)
+	return harness{t.TempDir()}
+}
+
+func (h harness) Driver(context.Context) (backend.Driver, error) { return filebackend.New(h.dir, nil) }
+func (harness) Close()                                           {}
+func (harness) NoServer() string                                 { return "file: has no server" }

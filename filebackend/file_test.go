@@ -1,0 +1,614 @@
+//go:build linux
+
+package filebackend
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// helperDir makes this test binary a process that holds "k" in that directory, and in it
+// alone, until it is killed.
+const helperDir = "DLOCK_TEST_FILE_HOLDER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(helperDir); dir != "" {
+		hold(dir)
+	}
+	testenv.Main(m)
+}
+
+func hold(dir string) {
+	d, err := New(dir, nil)
+	if err == nil {
+		_, err = d.Acquire(context.Background(), request("k", 0))
+	}
+	fmt.Println("held", err)
+	select {}
+}
+
+// startHolder returns a process that holds "k".
+func startHolder(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helperDir+"="+dir)
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held <nil>\n" {
+		t.Fatalf("the holder says %q, %v", line, err)
+	}
+	return cmd
+}
+
+func request(key string, owner int) *backend.Request {
+	return &backend.Request{
+		Key: key, Owner: fmt.Sprintf("%032x", owner), TTL: time.Minute, Mode: backend.Exclusive,
+	}
+}
+
+// waiting is request for who will wait.
+func waiting(key string, owner int) *backend.Request {
+	req := request(key, owner)
+	req.Queue = true
+	return req
+}
+
+func newDriver(t *testing.T, dir string) *driver {
+	t.Helper()
+	d, err := New(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d.(*driver)
+}
+
+func acquire(t *testing.T, d backend.Driver, req *backend.Request) *backend.Grant {
+	t.Helper()
+	g, err := d.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return g
+}
+
+func refused(t *testing.T, d backend.Driver, req *backend.Request) *backend.Busy {
+	t.Helper()
+	_, err := d.Acquire(t.Context(), req)
+	b, ok := errors.AsType[*backend.Busy](err)
+	if !ok {
+		t.Fatalf("Acquire: %v, want Busy", err)
+	}
+	return b
+}
+
+func release(t *testing.T, d backend.Driver, g *backend.Grant) {
+	t.Helper()
+	if err := d.Release(t.Context(), g); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// await is the loop of the core: it returns when req is granted, and how often it
+// asked.
+func await(ctx context.Context, d backend.Driver, req *backend.Request) (g *backend.Grant, tries int, err error) {
+	for {
+		tries++
+		g, err := d.Acquire(ctx, req)
+		b, ok := errors.AsType[*backend.Busy](err)
+		if !ok {
+			return g, tries, err
+		}
+		if _, err := d.(backend.Waiter).Wait(ctx, req, b); err != nil {
+			return nil, tries, err
+		}
+	}
+}
+
+// TestKillFrees: the timer beneath waits a second at least, so a waiter that gets the lock
+// sooner was told by the kernel.
+func TestKillFrees(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, t.TempDir())
+	quick := 0
+	for owner := range 5 {
+		holder := startHolder(t, d.dir)
+		b := refused(t, d, waiting("k", owner+1))
+		if err := holder.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		killed := time.Now()
+		if _, err := d.Wait(t.Context(), waiting("k", owner+1), b); err != nil {
+			t.Fatal(err)
+		}
+		g, _, err := await(t.Context(), d, waiting("k", owner+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited := time.Since(killed)
+		t.Logf("had after %v", waited)
+		if waited < pauseWatched/2 {
+			quick++
+		}
+		release(t, d, g)
+	}
+	if quick == 0 {
+		t.Error("no kill was noticed before the timer")
+	}
+}
+
+// TestKilledHolderIsNotShown: what a dead process wrote is not taken for the present.
+func TestKilledHolderIsNotShown(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, t.TempDir())
+	holder := startHolder(t, d.dir)
+	if info, err := d.Inspect(t.Context(), "k"); err != nil || len(info.Holders) != 1 {
+		t.Fatalf("Inspect: %+v, %v; want one holder", info, err)
+	}
+	_ = holder.Process.Kill()
+	_ = holder.Wait()
+	if info, err := d.Inspect(t.Context(), "k"); err != nil || len(info.Holders) != 0 {
+		t.Errorf("Inspect: %+v, %v; want no holder", info, err)
+	}
+	for info, err := range d.List(t.Context(), "") {
+		t.Errorf("List: %+v, %v; want nothing", info, err)
+	}
+}
+
+// TestFileTakenAway: who holds a lock whose file is removed, replaced, or moved with its
+// directory, has lost it, and is told.
+func TestFileTakenAway(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(d *driver) error{
+		"removed": func(d *driver) error { return os.Remove(d.path("k")) },
+		"replaced": func(d *driver) error {
+			other := filepath.Join(d.dir, "other")
+			return errors.Join(os.WriteFile(other, nil, 0o600), os.Rename(other, d.path("k")))
+		},
+		"moved":             func(d *driver) error { return os.Rename(d.path("k"), d.path("l")) },
+		"directory moved":   func(d *driver) error { return os.Rename(d.dir, d.dir+"2") },
+		"directory removed": func(d *driver) error { return os.RemoveAll(d.dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDriver(t, filepath.Join(t.TempDir(), "locks"))
+			lost := make(chan error, 8)
+			req := request("k", 1)
+			req.Lost = func(err error) { lost <- err }
+			g := acquire(t, d, req)
+			if err := take(d); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-lost; !errors.Is(err, backend.ErrLost) {
+				t.Errorf("Lost was told %v", err)
+			}
+			if _, err := d.Renew(t.Context(), g); !errors.Is(err, backend.ErrLost) {
+				t.Errorf("Renew: %v, want ErrLost", err)
+			}
+			if err := d.Release(t.Context(), g); !errors.Is(err, backend.ErrNotHeld) {
+				t.Errorf("Release: %v, want ErrNotHeld", err)
+			}
+			next := acquire(t, d, request("k", 2))
+			if next.Fence <= g.Fence {
+				t.Errorf("fence %d after %d", next.Fence, g.Fence)
+			}
+			if err := os.Remove(d.path("k")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Renew(t.Context(), next); !errors.Is(err, backend.ErrLost) {
+				t.Errorf("Renew after the second time: %v, want ErrLost", err)
+			}
+		})
+	}
+}
+
+// TestRemovedFileUntold is the same where the system does not tell.
+func TestRemovedFileUntold(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, t.TempDir())
+	d.watcher.close()
+	first := acquire(t, d, request("k", 1))
+	if err := os.Remove(d.path("k")); err != nil {
+		t.Fatal(err)
+	}
+	second := acquire(t, d, request("k", 2))
+	if _, err := d.Acquire(t.Context(), &first.Request); !errors.Is(err, backend.ErrLost) {
+		t.Errorf("Acquire again: %v, want ErrLost", err)
+	}
+	if err := os.Remove(d.path("k")); err != nil {
+		t.Fatal(err)
+	}
+	third := acquire(t, d, request("k", 3))
+	if err := d.Release(t.Context(), second); !errors.Is(err, backend.ErrNotHeld) {
+		t.Errorf("Release: %v, want ErrNotHeld", err)
+	}
+	if _, err := d.Renew(t.Context(), third); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+}
+
+// TestWaiterFollows: a waiter whose file was removed gets the new one.
+func TestWaiterFollows(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, waiter := newDriver(t, dir), newDriver(t, dir)
+	acquire(t, holder, request("k", 1))
+	req := waiting("k", 2)
+	b := refused(t, waiter, req)
+	if err := os.Remove(holder.path("k")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := waiter.Wait(t.Context(), req, b); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, waiter, req)
+	if b := refused(t, holder, request("k", 3)); b.Queued {
+		t.Error("an attempt without Queue left an entry")
+	}
+}
+
+// TestForeignFile: what is not the lock file of the name is left alone.
+func TestForeignFile(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, t.TempDir())
+	write := func(path string) error { return os.WriteFile(path, []byte("my notes\n"), 0o600) }
+	for name, put := range map[string]func(path string) error{
+		"text":         write,
+		"directory":    func(path string) error { return os.Mkdir(path, 0o700) },
+		"pipe":         func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"symlink":      func(path string) error { return errors.Join(write(path+"2"), os.Symlink(path+"2", path)) },
+		"another-name": func(path string) error { return relabel(d, path) },
+	} {
+		path := d.path(name)
+		if err := put(path); err != nil {
+			t.Fatal(err)
+		}
+		before := contentsOf(path)
+		if _, err := d.Acquire(t.Context(), waiting(name, 1)); !errors.Is(err, backend.ErrConflict) {
+			t.Errorf("%s: Acquire: %v, want ErrConflict", name, err)
+		} else if !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: the error does not name the file: %v", name, err)
+		}
+		if contentsOf(path) != before {
+			t.Errorf("%s: was written to", name)
+		}
+	}
+	for info, err := range d.List(t.Context(), "") {
+		t.Errorf("List: %+v, %v; want nothing", info, err)
+	}
+	if n := len(d.all("")); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// contentsOf returns what stands in the file at path, "" if it is none.
+func contentsOf(path string) string {
+	if stat, err := os.Stat(path); err != nil || !stat.Mode().IsRegular() {
+		return ""
+	}
+	b, _ := os.ReadFile(path)
+	return string(b)
+}
+
+// relabel puts the lock file of another name at path.
+func relabel(d *driver, path string) error {
+	ctx := context.Background()
+	g, err := d.Acquire(ctx, request("origin", 1))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Release(ctx, g), os.Rename(d.path("origin"), path))
+}
+
+func TestUnsafeDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, mode := range []os.FileMode{0o770, 0o777, 0o702} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(dir, nil); err == nil || !strings.Contains(err.Error(), "chmod 700") {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{file, filepath.Join(file, "below"), "relative", ""} {
+		if _, err := New(bad, nil); err == nil {
+			t.Errorf("New(%q): no error", bad)
+		}
+	}
+	stat := unix.Stat_t{Mode: unix.S_IFDIR | 0o700, Uid: uint32(os.Geteuid()) + 1}
+	if err := private(dir, &stat); err == nil || !strings.Contains(err.Error(), "chown") {
+		t.Errorf("another owner: %v", err)
+	}
+	if err := local(dir, networkTypes[unix.NFS_SUPER_MAGIC], &Options{}); err == nil || !strings.Contains(err.Error(), "NFS") {
+		t.Errorf("NFS: %v", err)
+	}
+	if err := local(dir, "NFS", &Options{AllowNetwork: true}); err != nil {
+		t.Errorf("NFS, allowed: %v", err)
+	}
+}
+
+func TestPrivateByDefault(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, filepath.Join(t.TempDir(), "a", "b"))
+	acquire(t, d, request("k", 1))
+	for path, want := range map[string]os.FileMode{d.dir: 0o700, filepath.Dir(d.dir): 0o700, d.path("k"): 0o600} {
+		if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != want {
+			t.Errorf("%s: mode %v, %v; want %o", path, stat.Mode(), err, want)
+		}
+	}
+}
+
+func TestDefaultDir(t *testing.T) {
+	for _, tt := range []struct{ state, home, want string }{
+		{"/s", "/h", "/s/dlock"},
+		{"", "/h", "/h/.local/state/dlock"},
+		{"relative", "/h", "/h/.local/state/dlock"},
+		{"", "", ""},
+	} {
+		t.Setenv("XDG_STATE_HOME", tt.state)
+		t.Setenv("HOME", tt.home)
+		if got, err := DefaultDir(); got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("DefaultDir with %q, %q = %q, %v; want %q", tt.state, tt.home, got, err, tt.want)
+		}
+	}
+}
+
+func TestOpenURL(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	here := t.TempDir()
+	for _, raw := range []string{"file:", "file:" + here, "file://" + here, "file:" + here + "?allow-network=1"} {
+		d, err := openURL(t, raw)
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, raw := range []string{"file:relative", "file://host/x", "file://u:p@/x", "file:" + here + "?allow-network=maybe"} {
+		if _, err := openURL(t, raw); err == nil {
+			t.Errorf("%s: no error", raw)
+		}
+	}
+}
+
+func openURL(t *testing.T, raw string) (backend.Driver, error) {
+	t.Helper()
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t.Context(), u)
+}
+
+// TestWaitingIsQuiet: waiters neither poll, nor wake each other, nor keep threads, and
+// one event is enough to hand the lock through all of them.
+func TestWaitingIsQuiet(t *testing.T) {
+	dir := t.TempDir()
+	drivers := []*driver{newDriver(t, dir), newDriver(t, dir), newDriver(t, dir)}
+	g := acquire(t, drivers[0], request("k", 0))
+	const waiters = 60
+	var tries, started atomic.Int64
+	var section atomic.Int32
+	threads := len(entriesOf(t, "/proc/self/task"))
+	var group sync.WaitGroup
+	for i := range waiters {
+		d, req := drivers[i%len(drivers)], waiting("k", i+1)
+		group.Go(func() {
+			b := refused(t, d, req)
+			started.Add(1)
+			for {
+				if _, err := d.Wait(t.Context(), req, b); err != nil {
+					t.Error(err)
+					return
+				}
+				tries.Add(1)
+				g, err := d.Acquire(t.Context(), req)
+				var ok bool
+				if b, ok = errors.AsType[*backend.Busy](err); ok {
+					continue
+				}
+				if err != nil || section.Add(1) != 1 {
+					t.Errorf("not alone, or %v", err)
+					return
+				}
+				section.Add(-1)
+				release(t, d, g)
+				return
+			}
+		})
+	}
+	for started.Load() < waiters {
+		time.Sleep(time.Millisecond)
+	}
+	before := tries.Load()
+	time.Sleep(500 * time.Millisecond) // the least pause is twice that
+	if n := tries.Load() - before; n > waiters {
+		t.Errorf("%d tries of %d waiters while nothing happened", n, waiters)
+	}
+	if n := len(entriesOf(t, "/proc/self/task")) - threads; n > waiters/2 {
+		t.Errorf("%d more threads for %d waiters", n, waiters)
+	}
+	release(t, drivers[0], g)
+	group.Wait()
+	t.Logf("%d tries to pass the lock through %d waiters", tries.Load()-before, waiters)
+	for _, d := range drivers {
+		d.watcher.mu.Lock()
+		if n := len(d.watcher.waiting); n != 0 {
+			t.Errorf("%d watches are left", n)
+		}
+		d.watcher.mu.Unlock()
+	}
+}
+
+func entriesOf(t *testing.T, dir string) []os.DirEntry {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// TestInspectDoesNotDisturb: an attempt on a free lock succeeds however often others
+// look at it.
+func TestInspectDoesNotDisturb(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d, onlooker := newDriver(t, dir), newDriver(t, dir)
+	ctx, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		for ctx.Err() == nil {
+			info, err := onlooker.Inspect(t.Context(), "k")
+			if err != nil || len(info.Holders) == 1 && info.Holders[0].Since.IsZero() {
+				t.Errorf("Inspect: %+v, %v", info, err)
+			}
+		}
+	})
+	var last *backend.Grant
+	for i := range 1000 {
+		last = acquire(t, d, request("k", i))
+		info, err := d.Inspect(t.Context(), "k")
+		if err != nil || len(info.Holders) != 1 || info.Holders[0].Owner != last.Owner || info.Holders[0].Fence != last.Fence<<12 {
+			t.Fatalf("Inspect: %+v, %v; want %s", info, err, last.Owner)
+		}
+		release(t, d, last)
+	}
+	stop()
+	group.Wait()
+}
+
+// TestWithoutWatches: where the system gives no watch, the lock is polled.
+func TestWithoutWatches(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(d *driver){
+		"no instance": func(d *driver) { d.watcher.close(); d.watcher = nil },
+		"no watch":    func(d *driver) { d.watcher.close() },
+	} {
+		dir := t.TempDir()
+		holder, waiter := newDriver(t, dir), newDriver(t, dir)
+		spoil(waiter)
+		g := acquire(t, holder, request("k", 1))
+		b := refused(t, waiter, waiting("k", 2))
+		if b.State != pauseUnwatched {
+			t.Errorf("%s: the pause is %v", name, b.State)
+		}
+		release(t, holder, g)
+		if _, _, err := await(t.Context(), waiter, waiting("k", 2)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if notify := waiter.Capabilities().Notify; notify != (waiter.watcher != nil) {
+			t.Errorf("%s: Notify = %v", name, notify)
+		}
+	}
+}
+
+// TestChildInheritsNothing: a child of the holder does not keep the lock.
+func TestChildInheritsNothing(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, t.TempDir())
+	acquire(t, d, request("k", 1))
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	fds := fmt.Sprintf("/proc/%d/fd", child.Process.Pid)
+	for _, fd := range entriesOf(t, fds) {
+		if target, _ := os.Readlink(filepath.Join(fds, fd.Name())); strings.HasPrefix(target, d.dir) || strings.Contains(target, "inotify") {
+			t.Errorf("the child has %s", target)
+		}
+	}
+}
+
+// TestReleaseDuringAttempt: an attempt that is executed only after its Release
+// takes nothing.
+func TestReleaseDuringAttempt(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, t.TempDir())
+	req := request("k", 1)
+	e, err := d.enter(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(t.Context(), &backend.Grant{Request: *req}); !errors.Is(err, backend.ErrNotHeld) {
+		t.Errorf("Release: %v, want ErrNotHeld", err)
+	}
+	e.mu.Lock()
+	err = d.attempt(e, req)
+	e.mu.Unlock()
+	if !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("attempt: %v, want ErrUnavailable", err)
+	}
+	acquire(t, d, request("k", 2))
+}
+
+func TestInterpret(t *testing.T) {
+	t.Parallel()
+	for errno, want := range map[error]error{
+		unix.ELOOP: backend.ErrConflict, unix.EACCES: backend.ErrConflict, unix.EISDIR: backend.ErrConflict,
+		unix.EMFILE: backend.ErrUnavailable, unix.ENOSPC: backend.ErrUnavailable, unix.EIO: backend.ErrUnavailable,
+	} {
+		if err := interpret("open", "/x", errno); !errors.Is(err, want) || !errors.Is(err, errno) {
+			t.Errorf("interpret(%v) = %v, want %v", errno, err, want)
+		}
+	}
+}
+
+// BenchmarkFirst is an uncontended Acquire and Release with a new name each time: the
+// reservation is put on the disk.
+func BenchmarkFirst(b *testing.B) {
+	d, err := New(b.TempDir(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	for i := 0; b.Loop(); i++ {
+		g, err := d.Acquire(b.Context(), request(fmt.Sprint(i), 1))
+		if err == nil {
+			err = d.Release(b.Context(), g)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package filebackend
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// disk is a lock file, and what of it a power cut leaves for certain.
+type disk struct {
+	file, synced []byte
+	highest      uint64 // fence that was given
+}
+
+var epoch = time.UnixMicro(backend.FenceEpoch)
+
+// grant writes the next record and returns where and what.
+func (d *disk) grant(t *testing.T, boot string, now time.Time) (offset int, b []byte) {
+	t.Helper()
+	c, err := parse(d.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.next(boot, now)
+	if r.fence <= d.highest {
+		t.Fatalf("fence %d after %d", r.fence, d.highest)
+	}
+	d.highest = r.fence
+	r.key, r.owner, r.meta = "key", strings.Repeat("f", 32), "meta"
+	if b, err = r.encode(); err != nil {
+		t.Fatal(err)
+	}
+	offset = c.free * slotSize
+	d.file = overlay(d.file, offset, b)
+	if r.reservation {
+		d.synced = d.file
+	}
+	return offset, b
+}
+
+// overlay returns file with b written at offset.
+func overlay(file []byte, offset int, b []byte) []byte {
+	out := make([]byte, max(len(file), offset+len(b)))
+	copy(out, file)
+	copy(out[offset:], b)
+	return out
+}
+
+// check fails unless the next fence is higher than all that were given, although
+// the clock has gone back.
+func check(t *testing.T, file []byte, boot string, highest uint64, what string) {
+	t.Helper()
+	c, err := parse(file)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if highest > 0 && c.latest == nil {
+		t.Fatalf("%s: no record is readable", what)
+	}
+	if fence := c.next(boot, epoch).fence; fence <= highest {
+		t.Fatalf("%s: fence %d after %d", what, fence, highest)
+	}
+}
+
+// TestCrashAtEveryByte writes grants, some of them reservations, and stops each write
+// at each byte: the file stays readable, and no fence is given twice, in the same boot
+// or, with all lost that was not synced, in another.
+func TestCrashAtEveryByte(t *testing.T) {
+	t.Parallel()
+	var d disk
+	now := epoch.Add(time.Hour)
+	for step := range 12 {
+		if step%5 == 4 {
+			now = now.Add(time.Minute) // beyond the ceiling
+		}
+		before := d
+		offset, b := d.grant(t, "boot", now)
+		for k := range len(b) {
+			what := fmt.Sprintf("step %d, byte %d", step, k)
+			check(t, overlay(before.file, offset, b[:k]), "boot", before.highest, what)
+			garbage := append(bytes.Clone(b[:k]), bytes.Repeat([]byte{0xaa}, len(b)-k)...)
+			if k >= len(magic) {
+				check(t, overlay(before.file, offset, garbage), "boot", before.highest, what+", then garbage")
+			}
+			zeros := overlay(overlay(before.synced, offset, make([]byte, len(b))), offset, b[:k])
+			check(t, zeros, "another", before.highest, what+", after a power cut")
+		}
+		check(t, d.file, "boot", d.highest, "written")
+		check(t, d.synced, "another", d.highest, "after a power cut")
+	}
+}
+
+// TestReservations: a busy lock syncs once for many grants.
+func TestReservations(t *testing.T) {
+	t.Parallel()
+	var d disk
+	reservations := 0
+	for i := range 1000 {
+		d.grant(t, "boot", epoch.Add(time.Hour+time.Duration(i)*time.Millisecond))
+		c, err := parse(d.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.latest.reservation {
+			reservations++
+		}
+	}
+	if reservations != 1 {
+		t.Errorf("%d reservations in a second, want 1", reservations)
+	}
+}
+
+func TestRecordRoundTrip(t *testing.T) {
+	t.Parallel()
+	want := record{
+		fence: 1, ceiling: 2, since: epoch.Add(time.Microsecond), reservation: true,
+		boot: "b", key: strings.Repeat("k", 512), owner: strings.Repeat("0", 32), meta: strings.Repeat("é", slotSize),
+	}
+	b, err := want.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := decode(b)
+	if got == nil || len(b) > slotSize {
+		t.Fatalf("decode of %d bytes failed", len(b))
+	}
+	if !strings.HasPrefix(want.meta, got.meta) || len(got.meta)%2 != 0 || len(got.meta) < slotSize/2 {
+		t.Errorf("meta has %d bytes and is not a beginning in whole characters", len(got.meta))
+	}
+	got.meta = want.meta
+	if !got.since.Equal(want.since) {
+		t.Errorf("since = %v, want %v", got.since, want.since)
+	}
+	got.since = want.since
+	if *got != want {
+		t.Errorf("decode(encode(r)) = %+v, want %+v", got, want)
+	}
+	want.key = strings.Repeat("k", slotSize)
+	if _, err := want.encode(); !errors.Is(err, backend.ErrInvalidName) {
+		t.Errorf("encode of a key that does not fit: %v", err)
+	}
+}
+
+func TestParseForeign(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"x", "a note\n", "dlock-2\n", "\x00\x00x", strings.Repeat("\x00", fileSize+1), strings.Repeat("x", 2*fileSize)} {
+		if _, err := parse([]byte(file)); !errors.Is(err, backend.ErrConflict) {
+			t.Errorf("parse(%.16q): %v, want ErrConflict", file, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	r := &record{fence: 7, ceiling: 9, key: "k", owner: "o"}
+	b, err := r.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add(overlay(b, slotSize, b))
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		c, err := parse(file)
+		if err != nil {
+			return
+		}
+		next := c.next("boot", epoch)
+		if c.latest != nil && c.latest.ceiling < 1<<62 && next.fence <= min(c.latest.fence, c.latest.ceiling) {
+			t.Fatalf("fence %d after %+v", next.fence, c.latest)
+		}
+	})
+}

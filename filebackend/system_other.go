@@ -1,0 +1,46 @@
+//go:build darwin || dragonfly || freebsd
+
+package filebackend
+
+import "golang.org/x/sys/unix"
+
+// There is no second kind of lock here that could be queried (a POSIX lock would end
+// with any descriptor of the file in the process), so looking tries the lock itself,
+// shared and for an instant. An attempt in that instant is answered with Busy.
+
+// mark does nothing: the flock is the mark.
+func mark(int) error { return nil }
+
+// unmark does nothing.
+func unmark(int) error { return nil }
+
+// marked tells whether another descriptor has locked fd's file.
+func marked(fd int) (bool, error) {
+	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err { //nolint:errorlint // a system call's own
+	case nil:
+		return false, unix.Flock(fd, unix.LOCK_UN)
+	case unix.EWOULDBLOCK:
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
+// flush puts the contents of fd on the disk.
+func flush(fd int) error { return unix.Fsync(fd) }
+
+// bootID is unknown: every fence is synced.
+func bootID() string { return "" }
+
+// networkFS names the file system of dir if it is not a local one, and is empty
+// otherwise.
+func networkFS(dir string) (string, error) {
+	var stat unix.Statfs_t
+	if err := ignoreInterrupts(func() error { return unix.Statfs(dir, &stat) }); err != nil {
+		return "", err
+	}
+	if stat.Flags&unix.MNT_LOCAL != 0 {
+		return "", nil
+	}
+	return "a network file system", nil
+}
