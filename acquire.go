@@ -20,6 +20,7 @@ var (
 	errHeldHere  = fmt.Errorf("%w: it is held or waited for in this client", ErrNotAcquired)
 	errReentrant = fmt.Errorf("%w: this context holds it already, and not both locks are WithReentrant", ErrNotAcquired)
 	errBroken    = errors.New("the grant was lost on its way to the next waiter")
+	errSilent    = fmt.Errorf("%w: the server has not answered for a TTL", ErrUnavailable)
 	errLate      = fmt.Errorf("%w: the term was over when its grant arrived", ErrUnavailable)
 )
 
@@ -50,11 +51,20 @@ func (m *mutex) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if turn == grantTurn {
+	switch turn {
+	case grantTurn:
 		return h.takeLease()
-	}
-	if turn == ownTurn {
+	case silentTurn:
+		if time.Since(h.answered) >= m.settings.ttl {
+			h.leavePlace(silentTurn)
+			return nil, errSilent
+		}
 		h.draw(wait)
+	case ownTurn:
+		h.answered = time.Time{}
+		h.draw(wait)
+	case entryTurn:
+		h.answered = time.Time{}
 	}
 	return h.acquire(ctx, wait)
 }
@@ -80,6 +90,7 @@ func (h *hold) enterQueue(ctx context.Context, wait bool) (turn, error) {
 	if c.queues.Join(h.mutex.key, &h.place, h) {
 		return ownTurn, nil
 	}
+	h.answered = time.Now()
 	select {
 	case turn := <-h.place.Turn():
 		return turn, nil
@@ -103,9 +114,9 @@ func (h *hold) leaveQueue() {
 	case grantTurn:
 		h.discard()
 	case entryTurn:
-		h.giveUp()
+		h.giveUp(nil)
 	default:
-		h.leavePlace()
+		h.leavePlace(turn)
 	}
 }
 
@@ -122,7 +133,7 @@ func (h *hold) acquire(ctx context.Context, wait bool) (*Lease, error) {
 		err = h.accept(grant, waited)
 	}
 	if err != nil {
-		h.giveUp()
+		h.giveUp(err)
 		return nil, err
 	}
 	if waited {
@@ -133,8 +144,12 @@ func (h *hold) acquire(ctx context.Context, wait bool) (*Lease, error) {
 
 // attempt is one request for the lock.
 func (h *hold) attempt(ctx context.Context) (*backend.Grant, error) {
-	bound := backend.NewBound(ctx, h.mutex.requestBound())
+	now := time.Now()
+	bound := backend.NewBoundAt(ctx, now.Add(h.mutex.requestBound())).EndWith(h.mutex.client.lifecycle.closing)
 	defer bound.Cancel()
+	if h.answered.IsZero() {
+		h.answered = now
+	}
 	grant, err := h.mutex.client.driver.Acquire(bound, &h.request)
 	if err == nil && grant == nil {
 		err = errors.New("the driver returned neither a grant nor an error")
@@ -164,10 +179,10 @@ func (h *hold) refused(ctx context.Context, err error) error {
 func (h *hold) contend(ctx context.Context, err error) (grant *backend.Grant, waited bool, _ error) {
 	ctx, stop := h.mutex.client.lifecycle.whileOpen(ctx)
 	defer stop()
-	pauses := pacer{answered: time.Now()}
+	var pauses pacer
 	for {
 		if busy, ok := errors.AsType[*backend.Busy](err); ok {
-			pauses.reset()
+			h.answered = time.Now()
 			grant, err = h.wait(ctx, busy, &pauses)
 			waited = grant != nil
 		} else {
@@ -196,14 +211,18 @@ func (h *hold) contend(ctx context.Context, err error) (grant *backend.Grant, wa
 // isFinal tells whether waiting on is of no use.
 func isFinal(err error) bool {
 	_, busy := errors.AsType[*backend.Busy](err)
-	_, exhausted := errors.AsType[*exhaustedError](err)
-	return exhausted || isDefinite(err) && !busy
+	return isExhausted(err) || isDefinite(err) && !busy
 }
 
 // exhaustedError: the server has not answered for a TTL.
 type exhaustedError struct{ error }
 
 func (e *exhaustedError) Unwrap() error { return e.error }
+
+func isExhausted(err error) bool {
+	_, exhausted := errors.AsType[*exhaustedError](err)
+	return exhausted
+}
 
 // interrupted is the error of a Lock whose context has ended, or whose client
 // was closed.
@@ -225,7 +244,7 @@ func (h *hold) pauseAfter(ctx context.Context, err error, pauses *pacer) error {
 	if isFinal(err) {
 		return err
 	}
-	if time.Since(pauses.answered) >= ttl {
+	if time.Since(h.answered) >= ttl {
 		return &exhaustedError{unavailable(unanswered(ctx, err))}
 	}
 	sleep(ctx, pauses.next(10*time.Millisecond, min(ttl/10, time.Second)))
@@ -261,13 +280,7 @@ func untilFree(busy *backend.Busy, pause time.Duration) time.Duration {
 // pacer spaces attempts by decorrelated jitter: each pause is drawn between the
 // least and three times the one before
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
-type pacer struct {
-	answered time.Time
-	last     time.Duration
-}
-
-// reset notes that the server has answered.
-func (p *pacer) reset() { p.answered = time.Now() }
+type pacer struct{ last time.Duration }
 
 func (p *pacer) next(least, most time.Duration) time.Duration {
 	least = max(least, time.Millisecond)
@@ -305,26 +318,35 @@ func (h *hold) accept(grant *backend.Grant, waited bool) error {
 	case grant.Fence == 0 && h.mutex.client.caps.Fencing != backend.FenceNone:
 		return fmt.Errorf("%w: the server gave no fence", ErrConflict)
 	case h.gone != nil:
-		return h.gone
+		return errBroken
 	case h.expired(now) != nil:
 		return errLate
 	case h.mutex.client.lifecycle.closing.Err() != nil:
 		return ErrClosed
 	}
 	h.phase = live
-	h.planRenewal(waited)
+	h.planRenewal()
+	if waited && !h.needsProof(now) {
+		h.due = now // its term began with an earlier request
+	}
 	h.schedule()
 	return nil
 }
 
-// confirm renews a grant that came through Wait before its lease is handed out if
-// nothing else would renew it in time. Otherwise that happens behind the caller.
+// needsProof tells whether a grant that came through Wait, with what is left of an
+// earlier request's term, is to be renewed before its lease is handed out, and not
+// behind the caller. The mutex is held.
+func (h *hold) needsProof(now time.Time) bool {
+	return !h.renews || h.deadline().Sub(now) < h.mutex.settings.ttl/3
+}
+
+// confirm renews such a grant. That it is lost shows in takeLease.
 func (h *hold) confirm(ctx context.Context) {
 	h.mu.Lock()
-	left, renews := time.Until(h.deadline()), h.renews
+	needed := h.needsProof(time.Now())
 	h.mu.Unlock()
-	if !renews || left < h.mutex.settings.ttl/3 {
-		_ = h.renew(ctx) // a loss shows in takeLease
+	if needed {
+		_ = h.renew(ctx)
 	}
 }
 

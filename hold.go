@@ -1,12 +1,14 @@
 package dlock
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -29,9 +31,10 @@ const (
 type turn uint8
 
 const (
-	ownTurn   turn = iota // to ask the server
-	grantTurn             // the grant itself
-	entryTurn             // the queue entry on the server
+	ownTurn    turn = iota // to ask the server
+	grantTurn              // the grant itself
+	entryTurn              // the queue entry on the server
+	silentTurn             // to ask the server, which has not answered for a TTL
 )
 
 // hold is one acquisition, from its place in the local queue to the end of its
@@ -44,24 +47,28 @@ type hold struct {
 	// Of the goroutine that acquires, until the hold is live; then constant.
 	request   backend.Request
 	busy      *backend.Busy
-	attempted bool // something was sent whose outcome is not known for certain
-	uncertain bool // the same, of the latest attempt
+	attempted bool      // something was sent whose outcome is not known for certain
+	uncertain bool      // the same, of the latest attempt
+	answered  time.Time // when the server last did, or should have
+	origin    *hold     // who drew the request
 
 	mu        sync.Mutex
 	phase     phase
 	grant     *backend.Grant
-	term      backend.Term // the latest proof
-	granted   time.Time    // by the server
-	start     time.Time    // of this hold: by the server or by hand-off
-	passes    uint16       // hand-offs since the server's grant
-	successor *hold        // after a hand-off
-	gone      error        // the server said so
+	term      backend.Term         // the latest proof
+	granted   time.Time            // by the server
+	start     time.Time            // of this hold: by the server or by hand-off
+	passes    uint16               // hand-offs since the server's grant
+	heir      atomic.Pointer[hold] // of an origin: who has its acquisition now, if it is not itself
+	gone      error                // the server said so
 	renews    bool
 	renewing  bool
 	due       time.Time // while held: the renewal; of an orphan: the release
 	unrenewed int32     // renewals that failed since the last that did not
 	asked     int32     // releases without an answer
 	repeat    bool      // release once more, lest an attempt be executed late
+	released  bool      // of an orphan: it waits for that repetition alone
+	unlocking bool      // its last lease is being unlocked, which Close waits for
 	first     handle    // most holds have no other
 	one       [1]*handle
 	handles   []*handle // those that have not ended
@@ -80,6 +87,7 @@ func (h *hold) draw(wait bool) {
 	var owner [16]byte
 	_, _ = rand.Read(owner[:]) // never fails, says its documentation
 	s := h.mutex.settings
+	h.origin = h
 	h.request = backend.Request{
 		Key: h.mutex.key, Owner: hex.EncodeToString(owner[:]), TTL: s.ttl + s.lockDelay, Mode: backend.Exclusive,
 		Fair: s.fair, Queue: wait, Meta: s.meta, Lost: h.serverLost,
@@ -148,11 +156,17 @@ func (h *hold) orphan(err error, releaseAt time.Time) {
 	h.schedule()
 }
 
-// finish ends the leases of a hold that has nothing left on the server. The
-// mutex is held.
+// finish ends the leases of a hold that has nothing left on the server, unless
+// an attempt that went astray may still be executed. The mutex is held.
 func (h *hold) finish(err error) {
 	h.endHandles(err)
 	h.phase = finished
+	if h.repeat {
+		h.repeat, h.released, h.phase = false, true, orphaned
+		h.due = time.Now().Add(h.mutex.client.caps.Late)
+		h.schedule()
+		return
+	}
 	h.mutex.client.scheduler.remove(h)
 }
 
@@ -166,7 +180,7 @@ func (h *hold) endHandles(err error) {
 
 // afterLoss tells those whom the loss of a lease concerns.
 func (h *hold) afterLoss(reason error) {
-	h.leavePlace()
+	h.leavePlace(ownTurn)
 	h.log(slog.LevelWarn, "dlock: lease lost", reason)
 	h.tellEnded(reason)
 }
@@ -182,19 +196,34 @@ func (h *hold) tellEnded(reason error) {
 	}
 }
 
-// serverLost is Request.Lost: the server says that the grant is gone. After a
-// hand-off it concerns the hold that has the grant now.
-func (h *hold) serverLost(cause error) {
-	h.mu.Lock()
-	if next := h.successor; next != nil {
-		h.mu.Unlock()
-		next.serverLost(cause)
-		return
+// lockHeir returns, locked, the hold that has h's acquisition now: h itself, unless it
+// was handed over.
+func (h *hold) lockHeir() *hold {
+	for {
+		heir := cmp.Or(h.origin.heir.Load(), h.origin)
+		heir.mu.Lock()
+		if heir == cmp.Or(h.origin.heir.Load(), h.origin) {
+			return heir
+		}
+		heir.mu.Unlock()
 	}
+}
+
+// bequeath makes next the heir of h's acquisition. Both mutexes are held.
+func (h *hold) bequeath(next *hold) {
+	next.request, next.origin, next.attempted = h.request, h.origin, h.attempted
+	h.origin.heir.Store(next)
+	h.phase = finished
+	h.mutex.client.scheduler.remove(h)
+}
+
+// serverLost is Request.Lost: the server says that the grant is gone.
+func (h *hold) serverLost(cause error) {
 	reason := cause
 	if !errors.Is(reason, ErrLost) {
 		reason = fmt.Errorf("%w: %w", ErrLost, cause)
 	}
+	h = h.lockHeir()
 	h.gone = reason
 	lost := h.phase == live || h.phase == kept
 	if lost {
@@ -223,8 +252,8 @@ func (h *hold) rejoin() *Lease {
 	return h.newLease()
 }
 
-// leavePlace lets the next local waiter ask the server.
-func (h *hold) leavePlace() { h.mutex.client.queues.Leave(&h.place, ownTurn) }
+// leavePlace gives the next local waiter its turn.
+func (h *hold) leavePlace(t turn) { h.mutex.client.queues.Leave(&h.place, t) }
 
 // fence and owner are constant once the hold is live.
 func (h *hold) fence() uint64 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -29,6 +30,7 @@ func (*noCopy) Unlock() {}
 type handle struct {
 	hold     *hold
 	unlocked bool
+	dropped  bool
 	err      error         // why it has ended; nil while held
 	lost     chan struct{} // made on first use
 	contexts map[*leaseContext]struct{}
@@ -47,28 +49,34 @@ func (h *hold) newLease() *Lease {
 	}
 	t.hold = h
 	h.handles = append(h.handles, t)
+	h.mindDropped()
 	lease := &Lease{handle: t}
 	lease.cleanup = runtime.AddCleanup(lease, (*handle).drop, t)
 	return lease
 }
 
-// drop is called when a Lease has become unreachable. The last one on its hold
-// runs to the end of its term.
+// drop is called when a Lease has become unreachable. Its handle stays on the hold,
+// which is renewed only while somebody can still unlock it.
 func (t *handle) drop() {
-	h := t.hold
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t.err != nil {
-		return
+	t.hold.mu.Lock()
+	held := t.err == nil
+	t.dropped = true
+	t.hold.mindDropped()
+	t.hold.mu.Unlock()
+	if held {
+		t.hold.log(slog.LevelWarn, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
 	}
-	if len(h.handles) > 1 {
-		h.log(slog.LevelWarn, "dlock: a reentrant lease was dropped without Unlock", nil)
-		_ = t.detach()
-		return
+}
+
+// mindDropped stops the renewal where none but dropped leases stand on h, and
+// resumes it. The mutex is held.
+func (h *hold) mindDropped() {
+	wanted := len(h.handles) == 0 || slices.ContainsFunc(h.handles, func(t *handle) bool { return !t.dropped })
+	wanted = wanted && !h.mutex.settings.noRenewal
+	if h.phase == live && wanted != h.renews {
+		h.renews = wanted
+		h.schedule()
 	}
-	h.log(slog.LevelWarn, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
-	h.renews = false
-	h.schedule()
 }
 
 // end ends the handle; the hold's mutex is held. To cancel a context runs no
@@ -249,10 +257,21 @@ func (l *Lease) Unlock(ctx context.Context) error {
 func (t *handle) unlock(ctx context.Context) error {
 	lifecycle := &t.hold.mutex.client.lifecycle
 	if err := lifecycle.enter(); err != nil {
-		return err
+		return t.unlockClosed()
 	}
 	defer lifecycle.leave()
 	return t.hold.unlock(ctx, t)
+}
+
+// unlockClosed is Unlock after Close, which has ended the lease or is about to.
+func (t *handle) unlockClosed() error {
+	t.hold.mu.Lock()
+	defer t.hold.mu.Unlock()
+	if t.err == nil {
+		t.unlocked = true
+		return ErrClosed
+	}
+	return t.detach()
 }
 
 // heldKey finds in a context what its caller holds of a client.

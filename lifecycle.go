@@ -25,8 +25,10 @@ var errNilContext = errors.New("the context is nil")
 type lifecycle struct {
 	closing context.Context // ends when Close begins, with cause ErrClosed
 	begin   context.CancelCauseFunc
-	running context.Context // ends when Close is done with the server
+	running context.Context // ends when Close needs the scheduler no more
 	end     context.CancelFunc
+	working context.Context // ends when Close gives up what runs behind
+	abandon context.CancelFunc
 
 	calls  atomic.Int64  // under way, and closed once Close has begun
 	idle   chan struct{} // closed when the last call has returned
@@ -39,6 +41,7 @@ type lifecycle struct {
 func (lc *lifecycle) start(c *Client) {
 	lc.closing, lc.begin = context.WithCancelCause(context.Background())
 	lc.running, lc.end = context.WithCancel(context.Background())
+	lc.working, lc.abandon = context.WithCancel(context.Background())
 	lc.idle, lc.slots = make(chan struct{}), make(chan struct{}, releasers)
 	lc.behind.Go(func() { c.scheduler.run(lc.running) })
 }
@@ -69,12 +72,16 @@ func (lc *lifecycle) beginClose() {
 	lc.leave()
 }
 
-// goBehind runs f behind the callers, not too many at once; Close waits for it.
-func (lc *lifecycle) goBehind(f func()) {
+// goBehind runs f behind the callers, not too many at once; Close waits for it,
+// and ends its context when it gives up.
+func (lc *lifecycle) goBehind(f func(context.Context)) {
 	lc.behind.Go(func() {
-		lc.slots <- struct{}{}
-		defer func() { <-lc.slots }()
-		f()
+		select {
+		case lc.slots <- struct{}{}:
+			defer func() { <-lc.slots }()
+			f(lc.working)
+		case <-lc.working.Done():
+		}
 	})
 }
 
@@ -121,25 +128,40 @@ func (c *Client) Close() error {
 
 func (c *Client) close() error {
 	c.lifecycle.beginClose()
-	over := c.endLeases()
-	ctx, cancel := context.WithTimeout(context.Background(), max(time.Until(over), 0)+closeTimeout)
-	defer cancel()
-	c.releaseAll(ctx)
-	sleepUntil(over)
-	select {
-	case <-c.lifecycle.idle:
-	case <-ctx.Done():
+	held, _ := c.endLeases()
+	deadline := time.Now().Add(closeTimeout)
+	c.releaseAll(deadline)
+	sleepUntil(held)
+	deadline = later(deadline, held.Add(closeTimeout))
+	waitUntil(deadline, c.lifecycle.idle)
+	if _, repeat := c.endLeases(); repeat.Before(deadline) {
+		sleepUntil(repeat)
 	}
-	c.releaseAll(ctx) // what was kept, or granted meanwhile
-	c.lifecycle.end()
-	behind := make(chan struct{})
-	go func() {
-		c.lifecycle.behind.Wait()
-		close(behind)
-	}()
-	select {
-	case <-behind:
-	case <-ctx.Done():
-	}
+	c.releaseAll(deadline) // what was kept, or granted meanwhile
+	c.lifecycle.join(deadline)
 	return c.wrap("close", "", c.driver.Close())
+}
+
+// join ends the goroutines behind: the scheduler at once, requests at the
+// deadline. Drivers honour contexts, so that little more can pass.
+func (lc *lifecycle) join(deadline time.Time) {
+	lc.end()
+	joined := make(chan struct{})
+	go func() {
+		lc.behind.Wait()
+		close(joined)
+	}()
+	waitUntil(deadline, joined)
+	lc.abandon()
+	waitUntil(time.Now().Add(time.Second), joined)
+}
+
+// waitUntil returns when done is closed, at the deadline at the latest.
+func waitUntil(deadline time.Time, done <-chan struct{}) {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
 }

@@ -30,6 +30,8 @@ func (h *hold) unlock(ctx context.Context, t *handle) error {
 	lost := h.expire(now)
 	err := t.detach()
 	free := err == nil && len(h.handles) == 0 && !h.keep(now)
+	h.unlocking = free
+	h.mindDropped()
 	h.mu.Unlock()
 	if lost != nil {
 		h.afterLoss(lost)
@@ -65,8 +67,7 @@ func (t *handle) detach() error {
 // keep leaves an unlocked hold to the scheduler if its minimum hold is not over. The
 // mutex is held.
 func (h *hold) keep(now time.Time) bool {
-	d := h.mutex.settings.minHold
-	if d == 0 || elapsed(h.start, now) >= d {
+	if now.Sub(h.start) >= h.mutex.settings.minHold {
 		return false
 	}
 	h.phase, h.renews = kept, true
@@ -77,7 +78,7 @@ func (h *hold) keep(now time.Time) bool {
 // discard frees a live hold that no lease will stand on, behind the caller.
 func (h *hold) discard() {
 	if !h.handOff() {
-		h.mutex.client.lifecycle.goBehind(func() { _ = h.release(context.Background(), time.Now()) })
+		h.releaseBehind()
 	}
 }
 
@@ -114,13 +115,11 @@ func (h *hold) passTo(next *hold) bool {
 	}
 	next.mu.Lock()
 	defer next.mu.Unlock()
-	next.request, next.grant, next.term, next.granted = h.request, h.grant, h.term, h.granted
-	next.start, next.passes, next.repeat = time.Now(), h.passes+1, h.repeat
-	next.attempted, next.renewing, next.due = true, h.renewing, h.due
+	next.grant, next.term, next.granted, next.repeat = h.grant, h.term, h.granted, h.repeat
+	next.start, next.passes, next.renewing, next.due = time.Now(), h.passes+1, h.renewing, h.due
 	next.phase = live
+	h.bequeath(next)
 	next.schedule()
-	h.successor = next
-	h.finish(ErrNotHeld)
 	return true
 }
 
@@ -128,7 +127,7 @@ func (h *hold) passTo(next *hold) bool {
 // that has ended before: then it waits all the same, for one request.
 func (h *hold) release(ctx context.Context, now time.Time) error {
 	if !h.startRelease() {
-		return h.endedBeside()
+		return ErrLost // since its last lease was unlocked
 	}
 	if ctx.Done() == nil || ctx.Err() != nil {
 		return h.releaseNow(detached(ctx), now)
@@ -141,17 +140,6 @@ func (h *hold) release(ctx context.Context, now time.Time) error {
 	case <-ctx.Done():
 		return uncertain(endOf(ctx))
 	}
-}
-
-// endedBeside tells what became of a grant that something else has ended since
-// its last lease was unlocked: the server, or else Close, which releases it.
-func (h *hold) endedBeside() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.gone != nil {
-		return ErrLost
-	}
-	return ErrClosed
 }
 
 // detached is ctx without its end.
@@ -180,26 +168,32 @@ func (h *hold) startRelease() bool {
 func (h *hold) releaseNow(ctx context.Context, now time.Time) error {
 	bound := backend.NewBoundAt(ctx, now.Add(h.mutex.requestBound()))
 	defer bound.Cancel()
-	answered, err := h.askRelease(bound)
-	for n := 0; !answered && bound.Err() == nil; n++ {
-		sleep(bound, backoff(n, h.mutex.settings.ttl/10))
-		if bound.Err() == nil {
-			answered, err = h.askRelease(bound)
-		}
-	}
+	answered, err := h.askUntil(bound)
 	if !answered {
 		h.askLater()
 		h.log(slog.LevelWarn, "dlock: release not answered, repeating it", err)
 		err = uncertain(unanswered(ctx, err))
 	}
-	h.leavePlace()
+	h.leavePlace(ownTurn)
 	return err
+}
+
+// askUntil asks until there is an answer or ctx ends.
+func (h *hold) askUntil(ctx context.Context) (answered bool, err error) {
+	answered, err = h.askRelease(ctx)
+	for n := 0; !answered && ctx.Err() == nil; n++ {
+		sleep(ctx, backoff(n, h.mutex.settings.ttl/10))
+		if ctx.Err() == nil {
+			answered, err = h.askRelease(ctx)
+		}
+	}
+	return answered, err
 }
 
 // askRelease is one request. "Not held" after an unknown answer means that the request
 // before did it.
 func (h *hold) askRelease(ctx context.Context) (answered bool, err error) {
-	err = h.mutex.client.driver.Release(ctx, h.released())
+	err = h.mutex.client.driver.Release(ctx, h.remains())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -212,12 +206,7 @@ func (h *hold) askRelease(ctx context.Context) (answered bool, err error) {
 	default:
 		err = ErrLost
 	}
-	h.phase = finished
-	if h.repeat {
-		h.repeat, h.phase = false, orphaned
-		h.due = time.Now().Add(h.mutex.client.caps.Late)
-		h.schedule()
-	}
+	h.finish(ErrLost)
 	return true, err
 }
 
@@ -229,8 +218,8 @@ func (h *hold) askLater() {
 	h.schedule()
 }
 
-// released is what to give back: the grant, or what an acquisition may have left.
-func (h *hold) released() *backend.Grant {
+// remains is what to give back: the grant, or what an acquisition may have left.
+func (h *hold) remains() *backend.Grant {
 	if h.grant != nil {
 		return h.grant
 	}
@@ -241,24 +230,32 @@ func (h *hold) released() *backend.Grant {
 	return grant
 }
 
-// giveUp ends an acquisition: its queue entry goes to the next local waiter, or
-// what it may have left on the server is released behind the caller.
-func (h *hold) giveUp() {
-	c := h.mutex.client
+// giveUp ends an acquisition, because of err: its queue entry goes to the next
+// local waiter, or what it may have left on the server is released behind the caller.
+func (h *hold) giveUp(err error) {
 	queued := h.busy != nil && h.busy.Queued
+	next := ownTurn
+	if isExhausted(err) {
+		next = silentTurn
+	}
 	if !queued && !h.attempted {
-		h.leavePlace()
+		h.leavePlace(next)
 		return
 	}
-	if h.grant == nil && c.queues.Pass(&h.place, entryTurn, h.inheritTo) {
+	if h.grant == nil && next == ownTurn && h.mutex.client.queues.Pass(&h.place, entryTurn, h.inheritTo) {
 		return
 	}
 	h.mu.Lock()
 	h.repeat = h.repeat || h.grant == nil && h.attempted
 	h.mu.Unlock()
-	h.leavePlace()
+	h.leavePlace(next)
+	h.releaseBehind()
+}
+
+// releaseBehind releases h behind the caller.
+func (h *hold) releaseBehind() {
 	if h.startRelease() {
-		c.lifecycle.goBehind(func() { _ = h.releaseNow(context.Background(), time.Now()) })
+		h.mutex.client.lifecycle.goBehind(func(ctx context.Context) { _ = h.releaseNow(ctx, time.Now()) })
 	}
 }
 
@@ -277,44 +274,53 @@ func (h *hold) inheritTo(next *hold) bool {
 	if h.gone != nil {
 		return false
 	}
-	next.request, next.busy, next.attempted = h.request, h.busy, h.attempted
-	h.successor, h.phase = next, finished
+	next.busy = h.busy
+	h.bequeath(next)
 	return true
 }
 
 // endLeases ends all leases for Close, and returns when the last minimum hold is
-// over.
-func (c *Client) endLeases() (over time.Time) {
+// over, and when the last release is to be repeated.
+func (c *Client) endLeases() (holds, repeats time.Time) {
 	for _, h := range c.scheduler.snapshot() {
-		if end := h.close(); end.After(over) {
-			over = end
-		}
+		held, repeat := h.close()
+		holds, repeats = later(holds, held), later(repeats, repeat)
 	}
-	return over
+	return holds, repeats
 }
 
-// close ends the leases on h; unless it is kept for its minimum hold it is then to
-// be released at once.
-func (h *hold) close() (keptUntil time.Time) {
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// close ends the leases on h; unless it is kept for its minimum hold, or waits for the
+// repetition of its release, it is then to be released at once.
+func (h *hold) close() (held, repeat time.Time) {
 	h.mu.Lock()
-	h.endHandles(ErrClosed)
 	now := time.Now()
-	rest := h.mutex.settings.minHold - elapsed(h.start, now)
+	h.endHandles(ErrClosed)
 	switch {
-	case h.phase != live && h.phase != kept:
-	case rest > 0:
-		h.phase, keptUntil = kept, now.Add(rest)
+	case h.phase == orphaned && h.released:
+		repeat = h.due
+	case h.phase != live && h.phase != kept || h.unlocking:
+	case h.keep(now):
+		held = h.start.Add(h.mutex.settings.minHold)
 	default:
 		h.phase, h.due = orphaned, now
 	}
 	h.mu.Unlock()
 	h.tellEnded(ErrClosed)
-	return keptUntil
+	return held, repeat
 }
 
-// releaseAll releases what Close has ended, as far as ctx allows. What is lost with a
+// releaseAll releases what Close has ended, until the deadline. What is lost with a
 // lock-delay is left to the end of its term.
-func (c *Client) releaseAll(ctx context.Context) {
+func (c *Client) releaseAll(deadline time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
 	c.endLeases()
 	holds := make(chan *hold)
 	var workers sync.WaitGroup
@@ -322,19 +328,24 @@ func (c *Client) releaseAll(ctx context.Context) {
 		workers.Go(func() {
 			for h := range holds {
 				if h.startRelease() {
-					_, _ = h.askRelease(ctx)
+					_, _ = h.askUntil(ctx)
 				}
 			}
 		})
 	}
 	for _, h := range c.scheduler.snapshot() {
-		h.mu.Lock()
-		due := h.phase == orphaned && (h.mutex.settings.lockDelay == 0 || !h.due.After(time.Now()))
-		h.mu.Unlock()
-		if due {
+		if h.releasable(time.Now()) {
 			holds <- h
 		}
 	}
 	close(holds)
 	workers.Wait()
+}
+
+// releasable tells whether Close may release h now.
+func (h *hold) releasable(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	mayBeEarly := h.mutex.settings.lockDelay == 0 && !h.released
+	return h.phase == orphaned && (mayBeEarly || !h.due.After(now))
 }

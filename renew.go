@@ -177,14 +177,10 @@ func (h *hold) schedule() {
 }
 
 // planRenewal sets the next renewal: a third into the term, ± 10 % so that many
-// locks do not keep step; at once for a grant that came through Wait. The
-// mutex is held.
-func (h *hold) planRenewal(atOnce bool) {
-	third := h.life() / 3
+// locks do not keep step. The mutex is held.
+func (h *hold) planRenewal() {
+	third := max(h.life()/3, 0)
 	h.due = h.term.Sent.Add(third - third/10 + rand.N(third/5+1))
-	if atOnce {
-		h.due = h.start
-	}
 }
 
 // tick does what h's time has come for, and tells whether it is to be renewed.
@@ -196,8 +192,8 @@ func (h *hold) tick(now time.Time) (renew bool) {
 	case lost != nil:
 	case h.phase == orphaned:
 		free = !h.due.After(now)
-	case h.phase == kept:
-		free = elapsed(h.start, now) >= h.mutex.settings.minHold
+	case h.phase == kept: // by the monotonic clock alone: not to be freed early
+		free = now.Sub(h.start) >= h.mutex.settings.minHold
 	}
 	if lost == nil && !free && (h.phase == live || h.phase == kept) {
 		early := now.Add(h.mutex.settings.ttl / 30)
@@ -211,8 +207,8 @@ func (h *hold) tick(now time.Time) (renew bool) {
 	if lost != nil {
 		h.afterLoss(lost)
 	}
-	if free && h.startRelease() {
-		h.mutex.client.lifecycle.goBehind(func() { _ = h.releaseNow(context.Background(), time.Now()) })
+	if free {
+		h.releaseBehind()
 	}
 	return renew
 }
@@ -276,23 +272,19 @@ func (h *hold) renew(ctx context.Context) error {
 // renewed takes the answer to a renewal. After a hand-off it belongs to the
 // hold that has the grant now.
 func (h *hold) renewed(term backend.Term, err error) {
-	h.mu.Lock()
-	if next := h.successor; next != nil {
-		h.mu.Unlock()
-		next.renewed(term, err)
-		return
-	}
+	h = h.lockHeir()
 	h.renewing = false
 	lost := h.expire(time.Now())
 	told := lost == nil && (h.phase == live || h.phase == kept)
 	switch {
-	case h.phase == orphaned && err == nil:
+	case h.phase == orphaned && !h.released && err == nil:
 		// Once lost, always lost: what the server still keeps is given back.
 		h.due = time.Now().Add(h.mutex.settings.lockDelay)
 		h.schedule()
 	case !told:
 	case err == nil:
 		h.prove(term)
+		lost = h.expire(time.Now())
 	case errors.Is(err, ErrLost):
 		h.gone = err
 		h.finish(ErrLost)
@@ -316,7 +308,9 @@ func (h *hold) prove(term backend.Term) {
 	h.unrenewed = 0
 	if term.Sent.After(h.term.Sent) {
 		h.term = term
+		h.planRenewal()
+	} else { // an old proof, told again: ask again, but not at once
+		h.due = time.Now().Add(backoff(0, h.life()/10))
 	}
-	h.planRenewal(false)
 	h.schedule()
 }

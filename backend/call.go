@@ -45,6 +45,7 @@ type Bound struct {
 	parent   context.Context
 	deadline time.Time
 	earlier  bool                  // than the parent's: it needs a timer of its own
+	other    context.Context       // ends it too; may be nil
 	timed    atomic.Pointer[timed] // made by the first Done
 	canceled atomic.Bool
 }
@@ -66,6 +67,14 @@ func NewBoundAt(parent context.Context, deadline time.Time) *Bound {
 	if its, ok := parent.Deadline(); ok && !its.After(deadline) {
 		b.deadline, b.earlier = its, false
 	}
+	return b
+}
+
+// EndWith makes b end when other does, too. It is called before b is used.
+// [DeadlineOnly] does not count other: a request that is under way in place is not
+// interrupted, and ends at the deadline.
+func (b *Bound) EndWith(other context.Context) *Bound {
+	b.other = other
 	return b
 }
 
@@ -102,12 +111,20 @@ func (b *Bound) Done() <-chan struct{} {
 // newTimed leaves the parent's deadline to the parent: of two timers for one
 // instant the wrong one may be first.
 func (b *Bound) newTimed() *timed {
-	if !b.earlier {
-		ctx, cancel := context.WithCancel(b.parent)
-		return &timed{ctx, cancel}
+	t := &timed{}
+	if b.earlier {
+		t.Context, t.cancel = context.WithDeadline(b.parent, b.deadline)
+	} else {
+		t.Context, t.cancel = context.WithCancel(b.parent)
 	}
-	ctx, cancel := context.WithDeadline(b.parent, b.deadline)
-	return &timed{ctx, cancel}
+	if b.other != nil {
+		stop, cancel := context.AfterFunc(b.other, t.cancel), t.cancel
+		t.cancel = func() {
+			stop()
+			cancel()
+		}
+	}
+	return t
 }
 
 // Err is nil until the context has ended.
@@ -119,7 +136,7 @@ func (b *Bound) Err() error {
 		return t.Err()
 	}
 	switch {
-	case b.canceled.Load():
+	case b.canceled.Load(), b.other != nil && b.other.Err() != nil:
 		return context.Canceled
 	case !time.Now().Before(b.deadline):
 		return context.DeadlineExceeded
