@@ -326,24 +326,20 @@ func (h *hold) accept(grant *backend.Grant, waited bool) error {
 	}
 	h.phase = live
 	h.planRenewal()
-	if waited && !h.needsProof(now) {
-		h.due = now // its term began with an earlier request
+	if waited { // its term began with an earlier request
+		h.due = now
+		h.renewing = !h.renews || h.deadline().Sub(now) < h.mutex.settings.ttl/3
 	}
 	h.schedule()
 	return nil
 }
 
-// needsProof tells whether a grant that came through Wait, with what is left of an
-// earlier request's term, is to be renewed before its lease is handed out, and not
-// behind the caller. The mutex is held.
-func (h *hold) needsProof(now time.Time) bool {
-	return !h.renews || h.deadline().Sub(now) < h.mutex.settings.ttl/3
-}
-
-// confirm renews such a grant. That it is lost shows in takeLease.
+// confirm renews a grant that came through Wait before its lease is handed out, if
+// little of its term is left or nothing else would renew it; otherwise that
+// happens behind the caller. A loss shows in takeLease.
 func (h *hold) confirm(ctx context.Context) {
 	h.mu.Lock()
-	needed := h.needsProof(time.Now())
+	needed := h.renewing
 	h.mu.Unlock()
 	if needed {
 		_ = h.renew(ctx)
