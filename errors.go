@@ -78,6 +78,9 @@ func endOf(ctx context.Context) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
+	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) {
+		return fmt.Errorf("%w: %s", err, cause.Error()) // of the lease that ctx comes from, not of this call
+	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
