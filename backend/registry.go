@@ -42,6 +42,13 @@ func Register(scheme string, open Opener) {
 	registry.openers[scheme] = open
 }
 
+// Schemes returns the schemes that are registered, sorted.
+func Schemes() []string {
+	registry.RLock()
+	defer registry.RUnlock()
+	return slices.Sorted(maps.Keys(registry.openers))
+}
+
 // Lookup returns the Opener of a scheme. The error of an unknown scheme lists
 // the known ones and, for a scheme of this module, the import that adds it.
 func Lookup(scheme string) (Opener, error) {
@@ -50,7 +57,7 @@ func Lookup(scheme string) (Opener, error) {
 	if open, ok := registry.openers[scheme]; ok {
 		return open, nil
 	}
-	known := slices.Sorted(maps.Keys(registry.openers))
+	known := slices.Sorted(maps.Keys(registry.openers)) // not Schemes, which locks again
 	hint := ""
 	if pkg, ok := imports[scheme]; ok {
 		hint = fmt.Sprintf("; add the import _ \"github.com/dlock-go/dlock/%s\"", pkg)

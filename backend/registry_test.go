@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,6 +13,9 @@ func TestRegistry(t *testing.T) {
 	Register("registrytest", open)
 	if _, err := Lookup("registrytest"); err != nil {
 		t.Error(err)
+	}
+	if !slices.Contains(Schemes(), "registrytest") {
+		t.Errorf("Schemes() = %q", Schemes())
 	}
 	_, err := Lookup("rediss")
 	if err == nil || !strings.Contains(err.Error(), "registrytest") || !strings.Contains(err.Error(), "dlock/redisbackend") {

@@ -219,6 +219,15 @@ type Info struct {
 	Waiters int `json:"waiters"`
 }
 
+// MarshalJSON writes a free lock with an empty list of holders.
+func (i Info) MarshalJSON() ([]byte, error) {
+	type plain Info // without this method
+	if i.Holders == nil {
+		i.Holders = []Holder{}
+	}
+	return json.Marshal(plain(i))
+}
+
 // Holder shows one holder of a lock.
 type Holder struct {
 	Owner, Meta string

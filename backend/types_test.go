@@ -30,6 +30,14 @@ func TestInfoJSON(t *testing.T) {
 	}
 }
 
+func TestFreeLockInJSON(t *testing.T) {
+	t.Parallel()
+	data, err := json.Marshal(&Info{Key: "x"})
+	if err != nil || !strings.Contains(string(data), `"holders":[]`) {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
 func TestUnknownTTLInJSON(t *testing.T) {
 	t.Parallel()
 	data, err := json.Marshal(Holder{TTL: -time.Nanosecond})
