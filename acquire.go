@@ -166,11 +166,11 @@ func (h *hold) attempt(ctx context.Context) (*backend.Grant, error) {
 func (h *hold) refused(ctx context.Context, err error) error {
 	switch {
 	case h.uncertain:
-		return uncertain(unanswered(ctx, err))
+		return uncertain(h.mutex.client.unanswered(ctx, err))
 	case isDefinite(err):
 		return err
 	}
-	return unavailable(unanswered(ctx, err))
+	return unavailable(h.mutex.client.unanswered(ctx, err))
 }
 
 // contend is the loop of those who wait: look, wait for a hint, look again.
@@ -245,7 +245,7 @@ func (h *hold) pauseAfter(ctx context.Context, err error, pauses *pacer) error {
 		return err
 	}
 	if time.Since(h.answered) >= ttl {
-		return &exhaustedError{unavailable(unanswered(ctx, err))}
+		return &exhaustedError{unavailable(h.mutex.client.unanswered(ctx, err))}
 	}
 	sleep(ctx, pauses.next(10*time.Millisecond, min(ttl/10, time.Second)))
 	return nil

@@ -300,7 +300,7 @@ func (c *Client) inspect(ctx context.Context, name string) (*backend.Info, error
 	defer bound.Cancel()
 	info, err := c.inspector.Inspect(bound, c.prefix+name)
 	if err != nil {
-		return nil, unanswered(ctx, err)
+		return nil, c.unanswered(ctx, err)
 	}
 	info.Key = name
 	return info, nil
@@ -322,7 +322,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 		defer c.leave()
 		for info, err := range c.inspector.List(ctx, c.prefix+prefix) {
 			if err != nil {
-				yield(nil, c.wrap("list", prefix, unanswered(ctx, err)))
+				yield(nil, c.wrap("list", prefix, c.unanswered(ctx, err)))
 				return
 			}
 			info.Key = strings.TrimPrefix(info.Key, c.prefix)
@@ -360,9 +360,9 @@ func (c *Client) breakLock(ctx context.Context, name, owner string) error {
 	case err == nil, errors.Is(err, ErrNotHeld), isDefinite(err):
 		return err
 	case errors.Is(err, ErrUnavailable):
-		return unavailable(unanswered(ctx, err))
+		return unavailable(c.unanswered(ctx, err))
 	}
-	return uncertain(unanswered(ctx, err))
+	return uncertain(c.unanswered(ctx, err))
 }
 
 // Capabilities tells what the backend can do.

@@ -93,13 +93,15 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unanswered turns the end of an internal bound into ErrUnavailable: a caller shall
-// see deadline exceeded of no context but its own.
-func unanswered(ctx context.Context, err error) error {
-	if ended(ctx) != nil {
+// unanswered says in the caller's terms why a request ended without an answer: a
+// caller shall see the end of no context but its own, and not that of our bounds.
+func (c *Client) unanswered(ctx context.Context, err error) error {
+	switch {
+	case ended(ctx) != nil:
 		return endOf(ctx)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	case errors.Is(err, context.Canceled) && c.lifecycle.closing.Err() != nil:
+		return ErrClosed
+	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: no answer in time", ErrUnavailable)
 	}
 	return err

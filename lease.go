@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -229,10 +228,11 @@ func (t *handle) extend(ctx context.Context) error {
 		return err
 	}
 	defer c.leave()
-	if err := t.hold.renew(ctx); err != nil && !errors.Is(err, ErrLost) {
-		return unanswered(ctx, err)
+	err := t.hold.renew(ctx)
+	if ended := t.check(); ended != nil || err == nil {
+		return ended
 	}
-	return t.check()
+	return c.unanswered(ctx, err)
 }
 
 // Unlock ends the lease and releases the lock. It works on a context that has

@@ -172,7 +172,7 @@ func (h *hold) releaseNow(ctx context.Context, now time.Time) error {
 	if !answered {
 		h.askLater()
 		h.log(slog.LevelWarn, "dlock: release not answered, repeating it", err)
-		err = uncertain(unanswered(ctx, err))
+		err = uncertain(h.mutex.client.unanswered(ctx, err))
 	}
 	h.leavePlace(ownTurn)
 	return err
