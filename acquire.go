@@ -33,7 +33,11 @@ func (m *mutex) lock(ctx context.Context, op string, wait bool) (*Lease, error) 
 	began := m.observeAttempt(ctx)
 	lease, err := m.acquire(ctx, wait)
 	for errors.Is(err, errBroken) {
-		lease, err = m.acquire(ctx, wait)
+		if ended(ctx) != nil {
+			err = endOf(ctx)
+		} else {
+			lease, err = m.acquire(ctx, wait)
+		}
 	}
 	err = m.client.wrap(op, m.name, err)
 	m.observeAcquired(ctx, lease, err, began)
@@ -150,7 +154,7 @@ func (h *hold) attempt(ctx context.Context) (*backend.Grant, error) {
 	if h.answered.IsZero() {
 		h.answered = now
 	}
-	grant, err := h.mutex.client.driver.Acquire(bound, &h.request)
+	grant, err := h.mutex.client.driver.Acquire(bound, h.request)
 	if err == nil && grant == nil {
 		err = errors.New("the driver returned neither a grant nor an error")
 	}
@@ -261,7 +265,7 @@ func (h *hold) wait(ctx context.Context, busy *backend.Busy, pauses *pacer) (*ba
 	}
 	bound := backend.NewBound(ctx, untilFree(busy, s.ttl/3))
 	defer bound.Cancel()
-	grant, err := c.waiter.Wait(bound, &h.request, busy)
+	grant, err := c.waiter.Wait(bound, h.request, busy)
 	if err != nil && bound.Err() != nil {
 		return nil, nil // look again; the caller sees whether ctx has ended
 	}
@@ -324,7 +328,7 @@ func (h *hold) accept(grant *backend.Grant, waited bool) error {
 	case h.mutex.client.lifecycle.closing.Err() != nil:
 		return ErrClosed
 	}
-	h.phase = live
+	h.phase, h.request = live, nil
 	h.planRenewal()
 	if waited { // its term began with an earlier request
 		h.due = now
@@ -348,11 +352,12 @@ func (h *hold) confirm(ctx context.Context) {
 
 // takeLease hands out the first lease on a live hold.
 func (h *hold) takeLease() (*Lease, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.mutex.client.lifecycle.closing.Err() != nil {
+		h.releaseBehind()
 		return nil, ErrClosed
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.phase != live {
 		return nil, errBroken
 	}

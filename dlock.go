@@ -271,7 +271,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 		}
 		if ended != nil && !errors.Is(ended, ErrNotHeld) {
 			err = errors.Join(err, ended)
-		} else if unlockErr != nil {
+		} else if unlockErr != nil && !errors.Is(unlockErr, ErrNotHeld) { // fn may unlock
 			l.handle.hold.log(slog.LevelWarn, "dlock: unlock failed", unlockErr)
 		}
 	}()
@@ -315,7 +315,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 			yield(nil, c.wrap("list", prefix, ErrUnsupported))
 			return
 		}
-		if err := c.enter(ctx); err != nil {
+		if err := c.enterList(ctx, prefix); err != nil {
 			yield(nil, c.wrap("list", prefix, err))
 			return
 		}
@@ -331,6 +331,15 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 			}
 		}
 	}
+}
+
+func (c *Client) enterList(ctx context.Context, prefix string) error {
+	if prefix != "" {
+		if err := validate(prefix); err != nil {
+			return err
+		}
+	}
+	return c.enter(ctx)
 }
 
 // Break takes a lock from its holder: from owner, or from whoever holds it if

@@ -45,7 +45,7 @@ type hold struct {
 	place gate.Place[*hold, turn]
 
 	// Of the goroutine that acquires, until the hold is live; then constant.
-	request   backend.Request
+	request   *backend.Request // nil once the grant has it
 	busy      *backend.Busy
 	attempted bool      // something was sent whose outcome is not known for certain
 	uncertain bool      // the same, of the latest attempt
@@ -88,7 +88,7 @@ func (h *hold) draw(wait bool) {
 	_, _ = rand.Read(owner[:]) // never fails, says its documentation
 	s := h.mutex.settings
 	h.origin = h
-	h.request = backend.Request{
+	h.request = &backend.Request{
 		Key: h.mutex.key, Owner: hex.EncodeToString(owner[:]), TTL: s.ttl + s.lockDelay, Mode: backend.Exclusive,
 		Fair: s.fair, Queue: wait, Meta: s.meta, Lost: h.serverLost,
 	}

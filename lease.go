@@ -28,6 +28,7 @@ func (*noCopy) Unlock() {}
 // taken reentrantly. The hold's mutex guards it.
 type handle struct {
 	hold     *hold
+	lease    *Lease // until its being dropped is watched for
 	unlocked bool
 	dropped  bool
 	err      error         // why it has ended; nil while held
@@ -49,9 +50,20 @@ func (h *hold) newLease() *Lease {
 	t.hold = h
 	h.handles = append(h.handles, t)
 	h.mindDropped()
-	lease := &Lease{handle: t}
-	lease.cleanup = runtime.AddCleanup(lease, (*handle).drop, t)
-	return lease
+	t.lease = &Lease{handle: t}
+	return t.lease
+}
+
+// watchLeases lets the collector tell of leases that are dropped. It is done at
+// the first renewal: most leases do not live that long, and it costs as much as all
+// the rest of a Lock. The mutex is held.
+func (h *hold) watchLeases() {
+	for _, t := range h.handles {
+		if lease := t.lease; lease != nil {
+			t.lease = nil
+			lease.cleanup = runtime.AddCleanup(lease, (*handle).drop, t)
+		}
+	}
 }
 
 // drop is called when a Lease has become unreachable. Its handle stays on the hold,
@@ -246,12 +258,15 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	l.cleanup.Stop()
 	h := t.hold
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return h.mutex.client.wrap("unlock", h.mutex.name, t.unlock(ctx))
+	err := t.unlock(ctx)
+	h.mu.Lock()
+	l.cleanup.Stop()
+	h.mu.Unlock()
+	return h.mutex.client.wrap("unlock", h.mutex.name, err)
 }
 
 func (t *handle) unlock(ctx context.Context) error {

@@ -144,13 +144,20 @@ func (c *config) apply(opts []Option) {
 	}
 }
 
-// defaultMeta is program@host:pid.
+// defaultMeta is program@host:pid, or less where their names could not be a meta.
 func defaultMeta() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
+	program, host := "go", "localhost"
+	if len(os.Args) > 0 {
+		program = filepath.Base(os.Args[0])
 	}
-	return fmt.Sprintf("%s@%s:%d", filepath.Base(os.Args[0]), host, os.Getpid())
+	if name, err := os.Hostname(); err == nil {
+		host = name
+	}
+	meta := fmt.Sprintf("%s@%s:%d", program, host, os.Getpid())
+	if key.Validate(meta) != nil {
+		return fmt.Sprintf("pid %d", os.Getpid())
+	}
+	return meta
 }
 
 // check tells whether a lock with these settings can exist on a backend.
@@ -171,6 +178,8 @@ func (s *settings) check(caps backend.Capabilities) error {
 		return fmt.Errorf("meta: %w", key.Validate(s.meta))
 	case s.ttl < max(caps.MinTTL, leastTTL):
 		return fmt.Errorf("%w: TTL %v is below the least of %v", ErrUnsupported, s.ttl, max(caps.MinTTL, leastTTL))
+	case least < s.ttl:
+		return fmt.Errorf("%w: TTL and lock-delay are too long together", ErrUnsupported)
 	case most > 0 && least > most:
 		return fmt.Errorf("%w: TTL and lock-delay of %v are above the most of %v", ErrUnsupported, least, most)
 	case s.lockDelay > 0 && caps.Session:

@@ -42,10 +42,7 @@ func (h *hold) unlock(ctx context.Context, t *handle) error {
 	if free && !h.handOff() {
 		err = h.release(ctx, now)
 	}
-	if errors.Is(err, ErrLost) {
-		lost = err
-	}
-	h.observeEnded(lost)
+	h.observeEnded(err)
 	return err
 }
 
@@ -201,7 +198,7 @@ func (h *hold) askRelease(ctx context.Context) (answered bool, err error) {
 	case !errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrLost):
 		h.asked++
 		return false, err
-	case h.asked > 0 && h.grant != nil && h.expired(time.Now()) == nil:
+	case h.asked > 0 && h.gone == nil && h.grant != nil && h.expired(time.Now()) == nil:
 		err = nil
 	default:
 		err = ErrLost
@@ -223,7 +220,7 @@ func (h *hold) remains() *backend.Grant {
 	if h.grant != nil {
 		return h.grant
 	}
-	grant := &backend.Grant{Request: h.request}
+	grant := &backend.Grant{Request: *h.request}
 	if h.busy != nil {
 		grant.State = h.busy.State
 	}
@@ -327,8 +324,11 @@ func (c *Client) releaseAll(deadline time.Time) {
 	for range releasers {
 		workers.Go(func() {
 			for h := range holds {
-				if h.startRelease() {
-					_, _ = h.askUntil(ctx)
+				if !h.startRelease() {
+					continue
+				}
+				if answered, _ := h.askUntil(ctx); !answered {
+					h.askLater()
 				}
 			}
 		})

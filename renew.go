@@ -119,6 +119,9 @@ func (s *scheduler) run(ctx context.Context) {
 
 // act looks at each hold that is due and sends the renewals together.
 func (s *scheduler) act(ctx context.Context, due []*hold) {
+	if len(due) == 0 {
+		return
+	}
 	byTTL := make(map[time.Duration][]*hold)
 	for _, h := range due {
 		if h.tick(time.Now()) {
@@ -199,6 +202,7 @@ func (h *hold) tick(now time.Time) (renew bool) {
 		early := now.Add(h.mutex.settings.ttl / 30)
 		renew = h.renews && !h.renewing && !h.due.After(early)
 		h.renewing = h.renewing || renew
+		h.watchLeases()
 	}
 	if lost == nil && !free {
 		h.schedule()
@@ -279,8 +283,10 @@ func (h *hold) renewed(term backend.Term, err error) {
 	switch {
 	case h.phase == orphaned && !h.released && err == nil:
 		// Once lost, always lost: what the server still keeps is given back.
-		h.due = time.Now().Add(h.mutex.settings.lockDelay)
-		h.schedule()
+		if due := time.Now().Add(h.mutex.settings.lockDelay); due.Before(h.due) {
+			h.due = due
+			h.schedule()
+		}
 	case !told:
 	case err == nil:
 		h.prove(term)

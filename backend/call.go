@@ -89,8 +89,14 @@ func (b *Bound) Cancel() {
 // Deadline is the earlier of the parent's and the bound's own.
 func (b *Bound) Deadline() (time.Time, bool) { return b.deadline, true }
 
-// Value is the parent's.
-func (b *Bound) Value(key any) any { return b.parent.Value(key) }
+// Value is the parent's. Once there is a timer it is asked first: the standard
+// library finds it so, and needs no goroutine for a context that is derived from b.
+func (b *Bound) Value(key any) any {
+	if t := b.timed.Load(); t != nil {
+		return t.Value(key)
+	}
+	return b.parent.Value(key)
+}
 
 // Done is closed when the context ends. The first call makes the timer.
 func (b *Bound) Done() <-chan struct{} {

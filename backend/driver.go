@@ -49,7 +49,7 @@ type Driver interface {
 
 	// Close ends what the driver started and gives back its connections; one
 	// that was lent to it stays open. It is called once, by the core, after the
-	// last other call has returned. It may take 5 s.
+	// last other call has returned, and does not wait for the server.
 	Close() error
 }
 
