@@ -72,10 +72,13 @@ func (lc *lifecycle) beginClose() {
 	lc.leave()
 }
 
-// goBehind runs f behind the callers, not too many at once; Close waits for it,
-// and ends its context when it gives up.
+// goBehind runs f behind the callers, not too many at once. It counts as a call
+// under way: Close waits for it before it looks what is left to do, and ends its
+// context when it gives up.
 func (lc *lifecycle) goBehind(f func(context.Context)) {
+	lc.calls.Add(1)
 	lc.behind.Go(func() {
+		defer lc.leave()
 		select {
 		case lc.slots <- struct{}{}:
 			defer func() { <-lc.slots }()

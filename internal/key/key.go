@@ -59,7 +59,17 @@ func plainInFile(c byte) bool {
 }
 
 func encode(name string, limit int, plain func(byte) bool) string {
+	special := 0
+	for i := range len(name) {
+		if c := name[i]; !plain(c) || c == '.' && i == 0 {
+			special++
+		}
+	}
+	if special == 0 && len(name) <= limit {
+		return name
+	}
 	var b strings.Builder
+	b.Grow(len(name) + 2*special)
 	for i := range len(name) {
 		if c := name[i]; plain(c) && (c != '.' || i > 0) {
 			b.WriteByte(c)

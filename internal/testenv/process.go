@@ -2,12 +2,14 @@ package testenv
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"syscall"
 )
@@ -78,6 +80,7 @@ func (p *process) start() error {
 // child for the end of its parent, so the thread is kept.
 func (c *child) run(started chan<- error) {
 	defer close(c.done)
+	pprof.SetGoroutineLabels(context.Background()) // not a goroutine of the test that happens to start it
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := c.cmd.Start()

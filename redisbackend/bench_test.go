@@ -1,0 +1,175 @@
+package redisbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// benchBound is what the core gives a request of whose caller's context cannot end.
+const benchBound = 5 * time.Second
+
+// benchURL is a server that writes no file, as the disk is not what is measured.
+func benchURL(b *testing.B) string {
+	b.Helper()
+	return testenv.NewRedis(b, "--appendonly", "no").URL
+}
+
+// pair is one acquisition and its release, as the core makes them without contention.
+func pair(b *testing.B, d *driver, owner string) {
+	b.Helper()
+	req := &backend.Request{
+		Key: "bench", Owner: owner, TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
+	}
+	ctx := backend.NewBound(context.Background(), benchBound)
+	g, err := d.Acquire(ctx, req)
+	ctx.Cancel()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx = backend.NewBound(context.Background(), benchBound)
+	err = d.Release(ctx, g)
+	ctx.Cancel()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+var floorScript = redis.NewScript(
+	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
+
+// floor is the least that a lock can be: no fence, no queue, nobody woken.
+func floor(b *testing.B, c redis.UniversalClient, owner string) {
+	b.Helper()
+	ctx := context.Background()
+	if ok, err := c.SetNX(ctx, "bench-floor", owner, 30*time.Second).Result(); !ok {
+		b.Fatal(err)
+	}
+	if n, err := floorScript.Run(ctx, c, []string{"bench-floor"}, owner).Int(); n != 1 {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkPair allocates three times on behalf of the core: a request and two contexts.
+func BenchmarkPair(b *testing.B) {
+	d, owner := openURL(b, benchURL(b)), newOwner()
+	b.ReportAllocs()
+	for b.Loop() {
+		pair(b, d, owner)
+	}
+}
+
+func BenchmarkFloor(b *testing.B) {
+	d, owner := openURL(b, benchURL(b)), newOwner()
+	b.ReportAllocs()
+	for b.Loop() {
+		floor(b, d.main.client, owner)
+	}
+}
+
+// BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
+func BenchmarkPairOverFloor(b *testing.B) {
+	d, owner := openURL(b, benchURL(b)), newOwner()
+	var pairs, floors []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		pair(b, d, owner)
+		middle := time.Now()
+		floor(b, d.main.client, owner)
+		pairs, floors = append(pairs, middle.Sub(start)), append(floors, time.Since(middle))
+	}
+	p, f := median(pairs), median(floors)
+	b.ReportMetric(float64(p), "pair-p50-ns")
+	b.ReportMetric(float64(f), "floor-p50-ns")
+	b.ReportMetric(float64(p)/float64(f), "ratio")
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// BenchmarkHandOver is the time from the beginning of a release to the grant of a waiter in
+// another process.
+func BenchmarkHandOver(b *testing.B) {
+	for _, fair := range []bool{false, true} {
+		b.Run(fmt.Sprintf("fair=%v", fair), func(b *testing.B) {
+			url := benchURL(b)
+			holder, waiter := openURL(b, url), openURL(b, url)
+			var times []time.Duration
+			for b.Loop() {
+				times = append(times, handOver(b, holder, waiter, fair))
+			}
+			b.ReportMetric(float64(median(times)), "p50-ns")
+		})
+	}
+}
+
+func handOver(b *testing.B, holder, waiter *driver, fair bool) time.Duration {
+	b.Helper()
+	g := acquire(b, holder, request(b, time.Minute))
+	req := request(b, time.Minute)
+	req.Fair = fair
+	first := busy(b, waiter, req)
+	granted := make(chan *backend.Grant, 1)
+	var end time.Time
+	go func() {
+		g := await(b, waiter, req, first)
+		end = time.Now()
+		granted <- g
+	}()
+	time.Sleep(200 * time.Microsecond) // let it wait
+	start := time.Now()
+	release(b, holder, g)
+	release(b, waiter, <-granted)
+	return end.Sub(start)
+}
+
+// await is the core's loop.
+func await(b *testing.B, d *driver, req *backend.Request, answer *backend.Busy) *backend.Grant {
+	b.Helper()
+	for {
+		if g, err := d.Wait(b.Context(), req, answer); err != nil {
+			b.Error(err)
+			return nil
+		} else if g != nil {
+			return g
+		}
+		g, err := d.Acquire(b.Context(), req)
+		if err == nil {
+			return g
+		}
+		var ok bool
+		if answer, ok = errors.AsType[*backend.Busy](err); !ok {
+			b.Error(err)
+			return nil
+		}
+	}
+}
+
+// BenchmarkRenewAll renews 10,000 locks, as is due every ten seconds with a TTL of 30 s.
+func BenchmarkRenewAll(b *testing.B) {
+	d := openURL(b, benchURL(b))
+	grants := make([]*backend.Grant, 10_000)
+	for i := range grants {
+		req := request(b, time.Minute)
+		req.Key = fmt.Sprint("bench", i)
+		grants[i] = acquire(b, d, req)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, r := range d.RenewAll(b.Context(), grants) {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+		}
+	}
+}

@@ -1,0 +1,859 @@
+package redisbackend
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// patience is for what should happen at once, on a machine that has other things to do.
+const patience = 10 * time.Second
+
+// openURL opens a driver and closes it when the test ends.
+func openURL(tb testing.TB, raw string) *driver {
+	tb.Helper()
+	d, err := tryOpen(tb.Context(), raw)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return d.(*driver)
+}
+
+func tryOpen(ctx context.Context, raw string) (backend.Driver, error) {
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, u)
+}
+
+// admin is a client that does to the server what a test wants done.
+func admin(tb testing.TB, s *testenv.Server) *redis.Client {
+	tb.Helper()
+	c := redis.NewClient(&redis.Options{Addr: s.Addr})
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func do(tb testing.TB, c *redis.Client, args ...any) any {
+	tb.Helper()
+	reply, err := c.Do(context.Background(), args...).Result()
+	if err != nil {
+		tb.Fatalf("%v: %v", args, err)
+	}
+	return reply
+}
+
+func request(tb testing.TB, ttl time.Duration) *backend.Request {
+	tb.Helper()
+	return &backend.Request{
+		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true,
+		Meta: "test@host:1",
+	}
+}
+
+func newOwner() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("%x", b)
+}
+
+func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
+	tb.Helper()
+	g, err := d.Acquire(tb.Context(), req)
+	if err != nil {
+		tb.Fatalf("Acquire: %v", err)
+	}
+	return g
+}
+
+func release(tb testing.TB, d *driver, g *backend.Grant) {
+	tb.Helper()
+	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
+		tb.Errorf("Release: %v", err)
+	}
+}
+
+func busy(tb testing.TB, d *driver, req *backend.Request) *backend.Busy {
+	tb.Helper()
+	_, err := d.Acquire(tb.Context(), req)
+	b, ok := errors.AsType[*backend.Busy](err)
+	if !ok {
+		tb.Fatalf("Acquire: %v, want *Busy", err)
+	}
+	return b
+}
+
+func wantIs(tb testing.TB, what string, err, want error) {
+	tb.Helper()
+	if !errors.Is(err, want) {
+		tb.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// reply is an error as the server sends it.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (r reply) RedisError()   {}
+
+func TestInterpretError(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	const in6 = "ERR Error running script (call to f_5e0b): @user_script:12: @user_script: 12: -"
+	tests := []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want error // nil: the outcome is unknown
+	}{
+		{name: "dialer", err: fmt.Errorf("%w: refused", backend.ErrUnavailable), want: backend.ErrUnavailable},
+		{name: "dial of a lent client", err: &net.OpError{Op: "dial", Err: io.EOF}, want: backend.ErrUnavailable},
+		{name: "pool timeout", err: redis.ErrPoolTimeout, want: backend.ErrUnavailable},
+		{name: "pool exhausted", err: redis.ErrPoolExhausted, want: backend.ErrUnavailable},
+		{name: "client closed", err: redis.ErrClosed, want: backend.ErrUnavailable},
+		{name: "loading", err: reply("LOADING Redis is loading the dataset in memory"), want: backend.ErrUnavailable},
+		{name: "read-only", err: reply("READONLY You can't write against a read only replica."), want: backend.ErrUnavailable},
+		{name: "read-only in 6", err: reply(in6 + "READONLY You can't write"), want: backend.ErrUnavailable},
+		{name: "master down", err: reply("MASTERDOWN Link with MASTER is down"), want: backend.ErrUnavailable},
+		{name: "cluster down", err: reply("CLUSTERDOWN The cluster is down"), want: backend.ErrUnavailable},
+		{name: "moved", err: reply("MOVED 3999 127.0.0.1:6381"), want: backend.ErrUnavailable},
+		{name: "too few replicas", err: reply("NOREPLICAS Not enough good replicas to write."), want: backend.ErrUnavailable},
+		{name: "disk", err: reply("MISCONF Errors writing to the AOF file"), want: backend.ErrUnavailable},
+		{name: "memory", err: reply("OOM command not allowed when used memory > 'maxmemory'."), want: backend.ErrUnavailable},
+		{name: "memory in 6", err: reply(in6 + "OOM command not allowed"), want: backend.ErrUnavailable},
+		{name: "a slow script", err: reply("BUSY Redis is busy running a script."), want: backend.ErrUnavailable},
+		{name: "no password", err: reply("NOAUTH Authentication required."), want: backend.ErrUnavailable},
+		{name: "wrong password", err: reply("WRONGPASS invalid username-password pair"), want: backend.ErrUnavailable},
+		{name: "access list", err: reply("NOPERM this user has no permissions"), want: backend.ErrUnavailable},
+		{name: "clients", err: reply("ERR max number of clients reached"), want: backend.ErrUnavailable},
+		{name: "foreign type", err: reply("WRONGTYPE Operation against a key"), want: backend.ErrConflict},
+		{name: "foreign type in 6", err: reply(in6 + "WRONGTYPE Operation against a key"), want: backend.ErrConflict},
+		{name: "foreign value", err: reply("CONFLICT the value under the key is not dlock's"), want: backend.ErrConflict},
+		{name: "no scripts", err: reply("ERR unknown command 'evalsha'"), want: backend.ErrUnsupported},
+		{name: "connection lost", err: io.EOF},
+		{name: "read timeout", err: &net.OpError{Op: "read", Err: io.ErrNoProgress}},
+		{name: "write timeout", err: &net.OpError{Op: "write", Err: io.ErrNoProgress}},
+		{name: "a fault of ours", err: reply("ERR user_script:3: attempt to index a nil value")},
+		{name: "cancelled", ctx: ended, err: io.EOF},
+	}
+	definite := []error{backend.ErrUnavailable, backend.ErrConflict, backend.ErrUnsupported, backend.ErrLost, backend.ErrNotHeld}
+	for _, tt := range tests {
+		ctx := tt.ctx
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		got := interpretError(ctx, tt.err)
+		if !errors.Is(got, tt.err) {
+			t.Errorf("%s: %v hides the client's own error", tt.name, got)
+		}
+		if !errors.Is(got, ctx.Err()) && ctx.Err() != nil {
+			t.Errorf("%s: %v hides the end of the context", tt.name, got)
+		}
+		for _, d := range definite {
+			if errors.Is(got, d) != errors.Is(tt.want, d) {
+				t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+			}
+		}
+	}
+	if interpretError(ended, nil) != nil {
+		t.Error("no error became one")
+	}
+}
+
+func TestURL(t *testing.T) {
+	t.Parallel()
+	bad := map[string]string{
+		"redis://":                       "no host",
+		"redis:///1":                     "no host",
+		"redis://a,b":                    "one host",
+		"redis://h/x":                    "database",
+		"redis://h/-1":                   "database",
+		"redis://h/1/2":                  "database",
+		"redis://h?timeout=0s":           "timeout",
+		"redis://h?socket=/s":            "socket",
+		"redis:///?socket=s":             "absolute",
+		"redis://h?ca=/c":                "rediss",
+		"rediss://h?ca=/does/not/exist":  "ca",
+		"rediss://h?cert=/does/not/exit": "cert",
+	}
+	for raw, want := range bad {
+		if d, err := tryOpen(t.Context(), raw); err == nil {
+			_ = d.Close()
+			t.Errorf("%s: opened", raw)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a word about %q", raw, err, want)
+		}
+	}
+	u, err := backend.ParseURL("rediss://u:p%40@[::1]/3?timeout=2s&server-name=n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseTarget(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.network != "tcp" || got.addr != "[::1]:6379" || got.user != "u" || got.password != "p@" ||
+		got.database != 3 || got.Timeout != 2*time.Second || got.tls == nil || got.tls.serverName != "n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// secret stands in passwords, in three spellings.
+const secret = "s3cr@t/"
+
+func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t, "--requirepass", "right")
+	login := "u:" + strings.NewReplacer("@", "%40", "/", "%2F").Replace(secret) + "@"
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	tests := []struct {
+		url  string
+		want string
+	}{
+		{"redis://" + login + s.Addr, "WRONGPASS"},
+		{"redis://" + login[1:] + s.Addr, "WRONGPASS"},
+		{"redis://" + s.Addr, "NOAUTH"},
+		{"redis://:right@" + s.Addr + "/9999", "DB index"},
+		{"redis://" + login + closed.Addr().String(), "refused"},
+		{"rediss://" + login + s.Addr + "?timeout=1s", "TLS"},
+		{"redis://" + login + "nowhere.invalid", "nowhere.invalid"},
+		{"redis://" + login + "/?socket=/does/not/exist", "/does/not/exist"},
+	}
+	for _, tt := range tests {
+		start := time.Now()
+		d, err := tryOpen(t.Context(), tt.url)
+		if err == nil {
+			_ = d.Close()
+			t.Errorf("%s: opened", tt.url)
+			continue
+		}
+		if took := time.Since(start); took > patience {
+			t.Errorf("%s: took %v", tt.url, took)
+		}
+		text := fmt.Sprintf("%v %+v", err, err)
+		if !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %v, want %q", tt.url, err, tt.want)
+		}
+		if strings.Contains(text, "s3cr") || strings.Contains(text, "right") {
+			t.Errorf("%s: a credential in %q", tt.url, text)
+		}
+	}
+}
+
+func TestRefusesOldServersAndClusters(t *testing.T) {
+	t.Parallel()
+	for info, ok := range map[string]bool{
+		"redis_version:8.0.6\r\nredis_mode:standalone\r\n": true,
+		"redis_version:6.2.0\r\n":                          true,
+		"redis_version:7.2.4\r\nserver_name:valkey\r\n":    true,
+		"redis_version:10.0.0\r\n":                         true,
+		"":                                                 true,
+		"redis_version:6.0.16\r\n":                         false,
+		"redis_version:5.0.14\r\n":                         false,
+		"redis_version:8.0.6\r\nredis_mode:cluster\r\nos:x\r\n": false,
+	} {
+		if err := checkServer(info); (err == nil) != ok {
+			t.Errorf("%q: %v", info, err)
+		} else if err != nil {
+			wantIs(t, info, err, backend.ErrUnsupported)
+		}
+	}
+}
+
+func TestScriptsAreSentAgainWhenForgotten(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	flush := func() { do(t, c, "script", "flush") }
+	flush()
+	g := acquire(t, d, request(t, time.Minute))
+	flush()
+	for i, r := range d.RenewAll(t.Context(), []*backend.Grant{g, g}) {
+		if r.Err != nil {
+			t.Errorf("renewal %d: %v", i, r.Err)
+		}
+	}
+	flush()
+	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || len(info.Holders) != 1 {
+		t.Errorf("Inspect: %v %v", info, err)
+	}
+	flush()
+	if err := d.Break(t.Context(), t.Name(), g.Owner); err != nil {
+		t.Errorf("Break: %v", err)
+	}
+	flush()
+	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+}
+
+func TestServerWithoutMemoryStillRenewsAndReleases(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t, "--maxmemory-policy", "noeviction")
+	d, other, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
+	g := acquire(t, d, request(t, time.Minute))
+	next := request(t, time.Minute)
+	next.Fair = true
+	b := busy(t, other, next)
+
+	do(t, c, "config", "set", "maxmemory", "1")
+	free := request(t, time.Minute)
+	free.Key += "/another"
+	_, err := d.Acquire(t.Context(), free)
+	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	release(t, d, g)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	passed, err := other.Wait(ctx, next, b)
+	if err != nil || passed == nil || passed.Fence <= g.Fence {
+		t.Fatalf("Wait: %+v, %v, want a grant above %d", passed, err, g.Fence)
+	}
+	release(t, other, passed)
+	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || len(info.Holders) != 0 {
+		t.Errorf("after the release: %+v, %v", info, err)
+	}
+}
+
+func TestReplicaIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	g := acquire(t, d, request(t, time.Minute))
+	do(t, c, "replicaof", "127.0.0.1", "1")
+	free := request(t, time.Minute)
+	free.Key += "/another"
+	_, err := d.Acquire(t.Context(), free)
+	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	_, err = d.Renew(t.Context(), g)
+	wantIs(t, "Renew", err, backend.ErrUnavailable)
+	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
+	do(t, c, "replicaof", "no", "one")
+	release(t, d, g)
+}
+
+func TestLoadingServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t, "--key-load-delay", "50") // µs for each of the keys
+	d, c := openURL(t, s.URL), admin(t, s)
+	do(t, c, "eval", "for i = 1, 120000 do redis.call('SET', 'filler' .. i, i) end return 1", 0)
+	s.Restart(t)
+	if info := do(t, c, "info", "persistence").(string); !strings.Contains(info, "loading:1") {
+		t.Fatal("the server has loaded its data faster than it was asked to")
+	}
+	_, err := d.Acquire(t.Context(), request(t, time.Minute))
+	for errors.Is(err, io.EOF) { // the connections that the restart has cut
+		_, err = d.Acquire(t.Context(), request(t, time.Minute))
+	}
+	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	if !strings.Contains(err.Error(), "LOADING") {
+		t.Errorf("Acquire: %v, want LOADING", err)
+	}
+}
+
+func TestForeignValues(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	lock := newKeys(t.Name()).lock
+	mine := request(t, time.Minute)
+	mine.Key += "/mine"
+	held := acquire(t, d, mine)
+	foreign := &backend.Grant{Request: *request(t, time.Minute)}
+	for _, value := range [][]any{
+		{"set", lock, "x"},
+		{"set", lock, ""},
+		{"rpush", lock, "x"},
+		{"hset", lock, "a", "b"},
+		{"set", lock, "dlock1\n" + newOwner() + "\n1\n1\n1\nx\nanother name\nmeta"},
+	} {
+		do(t, c, "del", lock)
+		do(t, c, value...)
+		before := do(t, c, "dump", lock)
+		_, err := d.Acquire(t.Context(), &foreign.Request)
+		wantIs(t, "Acquire", err, backend.ErrConflict)
+		_, err = d.Inspect(t.Context(), t.Name())
+		wantIs(t, "Inspect", err, backend.ErrConflict)
+		if err := d.Release(t.Context(), foreign); !errors.Is(err, backend.ErrConflict) && !errors.Is(err, backend.ErrNotHeld) {
+			t.Errorf("Release: %v", err)
+		}
+		renewals := d.RenewAll(t.Context(), []*backend.Grant{foreign, held})
+		wantIs(t, "renewal of what is not there", renewals[0].Err, backend.ErrLost)
+		if renewals[1].Err != nil {
+			t.Errorf("renewal beside it: %v", renewals[1].Err)
+		}
+		if value[0] != "set" || value[2] == "x" {
+			wantIs(t, "Break", d.Break(t.Context(), t.Name(), ""), backend.ErrConflict)
+		}
+		if after := do(t, c, "dump", lock); after != before {
+			t.Errorf("%v has been changed", value)
+		}
+	}
+	do(t, c, "del", lock)
+	for _, fence := range []string{"x", "not a fence at all", "zzzzzzzzzzzzzzzz", "4019025413685247"} {
+		do(t, c, "set", newKeys(t.Name()).fence, fence)
+		_, err := d.Acquire(t.Context(), &foreign.Request)
+		wantIs(t, "Acquire over the fence "+fence, err, backend.ErrConflict)
+		if n := do(t, c, "exists", lock); n != int64(0) {
+			t.Errorf("over the fence %s: granted nevertheless", fence)
+		}
+	}
+	do(t, c, "set", newKeys(t.Name()).fence, "4019025413685246")
+	if g := acquire(t, d, &foreign.Request); g.Fence != backend.MaxFence-1 {
+		t.Errorf("the last fence of all is %d", g.Fence)
+	}
+}
+
+func TestNoKeyIsPermanentAndTheFenceOutlivesTheLock(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	g := acquire(t, d, request(t, time.Minute))
+	waiter := request(t, time.Second)
+	waiter.Fair = true
+	_ = busy(t, d, waiter)
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range do(t, c, "keys", "*").([]any) {
+		if left := do(t, c, "pttl", k).(int64); left <= 0 {
+			t.Errorf("%v expires in %d ms", k, left)
+		}
+	}
+	// The waiter never refreshed its place: it gets no more than that had left.
+	release(t, d, g)
+	if left := do(t, c, "pttl", newKeys(t.Name()).lock).(int64); left > 1000 {
+		t.Errorf("the waiter was granted %d ms, its place had 1000 at most", left)
+	}
+	if err := d.Release(t.Context(), &backend.Grant{Request: *waiter}); err != nil {
+		t.Fatalf("Release of what was granted: %v", err)
+	}
+	keys := do(t, c, "keys", "*").([]any)
+	if want := newKeys(t.Name()).fence; len(keys) != 1 || keys[0] != want {
+		t.Errorf("left behind: %v, want %s alone", keys, want)
+	}
+	if left := do(t, c, "pttl", newKeys(t.Name()).fence).(int64); left < 24*time.Hour.Milliseconds() {
+		t.Errorf("the fence is kept for %d ms, want a day", left)
+	}
+}
+
+func TestFenceGrowsWhenTheServerForgets(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	first := acquire(t, d, request(t, time.Minute))
+	do(t, c, "flushall")
+	second := acquire(t, d, request(t, time.Minute))
+	if second.Fence <= first.Fence {
+		t.Errorf("fence %d after %d", second.Fence, first.Fence)
+	}
+	// The last fence is ahead of the clock: the clock has been set back.
+	ahead := int64(second.Fence) + backend.FenceEpoch + time.Hour.Microseconds()
+	do(t, c, "set", newKeys(t.Name()).fence, ahead)
+	release(t, d, second)
+	third := acquire(t, d, request(t, time.Minute))
+	if want := uint64(ahead) + 1 - backend.FenceEpoch; third.Fence != want {
+		t.Errorf("fence %d, want %d", third.Fence, want)
+	}
+	if again := acquire(t, d, &third.Request); again.Fence != third.Fence {
+		t.Errorf("asked again: fence %d, want %d", again.Fence, third.Fence)
+	}
+}
+
+func TestListTakesItsPrefixLiterally(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.NewRedis(t).URL)
+	names := []string{"a*", "ab", "a?", "a[b]", "a{b}", ".a", "é*", "a*b"}
+	for _, name := range names {
+		req := request(t, time.Minute)
+		req.Key = name
+		acquire(t, d, req)
+	}
+	for prefix, want := range map[string]int{"a": 6, "a*": 2, "a?": 1, "a[": 1, "a{": 1, ".": 1, "é": 1, "": 8, "x": 0} {
+		var got []string
+		for info, err := range d.List(t.Context(), prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, info.Key)
+		}
+		if len(got) != want || slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, prefix) }) {
+			t.Errorf("List(%q) = %q, want %d", prefix, got, want)
+		}
+	}
+}
+
+func TestWaitersLookAgainAfterAReconnection(t *testing.T) {
+	t.Parallel()
+	for _, fair := range []bool{false, true} {
+		t.Run(fmt.Sprintf("fair=%v", fair), func(t *testing.T) {
+			t.Parallel()
+			s := testenv.NewRedis(t)
+			holder, waiter, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
+			g := acquire(t, holder, request(t, time.Minute))
+			req := request(t, time.Minute)
+			req.Fair = fair
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			b := busy(t, waiter, req)
+			if !fair { // the first Wait subscribes
+				if _, err := waiter.Wait(ctx, req, b); err != nil {
+					t.Fatal(err)
+				}
+				b = busy(t, waiter, req)
+			}
+			result := make(chan *backend.Grant, 1)
+			go func() {
+				defer close(result)
+				passed, err := waiter.Wait(ctx, req, b)
+				if err != nil {
+					t.Errorf("Wait: %v", err)
+				}
+				result <- passed
+			}()
+			// In one step, so that the message of the release reaches nobody.
+			k := newKeys(g.Key)
+			if _, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				p.Do(ctx, "client", "kill", "type", "pubsub")
+				p.Do(ctx, "eval", releaseScript.source, 4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			passed := <-result
+			if passed == nil {
+				passed = acquire(t, waiter, req)
+			}
+			if passed.Fence <= g.Fence {
+				t.Errorf("fence %d after %d", passed.Fence, g.Fence)
+			}
+		})
+	}
+}
+
+func TestSilentConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := testenv.Redis(t)
+	proxy := testenv.NewProxy(t, s.Addr)
+	c := redis.NewClient(&redis.Options{
+		Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1,
+		DialTimeout: 500 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
+	})
+	h := newHub(c, newOwner(), func() {})
+	h.ping, h.silence = 50*time.Millisecond, 500*time.Millisecond
+	if ok, err := h.start(t.Context()); !ok {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer h.close()
+	req := request(t, time.Minute)
+	req.Fair = true
+	p := h.admit(req)
+	first := h.connection()
+	heal := proxy.Cut(t)
+	for end := time.Now().Add(patience); h.connection() == first; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the dead connection is still listened to")
+		}
+	}
+	heal()
+	select {
+	case <-p.granted: // look again
+	case <-time.After(patience):
+		t.Error("the waiter was not told that messages may have been missed")
+	}
+}
+
+// A message that was held up must not pass for a grant to the newer place.
+func TestLateMessageOfAnOlderGrant(t *testing.T) {
+	t.Parallel()
+	h := newHub(nil, "me", func() {})
+	d := &driver{hub: h, caps: backend.Capabilities{Notify: true}}
+	req := request(t, time.Minute)
+	req.Fair = true
+	h.admit(req)
+	second := h.admit(req)
+	message := func(attempt string) *redis.Message {
+		fence := fmt.Sprint(backend.FenceEpoch + 7)
+		return &redis.Message{
+			Channel: clientPrefix + "me",
+			Payload: strings.Join([]string{"granted", req.Owner, fence, attempt}, "\n"),
+		}
+	}
+	wait := func() *backend.Grant {
+		g, err := d.Wait(t.Context(), req, &backend.Busy{Queued: true, State: &second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	h.dispatch(message("1"))
+	if g := wait(); g != nil {
+		t.Errorf("the grant to the first attempt was taken for one to the second: %+v", g)
+	}
+	h.dispatch(message("2"))
+	if g := wait(); g == nil || g.Fence != 7 || g.Term.Sent != second.sent {
+		t.Errorf("the grant to the second attempt: %+v", g)
+	}
+}
+
+func TestBreakReachesTheHolderAtOnce(t *testing.T) {
+	t.Parallel()
+	s := testenv.Redis(t)
+	holder, breaker := openURL(t, s.URL), openURL(t, s.URL)
+	lost := make(chan error, 1)
+	req := request(t, time.Hour)
+	req.Lost = func(err error) { lost <- err }
+	g := acquire(t, holder, req)
+	if err := breaker.Break(t.Context(), req.Key, req.Owner); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-lost:
+		wantIs(t, "Lost", err, backend.ErrLost)
+	case <-time.After(patience):
+		t.Error("the holder was not told")
+	}
+	wantIs(t, "Release", holder.Release(t.Context(), g), backend.ErrNotHeld)
+}
+
+func TestNobodyIsRememberedWhoIsGone(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, other, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
+	held := acquire(t, other, request(t, time.Minute))
+	for _, fair := range []bool{false, true} {
+		req := request(t, time.Minute)
+		req.Fair = fair
+		b := busy(t, d, req)
+		err := d.Release(t.Context(), &backend.Grant{Request: *req, State: b.State})
+		if err != nil && !errors.Is(err, backend.ErrNotHeld) {
+			t.Fatal(err)
+		}
+	}
+	own := request(t, time.Minute)
+	own.Key += "/own"
+	release(t, d, acquire(t, d, own))
+	lost := acquire(t, d, own)
+	do(t, c, "del", newKeys(own.Key).lock)
+	_, err := d.Renew(t.Context(), lost)
+	wantIs(t, "Renew", err, backend.ErrLost)
+	release(t, other, held)
+	d.hub.mu.Lock()
+	defer d.hub.mu.Unlock()
+	if n := len(d.hub.acquisitions); n != 0 {
+		t.Errorf("%d acquisitions are remembered", n)
+	}
+}
+
+// A context that ends by cancellation, and one that ends by its deadline where nothing
+// can be done in place, end a request that the network has swallowed.
+func TestBlackHole(t *testing.T) {
+	t.Parallel()
+	s := testenv.Redis(t)
+	proxy := testenv.NewProxy(t, s.Addr)
+	d := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1)+"?timeout=5s")
+	heal := proxy.Cut(t)
+	defer heal()
+	const short = 100 * time.Millisecond
+	ends := map[string]func() (context.Context, context.CancelFunc){
+		"cancelled": func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(short, cancel)
+			return ctx, cancel
+		},
+		"bounded": func() (context.Context, context.CancelFunc) {
+			ctx := backend.NewBound(context.Background(), short)
+			return ctx, ctx.Cancel
+		},
+	}
+	for name, end := range ends {
+		for range 3 { // a connection that stands, and none
+			ctx, cancel := end()
+			start := time.Now()
+			_, err := d.Acquire(ctx, request(t, time.Minute))
+			if err == nil || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrNotAcquired) {
+				t.Errorf("%s: %v, want an unknown outcome", name, err)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("%s: returned after %v", name, took)
+			}
+			cancel()
+		}
+	}
+}
+
+func TestAcquirersCannotKeepRenewalsWaiting(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d := openURL(t, s.URL)
+	g := acquire(t, d, request(t, time.Minute))
+	size := d.main.client.(*redis.Client).Options().PoolSize
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range size {
+		go d.main.client.BLPop(ctx, 2*time.Second, "nothing")
+	}
+	for d.main.client.PoolStats().TotalConns-d.main.client.PoolStats().IdleConns < uint32(size) {
+		if ctx.Err() != nil {
+			t.Fatal(ctx.Err())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	bound, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	if _, err := d.Renew(bound, g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := d.Release(bound, g); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+func TestThousandWaitersNeedTwoConnectionsAndNoCommand(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	holder, c := openURL(t, s.URL), admin(t, s)
+	held := make([]*backend.Grant, 1000)
+	for i := range held {
+		req := request(t, time.Minute)
+		req.Key = fmt.Sprint(t.Name(), i)
+		held[i] = acquire(t, holder, req)
+	}
+	connections := func() int { return strings.Count(do(t, c, "client", "list").(string), "\n") }
+	before := connections()
+	d := openURL(t, s.URL)
+	returned := make(chan error, len(held))
+	for _, g := range held {
+		req := g.Request
+		req.Owner = newOwner()
+		if _, err := d.Wait(t.Context(), &req, busy(t, d, &req)); err != nil { // subscribes
+			t.Fatal(err)
+		}
+		b := busy(t, d, &req)
+		go func() {
+			_, err := d.Wait(t.Context(), &req, b)
+			returned <- err
+		}()
+	}
+	if n := connections() - before; n > 2 {
+		t.Errorf("%d connections", n)
+	}
+	commands := func() (n int) {
+		_, after, _ := strings.Cut(do(t, c, "info", "stats").(string), "total_commands_processed:")
+		_, _ = fmt.Sscan(after, &n)
+		return n
+	}
+	first := commands()
+	time.Sleep(500 * time.Millisecond)  // there is nothing to wait for: that is the point
+	if n := commands() - first; n > 3 { // this one, and a ping of each driver
+		t.Errorf("%d commands while they wait", n)
+	}
+	for _, g := range held {
+		release(t, holder, g)
+	}
+	for range held {
+		if err := <-returned; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWithoutPubSubTheCorePolls(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	do(t, admin(t, s), "acl", "setuser", "mute", "on", ">pw", "~dlock:*", "resetchannels", "+@all")
+	d := openURL(t, strings.Replace(s.URL, "://", "://mute:pw@", 1))
+	if d.Capabilities().Notify {
+		t.Error("Notify is claimed, although no channel may be used")
+	}
+	g := acquire(t, d, request(t, time.Minute)) // its release may publish to nobody
+	release(t, d, g)
+}
+
+// The rights that the package comment names are enough.
+func TestDocumentedRightsSuffice(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	do(t, admin(t, s), "acl", "setuser", "locks", "on", ">pw", "~dlock:*", "resetchannels", "&dlock:*",
+		"-@all", "+@read", "+@write", "+@scripting", "+@pubsub", "+@connection", "+time")
+	d := openURL(t, strings.Replace(s.URL, "://", "://locks:pw@", 1))
+	if !d.Capabilities().Notify {
+		t.Error("Notify is not claimed")
+	}
+	g := acquire(t, d, request(t, time.Minute))
+	waiter := request(t, time.Minute)
+	waiter.Fair = true
+	_ = busy(t, d, waiter)
+	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || info.Waiters != 1 {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	for _, err := range d.List(t.Context(), "") {
+		if err != nil {
+			t.Errorf("List: %v", err)
+		}
+	}
+	if err := d.Break(t.Context(), t.Name(), g.Owner); err != nil {
+		t.Errorf("Break: %v", err)
+	}
+	release(t, d, &backend.Grant{Request: *waiter})
+}
+
+func TestLentClient(t *testing.T) {
+	t.Parallel()
+	s := testenv.Redis(t)
+	c := redis.NewClient(&redis.Options{Addr: s.Addr}) // three retries: the default
+	defer c.Close()
+	d, err := New(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := d.Acquire(t.Context(), request(t, time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	// Had the first answer been lost, the client would have asked again by itself.
+	if err := d.Release(t.Context(), g); err == nil || errors.Is(err, backend.ErrNotHeld) {
+		t.Errorf("Release of nothing through a client that retries: %v, want an unknown outcome", err)
+	}
+	wantIs(t, "asked once more", d.Release(t.Context(), g), backend.ErrNotHeld)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the lent client has been closed: %v", err)
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr}})
+	defer cluster.Close()
+	_, err = New(cluster, nil)
+	wantIs(t, "a cluster", err, backend.ErrUnsupported)
+	if _, err := New(nil, nil); err == nil {
+		t.Error("no client was accepted")
+	}
+}

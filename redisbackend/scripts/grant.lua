@@ -1,0 +1,46 @@
+-- grant.lua: how a lock is kept and granted. It stands before acquire, release
+-- and break.
+--
+-- KEYS  1 lock     string, expires with the lease; its lines are "dlock1", owner,
+--                  fence, since (Unix s), since (µs), client, name, meta. The last
+--                  three are the tail, which comes from the client as one
+--       2 fence    string, the last fence drawn; outlives the lease by a day at least
+--       3 queue    zset, owner -> place; only of those who asked for fairness
+--       4 waiters  hash, owner -> lines expiry (Unix ms), attempt, tail
+--
+-- Two keys for lock and fence, as only a key of its own can expire by itself, and
+-- be renewed and removed on a server that has no memory left to write a value. All four
+-- carry the same hash tag.
+--
+-- A fence is 16 digits, here the Unix time in µs, and is compared as text: to make
+-- numbers of it costs more than all else together. The driver subtracts
+-- backend.FenceEpoch. Where numbers are needed they stay below 2^53, up to where Lua's
+-- are exact, and become text through %.0f, as ".." would make 1e+15 of them.
+
+-- keep returns for how many ms the fence is kept of a lease of ms milliseconds.
+local function keep(ms)
+  return tonumber(ms) > 86400000 and string.format('%.0f', 2 * ms) or '172800000'
+end
+
+-- grant makes owner the holder for ms milliseconds and returns its fence, the
+-- greater of the last one plus one and the time, and of backend.FenceEpoch plus one; nil,
+-- and nothing is done, where the fence key holds something else, or the last fence that
+-- there can be, FenceEpoch + MaxFence - 1.
+local function grant(owner, ms, tail)
+  local last = redis.call('GET', KEYS[2])
+  local time = redis.call('TIME')
+  local fence = time[1] .. string.sub('00000' .. time[2], -6)
+  if fence <= '1767225600000000' then
+    fence = '1767225600000001'
+  end
+  if last and (last >= fence or #last ~= 16) then
+    if #last ~= 16 or not string.match(last, '^%d+$') or last >= '4019025413685247' then
+      return nil
+    end
+    fence = string.format('%.0f', last + 1)
+  end
+  redis.call('SET', KEYS[2], fence, 'PX', keep(ms))
+  redis.call('SET', KEYS[1], 'dlock1\n' .. owner .. '\n' .. fence .. '\n' .. time[1] .. '\n' ..
+    time[2] .. '\n' .. tail, 'PX', ms)
+  return fence
+end

@@ -1,0 +1,41 @@
+-- inspect.lua: look at many locks, change nothing.
+--
+-- KEYS     lock 1, waiters 1, lock 2, waiters 2, …
+-- returns  an array of {value or 0, PTTL of the lock, live entries of the queue,
+--          listeners, a name from the queue or ""}; for a foreign value {}
+--
+-- Listeners are the clients that wait without a queue; -1 where the server does
+-- not tell.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function queued(waiters)
+  local live, name = 0, ''
+  for _, entry in ipairs(redis.call('HVALS', waiters)) do
+    local expiry, its = string.match(entry, '^(%d+)\n%d+\n%w+\n([^\n]*)\n')
+    if expiry and tonumber(expiry) > now then
+      live, name = live + 1, its
+    end
+  end
+  return live, name
+end
+
+local function listeners(lock)
+  local reply = redis.pcall('PUBSUB', 'NUMSUB', lock .. ':free')
+  return reply.err and -1 or tonumber(reply[2])
+end
+
+local answers = {}
+for i = 1, #KEYS, 2 do
+  local value = redis.pcall('GET', KEYS[i])
+  if type(value) == 'table' then
+    answers[#answers + 1] = {}
+  else
+    local live, name = queued(KEYS[i + 1])
+    answers[#answers + 1] = {
+      value or 0, redis.call('PTTL', KEYS[i]), live, listeners(KEYS[i]), name,
+    }
+  end
+end
+return answers
