@@ -1,0 +1,823 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+const ttl = 10 * time.Second
+
+// life is for how long a term of ttl is trusted.
+const life = ttl - ttl/100 - 10*time.Millisecond
+
+// sentBefore grants with a term that began d ago.
+func sentBefore(s *script, d time.Duration) acquireStep {
+	return func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+		grant, _ := s.grant(ctx, req)
+		grant.Term.Sent = grant.Term.Sent.Add(-d)
+		return grant, nil
+	}
+}
+
+// waitGrants makes the waiter the holder after d, with a term that began sent
+// before that.
+func waitGrants(s *script, d, sent time.Duration) waitStep {
+	return func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+		time.Sleep(d)
+		return sentBefore(s, sent)(ctx, req)
+	}
+}
+
+func TestLockAsksOnceWhereTheLockIsFree(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		lease := takes(t, c, "x", dlock.WithTTL(ttl), dlock.WithFair(), dlock.WithMeta("me"))
+		req := d.of("acquire")[0].req
+		if req.Key != "x" || req.TTL != ttl || req.Mode != backend.Exclusive || !req.Fair || !req.Queue ||
+			req.Meta != "me" || req.Limit != 0 {
+			t.Errorf("the request is %+v", req)
+		}
+		if len(req.Owner) != 32 || lease.Owner() != req.Owner || lease.Name() != "x" || lease.Fence() != 1<<12 {
+			t.Errorf("the lease is %q of %q, fence %d", lease.Name(), lease.Owner(), lease.Fence())
+		}
+		frees(t, lease)
+		wantStory(t, d, "acquire release")
+		if released := d.of("release")[0]; released.owner != req.Owner || released.state != "granted" {
+			t.Errorf("released was %+v", released)
+		}
+	})
+}
+
+func TestEachAcquisitionHasItsOwnOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		owners := map[string]bool{}
+		for range 100 {
+			lease := takes(t, c, "x")
+			owners[lease.Owner()] = true
+			frees(t, lease)
+		}
+		if len(owners) != 100 {
+			t.Errorf("%d owners in 100 acquisitions", len(owners))
+		}
+	})
+}
+
+func TestGrantOfATermThatIsOver(t *testing.T) {
+	for _, wait := range []bool{true, false} {
+		t.Run(fmt.Sprintf("wait=%v", wait), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{sentBefore(d, life), sentBefore(d, life-1)}
+				c := open(t, d, dlock.WithTTL(ttl))
+				lock := c.TryLock
+				if wait {
+					lock = c.Lock
+				}
+				_, err := lock(t.Context(), "x")
+				wantErr(t, err, dlock.ErrUnavailable)
+				synctest.Wait()
+				wantStory(t, d, "acquire release")
+				if released := d.of("release")[0]; released.state != "granted" {
+					t.Errorf("released with state %v", released.state)
+				}
+				lease, err := lock(t.Context(), "x")
+				if err != nil || lease.Err() != nil {
+					t.Errorf("with a nanosecond left: %v, then %v", err, lease.Err())
+				}
+			})
+		})
+	}
+}
+
+func TestTryLockOfATakenLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{Holder: "her"})}
+		c := open(t, d)
+		_, err := c.TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrNotAcquired)
+		if busy, ok := errors.AsType[*backend.Busy](err); !ok || busy.Holder != "her" {
+			t.Errorf("the holder is lost in %v", err)
+		}
+		if d.of("acquire")[0].req.Queue {
+			t.Error("TryLock asked for a place in the queue")
+		}
+		synctest.Wait()
+		wantStory(t, d, "acquire")
+	})
+}
+
+func TestTryLockTakesBackAQueueEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{Queued: true, State: "entry"})}
+		c := open(t, d)
+		_, err := c.TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrNotAcquired)
+		synctest.Wait()
+		wantStory(t, d, "acquire release")
+		if state := d.of("release")[0].state; state != "entry" {
+			t.Errorf("released with state %v", state)
+		}
+	})
+}
+
+func TestLockLooksAgainAfterEachHint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{State: 1}), busy(backend.Busy{State: 2})}
+		d.waits = []waitStep{lookAgain(time.Second), lookAgain(time.Second)}
+		c := open(t, d)
+		lease := takes(t, c, "x")
+		wantStory(t, d, "acquire wait acquire wait acquire")
+		for i, wait := range d.of("wait") {
+			if wait.state != i+1 || wait.owner != lease.Owner() {
+				t.Errorf("Wait %d got %v of %q", i, wait.state, wait.owner)
+			}
+		}
+		wantAt(t, "the grant", d.of("acquire")[2].at, 2*time.Second, 0)
+	})
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		retryAfter  time.Duration
+		least, most time.Duration
+	}{
+		{"no known end", 0, ttl / 3, ttl / 3},
+		{"the holder's term ends later", time.Minute, ttl / 3, ttl / 3},
+		{"the holder's term ends sooner", time.Second, time.Second, time.Second + 20*time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{busy(backend.Busy{RetryAfter: test.retryAfter})}
+				c := open(t, d, dlock.WithTTL(ttl))
+				takes(t, c, "x")
+				wantStory(t, d, "acquire wait acquire")
+				if at := d.of("acquire")[1].at; at < test.least || at > test.most {
+					t.Errorf("looked again after %v, want %v to %v", at, test.least, test.most)
+				}
+			})
+		})
+	}
+}
+
+func TestPolling(t *testing.T) {
+	const most = 100 * time.Millisecond
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.caps.Notify = false
+		d.acquires = repeat(200, busy(backend.Busy{}))
+		c := open(t, d, dlock.WithPollInterval(most))
+		takes(t, c, "x")
+		calls := d.of("acquire")
+		pauses := map[time.Duration]bool{}
+		for i := range calls[1:] {
+			pause := calls[i+1].at - calls[i].at
+			pauses[pause] = true
+			if pause < most/50 || pause > most {
+				t.Errorf("pause %d is %v", i, pause)
+			}
+		}
+		if first := calls[1].at; first > 3*most/50 {
+			t.Errorf("the first pause is %v", first)
+		}
+		if len(pauses) < 20 {
+			t.Errorf("only %d different pauses: they are not jittered", len(pauses))
+		}
+		if total := calls[200].at; total < 200*most/4 {
+			t.Errorf("200 pauses took %v: they do not grow", total)
+		}
+	})
+}
+
+func TestPollingKnowsWhenTheTermEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.caps.Notify = false
+		d.acquires = []acquireStep{busy(backend.Busy{RetryAfter: 3 * time.Millisecond})}
+		c := open(t, d, dlock.WithPollInterval(time.Minute))
+		takes(t, c, "x")
+		if at := d.of("acquire")[1].at; at < 3*time.Millisecond || at > 23*time.Millisecond {
+			t.Errorf("asked again after %v", at)
+		}
+	})
+}
+
+func TestGrantThroughWait(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		sent   time.Duration // how long before the grant its term began
+		opts   []dlock.Option
+		before bool // renewed before Lock returns
+	}{
+		{"renewed behind the caller", time.Second, nil, false},
+		{"little left", 7 * time.Second, nil, true},
+		{"not renewed otherwise", time.Second, []dlock.Option{dlock.WithoutRenewal()}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{busy(backend.Busy{})}
+				d.waits = []waitStep{waitGrants(d, time.Second, test.sent)}
+				const slow = 100 * time.Millisecond
+				d.renews = repeat(2, renewStep(func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+					term, err := prove(ctx, g)
+					time.Sleep(slow)
+					return term, err
+				}))
+				c := open(t, d, dlock.WithTTL(ttl))
+				begun := time.Now()
+				lease := takes(t, c, "x", test.opts...)
+				took := time.Since(begun)
+				if before := took == time.Second+slow; before != test.before {
+					t.Errorf("Lock took %v", took)
+				}
+				time.Sleep(ttl / 5)
+				wantAt(t, "renewed", d.of("renew")[0].at, time.Second, 0)
+				wantAt(t, "the deadline", lease.Deadline().Sub(begun), time.Second+life, 0)
+				if n := len(d.of("renew")); n != 1 {
+					t.Errorf("%d renewals", n)
+				}
+			})
+		})
+	}
+}
+
+func TestGrantThroughWaitThatIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{waitGrants(d, 0, 9*time.Second)}
+		d.renews = []renewStep{renewFails(backend.ErrLost)}
+		c := open(t, d, dlock.WithTTL(ttl), dlock.WithoutRenewal())
+		lease := takes(t, c, "x")
+		wantStory(t, d, "acquire wait renew acquire")
+		if owners := d.of("acquire"); owners[0].owner == owners[1].owner || lease.Owner() != owners[1].owner {
+			t.Error("an owner whose grant was lost was used again")
+		}
+	})
+}
+
+func TestLockOfAServerThatIsAway(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+	}{
+		{"unreachable", errUnavailable},
+		{"unknown", errServer},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = append([]acquireStep{busy(backend.Busy{})}, repeat(1000, acquireFails(test.err))...)
+				d.waits = []waitStep{lookAgain(3 * time.Second)}
+				c := open(t, d, dlock.WithTTL(ttl))
+				_, err := c.Lock(t.Context(), "x")
+				wantErr(t, err, dlock.ErrUnavailable)
+				if server, ok := errors.AsType[*serverError](err); !ok || server.code != 42 {
+					t.Errorf("the driver's own error is lost in %v", err)
+				}
+				// The TTL counts from the last answer, and an attempt is made no more
+				// than a second later.
+				wantAt(t, "gave up", time.Since(d.begun), ttl+500*time.Millisecond, 500*time.Millisecond)
+				if n := len(d.of("acquire")); n < 10 || n > 200 {
+					t.Errorf("%d attempts in %v", n, ttl)
+				}
+			})
+		})
+	}
+}
+
+// TestLocalWaitersOfAServerThatIsAway give up a TTL after they came, not one after the
+// other.
+func TestLocalWaitersOfAServerThatIsAway(t *testing.T) {
+	for name, step := range map[string]acquireStep{"unreachable": acquireFails(errUnavailable), "silent": acquireHangs} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = repeat(10000, step)
+				d.releases = repeat(10000, releaseStep(releaseHangs))
+				c := open(t, d, dlock.WithTTL(ttl))
+				early := queueUp(t, c, "x", 5)
+				time.Sleep(ttl / 2)
+				late := queueUp(t, c, "x", 5)
+				for i, waiter := range append(early, late...) {
+					got := <-waiter
+					wantErr(t, got.err, dlock.ErrUnavailable)
+					wantNoErr(t, got.err, context.DeadlineExceeded)
+					least, most := ttl, ttl+6*time.Second
+					if i >= len(early) {
+						least, most = least+ttl/2, most+ttl/2
+					}
+					if after := got.at.Sub(d.begun); after < least || after > most {
+						t.Errorf("waiter %d gave up after %v, want %v to %v", i, after, least, most)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestWaitingHereIsNoSilenceOfTheServer: the TTL to try for does not begin before the first
+// request.
+func TestWaitingHereIsNoSilenceOfTheServer(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				const away, back = 30 * time.Second, 33 * time.Second
+				d.acquires = repeat(1000, acquireStep(func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+					switch now := time.Since(d.begun); {
+					case now >= back, now == 0 && held:
+						return d.grant(ctx, req)
+					case now >= away:
+						return nil, errUnavailable
+					}
+					return nil, &backend.Busy{Queued: true}
+				}))
+				c := open(t, d, dlock.WithTTL(ttl))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				first := lockBehind(ctx, c, "x")
+				synctest.Wait()
+				waiter := queueUp(t, c, "x", 1)[0]
+				time.Sleep(away)
+				if held {
+					frees(t, (<-first).lease)
+				}
+				cancel()
+				if got := <-waiter; got.err != nil {
+					t.Error(got.err)
+				}
+			})
+		})
+	}
+}
+
+func TestLockOutlivesAShortAbsence(t *testing.T) {
+	for name, first := range map[string]acquireStep{
+		"unreachable": acquireFails(errUnavailable), "unknown": acquireFails(errServer), "silent": acquireHangs,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{first}
+				c := open(t, d, dlock.WithTTL(ttl))
+				lease := takes(t, c, "x")
+				calls := d.of("acquire")
+				if len(calls) != 2 || calls[0].owner != calls[1].owner || lease.Err() != nil {
+					t.Errorf("asked %s", d.story())
+				}
+			})
+		})
+	}
+}
+
+func TestWaitThatFails(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		err   error
+		story string
+		want  error
+	}{
+		{"unreachable", errUnavailable, "acquire wait acquire", nil},
+		{"unknown", errServer, "acquire wait acquire", nil},
+		{"conflict", backend.ErrConflict, "acquire wait", dlock.ErrConflict},
+		{"lost", backend.ErrLost, "acquire wait acquire", nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{busy(backend.Busy{})}
+				d.waits = []waitStep{waitFails(test.err)}
+				_, err := open(t, d).Lock(t.Context(), "x")
+				if !errors.Is(err, test.want) {
+					t.Errorf("the error is %v, want %v", err, test.want)
+				}
+				wantStory(t, d, test.story)
+			})
+		})
+	}
+}
+
+func TestDefiniteErrors(t *testing.T) {
+	for _, definite := range []error{dlock.ErrConflict, dlock.ErrUnsupported, dlock.ErrNotAcquired} {
+		t.Run(definite.Error(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = repeat(2, acquireFails(errors.Join(definite, errServer)))
+				c := open(t, d)
+				_, err := c.Lock(t.Context(), "x")
+				wantErr(t, err, definite, errServer)
+				_, err = c.TryLock(t.Context(), "x")
+				wantErr(t, err, definite, errServer)
+				synctest.Wait()
+				wantStory(t, d, "acquire acquire")
+			})
+		})
+	}
+}
+
+func TestOwnerWhoseGrantHasExpiredIsUsedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{acquireFails(errServer), acquireFails(backend.ErrLost)}
+		lease := takes(t, open(t, d), "x")
+		calls := d.of("acquire")
+		if calls[0].owner != calls[1].owner || calls[1].owner == calls[2].owner || lease.Owner() != calls[2].owner {
+			t.Error("want the same owner until it is lost, then another")
+		}
+	})
+}
+
+// TestUnknownAttemptIsUndoneTwice: an attempt without an answer may be executed
+// as late as Capabilities.Late after its end.
+func TestUnknownAttemptIsUndoneTwice(t *testing.T) {
+	const late = 2 * time.Second
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.caps.Late = late
+		d.acquires = []acquireStep{acquireFails(errServer)}
+		lease := takes(t, open(t, d), "x")
+		begun := time.Since(d.begun)
+		frees(t, lease)
+		time.Sleep(time.Minute)
+		wantStory(t, d, "acquire acquire release release")
+		releases := d.of("release")
+		wantAt(t, "the second release", releases[1].at, begun+late, 0)
+		if releases[1].owner != lease.Owner() {
+			t.Error("the second release is of another owner")
+		}
+	})
+}
+
+func TestGivingUpAWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{Queued: true, State: "entry"})}
+		d.releases = []releaseStep{releaseFails(errServer), releaseFails(errUnavailable)}
+		c := open(t, d)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		_, err := c.Lock(ctx, "x")
+		wantAt(t, "returned", time.Since(begun), time.Second, 0)
+		wantErr(t, err, context.DeadlineExceeded)
+		wantNoErr(t, err, dlock.ErrUncertain, dlock.ErrUnavailable)
+		if strings.Count(err.Error(), context.DeadlineExceeded.Error()) != 1 {
+			t.Errorf("the error is %v", err)
+		}
+		time.Sleep(time.Minute)
+		wantStory(t, d, "acquire wait release release release")
+		for _, release := range d.of("release") {
+			if release.state != "entry" || release.owner != d.of("acquire")[0].owner {
+				t.Errorf("released was %+v", release)
+			}
+		}
+	})
+}
+
+func TestGivingUpAnAttempt(t *testing.T) {
+	const late = 3 * time.Second
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.caps.Late = late
+		d.acquires = []acquireStep{acquireHangs}
+		d.releases = []releaseStep{releaseHangs, free, releaseFails(backend.ErrNotHeld)}
+		c := open(t, d)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		errTired := errors.New("tired")
+		time.AfterFunc(time.Second, func() { cancel(errTired) })
+		_, err := c.Lock(ctx, "x")
+		wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
+		wantErr(t, err, context.Canceled, errTired, dlock.ErrUncertain)
+		time.Sleep(time.Minute)
+		wantStory(t, d, "acquire release release release")
+		releases := d.of("release")
+		wantAt(t, "the release once more", releases[2].at, releases[1].at+late, 0)
+	})
+}
+
+func TestGivingUpWhereNothingWasLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := open(t, d).Lock(ctx, "x")
+		wantErr(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		wantStory(t, d, "acquire wait")
+	})
+}
+
+func TestTryLockWithoutAnAnswer(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		ttl  time.Duration
+		took time.Duration
+	}{
+		{"at most 5 s", time.Minute, 5 * time.Second},
+		{"at most the TTL", 2 * time.Second, 2 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{acquireHangs}
+				_, err := open(t, d).TryLock(t.Context(), "x", dlock.WithTTL(test.ttl))
+				wantAt(t, "returned", time.Since(d.begun), test.took, 0)
+				wantErr(t, err, dlock.ErrUncertain)
+				wantNoErr(t, err, context.DeadlineExceeded, dlock.ErrNotAcquired)
+				synctest.Wait()
+				if n := len(d.of("release")); n == 0 {
+					t.Error("what it may have done is not undone")
+				}
+			})
+		})
+	}
+}
+
+func TestTryLockOfAnUnreachableServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{acquireFails(errUnavailable)}
+		_, err := open(t, d).TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrUnavailable, errServer)
+		wantNoErr(t, err, dlock.ErrUncertain)
+		synctest.Wait()
+		wantStory(t, d, "acquire")
+	})
+}
+
+func TestTryLockIsAnsweredHereWhileTheNameIsInUseHere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		lease := takes(t, c, "x")
+		_, err := c.TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrNotAcquired)
+		wantStory(t, d, "acquire")
+		frees(t, lease)
+
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		waiter := lockBehind(ctx, c, "x")
+		synctest.Wait()
+		_, err = c.TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrNotAcquired)
+		wantStory(t, d, "acquire release acquire wait")
+		cancel()
+		<-waiter
+	})
+}
+
+func TestFencesOutOfBounds(t *testing.T) {
+	for _, fence := range []uint64{0, backend.MaxFence} {
+		t.Run(fmt.Sprint(fence), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{func(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+					return &backend.Grant{Request: *req, Term: termOf(req.TTL), Fence: fence}, nil
+				}}
+				_, err := open(t, d).Lock(t.Context(), "x")
+				wantErr(t, err, dlock.ErrConflict)
+				synctest.Wait()
+				wantStory(t, d, "acquire release")
+			})
+		})
+	}
+}
+
+// TestGrantThatIsGoneWhenItArrives was one all the same: the call begins anew.
+func TestGrantThatIsGoneWhenItArrives(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			req.Lost(backend.ErrLost)
+			return d.grant(ctx, req)
+		}}
+		lease := takes(t, open(t, d), "x")
+		synctest.Wait()
+		wantStory(t, d, "acquire acquire release")
+		if gone := d.of("acquire")[0].owner; lease.Owner() == gone || d.of("release")[0].owner != gone {
+			t.Error("the owner is used again, or was not released")
+		}
+	})
+}
+
+func TestDriverThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{func(context.Context, *backend.Request) (*backend.Grant, error) { return nil, nil }}
+		_, err := open(t, d).TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrUncertain)
+	})
+}
+
+// TestNoForeignDeadline: a caller sees the end of no context but its own.
+func TestNoForeignDeadline(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		call func(ctx context.Context, c *dlock.Client, d *script) error
+	}{
+		{"Lock", func(ctx context.Context, c *dlock.Client, d *script) error {
+			d.acquires = repeat(1000, acquireStep(acquireHangs))
+			_, err := c.Lock(ctx, "x")
+			return err
+		}},
+		{"TryLock", func(ctx context.Context, c *dlock.Client, d *script) error {
+			d.acquires = []acquireStep{acquireHangs}
+			_, err := c.TryLock(ctx, "x")
+			return err
+		}},
+		{"Extend", func(ctx context.Context, c *dlock.Client, d *script) error {
+			d.renews = []renewStep{renewHangs}
+			lease, err := c.Lock(ctx, "x")
+			return errors.Join(err, lease.Extend(ctx))
+		}},
+		{"Unlock", func(ctx context.Context, c *dlock.Client, d *script) error {
+			d.releases = []releaseStep{releaseHangs}
+			lease, err := c.Lock(ctx, "x")
+			return errors.Join(err, lease.Unlock(ctx))
+		}},
+		{"Inspect", func(ctx context.Context, c *dlock.Client, _ *script) error {
+			_, err := c.Inspect(ctx, "x")
+			return err
+		}},
+		{"List", func(ctx context.Context, c *dlock.Client, _ *script) error {
+			for _, err := range c.List(ctx, "x") {
+				return err
+			}
+			return nil
+		}},
+		{"Break", func(ctx context.Context, c *dlock.Client, _ *script) error { return c.Break(ctx, "x", "") }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				timeout := func(context.Context) error {
+					time.Sleep(5 * time.Second)
+					return context.DeadlineExceeded
+				}
+				d.inspect = func(ctx context.Context) (*backend.Info, error) { return nil, timeout(ctx) }
+				d.breakLock = timeout
+				err := test.call(t.Context(), open(t, d), d)
+				wantErr(t, err, dlock.ErrUnavailable)
+				wantNoErr(t, err, context.DeadlineExceeded, context.Canceled)
+			})
+		})
+	}
+}
+
+// TestCallersDeadlineIsItsOwn: the end of the caller's context is not taken
+// for that of the internal bound, whichever timer fires first.
+func TestCallersDeadlineIsItsOwn(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *dlock.Client, *dlock.Lease) error{
+		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Extend(ctx) },
+		"Lock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Lock(ctx, "y")
+			return err
+		},
+		"TryLock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.TryLock(ctx, "y")
+			return err
+		},
+		"Inspect": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Inspect(ctx, "y")
+			return err
+		},
+		"Break": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error { return c.Break(ctx, "y", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+				d.inspect = func(ctx context.Context) (*backend.Info, error) { return nil, hang(ctx) }
+				d.breakLock = hang
+				c := open(t, d, dlock.WithTTL(time.Hour))
+				lease := takes(t, c, "x", dlock.WithoutRenewal())
+				d.renews = repeat(50, renewStep(renewHangs))
+				d.acquires = repeat(50, busy(backend.Busy{}))
+				if name == "TryLock" {
+					d.acquires = repeat(50, acquireStep(acquireHangs))
+				}
+				for range 50 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					err := call(ctx, c, lease)
+					cancel()
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Fatalf("the error is %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// tardy is a context whose timer is late: its deadline is over and it has not ended.
+type tardy struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c tardy) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// TestCallersDeadlineBeforeItsTimer: a socket with the same deadline may be first.
+func TestCallersDeadlineBeforeItsTimer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) {
+			time.Sleep(time.Second)
+			return backend.Term{}, os.ErrDeadlineExceeded
+		}}
+		lease := takes(t, open(t, d), "x")
+		err := lease.Extend(tardy{t.Context(), time.Now().Add(time.Second)})
+		wantErr(t, err, context.DeadlineExceeded)
+		wantNoErr(t, err, dlock.ErrUnavailable)
+	})
+}
+
+// TestNoForeignDeadlineInUnavailable: a driver that could not connect in time
+// wraps the end of the core's bound.
+func TestNoForeignDeadlineInUnavailable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		timeout := fmt.Errorf("%w: dial: %w", backend.ErrUnavailable, context.DeadlineExceeded)
+		d.acquires = []acquireStep{acquireFails(timeout)}
+		d.breakLock = func(context.Context) error { return timeout }
+		c := open(t, d)
+		_, err := c.TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrUnavailable)
+		wantNoErr(t, err, context.DeadlineExceeded)
+		err = c.Break(t.Context(), "x", "")
+		wantErr(t, err, dlock.ErrUnavailable)
+		wantNoErr(t, err, context.DeadlineExceeded)
+	})
+}
+
+// TestContextOfAnotherClientsLease: its cause is ErrClosed, but this client is
+// open, and what ended is the caller's context.
+func TestContextOfAnotherClientsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := open(t, newScript()), open(t, newScript())
+		ctx, cancel := takes(t, a, "x").Context(t.Context())
+		defer cancel()
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.Lock(ctx, "y")
+		wantErr(t, err, context.Canceled)
+		wantNoErr(t, err, dlock.ErrClosed)
+		if !strings.HasSuffix(err.Error(), ": context canceled: client closed") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}

@@ -1,0 +1,514 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// closes is a Close that must succeed; it returns how long it took.
+func closes(t *testing.T, c *dlock.Client) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	return time.Since(begun)
+}
+
+func TestCloseEndsAndReleasesEveryLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		var leases []*dlock.Lease
+		for i := range 200 {
+			leases = append(leases, takes(t, c, fmt.Sprint(i)))
+		}
+		ctx, cancel := leases[0].Context(t.Context())
+		defer cancel()
+		wantAt(t, "closed", closes(t, c), 0, 0)
+		wantErr(t, context.Cause(ctx), dlock.ErrClosed)
+		for _, lease := range leases {
+			<-lease.Lost()
+			wantErr(t, lease.Err(), dlock.ErrClosed)
+			wantErr(t, lease.Extend(t.Context()), dlock.ErrClosed)
+			wantErr(t, lease.Unlock(t.Context()), dlock.ErrClosed)
+		}
+		calls := d.of("")
+		if n := len(d.of("release")); n != 200 || calls[len(calls)-1].op != "close" || len(d.of("close")) != 1 {
+			t.Errorf("%d releases, the last call is %s", n, calls[len(calls)-1].op)
+		}
+		wantAt(t, "closed again", closes(t, c), 0, 0)
+		if len(d.of("")) != len(calls) {
+			t.Error("the driver was asked after its end")
+		}
+	})
+}
+
+func TestCloseWakesThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		takes(t, c, "held")
+		local := queueUp(t, c, "held", 3)
+		d.acquires = []acquireStep{busy(backend.Busy{Queued: true, State: "entry"})}
+		heads := queueUp(t, c, "taken", 1)
+		d.acquires = repeat(1000, acquireFails(errUnavailable))
+		heads = append(heads, queueUp(t, c, "away", 1)...)
+		wantAt(t, "closed", closes(t, c), 0, 0)
+		for _, waiter := range append(local, heads...) {
+			got := <-waiter
+			wantErr(t, got.err, dlock.ErrClosed)
+			wantNoErr(t, got.err, dlock.ErrUncertain, context.Canceled)
+		}
+		states := map[any]int{}
+		for _, release := range d.of("release") {
+			states[release.state]++
+		}
+		if len(states) != 2 || states["entry"] != 1 || states["granted"] != 1 {
+			t.Errorf("released were %v", states)
+		}
+	})
+}
+
+func TestCallsAfterClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		m, err := c.Mutex("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		closes(t, c)
+		ctx := t.Context()
+		work := func(context.Context, *dlock.Lease) error { t.Error("it ran"); return nil }
+		_, lockErr := m.Lock(ctx)
+		_, tryErr := m.TryLock(ctx)
+		_, inspectErr := c.Inspect(ctx, "x")
+		var listErr error
+		for _, listErr = range c.List(ctx, "") {
+		}
+		for i, err := range []error{
+			lockErr, tryErr, inspectErr, listErr, c.Break(ctx, "x", ""), c.Do(ctx, "x", work), c.TryDo(ctx, "x", work),
+		} {
+			if !errors.Is(err, dlock.ErrClosed) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		wantStory(t, d, "close")
+	})
+}
+
+// TestCloseOfAServerThatDoesNotAnswer: 5 s at most.
+func TestCloseOfAServerThatDoesNotAnswer(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, c *dlock.Client){
+		"releases hang": func(t *testing.T, c *dlock.Client) {
+			t.Helper()
+			for i := range 200 {
+				takes(t, c, fmt.Sprint(i))
+			}
+		},
+		"a release behind hangs": func(t *testing.T, c *dlock.Client) {
+			t.Helper()
+			wantErr(t, takes(t, c, "x").Unlock(t.Context()), dlock.ErrUncertain)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = repeat(1000, releaseStep(releaseHangs))
+				c := open(t, d)
+				prepare(t, c)
+				if took := closes(t, c); took > 5*time.Second {
+					t.Errorf("Close took %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestCloseWaitsForMinimumHolds(t *testing.T) {
+	for _, unlocked := range []bool{true, false} {
+		t.Run(fmt.Sprintf("unlocked=%v", unlocked), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				c := open(t, d, dlock.WithTTL(ttl))
+				lease := takes(t, c, "x", dlock.WithMinHold(time.Minute))
+				time.Sleep(time.Second)
+				if unlocked {
+					frees(t, lease)
+				}
+				wantAt(t, "closed", closes(t, c), 59*time.Second, 0)
+				releases := d.of("release")
+				if len(releases) != 1 || releases[0].at != time.Minute || len(d.of("renew")) < 15 {
+					t.Errorf("asked: %s", d.story())
+				}
+				want := dlock.ErrClosed
+				if unlocked {
+					want = dlock.ErrNotHeld
+				}
+				wantErr(t, lease.Err(), want)
+			})
+		})
+	}
+}
+
+// TestCloseHasItsTimeAfterAMinimumHold: 5 s for the release that is due then.
+func TestCloseHasItsTimeAfterAMinimumHold(t *testing.T) {
+	for name, test := range map[string]struct {
+		step releaseStep
+		want time.Duration
+	}{
+		"slow": {func(ctx context.Context, _ *backend.Grant) error {
+			time.Sleep(3 * time.Second)
+			return ctx.Err()
+		}, time.Minute + 3*time.Second},
+		"silent": {releaseHangs, time.Minute + 5*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = repeat(100, test.step)
+				c := open(t, d)
+				takes(t, c, "x", dlock.WithMinHold(time.Minute))
+				wantAt(t, "closed", closes(t, c), test.want, 0)
+			})
+		})
+	}
+}
+
+// TestCallsThatHaveReturnedDoNotHoldCloseUp, whatever they returned.
+func TestCallsThatHaveReturnedDoNotHoldCloseUp(t *testing.T) {
+	for _, answer := range []error{nil, errServer} {
+		t.Run(fmt.Sprint(answer), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.inspect = func(context.Context) (*backend.Info, error) { return &backend.Info{}, answer }
+				d.breakLock = func(context.Context) error { return answer }
+				c := open(t, d)
+				ctx := t.Context()
+				lease := takes(t, c, "x")
+				_, _ = c.TryLock(ctx, "x")
+				_, _ = c.Inspect(ctx, "x")
+				for range 2 {
+					for _, err := range c.List(ctx, "") {
+						_ = err
+						break
+					}
+				}
+				_ = c.Break(ctx, "x", "")
+				_ = lease.Extend(ctx)
+				frees(t, lease)
+				_ = lease.Extend(ctx)
+				_ = lease.Unlock(ctx)
+				wantAt(t, "closed", closes(t, c), 0, 0)
+			})
+		})
+	}
+}
+
+// TestCallsDuringClose fail at once and do not hold it up.
+func TestCallsDuringClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newScript())
+		lease := takes(t, c, "x", dlock.WithMinHold(time.Minute))
+		closed := make(chan time.Duration)
+		go func() { closed <- closes(t, c) }()
+		synctest.Wait()
+		_, err := c.Lock(t.Context(), "y")
+		wantErr(t, err, dlock.ErrClosed)
+		wantErr(t, lease.Unlock(t.Context()), dlock.ErrClosed)
+		wantErr(t, c.Break(t.Context(), "x", ""), dlock.ErrClosed)
+		wantAt(t, "closed", <-closed, time.Minute, 0)
+	})
+}
+
+// TestCloseKeepsALockDelay: it is for what was lost, and Close is no Unlock of
+// that; a lease that Close itself ends is freed at once.
+func TestCloseKeepsALockDelay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithTTL(ttl), dlock.WithLockDelay(time.Minute))
+		lost := takes(t, c, "lost", dlock.WithoutRenewal())
+		<-lost.Lost()
+		held := takes(t, c, "held")
+		wantAt(t, "closed", closes(t, c), 0, 0)
+		releases := d.of("release")
+		if len(releases) != 1 || releases[0].owner != held.Owner() {
+			t.Errorf("released were %+v", releases)
+		}
+	})
+}
+
+func TestCloseReleasesWhatWasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithTTL(ttl))
+		lost := takes(t, c, "x", dlock.WithoutRenewal())
+		<-lost.Lost()
+		wantAt(t, "closed", closes(t, c), 0, 0)
+		wantStory(t, d, "acquire release close")
+	})
+}
+
+func TestCloseFromManySides(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		takes(t, c, "x")
+		done := make(chan error)
+		for range 10 {
+			go func() { done <- c.Close() }()
+		}
+		for range 10 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		wantStory(t, d, "acquire release close")
+	})
+}
+
+// TestCloseBesideLocks: whatever has been granted is released.
+func TestCloseBesideLocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for delay := range 20 * time.Nanosecond {
+			d := newScript()
+			d.acquires = repeat(50, acquireStep(func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+				time.Sleep(10 * time.Nanosecond)
+				return d.grant(ctx, req)
+			}))
+			c := open(t, d)
+			var waiters []<-chan result
+			for i := range 50 {
+				waiters = append(waiters, lockBehind(t.Context(), c, fmt.Sprint(i%10)))
+			}
+			time.Sleep(delay)
+			closes(t, c)
+			for _, waiter := range waiters {
+				got := <-waiter
+				if got.err == nil {
+					got.err = got.lease.Err()
+				}
+				wantErr(t, got.err, dlock.ErrClosed)
+			}
+			synctest.Wait()
+			released := map[string]bool{}
+			for _, release := range d.of("release") {
+				released[release.owner] = true
+			}
+			for _, acquire := range d.of("acquire") {
+				if !released[acquire.owner] {
+					t.Errorf("closed after %v: a lock was left behind", delay)
+				}
+			}
+		}
+	})
+}
+
+// TestCloseReleasesBesideAMinHold: other locks do not wait for a minimum hold.
+func TestCloseReleasesBesideAMinHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		takes(t, c, "long", dlock.WithMinHold(time.Minute))
+		plain := takes(t, c, "plain").Owner()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, release := range d.of("release") {
+			if release.owner == plain && release.at > time.Second {
+				t.Errorf("the plain lock was released at %v", release.at)
+			}
+		}
+		wantAt(t, "closed", time.Since(d.begun), time.Minute, 0)
+	})
+}
+
+// TestUnlockBesideClose: the lock was released, so neither of them is told
+// of a loss.
+func TestUnlockBesideClose(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			c := open(t, d)
+			leases := make([]*dlock.Lease, 50)
+			for i := range leases {
+				leases[i] = takes(t, c, fmt.Sprint(i))
+			}
+			done := make(chan error, len(leases))
+			for _, lease := range leases {
+				go func() { done <- lease.Unlock(context.Background()) }()
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			for range leases {
+				wantNoErr(t, <-done, dlock.ErrLost)
+			}
+		})
+	}
+}
+
+// TestCloseJoinsEverything: also what an attempt that hung leaves to undo. The
+// driver is closed last.
+func TestCloseJoinsEverything(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		var running atomic.Int64
+		d.acquires = []acquireStep{acquireHangs}
+		d.releases = repeat(1000, releaseStep(func(ctx context.Context, g *backend.Grant) error {
+			running.Add(1)
+			defer running.Add(-1)
+			return releaseHangs(ctx, g)
+		}))
+		c := open(t, d)
+		waiter := queueUp(t, c, "x", 1)[0]
+		took := closes(t, c)
+		if n := running.Load(); n > 0 || took > 5*time.Second {
+			t.Errorf("after %v Close returned, with %d requests under way", took, n)
+		}
+		wantErr(t, (<-waiter).err, dlock.ErrClosed)
+		time.Sleep(time.Minute)
+		if calls := d.of(""); calls[len(calls)-1].op != "close" {
+			t.Errorf("asked: %s", d.story())
+		}
+	})
+}
+
+// TestCloseRepeatsAReleaseThatFailed: for 5 s at most; one refused connection shall not
+// cost the others a TTL.
+func TestCloseRepeatsAReleaseThatFailed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = repeat(3, releaseFails(errUnavailable))
+		c := open(t, d)
+		takes(t, c, "x")
+		if took := closes(t, c); took > 5*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		if n := len(d.of("release")); n != 4 {
+			t.Errorf("%d releases, the fourth would have been answered", n)
+		}
+	})
+}
+
+// TestCloseRenewsAMinHold: also of a lease that is not renewed and that Close itself ends.
+func TestCloseRenewsAMinHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithTTL(ttl))
+		takes(t, c, "x", dlock.WithMinHold(3*ttl), dlock.WithoutRenewal())
+		wantAt(t, "closed", closes(t, c), 3*ttl, 0)
+		if renews := d.of("renew"); len(renews) < 5 {
+			t.Errorf("%d renewals in %v: the server has given the lock away", len(renews), 3*ttl)
+		}
+	})
+}
+
+// TestUnlockAfterClose tells how that lease ended, once.
+func TestUnlockAfterClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithTTL(ttl))
+		held, lost, unlocked := takes(t, c, "x"), takes(t, c, "y", dlock.WithoutRenewal()), takes(t, c, "z")
+		<-lost.Lost()
+		frees(t, unlocked)
+		closes(t, c)
+		wantErr(t, held.Unlock(t.Context()), dlock.ErrClosed)
+		wantErr(t, lost.Unlock(t.Context()), dlock.ErrLost)
+		for _, lease := range []*dlock.Lease{held, lost, unlocked} {
+			wantErr(t, lease.Unlock(t.Context()), dlock.ErrNotHeld)
+		}
+	})
+}
+
+// TestCloseIsNoCancellation: what ends a call is said to be Close, not a context
+// that the caller knows nothing of.
+func TestCloseIsNoCancellation(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *dlock.Client, *dlock.Lease) error{
+		"Lock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Lock(ctx, "y")
+			return err
+		},
+		"TryLock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.TryLock(ctx, "y")
+			return err
+		},
+		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Extend(ctx) },
+		"Unlock": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Unlock(ctx) },
+		"Inspect": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Inspect(ctx, "y")
+			return err
+		},
+		"Break": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error { return c.Break(ctx, "y", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+				d.inspect = func(ctx context.Context) (*backend.Info, error) { return nil, hang(ctx) }
+				d.breakLock = hang
+				d.renews = repeat(50, renewStep(renewHangs))
+				d.releases = repeat(50, releaseStep(releaseHangs))
+				c := open(t, d)
+				lease := takes(t, c, "x", dlock.WithoutRenewal())
+				d.acquires = repeat(50, acquireStep(acquireHangs))
+				called := make(chan error, 1)
+				go func() { called <- call(t.Context(), c, lease) }()
+				time.Sleep(time.Second)
+				if took := closes(t, c); took > 5*time.Second {
+					t.Errorf("Close took %v", took)
+				}
+				err := <-called
+				wantNoErr(t, err, context.Canceled, context.DeadlineExceeded, dlock.ErrNotAcquired, dlock.ErrLost)
+				if name == "Lock" || name == "TryLock" || name == "Extend" {
+					wantErr(t, err, dlock.ErrClosed)
+				}
+			})
+		})
+	}
+}
+
+// TestCloseRepeatsTheReleaseOfAnUnknownAttempt: it waits for it while its 5 s last.
+func TestCloseRepeatsTheReleaseOfAnUnknownAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const late = 2 * time.Second
+		d := newScript()
+		d.caps.Late = late
+		d.acquires = []acquireStep{acquireFails(errServer)}
+		c := open(t, d)
+		frees(t, takes(t, c, "x"))
+		closes(t, c)
+		releases := d.of("release")
+		if len(releases) != 2 || releases[1].at-releases[0].at != late {
+			t.Errorf("released at %+v", releases)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+var cancelCases = []Case{
+	{Name: "CancelledAcquireIsUndone", Promise: "When Lock is cancelled while its request is executed, it returns at once, and the grant is released behind it.", run: cancelledAcquireIsUndone},
+	{Name: "CancellationAtAnyInstant", Promise: "A Lock that is cancelled at any instant of its request holds nothing afterwards, and what was granted to others is theirs.", run: cancellationAtAnyInstant},
+	{Name: "CancellationAgainstARelease", Promise: "A waiter that is cancelled in the instant of the release either returns the lease or gives it back.", run: cancellationAgainstARelease},
+	{Name: "LostReplyOfAcquireIsAskedAgain", Promise: "When the answer to an acquire is lost, Lock asks again as the same owner and has the lease; TryLock is ErrUncertain and undoes.", run: lostReplyOfAcquireIsAskedAgain},
+	{Name: "LateExecutionIsUndone", Promise: "A request that the server executes after it was given up, as late as Capabilities.Late says, is undone too.", run: lateExecutionIsUndone},
+	{Name: "LostReplyOfWaitIsNoGhost", Promise: "When the answer of a Wait is lost or late, the waiter goes on, and is granted the lock.", run: lostReplyOfWaitIsNoGhost},
+	{Name: "UnavailableServerIsToldAfterATerm", Promise: "Against a server that cannot be reached Lock tries for one term, then it is ErrUnavailable; TryLock is so at once.", run: unavailableServerIsToldAfterATerm},
+	{Name: "HangingServerBoundsRequests", Promise: "Against a server that never answers, TryLock and Unlock return after the lesser of the term and 5 s.", run: hangingServerBoundsRequests},
+	{Name: "UnavailableWaiterRecovers", Promise: "A waiter goes on where the server was away for less than a term.", run: unavailableWaiterRecovers},
+}
+
+func cancelledAcquireIsUndone(f *fixture) {
+	for _, fault := range []hook{hang, stop(200 * time.Millisecond)} {
+		c, t := f.tapped(dlock.WithTTL(f.long()))
+		other := f.client()
+		t.onAfter(acquire, times(1, fault)) // executed, not answered
+		waiter := f.lockAsync(c, f.name)
+		if !f.eventually(prompt, func() bool { return t.number(acquire) > 0 }) {
+			f.Errorf("no request")
+		}
+		time.Sleep(nap) // so that it is executed; no harm if it is not yet
+		waiter.cancel()
+		if !f.within(prompt, "the cancelled Lock returns", waiter.done) {
+			return
+		}
+		if waiter.err == nil { // the grant was there in the same instant
+			f.unlock(waiter.lease)
+		} else {
+			f.isErr("Lock", waiter.err, context.Canceled)
+		}
+		f.free(other, f.name)
+	}
+}
+
+func cancellationAtAnyInstant(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
+	s := newSection(f)
+	visits := 0
+	for i := range 150 {
+		ctx, cancel := context.WithTimeout(f.ctx, time.Duration(i)*20*time.Microsecond)
+		lease, err := c.Lock(ctx, f.name)
+		switch {
+		case err == nil:
+			s.visit(lease, func() {})
+			visits++
+			f.unlock(lease)
+		case !errors.Is(err, context.DeadlineExceeded):
+			f.Errorf("Lock: %v", err)
+		}
+		cancel()
+		if i%10 == 0 {
+			lease := f.lock(other, f.name)
+			s.visit(lease, func() {})
+			visits++
+			f.unlock(lease)
+		}
+	}
+	f.free(other, f.name)
+	s.check(visits)
+}
+
+func cancellationAgainstARelease(f *fixture) {
+	holder, c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long())), f.client()
+	for i := range 60 {
+		lease := f.lock(holder, f.name)
+		waiter := f.lockAsync(c, f.name)
+		time.Sleep(time.Duration(i%10) * 200 * time.Microsecond)
+		unlocked := async(func() { f.unlock(lease) })
+		time.Sleep(time.Duration(i%20) * 50 * time.Microsecond)
+		waiter.cancel()
+		<-unlocked
+		if !f.within(prompt, "the cancelled Lock returns", waiter.done) {
+			return
+		}
+		if waiter.err == nil {
+			f.unlock(waiter.lease)
+		} else if !errors.Is(waiter.err, context.Canceled) {
+			f.Errorf("Lock: %v", waiter.err)
+		}
+		f.free(other, f.name)
+	}
+}
+
+func lostReplyOfAcquireIsAskedAgain(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.long()))
+	other := f.client()
+	t.onAfter(acquire, times(2, fail(errReply)))
+	lease := f.lock(c, f.name)
+	calls, _ := t.snapshot()
+	for _, call := range calls {
+		if call.op == acquire && call.owner != lease.Owner() {
+			f.Errorf("asked as %q and as %q", call.owner, lease.Owner())
+		}
+	}
+	f.held(other, f.name)
+	f.unlock(lease)
+
+	t.onAfter(acquire, times(1, fail(errReply)))
+	_, err := c.TryLock(f.ctx, f.name)
+	f.isErr("TryLock without an answer", err, dlock.ErrUncertain)
+	f.free(other, f.name)
+}
+
+func lateExecutionIsUndone(f *fixture) {
+	const late = 300 * time.Millisecond
+	c, t := f.tappedLate(late, dlock.WithTTL(f.long()))
+	owner := make(chan string, 1)
+	t.onBefore(acquire, times(1, func(ctx context.Context, asked string) error {
+		owner <- asked
+		return hang(ctx, asked)
+	}))
+	waiter := f.lockAsync(c, f.name)
+	req := f.request(f.long())
+	req.Owner = <-owner
+	waiter.cancel()
+	f.within(prompt, "the cancelled Lock returns", waiter.done)
+	t.await(release, 1, func(c call) bool { return errors.Is(c.err, backend.ErrNotHeld) })
+	if _, err := t.inner.Acquire(f.ctx, req); err != nil { // only now
+		f.Fatalf("Acquire: %v", err)
+	}
+	f.unlock(f.lockWithin(f.client(), late+prompt, f.name, dlock.WithTTL(f.long())))
+}
+
+func lostReplyOfWaitIsNoGhost(f *fixture) {
+	variants := [][]dlock.Option{nil}
+	if f.caps.Fair != backend.FairNo {
+		variants = append(variants, []dlock.Option{dlock.WithFair()})
+	}
+	for _, opts := range variants {
+		holder := f.client(append(opts, dlock.WithTTL(f.long()))...)
+		// The waiter's own term bounds how long it trusts a wait.
+		c, t := f.tapped(append(opts, dlock.WithTTL(f.brief()))...)
+		t.onAfter(wait, times(1, fail(errReply)))
+		lease := f.lock(holder, f.name)
+		waiter := f.lockAsync(c, f.name)
+		t.await(acquire, 1, wasBusy)
+		f.unlock(lease)
+		f.unlock(f.granted(waiter, f.brief()+prompt))
+		f.free(f.client(), f.name)
+	}
+}
+
+func unavailableServerIsToldAfterATerm(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	t.onBefore(acquire, unavailable())
+	var err error
+	if f.within(prompt, "TryLock returns", async(func() { _, err = c.TryLock(f.ctx, f.name) })) {
+		f.isErr("TryLock", err, dlock.ErrUnavailable)
+	}
+	begun := time.Now()
+	if f.within(f.brief()+prompt, "Lock returns", async(func() { _, err = c.Lock(f.ctx, f.name) })) {
+		f.isErr("Lock", err, dlock.ErrUnavailable)
+	}
+	if took := time.Since(begun); took < f.brief()/2 {
+		f.Errorf("Lock gave up after %v, the term is %v", took, f.brief())
+	}
+	t.onBefore(acquire, nil)
+	f.free(f.client(), f.name)
+}
+
+func hangingServerBoundsRequests(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	lease := f.lock(c, f.name+"/held")
+	for _, o := range []op{acquire, renew, release} {
+		t.onBefore(o, hang)
+	}
+	var err error
+	if f.within(f.brief()+prompt, "TryLock returns", async(func() { _, err = c.TryLock(f.ctx, f.name) })) &&
+		!errors.Is(err, dlock.ErrUncertain) && !errors.Is(err, dlock.ErrUnavailable) {
+		f.Errorf("TryLock without an answer: %v", err)
+	}
+	if f.within(f.brief()+prompt, "Unlock returns", async(func() { err = lease.Unlock(f.ctx) })) && err == nil {
+		f.Errorf("Unlock without an answer: nil")
+	}
+	for _, o := range []op{acquire, renew, release} {
+		t.onBefore(o, nil)
+	}
+	other := f.client()
+	f.unlock(f.lockWithin(other, f.brief()+2*prompt, f.name+"/held", dlock.WithTTL(f.long())))
+	f.unlock(f.lockWithin(other, f.brief()+2*prompt, f.name, dlock.WithTTL(f.long())))
+}
+
+func unavailableWaiterRecovers(f *fixture) {
+	holder := f.client(dlock.WithTTL(f.long()))
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	lease := f.lock(holder, f.name)
+	waiter := f.lockAsync(c, f.name)
+	t.await(acquire, 1, wasBusy)
+	t.onBefore(acquire, times(2, unavailable()))
+	t.onBefore(wait, times(2, unavailable()))
+	f.unlock(lease)
+	f.unlock(f.granted(waiter, f.brief()+prompt))
+}

@@ -1,0 +1,147 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// TB is what a case needs of a test. *testing.T and *testing.B are one; another
+// implementation ends the goroutine of the case in Fatalf and Skipf, and calls
+// what was given to Cleanup, last first, when the case has returned or ended.
+type TB interface {
+	Helper()
+	Name() string
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Failed() bool
+	Cleanup(func())
+	Context() context.Context
+	TempDir() string
+}
+
+// Harness is one case's way to the server. A backend that has no server and no
+// connection, and so nothing that could be cut or restarted, says so with a method
+// NoServer() string that returns the reason; the cases that need [Faults] do not
+// apply to it.
+type Harness interface {
+	// Driver opens a new connection to the same server: a new process. The case
+	// closes it. ctx bounds the opening.
+	Driver(ctx context.Context) (backend.Driver, error)
+	// Close is called when all drivers are closed. The server may live on.
+	Close()
+}
+
+// HarnessMaker makes a Harness, once per case. It calls t.Fatalf where there is no
+// server.
+type HarnessMaker func(t TB) Harness
+
+// Faults is implemented by a Harness that can do harm. Cut and DropReply concern
+// the connections of this Harness alone, those that are open and those that are to come;
+// Pause and Restart concern the server: no other case runs meanwhile.
+type Faults interface {
+	// Cut makes a black hole of the network: nothing arrives, in either direction,
+	// and no connection is closed. heal makes it whole again.
+	Cut(t TB) (heal func())
+	// DropReply loses the nth answer of the server from now on, 1 being the next:
+	// the request arrives, the answer does not. What becomes of the connection then is
+	// up to the Harness.
+	DropReply(t TB, nth int)
+	// Pause stops the server until resume. Its clock goes on.
+	Pause(t TB) (resume func())
+	// Restart ends the server without warning, starts it again with the data that
+	// it keeps, and returns when it answers.
+	Restart(t TB)
+}
+
+// Case is one promise.
+type Case struct {
+	Name    string
+	Promise string // the sentence that is checked
+	Faults  bool   // needs a Harness that is a Faults
+	Alone   bool   // stops the server: no other case may run meanwhile
+
+	run func(f *fixture)
+}
+
+// Cases returns all cases, those first that run alone.
+func Cases() []Case {
+	var alone, others []Case
+	for _, cases := range [][]Case{
+		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases, lossCases, releaseCases,
+		cancelCases, faultCases, nameCases, inspectCases, capabilityCases, leaseCases,
+	} {
+		for _, c := range cases {
+			if c.Alone {
+				alone = append(alone, c)
+			} else {
+				others = append(others, c)
+			}
+		}
+	}
+	return append(alone, others...)
+}
+
+// Run runs all cases as subtests: first those that stop the server, one by one, then
+// the others in parallel. Cases that do not apply, for want of a server, are
+// counted in the log and are no subtests.
+func Run(t *testing.T, mk HarnessMaker) {
+	t.Helper()
+	reason := noServer(t, mk)
+	ran, inapplicable := 0, 0
+	for _, c := range Cases() {
+		if c.Faults && reason != "" {
+			inapplicable++
+			continue
+		}
+		ran++
+		t.Run(c.Name, func(t *testing.T) {
+			if !c.Alone {
+				t.Parallel()
+			}
+			c.Run(t, mk)
+		})
+	}
+	t.Logf("conformance: %d cases", ran)
+	if inapplicable > 0 {
+		t.Logf("conformance: %d more cases do not apply: %s", inapplicable, reason)
+	}
+}
+
+// noServer returns why there is nothing to cut, "" if there is.
+func noServer(t TB, mk HarnessMaker) string {
+	h := mk(t)
+	defer h.Close()
+	return serverless(h)
+}
+
+func serverless(h Harness) string {
+	if s, ok := h.(interface{ NoServer() string }); ok {
+		return s.NoServer()
+	}
+	return ""
+}
+
+// Run runs the case alone. It fails t if the promise is broken, and also if something
+// is left behind: a goroutine, or a lock on a server that can list them.
+func (c Case) Run(t TB, mk HarnessMaker) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the promise: %s", c.Promise)
+		}
+	})
+	h := mk(t)
+	faults, ok := h.(Faults)
+	if c.Faults && !ok {
+		h.Close()
+		if reason := serverless(h); reason != "" {
+			t.Skipf("does not apply: %s", reason)
+		}
+		t.Fatalf("the Harness has no Faults, so this case cannot run, and nothing proves the promise")
+	}
+	c.run(newFixture(t, h, faults))
+}

@@ -1,0 +1,139 @@
+package conformance
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+var exclusionCases = []Case{
+	{Name: "OneHolderAtATime", Promise: "Among clients and goroutines that contend, one holds at a time, each is served, and fences increase in the order of the grants.", run: func(f *fixture) { contend(f, 4, 4, 10) }},
+	{Name: "OneHolderAtATimeWithoutHandoff", Promise: "The same where every change of the holder goes over the server.", run: func(f *fixture) { contend(f, 4, 2, 10, dlock.WithLocalHandoff(0)) }},
+	{Name: "OneHolderAtATimeFair", Promise: "The same where waiters queue, if the backend can; else WithFair is ErrUnsupported.", run: oneHolderAtATimeFair},
+	{Name: "OneHolderAmongTryLocks", Promise: "TryLock never lets a second holder in, however many try at once.", run: oneHolderAmongTryLocks},
+	{Name: "OneHolderAcrossDeaths", Promise: "For its holder a lease ends before the server gives the lock to somebody else, also where holders die.", run: oneHolderAcrossDeaths},
+	{Name: "EveryWaiterIsServedOnce", Promise: "A hundred waiters of two clients are each granted the lock once, and none is forgotten.", run: everyWaiterIsServedOnce},
+}
+
+// contend has clients × goroutines take turns.
+func contend(f *fixture, clients, goroutines, rounds int, opts ...dlock.Option) {
+	s := newSection(f)
+	cs := make([]*dlock.Client, clients)
+	for i := range cs {
+		cs[i] = f.client(append(opts, dlock.WithTTL(f.long()), dlock.WithPollInterval(20*time.Millisecond))...)
+	}
+	parallel(clients*goroutines, func(i int) {
+		for range rounds {
+			lease, err := cs[i%clients].Lock(f.ctx, f.name)
+			if err != nil {
+				f.Errorf("Lock: %v", err)
+				return
+			}
+			s.visit(lease, func() {})
+			f.unlock(lease)
+		}
+	})
+	s.check(clients * goroutines * rounds)
+}
+
+func oneHolderAtATimeFair(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	contend(f, 4, 2, 10, dlock.WithFair())
+}
+
+func oneHolderAmongTryLocks(f *fixture) {
+	const wanted = 8
+	s := newSection(f)
+	cs := []*dlock.Client{f.client(), f.client(), f.client()}
+	parallel(2*len(cs), func(i int) {
+		for served := 0; served < wanted; {
+			lease, err := cs[i%len(cs)].TryLock(f.ctx, f.name, dlock.WithTTL(f.long()))
+			if errors.Is(err, dlock.ErrNotAcquired) {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if err != nil {
+				f.Errorf("TryLock: %v", err)
+				return
+			}
+			s.visit(lease, func() {})
+			f.unlock(lease)
+			served++
+		}
+	})
+	s.check(2 * len(cs) * wanted)
+}
+
+func oneHolderAcrossDeaths(f *fixture) {
+	const deaths = 3
+	s := newSection(f)
+	var visits sync.WaitGroup
+	for range deaths {
+		c, t := f.tapped(dlock.WithTTL(f.short()))
+		lease := f.lockWithin(c, f.short()+bound+prompt, f.name)
+		entered := make(chan struct{})
+		visits.Go(func() {
+			s.visit(lease, func() {
+				close(entered)
+				if !f.caps.Session { // there it ends with the connection
+					<-lease.Lost()
+				}
+			})
+		})
+		<-entered
+		if f.caps.Session {
+			visits.Wait()
+		}
+		t.kill()
+	}
+	visits.Wait()
+	s.check(deaths)
+}
+
+func everyWaiterIsServedOnce(f *fixture) {
+	holder := f.client()
+	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
+	cs := []*dlock.Client{f.client(), f.client()}
+	s := newSection(f)
+	const waiters = 100
+	served := async(func() {
+		parallel(waiters, func(i int) {
+			lease, err := cs[i%len(cs)].Lock(f.ctx, f.name, dlock.WithTTL(f.long()))
+			if err != nil {
+				f.Errorf("Lock: %v", err)
+				return
+			}
+			s.visit(lease, func() {})
+			f.unlock(lease)
+		})
+	})
+	f.unlock(lease)
+	if f.within(4*prompt, "all waiters are served", served) {
+		s.check(waiters)
+	}
+}
+
+// unfair checks the refusal where the backend has no queue, and reports whether
+// that is so.
+func (f *fixture) unfair() bool {
+	f.Helper()
+	return f.unsupported("WithFair", f.caps.Fair > 0, func(c *dlock.Client) error {
+		_, err := c.Mutex(f.name, dlock.WithFair())
+		return err
+	})
+}
+
+// unsupported checks that what is not claimed is refused with ErrUnsupported, and
+// reports whether that was to be checked.
+func (f *fixture) unsupported(what string, claimed bool, use func(c *dlock.Client) error) bool {
+	f.Helper()
+	if claimed {
+		return false
+	}
+	f.isErr(what+", which the driver does not claim", use(f.client()), dlock.ErrUnsupported)
+	return true
+}

@@ -1,0 +1,357 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+var faultCases = []Case{
+	{Name: "LostRepliesLeaveNoGhost", Promise: "Whichever answer of the server is lost while a client locks and unlocks, the lock is free afterwards, and it was exclusive.", Faults: true, run: lostRepliesLeaveNoGhost},
+	{Name: "LostReplyToATryIsUndone", Promise: "A TryLock whose answer is lost leaves nothing behind.", Faults: true, run: lostReplyToATryIsUndone},
+	{Name: "LostReplyOfRenewalCostsNoLease", Promise: "A renewal whose answer is lost is repeated, and the lease goes on.", Faults: true, run: lostReplyOfRenewalCostsNoLease},
+	{Name: "LostReplyWhileWaitingDelaysOnly", Promise: "A wake-up or an answer that a waiter never gets may delay it, by no more than a term.", Faults: true, run: lostReplyWhileWaitingDelaysOnly},
+	{Name: "DriverReturnsFromABlackHole", Promise: "Every request of a driver into a black hole returns when its context ends.", Faults: true, run: driverReturnsFromABlackHole},
+	{Name: "LockReturnsFromABlackHole", Promise: "Lock into a black hole ends with its context, TryLock after the lesser of the term and 5 s, and both leave nothing.", Faults: true, run: lockReturnsFromABlackHole},
+	{Name: "HolderInABlackHoleLosesInTime", Promise: "A holder that is cut off is told before its term is over; when the network is whole again, the lock can be had, with a greater fence.", Faults: true, run: holderInABlackHoleLosesInTime},
+	{Name: "UnlockIntoABlackHoleIsRepeated", Promise: "An Unlock that is cut off is ErrUncertain, and the lock is free soon after the network is whole again.", Faults: true, run: unlockIntoABlackHoleIsRepeated},
+	{Name: "WaiterOutlivesABlackHole", Promise: "A waiter that was cut off for less than its term is granted the lock afterwards.", Faults: true, run: waiterOutlivesABlackHole},
+	{Name: "ShortPauseCostsNoLease", Promise: "A server that stops for a third of the term costs nobody the lease.", Faults: true, Alone: true, run: shortPauseCostsNoLease},
+	{Name: "LongPauseIsToldInTime", Promise: "When the server stops for longer than the term, the holder is told before its term is over.", Faults: true, Alone: true, run: longPauseIsToldInTime},
+	{Name: "TermCountsFromSending", Promise: "Term.Sent is from before the request was written: an answer that is late does not make the term longer.", Faults: true, Alone: true, run: termCountsFromSending},
+	{Name: "RestartKeepsExclusion", Promise: "A restart of the server ends no lease silently: who holds afterwards holds alone, waiters go on, and fences increase.", Faults: true, Alone: true, run: restartKeepsExclusion},
+	{Name: "ClientsReconnect", Promise: "After a restart of the server every client can lock, wait and be woken again.", Faults: true, Alone: true, run: clientsReconnect},
+}
+
+func lostRepliesLeaveNoGhost(f *fixture) {
+	opts := []dlock.Option{dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0)}
+	c, other := f.client(opts...), f.client(opts...)
+	s := newSection(f)
+	visit := func(c *dlock.Client) {
+		lease := f.lockWithin(c, 3*prompt, f.name)
+		s.visit(lease, func() {})
+		if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+			f.Errorf("Unlock: %v", err)
+		}
+	}
+	const answers = 6
+	visit(c) // the connection is made; the answers that are lost are to lock and unlock
+	for nth := range answers {
+		f.faults.DropReply(f, nth+1)
+		visit(c)
+		visit(c)
+		visit(other)
+	}
+	s.check(1 + 3*answers)
+	f.settle(other)
+}
+
+// settle uses up what DropReply may have left to be lost.
+func (f *fixture) settle(c *dlock.Client) {
+	f.Helper()
+	for i := range 5 {
+		name := fmt.Sprintf("%s/settle%d", f.name, i)
+		lease := f.lockWithin(c, 3*prompt, name, dlock.WithTTL(f.long()))
+		if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+			f.Errorf("Unlock: %v", err)
+		}
+	}
+}
+
+func lostReplyToATryIsUndone(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.brief())), f.client(dlock.WithTTL(f.long()))
+	for nth := range 3 {
+		f.unlock(f.lockWithin(c, 3*prompt, f.name))
+		f.faults.DropReply(f, nth+1)
+		lease, err := c.TryLock(f.ctx, f.name)
+		switch {
+		case err == nil:
+			_ = lease.Unlock(f.ctx) // its answer may be the one that is lost
+		case !errors.Is(err, dlock.ErrUncertain) && !errors.Is(err, dlock.ErrUnavailable):
+			f.Errorf("TryLock: %v", err)
+		}
+		f.settle(other)
+		f.unlock(f.lockWithin(other, 3*prompt, f.name))
+	}
+}
+
+func lostReplyOfRenewalCostsNoLease(f *fixture) {
+	ttl := f.ttl(3 * time.Second)
+	c, t := f.tapped(dlock.WithTTL(ttl))
+	lease := f.lock(c, f.name)
+	for nth := range 2 {
+		f.faults.DropReply(f, nth+1)
+		before, _ := t.snapshot()
+		t.await(renew, count(before, renew, succeeded)+2, succeeded)
+	}
+	if err := lease.Err(); err != nil {
+		f.Errorf("Err: %v", err)
+	}
+	other := f.client()
+	if _, err := other.TryLock(f.ctx, f.name); err == nil {
+		f.Errorf("a second holder")
+	}
+	if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+		f.Errorf("Unlock: %v", err)
+	}
+	f.settle(other)
+}
+
+func lostReplyWhileWaitingDelaysOnly(f *fixture) {
+	holder := f.client(dlock.WithTTL(f.long()))
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	for nth := range 4 {
+		lease := f.lockWithin(holder, 3*prompt, f.name)
+		busy, _ := t.snapshot()
+		waiter := f.lockAsync(c, f.name)
+		t.await(acquire, count(busy, acquire, wasBusy)+1, wasBusy)
+		f.faults.DropReply(f, nth+1)
+		if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+			f.Errorf("Unlock: %v", err)
+		}
+		next := f.granted(waiter, f.brief()+3*prompt)
+		_ = next.Unlock(f.ctx)
+		f.settle(holder)
+	}
+}
+
+func driverReturnsFromABlackHole(f *fixture) {
+	d, waiting := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	req := f.request(f.long())
+	busy := f.busy(waiting, req)
+	heal := f.faults.Cut(f)
+	requests := map[string]func(context.Context) error{
+		"Acquire": func(ctx context.Context) error { _, err := d.Acquire(ctx, f.try(f.long())); return err },
+		"Renew":   func(ctx context.Context) error { _, err := d.Renew(ctx, g); return err },
+		"Release": func(ctx context.Context) error {
+			return waiting.Release(ctx, &backend.Grant{Request: *req, State: busy.State})
+		},
+	}
+	if i, ok := d.(backend.Inspector); ok {
+		requests["Inspect"] = func(ctx context.Context) error { _, err := i.Inspect(ctx, f.name); return err }
+	}
+	if w, ok := waiting.(backend.Waiter); ok {
+		requests["Wait"] = func(ctx context.Context) error {
+			for ctx.Err() == nil { // it may say "look again" for no reason
+				if _, err := w.Wait(ctx, req, busy); err != nil {
+					return err
+				}
+				time.Sleep(nap)
+			}
+			return ctx.Err()
+		}
+	}
+	for what, request := range requests {
+		ctx, cancel := context.WithTimeout(f.ctx, 200*time.Millisecond)
+		var err error
+		if f.within(prompt, what+" returns", async(func() { err = request(ctx) })) && err == nil && !f.caps.Session {
+			f.Errorf("%s through a black hole: nil", what)
+		}
+		cancel()
+	}
+	heal()
+	f.undo(waiting, req)
+	f.undo(d, &g.Request)
+}
+
+// undo releases what req may have, with as many attempts as it takes.
+func (f *fixture) undo(d backend.Driver, req *backend.Request) {
+	f.Helper()
+	var err error
+	if !f.eventually(3*prompt, func() bool {
+		ctx, cancel := context.WithTimeout(f.ctx, prompt)
+		defer cancel()
+		err = d.Release(ctx, &backend.Grant{Request: *req})
+		return err == nil || errors.Is(err, backend.ErrNotHeld)
+	}) {
+		f.Errorf("Release: %v", err)
+	}
+}
+
+func lockReturnsFromABlackHole(f *fixture) {
+	c := f.client(dlock.WithTTL(f.brief()))
+	f.unlock(f.lock(c, f.name))
+	heal := f.faults.Cut(f)
+	ctx, cancel := context.WithTimeout(f.ctx, 200*time.Millisecond)
+	defer cancel()
+	var err error
+	if f.within(prompt, "Lock ends with its context", async(func() { _, err = c.Lock(ctx, f.name) })) {
+		f.isErr("Lock", err, context.DeadlineExceeded)
+	}
+	if f.within(f.brief()+prompt, "TryLock returns", async(func() { _, err = c.TryLock(f.ctx, f.name) })) &&
+		!errors.Is(err, dlock.ErrUncertain) && !errors.Is(err, dlock.ErrUnavailable) {
+		f.Errorf("TryLock: %v", err)
+	}
+	heal()
+	f.unlock(f.lockWithin(f.client(dlock.WithTTL(f.long())), f.brief()+3*prompt, f.name))
+}
+
+func holderInABlackHoleLosesInTime(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.brief())), f.client(dlock.WithTTL(f.long()))
+	lease := f.lock(c, f.name)
+	heal := f.faults.Cut(f)
+	healed := false
+	defer func() {
+		if !healed {
+			heal()
+		}
+	}()
+	f.within(f.brief()+bound, "the lease is lost", lease.Lost())
+	if late := time.Since(lease.Deadline()); late > bound {
+		f.Errorf("told %v after the deadline", late)
+	}
+	f.isErr("Err", lease.Err(), dlock.ErrLost)
+	heal()
+	healed = true
+	next := f.lockWithin(other, f.brief()+3*prompt, f.name)
+	if f.caps.Fencing != backend.FenceNone && next.Fence() <= lease.Fence() {
+		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+	}
+	f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
+	f.held(f.client(), f.name)
+	f.unlock(next)
+}
+
+func unlockIntoABlackHoleIsRepeated(f *fixture) {
+	c := f.client(dlock.WithTTL(f.long()))
+	lease := f.lock(c, f.name)
+	heal := f.faults.Cut(f)
+	ctx, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
+	defer cancel()
+	var err error
+	if f.within(2*prompt, "Unlock returns", async(func() { err = lease.Unlock(ctx) })) {
+		f.isErr("Unlock", err, dlock.ErrUncertain)
+	}
+	heal()
+	f.unlock(f.lockWithin(f.client(), 3*prompt, f.name, dlock.WithTTL(f.long())))
+}
+
+func waiterOutlivesABlackHole(f *fixture) {
+	holder := f.client(dlock.WithTTL(f.long()))
+	c, t := f.tapped(dlock.WithTTL(f.ttl(3 * time.Second)))
+	lease := f.lock(holder, f.name)
+	waiter := f.lockAsync(c, f.name)
+	t.await(acquire, 1, wasBusy)
+	heal := f.faults.Cut(f)
+	ctx, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
+	err := lease.Unlock(ctx) // the wake-up cannot arrive
+	cancel()
+	if err == nil {
+		f.Errorf("Unlock through a black hole: nil")
+	}
+	heal()
+	f.unlock(f.granted(waiter, f.ttl(3*time.Second)+3*prompt))
+}
+
+func shortPauseCostsNoLease(f *fixture) {
+	ttl := f.ttl(3 * time.Second)
+	c, t := f.tapped(dlock.WithTTL(ttl))
+	lease := f.lock(c, f.name)
+	resume := f.faults.Pause(f)
+	time.Sleep(ttl / 3)
+	resume()
+	t.await(renew, 2, succeeded)
+	if err := lease.Err(); err != nil {
+		f.Errorf("Err: %v", err)
+	}
+	f.held(f.client(), f.name)
+	f.unlock(lease)
+}
+
+func longPauseIsToldInTime(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.brief())), f.client(dlock.WithTTL(f.long()))
+	lease := f.lock(c, f.name)
+	resume := f.faults.Pause(f)
+	f.within(f.brief()+bound, "the lease is lost", lease.Lost())
+	f.isErr("Err", lease.Err(), dlock.ErrLost)
+	resume()
+	next := f.lockWithin(other, f.brief()+3*prompt, f.name)
+	if f.caps.Fencing != backend.FenceNone && next.Fence() <= lease.Fence() {
+		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+	}
+	f.unlock(next)
+}
+
+func termCountsFromSending(f *fixture) {
+	const pause = 300 * time.Millisecond
+	d := f.driver()
+	f.release(d, f.grant(d, f.try(f.long()))) // the connection is made
+	late := func(what string, request func() (backend.Term, error)) {
+		resume := f.faults.Pause(f)
+		var term backend.Term
+		var err error
+		done := async(func() { term, err = request() })
+		time.Sleep(pause)
+		resumed := time.Now()
+		resume()
+		if !f.within(prompt, what+" is answered", done) {
+			return
+		}
+		if err != nil {
+			f.Errorf("%s: %v", what, err)
+		}
+		if term.Sent.After(resumed) {
+			f.Errorf("%s: Term.Sent is %v after the server went on, so it is not from before the request", what, term.Sent.Sub(resumed))
+		}
+	}
+	req := f.try(f.long())
+	g := &backend.Grant{Request: *req}
+	late("Acquire", func() (backend.Term, error) {
+		granted, err := d.Acquire(f.ctx, req)
+		if err != nil {
+			return backend.Term{}, err
+		}
+		g = granted
+		return g.Term, nil
+	})
+	late("Renew", func() (backend.Term, error) { return d.Renew(f.ctx, g) })
+	late("RenewAll", func() (backend.Term, error) {
+		renewals := renewAll(f.ctx, d, []*backend.Grant{g})
+		return renewals[0].Term, renewals[0].Err
+	})
+	f.release(d, g)
+}
+
+func restartKeepsExclusion(f *fixture) {
+	c := f.client(dlock.WithTTL(f.ttl(3 * time.Second)))
+	other, t := f.tapped(dlock.WithTTL(f.long()))
+	lease := f.lock(c, f.name)
+	waiter := f.lockAsync(other, f.name)
+	t.await(acquire, 1, wasBusy)
+	f.faults.Restart(f)
+	kept := f.caps.Fencing == backend.FenceDurable && !f.caps.Session
+	if err := lease.Err(); kept && err != nil {
+		f.Errorf("a server that keeps its data lost the lease: %v", err)
+	}
+	err := lease.Unlock(f.ctx)
+	if err != nil && (kept && !errors.Is(err, dlock.ErrUncertain) || !errors.Is(err, dlock.ErrLost) && !errors.Is(err, dlock.ErrUncertain)) {
+		f.Errorf("Unlock: %v", err)
+	}
+	next := f.granted(waiter, 4*prompt)
+	if f.caps.Fencing != backend.FenceNone && next.Fence() <= lease.Fence() {
+		f.Errorf("fence %d after the restart, %d before it", next.Fence(), lease.Fence())
+	}
+	f.held(f.client(), f.name)
+	f.unlock(next)
+}
+
+func clientsReconnect(f *fixture) {
+	c := f.client(dlock.WithTTL(f.long()))
+	other, t := f.tapped(dlock.WithTTL(f.long()))
+	f.unlock(f.lock(c, f.name))
+	f.unlock(f.lock(other, f.name))
+	for range 2 {
+		f.faults.Restart(f)
+		lease := f.lockWithin(c, 3*prompt, f.name)
+		busy, _ := t.snapshot()
+		waiter := f.lockAsync(other, f.name)
+		t.await(acquire, count(busy, acquire, wasBusy)+1, wasBusy)
+		f.unlock(lease)
+		f.unlock(f.granted(waiter, 2*prompt))
+	}
+}

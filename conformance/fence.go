@@ -1,0 +1,139 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+var fenceCases = []Case{
+	{Name: "FenceIncreasesAcrossRelease", Promise: "The fence is greater with each grant of a name, whichever process gets it, also after clean releases.", run: fenceIncreasesAcrossRelease},
+	{Name: "FenceIncreasesAcrossRestartOfClients", Promise: "The fence goes on where it stood when every client has been closed and opened again.", run: fenceIncreasesAcrossRestartOfClients},
+	{Name: "FenceIncreasesAcrossExpiry", Promise: "The fence is greater after a term that ended by itself.", run: fenceIncreasesAcrossExpiry},
+	{Name: "FenceIncreasesAcrossBreak", Promise: "The fence is greater after a break; where the backend cannot break, Break is ErrUnsupported.", run: fenceIncreasesAcrossBreak},
+	{Name: "FenceFollowsTheOrderOfGrants", Promise: "Fences of grants for which many processes contend are unique and increase in the order of the grants.", run: fenceFollowsTheOrderOfGrants},
+	{Name: "FenceOfALeaseIsThatOfItsGrant", Promise: "Lease.Fence is the driver's fence << 12, plus the number of its hand-off, below 2^63.", run: fenceOfALeaseIsThatOfItsGrant},
+	{Name: "FencesOfDifferentNamesAreTheirOwn", Promise: "Fences of one name increase whatever happens to other names meanwhile.", run: fencesOfDifferentNamesAreTheirOwn},
+}
+
+// fences checks that each fence is greater than the one before.
+type fences struct {
+	f    *fixture
+	last uint64
+}
+
+func (s *fences) next(what string, fence uint64) {
+	s.f.Helper()
+	if s.f.caps.Fencing != backend.FenceNone && fence <= s.last {
+		s.f.Errorf("%s: the fence is %d after %d", what, fence, s.last)
+	}
+	s.last = fence
+}
+
+func fenceIncreasesAcrossRelease(f *fixture) {
+	drivers := []backend.Driver{f.driver(), f.driver(), f.driver()}
+	s := fences{f: f}
+	for i := range 30 {
+		d := drivers[i%len(drivers)]
+		g := f.grant(d, f.try(f.long()))
+		s.next("after a release", g.Fence)
+		f.release(d, g)
+	}
+}
+
+func fenceIncreasesAcrossRestartOfClients(f *fixture) {
+	s := fences{f: f}
+	for range 5 {
+		f.closeAll()
+		d := f.driver()
+		g := f.grant(d, f.try(f.long()))
+		s.next("after a restart of the client", g.Fence)
+		f.release(d, g)
+	}
+}
+
+func fenceIncreasesAcrossExpiry(f *fixture) {
+	s := fences{f: f}
+	other := f.driver()
+	for range 2 {
+		d, closeDriver := f.open()
+		g := f.grant(d, f.try(f.short()))
+		s.next("after a release", g.Fence)
+		closeDriver()
+		_, fence := f.takeOver(other, g.Term.TTL+bound)
+		s.next("after an expiry", fence)
+	}
+}
+
+func fenceIncreasesAcrossBreak(f *fixture) {
+	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) {
+		return
+	}
+	d, other := f.driver(), f.driver()
+	s := fences{f: f}
+	for range 5 {
+		g := f.grant(d, f.try(f.long()))
+		s.next("after a break", g.Fence)
+		if err := other.(backend.Breaker).Break(f.ctx, f.name, g.Owner); err != nil {
+			f.Fatalf("Break: %v", err)
+		}
+	}
+}
+
+func fenceFollowsTheOrderOfGrants(f *fixture) {
+	drivers := []backend.Driver{f.driver(), f.driver(), f.driver(), f.driver()}
+	const rounds = 15
+	fence := fences{f: f} // guarded by the lock under test
+	guard := make(chan struct{}, 1)
+	parallel(2*len(drivers), func(i int) {
+		d := drivers[i%len(drivers)]
+		for served := 0; served < rounds; {
+			g, err := d.Acquire(f.ctx, f.try(f.long()))
+			if err != nil {
+				if _, busy := err.(*backend.Busy); !busy { //nolint:errorlint // a driver returns it as it is
+					f.Errorf("Acquire: %v", err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			select {
+			case guard <- struct{}{}:
+			default:
+				f.Errorf("two holders at a time")
+			}
+			fence.next("under contention", g.Fence)
+			<-guard
+			f.release(d, g)
+			served++
+		}
+	})
+}
+
+func fenceOfALeaseIsThatOfItsGrant(f *fixture) {
+	c, t := f.tapped()
+	lease := f.lock(c, f.name, dlock.WithTTL(f.long()))
+	defer f.unlock(lease)
+	calls, _ := t.snapshot()
+	for _, call := range calls {
+		if call.grant != nil && lease.Fence() != call.grant.Fence<<12 {
+			f.Errorf("Lease.Fence is %d, that of the grant %d", lease.Fence(), call.grant.Fence)
+		}
+	}
+	if lease.Fence() >= 1<<63 {
+		f.Errorf("fence %d", lease.Fence())
+	}
+}
+
+func fencesOfDifferentNamesAreTheirOwn(f *fixture) {
+	c := f.client(dlock.WithTTL(f.long()))
+	a, b := fences{f: f}, fences{f: f}
+	for range 10 {
+		first, second := f.lock(c, f.name+"/a"), f.lock(c, f.name+"/b")
+		a.next("of a", first.Fence())
+		b.next("of b", second.Fence())
+		f.unlock(second)
+		f.unlock(first)
+	}
+}

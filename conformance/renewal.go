@@ -1,0 +1,268 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+var renewalCases = []Case{
+	{Name: "LeaseIsRenewed", Promise: "A lease that is held for more than its term is renewed, not lost, and others are kept out.", run: leaseIsRenewed},
+	{Name: "RenewNeverCreates", Promise: "Renew of a grant that is gone is ErrLost and does not make it anew.", run: renewNeverCreates},
+	{Name: "RenewIsOwnerChecked", Promise: "Renew of an old grant is ErrLost while somebody else holds, and does not prolong that one's term.", run: renewIsOwnerChecked},
+	{Name: "RenewWorksWithoutState", Promise: "Renew and Release work on a Grant that was rebuilt without its State.", run: renewWorksWithoutState},
+	{Name: "RenewProlongsTheTerm", Promise: "A renewed grant is kept for its term from the renewal on.", run: renewProlongsTheTerm},
+	{Name: "RenewAllAnswersEach", Promise: "RenewAll answers for each grant in its place: a lost one beside held ones is lost alone.", run: renewAllAnswersEach},
+	{Name: "UnlockStopsRenewal", Promise: "Nothing is renewed any more when Unlock has returned.", run: unlockStopsRenewal},
+	{Name: "RenewalOutlivesTheAcquireContext", Promise: "The lease goes on, and is renewed, when the context of its Lock has ended.", run: renewalOutlivesTheAcquireContext},
+	{Name: "WithoutRenewalTheLeaseEnds", Promise: "With WithoutRenewal nothing is renewed, the lease is lost at its deadline, and the lock is free after the term.", run: withoutRenewalTheLeaseEnds},
+	{Name: "ExtendProvesTheLease", Promise: "Extend is one renewal now: the deadline moves on; of a lease that has ended it is that lease's error.", run: extendProvesTheLease},
+	{Name: "FailedRenewalIsRepeated", Promise: "A renewal that fails, or whose answer is lost, is repeated in time, observed, and costs nobody the lease.", run: failedRenewalIsRepeated},
+	{Name: "HoldingCostsNoGoroutines", Promise: "Locks that are held cost no goroutine each, and their renewals go together.", run: holdingCostsNoGoroutines},
+	{Name: "WaitersDoNotStarveRenewals", Promise: "However many wait, renewals are in time.", run: waitersDoNotStarveRenewals},
+}
+
+func leaseIsRenewed(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	lease := f.lock(c, f.name)
+	deadline, fence := lease.Deadline(), lease.Fence()
+	t.await(renew, 4, succeeded) // a third of a term each: past the first one's end
+	if err := lease.Err(); err != nil {
+		f.Errorf("Err: %v", err)
+	}
+	if !lease.Deadline().After(deadline) || lease.Fence() != fence {
+		f.Errorf("deadline %v after %v, fence %d after %d", lease.Deadline(), deadline, lease.Fence(), fence)
+	}
+	f.held(f.client(), f.name)
+	f.unlock(lease)
+}
+
+func renewNeverCreates(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	f.release(d, g)
+	_, err := d.Renew(f.ctx, g)
+	f.isErr("Renew of a released grant", err, backend.ErrLost)
+	f.release(other, f.grant(other, f.try(f.long())))
+}
+
+func renewIsOwnerChecked(f *fixture) {
+	d, other, third := f.driver(), f.driver(), f.driver()
+	old := f.grant(d, f.try(f.long()))
+	f.release(d, old)
+	holder, closeHolder := f.open()
+	g := f.grant(holder, f.try(f.short()))
+	for _, stranger := range []backend.Driver{d, other} {
+		_, err := stranger.Renew(f.ctx, old)
+		f.isErr("Renew of an old grant", err, backend.ErrLost)
+	}
+	closeHolder()
+	f.takeOver(third, g.Term.TTL+bound)
+}
+
+func renewWorksWithoutState(f *fixture) {
+	d := f.driver()
+	g := f.grant(d, f.try(f.long()))
+	rebuilt := &backend.Grant{Request: g.Request, Term: g.Term, Fence: g.Fence}
+	if term, err := d.Renew(f.ctx, rebuilt); err != nil || term.TTL < g.TTL {
+		f.Errorf("Renew: %v, %v", term, err)
+	}
+	f.refused(f.driver(), f.try(f.long()))
+	f.release(d, rebuilt)
+	f.isErr("Release again", d.Release(f.ctx, g), backend.ErrNotHeld)
+}
+
+func renewProlongsTheTerm(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.brief()))
+	end := g.Term.Sent.Add(g.Term.TTL)
+	for time.Now().Before(end.Add(100 * time.Millisecond)) {
+		before := time.Now()
+		term, err := d.Renew(f.ctx, g)
+		if err != nil {
+			f.Fatalf("Renew: %v", err)
+		}
+		if !f.caps.Session && (term.Sent.Before(before) || term.Sent.After(time.Now())) {
+			f.Errorf("Term.Sent is not between call and return")
+		}
+		time.Sleep(g.Term.TTL / 10)
+	}
+	f.refused(other, f.try(f.long()))
+	f.release(d, g)
+}
+
+func renewAllAnswersEach(f *fixture) {
+	d := f.driver()
+	var gs []*backend.Grant
+	for i := range 7 {
+		req := f.try(f.long())
+		req.Key = fmt.Sprintf("%s/%d", f.name, i)
+		gs = append(gs, f.grant(d, req))
+	}
+	f.release(d, gs[0])
+	f.release(d, gs[3])
+	renewals := renewAll(f.ctx, d, gs)
+	if len(renewals) != len(gs) {
+		f.Fatalf("%d answers for %d grants", len(renewals), len(gs))
+	}
+	for i, r := range renewals {
+		switch gone := i == 0 || i == 3; {
+		case gone:
+			f.isErr(fmt.Sprintf("renewal %d, of a released grant", i), r.Err, backend.ErrLost)
+		case r.Err != nil || r.Term.TTL < gs[i].TTL:
+			f.Errorf("renewal %d: term %v, error %v", i, r.Term, r.Err)
+		}
+		if i != 0 && i != 3 {
+			f.release(d, gs[i])
+		}
+	}
+}
+
+func unlockStopsRenewal(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	first, second := f.lock(c, f.name+"/unlocked"), f.lock(c, f.name+"/held")
+	t.await(renew, 2, succeeded)
+	f.unlock(first)
+	unlocked := time.Now()
+	owner := second.Owner()
+	before, _ := t.snapshot()
+	seen := count(before, renew, func(c call) bool { return c.owner == owner })
+	t.await(renew, seen+3, func(c call) bool { return c.owner == owner })
+	if n := t.since(renew, first.Owner(), unlocked); n != 0 {
+		f.Errorf("%d renewals after Unlock", n)
+	}
+	f.unlock(second)
+}
+
+func renewalOutlivesTheAcquireContext(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	ctx, cancel := context.WithCancel(f.ctx)
+	lease, err := c.Lock(ctx, f.name)
+	cancel()
+	if err != nil {
+		f.Fatalf("Lock: %v", err)
+	}
+	t.await(renew, 4, succeeded)
+	if err := lease.Err(); err != nil {
+		f.Errorf("Err: %v", err)
+	}
+	f.unlock(lease)
+}
+
+func withoutRenewalTheLeaseEnds(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.short()), dlock.WithoutRenewal())
+	other := f.client(dlock.WithTTL(f.long()))
+	lease := f.lock(c, f.name)
+	waiter := f.lockAsync(other, f.name)
+	f.within(f.short()+bound, "the lease is lost", lease.Lost())
+	f.isErr("Err", lease.Err(), dlock.ErrLost)
+	f.unlock(f.granted(waiter, f.short()+bound))
+	if n := t.number(renew); n != 0 {
+		f.Errorf("%d renewals", n)
+	}
+	f.isErr("Unlock after the loss", lease.Unlock(f.ctx), dlock.ErrLost)
+}
+
+func extendProvesTheLease(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.long()), dlock.WithoutRenewal())
+	lease := f.lock(c, f.name)
+	deadline := lease.Deadline()
+	time.Sleep(5 * time.Millisecond) // so that the next deadline is another
+	if err := lease.Extend(f.ctx); err != nil {
+		f.Errorf("Extend: %v", err)
+	}
+	if !lease.Deadline().After(deadline) || t.number(renew) != 1 {
+		f.Errorf("deadline %v after %v, %d renewals", lease.Deadline(), deadline, t.number(renew))
+	}
+	f.unlock(lease)
+	f.isErr("Extend after Unlock", lease.Extend(f.ctx), dlock.ErrNotHeld)
+}
+
+func failedRenewalIsRepeated(f *fixture) {
+	failed := make(chan error, 100)
+	c, t := f.tapped(dlock.WithTTL(f.ttl(2*f.brief())), dlock.WithObserver(&dlock.Observer{Renewed: func(e dlock.Event) {
+		if e.Err != nil {
+			failed <- e.Err
+		}
+	}}))
+	t.onBefore(renew, times(1, fail(fmt.Errorf("%w: refused", backend.ErrUnavailable))))
+	t.onAfter(renew, times(2, fail(errReply)))
+	lease := f.lock(c, f.name)
+	t.await(renew, 2, succeeded)
+	if err := lease.Err(); err != nil {
+		f.Errorf("Err: %v", err)
+	}
+	f.held(f.client(), f.name)
+	f.unlock(lease)
+	if n := len(failed); n != 3 {
+		f.Errorf("%d failures were observed, want 3", n)
+	}
+}
+
+func holdingCostsNoGoroutines(f *fixture) {
+	const locks = 300
+	c, t := f.tapped(dlock.WithTTL(f.ttl(2 * f.brief())))
+	base := f.goroutines()
+	leases := make([]*dlock.Lease, locks)
+	parallel(locks, func(i int) {
+		lease, err := c.Lock(f.ctx, fmt.Sprintf("%s/%d", f.name, i))
+		if err != nil {
+			f.Errorf("Lock: %v", err)
+			return
+		}
+		leases[i] = lease
+	})
+	if f.Failed() {
+		return
+	}
+	if !f.eventually(prompt, func() bool { return f.goroutines()-base < locks/5 }) {
+		f.Errorf("%d held locks cost %d goroutines", locks, f.goroutines()-base)
+	}
+	t.await(renew, locks, succeeded)
+	for _, lease := range leases {
+		if err := lease.Err(); err != nil {
+			f.Errorf("Err: %v", err)
+		}
+	}
+	parallel(20, func(i int) {
+		for ; i < locks; i += 20 {
+			f.unlock(leases[i])
+		}
+	})
+}
+
+func waitersDoNotStarveRenewals(f *fixture) {
+	const waiters = 150
+	other := f.client(dlock.WithTTL(f.long()))
+	c, t := f.tapped()
+	lease := f.lock(c, f.name, dlock.WithTTL(f.brief()))
+	obstacles := make([]*dlock.Lease, waiters)
+	for i := range obstacles {
+		obstacles[i] = f.lock(other, fmt.Sprintf("%s/%d", f.name, i))
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	all := async(func() {
+		parallel(waiters, func(i int) {
+			_, err := c.Lock(ctx, fmt.Sprintf("%s/%d", f.name, i), dlock.WithTTL(f.long()))
+			if !errors.Is(err, context.Canceled) {
+				f.Errorf("Lock: %v", err)
+			}
+		})
+	})
+	t.await(acquire, waiters, wasBusy)
+	calls, _ := t.snapshot()
+	t.await(renew, count(calls, renew, succeeded)+4, succeeded)
+	if err := lease.Err(); err != nil {
+		f.Errorf("Err: %v", err)
+	}
+	cancel()
+	f.within(2*prompt, "all waiters end", all)
+	f.unlock(lease)
+	for _, lease := range obstacles {
+		f.unlock(lease)
+	}
+}

@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// section is a critical section that tells who should not have been let in.
+type section struct {
+	f      *fixture
+	inside atomic.Int32
+
+	mu        sync.Mutex
+	intervals []interval // in the order of entry
+}
+
+// interval is a time in which a holder believed that it held.
+type interval struct {
+	from, to time.Time
+	fence    uint64
+}
+
+func newSection(f *fixture) *section { return &section{f: f} }
+
+// visit goes in under lease, stays while fn runs, and leaves.
+func (s *section) visit(lease *dlock.Lease, fn func()) {
+	from := time.Now()
+	if n := s.inside.Add(1); n != 1 {
+		s.f.Errorf("%d holders are in the critical section", n)
+	}
+	s.mu.Lock()
+	s.intervals = append(s.intervals, interval{from: from, fence: lease.Fence()})
+	i := len(s.intervals) - 1
+	s.mu.Unlock()
+	fn()
+	s.mu.Lock()
+	s.intervals[i].to = time.Now()
+	s.mu.Unlock()
+	s.inside.Add(-1)
+}
+
+// check looks at the history as a whole: n visits, one after the other, the
+// fences increasing in their order.
+func (s *section) check(n int) {
+	s.f.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.intervals) != n {
+		s.f.Errorf("%d visits of the critical section, want %d", len(s.intervals), n)
+	}
+	for i := 1; i < len(s.intervals); i++ {
+		last, next := s.intervals[i-1], s.intervals[i]
+		if next.from.Before(last.to) {
+			s.f.Errorf("visit %d began %v before the one before it had ended", i, last.to.Sub(next.from))
+		}
+		if s.f.caps.Fencing != backend.FenceNone && next.fence <= last.fence {
+			s.f.Errorf("visit %d has the fence %d, the one before it %d", i, next.fence, last.fence)
+		}
+	}
+}

@@ -1,0 +1,407 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+var waitingCases = []Case{
+	{Name: "ReleaseWakesAWaiter", Promise: "A waiter in another process is granted the lock soon after its release, long before the term would have ended.", run: releaseWakesAWaiter},
+	{Name: "ReleaseBeforeWaitIsNotMissed", Promise: "A release between the *Busy answer and Wait ends Wait at once.", run: releaseBeforeWaitIsNotMissed},
+	{Name: "ReleaseDuringWaitIsNotMissed", Promise: "A release at any instant while Wait begins, also for the first time on a name, ends Wait at once.", run: releaseDuringWaitIsNotMissed},
+	{Name: "WaitersOfOneConnectionMissNothing", Promise: "A release ends the Wait of every waiter on a connection, also of one that began to wait after another had.", run: waitersOfOneConnectionMissNothing},
+	{Name: "WaitEndsWithItsContext", Promise: "Wait returns the context's error as soon as that ends.", run: waitEndsWithItsContext},
+	{Name: "WaitEndsAtTheHoldersExpiry", Promise: "A waiter is granted the lock of a dead holder soon after its term, without any message.", run: waitEndsAtTheHoldersExpiry},
+	{Name: "LockEndsWithItsContext", Promise: "Lock returns as soon as its context ends, with the context's error in an *Error.", run: lockEndsWithItsContext},
+	{Name: "LockOnADeadContextAcquiresNothing", Promise: "Lock and TryLock on a context that has ended acquire nothing.", run: lockOnADeadContextAcquiresNothing},
+	{Name: "TryLockDoesNotWait", Promise: "TryLock of a held lock is ErrNotAcquired at once, and nothing of it remains.", run: tryLockDoesNotWait},
+	{Name: "TryLockOfOwnLockMakesNoTrip", Promise: "TryLock answers without asking the server while this client holds the name.", run: tryLockOfOwnLockMakesNoTrip},
+	{Name: "CancelledWaiterIsNoGhost", Promise: "A waiter that gave up does not stand in the way of those behind it.", run: cancelledWaiterIsNoGhost},
+	{Name: "DeadWaiterDelaysNoMoreThanATerm", Promise: "A waiter whose process died delays those behind it by no more than one term.", run: deadWaiterDelaysNoMoreThanATerm},
+	{Name: "FairWaitersAreServedInOrder", Promise: "With WithFair clients are served in the order in which they began to wait; without the capability it is ErrUnsupported.", run: fairWaitersAreServedInOrder},
+	{Name: "FairTryDoesNotOvertake", Promise: "An attempt does not get the lock past fair waiters.", run: fairTryDoesNotOvertake},
+	{Name: "OnlyTheHeadAsksTheServer", Promise: "Of a client's many waiters for one name one alone talks to the server, and seldom.", run: onlyTheHeadAsksTheServer},
+	{Name: "WaitersAreNotGoroutines", Promise: "Waiting costs no goroutines but the callers' own.", run: waitersAreNotGoroutines},
+}
+
+func releaseWakesAWaiter(f *fixture) {
+	holder := f.client(dlock.WithTTL(f.long()))
+	c, t := f.tapped(dlock.WithTTL(f.long()))
+	for n := range 3 {
+		lease := f.lock(holder, f.name)
+		waiter := f.lockAsync(c, f.name)
+		t.await(acquire, n+1, wasBusy)
+		f.unlock(lease)
+		f.unlock(f.granted(waiter, prompt))
+	}
+}
+
+// waitable returns the driver's Wait. Where the core has to poll there is none,
+// and nothing to check.
+func (f *fixture) waitable(d backend.Driver) backend.Waiter {
+	f.Helper()
+	w, ok := d.(backend.Waiter)
+	if ok != f.caps.Notify {
+		f.Errorf("Notify is %v, and the driver is a Waiter: %v", f.caps.Notify, ok)
+	}
+	return w
+}
+
+func releaseBeforeWaitIsNotMissed(f *fixture) {
+	d, other := f.driver(), f.driver()
+	w := f.waitable(other)
+	if w == nil {
+		return
+	}
+	for i := range 40 {
+		held, req := f.try(f.long()), f.request(f.long())
+		held.Key = fmt.Sprintf("%s/%d", f.name, i/4) // each name is new once, and then known
+		req.Key, req.Fair = held.Key, f.caps.Fair != backend.FairNo && i%2 == 1
+		g := f.grant(d, held)
+		busy := f.busy(other, req)
+		f.release(d, g)
+		f.awaitTurn(other, w, req, busy)
+	}
+}
+
+// awaitTurn waits for a lock that is free or becomes free meanwhile, and leaves
+// nothing of req. A queue is allowed to say "look again" before req's turn.
+func (f *fixture) awaitTurn(d backend.Driver, w backend.Waiter, req *backend.Request, busy *backend.Busy) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.ctx, prompt)
+	defer cancel()
+	for {
+		g, err := w.Wait(ctx, req, busy)
+		if err != nil {
+			f.Fatalf("Wait, which a release must end at once: %v", err)
+		}
+		if g == nil {
+			if g, err = d.Acquire(ctx, req); err != nil && !errors.As(err, &busy) {
+				f.Fatalf("Acquire after Wait: %v", err)
+			}
+		}
+		if g != nil {
+			if g.Owner != req.Owner || !time.Now().Before(g.Term.Sent.Add(g.Term.TTL)) {
+				f.Errorf("granted to %q with the term %v, which is over", g.Owner, g.Term)
+			}
+			f.release(d, g)
+			return
+		}
+	}
+}
+
+func releaseDuringWaitIsNotMissed(f *fixture) {
+	d, other := f.driver(), f.driver()
+	w := f.waitable(other)
+	if w == nil {
+		return
+	}
+	for i := range 150 {
+		held, req := f.try(f.long()), f.request(f.long())
+		held.Key = fmt.Sprintf("%s/%d", f.name, i)
+		req.Key, req.Fair = held.Key, f.caps.Fair != backend.FairNo && i%2 == 1
+		g := f.grant(d, held)
+		busy := f.busy(other, req)
+		released := async(func() {
+			// From before the first byte of Wait to after its last.
+			for begun := time.Now(); time.Since(begun) < time.Duration(i%50)*20*time.Microsecond; {
+			}
+			f.release(d, g)
+		})
+		f.awaitTurn(other, w, req, busy)
+		<-released
+	}
+}
+
+func waitersOfOneConnectionMissNothing(f *fixture) {
+	d, other := f.driver(), f.driver()
+	w := f.waitable(other)
+	if w == nil {
+		return
+	}
+	for i := range 10 {
+		held, first, second := f.try(f.long()), f.request(f.long()), f.request(f.long())
+		held.Key = fmt.Sprintf("%s/%d", f.name, i)
+		first.Key, second.Key = held.Key, held.Key
+		g := f.grant(d, held)
+		place, late := f.busy(other, first), f.busy(other, second)
+		waited := async(func() {
+			_, _ = w.Wait(f.ctx, first, place)
+			f.undo(other, first)
+		})
+		time.Sleep(5 * time.Millisecond) // so that the first one waits before the release
+		f.release(d, g)
+		f.awaitTurn(other, w, second, late)
+		if !f.within(prompt, "Wait of the first one ends", waited) {
+			return
+		}
+	}
+}
+
+func waitEndsWithItsContext(f *fixture) {
+	d, other := f.driver(), f.driver()
+	w := f.waitable(other)
+	if w == nil {
+		return
+	}
+	g := f.grant(d, f.try(f.long()))
+	defer f.release(d, g)
+	for _, fair := range []bool{false, f.caps.Fair != backend.FairNo} {
+		req := f.request(f.long())
+		req.Fair = fair
+		busy := f.busy(other, req)
+		ctx, cancel := context.WithCancel(f.ctx)
+		var err error
+		done := async(func() {
+			for err == nil { // it may say "look again" for no reason
+				if _, err = w.Wait(ctx, req, busy); err == nil {
+					_, again := other.Acquire(f.ctx, req)
+					errors.As(again, &busy)
+				}
+			}
+		})
+		time.Sleep(50 * time.Millisecond) // so that it waits; no harm if it does not yet
+		cancel()
+		if f.within(prompt, "Wait ends with its context", done) {
+			f.isErr("Wait", err, context.Canceled)
+		}
+		f.undo(other, req)
+	}
+}
+
+func waitEndsAtTheHoldersExpiry(f *fixture) {
+	dead, t := f.tapped(dlock.WithTTL(f.short()))
+	lease := f.lock(dead, f.name)
+	c, waiting := f.tapped(dlock.WithTTL(f.long()))
+	waiter := f.lockAsync(c, f.name)
+	waiting.await(acquire, 1, wasBusy)
+	end := lease.Deadline()
+	t.kill()
+	next := f.granted(waiter, f.short()+bound)
+	if !f.caps.Session && time.Now().Before(end) {
+		f.Errorf("granted before the deadline of the dead holder")
+	}
+	f.unlock(next)
+}
+
+func lockEndsWithItsContext(f *fixture) {
+	holder, c := f.client(), f.client(dlock.WithTTL(f.long()))
+	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
+	defer f.unlock(lease)
+	ctx, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
+	defer cancel()
+	var err error
+	if f.within(prompt, "Lock ends with its deadline", async(func() { _, err = c.Lock(ctx, f.name) })) {
+		f.isErr("Lock", err, context.DeadlineExceeded)
+		if e, ok := errors.AsType[*dlock.Error](err); !ok || e.Name != f.name || e.Op == "" {
+			f.Errorf("Lock: %#v is not an *Error of this name", err)
+		}
+	}
+	waiter := f.lockAsync(c, f.name)
+	waiter.cancel()
+	if f.within(prompt, "Lock ends with its cancellation", waiter.done) {
+		f.isErr("Lock", waiter.err, context.Canceled)
+	}
+}
+
+func lockOnADeadContextAcquiresNothing(f *fixture) {
+	c, t := f.tapped()
+	ctx, cancel := context.WithCancel(f.ctx)
+	cancel()
+	_, err := c.Lock(ctx, f.name)
+	f.isErr("Lock on a dead context", err, context.Canceled)
+	_, err = c.TryLock(ctx, f.name)
+	f.isErr("TryLock on a dead context", err, context.Canceled)
+	if n := t.number(acquire); n != 0 {
+		f.Errorf("the server was asked %d times", n)
+	}
+	f.free(f.client(), f.name)
+}
+
+func tryLockDoesNotWait(f *fixture) {
+	holder, c, next := f.client(), f.client(), f.client()
+	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
+	done := async(func() {
+		for range 10 {
+			f.held(c, f.name)
+		}
+	})
+	if f.within(prompt, "ten TryLocks return", done) {
+		f.unlock(lease)
+		f.free(next, f.name)
+	}
+}
+
+func tryLockOfOwnLockMakesNoTrip(f *fixture) {
+	c, t := f.tapped()
+	lease := f.lock(c, f.name, dlock.WithTTL(f.long()))
+	defer f.unlock(lease)
+	asked := t.number(acquire)
+	for range 10 {
+		f.held(c, f.name)
+	}
+	if n := t.number(acquire) - asked; n != 0 {
+		f.Errorf("the server was asked %d times", n)
+	}
+}
+
+func cancelledWaiterIsNoGhost(f *fixture) {
+	variants := [][]dlock.Option{nil}
+	if f.caps.Fair != backend.FairNo {
+		variants = append(variants, []dlock.Option{dlock.WithFair()})
+	}
+	for _, opts := range variants {
+		opts = append(opts, dlock.WithTTL(f.long()))
+		holder := f.client(opts...)
+		first, firstTap := f.tapped(opts...)
+		second, secondTap := f.tapped(opts...)
+		lease := f.lock(holder, f.name)
+		ghost := f.lockAsync(first, f.name)
+		firstTap.await(acquire, 1, wasBusy)
+		waiter := f.lockAsync(second, f.name)
+		secondTap.await(acquire, 1, wasBusy)
+		ghost.cancel()
+		f.within(prompt, "the cancelled Lock returns", ghost.done)
+		f.unlock(lease)
+		f.unlock(f.granted(waiter, prompt))
+	}
+}
+
+func deadWaiterDelaysNoMoreThanATerm(f *fixture) {
+	opts := []dlock.Option{dlock.WithTTL(f.brief())}
+	if f.caps.Fair != backend.FairNo {
+		opts = append(opts, dlock.WithFair())
+	}
+	holder := f.client(opts...)
+	first, firstTap := f.tapped(opts...)
+	second, secondTap := f.tapped(opts...)
+	lease := f.lock(holder, f.name)
+	f.lockAsync(first, f.name)
+	firstTap.await(acquire, 1, wasBusy)
+	waiter := f.lockAsync(second, f.name)
+	secondTap.await(acquire, 1, wasBusy)
+	firstTap.kill()
+	f.unlock(lease)
+	f.unlock(f.granted(waiter, f.brief()+bound))
+}
+
+func fairWaitersAreServedInOrder(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	fair := []dlock.Option{dlock.WithFair(), dlock.WithTTL(f.long())}
+	lease := f.lock(f.client(), f.name, fair...)
+	const waiters = 6
+	order := make(chan int, waiters)
+	var all []<-chan struct{}
+	for i := range waiters {
+		c, t := f.tapped()
+		waiter := f.lockAsync(c, f.name, fair...)
+		t.await(acquire, 1, wasBusy)
+		all = append(all, async(func() {
+			<-waiter.done
+			if waiter.err != nil {
+				f.Errorf("Lock: %v", waiter.err)
+				return
+			}
+			order <- i
+			f.unlock(waiter.lease)
+		}))
+	}
+	f.unlock(lease)
+	for _, done := range all {
+		f.within(2*prompt, "a fair waiter is served", done)
+	}
+	close(order)
+	last := -1
+	for i := range order {
+		if i <= last {
+			f.Errorf("waiter %d was served after waiter %d", i, last)
+		}
+		last = i
+	}
+}
+
+func fairTryDoesNotOvertake(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	d, other, third := f.driver(), f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	req := f.request(f.long())
+	req.Fair = true
+	busy := f.busy(other, req)
+	if !busy.Queued {
+		f.Errorf("a fair request has no queue entry")
+	}
+	f.release(d, g)
+	late := f.try(f.long())
+	late.Fair = true
+	f.refused(third, late)
+	f.release(other, f.grant(other, req))
+}
+
+func onlyTheHeadAsksTheServer(f *fixture) {
+	lease := f.lock(f.client(), f.name, dlock.WithTTL(f.long()))
+	c, t := f.tapped(dlock.WithTTL(f.long()))
+	var waiting, most atomic.Int32
+	t.onBefore(wait, func(context.Context, string) error {
+		most.Store(max(most.Load(), waiting.Add(1)))
+		return nil
+	})
+	t.onAfter(wait, func(context.Context, string) error {
+		waiting.Add(-1)
+		return nil
+	})
+	const waiters = 200
+	ctx, cancel := context.WithCancel(f.ctx)
+	all := async(func() {
+		parallel(waiters, func(int) {
+			if _, err := c.Lock(ctx, f.name); !errors.Is(err, context.Canceled) {
+				f.Errorf("Lock: %v", err)
+			}
+		})
+	})
+	t.await(acquire, 1, wasBusy)
+	time.Sleep(500 * time.Millisecond) // the time in which too many requests would show
+	asked := t.number(acquire)
+	cancel()
+	f.within(2*prompt, "all waiters end", all)
+	f.unlock(lease)
+	most500 := 10
+	if !f.caps.Notify {
+		most500 = 150 // from 5 ms to 250 ms, jittered
+	}
+	if asked > most500 || most.Load() > 1 {
+		f.Errorf("%d waiters asked the server %d times in half a second, %d at a time", waiters, asked, most.Load())
+	}
+}
+
+func waitersAreNotGoroutines(f *fixture) {
+	holder, c := f.client(), f.client(dlock.WithTTL(f.long()))
+	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
+	const waiters = 500
+	base := f.goroutines()
+	ctx, cancel := context.WithCancel(f.ctx)
+	var begun atomic.Int32
+	all := async(func() {
+		parallel(waiters, func(int) {
+			begun.Add(1)
+			_, _ = c.Lock(ctx, f.name)
+		})
+	})
+	f.eventually(prompt, func() bool { return begun.Load() == waiters })
+	time.Sleep(50 * time.Millisecond) // so that the last ones stand in the queue
+	if n := f.goroutines() - base - waiters; n > 25 {
+		f.Errorf("%d waiters cost %d goroutines beside their own", waiters, n)
+	}
+	cancel()
+	f.within(2*prompt, "all waiters end", all)
+	f.unlock(lease)
+}

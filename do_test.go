@@ -1,0 +1,159 @@
+package dlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+func TestDo(t *testing.T) {
+	errWork := errors.New("work failed")
+	for _, test := range []struct {
+		name  string
+		lose  bool
+		fn    error
+		wants []error
+	}{
+		{"well", false, nil, nil},
+		{"its error", false, errWork, []error{errWork}},
+		{"lost", true, nil, []error{dlock.ErrLost}},
+		{"lost, and its error", true, errWork, []error{dlock.ErrLost, errWork}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				c := open(t, d)
+				err := c.Do(t.Context(), "x", func(ctx context.Context, lease *dlock.Lease) error {
+					if lease.Err() != nil || ctx.Err() != nil {
+						t.Error("not held in Do")
+					}
+					if test.lose {
+						d.of("acquire")[0].req.Lost(backend.ErrLost)
+						wantErr(t, context.Cause(ctx), dlock.ErrLost)
+					}
+					return test.fn
+				})
+				wantErr(t, err, test.wants...)
+				if len(test.wants) == 0 && err != nil {
+					t.Error(err)
+				}
+				if released := len(d.of("release")) == 1; released == test.lose {
+					t.Errorf("asked: %s", d.story())
+				}
+			})
+		})
+	}
+}
+
+// TestDoLearnsOfTheLossByItsUnlock: nobody told it before.
+func TestDoLearnsOfTheLossByItsUnlock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = []releaseStep{releaseFails(backend.ErrNotHeld)}
+		err := open(t, d).Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { return nil })
+		wantErr(t, err, dlock.ErrLost)
+	})
+}
+
+func TestDoDoesNotReturnAFailedUnlock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = repeat(1000, releaseFails(errServer))
+		var log bytes.Buffer
+		c := open(t, d, dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		err := c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { return nil })
+		if err != nil {
+			t.Error(err)
+		}
+		if !bytes.Contains(log.Bytes(), []byte("unlock failed")) {
+			t.Errorf("the log says %q", &log)
+		}
+	})
+}
+
+func TestDoUnlocksHoweverItEnds(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func()
+	}{
+		{"panic", func() { panic("end") }},
+		{"Goexit", runtime.Goexit},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				c := open(t, d)
+				var recovered any
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if test.name == "panic" {
+						defer func() { recovered = recover() }()
+					}
+					_ = c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { test.end(); return nil })
+					t.Error("Do returned")
+				})
+				wg.Wait()
+				wantStory(t, d, "acquire release")
+				if test.name == "panic" && recovered != "end" {
+					t.Errorf("recovered %v", recovered)
+				}
+			})
+		})
+	}
+}
+
+func TestDoOnAContextThatEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		ctx, cancel := context.WithCancel(t.Context())
+		err := open(t, d).Do(ctx, "x", func(ctx context.Context, _ *dlock.Lease) error {
+			cancel()
+			return ctx.Err()
+		})
+		if !errors.Is(err, context.Canceled) || errors.Is(err, dlock.ErrLost) {
+			t.Error(err)
+		}
+		wantStory(t, d, "acquire release")
+	})
+}
+
+func TestDoWhoseWorkUnlocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		err := open(t, d).Do(t.Context(), "x", func(ctx context.Context, lease *dlock.Lease) error { return lease.Unlock(ctx) })
+		if err != nil {
+			t.Error(err)
+		}
+		wantStory(t, d, "acquire release")
+	})
+}
+
+func TestTryDo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		c := open(t, d)
+		ran := 0
+		work := func(context.Context, *dlock.Lease) error { ran++; return nil }
+		wantErr(t, c.TryDo(t.Context(), "x", work), dlock.ErrNotAcquired)
+		if err := c.TryDo(t.Context(), "x", work); err != nil || ran != 1 {
+			t.Errorf("%v after %d runs", err, ran)
+		}
+		wantStory(t, d, "acquire acquire release")
+	})
+}

@@ -1,0 +1,159 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+func TestError(t *testing.T) {
+	for _, test := range []struct {
+		err  dlock.Error
+		want string
+	}{
+		{
+			dlock.Error{Op: "lock", Backend: "redis", Name: "x", Err: dlock.ErrUnavailable},
+			`dlock: lock "x" (redis): backend unavailable`,
+		},
+		{dlock.Error{Op: "open", Err: errors.New("dlock: invalid URL")}, "dlock: open: invalid URL"},
+		{
+			dlock.Error{Op: "lock", Name: strings.Repeat("n", 512), Err: fmt.Errorf("%w: %w", dlock.ErrUncertain, dlock.ErrUnavailable)},
+			`dlock: lock "` + strings.Repeat("n", 64) + `": outcome unknown: backend unavailable`,
+		},
+	} {
+		if got := test.err.Error(); got != test.want {
+			t.Errorf("the text is %s\nwant %s", got, test.want)
+		}
+		if !errors.Is(&test.err, test.err.Err) {
+			t.Error("Err is not in the chain")
+		}
+	}
+}
+
+func TestSentinelsAreThoseOfTheBackends(t *testing.T) {
+	for ours, theirs := range map[error]error{
+		dlock.ErrNotAcquired: backend.ErrNotAcquired, dlock.ErrLost: backend.ErrLost, dlock.ErrNotHeld: backend.ErrNotHeld,
+		dlock.ErrInvalidName: backend.ErrInvalidName, dlock.ErrUnsupported: backend.ErrUnsupported,
+		dlock.ErrUnavailable: backend.ErrUnavailable, dlock.ErrUncertain: backend.ErrUncertain,
+		dlock.ErrConflict: backend.ErrConflict, dlock.ErrClosed: backend.ErrClosed,
+	} {
+		if ours != theirs { //nolint:errorlint // the same, not one that wraps it
+			t.Errorf("%v is not %v", ours, theirs)
+		}
+	}
+}
+
+// TestErrorsSayWhatWasAttempted, once, and keep the driver's own.
+func TestErrorsSayWhatWasAttempted(t *testing.T) {
+	for _, test := range []struct {
+		op   string
+		name string
+		call func(ctx context.Context, c *dlock.Client, lease *dlock.Lease) error
+	}{
+		{"lock", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Lock(ctx, "x")
+			return err
+		}},
+		{"try-lock", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.TryLock(ctx, "x")
+			return err
+		}},
+		{"extend", "held", func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Extend(ctx) }},
+		{"unlock", "held", func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Unlock(ctx) }},
+		{"inspect", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Inspect(ctx, "x")
+			return err
+		}},
+		{"list", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			for _, err := range c.List(ctx, "x") {
+				return err
+			}
+			return nil
+		}},
+		{"break", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error { return c.Break(ctx, "x", "") }},
+	} {
+		t.Run(test.op, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.renews = []renewStep{renewFails(errServer)}
+				d.releases = repeat(1000, releaseFails(errServer))
+				d.inspect = func(context.Context) (*backend.Info, error) { return nil, errServer }
+				d.breakLock = func(context.Context) error { return errServer }
+				c := open(t, d)
+				lease := takes(t, c, "held", dlock.WithoutRenewal())
+				d.acquires = repeat(1000, acquireFails(errServer))
+				err := test.call(t.Context(), c, lease)
+				outer, ok := err.(*dlock.Error) //nolint:errorlint // it is the outermost
+				if !ok || outer.Op != test.op || outer.Name != test.name || outer.Backend != "dlock_test" {
+					t.Fatalf("the error is %#v", err)
+				}
+				if _, twice := errors.AsType[*dlock.Error](outer.Err); twice {
+					t.Errorf("wrapped twice: %v", err)
+				}
+				if server, ok := errors.AsType[*serverError](err); !ok || server.code != 42 {
+					t.Errorf("the driver's own error is lost in %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestBreak(t *testing.T) {
+	for _, test := range []struct {
+		answer, want error
+	}{
+		{nil, nil},
+		{backend.ErrNotHeld, dlock.ErrNotHeld},
+		{errUnavailable, dlock.ErrUnavailable},
+		{backend.ErrConflict, dlock.ErrConflict},
+		{errServer, dlock.ErrUncertain},
+	} {
+		t.Run(fmt.Sprint(test.answer), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.breakLock = func(context.Context) error { return test.answer }
+				if err := open(t, d).Break(t.Context(), "x", ""); !errors.Is(err, test.want) {
+					t.Errorf("the error is %v, want %v", err, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestInspectAndListShowTheUsersNames(t *testing.T) {
+	t.Parallel()
+	d := newScript()
+	d.inspect = func(context.Context) (*backend.Info, error) { return &backend.Info{Key: "p/x", Waiters: 3}, nil }
+	c, err := openURL(t, d, "prefix=p/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := c.Inspect(t.Context(), "x")
+	if err != nil || info.Key != "x" || info.Waiters != 3 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	n := 0
+	for info, err := range c.List(t.Context(), "") {
+		n++
+		if err != nil || info.Key != "x" {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	for _, err := range c.List(t.Context(), "") {
+		if err == nil {
+			n++
+		}
+		break
+	}
+	if n != 2 {
+		t.Errorf("%d locks", n)
+	}
+}

@@ -1,0 +1,141 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+func TestReentrancy(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		outer, inner []dlock.Option
+		try          bool
+		want         error
+	}{
+		{"both", []dlock.Option{dlock.WithReentrant()}, []dlock.Option{dlock.WithReentrant()}, false, nil},
+		{"both, TryLock", []dlock.Option{dlock.WithReentrant()}, []dlock.Option{dlock.WithReentrant()}, true, nil},
+		{"none", nil, nil, false, dlock.ErrNotAcquired},
+		{"the outer alone", []dlock.Option{dlock.WithReentrant()}, nil, false, dlock.ErrNotAcquired},
+		{"the inner alone", nil, []dlock.Option{dlock.WithReentrant()}, true, dlock.ErrNotAcquired},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				c := open(t, d)
+				outer := takes(t, c, "x", test.outer...)
+				ctx, cancel := outer.Context(t.Context())
+				defer cancel()
+				lock := c.Lock
+				if test.try {
+					lock = c.TryLock
+				}
+				inner, err := lock(ctx, "x", test.inner...)
+				if !errors.Is(err, test.want) || (inner == nil) != (test.want != nil) {
+					t.Fatalf("%v, %v", inner, err)
+				}
+				wantStory(t, d, "acquire")
+				if inner != nil && (inner.Fence() != outer.Fence() || inner.Owner() != outer.Owner()) {
+					t.Error("the two leases do not share their grant")
+				}
+			})
+		})
+	}
+}
+
+func TestReentrantLockIsFreedWithTheLast(t *testing.T) {
+	for _, outerFirst := range []bool{true, false} {
+		t.Run(fmt.Sprintf("outerFirst=%v", outerFirst), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				c := open(t, d, dlock.WithReentrant())
+				outer := takes(t, c, "x")
+				ctx, cancel := outer.Context(t.Context())
+				defer cancel()
+				inner, err := c.Lock(ctx, "x")
+				if err != nil {
+					t.Fatal(err)
+				}
+				first, last := inner, outer
+				if outerFirst {
+					first, last = outer, inner
+				}
+				frees(t, first)
+				wantErr(t, first.Err(), dlock.ErrNotHeld)
+				wantErr(t, first.Unlock(t.Context()), dlock.ErrNotHeld)
+				if last.Err() != nil || ended(last.Lost()) {
+					t.Error("the other lease ended too")
+				}
+				wantStory(t, d, "acquire")
+				frees(t, last)
+				wantStory(t, d, "acquire release")
+			})
+		})
+	}
+}
+
+func TestReentrantLeasesAreLostTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithReentrant())
+		outer := takes(t, c, "x")
+		ctx, cancel := outer.Context(t.Context())
+		defer cancel()
+		inner, _ := c.Lock(ctx, "x")
+		d.of("acquire")[0].req.Lost(backend.ErrLost)
+		wantErr(t, outer.Err(), dlock.ErrLost)
+		wantErr(t, inner.Err(), dlock.ErrLost)
+	})
+}
+
+func TestReentrancyEndsWithTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithReentrant())
+		outer := takes(t, c, "x")
+		ctx, cancel := outer.Context(context.WithoutCancel(t.Context()))
+		defer cancel()
+		ctx = context.WithoutCancel(ctx)
+		frees(t, outer)
+		inner, err := c.Lock(ctx, "x")
+		if err != nil || inner.Fence() <= outer.Fence() {
+			t.Errorf("%v, fence %d", err, inner.Fence())
+		}
+	})
+}
+
+func TestReentrancyIsOfOneNameAndOneClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, other := newScript(), newScript()
+		c, stranger := open(t, d, dlock.WithReentrant()), open(t, other, dlock.WithReentrant())
+		ctx := t.Context()
+		for _, name := range []string{"x", "y"} {
+			var cancel context.CancelFunc
+			ctx, cancel = takes(t, c, name).Context(ctx)
+			defer cancel()
+		}
+		again, err := c.Lock(ctx, "x") // found behind y
+		if err != nil {
+			t.Fatal(err)
+		}
+		third, err := c.Lock(ctx, "z")
+		if err != nil || third.Fence() <= again.Fence() {
+			t.Error(err)
+		}
+		if _, err := stranger.Lock(ctx, "x"); err != nil {
+			t.Error(err)
+		}
+		wantStory(t, d, "acquire acquire acquire")
+		wantStory(t, other, "acquire")
+	})
+}

@@ -1,0 +1,402 @@
+package dlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+func TestRenewalAThirdIntoTheTerm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		times := map[time.Duration]bool{}
+		last := time.Duration(0)
+		time.Sleep(10 * time.Minute)
+		for _, renew := range d.of("renew") {
+			pause := renew.at - last
+			last = renew.at
+			times[pause] = true
+			if pause < life/3-life/30 || pause > life/3+life/30 {
+				t.Errorf("renewed after %v of a life of %v", pause, life)
+			}
+		}
+		if len(times) < 50 {
+			t.Errorf("%d different pauses: they are not jittered", len(times))
+		}
+		wantAt(t, "the deadline", lease.Deadline().Sub(d.begun), last+life, 0)
+		frees(t, lease)
+		before := len(d.of("renew"))
+		time.Sleep(time.Hour)
+		if len(d.of("renew")) != before {
+			t.Error("renewed after Unlock")
+		}
+	})
+}
+
+func TestWithoutRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		lease := takes(t, open(t, d), "x", dlock.WithTTL(ttl), dlock.WithoutRenewal())
+		<-lease.Lost()
+		wantAt(t, "lost", time.Since(d.begun), life, 0)
+		wantStory(t, d, "acquire")
+	})
+}
+
+// TestRenewalCountsFromItsSending: neither a slow answer nor an older proof
+// prolongs a lease beyond what the server promised.
+func TestRenewalCountsFromItsSending(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = []renewStep{
+			func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+				term, err := prove(ctx, g)
+				time.Sleep(2 * time.Second)
+				return term, err
+			},
+			func(_ context.Context, g *backend.Grant) (backend.Term, error) { // a session's, older
+				return backend.Term{Sent: d.begun, TTL: g.TTL}, nil
+			},
+		}
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl), dlock.WithoutRenewal()), "x")
+		time.Sleep(time.Second)
+		for range 2 {
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantAt(t, "the deadline", lease.Deadline().Sub(d.begun), time.Second+life, 0)
+		}
+	})
+}
+
+// TestProofsOfASession are no newer than its last contact: an old one is asked for again,
+// though not at once.
+func TestProofsOfASession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = repeat(10000, renewStep(func(_ context.Context, g *backend.Grant) (backend.Term, error) {
+			contact := time.Since(d.begun).Truncate(g.TTL / 2)
+			return backend.Term{Sent: d.begun.Add(contact), TTL: g.TTL}, nil
+		}))
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		time.Sleep(time.Minute)
+		if lease.Err() != nil {
+			t.Error(lease.Err())
+		}
+		if n := len(d.of("renew")); n < 12 || n > 600 {
+			t.Errorf("%d renewals in a minute", n)
+		}
+	})
+}
+
+func TestFailingRenewalsAreRepeatedUntilTheDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = repeat(1000, renewFails(errServer))
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		<-lease.Lost()
+		wantAt(t, "lost", time.Since(d.begun), life, 0)
+		renews := d.of("renew")
+		var pauses []time.Duration
+		for i := range renews[1:] {
+			pauses = append(pauses, renews[i+1].at-renews[i].at)
+		}
+		if !slices.IsSorted(pauses) || pauses[0] > 200*time.Millisecond || pauses[len(pauses)-1] > ttl/10 {
+			t.Errorf("the pauses are %v", pauses)
+		}
+		time.Sleep(time.Hour)
+		if len(d.of("renew")) != len(renews) {
+			t.Error("renewed after the loss")
+		}
+	})
+}
+
+func TestRenewalThatRecovers(t *testing.T) {
+	for name, fails := range map[string]renewStep{"fails": renewFails(errServer), "hangs": renewHangs} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.renews = []renewStep{fails}
+				lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+				time.Sleep(time.Minute)
+				if lease.Err() != nil {
+					t.Error(lease.Err())
+				}
+			})
+		})
+	}
+}
+
+func TestRenewalThatSaysLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = []renewStep{prove, renewFails(backend.ErrLost)}
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		<-lease.Lost()
+		if at := time.Since(d.begun); at != d.of("renew")[1].at {
+			t.Errorf("lost at %v", at)
+		}
+		wantErr(t, lease.Unlock(t.Context()), dlock.ErrLost)
+		time.Sleep(time.Hour)
+		wantStory(t, d, "acquire renew renew")
+	})
+}
+
+// TestOnceLostAlwaysLost: a renewal that was under way at the loss and succeeds
+// does not bring the lease back; what it got is given back.
+func TestOnceLostAlwaysLost(t *testing.T) {
+	for _, delay := range []time.Duration{0, 2 * time.Second} {
+		t.Run(fmt.Sprintf("lock-delay %v", delay), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const answered = life + 50*time.Millisecond
+				d := newScript()
+				lease := takes(t, open(t, d, dlock.WithTTL(ttl), dlock.WithLockDelay(delay), dlock.WithoutRenewal()), "x")
+				d.renews = []renewStep{func(_ context.Context, g *backend.Grant) (backend.Term, error) {
+					term := termOf(g.TTL)
+					time.Sleep(answered - time.Since(d.begun))
+					return term, nil
+				}}
+				time.Sleep(8 * time.Second)
+				extended := make(chan error)
+				go func() { extended <- lease.Extend(t.Context()) }()
+				<-lease.Lost()
+				wantAt(t, "lost", time.Since(d.begun), life, 0)
+				wantErr(t, <-extended, dlock.ErrLost)
+				wantErr(t, lease.Err(), dlock.ErrLost)
+				time.Sleep(time.Hour)
+				wantStory(t, d, "acquire renew release")
+				wantAt(t, "given back", d.of("release")[0].at, answered+delay, 0)
+			})
+		})
+	}
+}
+
+// TestRenewalUnderWayAtUnlock: what it answers is neither a loss nor a proof.
+func TestRenewalUnderWayAtUnlock(t *testing.T) {
+	for _, answer := range []error{nil, backend.ErrLost, errServer} {
+		t.Run(fmt.Sprint(answer), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.renews = []renewStep{func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+					time.Sleep(time.Second)
+					return termOf(g.TTL), answer
+				}}
+				var ends []error
+				c := open(t, d, dlock.WithTTL(ttl), dlock.WithObserver(&dlock.Observer{
+					Renewed: func(dlock.Event) { t.Error("a renewal was reported") },
+					Ended:   func(e dlock.Event) { ends = append(ends, e.Err) },
+				}))
+				lease := takes(t, c, "x")
+				time.Sleep(life/3 + life/30)
+				frees(t, lease)
+				time.Sleep(time.Hour)
+				wantErr(t, lease.Err(), dlock.ErrNotHeld)
+				wantStory(t, d, "acquire renew release")
+				if len(ends) != 1 || ends[0] != nil {
+					t.Errorf("reported were the ends %v", ends)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitersDelayNoRenewal: neither those who wait nor those whose request hangs.
+func TestWaitersDelayNoRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithTTL(ttl))
+		lease := takes(t, c, "held")
+		d.acquires = append(repeat(100, busy(backend.Busy{})), repeat(10000, acquireStep(acquireHangs))...)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiters []<-chan result
+		for i := range 200 {
+			waiters = append(waiters, lockBehind(ctx, c, fmt.Sprint(i)))
+		}
+		time.Sleep(life/3 + life/30)
+		synctest.Wait()
+		if n := len(d.of("renew")); n != 1 {
+			t.Errorf("%d renewals", n)
+		}
+		time.Sleep(time.Minute)
+		if lease.Err() != nil {
+			t.Error(lease.Err())
+		}
+		cancel()
+		for _, waiter := range waiters {
+			<-waiter
+		}
+	})
+}
+
+func TestRenewalsThatHangDelayNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = repeat(1000, renewStep(func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+			if g.Key == "sick" {
+				return renewHangs(ctx, g)
+			}
+			return prove(ctx, g)
+		}))
+		c := open(t, d)
+		sick := takes(t, c, "sick", dlock.WithTTL(ttl))
+		sound := takes(t, c, "sound", dlock.WithTTL(ttl/5))
+		<-sick.Lost()
+		wantAt(t, "lost", time.Since(d.begun), life, 0)
+		if sound.Err() != nil {
+			t.Error(sound.Err())
+		}
+	})
+}
+
+// proveAll renews each of gs.
+func proveAll(gs []*backend.Grant) []backend.Renewal {
+	renewals := make([]backend.Renewal, len(gs))
+	for i, g := range gs {
+		renewals[i].Term = termOf(g.TTL)
+	}
+	return renewals
+}
+
+func TestRenewalsAreBatched(t *testing.T) {
+	const held = 1000
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renewAll = proveAll
+		c := open(t, batching{d}, dlock.WithTTL(ttl))
+		for i := range held {
+			takes(t, c, fmt.Sprint(i))
+		}
+		time.Sleep(ttl - 1)
+		renewed := 0
+		for _, call := range d.of("renew-all") {
+			renewed += call.size
+		}
+		if n := len(d.of("renew-all")); n > 12 || renewed < 2*held || renewed > 3*held {
+			t.Errorf("%d renewals in %d requests", renewed, n)
+		}
+		if n := len(d.of("renew")); n > 0 {
+			t.Errorf("%d single renewals", n)
+		}
+	})
+}
+
+func TestBatchesAreOfOneTTL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renewAll = func(gs []*backend.Grant) []backend.Renewal {
+			for _, g := range gs {
+				if g.TTL != gs[0].TTL {
+					t.Errorf("TTLs %v and %v in one batch", g.TTL, gs[0].TTL)
+				}
+			}
+			return proveAll(gs)
+		}
+		c := open(t, batching{d})
+		var leases []*dlock.Lease
+		for i := range 40 {
+			leases = append(leases, takes(t, c, fmt.Sprint(i), dlock.WithTTL([]time.Duration{ttl, ttl + time.Second}[i%2])))
+		}
+		time.Sleep(time.Minute)
+		for _, lease := range leases {
+			if lease.Err() != nil {
+				t.Error(lease.Err())
+			}
+		}
+	})
+}
+
+func TestPartOfABatchFails(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		lost time.Duration // not before
+	}{
+		{"lost", backend.ErrLost, life / 4},
+		{"unknown", errServer, life},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.renewAll = func(gs []*backend.Grant) []backend.Renewal {
+					renewals := proveAll(gs)
+					i := slices.IndexFunc(gs, func(g *backend.Grant) bool { return g.Key == "bad" })
+					if i >= 0 {
+						renewals[i].Err = test.err
+					}
+					return renewals
+				}
+				c := open(t, batching{d}, dlock.WithTTL(ttl))
+				good, bad := takes(t, c, "good"), takes(t, c, "bad")
+				<-bad.Lost()
+				wantErr(t, bad.Err(), dlock.ErrLost)
+				if at := time.Since(d.begun); at < test.lost || at > test.lost+life/4 {
+					t.Errorf("lost at %v", at)
+				}
+				time.Sleep(time.Minute)
+				if good.Err() != nil {
+					t.Error(good.Err())
+				}
+			})
+		})
+	}
+}
+
+// TestBatchWithTooFewAnswers: what the driver does not answer is not renewed, but
+// asked for again.
+func TestBatchWithTooFewAnswers(t *testing.T) {
+	for _, mute := range []int{3, 1000} {
+		t.Run(fmt.Sprint(mute), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.renewAll = func(gs []*backend.Grant) []backend.Renewal {
+					if len(d.of("renew-all")) <= mute {
+						return nil
+					}
+					return proveAll(gs)
+				}
+				lease := takes(t, open(t, batching{d}, dlock.WithTTL(ttl)), "x")
+				time.Sleep(life)
+				if lost := lease.Err() != nil; lost != (mute > 3) {
+					t.Errorf("after %d requests: %v", len(d.of("renew-all")), lease.Err())
+				}
+			})
+		})
+	}
+}
+
+// TestLockDelayLeavesTimeForASecondRenewal: a renewal's bound is that of the
+// lease, not of what the server was asked for.
+func TestLockDelayLeavesTimeForASecondRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = []renewStep{renewHangs}
+		lease := takes(t, open(t, d), "x", dlock.WithTTL(3*time.Second), dlock.WithLockDelay(time.Minute))
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
