@@ -332,7 +332,8 @@ func (h *hold) accept(grant *backend.Grant, waited bool) error {
 	h.planRenewal()
 	if waited { // its term began with an earlier request
 		h.due = now
-		h.renewing = !h.renews || h.deadline().Sub(now) < h.mutex.settings.ttl/3
+		h.unproven = !h.renews || h.deadline().Sub(now) < h.mutex.settings.ttl/3
+		h.renewing = h.unproven
 	}
 	h.schedule()
 	return nil
@@ -342,10 +343,7 @@ func (h *hold) accept(grant *backend.Grant, waited bool) error {
 // little of its term is left or nothing else would renew it; otherwise that
 // happens behind the caller. A loss shows in takeLease.
 func (h *hold) confirm(ctx context.Context) {
-	h.mu.Lock()
-	needed := h.renewing
-	h.mu.Unlock()
-	if needed {
+	if h.unproven {
 		_ = h.renew(ctx)
 	}
 }

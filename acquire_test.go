@@ -463,6 +463,33 @@ func TestOwnerWhoseGrantHasExpiredIsUsedUp(t *testing.T) {
 	})
 }
 
+// TestUsedUpOwnerIsLeftToNobody: not to the next local waiter either.
+func TestUsedUpOwnerIsLeftToNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{Queued: true}), acquireFails(backend.ErrLost)}
+		d.waits = []waitStep{lookAgain(time.Second)}
+		c := open(t, d)
+		owners := make(chan string)
+		for range 2 {
+			go func() {
+				_ = c.Do(t.Context(), "x", func(_ context.Context, lease *dlock.Lease) error {
+					owners <- lease.Owner()
+					return nil
+				})
+			}()
+			synctest.Wait()
+		}
+		usedUp := d.of("acquire")[0].owner
+		for range 2 {
+			if <-owners == usedUp {
+				t.Error("the owner holds again")
+			}
+		}
+	})
+}
+
 // TestUnknownAttemptIsUndoneTwice: an attempt without an answer may be executed
 // as late as Capabilities.Late after its end.
 func TestUnknownAttemptIsUndoneTwice(t *testing.T) {
@@ -818,6 +845,31 @@ func TestContextOfAnotherClientsLease(t *testing.T) {
 		wantNoErr(t, err, dlock.ErrClosed)
 		if !strings.HasSuffix(err.Error(), ": context canceled: client closed") {
 			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// TestRenewalBehindTheCaller: Lock does not wait for it, although the scheduler may
+// begin it before Lock returns.
+func TestRenewalBehindTheCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for range 300 {
+			d := newScript()
+			d.acquires = []acquireStep{busy(backend.Busy{})}
+			d.waits = []waitStep{waitGrants(d, 0, time.Second)}
+			d.renews = repeat(3, renewStep(func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+				time.Sleep(time.Second)
+				return prove(ctx, g)
+			}))
+			c := open(t, d, dlock.WithTTL(ttl))
+			begun := time.Now()
+			lease := takes(t, c, "x")
+			if took := time.Since(begun); took > 0 {
+				t.Fatalf("Lock took %v", took)
+			}
+			frees(t, lease)
+			closes(t, c)
 		}
 	})
 }

@@ -51,6 +51,7 @@ type hold struct {
 	uncertain bool      // the same, of the latest attempt
 	answered  time.Time // when the server last did, or should have
 	origin    *hold     // who drew the request
+	unproven  bool      // to be renewed before its lease is handed out
 
 	mu        sync.Mutex
 	phase     phase

@@ -123,6 +123,24 @@ func TestFailingRenewalsAreRepeatedUntilTheDeadline(t *testing.T) {
 	})
 }
 
+// TestBackoffBeginsAnew after a renewal that succeeded.
+func TestBackoffBeginsAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		fails := renewFails(errServer)
+		d.renews = []renewStep{fails, fails, fails, fails, prove, fails, fails}
+		lease := takes(t, open(t, d, dlock.WithTTL(time.Minute)), "x")
+		time.Sleep(time.Minute)
+		frees(t, lease)
+		renews := d.of("renew")
+		first, again := renews[1].at-renews[0].at, renews[6].at-renews[5].at
+		if grown := renews[4].at - renews[3].at; again != first || grown <= first {
+			t.Errorf("the first pauses are %v and %v, the fourth %v", first, again, grown)
+		}
+	})
+}
+
 func TestRenewalThatRecovers(t *testing.T) {
 	for name, fails := range map[string]renewStep{"fails": renewFails(errServer), "hangs": renewHangs} {
 		t.Run(name, func(t *testing.T) {
