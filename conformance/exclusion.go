@@ -75,18 +75,12 @@ func oneHolderAcrossDeaths(f *fixture) {
 	for range deaths {
 		c, t := f.tapped(dlock.WithTTL(f.short()))
 		lease := f.lockWithin(c, f.short()+bound+prompt, f.name)
-		entered := make(chan struct{})
-		visits.Go(func() {
-			s.visit(lease, func() {
-				close(entered)
-				if !f.caps.Session { // there it ends with the connection
-					<-lease.Lost()
-				}
-			})
-		})
-		<-entered
-		if f.caps.Session {
-			visits.Wait()
+		if f.caps.Session { // there it ends with the connection
+			s.visit(lease, func() {})
+		} else {
+			entered := make(chan struct{})
+			visits.Go(func() { s.stay(lease, entered) })
+			<-entered
 		}
 		t.kill()
 	}

@@ -28,19 +28,36 @@ func newSection(f *fixture) *section { return &section{f: f} }
 
 // visit goes in under lease, stays while fn runs, and leaves.
 func (s *section) visit(lease *dlock.Lease, fn func()) {
-	from := time.Now()
+	i := s.enter(lease)
 	if n := s.inside.Add(1); n != 1 {
 		s.f.Errorf("%d holders are in the critical section", n)
 	}
-	s.mu.Lock()
-	s.intervals = append(s.intervals, interval{from: from, fence: lease.Fence()})
-	i := len(s.intervals) - 1
-	s.mu.Unlock()
 	fn()
-	s.mu.Lock()
-	s.intervals[i].to = time.Now()
-	s.mu.Unlock()
+	s.leave(i, time.Now())
 	s.inside.Add(-1)
+}
+
+// stay goes in under lease and stays until that is lost. The visit ends with the
+// lease's deadline: on a busy machine a goroutine hears of it later, for which nobody can
+// answer but the scheduler.
+func (s *section) stay(lease *dlock.Lease, entered chan<- struct{}) {
+	i := s.enter(lease)
+	close(entered)
+	<-lease.Lost()
+	s.leave(i, lease.Deadline())
+}
+
+func (s *section) enter(lease *dlock.Lease) (visit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.intervals = append(s.intervals, interval{from: time.Now(), fence: lease.Fence()})
+	return len(s.intervals) - 1
+}
+
+func (s *section) leave(visit int, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.intervals[visit].to = at
 }
 
 // check looks at the history as a whole: n visits, one after the other, the
