@@ -70,21 +70,20 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 // Grants. Its strings are handed to go-redis as pointers, which costs nothing,
 // where a string in an interface is an allocation.
 type acquisition struct {
-	keys              keys
-	lock              any // keys.lock, as go-redis wants the key that it routes by
-	owner, name, tail string
-	ttl               int64 // ms
-	lost              func(error)
-	attempts          int64       // of the fair; guarded by the hub
-	granted           chan notice // for the fair: the newest there is to know
-	emptyHanded       atomic.Bool // a release found nothing
+	keys        keys
+	lock        any // keys.lock, as go-redis wants the key that it routes by
+	owner, name string
+	ttl         int64 // ms
+	lost        func(error)
+	attempts    int64       // of the fair; guarded by the hub
+	granted     chan notice // for the fair: the newest there is to know
+	emptyHanded atomic.Bool // a release found nothing
 }
 
-func newAcquisition(client string, req *backend.Request) *acquisition {
+func newAcquisition(req *backend.Request) *acquisition {
 	a := &acquisition{
 		keys: newKeys(req.Key), owner: req.Owner, name: req.Key,
-		tail: client + "\n" + req.Key + "\n" + req.Meta,
-		ttl:  ceilMillis(req.TTL), lost: req.Lost,
+		ttl: ceilMillis(req.TTL), lost: req.Lost,
 	}
 	a.lock = a.keys.lock
 	if req.Fair && req.Queue {
@@ -108,7 +107,7 @@ func (d *driver) acquisition(g *backend.Grant) *acquisition {
 	case *place:
 		return state.acquisition
 	}
-	return newAcquisition(d.hub.client, &g.Request)
+	return newAcquisition(&g.Request)
 }
 
 func (a *acquisition) grant(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
@@ -127,10 +126,11 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	}
 	p := d.hub.admit(req)
 	a := p.acquisition
+	tail := d.hub.client + "\n" + req.Key + "\n" + req.Meta // not kept: held locks are many
 	p.sent = time.Now()
 	reply, err := d.main.run(ctx, acquireScript,
 		nil, nil, 4, a.lock, &a.keys.fence, &a.keys.queue, &a.keys.waiters,
-		&a.owner, &a.ttl, &a.tail, p.attempt)
+		&a.owner, &a.ttl, &tail, p.attempt)
 	if err != nil {
 		if definite(err) {
 			d.hub.dismiss(a)

@@ -25,8 +25,14 @@ func init() {
 // openTimeout bounds an opening whose context has no earlier end.
 const openTimeout = 8 * time.Second
 
-// controlConns is the size of the pool for renewals and releases.
-const controlConns = 8
+const (
+	// controlConns is the size of the pool for renewals and releases.
+	controlConns = 8
+	// bufferSize is that of each buffer of a connection. Requests and answers are some
+	// hundred bytes, but for a batch of renewals; go-redis would take 64 KiB for each
+	// connection.
+	bufferSize = 4 << 10
+)
 
 // New makes a driver of a client that the caller has and keeps: Close leaves it
 // open. It asks the server, for at most eight seconds, what it is and what
@@ -118,6 +124,8 @@ func connect(t *target) (connection, error) {
 		ReadTimeout:           t.Timeout,
 		WriteTimeout:          t.Timeout,
 		PoolTimeout:           t.Timeout,
+		ReadBufferSize:        bufferSize,
+		WriteBufferSize:       bufferSize,
 		ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,

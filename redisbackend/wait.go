@@ -151,7 +151,7 @@ func (h *hub) admit(req *backend.Request) place {
 	defer h.mu.Unlock()
 	a := h.acquisitions[req.Owner]
 	if a == nil || a.name != req.Key {
-		a = newAcquisition(h.client, req)
+		a = newAcquisition(req)
 		h.acquisitions[req.Owner] = a
 	}
 	p := place{acquisition: a}

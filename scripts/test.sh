@@ -56,5 +56,5 @@ if ! timeout 10 docker info >/dev/null 2>&1 || ! scripts/images.sh --pull "${ser
 fi
 
 go vet ./...
-# A cached result says nothing about servers: -count=1.
-go test -race -count=1 -json "$@" ./... | go run ./internal/testenv/report
+# A cached result says nothing about servers: -count=1. The cases mostly wait: -parallel=8, whatever the machine has.
+go test -race -count=1 -parallel=8 -json "$@" ./... | go run ./internal/testenv/report
