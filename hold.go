@@ -85,12 +85,14 @@ func newHold(m *mutex) *hold {
 
 // draw makes the request of a new acquisition.
 func (h *hold) draw(wait bool) {
-	var owner [16]byte
-	_, _ = rand.Read(owner[:]) // never fails, says its documentation
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails, says its documentation
+	var owner [2 * len(bits)]byte
+	hex.Encode(owner[:], bits[:])
 	s := h.mutex.settings
 	h.origin = h
 	h.request = &backend.Request{
-		Key: h.mutex.key, Owner: hex.EncodeToString(owner[:]), TTL: s.ttl + s.lockDelay, Mode: backend.Exclusive,
+		Key: h.mutex.key, Owner: string(owner[:]), TTL: s.ttl + s.lockDelay, Mode: backend.Exclusive,
 		Fair: s.fair, Queue: wait, Meta: s.meta, Lost: h.serverLost,
 	}
 }
