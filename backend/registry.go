@@ -26,6 +26,10 @@ var registry = struct {
 var imports = map[string]string{
 	"mem": "membackend", "file": "filebackend",
 	"redis": "redisbackend", "rediss": "redisbackend",
+	"memcached": "memcachedbackend",
+	"zk":        "zkbackend", "zookeeper": "zkbackend",
+	"etcd": "etcdbackend", "etcds": "etcdbackend",
+	"mysql": "mysqlbackend", "mariadb": "mysqlbackend",
 }
 
 // Register makes a scheme known to dlock.Open; drivers call it in init. It

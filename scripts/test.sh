@@ -8,8 +8,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-servers=(redis valkey)           # what the tests need, by the names of internal/testenv/images
-program() { echo "$1-server"; }  # what runs one without Docker; the package has the same name
+# What the tests need, by the names of internal/testenv/images; without Docker the program that runs each, and the package
+# that has it.
+servers=(redis valkey zookeeper)
+declare -A program=(
+	[redis]=redis-server [valkey]=valkey-server [memcached]=memcached [zookeeper]=/usr/share/java/zookeeper.jar
+	[etcd]=etcd [mysql]=mysqld [mariadb]=mariadbd
+)
+declare -A package=(
+	[redis]=redis-server [valkey]=valkey-server [memcached]=memcached [zookeeper]=zookeeper
+	[etcd]=etcd-server [mysql]=mysql-server-core [mariadb]=mariadb-server-core
+)
 
 die() { echo "test.sh: $*" >&2; exit 1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -32,7 +41,8 @@ missing_packages() {
 	local name url
 	for name in "${servers[@]}"; do
 		url=DLOCK_TEST_${name^^}_URL
-		[ -n "${!url-}" ] || PATH=$PATH:/usr/sbin command -v "$(program "$name")" >/dev/null || program "$name"
+		[ -n "${!url-}" ] || [ -e "${program[$name]}" ] || PATH=$PATH:/usr/sbin command -v "${program[$name]}" >/dev/null ||
+			echo "${package[$name]}"
 	done
 }
 
@@ -44,7 +54,7 @@ need_programs() {
 		install "${missing[@]}"
 	elif [ "${DLOCK_TEST_ALLOW_SKIP-}" != 1 ]; then
 		die "no Docker images and no programs to test with. Start Docker, or install ${missing[*]}
-(scripts/test.sh --install does it), or set DLOCK_TEST_REDIS_URL and DLOCK_TEST_VALKEY_URL, or skip with DLOCK_TEST_ALLOW_SKIP=1"
+(scripts/test.sh --install does it), or set DLOCK_TEST_REDIS_URL and its like, or skip with DLOCK_TEST_ALLOW_SKIP=1"
 	fi
 }
 

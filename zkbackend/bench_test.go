@@ -1,0 +1,171 @@
+package zkbackend
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// benchBound is what the core gives a request of whose caller's context cannot end.
+const benchBound = 5 * time.Second
+
+// pair is one acquisition and its release, as the core makes them without contention.
+func pair(b *testing.B, d *driver, owner string) {
+	b.Helper()
+	req := &backend.Request{
+		Key: "bench", Owner: owner, TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
+	}
+	ctx := backend.NewBound(context.Background(), benchBound)
+	g, err := d.Acquire(ctx, req)
+	ctx.Cancel()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx = backend.NewBound(context.Background(), benchBound)
+	err = d.Release(ctx, g)
+	ctx.Cancel()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// floor is the least that a lock can be: a node, a look at who else is there, and its deletion.
+func floor(b *testing.B, conn *zk.Conn) {
+	b.Helper()
+	node, err := conn.Create("/bench/x-", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	if err == nil {
+		_, _, err = conn.Children("/bench")
+	}
+	if err == nil {
+		err = conn.Delete(node, -1)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func floorConn(b *testing.B, addr string) *zk.Conn {
+	b.Helper()
+	conn := admin(b, addr)
+	_, err := conn.Create("/bench", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		b.Fatal(err)
+	}
+	return conn
+}
+
+func BenchmarkPair(b *testing.B) {
+	d, owner := openURL(b, testenv.ZooKeeper(b).URL), newOwner()
+	b.ReportAllocs()
+	for b.Loop() {
+		pair(b, d, owner)
+	}
+}
+
+func BenchmarkFloor(b *testing.B) {
+	conn := floorConn(b, testenv.ZooKeeper(b).Addr)
+	b.ReportAllocs()
+	for b.Loop() {
+		floor(b, conn)
+	}
+}
+
+// BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
+func BenchmarkPairOverFloor(b *testing.B) {
+	s := testenv.ZooKeeper(b)
+	d, owner, conn := openURL(b, s.URL), newOwner(), floorConn(b, s.Addr)
+	var pairs, floors []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		pair(b, d, owner)
+		middle := time.Now()
+		floor(b, conn)
+		pairs, floors = append(pairs, middle.Sub(start)), append(floors, time.Since(middle))
+	}
+	p, f := median(pairs), median(floors)
+	b.ReportMetric(float64(p), "pair-p50-ns")
+	b.ReportMetric(float64(f), "floor-p50-ns")
+	b.ReportMetric(float64(p)/float64(f), "ratio")
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// BenchmarkOwners is how often a lock changes its owner among 16 contenders with a connection
+// each, by us and by the client library's own lock.
+func BenchmarkOwners(b *testing.B) {
+	const contenders = 16
+	b.Run("dlock", func(b *testing.B) {
+		s := testenv.ZooKeeper(b)
+		drivers := make([]*driver, contenders)
+		for i := range drivers {
+			drivers[i] = openURL(b, s.URL)
+		}
+		contend(b, contenders, func(i int) error { return visit(b.Context(), drivers[i]) })
+	})
+	b.Run("zk.Lock", func(b *testing.B) {
+		s := testenv.ZooKeeper(b)
+		conns := make([]*zk.Conn, contenders)
+		for i := range conns {
+			conns[i] = admin(b, s.Addr)
+		}
+		contend(b, contenders, func(i int) error {
+			l := zk.NewLock(conns[i], "/bench-lock", zk.WorldACL(zk.PermAll))
+			if err := l.Lock(); err != nil {
+				return err
+			}
+			return l.Unlock()
+		})
+	})
+}
+
+// visit is the core's loop.
+func visit(ctx context.Context, d *driver) error {
+	req := &backend.Request{
+		Key: "owners", Owner: newOwner(), TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
+	}
+	for {
+		g, err := d.Acquire(ctx, req)
+		if err == nil {
+			return d.Release(ctx, g)
+		}
+		answer, ok := errors.AsType[*backend.Busy](err)
+		if !ok {
+			return err
+		}
+		if _, err := d.Wait(ctx, req, answer); err != nil {
+			return err
+		}
+	}
+}
+
+func contend(b *testing.B, contenders int, visit func(i int) error) {
+	b.Helper()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for i := range contenders {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := visit(i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "owners/s")
+}

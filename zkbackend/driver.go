@@ -1,0 +1,577 @@
+package zkbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/key"
+)
+
+const (
+	// minTTL leaves room for three renewals and for the core's margin of 10 ms and 1 %.
+	minTTL = 100 * time.Millisecond
+	// late is for what was written to a connection just before it was lost: the server may read
+	// it a little after the session has gone on over the next one.
+	late = time.Second
+	// maxKey is never exceeded by a valid name, of which each byte takes three at most:
+	// names are never hashed here, and can be listed by their prefix.
+	maxKey = 3 * key.MaxName
+	// maxParents is how often in a row an attempt makes the parent of its node, which the server
+	// may remove again as an empty one before the node is made.
+	maxParents = 4
+)
+
+var (
+	_ backend.Driver       = (*driver)(nil)
+	_ backend.Waiter       = (*driver)(nil)
+	_ backend.BatchRenewer = (*driver)(nil)
+	_ backend.Inspector    = (*driver)(nil)
+	_ backend.Breaker      = (*driver)(nil)
+)
+
+type driver struct {
+	servers  []string
+	settings *settings
+	caps     backend.Capabilities
+	running  sync.WaitGroup // sessions
+	plain    atomic.Bool    // the server has no containers
+
+	mu      sync.Mutex
+	session *session // nil: none yet
+	entries map[id]*entry
+	closed  bool
+}
+
+// id names an acquisition.
+type id struct{ key, owner string }
+
+// entry is one acquisition, in one session.
+type entry struct {
+	id
+	session *session
+	parent  string        // path of the lock
+	turn    chan struct{} // full while a request of this acquisition is under way: one at a time
+
+	// Guarded by turn.
+	node      string // path of its node; "" if none is known
+	uncertain bool   // there may be one that is not known
+	alone     bool   // nobody stood before it when it was made
+	left      bool   // released
+
+	own   atomic.Pointer[watch] // of its node
+	fence atomic.Uint64         // 0: not held
+}
+
+func newDriver(servers []string, opts *settings) *driver {
+	return &driver{
+		servers: servers, settings: opts, entries: make(map[id]*entry),
+		caps: backend.Capabilities{
+			Modes: backend.Exclusive, Fair: backend.FairAlways, Fencing: backend.FenceDurable, Session: true,
+			Inspect: true, List: true, Break: true, Notify: true,
+			MinTTL: minTTL, Late: late,
+		},
+	}
+}
+
+// Capabilities implements backend.Driver.
+func (d *driver) Capabilities() backend.Capabilities { return d.caps }
+
+// Acquire implements backend.Driver.
+func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if req.Mode != backend.Exclusive {
+		return nil, errMode
+	}
+	s, err := d.live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := d.enter(s, id{req.Key, req.Owner})
+	return inTurn(ctx, e, func() (*backend.Grant, error) {
+		g, err := d.attempt(e, req)
+		if err == nil || e.node != "" || e.uncertain {
+			return g, err
+		}
+		e.left = true // there is nothing on the server
+		d.leave(e)
+		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrNotAcquired) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	})
+}
+
+// Renew implements backend.Driver. It asks the server in any case.
+func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	answer := d.renew(ctx, []*backend.Grant{g}, 0)[0]
+	return answer.Term, answer.Err
+}
+
+// RenewAll implements backend.BatchRenewer: one request for all, or none if there was one lately.
+func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
+	if len(gs) == 0 {
+		return nil
+	}
+	age := gs[0].TTL / 6
+	for _, g := range gs {
+		age = min(age, g.TTL/6)
+	}
+	return d.renew(ctx, gs, age)
+}
+
+// renew proves the session. That the nodes still are there is known without asking: the server
+// would have told of a deletion before it answered.
+func (d *driver) renew(ctx context.Context, gs []*backend.Grant, age time.Duration) []backend.Renewal {
+	answers := make([]backend.Renewal, len(gs))
+	entries := make([]*entry, len(gs))
+	var s *session
+	for i, g := range gs {
+		if entries[i] = d.entry(g); entries[i] != nil {
+			s = entries[i].session // all are of the present one
+		}
+	}
+	var err error
+	if s != nil {
+		_, err = backend.Call(ctx, func(context.Context) (any, error) {
+			if err := s.prove(age); err != nil {
+				return nil, err
+			}
+			return nil, rewatch(s, entries)
+		})
+	}
+	for i, e := range entries {
+		switch {
+		case e == nil || e.fence.Load() == 0:
+			answers[i].Err = fmt.Errorf("%w: this session does not hold it", backend.ErrLost)
+		case e.gone() != nil:
+			answers[i].Err = e.gone()
+			d.leave(e)
+		case err != nil:
+			answers[i].Err = interpretError(err)
+		default:
+			answers[i].Term = s.term(gs[i].TTL)
+		}
+	}
+	return answers
+}
+
+// rewatch renews the watches that were used up: somebody has written to a node.
+func rewatch(s *session, entries []*entry) error {
+	for _, e := range entries {
+		if e == nil || e.session != s || e.fence.Load() == 0 {
+			continue
+		}
+		if err := e.rewatch(e.own.Load().path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release implements backend.Driver.
+func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
+	e := d.entry(g)
+	if e == nil {
+		s, err := d.live(ctx)
+		if err != nil {
+			return err
+		}
+		return call(ctx, func() error { return d.withdraw(s, d.path(g.Key), g.Owner) })
+	}
+	_, err := inTurn(ctx, e, func() (any, error) {
+		err := d.end(e)
+		if err == nil || errors.Is(err, backend.ErrNotHeld) {
+			e.left = true
+			d.leave(e)
+		}
+		return nil, interpretError(err)
+	})
+	return err
+}
+
+// Close implements backend.Driver. It waits for the server for a second, so that the locks are free
+// at once and not when the session's time is over.
+func (d *driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	s := d.session
+	d.mu.Unlock()
+	if s != nil {
+		s.end(backend.ErrClosed)
+	}
+	d.running.Wait()
+	return nil
+}
+
+// live returns the present session when requests may be made in it, and begins another if that
+// is over.
+func (d *driver) live(ctx context.Context) (*session, error) {
+	s, err := d.present()
+	if err != nil {
+		return nil, err
+	}
+	return s, s.await(ctx)
+}
+
+func (d *driver) present() (*session, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, backend.ErrClosed
+	}
+	if d.session != nil && d.session.ctx.Err() == nil {
+		return d.session, nil
+	}
+	s, err := newSession(d.servers, d.settings)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	d.session = s
+	clear(d.entries) // what they had ended with their session
+	d.running.Go(s.run)
+	return s, nil
+}
+
+// attempt makes e the holder, or takes its place in the queue. e.turn is taken.
+func (d *driver) attempt(e *entry, req *backend.Request) (*backend.Grant, error) {
+	if e.left {
+		return nil, errReleased
+	}
+	if err := d.stand(e, req); err != nil {
+		return nil, err
+	}
+	if e.fence.Load() == 0 && !e.alone {
+		if err := d.look(e, req); err != nil {
+			return nil, err
+		}
+	}
+	return d.grant(e, req)
+}
+
+// stand sees to e's node, watched.
+func (d *driver) stand(e *entry, req *backend.Request) error {
+	if e.node == "" && e.uncertain {
+		if err := e.find(); err != nil {
+			return err
+		}
+	}
+	if e.node == "" {
+		if err := d.enqueue(e, req); err != nil {
+			return err
+		}
+	}
+	if err := e.rewatch(e.node); err != nil {
+		return err
+	}
+	if gone := e.gone(); gone != nil {
+		return e.vanish(gone)
+	}
+	return nil
+}
+
+// vanish is for a node that is gone: a loss for a holder, while a waiter takes another place.
+func (e *entry) vanish(gone error) error {
+	e.node = ""
+	e.own.Store(nil)
+	if e.fence.Load() != 0 {
+		return gone
+	}
+	return errVanished
+}
+
+// find looks for the node of a request that was not answered. The library's own order, first the list
+// and no synchronisation, can miss a node that is being made.
+func (e *entry) find() error {
+	s := e.session
+	if _, err := s.conn.Sync(e.parent); err != nil {
+		return err
+	}
+	members, err := s.members(e.parent)
+	if err != nil {
+		return err
+	}
+	e.uncertain = false
+	for _, m := range members {
+		if m.owner == e.owner { // the last one, if there are others of former sessions
+			e.node = e.parent + "/" + m.name
+		}
+	}
+	return nil
+}
+
+// enqueue makes e's node. Who does not want to wait looks first.
+func (d *driver) enqueue(e *entry, req *backend.Request) error {
+	sent := time.Now()
+	if !req.Queue {
+		if err := d.peek(e); err != nil {
+			return err
+		}
+	}
+	err := d.create(e, req.Meta, sent)
+	for range maxParents {
+		if !errors.Is(err, zk.ErrNoNode) {
+			break
+		}
+		if err := d.makeParent(e); err != nil {
+			return err
+		}
+		err = d.create(e, req.Meta, sent)
+	}
+	return err
+}
+
+// peek is *Busy if there is somebody. The server that was asked may lag behind, so it is asked
+// again before that is said.
+func (d *driver) peek(e *entry) error {
+	s := e.session
+	members, err := s.members(e.parent)
+	if err == nil && len(members) > 0 {
+		if _, err = s.conn.Sync(e.parent); err != nil {
+			return err
+		}
+		members, err = s.members(e.parent)
+	}
+	if err == nil && len(members) > 0 {
+		return &backend.Busy{Holder: members[0].owner}
+	}
+	return err
+}
+
+// create makes a node behind all that are there. Writing the name to the lock in the same step
+// makes the server tell how many there are: whoever is the only one need not ask.
+func (d *driver) create(e *entry, meta string, sent time.Time) error {
+	results, err := e.session.conn.Multi(
+		&zk.CreateRequest{
+			Path: e.parent + "/" + e.owner + mark, Data: []byte(meta), Acl: d.settings.acl, Flags: zk.FlagEphemeralSequential,
+		},
+		&zk.SetDataRequest{Path: e.parent, Data: []byte(e.key), Version: -1})
+	e.uncertain = err != nil && !answered(err)
+	if err != nil {
+		return err
+	}
+	if len(results) != 2 || results[1].Stat == nil {
+		e.uncertain = true
+		return errors.New("unexpected answer")
+	}
+	e.node, e.alone = results[0].String, results[1].Stat.NumChildren == 1
+	e.session.proof.add(sent)
+	return nil
+}
+
+// makeParent makes the node of the lock: a container, which the server removes when it is empty.
+func (d *driver) makeParent(e *entry) error {
+	err := d.createParent(e)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := d.makeRoot(e.session); err != nil {
+			return err
+		}
+		err = d.createParent(e)
+	}
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}
+
+func (d *driver) createParent(e *entry) error {
+	conn := e.session.conn
+	if !d.plain.Load() {
+		_, err := conn.CreateContainer(e.parent, []byte(e.key), zk.FlagContainer, d.settings.acl)
+		if !isUnimplemented(err) {
+			return err
+		}
+		d.plain.Store(true)
+	}
+	_, err := conn.Create(e.parent, []byte(e.key), zk.FlagPersistent, d.settings.acl)
+	return err
+}
+
+// rewatch watches e's node if nothing does yet, or any more. A node of a former session with the same owner is
+// not e's: that session is over, although its nodes are not gone yet.
+func (e *entry) rewatch(node string) error {
+	s, old := e.session, e.own.Load()
+	if old != nil && !s.stale(old) {
+		return nil
+	}
+	w, err := s.watch(node)
+	if err == nil && w.stat.EphemeralOwner != s.conn.SessionID() {
+		err = zk.ErrNoNode
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		w = &watch{gone: fmt.Errorf("%w: its node is not there", backend.ErrLost)}
+	} else if err != nil {
+		return err
+	}
+	if old != nil && w.gone == nil {
+		s.inherit(w, old)
+	}
+	e.own.Store(w)
+	return nil
+}
+
+// gone tells why e's node is gone, if it is.
+func (e *entry) gone() error {
+	if e.session.ctx.Err() != nil {
+		return errExpired
+	}
+	if w := e.own.Load(); w != nil {
+		return e.session.gone(w)
+	}
+	return nil
+}
+
+// look is *Busy if somebody stands before e.
+func (d *driver) look(e *entry, req *backend.Request) error {
+	members, err := e.session.members(e.parent)
+	if err != nil {
+		return err
+	}
+	place := -1
+	for i, m := range members {
+		if e.parent+"/"+m.name == e.node {
+			place = i
+		}
+	}
+	switch {
+	case place < 0:
+		return errVanished // as the watch is about to tell
+	case place == 0:
+		return nil
+	case !req.Queue:
+		return d.stepBack(e, members[0].owner)
+	}
+	return e.wait(members[0].owner, members[place-1])
+}
+
+// stepBack leaves nothing of an attempt that did not succeed.
+func (d *driver) stepBack(e *entry, holder string) error {
+	if err := d.end(e); err != nil && !errors.Is(err, backend.ErrNotHeld) {
+		return err
+	}
+	e.node = ""
+	return &backend.Busy{Holder: holder}
+}
+
+// grant makes e the holder, or tells again that it is.
+func (d *driver) grant(e *entry, req *backend.Request) (*backend.Grant, error) {
+	s, own := e.session, e.own.Load()
+	if err := s.prove(req.TTL / 6); err != nil {
+		return nil, err
+	}
+	if gone := s.guard(own, req.Lost); gone != nil {
+		return nil, e.vanish(gone)
+	}
+	e.fence.Store(uint64(own.stat.Czxid))
+	return &backend.Grant{Request: *req, Term: s.term(req.TTL), Fence: e.fence.Load()}, nil
+}
+
+// end deletes what e has. e.turn is taken.
+func (d *driver) end(e *entry) error {
+	own := e.own.Load()
+	if own != nil {
+		_ = e.session.guard(own, nil) // what comes now is no loss
+	}
+	switch {
+	case e.left || e.gone() != nil:
+		return backend.ErrNotHeld
+	case e.node != "":
+		return d.remove(e.session, e.parent, e.node)
+	case e.uncertain:
+		return d.withdraw(e.session, e.parent, e.owner)
+	}
+	return backend.ErrNotHeld
+}
+
+// withdraw deletes what an owner has, on whichever connection it was made.
+func (d *driver) withdraw(s *session, parent, owner string) error {
+	if _, err := s.conn.Sync(parent); err != nil {
+		return interpretError(err)
+	}
+	members, err := s.members(parent)
+	if err != nil {
+		return interpretError(err)
+	}
+	result := backend.ErrNotHeld
+	for _, m := range members {
+		if m.owner != owner {
+			continue
+		}
+		switch err := d.remove(s, parent, parent+"/"+m.name); {
+		case err == nil:
+			result = nil
+		case !errors.Is(err, backend.ErrNotHeld):
+			return interpretError(err)
+		}
+	}
+	return result
+}
+
+// remove deletes a node. The successor, which watches it, is woken by the server.
+func (d *driver) remove(s *session, parent, node string) error {
+	err := s.conn.Delete(node, -1)
+	if errors.Is(err, zk.ErrNoNode) {
+		return backend.ErrNotHeld
+	}
+	if err == nil && d.plain.Load() {
+		_ = s.conn.Delete(parent, -1) // refused while there are others
+	}
+	return err
+}
+
+// enter returns the entry of an acquisition, and makes it if it is new to the session.
+func (d *driver) enter(s *session, name id) *entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.entries[name]
+	if e == nil || e.session != s {
+		e = &entry{id: name, session: s, parent: d.path(name.key), turn: make(chan struct{}, 1)}
+		if d.session == s {
+			d.entries[name] = e
+		}
+	}
+	return e
+}
+
+// entry returns the entry of g, or nil.
+func (d *driver) entry(g *backend.Grant) *entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.entries[id{g.Key, g.Owner}]
+}
+
+// leave ends e.
+func (d *driver) leave(e *entry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.entries[e.id] == e {
+		delete(d.entries, e.id)
+	}
+}
+
+// path is that of the node of a lock.
+func (d *driver) path(name string) string { return d.settings.root + "/" + key.Encode(name, maxKey) }
+
+// inTurn runs fn, which asks the server, after all that e has asked before: so nothing of an
+// acquisition is executed after its release.
+func inTurn[T any](ctx context.Context, e *entry, fn func() (T, error)) (T, error) {
+	return backend.Call(ctx, func(ctx context.Context) (T, error) {
+		select {
+		case e.turn <- struct{}{}:
+			defer func() { <-e.turn }()
+			return fn()
+		case <-ctx.Done():
+			return *new(T), ctx.Err()
+		}
+	})
+}
+
+func call(ctx context.Context, fn func() error) error {
+	_, err := backend.Call(ctx, func(context.Context) (any, error) { return nil, fn() })
+	return err
+}

@@ -1,0 +1,92 @@
+package zkbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+func init() {
+	backend.Register("zk", open)
+	backend.Register("zookeeper", open)
+}
+
+// openTimeout bounds an opening whose context has no earlier end.
+const openTimeout = 8 * time.Second
+
+// New makes a driver for the servers of one ensemble, each as host:port. It connects, for at most
+// eight seconds, and sees whether it may make locks. There is no way to lend it a *zk.Conn: the
+// session timeout that the server has granted, on which every lease depends, is to be had from
+// a connection that the driver dials itself.
+func New(servers []string, opts *Options) (backend.Driver, error) {
+	return start(context.Background(), servers, opts)
+}
+
+func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
+	servers, opts, err := parseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, servers, opts)
+}
+
+func start(ctx context.Context, servers []string, opts *Options) (backend.Driver, error) {
+	if len(servers) == 0 {
+		return nil, errors.New("dlock: zkbackend.New needs a server")
+	}
+	settings, err := opts.settings()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	d := newDriver(servers, settings)
+	if err := d.probe(ctx); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// probe connects, makes the directory of locks if there is none, and makes and deletes a node in it in
+// one step. A wrong password shows only here: the server takes any, and denies access.
+func (d *driver) probe(ctx context.Context) error {
+	s, err := d.live(ctx)
+	if err != nil {
+		return err
+	}
+	d.caps.MaxTTL = s.proof.granted()
+	_, err = backend.Call(ctx, func(context.Context) (any, error) {
+		if err := d.makeRoot(s); err != nil {
+			return nil, err
+		}
+		path := d.settings.root + "/~probe" // no lock's: their names have no tilde
+		_, err := s.conn.Multi(
+			&zk.CreateRequest{Path: path, Acl: d.settings.acl, Flags: zk.FlagEphemeral},
+			&zk.DeleteRequest{Path: path, Version: -1})
+		return nil, err
+	})
+	return interpretError(err)
+}
+
+// makeRoot makes the directory of locks. The chroot is not made: a misspelt one would be
+// a place where nobody else looks.
+func (d *driver) makeRoot(s *session) error {
+	exists, _, err := s.conn.Exists(d.settings.root)
+	if exists || err != nil {
+		return err
+	}
+	_, err = s.conn.Create(d.settings.root, nil, zk.FlagPersistent, d.settings.acl)
+	switch {
+	case errors.Is(err, zk.ErrNodeExists):
+		return nil
+	case errors.Is(err, zk.ErrNoNode):
+		return fmt.Errorf("%w: the chroot %q does not exist", backend.ErrUnavailable, d.settings.Chroot)
+	}
+	return err
+}

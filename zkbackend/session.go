@@ -1,0 +1,314 @@
+package zkbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// sendBuffer holds the largest request: the client library renews watches in requests of 128 KiB.
+	sendBuffer = 160 << 10
+	// minPatience is the least time that one server has to accept a connection, or to answer.
+	minPatience = time.Second
+)
+
+var errExpired = fmt.Errorf("%w: the server has ended the session", backend.ErrLost)
+
+// session is one session on the servers, with the one connection that carries it. When the
+// server has ended it, it is over for good: there is a new session, with a client of the library
+// of its own, and what was made in the old one is nobody's.
+type session struct {
+	settings    *settings
+	conn        *zk.Conn
+	patience    time.Duration
+	established func()          // the first connection stands
+	connected   <-chan struct{} // closed by established
+	ready       chan struct{}   // closed when it is authenticated too
+	vain        chan struct{}   // closed when all servers have been tried without success
+	ctx         context.Context // ends with the session; the cause says why
+	cancel      context.CancelCauseFunc
+	proof       proof
+
+	mu      sync.Mutex
+	wire    *wire // the present connection
+	failure error // why the last attempt to connect failed
+	watches map[string]*watch
+}
+
+// watch is the server's promise to tell of the next change of a node. All who want to know
+// of one node share one: the server counts them, and there is no way to take one back.
+type watch struct {
+	path  string
+	armed chan struct{} // closed when the server has answered; then err and stat are there
+	err   error
+	stat  *zk.Stat
+
+	fired chan struct{} // closed when the node has changed, or the session is over
+	gone  error         // why there is no such node any more; nil if it has merely changed
+	lost  func(error)   // to be called with gone
+}
+
+// newSession begins a session; who calls it has run called, once, and waits for its return.
+func newSession(servers []string, opts *settings) (*session, error) {
+	connected := make(chan struct{})
+	s := &session{
+		settings: opts, patience: max(opts.Session/6, minPatience),
+		established: sync.OnceFunc(func() { close(connected) }), connected: connected,
+		ready: make(chan struct{}), vain: make(chan struct{}), watches: make(map[string]*watch),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	var err error
+	s.conn, _, err = zk.Connect(servers, opts.Session,
+		zk.WithDialer(s.dial), zk.WithHostProvider(&hosts{vain: sync.OnceFunc(func() { close(s.vain) })}), zk.WithEventCallback(s.event),
+		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithMaxConnBufferSize(sendBuffer))
+	if err != nil {
+		s.cancel(err)
+		return nil, err
+	}
+	return s, nil
+}
+
+// run is the session's goroutine. It returns when the session is over, and its connection closed.
+func (s *session) run() {
+	if s.authenticate() {
+		close(s.ready)
+	}
+	<-s.ctx.Done()
+	s.conn.Close() // asks the server to end the session, and waits for a second
+	if w := s.swap(nil); w != nil {
+		_ = w.Close() // the library would listen to a dead one for as long as the session
+	}
+}
+
+// authenticate returns true when requests may be made. The library repeats the credentials
+// on each connection.
+func (s *session) authenticate() bool {
+	select {
+	case <-s.connected:
+	case <-s.ctx.Done():
+		return false
+	}
+	for s.settings.User != "" {
+		_, err := backend.Call(s.ctx, func(context.Context) (any, error) {
+			return nil, s.conn.AddAuth("digest", []byte(s.settings.User+":"+s.settings.Password))
+		})
+		switch {
+		case s.ctx.Err() != nil:
+			return false
+		case errors.Is(err, zk.ErrAuthFailed):
+			s.end(err)
+			return false
+		case err == nil:
+			return true
+		}
+	}
+	return true
+}
+
+// await returns when requests may be made, or when no server could be reached.
+func (s *session) await(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+	}
+	select {
+	case <-s.ready:
+		return nil
+	case <-s.ctx.Done():
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, context.Cause(s.ctx))
+	case <-s.vain:
+		return s.unreachable(zk.ErrNoServer)
+	case <-ctx.Done():
+		return s.unreachable(ctx.Err())
+	}
+}
+
+// unreachable is err with the reason why there is no connection.
+func (s *session) unreachable(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure != nil {
+		err = fmt.Errorf("%w: %w", err, s.failure)
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+}
+
+// event is called by the library, in the order in which the server's messages come: what has
+// happened to a node is known here before the answer to any request that was sent later.
+func (s *session) event(e zk.Event) {
+	switch {
+	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
+		s.established()
+	case e.Type == zk.EventSession && e.State == zk.StateExpired:
+		s.end(errExpired)
+	case e.Type == zk.EventNodeDeleted:
+		s.fire(e.Path, fmt.Errorf("%w: its node was deleted", backend.ErrLost))
+	case e.Type == zk.EventNodeDataChanged:
+		s.fire(e.Path, nil)
+	}
+}
+
+// end makes the session one that is over, and tells everybody whom that concerns.
+func (s *session) end(cause error) {
+	s.cancel(cause)
+	s.mu.Lock()
+	paths := make([]string, 0, len(s.watches))
+	for path := range s.watches {
+		paths = append(paths, path)
+	}
+	s.mu.Unlock()
+	for _, path := range paths {
+		s.fire(path, cause)
+	}
+}
+
+// fire tells of a change of the node; gone is set where there is no such node any more.
+func (s *session) fire(path string, gone error) {
+	s.mu.Lock()
+	w := s.watches[path]
+	delete(s.watches, path)
+	var lost func(error)
+	if w != nil {
+		lost, w.gone = w.lost, gone
+		close(w.fired)
+	}
+	s.mu.Unlock()
+	if gone != nil && lost != nil {
+		lost(gone)
+	}
+}
+
+// watch asks to be told of the next change of the node, unless that was done before. It is
+// zk.ErrNoNode where there is none.
+func (s *session) watch(path string) (*watch, error) {
+	w, mine := s.register(path)
+	if !mine {
+		select {
+		case <-w.armed:
+			return w, w.err
+		case <-s.ctx.Done():
+			return nil, zk.ErrSessionExpired
+		}
+	}
+	// Registered before it is asked for, it cannot miss its event.
+	_, w.stat, _, w.err = s.conn.GetW(path)
+	if w.err != nil {
+		s.mu.Lock()
+		if s.watches[path] == w {
+			delete(s.watches, path)
+		}
+		s.mu.Unlock()
+	}
+	close(w.armed)
+	return w, w.err
+}
+
+// register returns the watch of the node, and whether the caller has to arm it.
+func (s *session) register(path string) (w *watch, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.watches[path]; w != nil {
+		return w, false
+	}
+	w = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
+	if s.ctx.Err() == nil {
+		s.watches[path] = w
+		return w, true
+	}
+	w.err = zk.ErrSessionExpired
+	close(w.armed)
+	return w, false
+}
+
+// guard has lost called when the node of w is gone; nil lets it go. It returns why the node is gone
+// already, if it is.
+func (s *session) guard(w *watch, lost func(error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.lost = lost
+	return w.gone
+}
+
+// inherit has w do for the holder what old did until it fired.
+func (s *session) inherit(w, old *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.lost = old.lost
+}
+
+// gone tells why the node of w is gone, if it is.
+func (s *session) gone(w *watch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return w.gone
+}
+
+// stale tells that w has fired and its node may exist all the same.
+func (s *session) stale(w *watch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-w.fired:
+		return w.gone == nil
+	default:
+		return false
+	}
+}
+
+// prove sees to a proof of the session that is younger than age. The request goes through the
+// leader: what a server answers that has lost touch with it proves nothing.
+func (s *session) prove(age time.Duration) error {
+	sent := time.Now()
+	if sent.Sub(s.proof.get().Sent) < age {
+		return nil
+	}
+	impatience := time.AfterFunc(max(s.settings.Session/8, minPatience), func() { s.doubt(sent) })
+	defer impatience.Stop()
+	if _, err := s.conn.Sync(s.settings.root); err != nil {
+		return err
+	}
+	s.proof.add(sent)
+	return nil
+}
+
+// doubt gives up a connection that has brought nothing since a proof was asked for. The
+// library would do that only after two thirds of the session's timeout, which can be too
+// late for another server to save the leases.
+func (s *session) doubt(asked time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wire != nil && s.wire.silentSince(asked) {
+		_ = s.wire.Close()
+	}
+}
+
+// term is what the proof is worth to a lock.
+func (s *session) term(ttl time.Duration) backend.Term {
+	term := s.proof.get()
+	term.TTL = min(term.TTL, ttl)
+	return term
+}
+
+func (s *session) negotiated(timeout time.Duration) { s.proof.negotiated(timeout) }
+
+func (s *session) failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+}
+
+// swap takes the new connection and returns the old one.
+func (s *session) swap(w *wire) (old *wire) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, s.wire = s.wire, w
+	return old
+}

@@ -1,0 +1,781 @@
+package zkbackend
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// patience is for what should happen at once, on a machine that has other things to do.
+const patience = 15 * time.Second
+
+// fastTick gives sessions of 500 ms to 5 s.
+const fastTick = 250 * time.Millisecond
+
+func openURL(tb testing.TB, raw string) *driver {
+	tb.Helper()
+	d, err := tryOpen(tb.Context(), raw)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return d.(*driver)
+}
+
+func tryOpen(ctx context.Context, raw string) (backend.Driver, error) {
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, u)
+}
+
+// admin is a client that does to the server what a test wants done.
+func admin(tb testing.TB, addr string) *zk.Conn {
+	tb.Helper()
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(silent{}))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(conn.Close)
+	return conn
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func request(tb testing.TB, ttl time.Duration) *backend.Request {
+	tb.Helper()
+	return &backend.Request{
+		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
+	}
+}
+
+func newOwner() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("%x", b)
+}
+
+func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
+	tb.Helper()
+	g, err := d.Acquire(tb.Context(), req)
+	if err != nil {
+		tb.Fatalf("Acquire: %v", err)
+	}
+	return g
+}
+
+func release(tb testing.TB, d *driver, g *backend.Grant) {
+	tb.Helper()
+	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
+		tb.Errorf("Release: %v", err)
+	}
+}
+
+func busy(tb testing.TB, d *driver, req *backend.Request) *backend.Busy {
+	tb.Helper()
+	_, err := d.Acquire(tb.Context(), req)
+	b, ok := errors.AsType[*backend.Busy](err)
+	if !ok {
+		tb.Fatalf("Acquire: %v, want *Busy", err)
+	}
+	return b
+}
+
+func wantIs(tb testing.TB, what string, err, want error) {
+	tb.Helper()
+	if !errors.Is(err, want) {
+		tb.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func within(tb testing.TB, what string, done <-chan struct{}) {
+	tb.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		tb.Fatalf("%s: not within %v", what, patience)
+	}
+}
+
+// nodeOf is the path of the node of an acquisition of d.
+func nodeOf(tb testing.TB, d *driver, req *backend.Request) string {
+	tb.Helper()
+	e := d.entry(&backend.Grant{Request: *req})
+	if e == nil {
+		tb.Fatal("no such acquisition")
+	}
+	return e.node
+}
+
+// received is how many packets the server has had of its clients.
+func received(tb testing.TB, addr string) int {
+	tb.Helper()
+	conn, err := net.Dial("tcp", addr)
+	must(tb, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "srvr")
+	must(tb, err)
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		var n int
+		if k, _ := fmt.Sscanf(lines.Text(), "Received: %d", &n); k == 1 {
+			return n
+		}
+	}
+	tb.Fatal("the server does not say how many packets it has received")
+	return 0
+}
+
+func TestBadURLs(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{
+		"zk:", "zk://", "zk:///locks", "zk://h/zookeeper", "zk://h/zookeeper/a", "zk://h/a//b", "zk://h/a/../b", "zk://h/%EF%80%80",
+		"zk://h/?session=0s", "zk://h/?session=x", "zk://h/?session=1us", "zk://h/?session=10000h", "zk://h/?acl=me", "zk://h/?acl=auth",
+		"zk://h/?ca=/x", "zk://h/?tls=1&ca=/nowhere", "zk://h/?tls=1&cert=/nowhere", "zk://h/?tls=maybe", "zk://u%3Av:secret@h/",
+	} {
+		d, err := tryOpen(t.Context(), raw)
+		if err == nil {
+			_ = d.Close()
+			t.Errorf("%s: nil", raw)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error has the password: %v", raw, err)
+		}
+	}
+	if _, err := New(nil, nil); err == nil {
+		t.Error("New without servers: nil")
+	}
+}
+
+func TestInterpretError(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err, want error // nil: the outcome is unknown
+		answered  bool
+	}{
+		{zk.ErrNoServer, backend.ErrUnavailable, true},
+		{zk.ErrNoAuth, backend.ErrUnavailable, true},
+		{zk.ErrAuthFailed, backend.ErrUnavailable, true},
+		{zk.ErrInvalidACL, backend.ErrUnavailable, true},
+		{zk.ErrSessionExpired, backend.ErrUnavailable, true},
+		{zk.ErrSessionMoved, backend.ErrUnavailable, true},
+		{zk.ErrNoNode, backend.ErrUnavailable, true},
+		{errors.New(unimplemented), backend.ErrUnsupported, false},
+		{zk.ErrConnectionClosed, nil, false},
+		{zk.ErrClosing, nil, false},
+		{zk.ErrAPIError, nil, false},
+		{io.ErrUnexpectedEOF, nil, false},
+	} {
+		got := interpretError(tt.err)
+		if !errors.Is(got, tt.err) || tt.want != nil && !errors.Is(got, tt.want) || tt.want == nil && got != tt.err { //nolint:errorlint // as it is
+			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
+		}
+		if answered(tt.err) != tt.answered {
+			t.Errorf("%v: answered is %v", tt.err, !tt.answered)
+		}
+	}
+}
+
+// The numbers overflow: after 2147483647 comes -2147483648.
+func TestQueueOrderWrapsAround(t *testing.T) {
+	t.Parallel()
+	owner := newOwner()
+	order := []string{"2147483646", "2147483647", "-2147483648", "-2147483647"}
+	for i := range len(order) - 1 {
+		a, ok1 := parseMember(owner + mark + order[i])
+		b, ok2 := parseMember(owner + mark + order[i+1])
+		if !ok1 || !ok2 || compare(a, b) >= 0 || compare(b, a) <= 0 || compare(a, a) != 0 {
+			t.Errorf("%s is not before %s", order[i], order[i+1])
+		}
+	}
+	for _, name := range []string{"", "_c_", "lock-0000000001", owner, owner + mark, owner + mark + "1", owner[:31] + mark + order[0], owner + mark + "99999999999", strings.ToUpper(owner) + mark + order[0]} {
+		if m, ok := parseMember(name); ok {
+			t.Errorf("%q is taken for %v", name, m)
+		}
+	}
+}
+
+func TestUncontendedPairIsThreeRequests(t *testing.T) {
+	s := testenv.NewZooKeeper(t, 2*time.Second)
+	d := openURL(t, s.URL)
+	release(t, d, acquire(t, d, request(t, 5*time.Second))) // the lock's node is made
+	const pairs = 100
+	before := received(t, s.Addr)
+	for range pairs {
+		release(t, d, acquire(t, d, request(t, 5*time.Second)))
+	}
+	if n := received(t, s.Addr) - before; n > 3*pairs+10 { // and some pings
+		t.Errorf("%d requests for %d pairs", n, pairs)
+	}
+}
+
+func TestOneRequestRenewsAll(t *testing.T) {
+	s := testenv.NewZooKeeper(t, 2*time.Second)
+	d := openURL(t, s.URL)
+	grants := make([]*backend.Grant, 200)
+	for i := range grants {
+		req := request(t, 5*time.Second)
+		req.Key = fmt.Sprint(req.Key, i)
+		grants[i] = acquire(t, d, req)
+	}
+	before := received(t, s.Addr)
+	for range 3 {
+		for i, r := range d.RenewAll(t.Context(), grants) {
+			if r.Err != nil {
+				t.Errorf("renewal %d: %v", i, r.Err)
+			}
+		}
+	}
+	if n := received(t, s.Addr) - before; n > 10 {
+		t.Errorf("%d requests for three renewals of %d locks", n, len(grants))
+	}
+}
+
+// A release wakes its successor alone.
+func TestReleaseWakesOneWaiter(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	holder := openURL(t, s.URL)
+	g := acquire(t, holder, request(t, patience))
+	var drivers []*driver
+	var requests []*backend.Request
+	var places []*place
+	for range 4 {
+		d, req := openURL(t, s.URL), request(t, patience)
+		b := busy(t, d, req)
+		drivers, requests, places = append(drivers, d), append(requests, req), append(places, b.State.(*place))
+	}
+	release(t, holder, g)
+	within(t, "the first waiter is woken", places[0].ahead.fired)
+	next := acquire(t, drivers[0], requests[0])
+	for i, p := range places[1:] {
+		if _, err := p.session.conn.Sync("/"); err != nil { // whatever was to be told has been
+			t.Fatal(err)
+		}
+		select {
+		case <-p.ahead.fired:
+			t.Errorf("waiter %d was woken too", i+1)
+		default:
+		}
+	}
+	release(t, drivers[0], next)
+}
+
+// A predecessor that gives up does not let its successor past those before it.
+func TestPredecessorThatQuits(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	holder, first, second := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)
+	g := acquire(t, holder, request(t, patience))
+	quits, stays := request(t, patience), request(t, patience)
+	b := busy(t, first, quits)
+	p := busy(t, second, stays).State.(*place)
+	must(t, first.Release(t.Context(), &backend.Grant{Request: *quits, State: b.State}))
+	within(t, "the successor is woken", p.ahead.fired)
+	again := busy(t, second, stays)
+	release(t, holder, g)
+	if _, err := second.Wait(t.Context(), stays, again); err != nil {
+		t.Fatal(err)
+	}
+	release(t, second, acquire(t, second, stays))
+}
+
+// Only what the server grants counts, and it is the bound of TTLs.
+func TestNegotiatedTimeout(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewZooKeeper(t, fastTick)
+	const most, least = 20 * fastTick, 2 * fastTick
+	d := openURL(t, s.URL+"?session=60s")
+	if got := d.Capabilities().MaxTTL; got != most {
+		t.Errorf("MaxTTL is %v, the server's bound %v", got, most)
+	}
+	g := acquire(t, d, request(t, time.Minute))
+	if g.Term.TTL != most {
+		t.Errorf("a term of %v, the session's is %v", g.Term.TTL, most)
+	}
+	release(t, d, g)
+	if got := openURL(t, s.URL+"?session=1ms").Capabilities().MaxTTL; got != least {
+		t.Errorf("MaxTTL is %v, the server's bound %v", got, least)
+	}
+	_, err := dlock.Open(t.Context(), s.URL+"?ttl=30s")
+	wantIs(t, "Open with a TTL above it", err, dlock.ErrUnsupported)
+	if err != nil && !strings.Contains(err.Error(), most.String()) {
+		t.Errorf("the error does not name the bound: %v", err)
+	}
+}
+
+// isolated is a driver whose connection can be cut.
+func isolated(t *testing.T, s *testenv.Server, query string) (*driver, *testenv.Proxy) {
+	t.Helper()
+	p := testenv.NewProxy(t, s.Addr)
+	return openURL(t, "zk://"+p.Addr()+query), p
+}
+
+// Two processes, one of them cut off: it is told before the other has the lock.
+func TestIsolatedHolderIsToldFirst(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewZooKeeper(t, fastTick)
+	p := testenv.NewProxy(t, s.Addr)
+	const query = "?session=3s&ttl=3s"
+	holder, err := dlock.Open(t.Context(), "zk://"+p.Addr()+query)
+	must(t, err)
+	defer holder.Close()
+	other, err := dlock.Open(t.Context(), s.URL+query)
+	must(t, err)
+	defer other.Close()
+	lease, err := holder.Lock(t.Context(), t.Name())
+	must(t, err)
+	heal := p.Cut(t)
+	next, err := other.Lock(t.Context(), t.Name())
+	granted := time.Now()
+	must(t, err)
+	wantIs(t, "Err of the isolated holder when the other has the lock", lease.Err(), dlock.ErrLost)
+	if !lease.Deadline().Before(granted) {
+		t.Errorf("the deadline was %v after the grant to the other", lease.Deadline().Sub(granted))
+	}
+	within(t, "Lost is closed", lease.Lost())
+	if next.Fence() <= lease.Fence() {
+		t.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+	}
+	heal()
+	wantIs(t, "Unlock", lease.Unlock(t.Context()), dlock.ErrLost)
+	must(t, next.Unlock(t.Context()))
+	again, err := holder.Lock(t.Context(), t.Name()) // in a new session
+	must(t, err)
+	must(t, again.Unlock(t.Context()))
+}
+
+// expire cuts d off until the server has ended its session, and returns when d knows.
+func expire(t *testing.T, s *testenv.Server, d *driver, p *testenv.Proxy, node string) {
+	t.Helper()
+	old := d.session
+	heal := p.Cut(t)
+	conn := admin(t, s.Addr)
+	for {
+		exists, _, gone, err := conn.ExistsW(node)
+		must(t, err)
+		if !exists {
+			break
+		}
+		<-gone
+	}
+	heal()
+	within(t, "the driver learns that its session is over", old.ctx.Done())
+}
+
+func TestNewSessionResurrectsNothing(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewZooKeeper(t, fastTick)
+	d, p := isolated(t, s, "?session=1s")
+	lost := make(chan struct{})
+	req := request(t, time.Second)
+	var once sync.Once
+	req.Lost = func(err error) {
+		wantIs(t, "Lost", err, backend.ErrLost)
+		once.Do(func() { close(lost) })
+	}
+	g := acquire(t, d, req)
+	waiting := request(t, time.Second)
+	place := busy(t, d, waiting)
+	first := d.session
+	expire(t, s, d, p, nodeOf(t, d, req))
+	within(t, "the holder is told", lost)
+	if _, err := d.Wait(t.Context(), waiting, place); err != nil {
+		t.Errorf("Wait in a session that is over: %v", err)
+	}
+	_, err := d.Renew(t.Context(), g)
+	wantIs(t, "Renew", err, backend.ErrLost)
+	wantIs(t, "RenewAll", d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, backend.ErrLost)
+	next := acquire(t, d, waiting) // of the same owner, in a new session
+	if next.Fence <= g.Fence || d.session == first {
+		t.Errorf("fence %d after %d", next.Fence, g.Fence)
+	}
+	_, err = d.Renew(t.Context(), g)
+	wantIs(t, "Renew when there is a new session", err, backend.ErrLost)
+	wantIs(t, "Release of the old grant", d.Release(t.Context(), g), backend.ErrNotHeld)
+	release(t, d, next)
+}
+
+// A node of the same owner that another session has made is not ours, although it bears our name.
+func TestGhostOfAFormerSession(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d := openURL(t, s.URL)
+	req := request(t, patience)
+	release(t, d, acquire(t, d, request(t, patience))) // the lock's node is made
+	conn := admin(t, s.Addr)
+	ghost, err := conn.Create(d.path(req.Key)+"/"+req.Owner+mark, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	must(t, err)
+	d.enter(d.session, id{req.Key, req.Owner}).uncertain = true // as after a lost reply
+	for range 2 {
+		if g, err := d.Acquire(t.Context(), req); err == nil {
+			t.Fatalf("granted on the strength of a node of another session: %v", g)
+		}
+	}
+	must(t, conn.Delete(ghost, -1))
+	release(t, d, acquire(t, d, req))
+}
+
+// What was made before the answer was lost is found, not made again.
+func TestLostReplyIsLookedFor(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, p := isolated(t, s, "")
+	conn := admin(t, s.Addr)
+	release(t, d, acquire(t, d, request(t, patience)))
+	for range 5 {
+		req := request(t, patience)
+		p.DropReply(t, 1)
+		if _, err := d.Acquire(t.Context(), req); err == nil || errors.Is(err, backend.ErrUnavailable) {
+			t.Fatalf("Acquire without an answer: %v, want an unknown outcome", err)
+		}
+		g := acquire(t, d, req)
+		names, _, err := conn.Children(d.path(req.Key))
+		must(t, err)
+		if len(names) != 1 {
+			t.Errorf("one owner has %q", names)
+		}
+		release(t, d, g)
+	}
+}
+
+func TestBreakIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	lost := make(chan struct{})
+	req := request(t, patience)
+	req.Lost = func(error) { close(lost) }
+	g := acquire(t, d, req)
+	must(t, other.Break(t.Context(), req.Key, req.Owner))
+	within(t, "the holder is told", lost)
+	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+}
+
+// A release is no loss, although the server tells of the deletion.
+func TestReleaseIsNoLoss(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.ZooKeeper(t).URL)
+	req := request(t, patience)
+	req.Lost = func(err error) { t.Errorf("Lost: %v", err) }
+	release(t, d, acquire(t, d, req))
+	_, err := d.session.conn.Sync("/")
+	must(t, err)
+}
+
+// A write to the node uses the watch up; it is no loss, and a later deletion is told.
+func TestWriteToTheOwnNode(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, conn := openURL(t, s.URL), admin(t, s.Addr)
+	lost := make(chan struct{})
+	var renewed atomic.Bool
+	req := request(t, patience)
+	req.Lost = func(error) {
+		if !renewed.Load() {
+			t.Error("a write is told as a loss")
+		}
+		close(lost)
+	}
+	g := acquire(t, d, req)
+	node := nodeOf(t, d, req)
+	_, err := conn.Set(node, []byte("other"), -1)
+	must(t, err)
+	for range 2 {
+		_, err = d.Renew(t.Context(), g)
+		must(t, err)
+	}
+	renewed.Store(true)
+	must(t, conn.Delete(node, -1))
+	within(t, "the holder is told", lost)
+}
+
+// A waiter whose node was deleted takes another place.
+func TestDeletedWaiterQueuesAgain(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
+	g := acquire(t, d, request(t, patience))
+	req := request(t, patience)
+	b := busy(t, other, req)
+	must(t, conn.Delete(nodeOf(t, other, req), -1))
+	if _, err := other.Wait(t.Context(), req, b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Acquire(t.Context(), req); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Acquire: %v", err)
+	}
+	b = busy(t, other, req)
+	release(t, d, g)
+	if _, err := other.Wait(t.Context(), req, b); err != nil {
+		t.Fatal(err)
+	}
+	release(t, other, acquire(t, other, req))
+}
+
+// Names that the driver has not made neither block it nor break it.
+func TestForeignNodes(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
+	release(t, d, acquire(t, d, request(t, patience)))
+	for _, name := range []string{"_c_", "x", "lock-0000000000"} {
+		path := d.path(t.Name()) + "/" + name
+		_, err := conn.Create(path, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+		must(t, err)
+		defer func() { must(t, conn.Delete(path, -1)) }()
+	}
+	g := acquire(t, d, request(t, patience))
+	try := request(t, patience)
+	try.Queue = false
+	_ = busy(t, other, try)
+	info, err := other.Inspect(t.Context(), t.Name())
+	if err != nil || info.Waiters != 0 || len(info.Holders) != 1 {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	release(t, d, g)
+}
+
+// The queue's numbers begin anew with the lock's node; the fence does not.
+func TestFenceOutlivesTheLocksNode(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, conn := openURL(t, s.URL), admin(t, s.Addr)
+	var last uint64
+	for range 3 {
+		req := request(t, patience)
+		g := acquire(t, d, req)
+		if node := nodeOf(t, d, req); !strings.HasSuffix(node, mark+"0000000000") || g.Fence <= last {
+			t.Errorf("node %s, fence %d after %d", node, g.Fence, last)
+		}
+		last = g.Fence
+		release(t, d, g)
+		must(t, conn.Delete(d.path(req.Key), -1))
+	}
+}
+
+// Where there are no containers the last one out removes the lock's node.
+func TestServerWithoutContainers(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
+	d.plain.Store(true)
+	other.plain.Store(true)
+	g, req := acquire(t, d, request(t, patience)), request(t, patience)
+	b := busy(t, other, req)
+	release(t, d, g)
+	if _, err := other.Wait(t.Context(), req, b); err != nil {
+		t.Fatal(err)
+	}
+	release(t, other, acquire(t, other, req))
+	if exists, _, err := conn.Exists(d.path(req.Key)); exists || err != nil {
+		t.Errorf("the lock's node is left: %v", err)
+	}
+}
+
+func TestAuthentication(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	conn := admin(t, s.Addr)
+	chroot := "/auth-" + newOwner()
+	_, err := conn.Create(chroot, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	must(t, err)
+	p := testenv.NewProxy(t, s.Addr)
+	at := func(user string) string { return "zk://" + user + p.Addr() + chroot }
+	d := openURL(t, at("alice:s%40cret@"))
+	for _, user := range []string{"", "alice:wr%40ng@", "bob:s%40cret@"} {
+		_, err := tryOpen(t.Context(), at(user))
+		wantIs(t, "Open as "+user, err, backend.ErrUnavailable)
+		wantIs(t, "Open as "+user, err, zk.ErrNoAuth)
+		if err != nil && (strings.Contains(err.Error(), "s@cret") || strings.Contains(err.Error(), "wr@ng")) {
+			t.Errorf("the error has the password: %v", err)
+		}
+	}
+	req := request(t, patience)
+	g := acquire(t, d, req)
+	wantIs(t, "deletion by others", conn.Delete(nodeOf(t, d, req), -1), zk.ErrNoAuth)
+	release(t, d, g)
+	p.Reset(t) // the credentials are sent again
+	req = request(t, patience)
+	g, err = d.Acquire(t.Context(), req)
+	for err != nil && !errors.Is(err, backend.ErrUnavailable) && t.Context().Err() == nil {
+		g, err = d.Acquire(t.Context(), req) // the first requests meet the dead connection
+	}
+	must(t, err)
+	release(t, d, g)
+	openURL(t, at("alice:s%40cret@"))
+}
+
+func TestChrootMustExist(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	_, err := tryOpen(t.Context(), s.URL+"/no/such/"+newOwner())
+	wantIs(t, "Open", err, backend.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "/no/such/") {
+		t.Errorf("the error does not name the chroot: %v", err)
+	}
+}
+
+// fake is a server that accepts connections and says what it is told to.
+func fake(t *testing.T, says string) (addr string, accepted *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	accepted = new(atomic.Int32)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			wg.Go(func() {
+				defer conn.Close()
+				_, _ = io.WriteString(conn, says)
+				_, _ = io.Copy(io.Discard, conn)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	return l.Addr().String(), accepted
+}
+
+// A server that accepts and says nothing costs a moment, not the session.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	silent, accepted := fake(t, "")
+	s := testenv.ZooKeeper(t)
+	for accepted.Load() == 0 { // the order of servers is drawn
+		d, err := tryOpen(t.Context(), "zk://"+silent+","+s.Addr+"?session=6s")
+		must(t, err)
+		must(t, d.Close())
+	}
+}
+
+func TestServersOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, closed.Close())
+	redis, _ := fake(t, "-ERR unknown command\r\n")
+	mute, _ := fake(t, "")
+	for addr, says := range map[string]string{
+		closed.Addr().String(): "refused", redis: "not a ZooKeeper server", mute: "no answer", "no-such-host.invalid:1": "no-such-host",
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+			defer cancel()
+			_, err := tryOpen(ctx, "zk://user:secret@"+addr+"?session=4s")
+			wantIs(t, "Open", err, backend.ErrUnavailable)
+			if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("Open: %v", err)
+			}
+			if ctx.Err() != nil {
+				t.Error("Open needs all of its time")
+			}
+		})
+	}
+}
+
+// When one server falls silent the lease is saved by another one, sooner than the client library
+// gives the silent one up.
+func TestLeaseSurvivesASilentServer(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	s := testenv.NewZooKeeper(t, ttl/20)
+	proxies := map[string]*testenv.Proxy{}
+	var addrs []string
+	for range 2 {
+		p := testenv.NewProxy(t, s.Addr)
+		proxies[p.Addr()] = p
+		addrs = append(addrs, p.Addr())
+	}
+	opened, err := tryOpen(t.Context(), "zk://"+strings.Join(addrs, ",")+"?session="+ttl.String())
+	must(t, err)
+	c, err := dlock.New(opened, dlock.WithTTL(ttl))
+	must(t, err)
+	defer c.Close()
+	lease, err := c.Lock(t.Context(), t.Name())
+	must(t, err)
+	first := opened.(*driver).session
+	silent, end := first.conn.Server(), lease.Deadline()
+	proxies[silent].Cut(t)
+	cut := time.Now()
+	for lease.Deadline().Equal(end) && lease.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := lease.Err(); err != nil || first.ctx.Err() != nil || first.conn.Server() == silent {
+		t.Errorf("Err: %v", err)
+	}
+	if took := time.Since(cut); took > ttl*6/10 {
+		t.Errorf("proven again after %v, when the library has reconnected", took)
+	}
+	must(t, lease.Unlock(t.Context()))
+}
+
+// A release comes after the request that it undoes, also where that was given up.
+func TestReleaseWaitsItsTurn(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, p := isolated(t, s, "")
+	release(t, d, acquire(t, d, request(t, patience)))
+	p.Latency(t, 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	req := request(t, patience)
+	_, err := d.Acquire(ctx, req)
+	wantIs(t, "Acquire", err, context.DeadlineExceeded)
+	release(t, d, &backend.Grant{Request: *req})
+}
+
+// Sessions that are over leave no connection open.
+func TestExpiredSessionsLeaveNoConnection(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewZooKeeper(t, fastTick)
+	d, p := isolated(t, s, "?session=1s")
+	for range 2 {
+		req := request(t, time.Second)
+		acquire(t, d, req)
+		old := d.session
+		expire(t, s, d, p, nodeOf(t, d, req))
+		release(t, d, acquire(t, d, request(t, time.Second)))
+		deadline := time.Now().Add(patience)
+		for {
+			old.mu.Lock()
+			w := old.wire
+			old.mu.Unlock()
+			if w == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the connection of the old session is not given up")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
