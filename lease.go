@@ -123,7 +123,7 @@ func (l *Lease) Owner() string {
 }
 
 // Fence returns a number greater than that of every earlier exclusive holder of
-// the name, for the resource to refuse older ones. It is opaque, above 2^53 and below
+// the name, for the resource to refuse older ones. It is opaque, often above 2^53 and below
 // 2^63: in JSON and the like write it as a decimal string. 0 where the backend
 // has no fences.
 func (l *Lease) Fence() uint64 {

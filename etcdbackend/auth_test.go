@@ -1,0 +1,117 @@
+package etcdbackend
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// newGuarded starts a server on which "locker" may use what is under /dlock/.
+func newGuarded(t *testing.T, args ...string) *testenv.Server {
+	t.Helper()
+	s := testenv.NewEtcd(t, args...)
+	ctx, c := t.Context(), admin(t, s)
+	for user, role := range map[string]string{"root": "root", "locker": "locks"} {
+		must[*clientv3.AuthRoleAddResponse](t)(c.RoleAdd(ctx, role))
+		must[*clientv3.AuthUserAddResponse](t)(c.UserAdd(ctx, user, "s3cret"))
+		must[*clientv3.AuthUserGrantRoleResponse](t)(c.UserGrantRole(ctx, user, role))
+	}
+	must[*clientv3.AuthRoleGrantPermissionResponse](t)(c.RoleGrantPermission(ctx, "locks",
+		"/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"), clientv3.PermissionType(clientv3.PermReadWrite)))
+	must[*clientv3.AuthEnableResponse](t)(c.AuthEnable(ctx))
+	return s
+}
+
+func TestAuthentication(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	for raw, want := range map[string]error{
+		"etcd://locker:s3cret@" + s.Addr:             nil,
+		"etcd://locker:s3cret2@" + s.Addr:            rpctypes.ErrAuthFailed,
+		"etcd://nobody:s3cret@" + s.Addr:             rpctypes.ErrAuthFailed,
+		"etcd://" + s.Addr:                           rpctypes.ErrUserEmpty,
+		"etcd://locker:s3cret@" + s.Addr + "/others": rpctypes.ErrPermissionDenied,
+	} {
+		d, err := tryOpen(t.Context(), raw)
+		if !errors.Is(err, want) || err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("open %s: %v, want %v", raw, err, want)
+		}
+		if d != nil {
+			if err := d.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+	}
+	visitAll(t, openURL(t, "etcd://locker:s3cret@"+s.Addr), openURL(t, "etcd://locker:s3cret@"+s.Addr))
+}
+
+// visitAll has each kind of request made once, all of which the server must permit.
+func visitAll(t *testing.T, d, other *driver) {
+	t.Helper()
+	req := newRequest(t)
+	lost := lossOf(req)
+	g := acquire(t, d, req)
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	waiter := newRequest(t)
+	granted := waiting(t, other, waiter, busy(t, other, waiter))
+	if info, err := d.Inspect(t.Context(), req.Key); err != nil || len(info.Holders) != 1 || info.Waiters != 1 {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	for _, err := range d.List(t.Context(), "") {
+		if err != nil {
+			t.Errorf("List: %v", err)
+		}
+	}
+	if err := other.Break(t.Context(), req.Key, ""); err != nil {
+		t.Errorf("Break: %v", err)
+	}
+	wantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
+	release(t, other, await(t, "the waiter", granted))
+}
+
+// Tokens expire: requests get a new one, and so do watches that are opened with an old one.
+func TestExpiredTokens(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t, "--auth-token-ttl", "1")
+	p := testenv.NewProxy(t, s.Addr)
+	d, other := openURL(t, "etcd://locker:s3cret@"+p.Addr()), openURL(t, "etcd://locker:s3cret@"+s.Addr)
+	for range 2 {
+		time.Sleep(2500 * time.Millisecond) // a token lives on for up to a second more
+		visitAll(t, d, other)
+		p.Reset(t)
+	}
+}
+
+// A restart of the server makes all tokens void, while a waiter waits.
+func TestTokensAfterARestart(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t)
+	d, other := openURL(t, "etcd://locker:s3cret@"+s.Addr), openURL(t, "etcd://locker:s3cret@"+s.Addr)
+	g := acquire(t, other, newRequest(t))
+	req := newRequest(t)
+	granted := waiting(t, d, req, busy(t, d, req))
+	s.Restart(t)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := other.Release(t.Context(), g)
+		if err == nil || errors.Is(err, backend.ErrNotHeld) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("Release after the restart: %v", err)
+		}
+	}
+	next := await(t, "the waiter", granted)
+	if err := d.Release(context.WithoutCancel(t.Context()), next); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}

@@ -1,0 +1,188 @@
+package etcdbackend
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/peer"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+func init() {
+	backend.Register("etcd", open)
+	backend.Register("etcds", open)
+}
+
+const (
+	// openTimeout bounds an opening whose context has no earlier end.
+	openTimeout = 8 * time.Second
+	// pingTime and pingTimeout tell after how long a dead connection is noticed. Servers
+	// refuse clients that ping more often.
+	pingTime    = 10 * time.Second
+	pingTimeout = 3 * time.Second
+	// maxReconnect bounds the pause between attempts to connect again.
+	maxReconnect = time.Second
+)
+
+// New makes a driver of a client that the caller has and keeps: Close leaves it
+// open. It asks the server, for at most eight seconds, whether it permits what
+// is needed.
+//
+// These options of the client matter:
+//
+//   - DialKeepAliveTime and DialKeepAliveTimeout: without them a dead connection is noticed
+//     after minutes. 10 s and 3 s are good.
+//   - Logger: without one the client writes to standard error.
+//   - DialTimeout: with a user and a password, what bounds getting a token.
+//
+// An unreachable server is ErrUnavailable at once only for drivers that were opened
+// by URL: a lent client waits for the server until Options.Timeout, and does not tell
+// whether it has sent the request.
+func New(client *clientv3.Client, opts *Options) (backend.Driver, error) {
+	if client == nil {
+		return nil, errors.New("dlock: etcdbackend.New needs a client")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	return opened(newDriver(ctx, client, false, opts.withDefaults()))
+}
+
+func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
+	t, err := parseTarget(u)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	client, err := connect(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return opened(newDriver(ctx, client, true, t.Options))
+}
+
+// opened makes a plain nil of what could not be opened, and leaves nothing open.
+func opened(d *driver, err error) (backend.Driver, error) {
+	if err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// connect makes a client. Only a password makes it talk to the server already.
+func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
+	config := clientv3.Config{
+		Endpoints:            t.endpoints,
+		Username:             t.user,
+		Password:             t.password,
+		DialTimeout:          t.Timeout,
+		DialKeepAliveTime:    pingTime,
+		DialKeepAliveTimeout: pingTimeout,
+		MaxUnaryRetries:      2, // the second is for a token that has expired
+		Logger:               zap.NewNop(),
+		DialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(failFast),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff: backoff.Config{
+					BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect,
+				},
+				MinConnectTimeout: t.Timeout,
+			}),
+		},
+	}
+	if t.tls != nil {
+		var err error
+		if config.TLS, err = t.tls.config(); err != nil {
+			return nil, err
+		}
+		if name := t.tls.serverName; name != "" { // or gRPC would check the name of each host all the same
+			config.DialOptions = append(config.DialOptions, grpc.WithAuthority(name))
+		}
+	}
+	life, end := context.WithCancel(context.Background())
+	config.Context = life
+	stop := context.AfterFunc(ctx, end)
+	client, err := clientv3.New(config)
+	if err == nil && !stop() {
+		_ = client.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		end()
+		return nil, interpretError(ctx, err)
+	}
+	return client, nil //nolint:govet // Close of the client ends what life has begun
+}
+
+// failFast is an interceptor below those of the client, which lets requests wait for a connection
+// as long as their contexts last. It marks the errors of what was not sent.
+func failFast(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
+	var sentTo peer.Peer
+	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false), grpc.Peer(&sentTo))...)
+	if err != nil && sentTo.Addr == nil {
+		return &unsentError{err}
+	}
+	return err
+}
+
+// config reads the files. An error names a file and says nothing of its content.
+func (f *tlsFiles) config() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("dlock: parameter \"ca\": %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("dlock: parameter \"ca\": %s holds no certificate", f.ca)
+		}
+	}
+	if f.cert != "" || f.key != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("dlock: parameters \"cert\" and \"key\": %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// probe finds out whether the server can serve locks: that it answers and lets us in, that we
+// may read and write under the root, and how short a lease it grants.
+func (d *driver) probe(ctx context.Context) error {
+	ctx, cancel := d.bound(ctx)
+	defer cancel()
+	never := clientv3.Compare(clientv3.Version(d.inbox), "<", 0)
+	_, err := d.client.Txn(ctx).If(never).Then(
+		clientv3.OpPut(d.inbox, ""),
+		clientv3.OpGet(d.root+"/", clientv3.WithPrefix(), clientv3.WithCountOnly()),
+	).Commit()
+	if isDenied(err) {
+		return fmt.Errorf("%w: the user needs permission to read and write under %s/: %w", backend.ErrUnavailable, d.root, err)
+	}
+	if err != nil {
+		return interpretError(ctx, err)
+	}
+	shortest, err := d.client.Grant(ctx, 1)
+	if err != nil {
+		return interpretError(ctx, err)
+	}
+	d.caps.MinTTL = time.Duration(shortest.TTL) * time.Second
+	_, err = d.client.Revoke(ctx, shortest.ID)
+	return interpretError(ctx, err)
+}

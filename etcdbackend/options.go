@@ -1,0 +1,92 @@
+package etcdbackend
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// DefaultRoot is the root of all keys unless Options.Root says otherwise.
+	DefaultRoot = "/dlock"
+	// DefaultTimeout is the bound of one request unless Options.Timeout says otherwise.
+	DefaultTimeout = 3 * time.Second
+)
+
+const defaultPort = "2379"
+
+// Options are the parameters of a URL that concern the driver. Those that concern
+// the connection have no field: who calls New has made it already. The
+// zero value and nil stand for the defaults.
+type Options struct {
+	// Root is what all keys begin with, up to a slash. "" is DefaultRoot.
+	Root string
+	// Timeout bounds every request, so that one that went to a member that does not answer
+	// is repeated, by the core, with another. It is also how long after its context has ended a
+	// request may still be executed (Capabilities.Late). 0 is DefaultTimeout.
+	Timeout time.Duration
+}
+
+func (o *Options) withDefaults() Options {
+	if o == nil {
+		o = &Options{}
+	}
+	return Options{
+		Root:    cmp.Or(strings.TrimRight(o.Root, "/"), DefaultRoot),
+		Timeout: cmp.Or(o.Timeout, DefaultTimeout),
+	}
+}
+
+// target is what a URL says.
+type target struct {
+	Options
+	endpoints      []string
+	user, password string
+	tls            *tlsFiles // nil: plaintext
+}
+
+// tlsFiles are the TLS parameters of a URL.
+type tlsFiles struct {
+	ca, cert, key, serverName string
+}
+
+func parseTarget(u *backend.URL) (*target, error) {
+	t := &target{Options: Options{Root: u.Path}, user: u.User, password: u.Password}
+	if err := u.TakeDuration("timeout", &t.Timeout); err != nil {
+		return nil, err
+	}
+	t.Options = t.withDefaults()
+	scheme := "http://"
+	if u.Scheme == "etcds" {
+		scheme = "https://"
+	}
+	for _, host := range u.HostsWithPort(defaultPort) {
+		t.endpoints = append(t.endpoints, scheme+host)
+	}
+	switch {
+	case len(t.endpoints) == 0:
+		return nil, errors.New("dlock: invalid URL: no host, as in etcd://localhost:2379")
+	case (t.user == "") != (t.password == ""):
+		return nil, errors.New("dlock: invalid URL: user and password go together")
+	}
+	return t, t.takeTLS(u)
+}
+
+func (t *target) takeTLS(u *backend.URL) error {
+	var files tlsFiles
+	u.TakeString("ca", &files.ca)
+	u.TakeString("cert", &files.cert)
+	u.TakeString("key", &files.key)
+	u.TakeString("server-name", &files.serverName)
+	if u.Scheme == "etcds" {
+		t.tls = &files
+		return nil
+	}
+	if files != (tlsFiles{}) {
+		return errors.New("dlock: invalid URL: ca, cert, key and server-name go with etcds://")
+	}
+	return nil
+}
