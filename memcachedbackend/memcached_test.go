@@ -1,0 +1,842 @@
+package memcachedbackend
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// openURL opens a driver and closes it when the test ends.
+func openURL(tb testing.TB, raw string) *driver {
+	tb.Helper()
+	d, err := tryOpen(tb.Context(), raw)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return d.(*driver)
+}
+
+func tryOpen(ctx context.Context, raw string) (backend.Driver, error) {
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, u)
+}
+
+// admin is a client that does to the server what a test wants done.
+func admin(tb testing.TB, s *testenv.Server) *memcache.Client {
+	tb.Helper()
+	c := memcache.New(s.Addr)
+	c.Timeout = patience
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// patience is for what should happen at once, on a machine that has other things to do.
+const patience = 10 * time.Second
+
+func request(tb testing.TB, ttl time.Duration) *backend.Request {
+	tb.Helper()
+	return &backend.Request{
+		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true,
+		Meta: "test@host:1",
+	}
+}
+
+func newOwner() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("%x", b)
+}
+
+func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
+	tb.Helper()
+	g, err := d.Acquire(tb.Context(), req)
+	if err != nil {
+		tb.Fatalf("Acquire: %v", err)
+	}
+	return g
+}
+
+func release(tb testing.TB, d *driver, g *backend.Grant) {
+	tb.Helper()
+	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
+		tb.Errorf("Release: %v", err)
+	}
+}
+
+func wantBusy(tb testing.TB, d *driver, req *backend.Request) {
+	tb.Helper()
+	_, err := d.Acquire(tb.Context(), req)
+	if _, ok := errors.AsType[*backend.Busy](err); !ok {
+		tb.Fatalf("Acquire: %v, want *Busy", err)
+	}
+}
+
+func wantIs(tb testing.TB, what string, err, want error) {
+	tb.Helper()
+	if !errors.Is(err, want) {
+		tb.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// stats returns what the server has counted.
+func stats(tb testing.TB, s *testenv.Server) map[string]int {
+	tb.Helper()
+	conn, err := net.DialTimeout("tcp", s.Addr, patience)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("stats\r\n")); err != nil {
+		tb.Fatal(err)
+	}
+	counts := make(map[string]int)
+	for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != "END"; {
+		var name string
+		var n int
+		if _, err := fmt.Sscanf(lines.Text(), "STAT %s %d", &name, &n); err == nil {
+			counts[name] = n
+		}
+	}
+	return counts
+}
+
+// commands counts what the driver may have sent.
+func commands(tb testing.TB, s *testenv.Server) int {
+	tb.Helper()
+	c := stats(tb, s)
+	return c["cmd_get"] + c["cmd_set"] + c["incr_hits"] + c["incr_misses"]
+}
+
+func TestAPairIsFourCommands(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMemcached(t)
+	d := openURL(t, s.URL)
+	pairs := func(n int) int {
+		before := commands(t, s)
+		for range n {
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+		}
+		return commands(t, s) - before
+	}
+	if n := pairs(1); n != 7 { // the counter is seeded, and the fence confirmed
+		t.Errorf("the first pair is %d commands, want 7", n)
+	}
+	if n := pairs(10); n != 40 {
+		t.Errorf("ten pairs are %d commands, want 40", n)
+	}
+}
+
+// hookConn calls its hook once, before the first request that begins with verb is sent.
+type hookConn struct {
+	net.Conn
+	verb string
+	hook func()
+}
+
+func (c *hookConn) Write(b []byte) (int, error) {
+	if hook := c.hook; hook != nil && strings.HasPrefix(string(b), c.verb) {
+		c.hook = nil
+		hook()
+	}
+	return c.Conn.Write(b)
+}
+
+// hooked is a client that meets its fate before it sends its first verb.
+func hooked(tb testing.TB, s *testenv.Server, verb string, hook func()) *memcache.Client {
+	tb.Helper()
+	c := memcache.New(s.Addr)
+	c.Timeout = patience
+	c.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &hookConn{Conn: conn, verb: verb, hook: hook}, err
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestFenceIsDrawnWhileHolding breaks the lock between the add and the incr: a fence that is drawn
+// then would be greater than that of the next holder.
+func TestFenceIsDrawnWhileHolding(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	for _, foreseen := range []bool{false, true} {
+		d, other := openURL(t, s.URL), openURL(t, s.URL)
+		req := request(t, time.Minute)
+		if foreseen {
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+		}
+		var next *backend.Grant
+		c := hooked(t, s, "incr", func() {
+			if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
+				t.Errorf("Break: %v", err)
+			}
+			next = acquire(t, other, request(t, time.Minute))
+		})
+		g, err := d.acquire(c, req)
+		wantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
+		if g != nil && g.Fence > next.Fence {
+			t.Errorf("fence %d, and %d for who holds the lock", g.Fence, next.Fence)
+		}
+		release(t, other, next)
+	}
+}
+
+// TestFenceIsStored: also the one that was foreseen, and also where it was foreseen wrong.
+func TestFenceIsStored(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	for i, by := range []*driver{d, d, other, other, d, other} {
+		g := acquire(t, by, request(t, time.Minute))
+		info, err := other.Inspect(t.Context(), g.Key)
+		if err != nil || len(info.Holders) != 1 || info.Holders[0].Fence != g.Fence<<12 {
+			t.Errorf("grant %d: fence %d, shown %+v, error %v", i, g.Fence, info, err)
+		}
+		release(t, by, g)
+	}
+}
+
+// TestFenceOutlivesItsCounter: a counter that is seeded again by a clock that is behind
+// is no reason to go back.
+func TestFenceOutlivesItsCounter(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	k := newKeys(t.Name())
+	last := uint64(0)
+	for i, counter := range []string{"", "", "17", "99999999999", ""} {
+		if counter != "" {
+			if err := c.Set(&memcache.Item{Key: k.counter, Value: []byte(counter)}); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := c.Delete(k.counter); err != nil && !errors.Is(err, memcache.ErrCacheMiss) {
+			t.Fatal(err)
+		}
+		g := acquire(t, d, request(t, time.Minute))
+		if g.Fence <= last || g.Fence >= backend.MaxFence {
+			t.Errorf("fence %d of grant %d after %d", g.Fence, i, last)
+		}
+		last = g.Fence
+		release(t, d, g)
+	}
+}
+
+func TestFencesAreBounded(t *testing.T) {
+	t.Parallel()
+	var f fences
+	for i := range 3 * maxFences {
+		f.drawn(fmt.Sprint(i), uint64(i+1))
+		if n := len(f.last); n > maxFences {
+			t.Fatalf("%d names are remembered", n)
+		}
+	}
+	if next := f.foresee(fmt.Sprint(3*maxFences - 1)); next != 3*maxFences+1 {
+		t.Errorf("foreseen %d", next)
+	}
+	if next := f.foresee("never seen"); next != 0 {
+		t.Errorf("foreseen %d of a name that was never seen", next)
+	}
+}
+
+// TestNothingIsOverwritten lets the lock pass to another owner between gets and cas.
+func TestNothingIsOverwritten(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	d := openURL(t, s.URL)
+	for expiry, change := range map[int32]func(*record){60: func(*record) {}, expired: nil} {
+		g := acquire(t, d, request(t, time.Minute))
+		var next *backend.Grant
+		c := hooked(t, s, "cas", func() {
+			release(t, d, g)
+			next = acquire(t, d, request(t, time.Minute))
+		})
+		_, err := rewrite(c, newKeys(g.Key).lock, expiry, ownedBy(g.Owner), change)
+		wantIs(t, "rewriting what is another's by now", err, errGone)
+		release(t, d, next)
+	}
+}
+
+// TestCasIDsAreNotTakenAcrossARestart: a restarted server counts them from one again.
+func TestCasIDsAreNotTakenAcrossARestart(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMemcached(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	d.server("").pool.opts.Timeout = patience
+	g := acquire(t, d, request(t, time.Minute))
+	var next *backend.Grant
+	err := d.server(g.Key).main.do(t.Context(), func(c *memcache.Client) error {
+		_, err := rewrite(c, newKeys(g.Key).lock, expired, ownedBy(g.Owner), func(*record) {
+			s.Restart(t)
+			for range 3 { // whichever id it is that A has read
+				next = acquire(t, other, request(t, time.Minute))
+				if info, err := other.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) != 1 {
+					t.Errorf("Inspect: %+v, %v", info, err)
+				}
+				release(t, other, next)
+			}
+			next = acquire(t, other, request(t, time.Minute))
+		})
+		return err
+	})
+	if err == nil {
+		t.Error("cas with an id of the server's earlier life was accepted")
+	}
+	release(t, other, next)
+}
+
+// TestBatchOutlivesItsConnection: a lost answer is that of one lock, and ids that were read on
+// the broken connection are not used on the next.
+func TestBatchOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	proxy := testenv.NewProxy(t, s.Addr)
+	d := openURL(t, "memcached://"+proxy.Addr())
+	var gs []*backend.Grant
+	for i := range 20 {
+		req := request(t, time.Minute)
+		req.Key = fmt.Sprint(t.Name(), i)
+		gs = append(gs, acquire(t, d, req))
+	}
+	proxy.DropReply(t, 6) // of the gets, and of the cas that follow
+	failed := 0
+	for i, r := range d.RenewAll(t.Context(), gs) {
+		switch {
+		case r.Err == nil && r.Term.TTL != time.Minute, errors.Is(r.Err, backend.ErrLost):
+			t.Errorf("renewal %d: %+v", i, r)
+		case r.Err != nil:
+			failed++
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d renewals failed, want 1", failed)
+	}
+	for _, g := range gs {
+		release(t, d, g)
+	}
+
+	g := gs[0]
+	c := admin(t, s)
+	next := acquire(t, d, request(t, time.Minute))
+	item, err := c.Get(newKeys(next.Key).lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Key, item.Value = next.Key, newRecord(&g.Request, 1, time.Now()).encode() // as if the id had been given out again
+	if answer, _ := renewOne(c, g, item, time.Now(), false); !errors.Is(answer.Err, errGone) {
+		t.Errorf("renewal: %+v", answer)
+	}
+	release(t, d, next)
+}
+
+// TestLossesAreTold: eviction looks like flush_all, and what restarts forgets.
+func TestLossesAreTold(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMemcached(t, "-m", "2")
+	d := openURL(t, s.URL)
+	losses := map[string]func(g *backend.Grant){
+		"flush_all": func(*backend.Grant) {
+			if err := admin(t, s).FlushAll(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"restart": func(*backend.Grant) { s.Restart(t) },
+		"eviction": func(g *backend.Grant) {
+			filler, value := admin(t, s), newRecord(&g.Request, g.Fence, time.Now()).encode()
+			for i := range 200_000 {
+				if i%2000 == 0 && stats(t, s)["evictions"] > 20_000 {
+					return
+				}
+				if err := filler.Set(&memcache.Item{Key: fmt.Sprintf("%s-filler-%d", g.Key, i), Value: value}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	}
+	for what, lose := range losses {
+		g := acquire(t, d, request(t, time.Minute))
+		lose(g)
+		_, err := d.Renew(t.Context(), g)
+		wantIs(t, "Renew after "+what, err, backend.ErrLost)
+		wantIs(t, "Release after "+what, d.Release(t.Context(), g), backend.ErrNotHeld)
+		next := acquire(t, d, request(t, time.Minute))
+		if next.Fence <= g.Fence {
+			t.Errorf("after %s: fence %d after %d", what, next.Fence, g.Fence)
+		}
+		release(t, d, next)
+	}
+}
+
+// TestIdleConnectionsMayDie: the first request after a restart has a definite answer.
+func TestIdleConnectionsMayDie(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMemcached(t)
+	d := openURL(t, s.URL)
+	for range 5 {
+		g := acquire(t, d, request(t, time.Minute))
+		s.Restart(t)
+		wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+		s.Restart(t)
+		release(t, d, acquire(t, d, request(t, time.Minute)))
+	}
+}
+
+// TestNamesStayOnTheirServer: whatever the order of the list.
+func TestNamesStayOnTheirServer(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for range 3 {
+		addrs = append(addrs, testenv.NewMemcached(t).Addr)
+	}
+	d := openURL(t, "memcached://"+strings.Join(addrs, ","))
+	other := openURL(t, "memcached://"+addrs[2]+","+addrs[0]+","+addrs[1]+","+addrs[2])
+	served := make(map[address]int)
+	for i := range 300 {
+		req := request(t, time.Minute)
+		req.Key += strconv.Itoa(i)
+		g := acquire(t, d, req)
+		second := request(t, time.Minute)
+		second.Key = req.Key
+		wantBusy(t, other, second)
+		release(t, other, g)
+		served[d.server(req.Key).pool.address]++
+	}
+	for _, addr := range addrs {
+		if n := served[address(addr)]; n < 50 {
+			t.Errorf("%d of 300 names are on %s", n, addr)
+		}
+	}
+}
+
+// TestOneServerMoreMovesFewNames: a name moves to the new server, or not at all.
+func TestOneServerMoreMovesFewNames(t *testing.T) {
+	t.Parallel()
+	few := newDriver([]string{"a:1", "b:1", "c:1"}, Options{Conns: 1})
+	more := newDriver([]string{"a:1", "b:1", "c:1", "d:1"}, Options{Conns: 1})
+	moved := 0
+	for i := range 4000 {
+		name := fmt.Sprint("name", i)
+		before, after := few.server(name).pool.address, more.server(name).pool.address
+		if before != after {
+			moved++
+			if after != "d:1" {
+				t.Fatalf("%s moves from %s to %s", name, before, after)
+			}
+		}
+	}
+	if moved < 800 || moved > 1200 {
+		t.Errorf("%d of 4000 names move, about 1000 should", moved)
+	}
+}
+
+// TestFullServer cannot take another lock, says so, and frees what it has.
+func TestFullServer(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMemcached(t, "-m", "8", "-M")
+	d := openURL(t, s.URL)
+	g := acquire(t, d, request(t, time.Minute))
+	fill(t, s, newKeys(g.Key).lock, newRecord(&g.Request, g.Fence, time.Now()).encode())
+	probe := &backend.Request{Key: "probe", Owner: rand.Text(), Meta: "dlock"}
+	fill(t, s, "dlock-probe:"+probe.Owner, newRecord(probe, 0, time.Now()).encode())
+
+	another := request(t, time.Minute)
+	another.Key = strings.Repeat("x", len(g.Key))
+	_, err := d.Acquire(t.Context(), another)
+	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	if err != nil && !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("Acquire: %v", err)
+	}
+	_, err = tryOpen(t.Context(), s.URL)
+	wantIs(t, "open", err, backend.ErrUnavailable)
+	release(t, d, g)
+	if info, err := d.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) > 0 {
+		t.Errorf("Inspect of the released lock: %+v, %v", info, err)
+	}
+}
+
+// fill leaves no room for another value of this size. A server that is full has classes of sizes, each
+// with a first page of its own.
+func fill(t *testing.T, s *testenv.Server, key string, value []byte) {
+	t.Helper()
+	c := admin(t, s)
+	for i := range 200_000 {
+		name := fmt.Sprintf("%0*d", len(key), i)
+		if err := c.Set(&memcache.Item{Key: name, Value: value}); err != nil {
+			if !strings.Contains(err.Error(), "out of memory") {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatal("the server is not full")
+}
+
+// TestNoRoomForTheCounter: the lock is taken already, so nothing about it is definite.
+func TestNoRoomForTheCounter(t *testing.T) {
+	t.Parallel()
+	err := interpretError(t.Context(), begunError{errors.New(`memcache: "SERVER_ERROR out of memory storing object"`)})
+	if errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("%v is definite", err)
+	}
+}
+
+func TestForeignValues(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	k := newKeys(t.Name())
+	set := func(key, value string) {
+		if err := c.Set(&memcache.Item{Key: key, Value: []byte(value), Expiration: 60}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := request(t, time.Minute)
+	other.Key = "another name"
+	for _, value := range []string{"", "x", "dlock1\n\n\n\n\n\n", string(newRecord(other, 1, time.Now()).encode())} {
+		set(k.lock, value)
+		req := request(t, time.Minute)
+		_, err := d.Acquire(t.Context(), req)
+		wantIs(t, fmt.Sprintf("Acquire over %q", value), err, backend.ErrConflict)
+		_, err = d.Inspect(t.Context(), req.Key)
+		wantIs(t, fmt.Sprintf("Inspect of %q", value), err, backend.ErrConflict)
+		wantIs(t, fmt.Sprintf("Release over %q", value), d.Release(t.Context(), &backend.Grant{Request: *req}), backend.ErrNotHeld)
+		if item, err := c.Get(k.lock); err != nil || string(item.Value) != value {
+			t.Errorf("%q became %+v, %v", value, item, err)
+		}
+	}
+	if err := c.Delete(k.lock); err != nil {
+		t.Fatal(err)
+	}
+	set(k.counter, "no number")
+	_, err := d.Acquire(t.Context(), request(t, time.Minute))
+	wantIs(t, "Acquire with a counter that is none", err, backend.ErrConflict)
+	if _, err := c.Get(k.lock); !errors.Is(err, memcache.ErrCacheMiss) {
+		t.Errorf("it leaves a lock: %v", err)
+	}
+}
+
+func TestTerms(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		ttl, term time.Duration
+		seconds   int32
+	}{
+		{time.Second, time.Second, 2},
+		{time.Second + 1, 2 * time.Second, 3},
+		{30 * time.Second, 30 * time.Second, 31},
+		{maxTTL, maxTTL, 30 * 24 * 60 * 60},
+	} {
+		if got, n := term(tt.ttl), seconds(tt.ttl); got != tt.term || n != tt.seconds {
+			t.Errorf("%v: term %v, %d s asked for; want %v, %d s", tt.ttl, got, n, tt.term, tt.seconds)
+		}
+	}
+}
+
+// TestLongestTermIsADuration: what is above it would be an instant in 1970.
+func TestLongestTermIsADuration(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Memcached(t).URL)
+	g := acquire(t, d, request(t, maxTTL))
+	wantBusy(t, d, request(t, time.Minute))
+	release(t, d, g)
+}
+
+func TestRecordKeepsItsLength(t *testing.T) {
+	t.Parallel()
+	req := request(t, time.Minute)
+	req.Meta = "a meta\nof two lines"
+	foreseen, drawn := newRecord(req, 0, time.Now()), newRecord(req, backend.MaxFence-1, time.Now())
+	if a, b := len(foreseen.encode()), len(drawn.encode()); a != b {
+		t.Errorf("%d bytes become %d", a, b)
+	}
+	r, ok := decode(drawn.encode())
+	if !ok || r.owner != req.Owner || r.fence != backend.MaxFence-1 || r.name != req.Key || r.meta != req.Meta ||
+		!r.since.Equal(drawn.since.Truncate(time.Microsecond)) || !r.until.Equal(drawn.until.Truncate(time.Microsecond)) {
+		t.Errorf("%+v became %+v, %v", drawn, r, ok)
+	}
+}
+
+// TestTenThousand hold and wait, on a server that takes 50 connections.
+func TestTenThousand(t *testing.T) {
+	t.Parallel()
+	const locks = 10_000
+	s := testenv.NewMemcached(t, "-c", "50")
+	holder, waiter := openClient(t, s), openClient(t, s)
+	var leases [locks]*dlock.Lease
+	var all sync.WaitGroup
+	for i := range locks {
+		all.Go(func() {
+			var err error
+			if leases[i], err = holder.Lock(t.Context(), fmt.Sprint(i)); err != nil {
+				t.Errorf("Lock: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	var attempts atomic.Int32
+	for i := range locks {
+		all.Go(func() {
+			attempts.Add(1)
+			if _, err := waiter.Lock(ctx, fmt.Sprint(i)); !errors.Is(err, context.Canceled) {
+				t.Errorf("Lock: %v", err)
+			}
+		})
+	}
+	for before := stats(t, s)["cmd_get"]; stats(t, s)["cmd_get"]-before < 2*locks; {
+		time.Sleep(20 * time.Millisecond)
+	}
+	c := stats(t, s)
+	if n := c["curr_connections"]; n > 50 || c["listen_disabled_num"] > 0 {
+		t.Errorf("%d connections, refused %d times", n, c["listen_disabled_num"])
+	}
+	cancel()
+	all.Wait()
+	for i, lease := range leases {
+		if lease != nil && lease.Err() != nil {
+			t.Fatalf("lease %d: %v", i, lease.Err())
+		}
+	}
+}
+
+func openClient(t *testing.T, s *testenv.Server) *dlock.Client {
+	t.Helper()
+	c, err := dlock.Open(t.Context(), s.URL, dlock.WithTTL(20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+// TestCancelledCallGivesItsConnectionBack at once, whatever the server does.
+func TestCancelledCallGivesItsConnectionBack(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMemcached(t)
+	d := openURL(t, s.URL+"?conns=1&timeout=1m")
+	release(t, d, acquire(t, d, request(t, time.Minute)))
+	resume := s.Pause(t)
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		timer := time.AfterFunc(100*time.Millisecond, cancel)
+		begun := time.Now()
+		_, err := d.Acquire(ctx, request(t, time.Second))
+		wantIs(t, "Acquire", err, context.Canceled)
+		if took := time.Since(begun); took > patience {
+			t.Errorf("it took %v", took)
+		}
+		timer.Stop()
+	}
+	resume()
+	deadline := time.Now().Add(patience)
+	for { // the requests that were given up may be executed now
+		g, err := d.Acquire(t.Context(), request(t, time.Minute))
+		if err == nil {
+			release(t, d, g)
+			return
+		}
+		if !errors.Is(err, backend.ErrNotAcquired) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestDeadlineOfTheCall bounds a request in place, without a goroutine to watch it.
+func TestDeadlineOfTheCall(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMemcached(t)
+	d := openURL(t, s.URL+"?timeout=1m")
+	release(t, d, acquire(t, d, request(t, time.Minute)))
+	s.Pause(t)
+	ctx := backend.NewBound(context.Background(), 100*time.Millisecond) //nolint:usetesting // it must not be able to end otherwise
+	defer ctx.Cancel()
+	begun := time.Now()
+	_, err := d.Acquire(ctx, request(t, time.Minute))
+	wantIs(t, "Acquire", err, context.DeadlineExceeded)
+	if took := time.Since(begun); took > patience {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	noCAS := testenv.NewMemcached(t, "-C")
+	locked := testenv.NewMemcached(t, "-Y", "/etc/passwd") // a list of names and what follows their first colon
+	closed := "127.0.0.1:1"
+	for _, tt := range []struct {
+		url string
+		is  error
+	}{
+		{"memcached://" + closed, backend.ErrUnavailable},
+		{"memcached://u:secret@" + s.Addr + "," + closed, backend.ErrUnavailable},
+		{"memcached://u:secret@" + closed + "?tls=1", backend.ErrUnavailable},
+		{s.URL + "?tls=1", backend.ErrUnavailable},
+		{noCAS.URL, backend.ErrUnsupported},
+		{locked.URL, backend.ErrUnavailable},
+		{"memcached://u:secret@" + locked.Addr, backend.ErrUnavailable},
+		{"memcached://", nil},
+		{"memcached:///path", nil},
+		{s.URL + "/1", nil},
+		{s.URL + "?socket=/tmp/s", nil},
+		{"memcached:?socket=tmp/s", nil},
+		{s.URL + "?ca=/tmp/x", nil},
+		{s.URL + "?tls=1&ca=/nowhere", nil},
+		{s.URL + "?tls=maybe", nil},
+		{s.URL + "?timeout=0s", nil},
+		{s.URL + "?conns=0", nil},
+	} {
+		begun := time.Now()
+		d, err := tryOpen(t.Context(), tt.url)
+		if err == nil {
+			_ = d.Close()
+			t.Errorf("%s: opened", tt.url)
+			continue
+		}
+		if tt.is != nil {
+			wantIs(t, tt.url, err, tt.is)
+		}
+		if strings.Contains(err.Error(), "secret") || time.Since(begun) > patience {
+			t.Errorf("%s: after %v: %v", tt.url, time.Since(begun), err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	addr := []string{testenv.Memcached(t).Addr}
+	for i, tt := range []struct {
+		servers []string
+		opts    *Options
+	}{
+		{nil, nil},
+		{addr, &Options{Conns: -1}},
+		{addr, &Options{Timeout: -1}},
+	} {
+		if d, err := New(tt.servers, tt.opts); err == nil {
+			_ = d.Close()
+			t.Errorf("row %d: opened", i)
+		}
+	}
+}
+
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(all.Wait)
+	t.Cleanup(func() { _ = listener.Close() })
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { forward(conn, s.Addr) })
+		}
+	})
+	d := openURL(t, "memcached:?socket="+path)
+	for range 2 {
+		release(t, d, acquire(t, d, request(t, time.Minute)))
+	}
+}
+
+func TestOpenKeepsTheParameters(t *testing.T) {
+	t.Parallel()
+	u, err := backend.ParseURL("memcached://u:p@Host:1,[::1],host:1/?timeout=2s&conns=3&tls=1&server-name=n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers, opts, err := parseTarget(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := normalise(servers)
+	if err != nil || !slices.Equal(list, []string{"[::1]:11211", "host:1"}) {
+		t.Errorf("servers %q, %v", list, err)
+	}
+	if opts.User != "u" || opts.Password != "p" || opts.Timeout != 2*time.Second || opts.Conns != 3 ||
+		opts.TLS == nil || opts.TLS.ServerName != "n" || len(u.Untaken()) > 0 {
+		t.Errorf("%+v, untaken %q", opts, u.Untaken())
+	}
+}
+
+func TestInterpretError(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tt := range []struct {
+		ctx  context.Context
+		text string
+		want error // nil: unknown
+	}{
+		{t.Context(), `memcache: unexpected response line from "add": "SERVER_ERROR out of memory storing object\r\n"`, backend.ErrUnavailable},
+		{t.Context(), `memcache: unexpected response line from "add": "ERROR Too many open connections\r\n"`, backend.ErrUnavailable},
+		{t.Context(), `memcache: unexpected response line from "add": "CLIENT_ERROR unauthenticated\r\n"`, backend.ErrUnavailable},
+		{t.Context(), `memcache: unexpected response line from "add": "SERVER_ERROR object too large for cache\r\n"`, backend.ErrUnsupported},
+		{t.Context(), `memcache: unexpected response line from "add": "ERROR\r\n"`, backend.ErrUnsupported},
+		{t.Context(), `memcache: unexpected response line from "add": "SERVER_ERROR proxy timeout\r\n"`, nil},
+		{t.Context(), "EOF", nil},
+		{ended, "i/o timeout", context.Canceled},
+	} {
+		err := interpretError(tt.ctx, errors.New(tt.text))
+		if tt.want != nil {
+			wantIs(t, tt.text, err, tt.want)
+		} else if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) {
+			t.Errorf("%s: %v is definite", tt.text, err)
+		}
+		if !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%v hides %s", err, tt.text)
+		}
+	}
+}
+
+func TestListIsUnsupported(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Memcached(t).URL)
+	n := 0
+	for info, err := range d.List(t.Context(), "") {
+		n++
+		wantIs(t, fmt.Sprint("List ", info), err, backend.ErrUnsupported)
+	}
+	if n != 1 {
+		t.Errorf("%d answers", n)
+	}
+}
