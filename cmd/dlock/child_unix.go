@@ -71,8 +71,11 @@ func (c *child) signal(sig syscall.Signal) {
 
 // alive reports whether anything is left of the command, or of its group.
 func (c *child) alive() bool {
-	if c.running() || !c.group {
-		return c.running()
+	if c.running() { // asked once: it may end at any moment, and its group be left
+		return true
+	}
+	if !c.group {
+		return false
 	}
 	// As the first process of a container we inherit its orphans: a zombie counts
 	// as a member until somebody waits for it.
