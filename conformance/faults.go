@@ -318,7 +318,7 @@ func termCountsFromSending(f *fixture) {
 }
 
 func restartKeepsExclusion(f *fixture) {
-	c := f.client(dlock.WithTTL(f.ttl(3 * time.Second)))
+	c := f.client(dlock.WithTTL(f.ttl(20 * time.Second)))
 	other, t := f.tapped(dlock.WithTTL(f.long()))
 	lease := f.lock(c, f.name)
 	waiter := f.lockAsync(other, f.name)

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 # What the tests need, by the names of internal/testenv/images; without Docker the program that runs each, and the package
 # that has it.
-servers=(redis valkey memcached zookeeper etcd)
+servers=(redis valkey memcached zookeeper etcd mysql mariadb)
 declare -A program=(
 	[redis]=redis-server [valkey]=valkey-server [memcached]=memcached [zookeeper]=/usr/share/java/zookeeper.jar
 	[etcd]=etcd [mysql]=mysqld [mariadb]=mariadbd

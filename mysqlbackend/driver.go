@@ -1,0 +1,287 @@
+package mysqlbackend
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/key"
+)
+
+const (
+	// minTTL leaves room for three renewals, each with a commit of some milliseconds, and
+	// for the core's margin of 10 ms and 1 %.
+	minTTL = 100 * time.Millisecond
+	// renewBatch bounds how many rows one statement keeps from others for a commit.
+	renewBatch = 500
+	// timerSlack is how much longer than told the server lets a statement wait for a row: it looks
+	// once a second who has waited for too long.
+	timerSlack = time.Second
+	// reserve is for how long a lock that is released is kept for the first who waits: ample for a
+	// wake-up and the way back, and all that is lost where that one is no more.
+	reserve = 50 * time.Millisecond
+	// busyFlag is set in the insert id of a refused acquisition; fences stay far below.
+	busyFlag = 1 << 62
+)
+
+// The sweep of rows that nobody has used for long.
+const (
+	keep          = 24 * time.Hour
+	sweepInterval = 10 * time.Minute // of one driver
+	sweepOdds     = 16               // one in so many acquisitions sweeps, for the sake of processes that make but one
+	sweepBatch    = 500
+)
+
+type lockDriver struct {
+	conn  connection
+	opts  Options
+	text  *statements
+	caps  backend.Capabilities
+	queue *queue
+	swept atomic.Int64 // when the last sweep began, Unix ns
+
+	behind sync.WaitGroup // what runs behind callers
+	life   context.Context
+	end    context.CancelFunc
+}
+
+var (
+	_ backend.Driver       = (*lockDriver)(nil)
+	_ backend.Waiter       = (*lockDriver)(nil)
+	_ backend.BatchRenewer = (*lockDriver)(nil)
+	_ backend.Inspector    = (*lockDriver)(nil)
+	_ backend.Breaker      = (*lockDriver)(nil)
+)
+
+// newDriver probes the server. After an error the driver that it returns has only to be
+// closed.
+func newDriver(ctx context.Context, conn connection, opts Options) (*lockDriver, error) {
+	d := &lockDriver{conn: conn, opts: opts, text: newStatements(opts.Table)}
+	d.life, d.end = context.WithCancel(context.Background())
+	s, err := d.probe(ctx)
+	d.queue = newQueue(conn, &s, opts.Table)
+	d.caps = backend.Capabilities{
+		Modes:   backend.Exclusive,
+		Fencing: backend.FenceDurable,
+		Inspect: true, List: true, Break: true,
+		Notify: opts.Notify == NotifyLock && conn.places > 0,
+		MinTTL: minTTL,
+		Late:   time.Duration(s.lockWait)*time.Second + timerSlack,
+	}
+	return d, err
+}
+
+// Acquire implements backend.Driver.
+func (d *lockDriver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if req.Mode != backend.Exclusive {
+		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
+	}
+	if len(req.Key) > key.MaxName { // a server that is not strict would cut it
+		return nil, fmt.Errorf("%w: %d bytes", backend.ErrInvalidName, len(req.Key))
+	}
+	ttl := ceilMicros(req.TTL)
+	args := acquireArgs(req, ttl, d.queue.isFirst(req.Owner))
+	sent := time.Now()
+	out, err := exec(ctx, d.conn.main, d.text.acquire, args...)
+	switch {
+	case err != nil:
+		return nil, err
+	case out.id >= busyFlag:
+		return nil, d.busy(req, time.Duration(out.id-busyFlag)*time.Microsecond)
+	case out.id <= 0 || out.id >= backend.MaxFence:
+		return nil, fmt.Errorf("the fence is %d", out.id) // acquire.sql gives none such
+	}
+	d.passOn(ctx, req.Owner)
+	d.sweepSometimes()
+	return &backend.Grant{
+		Request: *req, Term: backend.Term{Sent: sent, TTL: time.Duration(ttl) * time.Microsecond}, Fence: uint64(out.id),
+	}, nil
+}
+
+// acquireArgs are the parameters of acquire.sql.
+func acquireArgs(req *backend.Request, ttl int64, isFirst bool) []any {
+	var name, owner, meta, first any = []byte(req.Key), []byte(req.Owner), []byte(req.Meta), isFirst
+	return []any{name, owner, ttl, meta, first, owner, first, first, meta, first, owner, owner, first, ttl}
+}
+
+// busy is the answer to a request that was refused. One that would wait is enlisted: so the core will
+// release it when it has waited enough, and with it the place that Wait may have left.
+func (d *lockDriver) busy(req *backend.Request, left time.Duration) *backend.Busy {
+	b := &backend.Busy{RetryAfter: left, Queued: req.Queue && d.caps.Notify}
+	if b.Queued {
+		d.queue.enlist(req.Owner)
+	}
+	return b
+}
+
+// Renew implements backend.Driver.
+func (d *lockDriver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	answer := d.RenewAll(ctx, []*backend.Grant{g})[0]
+	return answer.Term, answer.Err
+}
+
+// RenewAll implements backend.BatchRenewer.
+func (d *lockDriver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
+	byTTL := make(map[time.Duration][]int)
+	for i, g := range gs {
+		byTTL[g.TTL] = append(byTTL[g.TTL], i)
+	}
+	answers := make([]backend.Renewal, len(gs))
+	var wg sync.WaitGroup
+	for ttl, indices := range byTTL {
+		for batch := range slices.Chunk(indices, renewBatch) {
+			wg.Go(func() { d.renewBatch(ctx, ttl, gs, batch, answers) })
+		}
+	}
+	wg.Wait()
+	return answers
+}
+
+// renewBatch renews those of gs that stand at indices, all of the same TTL. A row that somebody else keeps
+// locked fails the whole statement; then its halves are renewed, so that it costs nobody else the lease.
+func (d *lockDriver) renewBatch(
+	ctx context.Context, ttl time.Duration, gs []*backend.Grant, indices []int, answers []backend.Renewal,
+) {
+	micros := ceilMicros(ttl)
+	names, pairs := identify(gs, indices)
+	sent := time.Now()
+	out, err := exec(ctx, d.conn.control, withNames(d.text.renew, len(indices)), slices.Concat([]any{micros}, names, pairs)...)
+	if len(indices) > 1 && replied(err, errLockWait, errDeadlock) { // of one row, perhaps, and all were rolled back
+		half := len(indices) / 2
+		var wg sync.WaitGroup
+		wg.Go(func() { d.renewBatch(ctx, ttl, gs, indices[:half], answers) })
+		d.renewBatch(ctx, ttl, gs, indices[half:], answers)
+		wg.Wait()
+		return
+	}
+	var holders map[string]string
+	if err == nil && out.changed != int64(len(indices)) {
+		holders, err = d.holders(ctx, names)
+	}
+	for _, i := range indices {
+		switch {
+		case err != nil:
+			answers[i].Err = err
+		case holders != nil && holders[gs[i].Key] != gs[i].Owner:
+			answers[i].Err = backend.ErrLost
+		default:
+			answers[i].Term = backend.Term{Sent: sent, TTL: time.Duration(micros) * time.Microsecond}
+		}
+	}
+}
+
+// identify returns the names, and each name with its owner, as parameters.
+func identify(gs []*backend.Grant, indices []int) (names, pairs []any) {
+	for _, i := range indices {
+		name := []byte(gs[i].Key)
+		names, pairs = append(names, name), append(pairs, name, []byte(gs[i].Owner))
+	}
+	return names, pairs
+}
+
+// holders returns the present owners by name.
+func (d *lockDriver) holders(ctx context.Context, names []any) (map[string]string, error) {
+	found, err := query(ctx, d.conn.control, func(rows *sql.Rows) (pair [2]string, err error) {
+		return pair, rows.Scan(&pair[0], &pair[1])
+	}, withNames(d.text.holders, len(names)), names...)
+	holders := make(map[string]string, len(found))
+	for _, pair := range found {
+		holders[pair[0]] = pair[1]
+	}
+	return holders, err
+}
+
+// Release implements backend.Driver.
+func (d *lockDriver) Release(ctx context.Context, g *backend.Grant) error {
+	queued := d.leave(g.Owner)
+	err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+	if queued && errors.Is(err, backend.ErrNotHeld) {
+		return nil
+	}
+	return err
+}
+
+// Break implements backend.Breaker.
+func (d *lockDriver) Break(ctx context.Context, name, owner string) error {
+	return d.remove(ctx, d.text.breakLock, name, []byte(owner), []byte(owner))
+}
+
+// remove makes a lock free, and wakes the first who waits for it.
+func (d *lockDriver) remove(ctx context.Context, text, name string, owner ...any) error {
+	signal := d.queue.signal(name)
+	args := append([]any{signal, signal, reserve.Microseconds(), []byte(name)}, owner...)
+	out, err := exec(ctx, d.conn.control, text, args...)
+	switch {
+	case err != nil:
+		return err
+	case out.changed == 0:
+		return backend.ErrNotHeld
+	case out.id > 0 && d.caps.Notify:
+		d.goBehind(func(ctx context.Context) { d.wake(ctx, out.id) })
+	}
+	return nil
+}
+
+// Capabilities implements backend.Driver.
+func (d *lockDriver) Capabilities() backend.Capabilities { return d.caps }
+
+// Close implements backend.Driver.
+func (d *lockDriver) Close() error {
+	d.end()
+	d.behind.Wait()
+	d.queue.close()
+	return d.conn.close()
+}
+
+// goBehind runs fn behind its caller, for no longer than a request may take, and not after Close.
+func (d *lockDriver) goBehind(fn func(context.Context)) {
+	d.behind.Go(func() {
+		ctx, cancel := context.WithTimeout(d.life, d.opts.Timeout)
+		defer cancel()
+		fn(ctx)
+	})
+}
+
+// sweepSometimes starts a sweep behind an acquisition, now and then: the work that is left is in
+// proportion to the number of acquisitions, whatever processes make them.
+func (d *lockDriver) sweepSometimes() {
+	now, last := time.Now().UnixNano(), d.swept.Load()
+	if now-last < int64(sweepInterval) || rand.N(sweepOdds) > 0 || !d.swept.CompareAndSwap(last, now) {
+		return
+	}
+	d.goBehind(func(ctx context.Context) { _ = d.sweep(ctx, keep) }) // another one will come
+}
+
+// sweep deletes the rows of names that nobody has used for so long.
+func (d *lockDriver) sweep(ctx context.Context, unused time.Duration) error {
+	micros := ceilMicros(unused)
+	for {
+		names, err := query(ctx, d.conn.main, func(rows *sql.Rows) (any, error) {
+			var name []byte
+			err := rows.Scan(&name)
+			return name, err
+		}, d.text.stale, micros, sweepBatch)
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		out, err := exec(ctx, d.conn.main, withNames(d.text.sweep, len(names)), append(names, micros)...)
+		if err != nil {
+			return err
+		}
+		if len(names) < sweepBatch {
+			return nil
+		}
+		if out.changed == 0 {
+			return errors.New("nothing that is stale can be deleted")
+		}
+	}
+}
+
+func ceilMicros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }

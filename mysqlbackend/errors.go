@@ -1,0 +1,98 @@
+package mysqlbackend
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Errors that mean something to more than interpretError.
+const (
+	errLockWait    = 1205 // ER_LOCK_WAIT_TIMEOUT
+	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
+	errInterrupted = 1317 // ER_QUERY_INTERRUPTED
+	errTimedOut    = 3024 // ER_QUERY_TIMEOUT
+)
+
+// refusals are the errors of a server that has not done what was asked, or has rolled it
+// back, and may do it later or elsewhere.
+var refusals = []uint16{
+	1020, // ER_CHECKREAD: the row has changed meanwhile
+	1021, // ER_DISK_FULL
+	1040, // ER_CON_COUNT_ERROR
+	1044, // ER_DBACCESS_DENIED_ERROR
+	1045, // ER_ACCESS_DENIED_ERROR
+	1047, // ER_UNKNOWN_COM_ERROR: a Galera node that is not ready
+	1049, // ER_BAD_DB_ERROR
+	1114, // ER_RECORD_FILE_FULL
+	1129, // ER_HOST_IS_BLOCKED
+	1130, // ER_HOST_NOT_PRIVILEGED
+	1142, // ER_TABLEACCESS_DENIED_ERROR
+	1143, // ER_COLUMNACCESS_DENIED_ERROR
+	1146, // ER_NO_SUCH_TABLE
+	1203, // ER_TOO_MANY_USER_CONNECTIONS
+	errLockWait,
+	errDeadlock,
+	1226, // ER_USER_LIMIT_REACHED
+	1227, // ER_SPECIFIC_ACCESS_DENIED_ERROR
+	1290, // ER_OPTION_PREVENTS_STATEMENT: read-only
+	1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+	1836, // ER_READ_ONLY_MODE
+	3101, // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: by group replication
+}
+
+// mismatches are the errors of a table that is not of our shape.
+var mismatches = []uint16{
+	1054, // ER_BAD_FIELD_ERROR
+	1264, // ER_WARN_DATA_OUT_OF_RANGE
+	1364, // ER_NO_DEFAULT_FOR_FIELD
+	1366, // ER_TRUNCATED_WRONG_VALUE_FOR_FIELD
+	1406, // ER_DATA_TOO_LONG
+}
+
+// gaps are the errors of a server that does not understand our statements.
+var gaps = []uint16{
+	1064, // ER_PARSE_ERROR
+	1305, // ER_SP_DOES_NOT_EXIST
+}
+
+// interpretError gives what the client library said its meaning: a definite answer is
+// wrapped in its sentinel; what is not leaves the outcome unknown. ctx is that of the
+// call: an error after its end is told as its end.
+func interpretError(ctx context.Context, err error) error {
+	switch {
+	case err == nil || errors.Is(err, backend.ErrUnavailable): // the connector's
+		return err
+	case replied(err, mismatches...):
+		return fmt.Errorf("%w: %w", backend.ErrConflict, err)
+	case replied(err, gaps...):
+		return fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
+	case notSent(err) || replied(err, refusals...):
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
+}
+
+// notSent tells that the statement has not left the client. The client library says
+// ErrBadConn only then, or where it was told that the server is read-only.
+func notSent(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn)
+}
+
+// replied tells that the server answered with one of these errors.
+func replied(err error, numbers ...uint16) bool {
+	reply, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains(numbers, reply.Number)
+}

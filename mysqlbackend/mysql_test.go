@@ -1,0 +1,910 @@
+package mysqlbackend
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// patience is for what should happen at once, on a machine that has other things to do.
+const patience = 10 * time.Second
+
+// servers are those that all tests share.
+var servers = map[string]func(testenv.TB) *testenv.Server{"mysql": testenv.MySQL, "mariadb": testenv.MariaDB}
+
+// starters start servers for one test alone.
+var starters = map[string]func(testenv.TB, ...string) *testenv.Server{
+	"mysql": testenv.NewMySQL, "mariadb": testenv.NewMariaDB,
+}
+
+// openURL opens a driver and closes it when the test ends.
+func openURL(tb testing.TB, raw string) *lockDriver {
+	tb.Helper()
+	d, err := testenv.Open(tb.Context(), raw)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return closing(tb, d)
+}
+
+func closing(tb testing.TB, d backend.Driver) *lockDriver {
+	tb.Helper()
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return d.(*lockDriver)
+}
+
+// database is the server as a program has it that uses it for more than locks.
+func database(tb testing.TB, s *testenv.Server, params string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open("mysql", "root@tcp("+s.Addr+")/dlock"+params)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func do(tb testing.TB, q querier, text string, args ...any) {
+	tb.Helper()
+	if _, err := q.ExecContext(context.Background(), text, args...); err != nil {
+		tb.Fatalf("%s: %v", text, err)
+	}
+}
+
+func ask(tb testing.TB, q querier, text string, args ...any) string {
+	tb.Helper()
+	found, err := query(context.Background(), q, func(rows *sql.Rows) (s sql.NullString, err error) {
+		return s, rows.Scan(&s)
+	}, text, args...)
+	if err != nil || len(found) != 1 {
+		tb.Fatalf("%s: %v, %v", text, found, err)
+	}
+	return found[0].String
+}
+
+func request(tb testing.TB, ttl time.Duration) *backend.Request {
+	tb.Helper()
+	return &backend.Request{
+		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true,
+		Meta: "test@host:1",
+	}
+}
+
+func newOwner() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("%x", b)
+}
+
+func acquire(tb testing.TB, d *lockDriver, req *backend.Request) *backend.Grant {
+	tb.Helper()
+	g, err := d.Acquire(tb.Context(), req)
+	if err != nil {
+		tb.Errorf("Acquire: %v", err)
+		return &backend.Grant{Request: *req}
+	}
+	return g
+}
+
+func release(tb testing.TB, d *lockDriver, g *backend.Grant) {
+	tb.Helper()
+	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
+		tb.Errorf("Release: %v", err)
+	}
+}
+
+func busy(tb testing.TB, d *lockDriver, req *backend.Request) *backend.Busy {
+	tb.Helper()
+	_, err := d.Acquire(tb.Context(), req)
+	b, ok := errors.AsType[*backend.Busy](err)
+	if !ok {
+		tb.Fatalf("Acquire: %v, want *Busy", err)
+	}
+	return b
+}
+
+func wantIs(tb testing.TB, what string, err, want error) {
+	tb.Helper()
+	if !errors.Is(err, want) {
+		tb.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func eventually(tb testing.TB, what string, cond func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+func TestInterpretError(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	reply := func(number uint16) error { return &mysql.MySQLError{Number: number, Message: "as the server says"} }
+	type test struct {
+		name string
+		ctx  context.Context
+		err  error
+		want error // nil: the outcome is unknown
+	}
+	tests := []test{
+		{name: "connector", err: fmt.Errorf("%w: refused", backend.ErrUnavailable), want: backend.ErrUnavailable},
+		{name: "dial of a lent database", err: &net.OpError{Op: "dial", Err: io.EOF}, want: backend.ErrUnavailable},
+		{name: "not sent", err: driver.ErrBadConn, want: backend.ErrUnavailable},
+		{name: "connection lost", err: mysql.ErrInvalidConn},
+		{name: "read timeout", err: &net.OpError{Op: "read", Err: io.ErrNoProgress}},
+		{name: "killed, perhaps while committing", err: reply(1317)},
+		{name: "shut down", err: reply(1053)},
+		{name: "an error while committing", err: reply(1180)},
+		{name: "cancelled", ctx: ended, err: mysql.ErrInvalidConn},
+	}
+	for sentinel, numbers := range map[error][]uint16{
+		backend.ErrUnavailable: {1020, 1040, 1045, 1049, 1142, 1146, 1205, 1213, 1290, 1792, 1836, 3101},
+		backend.ErrConflict:    {1054, 1364, 1406},
+		backend.ErrUnsupported: {1064, 1305},
+	} {
+		for _, number := range numbers {
+			tests = append(tests, test{name: fmt.Sprint(number), err: reply(number), want: sentinel})
+		}
+	}
+	definite := []error{backend.ErrUnavailable, backend.ErrConflict, backend.ErrUnsupported, backend.ErrLost, backend.ErrNotHeld}
+	for _, tt := range tests {
+		ctx := tt.ctx
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		got := interpretError(ctx, tt.err)
+		if !errors.Is(got, tt.err) {
+			t.Errorf("%s: %v hides the client's own error", tt.name, got)
+		}
+		if ctx.Err() != nil && !errors.Is(got, ctx.Err()) {
+			t.Errorf("%s: %v hides the end of the context", tt.name, got)
+		}
+		for _, d := range definite {
+			if errors.Is(got, d) != errors.Is(tt.want, d) {
+				t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+			}
+		}
+	}
+	if interpretError(ended, nil) != nil {
+		t.Error("no error became one")
+	}
+}
+
+func TestURL(t *testing.T) {
+	t.Parallel()
+	bad := map[string]string{
+		"mysql:///db":                           "no host",
+		"mysql://h":                             "database",
+		"mysql://h/":                            "database",
+		"mysql://h/a/b":                         "database",
+		"mysql://a,b/db":                        "one host",
+		"mysql://h/db?table=a-b":                "table",
+		"mysql://h/db?table=a%60b":              "table",
+		"mysql://h/db?table=" + bigTable:        "table",
+		"mysql://h/db?create=maybe":             "create",
+		"mysql://h/db?notify=mail":              "notify",
+		"mysql://h/db?timeout=0s":               "timeout",
+		"mysql://h/db?socket=/s":                "socket",
+		"mysql:///db?socket=s":                  "absolute",
+		"mysql:///db?socket=/s&tls=1":           "tls",
+		"mysql://h/db?ca=/c":                    "tls=1",
+		"mysql://h/db?tls=1&ca=/does/not/exist": "ca",
+		"mysql://h/db?tls=1&key=/does/not/exst": "key",
+	}
+	for raw, want := range bad {
+		if d, err := testenv.Open(t.Context(), raw); err == nil {
+			_ = d.Close()
+			t.Errorf("%s: opened", raw)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a word about %q", raw, err, want)
+		}
+	}
+	u, err := backend.ParseURL("mariadb://u:p%40@[::1]/a%20b?timeout=2s&table=T_1$&create=1&notify=poll&tls=1&server-name=n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseTarget(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Options{Timeout: 2 * time.Second, Table: "T_1$", Create: true, Notify: NotifyPoll}
+	if got.network != "tcp" || got.addr != "[::1]:3306" || got.user != "u" || got.password != "p@" ||
+		got.database != "a b" || got.Options != want || got.tls == nil || got.tls.ServerName != "n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+var bigTable = strings.Repeat("t", 65)
+
+// secret stands in passwords, in three spellings.
+const secret = "s3cr@t/"
+
+func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "?multiStatements=true")
+			do(t, db, "CREATE USER IF NOT EXISTS u IDENTIFIED BY 'right', v IDENTIFIED BY 'right'; GRANT SELECT, INSERT, UPDATE ON dlock.* TO v;"+
+				"CREATE TABLE IF NOT EXISTS other (name VARCHAR(512) PRIMARY KEY, owner INT) ENGINE=InnoDB; "+
+				"CREATE VIEW one_view AS SELECT 1 AS name; "+
+				strings.Replace(Schema("isam"), "InnoDB ROW_FORMAT=DYNAMIC", "MyISAM", 1)+";"+Schema("here"))
+			closed, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = closed.Close()
+			login := "u:" + strings.NewReplacer("@", "%40", "/", "%2F").Replace(secret) + "@"
+			for _, tt := range []struct {
+				url, want string
+				is        error
+			}{
+				{"mysql://" + login + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
+				{"mysql://u@" + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
+				{"mysql://u:right@" + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
+				{"mysql://root@" + s.Addr + "/nowhere", "Unknown database", backend.ErrUnavailable},
+				{"mysql://root@" + s.Addr + "/dlock?table=absent", "CREATE TABLE", backend.ErrUnavailable},
+				{"mysql://v:right@" + s.Addr + "/dlock?table=absent&create=1", "CREATE command denied", backend.ErrUnavailable},
+				{"mysql://v:right@" + s.Addr + "/dlock?table=here", "DELETE command denied", backend.ErrUnavailable},
+				{"mysql://root@" + s.Addr + "/dlock?table=other", "shape", backend.ErrConflict},
+				{"mysql://root@" + s.Addr + "/dlock?table=one_view&create=1", "InnoDB", backend.ErrConflict},
+				{"mysql://root@" + s.Addr + "/dlock?table=isam", "InnoDB", backend.ErrConflict},
+				{"mysql://" + login + closed.Addr().String() + "/dlock", "refused", backend.ErrUnavailable},
+				{"mysql://" + login + "nowhere.invalid/dlock", "nowhere.invalid", backend.ErrUnavailable},
+				{"mysql://" + login + "/dlock?socket=/does/not/exist", "/does/not/exist", backend.ErrUnavailable},
+			} {
+				start := time.Now()
+				d, err := testenv.Open(t.Context(), tt.url)
+				if err == nil {
+					_ = d.Close()
+					t.Errorf("%s: opened", tt.url)
+					continue
+				}
+				wantIs(t, tt.url, err, tt.is)
+				if took := time.Since(start); took > patience {
+					t.Errorf("%s: took %v", tt.url, took)
+				}
+				if text := fmt.Sprintf("%v %+v", err, err); !strings.Contains(text, tt.want) {
+					t.Errorf("%s: %v, want %q", tt.url, err, tt.want)
+				} else if strings.Contains(text, "s3cr") || strings.Contains(text, "right") {
+					t.Errorf("%s: a credential in %q", tt.url, text)
+				}
+			}
+		})
+	}
+}
+
+func TestRefusesUnsuitableServers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		version string
+		want    error
+	}{
+		{"8.0.11", nil},
+		{"8.4.6", nil},
+		{"9.7.4-2", nil},
+		{"10.6.21-MariaDB", nil},
+		{"11.8.9-MariaDB-4 from Debian", nil},
+		{"unknown", nil},
+		{"5.7.44-log", backend.ErrUnsupported},
+		{"10.5.28-MariaDB", backend.ErrUnsupported},
+		{"8.0-MariaDB", backend.ErrUnsupported},
+	} {
+		s := server{version: tt.version, database: "d", autocommit: true}
+		if err := s.check(); !errors.Is(err, tt.want) {
+			t.Errorf("%q: %v, want %v", tt.version, err, tt.want)
+		}
+	}
+	for _, s := range []server{
+		{version: "9.7.4", autocommit: true},
+		{version: "9.7.4", database: "d"},
+		{version: "9.7.4", database: "d", autocommit: true, readOnly: true},
+	} {
+		if s.check() == nil {
+			t.Errorf("%+v is suitable", s)
+		}
+	}
+}
+
+func TestSchemaMakesTheTable(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			do(t, database(t, s, ""), Schema("migrated"))
+			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?table=migrated")
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+		})
+	}
+}
+
+func TestManyMakeTheTableAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					d, err := testenv.Open(t.Context(), "mysql://root@"+s.Addr+"/dlock?create=1&table=rush")
+					if err != nil {
+						t.Errorf("open: %v", err)
+						return
+					}
+					_ = d.Close()
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			for params, late := range map[string]time.Duration{
+				"": 51 * time.Second, // prepared statements, and the server's own patience
+				"?interpolateParams=true&clientFoundRows=true&parseTime=true&loc=Local&innodb_lock_wait_timeout=2": 3 * time.Second,
+				"?collation=latin1_swedish_ci&sql_mode=%27ANSI%27":                                                 51 * time.Second,
+			} {
+				db := database(t, s, params)
+				opened, err := New(db, &Options{Create: true})
+				if err != nil {
+					t.Fatalf("%s: %v", params, err)
+				}
+				d := opened.(*lockDriver)
+				if got := d.Capabilities().Late; got != late {
+					t.Errorf("%s: Late is %v, want %v", params, got, late)
+				}
+				g := acquire(t, d, request(t, time.Minute))
+				waiter := request(t, time.Minute)
+				waiter.Meta = "é ✓"
+				answer := busy(t, d, waiter)
+				if answer.RetryAfter < 50*time.Second || answer.RetryAfter > time.Minute {
+					t.Errorf("%s: RetryAfter is %v", params, answer.RetryAfter)
+				}
+				if _, err := d.Renew(t.Context(), g); err != nil {
+					t.Errorf("%s: Renew: %v", params, err)
+				}
+				release(t, d, g)
+				if _, err := d.Wait(t.Context(), waiter, answer); err != nil {
+					t.Errorf("%s: Wait: %v", params, err)
+				}
+				next := acquire(t, d, waiter)
+				if info, err := d.Inspect(t.Context(), t.Name()); err != nil || len(info.Holders) != 1 || info.Holders[0].Meta != waiter.Meta {
+					t.Errorf("%s: Inspect: %+v, %v", params, info, err)
+				}
+				if next.Fence <= g.Fence {
+					t.Errorf("%s: fence %d after %d", params, next.Fence, g.Fence)
+				}
+				release(t, d, next)
+				if err := d.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if err := db.PingContext(t.Context()); err != nil {
+					t.Errorf("%s: the database after Close: %v", params, err)
+				}
+			}
+		})
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			if _, err := New(nil, nil); err == nil {
+				t.Error("a driver without a database")
+			}
+			_, err := New(database(t, s, "?autocommit=0"), &Options{Create: true})
+			wantIs(t, "without autocommit", err, backend.ErrUnsupported)
+			_, err = New(database(t, s, ""), &Options{Table: "a b"})
+			if err == nil {
+				t.Error("a table with a blank")
+			}
+			none, err := sql.Open("mysql", "root@tcp("+s.Addr+")/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer none.Close()
+			_, err = New(none, nil)
+			wantIs(t, "without a database", err, backend.ErrUnsupported)
+		})
+	}
+}
+
+// TestCancelledAcquireEndsInTime checks what Capabilities.Late says: an acquisition that was given up
+// while it waited for the row is executed within that time, or never.
+func TestCancelledAcquireEndsInTime(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d, db := openURL(t, s.URL), database(t, s, "")
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+			req := request(t, time.Minute)
+			giveUp := func(row *sql.Tx) {
+				t.Helper()
+				do(t, db, "SELECT 1") // the pool has another connection
+				if _, err := row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", t.Name()); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				_, err := d.Acquire(ctx, req)
+				wantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
+			}
+			begin := func() *sql.Tx {
+				t.Helper()
+				row, err := db.Begin()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return row
+			}
+			row := begin()
+			giveUp(row)
+			if err := row.Commit(); err != nil { // now it is executed, if the server has not noticed
+				t.Fatal(err)
+			}
+			time.Sleep(d.Capabilities().Late)
+			if err := d.Release(t.Context(), &backend.Grant{Request: *req}); err != nil && !errors.Is(err, backend.ErrNotHeld) {
+				t.Errorf("Release: %v", err)
+			}
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+
+			row = begin()
+			giveUp(row)
+			time.Sleep(d.Capabilities().Late)
+			if err := row.Commit(); err != nil { // too late for it
+				t.Fatal(err)
+			}
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+		})
+	}
+}
+
+// TestStaleStatementsReviveNothing has statements executed that began before the release, and were
+// kept waiting for the row: to them the term is still running.
+func TestStaleStatementsReviveNothing(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d := openURL(t, s.URL)
+			conn, err := database(t, s, "?interpolateParams=true").Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			g := acquire(t, d, request(t, time.Minute))
+			time.Sleep(20 * time.Millisecond)
+			began := ask(t, conn, "SELECT UNIX_TIMESTAMP(NOW(6))")
+			time.Sleep(20 * time.Millisecond)
+			release(t, d, g)
+			do(t, conn, "SET TIMESTAMP = "+began)
+			name, owner := []byte(g.Key), []byte(g.Owner)
+			out, err := exec(t.Context(), conn, withNames(d.text.renew, 1), 60_000_000, name, name, owner)
+			if err != nil || out.changed != 0 {
+				t.Errorf("a renewal has revived the grant: %+v, %v", out, err)
+			}
+			out, err = exec(t.Context(), conn, d.text.acquire, acquireArgs(&g.Request, 60_000_000, false)...)
+			if err != nil || out.id < busyFlag {
+				t.Errorf("an acquisition has revived the grant: %+v, %v", out, err)
+			}
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+		})
+	}
+}
+
+func TestFenceGrowsAcrossASweep(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=swept")
+			db := database(t, s, "")
+			old := acquire(t, d, request(t, time.Minute))
+			release(t, d, old)
+			kept := request(t, time.Minute)
+			kept.Key += "/held"
+			held := acquire(t, d, kept)
+			do(t, db, "INSERT INTO swept SELECT CONCAT('old', a.x, b.x, c.x), '', 1, '2026-01-01', '2026-01-01', '' FROM "+
+				digits("a")+" JOIN "+digits("b")+" JOIN "+digits("c"))
+			do(t, db, "UPDATE swept SET expires = expires - INTERVAL 25 HOUR WHERE name = ?", t.Name())
+			if err := d.sweep(t.Context(), keep); err != nil {
+				t.Fatalf("sweep: %v", err)
+			}
+			if left := ask(t, db, "SELECT GROUP_CONCAT(name) FROM swept"); left != kept.Key {
+				t.Errorf("%s are left, want %s", left, kept.Key)
+			}
+			if g := acquire(t, d, request(t, time.Minute)); g.Fence <= old.Fence {
+				t.Errorf("fence %d after %d", g.Fence, old.Fence)
+			}
+			release(t, d, held)
+		})
+	}
+}
+
+// digits is a table of ten rows.
+func digits(name string) string {
+	return "(SELECT 0 x UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 " +
+		"UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) " + name
+}
+
+// TestFenceFollowsAClockThatWasSetBack needs no clock: it sets the last fence forward.
+func TestFenceFollowsAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d := openURL(t, s.URL)
+			first := acquire(t, d, request(t, time.Minute))
+			do(t, database(t, s, ""), "UPDATE dlock SET token = token + 1000000000000 WHERE name = ?", t.Name())
+			release(t, d, first)
+			g := acquire(t, d, request(t, time.Minute))
+			if want := first.Fence + 1_000_000_000_001; g.Fence != want {
+				t.Errorf("fence %d, want %d", g.Fence, want)
+			}
+			release(t, d, g)
+		})
+	}
+}
+
+func TestRenewAllTakesWhatComes(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d := openURL(t, s.URL)
+			gs := make([]*backend.Grant, renewBatch+50)
+			var wg sync.WaitGroup
+			for worker := range mainConns {
+				wg.Go(func() {
+					for i := worker; i < len(gs); i += mainConns {
+						req := request(t, time.Minute+time.Duration(i%2)*time.Minute)
+						req.Key = fmt.Sprintf("%s/%d", t.Name(), i)
+						gs[i] = acquire(t, d, req)
+					}
+				})
+			}
+			wg.Wait()
+			release(t, d, gs[7])
+			stranger := *gs[8]
+			stranger.Owner = gs[9].Owner
+			all := append(gs, gs[0], &stranger)
+			for i, r := range d.RenewAll(t.Context(), all) {
+				switch lost := i == 7 || i == len(all)-1; {
+				case lost:
+					wantIs(t, fmt.Sprint("renewal ", i), r.Err, backend.ErrLost)
+				case r.Err != nil || r.Term.TTL != all[i].TTL:
+					t.Errorf("renewal %d: %+v", i, r)
+				}
+			}
+			for i, g := range gs {
+				if i != 7 {
+					release(t, d, g)
+				}
+			}
+		})
+	}
+}
+
+// TestLockedRowCostsItsOwnLeaseAlone renews many while somebody else, no driver, keeps one row locked.
+func TestLockedRowCostsItsOwnLeaseAlone(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d := openURL(t, s.URL)
+			var gs []*backend.Grant
+			for i := range 4 {
+				req := request(t, time.Minute)
+				req.Key = fmt.Sprintf("%s/%d", t.Name(), i)
+				gs = append(gs, acquire(t, d, req))
+			}
+			row, err := database(t, s, "").Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", gs[1].Key); err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range d.RenewAll(t.Context(), gs) {
+				if i == 1 {
+					wantIs(t, "renewal of the locked row", r.Err, backend.ErrUnavailable)
+				} else if r.Err != nil {
+					t.Errorf("renewal %d: %v", i, r.Err)
+				}
+			}
+			if err := row.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range gs {
+				release(t, d, g)
+			}
+		})
+	}
+}
+
+// TestNoDeadlocks has many processes take, renew, release and sweep few locks at once.
+func TestNoDeadlocks(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			const names = 4
+			url := "mysql://root@" + s.Addr + "/dlock?create=1&table=deadlocks"
+			end := time.Now().Add(2 * time.Second)
+			var wg sync.WaitGroup
+			for worker := range 8 {
+				d := openURL(t, url)
+				check := func(what string, err error) {
+					if err != nil && !errors.Is(err, backend.ErrNotAcquired) && !errors.Is(err, backend.ErrLost) {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+				wg.Go(func() {
+					for i := worker; time.Now().Before(end); i++ {
+						req := request(t, time.Minute)
+						req.Key = fmt.Sprint("name", i%names)
+						g, err := d.Acquire(t.Context(), req)
+						check("Acquire", err)
+						if err != nil {
+							continue
+						}
+						if _, err := d.Renew(t.Context(), g); err != nil {
+							t.Errorf("Renew: %v", err)
+						}
+						release(t, d, g)
+					}
+				})
+				wg.Go(func() {
+					var all []*backend.Grant
+					for i := range names {
+						req := request(t, time.Minute)
+						req.Key = fmt.Sprint("name", (worker+i)%names)
+						all = append(all, &backend.Grant{Request: *req})
+					}
+					for time.Now().Before(end) {
+						for _, r := range d.RenewAll(t.Context(), all) {
+							check("RenewAll", r.Err)
+						}
+						check("sweep", d.sweep(t.Context(), keep))
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// TestPairIsTwoStatements counts them where nobody else is.
+func TestPairIsTwoStatements(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			d := openURL(t, s.URL)
+			d.swept.Store(time.Now().Add(time.Hour).UnixNano()) // no sweep
+			db := database(t, s, "")
+			pair := func() { release(t, d, acquire(t, d, request(t, time.Minute))) }
+			pair() // the connections are made
+			inserts, updates, all := status(t, db, "Com_insert"), status(t, db, "Com_update"), status(t, db, "Questions")
+			for range 10 {
+				pair()
+			}
+			all, counting := status(t, db, "Questions")-all, 1
+			inserts, updates = status(t, db, "Com_insert")-inserts, status(t, db, "Com_update")-updates
+			if inserts != 10 || updates != 10 || all != 20+counting {
+				t.Errorf("ten pairs are %d INSERT, %d UPDATE, %d statements in all, %d of them to count", inserts, updates, all, counting)
+			}
+		})
+	}
+}
+
+func status(tb testing.TB, q querier, name string) int {
+	tb.Helper()
+	found, err := query(context.Background(), q, func(rows *sql.Rows) (n int, err error) {
+		return n, rows.Scan(new(string), &n)
+	}, "SHOW GLOBAL STATUS LIKE '"+name+"'")
+	if err != nil || len(found) != 1 {
+		tb.Fatalf("%s: %v, %v", name, found, err)
+	}
+	return found[0]
+}
+
+// TestWaitersAreFoundAndWoken checks that the one statement of a release names the first waiter, also while
+// others stand behind it, and that no place stays taken.
+func TestWaitersAreFoundAndWoken(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			holder := openURL(t, s.URL)
+			g := acquire(t, holder, request(t, time.Minute))
+			db := database(t, s, "")
+			var wg sync.WaitGroup
+			drivers := []*lockDriver{openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)}
+			fences := make(chan uint64, len(drivers))
+			for _, d := range drivers {
+				wg.Go(func() {
+					req := request(t, time.Minute)
+					for {
+						_, err := d.Acquire(t.Context(), req)
+						answer, ok := errors.AsType[*backend.Busy](err)
+						if !ok {
+							break
+						}
+						if _, err := d.Wait(t.Context(), req, answer); err != nil {
+							t.Errorf("Wait: %v", err)
+							return
+						}
+					}
+					got := acquire(t, d, req) // again: the same grant
+					fences <- got.Fence
+					release(t, d, got)
+				})
+			}
+			eventually(t, "somebody is the first", func() bool {
+				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+			})
+			release(t, holder, g)
+			wg.Wait()
+			close(fences)
+			last := g.Fence
+			for fence := range fences {
+				if fence <= last {
+					t.Errorf("fence %d after %d", fence, last)
+				}
+				last = fence
+			}
+			for _, d := range drivers {
+				eventually(t, "all places are free", func() bool { return len(d.queue.free) == maxPlaces })
+			}
+		})
+	}
+}
+
+// TestReleasedLockIsKeptForTheFirst: whoever releases and asks again does not get past who waits, nor wait for
+// somebody who is no more.
+func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			holder, waiter, db := openURL(t, s.URL), openURL(t, s.URL), database(t, s, "")
+			g := acquire(t, holder, request(t, time.Minute))
+			req := request(t, time.Minute)
+			answer := busy(t, waiter, req)
+			woken := make(chan error, 1)
+			go func() { _, err := waiter.Wait(t.Context(), req, answer); woken <- err }()
+			eventually(t, "it is the first", func() bool {
+				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+			})
+			conn, err := database(t, s, "?interpolateParams=true").Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			before := ask(t, conn, "SELECT UNIX_TIMESTAMP(NOW(6))")
+			release(t, holder, g)
+			if info, err := holder.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) != 0 {
+				t.Errorf("Inspect: %+v, %v", info, err)
+			}
+			do(t, conn, "SET TIMESTAMP = "+before) // time stands still
+			again := request(t, time.Millisecond)
+			out, err := exec(t.Context(), conn, holder.text.acquire, acquireArgs(again, 1, false)...)
+			if err != nil || out.id != busyFlag {
+				t.Errorf("somebody else: %+v, %v", out, err)
+			}
+			out, err = exec(t.Context(), conn, holder.text.acquire, acquireArgs(again, 1, true)...)
+			if err != nil || out.id <= int64(g.Fence) || out.id >= busyFlag {
+				t.Errorf("the first: %+v, %v", out, err)
+			}
+			if err := <-woken; err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+			eventually(t, "it is kept no longer", func() bool {
+				_, err := holder.Acquire(t.Context(), &g.Request)
+				return err == nil
+			})
+			release(t, holder, g)
+			if err := waiter.Release(t.Context(), &backend.Grant{Request: *req}); err != nil {
+				t.Errorf("Release of a queue entry: %v", err)
+			}
+		})
+	}
+}
+
+// TestOtherUsersWaitASecond: who may not end the sleep of another one lets it end by itself.
+func TestOtherUsersWaitASecond(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			do(t, database(t, s, "?multiStatements=true"), "CREATE USER IF NOT EXISTS w IDENTIFIED BY 'w'; GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO w")
+			d := openURL(t, s.URL)
+			other := openURL(t, "mysql://w:w@"+s.Addr+"/dlock")
+			g := acquire(t, other, request(t, time.Minute))
+			req := request(t, time.Minute)
+			answer := busy(t, d, req)
+			woken := make(chan error, 1)
+			go func() { _, err := d.Wait(t.Context(), req, answer); woken <- err }()
+			eventually(t, "it is the first", func() bool {
+				return ask(t, d.conn.main, "SELECT IS_USED_LOCK(?)", d.queue.signal(g.Key)) != ""
+			})
+			release(t, other, g)
+			select {
+			case err := <-woken:
+				if err != nil {
+					t.Errorf("Wait: %v", err)
+				}
+			case <-time.After(patience):
+				t.Error("it sleeps on")
+			}
+			release(t, d, acquire(t, d, req))
+		})
+	}
+}
+
+func TestReadOnlyServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMySQL(t)
+	d, db := openURL(t, s.URL), database(t, s, "")
+	g := acquire(t, d, request(t, time.Minute))
+	do(t, db, "SET GLOBAL super_read_only = ON")
+	free := request(t, time.Minute)
+	free.Key += "/another"
+	_, err := d.Acquire(t.Context(), free)
+	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	_, err = d.Renew(t.Context(), g)
+	wantIs(t, "Renew", err, backend.ErrUnavailable)
+	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
+	if _, err := testenv.Open(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("open: %v", err)
+	}
+	do(t, db, "SET GLOBAL read_only = OFF")
+	release(t, d, g)
+}

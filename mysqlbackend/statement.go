@@ -1,0 +1,141 @@
+package mysqlbackend
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	_ "embed"
+	"strconv"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var (
+	//go:embed statements/schema.sql
+	schemaSQL string
+	//go:embed statements/acquire.sql
+	acquireSQL string
+	//go:embed statements/renew.sql
+	renewSQL string
+	//go:embed statements/holders.sql
+	holdersSQL string
+	//go:embed statements/release.sql
+	releaseSQL string
+	//go:embed statements/break.sql
+	breakSQL string
+	//go:embed statements/list.sql
+	listSQL string
+	//go:embed statements/stale.sql
+	staleSQL string
+	//go:embed statements/sweep.sql
+	sweepSQL string
+	//go:embed statements/server.sql
+	serverSQL string
+	//go:embed statements/shape.sql
+	shapeSQL string
+	//go:embed statements/queue.sql
+	queueSQL string
+	//go:embed statements/sleep.sql
+	sleepSQL string
+)
+
+// Schema returns the statement that makes the table, for those who create tables by
+// migrations; "" is DefaultTable. It does nothing where the table exists.
+func Schema(table string) string {
+	return strings.TrimSpace(withTable(schemaSQL, cmp.Or(table, DefaultTable))) + "\n"
+}
+
+// statements are the texts for one table.
+type statements struct {
+	schema, acquire, renew, holders, release, breakLock, list, stale, sweep, sleep string
+}
+
+func newStatements(table string) *statements {
+	text := func(source string) string { return strings.Join(strings.Fields(withTable(source, table)), " ") }
+	return &statements{
+		schema: Schema(table), acquire: text(acquireSQL), renew: text(renewSQL), holders: text(holdersSQL),
+		release: text(releaseSQL), breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
+		sweep: text(sweepSQL), sleep: text(sleepSQL),
+	}
+}
+
+// withTable completes a statement and leaves out the comment: a "?" in it would count
+// as a parameter.
+func withTable(source, table string) string {
+	return strings.ReplaceAll(plain(source), "{table}", "`"+table+"`")
+}
+
+func plain(source string) string {
+	var b strings.Builder
+	for line := range strings.Lines(source) {
+		if !strings.HasPrefix(line, "--") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// withNames puts n parameters in the place of {names}, and n pairs in that of {pairs}.
+func withNames(text string, n int) string {
+	text = strings.Replace(text, "{names}", list("?", n), 1)
+	return strings.Replace(text, "{pairs}", list("(?, ?)", n), 1)
+}
+
+func list(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+
+// withMillis is queueSQL with a bound.
+func withMillis(ms int64) string {
+	return strings.Replace(plain(queueSQL), "{millis}", strconv.FormatInt(ms, 10), 1)
+}
+
+// querier is a *sql.DB or a *sql.Conn.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// outcome is what a statement that changes rows is answered with.
+type outcome struct {
+	changed, id int64
+}
+
+// exec executes a statement. It returns when ctx ends.
+func exec(ctx context.Context, q querier, text string, args ...any) (outcome, error) {
+	out, err := backend.Call(ctx, func(ctx context.Context) (outcome, error) {
+		result, err := q.ExecContext(ctx, text, args...)
+		if err != nil {
+			return outcome{}, err
+		}
+		changed, err := result.RowsAffected()
+		if err != nil {
+			return outcome{}, err
+		}
+		id, err := result.LastInsertId()
+		return outcome{changed, id}, err
+	})
+	return out, interpretError(ctx, err)
+}
+
+// query collects the rows that a statement returns. It returns when ctx ends.
+func query[T any](
+	ctx context.Context, q querier, scan func(*sql.Rows) (T, error), text string, args ...any,
+) ([]T, error) {
+	found, err := backend.Call(ctx, func(ctx context.Context) ([]T, error) {
+		rows, err := q.QueryContext(ctx, text, args...)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		var found []T
+		for rows.Next() {
+			row, err := scan(rows)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, row)
+		}
+		return found, rows.Err()
+	})
+	return found, interpretError(ctx, err)
+}

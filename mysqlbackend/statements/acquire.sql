@@ -1,0 +1,38 @@
+-- acquire.sql: one attempt to become the holder.
+--
+-- params   name, owner, TTL in µs, meta, first, owner, first, first, meta, first, owner,
+--          owner, first, TTL; first is 1 if the caller is the first of those who wait
+-- returns  as the insert id, which comes with the answer itself: the fence, if owner
+--          holds now; else 2^62 + the µs that the holder has left, + 0 where there is
+--          none, but the first who waits is expected
+--
+-- Idempotent by owner: asked again, the holder is answered with the fence that it
+-- has and a full term. Who is refused changes nothing, so nothing is written.
+--
+-- The server's clock alone counts, and as it was when the statement began: what has
+-- waited for the row gets a shorter term, never a longer one. The assignments are
+-- made from left to right and see the new values of those before them; these give the
+-- same result where all see the old ones (sql_mode SIMULTANEOUS_ASSIGNMENT). A fresh
+-- fence is never below the clock, so it grows also where the row was swept.
+
+INSERT INTO {table} (name, owner, token, since, expires, meta)
+VALUES (
+  ?, ?,
+  LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6))),
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?
+)
+ON DUPLICATE KEY UPDATE
+  token = CASE
+    WHEN expires <= UTC_TIMESTAMP(6) OR ? AND owner = '' THEN
+      LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6))))
+    WHEN owner = ? THEN LAST_INSERT_ID(token)
+    ELSE token + 0 * LAST_INSERT_ID(
+      (1 << 62) + IF(owner = '', 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)))
+  END,
+  since   = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', UTC_TIMESTAMP(6), since),
+  meta    = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', ?, meta),
+  owner   = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', ?, owner),
+  expires = IF(
+    expires <= UTC_TIMESTAMP(6) OR owner = ? OR ? AND owner = '',
+    UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, expires
+  )

@@ -1,0 +1,267 @@
+package mysqlbackend
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// maxPlaces is how many connections of a driver wait; others poll.
+	maxPlaces = 16
+	// maxQueueing is how long one waits in the queue of a name before looking at the lock again.
+	maxQueueing = 10 * time.Second
+	// maxSleep is how long the first of a queue sleeps before looking at the lock again; so long
+	// also may a connection that was lost stay the first.
+	maxSleep = time.Second
+	// maxPassing is how long a new holder cares for the queue behind it.
+	maxPassing = 250 * time.Millisecond
+	// early is how much before the end of its context a wait ends by itself: a statement that is
+	// interrupted costs its connection.
+	early = 20 * time.Millisecond
+	// leastPoll and mostPoll are the pauses of those for whom there is no place.
+	leastPoll, mostPoll = 5 * time.Millisecond, 250 * time.Millisecond
+)
+
+// queue is this driver's share in the queues of all names: a place is a connection.
+type queue struct {
+	db       *sql.DB
+	space    string // database and table
+	fraction bool   // the server knows fractions of a second
+	free     chan struct{}
+
+	mu      sync.Mutex
+	entries map[string]*place // by owner: who was refused and would wait; nil but for the first, who looks at the lock
+}
+
+// place is a connection that waits, or that is the first of those who do: it has the signal
+// of the name. A place is used by one goroutine at a time.
+type place struct {
+	conn  *sql.Conn
+	first string // the signal that it has, or ""
+}
+
+func newQueue(conn connection, s *server, table string) *queue {
+	q := &queue{
+		db: conn.waiting, space: s.database + "\x00" + table + "\x00", fraction: s.mariaDB(),
+		free: make(chan struct{}, conn.places), entries: make(map[string]*place),
+	}
+	for range conn.places {
+		q.free <- struct{}{}
+	}
+	return q
+}
+
+// signal is the name of the user-level lock that the first waiter has. Such locks belong to the
+// whole server, have at most 64 characters, and fold case here and there.
+func (q *queue) signal(name string) string {
+	sum := sha256.Sum256([]byte(q.space + name))
+	return "dlock:" + hex.EncodeToString(sum[:16])
+}
+
+// Wait implements backend.Waiter.
+func (d *lockDriver) Wait(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+	bound := maxQueueing
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)-early)
+	}
+	if !d.caps.Notify || bound < early {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	p, err := d.queue.enter(ctx, req.Owner)
+	if err != nil {
+		return nil, interpretError(ctx, err)
+	}
+	if p == nil {
+		return nil, pause(ctx, leastPoll+rand.N(mostPoll-leastPoll))
+	}
+	if err := d.await(ctx, p, req.Key, bound); err != nil {
+		d.goBehind(func(context.Context) { d.queue.discard(p) }) // which waits for the client library
+		return nil, err
+	}
+	if p.first == "" {
+		d.queue.giveBack(ctx, p)
+	} else {
+		d.queue.keep(req.Owner, p)
+	}
+	return nil, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// await queues, and as the first of the queue sleeps until the lock may be free.
+func (d *lockDriver) await(ctx context.Context, p *place, name string, bound time.Duration) error {
+	began := time.Now()
+	if p.first == "" {
+		if err := d.queue.advance(ctx, p, d.queue.signal(name), bound); err != nil || p.first == "" {
+			return err
+		}
+		bound -= time.Since(began)
+	}
+	micros := min(bound, maxSleep).Microseconds()
+	_, err := query(ctx, p.conn, scanNullable, d.text.sleep, max(micros, 0), []byte(name))
+	if replied(err, errInterrupted) {
+		return nil // woken
+	}
+	return err
+}
+
+// advance waits to become the first of the queue, and takes the signal then.
+func (q *queue) advance(ctx context.Context, p *place, signal string, bound time.Duration) error {
+	ms := max(1, bound.Milliseconds())
+	seconds := float64(ms) / 1000
+	if !q.fraction {
+		seconds = float64((ms + 999) / 1000)
+	}
+	got, err := query(ctx, p.conn, scanNullable, withMillis(ms), signal, seconds)
+	switch {
+	case err != nil && !replied(err, errTimedOut, errInterrupted):
+		return err
+	case err != nil || len(got) != 1 || !got[0].Valid: // it may have got it in the same instant
+		_, err = exec(ctx, p.conn, releaseSignal, signal)
+		return err
+	case got[0].Int64 == 1:
+		p.first = signal
+	}
+	return nil
+}
+
+const releaseSignal = "DO RELEASE_LOCK(?)"
+
+func scanNullable(rows *sql.Rows) (n sql.NullInt64, err error) { return n, rows.Scan(&n) }
+
+// enlist makes an entry for owner.
+func (q *queue) enlist(owner string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, ok := q.entries[owner]; !ok {
+		q.entries[owner] = nil
+	}
+}
+
+// isFirst tells whether owner is the first of those who wait.
+func (q *queue) isFirst(owner string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.entries[owner] != nil
+}
+
+// strike removes the entry of owner, if there is one, and returns the place that it has kept.
+func (q *queue) strike(owner string) (p *place, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, ok = q.entries[owner]
+	delete(q.entries, owner)
+	return p, ok
+}
+
+func (q *queue) keep(owner string, p *place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.entries[owner] = p
+}
+
+// enter returns the place that owner has kept, or a new one; nil if all are taken.
+func (q *queue) enter(ctx context.Context, owner string) (*place, error) {
+	if p := q.kept(owner); p != nil {
+		return p, nil
+	}
+	select {
+	case <-q.free:
+	default:
+		return nil, nil
+	}
+	conn, err := q.db.Conn(ctx) // not by backend.Call, which would drop a connection that comes late
+	if err != nil {
+		q.free <- struct{}{}
+		return nil, err
+	}
+	return &place{conn: conn}, nil
+}
+
+func (q *queue) kept(owner string) *place {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.entries[owner]
+	if p != nil {
+		q.entries[owner] = nil
+	}
+	return p
+}
+
+// giveBack passes the signal to the next of the queue, and the connection to the pool.
+func (q *queue) giveBack(ctx context.Context, p *place) {
+	if p.first != "" {
+		if _, err := exec(ctx, p.conn, releaseSignal, p.first); err != nil {
+			q.discard(p)
+			return
+		}
+	}
+	_ = p.conn.Close() // it is open
+	q.free <- struct{}{}
+}
+
+// discard ends the connection, and with it whatever it has or waits for.
+func (q *queue) discard(p *place) {
+	_ = p.conn.Raw(func(any) error { return driver.ErrBadConn }) // so that the pool forgets it
+	_ = p.conn.Close()
+	q.free <- struct{}{}
+}
+
+// close ends all places. Nobody uses one any more.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range q.entries {
+		if p != nil {
+			q.discard(p)
+		}
+	}
+	clear(q.entries)
+}
+
+// leave ends the waiting of owner, and reports whether it has waited. Its place is given back
+// behind the caller.
+func (d *lockDriver) leave(owner string) bool {
+	p, ok := d.queue.strike(owner)
+	if p != nil {
+		d.goBehind(func(ctx context.Context) { d.queue.giveBack(ctx, p) })
+	}
+	return ok
+}
+
+// passOn gives the place of owner, who holds the lock now, to the next at once: the release
+// must find somebody there. It does not keep the holder for long.
+func (d *lockDriver) passOn(ctx context.Context, owner string) {
+	p, _ := d.queue.strike(owner)
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxPassing)
+	defer cancel()
+	d.queue.giveBack(ctx, p)
+}
+
+// wake ends the sleep of a connection. If that has got its answer already, or its user is
+// another one, this does nothing.
+func (d *lockDriver) wake(ctx context.Context, connection int64) {
+	_, _ = exec(ctx, d.conn.control, fmt.Sprintf("KILL QUERY %d", connection))
+}
