@@ -12,8 +12,12 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	_ "github.com/dlock-go/dlock/etcdbackend" // etcd://, etcds://
 	"github.com/dlock-go/dlock/filebackend"
-	_ "github.com/dlock-go/dlock/redisbackend" // redis://, rediss://
+	_ "github.com/dlock-go/dlock/memcachedbackend" // memcached://
+	_ "github.com/dlock-go/dlock/mysqlbackend"     // mysql://, mariadb://
+	_ "github.com/dlock-go/dlock/redisbackend"     // redis://, rediss://
+	_ "github.com/dlock-go/dlock/zkbackend"        // zk://, zookeeper://
 )
 
 // connection is the flags that name a backend.

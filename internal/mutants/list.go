@@ -8,7 +8,7 @@ var mutants = []mutant{
 			old: "local holds = value and string.sub(value, 1, #mine) == mine",
 			new: "local holds = value",
 		}},
-		pkg: "redisbackend", test: "ReleaseIsOwnerChecked",
+		pkg: "redisbackend", test: "TestConformance/ReleaseIsOwnerChecked",
 	},
 	{
 		guard: "owner check in renew", file: "redisbackend/scripts/renew.lua",
@@ -16,7 +16,7 @@ var mutants = []mutant{
 			old: "local held = type(value) == 'string' and string.sub(value, 1, #mine) == mine",
 			new: "local held = type(value) == 'string'",
 		}},
-		pkg: "redisbackend", test: "RenewIsOwnerChecked",
+		pkg: "redisbackend", test: "TestConformance/RenewIsOwnerChecked",
 	},
 	{
 		guard: "deadline from sending", file: "acquire.go",
@@ -24,7 +24,7 @@ var mutants = []mutant{
 			old: "h.grant, h.term, h.start, h.granted = grant, grant.Term, now, now",
 			new: "h.grant, h.term, h.start, h.granted = grant, backend.Term{Sent: now, TTL: grant.Term.TTL}, now, now",
 		}},
-		pkg: "redisbackend", test: "DeadlineCountsFromSending",
+		pkg: "redisbackend", test: "TestConformance/DeadlineCountsFromSending",
 	},
 	{
 		guard: "clean-up after a cancelled acquire", file: "release.go",
@@ -32,7 +32,7 @@ var mutants = []mutant{
 			old: "if !queued && !h.attempted {",
 			new: "if true || queued {",
 		}},
-		pkg: "redisbackend", test: "CancelledAcquireIsUndone",
+		pkg: "redisbackend", test: "TestConformance/CancelledAcquireIsUndone",
 	},
 	{
 		guard: "re-check after subscribe", file: "redisbackend/wait.go",
@@ -40,7 +40,7 @@ var mutants = []mutant{
 			old: "\t\tt.subscribed = true\n\t\tt.news()\n",
 			new: "\t\tt.subscribed = true\n",
 		}},
-		pkg: "redisbackend", test: "ReleaseDuringWaitIsNotMissed",
+		pkg: "redisbackend", test: "TestConformance/ReleaseDuringWaitIsNotMissed",
 	},
 	{
 		guard: "atomic fence", file: "redisbackend/driver.go",
@@ -48,7 +48,7 @@ var mutants = []mutant{
 			old: "\t\tfence, err := parseFence(text)\n",
 			new: "\t\tfence, err := parseFence(text)\n\t\tfence = uint64(time.Since(p.sent)) // drawn by each client for itself\n",
 		}},
-		pkg: "redisbackend", test: "FenceIncreasesAcrossRelease",
+		pkg: "redisbackend", test: "TestConformance/FenceIncreasesAcrossRelease",
 	},
 	{
 		guard: "once lost, always lost", file: "renew.go",
@@ -56,7 +56,7 @@ var mutants = []mutant{
 			old: "\tlost := h.expire(time.Now())\n\ttold := lost == nil && (h.phase == live || h.phase == kept)",
 			new: "\tvar lost error\n\tif err == nil && h.phase == orphaned {\n\t\th.phase = live\n\t}\n\ttold := h.phase == live || h.phase == kept",
 		}},
-		pkg: "redisbackend", test: "OnceLostAlwaysLost",
+		pkg: "redisbackend", test: "TestConformance/OnceLostAlwaysLost",
 	},
 	{
 		guard: "renewal stopped by Unlock", file: "release.go",
@@ -67,6 +67,119 @@ var mutants = []mutant{
 			old: "\th.finish(ErrLost)\n\treturn true, err",
 			new: "\treturn true, err",
 		}},
-		pkg: "redisbackend", test: "UnlockStopsRenewal",
+		pkg: "redisbackend", test: "TestConformance/UnlockStopsRenewal",
+	},
+	// The five of each further driver.
+	{
+		guard: "zk: owner of the node is this session", file: "zkbackend/driver.go",
+		edits: []edit{{old: "if err == nil && w.stat.EphemeralOwner != s.conn.SessionID() {", new: "if false {"}},
+		pkg:   "zkbackend", test: "TestGhostOfAFormerSession",
+	},
+	{
+		guard: "zk: the negotiated timeout", file: "zkbackend/wire.go",
+		edits: []edit{{old: "p.timeout = timeout", new: "p.timeout = DefaultSession"}},
+		pkg:   "zkbackend", test: "TestNegotiatedTimeout",
+	},
+	{
+		guard: "zk: a lost reply is looked for", file: "zkbackend/driver.go",
+		edits: []edit{{old: "if e.node == \"\" && e.uncertain {", new: "if false {"}},
+		pkg:   "zkbackend", test: "TestLostReplyIsLookedFor",
+	},
+	{
+		guard: "zk: the own node is watched", file: "zkbackend/session.go",
+		edits: []edit{{old: "if gone != nil && lost != nil {", new: "if false {"}},
+		pkg:   "zkbackend", test: "TestBreakIsToldAtOnce",
+	},
+	{
+		guard: "zk: requests are bounded in time", file: "zkbackend/wire.go",
+		edits: []edit{{old: "t = w.deadline", new: "t = time.Time{}"}},
+		pkg:   "zkbackend", test: "TestSilentServer",
+	},
+	{
+		guard: "etcd: the queue is empty", file: "etcdbackend/driver.go",
+		edits: []edit{{
+			old: "clientv3.Compare(clientv3.CreateRevision(a.prefix).WithPrefix(), \"=\", 0)",
+			new: "clientv3.Compare(clientv3.CreateRevision(a.key), \"=\", 0)",
+		}},
+		pkg: "etcdbackend", test: "TestConformance/AcquireHasOneWinner",
+	},
+	{
+		guard: "etcd: the lease's time of sending", file: "etcdbackend/lease.go",
+		edits: []edit{{old: "\treturn sent, nil\n}\n", new: "\treturn time.Now(), nil\n}\n"}},
+		pkg:   "etcdbackend", test: "TestConformance/TermCountsFromSending",
+	},
+	{
+		guard: "etcd: a lost lease ends all its grants", file: "etcdbackend/lease.go",
+		edits: []edit{{
+			old: "\t\ttell = append(tell, a.lost)\n\t\td.dismiss(a)\n\t}\n\tfor _, s",
+			new: "\t\td.dismiss(a)\n\t}\n\tfor _, s",
+		}},
+		pkg: "etcdbackend", test: "TestLeaseLoss",
+	},
+	{
+		guard: "etcd: a cancelled watch is looked behind", file: "etcdbackend/wait.go",
+		edits: []edit{{old: "\td.dissolve(q)\n}\n", new: "}\n"}},
+		pkg:   "etcdbackend", test: "TestCompactionSendsWaitersToLookAgain",
+	},
+	{
+		guard: "etcd: late executions are removed", file: "etcdbackend/lease.go",
+		edits: []edit{{old: "len(ghosts) > 0 &&", new: "len(ghosts) < 0 &&"}},
+		pkg:   "etcdbackend", test: "TestGhostIsRemovedWithTheNextRenewal",
+	},
+	{
+		guard: "memcached: a second more than trusted", file: "memcachedbackend/driver.go",
+		edits: []edit{{
+			old: "int32 { return int32(term(ttl)/time.Second) + 1 }",
+			new: "int32 { return int32(term(ttl) / time.Second) }",
+		}},
+		pkg: "memcachedbackend", test: "TestConformance/AbandonedGrantExpires",
+	},
+	{
+		guard: "memcached: owner check", file: "memcachedbackend/driver.go",
+		edits: []edit{{old: "if !ok || !owned(r) {", new: "if !ok {"}},
+		pkg:   "memcachedbackend", test: "TestConformance/ReleaseIsOwnerChecked",
+	},
+	{
+		guard: "memcached: the fence is drawn while holding", file: "memcachedbackend/driver.go",
+		edits: []edit{{old: "if err == nil && (again || !sure) {", new: "if err == nil && (again || !sure && false) {"}},
+		pkg:   "memcachedbackend", test: "TestFenceIsDrawnWhileHolding",
+	},
+	{
+		guard: "memcached: compare and swap", file: "memcachedbackend/driver.go",
+		edits: []edit{{old: "err := c.CompareAndSwap(item)", new: "err := c.Set(item)"}},
+		pkg:   "memcachedbackend", test: "TestNothingIsOverwritten",
+	},
+	{
+		guard: "memcached: dead connections are not used", file: "memcachedbackend/pool.go",
+		edits: []edit{{old: "if c.isDead() {", new: "if false {"}},
+		pkg:   "memcachedbackend", test: "TestIdleConnectionsMayDie",
+	},
+	{
+		guard: "mysql: a release leaves no owner", file: "mysqlbackend/statements/release.sql",
+		edits: []edit{{old: "  owner = '',\n", new: "  owner = IF(1, owner, ''),\n"}},
+		pkg:   "mysqlbackend", test: "TestStaleStatementsReviveNothing",
+	},
+	{
+		guard: "mysql: the fence exceeds the last", file: "mysqlbackend/statements/acquire.sql",
+		edits: []edit{{old: "GREATEST(token + 1, ", new: "GREATEST(0, "}},
+		pkg:   "mysqlbackend", test: "TestFenceFollowsAClockThatWasSetBack",
+	},
+	{
+		guard: "mysql: owner check in renew", file: "mysqlbackend/statements/renew.sql",
+		edits: []edit{{old: "AND (name, owner) IN ({pairs})", new: "AND ((name, owner) IN ({pairs}) OR TRUE)"}},
+		pkg:   "mysqlbackend", test: "TestConformance/RenewIsOwnerChecked",
+	},
+	{
+		guard: "mysql: terms count from sending", file: "mysqlbackend/driver.go",
+		edits: []edit{{
+			old: "backend.Term{Sent: sent, TTL: time.Duration(ttl)",
+			new: "backend.Term{Sent: sent.Add(time.Since(sent)), TTL: time.Duration(ttl)",
+		}},
+		pkg: "mysqlbackend", test: "TestConformance/TermCountsFromSending",
+	},
+	{
+		guard: "mysql: late statements are waited for", file: "mysqlbackend/driver.go",
+		edits: []edit{{old: "time.Duration(s.lockWait)*time.Second + timerSlack", new: "0 * timerSlack"}},
+		pkg:   "mysqlbackend", test: "TestCancelledAcquireEndsInTime",
 	},
 }

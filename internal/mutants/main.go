@@ -1,5 +1,5 @@
 // Command mutants removes each guard of the library in turn, in a copy of the
-// tree, and runs the conformance case that must notice. A guard whose removal
+// tree, and runs the test that must notice. A guard whose removal
 // nobody notices is a hole in the tests.
 //
 //	go run ./internal/mutants [-all] [-run REGEXP]
@@ -26,8 +26,8 @@ type mutant struct {
 	guard string // what is missing
 	file  string // where
 	edits []edit
-	pkg   string // whose conformance test
-	test  string // the case that notices
+	pkg   string // whose test
+	test  string // the test, or the case of the suite, that notices
 }
 
 // edit is a guard, and what stands there without it.
@@ -83,9 +83,9 @@ func (m *mutant) run(all bool) (failed []string, err error) {
 	if err := m.apply(filepath.Join(dir, m.file)); err != nil {
 		return nil, err
 	}
-	pattern := "^TestConformance$/^" + m.test + "$"
+	pattern := "^" + strings.ReplaceAll(m.test, "/", "$/^") + "$"
 	if all {
-		pattern = "^TestConformance$"
+		pattern = "."
 	}
 	return test(dir, m.pkg, pattern)
 }
@@ -106,7 +106,7 @@ func (m *mutant) apply(path string) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-var failure = regexp.MustCompile(`--- FAIL: TestConformance/(\S+)`)
+var failure = regexp.MustCompile(`--- FAIL: (\S+)`)
 
 // test runs the tests that match and returns the cases that failed. That a mutant
 // does not compile, or that no case was run, is an error.
@@ -118,9 +118,11 @@ func test(dir, pkg, pattern string) (failed []string, err error) {
 		return nil, err
 	}
 	for _, match := range failure.FindAllSubmatch(output, -1) {
-		failed = append(failed, string(match[1]))
+		if name := strings.TrimPrefix(string(match[1]), "TestConformance/"); name != "TestConformance" {
+			failed = append(failed, name)
+		}
 	}
-	passed := bytes.Contains(output, []byte("--- PASS: TestConformance/"))
+	passed := bytes.Contains(output, []byte("--- PASS: "))
 	if len(failed) == 0 && !passed {
 		return nil, fmt.Errorf("no case was run:\n%s", output)
 	}
