@@ -40,7 +40,7 @@ func TestAuthentication(t *testing.T) {
 		"etcd://" + s.Addr:                           rpctypes.ErrUserEmpty,
 		"etcd://locker:s3cret@" + s.Addr + "/others": rpctypes.ErrPermissionDenied,
 	} {
-		d, err := tryOpen(t.Context(), raw)
+		d, err := testenv.Open(t.Context(), raw)
 		if !errors.Is(err, want) || err != nil && strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("open %s: %v, want %v", raw, err, want)
 		}

@@ -32,7 +32,7 @@ const (
 // openURL opens a driver and closes it when the test ends.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
-	d, err := tryOpen(tb.Context(), raw)
+	d, err := testenv.Open(tb.Context(), raw)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -42,14 +42,6 @@ func openURL(tb testing.TB, raw string) *driver {
 		}
 	})
 	return d.(*driver)
-}
-
-func tryOpen(ctx context.Context, raw string) (backend.Driver, error) {
-	u, err := backend.ParseURL(raw)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, u)
 }
 
 // admin is a client that does to the server what a test wants done.
@@ -218,7 +210,7 @@ func TestBadURLs(t *testing.T) {
 		"etcds://u:s3cret@" + s.Addr + "?ca=none": "none",
 	} {
 		begun := time.Now()
-		d, err := tryOpen(t.Context(), raw)
+		d, err := testenv.Open(t.Context(), raw)
 		if err == nil {
 			_ = d.Close()
 			t.Errorf("%s: opened", raw)
@@ -241,7 +233,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	for _, user := range []string{"", "u:s3cret@"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		begun := time.Now()
-		_, err := tryOpen(ctx, "etcd://"+user+p.Addr())
+		_, err := testenv.Open(ctx, "etcd://"+user+p.Addr())
 		cancel()
 		if err == nil || time.Since(begun) > patience {
 			t.Errorf("opening into a black hole: %v after %v", err, time.Since(begun))

@@ -2,11 +2,8 @@ package etcdbackend
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -101,14 +98,12 @@ func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
 			}),
 		},
 	}
-	if t.tls != nil {
-		var err error
-		if config.TLS, err = t.tls.config(); err != nil {
-			return nil, err
-		}
-		if name := t.tls.serverName; name != "" { // or gRPC would check the name of each host all the same
-			config.DialOptions = append(config.DialOptions, grpc.WithAuthority(name))
-		}
+	var err error
+	if config.TLS, err = t.tls.Config(""); err != nil {
+		return nil, err
+	}
+	if config.TLS != nil && config.TLS.ServerName != "" { // or gRPC would check the name of each host all the same
+		config.DialOptions = append(config.DialOptions, grpc.WithAuthority(config.TLS.ServerName))
 	}
 	life, end := context.WithCancel(context.Background())
 	config.Context = life
@@ -137,29 +132,6 @@ func failFast(
 		return &unsentError{err}
 	}
 	return err
-}
-
-// config reads the files. An error names a file and says nothing of its content.
-func (f *tlsFiles) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
-	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %s holds no certificate", f.ca)
-		}
-	}
-	if f.cert != "" || f.key != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameters \"cert\" and \"key\": %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }
 
 // probe finds out whether the server can serve locks: that it answers and lets us in, that we

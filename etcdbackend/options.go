@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/tlsfile"
 )
 
 const (
@@ -45,12 +46,7 @@ type target struct {
 	Options
 	endpoints      []string
 	user, password string
-	tls            *tlsFiles // nil: plaintext
-}
-
-// tlsFiles are the TLS parameters of a URL.
-type tlsFiles struct {
-	ca, cert, key, serverName string
+	tls            *tlsfile.Files
 }
 
 func parseTarget(u *backend.URL) (*target, error) {
@@ -72,21 +68,7 @@ func parseTarget(u *backend.URL) (*target, error) {
 	case (t.user == "") != (t.password == ""):
 		return nil, errors.New("dlock: invalid URL: user and password go together")
 	}
-	return t, t.takeTLS(u)
-}
-
-func (t *target) takeTLS(u *backend.URL) error {
-	var files tlsFiles
-	u.TakeString("ca", &files.ca)
-	u.TakeString("cert", &files.cert)
-	u.TakeString("key", &files.key)
-	u.TakeString("server-name", &files.serverName)
-	if u.Scheme == "etcds" {
-		t.tls = &files
-		return nil
-	}
-	if files != (tlsFiles{}) {
-		return errors.New("dlock: invalid URL: ca, cert, key and server-name go with etcds://")
-	}
-	return nil
+	var err error
+	t.tls, err = tlsfile.Take(u, "etcds")
+	return t, err
 }

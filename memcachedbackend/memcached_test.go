@@ -26,7 +26,7 @@ import (
 // openURL opens a driver and closes it when the test ends.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
-	d, err := tryOpen(tb.Context(), raw)
+	d, err := testenv.Open(tb.Context(), raw)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -36,14 +36,6 @@ func openURL(tb testing.TB, raw string) *driver {
 		}
 	})
 	return d.(*driver)
-}
-
-func tryOpen(ctx context.Context, raw string) (backend.Driver, error) {
-	u, err := backend.ParseURL(raw)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, u)
 }
 
 // admin is a client that does to the server what a test wants done.
@@ -473,7 +465,7 @@ func TestFullServer(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("Acquire: %v", err)
 	}
-	_, err = tryOpen(t.Context(), s.URL)
+	_, err = testenv.Open(t.Context(), s.URL)
 	wantIs(t, "open", err, backend.ErrUnavailable)
 	release(t, d, g)
 	if info, err := d.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) > 0 {
@@ -719,7 +711,7 @@ func TestOpenRefuses(t *testing.T) {
 		{s.URL + "?conns=0", nil},
 	} {
 		begun := time.Now()
-		d, err := tryOpen(t.Context(), tt.url)
+		d, err := testenv.Open(t.Context(), tt.url)
 		if err == nil {
 			_ = d.Close()
 			t.Errorf("%s: opened", tt.url)
@@ -760,18 +752,7 @@ func TestSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all sync.WaitGroup
-	t.Cleanup(all.Wait)
-	t.Cleanup(func() { _ = listener.Close() })
-	all.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { forward(conn, s.Addr) })
-		}
-	})
+	testenv.Forward(t, listener, s.Addr)
 	d := openURL(t, "memcached:?socket="+path)
 	for range 2 {
 		release(t, d, acquire(t, d, request(t, time.Minute)))

@@ -3,15 +3,13 @@ package memcachedbackend
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/tlsfile"
 )
 
 const (
@@ -60,7 +58,11 @@ func parseTarget(u *backend.URL) (servers []string, opts Options, err error) {
 	if err := u.TakeInt("conns", &opts.Conns); err != nil {
 		return nil, opts, err
 	}
-	if opts.TLS, err = takeTLS(u); err != nil {
+	files, err := tlsfile.Take(u, "")
+	if err != nil {
+		return nil, opts, err
+	}
+	if opts.TLS, err = files.Config(""); err != nil {
 		return nil, opts, err
 	}
 	if u.Path != "" && u.Path != "/" {
@@ -90,42 +92,4 @@ func normalise(servers []string) ([]string, error) {
 		return nil, errors.New("dlock: invalid URL: no host, as in memcached://localhost:11211, and no socket=/path")
 	}
 	return list, nil
-}
-
-// takeTLS reads the files. An error names a file and says nothing of its content.
-func takeTLS(u *backend.URL) (*tls.Config, error) {
-	var ca, cert, key string
-	secure := false
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if err := u.TakeBool("tls", &secure); err != nil {
-		return nil, err
-	}
-	u.TakeString("ca", &ca)
-	u.TakeString("cert", &cert)
-	u.TakeString("key", &key)
-	u.TakeString("server-name", &config.ServerName)
-	if !secure {
-		if ca+cert+key+config.ServerName != "" {
-			return nil, errors.New("dlock: invalid URL: ca, cert, key and server-name go with tls=1")
-		}
-		return nil, nil
-	}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %s holds no certificate", ca)
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameters \"cert\" and \"key\": %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }

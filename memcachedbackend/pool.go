@@ -13,6 +13,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/tlsfile"
 )
 
 // address is a server as it was written. It is resolved with every connection, not
@@ -216,7 +217,7 @@ func connect(ctx context.Context, network, addr string, opts *Options) (socket, 
 	}
 	open = socket
 	if opts.TLS != nil {
-		secure := tls.Client(socket, tlsFor(addr, opts.TLS))
+		secure := tls.Client(socket, tlsfile.For(addr, opts.TLS))
 		if err = secure.HandshakeContext(ctx); err != nil {
 			err = fmt.Errorf("TLS handshake with %s: %w", addr, err)
 		}
@@ -230,16 +231,6 @@ func connect(ctx context.Context, network, addr string, opts *Options) (socket, 
 		return nil, nil, err
 	}
 	return socket, open, nil
-}
-
-func tlsFor(addr string, config *tls.Config) *tls.Config {
-	host, _, err := net.SplitHostPort(addr)
-	if config.ServerName != "" || err != nil {
-		return config
-	}
-	config = config.Clone()
-	config.ServerName = host
-	return config
 }
 
 // authenticate is the first request on a connection to a server with an auth file: a

@@ -3,11 +3,9 @@ package redisbackend
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -131,46 +129,16 @@ func connect(t *target) (connection, error) {
 			Mode: maintnotifications.ModeDisabled,
 		},
 	}
-	dialer := dialer{timeout: t.Timeout}
-	if t.tls != nil {
-		config, err := t.tls.config(t.addr)
-		if err != nil {
-			return connection{}, err
-		}
-		dialer.tls = config
+	config, err := t.tls.Config(t.addr)
+	if err != nil {
+		return connection{}, err
 	}
-	opts.Dialer = dialer.dial
+	opts.Dialer = dialer{timeout: t.Timeout, tls: config}.dial
 	control := *opts
 	control.PoolSize = controlConns
 	return connection{
 		main: redis.NewClient(opts), control: redis.NewClient(&control), owned: true,
 	}, nil
-}
-
-// config reads the files. An error names a file and says nothing of its content.
-func (f *tlsFiles) config(addr string) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
-	if host, _, err := net.SplitHostPort(addr); err == nil && config.ServerName == "" {
-		config.ServerName = host
-	}
-	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %s holds no certificate", f.ca)
-		}
-	}
-	if f.cert != "" || f.key != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameters \"cert\" and \"key\": %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }
 
 // dialer dials for go-redis. Whatever fails here fails before a request was sent.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/tlsfile"
 )
 
 // DefaultTimeout is the bound of one request unless Options.Timeout says otherwise.
@@ -40,12 +41,7 @@ type target struct {
 	network, addr  string
 	user, password string
 	database       int
-	tls            *tlsFiles // nil: plaintext
-}
-
-// tlsFiles are the TLS parameters of a URL.
-type tlsFiles struct {
-	ca, cert, key, serverName string
+	tls            *tlsfile.Files
 }
 
 func parseTarget(u *backend.URL) (*target, error) {
@@ -60,7 +56,9 @@ func parseTarget(u *backend.URL) (*target, error) {
 	if err := t.takeDatabase(u.Path); err != nil {
 		return nil, err
 	}
-	return t, t.takeTLS(u)
+	var err error
+	t.tls, err = tlsfile.Take(u, "rediss")
+	return t, err
 }
 
 func (t *target) takeAddress(u *backend.URL) error {
@@ -92,21 +90,5 @@ func (t *target) takeDatabase(path string) error {
 		return fmt.Errorf("dlock: invalid URL: the path %.32q must be the number of a database", path)
 	}
 	t.database = int(database)
-	return nil
-}
-
-func (t *target) takeTLS(u *backend.URL) error {
-	var files tlsFiles
-	u.TakeString("ca", &files.ca)
-	u.TakeString("cert", &files.cert)
-	u.TakeString("key", &files.key)
-	u.TakeString("server-name", &files.serverName)
-	if u.Scheme == "rediss" {
-		t.tls = &files
-		return nil
-	}
-	if files != (tlsFiles{}) {
-		return errors.New("dlock: invalid URL: ca, cert, key and server-name go with rediss://")
-	}
 	return nil
 }

@@ -24,7 +24,7 @@ const patience = 10 * time.Second
 // openURL opens a driver and closes it when the test ends.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
-	d, err := tryOpen(tb.Context(), raw)
+	d, err := testenv.Open(tb.Context(), raw)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -34,14 +34,6 @@ func openURL(tb testing.TB, raw string) *driver {
 		}
 	})
 	return d.(*driver)
-}
-
-func tryOpen(ctx context.Context, raw string) (backend.Driver, error) {
-	u, err := backend.ParseURL(raw)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, u)
 }
 
 // admin is a client that does to the server what a test wants done.
@@ -196,7 +188,7 @@ func TestURL(t *testing.T) {
 		"rediss://h?cert=/does/not/exit": "cert",
 	}
 	for raw, want := range bad {
-		if d, err := tryOpen(t.Context(), raw); err == nil {
+		if d, err := testenv.Open(t.Context(), raw); err == nil {
 			_ = d.Close()
 			t.Errorf("%s: opened", raw)
 		} else if !strings.Contains(err.Error(), want) {
@@ -212,7 +204,7 @@ func TestURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.network != "tcp" || got.addr != "[::1]:6379" || got.user != "u" || got.password != "p@" ||
-		got.database != 3 || got.Timeout != 2*time.Second || got.tls == nil || got.tls.serverName != "n" {
+		got.database != 3 || got.Timeout != 2*time.Second || got.tls == nil || got.tls.ServerName != "n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -244,7 +236,7 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 	}
 	for _, tt := range tests {
 		start := time.Now()
-		d, err := tryOpen(t.Context(), tt.url)
+		d, err := testenv.Open(t.Context(), tt.url)
 		if err == nil {
 			_ = d.Close()
 			t.Errorf("%s: opened", tt.url)

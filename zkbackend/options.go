@@ -3,18 +3,16 @@ package zkbackend
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/tlsfile"
 )
 
 // DefaultSession is the session timeout that is asked for unless Options.Session says otherwise.
@@ -124,7 +122,11 @@ func parseURL(u *backend.URL) (servers []string, opts *Options, err error) {
 	if err := u.TakeDuration("session", &opts.Session); err != nil {
 		return nil, nil, err
 	}
-	if opts.TLS, err = takeTLS(u); err != nil {
+	files, err := tlsfile.Take(u, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	if opts.TLS, err = files.Config(""); err != nil {
 		return nil, nil, err
 	}
 	if strings.Contains(opts.User, ":") {
@@ -135,42 +137,4 @@ func parseURL(u *backend.URL) (servers []string, opts *Options, err error) {
 		return nil, nil, errors.New("dlock: invalid URL: no host, as in zk://host1,host2,host3/chroot")
 	}
 	return servers, opts, nil
-}
-
-// takeTLS reads the files. An error names a file and says nothing of its content.
-func takeTLS(u *backend.URL) (*tls.Config, error) {
-	var secure bool
-	var ca, cert, key string
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	u.TakeString("ca", &ca)
-	u.TakeString("cert", &cert)
-	u.TakeString("key", &key)
-	u.TakeString("server-name", &config.ServerName)
-	if err := u.TakeBool("tls", &secure); err != nil {
-		return nil, err
-	}
-	if !secure {
-		if slices.ContainsFunc([]string{ca, cert, key, config.ServerName}, func(s string) bool { return s != "" }) {
-			return nil, errors.New("dlock: invalid URL: ca, cert, key and server-name go with tls=1")
-		}
-		return nil, nil
-	}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("dlock: parameter \"ca\": %s holds no certificate", ca)
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("dlock: parameters \"cert\" and \"key\": %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }

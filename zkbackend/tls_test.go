@@ -1,207 +1,22 @@
 package zkbackend
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"io"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// authority issues certificates for a test and keeps its own in a file.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{file: filepath.Join(t.TempDir(), "ca.pem")}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	var der []byte
-	a.key, der = sign(t, template, template, nil)
-	var err error
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(a.file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-// issue makes the certificate of a server or a client.
-func (a *authority) issue(t *testing.T, name string, notAfter time.Time) tls.Certificate {
-	t.Helper()
-	key, der := sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{name}, NotBefore: notAfter.Add(-time.Hour), NotAfter: notAfter,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.cert, a.key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-func sign(t *testing.T, template, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if by == nil {
-		by = key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, der
-}
-
-// terminate puts TLS in front of upstream. read tells what clients have sent inside of it.
-func terminate(t *testing.T, upstream string, config *tls.Config) (addr string, read func() int) {
-	t.Helper()
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	total := 0
-	wg.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				n := forward(conn, upstream)
-				mu.Lock()
-				defer mu.Unlock()
-				total += n
-			})
-		}
-	})
-	stop := sync.OnceFunc(func() { _ = listener.Close(); wg.Wait() })
-	t.Cleanup(stop)
-	return listener.Addr().String(), func() int { stop(); return total }
-}
-
-func forward(conn net.Conn, upstream string) int {
-	defer conn.Close()
-	server, err := net.Dial("tcp", upstream)
-	if err != nil {
-		return 0
-	}
-	defer server.Close()
-	var back sync.WaitGroup
-	back.Go(func() { _, _ = io.Copy(conn, server) })
-	n, _ := io.Copy(server, conn)
-	_ = server.Close()
-	back.Wait()
-	return int(n)
-}
-
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	s := testenv.ZooKeeper(t)
-	trusted, other := newAuthority(t), newAuthority(t)
-	later := time.Now().Add(time.Hour)
-	tests := []struct {
-		name string
-		cert tls.Certificate
-		url  string // parameters
-		ok   bool
-	}{
-		{"trusted", trusted.issue(t, "zk.test", later), "?tls=1&server-name=zk.test&ca=" + trusted.file, true},
-		{"wrong authority", other.issue(t, "zk.test", later), "?tls=1&server-name=zk.test&ca=" + trusted.file, false},
-		{"the system's authorities", trusted.issue(t, "zk.test", later), "?tls=1&server-name=zk.test", false},
-		{"wrong name", trusted.issue(t, "zk.test", later), "?tls=1&ca=" + trusted.file, false},
-		{"expired", trusted.issue(t, "zk.test", time.Now().Add(-time.Minute)), "?tls=1&server-name=zk.test&ca=" + trusted.file, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			addr, read := terminate(t, s.Addr, &tls.Config{Certificates: []tls.Certificate{tt.cert}})
-			user := ""
-			if !tt.ok {
-				user = "u:secret@"
-			}
-			d, err := tryOpen(t.Context(), "zk://"+user+addr+tt.url)
-			if (err == nil) != tt.ok {
-				t.Errorf("open: %v", err)
-			}
-			if d != nil {
-				if err := d.Close(); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-			}
-			if n := read(); (n > 0) != tt.ok {
-				t.Errorf("%d bytes were sent inside of TLS", n)
-			}
-		})
-	}
-}
-
-func TestTLSClientCertificate(t *testing.T) {
-	t.Parallel()
-	s := testenv.ZooKeeper(t)
-	a := newAuthority(t)
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	addr, _ := terminate(t, s.Addr, &tls.Config{
-		Certificates: []tls.Certificate{a.issue(t, "zk.test", time.Now().Add(time.Hour))},
-		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: pool,
-	})
-	pair := a.issue(t, "client.test", time.Now().Add(time.Hour))
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for name, block := range map[string]*pem.Block{
-		"cert.pem": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
-		"key.pem":  {Type: "PRIVATE KEY", Bytes: key},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	base := "zk://" + addr + "?tls=1&server-name=zk.test&ca=" + a.file
-	if d, err := tryOpen(t.Context(), base); err == nil {
-		_ = d.Close()
-		t.Error("opened without a certificate")
-	}
-	d, err := tryOpen(t.Context(), base+"&cert="+filepath.Join(dir, "cert.pem")+"&key="+filepath.Join(dir, "key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	testenv.TLSTest{Upstream: testenv.ZooKeeper(t).Addr, URL: "zk://%s?tls=1&%s"}.Run(t)
 }
 
 // A plaintext server gets no credentials from a client that expects TLS.
 func TestTLSAgainstPlaintext(t *testing.T) {
 	t.Parallel()
-	_, err := tryOpen(t.Context(), "zk://u:secret@"+testenv.ZooKeeper(t).Addr+"?tls=1")
+	_, err := testenv.Open(t.Context(), "zk://u:secret@"+testenv.ZooKeeper(t).Addr+"?tls=1")
 	wantIs(t, "Open", err, backend.ErrUnavailable)
 	if err != nil && strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error has the password: %v", err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/tlsfile"
 )
 
 const (
@@ -96,11 +97,7 @@ func connect(ctx context.Context, network, addr string, config *tls.Config) (net
 	if err != nil || config == nil {
 		return conn, err
 	}
-	if config.ServerName == "" {
-		config = config.Clone()
-		config.ServerName, _, _ = net.SplitHostPort(addr)
-	}
-	secure := tls.Client(conn, config)
+	secure := tls.Client(conn, tlsfile.For(addr, config))
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("TLS handshake with %s: %w", addr, err)

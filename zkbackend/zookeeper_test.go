@@ -29,7 +29,7 @@ const fastTick = 250 * time.Millisecond
 
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
-	d, err := tryOpen(tb.Context(), raw)
+	d, err := testenv.Open(tb.Context(), raw)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -39,14 +39,6 @@ func openURL(tb testing.TB, raw string) *driver {
 		}
 	})
 	return d.(*driver)
-}
-
-func tryOpen(ctx context.Context, raw string) (backend.Driver, error) {
-	u, err := backend.ParseURL(raw)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, u)
 }
 
 // admin is a client that does to the server what a test wants done.
@@ -157,7 +149,7 @@ func TestBadURLs(t *testing.T) {
 		"zk://h/?session=0s", "zk://h/?session=x", "zk://h/?session=1us", "zk://h/?session=10000h", "zk://h/?acl=me", "zk://h/?acl=auth",
 		"zk://h/?ca=/x", "zk://h/?tls=1&ca=/nowhere", "zk://h/?tls=1&cert=/nowhere", "zk://h/?tls=maybe", "zk://u%3Av:secret@h/",
 	} {
-		d, err := tryOpen(t.Context(), raw)
+		d, err := testenv.Open(t.Context(), raw)
 		if err == nil {
 			_ = d.Close()
 			t.Errorf("%s: nil", raw)
@@ -607,7 +599,7 @@ func TestAuthentication(t *testing.T) {
 	at := func(user string) string { return "zk://" + user + p.Addr() + chroot }
 	d := openURL(t, at("alice:s%40cret@"))
 	for _, user := range []string{"", "alice:wr%40ng@", "bob:s%40cret@"} {
-		_, err := tryOpen(t.Context(), at(user))
+		_, err := testenv.Open(t.Context(), at(user))
 		wantIs(t, "Open as "+user, err, backend.ErrUnavailable)
 		wantIs(t, "Open as "+user, err, zk.ErrNoAuth)
 		if err != nil && (strings.Contains(err.Error(), "s@cret") || strings.Contains(err.Error(), "wr@ng")) {
@@ -632,7 +624,7 @@ func TestAuthentication(t *testing.T) {
 func TestChrootMustExist(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	_, err := tryOpen(t.Context(), s.URL+"/no/such/"+newOwner())
+	_, err := testenv.Open(t.Context(), s.URL+"/no/such/"+newOwner())
 	wantIs(t, "Open", err, backend.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "/no/such/") {
 		t.Errorf("the error does not name the chroot: %v", err)
@@ -670,7 +662,7 @@ func TestSilentServer(t *testing.T) {
 	silent, accepted := fake(t, "")
 	s := testenv.ZooKeeper(t)
 	for accepted.Load() == 0 { // the order of servers is drawn
-		d, err := tryOpen(t.Context(), "zk://"+silent+","+s.Addr+"?session=6s")
+		d, err := testenv.Open(t.Context(), "zk://"+silent+","+s.Addr+"?session=6s")
 		must(t, err)
 		must(t, d.Close())
 	}
@@ -690,7 +682,7 @@ func TestServersOfAnotherKind(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 			defer cancel()
-			_, err := tryOpen(ctx, "zk://user:secret@"+addr+"?session=4s")
+			_, err := testenv.Open(ctx, "zk://user:secret@"+addr+"?session=4s")
 			wantIs(t, "Open", err, backend.ErrUnavailable)
 			if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("Open: %v", err)
@@ -715,7 +707,7 @@ func TestLeaseSurvivesASilentServer(t *testing.T) {
 		proxies[p.Addr()] = p
 		addrs = append(addrs, p.Addr())
 	}
-	opened, err := tryOpen(t.Context(), "zk://"+strings.Join(addrs, ",")+"?session="+ttl.String())
+	opened, err := testenv.Open(t.Context(), "zk://"+strings.Join(addrs, ",")+"?session="+ttl.String())
 	must(t, err)
 	c, err := dlock.New(opened, dlock.WithTTL(ttl))
 	must(t, err)

@@ -1,4 +1,4 @@
-// Package testenv gives tests real servers and a network that can be broken. Only tests import it.
+// Package testenv gives tests real servers, a network that can be broken, and certificates. Only tests import it.
 //
 // # Where a server comes from
 //

@@ -1,0 +1,103 @@
+// Package tlsfile reads the TLS parameters that the URLs of all drivers have in common: ca, cert and key, which name
+// files, and server-name. There is no parameter that turns the check of the server's certificate off.
+package tlsfile
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Files are the TLS parameters of a URL. A nil *Files stands for plaintext.
+type Files struct {
+	CA         string // file of the authorities to trust; "" is those of the system
+	Cert, Key  string // files of the client's certificate and its key; both or neither
+	ServerName string // the name in the server's certificate; "" is that of the host
+}
+
+// Take takes the parameters, and reads no file yet. What asks for TLS is secure, a scheme such as "rediss", or the
+// parameter tls where secure is "". Without TLS it returns nil, and the other parameters are errors.
+func Take(u *backend.URL, secure string) (*Files, error) {
+	encrypt, asked := u.Scheme == secure, secure+"://"
+	if secure == "" {
+		asked = "tls=1"
+		if err := u.TakeBool("tls", &encrypt); err != nil {
+			return nil, err
+		}
+	}
+	var f Files
+	u.TakeString("ca", &f.CA)
+	u.TakeString("cert", &f.Cert)
+	u.TakeString("key", &f.Key)
+	u.TakeString("server-name", &f.ServerName)
+	switch {
+	case !encrypt && f != Files{}:
+		return nil, errors.New("dlock: invalid URL: ca, cert, key and server-name go with " + asked)
+	case !encrypt:
+		return nil, nil
+	case (f.Cert == "") != (f.Key == ""):
+		return nil, fmt.Errorf("dlock: invalid URL: cert=%q and key=%q go together", f.Cert, f.Key)
+	}
+	return &f, nil
+}
+
+// Config reads the files and makes a configuration for connections to addr. With an empty addr and no ServerName it
+// is for [For] to complete. An error names a file and says nothing of its content. Config of nil is nil: plaintext.
+func (f *Files) Config(addr string) (*tls.Config, error) {
+	if f == nil {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("dlock: parameter \"ca\": %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("dlock: parameter \"ca\": %s holds no certificate", f.CA)
+		}
+	}
+	if f.Cert != "" {
+		pair, err := readPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("dlock: parameters \"cert\" and \"key\": %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return For(addr, config), nil
+}
+
+// readPair is tls.LoadX509KeyPair, whose errors may quote what a file holds and do not name it.
+func readPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := os.ReadFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := os.ReadFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s and %s are not a certificate and its key in PEM", certFile, keyFile)
+	}
+	return pair, nil
+}
+
+// For returns config with the host of addr as the name to verify, if it has none yet. It does not change config. An
+// addr without a port, such as a socket's path, has no host.
+func For(addr string, config *tls.Config) *tls.Config {
+	host, _, err := net.SplitHostPort(addr)
+	if config.ServerName != "" || err != nil {
+		return config
+	}
+	config = config.Clone()
+	config.ServerName = host
+	return config
+}
