@@ -87,7 +87,7 @@ func mayImport(importer, imported string) bool {
 	case imported == "/conformance":
 		return strings.HasPrefix(importer, "/cmd/")
 	case isDriver(imported):
-		return strings.HasPrefix(importer, "/cmd/") || strings.HasPrefix(importer, "/bench")
+		return strings.HasPrefix(importer, "/cmd/") || strings.HasPrefix(importer, "/bench") || strings.HasPrefix(importer, "/examples/")
 	case imported == "":
 		return !isDriver(importer) && importer != "/backend" && !strings.HasPrefix(importer, "/internal/")
 	case importer == "/backend":

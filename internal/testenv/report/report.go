@@ -236,8 +236,15 @@ func (r *report) table() {
 	servers := slices.SortedFunc(maps.Keys(r.servers), func(a, b announce.Server) int {
 		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Version, b.Version))
 	})
+	tested := make(map[string]bool)
+	for s, c := range r.servers {
+		tested[s.Backend] = tested[s.Backend] || *c != (counts{})
+	}
 	for _, s := range servers {
 		c := r.servers[s]
+		if *c == (counts{}) && tested[s.Backend] {
+			continue // a server of some other test's, beside the one that the suite used
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.Backend, s.Source, s.Version, c.passed, c.failed, c.skipped)
 	}
 	_ = w.Flush() // to r.out, whose errors nobody reads either
