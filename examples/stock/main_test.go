@@ -13,14 +13,14 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // TestRun is the same program on every backend, its URL changed alone.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	for scheme, url := range map[string]func(t *testing.T) string{
-		"mem":       func(t *testing.T) string { return "mem:" + filepath.Base(t.TempDir()) },
-		"file":      func(t *testing.T) string { return "file:" + filepath.Join(t.TempDir(), "locks") },
-		"redis":     func(t *testing.T) string { return testenv.Redis(t).URL },
-		"memcached": func(t *testing.T) string { return testenv.Memcached(t).URL },
-		"zk":        func(t *testing.T) string { return testenv.ZooKeeper(t).URL },
-		"etcd":      func(t *testing.T) string { return testenv.Etcd(t).URL },
-		"mysql":     func(t *testing.T) string { return testenv.MySQL(t).URL },
+	for scheme, url := range map[string]func(tb testenv.TB) string{
+		"mem":       func(tb testenv.TB) string { return "mem:" + filepath.Base(tb.TempDir()) },
+		"file":      func(tb testenv.TB) string { return "file:" + filepath.Join(tb.TempDir(), "locks") },
+		"redis":     func(tb testenv.TB) string { return testenv.Redis(tb).URL },
+		"memcached": func(tb testenv.TB) string { return testenv.Memcached(tb).URL },
+		"zk":        func(tb testenv.TB) string { return testenv.ZooKeeper(tb).URL },
+		"etcd":      func(tb testenv.TB) string { return testenv.Etcd(tb).URL },
+		"mysql":     func(tb testenv.TB) string { return testenv.MySQL(tb).URL },
 	} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()

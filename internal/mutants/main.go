@@ -50,7 +50,7 @@ func main() {
 
 // hunt runs the mutants and returns how many survived.
 func hunt(wanted *regexp.Regexp, all bool) (survivors int, err error) {
-	const row = "%-36s %-36s %-9s %s\n"
+	const row = "%-44s %-38s %-9s %s\n"
 	fmt.Printf(row, "GUARD", "IN", "RESULT", "NOTICED BY")
 	for _, m := range mutants {
 		if !wanted.MatchString(m.guard) {
