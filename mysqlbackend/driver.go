@@ -22,8 +22,8 @@ const (
 	// renewBatch bounds how many rows one statement keeps from others for a commit.
 	renewBatch = 500
 	// timerSlack is how much longer than told the server lets a statement wait for a row: it looks
-	// once a second who has waited for too long.
-	timerSlack = time.Second
+	// once a second who has waited for too long, and on a busy machine later.
+	timerSlack = 2 * time.Second
 	// reserve is for how long a lock that is released is kept for the first who waits: ample for a
 	// wake-up and the way back, and all that is lost where that one is no more.
 	reserve = 50 * time.Millisecond
