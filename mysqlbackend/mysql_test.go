@@ -371,9 +371,9 @@ func TestNew(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			for params, late := range map[string]time.Duration{
-				"": 51 * time.Second, // prepared statements, and the server's own patience
-				"?interpolateParams=true&clientFoundRows=true&parseTime=true&loc=Local&innodb_lock_wait_timeout=2": 3 * time.Second,
-				"?collation=latin1_swedish_ci&sql_mode=%27ANSI%27":                                                 51 * time.Second,
+				"": 50*time.Second + timerSlack, // prepared statements, and the server's own patience
+				"?interpolateParams=true&clientFoundRows=true&parseTime=true&loc=Local&innodb_lock_wait_timeout=2": 2*time.Second + timerSlack,
+				"?collation=latin1_swedish_ci&sql_mode=%27ANSI%27":                                                 50*time.Second + timerSlack,
 			} {
 				db := database(t, s, params)
 				opened, err := New(db, &Options{Create: true})
