@@ -133,23 +133,24 @@ func (h *hold) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	} else if err != nil {
 		err = h.refused(ctx, err)
 	}
+	var lease *Lease
 	if err == nil {
-		err = h.accept(grant, waited)
+		lease, err = h.accept(grant, waited)
 	}
 	if err != nil {
 		h.giveUp(err)
 		return nil, err
 	}
-	if waited {
-		h.confirm(ctx)
+	if lease == nil {
+		return h.confirm(ctx)
 	}
-	return h.takeLease()
+	return lease, nil
 }
 
 // attempt is one request for the lock.
 func (h *hold) attempt(ctx context.Context) (*backend.Grant, error) {
 	now := time.Now()
-	bound := backend.NewBoundAt(ctx, now.Add(h.mutex.requestBound())).EndWith(h.mutex.client.lifecycle.closing)
+	bound := backend.NewBoundFrom(ctx, now, h.mutex.requestBound()).EndWith(h.mutex.client.lifecycle.closing)
 	defer bound.Cancel()
 	if h.answered.IsZero() {
 		h.answered = now
@@ -308,8 +309,9 @@ func sleepUntil(t time.Time) {
 	}
 }
 
-// accept makes a grant live, unless it came too late.
-func (h *hold) accept(grant *backend.Grant, waited bool) error {
+// accept makes a grant live and hands out its lease, unless it came too late. A
+// grant that is to be proven first has no lease yet.
+func (h *hold) accept(grant *backend.Grant, waited bool) (*Lease, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -318,15 +320,15 @@ func (h *hold) accept(grant *backend.Grant, waited bool) error {
 	h.attempted = true // from here on giving up means releasing
 	switch {
 	case grant.Fence >= backend.MaxFence:
-		return fmt.Errorf("%w: the server's fence %d is not below 2^51", ErrConflict, grant.Fence)
+		return nil, fmt.Errorf("%w: the server's fence %d is not below 2^51", ErrConflict, grant.Fence)
 	case grant.Fence == 0 && h.mutex.client.caps.Fencing != backend.FenceNone:
-		return fmt.Errorf("%w: the server gave no fence", ErrConflict)
+		return nil, fmt.Errorf("%w: the server gave no fence", ErrConflict)
 	case h.gone != nil:
-		return errBroken
+		return nil, errBroken
 	case h.expired(now) != nil:
-		return errLate
+		return nil, errLate
 	case h.mutex.client.lifecycle.closing.Err() != nil:
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	h.phase, h.request = live, nil
 	h.planRenewal()
@@ -336,16 +338,18 @@ func (h *hold) accept(grant *backend.Grant, waited bool) error {
 		h.renewing = h.unproven
 	}
 	h.schedule()
-	return nil
+	if h.unproven {
+		return nil, nil
+	}
+	return h.newLease(), nil
 }
 
 // confirm renews a grant that came through Wait before its lease is handed out, if
 // little of its term is left or nothing else would renew it; otherwise that
 // happens behind the caller. A loss shows in takeLease.
-func (h *hold) confirm(ctx context.Context) {
-	if h.unproven {
-		_ = h.renew(ctx)
-	}
+func (h *hold) confirm(ctx context.Context) (*Lease, error) {
+	_ = h.renew(ctx)
+	return h.takeLease()
 }
 
 // takeLease hands out the first lease on a live hold.

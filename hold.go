@@ -170,7 +170,7 @@ func (h *hold) finish(err error) {
 		h.schedule()
 		return
 	}
-	h.mutex.client.scheduler.remove(h)
+	h.unschedule()
 }
 
 func (h *hold) endHandles(err error) {
@@ -217,7 +217,7 @@ func (h *hold) bequeath(next *hold) {
 	next.request, next.origin, next.attempted = h.request, h.origin, h.attempted
 	h.origin.heir.Store(next)
 	h.phase = finished
-	h.mutex.client.scheduler.remove(h)
+	h.unschedule()
 }
 
 // serverLost is Request.Lost: the server says that the grant is gone.

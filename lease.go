@@ -254,39 +254,37 @@ func (t *handle) extend(ctx context.Context) error {
 // time ErrNotHeld. ErrUncertain: there was no answer; the client goes on
 // releasing behind.
 func (l *Lease) Unlock(ctx context.Context) error {
-	t := l.handle
-	if t == nil {
+	if l.handle == nil {
 		return nil
 	}
-	h := t.hold
+	h := l.handle.hold
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	err := t.unlock(ctx)
-	h.mu.Lock()
-	l.cleanup.Stop()
-	h.mu.Unlock()
-	return h.mutex.client.wrap("unlock", h.mutex.name, err)
+	return h.mutex.client.wrap("unlock", h.mutex.name, l.unlock(ctx))
 }
 
-func (t *handle) unlock(ctx context.Context) error {
-	lifecycle := &t.hold.mutex.client.lifecycle
+func (l *Lease) unlock(ctx context.Context) error {
+	h := l.handle.hold
+	lifecycle := &h.mutex.client.lifecycle
 	if err := lifecycle.enter(); err != nil {
-		return t.unlockClosed()
+		return l.unlockClosed()
 	}
 	defer lifecycle.leave()
-	return t.hold.unlock(ctx, t)
+	return h.unlock(ctx, l)
 }
 
 // unlockClosed is Unlock after Close, which has ended the lease or is about to.
-func (t *handle) unlockClosed() error {
+func (l *Lease) unlockClosed() error {
+	t := l.handle
 	t.hold.mu.Lock()
 	defer t.hold.mu.Unlock()
 	if t.err == nil {
 		t.unlocked = true
+		l.cleanup.Stop()
 		return ErrClosed
 	}
-	return t.detach()
+	return l.detach()
 }
 
 // heldKey finds in a context what its caller holds of a client.

@@ -22,13 +22,13 @@ func backoff(n int, most time.Duration) time.Duration {
 	return min(leastBackoff<<min(n, 10), max(most, time.Millisecond))
 }
 
-// unlock ends the handle t; with the last one the grant is kept for its minimum
+// unlock ends the lease l; with the last one the grant is kept for its minimum
 // hold, passed on, or released.
-func (h *hold) unlock(ctx context.Context, t *handle) error {
+func (h *hold) unlock(ctx context.Context, l *Lease) error {
 	now := time.Now()
 	h.mu.Lock()
 	lost := h.expire(now)
-	err := t.detach()
+	err := l.detach()
 	free := err == nil && len(h.handles) == 0 && !h.keep(now)
 	h.unlocking = free
 	h.mindDropped()
@@ -46,13 +46,15 @@ func (h *hold) unlock(ctx context.Context, t *handle) error {
 	return err
 }
 
-// detach takes t from its hold; it tells, once, why t has ended already. The
+// detach takes l from its hold; it tells, once, why l has ended already. The
 // hold's mutex is held.
-func (t *handle) detach() error {
+func (l *Lease) detach() error {
+	t := l.handle
 	if t.unlocked {
 		return ErrNotHeld
 	}
 	t.unlocked = true
+	l.cleanup.Stop()
 	if t.err != nil {
 		return t.err
 	}
@@ -156,14 +158,14 @@ func (h *hold) startRelease() bool {
 		return false
 	}
 	h.phase = releasing
-	h.mutex.client.scheduler.remove(h)
+	h.unschedule()
 	return true
 }
 
 // releaseNow asks the server until it answers or a request's time from now is over; then
 // the scheduler goes on.
 func (h *hold) releaseNow(ctx context.Context, now time.Time) error {
-	bound := backend.NewBoundAt(ctx, now.Add(h.mutex.requestBound()))
+	bound := backend.NewBoundFrom(ctx, now, h.mutex.requestBound())
 	defer bound.Cancel()
 	answered, err := h.askUntil(bound)
 	if !answered {

@@ -28,6 +28,8 @@ type timing struct {
 	index int // 1 + the index in the heap; 0: not in it
 	wake  time.Time
 	slack time.Duration // how much earlier it may be looked at, to make a batch
+
+	scheduled bool // it is in the heap; guarded by the hold's mutex
 }
 
 // never is later than any wake-up.
@@ -59,9 +61,7 @@ func (s *scheduler) set(h *hold, wake time.Time, slack time.Duration) {
 func (s *scheduler) remove(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.index > 0 {
-		heap.Remove(&s.holds, h.index-1)
-	}
+	heap.Remove(&s.holds, h.index-1)
 }
 
 // snapshot returns all holds that are in it.
@@ -176,7 +176,16 @@ func (h *hold) schedule() {
 	case acquiring, releasing, finished:
 		return
 	}
+	h.scheduled = true
 	h.mutex.client.scheduler.set(h, wake, slack)
+}
+
+// unschedule tells the scheduler that h needs it no more. The mutex is held.
+func (h *hold) unschedule() {
+	if h.scheduled {
+		h.scheduled = false
+		h.mutex.client.scheduler.remove(h)
+	}
 }
 
 // planRenewal sets the next renewal: a third into the term, ± 10 % so that many

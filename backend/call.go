@@ -43,11 +43,12 @@ func Call[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, e
 // allocation as long as nobody asks for Done. Safe for concurrent use.
 type Bound struct {
 	parent   context.Context
-	deadline time.Time
-	earlier  bool                  // than the parent's: it needs a timer of its own
+	began    time.Time
+	limit    time.Duration
 	other    context.Context       // ends it too; may be nil
 	timed    atomic.Pointer[timed] // made by the first Done
 	canceled atomic.Bool
+	earlier  bool // than the parent's end: it needs a timer of its own
 }
 
 type timed struct {
@@ -58,16 +59,27 @@ type timed struct {
 // NewBound returns a context that ends with parent or after d. Cancel frees
 // what it holds.
 func NewBound(parent context.Context, d time.Duration) *Bound {
-	return NewBoundAt(parent, time.Now().Add(d))
+	return NewBoundFrom(parent, time.Now(), d)
 }
 
-// NewBoundAt returns a context that ends with parent or at deadline.
-func NewBoundAt(parent context.Context, deadline time.Time) *Bound {
-	b := &Bound{parent: parent, deadline: deadline, earlier: true}
-	if its, ok := parent.Deadline(); ok && !its.After(deadline) {
-		b.deadline, b.earlier = its, false
+// NewBoundFrom returns a context that ends with parent or at d after began, which was
+// time.Now() a moment ago.
+func NewBoundFrom(parent context.Context, began time.Time, d time.Duration) *Bound {
+	b := &Bound{parent: parent, began: began, limit: d, earlier: true}
+	if end, ok := parent.Deadline(); ok && end.Sub(began) <= d {
+		b.limit, b.earlier = end.Sub(began), false
 	}
 	return b
+}
+
+// Began returns when the request that ctx is for was begun: a reading of the clock
+// before anything of it was written, as good as time.Now() for Term.Sent, and free. For
+// a ctx that is no Bound it is time.Now().
+func Began(ctx context.Context) time.Time {
+	if b, ok := ctx.(*Bound); ok {
+		return b.began
+	}
+	return time.Now()
 }
 
 // EndWith makes b end when other does, too. It is called before b is used.
@@ -87,7 +99,7 @@ func (b *Bound) Cancel() {
 }
 
 // Deadline is the earlier of the parent's and the bound's own.
-func (b *Bound) Deadline() (time.Time, bool) { return b.deadline, true }
+func (b *Bound) Deadline() (time.Time, bool) { return b.began.Add(b.limit), true }
 
 // Value is the parent's. Once there is a timer it is asked first: the standard
 // library finds it so, and needs no goroutine for a context that is derived from b.
@@ -119,7 +131,7 @@ func (b *Bound) Done() <-chan struct{} {
 func (b *Bound) newTimed() *timed {
 	t := &timed{}
 	if b.earlier {
-		t.Context, t.cancel = context.WithDeadline(b.parent, b.deadline)
+		t.Context, t.cancel = context.WithDeadline(b.parent, b.began.Add(b.limit))
 	} else {
 		t.Context, t.cancel = context.WithCancel(b.parent)
 	}
@@ -144,7 +156,7 @@ func (b *Bound) Err() error {
 	switch {
 	case b.canceled.Load(), b.other != nil && b.other.Err() != nil:
 		return context.Canceled
-	case !time.Now().Before(b.deadline):
+	case time.Since(b.began) >= b.limit:
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -153,7 +165,7 @@ func (b *Bound) Err() error {
 // deadlineOnly is a Bound without its Done channel.
 type deadlineOnly Bound
 
-func (d *deadlineOnly) Deadline() (time.Time, bool) { return d.deadline, true }
+func (d *deadlineOnly) Deadline() (time.Time, bool) { return (*Bound)(d).Deadline() }
 func (d *deadlineOnly) Done() <-chan struct{}       { return nil }
 func (d *deadlineOnly) Err() error                  { return (*Bound)(d).Err() }
 func (d *deadlineOnly) Value(key any) any           { return d.parent.Value(key) }

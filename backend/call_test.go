@@ -115,3 +115,20 @@ func TestDeadlineOnly(t *testing.T) {
 		t.Error("DeadlineOnly of a cancellable context is true")
 	}
 }
+
+func TestBeganIsBeforeTheRequest(t *testing.T) {
+	t.Parallel()
+	began := time.Now().Add(-time.Minute)
+	b := NewBoundFrom(context.Background(), began, time.Hour)
+	defer b.Cancel()
+	if got := Began(b); !got.Equal(began) {
+		t.Errorf("Began = %v, want %v", got, began)
+	}
+	if end, _ := b.Deadline(); !end.Equal(began.Add(time.Hour)) {
+		t.Errorf("Deadline = %v, want an hour after %v", end, began)
+	}
+	before := time.Now()
+	if got := Began(t.Context()); got.Before(before) || got.After(time.Now()) {
+		t.Errorf("without a Bound Began = %v, want the present", got)
+	}
+}

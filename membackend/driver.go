@@ -83,17 +83,16 @@ func (d *driver) Capabilities() backend.Capabilities {
 	}
 }
 
-func (d *driver) Acquire(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %v", backend.ErrUnsupported, req.Mode)
 	}
-	s := d.space
+	s, now := d.space, backend.Began(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
 	h := s.current(req.Key, now)
 	switch {
 	case h == nil:
@@ -135,14 +134,13 @@ func (d *driver) RenewAll(_ context.Context, gs []*backend.Grant) []backend.Rene
 	return renewals
 }
 
-func (d *driver) Release(_ context.Context, g *backend.Grant) error {
+func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	if err := d.usable(); err != nil {
 		return err
 	}
-	s := d.space
+	s, now := d.space, backend.Began(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
 	h := s.current(g.Key, now)
 	if h == nil {
 		return backend.ErrNotHeld
