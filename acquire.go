@@ -51,7 +51,7 @@ func (m *mutex) acquire(ctx context.Context, wait bool) (*Lease, error) {
 		}
 	}
 	h := newHold(m)
-	turn, err := h.enterQueue(ctx, wait)
+	turn, joined, err := h.enterQueue(ctx, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -59,14 +59,13 @@ func (m *mutex) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	case grantTurn:
 		return h.takeLease()
 	case silentTurn:
-		if time.Since(h.answered) >= m.settings.ttl {
+		if time.Since(joined) >= m.settings.ttl {
 			h.leavePlace(silentTurn)
 			return nil, errSilent
 		}
-		h.draw(wait)
+		h.draw(wait, joined)
 	case ownTurn:
-		h.answered = time.Time{}
-		h.draw(wait)
+		h.draw(wait, time.Time{})
 	case entryTurn:
 		h.answered = time.Time{}
 	}
@@ -82,28 +81,29 @@ func (m *mutex) reenter(outer *hold) (*Lease, error) {
 	return outer.rejoin(), nil
 }
 
-// enterQueue waits until h is the head of its local queue.
-func (h *hold) enterQueue(ctx context.Context, wait bool) (turn, error) {
+// enterQueue waits until h is the head of its local queue; if it was not from the
+// beginning, it tells when it joined.
+func (h *hold) enterQueue(ctx context.Context, wait bool) (_ turn, joined time.Time, _ error) {
 	c := h.mutex.client
 	if !wait {
 		if !c.queues.TryJoin(h.mutex.key, &h.place, h) {
-			return ownTurn, errHeldHere
+			return ownTurn, joined, errHeldHere
 		}
-		return ownTurn, nil
+		return ownTurn, joined, nil
 	}
 	if c.queues.Join(h.mutex.key, &h.place, h) {
-		return ownTurn, nil
+		return ownTurn, joined, nil
 	}
-	h.answered = time.Now()
+	joined = time.Now()
 	select {
 	case turn := <-h.place.Turn():
-		return turn, nil
+		return turn, joined, nil
 	case <-ctx.Done():
 		h.leaveQueue()
-		return ownTurn, endOf(ctx)
+		return ownTurn, joined, endOf(ctx)
 	case <-c.lifecycle.closing.Done():
 		h.leaveQueue()
-		return ownTurn, ErrClosed
+		return ownTurn, joined, ErrClosed
 	}
 }
 
@@ -155,7 +155,7 @@ func (h *hold) attempt(ctx context.Context) (*backend.Grant, error) {
 	if h.answered.IsZero() {
 		h.answered = now
 	}
-	grant, err := h.mutex.client.driver.Acquire(bound, h.request)
+	grant, err := h.mutex.client.driver.Acquire(bound, &h.request)
 	if err == nil && grant == nil {
 		err = errors.New("the driver returned neither a grant nor an error")
 	}
@@ -266,7 +266,7 @@ func (h *hold) wait(ctx context.Context, busy *backend.Busy, pauses *pacer) (*ba
 	}
 	bound := backend.NewBound(ctx, untilFree(busy, s.ttl/3))
 	defer bound.Cancel()
-	grant, err := c.waiter.Wait(bound, h.request, busy)
+	grant, err := c.waiter.Wait(bound, &h.request, busy)
 	if err != nil && bound.Err() != nil {
 		return nil, nil // look again; the caller sees whether ctx has ended
 	}
@@ -309,15 +309,14 @@ func sleepUntil(t time.Time) {
 	}
 }
 
-// accept makes a grant live and hands out its lease, unless it came too late. A
-// grant that is to be proven first has no lease yet.
+// accept makes a grant live and hands out its lease, unless it came too late. There is no
+// lease yet on a grant that is to be renewed before.
 func (h *hold) accept(grant *backend.Grant, waited bool) (*Lease, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	h.grant, h.term, h.start, h.granted = grant, grant.Term, now, now
 	h.repeat = h.attempted
-	h.attempted = true // from here on giving up means releasing
 	switch {
 	case grant.Fence >= backend.MaxFence:
 		return nil, fmt.Errorf("%w: the server's fence %d is not below 2^51", ErrConflict, grant.Fence)
@@ -330,16 +329,15 @@ func (h *hold) accept(grant *backend.Grant, waited bool) (*Lease, error) {
 	case h.mutex.client.lifecycle.closing.Err() != nil:
 		return nil, ErrClosed
 	}
-	h.phase, h.request = live, nil
+	h.phase, h.acquisition = live, nil
 	h.planRenewal()
 	if waited { // its term began with an earlier request
 		h.due = now
-		h.unproven = !h.renews || h.deadline().Sub(now) < h.mutex.settings.ttl/3
-		h.renewing = h.unproven
+		h.renewing = !h.renews || h.deadline().Sub(now) < h.mutex.settings.ttl/3
 	}
 	h.schedule()
-	if h.unproven {
-		return nil, nil
+	if h.renewing {
+		return nil, nil // the caller confirms it
 	}
 	return h.newLease(), nil
 }

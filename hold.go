@@ -44,38 +44,43 @@ type hold struct {
 	mutex *mutex
 	place gate.Place[*hold, turn]
 
-	// Of the goroutine that acquires, until the hold is live; then constant.
-	request   *backend.Request // nil once the grant has it
-	busy      *backend.Busy
-	attempted bool      // something was sent whose outcome is not known for certain
-	uncertain bool      // the same, of the latest attempt
-	answered  time.Time // when the server last did, or should have
-	origin    *hold     // who drew the request
-	unproven  bool      // to be renewed before its lease is handed out
+	*acquisition       // nil once the hold is live
+	origin       *hold // who drew the request
 
 	mu        sync.Mutex
 	phase     phase
+	renews    bool
+	renewing  bool
+	repeat    bool   // release once more, lest an attempt be executed late
+	released  bool   // of an orphan: it waits for that repetition alone
+	unlocking bool   // its last lease is being unlocked, which Close waits for
+	scheduled bool   // it is in the scheduler's heap
+	passes    uint16 // hand-offs since the server's grant
+	untold    int32  // leases whose end the observer is still to be told
+	unrenewed int32  // renewals that failed since the last that did not
+	asked     int32  // releases without an answer
 	grant     *backend.Grant
 	term      backend.Term         // the latest proof
 	granted   time.Time            // by the server
 	start     time.Time            // of this hold: by the server or by hand-off
-	passes    uint16               // hand-offs since the server's grant
+	due       time.Time            // while held: the renewal; of an orphan: the release
 	heir      atomic.Pointer[hold] // of an origin: who has its acquisition now, if it is not itself
 	gone      error                // the server said so
-	renews    bool
-	renewing  bool
-	due       time.Time // while held: the renewal; of an orphan: the release
-	unrenewed int32     // renewals that failed since the last that did not
-	asked     int32     // releases without an answer
-	repeat    bool      // release once more, lest an attempt be executed late
-	released  bool      // of an orphan: it waits for that repetition alone
-	unlocking bool      // its last lease is being unlocked, which Close waits for
-	first     handle    // most holds have no other
+	first     handle               // most holds have no other
 	one       [1]*handle
 	handles   []*handle // those that have not ended
-	untold    int32     // leases whose end the observer is still to be told
 
 	timing // of the scheduler
+}
+
+// acquisition is what a hold needs until it is live. It is of the goroutine that
+// acquires, and goes to the next hold with the queue entry on the server.
+type acquisition struct {
+	request   backend.Request
+	busy      *backend.Busy // the latest answer of that kind
+	attempted bool          // something was sent whose outcome is not known for certain
+	uncertain bool          // the same, of the latest attempt
+	answered  time.Time     // when the server last did, or should have
 }
 
 // newHold makes the hold of one Lock or TryLock.
@@ -83,18 +88,19 @@ func newHold(m *mutex) *hold {
 	return &hold{mutex: m, renews: !m.settings.noRenewal}
 }
 
-// draw makes the request of a new acquisition.
-func (h *hold) draw(wait bool) {
+// draw makes the request of a new acquisition, which the server should have answered since
+// answered.
+func (h *hold) draw(wait bool, answered time.Time) {
 	var bits [16]byte
 	_, _ = rand.Read(bits[:]) // never fails, says its documentation
 	var owner [2 * len(bits)]byte
 	hex.Encode(owner[:], bits[:])
 	s := h.mutex.settings
 	h.origin = h
-	h.request = &backend.Request{
+	h.acquisition = &acquisition{answered: answered, request: backend.Request{
 		Key: h.mutex.key, Owner: string(owner[:]), TTL: s.ttl + s.lockDelay, Mode: backend.Exclusive,
 		Fair: s.fair, Queue: wait, Meta: s.meta, Lost: h.serverLost,
-	}
+	}}
 }
 
 // margin is what a lease trusts less than the term: 1 % for clocks that run
@@ -214,7 +220,7 @@ func (h *hold) lockHeir() *hold {
 
 // bequeath makes next the heir of h's acquisition. Both mutexes are held.
 func (h *hold) bequeath(next *hold) {
-	next.request, next.origin, next.attempted = h.request, h.origin, h.attempted
+	next.acquisition, next.origin = h.acquisition, h.origin
 	h.origin.heir.Store(next)
 	h.phase = finished
 	h.unschedule()

@@ -222,7 +222,7 @@ func (h *hold) remains() *backend.Grant {
 	if h.grant != nil {
 		return h.grant
 	}
-	grant := &backend.Grant{Request: *h.request}
+	grant := &backend.Grant{Request: h.request}
 	if h.busy != nil {
 		grant.State = h.busy.State
 	}
@@ -237,7 +237,7 @@ func (h *hold) giveUp(err error) {
 	if isExhausted(err) {
 		next = silentTurn
 	}
-	if !queued && !h.attempted {
+	if h.grant == nil && !queued && !h.attempted {
 		h.leavePlace(next)
 		return
 	}
@@ -273,7 +273,6 @@ func (h *hold) inheritTo(next *hold) bool {
 	if h.gone != nil {
 		return false
 	}
-	next.busy = h.busy
 	h.bequeath(next)
 	return true
 }

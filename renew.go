@@ -28,8 +28,6 @@ type timing struct {
 	index int // 1 + the index in the heap; 0: not in it
 	wake  time.Time
 	slack time.Duration // how much earlier it may be looked at, to make a batch
-
-	scheduled bool // it is in the heap; guarded by the hold's mutex
 }
 
 // never is later than any wake-up.
