@@ -84,6 +84,8 @@ func mayImport(importer, imported string) bool {
 	switch {
 	case imported == "/internal/testenv":
 		return strings.HasPrefix(importer, "/internal/testenv/")
+	case imported == "/internal/faultproxy":
+		return importer == "/internal/testenv" || strings.HasPrefix(importer, "/cmd/")
 	case imported == "/conformance":
 		return strings.HasPrefix(importer, "/cmd/")
 	case isDriver(imported):

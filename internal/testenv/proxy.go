@@ -1,336 +1,58 @@
 package testenv
 
 import (
-	"context"
-	"fmt"
-	"net"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/Shopify/toxiproxy/v2/stream"
-	"github.com/Shopify/toxiproxy/v2/toxics"
+	"github.com/dlock-go/dlock/internal/faultproxy"
 )
 
-// Proxy is a TCP proxy on loopback that breaks the network in front of a server. Toxiproxy moves the bytes. What it lacks
-// is here: it can neither reset a connection that is open nor swallow one reply, and its own black hole passes on the end
-// of a connection. Its methods may be called by many goroutines.
-type Proxy struct {
-	upstream string
-	listener net.Listener
-	api      *toxiproxy.ApiServer
-	toxics   *toxiproxy.ToxicCollection
-	faults   faults
-	names    atomic.Int64 // numbers links and toxics
-
-	mu    sync.Mutex
-	pairs map[*pair]struct{}
-
-	closed context.Context
-	close  context.CancelFunc
-	wg     sync.WaitGroup // the accept loop, connections, and two link ends per connection
-}
+// Proxy is a [faultproxy.Proxy] that lives as long as a test, and whose faults end with it.
+type Proxy struct{ proxy *faultproxy.Proxy }
 
 // NewProxy starts a proxy in front of the address upstream. It is closed at the end of the test.
 func NewProxy(tb TB, upstream string) *Proxy {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := faultproxy.New(upstream)
 	if err != nil {
-		tb.Fatalf("proxy: %v", err)
+		tb.Fatalf("%v", err)
 	}
-	p := &Proxy{
-		upstream: upstream,
-		listener: l,
-		api:      &toxiproxy.ApiServer{Metrics: toxiproxy.NewMetricsContainer(nil)},
-		toxics:   toxiproxy.NewToxicCollection(&toxiproxy.Proxy{Name: tb.Name(), Listen: l.Addr().String(), Upstream: upstream}),
-		pairs:    make(map[*pair]struct{}),
-	}
-	p.closed, p.close = context.WithCancel(context.Background())
-	p.addGate(tb, stream.Upstream)
-	p.addGate(tb, stream.Downstream)
-	p.wg.Go(p.accept)
 	tb.Cleanup(p.Close)
-	return p
+	return &Proxy{p}
 }
 
 // Addr returns the address to connect to instead of the server's. It stays the same whatever happens to the server.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+func (p *Proxy) Addr() string { return p.proxy.Addrs()[0] }
 
-// Close closes the proxy and its connections, and waits for its goroutines. A second Close does nothing.
-func (p *Proxy) Close() {
-	p.close()
-	_ = p.listener.Close()
-	p.heal()
-	p.wg.Wait()
-}
+// Close is [faultproxy.Proxy.Close].
+func (p *Proxy) Close() { p.proxy.Close() }
 
-// Cut makes a black hole of the network, both ways, until heal is called, at the latest at the end of the test: bytes vanish,
-// the end of a connection too, and new connections are accepted but go nowhere. No reset, no refusal. Heal closes the
-// connections that have lost bytes. A second Cut before heal changes nothing.
+// Cut is [faultproxy.Proxy.Cut] until heal is called, at the latest at the end of the test.
 func (p *Proxy) Cut(tb TB) (heal func()) {
 	tb.Helper()
-	p.faults.cut()
-	heal = sync.OnceFunc(p.heal)
+	heal = p.proxy.Cut()
 	tb.Cleanup(heal)
 	return heal
 }
 
-func (p *Proxy) heal() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.faults.healed() != nil || p.closed.Err() != nil {
-		p.each((*pair).close)
-	}
-	p.faults.heal()
-}
+// DropReply is [faultproxy.Proxy.DropReply].
+func (p *Proxy) DropReply(tb TB, nth int) { tb.Helper(); p.proxy.DropReply(nth) }
 
-// DropReply swallows the nth chunk that the server sends from now on, counted over all connections, and closes its
-// connection: the server has executed the request, the client never learns. Replies that arrive together are one chunk.
-func (p *Proxy) DropReply(tb TB, nth int) {
-	tb.Helper()
-	if nth < 1 {
-		tb.Fatalf("DropReply: there is no reply number %d", nth)
-	}
-	p.faults.drop(nth)
-}
+// Reset is [faultproxy.Proxy.Reset].
+func (p *Proxy) Reset(tb TB) { tb.Helper(); p.proxy.Reset() }
 
-// Reset closes all connections, both sides, with a RST.
-func (p *Proxy) Reset(tb TB) {
-	tb.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.each((*pair).reset)
-}
-
-// Latency delays each reply by d, rounded up to milliseconds, until remove is called.
+// Latency is [faultproxy.Proxy.Latency] until remove is called, at the latest at the end of the test.
 func (p *Proxy) Latency(tb TB, d time.Duration) (remove func()) {
 	tb.Helper()
-	name := p.name("latency")
-	ms := (d + time.Millisecond - 1) / time.Millisecond
-	p.add(tb, fmt.Sprintf(`{"type":"latency","name":%q,"stream":"downstream","attributes":{"latency":%d}}`, name, ms))
+	end, err := p.proxy.Latency(d)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
 	remove = sync.OnceFunc(func() {
-		if err := p.toxics.RemoveToxic(context.Background(), name); err != nil {
-			tb.Errorf("remove %s: %v", name, err)
+		if err := end(); err != nil {
+			tb.Errorf("%v", err)
 		}
 	})
 	tb.Cleanup(remove)
 	return remove
-}
-
-func (p *Proxy) name(of string) string { return fmt.Sprint(of, p.names.Add(1)) }
-
-func (p *Proxy) add(tb TB, toxic string) *toxics.ToxicWrapper {
-	tb.Helper()
-	w, err := p.toxics.AddToxicJson(strings.NewReader(toxic))
-	if err != nil {
-		tb.Fatalf("toxic %s: %v", toxic, err)
-	}
-	return w
-}
-
-func (p *Proxy) addGate(tb TB, d stream.Direction) {
-	tb.Helper()
-	w := p.add(tb, fmt.Sprintf(`{"type":%q,"name":"gate-%s","stream":%q}`, gateType, d, d))
-	*w.Toxic.(*gate) = gate{faults: &p.faults, replies: d == stream.Downstream}
-}
-
-func (p *Proxy) accept() {
-	for {
-		c, err := p.listener.Accept()
-		if err != nil {
-			return // closed
-		}
-		p.wg.Go(func() { p.connect(c.(*net.TCPConn)) })
-	}
-}
-
-// connect joins a client with the server. During a cut the client hears nothing until it is over.
-func (p *Proxy) connect(client *net.TCPConn) {
-	if healed := p.faults.healed(); healed != nil {
-		<-healed // by Close too
-		_ = client.Close()
-		return
-	}
-	var d net.Dialer
-	server, err := d.DialContext(p.closed, "tcp", p.upstream)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	p.link(&pair{client: client, server: server.(*net.TCPConn)})
-}
-
-// link starts the goroutines that move a connection's bytes. They end with the connection.
-func (p *Proxy) link(c *pair) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed.Err() != nil {
-		c.close()
-		return
-	}
-	p.pairs[c] = struct{}{}
-	p.wg.Add(2)
-	client, server := &end{conn: c.client, pair: c, proxy: p}, &end{conn: c.server, pair: c, proxy: p}
-	p.toxics.StartLink(p.api, p.name("up"), client, server, stream.Upstream)
-	p.toxics.StartLink(p.api, p.name("down"), server, client, stream.Downstream)
-}
-
-// each calls f for each connection. It is called with mu held.
-func (p *Proxy) each(f func(*pair)) {
-	for c := range p.pairs {
-		f(c)
-	}
-}
-
-func (p *Proxy) forget(c *pair) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.pairs, c)
-}
-
-// pair is one connection through the proxy.
-type pair struct{ client, server *net.TCPConn }
-
-func (c *pair) close() {
-	_ = c.client.Close()
-	_ = c.server.Close()
-}
-
-func (c *pair) reset() {
-	_ = c.client.SetLinger(0)
-	_ = c.server.SetLinger(0)
-	c.close()
-}
-
-// end is one side of a pair as toxiproxy sees it: read by one link, written and closed by the other. A link whose write
-// fails stops at once, and its toxics would wait for ever for somebody to take what they hold. So a write never fails: the
-// pair is closed, and the rest is swallowed.
-type end struct {
-	conn  *net.TCPConn
-	pair  *pair
-	proxy *Proxy
-}
-
-func (e *end) Read(b []byte) (int, error) { return e.conn.Read(b) }
-
-func (e *end) Write(b []byte) (int, error) {
-	if _, err := e.conn.Write(b); err != nil {
-		e.pair.close()
-	}
-	return len(b), nil
-}
-
-// Close is called once, when the link that writes to e has ended.
-func (e *end) Close() error {
-	e.pair.close()
-	e.proxy.forget(e.pair)
-	e.proxy.wg.Done()
-	return nil
-}
-
-// faults is what is wrong with the network now.
-type faults struct {
-	mu    sync.Mutex
-	until chan struct{} // closed by heal; nil: no cut
-	drops []int         // replies still to come, including the one to drop, per DropReply
-}
-
-func (f *faults) cut() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.until == nil {
-		f.until = make(chan struct{})
-	}
-}
-
-func (f *faults) heal() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.until != nil {
-		close(f.until)
-		f.until = nil
-	}
-}
-
-// healed returns what is closed at the end of the present cut, or nil.
-func (f *faults) healed() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.until
-}
-
-func (f *faults) drop(nth int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.drops = append(f.drops, nth)
-}
-
-// swallow counts a reply, and reports whether it is one to drop.
-func (f *faults) swallow() (drop bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	left := f.drops[:0]
-	for _, n := range f.drops {
-		if n == 1 {
-			drop = true
-		} else {
-			left = append(left, n-1)
-		}
-	}
-	f.drops = left
-	return drop
-}
-
-const gateType = "dlock-gate"
-
-func init() { toxics.Register(gateType, new(gate)) }
-
-// gate is the toxic that knows cuts and dropped replies. It stands in every link from the beginning: toxiproxy loses track
-// of a link whose toxic is removed while bytes are under way.
-type gate struct {
-	faults  *faults
-	replies bool // this is the way from the server to the client
-}
-
-// Pipe is called by toxiproxy for each link. It returns when the link has ended, or when the next toxic changes.
-func (g *gate) Pipe(stub *toxics.ToxicStub) {
-	for {
-		select {
-		case <-stub.Interrupt:
-			return
-		case chunk := <-stub.Input:
-			if chunk == nil {
-				g.end(stub)
-				return
-			}
-			if g.faults.healed() != nil {
-				continue
-			}
-			if g.replies && g.faults.swallow() {
-				stub.Close()
-				drain(stub.Input)
-				return
-			}
-			stub.Output <- chunk
-		}
-	}
-}
-
-// end passes on that one side has closed the connection, but not through a cut.
-func (g *gate) end(stub *toxics.ToxicStub) {
-	if healed := g.faults.healed(); healed != nil {
-		select {
-		case <-healed:
-		case <-stub.Interrupt:
-			return // and called again
-		}
-	}
-	stub.Close()
-}
-
-func drain(chunks <-chan *stream.StreamChunk) {
-	for range chunks { //nolint:revive // the link before must be able to run dry
-	}
 }

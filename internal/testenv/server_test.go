@@ -72,7 +72,7 @@ func controlled(t *testing.T, s *Server) {
 	write(t, s, "kept")
 
 	resume := s.Pause(t)
-	short, cancel := context.WithTimeout(ctx, silence)
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	if _, err := s.spec.probe(short, s.URL); err == nil {
 		t.Error("a paused server answers")

@@ -1,4 +1,4 @@
-package testenv
+package faultproxy_test
 
 import (
 	"context"
@@ -11,7 +11,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/internal/faultproxy"
+	"github.com/dlock-go/dlock/internal/testenv"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 const silence = 100 * time.Millisecond // long enough for a reply on loopback to be missed
 
@@ -122,17 +127,41 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-func TestProxyCut(t *testing.T) {
+func newProxy(t *testing.T, upstreams ...string) *faultproxy.Proxy {
+	t.Helper()
+	p, err := faultproxy.New(upstreams...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// slow delays replies until remove is called.
+func slow(t *testing.T, p *faultproxy.Proxy, d time.Duration) (remove func()) {
+	t.Helper()
+	end, err := p.Latency(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	old := dial(t, p.Addr())
+	p := newProxy(t, e.addr())
+	old := dial(t, p.Addrs()[0])
 	roundTrip(t, old, "before")
 	<-e.got
 
-	heal := p.Cut(t)
+	heal := p.Cut()
 	send(t, old, "lost")
 	dead(t, old)
-	fresh := dial(t, p.Addr())
+	fresh := dial(t, p.Addrs()[0])
 	send(t, fresh, "lost too")
 	dead(t, fresh)
 	e.silent(t)
@@ -143,18 +172,18 @@ func TestProxyCut(t *testing.T) {
 			t.Errorf("after heal a dead connection received %q, %v", got, err)
 		}
 	}
-	roundTrip(t, dial(t, p.Addr()), "after")
+	roundTrip(t, dial(t, p.Addrs()[0]), "after")
 }
 
 // The end of a connection does not get through a cut, in either direction.
-func TestProxyCutHidesEnd(t *testing.T) {
+func TestCutHidesEnd(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	c := dial(t, p.Addr())
+	p := newProxy(t, e.addr())
+	c := dial(t, p.Addrs()[0])
 	roundTrip(t, c, "before")
 	<-e.got
 
-	heal := p.Cut(t)
+	heal := p.Cut()
 	_ = c.Close()
 	e.silent(t)
 	heal()
@@ -163,28 +192,28 @@ func TestProxyCutHidesEnd(t *testing.T) {
 	}
 }
 
-func TestProxyCloseDuringCut(t *testing.T) {
+func TestCloseDuringCut(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	c := dial(t, p.Addr())
+	p := newProxy(t, e.addr())
+	c := dial(t, p.Addrs()[0])
 	roundTrip(t, c, "before")
-	p.Cut(t)
+	p.Cut()
 	send(t, c, "lost")
-	dial(t, p.Addr())
+	dial(t, p.Addrs()[0])
 	p.Close()
 	if got, err := receive(c, 5*time.Second); err == nil || isTimeout(err) {
 		t.Errorf("after Close received %q, %v", got, err)
 	}
 }
 
-func TestProxyDropReply(t *testing.T) {
+func TestDropReply(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	first, second := dial(t, p.Addr()), dial(t, p.Addr())
+	p := newProxy(t, e.addr())
+	first, second := dial(t, p.Addrs()[0]), dial(t, p.Addrs()[0])
 	roundTrip(t, first, "not counted")
 	<-e.got
 
-	p.DropReply(t, 2)
+	p.DropReply(2)
 	roundTrip(t, first, "one")
 	<-e.got
 	send(t, second, "two")
@@ -198,34 +227,58 @@ func TestProxyDropReply(t *testing.T) {
 		t.Error("the server's connection did not end")
 	}
 	roundTrip(t, first, "three")
-	roundTrip(t, dial(t, p.Addr()), "four")
+	roundTrip(t, dial(t, p.Addrs()[0]), "four")
 }
 
-func TestProxyReset(t *testing.T) {
+// The members of one server have one network: what is counted is counted over all of them.
+func TestMembers(t *testing.T) {
+	first, second := newEcho(t), newEcho(t)
+	p := newProxy(t, first.addr(), second.addr())
+	one, two := dial(t, p.Addrs()[0]), dial(t, p.Addrs()[1])
+	p.DropReply(2)
+	roundTrip(t, one, "to the first")
+	send(t, two, "to the second")
+	if got, err := receive(two, 5*time.Second); err == nil || isTimeout(err) {
+		t.Errorf("the client received %q, %v, want the end of the connection", got, err)
+	}
+	if one, two := <-first.got, <-second.got; one != "to the first" || two != "to the second" {
+		t.Errorf("the servers got %q and %q", one, two)
+	}
+
+	heal := p.Cut()
+	send(t, one, "lost")
+	first.silent(t)
+	heal()
+	for _, addr := range p.Addrs() {
+		roundTrip(t, dial(t, addr), "after")
+	}
+}
+
+func TestReset(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	c := dial(t, p.Addr())
+	p := newProxy(t, e.addr())
+	c := dial(t, p.Addrs()[0])
 	roundTrip(t, c, "before")
 
-	p.Reset(t)
+	p.Reset()
 	if _, err := receive(c, 5*time.Second); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the client sees %v, want a reset", err)
 	}
 	if err := <-e.closed; !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the server sees %v, want a reset", err)
 	}
-	roundTrip(t, dial(t, p.Addr()), "after")
+	roundTrip(t, dial(t, p.Addrs()[0]), "after")
 }
 
-func TestProxyLatency(t *testing.T) {
+func TestLatency(t *testing.T) {
 	const delay = 150 * time.Millisecond
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	c := dial(t, p.Addr())
+	p := newProxy(t, e.addr())
+	c := dial(t, p.Addrs()[0])
 	roundTrip(t, c, "before")
 
-	remove := p.Latency(t, delay)
-	for _, c := range []net.Conn{c, dial(t, p.Addr())} {
+	remove := slow(t, p, delay)
+	for _, c := range []net.Conn{c, dial(t, p.Addrs()[0])} {
 		start := time.Now()
 		roundTrip(t, c, "slow")
 		if took := time.Since(start); took < delay {
@@ -240,12 +293,12 @@ func TestProxyLatency(t *testing.T) {
 }
 
 // A client that goes away with replies under way leaves nothing behind: Main looks for goroutines.
-func TestProxyAbandoned(t *testing.T) {
+func TestAbandoned(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	p.Latency(t, 20*time.Millisecond)
+	p := newProxy(t, e.addr())
+	slow(t, p, 20*time.Millisecond)
 	for range 20 {
-		c := dial(t, p.Addr())
+		c := dial(t, p.Addrs()[0])
 		for range 5 {
 			send(t, c, "never read")
 		}
@@ -254,17 +307,17 @@ func TestProxyAbandoned(t *testing.T) {
 	}
 }
 
-func TestProxyEnd(t *testing.T) {
+func TestEnd(t *testing.T) {
 	e := newEcho(t)
-	p := NewProxy(t, e.addr())
-	c := dial(t, p.Addr())
+	p := newProxy(t, e.addr())
+	c := dial(t, p.Addrs()[0])
 	roundTrip(t, c, "before")
 	_ = c.Close()
 	if err := <-e.closed; !errors.Is(err, io.EOF) {
 		t.Errorf("the server sees %v, want EOF", err)
 	}
 	p.Close()
-	if c, err := net.Dial("tcp", p.Addr()); err == nil {
+	if c, err := net.Dial("tcp", p.Addrs()[0]); err == nil {
 		_ = c.Close()
 		t.Error("a closed proxy accepts connections")
 	}
@@ -280,10 +333,10 @@ func newClient(t *testing.T, addr string) *redis.Client {
 }
 
 // Each fault in front of a real server.
-func TestProxyRedis(t *testing.T) {
-	s := Redis(t)
-	p := NewProxy(t, s.Addr)
-	direct, proxied := newClient(t, s.Addr), newClient(t, p.Addr())
+func TestRedis(t *testing.T) {
+	s := testenv.Redis(t)
+	p := newProxy(t, s.Addr)
+	direct, proxied := newClient(t, s.Addr), newClient(t, p.Addrs()[0])
 	ctx, key := t.Context(), t.Name()
 	incr := func() error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -303,7 +356,7 @@ func TestProxyRedis(t *testing.T) {
 	if err := incr(); err != nil {
 		t.Fatal(err)
 	}
-	p.DropReply(t, 1)
+	p.DropReply(1)
 	if err := incr(); err == nil {
 		t.Error("the reply was not dropped")
 	}
@@ -314,12 +367,12 @@ func TestProxyRedis(t *testing.T) {
 	if _, err := sub.Receive(ctx); err != nil {
 		t.Fatal(err)
 	}
-	p.Reset(t)
+	p.Reset()
 	if _, err := sub.Receive(ctx); err == nil {
 		t.Error("the connection was not reset")
 	}
 
-	heal := p.Cut(t)
+	heal := p.Cut()
 	if err := incr(); err == nil {
 		t.Error("the network was not cut")
 	}
