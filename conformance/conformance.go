@@ -26,7 +26,8 @@ type TB interface {
 // Harness is one case's way to the server. A backend that has no server and no
 // connection, and so nothing that could be cut or restarted, says so with a method
 // NoServer() string that returns the reason; the cases that need [Faults] do not
-// apply to it.
+// apply to it. One whose server is others' too says with a method Prefix() string what
+// the names of all locks shall begin with, in at most 100 bytes; nothing else is touched.
 type Harness interface {
 	// Driver opens a new connection to the same server: a new process. The case
 	// closes it. ctx bounds the opening.
@@ -118,6 +119,14 @@ func noServer(t TB, mk HarnessMaker) string {
 	return serverless(h)
 }
 
+// prefixOf returns what the names of all locks begin with.
+func prefixOf(h Harness) string {
+	if p, ok := h.(interface{ Prefix() string }); ok {
+		return p.Prefix()
+	}
+	return ""
+}
+
 func serverless(h Harness) string {
 	if s, ok := h.(interface{ NoServer() string }); ok {
 		return s.NoServer()
@@ -126,7 +135,8 @@ func serverless(h Harness) string {
 }
 
 // Run runs the case alone. It fails t if the promise is broken, and also if something
-// is left behind: a goroutine, or a lock on a server that can list them.
+// is left behind: a goroutine, or a lock on a server that can list them. If the Context
+// of t ends while the case runs, the case soon ends too, whatever it has found.
 func (c Case) Run(t TB, mk HarnessMaker) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -143,5 +153,8 @@ func (c Case) Run(t TB, mk HarnessMaker) {
 		}
 		t.Fatalf("the Harness has no Faults, so this case cannot run, and nothing proves the promise")
 	}
-	c.run(newFixture(t, h, faults))
+	f := newFixture(t, h, faults)
+	// No longer than that: the Context of a *testing.T ends before its cleanup begins.
+	defer context.AfterFunc(t.Context(), f.end)()
+	c.run(f)
 }

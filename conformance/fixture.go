@@ -35,8 +35,10 @@ type fixture struct {
 	harness Harness
 	faults  Faults
 	ctx     context.Context // ends with the case's time limit
+	end     context.CancelFunc
 	caps    backend.Capabilities
-	name    string // a name that no other case uses, and the prefix of all others
+	prefix  string // of all names
+	name    string // a name that no other case uses, and the prefix of nearly all others
 
 	mu      sync.Mutex
 	closers []func() // of drivers and clients, run last first
@@ -46,8 +48,10 @@ type fixture struct {
 func newFixture(t TB, h Harness, faults Faults) *fixture {
 	t.Helper()
 	short := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
-	f := &fixture{TB: t, harness: h, faults: faults, name: short + "-" + newOwner()[:8]}
+	f := &fixture{TB: t, harness: h, faults: faults, prefix: prefixOf(h)}
+	f.name = f.prefix + short + "-" + newOwner()[:8]
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
+	f.end = cancel
 	// The goroutines that this one starts, and theirs, inherit the label.
 	f.ctx = pprof.WithLabels(ctx, pprof.Labels(goroutineLabel, f.name))
 	pprof.SetGoroutineLabels(f.ctx)
@@ -343,7 +347,7 @@ func (f *fixture) isErr(what string, err, target error) {
 	}
 }
 
-// within waits for done, at most d.
+// within waits for done, at most d and not beyond the end of the case.
 func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) bool {
 	f.Helper()
 	timer := time.NewTimer(d)
@@ -353,14 +357,16 @@ func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) boo
 		return true
 	case <-timer.C:
 		f.Errorf("%s: not within %v", what, d)
-		return false
+	case <-f.ctx.Done():
+		f.Errorf("%s: not before the end of the case", what)
 	}
+	return false
 }
 
-// eventually looks until ok or until d is over.
+// eventually looks until ok, or until d or the case is over.
 func (f *fixture) eventually(d time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(d); !ok(); time.Sleep(nap) {
-		if time.Now().After(end) {
+		if time.Now().After(end) || f.ctx.Err() != nil {
 			return false
 		}
 	}

@@ -40,7 +40,7 @@ func inspectShowsTheHolder(f *fixture) {
 	if h.TTL > f.long()+time.Second || h.TTL == 0 {
 		f.Errorf("time left: %v of %v", h.TTL, f.long())
 	}
-	if age := time.Since(h.Since); age < -time.Minute || age > time.Minute { // two clocks, on one machine here
+	if age := time.Since(h.Since); age < -time.Minute || age > time.Minute { // two clocks
 		f.Errorf("held since %v", h.Since)
 	}
 	f.unlock(lease)

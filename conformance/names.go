@@ -62,11 +62,11 @@ func hostileNamesAreOnlyNames(f *fixture) {
 		n + "<script>", n + "zookeeper", n + "/zookeeper/quota", n + "-0000000001", n + "lock-0000000000", n + "nil", n + "NULL",
 		n + ":fence", n + ":q", n + ":f", n + ":l", n + ":c", n + "/owner",
 	}
-	// Short ones cannot be the case's own: nothing else may hold them just now.
+	// Short ones cannot be the case's own: others may hold them just now.
 	f.lockAll(hostile)
 	other := f.client()
 	for _, name := range []string{"..", ".", "*", "/", "{}", "%", "'", "zookeeper", " ", "-", "CON", "nul", "~"} {
-		lease := f.lockWithin(other, 4*prompt, name, dlock.WithTTL(f.long()))
+		lease := f.lockWithin(other, 4*prompt, f.prefix+name, dlock.WithTTL(f.long()))
 		f.unlock(lease)
 	}
 }
@@ -74,8 +74,10 @@ func hostileNamesAreOnlyNames(f *fixture) {
 func longNamesAreKeptApart(f *fixture) {
 	var names []string
 	for _, length := range []int{63, 64, 65, 191, 192, 193, 249, 250, 251, 254, 255, 256, 511, 512} {
-		long := f.name + strings.Repeat("x", max(0, length-1-len(f.name)))
-		names = append(names, long+"a", long+"b")
+		if fill := length - 1 - len(f.name); fill >= 0 {
+			long := f.name + strings.Repeat("x", fill)
+			names = append(names, long+"a", long+"b")
+		}
 	}
 	wide := f.name + strings.Repeat("é", (512-len(f.name)-2)/2)
 	names = append(names, wide+"a", wide+"b", f.name+strings.Repeat("%", 512-len(f.name)))
@@ -111,7 +113,10 @@ func neighboursAreNotTouched(f *fixture) {
 	n := f.name
 	c, t := f.tapped(dlock.WithTTL(f.long()))
 	other := f.client()
-	neighbours := []string{n + "/", n + "/a", n + "a", n + "*", n + "?", n + ":", n + "{", "{" + n + "}", n + "%", strings.ToUpper(n)}
+	own := strings.TrimPrefix(n, f.prefix)
+	neighbours := []string{
+		n + "/", n + "/a", n + "a", n + "*", n + "?", n + ":", n + "{", n + "%", f.prefix + "{" + own + "}", f.prefix + strings.ToUpper(own),
+	}
 	var leases []*dlock.Lease
 	for _, name := range neighbours {
 		leases = append(leases, f.lock(c, name))

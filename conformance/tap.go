@@ -108,6 +108,9 @@ func (t *tap) await(o op, n int, cond func(call) bool) bool {
 		case <-timeout.C:
 			t.f.Errorf("the core has made fewer than %d such requests (%d): %d of them", n, o, count(calls, o, cond))
 			return false
+		case <-t.f.ctx.Done():
+			t.f.Errorf("the case has ended before %d such requests (%d)", n, o)
+			return false
 		}
 	}
 }

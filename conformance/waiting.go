@@ -46,9 +46,12 @@ func releaseWakesAWaiter(f *fixture) {
 // and nothing to check.
 func (f *fixture) waitable(d backend.Driver) backend.Waiter {
 	f.Helper()
+	if !f.caps.Notify { // on this server, whatever the driver can do on others
+		return nil
+	}
 	w, ok := d.(backend.Waiter)
-	if ok != f.caps.Notify {
-		f.Errorf("Notify is %v, and the driver is a Waiter: %v", f.caps.Notify, ok)
+	if !ok {
+		f.Fatalf("Notify, and the driver is no Waiter")
 	}
 	return w
 }
