@@ -25,7 +25,8 @@ type watcher struct {
 }
 
 const (
-	fileEvents = unix.IN_CLOSE_WRITE | unix.IN_CLOSE_NOWRITE
+	// fileEvents are closes by those who may have held: who only looks cannot write.
+	fileEvents = unix.IN_CLOSE_WRITE
 	dirGone    = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_UNMOUNT | unix.IN_IGNORED
 	dirEvents  = unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
