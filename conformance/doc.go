@@ -12,9 +12,10 @@
 //
 // Every Driver of a Harness is a connection of its own and so stands for a
 // process. A case takes as many as it needs, each alone or under a
-// [dlock.Client], and names that nobody else uses. Most faults are made between the
-// core and the driver, where they hit the same instant each time; the faults of
-// the network and of the server are made by the [Faults] of the Harness.
+// [dlock.Client], and names that nobody else uses, beneath the prefix of the Harness
+// if it has one. Most faults are made between the core and the driver, where they
+// hit the same instant each time; the faults of the network and of the server are
+// made by the [Faults] of the Harness.
 //
 // # Capabilities
 //

@@ -10,8 +10,8 @@ import (
 
 var exclusionCases = []Case{
 	{Name: "OneHolderAtATime", Promise: "Among clients and goroutines that contend, one holds at a time, each is served, and fences increase in the order of the grants.", run: func(f *fixture) { contend(f, 4, 4, 10) }},
-	{Name: "OneHolderAtATimeWithoutHandoff", Promise: "The same where every change of the holder goes over the server.", run: func(f *fixture) { contend(f, 4, 2, 10, dlock.WithLocalHandoff(0)) }},
-	{Name: "OneHolderAtATimeFair", Promise: "The same where waiters queue, if the backend can; else WithFair is ErrUnsupported.", run: oneHolderAtATimeFair},
+	{Name: "OneHolderAtATimeWithoutHandoff", Promise: "Without hand-over inside a process, too, one of those who contend holds at a time, each is served, and fences increase.", run: func(f *fixture) { contend(f, 4, 2, 10, dlock.WithLocalHandoff(0)) }},
+	{Name: "OneHolderAtATimeFair", Promise: "Where waiters queue, too, one holds at a time, each is served, and fences increase; else WithFair is ErrUnsupported.", run: oneHolderAtATimeFair},
 	{Name: "OneHolderAmongTryLocks", Promise: "TryLock never lets a second holder in, however many try at once.", run: oneHolderAmongTryLocks},
 	{Name: "OneHolderAcrossDeaths", Promise: "For its holder a lease ends before the server gives the lock to somebody else, also where holders die.", run: oneHolderAcrossDeaths},
 	{Name: "EveryWaiterIsServedOnce", Promise: "A hundred waiters of two clients are each granted the lock once, and none is forgotten.", run: everyWaiterIsServedOnce},
