@@ -235,6 +235,22 @@ func TestWatchKeepsTableOnTerminal(t *testing.T) {
 	watcher.code(128 + int(syscall.SIGINT))
 }
 
+// The progress stands in one line below the findings, each of which fits the terminal.
+func TestVerifyOnTerminal(t *testing.T) {
+	t.Parallel()
+	p := onTerminal(t, "", "verify", "--run", "^(AcquireGrantsAFreeLock|TryDoDoesNotWait)$", fileURL(t))
+	for _, text := range []string{"beneath dlock-verify/", "] 0/2: ", "] 1/2: ", "2 of 2 promises kept"} {
+		p.shows(text)
+	}
+	p.code(0)
+	drawn := strings.FieldsFunc(strings.ReplaceAll(p.stderr.text(), "\x1b[K", ""), func(r rune) bool { return r == '\r' || r == '\n' })
+	for _, line := range drawn[1:] { // without the heading
+		if len([]rune(line)) > 40 {
+			t.Errorf("%q wraps", line)
+		}
+	}
+}
+
 func TestFrameFitsTerminal(t *testing.T) {
 	t.Parallel()
 	table := []byte("NAME  HOLDER\nä     me\nb     me\nc     me\n")
