@@ -74,6 +74,7 @@ func errComparesClocks(f *fixture) {
 
 func onceLostAlwaysLost(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.short()))
+	f.free(c, f.name) // the connection is made
 	gate := make(chan struct{})
 	t.onAfter(renew, func(context.Context, string) error { // executed, and answered too late
 		<-gate

@@ -204,17 +204,19 @@ func failedRenewalIsRepeated(f *fixture) {
 }
 
 func holdingCostsNoGoroutines(f *fixture) {
-	const locks = 300
-	c, t := f.tapped(dlock.WithTTL(f.ttl(2 * f.brief())))
+	const locks, atATime = 300, 20
+	c, t := f.tapped(dlock.WithTTL(f.ttl(8 * time.Second))) // for distant servers that renew one by one
 	base := f.goroutines()
 	leases := make([]*dlock.Lease, locks)
-	parallel(locks, func(i int) {
-		lease, err := c.Lock(f.ctx, fmt.Sprintf("%s/%d", f.name, i))
-		if err != nil {
-			f.Errorf("Lock: %v", err)
-			return
+	parallel(atATime, func(i int) {
+		for ; i < locks; i += atATime {
+			lease, err := c.Lock(f.ctx, fmt.Sprintf("%s/%d", f.name, i))
+			if err != nil {
+				f.Errorf("Lock: %v", err)
+				return
+			}
+			leases[i] = lease
 		}
-		leases[i] = lease
 	})
 	if f.Failed() {
 		return
@@ -228,8 +230,8 @@ func holdingCostsNoGoroutines(f *fixture) {
 			f.Errorf("Err: %v", err)
 		}
 	}
-	parallel(20, func(i int) {
-		for ; i < locks; i += 20 {
+	parallel(atATime, func(i int) {
+		for ; i < locks; i += atATime {
 			f.unlock(leases[i])
 		}
 	})
