@@ -22,7 +22,8 @@ import (
 )
 
 // roleVariable makes the test binary something else: dlock itself, so that the
-// tests run the real program, with the race detector in it, or a command for it.
+// tests run the real program, with the race detector in it, a command for it, or a
+// program of somebody else's.
 const roleVariable = "DLOCK_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -31,6 +32,11 @@ func TestMain(m *testing.M) {
 		main()
 	case "listener":
 		listen()
+	case "program":
+		if err := program(os.Args[1], os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	default:
 		testenv.Main(m)
 	}

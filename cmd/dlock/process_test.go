@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -165,12 +164,16 @@ func TestSignalledWaiterLeavesQueue(t *testing.T) {
 
 func waitersOf(t *testing.T, url, name string) int {
 	t.Helper()
+	return statusOf(t, url, name).Waiters
+}
+
+func statusOf(t *testing.T, url, name string) (info backend.Info) {
+	t.Helper()
 	got := dlockRun(t, on(url), "status", "--json", name)
-	var info backend.Info
 	if err := json.Unmarshal([]byte(got.stdout), &info); err != nil {
 		t.Fatalf("status: %v; standard error: %s", err, got.stderr)
 	}
-	return info.Waiters
+	return info
 }
 
 func awaitWaiters(t *testing.T, url, name string, want int) {
@@ -241,32 +244,4 @@ func TestLossMayBeOutlived(t *testing.T) {
 	p.noted("goes on without it")
 	p.input.Close()
 	p.code(5)
-}
-
-// The command and what it started ignore SIGTERM. Their end shows in a pipe that
-// nobody else writes to.
-func TestServerGoneEndsCommandWithinTTL(t *testing.T) {
-	t.Parallel()
-	const ttl = 3 * time.Second
-	server := testenv.NewRedis(t)
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	script := `exec >"$1"; trap "" TERM; sleep 1000 & while :; do sleep 1; done`
-	p := startDlock(t, server.URL, "run", "--ttl", ttl.String(), "x", "--", "sh", "-c", script, "sh", fifo)
-	written, err := os.Open(fifo) // returns when the command has opened it
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer written.Close()
-	server.Kill(t)
-	gone := time.Now()
-	_, err = io.ReadAll(written)
-	if took := time.Since(gone); err != nil || took >= ttl {
-		t.Errorf("the command ended %v after its server, the TTL is %v (%v)", took, ttl, err)
-	} else {
-		t.Logf("the command ended %v after its server", took)
-	}
-	p.code(exitLost)
 }

@@ -1,0 +1,48 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// serverBackend is a backend whose locks are on a server.
+type serverBackend struct {
+	name     string
+	shared   func(testenv.TB) *testenv.Server
+	own      func(testenv.TB) *testenv.Server // for this test alone, which may stop it
+	volatile bool                             // a restart loses the locks
+}
+
+var serverBackends = []serverBackend{
+	{name: "redis", shared: testenv.Redis, own: plain(testenv.NewRedis)},
+	{name: "valkey", shared: testenv.Valkey, own: plain(testenv.NewValkey)},
+	{name: "memcached", shared: testenv.Memcached, own: plain(testenv.NewMemcached), volatile: true},
+	{name: "zk", shared: testenv.ZooKeeper, own: zooKeeper},
+	{name: "etcd", shared: testenv.Etcd, own: plain(testenv.NewEtcd)},
+	{name: "mysql", shared: testenv.MySQL, own: plain(testenv.NewMySQL)},
+	{name: "mariadb", shared: testenv.MariaDB, own: plain(testenv.NewMariaDB)},
+}
+
+// plain starts a server without further arguments.
+func plain(start func(testenv.TB, ...string) *testenv.Server) func(testenv.TB) *testenv.Server {
+	return func(tb testenv.TB) *testenv.Server {
+		tb.Helper()
+		return start(tb)
+	}
+}
+
+func zooKeeper(tb testenv.TB) *testenv.Server {
+	tb.Helper()
+	return testenv.NewZooKeeper(tb, 2*time.Second)
+}
+
+// nameFor is a lock that no other test uses, nor another run of this one.
+func nameFor(t *testing.T) string {
+	t.Helper()
+	return strings.ReplaceAll(strings.Trim(t.TempDir(), "/"), "/", "-")
+}

@@ -1,0 +1,248 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+const (
+	// partitionTTL is the programs', and that of a session where the backend has them.
+	partitionTTL = 10 * time.Second
+	// partitionBound is how much later than a term's end a lock must be free: a server
+	// may count in whole seconds or ticks.
+	partitionBound = 3 * time.Second
+)
+
+// program is a user's program: it takes a lock, tells what becomes of it, and when, and frees
+// the lock when its standard input ends. What ends with its server's silence it begins anew.
+func program(url, name string) error {
+	ctx := context.Background()
+	client, err := dlock.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	lease, err := client.TryLock(ctx, name)
+	if errors.Is(err, dlock.ErrNotAcquired) {
+		fmt.Println("waiting")
+	}
+	for errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrUnavailable) {
+		lease, err = client.Lock(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	tell("held", lease)
+	end := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(end)
+	}()
+	select {
+	case <-lease.Lost():
+		tell("lost", lease)
+		<-end
+		return nil
+	case <-end:
+		tell("freed", lease)
+		return lease.Unlock(ctx)
+	}
+}
+
+// tell prints an event.
+func tell(what string, lease *dlock.Lease) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	fmt.Println(what, now.Nano(), lease.Fence())
+}
+
+// event is what a program tells. Its clock is the machine's: the same for all processes.
+type event struct {
+	at    int64 // ns
+	fence uint64
+}
+
+// event waits for what a program must tell next.
+func (p *dlockProcess) event(want string) (e event) {
+	p.t.Helper()
+	var what string
+	line := p.line()
+	if _, err := fmt.Sscan(line, &what, &e.at, &e.fence); err != nil || what != want {
+		p.t.Fatalf("the program tells %q, want %q; standard error: %s", line, want, p.stderr.text())
+	}
+	return e
+}
+
+// end lets the program that holds the lock free it, and tells when it began to.
+func (p *dlockProcess) end() event {
+	p.t.Helper()
+	p.input.Close()
+	freed := p.event("freed")
+	p.code(0)
+	return freed
+}
+
+// partition is a lock that each program reaches by a network of its own.
+type partition struct {
+	t      *testing.T
+	server testenv.Server
+	name   string
+}
+
+func newPartition(t *testing.T, b serverBackend) *partition {
+	t.Helper()
+	p := &partition{t: t, server: *b.shared(t), name: nameFor(t)}
+	p.with("ttl", partitionTTL.String())
+	if b.name == "zk" {
+		p.with("session", partitionTTL.String())
+	}
+	return p
+}
+
+// with sets a parameter of the programs' URLs.
+func (p *partition) with(name, value string) {
+	p.server.URL = withParameter(p.server.URL, name, value)
+}
+
+// start starts a program, and the network between it and the server.
+func (p *partition) start() (*dlockProcess, *testenv.Harness[testenv.TB]) {
+	p.t.Helper()
+	network := testenv.NewHarness[testenv.TB](p.t, &p.server)
+	cmd := dlockCommand(p.t.Context(), []string{roleVariable + "=program"}, network.URL, p.name)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return launch(p.t, cmd, input), network
+}
+
+// awaitQueued returns when the server knows of somebody who waits. Memcached never does.
+func (p *partition) awaitQueued() {
+	p.t.Helper()
+	switch p.server.Name {
+	case "memcached":
+	case "mysql", "mariadb":
+		p.awaitSleeper()
+	default:
+		awaitWaiters(p.t, p.server.URL, p.name, 1)
+	}
+}
+
+// awaitSleeper asks the server for the statement with which a waiter sleeps.
+func (p *partition) awaitSleeper() {
+	p.t.Helper()
+	config := mysql.NewConfig()
+	config.User, config.Net, config.Addr = "root", "tcp", p.server.Addr
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for end, n := time.Now().Add(patience), 0; n == 0; <-look.C {
+		err := db.QueryRowContext(p.t.Context(),
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep' AND INSTR(info, ?) > 0", p.name).Scan(&n)
+		if err != nil || time.Now().After(end) {
+			p.t.Fatalf("nobody waits on the server (%v)", err)
+		}
+	}
+}
+
+// A process that is cut off from the server is told that its lease is over before another
+// one is granted the lock.
+func TestIsolatedHolderIsToldFirst(t *testing.T) {
+	t.Parallel()
+	for _, b := range serverBackends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			isolateHolder(newPartition(t, b))
+		})
+	}
+}
+
+func isolateHolder(p *partition) {
+	p.t.Helper()
+	holder, network := p.start()
+	first := holder.event("held")
+	waiter, _ := p.start()
+	waiter.expect("waiting")
+	heal := network.Cut(p.t)
+	lost, next := holder.event("lost"), waiter.event("held")
+	if ahead := time.Duration(next.at - lost.at); ahead <= 0 {
+		p.t.Errorf("the other had the lock %v before the isolated one was told", -ahead)
+	} else {
+		p.t.Logf("told %v before the other had the lock", ahead)
+	}
+	if next.fence <= first.fence {
+		p.t.Errorf("fence %d after %d", next.fence, first.fence)
+	}
+	heal()
+	holder.input.Close()
+	holder.code(0)
+	waiter.end() // nothing that the isolated one has left behind frees the lock
+}
+
+// A waiter that is cut off does not stand in the way of one that came later, and comes to its
+// turn when the network is whole again.
+func TestIsolatedWaiterIsNoGhost(t *testing.T) {
+	t.Parallel()
+	for _, b := range serverBackends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			isolateWaiter(newPartition(t, b))
+		})
+	}
+}
+
+// In a queue on the server the entry of the one that is cut off comes first.
+func TestIsolatedFairWaiterIsNoGhost(t *testing.T) {
+	t.Parallel()
+	p := newPartition(t, serverBackends[0])
+	p.with("fair", "1")
+	isolateWaiter(p)
+}
+
+func isolateWaiter(p *partition) {
+	p.t.Helper()
+	holder, _ := p.start()
+	first := holder.event("held")
+	waiter, network := p.start()
+	waiter.expect("waiting")
+	p.awaitQueued()
+	heal := network.Cut(p.t)
+	third, _ := p.start()
+	third.expect("waiting")
+	freed := holder.end()
+	second := third.event("held")
+	took := time.Duration(second.at - freed.at)
+	p.t.Logf("the third one had the lock %v after its release", took)
+	if took <= 0 || took > partitionTTL+partitionBound {
+		p.t.Errorf("that is not within %v", partitionTTL+partitionBound)
+	}
+	heal()
+	freed = third.end()
+	last := waiter.event("held")
+	if last.at <= freed.at || first.fence >= second.fence || second.fence >= last.fence {
+		p.t.Errorf("held again %v after the release, fences %d, %d, %d",
+			time.Duration(last.at-freed.at), first.fence, second.fence, last.fence)
+	}
+	waiter.end()
+}
