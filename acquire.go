@@ -261,7 +261,9 @@ func (h *hold) pauseAfter(ctx context.Context, err error, pauses *pacer) error {
 func (h *hold) wait(ctx context.Context, busy *backend.Busy, pauses *pacer) (*backend.Grant, error) {
 	c, s := h.mutex.client, h.mutex.settings
 	if c.waiter == nil {
-		sleep(ctx, untilFree(busy, pauses.next(s.pollInterval/50, s.pollInterval)))
+		least := s.pollInterval / 50
+		pauses.see(busy.Fence, least)
+		sleep(ctx, untilFree(busy, pauses.next(least, s.pollInterval)))
 		return nil, nil
 	}
 	bound := backend.NewBound(ctx, untilFree(busy, s.ttl/3))
@@ -285,7 +287,23 @@ func untilFree(busy *backend.Busy, pause time.Duration) time.Duration {
 // pacer spaces attempts by decorrelated jitter: each pause is drawn between the
 // least and three times the one before
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
-type pacer struct{ last time.Duration }
+type pacer struct {
+	last  time.Duration
+	fence uint64 // of the holder that was seen last
+	moves time.Duration
+}
+
+// see begins the pauses anew if the lock has changed hands since the last attempt: it
+// will soon do so again, and who went on to pause longer would see the others take turns. They
+// begin a little longer each time, for that is how many others wait, too.
+func (p *pacer) see(fence uint64, least time.Duration) {
+	if fence == 0 || fence == p.fence {
+		return
+	}
+	p.fence = fence
+	p.moves++
+	p.last = p.moves * least / 5
+}
 
 func (p *pacer) next(least, most time.Duration) time.Duration {
 	least = max(least, time.Millisecond)

@@ -213,6 +213,33 @@ func TestPolling(t *testing.T) {
 	})
 }
 
+// A lock that changes hands is asked for often, though less so the more hands there are.
+func TestPollingFollowsTheHands(t *testing.T) {
+	const most, stuck, moves = 250 * time.Millisecond, 200, 10
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.caps.Notify = false
+		d.acquires = repeat(stuck, busy(backend.Busy{Fence: 1}))
+		for n := range uint64(moves) {
+			d.acquires = append(d.acquires, busy(backend.Busy{Fence: 2 + n}), busy(backend.Busy{}))
+		}
+		c := open(t, d, dlock.WithPollInterval(most))
+		takes(t, c, "x")
+		calls := d.of("acquire")
+		if total := calls[stuck].at; total < stuck*most/4 {
+			t.Errorf("%d pauses without a change took %v: they do not grow", stuck, total)
+		}
+		for n := range moves {
+			i := stuck + 2*n
+			pause, limit := calls[i+1].at-calls[i].at, max(3*most/50, 3*most/50*time.Duration(2+n)/5)
+			if pause > limit {
+				t.Errorf("the pause after change %d is %v, want %v at most", n, pause, limit)
+			}
+		}
+	})
+}
+
 func TestPollingKnowsWhenTheTermEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -99,7 +99,8 @@ func WithMeta(meta string) Option { return func(c *config) { c.meta = meta } }
 
 // WithPollInterval bounds the pause between two attempts on backends whose
 // server cannot wake a waiter; 250 ms by default. Pauses begin at a fiftieth of
-// it and are jittered. Other backends ignore it.
+// it, are jittered, and grow as long as the lock does not change hands. Other
+// backends ignore it.
 func WithPollInterval(d time.Duration) Option { return func(c *config) { c.pollInterval = d } }
 
 // WithRequire makes Open and New fail with ErrUnsupported unless the backend has

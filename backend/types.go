@@ -74,6 +74,9 @@ type Busy struct {
 	Queued bool
 	// State is the driver's own; the core hands it to Wait and Release.
 	State any
+	// Fence is that of a present holder, raw as in Grant, if known, else 0. Where the core
+	// polls, another one than the last tells it that the lock is changing hands.
+	Fence uint64
 }
 
 // Error names the holder, if known.

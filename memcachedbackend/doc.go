@@ -64,7 +64,8 @@
 //
 // memcached tells nobody anything, so the core polls: of all that wait for a
 // name in one process one asks, with jittered pauses of 5 to 250 ms
-// (dlock.WithPollInterval), two requests each time. It is a race, not a queue.
+// (dlock.WithPollInterval), two requests each time. They grow while one holder keeps the lock, and
+// begin anew when it has changed hands. It is a race, not a queue.
 //
 // # Server requirements
 //

@@ -183,7 +183,7 @@ func recognise(c *memcache.Client, lock string, req *backend.Request) error {
 	case !ok || r.name != req.Key:
 		return errForeign
 	case r.owner != req.Owner:
-		return &backend.Busy{Holder: cmp.Or(r.meta, r.owner)}
+		return &backend.Busy{Holder: cmp.Or(r.meta, r.owner), Fence: r.fence}
 	}
 	return nil
 }

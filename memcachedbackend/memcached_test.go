@@ -212,6 +212,10 @@ func TestFenceIsStored(t *testing.T) {
 		if err != nil || len(info.Holders) != 1 || info.Holders[0].Fence != g.Fence<<12 {
 			t.Errorf("grant %d: fence %d, shown %+v, error %v", i, g.Fence, info, err)
 		}
+		_, err = other.Acquire(t.Context(), request(t, time.Minute))
+		if busy, ok := errors.AsType[*backend.Busy](err); !ok || busy.Fence != g.Fence {
+			t.Errorf("grant %d: fence %d, refused with %+v", i, g.Fence, err)
+		}
 		release(t, by, g)
 	}
 }
