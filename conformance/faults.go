@@ -15,6 +15,7 @@ var faultCases = []Case{
 	{Name: "LostReplyToATryIsUndone", Promise: "A TryLock whose answer is lost leaves nothing behind.", Faults: true, run: lostReplyToATryIsUndone},
 	{Name: "LostReplyOfRenewalCostsNoLease", Promise: "A renewal whose answer is lost is repeated, and the lease goes on.", Faults: true, run: lostReplyOfRenewalCostsNoLease},
 	{Name: "LostReplyWhileWaitingDelaysOnly", Promise: "A wake-up or an answer that a waiter never gets may delay it, by no more than a term.", Faults: true, run: lostReplyWhileWaitingDelaysOnly},
+	{Name: "OpeningReturnsFromABlackHole", Promise: "Opening a driver into a black hole is ErrUnavailable within 10 s, where anything is asked.", Faults: true, run: openingReturnsFromABlackHole},
 	{Name: "DriverReturnsFromABlackHole", Promise: "Every request of a driver into a black hole returns when its context ends.", Faults: true, run: driverReturnsFromABlackHole},
 	{Name: "LockReturnsFromABlackHole", Promise: "Lock into a black hole ends with its context, TryLock after the lesser of the term and 5 s, and both leave nothing.", Faults: true, run: lockReturnsFromABlackHole},
 	{Name: "HolderInABlackHoleLosesInTime", Promise: "A holder that is cut off is told before its term is over; when the network is whole again, the lock can be had, with a greater fence.", Faults: true, run: holderInABlackHoleLosesInTime},
@@ -116,6 +117,21 @@ func lostReplyWhileWaitingDelaysOnly(f *fixture) {
 		next := f.granted(waiter, f.brief()+3*prompt)
 		_ = next.Unlock(f.ctx)
 		f.settle(holder)
+	}
+}
+
+func openingReturnsFromABlackHole(f *fixture) {
+	heal := f.faults.Cut(f)
+	defer heal()
+	var d backend.Driver
+	var err error
+	if !f.within(2*prompt, "opening returns", async(func() { d, err = f.harness.Driver(f.ctx) })) {
+		return
+	}
+	if err == nil {
+		f.onClose(func() { _ = d.Close() })
+	} else {
+		f.isErr("opening", err, backend.ErrUnavailable)
 	}
 }
 

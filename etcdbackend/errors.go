@@ -42,7 +42,7 @@ func interpretError(ctx context.Context, err error) error {
 
 var errTimeout = errors.New("no answer in time")
 
-// unavailable is interpretError for what comes before the request for the lock.
+// unavailable is interpretError for what comes before the request for the lock, and for opening.
 func unavailable(ctx context.Context, err error) error {
 	if err = interpretError(ctx, err); errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) {
 		return err

@@ -115,7 +115,7 @@ func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
 	}
 	if err != nil {
 		end()
-		return nil, interpretError(ctx, err)
+		return nil, unavailable(ctx, err)
 	}
 	return client, nil //nolint:govet // Close of the client ends what life has begun
 }
@@ -148,13 +148,15 @@ func (d *driver) probe(ctx context.Context) error {
 		return fmt.Errorf("%w: the user needs permission to read and write under %s/: %w", backend.ErrUnavailable, d.root, err)
 	}
 	if err != nil {
-		return interpretError(ctx, err)
+		return unavailable(ctx, err)
 	}
 	shortest, err := d.client.Grant(ctx, 1)
 	if err != nil {
-		return interpretError(ctx, err)
+		return unavailable(ctx, err)
 	}
 	d.caps.MinTTL = time.Duration(shortest.TTL) * time.Second
-	_, err = d.client.Revoke(ctx, shortest.ID)
-	return interpretError(ctx, err)
+	if _, err = d.client.Revoke(ctx, shortest.ID); err != nil {
+		return unavailable(ctx, err)
+	}
+	return nil
 }

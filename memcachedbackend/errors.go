@@ -51,6 +51,14 @@ func interpretError(ctx context.Context, err error) error {
 	return endedBy(ctx, err)
 }
 
+// unavailable is what an error means while opening, when nothing that is asked for can stay half done.
+func unavailable(err error) error {
+	if slices.ContainsFunc(meanings, func(m error) bool { return errors.Is(err, m) }) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+}
+
 // endedBy tells an error after the end of ctx as that.
 func endedBy(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {

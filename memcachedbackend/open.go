@@ -60,7 +60,7 @@ func (d *driver) probe(ctx context.Context) error {
 	for i, s := range d.servers {
 		wg.Go(func() {
 			if err := s.main.do(ctx, probe); err != nil {
-				errs[i] = fmt.Errorf("dlock: memcached at %s: %w", s.pool.address, err)
+				errs[i] = fmt.Errorf("dlock: memcached at %s: %w", s.pool.address, unavailable(err))
 			}
 		})
 	}

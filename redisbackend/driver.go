@@ -63,7 +63,7 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 	if err == nil {
 		d.caps.Notify, err = d.hub.start(ctx)
 	}
-	return d, err
+	return d, unavailable(err)
 }
 
 // acquisition is what the driver knows of one (Key, Owner): the State of

@@ -41,6 +41,14 @@ func interpretError(ctx context.Context, err error) error {
 	return err
 }
 
+// unavailable is what an error means while opening, when nothing that is asked for can stay half done.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) || errors.Is(err, backend.ErrConflict) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+}
+
 // notSent tells that the request has not left the client.
 func notSent(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
