@@ -98,7 +98,7 @@ func (d *lockDriver) Acquire(ctx context.Context, req *backend.Request) (*backen
 	case out.id <= 0 || out.id >= backend.MaxFence:
 		return nil, fmt.Errorf("the fence is %d", out.id) // acquire.sql gives none such
 	}
-	d.passOn(ctx, req.Owner)
+	d.passOnSoon(req.Owner)
 	d.sweepSometimes()
 	return &backend.Grant{
 		Request: *req, Term: backend.Term{Sent: sent, TTL: time.Duration(ttl) * time.Microsecond}, Fence: uint64(out.id),
@@ -108,7 +108,7 @@ func (d *lockDriver) Acquire(ctx context.Context, req *backend.Request) (*backen
 // acquireArgs are the parameters of acquire.sql.
 func acquireArgs(req *backend.Request, ttl int64, isFirst bool) []any {
 	var name, owner, meta, first any = []byte(req.Key), []byte(req.Owner), []byte(req.Meta), isFirst
-	return []any{name, owner, ttl, meta, first, owner, first, first, meta, first, owner, owner, first, ttl}
+	return []any{name, owner, ttl, meta, first, owner, owner, owner, owner, meta, owner, ttl}
 }
 
 // busy is the answer to a request that was refused. One that would wait is enlisted: so the core will
@@ -200,10 +200,37 @@ func (d *lockDriver) holders(ctx context.Context, names []any) (map[string]strin
 
 // Release implements backend.Driver.
 func (d *lockDriver) Release(ctx context.Context, g *backend.Grant) error {
-	queued := d.leave(g.Owner)
-	err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+	p, queued := d.queue.strike(g.Owner)
+	var err error
+	if p != nil {
+		queued = !p.holds
+		err = d.handOver(ctx, p, g)
+	} else {
+		err = d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+	}
 	if queued && errors.Is(err, backend.ErrNotHeld) {
 		return nil
+	}
+	return err
+}
+
+// handOver releases g by the connection that has the signal of its name. A late KILL that was to end its sleep
+// may hit that statement instead; the next one it cannot.
+func (d *lockDriver) handOver(ctx context.Context, p *place, g *backend.Grant) error {
+	args := []any{p.first, p.first, reserve.Microseconds(), []byte(g.Key), []byte(g.Owner)}
+	out, err := exec(ctx, p.conn, d.text.handOver, args...)
+	if replied(err, errInterrupted) {
+		out, err = exec(ctx, p.conn, d.text.handOver, args...)
+	}
+	switch {
+	case err != nil:
+		d.queue.discard(p)
+	case out.changed == 0:
+		err = backend.ErrNotHeld
+		d.goBehind(func(ctx context.Context) { d.queue.giveBack(ctx, p) })
+	default:
+		p.first = "" // the next has it
+		d.queue.giveBack(ctx, p)
 	}
 	return err
 }
@@ -216,7 +243,7 @@ func (d *lockDriver) Break(ctx context.Context, name, owner string) error {
 // remove makes a lock free, and wakes the first who waits for it.
 func (d *lockDriver) remove(ctx context.Context, text, name string, owner ...any) error {
 	signal := d.queue.signal(name)
-	args := append([]any{signal, signal, reserve.Microseconds(), []byte(name)}, owner...)
+	args := append([]any{signal, reserve.Microseconds(), []byte(name)}, owner...)
 	out, err := exec(ctx, d.conn.control, text, args...)
 	switch {
 	case err != nil:

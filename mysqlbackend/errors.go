@@ -19,6 +19,9 @@ const (
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
 	errInterrupted = 1317 // ER_QUERY_INTERRUPTED
 	errTimedOut    = 3024 // ER_QUERY_TIMEOUT
+
+	errUnknownStatement = 1243 // ER_UNKNOWN_STMT_HANDLER: a proxy has moved the session
+	errNeedReprepare    = 1615 // ER_NEED_REPREPARE
 )
 
 // refusals are the errors of a server that has not done what was asked, or has rolled it
@@ -95,4 +98,15 @@ func notSent(err error) bool {
 func replied(err error, numbers ...uint16) bool {
 	reply, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && slices.Contains(numbers, reply.Number)
+}
+
+// isDefinite tells that err says what the server is, or that nothing was done.
+func isDefinite(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) || errors.Is(err, backend.ErrConflict)
+}
+
+// isReply tells that the server answered, with whatever error.
+func isReply(err error) bool {
+	_, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
@@ -257,6 +258,11 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = closed.Close()
+			silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts, and nobody answers
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close()
 			login := "u:" + strings.NewReplacer("@", "%40", "/", "%2F").Replace(secret) + "@"
 			for _, tt := range []struct {
 				url, want string
@@ -273,6 +279,7 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 				{"mysql://root@" + s.Addr + "/dlock?table=one_view&create=1", "InnoDB", backend.ErrConflict},
 				{"mysql://root@" + s.Addr + "/dlock?table=isam", "InnoDB", backend.ErrConflict},
 				{"mysql://" + login + closed.Addr().String() + "/dlock", "refused", backend.ErrUnavailable},
+				{"mysql://" + login + silent.Addr().String() + "/dlock", "not connected within 3s", backend.ErrUnavailable},
 				{"mysql://" + login + "nowhere.invalid/dlock", "nowhere.invalid", backend.ErrUnavailable},
 				{"mysql://" + login + "/dlock?socket=/does/not/exist", "/does/not/exist", backend.ErrUnavailable},
 			} {
@@ -292,6 +299,13 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 				} else if strings.Contains(text, "s3cr") || strings.Contains(text, "right") {
 					t.Errorf("%s: a credential in %q", tt.url, text)
 				}
+			}
+			left := "SELECT COUNT(*) FROM information_schema.%s WHERE %s"
+			eventually(t, "no connection is left", func() bool {
+				return ask(t, db, fmt.Sprintf(left, "PROCESSLIST", "USER IN ('u', 'v')")) == "0"
+			})
+			if n := ask(t, db, fmt.Sprintf(left, "TABLES", "TABLE_NAME = 'absent'")); n != "0" {
+				t.Error("a table is left")
 			}
 		})
 	}
@@ -322,6 +336,7 @@ func TestRefusesUnsuitableServers(t *testing.T) {
 		{version: "9.7.4", autocommit: true},
 		{version: "9.7.4", database: "d"},
 		{version: "9.7.4", database: "d", autocommit: true, readOnly: true},
+		{version: "11.8.9-MariaDB", database: "d", autocommit: true, simultaneous: true},
 	} {
 		if s.check() == nil {
 			t.Errorf("%+v is suitable", s)
@@ -428,6 +443,10 @@ func TestNewRefuses(t *testing.T) {
 			}
 			_, err := New(database(t, s, "?autocommit=0"), &Options{Create: true})
 			wantIs(t, "without autocommit", err, backend.ErrUnsupported)
+			if name == "mariadb" {
+				_, err = New(database(t, s, "?sql_mode=%27SIMULTANEOUS_ASSIGNMENT%27"), &Options{Create: true})
+				wantIs(t, "with simultaneous assignments", err, backend.ErrUnsupported)
+			}
 			_, err = New(database(t, s, ""), &Options{Table: "a b"})
 			if err == nil {
 				t.Error("a table with a blank")
@@ -741,6 +760,103 @@ func TestPairIsTwoStatements(t *testing.T) {
 	}
 }
 
+// TestServerThatPreparesNothing: the statements are executed as they are.
+func TestServerThatPreparesNothing(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "--max-prepared-stmt-count=0")
+			d := openURL(t, s.URL)
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+			release(t, d, acquire(t, d, request(t, time.Minute)))
+		})
+	}
+}
+
+// TestRequestInPlaceEndsAtItsDeadline: a context that can only end by time is honoured by the socket.
+func TestRequestInPlaceEndsAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d := openURL(t, s.URL)
+			g := acquire(t, d, request(t, time.Minute))
+			row, err := database(t, s, "").Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = row.Rollback() }()
+			if _, err := row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", t.Name()); err != nil {
+				t.Fatal(err)
+			}
+			ctx := backend.NewBound(context.Background(), 100*time.Millisecond)
+			defer ctx.Cancel()
+			_, err = d.Acquire(ctx, &g.Request)
+			wantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
+			if isDefinite(err) {
+				t.Errorf("Acquire of a locked row: %v is definite", err)
+			}
+			if err := row.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			release(t, d, g)
+		})
+	}
+}
+
+// TestThousandWaitersShareAConnection counts the connections that a process ever had, while a thousand of its goroutines
+// wanted one lock that another process held.
+func TestThousandWaitersShareAConnection(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			var wg sync.WaitGroup
+			var begun sync.WaitGroup
+			const waiters = 1000
+			begun.Add(waiters)
+			holder := openURL(t, s.URL)
+			g := acquire(t, holder, request(t, time.Minute))
+			db := database(t, s, "")
+			before := status(t, db, "Max_used_connections")
+			client, err := dlock.New(openURL(t, s.URL), dlock.WithObserver(&dlock.Observer{
+				Attempt: func(context.Context, dlock.Event) { begun.Done() },
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range waiters {
+				wg.Go(func() {
+					lease, err := client.Lock(t.Context(), g.Key)
+					if err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Errorf("Unlock: %v", err)
+					}
+				})
+			}
+			begun.Wait()
+			eventually(t, "somebody is the first", func() bool {
+				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+			})
+			release(t, holder, g)
+			wg.Wait()
+			// One waits, one acquires, and two release and wake, or prove a grant; the holder releases, too.
+			if n := status(t, db, "Max_used_connections") - before; n > 5 {
+				t.Errorf("%d connections for %d waiters", n, waiters)
+			}
+			if err := client.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}
+
 func status(tb testing.TB, q querier, name string) int {
 	tb.Helper()
 	found, err := query(context.Background(), q, func(rows *sql.Rows) (n int, err error) {
@@ -801,6 +917,54 @@ func TestWaitersAreFoundAndWoken(t *testing.T) {
 			for _, d := range drivers {
 				eventually(t, "all places are free", func() bool { return len(d.queue.free) == maxPlaces })
 			}
+		})
+	}
+}
+
+// TestHolderThatWaitedPassesTheSignalOn: who has waited, and then holds for longer, keeps neither the others from being
+// woken nor its place; what it learns from a release is the truth all the same.
+func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			first, second := openURL(t, s.URL), openURL(t, s.URL)
+			waited := func(d *lockDriver, req *backend.Request) *backend.Grant {
+				for {
+					g, err := d.Acquire(t.Context(), req)
+					if err == nil {
+						return g
+					}
+					answer, ok := errors.AsType[*backend.Busy](err)
+					if ok {
+						_, err = d.Wait(t.Context(), req, answer)
+					}
+					if err != nil {
+						t.Errorf("waiting: %v", err)
+						return &backend.Grant{Request: *req}
+					}
+				}
+			}
+			g := acquire(t, second, request(t, time.Minute))
+			next := make(chan *backend.Grant, 1)
+			wait := func(d *lockDriver) {
+				req := request(t, time.Minute)
+				go func() { next <- waited(d, req) }()
+				eventually(t, "it waits", func() bool { return len(d.queue.free) < maxPlaces })
+			}
+			wait(first)
+			release(t, second, g)
+			g = <-next
+			wait(second)
+			eventually(t, "the holder's place is free", func() bool { return len(first.queue.free) == maxPlaces })
+			release(t, first, g)
+			g = <-next
+			if err := first.Break(t.Context(), g.Key, ""); err != nil {
+				t.Errorf("Break: %v", err)
+			}
+			wantIs(t, "Release after a break", second.Release(t.Context(), g), backend.ErrNotHeld)
+			eventually(t, "all places are free", func() bool { return len(second.queue.free) == maxPlaces })
 		})
 	}
 }

@@ -3,7 +3,6 @@ package mysqlbackend
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,7 +51,8 @@ var session = map[string]string{
 //     are lost. A driver opened by URL has pools of its own.
 //   - innodb_lock_wait_timeout: how long a statement that was given up may still be executed
 //     (Capabilities.Late), 50 s unless the DSN sets it. 1 is best; lock_wait_timeout too.
-//   - interpolateParams=true: without it each statement makes two round trips and not one.
+//   - interpolateParams=true: without it each statement makes two round trips and not one. A driver opened
+//     by URL does better: it keeps the statements of Lock and Unlock prepared.
 //   - timeout, readTimeout, writeTimeout: none by default, so that a dead connection takes a place in the
 //     pool for long. readTimeout must be more than ten seconds, or waiting connections break.
 //   - autocommit must be on, and the database chosen by the DSN is where the table lies.
@@ -87,13 +87,17 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	return opened(newDriver(ctx, conn, t.Options))
 }
 
-// opened makes a plain nil of what could not be opened, and leaves nothing open.
+// opened makes a plain nil of what could not be opened, and leaves nothing open. A probe that was not answered is no
+// request whose outcome matters.
 func opened(d *lockDriver, err error) (backend.Driver, error) {
-	if err != nil {
-		_ = d.Close()
-		return nil, err
+	if err == nil {
+		return d, nil
 	}
-	return d, nil
+	_ = d.Close()
+	if !isDefinite(err) {
+		err = fmt.Errorf("%w: the server did not answer: %w", backend.ErrUnavailable, err)
+	}
+	return nil, err
 }
 
 // connection is what a driver stands on.
@@ -132,49 +136,34 @@ func connect(t *target) (connection, error) {
 	patient := config.Clone()
 	patient.ReadTimeout = maxQueueing + t.Timeout
 	c := connection{places: maxPlaces, owned: true}
-	var errs [3]error
-	c.main, errs[0] = newPool(config, mainConns)
-	c.control, errs[1] = newPool(config, controlConns)
-	c.waiting, errs[2] = newPool(patient, maxPlaces)
-	return c, errors.Join(errs[:]...)
+	hot := newStatements(t.Table).hot()
+	c.main = newPool(&connector{config, hot}, mainConns)
+	c.control = newPool(&connector{config, hot}, controlConns)
+	c.waiting = newPool(&connector{patient, hot}, maxPlaces)
+	return c, nil
 }
 
-func newPool(config *mysql.Config, size int) (*sql.DB, error) {
-	inner, err := mysql.NewConnector(config)
-	if err != nil {
-		return nil, fmt.Errorf("dlock: invalid URL: %w", err)
-	}
-	db := sql.OpenDB(connector{inner})
+func newPool(c *connector, size int) *sql.DB {
+	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(idleTime)
 	db.SetConnMaxLifetime(lifetime)
-	return db, nil
-}
-
-// connector says of what fails while connecting that no statement was sent.
-type connector struct{ driver.Connector }
-
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	}
-	return conn, nil
+	return db
 }
 
 // server is what server.sql returns.
 type server struct {
-	version, database    string
-	readOnly, autocommit bool
-	lockWait             int64 // s
+	version, database                  string
+	readOnly, autocommit, simultaneous bool
+	lockWait                           int64 // s
 }
 
 // probe finds out whether the server can serve locks: that it answers and lets us in, that it is
 // new enough and writes, that the table is there and ours, and that we may use it.
 func (d *lockDriver) probe(ctx context.Context) (server, error) {
 	found, err := query(ctx, d.conn.main, func(rows *sql.Rows) (s server, err error) {
-		return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.lockWait)
+		return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.simultaneous, &s.lockWait)
 	}, plain(serverSQL))
 	if err != nil {
 		return server{}, err
@@ -205,6 +194,8 @@ func (s *server) check() error {
 		return fmt.Errorf("%w: no database is chosen", backend.ErrUnsupported)
 	case !s.autocommit:
 		return fmt.Errorf("%w: autocommit is off", backend.ErrUnsupported)
+	case s.simultaneous:
+		return fmt.Errorf("%w: sql_mode has SIMULTANEOUS_ASSIGNMENT", backend.ErrUnsupported)
 	case s.readOnly:
 		return fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
 	}

@@ -5,10 +5,9 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
+	"errors"
 	"strconv"
 	"strings"
-
-	"github.com/dlock-go/dlock/backend"
 )
 
 var (
@@ -22,6 +21,8 @@ var (
 	holdersSQL string
 	//go:embed statements/release.sql
 	releaseSQL string
+	//go:embed statements/handover.sql
+	handOverSQL string
 	//go:embed statements/break.sql
 	breakSQL string
 	//go:embed statements/list.sql
@@ -48,17 +49,20 @@ func Schema(table string) string {
 
 // statements are the texts for one table.
 type statements struct {
-	schema, acquire, renew, holders, release, breakLock, list, stale, sweep, sleep string
+	schema, acquire, renew, holders, release, handOver, breakLock, list, stale, sweep, sleep string
 }
 
 func newStatements(table string) *statements {
 	text := func(source string) string { return strings.Join(strings.Fields(withTable(source, table)), " ") }
 	return &statements{
 		schema: Schema(table), acquire: text(acquireSQL), renew: text(renewSQL), holders: text(holdersSQL),
-		release: text(releaseSQL), breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
+		release: text(releaseSQL), handOver: text(handOverSQL), breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
 		sweep: text(sweepSQL), sleep: text(sleepSQL),
 	}
 }
+
+// hot are those that a pair of Lock and Unlock executes.
+func (s *statements) hot() []string { return []string{s.acquire, s.release, s.handOver} }
 
 // withTable completes a statement and leaves out the comment: a "?" in it would count
 // as a parameter.
@@ -100,42 +104,33 @@ type outcome struct {
 	changed, id int64
 }
 
-// exec executes a statement. It returns when ctx ends.
+// exec executes a statement. It returns when ctx ends: the client library closes the connection then.
 func exec(ctx context.Context, q querier, text string, args ...any) (outcome, error) {
-	out, err := backend.Call(ctx, func(ctx context.Context) (outcome, error) {
-		result, err := q.ExecContext(ctx, text, args...)
-		if err != nil {
-			return outcome{}, err
-		}
-		changed, err := result.RowsAffected()
-		if err != nil {
-			return outcome{}, err
-		}
-		id, err := result.LastInsertId()
-		return outcome{changed, id}, err
-	})
-	return out, interpretError(ctx, err)
+	result, err := q.ExecContext(ctx, text, args...)
+	if err != nil {
+		return outcome{}, interpretError(ctx, err)
+	}
+	changed, errChanged := result.RowsAffected()
+	id, errID := result.LastInsertId()
+	return outcome{changed, id}, errors.Join(errChanged, errID)
 }
 
-// query collects the rows that a statement returns. It returns when ctx ends.
+// query collects the rows that a statement returns. It returns when ctx ends, as exec does.
 func query[T any](
 	ctx context.Context, q querier, scan func(*sql.Rows) (T, error), text string, args ...any,
 ) ([]T, error) {
-	found, err := backend.Call(ctx, func(ctx context.Context) ([]T, error) {
-		rows, err := q.QueryContext(ctx, text, args...)
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, interpretError(ctx, err)
+	}
+	defer rows.Close()
+	var found []T
+	for rows.Next() {
+		row, err := scan(rows)
 		if err != nil {
-			return nil, err
+			return nil, interpretError(ctx, err)
 		}
-		defer rows.Close()
-		var found []T
-		for rows.Next() {
-			row, err := scan(rows)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, row)
-		}
-		return found, rows.Err()
-	})
-	return found, interpretError(ctx, err)
+		found = append(found, row)
+	}
+	return found, interpretError(ctx, rows.Err())
 }

@@ -22,8 +22,9 @@ const (
 	// maxSleep is how long the first of a queue sleeps before looking at the lock again; so long
 	// also may a connection that was lost stay the first.
 	maxSleep = time.Second
-	// maxPassing is how long a new holder cares for the queue behind it.
-	maxPassing = 250 * time.Millisecond
+	// maxKeep is how long who has waited keeps the signal while it holds: a release within that time hands over
+	// by the signal itself, and a later one has to wake the first who waits. It keeps a place as well.
+	maxKeep = 20 * time.Millisecond
 	// early is how much before the end of its context a wait ends by itself: a statement that is
 	// interrupted costs its connection.
 	early = 20 * time.Millisecond
@@ -39,7 +40,7 @@ type queue struct {
 	free     chan struct{}
 
 	mu      sync.Mutex
-	entries map[string]*place // by owner: who was refused and would wait; nil but for the first, who looks at the lock
+	entries map[string]*place // by owner: who was refused and would wait; nil but for the first, who looks at the lock or holds it
 }
 
 // place is a connection that waits, or that is the first of those who do: it has the signal
@@ -47,6 +48,7 @@ type queue struct {
 type place struct {
 	conn  *sql.Conn
 	first string // the signal that it has, or ""
+	holds bool   // its owner has the lock by now, and hands it over with the signal
 }
 
 func newQueue(conn connection, s *server, table string) *queue {
@@ -85,7 +87,7 @@ func (d *lockDriver) Wait(ctx context.Context, req *backend.Request, _ *backend.
 		return nil, pause(ctx, leastPoll+rand.N(mostPoll-leastPoll))
 	}
 	if err := d.await(ctx, p, req.Key, bound); err != nil {
-		d.goBehind(func(context.Context) { d.queue.discard(p) }) // which waits for the client library
+		d.queue.discard(p)
 		return nil, err
 	}
 	if p.first == "" {
@@ -107,14 +109,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// await queues, and as the first of the queue sleeps until the lock may be free.
+// await queues, or as the first of the queue sleeps until the lock may be free. Who becomes the first looks
+// at the lock before it sleeps: who was it before has just handed over.
 func (d *lockDriver) await(ctx context.Context, p *place, name string, bound time.Duration) error {
-	began := time.Now()
 	if p.first == "" {
-		if err := d.queue.advance(ctx, p, d.queue.signal(name), bound); err != nil || p.first == "" {
-			return err
-		}
-		bound -= time.Since(began)
+		return d.queue.advance(ctx, p, d.queue.signal(name), bound)
 	}
 	micros := min(bound, maxSleep).Microseconds()
 	_, err := query(ctx, p.conn, scanNullable, d.text.sleep, max(micros, 0), []byte(name))
@@ -164,6 +163,19 @@ func (q *queue) isFirst(owner string) bool {
 	return q.entries[owner] != nil
 }
 
+// promote makes the entry of owner, if it is the first, that of a holder, and removes it if not.
+func (q *queue) promote(owner string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.entries[owner]
+	if p == nil {
+		delete(q.entries, owner)
+		return false
+	}
+	p.holds = true
+	return true
+}
+
 // strike removes the entry of owner, if there is one, and returns the place that it has kept.
 func (q *queue) strike(owner string) (p *place, ok bool) {
 	q.mu.Lock()
@@ -189,7 +201,7 @@ func (q *queue) enter(ctx context.Context, owner string) (*place, error) {
 	default:
 		return nil, nil
 	}
-	conn, err := q.db.Conn(ctx) // not by backend.Call, which would drop a connection that comes late
+	conn, err := q.db.Conn(ctx)
 	if err != nil {
 		q.free <- struct{}{}
 		return nil, err
@@ -207,7 +219,8 @@ func (q *queue) kept(owner string) *place {
 	return p
 }
 
-// giveBack passes the signal to the next of the queue, and the connection to the pool.
+// giveBack passes the signal to the next of the queue, and the connection to the pool. One that was lost meanwhile
+// is none to give back.
 func (q *queue) giveBack(ctx context.Context, p *place) {
 	if p.first != "" {
 		if _, err := exec(ctx, p.conn, releaseSignal, p.first); err != nil {
@@ -215,7 +228,7 @@ func (q *queue) giveBack(ctx context.Context, p *place) {
 			return
 		}
 	}
-	_ = p.conn.Close() // it is open
+	_ = p.conn.Close()
 	q.free <- struct{}{}
 }
 
@@ -238,26 +251,20 @@ func (q *queue) close() {
 	clear(q.entries)
 }
 
-// leave ends the waiting of owner, and reports whether it has waited. Its place is given back
-// behind the caller.
-func (d *lockDriver) leave(owner string) bool {
-	p, ok := d.queue.strike(owner)
-	if p != nil {
-		d.goBehind(func(ctx context.Context) { d.queue.giveBack(ctx, p) })
-	}
-	return ok
-}
-
-// passOn gives the place of owner, who holds the lock now, to the next at once: the release
-// must find somebody there. It does not keep the holder for long.
-func (d *lockDriver) passOn(ctx context.Context, owner string) {
-	p, _ := d.queue.strike(owner)
-	if p == nil {
+// passOnSoon has the signal of owner, who holds the lock now, passed on to the next who waits, if the lock is
+// not released before.
+func (d *lockDriver) passOnSoon(owner string) {
+	if !d.queue.promote(owner) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxPassing)
-	defer cancel()
-	d.queue.giveBack(ctx, p)
+	d.goBehind(func(ctx context.Context) {
+		if pause(ctx, maxKeep) != nil {
+			return // Close ends all places
+		}
+		if p, _ := d.queue.strike(owner); p != nil {
+			d.queue.giveBack(ctx, p)
+		}
+	})
 }
 
 // wake ends the sleep of a connection. If that has got its answer already, or its user is

@@ -1,19 +1,19 @@
 -- acquire.sql: one attempt to become the holder.
 --
--- params   name, owner, TTL in µs, meta, first, owner, first, first, meta, first, owner,
---          owner, first, TTL; first is 1 if the caller is the first of those who wait
+-- params   name, owner, TTL in µs, meta, first, owner, owner, owner, owner, meta, owner,
+--          TTL; first is 1 if the caller is the first of those who wait
 -- returns  as the insert id, which comes with the answer itself: the fence, if owner
 --          holds now; else 2^62 + the µs that the holder has left, + 0 where there is
 --          none, but the first who waits is expected
 --
--- Idempotent by owner: asked again, the holder is answered with the fence that it
--- has and a full term. Who is refused changes nothing, so nothing is written.
+-- Idempotent by owner: asked again, the holder is answered with a new fence and a full
+-- term. Who is refused changes nothing, so nothing is written.
 --
 -- The server's clock alone counts, and as it was when the statement began: what has
 -- waited for the row gets a shorter term, never a longer one. The assignments are
--- made from left to right and see the new values of those before them; these give the
--- same result where all see the old ones (sql_mode SIMULTANEOUS_ASSIGNMENT). A fresh
--- fence is never below the clock, so it grows also where the row was swept.
+-- made from left to right and see the new values of those before them (which sql_mode
+-- SIMULTANEOUS_ASSIGNMENT would undo: such a server is refused). A fresh fence is never
+-- below the clock, so it grows also where the row was swept.
 
 INSERT INTO {table} (name, owner, token, since, expires, meta)
 VALUES (
@@ -22,17 +22,11 @@ VALUES (
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?
 )
 ON DUPLICATE KEY UPDATE
-  token = CASE
-    WHEN expires <= UTC_TIMESTAMP(6) OR ? AND owner = '' THEN
-      LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6))))
-    WHEN owner = ? THEN LAST_INSERT_ID(token)
-    ELSE token + 0 * LAST_INSERT_ID(
-      (1 << 62) + IF(owner = '', 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)))
-  END,
-  since   = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', UTC_TIMESTAMP(6), since),
-  meta    = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', ?, meta),
-  owner   = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', ?, owner),
-  expires = IF(
-    expires <= UTC_TIMESTAMP(6) OR owner = ? OR ? AND owner = '',
-    UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, expires
-  )
+  owner = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', ?, owner),
+  token = IF(owner = ?,
+    LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)))),
+    token + 0 * LAST_INSERT_ID(
+      (1 << 62) + IF(owner = '', 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)))),
+  since   = IF(owner = ?, UTC_TIMESTAMP(6), since),
+  meta    = IF(owner = ?, ?, meta),
+  expires = IF(owner = ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, expires)

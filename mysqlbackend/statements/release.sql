@@ -1,6 +1,6 @@
 -- release.sql: remove what owner holds.
 --
--- params   signal, signal, µs, name, owner
+-- params   signal, µs, name, owner
 -- returns  as the number of changed rows: 1 if it held, 0 if not; as the insert id: the
 --          connection of the first who waits, 0 if nobody does
 --
@@ -13,7 +13,6 @@
 
 UPDATE {table}
 SET
-  token = token + 0 * LAST_INSERT_ID(IFNULL(IS_USED_LOCK(?), 0)),
   owner = '',
-  expires = UTC_TIMESTAMP(6) + INTERVAL IF(IS_USED_LOCK(?) IS NULL, 0, ?) MICROSECOND
+  expires = UTC_TIMESTAMP(6) + INTERVAL IF(LAST_INSERT_ID(IFNULL(IS_USED_LOCK(?), 0)) = 0, 0, ?) MICROSECOND
 WHERE name = ? AND owner = ? AND expires > UTC_TIMESTAMP(6)

@@ -1,0 +1,160 @@
+package mysqlbackend
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// connector makes the connections of a driver that is opened by URL.
+type connector struct {
+	config *mysql.Config
+	hot    []string // the statements that are worth to be prepared
+}
+
+// Driver implements driver.Connector.
+func (c *connector) Driver() driver.Driver { return mysql.MySQLDriver{} }
+
+// Connect implements driver.Connector. It says of what fails that no statement was sent, and takes no longer
+// than dialling may: the client library bounds the steps that follow one by one, and not all of them.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	bounded, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	conn, err := c.connect(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("not connected within %v", c.config.Timeout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return conn, nil
+}
+
+func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
+	s := &socket{}
+	config := c.config.Clone()
+	config.DialFunc = s.dial
+	inner, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	session, err := inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	library, ok := session.(libraryConn)
+	if !ok {
+		return session, nil
+	}
+	return &conn{libraryConn: library, socket: s, hot: c.hot, prepared: make(map[string]driver.StmtExecContext)}, nil
+}
+
+// libraryConn is all that database/sql may use of a connection of the client library.
+type libraryConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
+// conn executes statements with less effort than the client library alone: the hot ones are prepared, which saves
+// the server from parsing them, and a context that can only end at its deadline is honoured by a deadline of the
+// socket, which saves the goroutine that would watch it. Together they are a tenth of a commit.
+type conn struct {
+	libraryConn
+	socket   *socket
+	hot      []string
+	prepared map[string]driver.StmtExecContext
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	if view, ok := backend.DeadlineOnly(ctx); ok {
+		ctx = view
+		c.socket.end, _ = view.Deadline()
+		defer func() { c.socket.end = time.Time{} }()
+	}
+	if slices.Contains(c.hot, text) {
+		result, err := c.execPrepared(ctx, text, args)
+		if !errors.Is(err, errUnprepared) {
+			return result, err
+		}
+		c.hot = nil // this connection does without
+	}
+	return c.libraryConn.ExecContext(ctx, text, args)
+}
+
+// errUnprepared tells that the server does not know a prepared statement, or does not take one more.
+var errUnprepared = errors.New("not prepared")
+
+func (c *conn) execPrepared(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	statement, ok := c.prepared[text]
+	if !ok {
+		made, err := c.PrepareContext(ctx, text)
+		switch {
+		case err == nil:
+			statement, ok = made.(driver.StmtExecContext)
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !isReply(err): // nothing was executed
+			return nil, driver.ErrBadConn
+		}
+		if !ok {
+			return nil, errUnprepared
+		}
+		c.prepared[text] = statement
+	}
+	result, err := statement.ExecContext(ctx, args)
+	if replied(err, errUnknownStatement, errNeedReprepare) {
+		err = errUnprepared
+	}
+	return result, err
+}
+
+// socket is a connection whose reads and writes end at a time of our own, if that is earlier than what the client
+// library sets.
+type socket struct {
+	net.Conn
+	end time.Time // zero: none
+}
+
+func (s *socket) dial(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+	s.Conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+	return s, err
+}
+
+// SetReadDeadline implements net.Conn.
+func (s *socket) SetReadDeadline(t time.Time) error { return s.Conn.SetReadDeadline(s.earlier(t)) }
+
+// SetWriteDeadline implements net.Conn.
+func (s *socket) SetWriteDeadline(t time.Time) error { return s.Conn.SetWriteDeadline(s.earlier(t)) }
+
+func (s *socket) earlier(t time.Time) time.Time {
+	if !s.end.IsZero() && s.end.Before(t) {
+		return s.end
+	}
+	return t
+}
+
+// SyscallConn implements syscall.Conn: the client library looks whether a connection that was idle is still alive.
+func (s *socket) SyscallConn() (syscall.RawConn, error) {
+	inner, ok := s.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return inner.SyscallConn()
+}
