@@ -2,6 +2,7 @@ package mysqlbackend
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -15,6 +16,59 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// pool is a *sql.DB. In one of a driver that is opened by URL, who has a turn finds a connection or makes one:
+// database/sql never has to wait, which it can only give up by a context's Done, and a request needs no timer.
+type pool struct {
+	*sql.DB
+	turns chan struct{} // as many as connections; nil: the database is lent
+}
+
+func newPool(c *connector, size int) *pool {
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	db.SetConnMaxIdleTime(idleTime)
+	db.SetConnMaxLifetime(lifetime)
+	return &pool{db, make(chan struct{}, size)}
+}
+
+// ExecContext is that of the *sql.DB.
+func (p *pool) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	if p.turns == nil {
+		return p.DB.ExecContext(ctx, text, args...)
+	}
+	if err := p.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	view, _ := backend.DeadlineOnly(ctx)
+	return p.DB.ExecContext(view, text, args...)
+}
+
+// enter waits for a turn. Whoever executes a query, too, has one until the rows are read.
+func (p *pool) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil || p.turns == nil {
+		return err
+	}
+	select {
+	case p.turns <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case p.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *pool) leave() {
+	if p.turns != nil {
+		<-p.turns
+	}
+}
+
 // connector makes the connections of a driver that is opened by URL.
 type connector struct {
 	config *mysql.Config
@@ -27,8 +81,13 @@ func (c *connector) Driver() driver.Driver { return mysql.MySQLDriver{} }
 // Connect implements driver.Connector. It says of what fails that no statement was sent, and takes no longer
 // than dialling may: the client library bounds the steps that follow one by one, and not all of them.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	bounded, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
+	bound := c.config.Timeout
+	if deadline, ok := ctx.Deadline(); ok { // which may be all that ends it
+		bound = min(bound, time.Until(deadline))
+	}
+	defer time.AfterFunc(bound, cancel).Stop()
 	conn, err := c.connect(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("not connected within %v", c.config.Timeout)

@@ -70,7 +70,8 @@ func New(db *sql.DB, opts *Options) (backend.Driver, error) {
 	if most := db.Stats().MaxOpenConnections; most > 0 {
 		places = min(maxPlaces, most/4)
 	}
-	return opened(newDriver(ctx, connection{main: db, control: db, waiting: db, places: places}, settings))
+	lent := &pool{DB: db}
+	return opened(newDriver(ctx, connection{main: lent, control: lent, waiting: lent, places: places}, settings))
 }
 
 func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
@@ -102,11 +103,11 @@ func opened(d *lockDriver, err error) (backend.Driver, error) {
 
 // connection is what a driver stands on.
 type connection struct {
-	main    *sql.DB // acquires, looks, sweeps
-	control *sql.DB // renews and releases
-	waiting *sql.DB // waits
-	places  int     // how many connections may wait
-	owned   bool    // Close closes them, and nobody else uses them
+	main    *pool // acquires, looks, sweeps
+	control *pool // renews and releases
+	waiting *pool // waits
+	places  int   // how many connections may wait
+	owned   bool  // Close closes them, and nobody else uses them
 }
 
 func (c connection) close() error {
@@ -141,15 +142,6 @@ func connect(t *target) (connection, error) {
 	c.control = newPool(&connector{config, hot}, controlConns)
 	c.waiting = newPool(&connector{patient, hot}, maxPlaces)
 	return c, nil
-}
-
-func newPool(c *connector, size int) *sql.DB {
-	db := sql.OpenDB(c)
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	db.SetConnMaxIdleTime(idleTime)
-	db.SetConnMaxLifetime(lifetime)
-	return db
 }
 
 // server is what server.sql returns.

@@ -93,7 +93,7 @@ func withMillis(ms int64) string {
 	return strings.Replace(plain(queueSQL), "{millis}", strconv.FormatInt(ms, 10), 1)
 }
 
-// querier is a *sql.DB or a *sql.Conn.
+// querier is a *pool, a *sql.DB or a *sql.Conn.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -119,6 +119,12 @@ func exec(ctx context.Context, q querier, text string, args ...any) (outcome, er
 func query[T any](
 	ctx context.Context, q querier, scan func(*sql.Rows) (T, error), text string, args ...any,
 ) ([]T, error) {
+	if p, ok := q.(*pool); ok {
+		if err := p.enter(ctx); err != nil {
+			return nil, err
+		}
+		defer p.leave()
+	}
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, interpretError(ctx, err)

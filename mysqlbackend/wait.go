@@ -34,7 +34,7 @@ const (
 
 // queue is this driver's share in the queues of all names: a place is a connection.
 type queue struct {
-	db       *sql.DB
+	db       *pool
 	space    string // database and table
 	fraction bool   // the server knows fractions of a second
 	free     chan struct{}
