@@ -21,6 +21,7 @@ import (
 type pool struct {
 	*sql.DB
 	turns chan struct{} // as many as connections; nil: the database is lent
+	other *pool         // whose free turns are taken first; may be nil
 }
 
 func newPool(c *connector, size int) *pool {
@@ -29,7 +30,7 @@ func newPool(c *connector, size int) *pool {
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(idleTime)
 	db.SetConnMaxLifetime(lifetime)
-	return &pool{db, make(chan struct{}, size)}
+	return &pool{DB: db, turns: make(chan struct{}, size)}
 }
 
 // ExecContext is that of the *sql.DB.
@@ -37,7 +38,9 @@ func (p *pool) ExecContext(ctx context.Context, text string, args ...any) (sql.R
 	if p.turns == nil {
 		return p.DB.ExecContext(ctx, text, args...)
 	}
-	if err := p.enter(ctx); err != nil {
+	if p.other != nil && ctx.Err() == nil && p.other.tryEnter() {
+		p = p.other
+	} else if err := p.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer p.leave()
@@ -47,19 +50,23 @@ func (p *pool) ExecContext(ctx context.Context, text string, args ...any) (sql.R
 
 // enter waits for a turn. Whoever executes a query, too, has one until the rows are read.
 func (p *pool) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil || p.turns == nil {
+	if err := ctx.Err(); err != nil || p.turns == nil || p.tryEnter() {
 		return err
-	}
-	select {
-	case p.turns <- struct{}{}:
-		return nil
-	default:
 	}
 	select {
 	case p.turns <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+func (p *pool) tryEnter() bool {
+	select {
+	case p.turns <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -98,7 +98,7 @@ func (d *lockDriver) Acquire(ctx context.Context, req *backend.Request) (*backen
 	case out.id <= 0 || out.id >= backend.MaxFence:
 		return nil, fmt.Errorf("the fence is %d", out.id) // acquire.sql gives none such
 	}
-	d.passOnSoon(req.Owner)
+	d.passOn(ctx, req.Owner)
 	d.sweepSometimes()
 	return &backend.Grant{
 		Request: *req, Term: backend.Term{Sent: sent, TTL: time.Duration(ttl) * time.Microsecond}, Fence: uint64(out.id),
@@ -201,27 +201,22 @@ func (d *lockDriver) holders(ctx context.Context, names []any) (map[string]strin
 // Release implements backend.Driver.
 func (d *lockDriver) Release(ctx context.Context, g *backend.Grant) error {
 	p, queued := d.queue.strike(g.Owner)
-	var err error
-	if p != nil {
-		queued = !p.holds
-		err = d.handOver(ctx, p, g)
-	} else {
-		err = d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+	if p != nil && p.holds {
+		return d.handOver(ctx, p, g)
 	}
+	if p != nil { // it has given up waiting
+		d.goBehind(func(ctx context.Context) { d.queue.giveBack(ctx, p) })
+	}
+	err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
 	if queued && errors.Is(err, backend.ErrNotHeld) {
 		return nil
 	}
 	return err
 }
 
-// handOver releases g by the connection that has the signal of its name. A late KILL that was to end its sleep
-// may hit that statement instead; the next one it cannot.
+// handOver releases g by the connection that has the signal of its name.
 func (d *lockDriver) handOver(ctx context.Context, p *place, g *backend.Grant) error {
-	args := []any{p.first, p.first, reserve.Microseconds(), []byte(g.Key), []byte(g.Owner)}
-	out, err := exec(ctx, p.conn, d.text.handOver, args...)
-	if replied(err, errInterrupted) {
-		out, err = exec(ctx, p.conn, d.text.handOver, args...)
-	}
+	out, err := exec(ctx, p.conn, d.text.handOver, p.first, p.first, reserve.Microseconds(), []byte(g.Key), []byte(g.Owner))
 	switch {
 	case err != nil:
 		d.queue.discard(p)

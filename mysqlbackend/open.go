@@ -140,6 +140,7 @@ func connect(t *target) (connection, error) {
 	hot := newStatements(t.Table).hot()
 	c.main = newPool(&connector{config, hot}, mainConns)
 	c.control = newPool(&connector{config, hot}, controlConns)
+	c.control.other = c.main // a lock that nobody else wants is taken and released by one connection
 	c.waiting = newPool(&connector{patient, hot}, maxPlaces)
 	return c, nil
 }

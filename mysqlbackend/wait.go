@@ -25,6 +25,8 @@ const (
 	// maxKeep is how long who has waited keeps the signal while it holds: a release within that time hands over
 	// by the signal itself, and a later one has to wake the first who waits. It keeps a place as well.
 	maxKeep = 20 * time.Millisecond
+	// maxPassing is how long a new holder cares for the queue behind it.
+	maxPassing = 250 * time.Millisecond
 	// early is how much before the end of its context a wait ends by itself: a statement that is
 	// interrupted costs its connection.
 	early = 20 * time.Millisecond
@@ -49,6 +51,7 @@ type place struct {
 	conn  *sql.Conn
 	first string // the signal that it has, or ""
 	holds bool   // its owner has the lock by now, and hands it over with the signal
+	quiet bool   // no KILL is on its way: it has come, or the signal came from who hands over by that
 }
 
 func newQueue(conn connection, s *server, table string) *queue {
@@ -117,7 +120,8 @@ func (d *lockDriver) await(ctx context.Context, p *place, name string, bound tim
 	}
 	micros := min(bound, maxSleep).Microseconds()
 	_, err := query(ctx, p.conn, scanNullable, d.text.sleep, max(micros, 0), []byte(name))
-	if replied(err, errInterrupted) {
+	p.quiet = replied(err, errInterrupted)
+	if p.quiet {
 		return nil // woken
 	}
 	return err
@@ -130,7 +134,10 @@ func (q *queue) advance(ctx context.Context, p *place, signal string, bound time
 	if !q.fraction {
 		seconds = float64((ms + 999) / 1000)
 	}
-	got, err := query(ctx, p.conn, scanNullable, withMillis(ms), signal, seconds)
+	var queued bool
+	got, err := query(ctx, p.conn, func(rows *sql.Rows) (n sql.NullInt64, err error) {
+		return n, rows.Scan(&queued, &n)
+	}, withMillis(ms), signal, signal, seconds)
 	switch {
 	case err != nil && !replied(err, errTimedOut, errInterrupted):
 		return err
@@ -138,7 +145,7 @@ func (q *queue) advance(ctx context.Context, p *place, signal string, bound time
 		_, err = exec(ctx, p.conn, releaseSignal, signal)
 		return err
 	case got[0].Int64 == 1:
-		p.first = signal
+		p.first, p.quiet = signal, queued
 	}
 	return nil
 }
@@ -163,13 +170,12 @@ func (q *queue) isFirst(owner string) bool {
 	return q.entries[owner] != nil
 }
 
-// promote makes the entry of owner, if it is the first, that of a holder, and removes it if not.
+// promote makes the entry of owner that of a holder, if it is the first and no KILL can hit it any more.
 func (q *queue) promote(owner string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.entries[owner]
-	if p == nil {
-		delete(q.entries, owner)
+	if p == nil || !p.quiet {
 		return false
 	}
 	p.holds = true
@@ -251,20 +257,26 @@ func (q *queue) close() {
 	clear(q.entries)
 }
 
-// passOnSoon has the signal of owner, who holds the lock now, passed on to the next who waits, if the lock is
-// not released before.
-func (d *lockDriver) passOnSoon(owner string) {
-	if !d.queue.promote(owner) {
+// passOn gives the signal of owner, who holds the lock now, to the next who waits: at once where a KILL may be on its
+// way to the connection, which would hit the release, and else if the lock is not released within maxKeep.
+func (d *lockDriver) passOn(ctx context.Context, owner string) {
+	if d.queue.promote(owner) {
+		d.goBehind(func(ctx context.Context) {
+			if pause(ctx, maxKeep) == nil { // else Close ends all places
+				d.giveUpPlace(ctx, owner)
+			}
+		})
 		return
 	}
-	d.goBehind(func(ctx context.Context) {
-		if pause(ctx, maxKeep) != nil {
-			return // Close ends all places
-		}
-		if p, _ := d.queue.strike(owner); p != nil {
-			d.queue.giveBack(ctx, p)
-		}
-	})
+	ctx, cancel := context.WithTimeout(ctx, maxPassing)
+	defer cancel()
+	d.giveUpPlace(ctx, owner)
+}
+
+func (d *lockDriver) giveUpPlace(ctx context.Context, owner string) {
+	if p, _ := d.queue.strike(owner); p != nil {
+		d.queue.giveBack(ctx, p)
+	}
 }
 
 // wake ends the sleep of a connection. If that has got its answer already, or its user is
