@@ -128,3 +128,19 @@ type Doctor interface {
 	// a Finding, not an error.
 	Diagnose(ctx context.Context) ([]Finding, error)
 }
+
+// Floor is implemented by drivers that can tell what a lock costs at the least, for
+// benchmarks to compare with.
+type Floor interface {
+	// Floor locks and unlocks once with the fewest requests that the client library and the
+	// server can do it with, over the driver's own connections: no fence, no queue, nobody woken,
+	// nothing renewed. It must not be used for anything but measuring, and not with a
+	// (key, owner) that is used otherwise. No two calls at once have the same key.
+	Floor(ctx context.Context, key, owner string) error
+}
+
+// Counters is implemented by drivers that can ask their server for what it counts, for
+// benchmarks.
+type Counters interface {
+	Counters(ctx context.Context) (Counts, error)
+}

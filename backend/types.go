@@ -289,3 +289,9 @@ type Finding struct {
 	Problem  string `json:"problem"`
 	Remedy   string `json:"remedy"`
 }
+
+// Counts is what a server has counted, over all its clients; -1 is unknown.
+type Counts struct {
+	Commands    int64 // handled since it was started
+	Connections int64 // open now
+}

@@ -1,0 +1,210 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// patience is how long a contender may take for its last visit after its turn has ended: longer than
+// dlock tries to reach a server, by default. leave is how long it has when the run is interrupted.
+const (
+	patience = 45 * time.Second
+	leave    = 5 * time.Second
+	// longestWait bounds what is done once by many: to get ten thousand locks, or to wait for a
+	// turn among as many.
+	longestWait = 10 * time.Minute
+)
+
+var errHangs = errors.New("a contender does not return from Lock or Unlock")
+
+// visit is one lock and unlock, in Unix nanoseconds. Nothing is done between Granted and the
+// beginning of Unlock.
+type visit struct{ Asked, Granted, Released int64 }
+
+// started is when this process began: clock is monotonic in a process, and comparable between
+// the processes of one machine.
+var started = time.Now()
+
+func clock() int64 { return started.UnixNano() + int64(time.Since(started)) }
+
+// crew is the contenders of one process.
+type crew interface {
+	// turn has them lock and unlock for d and returns the visits of each; they are the caller's
+	// until the next turn.
+	turn(ctx context.Context, d time.Duration) ([][]visit, error)
+	close() error
+}
+
+// contender locks and unlocks its mutexes in rotation.
+type contender struct {
+	mutexes []Mutex
+	next    int
+	visits  []visit // of this turn
+}
+
+// visit locks and unlocks the next mutex and returns when it had the lock.
+func (c *contender) visit(ctx context.Context) (granted int64, err error) {
+	m := c.mutexes[c.next]
+	c.next = (c.next + 1) % len(c.mutexes)
+	lease, err := m.Lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	granted = clock()
+	return granted, lease.Unlock(ctx)
+}
+
+func (c *contender) work(ctx context.Context, stop *atomic.Bool) error {
+	c.visits = c.visits[:0]
+	for asked := clock(); !stop.Load(); {
+		granted, err := c.visit(ctx)
+		if err != nil {
+			return err
+		}
+		released := clock()
+		c.visits = append(c.visits, visit{asked, granted, released})
+		asked = released
+	}
+	return nil
+}
+
+// localCrew is a crew in this process.
+type localCrew struct {
+	process    Process // nil: there is none to close
+	contenders []*contender
+}
+
+// newCrew opens a process and makes a contender for each list of names.
+func newCrew(ctx context.Context, open func(context.Context, Settings) (Process, error), s Settings, names [][]string) (*localCrew, error) {
+	p, err := open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c := &localCrew{process: p}
+	for _, list := range names {
+		one := &contender{}
+		for _, name := range list {
+			m, err := p.Mutex(name)
+			if err != nil {
+				return nil, errors.Join(err, p.Close())
+			}
+			one.mutexes = append(one.mutexes, m)
+		}
+		c.contenders = append(c.contenders, one)
+	}
+	return c, nil
+}
+
+// newFloorCrew has as many contenders do the floor in place of a lock.
+func newFloorCrew(floor backend.Floor, names [][]string) *localCrew {
+	c := &localCrew{}
+	for i, list := range names {
+		one := &contender{}
+		for _, name := range list {
+			one.mutexes = append(one.mutexes, &floorMutex{floor, name, fmt.Sprintf("%032x", i)})
+		}
+		c.contenders = append(c.contenders, one)
+	}
+	return c
+}
+
+// floorMutex is a floor that looks like a lock. Its Lock does everything.
+type floorMutex struct {
+	floor      backend.Floor
+	key, owner string
+}
+
+func (m *floorMutex) Lock(ctx context.Context) (Lease, error) {
+	return m, m.floor.Floor(ctx, m.key, m.owner)
+}
+
+func (m *floorMutex) Unlock(context.Context) error { return nil }
+
+// turn gives the contenders a context that cannot end: one that can costs some clients time and
+// memory of its own. The last visits of a turn that is interrupted are waited for.
+func (c *localCrew) turn(ctx context.Context, d time.Duration) ([][]visit, error) {
+	var stop atomic.Bool
+	end := time.AfterFunc(d, func() { stop.Store(true) })
+	defer end.Stop()
+	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+	errs := make([]error, len(c.contenders))
+	endless := context.WithoutCancel(ctx)
+	err := together(ctx, d+patience, len(c.contenders), func(i int) {
+		if errs[i] = c.contenders[i].work(endless, &stop); errs[i] != nil {
+			stop.Store(true)
+		}
+	})
+	if err == nil {
+		err = firstOf(errs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	visits := make([][]visit, len(c.contenders))
+	for i, one := range c.contenders {
+		visits[i] = one.visits
+	}
+	return visits, nil
+}
+
+func (c *localCrew) close() error {
+	if c.process == nil {
+		return nil
+	}
+	return c.process.Close()
+}
+
+// allocs returns the heap allocations of one visit.
+func (c *localCrew) allocs(ctx context.Context) *float64 {
+	const visits = 100
+	var before, after runtime.MemStats
+	endless := context.WithoutCancel(ctx)
+	runtime.ReadMemStats(&before)
+	for range visits {
+		if _, err := c.contenders[0].visit(endless); err != nil || ctx.Err() != nil {
+			return nil
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return new(float64(after.Mallocs-before.Mallocs) / visits)
+}
+
+// together runs work n times at once and waits for all. It gives up after some time, or soon after ctx
+// has ended; what hangs is then left behind, and what it works on must not be looked at.
+func together(ctx context.Context, within time.Duration, n int, work func(i int)) error {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { work(i) })
+	}
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, func() { timer.Reset(leave) })()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return errHangs
+	}
+}
+
+// firstOf returns the first error that is one.
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Config is the size of a run. Zero values are the defaults.
+type Config struct {
+	// Prefix stands before every name that is locked; by default dlock-bench/, something random,
+	// and a slash.
+	Prefix string
+	// Duration is the time to measure each row, of which half is the floor's where there is one:
+	// 1 s by default. A run takes somewhat more than the product of rows and Duration.
+	Duration time.Duration
+	// Contenders are the numbers of goroutines that W3 has contend: 2, 16 and 128 by default.
+	Contenders []int
+	// Waiters is how many W5 has wait, 1,000 by default, and Locks how many W6 holds, 10,000 by
+	// default.
+	Waiters, Locks int
+	// Progress is called as the run goes on, from one goroutine. It must not block.
+	Progress func(Progress)
+}
+
+// Progress tells how far a run is.
+type Progress struct {
+	Workload, Subject string
+	Done              float64 // 0 to 1
+}
+
+func (c Config) withDefaults() Config {
+	c.Prefix = cmp.Or(c.Prefix, "dlock-bench/"+strings.ToLower(rand.Text()[:8])+"/")
+	c.Duration = cmp.Or(c.Duration, time.Second)
+	c.Waiters, c.Locks = cmp.Or(c.Waiters, 1000), cmp.Or(c.Locks, 10_000)
+	if len(c.Contenders) == 0 {
+		c.Contenders = []int{2, 16, 128}
+	}
+	if c.Progress == nil {
+		c.Progress = func(Progress) {}
+	}
+	return c
+}
+
+// Run runs the workloads one after the other, each on all subjects in turns, and returns a row
+// for each thing that it measured. What fails has a row that says so, and the others go on. When ctx
+// ends, Run ends soon, frees what is locked, and returns what there is.
+func Run(ctx context.Context, config Config, workloads []Workload, subjects ...Subject) []Result {
+	r := &run{Config: config.withDefaults(), subjects: subjects}
+	for _, w := range workloads {
+		for _, s := range subjects {
+			r.planned += w.cost(r, s)
+		}
+	}
+	for _, w := range workloads {
+		if ctx.Err() == nil {
+			r.workload = w.ID
+			w.measure(ctx, r)
+		}
+	}
+	return r.results
+}
+
+// run is the state of a Run.
+type run struct {
+	Config
+	subjects      []Subject
+	results       []Result
+	workload      string
+	planned, done time.Duration
+}
+
+// step tells that a part of the plan is done.
+func (r *run) step(s Subject, d time.Duration) {
+	r.done += d
+	r.Progress(Progress{r.workload, s.Name, min(1, float64(r.done)/float64(r.planned))})
+}
+
+// names returns n names of a subject. Different parts have none in common, and neither do subjects.
+func (r *run) names(s Subject, part string, n int) []string {
+	ordinal := slices.IndexFunc(r.subjects, func(other Subject) bool { return other.Name == s.Name })
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s%d/%s/%d", r.Prefix, ordinal, part, i)
+	}
+	return names
+}
+
+// same gives n contenders one name.
+func same(name string, n int) [][]string { return slices.Repeat([][]string{{name}}, n) }
+
+// deal gives each of n contenders its share of the names.
+func deal(names []string, n int) [][]string {
+	shares := make([][]string, n)
+	for i, name := range names {
+		shares[i%n] = append(shares[i%n], name)
+	}
+	return shares
+}
+
+// fail notes that a row could not be measured, or not to its end.
+func (r *run) fail(row Result, err error) {
+	row.Error = oneLine(err)
+	r.results = append(r.results, row)
+}
+
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
+}
+
+// aside opens the connection beside those that are measured, if the subject has one.
+func aside(ctx context.Context, s Subject) (io.Closer, error) {
+	if s.Server == nil {
+		return nothing{}, nil
+	}
+	return s.Server(ctx)
+}
+
+// nothing is the connection of a subject that has none.
+type nothing struct{}
+
+func (nothing) Close() error { return nil }
+
+// meter reads a server's counters.
+type meter struct {
+	io.Closer
+	counters backend.Counters // nil: they are unknown
+	own      int64            // commands that a reading costs
+}
+
+func newMeter(ctx context.Context, s Subject) (*meter, error) {
+	conn, err := aside(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	m := &meter{Closer: conn}
+	m.counters, _ = conn.(backend.Counters)
+	first, second := m.read(ctx), m.read(ctx)
+	m.own = second.Commands - first.Commands
+	return m, nil
+}
+
+// read returns what the server counts; -1 is unknown.
+func (m *meter) read(ctx context.Context) backend.Counts {
+	unknown := backend.Counts{Commands: -1, Connections: -1}
+	if m.counters == nil {
+		return unknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, leave)
+	defer cancel()
+	counts, err := m.counters.Counters(ctx)
+	if err != nil {
+		return unknown
+	}
+	return counts
+}
+
+// commands is the rate of commands between two readings.
+func (m *meter) commands(from, to backend.Counts, elapsed time.Duration) *float64 {
+	if from.Commands < 0 || to.Commands < 0 {
+		return nil
+	}
+	return new(float64(max(0, to.Commands-from.Commands-m.own)) / elapsed.Seconds())
+}
+
+// connections is how many more the second reading has.
+func (m *meter) connections(from, to backend.Counts) *float64 {
+	if from.Connections < 0 || to.Connections < 0 {
+		return nil
+	}
+	return new(float64(to.Connections - from.Connections))
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,28 @@
+package bench_test
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// countingServer has a floor that sleeps, and counts nothing but who asks.
+type countingServer struct{ asked atomic.Int64 }
+
+func newCountingServer(context.Context) (io.Closer, error) { return &countingServer{}, nil }
+
+func (s *countingServer) Close() error { return nil }
+
+func (s *countingServer) Floor(context.Context, string, string) error {
+	time.Sleep(10 * time.Microsecond)
+	return nil
+}
+
+// Counters tells of two commands for each reading, and of one connection more with each.
+func (s *countingServer) Counters(context.Context) (backend.Counts, error) {
+	n := s.asked.Add(1)
+	return backend.Counts{Commands: 2 * n, Connections: n / 2}, nil
+}

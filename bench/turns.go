@@ -1,0 +1,233 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// row is a Result in the making: the crews of one subject, which work at the same time, and its
+// floor, which has its turns before them.
+type row struct {
+	Result
+	subject Subject
+	crews   []crew
+	floor   *localCrew // nil: there is none
+	beside  func() error
+
+	tally, floorTally tally
+	floorAllocs       *float64
+	err               error
+}
+
+// tally is what the turns so far add up to.
+type tally struct {
+	elapsed time.Duration
+	pairs   int64
+	changes int64
+	shares  []int64 // by contender
+	times   *hdrhistogram.Histogram
+	merged  []grant // of one turn
+}
+
+// grant is a visit and who made it.
+type grant struct {
+	visit
+	contender int
+}
+
+// addPairs counts a turn of contenders that do not contend.
+func (t *tally) addPairs(visits [][]visit, elapsed time.Duration) {
+	for i, list := range visits {
+		t.count(i, len(list))
+		for _, v := range list {
+			record(t.times, v.Released-v.Asked)
+		}
+	}
+	t.elapsed += elapsed
+}
+
+// addContended counts a turn on one lock. Who has it next has it from the one before.
+func (t *tally) addContended(visits [][]visit, elapsed time.Duration) {
+	t.merged = t.merged[:0]
+	for i, list := range visits {
+		t.count(i, len(list))
+		for _, v := range list {
+			t.merged = append(t.merged, grant{v, i})
+		}
+	}
+	slices.SortFunc(t.merged, func(a, b grant) int { return cmp.Compare(a.Granted, b.Granted) })
+	for i, g := range t.merged {
+		if i > 0 && g.contender != t.merged[i-1].contender {
+			t.changes++
+			record(t.times, g.Granted-t.merged[i-1].Granted)
+		}
+	}
+	t.elapsed += elapsed
+}
+
+func (t *tally) count(contender, visits int) {
+	if missing := contender + 1 - len(t.shares); missing > 0 {
+		t.shares = append(t.shares, make([]int64, missing)...)
+	}
+	t.shares[contender] += int64(visits)
+	t.pairs += int64(visits)
+}
+
+func (t *tally) rate(n int64) float64 {
+	if t.elapsed <= 0 {
+		return 0
+	}
+	return float64(n) / t.elapsed.Seconds()
+}
+
+// open opens what the row needs: a crew for each list of lists of names, and its floor.
+func (w *row) open(ctx context.Context, names [][][]string, withFloor bool) (err error) {
+	w.tally.times, w.floorTally.times = newHistogram(), newHistogram()
+	s := Settings{TTL: w.TTL, Handoff: w.Handoff}
+	for _, list := range names {
+		var c crew
+		if len(names) > 1 && w.subject.Command != nil {
+			w.Separate = true
+			c, err = startChild(ctx, w.subject.Command(), s, list)
+		} else {
+			c, err = newCrew(ctx, w.subject.Open, s, list)
+		}
+		if err != nil {
+			return err
+		}
+		w.crews = append(w.crews, c)
+		w.Contenders += len(list)
+	}
+	w.Processes = len(names)
+	if withFloor {
+		return w.openFloor(ctx, names[0])
+	}
+	return nil
+}
+
+func (w *row) openFloor(ctx context.Context, names [][]string) error {
+	conn, err := aside(ctx, w.subject)
+	if err != nil {
+		return err
+	}
+	w.beside = conn.Close
+	if floor, ok := conn.(backend.Floor); ok {
+		w.floor = newFloorCrew(floor, names)
+	}
+	return nil
+}
+
+// turn is the turn of the floor and then of all crews together.
+func (w *row) turn(ctx context.Context, d time.Duration) error {
+	if w.floor != nil {
+		d /= 2
+		start := time.Now()
+		visits, err := w.floor.turn(ctx, d)
+		if err != nil {
+			return err
+		}
+		w.floorTally.addPairs(visits, time.Since(start))
+	}
+	parts := make([][][]visit, len(w.crews))
+	errs := make([]error, len(w.crews))
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i, c := range w.crews {
+		wg.Go(func() { parts[i], errs[i] = c.turn(ctx, d) })
+	}
+	wg.Wait()
+	elapsed := time.Since(start)
+	if err := firstOf(errs); err != nil {
+		return err
+	}
+	if visits := slices.Concat(parts...); w.contended() {
+		w.tally.addContended(visits, elapsed)
+	} else {
+		w.tally.addPairs(visits, elapsed)
+	}
+	return nil
+}
+
+func (w *row) contended() bool { return w.Locks == 1 && w.Contenders > 1 }
+
+func (w *row) close() {
+	var wg sync.WaitGroup
+	for _, c := range w.crews {
+		wg.Go(func() { _ = c.close() }) // its locks end with their TTL
+	}
+	wg.Wait()
+	if w.beside != nil {
+		_ = w.beside()
+	}
+}
+
+// finish makes the Result of the turns.
+func (w *row) finish() Result {
+	t, f := &w.tally, &w.floorTally
+	w.Elapsed, w.Operations = t.elapsed, t.pairs
+	if t.pairs == 0 {
+		return w.Result
+	}
+	w.PerSecond, w.Latency = new(t.rate(t.pairs)), latencyOf(t.times)
+	if w.contended() {
+		w.Changes, w.Jain = new(t.rate(t.changes)), jain(t.shares)
+	}
+	if f.pairs > 0 {
+		w.Floor = &FloorResult{Allocs: w.floorAllocs}
+		w.Floor.PerSecond, w.Floor.Latency = f.rate(f.pairs), latencyOf(f.times)
+		w.Floor.Ratio = *w.PerSecond / w.Floor.PerSecond
+		if w.Contenders == 1 {
+			w.Floor.Ratio = float64(w.Latency.P50) / float64(w.Floor.Latency.P50)
+		}
+	}
+	return w.Result
+}
+
+// longestTurn bounds how long an interrupted run goes on.
+const longestTurn = 500 * time.Millisecond
+
+// takeTurns opens the rows, lets them take turns, at least so many, and closes them. A row that
+// fails has no more turns.
+func (r *run) takeTurns(ctx context.Context, rows []*row, turns int, names func(*row) [][][]string, withFloor bool) {
+	turns = max(turns, int((r.Duration+longestTurn-1)/longestTurn))
+	for _, w := range rows {
+		w.err = w.open(ctx, names(w), withFloor)
+		defer w.close()
+	}
+	for range turns {
+		for _, w := range rows {
+			if w.err == nil && ctx.Err() == nil {
+				w.err = w.turn(ctx, r.Duration/time.Duration(turns))
+			}
+			r.step(w.subject, r.Duration/time.Duration(turns))
+		}
+	}
+	for _, w := range rows {
+		w.measureAllocs(ctx)
+		result := w.finish()
+		switch {
+		case w.err != nil && ctx.Err() == nil:
+			r.fail(result, w.err)
+		case result.Operations > 0:
+			r.results = append(r.results, result)
+		}
+	}
+}
+
+// measureAllocs has one contender alone: only then it is known whose allocations they are.
+func (w *row) measureAllocs(ctx context.Context) {
+	if w.Contenders != 1 || w.err != nil || ctx.Err() != nil {
+		return
+	}
+	w.Allocs = w.crews[0].(*localCrew).allocs(ctx)
+	if w.floor != nil {
+		w.floorAllocs = w.floor.allocs(ctx)
+	}
+}

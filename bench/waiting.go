@@ -1,0 +1,218 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// usage is what this process has in use.
+type usage struct{ bytes, goroutines float64 }
+
+func measureUsage() usage {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what the first has found to be garbage, and pools keep for one more
+	runtime.ReadMemStats(&m)
+	return usage{float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())}
+}
+
+// since sets what each of n things costs.
+func (u usage) since(before usage, n int, to *Result) {
+	to.Bytes = new((u.bytes - before.bytes) / float64(n))
+	to.Goroutines = new((u.goroutines - before.goroutines) / float64(n))
+}
+
+// waiting is W5. The subjects are measured one after the other: what counts are counts.
+func waiting(ctx context.Context, r *run) {
+	for _, s := range r.subjects {
+		if ctx.Err() != nil {
+			return
+		}
+		row := Result{Workload: r.workload, Subject: s.Name, Contenders: r.Waiters, Processes: 2, Locks: 1}
+		if err := r.wait(ctx, s, &row); err != nil {
+			r.fail(row, err)
+		} else if row.Operations > 0 {
+			r.results = append(r.results, row)
+		}
+		r.step(s, r.Duration)
+	}
+}
+
+func (r *run) wait(ctx context.Context, s Subject, row *Result) error {
+	meter, err := newMeter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer meter.Close()
+	name := same(r.names(s, "waiting", 1)[0], 1)
+	holder, err := newCrew(ctx, s.Open, Settings{}, name)
+	if err != nil {
+		return err
+	}
+	defer holder.close()
+	lease, err := holder.contenders[0].mutexes[0].Lock(ctx)
+	if err != nil {
+		return err
+	}
+	alone := meter.read(ctx)
+	queue, err := newCrew(ctx, s.Open, Settings{Handoff: s.Handoff}, same(name[0][0], r.Waiters))
+	if err != nil {
+		return err
+	}
+	defer queue.close()
+	row.Handoff = s.Handoff
+	before := measureUsage()
+	done := queue.enqueue(ctx)
+	r.watch(ctx, row, meter, alone, before)
+	freed := time.Now()
+	if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	if _, err := done(); err != nil || ctx.Err() != nil {
+		return err
+	}
+	row.Drain, row.Operations = time.Since(freed), int64(r.Waiters)
+	return nil
+}
+
+// settle is how long waiters have to get where they wait: some enter queues on the server.
+const settle = 250 * time.Millisecond
+
+// enqueue has all contenders wait for a lock that is held. It returns when they do, with a function
+// that waits until each has had its turn, and returns when each had the lock.
+func (c *localCrew) enqueue(ctx context.Context) (done func() ([]int64, error)) {
+	var begun atomic.Int64
+	all, ended := make(chan struct{}), make(chan error, 1)
+	granted, errs := make([]int64, len(c.contenders)), make([]error, len(c.contenders))
+	endless := context.WithoutCancel(ctx)
+	go func() {
+		ended <- together(ctx, longestWait, len(c.contenders), func(i int) {
+			if begun.Add(1) == int64(len(errs)) {
+				close(all)
+			}
+			granted[i], errs[i] = c.contenders[i].visit(endless)
+		})
+	}()
+	<-all
+	pause(ctx, settle)
+	return func() ([]int64, error) {
+		if err := <-ended; err != nil {
+			return nil, err // they may still be at work
+		}
+		return granted, firstOf(errs)
+	}
+}
+
+// watch measures while nothing happens.
+func (r *run) watch(ctx context.Context, row *Result, m *meter, alone backend.Counts, before usage) {
+	n := row.Contenders
+	if row.Locks > 1 {
+		n = row.Locks
+	}
+	measureUsage().since(before, n, row)
+	start, from := time.Now(), m.read(ctx)
+	pause(ctx, r.holdTimeOf(row))
+	row.Elapsed = time.Since(start)
+	to := m.read(ctx)
+	row.Commands, row.Connections = m.commands(from, to, row.Elapsed), m.connections(alone, to)
+}
+
+// holding is W6.
+func holding(ctx context.Context, r *run) {
+	for _, s := range r.subjects {
+		if ctx.Err() != nil {
+			return
+		}
+		row := Result{
+			Workload: r.workload, Subject: s.Name, Contenders: manyWorkers, Processes: 1, Locks: r.Locks, TTL: r.holdTTL(),
+		}
+		if err := r.hold(ctx, s, &row); err != nil {
+			r.fail(row, err)
+		} else if row.Operations > 0 {
+			r.results = append(r.results, row)
+		}
+		r.step(s, r.holdTime())
+	}
+}
+
+// The TTL of locks that are held is such that each is renewed at least once while they are
+// watched. A short one would tell more of how busy the machine is than of the lock.
+const leastHoldTTL, mostHoldTTL = 6 * time.Second, 30 * time.Second
+
+func (r *run) holdTTL() time.Duration {
+	return min(max(3*r.Duration, leastHoldTTL), mostHoldTTL)
+}
+
+func (r *run) holdTime() time.Duration { return max(r.Duration, r.holdTTL()/3) }
+
+func (r *run) holdTimeOf(row *Result) time.Duration {
+	if row.Locks > 1 {
+		return r.holdTime()
+	}
+	return r.Duration
+}
+
+func (r *run) hold(ctx context.Context, s Subject, row *Result) error {
+	meter, err := newMeter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer meter.Close()
+	alone := meter.read(ctx)
+	crew, err := newCrew(ctx, s.Open, Settings{TTL: row.TTL}, deal(r.names(s, "many", r.Locks), manyWorkers))
+	if err != nil {
+		return err
+	}
+	defer crew.close()
+	leases := make([][]Lease, manyWorkers)
+	before := measureUsage()
+	if err := crew.lockAll(ctx, leases); err != nil {
+		return err
+	}
+	r.watch(ctx, row, meter, alone, before)
+	lost, err := unlockAll(ctx, leases)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	row.Lost, row.Operations = new(lost), int64(r.Locks)
+	return nil
+}
+
+// lockAll has each contender lock all its names.
+func (c *localCrew) lockAll(ctx context.Context, leases [][]Lease) error {
+	errs := make([]error, len(c.contenders))
+	endless := context.WithoutCancel(ctx)
+	err := together(ctx, longestWait, len(c.contenders), func(i int) {
+		for _, m := range c.contenders[i].mutexes {
+			if ctx.Err() != nil {
+				return
+			}
+			lease, err := m.Lock(endless)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			leases[i] = append(leases[i], lease)
+		}
+	})
+	return errors.Join(err, firstOf(errs))
+}
+
+// unlockAll counts the locks that were not held any more.
+func unlockAll(ctx context.Context, leases [][]Lease) (int64, error) {
+	var lost atomic.Int64
+	err := together(ctx, longestWait, len(leases), func(i int) {
+		for _, lease := range leases[i] {
+			if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+				lost.Add(1)
+			}
+		}
+	})
+	return lost.Load(), err
+}

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"time"
+)
+
+// order is what a child is told, and answer what it replies: one each, in turn.
+type order struct {
+	// The first order opens the process.
+	Settings Settings
+	Names    [][]string
+	// The others are a turn, or to lock the first name and keep it.
+	Turn time.Duration
+	Hold bool
+}
+
+type answer struct {
+	Visits [][]visit
+	Error  string
+}
+
+// Serve is the main function of a child that [Subject.Command] has started: it does what it is told
+// on in, answers on out, to which nobody else may write, and returns when in ends. It frees what
+// it holds. Signals that a terminal sends to parent and child alike should be ignored.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(context.Context, Settings) (Process, error)) error {
+	orders, answers := gob.NewDecoder(in), gob.NewEncoder(out)
+	var first order
+	if err := orders.Decode(&first); err != nil {
+		return fmt.Errorf("bench: the first order: %w", err)
+	}
+	c, err := newCrew(ctx, open, first.Settings, first.Names)
+	if err != nil {
+		return answers.Encode(answer{Error: err.Error()})
+	}
+	defer c.close()
+	err = answers.Encode(answer{})
+	for err == nil {
+		var next order
+		if err = orders.Decode(&next); errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = answers.Encode(c.obey(ctx, next))
+		}
+	}
+	return err
+}
+
+func (c *localCrew) obey(ctx context.Context, o order) (a answer) {
+	var err error
+	if o.Hold {
+		_, err = c.contenders[0].mutexes[0].Lock(ctx)
+	} else {
+		a.Visits, err = c.turn(ctx, o.Turn)
+	}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// child is a crew in a process of its own.
+type child struct {
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	orders  *gob.Encoder
+	answers *gob.Decoder
+}
+
+// startChild starts a child and waits until it has connected.
+func startChild(ctx context.Context, cmd *exec.Cmd, s Settings, names [][]string) (*child, error) {
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd, stdin, gob.NewEncoder(stdin), gob.NewDecoder(bufio.NewReader(stdout))}
+	if _, err := c.tell(ctx, patience, order{Settings: s, Names: names}); err != nil {
+		c.kill()
+		return nil, err
+	}
+	return c, nil
+}
+
+// tell gives an order and waits for the answer. A child that gives none is killed.
+func (c *child) tell(ctx context.Context, within time.Duration, o order) (a answer, err error) {
+	timer := time.AfterFunc(within, func() { _ = c.cmd.Process.Kill() })
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, func() { timer.Reset(o.Turn + leave) })()
+	if err := c.orders.Encode(o); err != nil {
+		return a, fmt.Errorf("child: %w", err)
+	}
+	if err := c.answers.Decode(&a); err != nil {
+		return a, fmt.Errorf("child: %w", err)
+	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+func (c *child) turn(ctx context.Context, d time.Duration) ([][]visit, error) {
+	a, err := c.tell(ctx, d+2*patience, order{Turn: d})
+	return a.Visits, err
+}
+
+// hold has the child lock its first name and keep it.
+func (c *child) hold(ctx context.Context) error {
+	_, err := c.tell(ctx, patience, order{Hold: true})
+	return err
+}
+
+// kill is kill -9: the child frees nothing.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait() // the error is the signal
+}
+
+// close has the child free what it holds and end.
+func (c *child) close() error {
+	_ = c.stdin.Close()
+	timer := time.AfterFunc(2*leave, func() { _ = c.cmd.Process.Kill() })
+	defer timer.Stop()
+	return c.cmd.Wait()
+}
