@@ -142,5 +142,14 @@ type Floor interface {
 // Counters is implemented by drivers that can ask their server for what it counts, for
 // benchmarks.
 type Counters interface {
+	// Counters asks the server, or each of them. What asking costs is counted too.
 	Counters(ctx context.Context) (Counts, error)
+}
+
+// Sweeper is implemented by drivers whose server keeps something of a lock that is free,
+// such as its last fence, for benchmarks to leave nothing behind.
+type Sweeper interface {
+	// Sweep removes what is left of the keys that are free. It must not be used for a name
+	// that anybody may lock again: fences of before may then recur.
+	Sweep(ctx context.Context, keys []string) error
 }

@@ -73,7 +73,7 @@ func Cases() []Case {
 	var alone, others []Case
 	for _, cases := range [][]Case{
 		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases, lossCases, releaseCases,
-		cancelCases, faultCases, nameCases, inspectCases, capabilityCases, leaseCases,
+		cancelCases, faultCases, nameCases, inspectCases, capabilityCases, leaseCases, measureCases,
 	} {
 		for _, c := range cases {
 			if c.Alone {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/dlock-go/dlock/backend"
@@ -33,30 +32,11 @@ func pair(b *testing.B, d *driver, owner string) {
 	}
 }
 
-// floor is the least that a lock can be: no queue, nobody woken. Its requests end after a time, as those of any
-// client of etcd have to.
-func floor(b *testing.B, c *clientv3.Client, lease clientv3.LeaseID) {
+func floor(b *testing.B, d *driver) {
 	b.Helper()
-	const key = "bench-floor"
-	ctx, cancel := context.WithTimeout(context.Background(), DefaultTimeout)
-	defer cancel()
-	resp, err := c.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, "", clientv3.WithLease(lease))).Commit()
-	if err != nil || !resp.Succeeded {
-		b.Fatal(resp, err)
-	}
-	if _, err := c.Delete(ctx, key); err != nil {
+	if err := d.Floor(context.Background(), "bench", ""); err != nil {
 		b.Fatal(err)
 	}
-}
-
-func benchLease(b *testing.B, c *clientv3.Client) clientv3.LeaseID {
-	b.Helper()
-	lease, err := c.Grant(b.Context(), 600)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return lease.ID
 }
 
 func BenchmarkPair(b *testing.B) {
@@ -69,23 +49,21 @@ func BenchmarkPair(b *testing.B) {
 
 func BenchmarkFloor(b *testing.B) {
 	d := openURL(b, testenv.Etcd(b).URL)
-	lease := benchLease(b, d.client)
 	b.ReportAllocs()
 	for b.Loop() {
-		floor(b, d.client, lease)
+		floor(b, d)
 	}
 }
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
 	d, owner := openURL(b, testenv.Etcd(b).URL), newOwner()
-	lease := benchLease(b, d.client)
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
 		pair(b, d, owner)
 		middle := time.Now()
-		floor(b, d.client, lease)
+		floor(b, d)
 		pairs, floors = append(pairs, middle.Sub(start)), append(floors, time.Since(middle))
 	}
 	p, f := quantile(pairs, 50), quantile(floors, 50)

@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -38,36 +35,11 @@ func pair(b *testing.B, d *driver, owner string) {
 	}
 }
 
-// floor is the same four commands through a bare client: add, incr, gets, cas.
-func floor(b *testing.B, c *memcache.Client, value []byte) {
+func floor(b *testing.B, d *driver, owner string) {
 	b.Helper()
-	if err := c.Add(&memcache.Item{Key: "bench-floor", Value: value, Expiration: 31}); err != nil {
+	if err := d.Floor(context.Background(), "bench", owner); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := c.Increment("bench-counter", 1); err != nil {
-		b.Fatal(err)
-	}
-	item, err := c.Get("bench-floor")
-	if err != nil {
-		b.Fatal(err)
-	}
-	item.Expiration = -1
-	if err := c.CompareAndSwap(item); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// floorClient returns a bare client and a value as long as that of a lock.
-func floorClient(b *testing.B, s *testenv.Server, owner string) (*memcache.Client, []byte) {
-	b.Helper()
-	c := memcache.New(s.Addr)
-	b.Cleanup(func() { _ = c.Close() })
-	counter := &memcache.Item{Key: "bench-counter", Value: strconv.AppendInt(nil, time.Now().UnixMicro(), 10)}
-	if err := c.Set(counter); err != nil {
-		b.Fatal(err)
-	}
-	req := &backend.Request{Key: "bench", Owner: owner, TTL: 30 * time.Second, Meta: "bench@host:1"}
-	return c, newRecord(req, 1, time.Now()).encode()
 }
 
 // BenchmarkPair allocates three times on behalf of the core: a request and two contexts.
@@ -80,24 +52,22 @@ func BenchmarkPair(b *testing.B) {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	c, value := floorClient(b, testenv.Memcached(b), newOwner())
+	d, owner := openURL(b, testenv.Memcached(b).URL), newOwner()
 	b.ReportAllocs()
 	for b.Loop() {
-		floor(b, c, value)
+		floor(b, d, owner)
 	}
 }
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	s, owner := testenv.Memcached(b), newOwner()
-	d := openURL(b, s.URL)
-	c, value := floorClient(b, s, owner)
+	d, owner := openURL(b, testenv.Memcached(b).URL), newOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
 		pair(b, d, owner)
 		middle := time.Now()
-		floor(b, c, value)
+		floor(b, d, owner)
 		pairs, floors = append(pairs, middle.Sub(start)), append(floors, time.Since(middle))
 	}
 	p, f := median(pairs), median(floors)

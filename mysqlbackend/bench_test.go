@@ -2,7 +2,6 @@ package mysqlbackend
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -46,49 +45,19 @@ func pair(b *testing.B, d *lockDriver, owner string) {
 	}
 }
 
-// floorTable and the statements below it are the least that a lock as a row can be: two commits by primary key. No
-// fence, no meta, nobody woken.
-const (
-	floorTable   = "CREATE TABLE IF NOT EXISTS floor (name VARBINARY(512) PRIMARY KEY, owner VARBINARY(64), expires DATETIME(6)) ENGINE=InnoDB"
-	floorAcquire = "INSERT INTO floor (name, owner, expires) VALUES ('bench', ?, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE owner = ?, expires = UTC_TIMESTAMP(6)"
-	floorRelease = "UPDATE floor SET owner = '' WHERE name = 'bench' AND owner = ?"
-)
-
-// floors are those statements, prepared once, on pools of the client library alone, and executed with a context that never
-// ends: there is no faster way to execute them.
-type floors struct{ acquire, release *sql.Stmt }
-
-func newFloors(b *testing.B, s *testenv.Server) *floors {
+func floor(b *testing.B, d *lockDriver, owner string) {
 	b.Helper()
-	db := database(b, s, "")
-	do(b, db, floorTable)
-	f := &floors{}
-	for text, statement := range map[string]**sql.Stmt{floorAcquire: &f.acquire, floorRelease: &f.release} {
-		var err error
-		if *statement, err = db.Prepare(text); err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = (*statement).Close() })
-	}
-	return f
-}
-
-func (f *floors) pair(b *testing.B, owner string) {
-	b.Helper()
-	if _, err := f.acquire.Exec(owner, owner); err != nil {
-		b.Fatal(err)
-	}
-	if _, err := f.release.Exec(owner); err != nil {
+	if err := d.Floor(context.Background(), "bench", owner); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// perSecond is how many pairs one client alone makes.
-func (f *floors) perSecond(b *testing.B) float64 {
+// floorsPerSecond is how many floors one client alone makes.
+func floorsPerSecond(b *testing.B, d *lockDriver) float64 {
 	b.Helper()
 	n, start := 0, time.Now()
 	for ; time.Since(start) < turn; n++ {
-		f.pair(b, "bench")
+		floor(b, d, "bench")
 	}
 	return float64(n) / time.Since(start).Seconds()
 }
@@ -109,10 +78,10 @@ func BenchmarkPair(b *testing.B) {
 func BenchmarkFloor(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			f := newFloors(b, durable(b, start))
+			d := openURL(b, durable(b, start).URL)
 			b.ReportAllocs()
 			for b.Loop() {
-				f.pair(b, "bench")
+				floor(b, d, "bench")
 			}
 		})
 	}
@@ -123,12 +92,11 @@ func BenchmarkFloor(b *testing.B) {
 func BenchmarkPairOverFloor(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			s := durable(b, start)
-			d, f, owner := openURL(b, s.URL), newFloors(b, s), newOwner()
+			d, owner := openURL(b, durable(b, start).URL), newOwner()
 			var pairs, floors []time.Duration
 			for b.Loop() {
 				pairs = append(pairs, timed(func() { pair(b, d, owner) })...)
-				floors = append(floors, timed(func() { f.pair(b, owner) })...)
+				floors = append(floors, timed(func() { floor(b, d, owner) })...)
 			}
 			ours, least := median(pairs), median(floors)
 			b.ReportMetric(float64(ours), "pair-p50-ns")
@@ -246,13 +214,13 @@ func compare(b *testing.B, s *testenv.Server, n int) {
 	for i := range drivers {
 		drivers[i] = openURL(b, s.URL)
 	}
-	f := newFloors(b, s)
+	alone := openURL(b, s.URL)
 	rates := make(map[string][]float64)
 	for b.Loop() {
 		for how := range waiters {
 			rates[how] = append(rates[how], contend(b, drivers, how))
 		}
-		rates["floor"] = append(rates["floor"], f.perSecond(b))
+		rates["floor"] = append(rates["floor"], floorsPerSecond(b, alone))
 	}
 	for how, r := range rates {
 		slices.Sort(r)

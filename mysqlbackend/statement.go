@@ -39,6 +39,10 @@ var (
 	queueSQL string
 	//go:embed statements/sleep.sql
 	sleepSQL string
+	//go:embed statements/floor-lock.sql
+	floorLockSQL string
+	//go:embed statements/floor-unlock.sql
+	floorUnlockSQL string
 )
 
 // Schema returns the statement that makes the table, for those who create tables by
@@ -50,6 +54,7 @@ func Schema(table string) string {
 // statements are the texts for one table.
 type statements struct {
 	schema, acquire, renew, holders, release, handOver, breakLock, list, stale, sweep, sleep string
+	floorLock, floorUnlock                                                                   string
 }
 
 func newStatements(table string) *statements {
@@ -58,11 +63,14 @@ func newStatements(table string) *statements {
 		schema: Schema(table), acquire: text(acquireSQL), renew: text(renewSQL), holders: text(holdersSQL),
 		release: text(releaseSQL), handOver: text(handOverSQL), breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
 		sweep: text(sweepSQL), sleep: text(sleepSQL),
+		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
 }
 
-// hot are those that a pair of Lock and Unlock executes.
-func (s *statements) hot() []string { return []string{s.acquire, s.release, s.handOver} }
+// hot are those that a pair of Lock and Unlock executes, and those of the floor.
+func (s *statements) hot() []string {
+	return []string{s.acquire, s.release, s.handOver, s.floorLock, s.floorUnlock}
+}
 
 // withTable completes a statement and leaves out the comment: a "?" in it would count
 // as a parameter.

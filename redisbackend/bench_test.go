@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
@@ -43,17 +41,9 @@ func pair(b *testing.B, d *driver, owner string) {
 	}
 }
 
-var floorScript = redis.NewScript(
-	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
-
-// floor is the least that a lock can be: no fence, no queue, nobody woken.
-func floor(b *testing.B, c redis.UniversalClient, owner string) {
+func floor(b *testing.B, d *driver, owner string) {
 	b.Helper()
-	ctx := context.Background()
-	if ok, err := c.SetNX(ctx, "bench-floor", owner, 30*time.Second).Result(); !ok {
-		b.Fatal(err)
-	}
-	if n, err := floorScript.Run(ctx, c, []string{"bench-floor"}, owner).Int(); n != 1 {
+	if err := d.Floor(context.Background(), "bench", owner); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -71,7 +61,7 @@ func BenchmarkFloor(b *testing.B) {
 	d, owner := openURL(b, benchURL(b)), newOwner()
 	b.ReportAllocs()
 	for b.Loop() {
-		floor(b, d.main.client, owner)
+		floor(b, d, owner)
 	}
 }
 
@@ -83,7 +73,7 @@ func BenchmarkPairOverFloor(b *testing.B) {
 		start := time.Now()
 		pair(b, d, owner)
 		middle := time.Now()
-		floor(b, d.main.client, owner)
+		floor(b, d, owner)
 		pairs, floors = append(pairs, middle.Sub(start)), append(floors, time.Since(middle))
 	}
 	p, f := median(pairs), median(floors)

@@ -188,14 +188,20 @@ func (d *driver) probe(ctx context.Context) error {
 	return checkServer(info)
 }
 
-// checkServer judges the server section of INFO.
-func checkServer(info string) error {
+// infoFields parses the answer of INFO.
+func infoFields(info string) map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(info) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			fields[name] = value
 		}
 	}
+	return fields
+}
+
+// checkServer judges the server section of INFO.
+func checkServer(info string) error {
+	fields := infoFields(info)
 	if fields["redis_mode"] == "cluster" {
 		return fmt.Errorf("%w: the server is a node of a cluster", backend.ErrUnsupported)
 	}

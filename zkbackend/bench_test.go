@@ -38,29 +38,11 @@ func pair(b *testing.B, d *driver, owner string) {
 	}
 }
 
-// floor is the least that a lock can be: a node, a look at who else is there, and its deletion.
-func floor(b *testing.B, conn *zk.Conn) {
+func floor(b *testing.B, d *driver) {
 	b.Helper()
-	node, err := conn.Create("/bench/x-", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
-	if err == nil {
-		_, _, err = conn.Children("/bench")
-	}
-	if err == nil {
-		err = conn.Delete(node, -1)
-	}
-	if err != nil {
+	if err := d.Floor(context.Background(), "bench", ""); err != nil {
 		b.Fatal(err)
 	}
-}
-
-func floorConn(b *testing.B, addr string) *zk.Conn {
-	b.Helper()
-	conn := admin(b, addr)
-	_, err := conn.Create("/bench", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
-	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		b.Fatal(err)
-	}
-	return conn
 }
 
 func BenchmarkPair(b *testing.B) {
@@ -72,23 +54,22 @@ func BenchmarkPair(b *testing.B) {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	conn := floorConn(b, testenv.ZooKeeper(b).Addr)
+	d := openURL(b, testenv.ZooKeeper(b).URL)
 	b.ReportAllocs()
 	for b.Loop() {
-		floor(b, conn)
+		floor(b, d)
 	}
 }
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	s := testenv.ZooKeeper(b)
-	d, owner, conn := openURL(b, s.URL), newOwner(), floorConn(b, s.Addr)
+	d, owner := openURL(b, testenv.ZooKeeper(b).URL), newOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
 		pair(b, d, owner)
 		middle := time.Now()
-		floor(b, conn)
+		floor(b, d)
 		pairs, floors = append(pairs, middle.Sub(start)), append(floors, time.Since(middle))
 	}
 	p, f := median(pairs), median(floors)

@@ -1,0 +1,81 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// What benchmarks ask of a driver; it need not offer any of it.
+var measureCases = []Case{
+	{Name: "FloorIsNoLock", Promise: "Floor can be repeated, at once with other keys, and has nothing to do with the lock of that name.", run: floorIsNoLock},
+	{Name: "CountersCount", Promise: "Counters tells of every command since it was asked last, and of an open connection, or that it does not know.", run: countersCount},
+	{Name: "SweepSparesWhatIsHeld", Promise: "Sweep leaves a held lock alone, and after it a free one can be locked.", run: sweepSparesWhatIsHeld},
+}
+
+func floorIsNoLock(f *fixture) {
+	floor, ok := f.driver().(backend.Floor)
+	if !ok {
+		return
+	}
+	lease := f.lock(f.client(), f.name)
+	parallel(8, func(worker int) {
+		key := fmt.Sprint(f.name, "/", worker)
+		if worker == 0 {
+			key = f.name
+		}
+		for range 5 {
+			if err := floor.Floor(f.ctx, key, newOwner()); err != nil {
+				f.Errorf("Floor: %v", err)
+			}
+		}
+	})
+	f.unlock(lease)
+}
+
+func countersCount(f *fixture) {
+	const pairs = 20
+	counters, ok := f.driver().(backend.Counters)
+	if !ok {
+		return
+	}
+	before, err := counters.Counters(f.ctx)
+	if err != nil {
+		f.Fatalf("Counters: %v", err)
+	}
+	c := f.client()
+	for range pairs {
+		f.unlock(f.lock(c, f.name))
+	}
+	after, err := counters.Counters(f.ctx)
+	if err != nil {
+		f.Fatalf("Counters: %v", err)
+	}
+	if before.Commands >= 0 && after.Commands < before.Commands+2*pairs {
+		f.Errorf("%d pairs are %d commands", pairs, after.Commands-before.Commands)
+	}
+	if after.Connections == 0 {
+		f.Errorf("there is no connection")
+	}
+}
+
+func sweepSparesWhatIsHeld(f *fixture) {
+	sweeper, ok := f.driver().(backend.Sweeper)
+	if !ok {
+		return
+	}
+	c, free := f.client(), f.name+"/free"
+	lease := f.lock(c, f.name)
+	f.unlock(f.lock(c, free))
+	if err := sweeper.Sweep(f.ctx, []string{f.name, free, f.name + "/unknown"}); err != nil {
+		f.Fatalf("Sweep: %v", err)
+	}
+	if err := lease.Extend(f.ctx); err != nil {
+		f.Errorf("Extend of a held lock after Sweep: %v", err)
+	}
+	other := f.client()
+	f.held(other, f.name)
+	f.free(other, free)
+	f.unlock(lease)
+	f.free(other, f.name)
+}

@@ -1,0 +1,5 @@
+-- floor-unlock.sql: the least that can unlock the row again.
+--
+-- params   name, owner
+
+UPDATE {table} SET owner = '' WHERE name = ? AND owner = ?

@@ -1,0 +1,68 @@
+package redisbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var (
+	_ backend.Floor    = (*driver)(nil)
+	_ backend.Counters = (*driver)(nil)
+	_ backend.Sweeper  = (*driver)(nil)
+)
+
+// floorTTL ends what a floor that was interrupted has left.
+const floorTTL = 30 * time.Second
+
+// floorScript is what everybody's lock on Redis does to unlock.
+var floorScript = redis.NewScript(
+	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
+
+// Floor implements backend.Floor: SET NX PX, and a script that deletes the caller's own.
+func (d *driver) Floor(ctx context.Context, key, owner string) error {
+	lock := "dlock-floor:" + key
+	ok, err := d.main.client.SetNX(ctx, lock, owner, floorTTL).Result()
+	if err == nil && !ok {
+		err = backend.ErrNotAcquired
+	}
+	if err != nil {
+		return interpretError(ctx, err)
+	}
+	n, err := floorScript.Run(ctx, d.main.client, []string{lock}, owner).Int()
+	if err == nil && n != 1 {
+		err = backend.ErrNotHeld
+	}
+	return interpretError(ctx, err)
+}
+
+// Counters implements backend.Counters, by INFO.
+func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
+	info, err := backend.Call(ctx, func(ctx context.Context) (string, error) { return d.main.client.Info(ctx).Result() })
+	if err != nil {
+		return backend.Counts{}, interpretError(ctx, err)
+	}
+	fields := infoFields(info)
+	commands, errCommands := strconv.ParseInt(fields["total_commands_processed"], 10, 64)
+	clients, errClients := strconv.ParseInt(fields["connected_clients"], 10, 64)
+	if err := errors.Join(errCommands, errClients); err != nil {
+		return backend.Counts{}, fmt.Errorf("INFO: %w", err)
+	}
+	return backend.Counts{Commands: commands, Connections: clients}, nil
+}
+
+// Sweep implements backend.Sweeper: what is left of a free lock is its fence.
+func (d *driver) Sweep(ctx context.Context, names []string) error {
+	pipe := d.main.client.Pipeline()
+	for _, name := range names {
+		pipe.Del(ctx, newKeys(name).fence)
+	}
+	_, err := backend.Call(ctx, pipe.Exec)
+	return interpretError(ctx, err)
+}

@@ -1,0 +1,80 @@
+package zkbackend
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/key"
+)
+
+var (
+	_ backend.Floor    = (*driver)(nil)
+	_ backend.Counters = (*driver)(nil)
+)
+
+// Floor implements backend.Floor: a node, a look at who else is there, and its deletion. Its parent, which
+// is made by the first, is none of a lock: their names have no tilde.
+func (d *driver) Floor(ctx context.Context, name, _ string) error {
+	s, err := d.live(ctx)
+	if err != nil {
+		return err
+	}
+	return call(ctx, func() error {
+		parent := d.settings.root + "/~floor-" + key.Encode(name, maxKey)
+		node, err := s.floorNode(parent)
+		if errors.Is(err, zk.ErrNoNode) {
+			if err = d.makeParent(&entry{session: s, parent: parent}); err == nil {
+				node, err = s.floorNode(parent)
+			}
+		}
+		if err == nil {
+			_, _, err = s.conn.Children(parent)
+		}
+		if err == nil {
+			err = s.conn.Delete(node, -1)
+		}
+		return interpretError(err)
+	})
+}
+
+func (s *session) floorNode(parent string) (string, error) {
+	return s.conn.Create(parent+"/x-", nil, zk.FlagEphemeralSequential, s.settings.acl)
+}
+
+// Counters implements backend.Counters, by the command srvr, which servers answer unless
+// 4lw.commands.whitelist forbids it. It asks the server that the session is on; to it each ping is a packet.
+func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
+	s, err := d.live(ctx)
+	if err != nil {
+		return backend.Counts{}, err
+	}
+	conn, err := connect(ctx, "tcp", s.conn.Server(), d.settings.TLS)
+	if err != nil {
+		return backend.Counts{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := conn.Write([]byte("srvr")); err != nil {
+		return backend.Counts{}, err
+	}
+	counts := backend.Counts{Commands: -1, Connections: -1}
+	fields := map[string]*int64{"Received": &counts.Commands, "Connections": &counts.Connections}
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		if to := fields[name]; to != nil && err == nil {
+			*to, err = strconv.ParseInt(value, 10, 64)
+		}
+	}
+	if err = errors.Join(err, lines.Err()); err != nil {
+		return backend.Counts{}, fmt.Errorf("srvr: %w", err)
+	}
+	return counts, nil
+}
