@@ -314,7 +314,7 @@ func TestJSON(t *testing.T) {
 
 func TestURL(t *testing.T) {
 	t.Parallel()
-	if s := subject(t, "redis://user:secret@host"); strings.Contains(s.Name, "secret") {
+	if s := subject(t, "mem:?token=secret"); strings.Contains(s.Name, "secret") {
 		t.Errorf("the name is %s", s.Name)
 	}
 	if _, err := bench.URL("no scheme"); err == nil {

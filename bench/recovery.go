@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -9,6 +10,8 @@ const (
 	recoveryTTL = 2 * time.Second
 	kills       = 3 // as long as they take no longer than killBudget
 	killBudget  = 5 * time.Second
+	// termPrecision is less than leases keep as a margin.
+	termPrecision = 100 * time.Millisecond
 )
 
 // recovery kills a child that holds a lock. Subjects that cannot be in another process have none.
@@ -46,10 +49,11 @@ func (r *run) killHolders(ctx context.Context, s Subject, row *Result) error {
 	defer waiter.close()
 	times := newHistogram()
 	for row.Operations < kills && row.Elapsed < killBudget {
-		took, err := kill(ctx, s, settings, name, waiter)
+		took, term, err := kill(ctx, s, settings, name, waiter)
 		if err != nil {
 			return err
 		}
+		row.TTL = cmp.Or(term.Round(termPrecision), row.TTL)
 		record(times, int64(took))
 		row.Operations++
 		row.Elapsed += took
@@ -58,22 +62,23 @@ func (r *run) killHolders(ctx context.Context, s Subject, row *Result) error {
 	return nil
 }
 
-// kill returns how long the waiter waits for the lock of a holder that is killed.
-func kill(ctx context.Context, s Subject, settings Settings, name [][]string, waiter *localCrew) (time.Duration, error) {
+// kill returns how long the waiter waits for the lock of a holder that is killed, and what the holder's
+// term was.
+func kill(ctx context.Context, s Subject, settings Settings, name [][]string, waiter *localCrew) (took, term time.Duration, err error) {
 	holder, err := startChild(ctx, s.Command(), settings, name)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	if err := holder.hold(ctx); err != nil {
+	if term, err = holder.hold(ctx); err != nil {
 		holder.kill()
-		return 0, err
+		return 0, 0, err
 	}
 	done := waiter.enqueue(ctx)
 	killed := clock()
 	holder.kill()
 	granted, err := done()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return time.Duration(granted[0] - killed), nil
+	return time.Duration(granted[0] - killed), term, nil
 }

@@ -19,7 +19,8 @@ type Result struct {
 	Separate  bool `json:"separate"`
 	// Handoff says whether locks were passed on inside of a process.
 	Handoff bool `json:"handoff"`
-	// Locks is how many locks there were, and TTL the TTL that was asked for; 0 is the default.
+	// Locks is how many locks there were, and TTL the TTL that was asked for; 0 is the default. Where
+	// the lock tells for how long it is good, the TTL of a recovery is that.
 	Locks int           `json:"locks"`
 	TTL   time.Duration `json:"ttl_ns"`
 

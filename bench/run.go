@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -51,9 +52,12 @@ func (c Config) withDefaults() Config {
 
 // Run runs the workloads one after the other, each on all subjects in turns, and returns a row
 // for each thing that it measured. What fails has a row that says so, and the others go on. When ctx
-// ends, Run ends soon, frees what is locked, and returns what there is.
+// ends, Run ends soon, frees what is locked, and returns what there is. No two subjects have one name.
 func Run(ctx context.Context, config Config, workloads []Workload, subjects ...Subject) []Result {
-	r := &run{Config: config.withDefaults(), subjects: subjects}
+	r := &run{Config: config.withDefaults(), subjects: subjects, used: make(map[string]map[string]bool)}
+	for _, s := range subjects {
+		r.used[s.Name] = make(map[string]bool)
+	}
 	for _, w := range workloads {
 		for _, s := range subjects {
 			r.planned += w.cost(r, s)
@@ -65,7 +69,33 @@ func Run(ctx context.Context, config Config, workloads []Workload, subjects ...S
 			w.measure(ctx, r)
 		}
 	}
+	r.sweep(context.WithoutCancel(ctx))
 	return r.results
+}
+
+// sweepBatch is how many names are swept in one request at the most.
+const sweepBatch = 1000
+
+// sweepTimeout bounds the sweep of one subject; what then is left ends with its time, where it has one.
+const sweepTimeout = 10 * time.Second
+
+// sweep removes what servers keep of locks that are free.
+func (r *run) sweep(ctx context.Context) {
+	for _, s := range r.subjects {
+		ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+		defer cancel()
+		conn, err := aside(ctx, s)
+		if err != nil {
+			continue
+		}
+		defer conn.Close()
+		sweeper, ok := conn.(backend.Sweeper)
+		for batch := range slices.Chunk(slices.Sorted(maps.Keys(r.used[s.Name])), sweepBatch) {
+			if !ok || sweeper.Sweep(ctx, batch) != nil {
+				break
+			}
+		}
+	}
 }
 
 // run is the state of a Run.
@@ -75,6 +105,7 @@ type run struct {
 	results       []Result
 	workload      string
 	planned, done time.Duration
+	used          map[string]map[string]bool // names, by subject
 }
 
 // step tells that a part of the plan is done.
@@ -89,6 +120,7 @@ func (r *run) names(s Subject, part string, n int) []string {
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s%d/%s/%d", r.Prefix, ordinal, part, i)
+		r.used[s.Name][names[i]] = true
 	}
 	return names
 }

@@ -89,7 +89,7 @@ func (t *tally) rate(n int64) float64 {
 
 // open opens what the row needs: a crew for each list of lists of names, and its floor.
 func (w *row) open(ctx context.Context, names [][][]string, withFloor bool) (err error) {
-	w.tally.times, w.floorTally.times = newHistogram(), newHistogram()
+	w.forget()
 	s := Settings{TTL: w.TTL, Handoff: w.Handoff}
 	for _, list := range names {
 		var c crew
@@ -122,6 +122,11 @@ func (w *row) openFloor(ctx context.Context, names [][]string) error {
 		w.floor = newFloorCrew(floor, names)
 	}
 	return nil
+}
+
+// forget begins to count.
+func (w *row) forget() {
+	w.tally, w.floorTally = tally{times: newHistogram()}, tally{times: newHistogram()}
 }
 
 // turn is the turn of the floor and then of all crews together.
@@ -190,8 +195,12 @@ func (w *row) finish() Result {
 	return w.Result
 }
 
-// longestTurn bounds how long an interrupted run goes on.
-const longestTurn = 500 * time.Millisecond
+const (
+	// longestTurn bounds how long an interrupted run goes on.
+	longestTurn = 500 * time.Millisecond
+	// warmUp is a turn before the first that is not counted: connections are dialled in it.
+	warmUp = 20 * time.Millisecond
+)
 
 // takeTurns opens the rows, lets them take turns, at least so many, and closes them. A row that
 // fails has no more turns.
@@ -200,6 +209,10 @@ func (r *run) takeTurns(ctx context.Context, rows []*row, turns int, names func(
 	for _, w := range rows {
 		w.err = w.open(ctx, names(w), withFloor)
 		defer w.close()
+		if w.err == nil {
+			w.err = w.turn(ctx, warmUp)
+			w.forget()
+		}
 	}
 	for range turns {
 		for _, w := range rows {

@@ -9,11 +9,14 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// URL returns the Subject of one of dlock's URLs, whose driver must be imported. Nothing is
-// dialled yet; the error is that of a malformed URL. Its Command is left to the caller.
+// URL returns the Subject of one of dlock's URLs. Nothing is dialled yet; the error is that of a
+// malformed URL, or of a scheme whose driver is not imported. Its Command is left to the caller.
 func URL(raw string) (Subject, error) {
 	u, err := backend.ParseURL(raw)
 	if err != nil {
+		return Subject{}, err
+	}
+	if _, err := backend.Lookup(u.Scheme); err != nil {
 		return Subject{}, err
 	}
 	return Subject{

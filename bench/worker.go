@@ -23,6 +23,7 @@ type order struct {
 
 type answer struct {
 	Visits [][]visit
+	Term   time.Duration // for which what was locked is good; 0: not known
 	Error  string
 }
 
@@ -56,7 +57,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(context.C
 func (c *localCrew) obey(ctx context.Context, o order) (a answer) {
 	var err error
 	if o.Hold {
-		_, err = c.contenders[0].mutexes[0].Lock(ctx)
+		a.Term, err = c.hold(ctx)
 	} else {
 		a.Visits, err = c.turn(ctx, o.Turn)
 	}
@@ -64,6 +65,15 @@ func (c *localCrew) obey(ctx context.Context, o order) (a answer) {
 		a.Error = err.Error()
 	}
 	return a
+}
+
+// hold locks the first name for good.
+func (c *localCrew) hold(ctx context.Context) (term time.Duration, err error) {
+	lease, err := c.contenders[0].mutexes[0].Lock(ctx)
+	if l, ok := lease.(interface{ Deadline() time.Time }); ok && err == nil {
+		term = time.Until(l.Deadline())
+	}
+	return term, err
 }
 
 // child is a crew in a process of its own.
@@ -118,9 +128,9 @@ func (c *child) turn(ctx context.Context, d time.Duration) ([][]visit, error) {
 }
 
 // hold has the child lock its first name and keep it.
-func (c *child) hold(ctx context.Context) error {
-	_, err := c.tell(ctx, patience, order{Hold: true})
-	return err
+func (c *child) hold(ctx context.Context) (term time.Duration, err error) {
+	a, err := c.tell(ctx, patience, order{Hold: true})
+	return a.Term, err
 }
 
 // kill is kill -9: the child frees nothing.

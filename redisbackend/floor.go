@@ -42,19 +42,20 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 	return interpretError(ctx, err)
 }
 
-// Counters implements backend.Counters, by INFO.
+// Counters implements backend.Counters, by INFO. The server's count of commands has those in it that
+// scripts call; what it reads from its sockets are requests.
 func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
 	info, err := backend.Call(ctx, func(ctx context.Context) (string, error) { return d.main.client.Info(ctx).Result() })
 	if err != nil {
 		return backend.Counts{}, interpretError(ctx, err)
 	}
 	fields := infoFields(info)
-	commands, errCommands := strconv.ParseInt(fields["total_commands_processed"], 10, 64)
+	requests, errRequests := strconv.ParseInt(fields["total_reads_processed"], 10, 64)
 	clients, errClients := strconv.ParseInt(fields["connected_clients"], 10, 64)
-	if err := errors.Join(errCommands, errClients); err != nil {
+	if err := errors.Join(errRequests, errClients); err != nil {
 		return backend.Counts{}, fmt.Errorf("INFO: %w", err)
 	}
-	return backend.Counts{Commands: commands, Connections: clients}, nil
+	return backend.Counts{Commands: requests, Connections: clients}, nil
 }
 
 // Sweep implements backend.Sweeper: what is left of a free lock is its fence.

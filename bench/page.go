@@ -1,0 +1,26 @@
+package bench
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+)
+
+//go:embed page.html
+var pageHTML string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+
+// WriteHTML writes the report as one page with tables and plots. It loads nothing from anywhere, and
+// is readable on light and on dark screens.
+func WriteHTML(w io.Writer, report Report) error {
+	var plots []template.HTML
+	for _, p := range Plots(report.Results) {
+		plots = append(plots, template.HTML(p.SVG)) // names in it are escaped
+	}
+	return pageTemplate.Execute(w, struct {
+		Report
+		Sections []section
+		Plots    []template.HTML
+	}{report, sections(report.Results), plots})
+}

@@ -1,0 +1,283 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is a run with what is needed to understand its figures.
+type Report struct {
+	Started time.Time `json:"started"`
+	Machine Machine   `json:"machine"`
+	// Duration is that of Config.
+	Duration time.Duration `json:"duration_ns"`
+	// Complete is false where the run was interrupted.
+	Complete bool     `json:"complete"`
+	Results  []Result `json:"results"`
+}
+
+// Machine is what a run was made with.
+type Machine struct {
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	CPUs    int    `json:"cpus"`
+	Go      string `json:"go"`
+	Version string `json:"version"` // of the main module; (devel) where it has none
+}
+
+// ThisMachine describes the machine and the program.
+func ThisMachine() Machine {
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		m.Version = info.Main.Version
+	}
+	return m
+}
+
+// none stands for what is unknown or does not apply.
+const none = "–"
+
+// column is one column of a workload's table.
+type column struct {
+	head string
+	cell func(*Result) string
+}
+
+// columns are those of each workload, after the subject.
+var columns = map[string][]column{
+	"W1": {
+		{"PAIRS/S", perSecond},
+		{"P50", p50},
+		{"P99", p99},
+		{"FLOOR P50", floorCell(func(f *FloorResult) string { return latencyText(f.Latency, 50) })},
+		{"RATIO", ratio},
+		{"ALLOCS", func(r *Result) string { return number(r.Allocs) }},
+		{"FLOOR ALLOCS", floorCell(func(f *FloorResult) string { return number(f.Allocs) })},
+	},
+	"W2": {
+		{"PAIRS/S", perSecond},
+		{"FLOOR PAIRS/S", floorCell(func(f *FloorResult) string { return number(&f.PerSecond) })},
+		{"RATIO", ratio},
+		{"P50", p50},
+		{"P99", p99},
+	},
+	"W3": {{"CONTENDERS", contenders}, {"HAND-OFF", handoff}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
+	"W4": {{"PROCESSES", processes}, {"HAND-OFF", handoff}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
+	"W5": {
+		{"WAITERS", contenders},
+		{"COMMANDS/S", commands},
+		{"CONNECTIONS", connections},
+		{"BYTES/WAITER", bytesEach},
+		{"GOROUTINES/WAITER", goroutines},
+		{"DRAIN", func(r *Result) string { return span(r.Drain) }},
+	},
+	"W6": {
+		{"LOCKS", func(r *Result) string { return strconv.Itoa(r.Locks) }},
+		{"TTL", ttl},
+		{"COMMANDS/S", commands},
+		{"CONNECTIONS", connections},
+		{"BYTES/LOCK", bytesEach},
+		{"GOROUTINES/LOCK", goroutines},
+		{"LOST", func(r *Result) string {
+			return optional(r.Lost, func(n int64) string { return strconv.FormatInt(n, 10) })
+		}},
+	},
+	"recovery": {
+		{"KILLS", func(r *Result) string { return strconv.FormatInt(r.Operations, 10) }},
+		{"TTL", ttl},
+		{"P50", p50},
+		{"MAX", func(r *Result) string { return latencyText(r.Latency, 100) }},
+	},
+}
+
+func perSecond(r *Result) string   { return number(r.PerSecond) }
+func changes(r *Result) string     { return number(r.Changes) }
+func commands(r *Result) string    { return number(r.Commands) }
+func connections(r *Result) string { return number(r.Connections) }
+func bytesEach(r *Result) string   { return number(r.Bytes) }
+func goroutines(r *Result) string  { return number(r.Goroutines) }
+func p50(r *Result) string         { return latencyText(r.Latency, 50) }
+func p99(r *Result) string         { return latencyText(r.Latency, 99) }
+func contenders(r *Result) string  { return strconv.Itoa(r.Contenders) }
+func ttl(r *Result) string         { return r.TTL.String() }
+
+func ratio(r *Result) string {
+	return floorCell(func(f *FloorResult) string { return fmt.Sprintf("%.2f", f.Ratio) })(r)
+}
+
+func jainText(r *Result) string {
+	return optional(r.Jain, func(f float64) string { return fmt.Sprintf("%.3f", f) })
+}
+
+func handoff(r *Result) string {
+	if r.Handoff {
+		return "local"
+	}
+	return none
+}
+
+// processes says what stands for the processes.
+func processes(r *Result) string {
+	if r.Separate {
+		return fmt.Sprintf("%d × %d", r.Processes, r.Contenders/r.Processes)
+	}
+	return fmt.Sprintf("%d × %d, connections of one process", r.Processes, r.Contenders/r.Processes)
+}
+
+func floorCell(text func(*FloorResult) string) func(*Result) string {
+	return func(r *Result) string {
+		if r.Floor == nil {
+			return none
+		}
+		return text(r.Floor)
+	}
+}
+
+func optional[T any](v *T, text func(T) string) string {
+	if v == nil {
+		return none
+	}
+	return text(*v)
+}
+
+// number has three digits that count, and no fewer before the point.
+func number(f *float64) string { return optional(f, compact) }
+
+func compact(f float64) string {
+	switch size := math.Abs(f); {
+	case size >= 100:
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	case size < 0.005:
+		return "0"
+	case size < 1:
+		return strconv.FormatFloat(f, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(f, 'g', 3, 64)
+}
+
+func latencyText(l *Latency, percent float64) string {
+	if l == nil {
+		return none
+	}
+	i := slices.IndexFunc(l.Quantiles, func(q Quantile) bool { return q.Percent == percent })
+	if i < 0 {
+		return none
+	}
+	return span(l.Quantiles[i].Value)
+}
+
+// span is a duration with three digits.
+func span(d time.Duration) string {
+	if d <= 0 {
+		return none
+	}
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}
+
+// section is the table of one workload.
+type section struct {
+	Workload
+	Columns []column
+	Results []*Result
+}
+
+// Heads are the heads of the columns.
+func (s section) Heads() []string {
+	heads := []string{"SUBJECT"}
+	for _, c := range s.Columns {
+		heads = append(heads, c.head)
+	}
+	return heads
+}
+
+// Cells are one row; of a failure it is the name and what went wrong.
+func (s section) Cells(r *Result) []string {
+	if r.Error != "" {
+		return []string{r.Subject, "failed: " + r.Error}
+	}
+	cells := []string{r.Subject}
+	for _, c := range s.Columns {
+		cells = append(cells, c.cell(r))
+	}
+	return cells
+}
+
+// sections groups results by workload, in the order of the workloads.
+func sections(results []Result) (all []section) {
+	for _, w := range Workloads() {
+		s := section{Workload: w, Columns: columns[w.ID]}
+		for i := range results {
+			if results[i].Workload == w.ID {
+				s.Results = append(s.Results, &results[i])
+			}
+		}
+		if len(s.Results) > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// WriteTable writes a table for each workload.
+func WriteTable(w io.Writer, results []Result) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i, s := range sections(results) {
+		if i > 0 {
+			fmt.Fprintln(table)
+		}
+		fmt.Fprintf(table, "%s: %s\n", s.ID, s.Title)
+		writeCells(table, s.Heads())
+		for _, r := range s.Results {
+			writeCells(table, s.Cells(r))
+		}
+		if err := table.Flush(); err != nil { // the widths of each table are its own
+			return err
+		}
+	}
+	return nil
+}
+
+func writeCells(w io.Writer, cells []string) {
+	for i, cell := range cells {
+		if i > 0 {
+			fmt.Fprint(w, "\t")
+		}
+		fmt.Fprint(w, cell)
+	}
+	fmt.Fprintln(w)
+}
+
+// WriteMarkdown writes the table of one workload in Markdown, and nothing if it has no results.
+func WriteMarkdown(w io.Writer, workload string, results []Result) error {
+	var b strings.Builder
+	row := func(cells []string) {
+		for _, cell := range cells {
+			b.WriteString("| " + strings.ReplaceAll(cell, "|", `\|`) + " ")
+		}
+		b.WriteString("|\n")
+	}
+	for _, s := range sections(results) {
+		if s.ID != workload {
+			continue
+		}
+		row(s.Heads())
+		b.WriteString("|---|" + strings.Repeat("--:|", len(s.Columns)) + "\n")
+		for _, r := range s.Results {
+			row(s.Cells(r))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,113 @@
+package bench_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/bench"
+)
+
+// hostile is a name that a URL may have.
+const hostile = `mem:<script>"&'`
+
+// rows are the least that a run may bring: one row per workload, with little in it.
+func rows() []bench.Result {
+	latency := &bench.Latency{Count: 1, P50: 5, P99: 5, Max: 5, Mean: 5}
+	for _, percent := range []float64{0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100} {
+		latency.Quantiles = append(latency.Quantiles, bench.Quantile{Percent: percent, Value: 5})
+	}
+	return []bench.Result{
+		{Workload: "W1", Subject: hostile, Operations: 1, Contenders: 1, PerSecond: new(1.5), Latency: latency},
+		{Workload: "W2", Subject: hostile, Operations: 1, Contenders: 64, PerSecond: new(0.0), Latency: latency},
+		{Workload: "W3", Subject: hostile, Operations: 1, Contenders: 2, PerSecond: new(1e7), Changes: new(12345.6), Latency: latency, Jain: new(1.0)},
+		{Workload: "W4", Subject: hostile, Operations: 1, Contenders: 32, Processes: 4, Separate: true, Changes: new(0.0)},
+		{Workload: "W5", Subject: hostile, Operations: 1, Contenders: 9, Commands: new(0.0), Bytes: new(-3.0), Drain: time.Second},
+		{Workload: "W6", Subject: hostile, Operations: 1, Locks: 7, TTL: time.Second, Lost: new(int64(2))},
+		{Workload: "recovery", Subject: hostile, Operations: 1, Latency: latency},
+		{Workload: "W1", Subject: "bad", Error: "it is broken"},
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var table bytes.Buffer
+	if err := bench.WriteTable(&table, rows()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"W1: One lock, uncontended",
+		"SUBJECT          PAIRS/S  P50  P99  FLOOR P50  RATIO  ALLOCS  FLOOR ALLOCS",
+		hostile + "  1.5      5ns  5ns  –          –      –       –",
+		"bad              failed: it is broken",
+		"",
+		"W2: Many locks, uncontended",
+	}
+	got := strings.Split(table.String(), "\n")
+	for i, line := range want {
+		if got[i] != line {
+			t.Errorf("line %d is %q, want %q", i, got[i], line)
+		}
+	}
+	if err := bench.WriteTable(&table, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	if err := bench.WriteMarkdown(&table, "recovery", rows()); err != nil {
+		t.Fatal(err)
+	}
+	want := "| SUBJECT | KILLS | TTL | P50 | MAX |\n|---|--:|--:|--:|--:|\n| " + hostile + " | 1 | 0s | 5ns | 5ns |\n"
+	if table.String() != want {
+		t.Errorf("%s", table.String())
+	}
+}
+
+// TestPlots: each plot is well-formed, whatever the names and however few the values.
+func TestPlots(t *testing.T) {
+	t.Parallel()
+	plots := bench.Plots(rows())
+	if len(plots) < 8 {
+		t.Errorf("%d plots", len(plots))
+	}
+	for _, p := range plots {
+		for decoder := xml.NewDecoder(strings.NewReader(p.SVG)); ; {
+			if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v\n%s", p.Name, err, p.SVG)
+			}
+		}
+		for _, wrong := range []string{"NaN", "Inf", "%!", "<script"} {
+			if strings.Contains(p.SVG, wrong) {
+				t.Errorf("%s has a %s: %s", p.Name, wrong, p.SVG)
+			}
+		}
+	}
+	if plots := bench.Plots(nil); len(plots) > 0 {
+		t.Errorf("%d plots of nothing", len(plots))
+	}
+}
+
+func TestHTML(t *testing.T) {
+	t.Parallel()
+	var page bytes.Buffer
+	if err := bench.WriteHTML(&page, bench.Report{Results: rows()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"interrupted", "failed: it is broken", "<svg", "&lt;script&gt;"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(page.String(), "<script") {
+		t.Error("a name is not escaped")
+	}
+}
