@@ -29,7 +29,7 @@ redis://host; without one in a directory of this user on this machine.`,
 	root.AddCommand(
 		newRun(a), newTry(a),
 		newStatus(a), newList(a), newBreak(a),
-		newVerify(a),
+		newBench(a), newBenchProcess(a), newVerify(a),
 		newVersion(a),
 	)
 	return root
