@@ -1,6 +1,6 @@
 tool = go tool -modfile=tools/go.mod
 
-.PHONY: test lint images bench mutants
+.PHONY: test lint images bench benchmarks mutants
 
 # All tests against real servers. Arguments of go test: make test ARGS='-run TestConformance'
 test:
@@ -18,6 +18,11 @@ images:
 
 bench:
 	go test -run '^$$' -bench . -benchmem $(ARGS) ./...
+
+# Measures the backends against servers in containers, and writes docs/benchmarks.md and its plots. Flags are those of
+# dlock bench: make benchmarks ARGS='--duration 10s'
+benchmarks: images
+	go run ./internal/testenv/benchmarks $(ARGS)
 
 # Removes each guard in turn and shows the conformance case that notices.
 mutants:
