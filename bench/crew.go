@@ -61,24 +61,28 @@ func (c *contender) visit(ctx context.Context) (granted int64, err error) {
 	return granted, lease.Unlock(ctx)
 }
 
+// work makes visits until it is told to stop, at least one.
 func (c *contender) work(ctx context.Context, stop *atomic.Bool) error {
 	c.visits = c.visits[:0]
-	for asked := clock(); !stop.Load(); {
+	asked := clock()
+	for {
 		granted, err := c.visit(ctx)
 		if err != nil {
 			return err
 		}
 		released := clock()
 		c.visits = append(c.visits, visit{asked, granted, released})
-		asked = released
+		if asked = released; stop.Load() {
+			return nil
+		}
 	}
-	return nil
 }
 
 // localCrew is a crew in this process.
 type localCrew struct {
 	process    Process // nil: there is none to close
 	contenders []*contender
+	held       Lease // by hold
 }
 
 // newCrew opens a process and makes a contender for each list of names.

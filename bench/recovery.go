@@ -20,6 +20,7 @@ func recovery(ctx context.Context, r *run) {
 		if s.Command == nil || ctx.Err() != nil {
 			continue
 		}
+		r.step(s, 0)
 		row := Result{
 			Workload: r.workload, Subject: s.Name, Contenders: 2, Processes: 2, Separate: true, Locks: 1, TTL: recoveryTTL,
 		}

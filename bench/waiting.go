@@ -34,6 +34,7 @@ func waiting(ctx context.Context, r *run) {
 		if ctx.Err() != nil {
 			return
 		}
+		r.step(s, 0)
 		row := Result{Workload: r.workload, Subject: s.Name, Contenders: r.Waiters, Processes: 2, Locks: 1}
 		if err := r.wait(ctx, s, &row); err != nil {
 			r.fail(row, err)
@@ -129,6 +130,7 @@ func holding(ctx context.Context, r *run) {
 		if ctx.Err() != nil {
 			return
 		}
+		r.step(s, 0)
 		row := Result{
 			Workload: r.workload, Subject: s.Name, Contenders: manyWorkers, Processes: 1, Locks: r.Locks, TTL: r.holdTTL(),
 		}

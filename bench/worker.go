@@ -70,6 +70,7 @@ func (c *localCrew) obey(ctx context.Context, o order) (a answer) {
 // hold locks the first name for good.
 func (c *localCrew) hold(ctx context.Context) (term time.Duration, err error) {
 	lease, err := c.contenders[0].mutexes[0].Lock(ctx)
+	c.held = lease // a lease that nobody can unlock any more is not renewed
 	if l, ok := lease.(interface{ Deadline() time.Time }); ok && err == nil {
 		term = time.Until(l.Deadline())
 	}

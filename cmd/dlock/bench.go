@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -46,7 +45,11 @@ locks end at the process.
 
 Every name is locked under a prefix of its own. When it is done, or interrupted,
 it frees what is locked and removes what it has left. Measure on a server that
-does nothing else, and not on one that others need: the load is as high as it gets.`,
+does nothing else, and not on one that others need: the load is as high as it gets.
+
+With the defaults a backend takes some twenty seconds, ZooKeeper the timeout of
+a session besides. What cannot be known is shown as "–". A backend that fails is
+left out, and the exit code is 69 then.`,
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -138,20 +141,12 @@ func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
 		}
 		defer page.Close()
 	}
-	total := len(subjects)
-	subjects = f.admit(ctx, a, urls, subjects)
-	bar := newProgressBar(a)
-	report := bench.Report{Started: time.Now(), Machine: bench.ThisMachine(), Duration: f.duration}
-	report.Results = bench.Run(ctx, bench.Config{
-		Prefix: f.names(), Duration: f.duration, Contenders: f.contenders, Waiters: f.waiters, Locks: f.locks,
-		Progress: bar.show,
-	}, workloads, subjects...)
-	report.Complete = ctx.Err() == nil
-	bar.clear()
+	admitted := f.admit(ctx, a, urls, subjects)
+	report := f.measure(ctx, a, workloads, admitted)
 	if err := f.write(a, page, report); err != nil {
 		return err
 	}
-	failed := len(subjects) < total
+	failed := len(admitted) < len(subjects)
 	for _, r := range report.Results {
 		if r.Error != "" {
 			a.say("%s: %s: %s", r.Subject, r.Workload, r.Error)
@@ -159,17 +154,22 @@ func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
 		}
 	}
 	if failed {
-		return &exitError{code: exitUnavailable} // which of them, and why, has been said
+		return &exitError{code: exitUnavailable} // what, and why, has been said
 	}
 	return nil
 }
 
-// names is the prefix of all names.
-func (f *benchFlags) names() string {
-	if f.prefix != "" {
-		return f.prefix
-	}
-	return "dlock-bench/" + strings.ToLower(rand.Text()[:8]) + "/"
+// measure runs the workloads, until a signal comes.
+func (f *benchFlags) measure(ctx context.Context, a *app, workloads []bench.Workload, subjects []bench.Subject) bench.Report {
+	bar := newProgressBar(a)
+	defer bar.clear()
+	report := bench.Report{Started: time.Now(), Machine: bench.ThisMachine(), Duration: f.duration}
+	report.Results = bench.Run(ctx, bench.Config{
+		Prefix: f.prefix, Duration: f.duration, Contenders: f.contenders, Waiters: f.waiters, Locks: f.locks,
+		Progress: bar.show,
+	}, workloads, subjects...)
+	report.Complete = ctx.Err() == nil
+	return report
 }
 
 // newSubjects makes a subject of each URL. What is wrong with a URL itself is told before anything is
