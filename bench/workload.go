@@ -52,7 +52,7 @@ func Workloads() []Workload {
 		},
 		{
 			"recovery", "Recovery from kill -9",
-			fmt.Sprintf("A process that holds a lock with a TTL of %v, or the nearest that can be had, is killed: how long until a waiter has the lock.", recoveryTTL),
+			fmt.Sprintf("A process that holds a lock with a TTL of %v, or the nearest that can be had, is killed: how long until a waiter has the lock. Where locks live with a session or a process, it is that which must end.", recoveryTTL),
 			recovery, costOfRecovery,
 		},
 	}
