@@ -107,12 +107,12 @@ func newCrew(ctx context.Context, open func(context.Context, Settings) (Process,
 }
 
 // newFloorCrew has as many contenders do the floor in place of a lock.
-func newFloorCrew(floor backend.Floor, names [][]string) *localCrew {
+func newFloorCrew(floor backend.Floor, prefix string, names [][]string) *localCrew {
 	c := &localCrew{}
 	for i, list := range names {
 		one := &contender{}
 		for _, name := range list {
-			one.mutexes = append(one.mutexes, &floorMutex{floor, name, fmt.Sprintf("%032x", i)})
+			one.mutexes = append(one.mutexes, &floorMutex{floor, prefix + name, fmt.Sprintf("%032x", i)})
 		}
 		c.contenders = append(c.contenders, one)
 	}

@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 // for each thing that it measured. What fails has a row that says so, and the others go on. When ctx
 // ends, Run ends soon, frees what is locked, and returns what there is. No two subjects have one name.
 func Run(ctx context.Context, config Config, workloads []Workload, subjects ...Subject) []Result {
-	r := &run{Config: config.withDefaults(), subjects: subjects, used: make(map[string]map[string]bool)}
+	r := &run{Config: config.withDefaults(), subjects: subjects, results: []Result{}, used: make(map[string]map[string]bool)}
 	for _, s := range subjects {
 		r.used[s.Name] = make(map[string]bool)
 	}
@@ -90,7 +90,11 @@ func (r *run) sweep(ctx context.Context) {
 		}
 		defer conn.Close()
 		sweeper, ok := conn.(backend.Sweeper)
-		for batch := range slices.Chunk(slices.Sorted(maps.Keys(r.used[s.Name])), sweepBatch) {
+		names := slices.Collect(maps.Keys(r.used[s.Name]))
+		for i := range names {
+			names[i] = s.Prefix + names[i]
+		}
+		for batch := range slices.Chunk(names, sweepBatch) {
 			if !ok || sweeper.Sweep(ctx, batch) != nil {
 				break
 			}

@@ -18,8 +18,10 @@ type Subject struct {
 	// measured both ways.
 	Handoff bool
 	// Server opens a connection beside those that are measured. It may implement
-	// backend.Floor and backend.Counters. nil: there is neither.
+	// backend.Floor, backend.Counters and backend.Sweeper. nil: there is none of them.
 	Server func(ctx context.Context) (io.Closer, error)
+	// Prefix is what a Process puts before each name, for Server, which puts nothing before it.
+	Prefix string
 	// Command makes the command line of a child that calls [Serve] for this Subject with its
 	// standard input and output; its standard error is the caller's matter. nil: Processes in
 	// this process stand for others.

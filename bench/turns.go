@@ -119,7 +119,7 @@ func (w *row) openFloor(ctx context.Context, names [][]string) error {
 	}
 	w.beside = conn.Close
 	if floor, ok := conn.(backend.Floor); ok {
-		w.floor = newFloorCrew(floor, names)
+		w.floor = newFloorCrew(floor, w.subject.Prefix, names)
 	}
 	return nil
 }

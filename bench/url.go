@@ -19,8 +19,11 @@ func URL(raw string) (Subject, error) {
 	if _, err := backend.Lookup(u.Scheme); err != nil {
 		return Subject{}, err
 	}
+	name := u.String()
+	prefix, _ := u.Take("prefix")
 	return Subject{
-		Name:    u.String(),
+		Name:    name,
+		Prefix:  prefix,
 		Handoff: true,
 		Open: func(ctx context.Context, s Settings) (Process, error) {
 			client, err := dlock.Open(ctx, raw)

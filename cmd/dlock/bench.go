@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/bench"
-	_ "github.com/dlock-go/dlock/membackend" // mem:
 )
 
 type benchFlags struct {
@@ -33,31 +33,27 @@ type benchFlags struct {
 func newBench(a *app) *cobra.Command {
 	f := &benchFlags{}
 	cmd := &cobra.Command{
-		Use:   "bench [flags] URL...",
+		Use:   "bench [flags] URL…",
 		Short: "Compare backends",
-		Long: `Measures what locks cost on each of the backends, which take turns on the same
-machine, and writes a table for each workload:
+		Long: `Measures what locks cost on the server of each URL, or of DLOCK_URL. The servers take
+turns, and for each workload there is a table:
 
 ` + workloadList() + `
 A floor is the fewest requests that can lock and unlock through the same client
 library. Where processes are needed dlock starts itself, except for mem:, whose
 locks end at the process.
 
-Every name is locked under a prefix of its own. When it is done, or interrupted,
-it frees what is locked and removes what it has left. Measure on a server that
+All locks lie beneath dlock-bench/ and a random word. When it is done, or
+interrupted, bench frees them and removes what it has left. Measure on a server that
 does nothing else, and not on one that others need: the load is as high as it gets.
 
 With the defaults a backend takes some twenty seconds, ZooKeeper the timeout of
-a session besides. What cannot be known is shown as "–". A backend that fails is
-left out, and the exit code is 69 then.`,
+a session besides. What cannot be known is shown as "–". The exit code is 64 for a
+bad URL, 69 where a server cannot be reached or fails; the other URLs are measured
+all the same.`,
 		DisableFlagsInUseLine: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("bench takes the URLs of one or more backends, such as redis://host or file:")
-			}
-			return nil
-		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args:                  cobra.ArbitraryArgs,
+		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: interruptible(func(ctx context.Context, args []string) error {
 			return f.run(ctx, a, args)
 		}),
@@ -76,12 +72,13 @@ func workloadList() string {
 
 func (f *benchFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
+	flags.SetInterspersed(false)
 	flags.DurationVar(&f.duration, "duration", time.Second, "measure each row of the table for `DURATION`")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "measure these `WORKLOADS` only, such as W1,W3,recovery")
 	flags.IntSliceVar(&f.contenders, "contenders", []int{2, 16, 128}, "the `NUMBERS` of goroutines that contend in W3")
 	flags.IntVar(&f.waiters, "waiters", 1000, "have `N` goroutines wait in W5")
 	flags.IntVar(&f.locks, "locks", 10_000, "hold `N` locks in W6")
-	flags.StringVar(&f.prefix, "prefix", "", "lock names under `PREFIX`, where nobody else has any, instead of dlock-bench/ and something random")
+	flags.StringVar(&f.prefix, "prefix", "", "put all locks beneath `PREFIX`, where there must be none yet, instead of the URL's own prefix")
 	flags.BoolVar(&f.json, "json", false, "write one JSON object instead of the table")
 	flags.StringVar(&f.html, "html", "", "write a page with tables and plots to `FILE`, too")
 }
@@ -123,14 +120,16 @@ func (f *benchFlags) check() error {
 }
 
 func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
+	if url := a.getenv("DLOCK_URL"); len(urls) == 0 && url != "" {
+		urls = []string{url}
+	}
+	if len(urls) == 0 {
+		return usagef("bench takes a URL, or more; DLOCK_URL is not set")
+	}
 	workloads, err := f.chosen()
 	if err == nil {
 		err = f.check()
 	}
-	if err != nil {
-		return err
-	}
-	subjects, err := newSubjects(a, urls)
 	if err != nil {
 		return err
 	}
@@ -141,22 +140,64 @@ func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
 		}
 		defer page.Close()
 	}
-	admitted := f.admit(ctx, a, urls, subjects)
-	report := f.measure(ctx, a, workloads, admitted)
+	subjects, failed := f.subjects(ctx, a, urls)
+	report := f.measure(ctx, a, workloads, subjects)
 	if err := f.write(a, page, report); err != nil {
 		return err
 	}
-	failed := len(admitted) < len(subjects)
 	for _, r := range report.Results {
 		if r.Error != "" {
 			a.say("%s: %s: %s", r.Subject, r.Workload, r.Error)
-			failed = true
+			failed = cmp.Or(failed, error(&exitError{code: exitUnavailable}))
 		}
 	}
-	if failed {
-		return &exitError{code: exitUnavailable} // what, and why, has been said
+	return failed
+}
+
+// subjects returns what can be measured, and says what is wrong with the other URLs; failed has the
+// exit code of the first of them.
+func (f *benchFlags) subjects(ctx context.Context, a *app, urls []string) (subjects []bench.Subject, failed error) {
+	for i, url := range urls {
+		s, err := f.subject(ctx, a, url)
+		if slices.ContainsFunc(subjects, func(other bench.Subject) bool { return other.Name == s.Name }) {
+			err = usagef("it is given twice")
+		}
+		if err == nil {
+			subjects = append(subjects, s)
+		} else if ctx.Err() == nil {
+			a.say("%s: %s", urlName(url, i), message(err))
+			failed = cmp.Or(failed, error(&exitError{code: exitCode(err)}))
+		}
 	}
-	return nil
+	return subjects, failed
+}
+
+// subject looks whether the server answers, and for locks of others beneath a prefix that the user has
+// chosen.
+func (f *benchFlags) subject(ctx context.Context, a *app, url string) (s bench.Subject, err error) {
+	connected := url
+	if f.prefix != "" {
+		connected = withParameter(url, "prefix", f.prefix)
+	}
+	if s, err = bench.URL(connected); err != nil {
+		return s, err
+	}
+	s.Name = urlName(url, 0)
+	client, err := dlock.Open(ctx, connected)
+	if err != nil {
+		return s, err
+	}
+	defer client.Close()
+	if f.prefix != "" {
+		if !client.Capabilities().List {
+			a.say("%s: it cannot list locks: make sure that nobody else has any beneath %q", s.Name, f.prefix)
+		}
+		err = refuseForeign(ctx, client, f.prefix)
+	}
+	if !strings.HasPrefix(url, "mem:") {
+		s.Command = func() *exec.Cmd { return a.benchProcess(connected) }
+	}
+	return s, err
 }
 
 // measure runs the workloads, until a signal comes.
@@ -165,76 +206,10 @@ func (f *benchFlags) measure(ctx context.Context, a *app, workloads []bench.Work
 	defer bar.clear()
 	report := bench.Report{Started: time.Now(), Machine: bench.ThisMachine(), Duration: f.duration}
 	report.Results = bench.Run(ctx, bench.Config{
-		Prefix: f.prefix, Duration: f.duration, Contenders: f.contenders, Waiters: f.waiters, Locks: f.locks,
-		Progress: bar.show,
+		Duration: f.duration, Contenders: f.contenders, Waiters: f.waiters, Locks: f.locks, Progress: bar.show,
 	}, workloads, subjects...)
 	report.Complete = ctx.Err() == nil
 	return report
-}
-
-// newSubjects makes a subject of each URL. What is wrong with a URL itself is told before anything is
-// measured.
-func newSubjects(a *app, urls []string) ([]bench.Subject, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	var subjects []bench.Subject
-	for _, raw := range urls {
-		s, err := bench.URL(raw)
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(subjects, func(other bench.Subject) bool { return other.Name == s.Name }) {
-			return nil, usagef("%s is given twice", s.Name)
-		}
-		if !strings.HasPrefix(raw, "mem:") {
-			s.Command = func() *exec.Cmd {
-				cmd := exec.Command(program, benchProcess)
-				cmd.Env = append(slices.Clone(a.env), "DLOCK_URL="+raw) // command lines show in ps
-				return cmd
-			}
-		}
-		subjects = append(subjects, s)
-	}
-	return subjects, nil
-}
-
-// admit returns the subjects that can be measured, and tells what is wrong with the others.
-func (f *benchFlags) admit(ctx context.Context, a *app, urls []string, subjects []bench.Subject) (admitted []bench.Subject) {
-	for i, s := range subjects {
-		err := f.inspect(ctx, a, urls[i], s.Name)
-		if err == nil {
-			admitted = append(admitted, s)
-		} else if ctx.Err() == nil {
-			a.say("%s: %s", s.Name, message(err))
-		}
-	}
-	return admitted
-}
-
-// inspect looks whether the server answers, and for locks of others under a prefix that the user
-// has chosen.
-func (f *benchFlags) inspect(ctx context.Context, a *app, raw, name string) error {
-	client, err := dlock.Open(ctx, raw)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	if f.prefix == "" {
-		return nil
-	}
-	for info, err := range client.List(ctx, f.prefix) {
-		switch {
-		case errors.Is(err, dlock.ErrUnsupported):
-			a.say("%s: it cannot list locks: make sure that nobody else has any under the prefix %q", name, f.prefix)
-			return nil
-		case err != nil:
-			return err
-		}
-		return fmt.Errorf("under the prefix %q lie locks of others, such as %q", f.prefix, info.Key)
-	}
-	return nil
 }
 
 // write writes the results in the forms that are wanted.
@@ -252,6 +227,17 @@ func (f *benchFlags) write(a *app, page *os.File, report bench.Report) error {
 
 // benchProcess names the hidden command of the processes that bench starts.
 const benchProcess = "bench-process"
+
+// benchProcess is the command line of such a process. The URL is not in it: it would show in ps.
+func (a *app) benchProcess(url string) *exec.Cmd {
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+	cmd := exec.Command(program, benchProcess)
+	cmd.Env = append(slices.Clone(a.env), "DLOCK_URL="+url)
+	return cmd
+}
 
 func newBenchProcess(a *app) *cobra.Command {
 	return &cobra.Command{

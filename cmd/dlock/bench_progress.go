@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -11,21 +11,20 @@ import (
 
 // progressBar shows on a terminal how far bench is; elsewhere nothing.
 type progressBar struct {
-	screen io.Writer // nil: there is no terminal
+	screen *os.File // nil: there is no terminal
 	drawn  time.Time
 }
 
 const (
-	barWidth    = 24
+	barCells    = 20
 	barInterval = 100 * time.Millisecond
-	eraseLine   = "\r\x1b[K"
 )
 
 func newProgressBar(a *app) *progressBar {
 	if !isTerminal(a.stderr) {
 		return &progressBar{}
 	}
-	return &progressBar{screen: a.stderr}
+	return &progressBar{screen: a.stderr.(*os.File)}
 }
 
 func (b *progressBar) show(p bench.Progress) {
@@ -33,16 +32,15 @@ func (b *progressBar) show(p bench.Progress) {
 		return
 	}
 	b.drawn = time.Now()
-	full := int(p.Done * barWidth)
-	// Short enough for a narrow terminal: a line that wraps cannot be erased.
-	subject := []rune(printable(p.Subject))
-	fmt.Fprintf(b.screen, "%s[%s%s] %3.0f %% %s %s", eraseLine,
-		strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*p.Done, p.Workload, string(subject[:min(len(subject), 30)]))
+	full := int(p.Done * barCells)
+	line := fmt.Sprintf("[%s%s] %.0f %%: %s %s",
+		strings.Repeat("=", full), strings.Repeat(" ", barCells-full), 100*p.Done, p.Workload, printable(p.Subject))
+	fmt.Fprintf(b.screen, "\r%s\x1b[K", cut(line, width(b.screen)-1))
 }
 
 // clear leaves the terminal as it was.
 func (b *progressBar) clear() {
 	if b.screen != nil {
-		fmt.Fprint(b.screen, eraseLine)
+		fmt.Fprint(b.screen, "\r\x1b[K")
 	}
 }

@@ -13,7 +13,7 @@ func TestBenchBar(t *testing.T) {
 	t.Parallel()
 	p := onTerminal(t, "", benchTiny("--workloads", "W1", "mem:")...)
 	line := p.line()
-	if !strings.Contains(line, "%") || !strings.HasSuffix(line, eraseLine+"W1: One lock, uncontended") {
+	if !strings.Contains(line, "%") || !strings.HasSuffix(line, "\r\x1b[KW1: One lock, uncontended") {
 		t.Errorf("the terminal shows %q", line)
 	}
 	p.code(0)
