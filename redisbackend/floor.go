@@ -27,7 +27,7 @@ var floorScript = redis.NewScript(
 
 // Floor implements backend.Floor: SET NX PX, and a script that deletes the caller's own.
 func (d *driver) Floor(ctx context.Context, key, owner string) error {
-	lock := "dlock-floor:" + key
+	lock := newKeys(key).lock + ":floor"
 	ok, err := d.main.client.SetNX(ctx, lock, owner, floorTTL).Result()
 	if err == nil && !ok {
 		err = backend.ErrNotAcquired
