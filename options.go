@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 const (
 	defaultTTL          = 30 * time.Second
+	ttlNotGiven         = math.MinInt64
 	leastTTL            = 50 * time.Millisecond // a fifth of it is margin
 	defaultHandoff      = 16
 	maxHandoff          = 1<<handoffBits - 1
@@ -51,7 +53,7 @@ type settings struct {
 }
 
 // WithTTL sets for how long the server keeps the lock when it hears nothing from
-// its holder, 30 s by default. The lease is renewed after a third of it. A
+// its holder: by default 30 s, or as near to that as the server's bounds let. The lease is renewed after a third of it. A
 // holder that dies blocks the lock for one TTL (on backends with sessions: for
 // the session's); a server that is away for longer costs the lease. It is
 // rounded up to the server's granularity; beyond the server's bounds it is
@@ -125,7 +127,7 @@ func WithObserver(observer *Observer) Option {
 // newConfig applies the options of Open or New to the defaults.
 func newConfig(opts []Option) config {
 	c := config{settings: settings{
-		ttl: defaultTTL, handoff: defaultHandoff, meta: defaultMeta(), pollInterval: defaultPollInterval,
+		ttl: ttlNotGiven, handoff: defaultHandoff, meta: defaultMeta(), pollInterval: defaultPollInterval,
 	}}
 	c.apply(opts)
 	if c.logger == nil {
@@ -159,6 +161,17 @@ func defaultMeta() string {
 		return fmt.Sprintf("pid %d", os.Getpid())
 	}
 	return meta
+}
+
+// chooseTTL sets the TTL where nobody else did.
+func (s *settings) chooseTTL(caps backend.Capabilities) {
+	if s.ttl != ttlNotGiven {
+		return
+	}
+	s.ttl = max(defaultTTL, caps.MinTTL)
+	if caps.MaxTTL > 0 {
+		s.ttl = min(s.ttl, caps.MaxTTL-s.lockDelay)
+	}
 }
 
 // check tells whether a lock with these settings can exist on a backend.

@@ -282,6 +282,32 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	}
 }
 
+// TestDefaultTTLFitsTheServer: only a TTL that somebody has asked for is refused.
+func TestDefaultTTLFitsTheServer(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		least, most, want time.Duration
+		opts              []dlock.Option
+	}{
+		{0, 0, 30 * time.Second, nil},
+		{0, 10 * time.Second, 10 * time.Second, nil},
+		{time.Minute, 0, time.Minute, nil},
+		{0, 10 * time.Second, 10 * time.Second, []dlock.Option{dlock.WithLockDelay(4 * time.Second)}},
+	} {
+		d := newScript()
+		d.caps.MinTTL, d.caps.MaxTTL = test.least, test.most
+		takes(t, open(t, d, test.opts...), "x")
+		if got := d.of("acquire")[0].req.TTL; got != test.want {
+			t.Errorf("within %v and %v the server was asked for %v, want %v", test.least, test.most, got, test.want)
+		}
+		d = newScript()
+		d.caps.MaxTTL = 10 * time.Second
+		if _, err := dlock.New(d, dlock.WithTTL(30*time.Second)); !errors.Is(err, dlock.ErrUnsupported) {
+			t.Errorf("a TTL beyond the bounds: %v", err)
+		}
+	}
+}
+
 func TestOptionsAtTheirBounds(t *testing.T) {
 	t.Parallel()
 	d := newScript()

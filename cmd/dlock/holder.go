@@ -42,6 +42,9 @@ func (h *holder) acquire(ctx context.Context, raw string) (err error) {
 	if h.client, err = h.flags.dial(ctx, h.app, raw); err != nil {
 		return err
 	}
+	if err := h.flags.fit(h.client.Capabilities()); err != nil {
+		return err
+	}
 	h.tell("waiting for %q", h.name)
 	h.lease, err = h.lock(ctx)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 const (
@@ -68,6 +69,15 @@ func (f *lockFlags) settle(rawURL string) (err error) {
 			return err
 		}
 	}
+	return f.settleGrace()
+}
+
+// fit takes the TTL that the library takes where the default is above the server's most.
+func (f *lockFlags) fit(caps backend.Capabilities) error {
+	if caps.MaxTTL == 0 || f.ttl <= caps.MaxTTL {
+		return nil
+	}
+	f.ttl = caps.MaxTTL
 	return f.settleGrace()
 }
 
