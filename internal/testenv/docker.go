@@ -164,27 +164,34 @@ type container struct {
 	ctr    *testcontainers.DockerContainer
 }
 
-func newContainer(sp *spec, image string, port int, args []string) (control, error) {
+func newContainer(sp *spec, image string, port int, args []string, more ...testcontainers.ContainerCustomizer) (control, error) {
 	c, err := docker()
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	labels, err := ownLabels()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	ctr, err := testcontainers.Run(ctx, image,
+	ctr, err := testcontainers.Run(ctx, image, append([]testcontainers.ContainerCustomizer{
 		testcontainers.WithCmd(sp.command(listen{host: "0.0.0.0", port: sp.port, dir: "/data"}, args)...),
 		testcontainers.WithEnv(sp.env),
-		testcontainers.WithLabels(map[string]string{labelHost: host, labelPID: strconv.Itoa(os.Getpid())}),
-		testcontainers.WithExposedPorts(strconv.Itoa(sp.port)+"/tcp"),
-		testcontainers.WithHostConfigModifier(publish(sp.port, port)))
+		testcontainers.WithLabels(labels),
+		testcontainers.WithExposedPorts(strconv.Itoa(sp.port) + "/tcp"),
+		testcontainers.WithHostConfigModifier(publish(sp.port, port)),
+	}, more...)...)
 	if err != nil {
 		return nil, errors.Join(err, testcontainers.TerminateContainer(ctr))
 	}
 	return &container{client: c, ctr: ctr}, nil
+}
+
+// ownLabels mark what this process has made, for sweep.
+func ownLabels() (map[string]string, error) {
+	host, err := os.Hostname()
+	return map[string]string{labelHost: host, labelPID: strconv.Itoa(os.Getpid())}, err
 }
 
 // publish pins a port to one of the loopback interface: an automatic one changes when the container is started again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -33,36 +34,84 @@ func NewEtcd(tb TB, args ...string) *Server {
 	return etcdSpec.own(tb, args)
 }
 
+var etcdEnsemble = &ensembleSpec{
+	name: "etcd-3",
+	member: func(n int, peers []peer) *spec {
+		member := *etcdSpec
+		member.command = func(l listen, _ []string) []string { return etcdMember(l, n, peers) }
+		return &member
+	},
+	leads: func(ctx context.Context, rawURL string) (leads bool, err error) {
+		err = withEtcd(rawURL, func(c *clientv3.Client) error {
+			status, err := c.Status(ctx, c.Endpoints()[0])
+			leads = err == nil && status.Leader == status.Header.MemberId
+			return err
+		})
+		return leads, err
+	},
+}
+
+// EtcdEnsemble returns the cluster of three etcd servers that all tests of this process share, when all of them answer. They
+// elect another leader within one to two seconds. [Main] stops it.
+func EtcdEnsemble(tb TB) *Ensemble {
+	tb.Helper()
+	return etcdEnsemble.share(tb)
+}
+
 // etcdCommand makes a member that waits for no peers, hence the port 0.
 func etcdCommand(l listen, args []string) []string {
+	return append(append(etcdServer(l), "--listen-peer-urls", "http://127.0.0.1:0"), args...)
+}
+
+// etcdMember makes the nth member of a cluster.
+func etcdMember(l listen, n int, peers []peer) []string {
+	url := func(p peer) string { return fmt.Sprintf("http://%s:%d", p.host, p.ports[0]) }
+	var cluster []string
+	for i, p := range peers {
+		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, url(p)))
+	}
+	return append(etcdServer(l), "--name", fmt.Sprint("m", n),
+		"--listen-peer-urls", fmt.Sprintf("http://%s:%d", l.host, peers[n].ports[0]),
+		"--initial-advertise-peer-urls", url(peers[n]), "--initial-cluster", strings.Join(cluster, ","))
+}
+
+func etcdServer(l listen) []string {
 	client := fmt.Sprintf("http://%s:%d", l.host, l.port)
-	return append([]string{
-		"etcd", "--data-dir", l.dir, "--log-level", "error",
-		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", "http://127.0.0.1:0",
-	}, args...)
+	return []string{
+		"etcd", "--data-dir", l.dir, "--log-level", "error", "--listen-client-urls", client, "--advertise-client-urls", client,
+	}
 }
 
 // etcdVersion asks for what only a member with a leader can answer, too.
-func etcdVersion(ctx context.Context, rawURL string) (string, error) {
+func etcdVersion(ctx context.Context, rawURL string) (version string, err error) {
+	err = withEtcd(rawURL, func(c *clientv3.Client) error {
+		_, err := c.Get(ctx, "/")
+		if errors.Is(err, rpctypes.ErrUserEmpty) { // a test has turned authentication on
+			version = "etcd"
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		status, err := c.Status(ctx, c.Endpoints()[0])
+		if err == nil {
+			version = "etcd " + status.Version
+		}
+		return err
+	})
+	return version, err
+}
+
+// withEtcd has fn ask the first server of a URL.
+func withEtcd(rawURL string, fn func(*clientv3.Client) error) error {
 	addr, err := address(rawURL, etcdPort)
 	if err != nil {
-		return "", err
+		return err
 	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: time.Second, Logger: zap.NewNop()})
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer c.Close()
-	_, err = c.Get(ctx, "/")
-	if errors.Is(err, rpctypes.ErrUserEmpty) { // a test has turned authentication on
-		return "etcd", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	status, err := c.Status(ctx, addr)
-	if err != nil {
-		return "", err
-	}
-	return "etcd " + status.Version, nil
+	return fn(c)
 }

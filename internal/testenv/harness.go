@@ -33,8 +33,11 @@ func (Direct) Close() {}
 // package does not import conformance, T is conformance.TB.
 type Harness[T TB] struct {
 	Direct
-	server *Server
-	proxy  *Proxy
+	server interface {
+		Pause(TB) (resume func())
+		Restart(TB)
+	}
+	proxy *Proxy
 }
 
 // NewHarness puts a [Proxy] in front of s.
@@ -42,6 +45,13 @@ func NewHarness[T TB](tb T, s *Server) *Harness[T] {
 	tb.Helper()
 	p := NewProxy(tb, s.Addr)
 	return &Harness[T]{Direct: Direct{strings.Replace(s.URL, s.Addr, p.Addr(), 1)}, server: s, proxy: p}
+}
+
+// NewEnsembleHarness puts a [Proxy] in front of all members of e. Pause stops them all, Restart the leader alone.
+func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {
+	tb.Helper()
+	p := NewProxy(tb, e.addrs()...)
+	return &Harness[T]{Direct: Direct{e.URLOf(p.Addrs()...)}, server: e, proxy: p}
 }
 
 // Close closes the proxy.
@@ -53,8 +63,8 @@ func (h *Harness[T]) Cut(tb T) (heal func()) { tb.Helper(); return h.proxy.Cut(t
 // DropReply is [Proxy.DropReply].
 func (h *Harness[T]) DropReply(tb T, nth int) { tb.Helper(); h.proxy.DropReply(tb, nth) }
 
-// Pause is [Server.Pause].
+// Pause is [Server.Pause] or [Ensemble.Pause].
 func (h *Harness[T]) Pause(tb T) (resume func()) { tb.Helper(); return h.server.Pause(tb) }
 
-// Restart is [Server.Restart].
+// Restart is [Server.Restart] or [Ensemble.Restart].
 func (h *Harness[T]) Restart(tb T) { tb.Helper(); h.server.Restart(tb) }

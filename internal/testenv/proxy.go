@@ -10,10 +10,10 @@ import (
 // Proxy is a [faultproxy.Proxy] that lives as long as a test, and whose faults end with it.
 type Proxy struct{ proxy *faultproxy.Proxy }
 
-// NewProxy starts a proxy in front of the address upstream. It is closed at the end of the test.
-func NewProxy(tb TB, upstream string) *Proxy {
+// NewProxy starts a proxy in front of the addresses of a server or of its members. It is closed at the end of the test.
+func NewProxy(tb TB, upstreams ...string) *Proxy {
 	tb.Helper()
-	p, err := faultproxy.New(upstream)
+	p, err := faultproxy.New(upstreams...)
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
@@ -22,7 +22,10 @@ func NewProxy(tb TB, upstream string) *Proxy {
 }
 
 // Addr returns the address to connect to instead of the server's. It stays the same whatever happens to the server.
-func (p *Proxy) Addr() string { return p.proxy.Addrs()[0] }
+func (p *Proxy) Addr() string { return p.Addrs()[0] }
+
+// Addrs is [faultproxy.Proxy.Addrs].
+func (p *Proxy) Addrs() []string { return p.proxy.Addrs() }
 
 // Close is [faultproxy.Proxy.Close].
 func (p *Proxy) Close() { p.proxy.Close() }

@@ -222,6 +222,7 @@ func stopShared() {
 		}
 	}
 	clear(shared.results)
+	stopSharedEnsembles()
 	closeDocker()
 }
 

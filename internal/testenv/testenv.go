@@ -11,11 +11,13 @@
 //
 // A test that finds none fails and says what to do. With DLOCK_TEST_ALLOW_SKIP=1 it is skipped.
 //
+// [EtcdEnsemble] and its like start three of them that form a cluster, or take the one that DLOCK_TEST_ETCD_3_URL names.
+//
 // # Announcing
 //
 // Every test names the server it ran against in its log, in the form of package announce. The report prints one row per
 // server; the cases of a row are those of the top-level tests named TestConformance… whose log names the server. So
-// there is one such test per server: TestConformance, TestConformanceValkey.
+// there is one such test per server: TestConformance, TestConformanceValkey, TestConformanceEnsemble.
 package testenv
 
 import (

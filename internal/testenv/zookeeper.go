@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 // zookeeperTick is the server's unit of time: it grants session timeouts of 2 to 20 of them.
 const zookeeperTick = 2 * time.Second
 
-var zookeeperSpec = zookeeperWith(zookeeperTick)
+var zookeeperSpec = zookeeperWith(zookeeperConfig{tick: zookeeperTick})
 
 // ZooKeeper returns the ZooKeeper server that all tests of this process share. [Main] stops it.
 func ZooKeeper(tb TB) *Server {
@@ -28,24 +29,51 @@ func ZooKeeper(tb TB) *Server {
 // ends.
 func NewZooKeeper(tb TB, tick time.Duration) *Server {
 	tb.Helper()
-	return zookeeperWith(tick).own(tb, nil)
+	return zookeeperWith(zookeeperConfig{tick: tick}).own(tb, nil)
+}
+
+// zookeeperEnsembleTick makes the members of an ensemble notice soon that one of them is silent, within 4 ticks.
+const zookeeperEnsembleTick = 500 * time.Millisecond
+
+var zookeeperEnsemble = &ensembleSpec{
+	name: "zookeeper-3",
+	member: func(n int, peers []peer) *spec {
+		config := zookeeperConfig{tick: zookeeperEnsembleTick, member: n + 1, lines: []string{"maxSessionTimeout=40000"}}
+		for i, p := range peers {
+			config.servers = append(config.servers, fmt.Sprintf("server.%d=%s:%d:%d", i+1, p.host, p.ports[0], p.ports[1]))
+		}
+		return zookeeperWith(config)
+	},
+	leads: func(ctx context.Context, rawURL string) (bool, error) {
+		answer, err := zookeeperAsk(ctx, rawURL)
+		return strings.Contains(answer, "Mode: leader\n"), err
+	},
+}
+
+// ZooKeeperEnsemble returns the ensemble of three ZooKeeper servers that all tests of this process share, when all of
+// them serve. They grant sessions of 1 s to 40 s. [Main] stops it.
+func ZooKeeperEnsemble(tb TB) *Ensemble {
+	tb.Helper()
+	return zookeeperEnsemble.share(tb)
+}
+
+// zookeeperConfig is what a server is told, beside where it listens and keeps its data.
+type zookeeperConfig struct {
+	tick    time.Duration
+	member  int      // of an ensemble: its number, from 1 on
+	servers []string // all members: "server.1=host:2888:3888"
+	lines   []string // further ones of zoo.cfg, without spaces
 }
 
 // zookeeperWith makes a server that has every acknowledged write after a SIGKILL: it writes its log before it answers, but
 // does not wait for the disk, which would cost each write some milliseconds.
-func zookeeperWith(tick time.Duration) *spec {
+func zookeeperWith(config zookeeperConfig) *spec {
 	return &spec{
-		name: "zookeeper", port: 2181, program: "java", pkg: "zookeeper",
-		env: map[string]string{
-			"ZOO_TICK_TIME":              strconv.FormatInt(tick.Milliseconds(), 10),
-			"ZOO_MAX_CLIENT_CNXNS":       "0", // from outside a container all clients have one address
-			"ZOO_4LW_COMMANDS_WHITELIST": "srvr",
-			"ZOO_ADMINSERVER_ENABLED":    "false",
-			"JVMFLAGS":                   strings.Join(zookeeperFlags, " "),
-		},
+		name: "zookeeper", port: zookeeperPort, program: "java", pkg: "zookeeper",
+		env: config.variables(),
 		command: func(l listen, _ []string) []string {
 			if l.host == "127.0.0.1" {
-				return zookeeperProcess(l, tick)
+				return config.process(l)
 			}
 			return []string{"zkServer.sh", "start-foreground"}
 		},
@@ -54,20 +82,71 @@ func zookeeperWith(tick time.Duration) *spec {
 	}
 }
 
-var zookeeperFlags = []string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"}
+const zookeeperPort = 2181
 
-// zookeeperProcess starts the server of Debian's package. If the file cannot be written, the server says so in its log.
-func zookeeperProcess(l listen, tick time.Duration) []string {
-	config := filepath.Join(l.dir, "zoo.cfg")
-	_ = os.WriteFile(config, fmt.Appendf(nil, "dataDir=%s\nclientPort=%d\nclientPortAddress=%s\ntickTime=%d\nmaxClientCnxns=0\n"+
-		"4lw.commands.whitelist=srvr\nadmin.enableServer=false\n", l.dir, l.port, l.host, tick.Milliseconds()), 0o600)
-	return append(append([]string{"java"}, zookeeperFlags...),
-		"-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.server.quorum.QuorumPeerMain", config)
+const (
+	zookeeperInitLimit = 20 // ticks in which a member has to catch up with the leader
+	zookeeperSyncLimit = 4  // ticks after which a silent one is given up
+)
+
+// zookeeperFlags also have the names of members looked up each time: the engine knows one only while it runs.
+var zookeeperFlags = []string{
+	"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no",
+	"-Dsun.net.inetaddr.ttl=0", "-Dsun.net.inetaddr.negative.ttl=0",
 }
 
-// zookeeperVersion asks by the four-letter command srvr, whose answer begins with "Zookeeper version: 3.9.6-…, built on …".
+// variables configure a container.
+func (c *zookeeperConfig) variables() map[string]string {
+	v := map[string]string{
+		"ZOO_TICK_TIME":              strconv.FormatInt(c.tick.Milliseconds(), 10),
+		"ZOO_INIT_LIMIT":             strconv.Itoa(zookeeperInitLimit),
+		"ZOO_SYNC_LIMIT":             strconv.Itoa(zookeeperSyncLimit),
+		"ZOO_MAX_CLIENT_CNXNS":       "0", // from outside a container all clients have one address
+		"ZOO_4LW_COMMANDS_WHITELIST": "srvr",
+		"ZOO_ADMINSERVER_ENABLED":    "false",
+		"ZOO_CFG_EXTRA":              strings.Join(c.lines, " "),
+		"JVMFLAGS":                   strings.Join(zookeeperFlags, " "),
+	}
+	if len(c.servers) > 0 {
+		v["ZOO_MY_ID"] = strconv.Itoa(c.member)
+		v["ZOO_SERVERS"] = strings.Join(c.servers, fmt.Sprintf(";%d ", zookeeperPort)) + fmt.Sprintf(";%d", zookeeperPort)
+		v["ZOO_CFG_EXTRA"] += " quorumListenOnAllIPs=true" // the address changes when the member is isolated
+	}
+	return v
+}
+
+// process starts the server of Debian's package. If its files cannot be written, the server says so in its log.
+func (c *zookeeperConfig) process(l listen) []string {
+	lines := append([]string{
+		"dataDir=" + l.dir, fmt.Sprintf("clientPort=%d", l.port), "clientPortAddress=" + l.host,
+		fmt.Sprintf("tickTime=%d", c.tick.Milliseconds()),
+		fmt.Sprintf("initLimit=%d", zookeeperInitLimit), fmt.Sprintf("syncLimit=%d", zookeeperSyncLimit),
+		"maxClientCnxns=0", "4lw.commands.whitelist=srvr", "admin.enableServer=false",
+	}, slices.Concat(c.servers, c.lines)...)
+	file := filepath.Join(l.dir, "zoo.cfg")
+	_ = os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600)
+	_ = os.WriteFile(filepath.Join(l.dir, "myid"), []byte(strconv.Itoa(c.member)), 0o600)
+	return append(append([]string{"java"}, zookeeperFlags...),
+		"-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+}
+
+// zookeeperVersion reads the answer to srvr, which begins with "Zookeeper version: 3.9.6-…, built on …".
 func zookeeperVersion(ctx context.Context, rawURL string) (string, error) {
-	addr, err := address(rawURL, 2181)
+	answer, err := zookeeperAsk(ctx, rawURL)
+	if err != nil {
+		return "", err
+	}
+	after, ok := strings.CutPrefix(answer, "Zookeeper version: ")
+	version, _, _ := strings.Cut(after, "-")
+	if !ok || !strings.Contains(after, "Mode: ") {
+		return "", errors.New("the server does not serve yet, or does not report its version")
+	}
+	return "ZooKeeper " + version, nil
+}
+
+// zookeeperAsk returns the answer to the four-letter command srvr.
+func zookeeperAsk(ctx context.Context, rawURL string) (string, error) {
+	addr, err := address(rawURL, zookeeperPort)
 	if err != nil {
 		return "", err
 	}
@@ -82,13 +161,5 @@ func zookeeperVersion(ctx context.Context, rawURL string) (string, error) {
 		return "", err
 	}
 	answer, err := io.ReadAll(io.LimitReader(conn, 4096))
-	if err != nil {
-		return "", err
-	}
-	after, ok := strings.CutPrefix(string(answer), "Zookeeper version: ")
-	version, _, _ := strings.Cut(after, "-")
-	if !ok || !strings.Contains(after, "Mode: ") {
-		return "", errors.New("the server does not serve yet, or does not report its version")
-	}
-	return "ZooKeeper " + version, nil
+	return string(answer), err
 }

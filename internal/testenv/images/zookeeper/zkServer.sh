@@ -3,14 +3,20 @@
 set -eu
 
 mkdir -p /data /conf
-cat >/conf/zoo.cfg <<EOF
+{
+	cat <<EOF
 dataDir=/data
-clientPort=2181
 tickTime=${ZOO_TICK_TIME:-2000}
+initLimit=${ZOO_INIT_LIMIT:-5}
+syncLimit=${ZOO_SYNC_LIMIT:-2}
 maxClientCnxns=${ZOO_MAX_CLIENT_CNXNS:-60}
 4lw.commands.whitelist=${ZOO_4LW_COMMANDS_WHITELIST:-srvr}
 admin.enableServer=false
 EOF
+	if [ -z "${ZOO_SERVERS-}" ]; then echo clientPort=2181; fi
+	for line in ${ZOO_SERVERS-} ${ZOO_CFG_EXTRA-}; do echo "$line"; done
+} >/conf/zoo.cfg
+if [ -n "${ZOO_SERVERS-}" ]; then echo "${ZOO_MY_ID:-1}" >/data/myid; fi
 # shellcheck disable=SC2086 # JVMFLAGS is a list
 exec java ${JVMFLAGS:--Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC} -cp /conf:/usr/share/java/zookeeper.jar \
 	org.apache.zookeeper.server.quorum.QuorumPeerMain /conf/zoo.cfg

@@ -1,0 +1,132 @@
+package testenv
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/testenv/announce"
+)
+
+var ensembles = []struct {
+	share   func(TB) *Ensemble
+	product string
+}{
+	{EtcdEnsemble, "etcd "},
+	{ZooKeeperEnsemble, "ZooKeeper "},
+}
+
+func TestEnsembles(t *testing.T) {
+	for _, kind := range ensembles {
+		t.Run(kind.product, func(t *testing.T) {
+			e := kind.share(t)
+			if again := kind.share(t); again != e {
+				t.Error("a second call gives another ensemble")
+			}
+			if !strings.HasPrefix(e.Version, kind.product) {
+				t.Errorf("the servers say that they are %q", e.Version)
+			}
+			for _, s := range e.Members {
+				if !strings.Contains(e.URL, s.Addr) {
+					t.Errorf("%s does not name %s", e.URL, s.Addr)
+				}
+			}
+			t.Run("kill", func(t *testing.T) { succeeds(t, e, e.Kill) })
+			t.Run("pause", func(t *testing.T) { succeeds(t, e, func(tb TB, s *Server) func() { return s.Pause(tb) }) })
+			t.Run("isolate", func(t *testing.T) { succeeds(t, e, e.Isolate) })
+			t.Run("restart", func(t *testing.T) {
+				e.Restart(t)
+				whole(t, e)
+			})
+			t.Run("pause all", func(t *testing.T) {
+				resume := e.Pause(t)
+				for _, s := range e.Members {
+					unanswered(t, s)
+				}
+				resume()
+				whole(t, e)
+			})
+		})
+	}
+}
+
+// succeeds takes the leader away: another one takes over, until all are there again.
+func succeeds(t *testing.T, e *Ensemble, away func(TB, *Server) (back func())) {
+	t.Helper()
+	leader := e.Leader(t)
+	back := away(t, leader)
+	for end := time.Now().Add(10 * time.Second); e.Leader(t) == leader; time.Sleep(probeInterval) {
+		if time.Now().After(end) {
+			t.Fatal("the leader still says that it leads")
+		}
+	}
+	unanswered(t, leader)
+	for _, s := range e.Others(leader) {
+		if _, err := s.await(5 * time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	back()
+	whole(t, e)
+}
+
+func whole(t *testing.T, e *Ensemble) {
+	t.Helper()
+	if err := e.await(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	if e.Leader(t) == e.Follower(t) {
+		t.Error("the leader is a follower")
+	}
+}
+
+func unanswered(t *testing.T, s *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.spec.probe(ctx, s.URL); err == nil {
+		t.Errorf("%s answers", s.Name)
+	}
+}
+
+func TestGivenEnsemble(t *testing.T) {
+	e := EtcdEnsemble(t)
+	t.Setenv("DLOCK_TEST_ETCD_3_URL", e.URL)
+	given, err := etcdEnsemble.given()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if given.Source != sourceURL || given.URL != e.URL || given.Version != e.Version || len(given.Members) != len(e.Members) {
+		t.Errorf("given ensemble: %+v", given)
+	}
+	if given.Leader(t).Addr != e.Leader(t).Addr {
+		t.Error("another one leads")
+	}
+	f := &skippingTB{fakeTB{T: t}}
+	for _, fault := range []func(){
+		func() { given.Kill(f, given.Members[0]) },
+		func() { given.Isolate(f, given.Members[0]) },
+	} {
+		f.skipped = ""
+		func() {
+			defer func() { _ = recover() }()
+			fault()
+		}()
+		if f.skipped == "" {
+			t.Error("it can be harmed")
+		}
+	}
+}
+
+func TestEnsembleIsAnnounced(t *testing.T) {
+	f := &fakeTB{T: t, name: t.Name()}
+	announced.Clear()
+	EtcdEnsemble(f)
+	if len(f.logs) != 1 {
+		t.Fatalf("announced: %q", f.logs)
+	}
+	if got, ok := announce.Parse(f.logs[0]); !ok || got.Backend != "etcd-3" {
+		t.Errorf("announced: %+v", got)
+	}
+}
