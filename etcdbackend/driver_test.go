@@ -14,6 +14,12 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t conformance.TB) conformance.Harness { return testenv.NewHarness(t, testenv.Etcd(t)) })
 }
 
+func TestConformanceEnsemble(t *testing.T) {
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return testenv.NewEnsembleHarness(t, testenv.EtcdEnsemble(t))
+	})
+}
+
 func BenchmarkConformance(b *testing.B) {
 	conformance.Bench(b, func(t conformance.TB) conformance.Harness {
 		return testenv.Direct{URL: testenv.Etcd(t).URL}
