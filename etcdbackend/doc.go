@@ -14,7 +14,7 @@
 // Several hosts are members of one cluster. All keys are under root, /dlock if there
 // is none. Parameters:
 //
-//	timeout      bound of one request, default 3s
+//	timeout      bound of one request, default 3s; a third of the TTL if that is less, but 1s
 //	ca           file with the certificates to trust, instead of the system's
 //	cert, key    files with the client's certificate and its key
 //	server-name  name that the servers' certificates must carry, instead of the host

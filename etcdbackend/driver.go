@@ -15,8 +15,12 @@ import (
 	"github.com/dlock-go/dlock/internal/key"
 )
 
-// maxTTL is what the server grants at most.
-const maxTTL = 9_000_000_000 * time.Second
+const (
+	// maxTTL is what the server grants at most.
+	maxTTL = 9_000_000_000 * time.Second
+	// minTimeout is what a busy server may need for a request, however short the term.
+	minTimeout = time.Second
+)
 
 type driver struct {
 	client *clientv3.Client
@@ -51,7 +55,7 @@ var (
 	_ backend.Breaker      = (*driver)(nil)
 )
 
-// newDriver probes the server and starts listening. After an error the driver that
+// newDriver asks the server and starts listening. After an error the driver that
 // it returns has only to be closed.
 func newDriver(ctx context.Context, client *clientv3.Client, owned bool, opts Options) (*driver, error) {
 	d := &driver{
@@ -72,11 +76,7 @@ func newDriver(ctx context.Context, client *clientv3.Client, owned bool, opts Op
 	}
 	d.inbox = d.root + "/client/" + d.id
 	d.life, d.end = context.WithCancel(d.values)
-	err := d.probe(ctx)
-	if err == nil {
-		err = d.listen(ctx)
-	}
-	return d, err
+	return d, d.begin(ctx)
 }
 
 // request is the context of one request: it ends with the caller's, or after the timeout.
@@ -92,7 +92,17 @@ func (r request) AfterFunc(f func()) (stop func() bool) { return context.AfterFu
 
 // bound makes the context of a request.
 func (d *driver) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	b := backend.NewBound(ctx, d.timeout)
+	return d.boundTo(ctx, d.timeout)
+}
+
+// boundFor makes that of a request for a lock. It leaves time for more attempts in a term: a member
+// that does not answer is asked again, in turn with the others, until the client gives its connection up.
+func (d *driver) boundFor(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
+	return d.boundTo(ctx, min(d.timeout, max(ttl/3, minTimeout)))
+}
+
+func (d *driver) boundTo(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	b := backend.NewBound(ctx, timeout)
 	return request{b, ctx, d.values}, b.Cancel
 }
 
@@ -161,7 +171,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
-	ctx, cancel := d.bound(ctx)
+	ctx, cancel := d.boundFor(ctx, req.TTL)
 	defer cancel()
 	l, err := d.lease(ctx, req.TTL)
 	if err != nil {
@@ -298,7 +308,7 @@ func (d *driver) grant(a *acquisition, req *backend.Request) *backend.Grant {
 
 // Release implements backend.Driver.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	ctx, cancel := d.bound(ctx)
+	ctx, cancel := d.boundFor(ctx, g.TTL)
 	defer cancel()
 	d.startRelease(g)
 	resp, err := d.client.Delete(ctx, d.prefix(g.Key)+g.Owner)

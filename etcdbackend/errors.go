@@ -70,6 +70,12 @@ func isRefusal(err error) bool {
 	return false
 }
 
+// isPassing tells that another attempt may succeed soon: a member did not answer, or the cluster had no leader.
+func isPassing(err error) bool {
+	return errors.Is(err, rpctypes.ErrNoLeader) ||
+		!isUnsent(err) && !isRefusal(err) && !errors.Is(err, backend.ErrUnsupported)
+}
+
 // isLeaseGone tells that the server does not know the lease, and has done nothing.
 func isLeaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
 

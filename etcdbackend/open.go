@@ -49,7 +49,7 @@ func New(client *clientv3.Client, opts *Options) (backend.Driver, error) {
 	if client == nil {
 		return nil, errors.New("dlock: etcdbackend.New needs a client")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), openTimeout, errTimeout)
 	defer cancel()
 	return opened(newDriver(ctx, client, false, opts.withDefaults()))
 }
@@ -59,10 +59,10 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errTimeout)
 	defer cancel()
-	client, err := connect(ctx, t)
-	if err != nil {
+	var client *clientv3.Client
+	if err := patiently(ctx, func() (err error) { client, err = connect(ctx, t); return err }); err != nil {
 		return nil, err
 	}
 	return opened(newDriver(ctx, client, true, t.Options))
@@ -75,6 +75,26 @@ func opened(d *driver, err error) (backend.Driver, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// patiently repeats what may succeed with another member, or when there is a leader again, for as long as ctx lasts.
+func patiently(ctx context.Context, try func() error) error {
+	var last error
+	for {
+		err := try()
+		switch {
+		case err != nil && last != nil && errors.Is(context.Cause(ctx), errTimeout):
+			return last // which says more than that our own time was over
+		case err == nil || !isPassing(err):
+			return err
+		}
+		last = err
+		select {
+		case <-time.After(rewatch):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // connect makes a client. Only a password makes it talk to the server already.
@@ -115,6 +135,9 @@ func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
 	}
 	if err != nil {
 		end()
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // that of DialTimeout
+			err = errTimeout
+		}
 		return nil, unavailable(ctx, err)
 	}
 	return client, nil //nolint:govet // Close of the client ends what life has begun
@@ -134,8 +157,16 @@ func failFast(
 	return err
 }
 
-// probe finds out whether the server can serve locks: that it answers and lets us in, that we
-// may read and write under the root, and how short a lease it grants.
+// begin finds out whether the server can serve locks, and starts listening.
+func (d *driver) begin(ctx context.Context) error {
+	if err := patiently(ctx, func() error { return d.probe(ctx) }); err != nil {
+		return err
+	}
+	return patiently(ctx, func() error { return d.listen(ctx) })
+}
+
+// probe asks the server that it answers and lets us in, that we may read and write under the root, and how short
+// a lease it grants.
 func (d *driver) probe(ctx context.Context) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()

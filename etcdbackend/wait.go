@@ -290,8 +290,9 @@ func ownerOf(key []byte) string { return string(key[bytes.LastIndexByte(key, '/'
 func (d *driver) listen(ctx context.Context) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, d.end) // nothing else ends Watch, and the driver is of no use then
-	events := d.watchInbox(0)
+	life, end := context.WithCancel(d.life)
+	stop := context.AfterFunc(ctx, end) // nothing else ends Watch
+	events := d.watchInbox(life, 0)
 	created, ok := <-events
 	err := created.Err()
 	switch {
@@ -301,15 +302,19 @@ func (d *driver) listen(ctx context.Context) error {
 		err = errEnded
 	}
 	if err != nil {
+		end()
 		return unavailable(ctx, err)
 	}
-	d.running.Go(func() { d.receive(events, created.Header.Revision+1) })
+	d.running.Go(func() {
+		defer end()
+		d.receive(events, created.Header.Revision+1)
+	})
 	return nil
 }
 
 // watchInbox watches from a revision on, 0 being now.
-func (d *driver) watchInbox(revision int64) clientv3.WatchChan {
-	return d.client.Watch(d.life, d.inbox, clientv3.WithRev(revision), clientv3.WithCreatedNotify(), clientv3.WithFilterDelete())
+func (d *driver) watchInbox(ctx context.Context, revision int64) clientv3.WatchChan {
+	return d.client.Watch(ctx, d.inbox, clientv3.WithRev(revision), clientv3.WithCreatedNotify(), clientv3.WithFilterDelete())
 }
 
 // receive is the goroutine of the inbox. What it misses, as it has been compacted, holders learn
@@ -335,7 +340,7 @@ func (d *driver) receive(events clientv3.WatchChan, revision int64) {
 		case <-d.life.Done():
 			return
 		}
-		events = d.watchInbox(revision)
+		events = d.watchInbox(d.life, revision)
 	}
 }
 
