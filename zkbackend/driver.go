@@ -138,7 +138,7 @@ func (d *driver) renew(ctx context.Context, gs []*backend.Grant, age time.Durati
 	}
 	var err error
 	if s != nil {
-		_, err = backend.Call(ctx, func(context.Context) (any, error) {
+		_, err = ask(ctx, s, func() (any, error) {
 			if err := s.prove(age); err != nil {
 				return nil, err
 			}
@@ -182,7 +182,8 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 		if err != nil {
 			return err
 		}
-		return call(ctx, func() error { return d.withdraw(s, d.path(g.Key), g.Owner) })
+		_, err = ask(ctx, s, func() (any, error) { return nil, d.withdraw(s, d.path(g.Key), g.Owner) })
+		return err
 	}
 	_, err := inTurn(ctx, e, func() (any, error) {
 		err := d.end(e)
@@ -560,7 +561,7 @@ func (d *driver) path(name string) string { return d.settings.root + "/" + key.E
 // inTurn runs fn, which asks the server, after all that e has asked before: so nothing of an
 // acquisition is executed after its release.
 func inTurn[T any](ctx context.Context, e *entry, fn func() (T, error)) (T, error) {
-	return backend.Call(ctx, func(ctx context.Context) (T, error) {
+	return ask(ctx, e.session, func() (T, error) {
 		select {
 		case e.turn <- struct{}{}:
 			defer func() { <-e.turn }()
@@ -569,9 +570,4 @@ func inTurn[T any](ctx context.Context, e *entry, fn func() (T, error)) (T, erro
 			return *new(T), ctx.Err()
 		}
 	})
-}
-
-func call(ctx context.Context, fn func() error) error {
-	_, err := backend.Call(ctx, func(context.Context) (any, error) { return nil, fn() })
-	return err
 }

@@ -39,6 +39,17 @@ func interpretError(err error) error {
 
 func isUnimplemented(err error) bool { return err != nil && err.Error() == unimplemented }
 
+// leaderlessError is that of an ensemble that seems to be without a leader.
+type leaderlessError struct{ error }
+
+func (e *leaderlessError) Unwrap() error { return e.error }
+
+// isPassing tells that another attempt may succeed soon: the connection was lost, or there was no leader.
+func isPassing(err error) bool {
+	_, leaderless := errors.AsType[*leaderlessError](err)
+	return leaderless || errors.Is(err, zk.ErrConnectionClosed)
+}
+
 var (
 	// errVanished: the place in the queue is gone, and the next attempt takes another.
 	errVanished = errors.New("the node was deleted")

@@ -26,7 +26,7 @@ func (d *driver) Floor(ctx context.Context, name, _ string) error {
 	if err != nil {
 		return err
 	}
-	return call(ctx, func() error {
+	_, err = ask(ctx, s, func() (any, error) {
 		parent := d.settings.root + "/~floor-" + key.Encode(name, maxKey)
 		node, err := s.floorNode(parent)
 		if errors.Is(err, zk.ErrNoNode) {
@@ -40,8 +40,9 @@ func (d *driver) Floor(ctx context.Context, name, _ string) error {
 		if err == nil {
 			err = s.conn.Delete(node, -1)
 		}
-		return interpretError(err)
+		return nil, interpretError(err)
 	})
+	return err
 }
 
 func (s *session) floorNode(parent string) (string, error) {

@@ -23,7 +23,7 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 	if err != nil {
 		return nil, err
 	}
-	return backend.Call(ctx, func(context.Context) (*backend.Info, error) {
+	return ask(ctx, s, func() (*backend.Info, error) {
 		parent := d.path(name)
 		if _, err := s.conn.Sync(parent); err != nil {
 			return nil, interpretError(err)
@@ -45,7 +45,7 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 			if !strings.HasPrefix(name, encoded) {
 				continue
 			}
-			info, err := backend.Call(ctx, func(context.Context) (*backend.Info, error) { return d.show(s, name) })
+			info, err := ask(ctx, s, func() (*backend.Info, error) { return d.show(s, name) })
 			if err != nil {
 				yield(nil, err)
 				return
@@ -63,7 +63,7 @@ func (d *driver) names(ctx context.Context) (*session, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	names, err := backend.Call(ctx, func(context.Context) ([]string, error) {
+	names, err := ask(ctx, s, func() ([]string, error) {
 		if _, err := s.conn.Sync(d.settings.root); err != nil {
 			return nil, err
 		}
@@ -131,18 +131,21 @@ func (d *driver) Break(ctx context.Context, name, owner string) error {
 	if err != nil {
 		return err
 	}
-	return call(ctx, func() error {
-		parent := d.path(name)
-		if _, err := s.conn.Sync(parent); err != nil {
-			return interpretError(err)
-		}
-		members, err := s.members(parent)
-		if err != nil {
-			return interpretError(err)
-		}
-		if len(members) == 0 || owner != "" && members[0].owner != owner {
-			return backend.ErrNotHeld
-		}
-		return interpretError(d.remove(s, parent, parent+"/"+members[0].name))
-	})
+	_, err = ask(ctx, s, func() (any, error) { return nil, d.breakFirst(s, d.path(name), owner) })
+	return interpretError(err)
+}
+
+// breakFirst deletes the node of the holder, unless that is another than owner.
+func (d *driver) breakFirst(s *session, parent, owner string) error {
+	if _, err := s.conn.Sync(parent); err != nil {
+		return err
+	}
+	members, err := s.members(parent)
+	if err != nil {
+		return err
+	}
+	if len(members) == 0 || owner != "" && members[0].owner != owner {
+		return backend.ErrNotHeld
+	}
+	return d.remove(s, parent, parent+"/"+members[0].name)
 }

@@ -16,8 +16,12 @@ func init() {
 	backend.Register("zookeeper", open)
 }
 
-// openTimeout bounds an opening whose context has no earlier end.
-const openTimeout = 8 * time.Second
+const (
+	// openTimeout bounds an opening whose context has no earlier end.
+	openTimeout = 8 * time.Second
+	// reprobe is the pause between two attempts of an opening.
+	reprobe = 100 * time.Millisecond
+)
 
 // New makes a driver for the servers of one ensemble, each as host:port. It connects, for at most
 // eight seconds, and sees whether it may make locks. There is no way to lend it a *zk.Conn: the
@@ -46,11 +50,26 @@ func start(ctx context.Context, servers []string, opts *Options) (backend.Driver
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	d := newDriver(servers, settings)
-	if err := d.probe(ctx); err != nil {
+	if err := d.begin(ctx); err != nil {
 		_ = d.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// begin is probe, again and again while the ensemble may be about to elect a leader.
+func (d *driver) begin(ctx context.Context) error {
+	for {
+		err := d.probe(ctx)
+		if err == nil || !isPassing(err) {
+			return err
+		}
+		select {
+		case <-time.After(reprobe):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		}
+	}
 }
 
 // probe connects, makes the directory of locks if there is none, and makes and deletes a node in it in
@@ -61,7 +80,7 @@ func (d *driver) probe(ctx context.Context) error {
 		return err
 	}
 	d.caps.MaxTTL = s.proof.granted()
-	_, err = backend.Call(ctx, func(context.Context) (any, error) {
+	_, err = ask(ctx, s, func() (any, error) {
 		if err := d.makeRoot(s); err != nil {
 			return nil, err
 		}
@@ -71,6 +90,9 @@ func (d *driver) probe(ctx context.Context) error {
 			&zk.DeleteRequest{Path: path, Version: -1})
 		return nil, err
 	})
+	if errors.Is(err, zk.ErrNoAuth) {
+		err = fmt.Errorf("the user needs all permissions on %s, or that of creating it: %w", d.settings.root, err)
+	}
 	return interpretError(err)
 }
 

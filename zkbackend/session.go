@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -39,7 +40,10 @@ type session struct {
 	mu      sync.Mutex
 	wire    *wire // the present connection
 	failure error // why the last attempt to connect failed
+	refused bool  // a server has closed a connection without a word, as one without a leader does
 	watches map[string]*watch
+	asking  int         // how many wait for an answer
+	silence *time.Timer // of the server, then
 }
 
 // watch is the server's promise to tell of the next change of a node. All who want to know
@@ -64,6 +68,7 @@ func newSession(servers []string, opts *settings) (*session, error) {
 		ready: make(chan struct{}), vain: make(chan struct{}), watches: make(map[string]*watch),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.silence = time.AfterFunc(math.MaxInt64, s.doubt)
 	var err error
 	s.conn, _, err = zk.Connect(servers, opts.Session,
 		zk.WithDialer(s.dial), zk.WithHostProvider(&hosts{vain: sync.OnceFunc(func() { close(s.vain) })}), zk.WithEventCallback(s.event),
@@ -137,6 +142,9 @@ func (s *session) unreachable(err error) error {
 	defer s.mu.Unlock()
 	if s.failure != nil {
 		err = fmt.Errorf("%w: %w", err, s.failure)
+	}
+	if s.refused {
+		err = &leaderlessError{err}
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
@@ -270,8 +278,6 @@ func (s *session) prove(age time.Duration) error {
 	if sent.Sub(s.proof.get().Sent) < age {
 		return nil
 	}
-	impatience := time.AfterFunc(max(s.settings.Session/8, minPatience), func() { s.doubt(sent) })
-	defer impatience.Stop()
 	if _, err := s.conn.Sync(s.settings.root); err != nil {
 		return err
 	}
@@ -279,15 +285,45 @@ func (s *session) prove(age time.Duration) error {
 	return nil
 }
 
-// doubt gives up a connection that has brought nothing since a proof was asked for. The
-// library would do that only after two thirds of the session's timeout, which can be too
-// late for another server to save the leases.
-func (s *session) doubt(asked time.Time) {
+// ask runs fn, which asks the server, and returns when ctx ends. Meanwhile a server that falls
+// silent is given up.
+func ask[T any](ctx context.Context, s *session, fn func() (T, error)) (T, error) {
+	return backend.Call(ctx, func(context.Context) (T, error) {
+		s.expect(1)
+		defer s.expect(-1)
+		return fn()
+	})
+}
+
+// expect counts those who wait for an answer. While there are any the silence of the server is watched.
+func (s *session) expect(more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wire != nil && s.wire.silentSince(asked) {
+	before := s.asking
+	s.asking += more
+	switch {
+	case before == 0:
+		s.silence.Reset(s.maxSilence())
+	case s.asking == 0:
+		s.silence.Stop()
+	}
+}
+
+func (s *session) maxSilence() time.Duration { return max(s.settings.Session/8, minPatience) }
+
+// doubt gives up a connection that has brought nothing for a while, although something was asked. The
+// library would do that only after two thirds of the session's timeout, which can be too late for
+// another server to save the leases, or for those who wait.
+func (s *session) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asking == 0 {
+		return
+	}
+	if s.wire != nil && s.wire.silentSince(time.Now().Add(-s.maxSilence())) {
 		_ = s.wire.Close()
 	}
+	s.silence.Reset(s.maxSilence())
 }
 
 // term is what the proof is worth to a lock.
@@ -299,10 +335,11 @@ func (s *session) term(ttl time.Duration) backend.Term {
 
 func (s *session) negotiated(timeout time.Duration) { s.proof.negotiated(timeout) }
 
-func (s *session) failed(err error) {
+// failed takes why there is no connection; refused tells that the server has closed it without a word.
+func (s *session) failed(err error, refused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failure = err
+	s.failure, s.refused = err, s.refused || refused
 }
 
 // swap takes the new connection and returns the old one.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -45,13 +47,13 @@ func (w *wire) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if err != nil {
-		w.session.failed(fmt.Errorf("no answer from %s: %w", w.RemoteAddr(), err))
+		w.session.failed(fmt.Errorf("no answer from %s: %w", w.RemoteAddr(), err), errors.Is(err, io.EOF))
 		return n, err
 	}
 	w.head = append(w.head, p[:n]...)
 	if len(w.head) >= 4 && binary.BigEndian.Uint32(w.head) > maxHandshake {
 		err = fmt.Errorf("%s is not a ZooKeeper server", w.RemoteAddr())
-		w.session.failed(err)
+		w.session.failed(err, false)
 		return 0, err
 	}
 	if len(w.head) >= handshakeHead {
@@ -82,7 +84,7 @@ func (s *session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 	defer cancel()
 	conn, err := connect(ctx, network, addr, s.settings.TLS)
 	if err != nil {
-		s.failed(err)
+		s.failed(err, false)
 		return nil, err
 	}
 	w := &wire{Conn: conn, session: s, deadline: deadline, dialled: time.Now()}
