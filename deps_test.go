@@ -82,7 +82,7 @@ func isDriver(path string) bool {
 // mayImport tells whether a package of this module may import another, without its tests.
 func mayImport(importer, imported string) bool {
 	switch {
-	case imported == "/internal/testenv":
+	case imported == "/internal/testenv", imported == "/internal/testenv/failover":
 		return strings.HasPrefix(importer, "/internal/testenv/")
 	case imported == "/internal/faultproxy":
 		return importer == "/internal/testenv" || strings.HasPrefix(importer, "/cmd/")
@@ -90,6 +90,8 @@ func mayImport(importer, imported string) bool {
 		return strings.HasPrefix(importer, "/cmd/")
 	case isDriver(imported):
 		return strings.HasPrefix(importer, "/cmd/") || strings.HasPrefix(importer, "/bench") || strings.HasPrefix(importer, "/examples/")
+	case importer == "/internal/testenv/failover": // whose cases are the tests of drivers
+		return imported == "" || imported == "/internal/testenv"
 	case imported == "":
 		return !isDriver(importer) && importer != "/backend" && !strings.HasPrefix(importer, "/internal/")
 	case importer == "/backend":

@@ -153,7 +153,15 @@ func (e *Ensemble) Isolate(tb TB, member *Server) (heal func()) {
 	return heal
 }
 
-// await returns when all members answer.
+// Await returns when all members answer.
+func (e *Ensemble) Await(tb TB) {
+	tb.Helper()
+	if err := e.await(bootTimeout); err != nil {
+		tb.Fatalf("%v", err)
+	}
+}
+
+// await is Await within a time.
 func (e *Ensemble) await(timeout time.Duration) error {
 	errs := make([]error, len(e.Members))
 	var wg sync.WaitGroup
@@ -196,9 +204,7 @@ func (es *ensembleSpec) share(tb TB) *Ensemble {
 	if res.err != nil {
 		missing(tb, res.err)
 	}
-	if err := res.ensemble.await(bootTimeout); err != nil {
-		tb.Fatalf("%v", err)
-	}
+	res.ensemble.Await(tb)
 	Announce(tb, es.name, res.ensemble.Source, res.ensemble.Version)
 	return res.ensemble
 }

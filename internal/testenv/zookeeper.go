@@ -89,10 +89,11 @@ const (
 	zookeeperSyncLimit = 4  // ticks after which a silent one is given up
 )
 
-// zookeeperFlags also have the names of members looked up each time: the engine knows one only while it runs.
+// zookeeperFlags also have the addresses of members looked up each time, and old ones given up soon: the engine gives a
+// container that starts again another one.
 var zookeeperFlags = []string{
 	"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no",
-	"-Dsun.net.inetaddr.ttl=0", "-Dsun.net.inetaddr.negative.ttl=0",
+	"-Dsun.net.inetaddr.ttl=0", "-Dsun.net.inetaddr.negative.ttl=0", "-Dzookeeper.cnxTimeout=500",
 }
 
 // variables configure a container.

@@ -1,0 +1,312 @@
+// Package failover tests what becomes of locks while members of an ensemble fail. Only tests import it.
+package failover
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+const (
+	// bound is how much later than a term's end a lock must be free: 500 ms by the published figures, more on a loaded
+	// machine.
+	bound = 3 * time.Second
+	// patience is for what takes an ensemble some time and has no promised end.
+	patience = 20 * time.Second
+	// openBound is how long an opening may take.
+	openBound = 10 * time.Second
+	// nap is the pause between two looks at something that nobody signals.
+	nap = 10 * time.Millisecond
+)
+
+// Suite is what the cases need to know of one kind of ensemble. The test imports the driver's package.
+type Suite struct {
+	Ensemble *testenv.Ensemble
+	Query    string        // of all URLs: "?ttl=5s"
+	TTL      time.Duration // the same, longer than what an ensemble needs to elect a leader
+}
+
+// Run runs the cases as subtests, one after the other: each harms the ensemble.
+func (s Suite) Run(t *testing.T) {
+	t.Helper()
+	for _, c := range []struct {
+		name string
+		run  func(f *fixture)
+	}{
+		{"LeaderKilledWhileHeld", func(f *fixture) { f.leaderFailsWhileHeld(f.kill) }},
+		{"LeaderPausedWhileHeld", func(f *fixture) { f.leaderFailsWhileHeld(f.pause) }},
+		{"LeaderKilledWhileWaitedFor", func(f *fixture) { f.leaderFailsWhileWaitedFor(f.kill) }},
+		{"LeaderPausedWhileWaitedFor", func(f *fixture) { f.leaderFailsWhileWaitedFor(f.pause) }},
+		{"EachMemberRestarts", (*fixture).eachMemberRestarts},
+		{"HolderIsIsolatedWithTheLeader", func(f *fixture) { f.holderIsIsolatedWith(f.Ensemble.Leader(f)) }},
+		{"HolderIsIsolatedWithAFollower", func(f *fixture) { f.holderIsIsolatedWith(f.Ensemble.Follower(f)) }},
+		{"NoQuorum", (*fixture).noQuorum},
+		{"FirstEndpointIsDead", func(f *fixture) { f.firstEndpointFails(f.kill) }},
+		{"FirstEndpointIsSilent", func(f *fixture) { f.firstEndpointFails(f.pause) }},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(newFixture(t, s)) })
+	}
+}
+
+// fixture is what a case works with.
+type fixture struct {
+	*testing.T
+	Suite
+	ctx context.Context
+}
+
+func newFixture(t *testing.T, s Suite) *fixture {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+	t.Cleanup(cancel)
+	s.Ensemble.Await(t) // the case before has healed it
+	return &fixture{T: t, Suite: s, ctx: ctx}
+}
+
+// away takes a member away until back is called.
+type away func(member *testenv.Server) (back func())
+
+func (f *fixture) kill(member *testenv.Server) (back func())  { return f.Ensemble.Kill(f, member) }
+func (f *fixture) pause(member *testenv.Server) (back func()) { return member.Pause(f) }
+
+// client opens a client of these members, all of them if none are given.
+func (f *fixture) client(members ...*testenv.Server) *dlock.Client {
+	f.Helper()
+	if len(members) == 0 {
+		members = f.Ensemble.Members
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, openBound)
+	defer cancel()
+	c, err := dlock.Open(ctx, f.url(members))
+	if err != nil {
+		f.Fatalf("Open: %v", err)
+	}
+	f.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			f.Logf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+func (f *fixture) url(members []*testenv.Server) string {
+	addrs := make([]string, len(members))
+	for i, s := range members {
+		addrs[i] = s.Addr
+	}
+	return f.Ensemble.URLOf(addrs...) + f.Query
+}
+
+// lock locks, which must be possible soon.
+func (f *fixture) lock(c *dlock.Client) *dlock.Lease {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.ctx, patience)
+	defer cancel()
+	lease, err := c.Lock(ctx, f.Name())
+	if err != nil {
+		f.Fatalf("Lock: %v", err)
+	}
+	return lease
+}
+
+// unlock unlocks what is still held. The answer may be late where a member has failed.
+func (f *fixture) unlock(lease *dlock.Lease) {
+	f.Helper()
+	if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+		f.Errorf("Unlock: %v", err)
+	}
+}
+
+// waiter is a Lock that goes on.
+type waiter struct {
+	done  chan struct{}
+	lease *dlock.Lease // when done
+	at    time.Time    // of the grant
+	err   error
+}
+
+// wait has c wait in the queue.
+func (f *fixture) wait(c *dlock.Client) *waiter {
+	f.Helper()
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = c.Lock(f.ctx, f.Name())
+		w.at = time.Now()
+	}()
+	for end := time.Now().Add(patience); ; time.Sleep(nap) {
+		info, err := c.Inspect(f.ctx, f.Name())
+		if err == nil && info.Waiters > 0 {
+			return w
+		}
+		if time.Now().After(end) {
+			f.Fatalf("nobody waits: %+v, %v", info, err)
+		}
+	}
+}
+
+// granted returns the lease of a waiter, which must get it within d.
+func (f *fixture) granted(w *waiter, d time.Duration) *dlock.Lease {
+	f.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(d):
+		f.Fatalf("the waiter has not got the lock within %v", d)
+	}
+	if w.err != nil {
+		f.Fatalf("Lock: %v", w.err)
+	}
+	return w.lease
+}
+
+// follows checks that next was granted after lease had ended, and its holder told.
+func (f *fixture) follows(next, lease *dlock.Lease, granted time.Time) {
+	f.Helper()
+	if err := lease.Err(); !errors.Is(err, dlock.ErrLost) {
+		f.Errorf("Err when somebody else holds: %v, want ErrLost", err)
+	}
+	if over := lease.Deadline().Sub(granted); over >= 0 {
+		f.Errorf("the lock was passed on %v before the deadline of the holder", over)
+	}
+	if next.Fence() <= lease.Fence() {
+		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+	}
+}
+
+// A lease that outlives the leader is kept; one that does not is told before anybody else is granted the lock.
+func (f *fixture) leaderFailsWhileHeld(fails away) {
+	holder, other := f.client(), f.client()
+	lease := f.lock(holder)
+	w := f.wait(other)
+	until := lease.Deadline()
+	began := time.Now()
+	back := fails(f.Ensemble.Leader(f))
+	for end := began.Add(f.TTL + bound); !lease.Deadline().After(until) && lease.Err() == nil; time.Sleep(nap) {
+		if time.Now().After(end) {
+			f.Fatal("neither renewed nor lost")
+		}
+	}
+	if lease.Err() != nil {
+		f.Logf("lost after %v", time.Since(began))
+		next := f.granted(w, f.TTL+bound)
+		f.follows(next, lease, w.at)
+		back()
+		f.unlock(next)
+		return
+	}
+	f.Logf("renewed after %v", time.Since(began))
+	select {
+	case <-w.done:
+		f.Errorf("a second holder: %v", w.err)
+	default:
+	}
+	back()
+	f.unlock(lease)
+	f.unlock(f.granted(w, f.TTL+bound))
+}
+
+// Who waits when the leader fails gets the lock within a term of its release.
+func (f *fixture) leaderFailsWhileWaitedFor(fails away) {
+	holder, other := f.client(), f.client()
+	lease := f.lock(holder)
+	w := f.wait(other)
+	back := fails(f.Ensemble.Leader(f))
+	released := time.Now()
+	f.unlock(lease)
+	next := f.granted(w, f.TTL+bound)
+	f.Logf("granted %v after the release began", w.at.Sub(released))
+	if next.Fence() <= lease.Fence() {
+		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+	}
+	back()
+	f.unlock(next)
+}
+
+// Every client loses its member once, and goes on with another: leases are kept and waiters are woken.
+func (f *fixture) eachMemberRestarts() {
+	holder, other := f.client(), f.client()
+	lease := f.lock(holder)
+	w := f.wait(other)
+	for _, s := range f.Ensemble.Members {
+		s.Restart(f)
+		f.Ensemble.Leader(f)
+		if err := lease.Extend(f.ctx); err != nil {
+			f.Errorf("Extend after the restart of %s: %v", s.Name, err)
+		}
+	}
+	if err := lease.Err(); err != nil {
+		f.Errorf("Err: %v", err)
+	}
+	f.unlock(lease)
+	f.unlock(f.granted(w, f.TTL+bound))
+}
+
+// A holder that reaches nothing but a member without a majority is told before the majority passes the lock on.
+func (f *fixture) holderIsIsolatedWith(member *testenv.Server) {
+	holder, other := f.client(member), f.client(f.Ensemble.Others(member)...)
+	lease := f.lock(holder)
+	w := f.wait(other)
+	began := time.Now()
+	heal := f.Ensemble.Isolate(f, member)
+	next := f.granted(w, 2*f.TTL+patience) // of a term, the same once more by a new leader, and an election
+	f.Logf("granted after %v", w.at.Sub(began))
+	f.follows(next, lease, w.at)
+	heal()
+	if err := lease.Unlock(f.ctx); !errors.Is(err, dlock.ErrLost) {
+		f.Errorf("Unlock: %v, want ErrLost", err)
+	}
+	if err := next.Err(); err != nil {
+		f.Errorf("Err of the other holder: %v", err)
+	}
+	f.unlock(next)
+	f.unlock(f.lock(holder))
+}
+
+// Without a majority nothing is granted, the holder is told in time and an opening fails; with it all goes on.
+func (f *fixture) noQuorum() {
+	c := f.client()
+	lease := f.lock(c)
+	rest := f.Ensemble.Members[0]
+	var backs []func()
+	for _, s := range f.Ensemble.Others(rest) {
+		backs = append(backs, f.kill(s))
+	}
+	select {
+	case <-lease.Lost():
+	case <-time.After(f.TTL + bound):
+		f.Error("the holder is not told")
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, openBound)
+	defer cancel()
+	opened, err := dlock.Open(ctx, f.url([]*testenv.Server{rest}))
+	if err == nil {
+		_ = opened.Close()
+	}
+	if !errors.Is(err, dlock.ErrUnavailable) || ctx.Err() != nil {
+		f.Errorf("Open without a majority: %v, want ErrUnavailable in time", err)
+	}
+	for _, back := range backs {
+		back()
+	}
+	next := f.lock(c)
+	if next.Fence() <= lease.Fence() {
+		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+	}
+	f.unlock(next)
+}
+
+// It does not matter which of the servers in a URL are there, as long as most are.
+func (f *fixture) firstEndpointFails(fails away) {
+	leader := f.Ensemble.Leader(f)
+	defer fails(leader)()
+	began := time.Now()
+	c := f.client(append([]*testenv.Server{leader}, f.Ensemble.Others(leader)...)...)
+	f.Logf("opened after %v", time.Since(began))
+	for range 3 {
+		f.unlock(f.lock(c))
+	}
+}
