@@ -3,6 +3,7 @@ package etcdbackend
 import (
 	"testing"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
@@ -12,5 +13,19 @@ func TestTLS(t *testing.T) {
 		Upstream:  testenv.Etcd(t).Addr,
 		URL:       "etcds://%s?%s",
 		Protocols: []string{"h2"}, // gRPC insists
+	}.Run(t)
+}
+
+// The server ends TLS itself.
+func TestTLSOfTheServer(t *testing.T) {
+	t.Parallel()
+	testenv.TLSTest{
+		URL:   "etcds://%s?%s",
+		Start: testenv.NewEtcdTLS,
+		Use: func(t *testing.T, d backend.Driver) {
+			t.Helper()
+			req := newRequest(t)
+			release(t, d.(*driver), acquire(t, d.(*driver), req))
+		},
 	}.Run(t)
 }

@@ -10,16 +10,20 @@ import (
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	testenv.TLSTest{
-		Upstream: testenv.Memcached(t).Addr,
-		URL:      "memcached://%s?tls=1&%s",
-		Use: func(t *testing.T, d backend.Driver) {
-			t.Helper()
-			for range 3 { // the connection is not taken for dead
-				release(t, d.(*driver), acquire(t, d.(*driver), request(t, time.Minute)))
-			}
-		},
-	}.Run(t)
+	testenv.TLSTest{Upstream: testenv.Memcached(t).Addr, URL: "memcached://%s?tls=1&%s", Use: use}.Run(t)
+}
+
+// The server ends TLS itself.
+func TestTLSOfTheServer(t *testing.T) {
+	t.Parallel()
+	testenv.TLSTest{URL: "memcached://%s?tls=1&%s", Start: testenv.NewMemcachedTLS, Use: use}.Run(t)
+}
+
+func use(t *testing.T, d backend.Driver) {
+	t.Helper()
+	for range 3 { // the connection is not taken for dead
+		release(t, d.(*driver), acquire(t, d.(*driver), request(t, time.Minute)))
+	}
 }
 
 // TestPassword takes a list that every system has for an auth file: names, and what follows their

@@ -3,6 +3,7 @@ package zkbackend
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -21,4 +22,18 @@ func TestTLSAgainstPlaintext(t *testing.T) {
 	if err != nil && strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error has the password: %v", err)
 	}
+}
+
+// The server ends TLS itself.
+func TestTLSOfTheServer(t *testing.T) {
+	t.Parallel()
+	testenv.TLSTest{
+		URL:   "zk://%s?tls=1&%s",
+		Start: testenv.NewZooKeeperTLS,
+		Use: func(t *testing.T, d backend.Driver) {
+			t.Helper()
+			req := request(t, 5*time.Second)
+			release(t, d.(*driver), acquire(t, d.(*driver), req))
+		},
+	}.Run(t)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ const (
 	dockerTimeout = 2 * time.Second
 	pullTimeout   = 2 * time.Minute
 	leftoverAge   = time.Hour
+
+	containerDir = "/data"
 
 	labelHost = "dlock.test.host" // of the process that has started the container
 	labelPID  = "dlock.test.pid"
@@ -176,8 +179,9 @@ func newContainer(sp *spec, image string, port int, args []string, more ...testc
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
 	ctr, err := testcontainers.Run(ctx, image, append([]testcontainers.ContainerCustomizer{
-		testcontainers.WithCmd(sp.command(listen{host: "0.0.0.0", port: sp.port, dir: "/data"}, args)...),
+		testcontainers.WithCmd(sp.command(listen{host: "0.0.0.0", port: sp.port, dir: containerDir}, args)...),
 		testcontainers.WithEnv(sp.env),
+		testcontainers.WithFiles(containerFiles(sp.files)...),
 		testcontainers.WithLabels(labels),
 		testcontainers.WithExposedPorts(strconv.Itoa(sp.port) + "/tcp"),
 		testcontainers.WithHostConfigModifier(publish(sp.port, port)),
@@ -186,6 +190,17 @@ func newContainer(sp *spec, image string, port int, args []string, more ...testc
 		return nil, errors.Join(err, testcontainers.TerminateContainer(ctr))
 	}
 	return &container{client: c, ctr: ctr}, nil
+}
+
+// containerFiles puts files into a container, where every user may read them.
+func containerFiles(files map[string][]byte) []testcontainers.ContainerFile {
+	var all []testcontainers.ContainerFile
+	for name, content := range files {
+		all = append(all, testcontainers.ContainerFile{
+			Reader: bytes.NewReader(content), ContainerFilePath: path.Join(containerDir, name), FileMode: 0o644,
+		})
+	}
+	return all
 }
 
 // ownLabels mark what this process has made, for sweep.

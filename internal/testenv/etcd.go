@@ -2,8 +2,10 @@ package testenv
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -18,7 +20,7 @@ var etcdSpec = &spec{
 	name: "etcd", port: etcdPort, program: "etcd", pkg: "etcd-server",
 	command: etcdCommand,
 	url:     func(addr string, _ []string) string { return "etcd://" + addr },
-	probe:   etcdVersion,
+	probe:   func(ctx context.Context, rawURL string) (string, error) { return etcdVersion(ctx, rawURL, nil) },
 }
 
 // Etcd returns the etcd server, a cluster of one, that all tests of this process share. [Main] stops it.
@@ -34,6 +36,24 @@ func NewEtcd(tb TB, args ...string) *Server {
 	return etcdSpec.own(tb, args)
 }
 
+// NewEtcdTLS starts an etcd server for this test alone that speaks nothing but TLS, and removes it when the test ends.
+func NewEtcdTLS(tb TB, server ServerTLS) *Server {
+	tb.Helper()
+	sp, config := *etcdSpec, server.probe(tb)
+	sp.files = server.files()
+	sp.url = func(addr string, _ []string) string { return "etcds://" + addr }
+	sp.command = func(l listen, _ []string) []string {
+		argv := append(etcdServer("https", l), "--listen-peer-urls", "http://127.0.0.1:0",
+			"--cert-file", path.Join(l.dir, certFile), "--key-file", path.Join(l.dir, keyFile))
+		if server.Clients != nil {
+			argv = append(argv, "--client-cert-auth", "--trusted-ca-file", path.Join(l.dir, clientsFile))
+		}
+		return argv
+	}
+	sp.probe = func(ctx context.Context, rawURL string) (string, error) { return etcdVersion(ctx, rawURL, config) }
+	return sp.own(tb, nil)
+}
+
 var etcdEnsemble = &ensembleSpec{
 	name: "etcd-3",
 	member: func(n int, peers []peer) *spec {
@@ -42,7 +62,7 @@ var etcdEnsemble = &ensembleSpec{
 		return &member
 	},
 	leads: func(ctx context.Context, rawURL string) (leads bool, err error) {
-		err = withEtcd(rawURL, func(c *clientv3.Client) error {
+		err = withEtcd(rawURL, nil, func(c *clientv3.Client) error {
 			status, err := c.Status(ctx, c.Endpoints()[0])
 			leads = err == nil && status.Leader == status.Header.MemberId
 			return err
@@ -60,7 +80,7 @@ func EtcdEnsemble(tb TB) *Ensemble {
 
 // etcdCommand makes a member that waits for no peers, hence the port 0.
 func etcdCommand(l listen, args []string) []string {
-	return append(append(etcdServer(l), "--listen-peer-urls", "http://127.0.0.1:0"), args...)
+	return append(append(etcdServer("http", l), "--listen-peer-urls", "http://127.0.0.1:0"), args...)
 }
 
 // etcdMember makes the nth member of a cluster.
@@ -70,21 +90,21 @@ func etcdMember(l listen, n int, peers []peer) []string {
 	for i, p := range peers {
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, url(p)))
 	}
-	return append(etcdServer(l), "--name", fmt.Sprint("m", n),
+	return append(etcdServer("http", l), "--name", fmt.Sprint("m", n),
 		"--listen-peer-urls", fmt.Sprintf("http://%s:%d", l.host, peers[n].ports[0]),
 		"--initial-advertise-peer-urls", url(peers[n]), "--initial-cluster", strings.Join(cluster, ","))
 }
 
-func etcdServer(l listen) []string {
-	client := fmt.Sprintf("http://%s:%d", l.host, l.port)
+func etcdServer(scheme string, l listen) []string {
+	client := fmt.Sprintf("%s://%s:%d", scheme, l.host, l.port)
 	return []string{
 		"etcd", "--data-dir", l.dir, "--log-level", "error", "--listen-client-urls", client, "--advertise-client-urls", client,
 	}
 }
 
 // etcdVersion asks for what only a member with a leader can answer, too.
-func etcdVersion(ctx context.Context, rawURL string) (version string, err error) {
-	err = withEtcd(rawURL, func(c *clientv3.Client) error {
+func etcdVersion(ctx context.Context, rawURL string, config *tls.Config) (version string, err error) {
+	err = withEtcd(rawURL, config, func(c *clientv3.Client) error {
 		_, err := c.Get(ctx, "/")
 		if errors.Is(err, rpctypes.ErrUserEmpty) { // a test has turned authentication on
 			version = "etcd"
@@ -103,12 +123,15 @@ func etcdVersion(ctx context.Context, rawURL string) (version string, err error)
 }
 
 // withEtcd has fn ask the first server of a URL.
-func withEtcd(rawURL string, fn func(*clientv3.Client) error) error {
+func withEtcd(rawURL string, config *tls.Config, fn func(*clientv3.Client) error) error {
 	addr, err := address(rawURL, etcdPort)
 	if err != nil {
 		return err
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: time.Second, Logger: zap.NewNop()})
+	if config != nil {
+		addr = "https://" + addr
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: time.Second, TLS: config, Logger: zap.NewNop()})
 	if err != nil {
 		return err
 	}

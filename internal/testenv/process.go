@@ -46,6 +46,11 @@ func newProcess(sp *spec, program string, port int, args []string) (control, err
 	if err != nil {
 		return nil, err
 	}
+	for name, content := range sp.files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+	}
 	argv := sp.command(listen{host: "127.0.0.1", port: port, dir: dir}, args)
 	argv[0] = program
 	env := os.Environ()

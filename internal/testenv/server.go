@@ -41,6 +41,7 @@ type spec struct {
 	program string // on PATH or in /usr/sbin
 	pkg     string // the Debian package of the program
 	env     map[string]string
+	files   map[string][]byte // by the names that they have in listen.dir
 
 	// command returns program and flags for a server that listens at l and keeps its data in l.dir through a kill.
 	command func(l listen, args []string) []string

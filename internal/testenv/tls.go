@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,6 +114,48 @@ func writeFile(tb TB, content []byte) (name string) {
 	return name
 }
 
+// ServerTLS is what a server that speaks TLS is told.
+type ServerTLS struct {
+	Cert    *Certificate
+	Clients *Authority // who must have issued the certificates of clients; nil: they need none
+}
+
+// The files of a server that speaks TLS.
+const (
+	certFile    = "cert.pem"
+	keyFile     = "key.pem"
+	bothFile    = "both.pem"
+	clientsFile = "clients.pem"
+)
+
+func (s ServerTLS) files() map[string][]byte {
+	files := map[string][]byte{
+		certFile: s.Cert.CertPEM, keyFile: s.Cert.KeyPEM, bothFile: slices.Concat(s.Cert.CertPEM, s.Cert.KeyPEM),
+	}
+	if s.Clients != nil {
+		files[clientsFile] = s.Clients.PEM
+	}
+	return files
+}
+
+// probe returns how to ask whether the server is there: not who it is.
+func (s ServerTLS) probe(tb TB) *tls.Config {
+	tb.Helper()
+	config := &tls.Config{InsecureSkipVerify: true}
+	if s.Clients != nil {
+		config.Certificates = []tls.Certificate{s.Clients.Issue(tb, "probe.test", time.Now().Add(time.Hour)).TLS}
+	}
+	return config
+}
+
+// dial connects, over TLS if there is a configuration.
+func dial(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
+	if config == nil {
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}
+	return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
+}
+
 // Forwarder joins each connection that a listener accepts with one to a server: behind a listener of package tls it ends TLS,
 // behind that of a unix socket it stands for the server's own. Its methods may be called by many goroutines.
 type Forwarder struct {
@@ -173,7 +217,13 @@ type TLSTest struct {
 	URL       string                               // the format of a URL that asks for TLS: "rediss://%s?%s", of host and parameters
 	Protocols []string                             // what the server offers where the client insists on ALPN
 	Use       func(t *testing.T, d backend.Driver) // does more with an open driver; nil: nothing
+	// Start starts a server that speaks TLS itself, instead of Upstream behind something that ends TLS. What is sent to
+	// it is not counted. nil: Upstream.
+	Start func(tb TB, server ServerTLS) *Server
 }
+
+// tlsBound is how long an opening may take, refused or not.
+const tlsBound = 10 * time.Second
 
 // Run runs the cases as parallel subtests.
 func (tt TLSTest) Run(t *testing.T) {
@@ -183,47 +233,66 @@ func (tt TLSTest) Run(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	good, client := trusted.Issue(t, name, later), trusted.Issue(t, "client.test", later)
 	known := "server-name=" + name + "&ca=" + trusted.File
+	started := make(map[ServerTLS]*Server)
 	for _, c := range []struct {
 		name   string
-		server *Certificate
+		server ServerTLS
 		params string
-		mutual bool // the server wants a certificate too
 		ok     bool
 	}{
-		{name: "trusted", server: good, params: known, ok: true},
-		{name: "wrong authority", server: other.Issue(t, name, later), params: known},
-		{name: "the system's authorities", server: good, params: "server-name=" + name},
-		{name: "wrong name", server: good, params: "ca=" + trusted.File},
-		{name: "expired", server: trusted.Issue(t, name, time.Now().Add(-time.Minute)), params: known},
-		{name: "no client certificate", server: good, params: known, mutual: true},
+		{name: "trusted", server: ServerTLS{Cert: good}, params: known, ok: true},
+		{name: "wrong authority", server: ServerTLS{Cert: other.Issue(t, name, later)}, params: known},
+		{name: "the system's authorities", server: ServerTLS{Cert: good}, params: "server-name=" + name},
+		{name: "wrong name", server: ServerTLS{Cert: good}, params: "ca=" + trusted.File},
+		{name: "expired", server: ServerTLS{Cert: trusted.Issue(t, name, time.Now().Add(-time.Minute))}, params: known},
+		{name: "no client certificate", server: ServerTLS{good, trusted}, params: known},
 		{
-			name: "client certificate", server: good, mutual: true, ok: true,
+			name: "client certificate", server: ServerTLS{good, trusted}, ok: true,
 			params: known + "&cert=" + client.CertFile + "&key=" + client.KeyFile,
 		},
 	} {
+		if tt.Start != nil && started[c.server] == nil {
+			started[c.server] = tt.Start(t, c.server)
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			config := &tls.Config{Certificates: []tls.Certificate{c.server.TLS}, NextProtos: tt.Protocols}
-			if c.mutual {
-				config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, trusted.Pool()
+			if tt.Start != nil {
+				tt.check(t, started[c.server].Addr, c.params, c.ok)
+				return
 			}
-			tt.check(t, config, c.params, c.ok)
+			f := Forward(t, c.server.listen(t, tt.Protocols), tt.Upstream)
+			tt.check(t, f.Addr(), c.params, c.ok)
+			if n := f.Close(); (n > 0) != c.ok {
+				t.Errorf("%d bytes were sent inside of TLS", n)
+			}
 		})
 	}
 }
 
-func (tt TLSTest) check(t *testing.T, config *tls.Config, params string, ok bool) {
+// listen stands for a server that speaks TLS itself.
+func (s ServerTLS) listen(t *testing.T, protocols []string) net.Listener {
 	t.Helper()
+	config := &tls.Config{Certificates: []tls.Certificate{s.Cert.TLS}, NextProtos: protocols}
+	if s.Clients != nil {
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, s.Clients.Pool()
+	}
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := Forward(t, l, tt.Upstream)
-	host := f.Addr()
+	return l
+}
+
+func (tt TLSTest) check(t *testing.T, host, params string, ok bool) {
+	t.Helper()
 	if !ok {
 		host = "u:secret@" + host
 	}
+	began := time.Now()
 	d, err := Open(t.Context(), fmt.Sprintf(tt.URL, host, params))
+	if took := time.Since(began); took > tlsBound {
+		t.Errorf("open took %v", took)
+	}
 	if (err == nil) != ok {
 		t.Errorf("open: %v", err)
 	}
@@ -232,9 +301,6 @@ func (tt TLSTest) check(t *testing.T, config *tls.Config, params string, ok bool
 	}
 	if err == nil {
 		tt.use(t, d)
-	}
-	if n := f.Close(); (n > 0) != ok {
-		t.Errorf("%d bytes were sent inside of TLS", n)
 	}
 }
 

@@ -2,11 +2,12 @@ package testenv
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,6 +33,18 @@ func NewZooKeeper(tb TB, tick time.Duration) *Server {
 	return zookeeperWith(zookeeperConfig{tick: tick}).own(tb, nil)
 }
 
+// NewZooKeeperTLS starts a ZooKeeper server for this test alone that speaks nothing but TLS, and removes it when the test
+// ends.
+func NewZooKeeperTLS(tb TB, server ServerTLS) *Server {
+	tb.Helper()
+	probe := server.probe(tb)
+	sp := zookeeperWith(zookeeperConfig{tick: zookeeperTick, tls: &server})
+	sp.port, sp.files = zookeeperSecurePort, server.files()
+	sp.url = func(addr string, _ []string) string { return "zk://" + addr + "/?tls=1" }
+	sp.probe = func(ctx context.Context, rawURL string) (string, error) { return zookeeperVersion(ctx, rawURL, probe) }
+	return sp.own(tb, nil)
+}
+
 // zookeeperEnsembleTick makes the members of an ensemble notice soon that one of them is silent, within 4 ticks.
 const zookeeperEnsembleTick = 500 * time.Millisecond
 
@@ -45,7 +58,7 @@ var zookeeperEnsemble = &ensembleSpec{
 		return zookeeperWith(config)
 	},
 	leads: func(ctx context.Context, rawURL string) (bool, error) {
-		answer, err := zookeeperAsk(ctx, rawURL)
+		answer, err := zookeeperAsk(ctx, rawURL, nil)
 		return strings.Contains(answer, "Mode: leader\n"), err
 	},
 }
@@ -63,6 +76,7 @@ type zookeeperConfig struct {
 	member  int      // of an ensemble: its number, from 1 on
 	servers []string // all members: "server.1=host:2888:3888"
 	lines   []string // further ones of zoo.cfg, without spaces
+	tls     *ServerTLS
 }
 
 // zookeeperWith makes a server that has every acknowledged write after a SIGKILL: it writes its log before it answers, but
@@ -78,13 +92,14 @@ func zookeeperWith(config zookeeperConfig) *spec {
 			return []string{"zkServer.sh", "start-foreground"}
 		},
 		url:   func(addr string, _ []string) string { return "zk://" + addr },
-		probe: zookeeperVersion,
+		probe: func(ctx context.Context, rawURL string) (string, error) { return zookeeperVersion(ctx, rawURL, nil) },
 	}
 }
 
-const zookeeperPort = 2181
-
 const (
+	zookeeperPort       = 2181
+	zookeeperSecurePort = 2281
+
 	zookeeperInitLimit = 20 // ticks in which a member has to catch up with the leader
 	zookeeperSyncLimit = 4  // ticks after which a silent one is given up
 )
@@ -105,7 +120,7 @@ func (c *zookeeperConfig) variables() map[string]string {
 		"ZOO_MAX_CLIENT_CNXNS":       "0", // from outside a container all clients have one address
 		"ZOO_4LW_COMMANDS_WHITELIST": "srvr",
 		"ZOO_ADMINSERVER_ENABLED":    "false",
-		"ZOO_CFG_EXTRA":              strings.Join(c.lines, " "),
+		"ZOO_CFG_EXTRA":              strings.Join(append(c.secure(containerDir, zookeeperSecurePort), c.lines...), " "),
 		"JVMFLAGS":                   strings.Join(zookeeperFlags, " "),
 	}
 	if len(c.servers) > 0 {
@@ -116,24 +131,41 @@ func (c *zookeeperConfig) variables() map[string]string {
 	return v
 }
 
+// secure are the lines for TLS, with the files in dir; none without it. Netty alone speaks it.
+func (c *zookeeperConfig) secure(dir string, port int) []string {
+	if c.tls == nil {
+		return nil
+	}
+	lines := []string{
+		fmt.Sprintf("secureClientPort=%d", port), "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+		"ssl.keyStore.location=" + path.Join(dir, bothFile), "ssl.clientAuth=none",
+	}
+	if c.tls.Clients != nil {
+		lines = append(lines[:3], "ssl.clientAuth=need", "ssl.trustStore.location="+path.Join(dir, clientsFile))
+	}
+	return lines
+}
+
 // process starts the server of Debian's package. If its files cannot be written, the server says so in its log.
 func (c *zookeeperConfig) process(l listen) []string {
-	lines := append([]string{
-		"dataDir=" + l.dir, fmt.Sprintf("clientPort=%d", l.port), "clientPortAddress=" + l.host,
-		fmt.Sprintf("tickTime=%d", c.tick.Milliseconds()),
+	lines := c.secure(l.dir, l.port)
+	if lines == nil {
+		lines = []string{fmt.Sprintf("clientPort=%d", l.port), "clientPortAddress=" + l.host}
+	}
+	lines = append(append(lines, slices.Concat(c.servers, c.lines)...),
+		"dataDir="+l.dir, fmt.Sprintf("tickTime=%d", c.tick.Milliseconds()),
 		fmt.Sprintf("initLimit=%d", zookeeperInitLimit), fmt.Sprintf("syncLimit=%d", zookeeperSyncLimit),
-		"maxClientCnxns=0", "4lw.commands.whitelist=srvr", "admin.enableServer=false",
-	}, slices.Concat(c.servers, c.lines)...)
+		"maxClientCnxns=0", "4lw.commands.whitelist=srvr", "admin.enableServer=false")
 	file := filepath.Join(l.dir, "zoo.cfg")
 	_ = os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600)
 	_ = os.WriteFile(filepath.Join(l.dir, "myid"), []byte(strconv.Itoa(c.member)), 0o600)
 	return append(append([]string{"java"}, zookeeperFlags...),
-		"-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+		"-cp", "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar", "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 }
 
 // zookeeperVersion reads the answer to srvr, which begins with "Zookeeper version: 3.9.6-…, built on …".
-func zookeeperVersion(ctx context.Context, rawURL string) (string, error) {
-	answer, err := zookeeperAsk(ctx, rawURL)
+func zookeeperVersion(ctx context.Context, rawURL string, config *tls.Config) (string, error) {
+	answer, err := zookeeperAsk(ctx, rawURL, config)
 	if err != nil {
 		return "", err
 	}
@@ -146,12 +178,12 @@ func zookeeperVersion(ctx context.Context, rawURL string) (string, error) {
 }
 
 // zookeeperAsk returns the answer to the four-letter command srvr.
-func zookeeperAsk(ctx context.Context, rawURL string) (string, error) {
+func zookeeperAsk(ctx context.Context, rawURL string, config *tls.Config) (string, error) {
 	addr, err := address(rawURL, zookeeperPort)
 	if err != nil {
 		return "", err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	conn, err := dial(ctx, addr, config)
 	if err != nil {
 		return "", err
 	}

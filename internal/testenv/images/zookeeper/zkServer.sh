@@ -17,6 +17,9 @@ EOF
 	for line in ${ZOO_SERVERS-} ${ZOO_CFG_EXTRA-}; do echo "$line"; done
 } >/conf/zoo.cfg
 if [ -n "${ZOO_SERVERS-}" ]; then echo "${ZOO_MY_ID:-1}" >/data/myid; fi
+# Of what TLS needs, Debian's zookeeper.jar does not name all.
+jars=/usr/share/java
 # shellcheck disable=SC2086 # JVMFLAGS is a list
-exec java ${JVMFLAGS:--Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC} -cp /conf:/usr/share/java/zookeeper.jar \
+exec java ${JVMFLAGS:--Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC} \
+	-cp "/conf:$jars/zookeeper.jar:$jars/netty-codec.jar:$jars/netty-resolver.jar" \
 	org.apache.zookeeper.server.quorum.QuorumPeerMain /conf/zoo.cfg
