@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -77,16 +76,29 @@ func quantile(d []time.Duration, percent int) time.Duration {
 	return d[(len(d)-1)*percent/100]
 }
 
-// BenchmarkOwners is sixteen processes that contend for one name and hold it for no time: how often it
-// changes hands, and how long that takes from the release on; beside it the same with etcd's own Mutex.
+const (
+	contenders = 16
+	visits     = 50 * contenders // of one turn
+)
+
+// BenchmarkOwners is sixteen processes that contend for one name and hold it for no time: how often it changes hands,
+// and how long that takes from the release on; beside it the same with etcd's own Mutex. They take turns, so
+// that a busy machine slows down both.
 func BenchmarkOwners(b *testing.B) {
-	const contenders = 16
-	b.Run("dlock", func(b *testing.B) {
-		drivers := make([]*driver, contenders)
-		for i := range drivers {
-			drivers[i] = openURL(b, testenv.Etcd(b).URL)
+	s := testenv.Etcd(b)
+	drivers, mutexes := make([]*driver, contenders), make([]*concurrency.Mutex, contenders)
+	for i := range contenders {
+		drivers[i] = openURL(b, s.URL)
+		session, err := concurrency.NewSession(openURL(b, s.URL).client, concurrency.WithTTL(30))
+		if err != nil {
+			b.Fatal(err)
 		}
-		contend(b, contenders, func(i int, granted, releasing func()) error {
+		b.Cleanup(func() { _ = session.Close() })
+		mutexes[i] = concurrency.NewMutex(session, "/bench/owners")
+	}
+	var ours, theirs contention
+	for b.Loop() {
+		ours.turn(b, func(i int, granted, releasing func()) error {
 			req := &backend.Request{
 				Key: b.Name(), Owner: newOwner(), TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true,
 			}
@@ -98,18 +110,7 @@ func BenchmarkOwners(b *testing.B) {
 			releasing()
 			return drivers[i].Release(context.Background(), g)
 		})
-	})
-	b.Run("concurrency.Mutex", func(b *testing.B) {
-		mutexes := make([]*concurrency.Mutex, contenders)
-		for i := range mutexes {
-			session, err := concurrency.NewSession(openURL(b, testenv.Etcd(b).URL).client, concurrency.WithTTL(30))
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { _ = session.Close() })
-			mutexes[i] = concurrency.NewMutex(session, "/bench/"+strings.ReplaceAll(b.Name(), "/", "-"))
-		}
-		contend(b, contenders, func(i int, granted, releasing func()) error {
+		theirs.turn(b, func(i int, granted, releasing func()) error {
 			ctx := context.Background()
 			if err := mutexes[i].Lock(ctx); err != nil {
 				return err
@@ -118,7 +119,10 @@ func BenchmarkOwners(b *testing.B) {
 			releasing()
 			return mutexes[i].Unlock(ctx)
 		})
-	})
+	}
+	ours.report(b, "")
+	theirs.report(b, "Mutex-")
+	b.ReportMetric(theirs.took.Seconds()/ours.took.Seconds(), "ratio")
 }
 
 // wait is the core's loop, which goes on whatever happens to its requests. answer is that of an
@@ -147,17 +151,22 @@ func wait(d *driver, req *backend.Request, answer *backend.Busy) (*backend.Grant
 	}
 }
 
-// contend shares b.N visits among n goroutines.
-func contend(b *testing.B, n int, visit func(i int, granted, releasing func()) error) {
+// contention is what the turns of one of the two have shown.
+type contention struct {
+	visits    int
+	took      time.Duration
+	handOvers []time.Duration
+}
+
+// turn shares visits among the contenders.
+func (c *contention) turn(b *testing.B, visit func(i int, granted, releasing func()) error) {
 	b.Helper()
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	var released atomic.Int64
+	var left, released atomic.Int64
+	left.Store(visits)
 	began := time.Now()
-	handOvers := make([][]time.Duration, n)
-	b.ResetTimer()
+	handOvers := make([][]time.Duration, contenders)
 	var wg sync.WaitGroup
-	for i := range n {
+	for i := range contenders {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
 				if err := visit(i, func() {
@@ -171,9 +180,14 @@ func contend(b *testing.B, n int, visit func(i int, granted, releasing func()) e
 		})
 	}
 	wg.Wait()
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "owners/s")
-	all := slices.Concat(handOvers...)
-	b.ReportMetric(float64(quantile(all, 50)), "hand-over-p50-ns")
-	b.ReportMetric(float64(quantile(all, 99)), "hand-over-p99-ns")
+	c.visits += visits
+	c.took += time.Since(began)
+	c.handOvers = slices.Concat(append(handOvers, c.handOvers)...)
+}
+
+func (c *contention) report(b *testing.B, whose string) {
+	b.Helper()
+	b.ReportMetric(float64(c.visits)/c.took.Seconds(), whose+"owners/s")
+	b.ReportMetric(float64(quantile(c.handOvers, 50)), whose+"hand-over-p50-ns")
+	b.ReportMetric(float64(quantile(c.handOvers, 99)), whose+"hand-over-p99-ns")
 }

@@ -61,6 +61,7 @@ type entry struct {
 
 	// Guarded by turn.
 	node      string // path of its node; "" if none is known
+	created   uint64 // number of the transaction that made the node; 0: to be read from it
 	uncertain bool   // there may be one that is not known
 	alone     bool   // nobody stood before it when it was made
 	left      bool   // released
@@ -262,13 +263,16 @@ func (d *driver) stand(e *entry, req *backend.Request) error {
 			return err
 		}
 	}
-	if e.node == "" {
+	fresh := e.node == ""
+	if fresh {
 		if err := d.enqueue(e, req); err != nil {
 			return err
 		}
 	}
-	if err := e.rewatch(e.node); err != nil {
-		return err
+	if !fresh || !e.alone {
+		if err := e.rewatch(e.node); err != nil {
+			return err
+		}
 	}
 	if gone := e.gone(); gone != nil {
 		return e.vanish(gone)
@@ -278,7 +282,7 @@ func (d *driver) stand(e *entry, req *backend.Request) error {
 
 // vanish is for a node that is gone: a loss for a holder, while a waiter takes another place.
 func (e *entry) vanish(gone error) error {
-	e.node = ""
+	e.node, e.created = "", 0
 	e.own.Store(nil)
 	if e.fence.Load() != 0 {
 		return gone
@@ -360,7 +364,11 @@ func (d *driver) create(e *entry, meta string, sent time.Time) error {
 		e.uncertain = true
 		return errors.New("unexpected answer")
 	}
-	e.node, e.alone = results[0].String, results[1].Stat.NumChildren == 1
+	stat := results[1].Stat
+	e.node, e.alone, e.created = results[0].String, stat.NumChildren == 1, uint64(stat.Mzxid)
+	if e.alone { // and about to be the holder: with nothing more to ask
+		e.own.Store(e.session.watchBehind(e.node))
+	}
 	e.session.proof.add(sent)
 	return nil
 }
@@ -398,6 +406,9 @@ func (d *driver) createParent(e *entry) error {
 func (e *entry) rewatch(node string) error {
 	s, old := e.session, e.own.Load()
 	if old != nil && !s.stale(old) {
+		if err := s.armed(old); !errors.Is(err, zk.ErrNoNode) { // or else old tells that it is gone
+			return err
+		}
 		return nil
 	}
 	w, err := s.watch(node)
@@ -405,7 +416,7 @@ func (e *entry) rewatch(node string) error {
 		err = zk.ErrNoNode
 	}
 	if errors.Is(err, zk.ErrNoNode) {
-		w = &watch{gone: fmt.Errorf("%w: its node is not there", backend.ErrLost)}
+		w = &watch{gone: errDeleted, armed: closed, fired: closed}
 	} else if err != nil {
 		return err
 	}
@@ -455,7 +466,7 @@ func (d *driver) stepBack(e *entry, holder string) error {
 	if err := d.end(e); err != nil && !errors.Is(err, backend.ErrNotHeld) {
 		return err
 	}
-	e.node = ""
+	e.node, e.created = "", 0
 	return &backend.Busy{Holder: holder}
 }
 
@@ -468,7 +479,10 @@ func (d *driver) grant(e *entry, req *backend.Request) (*backend.Grant, error) {
 	if gone := s.guard(own, req.Lost); gone != nil {
 		return nil, e.vanish(gone)
 	}
-	e.fence.Store(uint64(own.stat.Czxid))
+	if e.created == 0 {
+		e.created = uint64(own.stat.Czxid)
+	}
+	e.fence.Store(e.created)
 	return &backend.Grant{Request: *req, Term: s.term(req.TTL), Fence: e.fence.Load()}, nil
 }
 

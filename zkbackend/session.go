@@ -20,7 +20,10 @@ const (
 	minPatience = time.Second
 )
 
-var errExpired = fmt.Errorf("%w: the server has ended the session", backend.ErrLost)
+var (
+	errExpired = fmt.Errorf("%w: the server has ended the session", backend.ErrLost)
+	errDeleted = fmt.Errorf("%w: its node was deleted", backend.ErrLost)
+)
 
 // session is one session on the servers, with the one connection that carries it. When the
 // server has ended it, it is over for good: there is a new session, with a client of the library
@@ -36,6 +39,7 @@ type session struct {
 	ctx         context.Context // ends with the session; the cause says why
 	cancel      context.CancelCauseFunc
 	proof       proof
+	behind      sync.WaitGroup // watches that are being armed; added to with mu held
 
 	mu      sync.Mutex
 	wire    *wire // the present connection
@@ -58,6 +62,13 @@ type watch struct {
 	gone  error         // why there is no such node any more; nil if it has merely changed
 	lost  func(error)   // to be called with gone
 }
+
+// closed is a channel that is.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // newSession begins a session; who calls it has run called, once, and waits for its return.
 func newSession(servers []string, opts *settings) (*session, error) {
@@ -90,6 +101,7 @@ func (s *session) run() {
 	if w := s.swap(nil); w != nil {
 		_ = w.Close() // the library would listen to a dead one for as long as the session
 	}
+	s.behind.Wait()
 }
 
 // authenticate returns true when requests may be made. The library repeats the credentials
@@ -158,7 +170,7 @@ func (s *session) event(e zk.Event) {
 	case e.Type == zk.EventSession && e.State == zk.StateExpired:
 		s.end(errExpired)
 	case e.Type == zk.EventNodeDeleted:
-		s.fire(e.Path, fmt.Errorf("%w: its node was deleted", backend.ErrLost))
+		s.fire(e.Path, errDeleted)
 	case e.Type == zk.EventNodeDataChanged:
 		s.fire(e.Path, nil)
 	}
@@ -183,11 +195,18 @@ func (s *session) fire(path string, gone error) {
 	s.mu.Lock()
 	w := s.watches[path]
 	delete(s.watches, path)
-	var lost func(error)
+	s.mu.Unlock()
 	if w != nil {
-		lost, w.gone = w.lost, gone
-		close(w.fired)
+		s.tell(w, gone)
 	}
+}
+
+// tell is fire for a watch that is registered no more.
+func (s *session) tell(w *watch, gone error) {
+	s.mu.Lock()
+	lost := w.lost
+	w.gone = gone
+	close(w.fired)
 	s.mu.Unlock()
 	if gone != nil && lost != nil {
 		lost(gone)
@@ -198,25 +217,62 @@ func (s *session) fire(path string, gone error) {
 // zk.ErrNoNode where there is none.
 func (s *session) watch(path string) (*watch, error) {
 	w, mine := s.register(path)
+	if mine {
+		_ = s.arm(w)
+		close(w.armed)
+		return w, w.err
+	}
+	return w, s.armed(w)
+}
+
+// armed returns when the server has answered the request for w.
+func (s *session) armed(w *watch) error {
+	select {
+	case <-w.armed:
+		return w.err
+	case <-s.ctx.Done():
+		return zk.ErrSessionExpired
+	}
+}
+
+// watchBehind is watch of a node that this session has just made: the answer is not waited for. If
+// it is that the node is gone, the watch fires as one that was deleted; without an answer it fires, to be
+// renewed.
+func (s *session) watchBehind(path string) *watch {
+	w, mine := s.register(path)
 	if !mine {
-		select {
-		case <-w.armed:
-			return w, w.err
-		case <-s.ctx.Done():
-			return nil, zk.ErrSessionExpired
-		}
+		return w
 	}
-	// Registered before it is asked for, it cannot miss its event.
-	_, w.stat, _, w.err = s.conn.GetW(path)
-	if w.err != nil {
-		s.mu.Lock()
-		if s.watches[path] == w {
-			delete(s.watches, path)
-		}
-		s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil { // and end has it fire
+		return w
 	}
-	close(w.armed)
-	return w, w.err
+	s.behind.Go(func() {
+		defer close(w.armed)
+		switch vain := s.arm(w); {
+		case vain && errors.Is(w.err, zk.ErrNoNode):
+			s.tell(w, errDeleted)
+		case vain:
+			s.tell(w, nil)
+		}
+	})
+	return w
+}
+
+// arm asks for what was registered before, lest it miss its event. If that is in vain nobody else will
+// have w fire.
+func (s *session) arm(w *watch) (vain bool) {
+	if _, w.stat, _, w.err = s.conn.GetW(w.path); w.err == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches[w.path] != w {
+		return false
+	}
+	delete(s.watches, w.path)
+	return true
 }
 
 // register returns the watch of the node, and whether the caller has to arm it.

@@ -45,8 +45,7 @@ type place struct {
 func (e *entry) wait(holder string, ahead member) error {
 	w, err := e.session.watch(e.parent + "/" + ahead.name)
 	if errors.Is(err, zk.ErrNoNode) {
-		w = &watch{fired: make(chan struct{})} // gone meanwhile: look again at once
-		close(w.fired)
+		w = &watch{fired: closed} // gone meanwhile: look again at once
 	} else if err != nil {
 		return err
 	}
