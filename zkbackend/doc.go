@@ -40,8 +40,9 @@
 //
 // A server that is not the leader passes on that it has heard from a session with its next heartbeat,
 // within half a tick. If it is cut off from the leader in between, and its clients from all
-// other servers with it, the session may end up to a third of its timeout early. Then, as when the data
-// of an ensemble is wiped or restored, the fence still tells the holders apart.
+// other servers with it, the session may end up to a third of its timeout early. A TTL of at most two
+// thirds of the session's timeout, of five ticks or more, is safe even then. Otherwise, as when the
+// data of an ensemble is wiped or restored, the fence still tells the holders apart.
 //
 // Everything is safe to repeat: the owner stands in the name of the node, so that a request without
 // an answer is looked for before it is repeated, and is undone if it was given up.
@@ -63,7 +64,8 @@
 // the holder is told at once. The watches of all who wait share the one connection; beneath
 // them the core's timer looks again. An attempt that would not wait looks before it queues.
 //
-// An uncontended Lock and Unlock is three requests, of which two write. A lock's node is a container: the
+// An uncontended Lock and Unlock is three requests, of which two write; the third, which watches the node, is
+// not waited for. A lock's node is a container: the
 // servers remove it within a minute or so of the last use. On servers without containers
 // the driver removes it with the last node in it.
 //
