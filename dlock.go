@@ -159,7 +159,7 @@ func newClient(d backend.Driver, name, prefix string, cfg config) (*Client, erro
 	if unmet := caps.Unmet(cfg.require); len(unmet) > 0 {
 		return nil, fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(unmet, ", "))
 	}
-	cfg.chooseTTL(caps)
+	cfg.fitTTL(caps)
 	if err := cfg.check(caps); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +15,6 @@ import (
 
 const (
 	defaultTTL          = 30 * time.Second
-	ttlNotGiven         = math.MinInt64
 	leastTTL            = 50 * time.Millisecond // a fifth of it is margin
 	defaultHandoff      = 16
 	maxHandoff          = 1<<handoffBits - 1
@@ -41,6 +39,7 @@ type config struct {
 // settings is the part that a lock may have of its own.
 type settings struct {
 	ttl          time.Duration
+	ttlGiven     bool
 	fair         bool
 	reentrant    bool
 	noRenewal    bool
@@ -58,7 +57,7 @@ type settings struct {
 // the session's); a server that is away for longer costs the lease. It is
 // rounded up to the server's granularity; beyond the server's bounds it is
 // ErrUnsupported.
-func WithTTL(d time.Duration) Option { return func(c *config) { c.ttl = d } }
+func WithTTL(d time.Duration) Option { return func(c *config) { c.ttl, c.ttlGiven = d, true } }
 
 // WithFair makes the waiters of different clients queue: who waits first is
 // served first, by the arrival of the first waiter of each client; inside a
@@ -127,7 +126,7 @@ func WithObserver(observer *Observer) Option {
 // newConfig applies the options of Open or New to the defaults.
 func newConfig(opts []Option) config {
 	c := config{settings: settings{
-		ttl: ttlNotGiven, handoff: defaultHandoff, meta: defaultMeta(), pollInterval: defaultPollInterval,
+		ttl: defaultTTL, handoff: defaultHandoff, meta: defaultMeta(), pollInterval: defaultPollInterval,
 	}}
 	c.apply(opts)
 	if c.logger == nil {
@@ -163,12 +162,12 @@ func defaultMeta() string {
 	return meta
 }
 
-// chooseTTL sets the TTL where nobody else did.
-func (s *settings) chooseTTL(caps backend.Capabilities) {
-	if s.ttl != ttlNotGiven {
+// fitTTL brings the default into the bounds of the server.
+func (s *settings) fitTTL(caps backend.Capabilities) {
+	if s.ttlGiven {
 		return
 	}
-	s.ttl = max(defaultTTL, caps.MinTTL)
+	s.ttl = max(s.ttl, caps.MinTTL)
 	if caps.MaxTTL > 0 {
 		s.ttl = min(s.ttl, caps.MaxTTL-s.lockDelay)
 	}
@@ -212,7 +211,11 @@ func (c *config) takeURL(u *backend.URL) (prefix string, err error) {
 			return "", fmt.Errorf("parameter %q: %w", "prefix", err)
 		}
 	}
-	err = errors.Join(u.TakeDuration("ttl", &c.ttl), u.TakeBool("fair", &c.fair))
+	var ttl time.Duration
+	err = errors.Join(u.TakeDuration("ttl", &ttl), u.TakeBool("fair", &c.fair))
+	if ttl > 0 {
+		WithTTL(ttl)(c)
+	}
 	if words, ok := u.Take("require"); ok && err == nil {
 		err = requireWords(words, &c.require)
 	}

@@ -88,6 +88,7 @@ func (c *connector) Driver() driver.Driver { return mysql.MySQLDriver{} }
 // Connect implements driver.Connector. It says of what fails that no statement was sent, and takes no longer
 // than dialling may: the client library bounds the steps that follow one by one, and not all of them.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	began := time.Now()
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
 	bound := c.config.Timeout
@@ -96,7 +97,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	defer time.AfterFunc(bound, cancel).Stop()
 	conn, err := c.connect(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+	if err != nil && time.Since(began) >= c.config.Timeout && ctx.Err() == nil { // by this timer or the library's
 		err = fmt.Errorf("not connected within %v", c.config.Timeout)
 	}
 	if err != nil {

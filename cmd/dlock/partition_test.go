@@ -25,6 +25,8 @@ const (
 	// partitionBound is how much later than a term's end a lock must be free: a server
 	// may count in whole seconds or ticks.
 	partitionBound = 3 * time.Second
+	// partitionLate is how much later than the end of its lease a program may be told of it.
+	partitionLate = time.Second
 )
 
 // program is a user's program: it takes a lock, tells what becomes of it, and when, and frees
@@ -63,18 +65,19 @@ func program(url, name string) error {
 	}
 }
 
-// tell prints an event.
+// tell prints an event, with two times: now, and until when the lease is proven.
 func tell(what string, lease *dlock.Lease) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		panic(err)
 	}
-	fmt.Println(what, now.Nano(), lease.Fence())
+	fmt.Println(what, now.Nano(), now.Nano()+int64(time.Until(lease.Deadline())), lease.Fence())
 }
 
 // event is what a program tells. Its clock is the machine's: the same for all processes.
 type event struct {
 	at    int64 // ns
+	end   int64 // of the lease
 	fence uint64
 }
 
@@ -83,7 +86,7 @@ func (p *dlockProcess) event(want string) (e event) {
 	p.t.Helper()
 	var what string
 	line := p.line()
-	if _, err := fmt.Sscan(line, &what, &e.at, &e.fence); err != nil || what != want {
+	if _, err := fmt.Sscan(line, &what, &e.at, &e.end, &e.fence); err != nil || what != want {
 		p.t.Fatalf("the program tells %q, want %q; standard error: %s", line, want, p.stderr.text())
 	}
 	return e
@@ -186,11 +189,14 @@ func isolateHolder(p *partition) {
 	waiter.expect("waiting")
 	heal := network.Cut(p.t)
 	lost, next := holder.event("lost"), waiter.event("held")
-	if ahead := time.Duration(next.at - lost.at); ahead <= 0 {
-		p.t.Errorf("the other had the lock %v before the isolated one was told", -ahead)
-	} else {
-		p.t.Logf("told %v before the other had the lock", ahead)
+	if ahead := time.Duration(next.at - lost.end); ahead <= 0 {
+		p.t.Errorf("the other had the lock %v before the lease of the isolated one was over", -ahead)
 	}
+	// Lost is closed at that time; a machine that is busy may let the program see it later.
+	if late := time.Duration(lost.at - lost.end); late > partitionLate {
+		p.t.Errorf("told %v after the lease was over", late)
+	}
+	p.t.Logf("told %v before the other had the lock", time.Duration(next.at-lost.at))
 	if next.fence <= first.fence {
 		p.t.Errorf("fence %d after %d", next.fence, first.fence)
 	}
