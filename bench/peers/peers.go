@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/bench"
+
+	_ "github.com/dlock-go/dlock/etcdbackend"
+	_ "github.com/dlock-go/dlock/memcachedbackend"
+	_ "github.com/dlock-go/dlock/mysqlbackend"
+	_ "github.com/dlock-go/dlock/redisbackend"
+	_ "github.com/dlock-go/dlock/zkbackend"
+)
+
+// peer is another library's lock, or one written by hand. Its name has the settings that decide its
+// figures.
+type peer struct {
+	name string
+	open func(context.Context, *backend.URL, bench.Settings) (bench.Process, error)
+}
+
+// peers are those that use the server of a scheme.
+var peers = map[string][]peer{
+	"redis": {
+		{"redsync, retries after 50–250 ms", openRedsync},
+		{"bsm/redislock, retries after 5 ms", openRedislock},
+		{"rueidislock", openRueidislock},
+	},
+	"etcd": {
+		{"etcd Mutex, session shared", openEtcdShared},
+		{"etcd Mutex, session per contender", openEtcdEach},
+		{"etcd Mutex, session per lock", openEtcdAnew},
+	},
+	"zk":        {{"zk.Lock", openZKLock}},
+	"mysql":     {{"MySQL GET_LOCK", openGetLock}},
+	"mariadb":   {{"MariaDB GET_LOCK", openGetLock}},
+	"memcached": {{"add and cas, retries after 10 ms", openMemcached}},
+}
+
+// subjects are dlock and its peers on the server of a URL. Its parameters are dlock's alone.
+func subjects(raw string) ([]bench.Subject, error) {
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	others, known := peers[u.Scheme]
+	if !known {
+		return nil, fmt.Errorf("no peers of scheme %s, but of %s", u.Scheme, strings.Join(slices.Sorted(maps.Keys(peers)), ", "))
+	}
+	if len(u.Hosts) == 0 {
+		return nil, fmt.Errorf("%v has no host", u)
+	}
+	all, err := dlockSubjects(u.Scheme, raw)
+	if err != nil {
+		return nil, err
+	}
+	server := all[0].Server
+	for _, p := range others {
+		open := func(ctx context.Context, s bench.Settings) (bench.Process, error) { return p.open(ctx, u, s) }
+		all = append(all, bench.Subject{Name: p.name, Open: open, Server: server})
+	}
+	for i := range all {
+		all[i].Command = childOf(raw, all[i].Name)
+	}
+	return all, nil
+}
+
+// dlockSubjects are dlock, and its fair locks where these are others.
+func dlockSubjects(scheme, raw string) ([]bench.Subject, error) {
+	plain, err := bench.URL(raw)
+	if err != nil {
+		return nil, err
+	}
+	plain.Name = "dlock " + scheme
+	if scheme != "redis" {
+		return []bench.Subject{plain}, nil
+	}
+	separator := "?"
+	if strings.Contains(raw, separator) {
+		separator = "&"
+	}
+	fair, err := bench.URL(raw + separator + "fair=1")
+	fair.Name = plain.Name + ", fair"
+	return []bench.Subject{plain, fair}, err
+}
+
+// The environment of a child says for which subject it works. A URL may have a password, which an argument
+// would show to everybody.
+const (
+	childURL     = "DLOCK_PEERS_URL"
+	childSubject = "DLOCK_PEERS_SUBJECT"
+)
+
+// childOf makes commands that run this program as a child.
+func childOf(raw, name string) func() *exec.Cmd {
+	return func() *exec.Cmd {
+		program, err := os.Executable()
+		if err != nil {
+			program = os.Args[0]
+		}
+		cmd := exec.Command(program)
+		cmd.Env = append(os.Environ(), childURL+"="+raw, childSubject+"="+name)
+		cmd.Stderr = os.Stderr
+		return cmd
+	}
+}
+
+// isChild tells whether this process is a child.
+func isChild() bool { return os.Getenv(childSubject) != "" }
+
+// serve is the work of a child.
+func serve(ctx context.Context) error {
+	all, err := subjects(os.Getenv(childURL))
+	if err != nil {
+		return err
+	}
+	name := os.Getenv(childSubject)
+	i := slices.IndexFunc(all, func(s bench.Subject) bool { return s.Name == name })
+	if i < 0 {
+		return fmt.Errorf("no subject %q", name)
+	}
+	return bench.Serve(ctx, os.Stdin, os.Stdout, all[i].Open)
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/bench"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	if isChild() {
+		if serve(context.Background()) != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	testenv.Main(m)
+}
+
+// servers are one of each that has peers, by scheme.
+var servers = map[string]func(testenv.TB) *testenv.Server{
+	"redis": testenv.Redis, "etcd": testenv.Etcd, "zk": testenv.ZooKeeper, "mysql": testenv.MySQL,
+	"mariadb": testenv.MariaDB, "memcached": testenv.Memcached,
+}
+
+// urlOf is the URL of a server, in the scheme that is asked for.
+func urlOf(t *testing.T, scheme string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(servers[scheme](t).URL, ":")
+	return scheme + ":" + rest
+}
+
+// eachSubject runs a test for dlock and each peer, all at the same time.
+func eachSubject(t *testing.T, test func(*testing.T, bench.Subject)) {
+	t.Helper()
+	for scheme := range servers {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			all, err := subjects(urlOf(t, scheme))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range all {
+				t.Run(s.Name, func(t *testing.T) {
+					t.Parallel()
+					test(t, s)
+				})
+			}
+		})
+	}
+}
+
+// connect opens a process that is closed when the test ends.
+func connect(t *testing.T, s bench.Subject, settings bench.Settings) bench.Process {
+	t.Helper()
+	p, err := s.Open(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return p
+}
+
+func contender(t *testing.T, p bench.Process, name string) bench.Mutex {
+	t.Helper()
+	m, err := p.Mutex(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// open is a contender of a process of its own.
+func open(t *testing.T, s bench.Subject, settings bench.Settings, name string) bench.Mutex {
+	t.Helper()
+	return contender(t, connect(t, s, settings), name)
+}
+
+func lock(t *testing.T, m bench.Mutex) bench.Lease {
+	t.Helper()
+	l, err := m.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func unlock(t *testing.T, l bench.Lease) {
+	t.Helper()
+	if err := l.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// name is a lock's, as a run would have it.
+func name() string { return "dlock-bench/" + strings.ToLower(rand.Text()[:8]) + "/test/0" }
+
+// grant is what a Lock has returned.
+type grant struct {
+	lease bench.Lease
+	err   error
+}
+
+// request locks behind the caller.
+func request(t *testing.T, m bench.Mutex) <-chan grant {
+	t.Helper()
+	granted := make(chan grant, 1)
+	go func() {
+		l, err := m.Lock(t.Context())
+		granted <- grant{l, err}
+	}()
+	return granted
+}
+
+// excluded fails if a Lock returns within d: another holds the lock.
+func excluded(t *testing.T, granted <-chan grant, d time.Duration) {
+	t.Helper()
+	select {
+	case g := <-granted:
+		t.Fatalf("Lock returned while another held the lock: %v", g.err)
+	case <-time.After(d):
+	}
+}
+
+const (
+	enough  = 500 * time.Millisecond // for a Lock to return that should not
+	longest = 20 * time.Second       // for one that should: some peers wait for the TTL
+)
+
+// handOver unlocks, upon which the waiter has the lock. rueidislock sometimes does not wake it.
+func handOver(t *testing.T, s bench.Subject, held bench.Lease, granted <-chan grant) {
+	t.Helper()
+	unlock(t, held)
+	select {
+	case g := <-granted:
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+		unlock(t, g.lease)
+	case <-time.After(longest):
+		if s.Name != "rueidislock" {
+			t.Fatal("Lock does not return")
+		}
+		t.Log("rueidislock has lost a wake-up")
+	}
+}
+
+// TestExclusion: who asks for a lock that another process holds has it once it is free, and not before.
+func TestExclusion(t *testing.T) {
+	t.Parallel()
+	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		name := name()
+		first, second := open(t, s, bench.Settings{}, name), open(t, s, bench.Settings{}, name)
+		held := lock(t, first)
+		granted := request(t, second)
+		excluded(t, granted, enough)
+		handOver(t, s, held, granted)
+	})
+}
+
+// TestExclusionInside: neither do the contenders of one process have a lock at the same time.
+func TestExclusionInside(t *testing.T) {
+	t.Parallel()
+	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		name := name()
+		p := connect(t, s, bench.Settings{})
+		held, second := lock(t, contender(t, p, name)), contender(t, p, name)
+		if strings.Contains(s.Name, "session shared") {
+			if _, err := second.Lock(t.Context()); !errors.Is(err, errOneSession) {
+				t.Errorf("Lock returned %v", err)
+			}
+			unlock(t, held)
+			return
+		}
+		granted := request(t, second)
+		excluded(t, granted, enough)
+		handOver(t, s, held, granted)
+	})
+}
+
+// TestRenewal: a lock is held for longer than its TTL.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		name, settings := name(), bench.Settings{TTL: 2 * time.Second}
+		held := lock(t, open(t, s, settings, name))
+		granted := request(t, open(t, s, settings, name))
+		excluded(t, granted, 2*settings.TTL)
+		handOver(t, s, held, granted)
+	})
+}
+
+// TestClose: a process that is closed wakes those who wait.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		name := name()
+		held := lock(t, open(t, s, bench.Settings{}, name))
+		p, err := s.Open(t.Context(), bench.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := request(t, contender(t, p, name))
+		excluded(t, granted, enough)
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		select {
+		case g := <-granted:
+			if g.err == nil {
+				t.Error("Lock of a closed process has no error")
+			}
+		case <-time.After(longest):
+			t.Error("Lock of a closed process does not return")
+		}
+		unlock(t, held)
+	})
+}
+
+// TestCompare: one command measures dlock and its peers. A peer that fails has a row that says so.
+func TestCompare(t *testing.T) {
+	args := []string{"-json", "-duration=20ms", "-contenders=2", "-waiters=5", "-locks=20", "-workloads=W1,W2,W4,W5,W6"}
+	want := make(map[string]bool)
+	for scheme := range servers {
+		url := urlOf(t, scheme)
+		args = append(args, url)
+		all, err := subjects(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			want[s.Name] = strings.HasPrefix(s.Name, "dlock ")
+		}
+	}
+	var out, log bytes.Buffer
+	if code := command(t.Context(), args, &out, &log); code != 0 {
+		t.Fatalf("exit code %d: %s", code, log.String())
+	}
+	var report bench.Report
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil || !report.Complete {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	rows := make(map[string]int)
+	for _, r := range report.Results {
+		rows[r.Subject]++
+		if ours, known := want[r.Subject]; !known || ours && r.Error != "" {
+			t.Errorf("%s of %s: %s", r.Workload, r.Subject, r.Error)
+		}
+		if r.Error != "" {
+			t.Logf("%s of %s: %s", r.Workload, r.Subject, r.Error)
+		}
+	}
+	for subject := range want {
+		if rows[subject] < 5 {
+			t.Errorf("%d rows of %s", rows[subject], subject)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var out, log bytes.Buffer
+	args := []string{"-duration=20ms", "-workloads=W1", testenv.Memcached(t).URL}
+	if code := command(t.Context(), args, &out, &log); code != 0 {
+		t.Fatalf("exit code %d: %s", code, log.String())
+	}
+	for _, want := range []string{"# dlock memcached and its peers", "dlock memcached ", "add and cas"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in %s", want, out.String())
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{},
+		{"no URL"},
+		{"redis:"},
+		{"mem:"},
+		{"redis://a", "redis://b"},
+		{"-workloads=W9", "redis://a"},
+		{"-contenders=2,0", "redis://a"},
+		{"-duration=0", "redis://a"},
+		{"-unknown", "redis://a"},
+	} {
+		var out, log bytes.Buffer
+		if code := command(t.Context(), args, &out, &log); code != exitUsage || out.Len() > 0 || log.Len() == 0 {
+			t.Errorf("%q: exit code %d: %s%s", args, code, out.String(), log.String())
+		}
+	}
+}
+
+// TestRootHasNoPeers: who uses dlock gets none of these modules.
+func TestRootHasNoPeers(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "github.com/redis/go-redis/v9 ") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, peer := range []string{"redsync", "redislock", "rueidis"} {
+		if strings.Contains(string(out), peer) {
+			t.Errorf("go.mod of dlock has %s", peer)
+		}
+	}
+}
