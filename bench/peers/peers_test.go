@@ -162,6 +162,7 @@ func handOver(t *testing.T, s bench.Subject, held bench.Lease, granted <-chan gr
 func TestExclusion(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		t.Helper()
 		name := name()
 		first, second := open(t, s, bench.Settings{}, name), open(t, s, bench.Settings{}, name)
 		held := lock(t, first)
@@ -175,6 +176,7 @@ func TestExclusion(t *testing.T) {
 func TestExclusionInside(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		t.Helper()
 		name := name()
 		p := connect(t, s, bench.Settings{})
 		held, second := lock(t, contender(t, p, name)), contender(t, p, name)
@@ -195,6 +197,7 @@ func TestExclusionInside(t *testing.T) {
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		t.Helper()
 		name, settings := name(), bench.Settings{TTL: 2 * time.Second}
 		held := lock(t, open(t, s, settings, name))
 		granted := request(t, open(t, s, settings, name))
@@ -207,6 +210,7 @@ func TestRenewal(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
+		t.Helper()
 		name := name()
 		held := lock(t, open(t, s, bench.Settings{}, name))
 		p, err := s.Open(t.Context(), bench.Settings{})

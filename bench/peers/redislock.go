@@ -19,7 +19,7 @@ const (
 
 // openRedislock is bsm/redislock with a linear backoff: it has no default, and its examples wait
 // for 100 or 500 ms, with which contenders would hardly meet. An Obtain whose context has no
-// deadline ends after the TTL, and is repeated. It has no watchdog: keep refreshes its locks.
+// deadline ends after the TTL, with one of two errors, and is repeated. It has no watchdog: keep refreshes its locks.
 func openRedislock(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client, err := newRedisClient(u)
 	if err != nil {
@@ -33,7 +33,7 @@ func openRedislock(_ context.Context, u *backend.URL, s bench.Settings) (bench.P
 		mutex: func(name string) mutex {
 			return func(ctx context.Context) (lease, error) {
 				lock, err := locker.Obtain(ctx, name, ttl, options)
-				for errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
+				for ctx.Err() == nil && (errors.Is(err, redislock.ErrNotObtained) || errors.Is(err, context.DeadlineExceeded)) {
 					lock, err = locker.Obtain(ctx, name, ttl, options)
 				}
 				if err != nil {

@@ -16,7 +16,8 @@ import (
 const rueidislockTimeout = time.Second
 
 // openRueidislock is rueidislock as its README has it for one server of at least Redis 7.0.5, but for
-// rueidislockTimeout. Its locks last 5 s unless told otherwise, and are extended by itself.
+// rueidislockTimeout. Its locks last 5 s unless told otherwise, and are extended by itself: each third of the TTL,
+// as all others, where a workload asks for one.
 func openRueidislock(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	database, err := redisDatabase(u)
 	if err != nil {
@@ -29,14 +30,19 @@ func openRueidislock(_ context.Context, u *backend.URL, s bench.Settings) (bench
 		KeyMajority:    1,
 		NoLoopTracking: true,
 		KeyValidity:    s.TTL,
+		ExtendInterval: s.TTL / 3,
 		TryNextAfter:   rueidislockTimeout,
 	})
 	if err != nil {
 		return nil, err
 	}
+	life, end := context.WithCancel(context.Background())
 	return process{
 		mutex: func(name string) mutex {
 			return func(ctx context.Context) (lease, error) {
+				if ctx.Done() == nil {
+					ctx = life // Close of the Locker does not reach all who wait
+				}
 				held, release, err := locker.WithContext(ctx, name)
 				if err != nil {
 					return nil, err
@@ -51,6 +57,7 @@ func openRueidislock(_ context.Context, u *backend.URL, s bench.Settings) (bench
 			}
 		},
 		close: func() error {
+			end()
 			locker.Close()
 			return nil
 		},
