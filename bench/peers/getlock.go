@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -31,26 +32,31 @@ func openGetLock(_ context.Context, u *backend.URL, _ bench.Settings) (bench.Pro
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(connector)
-	db.SetMaxIdleConns(mysqlIdle)
-	life, end := context.WithCancel(context.Background())
+	p := &getLocks{db: sql.OpenDB(connector)}
+	p.db.SetMaxIdleConns(mysqlIdle)
+	p.life, p.end = context.WithCancel(context.Background())
 	return process{
 		mutex: func(name string) mutex {
-			return func(ctx context.Context) (lease, error) { return getLock(ctx, life, db, name) }
+			return func(ctx context.Context) (lease, error) { return p.lock(ctx, name) }
 		},
-		close: func() error {
-			end()
-			return db.Close()
-		},
+		close: p.close,
 	}, nil
 }
 
-// getLock waits until the lock is had, or ctx or life ends.
-func getLock(ctx, life context.Context, db *sql.DB, name string) (lease, error) {
+// getLocks are the locks of a process.
+type getLocks struct {
+	db   *sql.DB
+	life context.Context
+	end  context.CancelFunc
+	held sync.Map // *sql.Conn → true: closing a DB leaves them open
+}
+
+// lock waits until the lock is had, or ctx or the process ends.
+func (p *getLocks) lock(ctx context.Context, name string) (lease, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(life, cancel)()
-	conn, err := db.Conn(ctx)
+	defer context.AfterFunc(p.life, cancel)()
+	conn, err := p.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +64,21 @@ func getLock(ctx, life context.Context, db *sql.DB, name string) (lease, error) 
 		_ = conn.Close() // err says more
 		return nil, err
 	}
+	p.held.Store(conn, true)
 	return func(ctx context.Context) error {
 		defer conn.Close()
+		p.held.Delete(conn)
 		return yes(ctx, conn, "RELEASE_LOCK(?)", name)
 	}, nil
+}
+
+func (p *getLocks) close() error {
+	p.end()
+	err := p.db.Close()
+	for conn := range p.held.Range {
+		_ = conn.(*sql.Conn).Close()
+	}
+	return err
 }
 
 // yes is an error unless the server answers 1.

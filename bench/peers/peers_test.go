@@ -234,6 +234,31 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// TestCloseFrees: GET_LOCK has no TTL, so that it is Close that must end the locks, and the connections.
+func TestCloseFrees(t *testing.T) {
+	t.Parallel()
+	all, err := subjects(urlOf(t, "mysql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, name := all[1], name()
+	p, err := s.Open(t.Context(), bench.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock(t, contender(t, p, name))
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	held, err := open(t, s, bench.Settings{}, name).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, held)
+}
+
 // TestCompare: one command measures dlock and its peers. A peer that fails has a row that says so.
 func TestCompare(t *testing.T) {
 	args := []string{"-json", "-duration=20ms", "-contenders=2", "-waiters=5", "-locks=20", "-workloads=W1,W2,W4,W5,W6"}
