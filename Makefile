@@ -19,8 +19,8 @@ images:
 bench:
 	go test -run '^$$' -bench . -benchmem $(ARGS) ./...
 
-# Measures the backends against servers in containers, and writes docs/benchmarks.md and its plots. Flags are those of
-# dlock bench: make benchmarks ARGS='--duration 10s'
+# Measures the backends, and other libraries beside them, against servers in containers, and writes docs/benchmarks.md and
+# its plots: make benchmarks ARGS='-duration 10s -peers-duration 0'
 benchmarks: images
 	go run ./internal/testenv/benchmarks $(ARGS)
 

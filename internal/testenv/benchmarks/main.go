@@ -1,7 +1,7 @@
-// Command benchmarks measures the five backends against servers of its own, and puts the tables and plots into the
-// documentation:
+// Command benchmarks measures the five backends, and beside each the other libraries for its server, against
+// servers of its own, and puts the tables and plots into the documentation:
 //
-//	go run ./internal/testenv/benchmarks [flags of dlock bench]
+//	go run ./internal/testenv/benchmarks [flags]
 //
 // In docs/benchmarks.md it replaces what stands between the marks of each table, and keeps the text around them; the plots
 // are docs/benchmarks/*.svg. Nothing else should run on the machine meanwhile.
@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,57 +28,99 @@ import (
 const (
 	page     = "docs/benchmarks.md"
 	pictures = "docs/benchmarks"
+	peers    = "bench/peers" // a module of its own
 )
 
 func main() {
+	duration := flag.Duration("duration", 2*time.Second, "to measure each row")
+	peersDuration := flag.Duration("peers-duration", time.Second, "to measure each row beside other libraries; 0: not at all")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	tb := &process{ctx: ctx}
-	code := tb.run(func() { generate(tb, os.Args[1:]) })
+	code := tb.run(func() { generate(tb, *duration, *peersDuration) })
 	os.Exit(code)
 }
 
-// generate measures and writes. Servers that write to disk do so as by default.
-func generate(tb *process, args []string) {
+// generate measures and writes. Servers that write to disk do so as by default; ZooKeeper's alone do not wait for it.
+func generate(tb *process, duration, peersDuration time.Duration) {
 	servers := []*testenv.Server{
 		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb), testenv.NewEtcd(tb),
-		testenv.NewZooKeeper(tb, 2*time.Second), testenv.NewMySQL(tb, "--innodb-flush-log-at-trx-commit=1"),
+		testenv.NewZooKeeper(tb, 2*time.Second),
+		testenv.NewMySQL(tb, "--innodb-flush-log-at-trx-commit=1", "--max-connections=4000"),
 	}
-	names, urls := make(map[string]string), []string{}
+	err := compareBackends(tb, duration, servers)
 	for _, s := range servers {
-		names[s.URL], urls = s.Version, append(urls, s.URL)
-	}
-	report, err := measure(tb, args, urls)
-	if err == nil {
-		for i, r := range report.Results {
-			report.Results[i].Subject = names[r.Subject]
+		if err == nil && peersDuration > 0 {
+			err = comparePeers(tb, peersDuration, s)
 		}
-		err = write(report, append(slices.Clone(args), "URL…"))
 	}
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
 }
 
-// measure runs the command. Its exit code says no more than the rows do.
-func measure(tb *process, args, urls []string) (report bench.Report, err error) {
-	program := filepath.Join(tb.TempDir(), "dlock")
-	if out, err := exec.CommandContext(tb.ctx, "go", "build", "-o", program, "./cmd/dlock").CombinedOutput(); err != nil {
+func compareBackends(tb *process, duration time.Duration, servers []*testenv.Server) error {
+	names, args := make(map[string]string), []string{"bench", "--json", "--duration", duration.String()}
+	for _, s := range servers {
+		names[s.URL], args = s.Version, append(args, s.URL)
+	}
+	report, err := measure(tb, ".", "./cmd/dlock", args)
+	if err != nil {
+		return err
+	}
+	for i, r := range report.Results {
+		report.Results[i].Subject = names[r.Subject]
+	}
+	return write(report, fmt.Sprintf("dlock bench --duration %v URL…", duration))
+}
+
+// measure builds a program and runs it. Its exit code says no more than the rows do.
+func measure(tb *process, dir, source string, args []string) (report bench.Report, err error) {
+	program := filepath.Join(tb.TempDir(), "program")
+	build := exec.CommandContext(tb.ctx, "go", "build", "-o", program, source)
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
 		return report, fmt.Errorf("%w\n%s", err, out)
 	}
-	cmd := exec.Command(program, slices.Concat([]string{"bench", "--json"}, args, urls)...) // a signal reaches it too
+	cmd := exec.Command(program, args...) // a signal reaches it too
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if len(out) == 0 {
-		return report, fmt.Errorf("dlock bench: %w", err)
+		return report, fmt.Errorf("%v: %w", args, err)
 	}
 	return report, json.Unmarshal(out, &report)
 }
 
-func write(report bench.Report, args []string) error {
+// comparePeers writes the tables of one server, each below a heading of its own.
+func comparePeers(tb *process, duration time.Duration, s *testenv.Server) error {
+	report, err := measure(tb, peers, ".", []string{"-json", "-duration", duration.String(), s.URL})
+	if err != nil {
+		return err
+	}
+	var content bytes.Buffer
+	fmt.Fprintf(&content, "    cd %s && go run . -duration %v URL\n\n%s.\n", peers, duration, s.Version)
+	for _, w := range bench.Workloads() {
+		fmt.Fprintf(&content, "\n%s: %s\n\n", w.ID, strings.ToLower(w.Title[:1])+w.Title[1:])
+		if err := bench.WriteMarkdown(&content, w.ID, report.Results); err != nil {
+			return err
+		}
+	}
 	text, err := os.ReadFile(page)
 	if err == nil {
-		text, err = replace(text, "run", describe(report, args))
+		text, err = replace(text, "peers-"+s.Name, content.String())
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(page, text, 0o644)
+}
+
+// write puts the tables of the backends, and the plots.
+func write(report bench.Report, command string) error {
+	text, err := os.ReadFile(page)
+	if err == nil {
+		text, err = replace(text, "run", describe(report, command))
 	}
 	if err == nil {
 		err = os.MkdirAll(pictures, 0o755)
@@ -113,15 +156,15 @@ func writeWorkload(text []byte, id string, results []bench.Result, plots []bench
 	return replace(text, id, content.String())
 }
 
-func describe(r bench.Report, args []string) string {
+func describe(r bench.Report, command string) string {
 	var subjects []string
 	for _, row := range r.Results {
 		if !slices.Contains(subjects, row.Subject) {
 			subjects = append(subjects, row.Subject)
 		}
 	}
-	return fmt.Sprintf("    dlock bench %s\n\n%s, %s/%s, %d CPUs, %s. Servers and clients share the machine: %s.\n",
-		strings.Join(args, " "), r.Started.UTC().Format("2006-01-02"), r.Machine.OS, r.Machine.Arch, r.Machine.CPUs, r.Machine.Go,
+	return fmt.Sprintf("    %s\n\n%s, %s/%s, %d CPUs, %s. Servers and clients share the machine: %s.\n",
+		command, r.Started.UTC().Format("2006-01-02"), r.Machine.OS, r.Machine.Arch, r.Machine.CPUs, r.Machine.Go,
 		strings.Join(subjects, ", "))
 }
 
