@@ -47,6 +47,8 @@ type spec struct {
 	command func(l listen, args []string) []string
 	// url returns what dlock.Open takes for a server started with args that is reached at addr.
 	url func(addr string, args []string) string
+	// start starts several servers that stand for one. Nil: launch starts one.
+	start func(args []string) (*Server, error)
 	// probe asks the server, over its own protocol, for product and version. An error means: not ready.
 	probe func(ctx context.Context, url string) (version string, err error)
 }
@@ -58,7 +60,9 @@ type listen struct {
 	dir  string
 }
 
-func (sp *spec) urlVariable() string   { return "DLOCK_TEST_" + strings.ToUpper(sp.name) + "_URL" }
+func (sp *spec) urlVariable() string {
+	return "DLOCK_TEST_" + strings.ToUpper(strings.ReplaceAll(sp.name, "-", "_")) + "_URL"
+}
 func (sp *spec) imageVariable() string { return "DLOCK_TEST_IMAGE_" + strings.ToUpper(sp.name) }
 func (sp *spec) builtImage() string    { return "dlock-test/" + sp.name }
 
@@ -260,6 +264,9 @@ func (sp *spec) given() (*Server, error) {
 
 // launch starts a server, in a container where there is Docker and an image, else as a process.
 func (sp *spec) launch(args []string) (*Server, error) {
+	if sp.start != nil {
+		return sp.start(args)
+	}
 	image, dockerErr := findImage(sp)
 	if dockerErr == nil {
 		return sp.boot(sourceContainer, args, func(port int) (control, error) { return newContainer(sp, image, port, args) })
