@@ -26,6 +26,8 @@ var registry = struct {
 var imports = map[string]string{
 	"mem": "membackend", "file": "filebackend",
 	"redis": "redisbackend", "rediss": "redisbackend",
+	"redis+cluster": "redisbackend", "rediss+cluster": "redisbackend",
+	"redis+sentinel": "redisbackend", "rediss+sentinel": "redisbackend",
 	"memcached": "memcachedbackend",
 	"zk":        "zkbackend", "zookeeper": "zkbackend",
 	"etcd": "etcdbackend", "etcds": "etcdbackend",

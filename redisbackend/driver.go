@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -25,11 +24,14 @@ const (
 )
 
 type driver struct {
-	conn    connection
-	main    *lane
-	control *lane
-	hub     *hub
-	caps    backend.Capabilities
+	conn      connection
+	main      *lane
+	control   *lane
+	hub       *hub
+	scripts   *scripts
+	perScript int // how many locks go into one script
+	opts      Options
+	caps      backend.Capabilities
 }
 
 var (
@@ -44,9 +46,12 @@ var (
 // it returns has only to be closed.
 func newDriver(ctx context.Context, conn connection, opts Options) (*driver, error) {
 	d := &driver{
-		conn:    conn,
-		main:    conn.lane(conn.main),
-		control: conn.lane(conn.control),
+		conn:      conn,
+		main:      conn.lane(conn.main),
+		control:   conn.lane(conn.control),
+		scripts:   singleScripts,
+		perScript: renewBatch,
+		opts:      opts,
 		caps: backend.Capabilities{
 			Modes:   backend.Exclusive,
 			Fair:    backend.FairOptional,
@@ -58,7 +63,10 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 			Late: opts.Timeout,
 		},
 	}
-	d.hub = newHub(conn.main, rand.Text(), d.main.forget)
+	if d.main.cluster != nil { // a script's keys are all on one node, and few locks are in one slot
+		d.scripts, d.perScript = clusterScripts, 1
+	}
+	d.hub = newHub(d.main, rand.Text())
 	err := d.probe(ctx)
 	if err == nil {
 		d.caps.Notify, err = d.hub.start(ctx)
@@ -77,7 +85,6 @@ type acquisition struct {
 	lost        func(error)
 	attempts    int64       // of the fair; guarded by the hub
 	granted     chan notice // for the fair: the newest there is to know
-	emptyHanded atomic.Bool // a release found nothing
 }
 
 func newAcquisition(req *backend.Request) *acquisition {
@@ -128,14 +135,11 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	a := p.acquisition
 	tail := d.hub.client + "\n" + req.Key + "\n" + req.Meta // not kept: held locks are many
 	p.sent = time.Now()
-	reply, err := d.main.run(ctx, acquireScript,
+	reply, err := d.main.run(d.opts.proven(ctx, req.TTL), d.scripts.acquire,
 		nil, nil, 4, a.lock, &a.keys.fence, &a.keys.queue, &a.keys.waiters,
 		&a.owner, &a.ttl, &tail, p.attempt)
 	if err != nil {
-		if definite(err) {
-			d.hub.dismiss(a)
-		}
-		return nil, err
+		return nil, d.refused(ctx, req, a, err)
 	}
 	if text, ok := reply.(string); ok {
 		fence, err := parseFence(text)
@@ -152,6 +156,22 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		d.hub.dismiss(a)
 	}
 	return nil, busy
+}
+
+// refused looks after an acquisition that was answered with an error. A lock without its replicas
+// is undone: then nothing has been done.
+func (d *driver) refused(ctx context.Context, req *backend.Request, a *acquisition, err error) error {
+	if _, ok := errors.AsType[*replicaError](err); ok {
+		undone := d.Release(ctx, &backend.Grant{Request: *req, State: a})
+		if undone == nil || errors.Is(undone, backend.ErrNotHeld) {
+			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		}
+		return err
+	}
+	if definite(err) {
+		d.hub.dismiss(a)
+	}
+	return err
 }
 
 func decodeBusy(reply any, p place) (*backend.Busy, error) {
@@ -194,32 +214,51 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	return answers
 }
 
-func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []backend.Renewal) {
-	args := make([]any, 0, 3+4*len(gs))
-	args = append(args, nil, nil, 2*len(gs))
-	for _, g := range gs {
-		a := d.acquisition(g)
-		args = append(args, a.lock, &a.keys.fence)
-	}
-	for _, g := range gs {
-		args = append(args, g.Owner, ceilMillis(g.TTL))
-	}
+func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, renewals []backend.Renewal) {
+	calls, ttl := d.renewCalls(gs)
 	sent := time.Now()
-	reply, err := d.control.runAside(ctx, renewScript, args...)
-	held, _ := reply.([]any)
-	if err == nil && len(held) != len(gs) {
-		err = errReply(reply)
+	for i, a := range d.control.runEach(d.opts.proven(ctx, ttl), d.scripts.renew, calls) {
+		first := i * d.perScript
+		last := min(first+d.perScript, len(gs))
+		d.judge(gs[first:last], a, sent, renewals[first:last])
+	}
+}
+
+// renewCalls returns the arguments of the scripts that renew gs, and the shortest of their terms.
+func (d *driver) renewCalls(gs []*backend.Grant) (calls [][]any, ttl time.Duration) {
+	ttl = gs[0].TTL
+	for part := range slices.Chunk(gs, d.perScript) {
+		args := make([]any, 0, 3+4*len(part))
+		args = append(args, nil, nil, 2*len(part))
+		for _, g := range part {
+			a := d.acquisition(g)
+			args = append(args, a.lock, &a.keys.fence)
+		}
+		for _, g := range part {
+			args = append(args, g.Owner, ceilMillis(g.TTL))
+			ttl = min(ttl, g.TTL)
+		}
+		calls = append(calls, args)
+	}
+	return calls, ttl
+}
+
+// judge reads the answer of one script.
+func (d *driver) judge(gs []*backend.Grant, a answer, sent time.Time, renewals []backend.Renewal) {
+	held, _ := a.reply.([]any)
+	if a.err == nil && len(held) != len(gs) {
+		a.err = errReply(a.reply)
 	}
 	for i, g := range gs {
 		switch {
-		case err != nil:
-			answers[i].Err = err
+		case a.err != nil:
+			renewals[i].Err = a.err
 		case held[i] != int64(1):
-			answers[i].Err = backend.ErrLost
+			renewals[i].Err = backend.ErrLost
 			d.hub.dismiss(d.acquisition(g))
 		default:
 			ttl := time.Duration(ceilMillis(g.TTL)) * time.Millisecond
-			answers[i].Term = backend.Term{Sent: sent, TTL: ttl}
+			renewals[i].Term = backend.Term{Sent: sent, TTL: ttl}
 		}
 	}
 }
@@ -228,7 +267,7 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	a := d.acquisition(g)
 	d.hub.dismiss(a)
-	reply, err := d.control.run(ctx, releaseScript,
+	reply, err := d.control.run(ctx, d.scripts.release,
 		nil, nil, 4, a.lock, &a.keys.fence, &a.keys.queue, &a.keys.waiters, &a.owner)
 	switch {
 	case err != nil:
@@ -237,15 +276,9 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 		return nil
 	case reply != int64(0):
 		return errReply(reply)
-	case d.conn.retries && !a.emptyHanded.Swap(true):
-		return errRetried
 	}
 	return backend.ErrNotHeld
 }
-
-// errRetried leaves the outcome unknown: a client that repeats requests by itself
-// may have released at its first try and have been told so at its second.
-var errRetried = errors.New("nothing to release, or the client has repeated the request")
 
 // Capabilities implements backend.Driver.
 func (d *driver) Capabilities() backend.Capabilities { return d.caps }

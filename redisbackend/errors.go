@@ -31,6 +31,8 @@ func interpretError(ctx context.Context, err error) error {
 		return err
 	case replied(err, "WRONGTYPE"), replied(err, "CONFLICT"):
 		return fmt.Errorf("%w: %w", backend.ErrConflict, err)
+	case replied(err, "This instance has cluster support disabled"):
+		return fmt.Errorf("%w: the server is not a node of a cluster: %w", backend.ErrUnsupported, err)
 	case replied(err, "unknown command"), replied(err, "This Redis command is not allowed"):
 		return fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
 	case notSent(err) || slices.ContainsFunc(refusals, func(word string) bool { return replied(err, word) }):

@@ -42,20 +42,35 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 	return interpretError(ctx, err)
 }
 
-// Counters implements backend.Counters, by INFO. The server's count of commands has those in it that
-// scripts call; what it reads from its sockets are requests.
+// Counters implements backend.Counters, by INFO of the server, or of each master.
 func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
-	info, err := backend.Call(ctx, func(ctx context.Context) (string, error) { return d.main.client.Info(ctx).Result() })
+	return backend.Call(ctx, func(ctx context.Context) (sum backend.Counts, err error) {
+		masters, err := d.main.masters(ctx)
+		for _, master := range masters {
+			if err == nil {
+				err = count(ctx, master, &sum)
+			}
+		}
+		return sum, interpretError(ctx, err)
+	})
+}
+
+// count adds what one server has counted. Its count of commands has those in it that scripts
+// call; what it reads from its sockets are requests.
+func count(ctx context.Context, server redis.UniversalClient, sum *backend.Counts) error {
+	info, err := server.Info(ctx).Result()
 	if err != nil {
-		return backend.Counts{}, interpretError(ctx, err)
+		return err
 	}
 	fields := infoFields(info)
 	requests, errRequests := strconv.ParseInt(fields["total_reads_processed"], 10, 64)
 	clients, errClients := strconv.ParseInt(fields["connected_clients"], 10, 64)
 	if err := errors.Join(errRequests, errClients); err != nil {
-		return backend.Counts{}, fmt.Errorf("INFO: %w", err)
+		return fmt.Errorf("INFO: %w", err)
 	}
-	return backend.Counts{Commands: requests, Connections: clients}, nil
+	sum.Commands += requests
+	sum.Connections += clients
+	return nil
 }
 
 // Sweep implements backend.Sweeper: what is left of a free lock is its fence.

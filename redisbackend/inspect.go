@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/key"
@@ -32,20 +35,39 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 // List implements backend.Inspector.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
-		seen := make(map[string]bool) // SCAN may repeat keys
-		var cursor uint64
-		for {
-			found, next, err := d.scan(ctx, cursor, pattern(prefix))
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			locks := unseen(found, seen)
-			if !d.yieldAll(ctx, locks, prefix, yield) || next == 0 {
-				return
-			}
-			cursor = next
+		masters, err := backend.Call(ctx, d.main.masters)
+		if err != nil {
+			yield(nil, interpretError(ctx, err))
+			return
 		}
+		seen := make(map[string]bool) // SCAN may repeat keys, and a slot move between two masters
+		for _, master := range masters {
+			if !d.list(ctx, master, prefix, seen, yield) {
+				return
+			}
+		}
+	}
+}
+
+// list shows the locks of one server. It reports whether to go on.
+func (d *driver) list(
+	ctx context.Context, server redis.UniversalClient, prefix string, seen map[string]bool,
+	yield func(*backend.Info, error) bool,
+) bool {
+	var cursor uint64
+	for {
+		found, next, err := scan(ctx, server, cursor, pattern(prefix))
+		if err != nil {
+			yield(nil, err)
+			return false
+		}
+		if !d.yieldAll(ctx, unseen(found, seen), prefix, yield) {
+			return false
+		}
+		if next == 0 {
+			return true
+		}
+		cursor = next
 	}
 }
 
@@ -74,9 +96,11 @@ type scanned struct {
 	next uint64
 }
 
-func (d *driver) scan(ctx context.Context, cursor uint64, match string) ([]string, uint64, error) {
+func scan(
+	ctx context.Context, server redis.UniversalClient, cursor uint64, match string,
+) ([]string, uint64, error) {
 	page, err := backend.Call(ctx, func(ctx context.Context) (scanned, error) {
-		keys, next, err := d.main.client.Scan(ctx, cursor, match, scanCount).Result()
+		keys, next, err := server.Scan(ctx, cursor, match, scanCount).Result()
 		return scanned{keys, next}, err
 	})
 	return page.keys, page.next, interpretError(ctx, err)
@@ -108,22 +132,27 @@ func (d *driver) yieldAll(
 // inspect looks at locks by their keys. An Info is nil for a foreign value; its
 // Key is empty where nobody holds or queues.
 func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, error) {
-	args := make([]any, 0, 3+2*len(locks))
-	args = append(args, nil, nil, 2*len(locks))
-	for _, lock := range locks {
-		args = append(args, lock, lock+":waiters")
+	var calls [][]any
+	for part := range slices.Chunk(locks, d.perScript) {
+		args := make([]any, 0, 3+2*len(part))
+		args = append(args, nil, nil, 2*len(part))
+		for _, lock := range part {
+			args = append(args, lock, lock+":waiters")
+		}
+		calls = append(calls, args)
 	}
-	reply, err := d.main.run(ctx, inspectScript, args...)
-	if err != nil {
-		return nil, err
+	infos := make([]*backend.Info, 0, len(locks))
+	for _, a := range d.main.runEach(ctx, d.scripts.inspect, calls) {
+		if a.err != nil {
+			return nil, a.err
+		}
+		entries, _ := a.reply.([]any)
+		for _, entry := range entries {
+			infos = append(infos, decodeInfo(entry))
+		}
 	}
-	entries, _ := reply.([]any)
-	if len(entries) != len(locks) {
-		return nil, errReply(reply)
-	}
-	infos := make([]*backend.Info, len(locks))
-	for i, entry := range entries {
-		infos[i] = decodeInfo(entry)
+	if len(infos) != len(locks) {
+		return nil, fmt.Errorf("%d answers for %d locks", len(infos), len(locks))
 	}
 	return infos, nil
 }
@@ -175,7 +204,7 @@ func decodeHolder(value string) (holder backend.Holder, name string, ok bool) {
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
 	k := newKeys(name)
-	reply, err := d.main.run(ctx, breakScript, nil, nil, 4, k.lock, k.fence, k.queue, k.waiters, owner)
+	reply, err := d.main.run(ctx, d.scripts.breaks, nil, nil, 4, k.lock, k.fence, k.queue, k.waiters, owner)
 	switch {
 	case err != nil:
 		return err

@@ -13,11 +13,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/tlsfile"
 )
 
 func init() {
-	backend.Register("redis", open)
-	backend.Register("rediss", open)
+	for _, scheme := range []string{"redis", "rediss"} {
+		for _, kind := range []string{"", "+cluster", "+sentinel"} {
+			backend.Register(scheme+kind, open)
+		}
+	}
 }
 
 // openTimeout bounds an opening whose context has no earlier end.
@@ -34,7 +38,9 @@ const (
 
 // New makes a driver of a client that the caller has and keeps: Close leaves it
 // open. It asks the server, for at most eight seconds, what it is and what
-// it permits.
+// it permits. The client is a *redis.Client, one for Sentinel among them, or a
+// *redis.ClusterClient; any other is ErrUnsupported, and so is Options.Wait
+// with a *redis.ClusterClient, which only a URL gives.
 //
 // These options of the client matter:
 //
@@ -43,27 +49,31 @@ const (
 //     driver opened by URL has a pool of its own for renewals and releases.
 //   - ContextTimeoutEnabled: without it a request whose context has ended still returns
 //     at once, but holds its connection until ReadTimeout.
-//   - MaxRetries: requests are safe to repeat, but a repeated release cannot
-//     tell that it was the first try that succeeded, so the driver asks once
-//     more where it finds nothing to release. -1 is best.
 //   - ReadTimeout, WriteTimeout: at most Options.Timeout.
-//
-// A *redis.ClusterClient and a *redis.Ring are ErrUnsupported.
 func New(client redis.UniversalClient, opts *Options) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	conn := connection{main: client, control: client, retries: true}
+	conn := connection{main: client, control: client}
 	settings := opts.withDefaults()
+	var timeout time.Duration
 	switch c := client.(type) {
 	case nil:
 		return nil, errors.New("dlock: redisbackend.New needs a client")
-	case *redis.ClusterClient, *redis.Ring:
-		return nil, fmt.Errorf("%w: redisbackend.New with a %T", backend.ErrUnsupported, client)
 	case *redis.Client:
-		conn.retries = c.Options().MaxRetries > 0
-		if timeout := c.Options().ReadTimeout; timeout > 0 && (opts == nil || opts.Timeout == 0) {
-			settings.Timeout = timeout
+		timeout = c.Options().ReadTimeout
+		if settings.Wait > 0 {
+			c.AddHook(replication{})
 		}
+	case *redis.ClusterClient:
+		timeout = c.Options().ReadTimeout
+		if settings.Wait > 0 {
+			return nil, fmt.Errorf("%w: Options.Wait with a %T", backend.ErrUnsupported, client)
+		}
+	default:
+		return nil, fmt.Errorf("%w: redisbackend.New with a %T", backend.ErrUnsupported, client)
+	}
+	if timeout > 0 && (opts == nil || opts.Timeout == 0) {
+		settings.Timeout = timeout
 	}
 	return opened(newDriver(ctx, conn, settings))
 }
@@ -73,9 +83,13 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.open(ctx, new(net.Dialer).DialContext)
+}
+
+func (t *target) open(ctx context.Context, network dial) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	conn, err := connect(t)
+	conn, err := connect(t, network)
 	if err != nil {
 		return nil, err
 	}
@@ -91,27 +105,53 @@ func opened(d *driver, err error) (backend.Driver, error) {
 	return d, nil
 }
 
-// connection is what a driver stands on. Further schemes make other ones.
+// connection is what a driver stands on.
 type connection struct {
-	main    redis.UniversalClient // acquires, looks, listens
-	control redis.UniversalClient // renews and releases
-	owned   bool                  // Close closes both, and nobody else uses them
-	retries bool                  // requests may be repeated behind our back
+	main      redis.UniversalClient // acquires, looks, listens
+	control   redis.UniversalClient // renews and releases
+	owned     bool                  // Close closes both, and nobody else uses them
+	sentinels *sentinels            // that both ask; nil where there are none
 }
 
 func (c connection) close() error {
 	if !c.owned {
 		return nil
 	}
-	return errors.Join(c.main.Close(), c.control.Close())
+	err := errors.Join(c.main.Close(), c.control.Close())
+	if c.sentinels != nil {
+		c.sentinels.close()
+	}
+	return err
 }
 
-// connect makes the clients for one server. Nothing is dialled yet. There are two
+// connect makes the clients for a target. Nothing is dialled yet. There are two
 // so that no number of acquirers can keep a renewal from getting a connection.
-func connect(t *target) (connection, error) {
-	opts := &redis.Options{
+func connect(t *target, network dial) (connection, error) {
+	config, err := t.tls.Config("")
+	if err != nil {
+		return connection{}, err
+	}
+	d := dialer{dial: network, timeout: t.Timeout, tls: config}
+	opts := t.clientOptions()
+	opts.Dialer = d.connect
+	if t.shape == cluster {
+		return connection{
+			main: newCluster(t, opts), control: newCluster(t, withControlPool(opts)), owned: true,
+		}, nil
+	}
+	conn := connection{owned: true}
+	if t.shape == sentinel {
+		conn.sentinels = newSentinels(t, d)
+		opts.Dialer = conn.sentinels.connect
+	}
+	conn.main, conn.control = newSingle(t, opts), newSingle(t, withControlPool(opts))
+	return conn, nil
+}
+
+func (t *target) clientOptions() redis.Options {
+	return redis.Options{
 		Network:               t.network,
-		Addr:                  t.addr,
+		Addr:                  t.addrs[0],
 		Username:              t.user,
 		Password:              t.password,
 		DB:                    t.database,
@@ -122,6 +162,7 @@ func connect(t *target) (connection, error) {
 		ReadTimeout:           t.Timeout,
 		WriteTimeout:          t.Timeout,
 		PoolTimeout:           t.Timeout,
+		PipelinePoolSize:      -1, // pipelines use the same pool
 		ReadBufferSize:        bufferSize,
 		WriteBufferSize:       bufferSize,
 		ContextTimeoutEnabled: true,
@@ -129,40 +170,47 @@ func connect(t *target) (connection, error) {
 			Mode: maintnotifications.ModeDisabled,
 		},
 	}
-	config, err := t.tls.Config(t.addr)
-	if err != nil {
-		return connection{}, err
-	}
-	opts.Dialer = dialer{timeout: t.Timeout, tls: config}.dial
-	control := *opts
-	control.PoolSize = controlConns
-	return connection{
-		main: redis.NewClient(opts), control: redis.NewClient(&control), owned: true,
-	}, nil
 }
+
+func withControlPool(opts redis.Options) redis.Options {
+	opts.PoolSize = controlConns
+	return opts
+}
+
+func newSingle(t *target, opts redis.Options) *redis.Client {
+	client := redis.NewClient(&opts)
+	if t.Wait > 0 {
+		client.AddHook(replication{})
+	}
+	return client
+}
+
+// dial is what net.Dialer.DialContext is.
+type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // dialer dials for go-redis. Whatever fails here fails before a request was sent.
 type dialer struct {
+	dial    dial
 	timeout time.Duration
-	tls     *tls.Config
+	tls     *tls.Config // without the name of the host, which differs from node to node
 }
 
-func (d dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := d.connect(ctx, network, addr)
+func (d dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := d.handshake(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	return conn, nil
 }
 
-func (d dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+func (d dialer) handshake(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	conn, err := d.dial(ctx, network, addr)
 	if err != nil || d.tls == nil {
 		return conn, err
 	}
-	secure := tls.Client(conn, d.tls)
+	secure := tls.Client(conn, tlsfile.For(addr, d.tls))
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("TLS handshake with %s: %w", addr, err)
@@ -171,21 +219,24 @@ func (d dialer) connect(ctx context.Context, network, addr string) (net.Conn, er
 }
 
 // probe finds out whether the server can serve locks: that it answers and lets us
-// in, that scripts run on our keys, that it is not too old or a cluster.
+// in, that scripts run on our keys, that it is not too old and of the right shape.
 func (d *driver) probe(ctx context.Context) error {
-	if _, err := d.inspect(ctx, []string{newKeys(d.hub.client).lock}); err != nil {
-		return err
-	}
+	lock := newKeys(d.hub.client).lock
 	info, err := backend.Call(ctx, func(ctx context.Context) (string, error) {
-		return d.main.client.Info(ctx, "server").Result()
+		node, err := d.main.node(ctx, lock)
+		if err != nil {
+			return "", err
+		}
+		return node.Info(ctx, "server").Result()
 	})
-	if redis.IsPermissionError(err) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !redis.IsPermissionError(err) {
 		return interpretError(ctx, err)
 	}
-	return checkServer(info)
+	if err := checkServer(info, d.main.cluster != nil); err != nil {
+		return err
+	}
+	_, err = d.inspect(ctx, []string{lock})
+	return err
 }
 
 // infoFields parses the answer of INFO.
@@ -200,10 +251,13 @@ func infoFields(info string) map[string]string {
 }
 
 // checkServer judges the server section of INFO.
-func checkServer(info string) error {
+func checkServer(info string, cluster bool) error {
 	fields := infoFields(info)
-	if fields["redis_mode"] == "cluster" {
-		return fmt.Errorf("%w: the server is a node of a cluster", backend.ErrUnsupported)
+	if fields["redis_mode"] == "cluster" && !cluster {
+		return fmt.Errorf("%w: the server is a node of a cluster, whose URL is redis+cluster://", backend.ErrUnsupported)
+	}
+	if fields["redis_mode"] == "sentinel" {
+		return fmt.Errorf("%w: the server is a sentinel, whose URL is redis+sentinel://", backend.ErrUnsupported)
 	}
 	var major, minor int
 	version := fields["redis_version"] // Valkey tells here which Redis it is like

@@ -203,7 +203,7 @@ func TestURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.network != "tcp" || got.addr != "[::1]:6379" || got.user != "u" || got.password != "p@" ||
+	if got.network != "tcp" || got.addrs[0] != "[::1]:6379" || got.user != "u" || got.password != "p@" ||
 		got.database != 3 || got.Timeout != 2*time.Second || got.tls == nil || got.tls.ServerName != "n" {
 		t.Errorf("%+v", got)
 	}
@@ -267,7 +267,7 @@ func TestRefusesOldServersAndClusters(t *testing.T) {
 		"redis_version:5.0.14\r\n":                         false,
 		"redis_version:8.0.6\r\nredis_mode:cluster\r\nos:x\r\n": false,
 	} {
-		if err := checkServer(info); (err == nil) != ok {
+		if err := checkServer(info, false); (err == nil) != ok {
 			t.Errorf("%q: %v", info, err)
 		} else if err != nil {
 			wantIs(t, info, err, backend.ErrUnsupported)
@@ -530,7 +530,7 @@ func TestWaitersLookAgainAfterAReconnection(t *testing.T) {
 			k := newKeys(g.Key)
 			if _, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
 				p.Do(ctx, "client", "kill", "type", "pubsub")
-				p.Do(ctx, "eval", releaseScript.source, 4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
+				p.Do(ctx, "eval", singleScripts.release.source, 4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
 				return nil
 			}); err != nil {
 				t.Fatal(err)
@@ -554,7 +554,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: 500 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
 	})
-	h := newHub(c, newOwner(), func() {})
+	h := newHub(connection{}.lane(c), newOwner())
 	h.ping, h.silence = 50*time.Millisecond, 500*time.Millisecond
 	if ok, err := h.start(t.Context()); !ok {
 		t.Fatal(err)
@@ -564,9 +564,14 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	req := request(t, time.Minute)
 	req.Fair = true
 	p := h.admit(req)
-	first := h.connection()
+	home := func() *link {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.links[c]
+	}
+	first := home()
 	heal := proxy.Cut(t)
-	for end := time.Now().Add(patience); h.connection() == first; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); home() == first; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the dead connection is still listened to")
 		}
@@ -582,7 +587,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 // A message that was held up must not pass for a grant to the newer place.
 func TestLateMessageOfAnOlderGrant(t *testing.T) {
 	t.Parallel()
-	h := newHub(nil, "me", func() {})
+	h := newHub(connection{}.lane(nil), "me")
 	d := &driver{hub: h, caps: backend.Capabilities{Notify: true}}
 	req := request(t, time.Minute)
 	req.Fair = true
@@ -602,11 +607,11 @@ func TestLateMessageOfAnOlderGrant(t *testing.T) {
 		}
 		return g
 	}
-	h.dispatch(message("1"))
+	h.dispatch(nil, message("1"))
 	if g := wait(); g != nil {
 		t.Errorf("the grant to the first attempt was taken for one to the second: %+v", g)
 	}
-	h.dispatch(message("2"))
+	h.dispatch(nil, message("2"))
 	if g := wait(); g == nil || g.Fence != 7 || g.Term.Sent != second.sent {
 		t.Errorf("the grant to the second attempt: %+v", g)
 	}
@@ -790,23 +795,45 @@ func TestWithoutPubSubTheCorePolls(t *testing.T) {
 func TestDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
-	do(t, admin(t, s), "acl", "setuser", "locks", "on", ">pw", "~dlock:*", "resetchannels", "&dlock:*",
-		"-@all", "+@read", "+@write", "+@scripting", "+@pubsub", "+@connection", "+time")
-	d := openURL(t, strings.Replace(s.URL, "://", "://locks:pw@", 1))
+	do(t, admin(t, s), documentedRights...)
+	exercise(t, openURL(t, strings.Replace(s.URL, "://", "://locks:pw@", 1)))
+}
+
+func TestDocumentedRightsSufficeInACluster(t *testing.T) {
+	t.Parallel()
+	g := testenv.RedisCluster(t)
+	for _, s := range g.Nodes {
+		do(t, admin(t, s), append(documentedRights[:len(documentedRights):len(documentedRights)], "+cluster|slots")...)
+	}
+	exercise(t, openURL(t, strings.Replace(g.URL, "://", "://locks:pw@", 1)+"?wait=1"))
+}
+
+var documentedRights = []any{
+	"acl", "setuser", "locks", "on", ">pw", "~dlock:*", "resetchannels", "&dlock:*",
+	"-@all", "+@read", "+@write", "+@scripting", "+@pubsub", "+@connection", "+time",
+}
+
+// exercise does all that a driver can do.
+func exercise(t *testing.T, d *driver) {
+	t.Helper()
 	if !d.Capabilities().Notify {
 		t.Error("Notify is not claimed")
 	}
 	g := acquire(t, d, request(t, time.Minute))
+	_ = listening(t, d, request(t, time.Minute))
 	waiter := request(t, time.Minute)
 	waiter.Fair = true
 	_ = busy(t, d, waiter)
-	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || info.Waiters != 1 {
+	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || info.Waiters < 1 {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
-	for _, err := range d.List(t.Context(), "") {
+	for _, err := range d.List(t.Context(), t.Name()) {
 		if err != nil {
 			t.Errorf("List: %v", err)
 		}
+	}
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
 	}
 	if err := d.Break(t.Context(), t.Name(), g.Owner); err != nil {
 		t.Errorf("Break: %v", err)
@@ -817,22 +844,29 @@ func TestDocumentedRightsSuffice(t *testing.T) {
 func TestLentClient(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
-	c := redis.NewClient(&redis.Options{Addr: s.Addr}) // three retries: the default
+	proxy := testenv.NewProxy(t, s.Addr)
+	c := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // three retries: the default
 	defer c.Close()
 	d, err := New(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := d.Acquire(t.Context(), request(t, time.Minute))
-	if err != nil {
+	var g *backend.Grant
+	{ // tells the server the scripts
+		if g, err = d.Acquire(t.Context(), request(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Release(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, err = d.Acquire(t.Context(), request(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Release(t.Context(), g); err != nil {
-		t.Fatal(err)
-	}
-	// Had the first answer been lost, the client would have asked again by itself.
+	// Were the client to ask again by itself, it would be told that there is nothing to release.
+	proxy.DropReply(t, 1)
 	if err := d.Release(t.Context(), g); err == nil || errors.Is(err, backend.ErrNotHeld) {
-		t.Errorf("Release of nothing through a client that retries: %v, want an unknown outcome", err)
+		t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
 	}
 	wantIs(t, "asked once more", d.Release(t.Context(), g), backend.ErrNotHeld)
 	if err := d.Close(); err != nil {
@@ -841,10 +875,10 @@ func TestLentClient(t *testing.T) {
 	if err := c.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("the lent client has been closed: %v", err)
 	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr}})
-	defer cluster.Close()
-	_, err = New(cluster, nil)
-	wantIs(t, "a cluster", err, backend.ErrUnsupported)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.Addr}})
+	defer ring.Close()
+	_, err = New(ring, nil)
+	wantIs(t, "a ring", err, backend.ErrUnsupported)
 	if _, err := New(nil, nil); err == nil {
 		t.Error("no client was accepted")
 	}

@@ -3,6 +3,7 @@ package redisbackend
 import (
 	"context"
 	_ "embed"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -16,6 +17,10 @@ var (
 	grantLua string
 	//go:embed scripts/queue.lua
 	queueLua string
+	//go:embed scripts/free.lua
+	freeLua string
+	//go:embed scripts/freesharded.lua
+	freeShardedLua string
 	//go:embed scripts/acquire.lua
 	acquireLua string
 	//go:embed scripts/release.lua
@@ -28,17 +33,26 @@ var (
 	inspectLua string
 )
 
+// scripts are what a driver asks its server to do.
+type scripts struct {
+	acquire, release, breaks, renew, inspect *script
+}
+
 var (
-	acquireScript = newScript(assemble(acquireLua))
-	releaseScript = newScript(assemble(releaseLua))
-	breakScript   = newScript(assemble(breakLua))
-	renewScript   = newScript(renewLua)
-	inspectScript = newScript(inspectLua)
+	singleScripts  = assemble(freeLua)
+	clusterScripts = assemble(freeShardedLua)
 )
 
-// assemble completes a script that can make somebody the holder.
-func assemble(source string) string {
-	return grantLua + strings.Replace(source, "\n-- queue.lua\n", "\n"+queueLua, 1)
+// assemble puts the scripts together, with free as their way to tell who waits without a place in the queue.
+func assemble(free string) *scripts {
+	whole := func(source string) *script {
+		source = strings.Replace(source, "\n-- queue.lua\n", "\n"+queueLua, 1)
+		return newScript(strings.ReplaceAll(grantLua+source, "-- free.lua\n", free))
+	}
+	return &scripts{
+		acquire: whole(acquireLua), release: whole(releaseLua), breaks: whole(breakLua),
+		renew: newScript(renewLua), inspect: newScript(inspectLua),
+	}
 }
 
 // script is a Lua script as arguments of EVAL and EVALSHA. None has a shebang
@@ -52,19 +66,29 @@ func newScript(source string) *script {
 	return &script{source: source, hash: redis.NewScript(source).Hash()}
 }
 
+// once is a command that no client repeats: after a repetition "nothing to release" may mean
+// that the first try has released.
+type once struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
+
 // lane is a client with what is known of its pool.
 type lane struct {
-	client redis.UniversalClient
-	size   int32        // of its pool; 0 where others use it too
-	busy   atomic.Int32 // requests under way
-	idle   atomic.Int32 // connections that were open and idle when it was last looked at
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // the client, if it is one
+	size    int32                // of its pool; 0 where others use it too
+	busy    atomic.Int32         // requests under way
+	idle    atomic.Int32         // connections that were open and idle when it was last looked at
 }
 
 func (c connection) lane(client redis.UniversalClient) *lane {
+	l := &lane{client: client}
+	l.cluster, _ = client.(*redis.ClusterClient)
 	if single, ok := client.(*redis.Client); ok && c.owned {
-		return &lane{client: client, size: int32(single.Options().PoolSize)}
+		l.size = int32(single.Options().PoolSize)
 	}
-	return &lane{client: client}
+	return l
 }
 
 // run evaluates a script; args are two blanks, numkeys, the keys and the arguments. It returns when ctx
@@ -90,10 +114,48 @@ func (l *lane) runAside(ctx context.Context, s *script, args ...any) (any, error
 	return reply, interpretError(ctx, err)
 }
 
+// answer is that of one evaluation among many.
+type answer struct {
+	reply any
+	err   error
+}
+
+// runEach evaluates a script with each of several lists of arguments, as run does. In a cluster that
+// takes one request per node.
+func (l *lane) runEach(ctx context.Context, s *script, calls [][]any) []answer {
+	if len(calls) == 1 {
+		reply, err := l.runAside(ctx, s, calls[0]...)
+		return []answer{{reply, err}}
+	}
+	l.busy.Add(1)
+	answers, err := backend.Call(ctx, func(ctx context.Context) ([]answer, error) {
+		return l.evaluateEach(ctx, s, calls), nil
+	})
+	if err != nil {
+		answers = slices.Repeat([]answer{{err: err}}, len(calls))
+	}
+	l.note(l.busy.Add(-1)+1, firstError(answers))
+	for i := range answers {
+		answers[i].err = interpretError(ctx, answers[i].err)
+	}
+	return answers
+}
+
+// firstError returns an error of the connection if there is one, else any.
+func firstError(answers []answer) (first error) {
+	for _, a := range answers {
+		if a.err != nil && (first == nil || !replied(a.err, "")) {
+			first = a.err
+		}
+	}
+	return first
+}
+
 // note draws the conclusions of a request that has ended, one of busy.
 func (l *lane) note(busy int32, err error) {
 	if err != nil && !replied(err, "") {
 		l.forget()
+		l.reload()
 	} else if busy <= l.size && busy > l.idle.Load() {
 		l.idle.Store(int32(l.client.PoolStats().IdleConns))
 	}
@@ -105,18 +167,60 @@ func (l *lane) forget() { l.idle.Store(0) }
 // evaluate sends EVALSHA and, where the server does not know the script or has
 // forgotten it, EVAL. Neither has been executed if the answer is NOSCRIPT.
 func (l *lane) evaluate(ctx context.Context, s *script, args []any) (any, error) {
-	args[0], args[1] = "evalsha", s.hash
-	reply, err := l.process(ctx, args)
+	reply, err := l.process(ctx, "evalsha", s.hash, args)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", s.source
-		return l.process(ctx, args)
+		return l.process(ctx, "eval", s.source, args)
 	}
 	return reply, err
 }
 
-func (l *lane) process(ctx context.Context, args []any) (any, error) {
+func (l *lane) process(ctx context.Context, name, text any, args []any) (any, error) {
+	cmd := command(ctx, name, text, args)
+	if waitsForReplicas(ctx) {
+		l.pipeline(ctx, cmd)
+	} else {
+		_ = l.client.Process(ctx, cmd) // the same error as the command's
+	}
+	return cmd.Result()
+}
+
+func command(ctx context.Context, name, text any, args []any) once {
+	args[0], args[1] = name, text
 	cmd := redis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(3)
-	_ = l.client.Process(ctx, cmd) // the same error as the command's
-	return cmd.Result()
+	return once{cmd}
+}
+
+// pipeline sends commands in one request, or one to each node.
+func (l *lane) pipeline(ctx context.Context, cmds ...redis.Cmder) {
+	_, _ = l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		return p.BatchProcess(ctx, cmds...)
+	}) // each command has its error
+}
+
+// evaluateEach is evaluate for many.
+func (l *lane) evaluateEach(ctx context.Context, s *script, calls [][]any) []answer {
+	answers := make([]answer, len(calls))
+	todo := make([]int, len(calls))
+	for i := range todo {
+		todo[i] = i
+	}
+	for _, form := range [][2]any{{"evalsha", s.hash}, {"eval", s.source}} {
+		cmds := make([]redis.Cmder, len(todo))
+		for n, i := range todo {
+			cmds[n] = command(ctx, form[0], form[1], calls[i])
+		}
+		l.pipeline(ctx, cmds...)
+		var unknown []int
+		for n, i := range todo {
+			answers[i].reply, answers[i].err = cmds[n].(once).Result()
+			if err := answers[i].err; err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+				unknown = append(unknown, i)
+			}
+		}
+		if todo = unknown; len(todo) == 0 {
+			break
+		}
+	}
+	return answers
 }

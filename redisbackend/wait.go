@@ -3,7 +3,8 @@ package redisbackend
 import (
 	"context"
 	"errors"
-	"net"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +24,8 @@ const (
 	// silence is how long a connection that is pinged may bring nothing. go-redis
 	// itself would listen to a dead peer until the kernel gives up.
 	silence = 2*pingInterval + 5*time.Second
-	// maxBackoff bounds the pause between attempts to connect again.
-	maxBackoff = time.Second
+	// minBackoff and maxBackoff bound the pause between attempts to connect again.
+	minBackoff, maxBackoff = 10 * time.Millisecond, time.Second
 )
 
 // Names of channels. They carry no number of a database, although pub/sub knows no
@@ -57,11 +58,12 @@ type notice struct {
 
 // awaitGrant waits for the message that the server has made req the holder. It did so after
 // it had answered the last Acquire, and for what the entry had left from that one on. A grant
-// to an older attempt has been missed, and may be over.
+// to an older attempt has been missed, and may be over; and whether replicas have it, only
+// another Acquire tells.
 func (d *driver) awaitGrant(ctx context.Context, req *backend.Request, p *place) (*backend.Grant, error) {
 	select {
 	case n := <-p.granted:
-		if n.fence == 0 || n.attempt < p.attempt {
+		if n.fence == 0 || n.attempt < p.attempt || d.opts.Wait > 0 {
 			return nil, nil
 		}
 		return p.grant(req, p.sent, n.fence), nil
@@ -70,38 +72,37 @@ func (d *driver) awaitGrant(ctx context.Context, req *backend.Request, p *place)
 	}
 }
 
-// hub is the one pub/sub connection of a driver. Two goroutines live as long as it:
-// one receives, one writes subscriptions and pings. Neither ever waits for a waiter.
+// hub knows who waits and who holds, and tells them what the server says.
 type hub struct {
-	rdb     redis.UniversalClient
+	lane    *lane
 	client  string // names this client to others: its channel is clientPrefix + client
-	dropped func() // called when the connection is lost
 	ping    time.Duration
 	silence time.Duration
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	kick    chan struct{} // there is something to subscribe, or to unsubscribe later
 
 	mu           sync.Mutex
-	pubsub       *redis.PubSub
-	topics       map[string]*topic       // by the lock's key
-	wanted       []string                // channels of new topics, to be subscribed
-	acquisitions map[string]*acquisition // by owner: held, queued or under way
+	closed       bool
+	unsharded    bool                            // the servers have no sharded pub/sub: older than Redis 7
+	links        map[redis.UniversalClient]*link // by what they connect through; never without the home link
+	topics       map[string]*topic               // by the lock's key
+	acquisitions map[string]*acquisition         // by owner: held, queued or under way
 }
 
 // topic is the channel of one lock.
 type topic struct {
+	link       *link
 	changed    chan struct{} // closed, and replaced, when those who wait shall look again
 	subscribed bool          // the server has acknowledged, and the connection still stands
 	waiting    int
 	idleSince  time.Time
 }
 
-func newHub(rdb redis.UniversalClient, client string, dropped func()) *hub {
+func newHub(l *lane, client string) *hub {
 	h := &hub{
-		rdb: rdb, client: client, dropped: dropped, ping: pingInterval, silence: silence,
-		kick:         make(chan struct{}, 1),
+		lane: l, client: client, ping: pingInterval, silence: silence,
+		links:        make(map[redis.UniversalClient]*link),
 		topics:       make(map[string]*topic),
 		acquisitions: make(map[string]*acquisition),
 	}
@@ -113,35 +114,38 @@ func newHub(rdb redis.UniversalClient, client string, dropped func()) *hub {
 // known from the beginning whether the server permits pub/sub, and no break can
 // come before the holder listens. It reports whether it listens now.
 func (h *hub) start(ctx context.Context) (bool, error) {
-	pubsub := h.rdb.Subscribe(h.ctx)
+	home := h.newLink(h.lane.client)
 	_, err := backend.Call(ctx, func(ctx context.Context) (any, error) {
-		if err := pubsub.Subscribe(ctx, clientPrefix+h.client); err != nil {
+		if err := home.pubsub.Subscribe(ctx, clientPrefix+h.client); err != nil {
 			return nil, err
 		}
-		return pubsub.Receive(ctx)
+		return home.pubsub.Receive(ctx)
 	})
 	if err != nil {
 		h.cancel()
-		err = errors.Join(interpretError(ctx, err), pubsub.Close())
+		err = errors.Join(interpretError(ctx, err), home.pubsub.Close())
 		if replied(err, "") {
 			return false, nil
 		}
 		return false, err
 	}
-	h.pubsub = pubsub
-	h.running.Go(h.receive)
-	h.running.Go(h.manage)
+	home.acknowledged = true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open(home)
 	return true, nil
 }
 
 func (h *hub) close() {
-	h.cancel()    // ends dialling
-	for range 2 { // the second time for a connection that was just being replaced
-		if pubsub := h.connection(); pubsub != nil {
-			_ = pubsub.Close() // ends receiving; fails only where it is closed already
-		}
-		h.running.Wait()
+	h.mu.Lock()
+	h.closed = true
+	links := slices.Collect(maps.Values(h.links))
+	h.mu.Unlock()
+	h.cancel() // ends dialling
+	for _, l := range links {
+		_ = l.pubsub.Close() // ends receiving; fails only where it is closed already
 	}
+	h.running.Wait()
 }
 
 // admit registers an acquisition before its request is sent, so that no message
@@ -173,8 +177,13 @@ func (h *hub) dismiss(a *acquisition) {
 
 // awaitRelease returns nil when p's lock is worth another look.
 func (h *hub) awaitRelease(ctx context.Context, p *place) error {
-	changed := h.join(p)
-	defer h.leave(p.keys.lock)
+	server, err := h.lane.node(ctx, p.keys.lock)
+	if err != nil { // not known now: the caller's timer tells when to look again
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	t, changed := h.join(p, server)
+	defer h.leave(t)
 	select {
 	case <-changed:
 		return nil
@@ -183,45 +192,46 @@ func (h *hub) awaitRelease(ctx context.Context, p *place) error {
 	}
 }
 
-// join counts a waiter in. The channel that it returns is closed with the next
-// news since p's last look, at once where news may have been missed.
-func (h *hub) join(p *place) <-chan struct{} {
+// join counts a waiter in, on the connection to the lock's server. The channel that it returns is
+// closed with the next news since p's last look, at once where news may have been missed.
+func (h *hub) join(p *place, server redis.UniversalClient) (*topic, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[p.keys.lock]
+	if t != nil && t.link.server != server { // the lock has moved
+		h.drop(p.keys.lock)
+		t = nil
+	}
 	if t == nil {
-		t = &topic{changed: make(chan struct{})}
+		t = &topic{link: h.linkTo(server), changed: make(chan struct{})}
 		h.topics[p.keys.lock] = t
-		h.wanted = append(h.wanted, p.keys.lock+freeSuffix)
-		h.nudge()
+		t.link.want(p.keys.lock + freeSuffix)
 	}
 	t.waiting++
 	switch {
 	case p.changed != nil:
-		return p.changed
+		return t, p.changed
 	case t.subscribed:
 		missed := make(chan struct{})
 		close(missed)
-		return missed
+		return t, missed
 	}
-	return t.changed // the acknowledgement closes it
+	return t, t.changed // the acknowledgement closes it
 }
 
-func (h *hub) leave(lock string) {
+func (h *hub) leave(t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.topics[lock]
 	if t.waiting--; t.waiting == 0 {
 		t.idleSince = time.Now()
-		h.nudge()
+		t.link.nudge()
 	}
 }
 
-func (h *hub) nudge() {
-	select {
-	case h.kick <- struct{}{}:
-	default:
-	}
+// drop sends those who wait for a lock to look again, and to another topic. It is called with mu held.
+func (h *hub) drop(lock string) {
+	close(h.topics[lock].changed)
+	delete(h.topics, lock)
 }
 
 // news wakes those who wait for a topic.
@@ -230,139 +240,11 @@ func (t *topic) news() {
 	t.changed = make(chan struct{})
 }
 
-// manage writes to the connection.
-func (h *hub) manage() {
-	ping := time.NewTicker(h.ping)
-	defer ping.Stop()
-	sweep := time.NewTimer(linger)
-	defer sweep.Stop()
-	sweeping := true
-	for {
-		select {
-		case <-h.ctx.Done():
-			return
-		case <-ping.C:
-			_ = h.connection().Ping(h.ctx) // receive learns of the failure
-		case <-h.kick:
-			h.subscribe()
-		case <-sweep.C:
-			sweeping = false
-			if !h.unsubscribe() {
-				continue
-			}
-		}
-		if !sweeping {
-			sweep.Reset(linger)
-			sweeping = true
-		}
-	}
-}
-
-func (h *hub) connection() *redis.PubSub {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.pubsub
-}
-
-// subscribe asks for the topics that are new. Where that fails, go-redis asks again
-// when it has connected again.
-func (h *hub) subscribe() {
-	h.mu.Lock()
-	channels := h.wanted
-	h.wanted = nil
-	pubsub := h.pubsub
-	h.mu.Unlock()
-	if len(channels) > 0 {
-		_ = pubsub.Subscribe(h.ctx, channels...)
-	}
-}
-
-// unsubscribe drops the topics that nobody has waited for since a while, and reports
-// whether there are more that nobody waits for.
-func (h *hub) unsubscribe() (more bool) {
-	h.mu.Lock()
-	var channels []string
-	for lock, t := range h.topics {
-		switch {
-		case t.waiting > 0:
-		case time.Since(t.idleSince) < linger:
-			more = true
-		default:
-			close(t.changed) // for who has seen it and is yet to come
-			delete(h.topics, lock)
-			channels = append(channels, lock+freeSuffix)
-		}
-	}
-	pubsub := h.pubsub
-	h.mu.Unlock()
-	if len(channels) > 0 {
-		_ = pubsub.Unsubscribe(h.ctx, channels...)
-	}
-	return more
-}
-
-// receive reads from the connection. go-redis connects again after an error, and
-// asks for all channels again: their acknowledgements come in as messages.
-func (h *hub) receive() {
-	pause := time.Duration(0)
-	for {
-		message, err := h.connection().ReceiveTimeout(h.ctx, h.silence)
-		if h.ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			pause = 0
-			h.dispatch(message)
-			continue
-		}
-		if replied(err, "") { // a channel was refused, the connection stands
-			continue
-		}
-		h.disconnected()
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-			h.reconnect()
-		}
-		select {
-		case <-time.After(pause):
-			pause = min(maxBackoff, 2*pause+10*time.Millisecond)
-		case <-h.ctx.Done():
-			return
-		}
-	}
-}
-
-func (h *hub) disconnected() {
-	h.dropped()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.topics {
-		t.subscribed = false
-	}
-}
-
-// reconnect replaces a connection that has gone silent.
-func (h *hub) reconnect() {
-	h.mu.Lock()
-	silent := h.pubsub
-	h.pubsub = h.rdb.Subscribe(h.ctx)
-	channels := []string{clientPrefix + h.client}
-	h.wanted = nil
-	for lock := range h.topics {
-		channels = append(channels, lock+freeSuffix)
-	}
-	pubsub := h.pubsub
-	h.mu.Unlock()
-	_ = silent.Close()
-	_ = pubsub.Subscribe(h.ctx, channels...)
-}
-
 // dispatch handles one message. It never blocks.
-func (h *hub) dispatch(message any) {
+func (h *hub) dispatch(l *link, message any) {
 	switch m := message.(type) {
 	case *redis.Subscription:
-		if m.Kind == "subscribe" {
-			h.acknowledged(m.Channel)
-		}
+		h.subscription(l, m)
 	case *redis.Message:
 		if lock, ok := strings.CutSuffix(m.Channel, freeSuffix); ok {
 			h.released(lock)
@@ -377,20 +259,31 @@ func (h *hub) dispatch(message any) {
 	}
 }
 
-// acknowledged: the server listens for us from now on. What it said before is lost, so
-// everybody concerned looks again.
-func (h *hub) acknowledged(channel string) {
+// subscription: where it begins, the server listens for us from now on. What it said before is lost,
+// so everybody concerned looks again. A sharded one ends by itself where the lock moves to
+// another server.
+func (h *hub) subscription(l *link, m *redis.Subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if channel == clientPrefix+h.client {
+	if m.Channel == clientPrefix+h.client {
+		l.acknowledged = true
 		for _, a := range h.acquisitions {
 			a.tell(notice{})
 		}
 		return
 	}
-	if t := h.topics[strings.TrimSuffix(channel, freeSuffix)]; t != nil {
+	lock := strings.TrimSuffix(m.Channel, freeSuffix)
+	t := h.topics[lock]
+	if t == nil || t.link != l {
+		return
+	}
+	switch m.Kind {
+	case "subscribe", "ssubscribe":
+		l.acknowledged = true
 		t.subscribed = true
 		t.news()
+	case "sunsubscribe":
+		h.drop(lock)
 	}
 }
 

@@ -182,4 +182,29 @@ var mutants = []mutant{
 		edits: []edit{{old: "time.Duration(s.lockWait)*time.Second + timerSlack", new: "0 * timerSlack"}},
 		pkg:   "mysqlbackend", test: "TestCancelledAcquireEndsInTime",
 	},
+	{
+		guard: "redis: a lock without its replicas is undone", file: "redisbackend/driver.go",
+		edits: []edit{{old: "undone := d.Release(ctx,", new: "undone := error(nil)\n\t\t_ = fmt.Sprint(ctx,"}},
+		pkg:   "redisbackend", test: "TestLockWithoutItsReplicas",
+	},
+	{
+		guard: "redis: renewals need their replicas", file: "redisbackend/driver.go",
+		edits: []edit{{old: "for i, a := range d.control.runEach(d.opts.proven(ctx, ttl),", new: "_ = ttl\n\tfor i, a := range d.control.runEach(ctx,"}},
+		pkg:   "redisbackend", test: "TestReplicasProveTerms",
+	},
+	{
+		guard: "redis: a lock that moves is followed", file: "redisbackend/wait.go",
+		edits: []edit{{old: "case \"sunsubscribe\":\n\t\th.drop(lock)\n", new: "case \"sunsubscribe\":\n"}},
+		pkg:   "redisbackend", test: "TestSlotMovesWhileHeld",
+	},
+	{
+		guard: "redis: former masters are left", file: "redisbackend/sentinel.go",
+		edits: []edit{{old: "\t\t\t_ = c.TCPConn.Close()\n", new: "\t\t\t_ = c\n"}},
+		pkg:   "redisbackend", test: "TestConnectionsFollowTheMaster",
+	},
+	{
+		guard: "redis: no client repeats a command", file: "redisbackend/script.go",
+		edits: []edit{{old: "func (once) NoRetry() bool { return true }", new: "func (once) NoRetry() bool { return false }"}},
+		pkg:   "redisbackend", test: "TestLentClient",
+	},
 }

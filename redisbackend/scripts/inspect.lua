@@ -22,8 +22,14 @@ local function queued(waiters)
 end
 
 local function listeners(lock)
-  local reply = redis.pcall('PUBSUB', 'NUMSUB', lock .. ':free')
-  return reply.err and -1 or tonumber(reply[2])
+  local count = -1
+  for _, how in ipairs({'NUMSUB', 'SHARDNUMSUB'}) do -- the latter since Redis 7, used in clusters
+    local reply = redis.pcall('PUBSUB', how, lock .. ':free')
+    if not reply.err then
+      count = math.max(count, 0) + reply[2]
+    end
+  end
+  return count
 end
 
 local answers = {}

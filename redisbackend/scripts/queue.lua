@@ -39,6 +39,6 @@ end
 -- everybody who listens may try.
 local function vacate()
   if redis.call('EXISTS', KEYS[3]) == 0 or not pass_on() then
-    tell(KEYS[1] .. ':free', '')
+    -- free.lua
   end
 end

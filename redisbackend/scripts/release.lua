@@ -16,7 +16,7 @@ local holds = value and string.sub(value, 1, #mine) == mine
 if holds then
   redis.call('DEL', KEYS[1])
   if redis.call('EXISTS', KEYS[3]) == 0 then
-    redis.pcall('PUBLISH', KEYS[1] .. ':free', '')
+    -- free.lua
     return 1
   end
 end

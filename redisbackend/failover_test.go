@@ -1,0 +1,343 @@
+package redisbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+const (
+	// failoverTTL is longer than a replica needs to take over.
+	failoverTTL = 30 * time.Second
+	// failoverPatience is for what has to wait for that.
+	failoverPatience = time.Minute
+)
+
+// groups are the shapes that do without a master for a while.
+var groups = []struct {
+	name   string
+	start  func(tb testenv.TB) *testenv.RedisGroup
+	master func(g *testenv.RedisGroup, tb testenv.TB, name string) *testenv.Server
+}{
+	{"cluster", testenv.RedisCluster, func(g *testenv.RedisGroup, tb testenv.TB, name string) *testenv.Server {
+		return g.Master(tb, newKeys(name).lock)
+	}},
+	{"sentinel", testenv.RedisSentinel, func(g *testenv.RedisGroup, tb testenv.TB, _ string) *testenv.Server {
+		return g.SentinelMaster(tb)
+	}},
+}
+
+// eachFailover runs a test for each shape and each way to lose a master. A master that only stops
+// leaves connections that nobody answers on.
+func eachFailover(t *testing.T, query string, run func(t *testing.T, f *failover)) {
+	t.Helper()
+	for _, group := range groups {
+		for _, kill := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/kill=%v", group.name, kill), func(t *testing.T) {
+				g := group.start(t)
+				g.Await(t)
+				run(t, &failover{
+					url: g.URL + "?ttl=" + failoverTTL.String() + query,
+					remove: func() (back func()) {
+						old := group.master(g, t, t.Name())
+						back = g.Take(t, old, kill)
+						for end := time.Now().Add(failoverPatience); group.master(g, t, t.Name()) == old; pause(t, 50*time.Millisecond) {
+							if time.Now().After(end) {
+								t.Fatal("nobody takes over")
+							}
+						}
+						return back
+					},
+				})
+			})
+		}
+	}
+}
+
+type failover struct {
+	url    string
+	remove func() (back func()) // takes the master away, and returns when another one has taken over
+}
+
+func (f *failover) client(t *testing.T) *dlock.Client {
+	t.Helper()
+	c, err := dlock.Open(t.Context(), f.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Logf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+func lock(t *testing.T, c *dlock.Client) *dlock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), failoverPatience)
+	defer cancel()
+	lease, err := c.Lock(ctx, t.Name())
+	if err != nil {
+		t.Fatalf("Lock: %v", err)
+	}
+	return lease
+}
+
+// A lock that replicas have acknowledged outlives its master, if there are enough of them again within its term.
+func TestMasterFailsWhileHeld(t *testing.T) {
+	eachFailover(t, "&wait=1", func(t *testing.T, f *failover) {
+		t.Helper()
+		c, other := f.client(t), f.client(t)
+		lease := lock(t, c)
+		f.remove()()
+		ctx, cancel := context.WithTimeout(t.Context(), failoverPatience)
+		defer cancel()
+		for lease.Extend(ctx) != nil {
+			if err := lease.Err(); err != nil {
+				t.Fatalf("the lease: %v", err)
+			}
+			pause(t, 50*time.Millisecond)
+		}
+		_, err := other.TryLock(ctx, t.Name())
+		for errors.Is(err, dlock.ErrUncertain) || errors.Is(err, dlock.ErrUnavailable) { // the connections that the failure has cut
+			_, err = other.TryLock(ctx, t.Name())
+		}
+		wantIs(t, "TryLock of another", err, dlock.ErrNotAcquired)
+		if err := lease.Unlock(ctx); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		next := lock(t, other)
+		if next.Fence() <= lease.Fence() {
+			t.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+		}
+	})
+}
+
+// Without acknowledgements too, whoever holds afterwards has the greater fence, and nobody hangs.
+func TestMasterFailsWhileWaitedFor(t *testing.T) {
+	eachFailover(t, "", func(t *testing.T, f *failover) {
+		t.Helper()
+		for _, fair := range []bool{false, true} {
+			c, other := f.client(t), f.client(t)
+			lease := lock(t, c)
+			granted := make(chan *dlock.Lease, 1)
+			go func() {
+				defer close(granted)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*failoverPatience)
+				defer cancel()
+				var opts []dlock.Option
+				if fair {
+					opts = append(opts, dlock.WithFair())
+				}
+				next, err := other.Lock(ctx, t.Name(), opts...)
+				if err != nil {
+					t.Errorf("the waiter: %v", err)
+					return
+				}
+				granted <- next
+			}()
+			awaitWaiter(t, c)
+			if !fair {
+				f.remove()
+			}
+			start := time.Now()
+			unlock(t, lease)
+			next := <-granted
+			if next == nil {
+				t.FailNow()
+			}
+			if next.Fence() <= lease.Fence() {
+				t.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+			}
+			if took := time.Since(start); took > failoverPatience {
+				t.Errorf("the waiter waited for %v", took)
+			}
+			unlock(t, next)
+		}
+	})
+}
+
+// unlock unlocks while a master is gone.
+func unlock(t *testing.T, lease *dlock.Lease) {
+	t.Helper()
+	if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+func awaitWaiter(t *testing.T, c *dlock.Client) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; pause(t, 10*time.Millisecond) {
+		if info, err := c.Inspect(t.Context(), t.Name()); err == nil && info.Waiters > 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody waits")
+		}
+	}
+}
+
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+}
+
+// The connections to a former master are closed when the sentinels name another, long before anybody notices that they
+// bring nothing.
+func TestConnectionsFollowTheMaster(t *testing.T) {
+	g := testenv.RedisSentinel(t)
+	g.Await(t)
+	d := openURL(t, g.URL)
+	home := func() *link {
+		d.hub.mu.Lock()
+		defer d.hub.mu.Unlock()
+		return d.hub.links[d.main.client]
+	}
+	first := home()
+	g.Take(t, g.SentinelMaster(t), false)
+	for end := time.Now().Add(2 * patience); home() == first; pause(t, 10*time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the former master is still listened to")
+		}
+	}
+	release(t, d, acquire(t, d, request(t, time.Minute)))
+}
+
+// A slot that is moved to another master takes its locks with it: they can be renewed at any time, and
+// who waits hears of the release.
+func TestSlotMovesWhileHeld(t *testing.T) {
+	g := testenv.RedisCluster(t)
+	g.Await(t)
+	holder, waiter := openURL(t, g.URL), openURL(t, g.URL)
+	held := acquire(t, holder, request(t, time.Minute))
+	req := request(t, time.Minute)
+	woken := make(chan error, 1)
+	b := listening(t, waiter, req)
+	go func() {
+		for {
+			if _, err := waiter.Wait(t.Context(), req, b); err != nil {
+				woken <- err
+				return
+			}
+			_, err := waiter.Acquire(t.Context(), req)
+			next, ok := errors.AsType[*backend.Busy](err)
+			if !ok {
+				woken <- err
+				return
+			}
+			b = next
+		}
+	}()
+	m := newMove(t, g, newKeys(held.Key))
+	renewed := func(when string) {
+		t.Helper()
+		if _, err := holder.Renew(t.Context(), held); err != nil {
+			t.Errorf("Renew %s: %v", when, err)
+		}
+	}
+	m.begin(t)
+	renewed("when the slot is about to move")
+	m.keys(t)
+	renewed("when the keys have moved")
+	m.end(t)
+	renewed("when the slot has moved")
+	awaitListener(t, waiter, held.Key)
+	release(t, holder, held)
+	select {
+	case err := <-woken:
+		if err != nil {
+			t.Errorf("the waiter: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the waiter was not woken")
+	}
+	release(t, waiter, &backend.Grant{Request: *req})
+}
+
+// listening returns the *Busy of a waiter that has subscribed.
+func listening(t *testing.T, d *driver, req *backend.Request) *backend.Busy {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := d.Wait(ctx, req, busy(t, d, req)); err != nil { // ends with the acknowledgement
+		t.Fatal(err)
+	}
+	return busy(t, d, req)
+}
+
+func awaitListener(t *testing.T, d *driver, name string) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; pause(t, 10*time.Millisecond) {
+		info, err := d.Inspect(t.Context(), name)
+		if err == nil && info.Waiters > 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody listens: %+v, %v", info, err)
+		}
+	}
+}
+
+// move moves a slot from one master to another, in the steps of redis-cli.
+type move struct {
+	slot         int64
+	from, to     *redis.Client
+	toAddr       string
+	fromID, toID string
+	all          []*redis.Client
+	names        keys
+}
+
+func newMove(t *testing.T, g *testenv.RedisGroup, k keys) *move {
+	t.Helper()
+	m := &move{names: k}
+	source := g.Master(t, k.lock)
+	for _, s := range g.Nodes {
+		c := admin(t, s)
+		if info := do(t, c, "role").([]any); info[0] != "master" {
+			continue
+		}
+		m.all = append(m.all, c)
+		if s == source {
+			m.from = c
+		} else {
+			m.to, m.toAddr = c, s.Addr
+		}
+	}
+	m.slot = do(t, m.from, "cluster", "keyslot", k.lock).(int64)
+	m.fromID, m.toID = do(t, m.from, "cluster", "myid").(string), do(t, m.to, "cluster", "myid").(string)
+	return m
+}
+
+func (m *move) begin(t *testing.T) {
+	t.Helper()
+	do(t, m.to, "cluster", "setslot", m.slot, "importing", m.fromID)
+	do(t, m.from, "cluster", "setslot", m.slot, "migrating", m.toID)
+}
+
+func (m *move) keys(t *testing.T) {
+	t.Helper()
+	host, port, _ := strings.Cut(m.toAddr, ":")
+	do(t, m.from, "migrate", host, port, "", 0, 5000, "keys", m.names.lock, m.names.fence)
+}
+
+func (m *move) end(t *testing.T) {
+	t.Helper()
+	for _, c := range append([]*redis.Client{m.to, m.from}, m.all...) {
+		do(t, c, "cluster", "setslot", m.slot, "node", m.toID)
+	}
+}

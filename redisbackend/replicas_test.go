@@ -1,0 +1,153 @@
+package redisbackend
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// A lock without its replicas is undone and an error, never held.
+func TestLockWithoutItsReplicas(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	lent := admin(t, s)
+	other, err := New(lent, &Options{Wait: 1, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []backend.Driver{openURL(t, s.URL+"?wait=1"), other} {
+		req := request(t, 300*time.Millisecond)
+		start := time.Now()
+		_, err := d.Acquire(t.Context(), req)
+		wantIs(t, "Acquire", err, backend.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
+			t.Errorf("Acquire: %v, want a word about replicas", err)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the server was waited for %v, a third of the TTL is enough", took)
+		}
+		if n := do(t, lent, "exists", newKeys(req.Key).lock); n != int64(0) {
+			t.Error("the lock is held")
+		}
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := lent.Set(t.Context(), "x", "y", 0).Err(); err != nil {
+		t.Errorf("the lent client: %v", err)
+	}
+}
+
+// groupsWithReplicas run a test on a group of its own, whose replicas it may stop.
+func groupsWithReplicas(t *testing.T, run func(t *testing.T, d *driver, replicas []*testenv.Server)) {
+	t.Helper()
+	for name, start := range map[string]func(tb testenv.TB) *testenv.RedisGroup{
+		"cluster":  func(tb testenv.TB) *testenv.RedisGroup { return testenv.NewRedisCluster(tb) },
+		"sentinel": func(tb testenv.TB) *testenv.RedisGroup { return testenv.NewRedisSentinel(tb) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			run(t, openURL(t, g.URL+"?wait=1&timeout=2s"), replicasOf(t, g))
+		})
+	}
+}
+
+func replicasOf(t *testing.T, g *testenv.RedisGroup) (replicas []*testenv.Server) {
+	t.Helper()
+	for _, s := range g.Nodes {
+		if role := do(t, admin(t, s), "role").([]any); role[0] == "slave" {
+			replicas = append(replicas, s)
+		}
+	}
+	return replicas
+}
+
+// Renewals are proof only when replicas have them: after a failover the lock would end sooner than its holder believes.
+func TestReplicasProveTerms(t *testing.T) {
+	t.Parallel()
+	groupsWithReplicas(t, func(t *testing.T, d *driver, replicas []*testenv.Server) {
+		t.Helper()
+		held := acquire(t, d, request(t, time.Minute))
+		free := request(t, time.Minute)
+		free.Key += "/free"
+		if _, err := d.Renew(t.Context(), held); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+		var resumes []func()
+		for _, s := range replicas {
+			resumes = append(resumes, s.Pause(t))
+		}
+		if _, err := d.Renew(t.Context(), held); err == nil || definite(err) || errors.Is(err, backend.ErrLost) {
+			t.Errorf("Renew without replicas: %v, want an unknown outcome", err)
+		}
+		_, err := d.Acquire(t.Context(), free)
+		wantIs(t, "Acquire without replicas", err, backend.ErrUnavailable)
+		for _, resume := range resumes {
+			resume()
+		}
+		if info, err := d.Inspect(t.Context(), free.Key); err != nil || len(info.Holders) != 0 {
+			t.Errorf("a lock without its replicas: %+v, %v", info, err)
+		}
+		for end := time.Now().Add(patience); ; pause(t, 50*time.Millisecond) {
+			if _, err = d.Renew(t.Context(), held); err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("Renew when the replicas are back: %v", err)
+			}
+		}
+		release(t, d, acquire(t, d, free))
+		release(t, d, held)
+	})
+}
+
+// A grant that came with a release has not been acknowledged: the waiter asks.
+func TestPassedGrantIsAcknowledgedToo(t *testing.T) {
+	t.Parallel()
+	g := testenv.RedisSentinel(t)
+	g.Await(t)
+	d := openURL(t, g.URL+"?wait=1")
+	held := acquire(t, d, request(t, time.Minute))
+	next := request(t, time.Minute)
+	next.Fair = true
+	b := busy(t, d, next)
+	release(t, d, held)
+	passed, err := d.Wait(t.Context(), next, b)
+	if passed != nil || err != nil {
+		t.Errorf("Wait: %+v, %v, want that Acquire is worth it", passed, err)
+	}
+	release(t, d, acquire(t, d, next))
+}
+
+func TestWaitNeedsAURLInAnothersCluster(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{testenv.RedisCluster(t).Nodes[0].Addr}})
+	defer c.Close()
+	_, err := New(c, &Options{Wait: 1})
+	wantIs(t, "New", err, backend.ErrUnsupported)
+	d, err := New(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request(t, time.Minute)
+	grant, err := d.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(t.Context(), grant); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the lent client has been closed: %v", err)
+	}
+}

@@ -1,0 +1,1 @@
+redis.pcall('PUBLISH', KEYS[1] .. ':free', '')

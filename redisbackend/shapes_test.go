@@ -1,0 +1,272 @@
+package redisbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+func TestConformanceCluster(t *testing.T) {
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, testenv.RedisCluster(t)) })
+}
+
+func TestConformanceSentinel(t *testing.T) {
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, testenv.RedisSentinel(t)) })
+}
+
+// groupHarness reaches several servers through a network that can be broken. As they tell clients each other's
+// addresses, it is the driver's dialer that goes another way.
+type groupHarness struct {
+	group *testenv.RedisGroup
+	proxy *testenv.Proxy
+	ways  map[string]string // from the address of a server to that of the proxy
+}
+
+func newGroupHarness(tb testenv.TB, g *testenv.RedisGroup) *groupHarness {
+	tb.Helper()
+	addrs := g.Addrs(tb)
+	h := &groupHarness{group: g, proxy: testenv.NewProxy(tb, addrs...), ways: make(map[string]string)}
+	for i, way := range h.proxy.Addrs() {
+		h.ways[addrs[i]] = way
+	}
+	return h
+}
+
+// Driver implements conformance.Harness.
+func (h *groupHarness) Driver(ctx context.Context) (backend.Driver, error) {
+	return h.open(ctx, h.group.URL)
+}
+
+func (h *groupHarness) open(ctx context.Context, raw string) (backend.Driver, error) {
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	t, err := parseTarget(u)
+	if err != nil {
+		return nil, err
+	}
+	return t.open(ctx, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, h.ways[addr])
+	})
+}
+
+// Close implements conformance.Harness.
+func (h *groupHarness) Close() { h.proxy.Close() }
+
+// Cut implements conformance.Faults: all servers are cut off.
+func (h *groupHarness) Cut(tb conformance.TB) (heal func()) { tb.Helper(); return h.proxy.Cut(tb) }
+
+// DropReply implements conformance.Faults: whichever server it comes from.
+func (h *groupHarness) DropReply(tb conformance.TB, nth int) { tb.Helper(); h.proxy.DropReply(tb, nth) }
+
+// Pause implements conformance.Faults: all servers stop.
+func (h *groupHarness) Pause(tb conformance.TB) (resume func()) {
+	tb.Helper()
+	return h.group.Pause(tb)
+}
+
+// Restart implements conformance.Faults: all servers are killed and started again.
+func (h *groupHarness) Restart(tb conformance.TB) { tb.Helper(); h.group.Restart(tb) }
+
+// Whatever the name, the keys of its lock are in one slot, and in the same one as on a single server.
+func TestKeysOfALockAreInOneSlot(t *testing.T) {
+	t.Parallel()
+	c := admin(t, testenv.RedisCluster(t).Nodes[0])
+	for _, name := range []string{"a", "{", "}", "{}", "}{", "{a}b", "a{b}c", "{{", "}}", "a b", "é", strings.Repeat("x", 512)} {
+		k := newKeys(name)
+		slot := do(t, c, "cluster", "keyslot", k.lock)
+		for _, key := range []string{k.fence, k.queue, k.waiters, k.lock + freeSuffix} {
+			if its := do(t, c, "cluster", "keyslot", key); its != slot {
+				t.Errorf("%q: slot %v, that of the lock is %v", key, its, slot)
+			}
+		}
+	}
+}
+
+func TestListOverAllMasters(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.RedisCluster(t).URL)
+	var grants []*backend.Grant
+	for i := range 300 {
+		req := request(t, time.Minute)
+		req.Key = fmt.Sprint(t.Name(), "/", i)
+		grants = append(grants, acquire(t, d, req))
+	}
+	seen := make(map[string]bool)
+	for info, err := range d.List(t.Context(), t.Name()+"/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[info.Key] = true
+	}
+	if len(seen) != len(grants) {
+		t.Errorf("%d of %d locks are listed", len(seen), len(grants))
+	}
+	for i, renewal := range d.RenewAll(t.Context(), grants) {
+		if renewal.Err != nil {
+			t.Errorf("renewal %d: %v", i, renewal.Err)
+		}
+		release(t, d, grants[i])
+	}
+}
+
+// Who waits in a cluster needs a connection to each master that has such locks, and one for itself.
+func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
+	t.Parallel()
+	g := testenv.RedisCluster(t)
+	holder, d := openURL(t, g.URL), openURL(t, g.URL)
+	woken := make(chan error)
+	var grants []*backend.Grant
+	for i := range 100 {
+		req := request(t, time.Minute)
+		req.Key = fmt.Sprint(t.Name(), "/", i)
+		grants = append(grants, acquire(t, holder, req))
+		waiter := *req
+		waiter.Owner = newOwner()
+		b := listening(t, d, &waiter)
+		go func() {
+			_, err := d.Wait(t.Context(), &waiter, b)
+			woken <- err
+		}()
+	}
+	d.hub.mu.Lock()
+	links := len(d.hub.links)
+	d.hub.mu.Unlock()
+	if links > 4 {
+		t.Errorf("%d connections for pub/sub in a cluster of three masters", links)
+	}
+	for _, g := range grants {
+		release(t, holder, g)
+	}
+	for range grants {
+		if err := <-woken; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Before Redis 7 there was no sharded pub/sub.
+func TestClusterWithoutShardedPubSub(t *testing.T) {
+	t.Parallel()
+	g := testenv.NewRedisCluster(t, "--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "")
+	holder, waiter := openURL(t, g.URL), openURL(t, g.URL)
+	held := acquire(t, holder, request(t, time.Minute))
+	req := request(t, time.Minute)
+	_ = listening(t, waiter, req) // fails once
+	b := listening(t, waiter, req)
+	result := make(chan error, 1)
+	go func() {
+		_, err := waiter.Wait(t.Context(), req, b)
+		result <- err
+	}()
+	awaitListener(t, waiter, held.Key)
+	release(t, holder, held)
+	select {
+	case err := <-result:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("the waiter was not woken")
+	}
+	acquire(t, waiter, req)
+}
+
+func TestShapeURLs(t *testing.T) {
+	t.Parallel()
+	bad := map[string]string{
+		"redis+cluster://":                        "no host",
+		"redis+cluster://h/1":                     "no numbered databases",
+		"redis+cluster://h?socket=/s":             "socket",
+		"redis+cluster://h?sentinel-user=u":       "sentinel-user",
+		"redis+cluster://h?ca=/c":                 "rediss+cluster",
+		"redis+sentinel://h":                      "mymaster",
+		"redis+sentinel://h/":                     "mymaster",
+		"redis+sentinel:///m":                     "mymaster",
+		"redis+sentinel://h/m/x":                  "database",
+		"redis+sentinel://h/m/1/2":                "database",
+		"redis://h?sentinel-password=" + "s3cret": "sentinel-password",
+		"redis://h?wait=0":                        "wait",
+		"redis://h1,h2":                           "redis+cluster",
+	}
+	for raw, want := range bad {
+		_, err := dlock.Open(t.Context(), raw)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want a word about %q", raw, err, want)
+		}
+	}
+	u, err := backend.ParseURL("rediss+sentinel://u:p@a,b:1,[::1]/m%20m/3?sentinel-user=su&sentinel-password=s3cret&wait=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseTarget(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got.addrs, []string{"a:26379", "b:1", "[::1]:26379"}) || got.master != "m m" || got.database != 3 ||
+		got.user != "u" || got.password != "p" || got.sentinelUser != "su" || got.sentinelPassword != "s3cret" ||
+		got.Wait != 2 || got.tls == nil {
+		t.Errorf("%+v", got)
+	}
+	if strings.Contains(u.String(), "s3cret") {
+		t.Errorf("String shows a password: %s", u)
+	}
+}
+
+func TestOpenOfTheWrongShape(t *testing.T) {
+	t.Parallel()
+	plain, c := testenv.NewRedis(t, "--requirepass", "right"), testenv.RedisCluster(t)
+	guarded := testenv.NewRedisSentinel(t, "user default on nopass ~* &* +@all -sentinel|get-master-addr-by-name",
+		"user keeper on >gate ~* &* +@all")
+	sentinels := guarded.Sentinels[0].Addr + "," + guarded.Sentinels[1].Addr
+	const gate = "?sentinel-user=keeper&sentinel-password=gate"
+	for _, tt := range []struct {
+		url  string
+		want string
+		is   error
+	}{
+		{"redis+cluster://:right@" + plain.Addr, "not a node of a cluster", backend.ErrUnsupported},
+		{"redis+cluster://:wrong@" + plain.Addr, "WRONGPASS", backend.ErrUnavailable},
+		{"redis+cluster://:s3cret@127.0.0.1:1,127.0.0.1:2", "refused", backend.ErrUnavailable},
+		{"redis://" + c.Nodes[0].Addr, "redis+cluster", backend.ErrUnsupported},
+		{"redis+sentinel://:right@" + plain.Addr + "/mymaster", "unknown command", backend.ErrUnavailable},
+		{"redis+sentinel://" + c.Nodes[0].Addr + "/mymaster", "unknown command", backend.ErrUnavailable},
+		{"redis+sentinel://" + sentinels + "/mymaster", "NOPERM", backend.ErrUnavailable},
+		{"redis+sentinel://" + sentinels + "/mymaster?sentinel-user=keeper&sentinel-password=s3cret", "WRONGPASS", backend.ErrUnavailable},
+		{"redis+sentinel://" + sentinels + "/other" + gate, "knows no such master", backend.ErrUnavailable},
+		{"redis+sentinel://:s3cret@127.0.0.1:1,127.0.0.1:2/mymaster", "no sentinel names the master", backend.ErrUnavailable},
+		{"redis+sentinel://:s3cret@" + sentinels + "/mymaster" + gate, "", nil},
+		{"redis+sentinel://" + sentinels + "/mymaster/3" + gate, "", nil},
+		{"rediss+cluster://" + c.Nodes[0].Addr + "?timeout=1s", "TLS", backend.ErrUnavailable},
+		{"rediss+sentinel://" + sentinels + "/mymaster?timeout=1s&sentinel-password=gate", "TLS", backend.ErrUnavailable},
+	} {
+		start := time.Now()
+		d, err := testenv.Open(t.Context(), tt.url)
+		if took := time.Since(start); took > patience {
+			t.Errorf("%s: took %v", tt.url, took)
+		}
+		if err == nil {
+			_ = d.Close()
+		}
+		text := fmt.Sprint(err)
+		if !errors.Is(err, tt.is) || !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %v, want %v, %q", tt.url, err, tt.is, tt.want)
+		}
+		for _, secret := range []string{"s3cret", "right", "wrong", "gate"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s: a credential in %q", tt.url, text)
+			}
+		}
+	}
+}
