@@ -37,6 +37,14 @@ func interpretError(err error) error {
 	return err
 }
 
+// unavailable is interpretError for opening, which leaves nothing whose outcome would matter.
+func unavailable(err error) error {
+	if err = interpretError(err); errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+}
+
 func isUnimplemented(err error) bool { return err != nil && err.Error() == unimplemented }
 
 // leaderlessError is that of an ensemble that seems to be without a leader.

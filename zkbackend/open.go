@@ -67,7 +67,7 @@ func (d *driver) begin(ctx context.Context) error {
 		select {
 		case <-time.After(reprobe):
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+			return unavailable(err)
 		}
 	}
 }

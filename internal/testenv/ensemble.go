@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -141,12 +142,15 @@ func (e *Ensemble) Isolate(tb TB, member *Server) (heal func()) {
 	if e.network == nil {
 		tb.Skipf("%s is a %s: a member can be isolated only in a container", e.Name, e.Source)
 	}
-	if err := e.network.leave(member); err != nil {
-		tb.Fatalf("isolate a member of %s: %v", e.Name, err)
+	ctr := member.ctl.(*container)
+	if err := ctr.do(e.network.leave); err != nil {
+		tb.Fatalf("isolate %s: %v", member.Name, err)
 	}
 	heal = sync.OnceFunc(func() {
-		if err := e.network.join(member, peerAlias(slices.Index(e.Members, member))); err != nil {
-			tb.Errorf("%s: %v", e.Name, err)
+		if err := ctr.do(func(ctx context.Context, id string) error {
+			return e.network.join(ctx, id, slices.Index(e.Members, member))
+		}); err != nil {
+			tb.Errorf("heal %s: %v", member.Name, err)
 		}
 	})
 	tb.Cleanup(heal)
@@ -309,11 +313,13 @@ func (e *Ensemble) boot(from string) error {
 func (e *Ensemble) arrange() (peers []peer, err error) {
 	peers = make([]peer, ensembleSize)
 	if e.Source == sourceContainer {
-		for i := range peers {
-			peers[i] = peer{peerAlias(i), [2]int{7001, 7002}}
+		if e.network, err = newPeerNetwork(); err != nil {
+			return nil, err
 		}
-		e.network, err = newPeerNetwork()
-		return peers, err
+		for i := range peers {
+			peers[i] = peer{e.network.address(i).String(), [2]int{7001, 7002}}
+		}
+		return peers, nil
 	}
 	for i := range peers {
 		peers[i].host = "127.0.0.1"
@@ -335,7 +341,7 @@ func (e *Ensemble) start(n int, peers []peer, from string) (*Server, error) {
 	sp := e.spec.member(n, peers)
 	s := e.server(n, sp, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if e.network != nil {
-		s.ctl, err = newContainer(sp, from, port, nil, e.network.with(peers[n].host))
+		s.ctl, err = newContainer(sp, from, port, nil, e.network.with(n))
 	} else {
 		s.ctl, err = newProcess(sp, from, port, nil)
 	}
@@ -359,15 +365,13 @@ func (e *Ensemble) ready(timeout time.Duration) (err error) {
 	return err
 }
 
-// peerNetwork is how members in containers reach each other. Their clients come by another one: who leaves it is
-// partitioned.
+// peerNetwork is how members in containers reach each other, at addresses that they keep. Their clients come by another
+// network: who leaves this one is partitioned.
 type peerNetwork struct {
 	client *client.Client
 	id     string
-	name   string
+	subnet netip.Prefix
 }
-
-func peerAlias(n int) string { return fmt.Sprint("member", n) }
 
 // newPeerNetwork also removes those that runs that were killed have left.
 func newPeerNetwork() (*peerNetwork, error) {
@@ -381,46 +385,87 @@ func newPeerNetwork() (*peerNetwork, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
+	if err := sweepNetworks(ctx, c); err != nil {
+		return nil, err
+	}
+	free, err := freeSubnet(ctx, c, labels)
+	if err != nil {
+		return nil, err
+	}
+	created, err := c.NetworkCreate(ctx, networkName(), client.NetworkCreateOptions{
+		Internal: true, Labels: labels, IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: free}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create a network: %w", err)
+	}
+	return &peerNetwork{client: c, id: created.ID, subnet: free}, nil
+}
+
+func networkName() string { return "dlock-test-" + strings.ToLower(rand.Text()) }
+
+func sweepNetworks(ctx context.Context, c *client.Client) error {
 	left, err := c.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("label", labelPID)})
 	if err != nil {
-		return nil, fmt.Errorf("list leftover networks: %w", err)
+		return fmt.Errorf("list leftover networks: %w", err)
 	}
 	for _, n := range left.Items {
 		if ownerDead(n.Labels) {
 			_, _ = c.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{}) // another process may be faster
 		}
 	}
-	name := "dlock-test-" + strings.ToLower(rand.Text())
-	created, err := c.NetworkCreate(ctx, name, client.NetworkCreateOptions{Internal: true, Labels: labels})
+	return nil
+}
+
+// freeSubnet has the engine choose a subnet. It would give containers fixed addresses only in one that it was told.
+func freeSubnet(ctx context.Context, c *client.Client, labels map[string]string) (netip.Prefix, error) {
+	chosen, err := c.NetworkCreate(ctx, networkName(), client.NetworkCreateOptions{Internal: true, Labels: labels})
 	if err != nil {
-		return nil, fmt.Errorf("create a network: %w", err)
+		return netip.Prefix{}, fmt.Errorf("create a network: %w", err)
 	}
-	return &peerNetwork{client: c, id: created.ID, name: name}, nil
+	info, err := c.NetworkInspect(ctx, chosen.ID, client.NetworkInspectOptions{})
+	_, removed := c.NetworkRemove(ctx, chosen.ID, client.NetworkRemoveOptions{})
+	if err := errors.Join(err, removed); err != nil {
+		return netip.Prefix{}, err
+	}
+	for _, config := range info.Network.IPAM.Config {
+		if config.Subnet.Addr().Is4() {
+			return config.Subnet, nil
+		}
+	}
+	return netip.Prefix{}, errors.New("the engine has chosen no subnet")
 }
 
-// with has a container join n under an alias, beside the network that its port is published from.
-func (n *peerNetwork) with(alias string) testcontainers.CustomizeRequestOption {
-	return func(req *testcontainers.GenericContainerRequest) error {
-		req.Networks = []string{"bridge", n.name}
-		req.NetworkAliases = map[string][]string{n.name: {alias}}
-		return nil
+// address returns that of the nth member. The engine takes the first ones for itself.
+func (n *peerNetwork) address(member int) netip.Addr {
+	addr := n.subnet.Masked().Addr()
+	for range 10 + member {
+		addr = addr.Next()
 	}
+	return addr
 }
 
-func (n *peerNetwork) leave(member *Server) error {
-	return member.ctl.(*container).do(func(ctx context.Context, id string) error {
-		_, err := n.client.NetworkDisconnect(ctx, n.id, client.NetworkDisconnectOptions{Container: id})
-		return err
+// with has a container join n before it starts, beside the network that its port is published from.
+func (n *peerNetwork) with(member int) testcontainers.CustomizeRequestOption {
+	return testcontainers.WithAdditionalLifecycleHooks(testcontainers.ContainerLifecycleHooks{
+		PreStarts: []testcontainers.ContainerHook{func(ctx context.Context, c testcontainers.Container) error {
+			return n.join(ctx, c.GetContainerID(), member)
+		}},
 	})
 }
 
-func (n *peerNetwork) join(member *Server, alias string) error {
-	return member.ctl.(*container).do(func(ctx context.Context, id string) error {
-		_, err := n.client.NetworkConnect(ctx, n.id, client.NetworkConnectOptions{
-			Container: id, EndpointConfig: &network.EndpointSettings{Aliases: []string{alias}},
-		})
-		return err
+func (n *peerNetwork) join(ctx context.Context, container string, member int) error {
+	_, err := n.client.NetworkConnect(ctx, n.id, client.NetworkConnectOptions{
+		Container: container,
+		EndpointConfig: &network.EndpointSettings{
+			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: n.address(member)},
+		},
 	})
+	return err
+}
+
+func (n *peerNetwork) leave(ctx context.Context, container string) error {
+	_, err := n.client.NetworkDisconnect(ctx, n.id, client.NetworkDisconnectOptions{Container: container})
+	return err
 }
 
 func (n *peerNetwork) remove() error {

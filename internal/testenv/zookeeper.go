@@ -104,11 +104,9 @@ const (
 	zookeeperSyncLimit = 4  // ticks after which a silent one is given up
 )
 
-// zookeeperFlags also have the addresses of members looked up each time, and old ones given up soon: the engine gives a
-// container that starts again another one.
+// zookeeperFlags make a small server, whose member of an ensemble gives one that is not there up soon.
 var zookeeperFlags = []string{
-	"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no",
-	"-Dsun.net.inetaddr.ttl=0", "-Dsun.net.inetaddr.negative.ttl=0", "-Dzookeeper.cnxTimeout=500",
+	"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no", "-Dzookeeper.cnxTimeout=500",
 }
 
 // variables configure a container.
@@ -126,7 +124,6 @@ func (c *zookeeperConfig) variables() map[string]string {
 	if len(c.servers) > 0 {
 		v["ZOO_MY_ID"] = strconv.Itoa(c.member)
 		v["ZOO_SERVERS"] = strings.Join(c.servers, fmt.Sprintf(";%d ", zookeeperPort)) + fmt.Sprintf(";%d", zookeeperPort)
-		v["ZOO_CFG_EXTRA"] += " quorumListenOnAllIPs=true" // the address changes when the member is isolated
 	}
 	return v
 }

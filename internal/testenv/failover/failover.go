@@ -256,6 +256,7 @@ func (f *fixture) holderIsIsolatedWith(member *testenv.Server) {
 	f.Logf("granted after %v", w.at.Sub(began))
 	f.follows(next, lease, w.at)
 	heal()
+	f.Ensemble.Await(f)
 	if err := lease.Unlock(f.ctx); !errors.Is(err, dlock.ErrLost) {
 		f.Errorf("Unlock: %v, want ErrLost", err)
 	}
