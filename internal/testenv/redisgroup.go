@@ -162,11 +162,10 @@ func runContainer(image string, more ...testcontainers.ContainerCustomizer) (*co
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	labels, err := ownLabels()
 	if err != nil {
 		return nil, err
 	}
-	labels := map[string]string{labelHost: host, labelPID: strconv.Itoa(os.Getpid())}
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
 	ctr, err := testcontainers.Run(ctx, image, append(more, testcontainers.WithLabels(labels))...)
