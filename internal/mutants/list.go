@@ -29,8 +29,8 @@ var mutants = []mutant{
 	{
 		guard: "clean-up after a cancelled acquire", file: "release.go",
 		edits: []edit{{
-			old: "if !queued && !h.attempted {",
-			new: "if true || queued {",
+			old: "if h.grant == nil && !queued && !h.attempted {",
+			new: "if h.grant == nil || queued {",
 		}},
 		pkg: "redisbackend", test: "TestConformance/CancelledAcquireIsUndone",
 	},
@@ -61,7 +61,7 @@ var mutants = []mutant{
 	{
 		guard: "renewal stopped by Unlock", file: "release.go",
 		edits: []edit{{
-			old: "\th.phase = releasing\n\th.mutex.client.scheduler.remove(h)\n",
+			old: "\th.phase = releasing\n\th.unschedule()\n",
 			new: "",
 		}, {
 			old: "\th.finish(ErrLost)\n\treturn true, err",

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A guard that has been rewritten has its mutant rewritten too.
+func TestGuardsAreThere(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants {
+		source, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range m.edits {
+			if n := strings.Count(string(source), e.old); n != 1 {
+				t.Errorf("%s: %s has the guard %d times, not once: %q", m.guard, m.file, n, e.old)
+			}
+		}
+	}
+}
