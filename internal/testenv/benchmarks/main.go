@@ -32,26 +32,30 @@ const (
 )
 
 func main() {
-	duration := flag.Duration("duration", 2*time.Second, "to measure each row")
-	peersDuration := flag.Duration("peers-duration", time.Second, "to measure each row beside other libraries; 0: not at all")
+	duration := flag.Duration("duration", time.Second, "to measure each row of the backends; 0: not at all")
+	peersDuration := flag.Duration("peers-duration", 500*time.Millisecond, "to measure each row beside other libraries; 0: not at all")
+	only := flag.String("only", "", "the one server to measure beside other libraries, such as mysql")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	tb := &process{ctx: ctx}
-	code := tb.run(func() { generate(tb, *duration, *peersDuration) })
+	code := tb.run(func() { generate(tb, *duration, *peersDuration, *only) })
 	os.Exit(code)
 }
 
 // generate measures and writes. Servers that write to disk do so as by default; ZooKeeper's alone do not wait for it.
-func generate(tb *process, duration, peersDuration time.Duration) {
+func generate(tb *process, duration, peersDuration time.Duration, only string) {
 	servers := []*testenv.Server{
 		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb), testenv.NewEtcd(tb),
 		testenv.NewZooKeeper(tb, 2*time.Second),
-		testenv.NewMySQL(tb, "--innodb-flush-log-at-trx-commit=1", "--max-connections=4000"),
+		testenv.NewMySQL(tb, "--innodb-flush-log-at-trx-commit=1", "--max-connections=1500"),
 	}
-	err := compareBackends(tb, duration, servers)
+	var err error
+	if duration > 0 {
+		err = compareBackends(tb, duration, servers)
+	}
 	for _, s := range servers {
-		if err == nil && peersDuration > 0 {
+		if err == nil && peersDuration > 0 && (only == "" || only == s.Name) {
 			err = comparePeers(tb, peersDuration, s)
 		}
 	}
