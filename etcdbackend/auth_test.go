@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // newGuarded starts a server on which "locker" may use what is under /dlock/.
@@ -58,12 +59,12 @@ func visitAll(t *testing.T, d, other *driver) {
 	t.Helper()
 	req := newRequest(t)
 	lost := lossOf(req)
-	g := acquire(t, d, req)
+	g := raw.Acquire(t, d, req)
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
 	waiter := newRequest(t)
-	granted := waiting(t, other, waiter, busy(t, other, waiter))
+	granted := waiting(t, other, waiter, raw.Busy(t, other, waiter))
 	if info, err := d.Inspect(t.Context(), req.Key); err != nil || len(info.Holders) != 1 || info.Waiters != 1 {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
@@ -75,7 +76,7 @@ func visitAll(t *testing.T, d, other *driver) {
 	if err := other.Break(t.Context(), req.Key, ""); err != nil {
 		t.Errorf("Break: %v", err)
 	}
-	wantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
+	raw.WantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
 	release(t, other, await(t, "the waiter", granted))
 }
 
@@ -97,9 +98,9 @@ func TestTokensAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
 	d, other := openURL(t, "etcd://locker:s3cret@"+s.Addr), openURL(t, "etcd://locker:s3cret@"+s.Addr)
-	g := acquire(t, other, newRequest(t))
+	g := raw.Acquire(t, other, newRequest(t))
 	req := newRequest(t)
-	granted := waiting(t, d, req, busy(t, d, req))
+	granted := waiting(t, d, req, raw.Busy(t, d, req))
 	s.Restart(t)
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		err := other.Release(t.Context(), g)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // pair is one acquisition and its release, as the core makes them without contention.
@@ -39,7 +40,7 @@ func floor(b *testing.B, d *driver) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	d, owner := openURL(b, testenv.Etcd(b).URL), newOwner()
+	d, owner := openURL(b, testenv.Etcd(b).URL), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		pair(b, d, owner)
@@ -56,7 +57,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.Etcd(b).URL), newOwner()
+	d, owner := openURL(b, testenv.Etcd(b).URL), raw.NewOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -100,7 +101,7 @@ func BenchmarkOwners(b *testing.B) {
 	for b.Loop() {
 		ours.turn(b, func(i int, granted, releasing func()) error {
 			req := &backend.Request{
-				Key: b.Name(), Owner: newOwner(), TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true,
+				Key: b.Name(), Owner: raw.NewOwner(), TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true,
 			}
 			g, err := wait(drivers[i], req, nil)
 			if err != nil {

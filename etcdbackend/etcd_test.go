@@ -2,7 +2,6 @@ package etcdbackend
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 const (
@@ -70,23 +70,8 @@ func must[T any](tb testing.TB) func(T, error) T {
 func newRequest(tb testing.TB) *backend.Request {
 	tb.Helper()
 	return &backend.Request{
-		Key: tb.Name(), Owner: newOwner(), TTL: long, Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
+		Key: tb.Name(), Owner: raw.NewOwner(), TTL: long, Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
 	}
-}
-
-func newOwner() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("%x", b)
-}
-
-func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
-	tb.Helper()
-	g, err := d.Acquire(tb.Context(), req)
-	if err != nil {
-		tb.Fatalf("Acquire: %v", err)
-	}
-	return g
 }
 
 func release(tb testing.TB, d *driver, g *backend.Grant) {
@@ -94,16 +79,6 @@ func release(tb testing.TB, d *driver, g *backend.Grant) {
 	if err := d.Release(tb.Context(), g); err != nil {
 		tb.Errorf("Release: %v", err)
 	}
-}
-
-func busy(tb testing.TB, d *driver, req *backend.Request) *backend.Busy {
-	tb.Helper()
-	_, err := d.Acquire(tb.Context(), req)
-	b, ok := errors.AsType[*backend.Busy](err)
-	if !ok {
-		tb.Fatalf("Acquire: %v, want *Busy", err)
-	}
-	return b
 }
 
 // waiting goes on as the core does after a *Busy.
@@ -128,13 +103,6 @@ func await[T any](tb testing.TB, what string, c <-chan T) T {
 	case <-time.After(patience):
 		tb.Fatalf("%s: not within %v", what, patience)
 		panic("unreachable")
-	}
-}
-
-func wantIs(tb testing.TB, what string, err, want error) {
-	tb.Helper()
-	if !errors.Is(err, want) {
-		tb.Errorf("%s: %v, want %v", what, err, want)
 	}
 }
 
@@ -182,7 +150,7 @@ func TestInterpretError(t *testing.T) {
 	} {
 		got := interpretError(tt.ctx, tt.err)
 		if tt.want != nil {
-			wantIs(t, fmt.Sprint(tt.err), got, tt.want)
+			raw.WantIs(t, fmt.Sprint(tt.err), got, tt.want)
 		}
 		unknown := !errors.Is(got, backend.ErrUnavailable) && !errors.Is(got, backend.ErrUnsupported)
 		if tt.want == nil && !unknown {
@@ -247,7 +215,7 @@ func TestSeveralEndpoints(t *testing.T) {
 	s := testenv.Etcd(t)
 	d := openURL(t, "etcd://127.0.0.1:1,"+s.Addr+"/several")
 	for range 5 {
-		release(t, d, acquire(t, d, newRequest(t)))
+		release(t, d, raw.Acquire(t, d, newRequest(t)))
 	}
 }
 
@@ -255,8 +223,8 @@ func TestRootsAreKeptApart(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	a, b := openURL(t, s.URL+"/roots"), openURL(t, s.URL+"/roots/lock")
-	g := acquire(t, a, newRequest(t))
-	release(t, b, acquire(t, b, newRequest(t)))
+	g := raw.Acquire(t, a, newRequest(t))
+	release(t, b, raw.Acquire(t, b, newRequest(t)))
 	if keys := keysUnder(t, admin(t, s), "/roots/lock/"+strings.ReplaceAll(t.Name(), "/", "%2f")+"/"); len(keys) != 1 {
 		t.Errorf("keys: %q", keys)
 	}
@@ -298,10 +266,10 @@ func TestUncontendedPairIsTwoRequests(t *testing.T) {
 	t.Parallel()
 	var n counter
 	d := lend(t, admin(t, testenv.Etcd(t), n.options()...))
-	release(t, d, acquire(t, d, newRequest(t))) // makes the lease
+	release(t, d, raw.Acquire(t, d, newRequest(t))) // makes the lease
 	unary, streams := n.unary.Load(), n.streams.Load()
 	for range 10 {
-		release(t, d, acquire(t, d, newRequest(t)))
+		release(t, d, raw.Acquire(t, d, newRequest(t)))
 	}
 	if u, s := n.unary.Load()-unary, n.streams.Load()-streams; u != 20 || s != 0 {
 		t.Errorf("ten pairs were %d requests and %d streams", u, s)
@@ -317,7 +285,7 @@ func TestRenewalsGoTogether(t *testing.T) {
 	for i := range gs {
 		req := newRequest(t)
 		req.Key = fmt.Sprintf("%s/%d", t.Name(), i)
-		gs[i] = acquire(t, d, req)
+		gs[i] = raw.Acquire(t, d, req)
 	}
 	unary, streams := n.unary.Load(), n.streams.Load()
 	for _, r := range d.RenewAll(t.Context(), gs) {
@@ -338,7 +306,7 @@ func TestCallersMetadataStaysOutside(t *testing.T) {
 	t.Parallel()
 	var n counter
 	d := lend(t, admin(t, testenv.Etcd(t), n.options()...))
-	g := acquire(t, d, newRequest(t))
+	g := raw.Acquire(t, d, newRequest(t))
 	streams := n.streams.Load()
 	var reqs []*backend.Request
 	for i := range 3 {
@@ -383,23 +351,23 @@ func TestLeaseLoss(t *testing.T) {
 	obstacle.Key += "/third"
 	queued.Key = obstacle.Key
 	firstLost, secondLost := lossOf(first), lossOf(second)
-	g := acquire(t, d, first)
-	acquire(t, d, second)
-	held := acquire(t, other, obstacle)
-	granted := waiting(t, d, queued, busy(t, d, queued))
+	g := raw.Acquire(t, d, first)
+	raw.Acquire(t, d, second)
+	held := raw.Acquire(t, other, obstacle)
+	granted := waiting(t, d, queued, raw.Busy(t, d, queued))
 	lease := d.acquisitions[first.Owner].lease
 	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), lease.id))
 	_, err := d.Renew(t.Context(), g)
-	wantIs(t, "Renew", err, backend.ErrLost)
-	wantIs(t, "Lost of the one", await(t, "Lost", firstLost), backend.ErrLost)
-	wantIs(t, "Lost of the other", await(t, "Lost", secondLost), backend.ErrLost)
-	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+	raw.WantIs(t, "Renew", err, backend.ErrLost)
+	raw.WantIs(t, "Lost of the one", await(t, "Lost", firstLost), backend.ErrLost)
+	raw.WantIs(t, "Lost of the other", await(t, "Lost", secondLost), backend.ErrLost)
+	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 	release(t, other, held)
 	release(t, d, await(t, "the waiter", granted))
 	if keys := keysUnder(t, ops, "/leases/lock/"); len(keys) != 0 {
 		t.Errorf("left: %q", keys)
 	}
-	again := acquire(t, d, newRequest(t))
+	again := raw.Acquire(t, d, newRequest(t))
 	if again.Fence <= g.Fence {
 		t.Errorf("fence %d after %d", again.Fence, g.Fence)
 	}
@@ -412,21 +380,21 @@ func TestDeletedKeyIsLost(t *testing.T) {
 	s := testenv.Etcd(t)
 	d, ops := openURL(t, s.URL), admin(t, s)
 	req := newRequest(t)
-	g := acquire(t, d, req)
+	g := raw.Acquire(t, d, req)
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), d.prefix(req.Key)+req.Owner))
 	_, err := d.Renew(t.Context(), g)
-	wantIs(t, "Renew", err, backend.ErrLost)
+	raw.WantIs(t, "Renew", err, backend.ErrLost)
 
 	req = newRequest(t)
 	lost := lossOf(req)
-	acquire(t, d, req)
+	raw.Acquire(t, d, req)
 	behind := newRequest(t)
-	granted := waiting(t, d, behind, busy(t, d, behind))
+	granted := waiting(t, d, behind, raw.Busy(t, d, behind))
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), d.prefix(req.Key)+req.Owner))
-	wantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
+	raw.WantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
 	next := await(t, "the waiter", granted)
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), d.prefix(req.Key), clientv3.WithPrefix()))
-	wantIs(t, "Release", d.Release(t.Context(), next), backend.ErrNotHeld)
+	raw.WantIs(t, "Release", d.Release(t.Context(), next), backend.ErrNotHeld)
 }
 
 // A waiter's own key is deleted: it queues again.
@@ -434,9 +402,9 @@ func TestDeletedPlaceIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	d, other, ops := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
-	g := acquire(t, other, newRequest(t))
+	g := raw.Acquire(t, other, newRequest(t))
 	req := newRequest(t)
-	granted := waiting(t, d, req, busy(t, d, req))
+	granted := waiting(t, d, req, raw.Busy(t, d, req))
 	key := d.prefix(req.Key) + req.Owner
 	before := must[*clientv3.GetResponse](t)(ops.Get(t.Context(), key)).Kvs[0].CreateRevision
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), key))
@@ -460,11 +428,11 @@ func TestBreakIsPushed(t *testing.T) {
 	for range 3 {
 		req := newRequest(t)
 		lost := lossOf(req)
-		acquire(t, d, req)
+		raw.Acquire(t, d, req)
 		if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
 			t.Fatalf("Break: %v", err)
 		}
-		wantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
+		raw.WantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
 	}
 }
 
@@ -476,13 +444,13 @@ func TestBreakIsHeardAfterAReconnection(t *testing.T) {
 	d, other := openURL(t, "etcd://"+p.Addr()), openURL(t, s.URL)
 	req := newRequest(t)
 	lost := lossOf(req)
-	acquire(t, d, req)
+	raw.Acquire(t, d, req)
 	heal := p.Cut(t)
 	if err := other.Break(t.Context(), req.Key, ""); err != nil {
 		t.Fatalf("Break: %v", err)
 	}
 	heal()
-	wantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
+	raw.WantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
 }
 
 // A key that nobody knows of hangs on the shared lease, which others keep alive.
@@ -492,7 +460,7 @@ func TestGhostIsRemovedWithTheNextRenewal(t *testing.T) {
 	d, ops := openURL(t, s.URL), admin(t, s)
 	req, ghost := newRequest(t), newRequest(t)
 	ghost.Key += "/ghost"
-	g := acquire(t, d, req)
+	g := raw.Acquire(t, d, req)
 	a := &acquisition{
 		name: ghost.Key, prefix: d.prefix(ghost.Key), key: d.prefix(ghost.Key) + ghost.Owner, lease: d.acquisitions[req.Owner].lease,
 	}
@@ -515,7 +483,7 @@ func TestReleaseAgainstRenewals(t *testing.T) {
 	d := openURL(t, s.URL)
 	kept := newRequest(t)
 	kept.Key += "/kept"
-	g := acquire(t, d, kept)
+	g := raw.Acquire(t, d, kept)
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -532,7 +500,7 @@ func TestReleaseAgainstRenewals(t *testing.T) {
 		}
 	}()
 	for range 100 {
-		release(t, d, acquire(t, d, newRequest(t)))
+		release(t, d, raw.Acquire(t, d, newRequest(t)))
 	}
 	close(done)
 	<-stopped
@@ -550,11 +518,11 @@ func TestForeignValueIsAConflict(t *testing.T) {
 		req := newRequest(t)
 		req.Queue = queue
 		_, err := d.Acquire(t.Context(), req)
-		wantIs(t, "Acquire", err, backend.ErrConflict)
+		raw.WantIs(t, "Acquire", err, backend.ErrConflict)
 	}
 	_, err := d.Inspect(t.Context(), t.Name())
-	wantIs(t, "Inspect", err, backend.ErrConflict)
-	wantIs(t, "Break", d.Break(t.Context(), t.Name(), ""), backend.ErrConflict)
+	raw.WantIs(t, "Inspect", err, backend.ErrConflict)
+	raw.WantIs(t, "Break", d.Break(t.Context(), t.Name(), ""), backend.ErrConflict)
 	for info, err := range d.List(t.Context(), t.Name()) {
 		t.Errorf("List: %+v, %v", info, err)
 	}
@@ -569,14 +537,14 @@ func TestConflictInTheQueueLeavesNothing(t *testing.T) {
 	s := testenv.Etcd(t)
 	d, ops := openURL(t, s.URL), admin(t, s)
 	prefix := d.prefix(t.Name())
-	g := acquire(t, d, newRequest(t))
+	g := raw.Acquire(t, d, newRequest(t))
 	waiter := newRequest(t)
-	_ = busy(t, d, waiter) // opens it
+	_ = raw.Busy(t, d, waiter) // opens it
 	release(t, d, &backend.Grant{Request: *waiter})
 	release(t, d, g)
 	must[*clientv3.PutResponse](t)(ops.Put(t.Context(), prefix+"stranger", "hello"))
 	_, err := d.Acquire(t.Context(), newRequest(t))
-	wantIs(t, "Acquire", err, backend.ErrConflict)
+	raw.WantIs(t, "Acquire", err, backend.ErrConflict)
 	if keys := keysUnder(t, ops, prefix); len(keys) != 1 {
 		t.Errorf("left: %q", keys)
 	}
@@ -589,9 +557,9 @@ func TestCompactionSendsWaitersToLookAgain(t *testing.T) {
 	s := testenv.NewEtcd(t)
 	p := testenv.NewProxy(t, s.Addr)
 	d, other, ops := openURL(t, "etcd://"+p.Addr()), openURL(t, s.URL), admin(t, s)
-	g := acquire(t, other, newRequest(t))
+	g := raw.Acquire(t, other, newRequest(t))
 	req := newRequest(t)
-	granted := waiting(t, d, req, busy(t, d, req))
+	granted := waiting(t, d, req, raw.Busy(t, d, req))
 	heal := p.Cut(t)
 	release(t, other, g)
 	resp := must[*clientv3.PutResponse](t)(ops.Put(t.Context(), "x", ""))
@@ -601,21 +569,21 @@ func TestCompactionSendsWaitersToLookAgain(t *testing.T) {
 	// The inbox has lost its place, too, and listens again.
 	mine := newRequest(t)
 	lost := lossOf(mine)
-	acquire(t, d, mine)
+	raw.Acquire(t, d, mine)
 	for end := time.Now().Add(patience); ; {
 		if err := other.Break(t.Context(), mine.Key, ""); err != nil {
 			t.Fatalf("Break: %v", err)
 		}
 		select {
 		case err := <-lost:
-			wantIs(t, "Lost", err, backend.ErrLost)
+			raw.WantIs(t, "Lost", err, backend.ErrLost)
 			return
 		case <-time.After(time.Second):
 		}
 		if time.Now().After(end) {
 			t.Fatal("the holder is not told any more")
 		}
-		acquire(t, d, mine)
+		raw.Acquire(t, d, mine)
 	}
 }
 
@@ -625,9 +593,9 @@ func TestConnectionResetsDelayOnly(t *testing.T) {
 	p := testenv.NewProxy(t, s.Addr)
 	d, other := openURL(t, "etcd://"+p.Addr()), openURL(t, s.URL)
 	for range 5 {
-		g := acquire(t, other, newRequest(t))
+		g := raw.Acquire(t, other, newRequest(t))
 		req := newRequest(t)
-		granted := waiting(t, d, req, busy(t, d, req))
+		granted := waiting(t, d, req, raw.Busy(t, d, req))
 		p.Reset(t)
 		release(t, other, g)
 		next := await(t, "the waiter", granted)
@@ -645,9 +613,9 @@ func TestIdleQueueIsClosed(t *testing.T) {
 	s := testenv.Etcd(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
 	for range 2 {
-		g := acquire(t, other, newRequest(t))
+		g := raw.Acquire(t, other, newRequest(t))
 		req := newRequest(t)
-		granted := waiting(t, d, req, busy(t, d, req))
+		granted := waiting(t, d, req, raw.Busy(t, d, req))
 		release(t, other, g)
 		release(t, d, await(t, "the waiter", granted))
 		for end := time.Now().Add(linger + patience); d.watched(d.prefix(req.Key)); time.Sleep(10 * time.Millisecond) {
@@ -665,7 +633,7 @@ func TestUnreachableIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t)
 	d := openURL(t, s.URL)
-	g := acquire(t, d, newRequest(t))
+	g := raw.Acquire(t, d, newRequest(t))
 	s.Kill(t)
 	for end := time.Now().Add(patience); ; {
 		req := newRequest(t)
@@ -704,17 +672,17 @@ func TestQuotaExceeded(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t, "--quota-backend-bytes", "1048576")
 	d, ops := openURL(t, s.URL), admin(t, s)
-	g := acquire(t, d, newRequest(t))
+	g := raw.Acquire(t, d, newRequest(t))
 	for i := 0; ; i++ {
 		if _, err := ops.Put(t.Context(), fmt.Sprint("fill", i), strings.Repeat("x", 100_000)); err != nil {
-			wantIs(t, "Put", err, rpctypes.ErrNoSpace)
+			raw.WantIs(t, "Put", err, rpctypes.ErrNoSpace)
 			break
 		}
 	}
 	req := newRequest(t)
 	req.Key += "/other"
 	_, err := d.Acquire(t.Context(), req)
-	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 func TestTLS(t *testing.T) {
@@ -25,7 +26,7 @@ func TestTLSOfTheServer(t *testing.T) {
 		Use: func(t *testing.T, d backend.Driver) {
 			t.Helper()
 			req := newRequest(t)
-			release(t, d.(*driver), acquire(t, d.(*driver), req))
+			release(t, d.(*driver), raw.Acquire(t, d.(*driver), req))
 		},
 	}.Run(t)
 }

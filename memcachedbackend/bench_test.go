@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // benchBound is what the core gives a request of whose caller's context cannot end.
@@ -44,7 +45,7 @@ func floor(b *testing.B, d *driver, owner string) {
 
 // BenchmarkPair allocates three times on behalf of the core: a request and two contexts.
 func BenchmarkPair(b *testing.B) {
-	d, owner := openURL(b, testenv.Memcached(b).URL), newOwner()
+	d, owner := openURL(b, testenv.Memcached(b).URL), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		pair(b, d, owner)
@@ -52,7 +53,7 @@ func BenchmarkPair(b *testing.B) {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.Memcached(b).URL), newOwner()
+	d, owner := openURL(b, testenv.Memcached(b).URL), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		floor(b, d, owner)
@@ -61,7 +62,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.Memcached(b).URL), newOwner()
+	d, owner := openURL(b, testenv.Memcached(b).URL), raw.NewOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -87,9 +88,9 @@ func BenchmarkRenewAll(b *testing.B) {
 	d := openURL(b, testenv.Memcached(b).URL)
 	grants := make([]*backend.Grant, 10_000)
 	for i := range grants {
-		req := request(b, time.Minute)
+		req := raw.Request(b, time.Minute)
 		req.Key = fmt.Sprint("bench", i)
-		grants[i] = acquire(b, d, req)
+		grants[i] = raw.Acquire(b, d, req)
 	}
 	b.Run("together", func(b *testing.B) {
 		b.ReportAllocs()

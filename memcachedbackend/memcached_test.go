@@ -20,6 +20,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // openURL opens a driver and closes it when the test ends.
@@ -49,48 +50,11 @@ func admin(tb testing.TB, s *testenv.Server) *memcache.Client {
 // patience is for what should happen at once, on a machine that has other things to do.
 const patience = 10 * time.Second
 
-func request(tb testing.TB, ttl time.Duration) *backend.Request {
-	tb.Helper()
-	return &backend.Request{
-		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true,
-		Meta: "test@host:1",
-	}
-}
-
-func newOwner() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("%x", b)
-}
-
-func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
-	tb.Helper()
-	g, err := d.Acquire(tb.Context(), req)
-	if err != nil {
-		tb.Fatalf("Acquire: %v", err)
-	}
-	return g
-}
-
-func release(tb testing.TB, d *driver, g *backend.Grant) {
-	tb.Helper()
-	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
-		tb.Errorf("Release: %v", err)
-	}
-}
-
 func wantBusy(tb testing.TB, d *driver, req *backend.Request) {
 	tb.Helper()
 	_, err := d.Acquire(tb.Context(), req)
 	if _, ok := errors.AsType[*backend.Busy](err); !ok {
 		tb.Fatalf("Acquire: %v, want *Busy", err)
-	}
-}
-
-func wantIs(tb testing.TB, what string, err, want error) {
-	tb.Helper()
-	if !errors.Is(err, want) {
-		tb.Errorf("%s: %v, want %v", what, err, want)
 	}
 }
 
@@ -133,7 +97,7 @@ func TestAPairIsFourCommands(t *testing.T) {
 	pairs := func(n int) int {
 		before := commands(t, s)
 		for range n {
-			release(t, d, acquire(t, d, request(t, time.Minute)))
+			raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 		}
 		return commands(t, s) - before
 	}
@@ -180,23 +144,23 @@ func TestFenceIsDrawnWhileHolding(t *testing.T) {
 	s := testenv.Memcached(t)
 	for _, foreseen := range []bool{false, true} {
 		d, other := openURL(t, s.URL), openURL(t, s.URL)
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		if foreseen {
-			release(t, d, acquire(t, d, request(t, time.Minute)))
+			raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 		}
 		var next *backend.Grant
 		c := hooked(t, s, "incr", func() {
 			if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
 				t.Errorf("Break: %v", err)
 			}
-			next = acquire(t, other, request(t, time.Minute))
+			next = raw.Acquire(t, other, raw.Request(t, time.Minute))
 		})
 		g, err := d.acquire(c, req)
-		wantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
+		raw.WantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
 		if g != nil && g.Fence > next.Fence {
 			t.Errorf("fence %d, and %d for who holds the lock", g.Fence, next.Fence)
 		}
-		release(t, other, next)
+		raw.Release(t, other, next)
 	}
 }
 
@@ -206,16 +170,16 @@ func TestFenceIsStored(t *testing.T) {
 	s := testenv.Memcached(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
 	for i, by := range []*driver{d, d, other, other, d, other} {
-		g := acquire(t, by, request(t, time.Minute))
+		g := raw.Acquire(t, by, raw.Request(t, time.Minute))
 		info, err := other.Inspect(t.Context(), g.Key)
 		if err != nil || len(info.Holders) != 1 || info.Holders[0].Fence != g.Fence<<12 {
 			t.Errorf("grant %d: fence %d, shown %+v, error %v", i, g.Fence, info, err)
 		}
-		_, err = other.Acquire(t.Context(), request(t, time.Minute))
+		_, err = other.Acquire(t.Context(), raw.Request(t, time.Minute))
 		if busy, ok := errors.AsType[*backend.Busy](err); !ok || busy.Fence != g.Fence {
 			t.Errorf("grant %d: fence %d, refused with %+v", i, g.Fence, err)
 		}
-		release(t, by, g)
+		raw.Release(t, by, g)
 	}
 }
 
@@ -235,12 +199,12 @@ func TestFenceOutlivesItsCounter(t *testing.T) {
 		} else if err := c.Delete(k.counter); err != nil && !errors.Is(err, memcache.ErrCacheMiss) {
 			t.Fatal(err)
 		}
-		g := acquire(t, d, request(t, time.Minute))
+		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		if g.Fence <= last || g.Fence >= backend.MaxFence {
 			t.Errorf("fence %d of grant %d after %d", g.Fence, i, last)
 		}
 		last = g.Fence
-		release(t, d, g)
+		raw.Release(t, d, g)
 	}
 }
 
@@ -267,15 +231,15 @@ func TestNothingIsOverwritten(t *testing.T) {
 	s := testenv.Memcached(t)
 	d := openURL(t, s.URL)
 	for expiry, change := range map[int32]func(*record){60: func(*record) {}, expired: nil} {
-		g := acquire(t, d, request(t, time.Minute))
+		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		var next *backend.Grant
 		c := hooked(t, s, "cas", func() {
-			release(t, d, g)
-			next = acquire(t, d, request(t, time.Minute))
+			raw.Release(t, d, g)
+			next = raw.Acquire(t, d, raw.Request(t, time.Minute))
 		})
 		_, err := rewrite(c, newKeys(g.Key).lock, expiry, ownedBy(g.Owner), change)
-		wantIs(t, "rewriting what is another's by now", err, errGone)
-		release(t, d, next)
+		raw.WantIs(t, "rewriting what is another's by now", err, errGone)
+		raw.Release(t, d, next)
 	}
 }
 
@@ -285,26 +249,26 @@ func TestCasIDsAreNotTakenAcrossARestart(t *testing.T) {
 	s := testenv.NewMemcached(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
 	d.server("").pool.opts.Timeout = patience
-	g := acquire(t, d, request(t, time.Minute))
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	var next *backend.Grant
 	err := d.server(g.Key).main.do(t.Context(), func(c *memcache.Client) error {
 		_, err := rewrite(c, newKeys(g.Key).lock, expired, ownedBy(g.Owner), func(*record) {
 			s.Restart(t)
 			for range 3 { // whichever id it is that A has read
-				next = acquire(t, other, request(t, time.Minute))
+				next = raw.Acquire(t, other, raw.Request(t, time.Minute))
 				if info, err := other.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) != 1 {
 					t.Errorf("Inspect: %+v, %v", info, err)
 				}
-				release(t, other, next)
+				raw.Release(t, other, next)
 			}
-			next = acquire(t, other, request(t, time.Minute))
+			next = raw.Acquire(t, other, raw.Request(t, time.Minute))
 		})
 		return err
 	})
 	if err == nil {
 		t.Error("cas with an id of the server's earlier life was accepted")
 	}
-	release(t, other, next)
+	raw.Release(t, other, next)
 }
 
 // TestBatchOutlivesItsConnection: a lost answer is that of one lock, and ids that were read on
@@ -316,9 +280,9 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 	d := openURL(t, "memcached://"+proxy.Addr())
 	var gs []*backend.Grant
 	for i := range 20 {
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		req.Key = fmt.Sprint(t.Name(), i)
-		gs = append(gs, acquire(t, d, req))
+		gs = append(gs, raw.Acquire(t, d, req))
 	}
 	proxy.DropReply(t, 6) // of the gets, and of the cas that follow
 	failed := 0
@@ -334,12 +298,12 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 		t.Errorf("%d renewals failed, want 1", failed)
 	}
 	for _, g := range gs {
-		release(t, d, g)
+		raw.Release(t, d, g)
 	}
 
 	g := gs[0]
 	c := admin(t, s)
-	next := acquire(t, d, request(t, time.Minute))
+	next := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	item, err := c.Get(newKeys(next.Key).lock)
 	if err != nil {
 		t.Fatal(err)
@@ -348,7 +312,7 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 	if answer, _ := renewOne(c, g, item, time.Now(), false); !errors.Is(answer.Err, errGone) {
 		t.Errorf("renewal: %+v", answer)
 	}
-	release(t, d, next)
+	raw.Release(t, d, next)
 }
 
 // TestLossesAreTold: eviction looks like flush_all, and what restarts forgets.
@@ -376,16 +340,16 @@ func TestLossesAreTold(t *testing.T) {
 		},
 	}
 	for what, lose := range losses {
-		g := acquire(t, d, request(t, time.Minute))
+		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		lose(g)
 		_, err := d.Renew(t.Context(), g)
-		wantIs(t, "Renew after "+what, err, backend.ErrLost)
-		wantIs(t, "Release after "+what, d.Release(t.Context(), g), backend.ErrNotHeld)
-		next := acquire(t, d, request(t, time.Minute))
+		raw.WantIs(t, "Renew after "+what, err, backend.ErrLost)
+		raw.WantIs(t, "Release after "+what, d.Release(t.Context(), g), backend.ErrNotHeld)
+		next := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		if next.Fence <= g.Fence {
 			t.Errorf("after %s: fence %d after %d", what, next.Fence, g.Fence)
 		}
-		release(t, d, next)
+		raw.Release(t, d, next)
 	}
 }
 
@@ -395,11 +359,11 @@ func TestIdleConnectionsMayDie(t *testing.T) {
 	s := testenv.NewMemcached(t)
 	d := openURL(t, s.URL)
 	for range 5 {
-		g := acquire(t, d, request(t, time.Minute))
+		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		s.Restart(t)
-		wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+		raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 		s.Restart(t)
-		release(t, d, acquire(t, d, request(t, time.Minute)))
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 	}
 }
 
@@ -414,13 +378,13 @@ func TestNamesStayOnTheirServer(t *testing.T) {
 	other := openURL(t, "memcached://"+addrs[2]+","+addrs[0]+","+addrs[1]+","+addrs[2])
 	served := make(map[address]int)
 	for i := range 300 {
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		req.Key += strconv.Itoa(i)
-		g := acquire(t, d, req)
-		second := request(t, time.Minute)
+		g := raw.Acquire(t, d, req)
+		second := raw.Request(t, time.Minute)
 		second.Key = req.Key
 		wantBusy(t, other, second)
-		release(t, other, g)
+		raw.Release(t, other, g)
 		served[d.server(req.Key).pool.address]++
 	}
 	for _, addr := range addrs {
@@ -456,21 +420,21 @@ func TestFullServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t, "-m", "8", "-M")
 	d := openURL(t, s.URL)
-	g := acquire(t, d, request(t, time.Minute))
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	fill(t, s, newKeys(g.Key).lock, newRecord(&g.Request, g.Fence, time.Now()).encode())
 	probe := &backend.Request{Key: "probe", Owner: rand.Text(), Meta: "dlock"}
 	fill(t, s, "dlock-probe:"+probe.Owner, newRecord(probe, 0, time.Now()).encode())
 
-	another := request(t, time.Minute)
+	another := raw.Request(t, time.Minute)
 	another.Key = strings.Repeat("x", len(g.Key))
 	_, err := d.Acquire(t.Context(), another)
-	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	if err != nil && !strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("Acquire: %v", err)
 	}
 	_, err = testenv.Open(t.Context(), s.URL)
-	wantIs(t, "open", err, backend.ErrUnavailable)
-	release(t, d, g)
+	raw.WantIs(t, "open", err, backend.ErrUnavailable)
+	raw.Release(t, d, g)
 	if info, err := d.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) > 0 {
 		t.Errorf("Inspect of the released lock: %+v, %v", info, err)
 	}
@@ -512,16 +476,16 @@ func TestForeignValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := request(t, time.Minute)
+	other := raw.Request(t, time.Minute)
 	other.Key = "another name"
 	for _, value := range []string{"", "x", "dlock1\n\n\n\n\n\n", string(newRecord(other, 1, time.Now()).encode())} {
 		set(k.lock, value)
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		_, err := d.Acquire(t.Context(), req)
-		wantIs(t, fmt.Sprintf("Acquire over %q", value), err, backend.ErrConflict)
+		raw.WantIs(t, fmt.Sprintf("Acquire over %q", value), err, backend.ErrConflict)
 		_, err = d.Inspect(t.Context(), req.Key)
-		wantIs(t, fmt.Sprintf("Inspect of %q", value), err, backend.ErrConflict)
-		wantIs(t, fmt.Sprintf("Release over %q", value), d.Release(t.Context(), &backend.Grant{Request: *req}), backend.ErrNotHeld)
+		raw.WantIs(t, fmt.Sprintf("Inspect of %q", value), err, backend.ErrConflict)
+		raw.WantIs(t, fmt.Sprintf("Release over %q", value), d.Release(t.Context(), &backend.Grant{Request: *req}), backend.ErrNotHeld)
 		if item, err := c.Get(k.lock); err != nil || string(item.Value) != value {
 			t.Errorf("%q became %+v, %v", value, item, err)
 		}
@@ -530,8 +494,8 @@ func TestForeignValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	set(k.counter, "no number")
-	_, err := d.Acquire(t.Context(), request(t, time.Minute))
-	wantIs(t, "Acquire with a counter that is none", err, backend.ErrConflict)
+	_, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
+	raw.WantIs(t, "Acquire with a counter that is none", err, backend.ErrConflict)
 	if _, err := c.Get(k.lock); !errors.Is(err, memcache.ErrCacheMiss) {
 		t.Errorf("it leaves a lock: %v", err)
 	}
@@ -558,14 +522,14 @@ func TestTerms(t *testing.T) {
 func TestLongestTermIsADuration(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.Memcached(t).URL)
-	g := acquire(t, d, request(t, maxTTL))
-	wantBusy(t, d, request(t, time.Minute))
-	release(t, d, g)
+	g := raw.Acquire(t, d, raw.Request(t, maxTTL))
+	wantBusy(t, d, raw.Request(t, time.Minute))
+	raw.Release(t, d, g)
 }
 
 func TestRecordKeepsItsLength(t *testing.T) {
 	t.Parallel()
-	req := request(t, time.Minute)
+	req := raw.Request(t, time.Minute)
 	req.Meta = "a meta\nof two lines"
 	foreseen, drawn := newRecord(req, 0, time.Now()), newRecord(req, backend.MaxFence-1, time.Now())
 	if a, b := len(foreseen.encode()), len(drawn.encode()); a != b {
@@ -642,14 +606,14 @@ func TestCancelledCallGivesItsConnectionBack(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t)
 	d := openURL(t, s.URL+"?conns=1&timeout=1m")
-	release(t, d, acquire(t, d, request(t, time.Minute)))
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 	resume := s.Pause(t)
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		timer := time.AfterFunc(100*time.Millisecond, cancel)
 		begun := time.Now()
-		_, err := d.Acquire(ctx, request(t, time.Second))
-		wantIs(t, "Acquire", err, context.Canceled)
+		_, err := d.Acquire(ctx, raw.Request(t, time.Second))
+		raw.WantIs(t, "Acquire", err, context.Canceled)
 		if took := time.Since(begun); took > patience {
 			t.Errorf("it took %v", took)
 		}
@@ -658,9 +622,9 @@ func TestCancelledCallGivesItsConnectionBack(t *testing.T) {
 	resume()
 	deadline := time.Now().Add(patience)
 	for { // the requests that were given up may be executed now
-		g, err := d.Acquire(t.Context(), request(t, time.Minute))
+		g, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
 		if err == nil {
-			release(t, d, g)
+			raw.Release(t, d, g)
 			return
 		}
 		if !errors.Is(err, backend.ErrNotAcquired) || time.Now().After(deadline) {
@@ -675,13 +639,13 @@ func TestDeadlineOfTheCall(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t)
 	d := openURL(t, s.URL+"?timeout=1m")
-	release(t, d, acquire(t, d, request(t, time.Minute)))
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 	s.Pause(t)
 	ctx := backend.NewBound(context.Background(), 100*time.Millisecond) //nolint:usetesting // it must not be able to end otherwise
 	defer ctx.Cancel()
 	begun := time.Now()
-	_, err := d.Acquire(ctx, request(t, time.Minute))
-	wantIs(t, "Acquire", err, context.DeadlineExceeded)
+	_, err := d.Acquire(ctx, raw.Request(t, time.Minute))
+	raw.WantIs(t, "Acquire", err, context.DeadlineExceeded)
 	if took := time.Since(begun); took > patience {
 		t.Errorf("it took %v", took)
 	}
@@ -723,7 +687,7 @@ func TestOpenRefuses(t *testing.T) {
 			continue
 		}
 		if tt.is != nil {
-			wantIs(t, tt.url, err, tt.is)
+			raw.WantIs(t, tt.url, err, tt.is)
 		}
 		if strings.Contains(err.Error(), "secret") || time.Since(begun) > patience {
 			t.Errorf("%s: after %v: %v", tt.url, time.Since(begun), err)
@@ -760,7 +724,7 @@ func TestSocket(t *testing.T) {
 	testenv.Forward(t, listener, s.Addr)
 	d := openURL(t, "memcached:?socket="+path)
 	for range 2 {
-		release(t, d, acquire(t, d, request(t, time.Minute)))
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 	}
 }
 
@@ -804,7 +768,7 @@ func TestInterpretError(t *testing.T) {
 	} {
 		err := interpretError(tt.ctx, errors.New(tt.text))
 		if tt.want != nil {
-			wantIs(t, tt.text, err, tt.want)
+			raw.WantIs(t, tt.text, err, tt.want)
 		} else if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) {
 			t.Errorf("%s: %v is definite", tt.text, err)
 		}
@@ -820,7 +784,7 @@ func TestListIsUnsupported(t *testing.T) {
 	n := 0
 	for info, err := range d.List(t.Context(), "") {
 		n++
-		wantIs(t, fmt.Sprint("List ", info), err, backend.ErrUnsupported)
+		raw.WantIs(t, fmt.Sprint("List ", info), err, backend.ErrUnsupported)
 	}
 	if n != 1 {
 		t.Errorf("%d answers", n)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 func TestTLS(t *testing.T) {
@@ -22,7 +23,7 @@ func TestTLSOfTheServer(t *testing.T) {
 func use(t *testing.T, d backend.Driver) {
 	t.Helper()
 	for range 3 { // the connection is not taken for dead
-		release(t, d.(*driver), acquire(t, d.(*driver), request(t, time.Minute)))
+		raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), raw.Request(t, time.Minute)))
 	}
 }
 
@@ -40,7 +41,7 @@ func TestPassword(t *testing.T) {
 			errs = append(errs, err)
 			continue
 		}
-		release(t, d.(*driver), acquire(t, d.(*driver), request(t, time.Minute)))
+		raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), raw.Request(t, time.Minute)))
 		if err := d.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // benchBound is what the core gives a request of whose caller's context cannot end.
@@ -66,7 +67,7 @@ func floorsPerSecond(b *testing.B, d *lockDriver) float64 {
 func BenchmarkPair(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			d, owner := openURL(b, durable(b, start).URL), newOwner()
+			d, owner := openURL(b, durable(b, start).URL), raw.NewOwner()
 			b.ReportAllocs()
 			for b.Loop() {
 				pair(b, d, owner)
@@ -92,7 +93,7 @@ func BenchmarkFloor(b *testing.B) {
 func BenchmarkPairOverFloor(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			d, owner := openURL(b, durable(b, start).URL), newOwner()
+			d, owner := openURL(b, durable(b, start).URL), raw.NewOwner()
 			var pairs, floors []time.Duration
 			for b.Loop() {
 				pairs = append(pairs, timed(func() { pair(b, d, owner) })...)
@@ -176,18 +177,18 @@ func BenchmarkHandOver(b *testing.B) {
 
 func handOver(b *testing.B, holder, waiter *lockDriver, how string) time.Duration {
 	b.Helper()
-	g := acquire(b, holder, request(b, time.Minute))
+	g := acquire(b, holder, raw.Request(b, time.Minute))
 	granted := make(chan *backend.Grant, 1)
 	var end time.Time
 	go func() {
-		g := lock(b, waiter, request(b, time.Minute), how)
+		g := lock(b, waiter, raw.Request(b, time.Minute), how)
 		end = time.Now()
 		granted <- g
 	}()
 	time.Sleep(50*time.Millisecond + rand.N(50*time.Millisecond)) // let it wait, and pollers lose step
 	start := time.Now()
-	release(b, holder, g)
-	release(b, waiter, <-granted)
+	raw.Release(b, holder, g)
+	raw.Release(b, waiter, <-granted)
 	return end.Sub(start)
 }
 
@@ -239,11 +240,11 @@ func contend(b *testing.B, drivers []*lockDriver, how string) float64 {
 	for i, d := range drivers {
 		wg.Go(func() {
 			for time.Since(start) < turn {
-				g := lock(b, d, request(b, time.Minute), how)
+				g := lock(b, d, raw.Request(b, time.Minute), how)
 				if last.Swap(int64(i)) != int64(i) {
 					changes.Add(1)
 				}
-				release(b, d, g)
+				raw.Release(b, d, g)
 			}
 		})
 	}
@@ -258,7 +259,7 @@ func BenchmarkRenewAll(b *testing.B) {
 			d := openURL(b, durable(b, start).URL)
 			grants := make([]*backend.Grant, 10_000)
 			for i := range grants {
-				req := request(b, time.Minute)
+				req := raw.Request(b, time.Minute)
 				req.Key = fmt.Sprint("bench", i)
 				grants[i] = &backend.Grant{Request: *req}
 			}

@@ -2,7 +2,6 @@ package mysqlbackend
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // patience is for what should happen at once, on a machine that has other things to do.
@@ -81,20 +81,6 @@ func ask(tb testing.TB, q querier, text string, args ...any) string {
 	return found[0].String
 }
 
-func request(tb testing.TB, ttl time.Duration) *backend.Request {
-	tb.Helper()
-	return &backend.Request{
-		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true,
-		Meta: "test@host:1",
-	}
-}
-
-func newOwner() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("%x", b)
-}
-
 func acquire(tb testing.TB, d *lockDriver, req *backend.Request) *backend.Grant {
 	tb.Helper()
 	g, err := d.Acquire(tb.Context(), req)
@@ -103,30 +89,6 @@ func acquire(tb testing.TB, d *lockDriver, req *backend.Request) *backend.Grant 
 		return &backend.Grant{Request: *req}
 	}
 	return g
-}
-
-func release(tb testing.TB, d *lockDriver, g *backend.Grant) {
-	tb.Helper()
-	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
-		tb.Errorf("Release: %v", err)
-	}
-}
-
-func busy(tb testing.TB, d *lockDriver, req *backend.Request) *backend.Busy {
-	tb.Helper()
-	_, err := d.Acquire(tb.Context(), req)
-	b, ok := errors.AsType[*backend.Busy](err)
-	if !ok {
-		tb.Fatalf("Acquire: %v, want *Busy", err)
-	}
-	return b
-}
-
-func wantIs(tb testing.TB, what string, err, want error) {
-	tb.Helper()
-	if !errors.Is(err, want) {
-		tb.Errorf("%s: %v, want %v", what, err, want)
-	}
 }
 
 func eventually(tb testing.TB, what string, cond func() bool) {
@@ -290,7 +252,7 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 					t.Errorf("%s: opened", tt.url)
 					continue
 				}
-				wantIs(t, tt.url, err, tt.is)
+				raw.WantIs(t, tt.url, err, tt.is)
 				if took := time.Since(start); took > patience {
 					t.Errorf("%s: took %v", tt.url, took)
 				}
@@ -352,7 +314,7 @@ func TestSchemaMakesTheTable(t *testing.T) {
 			s := server(t)
 			do(t, database(t, s, ""), Schema("migrated"))
 			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?table=migrated")
-			release(t, d, acquire(t, d, request(t, time.Minute)))
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
 		})
 	}
 }
@@ -399,17 +361,17 @@ func TestNew(t *testing.T) {
 				if got := d.Capabilities().Late; got != late {
 					t.Errorf("%s: Late is %v, want %v", params, got, late)
 				}
-				g := acquire(t, d, request(t, time.Minute))
-				waiter := request(t, time.Minute)
+				g := acquire(t, d, raw.Request(t, time.Minute))
+				waiter := raw.Request(t, time.Minute)
 				waiter.Meta = "é ✓"
-				answer := busy(t, d, waiter)
+				answer := raw.Busy(t, d, waiter)
 				if answer.RetryAfter < 50*time.Second || answer.RetryAfter > time.Minute {
 					t.Errorf("%s: RetryAfter is %v", params, answer.RetryAfter)
 				}
 				if _, err := d.Renew(t.Context(), g); err != nil {
 					t.Errorf("%s: Renew: %v", params, err)
 				}
-				release(t, d, g)
+				raw.Release(t, d, g)
 				if _, err := d.Wait(t.Context(), waiter, answer); err != nil {
 					t.Errorf("%s: Wait: %v", params, err)
 				}
@@ -420,7 +382,7 @@ func TestNew(t *testing.T) {
 				if next.Fence <= g.Fence {
 					t.Errorf("%s: fence %d after %d", params, next.Fence, g.Fence)
 				}
-				release(t, d, next)
+				raw.Release(t, d, next)
 				if err := d.Close(); err != nil {
 					t.Errorf("Close: %v", err)
 				}
@@ -442,10 +404,10 @@ func TestNewRefuses(t *testing.T) {
 				t.Error("a driver without a database")
 			}
 			_, err := New(database(t, s, "?autocommit=0"), &Options{Create: true})
-			wantIs(t, "without autocommit", err, backend.ErrUnsupported)
+			raw.WantIs(t, "without autocommit", err, backend.ErrUnsupported)
 			if name == "mariadb" {
 				_, err = New(database(t, s, "?sql_mode=%27SIMULTANEOUS_ASSIGNMENT%27"), &Options{Create: true})
-				wantIs(t, "with simultaneous assignments", err, backend.ErrUnsupported)
+				raw.WantIs(t, "with simultaneous assignments", err, backend.ErrUnsupported)
 			}
 			_, err = New(database(t, s, ""), &Options{Table: "a b"})
 			if err == nil {
@@ -457,7 +419,7 @@ func TestNewRefuses(t *testing.T) {
 			}
 			defer none.Close()
 			_, err = New(none, nil)
-			wantIs(t, "without a database", err, backend.ErrUnsupported)
+			raw.WantIs(t, "without a database", err, backend.ErrUnsupported)
 		})
 	}
 }
@@ -471,8 +433,8 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			d, db := openURL(t, s.URL), database(t, s, "")
-			release(t, d, acquire(t, d, request(t, time.Minute)))
-			req := request(t, time.Minute)
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
+			req := raw.Request(t, time.Minute)
 			giveUp := func(row *sql.Tx) {
 				t.Helper()
 				do(t, db, "SELECT 1") // the pool has another connection
@@ -482,7 +444,7 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
 				_, err := d.Acquire(ctx, req)
-				wantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
+				raw.WantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
 			}
 			begin := func() *sql.Tx {
 				t.Helper()
@@ -501,7 +463,7 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 			if err := d.Release(t.Context(), &backend.Grant{Request: *req}); err != nil && !errors.Is(err, backend.ErrNotHeld) {
 				t.Errorf("Release: %v", err)
 			}
-			release(t, d, acquire(t, d, request(t, time.Minute)))
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
 
 			row = begin()
 			giveUp(row)
@@ -509,7 +471,7 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 			if err := row.Commit(); err != nil { // too late for it
 				t.Fatal(err)
 			}
-			release(t, d, acquire(t, d, request(t, time.Minute)))
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
 		})
 	}
 }
@@ -528,11 +490,11 @@ func TestStaleStatementsReviveNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			g := acquire(t, d, request(t, time.Minute))
+			g := acquire(t, d, raw.Request(t, time.Minute))
 			time.Sleep(20 * time.Millisecond)
 			began := ask(t, conn, "SELECT UNIX_TIMESTAMP(NOW(6))")
 			time.Sleep(20 * time.Millisecond)
-			release(t, d, g)
+			raw.Release(t, d, g)
 			do(t, conn, "SET TIMESTAMP = "+began)
 			name, owner := []byte(g.Key), []byte(g.Owner)
 			out, err := exec(t.Context(), conn, withNames(d.text.renew, 1), 60_000_000, name, name, owner)
@@ -543,7 +505,7 @@ func TestStaleStatementsReviveNothing(t *testing.T) {
 			if err != nil || out.id < busyFlag {
 				t.Errorf("an acquisition has revived the grant: %+v, %v", out, err)
 			}
-			release(t, d, acquire(t, d, request(t, time.Minute)))
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
 		})
 	}
 }
@@ -556,9 +518,9 @@ func TestFenceGrowsAcrossASweep(t *testing.T) {
 			s := server(t)
 			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=swept")
 			db := database(t, s, "")
-			old := acquire(t, d, request(t, time.Minute))
-			release(t, d, old)
-			kept := request(t, time.Minute)
+			old := acquire(t, d, raw.Request(t, time.Minute))
+			raw.Release(t, d, old)
+			kept := raw.Request(t, time.Minute)
 			kept.Key += "/held"
 			held := acquire(t, d, kept)
 			do(t, db, "INSERT INTO swept SELECT CONCAT('old', a.x, b.x, c.x), '', 1, '2026-01-01', '2026-01-01', '' FROM "+
@@ -570,10 +532,10 @@ func TestFenceGrowsAcrossASweep(t *testing.T) {
 			if left := ask(t, db, "SELECT GROUP_CONCAT(name) FROM swept"); left != kept.Key {
 				t.Errorf("%s are left, want %s", left, kept.Key)
 			}
-			if g := acquire(t, d, request(t, time.Minute)); g.Fence <= old.Fence {
+			if g := acquire(t, d, raw.Request(t, time.Minute)); g.Fence <= old.Fence {
 				t.Errorf("fence %d after %d", g.Fence, old.Fence)
 			}
-			release(t, d, held)
+			raw.Release(t, d, held)
 		})
 	}
 }
@@ -592,14 +554,14 @@ func TestFenceFollowsAClockThatWasSetBack(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			d := openURL(t, s.URL)
-			first := acquire(t, d, request(t, time.Minute))
+			first := acquire(t, d, raw.Request(t, time.Minute))
 			do(t, database(t, s, ""), "UPDATE dlock SET token = token + 1000000000000 WHERE name = ?", t.Name())
-			release(t, d, first)
-			g := acquire(t, d, request(t, time.Minute))
+			raw.Release(t, d, first)
+			g := acquire(t, d, raw.Request(t, time.Minute))
 			if want := first.Fence + 1_000_000_000_001; g.Fence != want {
 				t.Errorf("fence %d, want %d", g.Fence, want)
 			}
-			release(t, d, g)
+			raw.Release(t, d, g)
 		})
 	}
 }
@@ -616,28 +578,28 @@ func TestRenewAllTakesWhatComes(t *testing.T) {
 			for worker := range mainConns {
 				wg.Go(func() {
 					for i := worker; i < len(gs); i += mainConns {
-						req := request(t, time.Minute+time.Duration(i%2)*time.Minute)
+						req := raw.Request(t, time.Minute+time.Duration(i%2)*time.Minute)
 						req.Key = fmt.Sprintf("%s/%d", t.Name(), i)
 						gs[i] = acquire(t, d, req)
 					}
 				})
 			}
 			wg.Wait()
-			release(t, d, gs[7])
+			raw.Release(t, d, gs[7])
 			stranger := *gs[8]
 			stranger.Owner = gs[9].Owner
 			all := append(gs, gs[0], &stranger)
 			for i, r := range d.RenewAll(t.Context(), all) {
 				switch lost := i == 7 || i == len(all)-1; {
 				case lost:
-					wantIs(t, fmt.Sprint("renewal ", i), r.Err, backend.ErrLost)
+					raw.WantIs(t, fmt.Sprint("renewal ", i), r.Err, backend.ErrLost)
 				case r.Err != nil || r.Term.TTL != all[i].TTL:
 					t.Errorf("renewal %d: %+v", i, r)
 				}
 			}
 			for i, g := range gs {
 				if i != 7 {
-					release(t, d, g)
+					raw.Release(t, d, g)
 				}
 			}
 		})
@@ -654,7 +616,7 @@ func TestLockedRowCostsItsOwnLeaseAlone(t *testing.T) {
 			d := openURL(t, s.URL)
 			var gs []*backend.Grant
 			for i := range 4 {
-				req := request(t, time.Minute)
+				req := raw.Request(t, time.Minute)
 				req.Key = fmt.Sprintf("%s/%d", t.Name(), i)
 				gs = append(gs, acquire(t, d, req))
 			}
@@ -667,7 +629,7 @@ func TestLockedRowCostsItsOwnLeaseAlone(t *testing.T) {
 			}
 			for i, r := range d.RenewAll(t.Context(), gs) {
 				if i == 1 {
-					wantIs(t, "renewal of the locked row", r.Err, backend.ErrUnavailable)
+					raw.WantIs(t, "renewal of the locked row", r.Err, backend.ErrUnavailable)
 				} else if r.Err != nil {
 					t.Errorf("renewal %d: %v", i, r.Err)
 				}
@@ -676,7 +638,7 @@ func TestLockedRowCostsItsOwnLeaseAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, g := range gs {
-				release(t, d, g)
+				raw.Release(t, d, g)
 			}
 		})
 	}
@@ -702,7 +664,7 @@ func TestNoDeadlocks(t *testing.T) {
 				}
 				wg.Go(func() {
 					for i := worker; time.Now().Before(end); i++ {
-						req := request(t, time.Minute)
+						req := raw.Request(t, time.Minute)
 						req.Key = fmt.Sprint("name", i%names)
 						g, err := d.Acquire(t.Context(), req)
 						check("Acquire", err)
@@ -712,13 +674,13 @@ func TestNoDeadlocks(t *testing.T) {
 						if _, err := d.Renew(t.Context(), g); err != nil {
 							t.Errorf("Renew: %v", err)
 						}
-						release(t, d, g)
+						raw.Release(t, d, g)
 					}
 				})
 				wg.Go(func() {
 					var all []*backend.Grant
 					for i := range names {
-						req := request(t, time.Minute)
+						req := raw.Request(t, time.Minute)
 						req.Key = fmt.Sprint("name", (worker+i)%names)
 						all = append(all, &backend.Grant{Request: *req})
 					}
@@ -745,7 +707,7 @@ func TestPairIsTwoStatements(t *testing.T) {
 			d := openURL(t, s.URL)
 			d.swept.Store(time.Now().Add(time.Hour).UnixNano()) // no sweep
 			db := database(t, s, "")
-			pair := func() { release(t, d, acquire(t, d, request(t, time.Minute))) }
+			pair := func() { raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute))) }
 			pair() // the connections are made
 			inserts, updates, all := status(t, db, "Com_insert"), status(t, db, "Com_update"), status(t, db, "Questions")
 			for range 10 {
@@ -768,8 +730,8 @@ func TestServerThatPreparesNothing(t *testing.T) {
 			t.Parallel()
 			s := start(t, "--max-prepared-stmt-count=0")
 			d := openURL(t, s.URL)
-			release(t, d, acquire(t, d, request(t, time.Minute)))
-			release(t, d, acquire(t, d, request(t, time.Minute)))
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
 		})
 	}
 }
@@ -782,7 +744,7 @@ func TestRequestInPlaceEndsAtItsDeadline(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			d := openURL(t, s.URL)
-			g := acquire(t, d, request(t, time.Minute))
+			g := acquire(t, d, raw.Request(t, time.Minute))
 			row, err := database(t, s, "").Begin()
 			if err != nil {
 				t.Fatal(err)
@@ -794,14 +756,14 @@ func TestRequestInPlaceEndsAtItsDeadline(t *testing.T) {
 			ctx := backend.NewBound(context.Background(), 100*time.Millisecond)
 			defer ctx.Cancel()
 			_, err = d.Acquire(ctx, &g.Request)
-			wantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
+			raw.WantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
 			if isDefinite(err) {
 				t.Errorf("Acquire of a locked row: %v is definite", err)
 			}
 			if err := row.Rollback(); err != nil {
 				t.Fatal(err)
 			}
-			release(t, d, g)
+			raw.Release(t, d, g)
 		})
 	}
 }
@@ -819,7 +781,7 @@ func TestThousandWaitersShareAConnection(t *testing.T) {
 			const waiters = 1000
 			begun.Add(waiters)
 			holder := openURL(t, s.URL)
-			g := acquire(t, holder, request(t, time.Minute))
+			g := acquire(t, holder, raw.Request(t, time.Minute))
 			db := database(t, s, "")
 			before := status(t, db, "Max_used_connections")
 			client, err := dlock.New(openURL(t, s.URL), dlock.WithObserver(&dlock.Observer{
@@ -844,7 +806,7 @@ func TestThousandWaitersShareAConnection(t *testing.T) {
 			eventually(t, "somebody is the first", func() bool {
 				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
 			})
-			release(t, holder, g)
+			raw.Release(t, holder, g)
 			wg.Wait()
 			// One waits, one acquires, and two release and wake, or prove a grant; the holder releases, too.
 			if n := status(t, db, "Max_used_connections") - before; n > 5 {
@@ -877,14 +839,14 @@ func TestWaitersAreFoundAndWoken(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			holder := openURL(t, s.URL)
-			g := acquire(t, holder, request(t, time.Minute))
+			g := acquire(t, holder, raw.Request(t, time.Minute))
 			db := database(t, s, "")
 			var wg sync.WaitGroup
 			drivers := []*lockDriver{openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)}
 			fences := make(chan uint64, len(drivers))
 			for _, d := range drivers {
 				wg.Go(func() {
-					req := request(t, time.Minute)
+					req := raw.Request(t, time.Minute)
 					for {
 						_, err := d.Acquire(t.Context(), req)
 						answer, ok := errors.AsType[*backend.Busy](err)
@@ -898,13 +860,13 @@ func TestWaitersAreFoundAndWoken(t *testing.T) {
 					}
 					got := acquire(t, d, req) // again: the same grant
 					fences <- got.Fence
-					release(t, d, got)
+					raw.Release(t, d, got)
 				})
 			}
 			eventually(t, "somebody is the first", func() bool {
 				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
 			})
-			release(t, holder, g)
+			raw.Release(t, holder, g)
 			wg.Wait()
 			close(fences)
 			last := g.Fence
@@ -946,24 +908,24 @@ func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
 					}
 				}
 			}
-			g := acquire(t, second, request(t, time.Minute))
+			g := acquire(t, second, raw.Request(t, time.Minute))
 			next := make(chan *backend.Grant, 1)
 			wait := func(d *lockDriver) {
-				req := request(t, time.Minute)
+				req := raw.Request(t, time.Minute)
 				go func() { next <- waited(d, req) }()
 				eventually(t, "it waits", func() bool { return len(d.queue.free) < maxPlaces })
 			}
 			wait(first)
-			release(t, second, g)
+			raw.Release(t, second, g)
 			g = <-next
 			wait(second)
 			eventually(t, "the holder's place is free", func() bool { return len(first.queue.free) == maxPlaces })
-			release(t, first, g)
+			raw.Release(t, first, g)
 			g = <-next
 			if err := first.Break(t.Context(), g.Key, ""); err != nil {
 				t.Errorf("Break: %v", err)
 			}
-			wantIs(t, "Release after a break", second.Release(t.Context(), g), backend.ErrNotHeld)
+			raw.WantIs(t, "Release after a break", second.Release(t.Context(), g), backend.ErrNotHeld)
 			eventually(t, "all places are free", func() bool { return len(second.queue.free) == maxPlaces })
 		})
 	}
@@ -978,9 +940,9 @@ func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			holder, waiter, db := openURL(t, s.URL), openURL(t, s.URL), database(t, s, "")
-			g := acquire(t, holder, request(t, time.Minute))
-			req := request(t, time.Minute)
-			answer := busy(t, waiter, req)
+			g := acquire(t, holder, raw.Request(t, time.Minute))
+			req := raw.Request(t, time.Minute)
+			answer := raw.Busy(t, waiter, req)
 			woken := make(chan error, 1)
 			go func() { _, err := waiter.Wait(t.Context(), req, answer); woken <- err }()
 			eventually(t, "it is the first", func() bool {
@@ -992,12 +954,12 @@ func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
 			}
 			defer conn.Close()
 			before := ask(t, conn, "SELECT UNIX_TIMESTAMP(NOW(6))")
-			release(t, holder, g)
+			raw.Release(t, holder, g)
 			if info, err := holder.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) != 0 {
 				t.Errorf("Inspect: %+v, %v", info, err)
 			}
 			do(t, conn, "SET TIMESTAMP = "+before) // time stands still
-			again := request(t, time.Millisecond)
+			again := raw.Request(t, time.Millisecond)
 			out, err := exec(t.Context(), conn, holder.text.acquire, acquireArgs(again, 1, false)...)
 			if err != nil || out.id != busyFlag {
 				t.Errorf("somebody else: %+v, %v", out, err)
@@ -1013,7 +975,7 @@ func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
 				_, err := holder.Acquire(t.Context(), &g.Request)
 				return err == nil
 			})
-			release(t, holder, g)
+			raw.Release(t, holder, g)
 			if err := waiter.Release(t.Context(), &backend.Grant{Request: *req}); err != nil {
 				t.Errorf("Release of a queue entry: %v", err)
 			}
@@ -1031,15 +993,15 @@ func TestOtherUsersWaitASecond(t *testing.T) {
 			do(t, database(t, s, "?multiStatements=true"), "CREATE USER IF NOT EXISTS w IDENTIFIED BY 'w'; GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO w")
 			d := openURL(t, s.URL)
 			other := openURL(t, "mysql://w:w@"+s.Addr+"/dlock")
-			g := acquire(t, other, request(t, time.Minute))
-			req := request(t, time.Minute)
-			answer := busy(t, d, req)
+			g := acquire(t, other, raw.Request(t, time.Minute))
+			req := raw.Request(t, time.Minute)
+			answer := raw.Busy(t, d, req)
 			woken := make(chan error, 1)
 			go func() { _, err := d.Wait(t.Context(), req, answer); woken <- err }()
 			eventually(t, "it is the first", func() bool {
 				return ask(t, d.conn.main, "SELECT IS_USED_LOCK(?)", d.queue.signal(g.Key)) != ""
 			})
-			release(t, other, g)
+			raw.Release(t, other, g)
 			select {
 			case err := <-woken:
 				if err != nil {
@@ -1048,7 +1010,7 @@ func TestOtherUsersWaitASecond(t *testing.T) {
 			case <-time.After(patience):
 				t.Error("it sleeps on")
 			}
-			release(t, d, acquire(t, d, req))
+			raw.Release(t, d, acquire(t, d, req))
 		})
 	}
 }
@@ -1057,18 +1019,18 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMySQL(t)
 	d, db := openURL(t, s.URL), database(t, s, "")
-	g := acquire(t, d, request(t, time.Minute))
+	g := acquire(t, d, raw.Request(t, time.Minute))
 	do(t, db, "SET GLOBAL super_read_only = ON")
-	free := request(t, time.Minute)
+	free := raw.Request(t, time.Minute)
 	free.Key += "/another"
 	_, err := d.Acquire(t.Context(), free)
-	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	_, err = d.Renew(t.Context(), g)
-	wantIs(t, "Renew", err, backend.ErrUnavailable)
-	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
+	raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
 	if _, err := testenv.Open(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("open: %v", err)
 	}
 	do(t, db, "SET GLOBAL read_only = OFF")
-	release(t, d, g)
+	raw.Release(t, d, g)
 }

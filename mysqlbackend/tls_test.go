@@ -6,6 +6,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // optionFile is read by both servers when they start, and names the files.
@@ -58,7 +59,7 @@ func TestTLS(t *testing.T) {
 					t.Errorf("%s: %v", tt.name, err)
 				}
 				if err != nil {
-					wantIs(t, tt.name, err, backend.ErrUnavailable)
+					raw.WantIs(t, tt.name, err, backend.ErrUnavailable)
 					continue
 				}
 				if got := ask(t, d.(*lockDriver).conn.control, "SELECT VARIABLE_VALUE FROM "+sessionStatus(s)+" WHERE VARIABLE_NAME = 'Ssl_cipher'"); got == "" {
@@ -88,6 +89,6 @@ func TestTLSRefusesExpiredCertificatesAndPlaintext(t *testing.T) {
 			_ = d.Close()
 			t.Error("opened")
 		}
-		wantIs(t, "open", err, backend.ErrUnavailable)
+		raw.WantIs(t, "open", err, backend.ErrUnavailable)
 	}
 }

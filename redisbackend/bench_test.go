@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // benchBound is what the core gives a request of whose caller's context cannot end.
@@ -50,7 +51,7 @@ func floor(b *testing.B, d *driver, owner string) {
 
 // BenchmarkPair allocates three times on behalf of the core: a request and two contexts.
 func BenchmarkPair(b *testing.B) {
-	d, owner := openURL(b, benchURL(b)), newOwner()
+	d, owner := openURL(b, benchURL(b)), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		pair(b, d, owner)
@@ -58,7 +59,7 @@ func BenchmarkPair(b *testing.B) {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	d, owner := openURL(b, benchURL(b)), newOwner()
+	d, owner := openURL(b, benchURL(b)), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		floor(b, d, owner)
@@ -67,7 +68,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	d, owner := openURL(b, benchURL(b)), newOwner()
+	d, owner := openURL(b, benchURL(b)), raw.NewOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -105,10 +106,10 @@ func BenchmarkHandOver(b *testing.B) {
 
 func handOver(b *testing.B, holder, waiter *driver, fair bool) time.Duration {
 	b.Helper()
-	g := acquire(b, holder, request(b, time.Minute))
-	req := request(b, time.Minute)
+	g := raw.Acquire(b, holder, raw.Request(b, time.Minute))
+	req := raw.Request(b, time.Minute)
 	req.Fair = fair
-	first := busy(b, waiter, req)
+	first := raw.Busy(b, waiter, req)
 	granted := make(chan *backend.Grant, 1)
 	var end time.Time
 	go func() {
@@ -118,8 +119,8 @@ func handOver(b *testing.B, holder, waiter *driver, fair bool) time.Duration {
 	}()
 	time.Sleep(200 * time.Microsecond) // let it wait
 	start := time.Now()
-	release(b, holder, g)
-	release(b, waiter, <-granted)
+	raw.Release(b, holder, g)
+	raw.Release(b, waiter, <-granted)
 	return end.Sub(start)
 }
 
@@ -150,9 +151,9 @@ func BenchmarkRenewAll(b *testing.B) {
 	d := openURL(b, benchURL(b))
 	grants := make([]*backend.Grant, 10_000)
 	for i := range grants {
-		req := request(b, time.Minute)
+		req := raw.Request(b, time.Minute)
 		req.Key = fmt.Sprint("bench", i)
-		grants[i] = acquire(b, d, req)
+		grants[i] = raw.Acquire(b, d, req)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -13,6 +13,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 const (
@@ -112,7 +113,7 @@ func TestMasterFailsWhileHeld(t *testing.T) {
 		for errors.Is(err, dlock.ErrUncertain) || errors.Is(err, dlock.ErrUnavailable) { // the connections that the failure has cut
 			_, err = other.TryLock(ctx, t.Name())
 		}
-		wantIs(t, "TryLock of another", err, dlock.ErrNotAcquired)
+		raw.WantIs(t, "TryLock of another", err, dlock.ErrNotAcquired)
 		if err := lease.Unlock(ctx); err != nil {
 			t.Errorf("Unlock: %v", err)
 		}
@@ -214,7 +215,7 @@ func TestConnectionsFollowTheMaster(t *testing.T) {
 			t.Fatal("the former master is still listened to")
 		}
 	}
-	release(t, d, acquire(t, d, request(t, time.Minute)))
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 }
 
 // A slot that is moved to another master takes its locks with it: they can be renewed at any time, and
@@ -223,8 +224,8 @@ func TestSlotMovesWhileHeld(t *testing.T) {
 	g := testenv.RedisCluster(t)
 	g.Await(t)
 	holder, waiter := openURL(t, g.URL), openURL(t, g.URL)
-	held := acquire(t, holder, request(t, time.Minute))
-	req := request(t, time.Minute)
+	held := raw.Acquire(t, holder, raw.Request(t, time.Minute))
+	req := raw.Request(t, time.Minute)
 	woken := make(chan error, 1)
 	b := listening(t, waiter, req)
 	go func() {
@@ -256,7 +257,7 @@ func TestSlotMovesWhileHeld(t *testing.T) {
 	m.end(t)
 	renewed("when the slot has moved")
 	awaitListener(t, waiter, held.Key)
-	release(t, holder, held)
+	raw.Release(t, holder, held)
 	select {
 	case err := <-woken:
 		if err != nil {
@@ -265,7 +266,7 @@ func TestSlotMovesWhileHeld(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the waiter was not woken")
 	}
-	release(t, waiter, &backend.Grant{Request: *req})
+	raw.Release(t, waiter, &backend.Grant{Request: *req})
 }
 
 // listening returns the *Busy of a waiter that has subscribed.
@@ -273,10 +274,10 @@ func listening(t *testing.T, d *driver, req *backend.Request) *backend.Busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if _, err := d.Wait(ctx, req, busy(t, d, req)); err != nil { // ends with the acknowledgement
+	if _, err := d.Wait(ctx, req, raw.Busy(t, d, req)); err != nil { // ends with the acknowledgement
 		t.Fatal(err)
 	}
-	return busy(t, d, req)
+	return raw.Busy(t, d, req)
 }
 
 func awaitListener(t *testing.T, d *driver, name string) {

@@ -2,7 +2,6 @@ package redisbackend
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // patience is for what should happen at once, on a machine that has other things to do.
@@ -51,53 +51,6 @@ func do(tb testing.TB, c *redis.Client, args ...any) any {
 		tb.Fatalf("%v: %v", args, err)
 	}
 	return reply
-}
-
-func request(tb testing.TB, ttl time.Duration) *backend.Request {
-	tb.Helper()
-	return &backend.Request{
-		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true,
-		Meta: "test@host:1",
-	}
-}
-
-func newOwner() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("%x", b)
-}
-
-func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
-	tb.Helper()
-	g, err := d.Acquire(tb.Context(), req)
-	if err != nil {
-		tb.Fatalf("Acquire: %v", err)
-	}
-	return g
-}
-
-func release(tb testing.TB, d *driver, g *backend.Grant) {
-	tb.Helper()
-	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
-		tb.Errorf("Release: %v", err)
-	}
-}
-
-func busy(tb testing.TB, d *driver, req *backend.Request) *backend.Busy {
-	tb.Helper()
-	_, err := d.Acquire(tb.Context(), req)
-	b, ok := errors.AsType[*backend.Busy](err)
-	if !ok {
-		tb.Fatalf("Acquire: %v, want *Busy", err)
-	}
-	return b
-}
-
-func wantIs(tb testing.TB, what string, err, want error) {
-	tb.Helper()
-	if !errors.Is(err, want) {
-		tb.Errorf("%s: %v, want %v", what, err, want)
-	}
 }
 
 // reply is an error as the server sends it.
@@ -270,7 +223,7 @@ func TestRefusesOldServersAndClusters(t *testing.T) {
 		if err := checkServer(info, false); (err == nil) != ok {
 			t.Errorf("%q: %v", info, err)
 		} else if err != nil {
-			wantIs(t, info, err, backend.ErrUnsupported)
+			raw.WantIs(t, info, err, backend.ErrUnsupported)
 		}
 	}
 }
@@ -281,7 +234,7 @@ func TestScriptsAreSentAgainWhenForgotten(t *testing.T) {
 	d, c := openURL(t, s.URL), admin(t, s)
 	flush := func() { do(t, c, "script", "flush") }
 	flush()
-	g := acquire(t, d, request(t, time.Minute))
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	flush()
 	for i, r := range d.RenewAll(t.Context(), []*backend.Grant{g, g}) {
 		if r.Err != nil {
@@ -297,34 +250,34 @@ func TestScriptsAreSentAgainWhenForgotten(t *testing.T) {
 		t.Errorf("Break: %v", err)
 	}
 	flush()
-	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 }
 
 func TestServerWithoutMemoryStillRenewsAndReleases(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--maxmemory-policy", "noeviction")
 	d, other, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
-	g := acquire(t, d, request(t, time.Minute))
-	next := request(t, time.Minute)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	next := raw.Request(t, time.Minute)
 	next.Fair = true
-	b := busy(t, other, next)
+	b := raw.Busy(t, other, next)
 
 	do(t, c, "config", "set", "maxmemory", "1")
-	free := request(t, time.Minute)
+	free := raw.Request(t, time.Minute)
 	free.Key += "/another"
 	_, err := d.Acquire(t.Context(), free)
-	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
-	release(t, d, g)
+	raw.Release(t, d, g)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	passed, err := other.Wait(ctx, next, b)
 	if err != nil || passed == nil || passed.Fence <= g.Fence {
 		t.Fatalf("Wait: %+v, %v, want a grant above %d", passed, err, g.Fence)
 	}
-	release(t, other, passed)
+	raw.Release(t, other, passed)
 	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || len(info.Holders) != 0 {
 		t.Errorf("after the release: %+v, %v", info, err)
 	}
@@ -334,17 +287,17 @@ func TestReplicaIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d, c := openURL(t, s.URL), admin(t, s)
-	g := acquire(t, d, request(t, time.Minute))
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	do(t, c, "replicaof", "127.0.0.1", "1")
-	free := request(t, time.Minute)
+	free := raw.Request(t, time.Minute)
 	free.Key += "/another"
 	_, err := d.Acquire(t.Context(), free)
-	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	_, err = d.Renew(t.Context(), g)
-	wantIs(t, "Renew", err, backend.ErrUnavailable)
-	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
+	raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
 	do(t, c, "replicaof", "no", "one")
-	release(t, d, g)
+	raw.Release(t, d, g)
 }
 
 func TestLoadingServerIsUnavailable(t *testing.T) {
@@ -356,11 +309,11 @@ func TestLoadingServerIsUnavailable(t *testing.T) {
 	if info := do(t, c, "info", "persistence").(string); !strings.Contains(info, "loading:1") {
 		t.Fatal("the server has loaded its data faster than it was asked to")
 	}
-	_, err := d.Acquire(t.Context(), request(t, time.Minute))
+	_, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
 	for errors.Is(err, io.EOF) { // the connections that the restart has cut
-		_, err = d.Acquire(t.Context(), request(t, time.Minute))
+		_, err = d.Acquire(t.Context(), raw.Request(t, time.Minute))
 	}
-	wantIs(t, "Acquire", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	if !strings.Contains(err.Error(), "LOADING") {
 		t.Errorf("Acquire: %v, want LOADING", err)
 	}
@@ -371,34 +324,34 @@ func TestForeignValues(t *testing.T) {
 	s := testenv.NewRedis(t)
 	d, c := openURL(t, s.URL), admin(t, s)
 	lock := newKeys(t.Name()).lock
-	mine := request(t, time.Minute)
+	mine := raw.Request(t, time.Minute)
 	mine.Key += "/mine"
-	held := acquire(t, d, mine)
-	foreign := &backend.Grant{Request: *request(t, time.Minute)}
+	held := raw.Acquire(t, d, mine)
+	foreign := &backend.Grant{Request: *raw.Request(t, time.Minute)}
 	for _, value := range [][]any{
 		{"set", lock, "x"},
 		{"set", lock, ""},
 		{"rpush", lock, "x"},
 		{"hset", lock, "a", "b"},
-		{"set", lock, "dlock1\n" + newOwner() + "\n1\n1\n1\nx\nanother name\nmeta"},
+		{"set", lock, "dlock1\n" + raw.NewOwner() + "\n1\n1\n1\nx\nanother name\nmeta"},
 	} {
 		do(t, c, "del", lock)
 		do(t, c, value...)
 		before := do(t, c, "dump", lock)
 		_, err := d.Acquire(t.Context(), &foreign.Request)
-		wantIs(t, "Acquire", err, backend.ErrConflict)
+		raw.WantIs(t, "Acquire", err, backend.ErrConflict)
 		_, err = d.Inspect(t.Context(), t.Name())
-		wantIs(t, "Inspect", err, backend.ErrConflict)
+		raw.WantIs(t, "Inspect", err, backend.ErrConflict)
 		if err := d.Release(t.Context(), foreign); !errors.Is(err, backend.ErrConflict) && !errors.Is(err, backend.ErrNotHeld) {
 			t.Errorf("Release: %v", err)
 		}
 		renewals := d.RenewAll(t.Context(), []*backend.Grant{foreign, held})
-		wantIs(t, "renewal of what is not there", renewals[0].Err, backend.ErrLost)
+		raw.WantIs(t, "renewal of what is not there", renewals[0].Err, backend.ErrLost)
 		if renewals[1].Err != nil {
 			t.Errorf("renewal beside it: %v", renewals[1].Err)
 		}
 		if value[0] != "set" || value[2] == "x" {
-			wantIs(t, "Break", d.Break(t.Context(), t.Name(), ""), backend.ErrConflict)
+			raw.WantIs(t, "Break", d.Break(t.Context(), t.Name(), ""), backend.ErrConflict)
 		}
 		if after := do(t, c, "dump", lock); after != before {
 			t.Errorf("%v has been changed", value)
@@ -408,13 +361,13 @@ func TestForeignValues(t *testing.T) {
 	for _, fence := range []string{"x", "not a fence at all", "zzzzzzzzzzzzzzzz", "4019025413685247"} {
 		do(t, c, "set", newKeys(t.Name()).fence, fence)
 		_, err := d.Acquire(t.Context(), &foreign.Request)
-		wantIs(t, "Acquire over the fence "+fence, err, backend.ErrConflict)
+		raw.WantIs(t, "Acquire over the fence "+fence, err, backend.ErrConflict)
 		if n := do(t, c, "exists", lock); n != int64(0) {
 			t.Errorf("over the fence %s: granted nevertheless", fence)
 		}
 	}
 	do(t, c, "set", newKeys(t.Name()).fence, "4019025413685246")
-	if g := acquire(t, d, &foreign.Request); g.Fence != backend.MaxFence-1 {
+	if g := raw.Acquire(t, d, &foreign.Request); g.Fence != backend.MaxFence-1 {
 		t.Errorf("the last fence of all is %d", g.Fence)
 	}
 }
@@ -423,10 +376,10 @@ func TestNoKeyIsPermanentAndTheFenceOutlivesTheLock(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d, c := openURL(t, s.URL), admin(t, s)
-	g := acquire(t, d, request(t, time.Minute))
-	waiter := request(t, time.Second)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	waiter := raw.Request(t, time.Second)
 	waiter.Fair = true
-	_ = busy(t, d, waiter)
+	_ = raw.Busy(t, d, waiter)
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +389,7 @@ func TestNoKeyIsPermanentAndTheFenceOutlivesTheLock(t *testing.T) {
 		}
 	}
 	// The waiter never refreshed its place: it gets no more than that had left.
-	release(t, d, g)
+	raw.Release(t, d, g)
 	if left := do(t, c, "pttl", newKeys(t.Name()).lock).(int64); left > 1000 {
 		t.Errorf("the waiter was granted %d ms, its place had 1000 at most", left)
 	}
@@ -456,21 +409,21 @@ func TestFenceGrowsWhenTheServerForgets(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d, c := openURL(t, s.URL), admin(t, s)
-	first := acquire(t, d, request(t, time.Minute))
+	first := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	do(t, c, "flushall")
-	second := acquire(t, d, request(t, time.Minute))
+	second := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	if second.Fence <= first.Fence {
 		t.Errorf("fence %d after %d", second.Fence, first.Fence)
 	}
 	// The last fence is ahead of the clock: the clock has been set back.
 	ahead := int64(second.Fence) + backend.FenceEpoch + time.Hour.Microseconds()
 	do(t, c, "set", newKeys(t.Name()).fence, ahead)
-	release(t, d, second)
-	third := acquire(t, d, request(t, time.Minute))
+	raw.Release(t, d, second)
+	third := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	if want := uint64(ahead) + 1 - backend.FenceEpoch; third.Fence != want {
 		t.Errorf("fence %d, want %d", third.Fence, want)
 	}
-	if again := acquire(t, d, &third.Request); again.Fence != third.Fence {
+	if again := raw.Acquire(t, d, &third.Request); again.Fence != third.Fence {
 		t.Errorf("asked again: fence %d, want %d", again.Fence, third.Fence)
 	}
 }
@@ -480,9 +433,9 @@ func TestListTakesItsPrefixLiterally(t *testing.T) {
 	d := openURL(t, testenv.NewRedis(t).URL)
 	names := []string{"a*", "ab", "a?", "a[b]", "a{b}", ".a", "é*", "a*b"}
 	for _, name := range names {
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		req.Key = name
-		acquire(t, d, req)
+		raw.Acquire(t, d, req)
 	}
 	for prefix, want := range map[string]int{"a": 6, "a*": 2, "a?": 1, "a[": 1, "a{": 1, ".": 1, "é": 1, "": 8, "x": 0} {
 		var got []string
@@ -505,17 +458,17 @@ func TestWaitersLookAgainAfterAReconnection(t *testing.T) {
 			t.Parallel()
 			s := testenv.NewRedis(t)
 			holder, waiter, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
-			g := acquire(t, holder, request(t, time.Minute))
-			req := request(t, time.Minute)
+			g := raw.Acquire(t, holder, raw.Request(t, time.Minute))
+			req := raw.Request(t, time.Minute)
 			req.Fair = fair
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			b := busy(t, waiter, req)
+			b := raw.Busy(t, waiter, req)
 			if !fair { // the first Wait subscribes
 				if _, err := waiter.Wait(ctx, req, b); err != nil {
 					t.Fatal(err)
 				}
-				b = busy(t, waiter, req)
+				b = raw.Busy(t, waiter, req)
 			}
 			result := make(chan *backend.Grant, 1)
 			go func() {
@@ -537,7 +490,7 @@ func TestWaitersLookAgainAfterAReconnection(t *testing.T) {
 			}
 			passed := <-result
 			if passed == nil {
-				passed = acquire(t, waiter, req)
+				passed = raw.Acquire(t, waiter, req)
 			}
 			if passed.Fence <= g.Fence {
 				t.Errorf("fence %d after %d", passed.Fence, g.Fence)
@@ -554,14 +507,14 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: 500 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
 	})
-	h := newHub(connection{}.lane(c), newOwner())
+	h := newHub(connection{}.lane(c), raw.NewOwner())
 	h.ping, h.silence = 50*time.Millisecond, 500*time.Millisecond
 	if ok, err := h.start(t.Context()); !ok {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	defer h.close()
-	req := request(t, time.Minute)
+	req := raw.Request(t, time.Minute)
 	req.Fair = true
 	p := h.admit(req)
 	home := func() *link {
@@ -589,7 +542,7 @@ func TestLateMessageOfAnOlderGrant(t *testing.T) {
 	t.Parallel()
 	h := newHub(connection{}.lane(nil), "me")
 	d := &driver{hub: h, caps: backend.Capabilities{Notify: true}}
-	req := request(t, time.Minute)
+	req := raw.Request(t, time.Minute)
 	req.Fair = true
 	h.admit(req)
 	second := h.admit(req)
@@ -622,43 +575,43 @@ func TestBreakReachesTheHolderAtOnce(t *testing.T) {
 	s := testenv.Redis(t)
 	holder, breaker := openURL(t, s.URL), openURL(t, s.URL)
 	lost := make(chan error, 1)
-	req := request(t, time.Hour)
+	req := raw.Request(t, time.Hour)
 	req.Lost = func(err error) { lost <- err }
-	g := acquire(t, holder, req)
+	g := raw.Acquire(t, holder, req)
 	if err := breaker.Break(t.Context(), req.Key, req.Owner); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case err := <-lost:
-		wantIs(t, "Lost", err, backend.ErrLost)
+		raw.WantIs(t, "Lost", err, backend.ErrLost)
 	case <-time.After(patience):
 		t.Error("the holder was not told")
 	}
-	wantIs(t, "Release", holder.Release(t.Context(), g), backend.ErrNotHeld)
+	raw.WantIs(t, "Release", holder.Release(t.Context(), g), backend.ErrNotHeld)
 }
 
 func TestNobodyIsRememberedWhoIsGone(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d, other, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
-	held := acquire(t, other, request(t, time.Minute))
+	held := raw.Acquire(t, other, raw.Request(t, time.Minute))
 	for _, fair := range []bool{false, true} {
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		req.Fair = fair
-		b := busy(t, d, req)
+		b := raw.Busy(t, d, req)
 		err := d.Release(t.Context(), &backend.Grant{Request: *req, State: b.State})
 		if err != nil && !errors.Is(err, backend.ErrNotHeld) {
 			t.Fatal(err)
 		}
 	}
-	own := request(t, time.Minute)
+	own := raw.Request(t, time.Minute)
 	own.Key += "/own"
-	release(t, d, acquire(t, d, own))
-	lost := acquire(t, d, own)
+	raw.Release(t, d, raw.Acquire(t, d, own))
+	lost := raw.Acquire(t, d, own)
 	do(t, c, "del", newKeys(own.Key).lock)
 	_, err := d.Renew(t.Context(), lost)
-	wantIs(t, "Renew", err, backend.ErrLost)
-	release(t, other, held)
+	raw.WantIs(t, "Renew", err, backend.ErrLost)
+	raw.Release(t, other, held)
 	d.hub.mu.Lock()
 	defer d.hub.mu.Unlock()
 	if n := len(d.hub.acquisitions); n != 0 {
@@ -691,7 +644,7 @@ func TestBlackHole(t *testing.T) {
 		for range 3 { // a connection that stands, and none
 			ctx, cancel := end()
 			start := time.Now()
-			_, err := d.Acquire(ctx, request(t, time.Minute))
+			_, err := d.Acquire(ctx, raw.Request(t, time.Minute))
 			if err == nil || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrNotAcquired) {
 				t.Errorf("%s: %v, want an unknown outcome", name, err)
 			}
@@ -707,7 +660,7 @@ func TestAcquirersCannotKeepRenewalsWaiting(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d := openURL(t, s.URL)
-	g := acquire(t, d, request(t, time.Minute))
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	size := d.main.client.(*redis.Client).Options().PoolSize
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -736,9 +689,9 @@ func TestThousandWaitersNeedTwoConnectionsAndNoCommand(t *testing.T) {
 	holder, c := openURL(t, s.URL), admin(t, s)
 	held := make([]*backend.Grant, 1000)
 	for i := range held {
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		req.Key = fmt.Sprint(t.Name(), i)
-		held[i] = acquire(t, holder, req)
+		held[i] = raw.Acquire(t, holder, req)
 	}
 	connections := func() int { return strings.Count(do(t, c, "client", "list").(string), "\n") }
 	before := connections()
@@ -746,11 +699,11 @@ func TestThousandWaitersNeedTwoConnectionsAndNoCommand(t *testing.T) {
 	returned := make(chan error, len(held))
 	for _, g := range held {
 		req := g.Request
-		req.Owner = newOwner()
-		if _, err := d.Wait(t.Context(), &req, busy(t, d, &req)); err != nil { // subscribes
+		req.Owner = raw.NewOwner()
+		if _, err := d.Wait(t.Context(), &req, raw.Busy(t, d, &req)); err != nil { // subscribes
 			t.Fatal(err)
 		}
-		b := busy(t, d, &req)
+		b := raw.Busy(t, d, &req)
 		go func() {
 			_, err := d.Wait(t.Context(), &req, b)
 			returned <- err
@@ -770,7 +723,7 @@ func TestThousandWaitersNeedTwoConnectionsAndNoCommand(t *testing.T) {
 		t.Errorf("%d commands while they wait", n)
 	}
 	for _, g := range held {
-		release(t, holder, g)
+		raw.Release(t, holder, g)
 	}
 	for range held {
 		if err := <-returned; err != nil {
@@ -787,8 +740,8 @@ func TestWithoutPubSubTheCorePolls(t *testing.T) {
 	if d.Capabilities().Notify {
 		t.Error("Notify is claimed, although no channel may be used")
 	}
-	g := acquire(t, d, request(t, time.Minute)) // its release may publish to nobody
-	release(t, d, g)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute)) // its release may publish to nobody
+	raw.Release(t, d, g)
 }
 
 // The rights that the package comment names are enough.
@@ -819,11 +772,11 @@ func exercise(t *testing.T, d *driver) {
 	if !d.Capabilities().Notify {
 		t.Error("Notify is not claimed")
 	}
-	g := acquire(t, d, request(t, time.Minute))
-	_ = listening(t, d, request(t, time.Minute))
-	waiter := request(t, time.Minute)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	_ = listening(t, d, raw.Request(t, time.Minute))
+	waiter := raw.Request(t, time.Minute)
 	waiter.Fair = true
-	_ = busy(t, d, waiter)
+	_ = raw.Busy(t, d, waiter)
 	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || info.Waiters < 1 {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
@@ -838,7 +791,7 @@ func exercise(t *testing.T, d *driver) {
 	if err := d.Break(t.Context(), t.Name(), g.Owner); err != nil {
 		t.Errorf("Break: %v", err)
 	}
-	release(t, d, &backend.Grant{Request: *waiter})
+	raw.Release(t, d, &backend.Grant{Request: *waiter})
 }
 
 func TestLentClient(t *testing.T) {
@@ -853,14 +806,14 @@ func TestLentClient(t *testing.T) {
 	}
 	var g *backend.Grant
 	{ // tells the server the scripts
-		if g, err = d.Acquire(t.Context(), request(t, time.Minute)); err != nil {
+		if g, err = d.Acquire(t.Context(), raw.Request(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Release(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if g, err = d.Acquire(t.Context(), request(t, time.Minute)); err != nil {
+	if g, err = d.Acquire(t.Context(), raw.Request(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	// Were the client to ask again by itself, it would be told that there is nothing to release.
@@ -868,7 +821,7 @@ func TestLentClient(t *testing.T) {
 	if err := d.Release(t.Context(), g); err == nil || errors.Is(err, backend.ErrNotHeld) {
 		t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
 	}
-	wantIs(t, "asked once more", d.Release(t.Context(), g), backend.ErrNotHeld)
+	raw.WantIs(t, "asked once more", d.Release(t.Context(), g), backend.ErrNotHeld)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -878,7 +831,7 @@ func TestLentClient(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.Addr}})
 	defer ring.Close()
 	_, err = New(ring, nil)
-	wantIs(t, "a ring", err, backend.ErrUnsupported)
+	raw.WantIs(t, "a ring", err, backend.ErrUnsupported)
 	if _, err := New(nil, nil); err == nil {
 		t.Error("no client was accepted")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // A lock without its replicas is undone and an error, never held.
@@ -22,10 +23,10 @@ func TestLockWithoutItsReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range []backend.Driver{openURL(t, s.URL+"?wait=1"), other} {
-		req := request(t, 300*time.Millisecond)
+		req := raw.Request(t, 300*time.Millisecond)
 		start := time.Now()
 		_, err := d.Acquire(t.Context(), req)
-		wantIs(t, "Acquire", err, backend.ErrUnavailable)
+		raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
 			t.Errorf("Acquire: %v, want a word about replicas", err)
 		}
@@ -74,8 +75,8 @@ func TestReplicasProveTerms(t *testing.T) {
 	t.Parallel()
 	groupsWithReplicas(t, func(t *testing.T, d *driver, replicas []*testenv.Server) {
 		t.Helper()
-		held := acquire(t, d, request(t, time.Minute))
-		free := request(t, time.Minute)
+		held := raw.Acquire(t, d, raw.Request(t, time.Minute))
+		free := raw.Request(t, time.Minute)
 		free.Key += "/free"
 		if _, err := d.Renew(t.Context(), held); err != nil {
 			t.Errorf("Renew: %v", err)
@@ -88,7 +89,7 @@ func TestReplicasProveTerms(t *testing.T) {
 			t.Errorf("Renew without replicas: %v, want an unknown outcome", err)
 		}
 		_, err := d.Acquire(t.Context(), free)
-		wantIs(t, "Acquire without replicas", err, backend.ErrUnavailable)
+		raw.WantIs(t, "Acquire without replicas", err, backend.ErrUnavailable)
 		for _, resume := range resumes {
 			resume()
 		}
@@ -103,8 +104,8 @@ func TestReplicasProveTerms(t *testing.T) {
 				t.Fatalf("Renew when the replicas are back: %v", err)
 			}
 		}
-		release(t, d, acquire(t, d, free))
-		release(t, d, held)
+		raw.Release(t, d, raw.Acquire(t, d, free))
+		raw.Release(t, d, held)
 	})
 }
 
@@ -114,16 +115,16 @@ func TestPassedGrantIsAcknowledgedToo(t *testing.T) {
 	g := testenv.RedisSentinel(t)
 	g.Await(t)
 	d := openURL(t, g.URL+"?wait=1")
-	held := acquire(t, d, request(t, time.Minute))
-	next := request(t, time.Minute)
+	held := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	next := raw.Request(t, time.Minute)
 	next.Fair = true
-	b := busy(t, d, next)
-	release(t, d, held)
+	b := raw.Busy(t, d, next)
+	raw.Release(t, d, held)
 	passed, err := d.Wait(t.Context(), next, b)
 	if passed != nil || err != nil {
 		t.Errorf("Wait: %+v, %v, want that Acquire is worth it", passed, err)
 	}
-	release(t, d, acquire(t, d, next))
+	raw.Release(t, d, raw.Acquire(t, d, next))
 }
 
 func TestWaitNeedsAURLInAnothersCluster(t *testing.T) {
@@ -131,12 +132,12 @@ func TestWaitNeedsAURLInAnothersCluster(t *testing.T) {
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{testenv.RedisCluster(t).Nodes[0].Addr}})
 	defer c.Close()
 	_, err := New(c, &Options{Wait: 1})
-	wantIs(t, "New", err, backend.ErrUnsupported)
+	raw.WantIs(t, "New", err, backend.ErrUnsupported)
 	d, err := New(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := request(t, time.Minute)
+	req := raw.Request(t, time.Minute)
 	grant, err := d.Acquire(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 func TestConformanceCluster(t *testing.T) {
@@ -99,9 +100,9 @@ func TestListOverAllMasters(t *testing.T) {
 	d := openURL(t, testenv.RedisCluster(t).URL)
 	var grants []*backend.Grant
 	for i := range 300 {
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		req.Key = fmt.Sprint(t.Name(), "/", i)
-		grants = append(grants, acquire(t, d, req))
+		grants = append(grants, raw.Acquire(t, d, req))
 	}
 	seen := make(map[string]bool)
 	for info, err := range d.List(t.Context(), t.Name()+"/") {
@@ -117,7 +118,7 @@ func TestListOverAllMasters(t *testing.T) {
 		if renewal.Err != nil {
 			t.Errorf("renewal %d: %v", i, renewal.Err)
 		}
-		release(t, d, grants[i])
+		raw.Release(t, d, grants[i])
 	}
 }
 
@@ -129,11 +130,11 @@ func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
 	woken := make(chan error)
 	var grants []*backend.Grant
 	for i := range 100 {
-		req := request(t, time.Minute)
+		req := raw.Request(t, time.Minute)
 		req.Key = fmt.Sprint(t.Name(), "/", i)
-		grants = append(grants, acquire(t, holder, req))
+		grants = append(grants, raw.Acquire(t, holder, req))
 		waiter := *req
-		waiter.Owner = newOwner()
+		waiter.Owner = raw.NewOwner()
 		b := listening(t, d, &waiter)
 		go func() {
 			_, err := d.Wait(t.Context(), &waiter, b)
@@ -147,7 +148,7 @@ func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
 		t.Errorf("%d connections for pub/sub in a cluster of three masters", links)
 	}
 	for _, g := range grants {
-		release(t, holder, g)
+		raw.Release(t, holder, g)
 	}
 	for range grants {
 		if err := <-woken; err != nil {
@@ -161,8 +162,8 @@ func TestClusterWithoutShardedPubSub(t *testing.T) {
 	t.Parallel()
 	g := testenv.NewRedisCluster(t, "--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "")
 	holder, waiter := openURL(t, g.URL), openURL(t, g.URL)
-	held := acquire(t, holder, request(t, time.Minute))
-	req := request(t, time.Minute)
+	held := raw.Acquire(t, holder, raw.Request(t, time.Minute))
+	req := raw.Request(t, time.Minute)
 	_ = listening(t, waiter, req) // fails once
 	b := listening(t, waiter, req)
 	result := make(chan error, 1)
@@ -171,7 +172,7 @@ func TestClusterWithoutShardedPubSub(t *testing.T) {
 		result <- err
 	}()
 	awaitListener(t, waiter, held.Key)
-	release(t, holder, held)
+	raw.Release(t, holder, held)
 	select {
 	case err := <-result:
 		if err != nil {
@@ -180,7 +181,7 @@ func TestClusterWithoutShardedPubSub(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the waiter was not woken")
 	}
-	acquire(t, waiter, req)
+	raw.Acquire(t, waiter, req)
 }
 
 func TestShapeURLs(t *testing.T) {

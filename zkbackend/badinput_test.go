@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // openBound is how long an opening that fails may take.
@@ -67,7 +68,7 @@ func TestBadInput(t *testing.T) {
 					t.Fatal("opened")
 				}
 				if c.is != nil {
-					wantIs(t, "Open", err, c.is)
+					raw.WantIs(t, "Open", err, c.is)
 				}
 				if text := err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "s3cret") {
 					t.Errorf("Open: %v, want %q in it and no password", err, c.want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // benchBound is what the core gives a request of whose caller's context cannot end.
@@ -46,7 +47,7 @@ func floor(b *testing.B, d *driver) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	d, owner := openURL(b, testenv.ZooKeeper(b).URL), newOwner()
+	d, owner := openURL(b, testenv.ZooKeeper(b).URL), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		pair(b, d, owner)
@@ -63,7 +64,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.ZooKeeper(b).URL), newOwner()
+	d, owner := openURL(b, testenv.ZooKeeper(b).URL), raw.NewOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -117,7 +118,7 @@ func BenchmarkOwners(b *testing.B) {
 // visit is the core's loop.
 func visit(ctx context.Context, d *driver) error {
 	req := &backend.Request{
-		Key: "owners", Owner: newOwner(), TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
+		Key: "owners", Owner: raw.NewOwner(), TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
 	}
 	for {
 		g, err := d.Acquire(ctx, req)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 func TestTLS(t *testing.T) {
@@ -18,7 +19,7 @@ func TestTLS(t *testing.T) {
 func TestTLSAgainstPlaintext(t *testing.T) {
 	t.Parallel()
 	_, err := testenv.Open(t.Context(), "zk://u:secret@"+testenv.ZooKeeper(t).Addr+"?tls=1")
-	wantIs(t, "Open", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Open", err, backend.ErrUnavailable)
 	if err != nil && strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error has the password: %v", err)
 	}
@@ -32,8 +33,8 @@ func TestTLSOfTheServer(t *testing.T) {
 		Start: testenv.NewZooKeeperTLS,
 		Use: func(t *testing.T, d backend.Driver) {
 			t.Helper()
-			req := request(t, 5*time.Second)
-			release(t, d.(*driver), acquire(t, d.(*driver), req))
+			req := raw.Request(t, 5*time.Second)
+			raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), req))
 		},
 	}.Run(t)
 }

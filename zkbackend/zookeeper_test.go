@@ -3,7 +3,6 @@ package zkbackend
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // patience is for what should happen at once, on a machine that has other things to do.
@@ -56,52 +56,6 @@ func must(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {
 		tb.Fatal(err)
-	}
-}
-
-func request(tb testing.TB, ttl time.Duration) *backend.Request {
-	tb.Helper()
-	return &backend.Request{
-		Key: tb.Name(), Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
-	}
-}
-
-func newOwner() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("%x", b)
-}
-
-func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
-	tb.Helper()
-	g, err := d.Acquire(tb.Context(), req)
-	if err != nil {
-		tb.Fatalf("Acquire: %v", err)
-	}
-	return g
-}
-
-func release(tb testing.TB, d *driver, g *backend.Grant) {
-	tb.Helper()
-	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
-		tb.Errorf("Release: %v", err)
-	}
-}
-
-func busy(tb testing.TB, d *driver, req *backend.Request) *backend.Busy {
-	tb.Helper()
-	_, err := d.Acquire(tb.Context(), req)
-	b, ok := errors.AsType[*backend.Busy](err)
-	if !ok {
-		tb.Fatalf("Acquire: %v, want *Busy", err)
-	}
-	return b
-}
-
-func wantIs(tb testing.TB, what string, err, want error) {
-	tb.Helper()
-	if !errors.Is(err, want) {
-		tb.Errorf("%s: %v, want %v", what, err, want)
 	}
 }
 
@@ -194,7 +148,7 @@ func TestInterpretError(t *testing.T) {
 // The numbers overflow: after 2147483647 comes -2147483648.
 func TestQueueOrderWrapsAround(t *testing.T) {
 	t.Parallel()
-	owner := newOwner()
+	owner := raw.NewOwner()
 	order := []string{"2147483646", "2147483647", "-2147483648", "-2147483647"}
 	for i := range len(order) - 1 {
 		a, ok1 := parseMember(owner + mark + order[i])
@@ -213,11 +167,11 @@ func TestQueueOrderWrapsAround(t *testing.T) {
 func TestUncontendedPairIsThreeRequests(t *testing.T) {
 	s := testenv.NewZooKeeper(t, 2*time.Second)
 	d := openURL(t, s.URL)
-	release(t, d, acquire(t, d, request(t, 5*time.Second))) // the lock's node is made
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, 5*time.Second))) // the lock's node is made
 	const pairs = 100
 	before := received(t, s.Addr)
 	for range pairs {
-		release(t, d, acquire(t, d, request(t, 5*time.Second)))
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, 5*time.Second)))
 	}
 	if n := received(t, s.Addr) - before; n > 3*pairs+10 { // and some pings
 		t.Errorf("%d requests for %d pairs", n, pairs)
@@ -229,9 +183,9 @@ func TestOneRequestRenewsAll(t *testing.T) {
 	d := openURL(t, s.URL)
 	grants := make([]*backend.Grant, 200)
 	for i := range grants {
-		req := request(t, 5*time.Second)
+		req := raw.Request(t, 5*time.Second)
 		req.Key = fmt.Sprint(req.Key, i)
-		grants[i] = acquire(t, d, req)
+		grants[i] = raw.Acquire(t, d, req)
 	}
 	before := received(t, s.Addr)
 	for range 3 {
@@ -251,18 +205,18 @@ func TestReleaseWakesOneWaiter(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	holder := openURL(t, s.URL)
-	g := acquire(t, holder, request(t, patience))
+	g := raw.Acquire(t, holder, raw.Request(t, patience))
 	var drivers []*driver
 	var requests []*backend.Request
 	var places []*place
 	for range 4 {
-		d, req := openURL(t, s.URL), request(t, patience)
-		b := busy(t, d, req)
+		d, req := openURL(t, s.URL), raw.Request(t, patience)
+		b := raw.Busy(t, d, req)
 		drivers, requests, places = append(drivers, d), append(requests, req), append(places, b.State.(*place))
 	}
-	release(t, holder, g)
+	raw.Release(t, holder, g)
 	within(t, "the first waiter is woken", places[0].ahead.fired)
-	next := acquire(t, drivers[0], requests[0])
+	next := raw.Acquire(t, drivers[0], requests[0])
 	for i, p := range places[1:] {
 		if _, err := p.session.conn.Sync("/"); err != nil { // whatever was to be told has been
 			t.Fatal(err)
@@ -273,7 +227,7 @@ func TestReleaseWakesOneWaiter(t *testing.T) {
 		default:
 		}
 	}
-	release(t, drivers[0], next)
+	raw.Release(t, drivers[0], next)
 }
 
 // A predecessor that gives up does not let its successor past those before it.
@@ -281,18 +235,18 @@ func TestPredecessorThatQuits(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	holder, first, second := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)
-	g := acquire(t, holder, request(t, patience))
-	quits, stays := request(t, patience), request(t, patience)
-	b := busy(t, first, quits)
-	p := busy(t, second, stays).State.(*place)
+	g := raw.Acquire(t, holder, raw.Request(t, patience))
+	quits, stays := raw.Request(t, patience), raw.Request(t, patience)
+	b := raw.Busy(t, first, quits)
+	p := raw.Busy(t, second, stays).State.(*place)
 	must(t, first.Release(t.Context(), &backend.Grant{Request: *quits, State: b.State}))
 	within(t, "the successor is woken", p.ahead.fired)
-	again := busy(t, second, stays)
-	release(t, holder, g)
+	again := raw.Busy(t, second, stays)
+	raw.Release(t, holder, g)
 	if _, err := second.Wait(t.Context(), stays, again); err != nil {
 		t.Fatal(err)
 	}
-	release(t, second, acquire(t, second, stays))
+	raw.Release(t, second, raw.Acquire(t, second, stays))
 }
 
 // Only what the server grants counts, and it is the bound of TTLs.
@@ -304,16 +258,16 @@ func TestNegotiatedTimeout(t *testing.T) {
 	if got := d.Capabilities().MaxTTL; got != most {
 		t.Errorf("MaxTTL is %v, the server's bound %v", got, most)
 	}
-	g := acquire(t, d, request(t, time.Minute))
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	if g.Term.TTL != most {
 		t.Errorf("a term of %v, the session's is %v", g.Term.TTL, most)
 	}
-	release(t, d, g)
+	raw.Release(t, d, g)
 	if got := openURL(t, s.URL+"?session=1ms").Capabilities().MaxTTL; got != least {
 		t.Errorf("MaxTTL is %v, the server's bound %v", got, least)
 	}
 	_, err := dlock.Open(t.Context(), s.URL+"?ttl=30s")
-	wantIs(t, "Open with a TTL above it", err, dlock.ErrUnsupported)
+	raw.WantIs(t, "Open with a TTL above it", err, dlock.ErrUnsupported)
 	if err != nil && !strings.Contains(err.Error(), most.String()) {
 		t.Errorf("the error does not name the bound: %v", err)
 	}
@@ -344,7 +298,7 @@ func TestIsolatedHolderIsToldFirst(t *testing.T) {
 	next, err := other.Lock(t.Context(), t.Name())
 	granted := time.Now()
 	must(t, err)
-	wantIs(t, "Err of the isolated holder when the other has the lock", lease.Err(), dlock.ErrLost)
+	raw.WantIs(t, "Err of the isolated holder when the other has the lock", lease.Err(), dlock.ErrLost)
 	if !lease.Deadline().Before(granted) {
 		t.Errorf("the deadline was %v after the grant to the other", lease.Deadline().Sub(granted))
 	}
@@ -353,7 +307,7 @@ func TestIsolatedHolderIsToldFirst(t *testing.T) {
 		t.Errorf("fence %d after %d", next.Fence(), lease.Fence())
 	}
 	heal()
-	wantIs(t, "Unlock", lease.Unlock(t.Context()), dlock.ErrLost)
+	raw.WantIs(t, "Unlock", lease.Unlock(t.Context()), dlock.ErrLost)
 	must(t, next.Unlock(t.Context()))
 	again, err := holder.Lock(t.Context(), t.Name()) // in a new session
 	must(t, err)
@@ -383,15 +337,15 @@ func TestNewSessionResurrectsNothing(t *testing.T) {
 	s := testenv.NewZooKeeper(t, fastTick)
 	d, p := isolated(t, s, "?session=1s")
 	lost := make(chan struct{})
-	req := request(t, time.Second)
+	req := raw.Request(t, time.Second)
 	var once sync.Once
 	req.Lost = func(err error) {
-		wantIs(t, "Lost", err, backend.ErrLost)
+		raw.WantIs(t, "Lost", err, backend.ErrLost)
 		once.Do(func() { close(lost) })
 	}
-	g := acquire(t, d, req)
-	waiting := request(t, time.Second)
-	place := busy(t, d, waiting)
+	g := raw.Acquire(t, d, req)
+	waiting := raw.Request(t, time.Second)
+	place := raw.Busy(t, d, waiting)
 	first := d.session
 	expire(t, s, d, p, nodeOf(t, d, req))
 	within(t, "the holder is told", lost)
@@ -399,16 +353,16 @@ func TestNewSessionResurrectsNothing(t *testing.T) {
 		t.Errorf("Wait in a session that is over: %v", err)
 	}
 	_, err := d.Renew(t.Context(), g)
-	wantIs(t, "Renew", err, backend.ErrLost)
-	wantIs(t, "RenewAll", d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, backend.ErrLost)
-	next := acquire(t, d, waiting) // of the same owner, in a new session
+	raw.WantIs(t, "Renew", err, backend.ErrLost)
+	raw.WantIs(t, "RenewAll", d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, backend.ErrLost)
+	next := raw.Acquire(t, d, waiting) // of the same owner, in a new session
 	if next.Fence <= g.Fence || d.session == first {
 		t.Errorf("fence %d after %d", next.Fence, g.Fence)
 	}
 	_, err = d.Renew(t.Context(), g)
-	wantIs(t, "Renew when there is a new session", err, backend.ErrLost)
-	wantIs(t, "Release of the old grant", d.Release(t.Context(), g), backend.ErrNotHeld)
-	release(t, d, next)
+	raw.WantIs(t, "Renew when there is a new session", err, backend.ErrLost)
+	raw.WantIs(t, "Release of the old grant", d.Release(t.Context(), g), backend.ErrNotHeld)
+	raw.Release(t, d, next)
 }
 
 // A node of the same owner that another session has made is not ours, although it bears our name.
@@ -416,8 +370,8 @@ func TestGhostOfAFormerSession(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d := openURL(t, s.URL)
-	req := request(t, patience)
-	release(t, d, acquire(t, d, request(t, patience))) // the lock's node is made
+	req := raw.Request(t, patience)
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, patience))) // the lock's node is made
 	conn := admin(t, s.Addr)
 	ghost, err := conn.Create(d.path(req.Key)+"/"+req.Owner+mark, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	must(t, err)
@@ -428,7 +382,7 @@ func TestGhostOfAFormerSession(t *testing.T) {
 		}
 	}
 	must(t, conn.Delete(ghost, -1))
-	release(t, d, acquire(t, d, req))
+	raw.Release(t, d, raw.Acquire(t, d, req))
 }
 
 // What was made before the answer was lost is found, not made again.
@@ -437,20 +391,20 @@ func TestLostReplyIsLookedFor(t *testing.T) {
 	s := testenv.ZooKeeper(t)
 	d, p := isolated(t, s, "")
 	conn := admin(t, s.Addr)
-	release(t, d, acquire(t, d, request(t, patience)))
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, patience)))
 	for range 5 {
-		req := request(t, patience)
+		req := raw.Request(t, patience)
 		p.DropReply(t, 1)
 		if _, err := d.Acquire(t.Context(), req); err == nil || errors.Is(err, backend.ErrUnavailable) {
 			t.Fatalf("Acquire without an answer: %v, want an unknown outcome", err)
 		}
-		g := acquire(t, d, req)
+		g := raw.Acquire(t, d, req)
 		names, _, err := conn.Children(d.path(req.Key))
 		must(t, err)
 		if len(names) != 1 {
 			t.Errorf("one owner has %q", names)
 		}
-		release(t, d, g)
+		raw.Release(t, d, g)
 	}
 }
 
@@ -459,21 +413,21 @@ func TestBreakIsToldAtOnce(t *testing.T) {
 	s := testenv.ZooKeeper(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
 	lost := make(chan struct{})
-	req := request(t, patience)
+	req := raw.Request(t, patience)
 	req.Lost = func(error) { close(lost) }
-	g := acquire(t, d, req)
+	g := raw.Acquire(t, d, req)
 	must(t, other.Break(t.Context(), req.Key, req.Owner))
 	within(t, "the holder is told", lost)
-	wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 }
 
 // A release is no loss, although the server tells of the deletion.
 func TestReleaseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.ZooKeeper(t).URL)
-	req := request(t, patience)
+	req := raw.Request(t, patience)
 	req.Lost = func(err error) { t.Errorf("Lost: %v", err) }
-	release(t, d, acquire(t, d, req))
+	raw.Release(t, d, raw.Acquire(t, d, req))
 	_, err := d.session.conn.Sync("/")
 	must(t, err)
 }
@@ -485,14 +439,14 @@ func TestWriteToTheOwnNode(t *testing.T) {
 	d, conn := openURL(t, s.URL), admin(t, s.Addr)
 	lost := make(chan struct{})
 	var renewed atomic.Bool
-	req := request(t, patience)
+	req := raw.Request(t, patience)
 	req.Lost = func(error) {
 		if !renewed.Load() {
 			t.Error("a write is told as a loss")
 		}
 		close(lost)
 	}
-	g := acquire(t, d, req)
+	g := raw.Acquire(t, d, req)
 	node := nodeOf(t, d, req)
 	_, err := conn.Set(node, []byte("other"), -1)
 	must(t, err)
@@ -510,9 +464,9 @@ func TestDeletedWaiterQueuesAgain(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
-	g := acquire(t, d, request(t, patience))
-	req := request(t, patience)
-	b := busy(t, other, req)
+	g := raw.Acquire(t, d, raw.Request(t, patience))
+	req := raw.Request(t, patience)
+	b := raw.Busy(t, other, req)
 	must(t, conn.Delete(nodeOf(t, other, req), -1))
 	if _, err := other.Wait(t.Context(), req, b); err != nil {
 		t.Fatal(err)
@@ -520,12 +474,12 @@ func TestDeletedWaiterQueuesAgain(t *testing.T) {
 	if _, err := other.Acquire(t.Context(), req); !errors.Is(err, backend.ErrUnavailable) {
 		t.Errorf("Acquire: %v", err)
 	}
-	b = busy(t, other, req)
-	release(t, d, g)
+	b = raw.Busy(t, other, req)
+	raw.Release(t, d, g)
 	if _, err := other.Wait(t.Context(), req, b); err != nil {
 		t.Fatal(err)
 	}
-	release(t, other, acquire(t, other, req))
+	raw.Release(t, other, raw.Acquire(t, other, req))
 }
 
 // Names that the driver has not made neither block it nor break it.
@@ -533,22 +487,22 @@ func TestForeignNodes(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
-	release(t, d, acquire(t, d, request(t, patience)))
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, patience)))
 	for _, name := range []string{"_c_", "x", "lock-0000000000"} {
 		path := d.path(t.Name()) + "/" + name
 		_, err := conn.Create(path, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
 		must(t, err)
 		defer func() { must(t, conn.Delete(path, -1)) }()
 	}
-	g := acquire(t, d, request(t, patience))
-	try := request(t, patience)
+	g := raw.Acquire(t, d, raw.Request(t, patience))
+	try := raw.Request(t, patience)
 	try.Queue = false
-	_ = busy(t, other, try)
+	_ = raw.Busy(t, other, try)
 	info, err := other.Inspect(t.Context(), t.Name())
 	if err != nil || info.Waiters != 0 || len(info.Holders) != 1 {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
-	release(t, d, g)
+	raw.Release(t, d, g)
 }
 
 // The queue's numbers begin anew with the lock's node; the fence does not.
@@ -558,13 +512,13 @@ func TestFenceOutlivesTheLocksNode(t *testing.T) {
 	d, conn := openURL(t, s.URL), admin(t, s.Addr)
 	var last uint64
 	for range 3 {
-		req := request(t, patience)
-		g := acquire(t, d, req)
+		req := raw.Request(t, patience)
+		g := raw.Acquire(t, d, req)
 		if node := nodeOf(t, d, req); !strings.HasSuffix(node, mark+"0000000000") || g.Fence <= last {
 			t.Errorf("node %s, fence %d after %d", node, g.Fence, last)
 		}
 		last = g.Fence
-		release(t, d, g)
+		raw.Release(t, d, g)
 		must(t, conn.Delete(d.path(req.Key), -1))
 	}
 }
@@ -576,13 +530,13 @@ func TestServerWithoutContainers(t *testing.T) {
 	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
 	d.plain.Store(true)
 	other.plain.Store(true)
-	g, req := acquire(t, d, request(t, patience)), request(t, patience)
-	b := busy(t, other, req)
-	release(t, d, g)
+	g, req := raw.Acquire(t, d, raw.Request(t, patience)), raw.Request(t, patience)
+	b := raw.Busy(t, other, req)
+	raw.Release(t, d, g)
 	if _, err := other.Wait(t.Context(), req, b); err != nil {
 		t.Fatal(err)
 	}
-	release(t, other, acquire(t, other, req))
+	raw.Release(t, other, raw.Acquire(t, other, req))
 	if exists, _, err := conn.Exists(d.path(req.Key)); exists || err != nil {
 		t.Errorf("the lock's node is left: %v", err)
 	}
@@ -592,7 +546,7 @@ func TestAuthentication(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	conn := admin(t, s.Addr)
-	chroot := "/auth-" + newOwner()
+	chroot := "/auth-" + raw.NewOwner()
 	_, err := conn.Create(chroot, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
 	must(t, err)
 	p := testenv.NewProxy(t, s.Addr)
@@ -600,32 +554,32 @@ func TestAuthentication(t *testing.T) {
 	d := openURL(t, at("alice:s%40cret@"))
 	for _, user := range []string{"", "alice:wr%40ng@", "bob:s%40cret@"} {
 		_, err := testenv.Open(t.Context(), at(user))
-		wantIs(t, "Open as "+user, err, backend.ErrUnavailable)
-		wantIs(t, "Open as "+user, err, zk.ErrNoAuth)
+		raw.WantIs(t, "Open as "+user, err, backend.ErrUnavailable)
+		raw.WantIs(t, "Open as "+user, err, zk.ErrNoAuth)
 		if err != nil && (strings.Contains(err.Error(), "s@cret") || strings.Contains(err.Error(), "wr@ng")) {
 			t.Errorf("the error has the password: %v", err)
 		}
 	}
-	req := request(t, patience)
-	g := acquire(t, d, req)
-	wantIs(t, "deletion by others", conn.Delete(nodeOf(t, d, req), -1), zk.ErrNoAuth)
-	release(t, d, g)
+	req := raw.Request(t, patience)
+	g := raw.Acquire(t, d, req)
+	raw.WantIs(t, "deletion by others", conn.Delete(nodeOf(t, d, req), -1), zk.ErrNoAuth)
+	raw.Release(t, d, g)
 	p.Reset(t) // the credentials are sent again
-	req = request(t, patience)
+	req = raw.Request(t, patience)
 	g, err = d.Acquire(t.Context(), req)
 	for err != nil && !errors.Is(err, backend.ErrUnavailable) && t.Context().Err() == nil {
 		g, err = d.Acquire(t.Context(), req) // the first requests meet the dead connection
 	}
 	must(t, err)
-	release(t, d, g)
+	raw.Release(t, d, g)
 	openURL(t, at("alice:s%40cret@"))
 }
 
 func TestChrootMustExist(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	_, err := testenv.Open(t.Context(), s.URL+"/no/such/"+newOwner())
-	wantIs(t, "Open", err, backend.ErrUnavailable)
+	_, err := testenv.Open(t.Context(), s.URL+"/no/such/"+raw.NewOwner())
+	raw.WantIs(t, "Open", err, backend.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "/no/such/") {
 		t.Errorf("the error does not name the chroot: %v", err)
 	}
@@ -683,7 +637,7 @@ func TestServersOfAnotherKind(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 			defer cancel()
 			_, err := testenv.Open(ctx, "zk://user:secret@"+addr+"?session=4s")
-			wantIs(t, "Open", err, backend.ErrUnavailable)
+			raw.WantIs(t, "Open", err, backend.ErrUnavailable)
 			if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("Open: %v", err)
 			}
@@ -735,14 +689,14 @@ func TestReleaseWaitsItsTurn(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, p := isolated(t, s, "")
-	release(t, d, acquire(t, d, request(t, patience)))
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, patience)))
 	p.Latency(t, 500*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	req := request(t, patience)
+	req := raw.Request(t, patience)
 	_, err := d.Acquire(ctx, req)
-	wantIs(t, "Acquire", err, context.DeadlineExceeded)
-	release(t, d, &backend.Grant{Request: *req})
+	raw.WantIs(t, "Acquire", err, context.DeadlineExceeded)
+	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
 // Sessions that are over leave no connection open.
@@ -751,11 +705,11 @@ func TestExpiredSessionsLeaveNoConnection(t *testing.T) {
 	s := testenv.NewZooKeeper(t, fastTick)
 	d, p := isolated(t, s, "?session=1s")
 	for range 2 {
-		req := request(t, time.Second)
-		acquire(t, d, req)
+		req := raw.Request(t, time.Second)
+		raw.Acquire(t, d, req)
 		old := d.session
 		expire(t, s, d, p, nodeOf(t, d, req))
-		release(t, d, acquire(t, d, request(t, time.Second)))
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Second)))
 		deadline := time.Now().Add(patience)
 		for {
 			old.mu.Lock()
