@@ -262,19 +262,18 @@ func (q *queue) close() {
 func (d *lockDriver) passOn(ctx context.Context, owner string) {
 	if d.queue.promote(owner) {
 		d.goBehind(func(ctx context.Context) {
-			if pause(ctx, maxKeep) == nil { // else Close ends all places
-				d.giveUpPlace(ctx, owner)
+			if pause(ctx, maxKeep) != nil { // Close ends all places
+				return
+			}
+			if p, _ := d.queue.strike(owner); p != nil {
+				d.queue.giveBack(ctx, p)
 			}
 		})
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxPassing)
-	defer cancel()
-	d.giveUpPlace(ctx, owner)
-}
-
-func (d *lockDriver) giveUpPlace(ctx context.Context, owner string) {
 	if p, _ := d.queue.strike(owner); p != nil {
+		ctx, cancel := context.WithTimeout(ctx, maxPassing)
+		defer cancel()
 		d.queue.giveBack(ctx, p)
 	}
 }
