@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	default:
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup each dlock that we start would ignore it, too
 		testenv.Main(m)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -96,68 +97,64 @@ func measure(tb *process, dir, source string, args []string) (report bench.Repor
 	return report, json.Unmarshal(out, &report)
 }
 
-// comparePeers writes the tables of one server, each below a heading of its own.
+// comparePeers writes the tables and plots of one server, each workload below a heading of its own.
 func comparePeers(tb *process, duration time.Duration, s *testenv.Server) error {
 	report, err := measure(tb, peers, ".", []string{"-json", "-duration", duration.String(), s.URL})
 	if err != nil {
 		return err
 	}
-	var content bytes.Buffer
+	var content strings.Builder
 	fmt.Fprintf(&content, "    cd %s && go run . -duration %v URL\n\n%s.\n", peers, duration, s.Version)
 	for _, w := range bench.Workloads() {
-		fmt.Fprintf(&content, "\n%s: %s\n\n", w.ID, strings.ToLower(w.Title[:1])+w.Title[1:])
-		if err := bench.WriteMarkdown(&content, w.ID, report.Results); err != nil {
+		part, err := illustrate(w.ID, report.Results, s.Name+"-")
+		if err != nil {
 			return err
 		}
+		fmt.Fprintf(&content, "\n%s: %s\n\n%s", w.ID, strings.ToLower(w.Title[:1])+w.Title[1:], part)
 	}
-	text, err := os.ReadFile(page)
-	if err == nil {
-		text, err = replace(text, "peers-"+s.Name, content.String())
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(page, text, 0o644)
+	return edit(map[string]string{"peers-" + s.Name: content.String()})
 }
 
-// write puts the tables of the backends, and the plots.
+// write puts the tables and plots of the backends.
 func write(report bench.Report, command string) error {
-	text, err := os.ReadFile(page)
-	if err == nil {
-		text, err = replace(text, "run", describe(report, command))
-	}
-	if err == nil {
-		err = os.MkdirAll(pictures, 0o755)
-	}
-	plots := bench.Plots(report.Results)
+	contents := map[string]string{"run": describe(report, command)}
 	for _, w := range bench.Workloads() {
-		if err == nil {
-			text, err = writeWorkload(text, w.ID, report.Results, plots)
+		part, err := illustrate(w.ID, report.Results, "")
+		if err != nil {
+			return err
 		}
+		contents[w.ID] = part
 	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(page, text, 0o644)
+	return edit(contents)
 }
 
-// writeWorkload puts a table, and the plots below it.
-func writeWorkload(text []byte, id string, results []bench.Result, plots []bench.Plot) ([]byte, error) {
-	var content bytes.Buffer
-	if err := bench.WriteMarkdown(&content, id, results); err != nil {
-		return nil, err
-	}
-	for _, p := range plots {
-		if p.Workload != id {
+// illustrate returns the table of a workload and below it the plots, of which it writes the files.
+func illustrate(workload string, results []bench.Result, prefix string) (string, error) {
+	var content strings.Builder
+	err := errors.Join(bench.WriteMarkdown(&content, workload, results), os.MkdirAll(pictures, 0o755))
+	for _, p := range bench.Plots(results) {
+		if p.Workload != workload {
 			continue
 		}
-		file := p.Name + ".svg"
-		if err := os.WriteFile(filepath.Join(pictures, file), []byte(p.File()), 0o644); err != nil {
-			return nil, err
-		}
+		file := prefix + p.Name + ".svg"
+		err = errors.Join(err, os.WriteFile(filepath.Join(pictures, file), []byte(p.File()), 0o644))
 		fmt.Fprintf(&content, "\n![%s](%s/%s)\n", p.Title, filepath.Base(pictures), file)
 	}
-	return replace(text, id, content.String())
+	return content.String(), err
+}
+
+// edit puts each content between the marks of its name.
+func edit(contents map[string]string) error {
+	text, err := os.ReadFile(page)
+	for name, content := range contents {
+		if err == nil {
+			text, err = replace(text, name, content)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(page, text, 0o644)
 }
 
 func describe(r bench.Report, command string) string {
