@@ -47,8 +47,8 @@ var (
 func newDriver(ctx context.Context, conn connection, opts Options) (*driver, error) {
 	d := &driver{
 		conn:      conn,
-		main:      conn.lane(conn.main),
-		control:   conn.lane(conn.control),
+		main:      conn.lane(conn.main, opts),
+		control:   conn.lane(conn.control, opts),
 		scripts:   singleScripts,
 		perScript: renewBatch,
 		opts:      opts,
@@ -74,25 +74,17 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 	return d, unavailable(err)
 }
 
-// acquisition is what the driver knows of one (Key, Owner): the State of
-// Grants. Its strings are handed to go-redis as pointers, which costs nothing,
-// where a string in an interface is an allocation.
+// acquisition is what the hub knows of one (Key, Owner). Held locks are many: their keys are not kept, but
+// made of the name again.
 type acquisition struct {
-	keys        keys
-	lock        any // keys.lock, as go-redis wants the key that it routes by
-	owner, name string
-	ttl         int64 // ms
-	lost        func(error)
-	attempts    int64       // of the fair; guarded by the hub
-	granted     chan notice // for the fair: the newest there is to know
+	name     string
+	lost     func(error)
+	attempts int64       // of the fair; guarded by the hub
+	granted  chan notice // for the fair: the newest there is to know
 }
 
 func newAcquisition(req *backend.Request) *acquisition {
-	a := &acquisition{
-		keys: newKeys(req.Key), owner: req.Owner, name: req.Key,
-		ttl: ceilMillis(req.TTL), lost: req.Lost,
-	}
-	a.lock = a.keys.lock
+	a := &acquisition{name: req.Key, lost: req.Lost}
 	if req.Fair && req.Queue {
 		a.granted = make(chan notice, 1)
 	}
@@ -102,28 +94,18 @@ func newAcquisition(req *backend.Request) *acquisition {
 // place is the State of a Busy: where a waiter stands.
 type place struct {
 	*acquisition
+	lock    string        // its key
 	sent    time.Time     // of the Acquire that was answered
 	attempt int64         // its number, 0 for those who do not queue
 	changed chan struct{} // closed since if something was published after sent; nil: unknown
 }
 
-func (d *driver) acquisition(g *backend.Grant) *acquisition {
-	switch state := g.State.(type) {
-	case *acquisition:
-		return state
-	case *place:
-		return state.acquisition
-	}
-	return newAcquisition(&g.Request)
+func newGrant(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
+	return &backend.Grant{Request: *req, Term: term(req, sent), Fence: fence}
 }
 
-func (a *acquisition) grant(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
-	return &backend.Grant{
-		Request: *req,
-		Term:    backend.Term{Sent: sent, TTL: time.Duration(a.ttl) * time.Millisecond},
-		Fence:   fence,
-		State:   a,
-	}
+func term(req *backend.Request, sent time.Time) backend.Term {
+	return backend.Term{Sent: sent, TTL: time.Duration(ceilMillis(req.TTL)) * time.Millisecond}
 }
 
 // Acquire implements backend.Driver.
@@ -131,45 +113,44 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
-	p := d.hub.admit(req)
-	a := p.acquisition
-	tail := d.hub.client + "\n" + req.Key + "\n" + req.Meta // not kept: held locks are many
+	r := newRequest(req.Key)
+	r.ttl, r.tail = ceilMillis(req.TTL), d.hub.client+"\n"+req.Key+"\n"+req.Meta
+	p := d.hub.admit(req, r.keys.lock)
 	p.sent = time.Now()
 	reply, err := d.main.run(d.opts.proven(ctx, req.TTL), d.scripts.acquire,
-		nil, nil, 4, a.lock, &a.keys.fence, &a.keys.queue, &a.keys.waiters,
-		&a.owner, &a.ttl, &tail, p.attempt)
+		r.with(&req.Owner, &r.ttl, &r.tail, p.attempt)...)
 	if err != nil {
-		return nil, d.refused(ctx, req, a, err)
+		return nil, d.refused(ctx, req, err)
 	}
 	if text, ok := reply.(string); ok {
 		fence, err := parseFence(text)
 		if err != nil {
 			return nil, err
 		}
-		return a.grant(req, p.sent, fence), nil
+		return newGrant(req, p.sent, fence), nil
 	}
 	busy, err := decodeBusy(reply, p)
 	if err != nil {
 		return nil, err
 	}
 	if !busy.Queued {
-		d.hub.dismiss(a)
+		d.hub.dismiss(req.Owner)
 	}
 	return nil, busy
 }
 
 // refused looks after an acquisition that was answered with an error. A lock without its replicas
 // is undone: then nothing has been done.
-func (d *driver) refused(ctx context.Context, req *backend.Request, a *acquisition, err error) error {
+func (d *driver) refused(ctx context.Context, req *backend.Request, err error) error {
 	if _, ok := errors.AsType[*replicaError](err); ok {
-		undone := d.Release(ctx, &backend.Grant{Request: *req, State: a})
+		undone := d.Release(ctx, &backend.Grant{Request: *req})
 		if undone == nil || errors.Is(undone, backend.ErrNotHeld) {
 			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 		}
 		return err
 	}
 	if definite(err) {
-		d.hub.dismiss(a)
+		d.hub.dismiss(req.Owner)
 	}
 	return err
 }
@@ -230,12 +211,13 @@ func (d *driver) renewCalls(gs []*backend.Grant) (calls [][]any, ttl time.Durati
 	for part := range slices.Chunk(gs, d.perScript) {
 		args := make([]any, 0, 3+4*len(part))
 		args = append(args, nil, nil, 2*len(part))
-		for _, g := range part {
-			a := d.acquisition(g)
-			args = append(args, a.lock, &a.keys.fence)
+		names := make([]keys, len(part))
+		for i, g := range part {
+			names[i] = newKeys(g.Key)
+			args = append(args, &names[i].lock, &names[i].fence)
 		}
 		for _, g := range part {
-			args = append(args, g.Owner, ceilMillis(g.TTL))
+			args = append(args, &g.Owner, ceilMillis(g.TTL))
 			ttl = min(ttl, g.TTL)
 		}
 		calls = append(calls, args)
@@ -255,20 +237,17 @@ func (d *driver) judge(gs []*backend.Grant, a answer, sent time.Time, renewals [
 			renewals[i].Err = a.err
 		case held[i] != int64(1):
 			renewals[i].Err = backend.ErrLost
-			d.hub.dismiss(d.acquisition(g))
+			d.hub.dismiss(g.Owner)
 		default:
-			ttl := time.Duration(ceilMillis(g.TTL)) * time.Millisecond
-			renewals[i].Term = backend.Term{Sent: sent, TTL: ttl}
+			renewals[i].Term = term(&g.Request, sent)
 		}
 	}
 }
 
 // Release implements backend.Driver.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	a := d.acquisition(g)
-	d.hub.dismiss(a)
-	reply, err := d.control.run(ctx, d.scripts.release,
-		nil, nil, 4, a.lock, &a.keys.fence, &a.keys.queue, &a.keys.waiters, &a.owner)
+	d.hub.dismiss(g.Owner)
+	reply, err := d.control.run(ctx, d.scripts.release, newRequest(g.Key).with(&g.Owner)...)
 	switch {
 	case err != nil:
 		return err
@@ -287,6 +266,26 @@ func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 func (d *driver) Close() error {
 	d.hub.close()
 	return d.conn.close()
+}
+
+// request is what is sent of one lock: the arguments of a script, and what they point to. go-redis takes a pointer
+// to a string as it is, where a string in an interface is an allocation.
+type request struct {
+	keys keys
+	ttl  int64 // ms
+	tail string
+	args [11]any
+}
+
+func newRequest(name string) *request {
+	r := &request{keys: newKeys(name)}
+	r.args = [...]any{nil, nil, 4, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, nil, nil, nil, nil}
+	return r
+}
+
+// with returns the arguments that [lane.run] takes, with more behind the keys.
+func (r *request) with(more ...any) []any {
+	return r.args[:7+copy(r.args[7:], more)]
 }
 
 // keys are the names of what the server keeps for one lock. The part in braces

@@ -203,8 +203,7 @@ func decodeHolder(value string) (holder backend.Holder, name string, ok bool) {
 
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
-	k := newKeys(name)
-	reply, err := d.main.run(ctx, d.scripts.breaks, nil, nil, 4, k.lock, k.fence, k.queue, k.waiters, owner)
+	reply, err := d.main.run(ctx, d.scripts.breaks, newRequest(name).with(&owner)...)
 	switch {
 	case err != nil:
 		return err

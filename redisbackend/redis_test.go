@@ -507,7 +507,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: 500 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
 	})
-	h := newHub(connection{}.lane(c), raw.NewOwner())
+	h := newHub(connection{}.lane(c, Options{}), raw.NewOwner())
 	h.ping, h.silence = 50*time.Millisecond, 500*time.Millisecond
 	if ok, err := h.start(t.Context()); !ok {
 		t.Fatal(err)
@@ -516,7 +516,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	defer h.close()
 	req := raw.Request(t, time.Minute)
 	req.Fair = true
-	p := h.admit(req)
+	p := h.admit(req, newKeys(req.Key).lock)
 	home := func() *link {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -540,12 +540,12 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 // A message that was held up must not pass for a grant to the newer place.
 func TestLateMessageOfAnOlderGrant(t *testing.T) {
 	t.Parallel()
-	h := newHub(connection{}.lane(nil), "me")
+	h := newHub(connection{}.lane(nil, Options{}), "me")
 	d := &driver{hub: h, caps: backend.Capabilities{Notify: true}}
 	req := raw.Request(t, time.Minute)
 	req.Fair = true
-	h.admit(req)
-	second := h.admit(req)
+	h.admit(req, newKeys(req.Key).lock)
+	second := h.admit(req, newKeys(req.Key).lock)
 	message := func(attempt string) *redis.Message {
 		fence := fmt.Sprint(backend.FenceEpoch + 7)
 		return &redis.Message{

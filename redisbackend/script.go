@@ -77,13 +77,14 @@ func (once) NoRetry() bool { return true }
 type lane struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the client, if it is one
+	waits   bool                 // for replicas, where a request asks for them
 	size    int32                // of its pool; 0 where others use it too
 	busy    atomic.Int32         // requests under way
 	idle    atomic.Int32         // connections that were open and idle when it was last looked at
 }
 
-func (c connection) lane(client redis.UniversalClient) *lane {
-	l := &lane{client: client}
+func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
+	l := &lane{client: client, waits: opts.Wait > 0}
 	l.cluster, _ = client.(*redis.ClusterClient)
 	if single, ok := client.(*redis.Client); ok && c.owned {
 		l.size = int32(single.Options().PoolSize)
@@ -176,7 +177,7 @@ func (l *lane) evaluate(ctx context.Context, s *script, args []any) (any, error)
 
 func (l *lane) process(ctx context.Context, name, text any, args []any) (any, error) {
 	cmd := command(ctx, name, text, args)
-	if waitsForReplicas(ctx) {
+	if l.waits && waitsForReplicas(ctx) {
 		l.pipeline(ctx, cmd)
 	} else {
 		_ = l.client.Process(ctx, cmd) // the same error as the command's

@@ -66,7 +66,7 @@ func (d *driver) awaitGrant(ctx context.Context, req *backend.Request, p *place)
 		if n.fence == 0 || n.attempt < p.attempt || d.opts.Wait > 0 {
 			return nil, nil
 		}
-		return p.grant(req, p.sent, n.fence), nil
+		return newGrant(req, p.sent, n.fence), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -150,7 +150,7 @@ func (h *hub) close() {
 
 // admit registers an acquisition before its request is sent, so that no message
 // about it can come too early. The place that it returns knows from where on news count.
-func (h *hub) admit(req *backend.Request) place {
+func (h *hub) admit(req *backend.Request, lock string) place {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.acquisitions[req.Owner]
@@ -158,26 +158,26 @@ func (h *hub) admit(req *backend.Request) place {
 		a = newAcquisition(req)
 		h.acquisitions[req.Owner] = a
 	}
-	p := place{acquisition: a}
+	p := place{acquisition: a, lock: lock}
 	if a.granted != nil {
 		a.attempts++
 		p.attempt = a.attempts
-	} else if t := h.topics[a.keys.lock]; t != nil && t.subscribed {
+	} else if t := h.topics[lock]; t != nil && t.subscribed {
 		p.changed = t.changed
 	}
 	return p
 }
 
 // dismiss forgets an acquisition: messages about it concern nobody any more.
-func (h *hub) dismiss(a *acquisition) {
+func (h *hub) dismiss(owner string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.acquisitions, a.owner)
+	delete(h.acquisitions, owner)
 }
 
 // awaitRelease returns nil when p's lock is worth another look.
 func (h *hub) awaitRelease(ctx context.Context, p *place) error {
-	server, err := h.lane.node(ctx, p.keys.lock)
+	server, err := h.lane.node(ctx, p.lock)
 	if err != nil { // not known now: the caller's timer tells when to look again
 		<-ctx.Done()
 		return ctx.Err()
@@ -197,15 +197,15 @@ func (h *hub) awaitRelease(ctx context.Context, p *place) error {
 func (h *hub) join(p *place, server redis.UniversalClient) (*topic, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.topics[p.keys.lock]
+	t := h.topics[p.lock]
 	if t != nil && t.link.server != server { // the lock has moved
-		h.drop(p.keys.lock)
+		h.drop(p.lock)
 		t = nil
 	}
 	if t == nil {
 		t = &topic{link: h.linkTo(server), changed: make(chan struct{})}
-		h.topics[p.keys.lock] = t
-		t.link.want(p.keys.lock + freeSuffix)
+		h.topics[p.lock] = t
+		t.link.want(p.lock + freeSuffix)
 	}
 	t.waiting++
 	switch {

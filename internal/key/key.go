@@ -52,7 +52,10 @@ func EncodeFile(name string, limit int) string {
 // MinLimit is the least limit: the mark and the hash.
 const MinLimit = len(hashMark) + 2*sha256.Size
 
-const hashMark = "%-"
+const (
+	hashMark  = "%-"
+	hexDigits = "0123456789abcdef"
+)
 
 func plainInFile(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
@@ -74,7 +77,7 @@ func encode(name string, limit int, plain func(byte) bool) string {
 		if c := name[i]; plain(c) && (c != '.' || i > 0) {
 			b.WriteByte(c)
 		} else {
-			fmt.Fprintf(&b, "%%%02x", c)
+			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
 		}
 	}
 	if b.Len() <= limit {
