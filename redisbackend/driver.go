@@ -113,12 +113,12 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
-	r := newRequest(req.Key)
+	r := newRequest(req.Key, req.Owner)
 	r.ttl, r.tail = ceilMillis(req.TTL), d.hub.client+"\n"+req.Key+"\n"+req.Meta
 	p := d.hub.admit(req, r.keys.lock)
 	p.sent = time.Now()
 	reply, err := d.main.run(d.opts.proven(ctx, req.TTL), d.scripts.acquire,
-		r.with(&req.Owner, &r.ttl, &r.tail, p.attempt)...)
+		r.with(&r.ttl, &r.tail, p.attempt)...)
 	if err != nil {
 		return nil, d.refused(ctx, req, err)
 	}
@@ -198,7 +198,7 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, renewals []backend.Renewal) {
 	calls, ttl := d.renewCalls(gs)
 	sent := time.Now()
-	for i, a := range d.control.runEach(d.opts.proven(ctx, ttl), d.scripts.renew, calls) {
+	for i, a := range d.control.runEach(d.opts.proven(ctx, ttl), calls) {
 		first := i * d.perScript
 		last := min(first+d.perScript, len(gs))
 		d.judge(gs[first:last], a, sent, renewals[first:last])
@@ -206,7 +206,7 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, renewals [
 }
 
 // renewCalls returns the arguments of the scripts that renew gs, and the shortest of their terms.
-func (d *driver) renewCalls(gs []*backend.Grant) (calls [][]any, ttl time.Duration) {
+func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duration) {
 	ttl = gs[0].TTL
 	for part := range slices.Chunk(gs, d.perScript) {
 		args := make([]any, 0, 3+4*len(part))
@@ -220,7 +220,7 @@ func (d *driver) renewCalls(gs []*backend.Grant) (calls [][]any, ttl time.Durati
 			args = append(args, &g.Owner, ceilMillis(g.TTL))
 			ttl = min(ttl, g.TTL)
 		}
-		calls = append(calls, args)
+		calls = append(calls, call{d.scripts.renew, args})
 	}
 	return calls, ttl
 }
@@ -247,7 +247,7 @@ func (d *driver) judge(gs []*backend.Grant, a answer, sent time.Time, renewals [
 // Release implements backend.Driver.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	d.hub.dismiss(g.Owner)
-	reply, err := d.control.run(ctx, d.scripts.release, newRequest(g.Key).with(&g.Owner)...)
+	reply, err := d.control.run(ctx, d.scripts.release, newRequest(g.Key, g.Owner).with()...)
 	switch {
 	case err != nil:
 		return err
@@ -265,27 +265,31 @@ func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 // Close implements backend.Driver.
 func (d *driver) Close() error {
 	d.hub.close()
-	return d.conn.close()
+	err := d.conn.close()
+	d.main.close()
+	d.control.close()
+	return err
 }
 
-// request is what is sent of one lock: the arguments of a script, and what they point to. go-redis takes a pointer
-// to a string as it is, where a string in an interface is an allocation.
+// request is what is sent of one acquisition: the arguments of a script, and what they point to. go-redis takes a
+// pointer to a string as it is, where a string in an interface is an allocation.
 type request struct {
-	keys keys
-	ttl  int64 // ms
-	tail string
-	args [11]any
+	keys  keys
+	owner string
+	ttl   int64 // ms
+	tail  string
+	args  [11]any
 }
 
-func newRequest(name string) *request {
-	r := &request{keys: newKeys(name)}
-	r.args = [...]any{nil, nil, 4, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, nil, nil, nil, nil}
+func newRequest(name, owner string) *request {
+	r := &request{keys: newKeys(name), owner: owner}
+	r.args = [...]any{nil, nil, 4, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, &r.owner, nil, nil, nil}
 	return r
 }
 
-// with returns the arguments that [lane.run] takes, with more behind the keys.
+// with returns the arguments that [lane.run] takes, with more behind the owner.
 func (r *request) with(more ...any) []any {
-	return r.args[:7+copy(r.args[7:], more)]
+	return r.args[:8+copy(r.args[8:], more)]
 }
 
 // keys are the names of what the server keeps for one lock. The part in braces

@@ -132,17 +132,17 @@ func (d *driver) yieldAll(
 // inspect looks at locks by their keys. An Info is nil for a foreign value; its
 // Key is empty where nobody holds or queues.
 func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, error) {
-	var calls [][]any
+	var calls []call
 	for part := range slices.Chunk(locks, d.perScript) {
 		args := make([]any, 0, 3+2*len(part))
 		args = append(args, nil, nil, 2*len(part))
 		for _, lock := range part {
 			args = append(args, lock, lock+":waiters")
 		}
-		calls = append(calls, args)
+		calls = append(calls, call{d.scripts.inspect, args})
 	}
 	infos := make([]*backend.Info, 0, len(locks))
-	for _, a := range d.main.runEach(ctx, d.scripts.inspect, calls) {
+	for _, a := range d.main.runEach(ctx, calls) {
 		if a.err != nil {
 			return nil, a.err
 		}
@@ -203,7 +203,7 @@ func decodeHolder(value string) (holder backend.Holder, name string, ok bool) {
 
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
-	reply, err := d.main.run(ctx, d.scripts.breaks, newRequest(name).with(&owner)...)
+	reply, err := d.main.run(ctx, d.scripts.breaks, newRequest(name, owner).with()...)
 	switch {
 	case err != nil:
 		return err

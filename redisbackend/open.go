@@ -50,6 +50,8 @@ const (
 //   - ContextTimeoutEnabled: without it a request whose context has ended still returns
 //     at once, but holds its connection until ReadTimeout.
 //   - ReadTimeout, WriteTimeout: at most Options.Timeout.
+//   - PipelinePoolSize: what many goroutines ask for at once goes in pipelines, unless the client
+//     is a *redis.ClusterClient. Hooks see them as such.
 func New(client redis.UniversalClient, opts *Options) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()

@@ -78,6 +78,7 @@ type lane struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the client, if it is one
 	waits   bool                 // for replicas, where a request asks for them
+	batcher *batcher             // nil: every request is sent alone
 	size    int32                // of its pool; 0 where others use it too
 	busy    atomic.Int32         // requests under way
 	idle    atomic.Int32         // connections that were open and idle when it was last looked at
@@ -86,20 +87,45 @@ type lane struct {
 func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
 	l := &lane{client: client, waits: opts.Wait > 0}
 	l.cluster, _ = client.(*redis.ClusterClient)
-	if single, ok := client.(*redis.Client); ok && c.owned {
+	single, ok := client.(*redis.Client)
+	if ok && !l.waits {
+		l.batcher = newBatcher(single.Options().PoolSize, opts.Timeout, l.sendBatch)
+	}
+	if ok && c.owned {
 		l.size = int32(single.Options().PoolSize)
 	}
 	return l
 }
 
+// close is called when the connections are closed.
+func (l *lane) close() {
+	if l.batcher != nil {
+		l.batcher.close()
+	}
+}
+
 // run evaluates a script; args are two blanks, numkeys, the keys and the arguments. It returns when ctx
-// ends, although go-redis watches but the deadline of a context, and even that not while
-// it waits for a connection. So where ctx ends by its deadline alone, and a connection is known
-// to be open and idle, the request is made in place. Otherwise a goroutine makes it.
+// ends. In a cluster every request is sent alone, as there are several servers of which one may not answer, and so
+// is one that waits for replicas.
 func (l *lane) run(ctx context.Context, s *script, args ...any) (any, error) {
+	if l.batcher == nil {
+		return l.runAlone(ctx, s, args)
+	}
+	if q := l.batcher.enter(ctx, s, args); q != nil {
+		reply, err := q.await()
+		return reply, interpretError(ctx, err)
+	}
+	defer l.batcher.leave()
+	return l.runAlone(ctx, s, args)
+}
+
+// runAlone returns when ctx ends, although go-redis watches but the deadline of a context, and even that not
+// while it waits for a connection. So where ctx ends by its deadline alone, and a connection is known
+// to be open and idle, the request is made in place. Otherwise a goroutine makes it.
+func (l *lane) runAlone(ctx context.Context, s *script, args []any) (any, error) {
 	direct, ok := backend.DeadlineOnly(ctx)
 	if !ok || l.busy.Load() >= l.idle.Load() || ctx.Err() != nil {
-		return l.runAside(ctx, s, args...)
+		return l.runAside(ctx, s, args)
 	}
 	l.busy.Add(1)
 	reply, err := l.evaluate(direct, s, args)
@@ -107,30 +133,44 @@ func (l *lane) run(ctx context.Context, s *script, args ...any) (any, error) {
 	return reply, interpretError(ctx, err)
 }
 
-// runAside is run for those who must not be late by any chance: never in place.
-func (l *lane) runAside(ctx context.Context, s *script, args ...any) (any, error) {
+// runAside is run for those who must not be late by any chance: never in place, and never in a batch.
+func (l *lane) runAside(ctx context.Context, s *script, args []any) (any, error) {
 	l.busy.Add(1)
 	reply, err := backend.Call(ctx, func(ctx context.Context) (any, error) { return l.evaluate(ctx, s, args) })
 	l.note(l.busy.Add(-1)+1, err)
 	return reply, interpretError(ctx, err)
 }
 
-// answer is that of one evaluation among many.
+// sendBatch is what the batcher does with a batch.
+func (l *lane) sendBatch(ctx context.Context, calls []call) []answer {
+	l.busy.Add(1)
+	answers := l.evaluateEach(ctx, calls)
+	l.note(l.busy.Add(-1)+1, firstError(answers))
+	return answers
+}
+
+// call is one evaluation among many.
+type call struct {
+	script *script
+	args   []any
+}
+
+// answer is that to a call.
 type answer struct {
 	reply any
 	err   error
 }
 
-// runEach evaluates a script with each of several lists of arguments, as run does. In a cluster that
+// runEach makes several calls, as run does, and never in a batch with others'. In a cluster that
 // takes one request per node.
-func (l *lane) runEach(ctx context.Context, s *script, calls [][]any) []answer {
+func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 	if len(calls) == 1 {
-		reply, err := l.runAside(ctx, s, calls[0]...)
+		reply, err := l.runAside(ctx, calls[0].script, calls[0].args)
 		return []answer{{reply, err}}
 	}
 	l.busy.Add(1)
 	answers, err := backend.Call(ctx, func(ctx context.Context) ([]answer, error) {
-		return l.evaluateEach(ctx, s, calls), nil
+		return l.evaluateEach(ctx, calls), nil
 	})
 	if err != nil {
 		answers = slices.Repeat([]answer{{err: err}}, len(calls))
@@ -200,16 +240,20 @@ func (l *lane) pipeline(ctx context.Context, cmds ...redis.Cmder) {
 }
 
 // evaluateEach is evaluate for many.
-func (l *lane) evaluateEach(ctx context.Context, s *script, calls [][]any) []answer {
+func (l *lane) evaluateEach(ctx context.Context, calls []call) []answer {
 	answers := make([]answer, len(calls))
 	todo := make([]int, len(calls))
 	for i := range todo {
 		todo[i] = i
 	}
-	for _, form := range [][2]any{{"evalsha", s.hash}, {"eval", s.source}} {
+	for _, name := range []string{"evalsha", "eval"} {
 		cmds := make([]redis.Cmder, len(todo))
 		for n, i := range todo {
-			cmds[n] = command(ctx, form[0], form[1], calls[i])
+			text := calls[i].script.hash
+			if name == "eval" {
+				text = calls[i].script.source
+			}
+			cmds[n] = command(ctx, name, text, calls[i].args)
 		}
 		l.pipeline(ctx, cmds...)
 		var unknown []int

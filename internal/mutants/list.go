@@ -207,4 +207,19 @@ var mutants = []mutant{
 		edits: []edit{{old: "func (once) NoRetry() bool { return true }", new: "func (once) NoRetry() bool { return false }"}},
 		pkg:   "redisbackend", test: "TestLentClient",
 	},
+	{
+		guard: "redis: the end of a context is not awaited in a batch", file: "redisbackend/batch.go",
+		edits: []edit{{old: "case <-q.ctx.Done():", new: "case <-context.Background().Done():"}},
+		pkg:   "redisbackend", test: "TestContextsInABatch",
+	},
+	{
+		guard: "redis: renewals do not queue", file: "redisbackend/script.go",
+		edits: []edit{{old: "l.runAside(ctx, calls[0].script, calls[0].args)", new: "l.run(ctx, calls[0].script, calls[0].args...)"}},
+		pkg:   "redisbackend", test: "TestRenewalsDoNotQueue",
+	},
+	{
+		guard: "redis: some connections are left for renewals", file: "redisbackend/batch.go",
+		edits: []edit{{old: "if b.underWay < b.most {", new: "if b.most > 0 {"}},
+		pkg:   "redisbackend", test: "TestQueueIsNotHeldUp",
+	},
 }
