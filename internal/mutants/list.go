@@ -208,7 +208,7 @@ var mutants = []mutant{
 		pkg:   "redisbackend", test: "TestLentClient",
 	},
 	{
-		guard: "redis: the end of a context is not awaited in a batch", file: "redisbackend/batch.go",
+		guard: "redis: a batch does not hold up a caller", file: "redisbackend/batch.go",
 		edits: []edit{{old: "case <-q.ctx.Done():", new: "case <-context.Background().Done():"}},
 		pkg:   "redisbackend", test: "TestContextsInABatch",
 	},
@@ -218,7 +218,7 @@ var mutants = []mutant{
 		pkg:   "redisbackend", test: "TestRenewalsDoNotQueue",
 	},
 	{
-		guard: "redis: some connections are left for renewals", file: "redisbackend/batch.go",
+		guard: "redis: connections are left for renewals", file: "redisbackend/batch.go",
 		edits: []edit{{old: "if b.underWay < b.most {", new: "if b.most > 0 {"}},
 		pkg:   "redisbackend", test: "TestQueueIsNotHeldUp",
 	},
