@@ -64,6 +64,7 @@ type entry struct {
 	created   uint64 // number of the transaction that made the node; 0: to be read from it
 	uncertain bool   // there may be one that is not known
 	alone     bool   // nobody stood before it when it was made
+	ahead     *watch // of the one before it, if that was the first of all
 	left      bool   // released
 
 	own   atomic.Pointer[watch] // of its node
@@ -248,7 +249,7 @@ func (d *driver) attempt(e *entry, req *backend.Request) (*backend.Grant, error)
 	if err := d.stand(e, req); err != nil {
 		return nil, err
 	}
-	if e.fence.Load() == 0 && !e.alone {
+	if e.fence.Load() == 0 && !e.first() {
 		if err := d.look(e, req); err != nil {
 			return nil, err
 		}
@@ -257,22 +258,19 @@ func (d *driver) attempt(e *entry, req *backend.Request) (*backend.Grant, error)
 }
 
 // stand sees to e's node, watched.
-func (d *driver) stand(e *entry, req *backend.Request) error {
+func (d *driver) stand(e *entry, req *backend.Request) (err error) {
 	if e.node == "" && e.uncertain {
-		if err := e.find(); err != nil {
+		if err = e.find(); err != nil {
 			return err
 		}
 	}
-	fresh := e.node == ""
-	if fresh {
-		if err := d.enqueue(e, req); err != nil {
-			return err
-		}
+	if e.node == "" {
+		err = d.enqueue(e, req)
+	} else {
+		err = e.rewatch(e.node)
 	}
-	if !fresh || !e.alone {
-		if err := e.rewatch(e.node); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if gone := e.gone(); gone != nil {
 		return e.vanish(gone)
@@ -282,7 +280,7 @@ func (d *driver) stand(e *entry, req *backend.Request) error {
 
 // vanish is for a node that is gone: a loss for a holder, while a waiter takes another place.
 func (e *entry) vanish(gone error) error {
-	e.node, e.created = "", 0
+	e.node, e.created, e.ahead = "", 0, nil
 	e.own.Store(nil)
 	if e.fence.Load() != 0 {
 		return gone
@@ -366,9 +364,7 @@ func (d *driver) create(e *entry, meta string, sent time.Time) error {
 	}
 	stat := results[1].Stat
 	e.node, e.alone, e.created = results[0].String, stat.NumChildren == 1, uint64(stat.Mzxid)
-	if e.alone { // and about to be the holder: with nothing more to ask
-		e.own.Store(e.session.watchBehind(e.node))
-	}
+	e.own.Store(e.session.watchBehind(e.node))
 	e.session.proof.add(sent)
 	return nil
 }
@@ -458,7 +454,7 @@ func (d *driver) look(e *entry, req *backend.Request) error {
 	case !req.Queue:
 		return d.stepBack(e, members[0].owner)
 	}
-	return e.wait(members[0].owner, members[place-1])
+	return e.wait(members[:place])
 }
 
 // stepBack leaves nothing of an attempt that did not succeed.

@@ -41,18 +41,28 @@ type place struct {
 	own, ahead *watch
 }
 
-// wait returns e's *Busy, with the watch on whoever stands before it.
-func (e *entry) wait(holder string, ahead member) error {
-	w, err := e.session.watch(e.parent + "/" + ahead.name)
+// wait returns e's *Busy, with the watch on the last of those who stand before it.
+func (e *entry) wait(before []member) error {
+	w, err := e.session.watch(e.parent + "/" + before[len(before)-1].name)
 	if errors.Is(err, zk.ErrNoNode) {
-		w = &watch{fired: closed} // gone meanwhile: look again at once
+		w = &watch{gone: errDeleted, fired: closed} // gone meanwhile: look again at once
 	} else if err != nil {
 		return err
 	}
+	e.ahead = nil
+	if len(before) == 1 {
+		e.ahead = w
+	}
 	return &backend.Busy{
-		Holder: holder, Queued: true,
+		Holder: before[0].owner, Queued: true,
 		State: &place{session: e.session, own: e.own.Load(), ahead: w},
 	}
+}
+
+// first tells that nobody stands before e any more, without asking: the only one that did is gone, and whoever has come
+// since stands behind.
+func (e *entry) first() bool {
+	return e.alone || e.ahead != nil && errors.Is(e.session.gone(e.ahead), errDeleted)
 }
 
 // member is one who holds a lock, or waits for it.

@@ -178,6 +178,33 @@ func TestUncontendedPairIsThreeRequests(t *testing.T) {
 	}
 }
 
+// Who stands next behind the holder asks nothing more when that leaves: a change of owner is five requests, none of them
+// between the release and the grant.
+func TestSuccessorOfTheHolderIsGrantedUnasked(t *testing.T) {
+	s := testenv.NewZooKeeper(t, 2*time.Second)
+	holder, waiter := openURL(t, s.URL), openURL(t, s.URL)
+	g := raw.Acquire(t, holder, raw.Request(t, 30*time.Second))
+	const changes = 100
+	before := received(t, s.Addr)
+	for range changes {
+		req := raw.Request(t, 30*time.Second)
+		b := raw.Busy(t, waiter, req)
+		raw.Release(t, holder, g)
+		if _, err := waiter.Wait(t.Context(), req, b); err != nil {
+			t.Fatal(err)
+		}
+		next := raw.Acquire(t, waiter, req)
+		if next.Fence <= g.Fence {
+			t.Errorf("fence %d after %d", next.Fence, g.Fence)
+		}
+		g, holder, waiter = next, waiter, holder
+	}
+	if n := received(t, s.Addr) - before; n > 5*changes+20 { // and some pings
+		t.Errorf("%d requests for %d changes", n, changes)
+	}
+	raw.Release(t, holder, g)
+}
+
 func TestOneRequestRenewsAll(t *testing.T) {
 	s := testenv.NewZooKeeper(t, 2*time.Second)
 	d := openURL(t, s.URL)
@@ -480,6 +507,33 @@ func TestDeletedWaiterQueuesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw.Release(t, other, raw.Acquire(t, other, req))
+}
+
+// A waiter whose node was deleted is not granted when its predecessor leaves: who stood behind it is.
+func TestDeletedWaiterIsPassedOver(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	holder, waiter, behind, conn := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
+	g := raw.Acquire(t, holder, raw.Request(t, patience))
+	req, other := raw.Request(t, patience), raw.Request(t, patience)
+	p := raw.Busy(t, waiter, req).State.(*place)
+	b := raw.Busy(t, behind, other)
+	must(t, conn.Delete(nodeOf(t, waiter, req), -1))
+	raw.Release(t, holder, g)
+	within(t, "the waiter learns that its predecessor has left", p.ahead.fired)
+	if g, err := waiter.Acquire(t.Context(), req); err == nil {
+		t.Errorf("granted without a node: %v", g)
+	}
+	if _, err := behind.Wait(t.Context(), other, b); err != nil {
+		t.Fatal(err)
+	}
+	next := raw.Acquire(t, behind, other)
+	b = raw.Busy(t, waiter, req)
+	raw.Release(t, behind, next)
+	if _, err := waiter.Wait(t.Context(), req, b); err != nil {
+		t.Fatal(err)
+	}
+	raw.Release(t, waiter, raw.Acquire(t, waiter, req))
 }
 
 // Names that the driver has not made neither block it nor break it.

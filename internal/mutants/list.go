@@ -91,6 +91,11 @@ var mutants = []mutant{
 		pkg:   "zkbackend", test: "TestBreakIsToldAtOnce",
 	},
 	{
+		guard: "zk: unasked after the first alone", file: "zkbackend/wait.go",
+		edits: []edit{{old: "if len(before) == 1 {", new: "if true {"}},
+		pkg:   "zkbackend", test: "TestPredecessorThatQuits",
+	},
+	{
 		guard: "zk: requests are bounded in time", file: "zkbackend/wire.go",
 		edits: []edit{{old: "t = w.deadline", new: "t = time.Time{}"}},
 		pkg:   "zkbackend", test: "TestSilentServer",
