@@ -67,6 +67,7 @@ type Client struct {
 	driver    backend.Driver
 	waiter    backend.Waiter       // nil: the core polls
 	batch     backend.BatchRenewer // nil: one by one
+	pipeliner backend.Pipeliner    // nil: the next waiter asks when the release is answered
 	inspector backend.Inspector
 	breaker   backend.Breaker
 
@@ -171,6 +172,7 @@ func newClient(d backend.Driver, name, prefix string, cfg config) (*Client, erro
 		c.waiter = nil
 	}
 	c.batch, _ = d.(backend.BatchRenewer)
+	c.pipeliner, _ = d.(backend.Pipeliner)
 	c.inspector, _ = d.(backend.Inspector)
 	c.breaker, _ = d.(backend.Breaker)
 	c.lifecycle.start(c)

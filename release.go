@@ -192,7 +192,7 @@ func (h *hold) askUntil(ctx context.Context) (answered bool, err error) {
 // askRelease is one request. "Not held" after an unknown answer means that the request
 // before did it.
 func (h *hold) askRelease(ctx context.Context) (answered bool, err error) {
-	err = h.mutex.client.driver.Release(ctx, h.remains())
+	err = h.sendRelease(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -207,6 +207,15 @@ func (h *hold) askRelease(ctx context.Context) (answered bool, err error) {
 	}
 	h.finish(ErrLost)
 	return true, err
+}
+
+// sendRelease is one request. The next local waiter has its turn at once where the server serves it after that.
+func (h *hold) sendRelease(ctx context.Context) error {
+	c := h.mutex.client
+	if c.pipeliner == nil {
+		return c.driver.Release(ctx, h.remains())
+	}
+	return c.pipeliner.ReleaseThen(ctx, h.remains(), func() { h.leavePlace(ownTurn) })
 }
 
 // askLater leaves a release that had no answer to the scheduler.

@@ -205,3 +205,47 @@ func TestUnlockThatFailsLetsTheNextAsk(t *testing.T) {
 		}
 	})
 }
+
+// ordered is a server that executes requests in the order in which they are sent.
+type ordered struct{ *script }
+
+func (o ordered) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
+	sent()
+	return o.Release(ctx, g)
+}
+
+// TestNextWaiterAsksBehindTheRelease: it has the lock while the release is not answered, and may be
+// repeated.
+func TestNextWaiterAsksBehindTheRelease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+			time.Sleep(time.Second)
+			return errors.New("no answer")
+		}}
+		c := open(t, ordered{d}, dlock.WithLocalHandoff(0))
+		lease := takes(t, c, "x")
+		next := make(chan *dlock.Lease)
+		go func() {
+			l, err := c.Lock(t.Context(), "x")
+			if err != nil {
+				t.Error(err)
+			}
+			wantAt(t, "the next has the lock", time.Since(d.begun), 0, 0)
+			next <- l
+		}()
+		synctest.Wait()
+		unlocked := make(chan error)
+		go func() { unlocked <- lease.Unlock(t.Context()) }()
+		l := <-next
+		if err := <-unlocked; err != nil {
+			t.Error(err)
+		}
+		if l.Err() != nil || l.Fence() <= lease.Fence() {
+			t.Errorf("Err %v, fence %d after %d", l.Err(), l.Fence(), lease.Fence())
+		}
+		frees(t, l)
+		wantStory(t, d, "acquire release acquire release release")
+	})
+}

@@ -71,6 +71,15 @@ type Waiter interface {
 	Wait(ctx context.Context, req *Request, b *Busy) (*Grant, error)
 }
 
+// Pipeliner is implemented by drivers whose requests the server executes in the order in which they were sent: then
+// the next waiter of a process need not wait for the answer to the release before its own.
+type Pipeliner interface {
+	// ReleaseThen is Release. It calls sent, once at most, as soon as an Acquire of the same key that begins
+	// then will as a rule be executed after the release. That is no promise: where it is not, as after the loss of a
+	// connection, the Acquire is answered with *Busy, and the release wakes it. sent does not block.
+	ReleaseThen(ctx context.Context, g *Grant, sent func()) error
+}
+
 // BatchRenewer is implemented by drivers that renew many grants in one request.
 type BatchRenewer interface {
 	// RenewAll is Renew for each of gs; the answers stand in their order. A

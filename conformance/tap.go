@@ -279,6 +279,17 @@ func (t *tap) Release(ctx context.Context, g *backend.Grant) error {
 	return err
 }
 
+// ReleaseThen of a driver that has none tells nothing before the answer.
+func (t *tap) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
+	p, ok := t.inner.(backend.Pipeliner)
+	if !ok {
+		return t.Release(ctx, g)
+	}
+	err := t.do(ctx, release, []string{g.Owner}, func(ctx context.Context) error { return p.ReleaseThen(ctx, g, sent) })
+	t.answer(call{op: release, owner: g.Owner, err: err})
+	return err
+}
+
 // Wait of a driver that has none lets the core poll.
 func (t *tap) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (g *backend.Grant, err error) {
 	err = t.do(ctx, wait, []string{req.Owner}, func(ctx context.Context) error {

@@ -65,6 +65,9 @@
 // the holder is told at once. The watches of all who wait share the one connection; beneath
 // them the core's timer looks again. An attempt that would not wait looks before it queues.
 //
+// Requests are executed in their order: inside a process the next waiter sends its own behind the release, whose answer it
+// does not wait for.
+//
 // An uncontended Lock and Unlock is three requests, of which two write; the third, which watches the node, is
 // not waited for. A lock's node is a container: the
 // servers remove it within a minute or so of the last use. On servers without containers

@@ -31,6 +31,7 @@ const (
 var (
 	_ backend.Driver       = (*driver)(nil)
 	_ backend.Waiter       = (*driver)(nil)
+	_ backend.Pipeliner    = (*driver)(nil)
 	_ backend.BatchRenewer = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
@@ -178,6 +179,11 @@ func rewatch(s *session, entries []*entry) error {
 
 // Release implements backend.Driver.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
+	return d.ReleaseThen(ctx, g, func() {})
+}
+
+// ReleaseThen implements backend.Pipeliner.
+func (d *driver) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
 	e := d.entry(g)
 	if e == nil {
 		s, err := d.live(ctx)
@@ -188,6 +194,7 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 		return err
 	}
 	_, err := inTurn(ctx, e, func() (any, error) {
+		defer e.session.whenDeleted(e.node, sent)()
 		err := d.end(e)
 		if err == nil || errors.Is(err, backend.ErrNotHeld) {
 			e.left = true

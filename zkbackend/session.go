@@ -46,8 +46,9 @@ type session struct {
 	failure error // why the last attempt to connect failed
 	refused bool  // a server has closed a connection without a word, as one without a leader does
 	watches map[string]*watch
-	asking  int         // how many wait for an answer
-	silence *time.Timer // of the server, then
+	deletes map[string]func() // to be called when the request to delete a node is sent
+	asking  int               // how many wait for an answer
+	silence *time.Timer       // of the server, then
 }
 
 // watch is the server's promise to tell of the next change of a node. All who want to know
@@ -76,7 +77,7 @@ func newSession(servers []string, opts *settings) (*session, error) {
 	s := &session{
 		settings: opts, patience: max(opts.Session/6, minPatience),
 		established: sync.OnceFunc(func() { close(connected) }), connected: connected,
-		ready: make(chan struct{}), vain: make(chan struct{}), watches: make(map[string]*watch),
+		ready: make(chan struct{}), vain: make(chan struct{}), watches: make(map[string]*watch), deletes: make(map[string]func()),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.silence = time.AfterFunc(math.MaxInt64, s.doubt)
@@ -366,6 +367,23 @@ func (s *session) expect(more int) {
 }
 
 func (s *session) maxSilence() time.Duration { return max(s.settings.Session/8, minPatience) }
+
+// whenDeleted has sent called when a request to delete the node is on its way, until stop is called.
+func (s *session) whenDeleted(node string, sent func()) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deletes[node] = sent
+	return func() { s.takeDeleted(node) }
+}
+
+// takeDeleted returns what is to be called then, once; nil if there is nothing.
+func (s *session) takeDeleted(node string) (sent func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent = s.deletes[node]
+	delete(s.deletes, node)
+	return sent
+}
 
 // doubt gives up a connection that has brought nothing for a while, although something was asked. The
 // library would do that only after two thirds of the session's timeout, which can be too late for

@@ -63,6 +63,31 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Write tells when a request to delete a node was sent, of which the library tells nothing before it is answered. What comes
+// after it is executed after it.
+func (w *wire) Write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	if node, ok := deleted(p[:n]); ok {
+		if sent := w.session.takeDeleted(node); sent != nil {
+			sent()
+		}
+	}
+	return n, err
+}
+
+// deleted reads a request: length, number, kind, and for a deletion the path, each with its length or of four bytes.
+func deleted(request []byte) (node string, ok bool) {
+	const head, kind, opDelete = 16, 8, 2
+	if len(request) < head || binary.BigEndian.Uint32(request[kind:]) != opDelete {
+		return "", false
+	}
+	size, path := binary.BigEndian.Uint32(request[head-4:]), request[head:]
+	if uint64(size) > uint64(len(path)) {
+		return "", false
+	}
+	return string(path[:size]), true
+}
+
 // silentSince tells that nothing was read after t, and that there was time to.
 func (w *wire) silentSince(t time.Time) bool {
 	return w.dialled.Add(time.Duration(w.heard.Load())).Before(t)

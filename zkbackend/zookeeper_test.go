@@ -753,6 +753,35 @@ func TestReleaseWaitsItsTurn(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
+// The next of a process need not wait for the answer to the release: what it sends after that is executed after it.
+func TestAcquireBehindARelease(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, p := isolated(t, s, "")
+	g := raw.Acquire(t, d, raw.Request(t, patience))
+	p.Latency(t, 200*time.Millisecond)
+	for range 3 {
+		sent, released := make(chan struct{}), make(chan error, 1)
+		go func() { released <- d.ReleaseThen(t.Context(), g, func() { close(sent) }) }()
+		within(t, "the release is sent", sent)
+		select {
+		case err := <-released:
+			t.Errorf("the release is answered before it is said to be sent: %v", err)
+		default:
+		}
+		next := raw.Acquire(t, d, raw.Request(t, patience)) // and not *Busy
+		must(t, <-released)
+		if next.Fence <= g.Fence {
+			t.Errorf("fence %d after %d", next.Fence, g.Fence)
+		}
+		g = next
+	}
+	raw.Release(t, d, g)
+	if n := len(d.session.deletes); n != 0 {
+		t.Errorf("%d deletions are minded that are over", n)
+	}
+}
+
 // Sessions that are over leave no connection open.
 func TestExpiredSessionsLeaveNoConnection(t *testing.T) {
 	t.Parallel()
