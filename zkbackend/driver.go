@@ -47,6 +47,7 @@ type driver struct {
 	mu      sync.Mutex
 	session *session // nil: none yet
 	entries map[id]*entry
+	tails   map[string]string // of locks that are held here: the last that stood in the queue at its last look
 	closed  bool
 }
 
@@ -66,6 +67,7 @@ type entry struct {
 	uncertain bool   // there may be one that is not known
 	alone     bool   // nobody stood before it when it was made
 	ahead     *watch // of the one before it, if that was the first of all
+	tail      string // node of one that stood in the queue before it came; "" if none is known
 	left      bool   // released
 
 	own   atomic.Pointer[watch] // of its node
@@ -74,7 +76,7 @@ type entry struct {
 
 func newDriver(servers []string, opts *settings) *driver {
 	return &driver{
-		servers: servers, settings: opts, entries: make(map[id]*entry),
+		servers: servers, settings: opts, entries: make(map[id]*entry), tails: make(map[string]string),
 		caps: backend.Capabilities{
 			Modes: backend.Exclusive, Fair: backend.FairAlways, Fencing: backend.FenceDurable, Session: true,
 			Inspect: true, List: true, Break: true, Notify: true,
@@ -244,6 +246,7 @@ func (d *driver) present() (*session, error) {
 	}
 	d.session = s
 	clear(d.entries) // what they had ended with their session
+	clear(d.tails)
 	d.running.Go(s.run)
 	return s, nil
 }
@@ -443,6 +446,9 @@ func (e *entry) gone() error {
 
 // look is *Busy if somebody stands before e.
 func (d *driver) look(e *entry, req *backend.Request) error {
+	if w := e.follow(); w != nil && req.Queue {
+		return e.wait("", w)
+	}
 	members, err := e.session.members(e.parent)
 	if err != nil {
 		return err
@@ -457,11 +463,12 @@ func (d *driver) look(e *entry, req *backend.Request) error {
 	case place < 0:
 		return errVanished // as the watch is about to tell
 	case place == 0:
+		d.remember(e.parent, members)
 		return nil
 	case !req.Queue:
 		return d.stepBack(e, members[0].owner)
 	}
-	return e.wait(members[:place])
+	return e.waitBehind(members[:place])
 }
 
 // stepBack leaves nothing of an attempt that did not succeed.
@@ -548,7 +555,8 @@ func (d *driver) enter(s *session, name id) *entry {
 	defer d.mu.Unlock()
 	e := d.entries[name]
 	if e == nil || e.session != s {
-		e = &entry{id: name, session: s, parent: d.path(name.key), turn: make(chan struct{}, 1)}
+		parent := d.path(name.key)
+		e = &entry{id: name, session: s, parent: parent, turn: make(chan struct{}, 1), tail: d.tails[parent]}
 		if d.session == s {
 			d.entries[name] = e
 		}
@@ -563,10 +571,21 @@ func (d *driver) entry(g *backend.Grant) *entry {
 	return d.entries[id{g.Key, g.Owner}]
 }
 
+// remember keeps the last of those in the queue for who comes next in this process.
+func (d *driver) remember(parent string, members []member) {
+	if len(members) == 1 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tails[parent] = parent + "/" + members[len(members)-1].name
+}
+
 // leave ends e.
 func (d *driver) leave(e *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.tails, e.parent)
 	if d.entries[e.id] == e {
 		delete(d.entries, e.id)
 	}

@@ -41,8 +41,22 @@ type place struct {
 	own, ahead *watch
 }
 
-// wait returns e's *Busy, with the watch on the last of those who stand before it.
-func (e *entry) wait(before []member) error {
+// follow watches one that is known to stand before e, without asking who is the nearest: more often than not it is that one. It
+// returns nil if there is none. That the one is gone does not say that nobody else is left.
+func (e *entry) follow() *watch {
+	tail := e.tail
+	if e.tail = ""; tail == "" {
+		return nil
+	}
+	w, err := e.session.watch(tail)
+	if err != nil {
+		return nil
+	}
+	return w
+}
+
+// waitBehind returns e's *Busy, with the watch on the last of those who stand before it.
+func (e *entry) waitBehind(before []member) error {
 	w, err := e.session.watch(e.parent + "/" + before[len(before)-1].name)
 	if errors.Is(err, zk.ErrNoNode) {
 		w = &watch{gone: errDeleted, fired: closed} // gone meanwhile: look again at once
@@ -53,9 +67,13 @@ func (e *entry) wait(before []member) error {
 	if len(before) == 1 {
 		e.ahead = w
 	}
+	return e.wait(before[0].owner, w)
+}
+
+func (e *entry) wait(holder string, ahead *watch) error {
 	return &backend.Busy{
-		Holder: before[0].owner, Queued: true,
-		State: &place{session: e.session, own: e.own.Load(), ahead: w},
+		Holder: holder, Queued: true,
+		State: &place{session: e.session, own: e.own.Load(), ahead: ahead},
 	}
 }
 

@@ -782,6 +782,46 @@ func TestAcquireBehindARelease(t *testing.T) {
 	}
 }
 
+// Who comes behind a holder of its own process stands behind the last that the holder has seen, and behind who came since.
+func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	first, second, d, seen, unseen := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)
+	requests := map[*driver]*backend.Request{}
+	queue := func(d *driver) *place {
+		t.Helper()
+		requests[d] = raw.Request(t, patience)
+		return raw.Busy(t, d, requests[d]).State.(*place)
+	}
+	grant := func(d *driver, p *place) *backend.Grant {
+		t.Helper()
+		within(t, "the predecessor has left", p.ahead.fired)
+		return raw.Acquire(t, d, requests[d])
+	}
+	g := raw.Acquire(t, first, raw.Request(t, patience))
+	p2, p, pSeen := queue(second), queue(d), queue(seen)
+	raw.Release(t, first, g)
+	raw.Release(t, second, grant(second, p2))
+	g = grant(d, p) // looks who there is, for it was not the second
+	pUnseen := queue(unseen)
+	sent, released := make(chan struct{}), make(chan error, 1)
+	go func() { released <- d.ReleaseThen(t.Context(), g, func() { close(sent) }) }()
+	within(t, "the release is sent", sent)
+	p = queue(d)
+	if node := nodeOf(t, seen, requests[seen]); p.ahead.path != node {
+		t.Errorf("it watches %s, not %s", p.ahead.path, node)
+	}
+	must(t, <-released)
+	raw.Release(t, seen, grant(seen, pSeen))
+	within(t, "the one that was seen has left", p.ahead.fired)
+	p = raw.Busy(t, d, requests[d]).State.(*place) // for the other one has not
+	raw.Release(t, unseen, grant(unseen, pUnseen))
+	raw.Release(t, d, grant(d, p))
+	if len(d.tails) != 0 {
+		t.Errorf("it remembers %v", d.tails)
+	}
+}
+
 // Sessions that are over leave no connection open.
 func TestExpiredSessionsLeaveNoConnection(t *testing.T) {
 	t.Parallel()
