@@ -59,8 +59,8 @@
 // # Waiting
 //
 // Waiters stand in a queue, always: each is served in the order in which its client's first waiter arrived.
-// Each watches the node before its own and no other, so that a release wakes one. Where that was the
-// first it is the holder then, without another request; otherwise it looks who is left. It
+// Each watches one node before its own, as a rule the nearest, so that a release wakes one. Where
+// that was the first of all it is the holder then, without another request; otherwise it looks who is left. It
 // also watches its own node, as does the holder: who deletes that breaks the lock, and
 // the holder is told at once. The watches of all who wait share the one connection; beneath
 // them the core's timer looks again. An attempt that would not wait looks before it queues.

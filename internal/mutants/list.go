@@ -96,6 +96,11 @@ var mutants = []mutant{
 		pkg:   "zkbackend", test: "TestPredecessorThatQuits",
 	},
 	{
+		guard: "zk: whom it follows is not the only one", file: "zkbackend/wait.go",
+		edits: []edit{{old: "	return w\n}\n\n// waitBehind", new: "	e.ahead = w\n	return w\n}\n\n// waitBehind"}},
+		pkg:   "zkbackend", test: "TestNextFollowsWhomTheHolderSaw",
+	},
+	{
 		guard: "zk: requests are bounded in time", file: "zkbackend/wire.go",
 		edits: []edit{{old: "t = w.deadline", new: "t = time.Time{}"}},
 		pkg:   "zkbackend", test: "TestSilentServer",
