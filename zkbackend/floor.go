@@ -50,13 +50,29 @@ func (s *session) floorNode(parent string) (string, error) {
 }
 
 // Counters implements backend.Counters, by the command srvr, which servers answer unless
-// 4lw.commands.whitelist forbids it. It asks the server that the session is on; to it each ping is a packet.
-func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
-	s, err := d.live(ctx)
-	if err != nil {
-		return backend.Counts{}, err
+// 4lw.commands.whitelist forbids it. It asks all servers; to them each ping is a packet.
+func (d *driver) Counters(ctx context.Context) (total backend.Counts, err error) {
+	for _, server := range d.servers {
+		counts, err := d.counters(ctx, server)
+		if err != nil {
+			return backend.Counts{}, fmt.Errorf("srvr of %s: %w", server, err)
+		}
+		total.Commands = sum(total.Commands, counts.Commands)
+		total.Connections = sum(total.Connections, counts.Connections)
 	}
-	conn, err := connect(ctx, "tcp", s.conn.Server(), d.settings.TLS)
+	return total, nil
+}
+
+// sum is unknown, -1, where one of the two is.
+func sum(a, b int64) int64 {
+	if min(a, b) < 0 {
+		return -1
+	}
+	return a + b
+}
+
+func (d *driver) counters(ctx context.Context, server string) (backend.Counts, error) {
+	conn, err := connect(ctx, "tcp", server, d.settings.TLS)
 	if err != nil {
 		return backend.Counts{}, err
 	}
@@ -74,8 +90,5 @@ func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
 			*to, err = strconv.ParseInt(value, 10, 64)
 		}
 	}
-	if err = errors.Join(err, lines.Err()); err != nil {
-		return backend.Counts{}, fmt.Errorf("srvr: %w", err)
-	}
-	return counts, nil
+	return counts, errors.Join(err, lines.Err())
 }
