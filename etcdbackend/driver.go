@@ -95,10 +95,11 @@ func (d *driver) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return d.boundTo(ctx, d.timeout)
 }
 
-// boundFor makes that of a request for a lock. It leaves time for more attempts in a term: a member
-// that does not answer is asked again, in turn with the others, until the client gives its connection up.
+// boundFor makes that of a request for a lock. It leaves time for more attempts in a term, three even to a waiter that was
+// answered a third of it ago: a member that does not answer is asked again, in turn with the others, until the client
+// gives its connection up.
 func (d *driver) boundFor(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
-	return d.boundTo(ctx, min(d.timeout, max(ttl/3, minTimeout)))
+	return d.boundTo(ctx, min(d.timeout, max(ttl/4, minTimeout)))
 }
 
 func (d *driver) boundTo(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {

@@ -131,7 +131,7 @@ func (d *driver) acquire(c *memcache.Client, req *backend.Request) (*backend.Gra
 	foreseen := d.fences.foresee(req.Key)
 	sent := time.Now()
 	err := c.Add(&memcache.Item{
-		Key: k.lock, Value: newRecord(req, foreseen, sent).encode(), Expiration: seconds(req.TTL),
+		Key: k.lock, Value: newRecord(req, foreseen.fence, sent).encode(), Expiration: seconds(req.TTL),
 	})
 	again := errors.Is(err, memcache.ErrNotStored)
 	if again {

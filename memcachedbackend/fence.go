@@ -17,47 +17,51 @@ const (
 	// more would push locks out of the server's memory.
 	counterLife = 24 * 60 * 60
 	// maxFences bounds what a driver remembers.
-	maxFences = 4096
+	maxFences = 16384
 )
 
 // fences remembers the last fence of each name that this driver drew, which is never
-// greater than the counter, unless the server has lost that.
+// greater than the counter, unless the server has lost that. When there are many, those that
+// were drawn longest ago are forgotten.
 type fences struct {
-	mu   sync.Mutex
-	last map[string]uint64
+	mu           sync.Mutex
+	last, before map[string]uint64 // before: of when last was full
 }
 
-// foresee returns the fence that is the next of name if only this driver draws; 0 if it
-// does not know.
-func (f *fences) foresee(name string) uint64 {
+// forecast is the fence that will be drawn if nobody else draws.
+type forecast struct {
+	fence uint64
+	next  bool // of one that this driver drew; else a seed, of a counter that is not there
+}
+
+func (f *fences) foresee(name string) forecast {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if last := f.last[name]; last > 0 {
-		return last + 1
+	if last := max(f.last[name], f.before[name]); last > 0 {
+		return forecast{last + 1, true}
 	}
-	return 0
+	return forecast{fence: seedNow()}
 }
 
 func (f *fences) drawn(name string, fence uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.last == nil || len(f.last) >= maxFences {
-		f.last = make(map[string]uint64)
+	if f.last == nil || len(f.last) >= maxFences/2 {
+		f.last, f.before = make(map[string]uint64), f.last
 	}
-	f.last[name] = max(f.last[name], fence)
+	f.last[name] = max(f.last[name], f.before[name], fence)
 }
 
 // draw returns the next fence of name, and whether it is sure that nobody else has drawn
 // one since it was foreseen.
-func (d *driver) draw(c *memcache.Client, counter, name string, foreseen uint64) (fence uint64, sure bool, err error) {
+func (d *driver) draw(c *memcache.Client, counter, name string, foreseen forecast) (fence uint64, sure bool, err error) {
 	fence, err = c.Increment(counter, 1)
-	sure = fence == foreseen
+	sure = fence == foreseen.fence
 	if errors.Is(err, memcache.ErrCacheMiss) {
-		sure = false
-		fence, err = seed(c, counter, foreseen)
+		fence, sure, err = seed(c, counter, foreseen)
 	}
-	if err == nil && fence < foreseen { // seeded again, by a clock that is behind
-		fence, err = c.Increment(counter, foreseen-fence)
+	if err == nil && foreseen.next && fence < foreseen.fence { // seeded again, by a clock that is behind
+		fence, err = c.Increment(counter, foreseen.fence-fence)
 	}
 	if err != nil {
 		return 0, false, err
@@ -66,16 +70,23 @@ func (d *driver) draw(c *memcache.Client, counter, name string, foreseen uint64)
 	return fence, sure, nil
 }
 
-// seed begins a counter with the time, which is greater than all that a lost one
-// can have reached, unless clocks differ by more than the time since it was seeded.
-func seed(c *memcache.Client, counter string, least uint64) (uint64, error) {
-	now := time.Now().UnixMicro() - backend.FenceEpoch
-	fence := max(uint64(max(now, 1)), least)
-	err := c.Add(&memcache.Item{
+// seed begins a counter, as foreseen where that was for one that is not there. A counter that this driver
+// has drawn from, and that was lost, begins with the time anew.
+func seed(c *memcache.Client, counter string, foreseen forecast) (fence uint64, sure bool, err error) {
+	fence, sure = foreseen.fence, !foreseen.next
+	if foreseen.next {
+		fence = max(seedNow(), fence)
+	}
+	err = c.Add(&memcache.Item{
 		Key: counter, Value: strconv.AppendUint(nil, fence, 10), Expiration: counterLife,
 	})
 	if errors.Is(err, memcache.ErrNotStored) { // another was faster
-		return c.Increment(counter, 1)
+		fence, err = c.Increment(counter, 1)
+		sure = false
 	}
-	return fence, err
+	return fence, sure, err
 }
+
+// seedNow is the time, which is greater than all that a lost counter can have reached, unless
+// clocks differ, or the request to acquire was under way, for more than the time since it was seeded.
+func seedNow() uint64 { return uint64(max(time.Now().UnixMicro()-backend.FenceEpoch, 1)) }

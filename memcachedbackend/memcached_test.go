@@ -93,19 +93,23 @@ func commands(tb testing.TB, s *testenv.Server) int {
 func TestAPairIsFourCommands(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t)
-	d := openURL(t, s.URL)
-	pairs := func(n int) int {
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	for i, c := range []struct {
+		by          *driver
+		pairs, want int
+	}{
+		{d, 1, 5}, // the counter is seeded
+		{d, 10, 40},
+		{other, 1, 6}, // the fence is not what it foresaw, and confirmed
+		{other, 10, 40},
+	} {
 		before := commands(t, s)
-		for range n {
-			raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+		for range c.pairs {
+			raw.Release(t, c.by, raw.Acquire(t, c.by, raw.Request(t, time.Minute)))
 		}
-		return commands(t, s) - before
-	}
-	if n := pairs(1); n != 7 { // the counter is seeded, and the fence confirmed
-		t.Errorf("the first pair is %d commands, want 7", n)
-	}
-	if n := pairs(10); n != 40 {
-		t.Errorf("ten pairs are %d commands, want 40", n)
+		if n := commands(t, s) - before; n != c.want {
+			t.Errorf("step %d: %d pairs are %d commands, want %d", i, c.pairs, n, c.want)
+		}
 	}
 }
 
@@ -213,15 +217,17 @@ func TestFencesAreBounded(t *testing.T) {
 	var f fences
 	for i := range 3 * maxFences {
 		f.drawn(fmt.Sprint(i), uint64(i+1))
-		if n := len(f.last); n > maxFences {
+		if n := len(f.last) + len(f.before); n > maxFences {
 			t.Fatalf("%d names are remembered", n)
 		}
 	}
-	if next := f.foresee(fmt.Sprint(3*maxFences - 1)); next != 3*maxFences+1 {
-		t.Errorf("foreseen %d", next)
+	for _, i := range []int{3*maxFences - 1, 3*maxFences - maxFences/2} {
+		if next := f.foresee(fmt.Sprint(i)); next != (forecast{uint64(i + 2), true}) {
+			t.Errorf("foreseen %+v", next)
+		}
 	}
-	if next := f.foresee("never seen"); next != 0 {
-		t.Errorf("foreseen %d of a name that was never seen", next)
+	if seed := f.foresee("never seen"); seed.next || seed.fence < 3*maxFences {
+		t.Errorf("foreseen %+v of a name that was never seen", seed)
 	}
 }
 
