@@ -14,7 +14,7 @@
 // Several hosts are members of one cluster. All keys are under root, /dlock if there
 // is none. Parameters:
 //
-//	timeout      bound of one request, default 3s; a third of the TTL if that is less, but 1s
+//	timeout      bound of one request, default 3s; a quarter of the TTL if that is less, but 1s
 //	ca           file with the certificates to trust, instead of the system's
 //	cert, key    files with the client's certificate and its key
 //	server-name  name that the servers' certificates must carry, instead of the host
@@ -35,6 +35,10 @@
 // etcd per TTL, which is kept alive for all of them together, by no request but those that
 // the core makes; a key that nobody knows of, left by a request that was executed long
 // after it was given up, is removed with the next renewal.
+//
+// What many goroutines ask for at once goes together, in transactions of up to 64 locks: as long as no more than two
+// requests are under way each is sent by itself. What one of them may have brought upon all, such as a lack of
+// permission, is asked again one by one.
 //
 // # Fencing
 //

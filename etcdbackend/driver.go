@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/batch"
 	"github.com/dlock-go/dlock/internal/key"
 )
 
@@ -27,6 +28,7 @@ type driver struct {
 	owned  bool // Close closes it
 
 	keepAlives pb.LeaseClient
+	batcher    *batch.Batcher[call, clientv3.OpResponse]
 
 	root    string // without a slash at its end
 	id      string // of this driver: what it holds is marked with it
@@ -74,6 +76,9 @@ func newDriver(ctx context.Context, client *clientv3.Client, owned bool, opts Op
 		leases:       make(map[int64]*slot),
 		queues:       make(map[string]*queue),
 	}
+	d.batcher = batch.New(batch.Options[call, clientv3.OpResponse]{
+		Send: d.sendBatch, Timeout: opts.Timeout, Most: maxUnderWay, Closed: errClosed,
+	})
 	d.inbox = d.root + "/client/" + d.id
 	d.life, d.end = context.WithCancel(d.values)
 	return d, d.begin(ctx)
@@ -223,10 +228,10 @@ func (d *driver) attempt(ctx context.Context, a *acquisition, queue bool) (answe
 
 // try makes the key if there is none of the lock.
 func (d *driver) try(ctx context.Context, a *acquisition) (answer, error) {
-	resp, err := d.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(a.prefix).WithPrefix(), "=", 0)).
-		Then(a.put(d.id)).
-		Else(first(a.prefix)).Commit()
+	resp, err := d.transact(ctx, a.prefix,
+		clientv3.Compare(clientv3.CreateRevision(a.prefix).WithPrefix(), "=", 0),
+		[]clientv3.Op{a.put(d.id)},
+		[]clientv3.Op{first(a.prefix)})
 	switch {
 	case err != nil:
 		return answer{}, interpretError(ctx, err)
@@ -243,10 +248,10 @@ func (d *driver) try(ctx context.Context, a *acquisition) (answer, error) {
 
 // enter makes the key, be it first or not. If it is there already it stays as it is.
 func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
-	resp, err := d.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(a.key), "=", 0)).
-		Then(a.put(d.id), first(a.prefix)).
-		Else(clientv3.OpGet(a.key), first(a.prefix)).Commit()
+	resp, err := d.transact(ctx, a.prefix,
+		clientv3.Compare(clientv3.CreateRevision(a.key), "=", 0),
+		[]clientv3.Op{a.put(d.id), first(a.prefix)},
+		[]clientv3.Op{clientv3.OpGet(a.key), first(a.prefix)})
 	if err != nil {
 		return answer{}, interpretError(ctx, err)
 	}
@@ -261,7 +266,7 @@ func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
 	}
 	r, err := decodeRecord(kv, a.name)
 	if err != nil { // definite, so nothing may stay
-		if _, failed := d.client.Delete(ctx, a.key); failed != nil {
+		if _, failed := d.deleteKey(ctx, a.prefix, a.owner); failed != nil {
 			return answer{}, interpretError(ctx, failed)
 		}
 	}
@@ -312,7 +317,7 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	ctx, cancel := d.boundFor(ctx, g.TTL)
 	defer cancel()
 	d.startRelease(g)
-	resp, err := d.client.Delete(ctx, d.prefix(g.Key)+g.Owner)
+	deleted, err := d.deleteKey(ctx, d.prefix(g.Key), g.Owner)
 	if err != nil {
 		return interpretError(ctx, err)
 	}
@@ -321,7 +326,7 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	if a := d.acquisitions[g.Owner]; a != nil && a.releasing {
 		d.dismiss(a)
 	}
-	if resp.Deleted == 0 {
+	if !deleted {
 		return backend.ErrNotHeld
 	}
 	return nil
@@ -344,6 +349,7 @@ func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 func (d *driver) Close() error {
 	d.end()
 	d.running.Wait()
+	defer d.batcher.Close()
 	if !d.owned {
 		return nil
 	}

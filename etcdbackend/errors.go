@@ -70,6 +70,12 @@ func isRefusal(err error) bool {
 	return false
 }
 
+// isOffence tells that the server has refused a batch because of what may be one request in it.
+func isOffence(err error) bool {
+	return isLeaseGone(err) || isDenied(err) || errors.Is(err, rpctypes.ErrNoSpace) ||
+		errors.Is(err, rpctypes.ErrRequestTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
+}
+
 // isPassing tells that another attempt may succeed soon: a member did not answer, or the cluster had no leader.
 func isPassing(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) ||

@@ -25,7 +25,7 @@ const defaultPort = "2379"
 type Options struct {
 	// Root is what all keys begin with, up to a slash. "" is DefaultRoot.
 	Root string
-	// Timeout bounds every request, and so does a third of the TTL, or 1 s if that is more: one
+	// Timeout bounds every request, and so does a quarter of the TTL, or 1 s if that is more: one
 	// that went to a member that does not answer is repeated, by the core, with another. Timeout
 	// is also how long after its context has ended a request may still be executed
 	// (Capabilities.Late). 0 is DefaultTimeout.

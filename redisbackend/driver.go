@@ -227,14 +227,14 @@ func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duratio
 
 // judge reads the answer of one script.
 func (d *driver) judge(gs []*backend.Grant, a answer, sent time.Time, renewals []backend.Renewal) {
-	held, _ := a.reply.([]any)
-	if a.err == nil && len(held) != len(gs) {
-		a.err = errReply(a.reply)
+	held, _ := a.Reply.([]any)
+	if a.Err == nil && len(held) != len(gs) {
+		a.Err = errReply(a.Reply)
 	}
 	for i, g := range gs {
 		switch {
-		case a.err != nil:
-			renewals[i].Err = a.err
+		case a.Err != nil:
+			renewals[i].Err = a.Err
 		case held[i] != int64(1):
 			renewals[i].Err = backend.ErrLost
 			d.hub.dismiss(g.Owner)

@@ -143,10 +143,10 @@ func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, 
 	}
 	infos := make([]*backend.Info, 0, len(locks))
 	for _, a := range d.main.runEach(ctx, calls) {
-		if a.err != nil {
-			return nil, a.err
+		if a.Err != nil {
+			return nil, a.Err
 		}
-		entries, _ := a.reply.([]any)
+		entries, _ := a.Reply.([]any)
 		for _, entry := range entries {
 			infos = append(infos, decodeInfo(entry))
 		}

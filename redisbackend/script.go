@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/batch"
 )
 
 var (
@@ -76,12 +77,12 @@ func (once) NoRetry() bool { return true }
 // lane is a client with what is known of its pool.
 type lane struct {
 	client  redis.UniversalClient
-	cluster *redis.ClusterClient // the client, if it is one
-	waits   bool                 // for replicas, where a request asks for them
-	batcher *batcher             // nil: every request is sent alone
-	size    int32                // of its pool; 0 where others use it too
-	busy    atomic.Int32         // requests under way
-	idle    atomic.Int32         // connections that were open and idle when it was last looked at
+	cluster *redis.ClusterClient      // the client, if it is one
+	waits   bool                      // for replicas, where a request asks for them
+	batcher *batch.Batcher[call, any] // nil: every request is sent alone
+	size    int32                     // of its pool; 0 where others use it too
+	busy    atomic.Int32              // requests under way
+	idle    atomic.Int32              // connections that were open and idle when it was last looked at
 }
 
 func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
@@ -89,7 +90,10 @@ func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
 	l.cluster, _ = client.(*redis.ClusterClient)
 	single, ok := client.(*redis.Client)
 	if ok && !l.waits {
-		l.batcher = newBatcher(single.Options().PoolSize, opts.Timeout, l.sendBatch)
+		l.batcher = batch.New(batch.Options[call, any]{
+			Send: l.sendBatch, Timeout: opts.Timeout, Closed: redis.ErrClosed,
+			Most: single.Options().PoolSize / 2, // the others are for renewals, which do not queue
+		})
 	}
 	if ok && c.owned {
 		l.size = int32(single.Options().PoolSize)
@@ -100,7 +104,7 @@ func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
 // close is called when the connections are closed.
 func (l *lane) close() {
 	if l.batcher != nil {
-		l.batcher.close()
+		l.batcher.Close()
 	}
 }
 
@@ -111,11 +115,11 @@ func (l *lane) run(ctx context.Context, s *script, args ...any) (any, error) {
 	if l.batcher == nil {
 		return l.runAlone(ctx, s, args)
 	}
-	if q := l.batcher.enter(ctx, s, args); q != nil {
-		reply, err := q.await()
+	if q := l.batcher.Enter(ctx, call{s, args}); q != nil {
+		reply, err := q.Await()
 		return reply, interpretError(ctx, err)
 	}
-	defer l.batcher.leave()
+	defer l.batcher.Leave()
 	return l.runAlone(ctx, s, args)
 }
 
@@ -156,28 +160,25 @@ type call struct {
 }
 
 // answer is that to a call.
-type answer struct {
-	reply any
-	err   error
-}
+type answer = batch.Answer[any]
 
 // runEach makes several calls, as run does, and never in a batch with others'. In a cluster that
 // takes one request per node.
 func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 	if len(calls) == 1 {
 		reply, err := l.runAside(ctx, calls[0].script, calls[0].args)
-		return []answer{{reply, err}}
+		return []answer{{Reply: reply, Err: err}}
 	}
 	l.busy.Add(1)
 	answers, err := backend.Call(ctx, func(ctx context.Context) ([]answer, error) {
 		return l.evaluateEach(ctx, calls), nil
 	})
 	if err != nil {
-		answers = slices.Repeat([]answer{{err: err}}, len(calls))
+		answers = slices.Repeat([]answer{{Err: err}}, len(calls))
 	}
 	l.note(l.busy.Add(-1)+1, firstError(answers))
 	for i := range answers {
-		answers[i].err = interpretError(ctx, answers[i].err)
+		answers[i].Err = interpretError(ctx, answers[i].Err)
 	}
 	return answers
 }
@@ -185,8 +186,8 @@ func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 // firstError returns an error of the connection if there is one, else any.
 func firstError(answers []answer) (first error) {
 	for _, a := range answers {
-		if a.err != nil && (first == nil || !replied(a.err, "")) {
-			first = a.err
+		if a.Err != nil && (first == nil || !replied(a.Err, "")) {
+			first = a.Err
 		}
 	}
 	return first
@@ -258,8 +259,8 @@ func (l *lane) evaluateEach(ctx context.Context, calls []call) []answer {
 		l.pipeline(ctx, cmds...)
 		var unknown []int
 		for n, i := range todo {
-			answers[i].reply, answers[i].err = cmds[n].(once).Result()
-			if err := answers[i].err; err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			answers[i].Reply, answers[i].Err = cmds[n].(once).Result()
+			if err := answers[i].Err; err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 				unknown = append(unknown, i)
 			}
 		}

@@ -137,6 +137,11 @@ var mutants = []mutant{
 		pkg:   "etcdbackend", test: "TestGhostIsRemovedWithTheNextRenewal",
 	},
 	{
+		guard: "etcd: a lock has one request in a batch", file: "etcdbackend/batch.go",
+		edits: []edit{{old: "if seen[c.prefix] {", new: "if false {"}},
+		pkg:   "etcdbackend", test: "TestBatchOnAServer",
+	},
+	{
 		guard: "memcached: a second more than trusted", file: "memcachedbackend/driver.go",
 		edits: []edit{{
 			old: "int32 { return int32(term(ttl)/time.Second) + 1 }",
@@ -218,18 +223,18 @@ var mutants = []mutant{
 		pkg:   "redisbackend", test: "TestLentClient",
 	},
 	{
-		guard: "redis: a batch does not hold up a caller", file: "redisbackend/batch.go",
-		edits: []edit{{old: "case <-q.ctx.Done():", new: "case <-context.Background().Done():"}},
-		pkg:   "redisbackend", test: "TestContextsInABatch",
-	},
-	{
 		guard: "redis: renewals do not queue", file: "redisbackend/script.go",
 		edits: []edit{{old: "l.runAside(ctx, calls[0].script, calls[0].args)", new: "l.run(ctx, calls[0].script, calls[0].args...)"}},
 		pkg:   "redisbackend", test: "TestRenewalsDoNotQueue",
 	},
 	{
-		guard: "redis: connections are left for renewals", file: "redisbackend/batch.go",
-		edits: []edit{{old: "if b.underWay < b.most {", new: "if b.most > 0 {"}},
-		pkg:   "redisbackend", test: "TestQueueIsNotHeldUp",
+		guard: "batches: a batch does not hold up a caller", file: "internal/batch/batch.go",
+		edits: []edit{{old: "case <-q.ctx.Done():", new: "case <-context.Background().Done():"}},
+		pkg:   "internal/batch", test: "TestContextsInABatch",
+	},
+	{
+		guard: "batches: connections are left for others", file: "internal/batch/batch.go",
+		edits: []edit{{old: "if b.underWay < b.opts.Most {", new: "if b.opts.Most > 0 {"}},
+		pkg:   "internal/batch", test: "TestQueueIsNotHeldUp",
 	},
 }

@@ -1,0 +1,174 @@
+package etcdbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// requests are for as many locks.
+func requests(tb testing.TB, n int) []*backend.Request {
+	tb.Helper()
+	reqs := make([]*backend.Request, n)
+	for i := range reqs {
+		reqs[i] = newRequest(tb)
+		reqs[i].Key += fmt.Sprint("/", i)
+	}
+	return reqs
+}
+
+// acquireTogether attempts to acquire in one batch.
+func acquireTogether(tb testing.TB, d *driver, reqs []*backend.Request) ([]*backend.Grant, []error) {
+	tb.Helper()
+	grants, errs := make([]*backend.Grant, len(reqs)), make([]error, len(reqs))
+	raw.Together(tb, d.batcher, len(reqs), func(i int) { grants[i], errs[i] = d.Acquire(tb.Context(), reqs[i]) })
+	return grants, errs
+}
+
+// A lock that is taken, one that two want, and others that are free: each request of a batch has the answer that it would
+// have alone.
+func TestBatchOnAServer(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	d, ops := openURL(t, s.URL+"/batch"), admin(t, s)
+	reqs := requests(t, 6)
+	taken := newRequest(t)
+	taken.Key = reqs[0].Key
+	held := raw.Acquire(t, d, taken)
+	reqs[2].Key = reqs[1].Key
+	for _, req := range reqs {
+		req.Queue = false
+	}
+
+	grants, errs := acquireTogether(t, d, reqs)
+	if _, ok := errors.AsType[*backend.Busy](errs[0]); !ok {
+		t.Errorf("a lock that is taken: %v, want *Busy", errs[0])
+	}
+	if (grants[1] == nil) == (grants[2] == nil) {
+		t.Errorf("two requests for one lock: %v, %v and %v, %v", grants[1], errs[1], grants[2], errs[2])
+	}
+	granted := []*backend.Grant{held}
+	for i, g := range grants {
+		if g == nil {
+			continue
+		}
+		kv := must[*clientv3.GetResponse](t)(ops.Get(t.Context(), d.prefix(g.Key)+g.Owner)).Kvs[0]
+		if g.Owner != reqs[i].Owner || g.Fence != uint64(kv.CreateRevision) || g.Fence <= held.Fence {
+			t.Errorf("a free lock: %+v, and its key was made at %d", g, kv.CreateRevision)
+		}
+		granted = append(granted, g)
+	}
+	if len(granted) != 5 {
+		t.Fatalf("errors: %v", errs)
+	}
+
+	raw.Release(t, d, granted[1])
+	errs = make([]error, len(granted))
+	raw.Together(t, d.batcher, len(granted), func(i int) { errs[i] = d.Release(t.Context(), granted[i]) })
+	raw.WantIs(t, "a lock that is not held", errs[1], backend.ErrNotHeld)
+	if err := errors.Join(errs[0], errs[2], errs[3], errs[4]); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if keys := keysUnder(t, ops, "/batch/lock/"); len(keys) != 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
+// What the server refuses because of one request is not refused to the others.
+func TestOffenceInABatch(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	d, ops := openURL(t, s.URL), admin(t, s)
+	reqs := requests(t, 4)
+	reqs[0].TTL = 2 * long // a lease of its own
+	raw.Release(t, d, raw.Acquire(t, d, reqs[0]))
+	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), d.leases[int64(reqs[0].TTL/time.Second)].lease.id))
+	reqs[1].Meta = strings.Repeat("x", 1700<<10) // more than a request may have
+
+	grants, errs := acquireTogether(t, d, reqs)
+	raw.WantIs(t, "whose lease is gone", errs[0], rpctypes.ErrLeaseNotFound)
+	raw.WantIs(t, "which is too large", errs[1], backend.ErrUnsupported)
+	for i := 2; i < len(reqs); i++ {
+		if errs[i] != nil {
+			t.Fatalf("another: %v", errs[i])
+		}
+		raw.Release(t, d, grants[i])
+	}
+}
+
+// loser loses the answers to transactions, of which it counts those that it has lost.
+type loser struct {
+	losing atomic.Bool
+	lost   atomic.Int64
+}
+
+func (l *loser) option() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := invoke(ctx, method, req, reply, conn, opts...)
+		if method == "/etcdserverpb.KV/Txn" && l.losing.Load() {
+			l.lost.Add(1)
+			return status.Error(codes.Unavailable, "the connection has ended")
+		}
+		return err
+	})
+}
+
+// When the answer to a batch is lost each of its requests has an unknown outcome, and none is repeated.
+func TestBatchWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	var l loser
+	d := lend(t, admin(t, testenv.Etcd(t), l.option()))
+	grants, errs := acquireTogether(t, d, requests(t, 3))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	l.losing.Store(true)
+	raw.Together(t, d.batcher, 3, func(i int) { errs[i] = d.Release(t.Context(), grants[i]) })
+	l.losing.Store(false)
+	if n := l.lost.Load(); n != 1 {
+		t.Errorf("%d requests, want one for all", n)
+	}
+	for i, err := range errs {
+		if err == nil || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrNotHeld) {
+			t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
+		}
+		raw.WantIs(t, "asked once more", d.Release(t.Context(), grants[i]), backend.ErrNotHeld)
+	}
+}
+
+func TestCloseWhileRequestsQueue(t *testing.T) {
+	t.Parallel()
+	d, err := testenv.Open(t.Context(), testenv.Etcd(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := d.(*driver).batcher
+	raw.Release(t, d, raw.Acquire(t, d, newRequest(t))) // there is a lease
+	b.Hold()
+	done := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(t.Context(), newRequest(t))
+		done <- err
+	}()
+	raw.AwaitQueue(t, b, 1)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	raw.WantIs(t, "a request in the queue", <-done, backend.ErrUnavailable)
+}

@@ -1,0 +1,23 @@
+package batch
+
+// Hold has every request queue up until release is called. Then what is in the queue goes in one batch. Tests
+// of those who use a Batcher are what it is for.
+func (b *Batcher[Request, Reply]) Hold() (release func()) {
+	most := max(b.opts.Most, MaxSingles)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.underWay += most
+	return func() {
+		b.mu.Lock()
+		b.underWay -= most - 1
+		b.mu.Unlock()
+		b.Leave()
+	}
+}
+
+// Len returns how many requests are in the queue.
+func (b *Batcher[Request, Reply]) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue)
+}
