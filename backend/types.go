@@ -74,8 +74,8 @@ type Busy struct {
 	Queued bool
 	// State is the driver's own; the core hands it to Wait and Release.
 	State any
-	// Fence is that of a present holder, raw as in Grant, if known, else 0. Where the core
-	// polls, another one than the last tells it that the lock is changing hands.
+	// Fence is that of a present holder, raw as in Grant, if known, else 0; before a holder has drawn its own it may be
+	// another. Where the core polls, another one than the last tells it that the lock is changing hands.
 	Fence uint64
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/dlock-go/dlock/internal/batch"
 )
 
-// maxUnderWay is how many requests for locks, alone or in batches, are sent at once.
-const maxUnderWay = 4
+// maxUnderWay bounds how many requests for locks, alone or in batches, are sent at once. It is large: one connection
+// does for all, and a member that does not answer must not hold up those who ask others.
+const maxUnderWay = 1024
 
 var errClosed = &unsentError{errors.New("the driver is closed")}
 
@@ -58,13 +59,6 @@ func (d *driver) sendBatch(ctx context.Context, calls []call) []batch.Answer[cli
 	}
 	for _, i := range apart {
 		answers[i].Reply, answers[i].Err = d.client.Do(ctx, calls[i].op)
-	}
-	if ctx.Err() != nil {
-		for i := range answers {
-			if err := answers[i].Err; err != nil && !isUnsent(err) {
-				answers[i].Err = errTimeout
-			}
-		}
 	}
 	return answers
 }

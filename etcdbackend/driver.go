@@ -101,8 +101,8 @@ func (d *driver) bound(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // boundFor makes that of a request for a lock. It leaves time for more attempts in a term, three even to a waiter that was
-// answered a third of it ago: a member that does not answer is asked again, in turn with the others, until the client
-// gives its connection up.
+// answered a third of it ago, unless the term is short: a member that does not answer is asked again, in turn with the
+// others, until the client gives its connection up.
 func (d *driver) boundFor(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
 	return d.boundTo(ctx, min(d.timeout, max(ttl/4, minTimeout)))
 }

@@ -57,8 +57,8 @@
 // microseconds since 2026 and given up a day later. It is drawn while the lock is held and stored
 // in the lock's value; an acquisition that cannot be sure of both fails. It keeps
 // growing when the server loses its data, unless the clocks of the clients differ
-// by more than the time since the counter was seeded, or a request was under way for as
-// long: volatile, in the words of [backend.Fencing].
+// by more than the time since the counter was seeded, or the request that seeds it was under way
+// for as long: volatile, in the words of [backend.Fencing].
 //
 // # Waiting
 //

@@ -18,6 +18,9 @@ const (
 	counterLife = 24 * 60 * 60
 	// maxFences bounds what a driver remembers.
 	maxFences = 16384
+	// maxSeedAge is how old a seed may be when it is added, in microseconds: what others may have drawn since it was
+	// foreseen, and the server has lost since, must not exceed it by more. No lock expires within that time.
+	maxSeedAge = 100_000
 )
 
 // fences remembers the last fence of each name that this driver drew, which is never
@@ -31,7 +34,7 @@ type fences struct {
 // forecast is the fence that will be drawn if nobody else draws.
 type forecast struct {
 	fence uint64
-	next  bool // of one that this driver drew; else a seed, of a counter that is not there
+	next  bool // of one that this driver drew; else a seed, in case that there is no counter
 }
 
 func (f *fences) foresee(name string) forecast {
@@ -52,11 +55,11 @@ func (f *fences) drawn(name string, fence uint64) {
 	f.last[name] = max(f.last[name], f.before[name], fence)
 }
 
-// draw returns the next fence of name, and whether it is sure that nobody else has drawn
-// one since it was foreseen.
+// draw returns the next fence of name, and whether it is sure that it is as foreseen since nobody else has
+// drawn one meanwhile.
 func (d *driver) draw(c *memcache.Client, counter, name string, foreseen forecast) (fence uint64, sure bool, err error) {
 	fence, err = c.Increment(counter, 1)
-	sure = fence == foreseen.fence
+	sure = foreseen.next && fence == foreseen.fence
 	if errors.Is(err, memcache.ErrCacheMiss) {
 		fence, sure, err = seed(c, counter, foreseen)
 	}
@@ -70,12 +73,12 @@ func (d *driver) draw(c *memcache.Client, counter, name string, foreseen forecas
 	return fence, sure, nil
 }
 
-// seed begins a counter, as foreseen where that was for one that is not there. A counter that this driver
+// seed begins a counter, as foreseen where that was a seed and is not old. A counter that this driver
 // has drawn from, and that was lost, begins with the time anew.
 func seed(c *memcache.Client, counter string, foreseen forecast) (fence uint64, sure bool, err error) {
-	fence, sure = foreseen.fence, !foreseen.next
-	if foreseen.next {
-		fence = max(seedNow(), fence)
+	fence, sure = foreseen.fence, true
+	if now := seedNow(); foreseen.next || now > fence+maxSeedAge {
+		fence, sure = max(now, fence), false
 	}
 	err = c.Add(&memcache.Item{
 		Key: counter, Value: strconv.AppendUint(nil, fence, 10), Expiration: counterLife,
@@ -88,5 +91,5 @@ func seed(c *memcache.Client, counter string, foreseen forecast) (fence uint64, 
 }
 
 // seedNow is the time, which is greater than all that a lost counter can have reached, unless
-// clocks differ, or the request to acquire was under way, for more than the time since it was seeded.
+// clocks differ, or the request to add it was under way, for more than the time since it was seeded.
 func seedNow() uint64 { return uint64(max(time.Now().UnixMicro()-backend.FenceEpoch, 1)) }

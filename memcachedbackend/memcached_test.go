@@ -103,9 +103,12 @@ func TestAPairIsFourCommands(t *testing.T) {
 		{other, 1, 6}, // the fence is not what it foresaw, and confirmed
 		{other, 10, 40},
 	} {
-		before := commands(t, s)
+		before, start := commands(t, s), time.Now()
 		for range c.pairs {
 			raw.Release(t, c.by, raw.Acquire(t, c.by, raw.Request(t, time.Minute)))
+		}
+		if i == 0 && time.Since(start) > maxSeedAge*time.Microsecond {
+			c.want += 2 // on a machine that is this slow a seed is too old when it is added
 		}
 		if n := commands(t, s) - before; n != c.want {
 			t.Errorf("step %d: %d pairs are %d commands, want %d", i, c.pairs, n, c.want)
@@ -146,25 +149,60 @@ func hooked(tb testing.TB, s *testenv.Server, verb string, hook func()) *memcach
 func TestFenceIsDrawnWhileHolding(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
-	for _, foreseen := range []bool{false, true} {
-		d, other := openURL(t, s.URL), openURL(t, s.URL)
-		req := raw.Request(t, time.Minute)
-		if foreseen {
-			raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
-		}
-		var next *backend.Grant
-		c := hooked(t, s, "incr", func() {
-			if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
-				t.Errorf("Break: %v", err)
+	for name, c := range map[string]struct {
+		drawn bool   // one is drawn before, so that the next is foreseen
+		verb  string // before which the lock is broken
+	}{
+		"a seed is foreseen":         {false, "incr"},
+		"another seeds":              {false, "add " + counterPrefix},
+		"the next fence is foreseen": {true, "incr"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, other := openURL(t, s.URL), openURL(t, s.URL)
+			req := raw.Request(t, time.Minute)
+			if c.drawn {
+				raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 			}
-			next = raw.Acquire(t, other, raw.Request(t, time.Minute))
+			var next *backend.Grant
+			g, err := d.acquire(hooked(t, s, c.verb, func() {
+				if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
+					t.Errorf("Break: %v", err)
+				}
+				next = raw.Acquire(t, other, raw.Request(t, time.Minute))
+			}), req)
+			raw.WantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
+			if g != nil && g.Fence > next.Fence {
+				t.Errorf("fence %d, and %d for who holds the lock", g.Fence, next.Fence)
+			}
+			raw.Release(t, other, next)
 		})
-		g, err := d.acquire(c, req)
-		raw.WantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
-		if g != nil && g.Fence > next.Fence {
-			t.Errorf("fence %d, and %d for who holds the lock", g.Fence, next.Fence)
+	}
+}
+
+// TestOldSeed: a process stands still before it seeds the counter, its lock passes to another, and what
+// that has drawn is forgotten.
+func TestOldSeed(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	d, other, ops := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
+	req := raw.Request(t, time.Minute)
+	var next *backend.Grant
+	_, err := d.acquire(hooked(t, s, "incr", func() {
+		time.Sleep(2 * maxSeedAge * time.Microsecond)
+		if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
+			t.Errorf("Break: %v", err)
 		}
+		next = raw.Acquire(t, other, raw.Request(t, time.Minute))
 		raw.Release(t, other, next)
+		if err := ops.Delete(newKeys(req.Key).counter); err != nil {
+			t.Error(err)
+		}
+	}), req)
+	raw.WantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
+	last := raw.Acquire(t, openURL(t, s.URL), raw.Request(t, time.Minute))
+	if last.Fence <= next.Fence {
+		t.Errorf("fence %d after %d", last.Fence, next.Fence)
 	}
 }
 
@@ -173,7 +211,13 @@ func TestFenceIsStored(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
-	for i, by := range []*driver{d, d, other, other, d, other} {
+	c := admin(t, s)
+	for i, by := range []*driver{d, d, other, other, d, other, other} {
+		if i == 6 { // who foresaw the next one finds no counter
+			if err := c.Delete(newKeys(t.Name()).counter); err != nil {
+				t.Fatal(err)
+			}
+		}
 		g := raw.Acquire(t, by, raw.Request(t, time.Minute))
 		info, err := other.Inspect(t.Context(), g.Key)
 		if err != nil || len(info.Holders) != 1 || info.Holders[0].Fence != g.Fence<<12 {

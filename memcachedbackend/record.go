@@ -12,7 +12,7 @@ import (
 // that it stays in its slab class and a renewal saves it from eviction there.
 type record struct {
 	owner      string
-	fence      uint64 // 0: not yet drawn
+	fence      uint64 // a forecast until it is drawn
 	since      time.Time
 	until      time.Time // by the holder's clock: for show
 	name, meta string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,64 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 			t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
 		}
 		raw.WantIs(t, "asked once more", d.Release(t.Context(), grants[i]), backend.ErrNotHeld)
+	}
+}
+
+// A connection that the server refuses is told to each request of a batch, and to one that waits for replicas, as it is
+// to one alone.
+func TestBatchOverARefusedConnection(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t, "--requirepass", "right")
+	d, c := openURL(t, s.URL), redis.NewClient(&redis.Options{Addr: s.Addr, Password: "right"})
+	defer c.Close()
+	waits := openURL(t, s.URL+"?wait=1")
+	do(t, c, "config", "set", "requirepass", "another")
+	do(t, c, "client", "kill", "type", "normal", "skipme", "yes")
+	errs := make([]error, 3)
+	raw.Together(t, d.main.batcher, len(errs), func(i int) {
+		req := raw.Request(t, time.Minute)
+		req.Key += fmt.Sprint(i)
+		_, errs[i] = d.Acquire(t.Context(), req)
+	})
+	_, alone := d.Acquire(t.Context(), raw.Request(t, time.Minute))
+	_, replicated := waits.Acquire(t.Context(), raw.Request(t, time.Minute))
+	for _, err := range append(errs, alone, replicated) {
+		raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
+		if !strings.Contains(fmt.Sprint(err), "WRONGPASS") {
+			t.Errorf("Acquire: %v, want a word about the password", err)
+		}
+	}
+}
+
+// A batch that the server does not answer does not hold up Close.
+func TestCloseWhileABatchIsUnderWay(t *testing.T) {
+	t.Parallel()
+	proxy := testenv.NewProxy(t, testenv.Redis(t).Addr)
+	d, err := testenv.Open(t.Context(), "redis://"+proxy.Addr()+"?timeout=1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Cut(t)
+	errs := make(chan error, 2)
+	raw.Together(t, d.(*driver).main.batcher, cap(errs), func(i int) {
+		req := raw.Request(t, time.Minute)
+		req.Key += fmt.Sprint(i)
+		go func() {
+			_, err := d.Acquire(t.Context(), req)
+			errs <- err
+		}()
+	})
+	start := time.Now()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	for range cap(errs) {
+		if err := <-errs; err == nil || errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("Acquire: %v, want an unknown outcome", err)
+		}
+	}
+	if took := time.Since(start); took > patience {
+		t.Errorf("Close took %v", took)
 	}
 }
 

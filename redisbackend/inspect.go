@@ -203,7 +203,8 @@ func decodeHolder(value string) (holder backend.Holder, name string, ok bool) {
 
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
-	reply, err := d.main.run(ctx, d.scripts.breaks, newRequest(name, owner).with()...)
+	// Executed late it may break the next holder's lock: never behind others in a queue.
+	reply, err := d.main.runAside(ctx, d.scripts.breaks, newRequest(name, owner).with())
 	switch {
 	case err != nil:
 		return err

@@ -63,6 +63,7 @@ func (replication) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		}
 		wait := redis.NewIntCmd(ctx, "wait", ask.replicas, ask.timeout.Milliseconds())
 		err := next(ctx, append(slices.Clip(cmds), wait))
+		failUnsent(cmds, err)
 		if short := ask.judge(wait); short != nil {
 			for _, cmd := range cmds {
 				if cmd.Err() == nil {

@@ -92,13 +92,21 @@ func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
 	if ok && !l.waits {
 		l.batcher = batch.New(batch.Options[call, any]{
 			Send: l.sendBatch, Timeout: opts.Timeout, Closed: redis.ErrClosed,
-			Most: single.Options().PoolSize / 2, // the others are for renewals, which do not queue
+			Most: c.connections(single) / 2, // the others are for renewals, which do not queue
 		})
 	}
 	if ok && c.owned {
 		l.size = int32(single.Options().PoolSize)
 	}
 	return l
+}
+
+// connections is how many a lane may use, of those of its client.
+func (c connection) connections(client *redis.Client) int {
+	if !c.owned { // both lanes have the same client
+		return client.Options().PoolSize / 2
+	}
+	return client.Options().PoolSize
 }
 
 // close is called when the connections are closed.
@@ -137,20 +145,12 @@ func (l *lane) runAlone(ctx context.Context, s *script, args []any) (any, error)
 	return reply, interpretError(ctx, err)
 }
 
-// runAside is run for those who must not be late by any chance: never in place, and never in a batch.
+// runAside is for those who must not be late by any chance: never in place, and never in a batch.
 func (l *lane) runAside(ctx context.Context, s *script, args []any) (any, error) {
 	l.busy.Add(1)
 	reply, err := backend.Call(ctx, func(ctx context.Context) (any, error) { return l.evaluate(ctx, s, args) })
 	l.note(l.busy.Add(-1)+1, err)
 	return reply, interpretError(ctx, err)
-}
-
-// sendBatch is what the batcher does with a batch.
-func (l *lane) sendBatch(ctx context.Context, calls []call) []answer {
-	l.busy.Add(1)
-	answers := l.evaluateEach(ctx, calls)
-	l.note(l.busy.Add(-1)+1, firstError(answers))
-	return answers
 }
 
 // call is one evaluation among many.
@@ -162,13 +162,21 @@ type call struct {
 // answer is that to a call.
 type answer = batch.Answer[any]
 
-// runEach makes several calls, as run does, and never in a batch with others'. In a cluster that
-// takes one request per node.
+// runEach makes several calls, as runAside does. In a cluster that takes one request per node.
 func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 	if len(calls) == 1 {
 		reply, err := l.runAside(ctx, calls[0].script, calls[0].args)
 		return []answer{{Reply: reply, Err: err}}
 	}
+	answers := l.sendBatch(ctx, calls)
+	for i := range answers {
+		answers[i].Err = interpretError(ctx, answers[i].Err)
+	}
+	return answers
+}
+
+// sendBatch sends several calls together, and returns when ctx ends.
+func (l *lane) sendBatch(ctx context.Context, calls []call) []answer {
 	l.busy.Add(1)
 	answers, err := backend.Call(ctx, func(ctx context.Context) ([]answer, error) {
 		return l.evaluateEach(ctx, calls), nil
@@ -177,9 +185,6 @@ func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 		answers = slices.Repeat([]answer{{Err: err}}, len(calls))
 	}
 	l.note(l.busy.Add(-1)+1, firstError(answers))
-	for i := range answers {
-		answers[i].Err = interpretError(ctx, answers[i].Err)
-	}
 	return answers
 }
 
@@ -233,11 +238,22 @@ func command(ctx context.Context, name, text any, args []any) once {
 	return once{cmd}
 }
 
-// pipeline sends commands in one request, or one to each node.
+// pipeline sends commands in one request, or one to each node. Each has its reply or its error.
 func (l *lane) pipeline(ctx context.Context, cmds ...redis.Cmder) {
-	_, _ = l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		return p.BatchProcess(ctx, cmds...)
-	}) // each command has its error
+	})
+	failUnsent(cmds, err)
+}
+
+// failUnsent gives commands the error that is theirs: where a new connection is refused, for a wrong password say, go-redis
+// returns it, and leaves commands without a reply and without an error.
+func failUnsent(cmds []redis.Cmder, err error) {
+	for _, cmd := range cmds {
+		if c, ok := cmd.(once); ok && c.Err() == nil && c.Val() == nil { // no script answers nil
+			c.SetErr(err)
+		}
+	}
 }
 
 // evaluateEach is evaluate for many.

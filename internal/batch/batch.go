@@ -3,6 +3,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -18,12 +19,16 @@ const (
 	MaxSize = 64
 )
 
+// ErrNoAnswer is the answer to those who still wait when their batch ends without one: what they asked for may have been
+// executed, or may be later.
+var ErrNoAnswer = errors.New("no answer in time")
+
 // Options are what a Batcher is made of. All are needed.
 type Options[Request, Reply any] struct {
-	// Send is what is done with a batch: it returns the answer to each request, in their order, and
-	// ends with ctx.
+	// Send is what is done with a batch: it returns the answer to each request, in their order. When ctx ends it
+	// returns at once, with the error of that for those that have no other.
 	Send func(ctx context.Context, batch []Request) []Answer[Reply]
-	// Timeout bounds a batch. One whose requests have all been given up by then ends with the last of them.
+	// Timeout bounds a batch, and so do the deadlines of its requests: it ends with the last of them.
 	Timeout time.Duration
 	// Most is how many single requests and batches are under way at once; MaxSingles always are.
 	Most int
@@ -42,12 +47,14 @@ type Answer[Reply any] struct {
 // queue up until one of those is answered, and then go together. It is safe for concurrent use.
 type Batcher[Request, Reply any] struct {
 	opts Options[Request, Reply]
+	life context.Context // of the batches
+	end  context.CancelFunc
 
 	mu       sync.Mutex
 	closed   bool
 	underWay int // single requests and batches
 	queue    []*Queued[Request, Reply]
-	overdue  *time.Timer // runs while there is a queue
+	overdue  *time.Timer // runs while there is a queue, and once in the beginning
 	running  sync.WaitGroup
 }
 
@@ -61,6 +68,7 @@ type Queued[Request, Reply any] struct {
 // New returns a Batcher, which is to be closed.
 func New[Request, Reply any](opts Options[Request, Reply]) *Batcher[Request, Reply] {
 	b := &Batcher[Request, Reply]{opts: opts}
+	b.life, b.end = context.WithCancel(context.Background())
 	b.overdue = time.AfterFunc(MaxQueued, b.hurry)
 	return b
 }
@@ -139,9 +147,12 @@ func (b *Batcher[Request, Reply]) run(batch []*Queued[Request, Reply]) {
 	for i, q := range batch {
 		requests[i] = q.request
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), b.deadline(batch))
+	ctx, cancel := context.WithDeadline(b.life, b.deadline(batch))
 	defer cancel()
 	for i, a := range b.opts.Send(ctx, requests) {
+		if ended := ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
+			a.Err = ErrNoAnswer
+		}
 		batch[i].answer <- a
 	}
 }
@@ -162,8 +173,8 @@ func (b *Batcher[Request, Reply]) deadline(batch []*Queued[Request, Reply]) time
 	return last
 }
 
-// Close returns when what was under way in batches has ended, so it is called when their connections are closed. What
-// is in the queue is not sent.
+// Close ends what is under way in batches, and returns when it has ended. What is in the queue is not sent. Requests that
+// come later are sent alone.
 func (b *Batcher[Request, Reply]) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -173,5 +184,6 @@ func (b *Batcher[Request, Reply]) Close() {
 	}
 	b.queue = nil
 	b.mu.Unlock()
+	b.end()
 	b.running.Wait()
 }

@@ -23,10 +23,14 @@ type echo struct {
 func (f *echo) send(ctx context.Context, requests []int) []answer {
 	end, _ := ctx.Deadline()
 	f.sizes, f.bounds = append(f.sizes, len(requests)), append(f.bounds, time.Until(end))
-	if f.answer != nil {
-		<-f.answer
-	}
 	answers := make([]answer, len(requests))
+	if f.answer != nil {
+		select {
+		case <-f.answer:
+		case <-ctx.Done():
+			return slices.Repeat([]answer{{Err: ctx.Err()}}, len(requests))
+		}
+	}
 	for i, r := range requests {
 		answers[i].Reply = r
 	}
@@ -155,6 +159,36 @@ func TestQueueIsNotHeldUp(t *testing.T) {
 	})
 }
 
+// A batch ends with the last of its callers' terms, if not with its own.
+func TestEndOfABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &echo{answer: make(chan struct{})}
+		b := newBatcher(0, f)
+		fill(t, b, MaxSingles)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		longer, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		first, second := ask(short, t, b, 1), ask(longer, t, b, 2)
+		b.Leave()
+		wantIs(t, "the first", (<-first).Err, context.DeadlineExceeded)
+		<-second
+		synctest.Wait()
+		if underWay := b.underWay; underWay != MaxSingles-1 || f.bounds[0] != 2*time.Second {
+			t.Errorf("%d under way, a batch was bounded by %v", underWay, f.bounds)
+		}
+		fill(t, b, 1)
+		forever := ask(t.Context(), t, b, 3)
+		b.Leave()
+		wantIs(t, "who waits on", (<-forever).Err, ErrNoAnswer)
+		if f.bounds[1] != time.Minute {
+			t.Errorf("a batch was bounded by %v", f.bounds[1])
+		}
+		b.Close()
+	})
+}
+
 func TestCloseOfABatcher(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -165,23 +199,13 @@ func TestCloseOfABatcher(t *testing.T) {
 		b.Leave()
 		synctest.Wait()
 		queued := ask(t.Context(), t, b, 2)
-		closed := make(chan struct{})
-		go func() {
-			b.Close()
-			close(closed)
-		}()
+		start := time.Now()
+		b.Close()
 		wantIs(t, "a request in the queue", (<-queued).Err, errClosed)
-		synctest.Wait()
-		select {
-		case <-closed:
-			t.Error("a batch is under way after close")
-		default:
+		wantIs(t, "a request under way", (<-sent).Err, ErrNoAnswer)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("Close took %v", took)
 		}
-		f.answer <- struct{}{}
-		if a := <-sent; a.Reply != 1 {
-			t.Errorf("a batch under way was answered with %v, %v", a.Reply, a.Err)
-		}
-		<-closed
-		fill(t, b, 10) // their connections are closed
+		fill(t, b, 10) // as there is no queue any more
 	})
 }

@@ -160,6 +160,21 @@ var mutants = []mutant{
 		pkg:   "memcachedbackend", test: "TestFenceIsDrawnWhileHolding",
 	},
 	{
+		guard: "memcached: another's seed is confirmed", file: "memcachedbackend/fence.go",
+		edits: []edit{{old: "\t\tsure = false\n", new: ""}},
+		pkg:   "memcachedbackend", test: "TestFenceIsDrawnWhileHolding",
+	},
+	{
+		guard: "memcached: old seeds are not used", file: "memcachedbackend/fence.go",
+		edits: []edit{{old: "foreseen.next || now > fence+maxSeedAge", new: "foreseen.next"}},
+		pkg:   "memcachedbackend", test: "TestOldSeed",
+	},
+	{
+		guard: "memcached: a counter that was lost is told", file: "memcachedbackend/fence.go",
+		edits: []edit{{old: "max(now, fence), false", new: "max(now, fence), true"}},
+		pkg:   "memcachedbackend", test: "TestFenceIsStored",
+	},
+	{
 		guard: "memcached: compare and swap", file: "memcachedbackend/driver.go",
 		edits: []edit{{old: "err := c.CompareAndSwap(item)", new: "err := c.Set(item)"}},
 		pkg:   "memcachedbackend", test: "TestNothingIsOverwritten",
