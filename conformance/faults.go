@@ -14,6 +14,7 @@ var faultCases = []Case{
 	{Name: "LostRepliesLeaveNoGhost", Promise: "Whichever answer of the server is lost while a client locks and unlocks, the lock is free afterwards, and it was exclusive.", Faults: true, run: lostRepliesLeaveNoGhost},
 	{Name: "LostReplyToATryIsUndone", Promise: "A TryLock whose answer is lost leaves nothing behind.", Faults: true, run: lostReplyToATryIsUndone},
 	{Name: "LostReplyOfRenewalCostsNoLease", Promise: "A renewal whose answer is lost is repeated, and the lease goes on.", Faults: true, run: lostReplyOfRenewalCostsNoLease},
+	{Name: "LostReplyOfUnlockIsNotWaitedFor", Promise: "A waiter of the client whose Unlock loses its answer gets the lock, with a greater fence, within a term.", Faults: true, run: lostReplyOfUnlockIsNotWaitedFor},
 	{Name: "LostReplyWhileWaitingDelaysOnly", Promise: "A wake-up or an answer that a waiter never gets may delay it, by no more than a term.", Faults: true, run: lostReplyWhileWaitingDelaysOnly},
 	{Name: "OpeningReturnsFromABlackHole", Promise: "Opening a driver into a black hole is ErrUnavailable within 10 s, where anything is asked.", Faults: true, run: openingReturnsFromABlackHole},
 	{Name: "DriverReturnsFromABlackHole", Promise: "Every request of a driver into a black hole returns when its context ends.", Faults: true, run: driverReturnsFromABlackHole},
@@ -117,6 +118,24 @@ func lostReplyWhileWaitingDelaysOnly(f *fixture) {
 		next := f.granted(waiter, f.brief()+3*prompt)
 		_ = next.Unlock(f.ctx)
 		f.settle(holder)
+	}
+}
+
+func lostReplyOfUnlockIsNotWaitedFor(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.brief()), dlock.WithLocalHandoff(0)), f.client(dlock.WithTTL(f.long()))
+	for nth := range 4 {
+		lease := f.lockWithin(c, 3*prompt, f.name)
+		waiter := f.lockAsync(c, f.name)
+		f.faults.DropReply(f, nth+1)
+		if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+			f.Errorf("Unlock: %v", err)
+		}
+		next := f.granted(waiter, f.brief()+3*prompt)
+		if next.Fence() <= lease.Fence() {
+			f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+		}
+		_ = next.Unlock(f.ctx)
+		f.settle(other)
 	}
 }
 

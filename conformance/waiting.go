@@ -16,6 +16,7 @@ var waitingCases = []Case{
 	{Name: "ReleaseBeforeWaitIsNotMissed", Promise: "A release between the *Busy answer and Wait ends Wait at once.", run: releaseBeforeWaitIsNotMissed},
 	{Name: "ReleaseDuringWaitIsNotMissed", Promise: "A release at any instant while Wait begins, also for the first time on a name, ends Wait at once.", run: releaseDuringWaitIsNotMissed},
 	{Name: "WaitersOfOneConnectionMissNothing", Promise: "A release ends the Wait of every waiter on a connection, also of one that began to wait after another had.", run: waitersOfOneConnectionMissNothing},
+	{Name: "NextMayAskBehindARelease", Promise: "Who asks when ReleaseThen says that it is sent, once at most, is granted, or woken by that release.", run: nextMayAskBehindARelease},
 	{Name: "WaitEndsWithItsContext", Promise: "Wait returns the context's error as soon as that ends.", run: waitEndsWithItsContext},
 	{Name: "WaitEndsAtTheHoldersExpiry", Promise: "A waiter is granted the lock of a dead holder soon after its term, without any message.", run: waitEndsAtTheHoldersExpiry},
 	{Name: "LockEndsWithItsContext", Promise: "Lock returns as soon as its context ends, with the context's error in an *Error.", run: lockEndsWithItsContext},
@@ -119,6 +120,42 @@ func releaseDuringWaitIsNotMissed(f *fixture) {
 		})
 		f.awaitTurn(other, w, req, busy)
 		<-released
+	}
+}
+
+// nextMayAskBehindARelease has nothing to check where the server promises no order.
+func nextMayAskBehindARelease(f *fixture) {
+	d := f.driver()
+	w := f.waitable(d)
+	p, ok := d.(backend.Pipeliner)
+	if !ok || w == nil {
+		return
+	}
+	for range 20 {
+		g, next := f.grant(d, f.try(f.long())), f.request(f.long())
+		sent, returned := make(chan struct{}, 2), false
+		released := async(func() {
+			if err := p.ReleaseThen(f.ctx, g, func() { sent <- struct{}{} }); err != nil {
+				f.Errorf("ReleaseThen of a held lock: %v", err)
+			}
+		})
+		select {
+		case <-sent:
+		case <-released:
+			returned = true
+		}
+		after, err := d.Acquire(f.ctx, next)
+		if busy, ok := errors.AsType[*backend.Busy](err); ok {
+			f.awaitTurn(d, w, next, busy)
+		} else if err != nil {
+			f.Fatalf("Acquire: %v", err)
+		} else {
+			f.release(d, after)
+		}
+		<-released
+		if n := len(sent); n > 1 || n > 0 && !returned {
+			f.Errorf("ReleaseThen says more than once that it is sent")
+		}
 	}
 }
 

@@ -130,8 +130,8 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	return d.renew(ctx, gs, age)
 }
 
-// renew proves the session. That the nodes still are there is known without asking: the server
-// would have told of a deletion before it answered.
+// renew proves the session. That the nodes still are there is known without asking: the server would have told of a
+// deletion before it answered, or tells of it as soon as it has connected again.
 func (d *driver) renew(ctx context.Context, gs []*backend.Grant, age time.Duration) []backend.Renewal {
 	answers := make([]backend.Renewal, len(gs))
 	entries := make([]*entry, len(gs))
@@ -196,7 +196,9 @@ func (d *driver) ReleaseThen(ctx context.Context, g *backend.Grant, sent func())
 		return err
 	}
 	_, err := inTurn(ctx, e, func() (any, error) {
-		defer e.session.whenDeleted(e.node, sent)()
+		if e.node != "" {
+			defer e.session.whenDeleted(e.node, sent)()
+		}
 		err := d.end(e)
 		if err == nil || errors.Is(err, backend.ErrNotHeld) {
 			e.left = true
@@ -446,8 +448,10 @@ func (e *entry) gone() error {
 
 // look is *Busy if somebody stands before e.
 func (d *driver) look(e *entry, req *backend.Request) error {
-	if w := e.follow(); w != nil && req.Queue {
-		return e.wait("", w)
+	if req.Queue {
+		if w := e.follow(); w != nil {
+			return e.busyBehind("", w)
+		}
 	}
 	members, err := e.session.members(e.parent)
 	if err != nil {
@@ -486,7 +490,7 @@ func (d *driver) grant(e *entry, req *backend.Request) (*backend.Grant, error) {
 	if err := s.prove(req.TTL / 6); err != nil {
 		return nil, err
 	}
-	if gone := s.guard(own, req.Lost); gone != nil {
+	if gone := s.guard(own, d.lose(e, req.Lost)); gone != nil {
 		return nil, e.vanish(gone)
 	}
 	if e.created == 0 {
@@ -494,6 +498,16 @@ func (d *driver) grant(e *entry, req *backend.Request) (*backend.Grant, error) {
 	}
 	e.fence.Store(e.created)
 	return &backend.Grant{Request: *req, Term: s.term(req.TTL), Fence: e.fence.Load()}, nil
+}
+
+// lose tells who holds e of its loss, after which nobody releases it.
+func (d *driver) lose(e *entry, tell func(error)) func(error) {
+	return func(err error) {
+		d.leave(e)
+		if tell != nil {
+			tell(err)
+		}
+	}
 }
 
 // end deletes what e has. e.turn is taken.

@@ -50,7 +50,8 @@ func (s *session) floorNode(parent string) (string, error) {
 }
 
 // Counters implements backend.Counters, by the command srvr, which servers answer unless
-// 4lw.commands.whitelist forbids it. It asks all servers; to them each ping is a packet.
+// 4lw.commands.whitelist forbids it. It asks all servers, and fails if one does not answer: who knows what that was
+// asked. To them each ping is a packet.
 func (d *driver) Counters(ctx context.Context) (total backend.Counts, err error) {
 	for _, server := range d.servers {
 		counts, err := d.counters(ctx, server)

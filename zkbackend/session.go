@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type session struct {
 
 	mu      sync.Mutex
 	wire    *wire // the present connection
+	wires   int   // how many there have been
 	failure error // why the last attempt to connect failed
 	refused bool  // a server has closed a connection without a word, as one without a leader does
 	watches map[string]*watch
@@ -55,6 +57,7 @@ type session struct {
 // of one node share one: the server counts them, and there is no way to take one back.
 type watch struct {
 	path  string
+	wire  int           // number of the connection of its request
 	armed chan struct{} // closed when the server has answered; then err and stat are there
 	err   error
 	stat  *zk.Stat
@@ -162,8 +165,9 @@ func (s *session) unreachable(err error) error {
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
-// event is called by the library, in the order in which the server's messages come: what has
-// happened to a node is known here before the answer to any request that was sent later.
+// event is called by the library, in the order in which the server's messages come: what has happened to a node is
+// known here before the answer to any request that was sent later, on one connection. On the next one the library
+// asks for all watches anew, in an order of its own, and other requests may be answered before.
 func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
@@ -283,7 +287,7 @@ func (s *session) register(path string) (w *watch, mine bool) {
 	if w := s.watches[path]; w != nil {
 		return w, false
 	}
-	w = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
+	w = &watch{path: path, wire: s.wires, armed: make(chan struct{}), fired: make(chan struct{})}
 	if s.ctx.Err() == nil {
 		s.watches[path] = w
 		return w, true
@@ -314,6 +318,14 @@ func (s *session) gone(w *watch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return w.gone
+}
+
+// inOrder tells that what has happened to the nodes of watches was told in the order in which it has happened: they were asked
+// for on the present connection.
+func (s *session) inOrder(watches ...*watch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(watches, func(w *watch) bool { return w.wire != s.wires })
 }
 
 // stale tells that w has fired and its node may exist all the same.
@@ -421,5 +433,6 @@ func (s *session) swap(w *wire) (old *wire) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, s.wire = s.wire, w
+	s.wires++
 	return old
 }

@@ -67,10 +67,11 @@ func (e *entry) waitBehind(before []member) error {
 	if len(before) == 1 {
 		e.ahead = w
 	}
-	return e.wait(before[0].owner, w)
+	return e.busyBehind(before[0].owner, w)
 }
 
-func (e *entry) wait(holder string, ahead *watch) error {
+// busyBehind is e's *Busy until the node of ahead has changed.
+func (e *entry) busyBehind(holder string, ahead *watch) error {
 	return &backend.Busy{
 		Holder: holder, Queued: true,
 		State: &place{session: e.session, own: e.own.Load(), ahead: ahead},
@@ -78,9 +79,11 @@ func (e *entry) wait(holder string, ahead *watch) error {
 }
 
 // first tells that nobody stands before e any more, without asking: the only one that did is gone, and whoever has come
-// since stands behind.
+// since stands behind. That needs to know that e's own node was not deleted before that.
 func (e *entry) first() bool {
-	return e.alone || e.ahead != nil && errors.Is(e.session.gone(e.ahead), errDeleted)
+	s, own := e.session, e.own.Load()
+	return e.alone && s.inOrder(own) ||
+		e.ahead != nil && errors.Is(s.gone(e.ahead), errDeleted) && s.inOrder(own, e.ahead)
 }
 
 // member is one who holds a lock, or waits for it.

@@ -75,7 +75,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// deleted reads a request: length, number, kind, and for a deletion the path, each with its length or of four bytes.
+// deleted returns the node that a request is to delete. A request is its length, its number and its kind; that of a deletion goes
+// on with the length of a path, each of these four bytes, the path, and a version.
 func deleted(request []byte) (node string, ok bool) {
 	const head, kind, opDelete = 16, 8, 2
 	if len(request) < head || binary.BigEndian.Uint32(request[kind:]) != opDelete {

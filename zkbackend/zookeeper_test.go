@@ -786,7 +786,8 @@ func TestAcquireBehindARelease(t *testing.T) {
 func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	first, second, d, seen, unseen := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)
+	first, second, seen, unseen := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)
+	d, slow := isolated(t, s, "")
 	requests := map[*driver]*backend.Request{}
 	queue := func(d *driver) *place {
 		t.Helper()
@@ -804,10 +805,20 @@ func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
 	raw.Release(t, second, grant(second, p2))
 	g = grant(d, p) // looks who there is, for it was not the second
 	pUnseen := queue(unseen)
+	// The answer comes after the release is told to be sent, and when the next one knows whom it follows.
+	restore := slow.Latency(t, 200*time.Millisecond)
+	next := raw.Request(t, patience)
 	sent, released := make(chan struct{}), make(chan error, 1)
-	go func() { released <- d.ReleaseThen(t.Context(), g, func() { close(sent) }) }()
+	go func() {
+		released <- d.ReleaseThen(t.Context(), g, func() {
+			d.enter(d.session, id{next.Key, next.Owner})
+			close(sent)
+		})
+	}()
 	within(t, "the release is sent", sent)
-	p = queue(d)
+	restore()
+	requests[d] = next
+	p = raw.Busy(t, d, next).State.(*place)
 	if node := nodeOf(t, seen, requests[seen]); p.ahead.path != node {
 		t.Errorf("it watches %s, not %s", p.ahead.path, node)
 	}
@@ -819,6 +830,73 @@ func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
 	raw.Release(t, d, grant(d, p))
 	if len(d.tails) != 0 {
 		t.Errorf("it remembers %v", d.tails)
+	}
+}
+
+// After a reconnection a waiter may learn that its predecessor has left before it learns that its own node was deleted, and that
+// another is the holder by now.
+func TestReconnectionTellsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	holder, behind := openURL(t, s.URL), openURL(t, s.URL)
+	waiter, p := isolated(t, s, "")
+	g := raw.Acquire(t, holder, raw.Request(t, patience))
+	req, other := raw.Request(t, patience), raw.Request(t, patience)
+	b := raw.Busy(t, waiter, req)
+	bBehind := raw.Busy(t, behind, other)
+	heal := p.Cut(t)
+	raw.Release(t, holder, g)
+	must(t, holder.Break(t.Context(), req.Key, req.Owner))
+	_, err := behind.Wait(t.Context(), other, bBehind)
+	must(t, err)
+	next := raw.Acquire(t, behind, other)
+
+	own := nodeOf(t, waiter, req)
+	waiter.session.mu.Lock()
+	delete(waiter.session.watches, own) // what happens to it is told last
+	waiter.session.mu.Unlock()
+	p.Reset(t)
+	heal()
+	_, err = waiter.Wait(t.Context(), req, b)
+	must(t, err)
+	if g, err := waiter.Acquire(t.Context(), req); err == nil {
+		t.Errorf("granted with fence %d, while %d is held", g.Fence, next.Fence)
+	}
+	raw.Release(t, behind, next)
+}
+
+// A holder that was told of its loss is not released: nothing is kept of it.
+func TestNothingIsKeptOfALostLock(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.ZooKeeper(t).URL)
+	req := raw.Request(t, patience)
+	lost := make(chan error, 1)
+	req.Lost = func(err error) { lost <- err }
+	g := raw.Acquire(t, d, req)
+	must(t, d.Break(t.Context(), g.Key, g.Owner))
+	raw.WantIs(t, "Lost", <-lost, backend.ErrLost)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.entries) != 0 {
+		t.Errorf("%d entries", len(d.entries))
+	}
+}
+
+func TestDeletedReadsRequests(t *testing.T) {
+	t.Parallel()
+	remove := []byte("\x00\x00\x00\x12\x00\x00\x00\x07\x00\x00\x00\x02\x00\x00\x00\x02/x\xff\xff\xff\xff")
+	if node, ok := deleted(remove); !ok || node != "/x" {
+		t.Errorf("a deletion: %q, %t", node, ok)
+	}
+	for name, request := range map[string][]byte{
+		"nothing":    nil,
+		"a ping":     []byte("\x00\x00\x00\x08\xff\xff\xff\xfe\x00\x00\x00\x0b"),
+		"cut short":  remove[:16],
+		"a creation": append([]byte("\x00\x00\x00\x12\x00\x00\x00\x07\x00\x00\x00\x01"), remove[12:]...),
+	} {
+		if node, ok := deleted(request); ok {
+			t.Errorf("%s: %q", name, node)
+		}
 	}
 }
 

@@ -96,6 +96,11 @@ var mutants = []mutant{
 		pkg:   "zkbackend", test: "TestPredecessorThatQuits",
 	},
 	{
+		guard: "zk: watches are in order on one connection", file: "zkbackend/session.go",
+		edits: []edit{{old: "return w.wire != s.wires", new: "return false"}},
+		pkg:   "zkbackend", test: "TestReconnectionTellsInAnyOrder",
+	},
+	{
 		guard: "zk: whom it follows is not the only one", file: "zkbackend/wait.go",
 		edits: []edit{{old: "	return w\n}\n\n// waitBehind", new: "	e.ahead = w\n	return w\n}\n\n// waitBehind"}},
 		pkg:   "zkbackend", test: "TestNextFollowsWhomTheHolderSaw",
