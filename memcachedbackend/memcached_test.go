@@ -369,7 +369,7 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 func TestLossesAreTold(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t, "-m", "2")
-	d := openURL(t, s.URL)
+	d := openURL(t, s.URL+"/?timeout=10s") // on a machine that is kept busy by what evicts
 	losses := map[string]func(g *backend.Grant){
 		"flush_all": func(*backend.Grant) {
 			if err := admin(t, s).FlushAll(); err != nil {
