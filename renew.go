@@ -70,7 +70,8 @@ func (s *scheduler) snapshot() []*hold {
 }
 
 // due returns those whose time has come, and when to look again. They stay in
-// the heap; whoever looks at them sets them anew.
+// the heap; whoever looks at them sets them anew. A time that was armed for a hold which
+// has left meanwhile stays armed, or the next hold would rouse the goroutine, and so each Lock.
 func (s *scheduler) due(now time.Time) (due []*hold, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,9 +81,11 @@ func (s *scheduler) due(now time.Time) (due []*hold, next time.Time) {
 		h.wake = never
 		heap.Fix(&s.holds, 0)
 	}
-	s.armed = time.Time{}
-	if len(s.holds) > 0 {
+	switch {
+	case len(s.holds) > 0:
 		s.armed = s.holds[0].wake
+	case !s.armed.After(now):
+		s.armed = time.Time{}
 	}
 	return due, s.armed
 }
