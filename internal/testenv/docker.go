@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path"
@@ -165,6 +166,24 @@ func ensureImage(ctx context.Context, c *client.Client, image string) error {
 type container struct {
 	client *client.Client
 	ctr    *testcontainers.DockerContainer
+	port   int // inside
+}
+
+// direct is the container's own address, if this machine reaches it.
+func (c *container) direct() (addr string, ok bool) {
+	err := c.do(func(ctx context.Context, _ string) error {
+		ip, err := c.ctr.ContainerIP(ctx)
+		if err != nil {
+			return err
+		}
+		addr = net.JoinHostPort(ip, strconv.Itoa(c.port))
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	return addr, err == nil
 }
 
 func newContainer(sp *spec, image string, port int, args []string, more ...testcontainers.ContainerCustomizer) (control, error) {
@@ -189,7 +208,7 @@ func newContainer(sp *spec, image string, port int, args []string, more ...testc
 	if err != nil {
 		return nil, errors.Join(err, testcontainers.TerminateContainer(ctr))
 	}
-	return &container{client: c, ctr: ctr}, nil
+	return &container{client: c, ctr: ctr, port: sp.port}, nil
 }
 
 // containerFiles puts files into a container, where every user may read them.

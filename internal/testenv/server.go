@@ -97,6 +97,18 @@ type Server struct {
 	ctl  control // nil: given by URL
 }
 
+// DirectURL is the URL of a server in a container at the container's own address, if that can be reached: there no proxy of the
+// engine stands before the server, which takes longer for a request than many a server does. It holds until the server is
+// restarted. For other servers it is URL.
+func (s *Server) DirectURL() string {
+	if c, ok := s.ctl.(*container); ok {
+		if addr, ok := c.direct(); ok {
+			return strings.Replace(s.URL, s.Addr, addr, 1)
+		}
+	}
+	return s.URL
+}
+
 // Pause stops the server without ending it: connections stay open, and nothing is answered until resume is called, at the
 // latest at the end of the test. A server given by URL cannot be paused: the test is skipped.
 func (s *Server) Pause(tb TB) (resume func()) {

@@ -68,7 +68,8 @@ func generate(tb *process, duration, peersDuration time.Duration, only string) {
 func compareBackends(tb *process, duration time.Duration, servers []*testenv.Server) error {
 	names, args := make(map[string]string), []string{"bench", "--json", "--duration", duration.String()}
 	for _, s := range servers {
-		names[s.URL], args = s.Version, append(args, s.URL)
+		url := s.DirectURL()
+		names[url], args = s.Version, append(args, url)
 	}
 	report, err := measure(tb, ".", "./cmd/dlock", args)
 	if err != nil {
@@ -99,7 +100,7 @@ func measure(tb *process, dir, source string, args []string) (report bench.Repor
 
 // comparePeers writes the tables and plots of one server, each workload below a heading of its own.
 func comparePeers(tb *process, duration time.Duration, s *testenv.Server) error {
-	report, err := measure(tb, peers, ".", []string{"-json", "-duration", duration.String(), s.URL})
+	report, err := measure(tb, peers, ".", []string{"-json", "-duration", duration.String(), s.DirectURL()})
 	if err != nil {
 		return err
 	}
