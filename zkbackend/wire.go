@@ -23,6 +23,9 @@ const (
 	// maxHandshake bounds that length: the client library would allocate whatever a server of
 	// another kind happens to say.
 	maxHandshake = 1 << 10
+	// rewatching is how long a later connection of a session waits at most for the library to ask for its watches anew,
+	// before anything is read: sendSetWatches reads what the receiving goroutine writes with the first answer.
+	rewatching = 20 * time.Millisecond
 )
 
 // wire is one connection. It reads in passing what the client library keeps to itself, the
@@ -34,11 +37,17 @@ type wire struct {
 	deadline time.Time // of the handshake
 	head     []byte
 	shaken   bool // both are used by the one goroutine that reads
+	settled  sync.Once
+	rewatch  chan struct{} // closed when the watches are asked for anew; nil on the first connection
+	asked    sync.Once     // closes it
 	dialled  time.Time
 	heard    atomic.Int64 // when something was read last, after dialled
 }
 
 func (w *wire) Read(p []byte) (int, error) {
+	if w.shaken && w.rewatch != nil {
+		w.settled.Do(w.settle)
+	}
 	n, err := w.Conn.Read(p)
 	if n > 0 {
 		w.heard.Store(int64(time.Since(w.dialled)))
@@ -63,10 +72,21 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// settle waits for the watches.
+func (w *wire) settle() {
+	select {
+	case <-w.rewatch:
+	case <-time.After(rewatching):
+	}
+}
+
 // Write tells when a request to delete a node was sent, of which the library tells nothing before it is answered. What comes
 // after it is executed after it.
 func (w *wire) Write(p []byte) (int, error) {
 	n, err := w.Conn.Write(p)
+	if w.rewatch != nil && isSetWatches(p[:n]) {
+		w.asked.Do(func() { close(w.rewatch) })
+	}
 	if node, ok := deleted(p[:n]); ok {
 		if sent := w.session.takeDeleted(node); sent != nil {
 			sent()
@@ -87,6 +107,12 @@ func deleted(request []byte) (node string, ok bool) {
 		return "", false
 	}
 	return string(path[:size]), true
+}
+
+// isSetWatches reads the kind of a request, as deleted does.
+func isSetWatches(request []byte) bool {
+	const kind, opSetWatches = 8, 101
+	return len(request) >= kind+4 && binary.BigEndian.Uint32(request[kind:]) == opSetWatches
 }
 
 // silentSince tells that nothing was read after t, and that there was time to.
@@ -114,7 +140,9 @@ func (s *session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 		return nil, err
 	}
 	w := &wire{Conn: conn, session: s, deadline: deadline, dialled: time.Now()}
-	if old := s.swap(w); old != nil {
+	old := s.swap(w)
+	if old != nil {
+		w.rewatch = make(chan struct{})
 		_ = old.Close() // the library leaves some open
 	}
 	return w, nil
