@@ -23,9 +23,15 @@ const (
 	// maxHandshake bounds that length: the client library would allocate whatever a server of
 	// another kind happens to say.
 	maxHandshake = 1 << 10
-	// rewatching is how long a later connection of a session waits at most for the library to ask for its watches anew,
-	// before anything is read: sendSetWatches reads what the receiving goroutine writes with the first answer.
-	rewatching = 20 * time.Millisecond
+	// maxSettle is how long nothing is read on a later connection of a session, if the library has no watches to ask for
+	// anew there.
+	maxSettle = 20 * time.Millisecond
+)
+
+// Kinds of requests.
+const (
+	opDelete     = 2
+	opSetWatches = 101
 )
 
 // wire is one connection. It reads in passing what the client library keeps to itself, the
@@ -36,17 +42,16 @@ type wire struct {
 	session  *session
 	deadline time.Time // of the handshake
 	head     []byte
-	shaken   bool // both are used by the one goroutine that reads
-	settled  sync.Once
-	rewatch  chan struct{} // closed when the watches are asked for anew; nil on the first connection
-	asked    sync.Once     // closes it
+	shaken   bool
+	settled  bool          // these three are used by the one goroutine that reads
+	rewatch  chan struct{} // gets a value when the watches are asked for anew; nil on the first connection
 	dialled  time.Time
 	heard    atomic.Int64 // when something was read last, after dialled
 }
 
 func (w *wire) Read(p []byte) (int, error) {
-	if w.shaken && w.rewatch != nil {
-		w.settled.Do(w.settle)
+	if w.shaken && !w.settled {
+		w.settle()
 	}
 	n, err := w.Conn.Read(p)
 	if n > 0 {
@@ -72,11 +77,16 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// settle waits for the watches.
+// settle waits for the request for watches: the library's sendSetWatches reads what its receiving goroutine writes with
+// the first answer.
 func (w *wire) settle() {
+	w.settled = true
+	if w.rewatch == nil {
+		return
+	}
 	select {
 	case <-w.rewatch:
-	case <-time.After(rewatching):
+	case <-time.After(maxSettle):
 	}
 }
 
@@ -84,8 +94,11 @@ func (w *wire) settle() {
 // after it is executed after it.
 func (w *wire) Write(p []byte) (int, error) {
 	n, err := w.Conn.Write(p)
-	if w.rewatch != nil && isSetWatches(p[:n]) {
-		w.asked.Do(func() { close(w.rewatch) })
+	if kind(p[:n]) == opSetWatches {
+		select {
+		case w.rewatch <- struct{}{}:
+		default:
+		}
 	}
 	if node, ok := deleted(p[:n]); ok {
 		if sent := w.session.takeDeleted(node); sent != nil {
@@ -98,8 +111,8 @@ func (w *wire) Write(p []byte) (int, error) {
 // deleted returns the node that a request is to delete. A request is its length, its number and its kind; that of a deletion goes
 // on with the length of a path, each of these four bytes, the path, and a version.
 func deleted(request []byte) (node string, ok bool) {
-	const head, kind, opDelete = 16, 8, 2
-	if len(request) < head || binary.BigEndian.Uint32(request[kind:]) != opDelete {
+	const head = 16
+	if len(request) < head || kind(request) != opDelete {
 		return "", false
 	}
 	size, path := binary.BigEndian.Uint32(request[head-4:]), request[head:]
@@ -109,10 +122,13 @@ func deleted(request []byte) (node string, ok bool) {
 	return string(path[:size]), true
 }
 
-// isSetWatches reads the kind of a request, as deleted does.
-func isSetWatches(request []byte) bool {
-	const kind, opSetWatches = 8, 101
-	return len(request) >= kind+4 && binary.BigEndian.Uint32(request[kind:]) == opSetWatches
+// kind returns that of a request, 0 if it is none.
+func kind(request []byte) uint32 {
+	const at = 8
+	if len(request) < at+4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(request[at:])
 }
 
 // silentSince tells that nothing was read after t, and that there was time to.
@@ -140,9 +156,8 @@ func (s *session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 		return nil, err
 	}
 	w := &wire{Conn: conn, session: s, deadline: deadline, dialled: time.Now()}
-	old := s.swap(w)
-	if old != nil {
-		w.rewatch = make(chan struct{})
+	if old := s.swap(w); old != nil {
+		w.rewatch = make(chan struct{}, 1)
 		_ = old.Close() // the library leaves some open
 	}
 	return w, nil

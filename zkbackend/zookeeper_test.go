@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -881,6 +882,53 @@ func TestNothingIsKeptOfALostLock(t *testing.T) {
 		t.Errorf("%d entries", len(d.entries))
 	}
 }
+
+// On a later connection nothing is read before the watches are asked for, or for long if there are none.
+func TestReadingWaitsForWatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, asked := range map[string]bool{"watches": true, "no watches": false} {
+			client, server := net.Pipe()
+			w := &wire{Conn: client, session: &session{}, shaken: true, rewatch: make(chan struct{}, 1), dialled: time.Now()}
+			start, read := time.Now(), make(chan time.Duration, 1)
+			go func() {
+				_, _ = server.Write([]byte{0})
+				_, _ = server.Read(make([]byte, 16))
+			}()
+			go func() {
+				_, _ = w.Read(make([]byte, 1))
+				read <- time.Since(start)
+			}()
+			synctest.Wait()
+			if len(read) != 0 {
+				t.Errorf("%s: read at once", name)
+			}
+			want := maxSettle
+			if asked {
+				want = maxSettle / 2
+				time.Sleep(want)
+				w.rewatch <- struct{}{} // as Write does
+			}
+			if took := <-read; took != want {
+				t.Errorf("%s: read after %v, want %v", name, took, want)
+			}
+			_, _ = client.Close(), server.Close()
+			synctest.Wait()
+		}
+	})
+	w := &wire{Conn: discard{}, session: &session{}, rewatch: make(chan struct{}, 1)}
+	request := []byte("\x00\x00\x00\x1c\xff\xff\xff\xf8\x00\x00\x00\x65")
+	for range 2 { // it may take several
+		if _, err := w.Write(request); err != nil || len(w.rewatch) != 1 {
+			t.Errorf("the request for watches is not seen: %v", err)
+		}
+	}
+}
+
+// discard is a connection that takes everything.
+type discard struct{ net.Conn }
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestDeletedReadsRequests(t *testing.T) {
 	t.Parallel()
