@@ -54,7 +54,7 @@ func (d *driver) sendBatch(ctx context.Context, calls []call) []batch.Answer[cli
 	ctx = request{ctx, d.values, d.values}
 	together, apart := split(calls)
 	answers := make([]batch.Answer[clientv3.OpResponse], len(calls))
-	if err := d.sendTogether(ctx, calls, together, answers); isOffence(err) {
+	if err := d.sendTogether(ctx, calls, together, answers); refusedForOne(err) {
 		apart = append(together, apart...)
 	}
 	for _, i := range apart {

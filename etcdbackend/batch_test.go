@@ -89,7 +89,7 @@ func TestBatchOnAServer(t *testing.T) {
 }
 
 // What the server refuses because of one request is not refused to the others.
-func TestOffenceInABatch(t *testing.T) {
+func TestRefusalInABatch(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	d, ops := openURL(t, s.URL), admin(t, s)

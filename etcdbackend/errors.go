@@ -70,8 +70,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// isOffence tells that the server has refused a batch because of what may be one request in it.
-func isOffence(err error) bool {
+// refusedForOne tells that the server has refused a batch because of what may be one request in it.
+func refusedForOne(err error) bool {
 	return isLeaseGone(err) || isDenied(err) || errors.Is(err, rpctypes.ErrNoSpace) ||
 		errors.Is(err, rpctypes.ErrRequestTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
 }
