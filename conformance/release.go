@@ -17,6 +17,7 @@ var releaseCases = []Case{
 	{Name: "ReleaseIsOwnerChecked", Promise: "A late Release of an old grant is ErrNotHeld and leaves the present holder alone.", run: releaseIsOwnerChecked},
 	{Name: "ReleaseOfNothingIsErrNotHeld", Promise: "Release where there is nothing of the owner is ErrNotHeld, free or held by another.", run: releaseOfNothingIsErrNotHeld},
 	{Name: "ReleaseFindsItsEntryByOwner", Promise: "Release without State finds what the owner holds, and what it has queued.", run: releaseFindsItsEntryByOwner},
+	{Name: "ContendedReleaseIsAnswered", Promise: "Where processes take turns, the server does what a release asks the first time: no wake-up gets in its way.", run: contendedReleaseIsAnswered},
 	{Name: "LostReplyOfUnlockIsNil", Promise: "When the answer to a release is lost and the next one is ErrNotHeld, Unlock before the deadline is nil.", run: lostReplyOfUnlockIsNil},
 	{Name: "UnansweredUnlockIsRepeated", Promise: "An Unlock that gets no answer is ErrUncertain, and the release is repeated behind the caller until it is answered.", run: unansweredUnlockIsRepeated},
 	{Name: "CloseReleases", Promise: "Close ends every lease with ErrClosed and releases its lock; a second Close is nil, and Lock then is ErrClosed.", run: closeReleases},
@@ -100,6 +101,32 @@ func releaseFindsItsEntryByOwner(f *fixture) {
 	f.isErr("Release of a queue entry again", other.Release(f.ctx, &backend.Grant{Request: *req}), backend.ErrNotHeld)
 	f.release(d, &backend.Grant{Request: g.Request})
 	f.release(third, f.grant(third, f.try(f.long())))
+}
+
+func contendedReleaseIsAnswered(f *fixture) {
+	const clients, rounds = 2, 300
+	cs, taps := make([]*dlock.Client, clients), make([]*tap, clients)
+	for i := range cs {
+		cs[i], taps[i] = f.tapped(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0), dlock.WithPollInterval(2*time.Millisecond))
+	}
+	parallel(clients, func(i int) {
+		for range rounds {
+			lease, err := cs[i].Lock(f.ctx, f.name)
+			if err != nil {
+				f.Errorf("Lock: %v", err)
+				return
+			}
+			f.unlock(lease)
+		}
+	})
+	for _, t := range taps {
+		calls, _ := t.snapshot()
+		for _, c := range calls {
+			if c.op == release && c.err != nil {
+				f.Errorf("Release: %v", c.err)
+			}
+		}
+	}
 }
 
 func lostReplyOfUnlockIsNil(f *fixture) {

@@ -213,9 +213,9 @@ func compare(b *testing.B, s *testenv.Server, n int) {
 	b.Helper()
 	drivers := make([]*lockDriver, n)
 	for i := range drivers {
-		drivers[i] = openURL(b, s.URL)
+		drivers[i] = openURL(b, s.DirectURL())
 	}
-	alone := openURL(b, s.URL)
+	alone := openURL(b, s.DirectURL())
 	rates := make(map[string][]float64)
 	for b.Loop() {
 		for how := range waiters {

@@ -98,7 +98,7 @@ func (d *lockDriver) Acquire(ctx context.Context, req *backend.Request) (*backen
 	case out.id <= 0 || out.id >= backend.MaxFence:
 		return nil, fmt.Errorf("the fence is %d", out.id) // acquire.sql gives none such
 	}
-	d.passOn(ctx, req.Owner)
+	d.passOn(req.Owner)
 	d.sweepSometimes()
 	return &backend.Grant{
 		Request: *req, Term: backend.Term{Sent: sent, TTL: time.Duration(ttl) * time.Microsecond}, Fence: uint64(out.id),
@@ -214,20 +214,25 @@ func (d *lockDriver) Release(ctx context.Context, g *backend.Grant) error {
 	return err
 }
 
-// handOver releases g by the connection that has the signal of its name.
+// handOver releases g by the connection that has the signal of its name. A KILL may hit that which was meant for the end
+// of its wait, and MariaDB then may answer as if there were nothing to release: so whatever is not a success is asked
+// again, by another connection.
 func (d *lockDriver) handOver(ctx context.Context, p *place, g *backend.Grant) error {
 	out, err := exec(ctx, p.conn, d.text.handOver, p.first, p.first, reserve.Microseconds(), []byte(g.Key), []byte(g.Owner))
-	switch {
-	case err != nil:
-		d.queue.discard(p)
-	case out.changed == 0:
-		err = backend.ErrNotHeld
-		d.goBehind(func(ctx context.Context) { d.queue.giveBack(ctx, p) })
-	default:
+	if err == nil && out.changed == 1 {
 		p.first = "" // the next has it
 		d.queue.giveBack(ctx, p)
+		return nil
 	}
-	return err
+	d.queue.discard(p)
+	if err != nil && !replied(err, errInterrupted) {
+		return err
+	}
+	again := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+	if err != nil && errors.Is(again, backend.ErrNotHeld) {
+		return err // it may have been done
+	}
+	return again
 }
 
 // Break implements backend.Breaker.

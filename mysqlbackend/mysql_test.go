@@ -931,6 +931,88 @@ func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
 	}
 }
 
+// TestLateKillCostsNoRelease: a KILL that was meant for the end of a wait may hit the release that follows it.
+func TestLateKillCostsNoRelease(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d, db := openURL(t, s.URL), database(t, s, "")
+			g := acquire(t, d, raw.Request(t, time.Minute))
+			p, err := d.queue.enter(t.Context(), g.Owner)
+			if err != nil || p == nil {
+				t.Fatalf("enter: %v, %v", p, err)
+			}
+			if err := d.await(t.Context(), p, g.Key, time.Second); err != nil {
+				t.Fatalf("await: %v", err)
+			}
+			p.holds = true // as if it had waited
+			d.queue.keep(g.Owner, p)
+			connection := ask(t, p.conn, "SELECT CONNECTION_ID()")
+
+			slow, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = slow.Rollback() }()
+			do(t, slow, "UPDATE dlock SET meta = '' WHERE name = '"+g.Key+"'")
+			released := make(chan error, 1)
+			go func() { released <- d.Release(t.Context(), g) }()
+			eventually(t, "the release waits for the row", func() bool {
+				return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ? AND INFO LIKE 'UPDATE%'", connection) == "1"
+			})
+			do(t, db, "KILL QUERY "+connection)
+			eventually(t, "the release is interrupted", func() bool { return len(d.queue.free) == maxPlaces })
+			if err := slow.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-released; err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
+		})
+	}
+}
+
+// TestLentConnectionIsClosedBehindAWaiter: a KILL that comes late finds no statement of somebody else.
+func TestLentConnectionIsClosedBehindAWaiter(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			lent, db := database(t, s, "?interpolateParams=true"), database(t, s, "")
+			b, err := New(lent, &Options{Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := closing(t, b)
+			connected := func(id string) bool {
+				return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ?", id) == "1"
+			}
+			for _, first := range []bool{false, true} {
+				p, err := d.queue.enter(t.Context(), raw.NewOwner())
+				if err != nil || p == nil {
+					t.Fatalf("enter: %v, %v", p, err)
+				}
+				id := ask(t, p.conn, "SELECT CONNECTION_ID()")
+				if first {
+					if err := d.await(t.Context(), p, t.Name(), time.Second); err != nil {
+						t.Fatalf("await: %v", err)
+					}
+				}
+				d.queue.giveBack(t.Context(), p)
+				if first {
+					eventually(t, "the connection is closed", func() bool { return !connected(id) })
+				} else if !connected(id) {
+					t.Error("a connection that nobody knows of is closed")
+				}
+			}
+		})
+	}
+}
+
 // TestReleasedLockIsKeptForTheFirst: whoever releases and asks again does not get past who waits, nor wait for
 // somebody who is no more.
 func TestReleasedLockIsKeptForTheFirst(t *testing.T) {

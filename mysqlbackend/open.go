@@ -48,7 +48,8 @@ var session = map[string]string{
 //
 //   - MaxOpenConns: acquiring, renewing and releasing share the pool with everything else that uses
 //     it, and waiters take up to a quarter of it, 16 at most. When it is exhausted for a TTL, locks
-//     are lost. A driver opened by URL has pools of its own.
+//     are lost. A connection on which a waiter was the first is closed behind it: its wake-up, a KILL QUERY,
+//     may come late, and must not hit another statement. A driver opened by URL has pools of its own.
 //   - innodb_lock_wait_timeout: how long a statement that was given up may still be executed
 //     (Capabilities.Late), 50 s unless the DSN sets it. 1 is best; lock_wait_timeout too.
 //   - interpolateParams=true: without it each statement makes two round trips and not one. A driver opened

@@ -25,8 +25,6 @@ const (
 	// maxKeep is how long who has waited keeps the signal while it holds: a release within that time hands over
 	// by the signal itself, and a later one has to wake the first who waits. It keeps a place as well.
 	maxKeep = 20 * time.Millisecond
-	// maxPassing is how long a new holder cares for the queue behind it.
-	maxPassing = 250 * time.Millisecond
 	// early is how much before the end of its context a wait ends by itself: a statement that is
 	// interrupted costs its connection.
 	early = 20 * time.Millisecond
@@ -39,6 +37,7 @@ type queue struct {
 	db       *pool
 	space    string // database and table
 	fraction bool   // the server knows fractions of a second
+	lent     bool   // others use the connections, too
 	free     chan struct{}
 
 	mu      sync.Mutex
@@ -51,12 +50,12 @@ type place struct {
 	conn  *sql.Conn
 	first string // the signal that it has, or ""
 	holds bool   // its owner has the lock by now, and hands it over with the signal
-	quiet bool   // no KILL is on its way: it has come, or the signal came from who hands over by that
+	known bool   // it has had the signal: a release may have found it then, and have sent a KILL
 }
 
 func newQueue(conn connection, s *server, table string) *queue {
 	q := &queue{
-		db: conn.waiting, space: s.database + "\x00" + table + "\x00", fraction: s.mariaDB(),
+		db: conn.waiting, space: s.database + "\x00" + table + "\x00", fraction: s.mariaDB(), lent: !conn.owned,
 		free: make(chan struct{}, conn.places), entries: make(map[string]*place),
 	}
 	for range conn.places {
@@ -120,8 +119,7 @@ func (d *lockDriver) await(ctx context.Context, p *place, name string, bound tim
 	}
 	micros := min(bound, maxSleep).Microseconds()
 	_, err := query(ctx, p.conn, scanNullable, d.text.sleep, max(micros, 0), []byte(name))
-	p.quiet = replied(err, errInterrupted)
-	if p.quiet {
+	if replied(err, errInterrupted) {
 		return nil // woken
 	}
 	return err
@@ -134,23 +132,21 @@ func (q *queue) advance(ctx context.Context, p *place, signal string, bound time
 	if !q.fraction {
 		seconds = float64((ms + 999) / 1000)
 	}
-	var queued bool
-	got, err := query(ctx, p.conn, func(rows *sql.Rows) (n sql.NullInt64, err error) {
-		return n, rows.Scan(&queued, &n)
-	}, withMillis(ms), signal, signal, seconds)
+	got, err := query(ctx, p.conn, scanNullable, withMillis(ms), signal, seconds)
 	switch {
 	case err != nil && !replied(err, errTimedOut, errInterrupted):
 		return err
 	case err != nil || len(got) != 1 || !got[0].Valid: // it may have got it in the same instant
-		_, err = exec(ctx, p.conn, releaseSignal, signal)
+		p.known = true
+		_, err = query(ctx, p.conn, scanNullable, releaseSignal, signal)
 		return err
 	case got[0].Int64 == 1:
-		p.first, p.quiet = signal, queued
+		p.first, p.known = signal, true
 	}
 	return nil
 }
 
-const releaseSignal = "DO RELEASE_LOCK(?)"
+const releaseSignal = "SELECT RELEASE_LOCK(?)"
 
 func scanNullable(rows *sql.Rows) (n sql.NullInt64, err error) { return n, rows.Scan(&n) }
 
@@ -170,12 +166,13 @@ func (q *queue) isFirst(owner string) bool {
 	return q.entries[owner] != nil
 }
 
-// promote makes the entry of owner that of a holder, if it is the first and no KILL can hit it any more.
+// promote makes the entry of owner that of a holder, if it is the first of those who wait, and else removes it.
 func (q *queue) promote(owner string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.entries[owner]
-	if p == nil || !p.quiet {
+	if p == nil {
+		delete(q.entries, owner)
 		return false
 	}
 	p.holds = true
@@ -226,16 +223,21 @@ func (q *queue) kept(owner string) *place {
 }
 
 // giveBack passes the signal to the next of the queue, and the connection to the pool. One that was lost meanwhile
-// is none to give back.
+// is none to give back; nor is one to a database that is lent, if a KILL may be on its way to it: that would hit a
+// statement of somebody else.
 func (q *queue) giveBack(ctx context.Context, p *place) {
-	if p.first != "" {
-		if _, err := exec(ctx, p.conn, releaseSignal, p.first); err != nil {
-			q.discard(p)
-			return
-		}
+	if p.known && q.lent || p.first != "" && !q.pass(ctx, p) {
+		q.discard(p)
+		return
 	}
 	_ = p.conn.Close()
 	q.free <- struct{}{}
+}
+
+// pass gives the signal to the next of the queue.
+func (q *queue) pass(ctx context.Context, p *place) bool {
+	got, err := query(ctx, p.conn, scanNullable, releaseSignal, p.first)
+	return err == nil && len(got) == 1 && got[0].Int64 == 1
 }
 
 // discard ends the connection, and with it whatever it has or waits for.
@@ -257,25 +259,20 @@ func (q *queue) close() {
 	clear(q.entries)
 }
 
-// passOn gives the signal of owner, who holds the lock now, to the next who waits: at once where a KILL may be on its
-// way to the connection, which would hit the release, and else if the lock is not released within maxKeep.
-func (d *lockDriver) passOn(ctx context.Context, owner string) {
-	if d.queue.promote(owner) {
-		d.goBehind(func(ctx context.Context) {
-			if pause(ctx, maxKeep) != nil { // Close ends all places
-				return
-			}
-			if p, _ := d.queue.strike(owner); p != nil {
-				d.queue.giveBack(ctx, p)
-			}
-		})
+// passOn gives the signal of owner, who holds the lock now, to the next who waits, if the lock is not released within
+// maxKeep.
+func (d *lockDriver) passOn(owner string) {
+	if !d.queue.promote(owner) {
 		return
 	}
-	if p, _ := d.queue.strike(owner); p != nil {
-		ctx, cancel := context.WithTimeout(ctx, maxPassing)
-		defer cancel()
-		d.queue.giveBack(ctx, p)
-	}
+	d.goBehind(func(ctx context.Context) {
+		if pause(ctx, maxKeep) != nil { // Close ends all places
+			return
+		}
+		if p, _ := d.queue.strike(owner); p != nil {
+			d.queue.giveBack(ctx, p)
+		}
+	})
 }
 
 // wake ends the sleep of a connection. If that has got its answer already, or its user is
