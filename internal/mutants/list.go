@@ -218,6 +218,16 @@ var mutants = []mutant{
 		pkg:   "mysqlbackend", test: "TestCancelledAcquireEndsInTime",
 	},
 	{
+		guard: "mysql: a release that a wake-up hits is repeated", file: "mysqlbackend/driver.go",
+		edits: []edit{{old: "if err != nil && !replied(err, errInterrupted) {", new: "if err != nil || out.changed == 0 {"}},
+		pkg:   "mysqlbackend", test: "TestLateKillCostsNoRelease",
+	},
+	{
+		guard: "mysql: lent connections are not given back", file: "mysqlbackend/wait.go",
+		edits: []edit{{old: "if p.known && q.lent ||", new: "if p.known && false ||"}},
+		pkg:   "mysqlbackend", test: "TestLentConnectionIsClosedBehindAWaiter",
+	},
+	{
 		guard: "redis: a lock without its replicas is undone", file: "redisbackend/driver.go",
 		edits: []edit{{old: "undone := d.Release(ctx,", new: "undone := error(nil)\n\t\t_ = fmt.Sprint(ctx,"}},
 		pkg:   "redisbackend", test: "TestLockWithoutItsReplicas",
