@@ -17,16 +17,21 @@ var exclusionCases = []Case{
 	{Name: "EveryWaiterIsServedOnce", Promise: "A hundred waiters of two clients are each granted the lock once, and none is forgotten.", run: everyWaiterIsServedOnce},
 }
 
-// contend has clients × goroutines take turns.
+// contend has clients with these options take turns.
 func contend(f *fixture, clients, goroutines, rounds int, opts ...dlock.Option) {
-	s := newSection(f)
 	cs := make([]*dlock.Client, clients)
 	for i := range cs {
 		cs[i] = f.client(append(opts, dlock.WithTTL(f.long()), dlock.WithPollInterval(20*time.Millisecond))...)
 	}
-	parallel(clients*goroutines, func(i int) {
+	takeTurns(f, cs, goroutines, rounds)
+}
+
+// takeTurns has goroutines of each client hold the lock for no time, each of them so many rounds.
+func takeTurns(f *fixture, cs []*dlock.Client, goroutines, rounds int) {
+	s := newSection(f)
+	parallel(len(cs)*goroutines, func(i int) {
 		for range rounds {
-			lease, err := cs[i%clients].Lock(f.ctx, f.name)
+			lease, err := cs[i%len(cs)].Lock(f.ctx, f.name)
 			if err != nil {
 				f.Errorf("Lock: %v", err)
 				return
@@ -35,7 +40,7 @@ func contend(f *fixture, clients, goroutines, rounds int, opts ...dlock.Option) 
 			f.unlock(lease)
 		}
 	})
-	s.check(clients * goroutines * rounds)
+	s.check(len(cs) * goroutines * rounds)
 }
 
 func oneHolderAtATimeFair(f *fixture) {

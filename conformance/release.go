@@ -109,16 +109,7 @@ func contendedReleaseIsAnswered(f *fixture) {
 	for i := range cs {
 		cs[i], taps[i] = f.tapped(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0), dlock.WithPollInterval(2*time.Millisecond))
 	}
-	parallel(clients, func(i int) {
-		for range rounds {
-			lease, err := cs[i].Lock(f.ctx, f.name)
-			if err != nil {
-				f.Errorf("Lock: %v", err)
-				return
-			}
-			f.unlock(lease)
-		}
-	})
+	takeTurns(f, cs, 1, rounds)
 	for _, t := range taps {
 		calls, _ := t.snapshot()
 		for _, c := range calls {

@@ -40,7 +40,7 @@ func floor(b *testing.B, d *driver) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	d, owner := openURL(b, testenv.Etcd(b).URL), raw.NewOwner()
+	d, owner := openURL(b, testenv.Etcd(b).DirectURL()), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		pair(b, d, owner)
@@ -48,7 +48,7 @@ func BenchmarkPair(b *testing.B) {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	d := openURL(b, testenv.Etcd(b).URL)
+	d := openURL(b, testenv.Etcd(b).DirectURL())
 	b.ReportAllocs()
 	for b.Loop() {
 		floor(b, d)
@@ -57,7 +57,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.Etcd(b).URL), raw.NewOwner()
+	d, owner := openURL(b, testenv.Etcd(b).DirectURL()), raw.NewOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -89,8 +89,8 @@ func BenchmarkOwners(b *testing.B) {
 	s := testenv.Etcd(b)
 	drivers, mutexes := make([]*driver, contenders), make([]*concurrency.Mutex, contenders)
 	for i := range contenders {
-		drivers[i] = openURL(b, s.URL)
-		session, err := concurrency.NewSession(openURL(b, s.URL).client, concurrency.WithTTL(30))
+		drivers[i] = openURL(b, s.DirectURL())
+		session, err := concurrency.NewSession(openURL(b, s.DirectURL()).client, concurrency.WithTTL(30))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func floor(b *testing.B, d *driver, owner string) {
 
 // BenchmarkPair allocates three times on behalf of the core: a request and two contexts.
 func BenchmarkPair(b *testing.B) {
-	d, owner := openURL(b, testenv.Memcached(b).URL), raw.NewOwner()
+	d, owner := openURL(b, testenv.Memcached(b).DirectURL()), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		pair(b, d, owner)
@@ -53,7 +53,7 @@ func BenchmarkPair(b *testing.B) {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.Memcached(b).URL), raw.NewOwner()
+	d, owner := openURL(b, testenv.Memcached(b).DirectURL()), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		floor(b, d, owner)
@@ -62,7 +62,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.Memcached(b).URL), raw.NewOwner()
+	d, owner := openURL(b, testenv.Memcached(b).DirectURL()), raw.NewOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -85,7 +85,7 @@ func median(d []time.Duration) time.Duration {
 // BenchmarkRenewAll renews 10,000 locks, as is due every ten seconds with a TTL of 30 s: together,
 // and one by one, sixteen at a time, as the core would have to do it.
 func BenchmarkRenewAll(b *testing.B) {
-	d := openURL(b, testenv.Memcached(b).URL)
+	d := openURL(b, testenv.Memcached(b).DirectURL())
 	grants := make([]*backend.Grant, 10_000)
 	for i := range grants {
 		req := raw.Request(b, time.Minute)

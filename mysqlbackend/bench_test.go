@@ -20,10 +20,10 @@ import (
 // benchBound is what the core gives a request of whose caller's context cannot end.
 const benchBound = 5 * time.Second
 
-// durable starts a server that waits for the disk at every commit, as it does by default.
-func durable(b *testing.B, start func(testenv.TB, ...string) *testenv.Server) *testenv.Server {
+// durable starts a server that waits for the disk at every commit, as it does by default, and returns its URL.
+func durable(b *testing.B, start func(testenv.TB, ...string) *testenv.Server) string {
 	b.Helper()
-	return start(b, "--innodb-flush-log-at-trx-commit=1")
+	return start(b, "--innodb-flush-log-at-trx-commit=1").DirectURL()
 }
 
 // pair is one acquisition and its release, as the core makes them without contention.
@@ -67,7 +67,7 @@ func floorsPerSecond(b *testing.B, d *lockDriver) float64 {
 func BenchmarkPair(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			d, owner := openURL(b, durable(b, start).URL), raw.NewOwner()
+			d, owner := openURL(b, durable(b, start)), raw.NewOwner()
 			b.ReportAllocs()
 			for b.Loop() {
 				pair(b, d, owner)
@@ -79,7 +79,7 @@ func BenchmarkPair(b *testing.B) {
 func BenchmarkFloor(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			d := openURL(b, durable(b, start).URL)
+			d := openURL(b, durable(b, start))
 			b.ReportAllocs()
 			for b.Loop() {
 				floor(b, d, "bench")
@@ -93,7 +93,7 @@ func BenchmarkFloor(b *testing.B) {
 func BenchmarkPairOverFloor(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			d, owner := openURL(b, durable(b, start).URL), raw.NewOwner()
+			d, owner := openURL(b, durable(b, start)), raw.NewOwner()
 			var pairs, floors []time.Duration
 			for b.Loop() {
 				pairs = append(pairs, timed(func() { pair(b, d, owner) })...)
@@ -160,7 +160,7 @@ func lock(b *testing.B, d *lockDriver, req *backend.Request, how string) *backen
 func BenchmarkHandOver(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			url := durable(b, start).URL
+			url := durable(b, start)
 			for how := range waiters {
 				b.Run(how, func(b *testing.B) {
 					holder, waiter := openURL(b, url), openURL(b, url)
@@ -201,21 +201,21 @@ const turn = 300 * time.Millisecond
 func BenchmarkContenders(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			s := durable(b, start)
+			url := durable(b, start)
 			for _, n := range []int{2, 16} {
-				b.Run(fmt.Sprint(n), func(b *testing.B) { compare(b, s, n) })
+				b.Run(fmt.Sprint(n), func(b *testing.B) { compare(b, url, n) })
 			}
 		})
 	}
 }
 
-func compare(b *testing.B, s *testenv.Server, n int) {
+func compare(b *testing.B, url string, n int) {
 	b.Helper()
 	drivers := make([]*lockDriver, n)
 	for i := range drivers {
-		drivers[i] = openURL(b, s.DirectURL())
+		drivers[i] = openURL(b, url)
 	}
-	alone := openURL(b, s.DirectURL())
+	alone := openURL(b, url)
 	rates := make(map[string][]float64)
 	for b.Loop() {
 		for how := range waiters {
@@ -256,7 +256,7 @@ func contend(b *testing.B, drivers []*lockDriver, how string) float64 {
 func BenchmarkRenewAll(b *testing.B) {
 	for name, start := range starters {
 		b.Run(name, func(b *testing.B) {
-			d := openURL(b, durable(b, start).URL)
+			d := openURL(b, durable(b, start))
 			grants := make([]*backend.Grant, 10_000)
 			for i := range grants {
 				req := raw.Request(b, time.Minute)

@@ -66,7 +66,7 @@
 //
 // A KILL QUERY may come late, and hit the release of whom it was to wake. MySQL then says so, and MariaDB now and then that there
 // was nothing to release; so such an answer is believed only when another connection has got it, too. The connections that
-// wait do nothing else, and in a database that is lent they are closed and not given back.
+// wait serve nothing else; those of a database that is lent are closed and not given back.
 //
 // A lock that is released while somebody waits is kept for the first of them, for 50 ms: whoever comes
 // just in time goes to the end of the queue. Those who poll, and those who come when a term has run out, get past it.

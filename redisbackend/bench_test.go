@@ -19,7 +19,7 @@ const benchBound = 5 * time.Second
 // benchURL is a server that writes no file, as the disk is not what is measured.
 func benchURL(b *testing.B) string {
 	b.Helper()
-	return testenv.NewRedis(b, "--appendonly", "no").URL
+	return testenv.NewRedis(b, "--appendonly", "no").DirectURL()
 }
 
 // pair is one acquisition and its release, as the core makes them without contention.

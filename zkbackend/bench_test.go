@@ -47,7 +47,7 @@ func floor(b *testing.B, d *driver) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	d, owner := openURL(b, testenv.ZooKeeper(b).URL), raw.NewOwner()
+	d, owner := openURL(b, testenv.ZooKeeper(b).DirectURL()), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
 		pair(b, d, owner)
@@ -55,7 +55,7 @@ func BenchmarkPair(b *testing.B) {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	d := openURL(b, testenv.ZooKeeper(b).URL)
+	d := openURL(b, testenv.ZooKeeper(b).DirectURL())
 	b.ReportAllocs()
 	for b.Loop() {
 		floor(b, d)
@@ -64,7 +64,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkPairOverFloor takes turns between the two, so that a busy machine slows down both.
 func BenchmarkPairOverFloor(b *testing.B) {
-	d, owner := openURL(b, testenv.ZooKeeper(b).URL), raw.NewOwner()
+	d, owner := openURL(b, testenv.ZooKeeper(b).DirectURL()), raw.NewOwner()
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
