@@ -1,6 +1,6 @@
 tool = go tool -modfile=tools/go.mod
 
-.PHONY: test lint images bench benchmarks mutants
+.PHONY: test lint images bench benchmarks mutants campaign
 
 # All tests against real servers. Arguments of go test: make test ARGS='-run TestConformance'
 test:
@@ -24,6 +24,13 @@ bench:
 benchmarks: images
 	go run ./internal/testenv/benchmarks $(ARGS)
 
-# Removes each guard in turn and shows the conformance case that notices.
+# Removes each guard in turn and shows the conformance case that notices. Random mutants:
+# make mutants ARGS='-random 300 -seed 1 -part root'
 mutants:
 	go run ./internal/mutants $(ARGS)
+
+# Runs processes under random faults against real servers, judges their history, and writes the figures into
+# docs/reliability.md: make campaign ARGS='-duration 10m redis etcd-3'; ARGS=-help lists servers and faults.
+campaign:
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && go build -o "$$dir" ./internal/testenv/campaign && \
+		"$$dir/campaign" -publish $(ARGS)

@@ -495,7 +495,7 @@ func TestCloseIsNoCancellation(t *testing.T) {
 	}
 }
 
-// TestCloseRepeatsTheReleaseOfAnUnknownAttempt: it waits for it while its 5 s last.
+// TestCloseRepeatsTheReleaseOfAnUnknownAttempt: Close waits for the last repetition while its 5 s last.
 func TestCloseRepeatsTheReleaseOfAnUnknownAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -507,8 +507,47 @@ func TestCloseRepeatsTheReleaseOfAnUnknownAttempt(t *testing.T) {
 		frees(t, takes(t, c, "x"))
 		closes(t, c)
 		releases := d.of("release")
-		if len(releases) != 2 || releases[1].at-releases[0].at != late {
+		if last := releases[len(releases)-1]; last.at-releases[0].at != late {
 			t.Errorf("released at %+v", releases)
+		}
+	})
+}
+
+// TestCloseWaitsForARepetitionUnderWay: Close also counts a release whose repetition is being
+// answered when Close looks for outstanding releases.
+func TestCloseWaitsForARepetitionUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const late = time.Second
+		d := newScript()
+		d.caps.Late = late
+		notHeld := releaseFails(backend.ErrNotHeld)
+		slowly := func(d time.Duration) releaseStep {
+			return func(ctx context.Context, g *backend.Grant) error {
+				time.Sleep(d)
+				return notHeld(ctx, g)
+			}
+		}
+		d.releases = []releaseStep{notHeld, slowly(late / 10), free, slowly(late)} // "free" is for the lock that is kept
+		c := open(t, d)
+		kept := takes(t, c, "kept", dlock.WithMinHold(3*time.Millisecond)) // Close looks after the first repetition has begun
+		d.acquires = []acquireStep{acquireHangs}
+		ctx, cancel := context.WithCancel(t.Context())
+		lock := lockBehind(ctx, c, "cancelled")
+		synctest.Wait()
+		cancel()
+		<-lock
+		synctest.Wait()
+		begun := d.of("release")[0].at
+		closes(t, c)
+		var last time.Duration
+		for _, release := range d.of("release") {
+			if release.owner != kept.Owner() {
+				last = release.at
+			}
+		}
+		if last < begun+late {
+			t.Errorf("the last release is at %v, the first at %v", last, begun)
 		}
 	})
 }

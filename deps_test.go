@@ -84,16 +84,18 @@ func mayImport(importer, imported string) bool {
 	switch {
 	case imported == "/internal/testenv", imported == "/internal/testenv/failover":
 		return strings.HasPrefix(importer, "/internal/testenv/")
-	case imported == "/internal/faultproxy":
-		return importer == "/internal/testenv" || strings.HasPrefix(importer, "/cmd/")
-	case imported == "/conformance":
-		return strings.HasPrefix(importer, "/cmd/")
+	case importer == "/internal/testenv/campaign": // a program
+		return true
+	case imported == "/internal/campaign":
+		return false
+	case imported == "/conformance", imported == "/conformance/faultproxy":
+		return importer == "/internal/testenv" || importer == "/internal/memnet" || importer == "/conformance/broken" || strings.HasPrefix(importer, "/cmd/")
 	case isDriver(imported):
-		return strings.HasPrefix(importer, "/cmd/") || strings.HasPrefix(importer, "/bench") || strings.HasPrefix(importer, "/examples/")
+		return importer == "/internal/memnet" || strings.HasPrefix(importer, "/cmd/") || strings.HasPrefix(importer, "/bench") || strings.HasPrefix(importer, "/examples/")
 	case importer == "/internal/testenv/failover": // whose cases are the tests of drivers
-		return imported == "" || imported == "/internal/testenv"
+		return imported == "" || imported == "/internal/testenv" || imported == "/internal/lag"
 	case imported == "":
-		return !isDriver(importer) && importer != "/backend" && !strings.HasPrefix(importer, "/internal/")
+		return !isDriver(importer) && importer != "/backend" && !strings.HasPrefix(importer, "/internal/") || importer == "/internal/campaign"
 	case importer == "/backend":
 		return false
 	}

@@ -115,6 +115,7 @@ func open(ctx context.Context, rawURL string, opts []Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	u.TTL = cfg.ttl
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	driver, err := opener(ctx, u)
@@ -175,6 +176,10 @@ func newClient(d backend.Driver, name, prefix string, cfg config) (*Client, erro
 	c.pipeliner, _ = d.(backend.Pipeliner)
 	c.inspector, _ = d.(backend.Inspector)
 	c.breaker, _ = d.(backend.Breaker)
+	if caps.Session && caps.MaxTTL > cfg.ttl {
+		cfg.logger.Info("the locks of a process that dies are freed with its session, which serves longer TTLs",
+			"backend", name, "longest", caps.MaxTTL, "ttl", cfg.ttl)
+	}
 	c.lifecycle.start(c)
 	return c, nil
 }

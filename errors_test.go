@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -156,4 +157,52 @@ func TestInspectAndListShowTheUsersNames(t *testing.T) {
 	if n != 2 {
 		t.Errorf("%d locks", n)
 	}
+}
+
+// TestCloseExplainsCancellationsAlone: an answer that arrives while the client is being closed
+// keeps its own error.
+func TestCloseExplainsCancellationsAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		d.acquires = []acquireStep{func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
+			<-ctx.Done()
+			return nil, errServer
+		}}
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.TryLock(t.Context(), "a")
+			done <- err
+		}()
+		synctest.Wait()
+		closes(t, c)
+		wantErr(t, <-done, errServer)
+	})
+}
+
+func TestListOfAnInvalidPrefix(t *testing.T) {
+	t.Parallel()
+	d := newScript()
+	c := open(t, d)
+	for info, err := range c.List(t.Context(), "a\x00") {
+		if info != nil {
+			t.Errorf("listed %v", info)
+		}
+		wantErr(t, err, dlock.ErrInvalidName)
+	}
+	wantStory(t, d, "")
+}
+
+// TestCancelledBeforeItsDeadline: the error is the context's own, also after its deadline.
+func TestCancelledBeforeItsDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newScript())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		cancel()
+		time.Sleep(2 * time.Second)
+		_, err := c.TryLock(ctx, "a")
+		wantErr(t, err, context.Canceled)
+	})
 }

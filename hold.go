@@ -51,8 +51,7 @@ type hold struct {
 	phase     phase
 	renews    bool
 	renewing  bool
-	repeat    bool   // release once more, lest an attempt be executed late
-	released  bool   // of an orphan: it waits for that repetition alone
+	repeat    bool   // an attempt may be executed late, so the release must be repeated
 	unlocking bool   // its last lease is being unlocked, which Close waits for
 	scheduled bool   // it is in the scheduler's heap
 	passes    uint16 // hand-offs since the server's grant
@@ -64,6 +63,7 @@ type hold struct {
 	granted   time.Time            // by the server
 	start     time.Time            // of this hold: by the server or by hand-off
 	due       time.Time            // while held: the renewal; of an orphan: the release
+	until     time.Time            // of a released orphan: its last repetition; else zero
 	heir      atomic.Pointer[hold] // of an origin: who has its acquisition now, if it is not itself
 	gone      error                // the server said so
 	first     handle               // most holds have no other
@@ -171,13 +171,36 @@ func (h *hold) finish(err error) {
 	h.endHandles(err)
 	h.phase = finished
 	if h.repeat {
-		h.repeat, h.released, h.phase = false, true, orphaned
-		h.due = time.Now().Add(h.mutex.client.caps.Late)
-		h.schedule()
+		h.planRepetition()
 		return
 	}
 	h.unschedule()
 }
+
+// firstRepetition is the pause before an answered release is repeated.
+const firstRepetition = 2 * time.Millisecond
+
+// planRepetition schedules the next release of an orphan that has been released. The pauses double,
+// so a late execution is undone in about twice the time that it was late. The last repetition comes
+// Capabilities.Late after the first answer. h.mu must be held.
+func (h *hold) planRepetition() {
+	now, late := time.Now(), h.mutex.client.caps.Late
+	if !h.isReleased() {
+		h.until = now.Add(late)
+		h.mutex.client.scheduler.repeatUntil(h.until)
+	}
+	pause := max(late-h.until.Sub(now), firstRepetition)
+	h.due = now.Add(pause)
+	if h.until.Sub(h.due) < pause {
+		h.due, h.repeat = h.until, false
+	}
+	h.phase = orphaned
+	h.schedule()
+}
+
+// isReleased reports whether h is an orphan whose release was answered, and only its repetitions
+// are left. h.mu must be held.
+func (h *hold) isReleased() bool { return !h.until.IsZero() }
 
 func (h *hold) endHandles(err error) {
 	for _, t := range h.handles {

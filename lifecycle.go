@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
@@ -131,17 +131,16 @@ func (c *Client) Close() error {
 
 func (c *Client) close() error {
 	c.lifecycle.beginClose()
-	held, _ := c.endLeases()
+	held := c.endLeases()
 	deadline := time.Now().Add(closeTimeout)
 	c.releaseAll(deadline)
 	sleepUntil(held)
 	deadline = later(deadline, held.Add(closeTimeout))
 	waitUntil(deadline, c.lifecycle.idle)
-	if _, repeat := c.endLeases(); repeat.Before(deadline) {
-		sleepUntil(repeat)
-	}
 	c.releaseAll(deadline) // what was kept, or granted meanwhile
+	sleepUntil(earlier(c.scheduler.lastRepetition(), deadline))
 	c.lifecycle.join(deadline)
+	c.releaseAll(deadline) // the last repetitions, none of which is under way any more
 	return c.wrap("close", "", c.driver.Close())
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
@@ -53,8 +53,8 @@ type settings struct {
 
 // WithTTL sets for how long the server keeps the lock when it hears nothing from
 // its holder: by default 30 s, or as near to that as the server's bounds let. The lease is renewed after a third of it. A
-// holder that dies blocks the lock for one TTL (on backends with sessions: for
-// the session's); a server that is away for longer costs the lease. It is
+// holder that dies blocks the lock for one TTL; on backends with sessions, for the
+// session's timeout, which follows the TTL of the client and not that of a lock. A server that is away for longer costs the lease. It is
 // rounded up to the server's granularity; beyond the server's bounds it is
 // ErrUnsupported.
 func WithTTL(d time.Duration) Option { return func(c *config) { c.ttl, c.ttlGiven = d, true } }

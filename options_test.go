@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ func init() {
 			return nil, errors.New(message)
 		}
 		d, _ := scripts.Load(u.Path)
+		d.(*script).opened = u.TTL
 		return d.(*script), nil
 	})
 }
@@ -88,6 +90,51 @@ func TestPrecedence(t *testing.T) {
 				t.Errorf("%q is locked by %+v", lease.Name(), req)
 			}
 			frees(t, lease)
+		})
+	}
+}
+
+// The Opener gets the default TTL of the client's locks, wherever it was set.
+func TestOpenerGetsTheTTL(t *testing.T) {
+	for _, test := range []struct {
+		name, parameters string
+		opts             []dlock.Option
+		ttl              time.Duration
+	}{
+		{"default", "prefix=p", nil, 30 * time.Second},
+		{"option of Open", "prefix=p", []dlock.Option{dlock.WithTTL(time.Second)}, time.Second},
+		{"URL", "ttl=2s", nil, 2 * time.Second},
+		{"URL over option of Open", "ttl=2s", []dlock.Option{dlock.WithTTL(time.Second)}, 2 * time.Second},
+	} {
+		t.Run(strings.ReplaceAll(test.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			d := newScript()
+			if _, err := openURL(t, d, test.parameters, test.opts...); err != nil {
+				t.Fatal(err)
+			}
+			if d.opened != test.ttl {
+				t.Errorf("the Opener gets the TTL %v, want %v", d.opened, test.ttl)
+			}
+		})
+	}
+}
+
+// Open logs that the locks of a dead process outlast their TTL, where a session has the last word.
+func TestLongSessionIsLogged(t *testing.T) {
+	for session, logged := range map[time.Duration]bool{0: false, time.Second: false, 2 * time.Second: false, 4 * time.Second: true} {
+		t.Run(session.String(), func(t *testing.T) {
+			t.Parallel()
+			var log strings.Builder
+			d := newScript()
+			d.caps.Session, d.caps.MaxTTL = true, session
+			ttl := 2 * time.Second
+			if session > 0 {
+				ttl = min(ttl, session)
+			}
+			open(t, d, dlock.WithTTL(ttl), dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			if got := strings.Contains(log.String(), "longest=4s ttl=2s"); got != logged {
+				t.Errorf("the log is %q", log.String())
+			}
 		})
 	}
 }

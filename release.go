@@ -286,14 +286,12 @@ func (h *hold) inheritTo(next *hold) bool {
 	return true
 }
 
-// endLeases ends all leases for Close, and returns when the last minimum hold is
-// over, and when the last release is to be repeated.
-func (c *Client) endLeases() (holds, repeats time.Time) {
+// endLeases ends all leases for Close, and returns when the last minimum hold is over.
+func (c *Client) endLeases() (holds time.Time) {
 	for _, h := range c.scheduler.snapshot() {
-		held, repeat := h.close()
-		holds, repeats = later(holds, held), later(repeats, repeat)
+		holds = later(holds, h.close())
 	}
-	return holds, repeats
+	return holds
 }
 
 func later(a, b time.Time) time.Time {
@@ -303,15 +301,20 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// close ends the leases on h; unless it is kept for its minimum hold, or waits for the
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// close ends the leases on h. Unless h is kept for its minimum hold, until held, or waits for the
 // repetition of its release, it is then to be released at once.
-func (h *hold) close() (held, repeat time.Time) {
+func (h *hold) close() (held time.Time) {
 	h.mu.Lock()
 	now := time.Now()
 	h.endHandles(ErrClosed)
 	switch {
-	case h.phase == orphaned && h.released:
-		repeat = h.due
 	case h.phase != live && h.phase != kept || h.unlocking:
 	case h.keep(now):
 		held = h.start.Add(h.mutex.settings.minHold)
@@ -320,7 +323,7 @@ func (h *hold) close() (held, repeat time.Time) {
 	}
 	h.mu.Unlock()
 	h.tellEnded(ErrClosed)
-	return held, repeat
+	return held
 }
 
 // releaseAll releases what Close has ended, until the deadline. What is lost with a
@@ -356,6 +359,6 @@ func (c *Client) releaseAll(deadline time.Time) {
 func (h *hold) releasable(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	mayBeEarly := h.mutex.settings.lockDelay == 0 && !h.released
+	mayBeEarly := h.mutex.settings.lockDelay == 0 && !h.isReleased()
 	return h.phase == orphaned && (mayBeEarly || !h.due.After(now))
 }

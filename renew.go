@@ -21,6 +21,8 @@ type scheduler struct {
 	holds holdHeap
 	armed time.Time // when run looks next; zero: when it is roused
 	rouse chan struct{}
+
+	repetitions time.Time // when the last release that is to be repeated is over
 }
 
 // timing is a hold's place in the scheduler.
@@ -60,6 +62,21 @@ func (s *scheduler) remove(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	heap.Remove(&s.holds, h.index-1)
+}
+
+// repeatUntil records that a release is repeated until then.
+func (s *scheduler) repeatUntil(end time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.repetitions = later(s.repetitions, end)
+}
+
+// lastRepetition returns when the last release that is to be repeated is over. A repetition that is
+// under way counts, although its hold is not in the heap.
+func (s *scheduler) lastRepetition() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.repetitions
 }
 
 // snapshot returns all holds that are in it.
@@ -291,7 +308,7 @@ func (h *hold) renewed(term backend.Term, err error) {
 	lost := h.expire(time.Now())
 	told := lost == nil && (h.phase == live || h.phase == kept)
 	switch {
-	case h.phase == orphaned && !h.released && err == nil:
+	case h.phase == orphaned && !h.isReleased() && err == nil:
 		// Once lost, always lost: what the server still keeps is given back.
 		if due := time.Now().Add(h.mutex.settings.lockDelay); due.Before(h.due) {
 			h.due = due

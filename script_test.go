@@ -23,6 +23,7 @@ type (
 // step of its list, and where the list is empty all is well: the lock is
 // granted, kept and released. It judges nothing and excludes nobody.
 type script struct {
+	opened    time.Duration // TTL of the URL that opened it
 	caps      backend.Capabilities
 	acquires  []acquireStep
 	waits     []waitStep

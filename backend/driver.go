@@ -13,13 +13,19 @@ import (
 // for a lock, never retries a request whose outcome it does not know, and
 // starts no renewal of its own. One acquisition is (Request.Key, Request.Owner).
 //
-// Errors carry no credential. The client library's own error stays in the
-// chain, so that errors.As finds it.
+// The text of an error has no credential. What matters is the text: the client
+// library's own error stays in the chain, so that errors.As finds it, also if it
+// keeps the password in a field.
+//
+// An error that the server answered after it had rolled the request back, such as a
+// deadlock, means "not executed": the driver returns it wrapped in ErrUnavailable.
 type Driver interface {
 	// Acquire is one attempt to become holder of req.Key as req.Owner; it does
-	// not wait for the lock. Asked again by the same Owner it answers again: the
+	// not wait for the lock. A repeated Acquire by the same Owner answers again: the
 	// Grant if that Owner holds (with the same Fence or a higher one; a new grant
-	// or ErrLost if the earlier one has expired), else *Busy. With req.Queue the
+	// or ErrLost if the earlier one has expired), else *Busy. The repeated Grant has
+	// a new Term, with a new Sent. The server prolongs the grant for it, as Renew
+	// does: a Term that the server does not keep makes two holders. With req.Queue the
 	// driver may leave a queue entry, which a repeated Acquire refreshes; without
 	// it a *Busy leaves nothing behind.
 	//
@@ -31,7 +37,10 @@ type Driver interface {
 	// Renew proves g again for another g.TTL. ErrLost is definite: the grant is
 	// gone. Any other error leaves it unknown and the core repeats until g's
 	// deadline. Renew never creates what is gone and works on a Grant that was
-	// rebuilt without its State. A driver whose grants live with a session may
+	// rebuilt without its State. A grant whose term is over, but whose entry the
+	// server still has because no other owner came, may be renewed or be ErrLost,
+	// and Release may remove it or return ErrNotHeld. A renewal that is executed
+	// after a later one must not shorten the later one's term. A driver whose grants live with a session may
 	// answer with a proof of that session younger than TTL/6 instead of asking.
 	Renew(ctx context.Context, g *Grant) (Term, error)
 
@@ -49,7 +58,7 @@ type Driver interface {
 
 	// Close ends what the driver started and gives back its connections; one
 	// that was lent to it stays open. It is called once, by the core, after the
-	// last other call has returned, and does not wait for the server.
+	// last other call has returned, and waits for the server no longer than a second.
 	Close() error
 }
 
@@ -60,6 +69,10 @@ type Waiter interface {
 	// than ctx, whose end is answered with ctx's error. b is the answer that the
 	// last Acquire of req gave. (nil, nil): look again. It may return so early or
 	// for no reason, and must not miss a release that happens after that answer.
+	//
+	// The core calls Wait again and again for one request, usually with an Acquire
+	// and so a new b in between, but also twice with the same b after a poll. A Wait
+	// that ended, for whatever reason, leaves nothing in the driver's memory.
 	//
 	// (grant, nil): the server made req the holder while it waited. Its Term then
 	// counts from the sending of the waiter's last answered Acquire, and the server

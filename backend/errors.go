@@ -5,6 +5,18 @@ import "errors"
 // The sentinels that drivers return and that dlock hands on under the same
 // identity. A driver wraps them with %w around what the server said and leaves
 // the rest of the wrapping to the core.
+//
+// What the server says, and the sentinel for it:
+//
+//	a closed port, a wrong password, no permission, a missing database   ErrUnavailable
+//	a server of the wrong kind or too old, a setting that rules locks out ErrUnsupported
+//	a table, a node or a value in the place of a lock that is not dlock's ErrConflict
+//	a request that was rolled back or refused before it was executed      ErrUnavailable
+//	a refusal that repeats each time, such as a full disk or quota        ErrUnavailable
+//	a connection that ended before the answer, a timeout                  none: the outcome is unknown
+//
+// A refusal that can not change, such as a wrong password, is ErrUnavailable, too: the
+// core tries for a term, and an operator may repair it meanwhile.
 var (
 	// ErrNotAcquired says that the lock is taken. A [*Busy] is one.
 	ErrNotAcquired = errors.New("dlock: lock not acquired")

@@ -12,7 +12,9 @@ import (
 
 // Opener connects a Driver to the server that u names and probes it: a wrong
 // password, a closed port or a server of the wrong kind is told here, not at the
-// first lock. ctx bounds the opening, not the Driver's life. It takes its
+// first lock. ctx bounds the opening, not the Driver's life. An Opener also limits
+// itself to 10 s: into a dead network it returns ErrUnavailable by then. See the
+// sentinels, such as [ErrUnavailable], for the one that each failure gets. It takes its
 // parameters from u before it connects; those that nobody took are refused by
 // the core afterwards. An error leaves nothing open and carries no credential.
 type Opener func(ctx context.Context, u *URL) (Driver, error)

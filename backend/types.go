@@ -29,7 +29,7 @@ type Renewal struct {
 // the driver has seen it; neither does the driver.
 type Request struct {
 	// Key is the user's name with the client's prefix: valid UTF-8 without
-	// control characters. The driver adds its own namespace and encodes it with
+	// control characters, of 1 to 1,024 bytes. The driver adds its own namespace and encodes it with
 	// its server's rules.
 	Key string
 	// Owner is 128 random bits as 32 hex digits, new for each acquisition.
@@ -179,7 +179,11 @@ type Capabilities struct {
 	Notify bool
 	// MinTTL and MaxTTL bound Request.TTL; 0 is no bound.
 	MinTTL, MaxTTL time.Duration
-	// Late is how long after its context has ended a request may still be executed.
+	// Late is how long after its context has ended a request may still be executed,
+	// and so how long a ghost of an abandoned request may keep a lock: the core
+	// repeats the release of such a request until Late is over. Client.Close waits for
+	// that, 5 s at most, so Late must be well below 5 s. A driver bounds it by the
+	// timeouts of its sockets and of its server. 0: never.
 	Late time.Duration
 }
 

@@ -25,6 +25,10 @@ type URL struct {
 	Hosts          []string // as written: with or without a port, IPv6 in brackets
 	Path           string   // decoded; after an authority it is empty or starts with "/"
 
+	// TTL is the default TTL of the client's locks. The core sets it before it calls the Opener,
+	// and String leaves it out. ParseURL leaves it 0, which means unknown.
+	TTL time.Duration
+
 	authority bool // written with "//"
 	params    []param
 }

@@ -3,7 +3,19 @@ package backend
 import (
 	"strings"
 	"testing"
+	"time"
 )
+
+func TestTTLIsNotPartOfTheText(t *testing.T) {
+	t.Parallel()
+	u, err := ParseURL("zk://host?ttl=2s")
+	if err != nil || u.TTL != 0 {
+		t.Fatalf("TTL is %v, %v", u.TTL, err)
+	}
+	if u.TTL = time.Minute; u.String() != "zk://host?ttl=2s" {
+		t.Errorf("the text is %q", u)
+	}
+}
 
 func TestParseURL(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ var cancelCases = []Case{
 	{Name: "CancellationAgainstARelease", Promise: "A waiter that is cancelled in the instant of the release either returns the lease or gives it back.", run: cancellationAgainstARelease},
 	{Name: "LostReplyOfAcquireIsAskedAgain", Promise: "When the answer to an acquire is lost, Lock asks again as the same owner and has the lease; TryLock is ErrUncertain and undoes.", run: lostReplyOfAcquireIsAskedAgain},
 	{Name: "LateExecutionIsUndone", Promise: "A request that the server executes after it was given up, as late as Capabilities.Late says, is undone too.", run: lateExecutionIsUndone},
+	{Name: "LateExecutionIsUndoneSoon", Promise: "A request that the server executes shortly after its release is undone soon, long before Capabilities.Late or the term is over.", run: lateExecutionIsUndoneSoon},
 	{Name: "LostReplyOfWaitIsNoGhost", Promise: "When the answer of a Wait is lost or late, the waiter goes on, and is granted the lock.", run: lostReplyOfWaitIsNoGhost},
 	{Name: "UnavailableServerIsToldAfterATerm", Promise: "Against a server that cannot be reached Lock tries for one term, then it is ErrUnavailable; TryLock is so at once.", run: unavailableServerIsToldAfterATerm},
 	{Name: "HangingServerBoundsRequests", Promise: "Against a server that never answers, TryLock and Unlock return after the lesser of the term and 5 s.", run: hangingServerBoundsRequests},
@@ -25,14 +26,15 @@ func cancelledAcquireIsUndone(f *fixture) {
 	for _, fault := range []hook{hang, stop(200 * time.Millisecond)} {
 		c, t := f.tapped(dlock.WithTTL(f.long()))
 		other := f.client()
-		t.onAfter(acquire, times(1, fault)) // executed, not answered
+		executed := make(chan struct{}) // and not answered
+		t.onAfter(acquire, times(1, func(ctx context.Context, owner string) error {
+			close(executed)
+			return fault(ctx, owner)
+		}))
 		waiter := f.lockAsync(c, f.name)
-		if !f.eventually(prompt, func() bool { return t.number(acquire) > 0 }) {
-			f.Errorf("no request")
-		}
-		time.Sleep(nap) // so that it is executed; no harm if it is not yet
+		f.within(prompt, "the request is executed", executed)
 		waiter.cancel()
-		if !f.within(prompt, "the cancelled Lock returns", waiter.done) {
+		if !f.doneBy(time.Now(), "the cancelled Lock returns", waiter.done) {
 			return
 		}
 		if waiter.err == nil { // the grant was there in the same instant
@@ -48,7 +50,7 @@ func cancellationAtAnyInstant(f *fixture) {
 	c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
 	s := newSection(f)
 	visits := 0
-	for i := range 150 {
+	for i := range f.rounds(150) {
 		ctx, cancel := context.WithTimeout(f.ctx, time.Duration(i)*20*time.Microsecond)
 		lease, err := c.Lock(ctx, f.name)
 		switch {
@@ -73,7 +75,7 @@ func cancellationAtAnyInstant(f *fixture) {
 
 func cancellationAgainstARelease(f *fixture) {
 	holder, c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long())), f.client()
-	for i := range 60 {
+	for i := range f.rounds(60) {
 		lease := f.lock(holder, f.name)
 		waiter := f.lockAsync(c, f.name)
 		time.Sleep(time.Duration(i%10) * 200 * time.Microsecond)
@@ -113,9 +115,9 @@ func lostReplyOfAcquireIsAskedAgain(f *fixture) {
 	f.free(other, f.name)
 }
 
-func lateExecutionIsUndone(f *fixture) {
-	const late = 300 * time.Millisecond
-	c, t := f.tappedLate(late, dlock.WithTTL(f.long()))
+// cancelledRequest returns the request of a Lock that was cancelled before the server executed it.
+func (f *fixture) cancelledRequest(c *dlock.Client, t *tap) *backend.Request {
+	f.Helper()
 	owner := make(chan string, 1)
 	t.onBefore(acquire, times(1, func(ctx context.Context, asked string) error {
 		owner <- asked
@@ -126,11 +128,44 @@ func lateExecutionIsUndone(f *fixture) {
 	req.Owner = <-owner
 	waiter.cancel()
 	f.within(prompt, "the cancelled Lock returns", waiter.done)
+	return req
+}
+
+func lateExecutionIsUndone(f *fixture) {
+	late := min(f.span(300*time.Millisecond), maxLate)
+	c, t := f.tappedLate(late, dlock.WithTTL(f.long()))
+	req := f.cancelledRequest(c, t)
 	t.await(release, 1, func(c call) bool { return errors.Is(c.err, backend.ErrNotHeld) })
-	if _, err := t.inner.Acquire(f.ctx, req); err != nil { // only now
+	f.executeLate(t.inner, req)
+	f.unlock(f.lockWithin(f.client(), late+prompt, f.name, dlock.WithTTL(f.long())))
+}
+
+// The alternatives lie far away: the repetition after Late, and the end of the term.
+func lateExecutionIsUndoneSoon(f *fixture) {
+	c, t := f.tappedLate(time.Hour, dlock.WithTTL(f.long()))
+	other := f.client(dlock.WithTTL(f.long()))
+	for range 5 {
+		req := f.cancelledRequest(c, t)
+		ofOwner := func(c call) bool { return c.owner == req.Owner && errors.Is(c.err, backend.ErrNotHeld) }
+		t.await(release, 1, ofOwner)
+		f.executeLate(t.inner, req)
+		executed := time.Now()
+		f.unlock(f.lockWithin(other, 2*prompt, f.name))
+		f.Logf("undone after %v", time.Since(executed))
+	}
+}
+
+// executeLate makes the server execute an acquisition that its process has given up. The repeated
+// release of that process may overtake it: then it is undone already.
+func (f *fixture) executeLate(d backend.Driver, req *backend.Request) {
+	f.Helper()
+	var err error
+	if !f.eventually(prompt, func() bool {
+		_, err = f.acquire(d, req)
+		return !errors.Is(err, backend.ErrNotAcquired) // kept for a moment for a waiter that has left
+	}) || err != nil && !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrUnavailable) {
 		f.Fatalf("Acquire: %v", err)
 	}
-	f.unlock(f.lockWithin(f.client(), late+prompt, f.name, dlock.WithTTL(f.long())))
 }
 
 func lostReplyOfWaitIsNoGhost(f *fixture) {
@@ -147,7 +182,7 @@ func lostReplyOfWaitIsNoGhost(f *fixture) {
 		waiter := f.lockAsync(c, f.name)
 		t.await(acquire, 1, wasBusy)
 		f.unlock(lease)
-		f.unlock(f.granted(waiter, f.brief()+prompt))
+		f.unlock(f.grantedBy(waiter, time.Now().Add(f.brief())))
 		f.free(f.client(), f.name)
 	}
 }
@@ -155,13 +190,14 @@ func lostReplyOfWaitIsNoGhost(f *fixture) {
 func unavailableServerIsToldAfterATerm(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.brief()))
 	t.onBefore(acquire, unavailable())
-	var err error
-	if f.within(prompt, "TryLock returns", async(func() { _, err = c.TryLock(f.ctx, f.name) })) {
-		f.isErr("TryLock", err, dlock.ErrUnavailable)
-	}
+	var tried, waited error
 	begun := time.Now()
-	if f.within(f.brief()+prompt, "Lock returns", async(func() { _, err = c.Lock(f.ctx, f.name) })) {
-		f.isErr("Lock", err, dlock.ErrUnavailable)
+	if f.doneBy(begun, "TryLock returns", async(func() { _, tried = c.TryLock(f.ctx, f.name) })) {
+		f.isErr("TryLock", tried, dlock.ErrUnavailable)
+	}
+	begun = time.Now()
+	if f.doneBy(begun.Add(f.brief()), "Lock returns", async(func() { _, waited = c.Lock(f.ctx, f.name) })) {
+		f.isErr("Lock", waited, dlock.ErrUnavailable)
 	}
 	if took := time.Since(begun); took < f.brief()/2 {
 		f.Errorf("Lock gave up after %v, the term is %v", took, f.brief())
@@ -176,21 +212,24 @@ func hangingServerBoundsRequests(f *fixture) {
 	for _, o := range []op{acquire, renew, release} {
 		t.onBefore(o, hang)
 	}
-	var err error
-	if f.within(f.brief()+prompt, "TryLock returns", async(func() { _, err = c.TryLock(f.ctx, f.name) })) &&
-		!errors.Is(err, dlock.ErrUncertain) && !errors.Is(err, dlock.ErrUnavailable) {
-		f.Errorf("TryLock without an answer: %v", err)
+	var tried, unlocked error
+	if f.doneBy(f.requestBound(), "TryLock returns", async(func() { _, tried = c.TryLock(f.ctx, f.name) })) &&
+		!errors.Is(tried, dlock.ErrUncertain) && !errors.Is(tried, dlock.ErrUnavailable) {
+		f.Errorf("TryLock without an answer: %v", tried)
 	}
-	if f.within(f.brief()+prompt, "Unlock returns", async(func() { err = lease.Unlock(f.ctx) })) && err == nil {
+	if f.doneBy(f.requestBound(), "Unlock returns", async(func() { unlocked = lease.Unlock(f.ctx) })) && unlocked == nil {
 		f.Errorf("Unlock without an answer: nil")
 	}
 	for _, o := range []op{acquire, renew, release} {
 		t.onBefore(o, nil)
 	}
 	other := f.client()
-	f.unlock(f.lockWithin(other, f.brief()+2*prompt, f.name+"/held", dlock.WithTTL(f.long())))
-	f.unlock(f.lockWithin(other, f.brief()+2*prompt, f.name, dlock.WithTTL(f.long())))
+	f.unlock(f.lockWithin(other, f.brief()+prompt, f.name+"/held", dlock.WithTTL(f.long())))
+	f.unlock(f.lockWithin(other, f.brief()+prompt, f.name, dlock.WithTTL(f.long())))
 }
+
+// requestBound returns when a request that begins now, in a brief term, must have returned.
+func (f *fixture) requestBound() time.Time { return time.Now().Add(min(f.brief(), serverBound)) }
 
 func unavailableWaiterRecovers(f *fixture) {
 	holder := f.client(dlock.WithTTL(f.long()))
@@ -201,5 +240,5 @@ func unavailableWaiterRecovers(f *fixture) {
 	t.onBefore(acquire, times(2, unavailable()))
 	t.onBefore(wait, times(2, unavailable()))
 	f.unlock(lease)
-	f.unlock(f.granted(waiter, f.brief()+prompt))
+	f.unlock(f.grantedBy(waiter, time.Now().Add(f.brief())))
 }

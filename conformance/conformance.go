@@ -2,9 +2,12 @@ package conformance
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/lag"
 )
 
 // TB is what a case needs of a test. *testing.T and *testing.B are one; another
@@ -36,7 +39,7 @@ type Harness interface {
 	Close()
 }
 
-// HarnessMaker makes a Harness, once per case. It calls t.Fatalf where there is no
+// HarnessMaker makes a Harness, once per observation of a case. It calls t.Fatalf where there is no
 // server.
 type HarnessMaker func(t TB) Harness
 
@@ -63,37 +66,49 @@ type Case struct {
 	Name    string
 	Promise string // the sentence that is checked
 	Faults  bool   // needs a Harness that is a Faults
-	Alone   bool   // stops the server: no other case may run meanwhile
+	Alone   bool   // no other case may run meanwhile: it stops the server, or counts what the process uses and has no Faults
 
 	run func(f *fixture)
 }
 
-// Cases returns all cases, those first that run alone.
+// countsProcess reports whether no other test of the process may run meanwhile.
+func (c Case) countsProcess() bool { return c.Alone && !c.Faults }
+
+// Cases returns all cases: first those that count what the process uses, then those that stop the server, then the others.
 func Cases() []Case {
-	var alone, others []Case
+	var counting, stopping, others []Case
 	for _, cases := range [][]Case{
 		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases, lossCases, releaseCases,
 		cancelCases, faultCases, nameCases, inspectCases, capabilityCases, leaseCases, measureCases,
+		orderCases, apartCases, foreignCases, queueCases, repeatCases, secretCases,
 	} {
 		for _, c := range cases {
-			if c.Alone {
-				alone = append(alone, c)
-			} else {
+			switch {
+			case c.countsProcess():
+				counting = append(counting, c)
+			case c.Alone:
+				stopping = append(stopping, c)
+			default:
 				others = append(others, c)
 			}
 		}
 	}
-	return append(alone, others...)
+	return slices.Concat(counting, stopping, others)
 }
 
-// Run runs all cases as subtests: first those that stop the server, one by one, then
-// the others in parallel. Cases that do not apply, for want of a server, are
-// counted in the log and are no subtests.
+// Run runs all cases as subtests: first those that count what the process uses, one by one. Then it
+// calls t.Parallel, which the caller must not do. The cases that stop the server follow, one by one,
+// and then the others in parallel. So no other test may use the server at the same time. Cases that
+// do not apply, for want of a server, are counted in the log and are no subtests.
 func Run(t *testing.T, mk HarnessMaker) {
 	t.Helper()
 	reason := noServer(t, mk)
 	ran, inapplicable := 0, 0
+	parallel := sync.OnceFunc(t.Parallel)
 	for _, c := range Cases() {
+		if !c.countsProcess() {
+			parallel()
+		}
 		if c.Faults && reason != "" {
 			inapplicable++
 			continue
@@ -137,24 +152,34 @@ func serverless(h Harness) string {
 // Run runs the case alone. It fails t if the promise is broken, and also if something
 // is left behind: a goroutine, or a lock on a server that can list them. If the Context
 // of t ends while the case runs, the case soon ends too, whatever it has found.
+//
+// An observation that fails while the machine or the server stood still, for longer than its terms
+// allow, is void. It is repeated, with a new Harness and longer terms, five times at most, and
+// counted in the log, or by the method Void(reason string) of t if there is one. A second holder is
+// never void.
 func (c Case) Run(t TB, mk HarnessMaker) {
 	t.Helper()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the promise: %s", c.Promise)
-		}
-	})
-	h := mk(t)
+	meter := lag.Start()
+	defer meter.Stop()
+	c.observe(t, mk, meter).conclude(c)
+}
+
+// runOnce runs one observation of the case.
+func (c Case) runOnce(o *observation, mk HarnessMaker) {
+	h := mk(o)
 	faults, ok := h.(Faults)
 	if c.Faults && !ok {
 		h.Close()
 		if reason := serverless(h); reason != "" {
-			t.Skipf("does not apply: %s", reason)
+			o.Skipf("%s%s", inapplicablePrefix, reason)
 		}
-		t.Fatalf("the Harness has no Faults, so this case cannot run, and nothing proves the promise")
+		o.Fatalf("the Harness has no Faults, so this case cannot run, and nothing proves the promise")
 	}
-	f := newFixture(t, h, faults)
+	if ok {
+		faults = watched{Faults: faults, pulse: &o.pulse}
+	}
+	f := newFixture(o, h, faults)
 	// No longer than that: the Context of a *testing.T ends before its cleanup begins.
-	defer context.AfterFunc(t.Context(), f.end)()
+	defer context.AfterFunc(o.Context(), f.end)()
 	c.run(f)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/announce"
+	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/membackend"
 )
 
@@ -33,8 +36,12 @@ type recorder struct {
 	mu       sync.Mutex
 	errors   []string
 	skipped  string
+	voids    []string
 	cleanups []func()
 }
+
+// Void counts a void observation.
+func (r *recorder) Void(reason string) { r.voids = append(r.voids, reason) }
 
 func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
@@ -65,6 +72,11 @@ func (r *recorder) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
 // record runs c and returns what it said.
 func record(t *testing.T, c Case, h Harness) *recorder {
 	t.Helper()
+	return recordWith(t, c, func(TB) Harness { return h })
+}
+
+func recordWith(t *testing.T, c Case, mk HarnessMaker) *recorder {
+	t.Helper()
 	r := &recorder{T: t}
 	<-async(func() {
 		defer func() {
@@ -72,7 +84,7 @@ func record(t *testing.T, c Case, h Harness) *recorder {
 				defer fn()
 			}
 		}()
-		c.Run(r, func(TB) Harness { return h })
+		c.Run(r, mk)
 	})
 	return r
 }
@@ -95,9 +107,6 @@ func TestCasesAreWellFormed(t *testing.T) {
 		if c.Alone && shared {
 			t.Errorf("case %s runs alone, after others that do not", c.Name)
 		}
-		if c.Alone && !c.Faults {
-			t.Errorf("case %s stops the server without Faults", c.Name)
-		}
 		shared = shared || !c.Alone
 		seen[c.Name] = true
 	}
@@ -114,6 +123,31 @@ func TestFaultCaseNeedsFaults(t *testing.T) {
 	}
 	if r := record(t, c, diskless{}); r.Failed() || !strings.Contains(r.skipped, "nothing to cut") {
 		t.Errorf("without a server: errors %q, skipped %q", r.errors, r.skipped)
+	}
+}
+
+// threaded is a Harness with a goroutine for each Harness of Apart and for each server.
+type threaded struct {
+	mem
+	stop context.Context
+}
+
+func (h threaded) start()                   { go func() { <-h.stop.Done() }() }
+func (h threaded) Apart(TB) Harness         { h.start(); return h }
+func (h threaded) Restart(TB)               { h.start() }
+func (h threaded) Cut(TB) (heal func())     { return func() {} }
+func (h threaded) Pause(TB) (resume func()) { return func() {} }
+func (h threaded) DropReply(t TB, _ int)    { t.Fatalf("not used") }
+
+// TestHarnessMayHaveGoroutines runs a case whose Harness starts goroutines that outlive it.
+func TestHarnessMayHaveGoroutines(t *testing.T) {
+	t.Parallel()
+	c := Case{Name: "x", Promise: "x.", Faults: true, run: func(f *fixture) {
+		f.apart()
+		f.restart()
+	}}
+	if r := record(t, c, threaded{stop: t.Context()}); r.Failed() {
+		t.Errorf("errors %q", r.errors)
 	}
 }
 
@@ -162,6 +196,127 @@ func TestOraclesSpeak(t *testing.T) {
 		})
 	}
 }
+
+// slow is a harness whose server takes 200 ms to grant, in the first observations of a case.
+type slow struct {
+	mem
+	observations int
+}
+
+type slowDriver struct {
+	backend.Driver
+	slow bool
+}
+
+func (s *slow) make(TB) Harness {
+	s.observations--
+	return s
+}
+
+func (s *slow) Driver(ctx context.Context) (backend.Driver, error) {
+	d, err := s.mem.Driver(ctx)
+	return slowDriver{Driver: d, slow: s.observations >= 0}, err
+}
+
+func (d slowDriver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if d.slow {
+		time.Sleep(200 * time.Millisecond)
+	}
+	return d.Driver.Acquire(ctx, req)
+}
+
+func (d slowDriver) Capabilities() backend.Capabilities {
+	caps := d.Driver.Capabilities()
+	return backend.Capabilities{Modes: caps.Modes, MinTTL: caps.MinTTL}
+}
+
+// TestVoid checks which failures are repeated. The cases fail where the server is slow.
+func TestVoid(t *testing.T) {
+	t.Parallel()
+	acquire := func(f *fixture, ttl time.Duration) bool {
+		d, begun := f.driver(), time.Now()
+		f.release(d, f.grant(d, f.try(ttl)))
+		return time.Since(begun) > 150*time.Millisecond
+	}
+	tests := []struct {
+		what        string
+		slow, voids int
+		run         func(f *fixture)
+		want        string // "": it passes
+	}{
+		{"a slow server and a short term", 1, 1, func(f *fixture) {
+			if acquire(f, f.short()) {
+				f.Errorf("the term is over")
+			}
+		}, ""},
+		{"a server that remains slow", observations, observations - 1, func(f *fixture) {
+			f.noteTerm(time.Second)
+			if acquire(f, f.long()) {
+				f.Errorf("the term is over")
+			}
+		}, "in the last of 5 observations"},
+		{"no short term", 1, 0, func(f *fixture) {
+			if acquire(f, f.long()) {
+				f.Errorf("the term is over")
+			}
+		}, "the term is over"},
+		{"a violation", 1, 0, func(f *fixture) {
+			if acquire(f, f.short()) {
+				f.violation("a second holder")
+			}
+		}, "a second holder"},
+		{"a broken promise on a fast server", 0, 0, func(f *fixture) {
+			acquire(f, f.ttl(20*time.Second))
+			f.Errorf("broken")
+		}, "broken"},
+		{"a panic", 1, 0, func(f *fixture) {
+			if acquire(f, f.short()) {
+				panic("on purpose")
+			}
+		}, "panic: on purpose"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			s := &slow{observations: tt.slow}
+			r := recordWith(t, Case{Name: "x", Promise: "x.", run: tt.run}, s.make)
+			if r.Failed() != (tt.want != "") || !r.said(tt.want) && r.Failed() || len(r.voids) != tt.voids {
+				t.Errorf("errors %q, want %q; %d observations were void, want %d: %q", r.errors, tt.want, len(r.voids), tt.voids, r.voids)
+			}
+			named := slices.ContainsFunc(append(r.voids, r.errors...), func(text string) bool {
+				return strings.Contains(text, "the server stood still for ")
+			})
+			if tt.slow == observations && !named { // of this machine, where that stood still for longer, not each time
+				t.Errorf("nothing says that the server stood still: errors %q, void %q", r.errors, r.voids)
+			}
+			if r.Failed() && !strings.Contains(tt.want, "panic") && (!r.said("conformance_test.go:") && tt.voids == 0 || !r.said("connection 1  acquire")) {
+				t.Errorf("the errors name no line or no request: %q", r.errors)
+			}
+		})
+	}
+}
+
+// TestVoidIsLogged is for a test without a method Void.
+func TestVoidIsLogged(t *testing.T) {
+	t.Parallel()
+	r := &logger{recorder: &recorder{T: t}}
+	o := &observation{test: r, scale: 1}
+	meter := lag.Start()
+	defer meter.Stop()
+	o.begin(meter)
+	o.noteTerm(time.Second)
+	o.reportVoid(struct{ TB }{r})
+	if !announce.IsVoid(r.log) || !strings.Contains(r.log, "in a term of 1s") {
+		t.Errorf("the log is %q", r.log)
+	}
+}
+
+type logger struct {
+	*recorder
+	log string
+}
+
+func (l *logger) Logf(format string, args ...any) { l.log += fmt.Sprintf(format, args...) }
 
 // TestTapForwards is the case of a wrapped driver: through the tap a driver can
 // do what it could without, and claims no less.

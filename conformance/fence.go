@@ -26,7 +26,7 @@ type fences struct {
 func (s *fences) next(what string, fence uint64) {
 	s.f.Helper()
 	if s.f.caps.Fencing != backend.FenceNone && fence <= s.last {
-		s.f.Errorf("%s: the fence is %d after %d", what, fence, s.last)
+		s.f.violation("%s: the fence is %d after %d", what, fence, s.last)
 	}
 	s.last = fence
 }
@@ -61,7 +61,7 @@ func fenceIncreasesAcrossExpiry(f *fixture) {
 		g := f.grant(d, f.try(f.short()))
 		s.next("after a release", g.Fence)
 		closeDriver()
-		_, fence := f.takeOver(other, g.Term.TTL+bound)
+		_, fence := f.takeOver(other, endOf(g.Term))
 		s.next("after an expiry", fence)
 	}
 }
@@ -89,7 +89,7 @@ func fenceFollowsTheOrderOfGrants(f *fixture) {
 	parallel(2*len(drivers), func(i int) {
 		d := drivers[i%len(drivers)]
 		for served := 0; served < rounds; {
-			g, err := d.Acquire(f.ctx, f.try(f.long()))
+			g, err := f.acquire(d, f.try(f.long()))
 			if err != nil {
 				if _, busy := err.(*backend.Busy); !busy { //nolint:errorlint // a driver returns it as it is
 					f.Errorf("Acquire: %v", err)
@@ -101,7 +101,7 @@ func fenceFollowsTheOrderOfGrants(f *fixture) {
 			select {
 			case guard <- struct{}{}:
 			default:
-				f.Errorf("two holders at a time")
+				f.violation("two holders at a time")
 			}
 			fence.next("under contention", g.Fence)
 			<-guard

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
+	"reflect"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -17,21 +19,32 @@ import (
 )
 
 const (
-	// prompt is the bound of what must happen at once: far below long and far
-	// above what a loaded machine needs.
-	prompt = 5 * time.Second
-	// bound is how much later than a term's end the lock must be free: 500 ms
-	// by the published figures, more on a loaded machine.
+	// prompt bounds what must happen because of a signal. Without it the next chance comes minutes
+	// later, at the end of a term or of a poll interval, so no machine is too slow for this bound.
+	prompt = 30 * time.Second
+	// bound is how much later than promised something may happen, less the time for which the
+	// machine or the server stood still meanwhile.
 	bound = 3 * time.Second
-	// limit ends a case that hangs.
-	limit = time.Minute
-	// nap is the pause between two looks at something that nobody signals.
+	// limit ends an observation that hangs.
+	limit = 5 * time.Minute
+	// serverBound is how long TryLock, Unlock and Close wait for the server at most.
+	serverBound = 5 * time.Second
+	// maxLate bounds how late a case has a request executed: within that time of Close.
+	maxLate = 2 * time.Second
+	// nap is the time between two checks of a condition that has no signal.
 	nap = 10 * time.Millisecond
+	// minutes is a term that outlasts every bound of a case: three times prompt passes before a
+	// waiter with this term polls.
+	minutes = 10 * time.Minute
+	// longest is the term up to which repeated observations lengthen a short one.
+	longest = 30 * time.Second
+	// roundsTime is how long a case repeats what it does many times on a fast server.
+	roundsTime = 20 * time.Second
 )
 
 // fixture is what a case works with.
 type fixture struct {
-	TB
+	*observation
 	harness Harness
 	faults  Faults
 	ctx     context.Context // ends with the case's time limit
@@ -40,15 +53,17 @@ type fixture struct {
 	prefix  string // of all names
 	name    string // a name that no other case uses, and the prefix of nearly all others
 
-	mu      sync.Mutex
-	closers []func() // of drivers and clients, run last first
+	mu          sync.Mutex
+	closers     []func()  // of drivers and clients, run last first
+	others      []Harness // closed after the drivers
+	connections map[backend.Driver]int
 }
 
 // newFixture also arranges the checks for what is left behind.
-func newFixture(t TB, h Harness, faults Faults) *fixture {
+func newFixture(t *observation, h Harness, faults Faults) *fixture {
 	t.Helper()
 	short := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
-	f := &fixture{TB: t, harness: h, faults: faults, prefix: prefixOf(h)}
+	f := &fixture{observation: t, harness: h, faults: faults, prefix: prefixOf(h), connections: map[backend.Driver]int{}}
 	f.name = f.prefix + short + "-" + newOwner()[:8]
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	f.end = cancel
@@ -61,6 +76,9 @@ func newFixture(t TB, h Harness, faults Faults) *fixture {
 			f.checkNothingListed()
 			f.closeAll()
 			f.checkNoGoroutines()
+		}
+		for _, other := range f.others {
+			other.Close()
 		}
 		h.Close()
 		cancel()
@@ -126,7 +144,7 @@ const goroutineLabel = "dlock-case"
 // drivers. The case's own, the one that looks, does not count.
 func (f *fixture) checkNoGoroutines() {
 	f.Helper()
-	if !f.eventually(2*prompt, func() bool { return f.goroutines() <= 1 }) {
+	if !f.eventually(prompt, func() bool { return f.goroutines() <= 1 }) {
 		f.Errorf("%d goroutines are left behind:\n%s", f.goroutines()-1, f.profile())
 	}
 }
@@ -159,6 +177,20 @@ func (f *fixture) profile() string {
 	return strings.Join(own, "\n\n")
 }
 
+// unlabeled runs fn, which calls the Harness. The goroutines that fn starts are part of the Harness
+// and do not count as goroutines of the case.
+func (f *fixture) unlabeled(fn func()) {
+	pprof.SetGoroutineLabels(context.Background())
+	defer pprof.SetGoroutineLabels(f.ctx)
+	fn()
+}
+
+// restart restarts the server.
+func (f *fixture) restart() {
+	f.Helper()
+	f.unlabeled(func() { f.faults.Restart(f) })
+}
+
 // driver opens a connection, which is closed with the case.
 func (f *fixture) driver() backend.Driver {
 	f.Helper()
@@ -167,13 +199,33 @@ func (f *fixture) driver() backend.Driver {
 	return d
 }
 
-// open opens a connection and returns what closes it, once.
-func (f *fixture) open() (d backend.Driver, closeOnce func()) {
+// connection numbers the drivers of a case, from 1 on.
+func (f *fixture) connection(d backend.Driver) int {
+	if !reflect.TypeOf(d).Comparable() {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.connections[d] == 0 {
+		f.connections[d] = len(f.connections) + 1
+	}
+	return f.connections[d]
+}
+
+// dial opens a connection of h.
+func (f *fixture) dial(h Harness) backend.Driver {
 	f.Helper()
-	d, err := f.harness.Driver(f.ctx)
+	d, err := h.Driver(f.ctx)
 	if err != nil {
 		f.Fatalf("Driver: %v", err)
 	}
+	return d
+}
+
+// open opens a connection and returns what closes it, once.
+func (f *fixture) open() (d backend.Driver, closeOnce func()) {
+	f.Helper()
+	d = f.dial(f.harness)
 	return d, sync.OnceFunc(func() {
 		if err := d.Close(); err != nil {
 			f.Errorf("Close of the driver: %v", err)
@@ -184,11 +236,7 @@ func (f *fixture) open() (d backend.Driver, closeOnce func()) {
 // client opens a client over a connection of its own.
 func (f *fixture) client(opts ...dlock.Option) *dlock.Client {
 	f.Helper()
-	d, err := f.harness.Driver(f.ctx)
-	if err != nil {
-		f.Fatalf("Driver: %v", err)
-	}
-	return f.clientOver(d, opts...)
+	return f.clientOver(f.dial(f.harness), opts...)
 }
 
 // tapped opens a client whose driver can be listened to and disturbed.
@@ -201,11 +249,7 @@ func (f *fixture) tapped(opts ...dlock.Option) (*dlock.Client, *tap) {
 // they were given up.
 func (f *fixture) tappedLate(late time.Duration, opts ...dlock.Option) (*dlock.Client, *tap) {
 	f.Helper()
-	d, err := f.harness.Driver(f.ctx)
-	if err != nil {
-		f.Fatalf("Driver: %v", err)
-	}
-	t := newTap(f, d, late)
+	t := newTap(f, f.dial(f.harness), late)
 	return f.clientOver(t, opts...), t
 }
 
@@ -224,8 +268,25 @@ func (f *fixture) clientOver(d backend.Driver, opts ...dlock.Option) *dlock.Clie
 	return c
 }
 
-// ttl returns d as far as the driver's bounds allow.
+// ttl returns d as far as the driver's bounds allow, or more after a void observation.
 func (f *fixture) ttl(d time.Duration) time.Duration {
+	d = f.clamped(f.lengthened(d))
+	f.noteTerm(d)
+	return d
+}
+
+// span is ttl for a time that is no term of the driver's.
+func (f *fixture) span(d time.Duration) time.Duration {
+	d = f.lengthened(d)
+	f.noteTerm(d)
+	return d
+}
+
+func (f *fixture) lengthened(d time.Duration) time.Duration {
+	return min(time.Duration(float64(d)*f.scale), max(d, longest))
+}
+
+func (f *fixture) clamped(d time.Duration) time.Duration {
 	d = max(d, f.caps.MinTTL)
 	if f.caps.MaxTTL > 0 {
 		d = min(d, f.caps.MaxTTL)
@@ -234,7 +295,7 @@ func (f *fixture) ttl(d time.Duration) time.Duration {
 }
 
 // long is a term that does not end while a case runs.
-func (f *fixture) long() time.Duration { return f.ttl(30 * time.Second) }
+func (f *fixture) long() time.Duration { return f.clamped(minutes) }
 
 // short is a term whose end a case waits for.
 func (f *fixture) short() time.Duration { return f.ttl(500 * time.Millisecond) }
@@ -264,12 +325,49 @@ func (f *fixture) try(ttl time.Duration) *backend.Request {
 	return req
 }
 
+// acquire, renew and tryRelease send requests that a failed case prints.
+func (f *fixture) acquire(d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+	answered := f.send(f.connection(d), acquire, req.Owner)
+	g, err := d.Acquire(f.ctx, req)
+	answered(err)
+	return g, err
+}
+
+func (f *fixture) renew(d backend.Driver, g *backend.Grant) (backend.Term, error) {
+	answered := f.send(f.connection(d), renew, g.Owner)
+	term, err := d.Renew(f.ctx, g)
+	answered(err)
+	return term, err
+}
+
+func (f *fixture) tryRelease(ctx context.Context, d backend.Driver, g *backend.Grant) error {
+	answered := f.send(f.connection(d), release, g.Owner)
+	err := d.Release(ctx, g)
+	answered(err)
+	return err
+}
+
 // grant acquires for req, which must succeed.
 func (f *fixture) grant(d backend.Driver, req *backend.Request) *backend.Grant {
 	f.Helper()
-	g, err := d.Acquire(f.ctx, req)
+	g, err := f.acquire(d, req)
 	if err != nil {
 		f.Fatalf("Acquire of a free lock: %v", err)
+	}
+	return g
+}
+
+// grantSoon acquires for req, which must succeed soon. A repeated request may be answered from a server
+// that lags, and a lock may be kept for a moment for a waiter that has left.
+func (f *fixture) grantSoon(d backend.Driver, req *backend.Request) *backend.Grant {
+	f.Helper()
+	var g *backend.Grant
+	var err error
+	if !f.eventually(prompt, func() bool {
+		g, err = f.acquire(d, req)
+		return err == nil || !errors.Is(err, backend.ErrNotAcquired)
+	}) || err != nil {
+		f.Fatalf("Acquire of a lock that is free or about to be: %v", err)
 	}
 	return g
 }
@@ -277,7 +375,7 @@ func (f *fixture) grant(d backend.Driver, req *backend.Request) *backend.Grant {
 // busy acquires for req, which must be refused.
 func (f *fixture) busy(d backend.Driver, req *backend.Request) *backend.Busy {
 	f.Helper()
-	g, err := d.Acquire(f.ctx, req)
+	g, err := f.acquire(d, req)
 	if busy, ok := errors.AsType[*backend.Busy](err); ok {
 		return busy
 	}
@@ -294,7 +392,7 @@ func (f *fixture) refused(d backend.Driver, req *backend.Request) {
 // release releases g, which must still be held.
 func (f *fixture) release(d backend.Driver, g *backend.Grant) {
 	f.Helper()
-	if err := d.Release(f.ctx, g); err != nil {
+	if err := f.tryRelease(f.ctx, d, g); err != nil {
 		f.Errorf("Release of a held lock: %v", err)
 	}
 }
@@ -363,6 +461,51 @@ func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) boo
 	return false
 }
 
+// inTime fails if something happened later than bound after due, less the time for which the
+// machine or the server stood still meanwhile.
+func (f *fixture) inTime(what string, due, at time.Time) {
+	f.Helper()
+	late := at.Sub(due) - f.stoodSince(due)
+	if late > bound {
+		f.noteTerm(bound)
+		f.Errorf("%s: %v late", what, late)
+	}
+}
+
+// notBefore fails if something happened before due. No lag excuses that.
+func (f *fixture) notBefore(what string, due, at time.Time) {
+	f.Helper()
+	if early := due.Sub(at); early > 0 {
+		f.violation("%s: %v early", what, early)
+	}
+}
+
+// doneBy waits for done, which must happen in time.
+func (f *fixture) doneBy(due time.Time, what string, done <-chan struct{}) bool {
+	f.Helper()
+	if !f.within(time.Until(due)+prompt, what, done) {
+		return false
+	}
+	f.inTime(what, due, time.Now())
+	return true
+}
+
+// rounds yields 0 to n-1. It ends early where the server is so distant that they take too long.
+func (f *fixture) rounds(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		begun := time.Now()
+		for i := range n {
+			if i > 0 && time.Since(begun) > roundsTime {
+				f.Logf("%d of %d rounds took %v", i, n, time.Since(begun))
+				return
+			}
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
 // eventually looks until ok, or until d or the case is over.
 func (f *fixture) eventually(d time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(d); !ok(); time.Sleep(nap) {
@@ -399,6 +542,20 @@ func (f *fixture) lockAsync(c *dlock.Client, name string, opts ...dlock.Option) 
 	p.cancel = cancel
 	p.done = async(func() { p.lease, p.err = c.Lock(ctx, name, opts...) })
 	return p
+}
+
+// grantedBy waits for the lease, which must be granted in time.
+func (f *fixture) grantedBy(p *pending, due time.Time) *dlock.Lease {
+	f.Helper()
+	lease := f.granted(p, time.Until(due)+prompt)
+	f.inTime("the waiter is granted the lock", due, time.Now())
+	return lease
+}
+
+// lockBy locks name, which must be possible in time.
+func (f *fixture) lockBy(c *dlock.Client, due time.Time, name string, opts ...dlock.Option) *dlock.Lease {
+	f.Helper()
+	return f.grantedBy(f.lockAsync(c, name, opts...), due)
 }
 
 // granted waits for the lease, at most d.

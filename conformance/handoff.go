@@ -143,7 +143,7 @@ func handoffStarvesNobody(f *fixture) {
 
 func handoffNeedsEqualLocks(f *fixture) {
 	others := map[string]dlock.Option{
-		"TTL":               dlock.WithTTL(f.ttl(20 * time.Second)),
+		"TTL":               dlock.WithTTL(f.long() / 2),
 		"meta":              dlock.WithMeta("another"),
 		"without renewal":   dlock.WithoutRenewal(),
 		"with minimum hold": dlock.WithMinHold(time.Millisecond),
@@ -209,7 +209,7 @@ func breakAfterHandoffEndsTheNewLease(f *fixture) {
 	if err := other.Break(f.ctx, f.name, next.Owner()); err != nil {
 		f.Fatalf("Break: %v", err)
 	}
-	f.within(f.brief()+prompt, "the holder is told", next.Lost())
+	f.doneBy(time.Now().Add(f.brief()), "the holder is told", next.Lost())
 	f.isErr("Err of the broken lease", next.Err(), dlock.ErrLost)
 	f.isErr("Err of the lease before it", old.Err(), dlock.ErrNotHeld)
 	f.isErr("Unlock of the broken lease", next.Unlock(f.ctx), dlock.ErrLost)
@@ -218,7 +218,7 @@ func breakAfterHandoffEndsTheNewLease(f *fixture) {
 
 func handoffToACancelledWaiterIsNotDropped(f *fixture) {
 	c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
-	for i := range 60 {
+	for i := range f.rounds(60) {
 		lease := f.lock(c, f.name)
 		waiter := f.lockAsync(c, f.name)
 		time.Sleep(time.Duration(i%20) * 50 * time.Microsecond)
@@ -255,7 +255,7 @@ func cancelledHeadLeavesItsPlace(f *fixture) {
 		next := f.lockAsync(c, f.name)
 		time.Sleep(20 * time.Millisecond) // so that it stands behind the head
 		head.cancel()
-		f.within(prompt, "the cancelled Lock returns", head.done)
+		f.doneBy(time.Now(), "the cancelled Lock returns", head.done)
 		f.unlock(lease)
 		f.unlock(f.granted(next, prompt))
 	}

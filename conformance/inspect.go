@@ -149,7 +149,7 @@ func breakDoesNotWaitForALockDelay(f *fixture) {
 		return
 	}
 	c, other := f.client(), f.client()
-	lease := f.lock(c, f.name, dlock.WithTTL(f.ttl(5*time.Second)), dlock.WithLockDelay(f.ttl(20*time.Second)))
+	lease := f.lock(c, f.name, dlock.WithTTL(f.long()), dlock.WithLockDelay(f.long()))
 	if err := other.Break(f.ctx, f.name, lease.Owner()); err != nil {
 		f.Fatalf("Break: %v", err)
 	}

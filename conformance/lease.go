@@ -276,17 +276,23 @@ func observerSeesTheLifeOfALease(f *fixture) {
 
 func observerSeesFailures(f *fixture) {
 	var e events
-	holder, c := f.client(), f.client(dlock.WithTTL(f.long()), dlock.WithObserver(e.observer()))
+	holder := f.client()
+	c, t := f.tapped(dlock.WithTTL(f.long()), dlock.WithObserver(e.observer()))
 	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
 	f.held(c, f.name)
 	f.isErr("Event.Err of a try", e.get("acquired").Err, dlock.ErrNotAcquired)
-	ctx, cancel := context.WithTimeout(f.ctx, 50*time.Millisecond)
-	defer cancel()
-	_, err := c.Lock(ctx, f.name)
-	f.isErr("Lock", err, context.DeadlineExceeded)
+	const waited = 50 * time.Millisecond
+	waiter := f.lockAsync(c, f.name)
+	t.await(acquire, 2, wasBusy) // so the waiting has begun
+	time.Sleep(waited)
+	waiter.cancel()
+	if !f.doneBy(time.Now(), "the cancelled Lock returns", waiter.done) {
+		return
+	}
+	f.isErr("Lock", waiter.err, context.Canceled)
 	event := e.get("acquired")
-	f.isErr("Event.Err of a Lock", event.Err, context.DeadlineExceeded)
-	if event.Name != f.name || event.Waited < 40*time.Millisecond {
+	f.isErr("Event.Err of a Lock", event.Err, context.Canceled)
+	if event.Name != f.name || event.Waited < waited {
 		f.Errorf("acquired: %+v", event)
 	}
 	f.unlock(lease)

@@ -16,7 +16,7 @@ var measureCases = []Case{
 func floorIsNoLock(f *fixture) {
 	floor, ok := f.driver().(backend.Floor)
 	if !ok {
-		return
+		f.inapplicable("the driver is no Floor")
 	}
 	lease := f.lock(f.client(), f.name)
 	parallel(8, func(worker int) {
@@ -37,7 +37,7 @@ func countersCount(f *fixture) {
 	const pairs = 20
 	counters, ok := f.driver().(backend.Counters)
 	if !ok {
-		return
+		f.inapplicable("the driver is no Counters")
 	}
 	before, err := counters.Counters(f.ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func countersCount(f *fixture) {
 func sweepSparesWhatIsHeld(f *fixture) {
 	sweeper, ok := f.driver().(backend.Sweeper)
 	if !ok {
-		return
+		f.inapplicable("the driver is no Sweeper")
 	}
 	c, free := f.client(), f.name+"/free"
 	lease := f.lock(c, f.name)

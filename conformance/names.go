@@ -66,7 +66,7 @@ func hostileNamesAreOnlyNames(f *fixture) {
 	f.lockAll(hostile)
 	other := f.client()
 	for _, name := range []string{"..", ".", "*", "/", "{}", "%", "'", "zookeeper", " ", "-", "CON", "nul", "~"} {
-		lease := f.lockWithin(other, 4*prompt, f.prefix+name, dlock.WithTTL(f.long()))
+		lease := f.lock(other, f.prefix+name, dlock.WithTTL(f.long()))
 		f.unlock(lease)
 	}
 }
@@ -125,8 +125,8 @@ func neighboursAreNotTouched(f *fixture) {
 		f.unlock(f.lock(other, n, dlock.WithTTL(f.long())))
 	}
 	lost := f.lock(other, n, dlock.WithTTL(f.short()), dlock.WithoutRenewal())
-	f.within(f.short()+bound, "the lease is lost", lost.Lost())
-	f.unlock(f.lockWithin(other, f.short()+bound, n, dlock.WithTTL(f.long())))
+	f.doneBy(lost.Deadline(), "the lease is lost", lost.Lost())
+	f.unlock(f.lockBy(other, lost.Deadline(), n, dlock.WithTTL(f.long())))
 	for _, name := range neighbours {
 		if _, err := other.TryLock(f.ctx, name); !errors.Is(err, dlock.ErrNotAcquired) {
 			f.Errorf("TryLock of the neighbour %q: %v", name, err)

@@ -71,8 +71,8 @@ func releaseIsOwnerChecked(f *fixture) {
 	g := f.grant(other, f.try(f.long()))
 	rebuilt := &backend.Grant{Request: old.Request}
 	for _, stranger := range []backend.Driver{d, other} {
-		f.isErr("Release of an old grant", stranger.Release(f.ctx, old), backend.ErrNotHeld)
-		f.isErr("Release of an old grant without State", stranger.Release(f.ctx, rebuilt), backend.ErrNotHeld)
+		f.isErr("Release of an old grant", f.tryRelease(f.ctx, stranger, old), backend.ErrNotHeld)
+		f.isErr("Release of an old grant without State", f.tryRelease(f.ctx, stranger, rebuilt), backend.ErrNotHeld)
 	}
 	f.refused(d, f.try(f.long()))
 	f.release(other, g)
@@ -81,9 +81,9 @@ func releaseIsOwnerChecked(f *fixture) {
 func releaseOfNothingIsErrNotHeld(f *fixture) {
 	d, other := f.driver(), f.driver()
 	nothing := &backend.Grant{Request: *f.try(f.long())}
-	f.isErr("Release of a free lock", d.Release(f.ctx, nothing), backend.ErrNotHeld)
+	f.isErr("Release of a free lock", f.tryRelease(f.ctx, d, nothing), backend.ErrNotHeld)
 	g := f.grant(other, f.try(f.long()))
-	f.isErr("Release of another's lock", d.Release(f.ctx, nothing), backend.ErrNotHeld)
+	f.isErr("Release of another's lock", f.tryRelease(f.ctx, d, nothing), backend.ErrNotHeld)
 	f.refused(d, f.try(f.long()))
 	f.release(other, g)
 }
@@ -94,11 +94,11 @@ func releaseFindsItsEntryByOwner(f *fixture) {
 	req := f.request(f.long())
 	req.Fair = f.caps.Fair != backend.FairNo
 	busy := f.busy(other, req)
-	err := other.Release(f.ctx, &backend.Grant{Request: *req})
+	err := f.tryRelease(f.ctx, other, &backend.Grant{Request: *req})
 	if busy.Queued && err != nil {
 		f.Errorf("Release of a queue entry: %v", err)
 	}
-	f.isErr("Release of a queue entry again", other.Release(f.ctx, &backend.Grant{Request: *req}), backend.ErrNotHeld)
+	f.isErr("Release of a queue entry again", f.tryRelease(f.ctx, other, &backend.Grant{Request: *req}), backend.ErrNotHeld)
 	f.release(d, &backend.Grant{Request: g.Request})
 	f.release(third, f.grant(third, f.try(f.long())))
 }
@@ -137,14 +137,14 @@ func unansweredUnlockIsRepeated(f *fixture) {
 		t.onBefore(release, fault)
 		ctx, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
 		var err error
-		if f.within(2*prompt, "Unlock returns", async(func() { err = lease.Unlock(ctx) })) {
+		if f.doneBy(time.Now().Add(serverBound), "Unlock returns", async(func() { err = lease.Unlock(ctx) })) {
 			f.isErr("Unlock without an answer", err, dlock.ErrUncertain)
 		}
 		cancel()
 		f.isErr("Err", lease.Err(), dlock.ErrNotHeld)
 		f.held(f.client(), f.name)
 		t.onBefore(release, nil)
-		f.unlock(f.lockWithin(f.client(), 3*prompt, f.name, dlock.WithTTL(f.long())))
+		f.unlock(f.lockWithin(f.client(), prompt, f.name, dlock.WithTTL(f.long())))
 	}
 }
 
@@ -176,9 +176,10 @@ func closeUndoesLateRequests(f *fixture) {
 	if f.caps.Session {
 		return // there Close ends the connection, and with it whatever it may still be granted
 	}
-	const late = 500 * time.Millisecond
+	late := min(f.span(time.Second), maxLate)
 	for _, answered := range []bool{true, false} { // the first release, when Close begins
 		c, t := f.tappedLate(late, dlock.WithTTL(f.long()))
+		executor := f.driver()
 		owner := make(chan string, 1)
 		t.onBefore(acquire, times(1, func(ctx context.Context, asked string) error {
 			owner <- asked
@@ -188,10 +189,11 @@ func closeUndoesLateRequests(f *fixture) {
 		req := f.request(f.long())
 		req.Owner = <-owner
 		waiter.cancel()
-		f.within(prompt, "the cancelled Lock returns", waiter.done)
+		f.doneBy(time.Now(), "the cancelled Lock returns", waiter.done)
 		if answered {
 			t.await(release, 1, func(c call) bool { return errors.Is(c.err, backend.ErrNotHeld) })
 		}
+		closing := time.Now()
 		closed := async(func() {
 			if err := c.Close(); err != nil {
 				f.Errorf("Close: %v", err)
@@ -199,10 +201,10 @@ func closeUndoesLateRequests(f *fixture) {
 		})
 		t.await(release, 1, nil)
 		time.Sleep(late / 5)
-		if _, err := f.driver().Acquire(f.ctx, req); err != nil { // only now
+		if _, err := f.acquire(executor, req); err != nil { // only now
 			f.Fatalf("Acquire: %v", err)
 		}
-		f.within(2*prompt, "Close returns", closed)
+		f.doneBy(closing.Add(serverBound), "Close returns", closed)
 		f.free(f.client(), f.name)
 	}
 }
@@ -216,17 +218,18 @@ func closeWakesWaiters(f *fixture) {
 		waiters[i] = f.lockAsync(c, f.name)
 	}
 	t.await(acquire, 1, wasBusy)
+	closing := time.Now()
 	closed := async(func() {
 		if err := c.Close(); err != nil {
 			f.Errorf("Close: %v", err)
 		}
 	})
 	for _, waiter := range waiters {
-		if f.within(prompt, "a waiter ends with Close", waiter.done) {
+		if f.doneBy(closing, "a waiter ends with Close", waiter.done) {
 			f.isErr("Lock of a waiter", waiter.err, dlock.ErrClosed)
 		}
 	}
-	f.within(2*prompt, "Close returns", closed)
+	f.doneBy(closing.Add(serverBound), "Close returns", closed)
 	f.unlock(lease)
 	f.free(next, f.name)
 }
@@ -236,11 +239,7 @@ func closeWakesWaiters(f *fixture) {
 func clientsLeaveNothing(f *fixture) {
 	base := f.goroutines()
 	for i := range 20 {
-		d, err := f.harness.Driver(f.ctx)
-		if err != nil {
-			f.Fatalf("Driver: %v", err)
-		}
-		c, err := dlock.New(d, dlock.WithTTL(f.long()))
+		c, err := dlock.New(f.dial(f.harness), dlock.WithTTL(f.long()))
 		if err != nil {
 			f.Fatalf("New: %v", err)
 		}

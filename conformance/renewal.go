@@ -45,9 +45,11 @@ func renewNeverCreates(f *fixture) {
 	d, other := f.driver(), f.driver()
 	g := f.grant(d, f.try(f.long()))
 	f.release(d, g)
-	_, err := d.Renew(f.ctx, g)
-	f.isErr("Renew of a released grant", err, backend.ErrLost)
-	f.release(other, f.grant(other, f.try(f.long())))
+	for _, r := range renewers {
+		_, err := f.renewBy(r, d, g)
+		f.isErr(r.name+" of a released grant", err, backend.ErrLost)
+		f.release(other, f.grant(other, f.try(f.long())))
+	}
 }
 
 func renewIsOwnerChecked(f *fixture) {
@@ -57,32 +59,43 @@ func renewIsOwnerChecked(f *fixture) {
 	holder, closeHolder := f.open()
 	g := f.grant(holder, f.try(f.short()))
 	for _, stranger := range []backend.Driver{d, other} {
-		_, err := stranger.Renew(f.ctx, old)
-		f.isErr("Renew of an old grant", err, backend.ErrLost)
+		for _, r := range renewers {
+			_, err := f.renewBy(r, stranger, old)
+			f.isErr(r.name+" of an old grant", err, backend.ErrLost)
+		}
 	}
 	closeHolder()
-	f.takeOver(third, g.Term.TTL+bound)
+	f.takeOver(third, endOf(g.Term))
 }
 
 func renewWorksWithoutState(f *fixture) {
 	d := f.driver()
 	g := f.grant(d, f.try(f.long()))
 	rebuilt := &backend.Grant{Request: g.Request, Term: g.Term, Fence: g.Fence}
-	if term, err := d.Renew(f.ctx, rebuilt); err != nil || term.TTL < g.TTL {
-		f.Errorf("Renew: %v, %v", term, err)
+	for _, r := range renewers {
+		if term, err := f.renewBy(r, d, rebuilt); err != nil || term.TTL < g.TTL {
+			f.Errorf("%s: %v, %v", r.name, term, err)
+		}
 	}
 	f.refused(f.driver(), f.try(f.long()))
 	f.release(d, rebuilt)
-	f.isErr("Release again", d.Release(f.ctx, g), backend.ErrNotHeld)
+	f.isErr("Release again", f.tryRelease(f.ctx, d, g), backend.ErrNotHeld)
 }
 
 func renewProlongsTheTerm(f *fixture) {
+	for _, r := range renewers {
+		renewsBy(f, r)
+	}
+}
+
+// renewsBy checks that r alone keeps a lock for more than its term.
+func renewsBy(f *fixture, r renewer) {
 	d, other := f.driver(), f.driver()
 	g := f.grant(d, f.try(f.brief()))
-	end := g.Term.Sent.Add(g.Term.TTL)
+	end := endOf(g.Term)
 	for time.Now().Before(end.Add(100 * time.Millisecond)) {
 		before := time.Now()
-		term, err := d.Renew(f.ctx, g)
+		term, err := f.renewBy(r, d, g)
 		if err != nil {
 			f.Fatalf("Renew: %v", err)
 		}
@@ -158,9 +171,9 @@ func withoutRenewalTheLeaseEnds(f *fixture) {
 	other := f.client(dlock.WithTTL(f.long()))
 	lease := f.lock(c, f.name)
 	waiter := f.lockAsync(other, f.name)
-	f.within(f.short()+bound, "the lease is lost", lease.Lost())
+	f.doneBy(lease.Deadline(), "the lease is lost", lease.Lost())
 	f.isErr("Err", lease.Err(), dlock.ErrLost)
-	f.unlock(f.granted(waiter, f.short()+bound))
+	f.unlock(f.grantedBy(waiter, lease.Deadline()))
 	if n := t.number(renew); n != 0 {
 		f.Errorf("%d renewals", n)
 	}
@@ -262,7 +275,7 @@ func waitersDoNotStarveRenewals(f *fixture) {
 		f.Errorf("Err: %v", err)
 	}
 	cancel()
-	f.within(2*prompt, "all waiters end", all)
+	f.within(prompt, "all waiters end", all)
 	f.unlock(lease)
 	for _, lease := range obstacles {
 		f.unlock(lease)

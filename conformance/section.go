@@ -30,7 +30,7 @@ func newSection(f *fixture) *section { return &section{f: f} }
 func (s *section) visit(lease *dlock.Lease, fn func()) {
 	i := s.enter(lease)
 	if n := s.inside.Add(1); n != 1 {
-		s.f.Errorf("%d holders are in the critical section", n)
+		s.f.violation("%d holders are in the critical section", n)
 	}
 	fn()
 	s.leave(i, time.Now())
@@ -72,10 +72,10 @@ func (s *section) check(n int) {
 	for i := 1; i < len(s.intervals); i++ {
 		last, next := s.intervals[i-1], s.intervals[i]
 		if next.from.Before(last.to) {
-			s.f.Errorf("visit %d began %v before the one before it had ended", i, last.to.Sub(next.from))
+			s.f.violation("visit %d began %v before the one before it had ended", i, last.to.Sub(next.from))
 		}
 		if s.f.caps.Fencing != backend.FenceNone && next.fence <= last.fence {
-			s.f.Errorf("visit %d has the fence %d, the one before it %d", i, next.fence, last.fence)
+			s.f.violation("visit %d has the fence %d, the one before it %d", i, next.fence, last.fence)
 		}
 	}
 }

@@ -20,6 +20,8 @@ const (
 	wait
 )
 
+func (o op) String() string { return [...]string{"acquire", "renew", "release", "wait"}[o] }
+
 // call is one request that the core made of its driver. A batch of renewals is
 // one call per grant.
 type call struct {
@@ -40,8 +42,9 @@ type hook func(ctx context.Context, owner string) error
 // tap is a driver that listens to what the core asks of another one, and disturbs
 // it where a case wants that.
 type tap struct {
-	f     *fixture
-	inner backend.Driver
+	f          *fixture
+	inner      backend.Driver
+	connection int // its number in the case
 
 	life  context.Context // ends with kill
 	end   context.CancelFunc
@@ -57,7 +60,7 @@ type tap struct {
 }
 
 func newTap(f *fixture, inner backend.Driver, late time.Duration) *tap {
-	t := &tap{f: f, inner: inner, late: late, changed: make(chan struct{}), close: sync.OnceValue(inner.Close)}
+	t := &tap{f: f, inner: inner, connection: f.connection(inner), late: late, changed: make(chan struct{}), close: sync.OnceValue(inner.Close)}
 	t.life, t.end = context.WithCancel(context.Background())
 	return t
 }
@@ -100,16 +103,17 @@ func (t *tap) await(o op, n int, cond func(call) bool) bool {
 	defer timeout.Stop()
 	for {
 		calls, changed := t.snapshot()
-		if count(calls, o, cond) >= n {
+		seen := count(calls, o, cond)
+		if seen >= n {
 			return true
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
-			t.f.Errorf("the core has made fewer than %d such requests (%d): %d of them", n, o, count(calls, o, cond))
+			t.f.Errorf("connection %d: %d such answers to %s, want %d", t.connection, seen, o, n)
 			return false
 		case <-t.f.ctx.Done():
-			t.f.Errorf("the case has ended before %d such requests (%d)", n, o)
+			t.f.Errorf("connection %d: %d such answers to %s at the end of the case, want %d", t.connection, seen, o, n)
 			return false
 		}
 	}
@@ -167,7 +171,9 @@ func (t *tap) do(ctx context.Context, o op, owners []string, fn func(ctx context
 			return err
 		}
 	}
+	answered := t.f.send(t.connection, o, owners[0])
 	err := fn(ctx)
+	answered(err)
 	if after != nil {
 		if err := after(ctx, owners[0]); err != nil {
 			return err

@@ -16,18 +16,18 @@ import (
 )
 
 // newGuarded starts a server on which "locker" may use what is under /dlock/.
-func newGuarded(t *testing.T, args ...string) *testenv.Server {
-	t.Helper()
-	s := testenv.NewEtcd(t, args...)
-	ctx, c := t.Context(), admin(t, s)
+func newGuarded(tb testing.TB, args ...string) *testenv.Server {
+	tb.Helper()
+	s := testenv.NewEtcd(tb, args...)
+	ctx, c := tb.Context(), admin(tb, s)
 	for user, role := range map[string]string{"root": "root", "locker": "locks"} {
-		must[*clientv3.AuthRoleAddResponse](t)(c.RoleAdd(ctx, role))
-		must[*clientv3.AuthUserAddResponse](t)(c.UserAdd(ctx, user, "s3cret"))
-		must[*clientv3.AuthUserGrantRoleResponse](t)(c.UserGrantRole(ctx, user, role))
+		must[*clientv3.AuthRoleAddResponse](tb)(c.RoleAdd(ctx, role))
+		must[*clientv3.AuthUserAddResponse](tb)(c.UserAdd(ctx, user, "s3cret"))
+		must[*clientv3.AuthUserGrantRoleResponse](tb)(c.UserGrantRole(ctx, user, role))
 	}
-	must[*clientv3.AuthRoleGrantPermissionResponse](t)(c.RoleGrantPermission(ctx, "locks",
+	must[*clientv3.AuthRoleGrantPermissionResponse](tb)(c.RoleGrantPermission(ctx, "locks",
 		"/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"), clientv3.PermissionType(clientv3.PermReadWrite)))
-	must[*clientv3.AuthEnableResponse](t)(c.AuthEnable(ctx))
+	must[*clientv3.AuthEnableResponse](tb)(c.AuthEnable(ctx))
 	return s
 }
 

@@ -6,7 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/dlock-go/dlock/internal/batch"
+	"github.com/dlock-go/dlock/backend/batch"
 )
 
 // maxUnderWay bounds how many requests for locks, alone or in batches, are sent at once. It is large: one connection

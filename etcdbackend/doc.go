@@ -12,7 +12,7 @@
 //	etcds://…                             the same over TLS
 //
 // Several hosts are members of one cluster. All keys are under root, /dlock if there
-// is none. Parameters:
+// is none. No part of root but the first may be "lock". Parameters:
 //
 //	timeout      bound of one request, default 3s; a quarter of the TTL if that is less, but 1s
 //	ca           file with the certificates to trust, instead of the system's
@@ -33,8 +33,9 @@
 // holder. Requests are safe to repeat, as they name that key: a lost answer becomes
 // neither a second holder nor an orphan. The keys of one client hang on one lease of
 // etcd per TTL, which is kept alive for all of them together, by no request but those that
-// the core makes; a key that nobody knows of, left by a request that was executed long
-// after it was given up, is removed with the next renewal.
+// the core makes. A key without an acquisition, left by a request that was executed long
+// after it was given up, is removed with the next keep-alive. Close revokes the leases on which
+// nothing hangs any more, and waits up to a second for that.
 //
 // What many goroutines ask for at once goes together, in transactions of up to 64 locks: as long as no more than two
 // requests are under way each is sent by itself. What one of them may have brought upon all, such as a lack of
@@ -57,7 +58,8 @@
 //
 // # Server requirements
 //
-// etcd 3.4 or later. With authentication the user needs
+// etcd 3.4 or later; before 3.4.31 and 3.5.13 a leader that was replaced, but did not notice yet,
+// could revoke leases before their term was over. With authentication the user needs
 //
 //	etcdctl role grant-permission ROLE readwrite --prefix=true /dlock/
 //

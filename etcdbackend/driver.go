@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/batch"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/batch"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
@@ -47,6 +47,7 @@ type driver struct {
 	acquisitions map[string]*acquisition // by owner: held, queued or under way
 	leases       map[int64]*slot         // by seconds
 	queues       map[string]*queue       // by prefix
+	streams      []*stream               // of keep-alives, not in use
 }
 
 var (
@@ -203,7 +204,7 @@ func (d *driver) refuse(a *acquisition, err error) {
 	case errors.Is(err, backend.ErrConflict):
 		d.dismiss(a)
 	case !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrUnsupported):
-		a.unknown = true
+		a.unknown, a.lease.doubtful = true, true
 	case !a.unknown && a.created == 0:
 		d.dismiss(a)
 	}
@@ -291,6 +292,9 @@ func (d *driver) settle(a *acquisition, req *backend.Request, ans answer) (*back
 		return nil, fmt.Errorf("%w: its lease has ended", backend.ErrLost)
 	case ans.first:
 		a.created = ans.created
+		if a.queue != nil {
+			a.signal() // a Wait beside this request is in no queue any more
+		}
 		return d.grant(a, req), nil
 	case !req.Queue:
 		d.dismiss(a)
@@ -345,10 +349,14 @@ func (d *driver) startRelease(g *backend.Grant) {
 // Capabilities implements backend.Driver.
 func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 
-// Close implements backend.Driver.
+// closeTimeout is how long Close waits for the server.
+const closeTimeout = time.Second
+
+// Close implements backend.Driver. It revokes the leases on which nothing hangs any more.
 func (d *driver) Close() error {
 	d.end()
 	d.running.Wait()
+	d.revokeUnused()
 	defer d.batcher.Close()
 	if !d.owned {
 		return nil

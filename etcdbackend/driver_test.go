@@ -1,11 +1,18 @@
 package etcdbackend_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/key"
 	"github.com/dlock-go/dlock/conformance"
-	_ "github.com/dlock-go/dlock/etcdbackend"
+	"github.com/dlock-go/dlock/etcdbackend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/failover"
 )
@@ -13,21 +20,88 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return testenv.NewHarness(t, testenv.Etcd(t)) })
+	s := testenv.Alone(t, testenv.Etcd)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return harness{testenv.NewHarness(t, s)} })
 }
 
 func TestConformanceEnsemble(t *testing.T) {
-	conformance.Run(t, func(t conformance.TB) conformance.Harness {
-		return testenv.NewEnsembleHarness(t, testenv.EtcdEnsemble(t))
-	})
+	e := testenv.Alone(t, testenv.EtcdEnsemble)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newEnsembleHarness(t, e) })
 }
 
 func TestFailover(t *testing.T) {
-	failover.Suite{Ensemble: testenv.EtcdEnsemble(t), Query: "?ttl=5s", TTL: 5 * time.Second}.Run(t)
+	t.Parallel()
+	failover.Suite{Ensemble: testenv.Alone(t, testenv.EtcdEnsemble), Query: "?ttl=5s", TTL: 5 * time.Second, LongTTL: 3 * time.Minute}.Run(t)
 }
 
 func BenchmarkConformance(b *testing.B) {
 	conformance.Bench(b, func(t conformance.TB) conformance.Harness {
 		return testenv.Direct{URL: testenv.Etcd(t).URL}
 	})
+}
+
+// harness is also a conformance.Foreigner and a conformance.Keeper.
+type harness struct {
+	*testenv.Harness[conformance.TB]
+}
+
+func newEnsembleHarness(t conformance.TB, e *testenv.Ensemble) harness {
+	t.Helper()
+	e.Await(t) // the case before may have stopped it
+	return harness{testenv.NewEnsembleHarness(t, e)}
+}
+
+// client returns a client of the server, which is closed with the test.
+func (h harness) client(t conformance.TB) *clientv3.Client {
+	t.Helper()
+	u, err := backend.ParseURL(h.URL())
+	if err != nil {
+		t.Fatalf("URL: %v", err)
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: u.HostsWithPort("2379"), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatalf("client: %v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// encoded is how a name, or the beginning of one, stands in a key.
+func encoded(name string) string { return key.Encode(name, 3*key.MaxName) }
+
+// Foreign puts the value where the keys of the acquisitions lie.
+func (h harness) Foreign(t conformance.TB, name string) (intact func() bool) {
+	t.Helper()
+	const value = "precious"
+	c, ctx := h.client(t), context.WithoutCancel(t.Context())
+	k := etcdbackend.DefaultRoot + "/lock/" + encoded(name) + "/stranger"
+	put, err := c.Put(ctx, k, value)
+	if err != nil {
+		t.Fatalf("Put: %v", err)
+	}
+	t.Cleanup(func() { _, _ = c.Delete(ctx, k) })
+	return func() bool {
+		resp, err := c.Get(ctx, k)
+		if err != nil {
+			t.Errorf("Get: %v", err)
+			return false
+		}
+		return len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == value && resp.Kvs[0].ModRevision == put.Header.Revision
+	}
+}
+
+// Kept counts keys. They have no retention time.
+func (h harness) Kept(t conformance.TB, prefix string) (n int) {
+	t.Helper()
+	resp, err := h.client(t).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Errorf("Get: %v", err)
+		return -1
+	}
+	for _, kv := range resp.Kvs {
+		if strings.Contains(string(kv.Key), encoded(prefix)) {
+			n++
+		}
+	}
+	return n
 }

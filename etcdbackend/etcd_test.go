@@ -24,15 +24,15 @@ import (
 
 const (
 	// patience is for what should happen at once, on a machine that has other things to do.
-	patience = 10 * time.Second
+	patience = 30 * time.Second
 	// long is a term that does not end while a test runs.
 	long = time.Minute
 )
 
-// openURL opens a driver and closes it when the test ends.
+// openURL opens a driver and closes it when the test ends. A slow machine exceeds no timeout of it.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
-	d, err := testenv.Open(tb.Context(), raw)
+	d, err := testenv.Open(tb.Context(), raw+"?timeout="+patience.String())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -103,6 +103,16 @@ func await[T any](tb testing.TB, what string, c <-chan T) T {
 	case <-time.After(patience):
 		tb.Fatalf("%s: not within %v", what, patience)
 		panic("unreachable")
+	}
+}
+
+// eventually returns when ok does, and ends the test if that takes too long.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("%s: not within %v", what, patience)
+		}
 	}
 }
 
@@ -203,7 +213,8 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		begun := time.Now()
 		_, err := testenv.Open(ctx, "etcd://"+user+p.Addr())
 		cancel()
-		if err == nil || time.Since(begun) > patience {
+		// The bound of an opening ends with another error.
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout) {
 			t.Errorf("opening into a black hole: %v after %v", err, time.Since(begun))
 		}
 	}
@@ -222,13 +233,91 @@ func TestSeveralEndpoints(t *testing.T) {
 func TestRootsAreKeptApart(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
-	a, b := openURL(t, s.URL+"/roots"), openURL(t, s.URL+"/roots/lock")
-	g := raw.Acquire(t, a, newRequest(t))
-	release(t, b, raw.Acquire(t, b, newRequest(t)))
-	if keys := keysUnder(t, admin(t, s), "/roots/lock/"+strings.ReplaceAll(t.Name(), "/", "%2f")+"/"); len(keys) != 1 {
-		t.Errorf("keys: %q", keys)
+	roots := []string{"/lock", "/roots", "/roots/locks", "/roots/client", "/roots/floor", "/roots/x"}
+	for _, name := range []string{"lock", "locks", "client", "floor", "x"} {
+		for _, root := range roots { // all hold it at once
+			d, req := openURL(t, s.URL+root), newRequest(t)
+			req.Key = name
+			g := raw.Acquire(t, d, req)
+			t.Cleanup(func() { raw.Release(t, d, g) })
+		}
 	}
-	release(t, a, g)
+	for _, root := range []string{"/roots/lock", "/roots/lock/", "/roots/lock/x", "/roots/x/lock/y"} {
+		_, err := testenv.Open(t.Context(), s.URL+root)
+		if err == nil || !strings.Contains(err.Error(), "may only be its first part") {
+			t.Errorf("Open with the root %s: %v", root, err)
+		}
+		if _, err = New(admin(t, s), &Options{Root: root}); err == nil {
+			t.Errorf("New with the root %s: nil", root)
+		}
+	}
+}
+
+// countLeases counts the leases of the server.
+func countLeases(tb testing.TB, c *clientv3.Client) int {
+	tb.Helper()
+	return len(must[*clientv3.LeaseLeasesResponse](tb)(c.Leases(tb.Context())).Leases)
+}
+
+// A lease of an hour would stay for an hour.
+func TestCloseLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewEtcd(t)
+	ops := admin(t, s)
+	for _, lent := range []bool{false, true} {
+		var d backend.Driver
+		if lent {
+			d = must[backend.Driver](t)(New(ops, nil))
+		} else {
+			d = must[backend.Driver](t)(testenv.Open(t.Context(), s.URL))
+		}
+		for _, ttl := range []time.Duration{time.Hour, 2 * time.Hour} {
+			req := newRequest(t)
+			req.TTL = ttl
+			raw.Release(t, d, raw.Acquire(t, d, req))
+		}
+		if n := countLeases(t, ops); n != 2 {
+			t.Fatalf("%d leases, want 2", n)
+		}
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if n := countLeases(t, ops); n != 0 {
+			t.Errorf("%d leases are left", n)
+		}
+	}
+}
+
+// A grant that was not released may have to keep the lock closed for its term, as for a lock-delay.
+func TestCloseFreesNothing(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewEtcd(t)
+	d, other := must[backend.Driver](t)(testenv.Open(t.Context(), s.URL)), openURL(t, s.URL)
+	held, queued := newRequest(t), newRequest(t)
+	queued.TTL *= 2
+	raw.Acquire(t, d, held)
+	_ = raw.Busy(t, d, queued)
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if keys := keysUnder(t, admin(t, s), other.prefix(held.Key)); len(keys) != 2 {
+		t.Errorf("after Close there are the keys %q", keys)
+	}
+}
+
+// Close does not wait for the timeout of a request, which is long here.
+func TestCloseOfASilentServer(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	p := testenv.NewProxy(t, s.Addr)
+	d := must[backend.Driver](t)(testenv.Open(t.Context(), "etcd://"+p.Addr()+"/silent?timeout=10m"))
+	raw.Release(t, d, raw.Acquire(t, d, newRequest(t)))
+	p.Cut(t)
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	if err := await(t, "Close", closed); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 }
 
 // counter counts the requests of a client.
@@ -251,12 +340,12 @@ func (c *counter) options() []grpc.DialOption {
 	}
 }
 
-func lend(t *testing.T, c *clientv3.Client) *driver {
-	t.Helper()
-	d := must[backend.Driver](t)(New(c, nil)).(*driver)
-	t.Cleanup(func() {
+func lend(tb testing.TB, c *clientv3.Client) *driver {
+	tb.Helper()
+	d := must[backend.Driver](tb)(New(c, &Options{Timeout: patience})).(*driver)
+	tb.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			t.Errorf("Close: %v", err)
+			tb.Errorf("Close: %v", err)
 		}
 	})
 	return d
@@ -687,4 +776,34 @@ func TestQuotaExceeded(t *testing.T) {
 		t.Errorf("Renew: %v", err)
 	}
 	release(t, d, g)
+}
+
+// TestGrantWakesAWaitBesideIt: an Acquire may be granted before the watch of the queue has its event, while the same owner
+// waits. The grant takes the owner out of the queue, so the event does not wake that Wait.
+func TestGrantWakesAWaitBesideIt(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	holder, d := openURL(t, s.URL), openURL(t, s.URL)
+	g := raw.Acquire(t, holder, newRequest(t))
+	req := newRequest(t)
+	_, err := d.Acquire(t.Context(), req)
+	busy, ok := errors.AsType[*backend.Busy](err)
+	if !ok {
+		t.Fatalf("Acquire: %v, want *backend.Busy", err)
+	}
+	d.mu.Lock()
+	a := d.acquisitions[req.Owner]
+	created, lease := a.created, a.lease.id
+	d.mu.Unlock()
+	next, err := d.settle(a, req, answer{created: created, lease: lease, first: true})
+	if err != nil {
+		t.Fatalf("the answer that makes it the holder: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if again, err := d.Wait(ctx, req, busy); again != nil || err != nil {
+		t.Errorf("Wait: %v, %v", again, err)
+	}
+	release(t, d, next)
+	release(t, holder, g)
 }

@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 var _ backend.Floor = (*driver)(nil)

@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 // listPage is how many keys one step of a listing reads.

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -22,6 +20,10 @@ type lease struct {
 
 	sent time.Time // of the last proof; guarded by the driver's mutex
 	gone bool      // the server has said so; guarded by the driver's mutex
+
+	// doubtful: the outcome of an attempt is unknown, so a key may hang on the lease that no
+	// acquisition has. Guarded by the driver's mutex.
+	doubtful bool
 }
 
 func (l *lease) term() backend.Term { return backend.Term{Sent: l.sent, TTL: l.ttl} }
@@ -52,7 +54,11 @@ func (d *driver) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	l = s.lease
 	d.mu.Unlock()
 	if l != nil {
-		if _, err := d.keepAlive(ctx, l); !isLeaseGone(err) {
+		_, err := d.keepAlive(ctx, l)
+		if err == nil {
+			d.findGhosts(l)
+		}
+		if !isLeaseGone(err) {
 			return l, err
 		}
 	}
@@ -90,8 +96,7 @@ func (d *driver) grantLease(ctx context.Context, s *slot, seconds int64) (*lease
 
 // keepAlive proves a lease and returns from when on.
 func (d *driver) keepAlive(ctx context.Context, l *lease) (sent time.Time, err error) {
-	sent = time.Now()
-	if _, err = d.touch(ctx, l.id); isLeaseGone(err) {
+	if sent, _, err = d.touch(ctx, l.id); isLeaseGone(err) {
 		d.leaseGone(l)
 	}
 	if err != nil {
@@ -103,27 +108,6 @@ func (d *driver) keepAlive(ctx context.Context, l *lease) (sent time.Time, err e
 		l.sent = sent
 	}
 	return sent, nil
-}
-
-// touch is one keep-alive and returns the term that it was answered with. The client's own
-// KeepAliveOnce repeats it without a pause for as long as members have no leader, and
-// KeepAlive does not tell when it sent what.
-func (d *driver) touch(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream
-	stream, err := d.keepAlives.LeaseKeepAlive(ctx)
-	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}) // Recv tells what went wrong
-	resp, err := stream.Recv()
-	switch {
-	case err != nil:
-		return 0, clientv3.ContextError(ctx, err)
-	case resp.TTL <= 0:
-		return 0, rpctypes.ErrLeaseNotFound
-	}
-	return time.Duration(resp.TTL) * time.Second, nil
 }
 
 // leaseGone ends all that hangs on l. Nothing of it is ever made anew but by another attempt.
@@ -149,6 +133,37 @@ func (d *driver) leaseGone(l *lease) {
 	}
 	d.mu.Unlock()
 	tellLost(tell, fmt.Errorf("%w: its lease has ended", backend.ErrLost))
+}
+
+// revokeUnused ends the leases on which nothing hangs, which would otherwise stay for their TTL. A
+// lease with a grant that was not released stays: its key may have to keep the lock closed.
+func (d *driver) revokeUnused() {
+	ctx, cancel := d.boundTo(context.Background(), closeTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, l := range d.unused() {
+		wg.Go(func() { _, _ = d.client.Revoke(ctx, l.id) }) // if it fails, the lease ends by itself
+	}
+	wg.Wait()
+}
+
+// unused returns the leases that nothing hangs on and that have not ended by themselves.
+func (d *driver) unused() []*lease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	used := make(map[*lease]bool)
+	for _, a := range d.acquisitions {
+		if !a.releasing {
+			used[a.lease] = true
+		}
+	}
+	var unused []*lease
+	for _, s := range d.leases {
+		if l := s.lease; l != nil && !used[l] && time.Since(l.sent) < l.ttl {
+			unused = append(unused, l)
+		}
+	}
+	return unused
 }
 
 func tellLost(tell []func(error), err error) {
@@ -216,14 +231,47 @@ func (d *driver) renewLease(
 		return nil
 	}
 	seen := d.recognise(keys)
+	var doubtful []int
 	for _, i := range members {
-		if seen[gs[i].Owner] {
-			answers[i].Term = backend.Term{Sent: sent, TTL: l.ttl}
-		} else {
+		switch {
+		case !seen[gs[i].Owner]:
 			unseen = append(unseen, i)
+			continue
+		case d.isDoubtful(gs[i].Owner):
+			doubtful = append(doubtful, i)
 		}
+		answers[i].Term = backend.Term{Sent: sent, TTL: l.ttl}
 	}
+	d.checkKeys(ctx, gs, doubtful, answers)
 	return unseen
+}
+
+// isDoubtful reports whether an attempt for the owner had no answer. The server may execute it after
+// the owner's key was removed: the key of a later revision is a place in the queue, and not the grant's.
+func (d *driver) isDoubtful(owner string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.acquisitions[owner]
+	return a != nil && a.unknown
+}
+
+// maxChecks is how many keys are read at once.
+const maxChecks = 16
+
+// checkKeys replaces the answers of grants whose own keys are gone.
+func (d *driver) checkKeys(ctx context.Context, gs []*backend.Grant, which []int, answers []backend.Renewal) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxChecks)
+	for _, i := range which {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if _, err := d.findKey(ctx, gs[i]); err != nil {
+				answers[i] = backend.Renewal{Err: err}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func (d *driver) isGone(l *lease) bool {
@@ -239,6 +287,23 @@ func (d *driver) attached(ctx context.Context, l *lease) ([][]byte, error) {
 		return nil, err
 	}
 	return resp.Keys, nil
+}
+
+// findGhosts looks in the background for late executions on a lease that attempts have kept alive.
+// Without it a process that only waits would keep its own ghost alive for ever.
+func (d *driver) findGhosts(l *lease) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !l.doubtful {
+		return
+	}
+	d.running.Go(func() {
+		ctx, cancel := d.bound(d.life)
+		defer cancel()
+		if keys, err := d.attached(ctx, l); err == nil {
+			d.recognise(keys)
+		}
+	})
 }
 
 // recognise returns the owners of keys. One that nobody knows was made by a request that the
@@ -261,34 +326,58 @@ func (d *driver) recognise(keys [][]byte) (seen map[string]bool) {
 	return seen
 }
 
-// exorcise removes keys that nobody knows of. What fails is found again.
+// exorcise removes keys that belong to no acquisition. What fails is found again. It never removes a key that
+// was made later.
 func (d *driver) exorcise(ghosts []string) {
 	ctx, cancel := d.bound(d.life)
 	defer cancel()
 	for _, k := range ghosts {
-		if _, err := d.client.Delete(ctx, k); err != nil {
+		resp, err := d.client.Get(ctx, k, clientv3.WithKeysOnly())
+		if err != nil {
+			return
+		}
+		if len(resp.Kvs) == 0 || d.knows(ownerOf(resp.Kvs[0].Key)) {
+			continue
+		}
+		found := clientv3.Compare(clientv3.CreateRevision(k), "=", resp.Kvs[0].CreateRevision)
+		if _, err := d.client.Txn(ctx).If(found).Then(clientv3.OpDelete(k)).Commit(); err != nil {
 			return
 		}
 	}
 }
 
-// renewKey renews a grant by its key alone: one of another connection, or one that has to be
-// looked for.
-func (d *driver) renewKey(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+// knows reports whether there is an acquisition of the owner.
+func (d *driver) knows(owner string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.acquisitions[owner] != nil
+}
+
+// findKey returns the lease on which the key of a grant hangs.
+func (d *driver) findKey(ctx context.Context, g *backend.Grant) (clientv3.LeaseID, error) {
 	resp, err := d.client.Get(ctx, d.prefix(g.Key)+g.Owner, clientv3.WithKeysOnly())
 	switch {
 	case err != nil:
-		return backend.Term{}, interpretError(ctx, err)
-	case len(resp.Kvs) == 0:
+		return 0, interpretError(ctx, err)
+	case len(resp.Kvs) == 0, g.Fence > 0 && resp.Kvs[0].CreateRevision != int64(g.Fence):
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if a := d.acquisitions[g.Owner]; a != nil && !a.releasing {
 			d.dismiss(a)
 		}
-		return backend.Term{}, fmt.Errorf("%w: its key is gone", backend.ErrLost)
+		return 0, fmt.Errorf("%w: its key is gone", backend.ErrLost)
 	}
-	sent := time.Now()
-	ttl, err := d.touch(ctx, clientv3.LeaseID(resp.Kvs[0].Lease))
+	return clientv3.LeaseID(resp.Kvs[0].Lease), nil
+}
+
+// renewKey renews a grant by its key alone: one of another connection, or one that has to be
+// looked for.
+func (d *driver) renewKey(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	l, err := d.findKey(ctx, g)
+	if err != nil {
+		return backend.Term{}, err
+	}
+	sent, ttl, err := d.touch(ctx, l)
 	switch {
 	case isLeaseGone(err):
 		return backend.Term{}, fmt.Errorf("%w: %w", backend.ErrLost, err)

@@ -49,9 +49,13 @@ func New(client *clientv3.Client, opts *Options) (backend.Driver, error) {
 	if client == nil {
 		return nil, errors.New("dlock: etcdbackend.New needs a client")
 	}
+	options := opts.withDefaults()
+	if err := options.checkRoot(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), openTimeout, errTimeout)
 	defer cancel()
-	return opened(newDriver(ctx, client, false, opts.withDefaults()))
+	return opened(newDriver(ctx, client, false, options))
 }
 
 func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {

@@ -3,11 +3,13 @@ package etcdbackend
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/tlsfile"
+	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
 const (
@@ -23,7 +25,8 @@ const defaultPort = "2379"
 // the connection have no field: who calls New has made it already. The
 // zero value and nil stand for the defaults.
 type Options struct {
-	// Root is what all keys begin with, up to a slash. "" is DefaultRoot.
+	// Root is what all keys begin with, up to a slash. "" is DefaultRoot. No part of it but the
+	// first may be "lock".
 	Root string
 	// Timeout bounds every request, and so does a quarter of the TTL, or 1 s if that is more: one
 	// that went to a member that does not answer is repeated, by the core, with another. Timeout
@@ -42,6 +45,17 @@ func (o *Options) withDefaults() Options {
 	}
 }
 
+// checkRoot refuses a root inside the keys of another one: those of /r/lock/x would lie among the
+// keys of the lock "x" under the root /r.
+func (o Options) checkRoot() error {
+	parts := strings.Split(strings.Trim(o.Root, "/"), "/")
+	if i := slices.Index(parts[1:], "lock"); i >= 0 {
+		return fmt.Errorf("dlock: invalid root %q: it lies among the locks of the root %q; \"lock\" may only be its first part",
+			o.Root, "/"+strings.Join(parts[:i+1], "/"))
+	}
+	return nil
+}
+
 // target is what a URL says.
 type target struct {
 	Options
@@ -56,6 +70,9 @@ func parseTarget(u *backend.URL) (*target, error) {
 		return nil, err
 	}
 	t.Options = t.withDefaults()
+	if err := t.checkRoot(); err != nil {
+		return nil, err
+	}
 	scheme := "http://"
 	if u.Scheme == "etcds" {
 		scheme = "https://"

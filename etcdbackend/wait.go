@@ -47,7 +47,7 @@ func (d *driver) Wait(ctx context.Context, req *backend.Request, b *backend.Busy
 func (d *driver) claim(a *acquisition, req *backend.Request) *backend.Grant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a.queue == nil || a.releasing || a.lease.gone || a.removed > a.created || a.queue.head() != a.owner {
+	if a.queue == nil || a.releasing || a.lease.gone || a.removed > a.created || !a.queue.isFirst(a) {
 		return nil
 	}
 	return d.grant(a, req)
@@ -81,6 +81,12 @@ func (q *queue) head() string {
 		return ""
 	}
 	return q.places[0].owner
+}
+
+// isFirst reports whether the present key of a is the first. An owner that lost its key may queue
+// again before the copy follows: the place of its former key grants nothing.
+func (q *queue) isFirst(a *acquisition) bool {
+	return len(q.places) > 0 && q.places[0] == place{a.owner, a.created}
 }
 
 // watched tells whether there is a copy.
@@ -172,7 +178,7 @@ func (d *driver) enroll(a *acquisition) {
 		a.queue = q
 		d.use(q)
 	}
-	if q.head() == a.owner {
+	if q.isFirst(a) {
 		a.signal()
 	}
 }

@@ -4,6 +4,7 @@ package filebackend_test
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"testing"
 
@@ -27,4 +28,19 @@ func newHarness(t conformance.TB) conformance.Harness {
 
 func (h harness) Driver(context.Context) (backend.Driver, error) { return filebackend.New(h.dir, nil) }
 func (harness) Close()                                           {}
-func (harness) NoServer() string                                 { return "file: has no server" }
+
+// Foreign implements conformance.Foreigner.
+func (h harness) Foreign(t conformance.TB, key string) (intact func() bool) {
+	t.Helper()
+	const text = "a file of another program\n"
+	path := filebackend.LockFile(h.dir, key)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && string(b) == text
+	}
+}
+
+func (harness) NoServer() string { return "file: has no server" }

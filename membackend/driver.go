@@ -15,6 +15,9 @@ import (
 // minTTL leaves a lease something of its term after the core's margin.
 const minTTL = 50 * time.Millisecond
 
+// minSwept is the number of locks below which none is swept.
+const minSwept = 1024
+
 var (
 	_ backend.Driver       = (*driver)(nil)
 	_ backend.Waiter       = (*driver)(nil)
@@ -50,6 +53,7 @@ type space struct {
 	mu    sync.Mutex
 	fence uint64           // the last one given, whatever the key
 	holds map[string]*hold // by key; a key that somebody waits for is held
+	swept int              // the number of holds for the next sweep
 }
 
 // hold is a grant in force and the queue behind it.
@@ -96,9 +100,10 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	h := s.current(req.Key, now)
 	switch {
 	case h == nil:
+		s.sweep(now)
 		return &s.grant(req, now, now, nil).grant, nil
 	case h.grant.Owner == req.Owner:
-		h.expires = now.Add(req.TTL)
+		h.prolong(now.Add(req.TTL))
 		again := h.grant
 		again.Term = backend.Term{Sent: now, TTL: req.TTL}
 		return &again, nil
@@ -216,8 +221,29 @@ func (s *space) renew(g *backend.Grant, now time.Time) (backend.Term, error) {
 	if h == nil || h.grant.Owner != g.Owner {
 		return backend.Term{}, backend.ErrLost
 	}
-	h.expires = now.Add(g.TTL)
+	h.prolong(now.Add(g.TTL))
 	return backend.Term{Sent: now, TTL: g.TTL}, nil
+}
+
+// prolong never shortens: a request may begin before its successor and be executed after it.
+func (h *hold) prolong(until time.Time) {
+	if until.After(h.expires) {
+		h.expires = until
+	}
+}
+
+// sweep removes what has expired when the entries have doubled since the last sweep. Names that are
+// never used again would stay otherwise.
+func (s *space) sweep(now time.Time) {
+	if len(s.holds) < s.swept {
+		return
+	}
+	for _, h := range s.holds {
+		if !now.Before(h.expires) {
+			s.end(h, now)
+		}
+	}
+	s.swept = max(minSwept, 2*len(s.holds))
 }
 
 // breakHold returns whom to tell.

@@ -43,10 +43,10 @@
 // by its name alone. A lost answer therefore never becomes a second holder nor an
 // orphan.
 //
-// The server counts whole seconds, in ticks: of n seconds it keeps something between
-// n-1 and n. So it is asked for one second more than is promised: a TTL of 1.5 s is
-// rounded to 2 s, the server is asked for 3, and a dead holder's lock is free after two
-// to three. The least TTL is one second, the greatest 30 days less one second. A server
+// The server counts whole seconds, in ticks: of n seconds it keeps something between n-2 and n,
+// mostly more than n-1. So it is asked for two seconds more than is promised: a TTL of 1.5 s is
+// rounded to 2 s, the server is asked for 4, and a dead holder's lock is free after two to four
+// seconds. The least TTL is one second, the greatest 30 days less two seconds. A server
 // that was stopped (SIGSTOP, a suspended machine) counts, for an instant after
 // it goes on, from a clock that stands still; what it is asked for in that instant
 // may end early, as if evicted.

@@ -13,15 +13,20 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
 	// minTTL is the least that whole seconds can tell.
 	minTTL = time.Second
-	// maxTTL leaves room for the second that is added. What is more than 30 days is
-	// an instant to the server, not a duration.
-	maxTTL = 30*24*time.Hour - time.Second
+	// tickError is by how much less than it is asked for the server may keep something. It adds the
+	// seconds to a time that it reads once a second, so that it is up to a second old, and of which
+	// it drops the fraction. Its ticks drift, and a pause moves them: then two readings in
+	// succession differ by two.
+	tickError = 2 * time.Second
+	// maxTTL leaves room for the seconds that are added. What is more than 30 days is an instant to
+	// the server, not a duration.
+	maxTTL = 30*24*time.Hour - tickError
 	// expired is the expiry of what shall be gone at once.
 	expired = -1
 	// controlConns are the connections for renewals and releases that no number of
@@ -361,14 +366,13 @@ func (d *driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// term is what a TTL is worth: the server counts ticks of a second, so that of n
-// seconds between n - 1 and n are kept.
+// term is what a TTL is worth: whole seconds.
 func term(ttl time.Duration) time.Duration {
 	return (ttl + time.Second - 1) / time.Second * time.Second
 }
 
 // seconds is what the server is asked for.
-func seconds(ttl time.Duration) int32 { return int32(term(ttl)/time.Second) + 1 }
+func seconds(ttl time.Duration) int32 { return int32((term(ttl) + tickError) / time.Second) }
 
 func hash(s string) uint64 {
 	h := fnv.New64a()

@@ -12,7 +12,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 var (

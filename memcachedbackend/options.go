@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/tlsfile"
+	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
 const (

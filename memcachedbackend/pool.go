@@ -13,7 +13,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/tlsfile"
+	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
 // address is a server as it was written. It is resolved with every connection, not

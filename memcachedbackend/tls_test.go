@@ -2,7 +2,6 @@ package memcachedbackend
 
 import (
 	"testing"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -11,19 +10,19 @@ import (
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	testenv.TLSTest{Upstream: testenv.Memcached(t).Addr, URL: "memcached://%s?tls=1&%s", Use: use}.Run(t)
+	testenv.TLSTest{Upstream: testenv.Memcached(t).Addr, URL: "memcached://%s?tls=1&timeout=1m&%s", Use: use}.Run(t)
 }
 
 // The server ends TLS itself.
 func TestTLSOfTheServer(t *testing.T) {
 	t.Parallel()
-	testenv.TLSTest{URL: "memcached://%s?tls=1&%s", Start: testenv.NewMemcachedTLS, Use: use}.Run(t)
+	testenv.TLSTest{URL: "memcached://%s?tls=1&timeout=1m&%s", Start: testenv.NewMemcachedTLS, Use: use}.Run(t)
 }
 
 func use(t *testing.T, d backend.Driver) {
 	t.Helper()
 	for range 3 { // the connection is not taken for dead
-		raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), raw.Request(t, time.Minute)))
+		raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), raw.Request(t, long)))
 	}
 }
 
@@ -41,7 +40,7 @@ func TestPassword(t *testing.T) {
 			errs = append(errs, err)
 			continue
 		}
-		raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), raw.Request(t, time.Minute)))
+		raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), raw.Request(t, long)))
 		if err := d.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}

@@ -5,14 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
@@ -31,21 +30,13 @@ const (
 	busyFlag = 1 << 62
 )
 
-// The sweep of rows that nobody has used for long.
-const (
-	keep          = 24 * time.Hour
-	sweepInterval = 10 * time.Minute // of one driver
-	sweepOdds     = 16               // one in so many acquisitions sweeps, for the sake of processes that make but one
-	sweepBatch    = 500
-)
-
 type lockDriver struct {
-	conn  connection
-	opts  Options
-	text  *statements
-	caps  backend.Capabilities
-	queue *queue
-	swept atomic.Int64 // when the last sweep began, Unix ns
+	conn     connection
+	opts     Options
+	text     *statements
+	caps     backend.Capabilities
+	queue    *queue
+	sweeping atomic.Bool // a sweep is under way
 
 	behind sync.WaitGroup // what runs behind callers
 	life   context.Context
@@ -123,8 +114,20 @@ func (d *lockDriver) busy(req *backend.Request, left time.Duration) *backend.Bus
 
 // Renew implements backend.Driver.
 func (d *lockDriver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-	answer := d.RenewAll(ctx, []*backend.Grant{g})[0]
-	return answer.Term, answer.Err
+	micros := ceilMicros(g.TTL)
+	sent := time.Now()
+	out, err := exec(ctx, d.conn.control, d.text.renew, micros, []byte(g.Key), []byte(g.Owner))
+	switch {
+	case err != nil:
+		return backend.Term{}, err
+	case out.id == 0:
+		return backend.Term{}, backend.ErrLost
+	}
+	return termOf(sent, micros), nil
+}
+
+func termOf(sent time.Time, micros int64) backend.Term {
+	return backend.Term{Sent: sent, TTL: time.Duration(micros) * time.Microsecond}
 }
 
 // RenewAll implements backend.BatchRenewer.
@@ -135,46 +138,85 @@ func (d *lockDriver) RenewAll(ctx context.Context, gs []*backend.Grant) []backen
 	}
 	answers := make([]backend.Renewal, len(gs))
 	var wg sync.WaitGroup
-	for ttl, indices := range byTTL {
+	for _, indices := range byTTL {
 		for batch := range slices.Chunk(indices, renewBatch) {
-			wg.Go(func() { d.renewBatch(ctx, ttl, gs, batch, answers) })
+			wg.Go(func() { d.renewBatch(ctx, gs, batch, answers) })
 		}
 	}
 	wg.Wait()
 	return answers
 }
 
-// renewBatch renews those of gs that stand at indices, all of the same TTL. A row that somebody else keeps
-// locked fails the whole statement; then its halves are renewed, so that it costs nobody else the lease.
-func (d *lockDriver) renewBatch(
-	ctx context.Context, ttl time.Duration, gs []*backend.Grant, indices []int, answers []backend.Renewal,
-) {
-	micros := ceilMicros(ttl)
-	names, pairs := identify(gs, indices)
-	sent := time.Now()
-	out, err := exec(ctx, d.conn.control, withNames(d.text.renew, len(indices)), slices.Concat([]any{micros}, names, pairs)...)
-	if len(indices) > 1 && replied(err, errLockWait, errDeadlock) { // of one row, perhaps, and all were rolled back
-		half := len(indices) / 2
-		var wg sync.WaitGroup
-		wg.Go(func() { d.renewBatch(ctx, ttl, gs, indices[:half], answers) })
-		d.renewBatch(ctx, ttl, gs, indices[half:], answers)
-		wg.Wait()
+// renewPauses are the pauses before each try to renew the rows that were locked before. Another client locks a
+// row for the time of a commit.
+var renewPauses = [...]time.Duration{0, time.Millisecond, 4 * time.Millisecond, 16 * time.Millisecond}
+
+// renewBatch renews those of gs that stand at indices, all of the same TTL. For a row that is locked it waits at the
+// end, and not for long: until then the caller misses the answers for the other rows.
+func (d *lockDriver) renewBatch(ctx context.Context, gs []*backend.Grant, indices []int, answers []backend.Renewal) {
+	if len(indices) == 1 {
+		a := &answers[indices[0]]
+		a.Term, a.Err = d.Renew(ctx, gs[indices[0]])
 		return
 	}
-	var holders map[string]string
+	for _, p := range renewPauses {
+		if p > 0 && pause(ctx, p) != nil {
+			break
+		}
+		if indices = d.renewFree(ctx, gs, indices, answers); len(indices) == 0 {
+			return
+		}
+	}
+	d.renewLocked(ctx, gs, indices, answers)
+}
+
+// mostLocked bounds how long a batch waits for the rows that were locked at each try.
+const mostLocked = time.Second
+
+// renewLocked renews rows one by one that were locked at each try, or do not exist. Under contention a row
+// passes from one statement to the next and is never seen unlocked: only a statement that waits for it
+// has its turn. The bound leaves the other answers of the batch half of the time in which they matter.
+func (d *lockDriver) renewLocked(ctx context.Context, gs []*backend.Grant, indices []int, answers []backend.Renewal) {
+	bound := mostLocked
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, i := range indices {
+		wg.Go(func() { answers[i].Term, answers[i].Err = d.Renew(ctx, gs[i]) })
+	}
+	wg.Wait()
+}
+
+// renewFree renews those whose rows are not locked now, and returns the indices of the others.
+func (d *lockDriver) renewFree(
+	ctx context.Context, gs []*backend.Grant, indices []int, answers []backend.Renewal,
+) (locked []int) {
+	names, pairs := identify(gs, indices)
+	micros := ceilMicros(gs[indices[0]].TTL)
+	sent := time.Now()
+	out, err := exec(ctx, d.conn.control, withNames(d.text.renewFree, len(indices)),
+		slices.Concat(names, []any{len(names), micros}, pairs)...)
+	var holders map[string]holder
 	if err == nil && out.changed != int64(len(indices)) {
-		holders, err = d.holders(ctx, names)
+		holders, err = d.holders(ctx, names...)
 	}
 	for _, i := range indices {
+		h, found := holders[gs[i].Key]
 		switch {
 		case err != nil:
 			answers[i].Err = err
-		case holders != nil && holders[gs[i].Key] != gs[i].Owner:
+		case holders != nil && (!found || h.has(gs[i]) && (out.id == 0 || h.end < out.id)):
+			locked = append(locked, i)
+		case holders != nil && !h.has(gs[i]):
 			answers[i].Err = backend.ErrLost
 		default:
-			answers[i].Term = backend.Term{Sent: sent, TTL: time.Duration(micros) * time.Microsecond}
+			answers[i].Term = termOf(sent, micros)
 		}
 	}
+	return locked
 }
 
 // identify returns the names, and each name with its owner, as parameters.
@@ -186,25 +228,39 @@ func identify(gs []*backend.Grant, indices []int) (names, pairs []any) {
 	return names, pairs
 }
 
+// holder is a row of holders.sql.
+type holder struct {
+	owner string
+	live  bool  // its term has not ended
+	end   int64 // of its term, as renewFreeSQL returns it
+}
+
+// has reports whether g is still held.
+func (h *holder) has(g *backend.Grant) bool { return h.live && h.owner == g.Owner }
+
 // holders returns the present owners by name.
-func (d *lockDriver) holders(ctx context.Context, names []any) (map[string]string, error) {
-	found, err := query(ctx, d.conn.control, func(rows *sql.Rows) (pair [2]string, err error) {
-		return pair, rows.Scan(&pair[0], &pair[1])
+func (d *lockDriver) holders(ctx context.Context, names ...any) (map[string]holder, error) {
+	holders := make(map[string]holder, len(names))
+	_, err := query(ctx, d.conn.control, func(rows *sql.Rows) (_ any, err error) {
+		var name string
+		var h holder
+		err = rows.Scan(&name, &h.owner, &h.live, &h.end)
+		holders[name] = h
+		return nil, err
 	}, withNames(d.text.holders, len(names)), names...)
-	holders := make(map[string]string, len(found))
-	for _, pair := range found {
-		holders[pair[0]] = pair[1]
-	}
 	return holders, err
 }
 
 // Release implements backend.Driver.
 func (d *lockDriver) Release(ctx context.Context, g *backend.Grant) error {
 	p, queued := d.queue.strike(g.Owner)
-	if p != nil && p.holds {
+	switch {
+	case p == nil:
+	case p.left != nil:
+		awaitLeaving(ctx, p)
+	case p.holds:
 		return d.handOver(ctx, p, g)
-	}
-	if p != nil { // it has given up waiting
+	default: // it has given up waiting
 		d.goBehind(func(ctx context.Context) { d.queue.giveBack(ctx, p) })
 	}
 	err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
@@ -274,41 +330,6 @@ func (d *lockDriver) goBehind(fn func(context.Context)) {
 		defer cancel()
 		fn(ctx)
 	})
-}
-
-// sweepSometimes starts a sweep behind an acquisition, now and then: the work that is left is in
-// proportion to the number of acquisitions, whatever processes make them.
-func (d *lockDriver) sweepSometimes() {
-	now, last := time.Now().UnixNano(), d.swept.Load()
-	if now-last < int64(sweepInterval) || rand.N(sweepOdds) > 0 || !d.swept.CompareAndSwap(last, now) {
-		return
-	}
-	d.goBehind(func(ctx context.Context) { _ = d.sweep(ctx, keep) }) // another one will come
-}
-
-// sweep deletes the rows of names that nobody has used for so long.
-func (d *lockDriver) sweep(ctx context.Context, unused time.Duration) error {
-	micros := ceilMicros(unused)
-	for {
-		names, err := query(ctx, d.conn.main, func(rows *sql.Rows) (any, error) {
-			var name []byte
-			err := rows.Scan(&name)
-			return name, err
-		}, d.text.stale, micros, sweepBatch)
-		if err != nil || len(names) == 0 {
-			return err
-		}
-		out, err := exec(ctx, d.conn.main, withNames(d.text.sweep, len(names)), append(names, micros)...)
-		if err != nil {
-			return err
-		}
-		if len(names) < sweepBatch {
-			return nil
-		}
-		if out.changed == 0 {
-			return errors.New("nothing that is stale can be deleted")
-		}
-	}
 }
 
 func ceilMicros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }

@@ -1,8 +1,16 @@
 package mysqlbackend_test
 
 import (
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	_ "github.com/go-sql-driver/mysql"
+
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/testenv"
 	_ "github.com/dlock-go/dlock/mysqlbackend"
@@ -11,11 +19,13 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return testenv.NewHarness(t, testenv.MySQL(t)) })
+	s := testenv.Alone(t, testenv.MySQL)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newHarness(t, s) })
 }
 
 func TestConformanceMariaDB(t *testing.T) {
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return testenv.NewHarness(t, testenv.MariaDB(t)) })
+	s := testenv.Alone(t, testenv.MariaDB)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newHarness(t, s) })
 }
 
 func BenchmarkConformance(b *testing.B) {
@@ -24,4 +34,91 @@ func BenchmarkConformance(b *testing.B) {
 
 func BenchmarkConformanceMariaDB(b *testing.B) {
 	conformance.Bench(b, func(t conformance.TB) conformance.Harness { return testenv.NewHarness(t, testenv.MariaDB(t)) })
+}
+
+// harness is also a conformance.EntryLocker and a conformance.Keeper. It is no conformance.Foreigner: Open checks that
+// the table is dlock's, and each row of such a table is a lock.
+type harness struct {
+	*testenv.Harness[conformance.TB]
+	server *testenv.Server
+}
+
+func newHarness(t conformance.TB, s *testenv.Server) harness {
+	t.Helper()
+	return harness{testenv.NewHarness(t, s), s}
+}
+
+// database is the server without the proxy, as another program has it.
+func (h harness) database(t conformance.TB) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", "root@tcp("+h.server.Addr+")/dlock")
+	if err != nil {
+		t.Fatalf("open the database: %v", err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// LockEntry implements conformance.EntryLocker.
+func (h harness) LockEntry(t conformance.TB, key string) (unlock func()) {
+	t.Helper()
+	row, err := h.database(t).Begin()
+	if err != nil {
+		t.Fatalf("begin: %v", err)
+	}
+	var name []byte
+	if err := row.QueryRow("SELECT name FROM dlock WHERE name = ? FOR UPDATE", []byte(key)).Scan(&name); err != nil {
+		t.Fatalf("lock the row: %v", err)
+	}
+	return func() {
+		if err := row.Rollback(); err != nil {
+			t.Errorf("unlock the row: %v", err)
+		}
+	}
+}
+
+// Kept implements conformance.Keeper. It ages the rows by more than a day, and acquires another lock until the sweeps
+// that come with it have looked at the whole table.
+func (h harness) Kept(t conformance.TB, prefix string) (n int) {
+	t.Helper()
+	db, d := h.database(t), h.driver(t)
+	first, end := []byte(prefix), []byte(prefix+"\xff")
+	if _, err := db.Exec("UPDATE dlock SET expires = expires - INTERVAL 25 HOUR WHERE name >= ? AND name < ?", first, end); err != nil {
+		t.Fatalf("age the rows: %v", err)
+	}
+	for begun := time.Now(); time.Since(begun) < time.Minute; {
+		for range 100 {
+			h.use(t, d, strings.TrimSuffix(prefix, "/")+"used")
+		}
+		if err := db.QueryRow("SELECT COUNT(*) FROM dlock WHERE name >= ? AND name < ?", first, end).Scan(&n); err != nil {
+			t.Fatalf("count the rows: %v", err)
+		}
+		if n == 0 {
+			return 0
+		}
+	}
+	return n
+}
+
+func (h harness) driver(t conformance.TB) backend.Driver {
+	t.Helper()
+	d, err := h.Driver(t.Context())
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// use acquires and releases a lock.
+func (h harness) use(t conformance.TB, d backend.Driver, key string) {
+	t.Helper()
+	req := &backend.Request{Key: key, Owner: rand.Text(), TTL: time.Minute, Mode: backend.Exclusive}
+	g, err := d.Acquire(t.Context(), req)
+	if err == nil {
+		err = d.Release(t.Context(), g)
+	}
+	if err != nil && !errors.Is(err, backend.ErrNotAcquired) {
+		t.Fatalf("acquire and release: %v", err)
+	}
 }

@@ -19,6 +19,7 @@ const (
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
 	errInterrupted = 1317 // ER_QUERY_INTERRUPTED
 	errTimedOut    = 3024 // ER_QUERY_TIMEOUT
+	errNoWait      = 3572 // ER_LOCK_NOWAIT; MariaDB answers errLockWait
 
 	errUnknownStatement = 1243 // ER_UNKNOWN_STMT_HANDLER: a proxy has moved the session
 	errNeedReprepare    = 1615 // ER_NEED_REPREPARE
@@ -43,6 +44,7 @@ var refusals = []uint16{
 	1203, // ER_TOO_MANY_USER_CONNECTIONS
 	errLockWait,
 	errDeadlock,
+	errNoWait,
 	1226, // ER_USER_LIMIT_REACHED
 	1227, // ER_SPECIFIC_ACCESS_DENIED_ERROR
 	1290, // ER_OPTION_PREVENTS_STATEMENT: read-only

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,8 +50,8 @@ var session = map[string]string{
 //
 //   - MaxOpenConns: acquiring, renewing and releasing share the pool with everything else that uses
 //     it, and waiters take up to a quarter of it, 16 at most. When it is exhausted for a TTL, locks
-//     are lost. A connection on which a waiter was the first is closed behind it: its wake-up, a KILL QUERY,
-//     may come late, and must not hit another statement. A driver opened by URL has pools of its own.
+//     are lost. A waiter closes its connection at the end: its wake-up, a KILL QUERY, may come late
+//     and must not hit another statement. A driver opened by URL has separate pools.
 //   - innodb_lock_wait_timeout: how long a statement that was given up may still be executed
 //     (Capabilities.Late), 50 s unless the DSN sets it. 1 is best; lock_wait_timeout too.
 //   - interpolateParams=true: without it each statement makes two round trips and not one. A driver opened
@@ -137,12 +139,15 @@ func connect(t *target) (connection, error) {
 	}
 	patient := config.Clone()
 	patient.ReadTimeout = maxQueueing + t.Timeout
+	patient.Params = maps.Clone(session)
+	patient.Params["wait_timeout"] = strconv.Itoa(maxIdle)
 	c := connection{places: maxPlaces, owned: true}
 	hot := newStatements(t.Table).hot()
 	c.main = newPool(&connector{config, hot}, mainConns)
 	c.control = newPool(&connector{config, hot}, controlConns)
 	c.control.other = c.main // a lock that nobody else wants is taken and released by one connection
 	c.waiting = newPool(&connector{patient, hot}, maxPlaces)
+	c.waiting.SetConnMaxIdleTime(maxIdle * time.Second / 2) // before the server closes it
 	return c, nil
 }
 
@@ -150,6 +155,7 @@ func connect(t *target) (connection, error) {
 type server struct {
 	version, database                  string
 	readOnly, autocommit, simultaneous bool
+	emptyIsNull                        bool
 	lockWait                           int64 // s
 }
 
@@ -157,7 +163,7 @@ type server struct {
 // new enough and writes, that the table is there and ours, and that we may use it.
 func (d *lockDriver) probe(ctx context.Context) (server, error) {
 	found, err := query(ctx, d.conn.main, func(rows *sql.Rows) (s server, err error) {
-		return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.simultaneous, &s.lockWait)
+		return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.simultaneous, &s.emptyIsNull, &s.lockWait)
 	}, plain(serverSQL))
 	if err != nil {
 		return server{}, err
@@ -190,6 +196,8 @@ func (s *server) check() error {
 		return fmt.Errorf("%w: autocommit is off", backend.ErrUnsupported)
 	case s.simultaneous:
 		return fmt.Errorf("%w: sql_mode has SIMULTANEOUS_ASSIGNMENT", backend.ErrUnsupported)
+	case s.emptyIsNull: // a free lock has the owner ''
+		return fmt.Errorf("%w: sql_mode has EMPTY_STRING_IS_NULL", backend.ErrUnsupported)
 	case s.readOnly:
 		return fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
 	}
@@ -249,8 +257,9 @@ func checkShape(table string, columns []column) error {
 	return nil
 }
 
-// probePrivileges has the server explain the statements, which takes the same privileges as
-// to execute them and changes nothing.
+// probePrivileges makes the server explain the statements, which takes the same privileges as
+// to execute them and changes nothing. A batch of renewals cannot be explained on MariaDB. It is executed for a
+// name that no lock has.
 func (d *lockDriver) probePrivileges(ctx context.Context) error {
 	none, nothing := []byte{}, acquireArgs(&backend.Request{}, 0, false)
 	for _, s := range []struct {
@@ -265,5 +274,6 @@ func (d *lockDriver) probePrivileges(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	_, err := exec(ctx, d.conn.main, withNames(d.text.renewFree, 1), none, 1, 0, none, none)
+	return err
 }

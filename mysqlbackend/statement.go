@@ -17,6 +17,8 @@ var (
 	acquireSQL string
 	//go:embed statements/renew.sql
 	renewSQL string
+	//go:embed statements/renew-free.sql
+	renewFreeSQL string
 	//go:embed statements/holders.sql
 	holdersSQL string
 	//go:embed statements/release.sql
@@ -29,6 +31,10 @@ var (
 	listSQL string
 	//go:embed statements/stale.sql
 	staleSQL string
+	//go:embed statements/cursor.sql
+	cursorSQL string
+	//go:embed statements/claim.sql
+	claimSQL string
 	//go:embed statements/sweep.sql
 	sweepSQL string
 	//go:embed statements/server.sql
@@ -53,16 +59,18 @@ func Schema(table string) string {
 
 // statements are the texts for one table.
 type statements struct {
-	schema, acquire, renew, holders, release, handOver, breakLock, list, stale, sweep, sleep string
-	floorLock, floorUnlock                                                                   string
+	schema, acquire, renew, renewFree, holders string
+	release, handOver, breakLock, list         string
+	cursor, stale, claim, sweep, sleep         string
+	floorLock, floorUnlock                     string
 }
 
 func newStatements(table string) *statements {
 	text := func(source string) string { return strings.Join(strings.Fields(withTable(source, table)), " ") }
 	return &statements{
-		schema: Schema(table), acquire: text(acquireSQL), renew: text(renewSQL), holders: text(holdersSQL),
+		schema: Schema(table), acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL), holders: text(holdersSQL),
 		release: text(releaseSQL), handOver: text(handOverSQL), breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
-		sweep: text(sweepSQL), sleep: text(sleepSQL),
+		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL), sleep: text(sleepSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
 }

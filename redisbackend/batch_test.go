@@ -23,10 +23,10 @@ func TestBatchOnAServer(t *testing.T) {
 	d, c := openURL(t, s.URL), admin(t, s)
 	reqs := make([]*backend.Request, 6)
 	for i := range reqs {
-		reqs[i] = raw.Request(t, time.Minute)
+		reqs[i] = raw.Request(t, longTerm)
 		reqs[i].Key += fmt.Sprint(i)
 	}
-	taken := raw.Request(t, time.Minute)
+	taken := raw.Request(t, longTerm)
 	taken.Key = reqs[0].Key
 	raw.Acquire(t, d, taken)
 	do(t, c, "rpush", newKeys(reqs[1].Key).lock, "foreign")
@@ -67,9 +67,9 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 	d := lent.(*driver)
 	grants, errs := make([]*backend.Grant, 3), make([]error, 3)
 	// Another lock tells the server the script, and a batch opens the connection.
-	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, longTerm)))
 	raw.Together(t, d.main.batcher, 3, func(i int) {
-		req := raw.Request(t, time.Minute)
+		req := raw.Request(t, longTerm)
 		req.Key += fmt.Sprint(i)
 		grants[i], errs[i] = d.Acquire(t.Context(), req)
 	})
@@ -98,12 +98,12 @@ func TestBatchOverARefusedConnection(t *testing.T) {
 	do(t, c, "client", "kill", "type", "normal", "skipme", "yes")
 	errs := make([]error, 3)
 	raw.Together(t, d.main.batcher, len(errs), func(i int) {
-		req := raw.Request(t, time.Minute)
+		req := raw.Request(t, longTerm)
 		req.Key += fmt.Sprint(i)
 		_, errs[i] = d.Acquire(t.Context(), req)
 	})
-	_, alone := d.Acquire(t.Context(), raw.Request(t, time.Minute))
-	_, replicated := waits.Acquire(t.Context(), raw.Request(t, time.Minute))
+	_, alone := d.Acquire(t.Context(), raw.Request(t, longTerm))
+	_, replicated := waits.Acquire(t.Context(), raw.Request(t, longTerm))
 	for _, err := range append(errs, alone, replicated) {
 		raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 		if !strings.Contains(fmt.Sprint(err), "WRONGPASS") {
@@ -122,13 +122,18 @@ func TestCloseWhileABatchIsUnderWay(t *testing.T) {
 	}
 	proxy.Cut(t)
 	errs := make(chan error, 2)
-	raw.Together(t, d.(*driver).main.batcher, cap(errs), func(i int) {
-		req := raw.Request(t, time.Minute)
+	main := d.(*driver).main
+	raw.Together(t, main.batcher, cap(errs), func(i int) {
+		req := raw.Request(t, longTerm)
 		req.Key += fmt.Sprint(i)
 		go func() {
 			_, err := d.Acquire(t.Context(), req)
 			errs <- err
 		}()
+	})
+	eventually(t, "the batch has its connection", func() bool {
+		stats := main.client.PoolStats()
+		return stats.TotalConns > stats.IdleConns
 	})
 	start := time.Now()
 	if err := d.Close(); err != nil {
@@ -154,7 +159,7 @@ func TestCloseWhileRequestsQueue(t *testing.T) {
 	b.Hold()
 	done := make(chan error, 1)
 	go func() {
-		_, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
+		_, err := d.Acquire(t.Context(), raw.Request(t, longTerm))
 		done <- err
 	}()
 	raw.AwaitQueue(t, b, 1)
@@ -168,7 +173,7 @@ func TestCloseWhileRequestsQueue(t *testing.T) {
 func TestRenewalsDoNotQueue(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.Redis(t).URL)
-	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	g := raw.Acquire(t, d, raw.Request(t, longTerm))
 	freeMain, freeControl := d.main.batcher.Hold(), d.control.batcher.Hold()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

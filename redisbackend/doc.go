@@ -46,6 +46,9 @@
 // at its deadline. It narrows the gap and does not close it: a replica without the
 // lock may be promoted, and a replica is acknowledged before it has written to its disk.
 //
+// A demoted master that has not noticed yet refuses each request: the driver believes no answer of
+// a replica.
+//
 // Each request is one Lua script and safe to repeat: acquiring is
 // idempotent by owner, renewing and releasing check the owner, and all time
 // is the server's. A lost answer therefore never becomes a second holder nor an
@@ -60,10 +63,11 @@
 //
 // # Fencing
 //
-// The fence is the greater of the last one plus one and the server's time in
-// microseconds since 2026, kept for a day after the last use of the name. It
-// keeps growing when the server loses its data, unless the server's clock has
-// been set back too: volatile, in the words of [backend.Fencing].
+// The fence is the greater of the last one plus one and the server's time in microseconds since
+// 2026. The last one is that of all names, under the key dlock:fence, which has no expiry; in a
+// cluster each slot has its own. So a free lock leaves nothing on the server. Fences keep growing as
+// long as the server keeps its data, whatever its clock does. They also keep growing when the server
+// loses its data, unless its clock was set back: volatile, in the words of [backend.Fencing].
 //
 // # Waiting
 //
@@ -91,8 +95,10 @@
 //
 //	~dlock:* &dlock:* +@read +@write +@scripting +@pubsub +@connection +time
 //
-// and for a better check at opening +info, and in a cluster +cluster|slots. Sentinels are asked
-// SENTINEL get-master-addr-by-name and SUBSCRIBE +switch-master. Set maxmemory-policy to
+// and for a better check at opening +info, and in a cluster +cluster|slots. Behind
+// sentinels +role lets a driver refuse a server that has been demoted. A user of the sentinels
+// themselves needs +sentinel|master, +sentinel|get-master-addr-by-name, +subscribe, +ping and
+// &+switch-master. Set maxmemory-policy to
 // noeviction, or give locks a server of their own: eviction takes locks away from
 // their holders. Appendonly with appendfsync always lets locks survive a crash.
 package redisbackend

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
 )
 
 const (
@@ -29,6 +29,7 @@ type driver struct {
 	control   *lane
 	hub       *hub
 	scripts   *scripts
+	keys      func(name string) keys
 	perScript int // how many locks go into one script
 	opts      Options
 	caps      backend.Capabilities
@@ -50,6 +51,7 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 		main:      conn.lane(conn.main, opts),
 		control:   conn.lane(conn.control, opts),
 		scripts:   singleScripts,
+		keys:      newKeys,
 		perScript: renewBatch,
 		opts:      opts,
 		caps: backend.Capabilities{
@@ -64,7 +66,7 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 		},
 	}
 	if d.main.cluster != nil { // a script's keys are all on one node, and few locks are in one slot
-		d.scripts, d.perScript = clusterScripts, 1
+		d.scripts, d.keys, d.perScript = clusterScripts, newClusterKeys, 1
 	}
 	d.hub = newHub(d.main, rand.Text())
 	err := d.probe(ctx)
@@ -77,10 +79,10 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 // acquisition is what the hub knows of one (Key, Owner). Held locks are many: their keys are not kept, but
 // made of the name again.
 type acquisition struct {
-	name     string
-	lost     func(error)
-	attempts int64       // of the fair; guarded by the hub
-	granted  chan notice // for the fair: the newest there is to know
+	name    string
+	lost    func(error)
+	granted chan notice   // of a fair waiter: the newest message
+	fence   atomic.Uint64 // of the latest grant that was answered or noticed; 0: none
 }
 
 func newAcquisition(req *backend.Request) *acquisition {
@@ -100,8 +102,10 @@ type place struct {
 	changed chan struct{} // closed since if something was published after sent; nil: unknown
 }
 
-func newGrant(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
-	return &backend.Grant{Request: *req, Term: term(req, sent), Fence: fence}
+// grant returns the grant that the server has given, and remembers which it is.
+func (p *place) grant(req *backend.Request, fence uint64) *backend.Grant {
+	p.fence.Store(fence)
+	return &backend.Grant{Request: *req, Term: term(req, p.sent), Fence: fence}
 }
 
 func term(req *backend.Request, sent time.Time) backend.Term {
@@ -113,12 +117,12 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
-	r := newRequest(req.Key, req.Owner)
+	r := d.newRequest(req.Key, req.Owner)
 	r.ttl, r.tail = ceilMillis(req.TTL), d.hub.client+"\n"+req.Key+"\n"+req.Meta
 	p := d.hub.admit(req, r.keys.lock)
 	p.sent = time.Now()
 	reply, err := d.main.run(d.opts.proven(ctx, req.TTL), d.scripts.acquire,
-		r.with(&r.ttl, &r.tail, p.attempt)...)
+		r.with(&r.ttl, &r.tail, p.attempt))
 	if err != nil {
 		return nil, d.refused(ctx, req, err)
 	}
@@ -127,7 +131,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		if err != nil {
 			return nil, err
 		}
-		return newGrant(req, p.sent, fence), nil
+		return p.grant(req, fence), nil
 	}
 	busy, err := decodeBusy(reply, p)
 	if err != nil {
@@ -209,12 +213,12 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, renewals [
 func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duration) {
 	ttl = gs[0].TTL
 	for part := range slices.Chunk(gs, d.perScript) {
-		args := make([]any, 0, 3+4*len(part))
-		args = append(args, nil, nil, 2*len(part))
-		names := make([]keys, len(part))
+		args := make([]any, 0, 3+3*len(part))
+		args = append(args, nil, nil, len(part))
+		locks := make([]string, len(part))
 		for i, g := range part {
-			names[i] = newKeys(g.Key)
-			args = append(args, &names[i].lock, &names[i].fence)
+			locks[i] = lockKey(g.Key)
+			args = append(args, &locks[i])
 		}
 		for _, g := range part {
 			args = append(args, &g.Owner, ceilMillis(g.TTL))
@@ -247,7 +251,7 @@ func (d *driver) judge(gs []*backend.Grant, a answer, sent time.Time, renewals [
 // Release implements backend.Driver.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	d.hub.dismiss(g.Owner)
-	reply, err := d.control.run(ctx, d.scripts.release, newRequest(g.Key, g.Owner).with()...)
+	reply, err := d.control.run(ctx, d.scripts.release, d.newRequest(g.Key, g.Owner).with())
 	switch {
 	case err != nil:
 		return err
@@ -271,47 +275,28 @@ func (d *driver) Close() error {
 	return err
 }
 
-// request is what is sent of one acquisition: the arguments of a script, and what they point to. go-redis takes a
-// pointer to a string as it is, where a string in an interface is an allocation.
+// request is what is sent of one acquisition: the arguments of a script, and what they point to.
+// go-redis takes a pointer to a string as it is, where a string in an interface is an allocation.
 type request struct {
-	keys  keys
-	owner string
-	ttl   int64 // ms
-	tail  string
-	args  [11]any
+	keys    keys
+	owner   string
+	ttl     int64 // ms
+	tail    string
+	args    []any // two blanks, numkeys, the keys and the arguments
+	array   [11]any
+	inPlace inPlace // the context of a request that is made in place
 }
 
-func newRequest(name, owner string) *request {
-	r := &request{keys: newKeys(name), owner: owner}
-	r.args = [...]any{nil, nil, 4, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, &r.owner, nil, nil, nil}
+func (d *driver) newRequest(name, owner string) *request {
+	r := &request{keys: d.keys(name), owner: owner}
+	r.array = [...]any{nil, nil, 4, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, &r.owner, nil, nil, nil}
 	return r
 }
 
-// with returns the arguments that [lane.run] takes, with more behind the owner.
-func (r *request) with(more ...any) []any {
-	return r.args[:8+copy(r.args[8:], more)]
-}
-
-// keys are the names of what the server keeps for one lock. The part in braces
-// decides where in a cluster they lie: together.
-type keys struct {
-	lock, fence, queue, waiters string
-}
-
-// maxKey is never exceeded by a valid name, of which each byte takes three at most:
-// names are never hashed here, and can be listed by their prefix.
-const maxKey = 3 * key.MaxName
-
-// newKeys cuts the keys from one string, which saves three allocations.
-func newKeys(name string) keys {
-	e := key.Encode(name, maxKey)
-	all := "dlock:{" + e + "}:fence" + "dlock:{" + e + "}:queue" + "dlock:{" + e + "}:waiters"
-	lock := len("dlock:{}") + len(e)
-	fence, queue := lock+len(":fence"), lock+len(":queue")
-	return keys{
-		lock: all[:lock], fence: all[:fence],
-		queue: all[fence : fence+queue], waiters: all[fence+queue:],
-	}
+// with adds arguments behind the owner.
+func (r *request) with(more ...any) *request {
+	r.args = r.array[:8+copy(r.array[8:], more)]
+	return r
 }
 
 // parseFence reads a fence as the scripts write it, as Unix time in µs.

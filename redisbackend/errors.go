@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,104 @@ func interpretError(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// interpret is interpretError without credentials in the text.
+func (l *lane) interpret(ctx context.Context, err error) error {
+	return interpretError(ctx, l.secrets.redact(err))
+}
+
+// secrets are the passwords of a driver and their users.
+type secrets struct{ users, passwords []string }
+
+func newSecrets(credentials ...string) (s secrets) {
+	for pair := range slices.Chunk(credentials, 2) {
+		s.users = append(s.users, pair[0], quoted(pair[0]))
+		s.passwords = append(s.passwords, pair[1], quoted(pair[1]))
+	}
+	return s
+}
+
+// quoted returns a credential as %q shows it, which has escapes in it.
+func quoted(secret string) string {
+	text := strconv.Quote(secret)
+	return text[1 : len(text)-1]
+}
+
+// redact keeps credentials out of errors. A server that does not have AUTH answers with the
+// arguments of the command that it does not have, and other servers with whatever they were sent.
+func (s secrets) redact(err error) error {
+	if err == nil {
+		return nil
+	}
+	if reply, ok := errors.AsType[redis.Error](err); ok {
+		if text := s.clean(reply.Error()); text != reply.Error() {
+			return redactedReply(text)
+		}
+	}
+	if text := s.clean(err.Error()); text != err.Error() {
+		return &redactedError{text, err}
+	}
+	return err
+}
+
+// clean replaces passwords and, in a text that has one, users: NOPERM rightly names its user. Texts
+// may be shortened within a password: then its beginning is enough, and the rest is cut.
+func (s secrets) clean(text string) string {
+	text = cutArguments(text)
+	clean := text
+	for _, password := range s.passwords {
+		clean = replaceSecret(clean, password)
+		if before, _, ok := strings.Cut(clean, password[:min(secretHead, len(password))]); ok && password != "" {
+			clean = before + hidden
+		}
+	}
+	if clean == text {
+		return text
+	}
+	for _, user := range s.users {
+		clean = replaceSecret(clean, user)
+	}
+	return clean
+}
+
+const (
+	hidden     = "xxxxx" // as in the text of a URL
+	secretHead = 8
+)
+
+func replaceSecret(text, secret string) string {
+	if secret == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, secret, hidden)
+}
+
+// cutArguments cuts a command's arguments from the error about it. They may be shortened, so that a
+// long password is not found in them.
+func cutArguments(text string) string {
+	text, _, _ = strings.Cut(text, ", with args beginning with")
+	return text
+}
+
+// redactedReply is a server's error without credentials. It is a redis.Error.
+type redactedReply string
+
+func (r redactedReply) Error() string { return string(r) }
+
+// RedisError implements redis.Error.
+func (redactedReply) RedisError() {}
+
+// redactedError has a clean text, and is what the original error is. It has no Unwrap, because that
+// would return the original text.
+type redactedError struct {
+	text string
+	err  error
+}
+
+func (r *redactedError) Error() string { return r.text }
+
+// Is implements errors.Is.
+func (r *redactedError) Is(target error) bool { return errors.Is(r.err, target) }
 
 // unavailable is what an error means while opening, when nothing that is asked for can stay half done.
 func unavailable(err error) error {

@@ -15,7 +15,6 @@ import (
 var (
 	_ backend.Floor    = (*driver)(nil)
 	_ backend.Counters = (*driver)(nil)
-	_ backend.Sweeper  = (*driver)(nil)
 )
 
 // floorTTL ends what a floor that was interrupted has left.
@@ -33,13 +32,13 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 		err = backend.ErrNotAcquired
 	}
 	if err != nil {
-		return interpretError(ctx, err)
+		return d.main.interpret(ctx, err)
 	}
 	n, err := floorScript.Run(ctx, d.main.client, []string{lock}, owner).Int()
 	if err == nil && n != 1 {
 		err = backend.ErrNotHeld
 	}
-	return interpretError(ctx, err)
+	return d.main.interpret(ctx, err)
 }
 
 // Counters implements backend.Counters, by INFO of the server, or of each master.
@@ -51,7 +50,7 @@ func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
 				err = count(ctx, master, &sum)
 			}
 		}
-		return sum, interpretError(ctx, err)
+		return sum, d.main.interpret(ctx, err)
 	})
 }
 
@@ -71,14 +70,4 @@ func count(ctx context.Context, server redis.UniversalClient, sum *backend.Count
 	sum.Commands += requests
 	sum.Connections += clients
 	return nil
-}
-
-// Sweep implements backend.Sweeper: what is left of a free lock is its fence.
-func (d *driver) Sweep(ctx context.Context, names []string) error {
-	pipe := d.main.client.Pipeline()
-	for _, name := range names {
-		pipe.Del(ctx, newKeys(name).fence)
-	}
-	_, err := backend.Call(ctx, pipe.Exec)
-	return interpretError(ctx, err)
 }

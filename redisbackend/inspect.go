@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 // scanCount is how many keys the server looks at in one step of a listing.
@@ -20,7 +20,7 @@ const scanCount = 1000
 
 // Inspect implements backend.Inspector.
 func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error) {
-	infos, err := d.inspect(ctx, []string{newKeys(name).lock})
+	infos, err := d.inspect(ctx, []string{lockKey(name)})
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 	return func(yield func(*backend.Info, error) bool) {
 		masters, err := backend.Call(ctx, d.main.masters)
 		if err != nil {
-			yield(nil, interpretError(ctx, err))
+			yield(nil, d.main.interpret(ctx, err))
 			return
 		}
 		seen := make(map[string]bool) // SCAN may repeat keys, and a slot move between two masters
@@ -58,7 +58,7 @@ func (d *driver) list(
 	for {
 		found, next, err := scan(ctx, server, cursor, pattern(prefix))
 		if err != nil {
-			yield(nil, err)
+			yield(nil, d.main.interpret(ctx, err))
 			return false
 		}
 		if !d.yieldAll(ctx, unseen(found, seen), prefix, yield) {
@@ -103,7 +103,7 @@ func scan(
 		keys, next, err := server.Scan(ctx, cursor, match, scanCount).Result()
 		return scanned{keys, next}, err
 	})
-	return page.keys, page.next, interpretError(ctx, err)
+	return page.keys, page.next, err
 }
 
 // yieldAll shows those of locks that are held or waited for. It reports whether to go on.
@@ -204,7 +204,7 @@ func decodeHolder(value string) (holder backend.Holder, name string, ok bool) {
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
 	// Executed late it may break the next holder's lock: never behind others in a queue.
-	reply, err := d.main.runAside(ctx, d.scripts.breaks, newRequest(name, owner).with())
+	reply, err := d.main.runAside(ctx, d.scripts.breaks, d.newRequest(name, owner).with().args)
 	switch {
 	case err != nil:
 		return err

@@ -22,17 +22,22 @@ type link struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	sharded bool          // its channels are of shards
-	pause   time.Duration // after a failure before anything was acknowledged
+	pause time.Duration // after a failure before anything was acknowledged
 
 	// Guarded by the hub.
+	sharded      bool     // its channels are of shards, as far as the server has them
 	wanted       []string // channels of new topics, to be subscribed
 	acknowledged bool     // any channel: it works
 }
 
+// lifeKey finds, in the context of a dial, the context with which the connection ends: go-redis keeps a
+// lock while it prepares a connection for pub/sub, and so cannot close it.
+type lifeKey struct{}
+
 func (h *hub) newLink(server redis.UniversalClient) *link {
 	l := &link{hub: h, server: server, kick: make(chan struct{}, 1), pause: minBackoff}
 	l.ctx, l.cancel = context.WithCancel(h.ctx)
+	l.ctx = context.WithValue(l.ctx, lifeKey{}, l.ctx)
 	l.pubsub = server.Subscribe(l.ctx)
 	return l
 }
@@ -53,7 +58,7 @@ func (h *hub) linkTo(server redis.UniversalClient) *link {
 	l := h.links[server]
 	if l == nil {
 		l = h.newLink(server)
-		l.sharded, l.pause = !h.unsharded, maxBackoff
+		l.sharded, l.pause = true, maxBackoff
 		h.open(l)
 	}
 	return l
@@ -111,12 +116,12 @@ func (l *link) manage() {
 // sharded channels those of one slot alone could go together.
 func (l *link) subscribe() {
 	l.hub.mu.Lock()
-	channels := l.wanted
+	channels, sharded := l.wanted, l.sharded
 	l.wanted = nil
 	l.hub.mu.Unlock()
 	switch {
 	case len(channels) == 0:
-	case l.sharded:
+	case sharded:
 		for _, channel := range channels {
 			_ = l.pubsub.SSubscribe(l.ctx, channel)
 		}
@@ -128,10 +133,10 @@ func (l *link) subscribe() {
 // unsubscribe drops the topics that nobody has waited for since a while, and reports
 // whether there are more that nobody waits for.
 func (l *link) unsubscribe() (more bool) {
-	channels, more := l.sweepTopics()
+	channels, sharded, more := l.sweepTopics()
 	switch {
 	case len(channels) == 0:
-	case l.sharded:
+	case sharded:
 		for _, channel := range channels {
 			_ = l.pubsub.SUnsubscribe(l.ctx, channel)
 		}
@@ -141,7 +146,7 @@ func (l *link) unsubscribe() (more bool) {
 	return more
 }
 
-func (l *link) sweepTopics() (channels []string, more bool) {
+func (l *link) sweepTopics() (channels []string, sharded, more bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	for lock, t := range l.hub.topics {
@@ -154,7 +159,7 @@ func (l *link) sweepTopics() (channels []string, more bool) {
 			channels = append(channels, lock+freeSuffix)
 		}
 	}
-	return channels, more
+	return channels, l.sharded, more
 }
 
 // idle ends a link without topics, and reports that it has.
@@ -190,15 +195,30 @@ func (l *link) receive() {
 	}
 }
 
-// refused reports whether an error is the server's answer to a subscription that leaves the others
-// as they are. Of sharded ones it may say that a lock is elsewhere, so they begin anew.
+// refused reports whether an error is the server's answer to a subscription, and the connection
+// stands. A server before Redis 7 does not have SSUBSCRIBE: then its topics become plain ones. The
+// next connection tries SSUBSCRIBE first, as the server may have been upgraded. Any other refusal of
+// a sharded channel may mean that the lock is elsewhere, and ends the link.
 func (l *link) refused(err error) bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	if l.sharded && replied(err, "unknown command") {
-		l.hub.unsharded = true
+	if !l.home() && replied(err, "unknown command") {
+		if l.sharded {
+			l.sharded = false
+			l.wantAll()
+		}
+		return true
 	}
 	return !l.sharded && replied(err, "NOPERM")
+}
+
+// wantAll subscribes the channels of all topics again. The hub's mu must be held.
+func (l *link) wantAll() {
+	for lock, t := range l.hub.topics {
+		if t.link == l {
+			l.want(lock + freeSuffix)
+		}
+	}
 }
 
 // broken ends a link whose connection has failed, after a pause if it has never worked.

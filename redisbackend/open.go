@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/tlsfile"
+	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
 func init() {
@@ -63,11 +63,10 @@ func New(client redis.UniversalClient, opts *Options) (backend.Driver, error) {
 		return nil, errors.New("dlock: redisbackend.New needs a client")
 	case *redis.Client:
 		timeout = c.Options().ReadTimeout
-		if settings.Wait > 0 {
-			c.AddHook(replication{})
-		}
+		conn.secrets = newSecrets(c.Options().Username, c.Options().Password)
 	case *redis.ClusterClient:
 		timeout = c.Options().ReadTimeout
+		conn.secrets = newSecrets(c.Options().Username, c.Options().Password)
 		if settings.Wait > 0 {
 			return nil, fmt.Errorf("%w: Options.Wait with a %T", backend.ErrUnsupported, client)
 		}
@@ -113,6 +112,8 @@ type connection struct {
 	control   redis.UniversalClient // renews and releases
 	owned     bool                  // Close closes both, and nobody else uses them
 	sentinels *sentinels            // that both ask; nil where there are none
+	dials     *dials                // of both; nil if they are lent, or of a cluster
+	secrets   secrets
 }
 
 func (c connection) close() error {
@@ -136,17 +137,22 @@ func connect(t *target, network dial) (connection, error) {
 	d := dialer{dial: network, timeout: t.Timeout, tls: config}
 	opts := t.clientOptions()
 	opts.Dialer = d.connect
-	if t.shape == cluster {
-		return connection{
-			main: newCluster(t, opts), control: newCluster(t, withControlPool(opts)), owned: true,
-		}, nil
+	conn := connection{
+		owned:   true,
+		secrets: newSecrets(t.user, t.password, t.sentinelUser, t.sentinelPassword),
 	}
-	conn := connection{owned: true}
+	if t.shape == cluster {
+		conn.main, conn.control = newCluster(t, opts), newCluster(t, withControlPool(opts))
+		return conn, nil
+	}
 	if t.shape == sentinel {
 		conn.sentinels = newSentinels(t, d)
-		opts.Dialer = conn.sentinels.connect
+		opts.Dialer, opts.OnConnect = conn.sentinels.connect, checkRole
 	}
-	conn.main, conn.control = newSingle(t, opts), newSingle(t, withControlPool(opts))
+	conn.dials = newDials()
+	opts.Dialer = conn.dials.announced(opts.Dialer)
+	control := withControlPool(opts)
+	conn.main, conn.control = redis.NewClient(&opts), redis.NewClient(&control)
 	return conn, nil
 }
 
@@ -168,23 +174,20 @@ func (t *target) clientOptions() redis.Options {
 		ReadBufferSize:        bufferSize,
 		WriteBufferSize:       bufferSize,
 		ContextTimeoutEnabled: true,
+		OnConnect:             checkContext,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
 		},
 	}
 }
 
+// checkContext refuses a new connection to a request whose context has ended. A connection is prepared in
+// several round trips, in which go-redis heeds the deadline alone, and it sends the request after them.
+func checkContext(ctx context.Context, _ *redis.Conn) error { return ctx.Err() }
+
 func withControlPool(opts redis.Options) redis.Options {
 	opts.PoolSize = controlConns
 	return opts
-}
-
-func newSingle(t *target, opts redis.Options) *redis.Client {
-	client := redis.NewClient(&opts)
-	if t.Wait > 0 {
-		client.AddHook(replication{})
-	}
-	return client
 }
 
 // dial is what net.Dialer.DialContext is.
@@ -200,15 +203,33 @@ type dialer struct {
 func (d dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.handshake(ctx, network, addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		return failedConn{fmt.Errorf("%w: %w", backend.ErrUnavailable, err)}, nil
 	}
 	return conn, nil
 }
 
+// failedConn stands for a connection that could not be opened: its first use returns the reason.
+// go-redis 9.23 writes each error of a Dialer to standard error, whatever the client's options.
+// After some of them it also stops dialling for up to a second.
+type failedConn struct{ err error }
+
+func (c failedConn) Read([]byte) (int, error)       { return 0, c.err }
+func (c failedConn) Write([]byte) (int, error)      { return 0, c.err }
+func (failedConn) Close() error                     { return nil }
+func (failedConn) LocalAddr() net.Addr              { return new(net.TCPAddr) }
+func (failedConn) RemoteAddr() net.Addr             { return new(net.TCPAddr) }
+func (failedConn) SetDeadline(time.Time) error      { return nil }
+func (failedConn) SetReadDeadline(time.Time) error  { return nil }
+func (failedConn) SetWriteDeadline(time.Time) error { return nil }
+
 func (d dialer) handshake(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
+	life, _ := ctx.Value(lifeKey{}).(context.Context)
 	conn, err := d.dial(ctx, network, addr)
+	if err == nil && life != nil {
+		context.AfterFunc(life, func() { _ = conn.Close() })
+	}
 	if err != nil || d.tls == nil {
 		return conn, err
 	}
@@ -223,7 +244,7 @@ func (d dialer) handshake(ctx context.Context, network, addr string) (net.Conn, 
 // probe finds out whether the server can serve locks: that it answers and lets us
 // in, that scripts run on our keys, that it is not too old and of the right shape.
 func (d *driver) probe(ctx context.Context) error {
-	lock := newKeys(d.hub.client).lock
+	lock := lockKey(d.hub.client)
 	info, err := backend.Call(ctx, func(ctx context.Context) (string, error) {
 		node, err := d.main.node(ctx, lock)
 		if err != nil {
@@ -232,7 +253,7 @@ func (d *driver) probe(ctx context.Context) error {
 		return node.Info(ctx, "server").Result()
 	})
 	if err != nil && !redis.IsPermissionError(err) {
-		return interpretError(ctx, err)
+		return d.main.interpret(ctx, err)
 	}
 	if err := checkServer(info, d.main.cluster != nil); err != nil {
 		return err

@@ -3,6 +3,8 @@ package redisbackend
 import (
 	"context"
 	_ "embed"
+	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/batch"
+	"github.com/dlock-go/dlock/backend/batch"
 )
 
 var (
@@ -79,14 +81,16 @@ type lane struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient      // the client, if it is one
 	waits   bool                      // for replicas, where a request asks for them
+	secrets secrets                   // that no error shows
 	batcher *batch.Batcher[call, any] // nil: every request is sent alone
-	size    int32                     // of its pool; 0 where others use it too
+	dials   *dials                    // nil if size is 0
+	size    int32                     // of its pool; 0 if the pool is shared with the application
 	busy    atomic.Int32              // requests under way
 	idle    atomic.Int32              // connections that were open and idle when it was last looked at
 }
 
 func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
-	l := &lane{client: client, waits: opts.Wait > 0}
+	l := &lane{client: client, waits: opts.Wait > 0, secrets: c.secrets}
 	l.cluster, _ = client.(*redis.ClusterClient)
 	single, ok := client.(*redis.Client)
 	if ok && !l.waits {
@@ -96,7 +100,7 @@ func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
 		})
 	}
 	if ok && c.owned {
-		l.size = int32(single.Options().PoolSize)
+		l.size, l.dials = int32(single.Options().PoolSize), c.dials
 	}
 	return l
 }
@@ -116,33 +120,82 @@ func (l *lane) close() {
 	}
 }
 
-// run evaluates a script; args are two blanks, numkeys, the keys and the arguments. It returns when ctx
-// ends. In a cluster every request is sent alone, as there are several servers of which one may not answer, and so
-// is one that waits for replicas.
-func (l *lane) run(ctx context.Context, s *script, args ...any) (any, error) {
+// run evaluates a script. It returns when ctx ends. In a cluster every request is sent alone, as
+// there are several servers of which one may not answer, and so is a request that waits for replicas.
+func (l *lane) run(ctx context.Context, s *script, r *request) (any, error) {
 	if l.batcher == nil {
-		return l.runAlone(ctx, s, args)
+		return l.runAlone(ctx, s, r)
 	}
-	if q := l.batcher.Enter(ctx, call{s, args}); q != nil {
+	if q := l.batcher.Enter(ctx, call{s, r.args}); q != nil {
 		reply, err := q.Await()
-		return reply, interpretError(ctx, err)
+		return reply, l.interpret(ctx, err)
 	}
 	defer l.batcher.Leave()
-	return l.runAlone(ctx, s, args)
+	return l.runAlone(ctx, s, r)
 }
 
-// runAlone returns when ctx ends, although go-redis watches but the deadline of a context, and even that not
-// while it waits for a connection. So where ctx ends by its deadline alone, and a connection is known
-// to be open and idle, the request is made in place. Otherwise a goroutine makes it.
-func (l *lane) runAlone(ctx context.Context, s *script, args []any) (any, error) {
+// runAlone returns when ctx ends. go-redis only watches the deadline of a context, and not even that
+// while it waits for a connection. So the request is made in place if ctx ends by its deadline alone
+// and a connection should be open and idle. Otherwise a goroutine makes it.
+func (l *lane) runAlone(ctx context.Context, s *script, r *request) (any, error) {
 	direct, ok := backend.DeadlineOnly(ctx)
 	if !ok || l.busy.Load() >= l.idle.Load() || ctx.Err() != nil {
-		return l.runAside(ctx, s, args)
+		return l.runAside(ctx, s, r.args)
 	}
+	r.inPlace = inPlace{direct, l.dials.next()}
 	l.busy.Add(1)
-	reply, err := l.evaluate(direct, s, args)
+	reply, err := l.evaluate(&r.inPlace, s, r.args)
 	l.note(l.busy.Add(-1)+1, err)
-	return reply, interpretError(ctx, err)
+	if errors.Is(err, errDialing) {
+		return l.runAside(ctx, s, r.args)
+	}
+	return reply, l.interpret(ctx, err)
+}
+
+// errDialing ends a request in place that has no connection. It has not been sent.
+var errDialing = errors.New("dlock: a connection is being dialed")
+
+// inPlace is the context of a request in place. It has the deadline of the caller's context, and
+// ends when a dial begins, as go-redis would wait for a dial beyond the deadline. go-redis reads
+// Done and Err only until it has a connection.
+type inPlace struct {
+	context.Context // without a Done channel
+	dialing         <-chan struct{}
+}
+
+// Done implements context.Context.
+func (c *inPlace) Done() <-chan struct{} { return c.dialing }
+
+// Err implements context.Context.
+func (c *inPlace) Err() error {
+	select {
+	case <-c.dialing:
+		return errDialing
+	default:
+		return c.Context.Err()
+	}
+}
+
+// dials announces the dials of a driver's clients.
+type dials struct {
+	channel atomic.Pointer[chan struct{}] // closed and replaced when a dial begins
+}
+
+func newDials() *dials {
+	d := new(dials)
+	d.channel.Store(new(make(chan struct{})))
+	return d
+}
+
+// next returns a channel that is closed when the next dial begins.
+func (d *dials) next() <-chan struct{} { return *d.channel.Load() }
+
+// announced returns network with an announcement of each dial.
+func (d *dials) announced(network dial) dial {
+	return func(ctx context.Context, name, addr string) (net.Conn, error) {
+		close(*d.channel.Swap(new(make(chan struct{}))))
+		return network(ctx, name, addr)
+	}
 }
 
 // runAside is for those who must not be late by any chance: never in place, and never in a batch.
@@ -150,7 +203,7 @@ func (l *lane) runAside(ctx context.Context, s *script, args []any) (any, error)
 	l.busy.Add(1)
 	reply, err := backend.Call(ctx, func(ctx context.Context) (any, error) { return l.evaluate(ctx, s, args) })
 	l.note(l.busy.Add(-1)+1, err)
-	return reply, interpretError(ctx, err)
+	return reply, l.interpret(ctx, err)
 }
 
 // call is one evaluation among many.
@@ -170,7 +223,7 @@ func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 	}
 	answers := l.sendBatch(ctx, calls)
 	for i := range answers {
-		answers[i].Err = interpretError(ctx, answers[i].Err)
+		answers[i].Err = l.interpret(ctx, answers[i].Err)
 	}
 	return answers
 }
@@ -215,7 +268,7 @@ func (l *lane) forget() { l.idle.Store(0) }
 // forgotten it, EVAL. Neither has been executed if the answer is NOSCRIPT.
 func (l *lane) evaluate(ctx context.Context, s *script, args []any) (any, error) {
 	reply, err := l.process(ctx, "evalsha", s.hash, args)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && ctx.Err() == nil {
 		return l.process(ctx, "eval", s.source, args)
 	}
 	return reply, err
@@ -239,11 +292,20 @@ func command(ctx context.Context, name, text any, args []any) once {
 }
 
 // pipeline sends commands in one request, or one to each node. Each has its reply or its error.
+// The nodes of a cluster have a hook that waits for replicas: go-redis splits the pipeline.
 func (l *lane) pipeline(ctx context.Context, cmds ...redis.Cmder) {
+	send := l.send
+	if l.cluster == nil {
+		send = replication{}.ProcessPipelineHook(send)
+	}
+	failUnsent(cmds, send(ctx, cmds))
+}
+
+func (l *lane) send(ctx context.Context, cmds []redis.Cmder) error {
 	_, err := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		return p.BatchProcess(ctx, cmds...)
 	})
-	failUnsent(cmds, err)
+	return err
 }
 
 // failUnsent gives commands the error that is theirs: where a new connection is refused, for a wrong password say, go-redis
@@ -280,7 +342,7 @@ func (l *lane) evaluateEach(ctx context.Context, calls []call) []answer {
 				unknown = append(unknown, i)
 			}
 		}
-		if todo = unknown; len(todo) == 0 {
+		if todo = unknown; len(todo) == 0 || ctx.Err() != nil {
 			break
 		}
 	}

@@ -14,38 +14,62 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock/backend"
 )
 
 const (
-	// switchMaster is the channel on which a sentinel tells who is the master from now on.
+	// switchMaster is the channel on which a sentinel announces a new master.
 	switchMaster = "+switch-master"
-	// maxSentinelReply bounds what is read of anything that claims to be a sentinel.
-	maxSentinelReply = 4096
+	// maxSentinelReply bounds a whole reply of anything that claims to be a sentinel.
+	maxSentinelReply = 64 << 10
+	// sentinelGrace is how long a new connection waits for the last sentinels after a majority has
+	// answered. A sentinel that answers later is heard all the same: each is followed.
+	sentinelGrace = 100 * time.Millisecond
 )
 
-// sentinels know who the master is. go-redis has a client that asks them, but it writes about each master that
-// it finds to standard error, and leaves pub/sub with the old one.
+// view is what a sentinel reports as the master. Each failover has a greater epoch than the one
+// before it.
+type view struct {
+	master string
+	epoch  uint64
+	asked  time.Time // when the request was sent
+}
+
+// sentinels finds the master, and closes connections to former masters.
+//
+// It believes the view with the highest epoch that any sentinel has ever reported. A sentinel that
+// lags, or that a partition separates from the majority, has a lower one. The exception is an
+// operator that removes the master from all sentinels and adds it again, which resets the epochs:
+// a lower epoch counts if it is the last word of every sentinel.
+//
+// go-redis has a client for this. It believes the first sentinel that answers, leaves pub/sub with
+// the former master, and writes to standard error. Its SentinelClient allocates whatever length a
+// reply announces, and reads nested replies by recursion, so that a wrong server under a
+// sentinel's address could end the process. The few commands here need flat replies only.
 type sentinels struct {
 	master         string
 	addrs          []string
 	user, password string
 	dialer         dialer
 
-	once    sync.Once // starts listening with the first connection
+	once    sync.Once // starts following with the first connection
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	masters map[*masterConn]string // the connections that are open, and their addresses as the sentinels told them
+	mu       sync.Mutex
+	closed   bool
+	believed view
+	views    map[string]view        // the last word of each sentinel, by its address
+	masters  map[*masterConn]string // the open connections, and their addresses as the sentinels report them
 }
 
 func newSentinels(t *target, d dialer) *sentinels {
 	s := &sentinels{
 		master: t.master, addrs: t.addrs, user: t.sentinelUser, password: t.sentinelPassword, dialer: d,
-		masters: make(map[*masterConn]string),
+		views: make(map[string]view), masters: make(map[*masterConn]string),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -65,7 +89,7 @@ func (s *sentinels) connect(ctx context.Context, network, _ string) (net.Conn, e
 	s.once.Do(s.listen)
 	addr, err := s.find(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		return failedConn{fmt.Errorf("%w: %w", backend.ErrUnavailable, err)}, nil
 	}
 	d := s.dialer
 	d.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -73,28 +97,34 @@ func (s *sentinels) connect(ctx context.Context, network, _ string) (net.Conn, e
 		if err != nil {
 			return nil, err
 		}
-		return s.track(conn, addr), nil
+		return s.track(conn, addr)
 	}
 	return d.connect(ctx, network, addr)
 }
 
-// masterConn is a connection to a master. It is what go-redis looks at to see whether the other side has
-// closed it: so it is a syscall.Conn.
+// masterConn is a connection to a master. It is a syscall.Conn, because go-redis uses that to check
+// whether the peer has closed the connection.
 type masterConn struct {
 	*net.TCPConn
 	sentinels *sentinels
 }
 
-func (s *sentinels) track(conn net.Conn, addr string) net.Conn {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return conn
-	}
+// track registers a new connection. It returns an error if another master has been announced while
+// it was dialled.
+func (s *sentinels) track(conn net.Conn, addr string) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.believed.master != addr {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s is not the master any more", addr)
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return conn, nil
+	}
 	c := &masterConn{TCPConn: tcp, sentinels: s}
 	s.masters[c] = addr
-	return c
+	return c, nil
 }
 
 // Close implements net.Conn.
@@ -105,61 +135,122 @@ func (c *masterConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// retire closes the connections to other masters than this one: they may still answer, but what they
-// grant is nothing.
-func (s *sentinels) retire(master string) {
+// learn records the word of a sentinel. An answer to a request that is older than its last word
+// is dropped.
+func (s *sentinels) learn(sentinel string, v view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if v.asked.Before(s.views[sentinel].asked) {
+		return
+	}
+	s.views[sentinel] = v
+	switch {
+	case s.believed.master == "", v.epoch > s.believed.epoch:
+		s.believe(v)
+	case v.master != s.believed.master && s.unanimous(v.master):
+		s.believe(v)
+	}
+}
+
+// unanimous reports whether master is the last word of every sentinel. s.mu must be held.
+func (s *sentinels) unanimous(master string) bool {
+	for _, addr := range s.addrs {
+		if v, ok := s.views[addr]; !ok || v.master != master {
+			return false
+		}
+	}
+	return true
+}
+
+// believe closes the connections to other masters: they may still answer, but a lock there excludes
+// no client of the new master. s.mu must be held.
+func (s *sentinels) believe(v view) {
+	s.believed = v
 	for c, addr := range s.masters {
-		if addr != master {
+		if addr != v.master {
 			_ = c.TCPConn.Close()
 		}
 	}
 }
 
-// find asks all sentinels at once who the master is, and takes the first answer.
+// find returns the master after asking all sentinels at once.
 func (s *sentinels) find(ctx context.Context) (string, error) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends what the others are doing
-	type result struct {
-		master string
-		err    error
-	}
-	results := make(chan result, len(s.addrs))
+	defer cancel() // ends the requests that are left
+	results := make(chan error, len(s.addrs))
 	for _, addr := range s.addrs {
-		asking.Go(func() {
-			master, err := s.ask(ctx, addr)
-			results <- result{master, err}
-		})
+		asking.Go(func() { results <- s.ask(ctx, addr) })
 	}
-	err := fmt.Errorf("no sentinel names the master %q", s.master)
-	for range s.addrs {
-		r := <-results
-		if r.err == nil {
-			return r.master, nil
-		}
-		err = fmt.Errorf("%w; %w", err, r.err)
-	}
-	return "", err
-}
-
-// ask asks one sentinel.
-func (s *sentinels) ask(ctx context.Context, addr string) (string, error) {
-	c, err := s.open(ctx, addr)
-	if err != nil {
+	if err := s.await(results); err != nil {
 		return "", err
 	}
-	defer c.close()
-	reply, err := c.do("SENTINEL", "get-master-addr-by-name", s.master)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.believed.master, nil
+}
+
+// await returns when all sentinels have answered or failed, or soon after a majority has answered.
+func (s *sentinels) await(results <-chan error) error {
+	failed := fmt.Errorf("no sentinel names the master %q", s.master)
+	answered := 0
+	var grace <-chan time.Time
+	for range s.addrs {
+		select {
+		case err := <-results:
+			if err != nil {
+				failed = fmt.Errorf("%w; %w", failed, err)
+				continue
+			}
+			if answered++; answered == len(s.addrs)/2+1 {
+				grace = time.After(sentinelGrace)
+			}
+		case <-grace:
+			return nil
+		}
+	}
+	if answered == 0 {
+		return failed
+	}
+	return nil
+}
+
+// ask learns the view of one sentinel. Its epoch is requested first: a failover between the two
+// commands then yields the new master with the old epoch, and never the reverse. The leader of a
+// failover reports the new epoch together with the former master in SENTINEL MASTER, so the
+// address comes from the other command.
+func (s *sentinels) ask(ctx context.Context, addr string) error {
+	c, err := s.open(ctx, addr)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", addr, err)
+		return err
 	}
-	if len(reply) != 2 {
-		return "", fmt.Errorf("%s knows no such master", addr)
+	defer c.close()
+	asked := time.Now()
+	state, err := c.do("SENTINEL", "MASTER", s.master)
+	if err != nil {
+		return fmt.Errorf("%s: %w", addr, err)
 	}
-	return net.JoinHostPort(reply[0], reply[1]), nil
+	master, err := c.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.master)
+	if err != nil {
+		return fmt.Errorf("%s: %w", addr, err)
+	}
+	epoch, err := configEpoch(state)
+	if err != nil || len(master) != 2 {
+		return fmt.Errorf("%s: not the answer of a sentinel that has the master %q", addr, s.master)
+	}
+	s.learn(addr, view{master: net.JoinHostPort(master[0], master[1]), epoch: epoch, asked: asked})
+	return nil
+}
+
+// configEpoch finds the epoch among the names and values that describe a master.
+func configEpoch(state []string) (uint64, error) {
+	for pair := range slices.Chunk(state, 2) {
+		if len(pair) == 2 && pair[0] == "config-epoch" {
+			return strconv.ParseUint(pair[1], 10, 64)
+		}
+	}
+	return 0, errors.New("no config-epoch")
 }
 
 // listen begins to follow the sentinels.
@@ -169,60 +260,73 @@ func (s *sentinels) listen() {
 	if s.closed {
 		return
 	}
-	s.running.Go(func() {
-		for s.ctx.Err() == nil {
-			s.follow()
-			select {
-			case <-time.After(maxBackoff):
-			case <-s.ctx.Done():
+	for _, addr := range s.addrs {
+		s.running.Go(func() {
+			for s.ctx.Err() == nil {
+				s.follow(addr)
+				select {
+				case <-time.After(maxBackoff):
+				case <-s.ctx.Done():
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
-// follow listens to a sentinel until that fails.
-func (s *sentinels) follow() {
-	c, err := s.openAny()
+// follow listens to a sentinel until an error. It asks after each subscription and after each
+// announcement.
+func (s *sentinels) follow(addr string) {
+	c, err := s.open(s.ctx, addr)
 	if err != nil {
 		return
 	}
 	defer c.close()
 	message, err := c.do("SUBSCRIBE", switchMaster)
-	if err != nil {
-		return
-	}
-	s.check() // what was said before
+	changed := true
 	for err == nil {
-		s.heard(message)
+		if s.heard(addr, message) || changed {
+			_ = s.ask(s.ctx, addr)
+		}
+		changed = false
 		message, err = c.next()
 	}
 }
 
-// heard handles "message", the channel, and name, old host, old port, new host, new port.
-func (s *sentinels) heard(message []string) {
+// heard handles "message", the channel, and name, old host, old port, new host, new port. It reports
+// whether that was an announcement. The announcement has no epoch. A sentinel raises its own with
+// each switch, so that one more than its last is a lower bound.
+func (s *sentinels) heard(sentinel string, message []string) bool {
 	if len(message) != 3 || message[1] != switchMaster {
-		return
+		return false
 	}
-	if words := strings.Fields(message[2]); len(words) == 5 && words[0] == s.master {
-		s.retire(net.JoinHostPort(words[3], words[4]))
+	words := strings.Fields(message[2])
+	if len(words) != 5 || words[0] != s.master {
+		return false
 	}
+	master := net.JoinHostPort(words[3], words[4])
+	s.mu.Lock()
+	last := s.views[sentinel]
+	s.mu.Unlock()
+	if last.master != master {
+		s.learn(sentinel, view{master: master, epoch: last.epoch + 1, asked: time.Now()})
+	}
+	return true
 }
 
-// openAny connects to the first sentinel that can be reached.
-func (s *sentinels) openAny() (c *sentinelConn, err error) {
-	for _, addr := range s.addrs {
-		if c, err = s.open(s.ctx, addr); err == nil {
-			return c, nil
+// checkRole refuses a new connection to a server that has been demoted. It costs one request for
+// each connection and none for a lock. A server that does not permit ROLE passes.
+func checkRole(ctx context.Context, conn *redis.Conn) error {
+	role, err := conn.Do(ctx, "role").Slice()
+	if err != nil || len(role) == 0 || role[0] == "master" {
+		if err == nil || replied(err, "") {
+			return checkContext(ctx, conn)
 		}
+		return err
 	}
-	return nil, err
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, errNotMaster)
 }
 
-func (s *sentinels) check() {
-	if master, err := s.find(s.ctx); err == nil {
-		s.retire(master)
-	}
-}
+var errNotMaster = errors.New("the server that the sentinels name is not a master")
 
 // sentinelConn is a connection to a sentinel, in as much of the protocol as is needed.
 type sentinelConn struct {
@@ -269,53 +373,59 @@ func (c *sentinelConn) do(words ...string) ([]string, error) {
 	return c.read()
 }
 
-// next waits for a message. It asks a sentinel that has been silent for a while whether it is still there.
+// next waits for a message. It pings a sentinel that has been silent for a while.
 func (c *sentinelConn) next() ([]string, error) {
 	_ = c.conn.SetDeadline(time.Now().Add(pingInterval))
 	if _, err := c.reader.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
 		return c.do("PING")
 	}
+	_ = c.conn.SetDeadline(time.Now().Add(c.timeout))
 	return c.read()
 }
 
-// read reads a reply: what is neither a string nor an array of strings is an error, but nil is empty.
+// read returns the strings of a reply in their order, however they are nested; nil is none. It
+// neither recurses nor allocates more than maxSentinelReply.
 func (c *sentinelConn) read() ([]string, error) {
-	line, err := c.line()
-	if err != nil {
-		return nil, err
-	}
-	switch line[0] {
-	case '-':
-		return nil, fmt.Errorf("it answers %q", line[1:])
-	case '+', ':':
-		return []string{line[1:]}, nil
-	}
-	n, err := strconv.Atoi(line[1:])
-	switch {
-	case err != nil || n > maxSentinelReply || line[0] != '$' && line[0] != '*':
-		return nil, fmt.Errorf("it answers %q, which is not Redis's protocol", line)
-	case n < 0:
-		return nil, nil
-	case line[0] == '*':
-		return c.array(n)
-	}
-	text := make([]byte, n+2)
-	_, err = io.ReadFull(c.reader, text)
-	return []string{string(text[:n])}, err
-}
-
-func (c *sentinelConn) array(n int) (all []string, err error) {
-	for range n {
-		element, err := c.read()
+	var words []string
+	budget := maxSentinelReply
+	for open := 1; open > 0; open-- {
+		line, err := c.line()
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, element...)
+		n := 0
+		switch line[0] {
+		case '-':
+			return nil, fmt.Errorf("it answers %q", cutArguments(line[1:]))
+		case '+', ':':
+			words = append(words, line[1:])
+		case '*', '$':
+			if n, err = strconv.Atoi(line[1:]); err != nil {
+				return nil, errNotRedis
+			}
+		default:
+			return nil, errNotRedis
+		}
+		if budget -= len(line) + max(n, 0); budget < 0 {
+			return nil, errors.New("its answer is too long for a sentinel")
+		}
+		switch {
+		case line[0] == '*' && n > 0:
+			open += n
+		case line[0] == '$' && n >= 0:
+			text := make([]byte, n+len("\r\n"))
+			if _, err := io.ReadFull(c.reader, text); err != nil {
+				return nil, err
+			}
+			words = append(words, string(text[:n]))
+		}
 	}
-	return all, nil
+	return words, nil
 }
 
-// line reads a line of at least one character.
+var errNotRedis = errors.New("its answer is not Redis's protocol")
+
+// line reads a line of at least one character, and at most the size of the buffer.
 func (c *sentinelConn) line() (string, error) {
 	line, err := c.reader.ReadSlice('\n')
 	text := strings.TrimSpace(string(line))

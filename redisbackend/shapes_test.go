@@ -18,11 +18,13 @@ import (
 )
 
 func TestConformanceCluster(t *testing.T) {
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, testenv.RedisCluster(t)) })
+	g := testenv.Alone(t, testenv.RedisCluster)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) })
 }
 
 func TestConformanceSentinel(t *testing.T) {
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, testenv.RedisSentinel(t)) })
+	g := testenv.Alone(t, testenv.RedisSentinel)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) })
 }
 
 // groupHarness reaches several servers through a network that can be broken. As they tell clients each other's
@@ -85,7 +87,10 @@ func TestKeysOfALockAreInOneSlot(t *testing.T) {
 	t.Parallel()
 	c := admin(t, testenv.RedisCluster(t).Nodes[0])
 	for _, name := range []string{"a", "{", "}", "{}", "}{", "{a}b", "a{b}c", "{{", "}}", "a b", "é", strings.Repeat("x", 512)} {
-		k := newKeys(name)
+		k := newClusterKeys(name)
+		if alone := newKeys(name); k.lock != alone.lock || k.queue != alone.queue || k.waiters != alone.waiters {
+			t.Errorf("%q: the keys %q differ from those on a single server, %q", name, k, alone)
+		}
 		slot := do(t, c, "cluster", "keyslot", k.lock)
 		for _, key := range []string{k.fence, k.queue, k.waiters, k.lock + freeSuffix} {
 			if its := do(t, c, "cluster", "keyslot", key); its != slot {
@@ -100,7 +105,7 @@ func TestListOverAllMasters(t *testing.T) {
 	d := openURL(t, testenv.RedisCluster(t).URL)
 	var grants []*backend.Grant
 	for i := range 300 {
-		req := raw.Request(t, time.Minute)
+		req := raw.Request(t, longTerm)
 		req.Key = fmt.Sprint(t.Name(), "/", i)
 		grants = append(grants, raw.Acquire(t, d, req))
 	}
@@ -130,7 +135,7 @@ func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
 	woken := make(chan error)
 	var grants []*backend.Grant
 	for i := range 100 {
-		req := raw.Request(t, time.Minute)
+		req := raw.Request(t, longTerm)
 		req.Key = fmt.Sprint(t.Name(), "/", i)
 		grants = append(grants, raw.Acquire(t, holder, req))
 		waiter := *req
@@ -157,14 +162,50 @@ func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
 	}
 }
 
-// Before Redis 7 there was no sharded pub/sub.
+// Redis before 7 has no sharded pub/sub. Each new connection tries it first, as the server may have
+// been upgraded meanwhile: a newer server sends its messages to sharded channels alone.
+func TestShardedPubSubIsTriedOnEachConnection(t *testing.T) {
+	t.Parallel()
+	fake := newFakeServer(t, func(command string) string {
+		if command == "ssubscribe" {
+			return "-ERR unknown command 'ssubscribe'\r\n"
+		}
+		return ""
+	})
+	home, node := fake.client(t), fake.client(t)
+	h := newHub(connection{}.lane(home, Options{}), "me")
+	defer h.close()
+	for i := range 2 {
+		lock := fmt.Sprintf("dlock:{%d}", i)
+		_, _ = h.join(&place{lock: lock}, node)
+		sharded, plain := "ssubscribe "+lock+freeSuffix, "subscribe "+lock+freeSuffix
+		for _, want := range []string{sharded, plain} {
+			if got := fake.next(t, sharded, plain); got != want {
+				t.Fatalf("%s is sent, want %s", got, want)
+			}
+		}
+		fake.disconnect()
+		for end := time.Now().Add(patience); ; pause(t, time.Millisecond) {
+			h.mu.Lock()
+			n := len(h.links)
+			h.mu.Unlock()
+			if n == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the broken connection is still in use")
+			}
+		}
+	}
+}
+
+// Redis before 7 has no sharded pub/sub.
 func TestClusterWithoutShardedPubSub(t *testing.T) {
 	t.Parallel()
 	g := testenv.NewRedisCluster(t, "--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "")
 	holder, waiter := openURL(t, g.URL), openURL(t, g.URL)
-	held := raw.Acquire(t, holder, raw.Request(t, time.Minute))
-	req := raw.Request(t, time.Minute)
-	_ = listening(t, waiter, req) // fails once
+	held := raw.Acquire(t, holder, raw.Request(t, longTerm))
+	req := raw.Request(t, longTerm)
 	b := listening(t, waiter, req)
 	result := make(chan error, 1)
 	go func() {
@@ -245,7 +286,7 @@ func TestOpenOfTheWrongShape(t *testing.T) {
 		{"redis+sentinel://" + c.Nodes[0].Addr + "/mymaster", "unknown command", backend.ErrUnavailable},
 		{"redis+sentinel://" + sentinels + "/mymaster", "NOPERM", backend.ErrUnavailable},
 		{"redis+sentinel://" + sentinels + "/mymaster?sentinel-user=keeper&sentinel-password=s3cret", "WRONGPASS", backend.ErrUnavailable},
-		{"redis+sentinel://" + sentinels + "/other" + gate, "knows no such master", backend.ErrUnavailable},
+		{"redis+sentinel://" + sentinels + "/other" + gate, "No such master", backend.ErrUnavailable},
 		{"redis+sentinel://:s3cret@127.0.0.1:1,127.0.0.1:2/mymaster", "no sentinel names the master", backend.ErrUnavailable},
 		{"redis+sentinel://:s3cret@" + sentinels + "/mymaster" + gate, "", nil},
 		{"redis+sentinel://" + sentinels + "/mymaster/3" + gate, "", nil},

@@ -66,7 +66,7 @@ func (d *driver) awaitGrant(ctx context.Context, req *backend.Request, p *place)
 		if n.fence == 0 || n.attempt < p.attempt || d.opts.Wait > 0 {
 			return nil, nil
 		}
-		return newGrant(req, p.sent, n.fence), nil
+		return p.grant(req, n.fence), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -84,7 +84,7 @@ type hub struct {
 
 	mu           sync.Mutex
 	closed       bool
-	unsharded    bool                            // the servers have no sharded pub/sub: older than Redis 7
+	attempts     int64                           // numbers all attempts of fair waiters; never goes back
 	links        map[redis.UniversalClient]*link // by what they connect through; never without the home link
 	topics       map[string]*topic               // by the lock's key
 	acquisitions map[string]*acquisition         // by owner: held, queued or under way
@@ -123,7 +123,7 @@ func (h *hub) start(ctx context.Context) (bool, error) {
 	})
 	if err != nil {
 		h.cancel()
-		err = errors.Join(interpretError(ctx, err), home.pubsub.Close())
+		err = errors.Join(h.lane.interpret(ctx, err), home.pubsub.Close())
 		if replied(err, "") {
 			return false, nil
 		}
@@ -148,8 +148,10 @@ func (h *hub) close() {
 	h.running.Wait()
 }
 
-// admit registers an acquisition before its request is sent, so that no message
-// about it can come too early. The place that it returns knows from where on news count.
+// admit registers an acquisition before its request is sent, so that no message about it can come
+// too early. The place that it returns marks from where on news count. The hub numbers the
+// attempts, not the acquisition: a refused acquisition is forgotten, and its next attempt must
+// not get a number that an older message carries.
 func (h *hub) admit(req *backend.Request, lock string) place {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,8 +162,8 @@ func (h *hub) admit(req *backend.Request, lock string) place {
 	}
 	p := place{acquisition: a, lock: lock}
 	if a.granted != nil {
-		a.attempts++
-		p.attempt = a.attempts
+		h.attempts++
+		p.attempt = h.attempts
 	} else if t := h.topics[lock]; t != nil && t.subscribed {
 		p.changed = t.changed
 	}
@@ -253,8 +255,8 @@ func (h *hub) dispatch(l *link, message any) {
 		switch lines := strings.Split(m.Payload, "\n"); {
 		case len(lines) == 4 && lines[0] == "granted":
 			h.granted(lines[1], lines[2], lines[3])
-		case len(lines) == 2 && lines[0] == "lost":
-			h.lost(lines[1])
+		case len(lines) == 3 && lines[0] == "lost":
+			h.lost(lines[1], lines[2])
 		}
 	}
 }
@@ -309,10 +311,18 @@ func (h *hub) granted(owner, fence, attempt string) {
 }
 
 // lost tells the holder that its lock was broken. A grant that it has not yet
-// noticed is void.
-func (h *hub) lost(owner string) {
+// noticed is void. A grant newer than the one that was broken stands.
+func (h *hub) lost(owner, fence string) {
+	f, err := parseFence(fence)
+	if err != nil {
+		return
+	}
 	h.mu.Lock()
 	a := h.acquisitions[owner]
+	if a != nil && a.fence.Load() > f {
+		h.mu.Unlock()
+		return
+	}
 	delete(h.acquisitions, owner)
 	if a != nil {
 		a.tell(notice{})

@@ -4,13 +4,14 @@
 #
 #   scripts/images.sh [--pull] [NAME...]    default: all of them
 #
-# With --pull an image is built only where the official one is not there and cannot be pulled. An image that was
-# built from the files as they are now is left alone. The mirror is the one that apt uses on this machine, or
-# DLOCK_TEST_DEBIAN_MIRROR.
+# Images are fetched and built four at a time, or DLOCK_TEST_IMAGE_JOBS. With --pull an image is built only where the
+# official one is not there and cannot be pulled. An image that was built from the files as they are now is left alone.
+# The mirror is the one that apt uses on this machine, or DLOCK_TEST_DEBIAN_MIRROR.
 set -euo pipefail
 cd "$(dirname "$0")/../internal/testenv/images"
 
 base=dlock-test/base
+jobs=${DLOCK_TEST_IMAGE_JOBS:-4} # at a time: they download as much as they compute
 die() { echo "images.sh: $*" >&2; exit 1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 have() { docker image inspect "$1" >/dev/null 2>&1; }
@@ -24,7 +25,23 @@ clean_up() {
 }
 
 # Runs a command silently; shows the end of what it said if it fails.
-quiet() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; die "failed: $*"; }; }
+quiet() {
+	local log=$work/$BASHPID.log
+	"$@" >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "failed: $*"; }
+}
+
+# Runs a function for each name, $jobs at a time. It waits for all, and fails if one of them did.
+each() {
+	local run=$1 name running=0
+	shift
+	for name; do
+		if ((running == jobs)); then wait -n || true; running=$((running - 1)); fi
+		{ "$run" "$name" && touch "$work/$run.$name"; } &
+		running=$((running + 1))
+	done
+	wait
+	for name; do [ -e "$work/$run.$name" ] || return 1; done
+}
 
 # The first Debian archive that apt is configured with.
 mirror() {
@@ -54,16 +71,22 @@ build_base() {
 # What the image is built from, and how.
 recipe() { cat collect fetch "$1"/* | sha256sum | cut -c 1-16; }
 
+up_to_date() {
+	[ "$(docker image inspect -f '{{index .Config.Labels "dlock.test.recipe"}}' "dlock-test/$1" 2>/dev/null)" = "$(recipe "$1")" ]
+}
+
+# Builds an image; says how long it took, or shows the end of the log and why it failed.
 build() {
-	local name=$1 image=dlock-test/$1 hash
-	hash=$(recipe "$name")
-	if [ "$(docker image inspect -f '{{index .Config.Labels "dlock.test.recipe"}}' "$image" 2>/dev/null)" = "$hash" ]; then
-		echo "$image: up to date"
+	local name=$1 image=dlock-test/$1 log=$work/$1.log begun=$SECONDS
+	if docker build --force-rm -t "$image" -f "$name/Dockerfile" --label "dlock.test.recipe=$(recipe "$name")" . >"$log" 2>&1; then
+		echo "$image: built in $((SECONDS - begun)) s"
 		return
 	fi
-	build_base
-	quiet docker build --force-rm -t "$image" -f "$name/Dockerfile" --label "dlock.test.recipe=$hash" .
-	echo "$image: built"
+	{
+		echo "images.sh: $image: docker build failed after $((SECONDS - begun)) s; the end of its log:"
+		tail -n 40 "$log" | sed "s|^|  $name: |"
+	} >&2
+	return 1
 }
 
 # The official image, if it is here or a registry answers soon.
@@ -75,7 +98,7 @@ official() {
 }
 
 command -v docker >/dev/null || die "there is no docker command"
-timeout 10 docker info >/dev/null 2>&1 || die "Docker does not answer (is the engine installed and running, and may this user use it?)"
+timeout 30 docker info >/dev/null 2>&1 || die "Docker does not answer (is the engine installed and running, and may this user use it?)"
 trap clean_up EXIT
 if command -v flock >/dev/null; then # two runs at once would prune each other's stages
 	exec 9<.
@@ -84,9 +107,21 @@ fi
 pull=
 if [ "${1-}" = --pull ]; then pull=1; shift; fi
 [ $# -gt 0 ] || set -- */
+names=()
 for name; do
 	name=${name%/}
 	[ -f "$name/Dockerfile" ] || die "no image named $name; there are: $(printf '%s ' */ | tr -d /)"
-	if [ -n "$pull" ] && ! have "dlock-test/$name" && official "$name"; then continue; fi
-	build "$name"
+	if up_to_date "$name"; then echo "dlock-test/$name: up to date"; else names+=("$name"); fi
 done
+if [ -n "$pull" ] && [ ${#names[@]} -gt 0 ]; then
+	absent=() wanted=("${names[@]}") names=()
+	for name in "${wanted[@]}"; do
+		if have "dlock-test/$name"; then names+=("$name"); else absent+=("$name"); fi
+	done
+	each official "${absent[@]}" || true
+	for name in "${absent[@]}"; do [ -e "$work/official.$name" ] || names+=("$name"); done
+fi
+if [ ${#names[@]} -gt 0 ]; then
+	build_base
+	each build "${names[@]}" || die "not all images could be built"
+fi

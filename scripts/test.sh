@@ -61,7 +61,7 @@ need_programs() {
 may_install=
 if [ "${1-}" = --install ]; then may_install=1; shift; fi
 command -v go >/dev/null || die "Go is not installed; go.mod says which version is needed"
-if ! timeout 10 docker info >/dev/null 2>&1 || ! scripts/images.sh --pull "${servers[@]}"; then
+if ! timeout 30 docker info >/dev/null 2>&1 || ! scripts/images.sh --pull "${servers[@]}"; then
 	need_programs
 fi
 

@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 			"no such host":         {"zk://bob:s3cret@no-such-host.invalid", "no-such-host", dlock.ErrUnavailable},
 			"no answer":            {"zk://bob:s3cret@" + deaf.Addr(), "no answer", dlock.ErrUnavailable},
 			"plaintext server":     {"zk://bob:s3cret@" + s.Addr + "?tls=1", "TLS handshake", dlock.ErrUnavailable},
-			"TTL above the bound":  {"zk://" + s.Addr + "/open?ttl=6s", "5s", dlock.ErrUnsupported},
+			"TTL above the bound":  {"zk://" + s.Addr + "/open?ttl=6s", "4.75s", dlock.ErrUnsupported},
 			"TTL below the bound":  {"zk://" + s.Addr + "/open?ttl=10ms", "100ms", dlock.ErrUnsupported},
 			"session out of range": {"zk://" + s.Addr + "?session=10000h", "session", nil},
 		} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
@@ -23,9 +24,13 @@ const (
 	// maxKey is never exceeded by a valid name, of which each byte takes three at most:
 	// names are never hashed here, and can be listed by their prefix.
 	maxKey = 3 * key.MaxName
-	// maxParents is how often in a row an attempt makes the parent of its node, which the server
-	// may remove again as an empty one before the node is made.
-	maxParents = 4
+	// queueNode is the node of a lock in which its queue stands. A lock's own node holds its name,
+	// and the queue is made only after the name was checked: so a node that is not dlock's has no
+	// queue, and an attempt fails before it writes anything.
+	queueNode = "/~queue"
+	// maxQueues is how often in a row an attempt makes the queue, which the server may remove as
+	// an empty one before the attempt's node is in it.
+	maxQueues = 4
 )
 
 var (
@@ -42,7 +47,9 @@ type driver struct {
 	settings *settings
 	caps     backend.Capabilities
 	running  sync.WaitGroup // sessions
-	plain    atomic.Bool    // the server has no containers
+
+	measuredAt string      // the server that answered first; "" once the driver is open
+	plain      atomic.Bool // the server has no containers
 
 	mu      sync.Mutex
 	session *session // nil: none yet
@@ -58,7 +65,7 @@ type id struct{ key, owner string }
 type entry struct {
 	id
 	session *session
-	parent  string        // path of the lock
+	parent  string        // path of the queue
 	turn    chan struct{} // full while a request of this acquisition is under way: one at a time
 
 	// Guarded by turn.
@@ -70,6 +77,7 @@ type entry struct {
 	tail      string // node of one that stood in the queue before it came; "" if none is known
 	left      bool   // released
 
+	// Written with turn taken, read without it. Where fence is not 0, own is not nil, and stays so.
 	own   atomic.Pointer[watch] // of its node
 	fence atomic.Uint64         // 0: not held
 }
@@ -100,12 +108,13 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	e := d.enter(s, id{req.Key, req.Owner})
 	return inTurn(ctx, e, func() (*backend.Grant, error) {
 		g, err := d.attempt(e, req)
-		if err == nil || e.node != "" || e.uncertain {
+		lost := errors.Is(err, backend.ErrLost)
+		if err == nil || !lost && (e.node != "" || e.uncertain) {
 			return g, err
 		}
 		e.left = true // there is nothing on the server
 		d.leave(e)
-		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrNotAcquired) {
+		if lost || errors.Is(err, backend.ErrNotAcquired) || errors.Is(err, backend.ErrConflict) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
@@ -166,13 +175,13 @@ func (d *driver) renew(ctx context.Context, gs []*backend.Grant, age time.Durati
 	return answers
 }
 
-// rewatch renews the watches that were used up: somebody has written to a node.
+// rewatch renews the watches of held nodes that were used up by a write to the node.
 func rewatch(s *session, entries []*entry) error {
 	for _, e := range entries {
 		if e == nil || e.session != s || e.fence.Load() == 0 {
 			continue
 		}
-		if err := e.rewatch(e.own.Load().path); err != nil {
+		if err := e.rewatchBeside(); err != nil {
 			return err
 		}
 	}
@@ -192,7 +201,7 @@ func (d *driver) ReleaseThen(ctx context.Context, g *backend.Grant, sent func())
 		if err != nil {
 			return err
 		}
-		_, err = ask(ctx, s, func() (any, error) { return nil, d.withdraw(s, d.path(g.Key), g.Owner) })
+		_, err = ask(ctx, s, func() (any, error) { return nil, d.withdraw(s, d.queue(g.Key), g.Owner, "") })
 		return err
 	}
 	_, err := inTurn(ctx, e, func() (any, error) {
@@ -242,7 +251,7 @@ func (d *driver) present() (*session, error) {
 	if d.session != nil && d.session.ctx.Err() == nil {
 		return d.session, nil
 	}
-	s, err := newSession(d.servers, d.settings)
+	s, err := newSession(d.servers, d.settings, d.measuredAt)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
@@ -275,6 +284,9 @@ func (d *driver) stand(e *entry, req *backend.Request) (err error) {
 		if err = e.find(); err != nil {
 			return err
 		}
+		if e.node == "" {
+			d.sweepLater(e)
+		}
 	}
 	if e.node == "" {
 		err = d.enqueue(e, req)
@@ -290,13 +302,14 @@ func (d *driver) stand(e *entry, req *backend.Request) (err error) {
 	return nil
 }
 
-// vanish is for a node that is gone: a loss for a holder, while a waiter takes another place.
+// vanish is for a node that is gone. It is a loss for a holder, whose watch stays where a renewal
+// finds it; a waiter takes another place.
 func (e *entry) vanish(gone error) error {
-	e.node, e.created, e.ahead = "", 0, nil
-	e.own.Store(nil)
 	if e.fence.Load() != 0 {
 		return gone
 	}
+	e.node, e.created, e.ahead = "", 0, nil
+	e.own.Store(nil)
 	return errVanished
 }
 
@@ -322,21 +335,17 @@ func (e *entry) find() error {
 
 // enqueue makes e's node. Who does not want to wait looks first.
 func (d *driver) enqueue(e *entry, req *backend.Request) error {
-	sent := time.Now()
+	begun := e.session.begin()
 	if !req.Queue {
 		if err := d.peek(e); err != nil {
 			return err
 		}
 	}
-	err := d.create(e, req.Meta, sent)
-	for range maxParents {
-		if !errors.Is(err, zk.ErrNoNode) {
-			break
+	err := d.create(e, req.Meta, begun)
+	for made := 0; errors.Is(err, zk.ErrNoNode) && made < maxQueues; made++ {
+		if err = d.makeQueue(e.session, e.key); err == nil {
+			err = d.create(e, req.Meta, begun)
 		}
-		if err := d.makeParent(e); err != nil {
-			return err
-		}
-		err = d.create(e, req.Meta, sent)
 	}
 	return err
 }
@@ -358,14 +367,14 @@ func (d *driver) peek(e *entry) error {
 	return err
 }
 
-// create makes a node behind all that are there. Writing the name to the lock in the same step
-// makes the server tell how many there are: whoever is the only one need not ask.
-func (d *driver) create(e *entry, meta string, sent time.Time) error {
+// create makes a node behind all that are there. Writing to the queue in the same step makes the
+// server report how many there are: the only one needs no further request.
+func (d *driver) create(e *entry, meta string, begun moment) error {
 	results, err := e.session.conn.Multi(
 		&zk.CreateRequest{
 			Path: e.parent + "/" + e.owner + mark, Data: []byte(meta), Acl: d.settings.acl, Flags: zk.FlagEphemeralSequential,
 		},
-		&zk.SetDataRequest{Path: e.parent, Data: []byte(e.key), Version: -1})
+		&zk.SetDataRequest{Path: e.parent, Version: -1})
 	e.uncertain = err != nil && !answered(err)
 	if err != nil {
 		return err
@@ -377,18 +386,15 @@ func (d *driver) create(e *entry, meta string, sent time.Time) error {
 	stat := results[1].Stat
 	e.node, e.alone, e.created = results[0].String, stat.NumChildren == 1, uint64(stat.Mzxid)
 	e.own.Store(e.session.watchBehind(e.node))
-	e.session.proof.add(sent)
+	e.session.proof.add(begun)
 	return nil
 }
 
-// makeParent makes the node of the lock: a container, which the server removes when it is empty.
-func (d *driver) makeParent(e *entry) error {
-	err := d.createParent(e)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err := d.makeRoot(e.session); err != nil {
-			return err
-		}
-		err = d.createParent(e)
+// makeQueue makes the queue of a lock, and first the node of the lock, which holds its name.
+func (d *driver) makeQueue(s *session, name string) error {
+	err := d.makeLock(s, name)
+	if err == nil {
+		err = d.makeContainer(s, d.queue(name), nil)
 	}
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil
@@ -396,16 +402,41 @@ func (d *driver) makeParent(e *entry) error {
 	return err
 }
 
-func (d *driver) createParent(e *entry) error {
-	conn := e.session.conn
+// makeLock makes the node of a lock. It returns ErrConflict if another node is in its place.
+func (d *driver) makeLock(s *session, name string) error {
+	path := d.path(name)
+	err := d.makeContainer(s, path, []byte(name))
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := d.makeRoot(s); err != nil {
+			return err
+		}
+		err = d.makeContainer(s, path, []byte(name))
+	}
+	if !errors.Is(err, zk.ErrNodeExists) {
+		return err
+	}
+	return s.checkLock(path, name)
+}
+
+// checkLock returns ErrConflict if the node is not that lock's.
+func (s *session) checkLock(path, name string) error {
+	data, _, err := s.conn.Get(path)
+	if err == nil && string(data) != name {
+		return errForeign
+	}
+	return err
+}
+
+// makeContainer makes a node that the server removes when it is empty, as far as the server can.
+func (d *driver) makeContainer(s *session, path string, data []byte) error {
 	if !d.plain.Load() {
-		_, err := conn.CreateContainer(e.parent, []byte(e.key), zk.FlagContainer, d.settings.acl)
+		_, err := s.conn.CreateContainer(path, data, zk.FlagContainer, d.settings.acl)
 		if !isUnimplemented(err) {
 			return err
 		}
 		d.plain.Store(true)
 	}
-	_, err := conn.Create(e.parent, []byte(e.key), zk.FlagPersistent, d.settings.acl)
+	_, err := s.conn.Create(path, data, zk.FlagPersistent, d.settings.acl)
 	return err
 }
 
@@ -432,6 +463,21 @@ func (e *entry) rewatch(node string) error {
 		s.inherit(w, old)
 	}
 	e.own.Store(w)
+	return nil
+}
+
+// rewatchBeside is rewatch for a held entry whose turn may be taken. It does not wait for a request
+// that has the turn: that one renews the watch, or releases the lock.
+func (e *entry) rewatchBeside() error {
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+		return e.rewatch(e.own.Load().path)
+	default:
+	}
+	if e.session.stale(e.own.Load()) {
+		return errUnwatched
+	}
 	return nil
 }
 
@@ -522,13 +568,13 @@ func (d *driver) end(e *entry) error {
 	case e.node != "":
 		return d.remove(e.session, e.parent, e.node)
 	case e.uncertain:
-		return d.withdraw(e.session, e.parent, e.owner)
+		return d.withdraw(e.session, e.parent, e.owner, "")
 	}
 	return backend.ErrNotHeld
 }
 
-// withdraw deletes what an owner has, on whichever connection it was made.
-func (d *driver) withdraw(s *session, parent, owner string) error {
+// withdraw deletes what an owner has, on whichever connection it was made, but for the node except.
+func (d *driver) withdraw(s *session, parent, owner, except string) error {
 	if _, err := s.conn.Sync(parent); err != nil {
 		return interpretError(err)
 	}
@@ -538,7 +584,7 @@ func (d *driver) withdraw(s *session, parent, owner string) error {
 	}
 	result := backend.ErrNotHeld
 	for _, m := range members {
-		if m.owner != owner {
+		if m.owner != owner || parent+"/"+m.name == except {
 			continue
 		}
 		switch err := d.remove(s, parent, parent+"/"+m.name); {
@@ -551,14 +597,53 @@ func (d *driver) withdraw(s *session, parent, owner string) error {
 	return result
 }
 
+// sweepLater removes what the server makes of a request that was not found, and that it executes
+// nevertheless: a node that no release would remove, and behind which e itself might stand.
+func (d *driver) sweepLater(e *entry) {
+	s := e.session
+	s.inBackground(func() {
+		for {
+			select {
+			case <-time.After(late):
+			case <-s.ctx.Done():
+				return
+			}
+			if d.sweep(e) == nil {
+				return
+			}
+		}
+	})
+}
+
+// sweep removes the nodes of e's owner, but for the one that e has.
+func (d *driver) sweep(e *entry) error {
+	s := e.session
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-s.ctx.Done():
+		return nil
+	}
+	mine := e.node
+	if e.left {
+		mine = ""
+	}
+	if err := d.withdraw(s, e.parent, e.owner, mine); !errors.Is(err, backend.ErrNotHeld) {
+		return err
+	}
+	return nil
+}
+
 // remove deletes a node. The successor, which watches it, is woken by the server.
 func (d *driver) remove(s *session, parent, node string) error {
 	err := s.conn.Delete(node, -1)
 	if errors.Is(err, zk.ErrNoNode) {
 		return backend.ErrNotHeld
 	}
-	if err == nil && d.plain.Load() {
-		_ = s.conn.Delete(parent, -1) // refused while there are others
+	if err == nil && d.plain.Load() { // in one step, or the lock's node may be another's by then; refused while they have nodes
+		_, _ = s.conn.Multi(
+			&zk.DeleteRequest{Path: parent, Version: -1},
+			&zk.DeleteRequest{Path: strings.TrimSuffix(parent, queueNode), Version: -1})
 	}
 	return err
 }
@@ -569,7 +654,7 @@ func (d *driver) enter(s *session, name id) *entry {
 	defer d.mu.Unlock()
 	e := d.entries[name]
 	if e == nil || e.session != s {
-		parent := d.path(name.key)
+		parent := d.queue(name.key)
 		e = &entry{id: name, session: s, parent: parent, turn: make(chan struct{}, 1), tail: d.tails[parent]}
 		if d.session == s {
 			d.entries[name] = e
@@ -605,8 +690,11 @@ func (d *driver) leave(e *entry) {
 	}
 }
 
-// path is that of the node of a lock.
+// path returns the path of the node of a lock.
 func (d *driver) path(name string) string { return d.settings.root + "/" + key.Encode(name, maxKey) }
+
+// queue returns the path of the queue of a lock.
+func (d *driver) queue(name string) string { return d.path(name) + queueNode }
 
 // inTurn runs fn, which asks the server, after all that e has asked before: so nothing of an
 // acquisition is executed after its release.

@@ -63,7 +63,12 @@ var (
 	errVanished = errors.New("the node was deleted")
 	// errReleased: the acquisition was given up while an attempt waited its turn.
 	errReleased = errors.New("the acquisition was released meanwhile")
-	errMode     = fmt.Errorf("%w: zookeeper locks are exclusive only", backend.ErrUnsupported)
+	// errMeasured ends the session that showed the server's tick.
+	errMeasured = errors.New("the session was for its timeout only")
+	// errUnwatched leaves a renewal open: whether the node exists is not known at the moment.
+	errUnwatched = errors.New("the node is being watched again")
+	errForeign   = fmt.Errorf("%w: the node under the key is not dlock's, or another name's", backend.ErrConflict)
+	errMode      = fmt.Errorf("%w: zookeeper locks are exclusive only", backend.ErrUnsupported)
 )
 
 // answered tells that err is the server's answer, so that the request is not under way.

@@ -11,7 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 var (
@@ -30,7 +30,7 @@ func (d *driver) Floor(ctx context.Context, name, _ string) error {
 		parent := d.settings.root + "/~floor-" + key.Encode(name, maxKey)
 		node, err := s.floorNode(parent)
 		if errors.Is(err, zk.ErrNoNode) {
-			if err = d.makeParent(&entry{session: s, parent: parent}); err == nil {
+			if err = d.makeContainer(s, parent, nil); err == nil || errors.Is(err, zk.ErrNodeExists) {
 				node, err = s.floorNode(parent)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/key"
+	"github.com/dlock-go/dlock/backend/key"
 )
 
 // maxLooks is how often in a row Inspect finds that the holder has left while it looked.
@@ -24,11 +24,13 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 		return nil, err
 	}
 	return ask(ctx, s, func() (*backend.Info, error) {
-		parent := d.path(name)
-		if _, err := s.conn.Sync(parent); err != nil {
+		if _, err := s.conn.Sync(d.path(name)); err != nil {
 			return nil, interpretError(err)
 		}
-		return s.inspect(parent, name)
+		if err := s.checkLock(d.path(name), name); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return nil, interpretError(err)
+		}
+		return s.inspect(d.queue(name), name)
 	})
 }
 
@@ -78,18 +80,18 @@ func (d *driver) names(ctx context.Context) (*session, []string, error) {
 
 // show is inspect for a node; nil for one that is free or not a lock's.
 func (d *driver) show(s *session, name string) (*backend.Info, error) {
-	parent := d.settings.root + "/" + name
-	data, stat, err := s.conn.Get(parent)
+	path := d.settings.root + "/" + name
+	data, stat, err := s.conn.Get(path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	if stat.NumChildren == 0 || d.path(string(data)) != parent {
+	if stat.NumChildren == 0 || d.path(string(data)) != path {
 		return nil, nil
 	}
-	info, err := s.inspect(parent, string(data))
+	info, err := s.inspect(path+queueNode, string(data))
 	if err != nil || len(info.Holders) == 0 {
 		return nil, err
 	}
@@ -131,7 +133,7 @@ func (d *driver) Break(ctx context.Context, name, owner string) error {
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, s, func() (any, error) { return nil, d.breakFirst(s, d.path(name), owner) })
+	_, err = ask(ctx, s, func() (any, error) { return nil, d.breakFirst(s, d.queue(name), owner) })
 	return interpretError(err)
 }
 

@@ -21,6 +21,8 @@ const (
 	openTimeout = 8 * time.Second
 	// reprobe is the pause between two attempts of an opening.
 	reprobe = 100 * time.Millisecond
+	// redialing is for how long an opening dials again where connections are refused or end at once.
+	redialing = 500 * time.Millisecond
 )
 
 // New makes a driver for the servers of one ensemble, each as host:port. It connects, for at most
@@ -59,9 +61,15 @@ func start(ctx context.Context, servers []string, opts *Options) (backend.Driver
 
 // begin is probe, again and again while the ensemble may be about to elect a leader.
 func (d *driver) begin(ctx context.Context) error {
-	for {
+	for start := time.Now(); ; {
 		err := d.probe(ctx)
-		if err == nil || !isPassing(err) {
+		switch {
+		case err == nil:
+			return nil
+		case isPassing(err):
+		case errors.Is(err, zk.ErrNoServer) && time.Since(start) < redialing:
+			d.abandon(err) // the library would pause for a second before it dials again
+		default:
 			return err
 		}
 		select {
@@ -72,14 +80,27 @@ func (d *driver) begin(ctx context.Context) error {
 	}
 }
 
+// abandon ends the present session, so that the next attempt dials at once.
+func (d *driver) abandon(cause error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.session != nil {
+		d.session.end(cause)
+	}
+}
+
 // probe connects, makes the directory of locks if there is none, and makes and deletes a node in it in
 // one step. A wrong password shows only here: the server takes any, and denies access.
 func (d *driver) probe(ctx context.Context) error {
+	if err := d.measure(ctx); err != nil {
+		return err
+	}
 	s, err := d.live(ctx)
 	if err != nil {
 		return err
 	}
-	d.caps.MaxTTL = s.proof.granted()
+	d.measuredAt = ""
+	d.caps.MaxTTL = d.settings.maxTTL(s.proof.granted())
 	_, err = ask(ctx, s, func() (any, error) {
 		if err := d.makeRoot(s); err != nil {
 			return nil, err
@@ -94,6 +115,21 @@ func (d *driver) probe(ctx context.Context) error {
 		err = fmt.Errorf("the user needs all permissions on %s, or that of creating it: %w", d.settings.root, err)
 	}
 	return interpretError(err)
+}
+
+// measure learns the server's tick, by a session of its own: servers do not report it, but by
+// default the shortest timeout that they grant is two ticks.
+func (d *driver) measure(ctx context.Context) error {
+	if d.settings.tick > 0 {
+		return nil
+	}
+	s, err := d.live(ctx)
+	if err != nil {
+		return err
+	}
+	d.settings, d.measuredAt = d.settings.measured(s.proof.granted()), s.conn.Server()
+	s.end(errMeasured)
+	return nil
 }
 
 // makeRoot makes the directory of locks. The chroot is not made: a misspelt one would be

@@ -12,13 +12,16 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/tlsfile"
+	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
-// DefaultSession is the session timeout that is asked for unless Options.Session says otherwise.
+// DefaultSession is the session timeout that New requests unless Options.Session is set.
 const DefaultSession = 30 * time.Second
 
 const (
+	minSession = time.Millisecond
+	maxSession = math.MaxInt32 * time.Millisecond
+
 	defaultPort = "2181"
 	// directory holds all locks below the chroot.
 	directory = "/dlock"
@@ -38,9 +41,13 @@ type Options struct {
 	Chroot string
 	// User and Password authenticate by the scheme digest, unless User is empty.
 	User, Password string
-	// Session is the session timeout to ask for; the server grants what its own
-	// bounds allow, and what it grants is Capabilities.MaxTTL. 0 is DefaultSession.
+	// Session is the session timeout to request; the server grants what its own
+	// bounds allow. 0 is DefaultSession, unless TTL is set. In a URL
+	// it is the parameter session.
 	Session time.Duration
+	// TTL is the longest TTL that a lock is to have. Where Session is 0 the driver requests a tick
+	// of the server more than that. In a URL it is the client's TTL.
+	TTL time.Duration
 	// ACL says who may touch the nodes that the driver makes: "auth", the user
 	// alone, or "world", anybody. Empty: auth where there is a user, else world.
 	ACL string
@@ -54,6 +61,40 @@ type settings struct {
 	Options
 	root string // of the driver's nodes
 	acl  []zk.ACL
+
+	// As long as the tick is not known the driver requests the shortest timeout that there is.
+	tick    time.Duration // of the server; 0: not known yet
+	timeout time.Duration // of the session, to request
+}
+
+// measured returns settings for a server whose shortest timeout was granted. By default that is
+// two ticks.
+func (s *settings) measured(shortest time.Duration) *settings {
+	m := *s
+	m.tick = shortest / 2
+	m.timeout = cmp.Or(m.Session, min(m.TTL, maxSession-m.tick)+m.tick)
+	return &m
+}
+
+// wanted returns the timeout that the session is to have in the end, or nearly.
+func (s *settings) wanted() time.Duration { return cmp.Or(s.Session, s.TTL) }
+
+// report returns within which time the leader hears of a request to another member. Heartbeats
+// are sent twice in a tick.
+func (s *settings) report() time.Duration { return s.tick * 11 / 20 }
+
+// maxTTL returns the longest TTL that a session proves between two pings: three quarters of its
+// timeout, or the client's TTL if it leaves a tick.
+func (s *settings) maxTTL(granted time.Duration) time.Duration {
+	return max(min(granted-s.tick, granted*3/4), min(granted-s.tick, s.TTL))
+}
+
+// ping returns the pause between two pings, which leaves as much time again to those that are late.
+func (s *settings) ping(granted time.Duration) time.Duration {
+	if granted == 0 || s.tick == 0 {
+		return minPatience
+	}
+	return max((granted-s.maxTTL(granted)-s.report())/2, minPing)
 }
 
 func (o *Options) settings() (*settings, error) {
@@ -61,10 +102,13 @@ func (o *Options) settings() (*settings, error) {
 		o = &Options{}
 	}
 	s := &settings{Options: *o}
-	s.Session = cmp.Or(s.Session, DefaultSession)
+	if s.TTL == 0 {
+		s.Session = cmp.Or(s.Session, DefaultSession)
+	}
+	s.timeout = minSession
 	s.Chroot = strings.TrimSuffix(s.Chroot, "/")
-	if s.Session < time.Millisecond || s.Session > math.MaxInt32*time.Millisecond {
-		return nil, fmt.Errorf("dlock: session %v: it must be 1ms to %v", s.Session, math.MaxInt32*time.Millisecond)
+	if s.TTL < 0 || s.Session != 0 && (s.Session < minSession || s.Session > maxSession) {
+		return nil, fmt.Errorf("dlock: session %v: it must be %v to %v", s.Session, minSession, maxSession)
 	}
 	if err := checkChroot(s.Chroot); err != nil {
 		return nil, err
@@ -117,7 +161,7 @@ func forbidden(r rune) bool {
 
 // parseURL returns what a URL says.
 func parseURL(u *backend.URL) (servers []string, opts *Options, err error) {
-	opts = &Options{Chroot: u.Path, User: u.User, Password: u.Password}
+	opts = &Options{Chroot: u.Path, User: u.User, Password: u.Password, TTL: max(u.TTL, 0)}
 	u.TakeString("acl", &opts.ACL)
 	if err := u.TakeDuration("session", &opts.Session); err != nil {
 		return nil, nil, err

@@ -19,6 +19,14 @@ const (
 	sendBuffer = 160 << 10
 	// minPatience is the least time that one server has to accept a connection, or to answer.
 	minPatience = time.Second
+	// openPatience is minPatience for the first connection, of which nothing depends yet.
+	openPatience = 3 * time.Second
+	// minPing is the shortest pause between two pings.
+	minPing = 10 * time.Millisecond
+	// noNode is never made. No lock's node has a tilde.
+	noNode = "/~none"
+	// farewell is how long a session that ends waits for its server.
+	farewell = time.Second
 )
 
 var (
@@ -34,13 +42,12 @@ type session struct {
 	conn        *zk.Conn
 	patience    time.Duration
 	established func()          // the first connection stands
-	connected   <-chan struct{} // closed by established
-	ready       chan struct{}   // closed when it is authenticated too
+	ready       <-chan struct{} // closed by established
 	vain        chan struct{}   // closed when all servers have been tried without success
 	ctx         context.Context // ends with the session; the cause says why
 	cancel      context.CancelCauseFunc
 	proof       proof
-	behind      sync.WaitGroup // watches that are being armed; added to with mu held
+	behind      sync.WaitGroup // goroutines of inBackground; added to with mu held
 
 	mu      sync.Mutex
 	wire    *wire // the present connection
@@ -74,19 +81,20 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// newSession begins a session; who calls it has run called, once, and waits for its return.
-func newSession(servers []string, opts *settings) (*session, error) {
-	connected := make(chan struct{})
+// newSession begins a session, on the server first if that is not "". The caller must start run in a
+// goroutine, once, and wait for its return.
+func newSession(servers []string, opts *settings, first string) (*session, error) {
+	ready := make(chan struct{})
 	s := &session{
-		settings: opts, patience: max(opts.Session/6, minPatience),
-		established: sync.OnceFunc(func() { close(connected) }), connected: connected,
-		ready: make(chan struct{}), vain: make(chan struct{}), watches: make(map[string]*watch), deletes: make(map[string]func()),
+		settings: opts, patience: max(opts.wanted()/6, minPatience),
+		established: sync.OnceFunc(func() { close(ready) }), ready: ready,
+		vain: make(chan struct{}), watches: make(map[string]*watch), deletes: make(map[string]func()),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.silence = time.AfterFunc(math.MaxInt64, s.doubt)
 	var err error
-	s.conn, _, err = zk.Connect(servers, opts.Session,
-		zk.WithDialer(s.dial), zk.WithHostProvider(&hosts{vain: sync.OnceFunc(func() { close(s.vain) })}), zk.WithEventCallback(s.event),
+	s.conn, _, err = zk.Connect(servers, opts.timeout,
+		zk.WithDialer(s.dial), zk.WithHostProvider(&hosts{first: first, vain: sync.OnceFunc(func() { close(s.vain) })}), zk.WithEventCallback(s.event),
 		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithMaxConnBufferSize(sendBuffer))
 	if err != nil {
 		s.cancel(err)
@@ -97,40 +105,43 @@ func newSession(servers []string, opts *settings) (*session, error) {
 
 // run is the session's goroutine. It returns when the session is over, and its connection closed.
 func (s *session) run() {
-	if s.authenticate() {
-		close(s.ready)
+	s.keepAlive()
+	if w := s.present(); w == nil || !w.shaken.Load() {
+		s.hangUp() // there is nothing to wait for
 	}
-	<-s.ctx.Done()
-	s.conn.Close() // asks the server to end the session, and waits for a second
+	s.conn.Close() // asks the server to end the session, and waits for the answer
 	if w := s.swap(nil); w != nil {
 		_ = w.Close() // the library would listen to a dead one for as long as the session
 	}
 	s.behind.Wait()
 }
 
-// authenticate returns true when requests may be made. The library repeats the credentials
-// on each connection.
-func (s *session) authenticate() bool {
-	select {
-	case <-s.connected:
-	case <-s.ctx.Done():
-		return false
-	}
-	for s.settings.User != "" {
-		_, err := backend.Call(s.ctx, func(context.Context) (any, error) {
-			return nil, s.conn.AddAuth("digest", []byte(s.settings.User+":"+s.settings.Password))
-		})
-		switch {
-		case s.ctx.Err() != nil:
-			return false
-		case errors.Is(err, zk.ErrAuthFailed):
-			s.end(err)
-			return false
-		case err == nil:
-			return true
+// keepAlive pings the server until the session ends.
+func (s *session) keepAlive() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(s.settings.ping(s.proof.granted())):
+		}
+		if w := s.present(); w != nil && w.shaken.Load() {
+			w.ping()
 		}
 	}
-	return true
+}
+
+// present returns the present connection, nil if there is none.
+func (s *session) present() *wire {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wire
+}
+
+// hangUp closes the present connection.
+func (s *session) hangUp() {
+	if w := s.present(); w != nil {
+		_ = w.Close()
+	}
 }
 
 // await returns when requests may be made, or when no server could be reached.
@@ -184,6 +195,7 @@ func (s *session) event(e zk.Event) {
 // end makes the session one that is over, and tells everybody whom that concerns.
 func (s *session) end(cause error) {
 	s.cancel(cause)
+	time.AfterFunc(farewell, s.hangUp) // the library would wait for longer where its requests pile up
 	s.mu.Lock()
 	paths := make([]string, 0, len(s.watches))
 	for path := range s.watches {
@@ -248,12 +260,7 @@ func (s *session) watchBehind(path string) *watch {
 	if !mine {
 		return w
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil { // and end has it fire
-		return w
-	}
-	s.behind.Go(func() {
+	s.inBackground(func() { // or end has it fire
 		defer close(w.armed)
 		switch vain := s.arm(w); {
 		case vain && errors.Is(w.err, zk.ErrNoNode):
@@ -263,6 +270,15 @@ func (s *session) watchBehind(path string) *watch {
 		}
 	})
 	return w
+}
+
+// inBackground runs fn in a goroutine of the session, unless that is over.
+func (s *session) inBackground(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() == nil {
+		s.behind.Go(fn)
+	}
 }
 
 // arm asks for what was registered before, lest it miss its event. If that is in vain nobody else will
@@ -340,18 +356,28 @@ func (s *session) stale(w *watch) bool {
 	}
 }
 
-// prove sees to a proof of the session that is younger than age. The request goes through the
-// leader: what a server answers that has lost touch with it proves nothing.
+// prove sees to a proof of the session that is younger than age. The request is a write, although it
+// changes nothing: a majority takes part in the answer. A sync goes through the leader alone, and a leader that the others have left
+// answers it for some ticks, while another one counts the session's timeout from its own beginning.
 func (s *session) prove(age time.Duration) error {
-	sent := time.Now()
-	if sent.Sub(s.proof.get().Sent) < age {
+	m := s.begin()
+	if m.sent.Sub(s.proof.get().Sent) < age {
 		return nil
 	}
-	if _, err := s.conn.Sync(s.settings.root); err != nil {
+	if err := s.conn.Delete(s.settings.root+noNode, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
-	s.proof.add(sent)
+	s.proof.add(m)
 	return nil
+}
+
+// begin returns the present moment, for a request that begins now.
+func (s *session) begin() moment {
+	w, now := s.present(), time.Now()
+	if w == nil {
+		return moment{sent: now, touched: now} // the connect request will be later
+	}
+	return moment{sent: now, touched: w.touches.before(now, s.settings.report())}
 }
 
 // ask runs fn, which asks the server, and returns when ctx ends. Meanwhile a server that falls
@@ -378,7 +404,7 @@ func (s *session) expect(more int) {
 	}
 }
 
-func (s *session) maxSilence() time.Duration { return max(s.settings.Session/8, minPatience) }
+func (s *session) maxSilence() time.Duration { return max(s.settings.wanted()/8, minPatience) }
 
 // whenDeleted has sent called when a request to delete the node is on its way, until stop is called.
 func (s *session) whenDeleted(node string, sent func()) (stop func()) {
@@ -426,6 +452,13 @@ func (s *session) failed(err error, refused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failure, s.refused = err, s.refused || refused
+}
+
+// watching reports whether there is a watch that the library may have to ask for again.
+func (s *session) watching() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches) > 0
 }
 
 // swap takes the new connection and returns the old one.

@@ -8,20 +8,23 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/tlsfile"
+	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
 const (
-	// handshakeHead is what a server's answer to a connect request begins with: its length, the
+	// handshakeHead is the beginning of a server's answer to a connect request: its length, the
 	// version of the protocol and the session timeout in ms, four bytes each.
 	handshakeHead = 12
-	// maxHandshake bounds that length: the client library would allocate whatever a server of
-	// another kind happens to say.
+	// maxHandshake bounds that length, and that of the answer to the credentials: the client
+	// library would allocate whatever a server of another kind happens to send.
 	maxHandshake = 1 << 10
 	// maxSettle is how long nothing is read on a later connection of a session, if the library has no watches to ask for
 	// anew there.
@@ -31,50 +34,142 @@ const (
 // Kinds of requests.
 const (
 	opDelete     = 2
+	opPing       = 11
+	opSetAuth    = 100
 	opSetWatches = 101
+)
+
+// Numbers of requests that are not the client library's.
+const (
+	xidPing = -2 // the library drops the answer
+	xidAuth = -4
 )
 
 // wire is one connection. It reads in passing what the client library keeps to itself, the
 // session timeout that the server granted, and bounds the time of the handshake, for which the
-// library would wait almost seven session timeouts, and try no other server.
+// library would wait almost seven session timeouts, and try no other server. The handshake
+// includes the credentials: the library would send them later, in the time in which nothing may
+// be read because of settle.
 type wire struct {
 	net.Conn
 	session  *session
 	deadline time.Time // of the handshake
-	head     []byte
-	shaken   bool
-	settled  bool          // these three are used by the one goroutine that reads
-	rewatch  chan struct{} // gets a value when the watches are asked for anew; nil on the first connection
+	head     []byte    // what was read of the handshake
+	settled  bool      // this and head are used by the one goroutine that reads
+	shaken   atomic.Bool
+	rewatch  chan struct{} // gets a value when the watches are requested again; nil where there are none
 	dialled  time.Time
 	heard    atomic.Int64 // when something was read last, after dialled
+	touches  touches
+	answers  answers // used by the one goroutine that reads
 }
 
 func (w *wire) Read(p []byte) (int, error) {
-	if w.shaken && !w.settled {
+	shaken := w.shaken.Load()
+	if shaken && !w.settled {
 		w.settle()
 	}
 	n, err := w.Conn.Read(p)
 	if n > 0 {
 		w.heard.Store(int64(time.Since(w.dialled)))
 	}
-	if w.shaken {
+	if shaken {
+		w.touches.heard(w.answers.pings(p[:n]), time.Now(), w.session.settings.report())
 		return n, err
+	}
+	refused := errors.Is(err, io.EOF)
+	if err != nil {
+		err = fmt.Errorf("no answer from %s: %w", w.RemoteAddr(), err)
+	} else {
+		err = w.shake(p[:n])
 	}
 	if err != nil {
-		w.session.failed(fmt.Errorf("no answer from %s: %w", w.RemoteAddr(), err), errors.Is(err, io.EOF))
-		return n, err
-	}
-	w.head = append(w.head, p[:n]...)
-	if len(w.head) >= 4 && binary.BigEndian.Uint32(w.head) > maxHandshake {
-		err = fmt.Errorf("%s is not a ZooKeeper server", w.RemoteAddr())
-		w.session.failed(err, false)
-		return 0, err
-	}
-	if len(w.head) >= handshakeHead {
-		w.shaken = true
-		w.session.negotiated(time.Duration(binary.BigEndian.Uint32(w.head[8:])) * time.Millisecond)
+		w.session.failed(err, refused)
+		return 0, err // not n, or a caller that has what it wants may drop err
 	}
 	return n, nil
+}
+
+// shake takes a part of the server's answer to the connect request. With the last one it
+// authenticates the connection, before the library can send anything on it.
+func (w *wire) shake(part []byte) error {
+	w.head = append(w.head, part...)
+	if len(w.head) < handshakeHead {
+		if len(w.head) >= 4 && w.length() > maxHandshake {
+			return w.notZooKeeper()
+		}
+		return nil
+	}
+	if w.length() > maxHandshake {
+		return w.notZooKeeper()
+	}
+	if len(w.head) < 4+w.length() {
+		return nil
+	}
+	timeout := time.Duration(binary.BigEndian.Uint32(w.head[8:])) * time.Millisecond
+	w.session.negotiated(timeout)
+	if timeout > 0 && w.session.settings.User != "" { // an expired session is granted none
+		if err := w.authenticate(); err != nil {
+			return err
+		}
+	}
+	w.shaken.Store(true)
+	return nil
+}
+
+// length returns that of the answer, without the four bytes in which it stands.
+func (w *wire) length() int { return int(binary.BigEndian.Uint32(w.head)) }
+
+func (w *wire) notZooKeeper() error {
+	return fmt.Errorf("%s is not a ZooKeeper server", w.RemoteAddr())
+}
+
+// authenticate sends the credentials and reads the answer, which is the first on the connection.
+func (w *wire) authenticate() error {
+	const head = 16 // number, transaction and error of an answer
+	if _, err := w.Write(w.session.settings.credentials()); err != nil {
+		return fmt.Errorf("credentials to %s: %w", w.RemoteAddr(), err)
+	}
+	var size [4]byte
+	_, err := io.ReadFull(w.Conn, size[:])
+	n := binary.BigEndian.Uint32(size[:])
+	if err == nil && (n < head || n > maxHandshake) {
+		return w.notZooKeeper()
+	}
+	answer := make([]byte, n)
+	if err == nil {
+		_, err = io.ReadFull(w.Conn, answer)
+	}
+	if err != nil {
+		return fmt.Errorf("no answer to the credentials from %s: %w", w.RemoteAddr(), err)
+	}
+	if code := int32(binary.BigEndian.Uint32(answer[head-4:])); code != 0 {
+		w.session.end(zk.ErrAuthFailed)
+		return fmt.Errorf("%s: %w", w.RemoteAddr(), zk.ErrAuthFailed)
+	}
+	return nil
+}
+
+// credentials is the request that authenticates a connection by the scheme digest.
+func (s *settings) credentials() []byte {
+	p := binary.BigEndian.AppendUint32(nil, 0) // the length
+	for _, n := range []int32{xidAuth, opSetAuth, 0} {
+		p = binary.BigEndian.AppendUint32(p, uint32(n))
+	}
+	for _, text := range []string{"digest", s.User + ":" + s.Password} {
+		p = append(binary.BigEndian.AppendUint32(p, uint32(len(text))), text...)
+	}
+	binary.BigEndian.PutUint32(p, uint32(len(p)-4))
+	return p
+}
+
+// ping is a request that only shows the server that the session lives.
+func (w *wire) ping() {
+	p := binary.BigEndian.AppendUint32(nil, 8)
+	for _, n := range []int32{xidPing, opPing} {
+		p = binary.BigEndian.AppendUint32(p, uint32(n))
+	}
+	_, _ = w.Write(p) // an error is the library's matter, which writes and reads too
 }
 
 // settle waits for the request for watches: the library's sendSetWatches reads what its receiving goroutine writes with
@@ -93,7 +188,11 @@ func (w *wire) settle() {
 // Write tells when a request to delete a node was sent, of which the library tells nothing before it is answered. What comes
 // after it is executed after it.
 func (w *wire) Write(p []byte) (int, error) {
+	w.touches.send(time.Now(), kind(p) == opPing)
 	n, err := w.Conn.Write(p)
+	if err != nil && !w.shaken.Load() {
+		w.session.failed(fmt.Errorf("request to %s: %w", w.RemoteAddr(), err), false)
+	}
 	if kind(p[:n]) == opSetWatches {
 		select {
 		case w.rewatch <- struct{}{}:
@@ -138,7 +237,7 @@ func (w *wire) silentSince(t time.Time) bool {
 
 // SetReadDeadline does not move that of the handshake.
 func (w *wire) SetReadDeadline(t time.Time) error {
-	if !w.shaken {
+	if !w.shaken.Load() {
 		t = w.deadline
 	}
 	return w.Conn.SetReadDeadline(t)
@@ -147,7 +246,11 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 // dial connects for the client library, whose own timeout is fixed. Names are resolved each time.
 // A session that is over dials no more, so that the library cannot begin another in its place.
 func (s *session) dial(network, addr string, _ time.Duration) (net.Conn, error) {
-	deadline := time.Now().Add(s.patience)
+	patience := s.patience
+	if s.proof.granted() == 0 {
+		patience = max(patience, openPatience)
+	}
+	deadline := time.Now().Add(patience)
 	ctx, cancel := context.WithDeadline(s.ctx, deadline)
 	defer cancel()
 	conn, err := connect(ctx, network, addr, s.settings.TLS)
@@ -156,8 +259,10 @@ func (s *session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 		return nil, err
 	}
 	w := &wire{Conn: conn, session: s, deadline: deadline, dialled: time.Now()}
-	if old := s.swap(w); old != nil {
+	if s.watching() {
 		w.rewatch = make(chan struct{}, 1)
+	}
+	if old := s.swap(w); old != nil {
 		_ = old.Close() // the library leaves some open
 	}
 	return w, nil
@@ -180,6 +285,7 @@ func connect(ctx context.Context, network, addr string, config *tls.Config) (net
 // pauses when it has been round them all in vain, not before: its own list of a single server
 // would have it pause after every loss of the connection.
 type hosts struct {
+	first       string // the one to begin with; "": any
 	vain        func() // called after each round in vain
 	servers     []string
 	next, tried int
@@ -188,6 +294,7 @@ type hosts struct {
 // Init implements zk.HostProvider; the library has shuffled the servers.
 func (h *hosts) Init(servers []string) error {
 	h.servers = servers
+	h.next = max(slices.Index(servers, h.first), 0)
 	return nil
 }
 
@@ -214,12 +321,102 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// proof is what an answer proves: that the session lives for TTL from Sent on.
+// answers cuts what is read on a connection into answers. One is its length, its number, and the rest.
+type answers struct {
+	head []byte // of one that has just begun
+	left int    // of one whose head was read
+}
+
+// pings returns how many answers to pings begin in p.
+func (a *answers) pings(p []byte) (n int) {
+	const head = 8
+	for len(p) > 0 {
+		if skip := min(a.left, len(p)); skip > 0 {
+			a.left, p = a.left-skip, p[skip:]
+			continue
+		}
+		part := min(head-len(a.head), len(p))
+		a.head, p = append(a.head, p[:part]...), p[part:]
+		if len(a.head) < head {
+			continue
+		}
+		if int32(binary.BigEndian.Uint32(a.head[4:])) == xidPing {
+			n++
+		}
+		a.left, a.head = max(int(binary.BigEndian.Uint32(a.head))-4, 0), a.head[:0]
+	}
+	return n
+}
+
+// touches are the requests that postpone the end of the session, but not at once: see [proof]. They are
+// the connect request, and the pings that were answered.
+type touches struct {
+	sync.Mutex
+	times   []touch     // in their order, the connect request first; few, since older ones are dropped
+	pending []time.Time // when the pings were sent that are not answered yet
+}
+
+// touch is when a request was sent, and when the server is known to have read it.
+type touch struct{ sent, read time.Time }
+
+// send takes a request. The first one is the connect request.
+func (t *touches) send(now time.Time, ping bool) {
+	t.Lock()
+	defer t.Unlock()
+	switch {
+	case len(t.times) == 0:
+		t.times = append(t.times, touch{sent: now})
+	case ping:
+		t.pending = append(t.pending, now)
+	}
+}
+
+// heard takes the answers to n pings. They come in the order of the pings.
+func (t *touches) heard(n int, now time.Time, report time.Duration) {
+	if n == 0 {
+		return
+	}
+	t.Lock()
+	defer t.Unlock()
+	for len(t.times) > 1 && now.Sub(t.times[1].read) >= report {
+		t.times = t.times[1:]
+	}
+	n = min(n, len(t.pending))
+	for _, sent := range t.pending[:n] {
+		t.times = append(t.times, touch{sent: sent, read: now})
+	}
+	t.pending = t.pending[n:]
+}
+
+// before returns the last one that the leader knows of when it answers a request that is sent now.
+func (t *touches) before(now time.Time, report time.Duration) time.Time {
+	t.Lock()
+	defer t.Unlock()
+	last := now // where the connect request was not sent yet
+	for i, touch := range t.times {
+		if i == 0 || now.Sub(touch.read) >= report {
+			last = touch.sent
+		}
+	}
+	return last
+}
+
+// proof is what an answer of the leader proves: how long the session lives from a request on.
+//
+// Only the leader ends sessions. Of a request that is sent to another member it learns in time for
+// the answer, but that the session lives it learns from that member's next heartbeat, within half
+// a tick. If the member fails before that, the session's timeout counts from an earlier request.
+// So a proof counts from the last ping whose answer came early enough before the request that was
+// answered: what was sent may have been kept back by the network, or by a member that stood still. The connect request is early enough at any time: the leader itself handles it.
 type proof struct {
 	sync.Mutex
-	term    backend.Term
 	timeout time.Duration // as last negotiated
+	sent    time.Time     // of the newest request that was answered
+	ttl     time.Duration // of the session, from then on
 }
+
+// moment is when a request was begun, and the last touch that its answer proves.
+type moment struct{ sent, touched time.Time }
 
 // negotiated takes the timeout that the server granted; an expired session is granted none.
 func (p *proof) negotiated(timeout time.Duration) {
@@ -237,12 +434,12 @@ func (p *proof) granted() time.Duration {
 	return p.timeout
 }
 
-// add takes the answer to a request that was handed over for sending at sent.
-func (p *proof) add(sent time.Time) {
+// add takes the answer to a request.
+func (p *proof) add(m moment) {
 	p.Lock()
 	defer p.Unlock()
-	if sent.After(p.term.Sent) {
-		p.term = backend.Term{Sent: sent, TTL: p.timeout}
+	if m.sent.After(p.sent) {
+		p.sent, p.ttl = m.sent, p.timeout-m.sent.Sub(m.touched)
 	}
 }
 
@@ -250,5 +447,5 @@ func (p *proof) add(sent time.Time) {
 func (p *proof) get() backend.Term {
 	p.Lock()
 	defer p.Unlock()
-	return p.term
+	return backend.Term{Sent: p.sent, TTL: p.ttl}
 }

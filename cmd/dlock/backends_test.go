@@ -24,8 +24,8 @@ var serverBackends = []serverBackend{
 	{name: "memcached", shared: testenv.Memcached, own: plain(testenv.NewMemcached), volatile: true},
 	{name: "zk", shared: testenv.ZooKeeper, own: zooKeeper},
 	{name: "etcd", shared: testenv.Etcd, own: plain(testenv.NewEtcd)},
-	{name: "mysql", shared: testenv.MySQL, own: plain(testenv.NewMySQL)},
-	{name: "mariadb", shared: testenv.MariaDB, own: plain(testenv.NewMariaDB)},
+	{name: "mysql", shared: patient(testenv.MySQL), own: patient(plain(testenv.NewMySQL))},
+	{name: "mariadb", shared: patient(testenv.MariaDB), own: patient(plain(testenv.NewMariaDB))},
 }
 
 // plain starts a server without further arguments.
@@ -33,6 +33,16 @@ func plain(start func(testenv.TB, ...string) *testenv.Server) func(testenv.TB) *
 	return func(tb testenv.TB) *testenv.Server {
 		tb.Helper()
 		return start(tb)
+	}
+}
+
+// patient gives the programs time to connect on a busy machine. Their requests are bounded by the core.
+func patient(start func(testenv.TB) *testenv.Server) func(testenv.TB) *testenv.Server {
+	return func(tb testenv.TB) *testenv.Server {
+		tb.Helper()
+		s := *start(tb)
+		s.URL += "&timeout=15s"
+		return &s
 	}
 }
 

@@ -39,6 +39,9 @@ func (h *holder) tell(format string, args ...any) {
 
 // acquire connects and takes the lock.
 func (h *holder) acquire(ctx context.Context, raw string) (err error) {
+	if h.flags.flags.Changed("ttl") { // a session on the server follows the TTL of the URL
+		raw = withParameter(raw, "ttl", h.flags.ttl.String())
+	}
 	if h.client, err = h.flags.dial(ctx, h.app, raw); err != nil {
 		return err
 	}

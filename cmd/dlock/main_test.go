@@ -39,12 +39,15 @@ func TestMain(m *testing.M) {
 		}
 	default:
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup each dlock that we start would ignore it, too
+		if signal.Ignored(os.Interrupt) {                      // in the background of a shell without job control, with the same effect
+			signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+		}
 		testenv.Main(m)
 	}
 }
 
 // patience bounds every wait for something that must happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // listen is a command that prints the signals that it gets, until its standard
 // input ends.
@@ -239,13 +242,19 @@ func (p *dlockProcess) silent() {
 // code waits for the end and wants an exit code.
 func (p *dlockProcess) code(want int) {
 	p.t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		p.t.Fatalf("dlock has not ended after %v; standard error: %s", patience, p.stderr.text())
-	}
+	p.awaitEnd()
 	if got := codeOf(p.cmd); got != want {
 		p.t.Errorf("exit code %d, want %d; standard error: %s", got, want, p.stderr.text())
+	}
+}
+
+// awaitEnd waits for the end, which may be that of a long term.
+func (p *dlockProcess) awaitEnd() {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(5 * patience):
+		p.t.Fatalf("dlock has not ended after %v; standard error: %s", 5*patience, p.stderr.text())
 	}
 }
 

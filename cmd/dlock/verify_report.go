@@ -29,6 +29,7 @@ type finding struct {
 	Promise  string   `json:"promise"`
 	Outcome  outcome  `json:"outcome"`
 	Seen     []string `json:"seen"` // what was wrong, or why it did not run
+	Void     []string `json:"void"` // why observations were void and repeated
 	Duration int64    `json:"duration_ms"`
 }
 
@@ -52,6 +53,7 @@ type tally struct {
 	cases   int
 	running []string
 	count   map[outcome]int
+	void    int            // observations
 	reasons map[string]int // of those skipped
 }
 
@@ -95,6 +97,7 @@ func (r *report) add(f *finding) {
 	t := &r.tally
 	t.running = slices.DeleteFunc(t.running, func(name string) bool { return name == f.Case })
 	t.count[f.Outcome]++
+	t.void += len(f.Void)
 	switch f.Outcome {
 	case skipped:
 		t.reasons[f.Seen[0]]++
@@ -118,6 +121,9 @@ func (r *report) end() {
 	t := &r.tally
 	checked := t.count[passed] + t.count[failed]
 	parts := []string{fmt.Sprintf("%d of %d promises kept in %s", t.count[passed], checked, span(time.Since(t.begun)))}
+	if t.void > 0 {
+		parts = append(parts, fmt.Sprintf("%d observations were void and repeated, as the machine or the server stood still", t.void))
+	}
 	for _, reason := range slices.Sorted(maps.Keys(t.reasons)) {
 		parts = append(parts, fmt.Sprintf("%d not checked: %s", t.reasons[reason], reason))
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/conformance"
-	"github.com/dlock-go/dlock/internal/faultproxy"
+	"github.com/dlock-go/dlock/conformance/faultproxy"
 )
 
 // server is the server of one URL, as the cases reach it: a conformance.Harness.
@@ -90,8 +90,10 @@ func (s *server) skips(c conformance.Case) string {
 	switch {
 	case c.Faults && s.local:
 		return "there is no server"
-	case c.Alone:
+	case c.Alone && c.Faults:
 		return "it would stop the server"
+	case c.Alone:
+		return "it counts what the process uses, and other cases run meanwhile"
 	case c.Faults && !s.faults:
 		return "it needs --faults"
 	}

@@ -26,7 +26,7 @@ import (
 // verifyRun runs dlock verify to its end, which may be far.
 func verifyRun(t *testing.T, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	cmd := dlockCommand(ctx, nil, append([]string{"verify"}, args...)...)
 	var stdout, stderr bytes.Buffer
@@ -68,7 +68,7 @@ func TestVerifyWithoutServer(t *testing.T) {
 			}
 			count := map[outcome]int{}
 			for _, f := range got.findings(t) {
-				if f.URL != url || f.Promise == "" || f.Seen == nil || f.Outcome == failed {
+				if f.URL != url || f.Promise == "" || f.Seen == nil || f.Void == nil || f.Outcome == failed {
 					t.Errorf("finding %+v", f)
 				}
 				count[f.Outcome]++
@@ -107,6 +107,26 @@ func TestVerifyServers(t *testing.T) {
 				t.Errorf("%d cases", ran)
 			}
 		})
+	}
+}
+
+// distant are cases with short terms, bounds in time or many requests one after the other.
+const distant = "^(OneHolderAtATime$|OneHolderAcross|ReleaseWakes|LeaseIsRenewed|LossIs|AbandonedGrant|LockEnds|Extend|.*BlackHole|MaxHold|LongNames)"
+
+// A distant server breaks no promise.
+func TestVerifyDistantServer(t *testing.T) {
+	t.Parallel()
+	s := testenv.Redis(t)
+	p := testenv.NewProxy(t, s.Addr)
+	p.Latency(t, 100*time.Millisecond)
+	got := verifyRun(t, "--json", "--faults", "--parallel", "16", "--run", distant, strings.Replace(s.URL, s.Addr, p.Addr(), 1))
+	if got.code != 0 || got.stderr != "" {
+		t.Errorf("exit code %d; standard error: %s", got.code, got.stderr)
+	}
+	for _, f := range got.findings(t) {
+		if f.Outcome != passed || f.Void == nil {
+			t.Errorf("finding %+v", f)
+		}
 	}
 }
 

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// trialLimit is when a case counts as hanging; it ends itself after a minute.
-	trialLimit = 2 * time.Minute
+	// trialLimit is when a case counts as hanging. An observation ends itself after five minutes, and
+	// only void ones are repeated.
+	trialLimit = 15 * time.Minute
 	// leaveLimit is how long an interrupted case has to free its locks.
 	leaveLimit = 20 * time.Second
 )
@@ -27,6 +28,7 @@ type trial struct {
 
 	mu       sync.Mutex
 	seen     []string // what was wrong
+	void     []string // why observations were void
 	skipped  string   // why it ended itself
 	cleanups []func()
 }
@@ -93,6 +95,20 @@ func (t *trial) outcome() (outcome outcome, seen []string) {
 func (t *trial) Name() string             { return t.name }
 func (t *trial) Context() context.Context { return t.ctx }
 func (t *trial) Helper()                  {}
+
+// Void counts an observation that the case repeats, because the machine or the server stood still.
+func (t *trial) Void(reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.void = append(t.void, reason)
+}
+
+// voids returns why observations were void.
+func (t *trial) voids() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]string{}, t.void...)
+}
 
 // Logf drops what is no finding.
 func (t *trial) Logf(string, ...any) {}

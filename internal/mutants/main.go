@@ -3,6 +3,11 @@
 // nobody notices is a hole in the tests.
 //
 //	go run ./internal/mutants [-all] [-run REGEXP]
+//	go run ./internal/mutants -random N [-seed S] [-run REGEXP] [-part NAMES] [-jobs N]
+//	go run ./internal/mutants -table
+//
+// With -random it draws mutants at random from the code, the scripts and the statements, runs
+// them over the tests of their part and lists those that survive.
 //
 // It is run from the root of the module, needs the same servers as the tests, prints one
 // line per mutant and exits with 1 if one of them survives.
@@ -23,11 +28,12 @@ import (
 
 // mutant is the library without one guard.
 type mutant struct {
-	guard string // what is missing
-	file  string // where
-	edits []edit
-	pkg   string // whose test
-	test  string // the test, or the case of the suite, that notices
+	guard   string // what is missing
+	without string // what happens then, in a few words
+	file    string // where
+	edits   []edit
+	pkg     string // whose test
+	test    string // the test, or the case of the suite, that notices
 }
 
 // edit is a guard, and what stands there without it.
@@ -35,8 +41,23 @@ type edit struct{ old, new string }
 
 func main() {
 	all := flag.Bool("all", false, "run the whole suite against each mutant and show every case that notices")
-	run := flag.String("run", "", "only the guards that match `regexp`")
+	run := flag.String("run", "", "only the guards, or the random mutants, that match `regexp`")
+	asTable := flag.Bool("table", false, "write the table of guards into "+document+" and run nothing")
+	random := flag.Int("random", 0, "run `n` random mutants of each part in place of the guards")
+	seed := flag.Uint64("seed", 1, "what chooses the random mutants")
+	only := flag.String("part", "", "parts to draw from, with commas: "+strings.Join(partNames(), ", ")+" (default all)")
+	jobs := flag.Int("jobs", 2, "random mutants that run at a time")
 	flag.Parse()
+	if *random > 0 {
+		os.Exit(runRandom(*only, regexp.MustCompile(*run), *random, *seed, *jobs))
+	}
+	if *asTable {
+		if err := writeTable(); err != nil {
+			fmt.Fprintln(os.Stderr, "mutants:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	survivors, err := hunt(regexp.MustCompile(*run), *all)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -46,6 +67,27 @@ func main() {
 		fmt.Fprintf(os.Stderr, "mutants: %d survived\n", survivors)
 		os.Exit(1)
 	}
+}
+
+// runRandom runs random mutants of the parts and returns the exit code.
+func runRandom(only string, wanted *regexp.Regexp, n int, seed uint64, jobs int) int {
+	chosen, err := chosenParts(only)
+	survivors := 0
+	for _, p := range chosen {
+		var s score
+		if s, err = campaign(p, wanted, n, seed, max(jobs, 1)); err != nil {
+			break
+		}
+		survivors += s.survived
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		return 2
+	case survivors > 0:
+		return 1
+	}
+	return 0
 }
 
 // hunt runs the mutants and returns how many survived.

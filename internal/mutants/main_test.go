@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,5 +21,20 @@ func TestGuardsAreThere(t *testing.T) {
 				t.Errorf("%s: %s has the guard %d times, not once: %q", m.guard, m.file, n, e.old)
 			}
 		}
+	}
+}
+
+func TestTableOfGuards(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := withTable(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, want) {
+		t.Errorf("%s is out of date: go run ./internal/mutants -table", document)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,8 +26,8 @@ import (
 )
 
 const (
-	dockerTimeout = 2 * time.Second
-	pullTimeout   = 2 * time.Minute
+	dockerTimeout = 30 * time.Second
+	pullTimeout   = 5 * time.Minute
 	leftoverAge   = time.Hour
 
 	containerDir = "/data"
@@ -177,7 +178,7 @@ func (c *container) direct() (addr string, ok bool) {
 			return err
 		}
 		addr = net.JoinHostPort(ip, strconv.Itoa(c.port))
-		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
 		if err != nil {
 			return err
 		}
@@ -236,29 +237,67 @@ func publish(inside, outside int) func(*dockercontainer.HostConfig) {
 	}
 }
 
-// do runs one call of the engine's API on the container.
+// do runs one call of the engine's API on the container, in a goroutine without the labels of a test: the connections that
+// it opens outlive the test by the 30 s in which they may be idle, and a case waits for its own goroutines.
 func (c *container) do(call func(ctx context.Context, id string) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
-	defer cancel()
-	return call(ctx, c.ctr.GetContainerID())
+	done := make(chan error, 1)
+	go func() {
+		pprof.SetGoroutineLabels(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+		defer cancel()
+		done <- call(ctx, c.ctr.GetContainerID())
+	}()
+	return <-done
 }
 
+// commands is how often the engine is asked for a change of state. On a busy machine it fails to
+// freeze a container now and then, and succeeds the next time.
+const commands = 5
+
+// change is do, repeated until the container is in the state that reached accepts.
+func (c *container) change(reached func(*dockercontainer.State) bool, call func(ctx context.Context, id string) error) error {
+	var errs []error
+	for n := range commands {
+		err := c.do(call)
+		if err == nil || c.is(reached) {
+			return nil
+		}
+		errs = append(errs, err)
+		time.Sleep(time.Duration(n) * 200 * time.Millisecond)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *container) is(reached func(*dockercontainer.State) bool) bool {
+	return c.do(func(ctx context.Context, _ string) error {
+		state, err := c.ctr.State(ctx)
+		if err == nil && !reached(state) {
+			err = errors.New("another state")
+		}
+		return err
+	}) == nil
+}
+
+func isPaused(s *dockercontainer.State) bool  { return s.Paused }
+func isRunning(s *dockercontainer.State) bool { return s.Running && !s.Paused }
+func isEnded(s *dockercontainer.State) bool   { return !s.Running }
+
 func (c *container) pause() error {
-	return c.do(func(ctx context.Context, id string) error {
+	return c.change(isPaused, func(ctx context.Context, id string) error {
 		_, err := c.client.ContainerPause(ctx, id, client.ContainerPauseOptions{})
 		return err
 	})
 }
 
 func (c *container) resume() error {
-	return c.do(func(ctx context.Context, id string) error {
+	return c.change(isRunning, func(ctx context.Context, id string) error {
 		_, err := c.client.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
 		return err
 	})
 }
 
 func (c *container) kill() error {
-	return c.do(func(ctx context.Context, id string) error {
+	return c.change(isEnded, func(ctx context.Context, id string) error {
 		if _, err := c.client.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"}); err != nil {
 			return err
 		}
@@ -273,7 +312,7 @@ func (c *container) kill() error {
 }
 
 func (c *container) start() error {
-	return c.do(func(ctx context.Context, id string) error {
+	return c.change(isRunning, func(ctx context.Context, id string) error {
 		_, err := c.client.ContainerStart(ctx, id, client.ContainerStartOptions{})
 		return err
 	})

@@ -204,6 +204,9 @@ type ensembleResult struct {
 // members answer: a test before may have stopped some.
 func (es *ensembleSpec) share(tb TB) *Ensemble {
 	tb.Helper()
+	if isAlone(tb, es.urlVariable()) {
+		return es.own(tb)
+	}
 	res := es.sharedResult()
 	if res.err != nil {
 		missing(tb, res.err)
@@ -211,6 +214,22 @@ func (es *ensembleSpec) share(tb TB) *Ensemble {
 	res.ensemble.Await(tb)
 	Announce(tb, es.name, res.ensemble.Source, res.ensemble.Version)
 	return res.ensemble
+}
+
+// own starts an ensemble for one test, at whose end it is removed.
+func (es *ensembleSpec) own(tb TB) *Ensemble {
+	tb.Helper()
+	e, err := es.launch()
+	if err != nil {
+		missing(tb, err)
+	}
+	tb.Cleanup(func() {
+		if err := e.remove(); err != nil {
+			tb.Errorf("remove %s: %v", e.Name, err)
+		}
+	})
+	Announce(tb, e.Name, e.Source, e.Version)
+	return e
 }
 
 func (es *ensembleSpec) sharedResult() ensembleResult {

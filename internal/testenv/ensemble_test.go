@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dlock-go/dlock/internal/testenv/announce"
+	"github.com/dlock-go/dlock/internal/announce"
 )
 
 var ensembles = []struct {
@@ -56,14 +56,14 @@ func succeeds(t *testing.T, e *Ensemble, away func(TB, *Server) (back func())) {
 	t.Helper()
 	leader := e.Leader(t)
 	back := away(t, leader)
-	for end := time.Now().Add(10 * time.Second); e.Leader(t) == leader; time.Sleep(probeInterval) {
+	for end := time.Now().Add(prompt); e.Leader(t) == leader; time.Sleep(probeInterval) {
 		if time.Now().After(end) {
 			t.Fatal("the leader still says that it leads")
 		}
 	}
 	unanswered(t, leader)
 	for _, s := range e.Others(leader) {
-		if _, err := s.await(5 * time.Second); err != nil {
+		if _, err := s.await(prompt); err != nil {
 			t.Error(err)
 		}
 	}
@@ -73,7 +73,7 @@ func succeeds(t *testing.T, e *Ensemble, away func(TB, *Server) (back func())) {
 
 func whole(t *testing.T, e *Ensemble) {
 	t.Helper()
-	if err := e.await(10 * time.Second); err != nil {
+	if err := e.await(prompt); err != nil {
 		t.Error(err)
 	}
 	if e.Leader(t) == e.Follower(t) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance"
 )
 
 // Open opens the driver of a URL, as dlock.Open does. The test imports the driver's package.
@@ -29,8 +30,8 @@ func (d Direct) Driver(ctx context.Context) (backend.Driver, error) { return Ope
 // Close implements conformance.Harness. It does nothing.
 func (Direct) Close() {}
 
-// Harness is a conformance.Harness, and its Faults, that reaches a server through a network that can be broken. Since this
-// package does not import conformance, T is conformance.TB.
+// Harness is a conformance.Harness that reaches a server through a network that can be broken. It is its Faults, Apart,
+// Delayer and Addressed, too. T is conformance.TB or [TB].
 type Harness[T TB] struct {
 	Direct
 	server interface {
@@ -38,30 +39,55 @@ type Harness[T TB] struct {
 		Restart(TB)
 	}
 	proxy *Proxy
+	apart func(T) *Harness[T] // another one to the same server
 }
 
 // NewHarness puts a [Proxy] in front of s.
 func NewHarness[T TB](tb T, s *Server) *Harness[T] {
 	tb.Helper()
 	p := NewProxy(tb, s.Addr)
-	return &Harness[T]{Direct: Direct{strings.Replace(s.URL, s.Addr, p.Addr(), 1)}, server: s, proxy: p}
+	return &Harness[T]{
+		Direct: Direct{strings.Replace(s.URL, s.Addr, p.Addr(), 1)}, server: s, proxy: p,
+		apart: func(tb T) *Harness[T] { return NewHarness(tb, s) },
+	}
 }
 
 // NewEnsembleHarness puts a [Proxy] in front of all members of e. Pause stops them all, Restart the leader alone.
 func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {
 	tb.Helper()
 	p := NewProxy(tb, e.addrs()...)
-	return &Harness[T]{Direct: Direct{e.URLOf(p.Addrs()...)}, server: e, proxy: p}
+	return &Harness[T]{
+		Direct: Direct{e.URLOf(p.Addrs()...)}, server: e, proxy: p,
+		apart: func(tb T) *Harness[T] { return NewEnsembleHarness(tb, e) },
+	}
 }
 
 // Close closes the proxy.
 func (h *Harness[T]) Close() { h.proxy.Close() }
+
+// URL returns the server's URL, by way of the proxy.
+func (h *Harness[T]) URL() string { return h.Direct.URL }
+
+// Secret returns the password in the URL.
+func (h *Harness[T]) Secret() string {
+	u, err := backend.ParseURL(h.Direct.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Password
+}
+
+// Apart returns another Harness to the same server, with a network of its own.
+func (h *Harness[T]) Apart(tb T) conformance.Harness { tb.Helper(); return h.apart(tb) }
 
 // Cut is [Proxy.Cut].
 func (h *Harness[T]) Cut(tb T) (heal func()) { tb.Helper(); return h.proxy.Cut(tb) }
 
 // DropReply is [Proxy.DropReply].
 func (h *Harness[T]) DropReply(tb T, nth int) { tb.Helper(); h.proxy.DropReply(tb, nth) }
+
+// Delay is [faultproxy.Proxy.Delay].
+func (h *Harness[T]) Delay(tb T) (deliver func()) { tb.Helper(); return h.proxy.Delay(tb) }
 
 // Pause is [Server.Pause] or [Ensemble.Pause].
 func (h *Harness[T]) Pause(tb T) (resume func()) { tb.Helper(); return h.server.Pause(tb) }

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dlock-go/dlock/internal/faultproxy"
+	"github.com/dlock-go/dlock/conformance/faultproxy"
 )
 
 // Proxy is a [faultproxy.Proxy] that lives as long as a test, and whose faults end with it.
@@ -40,6 +40,14 @@ func (p *Proxy) Cut(tb TB) (heal func()) {
 
 // DropReply is [faultproxy.Proxy.DropReply].
 func (p *Proxy) DropReply(tb TB, nth int) { tb.Helper(); p.proxy.DropReply(nth) }
+
+// Delay is [faultproxy.Proxy.Delay] until deliver is called, at the latest at the end of the test.
+func (p *Proxy) Delay(tb TB) (deliver func()) {
+	tb.Helper()
+	deliver = p.proxy.Delay()
+	tb.Cleanup(deliver)
+	return deliver
+}
 
 // Reset is [faultproxy.Proxy.Reset].
 func (p *Proxy) Reset(tb TB) { tb.Helper(); p.proxy.Reset() }

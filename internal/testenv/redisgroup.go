@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,10 +187,7 @@ func (g *redisGroup) each(f func(*Server) error) error {
 	errs := make([]error, len(g.members))
 	var wg sync.WaitGroup
 	for i, s := range g.members {
-		wg.Go(func() {
-			pprof.SetGoroutineLabels(context.Background()) // connections to Docker that it opens outlive the test
-			errs[i] = f(s)
-		})
+		wg.Go(func() { errs[i] = f(s) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	bootTimeout    = 2 * time.Minute // MySQL initialises its data first
-	givenTimeout   = 5 * time.Second
-	controlTimeout = 30 * time.Second
-	probeTimeout   = time.Second
+	bootTimeout    = 5 * time.Minute // MySQL initialises its data first
+	givenTimeout   = 30 * time.Second
+	controlTimeout = 2 * time.Minute
+	probeTimeout   = 3 * time.Second
 	probeInterval  = 20 * time.Millisecond
 )
 
@@ -204,6 +204,9 @@ type result struct {
 // share returns the process's server of this kind, started by the first call and stopped by [Main].
 func (sp *spec) share(tb TB) *Server {
 	tb.Helper()
+	if isAlone(tb, sp.urlVariable()) {
+		return sp.own(tb, nil)
+	}
 	res := sp.sharedResult()
 	if res.err != nil {
 		missing(tb, res.err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dlock-go/dlock/internal/testenv/announce"
+	"github.com/dlock-go/dlock/internal/announce"
 )
 
 // kinds are the servers that have Go code, with the product each of them must turn out to be.
@@ -65,6 +65,9 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// prompt bounds what must happen.
+const prompt = time.Minute
+
 // controlled pauses and restarts a server.
 func controlled(t *testing.T, s *Server) {
 	t.Helper()
@@ -78,7 +81,7 @@ func controlled(t *testing.T, s *Server) {
 		t.Error("a paused server answers")
 	}
 	resume()
-	if _, err := s.await(5 * time.Second); err != nil {
+	if _, err := s.await(prompt); err != nil {
 		t.Errorf("after resume: %v", err)
 	}
 

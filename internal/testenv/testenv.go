@@ -5,7 +5,7 @@
 // [Redis] and its like look, in this order, for
 //
 //  1. a URL in the environment: DLOCK_TEST_REDIS_URL;
-//  2. Docker, if it answers within two seconds: the image in DLOCK_TEST_IMAGE_REDIS, else the one that
+//  2. Docker, if it answers within 30 seconds: the image in DLOCK_TEST_IMAGE_REDIS, else the one that
 //     scripts/images.sh has built, else the official one, which may be pulled;
 //  3. the server's program on PATH or in /usr/sbin, started as a child process.
 //
@@ -26,7 +26,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dlock-go/dlock/internal/testenv/announce"
+	"github.com/dlock-go/dlock/internal/announce"
 )
 
 // TB is what this package needs of a test. It is the method set of conformance.TB; a *testing.T has it.

@@ -18,7 +18,10 @@ import (
 // zookeeperTick is the server's unit of time: it grants session timeouts of 2 to 20 of them.
 const zookeeperTick = 2 * time.Second
 
-var zookeeperSpec = zookeeperWith(zookeeperConfig{tick: zookeeperTick})
+// zookeeperReaping makes a server remove empty containers every second, not every minute.
+var zookeeperReaping = []string{"-Dznode.container.checkIntervalMs=1000", "-Dznode.container.maxPerMinute=1000000"}
+
+var zookeeperSpec = zookeeperWith(zookeeperConfig{tick: zookeeperTick, flags: zookeeperReaping})
 
 // ZooKeeper returns the ZooKeeper server that all tests of this process share. [Main] stops it.
 func ZooKeeper(tb TB) *Server {
@@ -51,7 +54,7 @@ const zookeeperEnsembleTick = 500 * time.Millisecond
 var zookeeperEnsemble = &ensembleSpec{
 	name: "zookeeper-3",
 	member: func(n int, peers []peer) *spec {
-		config := zookeeperConfig{tick: zookeeperEnsembleTick, member: n + 1, lines: []string{"maxSessionTimeout=40000"}}
+		config := zookeeperConfig{tick: zookeeperEnsembleTick, flags: zookeeperReaping, member: n + 1, lines: []string{"maxSessionTimeout=40000"}}
 		for i, p := range peers {
 			config.servers = append(config.servers, fmt.Sprintf("server.%d=%s:%d:%d", i+1, p.host, p.ports[0], p.ports[1]))
 		}
@@ -76,6 +79,7 @@ type zookeeperConfig struct {
 	member  int      // of an ensemble: its number, from 1 on
 	servers []string // all members: "server.1=host:2888:3888"
 	lines   []string // further ones of zoo.cfg, without spaces
+	flags   []string // further ones of the virtual machine
 	tls     *ServerTLS
 }
 
@@ -119,7 +123,7 @@ func (c *zookeeperConfig) variables() map[string]string {
 		"ZOO_4LW_COMMANDS_WHITELIST": "srvr",
 		"ZOO_ADMINSERVER_ENABLED":    "false",
 		"ZOO_CFG_EXTRA":              strings.Join(append(c.secure(containerDir, zookeeperSecurePort), c.lines...), " "),
-		"JVMFLAGS":                   strings.Join(zookeeperFlags, " "),
+		"JVMFLAGS":                   strings.Join(slices.Concat(zookeeperFlags, c.flags), " "),
 	}
 	if len(c.servers) > 0 {
 		v["ZOO_MY_ID"] = strconv.Itoa(c.member)
@@ -156,7 +160,7 @@ func (c *zookeeperConfig) process(l listen) []string {
 	file := filepath.Join(l.dir, "zoo.cfg")
 	_ = os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600)
 	_ = os.WriteFile(filepath.Join(l.dir, "myid"), []byte(strconv.Itoa(c.member)), 0o600)
-	return append(append([]string{"java"}, zookeeperFlags...),
+	return append(slices.Concat([]string{"java"}, zookeeperFlags, c.flags),
 		"-cp", "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar", "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 }
 

@@ -9,11 +9,16 @@
 -- Idempotent by owner: asked again, the holder is answered with a new fence and a full
 -- term. Who is refused changes nothing, so nothing is written.
 --
--- The server's clock alone counts, and as it was when the statement began: what has
--- waited for the row gets a shorter term, never a longer one. The assignments are
--- made from left to right and see the new values of those before them (which sql_mode
--- SIMULTANEOUS_ASSIGNMENT would undo: such a server is refused). A fresh fence is never
--- below the clock, so it grows also where the row was swept.
+-- A lock that was released while others wait is kept for the first of them. A request of the first
+-- that began before the release takes nothing: it may be late, and its owner broken since. A free
+-- lock that is kept for more than a minute was released before the clock was set back.
+--
+-- The server's clock alone counts, as it was when the statement began: a statement that
+-- waited for the row gets a shorter term, never a longer one. Two statements of one owner
+-- can be executed in the reverse order. So the term of an owner only grows: the later one
+-- has been answered. The assignments are made from left to right, and each uses the
+-- results of those before it (sql_mode SIMULTANEOUS_ASSIGNMENT breaks this: such a server
+-- is refused). A new fence is never below the clock, so it grows also after a sweep.
 
 INSERT INTO {table} (name, owner, token, since, expires, meta)
 VALUES (
@@ -22,11 +27,13 @@ VALUES (
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?
 )
 ON DUPLICATE KEY UPDATE
-  owner = IF(expires <= UTC_TIMESTAMP(6) OR ? AND owner = '', ?, owner),
+  owner = IF(expires <= UTC_TIMESTAMP(6)
+    OR owner = '' AND (? AND since <= UTC_TIMESTAMP(6) OR expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE),
+    ?, owner),
   token = IF(owner = ?,
     LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)))),
     token + 0 * LAST_INSERT_ID(
       (1 << 62) + IF(owner = '', 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)))),
   since   = IF(owner = ?, UTC_TIMESTAMP(6), since),
   meta    = IF(owner = ?, ?, meta),
-  expires = IF(owner = ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, expires)
+  expires = IF(owner = ?, GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND), expires)

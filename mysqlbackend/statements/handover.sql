@@ -10,6 +10,6 @@
 
 UPDATE {table}
 SET
-  owner = '',
+  owner = '', since = UTC_TIMESTAMP(6),
   expires = UTC_TIMESTAMP(6) + INTERVAL IF(RELEASE_LOCK(?) AND IS_USED_LOCK(?), ?, 0) MICROSECOND
 WHERE name = ? AND owner = ? AND expires > UTC_TIMESTAMP(6)

@@ -1,7 +1,11 @@
--- holders.sql: who holds, asked when a renewal has found fewer than it was for. Who is
--- held to be the holder now was renewed: nothing else lets an owner hold again.
+-- holders.sql: the present owners, read after a batch that renewed fewer than expected.
 --
 -- params   {names}: the names
--- returns  rows of name, owner
+-- returns  rows, but those that are locked, of name, owner, whether it holds, the end of its term in µs since 2026
+--
+-- FOR UPDATE reads what is committed now. A plain SELECT can be answered by a replica,
+-- where a broken lock is still held.
 
-SELECT name, owner FROM {table} WHERE name IN ({names}) AND expires > UTC_TIMESTAMP(6)
+SELECT name, owner, expires > UTC_TIMESTAMP(6), TIMESTAMPDIFF(MICROSECOND, '2026-01-01', expires)
+FROM {table} FORCE INDEX (PRIMARY)
+WHERE name IN ({names}) FOR UPDATE SKIP LOCKED

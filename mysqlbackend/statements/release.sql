@@ -13,6 +13,6 @@
 
 UPDATE {table}
 SET
-  owner = '',
+  owner = '', since = UTC_TIMESTAMP(6),
   expires = UTC_TIMESTAMP(6) + INTERVAL IF(LAST_INSERT_ID(IFNULL(IS_USED_LOCK(?), 0)) = 0, 0, ?) MICROSECOND
 WHERE name = ? AND owner = ? AND expires > UTC_TIMESTAMP(6)

@@ -1,12 +1,12 @@
--- renew.sql: a new term for many grants of one TTL.
+-- renew.sql: a new term for one grant.
 --
--- params   TTL in µs; {names}: the names; {pairs}: name and owner of each
--- returns  as the number of changed rows: how many of them are held
+-- params   TTL in µs, name, owner
+-- returns  as the insert id: the end of the new term in µs since 2026; 0 if owner does not hold
 --
--- The names are there for the range of the index, which not every version takes
--- from the pairs. Forced, for a statement that reads the whole of a small table would
--- lock the rows of everybody else.
+-- A renewal can wait for the row until a later renewal has been answered. So the term
+-- only grows; see acquire.sql. The number of changed rows is then 0, and means nothing.
 
-UPDATE {table} FORCE INDEX (PRIMARY)
-SET expires = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-WHERE name IN ({names}) AND (name, owner) IN ({pairs}) AND expires > UTC_TIMESTAMP(6)
+UPDATE {table}
+SET expires = GREATEST(expires, TIMESTAMP'2026-01-01 00:00:00' + INTERVAL LAST_INSERT_ID(
+  TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)) + ?) MICROSECOND)
+WHERE name = ? AND owner = ? AND expires > UTC_TIMESTAMP(6)

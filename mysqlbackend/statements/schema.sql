@@ -8,7 +8,7 @@
 -- name     the name of the lock
 -- owner    who holds it; '' after a release: nobody, or the first who waits may have it
 -- token    the fence, in µs since 2026 or higher; it never falls
--- since    when the present owner came, UTC
+-- since    when the present owner came, or the last one was removed, UTC
 -- expires  until when it holds, UTC; not after now: the lock is free
 -- meta     what it says of itself
 

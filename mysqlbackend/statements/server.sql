@@ -1,8 +1,9 @@
 -- server.sql: what the server is, and how it is set for this connection.
 --
 -- returns  version, the present database, whether it is read-only, autocommit, whether
---          assignments are simultaneous, innodb_lock_wait_timeout in seconds
+--          assignments are simultaneous, whether '' is NULL, innodb_lock_wait_timeout in seconds
 
 SELECT
   VERSION(), IFNULL(DATABASE(), ''), @@global.read_only, @@session.autocommit,
-  @@session.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%', @@session.innodb_lock_wait_timeout
+  @@session.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%',
+  @@session.sql_mode LIKE '%EMPTY_STRING_IS_NULL%', @@session.innodb_lock_wait_timeout

@@ -1,6 +1,9 @@
--- stale.sql: names that nobody has used for long. It locks nothing.
+-- stale.sql: the next names of the table, and which of them have not been used for long. It
+-- locks nothing, and reads no more rows than it returns.
 --
--- params   how long in µs, number of rows
--- returns  rows of name
+-- params   how long in µs, the name before the first, number of rows
+-- returns  rows of name, whether it is stale
 
-SELECT name FROM {table} WHERE expires < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND LIMIT ?
+SELECT name, expires < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+FROM {table} FORCE INDEX (PRIMARY)
+WHERE name > ? ORDER BY name LIMIT ?

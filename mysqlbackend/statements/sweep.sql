@@ -1,4 +1,4 @@
--- sweep.sql: delete the rows of names that nobody has used for long, and not since
+-- sweep.sql: delete the rows of names that have not been used for long, and not since
 -- stale.sql has found them. In this form of DELETE an index can be forced; see renew.sql.
 --
 -- params   {names}: the names, how long in µs

@@ -3,7 +3,7 @@
 -- KEYS     see grant.lua
 -- ARGV     1 owner  2 TTL in ms  3 tail: client, name and meta, one to a line
 --          4 0, or to leave or refresh a place in the queue where the lock is taken: the
---          number of this attempt, 1 for the first
+--          number of this attempt, which its client never uses again
 -- returns  the fence, 16 digits, if owner holds now; else {ms that the holder has
 --          left (-1 unknown), who holds}. Error CONFLICT or WRONGTYPE: a foreign value.
 --
@@ -35,7 +35,9 @@ local function enqueue()
   end
 end
 
-local value = redis.call('GET', KEYS[1])
+-- A replica must not answer for the master: it refuses GETEX, which is GET to a master, and the
+-- first write of enqueue. GETEX before enqueue would lift the server's limit of memory from it.
+local value = redis.call(attempt == '0' and 'GETEX' or 'GET', KEYS[1])
 if not value then
   if attempt ~= '0' then
     enqueue()
@@ -57,7 +59,6 @@ if not holder or name ~= string.match(tail, '\n([^\n]*)') then
 end
 if holder == owner then
   redis.call('PEXPIRE', KEYS[1], ttl)
-  redis.call('PEXPIRE', KEYS[2], keep(ttl))
   return fence
 end
 if attempt ~= '0' then

@@ -7,6 +7,7 @@
 -- Idempotent by owner: the second time there is nothing. The first write is a
 -- DEL or ZREM, which a server without memory allows, and a script that has
 -- written may go on writing: so a release works there too. PUBLISH is not a write.
+-- Each path has a DEL or ZREM, which a replica refuses: the answer is always the master's.
 
 local owner = ARGV[1]
 local mine = 'dlock1\n' .. owner .. '\n'

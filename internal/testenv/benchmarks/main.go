@@ -39,13 +39,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	tb := &process{ctx: ctx}
-	code := tb.run(func() { generate(tb, *duration, *peersDuration, *only) })
+	tb := testenv.NewProgram(ctx, "benchmarks")
+	code := tb.Run(func() { generate(tb, *duration, *peersDuration, *only) })
 	os.Exit(code)
 }
 
 // generate measures and writes. Servers that write to disk do so as by default; ZooKeeper's alone do not wait for it.
-func generate(tb *process, duration, peersDuration time.Duration, only string) {
+func generate(tb *testenv.Program, duration, peersDuration time.Duration, only string) {
 	servers := []*testenv.Server{
 		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb), testenv.NewEtcd(tb),
 		testenv.NewZooKeeper(tb, 2*time.Second),
@@ -65,7 +65,7 @@ func generate(tb *process, duration, peersDuration time.Duration, only string) {
 	}
 }
 
-func compareBackends(tb *process, duration time.Duration, servers []*testenv.Server) error {
+func compareBackends(tb *testenv.Program, duration time.Duration, servers []*testenv.Server) error {
 	names, args := make(map[string]string), []string{"bench", "--json", "--duration", duration.String()}
 	for _, s := range servers {
 		url := s.DirectURL()
@@ -82,9 +82,9 @@ func compareBackends(tb *process, duration time.Duration, servers []*testenv.Ser
 }
 
 // measure builds a program and runs it. Its exit code says no more than the rows do.
-func measure(tb *process, dir, source string, args []string) (report bench.Report, err error) {
+func measure(tb *testenv.Program, dir, source string, args []string) (report bench.Report, err error) {
 	program := filepath.Join(tb.TempDir(), "program")
-	build := exec.CommandContext(tb.ctx, "go", "build", "-o", program, source)
+	build := exec.CommandContext(tb.Context(), "go", "build", "-o", program, source)
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		return report, fmt.Errorf("%w\n%s", err, out)
@@ -99,7 +99,7 @@ func measure(tb *process, dir, source string, args []string) (report bench.Repor
 }
 
 // comparePeers writes the tables and plots of one server, each workload below a heading of its own.
-func comparePeers(tb *process, duration time.Duration, s *testenv.Server) error {
+func comparePeers(tb *testenv.Program, duration time.Duration, s *testenv.Server) error {
 	report, err := measure(tb, peers, ".", []string{"-json", "-duration", duration.String(), s.DirectURL()})
 	if err != nil {
 		return err

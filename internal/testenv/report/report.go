@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/dlock-go/dlock/internal/testenv/announce"
+	"github.com/dlock-go/dlock/internal/announce"
 )
 
 // event is a line of go test -json; see go doc test2json.
@@ -25,10 +26,16 @@ const (
 	passed  = "pass"
 	failed  = "fail"
 	skipped = "skip"
+	// inapplicable is the outcome of a skipped case of the conformance suite that has nothing to
+	// check on its backend.
+	inapplicable = "inapplicable"
 )
 
-// counts says how many tests had which outcome.
-type counts struct{ passed, failed, skipped int }
+// inapplicableReason begins the reason of such a case.
+const inapplicableReason = ": does not apply: "
+
+// counts says how many tests had which outcome, and how many observations were void and repeated.
+type counts struct{ passed, failed, skipped, inapplicable, void int }
 
 func (c *counts) add(outcome string) {
 	switch outcome {
@@ -38,6 +45,8 @@ func (c *counts) add(outcome string) {
 		c.failed++
 	case skipped:
 		c.skipped++
+	case inapplicable:
+		c.inapplicable++
 	}
 }
 
@@ -45,10 +54,19 @@ func (c *counts) plus(other counts) {
 	c.passed += other.passed
 	c.failed += other.failed
 	c.skipped += other.skipped
+	c.inapplicable += other.inapplicable
+	c.void += other.void
 }
 
 func (c *counts) String() string {
-	return fmt.Sprintf("%d passed, %d failed, %d skipped", c.passed, c.failed, c.skipped)
+	text := fmt.Sprintf("%d passed, %d failed, %d skipped", c.passed, c.failed, c.skipped)
+	if c.inapplicable > 0 {
+		text += fmt.Sprintf(", %d do not apply", c.inapplicable)
+	}
+	if c.void > 0 {
+		text += fmt.Sprintf("; %d observations were void and repeated", c.void)
+	}
+	return text
 }
 
 // report is what has been read so far. The tests of a package are forgotten when it ends.
@@ -58,8 +76,18 @@ type report struct {
 	packages  map[string]*pkg
 	servers   map[announce.Server]*counts
 	total     counts
+	longest   []timing
 	broken    bool // a package has failed
 }
+
+// timing is how long a test took.
+type timing struct {
+	name    string // with its package
+	seconds float64
+}
+
+// shown is how many of the longest tests are printed.
+const shown = 10
 
 type pkg struct {
 	tests     map[string]*test
@@ -69,6 +97,8 @@ type pkg struct {
 
 type test struct {
 	outcome string // "": still running
+	void    int    // observations
+	seconds float64
 	output  strings.Builder
 }
 
@@ -103,8 +133,14 @@ func (r *report) handle(e *event) {
 	case "output":
 		t.output.WriteString(e.Output)
 		p.noteServer(e)
+		if announce.IsVoid(e.Output) {
+			t.void++
+		}
 	case passed, failed, skipped:
-		t.outcome = e.Action
+		t.outcome, t.seconds = e.Action, e.Elapsed
+		if e.Action == skipped && strings.Contains(t.output.String(), inapplicableReason) {
+			t.outcome = inapplicable
+		}
 		r.show(t)
 	}
 }
@@ -153,6 +189,7 @@ func (r *report) close(p *pkg, name string) {
 			}
 		}
 	}
+	r.noteLongest(p, name)
 	for top, c := range p.count() {
 		r.total.plus(*c)
 		if strings.HasPrefix(top, "TestConformance") {
@@ -162,6 +199,29 @@ func (r *report) close(p *pkg, name string) {
 		}
 	}
 	delete(r.packages, name)
+}
+
+// noteLongest keeps the longest of the innermost tests.
+func (r *report) noteLongest(p *pkg, name string) {
+	for test, t := range p.tests {
+		if !p.isOuter(test) {
+			r.longest = append(r.longest, timing{name: path.Base(name) + " " + test, seconds: t.seconds})
+		}
+	}
+	slices.SortFunc(r.longest, func(a, b timing) int {
+		return cmp.Or(cmp.Compare(b.seconds, a.seconds), cmp.Compare(a.name, b.name))
+	})
+	r.longest = r.longest[:min(len(r.longest), shown)]
+}
+
+// isOuter reports whether a test has subtests.
+func (p *pkg) isOuter(test string) bool {
+	for other := range p.tests {
+		if strings.HasPrefix(other, test+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // count returns the outcomes by top-level test.
@@ -183,6 +243,11 @@ func (p *pkg) count() map[string]*counts {
 			tally(inner, parent).add(outcome)
 		}
 		tally(tops, top(name)).add(outcome)
+	}
+	for name, t := range p.tests {
+		if t.void > 0 {
+			tally(tops, top(name)).void += t.void
+		}
 	}
 	return tops
 }
@@ -215,6 +280,7 @@ func (r *report) finish() bool {
 		r.close(r.packages[name], name)
 	}
 	r.table()
+	r.printLongest()
 	ran := r.total != counts{}
 	switch {
 	case !ran:
@@ -226,13 +292,25 @@ func (r *report) finish() bool {
 	return ran && !r.broken && r.total.failed == 0 && (r.total.skipped == 0 || r.allowSkip)
 }
 
+// printLongest prints the tests that took longest, where some took more than a second.
+func (r *report) printLongest() {
+	if len(r.longest) == 0 || r.longest[0].seconds < 1 {
+		return
+	}
+	fmt.Fprintln(r.out, "\nthe longest tests")
+	for _, t := range r.longest {
+		fmt.Fprintf(r.out, "%7.1fs  %s\n", t.seconds, t.name)
+	}
+	fmt.Fprintln(r.out)
+}
+
 func (r *report) table() {
 	if len(r.servers) == 0 {
 		return
 	}
 	fmt.Fprintln(r.out)
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "backend\tsource\tversion\tcases passed\tfailed\tskipped")
+	fmt.Fprintln(w, "backend\tsource\tversion\tcases passed\tfailed\tskipped\tdo not apply\tvoid")
 	servers := slices.SortedFunc(maps.Keys(r.servers), func(a, b announce.Server) int {
 		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Version, b.Version))
 	})
@@ -245,7 +323,7 @@ func (r *report) table() {
 		if *c == (counts{}) && tested[s.Backend] {
 			continue // a server of some other test's, beside the one that the suite used
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.Backend, s.Source, s.Version, c.passed, c.failed, c.skipped)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", s.Backend, s.Source, s.Version, c.passed, c.failed, c.skipped, c.inapplicable, c.void)
 	}
 	_ = w.Flush() // to r.out, whose errors nobody reads either
 	fmt.Fprintln(r.out)

@@ -1,0 +1,234 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errClosed = errors.New("closed")
+
+type answer = Answer[int]
+
+// echo answers each request with itself, when it is told to.
+type echo struct {
+	sizes  []int
+	bounds []time.Duration
+	answer chan struct{} // nil: at once
+}
+
+func (f *echo) send(ctx context.Context, requests []int) []answer {
+	end, _ := ctx.Deadline()
+	f.sizes, f.bounds = append(f.sizes, len(requests)), append(f.bounds, time.Until(end))
+	answers := make([]answer, len(requests))
+	if f.answer != nil {
+		select {
+		case <-f.answer:
+		case <-ctx.Done():
+			return slices.Repeat([]answer{{Err: ctx.Err()}}, len(requests))
+		}
+	}
+	for i, r := range requests {
+		answers[i].Reply = r
+	}
+	return answers
+}
+
+func newBatcher(most int, e *echo) *Batcher[int, int] {
+	return New(Options[int, int]{Send: e.send, Timeout: time.Minute, Most: most, Closed: errClosed})
+}
+
+func wantIs(t *testing.T, what string, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%s: %v, want %v", what, err, target)
+	}
+}
+
+// ask makes a request that has to queue.
+func ask(ctx context.Context, t *testing.T, b *Batcher[int, int], request int) <-chan answer {
+	t.Helper()
+	q := b.Enter(ctx, request)
+	if q == nil {
+		t.Fatal("the request is to be sent alone")
+	}
+	done := make(chan answer, 1)
+	go func() {
+		reply, err := q.Await()
+		done <- answer{reply, err}
+	}()
+	return done
+}
+
+// fill has as many requests under way as can be without a queue, or with one that may not be sent either.
+func fill(t *testing.T, b *Batcher[int, int], n int) {
+	t.Helper()
+	for range n {
+		if b.Enter(t.Context(), 0) != nil {
+			t.Fatal("a request queues up while few are under way")
+		}
+	}
+}
+
+func TestEachOfABatchHasItsOwnAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &echo{}
+		b := newBatcher(0, f)
+		fill(t, b, MaxSingles)
+		answers := make([]<-chan answer, MaxSize+10)
+		for i := range answers {
+			answers[i] = ask(t.Context(), t, b, i)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(f.sizes) > 0 {
+			t.Error("a batch was sent although all connections are in use")
+		}
+		b.Leave()
+		for i, done := range answers {
+			if a := <-done; a.Reply != i || a.Err != nil {
+				t.Errorf("request %d was answered with %v, %v", i, a.Reply, a.Err)
+			}
+		}
+		synctest.Wait()
+		if want := []int{MaxSize, 10}; !slices.Equal(f.sizes, want) || f.bounds[0] != time.Minute {
+			t.Errorf("batches of %v within %v, want %v within a minute", f.sizes, f.bounds, want)
+		}
+		b.Leave()
+		fill(t, b, MaxSingles) // as in the beginning
+		b.Close()
+	})
+}
+
+func TestContextsInABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &echo{answer: make(chan struct{})}
+		b := newBatcher(0, f)
+		fill(t, b, MaxSingles)
+		early, leaveEarly := context.WithCancel(t.Context())
+		late, leaveLate := context.WithCancel(t.Context())
+		queued, sent, other := ask(early, t, b, 1), ask(late, t, b, 2), ask(t.Context(), t, b, 3)
+		leaveEarly()
+		wantIs(t, "a request in the queue", (<-queued).Err, context.Canceled)
+		b.Leave()
+		synctest.Wait()
+		leaveLate()
+		wantIs(t, "a request under way", (<-sent).Err, context.Canceled)
+		f.answer <- struct{}{}
+		if a := <-other; a.Reply != 3 || a.Err != nil {
+			t.Errorf("who stayed was answered with %v, %v", a.Reply, a.Err)
+		}
+		if !slices.Equal(f.sizes, []int{2}) {
+			t.Errorf("batches of %v, want one without the request that nobody waits for", f.sizes)
+		}
+		b.Close()
+	})
+}
+
+// What is under way may hang. While there are connections others do not wait for it, but some are left free.
+func TestQueueIsNotHeldUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &echo{answer: make(chan struct{})}
+		b := newBatcher(MaxSingles+1, f)
+		fill(t, b, MaxSingles)
+		start := time.Now()
+		first := ask(t.Context(), t, b, 1)
+		f.answer <- struct{}{}
+		<-first
+		if waited := time.Since(start); waited != MaxQueued {
+			t.Errorf("the queue waited for %v, want %v", waited, MaxQueued)
+		}
+		ask(t.Context(), t, b, 2)
+		time.Sleep(2 * MaxQueued)
+		last := ask(t.Context(), t, b, 3)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !slices.Equal(f.sizes, []int{1, 1}) {
+			t.Errorf("batches of %v, want no third while all connections are in use", f.sizes)
+		}
+		f.answer <- struct{}{}
+		f.answer <- struct{}{}
+		<-last
+		b.Close()
+	})
+}
+
+// A batch ends with the last of its callers' terms, if not with its own.
+func TestEndOfABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &echo{answer: make(chan struct{})}
+		b := newBatcher(0, f)
+		fill(t, b, MaxSingles)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		longer, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		first, second := ask(short, t, b, 1), ask(longer, t, b, 2)
+		b.Leave()
+		wantIs(t, "the first", (<-first).Err, context.DeadlineExceeded)
+		<-second
+		synctest.Wait()
+		if underWay := b.underWay; underWay != MaxSingles-1 || f.bounds[0] != 2*time.Second {
+			t.Errorf("%d under way, a batch was bounded by %v", underWay, f.bounds)
+		}
+		fill(t, b, 1)
+		forever := ask(t.Context(), t, b, 3)
+		b.Leave()
+		wantIs(t, "who waits on", (<-forever).Err, ErrNoAnswer)
+		if f.bounds[1] != time.Minute {
+			t.Errorf("a batch was bounded by %v", f.bounds[1])
+		}
+		b.Close()
+	})
+}
+
+func TestCloseOfABatcher(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &echo{answer: make(chan struct{})}
+		b := newBatcher(0, f)
+		fill(t, b, MaxSingles)
+		sent := ask(t.Context(), t, b, 1)
+		b.Leave()
+		synctest.Wait()
+		queued := ask(t.Context(), t, b, 2)
+		start := time.Now()
+		b.Close()
+		wantIs(t, "a request in the queue", (<-queued).Err, errClosed)
+		wantIs(t, "a request under way", (<-sent).Err, ErrNoAnswer)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("Close took %v", took)
+		}
+		fill(t, b, 10) // as there is no queue any more
+	})
+}
+
+// TestCloseWaitsForBatches whose Send returns only some time after its context has ended.
+func TestCloseWaitsForBatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 300 * time.Millisecond
+		b := New(Options[int, int]{Timeout: time.Minute, Closed: errClosed, Send: func(ctx context.Context, requests []int) []answer {
+			<-ctx.Done()
+			time.Sleep(slow)
+			return slices.Repeat([]answer{{Err: ctx.Err()}}, len(requests))
+		}})
+		fill(t, b, MaxSingles)
+		sent := ask(t.Context(), t, b, 1)
+		b.Leave()
+		synctest.Wait()
+		start := time.Now()
+		b.Close()
+		if took := time.Since(start); took != slow {
+			t.Errorf("Close took %v, and the batch %v", took, slow)
+		}
+		<-sent
+	})
+}

@@ -1,0 +1,227 @@
+package broken
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance"
+)
+
+// HarnessMaker makes a Harness, once per case, whose Driver returns what wrap makes of the driver.
+type HarnessMaker func(t conformance.TB, wrap func(backend.Driver) backend.Driver) conformance.Harness
+
+// atATime is how many rows run at a time. They mostly wait.
+const atATime = 96
+
+// Test runs the rows of [Table], side by side where the case allows it, and reports each as a subtest.
+// It calls t.Parallel when the rows that count what the process uses are done; the caller must not.
+// It fails for a row whose case passes although the driver is broken. A case that skips, since it does
+// not apply to the driver, is skipped.
+func Test(t *testing.T, mk HarnessMaker) {
+	t.Helper()
+	alone := map[string]bool{}
+	for _, c := range conformance.Cases() {
+		alone[c.Name] = c.Alone && !c.Faults // it counts what the process uses
+	}
+	rows := Table()
+	results := make([]*recorder, len(rows))
+	var running sync.WaitGroup
+	slots := make(chan struct{}, atATime)
+	runRow := func(i int) {
+		wrap := rows[i].Bug.Wrapper()
+		results[i] = run(t.Context(), t.Name()+"/"+rows[i].Bug.Name, rows[i].Case,
+			func(t conformance.TB) conformance.Harness { return mk(t, wrap) })
+	}
+	for i, row := range rows {
+		if alone[row.Case] {
+			runRow(i)
+		}
+	}
+	t.Parallel()
+	for i, row := range rows {
+		if !alone[row.Case] {
+			running.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				runRow(i)
+			})
+		}
+	}
+	running.Wait()
+	for i, row := range rows {
+		t.Run(row.Case+"/"+row.Bug.Name, func(t *testing.T) {
+			results[i].report(t, row.Case)
+			if t.Failed() {
+				t.Logf("the bug: %s", row.Bug.Does)
+			}
+		})
+	}
+}
+
+// MustNotice runs the case of that name over a broken Harness. It fails t if the case passes, and
+// skips it if the case does not apply.
+func MustNotice(t *testing.T, name string, mk conformance.HarnessMaker) {
+	t.Helper()
+	run(t.Context(), t.Name(), name, mk).report(t, name)
+}
+
+// report fails t if the case has found nothing.
+func (r *recorder) report(t *testing.T, name string) {
+	t.Helper()
+	switch {
+	case r.missing:
+		t.Fatalf("there is no case %s", name)
+	case r.skipped != "":
+		t.Skipf("%s", r.skipped)
+	case !r.Failed():
+		t.Errorf("case %s passes over a broken Harness", name)
+	default:
+		t.Logf("%.300s", strings.Join(r.errors, "\n"))
+	}
+}
+
+// Row is a case and a bug that it must notice.
+type Row struct {
+	Case string
+	Bug  Bug
+}
+
+// Table returns each case with the bugs that it must notice.
+func Table() []Row {
+	var rows []Row
+	for _, bug := range Bugs() {
+		for _, name := range noticedBy[bug.Name] {
+			rows = append(rows, Row{name, bug})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return strings.Compare(a.Case, b.Case) })
+	return rows
+}
+
+// Unbroken returns the names of the cases that no broken driver can fail, with the reason.
+func Unbroken() map[string]string { return maps.Clone(unbroken) }
+
+// attempts is how often a case may pass over a broken Harness: a slow machine can hide a bug.
+const attempts = 3
+
+// run runs a case for the test of that name, until it has found something, and returns that.
+func run(ctx context.Context, test, name string, mk conformance.HarnessMaker) *recorder {
+	for n := 1; ; n++ {
+		if r := runOnce(ctx, test, name, mk); r.Failed() || r.missing || r.skipped != "" || n == attempts {
+			return r
+		}
+	}
+}
+
+func runOnce(ctx context.Context, test, name string, mk conformance.HarnessMaker) *recorder {
+	r := &recorder{name: test}
+	r.ctx, r.end = context.WithCancel(ctx)
+	defer r.end()
+	cases := conformance.Cases()
+	i := slices.IndexFunc(cases, func(c conformance.Case) bool { return c.Name == name })
+	if i < 0 {
+		r.missing = true
+		return r
+	}
+	defer r.removeTemp()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer r.cleanup()
+		cases[i].Run(r, mk)
+	}()
+	<-done
+	return r
+}
+
+// recorder is a conformance.TB that keeps what a case finds.
+type recorder struct {
+	ctx  context.Context
+	end  context.CancelFunc
+	name string
+
+	missing bool // there is no such case
+
+	mu       sync.Mutex
+	errors   []string
+	skipped  string
+	cleanups []func()
+	temp     []string
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Name() string             { return r.name }
+func (r *recorder) Context() context.Context { return r.ctx }
+func (r *recorder) Logf(string, ...any)      {}
+
+// Noticed ends the case at its first failure.
+func (r *recorder) Noticed() { r.end() }
+
+// Void keeps no void observation.
+func (r *recorder) Void(string) {}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errors = append(r.errors, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Skipf(format string, args ...any) {
+	r.mu.Lock()
+	r.skipped = fmt.Sprintf(format, args...)
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.errors) > 0
+}
+
+func (r *recorder) Cleanup(fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, fn)
+}
+
+// cleanup calls what was given to Cleanup, last first.
+func (r *recorder) cleanup() {
+	r.mu.Lock()
+	fns := r.cleanups
+	r.cleanups = nil
+	r.mu.Unlock()
+	for _, fn := range fns {
+		defer fn()
+	}
+}
+
+func (r *recorder) TempDir() string {
+	dir, err := os.MkdirTemp("", "dlock-broken-")
+	if err != nil {
+		r.Fatalf("TempDir: %v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.temp = append(r.temp, dir)
+	return dir
+}
+
+func (r *recorder) removeTemp() {
+	for _, dir := range r.temp {
+		_ = os.RemoveAll(dir)
+	}
+}

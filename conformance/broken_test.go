@@ -1,0 +1,93 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/conformance/broken"
+	"github.com/dlock-go/dlock/internal/memnet"
+)
+
+// TestNoticesBugs runs each case of the table over a driver that the case must fail.
+func TestNoticesBugs(t *testing.T) {
+	broken.Test(t, func(t conformance.TB, wrap func(backend.Driver) backend.Driver) conformance.Harness {
+		h := memnet.New(t)
+		h.Wrap = wrap
+		return h
+	})
+}
+
+// TestEachCaseHasABug prints the table of cases and bugs, and fails for a case without a row.
+func TestEachCaseHasABug(t *testing.T) {
+	t.Parallel()
+	bugs := map[string][]string{}
+	used := map[string]bool{}
+	for _, row := range broken.Table() {
+		bugs[row.Case] = append(bugs[row.Case], row.Bug.Name)
+		used[row.Bug.Name] = true
+	}
+	unbroken := broken.Unbroken()
+	var table strings.Builder
+	for _, c := range conformance.Cases() {
+		reason, excused := unbroken[c.Name]
+		fmt.Fprintf(&table, "\n%-42s %s%s", c.Name, strings.Join(bugs[c.Name], " "), reason)
+		if excused == (len(bugs[c.Name]) > 0) {
+			t.Errorf("case %s has %d bugs, and the reason to have none is %q", c.Name, len(bugs[c.Name]), reason)
+		}
+		delete(bugs, c.Name)
+		delete(unbroken, c.Name)
+	}
+	for name := range bugs {
+		t.Errorf("there is no case %s", name)
+	}
+	for name := range unbroken {
+		t.Errorf("there is no case %s", name)
+	}
+	for _, bug := range broken.Bugs() {
+		if !used[bug.Name] {
+			t.Errorf("no case must notice the bug %s", bug.Name)
+		}
+	}
+	t.Logf("%s", table.String())
+}
+
+// opening is a Harness whose drivers are opened in a wrong way.
+type opening struct {
+	*memnet.Harness
+	url string
+}
+
+func (o opening) URL() string    { return o.url }
+func (o opening) Secret() string { return "pa55w0rd" }
+
+func (o opening) Driver(ctx context.Context) (backend.Driver, error) {
+	if cut := o.url == ""; cut {
+		return nil, errors.New("the network is dead")
+	}
+	return o.Harness.Driver(ctx)
+}
+
+// TestNoticesABrokenOpener is about the cases that fail before there is a driver.
+func TestNoticesABrokenOpener(t *testing.T) {
+	t.Parallel()
+	backend.Register("leaky", func(_ context.Context, u *backend.URL) (backend.Driver, error) {
+		return nil, fmt.Errorf("no server for %s with %s", u.User, u.Password)
+	})
+	for name, url := range map[string]string{
+		"SecretsStayOutOfErrors":          "leaky://user:pa55w0rd@127.0.0.1:1/x",
+		"OpeningAClosedPortIsUnavailable": "leaky://user:pa55w0rd@127.0.0.1:1/x",
+		"OpeningReturnsFromABlackHole":    "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broken.MustNotice(t, name, func(t conformance.TB) conformance.Harness {
+				return opening{memnet.New(t), url}
+			})
+		})
+	}
+}

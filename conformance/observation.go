@@ -1,0 +1,318 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/announce"
+	"github.com/dlock-go/dlock/internal/lag"
+)
+
+// observations is how often a case is observed at most.
+const observations = 5
+
+// observation is one run of a case, and the TB of its fixture. It keeps the failures back, because
+// an observation that fails while the machine stood still is void: it is repeated with longer
+// terms.
+type observation struct {
+	test TB
+	pulse
+	requests requests
+	scale    float64 // of the terms
+
+	mu         sync.Mutex
+	failures   []string
+	conclusive bool // one of the failures is a violation, which no lag excuses
+	skipped    bool
+	reason     string // of the skip
+	helpers    map[string]bool
+	cleanups   []func()
+}
+
+// observe runs the case until an observation is valid.
+func (c Case) observe(t TB, mk HarnessMaker, meter *lag.Meter) *observation {
+	t.Helper()
+	scale := 1.0
+	for n := 1; ; n++ {
+		o := &observation{test: t, scale: scale, helpers: map[string]bool{}}
+		o.begin(meter)
+		<-async(func() { o.run(c, mk) })
+		if !o.void() {
+			return o
+		}
+		if n == observations {
+			o.Errorf("%s, in the last of %d observations", o.standstill(), n)
+			return o
+		}
+		o.reportVoid(t)
+		scale = o.longer()
+		lag.Calm(t.Context())
+	}
+}
+
+// run runs the case and its cleanups on the goroutine of the caller, which may end with it.
+func (o *observation) run(c Case, mk HarnessMaker) {
+	defer o.clean()
+	defer o.recover()
+	c.runOnce(o, mk)
+}
+
+func (o *observation) recover() {
+	if r := recover(); r != nil {
+		o.violation("panic: %v\n%s", r, debug.Stack())
+	}
+}
+
+// clean calls what was given to Cleanup, last first, also if one of them ends the goroutine.
+func (o *observation) clean() {
+	o.mu.Lock()
+	last := len(o.cleanups) - 1
+	if last < 0 {
+		o.mu.Unlock()
+		return
+	}
+	fn := o.cleanups[last]
+	o.cleanups = o.cleanups[:last]
+	o.mu.Unlock()
+	defer o.clean()
+	defer o.recover()
+	fn()
+}
+
+// void reports whether the failures may be due to the machine alone.
+func (o *observation) void() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.failures) > 0 && !o.conclusive && o.stoodStill() && o.Context().Err() == nil
+}
+
+// reportVoid counts a void observation, in the way of t or else in its log.
+func (o *observation) reportVoid(t TB) {
+	reason := o.standstill()
+	if v, ok := t.(interface{ Void(reason string) }); ok {
+		v.Void(reason)
+		return
+	}
+	t.Logf("%s", announce.Void(reason))
+}
+
+// longer returns the scale for the next observation.
+func (o *observation) longer() float64 {
+	stood, term := o.measured()
+	return o.scale * max(2, float64(stood*allowance)/float64(term))
+}
+
+// conclude reports what the observation has found to the test.
+func (o *observation) conclude(c Case) {
+	o.test.Helper()
+	for _, text := range o.failures {
+		o.test.Errorf("%s", text)
+	}
+	switch sent := o.requests.since(o.begun); {
+	case len(o.failures) > 0 && sent != "":
+		o.test.Errorf("the last requests:%s", sent)
+		fallthrough
+	case len(o.failures) > 0:
+		o.test.Logf("the promise: %s", c.Promise)
+	case o.skipped:
+		o.test.Skipf("%s", o.reason)
+	}
+}
+
+// Name, Logf, Context and TempDir are those of the test.
+func (o *observation) Name() string                    { return o.test.Name() }
+func (o *observation) Context() context.Context        { return o.test.Context() }
+func (o *observation) TempDir() string                 { return o.test.TempDir() }
+func (o *observation) Logf(format string, args ...any) { o.test.Helper(); o.test.Logf(format, args...) }
+
+// Helper marks the caller, as that of a test does, so that a failure names the line of the case.
+func (o *observation) Helper() {
+	var pcs [1]uintptr
+	runtime.Callers(2, pcs[:])
+	frame, _ := runtime.CallersFrames(pcs[:]).Next()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.helpers[frame.Function] = true
+}
+
+// Errorf records a failure.
+func (o *observation) Errorf(format string, args ...any) { o.fail(false, format, args) }
+
+// violation records a failure that no lag excuses.
+func (o *observation) violation(format string, args ...any) { o.fail(true, format, args) }
+
+func (o *observation) fail(conclusive bool, format string, args []any) {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	if n, ok := o.test.(interface{ Noticed() }); ok { // one failure is all that it waits for
+		defer n.Noticed()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	frame, more := frames.Next()
+	for more && o.helpers[frame.Function] {
+		frame, more = frames.Next()
+	}
+	file := frame.File[strings.LastIndexByte(frame.File, '/')+1:]
+	o.failures = append(o.failures, fmt.Sprintf("%s:%d: %s", file, frame.Line, fmt.Sprintf(format, args...)))
+	o.conclusive = o.conclusive || conclusive
+}
+
+// Fatalf records a failure and ends the goroutine.
+func (o *observation) Fatalf(format string, args ...any) {
+	o.fail(false, format, args)
+	runtime.Goexit()
+}
+
+// Skipf ends the goroutine, and the case does not apply.
+func (o *observation) Skipf(format string, args ...any) {
+	o.mu.Lock()
+	o.skipped, o.reason = true, fmt.Sprintf(format, args...)
+	o.mu.Unlock()
+	runtime.Goexit()
+}
+
+// Failed reports whether this observation has failed.
+func (o *observation) Failed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.failures) > 0
+}
+
+// Cleanup has fn called at the end of this observation.
+func (o *observation) Cleanup(fn func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.cleanups = append(o.cleanups, fn)
+}
+
+// allowance is which part of a term the machine may stand still in: a renewal has a third of the
+// term for some three wake-ups and an answer.
+const allowance = 10
+
+// pulse is how still the machine stood in an observation: how late the process woke its
+// goroutines, and how long the server took for its longest answer.
+type pulse struct {
+	meter *lag.Meter
+	begun time.Time
+
+	pulseMu sync.Mutex
+	term    time.Duration // the shortest one in use; 0: none is short
+	answer  time.Duration // the longest one
+	active  int           // faults of the case's own making
+	healed  time.Time     // when the last one ended
+	dropped bool          // an answer is lost on purpose
+}
+
+func (p *pulse) begin(meter *lag.Meter) { p.meter, p.begun = meter, time.Now() }
+
+// noteTerm notes a term whose end the observation may see.
+func (p *pulse) noteTerm(d time.Duration) {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	if p.term == 0 || d < p.term {
+		p.term = d
+	}
+}
+
+// noteAnswer notes how long the server took for a request, unless a fault of the case kept it from
+// answering.
+func (p *pulse) noteAnswer(sent time.Time, err error) {
+	took := time.Since(sent)
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	if p.active > 0 || sent.Before(p.healed) || p.dropped && !isAnswer(err) {
+		return
+	}
+	p.answer = max(p.answer, took)
+}
+
+// fault begins a fault; heal ends it.
+func (p *pulse) fault() (heal func()) {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	p.active++
+	return sync.OnceFunc(func() {
+		p.pulseMu.Lock()
+		defer p.pulseMu.Unlock()
+		p.active--
+		p.healed = time.Now()
+	})
+}
+
+// drop notes that an answer is going to be lost.
+func (p *pulse) drop() {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	p.dropped = true
+}
+
+// measured returns for how long the machine stood still, and the shortest term.
+func (p *pulse) measured() (stood, term time.Duration) {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	return max(p.meter.Worst(p.begun), p.answer), p.term
+}
+
+// stoodSince returns for how long the machine has stood still since then, or the server at any
+// time.
+func (p *pulse) stoodSince(at time.Time) time.Duration {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	return p.meter.Worst(at) + p.answer
+}
+
+// stoodStill reports whether that is more than the shortest term allows.
+func (p *pulse) stoodStill() bool {
+	stood, term := p.measured()
+	return term > 0 && stood > term/allowance
+}
+
+// standstill says so.
+func (p *pulse) standstill() string {
+	stood, term := p.measured()
+	what := "this machine"
+	if stood > p.meter.Worst(p.begun) {
+		what = "the server"
+	}
+	return fmt.Sprintf("%s stood still for %v in a term of %v", what, stood.Round(time.Millisecond), term)
+}
+
+// watched are the faults of a Harness, noted in the pulse of the observation.
+type watched struct {
+	Faults
+	pulse *pulse
+}
+
+// until notes a fault that lasts until heal.
+func (w watched) until(heal func()) func() {
+	end := w.pulse.fault()
+	return func() { heal(); end() }
+}
+
+func (w watched) Cut(t TB) (heal func()) {
+	t.Helper()
+	return w.until(w.Faults.Cut(t))
+}
+
+func (w watched) DropReply(t TB, nth int) {
+	t.Helper()
+	w.pulse.drop()
+	w.Faults.DropReply(t, nth)
+}
+
+func (w watched) Pause(t TB) (resume func()) {
+	t.Helper()
+	return w.until(w.Faults.Pause(t))
+}
+
+func (w watched) Restart(t TB) {
+	t.Helper()
+	defer w.pulse.fault()()
+	w.Faults.Restart(t)
+}

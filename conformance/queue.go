@@ -1,0 +1,123 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var queueCases = []Case{
+	{Name: "ExpiredLockGoesToTheQueue", Promise: "When a holder's term ends, an attempt does not get the lock past fair waiters.", run: expiredLockGoesToTheQueue},
+	{Name: "RefreshKeepsThePlace", Promise: "A fair waiter that asks again keeps its place before a later waiter.", run: refreshKeepsThePlace},
+	{Name: "ShortTermBehindShortensNoPlace", Promise: "A fair waiter with a short term takes nothing from the place of a waiter with a long term.", run: shortTermBehindShortensNoPlace},
+	{Name: "LeavingTheQueueOfAFreeLockWakesTheNext", Promise: "When a holder's term has ended and the first fair waiter gives up, the second is granted the lock at once.", run: leavingTheQueueOfAFreeLockWakesTheNext},
+	{Name: "BrokenLockGoesToTheQueue", Promise: "Break grants the lock to the first fair waiter at once, and an attempt does not get past it.", run: brokenLockGoesToTheQueue},
+}
+
+// fairRequest returns a request for a place in the queue.
+func (f *fixture) fairRequest(ttl time.Duration) *backend.Request {
+	req := f.request(ttl)
+	req.Fair = true
+	return req
+}
+
+func expiredLockGoesToTheQueue(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	f.withoutSession()
+	d, other, third := f.driver(), f.driver(), f.driver()
+	req := f.fairRequest(f.long())
+	g := f.grant(d, f.try(f.brief()))
+	end := time.Now().Add(g.Term.TTL)
+	f.refused(other, req)
+	for time.Now().Before(end.Add(10 * nap)) { // before the end of the term and after it
+		f.refused(third, f.try(f.long()))
+		time.Sleep(nap)
+	}
+	var err error
+	if !f.eventually(prompt, func() bool { // a server may end terms late
+		f.refused(third, f.try(f.long()))
+		g, err = f.acquire(other, req)
+		return err == nil
+	}) {
+		f.Fatalf("Acquire of the waiter, long after the term: %v", err)
+	}
+	f.release(other, g)
+}
+
+func refreshKeepsThePlace(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	d, other, third := f.driver(), f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	first, second := f.fairRequest(f.long()), f.fairRequest(f.long())
+	f.refused(other, first)
+	f.refused(third, second)
+	f.refused(other, first)
+	f.release(d, g)
+	f.refused(third, second)
+	f.release(other, f.grantSoon(other, first))
+	f.release(third, f.grantSoon(third, second))
+}
+
+func shortTermBehindShortensNoPlace(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	d, other, third := f.driver(), f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	first, second := f.fairRequest(f.long()), f.fairRequest(f.brief())
+	f.refused(other, first)
+	f.refused(third, second)
+	time.Sleep(second.TTL + 10*nap) // its place lapses
+	f.release(d, g)
+	f.refused(third, f.try(f.long()))
+	f.release(other, f.grantSoon(other, first))
+	f.undo(third, second)
+}
+
+func leavingTheQueueOfAFreeLockWakesTheNext(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	f.withoutSession()
+	d, other, third := f.driver(), f.driver(), f.driver()
+	w := f.waitable(third)
+	if w == nil {
+		return
+	}
+	g := f.grant(d, f.try(f.brief()))
+	end := time.Now().Add(g.Term.TTL)
+	first, second := f.fairRequest(f.long()), f.fairRequest(f.long())
+	f.refused(other, first)
+	busy := f.busy(third, second)
+	time.Sleep(time.Until(end) + 10*nap) // a request would pass the lock on
+	f.undo(other, first)
+	f.awaitTurn(third, w, second, busy)
+}
+
+func brokenLockGoesToTheQueue(f *fixture) {
+	if !f.caps.Break || f.unfair() {
+		return
+	}
+	d, other, third := f.driver(), f.driver(), f.driver()
+	w := f.waitable(other)
+	for _, attempt := range []bool{false, true} { // an attempt would pass the lock on by itself
+		g := f.grant(d, f.try(f.long()))
+		req := f.fairRequest(f.long())
+		busy := f.busy(other, req)
+		if err := third.(backend.Breaker).Break(f.ctx, f.name, g.Owner); err != nil {
+			f.Fatalf("Break: %v", err)
+		}
+		if attempt {
+			f.refused(third, f.try(f.long()))
+		}
+		if w == nil {
+			f.release(other, f.grant(other, req))
+			continue
+		}
+		f.awaitTurn(other, w, req, busy)
+	}
+}

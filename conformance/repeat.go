@@ -1,0 +1,445 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+var repeatCases = []Case{
+	{Name: "RepeatedAcquireProlongsTheTerm", Promise: "A repeated Acquire by the holder answers with the same grant and a new term, and the server keeps the lock for that term.", run: repeatedAcquireProlongsTheTerm},
+	{Name: "TermsAreNotFloored", Promise: "A term of a fraction of a second more than the server counts in is kept to its end, at the acquire and at a renewal.", run: termsAreNotFloored},
+	{Name: "LongTermsDoNotWrap", Promise: "A term of minutes, days or months up to MaxTTL is no short one.", run: longTermsDoNotWrap},
+	{Name: "UnavailableIsNotExecuted", Promise: "A request that the driver answers with a definite error after its reply was lost has not been executed.", Faults: true, run: unavailableIsNotExecuted},
+	{Name: "BreakWakesWaiters", Promise: "Break wakes a waiter at once, however long the broken term was, and the old holder learns of it with its next request.", run: breakWakesWaiters},
+	{Name: "ListTakesPrefixesLiterally", Promise: "Characters that are wildcards elsewhere stand for themselves in the prefix of List, and in the names.", run: listTakesPrefixesLiterally},
+	{Name: "ManyLocksAreListedAndRenewed", Promise: "List shows each of a thousand locks once, and RenewAll answers for each of a thousand grants.", run: manyLocksAreListedAndRenewed},
+	{Name: "ExpiredHolderIsNotShown", Promise: "Inspect and List do not show a holder whose term is over.", run: expiredHolderIsNotShown},
+	{Name: "CancelledWaitsLeaveNoMemory", Promise: "A Wait that was cancelled leaves nothing in the driver's memory.", Alone: true, run: cancelledWaitsLeaveNoMemory},
+	{Name: "CloseLeavesNothing", Promise: "Close of a driver leaves no goroutine and no connection, whatever it was used for.", Alone: true, run: closeLeavesNothing},
+}
+
+// sameGrant checks that again is the answer g once more, with a term from now on.
+func (f *fixture) sameGrant(g, again *backend.Grant) {
+	f.Helper()
+	if again.Key != g.Key || again.Owner != g.Owner || again.Mode != g.Mode || again.TTL != g.TTL {
+		f.Errorf("the repeated answer is of %+v, want %+v", again.Request, g.Request)
+	}
+	if again.Fence < g.Fence {
+		f.Errorf("the repeated answer has the fence %d, the first one %d", again.Fence, g.Fence)
+	}
+	if again.Term.TTL < g.TTL {
+		f.Errorf("the repeated answer has a term of %v, want at least %v", again.Term.TTL, g.TTL)
+	}
+	if !f.caps.Session && !again.Term.Sent.After(g.Term.Sent) {
+		f.Errorf("the repeated answer's Term.Sent is %v after the first one's", again.Term.Sent.Sub(g.Term.Sent))
+	}
+}
+
+func repeatedAcquireProlongsTheTerm(f *fixture) {
+	for _, queue := range []bool{false, true} {
+		d := f.driver()
+		req := f.try(f.ttl(2 * time.Second))
+		req.Queue = queue
+		g := f.grant(d, req)
+		time.Sleep(req.TTL / 2)
+		again := f.grant(d, req)
+		f.sameGrant(g, again)
+		if f.caps.Session {
+			f.release(d, again)
+			continue
+		}
+		f.keptUntil(again.Term.Sent.Add(again.Term.TTL))
+	}
+}
+
+func termsAreNotFloored(f *fixture) {
+	f.withoutSession()
+	ttl := f.ttl(1900 * time.Millisecond)
+	d := f.driver()
+	g := f.grant(d, f.try(ttl))
+	f.keptUntil(g.Term.Sent.Add(g.Term.TTL))
+	for _, r := range renewers {
+		g := f.grant(d, f.try(ttl))
+		term, err := f.renewBy(r, d, g)
+		if err != nil || term.TTL < ttl {
+			f.Fatalf("%s: term %v, want at least %v, error %v", r.name, term.TTL, ttl, err)
+		}
+		f.keptUntil(term.Sent.Add(term.TTL))
+	}
+}
+
+func longTermsDoNotWrap(f *fixture) {
+	const rest = 100 * time.Millisecond // what would be left of a term that wraps
+	const day = 24 * time.Hour
+	terms := []time.Duration{1<<31*time.Microsecond + rest, 72 * time.Minute, 1<<32*time.Microsecond + rest, 1<<31*time.Millisecond + rest, 30*day + time.Second, 1<<32*time.Millisecond + rest}
+	terms = slices.DeleteFunc(terms, func(ttl time.Duration) bool { return f.caps.MaxTTL > 0 && ttl > f.caps.MaxTTL })
+	if f.caps.MaxTTL > 0 {
+		terms = append(terms, f.caps.MaxTTL)
+	}
+	d, other := f.driver(), f.driver()
+	var gs []*backend.Grant
+	for i, ttl := range terms {
+		req := f.try(ttl)
+		req.Key = fmt.Sprint(f.name, i)
+		g := f.grant(d, req)
+		if g.Term.TTL < ttl {
+			f.Errorf("a term of %v for %v", g.Term.TTL, ttl)
+		}
+		for _, r := range renewers {
+			if term, err := f.renewBy(r, d, g); err != nil || term.TTL < ttl {
+				f.Errorf("%s: a term of %v for %v, error %v", r.name, term.TTL, ttl, err)
+			}
+		}
+		gs = append(gs, g)
+	}
+	time.Sleep(10 * rest)
+	for _, g := range gs {
+		f.longHeld(other, g)
+		f.release(d, g)
+	}
+}
+
+// longHeld checks that g is held, with most of its term to come where that is shown.
+func (f *fixture) longHeld(other backend.Driver, g *backend.Grant) {
+	f.Helper()
+	req := f.try(f.long())
+	req.Key = g.Key
+	busy := f.busy(other, req)
+	left := []time.Duration{busy.RetryAfter}
+	if i, ok := other.(backend.Inspector); ok && f.caps.Inspect {
+		info, err := i.Inspect(f.ctx, g.Key)
+		if err != nil || len(info.Holders) != 1 {
+			f.Fatalf("Inspect of a lock that is held for %v: %+v, %v", g.TTL, info, err)
+		}
+		left = append(left, info.Holders[0].TTL)
+	}
+	for _, ttl := range left {
+		if ttl > 0 && ttl < g.TTL-2*limit {
+			f.Errorf("of a term of %v the server has %v left", g.TTL, ttl)
+		}
+	}
+}
+
+// unavailableIsNotExecuted loses the answer to each kind of request, and holds the driver to what it
+// says of it.
+func unavailableIsNotExecuted(f *fixture) {
+	other := f.driverOf(f.apart())
+	for nth := range 3 {
+		d := f.warm(f.driver())
+		req := f.try(f.long())
+		f.faults.DropReply(f, nth+1)
+		_, err := f.once(func(ctx context.Context) (*backend.Grant, error) { return d.Acquire(ctx, req) })
+		f.definite("Acquire", err, func() bool { return f.isFree(other) })
+		f.undo(d, req)
+		f.settleDriver(d)
+
+		g := f.grantAfter(d, req)
+		for _, r := range renewers {
+			f.faults.DropReply(f, nth+1)
+			_, err = f.once(func(ctx context.Context) (*backend.Grant, error) { _, err := r.renew(ctx, d, g); return g, err })
+			if errors.Is(err, backend.ErrLost) {
+				f.Errorf("%s whose answer was lost, of a held lock: %v", r.name, err)
+			}
+		}
+		f.faults.DropReply(f, nth+1)
+		_, err = f.once(func(ctx context.Context) (*backend.Grant, error) { return nil, d.Release(ctx, g) })
+		f.definite("Release", err, func() bool { return !f.isFree(other) })
+		f.undo(d, &g.Request)
+		f.settleDriver(d)
+	}
+}
+
+// grantAfter acquires the lock after a request that may be executed late, which it then undoes.
+func (f *fixture) grantAfter(d backend.Driver, late *backend.Request) *backend.Grant {
+	f.Helper()
+	var g *backend.Grant
+	var err error
+	if !f.eventually(prompt, func() bool {
+		if g, err = f.acquire(d, f.try(f.long())); errors.Is(err, backend.ErrNotAcquired) {
+			f.undo(d, late)
+		}
+		return err == nil
+	}) {
+		f.Fatalf("Acquire of a free lock: %v", err)
+	}
+	return g
+}
+
+// once makes a request that may get no answer.
+func (f *fixture) once(request func(ctx context.Context) (*backend.Grant, error)) (*backend.Grant, error) {
+	ctx, cancel := context.WithTimeout(f.ctx, prompt)
+	defer cancel()
+	return request(ctx)
+}
+
+// definite checks that a request that was answered with ErrUnavailable was not executed.
+func (f *fixture) definite(what string, err error, notExecuted func() bool) {
+	f.Helper()
+	if errors.Is(err, backend.ErrUnavailable) && !notExecuted() {
+		f.Errorf("%s was executed, and its answer is ErrUnavailable: %v", what, err)
+	}
+	for _, wrong := range []error{backend.ErrConflict, backend.ErrUnsupported, backend.ErrLost} {
+		if errors.Is(err, wrong) {
+			f.Errorf("%s whose answer was lost: %v", what, err)
+		}
+	}
+}
+
+// isFree reports whether the lock can be acquired at present.
+func (f *fixture) isFree(d backend.Driver) bool {
+	f.Helper()
+	g, err := d.Acquire(f.ctx, f.try(f.long()))
+	if err == nil {
+		f.release(d, g)
+	} else if !errors.Is(err, backend.ErrNotAcquired) {
+		f.Errorf("Acquire: %v", err)
+	}
+	return err == nil
+}
+
+// settleDriver uses up the answers that DropReply may have left to be lost.
+func (f *fixture) settleDriver(d backend.Driver) {
+	f.Helper()
+	for i := range 5 {
+		req := f.try(f.long())
+		req.Key = fmt.Sprint(f.name, "/settle", i)
+		_, _ = f.once(func(ctx context.Context) (*backend.Grant, error) { return d.Acquire(ctx, req) })
+		f.undo(d, req)
+	}
+}
+
+func breakWakesWaiters(f *fixture) {
+	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) {
+		return
+	}
+	for _, opts := range f.queueing() {
+		opts = append(opts, dlock.WithTTL(f.long()))
+		c, breaker := f.client(opts...), f.client()
+		other, t := f.tapped(opts...)
+		for n := range 2 {
+			lease := f.lock(c, f.name)
+			waiter := f.lockAsync(other, f.name)
+			t.await(acquire, n+1, wasBusy)
+			time.Sleep(10 * nap) // in which it begins to wait; no harm if it does not yet
+			if err := breaker.Break(f.ctx, f.name, []string{"", lease.Owner()}[n]); err != nil {
+				f.Fatalf("Break: %v", err)
+			}
+			next := f.granted(waiter, prompt)
+			f.isErr("Extend of a broken lease", lease.Extend(f.ctx), dlock.ErrLost)
+			f.isErr("Err", lease.Err(), dlock.ErrLost)
+			f.unlock(next)
+		}
+	}
+}
+
+func listTakesPrefixesLiterally(f *fixture) {
+	if !f.caps.List {
+		f.inapplicable("the driver does not list")
+	}
+	c, d := f.client(dlock.WithTTL(f.long())), f.driver()
+	wild := []string{"%", "_", "*", "?", "[a]", `\`, `\%`, "^", ".", "{a,b}", "'", "a", "b", "%25", "/"}
+	for _, w := range wild {
+		f.lock(c, f.name+w)
+		f.lock(c, f.name+w+"x")
+	}
+	for _, w := range wild {
+		want := 0
+		for _, other := range wild {
+			for _, name := range []string{other, other + "x"} {
+				if len(name) >= len(w) && name[:len(w)] == w {
+					want++
+				}
+			}
+		}
+		if got := f.listed(d, f.name+w); len(got) != want {
+			f.Errorf("List of the prefix %q shows %d names, want %d: %q", f.name+w, len(got), want, got)
+		}
+	}
+	if err := c.Close(); err != nil {
+		f.Errorf("Close: %v", err)
+	}
+}
+
+func manyLocksAreListedAndRenewed(f *fixture) {
+	const atATime = 32
+	d := f.driver()
+	locks := 1200
+	begun := time.Now()
+	f.release(d, f.grant(d, f.try(f.long())))
+	if time.Since(begun) > 20*time.Millisecond { // a distant or a busy server
+		locks = 600
+	}
+	gs := make([]*backend.Grant, locks)
+	parallel(atATime, func(w int) {
+		for i := w; i < locks; i += atATime {
+			req := f.try(f.long())
+			req.Key = fmt.Sprintf("%s/%d", f.name, i)
+			var err error
+			if gs[i], err = d.Acquire(f.ctx, req); err != nil {
+				f.Errorf("Acquire: %v", err)
+				return
+			}
+		}
+	})
+	if f.Failed() {
+		return
+	}
+	before := time.Now()
+	for i, r := range renewAll(f.ctx, d, gs) {
+		if r.Err != nil || r.Term.TTL < gs[i].TTL || !f.caps.Session && r.Term.Sent.Before(before) {
+			f.Fatalf("renewal %d of %d: term %v, sent %v before the request, error %v", i, locks, r.Term.TTL, before.Sub(r.Term.Sent), r.Err)
+		}
+	}
+	if f.caps.List {
+		f.listsEach(f.driver(), gs)
+	}
+	parallel(atATime, func(w int) {
+		for i := w; i < locks; i += atATime {
+			f.release(d, gs[i])
+		}
+	})
+}
+
+// listsEach checks that List shows each of gs once.
+func (f *fixture) listsEach(d backend.Driver, gs []*backend.Grant) {
+	f.Helper()
+	shown := map[string]int{}
+	for _, key := range f.listed(d, f.name+"/") {
+		shown[key]++
+	}
+	missing, twice := 0, 0
+	for _, g := range gs {
+		switch n := shown[g.Key]; {
+		case n == 0:
+			missing++
+		case n > 1:
+			twice++
+		}
+	}
+	if missing+twice > 0 || len(shown) != len(gs) {
+		f.Errorf("List shows %d names of %d; %d are missing, %d are shown twice", len(shown), len(gs), missing, twice)
+	}
+}
+
+func expiredHolderIsNotShown(f *fixture) {
+	if !f.caps.Inspect {
+		f.inapplicable("the driver does not inspect")
+	}
+	d, closeDriver := f.open()
+	other := f.driver()
+	g := f.grant(d, f.try(f.short()))
+	closeDriver()
+	var info *backend.Info
+	if !f.eventually(g.Term.TTL+prompt, func() bool {
+		var err error
+		if info, err = other.(backend.Inspector).Inspect(f.ctx, f.name); err != nil {
+			f.Fatalf("Inspect: %v", err)
+		}
+		return len(info.Holders) == 0
+	}) {
+		f.Errorf("Inspect shows a holder whose term is over: %+v", info)
+	}
+	if end := g.Term.Sent.Add(g.Term.TTL); !f.caps.Session && time.Now().Before(end) {
+		f.Errorf("Inspect shows no holder %v before the end of the term", time.Until(end))
+	}
+	if keys := f.heldKeys(other); len(keys) > 0 {
+		f.Errorf("List shows a holder whose term is over, of %q", keys)
+	}
+}
+
+// heldKeys lists the keys of the case that have a holder; none where the driver cannot list.
+func (f *fixture) heldKeys(d backend.Driver) (keys []string) {
+	f.Helper()
+	if !f.caps.List {
+		return nil
+	}
+	for info, err := range d.(backend.Inspector).List(f.ctx, f.name) {
+		if err != nil {
+			f.Fatalf("List: %v", err)
+		}
+		if len(info.Holders) > 0 {
+			keys = append(keys, info.Key)
+		}
+	}
+	return keys
+}
+
+func cancelledWaitsLeaveNoMemory(f *fixture) {
+	const waits, allowed = 1000, 128 << 10 // 131 bytes each
+	d, other := f.driver(), f.driver()
+	w := f.waitable(other)
+	g := f.grant(d, f.try(f.long()))
+	f.cancelWaits(other, w, waits/4) // pools and buffers reach their size
+	before := heap()
+	f.cancelWaits(other, w, waits)
+	if grown := heap() - before; grown > allowed {
+		f.cancelWaits(other, w, waits)
+		if more := heap() - before - grown; more > allowed { // a leak goes on
+			f.Errorf("%d cancelled Waits left %d bytes, as many again %d more", waits, grown, more)
+		}
+	}
+	f.release(d, g)
+}
+
+// cancelWaits begins n Waits, some at a time, and cancels them.
+func (f *fixture) cancelWaits(d backend.Driver, w backend.Waiter, n int) {
+	f.Helper()
+	const atATime = 40
+	for range n / atATime {
+		ctx, cancel := context.WithCancel(f.ctx)
+		var all, waiting sync.WaitGroup
+		for range atATime {
+			waiting.Add(1)
+			all.Go(func() {
+				req := f.request(f.long())
+				_, err := d.Acquire(f.ctx, req)
+				waiting.Done()
+				busy, refused := errors.AsType[*backend.Busy](err)
+				if refused {
+					_, _ = w.Wait(ctx, req, busy)
+				}
+				if !refused || busy.Queued {
+					f.undo(d, req)
+				}
+			})
+		}
+		waiting.Wait()
+		time.Sleep(time.Millisecond) // in which they begin to wait
+		cancel()
+		all.Wait()
+	}
+}
+
+func closeLeavesNothing(f *fixture) {
+	goroutines, before := f.goroutines(), sockets()
+	for range 10 {
+		d, closeDriver := f.open()
+		other, closeOther := f.open()
+		g := f.grant(d, f.try(f.long()))
+		req := f.request(f.long())
+		busy := f.busy(other, req)
+		ctx, cancel := context.WithTimeout(f.ctx, 5*time.Millisecond)
+		if w, ok := other.(backend.Waiter); ok {
+			_, _ = w.Wait(ctx, req, busy)
+		}
+		cancel()
+		_, _ = d.Renew(f.ctx, g)
+		f.undo(other, req)
+		f.release(d, g)
+		closeDriver()
+		closeOther()
+	}
+	if !f.eventually(prompt, func() bool { return f.goroutines() <= goroutines }) {
+		f.Errorf("%d goroutines, %d before:\n%s", f.goroutines(), goroutines, f.profile())
+	}
+	if !f.eventually(prompt, func() bool { return sockets() <= before }) {
+		f.Errorf("%d open sockets, %d before", sockets(), before)
+	}
+}

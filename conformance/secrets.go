@@ -1,0 +1,155 @@
+package conformance
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var secretCases = []Case{
+	{Name: "SecretsStayOutOfErrors", Promise: "No error of an Open, and none of a request, has the password of the URL in its text: with a wrong password, a closed port, a bad parameter or a dead network.", run: secretsStayOutOfErrors},
+	{Name: "OpeningAClosedPortIsUnavailable", Promise: "Opening a closed port is ErrUnavailable within 10 s.", run: openingAClosedPortIsUnavailable},
+}
+
+// madeUpSecret is a password that no server has. It needs no escape in a URL.
+const madeUpSecret = "hunter2-s3cr3t-0f-a-t3st"
+
+// withSecret returns raw with a made-up password.
+func (f *fixture) withSecret(raw string) string {
+	f.Helper()
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		f.inapplicable("the URL has no host")
+	}
+	authority, path, _ := strings.Cut(rest, "/")
+	user := "user"
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		user, _, _ = strings.Cut(authority[:at], ":")
+		authority = authority[at+1:]
+	}
+	return scheme + "://" + user + ":" + madeUpSecret + "@" + authority + "/" + path
+}
+
+// openURL opens a driver as dlock.Open does.
+func (f *fixture) openURL(raw string) (backend.Driver, error) {
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	open, err := backend.Lookup(u.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, 2*prompt)
+	defer cancel()
+	return open(ctx, u)
+}
+
+// silent checks that err does not tell the secret.
+func (f *fixture) silent(what string, err error, secrets []string) {
+	f.Helper()
+	if err == nil {
+		return
+	}
+	for _, secret := range secrets {
+		for _, text := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
+			if secret != "" && strings.Contains(err.Error(), text) {
+				f.Errorf("%s: the error has the password in its text: %s", what, strings.ReplaceAll(err.Error(), text, "<the password>"))
+			}
+		}
+	}
+}
+
+// badURLs returns URLs that cannot be opened, or perhaps not, by what is wrong with them.
+func (f *fixture) badURLs(raw string) map[string]string {
+	f.Helper()
+	u, err := backend.ParseURL(raw)
+	if err != nil || len(u.Hosts) == 0 {
+		f.inapplicable("the URL has no host")
+	}
+	secret := f.withSecret(raw)
+	join := "?"
+	if strings.Contains(raw, "?") {
+		join = "&"
+	}
+	closed := secret
+	for _, host := range u.Hosts {
+		closed = strings.Replace(closed, host, f.closedPort(), 1)
+	}
+	return map[string]string{
+		"a wrong password":          secret,
+		"a closed port":             closed,
+		"an unknown parameter":      secret + join + "nonsense=" + madeUpSecret,
+		"a bad timeout":             secret + join + "timeout=" + madeUpSecret,
+		"an unescaped password":     strings.Replace(secret, madeUpSecret, "x/"+madeUpSecret, 1),
+		"a password with an escape": strings.Replace(secret, madeUpSecret, madeUpSecret+"%zz", 1),
+	}
+}
+
+// closedPort returns an address on loopback where nothing listens.
+func (f *fixture) closedPort() string {
+	f.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.Fatalf("Listen: %v", err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func secretsStayOutOfErrors(f *fixture) {
+	able := ability[Addressed](f)
+	secrets := []string{madeUpSecret, able.Secret()}
+	for what, raw := range f.badURLs(able.URL()) {
+		d, err := f.openURL(raw)
+		f.silent("Open with "+what, err, secrets)
+		if err == nil { // the server has no passwords
+			f.requestsAreSilent(d, secrets)
+			_ = d.Close()
+		}
+	}
+	d := f.driver()
+	f.requestsAreSilent(d, secrets)
+}
+
+// requestsAreSilent makes requests that fail, over a dead network where the Harness has one.
+func (f *fixture) requestsAreSilent(d backend.Driver, secrets []string) {
+	f.Helper()
+	if f.faults != nil {
+		defer f.faults.Cut(f)()
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
+	defer cancel()
+	req := f.try(f.short())
+	_, err := d.Acquire(ctx, req)
+	f.silent("Acquire", err, secrets)
+	_, err = d.Renew(ctx, &backend.Grant{Request: *req})
+	f.silent("Renew", err, secrets)
+	f.silent("Release", d.Release(ctx, &backend.Grant{Request: *req}), secrets)
+	if i, ok := d.(backend.Inspector); ok {
+		_, err = i.Inspect(ctx, req.Key)
+		f.silent("Inspect", err, secrets)
+	}
+}
+
+func openingAClosedPortIsUnavailable(f *fixture) {
+	bad := f.badURLs(ability[Addressed](f).URL())
+	var d backend.Driver
+	var err error
+	begun := time.Now()
+	if !f.within(2*prompt/3, "opening a closed port returns", async(func() { d, err = f.openURL(bad["a closed port"]) })) {
+		return
+	}
+	if err == nil {
+		_ = d.Close()
+		f.Fatalf("opening a closed port: nil")
+	}
+	f.isErr("opening a closed port", err, backend.ErrUnavailable)
+	if took := time.Since(begun); took > 2*prompt+bound {
+		f.Errorf("opening a closed port took %v", took)
+	}
+}

@@ -1,0 +1,212 @@
+package etcdbackend
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// renews renews g, which must succeed with a term that counts from the call.
+func renews(tb testing.TB, d *driver, g *backend.Grant) {
+	tb.Helper()
+	begun := time.Now()
+	term, err := d.Renew(tb.Context(), g)
+	switch {
+	case err != nil:
+		tb.Errorf("Renew: %v", err)
+	case term.Sent.Before(begun) || term.Sent.After(time.Now()) || term.TTL != g.TTL:
+		tb.Errorf("Renew: %v from %v on, want %v from %v", term.TTL, term.Sent, g.TTL, begun)
+	}
+}
+
+func TestKeepAlivesShareAStream(t *testing.T) {
+	t.Parallel()
+	var n counter
+	d := lend(t, admin(t, testenv.Etcd(t), n.options()...))
+	g := raw.Acquire(t, d, newRequest(t))
+	streams := n.streams.Load()
+	for range 20 {
+		renews(t, d, g)
+	}
+	if s := n.streams.Load() - streams; s != 1 {
+		t.Errorf("20 renewals opened %d streams", s)
+	}
+	release(t, d, g)
+}
+
+// Leases of several terms are renewed at the same time: each has a stream, and keeps it.
+func TestLeasesDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	var n counter
+	d := lend(t, admin(t, testenv.Etcd(t), n.options()...))
+	var gs []*backend.Grant
+	for i := range maxIdle {
+		req := newRequest(t)
+		req.Key += string(rune('a' + i))
+		req.TTL += time.Duration(i) * time.Second
+		gs = append(gs, raw.Acquire(t, d, req))
+	}
+	streams := n.streams.Load()
+	for range 20 {
+		for _, r := range d.RenewAll(t.Context(), gs) {
+			if r.Err != nil {
+				t.Errorf("RenewAll: %v", r.Err)
+			}
+		}
+	}
+	if s := n.streams.Load() - streams; s > maxIdle {
+		t.Errorf("%d leases opened %d streams", maxIdle, s)
+	}
+	for _, g := range gs {
+		release(t, d, g)
+	}
+}
+
+// mute makes streams of keep-alives silent when it is told to.
+type mute struct {
+	silent atomic.Bool // the streams that are open
+	opened atomic.Int64
+}
+
+func (m *mute) option() grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(
+		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		s, err := open(ctx, desc, conn, method, opts...)
+		if err == nil && strings.HasSuffix(method, "/LeaseKeepAlive") {
+			s = &muteStream{s, m, m.opened.Add(1)}
+		}
+		return s, err
+	})
+}
+
+type muteStream struct {
+	grpc.ClientStream
+	*mute
+	number int64
+}
+
+// RecvMsg of the first stream returns nothing while it is silent.
+func (s *muteStream) RecvMsg(m any) error {
+	if s.number == 1 && s.silent.Load() {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	return s.ClientStream.RecvMsg(m)
+}
+
+// The stream, or the member at its other end, does not answer: the same renewal succeeds over another one.
+func TestSilentStreamIsReplaced(t *testing.T) {
+	t.Parallel()
+	var m mute
+	d := lend(t, admin(t, testenv.Etcd(t), m.option()))
+	g := raw.Acquire(t, d, newRequest(t))
+	renews(t, d, g)
+	m.silent.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	begun := time.Now()
+	term, err := d.Renew(ctx, g)
+	if err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if after := term.Sent.Sub(begun); after < time.Second { // the silent stream's half
+		t.Errorf("the term counts from %v after the call, when the answered request was not sent yet", after)
+	}
+	if n := m.opened.Load(); n != 2 {
+		t.Errorf("%d streams were opened", n)
+	}
+	renews(t, d, g)
+	release(t, d, g)
+}
+
+// All connections are reset, and the streams end.
+func TestResetStreamIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	p := testenv.NewProxy(t, s.Addr)
+	d := openURL(t, "etcd://"+p.Addr())
+	g := raw.Acquire(t, d, newRequest(t))
+	for range 5 {
+		eventually(t, "a renewal succeeds", func() bool {
+			_, err := d.Renew(t.Context(), g)
+			return err == nil
+		})
+		p.Reset(t)
+	}
+	eventually(t, "the release succeeds", func() bool { return d.Release(t.Context(), g) == nil })
+}
+
+// With a password each stream costs a token. Keep-alives keep the token of theirs valid, and where it has expired
+// all the same, they get another one.
+func TestKeepAlivesAndTokens(t *testing.T) {
+	t.Parallel()
+	s := newGuarded(t, "--auth-token-ttl", "1")
+	var tokens atomic.Int64
+	c := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Addr}, Username: "locker", Password: "s3cret", Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if strings.HasSuffix(method, "/Authenticate") {
+				tokens.Add(1)
+			}
+			return invoke(ctx, method, req, reply, conn, opts...)
+		})},
+	}))
+	t.Cleanup(func() { _ = c.Close() })
+	d := lend(t, c)
+	g := raw.Acquire(t, d, newRequest(t))
+	l := d.acquisitions[g.Owner].lease
+	keepAlives := func(n int, pause time.Duration) (cost int64) {
+		t.Helper()
+		before := tokens.Load()
+		for range n {
+			time.Sleep(pause)
+			if _, err := d.keepAlive(t.Context(), l); err != nil {
+				t.Errorf("keep-alive: %v", err)
+			}
+		}
+		return tokens.Load() - before
+	}
+	keepAlives(1, 0)
+	if n := keepAlives(100, 0); n > 10 { // a slow machine lets some expire
+		t.Errorf("100 keep-alives cost %d tokens", n)
+	}
+	if n := keepAlives(2, 2500*time.Millisecond); n > 2 {
+		t.Errorf("two keep-alives with expired tokens cost %d", n)
+	}
+	release(t, d, g)
+}
+
+// BenchmarkKeepAlive is one keep-alive, without a password and with one.
+func BenchmarkKeepAlive(b *testing.B) {
+	for name, password := range map[string]bool{"plain": false, "password": true} {
+		b.Run(name, func(b *testing.B) {
+			var d *driver
+			if password {
+				d = openURL(b, "etcd://locker:s3cret@"+newGuarded(b).Addr)
+			} else {
+				d = openURL(b, testenv.Etcd(b).URL)
+			}
+			g := raw.Acquire(b, d, newRequest(b))
+			l := d.acquisitions[g.Owner].lease
+			for b.Loop() {
+				if _, err := d.keepAlive(b.Context(), l); err != nil {
+					b.Fatal(err)
+				}
+			}
+			raw.Release(b, d, g)
+		})
+	}
+}

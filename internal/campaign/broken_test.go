@@ -1,0 +1,367 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// broken is a driver with one defect. The functions that are nil do what the sound driver does.
+type broken struct {
+	backend.Driver
+	acquire func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error)
+	renew   func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error)
+	release func(ctx context.Context, d backend.Driver, g *backend.Grant) error
+	wait    func(ctx context.Context, w backend.Waiter, req *backend.Request, b *backend.Busy) (*backend.Grant, error)
+}
+
+func (b *broken) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if b.acquire == nil {
+		return b.Driver.Acquire(ctx, req)
+	}
+	return b.acquire(ctx, b.Driver, req)
+}
+
+func (b *broken) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	if b.renew == nil {
+		return b.Driver.Renew(ctx, g)
+	}
+	return b.renew(ctx, b.Driver, g)
+}
+
+func (b *broken) Release(ctx context.Context, g *backend.Grant) error {
+	if b.release == nil {
+		return b.Driver.Release(ctx, g)
+	}
+	return b.release(ctx, b.Driver, g)
+}
+
+func (b *broken) Wait(ctx context.Context, req *backend.Request, busy *backend.Busy) (*backend.Grant, error) {
+	w := b.Driver.(backend.Waiter)
+	if b.wait == nil {
+		return w.Wait(ctx, req, busy)
+	}
+	return b.wait(ctx, w, req, busy)
+}
+
+// granted changes what Acquire and Wait grant.
+func granted(change func(*backend.Grant)) *broken {
+	changed := func(g *backend.Grant, err error) (*backend.Grant, error) {
+		if g == nil {
+			return g, err
+		}
+		other := *g
+		change(&other)
+		return &other, err
+	}
+	return &broken{
+		acquire: func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+			return changed(d.Acquire(ctx, req))
+		},
+		wait: func(ctx context.Context, w backend.Waiter, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+			return changed(w.Wait(ctx, req, b))
+		},
+	}
+}
+
+// server is what the broken drivers of one test share besides the sound server.
+type server struct {
+	mu    sync.Mutex
+	now   map[string]*backend.Grant // by name, the last grant
+	fence uint64
+}
+
+// holder notes the present grant of each name.
+func (s *server) holder(g *backend.Grant) *backend.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now[g.Key] = g
+	return g
+}
+
+func (s *server) present(name string) *backend.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now[name]
+}
+
+// noting is a broken driver whose grants s knows.
+func (s *server) noting(b *broken) *broken {
+	b.acquire = func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+		g, err := d.Acquire(ctx, req)
+		if g != nil {
+			s.holder(g)
+		}
+		return g, err
+	}
+	b.wait = func(ctx context.Context, w backend.Waiter, req *backend.Request, busy *backend.Busy) (*backend.Grant, error) {
+		g, err := w.Wait(ctx, req, busy)
+		if g != nil {
+			s.holder(g)
+		}
+		return g, err
+	}
+	return b
+}
+
+// forgetful hides from the holder that the server has pushed a loss.
+func forgetful(b *broken) *broken {
+	b.acquire = func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+		deaf := *req
+		deaf.Lost = nil
+		return d.Acquire(ctx, &deaf)
+	}
+	return b
+}
+
+// defect is a broken lock.
+type defect struct {
+	name  string
+	rules []Rule
+	make  func(*server) *broken
+	set   func(*Settings) // if the defect shows under special conditions
+}
+
+// defects are locks that are broken, and the rules of which at least one must find out.
+var defects = []defect{
+	{"no fence", []Rule{RuleB, RuleD}, func(*server) *broken {
+		return granted(func(g *backend.Grant) { g.Fence = 0 })
+	}, nil},
+	{"a fence that stands still", []Rule{RuleB}, func(*server) *broken {
+		return granted(func(g *backend.Grant) { g.Fence = 7 })
+	}, nil},
+	{"a fence that goes back", []Rule{RuleB}, func(s *server) *broken {
+		return granted(func(g *backend.Grant) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.fence++
+			g.Fence = 1<<40 - s.fence
+		})
+	}, nil},
+	{"a term from the answer", []Rule{RuleA, RuleE}, func(*server) *broken {
+		b := granted(func(g *backend.Grant) { g.Term.Sent = time.Now() })
+		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+			term, err := d.Renew(ctx, g)
+			term.Sent = time.Now()
+			return term, err
+		}
+		return b
+	}, func(s *Settings) { s.Faults = map[Kind]Class{Fade: X} }},
+	{"a term that is too long", []Rule{RuleA, RuleE}, func(*server) *broken {
+		b := granted(func(g *backend.Grant) { g.Term.TTL *= 4 })
+		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+			term, err := d.Renew(ctx, g)
+			term.TTL *= 4
+			return term, err
+		}
+		return b
+	}, nil},
+	{"no atomic acquisition", []Rule{RuleA, RuleE}, func(s *server) *broken {
+		return &broken{acquire: func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+			g, err := d.Acquire(ctx, req)
+			if errors.Is(err, backend.ErrNotAcquired) && s.present(req.Key) == nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.fence++
+				return &backend.Grant{Request: *req, Term: backend.Term{Sent: time.Now(), TTL: req.TTL}, Fence: 1<<50 + s.fence}, nil
+			}
+			return g, err
+		}}
+	}, nil},
+	{"release of another's", []Rule{RuleA, RuleE, RuleK}, func(s *server) *broken {
+		b := s.noting(&broken{})
+		b.release = func(ctx context.Context, d backend.Driver, g *backend.Grant) error {
+			err := d.Release(ctx, g)
+			if now := s.present(g.Key); errors.Is(err, backend.ErrNotHeld) && now != nil {
+				err = d.Release(ctx, now)
+			}
+			return err
+		}
+		return b
+	}, nil},
+	{"no owner check in a renewal", []Rule{RuleA, RuleE}, func(s *server) *broken {
+		b := s.noting(&broken{})
+		noting := b.acquire
+		b.acquire = func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+			deaf := *req
+			deaf.Lost = nil
+			return noting(ctx, d, &deaf)
+		}
+		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+			term, err := d.Renew(ctx, g)
+			if now := s.present(g.Key); errors.Is(err, backend.ErrLost) && now != nil {
+				return d.Renew(ctx, now)
+			}
+			return term, err
+		}
+		return b
+	}, nil},
+	{"a loss that is never told", []Rule{RuleA, RuleE}, func(*server) *broken {
+		b := forgetful(&broken{})
+		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+			term, err := d.Renew(ctx, g)
+			if errors.Is(err, backend.ErrLost) {
+				return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
+			}
+			return term, err
+		}
+		return b
+	}, nil},
+	{"a renewal that creates again", []Rule{RuleA, RuleE}, func(*server) *broken {
+		b := forgetful(&broken{})
+		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+			term, err := d.Renew(ctx, g)
+			for errors.Is(err, backend.ErrLost) { // as soon as it can
+				again, busy := d.Acquire(ctx, &g.Request)
+				if busy == nil {
+					return again.Term, nil
+				}
+				if !sleep(ctx, time.Millisecond) {
+					return term, ctx.Err()
+				}
+			}
+			return term, err
+		}
+		return b
+	}, nil},
+	{"a renewal that does nothing", []Rule{RuleA, RuleE}, func(*server) *broken {
+		return &broken{renew: func(_ context.Context, _ backend.Driver, g *backend.Grant) (backend.Term, error) {
+			return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
+		}}
+	}, nil},
+	{"a wake-up that is lost", []Rule{RuleD}, func(*server) *broken {
+		return &broken{wait: func(ctx context.Context, _ backend.Waiter, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+	}, func(s *Settings) {
+		s.Faults, s.Workers, s.TTL, s.Round, s.Duration = map[Kind]Class{Linger: X}, 3, time.Second, time.Second, 9*time.Second
+	}},
+	{"a release that is forgotten", []Rule{RuleD, RuleG}, func(s *server) *broken {
+		b := s.noting(&broken{})
+		b.release = func(_ context.Context, d backend.Driver, g *backend.Grant) error {
+			go func() { // and renewed until the end
+				for range 1000 {
+					_, _ = d.Renew(context.Background(), g)
+					time.Sleep(10 * time.Millisecond)
+				}
+			}()
+			return nil
+		}
+		return b
+	}, nil},
+	{"a server that grants while it is held", []Rule{RuleA, RuleE}, func(s *server) *broken {
+		return &broken{acquire: func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+			g, err := d.Acquire(ctx, req)
+			busy, ok := errors.AsType[*backend.Busy](err)
+			if !ok {
+				return g, err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.fence++; s.fence%20 != 0 {
+				return nil, busy
+			}
+			return &backend.Grant{Request: *req, Term: backend.Term{Sent: time.Now(), TTL: req.TTL}, Fence: busy.Fence + 1}, nil
+		}}
+	}, nil},
+}
+
+// quick are settings for a campaign of some seconds.
+func quick(name string) Settings {
+	return Settings{
+		Server: strings.ReplaceAll(name, " ", "-"), TTL: 300 * time.Millisecond, Round: 2500 * time.Millisecond, Duration: 2 * time.Second,
+		Locks: 1, Seed: 1, Fair: true, Shared: true, Faults: allFaults,
+	}
+}
+
+var allFaults = map[Kind]Class{Kill: X, KillWaiter: X, Linger: X, Cut: X, Reset: X, Latency: X, LostReply: X, Fade: X, Break: F}
+
+// TestSoundLockPasses: no false alarm.
+func TestSoundLockPasses(t *testing.T) {
+	v := campaign(t, quick("sound"), func(d backend.Driver) backend.Driver { return d })
+	show(t, v)
+	if len(v.Violations) > 0 {
+		t.Error("a sound lock has not passed")
+	}
+	if v.Figures.Grants < minGrants {
+		t.Errorf("only %d grants", v.Figures.Grants)
+	}
+}
+
+// TestBrokenLocksAreCaught: each broken lock violates a rule that it must. All campaigns run at
+// once: mostly they wait.
+func TestBrokenLocksAreCaught(t *testing.T) {
+	verdicts := make([]*Verdict, len(defects))
+	var all sync.WaitGroup
+	for i, defect := range defects {
+		all.Go(func() {
+			for n := 1; n <= attempts; n++ {
+				if verdicts[i] = defect.judge(t, n); defect.isCaught(verdicts[i]) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, defect := range defects {
+		t.Run(defect.name, func(t *testing.T) {
+			v := verdicts[i]
+			if !defect.isCaught(v) {
+				t.Errorf("no violation of one of the rules %v: %v", defect.rules, v.Figures.Violations)
+			}
+			show(t, v)
+			if files, err := v.Keep(t.TempDir()); err != nil || len(files) == 0 {
+				t.Errorf("the failure is not kept: %v, %v", files, err)
+			}
+		})
+	}
+}
+
+// attempts is how many campaigns a broken lock may pass. Each has longer terms than the one before:
+// what a slow machine adds may excuse a violation in short terms.
+const attempts = 4
+
+// judge runs the n-th campaign over the broken lock.
+func (d *defect) judge(t *testing.T, n int) *Verdict {
+	t.Helper()
+	s := quick(d.name)
+	if d.set != nil {
+		d.set(&s)
+	}
+	scale := time.Duration(n)
+	s.Seed, s.TTL, s.Round, s.Duration = uint64(n), scale*s.TTL, scale*s.Round, scale*s.Duration
+	shared := &server{now: make(map[string]*backend.Grant)}
+	return campaign(t, s, func(inner backend.Driver) backend.Driver {
+		b := d.make(shared)
+		b.Driver = inner
+		return b
+	})
+}
+
+// isCaught reports whether the verdict has a violation that the broken lock must have.
+func (d *defect) isCaught(v *Verdict) bool {
+	return slices.ContainsFunc(v.Violations, func(x Violation) bool { return slices.Contains(d.rules, x.Rule) })
+}
+
+func campaign(t *testing.T, s Settings, wrap func(backend.Driver) backend.Driver) *Verdict {
+	t.Helper()
+	h, err := Run(t.Context(), lab(s, wrap))
+	if err != nil {
+		t.Error(err)
+	}
+	return Judge(h)
+}
+
+func show(t *testing.T, v *Verdict) {
+	t.Helper()
+	var text strings.Builder
+	v.WriteReport(&text)
+	t.Log(text.String())
+}

@@ -1,0 +1,50 @@
+package campaign
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Instant is a time of CLOCK_MONOTONIC in nanoseconds. Instants of all processes of one machine
+// compare.
+type Instant int64
+
+// Now returns the present Instant.
+func Now() Instant {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err) // every supported system has this clock
+	}
+	return Instant(t.Nano())
+}
+
+// Add returns i + d.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Sub returns i - j.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
+
+const (
+	lagTick    = 5 * time.Millisecond
+	lagMinimum = 5 * time.Millisecond // shorter delays are ordinary
+)
+
+// meterLag reports how late a goroutine of this process wakes, until stop is closed. Unlike a
+// lag.Meter it reports each delay with its time, so that the judge can evaluate any time later.
+func meterLag(stop <-chan struct{}, report func(at Instant, late time.Duration)) {
+	tick := time.NewTimer(lagTick)
+	defer tick.Stop()
+	for {
+		due := Now().Add(lagTick)
+		tick.Reset(lagTick)
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		if at := Now(); at.Sub(due) > lagMinimum {
+			report(at, at.Sub(due))
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package campaign
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	told  = 60 * time.Millisecond  // after waking, to learn of a loss
+	bound = 500 * time.Millisecond // over a promised time
+	grain = lagMinimum             // a lag that is not recorded
+)
+
+// Rule is one of the rules of the package.
+type Rule string
+
+// The rules.
+const (
+	RuleA Rule = "a"
+	RuleB Rule = "b"
+	RuleC Rule = "c"
+	RuleD Rule = "d"
+	RuleE Rule = "e"
+	RuleF Rule = "f"
+	RuleG Rule = "g"
+	RuleH Rule = "h"
+	RuleK Rule = "k"
+)
+
+var rules = []Rule{RuleA, RuleB, RuleC, RuleD, RuleE, RuleF, RuleG, RuleH, RuleK}
+
+// Violation is one breach of a rule.
+type Violation struct {
+	Rule Rule
+	At   Instant
+	Name string // of the lock; empty: none
+	Text string
+}
+
+// Verdict is what a history comes to.
+type Verdict struct {
+	Figures    Figures
+	Violations []Violation
+
+	ledger *ledger
+}
+
+// judge finds the violations in a ledger.
+type judge struct {
+	*ledger
+	verdict *Verdict
+}
+
+// Judge applies all rules to a history.
+func Judge(h *History) *Verdict {
+	v := &Verdict{ledger: newLedger(h)}
+	j := judge{v.ledger, v}
+	v.Figures = j.figures()
+	for name, grants := range j.grants {
+		j.exclusion(name, grants)
+		j.fences(name, grants)
+		j.unlocks(name, grants)
+		j.resource(name, grants)
+		j.handoffs(name, grants)
+		j.linearizable(name, grants)
+	}
+	for _, w := range j.windows {
+		j.wakings(w)
+		j.takings(w)
+	}
+	if v.Figures.Grants == 0 && !h.Cut {
+		j.violation(RuleD, h.Ended, "", "nothing was granted")
+	}
+	j.gaps()
+	j.losses()
+	for _, e := range h.Events {
+		if e.Op == Finding {
+			j.violation(e.Rule, e.At, "", "worker %d: %s", e.Worker, e.Error)
+		}
+	}
+	slices.SortFunc(v.Violations, func(a, b Violation) int { return int(a.At - b.At) })
+	v.Figures.count(v.Violations)
+	return v
+}
+
+func (j judge) violation(r Rule, at Instant, name, format string, args ...any) {
+	j.verdict.Violations = append(j.verdict.Violations, Violation{r, at, name, fmt.Sprintf(format, args...)})
+}
+
+func (g *grant) String() string {
+	return fmt.Sprintf("worker %d.%d loop %d with fence %d", g.worker, g.life, g.loop, g.fence)
+}
+
+// exclusion is rule a: beliefs are disjoint. In the other classes it measures by how much they are
+// not.
+func (j judge) exclusion(name string, grants []*grant) {
+	for i, a := range grants {
+		for _, b := range grants[i+1:] {
+			if b.granted >= a.ended {
+				if b.granted > a.ended.Add(j.Settings.Expiry+bound) {
+					break // those that follow are later still
+				}
+				continue
+			}
+			over := overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
+			if a.end == Lost {
+				over -= grain
+			}
+			if over <= 0 {
+				continue
+			}
+			j.verdict.Figures.overlap(j.ledger, a, b, over)
+			if j.class(a.round) == X {
+				j.violation(RuleA, b.granted, name, "%v and %v held at once for %v", a, b, over)
+			}
+		}
+	}
+}
+
+// overlap returns for how long two beliefs last at once.
+func overlap(a, b []span) (sum time.Duration) {
+	for _, s := range a {
+		for _, t := range b {
+			sum += max(0, min(s.to, t.to).Sub(max(s.from, t.from)))
+		}
+	}
+	return sum
+}
+
+// fences is rule b. Where two holders are possible, the order of two grants is known only if one
+// was asked for after the other was made.
+func (j judge) fences(name string, grants []*grant) {
+	unique := make(map[uint64]*grant)
+	var highest *grant // of those before
+	for i, g := range grants {
+		if other := unique[g.fence]; other != nil {
+			j.violation(RuleB, g.granted, name, "%v and %v have the same fence", other, g)
+		}
+		unique[g.fence] = g
+		if j.class(g.round) != X {
+			highest = j.highestBefore(grants[:i], g.first)
+		}
+		if highest != nil && g.fence < highest.fence && g.earliest >= highest.granted {
+			j.violation(RuleB, g.granted, name, "%v was granted after %v", g, highest)
+		}
+		if highest == nil || g.fence > highest.fence {
+			highest = g
+		}
+	}
+}
+
+// highestBefore returns the grant with the highest fence of those that were made before an Instant.
+func (j judge) highestBefore(grants []*grant, at Instant) (highest *grant) {
+	for _, g := range grants {
+		if g.granted < at && (highest == nil || g.fence > highest.fence) {
+			highest = g
+		}
+	}
+	return highest
+}
+
+// unlocks is rule f.
+func (j judge) unlocks(name string, grants []*grant) {
+	for i, a := range grants {
+		if a.end != Unlock || a.result != "" || a.answered == 0 || j.class(a.round) != X {
+			continue
+		}
+		for _, b := range grants[i+1:] {
+			if b.granted < a.ended && b.earliest > a.granted {
+				j.violation(RuleF, a.ended, name, "Unlock of %v returned nil after the grant of %v", a, b)
+				break
+			}
+		}
+	}
+}
+
+// resource is rule c.
+func (j judge) resource(name string, grants []*grant) {
+	by := make(map[attempt]*grant)
+	for _, g := range grants {
+		by[g.attempt] = g
+	}
+	var accepted []*grant // in the order of their accesses
+	var fenced, plain int64
+	for _, e := range j.access[name] {
+		g := by[e.attempt()]
+		if g == nil {
+			continue
+		}
+		if e.Accepted {
+			j.stale(e, g, accepted)
+			accepted = append(accepted, g)
+		} else {
+			j.valid(e, g, accepted)
+		}
+		if e.Op != Write {
+			continue
+		}
+		if e.Accepted && e.Fenced != fenced+1 {
+			j.verdict.Figures.LostFenced++
+			j.violation(RuleC, e.At, name, "%v has overwritten an update", g)
+		}
+		if e.Accepted {
+			fenced = e.Fenced
+		}
+		if e.Plain != plain+1 {
+			j.verdict.Figures.LostPlain++
+		}
+		plain = e.Plain
+	}
+}
+
+// stale checks an access that was accepted.
+func (j judge) stale(e Event, g *grant, before []*grant) {
+	for _, b := range slices.Backward(before[max(0, len(before)-100):]) {
+		later := b.earliest > g.granted
+		if j.class(g.round) != X {
+			later = b.first > g.granted
+		}
+		if later && b != g {
+			j.violation(RuleC, e.At, e.Name, "a stale %s of %v was accepted after one of %v", e.Op, g, b)
+			return
+		}
+	}
+}
+
+// valid checks an access that was refused. A holder that overlaps with a later one may be refused.
+func (j judge) valid(e Event, g *grant, before []*grant) {
+	believed := slices.ContainsFunc(j.belief(g), func(s span) bool { return s.from <= e.At && e.At < s.to })
+	if !believed || j.lag(g.worker, e.At.Add(-bound), e.At) > 0 {
+		return
+	}
+	since := g.earliest
+	if j.class(g.round) != X {
+		since = g.first // a hand-off of a grant that is lost is no newer than the grant
+	}
+	if j.class(g.round) != X && slices.ContainsFunc(before, func(b *grant) bool { return b.granted > since }) {
+		return
+	}
+	j.violation(RuleC, e.At, e.Name, "a valid %s of %v was refused", e.Op, g)
+}
+
+// wakings is rule a for a worker that was stopped for longer than a term.
+func (j judge) wakings(w window) {
+	stopped := w.kind == Stop || w.kind == StopWaiter
+	if !stopped || w.to.Sub(w.from) < j.Settings.TTL {
+		return
+	}
+	for name, grants := range j.grants {
+		for _, g := range grants {
+			if g.worker != w.worker || g.granted >= w.from || g.ended <= w.to {
+				continue
+			}
+			late := g.ended.Sub(w.to) - j.lag(g.worker, w.to, g.ended)
+			j.verdict.Figures.woken(late)
+			if late > told {
+				j.violation(RuleA, g.ended, name, "%v learned of its loss %v after waking", g, late)
+			}
+		}
+	}
+}
+
+// takings is rule a for a holder whose lock an operator has taken.
+func (j judge) takings(w window) {
+	if !w.kind.takesLock() {
+		return
+	}
+	limit := j.Settings.TTL/3 + bound
+	for name, grants := range j.grants {
+		if w.name != name && w.kind == Break {
+			continue
+		}
+		for _, g := range grants {
+			if g.granted >= w.from || g.ended <= w.done {
+				continue
+			}
+			late := g.ended.Sub(w.done) - j.lag(g.worker, w.done, g.ended)
+			j.verdict.Figures.taken(late)
+			if late > limit && len(j.stops(g.worker, w.from, g.ended)) == 0 {
+				j.violation(RuleA, g.ended, name, "%v held for %v after %s", g, late, w.kind)
+			}
+		}
+	}
+}
+
+// losses is rule k.
+func (j judge) losses() {
+	for name, grants := range j.grants {
+		for _, g := range grants {
+			lost := g.end == Lost || g.end == Unlock && (g.result == "lost" || g.result == "not held")
+			if !lost || j.class(g.round) != X || j.explained(g) {
+				continue
+			}
+			since := g.ended.Add(-j.Settings.TTL)
+			if j.delay(g.worker, since, g.ended)+j.slowest(since, g.ended) > j.Settings.TTL/8 {
+				j.verdict.Figures.Voids++
+				continue
+			}
+			j.violation(RuleK, g.ended, name, "%v has lost its lease without a fault", g)
+		}
+	}
+}
+
+// explained reports whether a fault explains the loss of g.
+func (j judge) explained(g *grant) bool {
+	since := g.ended.Add(-2 * j.Settings.TTL)
+	return slices.ContainsFunc(j.windows, func(w window) bool {
+		return !w.kind.costsNoLease() && w.touches(g.worker, since, g.ended)
+	})
+}

@@ -1,0 +1,335 @@
+package campaign
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const ms = Instant(time.Millisecond)
+
+// script is a history in short: each line is a time in ms, an Op, a worker, and what else the Op
+// needs.
+func script(t *testing.T, class Class, lines string) *History {
+	t.Helper()
+	h := &History{
+		Settings: Settings{Server: "script", TTL: time.Second, Expiry: time.Second, Faults: map[Kind]Class{}},
+		Plan:     Plan{Rounds: []Round{{Class: class}}},
+	}
+	faults, tries := 0, make(map[int]int)
+	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
+		f := strings.Fields(line)
+		var at, worker int64
+		if _, err := fmt.Sscan(f[0], &at); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(f[2], &worker); err != nil {
+			t.Fatal(err)
+		}
+		e := Event{At: Instant(at) * ms, Op: Op(f[1]), Worker: int(worker), Name: "lock"}
+		rest := strings.Join(f[3:], " ")
+		if e.Op == Ask {
+			tries[e.Worker]++
+		}
+		e.Try = tries[e.Worker]
+		switch e.Op {
+		case Granted, Read, Write:
+			_, _ = fmt.Sscan(rest, &e.Fence, &e.Accepted, &e.Fenced)
+			e.Plain = e.Fenced
+		case Unlocked, Refused:
+			e.Error = rest
+		case Begin, Done, End:
+			if e.Op == Begin {
+				faults++
+			}
+			e.Kind, e.Fault = Kind(rest), faults
+		case Lag:
+			_, _ = fmt.Sscan(rest, &e.Late)
+			e.Late *= time.Millisecond
+		}
+		h.Events = append(h.Events, e)
+		h.Ended = max(h.Ended, e.At)
+	}
+	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	return h
+}
+
+// Each rule notices its breach in the shortest history that has one, and nothing where there is
+// none.
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		class Class
+		lines string
+		want  string // the rules that are violated
+	}{
+		{"two holders in turn", X, `
+			0 ask 0
+			1 granted 0 10
+			2 ask 1
+			9 unlock 0
+			10 unlocked 0
+			11 granted 1 11
+			12 unlock 1
+			13 unlocked 1`, ""},
+		{"two holders at once", X, `
+			0 ask 0
+			1 granted 0 10
+			2 ask 1
+			9 granted 1 11
+			19 unlock 0
+			20 unlocked 0 lost
+			22 unlock 1
+			23 unlocked 1`, "a e k"},
+		{"two holders at once in class F", F, `
+			0 ask 0
+			1 granted 0 10
+			2 ask 1
+			9 granted 1 11
+			19 unlock 0
+			20 unlocked 0 lost
+			22 unlock 1
+			23 unlocked 1`, ""},
+		{"a fence that goes back", F, `
+			0 ask 0
+			1 granted 0 10
+			2 unlock 0
+			3 unlocked 0
+			4 ask 1
+			5 granted 1 9
+			6 unlock 1
+			7 unlocked 1`, "b"},
+		{"the same fence twice", F, `
+			0 ask 0
+			0 ask 1
+			1 granted 0 10
+			1 granted 1 10
+			2 unlock 0
+			2 unlock 1
+			3 unlocked 0
+			3 unlocked 1`, "b"},
+		{"a hand-off of a grant that is lost and not yet known to be", F, `
+			0 ask 0
+			1 granted 0 4096
+			2 ask 1
+			3 granted 1 8192
+			4 unlock 1
+			5 unlocked 1
+			6 unlock 0
+			7 unlocked 0
+			8 ask 0
+			9 granted 0 4097
+			10 unlock 0
+			11 unlocked 0 lost`, ""},
+		{"an order of fences that is not known", F, `
+			0 ask 0
+			0 ask 1
+			1 granted 0 10
+			2 granted 1 9
+			3 unlock 0
+			3 unlock 1
+			4 unlocked 0
+			4 unlocked 1`, ""},
+		{"an update that is lost", X, `
+			0 ask 0
+			1 granted 0 10
+			2 read 0 10 true
+			3 write 0 10 true 2
+			4 unlock 0
+			5 unlocked 0`, "c"},
+		{"a valid write that is refused", X, `
+			0 ask 0
+			1 granted 0 10
+			3 write 0 10 false 1
+			4 unlock 0
+			5 unlocked 0`, "c"},
+		{"a stale write that is refused", X, `
+			0 ask 0
+			1 granted 0 10
+			2 begin 0 stop
+			2 done 0 stop
+			900 ask 1
+			1010 granted 1 11
+			1011 write 1 11 true 1
+			1020 unlock 1
+			1021 unlocked 1
+			3000 end 0 stop
+			3001 write 0 10 false 1
+			3002 lost 0
+			3003 unlock 0
+			3004 unlocked 0 lost`, ""},
+		{"a stale write that is accepted", X, `
+			0 ask 0
+			1 granted 0 10
+			2 begin 0 stop
+			2 done 0 stop
+			900 ask 1
+			1010 granted 1 11
+			1011 write 1 11 true 1
+			1020 unlock 1
+			1021 unlocked 1
+			3000 end 0 stop
+			3001 write 0 10 true 2
+			3002 lost 0
+			3003 unlock 0
+			3004 unlocked 0 lost`, "c"},
+		{"a stopped process that is not told", X, `
+			0 ask 0
+			1 granted 0 10
+			2 begin 0 stop
+			2 done 0 stop
+			3000 end 0 stop
+			3100 lost 0
+			3101 unlock 0
+			3101 unlocked 0 lost`, "a"},
+		{"a stopped process that is told late by a slow machine", X, `
+			0 ask 0
+			1 granted 0 10
+			2 begin 0 stop
+			2 done 0 stop
+			3000 end 0 stop
+			3095 lag 0 90
+			3100 lost 0
+			3101 unlock 0
+			3101 unlocked 0 lost`, ""},
+		{"a broken lock whose holder is not told", F, `
+			0 ask 0
+			1 granted 0 10
+			2 begin -1 break
+			3 done -1 break
+			3 end -1 break
+			1000 unlock 0
+			1001 unlocked 0`, "a"},
+		{"a broken lock whose holder is told", F, `
+			0 ask 0
+			1 granted 0 10
+			2 begin -1 break
+			3 done -1 break
+			3 end -1 break
+			300 lost 0
+			1000 unlock 0
+			1001 unlocked 0 lost`, ""},
+		{"a free lock that is not granted", X, `
+			0 ask 0
+			1 granted 0 10
+			2 ask 1
+			3 killed 0
+			4 exited 0
+			2000 granted 1 11
+			2001 unlock 1
+			2002 unlocked 1`, "d"},
+		{"a free lock that is granted in time", X, `
+			0 ask 0
+			1 granted 0 10
+			2 ask 1
+			3 killed 0
+			4 exited 0
+			1000 granted 1 11
+			1001 unlock 1
+			1002 unlocked 1`, ""},
+		{"a wake-up that is lost", X, `
+			0 ask 0
+			1 granted 0 10
+			2 ask 1
+			5 unlock 0
+			6 unlocked 0
+			990 granted 1 11
+			991 unlock 1
+			992 unlocked 1`, "d"},
+		{"an Unlock that is nil too late", X, `
+			0 ask 0
+			1 granted 0 10
+			2 begin 0 cut
+			2 done 0 cut
+			3 ask 1
+			1000 lost 0
+			1001 granted 1 11
+			1002 unlock 1
+			1003 unlocked 1
+			1004 end 0 cut`, ""},
+		{"an Unlock that is nil after the next grant", X, `
+			0 ask 0
+			1 granted 0 10
+			2 begin 0 stop
+			2 done 0 stop
+			3 ask 1
+			1002 granted 1 11
+			1003 unlock 1
+			1004 unlocked 1
+			3002 end 0 stop
+			3003 unlock 0
+			3004 unlocked 0`, "e f"},
+		{"a lease that is lost without a fault", X, `
+			0 ask 0
+			1 granted 0 10
+			900 lost 0
+			910 unlock 0
+			911 unlocked 0 lost`, "k"},
+		{"a lease that a short stop costs", X, `
+			0 ask 0
+			1 granted 0 10
+			2 begin 0 stop-short
+			2 done 0 stop-short
+			300 end 0 stop-short
+			900 lost 0
+			910 unlock 0
+			911 unlocked 0 lost`, "k"},
+		{"nothing is granted", X, `
+			0 ask 0
+			400 refused 0 unavailable`, "d"},
+		{"what the engine has found", X, `
+			0 ask 0
+			1 granted 0 10
+			9 unlock 0
+			10 unlocked 0
+			20 finding -1`, "?"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := script(t, c.class, c.lines)
+			for i, e := range h.Events {
+				if e.Op == Finding {
+					h.Events[i].Rule = "?"
+				}
+			}
+			violated := make(map[Rule]bool)
+			v := Judge(h)
+			for _, x := range v.Violations {
+				violated[x.Rule] = true
+			}
+			var got []string
+			for r := range violated {
+				got = append(got, string(r))
+			}
+			slices.Sort(got)
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("violated: %v, want %q: %v", got, c.want, v.Violations)
+			}
+		})
+	}
+}
+
+// A kept history is judged as the one in memory.
+func TestHistoryIsKept(t *testing.T) {
+	h := script(t, X, "0 ask 0\n1 granted 0 10\n2 ask 1\n3 granted 1 9\n9 unlock 0\n9 unlock 1\n9 unlocked 0\n9 unlocked 1")
+	h.Plan.Seed, h.Version = 7, "1.2"
+	v := Judge(h)
+	files, err := v.Keep(filepath.Join(t.TempDir(), "new"))
+	if err != nil || len(files) != 2 || !strings.HasSuffix(files[1], ".html") {
+		t.Fatalf("%v, %v", files, err)
+	}
+	again, err := Load(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(again, h) {
+		t.Errorf("%+v, want %+v", again, h)
+	}
+	if got := Judge(again).Violations; len(v.Violations) == 0 || !reflect.DeepEqual(got, v.Violations) {
+		t.Errorf("%v, want %v", got, v.Violations)
+	}
+}

@@ -1,0 +1,68 @@
+package campaign
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// maxPictures bounds how many locks are drawn.
+const maxPictures = 3
+
+// Keep writes the history into dir, and for each lock with a violation a picture in HTML. It
+// returns the names of the files.
+func (v *Verdict) Keep(dir string) (files []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	base := filepath.Join(dir, fmt.Sprintf("%s-seed%d", v.Figures.Server, v.Figures.Seed))
+	files = append(files, base+".jsonl")
+	err = v.ledger.Save(files[0])
+	for i, name := range v.drawn() {
+		file := fmt.Sprintf("%s-%d.html", base, i+1)
+		files = append(files, file)
+		err = errors.Join(err, v.draw(name, file))
+	}
+	return files, err
+}
+
+// drawn returns the names of the locks to draw.
+func (v *Verdict) drawn() []string {
+	var names []string
+	for _, x := range v.Violations {
+		if x.Name != "" && !slices.Contains(names, x.Name) && len(names) < maxPictures {
+			names = append(names, x.Name)
+		}
+	}
+	return names
+}
+
+// draw writes the picture of one lock: its grants and their ends by worker, beside the faults and
+// the violations.
+func (v *Verdict) draw(name, file string) error {
+	_, info := porcupine.CheckOperationsVerbose(model, v.ledger.operations(v.ledger.grants[name]), patience)
+	var notes []porcupine.Annotation
+	round := v.ledger.rounds[name]
+	for _, w := range v.ledger.windows {
+		if w.round == round {
+			tag := "server"
+			if w.worker != Engine {
+				tag = fmt.Sprintf("worker %d", w.worker)
+			}
+			notes = append(notes, porcupine.Annotation{Tag: tag, Start: int64(w.from), End: int64(w.to), Description: string(w.kind), BackgroundColor: "#ffd9b3"})
+		}
+	}
+	for _, x := range v.Violations {
+		if x.Name == name {
+			notes = append(notes, porcupine.Annotation{
+				Tag: "rule " + string(x.Rule), Start: int64(x.At), Description: "violation", Details: x.Text, BackgroundColor: "#ff9999",
+			})
+		}
+	}
+	info.AddAnnotations(notes)
+	return porcupine.VisualizePath(model, info, file)
+}

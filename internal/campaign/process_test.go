@@ -1,0 +1,109 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+
+	_ "github.com/dlock-go/dlock/filebackend"
+)
+
+// behaviour makes the test's program a worker: "sound dir", or one that is broken.
+const behaviour = "DLOCK_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(behaviour); how != "" {
+		os.Exit(worked(how))
+	}
+	os.Exit(m.Run())
+}
+
+// worked is the main function of a worker.
+func worked(how string) int {
+	how, dir, _ := strings.Cut(how, " ")
+	conn, err := net.FileConn(os.NewFile(WorkerFD, "engine"))
+	if err == nil {
+		err = Serve(context.Background(), conn, func(ctx context.Context) (*dlock.Client, error) {
+			switch how {
+			case "hang":
+				time.Sleep(time.Hour)
+			case "leak":
+				go func() { select {} }()
+			case "panic":
+				time.AfterFunc(300*time.Millisecond, func() { panic("a worker that panics") })
+			}
+			return dlock.Open(ctx, "file:"+dir)
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// processes is a Site of workers that are processes and lock files.
+func processes(t *testing.T, how string, s Settings) Site {
+	t.Helper()
+	dir := t.TempDir()
+	return Site{Settings: s, Start: func(_, _ int) (Process, error) {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), behaviour+"="+how+" "+dir)
+		return Start(cmd)
+	}}
+}
+
+// TestProcessesAreKilledAndStopped: a sound lock survives what only a process can suffer. Its lock
+// files have no terms, so what a stopped holder has is free when it goes on.
+func TestProcessesAreKilledAndStopped(t *testing.T) {
+	t.Parallel()
+	s := Settings{
+		Server: "file", TTL: 500 * time.Millisecond, Expiry: 2 * time.Second, Round: 4 * time.Second, Duration: time.Second, Seed: 1,
+		Faults: map[Kind]Class{Kill: X, KillWaiter: X, Stop: X, StopWaiter: X},
+	}
+	h, err := Run(t.Context(), processes(t, "sound", s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := Judge(h)
+	show(t, v)
+	if len(v.Violations) > 0 {
+		t.Error("a sound lock has not passed")
+	}
+	if v.Figures.KillToGrant.N == 0 || v.Figures.WakeToLoss.N == 0 {
+		t.Error("no holder was killed, or none was stopped")
+	}
+}
+
+// TestBrokenProcessesAreCaught: rules g and h.
+func TestBrokenProcessesAreCaught(t *testing.T) {
+	for how, rule := range map[string]Rule{"leak": RuleG, "panic": RuleH, "hang": RuleH} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			patience := 2 * leakPatience
+			if how == "hang" {
+				patience = time.Second
+			}
+			s := Settings{TTL: time.Second, Workers: 1}
+			log := &recorder{}
+			c := &crew{settings: s, start: processes(t, how, s).Start, log: log, store: newStore()}
+			if err := c.hire(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // for the panic
+			c.dismiss(patience)
+			found := slices.ContainsFunc(log.sorted(), func(e Event) bool { return e.Op == Finding && e.Rule == rule })
+			if !found {
+				t.Errorf("no finding of rule %s in %+v", rule, log.sorted())
+			}
+		})
+	}
+}

@@ -1,0 +1,168 @@
+package campaign
+
+import (
+	"cmp"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// lanes is how many faults of workers may last at once. Each lane has victims of its own. One more
+// lane is the server's.
+const lanes = 3
+
+// DefaultWorkers is how many processes a campaign has.
+const DefaultWorkers = 2 * lanes
+
+// Plan is a schedule of faults. The same Settings and seed give the same Plan.
+type Plan struct {
+	Seed   uint64  `json:"seed"`
+	Rounds []Round `json:"rounds"`
+}
+
+// Round is a part of a campaign that has lock names of its own.
+type Round struct {
+	Class  Class       `json:"class"`
+	Fair   bool        `json:"fair"`
+	Faults []Injection `json:"faults"`
+}
+
+// Injection is one fault of a round.
+type Injection struct {
+	Kind  Kind          `json:"kind"`
+	Lane  int           `json:"lane"`
+	Begin time.Duration `json:"begin"` // from the beginning of the round
+	For   time.Duration `json:"for"`
+	N     int           `json:"n"` // chooses the victim, the lock, and the reply to lose
+}
+
+// Settings describe a campaign.
+type Settings struct {
+	Server   string
+	TTL      time.Duration
+	Expiry   time.Duration // from the death of a holder until the server has freed the lock, at most
+	Duration time.Duration
+	Round    time.Duration // the phase of faults of a round; 0: 15 s
+	Workers  int           // processes; 0: 6
+	Locks    int           // names of a round; 0: 2
+	Fair     bool          // every second round asks for fairness
+	Shared   bool          // the workers live in the engine's process, whose goroutines are not theirs alone
+	Seed     uint64
+	Faults   map[Kind]Class
+}
+
+func (s Settings) withDefaults() Settings {
+	s.Round = cmp.Or(s.Round, 15*time.Second)
+	s.Workers = cmp.Or(s.Workers, DefaultWorkers)
+	s.Locks = cmp.Or(s.Locks, 2)
+	s.Expiry = cmp.Or(s.Expiry, s.TTL)
+	return s
+}
+
+// recovery is how long the workers go on after the faults of a round. The lock must have recovered
+// before its end.
+func (s Settings) recovery() time.Duration { return s.Expiry + bound + s.TTL/2 }
+
+// drain is how long those that wait at the end of a round have to get the lock, one after the
+// other. No new attempt is made then, so that a wake-up that is lost leaves a gap.
+func (s Settings) drain() time.Duration { return s.TTL + bound }
+
+// NewPlan draws a schedule. Two rounds of class X are followed by one of the other classes, where
+// the server has any. Of two rounds of class X one leaves the server alone.
+func NewPlan(s Settings) Plan {
+	s = s.withDefaults()
+	p := planner{Settings: s, random: rand.New(rand.NewPCG(s.Seed, hash(s.Server)))}
+	decks := []*deck{p.deck(X, true), p.deck(X, false), p.deck(F, true), p.deck(F, false)}
+	rounds := max(1, int(s.Duration/(s.Round+s.recovery()+s.drain())))
+	if decks[3].empty() && decks[2].empty() {
+		decks = decks[:2]
+	} else {
+		rounds = max(2, rounds)
+	}
+	plan := Plan{Seed: s.Seed}
+	quiet := false
+	for i := range rounds {
+		r := Round{Class: X, Fair: s.Fair && i%2 == 1}
+		workers, server := decks[0], decks[1]
+		if len(decks) > 2 && (i%3 == 2 || i == 1 && rounds == 2) {
+			r.Class, workers, server = F, decks[2], decks[3]
+		}
+		for lane := range lanes {
+			p.fill(&r, workers, lane)
+		}
+		if r.Class != X || !quiet {
+			p.fill(&r, server, lanes)
+		}
+		quiet = r.Class == X && !quiet && !workers.empty()
+		slices.SortStableFunc(r.Faults, func(a, b Injection) int { return cmp.Compare(a.Begin, b.Begin) })
+		plan.Rounds = append(plan.Rounds, r)
+	}
+	return plan
+}
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s))
+	return h.Sum64()
+}
+
+type planner struct {
+	Settings
+	random *rand.Rand
+}
+
+// deck deals kinds at random, each equally often.
+type deck struct {
+	kinds, left []Kind
+}
+
+// deck returns the faults of a class, for the workers' lanes or for the server's.
+func (p *planner) deck(c Class, ofWorker bool) *deck {
+	d := &deck{}
+	for _, k := range slices.Sorted(maps.Keys(p.Faults)) {
+		if (p.Faults[k] == X) == (c == X) && k.ofWorker() == ofWorker {
+			d.kinds = append(d.kinds, k)
+		}
+	}
+	return d
+}
+
+func (d *deck) empty() bool { return len(d.kinds) == 0 }
+
+func (d *deck) draw(random *rand.Rand) Kind {
+	if len(d.left) == 0 {
+		d.left = slices.Clone(d.kinds)
+		random.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+	}
+	k := d.left[0]
+	d.left = d.left[1:]
+	return k
+}
+
+// fill puts faults into one lane of r, one after the other, with quiet times between them.
+func (p *planner) fill(r *Round, d *deck, lane int) {
+	if d.empty() {
+		return
+	}
+	for at := p.quiet(lane); ; {
+		k := d.draw(p.random)
+		in := Injection{Kind: k, Lane: lane, Begin: at, For: k.length(p.TTL), N: p.random.IntN(1 << 16)}
+		if at += in.For + p.quiet(lane); in.Begin+in.For > p.Round && len(r.Faults) > 0 {
+			d.left = append(d.left, k) // for the next round
+			return
+		}
+		r.Faults = append(r.Faults, in)
+	}
+}
+
+// quiet returns the time before the next fault of a lane. The server's faults hit everything and
+// are rarer.
+func (p *planner) quiet(lane int) time.Duration {
+	least := p.TTL / 10
+	if lane == lanes {
+		least = p.TTL / 2
+	}
+	return least + time.Duration(p.random.Int64N(int64(p.TTL/2)))
+}

@@ -1,0 +1,69 @@
+package campaign
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+func settings(seed uint64) Settings {
+	s := Settings{Server: "redis", TTL: 2 * time.Second, Duration: 10 * time.Minute, Seed: seed, Fair: true, Faults: make(map[Kind]Class)}
+	for _, k := range kinds {
+		s.Faults[k] = X
+	}
+	s.Faults[Break], s.Faults[Wipe] = F, U
+	return s
+}
+
+// The same seed gives the same schedule, another one gives another.
+func TestPlanFollowsFromTheSeed(t *testing.T) {
+	if !reflect.DeepEqual(NewPlan(settings(3)), NewPlan(settings(3))) {
+		t.Error("one seed, two schedules")
+	}
+	if reflect.DeepEqual(NewPlan(settings(3)).Rounds, NewPlan(settings(4)).Rounds) {
+		t.Error("two seeds, one schedule")
+	}
+}
+
+// Each fault is in rounds of its class, often enough, and never beside another fault of its lane.
+func TestPlanHasEveryFault(t *testing.T) {
+	s := settings(1)
+	count := make(map[Kind]int)
+	for _, r := range NewPlan(s).Rounds {
+		var until [lanes + 1]time.Duration
+		for _, in := range r.Faults {
+			count[in.Kind]++
+			if (s.Faults[in.Kind] == X) != (r.Class == X) {
+				t.Errorf("%s in a round of class %s", in.Kind, r.Class)
+			}
+			if in.Kind.ofWorker() != (in.Lane < lanes) || in.Begin < until[in.Lane] {
+				t.Errorf("%+v begins in a wrong lane, or before %v", in, until[in.Lane])
+			}
+			until[in.Lane] = in.Begin + in.For
+		}
+	}
+	for k := range s.Faults {
+		if count[k] < minInjected {
+			t.Errorf("%s: %d times", k, count[k])
+		}
+	}
+}
+
+// The shortest campaign has one round of each kind.
+func TestShortPlan(t *testing.T) {
+	s := settings(1)
+	s.Duration = time.Second
+	plan := NewPlan(s)
+	if len(plan.Rounds) != 2 || plan.Rounds[0].Class != X || plan.Rounds[1].Class != F {
+		t.Errorf("the shortest campaign has %d rounds", len(plan.Rounds))
+	}
+}
+
+func TestParseKinds(t *testing.T) {
+	if got, err := ParseKinds("stop,cut"); err != nil || !reflect.DeepEqual(got, []Kind{Stop, Cut}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := ParseKinds("stop,earthquake"); err == nil {
+		t.Error("an unknown fault is accepted")
+	}
+}

@@ -1,0 +1,59 @@
+package campaign
+
+import "sync"
+
+// store is what the workers protect with the locks: two counters for each lock. Each update is a
+// read and, later, a write of the next number. The fenced counter refuses fences that are lower
+// than the highest it has met, in reads and in writes. The plain counter takes everything, and so
+// shows what a fence is worth.
+type store struct {
+	mu        sync.Mutex
+	resources map[string]*resource
+}
+
+type resource struct {
+	highest       uint64
+	fenced, plain int64
+}
+
+// access is a read or a write that a worker sends.
+type access struct {
+	Loop          int    `json:"loop"`
+	Try           int    `json:"try"`
+	Name          string `json:"name"`
+	Fence         uint64 `json:"fence,string"`
+	Write         bool   `json:"write,omitempty"`
+	Fenced, Plain int64  // to write
+}
+
+// answer is the store's reply to the loop that made the access.
+type answer struct {
+	Loop          int `json:"loop"`
+	Fenced, Plain int64
+	Accepted      bool
+}
+
+func newStore() *store { return &store{resources: make(map[string]*resource)} }
+
+// do executes a and returns what happened.
+func (s *store) do(a access) (answer, Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.resources[a.Name]
+	if r == nil {
+		r = &resource{}
+		s.resources[a.Name] = r
+	}
+	e := Event{At: Now(), Op: Read, Loop: a.Loop, Try: a.Try, Name: a.Name, Fence: a.Fence, Accepted: a.Fence >= r.highest}
+	if e.Accepted {
+		r.highest = a.Fence
+	}
+	if a.Write {
+		e.Op, e.Fenced, e.Plain = Write, a.Fenced, a.Plain
+		r.plain = a.Plain
+		if e.Accepted {
+			r.fenced = a.Fenced
+		}
+	}
+	return answer{Loop: a.Loop, Fenced: r.fenced, Plain: r.plain, Accepted: e.Accepted}, e
+}

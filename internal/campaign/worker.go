@@ -1,0 +1,357 @@
+package campaign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+const (
+	loopsPerWorker = 2 // two loops of one process pass locks on inside of the process
+	holdMax        = 40 * time.Millisecond
+	retryPause     = 20 * time.Millisecond
+	leakPatience   = 5 * time.Second
+)
+
+// order is a message to a worker. Exactly one field is set.
+type order struct {
+	Hello  *hello        `json:"hello,omitempty"`
+	Round  *lockOrder    `json:"round,omitempty"`
+	Answer *answer       `json:"answer,omitempty"`
+	Linger time.Duration `json:"linger,omitempty"` // the present or the next critical section lasts that much longer
+	Finish bool          `json:"finish,omitempty"`
+}
+
+// hello is the first order.
+type hello struct {
+	Worker, Life int
+	Seed         uint64
+	TTL          time.Duration
+	Alone        bool // in a process of its own, whose goroutines are counted
+}
+
+// lockOrder names the locks of a round. Without names it ends the round: no new attempt is made.
+type lockOrder struct {
+	Round int
+	Names []string
+	Fair  bool
+}
+
+// report is a message of a worker. Exactly one field is set.
+type report struct {
+	Event  *Event  `json:"event,omitempty"`
+	Access *access `json:"access,omitempty"`
+	Bye    *bye    `json:"bye,omitempty"`
+}
+
+// bye is the last report.
+type bye struct {
+	Leaked string `json:"leaked"` // goroutines and files that are left after Close; empty: none
+	Error  string `json:"error"`  // of Close
+}
+
+// worker is one process of a campaign.
+type worker struct {
+	hello
+	client  *dlock.Client
+	linger  atomic.Int64
+	round   atomic.Pointer[lockOrder]
+	answers [loopsPerWorker]chan answer
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// Serve is a worker process: it executes the orders that come over conn until the one to finish, or
+// until conn ends. open connects to the server.
+func Serve(ctx context.Context, conn io.ReadWriter, open func(context.Context) (*dlock.Client, error)) error {
+	orders := json.NewDecoder(conn)
+	var first order
+	if err := orders.Decode(&first); err != nil || first.Hello == nil {
+		return fmt.Errorf("campaign: no first order: %w", err)
+	}
+	w := &worker{hello: *first.Hello, out: json.NewEncoder(conn)}
+	for i := range w.answers {
+		w.answers[i] = make(chan answer, 1)
+	}
+	ctx, finish := context.WithCancelCause(ctx)
+	defer finish(nil)
+	go w.obey(ctx, orders, finish) // ends with conn
+	left := w.work(ctx, open)
+	if err := context.Cause(ctx); !errors.Is(err, errFinished) {
+		return err
+	}
+	return w.send(report{Bye: &left})
+}
+
+var errFinished = errors.New("campaign: finished")
+
+// obey executes orders until there are no more.
+func (w *worker) obey(ctx context.Context, orders *json.Decoder, finish context.CancelCauseFunc) {
+	for {
+		var o order
+		if err := orders.Decode(&o); err != nil {
+			finish(fmt.Errorf("campaign: order: %w", err))
+			return
+		}
+		switch {
+		case o.Answer != nil:
+			select {
+			case w.answers[o.Answer.Loop] <- *o.Answer:
+			case <-ctx.Done():
+			}
+		case o.Round != nil:
+			w.round.Store(o.Round)
+		case o.Linger > 0:
+			w.linger.Store(int64(o.Linger))
+		case o.Finish:
+			finish(errFinished)
+		}
+	}
+}
+
+// work runs the loops until ctx ends, closes the client, and returns what is left then.
+func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Client, error)) bye {
+	stop := make(chan struct{})
+	var meter sync.WaitGroup
+	meter.Go(func() {
+		if !w.Alone {
+			return
+		}
+		meterLag(stop, func(at Instant, late time.Duration) { w.record(Event{At: at, Op: Lag, Late: late}) })
+	})
+	defer meter.Wait()
+	defer close(stop)
+	before := count()
+	if w.client = w.connect(ctx, open); w.client == nil {
+		return bye{}
+	}
+	w.record(Event{Op: Started})
+	var loops sync.WaitGroup
+	for i := range loopsPerWorker {
+		loops.Go(func() { newLoop(w, i).run(ctx) })
+	}
+	loops.Wait()
+	var left bye
+	if err := w.client.Close(); err != nil {
+		left.Error = err.Error()
+	}
+	if w.Alone {
+		left.Leaked = leaked(before)
+	}
+	return left
+}
+
+// connect opens the client. It retries until ctx ends, as the server may be away.
+func (w *worker) connect(ctx context.Context, open func(context.Context) (*dlock.Client, error)) *dlock.Client {
+	for {
+		client, err := open(ctx)
+		if err == nil {
+			return client
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+func (w *worker) send(r report) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Encode(r)
+}
+
+// record sends e before it returns, so that e is known even if the process is killed right after.
+// An error means that the engine has gone, and then the end of the orders ends the worker.
+func (w *worker) record(e Event) {
+	if e.At == 0 {
+		e.At = Now()
+	}
+	e.Worker, e.Life = w.Worker, w.Life
+	_ = w.send(report{Event: &e})
+}
+
+// loop locks and unlocks, again and again.
+type loop struct {
+	*worker
+	id     int
+	try    int
+	random *rand.Rand
+}
+
+func newLoop(w *worker, id int) *loop {
+	return &loop{worker: w, id: id, random: rand.New(rand.NewPCG(w.Seed, uint64(w.Worker)<<32|uint64(w.Life)<<8|uint64(id)))}
+}
+
+func (l *loop) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		round := l.round.Load()
+		if round == nil || len(round.Names) == 0 || !l.visit(ctx, round) {
+			l.pause(ctx, retryPause)
+		}
+	}
+}
+
+func (l *loop) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func (l *loop) note(e Event) {
+	e.Loop, e.Try = l.id, l.try
+	l.record(e)
+}
+
+// visit makes one attempt to lock, and uses and unlocks what it gets.
+func (l *loop) visit(ctx context.Context, round *lockOrder) (granted bool) {
+	l.try++
+	name := round.Names[l.random.IntN(len(round.Names))]
+	limit := l.limit()
+	waitCtx, cancel := context.WithCancel(ctx)
+	if limit > 0 {
+		waitCtx, cancel = context.WithTimeout(ctx, limit)
+	}
+	defer cancel()
+	opts := []dlock.Option{dlock.WithTTL(l.TTL)}
+	if round.Fair {
+		opts = append(opts, dlock.WithFair())
+	}
+	l.note(Event{Op: Ask, Name: name, Round: round.Round, Limited: limit > 0})
+	lease, err := l.client.Lock(waitCtx, name, opts...)
+	if err != nil {
+		l.note(Event{Op: Refused, Name: name, Error: classify(err)})
+		return false
+	}
+	l.note(Event{Op: Granted, Name: name, Fence: lease.Fence()})
+	l.hold(ctx, lease)
+	return true
+}
+
+// limit returns how long an attempt may take: mostly for ever, at times so short that a request is
+// under way, or the loop in a queue, when it is given up.
+func (l *loop) limit() time.Duration {
+	switch l.random.IntN(20) {
+	case 0:
+		return time.Duration(1 + l.random.Int64N(int64(3*time.Millisecond)))
+	case 1:
+		return time.Duration(1 + l.random.Int64N(int64(100*time.Millisecond)))
+	}
+	return 0
+}
+
+// hold uses the lease and unlocks it, and records meanwhile when it is lost.
+func (l *loop) hold(ctx context.Context, lease *dlock.Lease) {
+	name, try, unlocking := lease.Name(), l.try, make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-unlocking:
+		case <-lease.Lost():
+			if errors.Is(lease.Err(), dlock.ErrLost) {
+				l.record(Event{Op: Lost, Loop: l.id, Try: try, Name: name})
+			}
+		}
+	})
+	l.update(ctx, lease)
+	l.note(Event{Op: Unlock, Name: name})
+	err := lease.Unlock(ctx)
+	l.note(Event{Op: Unlocked, Name: name, Error: classify(err)})
+	close(unlocking)
+	watch.Wait()
+}
+
+// update adds one to both counters of the resource. It is careless on purpose: it does not check
+// its lease before it writes, so the fence alone protects the resource.
+func (l *loop) update(ctx context.Context, lease *dlock.Lease) {
+	a := access{Loop: l.id, Try: l.try, Name: lease.Name(), Fence: lease.Fence()}
+	got, ok := l.access(ctx, a)
+	for d := l.random.Int64N(int64(holdMax)); d > 0; d = l.linger.Swap(0) {
+		l.pause(ctx, time.Duration(d))
+	}
+	if ok {
+		a.Write, a.Fenced, a.Plain = true, got.Fenced+1, got.Plain+1
+		l.access(ctx, a)
+	}
+}
+
+func (l *loop) access(ctx context.Context, a access) (answer, bool) {
+	if l.send(report{Access: &a}) != nil {
+		return answer{}, false
+	}
+	select {
+	case got := <-l.answers[l.id]:
+		return got, true
+	case <-ctx.Done():
+		return answer{}, false
+	}
+}
+
+// classify names the error of a Lock or of an Unlock. The empty string is success.
+func classify(err error) string {
+	for _, class := range []struct {
+		err  error
+		name string
+	}{
+		{dlock.ErrLost, "lost"},
+		{dlock.ErrNotHeld, "not held"},
+		{dlock.ErrUncertain, "uncertain"},
+		{dlock.ErrUnavailable, "unavailable"},
+		{dlock.ErrClosed, "closed"},
+		{context.Canceled, "canceled"},
+		{context.DeadlineExceeded, "deadline"},
+	} {
+		if errors.Is(err, class.err) {
+			return class.name
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// resources are what a client may leak.
+type resources struct{ goroutines, files int }
+
+func count() resources {
+	r := resources{goroutines: runtime.NumGoroutine()}
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil { // on other systems files are not counted
+		r.files = len(open)
+	}
+	return r
+}
+
+// leaked waits until no more goroutines and files than before are left. If that does not happen, it
+// returns what is left.
+func leaked(before resources) string {
+	for end := time.Now().Add(leakPatience); ; time.Sleep(retryPause) {
+		now := count()
+		if now.goroutines <= before.goroutines && now.files <= before.files {
+			return ""
+		}
+		if time.Now().After(end) {
+			var stacks strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+			return fmt.Sprintf("%d goroutines and %d files more than before; %s",
+				now.goroutines-before.goroutines, now.files-before.files, stacks.String())
+		}
+	}
+}

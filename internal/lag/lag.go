@@ -1,0 +1,87 @@
+// Package lag measures how late a process wakes its goroutines. A test that judges a promise in
+// time subtracts what the machine added, and a process of the campaign records it.
+package lag
+
+import (
+	"sync"
+	"time"
+)
+
+// tick is how often a Meter wakes: some 200 wake-ups of a few microseconds a second.
+const tick = 5 * time.Millisecond
+
+// Meter is a goroutine that sleeps and records how late it wakes. Its methods may be called from
+// several goroutines.
+type Meter struct {
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	due   time.Time // of the next wake-up
+	peaks []peak    // in order of time; each later than all that follow
+}
+
+// peak is a late wake-up.
+type peak struct {
+	woke time.Time
+	late time.Duration
+}
+
+// Start starts a Meter. The caller stops it.
+func Start() *Meter {
+	m := &Meter{stop: make(chan struct{}), due: time.Now().Add(tick)}
+	m.done.Go(m.run)
+	return m
+}
+
+// Stop ends the goroutine and waits for its end. What was recorded can still be read.
+func (m *Meter) Stop() {
+	close(m.stop)
+	m.done.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.due = time.Time{}
+}
+
+func (m *Meter) run() {
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-timer.C:
+			m.wake(time.Now())
+			timer.Reset(tick)
+		}
+	}
+}
+
+// wake records a wake-up and drops the peaks that it covers, so that few remain.
+func (m *Meter) wake(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	late := now.Sub(m.due)
+	for n := len(m.peaks); n > 0 && m.peaks[n-1].late <= late; n-- {
+		m.peaks = m.peaks[:n-1]
+	}
+	m.peaks = append(m.peaks, peak{woke: now, late: late})
+	m.due = now.Add(tick)
+}
+
+// Worst returns the longest lateness of a wake-up since then: how long the process may have stood
+// still. A wake-up that is overdue now counts, and none counts for more than the time since then.
+func (m *Meter) Worst(since time.Time) time.Duration { return m.worst(since, time.Now()) }
+
+func (m *Meter) worst(since, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var worst time.Duration
+	for _, p := range m.peaks {
+		worst = max(worst, min(p.late, p.woke.Sub(since)))
+	}
+	if !m.due.IsZero() {
+		worst = max(worst, min(now.Sub(m.due), now.Sub(since)))
+	}
+	return worst
+}

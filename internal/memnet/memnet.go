@@ -1,0 +1,442 @@
+// Package memnet puts a network that can be broken between membackend and the cases of package
+// conformance, without a server. Only tests import it.
+package memnet
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/membackend"
+)
+
+// late is Capabilities.Late of the drivers: how long after its context has ended a request may
+// arrive.
+const late = 200 * time.Millisecond
+
+// Prefix is that of all names, since the space is that of all tests.
+const Prefix = "conformance/"
+
+// Harness is a conformance.Harness with all abilities that need no server.
+type Harness struct {
+	*network
+	t conformance.TB
+	// Wrap is applied to each driver; nil leaves it as it is.
+	Wrap func(backend.Driver) backend.Driver
+}
+
+// New returns a Harness of the space without a name.
+func New(t conformance.TB) *Harness { return &Harness{t: t, network: newNetwork()} }
+
+// Driver implements conformance.Harness.
+func (h *Harness) Driver(context.Context) (backend.Driver, error) {
+	var d backend.Driver = &remote{local: confined{membackend.New(nil).(local), h.t}, network: h.network}
+	if h.Wrap != nil {
+		d = h.Wrap(d)
+	}
+	return d, nil
+}
+
+// Close implements conformance.Harness.
+func (h *Harness) Close() {}
+
+// Prefix is that of all names.
+func (h *Harness) Prefix() string { return Prefix }
+
+// Apart implements conformance.Apart.
+func (h *Harness) Apart(t conformance.TB) conformance.Harness {
+	return &Harness{t: t, network: newNetwork(), Wrap: h.Wrap}
+}
+
+// Foreign implements conformance.Foreigner.
+func (h *Harness) Foreign(t conformance.TB, key string) (intact func() bool) {
+	foreign.Store(key, true)
+	t.Cleanup(func() { foreign.Delete(key) })
+	return func() bool {
+		_, ok := foreign.Load(key)
+		return ok
+	}
+}
+
+// LockEntry implements conformance.EntryLocker.
+func (h *Harness) LockEntry(_ conformance.TB, key string) (unlock func()) {
+	unlocked := make(chan struct{})
+	locked.Store(key, unlocked)
+	return sync.OnceFunc(func() {
+		locked.Delete(key)
+		close(unlocked)
+	})
+}
+
+// Kept implements conformance.Keeper. The space keeps what it lists.
+func (h *Harness) Kept(t conformance.TB, prefix string) int {
+	n := 0
+	for _, err := range membackend.New(nil).(local).List(t.Context(), prefix) {
+		if err != nil {
+			t.Errorf("List: %v", err)
+		}
+		n++
+	}
+	return n
+}
+
+// foreign and locked are the keys of the space with a foreign value, and those whose entry is
+// locked, with what is closed at its unlocking.
+var foreign, locked sync.Map
+
+// changeable waits until the entry of key is not locked.
+func changeable(ctx context.Context, key string) error {
+	unlocked, ok := locked.Load(key)
+	if !ok {
+		return nil
+	}
+	select {
+	case <-unlocked.(chan struct{}):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// confined is a driver that fails the test if a case uses a key without the prefix.
+type confined struct {
+	local
+	t conformance.TB
+}
+
+func (c confined) check(key string) {
+	if !strings.HasPrefix(key, Prefix) {
+		c.t.Errorf("key %q does not begin with %q", key, Prefix)
+	}
+}
+
+func (c confined) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	c.check(req.Key)
+	return c.local.Acquire(ctx, req)
+}
+
+func (c confined) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	c.check(g.Key)
+	return c.local.Renew(ctx, g)
+}
+
+func (c confined) Release(ctx context.Context, g *backend.Grant) error {
+	c.check(g.Key)
+	return c.local.Release(ctx, g)
+}
+
+func (c confined) Inspect(ctx context.Context, key string) (*backend.Info, error) {
+	c.check(key)
+	return c.local.Inspect(ctx, key)
+}
+
+func (c confined) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
+	c.check(prefix)
+	return c.local.List(ctx, prefix)
+}
+
+func (c confined) Break(ctx context.Context, key, owner string) error {
+	c.check(key)
+	return c.local.Break(ctx, key, owner)
+}
+
+var (
+	errReply = errors.New("the reply was lost")
+	errReset = errors.New("connection reset")
+)
+
+var (
+	_ conformance.Faults      = (*Harness)(nil)
+	_ conformance.Apart       = (*Harness)(nil)
+	_ conformance.Delayer     = (*Harness)(nil)
+	_ conformance.Foreigner   = (*Harness)(nil)
+	_ conformance.EntryLocker = (*Harness)(nil)
+	_ conformance.Keeper      = (*Harness)(nil)
+)
+
+// network stands between the processes of one case and the space, and can be
+// broken.
+type network struct {
+	mu     sync.Mutex
+	whole  chan struct{} // closed while requests get through
+	reset  chan struct{} // closed when connections break
+	lostIn int           // answers until one is lost; 0: none
+	kept   *keptBack     // the request that comes next; nil: it passes
+}
+
+// keptBack is a request that arrives late.
+type keptBack struct {
+	due     chan struct{}  // closed when it arrives
+	arrived sync.WaitGroup // until it has been executed
+}
+
+func newNetwork() *network {
+	n := &network{whole: make(chan struct{}), reset: make(chan struct{})}
+	close(n.whole)
+	return n
+}
+
+func (n *network) Cut(conformance.TB) (heal func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	whole := make(chan struct{})
+	n.whole = whole
+	return sync.OnceFunc(func() { close(whole) })
+}
+
+// Pause is a Cut: from outside a server that stands still looks the same.
+func (n *network) Pause(t conformance.TB) (resume func()) { return n.Cut(t) }
+
+func (n *network) DropReply(_ conformance.TB, nth int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lostIn = nth
+}
+
+// Delay keeps back one request of each kind of the drivers that are open, as one connection would:
+// the requests that follow go over another one.
+func (n *network) Delay(conformance.TB) (deliver func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kept := &keptBack{due: make(chan struct{})}
+	n.kept = kept
+	return sync.OnceFunc(func() {
+		n.mu.Lock()
+		if n.kept == kept {
+			n.kept = nil
+		}
+		n.mu.Unlock()
+		close(kept.due)
+		kept.arrived.Wait()
+	})
+}
+
+// keepBack returns what holds the request up, nil if it arrives at once.
+func (n *network) keepBack() *keptBack {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kept := n.kept
+	n.kept = nil
+	if kept != nil {
+		kept.arrived.Add(1)
+	}
+	return kept
+}
+
+// Restart keeps what the space holds, like a server with durable settings.
+func (n *network) Restart(conformance.TB) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.reset)
+	n.reset = make(chan struct{})
+}
+
+// pass waits until the network is whole.
+func (n *network) pass(ctx context.Context) error {
+	n.mu.Lock()
+	whole := n.whole
+	n.mu.Unlock()
+	select {
+	case <-whole:
+		return nil
+	default:
+	}
+	select {
+	case <-whole:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// answered tells whether this answer is the one that is lost.
+func (n *network) answered() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lostIn--; n.lostIn == 0 {
+		return errReply
+	}
+	n.lostIn = max(n.lostIn, 0)
+	return nil
+}
+
+// send runs request where it arrives. What was given up on the way may have
+// arrived all the same.
+func (n *network) send(ctx context.Context, request func() error) error {
+	if kept := n.keepBack(); kept != nil {
+		go func() {
+			defer kept.arrived.Done()
+			<-kept.due
+			_ = request()
+		}()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := n.pass(ctx); err != nil {
+		if rand.N(2) == 0 {
+			_ = request()
+		}
+		return err
+	}
+	err := request()
+	if lost := n.answered(); lost != nil {
+		return lost
+	}
+	return err
+}
+
+// local is what the driver is.
+type local interface {
+	backend.Driver
+	backend.Waiter
+	backend.BatchRenewer
+	backend.Inspector
+	backend.Breaker
+}
+
+// remote is a driver whose requests go over a network, and whose terms therefore
+// count from the sending.
+type remote struct {
+	local
+	network *network
+}
+
+func (r *remote) Capabilities() backend.Capabilities {
+	caps := r.local.Capabilities()
+	caps.Late = late
+	return caps
+}
+
+func (r *remote) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if _, ok := foreign.Load(req.Key); ok {
+		return nil, backend.ErrConflict
+	}
+	if err := changeable(ctx, req.Key); err != nil {
+		return nil, err
+	}
+	sent := time.Now()
+	var g *backend.Grant
+	err := r.network.send(ctx, func() (err error) {
+		g, err = r.local.Acquire(context.Background(), req) // whose time is that of the arrival
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	granted := *g
+	granted.Term.Sent = sent
+	return &granted, nil
+}
+
+func (r *remote) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	if err := changeable(ctx, g.Key); err != nil {
+		return backend.Term{}, err
+	}
+	sent := time.Now()
+	var term backend.Term
+	err := r.network.send(ctx, func() (err error) {
+		term, err = r.local.Renew(context.WithoutCancel(ctx), g)
+		return err
+	})
+	term.Sent = sent
+	return term, err
+}
+
+// RenewAll renews the grants whose entries are locked one by one, so that they hold up no others.
+func (r *remote) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
+	renewals := make([]backend.Renewal, len(gs))
+	var free []*backend.Grant
+	var places []int
+	var all sync.WaitGroup
+	for i, g := range gs {
+		if _, ok := locked.Load(g.Key); ok {
+			all.Go(func() { renewals[i].Term, renewals[i].Err = r.Renew(ctx, g) })
+			continue
+		}
+		free, places = append(free, g), append(places, i)
+	}
+	for i, renewal := range r.renewFree(ctx, free) {
+		renewals[places[i]] = renewal
+	}
+	all.Wait()
+	return renewals
+}
+
+func (r *remote) renewFree(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
+	if len(gs) == 0 {
+		return nil
+	}
+	sent := time.Now()
+	var renewals []backend.Renewal
+	err := r.network.send(ctx, func() error {
+		renewals = r.local.RenewAll(ctx, gs)
+		return nil
+	})
+	if err != nil {
+		renewals = make([]backend.Renewal, len(gs))
+	}
+	for i := range renewals {
+		if err != nil {
+			renewals[i].Err = err
+		}
+		renewals[i].Term.Sent = sent
+	}
+	return renewals
+}
+
+func (r *remote) Release(ctx context.Context, g *backend.Grant) error {
+	if err := changeable(ctx, g.Key); err != nil {
+		return err
+	}
+	return r.network.send(ctx, func() error { return r.local.Release(context.Background(), g) })
+}
+
+func (r *remote) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.network.mu.Lock()
+	reset := r.network.reset
+	r.network.mu.Unlock()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-reset:
+			cancel(errReset)
+		case <-stop:
+		}
+	}()
+	g, err := r.local.Wait(ctx, req, b)
+	if err == nil {
+		err = r.network.pass(ctx)
+	}
+	if err == nil {
+		err = r.network.answered()
+	}
+	if errors.Is(context.Cause(ctx), errReset) {
+		err = errReset
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (r *remote) Inspect(ctx context.Context, key string) (*backend.Info, error) {
+	var info *backend.Info
+	err := r.network.send(ctx, func() (err error) {
+		info, err = r.local.Inspect(ctx, key)
+		return err
+	})
+	return info, err
+}
+
+func (r *remote) Break(ctx context.Context, key, owner string) error {
+	return r.network.send(ctx, func() error { return r.local.Break(ctx, key, owner) })
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// swaps are the operators of Go that stand for each other.
+var swaps = map[token.Token]token.Token{
+	token.EQL: token.NEQ, token.NEQ: token.EQL,
+	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
+	token.LAND: token.LOR, token.LOR: token.LAND,
+	token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL,
+	token.AND: token.OR, token.OR: token.AND, token.SHL: token.SHR, token.SHR: token.SHL,
+}
+
+// goChanges returns the mutants of a Go file by its syntax tree: operators swapped, conditions
+// made constant, statements removed, constants and results changed.
+func goChanges(file string) ([]change, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	fset := token.NewFileSet()
+	tree, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	g := &goMutator{file: file, text: string(text), fset: fset}
+	for _, decl := range tree.Decls {
+		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Body != nil {
+			ast.Inspect(fn.Body, g.visit)
+		}
+	}
+	return g.changes, nil
+}
+
+// goMutator collects the mutants of one file.
+type goMutator struct {
+	file    string
+	text    string
+	fset    *token.FileSet
+	changes []change
+}
+
+// add records that what stands between two positions is replaced.
+func (g *goMutator) add(operator string, from, to token.Pos, instead string) {
+	begin, end := g.fset.Position(from), g.fset.Position(to)
+	g.changes = append(g.changes, change{
+		file: g.file, from: begin.Offset, to: end.Offset, old: g.text[begin.Offset:end.Offset],
+		new: instead, line: begin.Line, source: lineAround(g.text, begin.Offset), operator: operator,
+	})
+}
+
+func (g *goMutator) visit(node ast.Node) bool {
+	switch n := node.(type) {
+	case *ast.BinaryExpr:
+		g.binary(n)
+	case *ast.UnaryExpr:
+		if n.Op == token.NOT {
+			g.add("drop not", n.OpPos, n.X.Pos(), "")
+		}
+	case *ast.IfStmt:
+		g.constant(n.Cond)
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			g.add("never loop", n.Cond.Pos(), n.Cond.End(), "false")
+		}
+	case *ast.BlockStmt:
+		g.statements(n.List)
+	case *ast.CaseClause:
+		g.statements(n.Body)
+	case *ast.CommClause:
+		g.statements(n.Body)
+	case *ast.ReturnStmt:
+		g.results(n)
+	case *ast.BasicLit:
+		g.literal(n)
+	case *ast.Ident:
+		g.boolean(n)
+	}
+	return true
+}
+
+// binary swaps an operator. Both sides of && and || are also dropped in turn.
+func (g *goMutator) binary(n *ast.BinaryExpr) {
+	if swapped, ok := swaps[n.Op]; ok {
+		g.add("swap operator", n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), swapped.String())
+	}
+	if n.Op == token.LAND || n.Op == token.LOR {
+		g.add("drop operand", n.X.Pos(), n.Y.Pos(), "")
+		g.add("drop operand", n.X.End(), n.Y.End(), "")
+	}
+}
+
+// constant makes a condition true and false, and still uses what it names.
+func (g *goMutator) constant(cond ast.Expr) {
+	from, to := cond.Pos(), cond.End()
+	text := g.text[g.fset.Position(from).Offset:g.fset.Position(to).Offset]
+	g.add("always", from, to, "("+text+") || true")
+	g.add("never", from, to, "("+text+") && false")
+}
+
+// statements removes each statement that can be missing. A removed assignment still uses both of
+// its sides, so that the compiler accepts it.
+func (g *goMutator) statements(list []ast.Stmt) {
+	for _, s := range list {
+		switch s := s.(type) {
+		case *ast.ExprStmt, *ast.SendStmt, *ast.IncDecStmt, *ast.GoStmt, *ast.BranchStmt, *ast.DeferStmt:
+			g.add("remove statement", s.Pos(), s.End(), "")
+		case *ast.AssignStmt:
+			if s.Tok != token.DEFINE {
+				g.add("remove assignment", s.Pos(), s.End(), "")
+			}
+		}
+	}
+}
+
+// results replaces an error that is returned by nil.
+func (g *goMutator) results(n *ast.ReturnStmt) {
+	if len(n.Results) == 0 {
+		return
+	}
+	last := n.Results[len(n.Results)-1]
+	if name, ok := last.(*ast.Ident); ok && name.Name == "err" {
+		g.add("return nil", last.Pos(), last.End(), "nil")
+	}
+}
+
+// literal changes a number by one.
+func (g *goMutator) literal(n *ast.BasicLit) {
+	if n.Kind != token.INT {
+		return
+	}
+	if value, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64); err == nil {
+		g.add("one more", n.Pos(), n.End(), strconv.FormatInt(value+1, 10))
+	}
+}
+
+func (g *goMutator) boolean(n *ast.Ident) {
+	switch n.Name {
+	case "true":
+		g.add("swap boolean", n.Pos(), n.End(), "false")
+	case "false":
+		g.add("swap boolean", n.Pos(), n.End(), "true")
+	}
+}

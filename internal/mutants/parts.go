@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// part is what random mutants are drawn from, and the tests that have to notice them.
+type part struct {
+	name  string
+	files []string // patterns; tests are left out
+	// steps are arguments of go test, the fastest first. A mutant is killed by the first that fails.
+	steps [][]string
+}
+
+// scripted skips the tests that run the go command: they look at imports, not at behaviour.
+var scripted = []string{"-skip", "^(TestCoreDependsOnTheStandardLibraryAlone|TestWhoImportsWhom)$", "."}
+
+var parts = []part{
+	{name: "root", files: []string{"*.go"}, steps: [][]string{scripted, {"./membackend"}}},
+	{
+		name: "internal",
+		files: []string{
+			"backend/*.go", "backend/key/*.go", "backend/batch/*.go", "backend/tlsfile/*.go", "internal/gate/*.go",
+		},
+		steps: [][]string{
+			{"./backend/...", "./internal/gate"},
+			scripted,
+			{"./membackend"},
+			{"-run", "^Test(TLS|Conformance)", "./memcachedbackend"},
+		},
+	},
+	{name: "membackend", files: []string{"membackend/*.go"}, steps: [][]string{{"./membackend"}}},
+	{
+		name: "redis", files: []string{"redisbackend/scripts/*.lua"},
+		steps: [][]string{{"-run", "^TestConformance$", "./redisbackend"}},
+	},
+	{
+		name: "mysql", files: []string{"mysqlbackend/statements/*.sql"},
+		steps: [][]string{{"-run", "^TestConformance$", "./mysqlbackend"}},
+	},
+}
+
+// partNames returns the names of all parts.
+func partNames() []string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// chosenParts returns the parts of a list of names with commas; all of them for an empty list.
+func chosenParts(list string) ([]part, error) {
+	if list == "" {
+		return parts, nil
+	}
+	var chosen []part
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no part %q; there are %s", name, strings.Join(partNames(), ", "))
+		}
+		chosen = append(chosen, parts[i])
+	}
+	return chosen, nil
+}
+
+// changes returns all mutants of a part, in the order of its files.
+func (p part) changes() ([]change, error) {
+	var all []change
+	for _, pattern := range p.files {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			changes, err := changesOf(file)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, changes...)
+		}
+	}
+	for i := range all {
+		all[i].equivalent = reasonOf(all[i])
+	}
+	return all, nil
+}
+
+// changesOf returns the mutants of one file by its language.
+func changesOf(file string) ([]change, error) {
+	switch {
+	case strings.HasSuffix(file, "_test.go"), strings.Contains(filepath.Base(file), "floor"):
+		return nil, nil // what only benchmarks use is not tested by cases
+	case strings.HasSuffix(file, ".go"):
+		return goChanges(file)
+	case strings.HasSuffix(file, ".lua"):
+		return textChanges(file, luaOperators)
+	default:
+		return textChanges(file, sqlOperators)
+	}
+}
+
+// control runs all steps on the tree as it is: a test that fails there would kill every mutant.
+func (p part) control() error {
+	for _, step := range p.steps {
+		v, output, err := goTest(step, "")
+		if err != nil {
+			return err
+		}
+		if v != survived {
+			return fmt.Errorf("%s: the tests fail without a mutant: go test %s\n%s", p.name, strings.Join(step, " "), output)
+		}
+	}
+	return nil
+}
+
+// judge runs the steps on a mutant until one fails.
+func (p part) judge(c change) (verdict, error) {
+	list, remove, err := c.overlay()
+	if err != nil {
+		return invalid, err
+	}
+	defer remove()
+	for _, step := range p.steps {
+		if v, _, err := goTest(step, list); err != nil || v != survived {
+			return v, err
+		}
+	}
+	return survived, nil
+}
+
+// compileErrors mark the output of a mutant that is no program, no script or no statement.
+var compileErrors = []string{"[build failed]", "[setup failed]", "Error compiling script", "error in your SQL syntax"}
+
+// goTest runs go test, with a list of replaced files if there is one, and stops reading at the
+// first failure. The run itself is left to end, because it removes its servers.
+func goTest(args []string, overlay string) (v verdict, output string, err error) {
+	flags := []string{"test", "-count=1", "-vet=off", "-timeout=6m", "-parallel=8"}
+	if overlay != "" {
+		flags = append(flags, "-overlay="+overlay)
+	}
+	cmd := exec.Command("go", append(flags, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return invalid, "", err
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		return invalid, "", err
+	}
+	output = tail(out)
+	err = cmd.Wait()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		return invalid, output, err
+	}
+	switch {
+	case err == nil:
+		return survived, output, nil
+	case slices.ContainsFunc(compileErrors, func(text string) bool { return strings.Contains(output, text) }):
+		return invalid, output, nil
+	}
+	return killed, output, nil
+}
+
+// tail returns the first lines of what r has, as much as a verdict needs.
+func tail(r io.Reader) string {
+	const most = 1 << 20
+	var b strings.Builder
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if b.Len() < most {
+			b.WriteString(line)
+		}
+		if err != nil {
+			return b.String()
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package main
+
+// The guards of redisbackend.
+var redisMutants = []mutant{
+	{
+		guard: "owner check in release", file: "redisbackend/scripts/release.lua",
+		without: "an Unlock frees another owner's lock",
+		edits: []edit{{
+			old: "local holds = value and string.sub(value, 1, #mine) == mine",
+			new: "local holds = value",
+		}},
+		pkg: "redisbackend", test: "TestConformance/ReleaseIsOwnerChecked",
+	},
+	{
+		guard: "owner check in renew", file: "redisbackend/scripts/renew.lua",
+		without: "a renewal keeps another owner's lock alive, and its own lease with it",
+		edits: []edit{{
+			old: "local held = type(value) == 'string' and string.sub(value, 1, #mine) == mine",
+			new: "local held = type(value) == 'string'",
+		}},
+		pkg: "redisbackend", test: "TestConformance/RenewIsOwnerChecked",
+	},
+	{
+		guard: "re-check after subscribe", file: "redisbackend/wait.go",
+		without: "a release between the attempt and the subscription is missed: the waiter sleeps until the TTL",
+		edits: []edit{{
+			old: "\t\tt.subscribed = true\n\t\tt.news()\n",
+			new: "\t\tt.subscribed = true\n",
+		}},
+		pkg: "redisbackend", test: "TestConformance/ReleaseDuringWaitIsNotMissed",
+	},
+	{
+		guard: "atomic fence", file: "redisbackend/driver.go",
+		without: "a later holder gets a smaller fence",
+		edits: []edit{{
+			old: "\t\tfence, err := parseFence(text)\n",
+			new: "\t\tfence, err := parseFence(text)\n\t\tfence = uint64(time.Since(p.sent)) // drawn by each client for itself\n",
+		}},
+		pkg: "redisbackend", test: "TestConformance/FenceIncreasesAcrossRelease",
+	},
+	{
+		guard: "redis: a lock without its replicas is undone", file: "redisbackend/driver.go",
+		without: "with `wait=1` a refused lock stays taken for a TTL",
+		edits:   []edit{{old: "undone := d.Release(ctx,", new: "undone := error(nil)\n\t\t_ = fmt.Sprint(ctx,"}},
+		pkg:     "redisbackend", test: "TestLockWithoutItsReplicas",
+	},
+	{
+		guard: "redis: renewals need their replicas", file: "redisbackend/driver.go",
+		without: "a promoted replica ends the lock before its holder does",
+		edits:   []edit{{old: "for i, a := range d.control.runEach(d.opts.proven(ctx, ttl),", new: "_ = ttl\n\tfor i, a := range d.control.runEach(ctx,"}},
+		pkg:     "redisbackend", test: "TestReplicasProveTerms",
+	},
+	{
+		guard: "redis: a lock that moves is followed", file: "redisbackend/wait.go",
+		without: "waiters listen to the master that the slot has left",
+		edits:   []edit{{old: "case \"sunsubscribe\":\n\t\th.drop(lock)\n", new: "case \"sunsubscribe\":\n"}},
+		pkg:     "redisbackend", test: "TestSlotMovesWhileHeld",
+	},
+	{
+		guard: "redis: former masters are left", file: "redisbackend/sentinel.go",
+		without: "a client goes on with a master that the sentinels have replaced",
+		edits:   []edit{{old: "\t\t\t_ = c.TCPConn.Close()\n", new: "\t\t\t_ = c\n"}},
+		pkg:     "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+	},
+	{
+		guard: "redis: the newest sentinel is believed", file: "redisbackend/sentinel.go",
+		without: "sentinels that lag lead a client back to the former master",
+		edits:   []edit{{old: "v.epoch > s.believed.epoch:", new: "v.epoch > 0:"}},
+		pkg:     "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+	},
+	{
+		guard: "redis: an announcement counts by itself", file: "redisbackend/sentinel.go",
+		without: "a switch is missed if the sentinel that announced it fails",
+		edits:   []edit{{old: "if last.master != master {", new: "if false {"}},
+		pkg:     "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+	},
+	{
+		guard: "redis: all sentinels are followed", file: "redisbackend/sentinel.go",
+		without: "a switch is missed if one sentinel lags",
+		edits:   []edit{{old: "for _, addr := range s.addrs {\n\t\ts.running", new: "for _, addr := range s.addrs[:1] {\n\t\ts.running"}},
+		pkg:     "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+	},
+	{
+		guard: "redis: sentinels that agree are believed", file: "redisbackend/sentinel.go",
+		without: "a client is stuck after an operator has reset the epochs",
+		edits:   []edit{{old: "&& s.unanimous(v.master):", new: "&& s.unanimous(v.master) && s.closed:"}},
+		pkg:     "redisbackend", test: "TestUnanimousSentinelsAreBelieved",
+	},
+	{
+		guard: "redis: a connection that was being dialled is retired", file: "redisbackend/sentinel.go",
+		without: "a connection to the former master outlives the switch",
+		edits:   []edit{{old: "if s.believed.master != addr {", new: "if s.closed {"}},
+		pkg:     "redisbackend", test: "TestSwitchWhileDialling",
+	},
+	{
+		guard: "redis: a replica is no master", file: "redisbackend/open.go",
+		without: "a driver opens on a server that has been demoted",
+		edits:   []edit{{old: "opts.Dialer, opts.OnConnect = conn.sentinels.connect, checkRole", new: "opts.Dialer = conn.sentinels.connect"}},
+		pkg:     "redisbackend", test: "TestReplicaIsNoMaster",
+	},
+	{
+		guard: "redis: a sentinel's answer is bounded", file: "redisbackend/sentinel.go",
+		without: "what listens under a sentinel's address ends the process",
+		edits:   []edit{{old: "budget < 0 {", new: "budget < 0 && n < 0 {"}},
+		pkg:     "redisbackend", test: "TestHostileSentinel/a_string_of_128_MB",
+	},
+	{
+		guard: "redis: no error shows a password", file: "redisbackend/errors.go",
+		without: "servers without AUTH put the password into logs",
+		edits:   []edit{{old: "return redactedReply(text)", new: "return err"}},
+		pkg:     "redisbackend", test: "TestErrorsShowNoCredentials",
+	},
+	{
+		guard: "redis: no error shows arguments", file: "redisbackend/errors.go",
+		without: "the password of a lent client gets into logs",
+		edits:   []edit{{old: "text, _, _ = strings.Cut(", new: "_, _, _ = strings.Cut("}},
+		pkg:     "redisbackend", test: "TestErrorsShowNoArguments",
+	},
+	{
+		guard: "redis: failed dials are not written", file: "redisbackend/open.go",
+		without: "go-redis writes to the standard error of the program",
+		edits:   []edit{{old: "return failedConn{fmt.Errorf(\"%w: %w\", backend.ErrUnavailable, err)}, nil", new: "return nil, fmt.Errorf(\"%w: %w\", backend.ErrUnavailable, err)"}},
+		pkg:     "redisbackend", test: "TestNothingIsWrittenToStandardError",
+	},
+	{
+		guard: "redis: no client repeats a command", file: "redisbackend/script.go",
+		without: "a release whose answer was lost is repeated behind our back and taken for a loss",
+		edits:   []edit{{old: "func (once) NoRetry() bool { return true }", new: "func (once) NoRetry() bool { return false }"}},
+		pkg:     "redisbackend", test: "TestLentClient",
+	},
+	{
+		guard: "redis: renewals do not queue", file: "redisbackend/script.go",
+		without: "a crowd of acquisitions costs leases",
+		edits:   []edit{{old: "l.runAside(ctx, calls[0].script, calls[0].args)", new: "l.run(ctx, calls[0].script, calls[0].args...)"}},
+		pkg:     "redisbackend", test: "TestRenewalsDoNotQueue",
+	},
+	{
+		guard: "redis: no number of an attempt recurs", file: "redisbackend/wait.go",
+		without: "after a refusal a late message passes for a new grant: two leases",
+		edits:   []edit{{old: "\t\th.attempts++\n\t\tp.attempt = h.attempts\n", new: "\t\tp.attempt = 1\n"}},
+		pkg:     "redisbackend", test: "TestLateMessageAfterARefusal",
+	},
+	{
+		guard: "redis: a replica reports no loss", file: "redisbackend/scripts/renew.lua",
+		without: "a demoted master ends a lease that the present one keeps",
+		edits:   []edit{{old: "redis.pcall('GETEX', lock)", new: "redis.pcall('GET', lock)"}},
+		pkg:     "redisbackend", test: "TestDemotedMasterIsNotBelieved",
+	},
+	{
+		guard: "redis: a replica breaks nothing", file: "redisbackend/scripts/break.lua",
+		without: "a demoted master reports that a held lock is free",
+		edits:   []edit{{old: "redis.call('GETEX', KEYS[1])", new: "redis.call('GET', KEYS[1])"}},
+		pkg:     "redisbackend", test: "TestDemotedMasterIsNotBelieved",
+	},
+	{
+		guard: "redis: a replica reports no holder", file: "redisbackend/scripts/acquire.lua",
+		without: "a demoted master keeps a client from a lock that is free",
+		edits:   []edit{{old: "attempt == '0' and 'GETEX' or 'GET'", new: "'GET'"}},
+		pkg:     "redisbackend", test: "TestDemotedMasterIsNotBelieved",
+	},
+	{
+		guard: "redis: a queue needs memory", file: "redisbackend/scripts/acquire.lua",
+		without: "waiters fill a server beyond its limit",
+		edits:   []edit{{old: "attempt == '0' and 'GETEX' or 'GET'", new: "'GETEX'"}},
+		pkg:     "redisbackend", test: "TestNobodyQueuesWithoutMemory",
+	},
+	{
+		guard: "redis: a dial ends with the context", file: "redisbackend/script.go",
+		without: "a request in place waits for a new connection beyond its deadline",
+		edits:   []edit{{old: "inPlace{direct, l.dials.next()}", new: "inPlace{direct, nil}"}},
+		pkg:     "redisbackend", test: "TestDialInPlaceEndsWithTheContext",
+	},
+	{
+		guard: "redis: sharded channels are tried again", file: "redisbackend/link.go",
+		without: "after an upgrade from Redis 6.2 waiters sleep until the TTL",
+		edits:   []edit{{old: "l.sharded, l.pause = true, maxBackoff", new: "l.sharded, l.pause = h.attempts == 0, maxBackoff\n\t\th.attempts++"}},
+		pkg:     "redisbackend", test: "TestShardedPubSubIsTriedOnEachConnection",
+	},
+	{
+		guard: "redis: the last fence counts", file: "redisbackend/scripts/grant.lua",
+		without: "fences go back with the server's clock",
+		edits:   []edit{{old: "    fence = string.format('%.0f', last + 1)\n", new: ""}},
+		pkg:     "redisbackend", test: "TestFenceGrowsWhenTheServerForgets",
+	},
+	{
+		guard: "redis: free names leave nothing", file: "redisbackend/keys.go",
+		without: "each name that was ever locked stays on the server",
+		edits:   []edit{{old: "fence: fenceKey, queue:", new: "fence: fenceKey + all[:lock], queue:"}},
+		pkg:     "redisbackend", test: "TestFreeLocksLeaveOneFence",
+	},
+	{
+		guard: "redis: an expired lock goes to the queue", file: "redisbackend/scripts/acquire.lua",
+		without: "an attempt gets past fair waiters when the holder's term ends",
+		edits:   []edit{{old: "redis.call('EXISTS', KEYS[1], KEYS[3])", new: "redis.call('EXISTS', KEYS[1])"}},
+		pkg:     "redisbackend", test: "TestConformance/ExpiredLockGoesToTheQueue",
+	},
+	{
+		guard: "redis: a refresh keeps the place", file: "redisbackend/scripts/acquire.lua",
+		without: "a waiter that asks again goes to the end of the queue",
+		edits:   []edit{{old: "if not redis.call('ZSCORE', KEYS[3], owner) then", new: "if true then"}},
+		pkg:     "redisbackend", test: "TestConformance/RefreshKeepsThePlace",
+	},
+	{
+		guard: "redis: a short place shortens no other", file: "redisbackend/scripts/acquire.lua",
+		without: "a waiter with a short term ends the whole queue with its own place",
+		edits:   []edit{{old: "if redis.call('PTTL', KEYS[i]) < tonumber(ttl) then", new: "if true then"}},
+		pkg:     "redisbackend", test: "TestConformance/ShortTermBehindShortensNoPlace",
+	},
+	{
+		guard: "redis: a place given up wakes the next", file: "redisbackend/scripts/release.lua",
+		without: "a free lock has a queue in which each waits for its own timer",
+		edits:   []edit{{old: "  if not value then\n    vacate()\n  end\n", new: ""}},
+		pkg:     "redisbackend", test: "TestConformance/LeavingTheQueueOfAFreeLockWakesTheNext",
+	},
+	{
+		guard: "redis: a broken lock goes to the queue", file: "redisbackend/scripts/break.lua",
+		without: "fair waiters sleep although the lock is free",
+		edits:   []edit{{old: "vacate()\nreturn 1", new: "return 1"}},
+		pkg:     "redisbackend", test: "TestConformance/BrokenLockGoesToTheQueue",
+	},
+	{
+		guard: "redis: a repeated Acquire prolongs", file: "redisbackend/scripts/acquire.lua",
+		without: "a holder relies on a term that the server never gave",
+		edits:   []edit{{old: "  redis.call('PEXPIRE', KEYS[1], ttl)\n  return fence\n", new: "  return fence\n"}},
+		pkg:     "redisbackend", test: "TestConformance/RepeatedAcquireProlongsTheTerm",
+	},
+	{
+		guard: "redis: a wrong clock leaves no fence", file: "redisbackend/scripts/grant.lua",
+		without: "no lock can be had any more after the clock was far ahead",
+		edits:   []edit{{old: "  if fence > '4019025413685247' then\n    return nil\n  end\n", new: ""}},
+		pkg:     "redisbackend", test: "TestClockBeyondTheLastFence",
+	},
+}

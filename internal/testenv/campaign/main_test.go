@@ -1,0 +1,32 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+// What is unknown is a usage error that lists what is known.
+func TestUsageErrors(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"oracle"}, "redis-sentinel"},
+		{[]string{"-faults", "stop,earthquake", "redis"}, "late-request"},
+		{[]string{"-duration", "0s"}, "duration"},
+		{[]string{"-unknown"}, "usage"},
+		{[]string{"-judge"}, "file"},
+	} {
+		if _, err := parse(c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+func TestAllServersByDefault(t *testing.T) {
+	o, err := parse(nil, io.Discard)
+	if err != nil || len(o.servers) != len(targets) {
+		t.Errorf("%v, %v", o, err)
+	}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance/faultproxy"
+	"github.com/dlock-go/dlock/internal/campaign"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// target is a kind of server.
+type target struct {
+	name   string
+	ttl    time.Duration
+	expiry time.Duration // from the death of a holder to a free lock
+	fair   bool          // fairness is to be asked for
+	start  func(tb testenv.TB) *place
+}
+
+// place is a server that runs.
+type place struct {
+	source, version string
+	url             string
+	addrs           []string                    // of the server, for a proxy; none: workers connect without one
+	through         func(addrs []string) string // the URL by way of other addresses; nil: the client takes detours
+	faults          map[campaign.Kind]fault
+}
+
+// fault is what the command itself brings about.
+type fault struct {
+	class  campaign.Class
+	inject func(tb testenv.TB, name string) (heal func())
+}
+
+// workerFaults need nothing of the server but its address.
+var workerFaults = []campaign.Kind{
+	campaign.Kill, campaign.KillWaiter, campaign.Stop, campaign.StopShort, campaign.StopWaiter, campaign.Linger,
+}
+
+// networkFaults need a proxy.
+var networkFaults = []campaign.Kind{
+	campaign.Cut, campaign.Reset, campaign.Latency, campaign.LostReply, campaign.LateRequest, campaign.Fade,
+}
+
+// run starts the server, runs a campaign, and judges it.
+func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
+	p := t.start(tb)
+	operator := newOperator(tb, p)
+	s := campaign.Site{
+		Settings: campaign.Settings{
+			Server: t.name, TTL: t.ttl, Expiry: t.expiry, Fair: t.fair, Duration: o.duration, Seed: o.seed, Faults: p.classes(operator, o.faults),
+		},
+		Version:  p.version,
+		Inject:   injector(tb, p, operator),
+		Left:     operator.left,
+		Progress: func(text string) { tb.Logf("%s: %s", t.name, text) },
+	}
+	p.connect(tb, &s)
+	h, err := campaign.Run(tb.Context(), s)
+	if err != nil {
+		tb.Errorf("%s: %v", t.name, err)
+	}
+	if p.source == "url" {
+		operator.sweep(h)
+	}
+	return campaign.Judge(h)
+}
+
+// connect gives each worker a network of its own, if the server can be reached through one. Where a
+// detour takes a client that was lent to the driver, every second worker opens the URL instead.
+func (p *place) connect(tb testenv.TB, s *campaign.Site) {
+	s.Workers = campaign.DefaultWorkers
+	networks := make(map[int]*faultproxy.Proxy)
+	for i := range s.Workers {
+		if len(p.addrs) == 0 || p.through == nil && i%2 == 0 {
+			continue
+		}
+		proxy, err := faultproxy.New(p.addrs...)
+		if err != nil {
+			tb.Fatalf("%v", err)
+		}
+		tb.Cleanup(proxy.Close)
+		networks[i] = proxy
+	}
+	s.Network = func(worker int) campaign.Network {
+		if proxy := networks[worker]; proxy != nil {
+			return proxy
+		}
+		return nil
+	}
+	s.Start = func(worker, _ int) (campaign.Process, error) { return p.startWorker(networks[worker]) }
+}
+
+// startWorker starts a worker that reaches the server by way of a proxy, if there is one.
+func (p *place) startWorker(proxy *faultproxy.Proxy) (campaign.Process, error) {
+	switch {
+	case proxy == nil:
+		return start(p.url, nil)
+	case p.through != nil:
+		return start(p.through(proxy.Addrs()), nil)
+	}
+	detour := make(ways)
+	for i, way := range proxy.Addrs() {
+		detour[p.addrs[i]] = way
+	}
+	return start(p.url, detour)
+}
+
+// classes returns the faults that are possible here and wanted, all if none is named.
+func (p *place) classes(o *operator, wanted []campaign.Kind) map[campaign.Kind]campaign.Class {
+	all := make(map[campaign.Kind]campaign.Class)
+	for _, k := range workerFaults {
+		all[k] = campaign.X
+	}
+	if len(p.addrs) > 0 {
+		for _, k := range networkFaults {
+			all[k] = campaign.X
+		}
+	}
+	for k, f := range p.faults {
+		all[k] = f.class
+	}
+	if o.client.Capabilities().Break {
+		all[campaign.Break] = campaign.F
+	}
+	maps.DeleteFunc(all, func(k campaign.Kind, _ campaign.Class) bool { return len(wanted) > 0 && !slices.Contains(wanted, k) })
+	return all
+}
+
+// injector returns Site.Inject.
+func injector(tb *testenv.Program, p *place, o *operator) func(context.Context, campaign.Kind, string) (func() error, error) {
+	return func(ctx context.Context, k campaign.Kind, name string) (func() error, error) {
+		if k == campaign.Break {
+			return nil, o.breakLock(ctx, name)
+		}
+		var heal func()
+		err := tb.Try(func(tb testenv.TB) { heal = p.faults[k].inject(tb, name) })
+		if err != nil || heal == nil {
+			return nil, err
+		}
+		return func() error { return tb.Try(func(testenv.TB) { heal() }) }, nil
+	}
+}
+
+// operator reaches the server over a sound network.
+type operator struct {
+	driver backend.Driver
+	client *dlock.Client
+}
+
+func newOperator(tb testenv.TB, p *place) *operator {
+	d, err := testenv.Open(tb.Context(), p.url)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	c, err := dlock.New(d)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return &operator{d, c}
+}
+
+// breakLock breaks a lock. If the server cannot be reached, or the lock is free, the fault hits
+// nothing.
+func (o *operator) breakLock(ctx context.Context, name string) error {
+	err := o.client.Break(ctx, name, "")
+	if errors.Is(err, dlock.ErrNotHeld) || errors.Is(err, dlock.ErrUnavailable) || errors.Is(err, dlock.ErrUncertain) {
+		err = campaign.ErrMissed
+	}
+	return err
+}
+
+// left returns the locks that are held or waited for.
+func (o *operator) left(ctx context.Context, prefix string) (left []string, err error) {
+	if !o.client.Capabilities().List {
+		return nil, nil
+	}
+	for info, err := range o.client.List(ctx, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, info.Key)
+	}
+	return left, nil
+}
+
+// sweep removes what a server that was given by URL keeps of free locks.
+func (o *operator) sweep(h *campaign.History) {
+	if s, ok := o.driver.(backend.Sweeper); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = s.Sweep(ctx, h.Names())
+	}
+}
+
+// replaced returns url with the address of the server replaced.
+func replaced(url, addr string) func(addrs []string) string {
+	return func(addrs []string) string { return strings.Replace(url, addr, addrs[0], 1) }
+}

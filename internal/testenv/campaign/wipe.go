@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// wipeTimeout limits what an operator waits for. A server that does not answer in that time ends
+// the campaign.
+const wipeTimeout = 10 * time.Second
+
+// must ends the fault if err is one.
+func must(tb testenv.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatalf("wipe: %v", err)
+	}
+}
+
+func wipeContext(tb testenv.TB) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(tb.Context(), wipeTimeout)
+}
+
+func wipeRedis(tb testenv.TB, addr string) {
+	ctx, cancel := wipeContext(tb)
+	defer cancel()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	defer c.Close()
+	must(tb, c.FlushAll(ctx).Err())
+}
+
+func wipeCluster(tb testenv.TB, addrs []string) {
+	ctx, cancel := wipeContext(tb)
+	defer cancel()
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	defer c.Close()
+	must(tb, c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }))
+}
+
+func wipeMemcached(tb testenv.TB, addr string) {
+	c, err := net.DialTimeout("tcp", addr, wipeTimeout)
+	must(tb, err)
+	defer c.Close()
+	_, err = c.Write([]byte("flush_all\r\n"))
+	must(tb, errors.Join(err, c.SetDeadline(time.Now().Add(wipeTimeout))))
+	answer, err := bufio.NewReader(c).ReadString('\n')
+	must(tb, err)
+	if strings.TrimSpace(answer) != "OK" {
+		tb.Fatalf("wipe: %q", answer)
+	}
+}
+
+func wipeEtcd(tb testenv.TB, addrs []string) {
+	ctx, cancel := wipeContext(tb)
+	defer cancel()
+	c, err := clientv3.New(clientv3.Config{Endpoints: addrs, DialTimeout: wipeTimeout, Logger: zap.NewNop()})
+	must(tb, err)
+	defer c.Close()
+	_, err = c.Delete(ctx, "/dlock/", clientv3.WithPrefix())
+	must(tb, err)
+}
+
+func wipeMySQL(tb testenv.TB, rawURL string) {
+	ctx, cancel := wipeContext(tb)
+	defer cancel()
+	_, rest, _ := strings.Cut(rawURL, "://root@")
+	addr, _, _ := strings.Cut(rest, "/")
+	db, err := sql.Open("mysql", "root@tcp("+addr+")/dlock")
+	must(tb, err)
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "DELETE FROM dlock")
+	must(tb, err)
+}
+
+func wipeFiles(tb testenv.TB, dir string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.lock"))
+	must(tb, err)
+	for _, file := range files {
+		must(tb, os.Remove(file))
+	}
+}

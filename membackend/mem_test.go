@@ -1,0 +1,199 @@
+package membackend
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Entries returns how many entries the space of a driver has for names with a prefix.
+func Entries(d backend.Driver, prefix string) int {
+	s := d.(*driver).space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for key := range s.holds {
+		if strings.HasPrefix(key, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// newSpace makes a space for one run of a test, and returns what connects to it.
+func newSpace(t *testing.T) (connect func() *driver) {
+	t.Helper()
+	name := t.Name() + rand.Text()
+	return func() *driver { return New(&Options{Space: name}).(*driver) }
+}
+
+func request(t *testing.T, owner string, ttl time.Duration) *backend.Request {
+	t.Helper()
+	return &backend.Request{Key: t.Name(), Owner: owner, TTL: ttl, Mode: backend.Exclusive, Queue: true}
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	for url, ok := range map[string]bool{
+		"mem:": true, "mem:name": true, "mem:/a/b": true,
+		"mem://host": false, "mem://host:1/name": false, "mem://joe@/name": false, "mem://joe:s3cret@host/name": false,
+	} {
+		u, err := backend.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := open(t.Context(), u)
+		if (err == nil) != ok {
+			t.Errorf("%s: error %v", u, err)
+		}
+		if err == nil {
+			_ = d.Close()
+		}
+	}
+}
+
+// Two places in a queue lapse, and one is refreshed.
+func TestExpiredEntriesAreNotCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newSpace(t)()
+		hold := request(t, "holder", time.Hour)
+		if _, err := d.Acquire(t.Context(), hold); err != nil {
+			t.Fatal(err)
+		}
+		enqueue := func(owner string) {
+			req := request(t, owner, time.Minute)
+			req.Fair = true
+			if _, err := d.Acquire(t.Context(), req); !errors.Is(err, backend.ErrNotAcquired) {
+				t.Fatalf("Acquire: %v, want *Busy", err)
+			}
+		}
+		waiters := func(want int) {
+			t.Helper()
+			info, err := d.Inspect(t.Context(), t.Name())
+			if err != nil || info.Waiters != want {
+				t.Errorf("Inspect: %+v, %v; want %d waiters", info, err, want)
+			}
+		}
+		for _, owner := range []string{"a", "b", "c"} {
+			enqueue(owner)
+		}
+		waiters(3)
+		time.Sleep(30 * time.Second)
+		enqueue("b")
+		time.Sleep(30 * time.Second)
+		waiters(1)
+		time.Sleep(30 * time.Second)
+		waiters(0)
+		if err := d.Release(t.Context(), &backend.Grant{Request: *hold}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if _, err := d.Acquire(t.Context(), request(t, "next", time.Minute)); err != nil {
+			t.Errorf("a lapsed place keeps the lock: %v", err)
+		}
+	})
+}
+
+// After Close each method returns ErrUnavailable and does nothing.
+func TestUseAfterClose(t *testing.T) {
+	t.Parallel()
+	connect := newSpace(t)
+	d, other := connect(), connect()
+	req := request(t, "holder", time.Hour)
+	g, err := d.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.Acquire(t.Context(), request(t, "waiter", time.Hour))
+	b, ok := errors.AsType[*backend.Busy](err)
+	if !ok {
+		t.Fatalf("Acquire: %v, want *Busy", err)
+	}
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	ctx := t.Context()
+	for name, use := range map[string]func() error{
+		"Acquire":  func() error { _, err := d.Acquire(ctx, request(t, "late", time.Hour)); return err },
+		"Renew":    func() error { _, err := d.Renew(ctx, g); return err },
+		"RenewAll": func() error { return d.RenewAll(ctx, []*backend.Grant{g})[0].Err },
+		"Release":  func() error { return d.Release(ctx, g) },
+		"Wait":     func() error { _, err := d.Wait(ctx, request(t, "waiter", time.Hour), b); return err },
+		"Break":    func() error { return d.Break(ctx, req.Key, "") },
+		"Inspect":  func() error { _, err := d.Inspect(ctx, req.Key); return err },
+		"List": func() error {
+			for _, err := range d.List(ctx, "") {
+				return err
+			}
+			return nil
+		},
+	} {
+		if err := use(); !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+		}
+	}
+	info, err := other.Inspect(ctx, req.Key)
+	if err != nil || len(info.Holders) != 1 || info.Holders[0].Owner != "holder" {
+		t.Errorf("Inspect: %+v, %v; Close ends no lock", info, err)
+	}
+}
+
+// A request that began before its successor, and is executed after it, shortens no term.
+func TestLateRequestShortensNoTerm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newSpace(t)()
+		req := request(t, "holder", time.Minute)
+		late := backend.NewBound(context.Background(), time.Hour) //nolint:usetesting // it must not be able to end otherwise
+		defer late.Cancel()
+		time.Sleep(time.Second)
+		g, err := d.Acquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		renewal, err := d.Renew(t.Context(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := d.Acquire(late, req)
+		if err != nil || again.Fence < g.Fence {
+			t.Fatalf("the late Acquire: %+v, %v", again, err)
+		}
+		info, err := d.Inspect(t.Context(), req.Key)
+		if err != nil || len(info.Holders) != 1 {
+			t.Fatalf("Inspect: %+v, %v", info, err)
+		}
+		if end := time.Now().Add(info.Holders[0].TTL); end.Before(renewal.Sent.Add(renewal.TTL)) {
+			t.Errorf("the lock ends %v before its answered term", renewal.Sent.Add(renewal.TTL).Sub(end))
+		}
+	})
+}
+
+// Locks that expire without a release, of names that are never used again, take no memory for ever.
+func TestExpiredNamesAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newSpace(t)()
+		for i := range 20 * minSwept {
+			req := request(t, "holder", time.Minute)
+			req.Key = fmt.Sprint(i)
+			if _, err := d.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // so that 60 are held at a time
+		}
+		if n := Entries(d, ""); n > minSwept {
+			t.Errorf("%d entries of 60 locks", n)
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package mysqlbackend
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// The tests of this file execute statements later than those that were sent after them. The time of a statement is
+// fixed when it begins, and it can then wait: for a row, for the table, for a global read lock, for a processor. The
+// server does not let a test choose the order in which two such statements go on. SET TIMESTAMP fixes the time of a
+// statement as well, so a connection "in the past" executes what began some seconds ago.
+
+// late is how long ago the statements of a driver in the past have begun.
+const late = 4 * time.Second
+
+// openers are the two ways to a driver.
+var openers = map[string]func(testing.TB, *testenv.Server) *lockDriver{
+	"url": func(tb testing.TB, s *testenv.Server) *lockDriver {
+		tb.Helper()
+		return openURL(tb, s.URL)
+	},
+	"lent": func(tb testing.TB, s *testenv.Server) *lockDriver {
+		tb.Helper()
+		b, err := New(database(tb, s, "?interpolateParams=true"), &Options{Create: true})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return closing(tb, b)
+	},
+}
+
+// onEach runs a test on each server, by each opener.
+func onEach(t *testing.T, test func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver)) {
+	t.Helper()
+	t.Parallel()
+	for server, start := range servers {
+		for opener, open := range openers {
+			t.Run(server+"/"+opener, func(t *testing.T) {
+				t.Parallel()
+				test(t, start(t), open)
+			})
+		}
+	}
+}
+
+// putIntoThePast makes all statements of d but reads begin at that Unix time.
+func putIntoThePast(tb testing.TB, d *lockDriver, began string) {
+	tb.Helper()
+	d.conn.main.SetMaxOpenConns(1) // control takes this connection first, too
+	do(tb, d.conn.main.DB, "SET TIMESTAMP = "+began)
+}
+
+// row is what the server keeps of a lock.
+func row(tb testing.TB, q querier, name string) string {
+	tb.Helper()
+	return ask(tb, q, "SELECT CONCAT_WS(' ', owner, token, since, expires, meta) FROM dlock WHERE name = ?", []byte(name))
+}
+
+// requests are the ways in which an owner can ask for a new term.
+var requests = map[string]func(*testing.T, *lockDriver, *backend.Grant) (backend.Term, error){
+	"Acquire": func(t *testing.T, d *lockDriver, g *backend.Grant) (backend.Term, error) {
+		t.Helper()
+		again, err := d.Acquire(t.Context(), &g.Request)
+		if err != nil {
+			return backend.Term{}, err
+		}
+		return again.Term, nil
+	},
+	"Acquire as the first": func(t *testing.T, d *lockDriver, g *backend.Grant) (backend.Term, error) {
+		t.Helper()
+		sent, micros := time.Now(), ceilMicros(g.TTL)
+		out, err := exec(t.Context(), d.conn.main, d.text.acquire, acquireArgs(&g.Request, micros, true)...)
+		if err == nil && out.id >= busyFlag {
+			err = &backend.Busy{}
+		}
+		return termOf(sent, micros), err
+	},
+	"Renew": func(t *testing.T, d *lockDriver, g *backend.Grant) (backend.Term, error) {
+		t.Helper()
+		return d.Renew(t.Context(), g)
+	},
+	"RenewAll": func(t *testing.T, d *lockDriver, g *backend.Grant) (backend.Term, error) {
+		t.Helper()
+		answers := d.RenewAll(t.Context(), []*backend.Grant{g, g})
+		return answers[0].Term, answers[0].Err
+	},
+}
+
+// TestLateRequestShortensNoTerm: a request that was given up is executed after its successor, which was answered.
+func TestLateRequestShortensNoTerm(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+		t.Helper()
+		d, past, db := open(t, s), open(t, s), database(t, s, "")
+		now := ask(t, db, "SELECT UNIX_TIMESTAMP(NOW(6))")
+		putIntoThePast(t, past, now+" - "+fmt.Sprint(late.Seconds()))
+		for first, answered := range requests {
+			for second, late := range requests {
+				g := acquire(t, d, raw.Request(t, time.Minute))
+				term, err := answered(t, d, g)
+				if err != nil {
+					t.Errorf("%s: %v", first, err)
+					continue
+				}
+				before := row(t, db, g.Key)
+				if _, err := late(t, past, g); errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrNotAcquired) {
+					t.Errorf("%s, executed after %s: %v", second, first, err)
+				}
+				info, err := d.Inspect(t.Context(), g.Key)
+				read := time.Now()
+				if err != nil || len(info.Holders) != 1 {
+					t.Errorf("%s after %s: Inspect: %+v, %v", second, first, info, err)
+				} else if left := term.TTL - read.Sub(term.Sent); info.Holders[0].TTL < left {
+					t.Errorf("%s, executed after %s: %v left on the server, %v proven; the row was %s and is %s",
+						second, first, info.Holders[0].TTL, left, before, row(t, db, g.Key))
+				}
+				raw.Release(t, d, g)
+			}
+		}
+	})
+}
+
+// TestLateRequestOfAnEarlierHolderChangesNothing: the lock has passed to another owner meanwhile.
+func TestLateRequestOfAnEarlierHolderChangesNothing(t *testing.T) {
+	passes := map[string]func(*testing.T, *lockDriver, *sql.DB, *backend.Grant){
+		"released": func(t *testing.T, d *lockDriver, _ *sql.DB, g *backend.Grant) {
+			t.Helper()
+			raw.Release(t, d, g)
+		},
+		"broken": func(t *testing.T, d *lockDriver, _ *sql.DB, g *backend.Grant) {
+			t.Helper()
+			if err := d.Break(t.Context(), g.Key, ""); err != nil {
+				t.Errorf("Break: %v", err)
+			}
+		},
+		"expired": func(t *testing.T, _ *lockDriver, db *sql.DB, g *backend.Grant) {
+			t.Helper()
+			do(t, db, "UPDATE dlock SET expires = UTC_TIMESTAMP(6) WHERE name = ?", []byte(g.Key))
+		},
+		"deleted": func(t *testing.T, _ *lockDriver, db *sql.DB, g *backend.Grant) {
+			t.Helper()
+			do(t, db, "DELETE FROM dlock WHERE name = ?", []byte(g.Key))
+		},
+	}
+	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+		t.Helper()
+		d, past, db := open(t, s), open(t, s), database(t, s, "")
+		began := ask(t, db, "SELECT UNIX_TIMESTAMP(NOW(6))")
+		putIntoThePast(t, past, began)
+		for how, pass := range passes {
+			for what, late := range requests {
+				g := acquire(t, d, raw.Request(t, time.Minute))
+				pass(t, d, db, g)
+				next := acquire(t, d, raw.Request(t, time.Minute))
+				before := row(t, db, g.Key)
+				if _, err := late(t, past, g); !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrNotAcquired) {
+					t.Errorf("%s after it was %s: %v", what, how, err)
+				}
+				if err := past.Release(t.Context(), g); err != nil && !errors.Is(err, backend.ErrNotHeld) { // nil: no entry in the queue is left
+					t.Errorf("Release after it was %s: %v", how, err)
+				}
+				if after := row(t, db, g.Key); after != before {
+					t.Errorf("%s after it was %s: the row was %s and is %s", what, how, before, after)
+				}
+				raw.Release(t, d, next)
+			}
+		}
+	})
+}
+
+// TestOverlongAcquireShortensNoTerm has a real Acquire that is executed after the next one of its owner: a trigger, which
+// runs before the statement locks the row, keeps it back.
+func TestOverlongAcquireShortensNoTerm(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "")
+			do(t, db, Schema("gated"))
+			do(t, db, "DROP TRIGGER IF EXISTS gate_trigger")
+			do(t, db, "CREATE TRIGGER gate_trigger BEFORE INSERT ON gated FOR EACH ROW "+
+				"SET @passed = IF(IS_FREE_LOCK('dlock gate is shut'), 0, GET_LOCK('dlock gate', 60))")
+			gate, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer gate.Close()
+			do(t, gate, "DO GET_LOCK('dlock gate', 0), GET_LOCK('dlock gate is shut', 0)")
+			url := "mysql://root@" + s.Addr + "/dlock?timeout=1m&table=gated"
+			d, req := openURL(t, url), raw.Request(t, time.Minute)
+			request := func() error { // without its answer: a trigger hides the fence
+				_, err := exec(t.Context(), d.conn.main, d.text.acquire, acquireArgs(req, ceilMicros(req.TTL), false)...)
+				return err
+			}
+			first := make(chan error, 1)
+			go func() { first <- request() }()
+			eventually(t, "the first request is kept back", func() bool {
+				return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock' AND INFO LIKE '%gate%'") == "1"
+			})
+			do(t, gate, "DO RELEASE_LOCK('dlock gate is shut')")
+			time.Sleep(10 * time.Millisecond) // on the server's clock
+			if err := request(); err != nil {
+				t.Errorf("the second Acquire: %v", err)
+			}
+			expires := "SELECT expires FROM gated"
+			before := ask(t, db, expires)
+			do(t, gate, "DO RELEASE_LOCK('dlock gate')")
+			if err := <-first; err != nil {
+				t.Errorf("the first Acquire: %v", err)
+			}
+			if after := ask(t, db, expires); after < before {
+				t.Errorf("the term ended %s and ends %s", before, after)
+			}
+			do(t, db, "DROP TABLE gated")
+		})
+	}
+}

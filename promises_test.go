@@ -1,0 +1,168 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// closer is a script whose Close fails.
+type closer struct {
+	*script
+	err error
+}
+
+func (c closer) Close() error { return errors.Join(c.script.Close(), c.err) }
+
+// TestBackgroundReleasesGoOn: each gives its slot back, so there is no last one.
+func TestBackgroundReleasesGoOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 200
+		d := newScript()
+		d.acquires = repeat(waiters, busy(backend.Busy{Queued: true}))
+		c := open(t, d)
+		for n := range waiters {
+			ctx, cancel := context.WithCancel(t.Context())
+			waiter := lockBehind(ctx, c, "x")
+			synctest.Wait()
+			cancel()
+			wantErr(t, (<-waiter).err, context.Canceled)
+			synctest.Wait()
+			if releases := len(d.of("release")); releases != n+1 {
+				t.Fatalf("%d of %d queue entries are released", releases, n+1)
+			}
+		}
+	})
+}
+
+// TestUnlockDuringARenewal: the renewal finds the lock released by a request whose answer is lost,
+// and that is no loss.
+func TestUnlockDuringARenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, r := newScript(), &recorder{}
+		released, renewed := make(chan struct{}), make(chan struct{})
+		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) {
+			<-released
+			return backend.Term{}, backend.ErrLost
+		}}
+		d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+			close(released)
+			<-renewed
+			return errServer
+		}, releaseFails(backend.ErrNotHeld)}
+		c := open(t, d, dlock.WithTTL(ttl), r.option())
+		lease := takes(t, c, "x")
+		time.Sleep(ttl / 2)
+		unlocked := make(chan error)
+		go func() { unlocked <- lease.Unlock(t.Context()) }()
+		synctest.Wait() // the answer to the renewal has been handled
+		close(renewed)
+		if err := <-unlocked; err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		wantErr(t, lease.Err(), dlock.ErrNotHeld)
+		wantNoErr(t, lease.Err(), dlock.ErrLost)
+		if ends := r.of("ended"); len(ends) != 1 || ends[0].Err != nil {
+			t.Errorf("the observer received %v", ends)
+		}
+	})
+}
+
+// TestTinyTerm: a server that renews for a few nanoseconds ends the lease, and not the process.
+func TestTinyTerm(t *testing.T) {
+	t.Parallel()
+	for _, term := range []time.Duration{-1, 0, 1, 2, 14, time.Microsecond} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			d.renews = repeat(1000, renewStep(func(context.Context, *backend.Grant) (backend.Term, error) {
+				return termOf(term), nil
+			}))
+			lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+			time.Sleep(ttl)
+			wantErr(t, lease.Err(), dlock.ErrLost)
+		})
+	}
+}
+
+func TestCloseReturnsTheDriversError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, closer{newScript(), errServer})
+		err := c.Close()
+		wantErr(t, err, errServer)
+		if e, ok := errors.AsType[*dlock.Error](err); !ok || e.Op != "close" {
+			t.Errorf("the error is %#v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("Close again: %v", err)
+		}
+	})
+}
+
+// TestCloseWaitsForRequests: it gives those up that have no answer, and waits until they have
+// returned. The driver is closed after them.
+func TestCloseWaitsForRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 300 * time.Millisecond
+		d := newScript()
+		returned := false
+		d.releases = repeat(100, releaseStep(func(ctx context.Context, _ *backend.Grant) error {
+			<-ctx.Done()
+			time.Sleep(slow)
+			returned = true
+			return ctx.Err()
+		}))
+		c := open(t, d, dlock.WithTTL(time.Hour))
+		ctx, cancel := context.WithCancel(t.Context())
+		d.acquires = []acquireStep{busy(backend.Busy{Queued: true})}
+		waiter := lockBehind(ctx, c, "x")
+		synctest.Wait()
+		cancel() // its release begins in the background
+		<-waiter
+		closes(t, c)
+		if !returned {
+			t.Error("Close has returned, and the release goes on")
+		}
+	})
+}
+
+// TestCloseDoesNotWaitForLockDelays: they end by themselves, and Close has nothing to repeat.
+func TestCloseDoesNotWaitForLockDelays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithTTL(ttl), dlock.WithLockDelay(3*time.Second))
+		lost := takes(t, c, "lost", dlock.WithoutRenewal())
+		<-lost.Lost()
+		wantAt(t, "closed", closes(t, c), 0, 0)
+		wantStory(t, d, "acquire close")
+	})
+}
+
+// TestLossByTheServerIsErrLost, whatever cause the driver reports.
+func TestLossByTheServerIsErrLost(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{errServer, dlock.ErrLost, errors.Join(dlock.ErrLost, errServer)} {
+		synctest.Test(t, func(t *testing.T) {
+			d, r := newScript(), &recorder{}
+			lease := takes(t, open(t, d, r.option()), "x")
+			d.of("acquire")[0].req.Lost(cause)
+			<-lease.Lost()
+			synctest.Wait()
+			ends := r.of("ended")
+			if len(ends) != 1 {
+				t.Fatalf("the observer received %v", ends)
+			}
+			wantErr(t, ends[0].Err, dlock.ErrLost, cause)
+			wantErr(t, lease.Err(), dlock.ErrLost)
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package redisbackend
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/dlock-go/dlock/backend/key"
+)
+
+// keys are the names of what the server keeps for one lock. In a cluster all of them are in the
+// slot of the part of lock in braces.
+type keys struct {
+	lock, fence, queue, waiters string
+}
+
+// maxKey is never exceeded by a valid name, of which each byte takes three at most:
+// names are never hashed here, and can be listed by their prefix.
+const maxKey = 3 * key.MaxName
+
+// fenceKey is the last fence of all locks of a server. In a cluster each slot has its own, and the
+// name ends in a hash tag of that slot.
+const fenceKey = "dlock:fence"
+
+// newKeys returns the keys of a lock on a single server. It cuts them from one string, which saves
+// two allocations.
+func newKeys(name string) keys {
+	e := key.Encode(name, maxKey)
+	return cutKeys("dlock:{"+e+"}:queue"+"dlock:{"+e+"}:waiters", len(e))
+}
+
+// lockKey returns the key of a lock, which is the same in a cluster.
+func lockKey(name string) string { return "dlock:{" + key.Encode(name, maxKey) + "}" }
+
+// newClusterKeys returns the keys of a lock in a cluster.
+func newClusterKeys(name string) keys {
+	e := key.Encode(name, maxKey)
+	tag := strconv.Itoa(int(slotTags()[slotOf(e)]))
+	all := "dlock:{" + e + "}:queue" + "dlock:{" + e + "}:waiters" + fenceKey + ":{" + tag + "}"
+	fence := len(all) - len(fenceKey+":{}") - len(tag)
+	k := cutKeys(all[:fence], len(e))
+	k.fence = all[fence:]
+	return k
+}
+
+// cutKeys cuts the keys of a lock, whose encoded name has n bytes, from all.
+func cutKeys(all string, n int) keys {
+	lock := len("dlock:{}") + n
+	queue := lock + len(":queue")
+	return keys{lock: all[:lock], fence: fenceKey, queue: all[:queue], waiters: all[queue:]}
+}
+
+// slots is how many slots a cluster has.
+const slots = 1 << 14
+
+// slotOf returns the slot of a hash tag: its CRC-16 of the variant XMODEM.
+func slotOf(tag string) uint16 {
+	var crc uint16
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			carry := crc >> 15
+			crc = crc<<1 ^ carry*0x1021
+		}
+	}
+	return crc % slots
+}
+
+// slotTags returns, for each slot, the least number whose decimal digits are a hash tag of it.
+// The numbers are constant. The search for them takes some 20 ms, once in a process.
+var slotTags = sync.OnceValue(func() *[slots]uint32 {
+	var tags [slots]uint32
+	var digits [10]byte
+	for n, missing := uint32(1), slots; missing > 0; n++ {
+		text := strconv.AppendUint(digits[:0], uint64(n), 10)
+		if slot := slotOf(string(text)); tags[slot] == 0 {
+			tags[slot] = n
+			missing--
+		}
+	}
+	return &tags
+})

@@ -1,0 +1,104 @@
+package zkbackend_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/lag"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// holderVariable makes this program a process that locks at the URL in it, and stays.
+const holderVariable = "DLOCK_TEST_ZK_HOLDER"
+
+// heldName is the lock of that process.
+const heldName = "held by a process"
+
+// holdForEver locks, reports it on standard output, and waits for its end.
+func holdForEver(url string) {
+	c, err := dlock.Open(context.Background(), url)
+	if err == nil {
+		_, err = c.Lock(context.Background(), heldName)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("held")
+	select {}
+}
+
+// startHolder starts that process, and returns when it holds the lock.
+func startHolder(t *testing.T, url string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), holderVariable+"="+url), os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if !bufio.NewScanner(out).Scan() {
+		t.Fatal("the process does not hold the lock")
+	}
+	return cmd
+}
+
+// The session follows the TTL: the lock of a process that was killed is free after the TTL and two
+// ticks of the server.
+func TestKilledProcess(t *testing.T) {
+	t.Parallel()
+	const tick, ttl = time.Second, 2 * time.Second
+	url := testenv.NewZooKeeper(t, tick).URL + "?ttl=" + ttl.String()
+	c, err := dlock.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	holder := startHolder(t, url)
+	granted := make(chan time.Time, 1)
+	go func() {
+		defer close(granted)
+		lease, err := c.Lock(t.Context(), heldName)
+		if err != nil {
+			t.Errorf("Lock: %v", err)
+			return
+		}
+		granted <- time.Now()
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+	}()
+	for {
+		info, err := c.Inspect(t.Context(), heldName)
+		if err != nil {
+			t.Fatalf("Inspect: %v", err)
+		}
+		if info.Waiters > 0 {
+			break
+		}
+	}
+	meter, killed := lag.Start(), time.Now()
+	defer meter.Stop()
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	took, late := (<-granted).Sub(killed), meter.Worst(killed)
+	<-granted // closed: the lock is unlocked
+	t.Logf("granted %v after the kill; this process was late by up to %v", took, late)
+	if took > ttl+2*tick+late {
+		t.Errorf("granted %v after the kill, want %v at most", took, ttl+2*tick)
+	}
+}

@@ -1,0 +1,61 @@
+package zkbackend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// What a client has sent while the network kept it back had reached no server: a proof does not count
+// from there.
+func TestProofCountsFromWhatWasAnswered(t *testing.T) {
+	t.Parallel()
+	const session, ttl = 10 * time.Second, 7 * time.Second
+	s := testenv.NewZooKeeper(t, time.Second)
+	d, p := isolated(t, s, "?session="+session.String())
+	g := raw.Acquire(t, d, raw.Request(t, ttl))
+	stalled := time.Now()
+	deliver := p.Delay(t)
+	time.Sleep(4 * time.Second) // of pings that no server gets
+	answer := make(chan error, 1)
+	renewal := time.Now()
+	var end time.Time
+	go func() {
+		term, err := d.Renew(t.Context(), g)
+		end = term.Sent.Add(term.TTL)
+		answer <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	deliver()
+	must(t, <-answer)
+	if latest := stalled.Add(d.session.proof.granted()); end.After(latest) {
+		t.Errorf("renewed %v after the network stalled, the lease ends %v after the session that the leader knows of",
+			renewal.Sub(stalled), end.Sub(latest))
+	}
+	raw.Release(t, d, g)
+}
+
+// A leader without a majority goes on answering what needs none, while another one may have begun to
+// count the timeout of the session. Nothing that is sent then proves the session.
+func TestProofNeedsAMajority(t *testing.T) {
+	t.Parallel()
+	e := testenv.Alone(t, testenv.ZooKeeperEnsemble)
+	leader := e.Leader(t)
+	d := openURL(t, leader.URL+"?session=30s")
+	g := raw.Acquire(t, d, raw.Request(t, 20*time.Second))
+	heal := e.Isolate(t, leader)
+	isolated := time.Now()
+	for time.Since(isolated) < 3*time.Second {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		term, err := d.Renew(ctx, g)
+		cancel()
+		if err == nil && term.Sent.After(isolated) {
+			t.Errorf("renewed %v after the leader was isolated", term.Sent.Sub(isolated))
+			break
+		}
+	}
+	heal()
+}
