@@ -253,18 +253,19 @@ func (d *lockDriver) holders(ctx context.Context, names ...any) (map[string]hold
 
 // Release implements backend.Driver.
 func (d *lockDriver) Release(ctx context.Context, g *backend.Grant) error {
-	p, queued := d.queue.strike(g.Owner)
+	p, gaveUp := d.queue.strike(g.Owner)
 	switch {
 	case p == nil:
-	case p.left != nil:
+	case p.left != nil: // it holds, and the signal is being given away
+		gaveUp = false
 		awaitLeaving(ctx, p)
 	case p.holds:
 		return d.handOver(ctx, p, g)
-	default: // it has given up waiting
+	default:
 		d.goBehind(func(ctx context.Context) { d.queue.giveBack(ctx, p) })
 	}
 	err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
-	if queued && errors.Is(err, backend.ErrNotHeld) {
+	if gaveUp && errors.Is(err, backend.ErrNotHeld) {
 		return nil
 	}
 	return err

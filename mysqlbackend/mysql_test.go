@@ -1164,6 +1164,28 @@ func TestReleaseWaitsForThePassingSignal(t *testing.T) {
 	}
 }
 
+// TestReleaseToldOfABreakWhilePassing: the holder's own connection is giving the signal away when its lease is broken.
+func TestReleaseToldOfABreakWhilePassing(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+		t.Helper()
+		d := open(t, s)
+		g := acquire(t, d, raw.Request(t, time.Minute))
+		p, err := d.queue.enter(t.Context(), g.Owner)
+		if err != nil || p == nil {
+			t.Fatalf("enter: %v, %v", p, err)
+		}
+		d.queue.keep(g.Owner, p)
+		if !d.queue.promote(g.Owner) || d.queue.leave(g.Owner) != p {
+			t.Fatal("the place is not the holder's")
+		}
+		if err := d.Break(t.Context(), g.Key, ""); err != nil {
+			t.Fatal(err)
+		}
+		raw.WantIs(t, "Release after a break", d.Release(t.Context(), g), backend.ErrNotHeld)
+		d.queue.giveBack(t.Context(), p)
+	})
+}
+
 // TestLateKillCostsNoRelease: a KILL that was meant for the end of a wait may hit the release that follows it.
 func TestLateKillCostsNoRelease(t *testing.T) {
 	t.Parallel()

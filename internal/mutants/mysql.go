@@ -84,6 +84,12 @@ var mysqlMutants = []mutant{
 		pkg:     "mysqlbackend", test: "TestContestedLeasesAreNotLost",
 	},
 	{
+		guard: "mysql: a release behind a wait tells of a break", file: "mysqlbackend/driver.go",
+		without: "Unlock of a lease that was broken succeeds while its holder gives the signal away",
+		edits:   []edit{{old: "\t\tgaveUp = false\n", new: ""}},
+		pkg:     "mysqlbackend", test: "TestReleaseToldOfABreakWhilePassing",
+	},
+	{
 		guard: "mysql: a late request of the first revives nothing", file: "mysqlbackend/statements/acquire.sql",
 		without: "a lease that was broken lives on, although another one has held since",
 		edits:   []edit{{old: "? AND since <= UTC_TIMESTAMP(6)", new: "? AND TRUE"}},
