@@ -118,6 +118,7 @@ func Run(t *testing.T, mk HarnessMaker) {
 			if !c.Alone {
 				t.Parallel()
 			}
+			lag.Calm(t.Context())
 			c.Run(t, mk)
 		})
 	}

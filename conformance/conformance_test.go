@@ -296,6 +296,26 @@ func TestVoid(t *testing.T) {
 	}
 }
 
+// TestLongRestartIsVoid: a client gives up when a server has been away for a term.
+func TestLongRestartIsVoid(t *testing.T) {
+	t.Parallel()
+	for away, voids := range map[time.Duration]int{4 * time.Second: 0, 6 * time.Second: observations - 1} {
+		r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+			f.noteTerm(10 * time.Second)
+			f.noteRestart(time.Now().Add(-away))
+			f.Errorf("the server was not reached")
+		}}, mem{})
+		if !r.said("the server was not reached") || len(r.voids) != voids {
+			t.Errorf("away for %v: errors %q, void %q, want %d void", away, r.errors, r.voids, voids)
+		}
+		for _, text := range r.voids {
+			if !strings.Contains(text, "the server's restart took 6") {
+				t.Errorf("void because %q", text)
+			}
+		}
+	}
+}
+
 // TestVoidIsLogged is for a test without a method Void.
 func TestVoidIsLogged(t *testing.T) {
 	t.Parallel()

@@ -378,8 +378,9 @@ func restartKeepsExclusion(f *fixture) {
 }
 
 func clientsReconnect(f *fixture) {
-	c := f.client(dlock.WithTTL(f.long()))
-	other, t := f.tapped(dlock.WithTTL(f.long()))
+	ttl := f.ttl(minutes)
+	c := f.client(dlock.WithTTL(ttl))
+	other, t := f.tapped(dlock.WithTTL(ttl))
 	f.unlock(f.lock(c, f.name))
 	f.unlock(f.lock(other, f.name))
 	for range 2 {

@@ -206,6 +206,7 @@ type pulse struct {
 	answer  time.Duration // the longest one
 	active  int           // faults of the case's own making
 	healed  time.Time     // when the last one ended
+	away    time.Duration // the longest restart of the server
 	dropped bool          // an answer is lost on purpose
 }
 
@@ -267,15 +268,34 @@ func (p *pulse) stoodSince(at time.Time) time.Duration {
 	return p.meter.Worst(at) + p.answer
 }
 
-// stoodStill reports whether that is more than the shortest term allows.
+// noteRestart notes a restart of the server. A client gives up when the server has not answered for a term.
+func (p *pulse) noteRestart(begun time.Time) {
+	took := time.Since(begun)
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	p.away = max(p.away, took)
+}
+
+// restarted returns for how long the server was away, if that is more than the shortest term allows.
+func (p *pulse) restarted() (away time.Duration, tooLong bool) {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	return p.away, p.term > 0 && p.away > p.term/2
+}
+
+// stoodStill reports whether the machine or the server stood still for longer than the shortest term allows.
 func (p *pulse) stoodStill() bool {
 	stood, term := p.measured()
-	return term > 0 && stood > term/allowance
+	_, away := p.restarted()
+	return away || term > 0 && stood > term/allowance
 }
 
 // standstill says so.
 func (p *pulse) standstill() string {
 	stood, term := p.measured()
+	if away, tooLong := p.restarted(); tooLong {
+		return fmt.Sprintf("the server's restart took %v in a term of %v", away.Round(time.Millisecond), term)
+	}
 	what := "this machine"
 	if stood > p.meter.Worst(p.begun) {
 		what = "the server"
@@ -314,5 +334,6 @@ func (w watched) Pause(t TB) (resume func()) {
 func (w watched) Restart(t TB) {
 	t.Helper()
 	defer w.pulse.fault()()
+	defer w.pulse.noteRestart(time.Now())
 	w.Faults.Restart(t)
 }

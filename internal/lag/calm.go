@@ -12,14 +12,14 @@ import (
 
 const (
 	// crowd is how many threads for each processor may be ready to run on a calm machine.
-	crowd = 5
+	crowd = 4
 	// patience bounds Calm: a machine may be busy with something else for hours.
-	patience = 10 * time.Second
+	patience = 5 * time.Second
 )
 
-// Calm returns when the machine is calm, when ctx ends, or after 10 s. A test that a busy machine has
-// spoilt calls it before it is repeated. It returns at once where the system does not report how many
-// threads are ready to run.
+// Calm returns when the machine is calm, when ctx ends, or after 5 s. A test calls it before it begins, so that
+// no more tests run at a time than the machine has processors for. It returns at once where the system does not
+// report how many threads are ready to run.
 func Calm(ctx context.Context) {
 	for end := time.Now().Add(patience); ready() > crowd*runtime.NumCPU() && time.Now().Before(end); {
 		select {

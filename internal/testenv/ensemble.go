@@ -286,6 +286,7 @@ func (es *ensembleSpec) given() (*Ensemble, error) {
 // launch starts an ensemble, in containers where there is Docker and an image, else as processes. Another process may
 // take a port first, hence the second attempt.
 func (es *ensembleSpec) launch() (*Ensemble, error) {
+	defer begin()()
 	kind := es.member(0, make([]peer, ensembleSize))
 	source := sourceContainer
 	from, dockerErr := findImage(kind)

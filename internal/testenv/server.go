@@ -10,10 +10,13 @@ import (
 	"net"
 	"os"
 	"path"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dlock-go/dlock/internal/lag"
 )
 
 const (
@@ -190,6 +193,16 @@ func (s *Server) ask(ctx context.Context) (version string, err error) {
 	return s.spec.probe(ctx, s.URL)
 }
 
+// starting bounds how many servers start at a time: each keeps a processor busy meanwhile.
+var starting = make(chan struct{}, runtime.NumCPU())
+
+// begin returns when a server may start, and the machine is calm. The caller calls end when it has started.
+func begin() (end func()) {
+	starting <- struct{}{}
+	lag.Calm(context.Background())
+	return func() { <-starting }
+}
+
 // shared is the one server of each kind that the tests of this process use together.
 var shared struct {
 	sync.Mutex
@@ -212,6 +225,7 @@ func (sp *spec) share(tb TB) *Server {
 		missing(tb, res.err)
 	}
 	Announce(tb, res.server.Name, res.server.Source, res.server.Version)
+	lag.Calm(tb.Context())
 	return res.server
 }
 
@@ -279,6 +293,7 @@ func (sp *spec) given() (*Server, error) {
 
 // launch starts a server, in a container where there is Docker and an image, else as a process.
 func (sp *spec) launch(args []string) (*Server, error) {
+	defer begin()()
 	if sp.start != nil {
 		return sp.start(args)
 	}

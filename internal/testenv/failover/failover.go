@@ -70,6 +70,7 @@ func newFixture(t *testing.T, s Suite) *fixture {
 	meter := lag.Start()
 	t.Cleanup(meter.Stop)
 	s.Ensemble.Await(t) // the case before has healed it
+	lag.Calm(ctx)
 	return &fixture{T: t, Suite: s, ctx: ctx, lag: meter}
 }
 
