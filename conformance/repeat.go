@@ -379,13 +379,24 @@ func cancelledWaitsLeaveNoMemory(f *fixture) {
 	f.cancelWaits(other, w, waits/4) // pools and buffers reach their size
 	before := heap()
 	f.cancelWaits(other, w, waits)
-	if grown := heap() - before; grown > allowed {
+	if grown := f.grown(before, allowed); grown > allowed {
 		f.cancelWaits(other, w, waits)
-		if more := heap() - before - grown; more > allowed { // a leak goes on
+		if more := f.grown(before+grown, allowed); more > allowed { // a leak goes on
 			f.Errorf("%d cancelled Waits left %d bytes, as many again %d more", waits, grown, more)
 		}
 	}
 	f.release(d, g)
+}
+
+// grown returns by how much the heap has grown, when that is allowed, or when what goes on behind
+// the callers has had time to end.
+func (f *fixture) grown(before, allowed int64) (grown int64) {
+	f.Helper()
+	f.eventually(bound, func() bool {
+		grown = heap() - before
+		return grown <= allowed
+	})
+	return grown
 }
 
 // cancelWaits begins n Waits, some at a time, and cancels them.
