@@ -155,7 +155,7 @@ func serverless(h Harness) string {
 // of t ends while the case runs, the case soon ends too, whatever it has found.
 //
 // An observation that fails while the machine or the server stood still, for longer than its terms
-// allow, is void. It is repeated, with a new Harness and longer terms, five times at most, and
+// allow, is void; so is one to which the server let no client in. It is repeated, with a new Harness and longer terms, five times at most, and
 // counted in the log, or by the method Void(reason string) of t if there is one. A second holder is
 // never void.
 func (c Case) Run(t TB, mk HarnessMaker) {

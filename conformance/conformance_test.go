@@ -316,6 +316,38 @@ func TestLongRestartIsVoid(t *testing.T) {
 	}
 }
 
+// TestSlowOpeningIsVoid: whoever gives up has waited for the server; a port that is closed refuses at once.
+func TestSlowOpeningIsVoid(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		what  string
+		took  time.Duration
+		fault bool
+		voids int
+	}{
+		{"slow", 2 * time.Second, false, observations - 1},
+		{"refused", 0, false, 0},
+		{"a fault of the case", 2 * time.Second, true, 0},
+	}
+	for _, tt := range tests {
+		r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+			if tt.fault {
+				defer f.fault()()
+			}
+			f.noteOpening(time.Now().Add(-tt.took))
+			f.Errorf("not connected")
+		}}, mem{})
+		if !r.said("not connected") || len(r.voids) != tt.voids {
+			t.Errorf("%s: errors %q, void %q, want %d void", tt.what, r.errors, r.voids, tt.voids)
+		}
+		for _, text := range r.voids {
+			if !strings.Contains(text, "the server let no client in for 2") {
+				t.Errorf("%s: void because %q", tt.what, text)
+			}
+		}
+	}
+}
+
 // TestVoidIsLogged is for a test without a method Void.
 func TestVoidIsLogged(t *testing.T) {
 	t.Parallel()

@@ -215,8 +215,10 @@ func (f *fixture) connection(d backend.Driver) int {
 // dial opens a connection of h.
 func (f *fixture) dial(h Harness) backend.Driver {
 	f.Helper()
+	begun := time.Now()
 	d, err := h.Driver(f.ctx)
 	if err != nil {
+		f.noteOpening(begun)
 		f.Fatalf("Driver: %v", err)
 	}
 	return d

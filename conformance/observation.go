@@ -104,6 +104,9 @@ func (o *observation) reportVoid(t TB) {
 // longer returns the scale for the next observation.
 func (o *observation) longer() float64 {
 	stood, term := o.measured()
+	if term == 0 {
+		return o.scale
+	}
 	return o.scale * max(2, float64(stood*allowance)/float64(term))
 }
 
@@ -207,6 +210,7 @@ type pulse struct {
 	active  int           // faults of the case's own making
 	healed  time.Time     // when the last one ended
 	away    time.Duration // the longest restart of the server
+	shut    time.Duration // the longest opening that was given up
 	dropped bool          // an answer is lost on purpose
 }
 
@@ -276,6 +280,27 @@ func (p *pulse) noteRestart(begun time.Time) {
 	p.away = max(p.away, took)
 }
 
+// shutOut is for how long a server may let no client in before the observation is void.
+const shutOut = time.Second
+
+// noteOpening notes a connection that could not be opened. A port that is closed refuses at once; who gives up
+// has waited for a server that was too slow, unless a fault of the case kept it from answering.
+func (p *pulse) noteOpening(begun time.Time) {
+	took := time.Since(begun)
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	if p.active == 0 && begun.After(p.healed) {
+		p.shut = max(p.shut, took)
+	}
+}
+
+// stayedShut returns for how long the server let no client in, if that was too long.
+func (p *pulse) stayedShut() (shut time.Duration, tooLong bool) {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	return p.shut, p.shut > shutOut
+}
+
 // restarted returns for how long the server was away, if that is more than the shortest term allows.
 func (p *pulse) restarted() (away time.Duration, tooLong bool) {
 	p.pulseMu.Lock()
@@ -287,7 +312,8 @@ func (p *pulse) restarted() (away time.Duration, tooLong bool) {
 func (p *pulse) stoodStill() bool {
 	stood, term := p.measured()
 	_, away := p.restarted()
-	return away || term > 0 && stood > term/allowance
+	_, shut := p.stayedShut()
+	return away || shut || term > 0 && stood > term/allowance
 }
 
 // standstill says so.
@@ -295,6 +321,9 @@ func (p *pulse) standstill() string {
 	stood, term := p.measured()
 	if away, tooLong := p.restarted(); tooLong {
 		return fmt.Sprintf("the server's restart took %v in a term of %v", away.Round(time.Millisecond), term)
+	}
+	if shut, tooLong := p.stayedShut(); tooLong {
+		return fmt.Sprintf("the server let no client in for %v", shut.Round(time.Millisecond))
 	}
 	what := "this machine"
 	if stood > p.meter.Worst(p.begun) {
