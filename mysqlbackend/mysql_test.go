@@ -1186,6 +1186,19 @@ func TestReleaseToldOfABreakWhilePassing(t *testing.T) {
 	})
 }
 
+// TestSecondGrantGivesNoPlaceBack: an owner can be granted a lock twice behind a wait, and a place that is given back
+// twice keeps Close waiting for ever.
+func TestSecondGrantGivesNoPlaceBack(t *testing.T) {
+	q := queue{entries: make(map[string]*place)}
+	q.keep("owner", new(place))
+	if !q.promote("owner") {
+		t.Error("the first grant does not give the place back")
+	}
+	if q.promote("owner") {
+		t.Error("the second grant gives the place back as well")
+	}
+}
+
 // TestLateKillCostsNoRelease: a KILL that was meant for the end of a wait may hit the release that follows it.
 func TestLateKillCostsNoRelease(t *testing.T) {
 	t.Parallel()

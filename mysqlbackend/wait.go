@@ -172,13 +172,18 @@ func (q *queue) isFirst(owner string) bool {
 	return p != nil && p.left == nil
 }
 
-// promote makes the entry of owner that of a holder, if it is the first of those who wait, and else removes it.
+// promote makes the entry of owner that of a holder, if it is the first of those who wait, and else removes it. It
+// reports whether the entry has changed: the same owner can be granted the lock twice, as when a late request of
+// its own was quicker.
 func (q *queue) promote(owner string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.entries[owner]
-	if p == nil {
+	switch {
+	case p == nil:
 		delete(q.entries, owner)
+		return false
+	case p.holds:
 		return false
 	}
 	p.holds = true

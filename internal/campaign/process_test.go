@@ -62,24 +62,30 @@ func processes(t *testing.T, how string, s Settings) Site {
 }
 
 // TestProcessesAreKilledAndStopped: a sound lock survives what only a process can suffer. Its lock
-// files have no terms, so what a stopped holder has is free when it goes on.
+// files have no terms, so what a stopped holder has is free when it goes on. A fault that comes when the holder
+// has just released hits no lease, so there are several seeds.
 func TestProcessesAreKilledAndStopped(t *testing.T) {
 	t.Parallel()
-	s := Settings{
-		Server: "file", TTL: 500 * time.Millisecond, Expiry: 2 * time.Second, Round: 4 * time.Second, Duration: time.Second, Seed: 1,
-		Faults: map[Kind]Class{Kill: X, KillWaiter: X, Stop: X, StopWaiter: X},
+	killed, stopped := 0, 0
+	for seed := uint64(1); seed <= 5 && (killed == 0 || stopped == 0); seed++ {
+		s := Settings{
+			Server: "file", TTL: 500 * time.Millisecond, Expiry: 2 * time.Second, Round: 4 * time.Second, Duration: time.Second, Seed: seed,
+			Faults: map[Kind]Class{Kill: X, KillWaiter: X, Stop: X, StopWaiter: X},
+		}
+		h, err := Run(t.Context(), processes(t, "sound", s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := Judge(h)
+		show(t, v)
+		if len(v.Violations) > 0 {
+			t.Error("a sound lock has not passed")
+		}
+		killed += v.Figures.KillToGrant.N
+		stopped += v.Figures.WakeToLoss.N
 	}
-	h, err := Run(t.Context(), processes(t, "sound", s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := Judge(h)
-	show(t, v)
-	if len(v.Violations) > 0 {
-		t.Error("a sound lock has not passed")
-	}
-	if v.Figures.KillToGrant.N == 0 || v.Figures.WakeToLoss.N == 0 {
-		t.Error("no holder was killed, or none was stopped")
+	if killed == 0 || stopped == 0 {
+		t.Errorf("%d holders were killed, and %d were stopped", killed, stopped)
 	}
 }
 

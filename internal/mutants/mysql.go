@@ -84,6 +84,12 @@ var mysqlMutants = []mutant{
 		pkg:     "mysqlbackend", test: "TestContestedLeasesAreNotLost",
 	},
 	{
+		guard: "mysql: a place is given back once", file: "mysqlbackend/wait.go",
+		without: "Close waits for ever when an owner was granted a lock twice behind a wait",
+		edits:   []edit{{old: "\tcase p.holds:\n\t\treturn false\n", new: ""}},
+		pkg:     "mysqlbackend", test: "TestSecondGrantGivesNoPlaceBack",
+	},
+	{
 		guard: "mysql: a release behind a wait tells of a break", file: "mysqlbackend/driver.go",
 		without: "Unlock of a lease that was broken succeeds while its holder gives the signal away",
 		edits:   []edit{{old: "\t\tgaveUp = false\n", new: ""}},
