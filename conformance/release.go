@@ -105,6 +105,7 @@ func releaseFindsItsEntryByOwner(f *fixture) {
 
 func contendedReleaseIsAnswered(f *fixture) {
 	const clients, rounds = 2, 300
+	f.noteTerm(5 * time.Second) // a connection that is idle for longer than a server allows is closed
 	cs, taps := make([]*dlock.Client, clients), make([]*tap, clients)
 	for i := range cs {
 		cs[i], taps[i] = f.tapped(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0), dlock.WithPollInterval(2*time.Millisecond))
