@@ -63,7 +63,7 @@ func groupsWithReplicas(t *testing.T, run func(t *testing.T, d *driver, replicas
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := start(t)
-			run(t, openURL(t, g.URL+"?wait=1&timeout=8s"), replicasOf(t, g))
+			run(t, openURL(t, g.URL+"?wait=1&timeout=16s"), replicasOf(t, g))
 		})
 	}
 }
