@@ -184,8 +184,10 @@ func lockedEntryCostsNoOtherLease(f *fixture) {
 	unlock()
 	for i, lease := range leases {
 		ctx, cancel := context.WithTimeout(f.ctx, prompt)
-		left := time.Until(lease.Deadline())
-		if err := lease.Unlock(ctx); err != nil && i != locked {
+		begun, left := time.Now(), time.Until(lease.Deadline())
+		err := lease.Unlock(ctx)
+		f.noteAnswer(begun, err)
+		if err != nil && i != locked {
 			f.Errorf("Unlock of lease %d, %v before its deadline: %v", i, left, err)
 		}
 		cancel()

@@ -67,11 +67,11 @@ fi
 
 go vet ./...
 # A cached result says nothing about servers: -count=1. The cases mostly wait: -parallel=8, whatever the machine has. But
-# the tests of a driver keep two processors busy with servers: fewer of them run at once, and of two drivers at most.
+# the tests of a driver keep two processors busy with servers: one driver is tested at a time, with fewer cases at once.
 drivers=(./etcdbackend ./memcachedbackend ./mysqlbackend ./redisbackend ./zkbackend)
 mapfile -t others < <(go list ./... | grep -vE '/(etcd|memcached|mysql|redis|zk)backend$')
 run() { go test -race -count=1 -json "$@" || true; } # the report tells
 {
 	run -parallel=8 "$@" "${others[@]}"
-	run -p=2 -parallel=4 "$@" "${drivers[@]}"
+	run -p=1 -parallel=6 "$@" "${drivers[@]}"
 } | go run ./internal/testenv/report

@@ -26,9 +26,11 @@ const (
 	// maxHandshake bounds that length, and that of the answer to the credentials: the client
 	// library would allocate whatever a server of another kind happens to send.
 	maxHandshake = 1 << 10
-	// maxSettle is how long nothing is read on a later connection of a session, if the library has no watches to ask for
-	// anew there.
-	maxSettle = 20 * time.Millisecond
+	// settleSteps of settleStep each are how long nothing is read on a later connection of a session, if the library
+	// has no watches to ask for anew there. Where the process stands still, one step takes longer, and the
+	// library has its turn in the next ones.
+	settleSteps = 20
+	settleStep  = time.Millisecond
 )
 
 // Kinds of requests.
@@ -179,9 +181,12 @@ func (w *wire) settle() {
 	if w.rewatch == nil {
 		return
 	}
-	select {
-	case <-w.rewatch:
-	case <-time.After(maxSettle):
+	for range settleSteps {
+		select {
+		case <-w.rewatch:
+			return
+		case <-time.After(settleStep):
+		}
 	}
 }
 

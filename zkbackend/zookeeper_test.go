@@ -297,23 +297,24 @@ func TestPredecessorThatQuits(t *testing.T) {
 // Only what the server grants counts, and it is the bound of TTLs.
 func TestNegotiatedTimeout(t *testing.T) {
 	t.Parallel()
-	s := testenv.NewZooKeeper(t, fastTick)
-	const most, least = 20 * fastTick * 3 / 4, fastTick // of which a session proves less than it lasts
+	const tick = 2 * time.Second // so that the shortest session is a long one
+	s := testenv.NewZooKeeper(t, tick)
+	const most, least = 20 * tick * 3 / 4, tick // of which a session proves less than it lasts
 	d := openURL(t, s.URL+"?session=60s")
 	if got := d.Capabilities().MaxTTL; got != most {
 		t.Errorf("MaxTTL is %v, the server's bound %v", got, most)
 	}
 	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
-	if g.Term.TTL > 20*fastTick || g.Term.TTL < most*2/3 {
+	if g.Term.TTL > 20*tick || g.Term.TTL < most*2/3 {
 		t.Errorf("a term of %v, the session's is %v", g.Term.TTL, most)
 	}
 	raw.Release(t, d, g)
 	if got := openURL(t, s.URL+"?session=1ms").Capabilities().MaxTTL; got != least {
 		t.Errorf("MaxTTL is %v, the server's bound %v", got, least)
 	}
-	_, err := dlock.Open(t.Context(), s.URL+"?ttl=30s")
+	_, err := dlock.Open(t.Context(), s.URL+"?ttl=1m")
 	raw.WantIs(t, "Open with a TTL above it", err, dlock.ErrUnsupported)
-	if err != nil && !strings.Contains(err.Error(), (19*fastTick).String()) {
+	if err != nil && !strings.Contains(err.Error(), (19*tick).String()) {
 		t.Errorf("the error does not name the bound: %v", err)
 	}
 }
@@ -1125,9 +1126,9 @@ func TestReadingWaitsForWatches(t *testing.T) {
 			if len(read) != 0 {
 				t.Errorf("%s: read at once", name)
 			}
-			want := maxSettle
+			want := settleSteps * settleStep
 			if asked {
-				want = maxSettle / 2
+				want /= 2
 				time.Sleep(want)
 				w.rewatch <- struct{}{} // as Write does
 			}
