@@ -316,7 +316,7 @@ func TestLongRestartIsVoid(t *testing.T) {
 	}
 }
 
-// TestSlowOpeningIsVoid: whoever gives up has waited for the server; a port that is closed refuses at once.
+// TestSlowOpeningIsVoid: a closed port refuses at once; a slow server keeps its client waiting.
 func TestSlowOpeningIsVoid(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -283,8 +283,8 @@ func (p *pulse) noteRestart(begun time.Time) {
 // shutOut is for how long a server may let no client in before the observation is void.
 const shutOut = time.Second
 
-// noteOpening notes a connection that could not be opened. A port that is closed refuses at once; who gives up
-// has waited for a server that was too slow, unless a fault of the case kept it from answering.
+// noteOpening notes a connection that could not be opened. A closed port refuses at once. An opening that took
+// longer waited for a slow server, unless a fault of the case kept the server from answering.
 func (p *pulse) noteOpening(begun time.Time) {
 	took := time.Since(begun)
 	p.pulseMu.Lock()

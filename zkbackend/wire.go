@@ -27,8 +27,8 @@ const (
 	// library would allocate whatever a server of another kind happens to send.
 	maxHandshake = 1 << 10
 	// settleSteps of settleStep each are how long nothing is read on a later connection of a session, if the library
-	// has no watches to ask for anew there. Where the process stands still, one step takes longer, and the
-	// library has its turn in the next ones.
+	// has no watches to request there. Where the process stands still, one step takes longer, and the library has its
+	// turn in the next ones.
 	settleSteps = 20
 	settleStep  = time.Millisecond
 )
