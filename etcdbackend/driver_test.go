@@ -31,7 +31,7 @@ func TestConformanceEnsemble(t *testing.T) {
 
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	failover.Suite{Ensemble: testenv.Alone(t, testenv.EtcdEnsemble), Query: "?ttl=5s", TTL: 5 * time.Second, LongTTL: 3 * time.Minute}.Run(t)
+	failover.Suite{Ensemble: testenv.Alone(t, testenv.EtcdEnsemble), Query: "?ttl=10s", TTL: 10 * time.Second, LongTTL: 3 * time.Minute}.Run(t)
 }
 
 func BenchmarkConformance(b *testing.B) {

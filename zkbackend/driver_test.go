@@ -37,7 +37,7 @@ func TestConformanceEnsemble(t *testing.T) {
 
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	failover.Suite{Ensemble: testenv.Alone(t, testenv.ZooKeeperEnsemble), Query: "?ttl=8s", TTL: 8 * time.Second, LongTTL: 36 * time.Second}.Run(t)
+	failover.Suite{Ensemble: testenv.Alone(t, testenv.ZooKeeperEnsemble), Query: "?ttl=12s", TTL: 12 * time.Second, LongTTL: 36 * time.Second}.Run(t)
 }
 
 func BenchmarkConformance(b *testing.B) {
