@@ -172,8 +172,8 @@ func (q *queue) isFirst(owner string) bool {
 	return p != nil && p.left == nil
 }
 
-// promote makes the entry of owner that of a holder, if it is the first of those who wait, and else removes it. It
-// reports whether the entry has changed: the same owner can be granted the lock twice, as when a late request of
+// promote makes the entry of owner that of a holder, if it is the first in the queue, and else removes it. It
+// reports whether a waiter has become a holder. The same owner can be granted the lock twice: a late request of
 // its own was quicker.
 func (q *queue) promote(owner string) bool {
 	q.mu.Lock()
