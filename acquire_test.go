@@ -163,8 +163,8 @@ func TestWaitIsBounded(t *testing.T) {
 		retryAfter  time.Duration
 		least, most time.Duration
 	}{
-		{"no known end", 0, ttl / 3, ttl / 3},
-		{"the holder's term ends later", time.Minute, ttl / 3, ttl / 3},
+		{"no known end", 0, ttl / 3, ttl/3 + ttl/30},
+		{"the holder's term ends later", time.Minute, ttl / 3, ttl/3 + ttl/30},
 		{"the holder's term ends sooner", time.Second, time.Second, time.Second + 20*time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -459,7 +459,7 @@ func TestWaitThatFails(t *testing.T) {
 }
 
 func TestDefiniteErrors(t *testing.T) {
-	for _, definite := range []error{dlock.ErrConflict, dlock.ErrUnsupported, dlock.ErrNotAcquired} {
+	for _, definite := range []error{dlock.ErrConflict, dlock.ErrUnsupported, dlock.ErrInvalidName, dlock.ErrNotAcquired} {
 		t.Run(definite.Error(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

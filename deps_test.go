@@ -97,7 +97,7 @@ func mayImport(importer, imported string) bool {
 	case imported == "":
 		return !isDriver(importer) && importer != "/backend" && !strings.HasPrefix(importer, "/internal/") || importer == "/internal/campaign"
 	case importer == "/backend":
-		return false
+		return imported == "/internal/bound"
 	}
 	return true
 }

@@ -76,6 +76,7 @@ func TestDoDoesNotReturnAFailedUnlock(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+		synctest.Wait()
 		if !bytes.Contains(log.Bytes(), []byte("unlock failed")) {
 			t.Errorf("the log says %q", &log)
 		}

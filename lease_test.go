@@ -117,9 +117,9 @@ func TestLostLeaseIsReleasedWhenItsTermIsOver(t *testing.T) {
 		opts []dlock.Option
 		want time.Duration
 	}{
-		{"without renewal", []dlock.Option{dlock.WithoutRenewal()}, ttl},
+		{"without renewal", []dlock.Option{dlock.WithoutRenewal()}, life},
 		{"with a lock-delay", []dlock.Option{dlock.WithoutRenewal(), dlock.WithLockDelay(time.Second)}, ttl + time.Second},
-		{"maximum hold", []dlock.Option{dlock.WithoutRenewal(), dlock.WithMaxHold(time.Second)}, ttl},
+		{"maximum hold", []dlock.Option{dlock.WithoutRenewal(), dlock.WithMaxHold(time.Second)}, time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

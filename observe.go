@@ -6,98 +6,98 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/engine"
 )
 
-// Observer is told what happens to leases; any of its functions may be nil. They
-// are called from many goroutines and must not block.
+// Observer is a set of functions that a client calls when leases begin, are renewed and
+// end. Any of them may be nil.
+//
+// Events arrive asynchronously: the client calls the functions one at a time, in the order
+// of the events, on a goroutine of the client's, shortly after each event. When a function
+// runs, the lease may have changed already; the [Event] describes it as it was.
+//
+// A function that blocks delays later events and log lines, and nothing else: no lease,
+// Lock or Unlock depends on it. When 4,096 events wait, further events are dropped, and a
+// log record then has their number. A panic costs one event and is logged once for each
+// function. Close waits for a function that blocks, but 100 ms at most.
 type Observer struct {
-	// Attempt: Lock or TryLock begins.
+	// Attempt is called when Lock or TryLock begins. The context is the caller's and may
+	// have ended already.
 	Attempt func(context.Context, Event)
-	// Acquired: it has ended, with a lease or with Event.Err.
+	// Acquired is called when Lock or TryLock ends, with a lease or with Event.Err. The
+	// context is the caller's and may have ended already.
 	Acquired func(context.Context, Event)
-	// Renewed: a renewal was answered, or failed: with Event.Err the lease is in
-	// danger but not lost yet.
+	// Renewed is called when a renewal was answered or failed. If Event.Err is not nil, the
+	// lease is at risk but not lost yet.
 	Renewed func(Event)
-	// Ended: a lease has ended: unlocked (Err is nil), lost or closed.
+	// Ended is called when a lease has ended. Event.Err is nil after an Unlock; otherwise
+	// it is the reason, as in [Lease.Err].
 	Ended func(Event)
 }
 
-// Event is what an Observer is told.
+// Event describes a lease, or an attempt to acquire one, at the time of the event. Fields
+// that do not apply are zero: an attempt that failed has no owner, fence and deadline.
 type Event struct {
 	Backend, Name, Owner string
 	Mode                 backend.Mode
 	Fence                uint64
 	Waited, Held         time.Duration
-	Local                bool // handed over inside this process
+	Local                bool // handed off inside this process
 	Deadline             time.Time
 	Err                  error
 }
 
-func (m *mutex) event() Event {
-	return Event{Backend: m.client.backend, Name: m.name, Mode: backend.Exclusive}
+// kinds returns the kinds of notes that the observer and the logger handle.
+func (c *config) kinds() (kinds engine.Kind) {
+	if o := c.observer; o != nil {
+		for kind, wanted := range map[engine.Kind]bool{
+			engine.Attempt: o.Attempt != nil, engine.Acquired: o.Acquired != nil,
+			engine.Renewed: o.Renewed != nil, engine.Ended: o.Ended != nil,
+		} {
+			if wanted {
+				kinds |= kind
+			}
+		}
+	}
+	if c.logger != nil {
+		kinds |= engine.Message
+	}
+	return kinds
 }
 
-// observeAttempt returns when the attempt began, if anybody wants to know.
-func (m *mutex) observeAttempt(ctx context.Context) (began time.Time) {
-	if f := m.client.config.observer.Attempt; f != nil {
-		f(ctx, m.event())
-	}
-	if m.client.config.observer.Acquired != nil {
-		began = time.Now()
-	}
-	return began
-}
-
-func (m *mutex) observeAcquired(ctx context.Context, lease *Lease, err error, began time.Time) {
-	f := m.client.config.observer.Acquired
-	if f == nil {
-		return
-	}
-	event := m.event()
-	if lease != nil {
-		event = lease.handle.hold.event()
-	}
-	event.Waited, event.Err = time.Since(began), err
-	f(ctx, event)
-}
-
-// event describes a hold that has been granted.
-func (h *hold) event() Event {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	event := h.mutex.event()
-	event.Owner, event.Fence, event.Local = h.owner(), h.fence(), h.passes > 0
-	event.Deadline, event.Held = h.deadline(), time.Since(h.start)
-	return event
-}
-
-func (h *hold) observeRenewed(err error) {
-	if err != nil {
-		h.log(slog.LevelInfo, "dlock: renewal failed, the lease is in danger", err)
-	}
-	if f := h.mutex.client.config.observer.Renewed; f != nil {
-		event := h.event()
-		event.Err = err
-		f(event)
+// notify passes a note of the engine to the observer or to the logger. It runs on the
+// engine's goroutine for notes.
+func (c *Client) notify(n *engine.Note) {
+	o := c.config.observer
+	switch n.Kind {
+	case engine.Attempt:
+		o.Attempt(n.Context, c.event(n))
+	case engine.Acquired:
+		o.Acquired(n.Context, c.event(n))
+	case engine.Renewed:
+		o.Renewed(c.event(n))
+	case engine.Ended:
+		o.Ended(c.event(n))
+	case engine.Message:
+		c.log(n)
 	}
 }
 
-func (h *hold) observeEnded(err error) {
-	if f := h.mutex.client.config.observer.Ended; f != nil {
-		event := h.event()
-		event.Err = err
-		f(event)
+func (c *Client) event(n *engine.Note) Event {
+	return Event{
+		Backend: c.backend, Name: n.Lock.Name, Owner: n.Owner, Mode: backend.Exclusive, Fence: n.Fence,
+		Waited: n.Waited, Held: n.Held, Local: n.Local, Deadline: n.Deadline, Err: n.Err,
 	}
 }
 
-func (h *hold) log(level slog.Level, message string, err error) {
-	logger := h.mutex.client.config.logger
-	if !logger.Enabled(context.Background(), level) {
-		return
+func (c *Client) log(n *engine.Note) {
+	attrs := make([]slog.Attr, 0, 4)
+	if n.Lock != nil {
+		attrs = append(attrs, slog.String("name", n.Lock.Name))
 	}
-	attrs := []slog.Attr{slog.String("name", h.mutex.name), slog.String("backend", h.mutex.client.backend)}
-	if err != nil {
-		attrs = append(attrs, slog.Any("error", err))
+	attrs = append(append(attrs, slog.String("backend", c.backend)), n.Attrs...)
+	if n.Err != nil {
+		attrs = append(attrs, slog.Any("error", n.Err))
 	}
-	logger.LogAttrs(context.Background(), level, message, attrs...)
+	c.config.logger.LogAttrs(context.Background(), n.Level, n.Text, attrs...)
 }

@@ -11,20 +11,22 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/internal/engine"
 )
 
+// The defaults and limits of the options.
 const (
 	defaultTTL          = 30 * time.Second
-	leastTTL            = 50 * time.Millisecond // a fifth of it is margin
+	minTTL              = 50 * time.Millisecond // a fifth of it is margin
 	defaultHandoff      = 16
-	maxHandoff          = 1<<handoffBits - 1
-	handoffBits         = 12
+	maxHandoff          = 1<<engine.HandoffBits - 1
 	defaultPollInterval = 250 * time.Millisecond
 )
 
-// Option sets one property of a lock, or of all locks of a client if given to
-// Open or New. The option of a lock wins over the parameter in the URL, which
-// wins over the option of Open or New.
+// Option sets one property of a lock, or of all locks of a client if it is passed to Open
+// or New. The option of a lock overrides the parameter of the URL, which overrides the
+// option of Open or New. A bad value is reported by the function that the option is passed
+// to.
 type Option func(*config)
 
 // config is what options set.
@@ -36,105 +38,102 @@ type config struct {
 	ofClient bool // require, logger or observer was given
 }
 
-// settings is the part that a lock may have of its own.
+// settings is the part of config that each lock can have for itself.
 type settings struct {
-	ttl          time.Duration
-	ttlGiven     bool
-	fair         bool
-	reentrant    bool
-	noRenewal    bool
-	lockDelay    time.Duration
-	minHold      time.Duration
-	maxHold      time.Duration
-	handoff      int
-	meta         string
-	pollInterval time.Duration
+	engine.Settings
+	ttlGiven bool
 }
 
-// WithTTL sets for how long the server keeps the lock when it hears nothing from
-// its holder: by default 30 s, or as near to that as the server's bounds let. The lease is renewed after a third of it. A
-// holder that dies blocks the lock for one TTL; on backends with sessions, for the
-// session's timeout, which follows the TTL of the client and not that of a lock. A server that is away for longer costs the lease. It is
-// rounded up to the server's granularity; beyond the server's bounds it is
+// WithTTL sets how long the server keeps the lock without a renewal. The default is 30 s,
+// or the nearest value that the server allows. The minimum is 50 ms.
+//
+// The lease is renewed after a third of the TTL. A server that does not answer for a whole
+// TTL costs the lease. A holder that dies blocks the lock for at most one TTL; on backends
+// with sessions it blocks the lock until the session times out, and the timeout follows the
+// TTL of the client, not the TTL of a single lock.
+//
+// The TTL is rounded up to the server's granularity. A TTL outside the server's limits is
 // ErrUnsupported.
-func WithTTL(d time.Duration) Option { return func(c *config) { c.ttl, c.ttlGiven = d, true } }
+func WithTTL(d time.Duration) Option { return func(c *config) { c.TTL, c.ttlGiven = d, true } }
 
-// WithFair makes the waiters of different clients queue: who waits first is
-// served first, by the arrival of the first waiter of each client; inside a
-// client waiters always queue. ErrUnsupported where the backend cannot.
-func WithFair() Option { return func(c *config) { c.fair = true } }
+// WithFair makes waiters of different clients queue on the server: the client whose first
+// waiter came first is served first. Inside a client waiters always queue. A fair lock has
+// no local hand-off. It is ErrUnsupported where the backend has no queue.
+func WithFair() Option { return func(c *config) { c.Fair = true } }
 
-// WithReentrant lets a context from [Lease.Context] lock its own name again: the
-// new lease shares the grant, the fence and the deadline, and the lock is freed with
-// the last of them. It is needed at each Lock that takes part. Without it,
-// Lock on such a context fails at once with ErrNotAcquired.
-func WithReentrant() Option { return func(c *config) { c.reentrant = true } }
+// WithReentrant lets a context from [Lease.Context] lock its own name again. The new lease
+// shares the grant, the fence and the deadline, and the lock is freed with the last of the
+// leases. Each Lock that takes part needs the option. Without it, a Lock on such a context
+// fails at once with ErrNotAcquired, because it would wait for itself.
+func WithReentrant() Option { return func(c *config) { c.Reentrant = true } }
 
-// WithoutRenewal lets the lease end after one TTL, unless Extend is called.
-func WithoutRenewal() Option { return func(c *config) { c.noRenewal = true } }
+// WithoutRenewal disables the background renewals: the lease ends after one TTL unless
+// [Lease.Extend] is called.
+func WithoutRenewal() Option { return func(c *config) { c.NoRenewal = true } }
 
-// WithLockDelay keeps the lock closed for d after its holder has lost it, so that
-// what the holder sent before can still arrive; an Unlock frees at once.
-// ErrUnsupported on backends without a TTL on the server.
-func WithLockDelay(d time.Duration) Option { return func(c *config) { c.lockDelay = d } }
+// WithLockDelay keeps the lock closed for d after a loss, so that requests that the former
+// holder sent before can still arrive. An Unlock before the loss frees the lock at once. It
+// is ErrUnsupported on backends without a TTL on the server. The default is 0.
+func WithLockDelay(d time.Duration) Option { return func(c *config) { c.LockDelay = d } }
 
-// WithMinHold keeps the lock for d from its start even if Unlock, which still
-// returns at once, is called sooner: for a job that must run once, on machines whose
-// clocks differ. [Client.Close] waits for it. If the process dies, the lock
-// is freed with its TTL.
-func WithMinHold(d time.Duration) Option { return func(c *config) { c.minHold = d } }
+// WithMinHold keeps the lock for at least d after it was acquired, even if it is unlocked
+// sooner; Unlock still returns at once. It is for a job that must run once, on machines
+// whose clocks differ. [Client.Close] waits for the minimum hold and [Client.Shutdown] does
+// until its context ends. If the process dies, the lock is freed at the end of its TTL. The
+// default is 0.
+func WithMinHold(d time.Duration) Option { return func(c *config) { c.MinHold = d } }
 
-// WithMaxHold ends the lease at d from its start, as lost, however often it is
-// renewed.
-func WithMaxHold(d time.Duration) Option { return func(c *config) { c.maxHold = d } }
+// WithMaxHold ends the lease, as lost, when it has been held for d, regardless of renewals.
+// The lock is free when the holder calls Unlock, or at the end of its term; with a
+// lock-delay it stays closed for that time, too. The default is no limit.
+func WithMaxHold(d time.Duration) Option { return func(c *config) { c.MaxHold = d } }
 
-// WithLocalHandoff sets how often in a row Unlock may pass the lock to the next
-// waiter of the same client without a trip to the server: 16 by default, 4095 at
-// most, 0 never. Each hand-off has its own fence, and a lock is never passed on for
-// longer than the lesser of 100 ms and a tenth of the TTL, so that other clients
-// have their turn.
-func WithLocalHandoff(n int) Option { return func(c *config) { c.handoff = n } }
+// WithLocalHandoff sets how many times in a row Unlock may hand the lock to the next waiter
+// of the same client without a request to the server. The default is 16, the maximum 4095;
+// 0 disables hand-offs.
+//
+// Each hand-off has its own fence. A client keeps a lock by hand-offs for at most 100 ms or
+// a tenth of the TTL, whichever is less, so that other clients get their turn.
+func WithLocalHandoff(n int) Option { return func(c *config) { c.Handoff = n } }
 
-// WithMeta sets what Inspect shows of the holder; by default program@host:pid.
-func WithMeta(meta string) Option { return func(c *config) { c.meta = meta } }
+// WithMeta sets the text that [Client.Inspect] shows for the holder. The default is
+// program@host:pid. It must be valid as a name: at most 512 bytes of UTF-8 without control
+// characters.
+func WithMeta(meta string) Option { return func(c *config) { c.Meta = meta } }
 
-// WithPollInterval bounds the pause between two attempts on backends whose
-// server cannot wake a waiter; 250 ms by default. Pauses begin at a fiftieth of
-// it, are jittered, and grow as long as the lock does not change hands. Other
-// backends ignore it.
-func WithPollInterval(d time.Duration) Option { return func(c *config) { c.pollInterval = d } }
+// WithPollInterval sets the maximum pause between two attempts of a waiter on backends
+// whose server cannot wake waiters. The default is 250 ms. Pauses start at a fiftieth of
+// it, have jitter, and grow while the lock does not change hands. Other backends ignore the
+// option.
+func WithPollInterval(d time.Duration) Option { return func(c *config) { c.PollInterval = d } }
 
-// WithRequire makes Open and New fail with ErrUnsupported unless the backend has
-// at least these capabilities. Not an option of a single lock.
+// WithRequire makes Open and New fail with ErrUnsupported unless the backend has at least
+// these capabilities. It is not an option of a single lock.
 func WithRequire(minimum backend.Capabilities) Option {
 	return func(c *config) { c.require, c.ofClient = minimum, true }
 }
 
-// WithLogger sets where the client tells what it does behind its callers: leases
-// lost or dropped, renewals and releases that fail. Silent by default. Not an
-// option of a single lock.
+// WithLogger sets the logger for what happens in the background: lost or dropped leases,
+// failed renewals and releases, dropped events. Records are written asynchronously, in
+// order, on the goroutine that also calls the [Observer]. The default is no log. It is not
+// an option of a single lock.
 func WithLogger(logger *slog.Logger) Option {
 	return func(c *config) { c.logger, c.ofClient = logger, true }
 }
 
-// WithObserver sets the functions to call as leases come and go. Not an option
-// of a single lock.
+// WithObserver sets the functions to call when leases begin and end; see [Observer]. It is
+// not an option of a single lock.
 func WithObserver(observer *Observer) Option {
 	return func(c *config) { c.observer, c.ofClient = observer, true }
 }
 
 // newConfig applies the options of Open or New to the defaults.
 func newConfig(opts []Option) config {
-	c := config{settings: settings{
-		ttl: defaultTTL, handoff: defaultHandoff, meta: defaultMeta(), pollInterval: defaultPollInterval,
-	}}
+	var c config
+	c.Settings = engine.Settings{
+		TTL: defaultTTL, Handoff: defaultHandoff, Meta: defaultMeta(), PollInterval: defaultPollInterval,
+	}
 	c.apply(opts)
-	if c.logger == nil {
-		c.logger = slog.New(slog.DiscardHandler)
-	}
-	if c.observer == nil {
-		c.observer = &Observer{}
-	}
 	return c
 }
 
@@ -146,7 +145,7 @@ func (c *config) apply(opts []Option) {
 	}
 }
 
-// defaultMeta is program@host:pid, or less where their names could not be a meta.
+// defaultMeta is program@host:pid, or the pid alone if the names are not valid in a meta.
 func defaultMeta() string {
 	program, host := "go", "localhost"
 	if len(os.Args) > 0 {
@@ -162,48 +161,50 @@ func defaultMeta() string {
 	return meta
 }
 
-// fitTTL brings the default into the bounds of the server.
+// fitTTL brings the default TTL into the limits of the server. A TTL that was given is not
+// changed: check reports it.
 func (s *settings) fitTTL(caps backend.Capabilities) {
 	if s.ttlGiven {
 		return
 	}
-	s.ttl = max(s.ttl, caps.MinTTL)
+	s.TTL = max(s.TTL, caps.MinTTL)
 	if caps.MaxTTL > 0 {
-		s.ttl = min(s.ttl, caps.MaxTTL-s.lockDelay)
+		s.TTL = min(s.TTL, caps.MaxTTL-s.LockDelay)
 	}
 }
 
-// check tells whether a lock with these settings can exist on a backend.
+// check returns an error if a backend with these capabilities cannot have a lock with these
+// settings.
 func (s *settings) check(caps backend.Capabilities) error {
-	least, most := s.ttl+s.lockDelay, caps.MaxTTL
+	needed, limit := s.TTL+s.LockDelay, caps.MaxTTL
 	switch {
-	case s.ttl <= 0:
-		return fmt.Errorf("TTL %v: it must be greater than 0", s.ttl)
-	case s.lockDelay < 0 || s.minHold < 0 || s.maxHold < 0:
+	case s.TTL <= 0:
+		return fmt.Errorf("TTL %v: it must be greater than 0", s.TTL)
+	case s.LockDelay < 0 || s.MinHold < 0 || s.MaxHold < 0:
 		return errors.New("lock-delay, minimum and maximum hold cannot be negative")
-	case s.maxHold > 0 && s.minHold > s.maxHold:
-		return fmt.Errorf("minimum hold %v is longer than the maximum hold %v", s.minHold, s.maxHold)
-	case s.handoff < 0 || s.handoff > maxHandoff:
-		return fmt.Errorf("local hand-off %d: it must be 0 to %d", s.handoff, maxHandoff)
-	case s.pollInterval <= 0:
-		return fmt.Errorf("poll interval %v: it must be greater than 0", s.pollInterval)
-	case s.meta != "" && key.Validate(s.meta) != nil:
-		return fmt.Errorf("meta: %w", key.Validate(s.meta))
-	case s.ttl < max(caps.MinTTL, leastTTL):
-		return fmt.Errorf("%w: TTL %v is below the least of %v", ErrUnsupported, s.ttl, max(caps.MinTTL, leastTTL))
-	case least < s.ttl:
+	case s.MaxHold > 0 && s.MinHold > s.MaxHold:
+		return fmt.Errorf("minimum hold %v is longer than the maximum hold %v", s.MinHold, s.MaxHold)
+	case s.Handoff < 0 || s.Handoff > maxHandoff:
+		return fmt.Errorf("local hand-off %d: it must be 0 to %d", s.Handoff, maxHandoff)
+	case s.PollInterval <= 0:
+		return fmt.Errorf("poll interval %v: it must be greater than 0", s.PollInterval)
+	case s.Meta != "" && key.Validate(s.Meta) != nil:
+		return fmt.Errorf("meta: %w", key.Validate(s.Meta))
+	case s.TTL < max(caps.MinTTL, minTTL):
+		return fmt.Errorf("%w: TTL %v is below the minimum of %v", ErrUnsupported, s.TTL, max(caps.MinTTL, minTTL))
+	case needed < s.TTL:
 		return fmt.Errorf("%w: TTL and lock-delay are too long together", ErrUnsupported)
-	case most > 0 && least > most:
-		return fmt.Errorf("%w: TTL and lock-delay of %v are above the most of %v", ErrUnsupported, least, most)
-	case s.lockDelay > 0 && caps.Session:
+	case limit > 0 && needed > limit:
+		return fmt.Errorf("%w: TTL and lock-delay of %v are above the maximum of %v", ErrUnsupported, needed, limit)
+	case s.LockDelay > 0 && caps.Session:
 		return fmt.Errorf("%w: lock-delay needs a TTL on the server", ErrUnsupported)
-	case s.fair && caps.Fair == backend.FairNo:
+	case s.Fair && caps.Fair == backend.FairNo:
 		return fmt.Errorf("%w: fair", ErrUnsupported)
 	}
 	return nil
 }
 
-// takeURL takes the parameters that are the core's own.
+// takeURL takes the parameters that every URL has. The rest belongs to the driver.
 func (c *config) takeURL(u *backend.URL) (prefix string, err error) {
 	u.TakeString("prefix", &prefix)
 	if prefix != "" {
@@ -212,7 +213,7 @@ func (c *config) takeURL(u *backend.URL) (prefix string, err error) {
 		}
 	}
 	var ttl time.Duration
-	err = errors.Join(u.TakeDuration("ttl", &ttl), u.TakeBool("fair", &c.fair))
+	err = errors.Join(u.TakeDuration("ttl", &ttl), u.TakeBool("fair", &c.Fair))
 	if ttl > 0 {
 		WithTTL(ttl)(c)
 	}
@@ -222,7 +223,7 @@ func (c *config) takeURL(u *backend.URL) (prefix string, err error) {
 	return prefix, err
 }
 
-// requireWords adds to minimum what the URL parameter require names.
+// requireWords adds the words of the URL parameter require to minimum.
 func requireWords(words string, minimum *backend.Capabilities) error {
 	for word := range strings.SplitSeq(words, ",") {
 		switch word {

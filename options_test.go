@@ -124,17 +124,20 @@ func TestLongSessionIsLogged(t *testing.T) {
 	for session, logged := range map[time.Duration]bool{0: false, time.Second: false, 2 * time.Second: false, 4 * time.Second: true} {
 		t.Run(session.String(), func(t *testing.T) {
 			t.Parallel()
-			var log strings.Builder
-			d := newScript()
-			d.caps.Session, d.caps.MaxTTL = true, session
-			ttl := 2 * time.Second
-			if session > 0 {
-				ttl = min(ttl, session)
-			}
-			open(t, d, dlock.WithTTL(ttl), dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			if got := strings.Contains(log.String(), "longest=4s ttl=2s"); got != logged {
-				t.Errorf("the log is %q", log.String())
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				d := newScript()
+				d.caps.Session, d.caps.MaxTTL = true, session
+				ttl := 2 * time.Second
+				if session > 0 {
+					ttl = min(ttl, session)
+				}
+				open(t, d, dlock.WithTTL(ttl), dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				synctest.Wait()
+				if got := strings.Contains(log.String(), "longest=4s ttl=2s"); got != logged {
+					t.Errorf("the log is %q", log.String())
+				}
+			})
 		})
 	}
 }

@@ -69,6 +69,7 @@ func TestUnlockDuringARenewal(t *testing.T) {
 		}
 		wantErr(t, lease.Err(), dlock.ErrNotHeld)
 		wantNoErr(t, lease.Err(), dlock.ErrLost)
+		synctest.Wait()
 		if ends := r.of("ended"); len(ends) != 1 || ends[0].Err != nil {
 			t.Errorf("the observer received %v", ends)
 		}

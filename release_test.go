@@ -117,6 +117,11 @@ func TestNotHeldAtUnlock(t *testing.T) {
 			[]releaseStep{releaseFails(errServer), releaseFails(backend.ErrNotHeld)},
 			dlock.ErrLost, 50 * time.Millisecond,
 		},
+		{
+			"after a request that was not executed", 0,
+			[]releaseStep{releaseFails(errUnavailable), releaseFails(backend.ErrNotHeld)},
+			dlock.ErrLost, 50 * time.Millisecond,
+		},
 		{"released after the deadline", life - 20*time.Millisecond, []releaseStep{releaseFails(errServer)}, nil, 50 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -224,6 +224,7 @@ func TestRenewalUnderWayAtUnlock(t *testing.T) {
 				time.Sleep(life/3 + life/30)
 				frees(t, lease)
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				wantErr(t, lease.Err(), dlock.ErrNotHeld)
 				wantStory(t, d, "acquire renew release")
 				if len(ends) != 1 || ends[0] != nil {

@@ -5,173 +5,181 @@ import (
 	"iter"
 )
 
-// Driver is one connection to one lock server.
+// Driver is one connection, or one pool of connections, to one lock server.
 //
-// All methods are safe for concurrent use. Each returns as soon as ctx ends,
-// whatever the client library does (see [Call]); the result that comes too
-// late is dropped, and the core undoes it with Release. A driver never loops
-// for a lock, never retries a request whose outcome it does not know, and
-// starts no renewal of its own. One acquisition is (Request.Key, Request.Owner).
+// All methods are safe for concurrent use. Each returns as soon as ctx ends, even
+// if the client library does not (see [Call]). The driver drops a result that
+// comes later, and the core cleans it up with Release. A driver never loops until
+// a lock is free, never retries a request with an unknown outcome, and starts no
+// renewal. One acquisition is (Request.Key, Request.Owner).
 //
-// The text of an error has no credential. What matters is the text: the client
-// library's own error stays in the chain, so that errors.As finds it, also if it
-// keeps the password in a field.
+// The text of an error contains no credential. The client library's own error
+// stays in the chain, so that errors.As finds it, even if it keeps the password
+// in a field.
 //
-// An error that the server answered after it had rolled the request back, such as a
-// deadlock, means "not executed": the driver returns it wrapped in ErrUnavailable.
+// If the server rolled a request back before it answered with an error, such as a
+// deadlock, the request was not executed: the driver wraps the error in
+// ErrUnavailable.
 type Driver interface {
-	// Acquire is one attempt to become holder of req.Key as req.Owner; it does
-	// not wait for the lock. A repeated Acquire by the same Owner answers again: the
-	// Grant if that Owner holds (with the same Fence or a higher one; a new grant
-	// or ErrLost if the earlier one has expired), else *Busy. The repeated Grant has
-	// a new Term, with a new Sent. The server prolongs the grant for it, as Renew
-	// does: a Term that the server does not keep makes two holders. With req.Queue the
-	// driver may leave a queue entry, which a repeated Acquire refreshes; without
-	// it a *Busy leaves nothing behind.
+	// Acquire makes one attempt to become holder of req.Key as req.Owner. It does
+	// not wait until the lock is free. It may block for one round trip; the core
+	// limits it to the lesser of req.TTL and 5 s.
 	//
-	// *Busy, ErrUnavailable (certainly not executed), ErrUnsupported, ErrConflict
-	// and ErrLost are definite. Any other error, ctx's own included, leaves the
-	// outcome unknown: the core repeats the request or undoes it by Release.
+	// A repeated Acquire of the same Owner returns the Grant if that Owner holds
+	// the lock, with the same Fence or a higher one, and *Busy otherwise. If the
+	// earlier grant has expired, it returns a new grant or ErrLost. The repeated
+	// Grant has a new Term with a new Sent, and the server prolongs the grant for
+	// it as Renew does: a Term that the server does not keep makes two holders.
+	//
+	// With req.Queue the driver may leave a queue entry, which a repeated Acquire
+	// refreshes. Without req.Queue, an Acquire that returns *Busy leaves nothing
+	// on the server.
+	//
+	// The definite errors are *Busy, ErrUnavailable (certainly not executed),
+	// ErrUnsupported, ErrConflict, ErrInvalidName and ErrLost. Any other error,
+	// including ctx's, leaves the outcome unknown: the core repeats the request
+	// or cleans up with Release.
 	Acquire(ctx context.Context, req *Request) (*Grant, error)
 
-	// Renew proves g again for another g.TTL. ErrLost is definite: the grant is
-	// gone. Any other error leaves it unknown and the core repeats until g's
-	// deadline. Renew never creates what is gone and works on a Grant that was
-	// rebuilt without its State. A grant whose term is over, but whose entry the
-	// server still has because no other owner came, may be renewed or be ErrLost,
-	// and Release may remove it or return ErrNotHeld. A renewal that is executed
-	// after a later one must not shorten the later one's term. A driver whose grants live with a session may
-	// answer with a proof of that session younger than TTL/6 instead of asking.
+	// Renew proves g for another g.TTL. The core calls it about every third of
+	// the TTL, with a limit of a third of the TTL or 5 s, and retries with
+	// backoff until g's deadline.
+	//
+	// ErrLost is definite: the grant is gone. Any other error leaves the outcome
+	// unknown. Renew never creates a grant that is gone, and works on a Grant
+	// that was rebuilt without its State. A renewal that is executed after a
+	// later one must not shorten the term of the later one.
+	//
+	// If the term of a grant is over, but the server still has its entry because
+	// no other owner came, Renew may renew it or return ErrLost, and Release may
+	// remove it or return ErrNotHeld.
+	//
+	// A driver with grants that live with a session may answer with a proof of
+	// the session that is younger than TTL/6, without a request.
 	Renew(ctx context.Context, g *Grant) (Term, error)
 
-	// Release removes what g.Owner has under g.Key, held or queued, and wakes
-	// those whom that concerns. nil: removed by this request. ErrNotHeld,
-	// definite: there was nothing of this Owner. Any other error: unknown, and the
-	// core repeats. State is that of the Grant or of the Busy, and nil where the
-	// answer never came: then the driver finds the entry by its Owner. Terms and
-	// Fence of g are not looked at.
+	// Release removes the grant and the queue entry of g.Owner under g.Key, and
+	// wakes the waiters that can proceed. It returns nil if this request removed
+	// something. ErrNotHeld is definite: there was nothing of this Owner. Any
+	// other error leaves the outcome unknown, and the core repeats the release
+	// with backoff.
+	//
+	// g.State is the State of the Grant or of the Busy. It is nil if the answer
+	// never came; then the driver finds the entry by its Owner. The driver must
+	// not use g.Term and g.Fence.
 	Release(ctx context.Context, g *Grant) error
 
-	// Capabilities tells what this driver on this server can do. It is constant
+	// Capabilities returns what this driver can do on this server. It is constant
 	// over the Driver's life and does not block.
 	Capabilities() Capabilities
 
-	// Close ends what the driver started and gives back its connections; one
-	// that was lent to it stays open. It is called once, by the core, after the
-	// last other call has returned, and waits for the server no longer than a second.
+	// Close stops the driver's goroutines and closes its connections; a
+	// connection that was lent to it stays open. The core calls it once, after
+	// the last other call has returned or has been given up. It waits for the
+	// server for at most one second.
 	Close() error
 }
 
-// Waiter is implemented by drivers whose server tells when a lock may be had
-// (Capabilities.Notify). For the others the core polls.
+// Waiter is implemented by drivers with a server that can wake waiters
+// (Capabilities.Notify). Users gain hand-offs between processes in about one
+// round trip, without polling.
 type Waiter interface {
-	// Wait blocks until another Acquire of req is worth the trip, and no longer
-	// than ctx, whose end is answered with ctx's error. b is the answer that the
-	// last Acquire of req gave. (nil, nil): look again. It may return so early or
-	// for no reason, and must not miss a release that happens after that answer.
+	// Wait blocks until another Acquire of req may succeed, or until ctx ends;
+	// then it returns ctx's error. b is the answer to the last Acquire of req.
+	// Wait returns (nil, nil) when the core should make another attempt. It may
+	// return so early or without a reason, but it must not miss a release that
+	// happens after b was answered: subscribe, read the state again, then block.
 	//
-	// The core calls Wait again and again for one request, usually with an Acquire
-	// and so a new b in between, but also twice with the same b after a poll. A Wait
-	// that ended, for whatever reason, leaves nothing in the driver's memory.
+	// The core calls Wait repeatedly for one request, usually with an Acquire and
+	// so a new b in between, but after a poll also twice with the same b. After
+	// Wait has returned, for whatever reason, the driver keeps nothing in memory
+	// for it.
 	//
-	// (grant, nil): the server made req the holder while it waited. Its Term then
-	// counts from the sending of the waiter's last answered Acquire, and the server
-	// must not have granted more than the queue entry had left.
+	// Wait returns (grant, nil) if the server made req the holder during the
+	// wait. The Term of such a grant counts from the sending of the waiter's last
+	// answered Acquire, and the server must not grant more than the remaining
+	// time of the queue entry.
 	//
-	// An error other than ctx's is treated like that of an Acquire. Waiting costs
-	// no goroutine per waiter inside the driver, and all waiters of a driver
+	// An error other than ctx's is handled like an error of Acquire. Waiting
+	// needs no goroutine per waiter in the driver, and all waiters of a driver
 	// share a bounded number of connections.
 	Wait(ctx context.Context, req *Request, b *Busy) (*Grant, error)
 }
 
-// Pipeliner is implemented by drivers whose requests the server executes in the order in which they were sent: then
-// the next waiter of a process need not wait for the answer to the release before its own.
+// Pipeliner is implemented by drivers with a server that executes requests in the
+// order in which they were sent. Users gain faster hand-offs inside a process:
+// the next waiter does not have to wait for the answer to the release before it
+// sends its own request.
 type Pipeliner interface {
-	// ReleaseThen is Release. It calls sent, once at most, as soon as an Acquire of the same key that begins
-	// then will as a rule be executed after the release. That is no promise: where it is not, as after the loss of a
-	// connection, the Acquire is answered with *Busy, and the release wakes it. sent does not block.
+	// ReleaseThen is Release, and calls sent at most once, as soon as an Acquire
+	// of the same key that begins then will usually be executed after the
+	// release. If it is not, as after the loss of a connection, the Acquire is
+	// answered with *Busy and the release wakes it. sent does not block.
 	ReleaseThen(ctx context.Context, g *Grant, sent func()) error
 }
 
-// BatchRenewer is implemented by drivers that renew many grants in one request.
+// BatchRenewer is implemented by drivers that can renew many grants in one
+// request. Users gain thousands of held locks at the cost of a few requests per
+// second.
 type BatchRenewer interface {
-	// RenewAll is Renew for each of gs; the answers stand in their order. A
-	// request that fails fails the grants that it carried and no others. It blocks
-	// as long as the slowest of its requests, at most until ctx ends.
+	// RenewAll is Renew for each of gs and returns the answers in the same order.
+	// A request that fails affects only the grants that it carried. RenewAll
+	// blocks until the slowest of its requests is answered, or until ctx ends.
 	RenewAll(ctx context.Context, gs []*Grant) []Renewal
 }
 
-// Inspector is implemented by drivers that can show locks
-// (Capabilities.Inspect and, for List, Capabilities.List).
+// Inspector is implemented by drivers that can show locks (Capabilities.Inspect
+// and, for List, Capabilities.List). Users gain a view of holders and waiters,
+// for people and for the command.
 type Inspector interface {
-	// Inspect shows one key. A free lock is an Info without holders.
+	// Inspect returns the state of one key. A free lock is an Info without
+	// holders. A holder with an expired term is not a holder.
 	Inspect(ctx context.Context, key string) (*Info, error)
-	// List shows every key that is held or waited for and starts with prefix, in
-	// no particular order; a change during the listing may or may not show. An
-	// error ends the sequence. Where Capabilities.List is false it yields
-	// ErrUnsupported.
+	// List returns every key that is held or waited for and starts with prefix,
+	// in no particular order. A change during the listing may or may not be
+	// included. An error ends the sequence. If Capabilities.List is false, it
+	// yields ErrUnsupported. prefix is literal text, not a pattern.
 	List(ctx context.Context, prefix string) iter.Seq2[*Info, error]
 }
 
 // Breaker is implemented by drivers that can take a lock from its holder
-// (Capabilities.Break).
+// (Capabilities.Break). Users gain a way to free a lock of a holder that hangs,
+// without waiting for its TTL.
 type Breaker interface {
-	// Break removes the grant of owner under key, or of whoever holds it where
-	// owner is empty, and wakes the waiters. The holder is told through
-	// Request.Lost at once where the server can push, else by its next renewal.
-	// ErrNotHeld, definite: the lock is free, or owner does not hold it. Any other
-	// error: unknown.
+	// Break removes the grant of owner under key, or of any holder if owner is
+	// empty, and wakes the waiters. The holder is notified through Request.Lost
+	// at once where the server can push, and otherwise by its next renewal.
+	// ErrNotHeld is definite: the lock is free, or owner does not hold it. Any
+	// other error leaves the outcome unknown.
 	Break(ctx context.Context, key, owner string) error
 }
 
-// Mover is implemented by drivers whose grants can change hands between
-// processes (Capabilities.Move).
+// Mover is implemented by drivers with grants that can pass from one process to
+// another (Capabilities.Move). Users gain a lock that outlives the process that
+// acquired it, for example across an upgrade.
 type Mover interface {
-	// Export detaches g from this connection: it lives on for its TTL without
-	// renewal. The ticket names it to Adopt, in any process.
+	// Export detaches g from this connection: the grant lives on for its TTL
+	// without renewal. The ticket identifies the grant to Adopt, in any process.
 	Export(ctx context.Context, g *Grant) (ticket string, err error)
-	// Adopt makes req.Owner the holder of the exported grant, atomically: of two
-	// adoptions the second is ErrLost. The new Grant's Fence is the same or higher.
+	// Adopt makes req.Owner the holder of the exported grant, atomically. The
+	// second of two adoptions returns ErrLost. The new Grant has the same Fence
+	// or a higher one.
 	Adopt(ctx context.Context, ticket string, req *Request) (*Grant, error)
 }
 
-// FenceRaiser is implemented by drivers that can lift the fence of a held key,
-// which a quorum needs of each of its members.
+// FenceRaiser is implemented by drivers that can raise the fence of a held key.
+// Users gain fences that increase across a quorum of servers.
 type FenceRaiser interface {
-	// RaiseFence makes fence the least that the next grant of g.Key exceeds. g must
-	// be held, else ErrLost. A lower fence than the present one changes nothing.
+	// RaiseFence makes the next grant of g.Key have a fence greater than fence.
+	// It returns ErrLost if g is not held. A fence below the present one has no
+	// effect.
 	RaiseFence(ctx context.Context, g *Grant, fence uint64) error
 }
 
-// Doctor is implemented by drivers that can tell settings of their server that
-// make locks unsafe.
+// Doctor is implemented by drivers that can check settings of their server. Users
+// gain a list of the settings that make locks unsafe, before they cost a lock.
 type Doctor interface {
-	// Diagnose looks and changes nothing. A setting that it may not read is itself
-	// a Finding, not an error.
+	// Diagnose checks the server and changes nothing. A setting that it may not
+	// read is itself a Finding, not an error.
 	Diagnose(ctx context.Context) ([]Finding, error)
-}
-
-// Floor is implemented by drivers that can tell what a lock costs at the least, for
-// benchmarks to compare with.
-type Floor interface {
-	// Floor locks and unlocks once with the fewest requests that the client library and the
-	// server can do it with, over the driver's own connections: no fence, no queue, nobody woken,
-	// nothing renewed. It must not be used for anything but measuring, and not with a
-	// (key, owner) that is used otherwise. No two calls at once have the same key.
-	Floor(ctx context.Context, key, owner string) error
-}
-
-// Counters is implemented by drivers that can ask their server for what it counts, for
-// benchmarks.
-type Counters interface {
-	// Counters asks the server, or each of them. What asking costs is counted too.
-	Counters(ctx context.Context) (Counts, error)
-}
-
-// Sweeper is implemented by drivers whose server keeps something of a lock that is free,
-// such as its last fence, for benchmarks to leave nothing behind.
-type Sweeper interface {
-	// Sweep removes what is left of the keys that are free. It must not be used for a name
-	// that anybody may lock again: fences of before may then recur.
-	Sweep(ctx context.Context, keys []string) error
 }

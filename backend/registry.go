@@ -10,21 +10,25 @@ import (
 	"sync"
 )
 
-// Opener connects a Driver to the server that u names and probes it: a wrong
-// password, a closed port or a server of the wrong kind is told here, not at the
-// first lock. ctx bounds the opening, not the Driver's life. An Opener also limits
-// itself to 10 s: into a dead network it returns ErrUnavailable by then. See the
-// sentinels, such as [ErrUnavailable], for the one that each failure gets. It takes its
-// parameters from u before it connects; those that nobody took are refused by
-// the core afterwards. An error leaves nothing open and carries no credential.
+// Opener connects a Driver to the server of u and probes it, so that a wrong
+// password, a closed port or a server of the wrong kind is reported here and not
+// at the first lock. ctx limits the opening, not the Driver's life. An Opener
+// also limits itself to 10 s: in a dead network it returns ErrUnavailable by
+// then. See the sentinels, such as [ErrUnavailable], for the error of each
+// failure.
+//
+// It takes its parameters from u before it connects; the core then refuses the
+// parameters that were not taken. If it returns an error, it leaves nothing open,
+// and the error contains no credential.
 type Opener func(ctx context.Context, u *URL) (Driver, error)
 
+// registry holds the openers by scheme.
 var registry = struct {
 	sync.RWMutex
 	openers map[string]Opener
 }{openers: map[string]Opener{}}
 
-// imports tells which package of this module serves a scheme.
+// imports maps each scheme of this module to the package that serves it.
 var imports = map[string]string{
 	"mem": "membackend", "file": "filebackend",
 	"redis": "redisbackend", "rediss": "redisbackend",
@@ -36,8 +40,14 @@ var imports = map[string]string{
 	"mysql": "mysqlbackend", "mariadb": "mysqlbackend",
 }
 
-// Register makes a scheme known to dlock.Open; drivers call it in init. It
-// panics on a scheme that is already registered or that no URL can have.
+// Register makes a scheme available to dlock.Open. Drivers call it in init. It
+// panics if the scheme is registered already or is not valid in a URL, or if open
+// is nil. It is safe for concurrent use, as are Schemes and Lookup. For example:
+//
+//	func init() {
+//		backend.Register("example", open)  // plain
+//		backend.Register("examples", open) // with TLS: open checks u.Scheme
+//	}
 func Register(scheme string, open Opener) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -50,15 +60,16 @@ func Register(scheme string, open Opener) {
 	registry.openers[scheme] = open
 }
 
-// Schemes returns the schemes that are registered, sorted.
+// Schemes returns the registered schemes in sorted order, for the text of errors
+// and of help.
 func Schemes() []string {
 	registry.RLock()
 	defer registry.RUnlock()
 	return slices.Sorted(maps.Keys(registry.openers))
 }
 
-// Lookup returns the Opener of a scheme. The error of an unknown scheme lists
-// the known ones and, for a scheme of this module, the import that adds it.
+// Lookup returns the Opener of a scheme. The error for an unknown scheme lists
+// the registered ones and, for a scheme of this module, the missing import.
 func Lookup(scheme string) (Opener, error) {
 	registry.RLock()
 	defer registry.RUnlock()

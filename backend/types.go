@@ -1,85 +1,105 @@
 package backend
 
 import (
-	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // Term is a proof: the server keeps the grant until at least TTL after Sent.
-// Sent is time.Now() just before the oldest request was written that the server's
-// clock counts from: the acquire, the renewal, the last answered keep-alive of
-// a shared lease or session, or, for a grant that came through Wait, the
-// waiter's last answered Acquire. TTL is as granted, which may differ from
-// what was asked for.
+//
+// Sent is a reading of time.Now() just before the request was written that the
+// server counts from. If there are several, it is the oldest of them: the
+// Acquire, the renewal, the last answered keep-alive of a shared lease or
+// session, or, for a grant that came through Wait, the waiter's last answered
+// Acquire.
+//
+// TTL is the granted time, which may differ from the requested time.
+//
+//	sent := backend.Began(ctx) // before the request is written
+//	ttl, err := conn.Grant(ctx, req.Key, req.Owner, req.TTL)
+//	if err != nil {
+//		return nil, err
+//	}
+//	term := backend.Term{Sent: sent, TTL: ttl}
+//
+// The core ends the lease at Sent + TTL, less the lock-delay and a margin of 1 %
+// and 10 ms.
 type Term struct {
 	Sent time.Time
 	TTL  time.Duration
 }
 
-// Renewal is one answer of RenewAll.
+// Renewal is one answer of RenewAll: a Term, or the error that Renew would
+// return.
 type Renewal struct {
 	Term Term
 	Err  error
 }
 
-// Request is one acquisition. The core builds it, and does not change it once
-// the driver has seen it; neither does the driver.
+// Request is one acquisition. The core makes it and does not change it after the
+// driver has received it. The driver does not change it either.
 type Request struct {
 	// Key is the user's name with the client's prefix: valid UTF-8 without
-	// control characters, of 1 to 1,024 bytes. The driver adds its own namespace and encodes it with
-	// its server's rules.
+	// control characters, 1 to 1,024 bytes long. The driver adds its own
+	// namespace and encodes it by the rules of its server. Two keys must never
+	// become one.
 	Key string
 	// Owner is 128 random bits as 32 hex digits, new for each acquisition.
 	Owner string
-	// TTL is how long the server shall keep the grant without a renewal. It lies
-	// within Capabilities.MinTTL and MaxTTL. Drivers round it up.
+	// TTL is how long the server keeps the grant without a renewal. It lies
+	// between Capabilities.MinTTL and MaxTTL. Drivers round it up to the server's
+	// granularity.
 	TTL time.Duration
-	// Mode is what is asked for: exactly one of the Modes.
+	// Mode is the requested kind of lock: exactly one of the Modes.
 	Mode Mode
-	// Limit is the number of permits of a semaphore, 0 in other modes.
+	// Limit is the number of permits of a semaphore, and 0 in other modes.
 	Limit int
-	// Fair asks for a place in a queue instead of a race.
+	// Fair requests a place in a queue instead of a race.
 	Fair bool
-	// Queue says that the caller will wait: the driver may leave a queue entry.
+	// Queue means that the caller will wait: the driver may leave a queue entry.
 	Queue bool
-	// Meta describes the holder to Inspect.
+	// Meta describes the holder for Inspect.
 	Meta string
-	// Lost is called by the driver when the server says that the grant is gone, from
-	// any goroutine; it does not block and may be called repeatedly. The core
-	// sets it; tests of a raw driver may leave it nil.
+	// Lost is called by the driver when the server reports that the grant is
+	// gone. The error gives the server's reason. Lost does not block; it may be
+	// called from any goroutine, and repeatedly. The core sets it; tests of a raw
+	// driver may leave it nil.
 	Lost func(error)
 }
 
-// Grant is the server's yes. It is immutable once returned.
+// Grant is the server's positive answer. It is immutable once returned.
 type Grant struct {
 	Request
 	Term Term
-	// Fence is greater than that of every earlier exclusive grant of the key, and
-	// below MaxFence. 0 only in the modes and on the backends that give none.
+	// Fence is greater than the fences of all earlier exclusive grants of the
+	// key, and below MaxFence. It is 0 only in the modes and on the backends
+	// without fences.
 	Fence uint64
-	// State is the driver's own; the core hands it back.
+	// State belongs to the driver; the core passes it back unchanged.
 	State any
 }
 
-// Busy is the server's no. It is an error and unwraps to ErrNotAcquired.
+// Busy is the server's negative answer: the lock is taken. It is an error and
+// unwraps to ErrNotAcquired. All of its fields are optional: the zero Busy is a
+// valid answer, and the core then polls with backoff.
 type Busy struct {
-	// Holder is the owner or the meta of a present holder, if known.
+	// Holder is the owner or the meta of a present holder, or empty if unknown.
 	Holder string
-	// RetryAfter is when the holder's term ends at the latest, if known, else 0.
+	// RetryAfter is the time until the holder's term ends at the latest, or 0 if
+	// unknown. The core retries no later than that.
 	RetryAfter time.Duration
-	// Queued says that the attempt left a queue entry, which Release removes.
+	// Queued means that the attempt left a queue entry, which Release removes.
 	Queued bool
 	// State is the driver's own; the core hands it to Wait and Release.
 	State any
-	// Fence is that of a present holder, raw as in Grant, if known, else 0; before a holder has drawn its own it may be
-	// another. Where the core polls, another one than the last tells it that the lock is changing hands.
+	// Fence is the raw fence of a present holder, as in Grant, or 0 if unknown. Before a
+	// holder has drawn its fence, it may be the fence of an earlier one. Where the core
+	// polls, a change of Fence means that the lock changes hands.
 	Fence uint64
 }
 
-// Error names the holder, if known.
+// Error returns one line, with the holder unless it is unknown.
 func (b *Busy) Error() string {
 	if b.Holder == "" {
 		return "dlock: lock not acquired: held by another"
@@ -90,11 +110,11 @@ func (b *Busy) Error() string {
 // Unwrap returns ErrNotAcquired.
 func (b *Busy) Unwrap() error { return ErrNotAcquired }
 
-// MaxFence bounds the raw fence of a driver, so that the fence of a lease, which
+// MaxFence limits the raw fence of a driver, so that the fence of a lease, which
 // has 12 bits more, stays below 2^63.
 const MaxFence = 1 << 51
 
-// FenceEpoch is 2026-01-01 UTC in Unix µs: fences that are seeded with a clock
+// FenceEpoch is 2026-01-01 UTC in Unix µs. Fences that are seeded with a clock
 // count microseconds from here.
 const FenceEpoch = 1767225600 * 1_000_000
 
@@ -108,9 +128,10 @@ const (
 	Permit                     // up to Request.Limit holders
 )
 
+// modeNames are the names of the modes, by bit.
 var modeNames = []string{"exclusive", "shared", "permit"}
 
-// String returns the mode's name; names of a set are joined by "+".
+// String returns the mode's name. The names of a set are joined by "+".
 func (m Mode) String() string {
 	var names []string
 	for i, name := range modeNames {
@@ -124,7 +145,7 @@ func (m Mode) String() string {
 // MarshalText returns the mode's name.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText is the inverse of MarshalText.
+// UnmarshalText is the inverse of MarshalText. An empty text is the empty set.
 func (m *Mode) UnmarshalText(text []byte) error {
 	*m = 0
 	if len(text) == 0 {
@@ -143,52 +164,73 @@ next:
 	return nil
 }
 
-// FairMode tells whether waiters are served in the order of their arrival.
+// FairMode is whether waiters are served in the order of their arrival. A higher
+// value includes the lower ones.
 type FairMode uint8
 
-// From the least to the most.
+// The values, in ascending order.
 const (
 	FairNo       FairMode = iota // never
-	FairOptional                 // where Request.Fair asks for it
+	FairOptional                 // if Request.Fair is set
 	FairAlways                   // in any case
 )
 
-// Fencing tells how long fences keep increasing.
+// Fencing is how long fences keep increasing. A higher value includes the lower
+// ones.
 type Fencing uint8
 
-// From the least to the most.
+// The values, in ascending order.
 const (
 	FenceNone     Fencing = iota // no fences
 	FenceVolatile                // as good as the server's memory and clock
 	FenceDurable                 // as good as the server's disk
 )
 
-// Capabilities are facts about a driver on its server: what is claimed is
-// proven by the conformance suite, what is not claimed is refused with
-// ErrUnsupported. As the argument of dlock.WithRequire they are a field-wise
-// minimum.
+// Capabilities are facts about a driver on its server. The conformance suite
+// proves what is claimed, and what is not claimed is refused with ErrUnsupported.
+// As the argument of dlock.WithRequire they are a minimum, field by field.
+//
+// A server with a queue, push messages and a counter on disk could claim:
+//
+//	backend.Capabilities{
+//		Modes:   backend.Exclusive,
+//		Fair:    backend.FairOptional,
+//		Fencing: backend.FenceDurable,
+//		Inspect: true, List: true, Break: true,
+//		Notify:  true,
+//		MinTTL:  50 * time.Millisecond,
+//		Late:    2 * time.Second,
+//	}
+//
+// The zero value claims nothing but exclusion, and a driver with it is a valid
+// driver.
 type Capabilities struct {
+	// Modes are the kinds of locks, Fair the order of waiters, Fencing the life
+	// of fences.
 	Modes   Mode
 	Fair    FairMode
 	Fencing Fencing
-	// Session: grants live and die with a connection or a process.
+	// Session means that grants live and die with a connection or a process.
 	Session bool
-	// What can be shown and done from outside.
+	// These are what can be done from outside of the holder; see Inspector,
+	// Breaker and Mover.
 	Inspect, List, Break, Move bool
-	// Notify: Wait is woken by the server. Otherwise the core polls.
+	// Notify means that the server wakes Wait. Otherwise the core polls.
 	Notify bool
-	// MinTTL and MaxTTL bound Request.TTL; 0 is no bound.
+	// MinTTL and MaxTTL limit Request.TTL. 0 is no limit.
 	MinTTL, MaxTTL time.Duration
-	// Late is how long after its context has ended a request may still be executed,
-	// and so how long a ghost of an abandoned request may keep a lock: the core
-	// repeats the release of such a request until Late is over. Client.Close waits for
-	// that, 5 s at most, so Late must be well below 5 s. A driver bounds it by the
-	// timeouts of its sockets and of its server. 0: never.
+	// Late is how long after the end of its context a request may still be
+	// executed, and therefore how long a ghost of an abandoned request may keep a
+	// lock: the core repeats the release of such a request until Late is over.
+	// Client.Close waits for the repetitions, but 5 s at most, so Late must be
+	// well below 5 s. A driver limits it by the timeouts of its sockets and of
+	// its server. 0 means never.
 	Late time.Duration
 }
 
-// Unmet lists, in words, what of minimum c does not reach; empty if nothing.
-// A MinTTL in minimum asks for terms that short, a MaxTTL for terms that long.
+// Unmet returns, in words, the parts of minimum that c does not have. It is empty
+// if there are none. A MinTTL in minimum requires TTLs that short, a MaxTTL
+// requires TTLs that long.
 func (c Capabilities) Unmet(minimum Capabilities) []string {
 	checks := []struct {
 		bad  bool
@@ -216,26 +258,19 @@ func (c Capabilities) Unmet(minimum Capabilities) []string {
 	return unmet
 }
 
-// Info shows one lock.
+// Info describes one lock.
 type Info struct {
-	Key     string   `json:"name"`
-	Mode    Mode     `json:"mode"`
-	Limit   int      `json:"limit"`
-	Holders []Holder `json:"holders"`
-	// Waiters counts queue entries, so clients rather than goroutines; -1 unknown.
-	Waiters int `json:"waiters"`
+	Key   string
+	Mode  Mode
+	Limit int
+	// Holders is empty if the lock is free.
+	Holders []Holder
+	// Waiters is the number of queue entries, and so of clients rather than
+	// goroutines. It is -1 if unknown.
+	Waiters int
 }
 
-// MarshalJSON writes a free lock with an empty list of holders.
-func (i Info) MarshalJSON() ([]byte, error) {
-	type plain Info // without this method
-	if i.Holders == nil {
-		i.Holders = []Holder{}
-	}
-	return json.Marshal(plain(i))
-}
-
-// Holder shows one holder of a lock.
+// Holder describes one holder of a lock.
 type Holder struct {
 	Owner, Meta string
 	// Fence is the grant's raw fence << 12; the lease's own is higher by the
@@ -246,56 +281,12 @@ type Holder struct {
 	TTL time.Duration
 }
 
-// holderJSON is the wire form of Holder: fences exceed what JSON numbers keep.
-type holderJSON struct {
-	Owner string    `json:"owner"`
-	Meta  string    `json:"meta"`
-	Fence string    `json:"fence"`
-	Since time.Time `json:"since"`
-	TTL   int64     `json:"ttl_ms"`
-}
-
-// MarshalJSON writes owner, meta, fence (a decimal string), since (RFC 3339)
-// and ttl_ms (-1 where unknown).
-func (h Holder) MarshalJSON() ([]byte, error) {
-	ttl := h.TTL.Milliseconds()
-	if h.TTL < 0 {
-		ttl = -1
-	}
-	return json.Marshal(holderJSON{
-		Owner: h.Owner, Meta: h.Meta, Fence: strconv.FormatUint(h.Fence, 10),
-		Since: h.Since.UTC(), TTL: ttl,
-	})
-}
-
-// UnmarshalJSON is the inverse of MarshalJSON.
-func (h *Holder) UnmarshalJSON(data []byte) error {
-	var wire holderJSON
-	if err := json.Unmarshal(data, &wire); err != nil {
-		return err
-	}
-	fence, err := strconv.ParseUint(wire.Fence, 10, 64)
-	if err != nil {
-		return fmt.Errorf("dlock: fence: %w", err)
-	}
-	*h = Holder{
-		Owner: wire.Owner, Meta: wire.Meta, Fence: fence, Since: wire.Since,
-		TTL: time.Duration(wire.TTL) * time.Millisecond,
-	}
-	return nil
-}
-
-// Finding is one thing that a Doctor found. Severity is "error", "warning" or
-// "ok".
+// Finding is one result of a Doctor. Check names the setting; Severity is
+// "error", "warning" or "ok"; Problem describes the effect on locks, and Remedy
+// is what an operator can do.
 type Finding struct {
-	Check    string `json:"check"`
-	Severity string `json:"severity"`
-	Problem  string `json:"problem"`
-	Remedy   string `json:"remedy"`
-}
-
-// Counts is what a server has counted, over all its clients; -1 is unknown.
-type Counts struct {
-	Commands    int64 // handled since it was started
-	Connections int64 // open now
+	Check    string
+	Severity string
+	Problem  string
+	Remedy   string
 }

@@ -1,50 +1,11 @@
 package backend
 
 import (
-	"encoding/json"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 )
-
-func TestInfoJSON(t *testing.T) {
-	t.Parallel()
-	since := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	info := Info{Key: "x", Mode: Exclusive, Waiters: -1, Holders: []Holder{
-		{Owner: "o", Meta: "m", Fence: 1 << 60, Since: since, TTL: 1500 * time.Millisecond},
-	}}
-	data, err := json.Marshal(info)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{"name":"x","mode":"exclusive","limit":0,"holders":[{"owner":"o","meta":"m","fence":"1152921504606846976",` +
-		`"since":"2026-11-20T12:00:00Z","ttl_ms":1500}],"waiters":-1}`
-	if string(data) != want {
-		t.Errorf("got  %s\nwant %s", data, want)
-	}
-	var again Info
-	if err := json.Unmarshal(data, &again); err != nil || !reflect.DeepEqual(again, info) {
-		t.Errorf("and back: %+v, %v", again, err)
-	}
-}
-
-func TestFreeLockInJSON(t *testing.T) {
-	t.Parallel()
-	data, err := json.Marshal(&Info{Key: "x"})
-	if err != nil || !strings.Contains(string(data), `"holders":[]`) {
-		t.Errorf("%s, %v", data, err)
-	}
-}
-
-func TestUnknownTTLInJSON(t *testing.T) {
-	t.Parallel()
-	data, err := json.Marshal(Holder{TTL: -time.Nanosecond})
-	if err != nil || !strings.Contains(string(data), `"ttl_ms":-1`) {
-		t.Errorf("%s, %v", data, err)
-	}
-}
 
 func TestCapabilitiesUnmet(t *testing.T) {
 	t.Parallel()

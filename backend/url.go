@@ -17,34 +17,48 @@ import (
 //	scheme://[user:password@]host[:port][,host[:port]…][/path][?parameter=value…]
 //	scheme:[path][?parameter=value…]
 //
-// It is dlock's own type because net/url refuses lists of hosts and prints
-// passwords in its errors. Not safe for concurrent use.
+// These are valid:
+//
+//	redis://localhost
+//	rediss://user:p%40ss@10.0.0.1:6379/2?timeout=2s
+//	redis+cluster://node1:6379,node2:6379,[::1]:6379?ttl=10s
+//	mysql://app@db.internal/locks?table=dlock&fair=1
+//	file:/var/lock/dlock
+//	mem:
+//
+// It is a type of this module because net/url refuses lists of hosts and prints
+// passwords in its errors. It is not safe for concurrent use.
 type URL struct {
 	Scheme         string
 	User, Password string
 	Hosts          []string // as written: with or without a port, IPv6 in brackets
 	Path           string   // decoded; after an authority it is empty or starts with "/"
 
-	// TTL is the default TTL of the client's locks. The core sets it before it calls the Opener,
-	// and String leaves it out. ParseURL leaves it 0, which means unknown.
+	// TTL is the default TTL of the client's locks. The core sets it before it
+	// calls the Opener, and String omits it. ParseURL leaves it 0, which means
+	// unknown.
 	TTL time.Duration
 
 	authority bool // written with "//"
 	params    []param
 }
 
+// param is one parameter, in the order of the URL. taken marks the parameters
+// that the core or the driver has used.
 type param struct {
 	name, value string
 	taken       bool
 }
 
-// repeatable is the one parameter that may stand more than once.
+// repeatable is the only parameter that may occur more than once.
 const repeatable = "member"
 
-// ParseURL parses a configuration URL. User info is percent-encoded and ends at
-// the last "@" before the first "/" or "?"; every later "@" is written %40. Parameters
-// are lower-case and stand once each, "member" alone may be repeated. "#" is refused.
-// No error repeats what stands before the last "@".
+// ParseURL parses a configuration URL.
+//
+// User and password are percent-encoded and end at the last "@" before the first
+// "/" or "?"; every later "@" is written %40. Parameters are in lower case and
+// occur once each, except "member". "#" is refused. No error repeats the text
+// before the last "@", because it may contain a password.
 func ParseURL(raw string) (*URL, error) {
 	u, err := parseURL(raw)
 	if err != nil {
@@ -53,6 +67,7 @@ func ParseURL(raw string) (*URL, error) {
 	return u, nil
 }
 
+// parseURL is ParseURL without the prefix of its errors.
 func parseURL(raw string) (*URL, error) {
 	if strings.Contains(raw, "#") {
 		return nil, errors.New(`"#" must be written %23`)
@@ -90,6 +105,7 @@ func parseURL(raw string) (*URL, error) {
 	return u, u.parseQuery(query)
 }
 
+// validScheme reports whether s can be the scheme of a URL.
 func validScheme(s string) bool {
 	if s == "" || s[0] < 'a' || s[0] > 'z' {
 		return false
@@ -97,6 +113,7 @@ func validScheme(s string) bool {
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
 }
 
+// parseAuthority sets the user, the password and the hosts.
 func (u *URL) parseAuthority(s string) error {
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		user, password, _ := strings.Cut(s[:i], ":")
@@ -120,26 +137,33 @@ func (u *URL) parseAuthority(s string) error {
 	return nil
 }
 
-// hostPattern is a name or an IPv4 address, or an IPv6 address in brackets, and
-// perhaps a port.
+// hostPattern matches a name or an IPv4 address, or an IPv6 address in brackets,
+// and an optional port.
 var hostPattern = regexp.MustCompile(`^(?:[A-Za-z0-9._-]+|\[([0-9a-fA-F:.]+)\])(?::([0-9]+))?$`)
 
+// checkHost returns an error if host is not a name or an address with an optional
+// port. It does not resolve the name. The error contains no more than the text
+// before the first colon or the port, because the rest may be a password.
 func checkHost(host string) error {
 	match := hostPattern.FindStringSubmatch(host)
 	if match == nil {
-		return fmt.Errorf("host %q: it must be name, name:port, [IPv6] or [IPv6]:port", host)
+		name, _, _ := strings.Cut(host, ":") // the rest is a password in redis://user:password
+		return fmt.Errorf("host %q…: it must be name, name:port, [IPv6] or [IPv6]:port", name)
 	}
 	if ip := match[1]; ip != "" && net.ParseIP(ip) == nil {
 		return fmt.Errorf("host %q: not an IPv6 address", host)
 	}
 	if port := match[2]; port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("host %q: the port must be a number from 1 to 65535", host)
+			name := strings.TrimSuffix(host, port) // the port may be a password, too
+			return fmt.Errorf("host %q…: the port must be a number from 1 to 65535", name)
 		}
 	}
 	return nil
 }
 
+// parseQuery sets the parameters. It does not check them: each driver has its
+// own.
 func (u *URL) parseQuery(query string) error {
 	if query == "" {
 		return nil
@@ -161,7 +185,8 @@ func (u *URL) parseQuery(query string) error {
 	return nil
 }
 
-// unescape decodes percent-encoding and says nothing of the text itself.
+// unescape decodes percent-encoding. Its errors do not contain the text, because
+// it may be a password.
 func unescape(s string) (string, error) {
 	decoded, err := url.PathUnescape(s)
 	if err != nil {
@@ -173,8 +198,8 @@ func unescape(s string) (string, error) {
 	return decoded, nil
 }
 
-// HostsWithPort returns Hosts, each with defaultPort where none was written,
-// in the form that net.Dial takes.
+// HostsWithPort returns Hosts in the form that net.Dial takes, with defaultPort
+// where the URL has no port. An IPv6 address has its brackets.
 func (u *URL) HostsWithPort(defaultPort string) []string {
 	hosts := make([]string, len(u.Hosts))
 	for i, host := range u.Hosts {
@@ -187,8 +212,9 @@ func (u *URL) HostsWithPort(defaultPort string) []string {
 	return hosts
 }
 
-// Take returns a parameter and marks it as known. What nobody took is an error
-// at dlock.Open.
+// Take returns a parameter and marks it as taken. A parameter that is not taken
+// by the core or the driver is an error of dlock.Open. ok reports whether the URL
+// has it.
 func (u *URL) Take(name string) (value string, ok bool) {
 	for i := range u.params {
 		if u.params[i].name == name {
@@ -199,7 +225,8 @@ func (u *URL) Take(name string) (value string, ok bool) {
 	return "", false
 }
 
-// TakeAll is Take for the parameter that may be repeated.
+// TakeAll is Take for the parameter that may be repeated. It returns the values
+// in the order of the URL.
 func (u *URL) TakeAll(name string) []string {
 	var values []string
 	for i := range u.params {
@@ -211,15 +238,15 @@ func (u *URL) TakeAll(name string) []string {
 	return values
 }
 
-// TakeString sets *dst to the parameter if it is there.
+// TakeString sets *dst to the parameter if the URL has it.
 func (u *URL) TakeString(name string, dst *string) {
 	if value, ok := u.Take(name); ok {
 		*dst = value
 	}
 }
 
-// TakeDuration sets *dst to the parameter if it is there: a Go duration such as
-// 1m30s, greater than 0.
+// TakeDuration sets *dst to the parameter if the URL has it. The value must be a
+// Go duration such as 1m30s, greater than 0.
 func (u *URL) TakeDuration(name string, dst *time.Duration) error {
 	return take(u, name, dst, "a duration such as 1m30s", func(s string) (time.Duration, bool) {
 		d, err := time.ParseDuration(s)
@@ -227,7 +254,8 @@ func (u *URL) TakeDuration(name string, dst *time.Duration) error {
 	})
 }
 
-// TakeInt sets *dst to the parameter if it is there: a number greater than 0.
+// TakeInt sets *dst to the parameter if the URL has it. The value must be a
+// number greater than 0.
 func (u *URL) TakeInt(name string, dst *int) error {
 	return take(u, name, dst, "a number greater than 0", func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
@@ -235,7 +263,8 @@ func (u *URL) TakeInt(name string, dst *int) error {
 	})
 }
 
-// TakeBool sets *dst to the parameter if it is there: 1, 0, true or false.
+// TakeBool sets *dst to the parameter if the URL has it. The value must be 1, 0,
+// true or false.
 func (u *URL) TakeBool(name string, dst *bool) error {
 	return take(u, name, dst, "1 or 0", func(s string) (bool, bool) {
 		b, err := strconv.ParseBool(s)
@@ -243,7 +272,8 @@ func (u *URL) TakeBool(name string, dst *bool) error {
 	})
 }
 
-// take does not quote the value: it may be a secret under a misspelt name.
+// take parses a parameter. Its errors do not contain the value, because it may be
+// a secret under a misspelt name.
 func take[T any](u *URL, name string, dst *T, want string, parse func(string) (T, bool)) error {
 	value, ok := u.Take(name)
 	if !ok {
@@ -257,7 +287,7 @@ func take[T any](u *URL, name string, dst *T, want string, parse func(string) (T
 	return nil
 }
 
-// Untaken returns the names of the parameters that nobody took.
+// Untaken returns the names of the parameters that were not taken.
 func (u *URL) Untaken() []string {
 	var names []string
 	for _, p := range u.params {
@@ -268,11 +298,12 @@ func (u *URL) Untaken() []string {
 	return names
 }
 
-// redacted stands for a secret in String.
+// redacted replaces secrets in String.
 const redacted = "xxxxx"
 
-// String returns the URL with its password, and whatever parameter may hold one,
-// replaced by xxxxx. Parsing it gives u again, but for these.
+// String returns the URL with xxxxx instead of the password and of every
+// parameter that may contain one. Parsing the result gives u again, except for
+// these.
 func (u *URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme + ":")
@@ -295,7 +326,7 @@ func (u *URL) String() string {
 	return b.String()
 }
 
-// secretless returns the value, or what stands for it where it may be a secret.
+// secretless returns the value, or xxxxx if it may be a secret.
 func (p param) secretless() string {
 	if p.name == repeatable || strings.Contains(p.value, "@") {
 		return redacted
@@ -308,8 +339,8 @@ func (p param) secretless() string {
 	return p.value
 }
 
-// escapedPath keeps slashes readable, but for a second leading one where it
-// would read as an authority.
+// escapedPath keeps slashes readable, except that a second leading slash is
+// escaped if it would start an authority.
 func (u *URL) escapedPath() string {
 	path := strings.ReplaceAll(escapeValue(u.Path), "%2F", "/")
 	if after, ok := strings.CutPrefix(path, "//"); ok && !u.hasAuthority() {
@@ -318,12 +349,13 @@ func (u *URL) escapedPath() string {
 	return path
 }
 
+// hasAuthority reports whether String writes "//".
 func (u *URL) hasAuthority() bool {
 	return u.authority || u.User != "" || u.Password != "" || len(u.Hosts) > 0
 }
 
-// escapeValue leaves nothing that ParseURL could take for a delimiter. Unlike
-// in a form a space is %20, since "+" stands for itself.
+// escapeValue escapes everything that ParseURL could read as a delimiter. Unlike
+// in a form, a space is %20, because "+" is itself.
 func escapeValue(s string) string {
 	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
 }

@@ -58,6 +58,8 @@ func TestParseURLRefuses(t *testing.T) {
 		"redis://user:hun/ter2@h", "redis://user:hunter2?@h", "redis://user:hunter2%@h", "redis://user:hunter2@h:x",
 		"redis://user:hunter2@h?x", "user:hunter2@h", "redis:user:hunter2@h", "hunter2://user@h:x?a",
 		"re dis://user:hunter2@h", "redis://h?x=1?y=2@3", "redis://user:hunter2@a b",
+		"redis://user:hunter2", "redis://user:hunter2/0", "redis://:hunter2", "redis://[::1]:hunter2", "redis://user:hun[ter2]:1",
+		"redis://h,user:hunter2,h", "redis://user:70234987", "redis://[::1]:70234987",
 	} {
 		_, err := ParseURL(raw)
 		if err == nil {
@@ -65,7 +67,7 @@ func TestParseURLRefuses(t *testing.T) {
 			continue
 		}
 		if strings.Contains(err.Error(), "user") && strings.Contains(raw, "@") && !strings.Contains(err.Error(), "user info") ||
-			strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "ter2") {
+			strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "ter2") || strings.Contains(err.Error(), "234987") {
 			t.Errorf("ParseURL(%q): the error repeats a credential: %v", raw, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // patience is how long a contender may take for its last visit after its turn has ended: longer than
@@ -107,7 +107,7 @@ func newCrew(ctx context.Context, open func(context.Context, Settings) (Process,
 }
 
 // newFloorCrew has as many contenders do the floor in place of a lock.
-func newFloorCrew(floor backend.Floor, prefix string, names [][]string) *localCrew {
+func newFloorCrew(floor measure.Floor, prefix string, names [][]string) *localCrew {
 	c := &localCrew{}
 	for i, list := range names {
 		one := &contender{}
@@ -121,7 +121,7 @@ func newFloorCrew(floor backend.Floor, prefix string, names [][]string) *localCr
 
 // floorMutex is a floor that looks like a lock. Its Lock does everything.
 type floorMutex struct {
-	floor      backend.Floor
+	floor      measure.Floor
 	key, owner string
 }
 

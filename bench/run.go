@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // Config is the size of a run. Zero values are the defaults.
@@ -89,7 +89,7 @@ func (r *run) sweep(ctx context.Context) {
 			continue
 		}
 		defer conn.Close()
-		sweeper, ok := conn.(backend.Sweeper)
+		sweeper, ok := conn.(measure.Sweeper)
 		names := slices.Collect(maps.Keys(r.used[s.Name]))
 		for i := range names {
 			names[i] = s.Prefix + names[i]
@@ -167,7 +167,7 @@ func (nothing) Close() error { return nil }
 // meter reads a server's counters.
 type meter struct {
 	io.Closer
-	counters backend.Counters // nil: they are unknown
+	counters measure.Counters // nil: they are unknown
 	own      int64            // commands that a reading costs
 }
 
@@ -177,15 +177,15 @@ func newMeter(ctx context.Context, s Subject) (*meter, error) {
 		return nil, err
 	}
 	m := &meter{Closer: conn}
-	m.counters, _ = conn.(backend.Counters)
+	m.counters, _ = conn.(measure.Counters)
 	first, second := m.read(ctx), m.read(ctx)
 	m.own = second.Commands - first.Commands
 	return m, nil
 }
 
 // read returns what the server counts; -1 is unknown.
-func (m *meter) read(ctx context.Context) backend.Counts {
-	unknown := backend.Counts{Commands: -1, Connections: -1}
+func (m *meter) read(ctx context.Context) measure.Counts {
+	unknown := measure.Counts{Commands: -1, Connections: -1}
 	if m.counters == nil {
 		return unknown
 	}
@@ -199,7 +199,7 @@ func (m *meter) read(ctx context.Context) backend.Counts {
 }
 
 // commands is the rate of commands between two readings.
-func (m *meter) commands(from, to backend.Counts, elapsed time.Duration) *float64 {
+func (m *meter) commands(from, to measure.Counts, elapsed time.Duration) *float64 {
 	if from.Commands < 0 || to.Commands < 0 {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (m *meter) commands(from, to backend.Counts, elapsed time.Duration) *float6
 }
 
 // connections is how many more the second reading has.
-func (m *meter) connections(from, to backend.Counts) *float64 {
+func (m *meter) connections(from, to measure.Counts) *float64 {
 	if from.Connections < 0 || to.Connections < 0 {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // countingServer has a floor that sleeps, and counts nothing but who asks.
@@ -22,7 +22,7 @@ func (s *countingServer) Floor(context.Context, string, string) error {
 }
 
 // Counters tells of two commands for each reading, and of one connection more with each.
-func (s *countingServer) Counters(context.Context) (backend.Counts, error) {
+func (s *countingServer) Counters(context.Context) (measure.Counts, error) {
 	n := s.asked.Add(1)
-	return backend.Counts{Commands: 2 * n, Connections: n / 2}, nil
+	return measure.Counts{Commands: 2 * n, Connections: n / 2}, nil
 }

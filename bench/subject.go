@@ -18,7 +18,7 @@ type Subject struct {
 	// measured both ways.
 	Handoff bool
 	// Server opens a connection beside those that are measured. It may implement
-	// backend.Floor, backend.Counters and backend.Sweeper. nil: there is none of them.
+	// measure.Floor, measure.Counters and measure.Sweeper. nil: there is none of them.
 	Server func(ctx context.Context) (io.Closer, error)
 	// Prefix is what a Process puts before each name, for Server, which puts nothing before it.
 	Prefix string

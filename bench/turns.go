@@ -9,7 +9,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // row is a Result in the making: the crews of one subject, which work at the same time, and its
@@ -118,7 +118,7 @@ func (w *row) openFloor(ctx context.Context, names [][]string) error {
 		return err
 	}
 	w.beside = conn.Close
-	if floor, ok := conn.(backend.Floor); ok {
+	if floor, ok := conn.(measure.Floor); ok {
 		w.floor = newFloorCrew(floor, w.subject.Prefix, names)
 	}
 	return nil

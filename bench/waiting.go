@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
-	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // usage is what this process has in use.
@@ -111,7 +111,7 @@ func (c *localCrew) enqueue(ctx context.Context) (done func() ([]int64, error)) 
 }
 
 // watch measures while nothing happens.
-func (r *run) watch(ctx context.Context, row *Result, m *meter, alone backend.Counts, before usage) {
+func (r *run) watch(ctx context.Context, row *Result, m *meter, alone measure.Counts, before usage) {
 	n := row.Contenders
 	if row.Locks > 1 {
 		n = row.Locks

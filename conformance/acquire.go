@@ -49,7 +49,7 @@ func acquireIsIdempotentByOwner(f *fixture) {
 	for range 3 {
 		again := f.grant(d, req)
 		if again.Fence < g.Fence {
-			f.Errorf("fence %d after %d", again.Fence, g.Fence)
+			f.violation("fence %d after %d", again.Fence, g.Fence)
 		}
 		g = again
 	}

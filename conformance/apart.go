@@ -33,8 +33,8 @@ func ghostOfAWaiterIsFound(f *fixture) {
 				waiter := f.lockAsync(c, f.name)
 				t.await(acquire, 1, wasBusy)
 				f.unlock(lease)
-				if next := f.granted(waiter, prompt); next.Unlock(f.ctx) != nil {
-					f.Logf("Unlock: its answer was lost, or the lease")
+				if err := f.granted(waiter, prompt).Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+					f.Errorf("Unlock, whose answer may be lost: %v", err)
 				}
 				f.unlock(f.lockWithin(holder, prompt, f.name))
 				f.settle(c)
@@ -96,7 +96,7 @@ func stoppedWaiterIsPassed(f *fixture) {
 		t.await(acquire, 1, wasBusy)
 		time.Sleep(10 * nap) // in which it begins to wait
 		heal := faults.Cut(f)
-		lease = f.passOn(lease, []*dlock.Client{second, first}, 4, term+bound)
+		lease = f.passOn(lease, []*dlock.Client{second, first}, 4, time.Now().Add(term))
 		waiter.cancel()
 		f.unlock(lease)
 		heal()
@@ -104,14 +104,14 @@ func stoppedWaiterIsPassed(f *fixture) {
 	}
 }
 
-// passOn hands the lock from client to client, n times, each time within d.
-func (f *fixture) passOn(lease *dlock.Lease, cs []*dlock.Client, n int, d time.Duration) *dlock.Lease {
+// passOn hands the lock from client to client, n times, all of them by due.
+func (f *fixture) passOn(lease *dlock.Lease, cs []*dlock.Client, n int, due time.Time) *dlock.Lease {
 	f.Helper()
 	for i := range n {
 		next := f.lockAsync(cs[i%len(cs)], f.name)
 		time.Sleep(10 * nap) // in which it begins to wait; no harm if it does not yet
 		f.unlock(lease)
-		lease = f.granted(next, d)
+		lease = f.grantedBy(next, due)
 	}
 	return lease
 }
@@ -165,17 +165,15 @@ func foreignValueIsAConflict(f *fixture) {
 func lockedEntryCostsNoOtherLease(f *fixture) {
 	const locks, locked = 20, 7
 	able := ability[EntryLocker](f)
-	ttl := f.ttl(2 * time.Second)
+	// A repeated observation has no longer terms: a defect that costs a lease in one of 2 s may not in one of 8 s.
+	ttl := min(f.ttl(2*time.Second), f.clamped(4*time.Second))
 	c := f.client(dlock.WithTTL(ttl))
 	leases := make([]*dlock.Lease, locks)
 	for i := range leases {
 		leases[i] = f.lock(c, f.name+string(rune('a'+i)))
 	}
 	unlock := able.LockEntry(f, leases[locked].Name())
-	d := f.driver()
-	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(nap) { // how fast is the server?
-		f.release(d, f.grant(d, f.try(f.long())))
-	}
+	time.Sleep(2 * ttl)
 	for i, lease := range leases {
 		if err := lease.Err(); err != nil && i != locked {
 			f.Errorf("Err of lease %d, whose entry is not locked: %v", i, err)
@@ -184,10 +182,8 @@ func lockedEntryCostsNoOtherLease(f *fixture) {
 	unlock()
 	for i, lease := range leases {
 		ctx, cancel := context.WithTimeout(f.ctx, prompt)
-		begun, left := time.Now(), time.Until(lease.Deadline())
-		err := lease.Unlock(ctx)
-		f.noteAnswer(begun, err)
-		if err != nil && i != locked {
+		left := time.Until(lease.Deadline())
+		if err := lease.Unlock(ctx); err != nil && i != locked {
 			f.Errorf("Unlock of lease %d, %v before its deadline: %v", i, left, err)
 		}
 		cancel()

@@ -106,7 +106,7 @@ func lostReplyOfAcquireIsAskedAgain(f *fixture) {
 			f.Errorf("asked as %q and as %q", call.owner, lease.Owner())
 		}
 	}
-	f.held(other, f.name)
+	f.held(other, lease)
 	f.unlock(lease)
 
 	t.onAfter(acquire, times(1, fail(errReply)))
@@ -125,39 +125,63 @@ func (f *fixture) cancelledRequest(c *dlock.Client, t *tap) *backend.Request {
 	}))
 	waiter := f.lockAsync(c, f.name)
 	req := f.request(f.long())
-	req.Owner = <-owner
+	select {
+	case req.Owner = <-owner:
+	case <-waiter.done: // so it has sent no request
+		f.Fatalf("Lock: %v", waiter.err)
+	}
+	cancelled := time.Now()
 	waiter.cancel()
-	f.within(prompt, "the cancelled Lock returns", waiter.done)
+	f.doneBy(cancelled, "the cancelled Lock returns", waiter.done)
 	return req
 }
 
 func lateExecutionIsUndone(f *fixture) {
 	late := min(f.span(300*time.Millisecond), maxLate)
 	c, t := f.tappedLate(late, dlock.WithTTL(f.long()))
-	req := f.cancelledRequest(c, t)
-	t.await(release, 1, func(c call) bool { return errors.Is(c.err, backend.ErrNotHeld) })
-	f.executeLate(t.inner, req)
-	f.unlock(f.lockWithin(f.client(), late+prompt, f.name, dlock.WithTTL(f.long())))
+	f.untilExecuted(func() (executed bool) {
+		req := f.cancelledRequest(c, t)
+		t.await(release, 1, ofOwner(req.Owner, backend.ErrNotHeld))
+		executed = f.executeLate(t.inner, req)
+		f.unlock(f.lockBy(f.client(), time.Now().Add(t.Capabilities().Late), f.name, dlock.WithTTL(f.long())))
+		return executed
+	})
+}
+
+// ofOwner is met by a request of owner that was answered with err.
+func ofOwner(owner string, err error) func(call) bool {
+	return func(c call) bool { return c.owner == owner && errors.Is(c.err, err) }
 }
 
 // The alternatives lie far away: the repetition after Late, and the end of the term.
 func lateExecutionIsUndoneSoon(f *fixture) {
 	c, t := f.tappedLate(time.Hour, dlock.WithTTL(f.long()))
 	other := f.client(dlock.WithTTL(f.long()))
-	for range 5 {
-		req := f.cancelledRequest(c, t)
-		ofOwner := func(c call) bool { return c.owner == req.Owner && errors.Is(c.err, backend.ErrNotHeld) }
-		t.await(release, 1, ofOwner)
-		f.executeLate(t.inner, req)
-		executed := time.Now()
-		f.unlock(f.lockWithin(other, 2*prompt, f.name))
-		f.Logf("undone after %v", time.Since(executed))
+	for range 3 {
+		f.untilExecuted(func() (executed bool) {
+			req := f.cancelledRequest(c, t)
+			t.await(release, 1, ofOwner(req.Owner, backend.ErrNotHeld))
+			executed = f.executeLate(t.inner, req)
+			f.unlock(f.lockBy(other, time.Now(), f.name))
+			return executed
+		})
 	}
 }
 
-// executeLate makes the server execute an acquisition that its process has given up. The repeated
-// release of that process may overtake it: then it is undone already.
-func (f *fixture) executeLate(d backend.Driver, req *backend.Request) {
+// untilExecuted repeats an attempt at a late execution until the server has executed the request.
+func (f *fixture) untilExecuted(attempt func() (executed bool)) {
+	f.Helper()
+	for range 5 {
+		if attempt() {
+			return
+		}
+	}
+	f.Errorf("the server has executed no late request")
+}
+
+// executeLate makes the server execute an acquisition that its process has given up, and reports whether
+// it did. The repeated release of that process may overtake it: then it is undone already.
+func (f *fixture) executeLate(d backend.Driver, req *backend.Request) (executed bool) {
 	f.Helper()
 	var err error
 	if !f.eventually(prompt, func() bool {
@@ -166,6 +190,7 @@ func (f *fixture) executeLate(d backend.Driver, req *backend.Request) {
 	}) || err != nil && !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrUnavailable) {
 		f.Fatalf("Acquire: %v", err)
 	}
+	return err == nil
 }
 
 func lostReplyOfWaitIsNoGhost(f *fixture) {

@@ -39,8 +39,9 @@ type Harness interface {
 	Close()
 }
 
-// HarnessMaker makes a Harness, once per observation of a case. It calls t.Fatalf where there is no
-// server.
+// HarnessMaker makes a Harness, once per observation of a case, and once more for the probe of the
+// observation. The probe sends the same server some ten requests a second, and so measures for how long the server
+// stands still. It calls t.Fatalf where there is no server.
 type HarnessMaker func(t TB) Harness
 
 // Faults is implemented by a Harness that can do harm. Cut and DropReply concern
@@ -99,9 +100,11 @@ func Cases() []Case {
 // Run runs all cases as subtests: first those that count what the process uses, one by one. Then it
 // calls t.Parallel, which the caller must not do. The cases that stop the server follow, one by one,
 // and then the others in parallel. So no other test may use the server at the same time. Cases that
-// do not apply, for want of a server, are counted in the log and are no subtests.
-func Run(t *testing.T, mk HarnessMaker) {
+// do not apply, for want of a server, are counted in the log and are no subtests. Other cases that do
+// not apply are skipped; with [Inapplicable] the test states which.
+func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	t.Helper()
+	s := settingsOf(t, opts)
 	reason := noServer(t, mk)
 	ran, inapplicable := 0, 0
 	parallel := sync.OnceFunc(t.Parallel)
@@ -119,7 +122,7 @@ func Run(t *testing.T, mk HarnessMaker) {
 				t.Parallel()
 			}
 			lag.Calm(t.Context())
-			c.Run(t, mk)
+			c.runAs(s.scope(c), t, mk)
 		})
 	}
 	t.Logf("conformance: %d cases", ran)
@@ -154,15 +157,21 @@ func serverless(h Harness) string {
 // is left behind: a goroutine, or a lock on a server that can list them. If the Context
 // of t ends while the case runs, the case soon ends too, whatever it has found.
 //
-// An observation that fails while the machine or the server stood still, for longer than its terms
+// An observation that fails after the machine or the server stood still, for longer than its terms
 // allow, is void; so is one to which the server let no client in. It is repeated, with a new Harness and longer terms, five times at most, and
 // counted in the log, or by the method Void(reason string) of t if there is one. A second holder is
 // never void.
 func (c Case) Run(t TB, mk HarnessMaker) {
 	t.Helper()
+	c.runAs(unknown, t, mk)
+}
+
+// runAs runs the case. It must apply, or not, as the scope says.
+func (c Case) runAs(s scope, t TB, mk HarnessMaker) {
+	t.Helper()
 	meter := lag.Start()
 	defer meter.Stop()
-	c.observe(t, mk, meter).conclude(c)
+	c.observe(s, t, mk, meter).conclude(c)
 }
 
 // runOnce runs one observation of the case.

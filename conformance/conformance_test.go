@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -77,6 +79,12 @@ func record(t *testing.T, c Case, h Harness) *recorder {
 
 func recordWith(t *testing.T, c Case, mk HarnessMaker) *recorder {
 	t.Helper()
+	return recordRun(t, func(r *recorder) { c.Run(r, mk) })
+}
+
+// recordRun calls run on another goroutine, which a failure may end, and returns what run said.
+func recordRun(t *testing.T, run func(r *recorder)) *recorder {
+	t.Helper()
 	r := &recorder{T: t}
 	<-async(func() {
 		defer func() {
@@ -84,7 +92,7 @@ func recordWith(t *testing.T, c Case, mk HarnessMaker) *recorder {
 				defer fn()
 			}
 		}()
-		c.Run(r, mk)
+		run(r)
 	})
 	return r
 }
@@ -123,6 +131,53 @@ func TestFaultCaseNeedsFaults(t *testing.T) {
 	}
 	if r := record(t, c, diskless{}); r.Failed() || !strings.Contains(r.skipped, "nothing to cut") {
 		t.Errorf("without a server: errors %q, skipped %q", r.errors, r.skipped)
+	}
+}
+
+// TestInapplicable checks that Run fails for a case that drops out, and for a list that names too much.
+func TestInapplicable(t *testing.T) {
+	t.Parallel()
+	skips := Case{Name: "x", Promise: "x.", run: func(f *fixture) { ability[Keeper](f) }}
+	runs := Case{Name: "x", Promise: "x.", run: func(*fixture) {}}
+	exact, listed := &settings{exact: true}, &settings{}
+	Inapplicable("x")(listed)
+	tests := []struct {
+		what     string
+		settings *settings
+		c        Case
+		want     string // "": it does not fail
+	}{
+		{"without a list", &settings{}, skips, ""},
+		{"a case that drops out", exact, skips, "is not in the list of Inapplicable, and it does not apply: the Harness is no"},
+		{"a case that applies", exact, runs, ""},
+		{"a listed case", listed, skips, ""},
+		{"a listed case that applies", listed, runs, "the case applies"},
+	}
+	for _, tt := range tests {
+		r := recordRun(t, func(r *recorder) {
+			tt.c.runAs(tt.settings.scope(tt.c), r, func(TB) Harness { return mem{} })
+		})
+		if r.Failed() != (tt.want != "") || !r.said(tt.want) {
+			t.Errorf("%s: errors %q, want %q", tt.what, r.errors, tt.want)
+		}
+	}
+}
+
+// TestRounds checks that no round is saved where some are fast.
+func TestRounds(t *testing.T) {
+	t.Parallel()
+	for fast, want := range map[bool]int{true: 10, false: 5} {
+		synctest.Test(t, func(t *testing.T) {
+			f, n := &fixture{observation: &observation{test: t}}, 0
+			for i := range f.rounds(10) {
+				if n++; !fast || i > 0 {
+					time.Sleep(roundsTime / 4)
+				}
+			}
+			if n != want {
+				t.Errorf("%d of 10 rounds, want %d", n, want)
+			}
+		})
 	}
 }
 
@@ -197,33 +252,62 @@ func TestOraclesSpeak(t *testing.T) {
 	}
 }
 
-// slow is a harness whose server takes 200 ms to grant, in the first observations of a case.
+// slow is a Harness whose server takes some time to grant or to release, in the first observations of
+// a case.
 type slow struct {
 	mem
+	takes        time.Duration
 	observations int
+
+	slow     atomic.Bool // the server is
+	renewals atomic.Bool // those of the driver are slow
+	hangs    atomic.Bool // the next request gets no answer
 }
 
 type slowDriver struct {
 	backend.Driver
-	slow bool
+	*slow
 }
 
-func (s *slow) make(TB) Harness {
-	s.observations--
+func (s *slow) make(t TB) Harness {
+	if _, ok := t.(*probe); !ok {
+		s.observations--
+		s.slow.Store(s.observations >= 0)
+	}
 	return s
 }
 
 func (s *slow) Driver(ctx context.Context) (backend.Driver, error) {
 	d, err := s.mem.Driver(ctx)
-	return slowDriver{Driver: d, slow: s.observations >= 0}, err
+	return slowDriver{d, s}, err
+}
+
+func (s *slow) answer(ctx context.Context) {
+	if s.hangs.Swap(false) {
+		<-ctx.Done()
+	} else if s.slow.Load() {
+		time.Sleep(s.takes)
+	}
 }
 
 func (d slowDriver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-	if d.slow {
-		time.Sleep(200 * time.Millisecond)
-	}
+	d.answer(ctx)
 	return d.Driver.Acquire(ctx, req)
 }
+
+func (d slowDriver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	if d.renewals.Load() {
+		time.Sleep(d.takes)
+	}
+	return d.Driver.Renew(ctx, g)
+}
+
+func (d slowDriver) Release(ctx context.Context, g *backend.Grant) error {
+	d.answer(ctx)
+	return d.Driver.Release(ctx, g)
+}
+
+func (d slowDriver) Close() error { return d.Driver.Close() }
 
 func (d slowDriver) Capabilities() backend.Capabilities {
 	caps := d.Driver.Capabilities()
@@ -265,10 +349,34 @@ func TestVoid(t *testing.T) {
 				f.violation("a second holder")
 			}
 		}, "a second holder"},
+		{"a second holder of a driver", 1, 0, func(f *fixture) {
+			if acquire(f, f.short()) {
+				d, req := f.driver(), f.try(f.long())
+				f.grant(d, req)
+				_ = f.busy(d, req) // the driver grants it once more
+			}
+		}, "a second holder"},
+		{"a second holder of a client", 1, 0, func(f *fixture) {
+			if acquire(f, f.short()) {
+				lease := f.lock(f.client(dlock.WithTTL(f.long())), f.name)
+				f.held(f.clientOver(membackend.New(&membackend.Options{Space: "another"})), lease)
+			}
+		}, "a second holder"},
+		{"a fence that falls", 1, 0, func(f *fixture) {
+			if acquire(f, f.short()) {
+				f.caps.Fencing = backend.FenceDurable
+				f.fenceGrew(2, 1)
+			}
+		}, "fence 1 after 2"},
 		{"a broken promise on a fast server", 0, 0, func(f *fixture) {
 			acquire(f, f.ttl(20*time.Second))
 			f.Errorf("broken")
 		}, "broken"},
+		{"something early", 1, 0, func(f *fixture) {
+			if acquire(f, f.short()) {
+				f.notBefore("the lock is granted", time.Now().Add(time.Second), time.Now())
+			}
+		}, "early"},
 		{"a panic", 1, 0, func(f *fixture) {
 			if acquire(f, f.short()) {
 				panic("on purpose")
@@ -278,7 +386,7 @@ func TestVoid(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			s := &slow{observations: tt.slow}
+			s := &slow{takes: 200 * time.Millisecond, observations: tt.slow}
 			r := recordWith(t, Case{Name: "x", Promise: "x.", run: tt.run}, s.make)
 			if r.Failed() != (tt.want != "") || !r.said(tt.want) && r.Failed() || len(r.voids) != tt.voids {
 				t.Errorf("errors %q, want %q; %d observations were void, want %d: %q", r.errors, tt.want, len(r.voids), tt.voids, r.voids)
@@ -293,6 +401,114 @@ func TestVoid(t *testing.T) {
 				t.Errorf("the errors name no line or no request: %q", r.errors)
 			}
 		})
+	}
+}
+
+// TestNotVoid checks that nothing but a server that stands still before the failure is an excuse.
+func TestNotVoid(t *testing.T) {
+	t.Parallel()
+	// A busy machine delays the probe by less than the part of the term that is allowed.
+	const (
+		term     = 20 * time.Second
+		slowness = 3 * time.Second
+	)
+	probed := func() { time.Sleep(slowness) } // the probe asks meanwhile
+	broken := func(f *fixture) { f.Errorf("broken") }
+	tests := []struct {
+		what string
+		run  func(f *fixture, s *slow)
+	}{
+		{"a driver whose renewals are slow", func(f *fixture, s *slow) {
+			s.renewals.Store(true)
+			d := f.driver()
+			g := f.grant(d, f.try(f.long()))
+			_, _ = f.renew(d, g)
+			f.release(d, g)
+			broken(f)
+		}},
+		{"a driver that loses an answer to the probe", func(f *fixture, s *slow) {
+			s.hangs.Store(true)
+			f.eventually(prompt, func() bool { return !s.hangs.Load() })
+			probed()
+			broken(f)
+		}},
+		{"a server that the case has stopped", func(f *fixture, s *slow) {
+			heal := f.fault()
+			s.slow.Store(true)
+			probed()
+			broken(f)
+			s.slow.Store(false)
+			heal()
+		}},
+		{"a server that the case had stopped", func(f *fixture, s *slow) {
+			heal := f.fault()
+			s.slow.Store(true)
+			time.Sleep(slowness * 3 / 4) // the probe has asked, and has no answer yet
+			s.slow.Store(false)
+			heal()
+			probed()
+			broken(f)
+		}},
+		{"a server that stands still later", func(f *fixture, s *slow) {
+			broken(f)
+			s.slow.Store(true)
+			probed()
+			probed()
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			s := &slow{takes: slowness}
+			r := recordWith(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+				f.ttl(term)
+				probed()
+				tt.run(f, s)
+			}}, s.make)
+			if !r.said("broken") {
+				t.Errorf("errors %q, void %q", r.errors, r.voids)
+			}
+			for _, text := range append(r.voids, r.errors...) {
+				if strings.Contains(text, "the server stood still") {
+					t.Errorf("void because %q", text)
+				}
+			}
+		})
+	}
+}
+
+// TestInTime checks that only those standstills count that are part of the time that is judged.
+func TestInTime(t *testing.T) {
+	t.Parallel()
+	meter := lag.Start()
+	defer meter.Stop()
+	for _, tt := range []struct {
+		what            string
+		began, answered time.Duration // of the probe's longest request, ago; 0: it has no answer
+		late            time.Duration
+		fails           bool
+	}{
+		{"nothing stood still", 0, 0, 3500 * time.Millisecond, true},
+		{"the server stood still meanwhile", 3 * time.Second, time.Second, 4500 * time.Millisecond, false},
+		{"the server stands still", 3 * time.Second, 0, 4500 * time.Millisecond, false},
+		{"the server stood still for a moment of the time", time.Hour, 4 * time.Second, 4500 * time.Millisecond, true},
+		{"the server stood still before", time.Hour, time.Minute, 4500 * time.Millisecond, true},
+		{"not for long enough", 2 * time.Second, time.Second, 6 * time.Second, true},
+	} {
+		o := &observation{test: &recorder{T: t}, helpers: map[string]bool{}}
+		o.begin(meter)
+		now := time.Now()
+		switch {
+		case tt.answered > 0:
+			o.answers.Add(now.Add(-tt.answered), tt.began-tt.answered)
+		case tt.began > 0:
+			o.sent = now.Add(-tt.began)
+		}
+		f := &fixture{observation: o}
+		f.inTime("it happens", now.Add(-tt.late), now)
+		if fails := len(o.failures) > 0; fails != tt.fails && meter.Worst(now.Add(-tt.late)) < 400*time.Millisecond {
+			t.Errorf("%s: failures %q", tt.what, o.failures)
+		}
 	}
 }
 

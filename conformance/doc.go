@@ -24,7 +24,13 @@
 // says so with NoServer: what is not checked is not proven. A Harness may have any of
 // the abilities [Apart], [Delayer], [Foreigner], [EntryLocker], [Keeper] and
 // [Addressed]. A case that needs one that the Harness lacks, or an interface that the
-// driver lacks, is skipped. The reason begins with "does not apply".
+// driver lacks, is skipped. The reason begins with "does not apply". The test of a driver lists
+// these cases, so that none drops out unseen when the driver or the Harness changes:
+//
+//	conformance.Run(t, mk, conformance.Inapplicable("FloorIsNoLock", "SweepSparesWhatIsHeld"))
+//
+// Then another case that finds that it does not apply fails, and so does one of the list that runs.
+// A first run without the list, with go test -v, shows which cases are skipped, and why.
 //
 // # For a driver outside of this module
 //

@@ -30,20 +30,20 @@ func contend(f *fixture, clients, goroutines, rounds int, opts ...dlock.Option) 
 // takeTurns has goroutines of each client hold the lock for no time, each of them so many rounds.
 func takeTurns(f *fixture, cs []*dlock.Client, goroutines, rounds int) {
 	s := newSection(f)
-	var visits atomic.Int32
+	var turns atomic.Int32
 	parallel(len(cs)*goroutines, func(i int) {
 		for range f.rounds(rounds) {
+			turns.Add(1)
 			lease, err := cs[i%len(cs)].Lock(f.ctx, f.name)
 			if err != nil {
 				f.Errorf("Lock: %v", err)
 				return
 			}
 			s.visit(lease, func() {})
-			visits.Add(1)
 			f.unlock(lease)
 		}
 	})
-	s.check(int(visits.Load()))
+	s.check(int(turns.Load()))
 }
 
 func oneHolderAtATimeFair(f *fixture) {

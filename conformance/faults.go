@@ -94,8 +94,11 @@ func lostReplyOfRenewalCostsNoLease(f *fixture) {
 		f.Errorf("Err: %v", err)
 	}
 	other := f.client()
-	if _, err := other.TryLock(f.ctx, f.name); err == nil {
-		f.Errorf("a second holder")
+	switch _, err := other.TryLock(f.ctx, f.name); {
+	case err == nil && lease.Err() == nil:
+		f.violation("a second holder")
+	case err == nil:
+		f.Errorf("TryLock of a held lock: nil")
 	}
 	if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
 		f.Errorf("Unlock: %v", err)
@@ -115,7 +118,7 @@ func lostReplyWhileWaitingDelaysOnly(f *fixture) {
 		if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
 			f.Errorf("Unlock: %v", err)
 		}
-		next := f.granted(waiter, f.brief()+prompt)
+		next := f.grantedBy(waiter, time.Now().Add(f.brief()))
 		_ = next.Unlock(f.ctx)
 		f.settle(holder)
 	}
@@ -130,10 +133,8 @@ func lostReplyOfUnlockIsNotWaitedFor(f *fixture) {
 		if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
 			f.Errorf("Unlock: %v", err)
 		}
-		next := f.granted(waiter, f.brief()+prompt)
-		if next.Fence() <= lease.Fence() {
-			f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
-		}
+		next := f.grantedBy(waiter, time.Now().Add(f.brief()))
+		f.fenceGrew(lease.Fence(), next.Fence())
 		_ = next.Unlock(f.ctx)
 		f.settle(other)
 	}
@@ -246,11 +247,9 @@ func holderInABlackHoleLosesInTime(f *fixture) {
 	heal()
 	healed = true
 	next := f.lockWithin(other, f.brief()+prompt, f.name)
-	if f.caps.Fencing != backend.FenceNone && next.Fence() <= lease.Fence() {
-		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
-	}
+	f.fenceGrew(lease.Fence(), next.Fence())
 	f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
-	f.held(f.client(), f.name)
+	f.held(f.client(), next)
 	f.unlock(next)
 }
 
@@ -296,7 +295,7 @@ func shortPauseCostsNoLease(f *fixture) {
 	if err := lease.Err(); err != nil {
 		f.Errorf("Err: %v", err)
 	}
-	f.held(f.client(), f.name)
+	f.held(f.client(), lease)
 	f.unlock(lease)
 }
 
@@ -308,9 +307,7 @@ func longPauseIsToldInTime(f *fixture) {
 	f.isErr("Err", lease.Err(), dlock.ErrLost)
 	resume()
 	next := f.lockWithin(other, f.brief()+prompt, f.name)
-	if f.caps.Fencing != backend.FenceNone && next.Fence() <= lease.Fence() {
-		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
-	}
+	f.fenceGrew(lease.Fence(), next.Fence())
 	f.unlock(next)
 }
 
@@ -371,10 +368,8 @@ func restartKeepsExclusion(f *fixture) {
 		f.Errorf("Unlock: %v", err)
 	}
 	next := f.granted(waiter, prompt)
-	if f.caps.Fencing != backend.FenceNone && next.Fence() <= lease.Fence() {
-		f.Errorf("fence %d after the restart, %d before it", next.Fence(), lease.Fence())
-	}
-	f.held(f.client(), f.name)
+	f.fenceGrew(lease.Fence(), next.Fence())
+	f.held(f.client(), next)
 	f.unlock(next)
 }
 
@@ -390,7 +385,8 @@ func clientsReconnect(f *fixture) {
 		busy, _ := t.snapshot()
 		waiter := f.lockAsync(other, f.name)
 		t.await(acquire, count(busy, acquire, wasBusy)+1, wasBusy)
+		unlocked := time.Now()
 		f.unlock(lease)
-		f.unlock(f.granted(waiter, prompt))
+		f.unlock(f.grantedBy(waiter, unlocked))
 	}
 }

@@ -57,13 +57,14 @@ type fixture struct {
 	closers     []func()  // of drivers and clients, run last first
 	others      []Harness // closed after the drivers
 	connections map[backend.Driver]int
+	grants      map[string]*backend.Grant // by key: what acquire was last granted, until its release
 }
 
 // newFixture also arranges the checks for what is left behind.
 func newFixture(t *observation, h Harness, faults Faults) *fixture {
 	t.Helper()
 	short := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
-	f := &fixture{observation: t, harness: h, faults: faults, prefix: prefixOf(h), connections: map[backend.Driver]int{}}
+	f := &fixture{observation: t, harness: h, faults: faults, prefix: prefixOf(h), connections: map[backend.Driver]int{}, grants: map[string]*backend.Grant{}}
 	f.name = f.prefix + short + "-" + newOwner()[:8]
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	f.end = cancel
@@ -288,10 +289,13 @@ func (f *fixture) lengthened(d time.Duration) time.Duration {
 	return min(time.Duration(float64(d)*f.scale), max(d, longest))
 }
 
-func (f *fixture) clamped(d time.Duration) time.Duration {
-	d = max(d, f.caps.MinTTL)
-	if f.caps.MaxTTL > 0 {
-		d = min(d, f.caps.MaxTTL)
+func (f *fixture) clamped(d time.Duration) time.Duration { return clamped(f.caps, d) }
+
+// clamped returns d as far as the driver's bounds allow.
+func clamped(caps backend.Capabilities, d time.Duration) time.Duration {
+	d = max(d, caps.MinTTL)
+	if caps.MaxTTL > 0 {
+		d = min(d, caps.MaxTTL)
 	}
 	return d
 }
@@ -332,7 +336,31 @@ func (f *fixture) acquire(d backend.Driver, req *backend.Request) (*backend.Gran
 	answered := f.send(f.connection(d), acquire, req.Owner)
 	g, err := d.Acquire(f.ctx, req)
 	answered(err)
+	if err == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.grants[req.Key] = g
+	}
 	return g, err
+}
+
+// forget removes what acquire has recorded of g, which may be released.
+func (f *fixture) forget(g *backend.Grant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if last := f.grants[g.Key]; last != nil && last.Owner == g.Owner {
+		delete(f.grants, g.Key)
+	}
+}
+
+// heldUntil returns the end of the term of the last grant of key, or the zero time if there is none.
+func (f *fixture) heldUntil(key string) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.grants[key]; g != nil {
+		return endOf(g.Term)
+	}
+	return time.Time{}
 }
 
 func (f *fixture) renew(d backend.Driver, g *backend.Grant) (backend.Term, error) {
@@ -343,6 +371,7 @@ func (f *fixture) renew(d backend.Driver, g *backend.Grant) (backend.Term, error
 }
 
 func (f *fixture) tryRelease(ctx context.Context, d backend.Driver, g *backend.Grant) error {
+	f.forget(g)
 	answered := f.send(f.connection(d), release, g.Owner)
 	err := d.Release(ctx, g)
 	answered(err)
@@ -377,9 +406,13 @@ func (f *fixture) grantSoon(d backend.Driver, req *backend.Request) *backend.Gra
 // busy acquires for req, which must be refused.
 func (f *fixture) busy(d backend.Driver, req *backend.Request) *backend.Busy {
 	f.Helper()
+	held := f.heldUntil(req.Key)
 	g, err := f.acquire(d, req)
 	if busy, ok := errors.AsType[*backend.Busy](err); ok {
 		return busy
+	}
+	if err == nil && time.Now().Before(held) {
+		f.violation("Acquire of a held lock: a second holder, %v before the end of the first one's term", time.Until(held))
 	}
 	f.Fatalf("Acquire of a held lock: grant %v, error %v, want *Busy", g, err)
 	return nil
@@ -425,11 +458,24 @@ func (f *fixture) unlock(lease *dlock.Lease) {
 	}
 }
 
-// held checks that nobody else can lock name at present.
-func (f *fixture) held(c *dlock.Client, name string) {
+// held checks that c cannot lock what lease holds.
+func (f *fixture) held(c *dlock.Client, lease *dlock.Lease) {
 	f.Helper()
-	if _, err := c.TryLock(f.ctx, name); !errors.Is(err, dlock.ErrNotAcquired) {
+	_, err := c.TryLock(f.ctx, lease.Name())
+	switch {
+	case errors.Is(err, dlock.ErrNotAcquired):
+	case err == nil && lease.Err() == nil:
+		f.violation("TryLock of a held lock: a second holder")
+	default:
 		f.Errorf("TryLock of a held lock: %v, want ErrNotAcquired", err)
+	}
+}
+
+// fenceGrew checks that a later grant has a greater fence. No lag excuses that.
+func (f *fixture) fenceGrew(before, after uint64) {
+	f.Helper()
+	if f.caps.Fencing != backend.FenceNone && after <= before {
+		f.violation("fence %d after %d", after, before)
 	}
 }
 
@@ -492,19 +538,70 @@ func (f *fixture) doneBy(due time.Time, what string, done <-chan struct{}) bool 
 	return true
 }
 
-// rounds yields 0 to n-1. It ends early where the server is so distant that they take too long.
+// rounds yields 0 to n-1. It ends early where the server is so distant that the fastest round, n times,
+// takes too long. A machine that stands still in some of the rounds saves none.
 func (f *fixture) rounds(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		begun := time.Now()
+		begun, fastest := time.Now(), roundsTime
 		for i := range n {
-			if i > 0 && time.Since(begun) > roundsTime {
-				f.Logf("%d of %d rounds took %v", i, n, time.Since(begun))
+			if time.Since(begun) > roundsTime && fastest*time.Duration(n) > roundsTime {
+				f.Logf("%d of %d rounds took %v, the fastest one %v", i, n, time.Since(begun), fastest)
 				return
 			}
+			round := time.Now()
 			if !yield(i) {
 				return
 			}
+			fastest = min(fastest, time.Since(round))
 		}
+	}
+}
+
+// roundTrip returns how long the fastest of some pairs of Acquire and Release takes, on open connections.
+func (f *fixture) roundTrip(d backend.Driver) time.Duration {
+	f.Helper()
+	req := f.try(f.long())
+	req.Key = f.name + "/trip"
+	fastest := prompt
+	for range 5 {
+		begun := time.Now()
+		f.release(d, f.grant(d, req))
+		fastest = min(fastest, time.Since(begun))
+	}
+	return fastest
+}
+
+const (
+	// handoffBound is how long the fastest of some hand-offs may take, besides ten round trips. Without its
+	// wake-up a waiter polls later.
+	handoffBound = 250 * time.Millisecond
+	// asleep is how long a case lets a waiter wait before its turn. By then the waiter needs a wake-up.
+	asleep = 100 * time.Millisecond
+)
+
+// handoffs are the hand-offs of a case to waiters that need a wake-up.
+type handoffs struct {
+	f       *fixture
+	fastest time.Duration // 0: there was none
+}
+
+// note notes a hand-off that began then and has ended now, less the lag of this machine.
+func (h *handoffs) note(begun time.Time) {
+	took := max(1, time.Since(begun)-h.f.meter.Worst(begun))
+	if h.fastest == 0 || took < h.fastest {
+		h.fastest = took
+	}
+}
+
+// check fails if even the fastest hand-off was slow, so that no wake-up has arrived.
+func (h *handoffs) check(d backend.Driver) {
+	h.f.Helper()
+	if !h.f.caps.Notify || h.fastest <= handoffBound {
+		return
+	}
+	if trip := h.f.roundTrip(d); h.fastest > handoffBound+10*trip {
+		h.f.noteTerm(allowance * handoffBound)
+		h.f.Errorf("the fastest hand-off took %v, and a round trip %v: no waiter was woken", h.fastest, trip)
 	}
 }
 

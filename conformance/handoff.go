@@ -38,10 +38,20 @@ func (g *grants) observer() *dlock.Observer {
 	}}
 }
 
-// local returns how many were handed over.
-func (g *grants) local() int {
+// local waits until the Observer was told of so many acquisitions, and returns how many of them were
+// handed off.
+func (g *grants) local(f *fixture, acquired int) int {
+	f.Helper()
+	f.eventually(prompt, func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.events) >= acquired
+	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if len(g.events) != acquired {
+		f.Errorf("the Observer was told of %d acquisitions, want %d", len(g.events), acquired)
+	}
 	n := 0
 	for _, e := range g.events {
 		if e.Local {
@@ -82,8 +92,8 @@ func handoffNeedsNoTrip(f *fixture) {
 		}
 		time.Sleep(100 * time.Microsecond) // so that the others queue
 	}, nil, nil, nil)
-	if handed == 0 || g.local() != handed {
-		f.Errorf("of 150 leases %d were handed over by their fence, %d by their event", handed, g.local())
+	if told := g.local(f, 150); handed == 0 || told != handed {
+		f.Errorf("of 150 leases %d were handed off by their fence, %d by their event", handed, told)
 	}
 	calls, _ := t.snapshot()
 	if n := count(calls, acquire, wasGranted) + count(calls, wait, wasGranted); n > 150-handed {
@@ -109,7 +119,7 @@ func handoffCanBeTurnedOff(f *fixture) {
 			f.Errorf("hand-off number %d", n)
 		}
 	}, nil, nil)
-	if n := g.local(); n != 0 {
+	if n := g.local(f, 40); n != 0 {
 		f.Errorf("%d leases were handed over", n)
 	}
 }
@@ -173,8 +183,9 @@ func (f *fixture) handOver(c *dlock.Client, name string) (old, next *dlock.Lease
 		old = f.lock(c, name)
 		waiter := f.lockAsync(c, name)
 		time.Sleep(5 * time.Millisecond)
+		unlocked := time.Now()
 		f.unlock(old)
-		next = f.granted(waiter, prompt)
+		next = f.grantedBy(waiter, unlocked)
 		if next.Fence()>>12 == old.Fence()>>12 {
 			return old, next
 		}
@@ -189,13 +200,11 @@ func lateUnlockAfterHandoffFreesNobody(f *fixture) {
 	old, next := f.handOver(c, f.name)
 	f.isErr("Unlock of a lease that was passed on", old.Unlock(f.ctx), dlock.ErrNotHeld)
 	f.isErr("Err of a lease that was passed on", old.Err(), dlock.ErrNotHeld)
-	if next.Fence() <= old.Fence() {
-		f.Errorf("fence %d after %d", next.Fence(), old.Fence())
-	}
+	f.fenceGrew(old.Fence(), next.Fence())
 	if err := next.Err(); err != nil {
 		f.Errorf("Err of the new lease: %v", err)
 	}
-	f.held(other, f.name)
+	f.held(other, next)
 	f.unlock(next)
 	f.free(other, f.name)
 }
@@ -256,7 +265,8 @@ func cancelledHeadLeavesItsPlace(f *fixture) {
 		time.Sleep(20 * time.Millisecond) // so that it stands behind the head
 		head.cancel()
 		f.doneBy(time.Now(), "the cancelled Lock returns", head.done)
+		unlocked := time.Now()
 		f.unlock(lease)
-		f.unlock(f.granted(next, prompt))
+		f.unlock(f.grantedBy(next, unlocked))
 	}
 }

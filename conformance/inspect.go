@@ -136,7 +136,7 @@ func breakNamesItsOwner(f *fixture) {
 	f.isErr("Break of a free lock", other.Break(f.ctx, f.name, ""), dlock.ErrNotHeld)
 	lease := f.lock(c, f.name)
 	f.isErr("Break of an owner that does not hold", other.Break(f.ctx, f.name, newOwner()), dlock.ErrNotHeld)
-	f.held(other, f.name)
+	f.held(other, lease)
 	if err := lease.Err(); err != nil {
 		f.Errorf("Err: %v", err)
 	}

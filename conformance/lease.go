@@ -59,7 +59,7 @@ func doReleases(f *fixture) {
 	mine := errors.New("the function's own error")
 	for _, want := range []error{nil, mine} {
 		err := c.Do(f.ctx, f.name, func(ctx context.Context, lease *dlock.Lease) error {
-			f.held(other, f.name)
+			f.held(other, lease)
 			return want
 		})
 		if !errors.Is(err, want) || want == nil && err != nil {
@@ -139,7 +139,7 @@ func reentrantLeasesShareAGrant(f *fixture) {
 		}
 		f.unlock(first)
 		f.isErr("Unlock again", first.Unlock(f.ctx), dlock.ErrNotHeld)
-		f.held(other, f.name)
+		f.held(other, last)
 		if err := last.Err(); err != nil {
 			f.Errorf("Err of the last lease: %v", err)
 		}
@@ -152,8 +152,8 @@ func reentrantLeasesShareAGrant(f *fixture) {
 func reentrancyIsByContext(f *fixture) {
 	c := f.client(dlock.WithTTL(f.long()), dlock.WithReentrant())
 	lease := f.lock(c, f.name)
-	f.held(c, f.name)
-	<-async(func() { f.held(c, f.name) })
+	f.held(c, lease)
+	<-async(func() { f.held(c, lease) })
 	ctx, cancel := lease.Context(f.ctx)
 	defer cancel()
 	f.unlock(lease)
@@ -279,7 +279,8 @@ func observerSeesFailures(f *fixture) {
 	holder := f.client()
 	c, t := f.tapped(dlock.WithTTL(f.long()), dlock.WithObserver(e.observer()))
 	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
-	f.held(c, f.name)
+	f.held(c, lease)
+	f.eventually(prompt, func() bool { return e.get("acquired").Err != nil })
 	f.isErr("Event.Err of a try", e.get("acquired").Err, dlock.ErrNotAcquired)
 	const waited = 50 * time.Millisecond
 	waiter := f.lockAsync(c, f.name)
@@ -290,6 +291,7 @@ func observerSeesFailures(f *fixture) {
 		return
 	}
 	f.isErr("Lock", waiter.err, context.Canceled)
+	f.eventually(prompt, func() bool { return errors.Is(e.get("acquired").Err, context.Canceled) })
 	event := e.get("acquired")
 	f.isErr("Event.Err of a Lock", event.Err, context.Canceled)
 	if event.Name != f.name || event.Waited < waited {

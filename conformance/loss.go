@@ -19,7 +19,7 @@ var lossCases = []Case{
 	{Name: "DeadlineCountsFromSending", Promise: "The deadline is counted from before the request was sent, not from its answer, at the acquire and at each renewal.", run: deadlineCountsFromSending},
 	{Name: "LateAcquireIsNoLease", Promise: "A grant whose answer comes when its term is over is not handed out as a lease.", run: lateAcquireIsNoLease},
 	{Name: "VanishedGrantIsLost", Promise: "A grant that is gone from the server is lost with the next renewal; Unlock says ErrLost.", run: vanishedGrantIsLost},
-	{Name: "UnlockLearnsOfTheLoss", Promise: "Where Unlock is the first to learn that the grant is gone, it says ErrLost.", run: unlockLearnsOfTheLoss},
+	{Name: "UnlockLearnsOfTheLoss", Promise: "Where Unlock is the first to learn that the grant is gone, it says ErrLost, and from then on Err does, not ErrNotHeld.", run: unlockLearnsOfTheLoss},
 	{Name: "BreakTellsTheHolder", Promise: "Break ends the holder's lease with ErrLost and lets the next waiter in; where the backend cannot break, it is ErrUnsupported.", run: breakTellsTheHolder},
 	{Name: "DoJoinsTheLoss", Promise: "Do returns ErrLost if the lease ended before its function returned, also where that returned nil.", run: doJoinsTheLoss},
 	{Name: "DroppedLeaseIsFreed", Promise: "A Lease that is dropped without Unlock is renewed no more, and its lock is free at the end of its term.", run: droppedLeaseIsFreed},
@@ -99,7 +99,7 @@ func onceLostAlwaysLost(f *fixture) {
 	if err := next.Err(); err != nil {
 		f.Errorf("Err of the next holder: %v", err)
 	}
-	f.held(f.client(), f.name)
+	f.held(f.client(), next)
 	f.unlock(next)
 }
 
@@ -170,7 +170,10 @@ func unlockLearnsOfTheLoss(f *fixture) {
 	f.vanish(t, lease, f.long())
 	next := f.lock(other, f.name)
 	f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
-	f.held(f.client(), f.name)
+	if err := lease.Err(); !errors.Is(err, dlock.ErrLost) || errors.Is(err, dlock.ErrNotHeld) {
+		f.Errorf("after Unlock Err is %v, want ErrLost and not ErrNotHeld", err)
+	}
+	f.held(f.client(), next)
 	f.unlock(next)
 }
 
@@ -189,7 +192,7 @@ func breakTellsTheHolder(f *fixture) {
 		if err := f.client().Break(f.ctx, f.name, owner); err != nil {
 			f.Fatalf("Break: %v", err)
 		}
-		next := f.granted(waiter, prompt)
+		next := f.grantedBy(waiter, time.Now())
 		f.doneBy(time.Now().Add(f.brief()), "the holder is told", lease.Lost())
 		f.isErr("Err", lease.Err(), dlock.ErrLost)
 		f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
@@ -270,7 +273,7 @@ func minHoldKeepsTheLock(f *fixture) {
 	lease := f.lock(c, f.name, dlock.WithMinHold(least), dlock.WithTTL(f.brief()))
 	f.unlock(lease)
 	f.isErr("Err after Unlock", lease.Err(), dlock.ErrNotHeld)
-	f.held(other, f.name)
+	f.held(other, lease)
 	next := f.lockBy(other, time.Now().Add(least), f.name)
 	f.notBefore("freed before the minimum hold was over", before.Add(least), time.Now())
 	f.unlock(next)

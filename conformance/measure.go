@@ -3,7 +3,7 @@ package conformance
 import (
 	"fmt"
 
-	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // What benchmarks ask of a driver; it need not offer any of it.
@@ -14,7 +14,7 @@ var measureCases = []Case{
 }
 
 func floorIsNoLock(f *fixture) {
-	floor, ok := f.driver().(backend.Floor)
+	floor, ok := f.driver().(measure.Floor)
 	if !ok {
 		f.inapplicable("the driver is no Floor")
 	}
@@ -35,7 +35,7 @@ func floorIsNoLock(f *fixture) {
 
 func countersCount(f *fixture) {
 	const pairs = 20
-	counters, ok := f.driver().(backend.Counters)
+	counters, ok := f.driver().(measure.Counters)
 	if !ok {
 		f.inapplicable("the driver is no Counters")
 	}
@@ -60,7 +60,7 @@ func countersCount(f *fixture) {
 }
 
 func sweepSparesWhatIsHeld(f *fixture) {
-	sweeper, ok := f.driver().(backend.Sweeper)
+	sweeper, ok := f.driver().(measure.Sweeper)
 	if !ok {
 		f.inapplicable("the driver is no Sweeper")
 	}
@@ -74,7 +74,7 @@ func sweepSparesWhatIsHeld(f *fixture) {
 		f.Errorf("Extend of a held lock after Sweep: %v", err)
 	}
 	other := f.client()
-	f.held(other, f.name)
+	f.held(other, lease)
 	f.free(other, free)
 	f.unlock(lease)
 	f.free(other, f.name)

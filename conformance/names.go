@@ -31,8 +31,8 @@ func (f *fixture) lockAll(names []string) {
 		}
 		leases[i] = lease
 	}
-	for _, name := range names {
-		f.held(other, name)
+	for _, lease := range leases {
+		f.held(other, lease)
 	}
 	for _, lease := range leases {
 		f.unlock(lease)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,11 +24,12 @@ type observation struct {
 	test TB
 	pulse
 	requests requests
+	scope    scope
 	scale    float64 // of the terms
 
 	mu         sync.Mutex
 	failures   []string
-	conclusive bool // one of the failures is a violation, which no lag excuses
+	conclusive bool // one of the failures has no excuse
 	skipped    bool
 	reason     string // of the skip
 	helpers    map[string]bool
@@ -35,11 +37,11 @@ type observation struct {
 }
 
 // observe runs the case until an observation is valid.
-func (c Case) observe(t TB, mk HarnessMaker, meter *lag.Meter) *observation {
+func (c Case) observe(s scope, t TB, mk HarnessMaker, meter *lag.Meter) *observation {
 	t.Helper()
 	scale := 1.0
 	for n := 1; ; n++ {
-		o := &observation{test: t, scale: scale, helpers: map[string]bool{}}
+		o := &observation{test: t, scope: s, scale: scale, helpers: map[string]bool{}}
 		o.begin(meter)
 		<-async(func() { o.run(c, mk) })
 		if !o.void() {
@@ -57,9 +59,13 @@ func (c Case) observe(t TB, mk HarnessMaker, meter *lag.Meter) *observation {
 
 // run runs the case and its cleanups on the goroutine of the caller, which may end with it.
 func (o *observation) run(c Case, mk HarnessMaker) {
+	defer o.startProbe(mk)()
 	defer o.clean()
 	defer o.recover()
 	c.runOnce(o, mk)
+	if o.scope == doesNotApply && !o.Failed() {
+		o.violation("the case applies, and the list of Inapplicable names it")
+	}
 }
 
 func (o *observation) recover() {
@@ -84,11 +90,11 @@ func (o *observation) clean() {
 	fn()
 }
 
-// void reports whether the failures may be due to the machine alone.
+// void reports whether the failures may all be due to the machine alone.
 func (o *observation) void() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.failures) > 0 && !o.conclusive && o.stoodStill() && o.Context().Err() == nil
+	return len(o.failures) > 0 && !o.conclusive && o.Context().Err() == nil
 }
 
 // reportVoid counts a void observation, in the way of t or else in its log.
@@ -110,17 +116,21 @@ func (o *observation) longer() float64 {
 	return o.scale * max(2, float64(stood*allowance)/float64(term))
 }
 
-// conclude reports what the observation has found to the test.
+// conclude reports what the observation has found to the test. Goroutines of a case that has failed may
+// still run.
 func (o *observation) conclude(c Case) {
 	o.test.Helper()
-	for _, text := range o.failures {
+	o.mu.Lock()
+	failures := slices.Clone(o.failures)
+	o.mu.Unlock()
+	for _, text := range failures {
 		o.test.Errorf("%s", text)
 	}
 	switch sent := o.requests.since(o.begun); {
-	case len(o.failures) > 0 && sent != "":
+	case len(failures) > 0 && sent != "":
 		o.test.Errorf("the last requests:%s", sent)
 		fallthrough
-	case len(o.failures) > 0:
+	case len(failures) > 0:
 		o.test.Logf("the promise: %s", c.Promise)
 	case o.skipped:
 		o.test.Skipf("%s", o.reason)
@@ -149,9 +159,11 @@ func (o *observation) Errorf(format string, args ...any) { o.fail(false, format,
 // violation records a failure that no lag excuses.
 func (o *observation) violation(format string, args ...any) { o.fail(true, format, args) }
 
+// fail records a failure. What stands still later does not excuse it.
 func (o *observation) fail(conclusive bool, format string, args []any) {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	conclusive = conclusive || !o.stoodStill()
 	if n, ok := o.test.(interface{ Noticed() }); ok { // one failure is all that it waits for
 		defer n.Noticed()
 	}
@@ -172,10 +184,14 @@ func (o *observation) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Skipf ends the goroutine, and the case does not apply.
+// Skipf ends the goroutine, and the case does not apply. That is a failure where the case has to apply.
 func (o *observation) Skipf(format string, args ...any) {
+	reason := fmt.Sprintf(format, args...)
+	if o.scope == applies && strings.HasPrefix(reason, inapplicablePrefix) {
+		o.Fatalf("the case is not in the list of Inapplicable, and it %s", reason)
+	}
 	o.mu.Lock()
-	o.skipped, o.reason = true, fmt.Sprintf(format, args...)
+	o.skipped, o.reason = true, reason
 	o.mu.Unlock()
 	runtime.Goexit()
 }
@@ -199,42 +215,67 @@ func (o *observation) Cleanup(fn func()) {
 const allowance = 10
 
 // pulse is how still the machine stood in an observation: how late the process woke its
-// goroutines, and how long the server took for its longest answer.
+// goroutines, and how long the server took for the longest answer to the probe.
 type pulse struct {
 	meter *lag.Meter
 	begun time.Time
+	short chan struct{} // closed when the first term is noted
 
 	pulseMu sync.Mutex
 	term    time.Duration // the shortest one in use; 0: none is short
-	answer  time.Duration // the longest one
+	answers lag.Record    // to the probe
+	sent    time.Time     // when the probe sent the request that has no answer yet; zero: there is none
 	active  int           // faults of the case's own making
 	healed  time.Time     // when the last one ended
 	away    time.Duration // the longest restart of the server
 	shut    time.Duration // the longest opening that was given up
-	dropped bool          // an answer is lost on purpose
 }
 
-func (p *pulse) begin(meter *lag.Meter) { p.meter, p.begun = meter, time.Now() }
+func (p *pulse) begin(meter *lag.Meter) {
+	p.meter, p.begun, p.short = meter, time.Now(), make(chan struct{})
+}
 
 // noteTerm notes a term whose end the observation may see.
 func (p *pulse) noteTerm(d time.Duration) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
+	if p.term == 0 {
+		close(p.short)
+	}
 	if p.term == 0 || d < p.term {
 		p.term = d
 	}
 }
 
-// noteAnswer notes how long the server took for a request, unless a fault of the case kept it from
-// answering.
-func (p *pulse) noteAnswer(sent time.Time, err error) {
-	took := time.Since(sent)
+// asked notes that the probe sends a request.
+func (p *pulse) asked() {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	if p.active > 0 || sent.Before(p.healed) || p.dropped && !isAnswer(err) {
-		return
+	p.sent = time.Now()
+}
+
+// answered notes the answer.
+func (p *pulse) answered() {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	if !p.disturbed(p.sent) {
+		p.answers.Add(time.Now(), time.Since(p.sent))
 	}
-	p.answer = max(p.answer, took)
+	p.sent = time.Time{}
+}
+
+// disturbed reports whether a fault of the case may have kept the server from answering what began at that
+// time. p.pulseMu must be held.
+func (p *pulse) disturbed(begun time.Time) bool { return p.active > 0 || begun.Before(p.healed) }
+
+// longestAnswer returns how long the server took for an answer to the probe since then, or takes now.
+// p.pulseMu must be held.
+func (p *pulse) longestAnswer(since time.Time) time.Duration {
+	longest := p.answers.Worst(since)
+	if !p.sent.IsZero() && !p.disturbed(p.sent) {
+		longest = max(longest, min(time.Since(p.sent), time.Since(since)))
+	}
+	return longest
 }
 
 // fault begins a fault; heal ends it.
@@ -250,26 +291,18 @@ func (p *pulse) fault() (heal func()) {
 	})
 }
 
-// drop notes that an answer is going to be lost.
-func (p *pulse) drop() {
-	p.pulseMu.Lock()
-	defer p.pulseMu.Unlock()
-	p.dropped = true
-}
-
 // measured returns for how long the machine stood still, and the shortest term.
 func (p *pulse) measured() (stood, term time.Duration) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	return max(p.meter.Worst(p.begun), p.answer), p.term
+	return max(p.meter.Worst(p.begun), p.longestAnswer(p.begun)), p.term
 }
 
-// stoodSince returns for how long the machine has stood still since then, or the server at any
-// time.
+// stoodSince returns for how long the machine and the server have stood still since then.
 func (p *pulse) stoodSince(at time.Time) time.Duration {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	return p.meter.Worst(at) + p.answer
+	return p.meter.Worst(at) + p.longestAnswer(at)
 }
 
 // noteRestart notes a restart of the server. A client gives up when the server has not answered for a term.
@@ -289,7 +322,7 @@ func (p *pulse) noteOpening(begun time.Time) {
 	took := time.Since(begun)
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	if p.active == 0 && begun.After(p.healed) {
+	if !p.disturbed(begun) {
 		p.shut = max(p.shut, took)
 	}
 }
@@ -347,12 +380,6 @@ func (w watched) until(heal func()) func() {
 func (w watched) Cut(t TB) (heal func()) {
 	t.Helper()
 	return w.until(w.Faults.Cut(t))
-}
-
-func (w watched) DropReply(t TB, nth int) {
-	t.Helper()
-	w.pulse.drop()
-	w.Faults.DropReply(t, nth)
 }
 
 func (w watched) Pause(t TB) (resume func()) {

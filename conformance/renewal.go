@@ -37,7 +37,7 @@ func leaseIsRenewed(f *fixture) {
 	if !lease.Deadline().After(deadline) || lease.Fence() != fence {
 		f.Errorf("deadline %v after %v, fence %d after %d", lease.Deadline(), deadline, lease.Fence(), fence)
 	}
-	f.held(f.client(), f.name)
+	f.held(f.client(), lease)
 	f.unlock(lease)
 }
 
@@ -209,7 +209,7 @@ func failedRenewalIsRepeated(f *fixture) {
 	if err := lease.Err(); err != nil {
 		f.Errorf("Err: %v", err)
 	}
-	f.held(f.client(), f.name)
+	f.held(f.client(), lease)
 	f.unlock(lease)
 	if n := len(failed); n != 3 {
 		f.Errorf("%d failures were observed, want 3", n)

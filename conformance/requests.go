@@ -35,11 +35,8 @@ func (o *observation) send(connection int, what op, owner string) (answered func
 	o.requests.add(r)
 	return func(err error) {
 		o.requests.mu.Lock()
+		defer o.requests.mu.Unlock()
 		r.answered, r.err = time.Now(), err
-		o.requests.mu.Unlock()
-		if what != wait {
-			o.noteAnswer(r.at, err)
-		}
 	}
 }
 

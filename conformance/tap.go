@@ -57,6 +57,7 @@ type tap struct {
 	answered      []call
 	changed       chan struct{} // closed at each change of begun or answered
 	before, after [4]hook
+	answers       func(call) // called with each answer, if it is not nil
 }
 
 func newTap(f *fixture, inner backend.Driver, late time.Duration) *tap {
@@ -203,9 +204,20 @@ func (t *tap) begin(o op, owners []string) (before, after hook) {
 
 func (t *tap) answer(c call) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.answered = append(t.answered, c)
 	t.change()
+	answers := t.answers
+	t.mu.Unlock()
+	if answers != nil {
+		answers(c)
+	}
+}
+
+// onAnswer sets what is called with each answer, as soon as it has come.
+func (t *tap) onAnswer(answers func(call)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers = answers
 }
 
 func (t *tap) change() {
@@ -280,8 +292,9 @@ func renewAll(ctx context.Context, d backend.Driver, gs []*backend.Grant) []back
 }
 
 func (t *tap) Release(ctx context.Context, g *backend.Grant) error {
+	begun := time.Now()
 	err := t.do(ctx, release, []string{g.Owner}, func(ctx context.Context) error { return t.inner.Release(ctx, g) })
-	t.answer(call{op: release, owner: g.Owner, err: err})
+	t.answer(call{op: release, owner: g.Owner, begun: begun, err: err})
 	return err
 }
 
@@ -291,8 +304,9 @@ func (t *tap) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) er
 	if !ok {
 		return t.Release(ctx, g)
 	}
+	begun := time.Now()
 	err := t.do(ctx, release, []string{g.Owner}, func(ctx context.Context) error { return p.ReleaseThen(ctx, g, sent) })
-	t.answer(call{op: release, owner: g.Owner, err: err})
+	t.answer(call{op: release, owner: g.Owner, begun: begun, err: err})
 	return err
 }
 

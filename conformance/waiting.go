@@ -34,13 +34,24 @@ var waitingCases = []Case{
 func releaseWakesAWaiter(f *fixture) {
 	holder := f.client(dlock.WithTTL(f.long()))
 	c, t := f.tapped(dlock.WithTTL(f.long()))
-	for n := range 3 {
+	h := handoffs{f: f}
+	for n := range 8 {
 		lease := f.lock(holder, f.name)
+		busy, _ := t.snapshot()
 		waiter := f.lockAsync(c, f.name)
-		t.await(acquire, n+1, wasBusy)
+		t.await(acquire, count(busy, acquire, wasBusy)+1, wasBusy)
+		if n > 2 { // before that it may not wait yet
+			time.Sleep(asleep)
+		}
+		unlocked := time.Now()
 		f.unlock(lease)
-		f.unlock(f.granted(waiter, prompt))
+		next := f.grantedBy(waiter, unlocked)
+		if n > 2 {
+			h.note(unlocked)
+		}
+		f.unlock(next)
 	}
+	h.check(t.inner)
 }
 
 // waitable returns the driver's Wait. The case does not apply where the core has to poll.
@@ -70,12 +81,13 @@ func releaseBeforeWaitIsNotMissed(f *fixture) {
 	}
 }
 
-// awaitTurn waits for a lock that is free or becomes free meanwhile, and leaves
+// awaitTurn waits for a lock that is free or becomes free at once, and leaves
 // nothing of req. A queue is allowed to say "look again" before req's turn.
 func (f *fixture) awaitTurn(d backend.Driver, w backend.Waiter, req *backend.Request, busy *backend.Busy) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.ctx, prompt)
 	defer cancel()
+	begun := time.Now()
 	for {
 		answered := f.send(f.connection(d), wait, req.Owner)
 		g, err := w.Wait(ctx, req, busy)
@@ -92,6 +104,7 @@ func (f *fixture) awaitTurn(d backend.Driver, w backend.Waiter, req *backend.Req
 			if g.Owner != req.Owner || !time.Now().Before(g.Term.Sent.Add(g.Term.TTL)) {
 				f.Errorf("granted to %q with the term %v, which is over", g.Owner, g.Term)
 			}
+			f.inTime("the waiter is granted the lock", begun, time.Now())
 			f.release(d, g)
 			return
 		}
@@ -101,21 +114,32 @@ func (f *fixture) awaitTurn(d backend.Driver, w backend.Waiter, req *backend.Req
 func releaseDuringWaitIsNotMissed(f *fixture) {
 	d, other := f.driver(), f.driver()
 	w := f.waitable(other)
+	h := handoffs{f: f}
 	for i := range f.rounds(150) {
 		held, req := f.try(f.long()), f.request(f.long())
 		held.Key = fmt.Sprintf("%s/%d", f.name, i)
 		req.Key, req.Fair = held.Key, f.caps.Fair != backend.FairNo && i%2 == 1
 		g := f.grant(d, held)
 		busy := f.busy(other, req)
+		sleeps := i%15 == 0
+		var freed time.Time
 		released := async(func() {
 			// From before the first byte of Wait to after its last.
 			for begun := time.Now(); time.Since(begun) < time.Duration(i%50)*20*time.Microsecond; {
 			}
+			if sleeps {
+				time.Sleep(asleep)
+			}
+			freed = time.Now()
 			f.release(d, g)
 		})
 		f.awaitTurn(other, w, req, busy)
 		<-released
+		if sleeps {
+			h.note(freed)
+		}
 	}
+	h.check(d)
 }
 
 // nextMayAskBehindARelease has nothing to check where the server promises no order.
@@ -259,7 +283,7 @@ func tryLockDoesNotWait(f *fixture) {
 	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
 	done := async(func() {
 		for range 10 {
-			f.held(c, f.name)
+			f.held(c, lease)
 		}
 	})
 	if f.within(prompt, "ten TryLocks return", done) {
@@ -274,7 +298,7 @@ func tryLockOfOwnLockMakesNoTrip(f *fixture) {
 	defer f.unlock(lease)
 	asked := t.number(acquire)
 	for range 10 {
-		f.held(c, f.name)
+		f.held(c, lease)
 	}
 	if n := t.number(acquire) - asked; n != 0 {
 		f.Errorf("the server was asked %d times", n)
@@ -298,8 +322,9 @@ func cancelledWaiterIsNoGhost(f *fixture) {
 		secondTap.await(acquire, 1, wasBusy)
 		ghost.cancel()
 		f.doneBy(time.Now(), "the cancelled Lock returns", ghost.done)
+		unlocked := time.Now()
 		f.unlock(lease)
-		f.unlock(f.granted(waiter, prompt))
+		f.unlock(f.grantedBy(waiter, unlocked))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/batch"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/internal/bound"
 )
 
 const (
@@ -27,8 +28,9 @@ type driver struct {
 	client *clientv3.Client
 	owned  bool // Close closes it
 
+	kv         kv // for locks
 	keepAlives pb.LeaseClient
-	batcher    *batch.Batcher[call, clientv3.OpResponse]
+	batcher    *batch.Batcher[call, reply]
 
 	root    string // without a slash at its end
 	id      string // of this driver: what it holds is marked with it
@@ -36,8 +38,8 @@ type driver struct {
 	timeout time.Duration
 	caps    backend.Capabilities
 
-	// values are those of every request's context, instead of its caller's: the client opens
-	// a stream of watches for each set of metadata that it meets.
+	// values are those of every request's context, instead of its caller's. They ask for a leader, and so do those of life:
+	// the client opens a stream of watches for each set of metadata that it meets.
 	values  context.Context
 	life    context.Context // of the watches
 	end     context.CancelFunc
@@ -61,8 +63,9 @@ var (
 // newDriver asks the server and starts listening. After an error the driver that
 // it returns has only to be closed.
 func newDriver(ctx context.Context, client *clientv3.Client, owned bool, opts Options) (*driver, error) {
+	leader := clientv3.WithRequireLeader(context.Background())
 	d := &driver{
-		client: client, owned: owned, keepAlives: pb.NewLeaseClient(client.ActiveConnection()), root: opts.Root, id: rand.Text(), timeout: opts.Timeout,
+		client: client, owned: owned, kv: lentKV{client}, keepAlives: pb.NewLeaseClient(client.ActiveConnection()), root: opts.Root, id: rand.Text(), timeout: opts.Timeout,
 		caps: backend.Capabilities{
 			Modes:   backend.Exclusive,
 			Fair:    backend.FairAlways,
@@ -72,16 +75,19 @@ func newDriver(ctx context.Context, client *clientv3.Client, owned bool, opts Op
 			// What is executed even later is removed with the next renewal.
 			Late: opts.Timeout,
 		},
-		values:       clientv3.WithRequireLeader(context.Background()),
+		values:       leader,
 		acquisitions: make(map[string]*acquisition),
 		leases:       make(map[int64]*slot),
 		queues:       make(map[string]*queue),
 	}
-	d.batcher = batch.New(batch.Options[call, clientv3.OpResponse]{
+	d.life, d.end = context.WithCancel(leader)
+	if owned {
+		d.kv, d.values = newOwnKV(client), context.WithValue(context.Background(), wantsLeader{}, true)
+	}
+	d.batcher = batch.New(batch.Options[call, reply]{
 		Send: d.sendBatch, Timeout: opts.Timeout, Most: maxUnderWay, Closed: errClosed,
 	})
 	d.inbox = d.root + "/client/" + d.id
-	d.life, d.end = context.WithCancel(d.values)
 	return d, d.begin(ctx)
 }
 
@@ -101,15 +107,15 @@ func (d *driver) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return d.boundTo(ctx, d.timeout)
 }
 
-// boundFor makes that of a request for a lock. It leaves time for more attempts in a term, three even to a waiter that was
+// timeoutFor is that of a request for a lock. It leaves time for more attempts in a term, three even to a waiter that was
 // answered a third of it ago, unless the term is short: a member that does not answer is asked again, in turn with the
 // others, until the client gives its connection up.
-func (d *driver) boundFor(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
-	return d.boundTo(ctx, min(d.timeout, max(ttl/4, minTimeout)))
+func (d *driver) timeoutFor(ttl time.Duration) time.Duration {
+	return min(d.timeout, max(ttl/4, minTimeout))
 }
 
 func (d *driver) boundTo(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	b := backend.NewBound(ctx, timeout)
+	b := bound.Within(ctx, timeout)
 	return request{b, ctx, d.values}, b.Cancel
 }
 
@@ -134,10 +140,17 @@ type acquisition struct {
 const maxKey = 3 * key.MaxName
 
 // locks is what the keys of all locks begin with.
-func (d *driver) locks() string { return d.root + "/lock/" }
+func (d *driver) locks() string { return d.root + lockPart }
+
+const lockPart = "/lock/"
 
 // prefix is what the keys of one lock begin with, and no other's.
-func (d *driver) prefix(name string) string { return d.locks() + key.Encode(name, maxKey) + "/" }
+func (d *driver) prefix(name string) string { return d.key(name, "") }
+
+// key is that of one acquisition.
+func (d *driver) key(name, owner string) string {
+	return d.root + lockPart + key.Encode(name, maxKey) + "/" + owner
+}
 
 // admit registers an acquisition before its request is sent, so that no message about it
 // comes too early, and no key of it is taken for one that nobody knows.
@@ -146,9 +159,9 @@ func (d *driver) admit(req *backend.Request, l *lease) *acquisition {
 	defer d.mu.Unlock()
 	a := d.acquisitions[req.Owner]
 	if a == nil || a.name != req.Key {
-		prefix := d.prefix(req.Key)
+		key := d.key(req.Key, req.Owner)
 		a = &acquisition{
-			name: req.Key, prefix: prefix, owner: req.Owner, key: prefix + req.Owner, meta: req.Meta,
+			name: req.Key, prefix: key[:len(key)-len(req.Owner)], owner: req.Owner, key: key, meta: req.Meta,
 			lost: req.Lost, news: make(chan struct{}, 1),
 		}
 		d.acquisitions[req.Owner] = a
@@ -178,8 +191,9 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
-	ctx, cancel := d.boundFor(ctx, req.TTL)
-	defer cancel()
+	b := bound.Within(ctx, d.timeoutFor(req.TTL)) // not boundTo, whose second result is an allocation
+	defer b.Cancel()
+	ctx = request{b, ctx, d.values}
 	l, err := d.lease(ctx, req.TTL)
 	if err != nil {
 		return nil, unavailable(ctx, err)
@@ -229,10 +243,10 @@ func (d *driver) attempt(ctx context.Context, a *acquisition, queue bool) (answe
 
 // try makes the key if there is none of the lock.
 func (d *driver) try(ctx context.Context, a *acquisition) (answer, error) {
-	resp, err := d.transact(ctx, a.prefix,
-		clientv3.Compare(clientv3.CreateRevision(a.prefix).WithPrefix(), "=", 0),
-		[]clientv3.Op{a.put(d.id)},
-		[]clientv3.Op{first(a.prefix)})
+	key, prefix, end := a.bytes()
+	resp, err := d.transact(ctx, a.prefix, ifNone(prefix, end,
+		[]*pb.RequestOp{a.put(key, d.id)},
+		[]*pb.RequestOp{getFirst(prefix, end)}))
 	switch {
 	case err != nil:
 		return answer{}, interpretError(ctx, err)
@@ -249,10 +263,11 @@ func (d *driver) try(ctx context.Context, a *acquisition) (answer, error) {
 
 // enter makes the key, be it first or not. If it is there already it stays as it is.
 func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
-	resp, err := d.transact(ctx, a.prefix,
-		clientv3.Compare(clientv3.CreateRevision(a.key), "=", 0),
-		[]clientv3.Op{a.put(d.id), first(a.prefix)},
-		[]clientv3.Op{clientv3.OpGet(a.key), first(a.prefix)})
+	key, prefix, end := a.bytes()
+	first := getFirst(prefix, end)
+	resp, err := d.transact(ctx, a.prefix, ifNone(key, nil,
+		[]*pb.RequestOp{a.put(key, d.id), first},
+		[]*pb.RequestOp{getKey(key), first}))
 	if err != nil {
 		return answer{}, interpretError(ctx, err)
 	}
@@ -267,7 +282,7 @@ func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
 	}
 	r, err := decodeRecord(kv, a.name)
 	if err != nil { // definite, so nothing may stay
-		if _, failed := d.deleteKey(ctx, a.prefix, a.owner); failed != nil {
+		if _, failed := d.deleteKey(ctx, a.prefix, a.key); failed != nil {
 			return answer{}, interpretError(ctx, failed)
 		}
 	}
@@ -275,12 +290,19 @@ func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
 	return ans, err
 }
 
-// put makes the key of a. first finds the oldest one of a lock: the holder's.
-func (a *acquisition) put(client string) clientv3.Op {
-	return clientv3.OpPut(a.key, encodeRecord(client, a.name, a.meta, time.Now()), clientv3.WithLease(a.lease.id))
+// put makes the key of a.
+func (a *acquisition) put(key []byte, client string) *pb.RequestOp {
+	return putKey(key, encodeRecord(client, a.name, a.meta, time.Now()), a.lease.id)
 }
 
-func first(prefix string) clientv3.Op { return clientv3.OpGet(prefix, clientv3.WithFirstCreate()...) }
+// bytes returns the key of a, the prefix of the lock's keys and the end of their range, which share
+// one allocation.
+func (a *acquisition) bytes() (key, prefix, end []byte) {
+	n, m := len(a.key), len(a.prefix)
+	b := append(append(make([]byte, 0, n+m), a.key...), a.prefix...)
+	b[n+m-1]++ // a prefix ends in a slash
+	return b[:n:n], b[:m:m], b[n:]
+}
 
 // settle makes an answer of the server's one of the driver's.
 func (d *driver) settle(a *acquisition, req *backend.Request, ans answer) (*backend.Grant, error) {
@@ -318,10 +340,12 @@ func (d *driver) grant(a *acquisition, req *backend.Request) *backend.Grant {
 
 // Release implements backend.Driver.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	ctx, cancel := d.boundFor(ctx, g.TTL)
-	defer cancel()
+	b := bound.Within(ctx, d.timeoutFor(g.TTL)) // not boundTo, whose second result is an allocation
+	defer b.Cancel()
+	ctx = request{b, ctx, d.values}
 	d.startRelease(g)
-	deleted, err := d.deleteKey(ctx, d.prefix(g.Key), g.Owner)
+	key := d.key(g.Key, g.Owner)
+	deleted, err := d.deleteKey(ctx, key[:len(key)-len(g.Owner)], key)
 	if err != nil {
 		return interpretError(ctx, err)
 	}

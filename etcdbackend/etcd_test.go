@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -415,6 +417,56 @@ func TestCallersMetadataStaysOutside(t *testing.T) {
 	release(t, d, g)
 }
 
+// What the driver asks for says so that a member without a leader refuses it at once.
+func TestRequestsAskForALeader(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Etcd(t).URL)
+	ctx, cancel := d.bound(metadata.AppendToOutgoingContext(t.Context(), "trace", "1"))
+	defer cancel()
+	for name, ctx := range map[string]context.Context{"a request": ctx, "a watch": d.life} {
+		var sent metadata.MD
+		if err := failFast(ctx, "", nil, nil, nil, func(
+			ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption,
+		) error {
+			sent, _ = metadata.FromOutgoingContext(ctx)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := sent.Get(rpctypes.MetadataRequireLeaderKey); !slices.Equal(got, []string{rpctypes.MetadataHasLeader}) {
+			t.Errorf("%s is sent with %v", name, sent)
+		}
+		if sent.Get("trace") != nil {
+			t.Errorf("%s is sent with its caller's metadata: %v", name, sent)
+		}
+	}
+}
+
+// A lent client may keep what it writes in a namespace.
+func TestLentClientWithANamespace(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	c, ops := admin(t, s), admin(t, s)
+	c.KV, c.Watcher, c.Lease = namespace.NewKV(c.KV, "in/"), namespace.NewWatcher(c.Watcher, "in/"), namespace.NewLease(c.Lease, "in/")
+	d := lend(t, c)
+	first, second := newRequest(t), newRequest(t)
+	g := raw.Acquire(t, d, first)
+	if _, err := d.Acquire(t.Context(), second); !errors.Is(err, backend.ErrNotAcquired) {
+		t.Errorf("a lock that is held: %v", err)
+	}
+	if keys := keysUnder(t, ops, "in/"+d.prefix(first.Key)); len(keys) != 2 {
+		t.Errorf("in the namespace: %q", keys)
+	}
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	release(t, d, g)
+	release(t, d, raw.Acquire(t, d, second))
+	if keys := keysUnder(t, ops, "in/"+d.prefix(first.Key)); len(keys) != 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
 func TestLentClientStaysOpen(t *testing.T) {
 	t.Parallel()
 	c := admin(t, testenv.Etcd(t))
@@ -553,7 +605,8 @@ func TestGhostIsRemovedWithTheNextRenewal(t *testing.T) {
 	a := &acquisition{
 		name: ghost.Key, prefix: d.prefix(ghost.Key), key: d.prefix(ghost.Key) + ghost.Owner, lease: d.acquisitions[req.Owner].lease,
 	}
-	must[*clientv3.TxnResponse](t)(ops.Txn(t.Context()).Then(a.put(d.id)).Commit()) // executed long after it was given up
+	late := putOp(a.put([]byte(a.key), d.id).GetRequestPut())
+	must[*clientv3.TxnResponse](t)(ops.Txn(t.Context()).Then(late).Commit()) // executed long after it was given up
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
 	}

@@ -8,14 +8,15 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
-var _ backend.Floor = (*driver)(nil)
+var _ measure.Floor = (*driver)(nil)
 
 // floorTTL ends what a floor that was interrupted has left.
 const floorTTL = 30 * time.Second
 
-// Floor implements backend.Floor: a transaction that makes a key where there is none, and its
+// Floor implements measure.Floor: a transaction that makes a key where there is none, and its
 // deletion. Its lease is the shared one of its TTL, which is kept alive every few seconds.
 func (d *driver) Floor(ctx context.Context, name, _ string) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)

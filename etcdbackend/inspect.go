@@ -196,8 +196,12 @@ type record struct {
 const recordMark = "dlock1"
 
 // encodeRecord makes the value of a key. Only meta can contain a line break.
-func encodeRecord(client, name, meta string, since time.Time) string {
-	return recordMark + "\n" + client + "\n" + strconv.FormatInt(since.UnixMicro(), 10) + "\n" + name + "\n" + meta
+func encodeRecord(client, name, meta string, since time.Time) []byte {
+	const numbers = 24 // and the breaks
+	b := make([]byte, 0, len(recordMark)+len(client)+numbers+len(name)+len(meta))
+	b = append(append(append(b, recordMark+"\n"...), client...), '\n')
+	b = append(strconv.AppendInt(b, since.UnixMicro(), 10), '\n')
+	return append(append(append(b, name...), '\n'), meta...)
 }
 
 // decodeRecord is ErrConflict for a value that is not dlock's, or another lock's than name, ""

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/dlock-go/dlock/backend"
@@ -29,6 +32,11 @@ const (
 	pingTimeout = 3 * time.Second
 	// maxReconnect bounds the pause between attempts to connect again.
 	maxReconnect = time.Second
+	// maxMessage bounds an answer: the queue of one lock, with some hundred bytes for each client that
+	// waits, or a page of a listing. gRPC would take 2 GB.
+	maxMessage = 16 << 20
+	// maxSend is the client's own bound of a request. A server takes less.
+	maxSend = 2 << 20
 )
 
 // New makes a driver of a client that the caller has and keeps: Close leaves it
@@ -41,6 +49,7 @@ const (
 //     after minutes. 10 s and 3 s are good.
 //   - Logger: without one the client writes to standard error.
 //   - DialTimeout: with a user and a password, what bounds getting a token.
+//   - MaxCallRecvMsgSize: bounds the memory for an answer, which may otherwise take 2 GB. 16 MB are plenty.
 //
 // An unreachable server is ErrUnavailable at once only for drivers that were opened
 // by URL: a lent client waits for the server until Options.Timeout, and does not tell
@@ -111,6 +120,8 @@ func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
 		DialKeepAliveTime:    pingTime,
 		DialKeepAliveTimeout: pingTimeout,
 		MaxUnaryRetries:      2, // the second is for a token that has expired
+		MaxCallSendMsgSize:   maxSend,
+		MaxCallRecvMsgSize:   maxMessage,
 		Logger:               zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithChainUnaryInterceptor(failFast),
@@ -153,12 +164,39 @@ func failFast(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	opts ...grpc.CallOption,
 ) error {
-	var sentTo peer.Peer
-	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false), grpc.Peer(&sentTo))...)
-	if err != nil && sentTo.Addr == nil {
+	s := &sending{Context: ctx}
+	if ctx.Value(wantsLeader{}) != nil {
+		ctx = s
+	}
+	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false), grpc.Peer(&s.to))...)
+	if err != nil && s.to.Addr == nil {
 		return &unsentError{err}
 	}
 	return err
+}
+
+// wantsLeader is the key of a value that tells failFast to send the metadata of
+// clientv3.WithRequireLeader. If it is in the context before, the client copies it three times to add
+// its own: seven more allocations for a pair.
+type wantsLeader struct{}
+
+// sending is a request that is sent, and its context: with that metadata, and with what the client
+// itself adds.
+type sending struct {
+	context.Context
+	to peer.Peer
+}
+
+var ledMetadata = metadata.NewOutgoingContext(context.Background(), metadata.Pairs(
+	rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader,
+	rpctypes.MetadataClientAPIVersionKey, version.APIVersion,
+))
+
+func (s *sending) Value(key any) any {
+	if v := ledMetadata.Value(key); v != nil {
+		return v
+	}
+	return s.Context.Value(key)
 }
 
 // begin finds out whether the server can serve locks, and starts listening.

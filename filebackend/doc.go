@@ -34,7 +34,7 @@
 // the last one or the microseconds since 2026, whichever is higher. It is durable: of a
 // power cut the file keeps an upper bound of the fences that were given, made
 // durable ahead of them (fdatasync) for ten seconds each, so that a busy lock pays for
-// the disk once in ten seconds. A crash at any byte of a write leaves a readable file. A
+// the disk twice in ten seconds. A crash at any byte of a write leaves a readable file. A
 // file that was removed continues from the clock.
 //
 // # Waiting
@@ -53,6 +53,6 @@
 // the URL says allow-network=1. Elsewhere opening is ErrUnsupported.
 //
 // Each held lock and each waiter is an open file (RLIMIT_NOFILE). An uncontended Acquire is
-// seven system calls and Release four, together some ten microseconds; the first
-// grant of a name, and one in ten seconds, waits for the disk besides.
+// seven system calls and Release four, together some ten microseconds; the first two
+// grants of a name, and two in ten seconds, wait for the disk besides.
 package filebackend

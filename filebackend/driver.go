@@ -32,6 +32,8 @@ const (
 	maxFile = 143
 	// maxReplaced is how often in a row an attempt finds its file replaced.
 	maxReplaced = 16
+	// closeTimeout is how long Close waits for a disk.
+	closeTimeout = time.Second
 )
 
 // driver is one connection: a directory, and what this process has in it.
@@ -57,6 +59,7 @@ type entry struct {
 	path  string
 	wake  chan struct{} // filled by the watcher
 	woken atomic.Bool   // Wait has emptied wake since the last try
+	doubt atomic.Bool   // its file may be gone: a goroutine is about to check
 
 	mu     sync.Mutex
 	left   bool      // not in driver.entries any more
@@ -152,20 +155,33 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	return err
 }
 
-// Close frees everything.
+// Close frees everything. What the disk holds up is freed when that answers.
 func (d *driver) Close() error {
-	if d.watcher != nil {
-		d.watcher.close()
-	}
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
-	for _, e := range d.all("") {
-		e.mu.Lock()
-		d.leave(e)
-		e.mu.Unlock()
+	var ends sync.WaitGroup
+	if d.watcher != nil {
+		ends.Go(d.watcher.close)
 	}
-	return nil
+	for _, e := range d.all("") {
+		ends.Go(func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			d.leave(e)
+		})
+	}
+	freed := make(chan struct{})
+	go func() {
+		defer close(freed)
+		ends.Wait()
+	}()
+	select {
+	case <-freed:
+		return nil
+	case <-time.After(closeTimeout):
+		return errHangs
+	}
 }
 
 // attempt makes e the holder of its key, or looks whether it still is. e.mu is held.
@@ -286,17 +302,26 @@ func (d *driver) end(e *entry) error {
 }
 
 // replaced is called by the watcher when the lock file of that name was removed or
-// replaced; an empty name stands for all.
+// replaced; an empty name stands for all. It does not wait: an entry's mutex is held
+// for as long as the disk takes.
 func (d *driver) replaced(name string) {
 	for _, e := range d.all(name) {
 		e.signal() // in case it waits
-		e.mu.Lock()
-		held, lost := e.fence != 0, e.lost
-		err := d.check(e)
-		e.mu.Unlock()
-		if held && lost != nil && errors.Is(err, backend.ErrLost) {
-			lost(err)
+		if !e.doubt.Swap(true) {
+			go d.recheck(e)
 		}
+	}
+}
+
+// recheck reports the loss of e if its file is not in its place any more.
+func (d *driver) recheck(e *entry) {
+	e.mu.Lock()
+	e.doubt.Store(false)
+	held, lost := e.fence != 0, e.lost
+	err := d.check(e)
+	e.mu.Unlock()
+	if held && lost != nil && errors.Is(err, backend.ErrLost) {
+		lost(err)
 	}
 }
 

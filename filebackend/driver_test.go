@@ -14,7 +14,27 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-func TestConformance(t *testing.T) { conformance.Run(t, newHarness) }
+func TestConformance(t *testing.T) { conformance.Run(t, newHarness, inapplicable) }
+
+// inapplicable states the cases that do not apply: there is no network that delays a request, no URL with a host or
+// a password, a lock has no term, and its file stays.
+var inapplicable = conformance.Inapplicable(
+	"CountersCount",
+	"FloorIsNoLock",
+	"FreeNamesAreForgotten",
+	"LateAcquireIsFoundByItsOwner",
+	"LateAcquireIsNoGhost",
+	"LateGrantAfterARefusalIsUndone",
+	"LateReleaseFreesNobody",
+	"LateRenewalRevivesNoGrant",
+	"LateRenewalShortensNoTerm",
+	"LateRepeatedAcquireShortensNoTerm",
+	"LockedEntryCostsNoOtherLease",
+	"NextMayAskBehindARelease",
+	"OpeningAClosedPortIsUnavailable",
+	"SecretsStayOutOfErrors",
+	"TermsAreNotFloored",
+)
 
 func BenchmarkConformance(b *testing.B) { conformance.Bench(b, newHarness) }
 

@@ -16,6 +16,7 @@ var (
 	errFair     = fmt.Errorf("%w: file: waiters are in no order", backend.ErrUnsupported)
 	errMode     = fmt.Errorf("%w: file: exclusive locks only", backend.ErrUnsupported)
 	errReleased = fmt.Errorf("%w: file: released before it was granted", backend.ErrUnavailable)
+	errHangs    = fmt.Errorf("%w: file: the disk does not answer: its locks are freed when it does", backend.ErrUnavailable)
 	errUnknown  = fmt.Errorf("%w: file: this driver does not hold it", backend.ErrLost)
 )
 

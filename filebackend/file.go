@@ -110,15 +110,15 @@ func (f *lockFile) read(key string) (contents, error) {
 	return c, nil
 }
 
-// write puts r into the free slot of c, what the file says. A reservation is on the
-// disk, with the file's name, when write returns.
-func (f *lockFile) write(r *record, c contents) error {
+// write puts a record into its slot. A reservation is on the disk, in a fresh file with the
+// file's name, when write returns.
+func (f *lockFile) write(r placed, fresh bool) error {
 	b, err := r.encode()
 	if err != nil {
 		return err
 	}
 	err = ignoreInterrupts(func() error {
-		n, err := unix.Pwrite(f.fd, b, int64(c.free)*slotSize)
+		n, err := unix.Pwrite(f.fd, b, int64(r.slot)*slotSize)
 		if err == nil && n < len(b) {
 			err = unix.ENOSPC
 		}
@@ -130,7 +130,7 @@ func (f *lockFile) write(r *record, c contents) error {
 	if err := ignoreInterrupts(func() error { return flush(f.fd) }); err != nil {
 		return interpret("fdatasync", f.path, err)
 	}
-	if c.latest == nil {
+	if fresh {
 		return flushDir(f.path)
 	}
 	return nil
@@ -148,8 +148,10 @@ func (f *lockFile) grant(e id, meta, boot string) (uint64, error) {
 		return 0, fmt.Errorf("%w: file: the fence of %s has come to its end: remove the file", backend.ErrConflict, f.path)
 	}
 	r.key, r.owner, r.meta = e.key, e.owner, meta
-	if err := f.write(r, c); err != nil {
-		return 0, err
+	for _, w := range c.writes(r) {
+		if err := f.write(w, c.fresh); err != nil {
+			return 0, err
+		}
 	}
 	if err := mark(f.fd); err != nil {
 		return 0, interpret("fcntl", f.path, err)

@@ -231,6 +231,78 @@ func TestFileTakenAway(t *testing.T) {
 	}
 }
 
+// TestDiskThatHangs: an attempt that the disk holds up keeps the mutex of its entry. It delays no event of another
+// lock, and Close by a second only; what it has is freed when it goes on.
+func TestDiskThatHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	opened, err := New(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, other := opened.(*driver), newDriver(t, dir)
+	req := request("held", 1)
+	lost := make(chan error, 1)
+	req.Lost = func(err error) { lost <- err }
+	acquire(t, d, req)
+	acquire(t, d, request("free", 1))
+	acquire(t, d, request("hangs", 1))
+	stuck := d.all(filepath.Base(d.path("hangs")))[0]
+	stuck.mu.Lock()
+	for _, name := range []string{"hangs", "held"} {
+		if err := os.Remove(d.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-lost:
+		if !errors.Is(err, backend.ErrLost) {
+			t.Errorf("Lost was told %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("an attempt that hangs holds up the events of another lock")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	select {
+	case err := <-closed:
+		if !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("Close: %v, want ErrUnavailable", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("Close waits for the disk")
+	}
+	release(t, other, acquire(t, other, request("free", 2)))
+	stuck.mu.Unlock()
+	for end := time.Now().Add(30 * time.Second); len(d.all("")) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("what hung is not freed")
+		}
+	}
+}
+
+// TestSweepLeavesWhatIsAnothers: a file that was replaced before the sweep had locked it stays.
+func TestSweepLeavesWhatIsAnothers(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, t.TempDir())
+	release(t, d, acquire(t, d, request("k", 1)))
+	swept, err := openLock(d.path("k"), unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer swept.close()
+	if err := os.Remove(d.path("k")); err != nil {
+		t.Fatal(err)
+	}
+	g := acquire(t, d, request("k", 2))
+	if err := swept.remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+}
+
 // TestRemovedFileUntold is the same where the system does not tell.
 func TestRemovedFileUntold(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,9 @@ import (
 // ceiling: no fence above it is given before a record with a higher one is on the
 // disk. The record that was synced is the reservation; its slot stays as it is, and
 // the grants below its ceiling are written to the other one, unsynced, until the next
-// reservation takes that slot and the two change roles. After another boot, or
+// reservation takes that slot and the two change roles. The first grant below a
+// ceiling writes the reservation once more, since it cannot know whether that was
+// synced. After another boot, or
 // where a slot is unreadable, the counter goes on above the ceiling.
 const (
 	slotSize = 4096
@@ -132,7 +134,14 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 type contents struct {
 	latest  *record // nil in a new file
 	damaged bool    // a slot is unreadable, or being written
+	fresh   bool    // a slot is empty: the file's name may not be on the disk
 	free    int     // the slot that the next record goes to
+}
+
+// placed is a record and the slot that it goes to.
+type placed struct {
+	*record
+	slot int
 }
 
 // parse reads the bytes of a lock file. ErrConflict: it is none.
@@ -143,7 +152,8 @@ func parse(file []byte) (contents, error) {
 		slot := file[min(i*slotSize, len(file)):min((i+1)*slotSize, len(file))]
 		r := decode(slot)
 		if r == nil {
-			c.damaged = c.damaged || len(bytes.Trim(slot, "\x00")) != 0
+			empty := len(bytes.Trim(slot, "\x00")) == 0
+			c.fresh, c.damaged = c.fresh || empty, c.damaged || !empty
 			continue
 		}
 		if r.reservation && (reservation == nil || r.fence > reservation.fence) {
@@ -191,4 +201,14 @@ func (c contents) next(boot string, now time.Time) *record {
 		}
 	}
 	return r
+}
+
+// writes returns what is to be written for r to be the latest record: r, and before it the reservation that
+// it relies on, unless another record has relied on that already. The process that wrote the
+// reservation may have died, or the disk may have failed, before it was on the disk.
+func (c contents) writes(r *record) []placed {
+	if last := c.latest; last != nil && last.reservation && !r.reservation {
+		return []placed{{last, 1 - c.free}, {r, c.free}}
+	}
+	return []placed{{r, c.free}}
 }

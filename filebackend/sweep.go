@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
-var _ backend.Sweeper = (*driver)(nil)
+var _ measure.Sweeper = (*driver)(nil)
 
-// Sweep implements backend.Sweeper: what is left of a free lock is its file.
+// Sweep implements measure.Sweeper: what is left of a free lock is its file.
 func (d *driver) Sweep(ctx context.Context, names []string) error {
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
@@ -27,16 +27,26 @@ func (d *driver) Sweep(ctx context.Context, names []string) error {
 	return nil
 }
 
-// sweep removes a file while it has it locked. Who is about to lock it finds it gone.
+// sweep removes the file at path if it is free.
 func sweep(path string) error {
 	f, err := openLock(path, unix.O_RDWR)
 	if err != nil {
 		return err
 	}
 	defer f.close()
+	return f.remove()
+}
+
+// remove removes f while it has it locked: a driver that is about to lock it finds it gone. What
+// has come in its place meanwhile is another's.
+func (f *lockFile) remove() error {
 	free, err := f.tryLock()
 	if err != nil || !free {
 		return err
 	}
-	return interpret("unlink", path, ignoreInterrupts(func() error { return unix.Unlink(path) }))
+	current, err := f.inPlace()
+	if err == nil && current {
+		err = ignoreInterrupts(func() error { return unix.Unlink(f.path) })
+	}
+	return interpret("unlink", f.path, err)
 }

@@ -12,8 +12,18 @@ import (
 	"github.com/dlock-go/dlock/membackend"
 )
 
+// inapplicable states the cases that do not apply.
+var inapplicable = conformance.Inapplicable(
+	"CountersCount",                   // no commands are sent
+	"FloorIsNoLock",                   // no commands are sent
+	"NextMayAskBehindARelease",        // the driver promises no order of requests
+	"OpeningAClosedPortIsUnavailable", // a URL has no host
+	"SecretsStayOutOfErrors",          // a URL has no password
+	"SweepSparesWhatIsHeld",           // nothing of a free lock stays
+)
+
 func TestConformance(t *testing.T) {
-	conformance.Run(t, newHarness)
+	conformance.Run(t, newHarness, inapplicable)
 }
 
 func BenchmarkConformance(b *testing.B) {

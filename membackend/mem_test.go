@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
 )
 
 // Entries returns how many entries the space of a driver has for names with a prefix.
@@ -153,7 +154,7 @@ func TestLateRequestShortensNoTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newSpace(t)()
 		req := request(t, "holder", time.Minute)
-		late := backend.NewBound(context.Background(), time.Hour) //nolint:usetesting // it must not be able to end otherwise
+		late := bound.New(context.Background(), time.Hour) //nolint:usetesting // it must not be able to end otherwise
 		defer late.Cancel()
 		time.Sleep(time.Second)
 		g, err := d.Acquire(t.Context(), req)

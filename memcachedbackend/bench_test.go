@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -22,13 +23,13 @@ func pair(b *testing.B, d *driver, owner string) {
 	req := &backend.Request{
 		Key: "bench", Owner: owner, TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
 	}
-	ctx := backend.NewBound(context.Background(), benchBound)
+	ctx := bound.New(context.Background(), benchBound)
 	g, err := d.Acquire(ctx, req)
 	ctx.Cancel()
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx = backend.NewBound(context.Background(), benchBound)
+	ctx = bound.New(context.Background(), benchBound)
 	err = d.Release(ctx, g)
 	ctx.Cancel()
 	if err != nil {

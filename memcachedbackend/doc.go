@@ -41,7 +41,8 @@
 // if it is still the same (cas), on the same connection, since a server that was
 // restarted gives out the same ids again. Nothing is ever prolonged or deleted
 // by its name alone. A lost answer therefore never becomes a second holder nor an
-// orphan.
+// orphan. A proxy in between hides such a restart: if its server is restarted between the
+// two requests of a renewal or a release, the write may hit the lock of the next holder.
 //
 // The server counts whole seconds, in ticks: of n seconds it keeps something between n-2 and n,
 // mostly more than n-1. So it is asked for two seconds more than is promised: a TTL of 1.5 s is

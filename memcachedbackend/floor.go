@@ -11,14 +11,14 @@ import (
 
 	"github.com/bradfitz/gomemcache/memcache"
 
-	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 var (
-	_ backend.Floor    = (*driver)(nil)
-	_ backend.Counters = (*driver)(nil)
-	_ backend.Sweeper  = (*driver)(nil)
+	_ measure.Floor    = (*driver)(nil)
+	_ measure.Counters = (*driver)(nil)
+	_ measure.Sweeper  = (*driver)(nil)
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 	floorValue = 150
 )
 
-// Floor implements backend.Floor: add, incr, gets and cas, the least that draws a fence and frees
+// Floor implements measure.Floor: add, incr, gets and cas, the least that draws a fence and frees
 // nobody else's.
 func (d *driver) Floor(ctx context.Context, name, owner string) error {
 	encoded := key.Encode(name, maxKey)
@@ -54,20 +54,20 @@ func (d *driver) Floor(ctx context.Context, name, owner string) error {
 	})
 }
 
-// Counters implements backend.Counters, by stats: the sum over all servers. There is no count of
+// Counters implements measure.Counters, by stats: the sum over all servers. There is no count of
 // commands, but of what they did.
-func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
-	var sum backend.Counts
+func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
+	var sum measure.Counts
 	for _, s := range d.servers {
 		if err := s.pool.count(ctx, &sum); err != nil {
-			return backend.Counts{}, fmt.Errorf("stats of %s: %w", s.pool.address, err)
+			return measure.Counts{}, fmt.Errorf("stats of %s: %w", s.pool.address, err)
 		}
 	}
 	return sum, nil
 }
 
 // count asks on a connection of its own: gomemcache knows no stats.
-func (p *pool) count(ctx context.Context, sum *backend.Counts) error {
+func (p *pool) count(ctx context.Context, sum *measure.Counts) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Timeout)
 	defer cancel()
 	_, conn, err := connect(ctx, p.address.Network(), p.address.String(), p.opts)
@@ -83,7 +83,7 @@ func (p *pool) count(ctx context.Context, sum *backend.Counts) error {
 }
 
 // countStats adds what the lines of stats tell: "STAT name value".
-func countStats(conn net.Conn, sum *backend.Counts) error {
+func countStats(conn net.Conn, sum *measure.Counts) error {
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() && lines.Text() != "END" {
 		fields := strings.Fields(lines.Text())
@@ -117,7 +117,7 @@ func isCommandCount(name string) bool {
 	return false
 }
 
-// Sweep implements backend.Sweeper: what is left of a free lock is its counter.
+// Sweep implements measure.Sweeper: what is left of a free lock is its counter.
 func (d *driver) Sweep(ctx context.Context, names []string) error {
 	for _, name := range names {
 		err := d.server(name).main.do(ctx, func(c *memcache.Client) error { return c.Delete(newKeys(name).counter) })

@@ -20,6 +20,9 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/announce"
+	"github.com/dlock-go/dlock/internal/bound"
+	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -619,43 +622,74 @@ func TestForeignValues(t *testing.T) {
 }
 
 // TestTermOutlivesTheTicks: the server adds whole seconds to a time that it reads once a second, without its fraction. When
-// a pause moves its ticks, two readings in succession differ by two.
+// a pause moves its ticks, two readings in succession differ by two. A machine that misses the instants proves nothing.
 func TestTermOutlivesTheTicks(t *testing.T) {
 	s := testenv.NewMemcached(t)
 	holder, other := openURL(t, s.URL), openURL(t, s.URL)
-	for range 3 { // a slow machine misses the instants below and proves nothing
-		resume := s.Pause(t)
-		awaitFraction(0.85)
-		resume() // and the server reads its time, of which it drops the fraction
-		awaitFraction(0.05)
-		awaitFraction(0.6)
-		req := raw.Request(t, minTTL)
-		g := raw.Acquire(t, holder, req)
-		resume = s.Pause(t) // before its next tick
-		awaitFraction(0.02)
-		resume()
-		next := raw.Request(t, minTTL)
-		_, err := other.Acquire(t.Context(), next)
-		if left := time.Until(g.Term.Sent.Add(g.Term.TTL)); err == nil && left > 0 {
-			t.Fatalf("granted again %v before the end of the term", left)
-		}
-		if err == nil {
-			raw.Release(t, other, &backend.Grant{Request: *next})
+	const enough, most = 3, 15
+	hits := 0
+	for try := 0; try < most && hits < enough; try++ {
+		if outliveTicks(t, s, holder, other) {
+			hits++
 		} else {
-			raw.Release(t, holder, g)
+			t.Log(announce.Void("the instants of the server's ticks were missed"))
 		}
 	}
+	if hits == 0 {
+		t.Errorf("the instants of the server's ticks were missed %d times", most)
+	}
+}
+
+// outliveTicks reports whether the ticks were moved as they should be.
+func outliveTicks(t *testing.T, s *testenv.Server, holder, other *driver) (hit bool) {
+	t.Helper()
+	resume := s.Pause(t)
+	awaitFraction(0.85)
+	resume() // and the server reads its time, of which it drops the fraction
+	moved := isFraction(0.85, 1)
+	awaitFraction(0.05)
+	awaitFraction(0.6)
+	began := time.Now()
+	req := raw.Request(t, minTTL)
+	g := raw.Acquire(t, holder, req)
+	resume = s.Pause(t) // before its next tick
+	moved = moved && isFraction(0.6, 0.85)
+	awaitFraction(0.02)
+	resume()
+	moved = moved && isFraction(0.02, 0.5) && time.Since(began) < time.Second
+	next := raw.Request(t, minTTL)
+	_, err := other.Acquire(t.Context(), next)
+	left := time.Until(g.Term.Sent.Add(g.Term.TTL))
+	if err != nil {
+		raw.Release(t, holder, g)
+		return moved && left > 0
+	}
+	if left > 0 {
+		t.Fatalf("granted again %v before the end of the term", left)
+	}
+	raw.Release(t, other, &backend.Grant{Request: *next})
+	return false
 }
 
 // awaitFraction waits until a second of CLOCK_MONOTONIC, by which the server counts, has come so far.
 func awaitFraction(f float64) {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails where there is memcached
-	left := time.Duration(f*float64(time.Second)) - time.Duration(now.Nsec)
+	left := time.Duration((f - fraction()) * float64(time.Second))
 	if left < 0 {
 		left += time.Second
 	}
 	time.Sleep(left)
+}
+
+// isFraction reports whether that second has come so far.
+func isFraction(from, to float64) bool {
+	f := fraction()
+	return f >= from && f < to
+}
+
+func fraction() float64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails where there is memcached
+	return float64(now.Nsec) / float64(time.Second)
 }
 
 func TestTerms(t *testing.T) {
@@ -737,9 +771,12 @@ func TestThousandHoldAndWait(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	for i, lease := range leases {
-		if lease != nil && lease.Err() != nil {
-			t.Fatalf("lease %d: %v", i, lease.Err())
+	for i, lease := range leases { // Close would give up after 5 s
+		if lease == nil {
+			continue
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatalf("Unlock of lease %d: %v", i, err)
 		}
 	}
 }
@@ -750,10 +787,15 @@ func openClient(t *testing.T, s *testenv.Server) *dlock.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	meter := lag.Start()
 	t.Cleanup(func() {
-		begun := time.Now()
-		if err := c.Close(); err != nil && time.Since(begun) < 5*time.Second { // the bound of Close
+		defer meter.Stop()
+		due := time.Now().Add(5 * time.Second) // the bound of Close
+		if err := c.Close(); err != nil {
 			t.Errorf("Close: %v", err)
+		}
+		if late := time.Since(due) - meter.Worst(due); late > 2*time.Second {
+			t.Errorf("Close returned %v late", late)
 		}
 	})
 	return c
@@ -799,7 +841,7 @@ func TestDeadlineOfTheCall(t *testing.T) {
 	d := openURL(t, s.URL+"?timeout=1m")
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, long)))
 	s.Pause(t)
-	ctx := backend.NewBound(context.Background(), 100*time.Millisecond) //nolint:usetesting // it must not be able to end otherwise
+	ctx := bound.New(context.Background(), 100*time.Millisecond) //nolint:usetesting // it must not be able to end otherwise
 	defer ctx.Cancel()
 	begun := time.Now()
 	_, err := d.Acquire(ctx, raw.Request(t, long))

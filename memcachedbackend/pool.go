@@ -59,14 +59,14 @@ func newLane(p *pool, size int) lane { return lane{pool: p, places: make(chan st
 // do runs a few requests on one connection, and ends by ctx. The time for all of
 // them is bounded by ctx alone, that for each also by Options.Timeout.
 func (l lane) do(ctx context.Context, requests func(*memcache.Client) error) error {
-	view, inPlace := backend.DeadlineOnly(ctx)
+	_, inPlace := backend.DeadlineOnly(ctx)
 	if err := l.enter(ctx); err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	defer func() { <-l.places }()
 	c := l.pool.take()
 	defer l.pool.put(c)
-	stop := c.begin(view, inPlace)
+	stop := c.begin(ctx, inPlace)
 	defer stop()
 	return interpretError(ctx, requests(c.client))
 }
@@ -195,7 +195,8 @@ func (c *conn) setDeadline() error {
 }
 
 // dial connects for gomemcache, whose context knows nothing of the call's. Whatever
-// fails here fails before a request was sent.
+// fails here fails before a request was sent. A call in place has a timer here: name resolution,
+// TLS and authentication end with Done alone.
 func (c *conn) dial(_ context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.pool.opts.Timeout)
 	defer cancel()
@@ -206,7 +207,7 @@ func (c *conn) dial(_ context.Context, network, addr string) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.socket, c.open = socket, open
-	return callConn{open, c}, nil
+	return callConn{open, c, newAnswers(open)}, nil
 }
 
 // connect returns a connection, and the socket beneath it.
@@ -254,11 +255,21 @@ func authenticate(ctx context.Context, c net.Conn, user, password string) error 
 }
 
 // callConn is a connection that ends with the call that uses it: the deadlines that
-// gomemcache sets are replaced.
+// gomemcache sets are replaced. What it reads is bounded.
 type callConn struct {
 	net.Conn
-	conn *conn
+	conn    *conn
+	answers *answers
 }
+
+// Write sends a request, or a part of it.
+func (c callConn) Write(b []byte) (int, error) {
+	c.answers.next()
+	return c.Conn.Write(b)
+}
+
+// Read reads a part of an answer.
+func (c callConn) Read(b []byte) (int, error) { return c.answers.Read(b) }
 
 // SetDeadline sets the call's deadline, not t.
 func (c callConn) SetDeadline(time.Time) error {

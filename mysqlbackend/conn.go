@@ -148,8 +148,21 @@ type conn struct {
 	prepared map[string]driver.StmtExecContext
 }
 
-// ExecContext implements driver.ExecerContext.
+// ExecContext implements driver.ExecerContext. It leaves a server that is read-only, as the client library does where
+// the server says so by an error: another connection may find the writer.
 func (c *conn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	result, err := c.exec(ctx, text, args)
+	if err != nil {
+		return nil, err
+	}
+	if id, err := result.LastInsertId(); err == nil && isReadOnly(text, id) {
+		return nil, driver.ErrBadConn
+	}
+	return result, nil
+}
+
+func (c *conn) exec(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	c.socket.answered = 0
 	if view, ok := backend.DeadlineOnly(ctx); ok {
 		ctx = view
 		c.socket.end, _ = view.Deadline()
@@ -163,6 +176,12 @@ func (c *conn) ExecContext(ctx context.Context, text string, args []driver.Named
 		c.hot = nil // this connection does without
 	}
 	return c.libraryConn.ExecContext(ctx, text, args)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *conn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+	c.socket.answered = 0
+	return c.libraryConn.QueryContext(ctx, text, args)
 }
 
 // errUnprepared tells that the server does not know a prepared statement, or does not take one more.
@@ -192,11 +211,28 @@ func (c *conn) execPrepared(ctx context.Context, text string, args []driver.Name
 	return result, err
 }
 
+// maxAnswer bounds in bytes what the server may send in answer to one request, or to connect. The client library collects
+// an answer of any length. A page of a listing, the longest answer, has about a megabyte.
+const maxAnswer = 8 << 20
+
+var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+
 // socket is a connection whose reads and writes end at a time of our own, if that is earlier than what the client
-// library sets.
+// library sets, and whose answers are bounded.
 type socket struct {
 	net.Conn
-	end time.Time // zero: none
+	end      time.Time // zero: none
+	answered int       // bytes since the last request
+}
+
+// Read implements net.Conn.
+func (s *socket) Read(p []byte) (int, error) {
+	if s.answered > maxAnswer {
+		return 0, errLongAnswer
+	}
+	n, err := s.Conn.Read(p)
+	s.answered += n
+	return n, err
 }
 
 func (s *socket) dial(ctx context.Context, network, addr string) (_ net.Conn, err error) {

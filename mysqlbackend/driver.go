@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
@@ -35,8 +34,10 @@ type lockDriver struct {
 	opts     Options
 	text     *statements
 	caps     backend.Capabilities
+	maxKey   int // bytes of a name that the table takes
 	queue    *queue
-	sweeping atomic.Bool // a sweep is under way
+	sweeping atomic.Bool   // a sweep is under way
+	locked   chan struct{} // has a value for each connection that waits for locked rows
 
 	behind sync.WaitGroup // what runs behind callers
 	life   context.Context
@@ -54,7 +55,7 @@ var (
 // newDriver probes the server. After an error the driver that it returns has only to be
 // closed.
 func newDriver(ctx context.Context, conn connection, opts Options) (*lockDriver, error) {
-	d := &lockDriver{conn: conn, opts: opts, text: newStatements(opts.Table)}
+	d := &lockDriver{conn: conn, opts: opts, text: newStatements(opts.Table), locked: make(chan struct{}, maxLocked)}
 	d.life, d.end = context.WithCancel(context.Background())
 	s, err := d.probe(ctx)
 	d.queue = newQueue(conn, &s, opts.Table)
@@ -74,8 +75,8 @@ func (d *lockDriver) Acquire(ctx context.Context, req *backend.Request) (*backen
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
-	if len(req.Key) > key.MaxName { // a server that is not strict would cut it
-		return nil, fmt.Errorf("%w: %d bytes", backend.ErrInvalidName, len(req.Key))
+	if len(req.Key) > d.maxKey { // a server that is not strict would cut it
+		return nil, fmt.Errorf("%w: %d bytes with the prefix, the table takes %d", backend.ErrInvalidName, len(req.Key), d.maxKey)
 	}
 	ttl := ceilMicros(req.TTL)
 	args := acquireArgs(req, ttl, d.queue.isFirst(req.Owner))
@@ -114,9 +115,13 @@ func (d *lockDriver) busy(req *backend.Request, left time.Duration) *backend.Bus
 
 // Renew implements backend.Driver.
 func (d *lockDriver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	return d.renew(ctx, d.conn.control, g)
+}
+
+func (d *lockDriver) renew(ctx context.Context, q querier, g *backend.Grant) (backend.Term, error) {
 	micros := ceilMicros(g.TTL)
 	sent := time.Now()
-	out, err := exec(ctx, d.conn.control, d.text.renew, micros, []byte(g.Key), []byte(g.Owner))
+	out, err := exec(ctx, q, d.text.renew, micros, []byte(g.Key), []byte(g.Owner))
 	switch {
 	case err != nil:
 		return backend.Term{}, err
@@ -173,6 +178,10 @@ func (d *lockDriver) renewBatch(ctx context.Context, gs []*backend.Grant, indice
 // mostLocked bounds how long a batch waits for the rows that were locked at each try.
 const mostLocked = time.Second
 
+// maxLocked bounds how many connections of a driver wait for locked rows. A commit of the server that stalls can
+// keep thousands of rows locked. Half of the connections of a URL stay free for acquirers.
+const maxLocked = mainConns / 2
+
 // renewLocked renews rows one by one that were locked at each try, or do not exist. Under contention a row
 // passes from one statement to the next and is never seen unlocked: only a statement that waits for it
 // has its turn. The bound leaves the other answers of the batch half of the time in which they matter.
@@ -183,11 +192,41 @@ func (d *lockDriver) renewLocked(ctx context.Context, gs []*backend.Grant, indic
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	var wg sync.WaitGroup
+	next := make(chan int, len(indices))
 	for _, i := range indices {
-		wg.Go(func() { answers[i].Term, answers[i].Err = d.Renew(ctx, gs[i]) })
+		next <- i
+	}
+	close(next)
+	var wg sync.WaitGroup
+	for range min(maxLocked, len(indices)) {
+		wg.Go(func() { d.renewWaiting(ctx, gs, next, answers) })
 	}
 	wg.Wait()
+	for i := range next {
+		answers[i].Err = fmt.Errorf("%w: no connection was free to wait for the row", backend.ErrUnavailable)
+	}
+}
+
+// renewWaiting renews the next grants until there are none, or a statement was not answered.
+func (d *lockDriver) renewWaiting(ctx context.Context, gs []*backend.Grant, next <-chan int, answers []backend.Renewal) {
+	select {
+	case d.locked <- struct{}{}:
+		defer func() { <-d.locked }()
+	case <-ctx.Done():
+		return
+	}
+	q, discard, err := d.conn.impatient(ctx)
+	if err != nil {
+		return
+	}
+	defer discard()
+	for i := range next {
+		a := &answers[i]
+		a.Term, a.Err = d.renew(ctx, q, gs[i])
+		if a.Err != nil && !isReply(a.Err) && !errors.Is(a.Err, backend.ErrLost) {
+			return
+		}
+	}
 }
 
 // renewFree renews those whose rows are not locked now, and returns the indices of the others.
@@ -307,7 +346,7 @@ func (d *lockDriver) remove(ctx context.Context, text, name string, owner ...any
 		return err
 	case out.changed == 0:
 		return backend.ErrNotHeld
-	case out.id > 0 && d.caps.Notify:
+	case out.id > 0 && d.caps.Notify && !d.queue.looks:
 		d.goBehind(func(ctx context.Context) { d.wake(ctx, out.id) })
 	}
 	return nil

@@ -61,12 +61,12 @@ func ExampleSchema() {
 	fmt.Print(mysqlbackend.Schema("locks"))
 	// Output:
 	// CREATE TABLE IF NOT EXISTS `locks` (
-	//   name    VARBINARY(512) NOT NULL,
-	//   owner   VARBINARY(64)  NOT NULL,
-	//   token   BIGINT         NOT NULL,
-	//   since   DATETIME(6)    NOT NULL,
-	//   expires DATETIME(6)    NOT NULL,
-	//   meta    VARBINARY(512) NOT NULL,
+	//   name    VARBINARY(1024) NOT NULL,
+	//   owner   VARBINARY(64)   NOT NULL,
+	//   token   BIGINT          NOT NULL,
+	//   since   DATETIME(6)     NOT NULL,
+	//   expires DATETIME(6)     NOT NULL,
+	//   meta    VARBINARY(1024) NOT NULL,
 	//   PRIMARY KEY (name)
 	// ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 }

@@ -7,15 +7,16 @@ import (
 	"strings"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 var (
-	_ backend.Floor    = (*lockDriver)(nil)
-	_ backend.Counters = (*lockDriver)(nil)
-	_ backend.Sweeper  = (*lockDriver)(nil)
+	_ measure.Floor    = (*lockDriver)(nil)
+	_ measure.Counters = (*lockDriver)(nil)
+	_ measure.Sweeper  = (*lockDriver)(nil)
 )
 
-// Floor implements backend.Floor: two commits, each of the one row. The rows are those of locks, under names
+// Floor implements measure.Floor: two commits, each of the one row. The rows are those of locks, under names
 // that no lock has.
 func (d *lockDriver) Floor(ctx context.Context, name, owner string) error {
 	row := floorRow(name)
@@ -32,9 +33,9 @@ func (d *lockDriver) Floor(ctx context.Context, name, owner string) error {
 // floorRow is the name of a floor's row. No lock has a name with a control character.
 func floorRow(name string) []byte { return []byte("\x00" + name) }
 
-// Counters implements backend.Counters, by the server's status variables.
-func (d *lockDriver) Counters(ctx context.Context) (backend.Counts, error) {
-	counts := backend.Counts{Commands: -1, Connections: -1}
+// Counters implements measure.Counters, by the server's status variables.
+func (d *lockDriver) Counters(ctx context.Context) (measure.Counts, error) {
+	counts := measure.Counts{Commands: -1, Connections: -1}
 	_, err := query(ctx, d.conn.main, func(rows *sql.Rows) (any, error) {
 		var name string
 		var n int64
@@ -50,7 +51,7 @@ func (d *lockDriver) Counters(ctx context.Context) (backend.Counts, error) {
 	return counts, err
 }
 
-// Sweep implements backend.Sweeper: what is left of a free lock, or of a floor, is its row.
+// Sweep implements measure.Sweeper: what is left of a free lock, or of a floor, is its row.
 func (d *lockDriver) Sweep(ctx context.Context, names []string) error {
 	for batch := range slices.Chunk(names, sweepBatch) {
 		args := make([]any, 0, 2*len(batch)+1)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
+	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -235,12 +238,7 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 			do(t, db, "CREATE USER IF NOT EXISTS u IDENTIFIED BY 'right', v IDENTIFIED BY 'right'; GRANT SELECT, INSERT, UPDATE ON dlock.* TO v;"+
 				"CREATE TABLE IF NOT EXISTS other (name VARCHAR(512) PRIMARY KEY, owner INT) ENGINE=InnoDB; "+
 				"CREATE VIEW one_view AS SELECT 1 AS name; "+
-				strings.Replace(Schema("isam"), "InnoDB ROW_FORMAT=DYNAMIC", "MyISAM", 1)+";"+Schema("here"))
-			closed, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = closed.Close()
+				strings.NewReplacer("InnoDB ROW_FORMAT=DYNAMIC", "MyISAM", "1024", "512").Replace(Schema("isam"))+";"+Schema("here"))
 			silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts, and nobody answers
 			if err != nil {
 				t.Fatal(err)
@@ -261,7 +259,7 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 				{"mysql://root@" + s.Addr + "/dlock?table=other", "shape", backend.ErrConflict},
 				{"mysql://root@" + s.Addr + "/dlock?table=one_view&create=1", "InnoDB", backend.ErrConflict},
 				{"mysql://root@" + s.Addr + "/dlock?table=isam", "InnoDB", backend.ErrConflict},
-				{"mysql://" + login + closed.Addr().String() + "/dlock", "refused", backend.ErrUnavailable},
+				{"mysql://" + login + "127.0.0.1:1" + "/dlock", "refused", backend.ErrUnavailable},
 				{"mysql://" + login + silent.Addr().String() + "/dlock", "not connected within 3s", backend.ErrUnavailable},
 				{"mysql://" + login + "nowhere.invalid/dlock", "nowhere.invalid", backend.ErrUnavailable},
 				{"mysql://" + login + "/dlock?socket=/does/not/exist", "/does/not/exist", backend.ErrUnavailable},
@@ -729,25 +727,41 @@ func TestLockedRowDelaysNoOtherRenewal(t *testing.T) {
 			gone.Key += "/absent"
 			gs = append(gs, &gone)
 			row := lockRow(t, database(t, s, ""), gs[3].Key)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			for i, r := range d.RenewAll(ctx, gs) {
-				switch {
-				case i == 3:
-					if !errors.Is(r.Err, context.DeadlineExceeded) && !errors.Is(r.Err, backend.ErrUnavailable) {
-						t.Errorf("renewal of the locked row: %v", r.Err)
-					}
-				case i == 20:
-					raw.WantIs(t, "renewal of an absent row", r.Err, backend.ErrLost)
-				case r.Err != nil:
-					t.Errorf("renewal %d: %v", i, r.Err)
-				}
+			meter := lag.Start()
+			defer meter.Stop()
+			took := time.Duration(math.MaxInt64)
+			for try := 0; try < 5 && took > 2*mostLocked; try++ { // the server may stand still
+				begun := time.Now()
+				renewAroundLocked(t, d, gs)
+				took = min(took, time.Since(begun)-meter.Worst(begun))
+			}
+			if took > 2*mostLocked {
+				t.Errorf("the answers took %v at least, and a batch waits for a locked row for %v", took, mostLocked)
 			}
 			unlock(t, row)
 			for _, g := range gs[:20] {
 				raw.Release(t, d, g)
 			}
 		})
+	}
+}
+
+// renewAroundLocked renews gs, of which another program keeps the fourth row locked, and the last has none.
+func renewAroundLocked(t *testing.T, d *lockDriver, gs []*backend.Grant) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for i, r := range d.RenewAll(ctx, gs) {
+		switch {
+		case i == 3:
+			if !wasLocked(r.Err) {
+				t.Errorf("renewal of the locked row: %v", r.Err)
+			}
+		case i == len(gs)-1:
+			raw.WantIs(t, "renewal of an absent row", r.Err, backend.ErrLost)
+		case r.Err != nil:
+			t.Errorf("renewal %d: %v", i, r.Err)
+		}
 	}
 }
 
@@ -887,7 +901,7 @@ func TestNoDeadlocks(t *testing.T) {
 					}
 					for time.Now().Before(end) {
 						for _, r := range d.RenewAll(t.Context(), all) {
-							if !errors.Is(r.Err, backend.ErrUnavailable) || replied(r.Err, errDeadlock) { // the row is locked
+							if !wasLocked(r.Err) {
 								check("RenewAll", r.Err)
 							}
 						}
@@ -899,6 +913,12 @@ func TestNoDeadlocks(t *testing.T) {
 			wg.Wait()
 		})
 	}
+}
+
+// wasLocked reports whether a renewal got no further than a row that was locked, or than a free connection to wait for it.
+func wasLocked(err error) bool {
+	unsent := errors.Is(err, backend.ErrUnavailable) && !isReply(err)
+	return unsent || replied(err, errNoWait, errLockWait) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // TestPairIsTwoStatements counts them where nobody else is.
@@ -913,12 +933,12 @@ func TestPairIsTwoStatements(t *testing.T) {
 			db := database(t, s, "")
 			pair := func() { raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute))) }
 			pair() // the connections are made
-			inserts, updates, all := status(t, db, "Com_insert"), status(t, db, "Com_update"), status(t, db, "Questions")
+			inserts, updates, all := status(t, db, "Com_insert_select"), status(t, db, "Com_update"), status(t, db, "Questions")
 			for range 10 {
 				pair()
 			}
 			all, counting := status(t, db, "Questions")-all, 1
-			inserts, updates = status(t, db, "Com_insert")-inserts, status(t, db, "Com_update")-updates
+			inserts, updates = status(t, db, "Com_insert_select")-inserts, status(t, db, "Com_update")-updates
 			if inserts != 10 || updates != 10 || all != 20+counting {
 				t.Errorf("ten pairs are %d INSERT, %d UPDATE, %d statements in all, %d of them to count", inserts, updates, all, counting)
 			}
@@ -957,7 +977,7 @@ func TestRequestInPlaceEndsAtItsDeadline(t *testing.T) {
 			if _, err := row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", t.Name()); err != nil {
 				t.Fatal(err)
 			}
-			ctx := backend.NewBound(context.Background(), 100*time.Millisecond)
+			ctx := bound.New(context.Background(), 100*time.Millisecond)
 			defer ctx.Cancel()
 			_, err = d.Acquire(ctx, &g.Request)
 			raw.WantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
@@ -1129,8 +1149,9 @@ func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
 			if err := first.Break(t.Context(), g.Key, ""); err != nil {
 				t.Errorf("Break: %v", err)
 			}
+			behind := second.queue.isFirst(g.Owner) // so the release goes by the connection that Break wakes
 			err := second.Release(t.Context(), g)
-			if replied(err, errInterrupted) { // the wake-up by Break hit it
+			if behind && replied(err, errInterrupted) {
 				err = second.Release(t.Context(), g)
 			}
 			raw.WantIs(t, "Release after a break", err, backend.ErrNotHeld)
@@ -1206,7 +1227,11 @@ func TestLateKillCostsNoRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
-			d, db := openURL(t, s.URL), database(t, s, "")
+			b, err := New(database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600"), &Options{Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, db := closing(t, b), database(t, s, "")
 			g := acquire(t, d, raw.Request(t, time.Minute))
 			p, err := d.queue.enter(t.Context(), g.Owner)
 			if err != nil || p == nil {
@@ -1218,7 +1243,7 @@ func TestLateKillCostsNoRelease(t *testing.T) {
 			p.holds = true // as if it had waited
 			d.queue.keep(g.Owner, p)
 			connection := ask(t, p.conn, "SELECT CONNECTION_ID()")
-			do(t, p.conn, "SET SESSION wait_timeout = 600") // the test may be slow
+			do(t, p.conn, "SET SESSION wait_timeout = 600, innodb_lock_wait_timeout = 600") // the test may be slow
 
 			slow, err := db.BeginTx(t.Context(), nil)
 			if err != nil {

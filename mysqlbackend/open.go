@@ -120,6 +120,24 @@ func (c connection) close() error {
 	return errors.Join(c.main.Close(), c.control.Close(), c.waiting.Close())
 }
 
+// impatient returns a querier whose statements wait for a row for a second at most, also on the server after the client
+// has given up. A connection of a lent database is made so and then discarded.
+func (c connection) impatient(ctx context.Context) (q querier, discard func(), err error) {
+	if c.owned {
+		return c.control, func() {}, nil
+	}
+	conn, err := c.control.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	discard = func() { discardConn(conn) }
+	if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
+		discard()
+		return nil, nil, err
+	}
+	return conn, discard, nil
+}
+
 // connect makes the pools for one server. Nothing is dialled yet. There are three so that
 // no number of acquirers and waiters can keep a renewal from getting a connection.
 func connect(t *target) (connection, error) {
@@ -155,7 +173,7 @@ func connect(t *target) (connection, error) {
 type server struct {
 	version, database                  string
 	readOnly, autocommit, simultaneous bool
-	emptyIsNull                        bool
+	emptyIsNull, logsStatements        bool
 	lockWait                           int64 // s
 }
 
@@ -165,10 +183,20 @@ func (d *lockDriver) probe(ctx context.Context) (server, error) {
 	found, err := query(ctx, d.conn.main, func(rows *sql.Rows) (s server, err error) {
 		return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.simultaneous, &s.emptyIsNull, &s.lockWait)
 	}, plain(serverSQL))
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("%w: %d rows where MySQL returns one", backend.ErrUnavailable, len(found))
+	}
 	if err != nil {
 		return server{}, err
 	}
 	s := found[0]
+	logs, err := query(ctx, d.conn.main, func(rows *sql.Rows) (_ any, err error) {
+		return nil, rows.Scan(new(string), new(string))
+	}, plain(binlogSQL))
+	if err != nil {
+		return s, err
+	}
+	s.logsStatements = len(logs) == 2
 	if err := s.check(); err != nil {
 		return s, err
 	}
@@ -198,6 +226,8 @@ func (s *server) check() error {
 		return fmt.Errorf("%w: sql_mode has SIMULTANEOUS_ASSIGNMENT", backend.ErrUnsupported)
 	case s.emptyIsNull: // a free lock has the owner ''
 		return fmt.Errorf("%w: sql_mode has EMPTY_STRING_IS_NULL", backend.ErrUnsupported)
+	case s.logsStatements:
+		return fmt.Errorf("%w: binlog_format is STATEMENT: replicas would have no locks", backend.ErrUnsupported)
 	case s.readOnly:
 		return fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
 	}
@@ -221,7 +251,8 @@ func (d *lockDriver) probeTable(ctx context.Context) error {
 		return fmt.Errorf("%w: there is no table %s; make it with create=1, or with\n%s",
 			backend.ErrUnavailable, d.opts.Table, d.text.schema)
 	}
-	return checkShape(d.opts.Table, columns)
+	d.maxKey, err = checkShape(d.opts.Table, columns)
+	return err
 }
 
 // column is a row of shape.sql.
@@ -233,28 +264,40 @@ func (d *lockDriver) columns(ctx context.Context) ([]column, error) {
 	}, plain(shapeSQL), d.opts.Table)
 }
 
-// shape is that of schema.sql.
-var shape = []column{
-	{name: "name", kind: "varbinary(512)", key: "PRI"},
-	{name: "owner", kind: "varbinary(64)"},
-	{name: "token", kind: "bigint"},
-	{name: "since", kind: "datetime(6)"},
-	{name: "expires", kind: "datetime(6)"},
-	{name: "meta", kind: "varbinary(512)"},
+// maxKey and oldMaxKey are the widths of names and meta: in schema.sql, and in the tables of earlier builds.
+const maxKey, oldMaxKey = 1024, 512
+
+// shape is that of schema.sql, apart from the width.
+func shape(width int) []column {
+	wide := fmt.Sprintf("varbinary(%d)", width)
+	return []column{
+		{name: "name", kind: wide, key: "PRI"},
+		{name: "owner", kind: "varbinary(64)"},
+		{name: "token", kind: "bigint"},
+		{name: "since", kind: "datetime(6)"},
+		{name: "expires", kind: "datetime(6)"},
+		{name: "meta", kind: wide},
+	}
 }
 
-func checkShape(table string, columns []column) error {
+// checkShape returns how many bytes a name may have.
+func checkShape(table string, columns []column) (width int, err error) {
 	if engine := columns[0].engine; !strings.EqualFold(engine, "InnoDB") {
-		return fmt.Errorf("%w: table %s has the engine %q, InnoDB is needed", backend.ErrConflict, table, engine)
+		return 0, fmt.Errorf("%w: table %s has the engine %q, InnoDB is needed", backend.ErrConflict, table, engine)
 	}
-	same := slices.EqualFunc(columns, shape, func(a, b column) bool {
+	for _, width := range []int{maxKey, oldMaxKey} {
+		if hasShape(columns, shape(width)) {
+			return width, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: table %s is of another shape than\n%s", backend.ErrConflict, table, Schema(table))
+}
+
+func hasShape(columns, shape []column) bool {
+	return slices.EqualFunc(columns, shape, func(a, b column) bool {
 		kind := strings.TrimSuffix(strings.ToLower(a.kind), "(20)") // a width that MariaDB still tells
 		return strings.EqualFold(a.name, b.name) && kind == b.kind && a.key == b.key
 	})
-	if !same {
-		return fmt.Errorf("%w: table %s is of another shape than\n%s", backend.ErrConflict, table, Schema(table))
-	}
-	return nil
 }
 
 // probePrivileges makes the server explain the statements, which takes the same privileges as

@@ -6,8 +6,11 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 var (
@@ -39,12 +42,16 @@ var (
 	sweepSQL string
 	//go:embed statements/server.sql
 	serverSQL string
+	//go:embed statements/binlog.sql
+	binlogSQL string
 	//go:embed statements/shape.sql
 	shapeSQL string
 	//go:embed statements/queue.sql
 	queueSQL string
 	//go:embed statements/sleep.sql
 	sleepSQL string
+	//go:embed statements/look.sql
+	lookSQL string
 	//go:embed statements/floor-lock.sql
 	floorLockSQL string
 	//go:embed statements/floor-unlock.sql
@@ -61,7 +68,7 @@ func Schema(table string) string {
 type statements struct {
 	schema, acquire, renew, renewFree, holders string
 	release, handOver, breakLock, list         string
-	cursor, stale, claim, sweep, sleep         string
+	cursor, stale, claim, sweep, sleep, look   string
 	floorLock, floorUnlock                     string
 }
 
@@ -70,7 +77,7 @@ func newStatements(table string) *statements {
 	return &statements{
 		schema: Schema(table), acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL), holders: text(holdersSQL),
 		release: text(releaseSQL), handOver: text(handOverSQL), breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
-		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL), sleep: text(sleepSQL),
+		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL), sleep: text(sleepSQL), look: text(lookSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
 }
@@ -120,6 +127,12 @@ type outcome struct {
 	changed, id int64
 }
 
+// isReadOnly reports whether an insert id is the one by which a statement reports that it has done nothing, since the
+// server is read-only.
+func isReadOnly(text string, id int64) bool {
+	return id == 1 && strings.Contains(text, "@@global.read_only")
+}
+
 // exec executes a statement. It returns when ctx ends: the client library closes the connection then.
 func exec(ctx context.Context, q querier, text string, args ...any) (outcome, error) {
 	result, err := q.ExecContext(ctx, text, args...)
@@ -128,6 +141,9 @@ func exec(ctx context.Context, q querier, text string, args ...any) (outcome, er
 	}
 	changed, errChanged := result.RowsAffected()
 	id, errID := result.LastInsertId()
+	if isReadOnly(text, id) {
+		return outcome{}, fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
+	}
 	return outcome{changed, id}, errors.Join(errChanged, errID)
 }
 

@@ -4,17 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // benchBound is what the core gives a request of whose caller's context cannot end.
 const benchBound = 5 * time.Second
+
+// benchRequest is an uncontended acquisition as the core makes it.
+func benchRequest(owner string) *backend.Request {
+	return &backend.Request{
+		Key: "bench", Owner: owner, TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
+	}
+}
 
 // benchURL is a server that writes no file, as the disk is not what is measured.
 func benchURL(b *testing.B) string {
@@ -23,18 +35,15 @@ func benchURL(b *testing.B) string {
 }
 
 // pair is one acquisition and its release, as the core makes them without contention.
-func pair(b *testing.B, d *driver, owner string) {
+func pair(b *testing.B, d *driver, req *backend.Request) {
 	b.Helper()
-	req := &backend.Request{
-		Key: "bench", Owner: owner, TTL: 30 * time.Second, Mode: backend.Exclusive, Queue: true, Meta: "bench@host:1",
-	}
-	ctx := backend.NewBound(context.Background(), benchBound)
+	ctx := bound.New(context.Background(), benchBound)
 	g, err := d.Acquire(ctx, req)
 	ctx.Cancel()
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx = backend.NewBound(context.Background(), benchBound)
+	ctx = bound.New(context.Background(), benchBound)
 	err = d.Release(ctx, g)
 	ctx.Cancel()
 	if err != nil {
@@ -54,7 +63,7 @@ func BenchmarkPair(b *testing.B) {
 	d, owner := openURL(b, benchURL(b)), raw.NewOwner()
 	b.ReportAllocs()
 	for b.Loop() {
-		pair(b, d, owner)
+		pair(b, d, benchRequest(owner))
 	}
 }
 
@@ -72,7 +81,7 @@ func BenchmarkPairOverFloor(b *testing.B) {
 	var pairs, floors []time.Duration
 	for b.Loop() {
 		start := time.Now()
-		pair(b, d, owner)
+		pair(b, d, benchRequest(owner))
 		middle := time.Now()
 		floor(b, d, owner)
 		pairs, floors = append(pairs, middle.Sub(start)), append(floors, time.Since(middle))
@@ -86,6 +95,44 @@ func BenchmarkPairOverFloor(b *testing.B) {
 func median(d []time.Duration) time.Duration {
 	slices.Sort(d)
 	return d[len(d)/2]
+}
+
+// BenchmarkServerTime reports the server's time for an uncontended pair, fair and not. Minima of many
+// rounds depend little on what else the machine does.
+func BenchmarkServerTime(b *testing.B) {
+	const pairs = 500
+	s := testenv.NewRedis(b, "--appendonly", "no")
+	d, c := openURL(b, s.DirectURL()), admin(b, s)
+	unfair, fair := benchRequest(raw.NewOwner()), benchRequest(raw.NewOwner())
+	fair.Fair = true
+	least := map[bool]float64{false: math.MaxFloat64, true: math.MaxFloat64}
+	for b.Loop() {
+		for _, req := range []*backend.Request{unfair, fair} {
+			do(b, c, "config", "resetstat")
+			for range pairs {
+				pair(b, d, req)
+			}
+			least[req.Fair] = min(least[req.Fair], evalTime(b, c)/pairs)
+		}
+	}
+	b.ReportMetric(least[false], "unfair-µs")
+	b.ReportMetric(least[true], "fair-µs")
+	b.ReportMetric(least[true]/least[false], "ratio")
+}
+
+// evalTime returns how many µs the server has spent in scripts since its statistics were reset.
+func evalTime(b *testing.B, c *redis.Client) float64 {
+	b.Helper()
+	info, err := c.Info(b.Context(), "commandstats").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, stat, _ := strings.Cut(info, "cmdstat_evalsha:")
+	var calls, usec float64
+	if _, err := fmt.Sscanf(stat, "calls=%f,usec=%f", &calls, &usec); err != nil {
+		b.Fatalf("%v in %q", err, info)
+	}
+	return usec
 }
 
 // BenchmarkHandOver is the time from the beginning of a release to the grant of a waiter in

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestLateMessageOfABreak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-lost
+	raw.WantIs(t, "the loss", <-lost, backend.ErrLost)
 	raw.Acquire(t, d, req)
 	d.hub.dispatch(nil, message)
 	if len(lost) > 0 {
@@ -54,38 +55,41 @@ func TestLateMessageOfABreak(t *testing.T) {
 	}
 }
 
-// The same through the core: a slow callback keeps the messages back.
+// The same through the core: a callback of another acquisition blocks, so the messages come late.
 func TestLateMessageOfABreakInTheCore(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
-	const ttl = 9 * time.Second
-	blocked, resume := make(chan struct{}), make(chan struct{})
-	slow := t.Name() + "/slow"
-	name := t.Name() + "/name"
-	observer := &dlock.Observer{Ended: func(e dlock.Event) {
-		if e.Name == slow {
-			close(blocked)
-			<-resume
-		}
-	}}
-	open := func(opts ...dlock.Option) *dlock.Client {
-		c, err := dlock.Open(t.Context(), s.URL, opts...)
+	d, err := testenv.Open(t.Context(), s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(c *dlock.Client, err error) *dlock.Client {
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
+	c, other := client(dlock.New(d)), client(dlock.Open(t.Context(), s.URL))
+	name := t.Name() + "/name"
 	lock := func(c *dlock.Client, name string) *dlock.Lease {
-		l, err := c.Lock(t.Context(), name, dlock.WithTTL(ttl), dlock.WithFair())
+		l, err := c.Lock(t.Context(), name, dlock.WithTTL(9*time.Second), dlock.WithFair())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
-	c, other := open(dlock.WithObserver(observer)), open()
+	blocked, resumed := make(chan struct{}), make(chan struct{})
+	resume := sync.OnceFunc(func() { close(resumed) })
+	t.Cleanup(resume) // before c is closed
+	slow := raw.Request(t, longTerm)
+	slow.Key += "/slow"
+	slow.Lost = func(error) {
+		close(blocked)
+		<-resumed
+	}
+	raw.Acquire(t, d, slow)
 	first := lock(other, name)
-	slowLease := lock(c, slow)
 	got := make(chan *dlock.Lease)
 	go func() { got <- lock(c, name) }()
 	for { // the waiter is in the queue
@@ -97,10 +101,10 @@ func TestLateMessageOfABreakInTheCore(t *testing.T) {
 			break
 		}
 	}
-	if err := other.Break(t.Context(), slow, slowLease.Owner()); err != nil {
+	if err := other.Break(t.Context(), slow.Key, slow.Owner); err != nil {
 		t.Fatal(err)
 	}
-	<-blocked // c reads no message any more
+	<-blocked // d reads no message any more
 	if err := first.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +113,7 @@ func TestLateMessageOfABreakInTheCore(t *testing.T) {
 	}
 	lease := <-got // by a poll
 	fence := lease.Fence()
-	close(resume)
+	resume()
 	select {
 	case <-lease.Lost():
 		info, err := other.Inspect(t.Context(), name)
@@ -138,50 +142,6 @@ func openThrough(t *testing.T, raw string, network dial) *driver {
 		t.Fatal(err)
 	}
 	return d.(*driver)
-}
-
-// A connection is prepared in several round trips. The request that it is for is not sent if its
-// context has ended meanwhile.
-func TestNothingIsSentAfterTheContext(t *testing.T) {
-	t.Parallel()
-	words, answer := make(chan string, 10), make(chan struct{})
-	s := newImpostor(t, func(conn net.Conn, read func() ([]string, error)) {
-		defer close(words)
-		for command, err := read(); err == nil; command, err = read() {
-			words <- command[0]
-			reply := "+OK\r\n"
-			if strings.EqualFold(command[0], "hello") {
-				<-answer
-				reply = "*0\r\n"
-			}
-			_, _ = fmt.Fprint(conn, reply)
-		}
-	})
-	conn, err := connect(&target{network: "tcp", addrs: []string{s.addr}, Options: Options{Timeout: time.Minute}}, new(net.Dialer).DialContext)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.close()
-	l := conn.lane(conn.main, Options{Timeout: time.Minute})
-	defer l.close()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		_, err := l.runAside(ctx, singleScripts.inspect, []any{nil, nil, 1, "key"})
-		done <- err
-	}()
-	if first := <-words; !strings.EqualFold(first, "hello") {
-		t.Fatalf("the first command is %q", first)
-	}
-	cancel()
-	raw.WantIs(t, "the request", <-done, context.Canceled)
-	close(answer)
-	for word := range words {
-		if strings.EqualFold(word, "evalsha") {
-			t.Error("the request was sent after the end of its context")
-			break
-		}
-	}
 }
 
 // Close does not wait for a server that is silent while the link is connected again.

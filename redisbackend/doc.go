@@ -43,8 +43,10 @@
 // relies on nothing that the replica does not know. That is why renewals count too: a promoted
 // replica that has missed one would end the lock before its holder does. A lock without its
 // replicas is released again and ErrUnavailable; a lease whose renewals lack them is lost
-// at its deadline. It narrows the gap and does not close it: a replica without the
-// lock may be promoted, and a replica is acknowledged before it has written to its disk.
+// at its deadline. That suffices for a master with one replica. With
+// more of them let wait be their number: else a replica without the lock may be promoted, or a master
+// that stood still while it was replaced finds a replica that still follows it. In both cases there
+// are two holders. What remains is that a replica acknowledges before it has written to its disk.
 //
 // A demoted master that has not noticed yet refuses each request: the driver believes no answer of
 // a replica.

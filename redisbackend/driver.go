@@ -213,7 +213,7 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, renewals [
 func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duration) {
 	ttl = gs[0].TTL
 	for part := range slices.Chunk(gs, d.perScript) {
-		args := make([]any, 0, 3+3*len(part))
+		args := make([]any, 0, 3+4*len(part))
 		args = append(args, nil, nil, len(part))
 		locks := make([]string, len(part))
 		for i, g := range part {
@@ -221,10 +221,10 @@ func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duratio
 			args = append(args, &locks[i])
 		}
 		for _, g := range part {
-			args = append(args, &g.Owner, ceilMillis(g.TTL))
+			args = append(args, &g.Owner, backend.FenceEpoch+g.Fence, ceilMillis(g.TTL))
 			ttl = min(ttl, g.TTL)
 		}
-		calls = append(calls, call{d.scripts.renew, args})
+		calls = append(calls, call{d.scripts.renew, args, locks[0]})
 	}
 	return calls, ttl
 }
@@ -284,12 +284,13 @@ type request struct {
 	tail    string
 	args    []any // two blanks, numkeys, the keys and the arguments
 	array   [11]any
+	numKeys guardedNumKeys
 	inPlace inPlace // the context of a request that is made in place
 }
 
 func (d *driver) newRequest(name, owner string) *request {
 	r := &request{keys: d.keys(name), owner: owner}
-	r.array = [...]any{nil, nil, 4, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, &r.owner, nil, nil, nil}
+	r.array = [...]any{nil, nil, &r.numKeys, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, &r.owner, nil, nil, nil}
 	return r
 }
 
@@ -298,6 +299,32 @@ func (r *request) with(more ...any) *request {
 	r.args = r.array[:8+copy(r.array[8:], more)]
 	return r
 }
+
+// until returns the arguments of a request that is not sent after the end of ctx.
+func (r *request) until(ctx context.Context) []any {
+	r.numKeys.ctx = ctx
+	return r.args
+}
+
+// guardedNumKeys is the number of keys of a script, 4. go-redis needs its text when it writes the
+// command, after it has prepared a connection in several round trips, in which it heeds only the
+// deadline of a context, if that. The text of an ended context is its error, so nothing is sent.
+type guardedNumKeys struct {
+	ctx context.Context // nil: does not end
+}
+
+var numKeys = []byte("4")
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (n *guardedNumKeys) MarshalBinary() ([]byte, error) {
+	if n.ctx != nil && n.ctx.Err() != nil {
+		return nil, n.ctx.Err()
+	}
+	return numKeys, nil
+}
+
+// String is for hooks of a lent client.
+func (n *guardedNumKeys) String() string { return string(numKeys) }
 
 // parseFence reads a fence as the scripts write it, as Unix time in µs.
 func parseFence(text string) (uint64, error) {

@@ -13,14 +13,21 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
+// inapplicable states the cases that do not apply.
+var inapplicable = conformance.Inapplicable(
+	"LockedEntryCostsNoOtherLease", // the server locks no entry
+	"NextMayAskBehindARelease",     // the driver promises no order of requests
+	"SweepSparesWhatIsHeld",        // nothing of a free lock stays
+)
+
 func TestConformance(t *testing.T) {
 	s := testenv.Alone(t, testenv.Redis)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newServerHarness(t, s) })
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newServerHarness(t, s) }, inapplicable)
 }
 
 func TestConformanceValkey(t *testing.T) {
 	s := testenv.Alone(t, testenv.Valkey)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newServerHarness(t, s) })
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newServerHarness(t, s) }, inapplicable)
 }
 
 func BenchmarkConformance(b *testing.B) {

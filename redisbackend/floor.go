@@ -10,11 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 var (
-	_ backend.Floor    = (*driver)(nil)
-	_ backend.Counters = (*driver)(nil)
+	_ measure.Floor    = (*driver)(nil)
+	_ measure.Counters = (*driver)(nil)
 )
 
 // floorTTL ends what a floor that was interrupted has left.
@@ -24,7 +25,7 @@ const floorTTL = 30 * time.Second
 var floorScript = redis.NewScript(
 	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
 
-// Floor implements backend.Floor: SET NX PX, and a script that deletes the caller's own.
+// Floor implements measure.Floor: SET NX PX, and a script that deletes the caller's own.
 func (d *driver) Floor(ctx context.Context, key, owner string) error {
 	lock := newKeys(key).lock + ":floor"
 	ok, err := d.main.client.SetNX(ctx, lock, owner, floorTTL).Result()
@@ -41,9 +42,9 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 	return d.main.interpret(ctx, err)
 }
 
-// Counters implements backend.Counters, by INFO of the server, or of each master.
-func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
-	return backend.Call(ctx, func(ctx context.Context) (sum backend.Counts, err error) {
+// Counters implements measure.Counters, by INFO of the server, or of each master.
+func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
+	return backend.Call(ctx, func(ctx context.Context) (sum measure.Counts, err error) {
 		masters, err := d.main.masters(ctx)
 		for _, master := range masters {
 			if err == nil {
@@ -56,7 +57,7 @@ func (d *driver) Counters(ctx context.Context) (backend.Counts, error) {
 
 // count adds what one server has counted. Its count of commands has those in it that scripts
 // call; what it reads from its sockets are requests.
-func count(ctx context.Context, server redis.UniversalClient, sum *backend.Counts) error {
+func count(ctx context.Context, server redis.UniversalClient, sum *measure.Counts) error {
 	info, err := server.Info(ctx).Result()
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, 
 		for _, lock := range part {
 			args = append(args, lock, lock+":waiters")
 		}
-		calls = append(calls, call{d.scripts.inspect, args})
+		calls = append(calls, call{d.scripts.inspect, args, part[0]})
 	}
 	infos := make([]*backend.Info, 0, len(locks))
 	for _, a := range d.main.runEach(ctx, calls) {
@@ -204,7 +204,7 @@ func decodeHolder(value string) (holder backend.Holder, name string, ok bool) {
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
 	// Executed late it may break the next holder's lock: never behind others in a queue.
-	reply, err := d.main.runAside(ctx, d.scripts.breaks, d.newRequest(name, owner).with().args)
+	reply, err := d.main.runAside(ctx, d.scripts.breaks, d.newRequest(name, owner).with().until(ctx))
 	switch {
 	case err != nil:
 		return err

@@ -174,16 +174,11 @@ func (t *target) clientOptions() redis.Options {
 		ReadBufferSize:        bufferSize,
 		WriteBufferSize:       bufferSize,
 		ContextTimeoutEnabled: true,
-		OnConnect:             checkContext,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
 		},
 	}
 }
-
-// checkContext refuses a new connection to a request whose context has ended. A connection is prepared in
-// several round trips, in which go-redis heeds the deadline alone, and it sends the request after them.
-func checkContext(ctx context.Context, _ *redis.Conn) error { return ctx.Err() }
 
 func withControlPool(opts redis.Options) redis.Options {
 	opts.PoolSize = controlConns
@@ -205,7 +200,7 @@ func (d dialer) connect(ctx context.Context, network, addr string) (net.Conn, er
 	if err != nil {
 		return failedConn{fmt.Errorf("%w: %w", backend.ErrUnavailable, err)}, nil
 	}
-	return conn, nil
+	return bounded(conn), nil
 }
 
 // failedConn stands for a connection that could not be opened: its first use returns the reason.

@@ -1,7 +1,10 @@
 package redisbackend
 
 import (
+	"bufio"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -41,16 +44,47 @@ func TestLockWithoutItsReplicas(t *testing.T) {
 	}
 }
 
-// The server waits for replicas for a third of the TTL at most.
+// The server is asked to wait for replicas for a third of the TTL.
 func TestShortTermsDoNotWaitForLong(t *testing.T) {
 	t.Parallel()
-	d := openURL(t, testenv.NewRedis(t).URL+"?wait=1&timeout=10m")
-	start := time.Now()
+	s := testenv.NewRedis(t)
+	d := openURL(t, s.URL+"?wait=1&timeout=10m")
+	next := monitor(t, s)
 	_, err := d.Acquire(t.Context(), raw.Request(t, 300*time.Millisecond))
 	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
-	if took := time.Since(start); took > patience {
-		t.Errorf("Acquire took %v with a TTL of 300ms", took)
+	command := next()
+	for !strings.Contains(command, `"wait"`) {
+		command = next()
 	}
+	if !strings.HasSuffix(command, `"wait" "1" "100"`) {
+		t.Errorf("with a TTL of 300ms the server is asked %s", command)
+	}
+}
+
+// monitor returns a function that returns the next command that the server has been sent.
+func monitor(t *testing.T, s *testenv.Server) (next func() string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	lines := bufio.NewScanner(conn)
+	next = func() string {
+		t.Helper()
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		if !lines.Scan() {
+			t.Fatalf("the server has been sent nothing more: %v", lines.Err())
+		}
+		return lines.Text()
+	}
+	if _, err := io.WriteString(conn, "MONITOR\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer := next(); answer != "+OK" {
+		t.Fatalf("MONITOR: %s", answer)
+	}
+	return next
 }
 
 // groupsWithReplicas run a test on a group of its own, whose replicas it may stop.

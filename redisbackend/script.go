@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -126,7 +127,7 @@ func (l *lane) run(ctx context.Context, s *script, r *request) (any, error) {
 	if l.batcher == nil {
 		return l.runAlone(ctx, s, r)
 	}
-	if q := l.batcher.Enter(ctx, call{s, r.args}); q != nil {
+	if q := l.batcher.Enter(ctx, call{s, r.args, r.keys.lock}); q != nil {
 		reply, err := q.Await()
 		return reply, l.interpret(ctx, err)
 	}
@@ -140,14 +141,14 @@ func (l *lane) run(ctx context.Context, s *script, r *request) (any, error) {
 func (l *lane) runAlone(ctx context.Context, s *script, r *request) (any, error) {
 	direct, ok := backend.DeadlineOnly(ctx)
 	if !ok || l.busy.Load() >= l.idle.Load() || ctx.Err() != nil {
-		return l.runAside(ctx, s, r.args)
+		return l.runAside(ctx, s, r.until(ctx))
 	}
 	r.inPlace = inPlace{direct, l.dials.next()}
 	l.busy.Add(1)
 	reply, err := l.evaluate(&r.inPlace, s, r.args)
 	l.note(l.busy.Add(-1)+1, err)
 	if errors.Is(err, errDialing) {
-		return l.runAside(ctx, s, r.args)
+		return l.runAside(ctx, s, r.until(ctx))
 	}
 	return reply, l.interpret(ctx, err)
 }
@@ -210,22 +211,56 @@ func (l *lane) runAside(ctx context.Context, s *script, args []any) (any, error)
 type call struct {
 	script *script
 	args   []any
+	lock   string // a key of a lock that the call is about
 }
 
 // answer is that to a call.
 type answer = batch.Answer[any]
 
-// runEach makes several calls, as runAside does. In a cluster that takes one request per node.
+// runEach makes several calls, as runAside does. In a cluster each master has a request of its own, so
+// that a master that does not answer fails its own calls alone: go-redis would wait for all masters.
 func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 	if len(calls) == 1 {
 		reply, err := l.runAside(ctx, calls[0].script, calls[0].args)
 		return []answer{{Reply: reply, Err: err}}
 	}
-	answers := l.sendBatch(ctx, calls)
-	for i := range answers {
-		answers[i].Err = l.interpret(ctx, answers[i].Err)
+	parts, err := backend.Call(ctx, func(ctx context.Context) (map[redis.UniversalClient][]int, error) {
+		return l.byNode(ctx, calls)
+	})
+	if err != nil {
+		return slices.Repeat([]answer{{Err: l.interpret(ctx, err)}}, len(calls))
 	}
+	answers := make([]answer, len(calls))
+	var requests sync.WaitGroup
+	for _, part := range parts {
+		requests.Go(func() { l.sendPart(ctx, calls, part, answers) })
+	}
+	requests.Wait()
 	return answers
+}
+
+// byNode returns the indices of the calls to each server.
+func (l *lane) byNode(ctx context.Context, calls []call) (map[redis.UniversalClient][]int, error) {
+	parts := make(map[redis.UniversalClient][]int)
+	for i, c := range calls {
+		node, err := l.node(ctx, c.lock)
+		if err != nil {
+			return nil, err
+		}
+		parts[node] = append(parts[node], i)
+	}
+	return parts, nil
+}
+
+// sendPart makes some of the calls, and stores their answers.
+func (l *lane) sendPart(ctx context.Context, calls []call, part []int, answers []answer) {
+	together := make([]call, len(part))
+	for n, i := range part {
+		together[n] = calls[i]
+	}
+	for n, a := range l.sendBatch(ctx, together) {
+		answers[part[n]] = answer{Reply: a.Reply, Err: l.interpret(ctx, a.Err)}
+	}
 }
 
 // sendBatch sends several calls together, and returns when ctx ends.

@@ -17,14 +17,17 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
+// withoutURL states further cases: the drivers of a groupHarness have a dialer of their own and are not opened by a URL.
+var withoutURL = conformance.Inapplicable("OpeningAClosedPortIsUnavailable", "SecretsStayOutOfErrors")
+
 func TestConformanceCluster(t *testing.T) {
 	g := testenv.Alone(t, testenv.RedisCluster)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) })
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) }, inapplicable, withoutURL)
 }
 
 func TestConformanceSentinel(t *testing.T) {
 	g := testenv.Alone(t, testenv.RedisSentinel)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) })
+	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) }, inapplicable, withoutURL)
 }
 
 // groupHarness reaches several servers through a network that can be broken. As they tell clients each other's

@@ -285,7 +285,9 @@ func (h *hub) subscription(l *link, m *redis.Subscription) {
 		t.subscribed = true
 		t.news()
 	case "sunsubscribe":
-		h.drop(lock)
+		if t.subscribed { // else it acknowledges that an earlier topic was unsubscribed
+			h.drop(lock)
+		}
 	}
 }
 

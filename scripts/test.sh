@@ -70,7 +70,7 @@ go vet ./...
 # the tests of a driver keep two processors busy with servers: one driver is tested at a time, with fewer cases at once.
 drivers=(./etcdbackend ./memcachedbackend ./mysqlbackend ./redisbackend ./zkbackend)
 mapfile -t others < <(go list ./... | grep -vE '/(etcd|memcached|mysql|redis|zk)backend$')
-run() { go test -race -count=1 -json "$@" || true; } # the report tells
+run() { go test -race -count=1 -timeout=20m -json "$@" || true; } # the report tells
 {
 	run -parallel=8 "$@" "${others[@]}"
 	run -p=1 -parallel=6 "$@" "${drivers[@]}"

@@ -53,7 +53,11 @@
 // With a longer session= the pings are rarer. The tick is taken from the shortest session that the
 // server grants, which is two ticks unless minSessionTimeout says otherwise. For that Open makes a
 // session of its own.
-// When the data of an ensemble is wiped or restored, the fence still tells the holders apart.
+//
+// When the data of an ensemble is wiped or restored from an older copy, its locks are gone, and fences begin again
+// with lower numbers: see Fencing. Clients that run go on by themselves. The servers refuse
+// their sessions, which have seen later transactions, until each client has heard nothing for its session's timeout and two
+// ticks; then it begins another.
 //
 // Everything is safe to repeat: the owner stands in the name of the node, so that a request without
 // an answer is looked for before it is repeated, and is undone if it was given up.
@@ -62,8 +66,9 @@
 //
 // The fence is the number of the transaction that made the holder's node (czxid), as it is: the
 // number of the leader's epoch << 32 plus a counter. It increases over the whole ensemble,
-// whatever becomes of nodes, clients and leaders: durable, in the words of
-// [backend.Fencing]. It stays below 2^51 for 524,287 elections of a leader; a grant beyond
+// whatever becomes of nodes, clients and leaders, as long as the ensemble keeps its data: durable, in the words of
+// [backend.Fencing]. After a loss of the data a former holder has the higher fence, so the resource must forget the fences that
+// it has seen, as with a new ensemble. It stays below 2^51 for 524,287 elections of a leader; a grant beyond
 // is refused by the core. The numbers in the names of nodes only order the queue: they begin
 // anew with the lock's node, and overflow, which is minded.
 //

@@ -196,7 +196,7 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 // ReleaseThen implements backend.Pipeliner.
 func (d *driver) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
 	e := d.entry(g)
-	if e == nil {
+	if e == nil || e.session.userRefused() {
 		s, err := d.live(ctx)
 		if err != nil {
 			return err
@@ -563,6 +563,8 @@ func (d *driver) end(e *entry) error {
 		_ = e.session.guard(own, nil) // what comes now is no loss
 	}
 	switch {
+	case e.session.userRefused():
+		return context.Cause(e.session.ctx)
 	case e.left || e.gone() != nil:
 		return backend.ErrNotHeld
 	case e.node != "":

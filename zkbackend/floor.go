@@ -10,16 +10,16 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 var (
-	_ backend.Floor    = (*driver)(nil)
-	_ backend.Counters = (*driver)(nil)
+	_ measure.Floor    = (*driver)(nil)
+	_ measure.Counters = (*driver)(nil)
 )
 
-// Floor implements backend.Floor: a node, a look at who else is there, and its deletion. Its parent, which
+// Floor implements measure.Floor: a node, a listing of the other nodes, and its deletion. Its parent, which
 // is made by the first, is none of a lock: their names have no tilde.
 func (d *driver) Floor(ctx context.Context, name, _ string) error {
 	s, err := d.live(ctx)
@@ -49,14 +49,14 @@ func (s *session) floorNode(parent string) (string, error) {
 	return s.conn.Create(parent+"/x-", nil, zk.FlagEphemeralSequential, s.settings.acl)
 }
 
-// Counters implements backend.Counters, by the command srvr, which servers answer unless
+// Counters implements measure.Counters, by the command srvr, which servers answer unless
 // 4lw.commands.whitelist forbids it. It asks all servers, and fails if one does not answer: who knows what that was
 // asked. To them each ping is a packet.
-func (d *driver) Counters(ctx context.Context) (total backend.Counts, err error) {
+func (d *driver) Counters(ctx context.Context) (total measure.Counts, err error) {
 	for _, server := range d.servers {
 		counts, err := d.counters(ctx, server)
 		if err != nil {
-			return backend.Counts{}, fmt.Errorf("srvr of %s: %w", server, err)
+			return measure.Counts{}, fmt.Errorf("srvr of %s: %w", server, err)
 		}
 		total.Commands = sum(total.Commands, counts.Commands)
 		total.Connections = sum(total.Connections, counts.Connections)
@@ -72,17 +72,17 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-func (d *driver) counters(ctx context.Context, server string) (backend.Counts, error) {
+func (d *driver) counters(ctx context.Context, server string) (measure.Counts, error) {
 	conn, err := connect(ctx, "tcp", server, d.settings.TLS)
 	if err != nil {
-		return backend.Counts{}, err
+		return measure.Counts{}, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if _, err := conn.Write([]byte("srvr")); err != nil {
-		return backend.Counts{}, err
+		return measure.Counts{}, err
 	}
-	counts := backend.Counts{Commands: -1, Connections: -1}
+	counts := measure.Counts{Commands: -1, Connections: -1}
 	fields := map[string]*int64{"Received": &counts.Commands, "Connections": &counts.Connections}
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {

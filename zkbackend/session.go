@@ -50,10 +50,11 @@ type session struct {
 	behind      sync.WaitGroup // goroutines of inBackground; added to with mu held
 
 	mu      sync.Mutex
-	wire    *wire // the present connection
-	wires   int   // how many there have been
-	failure error // why the last attempt to connect failed
-	refused bool  // a server has closed a connection without a word, as one without a leader does
+	wire    *wire     // the present connection
+	wires   int       // how many there have been
+	heard   time.Time // when the last connection before it brought something
+	failure error     // why the last attempt to connect failed
+	refused bool      // a server has closed a connection without a word, as one without a leader does
 	watches map[string]*watch
 	deletes map[string]func() // to be called when the request to delete a node is sent
 	asking  int               // how many wait for an answer
@@ -207,6 +208,10 @@ func (s *session) end(cause error) {
 	}
 }
 
+// userRefused reports whether the session is over because a server refused its user. On the servers it lives on for its
+// timeout, with its nodes.
+func (s *session) userRefused() bool { return errors.Is(context.Cause(s.ctx), zk.ErrAuthFailed) }
+
 // fire tells of a change of the node; gone is set where there is no such node any more.
 func (s *session) fire(path string, gone error) {
 	s.mu.Lock()
@@ -235,8 +240,7 @@ func (s *session) tell(w *watch, gone error) {
 func (s *session) watch(path string) (*watch, error) {
 	w, mine := s.register(path)
 	if mine {
-		_ = s.arm(w)
-		close(w.armed)
+		s.arm(w)
 		return w, w.err
 	}
 	return w, s.armed(w)
@@ -252,23 +256,12 @@ func (s *session) armed(w *watch) error {
 	}
 }
 
-// watchBehind is watch of a node that this session has just made: the answer is not waited for. If
-// it is that the node is gone, the watch fires as one that was deleted; without an answer it fires, to be
-// renewed.
+// watchBehind is watch of a node that this session has just made: the answer is not waited for.
 func (s *session) watchBehind(path string) *watch {
 	w, mine := s.register(path)
-	if !mine {
-		return w
+	if mine {
+		s.inBackground(func() { s.arm(w) }) // or end has it fire
 	}
-	s.inBackground(func() { // or end has it fire
-		defer close(w.armed)
-		switch vain := s.arm(w); {
-		case vain && errors.Is(w.err, zk.ErrNoNode):
-			s.tell(w, errDeleted)
-		case vain:
-			s.tell(w, nil)
-		}
-	})
 	return w
 }
 
@@ -281,12 +274,23 @@ func (s *session) inBackground(fn func()) {
 	}
 }
 
-// arm asks for what was registered before, lest it miss its event. If that is in vain nobody else will
-// have w fire.
-func (s *session) arm(w *watch) (vain bool) {
-	if _, w.stat, _, w.err = s.conn.GetW(w.path); w.err == nil {
-		return false
+// arm requests what was registered before, so that no event is missed. If the request fails, the watch fires: for an
+// acquisition that shares it, it would otherwise be one that never does. It fires as that of a deleted node if there is none, else
+// to be renewed.
+func (s *session) arm(w *watch) {
+	defer close(w.armed)
+	if _, w.stat, _, w.err = s.conn.GetW(w.path); w.err == nil || !s.unregister(w) {
+		return
 	}
+	if errors.Is(w.err, zk.ErrNoNode) {
+		s.tell(w, errDeleted)
+	} else {
+		s.tell(w, nil)
+	}
+}
+
+// unregister reports whether w was still registered: otherwise it has fired.
+func (s *session) unregister(w *watch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.watches[w.path] != w {
@@ -467,5 +471,18 @@ func (s *session) swap(w *wire) (old *wire) {
 	defer s.mu.Unlock()
 	old, s.wire = s.wire, w
 	s.wires++
+	if old != nil && old.shaken.Load() {
+		s.heard = old.lastHeard()
+	}
 	return old
+}
+
+// outlived reports whether no lease can be left of what former connections have brought: every term begins before an
+// answer, and is no longer than the session. It counts two ticks more. The leader then has ended the session, unless it has
+// changed meanwhile, and its members have caught up with all that the session has seen. So this client does not
+// need them to prove that they have.
+func (s *session) outlived(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.heard.IsZero() && now.Sub(s.heard) >= s.proof.granted()+2*s.settings.tick
 }

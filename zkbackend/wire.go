@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// handshakeHead is the beginning of a server's answer to a connect request: its length, the
-	// version of the protocol and the session timeout in ms, four bytes each.
-	handshakeHead = 12
+	// minHandshake is the least length of a server's answer to a connect request: the version of the protocol, the
+	// session timeout in ms, the session, and the length of its password, of four, four, eight and four bytes.
+	minHandshake = 20
 	// maxHandshake bounds that length, and that of the answer to the credentials: the client
 	// library would allocate whatever a server of another kind happens to send.
 	maxHandshake = 1 << 10
@@ -35,10 +35,16 @@ const (
 
 // Kinds of requests.
 const (
+	opCreate     = 1
 	opDelete     = 2
+	opGetData    = 4
+	opSetData    = 5
 	opPing       = 11
+	opChildren   = 12
+	opMulti      = 14
 	opSetAuth    = 100
 	opSetWatches = 101
+	opError      = 1<<32 - 1 // of a result only
 )
 
 // Numbers of requests that are not the client library's.
@@ -63,7 +69,7 @@ type wire struct {
 	dialled  time.Time
 	heard    atomic.Int64 // when something was read last, after dialled
 	touches  touches
-	answers  answers // used by the one goroutine that reads
+	answers  answers
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -76,7 +82,11 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.heard.Store(int64(time.Since(w.dialled)))
 	}
 	if shaken {
-		w.touches.heard(w.answers.pings(p[:n]), time.Now(), w.session.settings.report())
+		pings, bad := w.answers.take(p[:n])
+		w.touches.heard(pings, time.Now(), w.session.settings.report())
+		if bad != nil {
+			return 0, fmt.Errorf("%s: %w", w.RemoteAddr(), bad) // not n, or a caller that has what it wants may drop it
+		}
 		return n, err
 	}
 	refused := errors.Is(err, io.EOF)
@@ -96,19 +106,19 @@ func (w *wire) Read(p []byte) (int, error) {
 // authenticates the connection, before the library can send anything on it.
 func (w *wire) shake(part []byte) error {
 	w.head = append(w.head, part...)
-	if len(w.head) < handshakeHead {
-		if len(w.head) >= 4 && w.length() > maxHandshake {
-			return w.notZooKeeper()
-		}
+	if len(w.head) < sizeField {
 		return nil
 	}
-	if w.length() > maxHandshake {
+	if n := w.length(); n < minHandshake || n > maxHandshake {
 		return w.notZooKeeper()
 	}
-	if len(w.head) < 4+w.length() {
+	if len(w.head) < sizeField+w.length() {
 		return nil
 	}
-	timeout := time.Duration(binary.BigEndian.Uint32(w.head[8:])) * time.Millisecond
+	timeout, ok := granted(w.head[sizeField:])
+	if !ok {
+		return w.notZooKeeper()
+	}
 	w.session.negotiated(timeout)
 	if timeout > 0 && w.session.settings.User != "" { // an expired session is granted none
 		if err := w.authenticate(); err != nil {
@@ -117,6 +127,17 @@ func (w *wire) shake(part []byte) error {
 	}
 	w.shaken.Store(true)
 	return nil
+}
+
+// granted returns the session timeout of a complete answer to a connect request, which is 0 for an expired session. It is not
+// ok where the client library would end the process, by a ticker without an interval, or allocate a password
+// that is not there.
+func granted(answer []byte) (timeout time.Duration, ok bool) {
+	ms := int32(binary.BigEndian.Uint32(answer[4:]))
+	session := binary.BigEndian.Uint64(answer[8:])
+	password := int(binary.BigEndian.Uint32(answer[16:]))
+	ok = ms >= 0 && (ms > 0 || session == 0) && password <= len(answer)-minHandshake
+	return time.Duration(ms) * time.Millisecond, ok
 }
 
 // length returns that of the answer, without the four bytes in which it stands.
@@ -193,7 +214,10 @@ func (w *wire) settle() {
 // Write tells when a request to delete a node was sent, of which the library tells nothing before it is answered. What comes
 // after it is executed after it.
 func (w *wire) Write(p []byte) (int, error) {
-	w.touches.send(time.Now(), kind(p) == opPing)
+	if first := w.touches.send(time.Now(), kind(p) == opPing); first && w.session.outlived(time.Now()) {
+		p = withoutHistory(p)
+	}
+	w.answers.expect(p)
 	n, err := w.Conn.Write(p)
 	if err != nil && !w.shaken.Load() {
 		w.session.failed(fmt.Errorf("request to %s: %w", w.RemoteAddr(), err), false)
@@ -210,6 +234,20 @@ func (w *wire) Write(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// withoutHistory returns a connect request without the number of the last transaction that the client has seen. A server
+// that has made fewer transactions closes the connection without an answer, also when it has lost its data and
+// will never make as many. The library would ask it for ever. Asked without the number, the server decides
+// whether the session lives.
+func withoutHistory(connect []byte) []byte {
+	const at, end = 8, 16 // behind the length and the version of the protocol
+	if len(connect) < end {
+		return connect
+	}
+	connect = slices.Clone(connect) // it is the library's
+	clear(connect[at:end])
+	return connect
 }
 
 // deleted returns the node that a request is to delete. A request is its length, its number and its kind; that of a deletion goes
@@ -237,8 +275,11 @@ func kind(request []byte) uint32 {
 
 // silentSince tells that nothing was read after t, and that there was time to.
 func (w *wire) silentSince(t time.Time) bool {
-	return w.dialled.Add(time.Duration(w.heard.Load())).Before(t)
+	return w.lastHeard().Before(t)
 }
+
+// lastHeard returns when something was read last, or when the connection was made.
+func (w *wire) lastHeard() time.Time { return w.dialled.Add(time.Duration(w.heard.Load())) }
 
 // SetReadDeadline does not move that of the handshake.
 func (w *wire) SetReadDeadline(t time.Time) error {
@@ -326,33 +367,6 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// answers cuts what is read on a connection into answers. One is its length, its number, and the rest.
-type answers struct {
-	head []byte // of one that has just begun
-	left int    // of one whose head was read
-}
-
-// pings returns how many answers to pings begin in p.
-func (a *answers) pings(p []byte) (n int) {
-	const head = 8
-	for len(p) > 0 {
-		if skip := min(a.left, len(p)); skip > 0 {
-			a.left, p = a.left-skip, p[skip:]
-			continue
-		}
-		part := min(head-len(a.head), len(p))
-		a.head, p = append(a.head, p[:part]...), p[part:]
-		if len(a.head) < head {
-			continue
-		}
-		if int32(binary.BigEndian.Uint32(a.head[4:])) == xidPing {
-			n++
-		}
-		a.left, a.head = max(int(binary.BigEndian.Uint32(a.head))-4, 0), a.head[:0]
-	}
-	return n
-}
-
 // touches are the requests that postpone the end of the session, but not at once: see [proof]. They are
 // the connect request, and the pings that were answered.
 type touches struct {
@@ -364,16 +378,18 @@ type touches struct {
 // touch is when a request was sent, and when the server is known to have read it.
 type touch struct{ sent, read time.Time }
 
-// send takes a request. The first one is the connect request.
-func (t *touches) send(now time.Time, ping bool) {
+// send takes a request, and reports whether it is the first one, the connect request.
+func (t *touches) send(now time.Time, ping bool) (first bool) {
 	t.Lock()
 	defer t.Unlock()
+	first = len(t.times) == 0
 	switch {
-	case len(t.times) == 0:
+	case first:
 		t.times = append(t.times, touch{sent: now})
 	case ping:
 		t.pending = append(t.pending, now)
 	}
+	return first
 }
 
 // heard takes the answers to n pings. They come in the order of the pings.

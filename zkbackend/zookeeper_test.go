@@ -300,13 +300,15 @@ func TestNegotiatedTimeout(t *testing.T) {
 	const tick = 2 * time.Second // so that the shortest session is a long one
 	s := testenv.NewZooKeeper(t, tick)
 	const most, least = 20 * tick * 3 / 4, tick // of which a session proves less than it lasts
+	begun := time.Now()
 	d := openURL(t, s.URL+"?session=60s")
 	if got := d.Capabilities().MaxTTL; got != most {
 		t.Errorf("MaxTTL is %v, the server's bound %v", got, most)
 	}
 	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
-	if g.Term.TTL > 20*tick || g.Term.TTL < most*2/3 {
-		t.Errorf("a term of %v, the session's is %v", g.Term.TTL, most)
+	// The session has lived since a request between the opening and the acquisition.
+	if end := g.Term.Sent.Add(g.Term.TTL); g.Term.TTL > 20*tick || end.Before(begun.Add(20*tick)) {
+		t.Errorf("a term of %v that ends %v after the opening, the session's is %v", g.Term.TTL, end.Sub(begun), 20*tick)
 	}
 	raw.Release(t, d, g)
 	if got := openURL(t, s.URL+"?session=1ms").Capabilities().MaxTTL; got != least {
@@ -613,6 +615,68 @@ func TestRenewalWithoutAWatch(t *testing.T) {
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
 }
 
+// A holder whose watch was requested by another acquisition learns that the request failed: its lock is lost if the
+// node was gone by then, and watched again if the connection was.
+func TestWatchOfAnotherThatFails(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	for name, lost := range map[string]bool{"no node": true, "no connection": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, p := isolated(t, s, "")
+			conn, g := admin(t, s.Addr), raw.Acquire(t, d, raw.Request(t, patience))
+			e := d.entry(g)
+			within(t, "the node is watched", e.own.Load().armed)
+			e.session.mu.Lock()
+			delete(e.session.watches, e.node) // as before the holder watches its node
+			e.session.mu.Unlock()
+			deliver := p.Delay(t)
+			other := make(chan error, 1)
+			go func() {
+				_, err := e.session.watch(e.node)
+				other <- err
+			}()
+			eventually(t, "the other's watch", e.session.watching)
+			e.own.Store(e.session.watchBehind(e.node))
+			if lost {
+				must(t, conn.Delete(e.node, -1))
+			} else {
+				p.Reset(t)
+			}
+			deliver()
+			if err := <-other; err == nil {
+				t.Fatal("the other watches the node")
+			}
+			_, err := d.Renew(t.Context(), g)
+			if lost {
+				raw.WantIs(t, "Renew", err, backend.ErrLost)
+				return
+			}
+			must(t, err)
+			raw.Release(t, d, g)
+		})
+	}
+}
+
+// A session that ends since its user was refused leaves its nodes on the server: a release removes them.
+func TestReleaseAfterTheUserWasRefused(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, p := isolated(t, s, "?session=40s")
+	conn, g := admin(t, s.Addr), raw.Acquire(t, d, raw.Request(t, patience))
+	old, node := d.session, nodeOf(t, d, &g.Request)
+	heal := p.Cut(t)
+	e := d.entry(g)
+	old.end(zk.ErrAuthFailed) // as authenticate does
+	raw.WantIs(t, "a release that was under way", interpretError(d.end(e)), backend.ErrUnavailable)
+	old.hangUp()
+	heal()
+	raw.Release(t, d, g)
+	if exists, _, err := conn.Exists(node); exists || err != nil {
+		t.Errorf("the node exists: %v, %v", exists, err)
+	}
+}
+
 // A node under the key that is not dlock's is left as it is, as long as it is there.
 func TestForeignNodeUnderTheKey(t *testing.T) {
 	t.Parallel()
@@ -896,13 +960,10 @@ func (l *abrupt) Accept() (net.Conn, error) {
 
 func TestServersOfAnotherKind(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, closed.Close())
 	redis, _ := fake(t, "-ERR unknown command\r\n")
 	mute, _ := fake(t, "")
 	for addr, says := range map[string]string{
-		closed.Addr().String(): "refused", redis: "not a ZooKeeper server", mute: "no answer", "no-such-host.invalid:1": "no-such-host",
+		"127.0.0.1:1": "refused", redis: "not a ZooKeeper server", mute: "no answer", "no-such-host.invalid:1": "no-such-host",
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()

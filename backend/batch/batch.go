@@ -1,4 +1,5 @@
-// Package batch sends requests together where there are many at once.
+// Package batch sends concurrent requests together, so that many goroutines share the
+// system calls and round trips of a few.
 package batch
 
 import (
@@ -10,41 +11,44 @@ import (
 )
 
 const (
-	// MaxSingles is how many requests are under way, each on its own, before others queue up.
+	// MaxSingles is the number of requests that are sent singly; further ones queue up.
 	MaxSingles = 2
-	// MaxQueued is how long a request is kept back while more may be under way, however slow the
-	// network is, and even if what is under way hangs.
+	// MaxQueued is the maximum time in the queue while more requests may be under way,
+	// however slow the network is, and even if the requests under way hang.
 	MaxQueued = 250 * time.Microsecond
-	// MaxSize bounds how long one batch keeps the server from others: a millisecond or less.
+	// MaxSize limits how long one batch occupies the server: to a millisecond or less.
 	MaxSize = 64
 )
 
-// ErrNoAnswer is the answer to those who still wait when their batch ends without one: what they asked for may have been
-// executed, or may be later.
+// ErrNoAnswer is the answer to the requests that have none when their batch ends. They may
+// have been executed, or may be later.
 var ErrNoAnswer = errors.New("no answer in time")
 
-// Options are what a Batcher is made of. All are needed.
+// Options configure a Batcher. All fields are required.
 type Options[Request, Reply any] struct {
-	// Send is what is done with a batch: it returns the answer to each request, in their order. When ctx ends it
-	// returns at once, with the error of that for those that have no other.
+	// Send sends a batch and returns the answers in the order of the requests. When ctx
+	// ends it returns at once, with ctx's error for each request without an answer.
 	Send func(ctx context.Context, batch []Request) []Answer[Reply]
-	// Timeout bounds a batch, and so do the deadlines of its requests: it ends with the last of them.
+	// Timeout limits a batch. A batch also ends with the last deadline of its requests.
 	Timeout time.Duration
-	// Most is how many single requests and batches are under way at once; MaxSingles always are.
+	// Most is the maximum number of single requests and batches under way; MaxSingles are
+	// always allowed.
 	Most int
-	// Closed is the answer to a request that was in the queue when the Batcher was closed.
+	// Closed is the answer to the requests that are in the queue when the Batcher is
+	// closed.
 	Closed error
 }
 
-// Answer is that to one request.
+// Answer is the answer to one request.
 type Answer[Reply any] struct {
 	Reply Reply
 	Err   error
 }
 
-// Batcher puts requests together where there are many at once: alone each of them costs client and server
-// a system call to write and one to read, at least. As long as few are under way it lets them pass. Others
-// queue up until one of those is answered, and then go together. It is safe for concurrent use.
+// Batcher combines concurrent requests. Alone, each request costs the client and the server
+// at least one system call to write and one to read. While few requests are under way, a
+// Batcher lets them pass. Further ones queue up until one of those is answered, and then go
+// together. It is safe for concurrent use.
 type Batcher[Request, Reply any] struct {
 	opts Options[Request, Reply]
 	life context.Context // of the batches
@@ -58,14 +62,14 @@ type Batcher[Request, Reply any] struct {
 	running  sync.WaitGroup
 }
 
-// Queued is a request in the queue, or in a batch.
+// Queued is a request in the queue or in a batch.
 type Queued[Request, Reply any] struct {
 	request Request
 	ctx     context.Context
 	answer  chan Answer[Reply]
 }
 
-// New returns a Batcher, which is to be closed.
+// New returns a Batcher. Close must be called to stop it.
 func New[Request, Reply any](opts Options[Request, Reply]) *Batcher[Request, Reply] {
 	b := &Batcher[Request, Reply]{opts: opts}
 	b.life, b.end = context.WithCancel(context.Background())
@@ -73,8 +77,9 @@ func New[Request, Reply any](opts Options[Request, Reply]) *Batcher[Request, Rep
 	return b
 }
 
-// Enter returns nil for a request that its caller has to send by itself, and to Leave after that. Any other
-// is sent by b, and answered to Await.
+// Enter returns nil if the caller has to send the request itself; the caller then calls
+// Leave after the answer. Otherwise b sends the request, and Await returns the answer. It
+// does not block.
 func (b *Batcher[Request, Reply]) Enter(ctx context.Context, request Request) *Queued[Request, Reply] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +95,8 @@ func (b *Batcher[Request, Reply]) Enter(ctx context.Context, request Request) *Q
 	return q
 }
 
-// Await returns when q is answered or its context ends, with the error of that. Then it may still be executed.
+// Await blocks until q is answered or its context ends. In the latter case it returns the
+// context's error, and q may still be executed.
 func (q *Queued[Request, Reply]) Await() (Reply, error) {
 	select {
 	case a := <-q.answer:
@@ -101,7 +107,7 @@ func (q *Queued[Request, Reply]) Await() (Reply, error) {
 	}
 }
 
-// Leave is called when a single request has ended. The next batch takes its place.
+// Leave ends a single request. The next batch takes its place.
 func (b *Batcher[Request, Reply]) Leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +115,7 @@ func (b *Batcher[Request, Reply]) Leave() {
 	b.start()
 }
 
-// hurry is called when the queue has waited for long enough.
+// hurry sends a batch after MaxQueued, if more requests may be under way.
 func (b *Batcher[Request, Reply]) hurry() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +124,7 @@ func (b *Batcher[Request, Reply]) hurry() {
 	}
 }
 
-// start sends what is in the queue. It is called with mu held.
+// start sends the first MaxSize requests of the queue. b.mu must be held.
 func (b *Batcher[Request, Reply]) start() {
 	if len(b.queue) == 0 {
 		return
@@ -135,8 +141,8 @@ func (b *Batcher[Request, Reply]) start() {
 	b.running.Go(func() { b.run(batch) })
 }
 
-// run sends a batch and gives each request its own answer. Those that nobody waits for any more are not sent. The
-// end of one context is not that of the others' requests.
+// run sends a batch and distributes the answers. Requests with an ended context are not
+// sent. The end of one context does not end the batch.
 func (b *Batcher[Request, Reply]) run(batch []*Queued[Request, Reply]) {
 	defer b.Leave()
 	batch = slices.DeleteFunc(batch, func(q *Queued[Request, Reply]) bool { return q.ctx.Err() != nil })
@@ -157,7 +163,8 @@ func (b *Batcher[Request, Reply]) run(batch []*Queued[Request, Reply]) {
 	}
 }
 
-// deadline is when nobody waits for the batch any more, or its timeout.
+// deadline returns the last deadline of the requests, or the end of the timeout if that is
+// earlier.
 func (b *Batcher[Request, Reply]) deadline(batch []*Queued[Request, Reply]) time.Time {
 	var last time.Time
 	timeout := time.Now().Add(b.opts.Timeout)
@@ -173,8 +180,8 @@ func (b *Batcher[Request, Reply]) deadline(batch []*Queued[Request, Reply]) time
 	return last
 }
 
-// Close ends what is under way in batches, and returns when it has ended. What is in the queue is not sent. Requests that
-// come later are sent alone.
+// Close ends the batches under way and waits for them. Requests in the queue get
+// Options.Closed. Later requests are sent singly by their callers.
 func (b *Batcher[Request, Reply]) Close() {
 	b.mu.Lock()
 	b.closed = true

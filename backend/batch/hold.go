@@ -1,7 +1,7 @@
 package batch
 
-// Hold has every request queue up until release is called. Then what is in the queue goes in one batch. Tests
-// of those who use a Batcher are what it is for.
+// Hold makes every request queue up until release is called; then the queue goes in one
+// batch. It is for the tests of packages that use a Batcher.
 func (b *Batcher[Request, Reply]) Hold() (release func()) {
 	most := max(b.opts.Most, MaxSingles)
 	b.mu.Lock()

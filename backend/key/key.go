@@ -14,9 +14,9 @@ import (
 // MaxName is the longest name in bytes.
 const MaxName = 512
 
-// Validate tells what is wrong with a name: it must be 1 to MaxName bytes of valid
-// UTF-8 without control characters (Unicode category Cc). The error quotes no more
-// than the beginning of it.
+// Validate returns an error if name cannot be the name of a lock. A name has 1 to MaxName
+// bytes of valid UTF-8 without control characters (Unicode category Cc). The error quotes
+// only the beginning of name.
 func Validate(name string) error {
 	switch {
 	case name == "":
@@ -31,25 +31,25 @@ func Validate(name string) error {
 	return nil
 }
 
-// Encode returns name as a key of at most limit bytes, of the letters, digits and
-// "_.:-%" alone, and not starting with a dot. Different names give different
-// keys. Plain names stay as they are, other bytes become %XX; a key that would
-// exceed limit keeps its beginning and ends in "%-" and the SHA-256 of the name,
-// which no other key can, as elsewhere two hex digits follow a "%". limit is at
-// least MinLimit.
+// Encode returns name as a key of at most limit bytes, with no characters except letters,
+// digits and "_.:-%", and without a dot at its start. Different names give different keys.
+//
+// Plain names do not change; other bytes become %XX. A key that would exceed limit keeps
+// its beginning and ends in "%-" and the SHA-256 of the name. No other key has that form,
+// because elsewhere two hex digits follow a "%". limit must be at least MinLimit.
 func Encode(name string, limit int) string {
 	return encode(name, limit, func(c byte) bool {
 		return 'A' <= c && c <= 'Z' || c == ':' || plainInFile(c)
 	})
 }
 
-// EncodeFile is Encode for names of files: upper-case letters and colons are encoded
-// too, as there are file systems that fold the one and refuse the other.
+// EncodeFile is Encode for names of files. It also encodes upper-case letters and colons,
+// because some file systems ignore case and some refuse colons.
 func EncodeFile(name string, limit int) string {
 	return encode(name, limit, plainInFile)
 }
 
-// MinLimit is the least limit: the mark and the hash.
+// MinLimit is the minimum limit: the length of the mark and the hash.
 const MinLimit = len(hashMark) + 2*sha256.Size
 
 const (
@@ -57,10 +57,12 @@ const (
 	hexDigits = "0123456789abcdef"
 )
 
+// plainInFile reports whether c stays as it is in the name of a file.
 func plainInFile(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
 }
 
+// encode encodes all bytes of name that are not plain.
 func encode(name string, limit int, plain func(byte) bool) string {
 	special := 0
 	for i := range len(name) {

@@ -1,5 +1,6 @@
-// Package tlsfile reads the TLS parameters that the URLs of all drivers have in common: ca, cert and key, which name
-// files, and server-name. There is no parameter that turns the check of the server's certificate off.
+// Package tlsfile reads the TLS parameters that the URLs of all drivers share: ca, cert and
+// key, which name files, and server-name. No parameter disables the verification of the
+// server's certificate.
 package tlsfile
 
 import (
@@ -15,13 +16,14 @@ import (
 
 // Files are the TLS parameters of a URL. A nil *Files stands for plaintext.
 type Files struct {
-	CA         string // file of the authorities to trust; "" is those of the system
+	CA         string // file of the trusted authorities; "" means the system's
 	Cert, Key  string // files of the client's certificate and its key; both or neither
-	ServerName string // the name in the server's certificate; "" is that of the host
+	ServerName string // the name in the server's certificate; "" means the host's
 }
 
-// Take takes the parameters, and reads no file yet. What asks for TLS is secure, a scheme such as "rediss", or the
-// parameter tls where secure is "". Without TLS it returns nil, and the other parameters are errors.
+// Take takes the parameters and reads no file. TLS is requested by the scheme secure, such
+// as "rediss", or by the parameter tls if secure is empty. Without TLS, Take returns nil,
+// and the other parameters are errors.
 func Take(u *backend.URL, secure string) (*Files, error) {
 	encrypt, asked := u.Scheme == secure, secure+"://"
 	if secure == "" {
@@ -46,8 +48,9 @@ func Take(u *backend.URL, secure string) (*Files, error) {
 	return &f, nil
 }
 
-// Config reads the files and makes a configuration for connections to addr. With an empty addr and no ServerName it
-// is for [For] to complete. An error names a file and says nothing of its content. Config of nil is nil: plaintext.
+// Config reads the files and makes a configuration for connections to addr. If addr and
+// ServerName are empty, [For] has to complete it. An error names a file and does not quote
+// its content. The Config of nil is nil, which means plaintext.
 func (f *Files) Config(addr string) (*tls.Config, error) {
 	if f == nil {
 		return nil, nil
@@ -73,7 +76,8 @@ func (f *Files) Config(addr string) (*tls.Config, error) {
 	return For(addr, config), nil
 }
 
-// readPair is tls.LoadX509KeyPair, whose errors may quote what a file holds and do not name it.
+// readPair is tls.LoadX509KeyPair with errors that name the files and do not quote their
+// content.
 func readPair(certFile, keyFile string) (tls.Certificate, error) {
 	cert, err := os.ReadFile(certFile)
 	if err != nil {
@@ -90,8 +94,9 @@ func readPair(certFile, keyFile string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// For returns config with the host of addr as the name to verify, if it has none yet. It does not change config. An
-// addr without a port, such as a socket's path, has no host.
+// For returns config with the host of addr as the name to verify, unless config has a name.
+// It does not change config. An addr without a port, such as the path of a socket, has no
+// host.
 func For(addr string, config *tls.Config) *tls.Config {
 	host, _, err := net.SplitHostPort(addr)
 	if config.ServerName != "" || err != nil {

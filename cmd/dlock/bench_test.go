@@ -126,7 +126,7 @@ func TestBenchUsage(t *testing.T) {
 // A URL that fails is reported, and the others go on.
 func TestBenchGoesOn(t *testing.T) {
 	t.Parallel()
-	closed := "redis://" + closedPort(t)
+	closed := "redis://" + closedPort
 	for url, code := range map[string]int{closed: exitUnavailable, "mem:?no-such-parameter=1": exitUsage, "mem:": exitUsage} {
 		got := dlockRun(t, nil, benchTiny("--json", "--workloads", "W1", "mem:", url)...)
 		if got.code != code || !strings.HasPrefix(got.stderr, "dlock: "+url+": ") {

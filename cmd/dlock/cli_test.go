@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,7 +58,7 @@ func TestExitCodes(t *testing.T) {
 	holder := startDlock(t, url, "run", "taken", "--", "sh", "-c", "echo ready; read line")
 	holder.expect("ready")
 	fill := strings.NewReplacer("|", " ", "$url", url, "$plain", plain,
-		"$closed", "redis://"+closedPort(t), "$long", strings.Repeat("x", 600))
+		"$closed", "redis://"+closedPort, "$long", strings.Repeat("x", 600))
 	for code, lines := range exitCodes {
 		for _, line := range lines {
 			args := strings.Split(line, " ")
@@ -94,16 +93,9 @@ func checkLine(t *testing.T, line, stderr string) {
 	}
 }
 
-// closedPort is an address where nobody listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
+// closedPort is an address that refuses connections. The system gives no port below 1024 to a server
+// of another test.
+const closedPort = "127.0.0.1:1"
 
 // A command whose interpreter is missing is found out only at its start.
 func TestNotFoundFreesLock(t *testing.T) {
@@ -145,13 +137,13 @@ func TestStatusAndList(t *testing.T) {
 	holder := startDlock(t, url, "run", "--prefix", "p/", "--meta", "me \u202e", "n", "--", "sh", "-c", "echo $DLOCK_FENCE; read line")
 	fence := holder.line()
 
-	var info, listed backend.Info
-	for dst, args := range map[*backend.Info][]string{&info: {"status", "--json", "p/n"}, &listed: {"ls", "--json"}} {
+	var info, listed lockJSON
+	for dst, args := range map[*lockJSON][]string{&info: {"status", "--json", "p/n"}, &listed: {"ls", "--json"}} {
 		got := dlockRun(t, on(url), args...)
 		if err := json.Unmarshal([]byte(got.stdout), dst); err != nil || strings.Count(got.stdout, "\n") != 1 {
 			t.Fatalf("%q: %v in %q", args, err, got.stdout)
 		}
-		if len(dst.Holders) != 1 || dst.Key != "p/n" || dst.Holders[0].Meta != "me \u202e" {
+		if len(dst.Holders) != 1 || dst.Name != "p/n" || dst.Holders[0].Meta != "me \u202e" {
 			t.Errorf("%q shows %+v", args, *dst)
 		}
 	}
@@ -240,7 +232,7 @@ func TestPasswordIsNeverPrinted(t *testing.T) {
 	server := testenv.NewRedis(t, "--requirepass", password)
 	wrong := strings.Replace(server.URL, password, password+"wrong", 1)
 	for _, url := range []string{
-		server.URL, wrong, "redis://:hunter2@" + closedPort(t), "redis://:hunter2@h:port", "redis://u:hunter2@h/0?x=1",
+		server.URL, wrong, "redis://:hunter2@" + closedPort, "redis://:hunter2@h:port", "redis://u:hunter2@h/0?x=1",
 		"redis://u:hunter2@h#", "redis://u:hun/ter2hunter2@h", "nonsense://u:hunter2@h",
 	} {
 		for _, args := range [][]string{

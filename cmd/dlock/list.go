@@ -84,7 +84,7 @@ func listJSON(w io.Writer, infos iter.Seq2[*backend.Info, error]) error {
 		if err != nil {
 			return err
 		}
-		if err := writeJSON(w, info); err != nil {
+		if err := writeLock(w, info); err != nil {
 			return err
 		}
 	}

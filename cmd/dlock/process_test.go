@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
@@ -167,7 +166,7 @@ func waitersOf(t *testing.T, url, name string) int {
 	return statusOf(t, url, name).Waiters
 }
 
-func statusOf(t *testing.T, url, name string) (info backend.Info) {
+func statusOf(t *testing.T, url, name string) (info lockJSON) {
 	t.Helper()
 	got := dlockRun(t, on(url), "status", "--json", name)
 	if err := json.Unmarshal([]byte(got.stdout), &info); err != nil {

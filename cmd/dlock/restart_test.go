@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
@@ -77,7 +76,7 @@ func testKeptLock(t *testing.T, server *testenv.Server) {
 }
 
 // checkKept looks at the lock now and at the end of its first term.
-func checkKept(t *testing.T, server *testenv.Server, p *dlockProcess, name string, before backend.Holder, end time.Time) {
+func checkKept(t *testing.T, server *testenv.Server, p *dlockProcess, name string, before holderJSON, end time.Time) {
 	t.Helper()
 	for _, at := range []time.Time{time.Now(), end} {
 		time.Sleep(time.Until(at))
@@ -152,7 +151,7 @@ func endsAfterServer(t *testing.T, server *testenv.Server, ttl time.Duration) ti
 }
 
 // holderOf is the one holder of a lock.
-func holderOf(t *testing.T, url, name string) backend.Holder {
+func holderOf(t *testing.T, url, name string) holderJSON {
 	t.Helper()
 	info := statusOf(t, url, name)
 	if len(info.Holders) != 1 {

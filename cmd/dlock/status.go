@@ -58,7 +58,7 @@ func (f *statusFlags) run(ctx context.Context, a *app, name string) error {
 
 func (f *statusFlags) write(w io.Writer, info *backend.Info) error {
 	if f.json {
-		return writeJSON(w, info)
+		return writeLock(w, info)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "name\t%s\n", printable(info.Key))

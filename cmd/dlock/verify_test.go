@@ -179,7 +179,7 @@ func steal(ctx context.Context, url, prefix string) error {
 
 func TestVerifyExitCodes(t *testing.T) {
 	t.Parallel()
-	file, closed := fileURL(t), "redis://"+closedPort(t)
+	file, closed := fileURL(t), "redis://"+closedPort
 	tests := map[int][][]string{
 		exitUsage: {
 			{},
@@ -216,7 +216,7 @@ func TestVerifyExitCodes(t *testing.T) {
 // its password.
 func TestVerifyGoesOn(t *testing.T) {
 	t.Parallel()
-	closed := "redis://:hunter2@" + closedPort(t)
+	closed := "redis://:hunter2@" + closedPort
 	got := verifyRun(t, "--run", "^AcquireGrantsAFreeLock$", "redis://u:hunter2@h:port", closed, fileURL(t))
 	if got.code != exitUsage || !strings.Contains(got.stdout, "1 of 1 promises kept") {
 		t.Errorf("exit code %d; standard output: %s", got.code, got.stdout)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // Bug is one thing that a driver does wrong.
@@ -47,6 +48,21 @@ var grantBugs = []Bug{
 			time.Sleep(2 * time.Millisecond) // so that there is a second owner meanwhile
 			return next.Release(ctx, g)
 		}}
+	}},
+	{"late-is-never-executed", "A request that is executed after its release is refused with ErrUnavailable.", func() *flaw {
+		var released table[bool]
+		return &flaw{
+			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+				if _, gone := released.get(req.Owner); gone {
+					return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errBroken)
+				}
+				return next.Acquire(ctx, req)
+			},
+			release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+				released.set(g.Owner, true)
+				return next.Release(ctx, g)
+			},
+		}
 	}},
 	{"not-idempotent", "A repeated Acquire by the holder is *Busy.", func() *flaw {
 		var owners table[bool]
@@ -377,6 +393,19 @@ var renewalBugs = []Bug{
 			},
 		}
 	}},
+	{"abandoned-renewal-loses", "After a renewal that was given up, each renewal is ErrLost.", func() *flaw {
+		var late table[bool]
+		return &flaw{renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
+			if _, lost := late.get(g.Owner); lost {
+				return backend.Term{}, backend.ErrLost
+			}
+			term, err := next.Renew(ctx, g)
+			if ctx.Err() != nil {
+				late.set(g.Owner, true)
+			}
+			return term, err
+		}}
+	}},
 	{"renewal-fails", "No renewal succeeds.", func() *flaw {
 		return &flaw{renew: func(context.Context, *driver, *backend.Grant) (backend.Term, error) {
 			return backend.Term{}, errBroken
@@ -480,6 +509,15 @@ var releaseBugs = []Bug{
 			return next.Release(ctx, g)
 		}}
 	}},
+	{"release-fails-at-times", "One Release in a hundred is not executed the first time, and its error leaves the outcome unknown.", func() *flaw {
+		var n atomic.Int64
+		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+			if n.Add(1)%100 == 0 {
+				return errBroken
+			}
+			return next.Release(ctx, g)
+		}}
+	}},
 	{"release-not-queued", "Release of a queue entry removes nothing.", func() *flaw {
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
 			if owner := next.holder(ctx, g.Key); owner != "" && owner != g.Owner {
@@ -526,6 +564,16 @@ var waitBugs = []Bug{
 		return &flaw{wait: func(ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
+		}}
+	}},
+	{"polls", "Wait is woken by nothing and ends after a second.", func() *flaw {
+		return &flaw{wait: func(ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(time.Second):
+				return nil, nil
+			}
 		}}
 	}},
 	{"missed-release", "Wait misses a release that came before it.", func() *flaw {
@@ -816,6 +864,16 @@ var resourceBugs = []Bug{
 			return g, err
 		}}
 	}},
+	{"wait-leaks-owners", "A cancelled Wait leaves its owner in a map.", func() *flaw {
+		var waited table[struct{}]
+		return &flaw{wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+			g, err := next.Wait(ctx, req, b)
+			if ctx.Err() != nil {
+				waited.set(req.Owner, struct{}{})
+			}
+			return g, err
+		}}
+	}},
 	{"close-leaks", "Close leaves a goroutine.", func() *flaw {
 		return &flaw{close: func(next *driver) error {
 			go func() { time.Sleep(2 * time.Minute) }()
@@ -882,7 +940,7 @@ var measureBugs = []Bug{
 		}}
 	}},
 	{"counters-stand", "Counters do not count.", func() *flaw {
-		return &flaw{counters: func() backend.Counts { return backend.Counts{Commands: 5} }}
+		return &flaw{counters: func() measure.Counts { return measure.Counts{Commands: 5} }}
 	}},
 	{"sweep-frees", "Sweep removes held locks.", func() *flaw {
 		return &flaw{sweep: func(ctx context.Context, next *driver, keys []string) error {

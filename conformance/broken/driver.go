@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // flaw changes some methods of a driver. A nil function leaves its method as it is. next is the
@@ -25,7 +26,7 @@ type flaw struct {
 	// What a driver may implement for benchmarks, and Pipeliner.
 	releaseThen func(ctx context.Context, next *driver, g *backend.Grant, sent func()) error
 	floor       func(ctx context.Context, next *driver, key, owner string) error
-	counters    func() backend.Counts
+	counters    func() measure.Counts
 	sweep       func(ctx context.Context, next *driver, keys []string) error
 }
 
@@ -168,7 +169,7 @@ func (d floor) Floor(ctx context.Context, key, owner string) error {
 
 type counters struct{ *driver }
 
-func (d counters) Counters(context.Context) (backend.Counts, error) { return d.flaw.counters(), nil }
+func (d counters) Counters(context.Context) (measure.Counts, error) { return d.flaw.counters(), nil }
 
 type sweeper struct{ *driver }
 

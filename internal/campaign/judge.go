@@ -275,13 +275,26 @@ func (j judge) takings(w window) {
 			if g.granted >= w.from || g.ended <= w.done {
 				continue
 			}
-			late := g.ended.Sub(w.done) - j.lag(g.worker, w.done, g.ended)
+			since := j.reachable(g.worker, w.done, g.ended)
+			late := g.ended.Sub(since) - j.lag(g.worker, since, g.ended)
 			j.verdict.Figures.taken(late)
 			if late > limit && len(j.stops(g.worker, w.from, g.ended)) == 0 {
 				j.violation(RuleA, g.ended, name, "%v held for %v after %s", g, late, w.kind)
 			}
 		}
 	}
+}
+
+// reachable returns since when the server has been able to tell a worker of something: not before
+// the last fault ended that kept them apart.
+func (j judge) reachable(worker int, from, to Instant) Instant {
+	since := from
+	for _, w := range j.windows {
+		if w.touches(worker, from, to) && !w.kind.takesLock() && w.kind != Linger {
+			since = max(since, min(w.to, to))
+		}
+	}
+	return since
 }
 
 // losses is rule k.

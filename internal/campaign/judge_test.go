@@ -214,6 +214,29 @@ func TestJudge(t *testing.T) {
 			300 lost 0
 			1000 unlock 0
 			1001 unlocked 0 lost`, ""},
+		{"a broken lock whose holder is told when the server is back", F, `
+			0 ask 0
+			1 granted 0 10
+			2 begin -1 break
+			3 done -1 break
+			3 end -1 break
+			4 begin -1 restart
+			5 done -1 restart
+			1400 end -1 restart
+			1700 lost 0
+			1800 unlock 0
+			1801 unlocked 0 lost`, ""},
+		{"a broken lock whose holder is not told when the server is back", F, `
+			0 ask 0
+			1 granted 0 10
+			2 begin -1 break
+			3 done -1 break
+			3 end -1 break
+			4 begin -1 restart
+			5 done -1 restart
+			1400 end -1 restart
+			2400 unlock 0
+			2401 unlocked 0`, "a"},
 		{"a free lock that is not granted", X, `
 			0 ask 0
 			1 granted 0 10

@@ -16,15 +16,38 @@ type Meter struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
-	mu    sync.Mutex
-	due   time.Time // of the next wake-up
-	peaks []peak    // in order of time; each later than all that follow
+	mu   sync.Mutex
+	due  time.Time // of the next wake-up
+	late Record    // the wake-ups
 }
 
-// peak is a late wake-up.
+// Record keeps the longest delays. Its zero value is empty. A mutex of the caller guards it.
+type Record struct {
+	peaks []peak // in order of time; each longer than all that follow
+}
+
+// peak is a delay, such as that of a wake-up.
 type peak struct {
-	woke time.Time
-	late time.Duration
+	end  time.Time
+	took time.Duration
+}
+
+// Add adds a delay that ended not before those that were added earlier. It drops the delays that the
+// new one covers, so that few remain.
+func (r *Record) Add(end time.Time, took time.Duration) {
+	for n := len(r.peaks); n > 0 && r.peaks[n-1].took <= took; n-- {
+		r.peaks = r.peaks[:n-1]
+	}
+	r.peaks = append(r.peaks, peak{end: end, took: took})
+}
+
+// Worst returns the longest delay since then. Of a delay that began earlier only the rest counts.
+func (r *Record) Worst(since time.Time) time.Duration {
+	var worst time.Duration
+	for _, p := range r.peaks {
+		worst = max(worst, min(p.took, p.end.Sub(since)))
+	}
+	return worst
 }
 
 // Start starts a Meter. The caller stops it.
@@ -57,15 +80,11 @@ func (m *Meter) run() {
 	}
 }
 
-// wake records a wake-up and drops the peaks that it covers, so that few remain.
+// wake records a wake-up.
 func (m *Meter) wake(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	late := now.Sub(m.due)
-	for n := len(m.peaks); n > 0 && m.peaks[n-1].late <= late; n-- {
-		m.peaks = m.peaks[:n-1]
-	}
-	m.peaks = append(m.peaks, peak{woke: now, late: late})
+	m.late.Add(now, now.Sub(m.due))
 	m.due = now.Add(tick)
 }
 
@@ -76,10 +95,7 @@ func (m *Meter) Worst(since time.Time) time.Duration { return m.worst(since, tim
 func (m *Meter) worst(since, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var worst time.Duration
-	for _, p := range m.peaks {
-		worst = max(worst, min(p.late, p.woke.Sub(since)))
-	}
+	worst := m.late.Worst(since)
 	if !m.due.IsZero() {
 		worst = max(worst, min(now.Sub(m.due), now.Sub(since)))
 	}

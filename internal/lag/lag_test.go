@@ -30,8 +30,8 @@ func TestWorst(t *testing.T) {
 			t.Errorf("%s: %v, want %d ms", tt.what, got, tt.want)
 		}
 	}
-	if len(m.peaks) > 3 {
-		t.Errorf("%d peaks are kept", len(m.peaks))
+	if len(m.late.peaks) > 3 {
+		t.Errorf("%d peaks are kept", len(m.late.peaks))
 	}
 }
 

@@ -12,7 +12,7 @@ type equivalent struct {
 
 // equivalents are known by their text, so the list survives changes elsewhere in a file.
 var equivalents = []equivalent{
-	{operator: "one more", line: "; d > 0 {", why: "a duration of one nanosecond is no bound that anything could keep"},
+	{operator: "one more", line: "MaxHold > 0 &&", why: "a duration of one nanosecond is no bound that anything could keep"},
 }
 
 // reasonOf returns why no test can notice a mutant, "" if a test should.

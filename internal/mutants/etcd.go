@@ -6,8 +6,8 @@ var etcdMutants = []mutant{
 		guard: "etcd: the queue is empty", file: "etcdbackend/driver.go",
 		without: "two holders",
 		edits: []edit{{
-			old: "clientv3.Compare(clientv3.CreateRevision(a.prefix).WithPrefix(), \"=\", 0)",
-			new: "clientv3.Compare(clientv3.CreateRevision(a.key), \"=\", 0)",
+			old: "ifNone(prefix, end,",
+			new: "ifNone(key, nil,",
 		}},
 		pkg: "etcdbackend", test: "TestConformance/AcquireHasOneWinner",
 	},
@@ -118,5 +118,23 @@ var etcdMutants = []mutant{
 		without: "a waiter whose late request was granted waits on for a third of its term",
 		edits:   []edit{{old: "			a.signal() // a Wait beside this request is in no queue any more\n", new: ""}},
 		pkg:     "etcdbackend", test: "TestGrantWakesAWaitBesideIt",
+	},
+	{
+		guard: "etcd: an answer is bounded", file: "etcdbackend/open.go",
+		without: "what answers in place of etcd fills 2 GB of memory",
+		edits:   []edit{{old: "maxMessage = 16 << 20", new: "maxMessage = 1<<31 - 1"}},
+		pkg:     "etcdbackend", test: "TestHostileServer",
+	},
+	{
+		guard: "etcd: requests ask for a leader", file: "etcdbackend/open.go",
+		without: "a member without a leader keeps requests until their time is over",
+		edits:   []edit{{old: "ctx.Value(wantsLeader{}) != nil", new: "ctx.Value(wantsLeader{}) == false"}},
+		pkg:     "etcdbackend", test: "TestRequestsAskForALeader",
+	},
+	{
+		guard: "etcd: a lent client's KV is used", file: "etcdbackend/driver.go",
+		without: "the locks of a client with a namespace lie outside of it",
+		edits:   []edit{{old: "kv: lentKV{client}", new: "kv: newOwnKV(client)"}},
+		pkg:     "etcdbackend", test: "TestLentClientWithANamespace",
 	},
 }

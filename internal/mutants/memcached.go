@@ -62,4 +62,28 @@ var memcachedMutants = []mutant{
 		edits:   []edit{{old: ", Expiration: counterLife,", new: ","}},
 		pkg:     "memcachedbackend", test: "TestConformance/FreeNamesAreForgotten",
 	},
+	{
+		guard: "memcached: a dial ends with its call", file: "memcachedbackend/pool.go",
+		without: "Unlock waits for ever for a server that accepts a connection and is silent",
+		edits:   []edit{{old: "_, inPlace := backend.DeadlineOnly(ctx)", new: "ctx, inPlace := backend.DeadlineOnly(ctx)"}},
+		pkg:     "memcachedbackend", test: "TestSilentDial",
+	},
+	{
+		guard: "memcached: a value is bounded", file: "memcachedbackend/answers.go",
+		without: "what answers in place of memcached makes the process allocate 4 GB",
+		edits:   []edit{{old: "case size <= maxValue:", new: "default:"}},
+		pkg:     "memcachedbackend", test: "TestHostileServer",
+	},
+	{
+		guard: "memcached: an answer is bounded", file: "memcachedbackend/answers.go",
+		without: "an answer without end fills the memory",
+		edits:   []edit{{old: "a.left < 0 {", new: "false {"}},
+		pkg:     "memcachedbackend", test: "TestHostileServer",
+	},
+	{
+		guard: "memcached: a huge value is a foreign one", file: "memcachedbackend/answers.go",
+		without: "a huge value under one key costs the other leases of its batch",
+		edits:   []edit{{old: "\t_, err = a.r.Discard(int(size))\n\treturn err\n", new: "\treturn bufio.ErrTooLong\n"}},
+		pkg:     "memcachedbackend", test: "TestHugeForeignValue",
+	},
 }

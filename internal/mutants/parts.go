@@ -27,10 +27,11 @@ var parts = []part{
 	{
 		name: "internal",
 		files: []string{
-			"backend/*.go", "backend/key/*.go", "backend/batch/*.go", "backend/tlsfile/*.go", "internal/gate/*.go",
+			"backend/*.go", "backend/key/*.go", "backend/batch/*.go", "backend/tlsfile/*.go", "internal/engine/*.go",
+			"internal/bound/*.go",
 		},
 		steps: [][]string{
-			{"./backend/...", "./internal/gate"},
+			{"./backend/...", "./internal/engine", "./internal/bound"},
 			scripted,
 			{"./membackend"},
 			{"-run", "^Test(TLS|Conformance)", "./memcachedbackend"},

@@ -53,7 +53,7 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: a lock that moves is followed", file: "redisbackend/wait.go",
 		without: "waiters listen to the master that the slot has left",
-		edits:   []edit{{old: "case \"sunsubscribe\":\n\t\th.drop(lock)\n", new: "case \"sunsubscribe\":\n"}},
+		edits:   []edit{{old: "if t.subscribed { // else", new: "if false { // else"}},
 		pkg:     "redisbackend", test: "TestSlotMovesWhileHeld",
 	},
 	{
@@ -131,7 +131,7 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: renewals do not queue", file: "redisbackend/script.go",
 		without: "a crowd of acquisitions costs leases",
-		edits:   []edit{{old: "l.runAside(ctx, calls[0].script, calls[0].args)", new: "l.run(ctx, calls[0].script, calls[0].args...)"}},
+		edits:   []edit{{old: "l.runAside(ctx, calls[0].script, calls[0].args)", new: "l.run(ctx, calls[0].script, &request{args: calls[0].args})"}},
 		pkg:     "redisbackend", test: "TestRenewalsDoNotQueue",
 	},
 	{
@@ -159,10 +159,34 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestDemotedMasterIsNotBelieved",
 	},
 	{
+		guard: "redis: a replica reports no conflict of fences", file: "redisbackend/scripts/grant.lua",
+		without: "a demoted master refuses a lock that the present one grants",
+		edits:   []edit{{old: "redis.call('GETEX', KEYS[2]) -- repeats", new: "redis.call('GET', KEYS[2]) -- repeats"}},
+		pkg:     "redisbackend", test: "TestDemotedMasterReportsNoConflict",
+	},
+	{
+		guard: "redis: a replica reports no conflict of locks", file: "redisbackend/scripts/acquire.lua",
+		without: "a demoted master refuses a lock that the present one grants",
+		edits:   []edit{{old: "redis.call('GETEX', KEYS[1]) -- repeats", new: "redis.call('GET', KEYS[1]) -- repeats"}},
+		pkg:     "redisbackend", test: "TestDemotedMasterReportsNoConflict",
+	},
+	{
+		guard: "redis: an uncontended fair lock needs no queue", file: "redisbackend/scripts/acquire.lua",
+		without: "a fair pair of lock and unlock costs the server more than twice as much",
+		edits:   []edit{{old: "redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then", new: "redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 and attempt == '0' then"}},
+		pkg:     "redisbackend", test: "TestUncontendedFairLockDoesNotQueue",
+	},
+	{
 		guard: "redis: a queue needs memory", file: "redisbackend/scripts/acquire.lua",
 		without: "waiters fill a server beyond its limit",
 		edits:   []edit{{old: "attempt == '0' and 'GETEX' or 'GET'", new: "'GETEX'"}},
 		pkg:     "redisbackend", test: "TestNobodyQueuesWithoutMemory",
+	},
+	{
+		guard: "redis: replicas are waited for in a third of the term", file: "redisbackend/replicas.go",
+		without: "a grant that lacks its replicas is refused when its term is over, and a renewal comes too late",
+		edits:   []edit{{old: "min(o.Timeout/2, ttl/3)", new: "min(o.Timeout/2, ttl)"}},
+		pkg:     "redisbackend", test: "TestShortTermsDoNotWaitForLong",
 	},
 	{
 		guard: "redis: a dial ends with the context", file: "redisbackend/script.go",
@@ -227,7 +251,58 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: a wrong clock leaves no fence", file: "redisbackend/scripts/grant.lua",
 		without: "no lock can be had any more after the clock was far ahead",
-		edits:   []edit{{old: "  if fence > '4019025413685247' then\n    return nil\n  end\n", new: ""}},
+		edits:   []edit{{old: "  if fence > '4019025413685247' then\n    redis.call('GETEX', KEYS[2])\n    return nil\n  end\n", new: ""}},
 		pkg:     "redisbackend", test: "TestClockBeyondTheLastFence",
+	},
+	{
+		guard: "redis: a silent master costs its own renewals alone", file: "redisbackend/script.go",
+		without: "leases on the other masters of a cluster are lost",
+		edits: []edit{{
+			old: "parts[node] = append(parts[node], i)",
+			new: "_ = node\n\t\tparts[l.client] = append(parts[l.client], i)",
+		}},
+		pkg: "redisbackend", test: "TestSilentMasterCostsNoOtherRenewal",
+	},
+	{
+		guard: "redis: a late acquisition revives no grant", file: "redisbackend/scripts/renew.lua",
+		without: "a lease goes on with a fence that the resource refuses",
+		edits:   []edit{{old: " .. fence .. '\\n'", new: ""}},
+		pkg:     "redisbackend", test: "TestLateAcquireRevivesNoGrant",
+	},
+	{
+		guard: "redis: nothing is sent after the context", file: "redisbackend/driver.go",
+		without: "a Break that was cancelled breaks the lock of the next holder",
+		edits:   []edit{{old: "if n.ctx != nil && n.ctx.Err() != nil {", new: "if n.ctx != nil && n.ctx == nil {"}},
+		pkg:     "redisbackend", test: "TestNothingIsSentAfterTheContext",
+	},
+	{
+		guard: "redis: a late acknowledgement ends no new topic", file: "redisbackend/wait.go",
+		without: "an unused subscription stays until its connection ends",
+		edits:   []edit{{old: "if t.subscribed { // else", new: "if true { // else"}},
+		pkg:     "redisbackend", test: "TestLateAcknowledgementEndsNoNewTopic",
+	},
+	{
+		guard: "redis: a server's answer is bounded", file: "redisbackend/open.go",
+		without: "what listens under a server's address ends the process",
+		edits:   []edit{{old: "return bounded(conn), nil", new: "_ = bounded\n\treturn conn, nil"}},
+		pkg:     "redisbackend", test: "TestHostileServer/redis/a_map_of_1,000,000,000",
+	},
+	{
+		guard: "redis: the depth of an answer is bounded", file: "redisbackend/reply.go",
+		without: "go-redis recurses until the process ends",
+		edits:   []edit{{old: "if s.depth == maxReplyDepth {\n\t\treturn errLongReply", new: "if s.depth == maxReplyDepth {\n\t\treturn nil"}},
+		pkg:     "redisbackend", test: "TestHostileRepliesAreRefused",
+	},
+	{
+		guard: "redis: the elements of an answer are bounded", file: "redisbackend/reply.go",
+		without: "go-redis allocates what a server announces",
+		edits:   []edit{{old: "return s.charge(n * elementCost)", new: "return nil"}},
+		pkg:     "redisbackend", test: "TestHostileRepliesAreRefused",
+	},
+	{
+		guard: "redis: the lines of an answer are bounded", file: "redisbackend/reply.go",
+		without: "an endless line takes memory without end",
+		edits:   []edit{{old: "case s.read > maxReplyLine || s.cost > maxReply:", new: "case s.cost > maxReply && end >= 0:"}},
+		pkg:     "redisbackend", test: "TestHostileRepliesAreRefused",
 	},
 }

@@ -70,8 +70,17 @@ func (e *Ensemble) find(tb TB, leads bool) *Server {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), givenTimeout)
 	defer cancel()
-	for ctx.Err() == nil {
-		for _, s := range e.Members {
+	s := e.first(ctx, e.Members, leads)
+	if s == nil {
+		tb.Fatalf("%s: no member says that it leads, or that it does not", e.Name)
+	}
+	return s
+}
+
+// first returns the first of members that says that it leads, or that it does not; nil if ctx ends before.
+func (e *Ensemble) first(ctx context.Context, members []*Server, leads bool) *Server {
+	for ; ctx.Err() == nil; time.Sleep(probeInterval) {
+		for _, s := range members {
 			ask, cancel := context.WithTimeout(ctx, probeTimeout)
 			is, err := e.spec.leads(ask, s.URL)
 			cancel()
@@ -79,10 +88,13 @@ func (e *Ensemble) find(tb TB, leads bool) *Server {
 				return s
 			}
 		}
-		time.Sleep(probeInterval)
 	}
-	tb.Fatalf("%s: no member says that it leads, or that it does not", e.Name)
 	return nil
+}
+
+// Successor returns the member that leads when former does no longer; nil if ctx ends before.
+func (e *Ensemble) Successor(ctx context.Context, former *Server) *Server {
+	return e.first(ctx, e.Others(former), true)
 }
 
 // Others returns the members but for one.

@@ -96,8 +96,9 @@ type Server struct {
 	Source  string // "url", "container" or "process"
 	Version string // product and version as the server itself reports them: "Redis 8.0.6"
 
-	spec *spec
-	ctl  control // nil: given by URL
+	spec  *spec
+	ctl   control                 // nil: given by URL
+	again func() (control, error) // starts another one at the same address
 }
 
 // DirectURL is the URL of a server in a container at the container's own address, if that can be reached: there no proxy of the
@@ -146,6 +147,18 @@ func (s *Server) Restart(tb TB) {
 	tb.Helper()
 	s.Kill(tb)
 	s.Start(tb)
+}
+
+// Wipe ends the server with SIGKILL, deletes its data, and starts it again at the same address. It must be one that was started
+// for a test alone; a member of an ensemble cannot be wiped.
+func (s *Server) Wipe(tb TB) {
+	tb.Helper()
+	err := s.control(tb).remove()
+	s.must(tb, "wipe", err)
+	s.ctl, err = s.again()
+	s.must(tb, "wipe", err)
+	_, err = s.await(bootTimeout)
+	s.must(tb, "wipe", err)
 }
 
 func (s *Server) control(tb TB) control {
@@ -318,7 +331,8 @@ func (sp *spec) boot(source string, args []string, start func(port int) (control
 		}
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		s := &Server{Name: sp.name, URL: sp.url(addr, args), Addr: addr, Source: source, spec: sp}
-		if s.ctl, err = start(port); err == nil {
+		s.again = func() (control, error) { return start(port) }
+		if s.ctl, err = s.again(); err == nil {
 			if s.Version, err = s.await(bootTimeout); err == nil {
 				return s, nil
 			}

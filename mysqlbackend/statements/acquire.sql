@@ -4,7 +4,7 @@
 --          TTL; first is 1 if the caller is the first of those who wait
 -- returns  as the insert id, which comes with the answer itself: the fence, if owner
 --          holds now; else 2^62 + the µs that the holder has left, + 0 where there is
---          none, but the first who waits is expected
+--          none, but the first who waits is expected; 1 if the server is read-only
 --
 -- Idempotent by owner: asked again, the holder is answered with a new fence and a full
 -- term. Who is refused changes nothing, so nothing is written.
@@ -12,6 +12,9 @@
 -- A lock that was released while others wait is kept for the first of them. A request of the first
 -- that began before the release takes nothing: it may be late, and its owner broken since. A free
 -- lock that is kept for more than a minute was released before the clock was set back.
+--
+-- A demoted master with read_only still writes for a user with SUPER or CONNECTION_ADMIN. So the
+-- statement itself reads that variable, as text: it is a number or a word.
 --
 -- The server's clock alone counts, as it was when the statement began: a statement that
 -- waited for the row gets a shorter term, never a longer one. Two statements of one owner
@@ -21,11 +24,11 @@
 -- is refused). A new fence is never below the clock, so it grows also after a sweep.
 
 INSERT INTO {table} (name, owner, token, since, expires, meta)
-VALUES (
+SELECT
   ?, ?,
   LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6))),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?
-)
+FROM DUAL WHERE LAST_INSERT_ID(IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, 0)) = 0
 ON DUPLICATE KEY UPDATE
   owner = IF(expires <= UTC_TIMESTAMP(6)
     OR owner = '' AND (? AND since <= UTC_TIMESTAMP(6) OR expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE),

@@ -3,7 +3,8 @@
 --
 -- params   {names}: the names, their number, TTL in µs; {pairs}: name and owner of each
 -- returns  as the number of changed rows: how many terms are new; as the insert id: the end
---          of the new terms in µs since 2026, 0 if there are none
+--          of the new terms in µs since 2026, 0 if there are none; 1 if the server is
+--          read-only, which changes nothing; see acquire.sql
 --
 -- It never waits: one row that stays locked would cost the other leases a second, and
 -- keep their rows locked meanwhile. UPDATE has no SKIP LOCKED, so a derived table locks the
@@ -18,5 +19,5 @@
   WHERE name IN ({names}) LIMIT ? FOR UPDATE SKIP LOCKED
 ) f STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.name = f.free
 SET t.expires = GREATEST(t.expires, TIMESTAMP'2026-01-01 00:00:00' + INTERVAL LAST_INSERT_ID(
-  TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)) + ?) MICROSECOND)
+  IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)) + ?)) MICROSECOND)
 WHERE (t.name, t.owner) IN ({pairs}) AND t.expires > UTC_TIMESTAMP(6)

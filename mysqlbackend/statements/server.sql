@@ -4,6 +4,7 @@
 --          assignments are simultaneous, whether '' is NULL, innodb_lock_wait_timeout in seconds
 
 SELECT
-  VERSION(), IFNULL(DATABASE(), ''), @@global.read_only, @@session.autocommit,
+  VERSION(), IFNULL(DATABASE(), ''),
+  CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), @@session.autocommit,
   @@session.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%',
   @@session.sql_mode LIKE '%EMPTY_STRING_IS_NULL%', @@session.innodb_lock_wait_timeout

@@ -1,4 +1,5 @@
--- sleep.sql: sleep while the lock is held, but for no longer than its term or so many µs.
+-- sleep.sql: sleep while the lock is held, but for no longer than its term or so many µs. For MySQL;
+-- on MariaDB it is look.sql, again and again.
 --
 -- params   µs, name
 -- returns  0, or 1 or error 1317 where KILL QUERY has ended it

@@ -9,12 +9,13 @@
 --
 -- Idempotent by owner: asked again, a holder is answered with the fence it has and
 -- a full term, a waiter keeps its place. A free lock that is queued for goes to
--- the head of the queue, whoever asks and whether it asked for fairness or not.
+-- the head of the queue, whoever asks and whether it asked for fairness or not. A free
+-- lock without a queue is granted at once: to queue for it first would end the same.
 
 local owner, ttl, tail, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local CONFLICT = "CONFLICT the value under the key is not dlock's"
 
-if redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 and attempt == '0' then
+if redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
   return grant(owner, ttl, tail) or redis.error_reply(CONFLICT)
 end
 
@@ -37,7 +38,7 @@ end
 
 -- A replica must not answer for the master: it refuses GETEX, which is GET to a master, and the
 -- first write of enqueue. GETEX before enqueue would lift the server's limit of memory from it.
-local value = redis.call(attempt == '0' and 'GETEX' or 'GET', KEYS[1])
+local value = redis.pcall(attempt == '0' and 'GETEX' or 'GET', KEYS[1])
 if not value then
   if attempt ~= '0' then
     enqueue()
@@ -52,9 +53,11 @@ if not value then
   value = redis.call('GET', KEYS[1])
 end
 
+local text = type(value) == 'string' and value or ''
 local holder, fence, name, meta =
-  string.match(value, '^dlock1\n([^\n]+)\n(%d+)\n%d+\n%d+\n%w+\n([^\n]*)\n(.*)$')
+  string.match(text, '^dlock1\n([^\n]+)\n(%d+)\n%d+\n%d+\n%w+\n([^\n]*)\n(.*)$')
 if not holder or name ~= string.match(tail, '\n([^\n]*)') then
+  redis.call('GETEX', KEYS[1]) -- repeats the error of GET if there was one
   return redis.error_reply(CONFLICT)
 end
 if holder == owner then

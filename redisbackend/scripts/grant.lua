@@ -23,21 +23,24 @@
 -- grant makes owner the holder for ms milliseconds and returns its fence, the
 -- greater of the last one plus one and the time, and of backend.FenceEpoch plus one; nil,
 -- and nothing is done, where the fence key holds something else, or where the fence would exceed
--- FenceEpoch + MaxFence - 1: a clock that is set wrong must leave no such fence behind.
+-- FenceEpoch + MaxFence - 1: a clock that is set wrong must leave no such fence behind. Only a
+-- master returns nil: on a replica GETEX and SET are errors.
 local function grant(owner, ms, tail)
-  local last = redis.call('GET', KEYS[2])
+  local last = redis.pcall('GET', KEYS[2])
   local time = redis.call('TIME')
   local fence = time[1] .. string.sub('00000' .. time[2], -6)
   if fence <= '1767225600000000' then
     fence = '1767225600000001'
   end
-  if last and (last >= fence or #last ~= 16) then
+  if last and (#last ~= 16 or last >= fence) then
     if #last ~= 16 or not string.match(last, '^%d+$') then
+      redis.call('GETEX', KEYS[2]) -- repeats the error of GET if there was one
       return nil
     end
     fence = string.format('%.0f', last + 1)
   end
   if fence > '4019025413685247' then
+    redis.call('GETEX', KEYS[2])
     return nil
   end
   redis.call('SET', KEYS[2], fence)

@@ -1,18 +1,20 @@
 -- renew.lua: prove many grants again.
 --
 -- KEYS     lock 1, lock 2, …
--- ARGV     owner 1, TTL 1 in ms, owner 2, TTL 2, …
--- returns  an array: 1 for each that its owner still holds, else 0.
+-- ARGV     owner 1, fence 1, TTL 1 in ms, owner 2, fence 2, TTL 2, …
+-- returns  an array: 1 for each grant that still stands, else 0.
 --          Error READONLY: a replica, whose data may be old.
 --
 -- Idempotent: it sets an expiry and creates nothing. PEXPIRE needs no memory. GETEX without an
 -- option is GET to a master, but a replica refuses it: a demoted master must not report a loss.
 -- One foreign value must not fail the others: its answer is 0, as the grant is gone.
+-- The fence is compared, too: a late acquire of the same owner, executed after the grant was broken,
+-- has made another grant, and the lock may have had another holder between the two.
 
 local answers = {}
 for i, lock in ipairs(KEYS) do
-  local owner, ttl = ARGV[2 * i - 1], ARGV[2 * i]
-  local mine = 'dlock1\n' .. owner .. '\n'
+  local owner, fence, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  local mine = 'dlock1\n' .. owner .. '\n' .. fence .. '\n'
   local value = redis.pcall('GETEX', lock)
   if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
     return value

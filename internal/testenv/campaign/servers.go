@@ -15,11 +15,13 @@ var targets = []*target{
 	{name: "redis", ttl: ttl, expiry: ttl, fair: true, start: func(tb testenv.TB) *place { return redisPlace(testenv.Redis(tb)) }},
 	{name: "valkey", ttl: ttl, expiry: ttl, fair: true, start: func(tb testenv.TB) *place { return redisPlace(testenv.Valkey(tb)) }},
 	{name: "redis-cluster", ttl: ttl, expiry: ttl, fair: true, start: clusterPlace},
-	{name: "redis-sentinel", ttl: ttl, expiry: ttl, fair: true, start: sentinelPlace},
+	{name: "redis-sentinel", ttl: ttl, expiry: ttl, fair: true, start: func(tb testenv.TB) *place { return sentinelPlace(tb, "?wait=1", campaign.F) }},
+	{name: "redis-sentinel-all", ttl: ttl, expiry: ttl, fair: true, start: func(tb testenv.TB) *place { return sentinelPlace(tb, "?wait=2", campaign.X) }},
 	{name: "memcached", ttl: ttl, expiry: ttl + 2*time.Second, start: memcachedPlace},
 	{name: "zookeeper", ttl: ttl, expiry: zookeeperExpiry, start: zookeeperPlace},
 	{name: "zookeeper-3", ttl: ttl, expiry: zookeeperExpiry, start: func(tb testenv.TB) *place {
-		return ensemblePlace(testenv.ZooKeeperEnsemble(tb), "?session="+zookeeperSession.String())
+		p := ensemblePlace(testenv.ZooKeeperEnsemble(tb), "?session="+zookeeperSession.String())
+		return p.wiped(campaign.F, func(tb testenv.TB) { wipeZooKeeper(tb, p.addrs) })
 	}},
 	{name: "etcd", ttl: ttl, expiry: ttl + time.Second, start: etcdPlace},
 	{name: "etcd-3", ttl: ttl, expiry: ttl + time.Second, start: func(tb testenv.TB) *place {
@@ -78,7 +80,7 @@ func zookeeperPlace(tb testenv.TB) *place {
 	through := p.through
 	p.url += query
 	p.through = func(addrs []string) string { return through(addrs) + query }
-	return p
+	return p.wiped(campaign.F, func(tb testenv.TB) { wipeZooKeeper(tb, p.addrs) })
 }
 
 func etcdPlace(tb testenv.TB) *place {
@@ -125,12 +127,17 @@ func clusterPlace(tb testenv.TB) *place {
 	return p.wiped(campaign.F, func(tb testenv.TB) { wipeCluster(tb, g.Addrs(tb)) })
 }
 
-// sentinelPlace is a Redis master with replicas behind sentinels. Locks wait for a replica, so none
-// is forgotten.
-func sentinelPlace(tb testenv.TB) *place {
+// sentinelPlace is a Redis master with two replicas behind sentinels, and stopped is what the locks
+// of query promise where a master returns that was replaced while it stood still. With wait=1 the
+// second replica may still acknowledge for that one, when the first is the master already. With
+// wait=2 the new master would have to.
+func sentinelPlace(tb testenv.TB, query string, stopped campaign.Class) *place {
 	g := testenv.RedisSentinel(tb)
 	master := func(tb testenv.TB, _ string) *testenv.Server { return g.SentinelMaster(tb) }
-	p := groupPlace(g, g.URL+"?wait=1", campaign.X, master)
+	p := groupPlace(g, g.URL+query, campaign.X, master)
+	if leader, ok := p.faults[campaign.LeaderStop]; ok {
+		p.faults[campaign.LeaderStop] = fault{stopped, leader.inject}
+	}
 	return p.wiped(campaign.F, func(tb testenv.TB) { wipeRedis(tb, g.SentinelMaster(tb).Addr) })
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 	"github.com/dlock-go/dlock/conformance/faultproxy"
 	"github.com/dlock-go/dlock/internal/campaign"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -194,7 +195,7 @@ func (o *operator) left(ctx context.Context, prefix string) (left []string, err 
 
 // sweep removes what a server that was given by URL keeps of free locks.
 func (o *operator) sweep(h *campaign.History) {
-	if s, ok := o.driver.(backend.Sweeper); ok {
+	if s, ok := o.driver.(measure.Sweeper); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = s.Sweep(ctx, h.Names())

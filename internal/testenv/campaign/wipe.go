@@ -12,6 +12,7 @@ import (
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -72,6 +73,30 @@ func wipeEtcd(tb testenv.TB, addrs []string) {
 	defer c.Close()
 	_, err = c.Delete(ctx, "/dlock/", clientv3.WithPrefix())
 	must(tb, err)
+}
+
+// wipeZooKeeper deletes the nodes. New ones that workers make meanwhile stay.
+func wipeZooKeeper(tb testenv.TB, addrs []string) {
+	c, _, err := zk.Connect(addrs, wipeTimeout, zk.WithLogInfo(false))
+	must(tb, err)
+	defer c.Close()
+	must(tb, deleteBelow(c, "/dlock"))
+}
+
+// deleteBelow deletes all below a node. What others delete or make meanwhile is no error.
+func deleteBelow(c *zk.Conn, path string) error {
+	names, _, err := c.Children(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	for _, name := range names {
+		child := path + "/" + name
+		err = errors.Join(err, deleteBelow(c, child))
+		if failed := c.Delete(child, -1); !errors.Is(failed, zk.ErrNoNode) && !errors.Is(failed, zk.ErrNotEmpty) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
 }
 
 func wipeMySQL(tb testenv.TB, rawURL string) {

@@ -88,10 +88,12 @@ func (f *fixture) client(members ...*testenv.Server) *dlock.Client {
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
 	defer cancel()
+	due := time.Now().Add(openBound)
 	c, err := dlock.Open(ctx, f.url(members))
 	if err != nil {
 		f.Fatalf("Open: %v", err)
 	}
+	f.inTime("Open returns", due, time.Now())
 	f.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			f.Logf("Close: %v", err)
@@ -145,10 +147,17 @@ func (f *fixture) wait(c *dlock.Client) *waiter {
 		w.lease, w.err = c.Lock(f.ctx, f.Name())
 		w.at = time.Now()
 	}()
+	f.awaitQueued(c)
+	return w
+}
+
+// awaitQueued returns when c reads of a waiter.
+func (f *fixture) awaitQueued(c *dlock.Client) {
+	f.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(nap) {
 		info, err := c.Inspect(f.ctx, f.Name())
 		if err == nil && info.Waiters > 0 {
-			return w
+			return
 		}
 		if time.Now().After(end) {
 			f.Fatalf("nobody waits: %+v, %v", info, err)
@@ -199,23 +208,30 @@ func (f *fixture) leaderFailsWhileHeld(fails away) {
 	holder, other := f.client(), f.client()
 	lease := f.lock(holder)
 	w := f.wait(other)
+	leader := f.Ensemble.Leader(f)
 	until := lease.Deadline()
 	began := time.Now()
-	back := fails(f.Ensemble.Leader(f))
+	back := fails(leader)
+	elected := f.succeeded(leader)
 	for end := began.Add(f.TTL + patience); !lease.Deadline().After(until) && lease.Err() == nil; time.Sleep(nap) {
 		if time.Now().After(end) {
 			f.Fatal("neither renewed nor lost")
 		}
 	}
 	if lease.Err() != nil {
-		f.Logf("lost after %v", time.Since(began))
+		f.inTime("the holder is told", lease.Deadline(), time.Now())
+		left := lease.Deadline().Sub(<-elected)
+		f.Logf("lost after %v, %v after the next leader stood", time.Since(began), left)
+		if left-f.lag.Worst(began) > f.TTL/2 { // a renewal, given up by a silent member, and another one
+			f.Errorf("lost, although another member led %v before the end of the term", left)
+		}
 		next := f.granted(w, f.TTL)
 		f.follows(next, lease, w.at)
 		back()
 		f.unlock(next)
 		return
 	}
-	f.Logf("renewed after %v", time.Since(began))
+	f.Logf("renewed after %v, when %v were left; another member led after %v", time.Since(began), time.Until(until), (<-elected).Sub(began))
 	select {
 	case <-w.done:
 		f.Errorf("a second holder: %v", w.err)
@@ -224,6 +240,16 @@ func (f *fixture) leaderFailsWhileHeld(fails away) {
 	back()
 	f.unlock(lease)
 	f.unlock(f.granted(w, f.TTL))
+}
+
+// succeeded delivers when another member leads than the leader that has failed.
+func (f *fixture) succeeded(leader *testenv.Server) <-chan time.Time {
+	elected := make(chan time.Time, 1)
+	go func() {
+		f.Ensemble.Successor(f.ctx, leader)
+		elected <- time.Now()
+	}()
+	return elected
 }
 
 // Who waits when the leader fails gets the lock within a term of its release.
@@ -259,8 +285,9 @@ func (f *fixture) eachMemberRestarts() {
 	if err := lease.Err(); err != nil {
 		f.Errorf("Err: %v", err)
 	}
+	f.awaitQueued(other) // its connection is made again
 	f.unlock(lease)
-	f.unlock(f.granted(w, patience/2))
+	f.unlock(f.granted(w, 0)) // the waiter's next look at the lock comes after a third of the term
 }
 
 // A holder that reaches nothing but a member without a majority is told before the majority passes the lock on.

@@ -1,0 +1,227 @@
+// Package dlock is a distributed lock over Redis, Memcached, ZooKeeper, etcd and MySQL,
+// chosen by a URL. It is to locks what database/sql is to databases.
+//
+//	client, err := dlock.Open(ctx, "redis://localhost:6379")
+//	…
+//	err = client.Do(ctx, "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
+//		return report(ctx, lease.Fence())
+//	})
+//
+// An application imports dlock and, for their side effects, the drivers that it needs, for
+// example _ "github.com/dlock-go/dlock/redisbackend".
+//
+// # What a lease is
+//
+// A lock in a network can be lost: the server can lose its data, the holder can be stopped
+// for longer than the TTL, the network can be cut. dlock ends the holder's lease before the
+// server can grant the lock again, and reports the end by [Lease.Context], [Lease.Lost] and
+// [Lease.Err]. No client can prevent that a process is stopped between its check of the
+// lease and its write. Each lease therefore has a [Lease.Fence], greater than the fences of
+// all earlier holders: a resource that keeps the highest fence it has received and refuses
+// lower ones is safe in any case.
+//
+// # Waiting, renewing, releasing
+//
+// Lock waits until it acquires the lock or its context ends. The context does not limit the
+// lease, which is renewed in the background until Unlock. Unlock works on a context that
+// has ended, so that "defer lease.Unlock(ctx)" releases the lock in any case.
+//
+// # Errors
+//
+// Methods return an [*Error], which wraps one of the sentinels of this package, such as
+// [ErrNotAcquired] or [ErrLost]. Test for them with errors.Is.
+//
+// # Concurrency
+//
+// All methods of all types are safe for concurrent use.
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/engine"
+)
+
+// Client is a connection to a lock server. [Open] and [New] make one; the zero Client is
+// not usable. A process usually needs one Client per server: the goroutines that wait for a
+// name in one Client are one contender on the server, and hand the lock to each other.
+type Client struct {
+	driver    backend.Driver
+	inspector backend.Inspector
+	breaker   backend.Breaker
+	engine    *engine.Engine
+	closing   sync.Once     // done by the first Close or Shutdown
+	closed    chan struct{} // closed when that has returned
+
+	backend string // for errors and events
+	prefix  string
+	caps    backend.Capabilities
+	config  config
+}
+
+// openTimeout limits Open where ctx does not.
+const openTimeout = 10 * time.Second
+
+// Open connects to the server of rawURL and probes it, so that a bad address, password or
+// parameter is reported here and not at the first Lock. It blocks until ctx ends, and for
+// 10 s at most; ctx does not limit the life of the client.
+//
+// The schemes are the schemes of the imported drivers. In addition to the driver's own
+// parameters every URL takes
+//
+//	prefix   is put before each name
+//	ttl      is the default TTL, as in WithTTL
+//	fair     is 1 for WithFair
+//	require  is a list, joined by commas, of fair, shared, permit, fence,
+//	         fence-durable, list, break and move; see WithRequire
+//
+// An unknown scheme or parameter is an error. Open returns ErrUnavailable if the server
+// cannot be reached, and ErrUnsupported if the backend does not have what the options
+// require. No error text contains a credential.
+func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
+	c, err := open(ctx, rawURL, opts)
+	if err != nil {
+		return nil, &Error{Op: "open", Err: err}
+	}
+	return c, nil
+}
+
+func open(ctx context.Context, rawURL string, opts []Option) (*Client, error) {
+	if ctx == nil {
+		return nil, errors.New("the context is nil")
+	}
+	u, err := backend.ParseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	opener, err := backend.Lookup(u.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	cfg := newConfig(opts)
+	prefix, err := cfg.takeURL(u)
+	if err != nil {
+		return nil, err
+	}
+	u.TTL = cfg.TTL
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	driver, err := opener(ctx, u)
+	// A misspelt parameter explains a failure better than the failure itself.
+	if unknown := u.Untaken(); len(unknown) > 0 {
+		if err == nil {
+			_ = driver.Close()
+		}
+		return nil, fmt.Errorf("unknown URL parameter %q for scheme %q", unknown, u.Scheme)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := newClient(driver, u.Scheme, prefix, cfg)
+	if err != nil {
+		_ = driver.Close()
+	}
+	return c, err
+}
+
+// New returns a client over an existing driver, for example a driver that shares the
+// application's own connection. It does not block. Close closes d, but not a connection
+// that was lent to d. If New fails, d is not closed. It returns ErrUnsupported if the
+// backend does not have what the options require.
+func New(d backend.Driver, opts ...Option) (*Client, error) {
+	if d == nil {
+		return nil, &Error{Op: "new", Err: errors.New("the driver is nil")}
+	}
+	c, err := newClient(d, driverName(d), "", newConfig(opts))
+	if err != nil {
+		return nil, &Error{Op: "new", Backend: driverName(d), Err: err}
+	}
+	return c, nil
+}
+
+// driverName returns redis for a *redisbackend.driver.
+func driverName(d backend.Driver) string {
+	pkg, _, _ := strings.Cut(strings.TrimLeft(reflect.TypeOf(d).String(), "*"), ".")
+	return strings.TrimSuffix(pkg, "backend")
+}
+
+func newClient(d backend.Driver, name, prefix string, cfg config) (*Client, error) {
+	caps := d.Capabilities()
+	if unmet := caps.Unmet(cfg.require); len(unmet) > 0 {
+		return nil, fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(unmet, ", "))
+	}
+	cfg.fitTTL(caps)
+	if err := cfg.check(caps); err != nil {
+		return nil, err
+	}
+	c := &Client{driver: d, closed: make(chan struct{}), backend: name, prefix: prefix, caps: caps, config: cfg}
+	c.inspector, _ = d.(backend.Inspector)
+	c.breaker, _ = d.(backend.Breaker)
+	c.engine = engine.New(engine.Config{Driver: d, Notify: c.notify, Kinds: cfg.kinds()})
+	if caps.Session && caps.MaxTTL > cfg.TTL {
+		c.engine.Log(slog.LevelInfo, "the locks of a process that dies are freed with its session, which serves longer TTLs",
+			slog.Duration("longest", caps.MaxTTL), slog.Duration("ttl", cfg.TTL))
+	}
+	return c, nil
+}
+
+// Capabilities returns what the backend can do. It is constant and does not block.
+func (c *Client) Capabilities() backend.Capabilities { return c.caps }
+
+// Close ends every lease, whose Err is then ErrClosed, and wakes the waiters, which return
+// ErrClosed. Then it releases the locks and closes the driver.
+//
+// It blocks until the minimum holds are over (see [WithMinHold]) and for at most 5 s more;
+// the server frees what it did not answer by then at the end of the TTL. Use
+// [Client.Shutdown] for another limit. It returns the driver's error. A second call returns
+// nil.
+//
+// Close may be called in the body of a loop over [Client.List], which then ends with
+// ErrClosed, and in a function of an [Observer].
+func (c *Client) Close() error {
+	return c.shutDown(context.Background(), "close", c.engine.Close)
+}
+
+// Shutdown is Close, but ctx alone limits how long it waits. When ctx ends, the locks that
+// are kept for their minimum hold and the locks whose release was not answered are left to
+// the end of their TTL. The error then has their number, and wraps ctx's error.
+func (c *Client) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return c.shutDown(ctx, "shutdown", func() error { return c.engine.Shutdown(ctx) })
+}
+
+// shutDown ends the client once. A later call waits for the first one, until ctx ends.
+func (c *Client) shutDown(ctx context.Context, op string, end func() error) error {
+	first := false
+	c.closing.Do(func() { first = true })
+	if !first {
+		return c.wrap(op, "", c.awaitClose(ctx))
+	}
+	defer close(c.closed)
+	return c.wrap(op, "", end())
+}
+
+// awaitClose waits for the first Close or Shutdown, until ctx ends.
+func (c *Client) awaitClose(ctx context.Context) error {
+	select {
+	case <-c.closed:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-c.closed: // both have ended
+		return nil
+	default:
+		return engine.ContextError(ctx)
+	}
+}

@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// acquisition is one (Key, Owner) on the server, for as long as anything about it can still
+// arrive: from its first request to the last repetition of its release. Renewals, losses,
+// releases and late answers belong to it. A local hand-off gives it another tenure and changes
+// nothing else.
+//
+// While its state is requesting, the goroutine that acquires owns the fields from request to
+// answered. e.mu guards all other fields.
+type acquisition struct {
+	engine *Engine
+	lock   *Lock // the settings in its requests
+	line   *line // it stands at the front of this line; nil: it has left
+
+	request   backend.Request
+	busy      *backend.Busy // the newest answer of that kind
+	attempted bool          // the outcome of a request is unknown
+	uncertain bool          // the same for the newest request
+	answered  time.Time     // when the server last answered, or should have
+
+	state   state
+	reason  error // of its loss, from the server; nil: none was reported
+	grant   *backend.Grant
+	term    backend.Term // the newest proof
+	granted time.Time
+
+	tenure *tenure // of the present holder; nil: not granted yet
+	first  tenure  // most acquisitions have no other
+
+	renewing bool      // a renewal is under way
+	failures int       // failed renewals since the last success
+	renewal  time.Time // when the next one is due
+
+	release    time.Time // when the release, or the next repetition, is due
+	unanswered int       // releases that may have been executed without an answer
+	silences   int       // releases without an answer
+	repeat     bool      // an attempt may be executed late, so the release has to be repeated
+	until      time.Time // the last repetition; zero: no release was answered yet
+
+	timing
+}
+
+// newAcquisition makes an acquisition with a new owner at the front of ln. answered is when the
+// server last answered the line, or should have.
+func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time) *acquisition {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails, by its documentation
+	var owner [2 * len(bits)]byte
+	hex.Encode(owner[:], bits[:])
+	a := &acquisition{engine: e, lock: l, line: ln, answered: answered}
+	a.request = backend.Request{
+		Key: l.Key, Owner: string(owner[:]), TTL: l.TTL + l.LockDelay, Mode: backend.Exclusive,
+		Fair: l.Fair, Queue: wait, Meta: l.Meta, Lost: a.onLost,
+	}
+	return a
+}
+
+// onLost is Request.Lost: the driver calls it when the server reports that the grant is gone.
+func (a *acquisition) onLost(cause error) {
+	e := a.engine
+	e.mu.Lock()
+	defer e.unlock()
+	a.markLost(cause)
+}
+
+// markLost ends the leases of a because the server reported that the grant is gone. e.mu must be
+// held.
+func (a *acquisition) markLost(cause error) {
+	if !isLost(cause) {
+		cause = fmt.Errorf("%w: %w", backend.ErrLost, cause)
+	}
+	a.reason = cause
+	if !a.live() {
+		return
+	}
+	a.endTenure(cause)
+	if a.repeat {
+		a.settle()
+		return
+	}
+	a.on(lostEvent)
+	a.unschedule()
+}
+
+// orphan ends the leases of a, although the grant may still exist, and plans its release. e.mu
+// must be held.
+func (a *acquisition) orphan(reason error, release time.Time) {
+	a.endTenure(reason)
+	if a.on(orphanEvent) {
+		a.release = release
+		a.schedule()
+		a.leaveToTerm()
+	}
+}
+
+// expire ends the leases of a if their time is over, and then returns the reason. e.mu must be
+// held.
+func (a *acquisition) expire(now time.Time) error {
+	if !a.live() {
+		return nil
+	}
+	reason := a.expiry(now)
+	if reason != nil {
+		a.orphan(reason, a.term.Sent.Add(a.term.TTL))
+	}
+	return reason
+}
+
+// endTenure ends the leases of a for good. The next waiter of the line gets its turn. If a waiter
+// has not taken the tenure yet, that waiter keeps its place at the front and tries again. e.mu
+// must be held.
+func (a *acquisition) endTenure(reason error) {
+	t := a.tenure
+	if t.state == pending {
+		t.line, a.line = a.line, nil // the release of a must not leave the place of the waiter
+	}
+	if t.state != over {
+		t.end(reason)
+	}
+	a.leave(requestTurn)
+	if isLost(reason) {
+		a.engine.warn(t.lock, "dlock: lease lost", reason)
+	}
+}
+
+// accept makes a grant live and puts its lease into ref. The term of a grant that came through
+// Wait (waited) began with an earlier request: if little of it is left, or nothing else would
+// renew it, accept returns the tenure instead, and the caller renews it before it takes it.
+func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Ref) (*tenure, error) {
+	e := a.engine
+	e.mu.Lock()
+	defer e.unlock()
+	now := e.now()
+	a.grant, a.term, a.granted, a.repeat = grant, grant.Term, now, a.attempted
+	if err := a.checkGrant(now); err != nil {
+		return nil, err
+	}
+	a.on(grantEvent)
+	t := a.begin(l, now, 0)
+	a.planRenewal()
+	if waited {
+		a.renewal = now
+		a.renewing = l.NoRenewal || a.deadline(now).Sub(now) < l.TTL/3
+	}
+	if !a.renewing {
+		t.hold(ref)
+		t = nil
+	}
+	a.schedule()
+	return t, nil
+}
+
+// checkGrant returns an error if the grant of a is unusable. e.mu must be held.
+func (a *acquisition) checkGrant(now time.Time) error {
+	e := a.engine
+	switch {
+	case a.grant.Fence >= backend.MaxFence:
+		return fmt.Errorf("%w: the server's fence %d is not below 2^51", backend.ErrConflict, a.grant.Fence)
+	case a.grant.Fence == 0 && e.caps.Fencing != backend.FenceNone:
+		return fmt.Errorf("%w: the server gave no fence", backend.ErrConflict)
+	case a.reason != nil:
+		return errBroken
+	case a.expiry(now) != nil:
+		return errLate
+	case e.closing.Err() != nil:
+		return backend.ErrClosed
+	}
+	return nil
+}
+
+// toRelease returns the grant for the server to remove, or a grant that describes what the
+// requests may have left.
+func (a *acquisition) toRelease() *backend.Grant {
+	if a.grant != nil {
+		return a.grant
+	}
+	grant := &backend.Grant{Request: a.request}
+	if a.busy != nil {
+		grant.State = a.busy.State
+	}
+	return grant
+}

@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// closeTimeout limits Close, counted from the end of the last minimum hold.
+	closeTimeout = 5 * time.Second
+	// joinTimeout limits how long Close waits for goroutines after it has ended their contexts.
+	joinTimeout = time.Second
+)
+
+// ending is the state of Close. e.mu guards it; quiet is closed once.
+type ending struct {
+	calls       int // of users, under way
+	loops       int // of users over List, in the body of the loop, or which Close left the driver to
+	begun       bool
+	isQuiet     bool
+	closed      bool // no more requests are started
+	closeByLoop bool // the last loop closes the driver
+	quiet       chan struct{}
+}
+
+// unlock unlocks e.mu. It also ends the contexts of the leases that have ended, and detects that
+// Close has nothing left to wait for.
+func (e *Engine) unlock() {
+	if e.begun && !e.isQuiet && e.calls == 0 && e.open == 0 {
+		e.isQuiet = true
+		close(e.quiet)
+	}
+	if len(e.ends) == 0 {
+		e.mu.Unlock()
+		return
+	}
+	done := e.endContexts()
+	e.mu.Unlock()
+	awaitEnds(done)
+}
+
+// start runs f on a goroutine that Close waits for. Once Close waits already, it runs f on
+// another goroutine, which only code of a user can delay. e.mu must be held.
+func (e *Engine) start(f func()) {
+	if e.closed {
+		go f()
+		return
+	}
+	e.jobs.Go(f)
+}
+
+// Close ends every lease with ErrClosed, wakes the waiters, releases the locks, and closes the
+// driver. It waits until the minimum holds are over and for 5 s more. It or Shutdown must be called
+// once.
+func (e *Engine) Close() error {
+	holds := e.endLeases()
+	ctx, cancel := context.WithDeadline(context.Background(), later(time.Now(), holds).Add(closeTimeout))
+	defer cancel()
+	_ = e.awaitQuiet(ctx)
+	return e.finish()
+}
+
+// Shutdown is Close, but it waits until ctx ends, and then returns an error with the number of locks
+// that are left to their TTL.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.endLeases()
+	left := e.awaitQuiet(ctx)
+	return errors.Join(left, e.finish())
+}
+
+// finish stops all that runs, and closes the driver.
+func (e *Engine) finish() error {
+	e.stop()
+	e.notes.flush()
+	return e.closeDriver()
+}
+
+// endLeases ends all leases and starts their releases. It returns the end of the last minimum
+// hold.
+func (e *Engine) endLeases() (holds time.Time) {
+	e.startClosing(backend.ErrClosed)
+	e.mu.Lock()
+	defer e.unlock()
+	e.begun = true
+	now := time.Now()
+	for _, a := range append([]*acquisition(nil), e.due...) {
+		a.close(now)
+		if a.state == kept {
+			holds = later(holds, a.tenure.start.Add(a.tenure.lock.MinHold))
+		}
+	}
+	return holds
+}
+
+// close ends the leases on a. e.mu must be held.
+func (a *acquisition) close(now time.Time) {
+	switch a.state {
+	case granted:
+		t := a.tenure
+		keep := t.state == held && now.Sub(t.start) < t.lock.MinHold
+		a.endTenure(backend.ErrClosed)
+		if keep {
+			a.on(keepEvent)
+			a.schedule()
+			return
+		}
+		a.releaseInBackground()
+	case orphaned:
+		a.leaveToTerm()
+		a.releaseEarly()
+	case requesting, kept, releasing, settled, repeating, gone: // they end without help
+	}
+}
+
+// leaveToTerm forgets an acquisition with a lock-delay, because Close does not wait for the
+// delay: the server frees the lock at the end of its term. e.mu must be held.
+func (a *acquisition) leaveToTerm() {
+	if a.state == orphaned && a.isDelayed() && a.engine.begun {
+		a.on(finishEvent)
+		a.unschedule()
+	}
+}
+
+// awaitQuiet blocks until no call is under way and nothing is left to release.
+func (e *Engine) awaitQuiet(ctx context.Context) error {
+	select {
+	case <-e.quiet:
+		return nil
+	case <-ctx.Done():
+	}
+	err := ContextError(ctx)
+	e.mu.Lock()
+	defer e.unlock()
+	if e.isQuiet {
+		return nil
+	}
+	return fmt.Errorf("%w: %d locks are left to the end of their TTL", err, e.open)
+}
+
+// stop stops all goroutines of the engine, and waits for joinTimeout at most.
+func (e *Engine) stop() {
+	e.mu.Lock()
+	e.closed = true
+	e.unlock()
+	e.abort()
+	joined := make(chan struct{})
+	go func() {
+		e.jobs.Wait()
+		close(joined)
+	}()
+	waitFor(joined, joinTimeout)
+}
+
+// waitFor blocks until done is closed, for limit at most. It reports whether done is closed.
+func waitFor(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// closeDriver closes the driver. If the body of a List loop is running, the end of the loop
+// closes it instead.
+func (e *Engine) closeDriver() error {
+	e.mu.Lock()
+	e.closeByLoop = e.loops > 0
+	later := e.closeByLoop
+	e.unlock()
+	if later {
+		return nil
+	}
+	done := make(chan struct{})
+	err := fmt.Errorf("%w: the driver has not closed in %v", backend.ErrUnavailable, closeTimeout)
+	result := make(chan error, 1)
+	go func() {
+		defer close(done)
+		failure := errAborted
+		defer func() {
+			if value := recover(); value != nil {
+				failure = e.recovered(value)
+			}
+			result <- failure
+		}()
+		failure = e.driver.Close()
+	}()
+	if waitFor(done, closeTimeout) {
+		err = <-result
+	}
+	return err
+}
+
+// Loop is a call that runs code of a user between requests: a loop over a driver's sequence. e.mu
+// guards counts.
+type Loop struct {
+	engine *Engine
+	counts bool // among Engine.loops
+}
+
+// EnterLoop is Enter for a call with a body. If it returns no error, Leave must be called at the
+// end of the loop.
+func (e *Engine) EnterLoop(ctx context.Context) (*Loop, error) {
+	return &Loop{engine: e}, e.Enter(ctx)
+}
+
+// Yield runs the body. Close does not wait for it, because the body may be the caller of Close.
+// Yield returns ErrClosed if Close has begun meanwhile.
+func (l *Loop) Yield(body func() bool) (more bool, _ error) {
+	e := l.engine
+	l.count(true)
+	defer l.count(false)
+	more = body()
+	if e.closing.Err() != nil {
+		return more, backend.ErrClosed
+	}
+	return more, nil
+}
+
+// count counts l as a call or as a body. If Close left the driver to the loops, l counts as a
+// body until it ends.
+func (l *Loop) count(body bool) {
+	e := l.engine
+	e.mu.Lock()
+	defer e.unlock()
+	if body {
+		e.calls--
+	} else {
+		e.calls++
+	}
+	l.setCounts(body || e.closeByLoop)
+}
+
+// setCounts adds l to the number of loops or removes it. e.mu must be held.
+func (l *Loop) setCounts(counts bool) {
+	switch {
+	case counts && !l.counts:
+		l.engine.loops++
+	case !counts && l.counts:
+		l.engine.loops--
+	}
+	l.counts = counts
+}
+
+// Leave ends the call. If Close left the driver to the loops, the last of them closes it.
+func (l *Loop) Leave() {
+	e := l.engine
+	e.mu.Lock()
+	e.calls--
+	last := l.counts && e.loops == 1
+	l.setCounts(false)
+	e.unlock()
+	if last {
+		_ = e.closeDriver()
+	}
+}

@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
+)
+
+// Acquire acquires the lock l and puts the lease into ref. It blocks until then, or until ctx
+// ends; if wait is false it makes one attempt. A waiter that loses its grant before it has the
+// lease tries again from the same place.
+func (e *Engine) Acquire(ctx context.Context, l *Lock, wait bool, ref *Ref) error {
+	if err := e.Enter(ctx); err != nil {
+		return err
+	}
+	defer e.Leave()
+	if holds, err := e.reenter(ctx, l, ref); holds {
+		return err
+	}
+	a, t, err := e.reachFront(ctx, l, wait)
+	for losses := 0; err == nil; losses++ {
+		if t != nil {
+			err = t.take(ref)
+		} else {
+			err = a.contend(ctx, l, wait, ref)
+		}
+		if !errors.Is(err, errBroken) {
+			return err
+		}
+		t = nil
+		e.pauseAfterLoss(ctx, l, losses)
+		a, err = a.replaceOwner(ctx, l, wait)
+	}
+	return err
+}
+
+// reachFront blocks until the caller is at the front of the line of l. It returns an acquisition
+// to contend with, or a tenure to take.
+func (e *Engine) reachFront(ctx context.Context, l *Lock, wait bool) (*acquisition, *tenure, error) {
+	done := ctx.Done() // code of a user, which may not return
+	e.mu.Lock()
+	ln, w, err := e.join(l, wait)
+	e.unlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	if w == nil {
+		return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+	}
+	t, err := e.await(ctx, done, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch t.kind {
+	case grantTurn:
+		return t.acq, t.tenure, nil
+	case entryTurn:
+		t.acq.answered = time.Time{}
+		return t.acq, nil, nil
+	case silentTurn:
+		if time.Since(w.joined) >= l.TTL {
+			e.mu.Lock()
+			defer e.unlock()
+			e.serve(ln, t)
+			return nil, nil, errSilent
+		}
+		return e.newAcquisition(l, ln, wait, w.joined), nil, nil
+	}
+	return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+}
+
+// contend sends requests from the front of the line until it has the lock or has to give up. A
+// driver that panics costs the call and leaves nothing locked.
+func (a *acquisition) contend(ctx context.Context, l *Lock, wait bool, ref *Ref) error {
+	returned := false
+	defer func() {
+		if !returned { // the driver panicked, or ended the goroutine
+			a.undo()
+		}
+	}()
+	err := a.contendOnce(ctx, l, wait, ref)
+	returned = true
+	if err != nil && !errors.Is(err, errBroken) {
+		a.engine.mu.Lock()
+		defer a.engine.unlock()
+		if a.state == requesting {
+			a.giveUp(err)
+		}
+	}
+	return err
+}
+
+// contendOnce acquires the lock under the owner of a. It returns errBroken if another owner is
+// needed.
+func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *Ref) error {
+	grant, waited, err := a.requestGrant(ctx, wait)
+	if err != nil {
+		return err
+	}
+	t, err := a.accept(l, grant, waited, ref)
+	if t != nil { // a loss shows in take
+		_ = a.renew(ctx)
+		return t.take(ref)
+	}
+	return err
+}
+
+// undo cleans up an attempt of a driver that did not return.
+func (a *acquisition) undo() {
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	if a.state == requesting {
+		a.attempted = true
+		a.giveUp(nil)
+	} else {
+		a.discard(time.Now())
+	}
+}
+
+// pauseAfterLoss backs off if grants keep being lost before their waiter has them.
+func (e *Engine) pauseAfterLoss(ctx context.Context, l *Lock, losses int) {
+	if losses == 0 {
+		return
+	}
+	ctx, stop := e.whileOpen(ctx)
+	defer stop()
+	sleep(ctx, jittered(backoff(losses-1, l.TTL/10)))
+}
+
+// replaceOwner replaces a, which is lost, by an acquisition with another owner in the same place.
+func (a *acquisition) replaceOwner(ctx context.Context, l *Lock, wait bool) (*acquisition, error) {
+	var err error
+	if ended(ctx) != nil {
+		err = ContextError(ctx)
+	}
+	e := a.engine
+	e.mu.Lock()
+	defer e.unlock()
+	ln := a.takePlace()
+	if a.state == requesting {
+		a.cleanUp()
+	}
+	switch {
+	case e.closing.Err() != nil:
+		err = backend.ErrClosed
+	case err == nil && !wait:
+		err = errTakenBack
+	}
+	if err != nil {
+		e.serve(ln, turn{kind: requestTurn})
+		return nil, err
+	}
+	return e.newAcquisition(l, ln, wait, time.Time{}), nil
+}
+
+// giveUp ends an acquisition that was not granted, because of err. Its queue entry passes to the
+// next waiter of the line. If there is none, what it may have left on the server is removed in
+// the background. e.mu must be held.
+func (a *acquisition) giveUp(err error) {
+	kind := requestTurn
+	if isExhausted(err) {
+		kind = silentTurn
+	}
+	if kind == requestTurn && a.grant == nil && a.hasTraces() && a.transferEntry() {
+		return
+	}
+	a.leave(kind)
+	a.cleanUp()
+}
+
+// hasTraces reports whether the requests of a may have left something on the server.
+func (a *acquisition) hasTraces() bool {
+	return a.grant != nil || a.attempted || a.busy != nil && a.busy.Queued
+}
+
+// cleanUp removes in the background what a may have left on the server. e.mu must be held.
+func (a *acquisition) cleanUp() {
+	if !a.hasTraces() {
+		a.on(finishEvent)
+		return
+	}
+	a.repeat = a.repeat || a.grant == nil && a.attempted
+	a.releaseInBackground()
+}
+
+// requestGrant requests the lock until it is granted, or until there is an error to give up with.
+// waited reports whether the grant came through Wait.
+func (a *acquisition) requestGrant(ctx context.Context, wait bool) (grant *backend.Grant, waited bool, err error) {
+	grant, err = a.attempt(ctx)
+	switch {
+	case err == nil:
+		return grant, false, nil
+	case wait:
+		return a.requestUntilGranted(ctx, err)
+	}
+	return nil, false, a.tryError(ctx, err)
+}
+
+// attempt is one request for the lock.
+func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
+	e, now := a.engine, time.Now()
+	bound := bound.From(ctx, now, a.lock.requestLimit()).EndWith(e.closing)
+	defer bound.Cancel()
+	if a.answered.IsZero() {
+		a.answered = now
+	}
+	grant, err := e.driver.Acquire(bound, &a.request)
+	if err == nil && grant == nil {
+		err = ErrNothing
+	}
+	if busy, ok := errors.AsType[*backend.Busy](err); ok {
+		a.busy = busy
+	}
+	a.uncertain = err != nil && !IsDefinite(err) && !errors.Is(err, backend.ErrUnavailable)
+	a.attempted = a.attempted || a.uncertain
+	return grant, err
+}
+
+// tryError returns the error of a single attempt that failed with err.
+func (a *acquisition) tryError(ctx context.Context, err error) error {
+	switch {
+	case a.uncertain:
+		return Uncertain(a.engine.Unanswered(ctx, err))
+	case IsDefinite(err):
+		return err
+	}
+	return Unavailable(a.engine.Unanswered(ctx, err))
+}
+
+// requestUntilGranted is the loop of a waiter: wait for a hint, then request again. err is the
+// outcome of the first attempt.
+func (a *acquisition) requestUntilGranted(ctx context.Context, err error) (grant *backend.Grant, waited bool, _ error) {
+	ctx, stop := a.engine.whileOpen(ctx)
+	defer stop()
+	var pace pacer
+	for {
+		if busy, ok := errors.AsType[*backend.Busy](err); ok {
+			a.answered = time.Now()
+			grant, err = a.wait(ctx, busy, &pace)
+			waited = grant != nil
+		} else {
+			err = a.pauseAfter(ctx, err, &pace)
+		}
+		if grant == nil && ended(ctx) != nil {
+			return nil, false, a.interrupted(ctx)
+		}
+		if err == nil && grant == nil {
+			grant, err = a.attempt(ctx)
+		}
+		switch {
+		case err == nil:
+			return grant, waited, nil
+		case isLost(err): // it was granted without an answer and has expired: another owner is needed
+			return nil, false, errBroken
+		case isFinal(err):
+			return nil, false, err
+		}
+	}
+}
+
+// interrupted returns the error of a Lock with a context that has ended or a client that was
+// closed.
+func (a *acquisition) interrupted(ctx context.Context) error {
+	err := ContextError(ctx)
+	if a.engine.closing.Err() != nil {
+		err = backend.ErrClosed
+	}
+	if a.uncertain {
+		return Uncertain(err)
+	}
+	return err
+}
+
+// pauseAfter backs off after an attempt that failed. It returns nil if another attempt may
+// succeed, and the error to give up with otherwise.
+func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) error {
+	ttl := a.lock.TTL
+	if isFinal(err) {
+		return err
+	}
+	if time.Since(a.answered) >= ttl {
+		return &exhaustedError{Unavailable(a.engine.Unanswered(ctx, err))}
+	}
+	sleep(ctx, pace.next(10*time.Millisecond, min(ttl/10, time.Second)))
+	return nil
+}
+
+// wait blocks until another attempt may succeed, or until the server has granted the lock.
+func (a *acquisition) wait(ctx context.Context, busy *backend.Busy, pace *pacer) (*backend.Grant, error) {
+	waiter, l := a.engine.waiter, a.lock
+	if waiter == nil {
+		shortest := l.PollInterval / 50
+		pace.observe(busy.Fence, shortest)
+		sleep(ctx, untilFree(busy, pace.next(shortest, l.PollInterval)))
+		return nil, nil
+	}
+	bound := bound.New(ctx, untilFree(busy, jittered(l.TTL/3)))
+	defer bound.Cancel()
+	began := time.Now()
+	grant, err := waiter.Wait(bound, &a.request, busy)
+	if err != nil && bound.Err() != nil {
+		err = nil // another attempt; the caller checks whether ctx has ended
+	}
+	if _, again := errors.AsType[*backend.Busy](err); grant == nil && (err == nil || again) {
+		sleep(ctx, pace.idle(time.Since(began)))
+	}
+	return grant, err
+}

@@ -1,0 +1,129 @@
+// Package engine acquires, renews, hands off and releases the locks of one client. It stands
+// between the root package, which users call, and a [backend.Driver], which makes single
+// attempts against a server.
+//
+// # Words
+//
+//   - owner: 128 random bits. The server stores it with a lock.
+//   - acquisition: one (Key, Owner) on the server, from its first request until nothing about
+//     it can arrive any more. Renewals, losses, releases and late answers belong to it.
+//   - grant: the server's positive answer to an acquisition.
+//   - term: the proof in a grant or in a renewal that the server keeps the lock for TTL after
+//     the time at which the request was begun.
+//   - fence: a number that grows with each grant; the low 12 bits count hand-offs.
+//   - tenure: the time for which one holder in this process has an acquisition, from the
+//     return of Lock until its last Unlock. An acquisition has one tenure at a time.
+//   - lease: what Lock returns. A tenure has several if the lock is taken reentrantly.
+//   - waiter, line: the Locks that wait for a key in this process, first come first served.
+//     Only the front of the line sends requests; the server has one contender per client.
+//   - queue entry: the place of an acquisition in the server's queue, if the server has one.
+//   - hand-off: the grant passes to the first waiter of the line without a request.
+//
+// # Picture
+//
+//	Lock ──► line ──► front ──► acquisition ◄──────── scheduler: renew, expire, release
+//	          │                  │       │
+//	       waiters            tenure   term, fence    backend.Driver ──► server
+//	                             │       │
+//	                          leases ────┴─► Err, Lost, contexts, notes ──► Observer, logger
+//
+// # When a lease ends
+//
+// A lease ends at the first of these events, and stays ended:
+//
+//   - Unlock.
+//   - Its deadline: the start of the last good request, plus the TTL, less a margin of 1 % and
+//     10 ms; or the end of its maximum hold. The scheduler wakes at the deadline. Err, Lost,
+//     Deadline, Context and Unlock compare the clocks themselves, so they are right even if
+//     the scheduler has not run yet. Elapsed time is the larger of the monotonic and the
+//     wall-clock time. While a lease is held, the scheduler compares the two every 50 ms and
+//     so detects a suspend of the machine.
+//   - The server's report that the grant is gone: the answer to a renewal or to the release,
+//     or Request.Lost, which the driver calls.
+//   - Close, which ends all leases with ErrClosed.
+//
+// The reason is one error. Err, the cause of the lease's contexts, the error of Do, the event
+// and the log record all carry it.
+//
+// # States of an acquisition
+//
+// Every change of state is one call of on, with one event. A dot means that the event comes
+// too late and has no effect.
+//
+//	            grant    keep  orphan    lost  release    silence   settle   finish
+//	requesting  granted  .     .         .     releasing  .         .        gone
+//	granted     .        kept  orphaned  gone  releasing  .         settled  .
+//	kept        .        .     orphaned  gone  releasing  .         settled  .
+//	orphaned    .        .     .         .     releasing  .         .        gone
+//	releasing   .        .     .         .     .          orphaned  settled  gone
+//	settled     .        .     .         .     repeating  .         .        .
+//	repeating   .        .     .         .     .          settled   settled  gone
+//	gone        .        .     .         .     .          .         .        .
+//
+// The events are: grant, the server granted it; keep, it was unlocked before its minimum hold is
+// over; orphan, its time is over by the clock; lost, the server reported that it is gone; release,
+// a release begins; silence, a release had no answer; settle, it is released or lost, but one of
+// its requests may still be executed; finish, nothing is left to release.
+//
+// A grant is kept if it is unlocked before its minimum hold is over. It is orphaned if its
+// leases ended by the clock: the server may still have it, so it is released at the end of its
+// term, or when its last holder calls Unlock. It is settled if a request of unknown outcome may
+// still be executed after the release: the release is then repeated at growing intervals until
+// Capabilities.Late is over. A tenure is pending until its waiter has taken it, then held, then
+// over.
+//
+// # A cancelled Lock
+//
+// A waiter in the line leaves the line; no request was sent for it. If it had received its turn
+// in the same instant, it passes the turn on. At the front, Lock returns at once, even if its
+// grant is under way; the late answer is dropped. If the next waiter has equal settings, the
+// acquisition passes to it: that waiter repeats the request under the same owner, and so gets
+// the queue entry, or the grant that was under way. Otherwise the acquisition is released in
+// the background, and the repetitions of the release remove what the server grants late.
+//
+// # A hand-off
+//
+// A hand-off ends the tenure of an acquisition and begins another one, with the next fence, the
+// next holder's settings and its leases. Owner, grant, term, renewals and releases stay those
+// of the acquisition, so nothing is re-routed. It is limited by number, by 100 ms or a tenth of
+// the TTL, and to the first half of the term.
+//
+// # Goroutines
+//
+// A held lock and a waiter have none. All of these but the last two end with Close:
+//
+//   - The scheduler: one, from New to Close. It keeps acquisitions in a heap by their next
+//     deadline, renewal or release, and never calls the driver itself.
+//   - Renewals: one per batch of equal TTL, or up to 16 for a driver without batches. Each is
+//     limited by TTL/3 and 5 s.
+//   - Releases in the background: 64, not counting releases that have waited for more than 100 ms,
+//     so that a silent server does not delay releases on another one.
+//   - The release of an Unlock with a context that can end: one, for the TTL or 5 s at most.
+//   - The end of a context of a lease: one each, because a parent of the user's takes part.
+//   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
+//   - Calls of a driver that do not return. Close waits one second for them.
+//
+// # Locking
+//
+// e.mu guards all state. It is never held while code of a driver or a user runs: no request, no
+// context of a user, no Observer, no logger. A method that requires it has the sentence "e.mu
+// must be held." in its comment. e.unlock ends the contexts of ended leases after it has
+// released the mutex, and completes Close when nothing is left to wait for.
+//
+// # Files
+//
+//	engine.go       Engine, its settings, Enter and Leave
+//	state.go        the table of states
+//	acquisition.go  an acquisition: its grant, its loss, its end
+//	tenure.go       a holder's time
+//	lease.go        Lease: Err, Lost, Context, Extend, Unlock, reentrancy
+//	contend.go      Acquire: the loop of the front of a line
+//	pace.go         backoff and jitter of a waiter
+//	queue.go        the lines and hand-offs
+//	scheduler.go    the scheduler and renewals
+//	clock.go        deadlines, margins, limits
+//	release.go      releases and their repetition
+//	close.go        Close and the loops over List
+//	notify.go       notes for Observer and logger
+//	errors.go       errors of the engine
+package engine

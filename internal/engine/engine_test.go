@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/membackend"
+)
+
+// newEngine returns an engine over a server of its own, which is closed with the test.
+func newEngine(t *testing.T) *Engine {
+	t.Helper()
+	e := New(Config{Driver: membackend.New(&membackend.Options{Space: rand.Text()})})
+	t.Cleanup(func() {
+		if e.closing.Err() == nil {
+			_ = e.Close()
+		}
+	})
+	return e
+}
+
+// take is an Acquire that must succeed.
+func take(t *testing.T, e *Engine, name string, s Settings) *Lease {
+	t.Helper()
+	var ref Ref
+	if err := e.Acquire(t.Context(), &Lock{name, name, &s}, true, &ref); err != nil {
+		t.Fatal(err)
+	}
+	return ref.Lease()
+}
+
+// earlierByTheWall returns t with a wall clock that is d behind, as after a suspend of d, and the same
+// monotonic clock.
+func earlierByTheWall(t time.Time, d time.Duration) time.Time {
+	const secondsShift = 30 // of the first word of a time.Time that has a monotonic reading
+	*(*uint64)(unsafe.Pointer(&t)) -= uint64(d/time.Second) << secondsShift
+	return t
+}
+
+// suspend makes e find that the machine minSuspend for d since what happened last.
+func suspend(e *Engine, d time.Duration, leases ...*Lease) {
+	e.mu.Lock()
+	defer e.unlock()
+	e.processed = earlierByTheWall(e.processed, d)
+	for _, l := range leases {
+		a := l.tenure.acq
+		a.term.Sent = earlierByTheWall(a.term.Sent, d)
+	}
+}
+
+// TestSuspendIsNoticed: the scheduler compares the clocks, whatever else it waits for. A bubble of
+// synctest has one clock.
+func TestSuspendIsNoticed(t *testing.T) {
+	for name, before := range map[string]func(*testing.T, *Engine){
+		"at first": func(*testing.T, *Engine) {},
+		"while a lock-delay runs": func(t *testing.T, e *Engine) {
+			t.Helper()
+			<-take(t, e, "delayed", Settings{TTL: 100 * time.Millisecond, LockDelay: 10 * time.Second, NoRenewal: true}).Lost()
+		},
+		"after an uncontended lock": func(t *testing.T, e *Engine) {
+			t.Helper()
+			e.mu.Lock() // the lock is free again before the scheduler looks
+			defer e.unlock()
+			e.armed = time.Now().Add(20 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEngine(t)
+			before(t, e)
+			l := take(t, e, "x", Settings{TTL: time.Minute})
+			ctx, cancel := l.Context(t.Context())
+			defer cancel()
+			suspend(e, time.Hour, l)
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Second): // the machine may be slow
+				t.Error("the context of the lease goes on")
+			}
+		})
+	}
+}
+
+// TestDeadlineAfterASuspend: it has come by both clocks.
+func TestDeadlineAfterASuspend(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	l := take(t, e, "x", Settings{TTL: time.Minute})
+	suspend(e, time.Hour, l)
+	if d := l.Deadline(); d.After(time.Now()) || d.Round(0).After(time.Now().Round(0)) {
+		t.Errorf("the deadline %v is after %v", d, time.Now())
+	}
+}
+
+// TestUnlockWhileCloseBegins: the second one is told apart from the first, also when Close ends the
+// lease in between.
+func TestUnlockWhileCloseBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t)
+		l := take(t, e, "x", Settings{TTL: time.Minute})
+		e.startClosing(backend.ErrClosed)
+		if err := l.Unlock(t.Context()); !errors.Is(err, backend.ErrClosed) {
+			t.Errorf("Unlock returned %v", err)
+		}
+		_ = e.Close()
+		if err := l.Unlock(t.Context()); !errors.Is(err, backend.ErrNotHeld) {
+			t.Errorf("the second Unlock returned %v", err)
+		}
+	})
+}
+
+// strange is a parent of contexts that blocks or panics when a context which it is the parent of ends.
+type strange struct {
+	context.Context
+	ending func()
+	made   bool
+}
+
+func (s *strange) Value(key any) any {
+	if s.made {
+		s.ending()
+	}
+	return s.Context.Value(key)
+}
+
+// TestStrangeParents: what the parent of one context does when a lease ends concerns no other context.
+func TestStrangeParents(t *testing.T) {
+	hour := func() { time.Sleep(time.Hour) }
+	for name, ending := range map[string]func(){"blocks": hour, "panics": func() { panic("strange") }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEngine(t)
+				l := take(t, e, "x", Settings{TTL: time.Minute})
+				contexts := make([]context.Context, 16)
+				for i := range contexts {
+					parent := &strange{Context: t.Context(), ending: ending}
+					ctx, cancel := l.Context(parent)
+					parent.made = i%2 == 0
+					defer func() { parent.made = false; cancel() }()
+					contexts[i] = ctx
+				}
+				began := time.Now()
+				l.tenure.acq.onLost(backend.ErrLost)
+				if took := time.Since(began); took > 10*time.Millisecond {
+					t.Errorf("the loss was taken in %v", took)
+				}
+				synctest.Wait()
+				for i, ctx := range contexts {
+					if ctx.Err() == nil {
+						t.Errorf("context %d goes on", i)
+					}
+				}
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// TestEventsOfALeaseThatIsLostAtOnce come in their order.
+func TestEventsOfALeaseThatIsLostAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var kinds []Kind
+		e := New(Config{
+			Driver: membackend.New(&membackend.Options{Space: rand.Text()}),
+			Notify: func(n *Note) { kinds = append(kinds, n.Kind) },
+			Kinds:  Acquired | Ended,
+		})
+		l, ref := &Lock{"x", "x", &Settings{TTL: time.Minute}}, new(Ref)
+		if err := e.Acquire(t.Context(), l, true, ref); err != nil {
+			t.Fatal(err)
+		}
+		ref.Lease().tenure.acq.onLost(backend.ErrLost)
+		e.NoteAcquired(t.Context(), l, ref, nil, time.Now())
+		_ = e.Close()
+		synctest.Wait()
+		if !slices.Equal(kinds, []Kind{Acquired, Ended}) {
+			t.Errorf("the events are %v", kinds)
+		}
+	})
+}

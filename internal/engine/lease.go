@@ -1,0 +1,359 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Ref is the user's end of a [Lease]. It is separate from the Lease, so that the garbage
+// collector can detect a dropped one. The zero Ref has no Lease.
+type Ref struct{ lease *Lease }
+
+// Lease returns the lease, or nil.
+func (r *Ref) Lease() *Lease { return r.lease }
+
+// leaseState is the state of a lease.
+type leaseState uint8
+
+const (
+	leaseHeld     leaseState = iota
+	leaseDropped             // held, but unreachable for the user
+	leaseEnded               // lost or closed
+	leaseUnlocked            // by the user
+)
+
+// Lease is one holder's right to a lock. A tenure has several if the lock is taken reentrantly.
+// e.mu guards all fields except tenure.
+type Lease struct {
+	tenure    *tenure
+	ref       *Ref // nil once a cleanup is registered
+	state     leaseState
+	reason    error         // why it has ended; nil while it is held
+	lost      chan struct{} // made on first use
+	announced bool          // its beginning was noted
+	contexts  contexts
+}
+
+// leaseContext is a context that ends with the lease.
+type leaseContext struct{ cancel context.CancelCauseFunc }
+
+// contexts are the contexts of one lease.
+type contexts map[*leaseContext]struct{}
+
+// end ends l for the given reason. Its contexts end when e.mu is unlocked. e.mu must be held.
+func (l *Lease) end(state leaseState, reason error) {
+	e := l.tenure.acq.engine
+	if l.state != leaseUnlocked { // as Close begins
+		l.state = state
+	}
+	l.reason = reason
+	if l.lost != nil {
+		close(l.lost)
+	}
+	for c := range l.contexts {
+		e.ends = append(e.ends, end{l.tenure.lock, c, reason})
+	}
+	l.contexts = nil
+}
+
+// end is the end of a context that has not ended yet.
+type end struct {
+	lock *Lock
+	*leaseContext
+	reason error
+}
+
+// endTimeout is how long a goroutine waits for contexts to end.
+const endTimeout = 5 * time.Millisecond
+
+// endContexts starts to end the contexts of leases. A user's type can be the parent of such a
+// context and takes part in its end, so each context has a goroutine for it: a parent that blocks
+// or panics delays no other context. e.mu must be held.
+func (e *Engine) endContexts() (done chan struct{}) {
+	done = make(chan struct{}, len(e.ends))
+	for _, end := range e.ends {
+		e.start(func() {
+			defer func() {
+				if value := recover(); value != nil {
+					e.log(end.lock, slog.LevelError, "dlock: a parent of a lease's context panicked", panicError(value))
+				}
+				done <- struct{}{}
+			}()
+			end.cancel(end.reason)
+		})
+	}
+	e.ends = nil
+	return done
+}
+
+// awaitEnds waits until the contexts that send to done have ended, for endTimeout at most.
+func awaitEnds(done chan struct{}) {
+	timer := time.NewTimer(endTimeout)
+	defer timer.Stop()
+	for range cap(done) {
+		select {
+		case <-done:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// Lock returns the lock of l.
+func (l *Lease) Lock() *Lock { return l.tenure.lock }
+
+// Owner returns the owner of the grant on the server.
+func (l *Lease) Owner() string { return l.tenure.acq.request.Owner }
+
+// Fence returns the fence: the server's, followed by the number of the hand-off.
+func (l *Lease) Fence() uint64 { return l.tenure.fence }
+
+// Deadline returns the time until which l is proven.
+func (l *Lease) Deadline() time.Time {
+	e := l.tenure.acq.engine
+	e.mu.Lock()
+	defer e.unlock()
+	_ = l.check()
+	return l.tenure.deadline(e.now())
+}
+
+func (t *tenure) deadline(now time.Time) time.Time {
+	if t.state == over {
+		return t.proven
+	}
+	return t.acq.deadline(now)
+}
+
+// Err returns the reason of the end of l, or nil. It compares the clocks itself.
+func (l *Lease) Err() error {
+	e := l.tenure.acq.engine
+	e.mu.Lock()
+	defer e.unlock()
+	return l.check()
+}
+
+// check ends l if its time is over, and returns the reason of its end. e.mu must be held.
+func (l *Lease) check() error {
+	if l.reason == nil {
+		a := l.tenure.acq
+		_ = a.expire(a.engine.now())
+	}
+	return l.reason
+}
+
+// Lost returns a channel that is closed when l ends.
+func (l *Lease) Lost() <-chan struct{} {
+	e := l.tenure.acq.engine
+	e.mu.Lock()
+	defer e.unlock()
+	if l.lost == nil {
+		l.lost = make(chan struct{})
+		if l.reason != nil {
+			close(l.lost)
+		}
+	}
+	_ = l.check()
+	return l.lost
+}
+
+// Context returns a context that ends with parent and with l. The CancelFunc frees its resources.
+func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	e := l.tenure.acq.engine
+	ctx, cancel := context.WithCancelCause(withHeld(parent, l.tenure))
+	c := &leaseContext{cancel}
+	e.mu.Lock()
+	reason := l.check()
+	if reason == nil {
+		if l.contexts == nil {
+			l.contexts = make(contexts)
+		}
+		l.contexts[c] = struct{}{}
+	}
+	e.unlock()
+	if reason != nil {
+		cancel(reason)
+	}
+	return ctx, func() { l.forget(c) }
+}
+
+func (l *Lease) forget(c *leaseContext) {
+	e := l.tenure.acq.engine
+	e.mu.Lock()
+	delete(l.contexts, c)
+	e.unlock()
+	c.cancel(context.Canceled)
+}
+
+// Extend renews l now. If it returns nil, l is proven for another term.
+func (l *Lease) Extend(ctx context.Context) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	a := l.tenure.acq
+	e := a.engine
+	if err := e.Enter(ctx); err != nil {
+		return err
+	}
+	defer e.Leave()
+	err := a.renew(ctx)
+	if ended := l.Err(); ended != nil || err == nil {
+		return ended
+	}
+	return e.Unanswered(ctx, err)
+}
+
+// Unlock ends l. With the last lease of a tenure it keeps, hands off or releases the acquisition.
+// It waits for the answer to the release until ctx ends, but always makes one attempt.
+func (l *Lease) Unlock(ctx context.Context) error {
+	t := l.tenure
+	a := t.acq
+	e := a.engine
+	now := e.now()
+	e.mu.Lock()
+	if e.closing.Err() != nil {
+		defer e.unlock()
+		return l.unlockClosed()
+	}
+	e.calls++
+	defer e.Leave()
+	err := l.detach(now)
+	next := nothing
+	if err == nil && len(t.leases) == 0 {
+		next = a.unlocked(now)
+	}
+	e.unlock()
+	if err == nil {
+		if next == releaseNow {
+			err = e.releaseFor(ctx, a, now)
+		}
+		e.noteUnlocked(t, err)
+		l.setReason(err)
+	}
+	return err
+}
+
+// setReason makes a loss that the release detected the reason of the end of l.
+func (l *Lease) setReason(err error) {
+	if !isLost(err) {
+		return
+	}
+	e := l.tenure.acq.engine
+	e.mu.Lock()
+	defer e.unlock()
+	l.reason = err
+	e.warn(l.tenure.lock, "dlock: lease lost", err)
+}
+
+// detach removes l from its tenure. It returns the reason if l has ended already. e.mu must be
+// held.
+func (l *Lease) detach(now time.Time) error {
+	t := l.tenure
+	_ = t.acq.expire(now)
+	switch l.state {
+	case leaseUnlocked:
+		return backend.ErrNotHeld
+	case leaseEnded:
+		l.state = leaseUnlocked
+		if t.ended--; t.ended == 0 {
+			t.acq.releaseEarly()
+		}
+		return l.reason
+	}
+	l.end(leaseUnlocked, backend.ErrNotHeld)
+	t.leases = slices.DeleteFunc(t.leases, func(other *Lease) bool { return other == l })
+	if t.acq.live() {
+		t.acq.schedule() // the remaining leases may all be dropped
+	}
+	return nil
+}
+
+// unlockClosed is Unlock after Close has begun: Close has ended l or will. e.mu must be held.
+func (l *Lease) unlockClosed() error {
+	switch l.state {
+	case leaseUnlocked:
+		return backend.ErrNotHeld
+	case leaseEnded:
+		l.state = leaseUnlocked
+		return l.reason
+	}
+	l.state = leaseUnlocked
+	return backend.ErrClosed
+}
+
+// watch registers cleanups that detect dropped leases. It is called at the first renewal: most
+// leases do not live that long, and a cleanup costs as much as the rest of a Lock. e.mu must be
+// held.
+func (t *tenure) watch() {
+	for _, l := range t.leases {
+		if ref := l.ref; ref != nil {
+			l.ref = nil
+			runtime.AddCleanup(ref, (*Lease).drop, l)
+		}
+	}
+}
+
+// drop stops the renewals of l. The garbage collector calls it when the user has dropped l.
+func (l *Lease) drop() {
+	t := l.tenure
+	e := t.acq.engine
+	e.mu.Lock()
+	defer e.unlock()
+	if l.state != leaseHeld {
+		return
+	}
+	l.state = leaseDropped
+	if t.acq.live() {
+		t.acq.schedule()
+	}
+	e.warn(t.lock, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
+}
+
+// heldKey is the key of a context under which the held tenures of an engine are stored.
+type heldKey struct{ engine *Engine }
+
+// chain is a list of tenures, the newest first.
+type chain struct {
+	tenure *tenure
+	parent *chain
+}
+
+func withHeld(ctx context.Context, t *tenure) context.Context {
+	key := heldKey{t.acq.engine}
+	parent, _ := ctx.Value(key).(*chain)
+	return context.WithValue(ctx, key, &chain{t, parent})
+}
+
+// reenter puts into ref another lease on a tenure of l that ctx carries. It reports whether ctx
+// carries one; err is then errReentrant unless both locks are reentrant.
+func (e *Engine) reenter(ctx context.Context, l *Lock, ref *Ref) (holds bool, err error) {
+	held, _ := ctx.Value(heldKey{e}).(*chain)
+	for ; held != nil; held = held.parent {
+		if held.tenure.lock.Key == l.Key {
+			if shared, err := held.tenure.join(l, ref); shared || err != nil {
+				return true, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// join puts another lease on t into ref, unless t is over.
+func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
+	e := t.acq.engine
+	e.mu.Lock()
+	defer e.unlock()
+	if t.acq.expire(e.now()) != nil || t.state != held || len(t.leases) == 0 {
+		return false, nil
+	}
+	if !l.Reentrant || !t.lock.Reentrant {
+		return false, errReentrant
+	}
+	t.share(ref)
+	t.acq.schedule()
+	return true, nil
+}

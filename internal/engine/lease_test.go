@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// willing is a driver that grants everything.
+type willing struct {
+	backend.Driver
+
+	releases atomic.Int32
+}
+
+func (*willing) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Modes: backend.Exclusive}
+}
+
+func (*willing) Acquire(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+	return &backend.Grant{Request: *req, Term: backend.Term{Sent: time.Now(), TTL: req.TTL}}, nil
+}
+
+func (d *willing) Release(context.Context, *backend.Grant) error {
+	d.releases.Add(1)
+	return nil
+}
+
+func (*willing) Close() error { return nil }
+
+// newLock returns an engine over d, which is closed with the test, and a lock of it.
+func newLock(t *testing.T, d backend.Driver) (*Engine, *Lock) {
+	t.Helper()
+	e := New(Config{Driver: d})
+	t.Cleanup(func() { _ = e.Close() })
+	return e, &Lock{Name: "x", Key: "x", Settings: &Settings{TTL: time.Minute, Handoff: 1}}
+}
+
+// acquire takes l.
+func acquire(t *testing.T, e *Engine, l *Lock) *Lease {
+	t.Helper()
+	ref := new(Ref)
+	if err := e.Acquire(t.Context(), l, true, ref); err != nil {
+		t.Fatal(err)
+	}
+	return ref.Lease()
+}
+
+// TestUnlockAsCloseBegins: Close has begun, and has not ended the lease yet. Unlock does not report a
+// release that Close has still to make.
+func TestUnlockAsCloseBegins(t *testing.T) {
+	t.Parallel()
+	e, l := newLock(t, &willing{})
+	lease := acquire(t, e, l)
+	e.startClosing(backend.ErrClosed)
+	if err := lease.Unlock(t.Context()); !errors.Is(err, backend.ErrClosed) {
+		t.Errorf("Unlock: %v, want ErrClosed", err)
+	}
+}
+
+// TestCancelledContextIsForgotten: a context that was cancelled is not kept until the lease ends.
+func TestCancelledContextIsForgotten(t *testing.T) {
+	t.Parallel()
+	e, l := newLock(t, &willing{})
+	lease := acquire(t, e, l)
+	for range 3 {
+		_, cancel := lease.Context(t.Context())
+		cancel()
+	}
+	if n := len(lease.contexts); n != 0 {
+		t.Errorf("%d contexts are kept", n)
+	}
+}
+
+// TestRenewalAnsweredAfterTheDeadline: the answer comes before anything has noticed the deadline.
+func TestRenewalAnsweredAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	e, l := newLock(t, &willing{})
+	lease := acquire(t, e, l)
+	a := lease.tenure.acq
+	e.mu.Lock()
+	a.term.Sent = a.term.Sent.Add(-2 * l.TTL)
+	e.unlock()
+	a.renewed(backend.Term{Sent: time.Now(), TTL: l.TTL}, nil)
+	if err := lease.Err(); !errors.Is(err, backend.ErrLost) {
+		t.Errorf("Err: %v, want ErrLost", err)
+	}
+}
+
+// TestRenewalOfATinyTerm: a renewal can be planned in any term.
+func TestRenewalOfATinyTerm(t *testing.T) {
+	t.Parallel()
+	_, l := newLock(t, &willing{})
+	for _, ttl := range []time.Duration{-1, 0, 1, 2, 14, time.Microsecond} {
+		a := &acquisition{lock: l, term: backend.Term{Sent: time.Now(), TTL: ttl}}
+		a.planRenewal()
+		if due := a.renewal.Sub(a.term.Sent); due < 0 || due > max(ttl, 1) {
+			t.Errorf("the renewal of a term of %v is due after %v", ttl, due)
+		}
+	}
+}

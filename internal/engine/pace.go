@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// pacer spaces the attempts of a waiter by decorrelated jitter: each pause is drawn between the
+// minimum and three times the previous pause
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+type pacer struct {
+	last  time.Duration
+	fence uint64 // of the last holder
+	moves time.Duration
+	hints int // immediate wake-ups in a row
+}
+
+// observe resets the backoff if the lock has changed hands since the last attempt: it will soon
+// do so again, and a poller that kept backing off would starve. With each change the first pause
+// is a little longer, because each change is evidence of one more poller.
+func (p *pacer) observe(fence uint64, shortest time.Duration) {
+	if fence == 0 || fence == p.fence {
+		return
+	}
+	p.fence = fence
+	p.moves++
+	p.last = p.moves * shortest / 5
+}
+
+// next returns the pause before the next attempt.
+func (p *pacer) next(shortest, longest time.Duration) time.Duration {
+	shortest = max(shortest, time.Millisecond)
+	p.last = min(max(longest, shortest), shortest+rand.N(max(3*p.last-shortest, 2*shortest)))
+	return p.last
+}
+
+const (
+	// promptHint is the duration of a Wait below which its hint counts as spurious.
+	promptHint = time.Millisecond
+	// freeHints is how many spurious hints in a row cost no pause: several clients may contend.
+	freeHints = 8
+	// maxIdlePause is the maximum pause after a spurious hint.
+	maxIdlePause = 50 * time.Millisecond
+)
+
+// idle returns the pause after a Wait of the given duration without a grant. It is 0 unless the
+// driver keeps waking its waiters without a reason.
+func (p *pacer) idle(took time.Duration) time.Duration {
+	if took >= promptHint {
+		p.hints = 0
+		return 0
+	}
+	p.hints++
+	if p.hints <= freeHints {
+		return 0
+	}
+	return min(promptHint<<min(p.hints-freeHints, 10), maxIdlePause)
+}
+
+// untilFree shortens a pause to just after the end of the holder's term, plus jitter, so that
+// waiters do not retry together.
+func untilFree(busy *backend.Busy, pause time.Duration) time.Duration {
+	if free := busy.RetryAfter; free > 0 && free < pause {
+		return free + rand.N(20*time.Millisecond)
+	}
+	return max(pause, time.Millisecond)
+}

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// stand puts n waiters of l into its line, whose front is taken.
+func stand(t *testing.T, e *Engine, l *Lock, n int) []*waiter {
+	t.Helper()
+	e.mu.Lock()
+	defer e.unlock()
+	var waiters []*waiter
+	for range n {
+		_, w, err := e.join(l, true)
+		if err != nil || w == nil {
+			t.Fatalf("waiter %v, error %v", w, err)
+		}
+		waiters = append(waiters, w)
+	}
+	return waiters
+}
+
+// TestAbandonedTurnIsPassedOn by a waiter that gives up in the instant in which it has its turn.
+func TestAbandonedTurnIsPassedOn(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []turnKind{requestTurn, silentTurn} {
+		e, l := newLock(t, &willing{})
+		a := acquire(t, e, l).tenure.acq
+		waiters := stand(t, e, l, 2)
+		e.mu.Lock()
+		a.leave(kind)
+		e.unlock()
+		e.abandon(waiters[0])
+		select {
+		case got := <-waiters[1].turn:
+			if got.kind != kind {
+				t.Errorf("the turn is %d, want %d", got.kind, kind)
+			}
+		default:
+			t.Error("the next waiter has no turn")
+		}
+	}
+}
+
+// TestGrantTurnAfterClose: a waiter that gets the grant after Close has begun returns ErrClosed, and the
+// grant is released.
+func TestGrantTurnAfterClose(t *testing.T) {
+	t.Parallel()
+	d := &willing{}
+	e, l := newLock(t, d)
+	lease := acquire(t, e, l)
+	waiters := stand(t, e, l, 1)
+	if err := lease.Unlock(t.Context()); err != nil || d.releases.Load() != 0 {
+		t.Fatalf("error %v, %d releases: the grant is not handed off", err, d.releases.Load())
+	}
+	handed := <-waiters[0].turn
+	e.startClosing(backend.ErrClosed)
+	ref := new(Ref)
+	if err := handed.tenure.take(ref); !errors.Is(err, backend.ErrClosed) || ref.Lease() != nil {
+		t.Errorf("lease %v, error %v", ref.Lease(), err)
+	}
+	if err := e.Close(); err != nil || d.releases.Load() != 1 {
+		t.Errorf("error %v, %d releases", err, d.releases.Load())
+	}
+}
+
+// TestWakeUpOfAReleasedLockStaysArmed: a Lock wakes no goroutine because the one before was unlocked
+// before the scheduler saw it.
+func TestWakeUpOfAReleasedLockStaysArmed(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	e := &Engine{schedule: schedule{wakeUp: make(chan struct{}, 1), processed: now}}
+	a := &acquisition{engine: e, state: orphaned}
+	e.set(a, now.Add(time.Minute), 0)
+	if len(e.wakeUp) != 1 {
+		t.Fatal("the first one wakes nothing")
+	}
+	<-e.wakeUp
+	a.unschedule()
+	if e.arm(now); !e.armed.Equal(now.Add(time.Minute)) {
+		t.Errorf("armed for %v", e.armed)
+	}
+	if e.set(a, now.Add(2*time.Minute), 0); len(e.wakeUp) != 0 {
+		t.Error("woken for what is later than the time that is armed")
+	}
+	a.unschedule()
+	if e.arm(now.Add(time.Minute)); !e.armed.IsZero() {
+		t.Errorf("armed for %v, of nothing", e.armed)
+	}
+	if e.set(a, now.Add(3*time.Minute), 0); len(e.wakeUp) != 1 {
+		t.Error("nothing is woken for one that comes after a time without any")
+	}
+}

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
+)
+
+const (
+	// senders is the maximum number of background releases that wait for their answers at once.
+	senders = 64
+	// senderTimeout is how long a release counts as one of them. The answers of a silent server
+	// take longer, and must not delay the releases on other servers.
+	senderTimeout = 100 * time.Millisecond
+)
+
+// outbox is the list of releases without a caller: of attempts that were given up, of minimum
+// holds, of lost leases, of leases that Close ended, and of releases without an answer. e.mu
+// guards it.
+type outbox struct {
+	waiting []*acquisition
+	sending int
+}
+
+// next is the remaining work of an Unlock.
+type next uint8
+
+const (
+	nothing    next = iota // it was kept or handed off
+	releaseNow             // the caller releases it
+)
+
+// unlocked ends the tenure of a after the Unlock of its last lease. e.mu must be held.
+func (a *acquisition) unlocked(now time.Time) next {
+	t := a.tenure
+	switch {
+	case now.Sub(t.start) < t.lock.MinHold:
+		t.proven, t.state = a.deadline(now), over
+		a.on(keepEvent)
+		a.schedule()
+		return nothing
+	case a.handOff(now):
+		return nothing
+	}
+	t.proven, t.state = a.deadline(now), over
+	a.on(releaseEvent)
+	a.unschedule() // a renewal in flight is ignored: its ErrLost is no loss
+	return releaseNow
+}
+
+// releaseFor releases a for its last holder, and waits for the answer until ctx ends. If ctx has
+// ended already, it waits for one request.
+func (e *Engine) releaseFor(ctx context.Context, a *acquisition, now time.Time) error {
+	if ctx.Done() == nil || ctx.Err() != nil {
+		return a.releaseUntil(context.WithoutCancel(ctx), now)
+	}
+	done := make(chan error, 1)
+	e.mu.Lock()
+	e.start(func() {
+		err := Uncertain(errAborted)
+		defer func() {
+			if value := recover(); value != nil {
+				err = Uncertain(e.recovered(value))
+			}
+			done <- err
+		}()
+		err = a.releaseUntil(context.WithoutCancel(ctx), now)
+	})
+	e.unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return Uncertain(ContextError(ctx))
+	}
+}
+
+// releaseUntil repeats the release until the server answers or the time of one request, counted
+// from now, is over. Then the scheduler takes over.
+func (a *acquisition) releaseUntil(ctx context.Context, now time.Time) (err error) {
+	bound := bound.From(ctx, now, a.lock.requestLimit())
+	defer bound.Cancel()
+	answered := false
+	defer func() { a.finishRelease(answered, err) }()
+	answered, err = a.requestRelease(bound)
+	for n := 0; !answered && bound.Err() == nil; n++ {
+		sleep(bound, backoff(n, a.lock.TTL/10))
+		if bound.Err() == nil {
+			answered, err = a.requestRelease(bound)
+		}
+	}
+	if !answered {
+		err = Uncertain(a.engine.Unanswered(ctx, err))
+	}
+	return err
+}
+
+// finishRelease gives the next waiter of the line its turn, and plans the next release if this
+// one was not answered.
+func (a *acquisition) finishRelease(answered bool, err error) {
+	e := a.engine
+	e.mu.Lock()
+	defer e.unlock()
+	a.leave(requestTurn)
+	if !answered {
+		a.on(silenceEvent)
+		a.release = time.Now().Add(backoff(a.silences, maxBackoff))
+		a.schedule()
+		e.warn(a.lock, "dlock: release not answered, repeating it", err)
+	}
+}
+
+// requestRelease is one request. If the server executes requests in order, the next waiter of the
+// line gets its turn as soon as the request is sent.
+func (a *acquisition) requestRelease(ctx context.Context) (answered bool, err error) {
+	e := a.engine
+	err = errAborted // unless the driver returns
+	defer func() { answered, err = a.released(err) }()
+	if e.pipeliner == nil {
+		err = e.driver.Release(ctx, a.toRelease())
+	} else {
+		err = e.pipeliner.ReleaseThen(ctx, a.toRelease(), a.onSent)
+	}
+	return false, err
+}
+
+func (a *acquisition) onSent() {
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	a.leave(requestTurn)
+}
+
+// released handles the answer to a release. ErrNotHeld is success if an earlier release may have
+// been executed, and a loss otherwise.
+func (a *acquisition) released(err error) (answered bool, _ error) {
+	e := a.engine
+	e.mu.Lock()
+	defer e.unlock()
+	switch {
+	case err == nil:
+	case !errors.Is(err, backend.ErrNotHeld) && !isLost(err):
+		a.silences++
+		if !errors.Is(err, backend.ErrUnavailable) { // else it was not executed
+			a.unanswered++
+		}
+		return false, err
+	case a.unanswered > 0 && a.reason == nil && a.grant != nil && a.expiry(e.now()) == nil:
+		err = nil
+	default:
+		err = a.lossAtRelease(err)
+	}
+	if a.repeat {
+		a.settle()
+	} else {
+		a.on(finishEvent)
+	}
+	return true, err
+}
+
+// lossAtRelease returns the reason of a loss that the release was the first to detect.
+func (a *acquisition) lossAtRelease(err error) error {
+	switch {
+	case a.reason != nil:
+		return a.reason
+	case isLost(err):
+		return err
+	}
+	return fmt.Errorf("%w: the server had it no more when it was released", backend.ErrLost)
+}
+
+// settle plans the next repetition of an answered release, because one of the requests may be
+// executed late. The pauses double, so a late execution is undone after about twice its delay.
+// The last repetition comes Capabilities.Late after the first answer. e.mu must be held.
+func (a *acquisition) settle() {
+	now, late := time.Now(), a.engine.caps.Late
+	if a.until.IsZero() {
+		a.until = now.Add(late)
+	}
+	pause := max(late-a.until.Sub(now), firstRepetition)
+	a.release = now.Add(pause)
+	if a.until.Sub(a.release) < pause {
+		a.release, a.repeat = a.until, false
+	}
+	a.on(settleEvent)
+	a.schedule()
+}
+
+// releaseInBackground adds a to the outbox. e.mu must be held.
+func (a *acquisition) releaseInBackground() {
+	if a.on(releaseEvent) {
+		a.unschedule()
+		e := a.engine
+		e.waiting = append(e.waiting, a)
+		e.send()
+	}
+}
+
+// releaseEarly releases an expired acquisition before the server's term is over, because its last
+// holder has finished. With a lock-delay it does nothing. e.mu must be held.
+func (a *acquisition) releaseEarly() {
+	if a.state == orphaned && !a.isDelayed() {
+		a.releaseInBackground()
+	}
+}
+
+// isDelayed reports whether the lock-delay of a, which is orphaned, forbids a release before the
+// end of its term. A release without an answer was allowed, and so is its repetition. e.mu must
+// be held.
+func (a *acquisition) isDelayed() bool { return a.lock.LockDelay > 0 && a.silences == 0 }
+
+// send starts releases of the outbox while there are free senders. e.mu must be held.
+func (e *Engine) send() {
+	for e.sending < senders && len(e.waiting) > 0 && !e.closed {
+		a := e.waiting[0]
+		e.waiting[0] = nil
+		e.waiting = e.waiting[1:]
+		e.sending++
+		e.jobs.Go(func() { e.sendOne(a) })
+	}
+}
+
+// sendOne releases a. It frees its sender when the release is answered or slow.
+func (e *Engine) sendOne(a *acquisition) {
+	freed := false
+	free := func() {
+		e.mu.Lock()
+		defer e.unlock()
+		if !freed {
+			freed = true
+			e.sending--
+			e.send()
+		}
+	}
+	timer := time.AfterFunc(senderTimeout, free)
+	defer free()
+	defer timer.Stop()
+	defer func() { _ = recover() }() // a panic of the driver is logged as a release without an answer
+	_ = a.releaseUntil(e.working, time.Now())
+}

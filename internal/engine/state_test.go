@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// wantChanges is the table of states as it is meant, one row for each state and one column for each
+// event. A dot marks an event without effect. live and open say whether the state counts in the
+// fields of an Engine with these names.
+const wantChanges = `
+state      live open  grant    keep  orphan    lost  release    silence   settle   finish
+
+requesting no   no    granted  .     .         .     releasing  .         .        gone
+granted    yes  yes   .        kept  orphaned  gone  releasing  .         settled  .
+kept       yes  yes   .        .     orphaned  gone  releasing  .         settled  .
+orphaned   no   yes   .        .     .         .     releasing  .         .        gone
+releasing  no   yes   .        .     .         .     .          orphaned  settled  gone
+settled    no   yes   .        .     .         .     repeating  .         .        .
+repeating  no   yes   .        .     .         .     .          settled   settled  gone
+gone       no   no    .        .     .         .     .          .         .        .
+`
+
+// wantedState is one row of wantChanges.
+type wantedState struct {
+	live, open int
+	next       [events]string // a dot: no effect
+}
+
+func wantedStates(t *testing.T) map[string]wantedState {
+	t.Helper()
+	counts := map[string]int{"yes": 1, "no": 0}
+	lines := strings.Split(strings.TrimSpace(wantChanges), "\n")
+	if head := strings.Fields(lines[0])[3:]; !slices.Equal(head, eventNames[:]) {
+		t.Fatalf("the events are %v, want %v", eventNames, head)
+	}
+	wanted := make(map[string]wantedState)
+	for _, line := range lines[2:] {
+		cells := strings.Fields(line)
+		wanted[cells[0]] = wantedState{counts[cells[1]], counts[cells[2]], [events]string(cells[3:])}
+	}
+	if len(wanted) != states {
+		t.Fatalf("%d states are wanted, there are %d", len(wanted), states)
+	}
+	return wanted
+}
+
+// TestEveryCellOfTheTable applies each event in each state, the impossible ones included.
+func TestEveryCellOfTheTable(t *testing.T) {
+	t.Parallel()
+	wanted := wantedStates(t)
+	for s := range state(states) {
+		for ev := range event(events) {
+			before := wanted[s.String()]
+			want := before.next[ev]
+			effect := want != "."
+			if !effect {
+				want = s.String()
+			}
+			e := &Engine{live: before.live, open: before.open}
+			a := &acquisition{engine: e, state: s}
+			if got := a.on(ev); got != effect || a.state.String() != want {
+				t.Errorf("%v in %v: now %v (effect: %t), want %s (%t)", ev, s, a.state, got, want, effect)
+			}
+			if after := wanted[want]; e.live != after.live || e.open != after.open {
+				t.Errorf("%v in %v: %d live and %d open, want %d and %d", ev, s, e.live, e.open, after.live, after.open)
+			}
+			if a.live() != (e.live == 1) {
+				t.Errorf("%v in %v: live() is %t", ev, s, a.live())
+			}
+		}
+	}
+}
+
+// TestEveryStateIsReached from the first one, and reaches the last one, which has no way out.
+func TestEveryStateIsReached(t *testing.T) {
+	t.Parallel()
+	for s := range state(states) {
+		if !reachable(requesting)[s] {
+			t.Errorf("%v is never reached", s)
+		}
+		if !reachable(s)[gone] {
+			t.Errorf("%v never ends", s)
+		}
+	}
+	if n := len(reachable(gone)); n != 1 {
+		t.Errorf("gone leads to %d states", n-1)
+	}
+}
+
+// reachable returns the states to which some events lead from s, and s.
+func reachable(s state) map[state]bool {
+	reached := map[state]bool{s: true}
+	for queue := []state{s}; len(queue) > 0; queue = queue[1:] {
+		for _, next := range changes[queue[0]] {
+			if next != none && !reached[next] {
+				reached[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return reached
+}

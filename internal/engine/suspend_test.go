@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// clock is that of a machine which can be suspended: then its wall clock runs ahead of its monotonic
+// clock, which no function of package time can make. The first word of a time.Time with a monotonic
+// reading has the seconds of its wall clock above 30 bits of nanoseconds. (The clock of
+// testing/synctest has no monotonic reading, so that these tests run in real time.)
+type clock struct{ suspended atomic.Int64 }
+
+func (c *clock) now() time.Time {
+	now := time.Now()
+	*(*uint64)(unsafe.Pointer(&now)) += uint64(c.suspended.Load()) << 30
+	return now
+}
+
+func (c *clock) suspend(d time.Duration) { c.suspended.Store(int64(d / time.Second)) }
+
+// newClock is newLock with a clock. The lock is not renewed.
+func newClock(t *testing.T, d backend.Driver) (*clock, *Engine, *Lock) {
+	t.Helper()
+	c := new(clock)
+	e := New(Config{Driver: d, now: c.now})
+	t.Cleanup(func() { _ = e.Close() })
+	return c, e, &Lock{Name: "x", Key: "x", Settings: &Settings{TTL: time.Minute, NoRenewal: true}}
+}
+
+func TestSuspendedClock(t *testing.T) {
+	t.Parallel()
+	c := new(clock)
+	now := c.now()
+	c.suspend(3 * time.Second)
+	if d := ahead(now, c.now()); d.Round(time.Millisecond) != 3*time.Second {
+		t.Errorf("the wall clock is %v ahead", d)
+	}
+}
+
+// renewable grants and renews everything.
+type renewable struct{ willing }
+
+func (*renewable) Renew(_ context.Context, g *backend.Grant) (backend.Term, error) {
+	return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
+}
+
+// slow is by how much a busy machine may be late. What is judged would be later by most of a minute.
+const slow = 5 * time.Second
+
+// TestSuspend of the machine: a lease whose time ran out meanwhile ends within 60 ms of the waking. The
+// others have their deadlines by the wall clock.
+func TestSuspend(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		suspend time.Duration
+		maxHold time.Duration
+		want    time.Duration // when the lease ends, by the monotonic clock
+	}{
+		{"longer than the term", time.Hour, 0, 0},
+		{"a part of the term", 59 * time.Second, 0, 390 * time.Millisecond},
+		{"a part of the maximum hold", 29 * time.Second, 29300 * time.Millisecond, 300 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c, e, l := newClock(t, &willing{})
+			l.MaxHold = test.maxHold
+			lease := acquire(t, e, l)
+			begun := time.Now()
+			ctx, cancel := lease.Context(t.Context())
+			defer cancel()
+			c.suspend(test.suspend)
+			if left := lease.peekDeadline().Sub(begun); left > test.want {
+				t.Errorf("the deadline is %v after the waking, want %v", left, test.want)
+			}
+			<-ctx.Done()
+			if took := time.Since(begun); took < test.want/2 || took > test.want+slow {
+				t.Errorf("the context ends %v after the waking, want %v", took, test.want)
+			}
+			if err := context.Cause(ctx); !errors.Is(err, backend.ErrLost) {
+				t.Errorf("the cause is %v", err)
+			}
+		})
+	}
+}
+
+// peekDeadline is Deadline, which must not end the lease before the scheduler does.
+func (l *Lease) peekDeadline() time.Time {
+	e := l.tenure.acq.engine
+	e.mu.Lock()
+	defer e.unlock()
+	return l.tenure.deadline(e.now())
+}
+
+// TestViewsOfALeaseCompareTheClocks, each without the scheduler.
+func TestViewsOfALeaseCompareTheClocks(t *testing.T) {
+	t.Parallel()
+	for name, isOver := range map[string]func(*Lease) bool{
+		"Err":      func(l *Lease) bool { return errors.Is(l.Err(), backend.ErrLost) },
+		"Deadline": func(l *Lease) bool { return !l.Deadline().After(time.Now()) && l.reason != nil },
+		"Lost": func(l *Lease) bool {
+			select {
+			case <-l.Lost():
+				return true
+			default:
+				return false
+			}
+		},
+		"Context": func(l *Lease) bool {
+			ctx, cancel := l.Context(context.Background())
+			defer cancel()
+			return errors.Is(context.Cause(ctx), backend.ErrLost)
+		},
+		"Unlock": func(l *Lease) bool { return errors.Is(l.Unlock(context.Background()), backend.ErrLost) },
+	} {
+		c, e, l := newClock(t, &willing{})
+		lease := acquire(t, e, l)
+		c.suspend(time.Hour)
+		if !isOver(lease) {
+			t.Errorf("%s does not compare the clocks", name)
+		}
+	}
+}
+
+// TestLeaseIsRenewedAfterASuspend at once, since its deadline has come closer.
+func TestLeaseIsRenewedAfterASuspend(t *testing.T) {
+	t.Parallel()
+	c, e, l := newClock(t, &renewable{})
+	l.NoRenewal = false
+	lease := acquire(t, e, l)
+	sent := lease.tenure.acq.term.Sent
+	c.suspend(30 * time.Second)
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		renewed := lease.tenure.acq.term.Sent.After(sent)
+		e.unlock()
+		if renewed {
+			return
+		}
+		if time.Since(begun) > slow {
+			t.Fatal("it was not renewed")
+		}
+	}
+}
+
+// TestClocksAreComparedWhileALeaseIsLive, also if the scheduler had nothing to do for long when the
+// lease began.
+func TestClocksAreComparedWhileALeaseIsLive(t *testing.T) {
+	t.Parallel()
+	c, e, l := newClock(t, &willing{})
+	e.mu.Lock()
+	orphan := &acquisition{engine: e, lock: l, state: orphaned, release: time.Now().Add(20 * time.Second)}
+	orphan.schedule()
+	e.unlock()
+	for armed := false; !armed; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		armed = e.armed.Equal(orphan.release) // by the scheduler, which sleeps now
+		e.unlock()
+	}
+	lost := acquire(t, e, l).Lost()
+	c.suspend(time.Hour)
+	begun := time.Now()
+	<-lost
+	if took := time.Since(begun); took > slow {
+		t.Errorf("it was lost %v after the waking", took)
+	}
+	e.mu.Lock()
+	orphan.unschedule()
+	e.unlock()
+}
+
+// TestClocksAreComparedAgainAndAgain: the machine may sleep long after the lease began.
+func TestClocksAreComparedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	c, e, l := newClock(t, &willing{})
+	lost := acquire(t, e, l).Lost()
+	looks, last, begun := 0, time.Time{}, time.Now()
+	for ; looks < 4; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > slow {
+			t.Fatalf("the scheduler has looked %d times at the clocks", looks)
+		}
+		e.mu.Lock()
+		if !e.processed.Equal(last) {
+			looks, last = looks+1, e.processed
+		}
+		e.unlock()
+	}
+	c.suspend(time.Hour)
+	begun = time.Now()
+	<-lost
+	if took := time.Since(begun); took > slow {
+		t.Errorf("it was lost %v after the waking", took)
+	}
+}

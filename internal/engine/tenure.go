@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// tenureState is the state of a tenure.
+type tenureState uint8
+
+const (
+	pending tenureState = iota // its waiter has not taken it yet
+	held                       // leases stand on it
+	over                       // it was unlocked, lost, or closed
+)
+
+// tenure is the time for which one holder in this process has an acquisition, from the return of
+// Lock to Unlock. e.mu guards it, except acq, lock, start, fence and local, which do not change.
+type tenure struct {
+	acq   *acquisition
+	lock  *Lock // of the holder
+	start time.Time
+	fence uint64
+	local int   // hand-offs since the server's grant
+	line  *line // its waiter stands at the front, if it ended before the waiter took it
+
+	state  tenureState
+	proven time.Time // its last deadline, once it is over
+	leases []*Lease  // held ones only
+	ended  int       // leases that ended before their Unlock, which may still come
+	first  Lease     // saves an allocation: most tenures have one lease
+	one    [1]*Lease
+}
+
+// begin starts the tenure of a that follows the given number of hand-offs. e.mu must be held.
+func (a *acquisition) begin(l *Lock, now time.Time, handoffs int) *tenure {
+	t := &a.first
+	if a.tenure != nil {
+		t = new(tenure)
+	}
+	*t = tenure{acq: a, lock: l, start: now, local: handoffs}
+	if f := a.grant.Fence; f != 0 {
+		t.fence = f<<HandoffBits | uint64(handoffs)
+	}
+	a.tenure = t
+	return t
+}
+
+// hold makes t held and puts its first lease into ref. e.mu must be held.
+func (t *tenure) hold(ref *Ref) {
+	t.state = held
+	t.share(ref)
+}
+
+// share puts another lease on t into ref. e.mu must be held.
+func (t *tenure) share(ref *Ref) {
+	l := &t.first
+	if l.tenure != nil {
+		l = new(Lease)
+	} else {
+		t.leases = t.one[:0]
+	}
+	l.tenure, l.ref = t, ref
+	ref.lease = l
+	t.leases = append(t.leases, l)
+}
+
+// end ends t and all its leases for the given reason. e.mu must be held.
+func (t *tenure) end(reason error) {
+	e := t.acq.engine
+	t.proven = t.acq.deadline(e.now())
+	t.state = over
+	for _, l := range t.leases {
+		if l.state == leaseHeld {
+			t.ended++
+		}
+		l.end(leaseEnded, reason)
+		if l.announced || !e.notes.handles(Acquired) {
+			e.noteEnded(t, reason)
+		}
+	}
+	t.leases = nil
+}
+
+// take gives the lease on a pending tenure to its waiter. It returns errBroken if the tenure has
+// ended meanwhile.
+func (t *tenure) take(ref *Ref) error {
+	a := t.acq
+	e := a.engine
+	e.mu.Lock()
+	defer e.unlock()
+	if err := a.expire(e.now()); err != nil || t.state == over {
+		return errBroken
+	}
+	if e.closing.Err() != nil {
+		a.discard(time.Now())
+		return backend.ErrClosed
+	}
+	t.hold(ref)
+	a.schedule()
+	return nil
+}
+
+// renews reports whether a needs renewals: its minimum hold is not over, or it has a lease that
+// was not dropped, or its waiter is about to take it. e.mu must be held.
+func (a *acquisition) renews() bool {
+	if a.state == kept {
+		return true
+	}
+	t := a.tenure
+	if a.state != granted || t.lock.NoRenewal {
+		return false
+	}
+	for _, l := range t.leases {
+		if l.state == leaseHeld {
+			return true
+		}
+	}
+	return t.state == pending
+}

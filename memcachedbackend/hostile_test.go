@@ -1,0 +1,132 @@
+package memcachedbackend
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// TestHostileServer: whatever answers in place of memcached, a call takes little memory, and ends by itself or with
+// its context. The test measures the memory of the process, so it does not run in parallel.
+func TestHostileServer(t *testing.T) {
+	const never = time.Hour
+	x := strings.Repeat("x", 1<<16)
+	for name, c := range map[string]struct {
+		timeout time.Duration // of the context
+		attack  func(w io.Writer)
+	}{
+		"a value of 1 GB":           {time.Second, func(w io.Writer) { endless(w, "VALUE k 0 1000000000 1\r\n", x) }},
+		"a value of 4 GB":           {never, func(w io.Writer) { endless(w, "VALUE k 0 4294967295 1\r\n", "x") }},
+		"a value beyond integers":   {never, func(w io.Writer) { endless(w, "VALUE k 0 18446744073709551616 1\r\n", x) }},
+		"a value that does not end": {never, func(w io.Writer) { endless(w, "VALUE k 0 2 1\r\n", x) }},
+		"values without end":        {never, func(w io.Writer) { endless(w, "", strings.Repeat("VALUE k 0 0 1\r\n\r\n", 1000)) }},
+		"values of many names":      {never, names},
+		"an endless line":           {never, func(w io.Writer) { endless(w, "VALUE ", x) }},
+		"empty lines":               {never, func(w io.Writer) { endless(w, "", "\r\n") }},
+		"nothing":                   {time.Second, func(io.Writer) {}},
+		"one byte now and then":     {time.Second, trickle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := listen(t, func(conn net.Conn) {
+				if _, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
+					c.attack(conn)
+				}
+				_, _ = io.Copy(io.Discard, conn) // until the client goes
+			})
+			opts := Options{Timeout: never}
+			d := newDriver([]string{addr}, opts.withDefaults())
+			g := &backend.Grant{Request: *raw.Request(t, long)}
+			frugal(t, "Renew", c.timeout, func(ctx context.Context) error {
+				_, err := d.Renew(ctx, g)
+				return err
+			})
+			frugal(t, "RenewAll", c.timeout, func(ctx context.Context) error {
+				return d.RenewAll(ctx, []*backend.Grant{g, g})[0].Err
+			})
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// endless writes until the other side is gone.
+func endless(w io.Writer, first, then string) {
+	_, err := io.WriteString(w, first)
+	for b := []byte(then); err == nil; {
+		_, err = w.Write(b)
+	}
+}
+
+// names writes empty values of different names.
+func names(w io.Writer) {
+	buf := bufio.NewWriter(w)
+	for i, err := 0, error(nil); err == nil; i++ {
+		_, err = fmt.Fprintf(buf, "VALUE k%d 0 0 1\r\n\r\n", i)
+	}
+}
+
+// trickle writes ten bytes a second.
+func trickle(w io.Writer) {
+	for _, err := io.WriteString(w, "V"); err == nil; _, err = io.WriteString(w, "x") {
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// frugal is a call that fails, and allocates less than 64 MB.
+func frugal(t *testing.T, name string, timeout time.Duration, call func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	within(t, func() {
+		if err := call(ctx); err == nil {
+			t.Errorf("%s succeeded", name)
+		}
+	})
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+		t.Errorf("%s allocated %d MB", name, used>>20)
+	}
+}
+
+// TestHugeForeignValue: a value that is larger than any lock's is a foreign one, and costs no other lease.
+func TestHugeForeignValue(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	other, broken := raw.Request(t, long), raw.Request(t, long)
+	other.Key, broken.Key = t.Name()+"-other", t.Name()+"-broken"
+	gs := []*backend.Grant{raw.Acquire(t, d, broken), raw.Acquire(t, d, other)}
+	huge := &memcache.Item{Key: newKeys(broken.Key).lock, Value: make([]byte, 1000<<10)}
+	if err := c.Set(huge); err != nil {
+		t.Fatal(err)
+	}
+	next := *broken
+	next.Owner = raw.NewOwner()
+	_, err := d.Acquire(t.Context(), &next)
+	raw.WantIs(t, "Acquire", err, backend.ErrConflict)
+	_, err = d.Inspect(t.Context(), broken.Key)
+	raw.WantIs(t, "Inspect", err, backend.ErrConflict)
+	answers := d.RenewAll(t.Context(), gs)
+	raw.WantIs(t, "renewal of the overwritten lock", answers[0].Err, backend.ErrLost)
+	raw.WantIs(t, "renewal of the other lock", answers[1].Err, nil)
+	raw.WantIs(t, "Release", d.Release(t.Context(), gs[0]), backend.ErrNotHeld)
+	raw.Release(t, d, gs[1])
+	if n := len(d.servers[0].pool.idle); n != 1 {
+		t.Errorf("%d connections were used one after the other, want 1", n)
+	}
+}

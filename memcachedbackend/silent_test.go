@@ -1,0 +1,101 @@
+package memcachedbackend
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// listen accepts connections until the test ends, and serves each of them.
+func listen(t *testing.T, serve func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// answer is a server that lets every user in and keeps nothing.
+func answer(conn net.Conn) {
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		switch {
+		case strings.HasPrefix(lines.Text(), "set ") && lines.Scan():
+			_, _ = conn.Write([]byte("STORED\r\n"))
+		case strings.HasPrefix(lines.Text(), "gets "):
+			_, _ = conn.Write([]byte("END\r\n"))
+		}
+	}
+}
+
+// TestSilentDial: a server accepts connections and is silent then. Requests with a deadline and no
+// Done channel end at their deadline, however many they are, and give their connections back.
+func TestSilentDial(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]Options{
+		"TLS":      {TLS: &tls.Config{InsecureSkipVerify: true}},
+		"password": {User: "user", Password: "s3cret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			speak := make(chan struct{})
+			addr := listen(t, func(conn net.Conn) {
+				<-speak
+				answer(conn)
+			})
+			opts.Timeout = time.Hour
+			d := newDriver([]string{addr}, opts.withDefaults())
+			g := &backend.Grant{Request: *raw.Request(t, long)}
+			for range controlConns + 1 {
+				within(t, func() {
+					bound := bound.New(context.Background(), 50*time.Millisecond)
+					defer bound.Cancel()
+					raw.WantIs(t, "Release", d.Release(bound, g), backend.ErrUnavailable)
+				})
+			}
+			close(speak)
+			if opts.TLS == nil {
+				raw.WantIs(t, "Release when the server answers", d.Release(t.Context(), g), backend.ErrNotHeld)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// within fails if call does not return in time.
+func within(t *testing.T, call func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("the call does not return")
+	}
+}

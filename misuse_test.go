@@ -1,0 +1,263 @@
+package dlock_test
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// TestNameIsFreeAfterAPanic of a driver that the caller recovers, or after a Goexit: the next caller
+// gets the lock.
+func TestNameIsFreeAfterAPanic(t *testing.T) {
+	t.Parallel()
+	for how, escape := range map[string]func(){"panic": func() { panic("a driver's") }, "goexit": runtime.Goexit} {
+		for where, prepare := range map[string]func(d *script){
+			"Acquire": func(d *script) {
+				d.acquires = []acquireStep{func(context.Context, *backend.Request) (*backend.Grant, error) {
+					escape()
+					return nil, nil
+				}}
+			},
+			"Wait": func(d *script) {
+				d.acquires = []acquireStep{busy(backend.Busy{})}
+				d.waits = []waitStep{func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
+					escape()
+					return nil, nil
+				}}
+			},
+			"Release": func(d *script) {
+				d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+					escape()
+					return nil
+				}}
+			},
+		} {
+			t.Run(where+" "+how, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					d := newScript()
+					prepare(d)
+					c := open(t, d)
+					go func() {
+						defer func() { _ = recover() }()
+						if lease, err := c.Lock(context.Background(), "x"); err == nil {
+							_ = lease.Unlock(context.Background())
+						}
+					}()
+					synctest.Wait()
+					time.Sleep(time.Minute)
+					lease, err := c.TryLock(t.Context(), "x")
+					if err != nil {
+						t.Fatal(err)
+					}
+					frees(t, lease)
+					wantAt(t, "closed", closes(t, c), 0, 0)
+				})
+			})
+		}
+	}
+}
+
+// nothing is a driver whose methods return neither a result nor an error.
+type nothing struct{ *script }
+
+func (nothing) Acquire(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+	if req.Key == "sound" {
+		return &backend.Grant{Request: *req, Term: termOf(req.TTL), Fence: 1}, nil
+	}
+	return nil, nil
+}
+
+func (nothing) Renew(context.Context, *backend.Grant) (backend.Term, error) {
+	return backend.Term{}, nil
+}
+func (nothing) Inspect(context.Context, string) (*backend.Info, error) { return nil, nil }
+func (nothing) List(context.Context, string) iter.Seq2[*backend.Info, error] {
+	return func(yield func(*backend.Info, error) bool) { yield(nil, nil) }
+}
+
+// TestDriverThatReturnsNothing gets an error for it, which names the operation and the lock.
+func TestDriverThatReturnsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &lines{}
+		c := open(t, nothing{newScript()}, dlock.WithTTL(ttl), dlock.WithLogger(slog.New(log)))
+		lease := takes(t, c, "sound", dlock.WithoutRenewal())
+		_, lockErr := c.Lock(t.Context(), "x", dlock.WithTTL(time.Second))
+		_, tryErr := c.TryLock(t.Context(), "x")
+		_, inspectErr := c.Inspect(t.Context(), "x")
+		var listErr error
+		for _, listErr = range c.List(t.Context(), "x") {
+		}
+		for op, err := range map[string]error{
+			"lock": lockErr, "try-lock": tryErr, "inspect": inspectErr, "list": listErr, "extend": lease.Extend(t.Context()),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "neither a result nor an error") || !strings.Contains(err.Error(), "dlock: "+op+` "`) {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if text := log.read(); len(text) != 1 || !strings.Contains(text[0], "name=sound") {
+			t.Errorf("the log says %q, want one line, of the renewal of sound", text)
+		}
+	})
+}
+
+// TestDriverThatTellsALossTwice, late, or after Close: the lease ends once, and no other one does.
+func TestDriverThatTellsALossTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, r, log := newScript(), &recorder{}, &lines{}
+		c := open(t, d, r.option(), dlock.WithLogger(slog.New(log)))
+		told, sound := takes(t, c, "told"), takes(t, c, "sound")
+		tell := d.of("acquire")[0].req.Lost
+		tell(errServer)
+		tell(backend.ErrLost)
+		wantErr(t, told.Unlock(t.Context()), errServer)
+		again := takes(t, c, "told")
+		tell(backend.ErrLost)
+		for _, lease := range []*dlock.Lease{sound, again} {
+			if err := lease.Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		closes(t, c)
+		tell(backend.ErrLost)
+		d.of("acquire")[1].req.Lost(backend.ErrLost)
+		synctest.Wait()
+		wantErr(t, told.Err(), errServer)
+		wantErr(t, sound.Err(), dlock.ErrClosed)
+		if ends, text := r.of("ended"), log.read(); len(ends) != 3 || len(text) != 1 {
+			t.Errorf("%d events, the log says %q", len(ends), text)
+		}
+	})
+}
+
+// TestDriverThatAnswersAfterClose: Close has given the request up, and its late grant is no lease.
+func TestDriverThatAnswersAfterClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			time.Sleep(time.Minute)
+			return d.grant(ctx, req)
+		}}
+		c := open(t, d)
+		late := lockBehind(t.Context(), c, "late")
+		synctest.Wait()
+		if took := closes(t, c); took > 6*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		wantErr(t, (<-late).err, dlock.ErrClosed)
+		synctest.Wait()
+		wantStory(t, d, "acquire close")
+	})
+}
+
+// TestHandlersThatDoNotReturn are logged once each, by their names, and get the next event.
+func TestHandlersThatDoNotReturn(t *testing.T) {
+	t.Parallel()
+	for how, escape := range map[string]func(){"it panicked: an observer's": func() { panic("an observer's") }, "it ended its goroutine": runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			log, calls := &lines{}, map[string]int{}
+			called := func(name string) {
+				calls[name]++
+				escape()
+			}
+			c := open(t, newScript(), dlock.WithLogger(slog.New(log)), dlock.WithObserver(&dlock.Observer{
+				Attempt:  func(context.Context, dlock.Event) { called("Attempt") },
+				Acquired: func(context.Context, dlock.Event) { called("Acquired") },
+				Renewed:  func(dlock.Event) { called("Renewed") },
+				Ended:    func(dlock.Event) { called("Ended") },
+			}))
+			for range 3 {
+				lease := takes(t, c, "x")
+				if err := lease.Extend(t.Context()); err != nil {
+					t.Error(err)
+				}
+				frees(t, lease)
+			}
+			synctest.Wait()
+			said := strings.Join(log.read(), "\n")
+			for _, name := range []string{"Attempt", "Acquired", "Renewed", "Ended"} {
+				line := `ERROR "dlock: Observer.` + name + ` did not return" name=x error=` + how
+				if calls[name] != 3 || strings.Count(said, line) != 1 {
+					t.Errorf("%s was called %d times; the log says\n%s\nwant once %s", name, calls[name], said, line)
+				}
+			}
+		})
+	}
+}
+
+// panicking is a logger that panics once.
+type panicking struct {
+	lines
+	panicked bool
+}
+
+func (p *panicking) Handle(ctx context.Context, r slog.Record) error {
+	if !p.panicked {
+		p.panicked = true
+		panic("a logger's")
+	}
+	return p.lines.Handle(ctx, r)
+}
+
+// TestLoggerThatPanics is told so.
+func TestLoggerThatPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &panicking{}
+		c := open(t, newScript(), dlock.WithLogger(slog.New(log)))
+		for range 2 {
+			<-takes(t, c, "x", dlock.WithMaxHold(time.Second)).Lost()
+			synctest.Wait()
+		}
+		text := log.read()
+		if len(text) != 2 || text[0] != `ERROR "dlock: the logger did not return" name=x error=it panicked: a logger's` {
+			t.Errorf("the log says %q", text)
+		}
+	})
+}
+
+// TestNilObserver is no Observer.
+func TestNilObserver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newScript(), dlock.WithObserver(nil), dlock.WithLogger(nil))
+		<-takes(t, c, "x", dlock.WithMaxHold(time.Second)).Lost()
+		frees(t, takes(t, c, "y"))
+	})
+}
+
+// TestEventsOfASlowObserverAreBounded: above 4,096 they are dropped, and the log says how many.
+func TestEventsOfASlowObserverAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const attempts = 5000
+		log, goOn, calls := &lines{}, make(chan struct{}), 0
+		c := open(t, newScript(), dlock.WithLogger(slog.New(log)), dlock.WithObserver(&dlock.Observer{
+			Attempt: func(context.Context, dlock.Event) { calls++; <-goOn },
+		}))
+		for range attempts {
+			frees(t, takes(t, c, "x"))
+		}
+		close(goOn)
+		synctest.Wait()
+		want := `WARN "dlock: a slow Observer or logger has cost events" error=903 events were dropped`
+		if text := log.read(); len(text) != 1 || text[0] != want || calls != attempts-903 {
+			t.Errorf("%d events; the log says %q, want %q", calls, text, want)
+		}
+	})
+}

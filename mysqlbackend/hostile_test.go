@@ -1,0 +1,104 @@
+package mysqlbackend
+
+import (
+	"context"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// greeting is the first packet of a server that accepts every user.
+const greeting = "\x0a9.9.9\x00\x01\x00\x00\x00saltsalt\x00\xff\xf7\xff\x02\x00\xff\xdf\x15\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00saltsaltsalt\x00mysql_native_password\x00"
+
+const okPacket = "\x00\x00\x00\x02\x00\x00\x00"
+
+func packet(number byte, body string) string {
+	n := len(body)
+	return string([]byte{byte(n), byte(n >> 8), byte(n >> 16), number}) + body
+}
+
+// endless sends packets until the client is gone. The packets have the numbers that the client expects.
+func endless(w io.Writer, number byte, body string) {
+	for {
+		if _, err := io.WriteString(w, packet(number, body)); err != nil {
+			return
+		}
+		number++
+	}
+}
+
+// TestHostileServer: a server that is none costs little memory, and no more time than the caller has.
+func TestHostileServer(t *testing.T) {
+	whole := strings.Repeat("x", 1<<24-1) // another packet continues it
+	column := "\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
+	for name, tt := range map[string]struct{ first, second func(io.Writer) }{
+		"an endless greeting": {first: func(w io.Writer) { endless(w, 0, whole) }},
+		"an endless answer":   {second: func(w io.Writer) { endless(w, 1, whole) }},
+		"endless rows": {second: func(w io.Writer) {
+			_, _ = io.WriteString(w, packet(1, "\x01")+packet(2, column))
+			endless(w, 3, "\xfd\x00\x00\x01"+strings.Repeat("x", 1<<16))
+		}},
+		"no rows": {second: func(w io.Writer) { _, _ = io.WriteString(w, packet(1, okPacket)) }},
+		"nothing": {first: func(io.Writer) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := impostor(t, func(conn net.Conn) {
+				if tt.first != nil {
+					tt.first(conn)
+				} else {
+					_, _ = io.WriteString(conn, packet(0, greeting))
+					_, _ = conn.Read(make([]byte, 1<<12))
+					_, _ = io.WriteString(conn, packet(2, okPacket))
+					_, _ = conn.Read(make([]byte, 1<<12)) // SET
+					_, _ = io.WriteString(conn, packet(1, okPacket))
+					_, _ = conn.Read(make([]byte, 1<<12))
+					tt.second(conn)
+				}
+				_, _ = conn.Read(make([]byte, 1)) // until the client goes
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			d, err := testenv.Open(ctx, "mysql://root@"+addr+"/dlock?timeout=10m")
+			runtime.ReadMemStats(&after)
+			if err == nil {
+				_ = d.Close()
+			}
+			raw.WantIs(t, "Open", err, backend.ErrUnavailable)
+			if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+				t.Errorf("Open allocated %d MB", used>>20)
+			}
+		})
+	}
+}
+
+// impostor is a server that serves each connection by a function.
+func impostor(tb testing.TB, serve func(net.Conn)) (addr string) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}

@@ -1,0 +1,114 @@
+package mysqlbackend
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// TestLockedRowsTakeFewConnections keeps the rows of many leases locked, as a renewal does whose commit stalls.
+// Neither the database that is lent nor the server may get a connection for each of them.
+func TestLockedRowsTakeFewConnections(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			lent, db := database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600"), database(t, s, "")
+			b, err := New(lent, &Options{Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := closing(t, b)
+			d.sweeping.Store(true) // so no sweep begins
+			gs := acquireMany(t, d, 100)
+			rows := lockRows(t, db, t.Name())
+			before := status(t, db, "Connections")
+			for i, r := range d.RenewAll(t.Context(), gs) {
+				if r.Err == nil || errors.Is(r.Err, backend.ErrLost) {
+					t.Errorf("renewal %d of a locked row: %v", i, r.Err)
+				}
+			}
+			if n := status(t, db, "Connections") - before; n > len(gs)/10 {
+				t.Errorf("%d connections were made for the rows of %d leases", n, len(gs))
+			}
+			eventually(t, "the server has given up, too", func() bool { return waitingUpdates(t, db) == 0 })
+			unlock(t, rows)
+			for i, r := range d.RenewAll(t.Context(), gs) {
+				if r.Err != nil {
+					t.Errorf("renewal %d: %v", i, r.Err)
+				}
+			}
+		})
+	}
+}
+
+// TestManyAbsentRowsAreLost: a table that was emptied takes few connections, too, and each loss is reported.
+func TestManyAbsentRowsAreLost(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+		t.Helper()
+		d := open(t, s)
+		var gs []*backend.Grant
+		for i := range 50 {
+			req := raw.Request(t, time.Minute)
+			req.Key += "/" + strconv.Itoa(i)
+			gs = append(gs, &backend.Grant{Request: *req})
+		}
+		lost := make(map[*backend.Grant]bool)
+		eventually(t, "each loss is reported", func() bool {
+			for i, r := range d.RenewAll(t.Context(), gs) {
+				if r.Err == nil {
+					t.Fatalf("renewal %d of an absent row: %v", i, r)
+				}
+				lost[gs[i]] = lost[gs[i]] || errors.Is(r.Err, backend.ErrLost)
+			}
+			for _, g := range gs {
+				if !lost[g] {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// acquireMany acquires locks below the test's name.
+func acquireMany(tb testing.TB, d *lockDriver, n int) (gs []*backend.Grant) {
+	tb.Helper()
+	for i := range n {
+		req := raw.Request(tb, 10*time.Minute)
+		req.Key = fmt.Sprintf("%s/%04d", tb.Name(), i)
+		gs = append(gs, acquire(tb, d, req))
+	}
+	return gs
+}
+
+// lockRows locks all rows below a name.
+func lockRows(tb testing.TB, db *sql.DB, name string) *sql.Tx {
+	tb.Helper()
+	rows, err := db.Begin()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := rows.Exec("UPDATE dlock SET meta = 'locked' WHERE name >= ? AND name < ?", []byte(name+"/"), []byte(name+"0")); err != nil {
+		tb.Fatal(err)
+	}
+	return rows
+}
+
+// waitingUpdates counts the renewals that the server executes now.
+func waitingUpdates(tb testing.TB, db *sql.DB) int {
+	tb.Helper()
+	n, err := strconv.Atoi(ask(tb, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,57 @@
+package mysqlbackend
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// TestMariaDBKillsNobody: a KILL QUERY of one SLEEP can stop all others of a MariaDB server for two seconds, and so all
+// hand-offs. The first waiter notices each release all the same, and never waits until the end of its wait.
+func TestMariaDBKillsNobody(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMariaDB(t)
+	holder, waiter, db := openURL(t, s.URL), openURL(t, s.URL), database(t, s, "")
+	before := status(t, db, "Com_kill")
+	for range 10 {
+		g := acquire(t, holder, raw.Request(t, time.Hour))
+		req := raw.Request(t, time.Hour)
+		granted := make(chan *backend.Grant, 1)
+		go func() { granted <- waitToEnd(t, waiter, req) }()
+		looked := func() int { return status(t, db, "Com_select") }
+		eventually(t, "it is the first", func() bool {
+			return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+		})
+		seen := looked()
+		eventually(t, "it looks", func() bool { return looked() > seen })
+		raw.Release(t, holder, g)
+		raw.Release(t, waiter, <-granted)
+	}
+	if n := status(t, db, "Com_kill") - before; n != 0 {
+		t.Errorf("%d KILL for 10 hand-offs", n)
+	}
+}
+
+// waitToEnd acquires what req asks for, and reports a wait that ended by itself.
+func waitToEnd(t *testing.T, d *lockDriver, req *backend.Request) *backend.Grant {
+	t.Helper()
+	for {
+		g, err := d.Acquire(t.Context(), req)
+		if err == nil {
+			return g
+		}
+		answer, ok := errors.AsType[*backend.Busy](err)
+		began := time.Now()
+		if ok {
+			_, err = d.Wait(t.Context(), req, answer)
+		}
+		if took := time.Since(began); err != nil || took >= maxQueueing {
+			t.Errorf("Wait took %v: %v", took, err)
+			return &backend.Grant{Request: *req}
+		}
+	}
+}

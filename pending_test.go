@@ -1,0 +1,244 @@
+package dlock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// grantAtWait is a Wait that the server ends with a grant, whose term began so long ago.
+func (s *script) grantAtWait(age time.Duration) waitStep {
+	return func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+		grant, err := s.grant(ctx, req)
+		grant.Term.Sent = grant.Term.Sent.Add(-age)
+		return grant, err
+	}
+}
+
+// TestCloseWhileAGrantIsConfirmed: Close ends a tenure that its waiter has not taken, and its release
+// is answered before the waiter looks.
+func TestCloseWhileAGrantIsConfirmed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{d.grantAtWait(0)}
+		d.renews = []renewStep{renewHangs}
+		c := open(t, d, dlock.WithTTL(ttl))
+		waiter := lockBehind(t.Context(), c, "x", dlock.WithoutRenewal(), dlock.WithMinHold(time.Minute))
+		synctest.Wait()
+		begun := time.Now()
+		closes(t, c)
+		wantAt(t, "the waiter had no hold to keep; closed", time.Since(begun), 5*time.Second, 0) // as the renewal
+		wantErr(t, (<-waiter).err, dlock.ErrClosed)
+		wantStory(t, d, "acquire wait renew release close")
+	})
+}
+
+// TestLossWhileAGrantIsConfirmed: the waiter keeps its place in the local queue, also if what the
+// server may still have of the lost grant is released before the waiter looks.
+func TestLossWhileAGrantIsConfirmed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		var lost func(error)
+		d.acquires = []acquireStep{acquireFails(errServer), func(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+			lost = req.Lost
+			return nil, &backend.Busy{}
+		}}
+		d.waits = []waitStep{d.grantAtWait(0)}
+		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) {
+			lost(backend.ErrLost)
+			time.Sleep(time.Second) // the release is repeated meanwhile
+			return backend.Term{}, errServer
+		}}
+		c := open(t, d, dlock.WithTTL(ttl))
+		first := lockBehind(t.Context(), c, "x", dlock.WithoutRenewal())
+		time.Sleep(100 * time.Millisecond)
+		second := lockBehind(t.Context(), c, "x", dlock.WithoutRenewal())
+		got := <-first
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		synctest.Wait()
+		select {
+		case <-second:
+			t.Error("two waiters of one client have the lock")
+		default:
+		}
+		frees(t, got.lease)
+		frees(t, (<-second).lease)
+	})
+}
+
+// TestCloseRepeatsAReleaseWithALockDelay: a lock-delay is for a loss. What was unlocked is released.
+func TestCloseRepeatsAReleaseWithALockDelay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = repeat(100, releaseFails(errServer))
+		c := open(t, d, dlock.WithTTL(100*time.Millisecond))
+		lease := takes(t, c, "x", dlock.WithLockDelay(time.Minute))
+		wantErr(t, lease.Unlock(t.Context()), dlock.ErrUncertain)
+		d.mu.Lock()
+		d.releases = nil
+		d.mu.Unlock()
+		n := len(d.of("release"))
+		closes(t, c)
+		if len(d.of("release")) == n {
+			t.Error("Close has left the lock to its TTL")
+		}
+	})
+}
+
+// TestLossesInARow: a server that takes each grant away at once is not asked all the time.
+func TestLossesInARow(t *testing.T) {
+	for name, step := range map[string]acquireStep{
+		"lost answers": acquireFails(backend.ErrLost),
+		"broken grants": func(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+			req.Lost(backend.ErrLost)
+			return &backend.Grant{Request: *req, Term: termOf(req.TTL), Fence: 1}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = repeat(1000, step)
+				c := open(t, d, dlock.WithTTL(ttl))
+				ctx, cancel := context.WithTimeout(t.Context(), ttl)
+				defer cancel()
+				_, err := c.Lock(ctx, "x")
+				wantErr(t, err, context.DeadlineExceeded)
+				if n := len(d.of("acquire")); n > 30 {
+					t.Errorf("the server was asked %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitThatIsBusy: a driver whose Wait answers *Busy at once is not asked all the time.
+func TestWaitThatIsBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = repeat(5000, waitFails(&backend.Busy{}))
+		c := open(t, d, dlock.WithTTL(ttl))
+		ctx, cancel := context.WithTimeout(t.Context(), ttl)
+		defer cancel()
+		_, err := c.Lock(ctx, "x")
+		wantErr(t, err, context.DeadlineExceeded)
+		if n := len(d.of("wait")); n > 300 {
+			t.Errorf("the driver was asked %d times", n)
+		}
+	})
+}
+
+// TestLostLeaseIsReleasedByItsLastUnlock: the holder of the other lease may not have noticed yet.
+func TestLostLeaseIsReleasedByItsLastUnlock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d, dlock.WithTTL(ttl))
+		outer := takes(t, c, "x", dlock.WithReentrant(), dlock.WithMaxHold(time.Second))
+		ctx, cancel := outer.Context(t.Context())
+		defer cancel()
+		inner, err := c.Lock(ctx, "x", dlock.WithReentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-inner.Lost()
+		wantErr(t, inner.Unlock(t.Context()), dlock.ErrLost)
+		synctest.Wait()
+		wantStory(t, d, "acquire")
+		wantErr(t, outer.Unlock(t.Context()), dlock.ErrLost)
+		synctest.Wait()
+		wantStory(t, d, "acquire release")
+	})
+}
+
+// TestCloseInTheBodyOfAListThatFails does not wait for the loop.
+func TestCloseInTheBodyOfAListThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.inspect = func(context.Context) (*backend.Info, error) { return nil, errServer }
+		c := open(t, d)
+		for _, err := range c.List(t.Context(), "") {
+			wantErr(t, err, errServer)
+			wantAt(t, "closed", closes(t, c), 0, 0)
+		}
+		wantStory(t, d, "close")
+	})
+}
+
+// TestTryLockThatIsTakenBack makes one attempt all the same.
+func TestTryLockThatIsTakenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			req.Lost(backend.ErrLost)
+			return d.grant(ctx, req)
+		}}
+		c := open(t, d, dlock.WithTTL(ttl))
+		_, err := c.TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrNotAcquired)
+		synctest.Wait()
+		wantStory(t, d, "acquire release")
+		takes(t, c, "x") // the place in the local queue is free
+	})
+}
+
+// TestShutdownDuringClose: its context limits it, also where it waits for a Close under way.
+func TestShutdownDuringClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newScript())
+		takes(t, c, "x", dlock.WithMinHold(time.Minute))
+		closed := make(chan time.Duration)
+		go func() { closed <- closes(t, c) }()
+		synctest.Wait()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantErr(t, c.Shutdown(ctx), context.DeadlineExceeded)
+		wantAt(t, "shut down", time.Since(begun), time.Second, 0)
+		wantAt(t, "closed", <-closed, time.Minute, 0)
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRenewalsThatEndTheirGoroutine cost no other lock its renewal.
+func TestRenewalsThatEndTheirGoroutine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = repeat(40, renewStep(func(context.Context, *backend.Grant) (backend.Term, error) {
+			runtime.Goexit()
+			return backend.Term{}, nil
+		}))
+		c := open(t, d, dlock.WithTTL(ttl))
+		leases := make([]*dlock.Lease, 40)
+		for i := range leases {
+			leases[i] = takes(t, c, fmt.Sprint(i))
+		}
+		time.Sleep(2 * ttl)
+		for _, lease := range leases {
+			if err := lease.Err(); err != nil {
+				t.Fatal(err)
+			}
+			frees(t, lease)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package redisbackend
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// A grant that was taken away is lost, although an acquisition of its owner that is executed late has made another
+// one: the lock had another holder between the two, with a greater fence.
+func TestLateAcquireRevivesNoGrant(t *testing.T) {
+	t.Parallel()
+	s := testenv.Redis(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	req := raw.Request(t, longTerm)
+	first := raw.Acquire(t, d, req)
+	do(t, admin(t, s), "del", lockKey(req.Key))
+	raw.Release(t, other, raw.Acquire(t, other, raw.Request(t, longTerm)))
+	second := raw.Acquire(t, d, req)
+	_, err := d.Renew(t.Context(), first)
+	raw.WantIs(t, "Renew of the grant that was taken away", err, backend.ErrLost)
+	if _, err := d.Renew(t.Context(), second); err != nil {
+		t.Errorf("Renew of the new grant: %v", err)
+	}
+	raw.Release(t, d, second)
+}
+
+// A new connection is prepared in several round trips. A request whose context ends meanwhile is not
+// sent: executed that late, it could break the lock of the next holder.
+func TestNothingIsSentAfterTheContext(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]func(addr string) redis.UniversalClient{
+		"lent": func(addr string) redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) },
+		"single": func(addr string) redis.UniversalClient {
+			_, opts := optionsFor(addr)
+			return redis.NewClient(&opts)
+		},
+		"cluster": func(addr string) redis.UniversalClient { return newCluster(optionsFor(addr)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node, words, answer := newSlowServer(t)
+			c := client(node.addr)
+			if name == "cluster" {
+				c = client(newClusterSeed(t, node.addr).addr)
+			}
+			defer c.Close()
+			l := connection{}.lane(c, Options{})
+			d := &driver{main: l, scripts: singleScripts, keys: newKeys}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- d.Break(ctx, "name", "") }()
+			<-words
+			cancel()
+			raw.WantIs(t, "Break", <-done, context.Canceled)
+			close(answer)
+			for word := range words {
+				if strings.EqualFold(word, "evalsha") {
+					t.Error("the request was sent after the end of its context")
+					break
+				}
+			}
+		})
+	}
+}
+
+// optionsFor returns what a URL with an address stands for.
+func optionsFor(addr string) (*target, redis.Options) {
+	t := &target{network: "tcp", addrs: []string{addr}, Options: Options{Timeout: time.Minute}}
+	opts := t.clientOptions()
+	opts.Dialer = new(net.Dialer).DialContext
+	return t, opts
+}
+
+// newSlowServer starts a server that answers HELLO when the test allows it. It reports the words of the first connection.
+func newSlowServer(t *testing.T) (s *impostor, words <-chan string, answer chan<- struct{}) {
+	t.Helper()
+	read, greeted := make(chan string, 10), make(chan struct{})
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	return newImpostor(t, func(conn net.Conn, next func() ([]string, error)) {
+		select {
+		case <-first:
+		default:
+			return
+		}
+		defer close(read)
+		for command, err := next(); err == nil; command, err = next() {
+			read <- command[0]
+			reply := "+OK\r\n"
+			if strings.EqualFold(command[0], "hello") {
+				<-greeted
+				reply = "*0\r\n"
+			}
+			_, _ = fmt.Fprint(conn, reply)
+		}
+	}), read, greeted
+}
+
+// newClusterSeed starts a node of a cluster whose slots are all on another one.
+func newClusterSeed(t *testing.T, master string) *impostor {
+	t.Helper()
+	host, port, err := net.SplitHostPort(master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n", len(host), host, port)
+	return newImpostor(t, func(conn net.Conn, next func() ([]string, error)) {
+		for command, err := next(); err == nil; command, err = next() {
+			reply := "+OK\r\n"
+			switch strings.ToLower(command[0]) {
+			case "hello":
+				reply = "*0\r\n"
+			case "cluster":
+				reply = slots
+			}
+			_, _ = fmt.Fprint(conn, reply)
+		}
+	})
+}
+
+// The acknowledgement of an unsubscription does not end the waits that have begun since.
+func TestLateAcknowledgementEndsNoNewTopic(t *testing.T) {
+	t.Parallel()
+	resume := make(chan struct{})
+	fake := newFakeServer(t, func(command string) string {
+		if command == "sunsubscribe" {
+			<-resume
+		}
+		return ""
+	})
+	home, node := fake.client(t), fake.client(t)
+	h := newHub(connection{}.lane(home, Options{}), "me")
+	defer h.close()
+	const lock = "dlock:{a}"
+	join := func() *topic {
+		topic, _ := h.join(&place{lock: lock}, node)
+		return topic
+	}
+	first := join()
+	acknowledged := func(topic *topic) func() bool {
+		return func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return topic.subscribed || h.topics[lock] != topic
+		}
+	}
+	eventually(t, "the first acknowledgement", acknowledged(first))
+	h.leave(first)
+	fake.next(t, "sunsubscribe "+lock+freeSuffix)
+	second := join()
+	defer h.leave(second)
+	close(resume)
+	eventually(t, "the second acknowledgement", acknowledged(second))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.topics[lock] != second {
+		t.Error("the acknowledgement of the first topic's end has ended the second")
+	}
+}

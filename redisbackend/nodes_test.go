@@ -1,0 +1,78 @@
+package redisbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// A master that does not answer costs no renewal on the other masters, whether the driver has
+// connections to it or needs new ones.
+func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
+	t.Parallel()
+	g := testenv.RedisCluster(t)
+	for _, connected := range []bool{true, false} {
+		t.Run(fmt.Sprintf("connected=%v", connected), func(t *testing.T) {
+			t.Parallel()
+			silentName, otherName := namesOnTwoMasters(t, g)
+			silent := g.Master(t, lockKey(silentName)).Addr
+			proxy := testenv.NewProxy(t, silent)
+			d := openThrough(t, g.URL+"?timeout=1m", func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if addr == silent {
+					addr = proxy.Addr()
+				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			})
+			t.Cleanup(func() { _ = d.Close() })
+			raw.Release(t, d, acquireNamed(t, d, otherName)) // tells the second client the masters
+			grants := []*backend.Grant{acquireNamed(t, d, silentName), acquireNamed(t, d, otherName)}
+			if connected {
+				for _, r := range d.RenewAll(t.Context(), grants) {
+					raw.WantIs(t, "a renewal", r.Err, nil)
+				}
+			}
+			proxy.Cut(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			renewals := d.RenewAll(ctx, grants)
+			if err := renewals[0].Err; err == nil || errors.Is(err, backend.ErrLost) {
+				t.Errorf("the renewal on the silent master: %v, want an unknown outcome", err)
+			}
+			if renewals[1].Err != nil {
+				t.Errorf("the renewal on the other master: %v", renewals[1].Err)
+			}
+			others := openURL(t, g.URL)
+			for _, grant := range grants {
+				raw.Release(t, others, grant)
+			}
+		})
+	}
+}
+
+// namesOnTwoMasters returns two names, whose locks are on different masters.
+func namesOnTwoMasters(t *testing.T, g *testenv.RedisGroup) (one, other string) {
+	t.Helper()
+	one = t.Name()
+	for i := range 100 {
+		other = fmt.Sprint(one, "/", i)
+		if g.Master(t, lockKey(other)) != g.Master(t, lockKey(one)) {
+			return one, other
+		}
+	}
+	t.Fatal("all names are on one master")
+	return "", ""
+}
+
+func acquireNamed(t *testing.T, d *driver, name string) *backend.Grant {
+	t.Helper()
+	req := raw.Request(t, longTerm)
+	req.Key = name
+	return raw.Acquire(t, d, req)
+}

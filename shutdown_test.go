@@ -1,0 +1,178 @@
+package dlock_test
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// TestShutdownIsLimitedByItsContextAlone, not by minimum holds and not by 5 s.
+func TestShutdownIsLimitedByItsContextAlone(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		limit   time.Duration
+		minHold time.Duration
+		silent  bool
+		took    time.Duration
+		left    string // in the error
+	}{
+		{"all is released", time.Minute, 0, false, 0, ""},
+		{"a minimum hold", time.Minute, 20 * time.Second, false, 20 * time.Second, ""},
+		{"a minimum hold beyond ctx", 2 * time.Second, time.Minute, false, 2 * time.Second, "1 locks"},
+		{"no answer", 12 * time.Second, 0, true, 12 * time.Second, "1 locks"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				if test.silent {
+					d.releases = repeat(100, releaseStep(releaseHangs))
+				}
+				c := open(t, d, dlock.WithTTL(ttl))
+				lease := takes(t, c, "x", dlock.WithMinHold(test.minHold))
+				ctx, cancel := context.WithTimeout(t.Context(), test.limit)
+				defer cancel()
+				begun := time.Now()
+				err := c.Shutdown(ctx)
+				wantAt(t, "shut down", time.Since(begun), test.took, 0)
+				wantErr(t, lease.Err(), dlock.ErrClosed)
+				if test.left == "" && err != nil {
+					t.Error(err)
+				}
+				if test.left != "" {
+					wantErr(t, err, context.DeadlineExceeded)
+					if !strings.Contains(err.Error(), test.left) {
+						t.Errorf("the error is %v, want %q", err, test.left)
+					}
+				}
+				if err := c.Shutdown(ctx); err != nil || len(d.of("close")) != 1 {
+					t.Errorf("again: %v, %d times closed", err, len(d.of("close")))
+				}
+			})
+		})
+	}
+}
+
+// TestCloseRepeatsWhatUnlockLeft: the release had no answer, and its Unlock has returned.
+func TestCloseRepeatsWhatUnlockLeft(t *testing.T) {
+	t.Parallel()
+	t.Run("not answered", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			d.releases = []releaseStep{releaseHangs}
+			c := open(t, d, dlock.WithTTL(ttl))
+			wantErr(t, takes(t, c, "x").Unlock(t.Context()), dlock.ErrUncertain)
+			closes(t, c)
+			wantStory(t, d, "acquire release release close")
+		})
+	})
+	t.Run("under way", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+				time.Sleep(2 * time.Second)
+				return errServer
+			}}
+			c := open(t, d, dlock.WithTTL(ttl))
+			lease := takes(t, c, "x")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			wantErr(t, lease.Unlock(ctx), dlock.ErrUncertain)
+			if took := closes(t, c); took < time.Second || took > 2*time.Second {
+				t.Errorf("Close took %v", took)
+			}
+			wantStory(t, d, "acquire release release close")
+		})
+	})
+}
+
+// sequence is a driver whose sequence knows when it has returned.
+type sequence struct {
+	*script
+	listing bool
+	closed  string
+}
+
+func (s *sequence) List(context.Context, string) iter.Seq2[*backend.Info, error] {
+	return func(yield func(*backend.Info, error) bool) {
+		s.listing = true
+		defer func() { s.listing = false }()
+		for yield(&backend.Info{Key: "x"}, nil) {
+			continue
+		}
+	}
+}
+
+func (s *sequence) Close() error {
+	s.closed = map[bool]string{true: "under the call", false: "after the call"}[s.listing]
+	return nil
+}
+
+// TestCloseInTheBodyOfAList returns at once, ends the loop, and closes the driver after it.
+func TestCloseInTheBodyOfAList(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]func(c *dlock.Client) bool{
+		"and goes on": func(*dlock.Client) bool { return true },
+		"and breaks":  func(*dlock.Client) bool { return false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := &sequence{script: newScript()}
+				c := open(t, d)
+				lease := takes(t, c, "held")
+				rounds := 0
+				for _, err := range c.List(t.Context(), "") {
+					if rounds++; rounds > 1 {
+						wantErr(t, err, dlock.ErrClosed)
+						continue
+					}
+					wantAt(t, "closed", closes(t, c), 0, 0)
+					if d.closed != "" {
+						t.Errorf("the driver was closed %s", d.closed)
+					}
+					if !body(c) {
+						break
+					}
+				}
+				if want := map[string]int{"and goes on": 2, "and breaks": 1}[name]; rounds != want {
+					t.Errorf("%d rounds, want %d", rounds, want)
+				}
+				if d.closed != "after the call" {
+					t.Errorf("the driver was closed %q", d.closed)
+				}
+				wantErr(t, lease.Err(), dlock.ErrClosed)
+				wantStory(t, d.script, "acquire release")
+			})
+		})
+	}
+}
+
+// TestCloseInAnObserver returns, and so soon that it waits for nothing but other events.
+func TestCloseInAnObserver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		var c *dlock.Client
+		closed := make(chan time.Duration, 2)
+		c = open(t, d, dlock.WithObserver(&dlock.Observer{Ended: func(dlock.Event) {
+			begun := time.Now()
+			_ = c.Close()
+			closed <- time.Since(begun)
+		}}))
+		frees(t, takes(t, c, "x"))
+		if took := <-closed; took > 100*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+		wantStory(t, d, "acquire release close")
+	})
+}

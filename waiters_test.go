@@ -1,0 +1,115 @@
+package dlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// TestWaitersDoNotRetryTogether: waiters that are woken by nothing but the passing of a third of the TTL.
+func TestWaitersDoNotRetryTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 50
+		times := make(map[time.Duration]bool)
+		d := newScript()
+		d.acquires = repeat(waiters, busy(backend.Busy{}))
+		c := open(t, d, dlock.WithTTL(ttl))
+		var done []<-chan result
+		for i := range waiters {
+			done = append(done, lockBehind(t.Context(), c, fmt.Sprint(i)))
+		}
+		for _, waiter := range done {
+			<-waiter
+		}
+		for _, again := range d.of("acquire")[waiters:] {
+			times[again.at] = true
+		}
+		if len(times) < waiters/2 {
+			t.Errorf("%d waiters requested again at %d different times", waiters, len(times))
+		}
+	})
+}
+
+// TestWaiterWhoseEntryIsLostKeepsItsPlace in the local queue.
+func TestWaiterWhoseEntryIsLostKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	for _, fair := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			d.acquires = []acquireStep{busy(backend.Busy{Queued: true, State: "entry"})}
+			d.waits = []waitStep{func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+				time.Sleep(time.Second)
+				req.Lost(backend.ErrLost)
+				return d.grant(ctx, req)
+			}}
+			opts := []dlock.Option{dlock.WithLocalHandoff(0)}
+			if fair {
+				opts = []dlock.Option{dlock.WithFair()}
+			}
+			c := open(t, d, opts...)
+			head, second := lockBehind(t.Context(), c, "x"), (<-chan result)(nil)
+			synctest.Wait()
+			second = lockBehind(t.Context(), c, "x")
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			select {
+			case got := <-head:
+				frees(t, got.lease)
+				frees(t, (<-second).lease)
+			case got := <-second:
+				t.Error("the second waiter is served first")
+				frees(t, got.lease)
+				frees(t, (<-head).lease)
+			}
+		})
+	}
+}
+
+// TestDriverThatWakesForNoReason costs its server a bounded number of requests.
+func TestDriverThatWakesForNoReason(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = repeat(100000, busy(backend.Busy{}))
+		d.waits = repeat(100000, waitStep(func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
+			if len(d.of("wait")) > 10000 {
+				t.Fatal("10,000 requests") // the clock would stand still for ever
+			}
+			return nil, nil
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		got := <-lockBehind(ctx, open(t, d), "x")
+		wantErr(t, got.err, context.DeadlineExceeded)
+		if n := len(d.of("acquire")); n < 100 || n > 300 {
+			t.Errorf("%d requests in 10 s", n)
+		}
+	})
+}
+
+// TestHandOffLeavesTheLockDelayOut: half of the TTL is over, though not half of the server's term,
+// which has the lock-delay in it.
+func TestHandOffLeavesTheLockDelayOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{waitGrants(d, time.Second, 6*time.Second)}
+		d.renews = repeat(100, renewFails(errServer))
+		c := open(t, d, dlock.WithTTL(ttl), dlock.WithLockDelay(ttl))
+		lease := takes(t, c, "x")
+		next := queueUp(t, c, "x", 1)[0]
+		frees(t, lease)
+		got := <-next
+		if got.err != nil || got.lease.Owner() == lease.Owner() {
+			t.Errorf("%v: the grant was handed off with %v of %v left", got.err, ttl-6*time.Second, ttl)
+		}
+		frees(t, got.lease)
+	})
+}

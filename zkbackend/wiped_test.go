@@ -1,0 +1,82 @@
+package zkbackend
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// A server that has lost its data refuses a client that has seen more transactions than it has. The
+// client goes on with a new session once its leases are over.
+func TestWipedServer(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewZooKeeper(t, fastTick)
+	d := openURL(t, s.URL+"?session=2s")
+	for range 20 { // transactions, of which an empty server has made fewer
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Second)))
+	}
+	s.Wipe(t)
+	req := raw.Request(t, time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		g, err := d.Acquire(ctx, req)
+		if err == nil {
+			raw.Release(t, d, g)
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("Acquire on the empty server: %v", err)
+		}
+	}
+}
+
+// A connect request has the number of the last transaction that the session has seen, until the session and all leases in it must
+// be over. Otherwise a server that lags behind could serve the session from data that it has already seen changed.
+func TestConnectRequestNamesTheLastTransaction(t *testing.T) {
+	t.Parallel()
+	const timeout, tick = 10 * time.Second, time.Second
+	request := []byte("\x00\x00\x00\x2c\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x05\x00\x00\x27\x10")
+	without := []byte("\x00\x00\x00\x2c\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x27\x10")
+	for silence, want := range map[time.Duration][]byte{timeout + 2*tick - 1: request, timeout + 2*tick: without} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &session{settings: &settings{tick: tick}}
+			s.proof.negotiated(timeout)
+			first := &wire{session: s, dialled: time.Now()}
+			first.shaken.Store(true)
+			first.heard.Store(int64(time.Minute)) // after it was dialled
+			s.swap(first)
+			s.swap(&wire{session: s, dialled: time.Now()}) // a server that does not answer
+			time.Sleep(time.Minute + silence)
+			var sent recorder
+			w := &wire{Conn: &sent, session: s, dialled: time.Now()}
+			s.swap(w)
+			mine := slices.Clone(request)
+			for range 2 { // the second one stands for any other request
+				_, err := w.Write(mine)
+				must(t, err)
+			}
+			if !bytes.Equal(sent.all, slices.Concat(want, request)) || !bytes.Equal(mine, request) {
+				t.Errorf("after %v without an answer: sent %q, of %q", silence, sent.all, mine)
+			}
+		})
+	}
+}
+
+// recorder is a connection that keeps what is written to it.
+type recorder struct {
+	net.Conn
+	all []byte
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.all = append(r.all, p...)
+	return len(p), nil
+}
