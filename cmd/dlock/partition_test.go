@@ -4,11 +4,15 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +22,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/mysqlbackend"
 )
 
 const (
@@ -142,21 +147,28 @@ func (p *partition) start() (*dlockProcess, *testenv.Harness[testenv.TB]) {
 	return launch(p.t, cmd, input), network
 }
 
-// awaitQueued returns when the server knows of somebody who waits. Memcached never does.
+// awaitQueued returns when the server knows of a waiter. Memcached never does.
 func (p *partition) awaitQueued() {
 	p.t.Helper()
 	switch p.server.Name {
 	case "memcached":
 	case "mysql", "mariadb":
-		p.awaitSleeper()
+		p.awaitSignal()
 	default:
 		awaitWaiters(p.t, p.server.URL, p.name, 1)
 	}
 }
 
-// awaitSleeper asks the server for the statement with which a waiter sleeps.
-func (p *partition) awaitSleeper() {
+// awaitSignal returns when a connection of the server is the first waiter of the name: it has the user-level lock
+// that the driver names after the database, the table and the lock.
+func (p *partition) awaitSignal() {
 	p.t.Helper()
+	u, err := url.Parse(p.server.URL)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	database := strings.TrimPrefix(u.Path, "/")
+	sum := sha256.Sum256([]byte(database + "\x00" + mysqlbackend.DefaultTable + "\x00" + p.name))
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr = "root", "tcp", p.server.Addr
 	connector, err := mysql.NewConnector(config)
@@ -167,11 +179,11 @@ func (p *partition) awaitSleeper() {
 	defer db.Close()
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
-	for end, n := time.Now().Add(patience), 0; n == 0; <-look.C {
-		err := db.QueryRowContext(p.t.Context(),
-			"SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep' AND INSTR(info, ?) > 0", p.name).Scan(&n)
+	var first sql.NullInt64
+	for end := time.Now().Add(patience); !first.Valid; <-look.C {
+		err := db.QueryRowContext(p.t.Context(), "SELECT IS_USED_LOCK(?)", "dlock:"+hex.EncodeToString(sum[:16])).Scan(&first)
 		if err != nil || time.Now().After(end) {
-			p.t.Fatalf("nobody waits on the server (%v)", err)
+			p.t.Fatalf("the server knows of no waiter (%v)", err)
 		}
 	}
 }
