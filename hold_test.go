@@ -2,6 +2,7 @@ package dlock_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -147,6 +148,67 @@ func TestDroppedLease(t *testing.T) {
 	if more := len(d.of("renew")); more > renewed+1 { // one may have been under way
 		t.Errorf("renewed %d times after it was dropped", more-renewed)
 	}
+}
+
+// TestAwaitedLeaseIsNotDropped: of a lease that is held for ever, the user may keep only the channel or a context.
+func TestAwaitedLeaseIsNotDropped(t *testing.T) {
+	t.Parallel()
+	for name, await := range map[string]func(t *testing.T, lease *dlock.Lease) <-chan struct{}{
+		"Lost": func(_ *testing.T, lease *dlock.Lease) <-chan struct{} { return lease.Lost() },
+		"Context": func(t *testing.T, lease *dlock.Lease) <-chan struct{} {
+			ctx, cancel := lease.Context(context.Background())
+			t.Cleanup(cancel)
+			return ctx.Done()
+		},
+	} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/late=%v", name, late), func(t *testing.T) {
+				t.Parallel()
+				d, log := newScript(), newSignal()
+				renewed := make(chan struct{}, 1000)
+				observer := &dlock.Observer{Renewed: func(dlock.Event) { renewed <- struct{}{} }}
+				c := open(t, d, log.logger(), dlock.WithObserver(observer), dlock.WithTTL(time.Second))
+				lost := func() <-chan struct{} {
+					lease, err := c.Lock(t.Context(), "x")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if late {
+						<-renewed // the client looks whether the lease is dropped from now on
+					}
+					return await(t, lease)
+				}()
+				for range 4 { // more than a term
+					runtime.GC()
+					select {
+					case <-renewed:
+					case <-lost:
+						t.Fatal("the lease was lost")
+					case line := <-log.lines:
+						t.Fatalf("logged: %s", line)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestForgottenContextIsNoUse: a lease is dropped although it had a context.
+func TestForgottenContextIsNoUse(t *testing.T) {
+	t.Parallel()
+	log, renewed := newSignal(), make(chan struct{}, 1000)
+	observer := &dlock.Observer{Renewed: func(dlock.Event) { renewed <- struct{}{} }}
+	c := open(t, newScript(), log.logger(), dlock.WithObserver(observer), dlock.WithTTL(time.Second))
+	func() {
+		lease, err := c.Lock(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, cancel := lease.Context(t.Context())
+		<-renewed
+		cancel()
+	}()
+	log.wait(t, "a lease was dropped without Unlock")
 }
 
 func TestUnlockedLeaseIsNotDropped(t *testing.T) {

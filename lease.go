@@ -12,7 +12,8 @@ import (
 //
 // A Lease that is dropped without Unlock is detected when the garbage collector runs: the
 // client logs a warning and stops the renewals, and the lock is free at the end of its
-// term.
+// term. A Lease is in use, not dropped, after a call of Lost, and until the CancelFuncs of
+// its contexts have been called.
 //
 // The zero Lease is a fake for tests: it is held, its fence is 0, it is never lost, and
 // Unlock has no effect.

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"time"
+	"weak"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -31,7 +32,8 @@ const (
 // e.mu guards all fields except tenure.
 type Lease struct {
 	tenure    *tenure
-	ref       *Ref // nil once a cleanup is registered
+	ref       *Ref              // keeps the user's end reachable; nil while watched and not in use
+	watched   weak.Pointer[Ref] // the same, once a cleanup is registered
 	state     leaseState
 	reason    error         // why it has ended; nil while it is held
 	lost      chan struct{} // made on first use
@@ -51,7 +53,7 @@ func (l *Lease) end(state leaseState, reason error) {
 	if l.state != leaseUnlocked { // as Close begins
 		l.state = state
 	}
-	l.reason = reason
+	l.reason, l.ref = reason, nil
 	if l.lost != nil {
 		close(l.lost)
 	}
@@ -151,6 +153,7 @@ func (l *Lease) Lost() <-chan struct{} {
 	e := l.tenure.acq.engine
 	e.mu.Lock()
 	defer e.unlock()
+	l.keep()
 	if l.lost == nil {
 		l.lost = make(chan struct{})
 		if l.reason != nil {
@@ -172,6 +175,7 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 		if l.contexts == nil {
 			l.contexts = make(contexts)
 		}
+		l.keep()
 		l.contexts[c] = struct{}{}
 	}
 	e.unlock()
@@ -285,15 +289,28 @@ func (l *Lease) unlockClosed() error {
 	return backend.ErrClosed
 }
 
-// watch registers cleanups that detect dropped leases. It is called at the first renewal: most
-// leases do not live that long, and a cleanup costs as much as the rest of a Lock. e.mu must be
-// held.
+// watch registers cleanups that detect dropped leases. It is called at each renewal and not
+// earlier: most leases do not live that long, and a cleanup costs as much as the rest of a Lock. A
+// lease whose end the user waits for is in use, although only the channel or the context may be
+// left of it. e.mu must be held.
 func (t *tenure) watch() {
 	for _, l := range t.leases {
-		if ref := l.ref; ref != nil {
-			l.ref = nil
-			runtime.AddCleanup(ref, (*Lease).drop, l)
+		if l.ref == nil || l.lost != nil || len(l.contexts) > 0 {
+			continue
 		}
+		if l.watched == (weak.Pointer[Ref]{}) {
+			l.watched = weak.Make(l.ref)
+			runtime.AddCleanup(l.ref, (*Lease).drop, l)
+		}
+		l.ref = nil
+	}
+}
+
+// keep keeps the user's end of l reachable until watch finds that l is not in use. e.mu must be
+// held.
+func (l *Lease) keep() {
+	if l.ref == nil && l.reason == nil {
+		l.ref = l.watched.Value()
 	}
 }
 

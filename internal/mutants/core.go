@@ -132,6 +132,18 @@ var coreMutants = []mutant{
 		pkg:     "internal/engine", test: "TestRenewalOfATinyTerm",
 	},
 	{
+		guard: "a lease whose end is awaited is in use", file: "internal/engine/lease.go",
+		without: "a lease that is held for ever ends at the next garbage collection if the user keeps only its channel or context",
+		edits:   []edit{{old: "if l.ref == nil || l.lost != nil || len(l.contexts) > 0 {", new: "if l.ref == nil {"}},
+		pkg:     ".", test: "TestAwaitedLeaseIsNotDropped",
+	},
+	{
+		guard: "a watched lease comes into use", file: "internal/engine/lease.go",
+		without: "the same, where the user asks for the channel or context after the first renewal",
+		edits:   []edit{{old: "\t\tl.ref = l.watched.Value()", new: "\t\t_ = l.watched.Value()"}},
+		pkg:     ".", test: "TestAwaitedLeaseIsNotDropped",
+	},
+	{
 		guard: "cancelled contexts are forgotten", file: "internal/engine/lease.go",
 		without: "a lease that is held for long keeps each context that was derived from it",
 		edits:   []edit{{old: "\tdelete(l.contexts, c)\n", new: ""}},
