@@ -32,8 +32,8 @@ const (
 	maxFile = 143
 	// maxReplaced is how often in a row an attempt finds its file replaced.
 	maxReplaced = 16
-	// closeTimeout is how long Close waits for a disk.
-	closeTimeout = time.Second
+	// closeTimeout is how long Close waits for a disk. It is less than the client waits for Close.
+	closeTimeout = 4 * time.Second
 )
 
 // driver is one connection: a directory, and what this process has in it.

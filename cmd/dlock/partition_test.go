@@ -42,7 +42,7 @@ func program(url, name string) error {
 	ctx := context.Background()
 	meter := lag.Start()
 	defer meter.Stop()
-	client, err := dlock.Open(ctx, url)
+	client, err := openWithPatience(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -72,6 +72,16 @@ func program(url, name string) error {
 	case <-end:
 		tell("freed", lease, 0)
 		return lease.Unlock(ctx)
+	}
+}
+
+// openWithPatience waits for a server that a busy machine keeps from answering.
+func openWithPatience(ctx context.Context, url string) (client *dlock.Client, err error) {
+	for end := time.Now().Add(patience); ; {
+		client, err = dlock.Open(ctx, url)
+		if !errors.Is(err, dlock.ErrUnavailable) || time.Now().After(end) {
+			return client, err
+		}
 	}
 }
 

@@ -166,9 +166,14 @@ func waitersOf(t *testing.T, url, name string) int {
 	return statusOf(t, url, name).Waiters
 }
 
+// statusOf waits for a server that does not answer: on a busy machine a restarted one takes longer to do so than the command
+// waits.
 func statusOf(t *testing.T, url, name string) (info lockJSON) {
 	t.Helper()
 	got := dlockRun(t, on(url), "status", "--json", name)
+	for end := time.Now().Add(patience); got.code == exitUnavailable && time.Now().Before(end); {
+		got = dlockRun(t, on(url), "status", "--json", name)
+	}
 	if err := json.Unmarshal([]byte(got.stdout), &info); err != nil {
 		t.Fatalf("status: %v; standard error: %s", err, got.stderr)
 	}
