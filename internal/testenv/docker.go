@@ -188,6 +188,22 @@ func (c *container) direct() (addr string, ok bool) {
 }
 
 func newContainer(sp *spec, image string, port int, args []string, more ...testcontainers.ContainerCustomizer) (control, error) {
+	c, err := runContainer(image, append([]testcontainers.ContainerCustomizer{
+		testcontainers.WithCmd(sp.command(listen{host: "0.0.0.0", port: sp.port, dir: containerDir}, args)...),
+		testcontainers.WithEnv(sp.env),
+		testcontainers.WithFiles(containerFiles(sp.files)...),
+		testcontainers.WithExposedPorts(strconv.Itoa(sp.port) + "/tcp"),
+		testcontainers.WithHostConfigModifier(publish(sp.port, port)),
+	}, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	c.port = sp.port
+	return c, nil
+}
+
+// runContainer starts a container that the next sweep removes if this process is killed.
+func runContainer(image string, more ...testcontainers.ContainerCustomizer) (*container, error) {
 	c, err := docker()
 	if err != nil {
 		return nil, err
@@ -198,18 +214,34 @@ func newContainer(sp *spec, image string, port int, args []string, more ...testc
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	ctr, err := testcontainers.Run(ctx, image, append([]testcontainers.ContainerCustomizer{
-		testcontainers.WithCmd(sp.command(listen{host: "0.0.0.0", port: sp.port, dir: containerDir}, args)...),
-		testcontainers.WithEnv(sp.env),
-		testcontainers.WithFiles(containerFiles(sp.files)...),
-		testcontainers.WithLabels(labels),
-		testcontainers.WithExposedPorts(strconv.Itoa(sp.port) + "/tcp"),
-		testcontainers.WithHostConfigModifier(publish(sp.port, port)),
-	}, more...)...)
+	share, err := processorShare(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	ctr, err := testcontainers.Run(ctx, image,
+		append(more, testcontainers.WithLabels(labels), testcontainers.WithHostConfigModifier(share))...)
 	if err != nil {
 		return nil, errors.Join(err, testcontainers.TerminateContainer(ctr))
 	}
-	return &container{client: c, ctr: ctr, port: sp.port}, nil
+	return &container{client: c, ctr: ctr}, nil
+}
+
+// serverShares is the weight of a server on the processors. A process has 1024.
+const serverShares = 8 * 1024
+
+// processorShare gives a container its own share of the processors. An engine that manages the control groups itself puts
+// all containers into one group, and that has the weight of one process: beside ten busy processes, all servers together
+// had a tenth of the machine, and a Redis stood still for 11 s. With systemd, containers and users have equal shares.
+func processorShare(ctx context.Context, c *client.Client) (func(*dockercontainer.HostConfig), error) {
+	result, err := c.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("ask the engine for its control groups: %w", err)
+	}
+	return func(hc *dockercontainer.HostConfig) {
+		if result.Info.CgroupDriver == "cgroupfs" {
+			hc.CgroupParent, hc.CPUShares = "/", serverShares
+		}
+	}, nil
 }
 
 // containerFiles puts files into a container, where every user may read them.

@@ -1,7 +1,6 @@
 package testenv
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -154,24 +153,6 @@ func (c *container) join(sp *spec, image string) (control, error) {
 		testcontainers.WithHostConfigModifier(func(hc *dockercontainer.HostConfig) {
 			hc.NetworkMode = dockercontainer.NetworkMode("container:" + c.ctr.GetContainerID())
 		}))
-}
-
-func runContainer(image string, more ...testcontainers.ContainerCustomizer) (*container, error) {
-	c, err := docker()
-	if err != nil {
-		return nil, err
-	}
-	labels, err := ownLabels()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
-	defer cancel()
-	ctr, err := testcontainers.Run(ctx, image, append(more, testcontainers.WithLabels(labels))...)
-	if err != nil {
-		return nil, errors.Join(err, testcontainers.TerminateContainer(ctr))
-	}
-	return &container{client: c, ctr: ctr}, nil
 }
 
 // await returns when each member answers.
