@@ -158,9 +158,11 @@ func lateExecutionIsUndoneSoon(f *fixture) {
 	c, t := f.tappedLate(time.Hour, dlock.WithTTL(f.long()))
 	other := f.client(dlock.WithTTL(f.long()))
 	for range 3 {
+		answers := 1
 		f.untilExecuted(func() (executed bool) {
 			req := f.cancelledRequest(c, t)
-			t.await(release, 1, ofOwner(req.Owner, backend.ErrNotHeld))
+			t.await(release, answers, ofOwner(req.Owner, backend.ErrNotHeld))
+			answers += 2 // each pause between repetitions is twice as long as the last
 			executed = f.executeLate(t.inner, req)
 			f.unlock(f.lockBy(other, time.Now(), f.name))
 			return executed

@@ -71,7 +71,10 @@ func program(url, name string) error {
 		return nil
 	case <-end:
 		tell("freed", lease, 0)
-		return lease.Unlock(ctx)
+		if err := lease.Unlock(ctx); !errors.Is(err, dlock.ErrUncertain) { // then Close repeats it
+			return err
+		}
+		return nil
 	}
 }
 
