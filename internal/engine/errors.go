@@ -21,6 +21,8 @@ var (
 	errNilContext  = errors.New("the context is nil")
 	errGoexit      = errors.New("it ended its goroutine")
 	errAborted     = errors.New("the driver did not return")
+
+	errReleaseAborted = Uncertain(errAborted) // made once: each release begins with it
 )
 
 // ErrNothing is the error of a driver that returned neither a result nor an error.

@@ -61,7 +61,7 @@ func (e *Engine) releaseFor(ctx context.Context, a *acquisition, now time.Time) 
 	done := make(chan error, 1)
 	e.mu.Lock()
 	e.start(func() {
-		err := Uncertain(errAborted)
+		err := errReleaseAborted
 		defer func() {
 			if value := recover(); value != nil {
 				err = Uncertain(e.recovered(value))
