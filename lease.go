@@ -89,7 +89,7 @@ func (l *Lease) Err() error {
 // is nil.
 func (l *Lease) Lost() <-chan struct{} {
 	if h := l.ref.Lease(); h != nil {
-		return h.Lost()
+		return h.Lost(&l.ref)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (l *Lease) Lost() <-chan struct{} {
 // Call the CancelFunc to free the context's resources; it does not unlock.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	if h := l.ref.Lease(); h != nil {
-		return h.Context(parent)
+		return h.Context(parent, &l.ref)
 	}
 	return context.WithCancel(parent)
 }

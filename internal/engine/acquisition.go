@@ -14,39 +14,41 @@ import (
 // releases and late answers belong to it. A local hand-off gives it another tenure and changes
 // nothing else.
 //
-// While its state is requesting, the goroutine that acquires owns the fields from request to
-// answered. e.mu guards all other fields.
+// e.mu guards all fields except *asking.
 type acquisition struct {
-	engine *Engine
-	lock   *Lock // the settings in its requests
-	line   *line // it stands at the front of this line; nil: it has left
+	engine  *Engine
+	lock    *Lock // the settings in its requests
+	line    *line // it stands at the front of this line; nil: it has left
+	*asking       // nil once it is granted
 
+	state    state
+	renewing bool  // a renewal is under way
+	repeat   bool  // an attempt may be executed late, so the release has to be repeated
+	failures int32 // failed renewals since the last success
+	reason   error // of its loss, from the server; nil: none was reported
+	grant    *backend.Grant
+	term     backend.Term // the newest proof
+
+	tenure *tenure // of the present holder; nil: not granted yet
+	first  tenure  // most acquisitions have no other
+
+	renewal    time.Time // when the next one is due
+	release    time.Time // when the release, or the next repetition, is due
+	until      time.Time // the last repetition; zero: no release was answered yet
+	unanswered int32     // releases that may have been executed without an answer
+	silences   int32     // releases without an answer
+
+	timing
+}
+
+// asking is what an acquisition needs until it is granted: a process may hold many locks. The
+// goroutine that acquires owns it while the state is requesting.
+type asking struct {
 	request   backend.Request
 	busy      *backend.Busy // the newest answer of that kind
 	attempted bool          // the outcome of a request is unknown
 	uncertain bool          // the same for the newest request
 	answered  time.Time     // when the server last answered, or should have
-
-	state   state
-	reason  error // of its loss, from the server; nil: none was reported
-	grant   *backend.Grant
-	term    backend.Term // the newest proof
-	granted time.Time
-
-	tenure *tenure // of the present holder; nil: not granted yet
-	first  tenure  // most acquisitions have no other
-
-	renewing bool      // a renewal is under way
-	failures int       // failed renewals since the last success
-	renewal  time.Time // when the next one is due
-
-	release    time.Time // when the release, or the next repetition, is due
-	unanswered int       // releases that may have been executed without an answer
-	silences   int       // releases without an answer
-	repeat     bool      // an attempt may be executed late, so the release has to be repeated
-	until      time.Time // the last repetition; zero: no release was answered yet
-
-	timing
 }
 
 // newAcquisition makes an acquisition with a new owner at the front of ln. answered is when the
@@ -56,7 +58,7 @@ func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time
 	_, _ = rand.Read(bits[:]) // never fails, by its documentation
 	var owner [2 * len(bits)]byte
 	hex.Encode(owner[:], bits[:])
-	a := &acquisition{engine: e, lock: l, line: ln, answered: answered}
+	a := &acquisition{engine: e, lock: l, line: ln, asking: &asking{answered: answered}}
 	a.request = backend.Request{
 		Key: l.Key, Owner: string(owner[:]), TTL: l.TTL + l.LockDelay, Mode: backend.Exclusive,
 		Fair: l.Fair, Queue: wait, Meta: l.Meta, Lost: a.onLost,
@@ -140,11 +142,12 @@ func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Re
 	e.mu.Lock()
 	defer e.unlock()
 	now := e.now()
-	a.grant, a.term, a.granted, a.repeat = grant, grant.Term, now, a.attempted
+	a.grant, a.term, a.repeat = grant, grant.Term, a.attempted
 	if err := a.checkGrant(now); err != nil {
 		return nil, err
 	}
 	a.on(grantEvent)
+	a.asking = nil
 	t := a.begin(l, now, 0)
 	a.planRenewal()
 	if waited {

@@ -62,7 +62,7 @@ func TestSuspendIsNoticed(t *testing.T) {
 		"at first": func(*testing.T, *Engine) {},
 		"while a lock-delay runs": func(t *testing.T, e *Engine) {
 			t.Helper()
-			<-take(t, e, "delayed", Settings{TTL: 100 * time.Millisecond, LockDelay: 10 * time.Second, NoRenewal: true}).Lost()
+			<-take(t, e, "delayed", Settings{TTL: 100 * time.Millisecond, LockDelay: 10 * time.Second, NoRenewal: true}).Lost(nil)
 		},
 		"after an uncontended lock": func(t *testing.T, e *Engine) {
 			t.Helper()
@@ -76,7 +76,7 @@ func TestSuspendIsNoticed(t *testing.T) {
 			e := newEngine(t)
 			before(t, e)
 			l := take(t, e, "x", Settings{TTL: time.Minute})
-			ctx, cancel := l.Context(t.Context())
+			ctx, cancel := l.Context(t.Context(), l.ref)
 			defer cancel()
 			suspend(e, time.Hour, l)
 			select {
@@ -141,7 +141,7 @@ func TestStrangeParents(t *testing.T) {
 				contexts := make([]context.Context, 16)
 				for i := range contexts {
 					parent := &strange{Context: t.Context(), ending: ending}
-					ctx, cancel := l.Context(parent)
+					ctx, cancel := l.Context(parent, l.ref)
 					parent.made = i%2 == 0
 					defer func() { parent.made = false; cancel() }()
 					contexts[i] = ctx

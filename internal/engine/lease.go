@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"time"
-	"weak"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -32,12 +31,12 @@ const (
 // e.mu guards all fields except tenure.
 type Lease struct {
 	tenure    *tenure
-	ref       *Ref              // keeps the user's end reachable; nil while watched and not in use
-	watched   weak.Pointer[Ref] // the same, once a cleanup is registered
+	ref       *Ref // keeps the user's end reachable; nil while it is watched and not in use
+	watched   bool // a cleanup is registered
+	announced bool // its beginning was noted
 	state     leaseState
 	reason    error         // why it has ended; nil while it is held
 	lost      chan struct{} // made on first use
-	announced bool          // its beginning was noted
 	contexts  contexts
 }
 
@@ -110,7 +109,7 @@ func awaitEnds(done chan struct{}) {
 func (l *Lease) Lock() *Lock { return l.tenure.lock }
 
 // Owner returns the owner of the grant on the server.
-func (l *Lease) Owner() string { return l.tenure.acq.request.Owner }
+func (l *Lease) Owner() string { return l.tenure.acq.grant.Owner }
 
 // Fence returns the fence: the server's, followed by the number of the hand-off.
 func (l *Lease) Fence() uint64 { return l.tenure.fence }
@@ -148,12 +147,12 @@ func (l *Lease) check() error {
 	return l.reason
 }
 
-// Lost returns a channel that is closed when l ends.
-func (l *Lease) Lost() <-chan struct{} {
+// Lost returns a channel that is closed when l ends. r is the user's end of l.
+func (l *Lease) Lost(r *Ref) <-chan struct{} {
 	e := l.tenure.acq.engine
 	e.mu.Lock()
 	defer e.unlock()
-	l.keep()
+	l.keep(r)
 	if l.lost == nil {
 		l.lost = make(chan struct{})
 		if l.reason != nil {
@@ -165,7 +164,8 @@ func (l *Lease) Lost() <-chan struct{} {
 }
 
 // Context returns a context that ends with parent and with l. The CancelFunc frees its resources.
-func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
+// r is the user's end of l.
+func (l *Lease) Context(parent context.Context, r *Ref) (context.Context, context.CancelFunc) {
 	e := l.tenure.acq.engine
 	ctx, cancel := context.WithCancelCause(withHeld(parent, l.tenure))
 	c := &leaseContext{cancel}
@@ -175,7 +175,7 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 		if l.contexts == nil {
 			l.contexts = make(contexts)
 		}
-		l.keep()
+		l.keep(r)
 		l.contexts[c] = struct{}{}
 	}
 	e.unlock()
@@ -298,8 +298,8 @@ func (t *tenure) watch() {
 		if l.ref == nil || l.lost != nil || len(l.contexts) > 0 {
 			continue
 		}
-		if l.watched == (weak.Pointer[Ref]{}) {
-			l.watched = weak.Make(l.ref)
+		if !l.watched {
+			l.watched = true
 			runtime.AddCleanup(l.ref, (*Lease).drop, l)
 		}
 		l.ref = nil
@@ -308,9 +308,9 @@ func (t *tenure) watch() {
 
 // keep keeps the user's end of l reachable until watch finds that l is not in use. e.mu must be
 // held.
-func (l *Lease) keep() {
-	if l.ref == nil && l.reason == nil {
-		l.ref = l.watched.Value()
+func (l *Lease) keep(r *Ref) {
+	if l.reason == nil {
+		l.ref = r
 	}
 }
 

@@ -68,7 +68,7 @@ func TestCancelledContextIsForgotten(t *testing.T) {
 	e, l := newLock(t, &willing{})
 	lease := acquire(t, e, l)
 	for range 3 {
-		_, cancel := lease.Context(t.Context())
+		_, cancel := lease.Context(t.Context(), lease.ref)
 		cancel()
 	}
 	if n := len(lease.contexts); n != 0 {

@@ -201,7 +201,7 @@ func (l *Lease) announce() {
 // note describes t. e.mu must be held.
 func (t *tenure) note() *Note {
 	return &Note{
-		Lock: t.lock, Owner: t.acq.request.Owner, Fence: t.fence, Local: t.local > 0,
+		Lock: t.lock, Owner: t.acq.grant.Owner, Fence: t.fence, Local: t.local > 0,
 		Deadline: t.deadline(t.acq.engine.now()), Held: time.Since(t.start),
 	}
 }

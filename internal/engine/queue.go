@@ -178,7 +178,7 @@ func (a *acquisition) handOff(now time.Time) bool {
 	if a.tenure.state != over {
 		a.tenure.end(backend.ErrNotHeld) // no lease stands on it
 	}
-	t := a.begin(w.lock, now, a.tenure.local+1)
+	t := a.begin(w.lock, now, int(a.tenure.local)+1)
 	a.schedule()
 	w.turn <- turn{grantTurn, a, t}
 	return true
@@ -202,9 +202,9 @@ const (
 // canHandOff reports whether the grant is young enough for a hand-off. e.mu must be held.
 func (a *acquisition) canHandOff(now time.Time) bool {
 	l := a.tenure.lock
-	return a.state == granted && a.expiry(now) == nil && a.tenure.local < l.Handoff &&
+	return a.state == granted && a.expiry(now) == nil && int(a.tenure.local) < l.Handoff &&
 		elapsed(a.term.Sent, now) < (a.term.TTL-l.LockDelay)/2 &&
-		elapsed(a.granted, now) < min(l.TTL/handoffPart, maxHandoff)
+		elapsed(a.first.start, now) < min(l.TTL/handoffPart, maxHandoff)
 }
 
 // allowsHandoff reports whether a lock with these settings takes part in hand-offs.

@@ -108,7 +108,7 @@ func (a *acquisition) finishRelease(answered bool, err error) {
 	a.leave(requestTurn)
 	if !answered {
 		a.on(silenceEvent)
-		a.release = time.Now().Add(backoff(a.silences, maxBackoff))
+		a.release = time.Now().Add(backoff(int(a.silences), maxBackoff))
 		a.schedule()
 		e.warn(a.lock, "dlock: release not answered, repeating it", err)
 	}

@@ -293,7 +293,7 @@ func (a *acquisition) renewed(term backend.Term, err error) {
 		return
 	default:
 		a.failures++
-		a.renewal = now.Add(backoff(a.failures, a.lock.TTL/10))
+		a.renewal = now.Add(backoff(int(a.failures), a.lock.TTL/10))
 		a.schedule()
 	}
 	if relevant {

@@ -263,7 +263,7 @@ func (s *stress) labour(t *testing.T, e *Engine, r *rand.Rand) {
 func (s *stress) work(t *testing.T, lease *Lease, l *Lock, n int, r *rand.Rand) {
 	t.Helper()
 	e := lease.tenure.acq.engine
-	ctx, cancel := lease.Context(t.Context())
+	ctx, cancel := lease.Context(t.Context(), lease.ref)
 	defer cancel()
 	hold := time.Duration(r.IntN(10_000_000))
 	if r.IntN(10) == 0 {

@@ -74,7 +74,7 @@ func TestSuspend(t *testing.T) {
 			l.MaxHold = test.maxHold
 			lease := acquire(t, e, l)
 			begun := time.Now()
-			ctx, cancel := lease.Context(t.Context())
+			ctx, cancel := lease.Context(t.Context(), lease.ref)
 			defer cancel()
 			c.suspend(test.suspend)
 			if left := lease.peekDeadline().Sub(begun); left > test.want {
@@ -107,14 +107,14 @@ func TestViewsOfALeaseCompareTheClocks(t *testing.T) {
 		"Deadline": func(l *Lease) bool { return !l.Deadline().After(time.Now()) && l.reason != nil },
 		"Lost": func(l *Lease) bool {
 			select {
-			case <-l.Lost():
+			case <-l.Lost(l.ref):
 				return true
 			default:
 				return false
 			}
 		},
 		"Context": func(l *Lease) bool {
-			ctx, cancel := l.Context(context.Background())
+			ctx, cancel := l.Context(context.Background(), l.ref)
 			defer cancel()
 			return errors.Is(context.Cause(ctx), backend.ErrLost)
 		},
@@ -164,7 +164,7 @@ func TestClocksAreComparedWhileALeaseIsLive(t *testing.T) {
 		armed = e.armed.Equal(orphan.release) // by the scheduler, which sleeps now
 		e.unlock()
 	}
-	lost := acquire(t, e, l).Lost()
+	lost := acquire(t, e, l).Lost(nil)
 	c.suspend(time.Hour)
 	begun := time.Now()
 	<-lost
@@ -180,7 +180,7 @@ func TestClocksAreComparedWhileALeaseIsLive(t *testing.T) {
 func TestClocksAreComparedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	c, e, l := newClock(t, &willing{})
-	lost := acquire(t, e, l).Lost()
+	lost := acquire(t, e, l).Lost(nil)
 	looks, last, begun := 0, time.Time{}, time.Now()
 	for ; looks < 4; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > slow {

@@ -22,13 +22,13 @@ type tenure struct {
 	lock  *Lock // of the holder
 	start time.Time
 	fence uint64
-	local int   // hand-offs since the server's grant
-	line  *line // its waiter stands at the front, if it ended before the waiter took it
+	local int32 // hand-offs since the server's grant
 
 	state  tenureState
+	ended  int32     // leases that ended before their Unlock, which may still come
+	line   *line     // its waiter stands at the front, if it ended before the waiter took it
 	proven time.Time // its last deadline, once it is over
 	leases []*Lease  // held ones only
-	ended  int       // leases that ended before their Unlock, which may still come
 	first  Lease     // saves an allocation: most tenures have one lease
 	one    [1]*Lease
 }
@@ -39,7 +39,7 @@ func (a *acquisition) begin(l *Lock, now time.Time, handoffs int) *tenure {
 	if a.tenure != nil {
 		t = new(tenure)
 	}
-	*t = tenure{acq: a, lock: l, start: now, local: handoffs}
+	*t = tenure{acq: a, lock: l, start: now, local: int32(handoffs)}
 	if f := a.grant.Fence; f != 0 {
 		t.fence = f<<HandoffBits | uint64(handoffs)
 	}

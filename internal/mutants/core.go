@@ -6,8 +6,8 @@ var coreMutants = []mutant{
 		guard: "deadline from sending", file: "internal/engine/acquisition.go",
 		without: "a slow answer makes a lease that outlives the server's term: two holders",
 		edits: []edit{{
-			old: "a.grant, a.term, a.granted, a.repeat = grant, grant.Term, now, a.attempted",
-			new: "a.grant, a.term, a.granted, a.repeat = grant, backend.Term{Sent: now, TTL: grant.Term.TTL}, now, a.attempted",
+			old: "a.grant, a.term, a.repeat = grant, grant.Term, a.attempted",
+			new: "a.grant, a.term, a.repeat = grant, backend.Term{Sent: now, TTL: grant.Term.TTL}, a.attempted",
 		}},
 		pkg: "redisbackend", test: "TestConformance/DeadlineCountsFromSending",
 	},
@@ -140,7 +140,7 @@ var coreMutants = []mutant{
 	{
 		guard: "a watched lease comes into use", file: "internal/engine/lease.go",
 		without: "the same, where the user asks for the channel or context after the first renewal",
-		edits:   []edit{{old: "\t\tl.ref = l.watched.Value()", new: "\t\t_ = l.watched.Value()"}},
+		edits:   []edit{{old: "\t\tl.ref = r\n", new: "\t\t_ = r\n"}},
 		pkg:     ".", test: "TestAwaitedLeaseIsNotDropped",
 	},
 	{
