@@ -85,7 +85,11 @@ func (a *acquisition) releaseUntil(ctx context.Context, now time.Time) (err erro
 	bound := bound.From(ctx, now, a.lock.requestLimit())
 	defer bound.Cancel()
 	answered := false
-	defer func() { a.finishRelease(answered, err) }()
+	defer func() {
+		if !answered {
+			a.releaseLater(err)
+		}
+	}()
 	answered, err = a.requestRelease(bound)
 	for n := 0; !answered && bound.Err() == nil; n++ {
 		sleep(bound, backoff(n, a.lock.TTL/10))
@@ -99,19 +103,17 @@ func (a *acquisition) releaseUntil(ctx context.Context, now time.Time) (err erro
 	return err
 }
 
-// finishRelease gives the next waiter of the line its turn, and plans the next release if this
-// one was not answered.
-func (a *acquisition) finishRelease(answered bool, err error) {
+// releaseLater plans the next release, because this one was not answered, and gives the next
+// waiter of the line its turn.
+func (a *acquisition) releaseLater(err error) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
 	a.leave(requestTurn)
-	if !answered {
-		a.on(silenceEvent)
-		a.release = time.Now().Add(backoff(int(a.silences), maxBackoff))
-		a.schedule()
-		e.warn(a.lock, "dlock: release not answered, repeating it", err)
-	}
+	a.on(silenceEvent)
+	a.release = time.Now().Add(backoff(int(a.silences), maxBackoff))
+	a.schedule()
+	e.warn(a.lock, "dlock: release not answered, repeating it", err)
 }
 
 // requestRelease is one request. If the server executes requests in order, the next waiter of the
@@ -134,8 +136,8 @@ func (a *acquisition) onSent() {
 	a.leave(requestTurn)
 }
 
-// released handles the answer to a release. ErrNotHeld is success if an earlier release may have
-// been executed, and a loss otherwise.
+// released handles the answer to a release, and gives the next waiter of the line its turn.
+// ErrNotHeld is success if an earlier release may have been executed, and a loss otherwise.
 func (a *acquisition) released(err error) (answered bool, _ error) {
 	e := a.engine
 	e.mu.Lock()
@@ -158,6 +160,7 @@ func (a *acquisition) released(err error) (answered bool, _ error) {
 	} else {
 		a.on(finishEvent)
 	}
+	a.leave(requestTurn)
 	return true, err
 }
 

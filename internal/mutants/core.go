@@ -236,7 +236,7 @@ var coreMutants = []mutant{
 	{
 		guard: "Close repeats what Unlock left", file: "internal/engine/release.go",
 		without: "a lock stays taken for a TTL after Close",
-		edits:   []edit{{old: "\t\ta.on(silenceEvent)", new: "\t\ta.on(finishEvent)"}},
+		edits:   []edit{{old: "\ta.on(silenceEvent)", new: "\ta.on(finishEvent)"}},
 		pkg:     ".", test: "TestCloseRepeatsWhatUnlockLeft",
 	},
 	{
