@@ -15,7 +15,7 @@ const (
 	maxAnswer = renewBatch * (maxValue + 1<<10)
 )
 
-var space, crlf = []byte(" "), []byte("\r\n")
+var value, space, crlf = []byte("VALUE "), []byte(" "), []byte("\r\n")
 
 var errEndless = errors.New("the server's answer does not end")
 
@@ -61,8 +61,11 @@ func (a *answers) readLine() error {
 		return err
 	}
 	a.line = line
+	if !bytes.HasPrefix(line, value) { // most answers; Split allocates
+		return nil
+	}
 	fields := bytes.Split(bytes.TrimSuffix(line, crlf), space)
-	if len(fields) < 4 || string(fields[0]) != "VALUE" {
+	if len(fields) < 4 {
 		return nil
 	}
 	size, err := strconv.ParseUint(string(fields[3]), 10, 31)
