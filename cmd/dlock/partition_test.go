@@ -39,7 +39,14 @@ const (
 // program is a user's program: it takes a lock, tells what becomes of it, and when, and frees
 // the lock when its standard input ends. What ends with its server's silence it begins anew.
 func program(url, name string) error {
-	ctx := context.Background()
+	ctx, cancel := context.WithCancel(context.Background()) // ends with standard input: the test may have been killed
+	defer cancel()
+	end := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(end)
+		cancel()
+	}()
 	meter := lag.Start()
 	defer meter.Stop()
 	client, err := openWithPatience(ctx, url)
@@ -52,18 +59,13 @@ func program(url, name string) error {
 	if errors.Is(err, dlock.ErrNotAcquired) {
 		fmt.Println("waiting")
 	}
-	for errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrUnavailable) {
+	for ctx.Err() == nil && (errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrUnavailable)) {
 		lease, err = client.Lock(ctx, name)
 	}
 	if err != nil {
 		return err
 	}
 	tell("held", lease, meter.Worst(asked))
-	end := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(end)
-	}()
 	select {
 	case <-lease.Lost():
 		tell("lost", lease, meter.Worst(lease.Deadline()))
@@ -71,7 +73,7 @@ func program(url, name string) error {
 		return nil
 	case <-end:
 		tell("freed", lease, 0)
-		if err := lease.Unlock(ctx); !errors.Is(err, dlock.ErrUncertain) { // then Close repeats it
+		if err := lease.Unlock(context.Background()); !errors.Is(err, dlock.ErrUncertain) { // then Close repeats it
 			return err
 		}
 		return nil
