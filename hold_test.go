@@ -156,6 +156,7 @@ func TestAwaitedLeaseIsNotDropped(t *testing.T) {
 	for name, await := range map[string]func(t *testing.T, lease *dlock.Lease) <-chan struct{}{
 		"Lost": func(_ *testing.T, lease *dlock.Lease) <-chan struct{} { return lease.Lost() },
 		"Context": func(t *testing.T, lease *dlock.Lease) <-chan struct{} {
+			t.Helper()
 			ctx, cancel := lease.Context(context.Background())
 			t.Cleanup(cancel)
 			return ctx.Done()
