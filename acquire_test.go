@@ -143,17 +143,20 @@ func TestLockLooksAgainAfterEachHint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.acquires = []acquireStep{busy(backend.Busy{State: 1}), busy(backend.Busy{State: 2})}
-		d.waits = []waitStep{lookAgain(time.Second), lookAgain(time.Second)}
+		const hints = 20
+		for i := range hints {
+			d.acquires = append(d.acquires, busy(backend.Busy{State: i}))
+		}
+		d.waits = repeat(hints, lookAgain(time.Second))
 		c := open(t, d)
 		lease := takes(t, c, "x")
-		wantStory(t, d, "acquire wait acquire wait acquire")
+		wantStory(t, d, strings.Repeat("acquire wait ", hints)+"acquire")
 		for i, wait := range d.of("wait") {
-			if wait.state != i+1 || wait.owner != lease.Owner() {
+			if wait.state != i || wait.owner != lease.Owner() {
 				t.Errorf("Wait %d got %v of %q", i, wait.state, wait.owner)
 			}
 		}
-		wantAt(t, "the grant", d.of("acquire")[2].at, 2*time.Second, 0)
+		wantAt(t, "the grant", d.of("acquire")[hints].at, hints*time.Second, 0)
 	})
 }
 
@@ -295,6 +298,25 @@ func TestGrantThroughWait(t *testing.T) {
 	}
 }
 
+// TestGrantThroughWaitInTheInstantOfTheEnd of the context: it is the caller's.
+func TestGrantThroughWaitInTheInstantOfTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		ctx, cancel := context.WithCancel(t.Context())
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+			cancel()
+			return d.grant(ctx, req)
+		}}
+		lease, err := open(t, d).Lock(ctx, "x")
+		if err != nil || lease.Err() != nil {
+			t.Fatalf("%v: the grant stays on the server", err)
+		}
+		frees(t, lease)
+	})
+}
+
 func TestGrantThroughWaitThatIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -313,29 +335,38 @@ func TestGrantThroughWaitThatIsGone(t *testing.T) {
 
 func TestLockOfAServerThatIsAway(t *testing.T) {
 	for _, test := range []struct {
-		name string
-		err  error
+		name  string
+		err   error
+		ttl   time.Duration
+		pause time.Duration // between attempts, at most
 	}{
-		{"unreachable", errUnavailable},
-		{"unknown", errServer},
+		{"unreachable", errUnavailable, ttl, time.Second},
+		{"unknown", errServer, ttl, time.Second},
+		{"short TTL", errUnavailable, time.Second, 100 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
 				d.acquires = append([]acquireStep{busy(backend.Busy{})}, repeat(1000, acquireFails(test.err))...)
-				d.waits = []waitStep{lookAgain(3 * time.Second)}
-				c := open(t, d, dlock.WithTTL(ttl))
+				d.waits = []waitStep{lookAgain(test.ttl * 3 / 10)}
+				c := open(t, d, dlock.WithTTL(test.ttl))
 				_, err := c.Lock(t.Context(), "x")
 				wantErr(t, err, dlock.ErrUnavailable)
 				if server, ok := errors.AsType[*serverError](err); !ok || server.code != 42 {
 					t.Errorf("the driver's own error is lost in %v", err)
 				}
 				// The TTL counts from the last answer, and an attempt is made no more
-				// than a second later.
-				wantAt(t, "gave up", time.Since(d.begun), ttl+500*time.Millisecond, 500*time.Millisecond)
-				if n := len(d.of("acquire")); n < 10 || n > 200 {
-					t.Errorf("%d attempts in %v", n, ttl)
+				// than a pause later.
+				wantAt(t, "gave up", time.Since(d.begun), test.ttl+test.pause/2, test.pause/2)
+				acquires := d.of("acquire")
+				if n := len(acquires); n < 10 || n > 200 {
+					t.Errorf("%d attempts in %v", n, test.ttl)
+				}
+				for i, acquire := range acquires[2:] {
+					if pause := acquire.at - acquires[i+1].at; pause > test.pause {
+						t.Errorf("pause %d is %v", i, pause)
+					}
 				}
 			})
 		})
@@ -404,6 +435,34 @@ func TestWaitingHereIsNoSilenceOfTheServer(t *testing.T) {
 				cancel()
 				if got := <-waiter; got.err != nil {
 					t.Error(got.err)
+				}
+			})
+		})
+	}
+}
+
+// TestPauseOfAPollerIsNoSilenceOfTheServer: it may be longer than the TTL, which begins with the next request.
+func TestPauseOfAPollerIsNoSilenceOfTheServer(t *testing.T) {
+	for name, test := range map[string]struct {
+		absence []acquireStep
+		want    error
+	}{
+		"short absence": {[]acquireStep{acquireFails(errUnavailable)}, nil},
+		"long absence":  {repeat(1000, acquireFails(errUnavailable)), dlock.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.caps.Notify = false
+				d.acquires = append([]acquireStep{busy(backend.Busy{RetryAfter: time.Minute})}, test.absence...)
+				c := open(t, d, dlock.WithTTL(ttl), dlock.WithPollInterval(24*time.Hour))
+				_, err := c.Lock(t.Context(), "x")
+				if !errors.Is(err, test.want) {
+					t.Errorf("the error is %v, want %v", err, test.want)
+				}
+				if took := time.Since(d.begun); took < time.Minute || took > time.Minute+2*ttl {
+					t.Errorf("it took %v", took)
 				}
 			})
 		})
@@ -486,6 +545,22 @@ func TestOwnerWhoseGrantHasExpiredIsUsedUp(t *testing.T) {
 		calls := d.of("acquire")
 		if calls[0].owner != calls[1].owner || calls[1].owner == calls[2].owner || lease.Owner() != calls[2].owner {
 			t.Error("want the same owner until it is lost, then another")
+		}
+	})
+}
+
+// TestFirstAnswerIsALoss: the answer is definite, so the next request has another owner, and nothing is
+// released.
+func TestFirstAnswerIsALoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{acquireFails(backend.ErrLost)}
+		lease := takes(t, open(t, d), "x")
+		synctest.Wait()
+		wantStory(t, d, "acquire acquire")
+		if calls := d.of("acquire"); calls[0].owner == lease.Owner() || calls[1].owner != lease.Owner() {
+			t.Errorf("the owner is %q after %+v", lease.Owner(), calls)
 		}
 	})
 }
@@ -894,24 +969,51 @@ func TestNoForeignDeadlineInUnavailable(t *testing.T) {
 	})
 }
 
-// TestContextOfAnotherClientsLease: its cause is ErrClosed, but this client is
-// open, and what ended is the caller's context.
-func TestContextOfAnotherClientsLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a, b := open(t, newScript()), open(t, newScript())
-		ctx, cancel := takes(t, a, "x").Context(t.Context())
-		defer cancel()
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
-		_, err := b.Lock(ctx, "y")
-		wantErr(t, err, context.Canceled)
-		wantNoErr(t, err, dlock.ErrClosed)
-		if !strings.HasSuffix(err.Error(), ": context canceled: client closed") {
-			t.Errorf("the error is %v", err)
-		}
-	})
+// TestContextOfAnotherLease: its cause is the end of that lease. The error of this call is the end of its
+// context, and not ErrClosed, ErrNotHeld or ErrLost.
+func TestContextOfAnotherLease(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(c *dlock.Client, d *script, lease *dlock.Lease) error
+		not  error
+		text string
+	}{
+		{
+			"closed", func(c *dlock.Client, _ *script, _ *dlock.Lease) error { return c.Close() },
+			dlock.ErrClosed, "client closed",
+		},
+		{
+			"unlocked", func(_ *dlock.Client, _ *script, lease *dlock.Lease) error { return lease.Unlock(context.Background()) },
+			dlock.ErrNotHeld, "lock not held",
+		},
+		{
+			"lost", func(_ *dlock.Client, d *script, _ *dlock.Lease) error {
+				d.of("acquire")[0].req.Lost(backend.ErrLost)
+				return nil
+			},
+			dlock.ErrLost, "lock lost",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				a, b := open(t, d), open(t, newScript())
+				lease := takes(t, a, "x")
+				ctx, cancel := lease.Context(t.Context())
+				defer cancel()
+				if err := test.end(a, d, lease); err != nil {
+					t.Fatal(err)
+				}
+				_, err := b.Lock(ctx, "y")
+				wantErr(t, err, context.Canceled)
+				wantNoErr(t, err, test.not)
+				if !strings.HasSuffix(err.Error(), ": context canceled: "+test.text) {
+					t.Errorf("the error is %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestRenewalBehindTheCaller: Lock does not wait for it, although the scheduler may

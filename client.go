@@ -181,8 +181,9 @@ func (c *Client) Capabilities() backend.Capabilities { return c.caps }
 //
 // It blocks until the minimum holds are over (see [WithMinHold]) and for at most 5 s more;
 // the server frees what it did not answer by then at the end of the TTL. Use
-// [Client.Shutdown] for another limit. It returns the driver's error. A second call returns
-// nil.
+// [Client.Shutdown] for another limit. A driver whose calls do not return delays both by
+// 1 s, and by 5 s if its own Close is one of them. It returns the driver's error. A second
+// call returns nil.
 //
 // Close may be called in the body of a loop over [Client.List], which then ends with
 // ErrClosed, and in a function of an [Observer].
@@ -202,21 +203,22 @@ func (c *Client) Shutdown(ctx context.Context) error {
 
 // shutDown ends the client once. A later call waits for the first one, until ctx ends.
 func (c *Client) shutDown(ctx context.Context, op string, end func() error) error {
+	done := ctx.Done() // code of a user, which may not return
 	first := false
 	c.closing.Do(func() { first = true })
 	if !first {
-		return c.wrap(op, "", c.awaitClose(ctx))
+		return c.wrap(op, "", c.awaitClose(ctx, done))
 	}
 	defer close(c.closed)
 	return c.wrap(op, "", end())
 }
 
-// awaitClose waits for the first Close or Shutdown, until ctx ends.
-func (c *Client) awaitClose(ctx context.Context) error {
+// awaitClose waits for the first Close or Shutdown, until done, the channel of ctx, is closed.
+func (c *Client) awaitClose(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-c.closed:
 		return nil
-	case <-ctx.Done():
+	case <-done:
 	}
 	select {
 	case <-c.closed: // both have ended

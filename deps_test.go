@@ -89,9 +89,9 @@ func mayImport(importer, imported string) bool {
 	case imported == "/internal/campaign":
 		return false
 	case imported == "/conformance", imported == "/conformance/faultproxy":
-		return importer == "/internal/testenv" || importer == "/internal/memnet" || importer == "/conformance/broken" || strings.HasPrefix(importer, "/cmd/")
+		return importer == "/internal/testenv" || importer == "/internal/memnet" || importer == "/conformance/broken" || importer == "/command"
 	case isDriver(imported):
-		return importer == "/internal/memnet" || strings.HasPrefix(importer, "/cmd/") || strings.HasPrefix(importer, "/bench") || strings.HasPrefix(importer, "/examples/")
+		return importer == "/internal/memnet" || strings.HasPrefix(importer, "/cmd/") || importer == "/command" && imported == "/filebackend" || strings.HasPrefix(importer, "/bench") || strings.HasPrefix(importer, "/examples/")
 	case importer == "/internal/testenv/failover": // whose cases are the tests of drivers
 		return imported == "" || imported == "/internal/testenv" || imported == "/internal/lag"
 	case imported == "":

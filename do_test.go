@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -65,22 +66,35 @@ func TestDoLearnsOfTheLossByItsUnlock(t *testing.T) {
 	})
 }
 
-func TestDoDoesNotReturnAFailedUnlock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newScript()
-		d.releases = repeat(1000, releaseFails(errServer))
-		var log bytes.Buffer
-		c := open(t, d, dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		err := c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { return nil })
-		if err != nil {
-			t.Error(err)
-		}
-		synctest.Wait()
-		if !bytes.Contains(log.Bytes(), []byte("unlock failed")) {
-			t.Errorf("the log says %q", &log)
-		}
-	})
+// TestDoLogsAFailedUnlock and does not return it.
+func TestDoLogsAFailedUnlock(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		releases []releaseStep
+		fn       func(context.Context, *dlock.Lease) error
+		log      string
+	}{
+		{"it fails", repeat(1000, releaseFails(errServer)), func(context.Context, *dlock.Lease) error { return nil }, "unlock failed"},
+		{"it succeeds", nil, func(context.Context, *dlock.Lease) error { return nil }, ""},
+		{"the work unlocks", nil, func(ctx context.Context, lease *dlock.Lease) error { return lease.Unlock(ctx) }, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = test.releases
+				var log bytes.Buffer
+				c := open(t, d, dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				if err := c.Do(t.Context(), "x", test.fn); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if got := log.String(); !strings.Contains(got, test.log) || test.log == "" && got != "" {
+					t.Errorf("the log says %q, want %q", got, test.log)
+				}
+			})
+		})
+	}
 }
 
 func TestDoUnlocksHoweverItEnds(t *testing.T) {

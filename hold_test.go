@@ -134,13 +134,16 @@ func (s *signal) wait(t *testing.T, text string) {
 	}
 }
 
+// realTTL is the TTL of tests on the real clock: a machine that stands still for less loses no lease.
+const realTTL = 3 * time.Second
+
 // TestDroppedLease runs on the real clock: the collector is in no bubble.
 func TestDroppedLease(t *testing.T) {
 	t.Parallel()
 	d, log := newScript(), newSignal()
 	released := make(chan struct{})
 	d.releases = []releaseStep{func(context.Context, *backend.Grant) error { close(released); return nil }}
-	c := open(t, d, log.logger(), dlock.WithTTL(time.Second))
+	c := open(t, d, log.logger(), dlock.WithTTL(realTTL))
 	forget(t, c, "forgotten", nil)
 	log.wait(t, "a lease was dropped without Unlock")
 	renewed := len(d.of("renew"))
@@ -168,7 +171,7 @@ func TestAwaitedLeaseIsNotDropped(t *testing.T) {
 				d, log := newScript(), newSignal()
 				renewed := make(chan struct{}, 1000)
 				observer := &dlock.Observer{Renewed: func(dlock.Event) { renewed <- struct{}{} }}
-				c := open(t, d, log.logger(), dlock.WithObserver(observer), dlock.WithTTL(time.Second))
+				c := open(t, d, log.logger(), dlock.WithObserver(observer), dlock.WithTTL(realTTL))
 				lost := func() <-chan struct{} {
 					lease, err := c.Lock(t.Context(), "x")
 					if err != nil {
@@ -199,7 +202,7 @@ func TestForgottenContextIsNoUse(t *testing.T) {
 	t.Parallel()
 	log, renewed := newSignal(), make(chan struct{}, 1000)
 	observer := &dlock.Observer{Renewed: func(dlock.Event) { renewed <- struct{}{} }}
-	c := open(t, newScript(), log.logger(), dlock.WithObserver(observer), dlock.WithTTL(time.Second))
+	c := open(t, newScript(), log.logger(), dlock.WithObserver(observer), dlock.WithTTL(realTTL))
 	func() {
 		lease, err := c.Lock(t.Context(), "x")
 		if err != nil {
@@ -216,7 +219,7 @@ func TestUnlockedLeaseIsNotDropped(t *testing.T) {
 	t.Parallel()
 	log, renewed := newSignal(), make(chan struct{}, 100)
 	observer := &dlock.Observer{Renewed: func(dlock.Event) { renewed <- struct{}{} }}
-	c := open(t, newScript(), log.logger(), dlock.WithObserver(observer), dlock.WithTTL(time.Second))
+	c := open(t, newScript(), log.logger(), dlock.WithObserver(observer), dlock.WithTTL(realTTL))
 	for range 3 {
 		forget(t, c, "unlocked", renewed)
 		runtime.GC()
@@ -264,7 +267,7 @@ func TestMinHoldWithoutRenewal(t *testing.T) {
 func TestDroppedReentrantLease(t *testing.T) {
 	t.Parallel()
 	d, log := newScript(), newSignal()
-	c := open(t, d, log.logger(), dlock.WithReentrant(), dlock.WithTTL(time.Second))
+	c := open(t, d, log.logger(), dlock.WithReentrant(), dlock.WithTTL(realTTL))
 	outer := takes(t, c, "x")
 	ctx, cancel := outer.Context(t.Context())
 	defer cancel()

@@ -59,7 +59,8 @@ func (l *Lease) Fence() uint64 {
 }
 
 // Deadline returns the time until which the lease is proven. It moves with each renewal.
-// After the end of the lease it is the last deadline. The zero Lease has a zero Deadline.
+// After the end of all leases that share the grant it is the last deadline. The zero Lease has
+// a zero Deadline.
 func (l *Lease) Deadline() time.Time {
 	if h := l.ref.Lease(); h != nil {
 		return h.Deadline()

@@ -317,40 +317,53 @@ func TestExtendEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// weakly remembers requests without keeping them.
+// weakly remembers grants without keeping them.
 type weakly struct {
 	backend.Driver
-	requests []weak.Pointer[backend.Request]
+	grants []weak.Pointer[backend.Grant]
 }
 
 func (w *weakly) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-	w.requests = append(w.requests, weak.Make(req))
-	return w.Driver.Acquire(ctx, req)
+	grant, err := w.Driver.Acquire(ctx, req)
+	w.grants = append(w.grants, weak.Make(grant))
+	return grant, err
 }
 
 // TestNothingKeepsAnEndedLease: a client that lives long keeps nothing of the leases it had.
 func TestNothingKeepsAnEndedLease(t *testing.T) {
 	t.Parallel()
-	d := &weakly{Driver: membackend.New(&membackend.Options{Space: t.Name()})}
-	c := open(t, d)
-	for i := range 100 {
-		err := c.Do(t.Context(), fmt.Sprint(i), func(context.Context, *dlock.Lease) error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	kept := 0
-	for range 5 {
-		runtime.GC()
-		kept = 0
-		for _, req := range d.requests {
-			if req.Value() != nil {
-				kept++
+	for name, atOnce := range map[string]int{"one at a time": 1, "many at a time": 100} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &weakly{Driver: membackend.New(&membackend.Options{Space: t.Name()})}
+			c := open(t, d)
+			for range 100 / atOnce {
+				leases := make([]*dlock.Lease, atOnce)
+				for i := range leases {
+					lease, err := c.Lock(t.Context(), fmt.Sprint(i)) // takes would keep the lease
+					if err != nil {
+						t.Fatal(err)
+					}
+					leases[i] = lease
+				}
+				for _, lease := range leases {
+					frees(t, lease)
+				}
 			}
-		}
+			kept := 0
+			for range 5 {
+				runtime.GC()
+				kept = 0
+				for _, grant := range d.grants {
+					if grant.Value() != nil {
+						kept++
+					}
+				}
+			}
+			if kept > 1 { // the last may still stand in a register
+				t.Errorf("%d of %d are kept", kept, len(d.grants))
+			}
+			closes(t, c)
+		})
 	}
-	if kept > 1 { // the last may still stand in a register
-		t.Errorf("%d of %d are kept", kept, len(d.requests))
-	}
-	closes(t, c)
 }

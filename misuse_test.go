@@ -2,9 +2,12 @@ package dlock_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -63,6 +66,41 @@ func TestNameIsFreeAfterAPanic(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestContextThatPanics, such as a nil pointer in the interface, costs the call that it is passed to, and changes
+// nothing.
+func TestContextThatPanics(t *testing.T) {
+	t.Parallel()
+	var ctx struct{ context.Context }
+	for name, call := range map[string]func(c *dlock.Client, held *dlock.Lease){
+		"Lock":     func(c *dlock.Client, _ *dlock.Lease) { _, _ = c.Lock(ctx, "x") },
+		"TryLock":  func(c *dlock.Client, _ *dlock.Lease) { _, _ = c.TryLock(ctx, "x") },
+		"Extend":   func(_ *dlock.Client, held *dlock.Lease) { _ = held.Extend(ctx) },
+		"Context":  func(_ *dlock.Client, held *dlock.Lease) { _, _ = held.Context(ctx) },
+		"Unlock":   func(_ *dlock.Client, held *dlock.Lease) { _ = held.Unlock(ctx) },
+		"Shutdown": func(c *dlock.Client, _ *dlock.Lease) { _ = c.Shutdown(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := open(t, newScript())
+				held := takes(t, c, "held")
+				func() {
+					defer func() { _ = recover() }()
+					call(c, held)
+					t.Error("it did not panic")
+				}()
+				if err := held.Err(); err != nil {
+					t.Fatal(err)
+				}
+				frees(t, held)
+				frees(t, takes(t, c, "held"))
+				frees(t, takes(t, c, "x"))
+				wantAt(t, "closed", closes(t, c), 0, 0)
+			})
+		})
 	}
 }
 
@@ -165,6 +203,84 @@ func TestDriverThatAnswersAfterClose(t *testing.T) {
 	})
 }
 
+// TestDriverThatPanicsWithAnError in a renewal: the event carries that error.
+func TestDriverThatPanicsWithAnError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, r := newScript(), &recorder{}
+		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) { panic(errServer) }}
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl), r.option()), "x")
+		time.Sleep(ttl / 2)
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, r.of("renewed")[0].Err, errServer)
+	})
+}
+
+// TestContextsOfADriverEndWithItsCalls, so that a goroutine of the driver that waits for one ends, too.
+func TestContextsOfADriverEndWithItsCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		contexts := map[string]context.Context{}
+		d.acquires = []acquireStep{func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
+			contexts["Acquire"] = ctx
+			return nil, &backend.Busy{}
+		}}
+		d.waits = []waitStep{func(ctx context.Context, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+			contexts["Wait"] = ctx
+			return nil, nil
+		}}
+		d.renews = []renewStep{func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+			contexts["Renew"] = ctx
+			return prove(ctx, g)
+		}}
+		d.releases = []releaseStep{func(ctx context.Context, _ *backend.Grant) error {
+			contexts["Release"] = ctx
+			return nil
+		}}
+		d.inspect = func(ctx context.Context) (*backend.Info, error) {
+			contexts["Inspect"] = ctx
+			return &backend.Info{Key: "x"}, nil
+		}
+		d.breakLock = func(ctx context.Context) error {
+			contexts["Break"] = ctx
+			return nil
+		}
+		c := open(t, d)
+		_, err := c.Inspect(t.Context(), "x")
+		if err = errors.Join(err, c.Break(t.Context(), "x", "")); err != nil {
+			t.Error(err)
+		}
+		lease := takes(t, c, "x")
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Error(err)
+		}
+		frees(t, lease)
+		for name, ctx := range contexts {
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("%s: %v", name, ctx.Err())
+			}
+		}
+		if len(contexts) != 6 {
+			t.Errorf("asked: %s", d.story())
+		}
+	})
+}
+
+// TestDriverThatCancelsItself while the client is open: ErrClosed would be wrong.
+func TestDriverThatCancelsItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{acquireFails(context.Canceled)}
+		_, err := open(t, d).TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrUncertain, context.Canceled)
+		wantNoErr(t, err, dlock.ErrClosed)
+	})
+}
+
 // TestHandlersThatDoNotReturn are logged once each, by their names, and get the next event.
 func TestHandlersThatDoNotReturn(t *testing.T) {
 	t.Parallel()
@@ -241,23 +357,50 @@ func TestNilObserver(t *testing.T) {
 	})
 }
 
-// TestEventsOfASlowObserverAreBounded: above 4,096 they are dropped, and the log says how many.
+// TestEventsOfASlowObserverAreBounded: 4,096 wait behind the first. Further ones are dropped, and the log
+// says how many.
 func TestEventsOfASlowObserverAreBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const attempts = 5000
-		log, goOn, calls := &lines{}, make(chan struct{}), 0
-		c := open(t, newScript(), dlock.WithLogger(slog.New(log)), dlock.WithObserver(&dlock.Observer{
-			Attempt: func(context.Context, dlock.Event) { calls++; <-goOn },
-		}))
-		for range attempts {
-			frees(t, takes(t, c, "x"))
-		}
-		close(goOn)
-		synctest.Wait()
-		want := `WARN "dlock: a slow Observer or logger has cost events" error=903 events were dropped`
-		if text := log.read(); len(text) != 1 || text[0] != want || calls != attempts-903 {
-			t.Errorf("%d events; the log says %q, want %q", calls, text, want)
-		}
-	})
+	for attempts, dropped := range map[int]int{4097: 0, 4098: 1, 5000: 903} {
+		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				log, goOn, calls := &lines{}, make(chan struct{}), 0
+				c := open(t, newScript(), dlock.WithLogger(slog.New(log)), dlock.WithObserver(&dlock.Observer{
+					Attempt: func(context.Context, dlock.Event) { calls++; <-goOn },
+				}))
+				for range attempts {
+					frees(t, takes(t, c, "x"))
+					synctest.Wait()
+				}
+				close(goOn)
+				synctest.Wait()
+				var want []string
+				if dropped > 0 {
+					want = []string{fmt.Sprintf(
+						`WARN "dlock: a slow Observer or logger has cost events" error=%d events were dropped`, dropped)}
+				}
+				if text := log.read(); !slices.Equal(text, want) || calls != attempts-dropped {
+					t.Errorf("%d events; the log says %q, want %q", calls, text, want)
+				}
+			})
+		})
+	}
+}
+
+// TestCloseWaitsForEvents that are being handled, for 100 ms.
+func TestCloseWaitsForEvents(t *testing.T) {
+	for handling, want := range map[time.Duration]time.Duration{
+		50 * time.Millisecond: 50 * time.Millisecond,
+		time.Minute:           100 * time.Millisecond,
+	} {
+		t.Run(handling.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := open(t, newScript(), dlock.WithObserver(&dlock.Observer{Ended: func(dlock.Event) { time.Sleep(handling) }}))
+				takes(t, c, "x")
+				wantAt(t, "closed", closes(t, c), want, 0)
+				time.Sleep(handling)
+			})
+		})
+	}
 }

@@ -30,8 +30,9 @@ type Observer struct {
 	// Renewed is called when a renewal was answered or failed. If Event.Err is not nil, the
 	// lease is at risk but not lost yet.
 	Renewed func(Event)
-	// Ended is called when a lease has ended. Event.Err is nil after an Unlock; otherwise
-	// it is the reason, as in [Lease.Err].
+	// Ended is called when a lease has ended; after an Unlock, when the release has an
+	// outcome. Event.Err is nil after an Unlock; otherwise it is the reason, as in
+	// [Lease.Err]. On ZooKeeper the next lease can begin before the release is answered.
 	Ended func(Event)
 }
 

@@ -378,7 +378,7 @@ func TestEndedTellsOfALossThatUnlockFinds(t *testing.T) {
 func TestDroppedReentrantLeaseIsObserved(t *testing.T) {
 	t.Parallel()
 	d, log, r := newScript(), newSignal(), &recorder{}
-	c := open(t, d, log.logger(), r.option(), dlock.WithReentrant(), dlock.WithTTL(time.Second))
+	c := open(t, d, log.logger(), r.option(), dlock.WithReentrant(), dlock.WithTTL(realTTL))
 	outer := takes(t, c, "x")
 	ctx, cancel := outer.Context(t.Context())
 	defer cancel()

@@ -217,8 +217,8 @@ func (c *config) takeURL(u *backend.URL) (prefix string, err error) {
 	if ttl > 0 {
 		WithTTL(ttl)(c)
 	}
-	if words, ok := u.Take("require"); ok && err == nil {
-		err = requireWords(words, &c.require)
+	if words, ok := u.Take("require"); ok {
+		err = errors.Join(err, requireWords(words, &c.require))
 	}
 	return prefix, err
 }

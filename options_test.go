@@ -50,10 +50,32 @@ func TestDefaults(t *testing.T) {
 	if req.TTL != 30*time.Second || req.Fair || req.Key != "x" {
 		t.Errorf("the request is %+v", req)
 	}
-	if pid := fmt.Sprintf(":%d", os.Getpid()); !strings.HasSuffix(req.Meta, pid) || !strings.Contains(req.Meta, "@") {
-		t.Errorf("meta is %q", req.Meta)
-	}
 	frees(t, lease)
+}
+
+// TestDefaultMeta is not parallel, because it changes the arguments of the program.
+func TestDefaultMeta(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(args []string) { os.Args = args }(os.Args)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"/bin/job", "-v"}, fmt.Sprintf("job@%s:%d", host, os.Getpid())},
+		{[]string{"/bin/job"}, fmt.Sprintf("job@%s:%d", host, os.Getpid())},
+		{[]string{"a\nb"}, fmt.Sprintf("pid %d", os.Getpid())},
+		{nil, fmt.Sprintf("go@%s:%d", host, os.Getpid())},
+	} {
+		os.Args = test.args
+		d := newScript()
+		frees(t, takes(t, open(t, d), "x"))
+		if meta := d.of("acquire")[0].req.Meta; meta != test.want {
+			t.Errorf("the meta of %q is %q, want %q", test.args, meta, test.want)
+		}
+	}
 }
 
 func TestPrecedence(t *testing.T) {
@@ -121,21 +143,27 @@ func TestOpenerGetsTheTTL(t *testing.T) {
 
 // Open logs that the locks of a dead process outlast their TTL, where a session has the last word.
 func TestLongSessionIsLogged(t *testing.T) {
-	for session, logged := range map[time.Duration]bool{0: false, time.Second: false, 2 * time.Second: false, 4 * time.Second: true} {
-		t.Run(session.String(), func(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		session bool
+		maxTTL  time.Duration
+		log     string
+	}{
+		{"no limit", true, 0, ""},
+		{"a session as long as the TTL", true, 2 * time.Second, ""},
+		{"a longer session", true, 4 * time.Second, "longest=4s ttl=2s"},
+		{"terms of their own", false, 4 * time.Second, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
 				d := newScript()
-				d.caps.Session, d.caps.MaxTTL = true, session
-				ttl := 2 * time.Second
-				if session > 0 {
-					ttl = min(ttl, session)
-				}
-				open(t, d, dlock.WithTTL(ttl), dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				d.caps.Session, d.caps.MaxTTL = test.session, test.maxTTL
+				open(t, d, dlock.WithTTL(2*time.Second), dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				synctest.Wait()
-				if got := strings.Contains(log.String(), "longest=4s ttl=2s"); got != logged {
-					t.Errorf("the log is %q", log.String())
+				if got := log.String(); !strings.Contains(got, test.log) || strings.Contains(got, "error=") || test.log == "" && got != "" {
+					t.Errorf("the log is %q, want %q", got, test.log)
 				}
 			})
 		})
@@ -148,6 +176,7 @@ func TestBadURLs(t *testing.T) {
 		{"ttl=-1s", `"ttl"`},
 		{"ttl=soon", `"ttl"`},
 		{"fair=perhaps", `"fair"`},
+		{"fair=perhaps&require=fair", `"fair"`},
 		{"require=", `"require"`},
 		{"require=fair,miracles", `"require"`},
 		{"prefix=%ff", `"prefix"`},
@@ -423,15 +452,20 @@ func TestCapabilitiesAreTheDrivers(t *testing.T) {
 
 func TestWhatADriverDoesNotClaimIsNotAsked(t *testing.T) {
 	t.Parallel()
-	d := newScript()
-	d.caps = backend.Capabilities{Modes: backend.Exclusive}
-	c := open(t, d)
-	_, inspectErr := c.Inspect(t.Context(), "x")
-	var listErr error
-	for _, listErr = range c.List(t.Context(), "") {
-	}
-	for _, err := range []error{inspectErr, listErr, c.Break(t.Context(), "x", "")} {
-		wantErr(t, err, dlock.ErrUnsupported)
+	silent := newScript()
+	silent.caps = backend.Capabilities{Modes: backend.Exclusive}
+	for name, d := range map[string]backend.Driver{"no claim": silent, "no method": struct{ backend.Driver }{newScript()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := open(t, d)
+			_, inspectErr := c.Inspect(t.Context(), "x")
+			var listErr error
+			for _, listErr = range c.List(t.Context(), "") {
+			}
+			for _, err := range []error{inspectErr, listErr, c.Break(t.Context(), "x", "")} {
+				wantErr(t, err, dlock.ErrUnsupported)
+			}
+		})
 	}
 }
 
@@ -450,10 +484,12 @@ func TestNilContexts(t *testing.T) {
 			t.Errorf("call %d takes it", i)
 		}
 	}
-	if err := lease.Unlock(none); err != nil {
-		t.Error(err)
+	for i, err := range []error{lease.Unlock(none), c.Shutdown(none), c.Shutdown(none)} {
+		if err != nil {
+			t.Errorf("end %d: %v", i, err)
+		}
 	}
-	wantStory(t, d, "acquire release")
+	wantStory(t, d, "acquire release close")
 }
 
 func TestDeadContexts(t *testing.T) {

@@ -116,8 +116,14 @@ func TestLossesInARow(t *testing.T) {
 				defer cancel()
 				_, err := c.Lock(ctx, "x")
 				wantErr(t, err, context.DeadlineExceeded)
-				if n := len(d.of("acquire")); n > 30 {
+				acquires := d.of("acquire")
+				if n := len(acquires); n > 30 {
 					t.Errorf("the server was asked %d times", n)
+				}
+				for i, acquire := range acquires[1:] {
+					if pause := acquire.at - acquires[i].at; pause > ttl/10+ttl/100 {
+						t.Errorf("pause %d is %v", i, pause)
+					}
 				}
 			})
 		})
@@ -195,6 +201,23 @@ func TestTryLockThatIsTakenBack(t *testing.T) {
 		synctest.Wait()
 		wantStory(t, d, "acquire release")
 		takes(t, c, "x") // the place in the local queue is free
+	})
+}
+
+// TestTryLockThatIsTakenBackAtItsEnd: it returns why it ended, and not that the lock is taken.
+func TestTryLockThatIsTakenBackAtItsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		ctx, cancel := context.WithCancel(t.Context())
+		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			cancel()
+			req.Lost(backend.ErrLost)
+			return d.grant(ctx, req)
+		}}
+		_, err := open(t, d).TryLock(ctx, "x")
+		wantErr(t, err, context.Canceled)
+		wantNoErr(t, err, dlock.ErrNotAcquired)
 	})
 }
 

@@ -107,6 +107,49 @@ func TestCloseReturnsTheDriversError(t *testing.T) {
 	})
 }
 
+// endless is a driver whose releases do not return before their test ends, nor does its Close.
+type endless struct {
+	*script
+	over chan struct{}
+}
+
+func (e endless) Release(context.Context, *backend.Grant) error {
+	<-e.over
+	return errServer
+}
+
+func (e endless) Close() error {
+	<-e.over
+	return nil
+}
+
+// TestDriverThatDoesNotReturn delays Close by 1 s for its requests and by 5 s for its own Close.
+func TestDriverThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		end  func(c *dlock.Client, ended context.Context) error
+		want time.Duration
+	}{
+		"Close":    {func(c *dlock.Client, _ context.Context) error { return c.Close() }, 11 * time.Second},
+		"Shutdown": {(*dlock.Client).Shutdown, 6 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := endless{newScript(), make(chan struct{})}
+				defer close(d.over)
+				c := open(t, d)
+				takes(t, c, "x")
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				begun := time.Now()
+				wantErr(t, test.end(c, ended), dlock.ErrUnavailable)
+				wantAt(t, "returned", time.Since(begun), test.want, 0)
+			})
+		})
+	}
+}
+
 // TestCloseWaitsForRequests: it gives those up that have no answer, and waits until they have
 // returned. The driver is closed after them.
 func TestCloseWaitsForRequests(t *testing.T) {

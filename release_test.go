@@ -12,23 +12,40 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// TestUnlockOnADeadContext, or on one that ends with the lease.
 func TestUnlockOnADeadContext(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newScript()
-		d.releases = []releaseStep{func(ctx context.Context, _ *backend.Grant) error {
-			time.Sleep(time.Second)
-			return ctx.Err()
-		}}
-		lease := takes(t, open(t, d), "x")
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := lease.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-		wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
-		wantStory(t, d, "acquire release")
-	})
+	for name, derive := range map[string]func(*testing.T, *dlock.Lease) context.Context{
+		"cancelled": func(t *testing.T, _ *dlock.Lease) context.Context {
+			t.Helper()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			return ctx
+		},
+		"of the lease": func(t *testing.T, lease *dlock.Lease) context.Context {
+			t.Helper()
+			ctx, cancel := lease.Context(t.Context())
+			t.Cleanup(cancel)
+			return ctx
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = []releaseStep{func(ctx context.Context, _ *backend.Grant) error {
+					time.Sleep(time.Second)
+					return ctx.Err()
+				}}
+				lease := takes(t, open(t, d), "x")
+				if err := lease.Unlock(derive(t, lease)); err != nil {
+					t.Error(err)
+				}
+				wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
+				wantStory(t, d, "acquire release")
+			})
+		})
+	}
 }
 
 // TestUnlockWhoseContextEnds: that ends the waiting, not the release.
@@ -190,6 +207,26 @@ func TestRepeatedReleasesBackOff(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := len(d.of("release")); n < 20 || n > 300 {
 			t.Errorf("%d releases in a minute", n)
+		}
+	})
+}
+
+// TestReleasesOfAShortTermBackOff by a tenth of it at most, as long as Unlock waits.
+func TestReleasesOfAShortTermBackOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const term = 2 * time.Second
+		d := newScript()
+		d.releases = repeat(1000, releaseFails(errUnavailable))
+		lease := takes(t, open(t, d), "x", dlock.WithTTL(term))
+		wantErr(t, lease.Unlock(t.Context()), dlock.ErrUncertain)
+		releases := d.of("release")
+		var longest time.Duration
+		for i := range releases[1:] {
+			longest = max(longest, releases[i+1].at-releases[i].at)
+		}
+		if longest != term/10 {
+			t.Errorf("%d releases in %v, the longest pause is %v", len(releases), term, longest)
 		}
 	})
 }

@@ -79,25 +79,37 @@ func TestRenewalCountsFromItsSending(t *testing.T) {
 	})
 }
 
-// TestProofsOfASession are no newer than its last contact: an old one is asked for again,
-// though not at once.
+// TestProofsOfASession are no newer than its last contact: an old one is asked for again after 50 ms, or
+// after a tenth of a short term.
 func TestProofsOfASession(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newScript()
-		d.renews = repeat(10000, renewStep(func(_ context.Context, g *backend.Grant) (backend.Term, error) {
-			contact := time.Since(d.begun).Truncate(g.TTL / 2)
-			return backend.Term{Sent: d.begun.Add(contact), TTL: g.TTL}, nil
-		}))
-		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
-		time.Sleep(time.Minute)
-		if lease.Err() != nil {
-			t.Error(lease.Err())
-		}
-		if n := len(d.of("renew")); n < 12 || n > 600 {
-			t.Errorf("%d renewals in a minute", n)
-		}
-	})
+	for _, test := range []struct{ ttl, pause time.Duration }{
+		{ttl, 50 * time.Millisecond},
+		{310 * time.Millisecond, 29690 * time.Microsecond},
+	} {
+		t.Run(test.ttl.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.renews = repeat(10000, renewStep(func(_ context.Context, g *backend.Grant) (backend.Term, error) {
+					contact := time.Since(d.begun).Truncate(g.TTL / 2)
+					return backend.Term{Sent: d.begun.Add(contact), TTL: g.TTL}, nil
+				}))
+				lease := takes(t, open(t, d, dlock.WithTTL(test.ttl)), "x")
+				time.Sleep(6 * test.ttl)
+				if lease.Err() != nil {
+					t.Error(lease.Err())
+				}
+				renews := d.of("renew")
+				shortest := time.Minute
+				for i := range renews[1:] {
+					shortest = min(shortest, renews[i+1].at-renews[i].at)
+				}
+				if n := len(renews); n < 12 || n > 600 || shortest != test.pause {
+					t.Errorf("%d renewals, the shortest pause is %v, want %v", n, shortest, test.pause)
+				}
+			})
+		})
+	}
 }
 
 func TestFailingRenewalsAreRepeatedUntilTheDeadline(t *testing.T) {

@@ -2,6 +2,7 @@ package dlock_test
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -57,6 +58,42 @@ func TestShutdownIsLimitedByItsContextAlone(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestShutdownEndsAnUnlock that has no answer, before it closes the driver.
+func TestShutdownEndsAnUnlock(t *testing.T) {
+	t.Parallel()
+	for how, step := range map[string]releaseStep{"fails": releaseFails(errUnavailable), "hangs": releaseHangs} {
+		for _, endless := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/endless=%v", how, endless), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					d := newScript()
+					d.releases = repeat(1000, step)
+					c := open(t, d)
+					lease := takes(t, c, "x")
+					ctx := t.Context()
+					if endless {
+						ctx = context.WithoutCancel(ctx)
+					}
+					unlocked := make(chan error, 1)
+					go func() { unlocked <- lease.Unlock(ctx) }()
+					time.Sleep(time.Second)
+					ended, cancel := context.WithCancel(t.Context())
+					cancel()
+					wantErr(t, c.Shutdown(ended), context.Canceled)
+					err := <-unlocked
+					wantErr(t, err, dlock.ErrUncertain)
+					wantNoErr(t, err, context.Canceled, dlock.ErrLost)
+					wantAt(t, "both returned", time.Since(d.begun), time.Second, 0)
+					time.Sleep(time.Hour)
+					if calls := d.of(""); calls[len(calls)-1].op != "close" {
+						t.Errorf("after Close the driver was asked to %s", d.story())
+					}
+				})
+			})
+		}
 	}
 }
 

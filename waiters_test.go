@@ -93,6 +93,23 @@ func TestDriverThatWakesForNoReason(t *testing.T) {
 	})
 }
 
+// TestGrantAfterManyHints: the pause after hints without a reason does not delay it.
+func TestGrantAfterManyHints(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const hints = 30
+		d := newScript()
+		d.acquires = repeat(hints+1, busy(backend.Busy{}))
+		d.waits = append(repeat(hints, lookAgain(0)), waitGrants(d, 0, 0))
+		takes(t, open(t, d), "x")
+		waits := d.of("wait")
+		wantAt(t, "Lock has returned", time.Since(d.begun), waits[len(waits)-1].at, 0)
+		if len(waits) != hints+1 {
+			t.Errorf("asked: %s", d.story())
+		}
+	})
+}
+
 // TestHandOffLeavesTheLockDelayOut: half of the TTL is over, though not half of the server's term,
 // which has the lock-delay in it.
 func TestHandOffLeavesTheLockDelayOut(t *testing.T) {

@@ -47,3 +47,14 @@ func TestCallDoesNotBeginOnADeadContext(t *testing.T) {
 		t.Errorf("Call returned %v", err)
 	}
 }
+
+// TestCallRunsInPlace on a context that can never end: a panic reaches the caller.
+func TestCallRunsInPlace(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Error("the function was not run")
+		}
+	}()
+	_, _ = Call(context.Background(), func(context.Context) (int, error) { panic("in place") })
+}

@@ -75,8 +75,9 @@ type Driver interface {
 
 	// Close stops the driver's goroutines and closes its connections; a
 	// connection that was lent to it stays open. The core calls it once, after
-	// the last other call has returned or has been given up. It waits for the
-	// server for at most one second.
+	// the last other call has returned or has been given up, and waits for it for
+	// 5 s. Close waits for a server for at most one second, and for a disk for
+	// at most 4 s.
 	Close() error
 }
 

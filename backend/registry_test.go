@@ -21,7 +21,10 @@ func TestRegistry(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "registrytest") || !strings.Contains(err.Error(), "dlock/redisbackend") {
 		t.Errorf("an unknown scheme: %v: it should list the known ones and the import", err)
 	}
-	for _, scheme := range []string{"registrytest", "", "UPPER"} {
+	if _, err := Lookup("foreign"); err == nil || strings.Contains(err.Error(), "import") {
+		t.Errorf("a scheme of no package of this module: %v", err)
+	}
+	for scheme, open := range map[string]Opener{"registrytest": open, "": open, "UPPER": open, "without": nil} {
 		func() {
 			defer func() {
 				if recover() == nil {

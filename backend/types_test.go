@@ -22,6 +22,16 @@ func TestCapabilitiesUnmet(t *testing.T) {
 			t.Errorf("%+v: unmet %q", minimum, unmet)
 		}
 	}
+	everything := Capabilities{
+		Modes: Exclusive | Shared | Permit, Fair: FairAlways, Fencing: FenceDurable, Session: true,
+		Inspect: true, List: true, Break: true, Move: true, Notify: true,
+	}
+	if unmet := everything.Unmet(everything); len(unmet) > 0 {
+		t.Errorf("a driver with everything: unmet %q", unmet)
+	}
+	if unmet := (Capabilities{}).Unmet(everything); len(unmet) != 9 {
+		t.Errorf("a driver with nothing: unmet %q", unmet)
+	}
 	tests := map[string]Capabilities{
 		"mode shared": {Modes: Exclusive | Shared}, "fair": {Fair: FairAlways}, "fence-durable": {Fencing: FenceDurable},
 		"session": {Session: true}, "inspect": {Inspect: true}, "break": {Break: true}, "move": {Move: true}, "notify": {Notify: true},
@@ -46,7 +56,7 @@ func TestModeText(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{0, Exclusive, Shared | Permit} {
 		text, _ := mode.MarshalText()
-		var again Mode
+		again := Permit
 		if err := again.UnmarshalText(text); err != nil || again != mode {
 			t.Errorf("%v became %q became %v, %v", uint8(mode), text, again, err)
 		}

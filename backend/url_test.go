@@ -23,6 +23,8 @@ func TestParseURL(t *testing.T) {
 		raw, user, password, hosts, path string
 	}{
 		{"mem:", "", "", "", ""},
+		{"a:", "", "", "", ""},
+		{"zz9+-.:", "", "", "", ""},
 		{"mem:x", "", "", "", "x"},
 		{"file:/var/lib/locks", "", "", "", "/var/lib/locks"},
 		{"file:///var/lib/locks", "", "", "", "/var/lib/locks"},
@@ -31,6 +33,7 @@ func TestParseURL(t *testing.T) {
 		{"redis://:pw@host", "", "pw", "host", ""},
 		{"redis://u%40x:p%2Fw%3F%25@h1,h2:2,[::1]:3/", "u@x", "p/w?%", "h1,h2:2,[::1]:3", "/"},
 		{"redis://u:a@b@host", "u", "a@b", "host", ""},
+		{"redis://@host:65535", "", "", "host:65535", ""},
 		{"redis://?socket=/run/redis.sock", "", "", "", ""},
 		{"zk://h1,h2/a%20b", "", "", "h1,h2", "/a b"},
 	}
@@ -54,7 +57,8 @@ func TestParseURLRefuses(t *testing.T) {
 	for _, raw := range []string{
 		"", "redis", "://h", "Redis://h", "1redis://h", "redis://h#x", "redis://user:hunter2@h#x",
 		"redis://h:0", "redis://h:65536", "redis://h:port", "redis://::1", "redis://[::1", "redis://[hunter]",
-		"redis://h,,h", "redis://h/%zz", "redis://h?x", "redis://h?X=1", "redis://h?x=1&x=2", "redis://h?x=%0a",
+		"redis://h,,h", "redis://h/%zz", "redis://h?x", "redis://h?=1", "redis://h?X=1", "redis://h?x=1&x=2", "redis://h?x=%0a",
+		"redis://h?x=%1f", "redis://h/%7f",
 		"redis://user:hun/ter2@h", "redis://user:hunter2?@h", "redis://user:hunter2%@h", "redis://user:hunter2@h:x",
 		"redis://user:hunter2@h?x", "user:hunter2@h", "redis:user:hunter2@h", "hunter2://user@h:x?a",
 		"re dis://user:hunter2@h", "redis://h?x=1?y=2@3", "redis://user:hunter2@a b",
@@ -88,6 +92,67 @@ func TestURLTake(t *testing.T) {
 	}
 	if got := strings.Join(u.Untaken(), " "); got != "rest" {
 		t.Errorf("Untaken() = %q, want rest", got)
+	}
+}
+
+// TestTextOfAURLMadeByHand has an authority if any part of one is set.
+func TestTextOfAURLMadeByHand(t *testing.T) {
+	t.Parallel()
+	for want, u := range map[string]URL{
+		"x:":          {Scheme: "x"},
+		"x:/p":        {Scheme: "x", Path: "/p"},
+		"x://h/p":     {Scheme: "x", Hosts: []string{"h"}, Path: "/p"},
+		"x://u@":      {Scheme: "x", User: "u"},
+		"x://:xxxxx@": {Scheme: "x", Password: "p"},
+		"x:/%2Fp":     {Scheme: "x", Path: "//p"},
+		"x://h//p":    {Scheme: "x", Hosts: []string{"h"}, Path: "//p"},
+		"x://u@h1,h2": {Scheme: "x", User: "u", Hosts: []string{"h1", "h2"}},
+	} {
+		if got := u.String(); got != want {
+			t.Errorf("the text is %q, want %q", got, want)
+		}
+	}
+}
+
+// TestURLTakeRefuses values that are none, or not greater than 0. No error repeats the value.
+func TestURLTakeRefuses(t *testing.T) {
+	t.Parallel()
+	var (
+		d       time.Duration
+		n       int
+		b       bool
+		takings = map[string]func(*URL) error{
+			"duration": func(u *URL) error { return u.TakeDuration("x", &d) },
+			"int":      func(u *URL) error { return u.TakeInt("x", &n) },
+			"bool":     func(u *URL) error { return u.TakeBool("x", &b) },
+		}
+	)
+	for _, test := range []struct {
+		kind, value string
+		ok          bool
+	}{
+		{"duration", "1ns", true},
+		{"duration", "0s", false},
+		{"duration", "-1s", false},
+		{"duration", "hunter2", false},
+		{"int", "1", true},
+		{"int", "0", false},
+		{"int", "hunter2", false},
+		{"bool", "true", true},
+		{"bool", "hunter2", false},
+	} {
+		u, err := ParseURL("mem:?x=" + test.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, n, b = -1, -1, false
+		err = takings[test.kind](u)
+		if (err == nil) != test.ok || (d == 1 || n == 1 || b) != test.ok {
+			t.Errorf("%s %q: %v; taken were %v, %d, %t", test.kind, test.value, err, d, n, b)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error repeats the value: %v", test.kind, err)
+		}
 	}
 }
 

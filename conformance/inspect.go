@@ -12,7 +12,7 @@ import (
 var inspectCases = []Case{
 	{Name: "InspectShowsTheHolder", Promise: "Inspect shows owner, meta, fence and time left of the holder, and no holder of a free lock; else it is ErrUnsupported.", run: inspectShowsTheHolder},
 	{Name: "InspectCountsQueueEntries", Promise: "Inspect counts queue entries while there are any, or says that it does not know.", run: inspectCountsQueueEntries},
-	{Name: "ListShowsWhatIsHeld", Promise: "List shows every held name with the prefix, literally, and nothing that is free; else it is ErrUnsupported.", run: listShowsWhatIsHeld},
+	{Name: "ListShowsWhatIsHeld", Promise: "List shows every held name with the prefix, literally, and nothing that is free, and a loop may break off; else it is ErrUnsupported.", run: listShowsWhatIsHeld},
 	{Name: "BreakNamesItsOwner", Promise: "Break of a free lock, or of an owner that does not hold it, is ErrNotHeld and changes nothing.", run: breakNamesItsOwner},
 	{Name: "BreakDoesNotWaitForALockDelay", Promise: "A broken lock is free at once, also with a lock-delay.", run: breakDoesNotWaitForALockDelay},
 }
@@ -119,6 +119,12 @@ func listShowsWhatIsHeld(f *fixture) {
 		if got, err := list(other, prefix); err != nil || !slices.Equal(got, want) {
 			f.Errorf("List(%q) = %q, %v, want %q", prefix, got, err, want)
 		}
+	}
+	for _, err := range other.List(f.ctx, f.name) {
+		if err != nil {
+			f.Errorf("List: %v", err)
+		}
+		break // the loop panics if it is continued
 	}
 	for _, lease := range leases {
 		f.unlock(lease)

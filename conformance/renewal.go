@@ -109,28 +109,37 @@ func renewsBy(f *fixture, r renewer) {
 }
 
 func renewAllAnswersEach(f *fixture) {
-	d := f.driver()
+	d, other := f.driver(), f.driver()
 	var gs []*backend.Grant
 	for i := range 7 {
 		req := f.try(f.long())
 		req.Key = fmt.Sprintf("%s/%d", f.name, i)
 		gs = append(gs, f.grant(d, req))
 	}
-	f.release(d, gs[0])
-	f.release(d, gs[3])
-	renewals := renewAll(f.ctx, d, gs)
-	if len(renewals) != len(gs) {
-		f.Fatalf("%d answers for %d grants", len(renewals), len(gs))
-	}
-	for i, r := range renewals {
-		switch gone := i == 0 || i == 3; {
-		case gone:
-			f.isErr(fmt.Sprintf("renewal %d, of a released grant", i), r.Err, backend.ErrLost)
-		case r.Err != nil || r.Term.TTL < gs[i].TTL:
-			f.Errorf("renewal %d: term %v, error %v", i, r.Term, r.Err)
+	free, taken := gs[0], gs[3]
+	f.release(d, free)
+	f.release(d, taken)
+	req := f.try(f.long())
+	req.Key = taken.Key
+	next := f.grant(other, req)
+	for _, part := range [][]*backend.Grant{gs, gs[1:]} { // in the second, all locks are held, but one by another owner
+		renewals := renewAll(f.ctx, d, part)
+		if len(renewals) != len(part) {
+			f.Fatalf("%d answers for %d grants", len(renewals), len(part))
 		}
-		if i != 0 && i != 3 {
-			f.release(d, gs[i])
+		for i, r := range renewals {
+			switch g := part[i]; {
+			case g == free || g == taken:
+				f.isErr(fmt.Sprintf("renewal %d of %d, of a released grant", i, len(part)), r.Err, backend.ErrLost)
+			case r.Err != nil || r.Term.TTL < g.TTL:
+				f.Errorf("renewal %d of %d: term %v, error %v", i, len(part), r.Term, r.Err)
+			}
+		}
+	}
+	f.release(other, next)
+	for _, g := range gs {
+		if g != free && g != taken {
+			f.release(d, g)
 		}
 	}
 }

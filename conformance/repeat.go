@@ -329,6 +329,12 @@ func (f *fixture) listsEach(d backend.Driver, gs []*backend.Grant) {
 	if missing+twice > 0 || len(shown) != len(gs) {
 		f.Errorf("List shows %d names of %d; %d are missing, %d are shown twice", len(shown), len(gs), missing, twice)
 	}
+	for _, err := range d.(backend.Inspector).List(f.ctx, f.name+"/") {
+		if err != nil {
+			f.Errorf("List: %v", err)
+		}
+		break // the loop panics if it is continued
+	}
 }
 
 func expiredHolderIsNotShown(f *fixture) {

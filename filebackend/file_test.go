@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -232,7 +233,7 @@ func TestFileTakenAway(t *testing.T) {
 }
 
 // TestDiskThatHangs: an attempt that the disk holds up keeps the mutex of its entry. It delays no event of another
-// lock, and Close by a second only; what it has is freed when it goes on.
+// lock, and Close by closeTimeout only; what it has is freed when it goes on.
 func TestDiskThatHangs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -278,6 +279,38 @@ func TestDiskThatHangs(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("what hung is not freed")
 		}
+	}
+}
+
+// TestCloseWaitsForASlowDisk, up to its bound. The goroutine of the watcher stands for all that Close waits for: a
+// mutex would stop the clock of the test.
+func TestCloseWaitsForASlowDisk(t *testing.T) {
+	t.Parallel()
+	const bound = 4 * time.Second
+	for _, test := range []struct {
+		name       string
+		held, want time.Duration
+		err        error
+	}{
+		{"idle", 0, 0, nil},
+		{"slow", bound - 1, bound - 1, nil},
+		{"hangs", time.Hour, bound, backend.ErrUnavailable},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := &driver{watcher: &watcher{}}
+				d.watcher.reader.Go(func() { time.Sleep(test.held) })
+				begun := time.Now()
+				if err := d.Close(); !errors.Is(err, test.err) {
+					t.Errorf("Close: %v, want %v", err, test.err)
+				}
+				if took := time.Since(begun); took != test.want {
+					t.Errorf("Close took %v, want %v", took, test.want)
+				}
+				time.Sleep(test.held)
+			})
+		})
 	}
 }
 

@@ -30,11 +30,17 @@ func TestLockedRowsTakeFewConnections(t *testing.T) {
 			d.sweeping.Store(true) // so no sweep begins
 			gs := acquireMany(t, d, 100)
 			rows := lockRows(t, db, t.Name())
-			before := status(t, db, "Connections")
+			before, waited := status(t, db, "Connections"), 0
 			for i, r := range d.RenewAll(t.Context(), gs) {
 				if r.Err == nil || errors.Is(r.Err, backend.ErrLost) {
 					t.Errorf("renewal %d of a locked row: %v", i, r.Err)
 				}
+				if replied(r.Err, errLockWait) {
+					waited++
+				}
+			}
+			if waited > 2*maxLocked {
+				t.Errorf("the batch waited for %d rows, %d at a time, one after the other", waited, maxLocked)
 			}
 			if n := status(t, db, "Connections") - before; n > len(gs)/10 {
 				t.Errorf("%d connections were made for the rows of %d leases", n, len(gs))

@@ -68,7 +68,7 @@ fi
 go vet ./...
 # A cached result says nothing about servers: -count=1. The cases mostly wait: several at a time, whatever the machine has.
 # The longest packages come first: those that keep the processors busy, and between them those that wait.
-long=(redisbackend cmd/dlock etcdbackend conformance zkbackend mysqlbackend)
+long=(redisbackend command etcdbackend conformance zkbackend mysqlbackend)
 mapfile -t packages < <(printf './%s\n' "${long[@]}"; go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$")
 { go test -race -count=1 -timeout=20m -p=2 -parallel=6 -json "$@" "${packages[@]}" || true; } | # the report tells
 	go run ./internal/testenv/report

@@ -1,5 +1,20 @@
 // Package batch sends concurrent requests together, so that many goroutines share the
-// system calls and round trips of a few.
+// system calls and round trips of a few. It is for drivers whose server executes several
+// requests in one message: a pipeline, a script with many keys, a transaction.
+//
+// While few requests are under way, the caller sends its request itself, which allocates
+// nothing here:
+//
+//	func (d *driver) acquire(ctx context.Context, req request) (reply, error) {
+//		queued := d.batcher.Enter(ctx, req)
+//		if queued != nil {
+//			return queued.Await()
+//		}
+//		defer d.batcher.Leave()
+//		return d.send(ctx, req)
+//	}
+//
+// The driver's Close calls [Batcher.Close] before it closes its connections.
 package batch
 
 import (
@@ -29,7 +44,8 @@ type Options[Request, Reply any] struct {
 	// Send sends a batch and returns the answers in the order of the requests. When ctx
 	// ends it returns at once, with ctx's error for each request without an answer.
 	Send func(ctx context.Context, batch []Request) []Answer[Reply]
-	// Timeout limits a batch. A batch also ends with the last deadline of its requests.
+	// Timeout limits a batch, so that a silent server ends it. A batch also ends with the
+	// last deadline of its requests.
 	Timeout time.Duration
 	// Most is the maximum number of single requests and batches under way; MaxSingles are
 	// always allowed.
@@ -95,8 +111,12 @@ func (b *Batcher[Request, Reply]) Enter(ctx context.Context, request Request) *Q
 	return q
 }
 
-// Await blocks until q is answered or its context ends. In the latter case it returns the
-// context's error, and q may still be executed.
+// Await blocks until q is answered or its context ends. It must be called once.
+//
+// It returns the context's error if that has ended, ErrNoAnswer if the batch ended first,
+// Options.Closed if the Batcher was closed, and otherwise the answer of Options.Send. After
+// the first two errors the server may still execute q: the driver reports an unknown
+// outcome.
 func (q *Queued[Request, Reply]) Await() (Reply, error) {
 	select {
 	case a := <-q.answer:
@@ -107,7 +127,8 @@ func (q *Queued[Request, Reply]) Await() (Reply, error) {
 	}
 }
 
-// Leave ends a single request. The next batch takes its place.
+// Leave ends a single request, for which Enter returned nil. The requests in the queue go
+// next, as one batch. It does not block.
 func (b *Batcher[Request, Reply]) Leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

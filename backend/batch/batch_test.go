@@ -137,6 +137,7 @@ func TestQueueIsNotHeldUp(t *testing.T) {
 		f := &echo{answer: make(chan struct{})}
 		b := newBatcher(MaxSingles+1, f)
 		fill(t, b, MaxSingles)
+		time.Sleep(time.Second) // the timer of New has fired
 		start := time.Now()
 		first := ask(t.Context(), t, b, 1)
 		f.answer <- struct{}{}
@@ -231,4 +232,35 @@ func TestCloseWaitsForBatches(t *testing.T) {
 		}
 		<-sent
 	})
+}
+
+// TestHold: every request queues up, and all of them go in one batch.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{0, MaxSingles + 3} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &echo{}
+			b := newBatcher(most, f)
+			release := b.Hold()
+			answers := make([]<-chan answer, 5)
+			for i := range answers {
+				answers[i] = ask(t.Context(), t, b, i)
+			}
+			time.Sleep(time.Second)
+			if n := b.Len(); n != len(answers) || len(f.sizes) > 0 {
+				t.Errorf("%d requests are in the queue, batches of %v were sent", n, f.sizes)
+			}
+			release()
+			for i, done := range answers {
+				if a := <-done; a.Reply != i || a.Err != nil {
+					t.Errorf("request %d was answered with %v, %v", i, a.Reply, a.Err)
+				}
+			}
+			synctest.Wait()
+			if !slices.Equal(f.sizes, []int{len(answers)}) || b.underWay != 0 {
+				t.Errorf("batches of %v, then %d under way", f.sizes, b.underWay)
+			}
+			b.Close()
+		})
+	}
 }

@@ -1,4 +1,14 @@
 // Package key turns the names of locks into keys that every server takes.
+//
+// The core has checked each name with [Validate], so a name is at most 512 bytes of UTF-8
+// without control characters. A driver of a server with stricter rules encodes it:
+//
+//	key := key.Encode(prefix+name, 250) // memcached
+//
+// Names that users choose stay readable on the server, as long as they are plain and short.
+// The encoding is fixed for good: clients of different versions must meet on one key. A
+// driver that lists locks by name stores the name in the value, because a hash cannot be
+// reversed.
 package key
 
 import (

@@ -65,6 +65,15 @@ func TestEncodingsAreGolden(t *testing.T) {
 	}
 }
 
+// TestEncodeAllocates nothing for a plain name, and once otherwise: drivers encode a name in each request.
+func TestEncodeAllocates(t *testing.T) {
+	for name, want := range map[string]float64{"job:nightly-1.2_x": 0, "x": 0, "a/b/c d/e f/g/h/i j/k": 1} {
+		if got := testing.AllocsPerRun(100, func() { Encode(name, 250) }); got != want {
+			t.Errorf("%q: %v allocations, want %v", name, got, want)
+		}
+	}
+}
+
 func FuzzEncode(f *testing.F) {
 	long := strings.Repeat("x", 300)
 	for _, pair := range [][2]string{{"a", "A"}, {"a", "a "}, {"a/b", "a%2fb"}, {"e\u0301", "é"}, {long + "1", long + "2"}, {".", "%2e"}} {

@@ -1,6 +1,17 @@
 // Package tlsfile reads the TLS parameters that the URLs of all drivers share: ca, cert and
 // key, which name files, and server-name. No parameter disables the verification of the
 // server's certificate.
+//
+// An Opener takes the parameters from the URL, and reads the files when it connects:
+//
+//	files, err := tlsfile.Take(u, "rediss")
+//	if err != nil {
+//		return nil, err
+//	}
+//	config, err := files.Config(addr) // nil for plaintext
+//
+// Take reports what is wrong with the URL before anything is dialled. A driver that connects
+// to several servers calls [For] for each of them.
 package tlsfile
 
 import (
@@ -49,8 +60,12 @@ func Take(u *backend.URL, secure string) (*Files, error) {
 }
 
 // Config reads the files and makes a configuration for connections to addr. If addr and
-// ServerName are empty, [For] has to complete it. An error names a file and does not quote
-// its content. The Config of nil is nil, which means plaintext.
+// ServerName are empty, [For] has to complete it. The files are read once: a certificate
+// that is replaced later needs another Open. The oldest protocol is TLS 1.2.
+//
+// It returns an error if a file cannot be read, or does not hold a certificate or its key in
+// PEM. The error names the file and does not quote its content. The Config of nil is nil,
+// which means plaintext.
 func (f *Files) Config(addr string) (*tls.Config, error) {
 	if f == nil {
 		return nil, nil

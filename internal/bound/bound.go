@@ -25,6 +25,15 @@ type Bound struct {
 type timed struct {
 	context.Context
 	cancel context.CancelFunc
+	stop   func() bool // ends what other does to it; may be nil
+}
+
+// end ends the context and frees its timer.
+func (t *timed) end() {
+	if t.stop != nil {
+		t.stop()
+	}
+	t.cancel()
 }
 
 // New returns a context that ends with parent or after d. Call Cancel to
@@ -40,7 +49,13 @@ func New(parent context.Context, d time.Duration) *Bound {
 // From returns a context that ends with parent or at began plus d. began
 // must be a recent reading of time.Now(); it saves another one.
 func From(parent context.Context, began time.Time, d time.Duration) *Bound {
-	b := &Bound{parent: parent, began: began, limit: d, earlier: true}
+	return new(Bound).Begin(parent, began, d)
+}
+
+// Begin makes the zero Bound what From returns, and returns it. It saves an allocation where
+// the caller has room for a Bound. A Bound begins once: a driver may keep it.
+func (b *Bound) Begin(parent context.Context, began time.Time, d time.Duration) *Bound {
+	b.parent, b.began, b.limit, b.earlier = parent, began, d, true
 	if end, ok := parent.Deadline(); ok && end.Sub(began) <= d {
 		b.limit, b.earlier = end.Sub(began), false
 	}
@@ -85,7 +100,7 @@ func (b *Bound) EndWith(other context.Context) *Bound {
 func (b *Bound) Cancel() {
 	b.canceled.Store(true)
 	if t := b.timed.Load(); t != nil {
-		t.cancel()
+		t.end()
 	}
 }
 
@@ -109,12 +124,12 @@ func (b *Bound) Done() <-chan struct{} {
 	if t == nil {
 		t = b.newTimed()
 		if !b.timed.CompareAndSwap(nil, t) {
-			t.cancel()
+			t.end()
 			t = b.timed.Load()
 		}
 	}
 	if b.canceled.Load() {
-		t.cancel()
+		t.end()
 	}
 	return t.Done()
 }
@@ -130,11 +145,7 @@ func (b *Bound) newTimed() *timed {
 		t.Context, t.cancel = context.WithCancel(b.parent)
 	}
 	if b.other != nil {
-		stop, cancel := context.AfterFunc(b.other, t.cancel), t.cancel
-		t.cancel = func() {
-			stop()
-			cancel()
-		}
+		t.stop = context.AfterFunc(b.other, t.cancel)
 	}
 	return t
 }

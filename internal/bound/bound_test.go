@@ -3,6 +3,7 @@ package bound
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,5 +145,30 @@ func TestBoundWithinNeedsNoTimerOfItsContext(t *testing.T) {
 	defer inner.Cancel()
 	if inner.Done(); outer.timed.Load() != nil {
 		t.Error("the context of the call has a timer")
+	}
+}
+
+// TestBoundHasItsParentsValues, before and after its timer exists. With the timer, contexts that are
+// derived from it need no goroutines.
+func TestBoundHasItsParentsValues(t *testing.T) {
+	type key struct{}
+	parent, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
+	defer cancel()
+	b := New(parent, time.Hour)
+	defer b.Cancel()
+	if v := b.Value(key{}); v != "v" {
+		t.Errorf("without a timer the value is %v", v)
+	}
+	const derived = 100
+	goroutines := runtime.NumGoroutine()
+	for range derived {
+		_, stop := context.WithCancel(b)
+		defer stop()
+	}
+	if n := runtime.NumGoroutine() - goroutines; n >= derived {
+		t.Errorf("%d contexts cost %d goroutines", derived, n)
+	}
+	if v := b.Value(key{}); v != "v" {
+		t.Errorf("with a timer the value is %v", v)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
 )
 
 // acquisition is one (Key, Owner) on the server, for as long as anything about it can still
@@ -44,11 +45,13 @@ type acquisition struct {
 // asking is what an acquisition needs until it is granted: a process may hold many locks. The
 // goroutine that acquires owns it while the state is requesting.
 type asking struct {
-	request   backend.Request
-	busy      *backend.Busy // the newest answer of that kind
-	attempted bool          // the outcome of a request is unknown
-	uncertain bool          // the same for the newest request
-	answered  time.Time     // when the server last answered, or should have
+	request    backend.Request
+	busy       *backend.Busy // the newest answer of that kind
+	attempted  bool          // the outcome of a request is unknown
+	uncertain  bool          // the same for the newest request
+	answered   time.Time     // when the server last answered, or should have
+	requested  bool          // firstBound is used
+	firstBound bound.Bound   // of the first attempt
 }
 
 // newAcquisition makes an acquisition with a new owner at the front of ln. answered is when the
@@ -90,30 +93,23 @@ func (a *acquisition) markLost(cause error) {
 		return
 	}
 	a.on(lostEvent)
-	a.unschedule()
 }
 
-// orphan ends the leases of a, although the grant may still exist, and plans its release. e.mu
-// must be held.
-func (a *acquisition) orphan(reason error, release time.Time) {
-	a.endTenure(reason)
-	if a.on(orphanEvent) {
-		a.release = release
-		a.schedule()
-		a.leaveToTerm()
-	}
-}
-
-// expire ends the leases of a if their time is over, and then returns the reason. e.mu must be
-// held.
+// expire ends the leases of a if their time is over, and then returns the reason. The grant may
+// still exist, so expire plans its release for the end of the term. e.mu must be held.
 func (a *acquisition) expire(now time.Time) error {
 	if !a.live() {
 		return nil
 	}
 	reason := a.expiry(now)
-	if reason != nil {
-		a.orphan(reason, a.term.Sent.Add(a.term.TTL))
+	if reason == nil {
+		return nil
 	}
+	a.endTenure(reason)
+	a.on(orphanEvent)
+	a.release = a.term.Sent.Add(a.term.TTL)
+	a.schedule()
+	a.leaveToTerm()
 	return reason
 }
 

@@ -121,7 +121,6 @@ func (a *acquisition) close(now time.Time) {
 func (a *acquisition) leaveToTerm() {
 	if a.state == orphaned && a.isDelayed() && a.engine.begun {
 		a.on(finishEvent)
-		a.unschedule()
 	}
 }
 
@@ -157,12 +156,20 @@ func (e *Engine) stop() {
 
 // waitFor blocks until done is closed, for limit at most. It reports whether done is closed.
 func waitFor(done <-chan struct{}, limit time.Duration) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// isClosed reports whether done is closed.
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
 		return false
 	}
 }
@@ -250,13 +257,21 @@ func (l *Loop) setCounts(counts bool) {
 
 // Leave ends the call. If Close left the driver to the loops, the last of them closes it.
 func (l *Loop) Leave() {
+	if l.leave() {
+		_ = l.engine.closeDriver()
+	}
+}
+
+// leave ends the call, and reports whether the caller has to close the driver.
+func (l *Loop) leave() (last bool) {
 	e := l.engine
 	e.mu.Lock()
+	defer e.unlock()
 	e.calls--
-	last := l.counts && e.loops == 1
+	last = l.counts && e.loops == 1
 	l.setCounts(false)
-	e.unlock()
 	if last {
-		_ = e.closeDriver()
+		e.closeByLoop = false // a loop that Close has given up does not close it, too
 	}
+	return last
 }

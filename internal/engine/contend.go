@@ -202,7 +202,7 @@ func (a *acquisition) requestGrant(ctx context.Context, wait bool) (grant *backe
 // attempt is one request for the lock.
 func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	e, now := a.engine, time.Now()
-	bound := bound.From(ctx, now, a.lock.requestLimit()).EndWith(e.closing)
+	bound := a.newBound().Begin(ctx, now, a.lock.requestLimit()).EndWith(e.closing)
 	defer bound.Cancel()
 	if a.answered.IsZero() {
 		a.answered = now
@@ -217,6 +217,15 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	a.uncertain = err != nil && !IsDefinite(err) && !errors.Is(err, backend.ErrUnavailable)
 	a.attempted = a.attempted || a.uncertain
 	return grant, err
+}
+
+// newBound returns room for the bound of the next attempt. Most acquisitions have one.
+func (a *acquisition) newBound() *bound.Bound {
+	if a.requested {
+		return new(bound.Bound)
+	}
+	a.requested = true
+	return &a.firstBound
 }
 
 // tryError returns the error of a single attempt that failed with err.
@@ -295,6 +304,7 @@ func (a *acquisition) wait(ctx context.Context, busy *backend.Busy, pace *pacer)
 		shortest := l.PollInterval / 50
 		pace.observe(busy.Fence, shortest)
 		sleep(ctx, untilFree(busy, pace.next(shortest, l.PollInterval)))
+		a.answered = time.Time{} // the pause may be longer than the TTL
 		return nil, nil
 	}
 	bound := bound.New(ctx, untilFree(busy, jittered(l.TTL/3)))

@@ -186,3 +186,103 @@ func TestEventsOfALeaseThatIsLostAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestEndIsNotedBeforeTheNextTurn, so that the events of two leases on a lock come in their order.
+func TestEndIsNotedBeforeTheNextTurn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		handoff int
+		unlock  func(t *testing.T, l *Lease) // until the next waiter has its turn, and not longer
+	}{
+		"hand-off": {1, func(t *testing.T, l *Lease) {
+			t.Helper()
+			parent := &strange{Context: t.Context(), ending: func() { time.Sleep(time.Second / 2) }}
+			_, cancel := l.Context(parent, nil)
+			t.Cleanup(func() { parent.made = false; cancel() })
+			parent.made = true // Unlock waits 5 ms for it
+			go func() { _ = l.Unlock(t.Context()) }()
+		}},
+		"release": {0, func(t *testing.T, l *Lease) {
+			t.Helper()
+			_, _ = beginUnlock(l).requestRelease(t.Context())
+		}},
+		"silent release": {0, func(t *testing.T, l *Lease) {
+			t.Helper()
+			beginUnlock(l).releaseLater(nil)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ends := 0
+				e := New(Config{Driver: &willing{}, Notify: func(*Note) { ends++ }, Kinds: Ended})
+				l := &Lock{"x", "x", &Settings{TTL: time.Minute, Handoff: test.handoff}}
+				lease := acquire(t, e, l)
+				next := stand(t, e, l, 1)[0]
+				test.unlock(t, lease)
+				synctest.Wait()
+				if len(next.turn) != 1 || ends != 1 {
+					t.Errorf("%d turns, and %d ends are noted", len(next.turn), ends)
+				}
+				e.abandon(next)
+				_ = e.Close()
+			})
+		})
+	}
+}
+
+// TestOneLoopClosesTheDriver: another one, which Close has given up, ends before that has begun.
+func TestOneLoopClosesTheDriver(t *testing.T) {
+	t.Parallel()
+	e, _ := newLock(t, &willing{})
+	last, _ := e.EnterLoop(t.Context())
+	late, _ := e.EnterLoop(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = last.Yield(func() bool { return e.Shutdown(ended) == nil })
+	if !last.leave() {
+		t.Error("no loop closes the driver")
+	}
+	_, _ = late.Yield(func() bool { return false })
+	if late.leave() {
+		t.Error("two loops close the driver")
+	}
+}
+
+// endingContext ends while its error is read.
+type endingContext struct {
+	context.Context
+	reads int // of its error until it has ended
+}
+
+func (c *endingContext) Err() error {
+	if c.reads--; c.reads >= 0 {
+		return nil
+	}
+	return c.Context.Err()
+}
+
+// TestContextErrorWhileTheContextEnds is that error or nil, at whichever read the context ends.
+func TestContextErrorWhileTheContextEnds(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errWild)
+	for reads := range 5 {
+		if err := ContextError(&endingContext{ended, reads}); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended after %d reads: %v", reads, err)
+		}
+	}
+	if err := ContextError(ended); !errors.Is(err, context.Canceled) || !errors.Is(err, errWild) {
+		t.Errorf("it had ended before: %v", err)
+	}
+}
+
+// beginUnlock is Unlock of the last lease up to the release.
+func beginUnlock(l *Lease) *acquisition {
+	a, now := l.tenure.acq, time.Now()
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	_ = l.detach(now)
+	a.unlocked(now)
+	return a
+}

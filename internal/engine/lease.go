@@ -94,12 +94,11 @@ func (e *Engine) endContexts() (done chan struct{}) {
 
 // awaitEnds waits until the contexts that send to done have ended, for endTimeout at most.
 func awaitEnds(done chan struct{}) {
-	timer := time.NewTimer(endTimeout)
-	defer timer.Stop()
+	timeout := time.After(endTimeout)
 	for range cap(done) {
 		select {
 		case <-done:
-		case <-timer.C:
+		case <-timeout:
 			return
 		}
 	}
@@ -217,6 +216,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	t := l.tenure
 	a := t.acq
 	e := a.engine
+	done := ctx.Done() // code of a user, which may not return
 	now := e.now()
 	e.mu.Lock()
 	if e.closing.Err() != nil {
@@ -230,12 +230,13 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if err == nil && len(t.leases) == 0 {
 		next = a.unlocked(now)
 	}
+	if err == nil && next == nothing {
+		e.noteEnded(t, nil)
+	}
 	e.unlock()
-	if err == nil {
-		if next == releaseNow {
-			err = e.releaseFor(ctx, a, now)
-		}
-		e.noteUnlocked(t, err)
+	if next == releaseNow {
+		err = e.releaseFor(ctx, done, a, now)
+		a.noteUnlocked(err)
 		l.setReason(err)
 	}
 	return err
@@ -270,9 +271,6 @@ func (l *Lease) detach(now time.Time) error {
 	}
 	l.end(leaseUnlocked, backend.ErrNotHeld)
 	t.leases = slices.DeleteFunc(t.leases, func(other *Lease) bool { return other == l })
-	if t.acq.live() {
-		t.acq.schedule() // the remaining leases may all be dropped
-	}
 	return nil
 }
 
@@ -324,9 +322,6 @@ func (l *Lease) drop() {
 		return
 	}
 	l.state = leaseDropped
-	if t.acq.live() {
-		t.acq.schedule()
-	}
 	e.warn(t.lock, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
 }
 

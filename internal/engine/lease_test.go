@@ -62,6 +62,67 @@ func TestUnlockAsCloseBegins(t *testing.T) {
 	}
 }
 
+// TestLeaseIsWatchedOnce: a lease that is held for long, and used again and again, does not collect
+// cleanups.
+func TestLeaseIsWatchedOnce(t *testing.T) {
+	e, l := newLock(t, &willing{})
+	lease := acquire(t, e, l)
+	ref := lease.ref
+	e.mu.Lock()
+	defer e.unlock()
+	if n := testing.AllocsPerRun(10, func() {
+		lease.keep(ref)
+		lease.tenure.watch()
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestEndedLeaseKeepsNoRef: the cleanup of a watched lease refers to the lease, so a Ref that the lease
+// keeps would never be collected.
+func TestEndedLeaseKeepsNoRef(t *testing.T) {
+	t.Parallel()
+	e, l := newLock(t, &willing{})
+	lease := acquire(t, e, l)
+	ref := lease.ref
+	e.mu.Lock()
+	lease.tenure.watch()
+	e.unlock()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Lost(ref)
+	e.mu.Lock()
+	defer e.unlock()
+	if lease.ref != nil {
+		t.Error("it keeps its Ref")
+	}
+}
+
+// TestDroppedLeaseIsNotAwaited: its Unlock never comes, so the last Unlock of the others frees the lock.
+func TestDroppedLeaseIsNotAwaited(t *testing.T) {
+	t.Parallel()
+	e, l := newLock(t, &willing{})
+	l.Reentrant, l.MaxHold = true, time.Hour
+	lease, dropped := acquire(t, e, l), new(Ref)
+	if err := e.Acquire(withHeld(t.Context(), lease.tenure), l, true, dropped); err != nil {
+		t.Fatal(err)
+	}
+	dropped.Lease().drop()
+	a := lease.tenure.acq
+	e.mu.Lock()
+	a.tenure.start = a.tenure.start.Add(-2 * l.MaxHold)
+	e.unlock()
+	if err := lease.Unlock(t.Context()); !errors.Is(err, backend.ErrLost) {
+		t.Errorf("Unlock: %v, want ErrLost", err)
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	if a.state == orphaned {
+		t.Error("the lock is kept until the end of its term")
+	}
+}
+
 // TestCancelledContextIsForgotten: a context that was cancelled is not kept until the lease ends.
 func TestCancelledContextIsForgotten(t *testing.T) {
 	t.Parallel()
@@ -101,5 +162,22 @@ func TestRenewalOfATinyTerm(t *testing.T) {
 		if due := a.renewal.Sub(a.term.Sent); due < 0 || due > max(ttl, 1) {
 			t.Errorf("the renewal of a term of %v is due after %v", ttl, due)
 		}
+	}
+}
+
+// TestUnlockFormatsNoErrorBeforeItFails: a context that can end costs a goroutine and its channel, and not an error as
+// well. It is not parallel, because it counts the allocations of the process.
+func TestUnlockFormatsNoErrorBeforeItFails(t *testing.T) {
+	e, l := newLock(t, &willing{})
+	allocs := func(ctx context.Context) float64 {
+		return testing.AllocsPerRun(1000, func() {
+			if err := acquire(t, e, l).Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	endless, cancellable := allocs(context.Background()), allocs(t.Context())
+	if more := cancellable - endless; more > 5 { // an error is four of them
+		t.Errorf("a context that can end costs %v allocations", more)
 	}
 }

@@ -225,12 +225,22 @@ func (e *Engine) noteTenure(k Kind, t *tenure, err error) {
 	}
 }
 
-// noteUnlocked notes an Unlock.
-func (e *Engine) noteUnlocked(t *tenure, err error) {
+// noteUnlocked notes the end of a tenure whose Unlock returns before the release has an outcome.
+func (a *acquisition) noteUnlocked(err error) {
+	e := a.engine
 	if e.notes.handles(Ended) {
 		e.mu.Lock()
 		defer e.unlock()
-		e.noteEnded(t, err)
+		a.noteReleased(err)
+	}
+}
+
+// noteReleased notes the end of a tenure that was unlocked, with the outcome of the release. The next
+// waiter of the line has no turn yet, so the events of its lease come later. e.mu must be held.
+func (a *acquisition) noteReleased(err error) {
+	if t := a.tenure; t != nil && t.silent {
+		t.silent = false
+		a.engine.noteEnded(t, err)
 	}
 }
 

@@ -168,16 +168,14 @@ func (a *acquisition) discard(now time.Time) {
 }
 
 // handOff gives the grant to the first waiter of the line without a request, if Settings.Handoff
-// and the age of the grant allow it. It reports whether it did. e.mu must be held.
+// and the age of the grant allow it. It reports whether it did. a must be granted, e.mu must be held.
 func (a *acquisition) handOff(now time.Time) bool {
 	w := a.line.firstWaiter()
 	if w == nil || !a.canHandOff(now) || !sameGrant(a.tenure.lock, w.lock) {
 		return false
 	}
 	w.remove()
-	if a.tenure.state != over {
-		a.tenure.end(backend.ErrNotHeld) // no lease stands on it
-	}
+	a.tenure.end(backend.ErrNotHeld) // no lease stands on it
 	t := a.begin(w.lock, now, int(a.tenure.local)+1)
 	a.schedule()
 	w.turn <- turn{grantTurn, a, t}
@@ -202,7 +200,7 @@ const (
 // canHandOff reports whether the grant is young enough for a hand-off. e.mu must be held.
 func (a *acquisition) canHandOff(now time.Time) bool {
 	l := a.tenure.lock
-	return a.state == granted && a.expiry(now) == nil && int(a.tenure.local) < l.Handoff &&
+	return int(a.tenure.local) < l.Handoff &&
 		elapsed(a.term.Sent, now) < (a.term.TTL-l.LockDelay)/2 &&
 		elapsed(a.first.start, now) < min(l.TTL/handoffPart, maxHandoff)
 }

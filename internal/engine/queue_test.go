@@ -46,6 +46,34 @@ func TestAbandonedTurnIsPassedOn(t *testing.T) {
 	}
 }
 
+// TestQueueEntryAfterClose is not left to the next waiter, which would send a request. It is released.
+func TestQueueEntryAfterClose(t *testing.T) {
+	t.Parallel()
+	for _, closing := range []bool{false, true} {
+		d := &willing{}
+		e, l := newLock(t, d)
+		e.mu.Lock()
+		ln, _, _ := e.join(l, true)
+		e.mu.Unlock()
+		a := e.newAcquisition(l, ln, true, time.Time{})
+		a.busy = &backend.Busy{Queued: true}
+		next, want := stand(t, e, l, 1)[0], entryTurn
+		if closing {
+			e.startClosing(backend.ErrClosed)
+			want = requestTurn
+		}
+		e.mu.Lock()
+		a.giveUp(nil)
+		e.unlock()
+		if got := <-next.turn; got.kind != want {
+			t.Errorf("closing: %t: the turn is %d, want %d", closing, got.kind, want)
+		}
+		if err := e.Close(); err != nil || (d.releases.Load() == 1) != closing {
+			t.Errorf("closing: %t: %d releases, error %v", closing, d.releases.Load(), err)
+		}
+	}
+}
+
 // TestGrantTurnAfterClose: a waiter that gets the grant after Close has begun returns ErrClosed, and the
 // grant is released.
 func TestGrantTurnAfterClose(t *testing.T) {

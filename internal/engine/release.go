@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,19 +47,18 @@ func (a *acquisition) unlocked(now time.Time) next {
 	case a.handOff(now):
 		return nothing
 	}
-	t.proven, t.state = a.deadline(now), over
-	a.on(releaseEvent)
-	a.unschedule() // a renewal in flight is ignored: its ErrLost is no loss
+	t.proven, t.state, t.silent = a.deadline(now), over, true
+	a.on(releaseEvent) // a renewal in flight is ignored: its ErrLost is no loss
 	return releaseNow
 }
 
-// releaseFor releases a for its last holder, and waits for the answer until ctx ends. If ctx has
-// ended already, it waits for one request.
-func (e *Engine) releaseFor(ctx context.Context, a *acquisition, now time.Time) error {
-	if ctx.Done() == nil || ctx.Err() != nil {
+// releaseFor releases a for its last holder, and waits for the answer until done, the channel of
+// ctx, is closed. If it is closed already, releaseFor waits for one request.
+func (e *Engine) releaseFor(ctx context.Context, done <-chan struct{}, a *acquisition, now time.Time) error {
+	if done == nil || isClosed(done) {
 		return a.releaseUntil(context.WithoutCancel(ctx), now)
 	}
-	done := make(chan error, 1)
+	result := make(chan error, 1)
 	e.mu.Lock()
 	e.start(func() {
 		err := errReleaseAborted
@@ -66,23 +66,23 @@ func (e *Engine) releaseFor(ctx context.Context, a *acquisition, now time.Time) 
 			if value := recover(); value != nil {
 				err = Uncertain(e.recovered(value))
 			}
-			done <- err
+			result <- err
 		}()
 		err = a.releaseUntil(context.WithoutCancel(ctx), now)
 	})
 	e.unlock()
 	select {
-	case err := <-done:
+	case err := <-result:
 		return err
-	case <-ctx.Done():
+	case <-done:
 		return Uncertain(ContextError(ctx))
 	}
 }
 
 // releaseUntil repeats the release until the server answers or the time of one request, counted
-// from now, is over. Then the scheduler takes over.
+// from now, is over. Then the scheduler takes over. Close ends it, before it closes the driver.
 func (a *acquisition) releaseUntil(ctx context.Context, now time.Time) (err error) {
-	bound := bound.From(ctx, now, a.lock.requestLimit())
+	bound := bound.From(ctx, now, a.lock.requestLimit()).EndWith(a.engine.working)
 	defer bound.Cancel()
 	answered := false
 	defer func() {
@@ -106,9 +106,11 @@ func (a *acquisition) releaseUntil(ctx context.Context, now time.Time) (err erro
 // releaseLater plans the next release, because this one was not answered, and gives the next
 // waiter of the line its turn.
 func (a *acquisition) releaseLater(err error) {
+	err = cmp.Or(err, errReleaseAborted)
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
+	a.noteReleased(err)
 	a.leave(requestTurn)
 	a.on(silenceEvent)
 	a.release = time.Now().Add(backoff(int(a.silences), maxBackoff))
@@ -160,6 +162,7 @@ func (a *acquisition) released(err error) (answered bool, _ error) {
 	} else {
 		a.on(finishEvent)
 	}
+	a.noteReleased(err)
 	a.leave(requestTurn)
 	return true, err
 }
@@ -195,7 +198,6 @@ func (a *acquisition) settle() {
 // releaseInBackground adds a to the outbox. e.mu must be held.
 func (a *acquisition) releaseInBackground() {
 	if a.on(releaseEvent) {
-		a.unschedule()
 		e := a.engine
 		e.waiting = append(e.waiting, a)
 		e.send()

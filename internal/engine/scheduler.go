@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -32,7 +33,8 @@ type timing struct {
 
 // schedule sets the time of the next event of a, by its state. e.mu must be held.
 func (a *acquisition) schedule() {
-	wake, slack := a.release, time.Duration(0)
+	wake := a.release
+	var slack time.Duration
 	switch a.state {
 	case granted, kept:
 		wake = a.deadline(a.engine.processed)
@@ -43,7 +45,6 @@ func (a *acquisition) schedule() {
 			wake, slack = end, 0
 		}
 	case requesting, releasing, repeating, gone:
-		a.unschedule()
 		return
 	case orphaned, settled:
 	}
@@ -81,8 +82,7 @@ func (a *acquisition) unschedule() {
 
 // run is the scheduler's goroutine. It ends with ctx.
 func (e *Engine) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	timer := time.NewTimer(math.MaxInt64)
 	for {
 		select {
 		case <-ctx.Done():

@@ -56,7 +56,7 @@ var changes = [states][events]state{
 }
 
 // on applies an event and reports whether it had an effect. Every change of state is one call of
-// on. e.mu must be held.
+// on. It removes a from the schedule if the new state has no next time. e.mu must be held.
 func (a *acquisition) on(ev event) bool {
 	next := changes[a.state][ev]
 	if next == none {
@@ -65,6 +65,9 @@ func (a *acquisition) on(ev event) bool {
 	a.engine.count(a.state, -1)
 	a.engine.count(next, 1)
 	a.state = next
+	if next == releasing || next == repeating || next == gone { // only an answer can be next, or nothing
+		a.unschedule()
+	}
 	return true
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"container/heap"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,7 @@ func TestEveryCellOfTheTable(t *testing.T) {
 			}
 			e := &Engine{live: before.live, open: before.open}
 			a := &acquisition{engine: e, state: s}
+			heap.Push(&e.due, a)
 			if got := a.on(ev); got != effect || a.state.String() != want {
 				t.Errorf("%v in %v: now %v (effect: %t), want %s (%t)", ev, s, a.state, got, want, effect)
 			}
@@ -68,6 +70,10 @@ func TestEveryCellOfTheTable(t *testing.T) {
 			}
 			if a.live() != (e.live == 1) {
 				t.Errorf("%v in %v: live() is %t", ev, s, a.live())
+			}
+			untimed := a.state == releasing || a.state == repeating || a.state == gone
+			if scheduled := len(e.due) == 1; effect && scheduled == untimed {
+				t.Errorf("%v in %v: now %v, and in the schedule: %t", ev, s, a.state, scheduled)
 			}
 		}
 	}

@@ -254,16 +254,16 @@ func (s *stress) labour(t *testing.T, e *Engine, r *rand.Rand) {
 		return
 	}
 	defer runtime.KeepAlive(&ref)
-	lease := ref.Lease()
-	s.judges[n].enter(t, lease)
-	defer s.work(t, lease, l, n, r)
+	s.judges[n].enter(t, ref.Lease())
+	defer s.work(t, &ref, l, n, r)
 }
 
 // work holds the lease, perhaps with another one on the same tenure, and unlocks.
-func (s *stress) work(t *testing.T, lease *Lease, l *Lock, n int, r *rand.Rand) {
+func (s *stress) work(t *testing.T, ref *Ref, l *Lock, n int, r *rand.Rand) {
 	t.Helper()
+	lease := ref.Lease()
 	e := lease.tenure.acq.engine
-	ctx, cancel := lease.Context(t.Context(), lease.ref)
+	ctx, cancel := lease.Context(t.Context(), ref)
 	defer cancel()
 	hold := time.Duration(r.IntN(10_000_000))
 	if r.IntN(10) == 0 {
@@ -341,8 +341,8 @@ func runStress(t *testing.T, seed uint64) {
 	workers.Wait()
 	for i, w := range s.wilds {
 		w.calmDown()
-		w.late.Wait()
 		closeEngine(t, s.engines[i])
+		w.late.Wait() // no request begins any more
 	}
 	time.Sleep(2 * term)
 	for info, err := range membackend.New(&membackend.Options{Space: space}).(backend.Inspector).List(t.Context(), "") {
@@ -353,11 +353,16 @@ func runStress(t *testing.T, seed uint64) {
 	}
 }
 
-// closeEngine closes e, and checks that nothing is left of any acquisition.
+// closeEngine closes e, and checks that nothing is left of any acquisition. A wild driver may need more
+// time than the 5 s of Close.
 func closeEngine(t *testing.T, e *Engine) {
 	t.Helper()
 	if e.closing.Err() == nil {
-		_ = e.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := e.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -34,13 +34,39 @@ func newClock(t *testing.T, d backend.Driver) (*clock, *Engine, *Lock) {
 	return c, e, &Lock{Name: "x", Key: "x", Settings: &Settings{TTL: time.Minute, NoRenewal: true}}
 }
 
+// TestSuspendedClock: a suspend counts as elapsed, and a wall clock that is set back takes nothing away.
 func TestSuspendedClock(t *testing.T) {
 	t.Parallel()
 	c := new(clock)
 	now := c.now()
 	c.suspend(3 * time.Second)
-	if d := ahead(now, c.now()); d.Round(time.Millisecond) != 3*time.Second {
-		t.Errorf("the wall clock is %v ahead", d)
+	for _, test := range []struct{ lead, elapsed time.Duration }{
+		{3 * time.Second, 3 * time.Second},
+		{-3 * time.Second, 0},
+	} {
+		c.suspend(test.lead)
+		later := c.now()
+		if d := ahead(now, later); d.Round(time.Millisecond) != test.lead {
+			t.Errorf("the wall clock is %v ahead, want %v", d, test.lead)
+		}
+		if d, most := elapsed(now, later), test.elapsed+time.Since(now); d < test.elapsed || d > most {
+			t.Errorf("with a lead of %v the time elapsed is %v, want %v to %v", test.lead, d, test.elapsed, most)
+		}
+	}
+}
+
+// TestWallClockThatIsSetBack prolongs no lease.
+func TestWallClockThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []time.Duration{0, 30 * time.Second} {
+		c, e, l := newClock(t, &willing{})
+		l.MaxHold = hold
+		lease := acquire(t, e, l)
+		before := lease.peekDeadline()
+		c.suspend(-time.Hour)
+		if after := lease.peekDeadline(); !after.Equal(before) {
+			t.Errorf("the deadline moves by %v", after.Sub(before))
+		}
 	}
 }
 
@@ -107,16 +133,20 @@ func TestViewsOfALeaseCompareTheClocks(t *testing.T) {
 		"Deadline": func(l *Lease) bool { return !l.Deadline().After(time.Now()) && l.reason != nil },
 		"Lost": func(l *Lease) bool {
 			select {
-			case <-l.Lost(l.ref):
+			case <-l.Lost(nil):
 				return true
 			default:
 				return false
 			}
 		},
 		"Context": func(l *Lease) bool {
-			ctx, cancel := l.Context(context.Background(), l.ref)
+			ctx, cancel := l.Context(context.Background(), nil)
 			defer cancel()
 			return errors.Is(context.Cause(ctx), backend.ErrLost)
+		},
+		"Lock": func(l *Lease) bool { // does not join a tenure that is over
+			ctx := withHeld(context.Background(), l.tenure)
+			return !errors.Is(l.tenure.acq.engine.Acquire(ctx, l.tenure.lock, true, new(Ref)), errReentrant)
 		},
 		"Unlock": func(l *Lease) bool { return errors.Is(l.Unlock(context.Background()), backend.ErrLost) },
 	} {

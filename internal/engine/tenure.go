@@ -25,6 +25,7 @@ type tenure struct {
 	local int32 // hand-offs since the server's grant
 
 	state  tenureState
+	silent bool      // it was unlocked, and its end is noted with the outcome of the release
 	ended  int32     // leases that ended before their Unlock, which may still come
 	line   *line     // its waiter stands at the front, if it ended before the waiter took it
 	proven time.Time // its last deadline, once it is over

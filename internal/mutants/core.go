@@ -114,6 +114,63 @@ var coreMutants = []mutant{
 		pkg:     "conformance", test: "TestHarnessMayHaveGoroutines",
 	},
 	{
+		guard: "a context is read before Unlock begins", file: "internal/engine/lease.go",
+		without: "a context that panics leaves its name locked in the client for ever",
+		edits: []edit{
+			{old: "\tdone := ctx.Done() // code of a user, which may not return\n", new: ""},
+			{old: "e.releaseFor(ctx, done, a, now)", new: "e.releaseFor(ctx, ctx.Done(), a, now)"},
+		},
+		pkg: ".", test: "TestContextThatPanics",
+	},
+	{
+		guard: "Unlock on a context that has ended waits", file: "internal/engine/release.go",
+		without: "Unlock on a context of its lease returns ErrUncertain at once",
+		edits:   []edit{{old: "if done == nil || isClosed(done) {", new: "if done == nil {"}},
+		pkg:     ".", test: "TestUnlockOnADeadContext",
+	},
+	{
+		guard: "Shutdown ends a release", file: "internal/engine/release.go",
+		without: "Unlock sends requests to a driver that was closed",
+		edits:   []edit{{old: ".EndWith(a.engine.working)", new: ""}},
+		pkg:     ".", test: "TestShutdownEndsAnUnlock",
+	},
+	{
+		guard: "a release formats no error before it fails", file: "internal/engine/release.go",
+		without: "each Unlock with a context that can end makes an error that it does not return",
+		edits:   []edit{{old: "err := errReleaseAborted", new: "err := Uncertain(errAborted)"}},
+		pkg:     "internal/engine", test: "TestUnlockFormatsNoErrorBeforeItFails",
+	},
+	{
+		guard: "the end is noted before the next turn", file: "internal/engine/release.go",
+		without: "an Observer receives the beginning of a lease before the end of the lease before it",
+		edits:   []edit{{old: "\ta.noteReleased(err)\n\ta.leave(requestTurn)\n\treturn true, err\n", new: "\ta.leave(requestTurn)\n\treturn true, err\n"}},
+		pkg:     "internal/engine", test: "TestEndIsNotedBeforeTheNextTurn",
+	},
+	{
+		guard: "the end is noted before a hand-off", file: "internal/engine/lease.go",
+		without: "the same, where the grant passes to the next lease without a request",
+		edits: []edit{{
+			old: "\tif err == nil && next == nothing {\n\t\te.noteEnded(t, nil)\n\t}\n\te.unlock()\n",
+			new: "\te.unlock()\n\tif err == nil && next == nothing {\n\t\te.noteEnded(t, nil)\n\t}\n",
+		}},
+		pkg: "internal/engine", test: "TestEndIsNotedBeforeTheNextTurn",
+	},
+	{
+		guard: "a context is read before Shutdown begins", file: "client.go",
+		without: "a context that panics leaves a client that cannot be closed",
+		edits: []edit{
+			{old: "\tdone := ctx.Done() // code of a user, which may not return\n", new: ""},
+			{old: "c.awaitClose(ctx, done)", new: "c.awaitClose(ctx, ctx.Done())"},
+		},
+		pkg: ".", test: "TestContextThatPanics",
+	},
+	{
+		guard: "the pause of a poller is no silence", file: "internal/engine/contend.go",
+		without: "one request that fails ends a Lock whose poll interval is longer than the TTL",
+		edits:   []edit{{old: "\t\ta.answered = time.Time{} // the pause may be longer than the TTL\n", new: ""}},
+		pkg:     ".", test: "TestPauseOfAPollerIsNoSilenceOfTheServer",
+	},
+	{
 		guard: "slots of background releases", file: "internal/engine/release.go",
 		without: "after 64 releases in the background none runs any more",
 		edits:   []edit{{old: "\t\t\te.sending--\n", new: ""}},
@@ -122,7 +179,7 @@ var coreMutants = []mutant{
 	{
 		guard: "the state of a release", file: "internal/engine/release.go",
 		without: "a renewal in flight turns a good Unlock into ErrLost",
-		edits:   []edit{{old: "\ta.on(releaseEvent)\n\ta.unschedule() // a renewal", new: "\ta.unschedule() // a renewal"}},
+		edits:   []edit{{old: "\ta.on(releaseEvent) // a renewal", new: "\ta.unschedule() // a renewal"}},
 		pkg:     ".", test: "TestUnlockDuringARenewal",
 	},
 	{
@@ -262,6 +319,12 @@ var coreMutants = []mutant{
 		without: "Close waits for its own caller, and closes the driver under the call",
 		edits:   []edit{{old: "\tlater := e.closeByLoop\n", new: "\tlater := false\n"}},
 		pkg:     ".", test: "TestCloseInTheBodyOfAList",
+	},
+	{
+		guard: "one loop closes the driver", file: "internal/engine/close.go",
+		without: "a driver is closed twice after Close in the body of a List loop",
+		edits:   []edit{{old: "\t\te.closeByLoop = false // a loop that", new: "\t\t// a loop that"}},
+		pkg:     "internal/engine", test: "TestOneLoopClosesTheDriver",
 	},
 	{
 		guard: "a driver that panics", file: "internal/engine/contend.go",

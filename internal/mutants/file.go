@@ -15,6 +15,12 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestDiskThatHangs",
 	},
 	{
+		guard: "file: Close waits for a slow disk", file: "filebackend/driver.go",
+		without: "Close returns an error where the disk is slow",
+		edits:   []edit{{old: "closeTimeout = 4 * time.Second", new: "closeTimeout = 0"}},
+		pkg:     "filebackend", test: "TestCloseWaitsForASlowDisk",
+	},
+	{
 		guard: "file: events wait for no disk", file: "filebackend/driver.go",
 		without: "one attempt that hangs holds up the events of all locks",
 		edits:   []edit{{old: "go d.recheck(e)", new: "d.recheck(e)"}},

@@ -162,10 +162,10 @@ var mysqlMutants = []mutant{
 		pkg:     "mysqlbackend", test: "TestHostileServer",
 	},
 	{
-		guard: "mysql: a batch waits for a locked row for a second", file: "mysqlbackend/driver.go",
+		guard: "mysql: a batch waits for locked rows for a second", file: "mysqlbackend/driver.go",
 		without: "the renewals of other rows are answered seconds late",
-		edits:   []edit{{old: "bound := mostLocked", new: "bound := 5 * mostLocked"}},
-		pkg:     "mysqlbackend", test: "TestLockedRowDelaysNoOtherRenewal",
+		edits:   []edit{{old: "bound := mostLocked", new: "bound := 12 * mostLocked"}},
+		pkg:     "mysqlbackend", test: "TestLockedRowsTakeFewConnections",
 	},
 	{
 		guard: "mysql: a place is given back once", file: "mysqlbackend/wait.go",

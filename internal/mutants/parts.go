@@ -19,8 +19,9 @@ type part struct {
 	steps [][]string
 }
 
-// scripted skips the tests that run the go command: they look at imports, not at behaviour.
-var scripted = []string{"-skip", "^(TestCoreDependsOnTheStandardLibraryAlone|TestWhoImportsWhom)$", "."}
+// scripted skips the tests that run the go command: they look at imports, not at behaviour. Its time-out
+// is for mutants that hang.
+var scripted = []string{"-timeout=2m", "-skip", "^(TestCoreDependsOnTheStandardLibraryAlone|TestWhoImportsWhom)$", "."}
 
 var parts = []part{
 	{name: "root", files: []string{"*.go"}, steps: [][]string{scripted, {"./membackend"}}},
@@ -31,7 +32,7 @@ var parts = []part{
 			"internal/bound/*.go",
 		},
 		steps: [][]string{
-			{"./backend/...", "./internal/engine", "./internal/bound"},
+			{"-timeout=2m", "./backend/...", "./internal/engine", "./internal/bound"},
 			scripted,
 			{"./membackend"},
 			{"-run", "^Test(TLS|Conformance)", "./memcachedbackend"},
@@ -40,11 +41,19 @@ var parts = []part{
 	{name: "membackend", files: []string{"membackend/*.go"}, steps: [][]string{{"./membackend"}}},
 	{
 		name: "redis", files: []string{"redisbackend/scripts/*.lua"},
-		steps: [][]string{{"-run", "^TestConformance$", "./redisbackend"}},
+		steps: [][]string{
+			{"-run", "^TestScripts$", "./redisbackend"},
+			{"-run", "^Test(DemotedMaster|NobodyQueues|UncontendedFairLock)", "./redisbackend"}, // replicas, memory, costs
+			{"-run", "^TestConformance$", "./redisbackend"},
+		},
 	},
 	{
 		name: "mysql", files: []string{"mysqlbackend/statements/*.sql"},
-		steps: [][]string{{"-run", "^TestConformance$", "./mysqlbackend"}},
+		steps: [][]string{
+			{"-run", "^TestStatements$/^mysql$", "./mysqlbackend"},
+			{"-run", "^Test(DemotedMasterIsNotBelieved|StatementLogIsRefused)$/^mysql", "./mysqlbackend"},
+			{"-run", "^TestConformance$", "./mysqlbackend"},
+		},
 	},
 }
 
@@ -125,7 +134,11 @@ func (p part) control() error {
 
 // judge runs the steps on a mutant until one fails.
 func (p part) judge(c change) (verdict, error) {
-	list, remove, err := c.overlay()
+	text, err := c.text()
+	if err != nil {
+		return invalid, err
+	}
+	list, remove, err := overlay(c.file, text)
 	if err != nil {
 		return invalid, err
 	}
@@ -141,10 +154,10 @@ func (p part) judge(c change) (verdict, error) {
 // compileErrors mark the output of a mutant that is no program, no script or no statement.
 var compileErrors = []string{"[build failed]", "[setup failed]", "Error compiling script", "error in your SQL syntax"}
 
-// goTest runs go test, with a list of replaced files if there is one, and stops reading at the
-// first failure. The run itself is left to end, because it removes its servers.
+// goTest runs go test, with a list of replaced files if there is one. After a failure no further test
+// begins. The run itself is left to end, because it removes its servers.
 func goTest(args []string, overlay string) (v verdict, output string, err error) {
-	flags := []string{"test", "-count=1", "-vet=off", "-timeout=6m", "-parallel=8"}
+	flags := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout=6m", "-parallel=8"}
 	if overlay != "" {
 		flags = append(flags, "-overlay="+overlay)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -145,30 +144,11 @@ func lineAround(text string, at int) string {
 	return strings.TrimSpace(line)
 }
 
-// overlay writes the changed file and the list that makes the go command read it in the place of
-// the original. The tree itself stays as it is. remove deletes both.
-func (c change) overlay() (list string, remove func(), err error) {
-	text, err := os.ReadFile(c.file)
+// text returns the changed file.
+func (c change) text() (string, error) {
+	source, err := os.ReadFile(c.file)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
-	dir, err := os.MkdirTemp("", "dlock-mutant-")
-	if err != nil {
-		return "", nil, err
-	}
-	remove = func() { _ = os.RemoveAll(dir) }
-	mutated := string(text[:c.from]) + c.new + string(text[c.to:])
-	changed := filepath.Join(dir, filepath.Base(c.file))
-	original, err := filepath.Abs(c.file)
-	if err == nil {
-		err = os.WriteFile(changed, []byte(mutated), 0o600)
-	}
-	list = filepath.Join(dir, "overlay.json")
-	if err == nil {
-		err = os.WriteFile(list, fmt.Appendf(nil, `{"Replace":{%q:%q}}`, original, changed), 0o600)
-	}
-	if err != nil {
-		remove()
-	}
-	return list, remove, err
+	return string(source[:c.from]) + c.new + string(source[c.to:]), nil
 }

@@ -25,7 +25,7 @@ var luaOperators = []operator{
 	{"swap operator", regexp.MustCompile(` or `), " and "},
 	{"swap operator", regexp.MustCompile(` \+ `), " - "},
 	{"swap operator", regexp.MustCompile(` \* `), " + "},
-	{"drop not", regexp.MustCompile(`\bnot `), ""},
+	{"drop not", regexp.MustCompile(`\b(if|and|or) not `), "$1 "},
 	{"never", regexp.MustCompile(`\bif (.+) then`), "if false and ($1) then"},
 	{"always", regexp.MustCompile(`\bif (.+) then`), "if true or ($1) then"},
 	{"remove call", regexp.MustCompile(`(?m)^ *(redis\.call|[a-z_]+)\([^\n]*\)$`), ""},

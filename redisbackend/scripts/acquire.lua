@@ -43,12 +43,8 @@ if not value then
   if attempt ~= '0' then
     enqueue()
   end
-  local head, fence = pass_on(owner)
-  if not head then
-    head, fence = owner, grant(owner, ttl, tail)
-  end
-  if head == owner then
-    return fence or redis.error_reply(CONFLICT)
+  if not pass_on(owner) then
+    grant(owner, ttl, tail)
   end
   value = redis.call('GET', KEYS[1])
 end

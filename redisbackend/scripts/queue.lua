@@ -9,7 +9,7 @@ end
 
 -- pass_on makes the first live waiter the holder of a free lock, for no longer
 -- than its entry had left, tells it unless it is the caller itself, and returns
--- its owner and fence; nil where nobody is left. The message names the attempt
+-- its fence; nil where nobody is left or grant refuses. The message names the attempt
 -- that left the entry: one that comes late must not pass for a newer grant.
 local function pass_on(caller)
   local time = redis.call('TIME')
@@ -23,14 +23,14 @@ local function pass_on(caller)
     redis.call('ZREM', KEYS[3], head)
     redis.call('HDEL', KEYS[4], head)
     local expiry, attempt, tail, client = string.match(entry, '^(%d+)\n(%d+)\n((%w+)\n.*)$')
-    local left = (tonumber(expiry) or 0) - now
+    local left = (expiry or now) - now
     if left > 0 then
       local fence = grant(head, left, tail)
       if fence and head ~= caller then
         local message = {'granted', head, fence, attempt}
         tell('dlock:client:' .. client, table.concat(message, '\n'))
       end
-      return fence and head, fence
+      return fence
     end
   end
 end
@@ -38,7 +38,7 @@ end
 -- vacate is for a lock that has just become free: the queue goes first, else
 -- everybody who listens may try.
 local function vacate()
-  if redis.call('EXISTS', KEYS[3]) == 0 or not pass_on() then
+  if not pass_on() then
     -- free.lua
   end
 end

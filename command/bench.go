@@ -1,0 +1,257 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/bench"
+)
+
+type benchFlags struct {
+	duration       time.Duration
+	workloads      []string
+	contenders     []int
+	waiters, locks int
+	prefix         string
+	json           bool
+	html           string
+	flags          *pflag.FlagSet
+}
+
+func newBench(a *app) *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "bench [flags] URL…",
+		Short: "Compare backends",
+		Long: `Measures what locks cost on the server of each URL, or of DLOCK_URL. The servers take
+turns, and for each workload there is a table:
+
+` + workloadList() + `
+A floor is the fewest requests that can lock and unlock through the same client
+library. Where processes are needed dlock starts itself, except for mem:, whose
+locks end at the process.
+
+All locks lie beneath dlock-bench/ and a random word. When it is done, or
+interrupted, bench frees them and removes what it has left. Measure on a server that
+does nothing else, and not on one that others need: the load is as high as it gets.
+
+With the defaults a backend takes some twenty seconds, ZooKeeper the timeout of
+a session besides. What cannot be known is shown as "–". The exit code is 64 for a
+bad URL, 69 where a server cannot be reached or fails; the other URLs are measured
+all the same.`,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.ArbitraryArgs,
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return f.run(ctx, a, args)
+		}),
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+func workloadList() string {
+	var b strings.Builder
+	for _, w := range bench.Workloads() {
+		fmt.Fprintf(&b, "  %-10s%s\n", w.ID, w.Title)
+	}
+	return b.String()
+}
+
+func (f *benchFlags) register(flags *pflag.FlagSet) {
+	f.flags = flags
+	flags.SetInterspersed(false)
+	flags.DurationVar(&f.duration, "duration", time.Second, "measure each row of the table for `DURATION`")
+	flags.StringSliceVar(&f.workloads, "workloads", nil, "measure these `WORKLOADS` only, such as W1,W3,recovery")
+	flags.IntSliceVar(&f.contenders, "contenders", []int{2, 16, 128}, "the `NUMBERS` of goroutines that contend in W3")
+	flags.IntVar(&f.waiters, "waiters", 1000, "have `N` goroutines wait in W5")
+	flags.IntVar(&f.locks, "locks", 10_000, "hold `N` locks in W6")
+	flags.StringVar(&f.prefix, "prefix", "", "put all locks beneath `PREFIX`, where there must be none yet, instead of the URL's own prefix")
+	flags.BoolVar(&f.json, "json", false, "write one JSON object instead of the table")
+	flags.StringVar(&f.html, "html", "", "write a page with tables and plots to `FILE`, too")
+}
+
+// chosen returns the workloads to measure, in their order.
+func (f *benchFlags) chosen() ([]bench.Workload, error) {
+	all := bench.Workloads()
+	if !f.flags.Changed("workloads") {
+		return all, nil
+	}
+	wanted := make(map[string]bool)
+	for _, id := range f.workloads {
+		w, ok := bench.Find(strings.TrimSpace(id))
+		if !ok {
+			return nil, usagef("--workloads: there is no %q; see dlock help bench", id)
+		}
+		wanted[w.ID] = true
+	}
+	if len(wanted) == 0 {
+		return nil, usagef("--workloads is empty")
+	}
+	return slices.DeleteFunc(all, func(w bench.Workload) bool { return !wanted[w.ID] }), nil
+}
+
+func (f *benchFlags) check() error {
+	switch {
+	case f.duration < 10*time.Millisecond:
+		return usagef("--duration: %v is too short to measure anything", f.duration)
+	case len(f.contenders) == 0 || slices.Min(f.contenders) <= 0:
+		return usagef("--contenders takes numbers greater than 0")
+	case f.waiters <= 0 || f.locks <= 0:
+		return usagef("--waiters and --locks take a number greater than 0")
+	case f.flags.Changed("prefix") && f.prefix == "":
+		return usagef("--prefix is empty") // everybody's locks lie under it
+	case f.flags.Changed("html") && f.html == "":
+		return usagef("--html is empty")
+	}
+	return nil
+}
+
+func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
+	if url := a.getenv("DLOCK_URL"); len(urls) == 0 && url != "" {
+		urls = []string{url}
+	}
+	if len(urls) == 0 {
+		return usagef("bench takes a URL, or more; DLOCK_URL is not set")
+	}
+	workloads, err := f.chosen()
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return err
+	}
+	var page *os.File // made before anything is measured: afterwards is too late to learn that it cannot be
+	if f.html != "" {
+		if page, err = os.Create(f.html); err != nil {
+			return err
+		}
+		defer page.Close()
+	}
+	subjects, failed := f.subjects(ctx, a, urls)
+	report := f.measure(ctx, a, workloads, subjects)
+	if err := f.write(a, page, report); err != nil {
+		return err
+	}
+	for _, r := range report.Results {
+		if r.Error != "" {
+			a.say("%s: %s: %s", r.Subject, r.Workload, r.Error)
+			failed = cmp.Or(failed, error(&exitError{code: exitUnavailable}))
+		}
+	}
+	return failed
+}
+
+// subjects returns what can be measured, and says what is wrong with the other URLs; failed has the
+// exit code of the first of them.
+func (f *benchFlags) subjects(ctx context.Context, a *app, urls []string) (subjects []bench.Subject, failed error) {
+	for i, url := range urls {
+		s, err := f.subject(ctx, a, url)
+		if slices.ContainsFunc(subjects, func(other bench.Subject) bool { return other.Name == s.Name }) {
+			err = usagef("it is given twice")
+		}
+		if err == nil {
+			subjects = append(subjects, s)
+		} else if ctx.Err() == nil {
+			a.say("%s: %s", urlName(url, i), message(err))
+			failed = cmp.Or(failed, error(&exitError{code: exitCode(err)}))
+		}
+	}
+	return subjects, failed
+}
+
+// subject looks whether the server answers, and for locks of others beneath a prefix that the user has
+// chosen.
+func (f *benchFlags) subject(ctx context.Context, a *app, url string) (s bench.Subject, err error) {
+	connected := url
+	if f.prefix != "" {
+		connected = withParameter(url, "prefix", f.prefix)
+	}
+	if s, err = bench.URL(connected); err != nil {
+		return s, err
+	}
+	s.Name = urlName(url, 0)
+	client, err := dlock.Open(ctx, connected)
+	if err != nil {
+		return s, err
+	}
+	defer client.Close()
+	if f.prefix != "" {
+		if !client.Capabilities().List {
+			a.say("%s: it cannot list locks: make sure that nobody else has any beneath %q", s.Name, f.prefix)
+		}
+		err = refuseForeign(ctx, client, f.prefix)
+	}
+	if !strings.HasPrefix(url, "mem:") {
+		s.Command = func() *exec.Cmd { return a.benchProcess(connected) }
+	}
+	return s, err
+}
+
+// measure runs the workloads, until a signal comes.
+func (f *benchFlags) measure(ctx context.Context, a *app, workloads []bench.Workload, subjects []bench.Subject) bench.Report {
+	bar := newProgressBar(a)
+	defer bar.clear()
+	report := bench.Report{Started: time.Now(), Machine: bench.ThisMachine(), Duration: f.duration}
+	report.Results = bench.Run(ctx, bench.Config{
+		Duration: f.duration, Contenders: f.contenders, Waiters: f.waiters, Locks: f.locks, Progress: bar.show,
+	}, workloads, subjects...)
+	report.Complete = ctx.Err() == nil
+	return report
+}
+
+// write writes the results in the forms that are wanted.
+func (f *benchFlags) write(a *app, page *os.File, report bench.Report) error {
+	if page != nil {
+		if err := errors.Join(bench.WriteHTML(page, report), page.Close()); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		return writeJSON(a.stdout, report)
+	}
+	return bench.WriteTable(a.stdout, report.Results)
+}
+
+// benchProcess names the hidden command of the processes that bench starts.
+const benchProcess = "bench-process"
+
+// benchProcess is the command line of such a process. The URL is not in it: it would show in ps.
+func (a *app) benchProcess(url string) *exec.Cmd {
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+	cmd := exec.Command(program, benchProcess)
+	cmd.Env = append(slices.Clone(a.env), "DLOCK_URL="+url)
+	return cmd
+}
+
+func newBenchProcess(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    benchProcess,
+		Short:  "Be one of the processes of bench",
+		Hidden: true,
+		Args:   exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(interrupts...) // those of a terminal reach bench too, and it ends us in order
+			s, err := bench.URL(a.getenv("DLOCK_URL"))
+			if err != nil {
+				return err
+			}
+			return bench.Serve(cmd.Context(), a.stdin, a.stdout, s.Open)
+		},
+	}
+}

@@ -1,0 +1,100 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+type breakFlags struct {
+	connection
+	yes bool
+}
+
+func newBreak(a *app) *cobra.Command {
+	f := &breakFlags{}
+	cmd := &cobra.Command{
+		Use:                   "break [flags] NAME",
+		Short:                 "Take a lock from its holder",
+		Long:                  "Shows the holder of NAME and takes the lock from it: from this holder, not from\nwhoever has come to hold it since. Asks first on a terminal, and needs --yes\nelsewhere. The exit code is 1 where nobody holds the lock.",
+		DisableFlagsInUseLine: true,
+		Args:                  exactly("NAME"),
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return f.run(ctx, a, args[0])
+		}),
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (f *breakFlags) run(ctx context.Context, a *app, name string) error {
+	if !f.yes && !isTerminal(a.stdin) {
+		return usagef("standard input is no terminal to ask on: break needs --yes")
+	}
+	client, err := f.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if !client.Capabilities().Break {
+		return fmt.Errorf("break: %w: end the holder instead", dlock.ErrUnsupported)
+	}
+	info, err := client.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	if len(info.Holders) == 0 {
+		return &exitError{exitNo, fmt.Errorf("%q is free", name)}
+	}
+	for i := range info.Holders {
+		if err := f.breakOne(ctx, a, client, name, &info.Holders[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// breakOne takes the lock from one holder, by its owner.
+func (f *breakFlags) breakOne(ctx context.Context, a *app, client *dlock.Client, name string, h *backend.Holder) error {
+	if !f.yes {
+		fmt.Fprintf(a.stderr, "%q is held by %s\n", name, describe(h))
+		if err := confirm(ctx, a, "Take it away?"); err != nil {
+			return err
+		}
+	}
+	err := client.Break(ctx, name, h.Owner)
+	if errors.Is(err, dlock.ErrNotHeld) {
+		return &exitError{exitNo, fmt.Errorf("%q is no longer held by %s", name, holderName(h))}
+	}
+	if err == nil {
+		fmt.Fprintf(a.stdout, "%q was taken from %s\n", name, describe(h))
+	}
+	return err
+}
+
+// confirm asks on the terminal. What is not a yes is a no.
+func confirm(ctx context.Context, a *app, question string) error {
+	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
+	answer, err := backend.Call(ctx, func(context.Context) (string, error) {
+		return bufio.NewReader(a.stdin).ReadString('\n')
+	})
+	if ctx.Err() != nil {
+		fmt.Fprintln(a.stderr) // behind the question
+		return err
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return &exitError{exitNo, errors.New("nothing was broken")}
+}

@@ -1,0 +1,125 @@
+package command
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/filebackend"
+)
+
+// connection is the flags that name a backend.
+type connection struct {
+	url, urlFile string
+	prefix       string
+	verbose      bool
+	flags        *pflag.FlagSet
+}
+
+func (c *connection) register(flags *pflag.FlagSet) {
+	c.flags = flags
+	flags.StringVar(&c.url, "url", "", "backend `URL`, such as redis://host or file:/dir; it shows in ps: put a password into DLOCK_URL or --url-file")
+	flags.StringVar(&c.urlFile, "url-file", "", "read the backend URL from `FILE`")
+	flags.StringVar(&c.prefix, "prefix", "", "put `PREFIX` before every name, as the URL parameter prefix does, which it replaces")
+	flags.BoolVarP(&c.verbose, "verbose", "v", false, "tell on standard error what happens")
+}
+
+// locate returns the URL of the backend: that of --url or --url-file, else of
+// DLOCK_URL, else the default, which it announces.
+func (c *connection) locate(a *app) (raw string, err error) {
+	byFlag, byFile := c.flags.Changed("url"), c.flags.Changed("url-file")
+	switch {
+	case byFlag && byFile:
+		return "", usagef("--url and --url-file exclude each other")
+	case byFlag && c.url == "":
+		return "", usagef("--url is empty") // an unset variable must not mean the default
+	case byFlag:
+		raw = c.url
+	case byFile:
+		raw, err = readURL(c.urlFile)
+	default:
+		raw = a.getenv("DLOCK_URL")
+	}
+	if raw == "" && err == nil {
+		raw, err = defaultURL(a)
+	}
+	if err == nil && c.prefix != "" {
+		raw = withParameter(raw, "prefix", c.prefix)
+	}
+	return raw, err
+}
+
+func readURL(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", usagef("--url-file: %w", err)
+	}
+	raw := strings.TrimSpace(string(text))
+	if raw == "" {
+		return "", usagef("--url-file: %s is empty", path)
+	}
+	return raw, nil
+}
+
+func defaultURL(a *app) (string, error) {
+	dir, err := filebackend.DefaultDir()
+	if err != nil {
+		return "", usagef("no --url, no DLOCK_URL, and no default: %w", err)
+	}
+	a.say("no --url and no DLOCK_URL: the lock is a file in %s, local to this user and this machine", dir)
+	return "file:", nil
+}
+
+// withParameter sets one parameter of a URL, instead of any that it has.
+func withParameter(raw, name, value string) string {
+	base, query, _ := strings.Cut(raw, "?")
+	var pairs []string
+	for pair := range strings.SplitSeq(query, "&") {
+		if pair != "" && !strings.HasPrefix(pair, name+"=") {
+			pairs = append(pairs, pair)
+		}
+	}
+	// As in a path a space is %20: "+" stands for itself.
+	pairs = append(pairs, name+"="+strings.ReplaceAll(url.QueryEscape(value), "+", "%20"))
+	return base + "?" + strings.Join(pairs, "&")
+}
+
+// ttlOf returns the TTL that a URL sets, else fallback.
+func ttlOf(raw string, fallback time.Duration) (time.Duration, error) {
+	u, err := backend.ParseURL(raw)
+	if err != nil {
+		return 0, err
+	}
+	err = u.TakeDuration("ttl", &fallback)
+	return fallback, err
+}
+
+// open connects.
+func (c *connection) open(ctx context.Context, a *app) (*dlock.Client, error) {
+	raw, err := c.locate(a)
+	if err != nil {
+		return nil, err
+	}
+	return c.dial(ctx, a, raw)
+}
+
+// dial connects to the backend of raw. The library bounds it, as it does every
+// single question.
+func (c *connection) dial(ctx context.Context, a *app, raw string) (*dlock.Client, error) {
+	if strings.HasPrefix(raw, "mem:") {
+		return nil, usagef("mem: is a lock inside one process: a command needs a server, or file:")
+	}
+	var opts []dlock.Option
+	if c.verbose {
+		handler := slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelDebug})
+		opts = append(opts, dlock.WithLogger(slog.New(handler)))
+	}
+	return dlock.Open(ctx, raw, opts...)
+}

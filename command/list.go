@@ -1,0 +1,172 @@
+package command
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// watchInterval is the time between two looks of --watch.
+const watchInterval = time.Second
+
+type listFlags struct {
+	connection
+	json, watch bool
+}
+
+func newList(a *app) *cobra.Command {
+	f := &listFlags{}
+	cmd := &cobra.Command{
+		Use:                   "ls [flags] [PREFIX]",
+		Short:                 "Show every lock that is held or waited for",
+		Long:                  "Shows every lock that is held or waited for and starts with PREFIX, one line\neach. With --watch the table stays on the terminal until a signal comes.",
+		DisableFlagsInUseLine: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return exactly("[PREFIX]")(cmd, args)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return f.run(ctx, a, cmp.Or(append(args, "")...))
+		}),
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().BoolVar(&f.json, "json", false, "one JSON object per line")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "keep the table on the terminal")
+	return cmd
+}
+
+func (f *listFlags) run(ctx context.Context, a *app, prefix string) error {
+	switch {
+	case f.watch && f.json:
+		return usagef("--watch and --json exclude each other")
+	case f.watch && !isTerminal(a.stdout):
+		return usagef("--watch needs a terminal")
+	}
+	client, err := f.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	switch {
+	case f.json:
+		return listJSON(a.stdout, client.List(ctx, prefix))
+	case f.watch:
+		return watch(ctx, a.stdout.(*os.File), client, prefix)
+	}
+	infos, err := sorted(client.List(ctx, prefix))
+	if err != nil {
+		return err
+	}
+	return writeTable(a.stdout, infos)
+}
+
+// listJSON writes each lock as it comes.
+func listJSON(w io.Writer, infos iter.Seq2[*backend.Info, error]) error {
+	for info, err := range infos {
+		if err != nil {
+			return err
+		}
+		if err := writeLock(w, info); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sorted(seq iter.Seq2[*backend.Info, error]) (infos []*backend.Info, err error) {
+	for info, err := range seq {
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(a, b *backend.Info) int { return cmp.Compare(a.Key, b.Key) })
+	return infos, nil
+}
+
+func writeTable(w io.Writer, infos []*backend.Info) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tHOLDER\tFENCE\tHELD\tLEFT\tWAITERS")
+	for _, info := range infos {
+		holder, fence, held, left := unknown, unknown, unknown, unknown
+		if len(info.Holders) > 0 {
+			h := &info.Holders[0]
+			holder, fence = holderName(h), strconv.FormatUint(h.Fence, 10)
+			held, left = age(h.Since), span(h.TTL)
+		}
+		if more := len(info.Holders) - 1; more > 0 {
+			holder += fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable(info.Key), holder, fence, held, left, waiters(info.Waiters))
+	}
+	return table.Flush()
+}
+
+// watch draws the table anew until ctx ends.
+func watch(ctx context.Context, screen *os.File, client *dlock.Client, prefix string) error {
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	const clear = "\x1b[2J"
+	if _, err := screen.WriteString(clear); err != nil {
+		return err
+	}
+	for {
+		infos, err := sorted(client.List(ctx, prefix))
+		if err != nil {
+			return err
+		}
+		var table bytes.Buffer
+		if err := writeTable(&table, infos); err != nil {
+			return err
+		}
+		width, height, err := term.GetSize(int(screen.Fd()))
+		if err != nil {
+			return err
+		}
+		if _, err := screen.Write(frame(table.Bytes(), width, height)); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// frame is table as one picture of a terminal: drawn over the last one, which
+// does not flicker, and cut where it does not fit, since a line that wraps or
+// scrolls would leave its traces.
+func frame(table []byte, width, height int) []byte {
+	const home, eraseLine, eraseBelow = "\x1b[H", "\x1b[K", "\x1b[J"
+	lines := slices.Collect(bytes.Lines(table))
+	if room := max(height-1, 2); len(lines) > room {
+		more := len(lines) - room + 1
+		lines = append(lines[:room-1], fmt.Appendf(nil, "... and %d more\n", more))
+	}
+	picture := []byte(home)
+	for _, line := range lines {
+		runes := bytes.Runes(bytes.TrimSuffix(line, []byte("\n")))
+		picture = append(picture, string(runes[:min(len(runes), width)])...)
+		picture = append(picture, eraseLine+"\r\n"...)
+	}
+	return append(picture, eraseBelow...)
+}

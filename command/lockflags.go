@@ -1,0 +1,119 @@
+package command
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	defaultTTL = 30 * time.Second // the library's
+	maxGrace   = 5 * time.Second
+)
+
+// What becomes of the command when the lock is lost.
+const (
+	onLostKill     = "kill"
+	onLostContinue = "continue"
+)
+
+// lockFlags are the flags of the commands that hold a lock.
+type lockFlags struct {
+	connection
+	ttl, wait        time.Duration
+	minHold, maxHold time.Duration
+	grace            time.Duration
+	headroom         time.Duration // follows from the others
+	fair             bool
+	meta             string
+	onLost           string
+	conflictCode     int
+	try              bool // the command does not wait
+}
+
+func (f *lockFlags) register(flags *pflag.FlagSet) {
+	flags.SetInterspersed(false) // they end at NAME: the rest is COMMAND's
+	f.connection.register(flags)
+	flags.DurationVar(&f.ttl, "ttl", 0, "for `DURATION` the server keeps the lock of a holder that went silent (default: the URL's ttl, else 30s)")
+	flags.BoolVar(&f.fair, "fair", false, "queue in the order of arrival")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock for `DURATION` at least, also when COMMAND has ended")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "the lock counts as lost after `DURATION`")
+	flags.StringVar(&f.meta, "meta", "", "`TEXT` that status shows of the holder (default: dlock@host:pid)")
+	flags.DurationVar(&f.grace, "grace", 0, "`DURATION` between SIGTERM and SIGKILL (default: 5s, at most a third of the TTL and of --max-hold)")
+	flags.StringVar(&f.onLost, "on-lost", onLostKill, "what becomes of COMMAND when the lock is lost: `kill|continue`")
+	flags.IntVar(&f.conflictCode, "conflict-exit-code", exitNotAcquired, "exit `CODE` where the lock was not acquired in time")
+}
+
+// settle checks the flags and fills in what follows from others.
+func (f *lockFlags) settle(rawURL string) (err error) {
+	for _, name := range []string{"ttl", "min-hold", "max-hold"} {
+		if d, err := f.flags.GetDuration(name); f.flags.Changed(name) && (err != nil || d <= 0) {
+			return usagef("--%s must be greater than 0", name)
+		}
+	}
+	switch {
+	case f.wait < 0:
+		return usagef("--wait cannot be negative")
+	case f.maxHold > 0 && f.minHold > f.maxHold:
+		return usagef("--min-hold is longer than --max-hold")
+	case f.onLost != onLostKill && f.onLost != onLostContinue:
+		return usagef("--on-lost must be %s or %s", onLostKill, onLostContinue)
+	case f.conflictCode < 0 || f.conflictCode > 255:
+		return usagef("--conflict-exit-code must be from 0 to 255")
+	}
+	if f.ttl == 0 {
+		if f.ttl, err = ttlOf(rawURL, defaultTTL); err != nil {
+			return err
+		}
+	}
+	return f.settleGrace()
+}
+
+// fit takes the TTL that the library takes where the default is above the server's most.
+func (f *lockFlags) fit(caps backend.Capabilities) error {
+	if caps.MaxTTL == 0 || f.ttl <= caps.MaxTTL {
+		return nil
+	}
+	f.ttl = caps.MaxTTL
+	return f.settleGrace()
+}
+
+// settleGrace leaves the command most of its time, be it a term or the maximum
+// hold, and a renewal its chance, which comes a third into the term.
+func (f *lockFlags) settleGrace() error {
+	shortest := f.ttl
+	if f.maxHold > 0 {
+		shortest = min(f.ttl, f.maxHold)
+	}
+	f.headroom = min(headroom, shortest/8)
+	switch {
+	case !f.flags.Changed("grace"):
+		f.grace = min(maxGrace, shortest/3)
+	case f.grace < 0 || f.grace > f.ttl/3:
+		return usagef("--grace must be from 0 to a third of the TTL, which is %v", f.ttl/3)
+	case f.grace+f.headroom >= shortest:
+		return usagef("--grace leaves COMMAND nothing of --max-hold")
+	}
+	return nil
+}
+
+// options are the lock's; what no flag sets is left to the URL.
+func (f *lockFlags) options() []dlock.Option {
+	var opts []dlock.Option
+	set := func(flag string, opt dlock.Option) {
+		if f.flags.Changed(flag) {
+			opts = append(opts, opt)
+		}
+	}
+	set("ttl", dlock.WithTTL(f.ttl))
+	set("min-hold", dlock.WithMinHold(f.minHold))
+	set("max-hold", dlock.WithMaxHold(f.maxHold))
+	set("meta", dlock.WithMeta(f.meta))
+	if f.fair {
+		opts = append(opts, dlock.WithFair())
+	}
+	return opts
+}

@@ -1,0 +1,63 @@
+// Package command is the dlock command, for programs with drivers of their own: each driver
+// that the program imports has its URLs in every subcommand. For example:
+//
+//	package main
+//
+//	import (
+//		_ "example.com/ourbackend" // calls backend.Register("ours", open)
+//		_ "github.com/dlock-go/dlock/redisbackend"
+//
+//		"github.com/dlock-go/dlock/command"
+//	)
+//
+//	func main() { command.Main() }
+//
+// URLs of file: always work. dlock help lists the subcommands, dlock help run their flags and
+// exit codes.
+package command
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+)
+
+// Main executes the command line of the process and ends the process with the exit code. It
+// does not return. It must be called once, from the main function: it handles the signals of
+// the process, and starts the program again for the processes of the subcommand bench.
+func Main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+}
+
+// run is Main without the process: it executes the command line args and
+// returns the exit code. Standard streams that are an *os.File are handed to the
+// command as they are.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	root := newRoot(a)
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	err := root.ExecuteContext(ctx)
+	if line := message(err); line != "" {
+		a.say("%s", line)
+	}
+	return exitCode(err)
+}
+
+// app is what every command gets from its process.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            []string
+}
+
+// getenv returns a variable's value, empty where it is not set. As everywhere,
+// the last of several settings counts.
+func (a *app) getenv(name string) (value string) {
+	for _, entry := range a.env {
+		if v, ok := strings.CutPrefix(entry, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}

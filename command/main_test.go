@@ -1,0 +1,313 @@
+//go:build unix
+
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	_ "github.com/dlock-go/dlock/etcdbackend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	_ "github.com/dlock-go/dlock/membackend"
+	_ "github.com/dlock-go/dlock/memcachedbackend"
+	_ "github.com/dlock-go/dlock/mysqlbackend"
+	_ "github.com/dlock-go/dlock/redisbackend"
+	_ "github.com/dlock-go/dlock/zkbackend"
+)
+
+// roleVariable makes the test binary something else: dlock itself, so that the
+// tests run the real program, with the race detector in it, a command for it, or a
+// program of somebody else's.
+const roleVariable = "DLOCK_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "dlock":
+		logging.Disable() // go-redis writes to standard error what the errors say
+		Main()
+	case "listener":
+		listen()
+	case "program":
+		if err := program(os.Args[1], os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	default:
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup each dlock that we start would ignore it, too
+		if signal.Ignored(os.Interrupt) {                      // in the background of a shell without job control, with the same effect
+			signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+		}
+		testenv.Main(m)
+	}
+}
+
+// patience bounds every wait for something that must happen.
+const patience = time.Minute
+
+// listen is a command that prints the signals that it gets, until its standard
+// input ends.
+func listen() {
+	signals := make(chan os.Signal, 32)
+	signal.Notify(signals, listened...)
+	end := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(end)
+	}()
+	fmt.Println("ready")
+	for {
+		select {
+		case sig := <-signals:
+			fmt.Println(sig)
+		case <-end:
+			return
+		}
+	}
+}
+
+// listener is the command line that runs listen.
+func listener() []string {
+	return []string{"env", roleVariable + "=listener", os.Args[0]}
+}
+
+// dlockProcess is a running dlock.
+type dlockProcess struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	lines  chan string // of standard output; closed when nobody is left who could write
+	notes  chan string // lines of standard error, likewise
+	stderr lockedBuffer
+	ended  chan struct{}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) line(s string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.WriteString(s + "\n")
+}
+
+func (b *lockedBuffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.String()
+}
+
+// dlockCommand is dlock with these arguments and nothing of our environment that
+// would mean something to it.
+func dlockCommand(ctx context.Context, env []string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append([]string{
+		roleVariable + "=dlock",
+		"PATH=" + os.Getenv("PATH"),
+		"GORACE=atexit_sleep_ms=0", // the race detector would wait a second at each exit
+	}, env...)
+	return cmd
+}
+
+// startDlock starts dlock on a backend, with a pipe as standard input.
+func startDlock(t *testing.T, url string, args ...string) *dlockProcess {
+	t.Helper()
+	cmd := dlockCommand(t.Context(), []string{"DLOCK_URL=" + url}, args...)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return launch(t, cmd, input)
+}
+
+// launch starts cmd and reads what it writes.
+func launch(t *testing.T, cmd *exec.Cmd, input io.WriteCloser) *dlockProcess {
+	t.Helper()
+	p := &dlockProcess{
+		t: t, cmd: cmd, input: input,
+		lines: make(chan string, 1000), notes: make(chan string, 1000), ended: make(chan struct{}),
+	}
+	// Pipes of our own: Wait closes those of package exec, however much is unread.
+	stdout, out := pipes(t)
+	stderr, err := pipes(t)
+	cmd.Stdout, cmd.Stderr = out, err
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(out, err)
+	var readers sync.WaitGroup
+	readers.Go(func() { scan(stdout, p.lines, nil) })
+	readers.Go(func() { scan(stderr, p.notes, &p.stderr) })
+	go func() {
+		_ = cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-p.ended
+		_ = input.Close()
+		closeAll(stdout, stderr)
+		readers.Wait()
+	})
+	return p
+}
+
+func pipes(t *testing.T) (read, write *os.File) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(read, write) })
+	return read, write
+}
+
+func closeAll(files ...*os.File) {
+	for _, file := range files {
+		_ = file.Close()
+	}
+}
+
+func scan(r io.Reader, lines chan<- string, keep *lockedBuffer) {
+	defer close(lines)
+	for scanner := bufio.NewScanner(r); scanner.Scan(); {
+		if keep != nil {
+			keep.line(scanner.Text())
+		}
+		lines <- scanner.Text()
+	}
+}
+
+// line returns the next line of standard output.
+func (p *dlockProcess) line() string {
+	p.t.Helper()
+	line, ok := p.next(p.lines)
+	if !ok {
+		p.t.Fatalf("standard output ended; standard error: %s", p.stderr.text())
+	}
+	return line
+}
+
+func (p *dlockProcess) next(lines <-chan string) (line string, ok bool) {
+	p.t.Helper()
+	select {
+	case line, ok = <-lines:
+	case <-time.After(patience):
+		p.t.Fatalf("no line for %v; standard error: %s", patience, p.stderr.text())
+	}
+	return line, ok
+}
+
+// expect wants these lines on standard output.
+func (p *dlockProcess) expect(want ...string) {
+	p.t.Helper()
+	for _, w := range want {
+		if got := p.line(); got != w {
+			p.t.Fatalf("standard output says %q, want %q", got, w)
+		}
+	}
+}
+
+// noted waits for a line on standard error that contains text.
+func (p *dlockProcess) noted(text string) {
+	p.t.Helper()
+	for {
+		line, ok := p.next(p.notes)
+		if !ok {
+			p.t.Fatalf("standard error ended without %q: %s", text, p.stderr.text())
+		}
+		if strings.Contains(line, text) {
+			return
+		}
+	}
+}
+
+// silent waits until nobody is left who could write to standard output: neither
+// the command nor any process that it started.
+func (p *dlockProcess) silent() {
+	p.t.Helper()
+	for {
+		if _, ok := p.next(p.lines); !ok {
+			return
+		}
+	}
+}
+
+// code waits for the end and wants an exit code.
+func (p *dlockProcess) code(want int) {
+	p.t.Helper()
+	p.awaitEnd()
+	if got := codeOf(p.cmd); got != want {
+		p.t.Errorf("exit code %d, want %d; standard error: %s", got, want, p.stderr.text())
+	}
+}
+
+// awaitEnd waits for the end, which may be that of a long term.
+func (p *dlockProcess) awaitEnd() {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(5 * patience):
+		p.t.Fatalf("dlock has not ended after %v; standard error: %s", 5*patience, p.stderr.text())
+	}
+}
+
+func (p *dlockProcess) send(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// codeOf is the exit code as a shell shows it.
+func codeOf(cmd *exec.Cmd) int {
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitSignal + int(status.Signal())
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// result is what a dlock did that has ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// dlockRun runs dlock to its end, without standard input.
+func dlockRun(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := dlockCommand(ctx, env, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok || ctx.Err() != nil {
+		t.Fatalf("dlock %q: %v %v", args, err, ctx.Err())
+	}
+	return result{codeOf(cmd), stdout.String(), stderr.String()}
+}
+
+// on is the environment of dlock on a backend.
+func on(url string) []string { return []string{"DLOCK_URL=" + url} }
+
+// fileURL is a backend of the test's own.
+func fileURL(t *testing.T) string {
+	t.Helper()
+	return "file:" + t.TempDir()
+}

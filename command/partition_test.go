@@ -1,0 +1,287 @@
+//go:build unix
+
+package command
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/lag"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/mysqlbackend"
+)
+
+const (
+	// partitionTTL is the TTL of the programs. The sessions of a backend follow it.
+	partitionTTL = 10 * time.Second
+	// partitionBound is how much later than a term's end a lock must be free: a server may count in whole seconds.
+	partitionBound = 2 * time.Second
+	// partitionTicks is the same for ZooKeeper, which counts in ticks of two seconds.
+	partitionTicks = 5 * time.Second
+	// partitionLate is how much later than the end of its lease a program may notice it, less the lag of its process.
+	partitionLate = time.Second
+)
+
+// program is a user's program: it takes a lock, tells what becomes of it, and when, and frees
+// the lock when its standard input ends. What ends with its server's silence it begins anew.
+func program(url, name string) error {
+	ctx, cancel := context.WithCancel(context.Background()) // ends with standard input: the test may have been killed
+	defer cancel()
+	end := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(end)
+		cancel()
+	}()
+	meter := lag.Start()
+	defer meter.Stop()
+	client, err := openWithPatience(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	asked := time.Now()
+	lease, err := client.TryLock(ctx, name)
+	if errors.Is(err, dlock.ErrNotAcquired) {
+		fmt.Println("waiting")
+	}
+	for ctx.Err() == nil && (errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrUnavailable)) {
+		lease, err = client.Lock(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	tell("held", lease, meter.Worst(asked))
+	select {
+	case <-lease.Lost():
+		tell("lost", lease, meter.Worst(lease.Deadline()))
+		<-end
+		return nil
+	case <-end:
+		tell("freed", lease, 0)
+		if err := lease.Unlock(context.Background()); !errors.Is(err, dlock.ErrUncertain) { // then Close repeats it
+			return err
+		}
+		return nil
+	}
+}
+
+// openWithPatience waits for a server that a busy machine keeps from answering.
+func openWithPatience(ctx context.Context, url string) (client *dlock.Client, err error) {
+	for end := time.Now().Add(patience); ; {
+		client, err = dlock.Open(ctx, url)
+		if !errors.Is(err, dlock.ErrUnavailable) || time.Now().After(end) {
+			return client, err
+		}
+	}
+}
+
+// tell prints an event with two times, now and until when the lease is proven, and with how late the process may have been.
+func tell(what string, lease *dlock.Lease, late time.Duration) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	fmt.Println(what, now.Nano(), now.Nano()+int64(time.Until(lease.Deadline())), lease.Fence(), int64(late))
+}
+
+// event is what a program tells. Its clock is the machine's: the same for all processes.
+type event struct {
+	at    int64 // ns
+	end   int64 // of the lease
+	fence uint64
+	lag   time.Duration // of the process: the worst while it waited, or since the end of a lease that was lost
+}
+
+// event waits for what a program must tell next.
+func (p *dlockProcess) event(want string) (e event) {
+	p.t.Helper()
+	var what string
+	line := p.line()
+	if _, err := fmt.Sscan(line, &what, &e.at, &e.end, &e.fence, &e.lag); err != nil || what != want {
+		p.t.Fatalf("the program tells %q, want %q; standard error: %s", line, want, p.stderr.text())
+	}
+	return e
+}
+
+// end lets the program that holds the lock free it, and tells when it began to.
+func (p *dlockProcess) end() event {
+	p.t.Helper()
+	p.input.Close()
+	freed := p.event("freed")
+	p.code(0)
+	return freed
+}
+
+// partition is a lock that each program reaches by a network of its own.
+type partition struct {
+	t      *testing.T
+	server testenv.Server
+	name   string
+	bound  time.Duration
+}
+
+func newPartition(t *testing.T, b serverBackend) *partition {
+	t.Helper()
+	p := &partition{t: t, server: *b.shared(t), name: nameFor(t), bound: partitionBound}
+	if b.name == "zk" {
+		p.bound = partitionTicks
+	}
+	p.with("ttl", partitionTTL.String())
+	return p
+}
+
+// with sets a parameter of the programs' URLs.
+func (p *partition) with(name, value string) {
+	p.server.URL = withParameter(p.server.URL, name, value)
+}
+
+// start starts a program, and the network between it and the server.
+func (p *partition) start() (*dlockProcess, *testenv.Harness[testenv.TB]) {
+	p.t.Helper()
+	network := testenv.NewHarness[testenv.TB](p.t, &p.server)
+	cmd := dlockCommand(p.t.Context(), []string{roleVariable + "=program"}, network.URL(), p.name)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return launch(p.t, cmd, input), network
+}
+
+// awaitQueued returns when the server knows of a waiter. Memcached never does.
+func (p *partition) awaitQueued() {
+	p.t.Helper()
+	switch p.server.Name {
+	case "memcached":
+	case "mysql", "mariadb":
+		p.awaitSignal()
+	default:
+		awaitWaiters(p.t, p.server.URL, p.name, 1)
+	}
+}
+
+// awaitSignal returns when a connection of the server is the first waiter of the name: it has the user-level lock
+// that the driver names after the database, the table and the lock.
+func (p *partition) awaitSignal() {
+	p.t.Helper()
+	u, err := url.Parse(p.server.URL)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	database := strings.TrimPrefix(u.Path, "/")
+	sum := sha256.Sum256([]byte(database + "\x00" + mysqlbackend.DefaultTable + "\x00" + p.name))
+	config := mysql.NewConfig()
+	config.User, config.Net, config.Addr = "root", "tcp", p.server.Addr
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	var first sql.NullInt64
+	for end := time.Now().Add(patience); !first.Valid; <-look.C {
+		err := db.QueryRowContext(p.t.Context(), "SELECT IS_USED_LOCK(?)", "dlock:"+hex.EncodeToString(sum[:16])).Scan(&first)
+		if err != nil || time.Now().After(end) {
+			p.t.Fatalf("the server knows of no waiter (%v)", err)
+		}
+	}
+}
+
+// A process that is cut off from the server is told that its lease is over before another
+// one is granted the lock.
+func TestIsolatedHolderIsToldFirst(t *testing.T) {
+	t.Parallel()
+	for _, b := range serverBackends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			isolateHolder(newPartition(t, b))
+		})
+	}
+}
+
+func isolateHolder(p *partition) {
+	p.t.Helper()
+	holder, network := p.start()
+	first := holder.event("held")
+	waiter, _ := p.start()
+	waiter.expect("waiting")
+	heal := network.Cut(p.t)
+	lost, next := holder.event("lost"), waiter.event("held")
+	if ahead := time.Duration(next.at - lost.end); ahead <= 0 {
+		p.t.Errorf("the other had the lock %v before the lease of the isolated one was over", -ahead)
+	}
+	if late := time.Duration(lost.at-lost.end) - lost.lag; late > partitionLate {
+		p.t.Errorf("told %v after the lease was over, less a lag of %v", late, lost.lag)
+	}
+	p.t.Logf("told %v before the other had the lock", time.Duration(next.at-lost.at))
+	if next.fence <= first.fence {
+		p.t.Errorf("fence %d after %d", next.fence, first.fence)
+	}
+	heal()
+	holder.input.Close()
+	holder.code(0)
+	waiter.end() // nothing that the isolated one has left behind frees the lock
+}
+
+// A waiter that is cut off does not stand in the way of one that came later, and comes to its
+// turn when the network is whole again.
+func TestIsolatedWaiterIsNoGhost(t *testing.T) {
+	t.Parallel()
+	for _, b := range serverBackends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			isolateWaiter(newPartition(t, b))
+		})
+	}
+}
+
+// In a queue on the server the entry of the one that is cut off comes first.
+func TestIsolatedFairWaiterIsNoGhost(t *testing.T) {
+	t.Parallel()
+	p := newPartition(t, serverBackends[0])
+	p.with("fair", "1")
+	isolateWaiter(p)
+}
+
+func isolateWaiter(p *partition) {
+	p.t.Helper()
+	holder, _ := p.start()
+	first := holder.event("held")
+	waiter, network := p.start()
+	waiter.expect("waiting")
+	p.awaitQueued()
+	heal := network.Cut(p.t)
+	third, _ := p.start()
+	third.expect("waiting")
+	freed := holder.end()
+	second := third.event("held")
+	took := time.Duration(second.at - freed.at)
+	p.t.Logf("the third one had the lock %v after its release", took)
+	if most := partitionTTL + p.bound; took <= 0 || took-second.lag > most {
+		p.t.Errorf("that is not within %v and a lag of %v", most, second.lag)
+	}
+	heal()
+	freed = third.end()
+	last := waiter.event("held")
+	if last.at <= freed.at || first.fence >= second.fence || second.fence >= last.fence {
+		p.t.Errorf("held again %v after the release, fences %d, %d, %d",
+			time.Duration(last.at-freed.at), first.fence, second.fence, last.fence)
+	}
+	waiter.end()
+}

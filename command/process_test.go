@@ -1,0 +1,251 @@
+//go:build unix
+
+package command
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// listened are the signals that a listener prints.
+var listened = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
+}
+
+func TestRunsFollowEachOther(t *testing.T) {
+	t.Parallel()
+	url, log := fileURL(t), filepath.Join(t.TempDir(), "log")
+	script := `echo begin >>"$1"; echo in; read line; echo end >>"$1"`
+	first := startDlock(t, url, "run", "x", "--", "sh", "-c", script, "sh", log)
+	first.expect("in")
+	second := startDlock(t, url, "run", "-v", "x", "--", "sh", "-c", script, "sh", log)
+	second.noted("waiting")
+	first.input.Close()
+	second.expect("in")
+	first.code(0)
+	second.input.Close()
+	second.code(0)
+	text, err := os.ReadFile(log)
+	if want := "begin\nend\nbegin\nend\n"; err != nil || string(text) != want {
+		t.Errorf("the commands wrote %q, want %q (%v)", text, want, err)
+	}
+}
+
+// The TTL is so long that only the end of the process can have freed the lock.
+func TestKilledHolderLetsNextIn(t *testing.T) {
+	t.Parallel()
+	url := fileURL(t)
+	first := startDlock(t, url, "run", "--ttl", "1h", "x", "--", "sh", "-c", "echo in; exec sleep 1000")
+	first.expect("in")
+	second := startDlock(t, url, "run", "-v", "--ttl", "1h", "x", "--", "echo", "in")
+	second.noted("waiting")
+	first.send(syscall.SIGKILL)
+	second.expect("in")
+	second.code(0)
+	first.silent() // its command ended with it
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), append([]string{"run", "x", "--"}, listener()...)...)
+	p.expect("ready")
+	for _, sig := range listened {
+		p.send(sig.(syscall.Signal))
+		p.expect(sig.String())
+	}
+	p.input.Close()
+	p.code(0)
+}
+
+// A command in dlock's group has the terminal's signals from the terminal. (Two that
+// come at once may be seen as one: here there is no terminal.)
+func TestSharedGroupGetsNothingTwice(t *testing.T) {
+	t.Parallel()
+	input, feed := pipes(t)
+	output, print := pipes(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = []string{roleVariable + "=listener"}
+	cmd.Stdin, cmd.Stdout = input, print
+	c, err := startChild(cmd, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(input, print)
+	lines := bufio.NewReader(output)
+	expect := func(want string) {
+		t.Helper()
+		if line, err := lines.ReadString('\n'); err != nil || line != want+"\n" {
+			t.Fatalf("the command says %q, want %q (%v)", line, want, err)
+		}
+	}
+	expect("ready")
+	for _, sig := range append(relayed(true), interrupts...) {
+		switch c.forward(sig); sig {
+		case syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2:
+			expect(sig.String())
+		}
+	}
+	closeAll(feed)
+	<-c.done
+	if code := c.exitCode(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestSignalReachesGroup(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c", "sleep 1000 & echo ready; wait")
+	p.expect("ready")
+	p.send(syscall.SIGTERM)
+	p.silent() // sleep has the same standard output
+	p.code(128 + int(syscall.SIGTERM))
+}
+
+// A dlock that sleeps through its TTL finds out when it wakes.
+func TestStoppedBeyondTTL(t *testing.T) {
+	t.Parallel()
+	const ttl = time.Second
+	p := startDlock(t, fileURL(t), "run", "--ttl", ttl.String(), "x", "--", "sh", "-c", `trap "" TERM; echo ready; read line`)
+	p.expect("ready")
+	p.send(syscall.SIGSTOP)
+	time.Sleep(ttl)
+	p.send(syscall.SIGCONT)
+	p.silent()
+	p.code(exitLost)
+}
+
+func TestSignalBeforeLockIsHad(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		url := fileURL(t)
+		first := startDlock(t, url, "run", "x", "--", "sh", "-c", "echo in; read line; exit 0")
+		first.expect("in")
+		second := startDlock(t, url, "run", "-v", "x", "--", "echo", "in")
+		second.noted("waiting")
+		second.send(sig)
+		second.code(128 + int(sig))
+		second.silent()
+		first.input.Close()
+		first.code(0)
+		if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != 0 {
+			t.Errorf("after %v something is left behind: %s", sig, got.stderr)
+		}
+	}
+}
+
+// A waiter that was told to end has left the queue when it has ended.
+func TestSignalledWaiterLeavesQueue(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	name := "queue " + t.TempDir()
+	holder := startDlock(t, server.URL, "run", "--fair", name, "--", "sh", "-c", "echo in; read line; exit 0")
+	holder.expect("in")
+	waiter := startDlock(t, server.URL, "run", "--fair", "--ttl", "1h", name, "--", "true")
+	awaitWaiters(t, server.URL, name, 1)
+	waiter.send(syscall.SIGTERM)
+	waiter.code(128 + int(syscall.SIGTERM))
+	if n := waitersOf(t, server.URL, name); n != 0 {
+		t.Errorf("%d waiters are left", n)
+	}
+	holder.input.Close()
+	holder.code(0)
+}
+
+func waitersOf(t *testing.T, url, name string) int {
+	t.Helper()
+	return statusOf(t, url, name).Waiters
+}
+
+// statusOf waits for a server that does not answer: on a busy machine a restarted one takes longer to do so than the command
+// waits.
+func statusOf(t *testing.T, url, name string) (info lockJSON) {
+	t.Helper()
+	got := dlockRun(t, on(url), "status", "--json", name)
+	for end := time.Now().Add(patience); got.code == exitUnavailable && time.Now().Before(end); {
+		got = dlockRun(t, on(url), "status", "--json", name)
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &info); err != nil {
+		t.Fatalf("status: %v; standard error: %s", err, got.stderr)
+	}
+	return info
+}
+
+func awaitWaiters(t *testing.T, url, name string, want int) {
+	t.Helper()
+	for end := time.Now().Add(patience); waitersOf(t, url, name) != want; {
+		if time.Now().After(end) {
+			t.Fatalf("there are %d waiters, want %d", waitersOf(t, url, name), want)
+		}
+	}
+}
+
+func TestMaxHoldEndsCommand(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), "run", "--ttl", "10s", "--max-hold", "500ms", "x", "--", "sh", "-c", "echo in; sleep 1000")
+	p.expect("in")
+	p.silent()
+	p.code(exitLost)
+}
+
+// What was ignored when dlock began stays ignored.
+func TestNohup(t *testing.T) {
+	t.Parallel()
+	url := fileURL(t)
+	cmd := dlockCommand(t.Context(), on(url), append([]string{"run", "x", "--"}, listener()...)...)
+	cmd.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`, os.Args[0]}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, cmd, input)
+	p.expect("ready")
+	p.send(syscall.SIGHUP)
+	p.send(syscall.SIGUSR1)
+	p.expect(syscall.SIGUSR1.String())
+	p.input.Close()
+	p.code(0)
+}
+
+func TestBreakEndsCommand(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	name := "break " + t.TempDir()
+	// The command ends by SIGTERM; what it started does not.
+	p := startDlock(t, server.URL, "run", "--ttl", "3s", name, "--",
+		"sh", "-c", `(trap "" TERM; echo ready; while :; do sleep 1; done) & wait`)
+	p.expect("ready")
+	got := dlockRun(t, on(server.URL), "break", "--yes", name)
+	if got.code != 0 || !strings.Contains(got.stdout, "dlock.test@") {
+		t.Fatalf("break: exit code %d, standard output %q, standard error %q", got.code, got.stdout, got.stderr)
+	}
+	p.code(exitLost)
+	p.silent()
+	if got := dlockRun(t, on(server.URL), "break", "--yes", name); got.code != exitNo {
+		t.Errorf("break of a free lock: exit code %d, want %d: %s", got.code, exitNo, got.stderr)
+	}
+}
+
+func TestLossMayBeOutlived(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	name := "outlive " + t.TempDir()
+	p := startDlock(t, server.URL, "run", "--on-lost", "continue", name, "--", "sh", "-c", "echo ready; read line; exit 5")
+	p.expect("ready")
+	if got := dlockRun(t, on(server.URL), "break", "--yes", name); got.code != 0 {
+		t.Fatalf("break: exit code %d: %s", got.code, got.stderr)
+	}
+	p.noted("goes on without it")
+	p.input.Close()
+	p.code(5)
+}

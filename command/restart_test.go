@@ -1,0 +1,161 @@
+//go:build unix
+
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/lag"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// A server that is back within the TTL costs nobody the lock, unless it has forgotten it. One that
+// is away for longer does, and the command ends before the lock can be anybody else's.
+func TestServerRestart(t *testing.T) {
+	t.Parallel()
+	for _, b := range serverBackends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			server := b.own(t)
+			t.Run("BackWithinTTL", func(t *testing.T) {
+				if b.volatile {
+					testForgottenLock(t, server)
+				} else {
+					testKeptLock(t, server)
+				}
+			})
+			t.Run("AwayForLonger", func(t *testing.T) { testServerGone(t, server) })
+		})
+	}
+}
+
+// restartTTL is the first TTL that a server has to come back in, maxRestartTTL the longest, which
+// every server grants.
+const (
+	restartTTL    = 20 * time.Second
+	maxRestartTTL = 36 * time.Second
+)
+
+// attempts is how often a test is repeated with a longer TTL, where the machine was too slow for it.
+const attempts = 3
+
+// startJob starts a command under a lock. It ends, with the code 3, when its standard input does.
+func startJob(t *testing.T, server *testenv.Server, name string, ttl time.Duration) *dlockProcess {
+	t.Helper()
+	p := startDlock(t, server.URL, "run", "--ttl", ttl.String(), "--grace", "1s", name, "--",
+		"sh", "-c", "echo ready; read line; exit 3")
+	p.expect("ready")
+	return p
+}
+
+// testKeptLock: the term that the command began in is over when the test looks for the last time. A server that comes back late
+// is restarted once more, under a longer TTL.
+func testKeptLock(t *testing.T, server *testenv.Server) {
+	t.Helper()
+	for n, ttl := 1, restartTTL; ; n, ttl = n+1, min(3*ttl, maxRestartTTL) {
+		name := fmt.Sprint(nameFor(t), n)
+		p := startJob(t, server, name, ttl)
+		before := holderOf(t, server.URL, name)
+		gone := time.Now()
+		server.Restart(t)
+		away := time.Since(gone)
+		t.Logf("the server was away for %v of a term of %v", away, ttl)
+		if away < ttl/2 || n == attempts {
+			checkKept(t, server, p, name, before, gone.Add(ttl))
+			return
+		}
+		p.input.Close()
+		p.awaitEnd()
+	}
+}
+
+// checkKept looks at the lock now and at the end of its first term.
+func checkKept(t *testing.T, server *testenv.Server, p *dlockProcess, name string, before holderJSON, end time.Time) {
+	t.Helper()
+	for _, at := range []time.Time{time.Now(), end} {
+		time.Sleep(time.Until(at))
+		if after := holderOf(t, server.URL, name); after.Owner != before.Owner || after.Fence != before.Fence {
+			t.Errorf("%v before the end of its first term the lock is held by %+v, want %+v", time.Until(end), after, before)
+		}
+	}
+	p.input.Close()
+	p.code(3)
+}
+
+// testForgottenLock: there is no lock any more, and the next renewal finds out.
+func testForgottenLock(t *testing.T, server *testenv.Server) {
+	t.Helper()
+	for n, ttl := 1, restartTTL; ; n, ttl = n+1, min(3*ttl, maxRestartTTL) {
+		p := startJob(t, server, fmt.Sprint(nameFor(t), n), ttl)
+		gone := time.Now()
+		server.Restart(t)
+		away := time.Since(gone)
+		p.code(exitLost)
+		if took := time.Since(gone); took < ttl {
+			return
+		} else if away < ttl/2 || n == attempts {
+			t.Fatalf("the command ended %v after its server, which was away for %v; the TTL is %v", took, away, ttl)
+		}
+	}
+}
+
+// testServerGone: the command and what it started ignore SIGTERM. Their end shows in a pipe that no other process writes to. It
+// is repeated with a longer TTL where this machine stood still.
+func testServerGone(t *testing.T, server *testenv.Server) {
+	t.Helper()
+	meter := lag.Start()
+	defer meter.Stop()
+	for n, ttl := 1, 4*time.Second; ; n, ttl = n+1, 3*ttl {
+		gone := time.Now() // and later
+		took := endsAfterServer(t, server, ttl)
+		stood := meter.Worst(gone)
+		switch {
+		case took < ttl:
+			t.Logf("the command ended %v after its server", took)
+			return
+		case stood < ttl/10 || n == attempts:
+			t.Fatalf("the command ended %v after its server, the TTL is %v; this machine stood still for %v", took, ttl, stood)
+		}
+		server.Start(t)
+	}
+}
+
+// endsAfterServer kills the server and returns after how long the command that held a lock has ended.
+func endsAfterServer(t *testing.T, server *testenv.Server, ttl time.Duration) time.Duration {
+	t.Helper()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := `exec >"$1"; trap "" TERM; sleep 1000 & while :; do sleep 1; done`
+	p := startDlock(t, server.URL, "run", "--ttl", ttl.String(), nameFor(t), "--", "sh", "-c", script, "sh", fifo)
+	written, err := os.Open(fifo) // returns when the command has opened it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer written.Close()
+	gone := time.Now() // no renewal that was sent later is answered
+	server.Kill(t)
+	if _, err = io.ReadAll(written); err != nil {
+		t.Error(err)
+	}
+	took := time.Since(gone)
+	p.code(exitLost)
+	return took
+}
+
+// holderOf is the one holder of a lock.
+func holderOf(t *testing.T, url, name string) holderJSON {
+	t.Helper()
+	info := statusOf(t, url, name)
+	if len(info.Holders) != 1 {
+		t.Fatalf("the lock has %d holders, want one", len(info.Holders))
+	}
+	return info.Holders[0]
+}

@@ -1,0 +1,76 @@
+package command
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newRoot builds the command tree. It is built anew for each run: commands keep
+// their flags' values.
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dlock",
+		Short: "Distributed locks for the command line",
+		Long: `dlock holds a lock while a command runs: flock(1) for a fleet.
+
+The lock lives on the server that --url or DLOCK_URL names, such as
+redis://host; without one in a directory of this user on this machine.`,
+		Args:                       refuseUnknown,
+		RunE:                       refuseBare,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.AddCommand(
+		newRun(a), newTry(a),
+		newStatus(a), newList(a), newBreak(a),
+		newBench(a), newBenchProcess(a), newVerify(a),
+		newVersion(a),
+	)
+	return root
+}
+
+func refuseUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see dlock help"
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		hint = "did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return usagef("unknown command %q: %s", args[0], hint)
+}
+
+// refuseBare makes a forgotten command an error: a script must not take it for
+// a command that ran.
+func refuseBare(cmd *cobra.Command, _ []string) error {
+	cmd.SetOut(cmd.ErrOrStderr())
+	if err := cmd.Help(); err != nil {
+		return err
+	}
+	return usagef("a command is missing")
+}
+
+// exactly wants the arguments that it names.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		what := "no argument"
+		if len(names) > 0 {
+			what = strings.Join(names, " ")
+		}
+		return usagef("%s takes %s, not %d arguments (flags stand before them)", cmd.Name(), what, len(args))
+	}
+}
+
+// say writes one line to standard error.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "dlock: "+format+"\n", args...)
+}

@@ -1,0 +1,258 @@
+package command
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dlock-go/dlock"
+)
+
+// scriptedLease is a lease whose deadline the test moves.
+type scriptedLease struct {
+	gone chan struct{}
+
+	mu       sync.Mutex
+	deadline time.Time
+	err      error
+}
+
+func (l *scriptedLease) Lost() <-chan struct{} { return l.gone }
+
+func (l *scriptedLease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+func (l *scriptedLease) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil && !time.Now().Before(l.deadline) {
+		l.err = dlock.ErrLost
+	}
+	return l.err
+}
+
+func (l *scriptedLease) renew(ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = time.Now().Add(ttl)
+}
+
+func (l *scriptedLease) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = dlock.ErrLost
+	close(l.gone)
+}
+
+// scriptedProcess notes when what was done to it.
+type scriptedProcess struct {
+	start  time.Time
+	done   chan struct{}
+	group  bool // a process of the group lives on
+	tough  bool // SIGTERM does not end it
+	events []string
+}
+
+func (p *scriptedProcess) note(what string) {
+	p.events = append(p.events, what+" at "+time.Since(p.start).String())
+}
+
+func (p *scriptedProcess) Done() <-chan struct{} { return p.done }
+
+func (p *scriptedProcess) alive() bool {
+	select {
+	case <-p.done:
+		return p.group
+	default:
+		return true
+	}
+}
+
+func (p *scriptedProcess) forward(sig os.Signal) { p.note(sig.String()) }
+
+func (p *scriptedProcess) terminate() {
+	p.note("TERM")
+	if !p.tough {
+		close(p.done)
+	}
+}
+
+func (p *scriptedProcess) kill() {
+	p.note("KILL")
+	p.group = false
+	if p.alive() {
+		close(p.done)
+	}
+}
+
+// supervision is a command under a lease with a deadline of 30 s and 5 s of grace.
+type supervision struct {
+	*supervisor
+	lease   *scriptedLease
+	process *scriptedProcess
+	signals chan os.Signal
+	losses  int
+}
+
+func supervise() *supervision {
+	now := time.Now()
+	s := &supervision{
+		lease:   &scriptedLease{deadline: now.Add(30 * time.Second), gone: make(chan struct{})},
+		process: &scriptedProcess{start: now, done: make(chan struct{})},
+		signals: make(chan os.Signal, 8),
+	}
+	s.supervisor = &supervisor{
+		lease: s.lease, process: s.process, signals: s.signals,
+		grace: 5 * time.Second, headroom: headroom,
+		onLoss: func(error) { s.losses++ },
+	}
+	return s
+}
+
+func (s *supervision) check(t *testing.T, err error, lost bool, events ...string) {
+	t.Helper()
+	if errors.Is(err, dlock.ErrLost) != lost {
+		t.Errorf("wait returned %v, want a loss: %v", err, lost)
+	}
+	if want := map[bool]int{true: 1}[lost]; s.losses != want {
+		t.Errorf("a loss was told %d times, want %d", s.losses, want)
+	}
+	if !slices.Equal(s.process.events, events) {
+		t.Errorf("events %q, want %q", s.process.events, events)
+	}
+}
+
+func TestSuperviseEndsCommandBeforeDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.check(t, s.wait(), true, "TERM at 24.75s")
+	})
+}
+
+func TestSuperviseKillsBeforeDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.tough = true
+		s.check(t, s.wait(), true, "TERM at 24.75s", "KILL at 29.75s")
+	})
+}
+
+// A command that ends by SIGTERM may leave others of its group behind.
+func TestSuperviseKillsGroupOfEndedCommand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group = true
+		s.check(t, s.wait(), true, "TERM at 24.75s", "KILL at 29.75s")
+	})
+}
+
+func TestSuperviseFollowsRenewals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		go func() {
+			for range 10 {
+				time.Sleep(10 * time.Second)
+				s.lease.renew(30 * time.Second)
+			}
+		}()
+		s.check(t, s.wait(), true, "TERM at 2m4.75s") // 100 s + 24.75 s
+	})
+}
+
+func TestSuperviseOrdinaryEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		time.AfterFunc(time.Second, func() { close(s.process.done) })
+		s.check(t, s.wait(), false)
+	})
+}
+
+func TestSuperviseBrokenLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.tough = true
+		time.AfterFunc(2*time.Second, s.lease.lose)
+		s.check(t, s.wait(), true, "TERM at 2s", "KILL at 7s")
+	})
+}
+
+// After a stop the lease may be over: nothing is left to wait for, and the
+// signal that woke us does not wake the command.
+func TestSuperviseWakesTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.tough = true
+		s.lease.renew(0)
+		s.signals <- syscall.SIGTERM
+		s.check(t, s.wait(), true, "TERM at 0s", "KILL at 0s")
+	})
+}
+
+func TestSuperviseForwards(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		time.AfterFunc(time.Second, func() { s.signals <- syscall.SIGTERM })
+		time.AfterFunc(2*time.Second, func() { close(s.process.done) })
+		s.check(t, s.wait(), false, "terminated at 1s")
+	})
+}
+
+func TestSuperviseKeepsCommandAfterLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.keep = true
+		time.AfterFunc(2*time.Second, s.lease.lose)
+		time.AfterFunc(3*time.Second, func() { s.signals <- syscall.SIGHUP })
+		time.AfterFunc(time.Minute, func() { close(s.process.done) })
+		s.check(t, s.wait(), true, "hangup at 3s")
+		if took := time.Since(s.process.start); took != time.Minute {
+			t.Errorf("the command was given %v, want a minute", took)
+		}
+	})
+}
+
+// A short term must not end before its first renewal, a third into it, and a short
+// maximum hold must leave the command most of it.
+func TestDefaultGraceLeavesTime(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ ttl, maxHold, grace, headroom time.Duration }{
+		{30 * time.Second, 0, 5 * time.Second, 250 * time.Millisecond},
+		{time.Hour, 0, 5 * time.Second, 250 * time.Millisecond},
+		{9 * time.Second, 0, 3 * time.Second, 250 * time.Millisecond},
+		{time.Second, 0, time.Second / 3, time.Second / 8},
+		{100 * time.Millisecond, 0, 100 * time.Millisecond / 3, 100 * time.Millisecond / 8},
+		{30 * time.Second, 3 * time.Second, time.Second, 250 * time.Millisecond},
+		{30 * time.Second, time.Hour, 5 * time.Second, 250 * time.Millisecond},
+	}
+	for _, tt := range tests {
+		f := &lockFlags{}
+		f.register(pflag.NewFlagSet("", pflag.ContinueOnError))
+		f.ttl, f.maxHold = tt.ttl, tt.maxHold
+		if err := f.settleGrace(); err != nil || f.grace != tt.grace || f.headroom != tt.headroom {
+			t.Errorf("TTL %v, maximum hold %v: grace %v, headroom %v, %v", tt.ttl, tt.maxHold, f.grace, f.headroom, err)
+		}
+		margin := tt.ttl/100 + 10*time.Millisecond // the library's
+		if late := tt.ttl - margin - f.grace - f.headroom; late <= tt.ttl/3+tt.ttl/20 {
+			t.Errorf("TTL %v: the command would end after %v, its renewal comes after %v", tt.ttl, late, tt.ttl/3)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// outcome is what became of a case.
+type outcome string
+
+const (
+	passed  outcome = "pass"
+	failed  outcome = "fail"
+	skipped outcome = "skip"
+)
+
+// finding is one case on one server: an object of --json.
+type finding struct {
+	URL      string   `json:"url"`
+	Case     string   `json:"case"`
+	Promise  string   `json:"promise"`
+	Outcome  outcome  `json:"outcome"`
+	Seen     []string `json:"seen"` // what was wrong, or why it did not run
+	Void     []string `json:"void"` // why observations were void and repeated
+	Duration int64    `json:"duration_ms"`
+}
+
+// report writes findings to standard output as they come, and the progress to standard
+// error where that is a terminal. Its methods may be called by many goroutines.
+type report struct {
+	out    io.Writer
+	screen *os.File // standard output if it is a terminal, else nil
+	bar    *os.File // standard error likewise
+	json   bool
+
+	mu     sync.Mutex
+	broken int   // promises, of all servers
+	err    error // the first of standard output
+	tally  tally // of the present server
+}
+
+// tally is what has become of the cases of one server.
+type tally struct {
+	begun   time.Time
+	cases   int
+	running []string
+	count   map[outcome]int
+	void    int            // observations
+	reasons map[string]int // of those skipped
+}
+
+func newReport(a *app, json bool) *report {
+	r := &report{out: a.stdout, json: json}
+	if isTerminal(a.stdout) {
+		r.screen = a.stdout.(*os.File)
+	}
+	if isTerminal(a.stderr) {
+		r.bar = a.stderr.(*os.File)
+	}
+	return r
+}
+
+// begin turns to another server.
+func (r *report) begin(s *server, cases int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	between := "\n"
+	if r.tally.cases == 0 {
+		between = ""
+	}
+	r.tally = tally{begun: time.Now(), cases: cases, count: map[outcome]int{}, reasons: map[string]int{}}
+	if !r.json {
+		r.print(fmt.Sprintf("%s%s, beneath %s\n", between, printable(s.name), printable(s.prefix)))
+	}
+}
+
+// started notes that a case runs.
+func (r *report) started(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.running = append(r.tally.running, name)
+	r.draw()
+}
+
+// add takes a finding.
+func (r *report) add(f *finding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := &r.tally
+	t.running = slices.DeleteFunc(t.running, func(name string) bool { return name == f.Case })
+	t.count[f.Outcome]++
+	t.void += len(f.Void)
+	switch f.Outcome {
+	case skipped:
+		t.reasons[f.Seen[0]]++
+	case failed:
+		r.broken++
+	}
+	if text := r.text(f); text != "" {
+		r.print(text)
+	}
+	r.draw()
+}
+
+// end sums up what was found on the server.
+func (r *report) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.erase()
+	if r.json {
+		return
+	}
+	t := &r.tally
+	checked := t.count[passed] + t.count[failed]
+	parts := []string{fmt.Sprintf("%d of %d promises kept in %s", t.count[passed], checked, span(time.Since(t.begun)))}
+	if t.void > 0 {
+		parts = append(parts, fmt.Sprintf("%d observations were void and repeated, as the machine or the server stood still", t.void))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(t.reasons)) {
+		parts = append(parts, fmt.Sprintf("%d not checked: %s", t.reasons[reason], reason))
+	}
+	r.print(strings.Join(parts, "; ") + "\n")
+}
+
+// text is what standard output shows of a finding.
+func (r *report) text(f *finding) string {
+	var b strings.Builder
+	switch {
+	case r.json:
+		if err := writeJSON(&b, f); err != nil {
+			return err.Error() // not with these types
+		}
+	case f.Outcome == passed:
+		b.WriteString(r.fit(fmt.Sprintf("ok    %-36s %6s  %s", f.Case, milliseconds(f.Duration), f.Promise)) + "\n")
+	case f.Outcome == failed:
+		fmt.Fprintf(&b, "FAIL  %-36s %6s  %s\n", f.Case, milliseconds(f.Duration), f.Promise)
+		for _, seen := range f.Seen {
+			b.WriteString("      seen: " + strings.ReplaceAll(seen, "\n", "\n      ") + "\n")
+		}
+	}
+	return b.String()
+}
+
+func milliseconds(n int64) string { return span(time.Duration(n) * time.Millisecond) }
+
+// print writes to standard output, where the progress may stand on the same screen.
+func (r *report) print(text string) {
+	r.erase()
+	if _, err := io.WriteString(r.out, text); err != nil && r.err == nil {
+		r.err = err
+	}
+}
+
+// draw shows the progress.
+func (r *report) draw() {
+	if r.bar == nil {
+		return
+	}
+	t := &r.tally
+	ended := t.count[passed] + t.count[failed] + t.count[skipped]
+	const cells = 20
+	full := cells * ended / max(t.cases, 1)
+	line := fmt.Sprintf("[%s%s] %d/%d", strings.Repeat("=", full), strings.Repeat(" ", cells-full), ended, t.cases)
+	if n := t.count[failed]; n > 0 {
+		line += fmt.Sprintf(", %d broken", n)
+	}
+	if len(t.running) > 0 {
+		line += ": " + strings.Join(t.running, " ")
+	}
+	fmt.Fprintf(r.bar, "\r%s\x1b[K", cut(line, width(r.bar)-1))
+}
+
+func (r *report) erase() {
+	if r.bar != nil {
+		fmt.Fprint(r.bar, "\r\x1b[K")
+	}
+}
+
+// fit cuts a line where it would wrap on the screen.
+func (r *report) fit(line string) string {
+	if r.screen == nil {
+		return line
+	}
+	return cut(line, width(r.screen))
+}
+
+// width is that of a terminal; one that does not tell is an old one.
+func width(screen *os.File) int {
+	if w, _, err := term.GetSize(int(screen.Fd())); err == nil && w > 0 {
+		return w
+	}
+	return 80
+}
+
+// cut returns the first n characters of s.
+func cut(s string, n int) string {
+	runes := []rune(s)
+	return string(runes[:min(len(runes), max(n, 0))])
+}

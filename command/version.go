@@ -1,0 +1,44 @@
+package command
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const modulePath = "github.com/dlock-go/dlock"
+
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "version",
+		Short:             "Show the version and the backends of this program",
+		Args:              exactly(),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(a.stdout, "dlock %s, %s %s/%s\nschemes: %s\n",
+				moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(backend.Schemes(), " "))
+			return err
+		},
+	}
+}
+
+// moduleVersion returns the version of dlock's module in this program, also if the program
+// is of another module.
+func moduleVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	module := &info.Main
+	if i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == modulePath }); i >= 0 {
+		module = info.Deps[i]
+	}
+	return cmp.Or(module.Version, "(devel)")
+}

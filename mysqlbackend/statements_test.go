@@ -1,0 +1,429 @@
+package mysqlbackend
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// TestStatements runs single statements and compares their answers and the rows that they leave. SET
+// TIMESTAMP stops the clock of the connection, so results are exact to the microsecond.
+
+const (
+	clock    = "1800000000.005007" // Unix time
+	newToken = 32774400005007      // that time, in µs since 2026
+	second   = 1_000_000           // µs
+	minute   = 60 * second
+	busy     = busyFlag
+)
+
+// entry is a row of the table. Times are in µs after clock.
+type entry struct {
+	name, owner    string
+	token          int64
+	since, expires int64
+	meta           string
+}
+
+// stage is a table with a connection whose clock stands still, and another one.
+type stage struct {
+	testing.TB
+	text  *statements
+	conn  *sql.Conn
+	other *sql.Conn
+}
+
+// statementTest is one execution of a statement.
+type statementTest struct {
+	name   string
+	before []entry
+	text   string
+	args   []any
+	want   outcome
+	after  []entry // nil: as before
+}
+
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := database(t, server(t), "?interpolateParams=true")
+			s := &stage{text: newStatements("stage"), conn: oneConnection(t, db), other: oneConnection(t, db)}
+			do(t, s.conn, s.text.schema)
+			do(t, s.conn, newStatements("stage2").schema) // no statement reads or changes it
+			do(t, s.conn, "SET TIMESTAMP = "+clock)
+			for part, test := range map[string]func(s *stage){
+				"acquire": testAcquire, "release": testRelease, "break": testBreak, "handover": testHandOver, "renew": testRenew,
+				"renew many": testRenewMany, "sweep": testSweep, "list": testList, "look": testLook, "shape": testShape,
+			} {
+				t.Run(part, func(t *testing.T) {
+					s.TB = t
+					test(s)
+				})
+			}
+		})
+	}
+}
+
+func oneConnection(t *testing.T, db *sql.DB) *sql.Conn {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// set makes the rows.
+func (s *stage) set(rows []entry) {
+	s.Helper()
+	do(s, s.conn, "DELETE FROM stage")
+	for _, r := range rows {
+		do(s, s.conn, "INSERT INTO stage VALUES (?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, "+
+			"UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?)",
+			[]byte(r.name), []byte(r.owner), r.token, r.since, r.expires, []byte(r.meta))
+	}
+}
+
+// get returns all rows.
+func (s *stage) get() []entry {
+	s.Helper()
+	rows, err := query(s.Context(), s.conn, func(rows *sql.Rows) (r entry, err error) {
+		return r, rows.Scan(&r.name, &r.owner, &r.token, &r.since, &r.expires, &r.meta)
+	}, "SELECT name, owner, token, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), since), "+
+		"TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires), meta FROM stage ORDER BY name")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return rows
+}
+
+// rows returns what a statement reads, a line for each row.
+func (s *stage) rows(text string, args ...any) string {
+	s.Helper()
+	rows, err := query(s.Context(), s.conn, func(rows *sql.Rows) (string, error) {
+		columns, err := rows.Columns()
+		if err != nil {
+			return "", err
+		}
+		values, pointers := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range values {
+			pointers[i] = &values[i]
+		}
+		err = rows.Scan(pointers...)
+		var line []string
+		for _, v := range values {
+			line = append(line, v.String)
+		}
+		return strings.Join(line, " "), err
+	}, text, args...)
+	if err != nil {
+		s.Errorf("%s: %v", text, err)
+	}
+	return strings.Join(rows, "\n")
+}
+
+// wantRows checks what a statement reads.
+func (s *stage) wantRows(want, text string, args ...any) {
+	s.Helper()
+	if got := s.rows(text, args...); got != want {
+		s.Errorf("%.30s %s: read\n%s, want\n%s", text, args, got, want)
+	}
+}
+
+func (s *stage) run(tests []statementTest) {
+	s.Helper()
+	for _, tt := range tests {
+		s.set(tt.before)
+		got, err := exec(s.Context(), s.conn, tt.text, tt.args...)
+		if err != nil || got != tt.want {
+			s.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+		}
+		if tt.after == nil {
+			tt.after = tt.before
+		}
+		if got := s.get(); !slices.Equal(got, tt.after) {
+			s.Errorf("%s: left behind\n%+v, want\n%+v", tt.name, got, tt.after)
+		}
+	}
+}
+
+func testAcquire(s *stage) {
+	const ttl = 30 * second
+	req := &backend.Request{Key: "n", Owner: "a", Meta: "meta of a"}
+	granted := func(token int64) []entry { return []entry{{"n", "a", token, 0, ttl, "meta of a"}} }
+	row := func(owner string, token, since, expires int64) []entry {
+		return []entry{{"n", owner, token, since, expires, "meta of " + owner}}
+	}
+	tests := []statementTest{
+		{name: "a new name", want: outcome{1, newToken}, after: granted(newToken)},
+		{name: "a lock that has 1 µs", before: row("b", 1, -second, 1), want: outcome{0, busy + 1}},
+		{
+			name: "a lock that ends now", before: row("b", 1, -second, 0),
+			want: outcome{2, newToken}, after: granted(newToken),
+		},
+		{name: "a long lock", before: row("b", 1, -second, 2*minute), want: outcome{0, busy + 2*minute}},
+		{name: "its own lock", before: row("a", 1, -second, second), want: outcome{2, newToken}, after: granted(newToken)},
+		{
+			name: "its own lock, whose term is longer", before: row("a", newToken, -second, minute),
+			want: outcome{2, newToken + 1}, after: row("a", newToken+1, 0, minute),
+		},
+		{
+			name: "a fence ahead of the clock", before: row("", newToken+100, -minute, -second),
+			want: outcome{2, newToken + 101}, after: granted(newToken + 101),
+		},
+		{name: "a kept lock", before: row("", 1, 0, second), want: outcome{0, busy}},
+		{name: "a lock that is kept for 1 min", before: row("", 1, 0, minute), want: outcome{0, busy}},
+		{
+			name: "a lock that is kept for more than 1 min", before: row("", 1, 0, minute+1),
+			want: outcome{2, newToken}, after: row("a", newToken, 0, minute+1),
+		},
+	}
+	for i := range tests {
+		if tests[i].after != nil {
+			tests[i].after[0].meta = req.Meta
+		}
+		tests[i].text, tests[i].args = s.text.acquire, acquireArgs(req, ttl, false)
+	}
+	s.run(append(tests, statementTest{
+		name: "a kept lock by the first that waits", before: row("", 1, 0, second), text: s.text.acquire,
+		args: acquireArgs(req, ttl, true), want: outcome{2, newToken}, after: granted(newToken),
+	}, statementTest{
+		name: "a lock that is kept since a later time", before: row("", 1, 1, second), text: s.text.acquire,
+		args: acquireArgs(req, ttl, true), want: outcome{0, busy},
+	}, statementTest{
+		name: "a held lock by the first that waits", before: row("b", 1, 0, second), text: s.text.acquire,
+		args: acquireArgs(req, ttl, true), want: outcome{0, busy + second},
+	}))
+}
+
+// three are locks of two owners.
+var three = []entry{
+	{"m", "a", 1, -second, second, "m"}, {"n", "a", 2, -second, second, "n"}, {"o", "b", 3, -second, second, "o"},
+}
+
+// changed returns three with n in place of the second.
+func changed(n entry) []entry { return []entry{three[0], n, three[2]} }
+
+// waits makes the other connection the first that waits: it has the signal until the test ends.
+func (s *stage) waits(signal string) (connection int64) {
+	s.Helper()
+	wantGranted(s, s.other, signal)
+	s.Cleanup(func() { ask(s, s.other, "SELECT RELEASE_ALL_LOCKS()") })
+	_, _ = fmt.Sscan(ask(s, s.other, "SELECT CONNECTION_ID()"), &connection)
+	return connection
+}
+
+func wantGranted(tb testing.TB, q querier, signal string) {
+	tb.Helper()
+	if got := ask(tb, q, "SELECT GET_LOCK(?, 30)", signal); got != "1" {
+		tb.Fatalf("GET_LOCK: %s", got)
+	}
+}
+
+// testRemoval tests a release or a break. args are the parameters after the name.
+func testRemoval(s *stage, text string, args ...any) {
+	const signal, kept = "dlock stage", 50_000
+	args = append([]any{signal, kept, []byte("n")}, args...)
+	free := changed(entry{"n", "", 2, 0, 0, "n"})
+	ended := changed(entry{"n", "a", 2, -second, 0, "n"})
+	another := changed(entry{"n", "c", 2, -second, second, "n"})
+	tests := []statementTest{
+		{name: "a lock", before: three, want: outcome{1, 0}, after: free},
+		{name: "a lock that ends now", before: ended},
+		{name: "another's lock", before: another},
+		{name: "a kept lock", before: changed(entry{"n", "", 2, -second, second, "n"})},
+		{name: "an unknown name", before: []entry{three[0], three[2]}},
+	}
+	for i := range tests {
+		tests[i].text, tests[i].args = text, args
+	}
+	s.run(tests)
+	s.run([]statementTest{{
+		name: "a lock that is waited for", before: three, text: text, args: args,
+		want: outcome{1, s.waits(signal)}, after: changed(entry{"n", "", 2, 0, kept, "n"}),
+	}})
+}
+
+func testRelease(s *stage) { testRemoval(s, s.text.release, []byte("a")) }
+
+func testBreak(s *stage) {
+	testRemoval(s, s.text.breakLock, []byte("a"), []byte("a"))
+	ask(s, s.other, "SELECT RELEASE_ALL_LOCKS()")
+	args := []any{"dlock stage", 50_000, []byte("n"), []byte(""), []byte("")}
+	s.run([]statementTest{
+		{
+			name: "any holder", before: three, text: s.text.breakLock, args: args,
+			want: outcome{1, 0}, after: changed(entry{"n", "", 2, 0, 0, "n"}),
+		},
+		{name: "a kept lock", before: changed(entry{"n", "", 2, -second, second, "n"}), text: s.text.breakLock, args: args},
+	})
+}
+
+func testHandOver(s *stage) {
+	const signal, kept = "dlock stage", 50_000
+	args := []any{signal, signal, kept, []byte("n"), []byte("a")}
+	wantGranted(s, s.conn, signal)
+	defer func() { ask(s, s.conn, "SELECT RELEASE_ALL_LOCKS()") }()
+	ended, another := entry{"n", "a", 2, -second, 0, "n"}, entry{"n", "c", 2, -second, second, "n"}
+	s.run([]statementTest{
+		{name: "a lock that ends now", before: changed(ended), text: s.text.handOver, args: args},
+		{name: "another's lock", before: changed(another), text: s.text.handOver, args: args},
+	})
+	if ask(s, s.other, "SELECT IS_FREE_LOCK(?)", signal) != "0" {
+		s.Error("the signal has been given away with a lock that was not held")
+	}
+	s.run([]statementTest{{
+		name: "a lock", before: three, text: s.text.handOver, args: args,
+		want: outcome{1, 0}, after: changed(entry{"n", "", 2, 0, 0, "n"}),
+	}})
+	if ask(s, s.other, "SELECT IS_FREE_LOCK(?)", signal) != "1" {
+		s.Error("the signal has not been given away")
+	}
+	wantGranted(s, s.conn, signal)
+	waiter := ask(s, s.other, "SELECT CONNECTION_ID()")
+	woken := make(chan string)
+	go func() { woken <- ask(s, s.other, "SELECT GET_LOCK(?, 30)", signal) }()
+	eventually(s, "the other connection waits for the signal", func() bool {
+		return ask(s, s.conn, "SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = ?", waiter) == "User lock"
+	})
+	s.run([]statementTest{{
+		name: "a lock that is waited for", before: three, text: s.text.handOver, args: args,
+		want: outcome{1, 0}, after: changed(entry{"n", "", 2, 0, kept, "n"}),
+	}})
+	if <-woken != "1" {
+		s.Error("the waiter has no signal")
+	}
+	ask(s, s.other, "SELECT RELEASE_ALL_LOCKS()")
+}
+
+func testRenew(s *stage) {
+	args := []any{30 * second, []byte("n"), []byte("a")}
+	tests := []statementTest{
+		{
+			name: "a lock", before: three, want: outcome{1, newToken + 30*second},
+			after: changed(entry{"n", "a", 2, -second, 30 * second, "n"}),
+		},
+		{
+			name: "a longer term", before: changed(entry{"n", "a", 2, -second, minute, "n"}),
+			want: outcome{0, newToken + 30*second},
+		},
+		{name: "a lock that ends now", before: changed(entry{"n", "a", 2, -second, 0, "n"})},
+		{name: "another's lock", before: changed(entry{"n", "c", 2, -second, second, "n"})},
+		{name: "an unknown name", before: []entry{three[0], three[2]}},
+	}
+	for i := range tests {
+		tests[i].text, tests[i].args = s.text.renew, args
+	}
+	s.run(tests)
+}
+
+func testRenewMany(s *stage) {
+	m, n, o := []byte("m"), []byte("n"), []byte("o")
+	a := []byte("a")
+	tests := []statementTest{
+		{
+			name: "two locks and another's", before: three, want: outcome{2, newToken + 30*second},
+			after: []entry{{"m", "a", 1, -second, 30 * second, "m"}, {"n", "a", 2, -second, 30 * second, "n"}, three[2]},
+		},
+		{
+			name: "a longer term", before: changed(entry{"n", "a", 2, -second, minute, "n"}),
+			want:  outcome{1, newToken + 30*second},
+			after: []entry{{"m", "a", 1, -second, 30 * second, "m"}, {"n", "a", 2, -second, minute, "n"}, three[2]},
+		},
+		{
+			name: "locks that end now", before: []entry{
+				{"m", "a", 1, -second, 0, "m"}, {"n", "a", 2, -second, 0, "n"}, {"o", "a", 3, -second, 0, "o"},
+			},
+		},
+	}
+	for i := range tests {
+		tests[i].text, tests[i].args = withNames(s.text.renewFree, 3), []any{m, n, o, 3, 30 * second, m, a, n, a, o, a}
+	}
+	s.run(tests)
+	s.set(changed(entry{"n", "a", 2, -second, 0, "n"}))
+	s.wantRows(fmt.Sprintf("m a 1 %d\nn a 0 %d", newToken+second, newToken), withNames(s.text.holders, 2), m, n)
+}
+
+func testList(s *stage) {
+	s.set([]entry{
+		{"l", "a", 1, -second, second, "l"},
+		{"m", "a", 2, -second, 2 * second, "meta"},
+		{"m0", "a", 3, -second, 0, "ends now"},
+		{"m1", "", 4, -second, second, "kept"},
+		{"n", "b", 5, -2 * second, 1, "n"},
+		{"o", "b", 6, -second, second, "o"},
+	})
+	const unix = 1800000000005007
+	m, n := fmt.Sprintf("m a meta 2 %d %d", unix-second, 2*second), fmt.Sprintf("n b n 5 %d 1", unix-2*second)
+	s.wantRows(m+"\n"+n, s.text.list, []byte("m"), []byte("o"), 10)
+	s.wantRows(m, s.text.list, []byte("m"), []byte("o"), 1)
+	s.wantRows("", s.text.list, []byte("p"), []byte("q"), 10)
+}
+
+// Without SLEEP, sleep.sql returns for how many seconds it would sleep.
+func testLook(s *stage) {
+	sleep := strings.Replace(s.text.sleep, "SLEEP(", "(", 1)
+	for _, tt := range []struct {
+		row                  entry
+		held, seconds, short string // short: of a bound of 3 s
+	}{
+		{entry{"n", "a", 2, -second, 10 * second, "n"}, "1", "10.0000", "3.0000"},
+		{entry{"n", "a", 2, -second, 1, "n"}, "1", "0.0000", "0.0000"},
+		{entry{"n", "a", 2, -second, 0, "n"}, "0", "0.0000", "0.0000"},
+		{entry{"n", "a", 2, -second, -2 * second, "n"}, "0", "0.0000", "0.0000"},
+		{entry{"n", "", 2, -second, 10 * second, "n"}, "0", "0.0000", "0.0000"},
+	} {
+		s.set(changed(tt.row))
+		s.wantRows(tt.held, s.text.look, []byte("n"))
+		s.wantRows(tt.seconds, sleep, minute, []byte("n"))
+		s.wantRows(tt.short, sleep, 3*second, []byte("n"))
+	}
+	s.set([]entry{three[0]})
+	s.wantRows("0", s.text.look, []byte("n"))
+	s.wantRows("0.0000", sleep, minute, []byte("n"))
+}
+
+func testSweep(s *stage) {
+	rows := []entry{
+		{"m", "", 1, -minute, -second - 1, ""}, {"n", "", 2, -minute, -second, ""}, {"o", "", 3, -minute, -minute, ""},
+	}
+	s.set(rows)
+	s.wantRows("m 1\nn 0\no 1", s.text.stale, second, []byte(""), 10)
+	s.wantRows("n 0\no 1", s.text.stale, second, []byte("m"), 10)
+	s.wantRows("n 0", s.text.stale, second, []byte("m"), 1)
+	cursor := []entry{{"c", "", 0, -second, -second, "x"}}
+	claim := func(begin, end string) []any {
+		return []any{[]byte("c"), []byte(end), []byte(begin), []byte(begin), []byte(end)}
+	}
+	s.run([]statementTest{
+		{
+			name: "two rows of three", before: rows, text: withNames(s.text.sweep, 2),
+			args: []any{[]byte("m"), []byte("n"), second}, want: outcome{1, 0}, after: rows[1:],
+		},
+		{
+			name: "the first claim", text: s.text.claim, args: claim("", "x"),
+			want: outcome{1, 0}, after: []entry{{"c", "", 0, 0, 0, "x"}},
+		},
+		{
+			name: "a claim", before: cursor, text: s.text.claim, args: claim("x", "y"),
+			want: outcome{2, 0}, after: []entry{{"c", "", 0, -second, 0, "y"}},
+		},
+		{name: "a claim that is late", before: cursor, text: s.text.claim, args: claim("w", "y")},
+	})
+}
+
+func testShape(s *stage) {
+	const want = "name varbinary(1024) PRI InnoDB\nowner varbinary(64)  InnoDB\ntoken bigint  InnoDB\n" +
+		"since datetime(6)  InnoDB\nexpires datetime(6)  InnoDB\nmeta varbinary(1024)  InnoDB"
+	if got := strings.Replace(s.rows(plain(shapeSQL), "stage"), "(20)", "", 1); got != want { // MariaDB shows a width
+		s.Errorf("the table is\n%s, want\n%s", got, want)
+	}
+	s.wantRows("", plain(shapeSQL), "nothing")
+}
