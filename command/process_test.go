@@ -226,7 +226,7 @@ func TestBreakEndsCommand(t *testing.T) {
 		"sh", "-c", `(trap "" TERM; echo ready; while :; do sleep 1; done) & wait`)
 	p.expect("ready")
 	got := dlockRun(t, on(server.URL), "break", "--yes", name)
-	if got.code != 0 || !strings.Contains(got.stdout, "dlock.test@") {
+	if got.code != 0 || !strings.Contains(got.stdout, filepath.Base(os.Args[0])+"@") {
 		t.Fatalf("break: exit code %d, standard output %q, standard error %q", got.code, got.stdout, got.stderr)
 	}
 	p.code(exitLost)

@@ -1,19 +1,33 @@
 package conformance
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
 )
 
-// heap returns the bytes of the process's live objects.
-func heap() int64 {
+// memory is what the heap has, or by how much that has changed.
+type memory struct{ objects, bytes int64 }
+
+func (m memory) plus(o memory) memory  { return memory{m.objects + o.objects, m.bytes + o.bytes} }
+func (m memory) minus(o memory) memory { return memory{m.objects - o.objects, m.bytes - o.bytes} }
+
+// within reports whether neither figure is above that of limit.
+func (m memory) within(limit memory) bool {
+	return m.objects <= limit.objects && m.bytes <= limit.bytes
+}
+
+func (m memory) String() string { return fmt.Sprintf("%d objects of %d bytes", m.objects, m.bytes) }
+
+// heap returns the process's live objects.
+func heap() memory {
 	var stats runtime.MemStats
 	for range 3 { // finalizers and pools need more than one
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapAlloc)
+	return memory{objects: int64(stats.HeapObjects), bytes: int64(stats.HeapAlloc)}
 }
 
 // sockets returns how many sockets the process has open, 0 where that is not known.
