@@ -110,11 +110,26 @@ func (s *session) run() {
 	if w := s.present(); w == nil || !w.shaken.Load() {
 		s.hangUp() // there is nothing to wait for
 	}
-	s.conn.Close() // asks the server to end the session, and waits for the answer
+	s.bid()
 	if w := s.swap(nil); w != nil {
 		_ = w.Close() // the library would listen to a dead one for as long as the session
 	}
 	s.behind.Wait()
+}
+
+// bid asks the server to end the session, and waits for the answer, for farewell at most. The
+// library waits for longer where requests that it cannot send fill its queue: it puts the
+// farewell behind them, and gives up after twice its time-out for connecting.
+func (s *session) bid() {
+	closed := make(chan struct{})
+	go func() { // for as long as the library waits
+		defer close(closed)
+		s.conn.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(farewell):
+	}
 }
 
 // keepAlive pings the server until the session ends.
