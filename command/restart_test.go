@@ -140,8 +140,8 @@ func endsAfterServer(t *testing.T, server *testenv.Server, ttl time.Duration) ti
 		t.Fatal(err)
 	}
 	defer written.Close()
-	gone := time.Now() // no renewal that was sent later is answered
 	server.Kill(t)
+	gone := time.Now() // no renewal that was sent later is answered
 	if _, err = io.ReadAll(written); err != nil {
 		t.Error(err)
 	}
