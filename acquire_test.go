@@ -752,6 +752,30 @@ func TestTryLockOfAnUnreachableServer(t *testing.T) {
 	})
 }
 
+// The error of a Lock whose context has ended names the cause: the newest request that was not
+// answered, unless a later one was.
+func TestLockSaysWhyTheServerDidNotAnswer(t *testing.T) {
+	t.Parallel()
+	for answered, steps := range map[bool][]acquireStep{
+		false: repeat(1000, acquireFails(errUnavailable)),
+		true:  append([]acquireStep{acquireFails(errUnavailable)}, repeat(1000, busy(backend.Busy{}))...),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			d.acquires = steps
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := open(t, d).Lock(ctx, "x")
+			wantErr(t, err, context.DeadlineExceeded)
+			if answered {
+				wantNoErr(t, err, dlock.ErrUnavailable)
+			} else {
+				wantErr(t, err, dlock.ErrUnavailable, errServer)
+			}
+		})
+	}
+}
+
 func TestTryLockIsAnsweredHereWhileTheNameIsInUseHere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

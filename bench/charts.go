@@ -107,8 +107,10 @@ func (p *plotter) distribution(plot Plot) string {
 	}
 	line := func(name string, colour int, dashed bool, l *Latency) {
 		s := series{name: name, colour: colour, dashed: dashed}
-		for _, q := range l.Quantiles[1 : len(l.Quantiles)-1] {
-			s.points = append(s.points, point{nines(q.Percent), float64(q.Value)})
+		for _, q := range l.Quantiles {
+			if q.Percent > 0 && q.Percent < 100 {
+				s.points = append(s.points, point{nines(q.Percent), float64(q.Value)})
+			}
 		}
 		c.series = append(c.series, s)
 	}

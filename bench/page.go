@@ -20,7 +20,8 @@ func WriteHTML(w io.Writer, report Report) error {
 	}
 	return pageTemplate.Execute(w, struct {
 		Report
+		Reading  string
 		Sections []section
 		Plots    []template.HTML
-	}{report, sections(report.Results), plots})
+	}{report, reading, sections(report.Results), plots})
 }

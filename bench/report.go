@@ -54,23 +54,25 @@ type column struct {
 // columns are those of each workload, after the subject.
 var columns = map[string][]column{
 	"W1": {
+		{"SAMPLES", samples},
 		{"PAIRS/S", perSecond},
 		{"P50", p50},
 		{"P99", p99},
 		{"FLOOR P50", floorCell(func(f *FloorResult) string { return latencyText(f.Latency, 50) })},
-		{"RATIO", ratio},
+		{"× FLOOR", ratio},
 		{"ALLOCS", func(r *Result) string { return number(r.Allocs) }},
 		{"FLOOR ALLOCS", floorCell(func(f *FloorResult) string { return number(f.Allocs) })},
 	},
 	"W2": {
+		{"SAMPLES", samples},
 		{"PAIRS/S", perSecond},
 		{"FLOOR PAIRS/S", floorCell(func(f *FloorResult) string { return number(&f.PerSecond) })},
-		{"RATIO", ratio},
+		{"× FLOOR", ratio},
 		{"P50", p50},
 		{"P99", p99},
 	},
-	"W3": {{"CONTENDERS", contenders}, {"HAND-OFF", handoff}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
-	"W4": {{"PROCESSES", processes}, {"HAND-OFF", handoff}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
+	"W3": {{"CONTENDERS", contenders}, {"HAND-OFF", handoff}, {"SAMPLES", samples}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
+	"W4": {{"PROCESSES", processes}, {"HAND-OFF", handoff}, {"SAMPLES", samples}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
 	"W5": {
 		{"WAITERS", contenders},
 		{"COMMANDS/S", commands},
@@ -108,6 +110,14 @@ func p50(r *Result) string         { return latencyText(r.Latency, 50) }
 func p99(r *Result) string         { return latencyText(r.Latency, 99) }
 func contenders(r *Result) string  { return strconv.Itoa(r.Contenders) }
 func ttl(r *Result) string         { return r.TTL.String() }
+
+// samples is how many durations the percentiles are of.
+func samples(r *Result) string {
+	if r.Latency == nil {
+		return none
+	}
+	return strconv.FormatInt(r.Latency.Count, 10)
+}
 
 func ratio(r *Result) string {
 	return floorCell(func(f *FloorResult) string { return fmt.Sprintf("%.2f", f.Ratio) })(r)
@@ -230,7 +240,12 @@ func sections(results []Result) (all []section) {
 	return all
 }
 
-// WriteTable writes a table for each workload.
+// reading says how the figures were made and what they mean.
+const reading = "Closed loop: whoever locks asks again when it has unlocked, so that a server that stands still delays few requests. " +
+	"× FLOOR is the cost in floors: 1 is the floor's, 2 is twice as slow, in every table. " +
+	"A percentile with no sample beyond it is not shown."
+
+// WriteTable writes a table for each workload, and how to read them.
 func WriteTable(w io.Writer, results []Result) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, s := range sections(results) {
@@ -246,7 +261,11 @@ func WriteTable(w io.Writer, results []Result) error {
 			return err
 		}
 	}
-	return nil
+	if len(results) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.ReplaceAll(reading, ". ", ".\n"))
+	return err
 }
 
 func writeCells(w io.Writer, cells []string) {

@@ -41,8 +41,8 @@ func TestTable(t *testing.T) {
 	}
 	want := []string{
 		"W1: One lock, uncontended",
-		"SUBJECT          PAIRS/S  P50  P99  FLOOR P50  RATIO  ALLOCS  FLOOR ALLOCS",
-		hostile + "  1.5      5ns  5ns  –          –      –       –",
+		"SUBJECT          SAMPLES  PAIRS/S  P50  P99  FLOOR P50  × FLOOR  ALLOCS  FLOOR ALLOCS",
+		hostile + "  1        1.5      5ns  5ns  –          –        –       –",
 		"bad              failed: it is broken",
 		"",
 		"W2: Many locks, uncontended",

@@ -64,16 +64,18 @@ type FloorResult struct {
 	PerSecond float64  `json:"per_second"`
 	Latency   *Latency `json:"latency"`
 	Allocs    *float64 `json:"allocs,omitempty"`
-	// Ratio is the subject's median over the floor's (W1), or its rate over the floor's (W2).
+	// Ratio is the subject's cost in floors: its median over the floor's (W1), or the floor's rate
+	// over its own (W2). 1 is the floor's cost, 2 is twice as slow.
 	Ratio float64 `json:"ratio"`
 }
 
-// Latency is a distribution of durations.
+// Latency is a distribution of durations. A percentile that no sample lies beyond is left out: of
+// 365 samples there is no P99.9, and P99 is 0 for fewer than 100.
 type Latency struct {
 	Count     int64         `json:"count"`
 	Mean      time.Duration `json:"mean_ns"`
 	P50       time.Duration `json:"p50_ns"`
-	P99       time.Duration `json:"p99_ns"`
+	P99       time.Duration `json:"p99_ns,omitempty"`
 	Max       time.Duration `json:"max_ns"`
 	Quantiles []Quantile    `json:"quantiles"` // rising
 }
@@ -102,13 +104,24 @@ func latencyOf(h *hdrhistogram.Histogram) *Latency {
 		return nil
 	}
 	at := func(percent float64) time.Duration { return time.Duration(h.ValueAtQuantile(percent)) }
-	l := &Latency{
-		Count: h.TotalCount(), Mean: time.Duration(h.Mean()), P50: at(50), P99: at(99), Max: time.Duration(h.Max()),
-	}
+	l := &Latency{Count: h.TotalCount(), Mean: time.Duration(h.Mean()), P50: at(50), Max: time.Duration(h.Max())}
 	for _, percent := range percents {
+		if !shows(l.Count, percent) {
+			continue
+		}
 		l.Quantiles = append(l.Quantiles, Quantile{percent, at(percent)})
+		if percent == 99 {
+			l.P99 = at(percent)
+		}
 	}
 	return l
+}
+
+// shows reports whether a percentile of so many samples has at least one beyond it. The median and
+// the extremes need none.
+func shows(count int64, percent float64) bool {
+	beyond := min(percent, 100-percent)
+	return beyond == 0 || beyond == 50 || float64(count)*beyond >= 100-1e-6
 }
 
 // jain is Jain's index of fairness.

@@ -187,7 +187,7 @@ func (w *row) finish() Result {
 	if f.pairs > 0 {
 		w.Floor = &FloorResult{Allocs: w.floorAllocs}
 		w.Floor.PerSecond, w.Floor.Latency = f.rate(f.pairs), latencyOf(f.times)
-		w.Floor.Ratio = *w.PerSecond / w.Floor.PerSecond
+		w.Floor.Ratio = w.Floor.PerSecond / *w.PerSecond
 		if w.Contenders == 1 {
 			w.Floor.Ratio = float64(w.Latency.P50) / float64(w.Floor.Latency.P50)
 		}

@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 )
 
 type benchFlags struct {
+	sources
 	duration       time.Duration
 	workloads      []string
 	contenders     []int
@@ -40,7 +40,8 @@ turns, and for each workload there is a table:
 
 ` + workloadList() + `
 A floor is the fewest requests that can lock and unlock through the same client
-library. Where processes are needed dlock starts itself, except for mem:, whose
+library. The tables show costs in floors: 1 is the floor's, 2 is twice as slow. The
+load is a closed loop: whoever locks asks again when it has unlocked. Where processes are needed dlock starts itself, except for mem:, whose
 locks end at the process.
 
 All locks lie beneath dlock-bench/ and a random word. When it is done, or
@@ -72,8 +73,8 @@ func workloadList() string {
 
 func (f *benchFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.SetInterspersed(false)
-	flags.DurationVar(&f.duration, "duration", time.Second, "measure each row of the table for `DURATION`")
+	f.sources.register(flags)
+	addDuration(flags, &f.duration, "duration", "", time.Second, "measure each row of the table for `DURATION`")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "measure these `WORKLOADS` only, such as W1,W3,recovery")
 	flags.IntSliceVar(&f.contenders, "contenders", []int{2, 16, 128}, "the `NUMBERS` of goroutines that contend in W3")
 	flags.IntVar(&f.waiters, "waiters", 1000, "have `N` goroutines wait in W5")
@@ -120,11 +121,9 @@ func (f *benchFlags) check() error {
 }
 
 func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
-	if url := a.getenv("DLOCK_URL"); len(urls) == 0 && url != "" {
-		urls = []string{url}
-	}
-	if len(urls) == 0 {
-		return usagef("bench takes a URL, or more; DLOCK_URL is not set")
+	urls, err := f.all(a, "bench", urls)
+	if err != nil {
+		return err
 	}
 	workloads, err := f.chosen()
 	if err == nil {
@@ -133,14 +132,17 @@ func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
 	if err != nil {
 		return err
 	}
-	var page *os.File // made before anything is measured: afterwards is too late to learn that it cannot be
+	subjects, failed := f.subjects(ctx, a, urls)
+	if len(subjects) == 0 && failed != nil {
+		return failed
+	}
+	var page *output // made before anything is measured: afterwards is too late to learn that it cannot be
 	if f.html != "" {
-		if page, err = os.Create(f.html); err != nil {
+		if page, err = createOutput(f.html); err != nil {
 			return err
 		}
-		defer page.Close()
+		defer page.discard()
 	}
-	subjects, failed := f.subjects(ctx, a, urls)
 	report := f.measure(ctx, a, workloads, subjects)
 	if err := f.write(a, page, report); err != nil {
 		return err
@@ -213,9 +215,12 @@ func (f *benchFlags) measure(ctx context.Context, a *app, workloads []bench.Work
 }
 
 // write writes the results in the forms that are wanted.
-func (f *benchFlags) write(a *app, page *os.File, report bench.Report) error {
+func (f *benchFlags) write(a *app, page *output, report bench.Report) error {
 	if page != nil {
-		if err := errors.Join(bench.WriteHTML(page, report), page.Close()); err != nil {
+		if err := bench.WriteHTML(page, report); err != nil {
+			return err
+		}
+		if err := page.done(); err != nil {
 			return err
 		}
 	}

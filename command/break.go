@@ -23,7 +23,7 @@ func newBreak(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                   "break [flags] NAME",
 		Short:                 "Take a lock from its holder",
-		Long:                  "Shows the holder of NAME and takes the lock from it: from this holder, not from\nwhoever has come to hold it since. Asks first on a terminal, and needs --yes\nelsewhere. The exit code is 1 where nobody holds the lock.",
+		Long:                  "Shows the holder of NAME and takes the lock from it: from this holder, not from\nwhoever has come to hold it since. The next holder has the lock at once, while a\ncommand that runs under dlock has up to its --grace to end: break the lock of a\nholder that is dead, or end the holder first. Asks first on a terminal, and needs --yes\nelsewhere. The exit code is 1 where nobody holds the lock.",
 		DisableFlagsInUseLine: true,
 		Args:                  exactly("NAME"),
 		ValidArgsFunction:     cobra.NoFileCompletions,
@@ -32,7 +32,6 @@ func newBreak(a *app) *cobra.Command {
 		}),
 	}
 	f.register(cmd.Flags())
-	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
@@ -54,7 +53,7 @@ func (f *breakFlags) run(ctx context.Context, a *app, name string) error {
 		return err
 	}
 	if len(info.Holders) == 0 {
-		return &exitError{exitNo, fmt.Errorf("%q is free", name)}
+		return &exitError{code: exitNo, err: fmt.Errorf("%q is free", name)}
 	}
 	for i := range info.Holders {
 		if err := f.breakOne(ctx, a, client, name, &info.Holders[i]); err != nil {
@@ -74,7 +73,7 @@ func (f *breakFlags) breakOne(ctx context.Context, a *app, client *dlock.Client,
 	}
 	err := client.Break(ctx, name, h.Owner)
 	if errors.Is(err, dlock.ErrNotHeld) {
-		return &exitError{exitNo, fmt.Errorf("%q is no longer held by %s", name, holderName(h))}
+		return &exitError{code: exitNo, err: fmt.Errorf("%q is no longer held by %s", name, holderName(h))}
 	}
 	if err == nil {
 		fmt.Fprintf(a.stdout, "%q was taken from %s\n", name, describe(h))
@@ -96,5 +95,5 @@ func confirm(ctx context.Context, a *app, question string) error {
 	case "y", "yes":
 		return nil
 	}
-	return &exitError{exitNo, errors.New("nothing was broken")}
+	return &exitError{code: exitNo, err: errors.New("nothing was broken")}
 }

@@ -21,7 +21,8 @@ var exitCodes = map[int][]string{
 		"run x -- true", "run -- x -- true", "try x -- true",
 		"run --wait 1m --ttl 10s --grace 3s --meta me x -- true",
 		"run --wait 50ms --conflict-exit-code 0 taken -- true",
-		"status free", "ls", "version", "help", "run --help", "completion bash",
+		"run x --wait 1m --ttl 10 -- true", "run -n x -- true", "run -w 0.5 -o x -- true", "run -- -x -- true", "run -w 50ms -E 0 taken -- true",
+		"status free", "status free --json", "ls --json q", "version", "--version", "help", "help run", "run --help", "completion bash",
 	},
 	1:        {"run x -- false", "status --exit-code free"},
 	3:        {"run x -- sh -c exit|3"},
@@ -33,19 +34,20 @@ var exitCodes = map[int][]string{
 	exitNotFound: {"run x -- dlock-no-such-command", "run x -- /no/such/command"},
 	exitUsage: {
 		"nonsense", "ru x -- true",
-		"run", "run x", "run x true", "run x --", "run x --wait 1s -- true", "run --no-such-flag x -- true",
-		"run --ttl 0s x -- true", "run --ttl -1s x -- true", "run --ttl soon x -- true", "run --wait -1s x -- true",
+		"run", "run x", "run x true", "run x --", "run -- true", "run x y -- true", "run --wiat 1s x -- true", "help nonsense", "run --no-such-flag x -- true",
+		"run --ttl 0s x -- true", "run --ttl -1s x -- true", "run --ttl soon x -- true", "run --ttl nan x -- true", "run --wait 1e99 x -- true", "run --wait -1s x -- true",
 		"run --min-hold 0s x -- true", "run --min-hold 2s --max-hold 1s x -- true",
 		"run --ttl 9s --grace 3001ms x -- true", "run --grace -1s x -- true", "run --max-hold 1s --grace 1s x -- true", "run --grace 5s --url $url?ttl=9s x -- true",
 		"run --on-lost panic x -- true", "run --conflict-exit-code 256 x -- true", "try --wait 1s x -- true",
 		"run -- \n -- true", "run  -- true", "run $long -- true", "run \xff -- true",
 		"run --url  x -- true", "run --url nonsense x -- true", "run --url nonsense: x -- true", "run --url mem: x -- true",
 		"run --url redis://h:port x -- true", "run --url $url?no-such-parameter=1 x -- true",
+		"verify --url-file /no/such/file", "bench --url-file /no/such/file",
 		"run --url $url --url-file $plain x -- true", "run --url-file /no/such/file x -- true",
-		"status", "status x y", "status x --json", "break x", "ls --watch", "ls --watch --json", "ls x y", "version x",
+		"status", "status x y", "break x", "ls --watch", "ls --watch --json", "ls x y", "version x",
 	},
-	exitUnavailable: {"run --url $closed x -- true", "status --url $closed x", "ls --url $closed"},
-	exitNotAcquired: {"try taken -- true", "run --wait 0 taken -- true", "run --wait 50ms taken -- true"},
+	exitUnavailable: {"run --url $closed x -- true", "run --wait 1s --url $closed x -- true", "status --url $closed x", "ls --url $closed"},
+	exitNotAcquired: {"try taken -- true", "run --wait 0 taken -- true", "run --wait 50ms taken -- true", "run -n taken -- true", "run x -- $dlock run x -- true"},
 	exitUnsupported: {"run --fair x -- true", "run --url $url?require=break x -- true", "break --yes taken"},
 }
 
@@ -58,7 +60,7 @@ func TestExitCodes(t *testing.T) {
 	holder := startDlock(t, url, "run", "taken", "--", "sh", "-c", "echo ready; read line")
 	holder.expect("ready")
 	fill := strings.NewReplacer("|", " ", "$url", url, "$plain", plain,
-		"$closed", "redis://"+closedPort, "$long", strings.Repeat("x", 600))
+		"$closed", "redis://"+closedPort, "$dlock", os.Args[0], "$long", strings.Repeat("x", 600))
 	for code, lines := range exitCodes {
 		for _, line := range lines {
 			args := strings.Split(line, " ")

@@ -112,13 +112,12 @@ func (c *connection) open(ctx context.Context, a *app) (*dlock.Client, error) {
 
 // dial connects to the backend of raw. The library bounds it, as it does every
 // single question.
-func (c *connection) dial(ctx context.Context, a *app, raw string) (*dlock.Client, error) {
+func (c *connection) dial(ctx context.Context, a *app, raw string, opts ...dlock.Option) (*dlock.Client, error) {
 	if strings.HasPrefix(raw, "mem:") {
 		return nil, usagef("mem: is a lock inside one process: a command needs a server, or file:")
 	}
-	var opts []dlock.Option
 	if c.verbose {
-		handler := slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelDebug})
+		handler := slog.NewTextHandler(a.messages, &slog.HandlerOptions{Level: slog.LevelDebug})
 		opts = append(opts, dlock.WithLogger(slog.New(handler)))
 	}
 	return dlock.Open(ctx, raw, opts...)

@@ -44,8 +44,10 @@ var sentinels = []struct {
 // exitError gives an error another exit code than its sentinel's. Without an
 // error it says nothing: the code is the command's own.
 type exitError struct {
-	code int
-	err  error
+	code   int
+	err    error
+	signal syscall.Signal // it has ended the command; 0: none
+	key    bool           // a key of the terminal may have sent it
 }
 
 func (e *exitError) Error() string {
@@ -64,7 +66,7 @@ func (e interrupted) Error() string { return "ended by a signal: " + e.signal.St
 
 // usagef is an error of the command line.
 func usagef(format string, args ...any) error {
-	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
 // exitCode is the one place that maps errors to exit codes. What nobody

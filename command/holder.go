@@ -2,17 +2,20 @@ package command
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 // partingWait is how long dlock stays to free a lock that it has not got, or has
@@ -25,6 +28,7 @@ type holder struct {
 	flags   *lockFlags
 	name    string
 	signals inbox
+	renewed chan struct{} // filled by each renewal
 	client  *dlock.Client
 	lease   *dlock.Lease
 	held    bool // until the command had ended: Close frees it in good order
@@ -37,42 +41,103 @@ func (h *holder) tell(format string, args ...any) {
 	}
 }
 
-// acquire connects and takes the lock.
+// acquire connects and takes the lock, within --wait.
 func (h *holder) acquire(ctx context.Context, raw string) (err error) {
-	if h.flags.flags.Changed("ttl") { // a session on the server follows the TTL of the URL
-		raw = withParameter(raw, "ttl", h.flags.ttl.String())
+	if wait := h.flags.wait; wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
 	}
-	if h.client, err = h.flags.dial(ctx, h.app, raw); err != nil {
+	watch := dlock.WithObserver(&dlock.Observer{Renewed: h.noteRenewal})
+	if h.client, err = h.flags.dial(ctx, h.app, h.parameters(raw), watch); err != nil {
 		return err
 	}
 	if err := h.flags.fit(h.client.Capabilities()); err != nil {
 		return err
 	}
+	if err := h.refuseNested(ctx); err != nil {
+		return err
+	}
 	h.tell("waiting for %q", h.name)
-	h.lease, err = h.lock(ctx)
-	switch {
-	case errors.Is(err, dlock.ErrUnavailable):
-		return err
-	case errors.Is(err, dlock.ErrNotAcquired):
-		return &exitError{h.flags.conflictCode, err}
-	case errors.Is(err, context.DeadlineExceeded):
-		return &exitError{h.flags.conflictCode, fmt.Errorf("%q: not acquired within %v", h.name, h.flags.wait)}
-	case err != nil:
-		return err
+	if h.lease, err = h.lock(ctx); err != nil {
+		return h.notAcquired(err)
 	}
 	return h.freshen(ctx)
 }
 
-// lock takes the lock, waiting as long as the flags say.
+// parameters sets those of the URL that follow from the flags.
+func (h *holder) parameters(raw string) string {
+	if h.flags.flags.Changed("ttl") { // a session on the server follows the TTL of the URL
+		raw = withParameter(raw, "ttl", h.flags.ttl.String())
+	}
+	if strings.HasPrefix(raw, "file:") && !h.flags.leave { // the lock outlives a dlock that is killed, until its job has ended
+		raw = withParameter(raw, "inherit", "1")
+	}
+	return raw
+}
+
+// ownersVariable has the owners of the locks under which a command runs.
+const ownersVariable = "DLOCK_OWNERS"
+
+// refuseNested fails if dlock runs under the lock that it is to take: it would wait for itself.
+func (h *holder) refuseNested(ctx context.Context) error {
+	owners := strings.Fields(h.getenv(ownersVariable))
+	if len(owners) == 0 {
+		return nil
+	}
+	for _, holder := range h.holders(ctx) {
+		if slices.Contains(owners, holder.Owner) {
+			return &exitError{code: h.flags.conflictCode, err: fmt.Errorf(
+				"%q: this command runs under it already, by %s: it would wait for itself", h.name, describe(&holder))}
+		}
+	}
+	return nil
+}
+
+// notAcquired gives the error of a lock that was not acquired its exit code, and says who holds
+// it. A server that did not answer is the cause, whatever time was given.
+func (h *holder) notAcquired(err error) error {
+	reason := ""
+	switch {
+	case errors.Is(err, dlock.ErrUnavailable):
+		return err
+	case errors.Is(err, dlock.ErrNotAcquired):
+	case errors.Is(err, context.DeadlineExceeded):
+		reason = fmt.Sprintf(" within %v", h.flags.wait)
+	default:
+		return err
+	}
+	err = fmt.Errorf("%q: not acquired%s", h.name, reason)
+	ctx, cancel := context.WithTimeout(context.Background(), partingWait)
+	defer cancel()
+	if holders := h.holders(ctx); len(holders) > 0 {
+		err = fmt.Errorf("%w: held by %s", err, describe(&holders[0]))
+	}
+	return &exitError{code: h.flags.conflictCode, err: err}
+}
+
+// holders returns nothing where that is not known.
+func (h *holder) holders(ctx context.Context) []backend.Holder {
+	info, err := h.client.Inspect(ctx, h.name)
+	if err != nil {
+		return nil
+	}
+	return info.Holders
+}
+
+// noteRenewal wakes the supervisor.
+func (h *holder) noteRenewal(dlock.Event) {
+	select {
+	case h.renewed <- struct{}{}:
+	default:
+	}
+}
+
+// lock takes the lock, waiting as the flags say.
 func (h *holder) lock(ctx context.Context) (*dlock.Lease, error) {
 	f := h.flags
 	if f.try || f.wait == 0 && f.flags.Changed("wait") {
 		return h.client.TryLock(ctx, h.name, f.options()...)
-	}
-	if f.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.wait)
-		defer cancel()
 	}
 	return h.client.Lock(ctx, h.name, f.options()...)
 }
@@ -89,13 +154,14 @@ func (h *holder) freshen(ctx context.Context) error {
 // hold runs the command under the lock and returns how it ended.
 func (h *holder) hold(path string, argv []string) error {
 	h.tell("holding %q, fence %d", h.name, h.lease.Fence())
-	group := !isTerminal(h.stdin)
-	h.signals.add(relayed(group))
-	child, err := startChild(h.command(path, argv), group)
+	id := rand.Text()
+	job, err := startJob(h.command(path, argv, id), h.signals, h.watchdog(id))
 	if err != nil {
 		return errors.Join(err, h.unlock())
 	}
-	lost := h.supervise(child)
+	lost := h.supervise(job)
+	code, sig, key := job.end()
+	job.close()
 	if lost == nil {
 		h.tell("%s ended, freeing %q", argv[0], h.name)
 		lost = h.unlock()
@@ -103,30 +169,41 @@ func (h *holder) hold(path string, argv []string) error {
 	if lost != nil && h.flags.onLost == onLostKill {
 		return lost
 	}
-	if code := child.exitCode(); code != 0 {
-		return &exitError{code: code}
+	if code != 0 {
+		return &exitError{code: code, signal: sig, key: key}
 	}
 	return nil
 }
 
+// watchdog returns nil if it cannot be started: the command is then in dlock's care alone.
+func (h *holder) watchdog(job string) *watchdog {
+	w, err := startWatchdog(h.env, job)
+	if err != nil {
+		h.tell("no watchdog: %v", err)
+	}
+	return w
+}
+
 // command is the child before it starts.
-func (h *holder) command(path string, argv []string) *exec.Cmd {
+func (h *holder) command(path string, argv []string, job string) *exec.Cmd {
 	return &exec.Cmd{
 		Path: path, Args: argv,
 		Env: append(slices.Clip(h.env),
 			"DLOCK_NAME="+h.name,
-			"DLOCK_FENCE="+strconv.FormatUint(h.lease.Fence(), 10)),
+			"DLOCK_FENCE="+strconv.FormatUint(h.lease.Fence(), 10),
+			ownersVariable+"="+strings.TrimSpace(h.getenv(ownersVariable)+" "+h.lease.Owner()),
+			jobVariable+"="+job),
 		Stdin: h.stdin, Stdout: h.stdout, Stderr: h.stderr,
 	}
 }
 
 // supervise waits for the end of the command. The error says why the lease
 // ended before it.
-func (h *holder) supervise(child *child) error {
+func (h *holder) supervise(job *job) error {
 	keep := h.flags.onLost == onLostContinue
 	s := &supervisor{
-		lease: h.lease, process: child, signals: h.signals,
-		grace: h.flags.grace, headroom: h.flags.headroom, keep: keep,
+		lease: h.lease, process: job, signals: h.signals, renewed: h.renewed,
+		grace: h.flags.grace, headroom: h.flags.headroom, keep: keep, leave: h.flags.leave,
 		onLoss: func(cause error) {
 			if keep {
 				h.say("%q: %s: the command goes on without it", h.name, message(cause))
@@ -134,6 +211,7 @@ func (h *holder) supervise(child *child) error {
 				h.tell("%q: %s: ending the command", h.name, message(cause))
 			}
 		},
+		onRest: func() { h.tell("%q: ending what the command has left behind", h.name) },
 	}
 	if err := s.wait(); err != nil {
 		return fmt.Errorf("%q: %w: the command was ended", h.name, err)

@@ -47,7 +47,6 @@ func newList(a *app) *cobra.Command {
 		}),
 	}
 	f.register(cmd.Flags())
-	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().BoolVar(&f.json, "json", false, "one JSON object per line")
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "keep the table on the terminal")
 	return cmd
@@ -120,28 +119,32 @@ func writeTable(w io.Writer, infos []*backend.Info) error {
 	return table.Flush()
 }
 
-// watch draws the table anew until ctx ends.
+// watch draws the table anew until ctx ends. When the server does not answer it shows that above
+// the last table, and goes on; only the first look must succeed.
 func watch(ctx context.Context, screen *os.File, client *dlock.Client, prefix string) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	const clear = "\x1b[2J"
-	if _, err := screen.WriteString(clear); err != nil {
-		return err
-	}
-	for {
+	var table bytes.Buffer
+	for first := true; ; first = false {
 		infos, err := sorted(client.List(ctx, prefix))
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && first:
 			return err
+		case first:
+			if _, err := screen.WriteString(clear); err != nil {
+				return err
+			}
 		}
-		var table bytes.Buffer
-		if err := writeTable(&table, infos); err != nil {
-			return err
+		if err == nil {
+			table.Reset()
+			if err := writeTable(&table, infos); err != nil {
+				return err
+			}
 		}
-		width, height, err := term.GetSize(int(screen.Fd()))
-		if err != nil {
-			return err
-		}
-		if _, err := screen.Write(frame(table.Bytes(), width, height)); err != nil {
+		if err := draw(screen, table.Bytes(), err); err != nil {
 			return err
 		}
 		select {
@@ -150,6 +153,19 @@ func watch(ctx context.Context, screen *os.File, client *dlock.Client, prefix st
 			return ctx.Err()
 		}
 	}
+}
+
+// draw puts table on the screen, and why it is old, if it is.
+func draw(screen *os.File, table []byte, old error) error {
+	width, height, err := term.GetSize(int(screen.Fd()))
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		table = fmt.Appendf([]byte(printable(message(old))+"; as it was before:\n"), "%s", table)
+	}
+	_, err = screen.Write(frame(table, width, height))
+	return err
 }
 
 // frame is table as one picture of a terminal: drawn over the last one, which

@@ -32,19 +32,20 @@ type lockFlags struct {
 	onLost           string
 	conflictCode     int
 	try              bool // the command does not wait
+	leave            bool // what the command has started may go on without the lock
 }
 
 func (f *lockFlags) register(flags *pflag.FlagSet) {
-	flags.SetInterspersed(false) // they end at NAME: the rest is COMMAND's
 	f.connection.register(flags)
-	flags.DurationVar(&f.ttl, "ttl", 0, "for `DURATION` the server keeps the lock of a holder that went silent (default: the URL's ttl, else 30s)")
+	addDuration(flags, &f.ttl, "ttl", "", 0, "for `DURATION` the server keeps the lock of a holder that went silent (default: the URL's ttl, else 30s)")
 	flags.BoolVar(&f.fair, "fair", false, "queue in the order of arrival")
-	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock for `DURATION` at least, also when COMMAND has ended")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "the lock counts as lost after `DURATION`")
+	addDuration(flags, &f.minHold, "min-hold", "", 0, "keep the lock for `DURATION` at least, also when COMMAND has ended")
+	addDuration(flags, &f.maxHold, "max-hold", "", 0, "the lock counts as lost after `DURATION`")
+	flags.BoolVarP(&f.leave, "close", "o", false, "what COMMAND leaves behind goes on without the lock")
 	flags.StringVar(&f.meta, "meta", "", "`TEXT` that status shows of the holder (default: dlock@host:pid)")
-	flags.DurationVar(&f.grace, "grace", 0, "`DURATION` between SIGTERM and SIGKILL (default: 5s, at most a third of the TTL and of --max-hold)")
+	addDuration(flags, &f.grace, "grace", "", 0, "`DURATION` between SIGTERM and SIGKILL (default: 5s, at most a third of the TTL and of --max-hold)")
 	flags.StringVar(&f.onLost, "on-lost", onLostKill, "what becomes of COMMAND when the lock is lost: `kill|continue`")
-	flags.IntVar(&f.conflictCode, "conflict-exit-code", exitNotAcquired, "exit `CODE` where the lock was not acquired in time")
+	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNotAcquired, "exit `CODE` where the lock was not acquired in time")
 }
 
 // settle checks the flags and fills in what follows from others.

@@ -18,6 +18,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -27,27 +28,37 @@ import (
 // does not return. It must be called once, from the main function: it handles the signals of
 // the process, and starts the program again for the processes of the subcommand bench.
 func Main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	if exit, ok := errors.AsType[*exitError](err); ok && exit.signal != 0 {
+		endBySignal(exit.signal, exit.key)
+	}
+	if signal, ok := errors.AsType[interrupted](err); ok {
+		endBySignal(signal.signal, false)
+	}
+	os.Exit(exitCode(err))
 }
 
-// run is Main without the process: it executes the command line args and
-// returns the exit code. Standard streams that are an *os.File are handed to the
-// command as they are.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+// run is Main without the process: it executes the command line args, writes the message of its
+// error, and returns it.
+func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File, env []string) error {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, messages: stderr, env: env}
 	root := newRoot(a)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	err := root.ExecuteContext(ctx)
 	if line := message(err); line != "" {
+		last := startNotes(a.stderr)
+		a.messages = last
 		a.say("%s", line)
+		last.close()
 	}
-	return exitCode(err)
+	return err
 }
 
 // app is what every command gets from its process.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	messages       io.Writer // standard error, or a writer to it that does not block
 	env            []string
 }
 

@@ -138,21 +138,33 @@ func startDlock(t *testing.T, url string, args ...string) *dlockProcess {
 // launch starts cmd and reads what it writes.
 func launch(t *testing.T, cmd *exec.Cmd, input io.WriteCloser) *dlockProcess {
 	t.Helper()
+	return launchTo(t, cmd, input, nil)
+}
+
+// launchTo is launch with a standard error of the test's own, if there is one.
+func launchTo(t *testing.T, cmd *exec.Cmd, input io.WriteCloser, stderr *os.File) *dlockProcess {
+	t.Helper()
 	p := &dlockProcess{
 		t: t, cmd: cmd, input: input,
 		lines: make(chan string, 1000), notes: make(chan string, 1000), ended: make(chan struct{}),
 	}
 	// Pipes of our own: Wait closes those of package exec, however much is unread.
 	stdout, out := pipes(t)
-	stderr, err := pipes(t)
+	notes, err := pipes(t)
 	cmd.Stdout, cmd.Stderr = out, err
+	if stderr != nil {
+		cmd.Stderr = stderr
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	closeAll(out, err)
+	if stderr != nil {
+		closeAll(stderr)
+	}
 	var readers sync.WaitGroup
 	readers.Go(func() { scan(stdout, p.lines, nil) })
-	readers.Go(func() { scan(stderr, p.notes, &p.stderr) })
+	readers.Go(func() { scan(notes, p.notes, &p.stderr) })
 	go func() {
 		_ = cmd.Wait()
 		close(p.ended)
@@ -161,7 +173,7 @@ func launch(t *testing.T, cmd *exec.Cmd, input io.WriteCloser) *dlockProcess {
 		_ = cmd.Process.Kill()
 		<-p.ended
 		_ = input.Close()
-		closeAll(stdout, stderr)
+		closeAll(stdout, notes)
 		readers.Wait()
 	})
 	return p

@@ -3,10 +3,10 @@
 package command
 
 import (
-	"bufio"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -65,41 +65,6 @@ func TestSignalsAreForwarded(t *testing.T) {
 	}
 	p.input.Close()
 	p.code(0)
-}
-
-// A command in dlock's group has the terminal's signals from the terminal. (Two that
-// come at once may be seen as one: here there is no terminal.)
-func TestSharedGroupGetsNothingTwice(t *testing.T) {
-	t.Parallel()
-	input, feed := pipes(t)
-	output, print := pipes(t)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = []string{roleVariable + "=listener"}
-	cmd.Stdin, cmd.Stdout = input, print
-	c, err := startChild(cmd, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAll(input, print)
-	lines := bufio.NewReader(output)
-	expect := func(want string) {
-		t.Helper()
-		if line, err := lines.ReadString('\n'); err != nil || line != want+"\n" {
-			t.Fatalf("the command says %q, want %q (%v)", line, want, err)
-		}
-	}
-	expect("ready")
-	for _, sig := range append(relayed(true), interrupts...) {
-		switch c.forward(sig); sig {
-		case syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2:
-			expect(sig.String())
-		}
-	}
-	closeAll(feed)
-	<-c.done
-	if code := c.exitCode(); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
-	}
 }
 
 func TestSignalReachesGroup(t *testing.T) {
@@ -247,5 +212,52 @@ func TestLossMayBeOutlived(t *testing.T) {
 	}
 	p.noted("goes on without it")
 	p.input.Close()
+	p.code(5)
+}
+
+// Nobody reads standard error, and its pipe is full: the command ends with its lock all the same.
+func TestBlockedMessagesHoldUpNothing(t *testing.T) {
+	t.Parallel()
+	read, write := pipes(t)
+	fillPipe(t, write)
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "-v", "--max-hold", "500ms", "x", "--", "sh", "-c", "echo in; sleep 1000")
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launchTo(t, cmd, input, write)
+	p.expect("in")
+	p.silent()
+	go func() { _, _ = io.Copy(io.Discard, read) }() // ends with the pipe
+	p.code(exitLost)
+}
+
+// fillPipe writes until nothing more fits.
+func fillPipe(t *testing.T, pipe *os.File) {
+	t.Helper()
+	_ = pipe.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for {
+		if _, err := pipe.Write(make([]byte, 4096)); errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = pipe.SetWriteDeadline(time.Time{})
+}
+
+// A message to a closed standard error ends neither dlock nor its command.
+func TestClosedStandardError(t *testing.T) {
+	t.Parallel()
+	read, write := pipes(t)
+	closeAll(read)
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "-v", "--on-lost", "continue", "--max-hold", "500ms", "x", "--",
+		"sh", "-c", "exec 2>/dev/null; echo in; sleep 1; echo there; exit 5")
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launchTo(t, cmd, input, write)
+	p.expect("in", "there")
 	p.code(5)
 }

@@ -45,8 +45,8 @@ const (
 // attempts is how often a test is repeated with a longer TTL, where the machine was too slow for it.
 const attempts = 3
 
-// startJob starts a command under a lock. It ends, with the code 3, when its standard input does.
-func startJob(t *testing.T, server *testenv.Server, name string, ttl time.Duration) *dlockProcess {
+// startNightJob starts a command under a lock. It ends, with the code 3, when its standard input does.
+func startNightJob(t *testing.T, server *testenv.Server, name string, ttl time.Duration) *dlockProcess {
 	t.Helper()
 	p := startDlock(t, server.URL, "run", "--ttl", ttl.String(), "--grace", "1s", name, "--",
 		"sh", "-c", "echo ready; read line; exit 3")
@@ -60,7 +60,7 @@ func testKeptLock(t *testing.T, server *testenv.Server) {
 	t.Helper()
 	for n, ttl := 1, restartTTL; ; n, ttl = n+1, min(3*ttl, maxRestartTTL) {
 		name := fmt.Sprint(nameFor(t), n)
-		p := startJob(t, server, name, ttl)
+		p := startNightJob(t, server, name, ttl)
 		before := holderOf(t, server.URL, name)
 		gone := time.Now()
 		server.Restart(t)
@@ -92,7 +92,7 @@ func checkKept(t *testing.T, server *testenv.Server, p *dlockProcess, name strin
 func testForgottenLock(t *testing.T, server *testenv.Server) {
 	t.Helper()
 	for n, ttl := 1, restartTTL; ; n, ttl = n+1, min(3*ttl, maxRestartTTL) {
-		p := startJob(t, server, fmt.Sprint(nameFor(t), n), ttl)
+		p := startNightJob(t, server, fmt.Sprint(nameFor(t), n), ttl)
 		gone := time.Now()
 		server.Restart(t)
 		away := time.Since(gone)

@@ -22,7 +22,11 @@ redis://host; without one in a directory of this user on this machine.`,
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
+		Version:                    versionText(),
 	}
+	root.SetVersionTemplate("{{.Version}}")
+	root.SetFlagErrorFunc(explain)
+	root.SetHelpCommand(newHelp(root))
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
@@ -32,6 +36,7 @@ redis://host; without one in a directory of this user on this machine.`,
 		newBench(a), newBenchProcess(a), newVerify(a),
 		newVersion(a),
 	)
+	root.AddCommand(watchdogs(a)...)
 	return root
 }
 
@@ -39,11 +44,7 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := "see dlock help"
-	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-		hint = "did you mean " + strings.Join(like, " or ") + "?"
-	}
-	return usagef("unknown command %q: %s", args[0], hint)
+	return unknownCommand(cmd, args[0])
 }
 
 // refuseBare makes a forgotten command an error: a script must not take it for
@@ -66,11 +67,11 @@ func exactly(names ...string) cobra.PositionalArgs {
 		if len(names) > 0 {
 			what = strings.Join(names, " ")
 		}
-		return usagef("%s takes %s, not %d arguments (flags stand before them)", cmd.Name(), what, len(args))
+		return usagef("%s takes %s, not %d arguments", cmd.Name(), what, len(args))
 	}
 }
 
 // say writes one line to standard error.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "dlock: "+format+"\n", args...)
+	fmt.Fprintf(a.messages, "dlock: "+format+"\n", args...)
 }

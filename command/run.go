@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -12,27 +11,37 @@ COMMAND gets DLOCK_NAME and DLOCK_FENCE, a number that is greater than that of
 every earlier holder: hand it to what COMMAND changes, and let that refuse
 smaller ones.
 
-The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND gets
-SIGTERM so early that --grace remains, then SIGKILL, and has ended before the
-lock can pass to anybody else. If the lock is broken, SIGTERM comes at once.
-A dlock that is itself stopped (SIGSTOP) cannot end COMMAND before it goes on.
+The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and all
+that it has started get SIGTERM so early that --grace remains, then SIGKILL, and
+have ended before the lock can pass to another holder. If the lock is broken,
+SIGTERM comes at once. A second process, the watchdog, kills the job at the end
+of the lease if dlock is stopped, and at once if dlock is killed.
 
-COMMAND runs in a process group of its own, which gets the signals that dlock
-gets (SIGUSR1 and SIGUSR2: COMMAND alone), SIGTERM and SIGKILL included. Where
-standard input is a terminal it shares dlock's group, as job control wants it;
-SIGTERM and SIGKILL then reach COMMAND alone. What leaves the group, and
-what COMMAND leaves behind when it ends by itself, goes on without the lock.
+What COMMAND leaves behind is ended as well, before the lock is freed. With -o it
+goes on without the lock.
+
+COMMAND runs in a process group of its own, in the foreground of the terminal if
+dlock was there: Ctrl-C, Ctrl-Z and fg work as without dlock, and COMMAND may ask
+for a password. Signals that dlock gets are handed on to the group, SIGUSR1 and
+SIGUSR2 to COMMAND alone. If SIGINT, SIGTERM or SIGHUP ends COMMAND, it ends dlock
+too, and so a loop around it.
+` + platformHelp + `
+A dlock that runs under the lock that it is to take fails at once.
+
+DURATION is a number of seconds, or one with a unit: 90, 1.5s, 2m30s.
 
 Exit codes: COMMAND's own, 128+n if signal n ended it or came before the lock
-was had, 126 or 127 if it cannot be executed or found, 64 usage or bad URL,
-69 backend unreachable, 75 not acquired in time, 76 lock lost, 78 not supported
-by the backend. Each of dlock's own comes with a line on standard error.`
+was acquired, 126 or 127 if it cannot be executed or found, 64 usage or bad URL,
+69 backend unreachable, 75 not acquired in time (-E sets another), 76 lock lost,
+78 not supported by the backend. Each of dlock's own comes with a line on standard
+error.`
 
 func newRun(a *app) *cobra.Command {
 	f := &lockFlags{}
 	cmd := newLockCommand(a, f, "run", "Hold a lock while a command runs",
 		"Waits until it holds the lock NAME, runs COMMAND, and frees the lock when\nCOMMAND has ended.")
-	cmd.Flags().DurationVar(&f.wait, "wait", 0, "give up after `DURATION` (default: wait for ever)")
+	addDuration(cmd.Flags(), &f.wait, "wait", "w", 0, "give up after `DURATION`, connecting included (default: wait for ever)")
+	cmd.Flags().BoolVarP(&f.try, "nonblock", "n", false, "do not wait for a lock that is taken, as dlock try")
 	return cmd
 }
 
@@ -47,10 +56,12 @@ func newLockCommand(a *app, f *lockFlags, name, short, long string) *cobra.Comma
 		Short:                 short,
 		Long:                  long + "\n" + runHelp,
 		DisableFlagsInUseLine: true,
-		Args:                  func(_ *cobra.Command, args []string) error { return checkCommand(args) },
+		Annotations:           map[string]string{startsCommand: "yes"},
+		Args:                  checkCommand,
 		ValidArgsFunction:     completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), a, args[0], args[2:])
+			name, argv, _ := splitCommand(cmd, args)
+			return f.run(cmd.Context(), a, name, argv)
 		},
 	}
 	f.register(cmd.Flags())
@@ -58,24 +69,34 @@ func newLockCommand(a *app, f *lockFlags, name, short, long string) *cobra.Comma
 	return cmd
 }
 
-// checkCommand wants NAME -- COMMAND.
-func checkCommand(args []string) error {
-	switch {
-	case len(args) == 0:
-		return usagef("NAME is missing: NAME -- COMMAND [ARG...]")
-	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
-		return usagef("flags stand before NAME: found %s behind it", args[1])
-	case len(args) == 1 || args[1] != "--":
-		return usagef("-- must stand between NAME and COMMAND")
-	case len(args) == 2:
-		return usagef("COMMAND is missing behind --")
+func checkCommand(cmd *cobra.Command, args []string) error {
+	_, _, err := splitCommand(cmd, args)
+	return err
+}
+
+// splitCommand wants NAME -- COMMAND, or -- NAME -- COMMAND for a name that begins like a flag.
+func splitCommand(cmd *cobra.Command, args []string) (name string, argv []string, err error) {
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash == 0 && len(args) > 1 && args[1] == "--":
+		name, argv = args[0], args[2:]
+	case dash == 1:
+		name, argv = args[0], args[1:]
+	case dash > 1:
+		return "", nil, usagef("one NAME stands before --, not %d words: %q", dash, args[:dash])
+	case dash < 0 && len(args) > 0:
+		return "", nil, usagef("-- must stand between NAME and COMMAND")
+	default:
+		return "", nil, usagef("NAME is missing before --: NAME -- COMMAND [ARG...]")
 	}
-	return nil
+	if len(argv) == 0 {
+		return "", nil, usagef("COMMAND is missing behind --")
+	}
+	return name, argv, nil
 }
 
 // completeCommand leaves everything behind -- to the shell.
-func completeCommand(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) < 2 {
+func completeCommand(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if cmd.ArgsLenAtDash() < 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveDefault
@@ -94,7 +115,10 @@ func (f *lockFlags) run(ctx context.Context, a *app, name string, argv []string)
 	if err != nil {
 		return err
 	}
-	h := &holder{app: a, flags: f, name: name, signals: openInbox()}
+	messages := startNotes(a.stderr)
+	defer func() { messages.close(); a.messages = a.stderr }()
+	a.messages = messages
+	h := &holder{app: a, flags: f, name: name, signals: openInbox(), renewed: make(chan struct{}, 1)}
 	defer h.signals.close()
 	defer h.close()
 	if err := h.signals.during(ctx, func(ctx context.Context) error { return h.acquire(ctx, raw) }); err != nil {

@@ -31,7 +31,6 @@ func newStatus(a *app) *cobra.Command {
 		}),
 	}
 	f.register(cmd.Flags())
-	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().BoolVar(&f.json, "json", false, "one JSON object")
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit 1 where the lock is free")
 	return cmd

@@ -30,13 +30,15 @@ type lease interface {
 	Deadline() time.Time
 }
 
-// process is what supervision needs of a *child.
+// process is what supervision needs of a *job.
 type process interface {
-	Done() <-chan struct{} // the command itself
-	alive() bool           // the command or one of its group
+	changed() <-chan os.Signal // delivers when ended may have another answer
+	ended() bool               // the command itself has ended
+	alive() bool               // the command, or something that it has started, has not
 	forward(sig os.Signal)
 	terminate()
 	kill()
+	until(end time.Time) // by when the job must have ended, whatever happens to dlock
 }
 
 // supervisor keeps a command within its lease. It asks nobody at intervals: it
@@ -46,29 +48,39 @@ type supervisor struct {
 	lease    lease
 	process  process
 	signals  <-chan os.Signal
-	grace    time.Duration // between asking the command to end and killing it
+	renewed  <-chan struct{} // delivers after a renewal
+	grace    time.Duration   // between asking the command to end and killing it
 	headroom time.Duration
 	keep     bool        // a loss does not end the command
-	onLoss   func(error) // told of a loss before the command is ended
+	leave    bool        // what the command leaves behind goes on
+	onLoss   func(error) // told of a loss when the command was told
+	onRest   func()      // told that something was left behind, when that was told to end
 }
 
 // wait returns when the command has ended: nil within its lease, else what
-// ended the lease. Only with keep may the command have outlived it.
+// ended the lease. Only with keep may the command have outlived it, and only with leave
+// what it has started.
 func (s *supervisor) wait() error {
 	timer := time.NewTimer(s.untilLate())
 	defer timer.Stop()
 	if s.keep {
 		timer.Stop()
 	}
+	s.guard()
 	for {
 		select {
-		case <-s.process.Done():
+		case <-s.process.changed():
+			if !s.process.ended() {
+				continue
+			}
 			if err := s.lease.Err(); err != nil {
 				return s.lost(err)
 			}
-			return nil
+			return s.clear()
 		case <-s.lease.Lost():
 			return s.lost(s.lease.Err())
+		case <-s.renewed:
+			s.guard()
 		case <-timer.C:
 			late := s.untilLate()
 			if late <= 0 {
@@ -85,6 +97,13 @@ func (s *supervisor) wait() error {
 	}
 }
 
+// guard sees to it that the job ends with its lease also where dlock is stopped.
+func (s *supervisor) guard() {
+	if !s.keep {
+		s.process.until(s.lease.Deadline().Add(-s.headroom / 2))
+	}
+}
+
 // untilLate is how long the command may go on without a renewal.
 func (s *supervisor) untilLate() time.Duration {
 	return time.Until(s.lease.Deadline()) - s.grace - s.headroom
@@ -92,33 +111,60 @@ func (s *supervisor) untilLate() time.Duration {
 
 // lost ends the command, unless it is to be kept.
 func (s *supervisor) lost(cause error) error {
-	s.onLoss(cause)
 	if s.keep {
+		s.onLoss(cause)
 		s.outlive()
 		return cause
 	}
-	latest := s.killAt(cause)
-	s.process.terminate()
-	if s.gone(latest) {
-		return cause
-	}
-	s.process.kill()
-	if !s.gone(time.Now().Add(killWait)) {
+	if !s.end(s.killAt(cause), func() { s.onLoss(cause) }) {
 		return fmt.Errorf("%w; something of the command is still there after SIGKILL", cause)
 	}
 	return cause
 }
 
-// killAt is when a command that was asked to end has had its time. A lease that
-// cannot be renewed is good until its deadline. One that was taken away is
-// gone already, which leaves the whole grace and nothing to keep; one that is
-// past its deadline, as after a stop, leaves nothing at all.
+// clear ends what the command has left behind, before the lock is freed. The lock is kept for
+// as long as something is left.
+func (s *supervisor) clear() error {
+	if s.leave || !s.process.alive() {
+		return nil
+	}
+	cleared := s.end(s.killAt(nil), s.onRest)
+	for ; !cleared; cleared = s.gone(time.Now().Add(killWait)) {
+		if err := s.lease.Err(); err != nil {
+			return s.lost(err)
+		}
+	}
+	return nil
+}
+
+// end asks everything of the job to end, kills it at a time, and reports whether it has ended.
+// Where no time is left nothing is asked: what was stopped must not run once more. Messages come
+// after the signals.
+func (s *supervisor) end(killAt time.Time, told func()) bool {
+	if time.Now().Before(killAt) {
+		s.process.terminate()
+		told()
+		if s.gone(killAt) {
+			return true
+		}
+		s.process.kill()
+	} else {
+		s.process.kill()
+		told()
+	}
+	return s.gone(time.Now().Add(killWait))
+}
+
+// killAt is when a command that was asked to end has had its time: before the end of the lease. A
+// lease that was taken away is gone already, which leaves the whole grace and nothing to keep; one
+// that is past its deadline, as after a stop, leaves nothing at all.
 func (s *supervisor) killAt(cause error) time.Time {
-	end := s.lease.Deadline().Add(-s.headroom)
-	if errors.Is(cause, errLate) || !time.Now().Before(end) {
+	end, grace := s.lease.Deadline().Add(-s.headroom), time.Now().Add(s.grace)
+	switch {
+	case errors.Is(cause, errLate) || !time.Now().Before(end) || cause == nil && end.Before(grace):
 		return end
 	}
-	return time.Now().Add(s.grace)
+	return grace
 }
 
 // gone waits until nothing is left of the command, at most until limit. Signals
@@ -130,6 +176,7 @@ func (s *supervisor) gone(limit time.Time) bool {
 	defer look.Stop()
 	for s.process.alive() {
 		select {
+		case <-s.process.changed():
 		case <-look.C:
 		case <-end.C:
 			return !s.process.alive()
@@ -140,10 +187,9 @@ func (s *supervisor) gone(limit time.Time) bool {
 
 // outlive waits for a command that goes on without its lease.
 func (s *supervisor) outlive() {
-	for {
+	for !s.process.ended() {
 		select {
-		case <-s.process.Done():
-			return
+		case <-s.process.changed():
 		case sig := <-s.signals:
 			s.process.forward(sig)
 		}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command
 
 import (
@@ -57,9 +59,11 @@ func (l *scriptedLease) lose() {
 // scriptedProcess notes when what was done to it.
 type scriptedProcess struct {
 	start  time.Time
-	done   chan struct{}
-	group  bool // a process of the group lives on
-	tough  bool // SIGTERM does not end it
+	done   chan struct{}  // closed when the command has ended
+	change chan os.Signal // SIGCHLD
+	group  bool           // a process of the group lives on
+	tough  bool           // SIGTERM does not end it
+	guards []time.Duration
 	events []string
 }
 
@@ -67,31 +71,41 @@ func (p *scriptedProcess) note(what string) {
 	p.events = append(p.events, what+" at "+time.Since(p.start).String())
 }
 
-func (p *scriptedProcess) Done() <-chan struct{} { return p.done }
+func (p *scriptedProcess) changed() <-chan os.Signal { return p.change }
 
-func (p *scriptedProcess) alive() bool {
+// finish ends the command.
+func (p *scriptedProcess) finish() {
+	close(p.done)
+	p.change <- syscall.SIGCHLD
+}
+
+func (p *scriptedProcess) ended() bool {
 	select {
 	case <-p.done:
-		return p.group
-	default:
 		return true
+	default:
+		return false
 	}
 }
+
+func (p *scriptedProcess) alive() bool { return !p.ended() || p.group }
+
+func (p *scriptedProcess) until(end time.Time) { p.guards = append(p.guards, end.Sub(p.start)) }
 
 func (p *scriptedProcess) forward(sig os.Signal) { p.note(sig.String()) }
 
 func (p *scriptedProcess) terminate() {
 	p.note("TERM")
-	if !p.tough {
-		close(p.done)
+	if !p.tough && !p.ended() {
+		p.finish()
 	}
 }
 
 func (p *scriptedProcess) kill() {
 	p.note("KILL")
 	p.group = false
-	if p.alive() {
-		close(p.done)
+	if !p.ended() {
+		p.finish()
 	}
 }
 
@@ -101,20 +115,22 @@ type supervision struct {
 	lease   *scriptedLease
 	process *scriptedProcess
 	signals chan os.Signal
+	renewed chan struct{}
 	losses  int
+	rests   int
 }
 
 func supervise() *supervision {
 	now := time.Now()
 	s := &supervision{
 		lease:   &scriptedLease{deadline: now.Add(30 * time.Second), gone: make(chan struct{})},
-		process: &scriptedProcess{start: now, done: make(chan struct{})},
-		signals: make(chan os.Signal, 8),
+		process: &scriptedProcess{start: now, done: make(chan struct{}), change: make(chan os.Signal, 1)},
+		signals: make(chan os.Signal, 8), renewed: make(chan struct{}, 1),
 	}
 	s.supervisor = &supervisor{
-		lease: s.lease, process: s.process, signals: s.signals,
+		lease: s.lease, process: s.process, signals: s.signals, renewed: s.renewed,
 		grace: 5 * time.Second, headroom: headroom,
-		onLoss: func(error) { s.losses++ },
+		onLoss: func(error) { s.losses++ }, onRest: func() { s.rests++ },
 	}
 	return s
 }
@@ -177,9 +193,68 @@ func TestSuperviseOrdinaryEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := supervise()
-		time.AfterFunc(time.Second, func() { close(s.process.done) })
+		time.AfterFunc(time.Second, s.process.finish)
 		s.check(t, s.wait(), false)
 	})
+}
+
+// What the command has left behind has ended before wait returns.
+func TestSuperviseEndsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group = true
+		time.AfterFunc(time.Second, s.process.finish)
+		s.check(t, s.wait(), false, "TERM at 1s", "KILL at 6s")
+		if s.rests != 1 {
+			t.Errorf("it was told %d times", s.rests)
+		}
+	})
+}
+
+// It has no more time than the lease.
+func TestSuperviseEndsWhatIsLeftInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group = true
+		s.keep = true // so that the command may run to the end of the lease
+		time.AfterFunc(27*time.Second, s.process.finish)
+		s.check(t, s.wait(), false, "TERM at 27s", "KILL at 29.75s")
+	})
+}
+
+func TestSuperviseLeavesWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group, s.leave = true, true
+		time.AfterFunc(time.Second, s.process.finish)
+		s.check(t, s.wait(), false)
+	})
+}
+
+// The watchdog has each new end of the lease, and none where a loss does not end the command.
+func TestSuperviseTellsTheWatchdog(t *testing.T) {
+	t.Parallel()
+	for keep, want := range map[bool][]time.Duration{
+		false: {30*time.Second - headroom/2, 40*time.Second - headroom/2},
+		true:  nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := supervise()
+			s.keep = keep
+			time.AfterFunc(10*time.Second, func() {
+				s.lease.renew(30 * time.Second)
+				s.renewed <- struct{}{}
+			})
+			time.AfterFunc(11*time.Second, s.process.finish)
+			s.check(t, s.wait(), false)
+			if !slices.Equal(s.process.guards, want) {
+				t.Errorf("keep %v: the watchdog was told %v, want %v", keep, s.process.guards, want)
+			}
+		})
+	}
 }
 
 func TestSuperviseBrokenLock(t *testing.T) {
@@ -192,8 +267,8 @@ func TestSuperviseBrokenLock(t *testing.T) {
 	})
 }
 
-// After a stop the lease may be over: nothing is left to wait for, and the
-// signal that woke us does not wake the command.
+// After a stop the lease may be over: the command is not asked to end, which would continue it,
+// and the signal that woke us does not reach it.
 func TestSuperviseWakesTooLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +276,7 @@ func TestSuperviseWakesTooLate(t *testing.T) {
 		s.process.tough = true
 		s.lease.renew(0)
 		s.signals <- syscall.SIGTERM
-		s.check(t, s.wait(), true, "TERM at 0s", "KILL at 0s")
+		s.check(t, s.wait(), true, "KILL at 0s")
 	})
 }
 
@@ -210,7 +285,7 @@ func TestSuperviseForwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := supervise()
 		time.AfterFunc(time.Second, func() { s.signals <- syscall.SIGTERM })
-		time.AfterFunc(2*time.Second, func() { close(s.process.done) })
+		time.AfterFunc(2*time.Second, s.process.finish)
 		s.check(t, s.wait(), false, "terminated at 1s")
 	})
 }
@@ -222,7 +297,7 @@ func TestSuperviseKeepsCommandAfterLoss(t *testing.T) {
 		s.keep = true
 		time.AfterFunc(2*time.Second, s.lease.lose)
 		time.AfterFunc(3*time.Second, func() { s.signals <- syscall.SIGHUP })
-		time.AfterFunc(time.Minute, func() { close(s.process.done) })
+		time.AfterFunc(time.Minute, s.process.finish)
 		s.check(t, s.wait(), true, "hangup at 3s")
 		if took := time.Since(s.process.start); took != time.Minute {
 			t.Errorf("the command was given %v, want a minute", took)

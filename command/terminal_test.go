@@ -21,13 +21,13 @@ import (
 // shows comes as lines.
 func onTerminal(t *testing.T, url string, args ...string) *dlockProcess {
 	t.Helper()
-	keyboard, screen := openTerminal(t)
+	keyboard, screen := newTerminal(t)
 	return launchOn(t, dlockCommand(t.Context(), on(url), args...), keyboard, screen)
 }
 
-// openTerminal leaves the descriptor of the keyboard non-blocking, so that Close ends
+// newTerminal leaves the descriptor of the keyboard non-blocking, so that Close ends
 // a Read.
-func openTerminal(t *testing.T) (keyboard, screen *os.File) {
+func newTerminal(t *testing.T) (keyboard, screen *os.File) {
 	t.Helper()
 	check := func(err error) {
 		if err != nil {
@@ -115,7 +115,7 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 // Under a shell with job control: the key stops both, and fg wakes both.
 func TestTerminalStopsBoth(t *testing.T) {
 	t.Parallel()
-	keyboard, screen := openTerminal(t)
+	keyboard, screen := newTerminal(t)
 	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--", "sh", "-c", "echo pid $$; read line; echo got $line")
 	shell := `set -m; "$@"; echo stopped; read line; fg; echo code $?`
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", shell, "sh"}, cmd.Args...)

@@ -21,6 +21,7 @@ const (
 )
 
 type verifyFlags struct {
+	sources
 	pattern, prefix string
 	parallel        int
 	faults, json    bool
@@ -55,7 +56,7 @@ cannot be reached; the other URLs are verified all the same.`,
 		}),
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false)
+	f.sources.register(flags)
 	flags.StringVar(&f.pattern, "run", "", "run the cases whose names match `REGEXP`")
 	flags.StringVar(&f.prefix, "prefix", "", "put all locks beneath `PREFIX`, where there must be none yet (default dlock-verify/ and a random word)")
 	flags.IntVar(&f.parallel, "parallel", 8, "run `N` cases at a time")
@@ -65,12 +66,10 @@ cannot be reached; the other URLs are verified all the same.`,
 }
 
 func (f *verifyFlags) run(ctx context.Context, a *app, urls []string) error {
-	if url := a.getenv("DLOCK_URL"); len(urls) == 0 && url != "" {
-		urls = []string{url}
-	}
+	urls, err := f.all(a, "verify", urls)
 	switch {
-	case len(urls) == 0:
-		return usagef("verify takes a URL, or more; DLOCK_URL is not set")
+	case err != nil:
+		return err
 	case f.parallel < 1:
 		return usagef("--parallel %d: it must be 1 or more", f.parallel)
 	case len(f.prefix) > maxPrefix:

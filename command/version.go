@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -22,11 +23,15 @@ func newVersion(a *app) *cobra.Command {
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.stdout, "dlock %s, %s %s/%s\nschemes: %s\n",
-				moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(backend.Schemes(), " "))
+			_, err := io.WriteString(a.stdout, versionText())
 			return err
 		},
 	}
+}
+
+func versionText() string {
+	return fmt.Sprintf("dlock %s, %s %s/%s\nschemes: %s\n",
+		moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(backend.Schemes(), " "))
 }
 
 // moduleVersion returns the version of dlock's module in this program, also if the program

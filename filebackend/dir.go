@@ -23,6 +23,9 @@ func prepare(dir string, opts *Options) error {
 	if err := private(dir, &stat); err != nil {
 		return err
 	}
+	if err := steady(dir, maxLinks); err != nil {
+		return err
+	}
 	network, err := networkFS(dir)
 	if err != nil {
 		return fmt.Errorf("dlock: file: %w", &fs.PathError{Op: "statfs", Path: dir, Err: err})
@@ -50,6 +53,45 @@ func private(dir string, stat *unix.Stat_t) error {
 	}
 	return nil
 }
+
+// maxLinks is how many symbolic links a path may have, one behind the other.
+const maxLinks = 40
+
+// steady refuses a path in which another user could turn a symbolic link: before the turn and after
+// it two processes would lock in two directories.
+func steady(path string, links int) error {
+	for ; path != "/"; path = filepath.Dir(path) {
+		var stat, parent unix.Stat_t
+		err := ignoreInterrupts(func() error { return unix.Lstat(path, &stat) })
+		if err == nil {
+			err = ignoreInterrupts(func() error { return unix.Stat(filepath.Dir(path), &parent) })
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("dlock: file: %w", &fs.PathError{Op: "stat", Path: path, Err: err})
+		case stat.Mode&unix.S_IFMT != unix.S_IFLNK:
+			continue
+		case links == 0:
+			return fmt.Errorf("dlock: file: %w", &fs.PathError{Op: "open", Path: path, Err: unix.ELOOP})
+		case foreign(stat.Uid) || foreign(parent.Uid) || parent.Mode&0o022 != 0 && parent.Mode&unix.S_ISVTX == 0:
+			return fmt.Errorf("dlock: file: %s is a symbolic link that another user can turn: name the directory itself", path)
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			return fmt.Errorf("dlock: file: %w", err)
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		if err := steady(filepath.Clean(target), links-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foreign reports whether a user is neither root nor that of the process.
+func foreign(uid uint32) bool { return uid != 0 && int(uid) != os.Geteuid() }
 
 // ignoreInterrupts repeats a system call that a signal interrupted.
 func ignoreInterrupts(call func() error) error {

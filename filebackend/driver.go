@@ -202,6 +202,9 @@ func (d *driver) attempt(e *entry, req *backend.Request) error {
 	}
 	d.unwatch(e)
 	e.fence, err = e.file.grant(e.id, req.Meta, d.boot)
+	if err == nil && d.opts.Inherit {
+		err = e.file.inherit()
+	}
 	return err
 }
 

@@ -33,7 +33,7 @@ func interpret(op, path string, err error) error {
 	}
 	pathErr := &fs.PathError{Op: op, Path: path, Err: err}
 	for _, definite := range []error{
-		unix.EACCES, unix.EPERM, unix.EISDIR, unix.ENOTDIR, unix.ENXIO,
+		unix.EACCES, unix.EPERM, unix.EROFS, unix.EISDIR, unix.ENOTDIR, unix.ENXIO,
 		unix.ELOOP, unix.EMLINK, // O_NOFOLLOW met a symbolic link; the second is FreeBSD's
 	} {
 		if errors.Is(err, definite) {

@@ -62,6 +62,12 @@ func (f *lockFile) unlock() {
 	_ = unix.Flock(f.fd, unix.LOCK_UN)
 }
 
+// inherit has the processes inherit the description that this one starts from now on.
+func (f *lockFile) inherit() error {
+	_, err := unix.FcntlInt(uintptr(f.fd), unix.F_SETFD, 0)
+	return interpret("fcntl", f.path, err)
+}
+
 // tryLock tries the flock once.
 func (f *lockFile) tryLock() (bool, error) {
 	err := ignoreInterrupts(func() error { return unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB) })

@@ -726,3 +726,42 @@ func BenchmarkFirst(b *testing.B) {
 		}
 	}
 }
+
+// A symbolic link in the path that another user can turn would give two processes two directories.
+func TestTurnableLinksAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		mode   os.FileMode // of the directory with the link
+		uid    int         // of the link
+		refuse bool
+	}{
+		{"our own link", 0o755, os.Geteuid(), false},
+		{"in a directory that all may write", 0o777, os.Geteuid(), true},
+		{"in one with the sticky bit", 0o777 | os.ModeSticky, os.Geteuid(), false},
+		{"another user's link", 0o777 | os.ModeSticky, 12345, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if row.uid != os.Geteuid() && os.Geteuid() != 0 {
+				t.Skip("does not apply: only root can give files to other users")
+			}
+			locks, links := filepath.Join(t.TempDir(), "locks"), filepath.Join(t.TempDir(), "links")
+			link := filepath.Join(links, "link")
+			err := errors.Join(os.Mkdir(locks, 0o700), os.Mkdir(links, 0o755), os.Chmod(links, row.mode),
+				os.Symlink(locks, link), os.Lchown(link, row.uid, -1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range []string{link, filepath.Join(link, "below")} {
+				d, err := New(dir, nil)
+				if err == nil {
+					_ = d.Close()
+				}
+				if (err != nil) != row.refuse {
+					t.Errorf("New in %s: %v", dir, err)
+				}
+			}
+		})
+	}
+}

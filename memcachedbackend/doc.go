@@ -16,7 +16,9 @@
 // Several hosts share the names among them; none is a copy of another. The order
 // of the list does not matter, but its words do: every process must name the same servers
 // by the same names and ports, since a name's server is found from those. Who changes the
-// list first lets all locks end. Parameters:
+// list first lets all locks end. A lock whose holder has another list is ErrConflict, not
+// busy. Opening needs one living server: names of a dead one
+// cannot be locked (ErrUnavailable). Parameters:
 //
 //	timeout      bound of connecting and of one request, default 1s
 //	conns        connections to each server for acquiring, default 16; renewing has 8 more

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +43,7 @@ const (
 
 type driver struct {
 	servers []*server
+	list    string // names the list of servers
 	fences  fences
 	caps    backend.Capabilities
 }
@@ -78,7 +81,17 @@ func newDriver(servers []string, opts Options) *driver {
 	for _, addr := range servers {
 		d.servers = append(d.servers, newServer(addr, &opts))
 	}
+	d.list = listOf(servers)
 	return d
+}
+
+// listOf names a list of servers. A single one may have several names: it keeps all locks in any
+// case.
+func listOf(servers []string) string {
+	if len(servers) == 1 {
+		return "1"
+	}
+	return strconv.FormatUint(hash(strings.Join(slices.Sorted(slices.Values(servers)), ",")), 36)
 }
 
 // server returns the one that keeps a name: of all it has the highest score for it
@@ -136,11 +149,11 @@ func (d *driver) acquire(c *memcache.Client, req *backend.Request) (*backend.Gra
 	foreseen := d.fences.foresee(req.Key)
 	sent := time.Now()
 	err := c.Add(&memcache.Item{
-		Key: k.lock, Value: newRecord(req, foreseen.fence, sent).encode(), Expiration: seconds(req.TTL),
+		Key: k.lock, Value: newRecord(req, d.list, foreseen.fence, sent).encode(), Expiration: seconds(req.TTL),
 	})
 	again := errors.Is(err, memcache.ErrNotStored)
 	if again {
-		err = recognise(c, k.lock, req)
+		err = d.recognise(c, k.lock, req)
 	}
 	if err != nil {
 		return nil, err
@@ -174,8 +187,9 @@ func begun(c *memcache.Client, lock string, req *backend.Request, err error) err
 }
 
 // recognise looks who holds a lock that is taken. It returns nil for req itself, which has
-// asked before and did not get the answer.
-func recognise(c *memcache.Client, lock string, req *backend.Request) error {
+// asked before and did not get the answer. A holder with another list of servers is an error, since
+// the two exclude each other for some names only.
+func (d *driver) recognise(c *memcache.Client, lock string, req *backend.Request) error {
 	item, err := c.Get(lock)
 	if errors.Is(err, memcache.ErrCacheMiss) {
 		return &backend.Busy{RetryAfter: time.Millisecond} // it has just been freed
@@ -187,6 +201,8 @@ func recognise(c *memcache.Client, lock string, req *backend.Request) error {
 	switch {
 	case !ok || r.name != req.Key:
 		return errForeign
+	case r.list != d.list:
+		return fmt.Errorf("%w: held by %s", errLists, cmp.Or(r.meta, r.owner))
 	case r.owner != req.Owner:
 		return &backend.Busy{Holder: cmp.Or(r.meta, r.owner), Fence: r.fence}
 	}

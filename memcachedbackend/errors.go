@@ -17,6 +17,7 @@ var (
 	errGone = errors.New("nothing of this owner under the key")
 	// errContended: a value changed between each reading and writing. Nothing was written.
 	errContended = fmt.Errorf("%w: the value keeps changing", backend.ErrUnavailable)
+	errLists     = fmt.Errorf("%w: its holder has another list of servers", backend.ErrConflict)
 	errForeign   = fmt.Errorf("%w: the value under the key is not dlock's, or another name's", backend.ErrConflict)
 )
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
-	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -375,7 +374,7 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Key, item.Value = next.Key, newRecord(&g.Request, 1, time.Now()).encode() // as if the id had been given out again
+	g.Key, item.Value = next.Key, newRecord(&g.Request, "1", 1, time.Now()).encode() // as if the id had been given out again
 	if answer, _ := renewOne(c, g, item, time.Now(), false); !errors.Is(answer.Err, errGone) {
 		t.Errorf("renewal: %+v", answer)
 	}
@@ -395,7 +394,7 @@ func TestLossesAreTold(t *testing.T) {
 		},
 		"restart": func(*backend.Grant) { s.Restart(t) },
 		"eviction": func(g *backend.Grant) {
-			filler, value := admin(t, s), newRecord(&g.Request, g.Fence, time.Now()).encode()
+			filler, value := admin(t, s), newRecord(&g.Request, "1", g.Fence, time.Now()).encode()
 			for i := range 200_000 {
 				if i%2000 == 0 && stats(t, s)["evictions"] > 20_000 {
 					return
@@ -535,15 +534,63 @@ func TestOneServerMoreMovesFewNames(t *testing.T) {
 	}
 }
 
+// TestOtherListOfServers: two processes with different lists would exclude each other for some names
+// only, so the first lock that both want says so. The order of the list does not matter.
+func TestOtherListOfServers(t *testing.T) {
+	t.Parallel()
+	a, b := testenv.NewMemcached(t), testenv.NewMemcached(t)
+	one, both := openURL(t, "memcached://"+a.Addr), openURL(t, "memcached://"+a.Addr+","+b.Addr)
+	same := openURL(t, "memcached://"+b.Addr+","+a.Addr)
+	req := raw.Request(t, long)
+	for string(both.server(req.Key).pool.address) != a.Addr {
+		req = raw.Request(t, long)
+	}
+	g := raw.Acquire(t, both, req)
+	other := raw.Request(t, long)
+	other.Key = req.Key
+	_, err := one.Acquire(t.Context(), other)
+	raw.WantIs(t, "Acquire with another list", err, backend.ErrConflict)
+	_, err = same.Acquire(t.Context(), other)
+	raw.WantIs(t, "Acquire with the same list", err, backend.ErrNotAcquired)
+	raw.Release(t, both, g)
+	if g, err = one.Acquire(t.Context(), other); err != nil {
+		t.Fatalf("Acquire of the free lock: %v", err)
+	}
+	raw.Release(t, one, g)
+}
+
+// TestDeadServerOfSeveral: its names cannot be locked, those of the others can.
+func TestDeadServerOfSeveral(t *testing.T) {
+	t.Parallel()
+	const dead = "127.0.0.1:1" // refuses connections
+	d := openURL(t, "memcached://"+testenv.Memcached(t).Addr+","+dead)
+	for seen := map[bool]bool{}; len(seen) < 2; {
+		req := raw.Request(t, long)
+		away := string(d.server(req.Key).pool.address) == dead
+		seen[away] = true
+		g, err := d.Acquire(t.Context(), req)
+		if away {
+			raw.WantIs(t, "Acquire on the dead server", err, backend.ErrUnavailable)
+			continue
+		}
+		if err != nil {
+			t.Fatalf("Acquire on the living server: %v", err)
+		}
+		raw.Release(t, d, g)
+	}
+	_, err := testenv.Open(t.Context(), "memcached://"+dead+",127.0.0.1:2")
+	raw.WantIs(t, "open without a living server", err, backend.ErrUnavailable)
+}
+
 // TestFullServer cannot take another lock, says so, and frees what it has.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t, "-m", "8", "-M")
 	d := openURL(t, s.URL)
 	g := raw.Acquire(t, d, raw.Request(t, long))
-	fill(t, s, newKeys(g.Key).lock, newRecord(&g.Request, g.Fence, time.Now()).encode())
+	fill(t, s, newKeys(g.Key).lock, newRecord(&g.Request, "1", g.Fence, time.Now()).encode())
 	probe := &backend.Request{Key: "probe", Owner: rand.Text(), Meta: "dlock"}
-	fill(t, s, "dlock-probe:"+probe.Owner, newRecord(probe, 0, time.Now()).encode())
+	fill(t, s, "dlock-probe:"+probe.Owner, newRecord(probe, "1", 0, time.Now()).encode())
 
 	another := raw.Request(t, long)
 	another.Key = strings.Repeat("x", len(g.Key))
@@ -598,7 +645,7 @@ func TestForeignValues(t *testing.T) {
 	}
 	other := raw.Request(t, long)
 	other.Key = "another name"
-	for _, value := range []string{"", "x", "dlock1\n\n\n\n\n\n", string(newRecord(other, 1, time.Now()).encode())} {
+	for _, value := range []string{"", "x", "dlock2\n\n\n\n\n\n\n", string(newRecord(other, "1", 1, time.Now()).encode())} {
 		set(k.lock, value)
 		req := raw.Request(t, long)
 		_, err := d.Acquire(t.Context(), req)
@@ -686,12 +733,6 @@ func isFraction(from, to float64) bool {
 	return f >= from && f < to
 }
 
-func fraction() float64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails where there is memcached
-	return float64(now.Nsec) / float64(time.Second)
-}
-
 func TestTerms(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -722,7 +763,7 @@ func TestRecordKeepsItsLength(t *testing.T) {
 	t.Parallel()
 	req := raw.Request(t, long)
 	req.Meta = "a meta\nof two lines"
-	foreseen, drawn := newRecord(req, 0, time.Now()), newRecord(req, backend.MaxFence-1, time.Now())
+	foreseen, drawn := newRecord(req, "1", 0, time.Now()), newRecord(req, "1", backend.MaxFence-1, time.Now())
 	if a, b := len(foreseen.encode()), len(drawn.encode()); a != b {
 		t.Errorf("%d bytes become %d", a, b)
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +22,7 @@ const openTimeout = 8 * time.Second
 
 // New makes a driver of a list of servers, each host:port or the absolute path of a
 // unix socket. It asks each of them, for at most eight seconds, whether it can keep
-// locks. A *memcache.Client is not taken: how many connections it opens and which server
+// locks. It fails if one of them cannot, or if none can be reached. A *memcache.Client is not taken: how many connections it opens and which server
 // it sends a name to are its own, and it knows no contexts.
 func New(servers []string, opts *Options) (backend.Driver, error) {
 	return opened(context.Background(), servers, opts)
@@ -53,7 +55,8 @@ func opened(ctx context.Context, servers []string, opts *Options) (backend.Drive
 	return d, nil
 }
 
-// probe asks all servers at once.
+// probe asks all servers at once. Some of them may be dead, but not all: the names of a dead server
+// cannot be locked, and need not keep a client from the others.
 func (d *driver) probe(ctx context.Context) error {
 	errs := make([]error, len(d.servers))
 	var wg sync.WaitGroup
@@ -65,7 +68,19 @@ func (d *driver) probe(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	if living := slices.DeleteFunc(slices.Clone(errs), isDead); len(living) > 0 {
+		return errors.Join(living...)
+	}
 	return errors.Join(errs...)
+}
+
+// isDead reports whether err says that a server cannot be reached, rather than that it refuses.
+func isDead(err error) bool {
+	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
+		return true
+	}
+	_, slow := errors.AsType[*memcache.ConnectTimeoutError](err)
+	return slow || errors.Is(err, context.DeadlineExceeded)
 }
 
 // probe takes and frees a lock that nobody else knows: the server must let us in, have room for
@@ -78,7 +93,7 @@ func probe(c *memcache.Client) error {
 		return err
 	}
 	err := c.Add(&memcache.Item{
-		Key: lock, Value: newRecord(req, 0, time.Now()).encode(), Expiration: seconds(req.TTL),
+		Key: lock, Value: newRecord(req, "", 0, time.Now()).encode(), Expiration: seconds(req.TTL),
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 // that it stays in its slab class and a renewal saves it from eviction there.
 type record struct {
 	owner      string
+	list       string // of servers, by which the writer found this one
 	fence      uint64 // a forecast until it is drawn
 	since      time.Time
 	until      time.Time // by the holder's clock: for show
@@ -20,25 +21,26 @@ type record struct {
 
 const (
 	// version begins every value.
-	version = "dlock1"
-	// recordFields are version, owner, fence, since, until, name and meta, a line each; the meta, which may
+	version = "dlock2"
+	// recordFields are version, owner, list, fence, since, until, name and meta, a line each; the meta, which may
 	// contain anything, stands last.
-	recordFields = 7
+	recordFields = 8
 	// digits is the width of each of the three numbers.
 	digits = 16
 )
 
-func newRecord(req *backend.Request, fence uint64, now time.Time) *record {
+func newRecord(req *backend.Request, list string, fence uint64, now time.Time) *record {
 	return &record{
-		owner: req.Owner, fence: fence, since: now, until: now.Add(term(req.TTL)),
+		owner: req.Owner, list: list, fence: fence, since: now, until: now.Add(term(req.TTL)),
 		name: req.Key, meta: req.Meta,
 	}
 }
 
 func (r *record) encode() []byte {
-	b := make([]byte, 0, len(version)+len(r.owner)+3*digits+len(r.name)+len(r.meta)+recordFields)
+	b := make([]byte, 0, len(version)+len(r.owner)+len(r.list)+3*digits+len(r.name)+len(r.meta)+recordFields)
 	b = append(b, version...)
 	b = append(append(b, '\n'), r.owner...)
+	b = append(append(b, '\n'), r.list...)
 	b = appendNumber(append(b, '\n'), int64(r.fence))
 	b = appendNumber(append(b, '\n'), r.since.UnixMicro())
 	b = appendNumber(append(b, '\n'), r.until.UnixMicro())
@@ -60,14 +62,14 @@ func decode(value []byte) (*record, bool) {
 	if len(fields) != recordFields || fields[0] != version {
 		return nil, false
 	}
-	fence, err1 := strconv.ParseUint(fields[2], 10, 64)
-	since, err2 := strconv.ParseInt(fields[3], 10, 64)
-	until, err3 := strconv.ParseInt(fields[4], 10, 64)
+	fence, err1 := strconv.ParseUint(fields[3], 10, 64)
+	since, err2 := strconv.ParseInt(fields[4], 10, 64)
+	until, err3 := strconv.ParseInt(fields[5], 10, 64)
 	if err1 != nil || err2 != nil || err3 != nil {
 		return nil, false
 	}
 	return &record{
-		owner: fields[1], fence: fence, since: time.UnixMicro(since), until: time.UnixMicro(until),
-		name: fields[5], meta: fields[6],
+		owner: fields[1], list: fields[2], fence: fence, since: time.UnixMicro(since), until: time.UnixMicro(until),
+		name: fields[6], meta: fields[7],
 	}, true
 }

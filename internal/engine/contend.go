@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -245,16 +246,20 @@ func (a *acquisition) requestUntilGranted(ctx context.Context, err error) (grant
 	ctx, stop := a.engine.whileOpen(ctx)
 	defer stop()
 	var pace pacer
+	var failure error // of the newest request that was not answered, unless a later one was
 	for {
 		if busy, ok := errors.AsType[*backend.Busy](err); ok {
-			a.answered = time.Now()
+			a.answered, failure = time.Now(), nil
 			grant, err = a.wait(ctx, busy, &pace)
 			waited = grant != nil
 		} else {
+			if ended(ctx) == nil {
+				failure = a.engine.Unanswered(ctx, err)
+			}
 			err = a.pauseAfter(ctx, err, &pace)
 		}
 		if grant == nil && ended(ctx) != nil {
-			return nil, false, a.interrupted(ctx)
+			return nil, false, a.interrupted(ctx, failure)
 		}
 		if err == nil && grant == nil {
 			grant, err = a.attempt(ctx)
@@ -271,11 +276,13 @@ func (a *acquisition) requestUntilGranted(ctx context.Context, err error) (grant
 }
 
 // interrupted returns the error of a Lock with a context that has ended or a client that was
-// closed.
-func (a *acquisition) interrupted(ctx context.Context) error {
+// closed. It says why the server has not answered, if it has not: failure.
+func (a *acquisition) interrupted(ctx context.Context, failure error) error {
 	err := ContextError(ctx)
 	if a.engine.closing.Err() != nil {
 		err = backend.ErrClosed
+	} else if errors.Is(failure, backend.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", err, failure)
 	}
 	if a.uncertain {
 		return Uncertain(err)

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -122,7 +121,7 @@ func ownerDead(labels map[string]string) bool {
 		return false
 	}
 	pid, err := strconv.Atoi(labels[labelPID])
-	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	return err == nil && isGone(pid)
 }
 
 // removeContainer is docker rm -fv. Another sweep may be faster.

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
-	"syscall"
 )
 
 // findProgram looks for a server's program where packages put it; /usr/sbin is not on everybody's PATH.
@@ -94,9 +93,6 @@ func (c *child) run(started chan<- error) {
 		c.err = c.cmd.Wait()
 	}
 }
-
-func (p *process) pause() error  { return p.current.cmd.Process.Signal(syscall.SIGSTOP) }
-func (p *process) resume() error { return p.current.cmd.Process.Signal(syscall.SIGCONT) }
 
 func (p *process) kill() error {
 	if err := p.current.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command campaign runs workers against real servers while everything fails, judges what they have
 // done, and puts the figures into docs/reliability.md:
 //

@@ -1,0 +1,127 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// durationValue is the value of a flag: seconds as in flock(1), or a number with a unit.
+type durationValue time.Duration
+
+// addDuration adds a flag whose value is a duration.
+func addDuration(flags *pflag.FlagSet, p *time.Duration, name, short string, value time.Duration, usage string) {
+	*p = value
+	flags.VarP((*durationValue)(p), name, short, usage)
+}
+
+func (d *durationValue) Set(text string) error {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		if math.IsNaN(seconds) || math.Abs(seconds) > math.MaxInt64/float64(time.Second) {
+			return errors.New("that is no time to wait")
+		}
+		*d = durationValue(seconds * float64(time.Second))
+		return nil
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("a duration is written 5, 1.5s or 2m30s")
+	}
+	*d = durationValue(parsed)
+	return nil
+}
+
+func (d *durationValue) String() string { return time.Duration(*d).String() }
+
+// Type is what pflag calls a duration.
+func (d *durationValue) Type() string { return "duration" }
+
+// explain is the error of a flag that cannot be parsed, with the flag that was probably meant.
+func explain(cmd *cobra.Command, err error) error {
+	missing, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return usagef("%w", err)
+	}
+	name, hint := missing.GetSpecifiedName(), "see dlock help "+cmd.Name()
+	if like := likelyFlag(cmd.Flags(), name); like != "" {
+		hint = "did you mean --" + like + "?"
+	} else if cmd.Annotations[startsCommand] != "" {
+		hint = "flags of COMMAND stand behind --"
+	}
+	return usagef("%w: %s", err, hint)
+}
+
+// startsCommand is an annotation of the commands that end with -- COMMAND.
+const startsCommand = "starts a command"
+
+// likelyFlag returns the flag with the most similar name, "" if none is similar.
+func likelyFlag(flags *pflag.FlagSet, name string) (likely string) {
+	least := min(3, len(name))
+	flags.VisitAll(func(f *pflag.Flag) {
+		if d := distance(f.Name, name); d < least && !f.Hidden {
+			likely, least = f.Name, d
+		}
+	})
+	return likely
+}
+
+// distance returns how many letters must be changed, put in or left out to make b of a
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range b {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], slices.Min([]int{row[j+1] + 1, row[j] + 1, diagonal + cost})
+		}
+	}
+	return row[len(b)]
+}
+
+// unknownCommand is the error of a word that is no command, with the command that was probably
+// meant.
+func unknownCommand(root *cobra.Command, word string) error {
+	hint := "see dlock help"
+	if like := root.SuggestionsFor(word); len(like) > 0 {
+		hint = fmt.Sprintf("did you mean %s?", like[0])
+	}
+	return usagef("unknown command %q: %s", word, hint)
+}
+
+// newHelp is the help command. Unlike that of the library it fails for a word that is no command.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			for _, c := range root.Commands() {
+				if len(args) == 0 && c.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, args[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
+}
