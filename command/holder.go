@@ -70,8 +70,11 @@ func (h *holder) parameters(raw string) string {
 	if h.flags.flags.Changed("ttl") { // a session on the server follows the TTL of the URL
 		raw = withParameter(raw, "ttl", h.flags.ttl.String())
 	}
-	if strings.HasPrefix(raw, "file:") && !h.flags.leave { // the lock outlives a dlock that is killed, until its job has ended
-		raw = withParameter(raw, "inherit", "1")
+	if strings.HasPrefix(raw, "file:") {
+		raw = withParameter(raw, "endless", "1") // a job that is stopped keeps its lock
+		if !h.flags.leave {
+			raw = withParameter(raw, "inherit", "1") // a job keeps its lock until it is ended, if dlock is killed
+		}
 	}
 	return raw
 }

@@ -76,19 +76,6 @@ func TestSignalReachesGroup(t *testing.T) {
 	p.code(128 + int(syscall.SIGTERM))
 }
 
-// A dlock that sleeps through its TTL finds out when it wakes.
-func TestStoppedBeyondTTL(t *testing.T) {
-	t.Parallel()
-	const ttl = time.Second
-	p := startDlock(t, fileURL(t), "run", "--ttl", ttl.String(), "x", "--", "sh", "-c", `trap "" TERM; echo ready; read line`)
-	p.expect("ready")
-	p.send(syscall.SIGSTOP)
-	time.Sleep(ttl)
-	p.send(syscall.SIGCONT)
-	p.silent()
-	p.code(exitLost)
-}
-
 func TestSignalBeforeLockIsHad(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {

@@ -4,6 +4,7 @@ package command
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -297,6 +298,27 @@ func TestKilledDlockTakesItsJob(t *testing.T) {
 			next.awaitEnd()
 		})
 	}
+}
+
+// A file lock has no term: a job that is stopped for longer than the TTL goes on with its lock.
+func TestStoppedBeyondTTL(t *testing.T) {
+	t.Parallel()
+	const ttl = time.Second
+	url := fileURL(t)
+	p := startDlock(t, url, "run", "--ttl", ttl.String(), "x", "--", "sh", "-c", `trap "" TERM; echo ready; read line; echo $line`)
+	p.expect("ready")
+	p.send(syscall.SIGTSTP)
+	awaitStop(t, p.cmd.Process.Pid)
+	time.Sleep(2 * ttl)
+	if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != exitNotAcquired {
+		t.Errorf("while it is stopped: exit code %d: %s", got.code, got.stderr)
+	}
+	p.send(syscall.SIGCONT)
+	if _, err := io.WriteString(p.input, "goes on\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.expect("goes on")
+	p.code(0)
 }
 
 // A dlock that is stopped beyond its lease cannot end its command: the watchdog does.

@@ -7,6 +7,7 @@
 //	file:/abs/dir             another one; file:///abs/dir is the same
 //	file:/abs/dir?allow-network=1
 //	file:/abs/dir?inherit=1   processes that are started under a lock inherit it
+//	file:/abs/dir?endless=1   leases have no deadline, see [Options]
 //
 // The directory is made at need, with mode 0700. It must belong to the user of
 // the process and be writable by nobody else: locks are per user.

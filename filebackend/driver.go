@@ -34,6 +34,8 @@ const (
 	maxReplaced = 16
 	// closeTimeout is how long Close waits for a disk. It is less than the client waits for Close.
 	closeTimeout = 4 * time.Second
+	// endless is the term of a lock that lasts as long as its process.
+	endless = 100 * 365 * 24 * time.Hour
 )
 
 // driver is one connection: a directory, and what this process has in it.
@@ -113,7 +115,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 			}
 			return nil, err
 		}
-		return &backend.Grant{Request: *req, Fence: e.fence, Term: backend.Term{Sent: sent, TTL: req.TTL}}, nil
+		return &backend.Grant{Request: *req, Fence: e.fence, Term: backend.Term{Sent: sent, TTL: d.term(req.TTL)}}, nil
 	})
 }
 
@@ -128,8 +130,17 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 		defer e.mu.Unlock()
 		sent := time.Now()
 		err := d.check(e)
-		return backend.Term{Sent: sent, TTL: g.TTL}, err
+		return backend.Term{Sent: sent, TTL: d.term(g.TTL)}, err
 	})
+}
+
+// term returns how long a lock of that TTL is good. Without a watcher its renewals are needed: they
+// look whether its file is in its place.
+func (d *driver) term(ttl time.Duration) time.Duration {
+	if d.opts.Endless && d.watcher != nil {
+		return endless
+	}
+	return ttl
 }
 
 // RenewAll is Renew for each.

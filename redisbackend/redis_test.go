@@ -27,9 +27,13 @@ const patience = 30 * time.Second
 // longTerm outlasts every test whose subject is not the end of a term.
 const longTerm = time.Hour
 
-// openURL opens a driver and closes it when the test ends.
+// openURL opens a driver and closes it when the test ends. Its requests have a minute, unless the URL
+// says otherwise: a busy machine may need more than the default.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
+	if base, query, _ := strings.Cut(raw, "?"); !strings.Contains(query, "timeout=") {
+		raw = base + "?" + strings.TrimPrefix(query+"&timeout=1m", "&")
+	}
 	d, err := testenv.Open(tb.Context(), raw)
 	if err != nil {
 		tb.Fatal(err)

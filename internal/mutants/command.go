@@ -111,6 +111,12 @@ var commandMutants = []mutant{
 		pkg:     ".", test: "TestLockSaysWhyTheServerDidNotAnswer",
 	},
 	{
+		guard: "file: a job keeps its lock while it is stopped", file: "command/holder.go",
+		without: "a job that was stopped for a TTL is ended, though the kernel kept its lock",
+		edits:   []edit{{old: "raw = withParameter(raw, \"endless\", \"1\")", new: ""}},
+		pkg:     "command", test: "TestStoppedBeyondTTL",
+	},
+	{
 		guard: "file: no link that others can turn", file: "filebackend/dir.go",
 		without: "two processes lock in two directories",
 		edits:   []edit{{old: "\tif err := steady(dir, maxLinks); err != nil {\n\t\treturn err\n\t}\n", new: ""}},
