@@ -903,7 +903,7 @@ func TestOpenRefuses(t *testing.T) {
 		is  error
 	}{
 		{"memcached://" + closed, backend.ErrUnavailable},
-		{"memcached://u:secret@" + s.Addr + "," + closed, backend.ErrUnavailable},
+		{"memcached://u:secret@127.0.0.1:2," + closed, backend.ErrUnavailable},
 		{"memcached://u:secret@" + closed + "?tls=1", backend.ErrUnavailable},
 		{s.URL + "?tls=1", backend.ErrUnavailable},
 		{noCAS.URL, backend.ErrUnsupported},
