@@ -542,8 +542,8 @@ func TestOtherListOfServers(t *testing.T) {
 	one, both := openURL(t, "memcached://"+a.Addr), openURL(t, "memcached://"+a.Addr+","+b.Addr)
 	same := openURL(t, "memcached://"+b.Addr+","+a.Addr)
 	req := raw.Request(t, long)
-	for string(both.server(req.Key).pool.address) != a.Addr {
-		req = raw.Request(t, long)
+	for i := 0; string(both.server(req.Key).pool.address) != a.Addr; i++ {
+		req.Key = fmt.Sprint(t.Name(), i)
 	}
 	g := raw.Acquire(t, both, req)
 	other := raw.Request(t, long)
@@ -564,8 +564,10 @@ func TestDeadServerOfSeveral(t *testing.T) {
 	t.Parallel()
 	const dead = "127.0.0.1:1" // refuses connections
 	d := openURL(t, "memcached://"+testenv.Memcached(t).Addr+","+dead)
-	for seen := map[bool]bool{}; len(seen) < 2; {
+	seen := map[bool]bool{}
+	for i := 0; len(seen) < 2; i++ {
 		req := raw.Request(t, long)
+		req.Key = fmt.Sprint(req.Key, i)
 		away := string(d.server(req.Key).pool.address) == dead
 		seen[away] = true
 		g, err := d.Acquire(t.Context(), req)
