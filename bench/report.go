@@ -241,7 +241,7 @@ func sections(results []Result) (all []section) {
 }
 
 // reading says how the figures were made and what they mean.
-const reading = "Closed loop: whoever locks asks again when it has unlocked, so that a server that stands still delays few requests. " +
+const reading = "Closed loop: a contender sends its next request after its Unlock, so a stall of the server delays few requests. " +
 	"× FLOOR is the cost in floors: 1 is the floor's, 2 is twice as slow, in every table. " +
 	"A percentile with no sample beyond it is not shown."
 

@@ -41,7 +41,7 @@ turns, and for each workload there is a table:
 ` + workloadList() + `
 A floor is the fewest requests that can lock and unlock through the same client
 library. The tables show costs in floors: 1 is the floor's, 2 is twice as slow. The
-load is a closed loop: whoever locks asks again when it has unlocked. Where processes are needed dlock starts itself, except for mem:, whose
+load is a closed loop: a contender locks again after its Unlock. Where processes are needed dlock starts itself, except for mem:, whose
 locks end at the process.
 
 All locks lie beneath dlock-bench/ and a random word. When it is done, or

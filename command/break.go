@@ -23,7 +23,7 @@ func newBreak(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                   "break [flags] NAME",
 		Short:                 "Take a lock from its holder",
-		Long:                  "Shows the holder of NAME and takes the lock from it: from this holder, not from\nwhoever has come to hold it since. The next holder has the lock at once, while a\ncommand that runs under dlock has up to its --grace to end: break the lock of a\nholder that is dead, or end the holder first. Asks first on a terminal, and needs --yes\nelsewhere. The exit code is 1 where nobody holds the lock.",
+		Long:                  "Shows the holder of NAME and takes the lock from it: from this holder, not from\na later one. The next holder has the lock at once, while a\ncommand that runs under dlock has up to its --grace to end: break the lock of a\nholder that is dead, or end the holder first. Asks first on a terminal, and needs --yes\nelsewhere. The exit code is 1 where nobody holds the lock.",
 		DisableFlagsInUseLine: true,
 		Args:                  exactly("NAME"),
 		ValidArgsFunction:     cobra.NoFileCompletions,

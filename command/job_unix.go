@@ -116,9 +116,9 @@ func (j *job) stopped(sig syscall.Signal) {
 		j.state = jobStopped
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case sig == syscall.SIGSTOP || j.terminal == nil:
-		// Somebody has stopped the command alone: the lock is kept.
+		// A signal from outside stopped the command alone: the lock is kept.
 	case sig != syscall.SIGTSTP && j.terminal.ours(), isOrphaned():
-		// The command wants the terminal and dlock's group has it; or nobody could continue dlock.
+		// The command wants the terminal and dlock's group has it; or no shell could continue dlock.
 		j.state = jobStopped
 		j.resume()
 	default:

@@ -119,7 +119,7 @@ func writeTable(w io.Writer, infos []*backend.Info) error {
 	return table.Flush()
 }
 
-// watch draws the table anew until ctx ends. When the server does not answer it shows that above
+// watch redraws the table until ctx ends. When the server does not answer it shows that above
 // the last table, and goes on; only the first look must succeed.
 func watch(ctx context.Context, screen *os.File, client *dlock.Client, prefix string) error {
 	tick := time.NewTicker(watchInterval)

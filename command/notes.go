@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// notes writes messages from a goroutine of its own: a standard error that nobody reads must not
+// notes writes messages from a goroutine of its own: an unread standard error must not
 // hold up a command that has to end. Safe for concurrent use.
 type notes struct {
 	lines   chan []byte // nil: all that came before is written

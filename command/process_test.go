@@ -202,7 +202,7 @@ func TestLossMayBeOutlived(t *testing.T) {
 	p.code(5)
 }
 
-// Nobody reads standard error, and its pipe is full: the command ends with its lock all the same.
+// Standard error is a full pipe that is not read: the command still ends with its lock.
 func TestBlockedMessagesHoldUpNothing(t *testing.T) {
 	t.Parallel()
 	read, write := pipes(t)

@@ -99,7 +99,7 @@ var shellRows = []shellRow{
 		},
 	},
 	{
-		name:   "the same where nobody could continue the script",
+		name:   "a pager behind a pipe in an orphaned group",
 		script: `"$@" sh -c 'echo text; sleep 1' | sh -c 'read text; stty -echo </dev/tty; echo page $text; read key </dev/tty; stty echo </dev/tty; echo key $key'; echo end`,
 		talk: func(p *dlockProcess) {
 			p.shows("page text")
@@ -115,7 +115,7 @@ var shellRows = []shellRow{
 		talk: func(p *dlockProcess) { p.shows("front") },
 	},
 	{
-		name:   "a key stops nothing where nobody could continue it",
+		name:   "a key stops nothing in an orphaned group",
 		script: `"$@" sh -c 'echo in; read line; echo got $line'`,
 		talk: func(p *dlockProcess) {
 			p.shows("in")
@@ -339,7 +339,7 @@ func TestStoppedDlockLosesItsJob(t *testing.T) {
 	next.code(0)
 }
 
-// A dlock under the lock that it is to take says so, and by whom it is held.
+// A dlock under the lock that it is to take fails at once, and its error names the holder.
 func TestNestedDlockFails(t *testing.T) {
 	t.Parallel()
 	got := dlockRun(t, on(fileURL(t)), "run", "--meta", "outer", "x", "--", os.Args[0], "run", "x", "--", "true")

@@ -56,7 +56,7 @@ func (t *terminal) take() {
 	}
 }
 
-// isOrphaned reports whether nobody could continue dlock's group if it were stopped: no shell of
+// isOrphaned reports whether dlock's group could not be continued if it were stopped: no shell of
 // the session waits for it (POSIX, orphaned process group).
 func isOrphaned() bool {
 	group := syscall.Getpgrp()

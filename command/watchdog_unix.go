@@ -102,7 +102,7 @@ func watchdogs(a *app) []*cobra.Command {
 		Hidden: true,
 		Args:   exactly("JOB"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			signal.Ignore(interrupts...) // whoever ends dlock, ends the watchdog by that
+			signal.Ignore(interrupts...) // the end of dlock ends the watchdog
 			(&guard{job: args[0]}).watch(a.stdin)
 			return nil
 		},

@@ -57,8 +57,8 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestShells/bash/a_key_stops",
 	},
 	{
-		guard: "command: nobody is stopped for ever", file: "command/job_unix.go",
-		without: "a key stops a dlock that nobody can continue",
+		guard: "command: an orphaned group is not stopped", file: "command/job_unix.go",
+		without: "a key stops a dlock that no shell can continue",
 		edits:   []edit{{old: "j.terminal.ours(), isOrphaned():", new: "j.terminal.ours():"}},
 		pkg:     "command", test: "TestShells/bash/a_key_stops_nothing",
 	},
@@ -76,7 +76,7 @@ var commandMutants = []mutant{
 	},
 	{
 		guard: "command: messages hold up nothing", file: "command/notes.go",
-		without: "a standard error that nobody reads keeps the command after its lock",
+		without: "an unread standard error keeps the command after its lock",
 		edits:   []edit{{old: "case n.lines <- bytes.Clone(line):\n\tdefault:\n", new: "case n.lines <- bytes.Clone(line):\n"}, {old: "make(chan []byte, maxNotes)", new: "make(chan []byte)"}},
 		pkg:     "command", test: "TestBlockedMessagesHoldUpNothing",
 	},
@@ -105,7 +105,7 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestNestedDlockFails",
 	},
 	{
-		guard: "lock: an error says why nobody answered", file: "internal/engine/contend.go",
+		guard: "lock: an error names the cause", file: "internal/engine/contend.go",
 		without: "a Lock that ends with its context hides that the server is unreachable",
 		edits:   []edit{{old: "} else if errors.Is(failure, backend.ErrUnavailable) {", new: "} else if false {"}},
 		pkg:     ".", test: "TestLockSaysWhyTheServerDidNotAnswer",
