@@ -2,35 +2,40 @@ tool = go tool -modfile=tools/go.mod
 
 .PHONY: test lint images bench benchmarks mutants campaign
 
-# All tests against real servers. Arguments of go test: make test ARGS='-run TestConformance'
+# Runs all tests against real servers. Arguments of go test: make test ARGS='-run TestConformance'
 test:
 	scripts/test.sh $(ARGS)
 
 lint:
 	test -z "$$($(tool) gofumpt -l . | tee /dev/stderr)"
-	go vet ./...
+	for os in linux windows darwin freebsd; do GOOS=$$os go vet ./... || exit 1; done
 	$(tool) golangci-lint run
 	go fix -diff ./...
 
-# All server images; the tests build those they use.
+# Builds all server images. The tests build the images that they use.
 images:
 	scripts/images.sh
 
+# Runs the workloads of package bench for each driver, and what only a driver can measure. The
+# benchmarks report allocations themselves. For example: make bench ARGS='-bench /W1'
 bench:
-	go test -run '^$$' -bench . -benchmem $(ARGS) ./...
+	go test -run '^$$' -bench . $(ARGS) ./...
 
-# Measures the backends, and other libraries beside them, against servers in containers, and writes docs/benchmarks.md and
-# its plots: make benchmarks ARGS='-duration 10s -peers-duration 0'
+# Measures the backends and other libraries against servers in containers, and writes
+# docs/benchmarks.md, bench/peers/README.md and their plots:
+# make benchmarks ARGS='-duration 10s -peers-duration 0'
 benchmarks: images
 	go run ./internal/testenv/benchmarks $(ARGS)
 
-# Removes each guard in turn and shows the conformance case that notices. Random mutants:
+# Removes each guard in turn and prints the tests that detect its absence. Random mutants:
 # make mutants ARGS='-random 300 -seed 1 -part root'
 mutants:
 	go run ./internal/mutants $(ARGS)
 
-# Runs processes under random faults against real servers, judges their history, and writes the figures into
-# docs/reliability.md: make campaign ARGS='-duration 10m redis etcd-3'; ARGS=-help lists servers and faults.
+# Runs processes under random faults against real servers, judges their history, and writes the
+# figures into docs/reliability.md: make campaign ARGS='-duration 10m redis etcd-3'
+# ARGS=-help lists servers and faults.
 campaign:
-	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && go build -o "$$dir" ./internal/testenv/campaign && \
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+		go build -o "$$dir" ./internal/testenv/campaign && \
 		"$$dir/campaign" -publish $(ARGS)

@@ -16,7 +16,7 @@ import (
 
 const ttl = 10 * time.Second
 
-// life is for how long a term of ttl is trusted.
+// life is the time for which a lease trusts a term of ttl.
 const life = ttl - ttl/100 - 10*time.Millisecond
 
 // sentBefore grants with a term that began d ago.
@@ -28,10 +28,11 @@ func sentBefore(s *script, d time.Duration) acquireStep {
 	}
 }
 
-// waitGrants makes the waiter the holder after d, with a term that began sent
-// before that.
+// waitGrants grants the lock to the waiter after d, with a term that began sent before the grant.
 func waitGrants(s *script, d, sent time.Duration) waitStep {
-	return func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+	return func(
+		ctx context.Context, req *backend.Request, _ *backend.Busy,
+	) (*backend.Grant, error) {
 		time.Sleep(d)
 		return sentBefore(s, sent)(ctx, req)
 	}
@@ -44,17 +45,19 @@ func TestLockAsksOnceWhereTheLockIsFree(t *testing.T) {
 		c := open(t, d)
 		lease := takes(t, c, "x", dlock.WithTTL(ttl), dlock.WithFair(), dlock.WithMeta("me"))
 		req := d.of("acquire")[0].req
-		if req.Key != "x" || req.TTL != ttl || req.Mode != backend.Exclusive || !req.Fair || !req.Queue ||
-			req.Meta != "me" || req.Limit != 0 {
+		if req.Key != "x" || req.TTL != ttl || req.Mode != backend.Exclusive ||
+			!req.Fair || !req.Queue || req.Meta != "me" || req.Limit != 0 {
 			t.Errorf("the request is %+v", req)
 		}
-		if len(req.Owner) != 32 || lease.Owner() != req.Owner || lease.Name() != "x" || lease.Fence() != 1<<12 {
+		if len(req.Owner) != 32 || lease.Owner() != req.Owner ||
+			lease.Name() != "x" || lease.Fence() != 1<<12 {
 			t.Errorf("the lease is %q of %q, fence %d", lease.Name(), lease.Owner(), lease.Fence())
 		}
 		frees(t, lease)
 		wantStory(t, d, "acquire release")
-		if released := d.of("release")[0]; released.owner != req.Owner || released.state != "granted" {
-			t.Errorf("released was %+v", released)
+		released := d.of("release")[0]
+		if released.owner != req.Owner || released.state != "granted" {
+			t.Errorf("the release is %+v", released)
 		}
 	})
 }
@@ -113,10 +116,10 @@ func TestTryLockOfATakenLock(t *testing.T) {
 		_, err := c.TryLock(t.Context(), "x")
 		wantErr(t, err, dlock.ErrNotAcquired)
 		if busy, ok := errors.AsType[*backend.Busy](err); !ok || busy.Holder != "her" {
-			t.Errorf("the holder is lost in %v", err)
+			t.Errorf("%v does not name the holder", err)
 		}
 		if d.of("acquire")[0].req.Queue {
-			t.Error("TryLock asked for a place in the queue")
+			t.Error("TryLock requested a queue entry")
 		}
 		synctest.Wait()
 		wantStory(t, d, "acquire")
@@ -168,7 +171,10 @@ func TestWaitIsBounded(t *testing.T) {
 	}{
 		{"no known end", 0, ttl / 3, ttl/3 + ttl/30},
 		{"the holder's term ends later", time.Minute, ttl / 3, ttl/3 + ttl/30},
-		{"the holder's term ends sooner", time.Second, time.Second, time.Second + 20*time.Millisecond},
+		{
+			"the holder's term ends sooner",
+			time.Second, time.Second, time.Second + 20*time.Millisecond,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +185,8 @@ func TestWaitIsBounded(t *testing.T) {
 				takes(t, c, "x")
 				wantStory(t, d, "acquire wait acquire")
 				if at := d.of("acquire")[1].at; at < test.least || at > test.most {
-					t.Errorf("looked again after %v, want %v to %v", at, test.least, test.most)
+					t.Errorf("the second request came after %v, want %v to %v",
+						at, test.least, test.most)
 				}
 			})
 		})
@@ -201,22 +208,24 @@ func TestPolling(t *testing.T) {
 			pause := calls[i+1].at - calls[i].at
 			pauses[pause] = true
 			if pause < most/50 || pause > most {
-				t.Errorf("pause %d is %v", i, pause)
+				t.Errorf("backoff %d is %v", i, pause)
 			}
 		}
 		if first := calls[1].at; first > 3*most/50 {
-			t.Errorf("the first pause is %v", first)
+			t.Errorf("the first backoff is %v", first)
 		}
 		if len(pauses) < 20 {
-			t.Errorf("only %d different pauses: they are not jittered", len(pauses))
+			t.Errorf("only %d different backoffs: they have no jitter", len(pauses))
 		}
 		if total := calls[200].at; total < 200*most/4 {
-			t.Errorf("200 pauses took %v: they do not grow", total)
+			t.Errorf("200 backoffs took %v: they do not grow", total)
 		}
 	})
 }
 
-// A lock that changes hands is asked for often, though less so the more hands there are.
+// TestPollingFollowsTheHands checks that a poller resets its backoff each time the lock changes
+// hands. With each change the first backoff is a little longer, because each change is evidence of
+// one more poller.
 func TestPollingFollowsTheHands(t *testing.T) {
 	const most, stuck, moves = 250 * time.Millisecond, 200, 10
 	t.Parallel()
@@ -231,13 +240,14 @@ func TestPollingFollowsTheHands(t *testing.T) {
 		takes(t, c, "x")
 		calls := d.of("acquire")
 		if total := calls[stuck].at; total < stuck*most/4 {
-			t.Errorf("%d pauses without a change took %v: they do not grow", stuck, total)
+			t.Errorf("%d backoffs without a change took %v: they do not grow", stuck, total)
 		}
 		for n := range moves {
 			i := stuck + 2*n
-			pause, limit := calls[i+1].at-calls[i].at, max(3*most/50, 3*most/50*time.Duration(2+n)/5)
+			pause := calls[i+1].at - calls[i].at
+			limit := max(3*most/50, 3*most/50*time.Duration(2+n)/5)
 			if pause > limit {
-				t.Errorf("the pause after change %d is %v, want %v at most", n, pause, limit)
+				t.Errorf("the backoff after change %d is %v, want %v at most", n, pause, limit)
 			}
 		}
 	})
@@ -252,7 +262,7 @@ func TestPollingKnowsWhenTheTermEnds(t *testing.T) {
 		c := open(t, d, dlock.WithPollInterval(time.Minute))
 		takes(t, c, "x")
 		if at := d.of("acquire")[1].at; at < 3*time.Millisecond || at > 23*time.Millisecond {
-			t.Errorf("asked again after %v", at)
+			t.Errorf("the second request came after %v", at)
 		}
 	})
 }
@@ -264,7 +274,7 @@ func TestGrantThroughWait(t *testing.T) {
 		opts   []dlock.Option
 		before bool // renewed before Lock returns
 	}{
-		{"renewed behind the caller", time.Second, nil, false},
+		{"renewed in the background", time.Second, nil, false},
 		{"little left", 7 * time.Second, nil, true},
 		{"not renewed otherwise", time.Second, []dlock.Option{dlock.WithoutRenewal()}, true},
 	} {
@@ -275,11 +285,12 @@ func TestGrantThroughWait(t *testing.T) {
 				d.acquires = []acquireStep{busy(backend.Busy{})}
 				d.waits = []waitStep{waitGrants(d, time.Second, test.sent)}
 				const slow = 100 * time.Millisecond
-				d.renews = repeat(2, renewStep(func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+				proveSlowly := func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 					term, err := prove(ctx, g)
 					time.Sleep(slow)
 					return term, err
-				}))
+				}
+				d.renews = repeat(2, renewStep(proveSlowly))
 				c := open(t, d, dlock.WithTTL(ttl))
 				begun := time.Now()
 				lease := takes(t, c, "x", test.opts...)
@@ -298,20 +309,23 @@ func TestGrantThroughWait(t *testing.T) {
 	}
 }
 
-// TestGrantThroughWaitInTheInstantOfTheEnd of the context: it is the caller's.
+// TestGrantThroughWaitInTheInstantOfTheEnd checks that the caller gets the grant if its context
+// ends in the same instant.
 func TestGrantThroughWaitInTheInstantOfTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		ctx, cancel := context.WithCancel(t.Context())
 		d.acquires = []acquireStep{busy(backend.Busy{})}
-		d.waits = []waitStep{func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+		d.waits = []waitStep{func(
+			ctx context.Context, req *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
 			cancel()
 			return d.grant(ctx, req)
 		}}
 		lease, err := open(t, d).Lock(ctx, "x")
 		if err != nil || lease.Err() != nil {
-			t.Fatalf("%v: the grant stays on the server", err)
+			t.Fatalf("%v: Lock dropped the grant, which stays on the server", err)
 		}
 		frees(t, lease)
 	})
@@ -327,8 +341,9 @@ func TestGrantThroughWaitThatIsGone(t *testing.T) {
 		c := open(t, d, dlock.WithTTL(ttl), dlock.WithoutRenewal())
 		lease := takes(t, c, "x")
 		wantStory(t, d, "acquire wait renew acquire")
-		if owners := d.of("acquire"); owners[0].owner == owners[1].owner || lease.Owner() != owners[1].owner {
-			t.Error("an owner whose grant was lost was used again")
+		owners := d.of("acquire")
+		if owners[0].owner == owners[1].owner || lease.Owner() != owners[1].owner {
+			t.Error("Lock reused an owner whose grant was lost")
 		}
 	})
 }
@@ -348,16 +363,17 @@ func TestLockOfAServerThatIsAway(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.acquires = append([]acquireStep{busy(backend.Busy{})}, repeat(1000, acquireFails(test.err))...)
+				away := repeat(1000, acquireFails(test.err))
+				d.acquires = append([]acquireStep{busy(backend.Busy{})}, away...)
 				d.waits = []waitStep{lookAgain(test.ttl * 3 / 10)}
 				c := open(t, d, dlock.WithTTL(test.ttl))
 				_, err := c.Lock(t.Context(), "x")
 				wantErr(t, err, dlock.ErrUnavailable)
 				if server, ok := errors.AsType[*serverError](err); !ok || server.code != 42 {
-					t.Errorf("the driver's own error is lost in %v", err)
+					t.Errorf("%v does not contain the driver's own error", err)
 				}
-				// The TTL counts from the last answer, and an attempt is made no more
-				// than a pause later.
+				// The TTL counts from the last answer. The last attempt comes at most one backoff
+				// later.
 				wantAt(t, "gave up", time.Since(d.begun), test.ttl+test.pause/2, test.pause/2)
 				acquires := d.of("acquire")
 				if n := len(acquires); n < 10 || n > 200 {
@@ -365,7 +381,7 @@ func TestLockOfAServerThatIsAway(t *testing.T) {
 				}
 				for i, acquire := range acquires[2:] {
 					if pause := acquire.at - acquires[i+1].at; pause > test.pause {
-						t.Errorf("pause %d is %v", i, pause)
+						t.Errorf("backoff %d is %v", i, pause)
 					}
 				}
 			})
@@ -373,10 +389,13 @@ func TestLockOfAServerThatIsAway(t *testing.T) {
 	}
 }
 
-// TestLocalWaitersOfAServerThatIsAway give up a TTL after they came, not one after the
-// other.
+// TestLocalWaitersOfAServerThatIsAway checks that each waiter gives up one TTL after its own
+// arrival, not one TTL after the waiter in front of it.
 func TestLocalWaitersOfAServerThatIsAway(t *testing.T) {
-	for name, step := range map[string]acquireStep{"unreachable": acquireFails(errUnavailable), "silent": acquireHangs} {
+	for name, step := range map[string]acquireStep{
+		"unreachable": acquireFails(errUnavailable),
+		"silent":      acquireHangs,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -404,8 +423,8 @@ func TestLocalWaitersOfAServerThatIsAway(t *testing.T) {
 	}
 }
 
-// TestWaitingHereIsNoSilenceOfTheServer: the TTL to try for does not begin before the first
-// request.
+// TestWaitingHereIsNoSilenceOfTheServer checks that the time in the local line does not count as
+// silence of the server. The TTL for which a waiter tries begins with its first request.
 func TestWaitingHereIsNoSilenceOfTheServer(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
@@ -413,7 +432,7 @@ func TestWaitingHereIsNoSilenceOfTheServer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
 				const away, back = 30 * time.Second, 33 * time.Second
-				d.acquires = repeat(1000, acquireStep(func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+				answer := func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 					switch now := time.Since(d.begun); {
 					case now >= back, now == 0 && held:
 						return d.grant(ctx, req)
@@ -421,7 +440,8 @@ func TestWaitingHereIsNoSilenceOfTheServer(t *testing.T) {
 						return nil, errUnavailable
 					}
 					return nil, &backend.Busy{Queued: true}
-				}))
+				}
+				d.acquires = repeat(1000, acquireStep(answer))
 				c := open(t, d, dlock.WithTTL(ttl))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -441,7 +461,9 @@ func TestWaitingHereIsNoSilenceOfTheServer(t *testing.T) {
 	}
 }
 
-// TestPauseOfAPollerIsNoSilenceOfTheServer: it may be longer than the TTL, which begins with the next request.
+// TestPauseOfAPollerIsNoSilenceOfTheServer checks that the backoff of a poller does not count as
+// silence of the server. A backoff may be longer than the TTL, and the TTL for which a waiter tries
+// begins with the next request.
 func TestPauseOfAPollerIsNoSilenceOfTheServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		absence []acquireStep
@@ -455,7 +477,8 @@ func TestPauseOfAPollerIsNoSilenceOfTheServer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
 				d.caps.Notify = false
-				d.acquires = append([]acquireStep{busy(backend.Busy{RetryAfter: time.Minute})}, test.absence...)
+				refusal := busy(backend.Busy{RetryAfter: time.Minute})
+				d.acquires = append([]acquireStep{refusal}, test.absence...)
 				c := open(t, d, dlock.WithTTL(ttl), dlock.WithPollInterval(24*time.Hour))
 				_, err := c.Lock(t.Context(), "x")
 				if !errors.Is(err, test.want) {
@@ -471,7 +494,9 @@ func TestPauseOfAPollerIsNoSilenceOfTheServer(t *testing.T) {
 
 func TestLockOutlivesAShortAbsence(t *testing.T) {
 	for name, first := range map[string]acquireStep{
-		"unreachable": acquireFails(errUnavailable), "unknown": acquireFails(errServer), "silent": acquireHangs,
+		"unreachable": acquireFails(errUnavailable),
+		"unknown":     acquireFails(errServer),
+		"silent":      acquireHangs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -482,7 +507,7 @@ func TestLockOutlivesAShortAbsence(t *testing.T) {
 				lease := takes(t, c, "x")
 				calls := d.of("acquire")
 				if len(calls) != 2 || calls[0].owner != calls[1].owner || lease.Err() != nil {
-					t.Errorf("asked %s", d.story())
+					t.Errorf("the calls are %s", d.story())
 				}
 			})
 		})
@@ -518,7 +543,9 @@ func TestWaitThatFails(t *testing.T) {
 }
 
 func TestDefiniteErrors(t *testing.T) {
-	for _, definite := range []error{dlock.ErrConflict, dlock.ErrUnsupported, dlock.ErrInvalidName, dlock.ErrNotAcquired} {
+	for _, definite := range []error{
+		dlock.ErrConflict, dlock.ErrUnsupported, dlock.ErrInvalidName, dlock.ErrNotAcquired,
+	} {
 		t.Run(definite.Error(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -543,14 +570,15 @@ func TestOwnerWhoseGrantHasExpiredIsUsedUp(t *testing.T) {
 		d.acquires = []acquireStep{acquireFails(errServer), acquireFails(backend.ErrLost)}
 		lease := takes(t, open(t, d), "x")
 		calls := d.of("acquire")
-		if calls[0].owner != calls[1].owner || calls[1].owner == calls[2].owner || lease.Owner() != calls[2].owner {
-			t.Error("want the same owner until it is lost, then another")
+		if calls[0].owner != calls[1].owner || calls[1].owner == calls[2].owner ||
+			lease.Owner() != calls[2].owner {
+			t.Error("want the same owner until its grant is lost, then a new owner")
 		}
 	})
 }
 
-// TestFirstAnswerIsALoss: the answer is definite, so the next request has another owner, and nothing is
-// released.
+// TestFirstAnswerIsALoss checks that an ErrLost in the first answer is definite: the next request
+// has another owner, and nothing is released.
 func TestFirstAnswerIsALoss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -559,13 +587,15 @@ func TestFirstAnswerIsALoss(t *testing.T) {
 		lease := takes(t, open(t, d), "x")
 		synctest.Wait()
 		wantStory(t, d, "acquire acquire")
-		if calls := d.of("acquire"); calls[0].owner == lease.Owner() || calls[1].owner != lease.Owner() {
+		calls := d.of("acquire")
+		if calls[0].owner == lease.Owner() || calls[1].owner != lease.Owner() {
 			t.Errorf("the owner is %q after %+v", lease.Owner(), calls)
 		}
 	})
 }
 
-// TestUsedUpOwnerIsLeftToNobody: not to the next local waiter either.
+// TestUsedUpOwnerIsLeftToNobody checks that no request reuses an owner whose grant has expired. The
+// next local waiter does not reuse it either.
 func TestUsedUpOwnerIsLeftToNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -586,14 +616,14 @@ func TestUsedUpOwnerIsLeftToNobody(t *testing.T) {
 		usedUp := d.of("acquire")[0].owner
 		for range 2 {
 			if <-owners == usedUp {
-				t.Error("the owner holds again")
+				t.Error("an owner whose grant had expired holds the lock again")
 			}
 		}
 	})
 }
 
-// TestUnknownAttemptIsUndoneUntilLate: an attempt without an answer may be executed
-// as late as Capabilities.Late after its end.
+// TestUnknownAttemptIsUndoneUntilLate checks that the release of an unanswered attempt is repeated
+// until Capabilities.Late. The server may execute the attempt as late as that.
 func TestUnknownAttemptIsUndoneUntilLate(t *testing.T) {
 	const late = 2 * time.Second
 	t.Parallel()
@@ -612,17 +642,20 @@ func TestUnknownAttemptIsUndoneUntilLate(t *testing.T) {
 		wantAt(t, "the last release", releases[len(releases)-1].at, begun+late, 0)
 		for _, release := range releases {
 			if release.owner != lease.Owner() {
-				t.Error("a release is of another owner")
+				t.Error("a release names another owner")
 			}
 		}
 	})
 }
 
-// TestLateExecutionIsUndoneSoon: a cancelled attempt that the server executes a while after its release is
-// released again after about twice that time, and not only after Capabilities.Late.
+// TestLateExecutionIsUndoneSoon checks that a late execution does not last until Capabilities.Late.
+// The server executes a cancelled attempt some time after its release; the next release comes after
+// about twice that time.
 func TestLateExecutionIsUndoneSoon(t *testing.T) {
 	const late = 10 * time.Second
-	for _, after := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 300 * time.Millisecond, 9 * time.Second} {
+	for _, after := range []time.Duration{
+		time.Millisecond, 10 * time.Millisecond, 300 * time.Millisecond, 9 * time.Second,
+	} {
 		t.Run(after.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -639,12 +672,13 @@ func TestLateExecutionIsUndoneSoon(t *testing.T) {
 				time.Sleep(time.Minute)
 				for _, release := range d.of("release") {
 					if release.at > executed {
-						// The last pause but one may be up to three times as long as all before.
+						// The last interval is at most twice as long as all earlier intervals
+						// together.
 						wantAt(t, "undone", release.at-executed, 0, 2*after+4*time.Millisecond)
 						return
 					}
 				}
-				t.Error("not undone")
+				t.Error("the late execution was not released")
 			})
 		})
 	}
@@ -671,7 +705,7 @@ func TestGivingUpAWait(t *testing.T) {
 		wantStory(t, d, "acquire wait release release release")
 		for _, release := range d.of("release") {
 			if release.state != "entry" || release.owner != d.of("acquire")[0].owner {
-				t.Errorf("released was %+v", release)
+				t.Errorf("the release is %+v", release)
 			}
 		}
 	})
@@ -732,7 +766,7 @@ func TestTryLockWithoutAnAnswer(t *testing.T) {
 				wantNoErr(t, err, context.DeadlineExceeded, dlock.ErrNotAcquired)
 				synctest.Wait()
 				if n := len(d.of("release")); n == 0 {
-					t.Error("what it may have done is not undone")
+					t.Error("the attempt of unknown outcome was not released")
 				}
 			})
 		})
@@ -752,13 +786,15 @@ func TestTryLockOfAnUnreachableServer(t *testing.T) {
 	})
 }
 
-// The error of a Lock whose context has ended names the cause: the newest request that was not
-// answered, unless a later one was.
+// TestLockSaysWhyTheServerDidNotAnswer checks the error of a Lock whose context has ended. The
+// error names the newest unanswered request as its cause, unless the server has answered a later
+// request.
 func TestLockSaysWhyTheServerDidNotAnswer(t *testing.T) {
 	t.Parallel()
 	for answered, steps := range map[bool][]acquireStep{
 		false: repeat(1000, acquireFails(errUnavailable)),
-		true:  append([]acquireStep{acquireFails(errUnavailable)}, repeat(1000, busy(backend.Busy{}))...),
+		true: append([]acquireStep{acquireFails(errUnavailable)},
+			repeat(1000, busy(backend.Busy{}))...),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newScript()
@@ -805,9 +841,10 @@ func TestFencesOutOfBounds(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.acquires = []acquireStep{func(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+				grant := func(_ context.Context, req *backend.Request) (*backend.Grant, error) {
 					return &backend.Grant{Request: *req, Term: termOf(req.TTL), Fence: fence}, nil
-				}}
+				}
+				d.acquires = []acquireStep{grant}
 				_, err := open(t, d).Lock(t.Context(), "x")
 				wantErr(t, err, dlock.ErrConflict)
 				synctest.Wait()
@@ -817,23 +854,26 @@ func TestFencesOutOfBounds(t *testing.T) {
 	}
 }
 
-// TestGrantThatIsGoneWhenItArrives was one all the same: the call begins anew.
+// TestGrantThatIsGoneWhenItArrives checks that Lock starts again with a new owner if the driver
+// reports a grant as lost before it returns the grant. The lost grant is released.
 func TestGrantThatIsGoneWhenItArrives(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-			req.Lost(backend.ErrLost)
-			return d.grant(ctx, req)
-		}}
+		d.acquires = []acquireStep{
+			func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+				req.Lost(backend.ErrLost)
+				return d.grant(ctx, req)
+			},
+		}
 		lease := takes(t, open(t, d), "x")
 		synctest.Wait()
-		acquires, releases := d.of("acquire"), d.of("release") // the release is behind the caller
+		acquires, releases := d.of("acquire"), d.of("release") // the release runs in the background
 		if len(acquires) != 2 || len(releases) != 1 {
 			t.Fatalf("%d acquires and %d releases, want 2 and 1", len(acquires), len(releases))
 		}
 		if gone := acquires[0].owner; lease.Owner() == gone || releases[0].owner != gone {
-			t.Error("the owner is used again, or was not released")
+			t.Error("Lock reused the lost owner, or did not release it")
 		}
 	})
 }
@@ -842,13 +882,16 @@ func TestDriverThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.acquires = []acquireStep{func(context.Context, *backend.Request) (*backend.Grant, error) { return nil, nil }}
+		d.acquires = []acquireStep{
+			func(context.Context, *backend.Request) (*backend.Grant, error) { return nil, nil },
+		}
 		_, err := open(t, d).TryLock(t.Context(), "x")
 		wantErr(t, err, dlock.ErrUncertain)
 	})
 }
 
-// TestNoForeignDeadline: a caller sees the end of no context but its own.
+// TestNoForeignDeadline checks that an internal timeout does not appear as the end of a context.
+// The caller finds only the end of its own context in an error.
 func TestNoForeignDeadline(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -884,7 +927,9 @@ func TestNoForeignDeadline(t *testing.T) {
 			}
 			return nil
 		}},
-		{"Break", func(ctx context.Context, c *dlock.Client, _ *script) error { return c.Break(ctx, "x", "") }},
+		{"Break", func(ctx context.Context, c *dlock.Client, _ *script) error {
+			return c.Break(ctx, "x", "")
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -894,7 +939,9 @@ func TestNoForeignDeadline(t *testing.T) {
 					time.Sleep(5 * time.Second)
 					return context.DeadlineExceeded
 				}
-				d.inspect = func(ctx context.Context) (*backend.Info, error) { return nil, timeout(ctx) }
+				d.inspect = func(ctx context.Context) (*backend.Info, error) {
+					return nil, timeout(ctx)
+				}
 				d.breakLock = timeout
 				err := test.call(t.Context(), open(t, d), d)
 				wantErr(t, err, dlock.ErrUnavailable)
@@ -904,11 +951,13 @@ func TestNoForeignDeadline(t *testing.T) {
 	}
 }
 
-// TestCallersDeadlineIsItsOwn: the end of the caller's context is not taken
-// for that of the internal bound, whichever timer fires first.
+// TestCallersDeadlineIsItsOwn checks that the error after the caller's deadline is the context's
+// error, not an internal timeout, whichever timer fires first.
 func TestCallersDeadlineIsItsOwn(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *dlock.Client, *dlock.Lease) error{
-		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Extend(ctx) },
+		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error {
+			return lease.Extend(ctx)
+		},
 		"Lock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
 			_, err := c.Lock(ctx, "y")
 			return err
@@ -921,14 +970,18 @@ func TestCallersDeadlineIsItsOwn(t *testing.T) {
 			_, err := c.Inspect(ctx, "y")
 			return err
 		},
-		"Break": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error { return c.Break(ctx, "y", "") },
+		"Break": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			return c.Break(ctx, "y", "")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
 				hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-				d.inspect = func(ctx context.Context) (*backend.Info, error) { return nil, hang(ctx) }
+				d.inspect = func(ctx context.Context) (*backend.Info, error) {
+					return nil, hang(ctx)
+				}
 				d.breakLock = hang
 				c := open(t, d, dlock.WithTTL(time.Hour))
 				lease := takes(t, c, "x", dlock.WithoutRenewal())
@@ -950,7 +1003,7 @@ func TestCallersDeadlineIsItsOwn(t *testing.T) {
 	}
 }
 
-// tardy is a context whose timer is late: its deadline is over and it has not ended.
+// tardy is a context whose timer is late: its deadline is over, but it has not ended.
 type tardy struct {
 	context.Context
 	deadline time.Time
@@ -958,7 +1011,8 @@ type tardy struct {
 
 func (c tardy) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// TestCallersDeadlineBeforeItsTimer: a socket with the same deadline may be first.
+// TestCallersDeadlineBeforeItsTimer checks that the caller's deadline is recognized before its
+// timer fires. A socket with the same deadline may return an error first.
 func TestCallersDeadlineBeforeItsTimer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -974,8 +1028,8 @@ func TestCallersDeadlineBeforeItsTimer(t *testing.T) {
 	})
 }
 
-// TestNoForeignDeadlineInUnavailable: a driver that could not connect in time
-// wraps the end of the core's bound.
+// TestNoForeignDeadlineInUnavailable checks that an internal timeout stays hidden in
+// ErrUnavailable. A driver that cannot connect in time wraps the end of the core's timeout.
 func TestNoForeignDeadlineInUnavailable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -993,8 +1047,8 @@ func TestNoForeignDeadlineInUnavailable(t *testing.T) {
 	})
 }
 
-// TestContextOfAnotherLease: its cause is the end of that lease. The error of this call is the end of its
-// context, and not ErrClosed, ErrNotHeld or ErrLost.
+// TestContextOfAnotherLease calls Lock with a context whose cause is the end of another client's
+// lease. Lock returns the end of its context, not ErrClosed, ErrNotHeld or ErrLost.
 func TestContextOfAnotherLease(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -1007,7 +1061,9 @@ func TestContextOfAnotherLease(t *testing.T) {
 			dlock.ErrClosed, "client closed",
 		},
 		{
-			"unlocked", func(_ *dlock.Client, _ *script, lease *dlock.Lease) error { return lease.Unlock(context.Background()) },
+			"unlocked", func(_ *dlock.Client, _ *script, lease *dlock.Lease) error {
+				return lease.Unlock(context.Background())
+			},
 			dlock.ErrNotHeld, "lock not held",
 		},
 		{
@@ -1040,8 +1096,8 @@ func TestContextOfAnotherLease(t *testing.T) {
 	}
 }
 
-// TestRenewalBehindTheCaller: Lock does not wait for it, although the scheduler may
-// begin it before Lock returns.
+// TestRenewalBehindTheCaller checks that Lock does not wait for a background renewal, although the
+// scheduler may begin it before Lock returns.
 func TestRenewalBehindTheCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -1049,10 +1105,11 @@ func TestRenewalBehindTheCaller(t *testing.T) {
 			d := newScript()
 			d.acquires = []acquireStep{busy(backend.Busy{})}
 			d.waits = []waitStep{waitGrants(d, 0, time.Second)}
-			d.renews = repeat(3, renewStep(func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+			proveSlowly := func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 				time.Sleep(time.Second)
 				return prove(ctx, g)
-			}))
+			}
+			d.renews = repeat(3, renewStep(proveSlowly))
 			c := open(t, d, dlock.WithTTL(ttl))
 			begun := time.Now()
 			lease := takes(t, c, "x")

@@ -14,7 +14,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// tamper runs a test's code inside of one callback, for the lock named victim.
+// tamper runs a test's code inside one callback, for the lock named victim.
 type tamper struct {
 	callback string
 	armed    atomic.Bool
@@ -29,7 +29,7 @@ func (m *tamper) with(callback, name string) {
 	}
 }
 
-// tampered is a driver with a tamper.
+// tampered is a script with a tamper in its methods.
 type tampered struct {
 	*script
 	*tamper
@@ -43,7 +43,9 @@ func (d tampered) Acquire(ctx context.Context, req *backend.Request) (*backend.G
 	return d.script.Acquire(ctx, req)
 }
 
-func (d tampered) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+func (d tampered) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	d.with("Wait", req.Key)
 	return d.script.Wait(ctx, req, b)
 }
@@ -80,7 +82,7 @@ func (d tampered) Close() error {
 	return d.script.Close()
 }
 
-// tamperedBatch renews in batches.
+// tamperedBatch is a tampered driver that renews in batches.
 type tamperedBatch struct{ tampered }
 
 func (d tamperedBatch) RenewAll(_ context.Context, gs []*backend.Grant) []backend.Renewal {
@@ -90,7 +92,7 @@ func (d tamperedBatch) RenewAll(_ context.Context, gs []*backend.Grant) []backen
 	return proveAll(gs)
 }
 
-// tamperedPipe executes requests in their order.
+// tamperedPipe is a tampered driver whose server executes requests in the order of their sending.
 type tamperedPipe struct{ tampered }
 
 func (d tamperedPipe) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
@@ -99,7 +101,8 @@ func (d tamperedPipe) ReleaseThen(ctx context.Context, g *backend.Grant, sent fu
 	return d.script.Release(ctx, g)
 }
 
-// driver is the one whose methods the engine calls.
+// driver returns a driver that runs m in m.callback. Its type decides which methods the engine
+// calls.
 func (m *tamper) driver() backend.Driver {
 	d := tampered{newScript(), m}
 	switch m.callback {
@@ -133,7 +136,7 @@ func (h handler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// parent is a context of a user's making with a tamper.
+// parent is a user's own context type with a tamper.
 type parent struct {
 	context.Context //nolint:containedctx // it is one
 	*tamper
@@ -144,19 +147,25 @@ func (p parent) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// callbacks are all of a user's and a driver's functions, and what makes the client call them. No
-// function: Close does.
+// callbacks maps each function of a user or a driver to an action that makes the client call it. A
+// nil action means that Close makes the call.
 var callbacks = map[string]func(ctx context.Context, c *dlock.Client, m *tamper){
-	"Acquire":           tryVictim,
-	"Wait":              func(ctx context.Context, c *dlock.Client, _ *tamper) { _, _ = c.Lock(ctx, "victim") },
-	"Renew":             holdVictim,
-	"RenewAll":          holdVictim,
-	"Release":           tryVictim,
-	"ReleaseThen":       tryVictim,
-	"Inspect":           func(ctx context.Context, c *dlock.Client, _ *tamper) { _, _ = c.Inspect(ctx, "victim") },
-	"List":              listVictim,
-	"body of List":      listVictim,
-	"Break":             func(ctx context.Context, c *dlock.Client, _ *tamper) { _ = c.Break(ctx, "victim", "") },
+	"Acquire": tryVictim,
+	"Wait": func(ctx context.Context, c *dlock.Client, _ *tamper) {
+		_, _ = c.Lock(ctx, "victim")
+	},
+	"Renew":       holdVictim,
+	"RenewAll":    holdVictim,
+	"Release":     tryVictim,
+	"ReleaseThen": tryVictim,
+	"Inspect": func(ctx context.Context, c *dlock.Client, _ *tamper) {
+		_, _ = c.Inspect(ctx, "victim")
+	},
+	"List":         listVictim,
+	"body of List": listVictim,
+	"Break": func(ctx context.Context, c *dlock.Client, _ *tamper) {
+		_ = c.Break(ctx, "victim", "")
+	},
 	"Close":             nil,
 	"Observer.Attempt":  tryVictim,
 	"Observer.Acquired": tryVictim,
@@ -210,10 +219,12 @@ func listVictim(ctx context.Context, c *dlock.Client, m *tamper) {
 	}
 }
 
-// misdeeds are what a callback does instead of returning.
+// misdeeds are the things that a callback does instead of returning.
 var misdeeds = map[string]func(c *dlock.Client, end <-chan struct{}) func(){
 	"blocks": func(_ *dlock.Client, end <-chan struct{}) func() { return func() { <-end } },
-	"panics": func(*dlock.Client, <-chan struct{}) func() { return func() { panic("a callback's") } },
+	"panics": func(*dlock.Client, <-chan struct{}) func() {
+		return func() { panic("a callback's") }
+	},
 	"goexit": func(*dlock.Client, <-chan struct{}) func() { return runtime.Goexit },
 	"calls back": func(c *dlock.Client, _ <-chan struct{}) func() {
 		return func() {
@@ -225,8 +236,8 @@ var misdeeds = map[string]func(c *dlock.Client, end <-chan struct{}) func(){
 	},
 }
 
-// TestCallbacksCostNoOtherLease: whatever a callback does, the other leases of its client are renewed,
-// lost and released in time, and Close returns.
+// TestCallbacksCostNoOtherLease checks that a misbehaving callback affects no other lease of its
+// client. The other leases are renewed, lost and released in time, and Close returns.
 func TestCallbacksCostNoOtherLease(t *testing.T) {
 	t.Parallel()
 	for callback, trigger := range callbacks {
@@ -247,9 +258,12 @@ func TestCallbacksCostNoOtherLease(t *testing.T) {
 	}
 }
 
-// othersGoOn pulls the trigger and watches three other leases. They have another TTL than the victim,
-// whose batch of renewals is one request of the driver.
-func othersGoOn(t *testing.T, c *dlock.Client, m *tamper, trigger func(context.Context, *dlock.Client, *tamper)) {
+// othersGoOn triggers the callback and watches three other leases. Their TTL differs from the
+// victim's, because renewals of equal TTL share one request of the driver.
+func othersGoOn(
+	t *testing.T, c *dlock.Client, m *tamper,
+	trigger func(context.Context, *dlock.Client, *tamper),
+) {
 	t.Helper()
 	const otherTTL = ttl + 2*time.Second
 	begun := time.Now()
@@ -266,7 +280,7 @@ func othersGoOn(t *testing.T, c *dlock.Client, m *tamper, trigger func(context.C
 		}()
 		time.Sleep(ttl/2 - time.Millisecond)
 		if !m.happened.Load() {
-			t.Fatal("it was not called")
+			t.Fatal("the callback was not called")
 		}
 	}
 	unlocking := time.Now()
@@ -281,6 +295,6 @@ func othersGoOn(t *testing.T, c *dlock.Client, m *tamper, trigger func(context.C
 	closing := time.Now()
 	_ = c.Close()
 	if took := time.Since(closing); took > 11*time.Second || !m.happened.Load() {
-		t.Errorf("Close took %v; it was called: %t", took, m.happened.Load())
+		t.Errorf("Close took %v; the callback was called: %t", took, m.happened.Load())
 	}
 }

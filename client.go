@@ -162,12 +162,16 @@ func newClient(d backend.Driver, name, prefix string, cfg config) (*Client, erro
 	if err := cfg.check(caps); err != nil {
 		return nil, err
 	}
-	c := &Client{driver: d, closed: make(chan struct{}), backend: name, prefix: prefix, caps: caps, config: cfg}
+	c := &Client{
+		driver: d, closed: make(chan struct{}),
+		backend: name, prefix: prefix, caps: caps, config: cfg,
+	}
 	c.inspector, _ = d.(backend.Inspector)
 	c.breaker, _ = d.(backend.Breaker)
 	c.engine = engine.New(engine.Config{Driver: d, Notify: c.notify, Kinds: cfg.kinds()})
 	if caps.Session && caps.MaxTTL > cfg.TTL {
-		c.engine.Log(slog.LevelInfo, "the locks of a process that dies are freed with its session, which serves longer TTLs",
+		c.engine.Log(slog.LevelInfo, "the locks of a process that dies are freed with its "+
+			"session, which serves longer TTLs",
 			slog.Duration("longest", caps.MaxTTL), slog.Duration("ttl", cfg.TTL))
 	}
 	return c, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// closes is a Close that must succeed; it returns how long it took.
+// closes calls Close, which must succeed, and returns its duration.
 func closes(t *testing.T, c *dlock.Client) time.Duration {
 	t.Helper()
 	begun := time.Now()
@@ -43,12 +43,13 @@ func TestCloseEndsAndReleasesEveryLease(t *testing.T) {
 			wantErr(t, lease.Unlock(t.Context()), dlock.ErrClosed)
 		}
 		calls := d.of("")
-		if n := len(d.of("release")); n != 200 || calls[len(calls)-1].op != "close" || len(d.of("close")) != 1 {
+		n := len(d.of("release"))
+		if n != 200 || calls[len(calls)-1].op != "close" || len(d.of("close")) != 1 {
 			t.Errorf("%d releases, the last call is %s", n, calls[len(calls)-1].op)
 		}
 		wantAt(t, "closed again", closes(t, c), 0, 0)
 		if len(d.of("")) != len(calls) {
-			t.Error("the driver was asked after its end")
+			t.Error("the driver was called after its Close")
 		}
 	})
 }
@@ -75,7 +76,7 @@ func TestCloseWakesThoseWhoWait(t *testing.T) {
 			states[release.state]++
 		}
 		if len(states) != 2 || states["entry"] != 1 || states["granted"] != 1 {
-			t.Errorf("released were %v", states)
+			t.Errorf("the releases have the states %v", states)
 		}
 	})
 }
@@ -91,7 +92,7 @@ func TestCallsAfterClose(t *testing.T) {
 		}
 		closes(t, c)
 		ctx := t.Context()
-		work := func(context.Context, *dlock.Lease) error { t.Error("it ran"); return nil }
+		work := func(context.Context, *dlock.Lease) error { t.Error("the work ran"); return nil }
 		_, lockErr := m.Lock(ctx)
 		_, tryErr := m.TryLock(ctx)
 		_, inspectErr := c.Inspect(ctx, "x")
@@ -99,7 +100,8 @@ func TestCallsAfterClose(t *testing.T) {
 		for _, listErr = range c.List(ctx, "") {
 		}
 		for i, err := range []error{
-			lockErr, tryErr, inspectErr, listErr, c.Break(ctx, "x", ""), c.Do(ctx, "x", work), c.TryDo(ctx, "x", work),
+			lockErr, tryErr, inspectErr, listErr, c.Break(ctx, "x", ""),
+			c.Do(ctx, "x", work), c.TryDo(ctx, "x", work),
 		} {
 			if !errors.Is(err, dlock.ErrClosed) {
 				t.Errorf("call %d: %v", i, err)
@@ -109,7 +111,8 @@ func TestCallsAfterClose(t *testing.T) {
 	})
 }
 
-// TestCloseOfAServerThatDoesNotAnswer: 5 s at most.
+// TestCloseOfAServerThatDoesNotAnswer checks that Close takes at most 5 s if the server does not
+// answer.
 func TestCloseOfAServerThatDoesNotAnswer(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, c *dlock.Client){
 		"releases hang": func(t *testing.T, c *dlock.Client) {
@@ -153,7 +156,7 @@ func TestCloseWaitsForMinimumHolds(t *testing.T) {
 				wantAt(t, "closed", closes(t, c), 59*time.Second, 0)
 				releases := d.of("release")
 				if len(releases) != 1 || releases[0].at != time.Minute || len(d.of("renew")) < 15 {
-					t.Errorf("asked: %s", d.story())
+					t.Errorf("the calls are %s", d.story())
 				}
 				want := dlock.ErrClosed
 				if unlocked {
@@ -165,7 +168,8 @@ func TestCloseWaitsForMinimumHolds(t *testing.T) {
 	}
 }
 
-// TestCloseHasItsTimeAfterAMinimumHold: 5 s for the release that is due then.
+// TestCloseHasItsTimeAfterAMinimumHold checks that Close gives a release 5 s, even if the release
+// is not due before the end of a minimum hold.
 func TestCloseHasItsTimeAfterAMinimumHold(t *testing.T) {
 	for name, test := range map[string]struct {
 		step releaseStep
@@ -190,14 +194,17 @@ func TestCloseHasItsTimeAfterAMinimumHold(t *testing.T) {
 	}
 }
 
-// TestCallsThatHaveReturnedDoNotHoldCloseUp, whatever they returned.
+// TestCallsThatHaveReturnedDoNotHoldCloseUp checks that Close does not wait for calls that have
+// returned, with or without an error.
 func TestCallsThatHaveReturnedDoNotHoldCloseUp(t *testing.T) {
 	for _, answer := range []error{nil, errServer} {
 		t.Run(fmt.Sprint(answer), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.inspect = func(context.Context) (*backend.Info, error) { return &backend.Info{}, answer }
+				d.inspect = func(context.Context) (*backend.Info, error) {
+					return &backend.Info{}, answer
+				}
 				d.breakLock = func(context.Context) error { return answer }
 				c := open(t, d)
 				ctx := t.Context()
@@ -221,7 +228,7 @@ func TestCallsThatHaveReturnedDoNotHoldCloseUp(t *testing.T) {
 	}
 }
 
-// TestCallsDuringClose fail at once and do not hold it up.
+// TestCallsDuringClose checks that calls during Close fail at once and do not delay Close.
 func TestCallsDuringClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,8 +245,8 @@ func TestCallsDuringClose(t *testing.T) {
 	})
 }
 
-// TestCloseKeepsALockDelay: it is for what was lost, and Close is no Unlock of
-// that; a lease that Close itself ends is freed at once.
+// TestCloseKeepsALockDelay checks that Close does not end the lock-delay of a lost lock, which
+// Close has not unlocked. A lease that Close itself ends is released at once.
 func TestCloseKeepsALockDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -251,7 +258,7 @@ func TestCloseKeepsALockDelay(t *testing.T) {
 		wantAt(t, "closed", closes(t, c), 0, 0)
 		releases := d.of("release")
 		if len(releases) != 1 || releases[0].owner != held.Owner() {
-			t.Errorf("released were %+v", releases)
+			t.Errorf("the releases are %+v", releases)
 		}
 	})
 }
@@ -287,16 +294,17 @@ func TestCloseFromManySides(t *testing.T) {
 	})
 }
 
-// TestCloseBesideLocks: whatever has been granted is released.
+// TestCloseBesideLocks checks that Close releases each lock that is granted while it runs.
 func TestCloseBesideLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for delay := range 20 * time.Nanosecond {
 			d := newScript()
-			d.acquires = repeat(50, acquireStep(func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			grantSlowly := func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 				time.Sleep(10 * time.Nanosecond)
 				return d.grant(ctx, req)
-			}))
+			}
+			d.acquires = repeat(50, acquireStep(grantSlowly))
 			c := open(t, d)
 			var waiters []<-chan result
 			for i := range 50 {
@@ -318,14 +326,15 @@ func TestCloseBesideLocks(t *testing.T) {
 			}
 			for _, acquire := range d.of("acquire") {
 				if !released[acquire.owner] {
-					t.Errorf("closed after %v: a lock was left behind", delay)
+					t.Errorf("closed after %v: a lock was not released", delay)
 				}
 			}
 		}
 	})
 }
 
-// TestCloseReleasesBesideAMinHold: other locks do not wait for a minimum hold.
+// TestCloseReleasesBesideAMinHold checks that a minimum hold does not delay the release of other
+// locks.
 func TestCloseReleasesBesideAMinHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -345,8 +354,8 @@ func TestCloseReleasesBesideAMinHold(t *testing.T) {
 	})
 }
 
-// TestUnlockBesideClose: the lock was released, so neither of them is told
-// of a loss.
+// TestUnlockBesideClose calls Unlock and Close concurrently. The lock is released, so neither of
+// them reports a loss.
 func TestUnlockBesideClose(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
@@ -370,8 +379,8 @@ func TestUnlockBesideClose(t *testing.T) {
 	}
 }
 
-// TestCloseJoinsEverything: also what an attempt that hung leaves to undo. The
-// driver is closed last.
+// TestCloseJoinsEverything checks that Close waits for all requests, including the releases of an
+// attempt that hung. It closes the driver last.
 func TestCloseJoinsEverything(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -387,18 +396,18 @@ func TestCloseJoinsEverything(t *testing.T) {
 		waiter := queueUp(t, c, "x", 1)[0]
 		took := closes(t, c)
 		if n := running.Load(); n > 0 || took > 5*time.Second {
-			t.Errorf("after %v Close returned, with %d requests under way", took, n)
+			t.Errorf("Close returned after %v, with %d requests under way", took, n)
 		}
 		wantErr(t, (<-waiter).err, dlock.ErrClosed)
 		time.Sleep(time.Minute)
 		if calls := d.of(""); calls[len(calls)-1].op != "close" {
-			t.Errorf("asked: %s", d.story())
+			t.Errorf("the calls are %s", d.story())
 		}
 	})
 }
 
-// TestCloseRepeatsAReleaseThatFailed: for 5 s at most; one refused connection shall not
-// cost the others a TTL.
+// TestCloseRepeatsAReleaseThatFailed checks that Close repeats a failed release for at most 5 s.
+// Otherwise one refused connection would cost the other processes a TTL.
 func TestCloseRepeatsAReleaseThatFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -410,12 +419,13 @@ func TestCloseRepeatsAReleaseThatFailed(t *testing.T) {
 			t.Errorf("Close took %v", took)
 		}
 		if n := len(d.of("release")); n != 4 {
-			t.Errorf("%d releases, the fourth would have been answered", n)
+			t.Errorf("%d releases, want 4: the fourth is answered", n)
 		}
 	})
 }
 
-// TestCloseRenewsAMinHold: also of a lease that is not renewed and that Close itself ends.
+// TestCloseRenewsAMinHold checks that Close renews a lock until the end of its minimum hold. This
+// includes a lease without renewal that Close itself ends.
 func TestCloseRenewsAMinHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -429,13 +439,15 @@ func TestCloseRenewsAMinHold(t *testing.T) {
 	})
 }
 
-// TestUnlockAfterClose tells how that lease ended, once.
+// TestUnlockAfterClose checks that the first Unlock after Close returns the reason for the end of
+// its lease.
 func TestUnlockAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		c := open(t, d, dlock.WithTTL(ttl))
-		held, lost, unlocked := takes(t, c, "x"), takes(t, c, "y", dlock.WithoutRenewal()), takes(t, c, "z")
+		held, unlocked := takes(t, c, "x"), takes(t, c, "z")
+		lost := takes(t, c, "y", dlock.WithoutRenewal())
 		<-lost.Lost()
 		frees(t, unlocked)
 		closes(t, c)
@@ -447,8 +459,8 @@ func TestUnlockAfterClose(t *testing.T) {
 	})
 }
 
-// TestCloseIsNoCancellation: what ends a call is said to be Close, not a context
-// that the caller knows nothing of.
+// TestCloseIsNoCancellation checks that a call which Close ends does not return the end of an
+// internal context. The caller did not cancel anything, so the error is ErrClosed.
 func TestCloseIsNoCancellation(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *dlock.Client, *dlock.Lease) error{
 		"Lock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
@@ -459,20 +471,28 @@ func TestCloseIsNoCancellation(t *testing.T) {
 			_, err := c.TryLock(ctx, "y")
 			return err
 		},
-		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Extend(ctx) },
-		"Unlock": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Unlock(ctx) },
+		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error {
+			return lease.Extend(ctx)
+		},
+		"Unlock": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error {
+			return lease.Unlock(ctx)
+		},
 		"Inspect": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
 			_, err := c.Inspect(ctx, "y")
 			return err
 		},
-		"Break": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error { return c.Break(ctx, "y", "") },
+		"Break": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			return c.Break(ctx, "y", "")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
 				hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-				d.inspect = func(ctx context.Context) (*backend.Info, error) { return nil, hang(ctx) }
+				d.inspect = func(ctx context.Context) (*backend.Info, error) {
+					return nil, hang(ctx)
+				}
 				d.breakLock = hang
 				d.renews = repeat(50, renewStep(renewHangs))
 				d.releases = repeat(50, releaseStep(releaseHangs))
@@ -486,7 +506,8 @@ func TestCloseIsNoCancellation(t *testing.T) {
 					t.Errorf("Close took %v", took)
 				}
 				err := <-called
-				wantNoErr(t, err, context.Canceled, context.DeadlineExceeded, dlock.ErrNotAcquired, dlock.ErrLost)
+				wantNoErr(t, err, context.Canceled, context.DeadlineExceeded,
+					dlock.ErrNotAcquired, dlock.ErrLost)
 				if name == "Lock" || name == "TryLock" || name == "Extend" {
 					wantErr(t, err, dlock.ErrClosed)
 				}
@@ -495,7 +516,8 @@ func TestCloseIsNoCancellation(t *testing.T) {
 	}
 }
 
-// TestCloseRepeatsTheReleaseOfAnUnknownAttempt: Close waits for the last repetition while its 5 s last.
+// TestCloseRepeatsTheReleaseOfAnUnknownAttempt checks that Close waits for the last repetition of a
+// release, within its limit of 5 s.
 func TestCloseRepeatsTheReleaseOfAnUnknownAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -508,13 +530,13 @@ func TestCloseRepeatsTheReleaseOfAnUnknownAttempt(t *testing.T) {
 		closes(t, c)
 		releases := d.of("release")
 		if last := releases[len(releases)-1]; last.at-releases[0].at != late {
-			t.Errorf("released at %+v", releases)
+			t.Errorf("the releases are %+v", releases)
 		}
 	})
 }
 
-// TestCloseWaitsForARepetitionUnderWay: Close also counts a release whose repetition is being
-// answered when Close looks for outstanding releases.
+// TestCloseWaitsForARepetitionUnderWay checks that Close waits for a release whose repetition is
+// being answered when Close lists the outstanding releases.
 func TestCloseWaitsForARepetitionUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -528,9 +550,11 @@ func TestCloseWaitsForARepetitionUnderWay(t *testing.T) {
 				return notHeld(ctx, g)
 			}
 		}
-		d.releases = []releaseStep{notHeld, slowly(late / 10), free, slowly(late)} // "free" is for the lock that is kept
+		// free is the release of the lock named kept.
+		d.releases = []releaseStep{notHeld, slowly(late / 10), free, slowly(late)}
 		c := open(t, d)
-		kept := takes(t, c, "kept", dlock.WithMinHold(3*time.Millisecond)) // Close looks after the first repetition has begun
+		// The minimum hold makes Close list the releases after the first repetition has begun.
+		kept := takes(t, c, "kept", dlock.WithMinHold(3*time.Millisecond))
 		d.acquires = []acquireStep{acquireHangs}
 		ctx, cancel := context.WithCancel(t.Context())
 		lock := lockBehind(ctx, c, "cancelled")

@@ -12,7 +12,7 @@ import (
 
 const module = "github.com/dlock-go/dlock"
 
-// goPackage is what go list tells of a package.
+// goPackage has the fields of a package that go list prints.
 type goPackage struct {
 	ImportPath, Name, Dir string
 	Standard              bool
@@ -20,10 +20,12 @@ type goPackage struct {
 	GoFiles               []string
 }
 
-// goList lists packages of this module.
+// goList returns packages of this module.
 func goList(t *testing.T, args ...string) []goPackage {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Name,Dir,Standard,Imports,Deps,GoFiles"}, args...)...).Output()
+	fields := "-json=ImportPath,Name,Dir,Standard,Imports,Deps,GoFiles"
+	list := exec.CommandContext(t.Context(), "go", append([]string{"list", fields}, args...)...)
+	out, err := list.Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			t.Fatalf("go list: %s", exit.Stderr)
@@ -42,23 +44,39 @@ func goList(t *testing.T, args ...string) []goPackage {
 	}
 }
 
-// TestCoreDependsOnTheStandardLibraryAlone: an application gets no other module but those
-// of the drivers that it imports.
+// histogram is the module that package bench needs.
+const histogram = "github.com/HdrHistogram/hdrhistogram-go"
+
+// TestCoreDependsOnTheStandardLibraryAlone checks that an application gets no modules except those
+// of the drivers that it imports. The tests of a driver outside of this module get the modules of
+// the conformance suite.
 func TestCoreDependsOnTheStandardLibraryAlone(t *testing.T) {
 	t.Parallel()
-	for _, p := range goList(t, "-deps", ".", "./backend", "./conformance") {
-		if !p.Standard && p.ImportPath != module && !strings.HasPrefix(p.ImportPath, module+"/") {
-			t.Errorf("the core depends on %s", p.ImportPath)
-		}
+	if modules := foreign(t, ".", "./backend"); len(modules) > 0 {
+		t.Errorf("the core depends on %v", modules)
+	}
+	if modules := foreign(t, "./conformance"); !slices.Equal(modules, []string{histogram}) {
+		t.Errorf("the suite depends on %v, want %s alone", modules, histogram)
 	}
 }
 
-// TestWhoImportsWhom are the rules of docs/design.md.
+// foreign returns the packages of other modules that packages of this module depend on.
+func foreign(t *testing.T, packages ...string) (found []string) {
+	t.Helper()
+	for _, p := range goList(t, append([]string{"-deps"}, packages...)...) {
+		if !p.Standard && p.ImportPath != module && !strings.HasPrefix(p.ImportPath, module+"/") {
+			found = append(found, p.ImportPath)
+		}
+	}
+	return found
+}
+
+// TestWhoImportsWhom checks the rules of docs/design.md.
 func TestWhoImportsWhom(t *testing.T) {
 	t.Parallel()
 	packages := goList(t, "./...")
 	if len(packages) < 5 {
-		t.Fatalf("only %d packages", len(packages))
+		t.Fatalf("go list returned only %d packages", len(packages))
 	}
 	for _, p := range packages {
 		importer := strings.TrimPrefix(p.ImportPath, module)
@@ -74,30 +92,80 @@ func TestWhoImportsWhom(t *testing.T) {
 	}
 }
 
-// isDriver tells whether a path below the module is a driver's.
+// TestRulesForbid checks that the rules of imports forbid what they are for.
+func TestRulesForbid(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		importer, imported string
+		want               bool
+	}{
+		{"/redisbackend", "/backend", true},
+		{"/redisbackend", "", false},
+		{"/redisbackend", "/zkbackend", false},
+		{"/redisbackend", "/conformance/faultproxy", false},
+		{"", "/membackend", false},
+		{"/backend", "/internal/engine", false},
+		{"/internal/engine", "", false},
+		{"/command", "/conformance", true},
+		{"/command", "/internal/testenv", false},
+		{"/bench", "/internal/testenv/raw", false},
+		{"/internal/testenv/raw", "/internal/testenv", true},
+	} {
+		if got := mayImport(test.importer, test.imported); got != test.want {
+			t.Errorf("dlock%s may import dlock%s: %v", test.importer, test.imported, got)
+		}
+	}
+}
+
+// isDriver reports whether a path below the module is a driver's package.
 func isDriver(path string) bool {
 	return strings.HasSuffix(path, "backend") && path != "/backend"
 }
 
-// mayImport tells whether a package of this module may import another, without its tests.
+// rules are the imports between packages of this module, without their tests. The first rule for an
+// imported package decides; a package without a rule may be imported by all.
+var rules = []struct {
+	imported string // a path below the module, or a pattern of [covers]
+	by       []string
+}{
+	{"/internal/testenv/...", []string{"/internal/testenv/..."}},
+	{"/internal/campaign", []string{"/internal/testenv/campaign"}},
+	{"/conformance/...", []string{
+		"/conformance/...", "/command", "/internal/memnet", "/internal/testenv/...",
+	}},
+	{"/filebackend", []string{
+		"/command", "/cmd/...", "/examples/...", "/internal/testenv/campaign",
+	}},
+	{"/...backend", []string{
+		"/cmd/...", "/examples/...", "/bench/...", "/internal/memnet", "/internal/testenv/campaign",
+	}},
+	{"/internal/engine", []string{""}},
+	{"/internal/bound", []string{"", "/backend", "/internal/...", "/...backend"}},
+	{"", []string{
+		"/bench/...", "/cmd/...", "/command", "/conformance/...", "/examples/...",
+		"/internal/campaign", "/internal/testenv/...",
+	}},
+}
+
+// mayImport reports whether a package of this module may import another one.
 func mayImport(importer, imported string) bool {
-	switch {
-	case imported == "/internal/testenv", imported == "/internal/testenv/failover":
-		return strings.HasPrefix(importer, "/internal/testenv/")
-	case importer == "/internal/testenv/campaign": // a program
-		return true
-	case imported == "/internal/campaign":
-		return false
-	case imported == "/conformance", imported == "/conformance/faultproxy":
-		return importer == "/internal/testenv" || importer == "/internal/memnet" || importer == "/conformance/broken" || importer == "/command"
-	case isDriver(imported):
-		return importer == "/internal/memnet" || strings.HasPrefix(importer, "/cmd/") || importer == "/command" && imported == "/filebackend" || strings.HasPrefix(importer, "/bench") || strings.HasPrefix(importer, "/examples/")
-	case importer == "/internal/testenv/failover": // whose cases are the tests of drivers
-		return imported == "" || imported == "/internal/testenv" || imported == "/internal/lag"
-	case imported == "":
-		return !isDriver(importer) && importer != "/backend" && !strings.HasPrefix(importer, "/internal/") || importer == "/internal/campaign"
-	case importer == "/backend":
-		return imported == "/internal/bound"
+	for _, r := range rules {
+		if covers(r.imported, imported) && imported != "/backend" {
+			return slices.ContainsFunc(r.by, func(by string) bool { return covers(by, importer) })
+		}
 	}
 	return true
+}
+
+// covers reports whether a pattern covers a path. "..." stands for any text; "/a/..." also covers
+// "/a".
+func covers(pattern, path string) bool {
+	prefix, suffix, isPattern := strings.Cut(pattern, "...")
+	switch {
+	case !isPattern:
+		return path == pattern
+	case path == strings.TrimSuffix(prefix, "/") && suffix == "" && prefix != "/":
+		return true
+	}
+	return strings.HasPrefix(path, prefix) && strings.HasSuffix(path, suffix)
 }

@@ -12,7 +12,9 @@ import (
 // the reason, which wraps ErrLost or ErrClosed, even if fn returned nil. A failed Unlock is
 // logged and not returned. If the lock is not acquired, fn is not called and Do returns the
 // error of Lock.
-func (c *Client) Do(ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...Option) error {
+func (c *Client) Do(
+	ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...Option,
+) error {
 	lease, err := c.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
@@ -21,7 +23,9 @@ func (c *Client) Do(ctx context.Context, name string, fn func(context.Context, *
 }
 
 // TryDo is Do, but it returns ErrNotAcquired at once if the lock is taken.
-func (c *Client) TryDo(ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...Option) error {
+func (c *Client) TryDo(
+	ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...Option,
+) error {
 	lease, err := c.TryLock(ctx, name, opts...)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func TestDo(t *testing.T) {
 				c := open(t, d)
 				err := c.Do(t.Context(), "x", func(ctx context.Context, lease *dlock.Lease) error {
 					if lease.Err() != nil || ctx.Err() != nil {
-						t.Error("not held in Do")
+						t.Error("the lease is not held in Do")
 					}
 					if test.lose {
 						d.of("acquire")[0].req.Lost(backend.ErrLost)
@@ -48,25 +48,27 @@ func TestDo(t *testing.T) {
 					t.Error(err)
 				}
 				if released := len(d.of("release")) == 1; released == test.lose {
-					t.Errorf("asked: %s", d.story())
+					t.Errorf("the calls are %s", d.story())
 				}
 			})
 		})
 	}
 }
 
-// TestDoLearnsOfTheLossByItsUnlock: nobody told it before.
+// TestDoLearnsOfTheLossByItsUnlock checks that Do returns ErrLost if its own Unlock is the first to
+// detect the loss.
 func TestDoLearnsOfTheLossByItsUnlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		d.releases = []releaseStep{releaseFails(backend.ErrNotHeld)}
-		err := open(t, d).Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { return nil })
+		c := open(t, d)
+		err := c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { return nil })
 		wantErr(t, err, dlock.ErrLost)
 	})
 }
 
-// TestDoLogsAFailedUnlock and does not return it.
+// TestDoLogsAFailedUnlock checks that Do logs a failed Unlock and does not return its error.
 func TestDoLogsAFailedUnlock(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -74,9 +76,19 @@ func TestDoLogsAFailedUnlock(t *testing.T) {
 		fn       func(context.Context, *dlock.Lease) error
 		log      string
 	}{
-		{"it fails", repeat(1000, releaseFails(errServer)), func(context.Context, *dlock.Lease) error { return nil }, "unlock failed"},
+		{
+			"it fails",
+			repeat(1000, releaseFails(errServer)),
+			func(context.Context, *dlock.Lease) error { return nil },
+			"unlock failed",
+		},
 		{"it succeeds", nil, func(context.Context, *dlock.Lease) error { return nil }, ""},
-		{"the work unlocks", nil, func(ctx context.Context, lease *dlock.Lease) error { return lease.Unlock(ctx) }, ""},
+		{
+			"the work unlocks",
+			nil,
+			func(ctx context.Context, lease *dlock.Lease) error { return lease.Unlock(ctx) },
+			"",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -89,8 +101,9 @@ func TestDoLogsAFailedUnlock(t *testing.T) {
 					t.Error(err)
 				}
 				synctest.Wait()
-				if got := log.String(); !strings.Contains(got, test.log) || test.log == "" && got != "" {
-					t.Errorf("the log says %q, want %q", got, test.log)
+				got := log.String()
+				if !strings.Contains(got, test.log) || test.log == "" && got != "" {
+					t.Errorf("the log is %q, want %q", got, test.log)
 				}
 			})
 		})
@@ -116,7 +129,10 @@ func TestDoUnlocksHoweverItEnds(t *testing.T) {
 					if test.name == "panic" {
 						defer func() { recovered = recover() }()
 					}
-					_ = c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { test.end(); return nil })
+					_ = c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error {
+						test.end()
+						return nil
+					})
 					t.Error("Do returned")
 				})
 				wg.Wait()
@@ -149,7 +165,10 @@ func TestDoWhoseWorkUnlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		err := open(t, d).Do(t.Context(), "x", func(ctx context.Context, lease *dlock.Lease) error { return lease.Unlock(ctx) })
+		c := open(t, d)
+		err := c.Do(t.Context(), "x", func(ctx context.Context, lease *dlock.Lease) error {
+			return lease.Unlock(ctx)
+		})
 		if err != nil {
 			t.Error(err)
 		}

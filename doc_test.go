@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestEveryExportedNameIsDocumented, in all packages that can be imported.
+// TestEveryExportedNameIsDocumented checks all packages that users can import.
 func TestEveryExportedNameIsDocumented(t *testing.T) {
 	t.Parallel()
 	for _, p := range goList(t, "./...") {
@@ -24,8 +24,8 @@ func TestEveryExportedNameIsDocumented(t *testing.T) {
 	}
 }
 
-// undocumented lists the exported names of a package that have no comment of their
-// own; one comment may serve a whole group of constants or variables.
+// undocumented returns the exported names of a package without a comment. One comment may serve a
+// whole group of constants or variables.
 func undocumented(t *testing.T, p goPackage) (names []string) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -65,12 +65,14 @@ func undocumented(t *testing.T, p goPackage) (names []string) {
 	return names
 }
 
-// undocumentedValues lists those of a group of constants or variables.
+// undocumentedValues returns the exported names without a comment in a group of constants or
+// variables.
 func undocumentedValues(value *doc.Value) (names []string) {
 	for _, spec := range value.Decl.Specs {
 		spec := spec.(*ast.ValueSpec)
 		for _, name := range spec.Names {
-			if name.IsExported() && value.Doc == "" && spec.Doc.Text() == "" && spec.Comment.Text() == "" {
+			if name.IsExported() && value.Doc == "" &&
+				spec.Doc.Text() == "" && spec.Comment.Text() == "" {
 				names = append(names, name.Name)
 			}
 		}

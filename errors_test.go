@@ -22,9 +22,15 @@ func TestError(t *testing.T) {
 			dlock.Error{Op: "lock", Backend: "redis", Name: "x", Err: dlock.ErrUnavailable},
 			`dlock: lock "x" (redis): backend unavailable`,
 		},
-		{dlock.Error{Op: "open", Err: errors.New("dlock: invalid URL")}, "dlock: open: invalid URL"},
 		{
-			dlock.Error{Op: "lock", Name: strings.Repeat("n", 512), Err: fmt.Errorf("%w: %w", dlock.ErrUncertain, dlock.ErrUnavailable)},
+			dlock.Error{Op: "open", Err: errors.New("dlock: invalid URL")},
+			"dlock: open: invalid URL",
+		},
+		{
+			dlock.Error{
+				Op: "lock", Name: strings.Repeat("n", 512),
+				Err: fmt.Errorf("%w: %w", dlock.ErrUncertain, dlock.ErrUnavailable),
+			},
 			`dlock: lock "` + strings.Repeat("n", 64) + `": outcome unknown: backend unavailable`,
 		},
 	} {
@@ -39,18 +45,20 @@ func TestError(t *testing.T) {
 
 func TestSentinelsAreThoseOfTheBackends(t *testing.T) {
 	for ours, theirs := range map[error]error{
-		dlock.ErrNotAcquired: backend.ErrNotAcquired, dlock.ErrLost: backend.ErrLost, dlock.ErrNotHeld: backend.ErrNotHeld,
-		dlock.ErrInvalidName: backend.ErrInvalidName, dlock.ErrUnsupported: backend.ErrUnsupported,
-		dlock.ErrUnavailable: backend.ErrUnavailable, dlock.ErrUncertain: backend.ErrUncertain,
-		dlock.ErrConflict: backend.ErrConflict, dlock.ErrClosed: backend.ErrClosed,
+		dlock.ErrNotAcquired: backend.ErrNotAcquired, dlock.ErrLost: backend.ErrLost,
+		dlock.ErrNotHeld: backend.ErrNotHeld, dlock.ErrInvalidName: backend.ErrInvalidName,
+		dlock.ErrUnsupported: backend.ErrUnsupported, dlock.ErrUnavailable: backend.ErrUnavailable,
+		dlock.ErrUncertain: backend.ErrUncertain, dlock.ErrConflict: backend.ErrConflict,
+		dlock.ErrClosed: backend.ErrClosed,
 	} {
-		if ours != theirs { //nolint:errorlint // the same, not one that wraps it
+		if ours != theirs { //nolint:errorlint // the same value, not an error that wraps it
 			t.Errorf("%v is not %v", ours, theirs)
 		}
 	}
 }
 
-// TestErrorsSayWhatWasAttempted, once, and keep the driver's own.
+// TestErrorsSayWhatWasAttempted checks that an error names the operation and the lock exactly once,
+// and that it wraps the driver's own error.
 func TestErrorsSayWhatWasAttempted(t *testing.T) {
 	for _, test := range []struct {
 		op   string
@@ -65,8 +73,12 @@ func TestErrorsSayWhatWasAttempted(t *testing.T) {
 			_, err := c.TryLock(ctx, "x")
 			return err
 		}},
-		{"extend", "held", func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Extend(ctx) }},
-		{"unlock", "held", func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error { return lease.Unlock(ctx) }},
+		{"extend", "held", func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error {
+			return lease.Extend(ctx)
+		}},
+		{"unlock", "held", func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error {
+			return lease.Unlock(ctx)
+		}},
 		{"inspect", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
 			_, err := c.Inspect(ctx, "x")
 			return err
@@ -77,7 +89,9 @@ func TestErrorsSayWhatWasAttempted(t *testing.T) {
 			}
 			return nil
 		}},
-		{"break", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error { return c.Break(ctx, "x", "") }},
+		{"break", "x", func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			return c.Break(ctx, "x", "")
+		}},
 	} {
 		t.Run(test.op, func(t *testing.T) {
 			t.Parallel()
@@ -91,15 +105,16 @@ func TestErrorsSayWhatWasAttempted(t *testing.T) {
 				lease := takes(t, c, "held", dlock.WithoutRenewal())
 				d.acquires = repeat(1000, acquireFails(errServer))
 				err := test.call(t.Context(), c, lease)
-				outer, ok := err.(*dlock.Error) //nolint:errorlint // it is the outermost
-				if !ok || outer.Op != test.op || outer.Name != test.name || outer.Backend != "dlock_test" {
+				outer, ok := err.(*dlock.Error) //nolint:errorlint // the outermost error
+				if !ok || outer.Op != test.op || outer.Name != test.name ||
+					outer.Backend != "dlock_test" {
 					t.Fatalf("the error is %#v", err)
 				}
 				if _, twice := errors.AsType[*dlock.Error](outer.Err); twice {
-					t.Errorf("wrapped twice: %v", err)
+					t.Errorf("%v is wrapped twice", err)
 				}
 				if server, ok := errors.AsType[*serverError](err); !ok || server.code != 42 {
-					t.Errorf("the driver's own error is lost in %v", err)
+					t.Errorf("%v does not contain the driver's own error", err)
 				}
 			})
 		})
@@ -132,7 +147,9 @@ func TestBreak(t *testing.T) {
 func TestInspectAndListShowTheUsersNames(t *testing.T) {
 	t.Parallel()
 	d := newScript()
-	d.inspect = func(context.Context) (*backend.Info, error) { return &backend.Info{Key: "p/x", Waiters: 3}, nil }
+	d.inspect = func(context.Context) (*backend.Info, error) {
+		return &backend.Info{Key: "p/x", Waiters: 3}, nil
+	}
 	c, err := openURL(t, d, "prefix=p/")
 	if err != nil {
 		t.Fatal(err)
@@ -159,17 +176,19 @@ func TestInspectAndListShowTheUsersNames(t *testing.T) {
 	}
 }
 
-// TestCloseExplainsCancellationsAlone: an answer that arrives while the client is being closed
-// keeps its own error.
+// TestCloseExplainsCancellationsAlone checks that ErrClosed replaces only a cancellation. An answer
+// that arrives during Close keeps its own error.
 func TestCloseExplainsCancellationsAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		c := open(t, d)
-		d.acquires = []acquireStep{func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
-			<-ctx.Done()
-			return nil, errServer
-		}}
+		d.acquires = []acquireStep{
+			func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
+				<-ctx.Done()
+				return nil, errServer
+			},
+		}
 		done := make(chan error, 1)
 		go func() {
 			_, err := c.TryLock(t.Context(), "a")
@@ -194,7 +213,8 @@ func TestListOfAnInvalidPrefix(t *testing.T) {
 	wantStory(t, d, "")
 }
 
-// TestCancelledBeforeItsDeadline: the error is the context's own, also after its deadline.
+// TestCancelledBeforeItsDeadline checks that a context cancelled before its deadline gives
+// context.Canceled, also after the deadline.
 func TestCancelledBeforeItsDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

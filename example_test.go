@@ -13,8 +13,9 @@ import (
 
 func ExampleOpen() {
 	ctx := context.Background()
-	// In production for example redis://localhost:6379 with
-	// import _ "github.com/dlock-go/dlock/redisbackend".
+	// In production the URL is for example redis://localhost:6379. Then import its driver:
+	//
+	//	import _ "github.com/dlock-go/dlock/redisbackend"
 	client, err := dlock.Open(ctx, "mem:?prefix=shop/&ttl=10s")
 	if err != nil {
 		log.Fatal(err)
@@ -32,14 +33,13 @@ func ExampleOpen() {
 }
 
 func ExampleNew() {
-	// Drivers that share a connection with the rest of the application are made by
-	// the New of their own package.
+	// Each driver package has a New, for drivers that share a connection with the application.
 	driver := membackend.New(&membackend.Options{Space: "tests"})
 	client, err := dlock.New(driver, dlock.WithTTL(10*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close() // closes the driver too
+	defer client.Close() // also closes the driver
 
 	fmt.Println("can break locks:", client.Capabilities().Break)
 	// Output: can break locks: true
@@ -53,7 +53,7 @@ func ExampleClient_Lock() {
 	}
 	defer client.Close()
 
-	// The timeout bounds the wait; the lease lives on until Unlock.
+	// The timeout limits only the wait. The lease is held until Unlock.
 	waitCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	lease, err := client.Lock(waitCtx, "accounts/42")
@@ -63,7 +63,7 @@ func ExampleClient_Lock() {
 	fmt.Println("holding", lease.Name())
 
 	if err := lease.Unlock(ctx); err != nil {
-		// ErrLost: somebody else may have had the lock before we were done.
+		// ErrLost means that another holder may have had the lock before the work was done.
 		log.Fatal(err)
 	}
 	// Output: holding accounts/42
@@ -77,8 +77,8 @@ func ExampleMutex() {
 	}
 	defer client.Close()
 
-	// A Mutex is made once, where the program starts: a bad name or an option that
-	// the backend does not support is told here.
+	// Make a Mutex once, at the start of the program. Mutex reports a bad name, or an option that
+	// the backend does not support.
 	var index dlock.Mutex
 	index, err = client.Mutex("search-index", dlock.WithTTL(time.Minute), dlock.WithFair())
 	if err != nil {
@@ -104,7 +104,7 @@ func ExampleClient_Do() {
 	}
 	defer client.Close()
 
-	// highest stands for what a resource remembers of those who wrote to it.
+	// highest is the state of a resource that refuses stale writers.
 	var highest uint64
 	write := func(_ context.Context, fence uint64) error {
 		if fence < highest {
@@ -143,7 +143,7 @@ func ExampleClient_TryLock() {
 	lease, err := client.TryLock(ctx, "migration")
 	switch {
 	case errors.Is(err, dlock.ErrNotAcquired):
-		fmt.Println("somebody else does it")
+		fmt.Println("another process runs the migration")
 		return
 	case err != nil:
 		log.Fatal(err)
@@ -191,8 +191,8 @@ func ExampleWithReentrant() {
 	}
 	defer client.Close()
 
-	// save may be called with the lock held or without. It is the context that
-	// tells which: pass on the one that you were given.
+	// save may be called with the lock held or without it. The context makes the difference: pass
+	// on the context of the caller.
 	save := func(ctx context.Context, what string) error {
 		return client.Do(ctx, "document", func(context.Context, *dlock.Lease) error {
 			fmt.Println("saving the", what)
@@ -210,8 +210,8 @@ func ExampleWithReentrant() {
 	// saving the images
 }
 
-// A Mutex is an interface of three methods and the zero Lease is a lease that is
-// never lost, so that code that locks can be tested without a server.
+// Mutex is an interface of three methods, and the zero Lease is a lease that is never lost. So code
+// that locks can be tested without a server.
 func ExampleMutex_fake() {
 	var m dlock.Mutex = fakeMutex{}
 	lease, err := m.Lock(context.Background())

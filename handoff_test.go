@@ -13,8 +13,10 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// queueUp starts n waiters, one after the other.
-func queueUp(t *testing.T, c *dlock.Client, name string, n int, opts ...dlock.Option) []<-chan result {
+// queueUp starts n waiters, one after the other, so that their order in the line is known.
+func queueUp(
+	t *testing.T, c *dlock.Client, name string, n int, opts ...dlock.Option,
+) []<-chan result {
 	t.Helper()
 	var waiters []<-chan result
 	for range n {
@@ -43,7 +45,7 @@ func TestHandOff(t *testing.T) {
 			wantErr(t, lease.Err(), dlock.ErrNotHeld)
 			wantErr(t, lease.Unlock(t.Context()), dlock.ErrNotHeld)
 			if got.lease.Err() != nil || ended(got.lease.Lost()) {
-				t.Error("the new lease ended with the old one")
+				t.Error("the new lease ended with the old lease")
 			}
 			lease = got.lease
 		}
@@ -52,9 +54,10 @@ func TestHandOff(t *testing.T) {
 	})
 }
 
-// TestConditionsOfHandOff takes them one by one.
+// TestConditionsOfHandOff checks each condition of a hand-off separately.
 func TestConditionsOfHandOff(t *testing.T) {
 	with := func(opts ...dlock.Option) []dlock.Option { return opts }
+	shortTTL := with(dlock.WithTTL(500 * time.Millisecond))
 	for _, test := range []struct {
 		name         string
 		first, later []dlock.Option
@@ -70,7 +73,10 @@ func TestConditionsOfHandOff(t *testing.T) {
 		{"the holder is not renewed", with(dlock.WithoutRenewal()), nil, 0, false},
 		{"the waiter is not renewed", nil, with(dlock.WithoutRenewal()), 0, false},
 		{"the waiter has a minimum hold", nil, with(dlock.WithMinHold(time.Second)), 0, false},
-		{"the holder has had its minimum hold", with(dlock.WithMinHold(1)), nil, time.Millisecond, false},
+		{
+			"the holder has had its minimum hold",
+			with(dlock.WithMinHold(1)), nil, time.Millisecond, false,
+		},
 		{"off for the holder", with(dlock.WithLocalHandoff(0)), nil, 0, false},
 		{"off for the waiter", nil, with(dlock.WithLocalHandoff(0)), 0, false},
 		{"other limit", with(dlock.WithLocalHandoff(3)), with(dlock.WithLocalHandoff(5)), 0, true},
@@ -78,8 +84,8 @@ func TestConditionsOfHandOff(t *testing.T) {
 		{"a reentrant waiter", nil, with(dlock.WithReentrant()), 0, true},
 		{"young enough", nil, nil, 100*time.Millisecond - 1, true},
 		{"too old", nil, nil, 100 * time.Millisecond, false},
-		{"short TTL, young enough", with(dlock.WithTTL(500 * time.Millisecond)), with(dlock.WithTTL(500 * time.Millisecond)), 50*time.Millisecond - 1, true},
-		{"short TTL, too old", with(dlock.WithTTL(500 * time.Millisecond)), with(dlock.WithTTL(500 * time.Millisecond)), 50 * time.Millisecond, false},
+		{"short TTL, young enough", shortTTL, shortTTL, 50*time.Millisecond - 1, true},
+		{"short TTL, too old", shortTTL, shortTTL, 50 * time.Millisecond, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -115,7 +121,7 @@ func TestHandOffNeedsHalfOfTheTerm(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
 				d.acquires = []acquireStep{sentBefore(d, sent)}
-				d.renews = repeat(10, renewFails(errServer)) // due already
+				d.renews = repeat(10, renewFails(errServer)) // the first renewal is already due
 				c := open(t, d, dlock.WithTTL(ttl))
 				lease := takes(t, c, "x")
 				waiter := queueUp(t, c, "x", 1)[0]
@@ -124,7 +130,7 @@ func TestHandOffNeedsHalfOfTheTerm(t *testing.T) {
 					t.Fatal(got.err)
 				}
 				if passed := len(d.of("release")) == 0; passed != (sent < ttl/2) {
-					t.Errorf("passed on: %v", passed)
+					t.Errorf("the grant was handed off: %v", passed)
 				}
 			})
 		})
@@ -144,7 +150,7 @@ func TestHandOffsAreCounted(t *testing.T) {
 					frees(t, lease)
 					lease = (<-waiter).lease
 					if lease.Fence() <= fence {
-						t.Errorf("after the fence %d comes %d", fence, lease.Fence())
+						t.Errorf("the fence after %d is %d", fence, lease.Fence())
 					}
 					fence = lease.Fence()
 				}
@@ -155,7 +161,7 @@ func TestHandOffsAreCounted(t *testing.T) {
 	}
 }
 
-// TestHandedOverLeaseIsRenewed: in time, and once.
+// TestHandedOverLeaseIsRenewed checks that a handed-off lease is renewed once, in time.
 func TestHandedOverLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,19 +182,23 @@ func TestHandedOverLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// TestRenewalUnderWayAtHandOff: its answer is for whom the grant belongs to then.
+// TestRenewalUnderWayAtHandOff checks that the answer to a renewal applies to the holder that has
+// the grant when the answer arrives.
 func TestRenewalUnderWayAtHandOff(t *testing.T) {
 	for _, answer := range []error{nil, backend.ErrLost} {
 		t.Run(fmt.Sprint(answer), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.acquires = []acquireStep{sentBefore(d, 4*time.Second)} // so that its renewal is due
-				d.renews = []renewStep{func(_ context.Context, g *backend.Grant) (backend.Term, error) {
-					term := termOf(g.TTL)
-					time.Sleep(time.Second)
-					return term, answer
-				}}
+				// The term began so long ago that the first renewal is due.
+				d.acquires = []acquireStep{sentBefore(d, 4*time.Second)}
+				d.renews = []renewStep{
+					func(_ context.Context, g *backend.Grant) (backend.Term, error) {
+						term := termOf(g.TTL)
+						time.Sleep(time.Second)
+						return term, answer
+					},
+				}
 				c := open(t, d, dlock.WithTTL(ttl))
 				lease := takes(t, c, "x")
 				waiter := queueUp(t, c, "x", 1)[0]
@@ -197,7 +207,7 @@ func TestRenewalUnderWayAtHandOff(t *testing.T) {
 				wantStory(t, d, "acquire renew")
 				time.Sleep(time.Second + 1)
 				if !errors.Is(next.Err(), answer) {
-					t.Errorf("the new lease is %v, want %v", next.Err(), answer)
+					t.Errorf("Err of the new lease is %v, want %v", next.Err(), answer)
 				}
 				if answer == nil {
 					wantAt(t, "the deadline", next.Deadline().Sub(d.begun), life, 0)
@@ -242,8 +252,9 @@ func TestMaxHoldBeginsWithTheHandOff(t *testing.T) {
 	})
 }
 
-// TestTargetCancelledInTheSameInstant: it passes the grant on, or releases it. Which of
-// the two comes first for the target is not the test's to say; it takes both ways in turn.
+// TestTargetCancelledInTheSameInstant cancels a waiter in the instant in which it receives the
+// grant. The waiter passes the grant on or releases it. The test cannot choose which event comes
+// first for the waiter, so it tries both orders in turn.
 func TestTargetCancelledInTheSameInstant(t *testing.T) {
 	for _, others := range []int{0, 1} {
 		t.Run(fmt.Sprintf("others=%d", others), func(t *testing.T) {
@@ -293,7 +304,10 @@ func TestLocalQueue(t *testing.T) {
 		var waiters sync.WaitGroup
 		for i := range 100 {
 			waiters.Go(func() {
-				err := c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error { order <- i; return nil })
+				err := c.Do(t.Context(), "x", func(context.Context, *dlock.Lease) error {
+					order <- i
+					return nil
+				})
 				if err != nil {
 					t.Error(err)
 				}
@@ -306,7 +320,7 @@ func TestLocalQueue(t *testing.T) {
 		frees(t, lease)
 		for i := range 100 {
 			if got := <-order; got != i {
-				t.Errorf("waiter %d was served in place of %d", got, i)
+				t.Errorf("waiter %d was served instead of waiter %d", got, i)
 			}
 		}
 		waiters.Wait()
@@ -336,7 +350,8 @@ func TestCancelledInTheLocalQueue(t *testing.T) {
 	})
 }
 
-// TestCancelledHeadLeavesItsQueueEntry: to the next waiter with an equal request.
+// TestCancelledHeadLeavesItsQueueEntry checks that a cancelled front of the line leaves its queue
+// entry to the next waiter if that waiter's request is equal.
 func TestCancelledHeadLeavesItsQueueEntry(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -344,7 +359,11 @@ func TestCancelledHeadLeavesItsQueueEntry(t *testing.T) {
 		keeps bool
 	}{
 		{"equal", nil, true},
-		{"equal for the server", []dlock.Option{dlock.WithMaxHold(time.Hour), dlock.WithoutRenewal()}, true},
+		{
+			"equal for the server",
+			[]dlock.Option{dlock.WithMaxHold(time.Hour), dlock.WithoutRenewal()},
+			true,
+		},
 		{"other TTL", []dlock.Option{dlock.WithTTL(ttl)}, false},
 		{"other lock-delay", []dlock.Option{dlock.WithLockDelay(time.Second)}, false},
 		{"other meta", []dlock.Option{dlock.WithMeta("other")}, false},
@@ -373,7 +392,7 @@ func TestCancelledHeadLeavesItsQueueEntry(t *testing.T) {
 				}
 				synctest.Wait()
 				if released := len(d.of("release")) == 1; released == test.keeps {
-					t.Errorf("asked: %s", d.story())
+					t.Errorf("the calls are %s", d.story())
 				}
 				if !test.keeps {
 					return
@@ -385,7 +404,8 @@ func TestCancelledHeadLeavesItsQueueEntry(t *testing.T) {
 	}
 }
 
-// TestLostQueueEntryIsLeftToNobody: its owner is used up.
+// TestLostQueueEntryIsLeftToNobody checks that no waiter takes over a lost queue entry, because its
+// owner must not be reused.
 func TestLostQueueEntryIsLeftToNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -401,12 +421,13 @@ func TestLostQueueEntryIsLeftToNobody(t *testing.T) {
 		cancel()
 		wantErr(t, (<-head).err, context.Canceled)
 		if got := <-waiter; got.err != nil || got.lease.Owner() == lost.owner {
-			t.Errorf("%v: the owner is %q again", got.err, lost.owner)
+			t.Errorf("%v: the lost owner %q is reused", got.err, lost.owner)
 		}
 	})
 }
 
-// TestHeirGivesUpToo: the entry that was left to it is released by it.
+// TestHeirGivesUpToo checks that a waiter which takes over a queue entry and is cancelled as well
+// releases the entry.
 func TestHeirGivesUpToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -430,7 +451,7 @@ func TestHeirGivesUpToo(t *testing.T) {
 		}
 		releases := d.of("release")
 		if len(releases) != 1 || releases[0].state != "entry" || len(owners) != 1 {
-			t.Errorf("%d owners, asked: %s", len(owners), d.story())
+			t.Errorf("%d owners; the calls are %s", len(owners), d.story())
 		}
 	})
 }

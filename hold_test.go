@@ -29,10 +29,10 @@ func TestMaxHold(t *testing.T) {
 		time.Sleep(time.Hour)
 		renews, releases := d.of("renew"), d.of("release")
 		if len(releases) != 1 || releases[0].at > time.Minute+ttl {
-			t.Errorf("released %+v", releases)
+			t.Errorf("the releases are %+v", releases)
 		}
 		if last := renews[len(renews)-1]; last.at > time.Minute {
-			t.Errorf("renewed at %v", last.at)
+			t.Errorf("a renewal came at %v, after the maximum hold", last.at)
 		}
 	})
 }
@@ -55,7 +55,7 @@ func TestMinHold(t *testing.T) {
 		wantAt(t, "the next grant", time.Since(d.begun), time.Minute, 0)
 		releases, renews := d.of("release"), d.of("renew")
 		if len(releases) != 1 || releases[0].at != time.Minute || len(renews) < 15 {
-			t.Errorf("%d renewals; released %+v", len(renews), releases)
+			t.Errorf("%d renewals; the releases are %+v", len(renews), releases)
 		}
 	})
 }
@@ -85,8 +85,8 @@ func TestMinHoldOfALostLease(t *testing.T) {
 	})
 }
 
-// forget takes a lock and drops its lease; before that it waits for renewed, if there is
-// such a channel, and unlocks.
+// forget takes a lock and drops its lease. If renewed is not nil, forget first receives from it and
+// unlocks.
 //
 //go:noinline
 func forget(t *testing.T, c *dlock.Client, name string, renewed <-chan struct{}) {
@@ -101,7 +101,7 @@ func forget(t *testing.T, c *dlock.Client, name string, renewed <-chan struct{})
 	}
 }
 
-// signal is a log that tells of each line.
+// signal is the output of a log and sends each line to a channel.
 type signal struct{ lines chan string }
 
 func newSignal() *signal { return &signal{make(chan string, 100)} }
@@ -115,7 +115,7 @@ func (s *signal) logger() dlock.Option {
 	return dlock.WithLogger(slog.New(slog.NewTextHandler(s, nil)))
 }
 
-// wait collects garbage until a line is written, which must say text.
+// wait runs the garbage collector until a line is logged, which must contain text.
 func (s *signal) wait(t *testing.T, text string) {
 	t.Helper()
 	timeout := time.After(20 * time.Second)
@@ -124,36 +124,42 @@ func (s *signal) wait(t *testing.T, text string) {
 		select {
 		case line := <-s.lines:
 			if !strings.Contains(line, text) {
-				t.Errorf("logged: %s, want %s", line, text)
+				t.Errorf("the log has %s, want %s", line, text)
 			}
 			return
 		case <-time.After(10 * time.Millisecond):
 		case <-timeout:
-			t.Fatalf("nothing was logged of %q", text)
+			t.Fatalf("no line was logged with %q", text)
 		}
 	}
 }
 
-// realTTL is the TTL of tests on the real clock: a machine that stands still for less loses no lease.
+// realTTL is the TTL of tests on the real clock. A machine that stalls for less than realTTL loses
+// no lease.
 const realTTL = 3 * time.Second
 
-// TestDroppedLease runs on the real clock: the collector is in no bubble.
+// TestDroppedLease runs on the real clock, because the garbage collector is not part of a synctest
+// bubble.
 func TestDroppedLease(t *testing.T) {
 	t.Parallel()
 	d, log := newScript(), newSignal()
 	released := make(chan struct{})
-	d.releases = []releaseStep{func(context.Context, *backend.Grant) error { close(released); return nil }}
+	d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+		close(released)
+		return nil
+	}}
 	c := open(t, d, log.logger(), dlock.WithTTL(realTTL))
 	forget(t, c, "forgotten", nil)
 	log.wait(t, "a lease was dropped without Unlock")
 	renewed := len(d.of("renew"))
 	<-released
-	if more := len(d.of("renew")); more > renewed+1 { // one may have been under way
+	if more := len(d.of("renew")); more > renewed+1 { // one renewal can be under way
 		t.Errorf("renewed %d times after it was dropped", more-renewed)
 	}
 }
 
-// TestAwaitedLeaseIsNotDropped: of a lease that is held for ever, the user may keep only the channel or a context.
+// TestAwaitedLeaseIsNotDropped checks that a lease counts as used while the user keeps only its
+// channel or a context. A user that holds a lock for ever may keep nothing else.
 func TestAwaitedLeaseIsNotDropped(t *testing.T) {
 	t.Parallel()
 	for name, await := range map[string]func(t *testing.T, lease *dlock.Lease) <-chan struct{}{
@@ -178,7 +184,7 @@ func TestAwaitedLeaseIsNotDropped(t *testing.T) {
 						t.Fatal(err)
 					}
 					if late {
-						<-renewed // the client looks whether the lease is dropped from now on
+						<-renewed // from the first renewal on, the client detects a dropped lease
 					}
 					return await(t, lease)
 				}()
@@ -189,7 +195,7 @@ func TestAwaitedLeaseIsNotDropped(t *testing.T) {
 					case <-lost:
 						t.Fatal("the lease was lost")
 					case line := <-log.lines:
-						t.Fatalf("logged: %s", line)
+						t.Fatalf("the log has %s", line)
 					}
 				}
 			})
@@ -197,7 +203,8 @@ func TestAwaitedLeaseIsNotDropped(t *testing.T) {
 	}
 }
 
-// TestForgottenContextIsNoUse: a lease is dropped although it had a context.
+// TestForgottenContextIsNoUse checks that a lease counts as dropped if its only context was
+// cancelled.
 func TestForgottenContextIsNoUse(t *testing.T) {
 	t.Parallel()
 	log, renewed := newSignal(), make(chan struct{}, 1000)
@@ -225,10 +232,10 @@ func TestUnlockedLeaseIsNotDropped(t *testing.T) {
 		runtime.GC()
 	}
 	forget(t, c, "forgotten", nil)
-	log.wait(t, "forgotten") // and of no other before
+	log.wait(t, "forgotten") // no other lock is logged before
 }
 
-// TestMinHoldEqualToMaxHold: the lock is freed when the minimum hold is over.
+// TestMinHoldEqualToMaxHold checks that the lock is released at the end of the minimum hold.
 func TestMinHoldEqualToMaxHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,8 +247,8 @@ func TestMinHoldEqualToMaxHold(t *testing.T) {
 	})
 }
 
-// TestMinHoldWithoutRenewal: a minimum hold beyond the TTL is refused or kept,
-// not silently cut.
+// TestMinHoldWithoutRenewal checks that a minimum hold beyond the TTL is either refused or kept. It
+// must not be shortened silently.
 func TestMinHoldWithoutRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -249,7 +256,7 @@ func TestMinHoldWithoutRenewal(t *testing.T) {
 		c := open(t, d, dlock.WithTTL(ttl))
 		m, err := c.Mutex("x", dlock.WithMinHold(3*ttl), dlock.WithoutRenewal())
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
 		lease, err := m.Lock(t.Context())
 		if err != nil {
@@ -258,12 +265,13 @@ func TestMinHoldWithoutRenewal(t *testing.T) {
 		frees(t, lease)
 		time.Sleep(time.Hour)
 		if at := d.of("release")[0].at; at < 3*ttl {
-			t.Errorf("the server could give the lock away from %v on", at)
+			t.Errorf("the server could grant the lock to another owner after %v", at)
 		}
 	})
 }
 
-// TestDroppedReentrantLease runs on the real clock: the collector is in no bubble.
+// TestDroppedReentrantLease runs on the real clock, because the garbage collector is not part of a
+// synctest bubble.
 func TestDroppedReentrantLease(t *testing.T) {
 	t.Parallel()
 	d, log := newScript(), newSignal()
@@ -278,9 +286,10 @@ func TestDroppedReentrantLease(t *testing.T) {
 	}()
 	log.wait(t, "dropped")
 	frees(t, outer)
-	for deadline := time.Now().Add(5 * time.Second); len(d.of("release")) == 0; time.Sleep(10 * time.Millisecond) {
+	deadline := time.Now().Add(5 * time.Second)
+	for ; len(d.of("release")) == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never released; asked: %s", d.story())
+			t.Fatalf("the lock was never released; the calls are %s", d.story())
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 		ttl   time.Duration
 		delay time.Duration
 		trip  time.Duration
-		want  time.Duration // from the sending
+		want  time.Duration // from the sending of the request
 	}{
 		{"TTL less the margin", 10 * time.Second, 0, 0, 9890 * time.Millisecond},
 		{"a slow answer", 10 * time.Second, 0, 2 * time.Second, 9890 * time.Millisecond},
@@ -32,15 +32,18 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-					grant, err := d.grant(ctx, req)
-					time.Sleep(test.trip)
-					return grant, err
-				}}
-				c := open(t, d, dlock.WithTTL(test.ttl), dlock.WithLockDelay(test.delay), dlock.WithoutRenewal())
+				d.acquires = []acquireStep{
+					func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+						grant, err := d.grant(ctx, req)
+						time.Sleep(test.trip)
+						return grant, err
+					},
+				}
+				c := open(t, d, dlock.WithTTL(test.ttl), dlock.WithLockDelay(test.delay),
+					dlock.WithoutRenewal())
 				lease := takes(t, c, "x")
 				if asked := d.of("acquire")[0].req.TTL; asked != test.ttl+test.delay {
-					t.Errorf("the server was asked for %v", asked)
+					t.Errorf("the request has the TTL %v", asked)
 				}
 				wantAt(t, "the deadline", lease.Deadline().Sub(d.begun), test.want, 0)
 				<-lease.Lost()
@@ -54,13 +57,16 @@ func TestTermAsGranted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-			grant, err := d.grant(ctx, req)
-			grant.Term.TTL = 20 * time.Second // rounded up
-			return grant, err
-		}}
+		d.acquires = []acquireStep{
+			func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+				grant, err := d.grant(ctx, req)
+				grant.Term.TTL = 20 * time.Second // the server rounds up
+				return grant, err
+			},
+		}
 		lease := takes(t, open(t, d), "x", dlock.WithTTL(ttl))
-		wantAt(t, "the deadline", time.Until(lease.Deadline()), 20*time.Second-210*time.Millisecond, 0)
+		const want = 20*time.Second - 210*time.Millisecond
+		wantAt(t, "the deadline", time.Until(lease.Deadline()), want, 0)
 	})
 }
 
@@ -95,7 +101,7 @@ func TestLossAtTheDeadlineAndNotBefore(t *testing.T) {
 	})
 }
 
-// TestErrComparesTheClocksItself: it does not wait for the scheduler.
+// TestErrComparesTheClocksItself checks that Err does not depend on the scheduler.
 func TestErrComparesTheClocksItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +115,8 @@ func TestErrComparesTheClocksItself(t *testing.T) {
 	})
 }
 
-// TestLostLeaseIsReleasedWhenItsTermIsOver: on a server that keeps sessions
-// nothing else would free it.
+// TestLostLeaseIsReleasedWhenItsTermIsOver checks the release of a lost lease. On a server with
+// sessions nothing else would free the lock.
 func TestLostLeaseIsReleasedWhenItsTermIsOver(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -118,8 +124,16 @@ func TestLostLeaseIsReleasedWhenItsTermIsOver(t *testing.T) {
 		want time.Duration
 	}{
 		{"without renewal", []dlock.Option{dlock.WithoutRenewal()}, life},
-		{"with a lock-delay", []dlock.Option{dlock.WithoutRenewal(), dlock.WithLockDelay(time.Second)}, ttl + time.Second},
-		{"maximum hold", []dlock.Option{dlock.WithoutRenewal(), dlock.WithMaxHold(time.Second)}, time.Second},
+		{
+			"with a lock-delay",
+			[]dlock.Option{dlock.WithoutRenewal(), dlock.WithLockDelay(time.Second)},
+			ttl + time.Second,
+		},
+		{
+			"maximum hold",
+			[]dlock.Option{dlock.WithoutRenewal(), dlock.WithMaxHold(time.Second)},
+			time.Second,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -198,12 +212,14 @@ func TestContextOfALease(t *testing.T) {
 		defer cancelOther()
 		want, _ := parent.Deadline()
 		if got, ok := ctx.Deadline(); !ok || !got.Equal(want) || ctx.Value(key{}) != "v" {
-			t.Error("the deadline or a value of the parent is lost")
+			t.Error("the context lacks the deadline or a value of its parent")
 		}
 		cancel()
 		cancel()
-		if ctx.Err() == nil || !errors.Is(context.Cause(ctx), context.Canceled) || other.Err() != nil || lease.Err() != nil {
-			t.Errorf("after cancel: %v, the other %v, the lease %v", context.Cause(ctx), other.Err(), lease.Err())
+		if ctx.Err() == nil || !errors.Is(context.Cause(ctx), context.Canceled) ||
+			other.Err() != nil || lease.Err() != nil {
+			t.Errorf("after cancel: %v, the other %v, the lease %v",
+				context.Cause(ctx), other.Err(), lease.Err())
 		}
 		frees(t, lease)
 		wantErr(t, context.Cause(other), dlock.ErrNotHeld)
@@ -223,7 +239,7 @@ func TestContextEndsWithItsParent(t *testing.T) {
 		end(errServer)
 		wantErr(t, context.Cause(ctx), errServer)
 		if lease.Err() != nil || ended(lease.Lost()) {
-			t.Error("the lease ended with a context's parent")
+			t.Error("the lease ended with the parent of its context")
 		}
 		frees(t, lease)
 	})
@@ -249,15 +265,18 @@ func TestZeroLeaseIsAFake(t *testing.T) {
 	t.Parallel()
 	var lease dlock.Lease
 	ctx, cancel := lease.Context(t.Context())
-	if lease.Err() != nil || lease.Lost() != nil || lease.Fence() != 0 || lease.Name() != "" || lease.Owner() != "" ||
+	if lease.Err() != nil || lease.Lost() != nil || lease.Fence() != 0 ||
+		lease.Name() != "" || lease.Owner() != "" ||
 		!lease.Deadline().IsZero() || ctx.Err() != nil {
 		t.Error("the zero Lease is not simply held")
 	}
 	cancel()
 	if ctx.Err() == nil {
-		t.Error("its context cannot be cancelled")
+		t.Error("the context of the zero Lease cannot be cancelled")
 	}
-	if err := errors.Join(lease.Extend(t.Context()), lease.Unlock(t.Context()), lease.Unlock(t.Context())); err != nil {
+	err := errors.Join(
+		lease.Extend(t.Context()), lease.Unlock(t.Context()), lease.Unlock(t.Context()))
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -317,7 +336,7 @@ func TestExtendEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// weakly remembers grants without keeping them.
+// weakly is a driver that remembers its grants by weak pointers.
 type weakly struct {
 	backend.Driver
 	grants []weak.Pointer[backend.Grant]
@@ -329,7 +348,7 @@ func (w *weakly) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	return grant, err
 }
 
-// TestNothingKeepsAnEndedLease: a client that lives long keeps nothing of the leases it had.
+// TestNothingKeepsAnEndedLease checks that a long-lived client keeps no memory of its ended leases.
 func TestNothingKeepsAnEndedLease(t *testing.T) {
 	t.Parallel()
 	for name, atOnce := range map[string]int{"one at a time": 1, "many at a time": 100} {
@@ -340,7 +359,7 @@ func TestNothingKeepsAnEndedLease(t *testing.T) {
 			for range 100 / atOnce {
 				leases := make([]*dlock.Lease, atOnce)
 				for i := range leases {
-					lease, err := c.Lock(t.Context(), fmt.Sprint(i)) // takes would keep the lease
+					lease, err := c.Lock(t.Context(), fmt.Sprint(i)) // takes would keep a reference
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -360,8 +379,8 @@ func TestNothingKeepsAnEndedLease(t *testing.T) {
 					}
 				}
 			}
-			if kept > 1 { // the last may still stand in a register
-				t.Errorf("%d of %d are kept", kept, len(d.grants))
+			if kept > 1 { // a register may still refer to the last grant
+				t.Errorf("%d of %d grants are still referenced", kept, len(d.grants))
 			}
 			closes(t, c)
 		})

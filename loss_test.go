@@ -13,10 +13,12 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestReasonOfALoss is on Err, on the cause of a context, in the error of Do, in the event and in the
-// log, and stays there after Unlock.
+// TestReasonOfALoss checks that Err, the cause of a context, the error of Do, the event and the log
+// all carry the reason of a loss. Err still returns it after Unlock.
 func TestReasonOfALoss(t *testing.T) {
 	t.Parallel()
+	unrenewed := []dlock.Option{dlock.WithoutRenewal()}
+	maxHold := []dlock.Option{dlock.WithMaxHold(time.Second)}
 	for _, test := range []struct {
 		name   string
 		opts   []dlock.Option
@@ -24,14 +26,16 @@ func TestReasonOfALoss(t *testing.T) {
 		reason string
 		target error
 	}{
-		{"deadline", []dlock.Option{dlock.WithoutRenewal()}, nil, "not renewed before its deadline", nil},
-		{"maximum hold", []dlock.Option{dlock.WithMaxHold(time.Second)}, nil, "its maximum hold is over", nil},
+		{"deadline", unrenewed, nil, "not renewed before its deadline", nil},
+		{"maximum hold", maxHold, nil, "its maximum hold is over", nil},
 		{"renewal", nil, func(d *script) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.renews = []renewStep{renewFails(errors.Join(backend.ErrLost, errServer))}
 		}, errServer.Error(), errServer},
-		{"push", nil, func(d *script) { d.of("acquire")[0].req.Lost(errServer) }, errServer.Error(), errServer},
+		{"push", nil, func(d *script) {
+			d.of("acquire")[0].req.Lost(errServer)
+		}, errServer.Error(), errServer},
 		{"release", nil, func(d *script) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -57,7 +61,7 @@ func TestReasonOfALoss(t *testing.T) {
 				errs := map[string]error{"Do": c.Do(t.Context(), "x", work, test.opts...)}
 				synctest.Wait()
 				errs["Err"] = lease.Err()
-				if test.name != "release" { // there fn has returned before the loss is detected
+				if test.name != "release" { // there the work returns before the loss is detected
 					errs["cause"] = context.Cause(ctx)
 				}
 				if ends := r.of("ended"); len(ends) == 1 {
@@ -67,25 +71,28 @@ func TestReasonOfALoss(t *testing.T) {
 				}
 				for where, err := range errs {
 					if !errors.Is(err, dlock.ErrLost) || errors.Is(err, dlock.ErrNotHeld) ||
-						!strings.Contains(err.Error(), test.reason) || test.target != nil && !errors.Is(err, test.target) {
+						!strings.Contains(err.Error(), test.reason) ||
+						test.target != nil && !errors.Is(err, test.target) {
 						t.Errorf("%s: %v, want ErrLost: %s", where, err, test.reason)
 					}
 				}
 				if text := log.read(); len(text) != 1 || !strings.Contains(text[0], test.reason) {
-					t.Errorf("the log says %q, want one line with %q", text, test.reason)
+					t.Errorf("the log is %q, want one line with %q", text, test.reason)
 				}
 			})
 		})
 	}
 }
 
-// TestUnlockAfterAMaximumHold frees the lock at once, unless it has a lock-delay.
+// TestUnlockAfterAMaximumHold checks that Unlock after a maximum hold releases the lock at once,
+// unless the lock has a lock-delay.
 func TestUnlockAfterAMaximumHold(t *testing.T) {
 	t.Parallel()
 	for _, delay := range []time.Duration{0, 3 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newScript()
-			c := open(t, d, dlock.WithTTL(ttl), dlock.WithMaxHold(time.Second), dlock.WithLockDelay(delay))
+			c := open(t, d, dlock.WithTTL(ttl), dlock.WithMaxHold(time.Second),
+				dlock.WithLockDelay(delay))
 			lease := takes(t, c, "x")
 			<-lease.Lost()
 			wantErr(t, lease.Unlock(t.Context()), dlock.ErrLost)

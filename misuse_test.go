@@ -17,24 +17,31 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestNameIsFreeAfterAPanic of a driver that the caller recovers, or after a Goexit: the next caller
-// gets the lock.
+// TestNameIsFreeAfterAPanic checks that the next caller gets the lock after a driver panicked and
+// the caller recovered, or after a Goexit in the driver.
 func TestNameIsFreeAfterAPanic(t *testing.T) {
 	t.Parallel()
-	for how, escape := range map[string]func(){"panic": func() { panic("a driver's") }, "goexit": runtime.Goexit} {
+	for how, escape := range map[string]func(){
+		"panic":  func() { panic("a driver's") },
+		"goexit": runtime.Goexit,
+	} {
 		for where, prepare := range map[string]func(d *script){
 			"Acquire": func(d *script) {
-				d.acquires = []acquireStep{func(context.Context, *backend.Request) (*backend.Grant, error) {
-					escape()
-					return nil, nil
-				}}
+				d.acquires = []acquireStep{
+					func(context.Context, *backend.Request) (*backend.Grant, error) {
+						escape()
+						return nil, nil
+					},
+				}
 			},
 			"Wait": func(d *script) {
 				d.acquires = []acquireStep{busy(backend.Busy{})}
-				d.waits = []waitStep{func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
-					escape()
-					return nil, nil
-				}}
+				d.waits = []waitStep{
+					func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
+						escape()
+						return nil, nil
+					},
+				}
 			},
 			"Release": func(d *script) {
 				d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
@@ -69,8 +76,8 @@ func TestNameIsFreeAfterAPanic(t *testing.T) {
 	}
 }
 
-// TestContextThatPanics, such as a nil pointer in the interface, costs the call that it is passed to, and changes
-// nothing.
+// TestContextThatPanics passes a context that panics, such as an interface with a nil pointer. Only
+// the call with that context fails, and it changes no state.
 func TestContextThatPanics(t *testing.T) {
 	t.Parallel()
 	var ctx struct{ context.Context }
@@ -90,7 +97,7 @@ func TestContextThatPanics(t *testing.T) {
 				func() {
 					defer func() { _ = recover() }()
 					call(c, held)
-					t.Error("it did not panic")
+					t.Error("the call did not panic")
 				}()
 				if err := held.Err(); err != nil {
 					t.Fatal(err)
@@ -122,7 +129,8 @@ func (nothing) List(context.Context, string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) { yield(nil, nil) }
 }
 
-// TestDriverThatReturnsNothing gets an error for it, which names the operation and the lock.
+// TestDriverThatReturnsNothing checks that such a driver causes an error, which names the operation
+// and the lock.
 func TestDriverThatReturnsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,9 +144,11 @@ func TestDriverThatReturnsNothing(t *testing.T) {
 		for _, listErr = range c.List(t.Context(), "x") {
 		}
 		for op, err := range map[string]error{
-			"lock": lockErr, "try-lock": tryErr, "inspect": inspectErr, "list": listErr, "extend": lease.Extend(t.Context()),
+			"lock": lockErr, "try-lock": tryErr, "inspect": inspectErr, "list": listErr,
+			"extend": lease.Extend(t.Context()),
 		} {
-			if err == nil || !strings.Contains(err.Error(), "neither a result nor an error") || !strings.Contains(err.Error(), "dlock: "+op+` "`) {
+			if err == nil || !strings.Contains(err.Error(), "neither a result nor an error") ||
+				!strings.Contains(err.Error(), "dlock: "+op+` "`) {
 				t.Errorf("%s: %v", op, err)
 			}
 		}
@@ -147,12 +157,13 @@ func TestDriverThatReturnsNothing(t *testing.T) {
 		}
 		synctest.Wait()
 		if text := log.read(); len(text) != 1 || !strings.Contains(text[0], "name=sound") {
-			t.Errorf("the log says %q, want one line, of the renewal of sound", text)
+			t.Errorf("the log is %q, want one line about the renewal of sound", text)
 		}
 	})
 }
 
-// TestDriverThatTellsALossTwice, late, or after Close: the lease ends once, and no other one does.
+// TestDriverThatTellsALossTwice checks a driver that reports a loss twice, late, or after Close.
+// The lease ends once, and no other lease ends.
 func TestDriverThatTellsALossTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,20 +188,23 @@ func TestDriverThatTellsALossTwice(t *testing.T) {
 		wantErr(t, told.Err(), errServer)
 		wantErr(t, sound.Err(), dlock.ErrClosed)
 		if ends, text := r.of("ended"), log.read(); len(ends) != 3 || len(text) != 1 {
-			t.Errorf("%d events, the log says %q", len(ends), text)
+			t.Errorf("%d events; the log is %q", len(ends), text)
 		}
 	})
 }
 
-// TestDriverThatAnswersAfterClose: Close has given the request up, and its late grant is no lease.
+// TestDriverThatAnswersAfterClose checks that a grant which arrives after Close does not become a
+// lease. Close has given up the request.
 func TestDriverThatAnswersAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-			time.Sleep(time.Minute)
-			return d.grant(ctx, req)
-		}}
+		d.acquires = []acquireStep{
+			func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+				time.Sleep(time.Minute)
+				return d.grant(ctx, req)
+			},
+		}
 		c := open(t, d)
 		late := lockBehind(t.Context(), c, "late")
 		synctest.Wait()
@@ -203,12 +217,15 @@ func TestDriverThatAnswersAfterClose(t *testing.T) {
 	})
 }
 
-// TestDriverThatPanicsWithAnError in a renewal: the event carries that error.
+// TestDriverThatPanicsWithAnError checks that the event of a renewal carries the error with which
+// the driver panicked.
 func TestDriverThatPanicsWithAnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, r := newScript(), &recorder{}
-		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) { panic(errServer) }}
+		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) {
+			panic(errServer)
+		}}
 		lease := takes(t, open(t, d, dlock.WithTTL(ttl), r.option()), "x")
 		time.Sleep(ttl / 2)
 		if err := lease.Err(); err != nil {
@@ -218,20 +235,25 @@ func TestDriverThatPanicsWithAnError(t *testing.T) {
 	})
 }
 
-// TestContextsOfADriverEndWithItsCalls, so that a goroutine of the driver that waits for one ends, too.
+// TestContextsOfADriverEndWithItsCalls checks that the context of each driver call ends with the
+// call. A goroutine of the driver that waits for the context then ends as well.
 func TestContextsOfADriverEndWithItsCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		contexts := map[string]context.Context{}
-		d.acquires = []acquireStep{func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
-			contexts["Acquire"] = ctx
-			return nil, &backend.Busy{}
-		}}
-		d.waits = []waitStep{func(ctx context.Context, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
-			contexts["Wait"] = ctx
-			return nil, nil
-		}}
+		d.acquires = []acquireStep{
+			func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
+				contexts["Acquire"] = ctx
+				return nil, &backend.Busy{}
+			},
+		}
+		d.waits = []waitStep{
+			func(ctx context.Context, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+				contexts["Wait"] = ctx
+				return nil, nil
+			},
+		}
 		d.renews = []renewStep{func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 			contexts["Renew"] = ctx
 			return prove(ctx, g)
@@ -264,12 +286,13 @@ func TestContextsOfADriverEndWithItsCalls(t *testing.T) {
 			}
 		}
 		if len(contexts) != 6 {
-			t.Errorf("asked: %s", d.story())
+			t.Errorf("the calls are %s", d.story())
 		}
 	})
 }
 
-// TestDriverThatCancelsItself while the client is open: ErrClosed would be wrong.
+// TestDriverThatCancelsItself checks that a cancellation inside the driver does not become
+// ErrClosed while the client is open.
 func TestDriverThatCancelsItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -281,22 +304,28 @@ func TestDriverThatCancelsItself(t *testing.T) {
 	})
 }
 
-// TestHandlersThatDoNotReturn are logged once each, by their names, and get the next event.
+// TestHandlersThatDoNotReturn checks that each handler which panics or ends its goroutine is logged
+// once, by its name, and still gets the next event.
 func TestHandlersThatDoNotReturn(t *testing.T) {
 	t.Parallel()
-	for how, escape := range map[string]func(){"it panicked: an observer's": func() { panic("an observer's") }, "it ended its goroutine": runtime.Goexit} {
+	for how, escape := range map[string]func(){
+		"it panicked: an observer's": func() { panic("an observer's") },
+		"it ended its goroutine":     runtime.Goexit,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			log, calls := &lines{}, map[string]int{}
 			called := func(name string) {
 				calls[name]++
 				escape()
 			}
-			c := open(t, newScript(), dlock.WithLogger(slog.New(log)), dlock.WithObserver(&dlock.Observer{
+			observer := &dlock.Observer{
 				Attempt:  func(context.Context, dlock.Event) { called("Attempt") },
 				Acquired: func(context.Context, dlock.Event) { called("Acquired") },
 				Renewed:  func(dlock.Event) { called("Renewed") },
 				Ended:    func(dlock.Event) { called("Ended") },
-			}))
+			}
+			logger := dlock.WithLogger(slog.New(log))
+			c := open(t, newScript(), logger, dlock.WithObserver(observer))
 			for range 3 {
 				lease := takes(t, c, "x")
 				if err := lease.Extend(t.Context()); err != nil {
@@ -309,14 +338,15 @@ func TestHandlersThatDoNotReturn(t *testing.T) {
 			for _, name := range []string{"Attempt", "Acquired", "Renewed", "Ended"} {
 				line := `ERROR "dlock: Observer.` + name + ` did not return" name=x error=` + how
 				if calls[name] != 3 || strings.Count(said, line) != 1 {
-					t.Errorf("%s was called %d times; the log says\n%s\nwant once %s", name, calls[name], said, line)
+					t.Errorf("%s was called %d times; the log is\n%s\nwant once %s",
+						name, calls[name], said, line)
 				}
 			}
 		})
 	}
 }
 
-// panicking is a logger that panics once.
+// panicking is a log handler that panics once.
 type panicking struct {
 	lines
 	panicked bool
@@ -330,7 +360,7 @@ func (p *panicking) Handle(ctx context.Context, r slog.Record) error {
 	return p.lines.Handle(ctx, r)
 }
 
-// TestLoggerThatPanics is told so.
+// TestLoggerThatPanics checks that a panic of the logger is logged to that logger.
 func TestLoggerThatPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -341,13 +371,14 @@ func TestLoggerThatPanics(t *testing.T) {
 			synctest.Wait()
 		}
 		text := log.read()
-		if len(text) != 2 || text[0] != `ERROR "dlock: the logger did not return" name=x error=it panicked: a logger's` {
-			t.Errorf("the log says %q", text)
+		const want = `ERROR "dlock: the logger did not return" name=x error=it panicked: a logger's`
+		if len(text) != 2 || text[0] != want {
+			t.Errorf("the log is %q", text)
 		}
 	})
 }
 
-// TestNilObserver is no Observer.
+// TestNilObserver checks that a nil Observer and a nil logger are valid.
 func TestNilObserver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -357,17 +388,19 @@ func TestNilObserver(t *testing.T) {
 	})
 }
 
-// TestEventsOfASlowObserverAreBounded: 4,096 wait behind the first. Further ones are dropped, and the log
-// says how many.
+// TestEventsOfASlowObserverAreBounded checks that at most 4,096 events wait for a slow Observer.
+// Further events are dropped, and the log reports their number.
 func TestEventsOfASlowObserverAreBounded(t *testing.T) {
 	for attempts, dropped := range map[int]int{4097: 0, 4098: 1, 5000: 903} {
 		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				log, goOn, calls := &lines{}, make(chan struct{}), 0
-				c := open(t, newScript(), dlock.WithLogger(slog.New(log)), dlock.WithObserver(&dlock.Observer{
+				observer := &dlock.Observer{
 					Attempt: func(context.Context, dlock.Event) { calls++; <-goOn },
-				}))
+				}
+				logger := dlock.WithLogger(slog.New(log))
+				c := open(t, newScript(), logger, dlock.WithObserver(observer))
 				for range attempts {
 					frees(t, takes(t, c, "x"))
 					synctest.Wait()
@@ -377,17 +410,19 @@ func TestEventsOfASlowObserverAreBounded(t *testing.T) {
 				var want []string
 				if dropped > 0 {
 					want = []string{fmt.Sprintf(
-						`WARN "dlock: a slow Observer or logger has cost events" error=%d events were dropped`, dropped)}
+						`WARN "dlock: a slow Observer or logger has cost events" `+
+							`error=%d events were dropped`, dropped)}
 				}
 				if text := log.read(); !slices.Equal(text, want) || calls != attempts-dropped {
-					t.Errorf("%d events; the log says %q, want %q", calls, text, want)
+					t.Errorf("%d events; the log is %q, want %q", calls, text, want)
 				}
 			})
 		})
 	}
 }
 
-// TestCloseWaitsForEvents that are being handled, for 100 ms.
+// TestCloseWaitsForEvents checks that Close waits for up to 100 ms for events that are being
+// handled.
 func TestCloseWaitsForEvents(t *testing.T) {
 	for handling, want := range map[time.Duration]time.Duration{
 		50 * time.Millisecond: 50 * time.Millisecond,
@@ -396,7 +431,8 @@ func TestCloseWaitsForEvents(t *testing.T) {
 		t.Run(handling.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := open(t, newScript(), dlock.WithObserver(&dlock.Observer{Ended: func(dlock.Event) { time.Sleep(handling) }}))
+				ended := func(dlock.Event) { time.Sleep(handling) }
+				c := open(t, newScript(), dlock.WithObserver(&dlock.Observer{Ended: ended}))
 				takes(t, c, "x")
 				wantAt(t, "closed", closes(t, c), want, 0)
 				time.Sleep(handling)

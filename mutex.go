@@ -60,7 +60,8 @@ func (c *Client) mutex(name string, opts []Option) (*mutex, error) {
 	cfg := config{settings: c.config.settings}
 	cfg.apply(opts)
 	if cfg.ofClient {
-		return nil, c.wrap("mutex", name, errors.New("WithRequire, WithLogger and WithObserver are options of Open and New"))
+		return nil, c.wrap("mutex", name,
+			errors.New("WithRequire, WithLogger and WithObserver are options of Open and New"))
 	}
 	m.lock.Settings = &cfg.Settings
 	return m, c.wrap("mutex", name, cfg.check(c.caps))

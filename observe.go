@@ -86,8 +86,9 @@ func (c *Client) notify(n *engine.Note) {
 
 func (c *Client) event(n *engine.Note) Event {
 	return Event{
-		Backend: c.backend, Name: n.Lock.Name, Owner: n.Owner, Mode: backend.Exclusive, Fence: n.Fence,
-		Waited: n.Waited, Held: n.Held, Local: n.Local, Deadline: n.Deadline, Err: n.Err,
+		Backend: c.backend, Name: n.Lock.Name, Owner: n.Owner, Mode: backend.Exclusive,
+		Fence: n.Fence, Waited: n.Waited, Held: n.Held, Local: n.Local, Deadline: n.Deadline,
+		Err: n.Err,
 	}
 }
 

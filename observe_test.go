@@ -16,7 +16,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// recorder is an Observer that remembers.
+// recorder is an Observer that records all events.
 type recorder struct {
 	mu     sync.Mutex
 	kinds  []string
@@ -38,7 +38,7 @@ func (r *recorder) option() dlock.Option {
 	})
 }
 
-// story is all kinds in their order.
+// story returns the kinds of all events in their order, joined by spaces.
 func (r *recorder) story() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,17 +77,21 @@ func TestEventsOfALease(t *testing.T) {
 		}
 		attempt, acquired, failed, last := r.events[0], r.events[1], r.events[3], r.events[4]
 		for _, e := range r.events {
-			if e.Backend != "dlock_test" || e.Name != "x" || e.Mode != backend.Exclusive || e.Local {
+			if e.Backend != "dlock_test" || e.Name != "x" ||
+				e.Mode != backend.Exclusive || e.Local {
 				t.Errorf("an event is %+v", e)
 			}
 		}
-		if attempt.Owner != "" || attempt.Fence != 0 || acquired.Owner != lease.Owner() || acquired.Fence != lease.Fence() {
+		if attempt.Owner != "" || attempt.Fence != 0 ||
+			acquired.Owner != lease.Owner() || acquired.Fence != lease.Fence() {
 			t.Errorf("%+v, %+v", attempt, acquired)
 		}
-		if acquired.Waited != time.Second || acquired.Err != nil || acquired.Deadline.Sub(d.begun) != time.Second+life {
+		if acquired.Waited != time.Second || acquired.Err != nil ||
+			acquired.Deadline.Sub(d.begun) != time.Second+life {
 			t.Errorf("acquired: %+v", acquired)
 		}
-		if r.events[2].Err != nil || !errors.Is(failed.Err, errServer) || last.Err != nil || last.Held != 2*time.Second {
+		if r.events[2].Err != nil || !errors.Is(failed.Err, errServer) ||
+			last.Err != nil || last.Held != 2*time.Second {
 			t.Errorf("renewed: %v, %v; ended: %+v", r.events[2].Err, failed.Err, last)
 		}
 	})
@@ -113,7 +117,9 @@ func TestEventsOfFailedAttempts(t *testing.T) {
 				if got := r.story(); got != "attempt acquired" {
 					t.Fatalf("the events are %s", got)
 				}
-				if e := r.of("acquired")[0]; !errors.Is(e.Err, test.want) || !errors.Is(e.Err, err) || e.Name != "x" || e.Owner != "" {
+				e := r.of("acquired")[0]
+				if !errors.Is(e.Err, test.want) || !errors.Is(e.Err, err) ||
+					e.Name != "x" || e.Owner != "" {
 					t.Errorf("acquired: %+v, returned: %v", e, err)
 				}
 			})
@@ -121,8 +127,11 @@ func TestEventsOfFailedAttempts(t *testing.T) {
 	}
 }
 
-// TestEachLeaseEndsOnce, whatever ends it.
+// TestEachLeaseEndsOnce checks that each lease has exactly one end event, whatever ends it.
 func TestEachLeaseEndsOnce(t *testing.T) {
+	unrenewed := []dlock.Option{dlock.WithoutRenewal()}
+	minHold := []dlock.Option{dlock.WithMinHold(time.Second)}
+	maxHold := []dlock.Option{dlock.WithMaxHold(time.Second)}
 	for _, test := range []struct {
 		name string
 		opts []dlock.Option
@@ -139,30 +148,50 @@ func TestEachLeaseEndsOnce(t *testing.T) {
 			d.of("acquire")[0].req.Lost(backend.ErrLost)
 			_ = lease.Unlock(t.Context())
 		}, dlock.ErrLost},
-		{"expired", []dlock.Option{dlock.WithoutRenewal()}, func(_ *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
+		{"expired", unrenewed, func(_ *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
 			<-lease.Lost()
 		}, dlock.ErrLost},
-		{"expired, seen by Err", []dlock.Option{dlock.WithoutRenewal()}, func(_ *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
-			time.Sleep(life)
-			_ = lease.Err()
-		}, dlock.ErrLost},
-		{"expired, seen by Unlock", []dlock.Option{dlock.WithoutRenewal()}, func(t *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
-			t.Helper()
-			time.Sleep(life)
-			wantErr(t, lease.Unlock(t.Context()), dlock.ErrLost)
-		}, dlock.ErrLost},
-		{"maximum hold", []dlock.Option{dlock.WithMaxHold(time.Second)}, func(_ *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
-			<-lease.Lost()
-		}, dlock.ErrLost},
-		{"minimum hold", []dlock.Option{dlock.WithMinHold(time.Second)}, func(t *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
-			t.Helper()
-			frees(t, lease)
-		}, nil},
-		{"minimum hold, then lost", []dlock.Option{dlock.WithMinHold(time.Second)}, func(t *testing.T, _ *dlock.Client, d *script, lease *dlock.Lease) {
-			t.Helper()
-			frees(t, lease)
-			d.of("acquire")[0].req.Lost(backend.ErrLost)
-		}, nil},
+		{
+			"expired, seen by Err", unrenewed,
+			func(_ *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
+				time.Sleep(life)
+				_ = lease.Err()
+			},
+			dlock.ErrLost,
+		},
+		{
+			"expired, seen by Unlock", unrenewed,
+			func(t *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
+				t.Helper()
+				time.Sleep(life)
+				wantErr(t, lease.Unlock(t.Context()), dlock.ErrLost)
+			},
+			dlock.ErrLost,
+		},
+		{
+			"maximum hold", maxHold,
+			func(_ *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
+				<-lease.Lost()
+			},
+			dlock.ErrLost,
+		},
+		{
+			"minimum hold", minHold,
+			func(t *testing.T, _ *dlock.Client, _ *script, lease *dlock.Lease) {
+				t.Helper()
+				frees(t, lease)
+			},
+			nil,
+		},
+		{
+			"minimum hold, then lost", minHold,
+			func(t *testing.T, _ *dlock.Client, d *script, lease *dlock.Lease) {
+				t.Helper()
+				frees(t, lease)
+				d.of("acquire")[0].req.Lost(backend.ErrLost)
+			},
+			nil,
+		},
 		{"closed", nil, func(t *testing.T, c *dlock.Client, _ *script, lease *dlock.Lease) {
 			t.Helper()
 			closes(t, c)
@@ -209,8 +238,9 @@ func TestEventsOfReentrantLeases(t *testing.T) {
 		}
 		d.of("acquire")[0].req.Lost(backend.ErrLost)
 		synctest.Wait()
-		if acquired, ended := len(r.of("acquired")), len(r.of("ended")); acquired != 4 || ended != 4 {
-			t.Errorf("%d were acquired, %d have ended", acquired, ended)
+		acquired, ended := len(r.of("acquired")), len(r.of("ended"))
+		if acquired != 4 || ended != 4 {
+			t.Errorf("%d leases were acquired, %d have ended", acquired, ended)
 		}
 	})
 }
@@ -231,7 +261,8 @@ func TestEventsOfHandOffs(t *testing.T) {
 		frees(t, lease)
 		synctest.Wait()
 		for i, e := range r.of("acquired") {
-			if e.Local != (i > 0) || e.Fence != fences[i] || e.Waited != time.Duration(i)*time.Millisecond {
+			waited := time.Duration(i) * time.Millisecond
+			if e.Local != (i > 0) || e.Fence != fences[i] || e.Waited != waited {
 				t.Errorf("acquired: %+v", e)
 			}
 		}
@@ -243,7 +274,7 @@ func TestEventsOfHandOffs(t *testing.T) {
 			}
 		}
 		if slices.Sort(ends); !slices.Equal(ends, fences) {
-			t.Errorf("ended have %v of %v", ends, fences)
+			t.Errorf("the ended leases have the fences %v, want %v", ends, fences)
 		}
 	})
 }
@@ -258,8 +289,10 @@ func TestObserverGetsTheContextOfTheCall(t *testing.T) {
 				seen++
 			}
 		}
-		c := open(t, newScript(), dlock.WithObserver(&dlock.Observer{Attempt: check, Acquired: check}))
-		err := c.Do(context.WithValue(t.Context(), key{}, "v"), "x", func(context.Context, *dlock.Lease) error { return nil })
+		observer := &dlock.Observer{Attempt: check, Acquired: check}
+		c := open(t, newScript(), dlock.WithObserver(observer))
+		ctx := context.WithValue(t.Context(), key{}, "v")
+		err := c.Do(ctx, "x", func(context.Context, *dlock.Lease) error { return nil })
 		synctest.Wait()
 		if err != nil || seen != 2 {
 			t.Errorf("%v; %d events with the caller's context", err, seen)
@@ -277,8 +310,8 @@ func TestPartOfAnObserver(t *testing.T) {
 	})
 }
 
-// TestLog: what happens behind the callers is told, with the name of the lock; what their
-// own calls return is not.
+// TestLog checks that the client logs background events, with the name of the lock. It does not log
+// errors that a call returns to its caller.
 func TestLog(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -297,17 +330,29 @@ func TestLog(t *testing.T) {
 			t.Helper()
 			<-takes(t, c, "x", dlock.WithoutRenewal()).Lost()
 			synctest.Wait()
-		}, []string{`WARN "dlock: lease lost" name=x error=dlock: lock lost: not renewed before its deadline`}},
-		{"in danger", func(d *script) { d.renews = []renewStep{renewFails(errServer)} }, func(t *testing.T, c *dlock.Client) {
+		}, []string{
+			`WARN "dlock: lease lost" name=x error=` +
+				"dlock: lock lost: not renewed before its deadline",
+		}},
+		{"in danger", func(d *script) {
+			d.renews = []renewStep{renewFails(errServer)}
+		}, func(t *testing.T, c *dlock.Client) {
 			t.Helper()
 			takes(t, c, "x")
 			time.Sleep(time.Minute)
-		}, []string{`INFO "dlock: renewal failed, the lease is in danger" name=x error=the server said no`}},
-		{"not released", func(d *script) { d.releases = []releaseStep{releaseHangs} }, func(t *testing.T, c *dlock.Client) {
+		}, []string{
+			`INFO "dlock: renewal failed, the lease is in danger" name=x error=the server refused`,
+		}},
+		{"not released", func(d *script) {
+			d.releases = []releaseStep{releaseHangs}
+		}, func(t *testing.T, c *dlock.Client) {
 			t.Helper()
 			wantErr(t, takes(t, c, "x").Unlock(t.Context()), dlock.ErrUncertain)
 			time.Sleep(time.Minute)
-		}, []string{`WARN "dlock: release not answered, repeating it" name=x error=dlock: outcome unknown: dlock: backend unavailable: no answer in time`}},
+		}, []string{
+			`WARN "dlock: release not answered, repeating it" name=x error=` +
+				"dlock: outcome unknown: dlock: backend unavailable: no answer in time",
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -320,14 +365,14 @@ func TestLog(t *testing.T) {
 				test.do(t, open(t, d, dlock.WithTTL(ttl), dlock.WithLogger(slog.New(log))))
 				synctest.Wait()
 				if got := log.read(); !slices.Equal(got, test.want) {
-					t.Errorf("the log says %q\nwant %q", got, test.want)
+					t.Errorf("the log is %q\nwant %q", got, test.want)
 				}
 			})
 		})
 	}
 }
 
-// lines is a slog.Handler that keeps level, message, name and error.
+// lines is a slog.Handler that keeps the level, the message, the name and the error of each record.
 type lines struct {
 	mu   sync.Mutex
 	text []string
@@ -358,23 +403,26 @@ func (l *lines) read() []string {
 	return slices.Clone(l.text)
 }
 
-// TestEndedTellsOfALossThatUnlockFinds.
+// TestEndedTellsOfALossThatUnlockFinds checks that Observer.Ended reports a loss which Unlock is
+// the first to detect.
 func TestEndedTellsOfALossThatUnlockFinds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		d.releases = []releaseStep{releaseFails(backend.ErrNotHeld)}
 		var ends []error
-		c := open(t, d, dlock.WithObserver(&dlock.Observer{Ended: func(e dlock.Event) { ends = append(ends, e.Err) }}))
+		ended := func(e dlock.Event) { ends = append(ends, e.Err) }
+		c := open(t, d, dlock.WithObserver(&dlock.Observer{Ended: ended}))
 		wantErr(t, takes(t, c, "x").Unlock(t.Context()), dlock.ErrLost)
 		synctest.Wait()
 		if len(ends) != 1 || !errors.Is(ends[0], dlock.ErrLost) {
-			t.Errorf("the observer was told of %v", ends)
+			t.Errorf("the observer received %v", ends)
 		}
 	})
 }
 
-// TestDroppedReentrantLeaseIsObserved: as many leases end as were acquired.
+// TestDroppedReentrantLeaseIsObserved checks that a dropped lease has an end event, so that as many
+// leases end as were acquired.
 func TestDroppedReentrantLeaseIsObserved(t *testing.T) {
 	t.Parallel()
 	d, log, r := newScript(), newSignal(), &recorder{}
@@ -391,6 +439,6 @@ func TestDroppedReentrantLeaseIsObserved(t *testing.T) {
 	frees(t, outer)
 	closes(t, c)
 	if acquired, ended := len(r.of("acquired")), len(r.of("ended")); acquired != 2 || ended != 2 {
-		t.Errorf("%d were acquired, %d have ended", acquired, ended)
+		t.Errorf("%d leases were acquired, %d have ended", acquired, ended)
 	}
 }

@@ -131,7 +131,8 @@ func WithObserver(observer *Observer) Option {
 func newConfig(opts []Option) config {
 	var c config
 	c.Settings = engine.Settings{
-		TTL: defaultTTL, Handoff: defaultHandoff, Meta: defaultMeta(), PollInterval: defaultPollInterval,
+		TTL: defaultTTL, Handoff: defaultHandoff, Meta: defaultMeta(),
+		PollInterval: defaultPollInterval,
 	}
 	c.apply(opts)
 	return c
@@ -183,7 +184,8 @@ func (s *settings) check(caps backend.Capabilities) error {
 	case s.LockDelay < 0 || s.MinHold < 0 || s.MaxHold < 0:
 		return errors.New("lock-delay, minimum and maximum hold cannot be negative")
 	case s.MaxHold > 0 && s.MinHold > s.MaxHold:
-		return fmt.Errorf("minimum hold %v is longer than the maximum hold %v", s.MinHold, s.MaxHold)
+		return fmt.Errorf("minimum hold %v is longer than the maximum hold %v",
+			s.MinHold, s.MaxHold)
 	case s.Handoff < 0 || s.Handoff > maxHandoff:
 		return fmt.Errorf("local hand-off %d: it must be 0 to %d", s.Handoff, maxHandoff)
 	case s.PollInterval <= 0:
@@ -191,11 +193,13 @@ func (s *settings) check(caps backend.Capabilities) error {
 	case s.Meta != "" && key.Validate(s.Meta) != nil:
 		return fmt.Errorf("meta: %w", key.Validate(s.Meta))
 	case s.TTL < max(caps.MinTTL, minTTL):
-		return fmt.Errorf("%w: TTL %v is below the minimum of %v", ErrUnsupported, s.TTL, max(caps.MinTTL, minTTL))
+		return fmt.Errorf("%w: TTL %v is below the minimum of %v",
+			ErrUnsupported, s.TTL, max(caps.MinTTL, minTTL))
 	case needed < s.TTL:
 		return fmt.Errorf("%w: TTL and lock-delay are too long together", ErrUnsupported)
 	case limit > 0 && needed > limit:
-		return fmt.Errorf("%w: TTL and lock-delay of %v are above the maximum of %v", ErrUnsupported, needed, limit)
+		return fmt.Errorf("%w: TTL and lock-delay of %v are above the maximum of %v",
+			ErrUnsupported, needed, limit)
 	case s.LockDelay > 0 && caps.Session:
 		return fmt.Errorf("%w: lock-delay needs a TTL on the server", ErrUnsupported)
 	case s.Fair && caps.Fair == backend.FairNo:
@@ -244,7 +248,8 @@ func requireWords(words string, minimum *backend.Capabilities) error {
 		case "move":
 			minimum.Move = true
 		default:
-			return errors.New(`parameter "require": it takes fair, shared, permit, fence, fence-durable, list, break and move, joined by commas`)
+			return errors.New(`parameter "require": it takes fair, shared, permit, fence, ` +
+				"fence-durable, list, break and move, joined by commas")
 		}
 	}
 	return nil

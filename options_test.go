@@ -16,7 +16,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// scripts holds the drivers that the scheme script: opens, by their path.
+// scripts holds, by its path, each driver that a URL with the scheme script opens.
 var scripts sync.Map
 
 func init() {
@@ -30,8 +30,10 @@ func init() {
 	})
 }
 
-// openURL opens d by a URL with these parameters.
-func openURL(t *testing.T, d *script, parameters string, opts ...dlock.Option) (*dlock.Client, error) {
+// openURL opens d by a URL with the given parameters.
+func openURL(
+	t *testing.T, d *script, parameters string, opts ...dlock.Option,
+) (*dlock.Client, error) {
 	t.Helper()
 	scripts.Store(t.Name(), d)
 	path := strings.ReplaceAll(t.Name(), "#", "%23")
@@ -88,10 +90,25 @@ func TestPrecedence(t *testing.T) {
 		fair       bool
 	}{
 		{"default", "", nil, nil, 30 * time.Second, false},
-		{"option of Open", "", []dlock.Option{dlock.WithTTL(time.Second), dlock.WithFair()}, nil, time.Second, true},
+		{
+			"option of Open", "",
+			[]dlock.Option{dlock.WithTTL(time.Second), dlock.WithFair()},
+			nil,
+			time.Second, true,
+		},
 		{"URL", "ttl=2s&fair=1", nil, nil, 2 * time.Second, true},
-		{"URL over option of Open", "ttl=2s&fair=0", []dlock.Option{dlock.WithTTL(time.Second), dlock.WithFair()}, nil, 2 * time.Second, false},
-		{"option of the lock over URL", "ttl=2s&fair=0", nil, []dlock.Option{dlock.WithTTL(3 * time.Second), dlock.WithFair()}, 3 * time.Second, true},
+		{
+			"URL over option of Open", "ttl=2s&fair=0",
+			[]dlock.Option{dlock.WithTTL(time.Second), dlock.WithFair()},
+			nil,
+			2 * time.Second, false,
+		},
+		{
+			"option of the lock over URL", "ttl=2s&fair=0",
+			nil,
+			[]dlock.Option{dlock.WithTTL(3 * time.Second), dlock.WithFair()},
+			3 * time.Second, true,
+		},
 		{
 			"option of the lock over option of Open", "",
 			[]dlock.Option{dlock.WithTTL(time.Second)},
@@ -102,21 +119,24 @@ func TestPrecedence(t *testing.T) {
 		t.Run(strings.ReplaceAll(test.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			d := newScript()
-			c, err := openURL(t, d, strings.TrimPrefix(test.parameters+"&prefix=p/", "&"), test.client...)
+			parameters := strings.TrimPrefix(test.parameters+"&prefix=p/", "&")
+			c, err := openURL(t, d, parameters, test.client...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			lease := takes(t, c, "x", test.lock...)
 			req := d.of("acquire")[0].req
-			if req.TTL != test.ttl || req.Fair != test.fair || req.Key != "p/x" || lease.Name() != "x" {
-				t.Errorf("%q is locked by %+v", lease.Name(), req)
+			if req.TTL != test.ttl || req.Fair != test.fair || req.Key != "p/x" ||
+				lease.Name() != "x" {
+				t.Errorf("the request for %q is %+v", lease.Name(), req)
 			}
 			frees(t, lease)
 		})
 	}
 }
 
-// The Opener gets the default TTL of the client's locks, wherever it was set.
+// TestOpenerGetsTheTTL checks that the Opener gets the default TTL of the client's locks, whether
+// it comes from an option, the URL or the default.
 func TestOpenerGetsTheTTL(t *testing.T) {
 	for _, test := range []struct {
 		name, parameters string
@@ -126,7 +146,11 @@ func TestOpenerGetsTheTTL(t *testing.T) {
 		{"default", "prefix=p", nil, 30 * time.Second},
 		{"option of Open", "prefix=p", []dlock.Option{dlock.WithTTL(time.Second)}, time.Second},
 		{"URL", "ttl=2s", nil, 2 * time.Second},
-		{"URL over option of Open", "ttl=2s", []dlock.Option{dlock.WithTTL(time.Second)}, 2 * time.Second},
+		{
+			"URL over option of Open", "ttl=2s",
+			[]dlock.Option{dlock.WithTTL(time.Second)},
+			2 * time.Second,
+		},
 	} {
 		t.Run(strings.ReplaceAll(test.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +165,8 @@ func TestOpenerGetsTheTTL(t *testing.T) {
 	}
 }
 
-// Open logs that the locks of a dead process outlast their TTL, where a session has the last word.
+// TestLongSessionIsLogged checks that Open logs a session that outlasts the TTL. The locks of a
+// dead process then stay taken until the end of the session.
 func TestLongSessionIsLogged(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -160,9 +185,12 @@ func TestLongSessionIsLogged(t *testing.T) {
 				var log strings.Builder
 				d := newScript()
 				d.caps.Session, d.caps.MaxTTL = test.session, test.maxTTL
-				open(t, d, dlock.WithTTL(2*time.Second), dlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				logger := slog.New(slog.NewTextHandler(&log, nil))
+				open(t, d, dlock.WithTTL(2*time.Second), dlock.WithLogger(logger))
 				synctest.Wait()
-				if got := log.String(); !strings.Contains(got, test.log) || strings.Contains(got, "error=") || test.log == "" && got != "" {
+				got := log.String()
+				if !strings.Contains(got, test.log) || strings.Contains(got, "error=") ||
+					test.log == "" && got != "" {
 					t.Errorf("the log is %q, want %q", got, test.log)
 				}
 			})
@@ -202,7 +230,8 @@ func TestBadURLs(t *testing.T) {
 	}
 }
 
-// TestOpenThatFailsLeavesNothingOpen: not where the driver has been opened already.
+// TestOpenThatFailsLeavesNothingOpen checks that Open closes the driver if it fails after it has
+// opened it.
 func TestOpenThatFailsLeavesNothingOpen(t *testing.T) {
 	for _, test := range []struct {
 		parameters string
@@ -238,7 +267,8 @@ func TestNewThatFailsClosesNothing(t *testing.T) {
 func TestUnknownSchemeListsTheKnown(t *testing.T) {
 	t.Parallel()
 	_, err := dlock.Open(t.Context(), "redis://user:s3cret@host")
-	if err == nil || !strings.Contains(err.Error(), "mem") || !strings.Contains(err.Error(), "dlock/redisbackend") ||
+	if err == nil || !strings.Contains(err.Error(), "mem") ||
+		!strings.Contains(err.Error(), "dlock/redisbackend") ||
 		strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("the error is %v", err)
 	}
@@ -282,8 +312,9 @@ func TestRequire(t *testing.T) {
 			test.take(&poor.caps)
 			_, err := openURL(t, poor, "require="+test.word)
 			wantErr(t, err, dlock.ErrUnsupported)
-			if err != nil && !strings.Contains(err.Error(), strings.TrimSuffix(test.word, "-durable")) {
-				t.Errorf("%v does not say what is missing", err)
+			word := strings.TrimSuffix(test.word, "-durable")
+			if err != nil && !strings.Contains(err.Error(), word) {
+				t.Errorf("%v does not name the missing capability", err)
 			}
 		})
 	}
@@ -311,7 +342,12 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		{"negative lock-delay", []dlock.Option{dlock.WithLockDelay(-1)}, false, nil},
 		{"negative minimum hold", []dlock.Option{dlock.WithMinHold(-1)}, false, nil},
 		{"negative maximum hold", []dlock.Option{dlock.WithMaxHold(-1)}, false, nil},
-		{"minimum above maximum", []dlock.Option{dlock.WithMinHold(2), dlock.WithMaxHold(1)}, false, nil},
+		{
+			"minimum above maximum",
+			[]dlock.Option{dlock.WithMinHold(2), dlock.WithMaxHold(1)},
+			false,
+			nil,
+		},
 		{"negative hand-off", []dlock.Option{dlock.WithLocalHandoff(-1)}, false, nil},
 		{"too many hand-offs", []dlock.Option{dlock.WithLocalHandoff(4096)}, false, nil},
 		{"no poll interval", []dlock.Option{dlock.WithPollInterval(0)}, false, nil},
@@ -335,7 +371,12 @@ func TestOptionsThatCannotBe(t *testing.T) {
 			true,
 			func(c *backend.Capabilities) { c.Session = true },
 		},
-		{"fair", []dlock.Option{dlock.WithFair()}, true, func(c *backend.Capabilities) { c.Fair = backend.FairNo }},
+		{
+			"fair",
+			[]dlock.Option{dlock.WithFair()},
+			true,
+			func(c *backend.Capabilities) { c.Fair = backend.FairNo },
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -354,14 +395,15 @@ func TestOptionsThatCannotBe(t *testing.T) {
 			}
 			_, err = c.Lock(t.Context(), "x", test.opts...)
 			if err == nil {
-				t.Error("Lock takes it")
+				t.Error("Lock accepts the option")
 			}
 			wantStory(t, d, "")
 		})
 	}
 }
 
-// TestDefaultTTLFitsTheServer: only a TTL that somebody has asked for is refused.
+// TestDefaultTTLFitsTheServer checks that the default TTL is adapted to the server's limits. Only a
+// TTL that the user has set is refused.
 func TestDefaultTTLFitsTheServer(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -371,19 +413,24 @@ func TestDefaultTTLFitsTheServer(t *testing.T) {
 		{0, 0, 30 * time.Second, nil},
 		{0, 10 * time.Second, 10 * time.Second, nil},
 		{time.Minute, 0, time.Minute, nil},
-		{0, 10 * time.Second, 10 * time.Second, []dlock.Option{dlock.WithLockDelay(4 * time.Second)}},
+		{
+			0, 10 * time.Second, 10 * time.Second,
+			[]dlock.Option{dlock.WithLockDelay(4 * time.Second)},
+		},
 	} {
 		d := newScript()
 		d.caps.MinTTL, d.caps.MaxTTL = test.least, test.most
 		takes(t, open(t, d, test.opts...), "x")
 		if got := d.of("acquire")[0].req.TTL; got != test.want {
-			t.Errorf("within %v and %v the server was asked for %v, want %v", test.least, test.most, got, test.want)
+			t.Errorf("with the limits %v and %v the request has the TTL %v, want %v",
+				test.least, test.most, got, test.want)
 		}
-		d = newScript()
-		d.caps.MaxTTL = 10 * time.Second
-		if _, err := dlock.New(d, dlock.WithTTL(30*time.Second)); !errors.Is(err, dlock.ErrUnsupported) {
-			t.Errorf("a TTL beyond the bounds: %v", err)
-		}
+	}
+	d := newScript()
+	d.caps.MaxTTL = 10 * time.Second
+	_, err := dlock.New(d, dlock.WithTTL(30*time.Second))
+	if !errors.Is(err, dlock.ErrUnsupported) {
+		t.Errorf("a TTL beyond the bounds: %v", err)
 	}
 }
 
@@ -413,7 +460,7 @@ func TestOptionsOfAClientAreNotOfALock(t *testing.T) {
 		dlock.WithRequire(backend.Capabilities{}), dlock.WithLogger(nil), dlock.WithObserver(nil),
 	} {
 		if _, err := c.Mutex("x", opt); err == nil {
-			t.Error("a lock takes it")
+			t.Error("a lock accepts an option of the client")
 		}
 	}
 }
@@ -422,12 +469,16 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	d := newScript()
 	c := open(t, d)
-	for _, name := range []string{"", "a\nb", "a\x7f", "a\u0085", "\xff", strings.Repeat("n", 513)} {
+	for _, name := range []string{
+		"", "a\nb", "a\x7f", "a\u0085", "\xff", strings.Repeat("n", 513),
+	} {
 		_, mutexErr := c.Mutex(name)
 		_, lockErr := c.Lock(t.Context(), name)
 		_, tryErr := c.TryLock(t.Context(), name)
 		_, inspectErr := c.Inspect(t.Context(), name)
-		for _, err := range []error{mutexErr, lockErr, tryErr, inspectErr, c.Break(t.Context(), name, "")} {
+		for _, err := range []error{
+			mutexErr, lockErr, tryErr, inspectErr, c.Break(t.Context(), name, ""),
+		} {
 			if !errors.Is(err, dlock.ErrInvalidName) {
 				t.Errorf("%q: %v", name, err)
 			}
@@ -446,7 +497,7 @@ func TestCapabilitiesAreTheDrivers(t *testing.T) {
 	d := newScript()
 	d.caps.Late = time.Minute
 	if caps := open(t, d).Capabilities(); caps != d.caps {
-		t.Errorf("they are %+v", caps)
+		t.Errorf("the capabilities are %+v", caps)
 	}
 }
 
@@ -454,7 +505,10 @@ func TestWhatADriverDoesNotClaimIsNotAsked(t *testing.T) {
 	t.Parallel()
 	silent := newScript()
 	silent.caps = backend.Capabilities{Modes: backend.Exclusive}
-	for name, d := range map[string]backend.Driver{"no claim": silent, "no method": struct{ backend.Driver }{newScript()}} {
+	for name, d := range map[string]backend.Driver{
+		"no claim":  silent,
+		"no method": struct{ backend.Driver }{newScript()},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := open(t, d)
@@ -479,14 +533,16 @@ func TestNilContexts(t *testing.T) {
 	_, tryErr := c.TryLock(none, "x")
 	_, inspectErr := c.Inspect(none, "x")
 	lease := takes(t, c, "y")
-	for i, err := range []error{openErr, lockErr, tryErr, inspectErr, c.Break(none, "x", ""), lease.Extend(none)} {
+	for i, err := range []error{
+		openErr, lockErr, tryErr, inspectErr, c.Break(none, "x", ""), lease.Extend(none),
+	} {
 		if err == nil {
-			t.Errorf("call %d takes it", i)
+			t.Errorf("call %d accepts a nil context", i)
 		}
 	}
 	for i, err := range []error{lease.Unlock(none), c.Shutdown(none), c.Shutdown(none)} {
 		if err != nil {
-			t.Errorf("end %d: %v", i, err)
+			t.Errorf("closing call %d: %v", i, err)
 		}
 	}
 	wantStory(t, d, "acquire release close")
@@ -508,7 +564,8 @@ func TestDeadContexts(t *testing.T) {
 	wantStory(t, d, "")
 }
 
-// TestTTLWithinTheMargin: a lease that ends before it begins is refused.
+// TestTTLWithinTheMargin checks that a TTL within the safety margin is refused, because the lease
+// would end before it begins.
 func TestTTLWithinTheMargin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// silentNode is a driver of several nodes, of which one does not answer releases.
+// silentNode is a driver with several nodes, one of which does not answer releases.
 type silentNode struct{ *script }
 
 func (d silentNode) Release(ctx context.Context, g *backend.Grant) error {
@@ -21,7 +21,8 @@ func (d silentNode) Release(ctx context.Context, g *backend.Grant) error {
 	return releaseHangs(ctx, g)
 }
 
-// TestReleasesOfASilentNodeDelayNoOther: 2,000 of them, and one of another node after them.
+// TestReleasesOfASilentNodeDelayNoOther checks that 2,000 unanswered releases do not delay a later
+// release on another node.
 func TestReleasesOfASilentNodeDelayNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +53,8 @@ func TestReleasesOfASilentNodeDelayNoOther(t *testing.T) {
 	})
 }
 
-// TestSecondUnlockDuringTheFirst changes nothing for it: what a renewal in flight answers is no loss.
+// TestSecondUnlockDuringTheFirst checks that a second Unlock does not change the first one. The
+// ErrLost of a renewal in flight is ignored.
 func TestSecondUnlockDuringTheFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +75,7 @@ func TestSecondUnlockDuringTheFirst(t *testing.T) {
 		synctest.Wait()
 		wantErr(t, lease.Unlock(t.Context()), dlock.ErrNotHeld)
 		close(released)
-		synctest.Wait() // the answer to the renewal has been handled
+		synctest.Wait() // until the answer to the renewal has been handled
 		close(renewed)
 		if err := <-first; err != nil {
 			t.Errorf("the first Unlock: %v", err)

@@ -12,17 +12,19 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// grantAtWait is a Wait that the server ends with a grant, whose term began so long ago.
+// grantAtWait returns a Wait that the server ends with a grant. Its term began age ago.
 func (s *script) grantAtWait(age time.Duration) waitStep {
-	return func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+	return func(
+		ctx context.Context, req *backend.Request, _ *backend.Busy,
+	) (*backend.Grant, error) {
 		grant, err := s.grant(ctx, req)
 		grant.Term.Sent = grant.Term.Sent.Add(-age)
 		return grant, err
 	}
 }
 
-// TestCloseWhileAGrantIsConfirmed: Close ends a tenure that its waiter has not taken, and its release
-// is answered before the waiter looks.
+// TestCloseWhileAGrantIsConfirmed checks a Close that ends a pending tenure, before its waiter has
+// taken it. The release is answered before the waiter continues.
 func TestCloseWhileAGrantIsConfirmed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,31 +33,36 @@ func TestCloseWhileAGrantIsConfirmed(t *testing.T) {
 		d.waits = []waitStep{d.grantAtWait(0)}
 		d.renews = []renewStep{renewHangs}
 		c := open(t, d, dlock.WithTTL(ttl))
-		waiter := lockBehind(t.Context(), c, "x", dlock.WithoutRenewal(), dlock.WithMinHold(time.Minute))
+		waiter := lockBehind(t.Context(), c, "x",
+			dlock.WithoutRenewal(), dlock.WithMinHold(time.Minute))
 		synctest.Wait()
 		begun := time.Now()
 		closes(t, c)
-		wantAt(t, "the waiter had no hold to keep; closed", time.Since(begun), 5*time.Second, 0) // as the renewal
+		// The waiter has no minimum hold to keep, so only the renewal delays Close.
+		wantAt(t, "closed", time.Since(begun), 5*time.Second, 0)
 		wantErr(t, (<-waiter).err, dlock.ErrClosed)
 		wantStory(t, d, "acquire wait renew release close")
 	})
 }
 
-// TestLossWhileAGrantIsConfirmed: the waiter keeps its place in the local queue, also if what the
-// server may still have of the lost grant is released before the waiter looks.
+// TestLossWhileAGrantIsConfirmed checks that the waiter keeps its place in the local line. This
+// holds even if the lost grant is released on the server before the waiter continues.
 func TestLossWhileAGrantIsConfirmed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		var lost func(error)
-		d.acquires = []acquireStep{acquireFails(errServer), func(_ context.Context, req *backend.Request) (*backend.Grant, error) {
-			lost = req.Lost
-			return nil, &backend.Busy{}
-		}}
+		d.acquires = []acquireStep{
+			acquireFails(errServer),
+			func(_ context.Context, req *backend.Request) (*backend.Grant, error) {
+				lost = req.Lost
+				return nil, &backend.Busy{}
+			},
+		}
 		d.waits = []waitStep{d.grantAtWait(0)}
 		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) {
 			lost(backend.ErrLost)
-			time.Sleep(time.Second) // the release is repeated meanwhile
+			time.Sleep(time.Second) // during this time the release is repeated
 			return backend.Term{}, errServer
 		}}
 		c := open(t, d, dlock.WithTTL(ttl))
@@ -69,7 +76,7 @@ func TestLossWhileAGrantIsConfirmed(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-second:
-			t.Error("two waiters of one client have the lock")
+			t.Error("two waiters of one client hold the lock")
 		default:
 		}
 		frees(t, got.lease)
@@ -77,7 +84,8 @@ func TestLossWhileAGrantIsConfirmed(t *testing.T) {
 	})
 }
 
-// TestCloseRepeatsAReleaseWithALockDelay: a lock-delay is for a loss. What was unlocked is released.
+// TestCloseRepeatsAReleaseWithALockDelay checks that Close releases an unlocked lock despite its
+// lock-delay. A lock-delay applies only to a loss.
 func TestCloseRepeatsAReleaseWithALockDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,12 +100,12 @@ func TestCloseRepeatsAReleaseWithALockDelay(t *testing.T) {
 		n := len(d.of("release"))
 		closes(t, c)
 		if len(d.of("release")) == n {
-			t.Error("Close has left the lock to its TTL")
+			t.Error("Close did not repeat the release")
 		}
 	})
 }
 
-// TestLossesInARow: a server that takes each grant away at once is not asked all the time.
+// TestLossesInARow checks that a waiter backs off if the server takes away each grant at once.
 func TestLossesInARow(t *testing.T) {
 	for name, step := range map[string]acquireStep{
 		"lost answers": acquireFails(backend.ErrLost),
@@ -118,11 +126,11 @@ func TestLossesInARow(t *testing.T) {
 				wantErr(t, err, context.DeadlineExceeded)
 				acquires := d.of("acquire")
 				if n := len(acquires); n > 30 {
-					t.Errorf("the server was asked %d times", n)
+					t.Errorf("the server received %d requests", n)
 				}
 				for i, acquire := range acquires[1:] {
 					if pause := acquire.at - acquires[i].at; pause > ttl/10+ttl/100 {
-						t.Errorf("pause %d is %v", i, pause)
+						t.Errorf("backoff %d is %v", i, pause)
 					}
 				}
 			})
@@ -130,7 +138,7 @@ func TestLossesInARow(t *testing.T) {
 	}
 }
 
-// TestWaitThatIsBusy: a driver whose Wait answers *Busy at once is not asked all the time.
+// TestWaitThatIsBusy checks that the engine backs off if the driver's Wait returns *Busy at once.
 func TestWaitThatIsBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,12 +151,13 @@ func TestWaitThatIsBusy(t *testing.T) {
 		_, err := c.Lock(ctx, "x")
 		wantErr(t, err, context.DeadlineExceeded)
 		if n := len(d.of("wait")); n > 300 {
-			t.Errorf("the driver was asked %d times", n)
+			t.Errorf("Wait was called %d times", n)
 		}
 	})
 }
 
-// TestLostLeaseIsReleasedByItsLastUnlock: the holder of the other lease may not have noticed yet.
+// TestLostLeaseIsReleasedByItsLastUnlock checks that a lost lock is released by the last Unlock of
+// its leases. The holder of another lease may not have detected the loss yet.
 func TestLostLeaseIsReleasedByItsLastUnlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +180,8 @@ func TestLostLeaseIsReleasedByItsLastUnlock(t *testing.T) {
 	})
 }
 
-// TestCloseInTheBodyOfAListThatFails does not wait for the loop.
+// TestCloseInTheBodyOfAListThatFails checks that Close in the body of a List does not wait for the
+// loop.
 func TestCloseInTheBodyOfAListThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,42 +196,49 @@ func TestCloseInTheBodyOfAListThatFails(t *testing.T) {
 	})
 }
 
-// TestTryLockThatIsTakenBack makes one attempt all the same.
+// TestTryLockThatIsTakenBack checks that TryLock makes only one attempt, even if its grant is lost
+// at once.
 func TestTryLockThatIsTakenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-			req.Lost(backend.ErrLost)
-			return d.grant(ctx, req)
-		}}
+		d.acquires = []acquireStep{
+			func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+				req.Lost(backend.ErrLost)
+				return d.grant(ctx, req)
+			},
+		}
 		c := open(t, d, dlock.WithTTL(ttl))
 		_, err := c.TryLock(t.Context(), "x")
 		wantErr(t, err, dlock.ErrNotAcquired)
 		synctest.Wait()
 		wantStory(t, d, "acquire release")
-		takes(t, c, "x") // the place in the local queue is free
+		takes(t, c, "x") // the place in the local line is free
 	})
 }
 
-// TestTryLockThatIsTakenBackAtItsEnd: it returns why it ended, and not that the lock is taken.
+// TestTryLockThatIsTakenBackAtItsEnd checks that TryLock returns the end of its context, not
+// ErrNotAcquired.
 func TestTryLockThatIsTakenBackAtItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		ctx, cancel := context.WithCancel(t.Context())
-		d.acquires = []acquireStep{func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-			cancel()
-			req.Lost(backend.ErrLost)
-			return d.grant(ctx, req)
-		}}
+		d.acquires = []acquireStep{
+			func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+				cancel()
+				req.Lost(backend.ErrLost)
+				return d.grant(ctx, req)
+			},
+		}
 		_, err := open(t, d).TryLock(ctx, "x")
 		wantErr(t, err, context.Canceled)
 		wantNoErr(t, err, dlock.ErrNotAcquired)
 	})
 }
 
-// TestShutdownDuringClose: its context limits it, also where it waits for a Close under way.
+// TestShutdownDuringClose checks that the context of Shutdown also limits its wait for a Close
+// under way.
 func TestShutdownDuringClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -242,15 +259,17 @@ func TestShutdownDuringClose(t *testing.T) {
 	})
 }
 
-// TestRenewalsThatEndTheirGoroutine cost no other lock its renewal.
+// TestRenewalsThatEndTheirGoroutine checks that a renewal which ends its goroutine does not stop
+// the renewals of other locks.
 func TestRenewalsThatEndTheirGoroutine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.renews = repeat(40, renewStep(func(context.Context, *backend.Grant) (backend.Term, error) {
+		exit := func(context.Context, *backend.Grant) (backend.Term, error) {
 			runtime.Goexit()
 			return backend.Term{}, nil
-		}))
+		}
+		d.renews = repeat(40, renewStep(exit))
 		c := open(t, d, dlock.WithTTL(ttl))
 		leases := make([]*dlock.Lease, 40)
 		for i := range leases {

@@ -19,7 +19,8 @@ type closer struct {
 
 func (c closer) Close() error { return errors.Join(c.script.Close(), c.err) }
 
-// TestBackgroundReleasesGoOn: each gives its slot back, so there is no last one.
+// TestBackgroundReleasesGoOn checks that each background release frees its slot. There are more
+// waiters than slots, so a slot that stays taken would stop the releases.
 func TestBackgroundReleasesGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,8 +42,8 @@ func TestBackgroundReleasesGoOn(t *testing.T) {
 	})
 }
 
-// TestUnlockDuringARenewal: the renewal finds the lock released by a request whose answer is lost,
-// and that is no loss.
+// TestUnlockDuringARenewal checks a renewal during Unlock. The renewal returns ErrLost because a
+// release without an answer has freed the lock. This is not a loss.
 func TestUnlockDuringARenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestUnlockDuringARenewal(t *testing.T) {
 		time.Sleep(ttl / 2)
 		unlocked := make(chan error)
 		go func() { unlocked <- lease.Unlock(t.Context()) }()
-		synctest.Wait() // the answer to the renewal has been handled
+		synctest.Wait() // until the answer to the renewal has been handled
 		close(renewed)
 		if err := <-unlocked; err != nil {
 			t.Errorf("Unlock: %v", err)
@@ -76,15 +77,17 @@ func TestUnlockDuringARenewal(t *testing.T) {
 	})
 }
 
-// TestTinyTerm: a server that renews for a few nanoseconds ends the lease, and not the process.
+// TestTinyTerm checks that a renewal for a few nanoseconds ends the lease and does not crash the
+// process.
 func TestTinyTerm(t *testing.T) {
 	t.Parallel()
 	for _, term := range []time.Duration{-1, 0, 1, 2, 14, time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newScript()
-			d.renews = repeat(1000, renewStep(func(context.Context, *backend.Grant) (backend.Term, error) {
+			answer := func(context.Context, *backend.Grant) (backend.Term, error) {
 				return termOf(term), nil
-			}))
+			}
+			d.renews = repeat(1000, renewStep(answer))
 			lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
 			time.Sleep(ttl)
 			wantErr(t, lease.Err(), dlock.ErrLost)
@@ -107,7 +110,7 @@ func TestCloseReturnsTheDriversError(t *testing.T) {
 	})
 }
 
-// endless is a driver whose releases do not return before their test ends, nor does its Close.
+// endless is a driver whose Release and Close do not return before the end of the test.
 type endless struct {
 	*script
 	over chan struct{}
@@ -123,14 +126,18 @@ func (e endless) Close() error {
 	return nil
 }
 
-// TestDriverThatDoesNotReturn delays Close by 1 s for its requests and by 5 s for its own Close.
+// TestDriverThatDoesNotReturn checks that such a driver delays Close by 1 s for its requests and by
+// 5 s for its own Close.
 func TestDriverThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		end  func(c *dlock.Client, ended context.Context) error
 		want time.Duration
 	}{
-		"Close":    {func(c *dlock.Client, _ context.Context) error { return c.Close() }, 11 * time.Second},
+		"Close": {
+			func(c *dlock.Client, _ context.Context) error { return c.Close() },
+			11 * time.Second,
+		},
 		"Shutdown": {(*dlock.Client).Shutdown, 6 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,8 +157,8 @@ func TestDriverThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForRequests: it gives those up that have no answer, and waits until they have
-// returned. The driver is closed after them.
+// TestCloseWaitsForRequests checks that Close gives up unanswered requests and waits until they
+// have returned. It closes the driver after them.
 func TestCloseWaitsForRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,12 +180,13 @@ func TestCloseWaitsForRequests(t *testing.T) {
 		<-waiter
 		closes(t, c)
 		if !returned {
-			t.Error("Close has returned, and the release goes on")
+			t.Error("Close returned while a release was still running")
 		}
 	})
 }
 
-// TestCloseDoesNotWaitForLockDelays: they end by themselves, and Close has nothing to repeat.
+// TestCloseDoesNotWaitForLockDelays checks that Close does not wait for lock-delays, because they
+// end by themselves.
 func TestCloseDoesNotWaitForLockDelays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +199,7 @@ func TestCloseDoesNotWaitForLockDelays(t *testing.T) {
 	})
 }
 
-// TestLossByTheServerIsErrLost, whatever cause the driver reports.
+// TestLossByTheServerIsErrLost checks that Err wraps ErrLost whatever cause the driver reports.
 func TestLossByTheServerIsErrLost(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{errServer, dlock.ErrLost, errors.Join(dlock.ErrLost, errServer)} {

@@ -12,17 +12,18 @@ import (
 )
 
 func TestReentrancy(t *testing.T) {
+	reentrant := []dlock.Option{dlock.WithReentrant()}
 	for _, test := range []struct {
 		name         string
 		outer, inner []dlock.Option
 		try          bool
 		want         error
 	}{
-		{"both", []dlock.Option{dlock.WithReentrant()}, []dlock.Option{dlock.WithReentrant()}, false, nil},
-		{"both, TryLock", []dlock.Option{dlock.WithReentrant()}, []dlock.Option{dlock.WithReentrant()}, true, nil},
+		{"both", reentrant, reentrant, false, nil},
+		{"both, TryLock", reentrant, reentrant, true, nil},
 		{"none", nil, nil, false, dlock.ErrNotAcquired},
-		{"the outer alone", []dlock.Option{dlock.WithReentrant()}, nil, false, dlock.ErrNotAcquired},
-		{"the inner alone", nil, []dlock.Option{dlock.WithReentrant()}, true, dlock.ErrNotAcquired},
+		{"the outer alone", reentrant, nil, false, dlock.ErrNotAcquired},
+		{"the inner alone", nil, reentrant, true, dlock.ErrNotAcquired},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +42,8 @@ func TestReentrancy(t *testing.T) {
 					t.Fatalf("%v, %v", inner, err)
 				}
 				wantStory(t, d, "acquire")
-				if inner != nil && (inner.Fence() != outer.Fence() || inner.Owner() != outer.Owner()) {
+				if inner != nil &&
+					(inner.Fence() != outer.Fence() || inner.Owner() != outer.Owner()) {
 					t.Error("the two leases do not share their grant")
 				}
 			})
@@ -124,7 +126,7 @@ func TestReentrancyIsOfOneNameAndOneClient(t *testing.T) {
 			ctx, cancel = takes(t, c, name).Context(ctx)
 			defer cancel()
 		}
-		again, err := c.Lock(ctx, "x") // found behind y
+		again, err := c.Lock(ctx, "x") // ctx belongs to y, and its parent belongs to x
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestUnlockOnADeadContext, or on one that ends with the lease.
+// TestUnlockOnADeadContext calls Unlock on an ended context, and on a context that ends with the
+// lease.
 func TestUnlockOnADeadContext(t *testing.T) {
 	t.Parallel()
 	for name, derive := range map[string]func(*testing.T, *dlock.Lease) context.Context{
@@ -48,7 +49,8 @@ func TestUnlockOnADeadContext(t *testing.T) {
 	}
 }
 
-// TestUnlockWhoseContextEnds: that ends the waiting, not the release.
+// TestUnlockWhoseContextEnds checks that the end of its context ends the wait of Unlock, not the
+// release.
 func TestUnlockWhoseContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,14 +108,15 @@ func TestUnlockFromManySides(t *testing.T) {
 			}
 		}
 		if unlocked != 1 {
-			t.Errorf("%d of them unlocked it", unlocked)
+			t.Errorf("%d calls of Unlock returned nil, want 1", unlocked)
 		}
 		wantStory(t, d, "acquire release")
 	})
 }
 
-// TestNotHeldAtUnlock: after an unknown answer it means that the request before
-// did it, but only as long as nobody else can have had the lock.
+// TestNotHeldAtUnlock checks the meaning of ErrNotHeld. After an unknown answer it means that the
+// earlier request released the lock, but only before the deadline. After the deadline another owner
+// can have had the lock.
 func TestNotHeldAtUnlock(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -122,7 +125,11 @@ func TestNotHeldAtUnlock(t *testing.T) {
 		want  error
 		took  time.Duration
 	}{
-		{"the first to learn of a loss", 0, []releaseStep{releaseFails(backend.ErrNotHeld)}, dlock.ErrLost, 0},
+		{
+			"the first to learn of a loss", 0,
+			[]releaseStep{releaseFails(backend.ErrNotHeld)},
+			dlock.ErrLost, 0,
+		},
 		{"lost", 0, []releaseStep{releaseFails(backend.ErrLost)}, dlock.ErrLost, 0},
 		{
 			"after an unknown answer", 0,
@@ -139,7 +146,11 @@ func TestNotHeldAtUnlock(t *testing.T) {
 			[]releaseStep{releaseFails(errUnavailable), releaseFails(backend.ErrNotHeld)},
 			dlock.ErrLost, 50 * time.Millisecond,
 		},
-		{"released after the deadline", life - 20*time.Millisecond, []releaseStep{releaseFails(errServer)}, nil, 50 * time.Millisecond},
+		{
+			"released after the deadline", life - 20*time.Millisecond,
+			[]releaseStep{releaseFails(errServer)},
+			nil, 50 * time.Millisecond,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -162,8 +173,10 @@ func TestNotHeldAtUnlock(t *testing.T) {
 	}
 }
 
-// TestUnlockWithoutAnAnswer: one attempt of at most 5 s, the rest behind.
+// TestUnlockWithoutAnAnswer checks that Unlock blocks for at most 5 s, or for the TTL if it is
+// shorter. Further repetitions of the release run in the background.
 func TestUnlockWithoutAnAnswer(t *testing.T) {
+	silent, failed := []error{dlock.ErrUncertain}, []error{dlock.ErrUncertain, errServer}
 	for _, test := range []struct {
 		name string
 		ttl  time.Duration
@@ -171,10 +184,10 @@ func TestUnlockWithoutAnAnswer(t *testing.T) {
 		took time.Duration
 		want []error
 	}{
-		{"silent", time.Minute, releaseHangs, 5 * time.Second, []error{dlock.ErrUncertain}},
-		{"silent, short TTL", 2 * time.Second, releaseHangs, 2 * time.Second, []error{dlock.ErrUncertain}},
-		{"fails", time.Minute, releaseFails(errServer), 5 * time.Second, []error{dlock.ErrUncertain, errServer}},
-		{"unreachable", time.Minute, releaseFails(errUnavailable), 5 * time.Second, []error{dlock.ErrUncertain, errServer}},
+		{"silent", time.Minute, releaseHangs, 5 * time.Second, silent},
+		{"silent, short TTL", 2 * time.Second, releaseHangs, 2 * time.Second, silent},
+		{"fails", time.Minute, releaseFails(errServer), 5 * time.Second, failed},
+		{"unreachable", time.Minute, releaseFails(errUnavailable), 5 * time.Second, failed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -211,7 +224,8 @@ func TestRepeatedReleasesBackOff(t *testing.T) {
 	})
 }
 
-// TestReleasesOfAShortTermBackOff by a tenth of it at most, as long as Unlock waits.
+// TestReleasesOfAShortTermBackOff checks that, while Unlock blocks, the interval between releases
+// is at most a tenth of the term.
 func TestReleasesOfAShortTermBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -226,12 +240,13 @@ func TestReleasesOfAShortTermBackOff(t *testing.T) {
 			longest = max(longest, releases[i+1].at-releases[i].at)
 		}
 		if longest != term/10 {
-			t.Errorf("%d releases in %v, the longest pause is %v", len(releases), term, longest)
+			t.Errorf("%d releases in %v, the longest interval is %v", len(releases), term, longest)
 		}
 	})
 }
 
-// TestUnlockThatFailsLetsTheNextAsk: a local waiter is not stuck behind it.
+// TestUnlockThatFailsLetsTheNextAsk checks that a failed Unlock does not block the next local
+// waiter.
 func TestUnlockThatFailsLetsTheNextAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -248,7 +263,7 @@ func TestUnlockThatFailsLetsTheNextAsk(t *testing.T) {
 	})
 }
 
-// ordered is a server that executes requests in the order in which they are sent.
+// ordered is a driver whose server executes requests in the order of their sending.
 type ordered struct{ *script }
 
 func (o ordered) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
@@ -256,8 +271,8 @@ func (o ordered) ReleaseThen(ctx context.Context, g *backend.Grant, sent func())
 	return o.Release(ctx, g)
 }
 
-// TestNextWaiterAsksBehindTheRelease: it has the lock while the release is not answered, and may be
-// repeated.
+// TestNextWaiterAsksBehindTheRelease checks that the next waiter gets the lock before the release
+// is answered. The release may be repeated later.
 func TestNextWaiterAsksBehindTheRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,7 +289,7 @@ func TestNextWaiterAsksBehindTheRelease(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			wantAt(t, "the next has the lock", time.Since(d.begun), 0, 0)
+			wantAt(t, "the next waiter has the lock", time.Since(d.begun), 0, 0)
 			next <- l
 		}()
 		synctest.Wait()

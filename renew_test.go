@@ -25,11 +25,11 @@ func TestRenewalAThirdIntoTheTerm(t *testing.T) {
 			last = renew.at
 			times[pause] = true
 			if pause < life/3-life/30 || pause > life/3+life/30 {
-				t.Errorf("renewed after %v of a life of %v", pause, life)
+				t.Errorf("renewed after %v, the term is trusted for %v", pause, life)
 			}
 		}
 		if len(times) < 50 {
-			t.Errorf("%d different pauses: they are not jittered", len(times))
+			t.Errorf("%d different intervals: they have no jitter", len(times))
 		}
 		wantAt(t, "the deadline", lease.Deadline().Sub(d.begun), last+life, 0)
 		frees(t, lease)
@@ -52,8 +52,8 @@ func TestWithoutRenewal(t *testing.T) {
 	})
 }
 
-// TestRenewalCountsFromItsSending: neither a slow answer nor an older proof
-// prolongs a lease beyond what the server promised.
+// TestRenewalCountsFromItsSending checks that neither a slow answer nor an older proof prolongs a
+// lease beyond the server's promise.
 func TestRenewalCountsFromItsSending(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,8 @@ func TestRenewalCountsFromItsSending(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				return term, err
 			},
-			func(_ context.Context, g *backend.Grant) (backend.Term, error) { // a session's, older
+			// The proof of a session can be older.
+			func(_ context.Context, g *backend.Grant) (backend.Term, error) {
 				return backend.Term{Sent: d.begun, TTL: g.TTL}, nil
 			},
 		}
@@ -79,8 +80,8 @@ func TestRenewalCountsFromItsSending(t *testing.T) {
 	})
 }
 
-// TestProofsOfASession are no newer than its last contact: an old one is asked for again after 50 ms, or
-// after a tenth of a short term.
+// TestProofsOfASession checks renewals by proofs that are no newer than the last contact of a
+// session. After an old proof the next renewal comes after 50 ms, or after a tenth of a short term.
 func TestProofsOfASession(t *testing.T) {
 	for _, test := range []struct{ ttl, pause time.Duration }{
 		{ttl, 50 * time.Millisecond},
@@ -90,10 +91,11 @@ func TestProofsOfASession(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.renews = repeat(10000, renewStep(func(_ context.Context, g *backend.Grant) (backend.Term, error) {
+				answer := func(_ context.Context, g *backend.Grant) (backend.Term, error) {
 					contact := time.Since(d.begun).Truncate(g.TTL / 2)
 					return backend.Term{Sent: d.begun.Add(contact), TTL: g.TTL}, nil
-				}))
+				}
+				d.renews = repeat(10000, renewStep(answer))
 				lease := takes(t, open(t, d, dlock.WithTTL(test.ttl)), "x")
 				time.Sleep(6 * test.ttl)
 				if lease.Err() != nil {
@@ -105,7 +107,8 @@ func TestProofsOfASession(t *testing.T) {
 					shortest = min(shortest, renews[i+1].at-renews[i].at)
 				}
 				if n := len(renews); n < 12 || n > 600 || shortest != test.pause {
-					t.Errorf("%d renewals, the shortest pause is %v, want %v", n, shortest, test.pause)
+					t.Errorf("%d renewals, the shortest interval is %v, want %v",
+						n, shortest, test.pause)
 				}
 			})
 		})
@@ -125,8 +128,9 @@ func TestFailingRenewalsAreRepeatedUntilTheDeadline(t *testing.T) {
 		for i := range renews[1:] {
 			pauses = append(pauses, renews[i+1].at-renews[i].at)
 		}
-		if !slices.IsSorted(pauses) || pauses[0] > 200*time.Millisecond || pauses[len(pauses)-1] > ttl/10 {
-			t.Errorf("the pauses are %v", pauses)
+		if !slices.IsSorted(pauses) || pauses[0] > 200*time.Millisecond ||
+			pauses[len(pauses)-1] > ttl/10 {
+			t.Errorf("the backoffs are %v", pauses)
 		}
 		time.Sleep(time.Hour)
 		if len(d.of("renew")) != len(renews) {
@@ -135,7 +139,7 @@ func TestFailingRenewalsAreRepeatedUntilTheDeadline(t *testing.T) {
 	})
 }
 
-// TestBackoffBeginsAnew after a renewal that succeeded.
+// TestBackoffBeginsAnew checks that a renewal which succeeds resets the backoff.
 func TestBackoffBeginsAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,13 +152,16 @@ func TestBackoffBeginsAnew(t *testing.T) {
 		renews := d.of("renew")
 		first, again := renews[1].at-renews[0].at, renews[6].at-renews[5].at
 		if grown := renews[4].at - renews[3].at; again != first || grown <= first {
-			t.Errorf("the first pauses are %v and %v, the fourth %v", first, again, grown)
+			t.Errorf("the first backoffs are %v and %v, the fourth is %v", first, again, grown)
 		}
 	})
 }
 
 func TestRenewalThatRecovers(t *testing.T) {
-	for name, fails := range map[string]renewStep{"fails": renewFails(errServer), "hangs": renewHangs} {
+	for name, fails := range map[string]renewStep{
+		"fails": renewFails(errServer),
+		"hangs": renewHangs,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -186,8 +193,8 @@ func TestRenewalThatSaysLost(t *testing.T) {
 	})
 }
 
-// TestOnceLostAlwaysLost: a renewal that was under way at the loss and succeeds
-// does not bring the lease back; what it got is given back.
+// TestOnceLostAlwaysLost checks that a renewal under way at the loss does not revive the lease if
+// it succeeds. The renewed grant is released.
 func TestOnceLostAlwaysLost(t *testing.T) {
 	for _, delay := range []time.Duration{0, 2 * time.Second} {
 		t.Run(fmt.Sprintf("lock-delay %v", delay), func(t *testing.T) {
@@ -195,12 +202,16 @@ func TestOnceLostAlwaysLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const answered = life + 50*time.Millisecond
 				d := newScript()
-				lease := takes(t, open(t, d, dlock.WithTTL(ttl), dlock.WithLockDelay(delay), dlock.WithoutRenewal()), "x")
-				d.renews = []renewStep{func(_ context.Context, g *backend.Grant) (backend.Term, error) {
-					term := termOf(g.TTL)
-					time.Sleep(answered - time.Since(d.begun))
-					return term, nil
-				}}
+				c := open(t, d, dlock.WithTTL(ttl), dlock.WithLockDelay(delay),
+					dlock.WithoutRenewal())
+				lease := takes(t, c, "x")
+				d.renews = []renewStep{
+					func(_ context.Context, g *backend.Grant) (backend.Term, error) {
+						term := termOf(g.TTL)
+						time.Sleep(answered - time.Since(d.begun))
+						return term, nil
+					},
+				}
 				time.Sleep(8 * time.Second)
 				extended := make(chan error)
 				go func() { extended <- lease.Extend(t.Context()) }()
@@ -210,23 +221,26 @@ func TestOnceLostAlwaysLost(t *testing.T) {
 				wantErr(t, lease.Err(), dlock.ErrLost)
 				time.Sleep(time.Hour)
 				wantStory(t, d, "acquire renew release")
-				wantAt(t, "given back", d.of("release")[0].at, answered+delay, 0)
+				wantAt(t, "released", d.of("release")[0].at, answered+delay, 0)
 			})
 		})
 	}
 }
 
-// TestRenewalUnderWayAtUnlock: what it answers is neither a loss nor a proof.
+// TestRenewalUnderWayAtUnlock checks that the answer to a renewal under way at Unlock is neither a
+// loss nor a proof.
 func TestRenewalUnderWayAtUnlock(t *testing.T) {
 	for _, answer := range []error{nil, backend.ErrLost, errServer} {
 		t.Run(fmt.Sprint(answer), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.renews = []renewStep{func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-					time.Sleep(time.Second)
-					return termOf(g.TTL), answer
-				}}
+				d.renews = []renewStep{
+					func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+						time.Sleep(time.Second)
+						return termOf(g.TTL), answer
+					},
+				}
 				var ends []error
 				c := open(t, d, dlock.WithTTL(ttl), dlock.WithObserver(&dlock.Observer{
 					Renewed: func(dlock.Event) { t.Error("a renewal was reported") },
@@ -240,21 +254,22 @@ func TestRenewalUnderWayAtUnlock(t *testing.T) {
 				wantErr(t, lease.Err(), dlock.ErrNotHeld)
 				wantStory(t, d, "acquire renew release")
 				if len(ends) != 1 || ends[0] != nil {
-					t.Errorf("reported were the ends %v", ends)
+					t.Errorf("the observer received %v", ends)
 				}
 			})
 		})
 	}
 }
 
-// TestWaitersDelayNoRenewal: neither those who wait nor those whose request hangs.
+// TestWaitersDelayNoRenewal checks that neither waiters nor their hanging requests delay a renewal.
 func TestWaitersDelayNoRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		c := open(t, d, dlock.WithTTL(ttl))
 		lease := takes(t, c, "held")
-		d.acquires = append(repeat(100, busy(backend.Busy{})), repeat(10000, acquireStep(acquireHangs))...)
+		silence := repeat(10000, acquireStep(acquireHangs))
+		d.acquires = append(repeat(100, busy(backend.Busy{})), silence...)
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiters []<-chan result
 		for i := range 200 {
@@ -280,12 +295,13 @@ func TestRenewalsThatHangDelayNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
-		d.renews = repeat(1000, renewStep(func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+		answer := func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 			if g.Key == "sick" {
 				return renewHangs(ctx, g)
 			}
 			return prove(ctx, g)
-		}))
+		}
+		d.renews = repeat(1000, renewStep(answer))
 		c := open(t, d)
 		sick := takes(t, c, "sick", dlock.WithTTL(ttl))
 		sound := takes(t, c, "sound", dlock.WithTTL(ttl/5))
@@ -345,7 +361,8 @@ func TestBatchesAreOfOneTTL(t *testing.T) {
 		c := open(t, batching{d})
 		var leases []*dlock.Lease
 		for i := range 40 {
-			leases = append(leases, takes(t, c, fmt.Sprint(i), dlock.WithTTL([]time.Duration{ttl, ttl + time.Second}[i%2])))
+			opt := dlock.WithTTL([]time.Duration{ttl, ttl + time.Second}[i%2])
+			leases = append(leases, takes(t, c, fmt.Sprint(i), opt))
 		}
 		time.Sleep(time.Minute)
 		for _, lease := range leases {
@@ -360,7 +377,7 @@ func TestPartOfABatchFails(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		err  error
-		lost time.Duration // not before
+		lost time.Duration // the earliest time of the loss
 	}{
 		{"lost", backend.ErrLost, life / 4},
 		{"unknown", errServer, life},
@@ -393,8 +410,8 @@ func TestPartOfABatchFails(t *testing.T) {
 	}
 }
 
-// TestBatchWithTooFewAnswers: what the driver does not answer is not renewed, but
-// asked for again.
+// TestBatchWithTooFewAnswers checks that a grant without an answer counts as not renewed, and that
+// its renewal is repeated.
 func TestBatchWithTooFewAnswers(t *testing.T) {
 	for _, mute := range []int{3, 1000} {
 		t.Run(fmt.Sprint(mute), func(t *testing.T) {
@@ -417,14 +434,15 @@ func TestBatchWithTooFewAnswers(t *testing.T) {
 	}
 }
 
-// TestLockDelayLeavesTimeForASecondRenewal: a renewal's bound is that of the
-// lease, not of what the server was asked for.
+// TestLockDelayLeavesTimeForASecondRenewal checks that the timeout of a renewal depends on the
+// lease's TTL, not on the longer TTL in the request.
 func TestLockDelayLeavesTimeForASecondRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		d.renews = []renewStep{renewHangs}
-		lease := takes(t, open(t, d), "x", dlock.WithTTL(3*time.Second), dlock.WithLockDelay(time.Minute))
+		lease := takes(t, open(t, d), "x",
+			dlock.WithTTL(3*time.Second), dlock.WithLockDelay(time.Minute))
 		time.Sleep(time.Minute)
 		if err := lease.Err(); err != nil {
 			t.Error(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// What a script says to one call of the core's.
+// A step is the answer of a script to one call of the core.
 type (
 	acquireStep func(context.Context, *backend.Request) (*backend.Grant, error)
 	waitStep    func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error)
@@ -19,9 +19,8 @@ type (
 	releaseStep func(context.Context, *backend.Grant) error
 )
 
-// script is a driver that says what a test tells it to: each call takes the next
-// step of its list, and where the list is empty all is well: the lock is
-// granted, kept and released. It judges nothing and excludes nobody.
+// script is a driver with scripted answers. Each call takes the next step of its list; if the list
+// is empty, the lock is granted, renewed and released. A script does not exclude a second holder.
 type script struct {
 	opened    time.Duration // TTL of the URL that opened it
 	caps      backend.Capabilities
@@ -42,14 +41,14 @@ type script struct {
 // call is one call that the core made.
 type call struct {
 	op    string
-	at    time.Duration // since the beginning of the script
+	at    time.Duration // since newScript
 	owner string
-	state any // what Wait and Release got back
-	size  int // of RenewAll
+	state any // State that Wait and Release received
+	size  int // number of grants for RenewAll
 	req   *backend.Request
 }
 
-// newScript returns a driver that can do everything.
+// newScript returns a script with all capabilities.
 func newScript() *script {
 	return &script{begun: time.Now(), caps: backend.Capabilities{
 		Modes: backend.Exclusive, Fair: backend.FairOptional, Fencing: backend.FenceVolatile,
@@ -75,8 +74,11 @@ func (s *script) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	return next(s, call{op: "acquire", owner: req.Owner, req: req}, &s.acquires, s.grant)(ctx, req)
 }
 
-func (s *script) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
-	return next(s, call{op: "wait", owner: req.Owner, req: req, state: b.State}, &s.waits, waitForEver)(ctx, req, b)
+func (s *script) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
+	c := call{op: "wait", owner: req.Owner, req: req, state: b.State}
+	return next(s, c, &s.waits, waitForEver)(ctx, req, b)
 }
 
 func (s *script) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
@@ -87,7 +89,9 @@ func (s *script) Release(ctx context.Context, g *backend.Grant) error {
 	return next(s, call{op: "release", owner: g.Owner, state: g.State}, &s.releases, free)(ctx, g)
 }
 
-func (s *script) Inspect(ctx context.Context, _ string) (*backend.Info, error) { return s.inspect(ctx) }
+func (s *script) Inspect(ctx context.Context, _ string) (*backend.Info, error) {
+	return s.inspect(ctx)
+}
 
 func (s *script) List(ctx context.Context, _ string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) { yield(s.inspect(ctx)) }
@@ -97,7 +101,9 @@ func (s *script) Break(ctx context.Context, _, _ string) error { return s.breakL
 
 func (s *script) Capabilities() backend.Capabilities { return s.caps }
 
-func (s *script) Close() error { return next(s, call{op: "close"}, nil, func() error { return nil })() }
+func (s *script) Close() error {
+	return next(s, call{op: "close"}, nil, func() error { return nil })()
+}
 
 // batching is a script that renews in batches; its renews are not used.
 type batching struct{ *script }
@@ -106,12 +112,13 @@ func (b batching) RenewAll(_ context.Context, gs []*backend.Grant) []backend.Ren
 	return next(b.script, call{op: "renew-all", size: len(gs)}, nil, b.renewAll)(gs)
 }
 
-// grant is the answer yes, with the next fence.
+// grant is the step that grants the lock, with the next fence.
 func (s *script) grant(_ context.Context, req *backend.Request) (*backend.Grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fence++
-	return &backend.Grant{Request: *req, Term: termOf(req.TTL), Fence: s.fence, State: "granted"}, nil
+	term := termOf(req.TTL)
+	return &backend.Grant{Request: *req, Term: term, Fence: s.fence, State: "granted"}, nil
 }
 
 func termOf(ttl time.Duration) backend.Term { return backend.Term{Sent: time.Now(), TTL: ttl} }
@@ -125,14 +132,15 @@ func waitForEver(ctx context.Context, _ *backend.Request, _ *backend.Busy) (*bac
 	return nil, ctx.Err()
 }
 
-// of lists the calls of one kind, or of all if op is empty.
+// of returns the calls with the name op, or all calls if op is empty.
 func (s *script) of(op string) []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.calls), func(c call) bool { return op != "" && c.op != op })
+	isOther := func(c call) bool { return op != "" && c.op != op }
+	return slices.DeleteFunc(slices.Clone(s.calls), isOther)
 }
 
-// story is all calls in their order, joined by spaces.
+// story returns the names of all calls in their order, joined by spaces.
 func (s *script) story() string {
 	var ops []string
 	for _, c := range s.of("") {

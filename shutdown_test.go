@@ -13,7 +13,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestShutdownIsLimitedByItsContextAlone, not by minimum holds and not by 5 s.
+// TestShutdownIsLimitedByItsContextAlone checks that neither minimum holds nor the 5 s of Close
+// limit Shutdown.
 func TestShutdownIsLimitedByItsContextAlone(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -22,11 +23,14 @@ func TestShutdownIsLimitedByItsContextAlone(t *testing.T) {
 		minHold time.Duration
 		silent  bool
 		took    time.Duration
-		left    string // in the error
+		left    string // text in the error
 	}{
 		{"all is released", time.Minute, 0, false, 0, ""},
 		{"a minimum hold", time.Minute, 20 * time.Second, false, 20 * time.Second, ""},
-		{"a minimum hold beyond ctx", 2 * time.Second, time.Minute, false, 2 * time.Second, "1 locks"},
+		{
+			"a minimum hold beyond ctx",
+			2 * time.Second, time.Minute, false, 2 * time.Second, "1 locks",
+		},
 		{"no answer", 12 * time.Second, 0, true, 12 * time.Second, "1 locks"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -54,17 +58,22 @@ func TestShutdownIsLimitedByItsContextAlone(t *testing.T) {
 					}
 				}
 				if err := c.Shutdown(ctx); err != nil || len(d.of("close")) != 1 {
-					t.Errorf("again: %v, %d times closed", err, len(d.of("close")))
+					t.Errorf("second Shutdown: %v, the driver was closed %d times",
+						err, len(d.of("close")))
 				}
 			})
 		})
 	}
 }
 
-// TestShutdownEndsAnUnlock that has no answer, before it closes the driver.
+// TestShutdownEndsAnUnlock checks that Shutdown ends an unanswered Unlock before it closes the
+// driver.
 func TestShutdownEndsAnUnlock(t *testing.T) {
 	t.Parallel()
-	for how, step := range map[string]releaseStep{"fails": releaseFails(errUnavailable), "hangs": releaseHangs} {
+	for how, step := range map[string]releaseStep{
+		"fails": releaseFails(errUnavailable),
+		"hangs": releaseHangs,
+	} {
 		for _, endless := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/endless=%v", how, endless), func(t *testing.T) {
 				t.Parallel()
@@ -89,7 +98,7 @@ func TestShutdownEndsAnUnlock(t *testing.T) {
 					wantAt(t, "both returned", time.Since(d.begun), time.Second, 0)
 					time.Sleep(time.Hour)
 					if calls := d.of(""); calls[len(calls)-1].op != "close" {
-						t.Errorf("after Close the driver was asked to %s", d.story())
+						t.Errorf("the driver was called after its Close: %s", d.story())
 					}
 				})
 			})
@@ -97,7 +106,8 @@ func TestShutdownEndsAnUnlock(t *testing.T) {
 	}
 }
 
-// TestCloseRepeatsWhatUnlockLeft: the release had no answer, and its Unlock has returned.
+// TestCloseRepeatsWhatUnlockLeft checks that Close repeats a release without an answer, although
+// its Unlock has returned.
 func TestCloseRepeatsWhatUnlockLeft(t *testing.T) {
 	t.Parallel()
 	t.Run("not answered", func(t *testing.T) {
@@ -132,7 +142,7 @@ func TestCloseRepeatsWhatUnlockLeft(t *testing.T) {
 	})
 }
 
-// sequence is a driver whose sequence knows when it has returned.
+// sequence is a driver that records whether its List was running when it was closed.
 type sequence struct {
 	*script
 	listing bool
@@ -154,7 +164,8 @@ func (s *sequence) Close() error {
 	return nil
 }
 
-// TestCloseInTheBodyOfAList returns at once, ends the loop, and closes the driver after it.
+// TestCloseInTheBodyOfAList checks that Close returns at once and ends the loop. The driver is
+// closed after the loop.
 func TestCloseInTheBodyOfAList(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]func(c *dlock.Client) bool{
@@ -194,7 +205,7 @@ func TestCloseInTheBodyOfAList(t *testing.T) {
 	}
 }
 
-// TestCloseInAnObserver returns, and so soon that it waits for nothing but other events.
+// TestCloseInAnObserver checks that Close in an Observer returns, and waits only for other events.
 func TestCloseInAnObserver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 // errLostReply is the error of a request whose answer was lost.
 var errLostReply = errors.New("connection reset by the simulation")
 
-// unreliable is a driver of the memory's whose network delays requests and
-// loses some, on their way there or back.
+// unreliable is a driver of membackend with a simulated network. The network delays requests, and
+// loses some requests and answers.
 type unreliable struct {
 	backend.Driver
 	waiter  backend.Waiter
@@ -31,17 +31,20 @@ type unreliable struct {
 
 func newUnreliable(space string, seed uint64) *unreliable {
 	d := membackend.New(&membackend.Options{Space: space})
-	return &unreliable{Driver: d, waiter: d.(backend.Waiter), random: rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it shall repeat
+	return &unreliable{
+		Driver: d, waiter: d.(backend.Waiter),
+		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // must be reproducible
+	}
 }
 
-// heal lets everything through from now on.
+// heal makes the network perfect from now on.
 func (u *unreliable) heal() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.perfect = true
 }
 
-// trip is one request.
+// trip sends one request over the network.
 func (u *unreliable) trip(ctx context.Context, request func()) error {
 	u.mu.Lock()
 	delay, dice, perfect := time.Duration(u.random.IntN(3_000_000)), u.random.IntN(100), u.perfect
@@ -53,7 +56,7 @@ func (u *unreliable) trip(ctx context.Context, request func()) error {
 	case dice < 4:
 		return fmt.Errorf("%w: refused by the simulation", backend.ErrUnavailable)
 	case dice < 8:
-		<-ctx.Done() // lost on its way there
+		<-ctx.Done() // the request is lost
 		return ctx.Err()
 	}
 	time.Sleep(delay)
@@ -62,20 +65,23 @@ func (u *unreliable) trip(ctx context.Context, request func()) error {
 	case dice < 12:
 		return errLostReply
 	case dice < 16:
-		<-ctx.Done() // lost on its way back
+		<-ctx.Done() // the answer is lost
 		return ctx.Err()
 	}
 	time.Sleep(delay)
 	return nil
 }
 
-func (u *unreliable) Acquire(ctx context.Context, req *backend.Request) (grant *backend.Grant, err error) {
+func (u *unreliable) Acquire(
+	ctx context.Context, req *backend.Request,
+) (grant *backend.Grant, err error) {
 	sent := time.Now()
 	if fault := u.trip(ctx, func() { grant, err = u.Driver.Acquire(ctx, req) }); fault != nil {
 		return nil, fault
 	}
 	if grant != nil {
-		grant = &backend.Grant{Request: grant.Request, Term: backend.Term{Sent: sent, TTL: req.TTL}, Fence: grant.Fence}
+		term := backend.Term{Sent: sent, TTL: req.TTL}
+		grant = &backend.Grant{Request: grant.Request, Term: term, Fence: grant.Fence}
 	}
 	return grant, err
 }
@@ -96,25 +102,27 @@ func (u *unreliable) Release(ctx context.Context, g *backend.Grant) (err error) 
 	return err
 }
 
-func (u *unreliable) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+func (u *unreliable) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	return u.waiter.Wait(ctx, req, b)
 }
 
-// site is what the locks of a simulation protect.
+// site is the state that the locks of a simulation protect.
 type site struct {
 	inside [2]atomic.Int64
 	fences [2]atomic.Uint64
 	works  atomic.Int64
 }
 
-// work is done under the lock of name i, for as long as its context lets it.
+// work works under the lock of name i for d, or until its context ends.
 func (s *site) work(ctx context.Context, t *testing.T, i int, lease *dlock.Lease, d time.Duration) {
 	t.Helper()
 	if n := s.inside[i].Add(1); n != 1 {
-		t.Errorf("%d hold the lock", n)
+		t.Errorf("%d holders of one lock", n)
 	}
 	if last := s.fences[i].Swap(lease.Fence()); last >= lease.Fence() {
-		t.Errorf("after the fence %d comes %d", last, lease.Fence())
+		t.Errorf("the fence after %d is %d", last, lease.Fence())
 	}
 	select {
 	case <-time.After(d):
@@ -124,8 +132,8 @@ func (s *site) work(ctx context.Context, t *testing.T, i int, lease *dlock.Lease
 	s.works.Add(1)
 }
 
-// TestSimulation: over a network that loses requests and answers there is never more
-// than one holder, fences rise, whoever waits is served, and nothing stays behind.
+// TestSimulation checks that a lock never has more than one holder over a network that loses
+// requests and answers. Fences rise, each waiter is served, and nothing stays on the server.
 func TestSimulation(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -151,7 +159,7 @@ func simulate(t *testing.T, seed uint64) {
 		c := open(t, d, opts...)
 		drivers, clients = append(drivers, d), append(clients, c)
 		for j := range 4 {
-			random := rand.New(rand.NewPCG(seed, uint64(i*10+j))) //nolint:gosec // it shall repeat
+			random := rand.New(rand.NewPCG(seed, uint64(i*10+j))) //nolint:gosec // reproducible
 			workers.Go(func() {
 				for range 10 {
 					labour(t, c, s, random)
@@ -167,15 +175,16 @@ func simulate(t *testing.T, seed uint64) {
 		d.heal()
 	}
 	time.Sleep(2 * lockTTL)
-	for info, err := range open(t, membackend.New(&membackend.Options{Space: space})).List(t.Context(), "") {
-		t.Errorf("left behind: %+v, %v", info, err)
+	fresh := open(t, membackend.New(&membackend.Options{Space: space}))
+	for info, err := range fresh.List(t.Context(), "") {
+		t.Errorf("the server still has %+v, %v", info, err)
 	}
 	for _, c := range clients {
 		closes(t, c)
 	}
 }
 
-// labour is one attempt to work: it waits with or without an end, or does not wait.
+// labour makes one attempt to work: it waits without a limit, waits with a limit, or does not wait.
 func labour(t *testing.T, c *dlock.Client, s *site, random *rand.Rand) {
 	t.Helper()
 	i := random.IntN(2)
@@ -197,7 +206,9 @@ func labour(t *testing.T, c *dlock.Client, s *site, random *rand.Rand) {
 	if err == nil || errors.Is(err, ctx.Err()) {
 		return
 	}
-	for _, expected := range []error{dlock.ErrNotAcquired, dlock.ErrLost, dlock.ErrUnavailable, dlock.ErrUncertain} {
+	for _, expected := range []error{
+		dlock.ErrNotAcquired, dlock.ErrLost, dlock.ErrUnavailable, dlock.ErrUncertain,
+	} {
 		if errors.Is(err, expected) {
 			return
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// serverError stands for the error of a driver's client library.
+// serverError is the error of a driver's client library.
 type serverError struct{ code int }
 
-func (e *serverError) Error() string { return "the server said no" }
+func (e *serverError) Error() string { return "the server refused" }
 
 var (
 	errServer      = &serverError{42}
 	errUnavailable = errors.Join(backend.ErrUnavailable, errServer)
 )
 
-// busy is the answer no: held by another.
+// busy is a step that refuses the lock because it has another holder.
 func busy(b backend.Busy) acquireStep {
 	return func(context.Context, *backend.Request) (*backend.Grant, error) { return nil, &b }
 }
@@ -30,13 +30,13 @@ func acquireFails(err error) acquireStep {
 	return func(context.Context, *backend.Request) (*backend.Grant, error) { return nil, err }
 }
 
-// acquireHangs never answers.
+// acquireHangs blocks until its context ends.
 func acquireHangs(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// lookAgain ends a Wait after d.
+// lookAgain is a step that ends a Wait after d without a grant.
 func lookAgain(d time.Duration) waitStep {
 	return func(ctx context.Context, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
 		select {
@@ -49,14 +49,18 @@ func lookAgain(d time.Duration) waitStep {
 }
 
 func waitFails(err error) waitStep {
-	return func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) { return nil, err }
+	return func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
+		return nil, err
+	}
 }
 
 func renewFails(err error) renewStep {
-	return func(context.Context, *backend.Grant) (backend.Term, error) { return backend.Term{}, err }
+	return func(context.Context, *backend.Grant) (backend.Term, error) {
+		return backend.Term{}, err
+	}
 }
 
-// renewHangs never answers.
+// renewHangs blocks until its context ends.
 func renewHangs(ctx context.Context, _ *backend.Grant) (backend.Term, error) {
 	<-ctx.Done()
 	return backend.Term{}, ctx.Err()
@@ -66,13 +70,13 @@ func releaseFails(err error) releaseStep {
 	return func(context.Context, *backend.Grant) error { return err }
 }
 
-// releaseHangs never answers.
+// releaseHangs blocks until its context ends.
 func releaseHangs(ctx context.Context, _ *backend.Grant) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// repeat is a list of n equal steps.
+// repeat returns a list of n equal steps.
 func repeat[S any](n int, step S) []S {
 	steps := make([]S, n)
 	for i := range steps {
@@ -81,7 +85,7 @@ func repeat[S any](n int, step S) []S {
 	return steps
 }
 
-// open returns a client over d that is closed with the test.
+// open returns a client over d. It is closed at the end of the test.
 func open(t *testing.T, d backend.Driver, opts ...dlock.Option) *dlock.Client {
 	t.Helper()
 	c, err := dlock.New(d, opts...)
@@ -92,7 +96,7 @@ func open(t *testing.T, d backend.Driver, opts ...dlock.Option) *dlock.Client {
 	return c
 }
 
-// takes is a Lock that must succeed. The lease is not dropped while the test runs.
+// takes locks name, which must succeed. The lease counts as used until the end of the test.
 func takes(t *testing.T, c *dlock.Client, name string, opts ...dlock.Option) *dlock.Lease {
 	t.Helper()
 	lease, err := c.Lock(t.Context(), name, opts...)
@@ -103,7 +107,7 @@ func takes(t *testing.T, c *dlock.Client, name string, opts ...dlock.Option) *dl
 	return lease
 }
 
-// frees is an Unlock that must succeed.
+// frees unlocks the lease, which must succeed.
 func frees(t *testing.T, lease *dlock.Lease) {
 	t.Helper()
 	if err := lease.Unlock(t.Context()); err != nil {
@@ -131,15 +135,15 @@ func wantNoErr(t *testing.T, err error, targets ...error) {
 	}
 }
 
-// wantStory checks the calls that the driver got.
+// wantStory checks the names of the calls to the driver.
 func wantStory(t *testing.T, d *script, want string) {
 	t.Helper()
 	if got := d.story(); got != want {
-		t.Errorf("the driver was asked to %s\nwant %s", got, want)
+		t.Errorf("the calls to the driver are %s\nwant %s", got, want)
 	}
 }
 
-// wantAt checks that something happened at a moment, within a tolerance.
+// wantAt checks the time of an event, within a tolerance.
 func wantAt(t *testing.T, what string, got, want, tolerance time.Duration) {
 	t.Helper()
 	if got < want-tolerance || got > want+tolerance {
@@ -147,7 +151,7 @@ func wantAt(t *testing.T, what string, got, want, tolerance time.Duration) {
 	}
 }
 
-// ended tells whether a channel is closed.
+// ended reports whether a channel is closed.
 func ended(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -157,15 +161,17 @@ func ended(c <-chan struct{}) bool {
 	}
 }
 
-// result is what a Lock in another goroutine returned.
+// result is the result of a Lock in another goroutine, and the time of its return.
 type result struct {
 	lease *dlock.Lease
 	err   error
 	at    time.Time
 }
 
-// lockBehind locks in another goroutine.
-func lockBehind(ctx context.Context, c *dlock.Client, name string, opts ...dlock.Option) <-chan result {
+// lockBehind calls Lock in another goroutine.
+func lockBehind(
+	ctx context.Context, c *dlock.Client, name string, opts ...dlock.Option,
+) <-chan result {
 	done := make(chan result, 1)
 	go func() {
 		lease, err := c.Lock(ctx, name, opts...)

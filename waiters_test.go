@@ -11,7 +11,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestWaitersDoNotRetryTogether: waiters that are woken by nothing but the passing of a third of the TTL.
+// TestWaitersDoNotRetryTogether checks that waiters without a wake-up, which retry after a third of
+// the TTL, do so at different times.
 func TestWaitersDoNotRetryTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,19 +32,22 @@ func TestWaitersDoNotRetryTogether(t *testing.T) {
 			times[again.at] = true
 		}
 		if len(times) < waiters/2 {
-			t.Errorf("%d waiters requested again at %d different times", waiters, len(times))
+			t.Errorf("%d waiters retried at %d different times", waiters, len(times))
 		}
 	})
 }
 
-// TestWaiterWhoseEntryIsLostKeepsItsPlace in the local queue.
+// TestWaiterWhoseEntryIsLostKeepsItsPlace checks that a waiter keeps its place in the local line if
+// its queue entry is lost.
 func TestWaiterWhoseEntryIsLostKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	for _, fair := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newScript()
 			d.acquires = []acquireStep{busy(backend.Busy{Queued: true, State: "entry"})}
-			d.waits = []waitStep{func(ctx context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+			d.waits = []waitStep{func(
+				ctx context.Context, req *backend.Request, _ *backend.Busy,
+			) (*backend.Grant, error) {
 				time.Sleep(time.Second)
 				req.Lost(backend.ErrLost)
 				return d.grant(ctx, req)
@@ -63,7 +67,7 @@ func TestWaiterWhoseEntryIsLostKeepsItsPlace(t *testing.T) {
 				frees(t, got.lease)
 				frees(t, (<-second).lease)
 			case got := <-second:
-				t.Error("the second waiter is served first")
+				t.Error("the second waiter was served first")
 				frees(t, got.lease)
 				frees(t, (<-head).lease)
 			}
@@ -71,18 +75,20 @@ func TestWaiterWhoseEntryIsLostKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestDriverThatWakesForNoReason costs its server a bounded number of requests.
+// TestDriverThatWakesForNoReason checks that the number of requests stays bounded if the driver
+// wakes its waiter without a reason.
 func TestDriverThatWakesForNoReason(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		d.acquires = repeat(100000, busy(backend.Busy{}))
-		d.waits = repeat(100000, waitStep(func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
+		wait := func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
 			if len(d.of("wait")) > 10000 {
-				t.Fatal("10,000 requests") // the clock would stand still for ever
+				t.Fatal("10,000 requests") // otherwise the bubble's clock would never advance
 			}
 			return nil, nil
-		}))
+		}
+		d.waits = repeat(100000, waitStep(wait))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		got := <-lockBehind(ctx, open(t, d), "x")
@@ -93,7 +99,8 @@ func TestDriverThatWakesForNoReason(t *testing.T) {
 	})
 }
 
-// TestGrantAfterManyHints: the pause after hints without a reason does not delay it.
+// TestGrantAfterManyHints checks that the backoff after hints without a reason does not delay a
+// grant.
 func TestGrantAfterManyHints(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,13 +112,13 @@ func TestGrantAfterManyHints(t *testing.T) {
 		waits := d.of("wait")
 		wantAt(t, "Lock has returned", time.Since(d.begun), waits[len(waits)-1].at, 0)
 		if len(waits) != hints+1 {
-			t.Errorf("asked: %s", d.story())
+			t.Errorf("the calls are %s", d.story())
 		}
 	})
 }
 
-// TestHandOffLeavesTheLockDelayOut: half of the TTL is over, though not half of the server's term,
-// which has the lock-delay in it.
+// TestHandOffLeavesTheLockDelayOut checks that a grant is not handed off after half of its TTL. The
+// server's term includes the lock-delay, so less than half of that term is over.
 func TestHandOffLeavesTheLockDelayOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +132,8 @@ func TestHandOffLeavesTheLockDelayOut(t *testing.T) {
 		frees(t, lease)
 		got := <-next
 		if got.err != nil || got.lease.Owner() == lease.Owner() {
-			t.Errorf("%v: the grant was handed off with %v of %v left", got.err, ttl-6*time.Second, ttl)
+			t.Errorf("%v: the grant was handed off with %v of %v left",
+				got.err, ttl-6*time.Second, ttl)
 		}
 		frees(t, got.lease)
 	})

@@ -28,8 +28,12 @@ func TestCallReturnsWhenTheContextEnds(t *testing.T) {
 
 func TestCallReturnsTheResult(t *testing.T) {
 	t.Parallel()
-	for name, ctx := range map[string]context.Context{"cancellable": t.Context(), "not": context.Background()} {
-		if n, err := Call(ctx, func(context.Context) (int, error) { return 1, nil }); n != 1 || err != nil {
+	for name, ctx := range map[string]context.Context{
+		"cancellable": t.Context(),
+		"not":         context.Background(),
+	} {
+		n, err := Call(ctx, func(context.Context) (int, error) { return 1, nil })
+		if n != 1 || err != nil {
 			t.Errorf("%s: Call = %d, %v", name, n, err)
 		}
 	}
@@ -48,7 +52,8 @@ func TestCallDoesNotBeginOnADeadContext(t *testing.T) {
 	}
 }
 
-// TestCallRunsInPlace on a context that can never end: a panic reaches the caller.
+// TestCallRunsInPlace checks that Call runs the function in the caller's goroutine if the context
+// can never end, so that a panic reaches the caller.
 func TestCallRunsInPlace(t *testing.T) {
 	t.Parallel()
 	defer func() {

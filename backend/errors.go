@@ -23,7 +23,8 @@ import "errors"
 //
 //	func interpretError(err error) error {
 //		switch {
-//		case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+//		case err == nil,
+//			errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 //			return err
 //		case isRefused(err): // certainly not executed
 //			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)

@@ -18,13 +18,16 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("Schemes() = %q", Schemes())
 	}
 	_, err := Lookup("rediss")
-	if err == nil || !strings.Contains(err.Error(), "registrytest") || !strings.Contains(err.Error(), "dlock/redisbackend") {
-		t.Errorf("an unknown scheme: %v: it should list the known ones and the import", err)
+	if err == nil || !strings.Contains(err.Error(), "registrytest") ||
+		!strings.Contains(err.Error(), "dlock/redisbackend") {
+		t.Errorf("an unknown scheme: %v, want an error with the known schemes and the import", err)
 	}
 	if _, err := Lookup("foreign"); err == nil || strings.Contains(err.Error(), "import") {
-		t.Errorf("a scheme of no package of this module: %v", err)
+		t.Errorf("a scheme without a package in this module: %v", err)
 	}
-	for scheme, open := range map[string]Opener{"registrytest": open, "": open, "UPPER": open, "without": nil} {
+	for scheme, open := range map[string]Opener{
+		"registrytest": open, "": open, "UPPER": open, "without": nil,
+	} {
 		func() {
 			defer func() {
 				if recover() == nil {

@@ -33,8 +33,10 @@ func TestCapabilitiesUnmet(t *testing.T) {
 		t.Errorf("a driver with nothing: unmet %q", unmet)
 	}
 	tests := map[string]Capabilities{
-		"mode shared": {Modes: Exclusive | Shared}, "fair": {Fair: FairAlways}, "fence-durable": {Fencing: FenceDurable},
-		"session": {Session: true}, "inspect": {Inspect: true}, "break": {Break: true}, "move": {Move: true}, "notify": {Notify: true},
+		"mode shared": {Modes: Exclusive | Shared}, "fair": {Fair: FairAlways},
+		"fence-durable": {Fencing: FenceDurable}, "session": {Session: true},
+		"inspect": {Inspect: true}, "break": {Break: true},
+		"move": {Move: true}, "notify": {Notify: true},
 		"TTL of 10ms": {MinTTL: 10 * time.Millisecond}, "TTL of 2h0m0s": {MaxTTL: 2 * time.Hour},
 	}
 	for want, minimum := range tests {
@@ -62,6 +64,6 @@ func TestModeText(t *testing.T) {
 		}
 	}
 	if err := new(Mode).UnmarshalText([]byte("odd")); err == nil {
-		t.Error("an unknown mode was taken")
+		t.Error("an unknown mode was accepted")
 	}
 }

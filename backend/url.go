@@ -90,10 +90,12 @@ func parseURL(raw string) (*URL, error) {
 	// Before anything is quoted: where an "@" stands here, what precedes it
 	// may be a password with an unescaped "/", "?" or ":".
 	if strings.Contains(path, "@") || strings.Contains(query, "@") {
-		return nil, errors.New(`"@" after the hosts must be written %40, and "/", "?" in a password %2F, %3F`)
+		return nil, errors.New(`"@" after the hosts must be written %40, ` +
+			`and "/", "?" in a password %2F, %3F`)
 	}
 	if !validScheme(scheme) {
-		return nil, errors.New("the scheme must be lower-case letters, digits, + - . and start with a letter")
+		return nil, errors.New(
+			"the scheme must be lower-case letters, digits, + - . and start with a letter")
 	}
 	if err := u.parseAuthority(authority); err != nil {
 		return nil, err
@@ -171,13 +173,15 @@ func (u *URL) parseQuery(query string) error {
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-			return fmt.Errorf("parameter %q: it is written name=value, the name in lower case", name)
+			return fmt.Errorf("parameter %q: it is written name=value, the name in lower case",
+				name)
 		}
 		value, err := unescape(value)
 		if err != nil {
 			return fmt.Errorf("parameter %q: %w", name, err)
 		}
-		if name != repeatable && slices.ContainsFunc(u.params, func(p param) bool { return p.name == name }) {
+		named := func(p param) bool { return p.name == name }
+		if name != repeatable && slices.ContainsFunc(u.params, named) {
 			return fmt.Errorf("parameter %q stands twice", name)
 		}
 		u.params = append(u.params, param{name: name, value: value})

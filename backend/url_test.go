@@ -44,25 +44,29 @@ func TestParseURL(t *testing.T) {
 			continue
 		}
 		hosts := strings.Join(u.Hosts, ",")
-		if u.User != tt.user || u.Password != tt.password || hosts != tt.hosts || u.Path != tt.path {
-			t.Errorf("ParseURL(%q) = user %q, password %q, hosts %q, path %q", tt.raw, u.User, u.Password, hosts, u.Path)
+		if u.User != tt.user || u.Password != tt.password ||
+			hosts != tt.hosts || u.Path != tt.path {
+			t.Errorf("ParseURL(%q) = user %q, password %q, hosts %q, path %q",
+				tt.raw, u.User, u.Password, hosts, u.Path)
 		}
 	}
 }
 
-// TestParseURLRefuses also checks that no error repeats a credential, however
-// the URL is broken.
+// TestParseURLRefuses also checks that no error repeats a credential, even if the URL is malformed.
 func TestParseURLRefuses(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
 		"", "redis", "://h", "Redis://h", "1redis://h", "redis://h#x", "redis://user:hunter2@h#x",
-		"redis://h:0", "redis://h:65536", "redis://h:port", "redis://::1", "redis://[::1", "redis://[hunter]",
-		"redis://h,,h", "redis://h/%zz", "redis://h?x", "redis://h?=1", "redis://h?X=1", "redis://h?x=1&x=2", "redis://h?x=%0a",
-		"redis://h?x=%1f", "redis://h/%7f",
-		"redis://user:hun/ter2@h", "redis://user:hunter2?@h", "redis://user:hunter2%@h", "redis://user:hunter2@h:x",
-		"redis://user:hunter2@h?x", "user:hunter2@h", "redis:user:hunter2@h", "hunter2://user@h:x?a",
+		"redis://h:0", "redis://h:65536", "redis://h:port",
+		"redis://::1", "redis://[::1", "redis://[hunter]",
+		"redis://h,,h", "redis://h/%zz", "redis://h?x", "redis://h?=1", "redis://h?X=1",
+		"redis://h?x=1&x=2", "redis://h?x=%0a", "redis://h?x=%1f", "redis://h/%7f",
+		"redis://user:hun/ter2@h", "redis://user:hunter2?@h", "redis://user:hunter2%@h",
+		"redis://user:hunter2@h:x", "redis://user:hunter2@h?x",
+		"user:hunter2@h", "redis:user:hunter2@h", "hunter2://user@h:x?a",
 		"re dis://user:hunter2@h", "redis://h?x=1?y=2@3", "redis://user:hunter2@a b",
-		"redis://user:hunter2", "redis://user:hunter2/0", "redis://:hunter2", "redis://[::1]:hunter2", "redis://user:hun[ter2]:1",
+		"redis://user:hunter2", "redis://user:hunter2/0", "redis://:hunter2",
+		"redis://[::1]:hunter2", "redis://user:hun[ter2]:1",
 		"redis://h,user:hunter2,h", "redis://user:70234987", "redis://[::1]:70234987",
 	} {
 		_, err := ParseURL(raw)
@@ -70,8 +74,10 @@ func TestParseURLRefuses(t *testing.T) {
 			t.Errorf("ParseURL(%q): no error", raw)
 			continue
 		}
-		if strings.Contains(err.Error(), "user") && strings.Contains(raw, "@") && !strings.Contains(err.Error(), "user info") ||
-			strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "ter2") || strings.Contains(err.Error(), "234987") {
+		text := err.Error()
+		if strings.Contains(text, "user") && strings.Contains(raw, "@") &&
+			!strings.Contains(text, "user info") || strings.Contains(text, "hunter2") ||
+			strings.Contains(text, "ter2") || strings.Contains(text, "234987") {
 			t.Errorf("ParseURL(%q): the error repeats a credential: %v", raw, err)
 		}
 	}
@@ -95,7 +101,8 @@ func TestURLTake(t *testing.T) {
 	}
 }
 
-// TestTextOfAURLMadeByHand has an authority if any part of one is set.
+// TestTextOfAURLMadeByHand checks that the text has an authority if a user, a password or a host is
+// set.
 func TestTextOfAURLMadeByHand(t *testing.T) {
 	t.Parallel()
 	for want, u := range map[string]URL{
@@ -114,7 +121,8 @@ func TestTextOfAURLMadeByHand(t *testing.T) {
 	}
 }
 
-// TestURLTakeRefuses values that are none, or not greater than 0. No error repeats the value.
+// TestURLTakeRefuses checks values that do not parse or are not greater than 0. No error repeats
+// the value.
 func TestURLTakeRefuses(t *testing.T) {
 	t.Parallel()
 	var (
@@ -148,7 +156,7 @@ func TestURLTakeRefuses(t *testing.T) {
 		d, n, b = -1, -1, false
 		err = takings[test.kind](u)
 		if (err == nil) != test.ok || (d == 1 || n == 1 || b) != test.ok {
-			t.Errorf("%s %q: %v; taken were %v, %d, %t", test.kind, test.value, err, d, n, b)
+			t.Errorf("%s %q: %v; the values are %v, %d, %t", test.kind, test.value, err, d, n, b)
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: the error repeats the value: %v", test.kind, err)
@@ -162,7 +170,8 @@ func TestURLHostsWithPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(u.HostsWithPort("6379"), " "), "h1:6379 h2:2 [::1]:6379 [::1]:3"; got != want {
+	const want = "h1:6379 h2:2 [::1]:6379 [::1]:3"
+	if got := strings.Join(u.HostsWithPort("6379"), " "); got != want {
 		t.Errorf("HostsWithPort = %q, want %q", got, want)
 	}
 }
@@ -185,8 +194,9 @@ func TestURLStringHidesSecrets(t *testing.T) {
 
 func FuzzParseURL(f *testing.F) {
 	for _, seed := range []string{
-		"mem:", "mem:x?a=b", "file:/a/b%20c", "redis://u:p@h1:1,[::1]:2/0?db=1&ttl=3s", "redis://", "mem:%2F%2Fx", "mem:/%2F",
-		"quorum:?member=a&member=b", "redis:///%2F/x", "redis://u@h", "redis://%3A@h",
+		"mem:", "mem:x?a=b", "mem:%2F%2Fx", "mem:/%2F", "file:/a/b%20c",
+		"redis://u:p@h1:1,[::1]:2/0?db=1&ttl=3s", "redis://", "redis:///%2F/x",
+		"redis://u@h", "redis://%3A@h", "quorum:?member=a&member=b",
 	} {
 		f.Add(seed)
 	}
@@ -201,11 +211,11 @@ func FuzzParseURL(f *testing.F) {
 			t.Fatalf("ParseURL(%q) = %q, which does not parse: %v", raw, s, err)
 		}
 		if again.String() != s {
-			t.Fatalf("String of %q is %q, and of that %q", raw, s, again.String())
+			t.Fatalf("String of %q is %q, and String of the result is %q", raw, s, again.String())
 		}
 		same := again.Scheme == u.Scheme && again.User == u.User && again.Path == u.Path &&
-			strings.Join(again.Hosts, ",") == strings.Join(u.Hosts, ",") && len(again.params) == len(u.params) &&
-			(again.Password == "") == (u.Password == "")
+			strings.Join(again.Hosts, ",") == strings.Join(u.Hosts, ",") &&
+			len(again.params) == len(u.params) && (again.Password == "") == (u.Password == "")
 		if !same {
 			t.Fatalf("ParseURL(%q) = %+v, and of its String %+v", raw, u, again)
 		}

@@ -39,10 +39,12 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// tiny is as short as a run can be.
-var tiny = bench.Config{Duration: 20 * time.Millisecond, Contenders: []int{3}, Waiters: 20, Locks: 50}
+// tiny is the shortest possible run.
+var tiny = bench.Config{
+	Duration: 20 * time.Millisecond, Contenders: []int{3}, Waiters: 20, Locks: 50,
+}
 
-// subject is one whose processes are connections of this one.
+// subject returns a Subject whose processes are connections of this process.
 func subject(t *testing.T, url string) bench.Subject {
 	t.Helper()
 	s, err := bench.URL(url)
@@ -52,7 +54,7 @@ func subject(t *testing.T, url string) bench.Subject {
 	return s
 }
 
-// separate is one whose processes are processes.
+// separate returns a Subject whose processes are operating-system processes.
 func separate(t *testing.T, url string) bench.Subject {
 	t.Helper()
 	s := subject(t, url)
@@ -73,8 +75,8 @@ func find(t *testing.T, id string) bench.Workload {
 	return w
 }
 
-// TestWorkloads: every workload has plausible rows for every subject. It is alone in the process, whose
-// memory is measured.
+// TestWorkloads checks that every workload has plausible rows for every subject. It runs alone in
+// the process, because it measures the memory of the process.
 func TestWorkloads(t *testing.T) {
 	var last bench.Progress
 	config := tiny
@@ -93,7 +95,8 @@ func TestWorkloads(t *testing.T) {
 		if r.Workload == "W5" && *r.Bytes < 100 {
 			t.Errorf("%s of %s: %v bytes", r.Workload, r.Subject, *r.Bytes)
 		}
-		if crossed := r.Processes > 1 && r.Workload != "W5"; r.Separate != (crossed && r.Subject == file.Name) {
+		crossed := r.Processes > 1 && r.Workload != "W5"
+		if r.Separate != (crossed && r.Subject == file.Name) {
 			t.Errorf("%s of %s: separate is %v", r.Workload, r.Subject, r.Separate)
 		}
 	}
@@ -112,7 +115,7 @@ func TestWorkloads(t *testing.T) {
 	}
 }
 
-// check tells what cannot be true of a row of a run where nothing goes wrong.
+// check reports figures that are impossible in a run without failures.
 func check(t *testing.T, r bench.Result) {
 	t.Helper()
 	wrong := func(what string) { t.Errorf("%s of %s: %s: %+v", r.Workload, r.Subject, what, r) }
@@ -120,7 +123,8 @@ func check(t *testing.T, r bench.Result) {
 		wrong("nothing was measured")
 	}
 	if l := r.Latency; l != nil {
-		rising := slices.IsSortedFunc(l.Quantiles, func(a, b bench.Quantile) int { return int(a.Value - b.Value) })
+		byValue := func(a, b bench.Quantile) int { return int(a.Value - b.Value) }
+		rising := slices.IsSortedFunc(l.Quantiles, byValue)
 		if !rising || l.Count <= 0 || l.P50 <= 0 || l.P99 != 0 && l.P50 > l.P99 || l.P99 > l.Max {
 			wrong("latencies")
 		}
@@ -169,9 +173,13 @@ func (f *fake) Mutex(name string) (bench.Mutex, error) {
 	return fakeMutex{m, f}, err
 }
 
-func (m fakeMutex) Lock(ctx context.Context) (bench.Lease, error) { return m.fake.lock(ctx, m.Mutex) }
+func (m fakeMutex) Lock(ctx context.Context) (bench.Lease, error) {
+	return m.fake.lock(ctx, m.Mutex)
+}
 
-func wrap(s bench.Subject, name string, lock func(context.Context, bench.Mutex) (bench.Lease, error)) bench.Subject {
+func wrap(
+	s bench.Subject, name string, lock func(context.Context, bench.Mutex) (bench.Lease, error),
+) bench.Subject {
 	open := s.Open
 	s.Name = name
 	s.Open = func(ctx context.Context, settings bench.Settings) (bench.Process, error) {
@@ -183,14 +191,19 @@ func wrap(s bench.Subject, name string, lock func(context.Context, bench.Mutex) 
 
 var errBroken = errors.New("it is broken")
 
-// TestFailure: a subject that fails has a row that says why, and the others are measured all the same.
+// TestFailure checks that a subject that fails has a row with the error, and that the other
+// subjects are measured.
 func TestFailure(t *testing.T) {
 	t.Parallel()
 	good := subject(t, "mem:failure")
-	bad := wrap(good, "bad", func(context.Context, bench.Mutex) (bench.Lease, error) { return nil, errBroken })
+	bad := wrap(good, "bad", func(context.Context, bench.Mutex) (bench.Lease, error) {
+		return nil, errBroken
+	})
 	closed := good
 	closed.Name = "closed"
-	closed.Open = func(context.Context, bench.Settings) (bench.Process, error) { return nil, errBroken }
+	closed.Open = func(context.Context, bench.Settings) (bench.Process, error) {
+		return nil, errBroken
+	}
 	for _, id := range []string{"W1", "W2", "W3", "W4", "W5", "W6"} {
 		var failed []string
 		results := bench.Run(t.Context(), tiny, []bench.Workload{find(t, id)}, bad, good, closed)
@@ -199,7 +212,7 @@ func TestFailure(t *testing.T) {
 			case r.Subject == good.Name:
 				check(t, r)
 			case r.Error != errBroken.Error():
-				t.Errorf("%s: the row of %s says %q", id, r.Subject, r.Error)
+				t.Errorf("%s: the row of %s has the error %q", id, r.Subject, r.Error)
 			case !slices.Contains(failed, r.Subject):
 				failed = append(failed, r.Subject)
 			}
@@ -210,10 +223,11 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestLost: a lock that was lost while it was held is counted.
+// TestLost checks that a lock that was lost while it was held is counted.
 func TestLost(t *testing.T) {
 	t.Parallel()
-	s := wrap(subject(t, "mem:lost"), "loser", func(ctx context.Context, m bench.Mutex) (bench.Lease, error) {
+	good := subject(t, "mem:lost")
+	s := wrap(good, "loser", func(ctx context.Context, m bench.Mutex) (bench.Lease, error) {
 		lease, err := m.Lock(ctx)
 		if err == nil {
 			err = lease.Unlock(ctx) // so that there is nothing to unlock at the end
@@ -226,12 +240,13 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestFloor: the floor has its turns, and the ratio is the one over the other.
+// TestFloor checks that the floor has its turns, and that the ratio follows from the two figures.
 func TestFloor(t *testing.T) {
 	t.Parallel()
 	s := subject(t, "mem:floor")
 	s.Server = newCountingServer
-	results := bench.Run(t.Context(), tiny, []bench.Workload{find(t, "W1"), find(t, "W2"), find(t, "W5")}, s)
+	workloads := []bench.Workload{find(t, "W1"), find(t, "W2"), find(t, "W5")}
+	results := bench.Run(t.Context(), tiny, workloads, s)
 	if len(results) != 3 {
 		t.Fatalf("%d rows", len(results))
 	}
@@ -252,8 +267,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a run whose context ends returns soon with what there is, and nothing is
-// locked any more.
+// TestInterrupted checks that a run whose context ends returns soon, and that no
+// lock is held afterwards.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	const url = "mem:interrupted"
@@ -263,7 +278,8 @@ func TestInterrupted(t *testing.T) {
 	config.Prefix = "p/"
 	config.Duration = time.Hour // nothing but the end of ctx ends this run
 	config.Waiters = 3
-	first := wrap(subject(t, url), "first", func(ctx context.Context, m bench.Mutex) (bench.Lease, error) {
+	s := subject(t, url)
+	first := wrap(s, "first", func(ctx context.Context, m bench.Mutex) (bench.Lease, error) {
 		cancel()
 		return m.Lock(ctx)
 	})
@@ -280,13 +296,14 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestChildFails: a child that cannot be started, or cannot connect, fails its row.
+// TestChildFails checks that a child that cannot be started, or cannot connect, fails its row.
 func TestChildFails(t *testing.T) {
 	t.Parallel()
 	noProgram, noServer := subject(t, "file:"+t.TempDir()), separate(t, "file:relative")
 	noProgram.Command = func() *exec.Cmd { return exec.Command("/nonexistent") }
+	workloads := []bench.Workload{find(t, "W4"), find(t, "recovery")}
 	for _, s := range []bench.Subject{noProgram, noServer} {
-		for _, r := range bench.Run(t.Context(), tiny, []bench.Workload{find(t, "W4"), find(t, "recovery")}, s) {
+		for _, r := range bench.Run(t.Context(), tiny, workloads, s) {
 			if r.Error == "" || r.Operations != 0 {
 				t.Errorf("%+v", r)
 			}
@@ -294,10 +311,11 @@ func TestChildFails(t *testing.T) {
 	}
 }
 
-// TestJSON: what was measured survives JSON, and what is unknown is left out.
+// TestJSON checks that results survive JSON, and that unknown figures are left out.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	for _, r := range bench.Run(t.Context(), tiny, []bench.Workload{find(t, "W1"), find(t, "W3")}, subject(t, "mem:json")) {
+	workloads := []bench.Workload{find(t, "W1"), find(t, "W3")}
+	for _, r := range bench.Run(t.Context(), tiny, workloads, subject(t, "mem:json")) {
 		text, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
@@ -307,7 +325,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s is not %+v: %v", text, r, err)
 		}
 		if strings.Contains(string(text), `"bytes"`) {
-			t.Errorf("%s has what %s does not measure", text, r.Workload)
+			t.Errorf("%s has a figure that %s does not measure", text, r.Workload)
 		}
 	}
 }

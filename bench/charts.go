@@ -8,23 +8,25 @@ import (
 	"strings"
 )
 
-// Plot is a picture of the results of a workload. It follows the reader's choice of a light or a dark
-// screen.
+// Plot is a picture of the results of a workload. It follows the reader's choice of
+// a light or a dark screen.
 type Plot struct {
 	Workload string
-	Name     string // can be that of a file
+	Name     string // usable as the name of a file
 	Title    string
-	SVG      string // an element for a page
+	SVG      string // an element for an HTML page
 }
 
-// File is the plot as a file of its own.
+// File returns the plot as the content of an SVG file.
 func (p Plot) File() string {
 	return strings.Replace(p.SVG, "<svg ", `<svg xmlns="http://www.w3.org/2000/svg" `, 1) + "\n"
 }
 
-// Plots draws those plots for which there are results.
+// Plots returns the plots for which there are results.
 func Plots(results []Result) (all []Plot) {
-	p := plotter{results: slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Error != "" || r.Operations == 0 })}
+	p := plotter{results: slices.DeleteFunc(slices.Clone(results), func(r Result) bool {
+		return r.Error != "" || r.Operations == 0
+	})}
 	p.rank()
 	for _, plot := range []Plot{
 		{"W1", "latency", "Latency of an uncontended pair", ""},
@@ -89,7 +91,7 @@ func (p *plotter) rank() {
 
 func (p *plotter) colour(r *Result) int { return slices.Index(p.subjects, r.Subject) }
 
-// of are the results of a workload.
+// of returns the results of a workload.
 func (p *plotter) of(workload string) (found []*Result) {
 	for i := range p.results {
 		if p.results[i].Workload == workload {
@@ -99,7 +101,8 @@ func (p *plotter) of(workload string) (found []*Result) {
 	return found
 }
 
-// distribution draws latencies over quantiles, which stand so far apart as there are nines in them.
+// distribution draws latencies over quantiles. The distance of two quantiles on the axis is the
+// number of nines between them.
 func (p *plotter) distribution(plot Plot) string {
 	c := lineChart{title: plot.Title, x: "percentile", y: "time", format: nanoseconds}
 	for _, percent := range percents[1 : len(percents)-1] {
@@ -123,7 +126,8 @@ func (p *plotter) distribution(plot Plot) string {
 	return c.svg()
 }
 
-// nines is zero at the median, one more with each nine above it, and one less with each zero below.
+// nines returns zero for the median, one more for each nine above it, and one
+// less for each zero below it.
 func nines(percent float64) float64 {
 	if percent <= 50 {
 		return math.Log10(percent / 50)
@@ -161,8 +165,11 @@ func labelled(r *Result) string {
 	return r.Subject
 }
 
-// bars compares a number, where it is known. Of W3 it takes the most contenders.
-func (p *plotter) bars(plot Plot, format func(float64) string, value func(*Result) *float64) string {
+// bars compares a number between the results in which it is known. Of W3 it takes the results with
+// the most contenders.
+func (p *plotter) bars(
+	plot Plot, format func(float64) string, value func(*Result) *float64,
+) string {
 	c := barChart{title: plot.Title, format: format}
 	found := p.of(plot.Workload)
 	most := 0

@@ -12,13 +12,14 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// patience is how long a contender may take for its last visit after its turn has ended: longer than
-// dlock tries to reach a server, by default. leave is how long it has when the run is interrupted.
+// patience is how long a contender may take for its last visit after its turn has ended. It is
+// longer than the time for which dlock tries to reach a server by default. leave is the limit when
+// the run is interrupted.
 const (
 	patience = 45 * time.Second
 	leave    = 5 * time.Second
-	// longestWait bounds what is done once by many: to get ten thousand locks, or to wait for a
-	// turn among as many.
+	// longestWait limits work that many contenders do once: to acquire ten thousand locks, or to
+	// wait for a turn in a queue of that length.
 	longestWait = 10 * time.Minute
 )
 
@@ -28,16 +29,16 @@ var errHangs = errors.New("a contender does not return from Lock or Unlock")
 // beginning of Unlock.
 type visit struct{ Asked, Granted, Released int64 }
 
-// started is when this process began: clock is monotonic in a process, and comparable between
-// the processes of one machine.
+// started is the start of this process. It makes clock monotonic in a process, and comparable
+// between the processes of one machine.
 var started = time.Now()
 
 func clock() int64 { return started.UnixNano() + int64(time.Since(started)) }
 
 // crew is the contenders of one process.
 type crew interface {
-	// turn has them lock and unlock for d and returns the visits of each; they are the caller's
-	// until the next turn.
+	// turn lets the contenders lock and unlock for d, and returns the visits of each. The caller
+	// may use the visits until the next turn.
 	turn(ctx context.Context, d time.Duration) ([][]visit, error)
 	close() error
 }
@@ -49,7 +50,7 @@ type contender struct {
 	visits  []visit // of this turn
 }
 
-// visit locks and unlocks the next mutex and returns when it had the lock.
+// visit locks and unlocks the next mutex, and returns the time at which it had the lock.
 func (c *contender) visit(ctx context.Context) (granted int64, err error) {
 	m := c.mutexes[c.next]
 	c.next = (c.next + 1) % len(c.mutexes)
@@ -61,7 +62,7 @@ func (c *contender) visit(ctx context.Context) (granted int64, err error) {
 	return granted, lease.Unlock(ctx)
 }
 
-// work makes visits until it is told to stop, at least one.
+// work makes visits until stop is set, and at least one.
 func (c *contender) work(ctx context.Context, stop *atomic.Bool) error {
 	c.visits = c.visits[:0]
 	asked := clock()
@@ -80,13 +81,16 @@ func (c *contender) work(ctx context.Context, stop *atomic.Bool) error {
 
 // localCrew is a crew in this process.
 type localCrew struct {
-	process    Process // nil: there is none to close
+	process    Process // nil if there is none to close
 	contenders []*contender
-	held       Lease // by hold
+	held       Lease // the lease that hold acquired
 }
 
 // newCrew opens a process and makes a contender for each list of names.
-func newCrew(ctx context.Context, open func(context.Context, Settings) (Process, error), s Settings, names [][]string) (*localCrew, error) {
+func newCrew(
+	ctx context.Context, open func(context.Context, Settings) (Process, error), s Settings,
+	names [][]string,
+) (*localCrew, error) {
 	p, err := open(ctx, s)
 	if err != nil {
 		return nil, err
@@ -106,20 +110,21 @@ func newCrew(ctx context.Context, open func(context.Context, Settings) (Process,
 	return c, nil
 }
 
-// newFloorCrew has as many contenders do the floor in place of a lock.
+// newFloorCrew returns a crew whose contenders execute the floor in place of a lock.
 func newFloorCrew(floor measure.Floor, prefix string, names [][]string) *localCrew {
 	c := &localCrew{}
 	for i, list := range names {
+		owner := fmt.Sprintf("%032x", i)
 		one := &contender{}
 		for _, name := range list {
-			one.mutexes = append(one.mutexes, &floorMutex{floor, prefix + name, fmt.Sprintf("%032x", i)})
+			one.mutexes = append(one.mutexes, &floorMutex{floor, prefix + name, owner})
 		}
 		c.contenders = append(c.contenders, one)
 	}
 	return c
 }
 
-// floorMutex is a floor that looks like a lock. Its Lock does everything.
+// floorMutex makes a floor a Mutex. Its Lock executes the whole floor.
 type floorMutex struct {
 	floor      measure.Floor
 	key, owner string
@@ -131,8 +136,8 @@ func (m *floorMutex) Lock(ctx context.Context) (Lease, error) {
 
 func (m *floorMutex) Unlock(context.Context) error { return nil }
 
-// turn gives the contenders a context that cannot end: one that can costs some clients time and
-// memory of its own. The last visits of a turn that is interrupted are waited for.
+// turn gives the contenders a context that cannot end, because a context that can end costs some
+// clients additional time and memory. It waits for the last visits of an interrupted turn.
 func (c *localCrew) turn(ctx context.Context, d time.Duration) ([][]visit, error) {
 	var stop atomic.Bool
 	end := time.AfterFunc(d, func() { stop.Store(true) })
@@ -180,8 +185,9 @@ func (c *localCrew) allocs(ctx context.Context) *float64 {
 	return new(float64(after.Mallocs-before.Mallocs) / visits)
 }
 
-// together runs work n times at once and waits for all. It gives up after some time, or soon after ctx
-// has ended; what hangs is then left behind, and what it works on must not be looked at.
+// together runs work n times at once and waits for all of them. It returns errHangs after
+// the time within, or soon after ctx has ended. Calls that hang then go on, and the
+// caller must not read their data.
 func together(ctx context.Context, within time.Duration, n int, work func(i int)) error {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -203,7 +209,7 @@ func together(ctx context.Context, within time.Duration, n int, work func(i int)
 	}
 }
 
-// firstOf returns the first error that is one.
+// firstOf returns the first error that is not nil.
 func firstOf(errs []error) error {
 	for _, err := range errs {
 		if err != nil {

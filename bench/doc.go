@@ -1,11 +1,10 @@
-// Package bench compares ways to lock: the backends of dlock, and other libraries
-// beside them.
+// Package bench compares ways to lock: the backends of dlock, and other libraries.
 //
-// A [Subject] is one way to lock, a [Workload] one thing to measure. The subjects of a
-// run take turns in short slices of time, so that a machine that gets busy slows down all of
-// them: ratios between them last, absolute times are of one machine. Where a subject has a
-// floor, the fewest requests that can lock and unlock through the same client library, the floor
-// takes its turns beside it.
+// A [Subject] is one way to lock, and a [Workload] is one thing to measure. The subjects of a run
+// take turns in short slices of time, so that a machine that gets busy slows down all of them.
+// Ratios between subjects are therefore stable, while absolute times depend on the machine. A floor
+// is the fewest requests that can lock and unlock through the same client library. If a subject has
+// a floor, the two take turns as well.
 //
 //	redis, err := bench.URL("redis://localhost")
 //	…
@@ -14,19 +13,31 @@
 //
 // # Another library
 //
-// A library is measured by a [Subject] whose Open connects as a process of its own would.
+// To measure another library, write a [Subject] whose Open connects as a separate process would.
 // [Process], [Mutex] and [Lease] have a method or two each.
+//
+// # In go test
+//
+// [Benchmark] runs a workload as a benchmark of go test, in the same turns and with the same
+// measures. The figures are metrics of the benchmark. [Driver] makes a Subject of a driver that has
+// no URL.
+//
+//	func BenchmarkMine(b *testing.B) {
+//		w, _ := bench.Find("W1")
+//		bench.Benchmark(b, b.N, w, bench.Config{}, mine)
+//	}
 //
 // # Processes
 //
-// Where the subject tells how to start one ([Subject.Command]), the processes of a workload are
-// operating-system processes, of which each calls [Serve]. Elsewhere several connections in
-// this process stand for them, and the results say so.
+// If the subject can start processes ([Subject.Command]), the processes of a workload are
+// operating-system processes, and each of them calls [Serve]. Otherwise several connections of this
+// process take their place, and [Result.Separate] is false.
 //
-// # What is counted
+// # Figures
 //
-// Bytes are those of the heap and of stacks, after two collections; goroutines are those of the
-// whole process. A goroutine that waits in Lock counts as part of what a waiter costs. Commands
-// are the server's own count, less what asking for it costs, so nobody else should use the
-// server meanwhile. What cannot be known is left out of a [Result], and "–" in a table.
+// Bytes are the memory of the heap and of stacks, after two garbage collections. Goroutines
+// are all goroutines of the process: a goroutine that waits in Lock is part of the cost of a
+// waiter. Commands are the server's own count, less the commands for reading the count, so
+// no other program should use the server meanwhile. An unknown value is left out of a
+// [Result], and is "–" in a table.
 package bench

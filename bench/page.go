@@ -11,12 +11,12 @@ var pageHTML string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
-// WriteHTML writes the report as one page with tables and plots. It loads nothing from anywhere, and
-// is readable on light and on dark screens.
+// WriteHTML writes the report as one HTML page with tables and plots. The page loads no other
+// files, and is readable on light and on dark screens.
 func WriteHTML(w io.Writer, report Report) error {
 	var plots []template.HTML
 	for _, p := range Plots(report.Results) {
-		plots = append(plots, template.HTML(p.SVG)) // names in it are escaped
+		plots = append(plots, template.HTML(p.SVG)) // names in the SVG are escaped
 	}
 	return pageTemplate.Execute(w, struct {
 		Report

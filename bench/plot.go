@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Plots are drawn as SVG with a style of their own that follows the reader's choice of light or
-// dark. A width in pixels is that of the coordinates.
+// Plots are SVG pictures with their own style, which follows the reader's choice of light or dark.
+// One unit of the coordinates is one pixel.
 const (
 	plotWidth   = 640
 	plotHeight  = 300
@@ -32,8 +32,11 @@ const plotStyle = `<style>
 .dl-plot .line{fill:none;stroke-width:2}
 </style>`
 
-// palette can be told apart on white and on black, and by most who see few colours.
-var palette = []string{"#3b82c4", "#e8883a", "#46a06b", "#d0557a", "#9a77d0", "#2aa9b0", "#b59a2f", "#8a8f98"}
+// palette has colours that differ on white and on black, also for most
+// readers with colour blindness.
+var palette = []string{
+	"#3b82c4", "#e8883a", "#46a06b", "#d0557a", "#9a77d0", "#2aa9b0", "#b59a2f", "#8a8f98",
+}
 
 func colour(i int) string { return palette[i%len(palette)] }
 
@@ -82,11 +85,13 @@ func (c lineChart) svg() string {
 	}
 	var b strings.Builder
 	for _, t := range yTicks {
-		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1[3]f"/>`, marginLeft, plotWidth-marginRight, scaleY(t.at))
+		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1[3]f"/>`,
+			marginLeft, plotWidth-marginRight, scaleY(t.at))
 		text(&b, marginLeft-6, scaleY(t.at)+4, "end", t.text)
 	}
 	for _, t := range c.xTicks {
-		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1[1]f" y1="%d" y2="%d"/>`, scaleX(t.at), marginTop, plotHeight)
+		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1[1]f" y1="%d" y2="%d"/>`,
+			scaleX(t.at), marginTop, plotHeight)
 		text(&b, scaleX(t.at), plotHeight+16, "middle", t.text)
 	}
 	text(&b, (marginLeft+plotWidth-marginRight)/2, plotHeight+34, "middle", c.x+" · "+c.y)
@@ -105,7 +110,8 @@ func (c lineChart) draw(b *strings.Builder, s series, scaleX, scaleY func(float6
 		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s: %s</title></circle>`,
 			scaleX(p.x), scaleY(p.y), colour(s.colour), html.EscapeString(s.name), c.format(p.y))
 	}
-	fmt.Fprintf(b, `<polyline class="line" points="%s" stroke="%s"%s/>`, strings.Join(path, " "), colour(s.colour), dash(s.dashed))
+	fmt.Fprintf(b, `<polyline class="line" points="%s" stroke="%s"%s/>`,
+		strings.Join(path, " "), colour(s.colour), dash(s.dashed))
 }
 
 func dash(dashed bool) string {
@@ -115,19 +121,21 @@ func dash(dashed bool) string {
 	return ""
 }
 
-// legend stands below the axis, in two columns.
+// legend draws an entry of the legend, which is below the axis in two columns.
 func legend(b *strings.Builder, i int, s series) {
 	x := float64(marginLeft + i%2*(plotWidth-marginLeft)/2)
 	y := float64(plotHeight + axisHeight + 12 + i/2*lineHeight)
-	fmt.Fprintf(b, `<line class="line" x1="%.0f" x2="%.0f" y1="%.0f" y2="%.0[3]f" stroke="%s"%s/>`, x, x+22, y-4, colour(s.colour), dash(s.dashed))
+	fmt.Fprintf(b, `<line class="line" x1="%.0f" x2="%.0f" y1="%.0f" y2="%.0[3]f" stroke="%s"%s/>`,
+		x, x+22, y-4, colour(s.colour), dash(s.dashed))
 	text(b, x+28, y, "start", shorten(s.name, 36))
 }
 
 func text(b *strings.Builder, x, y float64, anchor, s string) {
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(s))
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`,
+		x, y, anchor, html.EscapeString(s))
 }
 
-// shorten keeps both ends of a name: that of a URL is where its parameters stand.
+// shorten keeps both ends of a name, because a URL has its parameters at the end.
 func shorten(s string, most int) string {
 	runes := []rune(s)
 	if len(runes) <= most {
@@ -138,12 +146,14 @@ func shorten(s string, most int) string {
 
 func frame(title string, height int, body string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="dl-plot" viewBox="0 0 %d %d" role="img" aria-label="%s">%s`, plotWidth, height, html.EscapeString(title), plotStyle)
-	fmt.Fprintf(&b, `<text class="title" x="0" y="16">%s</text>%s</svg>`, html.EscapeString(title), body)
+	fmt.Fprintf(&b, `<svg class="dl-plot" viewBox="0 0 %d %d" role="img" aria-label="%s">%s`,
+		plotWidth, height, html.EscapeString(title), plotStyle)
+	fmt.Fprintf(&b, `<text class="title" x="0" y="16">%s</text>%s</svg>`,
+		html.EscapeString(title), body)
 	return b.String()
 }
 
-// share is where v lies between low and high.
+// share returns where v lies between low and high, from 0 to 1.
 func share(v, low, high float64) float64 {
 	if high <= low {
 		return 0.5
@@ -151,7 +161,8 @@ func share(v, low, high float64) float64 {
 	return (v - low) / (high - low)
 }
 
-// logTicks are the powers of ten around low and high, or where these are close, 1, 2 and 5 times those.
+// logTicks returns the powers of ten around low and high. If low and high are close, it also
+// returns 2 and 5 times these powers.
 func logTicks(low, high float64, format func(float64) string) (ticks []tick) {
 	steps := []float64{1}
 	if high/low < 1000 {
@@ -182,7 +193,7 @@ type bar struct {
 	value  float64
 }
 
-// barChart compares one number, from zero on.
+// barChart compares the values of one number. Its axis begins at zero.
 type barChart struct {
 	title  string
 	bars   []bar
@@ -195,7 +206,9 @@ func (c barChart) svg() string {
 		return ""
 	}
 	const names, values, step = 240, 80, 24
-	most := slices.MaxFunc(c.bars, func(a, b bar) int { return cmp.Compare(a.value, b.value) }).value
+	most := slices.MaxFunc(c.bars, func(a, b bar) int {
+		return cmp.Compare(a.value, b.value)
+	}).value
 	var b strings.Builder
 	for i, v := range c.bars {
 		y := float64(marginTop + i*step)
@@ -204,7 +217,8 @@ func (c barChart) svg() string {
 			width = max(0, v.value) / most * (plotWidth - names - values)
 		}
 		text(&b, names-8, y+12, "end", shorten(v.name, 33))
-		fmt.Fprintf(&b, `<rect x="%d" y="%.0f" width="%.1f" height="%d" rx="2" fill="%s"/>`, names, y, max(width, 1), step-8, colour(v.colour))
+		fmt.Fprintf(&b, `<rect x="%d" y="%.0f" width="%.1f" height="%d" rx="2" fill="%s"/>`,
+			names, y, max(width, 1), step-8, colour(v.colour))
 		text(&b, names+width+6, y+12, "start", c.format(v.value))
 	}
 	return frame(c.title, marginTop+len(c.bars)*step, b.String())
@@ -212,7 +226,7 @@ func (c barChart) svg() string {
 
 func nanoseconds(f float64) string { return span(time.Duration(f)) }
 
-// thousands shortens what would be long on an axis.
+// thousands formats a number, and shortens it if it is too long for an axis.
 func thousands(f float64) string {
 	switch size := math.Abs(f); {
 	case size >= 999_500:

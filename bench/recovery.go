@@ -8,13 +8,14 @@ import (
 
 const (
 	recoveryTTL = 2 * time.Second
-	kills       = 3 // as long as they take no longer than killBudget
+	kills       = 3 // at most, and no more after killBudget
 	killBudget  = 5 * time.Second
-	// termPrecision is less than leases keep as a margin.
+	// termPrecision is the precision of a term in results. It is coarser than the margin that a
+	// lease with recoveryTTL keeps.
 	termPrecision = 100 * time.Millisecond
 )
 
-// recovery kills a child that holds a lock. Subjects that cannot be in another process have none.
+// recovery kills a child that holds a lock. It skips subjects without a Command.
 func recovery(ctx context.Context, r *run) {
 	for _, s := range r.subjects {
 		if s.Command == nil || ctx.Err() != nil {
@@ -22,7 +23,8 @@ func recovery(ctx context.Context, r *run) {
 		}
 		r.step(s, 0)
 		row := Result{
-			Workload: r.workload, Subject: s.Name, Contenders: 2, Processes: 2, Separate: true, Locks: 1, TTL: recoveryTTL,
+			Workload: r.workload, Subject: s.Name, Contenders: 2, Processes: 2, Separate: true,
+			Locks: 1, TTL: recoveryTTL,
 		}
 		if err := r.killHolders(ctx, s, &row); err != nil && ctx.Err() == nil {
 			r.fail(row, err)
@@ -63,9 +65,11 @@ func (r *run) killHolders(ctx context.Context, s Subject, row *Result) error {
 	return nil
 }
 
-// kill returns how long the waiter waits for the lock of a holder that is killed, and what the holder's
-// term was.
-func kill(ctx context.Context, s Subject, settings Settings, name [][]string, waiter *localCrew) (took, term time.Duration, err error) {
+// kill kills a holder. It returns how long the waiter then waits for the lock,
+// and the term of the holder.
+func kill(
+	ctx context.Context, s Subject, settings Settings, name [][]string, waiter *localCrew,
+) (took, term time.Duration, err error) {
 	holder, err := startChild(ctx, s.Command(), settings, name)
 	if err != nil {
 		return 0, 0, err

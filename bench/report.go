@@ -13,36 +13,38 @@ import (
 	"time"
 )
 
-// Report is a run with what is needed to understand its figures.
+// Report is a run, with the facts that are needed to understand its figures.
 type Report struct {
 	Started time.Time `json:"started"`
 	Machine Machine   `json:"machine"`
-	// Duration is that of Config.
+	// Duration is Config.Duration.
 	Duration time.Duration `json:"duration_ns"`
-	// Complete is false where the run was interrupted.
+	// Complete is false if the run was interrupted.
 	Complete bool     `json:"complete"`
 	Results  []Result `json:"results"`
 }
 
-// Machine is what a run was made with.
+// Machine is the machine and the program of a run.
 type Machine struct {
 	OS      string `json:"os"`
 	Arch    string `json:"arch"`
 	CPUs    int    `json:"cpus"`
 	Go      string `json:"go"`
-	Version string `json:"version"` // of the main module; (devel) where it has none
+	Version string `json:"version"` // of the main module; (devel) if it has none
 }
 
 // ThisMachine describes the machine and the program.
 func ThisMachine() Machine {
-	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+	m := Machine{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(),
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		m.Version = info.Main.Version
 	}
 	return m
 }
 
-// none stands for what is unknown or does not apply.
+// none is shown for a value that is unknown or does not apply.
 const none = "–"
 
 // column is one column of a workload's table.
@@ -51,7 +53,7 @@ type column struct {
 	cell func(*Result) string
 }
 
-// columns are those of each workload, after the subject.
+// columns has the columns of each workload, after the column of the subject.
 var columns = map[string][]column{
 	"W1": {
 		{"SAMPLES", samples},
@@ -71,8 +73,26 @@ var columns = map[string][]column{
 		{"P50", p50},
 		{"P99", p99},
 	},
-	"W3": {{"CONTENDERS", contenders}, {"HAND-OFF", handoff}, {"SAMPLES", samples}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
-	"W4": {{"PROCESSES", processes}, {"HAND-OFF", handoff}, {"SAMPLES", samples}, {"CHANGES/S", changes}, {"PAIRS/S", perSecond}, {"P50", p50}, {"P99", p99}, {"JAIN", jainText}},
+	"W3": {
+		{"CONTENDERS", contenders},
+		{"HAND-OFF", handoff},
+		{"SAMPLES", samples},
+		{"CHANGES/S", changes},
+		{"PAIRS/S", perSecond},
+		{"P50", p50},
+		{"P99", p99},
+		{"JAIN", jainText},
+	},
+	"W4": {
+		{"PROCESSES", processes},
+		{"HAND-OFF", handoff},
+		{"SAMPLES", samples},
+		{"CHANGES/S", changes},
+		{"PAIRS/S", perSecond},
+		{"P50", p50},
+		{"P99", p99},
+		{"JAIN", jainText},
+	},
 	"W5": {
 		{"WAITERS", contenders},
 		{"COMMANDS/S", commands},
@@ -111,7 +131,7 @@ func p99(r *Result) string         { return latencyText(r.Latency, 99) }
 func contenders(r *Result) string  { return strconv.Itoa(r.Contenders) }
 func ttl(r *Result) string         { return r.TTL.String() }
 
-// samples is how many durations the percentiles are of.
+// samples returns the number of durations behind the percentiles.
 func samples(r *Result) string {
 	if r.Latency == nil {
 		return none
@@ -134,7 +154,8 @@ func handoff(r *Result) string {
 	return none
 }
 
-// processes says what stands for the processes.
+// processes returns the numbers of processes and contenders, and whether connections
+// took the place of processes.
 func processes(r *Result) string {
 	if r.Separate {
 		return fmt.Sprintf("%d × %d", r.Processes, r.Contenders/r.Processes)
@@ -158,7 +179,7 @@ func optional[T any](v *T, text func(T) string) string {
 	return text(*v)
 }
 
-// number has three digits that count, and no fewer before the point.
+// number formats a number with three significant digits, but with all digits before the point.
 func number(f *float64) string { return optional(f, compact) }
 
 func compact(f float64) string {
@@ -184,7 +205,7 @@ func latencyText(l *Latency, percent float64) string {
 	return span(l.Quantiles[i].Value)
 }
 
-// span is a duration with three digits.
+// span formats a duration with three digits.
 func span(d time.Duration) string {
 	if d <= 0 {
 		return none
@@ -203,7 +224,7 @@ type section struct {
 	Results []*Result
 }
 
-// Heads are the heads of the columns.
+// Heads returns the heads of the columns.
 func (s section) Heads() []string {
 	heads := []string{"SUBJECT"}
 	for _, c := range s.Columns {
@@ -212,7 +233,7 @@ func (s section) Heads() []string {
 	return heads
 }
 
-// Cells are one row; of a failure it is the name and what went wrong.
+// Cells returns the cells of one row. A row that failed has its subject and its error.
 func (s section) Cells(r *Result) []string {
 	if r.Error != "" {
 		return []string{r.Subject, "failed: " + r.Error}
@@ -240,12 +261,13 @@ func sections(results []Result) (all []section) {
 	return all
 }
 
-// reading says how the figures were made and what they mean.
-const reading = "Closed loop: a contender sends its next request after its Unlock, so a stall of the server delays few requests. " +
+// reading explains how the figures were made, and how to read them.
+const reading = "Closed loop: a contender sends its next request after its Unlock, " +
+	"so a stall of the server delays few requests. " +
 	"× FLOOR is the cost in floors: 1 is the floor's, 2 is twice as slow, in every table. " +
 	"A percentile with no sample beyond it is not shown."
 
-// WriteTable writes a table for each workload, and how to read them.
+// WriteTable writes a table for each workload, and an explanation of the figures.
 func WriteTable(w io.Writer, results []Result) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, s := range sections(results) {
@@ -257,7 +279,7 @@ func WriteTable(w io.Writer, results []Result) error {
 		for _, r := range s.Results {
 			writeCells(table, s.Cells(r))
 		}
-		if err := table.Flush(); err != nil { // the widths of each table are its own
+		if err := table.Flush(); err != nil { // each table has its own column widths
 			return err
 		}
 	}

@@ -12,25 +12,32 @@ import (
 	"github.com/dlock-go/dlock/bench"
 )
 
-// hostile is a name that a URL may have.
+// hostile is a name that a URL can have.
 const hostile = `mem:<script>"&'`
 
-// rows are the least that a run may bring: one row per workload, with little in it.
+// rows returns a minimal result of a run: one row per workload with few
+// figures, and a row that failed.
 func rows() []bench.Result {
 	latency := &bench.Latency{Count: 1, P50: 5, P99: 5, Max: 5, Mean: 5}
 	for _, percent := range []float64{0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100} {
 		latency.Quantiles = append(latency.Quantiles, bench.Quantile{Percent: percent, Value: 5})
 	}
-	return []bench.Result{
-		{Workload: "W1", Subject: hostile, Operations: 1, Contenders: 1, PerSecond: new(1.5), Latency: latency},
-		{Workload: "W2", Subject: hostile, Operations: 1, Contenders: 64, PerSecond: new(0.0), Latency: latency},
-		{Workload: "W3", Subject: hostile, Operations: 1, Contenders: 2, PerSecond: new(1e7), Changes: new(12345.6), Latency: latency, Jain: new(1.0)},
-		{Workload: "W4", Subject: hostile, Operations: 1, Contenders: 32, Processes: 4, Separate: true, Changes: new(0.0)},
-		{Workload: "W5", Subject: hostile, Operations: 1, Contenders: 9, Commands: new(0.0), Bytes: new(-3.0), Drain: time.Second},
-		{Workload: "W6", Subject: hostile, Operations: 1, Locks: 7, TTL: time.Second, Lost: new(int64(2))},
-		{Workload: "recovery", Subject: hostile, Operations: 1, Latency: latency},
-		{Workload: "W1", Subject: "bad", Error: "it is broken"},
+	rows := []bench.Result{
+		{Workload: "W1", Contenders: 1, PerSecond: new(1.5), Latency: latency},
+		{Workload: "W2", Contenders: 64, PerSecond: new(0.0), Latency: latency},
+		{
+			Workload: "W3", Contenders: 2, PerSecond: new(1e7), Changes: new(12345.6),
+			Latency: latency, Jain: new(1.0),
+		},
+		{Workload: "W4", Contenders: 32, Processes: 4, Separate: true, Changes: new(0.0)},
+		{Workload: "W5", Contenders: 9, Commands: new(0.0), Bytes: new(-3.0), Drain: time.Second},
+		{Workload: "W6", Locks: 7, TTL: time.Second, Lost: new(int64(2))},
+		{Workload: "recovery", Latency: latency},
 	}
+	for i := range rows {
+		rows[i].Subject, rows[i].Operations = hostile, 1
+	}
+	return append(rows, bench.Result{Workload: "W1", Subject: "bad", Error: "it is broken"})
 }
 
 func TestTable(t *testing.T) {
@@ -64,13 +71,14 @@ func TestMarkdown(t *testing.T) {
 	if err := bench.WriteMarkdown(&table, "recovery", rows()); err != nil {
 		t.Fatal(err)
 	}
-	want := "| SUBJECT | KILLS | TTL | P50 | MAX |\n|---|--:|--:|--:|--:|\n| " + hostile + " | 1 | 0s | 5ns | 5ns |\n"
+	want := "| SUBJECT | KILLS | TTL | P50 | MAX |\n|---|--:|--:|--:|--:|\n" +
+		"| " + hostile + " | 1 | 0s | 5ns | 5ns |\n"
 	if table.String() != want {
 		t.Errorf("%s", table.String())
 	}
 }
 
-// TestPlots: each plot is well-formed, whatever the names and however few the values.
+// TestPlots checks that each plot is well-formed, for all names and for few values.
 func TestPlots(t *testing.T) {
 	t.Parallel()
 	plots := bench.Plots(rows())

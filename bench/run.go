@@ -14,24 +14,24 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// Config is the size of a run. Zero values are the defaults.
+// Config is the size of a run. Zero values mean the defaults.
 type Config struct {
-	// Prefix stands before every name that is locked; by default dlock-bench/, something random,
-	// and a slash.
+	// Prefix comes before the name of each lock. The default is dlock-bench/, a
+	// random word, and a slash.
 	Prefix string
-	// Duration is the time to measure each row, of which half is the floor's where there is one:
-	// 1 s by default. A run takes somewhat more than the product of rows and Duration.
+	// Duration is the time to measure each row, by default 1 s. If the subject has a floor, the
+	// floor takes half of it. A run takes somewhat longer than the product of rows and Duration.
 	Duration time.Duration
-	// Contenders are the numbers of goroutines that W3 has contend: 2, 16 and 128 by default.
+	// Contenders are the numbers of goroutines that contend in W3, by default 2, 16 and 128.
 	Contenders []int
-	// Waiters is how many W5 has wait, 1,000 by default, and Locks how many W6 holds, 10,000 by
-	// default.
+	// Waiters is the number of waiters in W5, by default 1,000. Locks is the number of held locks
+	// in W6, by default 10,000.
 	Waiters, Locks int
-	// Progress is called as the run goes on, from one goroutine. It must not block.
+	// Progress is called during the run, from one goroutine. It must not block.
 	Progress func(Progress)
 }
 
-// Progress tells how far a run is.
+// Progress is how far a run has come.
 type Progress struct {
 	Workload, Subject string
 	Done              float64 // 0 to 1
@@ -50,11 +50,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Run runs the workloads one after the other, each on all subjects in turns, and returns a row
-// for each thing that it measured. What fails has a row that says so, and the others go on. When ctx
-// ends, Run ends soon, frees what is locked, and returns what there is. No two subjects have one name.
+// Run runs the workloads one after the other, each on all subjects in turns, and returns a
+// Result for each row. If a subject fails, its row has the error, and the other subjects go
+// on. When ctx ends, Run ends soon, frees its locks, and returns the results so far. The names
+// of the subjects must differ.
 func Run(ctx context.Context, config Config, workloads []Workload, subjects ...Subject) []Result {
-	r := &run{Config: config.withDefaults(), subjects: subjects, results: []Result{}, used: make(map[string]map[string]bool)}
+	r := &run{
+		Config: config.withDefaults(), subjects: subjects,
+		results: []Result{}, used: make(map[string]map[string]bool),
+	}
 	for _, s := range subjects {
 		r.used[s.Name] = make(map[string]bool)
 	}
@@ -73,13 +77,14 @@ func Run(ctx context.Context, config Config, workloads []Workload, subjects ...S
 	return r.results
 }
 
-// sweepBatch is how many names are swept in one request at the most.
+// sweepBatch is the maximum number of names that one request sweeps.
 const sweepBatch = 1000
 
-// sweepTimeout bounds the sweep of one subject; what then is left ends with its time, where it has one.
+// sweepTimeout limits the sweep of one subject. Data that remains then is left to
+// expire, if it has a TTL.
 const sweepTimeout = 10 * time.Second
 
-// sweep removes what servers keep of locks that are free.
+// sweep removes the data that servers keep for free locks.
 func (r *run) sweep(ctx context.Context) {
 	for _, s := range r.subjects {
 		ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
@@ -112,15 +117,18 @@ type run struct {
 	used          map[string]map[string]bool // names, by subject
 }
 
-// step tells that a part of the plan is done.
+// step reports that a part of the plan is done.
 func (r *run) step(s Subject, d time.Duration) {
 	r.done += d
 	r.Progress(Progress{r.workload, s.Name, min(1, float64(r.done)/float64(r.planned))})
 }
 
-// names returns n names of a subject. Different parts have none in common, and neither do subjects.
+// names returns n names of a subject for a part of the run. Different parts and different subjects
+// have no name in common.
 func (r *run) names(s Subject, part string, n int) []string {
-	ordinal := slices.IndexFunc(r.subjects, func(other Subject) bool { return other.Name == s.Name })
+	ordinal := slices.IndexFunc(r.subjects, func(other Subject) bool {
+		return other.Name == s.Name
+	})
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s%d/%s/%d", r.Prefix, ordinal, part, i)
@@ -129,7 +137,7 @@ func (r *run) names(s Subject, part string, n int) []string {
 	return names
 }
 
-// same gives n contenders one name.
+// same returns the names of n contenders for one name.
 func same(name string, n int) [][]string { return slices.Repeat([][]string{{name}}, n) }
 
 // deal gives each of n contenders its share of the names.
@@ -141,17 +149,18 @@ func deal(names []string, n int) [][]string {
 	return shares
 }
 
-// fail notes that a row could not be measured, or not to its end.
+// fail adds a row that could not be measured, or not completely.
 func (r *run) fail(row Result, err error) {
 	row.Error = oneLine(err)
 	r.results = append(r.results, row)
 }
 
 func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
+	lines := strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' })
+	return strings.Join(lines, "; ")
 }
 
-// aside opens the connection beside those that are measured, if the subject has one.
+// aside opens the connection for measurements, if the subject has one.
 func aside(ctx context.Context, s Subject) (io.Closer, error) {
 	if s.Server == nil {
 		return nothing{}, nil
@@ -159,7 +168,7 @@ func aside(ctx context.Context, s Subject) (io.Closer, error) {
 	return s.Server(ctx)
 }
 
-// nothing is the connection of a subject that has none.
+// nothing is the connection of a subject without Server.
 type nothing struct{}
 
 func (nothing) Close() error { return nil }
@@ -167,8 +176,8 @@ func (nothing) Close() error { return nil }
 // meter reads a server's counters.
 type meter struct {
 	io.Closer
-	counters measure.Counters // nil: they are unknown
-	own      int64            // commands that a reading costs
+	counters measure.Counters // nil if they are unknown
+	own      int64            // the commands of one reading
 }
 
 func newMeter(ctx context.Context, s Subject) (*meter, error) {
@@ -183,7 +192,7 @@ func newMeter(ctx context.Context, s Subject) (*meter, error) {
 	return m, nil
 }
 
-// read returns what the server counts; -1 is unknown.
+// read returns the counters of the server; -1 means unknown.
 func (m *meter) read(ctx context.Context) measure.Counts {
 	unknown := measure.Counts{Commands: -1, Connections: -1}
 	if m.counters == nil {
@@ -198,7 +207,7 @@ func (m *meter) read(ctx context.Context) measure.Counts {
 	return counts
 }
 
-// commands is the rate of commands between two readings.
+// commands returns the rate of commands between two readings, or nil if it is unknown.
 func (m *meter) commands(from, to measure.Counts, elapsed time.Duration) *float64 {
 	if from.Commands < 0 || to.Commands < 0 {
 		return nil
@@ -206,7 +215,7 @@ func (m *meter) commands(from, to measure.Counts, elapsed time.Duration) *float6
 	return new(float64(max(0, to.Commands-from.Commands-m.own)) / elapsed.Seconds())
 }
 
-// connections is how many more the second reading has.
+// connections returns how many more connections the second reading has, or nil if that is unknown.
 func (m *meter) connections(from, to measure.Counts) *float64 {
 	if from.Connections < 0 || to.Connections < 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// countingServer has a floor that sleeps, and counts nothing but who asks.
+// countingServer has a floor that sleeps. Its counters grow only when they are read.
 type countingServer struct{ asked atomic.Int64 }
 
 func newCountingServer(context.Context) (io.Closer, error) { return &countingServer{}, nil }
@@ -21,7 +21,7 @@ func (s *countingServer) Floor(context.Context, string, string) error {
 	return nil
 }
 
-// Counters tells of two commands for each reading, and of one connection more with each.
+// Counters reports two commands for each reading, and one more connection for every second reading.
 func (s *countingServer) Counters(context.Context) (measure.Counts, error) {
 	n := s.asked.Add(1)
 	return measure.Counts{Commands: 2 * n, Connections: n / 2}, nil

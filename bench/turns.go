@@ -12,13 +12,13 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// row is a Result in the making: the crews of one subject, which work at the same time, and its
-// floor, which has its turns before them.
+// row collects the Result of one subject. Its crews work at the same time. Its floor
+// has its turns before them.
 type row struct {
 	Result
 	subject Subject
 	crews   []crew
-	floor   *localCrew // nil: there is none
+	floor   *localCrew // nil if there is none
 	beside  func() error
 
 	tally, floorTally tally
@@ -26,23 +26,23 @@ type row struct {
 	err               error
 }
 
-// tally is what the turns so far add up to.
+// tally is the sum of the turns so far.
 type tally struct {
 	elapsed time.Duration
 	pairs   int64
 	changes int64
-	shares  []int64 // by contender
+	shares  []int64 // visits by contender
 	times   *hdrhistogram.Histogram
 	merged  []grant // of one turn
 }
 
-// grant is a visit and who made it.
+// grant is a visit and its contender.
 type grant struct {
 	visit
 	contender int
 }
 
-// addPairs counts a turn of contenders that do not contend.
+// addPairs adds a turn without contention.
 func (t *tally) addPairs(visits [][]visit, elapsed time.Duration) {
 	for i, list := range visits {
 		t.count(i, len(list))
@@ -53,7 +53,8 @@ func (t *tally) addPairs(visits [][]visit, elapsed time.Duration) {
 	t.elapsed += elapsed
 }
 
-// addContended counts a turn on one lock. Who has it next has it from the one before.
+// addContended adds a turn on one lock. Each change of contender is a hand-off
+// from the contender before.
 func (t *tally) addContended(visits [][]visit, elapsed time.Duration) {
 	t.merged = t.merged[:0]
 	for i, list := range visits {
@@ -87,7 +88,7 @@ func (t *tally) rate(n int64) float64 {
 	return float64(n) / t.elapsed.Seconds()
 }
 
-// open opens what the row needs: a crew for each list of lists of names, and its floor.
+// open opens a crew for each element of names, and the floor.
 func (w *row) open(ctx context.Context, names [][][]string, withFloor bool) (err error) {
 	w.forget()
 	s := Settings{TTL: w.TTL, Handoff: w.Handoff}
@@ -124,12 +125,12 @@ func (w *row) openFloor(ctx context.Context, names [][]string) error {
 	return nil
 }
 
-// forget begins to count.
+// forget resets the counts.
 func (w *row) forget() {
 	w.tally, w.floorTally = tally{times: newHistogram()}, tally{times: newHistogram()}
 }
 
-// turn is the turn of the floor and then of all crews together.
+// turn runs a turn of the floor, and then a turn of all crews together.
 func (w *row) turn(ctx context.Context, d time.Duration) error {
 	if w.floor != nil {
 		d /= 2
@@ -173,7 +174,7 @@ func (w *row) close() {
 	}
 }
 
-// finish makes the Result of the turns.
+// finish returns the Result of the turns.
 func (w *row) finish() Result {
 	t, f := &w.tally, &w.floorTally
 	w.Elapsed, w.Operations = t.elapsed, t.pairs
@@ -196,15 +197,18 @@ func (w *row) finish() Result {
 }
 
 const (
-	// longestTurn bounds how long an interrupted run goes on.
+	// longestTurn is the longest turn. It limits how long an interrupted run goes on.
 	longestTurn = 500 * time.Millisecond
-	// warmUp is a turn before the first that is not counted: connections are dialled in it.
+	// warmUp is the length of a first turn that does not count: clients open
+	// their connections in it.
 	warmUp = 20 * time.Millisecond
 )
 
-// takeTurns opens the rows, lets them take turns, at least so many, and closes them. A row that
+// takeTurns opens the rows, lets each take at least so many turns, and closes them. A row that
 // fails has no more turns.
-func (r *run) takeTurns(ctx context.Context, rows []*row, turns int, names func(*row) [][][]string, withFloor bool) {
+func (r *run) takeTurns(
+	ctx context.Context, rows []*row, turns int, names func(*row) [][][]string, withFloor bool,
+) {
 	turns = max(turns, int((r.Duration+longestTurn-1)/longestTurn))
 	for _, w := range rows {
 		w.err = w.open(ctx, names(w), withFloor)
@@ -234,7 +238,8 @@ func (r *run) takeTurns(ctx context.Context, rows []*row, turns int, names func(
 	}
 }
 
-// measureAllocs has one contender alone: only then it is known whose allocations they are.
+// measureAllocs measures rows with one contender only: otherwise the allocations could
+// belong to another contender.
 func (w *row) measureAllocs(ctx context.Context) {
 	if w.Contenders != 1 || w.err != nil || ctx.Err() != nil {
 		return

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// URL returns the Subject of one of dlock's URLs. Nothing is dialled yet; the error is that of a
-// malformed URL, or of a scheme whose driver is not imported. Its Command is left to the caller.
+// URL returns the Subject of a dlock URL. It does not connect. It returns an error if the URL is
+// malformed, or if the driver of its scheme is not imported. The caller sets Command.
 func URL(raw string) (Subject, error) {
 	u, err := backend.ParseURL(raw)
 	if err != nil {
@@ -19,24 +20,42 @@ func URL(raw string) (Subject, error) {
 	if _, err := backend.Lookup(u.Scheme); err != nil {
 		return Subject{}, err
 	}
-	name := u.String()
-	prefix, _ := u.Take("prefix")
+	s := Driver(u.String(), func(ctx context.Context) (backend.Driver, error) {
+		return openDriver(ctx, raw)
+	})
+	s.Prefix, _ = u.Take("prefix")
+	s.Open = func(ctx context.Context, settings Settings) (Process, error) {
+		client, err := dlock.Open(ctx, raw)
+		if err != nil {
+			return nil, err
+		}
+		return newProcess(client, settings), nil
+	}
+	return s, nil
+}
+
+// Driver returns the Subject of a driver that has no URL. Each call of open returns a new
+// connection, which the Subject closes. Locks have the default options of dlock.
+func Driver(name string, open func(context.Context) (backend.Driver, error)) Subject {
 	return Subject{
 		Name:    name,
-		Prefix:  prefix,
 		Handoff: true,
-		Open: func(ctx context.Context, s Settings) (Process, error) {
-			client, err := dlock.Open(ctx, raw)
+		Open: func(ctx context.Context, settings Settings) (Process, error) {
+			d, err := open(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return &process{client, lockOptions(s, client.Capabilities())}, nil
+			client, err := dlock.New(d)
+			if err != nil {
+				return nil, errors.Join(err, d.Close())
+			}
+			return newProcess(client, settings), nil
 		},
-		Server: func(ctx context.Context) (io.Closer, error) { return openDriver(ctx, raw) },
-	}, nil
+		Server: func(ctx context.Context) (io.Closer, error) { return open(ctx) },
+	}
 }
 
-// openDriver opens a driver without the core, for its floor and its counters.
+// openDriver opens a driver without the core, to use its floor and its counters.
 func openDriver(ctx context.Context, raw string) (backend.Driver, error) {
 	u, err := backend.ParseURL(raw)
 	if err != nil {
@@ -49,7 +68,7 @@ func openDriver(ctx context.Context, raw string) (backend.Driver, error) {
 	return opener(ctx, u)
 }
 
-// lockOptions are those of each lock: they win over what the URL says.
+// lockOptions returns the options of each lock. They override the parameters of the URL.
 func lockOptions(s Settings, caps backend.Capabilities) (opts []dlock.Option) {
 	if s.TTL > 0 {
 		opts = append(opts, dlock.WithTTL(within(s.TTL, caps)))
@@ -60,7 +79,7 @@ func lockOptions(s Settings, caps backend.Capabilities) (opts []dlock.Option) {
 	return opts
 }
 
-// within is the nearest TTL that the backend can keep.
+// within returns the nearest TTL that the backend supports.
 func within(ttl time.Duration, caps backend.Capabilities) time.Duration {
 	if caps.MaxTTL > 0 {
 		ttl = min(ttl, caps.MaxTTL)
@@ -68,10 +87,14 @@ func within(ttl time.Duration, caps backend.Capabilities) time.Duration {
 	return max(ttl, caps.MinTTL)
 }
 
-// process is a client of dlock's.
+// process is a client of dlock.
 type process struct {
 	client *dlock.Client
 	opts   []dlock.Option
+}
+
+func newProcess(client *dlock.Client, s Settings) *process {
+	return &process{client, lockOptions(s, client.Capabilities())}
 }
 
 func (p *process) Mutex(name string) (Mutex, error) {

@@ -11,31 +11,35 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// usage is what this process has in use.
+// usage is the memory and the goroutines of this process.
 type usage struct{ bytes, goroutines float64 }
 
 func measureUsage() usage {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what the first has found to be garbage, and pools keep for one more
+	// Pools keep their garbage for one more collection.
+	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return usage{float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())}
 }
 
-// since sets what each of n things costs.
+// since sets the cost of each of n things, from the growth since before.
 func (u usage) since(before usage, n int, to *Result) {
 	to.Bytes = new((u.bytes - before.bytes) / float64(n))
 	to.Goroutines = new((u.goroutines - before.goroutines) / float64(n))
 }
 
-// waiting is W5. The subjects are measured one after the other: what counts are counts.
+// waiting runs W5. It measures the subjects one after the other, because most
+// figures are counts, not times.
 func waiting(ctx context.Context, r *run) {
 	for _, s := range r.subjects {
 		if ctx.Err() != nil {
 			return
 		}
 		r.step(s, 0)
-		row := Result{Workload: r.workload, Subject: s.Name, Contenders: r.Waiters, Processes: 2, Locks: 1}
+		row := Result{
+			Workload: r.workload, Subject: s.Name, Contenders: r.Waiters, Processes: 2, Locks: 1,
+		}
 		if err := r.wait(ctx, s, &row); err != nil {
 			r.fail(row, err)
 		} else if row.Operations > 0 {
@@ -82,11 +86,11 @@ func (r *run) wait(ctx context.Context, s Subject, row *Result) error {
 	return nil
 }
 
-// settle is how long waiters have to get where they wait: some enter queues on the server.
+// settle is how long waiters have until they wait: on some servers they first enter a queue.
 const settle = 250 * time.Millisecond
 
-// enqueue has all contenders wait for a lock that is held. It returns when they do, with a function
-// that waits until each has had its turn, and returns when each had the lock.
+// enqueue lets all contenders wait for a lock that is held, and returns when they wait. done waits
+// until each has had its turn, and returns the times at which each had the lock.
 func (c *localCrew) enqueue(ctx context.Context) (done func() ([]int64, error)) {
 	var begun atomic.Int64
 	all, ended := make(chan struct{}), make(chan error, 1)
@@ -104,14 +108,16 @@ func (c *localCrew) enqueue(ctx context.Context) (done func() ([]int64, error)) 
 	pause(ctx, settle)
 	return func() ([]int64, error) {
 		if err := <-ended; err != nil {
-			return nil, err // they may still be at work
+			return nil, err // the contenders may still be at work
 		}
 		return granted, firstOf(errs)
 	}
 }
 
-// watch measures while nothing happens.
-func (r *run) watch(ctx context.Context, row *Result, m *meter, alone measure.Counts, before usage) {
+// watch measures while nothing is locked or unlocked.
+func (r *run) watch(
+	ctx context.Context, row *Result, m *meter, alone measure.Counts, before usage,
+) {
 	n := row.Contenders
 	if row.Locks > 1 {
 		n = row.Locks
@@ -124,7 +130,7 @@ func (r *run) watch(ctx context.Context, row *Result, m *meter, alone measure.Co
 	row.Commands, row.Connections = m.commands(from, to, row.Elapsed), m.connections(alone, to)
 }
 
-// holding is W6.
+// holding runs W6.
 func holding(ctx context.Context, r *run) {
 	for _, s := range r.subjects {
 		if ctx.Err() != nil {
@@ -132,7 +138,8 @@ func holding(ctx context.Context, r *run) {
 		}
 		r.step(s, 0)
 		row := Result{
-			Workload: r.workload, Subject: s.Name, Contenders: manyWorkers, Processes: 1, Locks: r.Locks, TTL: r.holdTTL(),
+			Workload: r.workload, Subject: s.Name, Contenders: manyWorkers, Processes: 1,
+			Locks: r.Locks, TTL: r.holdTTL(),
 		}
 		if err := r.hold(ctx, s, &row); err != nil {
 			r.fail(row, err)
@@ -143,8 +150,9 @@ func holding(ctx context.Context, r *run) {
 	}
 }
 
-// The TTL of locks that are held is such that each is renewed at least once while they are
-// watched. A short one would tell more of how busy the machine is than of the lock.
+// The TTL of held locks is between these limits. It is chosen so that each lock is renewed
+// at least once during the measurement. A shorter TTL would show the load of the machine
+// more than the cost of the lock.
 const leastHoldTTL, mostHoldTTL = 6 * time.Second, 30 * time.Second
 
 func (r *run) holdTTL() time.Duration {
@@ -167,7 +175,8 @@ func (r *run) hold(ctx context.Context, s Subject, row *Result) error {
 	}
 	defer meter.Close()
 	alone := meter.read(ctx)
-	crew, err := newCrew(ctx, s.Open, Settings{TTL: row.TTL}, deal(r.names(s, "many", r.Locks), manyWorkers))
+	names := deal(r.names(s, "many", r.Locks), manyWorkers)
+	crew, err := newCrew(ctx, s.Open, Settings{TTL: row.TTL}, names)
 	if err != nil {
 		return err
 	}
@@ -186,7 +195,7 @@ func (r *run) hold(ctx context.Context, s Subject, row *Result) error {
 	return nil
 }
 
-// lockAll has each contender lock all its names.
+// lockAll lets each contender lock all its names.
 func (c *localCrew) lockAll(ctx context.Context, leases [][]Lease) error {
 	errs := make([]error, len(c.contenders))
 	endless := context.WithoutCancel(ctx)
@@ -206,12 +215,13 @@ func (c *localCrew) lockAll(ctx context.Context, leases [][]Lease) error {
 	return errors.Join(err, firstOf(errs))
 }
 
-// unlockAll counts the locks that were not held any more.
+// unlockAll unlocks all leases and returns the number of lost locks.
 func unlockAll(ctx context.Context, leases [][]Lease) (int64, error) {
 	var lost atomic.Int64
 	err := together(ctx, longestWait, len(leases), func(i int) {
 		for _, lease := range leases[i] {
-			if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+			err := lease.Unlock(context.WithoutCancel(ctx))
+			if err != nil && !errors.Is(err, dlock.ErrUncertain) {
 				lost.Add(1)
 			}
 		}

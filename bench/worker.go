@@ -11,26 +11,31 @@ import (
 	"time"
 )
 
-// order is what a child is told, and answer what it replies: one each, in turn.
+// order is a request to a child, and answer is its reply. Each order has one answer.
 type order struct {
 	// The first order opens the process.
 	Settings Settings
 	Names    [][]string
-	// The others are a turn, or to lock the first name and keep it.
+	// Each further order is a turn, or it locks the first name and keeps the lock.
 	Turn time.Duration
 	Hold bool
 }
 
 type answer struct {
 	Visits [][]visit
-	Term   time.Duration // for which what was locked is good; 0: not known
+	Term   time.Duration // of the lock that Hold acquired; 0 if unknown
 	Error  string
 }
 
-// Serve is the main function of a child that [Subject.Command] has started: it does what it is told
-// on in, answers on out, to which nobody else may write, and returns when in ends. It frees what
-// it holds. Signals that a terminal sends to parent and child alike should be ignored.
-func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(context.Context, Settings) (Process, error)) error {
+// Serve is the main function of a child that [Subject.Command] has started. It executes the
+// orders that it reads from in, writes its answers to out, and returns when in ends. It then
+// frees the locks that it holds. Nothing else may write to out. The child should ignore the
+// signals that a terminal sends to parent and child alike. Serve returns an error if it cannot
+// read an order or write an answer.
+func Serve(
+	ctx context.Context, in io.Reader, out io.Writer,
+	open func(context.Context, Settings) (Process, error),
+) error {
 	orders, answers := gob.NewDecoder(in), gob.NewEncoder(out)
 	var first order
 	if err := orders.Decode(&first); err != nil {
@@ -67,17 +72,17 @@ func (c *localCrew) obey(ctx context.Context, o order) (a answer) {
 	return a
 }
 
-// hold locks the first name for good.
+// hold locks the first name and keeps the lock.
 func (c *localCrew) hold(ctx context.Context) (term time.Duration, err error) {
 	lease, err := c.contenders[0].mutexes[0].Lock(ctx)
-	c.held = lease // a lease that nobody can unlock any more is not renewed
+	c.held = lease // dlock does not renew a lease that is unreachable
 	if l, ok := lease.(interface{ Deadline() time.Time }); ok && err == nil {
 		term = time.Until(l.Deadline())
 	}
 	return term, err
 }
 
-// child is a crew in a process of its own.
+// child is a crew in a separate process.
 type child struct {
 	cmd     *exec.Cmd
 	stdin   io.Closer
@@ -106,7 +111,7 @@ func startChild(ctx context.Context, cmd *exec.Cmd, s Settings, names [][]string
 	return c, nil
 }
 
-// tell gives an order and waits for the answer. A child that gives none is killed.
+// tell sends an order and waits for the answer. It kills a child that does not answer in time.
 func (c *child) tell(ctx context.Context, within time.Duration, o order) (a answer, err error) {
 	timer := time.AfterFunc(within, func() { _ = c.cmd.Process.Kill() })
 	defer timer.Stop()
@@ -128,7 +133,7 @@ func (c *child) turn(ctx context.Context, d time.Duration) ([][]visit, error) {
 	return a.Visits, err
 }
 
-// hold has the child lock its first name and keep it.
+// hold lets the child lock its first name and keep the lock.
 func (c *child) hold(ctx context.Context) (term time.Duration, err error) {
 	a, err := c.tell(ctx, patience, order{Hold: true})
 	return a.Term, err
@@ -140,7 +145,7 @@ func (c *child) kill() {
 	_ = c.cmd.Wait() // the error is the signal
 }
 
-// close has the child free what it holds and end.
+// close lets the child free its locks and end.
 func (c *child) close() error {
 	_ = c.stdin.Close()
 	timer := time.AfterFunc(2*leave, func() { _ = c.cmd.Process.Kill() })

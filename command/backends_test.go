@@ -14,14 +14,17 @@ import (
 type serverBackend struct {
 	name     string
 	shared   func(testenv.TB) *testenv.Server
-	own      func(testenv.TB) *testenv.Server // for this test alone, which may stop it
+	own      func(testenv.TB) *testenv.Server // a server that the test may stop
 	volatile bool                             // a restart loses the locks
 }
 
 var serverBackends = []serverBackend{
 	{name: "redis", shared: testenv.Redis, own: plain(testenv.NewRedis)},
 	{name: "valkey", shared: testenv.Valkey, own: plain(testenv.NewValkey)},
-	{name: "memcached", shared: testenv.Memcached, own: plain(testenv.NewMemcached), volatile: true},
+	{
+		name: "memcached", shared: testenv.Memcached, own: plain(testenv.NewMemcached),
+		volatile: true,
+	},
 	{name: "zk", shared: testenv.ZooKeeper, own: zooKeeper},
 	{name: "etcd", shared: testenv.Etcd, own: plain(testenv.NewEtcd)},
 	{name: "mysql", shared: patient(testenv.MySQL), own: patient(plain(testenv.NewMySQL))},
@@ -36,7 +39,7 @@ func plain(start func(testenv.TB, ...string) *testenv.Server) func(testenv.TB) *
 	}
 }
 
-// patient gives the programs time to connect on a busy machine. Their requests are bounded by the core.
+// patient gives the programs time to connect on a busy machine. The core limits their requests.
 func patient(start func(testenv.TB) *testenv.Server) func(testenv.TB) *testenv.Server {
 	return func(tb testenv.TB) *testenv.Server {
 		tb.Helper()
@@ -51,7 +54,7 @@ func zooKeeper(tb testenv.TB) *testenv.Server {
 	return testenv.NewZooKeeper(tb, 2*time.Second)
 }
 
-// nameFor is a lock that no other test uses, nor another run of this one.
+// nameFor returns the name of a lock that no other test uses, and no other run of this test.
 func nameFor(t *testing.T) string {
 	t.Helper()
 	return strings.ReplaceAll(strings.Trim(t.TempDir(), "/"), "/", "-")

@@ -41,17 +41,18 @@ turns, and for each workload there is a table:
 ` + workloadList() + `
 A floor is the fewest requests that can lock and unlock through the same client
 library. The tables show costs in floors: 1 is the floor's, 2 is twice as slow. The
-load is a closed loop: a contender locks again after its Unlock. Where processes are needed dlock starts itself, except for mem:, whose
-locks end at the process.
+load is a closed loop: a contender locks again after its Unlock. For workloads with
+several processes dlock starts itself, except for mem:, whose locks end at the
+process.
 
-All locks lie beneath dlock-bench/ and a random word. When it is done, or
-interrupted, bench frees them and removes what it has left. Measure on a server that
-does nothing else, and not on one that others need: the load is as high as it gets.
+All locks are under dlock-bench/ and a random word. When it is done, or interrupted,
+bench frees them and removes its data. Measure on a server that does nothing else,
+and not on a server that other programs need: the load is as high as it gets.
 
-With the defaults a backend takes some twenty seconds, ZooKeeper the timeout of
-a session besides. What cannot be known is shown as "–". The exit code is 64 for a
-bad URL, 69 where a server cannot be reached or fails; the other URLs are measured
-all the same.`,
+With the defaults a backend takes some twenty seconds. ZooKeeper also takes the
+timeout of a session. An unknown value is shown as "–". The exit code is 64 for a
+bad URL, and 69 if a server cannot be reached or fails. The other URLs are measured
+in any case.`,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		ValidArgsFunction:     cobra.NoFileCompletions,
@@ -74,12 +75,16 @@ func workloadList() string {
 func (f *benchFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
 	f.sources.register(flags)
-	addDuration(flags, &f.duration, "duration", "", time.Second, "measure each row of the table for `DURATION`")
-	flags.StringSliceVar(&f.workloads, "workloads", nil, "measure these `WORKLOADS` only, such as W1,W3,recovery")
-	flags.IntSliceVar(&f.contenders, "contenders", []int{2, 16, 128}, "the `NUMBERS` of goroutines that contend in W3")
+	addDuration(flags, &f.duration, "duration", "", time.Second,
+		"measure each row of the table for `DURATION`")
+	flags.StringSliceVar(&f.workloads, "workloads", nil,
+		"measure these `WORKLOADS` only, such as W1,W3,recovery")
+	flags.IntSliceVar(&f.contenders, "contenders", []int{2, 16, 128},
+		"the `NUMBERS` of goroutines that contend in W3")
 	flags.IntVar(&f.waiters, "waiters", 1000, "have `N` goroutines wait in W5")
 	flags.IntVar(&f.locks, "locks", 10_000, "hold `N` locks in W6")
-	flags.StringVar(&f.prefix, "prefix", "", "put all locks beneath `PREFIX`, where there must be none yet, instead of the URL's own prefix")
+	flags.StringVar(&f.prefix, "prefix", "",
+		"put all locks under `PREFIX`, where there must be none yet, instead of the URL's prefix")
 	flags.BoolVar(&f.json, "json", false, "write one JSON object instead of the table")
 	flags.StringVar(&f.html, "html", "", "write a page with tables and plots to `FILE`, too")
 }
@@ -113,7 +118,7 @@ func (f *benchFlags) check() error {
 	case f.waiters <= 0 || f.locks <= 0:
 		return usagef("--waiters and --locks take a number greater than 0")
 	case f.flags.Changed("prefix") && f.prefix == "":
-		return usagef("--prefix is empty") // everybody's locks lie under it
+		return usagef("--prefix is empty") // all locks of the server are under it
 	case f.flags.Changed("html") && f.html == "":
 		return usagef("--html is empty")
 	}
@@ -136,7 +141,8 @@ func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
 	if len(subjects) == 0 && failed != nil {
 		return failed
 	}
-	var page *output // made before anything is measured: afterwards is too late to learn that it cannot be
+	// The page is created first: an error must be reported before the measurement, not after it.
+	var page *output
 	if f.html != "" {
 		if page, err = createOutput(f.html); err != nil {
 			return err
@@ -156,12 +162,17 @@ func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
 	return failed
 }
 
-// subjects returns what can be measured, and says what is wrong with the other URLs; failed has the
-// exit code of the first of them.
-func (f *benchFlags) subjects(ctx context.Context, a *app, urls []string) (subjects []bench.Subject, failed error) {
+// subjects returns the subjects that can be measured, and reports the errors of all other URLs.
+// failed has the exit code of the first such error.
+func (f *benchFlags) subjects(
+	ctx context.Context, a *app, urls []string,
+) (subjects []bench.Subject, failed error) {
 	for i, url := range urls {
 		s, err := f.subject(ctx, a, url)
-		if slices.ContainsFunc(subjects, func(other bench.Subject) bool { return other.Name == s.Name }) {
+		twice := slices.ContainsFunc(subjects, func(other bench.Subject) bool {
+			return other.Name == s.Name
+		})
+		if twice {
 			err = usagef("it is given twice")
 		}
 		if err == nil {
@@ -174,8 +185,8 @@ func (f *benchFlags) subjects(ctx context.Context, a *app, urls []string) (subje
 	return subjects, failed
 }
 
-// subject looks whether the server answers, and for locks of others beneath a prefix that the user has
-// chosen.
+// subject connects to the server of url. It returns an error if the server does not answer, or if
+// there are already locks under a prefix that the user has chosen.
 func (f *benchFlags) subject(ctx context.Context, a *app, url string) (s bench.Subject, err error) {
 	connected := url
 	if f.prefix != "" {
@@ -192,7 +203,8 @@ func (f *benchFlags) subject(ctx context.Context, a *app, url string) (s bench.S
 	defer client.Close()
 	if f.prefix != "" {
 		if !client.Capabilities().List {
-			a.say("%s: it cannot list locks: make sure that nobody else has any beneath %q", s.Name, f.prefix)
+			a.say("%s: it cannot list locks: make sure that no other program has locks under %q",
+				s.Name, f.prefix)
 		}
 		err = refuseForeign(ctx, client, f.prefix)
 	}
@@ -202,19 +214,22 @@ func (f *benchFlags) subject(ctx context.Context, a *app, url string) (s bench.S
 	return s, err
 }
 
-// measure runs the workloads, until a signal comes.
-func (f *benchFlags) measure(ctx context.Context, a *app, workloads []bench.Workload, subjects []bench.Subject) bench.Report {
+// measure runs the workloads until they are done, or until a signal comes.
+func (f *benchFlags) measure(
+	ctx context.Context, a *app, workloads []bench.Workload, subjects []bench.Subject,
+) bench.Report {
 	bar := newProgressBar(a)
 	defer bar.clear()
 	report := bench.Report{Started: time.Now(), Machine: bench.ThisMachine(), Duration: f.duration}
 	report.Results = bench.Run(ctx, bench.Config{
-		Duration: f.duration, Contenders: f.contenders, Waiters: f.waiters, Locks: f.locks, Progress: bar.show,
+		Duration: f.duration, Contenders: f.contenders, Waiters: f.waiters, Locks: f.locks,
+		Progress: bar.show,
 	}, workloads, subjects...)
 	report.Complete = ctx.Err() == nil
 	return report
 }
 
-// write writes the results in the forms that are wanted.
+// write writes the results in the forms that the flags name.
 func (f *benchFlags) write(a *app, page *output, report bench.Report) error {
 	if page != nil {
 		if err := bench.WriteHTML(page, report); err != nil {
@@ -230,10 +245,11 @@ func (f *benchFlags) write(a *app, page *output, report bench.Report) error {
 	return bench.WriteTable(a.stdout, report.Results)
 }
 
-// benchProcess names the hidden command of the processes that bench starts.
+// benchProcess is the name of the hidden subcommand for the processes that bench starts.
 const benchProcess = "bench-process"
 
-// benchProcess is the command line of such a process. The URL is not in it: it would show in ps.
+// benchProcess returns the command line of such a process. The URL is in its environment, because
+// arguments show in ps.
 func (a *app) benchProcess(url string) *exec.Cmd {
 	program, err := os.Executable()
 	if err != nil {
@@ -251,7 +267,9 @@ func newBenchProcess(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signal.Ignore(interrupts...) // those of a terminal reach bench too, and it ends us in order
+			// A terminal sends these signals to bench as well, and bench ends this
+			// process in good order.
+			signal.Ignore(interrupts...)
 			s, err := bench.URL(a.getenv("DLOCK_URL"))
 			if err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 	"github.com/dlock-go/dlock/bench"
 )
 
-// progressBar shows on a terminal how far bench is; elsewhere nothing.
+// progressBar shows on a terminal how far bench is. Without a terminal it shows nothing.
 type progressBar struct {
 	screen *os.File // nil: there is no terminal
 	drawn  time.Time
@@ -34,11 +34,12 @@ func (b *progressBar) show(p bench.Progress) {
 	b.drawn = time.Now()
 	full := int(p.Done * barCells)
 	line := fmt.Sprintf("[%s%s] %.0f %%: %s %s",
-		strings.Repeat("=", full), strings.Repeat(" ", barCells-full), 100*p.Done, p.Workload, printable(p.Subject))
+		strings.Repeat("=", full), strings.Repeat(" ", barCells-full),
+		100*p.Done, p.Workload, printable(p.Subject))
 	fmt.Fprintf(b.screen, "\r%s\x1b[K", cut(line, width(b.screen)-1))
 }
 
-// clear leaves the terminal as it was.
+// clear erases the bar.
 func (b *progressBar) clear() {
 	if b.screen != nil {
 		fmt.Fprint(b.screen, "\r\x1b[K")

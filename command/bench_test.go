@@ -20,31 +20,38 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// benchTiny is bench as short as it can be.
+// benchTiny returns the command line of the shortest possible bench.
 func benchTiny(args ...string) []string {
-	return append([]string{"bench", "--duration", "10ms", "--contenders", "2", "--waiters", "5", "--locks", "5"}, args...)
+	tiny := []string{
+		"bench", "--duration", "10ms", "--contenders", "2", "--waiters", "5", "--locks", "5",
+	}
+	return append(tiny, args...)
 }
 
 func TestBenchTable(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
 	got := dlockRun(t, nil, benchTiny("--workloads", "w1,W4,recovery", "mem:", url)...)
-	if got.code != 0 || got.stderr != "" { // no bar where there is no terminal
+	if got.code != 0 || got.stderr != "" { // without a terminal there is no bar
 		t.Fatalf("exit code %d, standard error: %s", got.code, got.stderr)
 	}
-	for _, want := range []string{"W1: ", "W4: ", "recovery: ", "\nmem: ", "\n" + url + " ", "PAIRS/S", "4 × 8, connections of one process"} {
+	for _, want := range []string{
+		"W1: ", "W4: ", "recovery: ", "\nmem: ", "\n" + url + " ", "PAIRS/S",
+		"4 × 8, connections of one process",
+	} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("the table has no %q:\n%s", want, got.stdout)
 		}
 	}
 	if strings.Contains(got.stdout, "W2") || strings.Contains(got.stdout, "\x1b") {
-		t.Errorf("the table has what it should not:\n%s", got.stdout)
+		t.Errorf("the table has W2 or a control sequence:\n%s", got.stdout)
 	}
 }
 
 func TestBenchJSON(t *testing.T) {
 	t.Parallel()
-	report := benchReport(t, dlockRun(t, nil, benchTiny("--json", "--workloads", "W1,W3", "mem:")...))
+	got := dlockRun(t, nil, benchTiny("--json", "--workloads", "W1,W3", "mem:")...)
+	report := benchReport(t, got)
 	if !report.Complete || len(report.Results) != 3 || report.Machine.CPUs == 0 {
 		t.Errorf("%+v", report)
 	}
@@ -58,17 +65,19 @@ func TestBenchJSON(t *testing.T) {
 // benchReport parses the one object on standard output.
 func benchReport(t *testing.T, got result) (report bench.Report) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || strings.Count(got.stdout, "\n") != 1 {
+	err := json.Unmarshal([]byte(got.stdout), &report)
+	if err != nil || strings.Count(got.stdout, "\n") != 1 {
 		t.Fatalf("standard output is not one object: %v\n%s\n%s", err, got.stdout, got.stderr)
 	}
 	return report
 }
 
-// The page needs nothing but itself.
+// The page loads nothing from elsewhere.
 func TestBenchHTML(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "page.html")
-	if got := dlockRun(t, nil, benchTiny("--html", file, "--workloads", "W1,W3,W5", "mem:")...); got.code != 0 {
+	got := dlockRun(t, nil, benchTiny("--html", file, "--workloads", "W1,W3,W5", "mem:")...)
+	if got.code != 0 {
 		t.Fatalf("exit code %d, standard error: %s", got.code, got.stderr)
 	}
 	page, err := os.ReadFile(file)
@@ -76,7 +85,9 @@ func TestBenchHTML(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(page)
-	for _, foreign := range []string{"http:", "https:", "src=", "href=", "@import", "url(", "ZgotmplZ"} {
+	for _, foreign := range []string{
+		"http:", "https:", "src=", "href=", "@import", "url(", "ZgotmplZ",
+	} {
 		if strings.Contains(text, foreign) {
 			t.Errorf("the page has a %q", foreign)
 		}
@@ -117,29 +128,34 @@ func TestBenchUsage(t *testing.T) {
 		}
 		checkLine(t, fmt.Sprint(args), got.stderr)
 	}
-	got := dlockRun(t, nil, "bench", "--html", filepath.Join(t.TempDir(), "no", "such", "directory"), "mem:")
+	page := filepath.Join(t.TempDir(), "no", "such", "directory")
+	got := dlockRun(t, nil, "bench", "--html", page, "mem:")
 	if got.code != exitNo {
-		t.Errorf("a page that cannot be written: exit code %d, standard error: %s", got.code, got.stderr)
+		t.Errorf("a page that cannot be written: exit code %d, standard error: %s",
+			got.code, got.stderr)
 	}
 }
 
-// A URL that fails is reported, and the others go on.
+// bench reports a URL that fails, and measures the other URLs.
 func TestBenchGoesOn(t *testing.T) {
 	t.Parallel()
 	closed := "redis://" + closedPort
-	for url, code := range map[string]int{closed: exitUnavailable, "mem:?no-such-parameter=1": exitUsage, "mem:": exitUsage} {
+	for url, code := range map[string]int{
+		closed: exitUnavailable, "mem:?no-such-parameter=1": exitUsage, "mem:": exitUsage,
+	} {
 		got := dlockRun(t, nil, benchTiny("--json", "--workloads", "W1", "mem:", url)...)
 		if got.code != code || !strings.HasPrefix(got.stderr, "dlock: "+url+": ") {
 			t.Errorf("exit code %d, want %d; standard error: %s", got.code, code, got.stderr)
 		}
 		checkLine(t, url, got.stderr)
-		if report := benchReport(t, got); len(report.Results) != 1 || report.Results[0].Subject != "mem:" {
+		report := benchReport(t, got)
+		if len(report.Results) != 1 || report.Results[0].Subject != "mem:" {
 			t.Errorf("%+v", report.Results)
 		}
 	}
 }
 
-// Nothing is measured under a prefix where others have locks, and where that cannot be known it is said.
+// bench refuses a prefix under which there are locks. It warns if the backend cannot list locks.
 func TestBenchPrefix(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
@@ -147,19 +163,22 @@ func TestBenchPrefix(t *testing.T) {
 	holder.expect("ready")
 	got := dlockRun(t, nil, benchTiny("--workloads", "W1", "--prefix", "theirs/", url)...)
 	if got.code != exitUsage || !strings.Contains(got.stderr, `"theirs/x"`) || got.stdout != "" {
-		t.Errorf("exit code %d, standard output %q, standard error: %s", got.code, got.stdout, got.stderr)
+		t.Errorf("exit code %d, standard output %q, standard error: %s",
+			got.code, got.stdout, got.stderr)
 	}
-	if got := dlockRun(t, nil, benchTiny("--workloads", "W1", "--prefix", "ours/", url)...); got.code != 0 {
+	got = dlockRun(t, nil, benchTiny("--workloads", "W1", "--prefix", "ours/", url)...)
+	if got.code != 0 {
 		t.Errorf("exit code %d, standard error: %s", got.code, got.stderr)
 	}
 	memcached := testenv.Memcached(t).URL
-	got = dlockRun(t, nil, benchTiny("--workloads", "W1", "--prefix", "bench-"+filepath.Base(t.TempDir()), memcached)...)
+	prefix := "bench-" + filepath.Base(t.TempDir())
+	got = dlockRun(t, nil, benchTiny("--workloads", "W1", "--prefix", prefix, memcached)...)
 	if got.code != 0 || !strings.Contains(got.stderr, "cannot list") {
 		t.Errorf("exit code %d, standard error: %s", got.code, got.stderr)
 	}
 }
 
-// A signal shows what there is, and leaves neither locks nor files.
+// After a signal, bench writes the results so far, and leaves neither locks nor files.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -174,12 +193,12 @@ func TestBenchInterrupted(t *testing.T) {
 	checkEmpty(t, dir)
 }
 
-// benchForever has processes contend until a signal comes.
+// benchForever returns the command line of a bench whose processes contend until a signal comes.
 func benchForever(url string) []string {
 	return []string{"bench", "--json", "--duration", "1h", "--workloads", "W4", url}
 }
 
-// awaitLock waits until something is locked.
+// awaitLock waits until a lock is held.
 func awaitLock(t *testing.T, url string) {
 	t.Helper()
 	client, err := dlock.Open(t.Context(), url)
@@ -191,7 +210,7 @@ func awaitLock(t *testing.T, url string) {
 	defer look.Stop()
 	for end := time.Now().Add(patience); len(keysOf(t, client)) == 0; <-look.C {
 		if time.Now().After(end) {
-			t.Fatal("nothing is locked")
+			t.Fatal("no lock is held")
 		}
 	}
 }
@@ -214,7 +233,7 @@ func keysOf(t *testing.T, client *dlock.Client) (keys []string) {
 	return keys
 }
 
-// What is left on a server of locks that were measured is removed.
+// bench removes the data of its locks from the server.
 func TestBenchSweeps(t *testing.T) {
 	t.Parallel()
 	server := testenv.NewRedis(t)
@@ -225,8 +244,9 @@ func TestBenchSweeps(t *testing.T) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer client.Close()
-	// The last fence of the server stays, or fences would repeat.
-	if keys, err := client.Keys(t.Context(), "*").Result(); err != nil || !slices.Equal(keys, []string{"dlock:fence"}) {
+	// The last fence of the server stays, because fences must not repeat.
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil || !slices.Equal(keys, []string{"dlock:fence"}) {
 		t.Errorf("left behind: %q, %v", keys, err)
 	}
 }

@@ -18,19 +18,18 @@ type breakFlags struct {
 	yes bool
 }
 
+const breakHelp = `Takes the lock NAME from its holder, after it has shown the holder. A later
+holder keeps the lock. The next holder has it at once, while a command that runs
+under dlock has up to its --grace to end: break the lock of a holder that is
+dead, or end the holder first.
+
+Asks first on a terminal, and needs --yes elsewhere. The exit code is 1 if the
+lock is free.`
+
 func newBreak(a *app) *cobra.Command {
 	f := &breakFlags{}
-	cmd := &cobra.Command{
-		Use:                   "break [flags] NAME",
-		Short:                 "Take a lock from its holder",
-		Long:                  "Shows the holder of NAME and takes the lock from it: from this holder, not from\na later one. The next holder has the lock at once, while a\ncommand that runs under dlock has up to its --grace to end: break the lock of a\nholder that is dead, or end the holder first. Asks first on a terminal, and needs --yes\nelsewhere. The exit code is 1 where nobody holds the lock.",
-		DisableFlagsInUseLine: true,
-		Args:                  exactly("NAME"),
-		ValidArgsFunction:     cobra.NoFileCompletions,
-		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return f.run(ctx, a, args[0])
-		}),
-	}
+	cmd := newNameCommand("break", "Take a lock from its holder", breakHelp,
+		func(ctx context.Context, name string) error { return f.run(ctx, a, name) })
 	f.register(cmd.Flags())
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	return cmd
@@ -38,7 +37,7 @@ func newBreak(a *app) *cobra.Command {
 
 func (f *breakFlags) run(ctx context.Context, a *app, name string) error {
 	if !f.yes && !isTerminal(a.stdin) {
-		return usagef("standard input is no terminal to ask on: break needs --yes")
+		return usagef("standard input is not a terminal: break needs --yes")
 	}
 	client, err := f.open(ctx, a)
 	if err != nil {
@@ -63,8 +62,11 @@ func (f *breakFlags) run(ctx context.Context, a *app, name string) error {
 	return nil
 }
 
-// breakOne takes the lock from one holder, by its owner.
-func (f *breakFlags) breakOne(ctx context.Context, a *app, client *dlock.Client, name string, h *backend.Holder) error {
+// breakOne takes the lock from one holder. It names the holder's owner, so that a
+// later holder keeps the lock.
+func (f *breakFlags) breakOne(
+	ctx context.Context, a *app, client *dlock.Client, name string, h *backend.Holder,
+) error {
 	if !f.yes {
 		fmt.Fprintf(a.stderr, "%q is held by %s\n", name, describe(h))
 		if err := confirm(ctx, a, "Take it away?"); err != nil {
@@ -73,7 +75,8 @@ func (f *breakFlags) breakOne(ctx context.Context, a *app, client *dlock.Client,
 	}
 	err := client.Break(ctx, name, h.Owner)
 	if errors.Is(err, dlock.ErrNotHeld) {
-		return &exitError{code: exitNo, err: fmt.Errorf("%q is no longer held by %s", name, holderName(h))}
+		err = fmt.Errorf("%q is no longer held by %s", name, holderName(h))
+		return &exitError{code: exitNo, err: err}
 	}
 	if err == nil {
 		fmt.Fprintf(a.stdout, "%q was taken from %s\n", name, describe(h))
@@ -81,14 +84,15 @@ func (f *breakFlags) breakOne(ctx context.Context, a *app, client *dlock.Client,
 	return err
 }
 
-// confirm asks on the terminal. What is not a yes is a no.
+// confirm shows a question on the terminal and reads the answer. Every answer
+// except yes is an error.
 func confirm(ctx context.Context, a *app, question string) error {
 	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
 	answer, err := backend.Call(ctx, func(context.Context) (string, error) {
 		return bufio.NewReader(a.stdin).ReadString('\n')
 	})
 	if ctx.Err() != nil {
-		fmt.Fprintln(a.stderr) // behind the question
+		fmt.Fprintln(a.stderr) // ends the line of the question
 		return err
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {

@@ -14,18 +14,20 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// exitCodes are command lines, of which the words that begin with $ are filled in
-// and "|" is a space inside a word.
+// exitCodes has command lines for each exit code. The test replaces words that begin with $, and
+// turns "|" into a space inside a word.
 var exitCodes = map[int][]string{
 	0: {
 		"run x -- true", "run -- x -- true", "try x -- true",
 		"run --wait 1m --ttl 10s --grace 3s --meta me x -- true",
 		"run --wait 50ms --conflict-exit-code 0 taken -- true",
-		"run x --wait 1m --ttl 10 -- true", "run -n x -- true", "run -w 0.5 -o x -- true", "run -- -x -- true", "run -w 50ms -E 0 taken -- true",
-		"status free", "status free --json", "ls --json q", "version", "--version", "help", "help run", "run --help", "completion bash",
+		"run x --wait 1m --ttl 10 -- true", "run -n x -- true", "run -w 0.5 -o x -- true",
+		"run -- -x -- true", "run -w 50ms -E 0 taken -- true",
+		"status free", "status free --json", "ls --json q", "version", "--version",
+		"help", "help run", "run --help", "completion bash",
 	},
 	1:        {"run x -- false", "status --exit-code free"},
-	3:        {"run x -- sh -c exit|3"},
+	3:        {"run x -- sh -c exit|3", "run x -- $script"},
 	9:        {"try --conflict-exit-code 9 taken -- true"},
 	128 + 9:  {"run x -- sh -c kill|-KILL|$$"},
 	128 + 15: {"run x -- sh -c kill|-TERM|$$"},
@@ -34,21 +36,34 @@ var exitCodes = map[int][]string{
 	exitNotFound: {"run x -- dlock-no-such-command", "run x -- /no/such/command"},
 	exitUsage: {
 		"nonsense", "ru x -- true",
-		"run", "run x", "run x true", "run x --", "run -- true", "run x y -- true", "run --wiat 1s x -- true", "help nonsense", "run --no-such-flag x -- true",
-		"run --ttl 0s x -- true", "run --ttl -1s x -- true", "run --ttl soon x -- true", "run --ttl nan x -- true", "run --wait 1e99 x -- true", "run --wait -1s x -- true",
+		"run", "run x", "run x true", "run x --", "run -- true", "run x y -- true",
+		"run --wiat 1s x -- true", "help nonsense", "run --no-such-flag x -- true",
+		"run --ttl 0s x -- true", "run --ttl -1s x -- true", "run --ttl soon x -- true",
+		"run --ttl nan x -- true", "run --wait 1e99 x -- true", "run --wait -1s x -- true",
 		"run --min-hold 0s x -- true", "run --min-hold 2s --max-hold 1s x -- true",
-		"run --ttl 9s --grace 3001ms x -- true", "run --grace -1s x -- true", "run --max-hold 1s --grace 1s x -- true", "run --grace 5s --url $url?ttl=9s x -- true",
-		"run --on-lost panic x -- true", "run --conflict-exit-code 256 x -- true", "try --wait 1s x -- true",
+		"run --ttl 9s --grace 3001ms x -- true", "run --grace -1s x -- true",
+		"run --max-hold 1s --grace 1s x -- true", "run --grace 5s --url $url?ttl=9s x -- true",
+		"run --on-lost panic x -- true", "run --conflict-exit-code 256 x -- true",
+		"try --wait 1s x -- true",
 		"run -- \n -- true", "run  -- true", "run $long -- true", "run \xff -- true",
-		"run --url  x -- true", "run --url nonsense x -- true", "run --url nonsense: x -- true", "run --url mem: x -- true",
+		"run --url  x -- true", "run --url nonsense x -- true", "run --url nonsense: x -- true",
+		"run --url mem: x -- true",
 		"run --url redis://h:port x -- true", "run --url $url?no-such-parameter=1 x -- true",
 		"verify --url-file /no/such/file", "bench --url-file /no/such/file",
 		"run --url $url --url-file $plain x -- true", "run --url-file /no/such/file x -- true",
 		"status", "status x y", "break x", "ls --watch", "ls --watch --json", "ls x y", "version x",
 	},
-	exitUnavailable: {"run --url $closed x -- true", "run --wait 1s --url $closed x -- true", "status --url $closed x", "ls --url $closed"},
-	exitNotAcquired: {"try taken -- true", "run --wait 0 taken -- true", "run --wait 50ms taken -- true", "run -n taken -- true", "run x -- $dlock run x -- true"},
-	exitUnsupported: {"run --fair x -- true", "run --url $url?require=break x -- true", "break --yes taken"},
+	exitUnavailable: {
+		"run --url $closed x -- true", "run --wait 1s --url $closed x -- true",
+		"status --url $closed x", "ls --url $closed",
+	},
+	exitNotAcquired: {
+		"try taken -- true", "run --wait 0 taken -- true", "run --wait 50ms taken -- true",
+		"run -n taken -- true", "run x -- $dlock run x -- true",
+	},
+	exitUnsupported: {
+		"run --fair x -- true", "run --url $url?require=break x -- true", "break --yes taken",
+	},
 }
 
 func TestExitCodes(t *testing.T) {
@@ -57,9 +72,13 @@ func TestExitCodes(t *testing.T) {
 	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	script := filepath.Join(t.TempDir(), "script") // without an interpreter
+	if err := os.WriteFile(script, []byte("exit 3\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	holder := startDlock(t, url, "run", "taken", "--", "sh", "-c", "echo ready; read line")
 	holder.expect("ready")
-	fill := strings.NewReplacer("|", " ", "$url", url, "$plain", plain,
+	fill := strings.NewReplacer("|", " ", "$url", url, "$plain", plain, "$script", script,
 		"$closed", "redis://"+closedPort, "$dlock", os.Args[0], "$long", strings.Repeat("x", 600))
 	for code, lines := range exitCodes {
 		for _, line := range lines {
@@ -69,7 +88,8 @@ func TestExitCodes(t *testing.T) {
 			}
 			got := dlockRun(t, on(url), args...)
 			if got.code != code {
-				t.Errorf("dlock %s: exit code %d, want %d; standard error: %s", line, got.code, code, got.stderr)
+				t.Errorf("dlock %s: exit code %d, want %d; standard error: %s",
+					line, got.code, code, got.stderr)
 			}
 			if code >= exitUsage && code < exitSignal {
 				checkLine(t, line, got.stderr)
@@ -78,28 +98,30 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A forgotten command is an error, and explained at length.
+// Without a command, dlock fails and shows its help.
 func TestNoCommand(t *testing.T) {
 	t.Parallel()
 	got := dlockRun(t, nil)
 	if got.code != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, "Usage:") {
-		t.Errorf("exit code %d, standard output %q, standard error %q", got.code, got.stdout, got.stderr)
+		t.Errorf("exit code %d, standard output %q, standard error %q",
+			got.code, got.stdout, got.stderr)
 	}
 }
 
-// checkLine wants all of standard error to be one line of dlock's.
+// checkLine checks that standard error is exactly one line of dlock.
 func checkLine(t *testing.T, line, stderr string) {
 	t.Helper()
-	if !strings.HasPrefix(stderr, "dlock: ") || strings.Count(stderr, "dlock: ") != 1 || strings.Count(stderr, "\n") != 1 {
+	if !strings.HasPrefix(stderr, "dlock: ") ||
+		strings.Count(stderr, "dlock: ") != 1 || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("dlock %s: standard error is not one line of dlock's: %q", line, stderr)
 	}
 }
 
-// closedPort is an address that refuses connections. The system gives no port below 1024 to a server
-// of another test.
+// closedPort is an address that refuses connections. The system gives no port below 1024 to a
+// server of another test.
 const closedPort = "127.0.0.1:1"
 
-// A command whose interpreter is missing is found out only at its start.
+// A missing interpreter is only found when the command starts.
 func TestNotFoundFreesLock(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
@@ -109,7 +131,8 @@ func TestNotFoundFreesLock(t *testing.T) {
 	}
 	got := dlockRun(t, on(url), "run", "-v", "x", "--", script)
 	if got.code != exitNotFound || !strings.Contains(got.stderr, "holding") {
-		t.Fatalf("exit code %d, want %d after the lock was had; standard error: %s", got.code, exitNotFound, got.stderr)
+		t.Fatalf("exit code %d, want %d after the acquisition; standard error: %s",
+			got.code, exitNotFound, got.stderr)
 	}
 	if got := dlockRun(t, on(url), "status", "--exit-code", "x"); got.code != exitNo {
 		t.Errorf("the lock is not free: %s", got.stdout)
@@ -121,10 +144,11 @@ func TestCommandSeesNameAndFence(t *testing.T) {
 	url := fileURL(t)
 	var fences []string
 	for range 2 {
-		got := dlockRun(t, on(url), "run", "--prefix", "p/", "a name", "--", "sh", "-c", `echo "$DLOCK_NAME"; echo "$DLOCK_FENCE"`)
+		got := dlockRun(t, on(url), "run", "--prefix", "p/", "a name", "--",
+			"sh", "-c", `echo "$DLOCK_NAME"; echo "$DLOCK_FENCE"`)
 		name, fence, _ := strings.Cut(strings.TrimSpace(got.stdout), "\n")
 		if name != "a name" || len(fence) < 16 {
-			t.Fatalf("the command saw name %q and fence %q", name, fence)
+			t.Fatalf("the command got name %q and fence %q", name, fence)
 		}
 		fences = append(fences, fence)
 	}
@@ -136,13 +160,17 @@ func TestCommandSeesNameAndFence(t *testing.T) {
 func TestStatusAndList(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
-	holder := startDlock(t, url, "run", "--prefix", "p/", "--meta", "me \u202e", "n", "--", "sh", "-c", "echo $DLOCK_FENCE; read line")
+	holder := startDlock(t, url, "run", "--prefix", "p/", "--meta", "me \u202e", "n", "--",
+		"sh", "-c", "echo $DLOCK_FENCE; read line")
 	fence := holder.line()
 
 	var info, listed lockJSON
-	for dst, args := range map[*lockJSON][]string{&info: {"status", "--json", "p/n"}, &listed: {"ls", "--json"}} {
+	for dst, args := range map[*lockJSON][]string{
+		&info: {"status", "--json", "p/n"}, &listed: {"ls", "--json"},
+	} {
 		got := dlockRun(t, on(url), args...)
-		if err := json.Unmarshal([]byte(got.stdout), dst); err != nil || strings.Count(got.stdout, "\n") != 1 {
+		err := json.Unmarshal([]byte(got.stdout), dst)
+		if err != nil || strings.Count(got.stdout, "\n") != 1 {
 			t.Fatalf("%q: %v in %q", args, err, got.stdout)
 		}
 		if len(dst.Holders) != 1 || dst.Name != "p/n" || dst.Holders[0].Meta != "me \u202e" {
@@ -164,12 +192,13 @@ func TestStatusAndList(t *testing.T) {
 	if got := dlockRun(t, on(url), "ls", "q"); strings.Contains(got.stdout, "p/n") {
 		t.Errorf("ls q shows p/n: %s", got.stdout)
 	}
-	if got := dlockRun(t, on(url), "status", "--json", "free"); !strings.Contains(got.stdout, `"holders":[]`) {
+	got := dlockRun(t, on(url), "status", "--json", "free")
+	if !strings.Contains(got.stdout, `"holders":[]`) {
 		t.Errorf("the holders of a free lock are %s, want an empty list", got.stdout)
 	}
 }
 
-// Where the URL comes from shows by where the lock is.
+// The directory of the lock shows which URL dlock used.
 func TestURLSources(t *testing.T) {
 	t.Parallel()
 	flag, file, variable, state := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
@@ -193,10 +222,12 @@ func TestURLSources(t *testing.T) {
 		args := append(append([]string{"run"}, tt.flags...), "x", "--", "true")
 		got := dlockRun(t, tt.env, args...)
 		if entries, err := os.ReadDir(tt.dir); got.code != 0 || err != nil || len(entries) == 0 {
-			t.Errorf("dlock %q left nothing in %s: %v; standard error: %s", args, tt.dir, err, got.stderr)
+			t.Errorf("dlock %q left nothing in %s: %v; standard error: %s",
+				args, tt.dir, err, got.stderr)
 		}
-		if local := strings.Contains(got.stderr, "local to this user and this machine"); local != tt.local {
-			t.Errorf("dlock %q says %q on standard error", args, got.stderr)
+		local := strings.Contains(got.stderr, "local to this user and this machine")
+		if local != tt.local {
+			t.Errorf("dlock %q writes %q to standard error", args, got.stderr)
 		}
 	}
 	if got := dlockRun(t, nil, "run", "x", "--", "true"); got.code != exitUsage {
@@ -227,15 +258,17 @@ func TestWithParameter(t *testing.T) {
 	}
 }
 
-// Passwords that are right, wrong, or in a URL that cannot be parsed.
+// dlock never prints a password: neither the right one, nor a wrong one, nor
+// one in a malformed URL.
 func TestPasswordIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	const password = "hunter2"
 	server := testenv.NewRedis(t, "--requirepass", password)
 	wrong := strings.Replace(server.URL, password, password+"wrong", 1)
 	for _, url := range []string{
-		server.URL, wrong, "redis://:hunter2@" + closedPort, "redis://:hunter2@h:port", "redis://u:hunter2@h/0?x=1",
-		"redis://u:hunter2@h#", "redis://u:hun/ter2hunter2@h", "nonsense://u:hunter2@h",
+		server.URL, wrong, "redis://:hunter2@" + closedPort, "redis://:hunter2@h:port",
+		"redis://u:hunter2@h/0?x=1", "redis://u:hunter2@h#", "redis://u:hun/ter2hunter2@h",
+		"nonsense://u:hunter2@h",
 	} {
 		for _, args := range [][]string{
 			{"run", "-v", "--url", url, "x", "--", "true"},
@@ -257,12 +290,13 @@ func TestMinHoldIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const hold = 500 * time.Millisecond
 	began := time.Now()
-	got := dlockRun(t, on(fileURL(t)), "try", "-v", "--min-hold", hold.String(), "x", "--", "sh", "-c", "exit 3")
+	got := dlockRun(t, on(fileURL(t)), "try", "-v", "--min-hold", hold.String(), "x", "--",
+		"sh", "-c", "exit 3")
 	if took := time.Since(began); got.code != 3 || took < hold {
-		t.Errorf("exit code %d after %v, want 3 after %v at least", got.code, took, hold)
+		t.Errorf("exit code %d after %v, want 3 after at least %v", got.code, took, hold)
 	}
 	if !strings.Contains(got.stderr, "--min-hold") {
-		t.Errorf("--verbose does not tell what is waited for: %s", got.stderr)
+		t.Errorf("--verbose does not mention --min-hold: %s", got.stderr)
 	}
 }
 

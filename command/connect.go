@@ -15,7 +15,7 @@ import (
 	"github.com/dlock-go/dlock/filebackend"
 )
 
-// connection is the flags that name a backend.
+// connection has the flags that name a backend.
 type connection struct {
 	url, urlFile string
 	prefix       string
@@ -25,14 +25,16 @@ type connection struct {
 
 func (c *connection) register(flags *pflag.FlagSet) {
 	c.flags = flags
-	flags.StringVar(&c.url, "url", "", "backend `URL`, such as redis://host or file:/dir; it shows in ps: put a password into DLOCK_URL or --url-file")
+	flags.StringVar(&c.url, "url", "", "backend `URL`, such as redis://host or file:/dir; "+
+		"it shows in ps: put a password into DLOCK_URL or --url-file")
 	flags.StringVar(&c.urlFile, "url-file", "", "read the backend URL from `FILE`")
-	flags.StringVar(&c.prefix, "prefix", "", "put `PREFIX` before every name, as the URL parameter prefix does, which it replaces")
-	flags.BoolVarP(&c.verbose, "verbose", "v", false, "tell on standard error what happens")
+	flags.StringVar(&c.prefix, "prefix", "",
+		"put `PREFIX` before every name; it replaces the URL parameter prefix")
+	flags.BoolVarP(&c.verbose, "verbose", "v", false, "show on standard error what happens")
 }
 
-// locate returns the URL of the backend: that of --url or --url-file, else of
-// DLOCK_URL, else the default, which it announces.
+// locate returns the URL of the backend. The URL comes from --url or --url-file, else from
+// DLOCK_URL, else it is the default. locate reports the default on standard error.
 func (c *connection) locate(a *app) (raw string, err error) {
 	byFlag, byFile := c.flags.Changed("url"), c.flags.Changed("url-file")
 	switch {
@@ -73,11 +75,12 @@ func defaultURL(a *app) (string, error) {
 	if err != nil {
 		return "", usagef("no --url, no DLOCK_URL, and no default: %w", err)
 	}
-	a.say("no --url and no DLOCK_URL: the lock is a file in %s, local to this user and this machine", dir)
+	a.say("no --url and no DLOCK_URL: the lock is a file in %s, "+
+		"local to this user and this machine", dir)
 	return "file:", nil
 }
 
-// withParameter sets one parameter of a URL, instead of any that it has.
+// withParameter sets one parameter of a URL, and replaces its old values.
 func withParameter(raw, name, value string) string {
 	base, query, _ := strings.Cut(raw, "?")
 	var pairs []string
@@ -86,7 +89,7 @@ func withParameter(raw, name, value string) string {
 			pairs = append(pairs, pair)
 		}
 	}
-	// As in a path a space is %20: "+" stands for itself.
+	// As in a path, a space is %20, because "+" is a plus sign.
 	pairs = append(pairs, name+"="+strings.ReplaceAll(url.QueryEscape(value), "+", "%20"))
 	return base + "?" + strings.Join(pairs, "&")
 }
@@ -101,7 +104,7 @@ func ttlOf(raw string, fallback time.Duration) (time.Duration, error) {
 	return fallback, err
 }
 
-// open connects.
+// open connects to the backend that the flags name.
 func (c *connection) open(ctx context.Context, a *app) (*dlock.Client, error) {
 	raw, err := c.locate(a)
 	if err != nil {
@@ -110,9 +113,11 @@ func (c *connection) open(ctx context.Context, a *app) (*dlock.Client, error) {
 	return c.dial(ctx, a, raw)
 }
 
-// dial connects to the backend of raw. The library bounds it, as it does every
-// single question.
-func (c *connection) dial(ctx context.Context, a *app, raw string, opts ...dlock.Option) (*dlock.Client, error) {
+// dial connects to the backend of raw. The library limits the time of the
+// connection and of each request.
+func (c *connection) dial(
+	ctx context.Context, a *app, raw string, opts ...dlock.Option,
+) (*dlock.Client, error) {
 	if strings.HasPrefix(raw, "mem:") {
 		return nil, usagef("mem: is a lock inside one process: a command needs a server, or file:")
 	}

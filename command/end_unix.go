@@ -9,21 +9,24 @@ import (
 	"time"
 )
 
-// endBySignal ends the process by the signal that has ended the command, as a shell expects it: a
-// loop around dlock then ends with the key that has ended the command. The key was for all of
-// dlock's group; the terminal has sent it to that of the command alone. It returns where the
-// process outlives the signal, as the first process of a container does, and for signals that a
-// program in Go does not simply end by.
+// endBySignal ends the process by the signal that ended the command, as a shell expects. A loop
+// around dlock then ends with the same key. The signal of a key is for all of dlock's group, but
+// the terminal sent it only to the command's group. So endBySignal sends it to dlock's group. It
+// returns if the process survives the signal, as the first process of a container does. It also
+// returns for signals by which a Go program does not simply end.
 func endBySignal(sig syscall.Signal, key bool) {
-	if sig != syscall.SIGINT && sig != syscall.SIGTERM && sig != syscall.SIGHUP {
-		return
+	if key {
+		catch(sig)
+		_ = syscall.Kill(0, sig)
+	}
+	switch {
+	case sig != syscall.SIGINT && sig != syscall.SIGTERM && sig != syscall.SIGHUP:
+		return // such as SIGQUIT, by which a Go program does not simply end
+	case os.Getpid() == 1, signal.Ignored(sig):
+		return // it would survive the signal
 	}
 	signal.Reset(sig)
-	target := os.Getpid()
-	if key {
-		target = 0
-	}
-	if syscall.Kill(target, sig) == nil {
-		time.Sleep(killWait) // another thread may take the signal
+	if syscall.Kill(os.Getpid(), sig) == nil {
+		time.Sleep(killWait) // another thread may receive the signal
 	}
 }

@@ -5,27 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 
 	"github.com/dlock-go/dlock"
 )
 
-// The exit codes: those of sysexits(3) where it has a fitting one, and the
-// shell's. In between they are the command's own.
+// The exit codes are from sysexits(3), if it has a fitting code, and from the shell. All other
+// codes are the exit codes of the command.
 const (
-	exitNo          = 1   // nothing to break, or not wanted; or the output was not
+	exitNo          = 1   // the answer is no, such as nothing to break; or a file cannot be written
 	exitUsage       = 64  // command line or URL
 	exitUnavailable = 69  // the backend cannot be reached or does not answer
-	exitNotAcquired = 75  // the lock was not to be had in time
+	exitNotAcquired = 75  // the lock was not acquired in time
 	exitLost        = 76  // the lock was lost while the command ran
-	exitUnsupported = 78  // the backend cannot do what is asked
+	exitUnsupported = 78  // the backend does not support the request
 	exitNoExec      = 126 // the command cannot be executed
 	exitNotFound    = 127 // the command does not exist
 	exitSignal      = 128 // plus the number of the signal
 )
 
-// sentinels maps what dlock's errors say to exit codes; the first that fits counts.
+// sentinels maps dlock's errors to exit codes. The first match counts.
 var sentinels = []struct {
 	err  error
 	code int
@@ -41,12 +42,12 @@ var sentinels = []struct {
 	{dlock.ErrNotHeld, exitNo},
 }
 
-// exitError gives an error another exit code than its sentinel's. Without an
-// error it says nothing: the code is the command's own.
+// exitError gives an error another exit code than its sentinel's. Without err it has no message:
+// the code is the command's own.
 type exitError struct {
 	code   int
 	err    error
-	signal syscall.Signal // it has ended the command; 0: none
+	signal syscall.Signal // the signal that ended the command, or 0
 	key    bool           // a key of the terminal may have sent it
 }
 
@@ -59,19 +60,19 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// interrupted says that a signal came before the work was done.
+// interrupted is the error if a signal came before the work was done.
 type interrupted struct{ signal syscall.Signal }
 
 func (e interrupted) Error() string { return "ended by a signal: " + e.signal.String() }
 
-// usagef is an error of the command line.
+// usagef returns an error of the command line.
 func usagef(format string, args ...any) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
-// exitCode is the one place that maps errors to exit codes. What nobody
-// classified is the fault of the command line or of the URL, until a connection
-// stands: then it is the backend's. That leaves standard output.
+// exitCode is the only place that maps errors to exit codes. Before a connection exists, an
+// unclassified error is a mistake in the command line or in the URL. After that it is an error of
+// the backend. An error of a file is an error of the output.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
@@ -95,11 +96,13 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return exitNo
 	}
+	if _, ok := errors.AsType[*os.LinkError](err); ok {
+		return exitNo
+	}
 	return exitUsage
 }
 
-// message is what standard error shows of err: one line, the name of the
-// program left to the caller.
+// message returns the text of err for standard error: one line, without the name of the program.
 func message(err error) string {
 	if err == nil {
 		return ""

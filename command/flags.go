@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -16,15 +15,20 @@ import (
 type durationValue time.Duration
 
 // addDuration adds a flag whose value is a duration.
-func addDuration(flags *pflag.FlagSet, p *time.Duration, name, short string, value time.Duration, usage string) {
+func addDuration(
+	flags *pflag.FlagSet, p *time.Duration, name, short string, value time.Duration, usage string,
+) {
 	*p = value
 	flags.VarP((*durationValue)(p), name, short, usage)
+	if value == 0 {
+		flags.Lookup(name).DefValue = "" // the usage text says what the default is
+	}
 }
 
 func (d *durationValue) Set(text string) error {
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
-		if math.IsNaN(seconds) || math.Abs(seconds) > math.MaxInt64/float64(time.Second) {
-			return errors.New("that is no time to wait")
+		if math.IsNaN(seconds) || math.Abs(seconds) >= math.MaxInt64/float64(time.Second) {
+			return errors.New("the duration is out of range")
 		}
 		*d = durationValue(seconds * float64(time.Second))
 		return nil
@@ -39,10 +43,11 @@ func (d *durationValue) Set(text string) error {
 
 func (d *durationValue) String() string { return time.Duration(*d).String() }
 
-// Type is what pflag calls a duration.
+// Type returns the name that pflag uses for a duration.
 func (d *durationValue) Type() string { return "duration" }
 
-// explain is the error of a flag that cannot be parsed, with the flag that was probably meant.
+// explain returns the error of a flag that cannot be parsed. It suggests the flag
+// that was probably meant.
 func explain(cmd *cobra.Command, err error) error {
 	missing, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -57,43 +62,43 @@ func explain(cmd *cobra.Command, err error) error {
 	return usagef("%w: %s", err, hint)
 }
 
-// startsCommand is an annotation of the commands that end with -- COMMAND.
+// startsCommand is an annotation of subcommands whose command line ends with -- COMMAND.
 const startsCommand = "starts a command"
 
-// likelyFlag returns the flag with the most similar name, "" if none is similar.
+// likelyFlag returns the flag with the most similar name, or "" if no name is similar.
 func likelyFlag(flags *pflag.FlagSet, name string) (likely string) {
-	least := min(3, len(name))
+	nearest := min(3, len(name))
 	flags.VisitAll(func(f *pflag.Flag) {
-		if d := distance(f.Name, name); d < least && !f.Hidden {
-			likely, least = f.Name, d
+		if d := distance(f.Name, name); d < nearest && !f.Hidden {
+			likely, nearest = f.Name, d
 		}
 	})
 	return likely
 }
 
-// distance returns how many letters must be changed, put in or left out to make b of a
-// (Levenshtein).
+// distance returns how many letters must be changed, added or removed to turn
+// a into b (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
-	for i := range a {
+	for i := range len(a) {
 		diagonal := row[0]
 		row[0] = i + 1
-		for j := range b {
+		for j := range len(b) {
 			cost := 1
 			if a[i] == b[j] {
 				cost = 0
 			}
-			diagonal, row[j+1] = row[j+1], slices.Min([]int{row[j+1] + 1, row[j] + 1, diagonal + cost})
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
 		}
 	}
 	return row[len(b)]
 }
 
-// unknownCommand is the error of a word that is no command, with the command that was probably
-// meant.
+// unknownCommand returns the error of a word that is no command. It suggests the
+// command that was probably meant.
 func unknownCommand(root *cobra.Command, word string) error {
 	hint := "see dlock help"
 	if like := root.SuggestionsFor(word); len(like) > 0 {
@@ -102,12 +107,14 @@ func unknownCommand(root *cobra.Command, word string) error {
 	return usagef("unknown command %q: %s", word, hint)
 }
 
-// newHelp is the help command. Unlike that of the library it fails for a word that is no command.
+// newHelp returns the help command. Unlike cobra's, it fails for a word that is no command.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show the help of a command",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(
+			_ *cobra.Command, args []string, _ string,
+		) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 			for _, c := range root.Commands() {
 				if len(args) == 0 && c.IsAvailableCommand() {
 					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
@@ -118,7 +125,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return unknownCommand(root, args[0])
+				return unknownCommand(root, args[len(args)-max(len(rest), 1)])
 			}
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()

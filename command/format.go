@@ -12,7 +12,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// unknown stands for what the backend does not tell.
+// unknown is shown for a value that the backend does not report.
 const unknown = "-"
 
 // writeJSON writes v on one line.
@@ -22,7 +22,8 @@ func writeJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printable makes text of others harmless to a terminal.
+// printable returns s in a form that is harmless on a terminal. Other programs choose the names and
+// the meta text of locks.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return strconv.QuoteToGraphic(s)
@@ -30,7 +31,7 @@ func printable(s string) string {
 	return s
 }
 
-// holderName names a holder to people.
+// holderName returns the name of a holder in messages.
 func holderName(h *backend.Holder) string {
 	if h.Meta != "" {
 		return printable(h.Meta)
@@ -38,7 +39,7 @@ func holderName(h *backend.Holder) string {
 	return printable(h.Owner)
 }
 
-// span is a duration in the precision that people read.
+// span formats a duration for a reader: in tenths of a second below 10 s, in seconds above.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -49,7 +50,7 @@ func span(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// age is how long ago t was.
+// age formats the time since t.
 func age(t time.Time) string {
 	if t.IsZero() {
 		return unknown
@@ -64,7 +65,7 @@ func waiters(n int) string {
 	return strconv.Itoa(n)
 }
 
-// describe names a holder and since when it holds, in one line.
+// describe returns one line about a holder: its name, how long it has held the lock, and its fence.
 func describe(h *backend.Holder) string {
 	return fmt.Sprintf("%s, for %s, fence %d", holderName(h), age(h.Since), h.Fence)
 }

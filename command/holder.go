@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -18,8 +18,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// partingWait is how long dlock stays to free a lock that it has not got, or has
-// lost: where its server is away the TTL frees it.
+// partingWait is how long dlock waits at its end for the release of a lock that it did not acquire,
+// or has lost. If the server does not answer, the TTL frees the lock.
 const partingWait = time.Second
 
 // holder holds one lock for one command.
@@ -31,17 +31,21 @@ type holder struct {
 	renewed chan struct{} // filled by each renewal
 	client  *dlock.Client
 	lease   *dlock.Lease
-	held    bool // until the command had ended: Close frees it in good order
+	// held is true if the lock was held until the command had ended. Then close waits until the
+	// lock is released, and otherwise for partingWait at most.
+	held bool
+
+	interrupt os.Signal // a signal that ends dlock after the command has ended, or nil
 }
 
-// tell is say with --verbose.
+// tell calls say if --verbose is set.
 func (h *holder) tell(format string, args ...any) {
 	if h.flags.verbose {
 		h.say(format, args...)
 	}
 }
 
-// acquire connects and takes the lock, within --wait.
+// acquire connects and acquires the lock. With --wait, both together take at most that time.
 func (h *holder) acquire(ctx context.Context, raw string) (err error) {
 	if wait := h.flags.wait; wait > 0 {
 		var cancel context.CancelFunc
@@ -65,67 +69,77 @@ func (h *holder) acquire(ctx context.Context, raw string) (err error) {
 	return h.freshen(ctx)
 }
 
-// parameters sets those of the URL that follow from the flags.
+// parameters returns raw with the parameters that follow from the flags.
 func (h *holder) parameters(raw string) string {
 	if h.flags.flags.Changed("ttl") { // a session on the server follows the TTL of the URL
 		raw = withParameter(raw, "ttl", h.flags.ttl.String())
 	}
 	if strings.HasPrefix(raw, "file:") {
 		raw = withParameter(raw, "endless", "1") // a job that is stopped keeps its lock
+		raw = withParameter(raw, "block", "1")   // this process has one waiter
 		if !h.flags.leave {
-			raw = withParameter(raw, "inherit", "1") // a job keeps its lock until it is ended, if dlock is killed
+			// If dlock is killed, the job keeps its lock until the job has ended.
+			raw = withParameter(raw, "inherit", "1")
 		}
 	}
 	return raw
 }
 
-// ownersVariable has the owners of the locks under which a command runs.
+// ownersVariable names the environment variable with the owners of all locks
+// under which a command runs.
 const ownersVariable = "DLOCK_OWNERS"
 
-// refuseNested fails if dlock runs under the lock that it is to take: it would wait for itself.
+// refuseNested returns an error if dlock already runs under the lock that it has to acquire: it
+// would wait for itself.
 func (h *holder) refuseNested(ctx context.Context) error {
 	owners := strings.Fields(h.getenv(ownersVariable))
 	if len(owners) == 0 {
 		return nil
 	}
-	for _, holder := range h.holders(ctx) {
+	holders, _ := h.holders(ctx) // the lock's own request reports a failure
+	for _, holder := range holders {
 		if slices.Contains(owners, holder.Owner) {
 			return &exitError{code: h.flags.conflictCode, err: fmt.Errorf(
-				"%q: this command runs under it already, by %s: it would wait for itself", h.name, describe(&holder))}
+				"%q: this command runs under it already, by %s: it would wait for itself",
+				h.name, describe(&holder))}
 		}
 	}
 	return nil
 }
 
-// notAcquired gives the error of a lock that was not acquired its exit code, and says who holds
-// it. A server that did not answer is the cause, whatever time was given.
+// notAcquired adds the exit code and the holder to the error of a lock that was not acquired. If
+// the server did not answer, that is the cause, and notAcquired returns err without a change. A
+// request that was under way at the end of --wait does not prove a silent server: notAcquired sends
+// a second one.
 func (h *holder) notAcquired(err error) error {
-	reason := ""
-	switch {
-	case errors.Is(err, dlock.ErrUnavailable):
-		return err
-	case errors.Is(err, dlock.ErrNotAcquired):
-	case errors.Is(err, context.DeadlineExceeded):
-		reason = fmt.Sprintf(" within %v", h.flags.wait)
-	default:
+	isOver := errors.Is(err, context.DeadlineExceeded)
+	if errors.Is(err, dlock.ErrUnavailable) || !isOver && !errors.Is(err, dlock.ErrNotAcquired) {
 		return err
 	}
-	err = fmt.Errorf("%q: not acquired%s", h.name, reason)
 	ctx, cancel := context.WithTimeout(context.Background(), partingWait)
 	defer cancel()
-	if holders := h.holders(ctx); len(holders) > 0 {
+	holders, failed := h.holders(ctx)
+	if failed != nil && errors.Is(err, dlock.ErrUncertain) {
+		return err
+	}
+	reason := ""
+	if isOver {
+		reason = fmt.Sprintf(" within %v", h.flags.wait)
+	}
+	err = fmt.Errorf("%q: not acquired%s", h.name, reason)
+	if len(holders) > 0 {
 		err = fmt.Errorf("%w: held by %s", err, describe(&holders[0]))
 	}
 	return &exitError{code: h.flags.conflictCode, err: err}
 }
 
-// holders returns nothing where that is not known.
-func (h *holder) holders(ctx context.Context) []backend.Holder {
+// holders returns the present holders of the lock.
+func (h *holder) holders(ctx context.Context) ([]backend.Holder, error) {
 	info, err := h.client.Inspect(ctx, h.name)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return info.Holders
+	return info.Holders, nil
 }
 
 // noteRenewal wakes the supervisor.
@@ -136,17 +150,26 @@ func (h *holder) noteRenewal(dlock.Event) {
 	}
 }
 
-// lock takes the lock, waiting as the flags say.
-func (h *holder) lock(ctx context.Context) (*dlock.Lease, error) {
+// lock acquires the lock and waits as the flags require. All its errors name the operation "lock",
+// including errors of TryLock.
+func (h *holder) lock(ctx context.Context) (lease *dlock.Lease, err error) {
 	f := h.flags
 	if f.try || f.wait == 0 && f.flags.Changed("wait") {
-		return h.client.TryLock(ctx, h.name, f.options()...)
+		lease, err = h.client.TryLock(ctx, h.name, f.options()...)
+	} else {
+		lease, err = h.client.Lock(ctx, h.name, f.options()...)
 	}
-	return h.client.Lock(ctx, h.name, f.options()...)
+	if failed, ok := errors.AsType[*dlock.Error](err); ok {
+		named := *failed
+		named.Op = "lock"
+		return nil, &named
+	}
+	return lease, err
 }
 
-// freshen sees to it that the command begins with most of a term: a lock that came
-// out of a queue may have a third of it left, of which the grace is as much.
+// freshen renews a lease with less than half of its term, so that the command begins with
+// most of a term. A lock that was granted in a queue may have a third of its term left,
+// and the grace may be as long.
 func (h *holder) freshen(ctx context.Context) error {
 	if time.Until(h.lease.Deadline()) > h.flags.ttl/2 {
 		return nil
@@ -154,17 +177,28 @@ func (h *holder) freshen(ctx context.Context) error {
 	return h.lease.Extend(ctx)
 }
 
-// hold runs the command under the lock and returns how it ended.
+// hold runs the command under the lock. Its error has the exit code of the
+// command, and is nil for 0.
 func (h *holder) hold(path string, argv []string) error {
 	h.tell("holding %q, fence %d", h.name, h.lease.Fence())
-	id := rand.Text()
-	job, err := startJob(h.command(path, argv, id), h.signals, h.watchdog(id))
+	guard, err := startGuard(h.command(path, argv), h.signals, h.jobEnd())
 	if err != nil {
 		return errors.Join(err, h.unlock())
 	}
-	lost := h.supervise(job)
-	code, sig, key := job.end()
-	job.close()
+	lost := h.supervise(guard)
+	code, sig, key := guard.end()
+	if lost, interrupt := guard.lost(); lost {
+		if interrupt != nil {
+			h.interrupt = interrupt
+		}
+		if h.drain(); h.interrupt == nil {
+			h.say("%q: the guard process of the command was killed", h.name)
+		}
+	}
+	guard.close(h.flags.leave || h.flags.onLost == onLostContinue)
+	if failed := guard.failure(); failed != nil && lost == nil {
+		return errors.Join(failed, h.unlock())
+	}
 	if lost == nil {
 		h.tell("%s ended, freeing %q", argv[0], h.name)
 		lost = h.unlock()
@@ -172,40 +206,42 @@ func (h *holder) hold(path string, argv []string) error {
 	if lost != nil && h.flags.onLost == onLostKill {
 		return lost
 	}
+	if lost, _ := guard.lost(); lost && h.interrupt != nil {
+		return nil // the signal that ended the job ends dlock, too
+	}
 	if code != 0 {
 		return &exitError{code: code, signal: sig, key: key}
 	}
 	return nil
 }
 
-// watchdog returns nil if it cannot be started: the command is then in dlock's care alone.
-func (h *holder) watchdog(job string) *watchdog {
-	w, err := startWatchdog(h.env, job)
-	if err != nil {
-		h.tell("no watchdog: %v", err)
+// jobEnd returns the time at which the guard ends the job, unless a renewal moves it. It is zero if
+// a loss does not end the job.
+func (h *holder) jobEnd() time.Time {
+	if h.flags.onLost == onLostContinue {
+		return time.Time{}
 	}
-	return w
+	return jobEnd(h.lease, h.flags.headroom)
 }
 
-// command is the child before it starts.
-func (h *holder) command(path string, argv []string, job string) *exec.Cmd {
+// command returns the command before its start, with dlock's variables in its environment.
+func (h *holder) command(path string, argv []string) *exec.Cmd {
 	return &exec.Cmd{
 		Path: path, Args: argv,
 		Env: append(slices.Clip(h.env),
 			"DLOCK_NAME="+h.name,
 			"DLOCK_FENCE="+strconv.FormatUint(h.lease.Fence(), 10),
-			ownersVariable+"="+strings.TrimSpace(h.getenv(ownersVariable)+" "+h.lease.Owner()),
-			jobVariable+"="+job),
+			ownersVariable+"="+strings.TrimSpace(h.getenv(ownersVariable)+" "+h.lease.Owner())),
 		Stdin: h.stdin, Stdout: h.stdout, Stderr: h.stderr,
 	}
 }
 
-// supervise waits for the end of the command. The error says why the lease
-// ended before it.
-func (h *holder) supervise(job *job) error {
+// supervise waits for the end of the command. It returns an error if the lease ended first, or if a
+// signal ended the wait.
+func (h *holder) supervise(guard *guard) error {
 	keep := h.flags.onLost == onLostContinue
 	s := &supervisor{
-		lease: h.lease, process: job, signals: h.signals, renewed: h.renewed,
+		lease: h.lease, process: guard, signals: h.signals, renewed: h.renewed,
 		grace: h.flags.grace, headroom: h.flags.headroom, keep: keep, leave: h.flags.leave,
 		onLoss: func(cause error) {
 			if keep {
@@ -214,19 +250,33 @@ func (h *holder) supervise(job *job) error {
 				h.tell("%q: %s: ending the command", h.name, message(cause))
 			}
 		},
-		onRest: func() { h.tell("%q: ending what the command has left behind", h.name) },
+		onRest:  func() { h.tell("%q: ending the processes that the command left behind", h.name) },
+		onStuck: func() { h.say("%q: %v: keeping the lock", h.name, errStuck) },
 	}
-	if err := s.wait(); err != nil {
+	err := s.wait()
+	if s.interrupt != nil {
+		h.interrupt = s.interrupt
+	}
+	switch {
+	case errors.Is(err, dlock.ErrLost):
 		return fmt.Errorf("%q: %w: the command was ended", h.name, err)
+	case err != nil: // a signal has ended the wait
+		return fmt.Errorf("%q: %w; %w", h.name, err, interrupted{s.interrupt.(syscall.Signal)})
 	}
 	return nil
 }
 
-// unlock frees the lock; its error is a loss that only the release found out.
-// A release without an answer is not the command's failure.
+// unlock releases the lock. It returns an error only if the release finds that the lock was lost. A
+// release without an answer is reported, but it is no failure of the command.
 func (h *holder) unlock() error {
 	h.held = true
-	err := h.lease.Unlock(context.Background())
+	h.drain()
+	err := h.signals.during(context.Background(), h.lease.Unlock)
+	if signal, ok := errors.AsType[interrupted](err); ok {
+		h.held, h.interrupt = false, signal.signal
+		h.say("%q: not freed in good order: %v", h.name, signal.signal)
+		return nil
+	}
 	switch {
 	case errors.Is(err, dlock.ErrLost):
 		h.held = false
@@ -242,8 +292,8 @@ func (h *holder) unlock() error {
 	return nil
 }
 
-// close frees what is left: a queue entry, a lost lock, or one that --min-hold
-// has kept. A signal ends the waiting, which leaves it to the TTL.
+// close closes the client, which frees a queue entry, a lost lock, or a lock that --min-hold has
+// kept. A signal ends the wait, and the TTL then frees them.
 func (h *holder) close() {
 	if h.client == nil {
 		return
@@ -254,7 +304,7 @@ func (h *holder) close() {
 	if !h.held {
 		enough = time.After(partingWait)
 	}
-	h.signals.drain()
+	h.drain()
 	for {
 		select {
 		case err := <-closed:
@@ -266,10 +316,19 @@ func (h *holder) close() {
 			return
 		case sig := <-h.signals:
 			if slices.Contains(interrupts, sig) {
+				h.interrupt = sig
 				h.say("%q: not freed in good order: %v", h.name, sig)
 				return
 			}
 		}
+	}
+}
+
+// drain drops the signals that came for a command that has ended. It keeps a
+// signal that ends dlock.
+func (h *holder) drain() {
+	if sig := h.signals.drain(); sig != nil {
+		h.interrupt = sig
 	}
 }
 

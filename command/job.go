@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// lookCommand finds a command as sh does, so that a misspelt one need not wait
-// for a lock. Unlike package exec it takes one from "." where PATH says so.
+// lookCommand finds a command as sh does, so that a misspelt command fails before dlock waits for
+// the lock. Unlike package exec, it accepts a command in "." if PATH names that directory.
 func lookCommand(name string) (path string, err error) {
 	path, err = exec.LookPath(name)
 	if err != nil && !errors.Is(err, exec.ErrDot) {
@@ -17,12 +17,13 @@ func lookCommand(name string) (path string, err error) {
 	return path, nil
 }
 
-// cannotRun tells as sh does whether a command is missing or not executable.
+// cannotRun returns the error of a command that cannot start. As in sh, a missing command and a
+// command that is not executable have different exit codes.
 func cannotRun(name string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return &exitError{code: exitNotFound, err: fmt.Errorf("%s: command not found", name)}
 	}
-	// The path stands in the error of package os, and again in that of exec.
+	// The errors of package os and of package exec repeat the path.
 	if inner, ok := errors.AsType[*fs.PathError](err); ok {
 		err = inner.Err
 	} else if inner, ok := errors.AsType[*exec.Error](err); ok {

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"os"
 	"syscall"
 	"time"
 
@@ -11,22 +12,30 @@ import (
 
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// adoptOrphans does nothing: what leaves the group of the command is out of reach here.
-func adoptOrphans() {}
+// setAdopting does nothing: on this system dlock cannot reach processes that leave
+// the group of the command.
+func setAdopting(bool) {}
+
+// canListChildren returns true: a child that cannot be listed here does not
+// count as part of the job.
+func canListChildren() bool { return true }
+
+func isStopped(int) bool { return false }
 
 func descendantsOf(int) []int { return nil }
 
-// parentOf returns 0: it is not known.
-func parentOf(int) int { return 0 }
+func childrenOf(int) []int { return nil }
 
-// bearing returns nothing: the environment of another process cannot be read here.
-func bearing(string) []int { return nil }
+// showAs does nothing: the process keeps the name of its program.
+func showAs(string) {}
 
-// uptime is a clock that all processes of the machine share.
+func ownProgram() (string, error) { return os.Executable() }
+
+// uptime reads a clock that all processes of the machine share.
 func uptime() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
 
-// platformHelp is the part of the help that says what this system cannot do.
+// platformHelp is the part of the help about the limits of this system.
 const platformHelp = `
-On this system dlock cannot find what leaves the process group of COMMAND: that goes
-on without the lock.
+On this system dlock cannot find processes that leave the process group of COMMAND:
+they go on without the lock. Ctrl-Z may have no effect in a script.
 `

@@ -2,6 +2,7 @@ package command
 
 import (
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -10,28 +11,64 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes also let the command end with dlock, however dlock ends.
+// attributes gives the command its own process group. The kernel kills the command when the guard
+// ends, for whatever reason.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// adoptOrphans makes dlock the parent of all processes whose parent ends among those that the
-// command starts: they stay in dlock's reach (prctl(2), PR_SET_CHILD_SUBREAPER).
-func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+// setAdopting turns the adoption of orphans on or off (prctl(2), PR_SET_CHILD_SUBREAPER).
+// While it is on, this process becomes the parent of its descendants whose parent ends, so
+// that they stay in its reach.
+func setAdopting(on bool) {
+	value := uintptr(0)
+	if on {
+		value = 1
+	}
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, value, 0, 0, 0)
+}
 
-// descendantsOf returns the children of a process and theirs. Those whose parent ends at this
-// moment can be missing: they are children of dlock a moment later. It returns nothing where
-// the kernel does not list children (proc(5), CONFIG_PROC_CHILDREN).
-func descendantsOf(pid int) (pids []int) {
+// canListChildren reports whether childrenOf can list children. It needs the /proc of this
+// process's namespace.
+func canListChildren() bool {
+	self, _ := os.Readlink("/proc/self")
+	return self == strconv.Itoa(os.Getpid())
+}
+
+// isStopped reports whether a signal has stopped a process.
+func isStopped(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return strings.HasPrefix(rest, "T")
+}
+
+// childrenOf returns the children of a process. It returns nothing if the kernel does not list
+// children (proc(5), CONFIG_PROC_CHILDREN), or if /proc is missing.
+func childrenOf(pid int) (pids []int) {
+	if !canListChildren() {
+		return nil
+	}
 	threads := "/proc/" + strconv.Itoa(pid) + "/task/"
 	entries, _ := os.ReadDir(threads) // a process that has ended has none
 	for _, thread := range entries {
 		children, _ := os.ReadFile(threads + thread.Name() + "/children")
 		for child := range strings.FieldsSeq(string(children)) {
 			if number, err := strconv.Atoi(child); err == nil {
-				pids = append(append(pids, number), descendantsOf(number)...)
+				pids = append(pids, number)
 			}
 		}
+	}
+	return pids
+}
+
+// descendantsOf returns the children of a process, their children, and so on. A process whose
+// parent ends at this moment can be missing: a moment later it is a child of the guard.
+func descendantsOf(pid int) (pids []int) {
+	for _, child := range childrenOf(pid) {
+		pids = append(append(pids, child), descendantsOf(child)...)
 	}
 	return pids
 }
@@ -42,7 +79,7 @@ func parentOf(pid int) int {
 	if err != nil {
 		return 0
 	}
-	// The name of the program stands in parentheses and may have any characters.
+	// The name of the program is in parentheses and may contain any characters.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 2 {
 		return 0
@@ -51,26 +88,21 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// bearing returns the processes that have entry in their environment.
-func bearing(entry string) (pids []int) {
-	processes, _ := os.ReadDir("/proc")
-	for _, process := range processes {
-		pid, err := strconv.Atoi(process.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		text, _ := os.ReadFile("/proc/" + process.Name() + "/environ") // another user's cannot be read
-		for variable := range strings.SplitSeq(string(text), "\x00") {
-			if variable == entry {
-				pids = append(pids, pid)
-			}
-		}
+// showAs sets the name of this process in top and ps.
+func showAs(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
+
+// ownProgram returns a path of the running program. The path is good even if the file was replaced.
+func ownProgram() (string, error) {
+	const program = "/proc/self/exe"
+	if _, err := os.Stat(program); err != nil {
+		return exec.LookPath(os.Args[0])
 	}
-	return pids
+	return program, nil
 }
 
-// uptime is a clock that all processes of the machine share, and that goes on while it sleeps.
+// uptime reads a clock that all processes of the machine share, and that goes on
+// while the machine sleeps.
 func uptime() time.Duration { return clock(unix.CLOCK_BOOTTIME) }
 
-// platformHelp is the part of the help that says what this system cannot do.
+// platformHelp is the part of the help about the limits of this system.
 const platformHelp = ""

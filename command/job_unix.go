@@ -7,91 +7,116 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"syscall"
-	"time"
 )
 
-// interrupts are the signals that end dlock while it has no command running.
-var interrupts = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-
-// relayed are the further signals that dlock acts on while a command runs.
-var relayed = []os.Signal{
-	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGWINCH,
-	syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
-}
-
-// stops are the signals by which a terminal stops a job.
-var stops = []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
-
-// job is the command with all processes that it has started. Its methods are called from one
-// goroutine.
+// job is the command with all processes that it has started. It lives in the guard process. Its
+// methods are called from one goroutine, which keeps its thread.
 //
-// The command leads a process group of its own. The group is in the foreground of the terminal if
-// dlock's group was, so that a key reaches each process once. Signals that dlock gets are handed
-// on. Between the shell and the command dlock does what a shell does for its jobs: it stops when
-// the terminal has stopped the command, and gives the terminal back when it is continued.
+// The command leads its own process group. The group is in the foreground of the terminal if
+// dlock's group was, so that a key reaches each process once. The guard forwards the signals that
+// dlock receives. Between the shell and the command, the guard does what a shell does for its jobs.
+// It stops dlock when the terminal has stopped the command, and gives the terminal back to the
+// command when dlock is continued. The guard has its own group as well, so that no signal for
+// dlock's group stops it.
 type job struct {
 	cmd      *exec.Cmd
-	signals  inbox
+	dlock    int            // the number of dlock's process
+	group    int            // dlock's process group, 0 if unknown
 	children chan os.Signal // SIGCHLD
 	terminal *terminal      // nil if there is none
-	watchdog *watchdog      // nil if it could not be started
 
-	pid    int // of the command, and of its group
-	state  jobState
-	status syscall.WaitStatus // of a command that has ended
+	pid       int // of the command, and of its group
+	state     jobState
+	status    syscall.WaitStatus // of a command that has ended
+	fore      bool               // the command's group has had the terminal
+	hungUp    bool               // it got SIGHUP because it can never have the terminal
+	handed    bool               // a SIGINT that dlock received was forwarded
+	early     []syscall.Signal   // signals from before the command ran
+	empty     bool               // the group has no process; its number may be used again soon
+	childless bool               // the guard has no child: on Linux the whole job has ended
 }
 
 type jobState int
 
 const (
-	jobRuns    jobState = iota
-	jobAsked            // dlock was told to stop, and stops when the command has
-	jobStopped          // the command is stopped, and so is dlock, or about to be
-	jobEnded            // the command has ended; processes that it has started may be left
+	jobRuns     jobState = iota
+	jobStopping          // dlock has received SIGTSTP, and stops when the command has stopped
+	jobStopped           // the command is stopped; dlock is stopped, too, or will be soon
+	jobEnded             // the command has ended; processes that it has started may still run
 )
 
-// startJob starts cmd. The caller's goroutine keeps its thread until close.
-func startJob(cmd *exec.Cmd, signals inbox, watchdog *watchdog) (*job, error) {
-	j := &job{cmd: cmd, signals: signals, children: make(chan os.Signal, 1), terminal: openTerminal(), watchdog: watchdog}
+// newJob returns the job of a command that has not started yet. dlock is the
+// number of its dlock process.
+func newJob(cmd *exec.Cmd, dlock int) *job {
+	j := &job{cmd: cmd, dlock: dlock, children: make(chan os.Signal, 1)}
+	catch(append(slices.Concat(interrupts, relayed), syscall.SIGPIPE)...) // dlock handles them
 	signal.Notify(j.children, syscall.SIGCHLD)
-	signals.add(relayed)
-	adoptOrphans()
-	// The system ends the command when the thread that started it ends (go.dev/issue/27505).
-	runtime.LockOSThread()
+	j.group, _ = syscall.Getpgid(dlock) // 0 if dlock has ended
+	j.terminal = openTerminal(j.group)
+	setAdopting(true)
+	return j
+}
+
+// start starts the command. It runs a script without an interpreter line with sh, as shells do.
+func (j *job) start() error {
+	err := j.execute(j.cmd)
+	if errors.Is(err, syscall.ENOEXEC) {
+		err = j.execute(&exec.Cmd{
+			Path: "/bin/sh", Args: append([]string{"sh", j.cmd.Path}, j.cmd.Args[1:]...),
+			Stdin: j.cmd.Stdin, Stdout: j.cmd.Stdout, Stderr: j.cmd.Stderr,
+		})
+	}
+	if err != nil {
+		return cannotRun(j.cmd.Args[0], err)
+	}
+	return nil
+}
+
+// execute starts a process. The process has the terminal at once if dlock is in the foreground, and
+// if it uses the terminal as a foreground command does. Otherwise another command may need the
+// terminal, such as a pager behind a pipe, or a command that a script has started meanwhile. The
+// process then gets the terminal when it needs it.
+func (j *job) execute(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = attributes()
-	if j.terminal.ours() && (!isOrphaned() || isTerminal(cmd.Stdout)) {
-		// Otherwise a pager behind a pipe could not have the terminal back: the system asks no orphaned
-		// group to wait for it. The command gets the terminal when it needs it.
+	if j.terminal.ours() && isTerminal(cmd.Stdin) && isTerminal(cmd.Stdout) &&
+		!signal.Ignored(syscall.SIGINT) {
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, j.terminal.fd
+		j.fore = true
 	}
 	if err := cmd.Start(); err != nil {
-		j.close()
-		return nil, cannotRun(cmd.Args[0], err)
+		return err
 	}
 	j.pid = cmd.Process.Pid
-	watchdog.guard(j.pid)
-	return j, nil
+	for _, sig := range j.early {
+		j.forward(sig)
+	}
+	return nil
 }
 
-// close gives the terminal back to dlock's group.
-func (j *job) close() {
-	if j.terminal.has(j.pid) {
+// giveTerminalBack gives the terminal to dlock's group. It does so even if the command could not be
+// executed, because the process that was forked for it may have had the terminal.
+func (j *job) giveTerminalBack() {
+	if !j.fore {
+		return
+	}
+	if j.terminal.isWith(j.pid) {
 		j.terminal.take()
 	}
-	j.terminal.close()
-	j.watchdog.close()
-	signal.Stop(j.children)
-	runtime.UnlockOSThread()
+	if j.status.Signaled() && j.terminal.ours() {
+		j.terminal.restore()
+	}
 }
 
-// changed delivers when a process has ended or was stopped: ended looks which.
-func (j *job) changed() <-chan os.Signal { return j.children }
+func (j *job) close() {
+	j.giveTerminalBack()
+	j.terminal.close()
+}
 
-// ended waits for the processes that have ended. It reports whether the command is one of them,
-// and stops dlock with a command that was stopped. Orphans of the command are dlock's children.
+// ended reaps the processes that have ended, and reports whether the command has ended. If the
+// command was stopped, it stops dlock as well. Orphans of the command are children of the
+// guard, so it reaps them, too.
 func (j *job) ended() bool {
 	for {
 		var status syscall.WaitStatus
@@ -99,6 +124,7 @@ func (j *job) ended() bool {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil || pid == 0:
+			j.childless = errors.Is(err, syscall.ECHILD)
 			return j.state == jobEnded
 		case pid != j.pid:
 		case status.Stopped():
@@ -109,63 +135,116 @@ func (j *job) ended() bool {
 	}
 }
 
-// stopped does what is right when sig has stopped the command.
+// stopped reacts to a stop of the command by sig.
 func (j *job) stopped(sig syscall.Signal) {
-	switch {
-	case j.state == jobAsked:
+	switch orphaned := isOrphaned(j.group); {
+	case j.state == jobStopping:
 		j.state = jobStopped
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	case sig == syscall.SIGSTOP || j.terminal == nil:
-		// A signal from outside stopped the command alone: the lock is kept.
-	case sig != syscall.SIGTSTP && j.terminal.ours(), isOrphaned():
-		// The command wants the terminal and dlock's group has it; or no shell could continue dlock.
+		j.stopDlock()
+	case j.terminal == nil, sig == syscall.SIGSTOP && !j.isInFront():
+		// A signal from elsewhere stopped only the command: dlock keeps the lock.
+	case sig == syscall.SIGTSTP && orphaned, sig != syscall.SIGTSTP && j.terminal.ours():
+		// Either no shell could continue dlock, or the command needs the terminal
+		// and dlock's group has it.
 		j.state = jobStopped
 		j.resume()
+	case orphaned:
+		j.hangUp()
 	default:
-		// The terminal would have stopped all of dlock's group, such as the script that waits for it.
+		// The terminal would have stopped all of dlock's group, including a script that waits for
+		// dlock. The guard sends one signal to the whole group. It does not leave this to dlock,
+		// because the shell may continue the group at once.
 		j.state = jobStopped
-		signal.Reset(stops...) // until resume: this one is for the others
-		_ = syscall.Kill(0, sig)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		j.signalDlocksGroup(syscall.SIGSTOP)
 	}
 }
 
-// resume continues a job that was stopped, in the foreground if dlock is there now.
-func (j *job) resume() {
-	if j.state == jobStopped && j.terminal.ours() {
-		j.terminal.give(j.pid)
+// isInFront reports whether the foreground group is the command's or a descendant's, such as the
+// command of another dlock.
+func (j *job) isInFront() bool {
+	return j.terminal.has(j.pid) || slices.Contains(descendantsOf(os.Getpid()), j.terminal.front())
+}
+
+// hangUp sends SIGHUP to a command that can never have the terminal, as the system does for a group
+// that becomes orphaned. If the command stops a second time, it stays stopped.
+func (j *job) hangUp() {
+	if j.hungUp {
+		return
 	}
-	j.state = jobRuns
-	j.signals.add(stops)
+	j.hungUp = true
+	j.signalGroup(syscall.SIGHUP)
 	j.signalGroup(syscall.SIGCONT)
 }
 
-// forward acts on a signal that dlock got: what means nothing to others goes to the command
-// alone, the rest to its group.
-func (j *job) forward(sig os.Signal) {
-	switch sig {
-	case syscall.SIGUSR1, syscall.SIGUSR2:
-		_ = syscall.Kill(j.pid, sig.(syscall.Signal))
-	case syscall.SIGCONT:
-		j.resume()
-	case syscall.SIGTTIN, syscall.SIGTTOU:
-		j.lend()
-	case syscall.SIGTSTP:
-		j.stop()
-	default:
-		j.signalGroup(sig.(syscall.Signal))
+// stopDlock stops the dlock process, for which the shell waits.
+func (j *job) stopDlock() {
+	if os.Getppid() == j.dlock { // dlock has not ended
+		_ = syscall.Kill(j.dlock, syscall.SIGSTOP)
 	}
 }
 
-// stop stops the command, and then dlock.
-func (j *job) stop() {
-	j.state = jobAsked
-	j.signalGroup(syscall.SIGTSTP)
+// signalDlocksGroup signals dlock and all other processes that the shell has put into
+// its group, such as a script.
+func (j *job) signalDlocksGroup(sig syscall.Signal) {
+	if os.Getppid() == j.dlock && j.group > 0 {
+		_ = syscall.Kill(-j.group, sig)
+	}
 }
 
-// lend gives the terminal to dlock's group, in which a process needs it: a pager behind a pipe.
-// The command gets it back when it needs it. If another job has the terminal, all of this one
-// stops.
+// resume continues a stopped job. The job gets the terminal if dlock's group has it now.
+func (j *job) resume() {
+	if j.state == jobEnded {
+		return
+	}
+	if j.state == jobStopped && j.terminal.ours() {
+		j.terminal.give(j.pid)
+		j.fore = true
+	}
+	j.state = jobRuns
+	j.signalGroup(syscall.SIGCONT)
+}
+
+// forward handles a signal that dlock received. SIGUSR1 and SIGUSR2, which have no fixed
+// meaning, go to the command alone. Signals of job control are handled here. All other
+// signals go to the command's group.
+func (j *job) forward(sig syscall.Signal) {
+	if j.pid == 0 {
+		j.early = append(j.early, sig)
+		return
+	}
+	switch sig {
+	case syscall.SIGUSR1, syscall.SIGUSR2:
+		if j.state != jobEnded {
+			_ = syscall.Kill(j.pid, sig)
+		}
+	case syscall.SIGCONT:
+		j.resume()
+	case syscall.SIGTTIN, syscall.SIGTTOU:
+		if j.state == jobRuns {
+			j.lend()
+		}
+	case syscall.SIGTSTP:
+		// If the group is orphaned, a key has sent the signal, and no shell could continue dlock.
+		if j.terminal == nil || !isOrphaned(j.group) {
+			j.stop()
+		}
+	default:
+		j.handed = j.handed || sig == syscall.SIGINT
+		j.signalGroup(sig)
+	}
+}
+
+// stop stops the command. dlock stops when the command has stopped.
+func (j *job) stop() {
+	if j.state == jobRuns {
+		j.state = jobStopping
+		j.signalGroup(syscall.SIGTSTP)
+	}
+}
+
+// lend gives the terminal to dlock's group, because a process of that group needs it, such as a
+// pager behind a pipe. The command gets the terminal back when it needs it. If another job has the
+// terminal, this whole job stops.
 func (j *job) lend() {
 	switch {
 	case j.terminal.has(j.pid):
@@ -174,10 +253,11 @@ func (j *job) lend() {
 		j.stop()
 		return
 	}
-	_ = syscall.Kill(0, syscall.SIGCONT)
+	j.signalDlocksGroup(syscall.SIGCONT)
 }
 
-// terminate asks all processes of the job to end, also those that are stopped.
+// terminate sends SIGTERM to all processes of the job, and SIGCONT, so that
+// stopped processes receive it.
 func (j *job) terminate() {
 	j.signalAll(syscall.SIGTERM)
 	j.signalAll(syscall.SIGCONT)
@@ -186,40 +266,60 @@ func (j *job) terminate() {
 // kill ends all processes of the job.
 func (j *job) kill() { j.signalAll(syscall.SIGKILL) }
 
-// until states the end of the lease: the watchdog ends the job then.
-func (j *job) until(end time.Time) { j.watchdog.until(end) }
+// signalGroup signals the group of the command, and reports whether it still exists. A group
+// outlives its leader and keeps its number reserved. An empty group is never signalled again,
+// because a new group may have its number.
+func (j *job) signalGroup(sig syscall.Signal) bool {
+	if !j.empty && j.pid != 0 {
+		err := syscall.Kill(-j.pid, sig)
+		j.empty = errors.Is(err, syscall.ESRCH)
+	}
+	return !j.empty
+}
 
-// signalGroup signals the group of the command. A group outlives its leader and keeps its number
-// reserved; an empty one is ESRCH.
-func (j *job) signalGroup(sig syscall.Signal) { _ = syscall.Kill(-j.pid, sig) }
-
-// signalAll signals the group, and each process that has left it.
+// signalAll signals the group, and each process of the job that has left it.
 func (j *job) signalAll(sig syscall.Signal) {
 	j.signalGroup(sig)
-	for _, pid := range j.descendants() {
-		if group, err := syscall.Getpgid(pid); err == nil && group != j.pid {
-			_ = syscall.Kill(pid, sig)
+	signalEach(j.strays(), sig)
+}
+
+// strays returns the descendants that have left the group. On systems with process handles, each
+// os.Process has one. It was listed both before and after its handle was made, so the handle cannot
+// be for a newer process with the same number.
+func (j *job) strays() (processes []*os.Process) {
+	for _, pid := range descendantsOf(os.Getpid()) {
+		if group, err := syscall.Getpgid(pid); err != nil || group == j.pid {
+			continue
+		}
+		if process, err := os.FindProcess(pid); err == nil {
+			processes = append(processes, process)
 		}
 	}
-}
-
-// alive reports whether anything is left of the job.
-func (j *job) alive() bool {
-	return !j.ended() || !errors.Is(syscall.Kill(-j.pid, 0), syscall.ESRCH) || len(j.descendants()) > 0
-}
-
-// descendants are the processes that the job has started and the system can name.
-func (j *job) descendants() []int {
-	return slices.DeleteFunc(descendantsOf(os.Getpid()), func(pid int) bool { return pid == j.pid || pid == j.watchdog.pid() })
-}
-
-// end returns how the command has ended: its exit code, or the signal that ended it, and whether
-// a key of the terminal may have sent that.
-func (j *job) end() (code int, sig syscall.Signal, key bool) {
-	if !j.status.Signaled() {
-		return j.status.ExitStatus(), 0, false
+	if len(processes) == 0 {
+		return nil
 	}
-	sig = j.status.Signal()
-	key = sig == syscall.SIGINT && j.terminal.has(j.pid)
-	return exitSignal + int(sig), sig, key
+	again := descendantsOf(os.Getpid())
+	return slices.DeleteFunc(processes, func(p *os.Process) bool {
+		return !slices.Contains(again, p.Pid)
+	})
+}
+
+// alive reports whether a process of the job is left.
+func (j *job) alive() bool { return !j.ended() || !j.childless || j.signalGroup(0) }
+
+// endedByKey reports whether the terminal may have ended the command, by a key or by a hang-up.
+// Such a signal is for all of dlock's group.
+func (j *job) endedByKey() bool {
+	if !j.fore || !j.status.Signaled() {
+		return false
+	}
+	switch j.status.Signal() {
+	case syscall.SIGINT:
+		return !j.handed && j.terminal.isWith(j.pid)
+	case syscall.SIGQUIT:
+		return j.terminal.isWith(j.pid)
+	case syscall.SIGHUP:
+		return j.terminal.isGone()
+	}
+	return false
 }

@@ -20,8 +20,12 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// watchInterval is the time between two looks of --watch.
-const watchInterval = time.Second
+const (
+	// watchInterval is the time between two polls of --watch.
+	watchInterval = time.Second
+	// pollLimit is how long a poll may take.
+	pollLimit = 5 * time.Second
+)
 
 type listFlags struct {
 	connection
@@ -31,9 +35,10 @@ type listFlags struct {
 func newList(a *app) *cobra.Command {
 	f := &listFlags{}
 	cmd := &cobra.Command{
-		Use:                   "ls [flags] [PREFIX]",
-		Short:                 "Show every lock that is held or waited for",
-		Long:                  "Shows every lock that is held or waited for and starts with PREFIX, one line\neach. With --watch the table stays on the terminal until a signal comes.",
+		Use:   "ls [flags] [PREFIX]",
+		Short: "Show every lock that is held or waited for",
+		Long: "Shows every lock that is held or waited for and starts with PREFIX, one line\n" +
+			"each. With --watch the table stays on the terminal until a signal comes.",
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -77,7 +82,7 @@ func (f *listFlags) run(ctx context.Context, a *app, prefix string) error {
 	return writeTable(a.stdout, infos)
 }
 
-// listJSON writes each lock as it comes.
+// listJSON writes each lock as it arrives.
 func listJSON(w io.Writer, infos iter.Seq2[*backend.Info, error]) error {
 	for info, err := range infos {
 		if err != nil {
@@ -114,20 +119,21 @@ func writeTable(w io.Writer, infos []*backend.Info) error {
 		if more := len(info.Holders) - 1; more > 0 {
 			holder += fmt.Sprintf(" and %d more", more)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable(info.Key), holder, fence, held, left, waiters(info.Waiters))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n",
+			printable(info.Key), holder, fence, held, left, waiters(info.Waiters))
 	}
 	return table.Flush()
 }
 
-// watch redraws the table until ctx ends. When the server does not answer it shows that above
-// the last table, and goes on; only the first look must succeed.
+// watch redraws the table until ctx ends. If a poll fails, watch shows the error above the last
+// table and goes on. The first poll must succeed.
 func watch(ctx context.Context, screen *os.File, client *dlock.Client, prefix string) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	const clear = "\x1b[2J"
 	var table bytes.Buffer
 	for first := true; ; first = false {
-		infos, err := sorted(client.List(ctx, prefix))
+		infos, err := poll(ctx, client, prefix)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -155,22 +161,30 @@ func watch(ctx context.Context, screen *os.File, client *dlock.Client, prefix st
 	}
 }
 
-// draw puts table on the screen, and why it is old, if it is.
+// poll is one poll of watch. It fails if the server does not answer within pollLimit.
+func poll(ctx context.Context, client *dlock.Client, prefix string) ([]*backend.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollLimit)
+	defer cancel()
+	return sorted(client.List(ctx, prefix))
+}
+
+// draw draws table on the screen. If old is not nil, the table is out of date, and draw
+// shows the reason above it.
 func draw(screen *os.File, table []byte, old error) error {
 	width, height, err := term.GetSize(int(screen.Fd()))
 	if err != nil {
 		return err
 	}
 	if old != nil {
-		table = fmt.Appendf([]byte(printable(message(old))+"; as it was before:\n"), "%s", table)
+		table = append([]byte("the table is old: "+printable(message(old))+"\n"), table...)
 	}
 	_, err = screen.Write(frame(table, width, height))
 	return err
 }
 
-// frame is table as one picture of a terminal: drawn over the last one, which
-// does not flicker, and cut where it does not fit, since a line that wraps or
-// scrolls would leave its traces.
+// frame returns table as one picture of a terminal. The picture is drawn over the last one, so the
+// screen does not flicker. It is cut to the size of the terminal, because a line that wraps or
+// scrolls would leave text behind.
 func frame(table []byte, width, height int) []byte {
 	const home, eraseLine, eraseBelow = "\x1b[H", "\x1b[K", "\x1b[J"
 	lines := slices.Collect(bytes.Lines(table))

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	defaultTTL = 30 * time.Second // the library's
+	defaultTTL = 30 * time.Second // as in the library
 	maxGrace   = 5 * time.Second
 )
 
-// What becomes of the command when the lock is lost.
+// The values of --on-lost: when the lock is lost, dlock ends the command, or lets it go on.
 const (
 	onLostKill     = "kill"
 	onLostContinue = "continue"
@@ -26,29 +26,37 @@ type lockFlags struct {
 	ttl, wait        time.Duration
 	minHold, maxHold time.Duration
 	grace            time.Duration
-	headroom         time.Duration // follows from the others
+	headroom         time.Duration // computed from the other values
 	fair             bool
 	meta             string
 	onLost           string
 	conflictCode     int
-	try              bool // the command does not wait
-	leave            bool // what the command has started may go on without the lock
+	try              bool // dlock does not wait
+	leave            bool // processes that the command leaves behind go on without the lock
 }
 
 func (f *lockFlags) register(flags *pflag.FlagSet) {
 	f.connection.register(flags)
-	addDuration(flags, &f.ttl, "ttl", "", 0, "for `DURATION` the server keeps the lock of a holder that went silent (default: the URL's ttl, else 30s)")
+	addDuration(flags, &f.ttl, "ttl", "", 0,
+		"the server frees the lock of a silent holder after `DURATION` "+
+			"(default: the URL's ttl, else 30s)")
 	flags.BoolVar(&f.fair, "fair", false, "queue in the order of arrival")
-	addDuration(flags, &f.minHold, "min-hold", "", 0, "keep the lock for `DURATION` at least, also when COMMAND has ended")
+	addDuration(flags, &f.minHold, "min-hold", "", 0,
+		"keep the lock for `DURATION` at least, also when COMMAND has ended")
 	addDuration(flags, &f.maxHold, "max-hold", "", 0, "the lock counts as lost after `DURATION`")
-	flags.BoolVarP(&f.leave, "close", "o", false, "what COMMAND leaves behind goes on without the lock")
-	flags.StringVar(&f.meta, "meta", "", "`TEXT` that status shows of the holder (default: dlock@host:pid)")
-	addDuration(flags, &f.grace, "grace", "", 0, "`DURATION` between SIGTERM and SIGKILL (default: 5s, at most a third of the TTL and of --max-hold)")
-	flags.StringVar(&f.onLost, "on-lost", onLostKill, "what becomes of COMMAND when the lock is lost: `kill|continue`")
-	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNotAcquired, "exit `CODE` where the lock was not acquired in time")
+	flags.BoolVarP(&f.leave, "close", "o", false,
+		"processes that COMMAND leaves behind go on without the lock")
+	flags.StringVar(&f.meta, "meta", "",
+		"`TEXT` that status shows of the holder (default: dlock@host:pid)")
+	addDuration(flags, &f.grace, "grace", "", 0, "`DURATION` between SIGTERM and SIGKILL "+
+		"(default: 5s, at most a third of the TTL and of --max-hold)")
+	flags.StringVar(&f.onLost, "on-lost", onLostKill,
+		"what becomes of COMMAND when the lock is lost: `kill|continue`")
+	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNotAcquired,
+		"exit `CODE` where the lock was not acquired in time")
 }
 
-// settle checks the flags and fills in what follows from others.
+// settle checks the flags and computes the values that follow from them.
 func (f *lockFlags) settle(rawURL string) (err error) {
 	for _, name := range []string{"ttl", "min-hold", "max-hold"} {
 		if d, err := f.flags.GetDuration(name); f.flags.Changed(name) && (err != nil || d <= 0) {
@@ -73,7 +81,8 @@ func (f *lockFlags) settle(rawURL string) (err error) {
 	return f.settleGrace()
 }
 
-// fit takes the TTL that the library takes where the default is above the server's most.
+// fit lowers the TTL to the server's maximum, as the library does if the
+// default is longer than that.
 func (f *lockFlags) fit(caps backend.Capabilities) error {
 	if caps.MaxTTL == 0 || f.ttl <= caps.MaxTTL {
 		return nil
@@ -82,8 +91,8 @@ func (f *lockFlags) fit(caps backend.Capabilities) error {
 	return f.settleGrace()
 }
 
-// settleGrace leaves the command most of its time, be it a term or the maximum
-// hold, and a renewal its chance, which comes a third into the term.
+// settleGrace sets or checks the grace. It leaves the command most of its time, which is the term
+// or the maximum hold. It also leaves time for a renewal, which is due after a third of the term.
 func (f *lockFlags) settleGrace() error {
 	shortest := f.ttl
 	if f.maxHold > 0 {
@@ -101,7 +110,7 @@ func (f *lockFlags) settleGrace() error {
 	return nil
 }
 
-// options are the lock's; what no flag sets is left to the URL.
+// options returns the options of the lock. A value without a flag is left to the URL.
 func (f *lockFlags) options() []dlock.Option {
 	var opts []dlock.Option
 	set := func(flag string, opt dlock.Option) {

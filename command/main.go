@@ -1,19 +1,24 @@
-// Package command is the dlock command, for programs with drivers of their own: each driver
-// that the program imports has its URLs in every subcommand. For example:
+// Package command is the dlock command as a package. A program that imports further drivers and
+// calls [Main] is a dlock with these drivers: every subcommand accepts their URLs. For example:
 //
 //	package main
 //
 //	import (
+//		"github.com/redis/go-redis/v9/logging"
+//
 //		_ "example.com/ourbackend" // calls backend.Register("ours", open)
 //		_ "github.com/dlock-go/dlock/redisbackend"
 //
 //		"github.com/dlock-go/dlock/command"
 //	)
 //
-//	func main() { command.Main() }
+//	func main() {
+//		logging.Disable() // go-redis would print errors that dlock reports, too
+//		command.Main()
+//	}
 //
-// URLs of file: always work. dlock help lists the subcommands, dlock help run their flags and
-// exit codes.
+// URLs of file: always work. dlock help lists the subcommands, and dlock help run shows the flags
+// and exit codes of dlock run.
 package command
 
 import (
@@ -24,10 +29,13 @@ import (
 	"strings"
 )
 
-// Main executes the command line of the process and ends the process with the exit code. It
-// does not return. It must be called once, from the main function: it handles the signals of
-// the process, and starts the program again for the processes of the subcommand bench.
+// Main executes the command line of the process and ends the process with its exit code. It does
+// not return. Call it once, from the main function: it handles the signals of the process. It also
+// starts the program again, for the processes of bench and for the guard process of run and try.
 func Main() {
+	if len(os.Args) > 1 && os.Args[1] == guardCommand {
+		os.Exit(guardMain(os.Args[2:]))
+	}
 	err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	if exit, ok := errors.AsType[*exitError](err); ok && exit.signal != 0 {
 		endBySignal(exit.signal, exit.key)
@@ -38,8 +46,8 @@ func Main() {
 	os.Exit(exitCode(err))
 }
 
-// run is Main without the process: it executes the command line args, writes the message of its
-// error, and returns it.
+// run executes the command line args. It writes the message of an error to
+// stderr, and returns the error.
 func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File, env []string) error {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, messages: stderr, env: env}
 	root := newRoot(a)
@@ -54,7 +62,7 @@ func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File, env
 	return err
 }
 
-// app is what every command gets from its process.
+// app has the standard streams and the environment of the process, for every subcommand.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -62,8 +70,8 @@ type app struct {
 	env            []string
 }
 
-// getenv returns a variable's value, empty where it is not set. As everywhere,
-// the last of several settings counts.
+// getenv returns the value of a variable, or "" if it is not set. If a variable is set several
+// times, the last setting counts, as usual.
 func (a *app) getenv(name string) (value string) {
 	for _, entry := range a.env {
 		if v, ok := strings.CutPrefix(entry, name+"="); ok {

@@ -29,15 +29,14 @@ import (
 	_ "github.com/dlock-go/dlock/zkbackend"
 )
 
-// roleVariable makes the test binary something else: dlock itself, so that the
-// tests run the real program, with the race detector in it, a command for it, or a
-// program of somebody else's.
+// roleVariable gives the test binary another role. It can be dlock itself, so that the tests run
+// the real program with the race detector. It can also be a command for dlock, or a user's program.
 const roleVariable = "DLOCK_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "dlock":
-		logging.Disable() // go-redis writes to standard error what the errors say
+		logging.Disable() // go-redis would print errors that dlock reports, too
 		Main()
 	case "listener":
 		listen()
@@ -47,19 +46,20 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	default:
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup each dlock that we start would ignore it, too
-		if signal.Ignored(os.Interrupt) {                      // in the background of a shell without job control, with the same effect
+		// Under nohup, each dlock that the tests start would ignore SIGHUP, too.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		// In the background of a shell without job control, the same is true of SIGINT.
+		if signal.Ignored(os.Interrupt) {
 			signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 		}
 		testenv.Main(m)
 	}
 }
 
-// patience bounds every wait for something that must happen.
+// patience limits every wait for an event that must happen.
 const patience = time.Minute
 
-// listen is a command that prints the signals that it gets, until its standard
-// input ends.
+// listen is a command that prints each signal that it receives, until its standard input ends.
 func listen() {
 	signals := make(chan os.Signal, 32)
 	signal.Notify(signals, listened...)
@@ -89,7 +89,7 @@ type dlockProcess struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	input  io.WriteCloser
-	lines  chan string // of standard output; closed when nobody is left who could write
+	lines  chan string // of standard output; closed when the last writer has ended
 	notes  chan string // lines of standard error, likewise
 	stderr lockedBuffer
 	ended  chan struct{}
@@ -112,8 +112,8 @@ func (b *lockedBuffer) text() string {
 	return b.String()
 }
 
-// dlockCommand is dlock with these arguments and nothing of our environment that
-// would mean something to it.
+// dlockCommand returns dlock with these arguments. Its environment has no variable of the test
+// process that dlock would read.
 func dlockCommand(ctx context.Context, env []string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append([]string{
@@ -135,20 +135,20 @@ func startDlock(t *testing.T, url string, args ...string) *dlockProcess {
 	return launch(t, cmd, input)
 }
 
-// launch starts cmd and reads what it writes.
+// launch starts cmd and reads its output.
 func launch(t *testing.T, cmd *exec.Cmd, input io.WriteCloser) *dlockProcess {
 	t.Helper()
 	return launchTo(t, cmd, input, nil)
 }
 
-// launchTo is launch with a standard error of the test's own, if there is one.
+// launchTo is launch, but the standard error of cmd is stderr unless that is nil.
 func launchTo(t *testing.T, cmd *exec.Cmd, input io.WriteCloser, stderr *os.File) *dlockProcess {
 	t.Helper()
 	p := &dlockProcess{
 		t: t, cmd: cmd, input: input,
 		lines: make(chan string, 1000), notes: make(chan string, 1000), ended: make(chan struct{}),
 	}
-	// Pipes of our own: Wait closes those of package exec, however much is unread.
+	// The test makes its own pipes: Wait closes the pipes of package exec, even with unread output.
 	stdout, out := pipes(t)
 	notes, err := pipes(t)
 	cmd.Stdout, cmd.Stderr = out, err
@@ -210,7 +210,9 @@ func (p *dlockProcess) line() string {
 	p.t.Helper()
 	line, ok := p.next(p.lines)
 	if !ok {
-		p.t.Fatalf("standard output ended; standard error: %s", p.stderr.text())
+		p.awaitEnd()
+		p.t.Fatalf("standard output ended, with code %d; standard error: %s",
+			codeOf(p.cmd), p.stderr.text())
 	}
 	return line
 }
@@ -225,12 +227,12 @@ func (p *dlockProcess) next(lines <-chan string) (line string, ok bool) {
 	return line, ok
 }
 
-// expect wants these lines on standard output.
+// expect reads the next lines of standard output and checks them.
 func (p *dlockProcess) expect(want ...string) {
 	p.t.Helper()
 	for _, w := range want {
 		if got := p.line(); got != w {
-			p.t.Fatalf("standard output says %q, want %q", got, w)
+			p.t.Fatalf("standard output has the line %q, want %q", got, w)
 		}
 	}
 }
@@ -249,8 +251,8 @@ func (p *dlockProcess) noted(text string) {
 	}
 }
 
-// silent waits until nobody is left who could write to standard output: neither
-// the command nor any process that it started.
+// silent waits until standard output has no writer left: neither the command nor
+// any process that it started.
 func (p *dlockProcess) silent() {
 	p.t.Helper()
 	for {
@@ -260,7 +262,7 @@ func (p *dlockProcess) silent() {
 	}
 }
 
-// code waits for the end and wants an exit code.
+// code waits until dlock has ended, and checks its exit code.
 func (p *dlockProcess) code(want int) {
 	p.t.Helper()
 	p.awaitEnd()
@@ -269,7 +271,7 @@ func (p *dlockProcess) code(want int) {
 	}
 }
 
-// awaitEnd waits for the end, which may be that of a long term.
+// awaitEnd waits until dlock has ended, which may take a long term.
 func (p *dlockProcess) awaitEnd() {
 	p.t.Helper()
 	select {
@@ -286,7 +288,7 @@ func (p *dlockProcess) send(sig syscall.Signal) {
 	}
 }
 
-// codeOf is the exit code as a shell shows it.
+// codeOf returns the exit code as a shell shows it.
 func codeOf(cmd *exec.Cmd) int {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return exitSignal + int(status.Signal())
@@ -294,7 +296,7 @@ func codeOf(cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// result is what a dlock did that has ended.
+// result is the exit code and the output of a dlock that has ended.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -315,10 +317,10 @@ func dlockRun(t *testing.T, env []string, args ...string) result {
 	return result{codeOf(cmd), stdout.String(), stderr.String()}
 }
 
-// on is the environment of dlock on a backend.
+// on returns the environment of a dlock that uses this URL.
 func on(url string) []string { return []string{"DLOCK_URL=" + url} }
 
-// fileURL is a backend of the test's own.
+// fileURL returns the URL of a backend that no other test uses.
 func fileURL(t *testing.T) string {
 	t.Helper()
 	return "file:" + t.TempDir()

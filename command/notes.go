@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// notes writes messages from a goroutine of its own: an unread standard error must not
-// hold up a command that has to end. Safe for concurrent use.
+// notes writes messages from its own goroutine: an unread standard error must not delay a command
+// that has to end. It is safe for concurrent use.
 type notes struct {
-	lines   chan []byte // nil: all that came before is written
+	lines   chan []byte // nil is the end: all earlier lines are written
 	written chan struct{}
 }
 
-// maxNotes is how many messages wait for their writer; further ones are dropped.
+// maxNotes is how many messages can wait to be written. Further messages are dropped.
 const maxNotes = 256
 
 func startNotes(w io.Writer) *notes {
-	if !signal.Ignored(syscall.SIGPIPE) { // it would end dlock if w is closed
+	if !signal.Ignored(syscall.SIGPIPE) { // SIGPIPE would end dlock if w is closed
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	n := &notes{lines: make(chan []byte, maxNotes), written: make(chan struct{})}
-	go func() { // until close, or until the process ends where w blocks
+	go func() { // until close, or until the process ends if w blocks
 		defer close(n.written)
 		for line := range n.lines {
 			if line == nil {
@@ -45,7 +45,7 @@ func (n *notes) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// close returns when all is written, or after partingWait.
+// close returns when all messages are written, or after partingWait.
 func (n *notes) close() {
 	enough := time.After(partingWait)
 	select {

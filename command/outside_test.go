@@ -62,7 +62,9 @@ func buildOutside(t *testing.T) (program string) {
 	sum, err := os.ReadFile("../go.sum")
 	must(err)
 	_, requirements, _ := bytes.Cut(mod, []byte("\n")) // after the module line
-	mod = fmt.Appendf(nil, "module example.com/outside\n%s\nrequire %s v0.0.0\n\nreplace %[2]s => %q\n", requirements, modulePath, filepath.ToSlash(root))
+	mod = fmt.Appendf(nil,
+		"module example.com/outside\n%s\nrequire %s v0.0.0\n\nreplace %[2]s => %q\n",
+		requirements, modulePath, filepath.ToSlash(root))
 	must(os.WriteFile(filepath.Join(dir, "go.mod"), mod, 0o600))
 	must(os.WriteFile(filepath.Join(dir, "go.sum"), sum, 0o600))
 	program = filepath.Join(dir, "dlock")

@@ -28,18 +28,22 @@ import (
 const (
 	// partitionTTL is the TTL of the programs. The sessions of a backend follow it.
 	partitionTTL = 10 * time.Second
-	// partitionBound is how much later than a term's end a lock must be free: a server may count in whole seconds.
+	// partitionBound is how long after the end of a term a lock may still be taken: a server may
+	// count in whole seconds.
 	partitionBound = 2 * time.Second
 	// partitionTicks is the same for ZooKeeper, which counts in ticks of two seconds.
 	partitionTicks = 5 * time.Second
-	// partitionLate is how much later than the end of its lease a program may notice it, less the lag of its process.
+	// partitionLate is how long after the end of its lease a program may notice that end, less the
+	// lag of its process.
 	partitionLate = time.Second
 )
 
-// program is a user's program: it takes a lock, tells what becomes of it, and when, and frees
-// the lock when its standard input ends. What ends with its server's silence it begins anew.
+// program is a user's program. It acquires a lock, prints events with their times, and
+// frees the lock when its standard input ends. A Lock that fails because the server
+// does not answer is repeated.
 func program(url, name string) error {
-	ctx, cancel := context.WithCancel(context.Background()) // ends with standard input: the test may have been killed
+	// ctx ends with standard input, because the test may have been killed.
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	end := make(chan struct{})
 	go func() {
@@ -59,7 +63,8 @@ func program(url, name string) error {
 	if errors.Is(err, dlock.ErrNotAcquired) {
 		fmt.Println("waiting")
 	}
-	for ctx.Err() == nil && (errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrUnavailable)) {
+	for ctx.Err() == nil &&
+		(errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrUnavailable)) {
 		lease, err = client.Lock(ctx, name)
 	}
 	if err != nil {
@@ -73,14 +78,15 @@ func program(url, name string) error {
 		return nil
 	case <-end:
 		tell("freed", lease, 0)
-		if err := lease.Unlock(context.Background()); !errors.Is(err, dlock.ErrUncertain) { // then Close repeats it
+		// After ErrUncertain, Close repeats the release.
+		if err := lease.Unlock(context.Background()); !errors.Is(err, dlock.ErrUncertain) {
 			return err
 		}
 		return nil
 	}
 }
 
-// openWithPatience waits for a server that a busy machine keeps from answering.
+// openWithPatience repeats Open while a busy machine keeps the server from answering.
 func openWithPatience(ctx context.Context, url string) (client *dlock.Client, err error) {
 	for end := time.Now().Add(patience); ; {
 		client, err = dlock.Open(ctx, url)
@@ -90,35 +96,40 @@ func openWithPatience(ctx context.Context, url string) (client *dlock.Client, er
 	}
 }
 
-// tell prints an event with two times, now and until when the lease is proven, and with how late the process may have been.
+// tell prints an event with the current time, the end of the lease, its fence, and the
+// possible lag of the process.
 func tell(what string, lease *dlock.Lease, late time.Duration) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		panic(err)
 	}
-	fmt.Println(what, now.Nano(), now.Nano()+int64(time.Until(lease.Deadline())), lease.Fence(), int64(late))
+	fmt.Println(what, now.Nano(), now.Nano()+int64(time.Until(lease.Deadline())),
+		lease.Fence(), int64(late))
 }
 
-// event is what a program tells. Its clock is the machine's: the same for all processes.
+// event is a line that a program has printed. All processes of the machine share its clock.
 type event struct {
 	at    int64 // ns
 	end   int64 // of the lease
 	fence uint64
-	lag   time.Duration // of the process: the worst while it waited, or since the end of a lease that was lost
+	// Lag of the process: the worst while it waited, or since the end of a lost lease.
+	lag time.Duration
 }
 
-// event waits for what a program must tell next.
+// event reads the next event of a program and checks that it is want.
 func (p *dlockProcess) event(want string) (e event) {
 	p.t.Helper()
 	var what string
 	line := p.line()
-	if _, err := fmt.Sscan(line, &what, &e.at, &e.end, &e.fence, &e.lag); err != nil || what != want {
-		p.t.Fatalf("the program tells %q, want %q; standard error: %s", line, want, p.stderr.text())
+	_, err := fmt.Sscan(line, &what, &e.at, &e.end, &e.fence, &e.lag)
+	if err != nil || what != want {
+		p.t.Fatalf("the program printed %q, want %q; standard error: %s",
+			line, want, p.stderr.text())
 	}
 	return e
 }
 
-// end lets the program that holds the lock free it, and tells when it began to.
+// end lets the program free its lock, and returns the event at which it begins to do so.
 func (p *dlockProcess) end() event {
 	p.t.Helper()
 	p.input.Close()
@@ -127,7 +138,7 @@ func (p *dlockProcess) end() event {
 	return freed
 }
 
-// partition is a lock that each program reaches by a network of its own.
+// partition is a lock that each program reaches over a separate network.
 type partition struct {
 	t      *testing.T
 	server testenv.Server
@@ -162,7 +173,8 @@ func (p *partition) start() (*dlockProcess, *testenv.Harness[testenv.TB]) {
 	return launch(p.t, cmd, input), network
 }
 
-// awaitQueued returns when the server knows of a waiter. Memcached never does.
+// awaitQueued returns when the server has a record of a waiter. Memcached never has one,
+// so there it does not wait.
 func (p *partition) awaitQueued() {
 	p.t.Helper()
 	switch p.server.Name {
@@ -174,8 +186,9 @@ func (p *partition) awaitQueued() {
 	}
 }
 
-// awaitSignal returns when a connection of the server is the first waiter of the name: it has the user-level lock
-// that the driver names after the database, the table and the lock.
+// awaitSignal returns when a connection of the server is the first waiter of the name.
+// That connection then holds a user-level lock, which the driver names after the
+// database, the table and the lock.
 func (p *partition) awaitSignal() {
 	p.t.Helper()
 	u, err := url.Parse(p.server.URL)
@@ -184,6 +197,7 @@ func (p *partition) awaitSignal() {
 	}
 	database := strings.TrimPrefix(u.Path, "/")
 	sum := sha256.Sum256([]byte(database + "\x00" + mysqlbackend.DefaultTable + "\x00" + p.name))
+	lock := "dlock:" + hex.EncodeToString(sum[:16])
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr = "root", "tcp", p.server.Addr
 	connector, err := mysql.NewConnector(config)
@@ -196,15 +210,15 @@ func (p *partition) awaitSignal() {
 	defer look.Stop()
 	var first sql.NullInt64
 	for end := time.Now().Add(patience); !first.Valid; <-look.C {
-		err := db.QueryRowContext(p.t.Context(), "SELECT IS_USED_LOCK(?)", "dlock:"+hex.EncodeToString(sum[:16])).Scan(&first)
+		err := db.QueryRowContext(p.t.Context(), "SELECT IS_USED_LOCK(?)", lock).Scan(&first)
 		if err != nil || time.Now().After(end) {
-			p.t.Fatalf("the server knows of no waiter (%v)", err)
+			p.t.Fatalf("the server has no waiter (%v)", err)
 		}
 	}
 }
 
-// A process that is cut off from the server is told that its lease is over before another
-// one is granted the lock.
+// A process that is cut off from the server notices the end of its lease before
+// another process gets the lock.
 func TestIsolatedHolderIsToldFirst(t *testing.T) {
 	t.Parallel()
 	for _, b := range serverBackends {
@@ -224,23 +238,26 @@ func isolateHolder(p *partition) {
 	heal := network.Cut(p.t)
 	lost, next := holder.event("lost"), waiter.event("held")
 	if ahead := time.Duration(next.at - lost.end); ahead <= 0 {
-		p.t.Errorf("the other had the lock %v before the lease of the isolated one was over", -ahead)
+		p.t.Errorf("the waiter had the lock %v before the lease of the isolated holder was over",
+			-ahead)
 	}
 	if late := time.Duration(lost.at-lost.end) - lost.lag; late > partitionLate {
-		p.t.Errorf("told %v after the lease was over, less a lag of %v", late, lost.lag)
+		p.t.Errorf("the holder noticed the loss %v after the end of its lease, less a lag of %v",
+			late, lost.lag)
 	}
-	p.t.Logf("told %v before the other had the lock", time.Duration(next.at-lost.at))
+	p.t.Logf("the holder noticed the loss %v before the waiter had the lock",
+		time.Duration(next.at-lost.at))
 	if next.fence <= first.fence {
 		p.t.Errorf("fence %d after %d", next.fence, first.fence)
 	}
 	heal()
 	holder.input.Close()
 	holder.code(0)
-	waiter.end() // nothing that the isolated one has left behind frees the lock
+	waiter.end() // the isolated holder has left nothing that frees the lock
 }
 
-// A waiter that is cut off does not stand in the way of one that came later, and comes to its
-// turn when the network is whole again.
+// A waiter that is cut off does not block a later waiter. It gets its turn when
+// the network works again.
 func TestIsolatedWaiterIsNoGhost(t *testing.T) {
 	t.Parallel()
 	for _, b := range serverBackends {
@@ -251,7 +268,7 @@ func TestIsolatedWaiterIsNoGhost(t *testing.T) {
 	}
 }
 
-// In a queue on the server the entry of the one that is cut off comes first.
+// In a queue on the server, the entry of the isolated waiter comes first.
 func TestIsolatedFairWaiterIsNoGhost(t *testing.T) {
 	t.Parallel()
 	p := newPartition(t, serverBackends[0])
@@ -272,15 +289,16 @@ func isolateWaiter(p *partition) {
 	freed := holder.end()
 	second := third.event("held")
 	took := time.Duration(second.at - freed.at)
-	p.t.Logf("the third one had the lock %v after its release", took)
+	p.t.Logf("the third program had the lock %v after its release", took)
 	if most := partitionTTL + p.bound; took <= 0 || took-second.lag > most {
-		p.t.Errorf("that is not within %v and a lag of %v", most, second.lag)
+		p.t.Errorf("it had the lock after %v, want at most %v and a lag of %v",
+			took, most, second.lag)
 	}
 	heal()
 	freed = third.end()
 	last := waiter.event("held")
 	if last.at <= freed.at || first.fence >= second.fence || second.fence >= last.fence {
-		p.t.Errorf("held again %v after the release, fences %d, %d, %d",
+		p.t.Errorf("the isolated waiter had the lock %v after the release, fences %d, %d, %d",
 			time.Duration(last.at-freed.at), first.fence, second.fence, last.fence)
 	}
 	waiter.end()

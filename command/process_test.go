@@ -41,11 +41,12 @@ func TestRunsFollowEachOther(t *testing.T) {
 	}
 }
 
-// The TTL is so long that only the end of the process can have freed the lock.
+// The TTL is an hour, so only the end of the process can have freed the lock.
 func TestKilledHolderLetsNextIn(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
-	first := startDlock(t, url, "run", "--ttl", "1h", "x", "--", "sh", "-c", "echo in; exec sleep 1000")
+	first := startDlock(t, url, "run", "--ttl", "1h", "x", "--",
+		"sh", "-c", "echo in; exec sleep 1000")
 	first.expect("in")
 	second := startDlock(t, url, "run", "-v", "--ttl", "1h", "x", "--", "echo", "in")
 	second.noted("waiting")
@@ -78,7 +79,9 @@ func TestSignalReachesGroup(t *testing.T) {
 
 func TestSignalBeforeLockIsHad(t *testing.T) {
 	t.Parallel()
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+	for _, sig := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+	} {
 		url := fileURL(t)
 		first := startDlock(t, url, "run", "x", "--", "sh", "-c", "echo in; read line; exit 0")
 		first.expect("in")
@@ -90,17 +93,18 @@ func TestSignalBeforeLockIsHad(t *testing.T) {
 		first.input.Close()
 		first.code(0)
 		if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != 0 {
-			t.Errorf("after %v something is left behind: %s", sig, got.stderr)
+			t.Errorf("after %v the lock is not free: %s", sig, got.stderr)
 		}
 	}
 }
 
-// A waiter that was told to end has left the queue when it has ended.
+// A waiter that a signal has ended has left the queue.
 func TestSignalledWaiterLeavesQueue(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	name := "queue " + t.TempDir()
-	holder := startDlock(t, server.URL, "run", "--fair", name, "--", "sh", "-c", "echo in; read line; exit 0")
+	holder := startDlock(t, server.URL, "run", "--fair", name, "--",
+		"sh", "-c", "echo in; read line; exit 0")
 	holder.expect("in")
 	waiter := startDlock(t, server.URL, "run", "--fair", "--ttl", "1h", name, "--", "true")
 	awaitWaiters(t, server.URL, name, 1)
@@ -118,8 +122,8 @@ func waitersOf(t *testing.T, url, name string) int {
 	return statusOf(t, url, name).Waiters
 }
 
-// statusOf waits for a server that does not answer: on a busy machine a restarted one takes longer to do so than the command
-// waits.
+// statusOf repeats the command while the server does not answer. On a busy machine a restarted
+// server may need more time than one command waits.
 func statusOf(t *testing.T, url, name string) (info lockJSON) {
 	t.Helper()
 	got := dlockRun(t, on(url), "status", "--json", name)
@@ -143,18 +147,20 @@ func awaitWaiters(t *testing.T, url, name string, want int) {
 
 func TestMaxHoldEndsCommand(t *testing.T) {
 	t.Parallel()
-	p := startDlock(t, fileURL(t), "run", "--ttl", "10s", "--max-hold", "500ms", "x", "--", "sh", "-c", "echo in; sleep 1000")
+	p := startDlock(t, fileURL(t), "run", "--ttl", "10s", "--max-hold", "500ms", "x", "--",
+		"sh", "-c", "echo in; sleep 1000")
 	p.expect("in")
 	p.silent()
 	p.code(exitLost)
 }
 
-// What was ignored when dlock began stays ignored.
+// A signal that was ignored when dlock started stays ignored.
 func TestNohup(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
 	cmd := dlockCommand(t.Context(), on(url), append([]string{"run", "x", "--"}, listener()...)...)
-	cmd.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`, os.Args[0]}, cmd.Args[1:]...)
+	shell := []string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`, os.Args[0]}
+	cmd.Args = append(shell, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -173,13 +179,14 @@ func TestBreakEndsCommand(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	name := "break " + t.TempDir()
-	// The command ends by SIGTERM; what it started does not.
+	// The command ends by SIGTERM; its child does not.
 	p := startDlock(t, server.URL, "run", "--ttl", "3s", name, "--",
 		"sh", "-c", `(trap "" TERM; echo ready; while :; do sleep 1; done) & wait`)
 	p.expect("ready")
 	got := dlockRun(t, on(server.URL), "break", "--yes", name)
 	if got.code != 0 || !strings.Contains(got.stdout, filepath.Base(os.Args[0])+"@") {
-		t.Fatalf("break: exit code %d, standard output %q, standard error %q", got.code, got.stdout, got.stderr)
+		t.Fatalf("break: exit code %d, standard output %q, standard error %q",
+			got.code, got.stdout, got.stderr)
 	}
 	p.code(exitLost)
 	p.silent()
@@ -192,7 +199,8 @@ func TestLossMayBeOutlived(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	name := "outlive " + t.TempDir()
-	p := startDlock(t, server.URL, "run", "--on-lost", "continue", name, "--", "sh", "-c", "echo ready; read line; exit 5")
+	p := startDlock(t, server.URL, "run", "--on-lost", "continue", name, "--",
+		"sh", "-c", "echo ready; read line; exit 5")
 	p.expect("ready")
 	if got := dlockRun(t, on(server.URL), "break", "--yes", name); got.code != 0 {
 		t.Fatalf("break: exit code %d: %s", got.code, got.stderr)
@@ -207,19 +215,30 @@ func TestBlockedMessagesHoldUpNothing(t *testing.T) {
 	t.Parallel()
 	read, write := pipes(t)
 	fillPipe(t, write)
-	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "-v", "--max-hold", "500ms", "x", "--", "sh", "-c", "echo in; sleep 1000")
+	url, name := testenv.Redis(t).URL, nameFor(t)
+	cmd := dlockCommand(t.Context(), on(url), "run", "-v", name, "--",
+		"sh", "-c", "echo in; sleep 1000")
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := launchTo(t, cmd, input, write)
 	p.expect("in")
+	breakLock(t, url, name)
 	p.silent()
 	go func() { _, _ = io.Copy(io.Discard, read) }() // ends with the pipe
 	p.code(exitLost)
 }
 
-// fillPipe writes until nothing more fits.
+// breakLock takes the lock from its holder.
+func breakLock(t *testing.T, url, name string) {
+	t.Helper()
+	if got := dlockRun(t, on(url), "break", "--yes", name); got.code != 0 {
+		t.Fatalf("dlock break: exit code %d: %s", got.code, got.stderr)
+	}
+}
+
+// fillPipe writes until the pipe is full.
 func fillPipe(t *testing.T, pipe *os.File) {
 	t.Helper()
 	_ = pipe.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
@@ -238,7 +257,8 @@ func TestClosedStandardError(t *testing.T) {
 	t.Parallel()
 	read, write := pipes(t)
 	closeAll(read)
-	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "-v", "--on-lost", "continue", "--max-hold", "500ms", "x", "--",
+	cmd := dlockCommand(t.Context(), on(fileURL(t)),
+		"run", "-v", "--on-lost", "continue", "--max-hold", "500ms", "x", "--",
 		"sh", "-c", "exec 2>/dev/null; echo in; sleep 1; echo there; exit 5")
 	input, err := cmd.StdinPipe()
 	if err != nil {

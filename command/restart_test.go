@@ -15,8 +15,9 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// A server that is back within the TTL costs nobody the lock, unless it has forgotten it. One that
-// is away for longer does, and the command ends before the lock can be anybody else's.
+// If the server is back within the TTL, the command keeps the lock, unless the server has
+// lost it. If the server is away for longer, the lock is lost. Then the command ends before
+// another holder can have the lock.
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	for _, b := range serverBackends {
@@ -35,18 +36,22 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-// restartTTL is the first TTL that a server has to come back in, maxRestartTTL the longest, which
-// every server grants.
+// restartTTL is the first TTL within which a server has to come back. maxRestartTTL is the longest
+// one, which every server grants.
 const (
 	restartTTL    = 20 * time.Second
 	maxRestartTTL = 36 * time.Second
 )
 
-// attempts is how often a test is repeated with a longer TTL, where the machine was too slow for it.
+// attempts is how often a test is tried, each time with a longer TTL, if the
+// machine is too slow for it.
 const attempts = 3
 
-// startNightJob starts a command under a lock. It ends, with the code 3, when its standard input does.
-func startNightJob(t *testing.T, server *testenv.Server, name string, ttl time.Duration) *dlockProcess {
+// startNightJob starts a command under a lock. The command ends with exit code 3
+// when its standard input ends.
+func startNightJob(
+	t *testing.T, server *testenv.Server, name string, ttl time.Duration,
+) *dlockProcess {
 	t.Helper()
 	p := startDlock(t, server.URL, "run", "--ttl", ttl.String(), "--grace", "1s", name, "--",
 		"sh", "-c", "echo ready; read line; exit 3")
@@ -54,8 +59,8 @@ func startNightJob(t *testing.T, server *testenv.Server, name string, ttl time.D
 	return p
 }
 
-// testKeptLock: the term that the command began in is over when the test looks for the last time. A server that comes back late
-// is restarted once more, under a longer TTL.
+// testKeptLock checks the lock after a restart, and again when the first term of the command is
+// over. If the server comes back late, the test repeats the restart with a longer TTL.
 func testKeptLock(t *testing.T, server *testenv.Server) {
 	t.Helper()
 	for n, ttl := 1, restartTTL; ; n, ttl = n+1, min(3*ttl, maxRestartTTL) {
@@ -75,20 +80,26 @@ func testKeptLock(t *testing.T, server *testenv.Server) {
 	}
 }
 
-// checkKept looks at the lock now and at the end of its first term.
-func checkKept(t *testing.T, server *testenv.Server, p *dlockProcess, name string, before holderJSON, end time.Time) {
+// checkKept checks the lock now and at the end of its first term.
+func checkKept(
+	t *testing.T, server *testenv.Server, p *dlockProcess, name string, before holderJSON,
+	end time.Time,
+) {
 	t.Helper()
 	for _, at := range []time.Time{time.Now(), end} {
 		time.Sleep(time.Until(at))
-		if after := holderOf(t, server.URL, name); after.Owner != before.Owner || after.Fence != before.Fence {
-			t.Errorf("%v before the end of its first term the lock is held by %+v, want %+v", time.Until(end), after, before)
+		after := holderOf(t, server.URL, name)
+		if after.Owner != before.Owner || after.Fence != before.Fence {
+			t.Errorf("%v before the end of its first term the lock is held by %+v, want %+v",
+				time.Until(end), after, before)
 		}
 	}
 	p.input.Close()
 	p.code(3)
 }
 
-// testForgottenLock: there is no lock any more, and the next renewal finds out.
+// testForgottenLock restarts a server that does not keep the lock. The next renewal
+// finds that the lock is gone.
 func testForgottenLock(t *testing.T, server *testenv.Server) {
 	t.Helper()
 	for n, ttl := 1, restartTTL; ; n, ttl = n+1, min(3*ttl, maxRestartTTL) {
@@ -100,19 +111,21 @@ func testForgottenLock(t *testing.T, server *testenv.Server) {
 		if took := time.Since(gone); took < ttl {
 			return
 		} else if away < ttl/2 || n == attempts {
-			t.Fatalf("the command ended %v after its server, which was away for %v; the TTL is %v", took, away, ttl)
+			t.Fatalf("the command ended %v after its server, which was away for %v; the TTL is %v",
+				took, away, ttl)
 		}
 	}
 }
 
-// testServerGone: the command and what it started ignore SIGTERM. Their end shows in a pipe that no other process writes to. It
-// is repeated with a longer TTL where this machine stood still.
+// testServerGone kills the server for longer than the TTL. The command and its child ignore
+// SIGTERM. No other process writes to their pipe, so the end of the pipe shows their end. The test
+// is repeated with a longer TTL if this machine stood still.
 func testServerGone(t *testing.T, server *testenv.Server) {
 	t.Helper()
 	meter := lag.Start()
 	defer meter.Stop()
 	for n, ttl := 1, 4*time.Second; ; n, ttl = n+1, 3*ttl {
-		gone := time.Now() // and later
+		gone := time.Now() // the lag counts from here
 		took := endsAfterServer(t, server, ttl)
 		stood := meter.Worst(gone)
 		switch {
@@ -120,13 +133,15 @@ func testServerGone(t *testing.T, server *testenv.Server) {
 			t.Logf("the command ended %v after its server", took)
 			return
 		case stood < ttl/10 || n == attempts:
-			t.Fatalf("the command ended %v after its server, the TTL is %v; this machine stood still for %v", took, ttl, stood)
+			t.Fatalf("the command ended %v after its server, the TTL is %v; "+
+				"this machine stood still for %v", took, ttl, stood)
 		}
 		server.Start(t)
 	}
 }
 
-// endsAfterServer kills the server and returns after how long the command that held a lock has ended.
+// endsAfterServer kills the server, and returns how long after that the command
+// and its child have ended.
 func endsAfterServer(t *testing.T, server *testenv.Server, ttl time.Duration) time.Duration {
 	t.Helper()
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -134,7 +149,8 @@ func endsAfterServer(t *testing.T, server *testenv.Server, ttl time.Duration) ti
 		t.Fatal(err)
 	}
 	script := `exec >"$1"; trap "" TERM; sleep 1000 & while :; do sleep 1; done`
-	p := startDlock(t, server.URL, "run", "--ttl", ttl.String(), nameFor(t), "--", "sh", "-c", script, "sh", fifo)
+	p := startDlock(t, server.URL, "run", "--ttl", ttl.String(), nameFor(t), "--",
+		"sh", "-c", script, "sh", fifo)
 	written, err := os.Open(fifo) // returns when the command has opened it
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +166,7 @@ func endsAfterServer(t *testing.T, server *testenv.Server, ttl time.Duration) ti
 	return took
 }
 
-// holderOf is the one holder of a lock.
+// holderOf returns the only holder of a lock.
 func holderOf(t *testing.T, url, name string) holderJSON {
 	t.Helper()
 	info := statusOf(t, url, name)

@@ -1,14 +1,15 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// newRoot builds the command tree. It is built anew for each run: commands keep
-// their flags' values.
+// newRoot builds the command tree. Each run needs a new one, because commands keep
+// the values of their flags.
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dlock",
@@ -16,7 +17,8 @@ func newRoot(a *app) *cobra.Command {
 		Long: `dlock holds a lock while a command runs: flock(1) for a fleet.
 
 The lock lives on the server that --url or DLOCK_URL names, such as
-redis://host; without one in a directory of this user on this machine.`,
+redis://host. Without a URL it is a file in a directory of this user on
+this machine.`,
 		Args:                       refuseUnknown,
 		RunE:                       refuseBare,
 		SilenceErrors:              true,
@@ -36,7 +38,6 @@ redis://host; without one in a directory of this user on this machine.`,
 		newBench(a), newBenchProcess(a), newVerify(a),
 		newVersion(a),
 	)
-	root.AddCommand(watchdogs(a)...)
 	return root
 }
 
@@ -47,8 +48,8 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 	return unknownCommand(cmd, args[0])
 }
 
-// refuseBare makes a forgotten command an error: a script must not take it for
-// a command that ran.
+// refuseBare shows the help and returns an error, so that a script does not take a forgotten
+// command for a success.
 func refuseBare(cmd *cobra.Command, _ []string) error {
 	cmd.SetOut(cmd.ErrOrStderr())
 	if err := cmd.Help(); err != nil {
@@ -57,7 +58,24 @@ func refuseBare(cmd *cobra.Command, _ []string) error {
 	return usagef("a command is missing")
 }
 
-// exactly wants the arguments that it names.
+// newNameCommand returns a subcommand that takes the name of one lock and starts no process.
+func newNameCommand(
+	command, short, long string, run func(ctx context.Context, name string) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use:                   command + " [flags] NAME",
+		Short:                 short,
+		Long:                  long,
+		DisableFlagsInUseLine: true,
+		Args:                  exactly("NAME"),
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return run(ctx, args[0])
+		}),
+	}
+}
+
+// exactly returns a check that a subcommand has one argument for each of names.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {

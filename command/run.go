@@ -2,52 +2,60 @@ package command
 
 import (
 	"context"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
 const runHelp = `
-COMMAND gets DLOCK_NAME and DLOCK_FENCE, a number that is greater than that of
-every earlier holder: hand it to what COMMAND changes, and let that refuse
-smaller ones.
+COMMAND gets DLOCK_NAME and DLOCK_FENCE, a number that is greater than the number
+of every earlier holder. Pass it on to the resource that COMMAND changes, and let
+the resource refuse smaller numbers.
 
 The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and all
-that it has started get SIGTERM so early that --grace remains, then SIGKILL, and
-have ended before the lock can pass to another holder. If the lock is broken,
-SIGTERM comes at once. A second process, the watchdog, kills the job at the end
-of the lease if dlock is stopped, and at once if dlock is killed.
+its processes get SIGTERM, and SIGKILL after --grace. They have ended before the
+lock can pass to another holder. If the lock is broken, the next holder has it at
+once; SIGTERM comes as soon as dlock notices. A second process, the guard, is
+the parent of COMMAND. It kills the job at the end of the lease if dlock is
+stopped, and at once if dlock is killed. Processes of other users are not ended.
 
-What COMMAND leaves behind is ended as well, before the lock is freed. With -o it
-goes on without the lock.
+Processes that COMMAND leaves behind are ended as well, before the lock is freed.
+With -o they go on without the lock.
 
-COMMAND runs in a process group of its own, in the foreground of the terminal if
-dlock was there: Ctrl-C, Ctrl-Z and fg work as without dlock, and COMMAND may ask
-for a password. Signals that dlock gets are handed on to the group, SIGUSR1 and
-SIGUSR2 to COMMAND alone. If SIGINT, SIGTERM or SIGHUP ends COMMAND, it ends dlock
-too, and so a loop around it.
+COMMAND runs in its own process group, in the foreground of the terminal if dlock
+was there: Ctrl-C, Ctrl-Z and fg work as without dlock, and COMMAND may ask for a
+password. dlock forwards its signals to the group, SIGUSR1 and SIGUSR2 to COMMAND
+alone. If SIGINT, SIGTERM or SIGHUP ends COMMAND, dlock ends by the same signal,
+and a loop around dlock ends, too.
 ` + platformHelp + `
-A dlock that runs under the lock that it is to take fails at once.
+A nested dlock that waits for its own lock fails at once, with 75.
 
-DURATION is a number of seconds, or one with a unit: 90, 1.5s, 2m30s.
+DURATION is a number of seconds, or a number with a unit: 90, 1.5s, 2m30s.
 
 Exit codes: COMMAND's own, 128+n if signal n ended it or came before the lock
 was acquired, 126 or 127 if it cannot be executed or found, 64 usage or bad URL,
 69 backend unreachable, 75 not acquired in time (-E sets another), 76 lock lost,
-78 not supported by the backend. Each of dlock's own comes with a line on standard
-error.`
+78 not supported by the backend. With each of its own codes dlock writes a line to
+standard error.`
 
 func newRun(a *app) *cobra.Command {
 	f := &lockFlags{}
 	cmd := newLockCommand(a, f, "run", "Hold a lock while a command runs",
-		"Waits until it holds the lock NAME, runs COMMAND, and frees the lock when\nCOMMAND has ended.")
-	addDuration(cmd.Flags(), &f.wait, "wait", "w", 0, "give up after `DURATION`, connecting included (default: wait for ever)")
-	cmd.Flags().BoolVarP(&f.try, "nonblock", "n", false, "do not wait for a lock that is taken, as dlock try")
+		"Waits until it holds the lock NAME, runs COMMAND, and frees the lock when\n"+
+			"COMMAND has ended.")
+	addDuration(cmd.Flags(), &f.wait, "wait", "w", 0, "give up after `DURATION`, "+
+		"connecting included (default: wait for ever, while the server answers)")
+	cmd.Flags().BoolVarP(&f.try, "nonblock", "n", false,
+		"do not wait for a lock that is taken, as dlock try")
 	return cmd
 }
 
 func newTry(a *app) *cobra.Command {
-	return newLockCommand(a, &lockFlags{try: true}, "try", "Hold a lock while a command runs, unless it is taken",
-		"Runs COMMAND if the lock NAME is free, and does not wait for it otherwise.\nWith --min-hold for a job that must run once: the first of many hosts runs it,\nand the others find the lock taken.")
+	return newLockCommand(a, &lockFlags{try: true}, "try",
+		"Hold a lock while a command runs, unless it is taken",
+		"Runs COMMAND if the lock NAME is free, and does not wait for it otherwise.\n"+
+			"Use --min-hold for a job that must run once: the first of many hosts runs it,\n"+
+			"and every other host finds the lock taken.")
 }
 
 func newLockCommand(a *app, f *lockFlags, name, short, long string) *cobra.Command {
@@ -65,7 +73,8 @@ func newLockCommand(a *app, f *lockFlags, name, short, long string) *cobra.Comma
 		},
 	}
 	f.register(cmd.Flags())
-	must(cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{onLostKill, onLostContinue}, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions(
+		[]string{onLostKill, onLostContinue}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -74,7 +83,7 @@ func checkCommand(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// splitCommand wants NAME -- COMMAND, or -- NAME -- COMMAND for a name that begins like a flag.
+// splitCommand parses NAME -- COMMAND, or -- NAME -- COMMAND if the name begins with a dash.
 func splitCommand(cmd *cobra.Command, args []string) (name string, argv []string, err error) {
 	switch dash := cmd.ArgsLenAtDash(); {
 	case dash == 0 && len(args) > 1 && args[1] == "--":
@@ -94,15 +103,17 @@ func splitCommand(cmd *cobra.Command, args []string) (name string, argv []string
 	return name, argv, nil
 }
 
-// completeCommand leaves everything behind -- to the shell.
-func completeCommand(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeCommand leaves everything after -- to the shell.
+func completeCommand(
+	cmd *cobra.Command, _ []string, _ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if cmd.ArgsLenAtDash() < 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// run is the whole of dlock run and dlock try.
+// run executes dlock run and dlock try.
 func (f *lockFlags) run(ctx context.Context, a *app, name string, argv []string) error {
 	raw, err := f.locate(a)
 	if err != nil {
@@ -111,23 +122,30 @@ func (f *lockFlags) run(ctx context.Context, a *app, name string, argv []string)
 	if err := f.settle(raw); err != nil {
 		return err
 	}
-	path, err := lookCommand(argv[0]) // a misspelt command need not wait for a lock
+	path, err := lookCommand(argv[0]) // a misspelt command fails before dlock waits
 	if err != nil {
 		return err
 	}
 	messages := startNotes(a.stderr)
 	defer func() { messages.close(); a.messages = a.stderr }()
 	a.messages = messages
-	h := &holder{app: a, flags: f, name: name, signals: openInbox(), renewed: make(chan struct{}, 1)}
-	defer h.signals.close()
-	defer h.close()
-	if err := h.signals.during(ctx, func(ctx context.Context) error { return h.acquire(ctx, raw) }); err != nil {
-		return err
+	h := &holder{
+		app: a, flags: f, name: name,
+		signals: openInbox(), renewed: make(chan struct{}, 1),
 	}
-	return h.hold(path, argv)
+	defer h.signals.close()
+	err = h.signals.during(ctx, func(ctx context.Context) error { return h.acquire(ctx, raw) })
+	if err == nil {
+		err = h.hold(path, argv)
+	}
+	h.close()
+	if h.interrupt != nil && err == nil {
+		return interrupted{h.interrupt.(syscall.Signal)}
+	}
+	return err
 }
 
-// must is for what can only fail by a mistake in this program.
+// must panics if err is not nil: only a mistake in this program causes such an error.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -3,10 +3,12 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,21 +17,22 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// shellRow is a script with jobs in it, which a shell runs on a terminal. "$@" in it is a
-// program that holds a lock while a command runs, but for the command. The script is run with
-// dlock, and with flock(1) for a proof that the row asks for what is usual.
+// shellRow is a script with jobs, which a shell runs on a terminal. In the script, "$@" is a
+// program that runs a command under a lock; the script adds the command. The tests run the script
+// with dlock. They also run it with flock(1), to prove that the row expects usual behaviour.
 type shellRow struct {
 	name   string
 	script string
-	talk   func(p *dlockProcess) // what is typed and shown
+	talk   func(p *dlockProcess) // types keys and waits for output
 	code   int                   // of the shell
 	flock  string                // how flock differs; "" if it does not
 }
 
 var shellRows = []shellRow{
 	{
-		name:   "a key ends the command and the loop around it",
-		script: `while :; do "$@" sed -u s/on/ready/; echo again; done`, // no shell: dash can miss a signal while it forks
+		name: "a key ends the command and the loop around it",
+		// The command is no shell: dash can miss a signal while it forks.
+		script: `while :; do "$@" sed -u s/on/ready/; echo again; done`,
 		talk: func(p *dlockProcess) {
 			p.keys("on\n")
 			p.shows("ready")
@@ -38,8 +41,10 @@ var shellRows = []shellRow{
 		code: exitSignal + int(syscall.SIGINT),
 	},
 	{
-		name:   "a command that handles the key goes on, and so does the script",
-		script: `trap : INT; "$@" sh -c 'trap "echo handled; exit 3" INT; echo in; while :; do sleep 0.1; done'; echo code $?`,
+		name: "a command that handles the key goes on, and so does the script",
+		script: `trap : INT; ` +
+			`"$@" sh -c 'trap "echo handled; exit 3" INT; echo in; while :; do sleep 0.1; done'; ` +
+			`echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("in")
 			p.keys(ctrlC)
@@ -49,24 +54,28 @@ var shellRows = []shellRow{
 		flock: "the key ends flock itself",
 	},
 	{
-		name:   "a key stops the command, fg continues it",
-		script: `set -m; "$@" sh -c 'echo in; read line; echo got $line'; echo stopped; read line; fg; echo code $?`,
+		name: "a key stops the command, fg continues it",
+		script: `set -m; "$@" sh -c 'echo in; read line; echo got $line'; ` +
+			`echo stopped; read line; fg; echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("in")
 			p.keys(ctrlZ)
 			p.shows("stopped")
 			p.keys("\n")
-			p.shows("sh -c") // what fg shows
+			p.shows("sh -c") // fg shows the command
 			p.keys("on\n")
 			p.shows("got on")
 			p.shows("code 0")
 		},
 	},
 	{
-		name:   "the same with a pipe on standard input",
-		script: `set -m; echo data | "$@" sh -c 'read data; echo in $data; read line </dev/tty; echo got $line'; echo stopped; read line; fg; echo code $?`,
+		name: "the same with a pipe on standard input",
+		script: `set -m; echo data | "$@" sh -c 'read data; echo in $data; ` +
+			`read line </dev/tty; echo got $line'; ` +
+			`echo stopped; read line; fg; echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("in data")
+			p.reads()
 			p.keys(ctrlZ)
 			p.shows("stopped")
 			p.keys("\n")
@@ -77,8 +86,11 @@ var shellRows = []shellRow{
 		},
 	},
 	{
-		name:   "a command with a pipe on standard input asks on the terminal",
-		script: `echo data | "$@" sh -c 'read data; stty -echo </dev/tty; echo password of $data; read word </dev/tty; stty echo </dev/tty; echo got $word'; echo code $?; read line; echo end $line`,
+		name: "a command with a pipe on standard input asks on the terminal",
+		script: `echo data | "$@" sh -c 'read data; ` +
+			`stty -echo </dev/tty; echo password of $data; ` +
+			`read word </dev/tty; stty echo </dev/tty; echo got $word'; ` +
+			`echo code $?; read line; echo end $line`,
 		talk: func(p *dlockProcess) {
 			p.shows("password of data")
 			p.keys("secret\n")
@@ -89,8 +101,11 @@ var shellRows = []shellRow{
 		},
 	},
 	{
-		name:   "a pager behind a pipe reads keys",
-		script: `set -m; "$@" sh -c 'echo text; sleep 1' | sh -c 'read text; stty -echo </dev/tty; echo page $text; read key </dev/tty; stty echo </dev/tty; echo key $key'; echo end`,
+		name: "a pager behind a pipe reads keys",
+		script: `set -m; "$@" sh -c 'echo text; sleep 1' | ` +
+			`sh -c 'read text; stty -echo </dev/tty; echo page $text; ` +
+			`read key </dev/tty; stty echo </dev/tty; echo key $key'; ` +
+			`echo end`,
 		talk: func(p *dlockProcess) {
 			p.shows("page text")
 			p.keys("q\n")
@@ -99,8 +114,27 @@ var shellRows = []shellRow{
 		},
 	},
 	{
-		name:   "a pager behind a pipe in an orphaned group",
-		script: `"$@" sh -c 'echo text; sleep 1' | sh -c 'read text; stty -echo </dev/tty; echo page $text; read key </dev/tty; stty echo </dev/tty; echo key $key'; echo end`,
+		name: "a pager takes the terminal from the command",
+		script: "set -m; export f=$(mktemp -u)\n" +
+			`"$@" sh -c 'read word </dev/tty; echo text $word; ` +
+			`while [ ! -e $f ]; do sleep 0.1; done; rm $f' | ` +
+			`sh -c 'read text; stty -echo </dev/tty; echo page $text; ` +
+			`read key </dev/tty; stty echo </dev/tty; echo key $key; >$f'; ` +
+			`echo end`,
+		talk: func(p *dlockProcess) {
+			p.keys("on\n")
+			p.shows("page text on")
+			p.keys("q\n")
+			p.shows("key q")
+			p.shows("end")
+		},
+	},
+	{
+		name: "a pager behind a pipe in an orphaned group",
+		script: `"$@" sh -c 'echo text; sleep 1' | ` +
+			`sh -c 'read text; stty -echo </dev/tty; echo page $text; ` +
+			`read key </dev/tty; stty echo </dev/tty; echo key $key'; ` +
+			`echo end`,
 		talk: func(p *dlockProcess) {
 			p.shows("page text")
 			p.keys("q\n")
@@ -125,8 +159,9 @@ var shellRows = []shellRow{
 		},
 	},
 	{
-		name:   "a command in the background waits for the terminal, and has it after fg",
-		script: `set -m; "$@" sh -c 'echo in; read line </dev/tty; echo got $line' & sleep 0.5; echo now; read line; fg >/dev/null; echo code $?`,
+		name: "a command in the background waits for the terminal, and has it after fg",
+		script: `set -m; "$@" sh -c 'echo in; read line </dev/tty; echo got $line' & ` +
+			`sleep 0.5; echo now; read line; fg >/dev/null; echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("now")
 			p.keys("\n")
@@ -135,20 +170,164 @@ var shellRows = []shellRow{
 			p.shows("code 0")
 		},
 	},
+	{
+		name: "a killed command leaves the modes of the terminal as they were",
+		script: `"$@" sh -c 'stty -echo </dev/tty; echo in; kill -9 $$'; echo code $?; ` +
+			`stty -a | grep -qe " -echo " || echo modes restored`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.shows("code 137")
+			p.shows("modes restored")
+		},
+		flock: "flock leaves the modes to the shell",
+	},
+	{
+		name: "after a command that cannot be executed the script reads from the terminal",
+		script: `f=$(mktemp) && echo '#!/no/such/interpreter' >$f && chmod +x $f; ` +
+			`"$@" $f; echo code $?; rm $f; read line; echo got $line`,
+		talk: func(p *dlockProcess) {
+			p.shows("code 127")
+			p.keys("on\n")
+			p.shows("got on")
+		},
+		flock: "flock has another exit code for it",
+	},
+	{
+		name:   "a script reads while its dlock runs in the background",
+		script: `"$@" sh -c 'echo in; sleep 2' & sleep 1; read line; echo got $line; wait`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.keys("on\n")
+			p.shows("got on")
+		},
+	},
+	{
+		name: "a pager behind a pipe in the script of another shell",
+		script: `set -m; sh -c '"$@" sh -c "echo text; sleep 1" | ` +
+			`sh -c "read text; stty -echo </dev/tty; echo page \$text; ` +
+			`read key </dev/tty; stty echo </dev/tty; echo key \$key"; ` +
+			`echo after' sh "$@"` + "\necho code $?",
+		talk: func(p *dlockProcess) {
+			p.shows("page text")
+			p.keys("q\n")
+			p.shows("key q")
+			p.shows("after")
+			p.shows("code 0")
+		},
+	},
+	{
+		name: "a key stops the command of a dlock under a dlock",
+		script: `set -m; "$@" "$1" run y -- sh -c 'echo in; read line; echo got $line'; ` +
+			`echo stopped; read line; fg; echo code $?`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.keys(ctrlZ)
+			p.shows("stopped")
+			p.keys("\n")
+			p.shows("sh -c")
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("code 0")
+		},
+		flock: "flock has no names",
+	},
+	{
+		name: "a command that stops itself",
+		script: `set -m; "$@" sh -c 'echo in; kill -STOP $$; echo on'; ` +
+			`echo stopped; fg; echo code $?`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.shows("stopped")
+			p.shows("on")
+			p.shows("code 0")
+		},
+	},
+	{
+		name: "kill -9 of the job of a shell ends all of it",
+		script: `set -m; export f=$(mktemp)
+"$@" sh -c 'sleep 1000 & echo $! >$f; echo in; kill -STOP $$'; echo stopped; kill -9 %1
+while kill -0 $(cat $f) 2>/dev/null; do sleep 0.1; done; rm $f; echo gone`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.shows("stopped")
+			p.shows("gone")
+		},
+	},
+	{
+		name: "a key stops nothing in an orphaned group that writes to a file",
+		script: `"$@" sh -c 'echo in >&2; read line </dev/tty; echo got $line >&2' >/dev/null; ` +
+			`echo code $?`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.reads()
+			p.keys(ctrlZ)
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("code 0")
+		},
+	},
+	{
+		name:   "a key stops nothing in an orphaned group in front of its command",
+		script: `"$@" sh -c 'echo in >&2; sleep 1; echo over >&2' >/dev/null; echo code $?`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.keys(ctrlZ)
+			p.shows("over")
+			p.shows("code 0")
+		},
+	},
+	{
+		name: "a command that can never have the terminal is hung up",
+		script: `set -m; ( ( sleep 0.3; "$@" sh -c 'read line </dev/tty'; echo over $? ) & ); ` +
+			`sleep 0.1; read line; echo got $line`,
+		talk: func(p *dlockProcess) {
+			p.shows("over 129")
+			p.keys("on\n")
+			p.shows("got on")
+		},
+		flock: "its command reads an error",
+	},
+	{
+		name: "a dlock that is killed leaves the terminal to the script",
+		script: `"$@" sh -c 'stty -echo </dev/tty; echo in; ` +
+			`read pid name state parent rest </proc/$PPID/stat; kill -9 $parent; sleep 1000'; ` +
+			`echo code $?; sleep 1; read line; echo got $line; ` +
+			`stty -a | grep -qe " -echo " || echo modes restored`,
+		talk: func(p *dlockProcess) {
+			p.shows("code 137")
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("modes restored")
+		},
+		flock: "the command of a flock that is killed goes on",
+	},
+	{
+		name: "a guard that is killed leaves the terminal to the script",
+		script: `"$@" sh -c 'echo in; kill -9 $PPID; sleep 1000'; ` +
+			`echo code $?; read line; echo got $line`,
+		talk: func(p *dlockProcess) {
+			p.shows("code 137")
+			p.keys("on\n")
+			p.shows("got on")
+		},
+		flock: "flock has no guard",
+	},
 }
 
 func TestShells(t *testing.T) {
 	t.Parallel()
-	eachRow(t, func(*shellRow) *exec.Cmd { return dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--") })
+	eachRow(t, func(*shellRow) *exec.Cmd {
+		return dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--")
+	})
 }
 
-// TestShellsWithFlock runs the same rows with flock(1), where DLOCK_TEST_FLOCK is set: it judges
-// the rows, not dlock.
+// TestShellsWithFlock runs the same rows with flock(1) if DLOCK_TEST_FLOCK is set. It
+// checks the rows, not dlock.
 func TestShellsWithFlock(t *testing.T) {
 	t.Parallel()
 	flock, err := exec.LookPath("flock")
 	if os.Getenv("DLOCK_TEST_FLOCK") == "" || err != nil {
-		t.Logf("not wanted, or there is none: %v", err)
+		t.Logf("DLOCK_TEST_FLOCK is not set, or there is no flock: %v", err)
 		return
 	}
 	eachRow(t, func(row *shellRow) *exec.Cmd {
@@ -159,13 +338,14 @@ func TestShellsWithFlock(t *testing.T) {
 	})
 }
 
-// eachRow runs the rows under each shell with what holder returns, unless that is nil.
+// eachRow runs the rows under each shell, with the program that holder returns. It skips a row for
+// which holder returns nil.
 func eachRow(t *testing.T, holder func(*shellRow) *exec.Cmd) {
 	t.Helper()
 	for _, shell := range []string{"bash", "dash"} {
 		path, err := exec.LookPath(shell)
 		if err != nil {
-			t.Logf("there is no %s", shell)
+			t.Errorf("there is no %s", shell)
 			continue
 		}
 		for _, row := range shellRows {
@@ -182,43 +362,54 @@ func eachRow(t *testing.T, holder func(*shellRow) *exec.Cmd) {
 func (row *shellRow) run(t *testing.T, shell string, holder *exec.Cmd) {
 	t.Helper()
 	keyboard, screen := newTerminal(t)
-	holder.Path, holder.Args = shell, append([]string{shell, "-c", row.script, shell}, holder.Args...)
+	holder.Path = shell
+	holder.Args = append([]string{shell, "-c", row.script, shell}, holder.Args...)
 	p := launchOn(t, holder, keyboard, screen)
 	row.talk(p)
 	p.code(row.code)
 }
 
-// When the terminal goes away the command gets SIGHUP, and the lock is freed.
+// When the terminal goes away, the command receives SIGHUP, and the lock is freed.
 func TestTerminalGoesAway(t *testing.T) {
 	t.Parallel()
-	url := fileURL(t)
-	p := onTerminal(t, url, "run", "x", "--", "sh", "-c", "echo in; while :; do sleep 0.1; done")
+	url, trace := fileURL(t), filepath.Join(t.TempDir(), "trace")
+	script := fmt.Sprintf(`trap "echo hung up >%q; trap - HUP; kill -HUP $$" HUP; echo in; `+
+		`while :; do sleep 0.1; done`, trace)
+	p := onTerminal(t, url, "run", "x", "--", "sh", "-c", script)
 	p.shows("in")
 	_ = p.input.Close()
-	p.awaitEnd()
+	p.code(exitSignal + int(syscall.SIGHUP))
+	if text, err := os.ReadFile(trace); string(text) != "hung up\n" {
+		t.Errorf("the command wrote %q, %v", text, err)
+	}
 	if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != 0 {
 		t.Errorf("the lock is not free: %s", got.stderr)
 	}
 }
 
-// On a terminal, too, everything that the command has started ends with a lost lock: what is in
-// its group, and what has left it.
+// When a lock is lost, all processes of the command end, in its group and outside it,
+// with and without a terminal.
 func TestLossEndsWhatLeftTheGroup(t *testing.T) {
 	t.Parallel()
-	url := fileURL(t)
-	for name, start := range map[string]func(*testing.T, string, ...string) *dlockProcess{"terminal": onTerminal, "pipe": startDlock} {
+	url := testenv.Redis(t).URL
+	for name, start := range map[string]func(*testing.T, string, ...string) *dlockProcess{
+		"terminal": onTerminal, "pipe": startDlock,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, url, "run", "--max-hold", "500ms", "lose "+name, "--", "sh", "-c", straying)
+			lock := nameFor(t)
+			p := start(t, url, "run", "--grace", "0.5s", lock, "--", "sh", "-c", straying)
 			pids := strayPids(t, p)
+			breakLock(t, url, lock)
 			p.code(exitLost)
 			allGone(t, pids)
 		})
 	}
 }
 
-// straying starts processes that ignore SIGTERM: one in the group of the command, one that has
-// forked twice, and one that has forked twice in a session of its own. Each writes its number.
+// straying starts processes that ignore SIGTERM. The first one stays in the group of the command,
+// the second has forked twice, and the third has forked twice in a new session. All of them and the
+// command print their numbers.
 const straying = `trap "" TERM HUP INT
 loop='echo pid $$; while :; do sleep 0.1; done'
 sh -c "$loop" &
@@ -231,12 +422,11 @@ func strayPids(t *testing.T, p *dlockProcess) (pids []int) {
 	t.Helper()
 	for range 4 {
 		var pid int
-		if line := p.line(); strings.HasPrefix(line, "pid ") {
-			if _, err := fmt.Sscanf(line, "pid %d", &pid); err != nil {
-				t.Fatal(err)
-			}
-			pids = append(pids, pid)
+		line := p.line()
+		if _, err := fmt.Sscanf(line, "pid %d", &pid); err != nil {
+			t.Fatalf("%v in %q", err, line)
 		}
+		pids = append(pids, pid)
 	}
 	return pids
 }
@@ -244,39 +434,47 @@ func strayPids(t *testing.T, p *dlockProcess) (pids []int) {
 func allGone(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
-		if err := syscall.Kill(pid, 0); err != syscall.ESRCH && stateOf(t, pid) != "Z" {
-			t.Errorf("process %d is still there", pid)
+		if state := stateOf(t, pid); state != "" && state != "Z" {
+			t.Errorf("process %d is still there, in state %s", pid, state)
 		}
 	}
 }
 
-// What the command leaves behind has ended when the lock is free, unless -o lets it go on.
+// Processes that the command leaves behind have ended when the lock is free,
+// unless -o lets them go on.
 func TestCommandLeavesProcesses(t *testing.T) {
 	t.Parallel()
-	const leaving = `(trap "" TERM; setsid sh -c 'echo pid $$; exec sleep 1000' & ); exit 4`
+	const leaving = `echo pid $(trap "" TERM; ` +
+		`setsid sh -c 'echo $$; exec sleep 1000 >/dev/null' &); exit 4`
 	for flag, gone := range map[string]bool{"-v": true, "-o": false} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
-			p := startDlock(t, fileURL(t), "run", "--grace", "0.2s", flag, "x", "--", "sh", "-c", leaving)
+			p := startDlock(t, fileURL(t), "run", "--grace", "0.2s", flag, "x", "--",
+				"sh", "-c", leaving)
 			var pid int
 			if _, err := fmt.Sscanf(p.line(), "pid %d", &pid); err != nil {
 				t.Fatal(err)
 			}
 			p.code(4)
-			if err := syscall.Kill(pid, syscall.SIGKILL); (err == syscall.ESRCH) != gone {
-				t.Errorf("signalling what was left behind: %v", err)
+			if state := stateOf(t, pid); (state == "") != gone {
+				t.Errorf("the process left behind is in state %q", state)
+			}
+			if !gone {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		})
 	}
 }
 
-// killable are backends whose locks end differently when their holder is killed.
+// killable returns backends whose locks end in different ways when their holder is killed.
 func killable(t *testing.T) map[string]string {
 	t.Helper()
-	return map[string]string{"file": fileURL(t), "redis": testenv.Redis(t).URL, "etcd": testenv.Etcd(t).URL}
+	return map[string]string{
+		"file": fileURL(t), "redis": testenv.Redis(t).URL, "etcd": testenv.Etcd(t).URL,
+	}
 }
 
-// A dlock that is killed takes all of its job with it, before the next holder has the lock.
+// When dlock is killed, its whole job ends before the next holder has the lock.
 func TestKilledDlockTakesItsJob(t *testing.T) {
 	t.Parallel()
 	for name, url := range killable(t) {
@@ -285,13 +483,15 @@ func TestKilledDlockTakesItsJob(t *testing.T) {
 			lock := nameFor(t)
 			p := startDlock(t, url, "run", "--ttl", "3s", lock, "--", "sh", "-c", straying)
 			pids := strayPids(t, p)
-			next := startDlock(t, url, "run", "-v", "--ttl", "3s", lock, "--", "sh", "-c",
-				fmt.Sprintf(`for pid in %s; do kill -0 $pid 2>&1 && grep State /proc/$pid/status; done; echo begun; read line`, strings.Trim(fmt.Sprint(pids), "[]")))
+			script := fmt.Sprintf(`for pid in %s; do `+
+				`kill -0 $pid 2>&1 && grep State /proc/$pid/status; done; echo begun; read line`,
+				strings.Trim(fmt.Sprint(pids), "[]"))
+			next := startDlock(t, url, "run", "-v", "--ttl", "3s", lock, "--", "sh", "-c", script)
 			next.noted("waiting")
 			p.send(syscall.SIGKILL)
 			for line := next.line(); line != "begun"; line = next.line() {
 				if strings.HasPrefix(line, "State:") && !strings.Contains(line, "Z") {
-					t.Errorf("a process of the killed dlock's job is there: %s", line)
+					t.Errorf("a process of the killed dlock's job is still there: %s", line)
 				}
 			}
 			next.input.Close()
@@ -300,18 +500,78 @@ func TestKilledDlockTakesItsJob(t *testing.T) {
 	}
 }
 
+// When dlock is killed, a nested dlock and all its processes end, too.
+func TestKilledDlockTakesNestedJobs(t *testing.T) {
+	t.Parallel()
+	quoted := "'" + strings.ReplaceAll(straying, "'", `'"'"'`) + "'"
+	inner := "exec " + os.Args[0] + " run inner -- sh -c " + quoted
+	p := startDlock(t, fileURL(t), "run", "outer", "--", "sh", "-c", inner)
+	pids := strayPids(t, p)
+	p.send(syscall.SIGKILL)
+	p.awaitEnd() // standard output ends when the last process closes it
+	for line, ok := p.next(p.lines); ok; line, ok = p.next(p.lines) {
+		t.Logf("%s", line)
+	}
+	allGone(t, pids)
+}
+
+// An upgrade may replace the program's file while dlock waits. The guard is still the same program.
+func TestReplacedProgramHasAGuard(t *testing.T) {
+	t.Parallel()
+	url, program := fileURL(t), filepath.Join(t.TempDir(), "dlock")
+	if err := copyFile(program, os.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	holder := startDlock(t, url, "run", "x", "--", "sh", "-c", "echo ready; read line; exit 0")
+	holder.expect("ready")
+	cmd := dlockCommand(t.Context(), on(url), "run", "-v", "x", "--", "sh", "-c", straying)
+	cmd.Path, cmd.Args[0] = program, program
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, cmd, input)
+	p.noted("waiting")
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	holder.input.Close()
+	pids := strayPids(t, p)
+	p.send(syscall.SIGKILL)
+	p.awaitEnd()
+	for _, ok := p.next(p.lines); ok; _, ok = p.next(p.lines) {
+		continue
+	}
+	allGone(t, pids)
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
 // A file lock has no term: a job that is stopped for longer than the TTL goes on with its lock.
 func TestStoppedBeyondTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Second
 	url := fileURL(t)
-	p := startDlock(t, url, "run", "--ttl", ttl.String(), "x", "--", "sh", "-c", `trap "" TERM; echo ready; read line; echo $line`)
+	p := startDlock(t, url, "run", "--ttl", ttl.String(), "x", "--",
+		"sh", "-c", `trap "" TERM; echo ready; read line; echo $line`)
 	p.expect("ready")
 	p.send(syscall.SIGTSTP)
 	awaitStop(t, p.cmd.Process.Pid)
 	time.Sleep(2 * ttl)
 	if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != exitNotAcquired {
-		t.Errorf("while it is stopped: exit code %d: %s", got.code, got.stderr)
+		t.Errorf("while the job is stopped: exit code %d: %s", got.code, got.stderr)
 	}
 	p.send(syscall.SIGCONT)
 	if _, err := io.WriteString(p.input, "goes on\n"); err != nil {
@@ -321,10 +581,10 @@ func TestStoppedBeyondTTL(t *testing.T) {
 	p.code(0)
 }
 
-// A dlock that is stopped beyond its lease cannot end its command: the watchdog does.
+// If dlock is stopped for longer than its lease, the guard ends the command.
 func TestStoppedDlockLosesItsJob(t *testing.T) {
 	t.Parallel()
-	const ttl = time.Second
+	const ttl = 6 * time.Second
 	server := testenv.Redis(t).URL
 	name := nameFor(t)
 	p := startDlock(t, server, "run", "--ttl", ttl.String(), name, "--", "sh", "-c", straying)
@@ -339,19 +599,23 @@ func TestStoppedDlockLosesItsJob(t *testing.T) {
 	next.code(0)
 }
 
-// A dlock under the lock that it is to take fails at once, and its error names the holder.
+// A dlock that runs under the lock that it has to acquire fails at once, and
+// its error names the holder.
 func TestNestedDlockFails(t *testing.T) {
 	t.Parallel()
-	got := dlockRun(t, on(fileURL(t)), "run", "--meta", "outer", "x", "--", os.Args[0], "run", "x", "--", "true")
-	if got.code != exitNotAcquired || !strings.Contains(got.stderr, "wait for itself") || !strings.Contains(got.stderr, "outer") {
+	got := dlockRun(t, on(fileURL(t)), "run", "--meta", "outer", "x", "--",
+		os.Args[0], "run", "x", "--", "true")
+	if got.code != exitNotAcquired || !strings.Contains(got.stderr, "wait for itself") ||
+		!strings.Contains(got.stderr, "outer") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 }
 
-// A TTL that the server cannot keep is refused, with the most that it can.
+// dlock refuses a TTL that the server cannot keep, and names the maximum.
 func TestTTLAboveTheServersMost(t *testing.T) {
 	t.Parallel()
-	got := dlockRun(t, on(testenv.Memcached(t).URL), "run", "--ttl", "1000h", nameFor(t), "--", "true")
+	url := testenv.Memcached(t).URL
+	got := dlockRun(t, on(url), "run", "--ttl", "1000h", nameFor(t), "--", "true")
 	if got.code != exitUnsupported || !strings.Contains(got.stderr, "719h59m58s") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}

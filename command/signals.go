@@ -5,20 +5,21 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
-// inbox receives the signals of the process. What was ignored when dlock was
-// started, as by nohup, stays ignored, for the command as well.
+// inbox receives the signals of the process. If SIGHUP or SIGINT was ignored when dlock
+// started, as under nohup, it stays ignored, for the command as well. Package os/signal
+// keeps no other signals ignored.
 type inbox chan os.Signal
 
-// openInbox returns the inbox of the signals that end dlock while it has no
-// command running.
+// openInbox returns an inbox for the signals that end dlock while no command runs.
 func openInbox() inbox {
-	in := make(inbox, 32) // a full one drops signals
+	in := make(inbox, 32) // a full inbox drops signals
 	in.add(interrupts)
 	return in
 }
@@ -31,33 +32,42 @@ func (in inbox) add(signals []os.Signal) {
 	}
 }
 
-// drain forgets what has come so far.
-func (in inbox) drain() {
+// drain drops all signals that have arrived. It returns the first one of
+// interrupts among them, or nil.
+func (in inbox) drain() (interrupt os.Signal) {
 	for {
 		select {
-		case <-in:
+		case sig := <-in:
+			if interrupt == nil && slices.Contains(interrupts, sig) {
+				interrupt = sig
+			}
 		default:
-			return
+			return interrupt
 		}
 	}
 }
 
 func (in inbox) close() { signal.Stop(in) }
 
-// during runs fn with a context that the next signal cancels. If one came, the
-// result is an interrupted, also where fn had done its work by then; a
-// second one ends dlock at once.
+// during runs fn with a context. The first signal of interrupts cancels the context. during then
+// returns an interrupted, even if fn has completed its work. A second signal ends dlock at once.
 func (in inbox) during(ctx context.Context, fn func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
-		select {
-		case sig := <-in:
-			in.close()
-			cancel(interrupted{sig.(syscall.Signal)})
-		case <-done:
+		for {
+			select {
+			case sig := <-in:
+				if !slices.Contains(interrupts, sig) {
+					continue
+				}
+				in.close()
+				cancel(interrupted{sig.(syscall.Signal)})
+			case <-done:
+			}
+			return
 		}
 	})
 	err := fn(ctx)
@@ -69,9 +79,11 @@ func (in inbox) during(ctx context.Context, fn func(context.Context) error) erro
 	return err
 }
 
-// interruptible makes fn, which starts no command, the body of a command that
+// interruptible turns fn, which starts no process, into the body of a subcommand that
 // ends with the first signal.
-func interruptible(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+func interruptible(
+	fn func(ctx context.Context, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		in := openInbox()
 		defer in.close()

@@ -1,21 +1,23 @@
 package command
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/pflag"
 )
 
-// sources are the flags and words that name several backends.
+// sources are the flags that name several backends, in addition to the words of the command line.
 type sources struct{ urls, files []string }
 
 func (s *sources) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&s.urls, "url", nil, "another `URL`; it shows in ps: put a password into DLOCK_URL or --url-file")
+	flags.StringArrayVar(&s.urls, "url", nil,
+		"another `URL`; it shows in ps: put a password into DLOCK_URL or --url-file")
 	flags.StringArrayVar(&s.files, "url-file", nil, "read another URL from `FILE`")
 }
 
-// all returns the URLs of the command line, else that of the environment.
+// all returns the URLs of the command line, or the URL of the environment if there are none.
 func (s *sources) all(a *app, command string, words []string) ([]string, error) {
 	urls := append(append([]string{}, words...), s.urls...)
 	for _, file := range s.files {
@@ -29,7 +31,9 @@ func (s *sources) all(a *app, command string, words []string) ([]string, error) 
 		urls = []string{url}
 	}
 	if len(urls) == 0 {
-		return nil, usagef("%s takes a URL, or more: as words, by --url or --url-file; DLOCK_URL is not set", command)
+		return nil, usagef(
+			"%s takes a URL, or more: as words, by --url or --url-file; DLOCK_URL is not set",
+			command)
 	}
 	return urls, nil
 }
@@ -37,26 +41,37 @@ func (s *sources) all(a *app, command string, words []string) ([]string, error) 
 // output is a file that replaces another one when it is complete.
 type output struct {
 	*os.File
-	path string // to be replaced; "" if the file is written in its place
+	path string      // of the file to replace; "" if File is written directly
+	old  os.FileInfo // of the file to replace; nil if there is none
 }
 
-// createOutput fails if the file could not be written. What is there stays until done.
+// createOutput returns an error if the file cannot be written. An old file stays until done.
 func createOutput(path string) (*output, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // such as /dev/stdout
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	old, err := os.Stat(path)
+	switch {
+	case err != nil:
+		old = nil
+	case !old.Mode().IsRegular(): // such as /dev/stdout
 		file, err := os.OpenFile(path, os.O_WRONLY, 0)
 		return &output{File: file}, err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	return &output{File: file, path: path}, err
+	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	return &output{File: file, path: path, old: old}, err
 }
 
-// done puts the file into its place.
+// done moves the complete file to its path.
 func (o *output) done() error {
 	if o.path == "" {
 		return o.Close()
 	}
-	if err := o.Chmod(0o644); err != nil { // as if it had been created there; CreateTemp gives 0600
-		return err
+	if o.old != nil {
+		if err := o.Chmod(o.old.Mode().Perm()); err != nil {
+			return err
+		}
 	}
 	if err := o.Close(); err != nil {
 		return err

@@ -17,19 +17,13 @@ type statusFlags struct {
 	json, exitCode bool
 }
 
+const statusHelp = `Shows the holder of NAME, its fence, the time left and the number of waiters.
+The exit code is 0 also for a free lock, unless --exit-code is set.`
+
 func newStatus(a *app) *cobra.Command {
 	f := &statusFlags{}
-	cmd := &cobra.Command{
-		Use:                   "status [flags] NAME",
-		Short:                 "Show who holds a lock",
-		Long:                  "Shows the holder of NAME, its fence, the time left and the number of waiters.\nThe exit code is 0 also for a free lock, unless --exit-code is set.",
-		DisableFlagsInUseLine: true,
-		Args:                  exactly("NAME"),
-		ValidArgsFunction:     cobra.NoFileCompletions,
-		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return f.run(ctx, a, args[0])
-		}),
-	}
+	cmd := newNameCommand("status", "Show who holds a lock", statusHelp,
+		func(ctx context.Context, name string) error { return f.run(ctx, a, name) })
 	f.register(cmd.Flags())
 	cmd.Flags().BoolVar(&f.json, "json", false, "one JSON object")
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit 1 where the lock is free")

@@ -4,69 +4,73 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock"
 )
 
 const (
-	// headroom is how long before the end of the lease the command must be gone; an
-	// eighth of a term under 2 s, which would otherwise end before its renewal.
+	// headroom is how long before the end of the lease the command must have ended.
+	// For a term under 2 s it is an eighth of the term, because the command would
+	// otherwise end before the renewal.
 	headroom = 250 * time.Millisecond
-	// lookInterval is how often a group that is to end is looked at: nothing
-	// tells when the last of its processes has ended.
+	// lookInterval is how often dlock checks whether a group has ended: no signal reports the end
+	// of its last process.
 	lookInterval = 5 * time.Millisecond
-	// killWait is how long a killed group may take to vanish from the process table.
+	// killWait is how long a killed group may stay in the process table.
 	killWait = time.Second
 )
 
-// errLate is a loss that is certain to come: it ends the command before.
+// errLate is a loss that is certain to come. dlock ends the command before it comes.
 var errLate = fmt.Errorf("%w: not renewed in time, or its maximum hold is over", dlock.ErrLost)
 
-// lease is what supervision needs of a *dlock.Lease.
+// lease has the methods of a *dlock.Lease that supervision needs.
 type lease interface {
 	Lost() <-chan struct{}
 	Err() error
 	Deadline() time.Time
 }
 
-// process is what supervision needs of a *job.
+// process has the methods of a *guard that supervision needs.
 type process interface {
-	changed() <-chan os.Signal // delivers when ended may have another answer
+	changed() <-chan os.Signal // delivers when the result of ended may have changed
 	ended() bool               // the command itself has ended
-	alive() bool               // the command, or something that it has started, has not
+	alive() bool               // a process of the job is left
+	late() bool                // the guard ended the job at its deadline
 	forward(sig os.Signal)
 	terminate()
 	kill()
-	until(end time.Time) // by when the job must have ended, whatever happens to dlock
+	until(end time.Time) // when the job must have ended, whatever happens to dlock
 }
 
-// supervisor keeps a command within its lease. It asks nobody at intervals: it
-// sleeps until the moment at which the command would have to end, and looks there
-// whether a renewal has moved it.
+// supervisor keeps a command within its lease. It does not poll the lease. It sleeps until the
+// command would have to end, and then checks whether a renewal has moved that time.
 type supervisor struct {
 	lease    lease
 	process  process
 	signals  <-chan os.Signal
 	renewed  <-chan struct{} // delivers after a renewal
-	grace    time.Duration   // between asking the command to end and killing it
+	grace    time.Duration   // between SIGTERM and SIGKILL
 	headroom time.Duration
 	keep     bool        // a loss does not end the command
-	leave    bool        // what the command leaves behind goes on
-	onLoss   func(error) // told of a loss when the command was told
-	onRest   func()      // told that something was left behind, when that was told to end
+	leave    bool        // processes that the command leaves behind go on
+	onLoss   func(error) // called after a loss, when the job has received its signals
+	onRest   func()      // called when the processes left behind have received SIGTERM
+	onStuck  func()      // called when a process survives SIGKILL, and the lock is kept
+
+	interrupt os.Signal // a signal that came while the job was ending, or nil
 }
 
-// wait returns when the command has ended: nil within its lease, else what
-// ended the lease. Only with keep may the command have outlived it, and only with leave
-// what it has started.
+// wait returns when the command has ended: nil if it ended within its lease, and otherwise the
+// error that ended the lease. The command can outlive its lease only with keep, and its other
+// processes only with leave.
 func (s *supervisor) wait() error {
 	timer := time.NewTimer(s.untilLate())
 	defer timer.Stop()
 	if s.keep {
 		timer.Stop()
 	}
-	s.guard()
 	for {
 		select {
 		case <-s.process.changed():
@@ -76,11 +80,16 @@ func (s *supervisor) wait() error {
 			if err := s.lease.Err(); err != nil {
 				return s.lost(err)
 			}
+			if s.process.late() {
+				return s.lost(errLate)
+			}
 			return s.clear()
 		case <-s.lease.Lost():
 			return s.lost(s.lease.Err())
 		case <-s.renewed:
-			s.guard()
+			if !s.keep {
+				s.process.until(jobEnd(s.lease, s.headroom))
+			}
 		case <-timer.C:
 			late := s.untilLate()
 			if late <= 0 {
@@ -88,7 +97,8 @@ func (s *supervisor) wait() error {
 			}
 			timer.Reset(late)
 		case sig := <-s.signals:
-			// It may be the one that woke us: the lease comes before the command.
+			// The signal may have continued dlock after a stop, so check the lease before the
+			// command receives it.
 			if err := s.lease.Err(); err != nil {
 				return s.lost(err)
 			}
@@ -97,19 +107,17 @@ func (s *supervisor) wait() error {
 	}
 }
 
-// guard sees to it that the job ends with its lease also where dlock is stopped.
-func (s *supervisor) guard() {
-	if !s.keep {
-		s.process.until(s.lease.Deadline().Add(-s.headroom / 2))
-	}
-}
+// jobEnd returns the time at which the guard ends the job if dlock cannot. It is later than the
+// time at which dlock ends the job.
+func jobEnd(l lease, headroom time.Duration) time.Time { return l.Deadline().Add(-headroom / 2) }
 
-// untilLate is how long the command may go on without a renewal.
+// untilLate returns how long the command may go on without a renewal.
 func (s *supervisor) untilLate() time.Duration {
 	return time.Until(s.lease.Deadline()) - s.grace - s.headroom
 }
 
-// lost ends the command, unless it is to be kept.
+// lost ends the command because of cause, and returns the cause. With keep it
+// waits for the command instead.
 func (s *supervisor) lost(cause error) error {
 	if s.keep {
 		s.onLoss(cause)
@@ -117,47 +125,58 @@ func (s *supervisor) lost(cause error) error {
 		return cause
 	}
 	if !s.end(s.killAt(cause), func() { s.onLoss(cause) }) {
-		return fmt.Errorf("%w; something of the command is still there after SIGKILL", cause)
+		return fmt.Errorf("%w; %w", cause, errStuck)
 	}
 	return cause
 }
 
-// clear ends what the command has left behind, before the lock is freed. The lock is kept for
-// as long as something is left.
+// errStuck is the error of a job with a process that cannot be killed, such as a
+// process of another user.
+var errStuck = errors.New("a process of the command is still there after SIGKILL")
+
+// clear ends the processes that the command has left behind, before the lock is released. The lock
+// is kept while a process is left, unless a signal ends the wait.
 func (s *supervisor) clear() error {
 	if s.leave || !s.process.alive() {
 		return nil
 	}
-	cleared := s.end(s.killAt(nil), s.onRest)
-	for ; !cleared; cleared = s.gone(time.Now().Add(killWait)) {
+	if s.end(s.killAt(nil), s.onRest) {
+		return nil
+	}
+	s.onStuck()
+	for !s.gone(time.Now().Add(killWait), s.process.kill) {
 		if err := s.lease.Err(); err != nil {
 			return s.lost(err)
+		}
+		if s.interrupt != nil {
+			return errStuck
 		}
 	}
 	return nil
 }
 
-// end asks everything of the job to end, kills it at a time, and reports whether it has ended.
-// Where no time is left nothing is asked: what was stopped must not run once more. Messages come
-// after the signals.
+// end sends SIGTERM to the job, and SIGKILL at killAt, and reports whether all of the job has
+// ended. If killAt has passed, end sends SIGKILL at once: a job that was stopped must not run
+// again. Messages are written after the signals.
 func (s *supervisor) end(killAt time.Time, told func()) bool {
 	if time.Now().Before(killAt) {
 		s.process.terminate()
 		told()
-		if s.gone(killAt) {
+		if s.gone(killAt, nil) {
 			return true
 		}
-		s.process.kill()
+		s.process.kill() // killAt has come, or a signal has ended the grace
 	} else {
 		s.process.kill()
 		told()
 	}
-	return s.gone(time.Now().Add(killWait))
+	return s.gone(time.Now().Add(killWait), s.process.kill)
 }
 
-// killAt is when a command that was asked to end has had its time: before the end of the lease. A
-// lease that was taken away is gone already, which leaves the whole grace and nothing to keep; one
-// that is past its deadline, as after a stop, leaves nothing at all.
+// killAt returns the time for SIGKILL: the end of the grace, or the end of the lease less
+// the headroom if that is earlier. If the lease was taken away, there is no lease to
+// keep, and the job has its whole grace. If the lease is past its deadline, as after a
+// stop, the job has no time at all.
 func (s *supervisor) killAt(cause error) time.Time {
 	end, grace := s.lease.Deadline().Add(-s.headroom), time.Now().Add(s.grace)
 	switch {
@@ -167,9 +186,10 @@ func (s *supervisor) killAt(cause error) time.Time {
 	return grace
 }
 
-// gone waits until nothing is left of the command, at most until limit. Signals
-// wait as well: the command has been told to end.
-func (s *supervisor) gone(limit time.Time) bool {
+// gone waits until no process of the job is left, at most until limit, and reports whether that is
+// so. While a process is left it calls again, because a process may have started another one before
+// it was killed. If again is nil, a signal ends the wait, too.
+func (s *supervisor) gone(limit time.Time, again func()) bool {
 	end := time.NewTimer(time.Until(limit))
 	defer end.Stop()
 	look := time.NewTicker(lookInterval)
@@ -178,6 +198,16 @@ func (s *supervisor) gone(limit time.Time) bool {
 		select {
 		case <-s.process.changed():
 		case <-look.C:
+			if again != nil {
+				again()
+			}
+		case sig := <-s.signals:
+			if slices.Contains(interrupts, sig) {
+				s.interrupt = sig
+				if again == nil { // else the job is being killed, and no process may be left
+					return false
+				}
+			}
 		case <-end.C:
 			return !s.process.alive()
 		}

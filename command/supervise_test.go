@@ -4,6 +4,7 @@ package command
 
 import (
 	"errors"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -56,15 +57,17 @@ func (l *scriptedLease) lose() {
 	close(l.gone)
 }
 
-// scriptedProcess notes when what was done to it.
+// scriptedProcess records its calls and their times.
 type scriptedProcess struct {
-	start  time.Time
-	done   chan struct{}  // closed when the command has ended
-	change chan os.Signal // SIGCHLD
-	group  bool           // a process of the group lives on
-	tough  bool           // SIGTERM does not end it
-	guards []time.Duration
-	events []string
+	start   time.Time
+	done    chan struct{}  // closed when the command has ended
+	change  chan os.Signal // SIGCHLD
+	group   bool           // a process of the group lives on
+	tough   bool           // SIGTERM does not end it
+	kills   int            // the SIGKILL with this number ends the group; 0 is like 1
+	guards  []time.Duration
+	overdue bool // the guard ended the job at its deadline
+	events  []string
 }
 
 func (p *scriptedProcess) note(what string) {
@@ -92,6 +95,8 @@ func (p *scriptedProcess) alive() bool { return !p.ended() || p.group }
 
 func (p *scriptedProcess) until(end time.Time) { p.guards = append(p.guards, end.Sub(p.start)) }
 
+func (p *scriptedProcess) late() bool { return p.overdue }
+
 func (p *scriptedProcess) forward(sig os.Signal) { p.note(sig.String()) }
 
 func (p *scriptedProcess) terminate() {
@@ -103,7 +108,8 @@ func (p *scriptedProcess) terminate() {
 
 func (p *scriptedProcess) kill() {
 	p.note("KILL")
-	p.group = false
+	p.kills--
+	p.group = p.group && p.kills > 0
 	if !p.ended() {
 		p.finish()
 	}
@@ -118,19 +124,24 @@ type supervision struct {
 	renewed chan struct{}
 	losses  int
 	rests   int
+	stuck   int
 }
 
 func supervise() *supervision {
 	now := time.Now()
 	s := &supervision{
-		lease:   &scriptedLease{deadline: now.Add(30 * time.Second), gone: make(chan struct{})},
-		process: &scriptedProcess{start: now, done: make(chan struct{}), change: make(chan os.Signal, 1)},
+		lease: &scriptedLease{deadline: now.Add(30 * time.Second), gone: make(chan struct{})},
+		process: &scriptedProcess{
+			start: now, done: make(chan struct{}), change: make(chan os.Signal, 1),
+		},
 		signals: make(chan os.Signal, 8), renewed: make(chan struct{}, 1),
 	}
 	s.supervisor = &supervisor{
 		lease: s.lease, process: s.process, signals: s.signals, renewed: s.renewed,
 		grace: 5 * time.Second, headroom: headroom,
-		onLoss: func(error) { s.losses++ }, onRest: func() { s.rests++ },
+		onLoss:  func(error) { s.losses++ },
+		onRest:  func() { s.rests++ },
+		onStuck: func() { s.stuck++ },
 	}
 	return s
 }
@@ -141,7 +152,7 @@ func (s *supervision) check(t *testing.T, err error, lost bool, events ...string
 		t.Errorf("wait returned %v, want a loss: %v", err, lost)
 	}
 	if want := map[bool]int{true: 1}[lost]; s.losses != want {
-		t.Errorf("a loss was told %d times, want %d", s.losses, want)
+		t.Errorf("onLoss was called %d times, want %d", s.losses, want)
 	}
 	if !slices.Equal(s.process.events, events) {
 		t.Errorf("events %q, want %q", s.process.events, events)
@@ -165,7 +176,7 @@ func TestSuperviseKillsBeforeDeadline(t *testing.T) {
 	})
 }
 
-// A command that ends by SIGTERM may leave others of its group behind.
+// A command that ends by SIGTERM may leave other processes of its group behind.
 func TestSuperviseKillsGroupOfEndedCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +209,7 @@ func TestSuperviseOrdinaryEnd(t *testing.T) {
 	})
 }
 
-// What the command has left behind has ended before wait returns.
+// The processes that the command left behind have ended before wait returns.
 func TestSuperviseEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -207,12 +218,85 @@ func TestSuperviseEndsWhatIsLeft(t *testing.T) {
 		time.AfterFunc(time.Second, s.process.finish)
 		s.check(t, s.wait(), false, "TERM at 1s", "KILL at 6s")
 		if s.rests != 1 {
-			t.Errorf("it was told %d times", s.rests)
+			t.Errorf("onRest was called %d times, want once", s.rests)
 		}
 	})
 }
 
-// It has no more time than the lease.
+// A process that is started during the killing is killed as well.
+func TestSuperviseKillsAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group, s.process.kills = true, 3
+		time.AfterFunc(time.Second, s.process.finish)
+		s.check(t, s.wait(), false, "TERM at 1s", "KILL at 6s", "KILL at 6.005s", "KILL at 6.01s")
+	})
+}
+
+// A process that cannot be killed keeps the lock until a signal ends the wait.
+// dlock reports this once.
+func TestSuperviseKeepsTheLockForWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group, s.process.kills = true, math.MaxInt
+		time.AfterFunc(time.Second, s.process.finish)
+		time.AfterFunc(12*time.Second, func() { s.signals <- syscall.SIGWINCH })
+		time.AfterFunc(20*time.Second, func() { s.signals <- syscall.SIGTERM })
+		err := s.wait()
+		if !errors.Is(err, errStuck) || s.interrupt != syscall.SIGTERM || s.stuck != 1 {
+			t.Errorf("wait returned %v, and onStuck was called %d times", err, s.stuck)
+		}
+		if took := time.Since(s.process.start); took < 20*time.Second || took > 22*time.Second {
+			t.Errorf("wait took %v", took)
+		}
+	})
+}
+
+// A signal ends the grace of processes that were left behind, and wait records the signal.
+func TestSuperviseIsInterrupted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group = true
+		time.AfterFunc(time.Second, s.process.finish)
+		time.AfterFunc(2*time.Second, func() { s.signals <- syscall.SIGINT })
+		s.check(t, s.wait(), false, "TERM at 1s", "KILL at 2s")
+		if s.interrupt != syscall.SIGINT {
+			t.Errorf("the recorded signal is %v, want SIGINT", s.interrupt)
+		}
+	})
+}
+
+// A signal does not end the wait for processes that get SIGKILL: they must
+// not meet the next holder.
+func TestSuperviseIsNotInterruptedWhileItKills(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.tough, s.process.group, s.process.kills = true, true, 20
+		time.AfterFunc(time.Second, s.lease.lose)
+		time.AfterFunc(6*time.Second+20*time.Millisecond, func() { s.signals <- syscall.SIGTERM })
+		err := s.wait()
+		if !errors.Is(err, dlock.ErrLost) || errors.Is(err, errStuck) || s.process.alive() {
+			t.Errorf("wait returned %v; a process is left: %v", err, s.process.alive())
+		}
+	})
+}
+
+// A job that the guard ended at its deadline counts as lost, although the lease has not ended yet.
+func TestSuperviseLateJob(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.overdue = true
+		time.AfterFunc(time.Second, s.process.finish)
+		s.check(t, s.wait(), true, "TERM at 1s")
+	})
+}
+
+// Processes that were left behind have no more time than the lease.
 func TestSuperviseEndsWhatIsLeftInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -234,11 +318,11 @@ func TestSuperviseLeavesWhatIsLeft(t *testing.T) {
 	})
 }
 
-// The watchdog has each new end of the lease, and none where a loss does not end the command.
-func TestSuperviseTellsTheWatchdog(t *testing.T) {
+// The guard receives each new end of the lease, and none if a loss does not end the command.
+func TestSuperviseTellsTheGuard(t *testing.T) {
 	t.Parallel()
 	for keep, want := range map[bool][]time.Duration{
-		false: {30*time.Second - headroom/2, 40*time.Second - headroom/2},
+		false: {40*time.Second - headroom/2},
 		true:  nil,
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -251,7 +335,7 @@ func TestSuperviseTellsTheWatchdog(t *testing.T) {
 			time.AfterFunc(11*time.Second, s.process.finish)
 			s.check(t, s.wait(), false)
 			if !slices.Equal(s.process.guards, want) {
-				t.Errorf("keep %v: the watchdog was told %v, want %v", keep, s.process.guards, want)
+				t.Errorf("keep %v: the guard received %v, want %v", keep, s.process.guards, want)
 			}
 		})
 	}
@@ -267,8 +351,8 @@ func TestSuperviseBrokenLock(t *testing.T) {
 	})
 }
 
-// After a stop the lease may be over: the command is not asked to end, which would continue it,
-// and the signal that woke us does not reach it.
+// After a stop the lease may be over. The command then receives neither SIGTERM, which would
+// continue it, nor the signal that continued dlock.
 func TestSuperviseWakesTooLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -305,8 +389,8 @@ func TestSuperviseKeepsCommandAfterLoss(t *testing.T) {
 	})
 }
 
-// A short term must not end before its first renewal, a third into it, and a short
-// maximum hold must leave the command most of it.
+// A short term must not end before its first renewal, which is due after a third of the term. A
+// short maximum hold must leave the command most of its time.
 func TestDefaultGraceLeavesTime(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ ttl, maxHold, grace, headroom time.Duration }{
@@ -323,11 +407,13 @@ func TestDefaultGraceLeavesTime(t *testing.T) {
 		f.register(pflag.NewFlagSet("", pflag.ContinueOnError))
 		f.ttl, f.maxHold = tt.ttl, tt.maxHold
 		if err := f.settleGrace(); err != nil || f.grace != tt.grace || f.headroom != tt.headroom {
-			t.Errorf("TTL %v, maximum hold %v: grace %v, headroom %v, %v", tt.ttl, tt.maxHold, f.grace, f.headroom, err)
+			t.Errorf("TTL %v, maximum hold %v: grace %v, headroom %v, %v",
+				tt.ttl, tt.maxHold, f.grace, f.headroom, err)
 		}
-		margin := tt.ttl/100 + 10*time.Millisecond // the library's
+		margin := tt.ttl/100 + 10*time.Millisecond // as in the library
 		if late := tt.ttl - margin - f.grace - f.headroom; late <= tt.ttl/3+tt.ttl/20 {
-			t.Errorf("TTL %v: the command would end after %v, its renewal comes after %v", tt.ttl, late, tt.ttl/3)
+			t.Errorf("TTL %v: the command would end after %v, its renewal comes after %v",
+				tt.ttl, late, tt.ttl/3)
 		}
 	}
 }

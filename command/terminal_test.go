@@ -3,6 +3,7 @@
 package command
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,17 +17,16 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// onTerminal starts dlock as the foreground job of a new terminal, which is its
-// standard input. What is written to input is typed; all that the terminal
-// shows comes as lines.
+// onTerminal starts dlock as the foreground job of a new terminal. The terminal is its standard
+// input: the test types by writing to p.input. The lines that the terminal shows arrive in p.lines.
 func onTerminal(t *testing.T, url string, args ...string) *dlockProcess {
 	t.Helper()
 	keyboard, screen := newTerminal(t)
 	return launchOn(t, dlockCommand(t.Context(), on(url), args...), keyboard, screen)
 }
 
-// newTerminal leaves the descriptor of the keyboard non-blocking, so that Close ends
-// a Read.
+// newTerminal returns both sides of a new terminal. The descriptor of the keyboard is non-blocking,
+// so that Close ends a Read.
 func newTerminal(t *testing.T) (keyboard, screen *os.File) {
 	t.Helper()
 	check := func(err error) {
@@ -51,7 +51,9 @@ func launchOn(t *testing.T, cmd *exec.Cmd, keyboard, screen *os.File) *dlockProc
 	t.Helper()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	p := &dlockProcess{t: t, cmd: cmd, input: keyboard, lines: make(chan string, 1000), ended: make(chan struct{})}
+	p := &dlockProcess{
+		t: t, cmd: cmd, input: keyboard, lines: make(chan string, 1000), ended: make(chan struct{}),
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,8 @@ func launchOn(t *testing.T, cmd *exec.Cmd, keyboard, screen *os.File) *dlockProc
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		scan(keyboard, p.lines, &p.stderr) // ends with an error when the last one closes the terminal
+		// The read ends with an error when the last process closes the terminal.
+		scan(keyboard, p.lines, &p.stderr)
 	}()
 	go func() {
 		_ = cmd.Wait()
@@ -81,11 +84,36 @@ func (p *dlockProcess) keys(keys string) {
 	}
 }
 
+// reads waits until the group in the foreground reads from the terminal. A key can get lost while
+// the terminal passes to another group, as with every shell.
+func (p *dlockProcess) reads() {
+	p.t.Helper()
+	raw, err := p.input.(*os.File).SyscallConn()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(patience); ; <-look.C {
+		group := 0
+		_ = raw.Control(func(fd uintptr) { group, _ = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
+		where, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", group))
+		if strings.Contains(string(where), "tty_read") || string(where) == "wait_woken" {
+			return
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("group %d in the foreground does not read; it is in %s", group, where)
+		}
+	}
+}
+
 // shows waits for a line that contains text.
 func (p *dlockProcess) shows(text string) {
 	p.t.Helper()
-	for !strings.Contains(p.line(), text) {
-		continue
+	for limit := time.Now().Add(patience); !strings.Contains(p.line(), text); {
+		if time.Now().After(limit) {
+			p.t.Fatalf("no %q for %v; the terminal shows: %s", text, patience, p.stderr.text())
+		}
 	}
 }
 
@@ -94,17 +122,17 @@ const (
 	ctrlZ = "\x1a"
 )
 
-// On a terminal the command shares dlock's group and gets each key from the
-// terminal: nothing may come a second time, from dlock.
+// The group of the command is in the foreground of the terminal and gets each key once.
 func TestTerminalSignalsComeOnce(t *testing.T) {
 	t.Parallel()
 	p := onTerminal(t, fileURL(t), append([]string{"run", "x", "--"}, listener()...)...)
 	p.shows("ready")
 	p.keys(ctrlC)
 	p.shows(syscall.SIGINT.String())
-	p.send(syscall.SIGUSR1) // what only a program sends is handed on, and behind the key
+	// Only a program sends SIGUSR1. dlock forwards it, and it arrives after the signal of the key.
+	p.send(syscall.SIGUSR1)
 	if line := p.line(); !strings.Contains(line, syscall.SIGUSR1.String()) {
-		t.Errorf("after one key comes %q", line)
+		t.Errorf("after one key the next line is %q", line)
 	}
 	p.send(syscall.SIGTERM)
 	p.shows(syscall.SIGTERM.String())
@@ -112,11 +140,12 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 	p.code(0)
 }
 
-// Under a shell with job control: the key stops both, and fg wakes both.
+// Under a shell with job control, the key stops dlock and its command, and fg continues both.
 func TestTerminalStopsBoth(t *testing.T) {
 	t.Parallel()
 	keyboard, screen := newTerminal(t)
-	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--", "sh", "-c", "echo pid $$; read line; echo got $line")
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--",
+		"sh", "-c", "echo pid $$; read line; echo got $line")
 	shell := `set -m; "$@"; echo stopped; read line; fg; echo code $?`
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", shell, "sh"}, cmd.Args...)
 	p := launchOn(t, cmd, keyboard, screen)
@@ -134,7 +163,7 @@ func TestTerminalStopsBoth(t *testing.T) {
 	p.code(0)
 }
 
-// Without a terminal the stop is dlock's to hand on, before it stops itself.
+// Without a terminal, dlock forwards the stop before it stops itself.
 func TestStopAndContinue(t *testing.T) {
 	t.Parallel()
 	command := append([]string{"sh", "-c", `echo pid $$; exec "$@"`, "sh"}, listener()...)
@@ -153,24 +182,24 @@ func TestStopAndContinue(t *testing.T) {
 	p.code(0)
 }
 
-// awaitStop waits until a process is stopped. Nobody but its parent is told.
+// awaitStop polls until a process is stopped: the system reports a stop only to the parent.
 func awaitStop(t *testing.T, pid int) {
 	t.Helper()
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
 	for end := time.Now().Add(patience); stateOf(t, pid) != "T"; <-look.C {
 		if time.Now().After(end) {
-			t.Fatalf("process %d is not stopped but in state %s", pid, stateOf(t, pid))
+			t.Fatalf("process %d is in state %s, not stopped", pid, stateOf(t, pid))
 		}
 	}
 }
 
-// stateOf is the letter of a process's state.
+// stateOf returns the letter of the state of a process, or "" if there is no such process.
 func stateOf(t *testing.T, pid int) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		t.Fatal(err)
+		return ""
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
 	return rest[:1]
@@ -180,7 +209,8 @@ func TestBreakAsksOnTerminal(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	name := "ask " + t.TempDir()
-	holder := startDlock(t, server.URL, "run", "--meta", "somebody", name, "--", "sh", "-c", "echo ready; read line")
+	holder := startDlock(t, server.URL, "run", "--meta", "somebody", name, "--",
+		"sh", "-c", "echo ready; read line")
 	holder.expect("ready")
 
 	no := onTerminal(t, server.URL, "break", name)
@@ -201,7 +231,8 @@ func TestBreakAsksOnTerminal(t *testing.T) {
 	holder.code(exitLost)
 }
 
-// While the question stands the lock may pass to somebody who was not shown.
+// While break waits for an answer, the lock may pass to a holder that break has not shown. That
+// holder keeps the lock.
 func TestBreakSparesNextHolder(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -227,7 +258,8 @@ func TestWatchKeepsTableOnTerminal(t *testing.T) {
 	url := fileURL(t)
 	watcher := onTerminal(t, url, "ls", "--watch")
 	watcher.shows("NAME")
-	holder := startDlock(t, url, "run", "appears", "--", "sh", "-c", "echo ready; read line; exit 0")
+	holder := startDlock(t, url, "run", "appears", "--",
+		"sh", "-c", "echo ready; read line; exit 0")
 	watcher.shows("appears")
 	holder.input.Close()
 	holder.code(0)
@@ -235,18 +267,42 @@ func TestWatchKeepsTableOnTerminal(t *testing.T) {
 	watcher.code(128 + int(syscall.SIGINT))
 }
 
-// The progress stands in one line below the findings, each of which fits the terminal.
+// The error of a failed poll is shown above the last table. The next poll that
+// succeeds replaces both.
+func TestWatchOutlivesAFailedPoll(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	proxy := testenv.NewProxy(t, server.Addr)
+	prefix := "w" + rand.Text()[:8] + "/" // the terminal is narrow
+	watcher := onTerminal(t, "redis://"+proxy.Addr()+"?timeout=1m", "ls", "--watch", prefix)
+	watcher.shows("NAME")
+	heal := proxy.Cut(t)
+	watcher.shows("the table is old: ")
+	heal()
+	holder := startDlock(t, server.URL, "run", "--prefix", prefix, "new", "--",
+		"sh", "-c", "echo ready; read line; exit 0")
+	holder.expect("ready")
+	watcher.shows("new")
+	watcher.keys(ctrlC)
+	watcher.code(exitSignal + int(syscall.SIGINT))
+}
+
+// The progress is one line below the findings, and all of these lines fit the terminal.
 func TestVerifyOnTerminal(t *testing.T) {
 	t.Parallel()
-	p := onTerminal(t, "", "verify", "--run", "^(AcquireGrantsAFreeLock|TryDoDoesNotWait)$", fileURL(t))
-	for _, text := range []string{"beneath dlock-verify/", "] 0/2: ", "] 1/2: ", "2 of 2 promises kept"} {
+	p := onTerminal(t, "",
+		"verify", "--run", "^(AcquireGrantsAFreeLock|TryDoDoesNotWait)$", fileURL(t))
+	for _, text := range []string{
+		"below dlock-verify/", "] 0/2: ", "] 1/2: ", "2 of 2 promises kept",
+	} {
 		p.shows(text)
 	}
 	p.code(0)
-	drawn := strings.FieldsFunc(strings.ReplaceAll(p.stderr.text(), "\x1b[K", ""), func(r rune) bool { return r == '\r' || r == '\n' })
+	text := strings.ReplaceAll(p.stderr.text(), "\x1b[K", "")
+	drawn := strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' })
 	for _, line := range drawn[1:] { // without the heading
 		if len([]rune(line)) > 40 {
-			t.Errorf("%q wraps", line)
+			t.Errorf("the line %q wraps", line)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxPrefix leaves room for the longest names.
+	// maxPrefix is the maximum length of a prefix in bytes. It leaves room for the longest names.
 	maxPrefix = 100
-	// sweepTimeout bounds the removal of what is left behind.
+	// sweepTimeout limits the removal of leftover locks.
 	sweepTimeout = 10 * time.Second
 )
 
@@ -32,22 +32,23 @@ func newVerify(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [flags] URL…",
 		Short: "Run the conformance suite against your own server",
-		Long: `Checks on the server of each URL, or of DLOCK_URL, what dlock promises: one line
-per promise, and of one that is broken what was seen instead. All locks lie
-beneath a prefix of their own, and nothing else is touched. Cases that would stop
-the server do not run. What stays is what stays of every lock: on some servers
-the counters of fences, for a day or two.
+		Long: `Checks the promises of dlock on the server of each URL, or of DLOCK_URL. It prints
+one line per promise; for a broken promise it adds the failures. All locks have
+their own prefix, and nothing else is touched. Cases that would stop the server do
+not run. The server keeps what it keeps of every lock: on some servers the counters
+of fences, for a day or two.
 
 An observation that fails while this machine or the server stood still, for more
 than a tenth of a term in use, is void: the case repeats it with longer terms,
 five times at most. The last line counts such observations; a second holder is
-never one. So a slow or distant server raises no false alarm.
+never void. So a slow or distant server raises no false alarm.
 
 A case is several clients, each with its own connections: by default some 80 at
-a time. --parallel 1 is gentler to a server that others use, and takes longer.
+a time. --parallel 1 is gentler to a server that other programs use, and takes
+longer.
 
-The exit code is 1 where a promise is broken, 64 for a bad URL, 69 where a server
-cannot be reached; the other URLs are verified all the same.`,
+The exit code is 1 if a promise is broken, 64 for a bad URL, and 69 if a server
+cannot be reached. The other URLs are verified in any case.`,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		ValidArgsFunction:     cobra.NoFileCompletions,
@@ -56,11 +57,14 @@ cannot be reached; the other URLs are verified all the same.`,
 		}),
 	}
 	flags := cmd.Flags()
-	f.sources.register(flags)
+	f.register(flags)
 	flags.StringVar(&f.pattern, "run", "", "run the cases whose names match `REGEXP`")
-	flags.StringVar(&f.prefix, "prefix", "", "put all locks beneath `PREFIX`, where there must be none yet (default dlock-verify/ and a random word)")
+	flags.StringVar(&f.prefix, "prefix", "",
+		"put all locks under `PREFIX`, where there must be none yet "+
+			"(default dlock-verify/ and a random word)")
 	flags.IntVar(&f.parallel, "parallel", 8, "run `N` cases at a time")
-	flags.BoolVar(&f.faults, "faults", false, "also lose replies and cut the network, by a proxy in this process")
+	flags.BoolVar(&f.faults, "faults", false,
+		"also lose replies and cut the network, by a proxy in this process")
 	flags.BoolVar(&f.json, "json", false, "one JSON object per case")
 	return cmd
 }
@@ -80,12 +84,12 @@ func (f *verifyFlags) run(ctx context.Context, a *app, urls []string) error {
 		return err
 	}
 	r := newReport(a, f.json)
-	var unverified error // the first one
+	var unverified error // the first error of a URL
 	for i, url := range urls {
 		if err := f.verify(ctx, r, url, cases); err != nil && ctx.Err() == nil {
 			a.say("%s: %s", urlName(url, i), message(err))
 			if unverified == nil {
-				unverified = &exitError{code: exitCode(err)} // it has been said
+				unverified = &exitError{code: exitCode(err)} // the message is already written
 			}
 		}
 	}
@@ -100,22 +104,25 @@ func (f *verifyFlags) run(ctx context.Context, a *app, urls []string) error {
 	return unverified
 }
 
-// cases returns those that --run chooses.
+// cases returns the cases that --run chooses.
 func (f *verifyFlags) cases() ([]conformance.Case, error) {
 	chosen, err := regexp.Compile(f.pattern)
 	if err != nil {
 		return nil, usagef("--run: %w", err)
 	}
-	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool { return !chosen.MatchString(c.Name) })
+	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool {
+		return !chosen.MatchString(c.Name)
+	})
 	if len(cases) == 0 {
 		return nil, usagef("--run %q: no case has such a name", f.pattern)
 	}
 	return cases, nil
 }
 
-// verify runs the cases against one server. An error is that of the URL, not of
-// a promise.
-func (f *verifyFlags) verify(ctx context.Context, r *report, url string, cases []conformance.Case) error {
+// verify runs the cases against one server. Its error concerns the URL, not a promise.
+func (f *verifyFlags) verify(
+	ctx context.Context, r *report, url string, cases []conformance.Case,
+) error {
 	s, err := newServer(url, f.prefix, f.faults)
 	if err != nil {
 		return err
@@ -135,7 +142,7 @@ func (f *verifyFlags) verify(ctx context.Context, r *report, url string, cases [
 	return nil
 }
 
-// runAll calls run for each case, so many at a time, and waits.
+// runAll calls run for each case, f.parallel of them at a time, and returns when all have ended.
 func (f *verifyFlags) runAll(cases []conformance.Case, run func(conformance.Case)) {
 	var running sync.WaitGroup
 	places := make(chan struct{}, f.parallel)
@@ -149,10 +156,12 @@ func (f *verifyFlags) runAll(cases []conformance.Case, run func(conformance.Case
 	running.Wait()
 }
 
-// check runs one case, or says why not.
+// check runs one case, or skips it, and reports the finding.
 func check(ctx context.Context, r *report, s *server, c conformance.Case) {
 	begun := time.Now()
-	found := &finding{URL: s.name, Case: c.Name, Promise: c.Promise, Outcome: skipped, Void: []string{}}
+	found := &finding{
+		URL: s.name, Case: c.Name, Promise: c.Promise, Outcome: skipped, Void: []string{},
+	}
 	if reason := s.skips(c); reason != "" {
 		found.Seen = []string{reason}
 	} else if ctx.Err() == nil {
@@ -161,15 +170,16 @@ func check(ctx context.Context, r *report, s *server, c conformance.Case) {
 		found.Outcome, found.Seen = t.outcome()
 		found.Void = t.voids()
 	}
-	if ctx.Err() != nil && found.Outcome != passed { // that says nothing of the promise
+	// An interrupted case proves nothing about its promise.
+	if ctx.Err() != nil && found.Outcome != passed {
 		found.Outcome, found.Seen = skipped, []string{"interrupted"}
 	}
 	found.Duration = time.Since(begun).Milliseconds()
 	r.add(found)
 }
 
-// refuseForeign fails if locks of others lie beneath the prefix of client. Where
-// the backend cannot list, only the random word keeps them apart.
+// refuseForeign returns an error if there are already locks under the prefix of client. If the
+// backend cannot list locks, only the random word of the prefix keeps them apart.
 func refuseForeign(ctx context.Context, client *dlock.Client, prefix string) error {
 	if !client.Capabilities().List {
 		return nil
@@ -178,13 +188,14 @@ func refuseForeign(ctx context.Context, client *dlock.Client, prefix string) err
 		if err != nil {
 			return err
 		}
-		return usagef("beneath the prefix %q lies a lock already, %q: choose another prefix", prefix, prefix+info.Key)
+		return usagef("the prefix %q has a lock already, %q: choose another prefix",
+			prefix, prefix+info.Key)
 	}
 	return nil
 }
 
-// sweep breaks what cases have left behind that failed or were interrupted. Where
-// the backend can not, it expires.
+// sweep breaks the locks that failed or interrupted cases have left. If the backend cannot list or
+// break locks, they expire.
 func sweep(ctx context.Context, client *dlock.Client) {
 	if caps := client.Capabilities(); !caps.List || !caps.Break {
 		return

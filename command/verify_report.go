@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// outcome is what became of a case.
+// outcome is the result of a case.
 type outcome string
 
 const (
@@ -22,39 +22,39 @@ const (
 	skipped outcome = "skip"
 )
 
-// finding is one case on one server: an object of --json.
+// finding is the result of one case on one server. With --json it is one object.
 type finding struct {
 	URL      string   `json:"url"`
 	Case     string   `json:"case"`
 	Promise  string   `json:"promise"`
 	Outcome  outcome  `json:"outcome"`
-	Seen     []string `json:"seen"` // what was wrong, or why it did not run
-	Void     []string `json:"void"` // why observations were void and repeated
+	Seen     []string `json:"seen"` // failures, or the reason why the case did not run
+	Void     []string `json:"void"` // reasons why observations were void and repeated
 	Duration int64    `json:"duration_ms"`
 }
 
-// report writes findings to standard output as they come, and the progress to standard
-// error where that is a terminal. Its methods may be called by many goroutines.
+// report writes findings to standard output as they arrive. It shows the progress on standard error
+// if that is a terminal. It is safe for concurrent use.
 type report struct {
 	out    io.Writer
 	screen *os.File // standard output if it is a terminal, else nil
-	bar    *os.File // standard error likewise
+	bar    *os.File // standard error if it is a terminal, else nil
 	json   bool
 
 	mu     sync.Mutex
-	broken int   // promises, of all servers
-	err    error // the first of standard output
-	tally  tally // of the present server
+	broken int   // broken promises of all servers
+	err    error // the first error of standard output
+	tally  tally // of the current server
 }
 
-// tally is what has become of the cases of one server.
+// tally counts the outcomes of the cases of one server.
 type tally struct {
 	begun   time.Time
 	cases   int
 	running []string
 	count   map[outcome]int
-	void    int            // observations
-	reasons map[string]int // of those skipped
+	void    int            // void observations
+	reasons map[string]int // of skipped cases
 }
 
 func newReport(a *app, json bool) *report {
@@ -68,7 +68,7 @@ func newReport(a *app, json bool) *report {
 	return r
 }
 
-// begin turns to another server.
+// begin begins the report of a server.
 func (r *report) begin(s *server, cases int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,13 +76,15 @@ func (r *report) begin(s *server, cases int) {
 	if r.tally.cases == 0 {
 		between = ""
 	}
-	r.tally = tally{begun: time.Now(), cases: cases, count: map[outcome]int{}, reasons: map[string]int{}}
+	r.tally = tally{
+		begun: time.Now(), cases: cases, count: map[outcome]int{}, reasons: map[string]int{},
+	}
 	if !r.json {
-		r.print(fmt.Sprintf("%s%s, beneath %s\n", between, printable(s.name), printable(s.prefix)))
+		r.print(fmt.Sprintf("%s%s, below %s\n", between, printable(s.name), printable(s.prefix)))
 	}
 }
 
-// started notes that a case runs.
+// started records that a case runs.
 func (r *report) started(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +92,7 @@ func (r *report) started(name string) {
 	r.draw()
 }
 
-// add takes a finding.
+// add records a finding and writes it.
 func (r *report) add(f *finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +112,7 @@ func (r *report) add(f *finding) {
 	r.draw()
 }
 
-// end sums up what was found on the server.
+// end writes a summary of the server.
 func (r *report) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,9 +122,11 @@ func (r *report) end() {
 	}
 	t := &r.tally
 	checked := t.count[passed] + t.count[failed]
-	parts := []string{fmt.Sprintf("%d of %d promises kept in %s", t.count[passed], checked, span(time.Since(t.begun)))}
+	parts := []string{fmt.Sprintf("%d of %d promises kept in %s",
+		t.count[passed], checked, span(time.Since(t.begun)))}
 	if t.void > 0 {
-		parts = append(parts, fmt.Sprintf("%d observations were void and repeated, as the machine or the server stood still", t.void))
+		parts = append(parts, fmt.Sprintf("%d observations were void and repeated, "+
+			"as the machine or the server stood still", t.void))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(t.reasons)) {
 		parts = append(parts, fmt.Sprintf("%d not checked: %s", t.reasons[reason], reason))
@@ -130,16 +134,18 @@ func (r *report) end() {
 	r.print(strings.Join(parts, "; ") + "\n")
 }
 
-// text is what standard output shows of a finding.
+// text returns the text of a finding for standard output. It is empty for a
+// skipped case without --json.
 func (r *report) text(f *finding) string {
 	var b strings.Builder
 	switch {
 	case r.json:
 		if err := writeJSON(&b, f); err != nil {
-			return err.Error() // not with these types
+			return err.Error() // cannot happen with these types
 		}
 	case f.Outcome == passed:
-		b.WriteString(r.fit(fmt.Sprintf("ok    %-36s %6s  %s", f.Case, milliseconds(f.Duration), f.Promise)) + "\n")
+		line := fmt.Sprintf("ok    %-36s %6s  %s", f.Case, milliseconds(f.Duration), f.Promise)
+		b.WriteString(r.fit(line) + "\n")
 	case f.Outcome == failed:
 		fmt.Fprintf(&b, "FAIL  %-36s %6s  %s\n", f.Case, milliseconds(f.Duration), f.Promise)
 		for _, seen := range f.Seen {
@@ -151,7 +157,7 @@ func (r *report) text(f *finding) string {
 
 func milliseconds(n int64) string { return span(time.Duration(n) * time.Millisecond) }
 
-// print writes to standard output, where the progress may stand on the same screen.
+// print writes to standard output. It erases the progress first, which may be on the same screen.
 func (r *report) print(text string) {
 	r.erase()
 	if _, err := io.WriteString(r.out, text); err != nil && r.err == nil {
@@ -168,7 +174,8 @@ func (r *report) draw() {
 	ended := t.count[passed] + t.count[failed] + t.count[skipped]
 	const cells = 20
 	full := cells * ended / max(t.cases, 1)
-	line := fmt.Sprintf("[%s%s] %d/%d", strings.Repeat("=", full), strings.Repeat(" ", cells-full), ended, t.cases)
+	line := fmt.Sprintf("[%s%s] %d/%d",
+		strings.Repeat("=", full), strings.Repeat(" ", cells-full), ended, t.cases)
 	if n := t.count[failed]; n > 0 {
 		line += fmt.Sprintf(", %d broken", n)
 	}
@@ -192,7 +199,7 @@ func (r *report) fit(line string) string {
 	return cut(line, width(r.screen))
 }
 
-// width is that of a terminal; one that does not tell is an old one.
+// width returns the columns of a terminal. A terminal that does not report them is old, and has 80.
 func width(screen *os.File) int {
 	if w, _, err := term.GetSize(int(screen.Fd())); err == nil && w > 0 {
 		return w

@@ -13,17 +13,18 @@ import (
 	"github.com/dlock-go/dlock/conformance/faultproxy"
 )
 
-// server is the server of one URL, as the cases reach it: a conformance.Harness.
+// server is the server of one URL. It is the conformance.Harness of the cases.
 type server struct {
 	url      string
 	prefix   string // of all names
 	name     string // of the server: the URL without its secrets
 	local    bool   // there is no server
 	faults   bool
-	upstream []string // the addresses that a proxy stands before, with faults
+	upstream []string // with faults, the addresses behind the proxy
 }
 
-// newServer connects to nothing yet. With faults, a URL whose server a proxy cannot stand before is an error.
+// newServer does not connect yet. With faults, it returns an error if a proxy cannot be put between
+// the client and the server of the URL.
 func newServer(url, prefix string, faults bool) (*server, error) {
 	u, err := backend.ParseURL(url)
 	if err != nil {
@@ -40,7 +41,7 @@ func newServer(url, prefix string, faults bool) (*server, error) {
 	return s, err
 }
 
-// urlName names a URL, the i-th, without its secrets.
+// urlName returns the i-th URL without its secrets, for messages.
 func urlName(url string, i int) string {
 	u, err := backend.ParseURL(url)
 	if err != nil {
@@ -49,8 +50,8 @@ func urlName(url string, i int) string {
 	return u.String()
 }
 
-// defaultPorts are those of the schemes whose clients connect to the hosts of their
-// URL and to no others, so that a proxy can stand before them.
+// defaultPorts has the ports of the schemes whose clients connect only to the hosts of their URL. A
+// proxy can be put between such a client and its server.
 var defaultPorts = map[string]string{
 	"redis": "6379", "rediss": "6379",
 	"etcd": "2379", "etcds": "2379",
@@ -59,13 +60,14 @@ var defaultPorts = map[string]string{
 	"memcached": "11211",
 }
 
-// prepareForProxy finds the addresses of the servers. As their certificates do not
-// name a proxy, the URL has to say whom they name.
+// prepareForProxy finds the addresses of the servers. The certificates of the servers do not name
+// the proxy, so the URL must have the name that is in the certificates.
 func (s *server) prepareForProxy(u *backend.URL) error {
 	port, ok := defaultPorts[u.Scheme]
 	switch {
 	case !ok:
-		return usagef("--faults: servers of %s: tell their clients other addresses than the URL, past any proxy", u.Scheme)
+		return usagef(
+			"--faults: servers of %s: send clients to other addresses, past any proxy", u.Scheme)
 	case len(u.Hosts) == 0:
 		return usagef("--faults: the proxy needs a host, a socket is not enough")
 	}
@@ -78,14 +80,15 @@ func (s *server) prepareForProxy(u *backend.URL) error {
 		return nil
 	}
 	if len(s.upstream) > 1 {
-		return usagef("--faults: with TLS and several hosts the URL needs server-name, which is in the certificates of all")
+		return usagef("--faults: with TLS and several hosts the URL needs server-name, " +
+			"which is in the certificates of all")
 	}
 	host, _, err := net.SplitHostPort(s.upstream[0])
 	s.url = withParameter(s.url, "server-name", host)
 	return err
 }
 
-// skips returns why a case cannot run here, "" if it can.
+// skips returns the reason why a case cannot run here, or "" if it can.
 func (s *server) skips(c conformance.Case) string {
 	switch {
 	case c.Faults && s.local:
@@ -115,8 +118,8 @@ func (s *server) harness(t conformance.TB) conformance.Harness {
 // Driver implements conformance.Harness.
 func (s *server) Driver(ctx context.Context) (backend.Driver, error) { return s.open(ctx, nil) }
 
-// open connects to other hosts than the URL's, if any are given. Parameters are not
-// looked at here: dlock.Open has accepted them.
+// open connects to hosts, or to the hosts of the URL if hosts is empty. It does not check the
+// parameters, because dlock.Open has accepted them.
 func (s *server) open(ctx context.Context, hosts []string) (backend.Driver, error) {
 	u, err := backend.ParseURL(s.url)
 	if err != nil {
@@ -138,7 +141,7 @@ func (s *server) Prefix() string { return s.prefix }
 // Close implements conformance.Harness. It does nothing.
 func (s *server) Close() {}
 
-// proxied is a server behind a network that can be broken.
+// proxied is a server behind a proxy that can cut the network.
 type proxied struct {
 	*server
 	proxy *faultproxy.Proxy
@@ -164,11 +167,11 @@ func (p *proxied) Cut(t conformance.TB) (heal func()) {
 // DropReply implements conformance.Faults.
 func (p *proxied) DropReply(_ conformance.TB, nth int) { p.proxy.DropReply(nth) }
 
-// Pause is not asked for: cases that stop the server do not run.
+// Pause is never called: cases that stop the server do not run.
 func (p *proxied) Pause(t conformance.TB) (resume func()) {
 	t.Fatalf("the server is not ours to stop")
 	return nil
 }
 
-// Restart is not asked for either.
+// Restart is never called, for the same reason.
 func (p *proxied) Restart(t conformance.TB) { t.Fatalf("the server is not ours to restart") }

@@ -21,9 +21,10 @@ import (
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/pki"
 )
 
-// verifyRun runs dlock verify to its end, which may be far.
+// verifyRun runs dlock verify until it ends, which may take minutes.
 func verifyRun(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
@@ -33,12 +34,13 @@ func verifyRun(t *testing.T, args ...string) result {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok || ctx.Err() != nil {
-		t.Fatalf("dlock verify %q: %v %v; standard output: %s", args, err, ctx.Err(), stdout.String())
+		t.Fatalf("dlock verify %q: %v %v; standard output: %s",
+			args, err, ctx.Err(), stdout.String())
 	}
 	return result{codeOf(cmd), stdout.String(), stderr.String()}
 }
 
-// findings reads what --json has written.
+// findings parses the output of --json.
 func (r result) findings(t *testing.T) []finding {
 	t.Helper()
 	var all []finding
@@ -53,10 +55,11 @@ func (r result) findings(t *testing.T) []finding {
 	}
 }
 
-// some are cases of every kind, a few seconds in all.
-const some = "^(AcquireGrants|OneHolderAtATime$|ListShows|Hostile|LeaseIsRenewed|ClientsLeave|LostReply|LostRepl.*Ghost|.*BlackHole|.*Pause)"
+// some matches cases of every kind, which take a few seconds in all.
+const some = "^(AcquireGrants|OneHolderAtATime$|ListShows|Hostile|LeaseIsRenewed|ClientsLeave|" +
+	"LostReply|LostRepl.*Ghost|.*BlackHole|.*Pause)"
 
-// The whole suite, where nothing has to be waited for.
+// The whole suite passes on backends without a server.
 func TestVerifyWithoutServer(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"mem:" + t.Name(), fileURL(t)} {
@@ -68,12 +71,14 @@ func TestVerifyWithoutServer(t *testing.T) {
 			}
 			count := map[outcome]int{}
 			for _, f := range got.findings(t) {
-				if f.URL != url || f.Promise == "" || f.Seen == nil || f.Void == nil || f.Outcome == failed {
+				if f.URL != url || f.Promise == "" || f.Seen == nil || f.Void == nil ||
+					f.Outcome == failed {
 					t.Errorf("finding %+v", f)
 				}
 				count[f.Outcome]++
 			}
-			if all := len(conformance.Cases()); count[passed] < 100 || count[passed]+count[skipped] != all {
+			all := len(conformance.Cases())
+			if count[passed] < 100 || count[passed]+count[skipped] != all {
 				t.Errorf("%v of %d cases", count, all)
 			}
 		})
@@ -83,7 +88,8 @@ func TestVerifyWithoutServer(t *testing.T) {
 func TestVerifyServers(t *testing.T) {
 	t.Parallel()
 	servers := map[string]func(testenv.TB) *testenv.Server{
-		"redis": testenv.Redis, "memcached": testenv.Memcached, "zookeeper": testenv.ZooKeeper, "etcd": testenv.Etcd, "mysql": testenv.MySQL,
+		"redis": testenv.Redis, "memcached": testenv.Memcached, "zookeeper": testenv.ZooKeeper,
+		"etcd": testenv.Etcd, "mysql": testenv.MySQL,
 	}
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -104,14 +110,15 @@ func TestVerifyServers(t *testing.T) {
 				ran++
 			}
 			if ran < 15 {
-				t.Errorf("%d cases", ran)
+				t.Errorf("only %d cases ran", ran)
 			}
 		})
 	}
 }
 
-// distant are cases with short terms, bounds in time or many requests one after the other.
-const distant = "^(OneHolderAtATime$|OneHolderAcross|ReleaseWakes|LeaseIsRenewed|LossIs|AbandonedGrant|LockEnds|Extend|.*BlackHole|MaxHold|LongNames)"
+// distant matches cases with short terms, with limits in time, or with many requests in sequence.
+const distant = "^(OneHolderAtATime$|OneHolderAcross|ReleaseWakes|LeaseIsRenewed|LossIs|" +
+	"AbandonedGrant|LockEnds|Extend|.*BlackHole|MaxHold|LongNames)"
 
 // A distant server breaks no promise.
 func TestVerifyDistantServer(t *testing.T) {
@@ -119,7 +126,8 @@ func TestVerifyDistantServer(t *testing.T) {
 	s := testenv.Redis(t)
 	p := testenv.NewProxy(t, s.Addr)
 	p.Latency(t, 100*time.Millisecond)
-	got := verifyRun(t, "--json", "--faults", "--parallel", "16", "--run", distant, strings.Replace(s.URL, s.Addr, p.Addr(), 1))
+	url := strings.Replace(s.URL, s.Addr, p.Addr(), 1)
+	got := verifyRun(t, "--json", "--faults", "--parallel", "16", "--run", distant, url)
 	if got.code != 0 || got.stderr != "" {
 		t.Errorf("exit code %d; standard error: %s", got.code, got.stderr)
 	}
@@ -130,7 +138,7 @@ func TestVerifyDistantServer(t *testing.T) {
 	}
 }
 
-// A server that loses what it was told.
+// verify names the promise that a server breaks by losing its data.
 func TestVerifyNamesTheBrokenPromise(t *testing.T) {
 	t.Parallel()
 	url := testenv.Redis(t).URL
@@ -147,15 +155,16 @@ func TestVerifyNamesTheBrokenPromise(t *testing.T) {
 		t.Errorf("exit code %d, want %d; standard error: %s", got.code, exitNo, got.stderr)
 	}
 	for _, text := range []string{
-		"FAIL  LeaseIsRenewed", "A lease that is held for more than its term is renewed, not lost", "seen: ", "0 of 1 promises kept",
+		"FAIL  LeaseIsRenewed", "A lease that is held for more than its term is renewed, not lost",
+		"seen: ", "0 of 1 promises kept",
 	} {
 		if !strings.Contains(got.stdout, text) {
-			t.Errorf("standard output does not say %q: %s", text, got.stdout)
+			t.Errorf("standard output lacks %q: %s", text, got.stdout)
 		}
 	}
 }
 
-// steal deletes everything of dlock's that begins with prefix, until ctx ends.
+// steal deletes all keys of dlock's that begin with prefix, until ctx ends.
 func steal(ctx context.Context, url, prefix string) error {
 	opts, err := redis.ParseURL(url)
 	if err != nil {
@@ -198,33 +207,35 @@ func TestVerifyExitCodes(t *testing.T) {
 			{"--faults", "etcds://a,b"},
 			{"--faults", "memcached://a,b?tls=1"},
 		},
-		exitUnavailable: {{closed}, {"--faults", closed}},
+		exitUnavailable: {{closed}, {"--faults", closed}, {closed, "--faults"}},
 		exitUnsupported: {{file + "?require=break"}},
 	}
 	for want, lines := range tests {
 		for _, args := range lines {
 			got := verifyRun(t, args...)
 			if got.code != want || got.stdout != "" {
-				t.Errorf("verify %q: exit code %d, want %d; standard output: %s", args, got.code, want, got.stdout)
+				t.Errorf("verify %q: exit code %d, want %d; standard output: %s",
+					args, got.code, want, got.stdout)
 			}
 			checkLine(t, "verify "+strings.Join(args, " "), got.stderr)
 		}
 	}
 }
 
-// A URL that fails does not keep the others from being verified, nor does it show
-// its password.
+// After a URL that fails, verify goes on with the other URLs. It never prints a password.
 func TestVerifyGoesOn(t *testing.T) {
 	t.Parallel()
 	closed := "redis://:hunter2@" + closedPort
-	got := verifyRun(t, "--run", "^AcquireGrantsAFreeLock$", "redis://u:hunter2@h:port", closed, fileURL(t))
+	got := verifyRun(t, "--run", "^AcquireGrantsAFreeLock$",
+		"redis://u:hunter2@h:port", closed, fileURL(t))
 	if got.code != exitUsage || !strings.Contains(got.stdout, "1 of 1 promises kept") {
 		t.Errorf("exit code %d; standard output: %s", got.code, got.stdout)
 	}
 	if strings.Count(got.stderr, "\n") != 2 || strings.Contains(got.stdout+got.stderr, "hunter2") {
 		t.Errorf("standard error: %s", got.stderr)
 	}
-	if got = verifyRun(t, "--run", "^AcquireGrantsAFreeLock$", closed, fileURL(t)); got.code != exitUnavailable {
+	got = verifyRun(t, "--run", "^AcquireGrantsAFreeLock$", closed, fileURL(t))
+	if got.code != exitUnavailable {
 		t.Errorf("exit code %d, want %d", got.code, exitUnavailable)
 	}
 }
@@ -232,16 +243,20 @@ func TestVerifyGoesOn(t *testing.T) {
 func TestVerifyRefusesForeignLocks(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
-	holder := startDlock(t, url, "run", "--prefix", "theirs/", "x", "--", "sh", "-c", "echo ready; read line")
+	holder := startDlock(t, url, "run", "--prefix", "theirs/", "x", "--",
+		"sh", "-c", "echo ready; read line")
 	holder.expect("ready")
 	got := verifyRun(t, "--prefix", "thei", url)
 	if got.code != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, `"theirs/x"`) {
-		t.Errorf("exit code %d; standard output: %s; standard error: %s", got.code, got.stdout, got.stderr)
+		t.Errorf("exit code %d; standard output: %s; standard error: %s",
+			got.code, got.stdout, got.stderr)
 	}
-	// The prefix of the URL, which may be all that we are permitted, stands before our own.
+	// verify puts the prefix of the URL before its own prefix: the user may have
+	// access to no other names.
 	got = verifyRun(t, "--run", "^AcquireGrantsAFreeLock$", url+"?prefix=ours/")
-	if got.code != 0 || !strings.Contains(got.stdout, "beneath ours/dlock-verify/") {
-		t.Errorf("exit code %d; standard output: %s; standard error: %s", got.code, got.stdout, got.stderr)
+	if got.code != 0 || !strings.Contains(got.stdout, "below ours/dlock-verify/") {
+		t.Errorf("exit code %d; standard output: %s; standard error: %s",
+			got.code, got.stdout, got.stderr)
 	}
 }
 
@@ -258,34 +273,41 @@ func TestVerifyInterrupted(t *testing.T) {
 	}
 	p.code(128 + int(syscall.SIGINT))
 	if got := dlockRun(t, on(url), "ls", "--json", prefix); got.code != 0 || got.stdout != "" {
-		t.Errorf("left behind: %s%s", got.stdout, got.stderr)
+		t.Errorf("locks are left: %s%s", got.stdout, got.stderr)
 	}
 }
 
-// The certificate of the server does not name the proxy.
+// verify --faults works over TLS, although the certificate of the server does not name the proxy.
 func TestVerifyFaultsOverTLS(t *testing.T) {
 	t.Parallel()
-	authority := testenv.NewAuthority(t)
-	config := &tls.Config{Certificates: []tls.Certificate{authority.Issue(t, "localhost", time.Now().Add(time.Hour)).TLS}}
+	authority := pki.NewAuthority(t)
+	cert := authority.Issue(t, "localhost", time.Now().Add(time.Hour)).TLS
+	config := &tls.Config{Certificates: []tls.Certificate{cert}}
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := testenv.Forward(t, l, testenv.Redis(t).Addr).Addr()
-	url := "rediss://" + strings.Replace(addr, "127.0.0.1", "localhost", 1) + "?ca=" + authority.File
-	got := verifyRun(t, "--faults", "--run", "^(LostReplyToATryIsUndone|LockReturnsFromABlackHole)$", url)
+	url := "rediss://" + strings.Replace(addr, "127.0.0.1", "localhost", 1) +
+		"?ca=" + authority.File
+	got := verifyRun(t, "--faults",
+		"--run", "^(LostReplyToATryIsUndone|LockReturnsFromABlackHole)$", url)
 	if got.code != 0 || !strings.Contains(got.stdout, "2 of 2 promises kept") {
-		t.Errorf("exit code %d; standard output: %s; standard error: %s", got.code, got.stdout, got.stderr)
+		t.Errorf("exit code %d; standard output: %s; standard error: %s",
+			got.code, got.stdout, got.stderr)
 	}
 }
 
-// failing is a harness that does something instead.
+// failing is a harness whose Driver returns an error.
 type failing struct{ conformance.Harness }
 
-func (failing) Driver(context.Context) (backend.Driver, error) { return nil, errors.New("no driver") }
-func (failing) Close()                                         {}
+func (failing) Driver(context.Context) (backend.Driver, error) {
+	return nil, errors.New("no driver")
+}
 
-// Whatever ends a case, its clean-up runs, and the run goes on.
+func (failing) Close() {}
+
+// However a case ends, its clean-up runs, and the run goes on.
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -294,10 +316,20 @@ func TestTrial(t *testing.T) {
 		want outcome
 		seen string
 	}{
-		{"no driver", func(conformance.TB) conformance.Harness { return failing{} }, failed, "no driver"},
-		{"fatal", func(t conformance.TB) conformance.Harness { t.Fatalf("why %d", 1); return nil }, failed, "why 1"},
-		{"skip", func(t conformance.TB) conformance.Harness { t.Skipf("why %d", 2); return nil }, skipped, "why 2"},
-		{"panic", func(conformance.TB) conformance.Harness { panic("on purpose") }, failed, "panic: on purpose"},
+		{"no driver", func(conformance.TB) conformance.Harness {
+			return failing{}
+		}, failed, "no driver"},
+		{"fatal", func(t conformance.TB) conformance.Harness {
+			t.Fatalf("why %d", 1)
+			return nil
+		}, failed, "why 1"},
+		{"skip", func(t conformance.TB) conformance.Harness {
+			t.Skipf("why %d", 2)
+			return nil
+		}, skipped, "why 2"},
+		{"panic", func(conformance.TB) conformance.Harness {
+			panic("on purpose")
+		}, failed, "panic: on purpose"},
 		{"panic in a clean-up", func(t conformance.TB) conformance.Harness {
 			t.Cleanup(func() { panic("at the end") })
 			t.Skipf("")
@@ -310,18 +342,20 @@ func TestTrial(t *testing.T) {
 		}, failed, "at the end"},
 	}
 	cases := conformance.Cases()
+	last := cases[len(cases)-1]
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var order []int
-			got := try(t.Context(), cases[len(cases)-1], func(t conformance.TB) conformance.Harness {
+			got := try(t.Context(), last, func(t conformance.TB) conformance.Harness {
 				t.Cleanup(func() { order = append(order, 2) })
 				t.Cleanup(func() { order = append(order, 1) })
 				_ = t.TempDir()
 				return tt.mk(t)
 			})
 			outcome, seen := got.outcome()
-			if text := strings.Join(seen, "\n"); outcome != tt.want || !strings.Contains(text, tt.seen) {
+			text := strings.Join(seen, "\n")
+			if outcome != tt.want || !strings.Contains(text, tt.seen) {
 				t.Errorf("%s: %q, want %s: %q", outcome, text, tt.want, tt.seen)
 			}
 			if !slices.Equal(order, []int{1, 2}) {

@@ -13,29 +13,30 @@ import (
 )
 
 const (
-	// trialLimit is when a case counts as hanging. An observation ends itself after five minutes, and
-	// only void ones are repeated.
+	// trialLimit is how long a case may take before it counts as hanging. An observation ends after
+	// five minutes, and only void observations are repeated.
 	trialLimit = 15 * time.Minute
 	// leaveLimit is how long an interrupted case has to free its locks.
 	leaveLimit = 20 * time.Second
 )
 
-// trial is one case that runs: the conformance.TB of it.
+// trial is a case that runs. It is the conformance.TB of the case.
 type trial struct {
 	name string
 	ctx  context.Context
 	done chan struct{} // closed when the case and its clean-up have ended
 
 	mu       sync.Mutex
-	seen     []string // what was wrong
-	void     []string // why observations were void
-	skipped  string   // why it ended itself
+	seen     []string // failures
+	void     []string // reasons of void observations
+	skipped  string   // reason why the case skipped itself
 	cleanups []func()
 }
 
 var _ conformance.TB = (*trial)(nil)
 
-// try runs a case on a goroutine of its own, until it has ended or hangs; an end of ctx ends it soon.
+// try runs a case in a new goroutine, and returns when the case has ended or hangs. An
+// end of ctx ends the case soon.
 func try(ctx context.Context, c conformance.Case, mk conformance.HarnessMaker) *trial {
 	t := &trial{name: c.Name, ctx: ctx, done: make(chan struct{})}
 	go func() {
@@ -55,15 +56,15 @@ func try(ctx context.Context, c conformance.Case, mk conformance.HarnessMaker) *
 	return t
 }
 
-// recover makes a panic a failure of its case. Those of other goroutines it cannot catch.
+// recover turns a panic into a failure of its case. It cannot catch the panics of other goroutines.
 func (t *trial) recover() {
 	if r := recover(); r != nil {
 		t.Errorf("panic: %v\n%s", r, debug.Stack())
 	}
 }
 
-// clean calls what was given to Cleanup, the last first, also if one of them
-// panics or ends the goroutine.
+// clean calls the functions that were given to Cleanup, the last one first. It calls all of them,
+// even if one panics or ends the goroutine.
 func (t *trial) clean() {
 	t.mu.Lock()
 	last := len(t.cleanups) - 1
@@ -79,7 +80,7 @@ func (t *trial) clean() {
 	fn()
 }
 
-// outcome is what the trial has come to; seen says why.
+// outcome returns the outcome of the case and its reasons.
 func (t *trial) outcome() (outcome outcome, seen []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,21 +97,21 @@ func (t *trial) Name() string             { return t.name }
 func (t *trial) Context() context.Context { return t.ctx }
 func (t *trial) Helper()                  {}
 
-// Void counts an observation that the case repeats, because the machine or the server stood still.
+// Void records an observation that the case repeats, because the machine or the server stood still.
 func (t *trial) Void(reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.void = append(t.void, reason)
 }
 
-// voids returns why observations were void.
+// voids returns the reasons of void observations.
 func (t *trial) voids() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]string{}, t.void...)
 }
 
-// Logf drops what is no finding.
+// Logf drops its message, which is no finding.
 func (t *trial) Logf(string, ...any) {}
 
 func (t *trial) Errorf(format string, args ...any) {

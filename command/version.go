@@ -31,18 +31,20 @@ func newVersion(a *app) *cobra.Command {
 
 func versionText() string {
 	return fmt.Sprintf("dlock %s, %s %s/%s\nschemes: %s\n",
-		moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, strings.Join(backend.Schemes(), " "))
+		moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH,
+		strings.Join(backend.Schemes(), " "))
 }
 
-// moduleVersion returns the version of dlock's module in this program, also if the program
-// is of another module.
+// moduleVersion returns the version of dlock's module in this program, even if the
+// program belongs to another module.
 func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "(unknown)"
 	}
 	module := &info.Main
-	if i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == modulePath }); i >= 0 {
+	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == modulePath })
+	if i >= 0 {
 		module = info.Deps[i]
 	}
 	return cmp.Or(module.Version, "(devel)")

@@ -17,8 +17,8 @@ type lockJSON struct {
 	Waiters int          `json:"waiters"` // -1 if unknown
 }
 
-// holderJSON is how --json shows a holder. The fence is a string, because it exceeds what a JSON number
-// keeps.
+// holderJSON is how --json shows a holder. The fence is a string, because it has more
+// digits than a JSON number keeps.
 type holderJSON struct {
 	Owner string    `json:"owner"`
 	Meta  string    `json:"meta"`
@@ -30,7 +30,8 @@ type holderJSON struct {
 // writeLock writes a lock as JSON on one line.
 func writeLock(w io.Writer, info *backend.Info) error {
 	lock := lockJSON{
-		Name: info.Key, Mode: info.Mode, Limit: info.Limit, Waiters: info.Waiters, Holders: []holderJSON{},
+		Name: info.Key, Mode: info.Mode, Limit: info.Limit, Waiters: info.Waiters,
+		Holders: []holderJSON{},
 	}
 	for _, h := range info.Holders {
 		ttl := h.TTL.Milliseconds()
@@ -38,7 +39,8 @@ func writeLock(w io.Writer, info *backend.Info) error {
 			ttl = -1
 		}
 		lock.Holders = append(lock.Holders, holderJSON{
-			Owner: h.Owner, Meta: h.Meta, Fence: strconv.FormatUint(h.Fence, 10), Since: h.Since.UTC(), TTL: ttl,
+			Owner: h.Owner, Meta: h.Meta, Fence: strconv.FormatUint(h.Fence, 10),
+			Since: h.Since.UTC(), TTL: ttl,
 		})
 	}
 	return writeJSON(w, lock)

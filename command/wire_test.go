@@ -11,14 +11,19 @@ import (
 func TestLockInJSON(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	holder := backend.Holder{Owner: "o", Meta: "<m>", Fence: 1 << 60, Since: since, TTL: 1500 * time.Millisecond}
+	holder := backend.Holder{
+		Owner: "o", Meta: "<m>", Fence: 1 << 60, Since: since, TTL: 1500 * time.Millisecond,
+	}
 	unknown := backend.Holder{TTL: -time.Nanosecond}
 	for want, info := range map[string]backend.Info{
-		`{"name":"x","mode":"exclusive","limit":0,"holders":[{"owner":"o","meta":"<m>","fence":"1152921504606846976",` +
-			`"since":"2026-11-20T12:00:00Z","ttl_ms":1500}],"waiters":-1}`: {
+		`{"name":"x","mode":"exclusive","limit":0,"holders":[{"owner":"o","meta":"<m>",` +
+			`"fence":"1152921504606846976","since":"2026-11-20T12:00:00Z","ttl_ms":1500}],` +
+			`"waiters":-1}`: {
 			Key: "x", Mode: backend.Exclusive, Waiters: -1, Holders: []backend.Holder{holder},
 		},
-		`{"name":"x","mode":"exclusive","limit":0,"holders":[],"waiters":0}`: {Key: "x", Mode: backend.Exclusive},
+		`{"name":"x","mode":"exclusive","limit":0,"holders":[],"waiters":0}`: {
+			Key: "x", Mode: backend.Exclusive,
+		},
 		`{"name":"x","mode":"exclusive","limit":0,"holders":[{"owner":"","meta":"","fence":"0",` +
 			`"since":"0001-01-01T00:00:00Z","ttl_ms":-1}],"waiters":0}`: {
 			Key: "x", Mode: backend.Exclusive, Holders: []backend.Holder{unknown},

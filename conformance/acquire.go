@@ -10,15 +10,64 @@ import (
 )
 
 var acquireCases = []Case{
-	{Name: "AcquireGrantsAFreeLock", Promise: "Acquire of a free lock is a Grant of that key and owner, with a term that counts from within the call and lasts no less than was asked for.", run: acquireGrantsAFreeLock},
-	{Name: "AcquireIsIdempotentByOwner", Promise: "Asked again by the same Owner, Acquire answers with its Grant again, with the same fence or a higher one.", run: acquireIsIdempotentByOwner},
-	{Name: "AcquireOfAHeldLockIsBusy", Promise: "Acquire of a held lock is *Busy, an ErrNotAcquired, and says no longer a term than the holder's.", run: acquireOfAHeldLockIsBusy},
-	{Name: "AcquireAfterReleaseIsGranted", Promise: "A released lock can be had at once, by its old holder under a new Owner and by others.", run: acquireAfterReleaseIsGranted},
-	{Name: "AcquireHasOneWinner", Promise: "Of many owners that ask at once, exactly one is granted the lock.", run: acquireHasOneWinner},
-	{Name: "AcquireRoundsTermsUp", Promise: "A term that the server cannot count in is rounded up, never down and never to for ever.", run: acquireRoundsTermsUp},
-	{Name: "AbandonedGrantExpires", Promise: "What a dead process held is free after its term (with its connection, where grants live with that), and no sooner.", run: abandonedGrantExpires},
-	{Name: "DeadContextEndsRequests", Promise: "A request on a context that has ended returns at once, and what it may have done can be undone.", run: deadContextEndsRequests},
-	{Name: "TryLeavesNoQueueEntry", Promise: "Acquire without Queue leaves nothing behind when the lock is busy.", run: tryLeavesNoQueueEntry},
+	{
+		Name: "AcquireGrantsAFreeLock",
+		Promise: "Acquire of a free lock returns a Grant of that key and owner; its term begins " +
+			"within the call and is at least as long as requested.",
+		run: acquireGrantsAFreeLock,
+	},
+	{
+		Name: "AcquireIsIdempotentByOwner",
+		Promise: "A repeated Acquire by the same Owner returns its Grant again, with the same " +
+			"fence or a higher one.",
+		run: acquireIsIdempotentByOwner,
+	},
+	{
+		Name: "AcquireOfAHeldLockIsBusy",
+		Promise: "Acquire of a held lock returns *Busy, which is an ErrNotAcquired and does not " +
+			"report a longer term than the holder's.",
+		run: acquireOfAHeldLockIsBusy,
+	},
+	{
+		Name: "EachRefusalHasTheRemainingTime",
+		Promise: "If *Busy reports the remaining time of the holder's term, it does so until the " +
+			"end of the term, so that no waiter sleeps past that end.",
+		run: eachRefusalHasTheRemainingTime,
+	},
+	{
+		Name: "AcquireAfterReleaseIsGranted",
+		Promise: "A released lock can be acquired at once, by its old holder with a new Owner " +
+			"and by other processes.",
+		run: acquireAfterReleaseIsGranted,
+	},
+	{
+		Name:    "AcquireHasOneWinner",
+		Promise: "If many owners request a lock at once, exactly one of them gets it.",
+		run:     acquireHasOneWinner,
+	},
+	{
+		Name: "AcquireRoundsTermsUp",
+		Promise: "A term that is not a multiple of the server's time unit is rounded up, never " +
+			"down and never to an unlimited term.",
+		run: acquireRoundsTermsUp,
+	},
+	{
+		Name: "AbandonedGrantExpires",
+		Promise: "The lock of a dead process is free after its term and no sooner; if grants " +
+			"live with a connection, the lock is free when the connection ends.",
+		run: abandonedGrantExpires,
+	},
+	{
+		Name: "DeadContextEndsRequests",
+		Promise: "A request on a context that has ended returns at once, and Release can undo " +
+			"its possible effect.",
+		run: deadContextEndsRequests,
+	},
+	{
+		Name:    "TryLeavesNoQueueEntry",
+		Promise: "Acquire without Queue leaves nothing on the server if the lock is busy.",
+		run:     tryLeavesNoQueueEntry,
+	},
 }
 
 func acquireGrantsAFreeLock(f *fixture) {
@@ -32,12 +81,13 @@ func acquireGrantsAFreeLock(f *fixture) {
 		f.Errorf("the grant is of key %q, owner %q, mode %v", g.Key, g.Owner, g.Mode)
 	}
 	if !f.caps.Session && (g.Term.Sent.Before(before) || g.Term.Sent.After(after)) {
-		f.Errorf("Term.Sent is not between call and return")
+		f.Errorf("Term.Sent is not between the call and the return of Acquire")
 	}
 	if g.Term.TTL < req.TTL {
-		f.Errorf("Term.TTL is %v, less than the %v asked for", g.Term.TTL, req.TTL)
+		f.Errorf("Term.TTL is %v, less than the requested %v", g.Term.TTL, req.TTL)
 	}
-	if fenced := f.caps.Fencing != backend.FenceNone; fenced != (g.Fence > 0) || g.Fence >= backend.MaxFence {
+	fenced := f.caps.Fencing != backend.FenceNone
+	if fenced != (g.Fence > 0) || g.Fence >= backend.MaxFence {
 		f.Errorf("fence %d, with fencing %v", g.Fence, f.caps.Fencing)
 	}
 }
@@ -70,7 +120,44 @@ func acquireOfAHeldLockIsBusy(f *fixture) {
 		f.Errorf("RetryAfter is %v, the holder's term %v", busy.RetryAfter, g.Term.TTL)
 	}
 	if busy.Queued {
-		f.Errorf("Queued, although the request did not ask for it")
+		f.Errorf("Queued is set, although the request did not have Queue")
+	}
+}
+
+func eachRefusalHasTheRemainingTime(f *fixture) {
+	d, other := f.driver(), f.driver()
+	for range 3 {
+		g := f.grant(d, f.try(f.short()))
+		req := f.try(f.long())
+		if f.busy(other, req).RetryAfter == 0 {
+			f.release(d, g)
+			f.inapplicable("the server does not report the remaining time")
+		}
+		next, missing := f.requestUntilGranted(other, req)
+		if missing > 0 {
+			f.Errorf("%d refusals have no RetryAfter", missing)
+		}
+		f.release(other, next)
+	}
+}
+
+// requestUntilGranted requests a lock without a pause until its holder's term is over. It returns
+// the grant, and the number of refusals without a RetryAfter.
+func (f *fixture) requestUntilGranted(
+	d backend.Driver, req *backend.Request,
+) (g *backend.Grant, missing int) {
+	f.Helper()
+	for {
+		g, err := f.acquire(d, req)
+		busy, ok := errors.AsType[*backend.Busy](err)
+		switch {
+		case err == nil:
+			return g, missing
+		case !ok:
+			f.Fatalf("Acquire: %v", err)
+		case busy.RetryAfter <= 0:
+			missing++
+		}
 	}
 }
 
@@ -105,7 +192,7 @@ func acquireHasOneWinner(f *fixture) {
 			f.violation("%d owners were granted the lock", n)
 			return
 		}
-		// Found by its owner, on whichever connection.
+		// The server finds the grant by its owner, so any connection can release it.
 		g := *won.Load()
 		for _, d := range drivers {
 			if d.Release(f.ctx, &g) == nil {
@@ -123,24 +210,24 @@ func acquireRoundsTermsUp(f *fixture) {
 	d, closeDriver := f.open()
 	g := f.grant(d, f.try(ttl))
 	if g.Term.TTL < ttl {
-		f.Errorf("Term.TTL is %v, less than the %v asked for", g.Term.TTL, ttl)
+		f.Errorf("Term.TTL is %v, less than the requested %v", g.Term.TTL, ttl)
 	}
 	if g.Term.TTL > ttl+time.Second {
-		f.Errorf("Term.TTL is %v for %v", g.Term.TTL, ttl)
+		f.Errorf("Term.TTL is %v for a requested TTL of %v", g.Term.TTL, ttl)
 	}
 	term, err := f.renew(d, g)
 	if err != nil || term.TTL < ttl {
-		f.Errorf("Renew: term %v for %v, error %v", term.TTL, ttl, err)
+		f.Errorf("Renew: term %v for a requested TTL of %v, error %v", term.TTL, ttl, err)
 	}
 	closeDriver()
 	f.takeOver(f.driver(), endOf(term))
 }
 
-// endOf returns when a term is over.
+// endOf returns the end of a term.
 func endOf(t backend.Term) time.Time { return t.Sent.Add(t.TTL) }
 
-// takeOver acquires what an abandoned grant leaves, soon after the end of its term, and
-// releases it. It returns when it was granted.
+// takeOver acquires the lock of an abandoned grant soon after the end of its term, and releases it.
+// It returns the time and the fence of the new grant.
 func (f *fixture) takeOver(d backend.Driver, end time.Time) (at time.Time, fence uint64) {
 	f.Helper()
 	var g *backend.Grant
@@ -187,14 +274,15 @@ func deadContextEndsRequests(f *fixture) {
 		_ = d.Release(ctx, g)
 		if w, ok := d.(backend.Waiter); ok {
 			if _, err := w.Wait(ctx, req, &backend.Busy{RetryAfter: minutes}); err == nil {
-				f.Logf("Wait on a dead context: look again")
+				f.Logf("Wait on a dead context: nil")
 			}
 		}
 	})
 	if !f.within(prompt, "requests on a dead context return", done) {
 		return
 	}
-	if err := f.tryRelease(f.ctx, d, &backend.Grant{Request: *req}); err != nil && !errors.Is(err, backend.ErrNotHeld) {
+	err := f.tryRelease(f.ctx, d, &backend.Grant{Request: *req})
+	if err != nil && !errors.Is(err, backend.ErrNotHeld) {
 		f.Errorf("Release: %v", err)
 	}
 	f.release(other, f.grant(other, f.try(f.long())))
@@ -207,7 +295,8 @@ func tryLeavesNoQueueEntry(f *fixture) {
 		req := f.try(f.long())
 		req.Fair = f.caps.Fair != backend.FairNo
 		f.refused(other, req)
-		f.isErr("Release of a failed try", f.tryRelease(f.ctx, other, &backend.Grant{Request: *req}), backend.ErrNotHeld)
+		err := f.tryRelease(f.ctx, other, &backend.Grant{Request: *req})
+		f.isErr("Release of a failed try", err, backend.ErrNotHeld)
 	}
 	f.refused(other, f.try(f.long()))
 	f.release(d, g)

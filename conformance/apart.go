@@ -11,14 +11,28 @@ import (
 )
 
 var apartCases = []Case{
-	{Name: "GhostOfAWaiterIsFound", Promise: "A process that left a place in the queue by a request whose answer was lost, and goes on waiting, gets the lock after the holder, and other processes after it.", Faults: true, run: ghostOfAWaiterIsFound},
-	{Name: "StoppedWaiterIsPassed", Promise: "A first waiter that is stopped, with its connection open, delays no hand-off by more than its own term.", Faults: true, run: stoppedWaiterIsPassed},
+	{
+		Name: "GhostOfAWaiterIsFound",
+		Promise: "A waiter whose request lost its answer, and so may have left a queue entry, " +
+			"gets the lock next; other processes get it afterwards.",
+		Faults: true,
+		run:    ghostOfAWaiterIsFound,
+	},
+	{
+		Name: "StoppedWaiterIsPassed",
+		Promise: "If the process of the first waiter is stopped with its connection open, it " +
+			"delays no hand-off by more than its own term.",
+		Faults: true,
+		run:    stoppedWaiterIsPassed,
+	},
 }
 
 func ghostOfAWaiterIsFound(f *fixture) {
 	away := f.apart()
 	ttl := dlock.WithTTL(f.ttl(2 * time.Second))
-	leaves := []func(c *dlock.Client, t *tap, nth int, fair bool){f.loseAnswer, f.loseAnswerAndGiveUp}
+	leaves := []func(c *dlock.Client, t *tap, nth int, fair bool){
+		f.loseAnswer, f.loseAnswerAndGiveUp,
+	}
 	if !f.caps.Session {
 		leaves = append(leaves, f.leaveGhost)
 	}
@@ -27,14 +41,15 @@ func ghostOfAWaiterIsFound(f *fixture) {
 			for _, leave := range leaves {
 				holder, _ := f.tappedOf(away, dlock.WithTTL(f.long()))
 				c, t := f.tapped(append(opts, ttl)...)
-				f.unlock(f.lockWithin(c, prompt, f.name)) // the connection is made
+				f.unlock(f.lockWithin(c, prompt, f.name)) // opens the connection
 				lease := f.lockWithin(holder, prompt, f.name)
 				leave(c, t, nth+1, i > 0)
 				waiter := f.lockAsync(c, f.name)
 				t.await(acquire, 1, wasBusy)
 				f.unlock(lease)
-				if err := f.granted(waiter, prompt).Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
-					f.Errorf("Unlock, whose answer may be lost: %v", err)
+				err := f.granted(waiter, prompt).Unlock(f.ctx)
+				if err != nil && !errors.Is(err, dlock.ErrUncertain) {
+					f.Errorf("Unlock (its answer may be lost): %v", err)
 				}
 				f.unlock(f.lockWithin(holder, prompt, f.name))
 				f.settle(c)
@@ -43,10 +58,12 @@ func ghostOfAWaiterIsFound(f *fixture) {
 	}
 }
 
-// loseAnswer loses the nth answer to what follows.
-func (f *fixture) loseAnswer(_ *dlock.Client, _ *tap, nth int, _ bool) { f.faults.DropReply(f, nth) }
+// loseAnswer drops the nth answer from now on.
+func (f *fixture) loseAnswer(_ *dlock.Client, _ *tap, nth int, _ bool) {
+	f.faults.DropReply(f, nth)
+}
 
-// loseAnswerAndGiveUp loses the nth answer to a Lock that is cancelled.
+// loseAnswerAndGiveUp drops the nth answer from now on, and begins a Lock that it cancels.
 func (f *fixture) loseAnswerAndGiveUp(c *dlock.Client, t *tap, nth int, _ bool) {
 	f.faults.DropReply(f, nth)
 	begun := t.number(acquire)
@@ -57,8 +74,8 @@ func (f *fixture) loseAnswerAndGiveUp(c *dlock.Client, t *tap, nth int, _ bool) 
 	f.within(prompt, "the cancelled Lock returns", ghost.done)
 }
 
-// leaveGhost loses the nth answer to a request that its process then never undoes, as if the
-// server had executed it after the release.
+// leaveGhost drops the nth answer from now on, and sends an Acquire. If the Acquire loses its
+// answer, its process never undoes it, as if the server had executed it after the release.
 func (f *fixture) leaveGhost(_ *dlock.Client, t *tap, nth int, fair bool) {
 	ghost := f.request(f.ttl(2 * time.Second))
 	ghost.Fair = fair
@@ -66,7 +83,7 @@ func (f *fixture) leaveGhost(_ *dlock.Client, t *tap, nth int, fair bool) {
 	ctx, cancel := context.WithTimeout(f.ctx, prompt)
 	defer cancel()
 	if _, err := t.inner.Acquire(ctx, ghost); err == nil || errors.Is(err, backend.ErrNotAcquired) {
-		f.undo(t.inner, ghost) // it was another answer that was lost, so this is no ghost
+		f.undo(t.inner, ghost) // a different answer was lost, so this is no ghost
 	}
 }
 
@@ -78,14 +95,14 @@ func stoppedWaiterIsPassed(f *fixture) {
 			f.inapplicable("the other Harness has no Faults")
 		}
 		stopped, t := f.tappedOf(away, append(opts, dlock.WithTTL(f.brief()))...)
-		trial := f.lockWithin(stopped, prompt, f.name) // how long the server keeps what it grants
+		trial := f.lockWithin(stopped, prompt, f.name) // shows how long the server keeps a grant
 		term := max(f.brief(), time.Until(trial.Deadline()))
 		if f.caps.Session {
-			term = prompt // that of the session, which no grant shows
+			term = prompt // the term of the session, which no grant shows
 		}
 		f.unlock(trial)
 		own := f.long()
-		if i > 0 { // a waiter behind the head of a queue hears of no expiry but by its own poll
+		if i > 0 { // behind the head of a queue, only a waiter's own poll detects an expiry
 			own = 2 * f.brief()
 		}
 		opts = append(opts, dlock.WithTTL(own), dlock.WithLocalHandoff(0))
@@ -94,7 +111,7 @@ func stoppedWaiterIsPassed(f *fixture) {
 		lease := f.lock(first, f.name)
 		waiter := f.lockAsync(stopped, f.name)
 		t.await(acquire, 1, wasBusy)
-		time.Sleep(10 * nap) // in which it begins to wait
+		time.Sleep(10 * nap) // time to begin waiting
 		heal := faults.Cut(f)
 		lease = f.passOn(lease, []*dlock.Client{second, first}, 4, time.Now().Add(term))
 		waiter.cancel()
@@ -104,12 +121,15 @@ func stoppedWaiterIsPassed(f *fixture) {
 	}
 }
 
-// passOn hands the lock from client to client, n times, all of them by due.
-func (f *fixture) passOn(lease *dlock.Lease, cs []*dlock.Client, n int, due time.Time) *dlock.Lease {
+// passOn passes the lock from client to client, n times. Each client must get it by due. It returns
+// the last lease.
+func (f *fixture) passOn(
+	lease *dlock.Lease, cs []*dlock.Client, n int, due time.Time,
+) *dlock.Lease {
 	f.Helper()
 	for i := range n {
 		next := f.lockAsync(cs[i%len(cs)], f.name)
-		time.Sleep(10 * nap) // in which it begins to wait; no harm if it does not yet
+		time.Sleep(10 * nap) // time to begin waiting; harmless if it has not begun yet
 		f.unlock(lease)
 		lease = f.grantedBy(next, due)
 	}
@@ -117,9 +137,23 @@ func (f *fixture) passOn(lease *dlock.Lease, cs []*dlock.Client, n int, due time
 }
 
 var foreignCases = []Case{
-	{Name: "ForeignValueIsAConflict", Promise: "Where a value that is not dlock's stands under the key, Acquire is ErrConflict, and no request changes the value.", run: foreignValueIsAConflict},
-	{Name: "LockedEntryCostsNoOtherLease", Promise: "While the entry of one lock cannot be changed, the client that holds it keeps its other leases.", run: lockedEntryCostsNoOtherLease},
-	{Name: "FreeNamesAreForgotten", Promise: "After their retention time the server keeps nothing of names that are free.", run: freeNamesAreForgotten},
+	{
+		Name: "ForeignValueIsAConflict",
+		Promise: "If the key has a value that dlock did not write, Acquire returns ErrConflict, " +
+			"and no request changes the value.",
+		run: foreignValueIsAConflict,
+	},
+	{
+		Name: "LockedEntryCostsNoOtherLease",
+		Promise: "While the server cannot change the entry of one lock, the client that holds it " +
+			"keeps its other leases.",
+		run: lockedEntryCostsNoOtherLease,
+	},
+	{
+		Name:    "FreeNamesAreForgotten",
+		Promise: "After the retention time the server keeps nothing for free names.",
+		run:     freeNamesAreForgotten,
+	},
 }
 
 func foreignValueIsAConflict(f *fixture) {
@@ -143,7 +177,9 @@ func foreignValueIsAConflict(f *fixture) {
 	for _, req := range []*backend.Request{f.try(f.long()), f.request(f.long())} {
 		_, err := d.Acquire(f.ctx, req)
 		check("Acquire", err, backend.ErrConflict)
-		check("Release of it", d.Release(f.ctx, &backend.Grant{Request: *req}), backend.ErrNotHeld, backend.ErrConflict)
+		check("Release after the refusal",
+			d.Release(f.ctx, &backend.Grant{Request: *req}),
+			backend.ErrNotHeld, backend.ErrConflict)
 	}
 	for _, r := range renewers {
 		_, err := r.renew(f.ctx, d, nothing)
@@ -151,7 +187,8 @@ func foreignValueIsAConflict(f *fixture) {
 	}
 	if b, ok := d.(backend.Breaker); ok && f.caps.Break {
 		check("Break", b.Break(f.ctx, f.name, ""), backend.ErrNotHeld, backend.ErrConflict)
-		check("Break of an owner", b.Break(f.ctx, f.name, newOwner()), backend.ErrNotHeld, backend.ErrConflict)
+		err := b.Break(f.ctx, f.name, newOwner())
+		check("Break of an owner", err, backend.ErrNotHeld, backend.ErrConflict)
 	}
 	c := f.client(dlock.WithTTL(f.long()))
 	_, err := c.TryLock(f.ctx, f.name)
@@ -165,7 +202,8 @@ func foreignValueIsAConflict(f *fixture) {
 func lockedEntryCostsNoOtherLease(f *fixture) {
 	const locks, locked = 20, 7
 	able := ability[EntryLocker](f)
-	// A repeated observation has no longer terms: a defect that costs a lease in one of 2 s may not in one of 8 s.
+	// Repeated observations lengthen this term to 4 s at most. A defect that costs a lease with a
+	// term of 2 s could remain hidden with a term of 8 s.
 	ttl := min(f.ttl(2*time.Second), f.clamped(4*time.Second))
 	c := f.client(dlock.WithTTL(ttl))
 	leases := make([]*dlock.Lease, locks)
@@ -206,6 +244,6 @@ func freeNamesAreForgotten(f *fixture) {
 		}
 	})
 	if n := able.Kept(f, f.name+"/"); n != 0 {
-		f.Errorf("the server keeps %d entries of %d names that are free", n, names)
+		f.Errorf("the server keeps %d entries for %d free names", n, names)
 	}
 }

@@ -13,16 +13,19 @@ import (
 	"github.com/dlock-go/dlock/internal/memnet"
 )
 
-// TestNoticesBugs runs each case of the table over a driver that the case must fail.
+// TestNoticesBugs runs each case of the table with a broken driver, and fails if the case passes.
 func TestNoticesBugs(t *testing.T) {
-	broken.Test(t, func(t conformance.TB, wrap func(backend.Driver) backend.Driver) conformance.Harness {
+	broken.Test(t, func(
+		t conformance.TB, wrap func(backend.Driver) backend.Driver,
+	) conformance.Harness {
 		h := memnet.New(t)
 		h.Wrap = wrap
 		return h
 	})
 }
 
-// TestEachCaseHasABug prints the table of cases and bugs, and fails for a case without a row.
+// TestEachCaseHasABug prints the table of cases and bugs. It fails for a case that has neither a
+// bug in the table nor a reason to have none.
 func TestEachCaseHasABug(t *testing.T) {
 	t.Parallel()
 	bugs := map[string][]string{}
@@ -37,7 +40,8 @@ func TestEachCaseHasABug(t *testing.T) {
 		reason, excused := unbroken[c.Name]
 		fmt.Fprintf(&table, "\n%-42s %s%s", c.Name, strings.Join(bugs[c.Name], " "), reason)
 		if excused == (len(bugs[c.Name]) > 0) {
-			t.Errorf("case %s has %d bugs, and the reason to have none is %q", c.Name, len(bugs[c.Name]), reason)
+			t.Errorf("case %s has %d bugs in the table, and its reason to have none is %q",
+				c.Name, len(bugs[c.Name]), reason)
 		}
 		delete(bugs, c.Name)
 		delete(unbroken, c.Name)
@@ -50,13 +54,13 @@ func TestEachCaseHasABug(t *testing.T) {
 	}
 	for _, bug := range broken.Bugs() {
 		if !used[bug.Name] {
-			t.Errorf("no case must notice the bug %s", bug.Name)
+			t.Errorf("no case of the table detects the bug %s", bug.Name)
 		}
 	}
 	t.Logf("%s", table.String())
 }
 
-// opening is a Harness whose drivers are opened in a wrong way.
+// opening is a Harness with an opener that fails or discloses the password.
 type opening struct {
 	*memnet.Harness
 	url string
@@ -72,7 +76,7 @@ func (o opening) Driver(ctx context.Context) (backend.Driver, error) {
 	return o.Harness.Driver(ctx)
 }
 
-// TestNoticesABrokenOpener is about the cases that fail before there is a driver.
+// TestNoticesABrokenOpener checks the cases that fail before a driver is open.
 func TestNoticesABrokenOpener(t *testing.T) {
 	t.Parallel()
 	backend.Register("leaky", func(_ context.Context, u *backend.URL) (backend.Driver, error) {

@@ -10,23 +10,71 @@ import (
 )
 
 var cancelCases = []Case{
-	{Name: "CancelledAcquireIsUndone", Promise: "When Lock is cancelled while its request is executed, it returns at once, and the grant is released behind it.", run: cancelledAcquireIsUndone},
-	{Name: "CancellationAtAnyInstant", Promise: "A Lock that is cancelled at any instant of its request holds nothing afterwards, and what was granted to others is theirs.", run: cancellationAtAnyInstant},
-	{Name: "CancellationAgainstARelease", Promise: "A waiter that is cancelled in the instant of the release either returns the lease or gives it back.", run: cancellationAgainstARelease},
-	{Name: "LostReplyOfAcquireIsAskedAgain", Promise: "When the answer to an acquire is lost, Lock asks again as the same owner and has the lease; TryLock is ErrUncertain and undoes.", run: lostReplyOfAcquireIsAskedAgain},
-	{Name: "LateExecutionIsUndone", Promise: "A request that the server executes after it was given up, as late as Capabilities.Late says, is undone too.", run: lateExecutionIsUndone},
-	{Name: "LateExecutionIsUndoneSoon", Promise: "A request that the server executes shortly after its release is undone soon, long before Capabilities.Late or the term is over.", run: lateExecutionIsUndoneSoon},
-	{Name: "LostReplyOfWaitIsNoGhost", Promise: "When the answer of a Wait is lost or late, the waiter goes on, and is granted the lock.", run: lostReplyOfWaitIsNoGhost},
-	{Name: "UnavailableServerIsToldAfterATerm", Promise: "Against a server that cannot be reached Lock tries for one term, then it is ErrUnavailable; TryLock is so at once.", run: unavailableServerIsToldAfterATerm},
-	{Name: "HangingServerBoundsRequests", Promise: "Against a server that never answers, TryLock and Unlock return after the lesser of the term and 5 s.", run: hangingServerBoundsRequests},
-	{Name: "UnavailableWaiterRecovers", Promise: "A waiter goes on where the server was away for less than a term.", run: unavailableWaiterRecovers},
+	{
+		Name: "CancelledAcquireIsUndone",
+		Promise: "If Lock is cancelled while the server executes its request, Lock returns at " +
+			"once and releases the grant in the background.",
+		run: cancelledAcquireIsUndone,
+	},
+	{
+		Name: "CancellationAtAnyInstant",
+		Promise: "A Lock that is cancelled at any instant of its request holds nothing " +
+			"afterwards, and other holders keep their grants.",
+		run: cancellationAtAnyInstant,
+	},
+	{
+		Name: "CancellationAgainstARelease",
+		Promise: "A waiter that is cancelled at the instant of the release either returns the " +
+			"lease or gives it back.",
+		run: cancellationAgainstARelease,
+	},
+	{
+		Name: "LostReplyOfAcquireIsAskedAgain",
+		Promise: "If the answer to an Acquire is lost, Lock repeats it as the same owner and " +
+			"gets the lease; TryLock returns ErrUncertain and undoes it.",
+		run: lostReplyOfAcquireIsAskedAgain,
+	},
+	{
+		Name: "LateExecutionIsUndone",
+		Promise: "A request that the server executes after the client gave it up, at most " +
+			"Capabilities.Late later, is undone as well.",
+		run: lateExecutionIsUndone,
+	},
+	{
+		Name: "LateExecutionIsUndoneSoon",
+		Promise: "A request that the server executes shortly after its release is undone soon, " +
+			"long before Capabilities.Late or the term has passed.",
+		run: lateExecutionIsUndoneSoon,
+	},
+	{
+		Name:    "LostReplyOfWaitIsNoGhost",
+		Promise: "If the answer of a Wait is lost or late, the waiter continues and gets the lock.",
+		run:     lostReplyOfWaitIsNoGhost,
+	},
+	{
+		Name: "UnavailableServerIsToldAfterATerm",
+		Promise: "If the server cannot be reached, Lock retries for one term and then returns " +
+			"ErrUnavailable; TryLock returns it at once.",
+		run: unavailableServerIsToldAfterATerm,
+	},
+	{
+		Name: "HangingServerBoundsRequests",
+		Promise: "If the server never answers, TryLock and Unlock return after the term or 5 s, " +
+			"whichever is less.",
+		run: hangingServerBoundsRequests,
+	},
+	{
+		Name:    "UnavailableWaiterRecovers",
+		Promise: "A waiter continues after the server was unavailable for less than a term.",
+		run:     unavailableWaiterRecovers,
+	},
 }
 
 func cancelledAcquireIsUndone(f *fixture) {
 	for _, fault := range []hook{hang, stop(200 * time.Millisecond)} {
 		c, t := f.tapped(dlock.WithTTL(f.long()))
 		other := f.client()
-		executed := make(chan struct{}) // and not answered
+		executed := make(chan struct{}) // closed when the request is executed but not answered
 		t.onAfter(acquire, times(1, func(ctx context.Context, owner string) error {
 			close(executed)
 			return fault(ctx, owner)
@@ -37,7 +85,7 @@ func cancelledAcquireIsUndone(f *fixture) {
 		if !f.doneBy(time.Now(), "the cancelled Lock returns", waiter.done) {
 			return
 		}
-		if waiter.err == nil { // the grant was there in the same instant
+		if waiter.err == nil { // the grant arrived at the same instant
 			f.unlock(waiter.lease)
 		} else {
 			f.isErr("Lock", waiter.err, context.Canceled)
@@ -74,7 +122,8 @@ func cancellationAtAnyInstant(f *fixture) {
 }
 
 func cancellationAgainstARelease(f *fixture) {
-	holder, c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long())), f.client()
+	holder, c := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
+	other := f.client()
 	for i := range f.rounds(60) {
 		lease := f.lock(holder, f.name)
 		waiter := f.lockAsync(c, f.name)
@@ -103,7 +152,7 @@ func lostReplyOfAcquireIsAskedAgain(f *fixture) {
 	calls, _ := t.snapshot()
 	for _, call := range calls {
 		if call.op == acquire && call.owner != lease.Owner() {
-			f.Errorf("asked as %q and as %q", call.owner, lease.Owner())
+			f.Errorf("requests of the owners %q and %q", call.owner, lease.Owner())
 		}
 	}
 	f.held(other, lease)
@@ -115,7 +164,8 @@ func lostReplyOfAcquireIsAskedAgain(f *fixture) {
 	f.free(other, f.name)
 }
 
-// cancelledRequest returns the request of a Lock that was cancelled before the server executed it.
+// cancelledRequest begins a Lock, cancels it before the server executes its request, and returns
+// the request.
 func (f *fixture) cancelledRequest(c *dlock.Client, t *tap) *backend.Request {
 	f.Helper()
 	owner := make(chan string, 1)
@@ -127,7 +177,7 @@ func (f *fixture) cancelledRequest(c *dlock.Client, t *tap) *backend.Request {
 	req := f.request(f.long())
 	select {
 	case req.Owner = <-owner:
-	case <-waiter.done: // so it has sent no request
+	case <-waiter.done: // without sending a request
 		f.Fatalf("Lock: %v", waiter.err)
 	}
 	cancelled := time.Now()
@@ -143,17 +193,19 @@ func lateExecutionIsUndone(f *fixture) {
 		req := f.cancelledRequest(c, t)
 		t.await(release, 1, ofOwner(req.Owner, backend.ErrNotHeld))
 		executed = f.executeLate(t.inner, req)
-		f.unlock(f.lockBy(f.client(), time.Now().Add(t.Capabilities().Late), f.name, dlock.WithTTL(f.long())))
+		f.unlock(f.lockBy(f.client(), time.Now().Add(t.Capabilities().Late), f.name,
+			dlock.WithTTL(f.long())))
 		return executed
 	})
 }
 
-// ofOwner is met by a request of owner that was answered with err.
+// ofOwner returns a condition for calls of owner that returned err.
 func ofOwner(owner string, err error) func(call) bool {
 	return func(c call) bool { return c.owner == owner && errors.Is(c.err, err) }
 }
 
-// The alternatives lie far away: the repetition after Late, and the end of the term.
+// lateExecutionIsUndoneSoon uses a Late of one hour and a long term. So only an early repetition of
+// the release can undo the request in time.
 func lateExecutionIsUndoneSoon(f *fixture) {
 	c, t := f.tappedLate(time.Hour, dlock.WithTTL(f.long()))
 	other := f.client(dlock.WithTTL(f.long()))
@@ -162,7 +214,7 @@ func lateExecutionIsUndoneSoon(f *fixture) {
 		f.untilExecuted(func() (executed bool) {
 			req := f.cancelledRequest(c, t)
 			t.await(release, answers, ofOwner(req.Owner, backend.ErrNotHeld))
-			answers += 2 // each pause between repetitions is twice as long as the last
+			answers += 2 // the backoff doubles with each repetition
 			executed = f.executeLate(t.inner, req)
 			f.unlock(f.lockBy(other, time.Now(), f.name))
 			return executed
@@ -178,18 +230,22 @@ func (f *fixture) untilExecuted(attempt func() (executed bool)) {
 			return
 		}
 	}
-	f.Errorf("the server has executed no late request")
+	f.Errorf("the server has not executed any late request")
 }
 
-// executeLate makes the server execute an acquisition that its process has given up, and reports whether
-// it did. The repeated release of that process may overtake it: then it is undone already.
+// executeLate makes the server execute an acquisition that its process has given up, and reports
+// whether it did. If the process's repeated release is faster, the acquisition is already undone,
+// and executed is false.
 func (f *fixture) executeLate(d backend.Driver, req *backend.Request) (executed bool) {
 	f.Helper()
 	var err error
-	if !f.eventually(prompt, func() bool {
+	answered := f.eventually(prompt, func() bool {
 		_, err = f.acquire(d, req)
-		return !errors.Is(err, backend.ErrNotAcquired) // kept for a moment for a waiter that has left
-	}) || err != nil && !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrUnavailable) {
+		// The server may reserve the lock for a moment for a waiter that has left.
+		return !errors.Is(err, backend.ErrNotAcquired)
+	})
+	undone := errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnavailable)
+	if !answered || err != nil && !undone {
 		f.Fatalf("Acquire: %v", err)
 	}
 	return err == nil
@@ -202,7 +258,7 @@ func lostReplyOfWaitIsNoGhost(f *fixture) {
 	}
 	for _, opts := range variants {
 		holder := f.client(append(opts, dlock.WithTTL(f.long()))...)
-		// The waiter's own term bounds how long it trusts a wait.
+		// The waiter's own term limits how long it relies on one Wait.
 		c, t := f.tapped(append(opts, dlock.WithTTL(f.brief()))...)
 		t.onAfter(wait, times(1, fail(errReply)))
 		lease := f.lock(holder, f.name)
@@ -223,11 +279,12 @@ func unavailableServerIsToldAfterATerm(f *fixture) {
 		f.isErr("TryLock", tried, dlock.ErrUnavailable)
 	}
 	begun = time.Now()
-	if f.doneBy(begun.Add(f.brief()), "Lock returns", async(func() { _, waited = c.Lock(f.ctx, f.name) })) {
+	done := async(func() { _, waited = c.Lock(f.ctx, f.name) })
+	if f.doneBy(begun.Add(f.brief()), "Lock returns", done) {
 		f.isErr("Lock", waited, dlock.ErrUnavailable)
 	}
 	if took := time.Since(begun); took < f.brief()/2 {
-		f.Errorf("Lock gave up after %v, the term is %v", took, f.brief())
+		f.Errorf("Lock gave up after %v, but the term is %v", took, f.brief())
 	}
 	t.onBefore(acquire, nil)
 	f.free(f.client(), f.name)
@@ -240,11 +297,15 @@ func hangingServerBoundsRequests(f *fixture) {
 		t.onBefore(o, hang)
 	}
 	var tried, unlocked error
-	if f.doneBy(f.requestBound(), "TryLock returns", async(func() { _, tried = c.TryLock(f.ctx, f.name) })) &&
+	due := f.requestBound()
+	done := async(func() { _, tried = c.TryLock(f.ctx, f.name) })
+	if f.doneBy(due, "TryLock returns", done) &&
 		!errors.Is(tried, dlock.ErrUncertain) && !errors.Is(tried, dlock.ErrUnavailable) {
 		f.Errorf("TryLock without an answer: %v", tried)
 	}
-	if f.doneBy(f.requestBound(), "Unlock returns", async(func() { unlocked = lease.Unlock(f.ctx) })) && unlocked == nil {
+	due = f.requestBound()
+	done = async(func() { unlocked = lease.Unlock(f.ctx) })
+	if f.doneBy(due, "Unlock returns", done) && unlocked == nil {
 		f.Errorf("Unlock without an answer: nil")
 	}
 	for _, o := range []op{acquire, renew, release} {
@@ -255,7 +316,8 @@ func hangingServerBoundsRequests(f *fixture) {
 	f.unlock(f.lockWithin(other, f.brief()+prompt, f.name, dlock.WithTTL(f.long())))
 }
 
-// requestBound returns when a request that begins now, in a brief term, must have returned.
+// requestBound returns the time by which a request with a brief term must have returned if it
+// begins now.
 func (f *fixture) requestBound() time.Time { return time.Now().Add(min(f.brief(), serverBound)) }
 
 func unavailableWaiterRecovers(f *fixture) {

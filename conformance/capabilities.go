@@ -11,12 +11,42 @@ import (
 )
 
 var capabilityCases = []Case{
-	{Name: "CapabilitiesMatchTheDriver", Promise: "What a driver claims it implements, it claims the same at all times, and every driver can lock exclusively.", run: capabilitiesMatchTheDriver},
-	{Name: "UnclaimedModesAreRefused", Promise: "A mode that is not claimed is ErrUnsupported, and nothing of the request remains.", run: unclaimedModesAreRefused},
-	{Name: "RequireIsAMinimum", Promise: "WithRequire of what the backend can is met, of anything more it is ErrUnsupported at New.", run: requireIsAMinimum},
-	{Name: "TTLsOutOfBoundsAreRefused", Promise: "A TTL of zero, below zero, or beyond the backend's bounds is an error at construction.", run: ttlsOutOfBoundsAreRefused},
-	{Name: "BadOptionsAreRefused", Promise: "Options that make no sense, alone or for a single lock, are errors at construction.", run: badOptionsAreRefused},
-	{Name: "SessionsEndWithTheirConnection", Promise: "Where grants live with a connection, its Close frees them at once; elsewhere it leaves them to their term.", run: sessionsEndWithTheirConnection},
+	{
+		Name: "CapabilitiesMatchTheDriver",
+		Promise: "A driver implements every capability that it claims, always claims the same " +
+			"ones, and can lock exclusively.",
+		run: capabilitiesMatchTheDriver,
+	},
+	{
+		Name: "UnclaimedModesAreRefused",
+		Promise: "A request in a mode that the driver does not claim returns ErrUnsupported and " +
+			"leaves nothing on the server.",
+		run: unclaimedModesAreRefused,
+	},
+	{
+		Name: "RequireIsAMinimum",
+		Promise: "New accepts a WithRequire that the backend meets, and returns ErrUnsupported " +
+			"if WithRequire demands more.",
+		run: requireIsAMinimum,
+	},
+	{
+		Name: "TTLsOutOfBoundsAreRefused",
+		Promise: "A TTL of zero, a negative TTL and a TTL beyond the backend's bounds are errors " +
+			"at construction.",
+		run: ttlsOutOfBoundsAreRefused,
+	},
+	{
+		Name: "BadOptionsAreRefused",
+		Promise: "Invalid values, invalid combinations of options, and options of a client on a " +
+			"single lock are errors at construction.",
+		run: badOptionsAreRefused,
+	},
+	{
+		Name: "SessionsEndWithTheirConnection",
+		Promise: "If grants live with a connection, closing it frees them at once; otherwise " +
+			"they last until the end of their term.",
+		run: sessionsEndWithTheirConnection,
+	},
 }
 
 func capabilitiesMatchTheDriver(f *fixture) {
@@ -26,17 +56,18 @@ func capabilitiesMatchTheDriver(f *fixture) {
 	_, breaks := d.(backend.Breaker)
 	_, moves := d.(backend.Mover)
 	for what, wrong := range map[string]bool{
-		"Modes without Exclusive":                 f.caps.Modes&backend.Exclusive == 0,
-		"Notify without a Waiter":                 f.caps.Notify && !waits,
-		"Inspect without an Inspector":            f.caps.Inspect && !inspects,
-		"List without Inspect":                    f.caps.List && !f.caps.Inspect,
-		"Break without a Breaker":                 f.caps.Break && !breaks,
-		"Move without a Mover":                    f.caps.Move && !moves,
-		"MinTTL above MaxTTL":                     f.caps.MaxTTL > 0 && f.caps.MinTTL > f.caps.MaxTTL,
-		"negative bounds":                         f.caps.MinTTL < 0 || f.caps.MaxTTL < 0 || f.caps.Late < 0,
-		"no TTL of a second or less than 2 min":   f.caps.MaxTTL > 0 && f.caps.MaxTTL < time.Second || f.caps.MinTTL > 2*time.Minute,
-		"other capabilities at the second glance": d.Capabilities() != f.caps,
-		"other capabilities above the core":       f.client().Capabilities() != f.caps,
+		"Modes without Exclusive":      f.caps.Modes&backend.Exclusive == 0,
+		"Notify without a Waiter":      f.caps.Notify && !waits,
+		"Inspect without an Inspector": f.caps.Inspect && !inspects,
+		"List without Inspect":         f.caps.List && !f.caps.Inspect,
+		"Break without a Breaker":      f.caps.Break && !breaks,
+		"Move without a Mover":         f.caps.Move && !moves,
+		"MinTTL above MaxTTL":          f.caps.MaxTTL > 0 && f.caps.MinTTL > f.caps.MaxTTL,
+		"negative bounds":              f.caps.MinTTL < 0 || f.caps.MaxTTL < 0 || f.caps.Late < 0,
+		"no TTL between 1 s and 2 min": f.caps.MaxTTL > 0 && f.caps.MaxTTL < time.Second ||
+			f.caps.MinTTL > 2*time.Minute,
+		"other capabilities from the second call": d.Capabilities() != f.caps,
+		"other capabilities from the client":      f.client().Capabilities() != f.caps,
 	} {
 		if wrong {
 			f.Errorf("%s: %+v", what, f.caps)
@@ -57,31 +88,33 @@ func unclaimedModesAreRefused(f *fixture) {
 		}
 		_, err := f.acquire(d, req)
 		f.isErr("Acquire in mode "+mode.String(), err, backend.ErrUnsupported)
-		f.isErr("Release of it", f.tryRelease(f.ctx, d, &backend.Grant{Request: *req}), backend.ErrNotHeld)
+		f.isErr("Release after the refusal",
+			f.tryRelease(f.ctx, d, &backend.Grant{Request: *req}), backend.ErrNotHeld)
 	}
 	f.release(d, f.grant(d, f.try(f.long())))
 }
 
 func requireIsAMinimum(f *fixture) {
 	minimum := f.caps
-	minimum.Late = 0 // a fact, not a merit
+	minimum.Late = 0 // a property of the server, not a feature to require
 	d := f.driver()
 	if c, err := dlock.New(d, dlock.WithRequire(minimum)); err != nil {
-		f.Errorf("New with what the backend can: %v", err)
+		f.Errorf("New with the backend's own capabilities: %v", err)
 	} else if f.closers = f.closers[:len(f.closers)-1]; c.Close() != nil {
 		f.Errorf("Close")
 	}
-	more := map[string]func(*backend.Capabilities) bool{
-		"modes":   func(c *backend.Capabilities) bool { c.Modes = ^c.Modes & 7; return c.Modes != 0 },
-		"fair":    func(c *backend.Capabilities) bool { c.Fair++; return f.caps.Fair < backend.FairAlways },
-		"fencing": func(c *backend.Capabilities) bool { c.Fencing++; return f.caps.Fencing < backend.FenceDurable },
-		"inspect": func(c *backend.Capabilities) bool { c.Inspect = true; return !f.caps.Inspect },
-		"list":    func(c *backend.Capabilities) bool { c.List = true; return !f.caps.List },
-		"break":   func(c *backend.Capabilities) bool { c.Break = true; return !f.caps.Break },
-		"move":    func(c *backend.Capabilities) bool { c.Move = true; return !f.caps.Move },
-		"notify":  func(c *backend.Capabilities) bool { c.Notify = true; return !f.caps.Notify },
-		"MinTTL":  func(c *backend.Capabilities) bool { c.MinTTL--; return f.caps.MinTTL > 1 },
-		"MaxTTL":  func(c *backend.Capabilities) bool { c.MaxTTL++; return f.caps.MaxTTL > 0 },
+	type caps = backend.Capabilities
+	more := map[string]func(*caps) bool{
+		"modes":   func(c *caps) bool { c.Modes = ^c.Modes & 7; return c.Modes != 0 },
+		"fair":    func(c *caps) bool { c.Fair++; return f.caps.Fair < backend.FairAlways },
+		"fencing": func(c *caps) bool { c.Fencing++; return f.caps.Fencing < backend.FenceDurable },
+		"inspect": func(c *caps) bool { c.Inspect = true; return !f.caps.Inspect },
+		"list":    func(c *caps) bool { c.List = true; return !f.caps.List },
+		"break":   func(c *caps) bool { c.Break = true; return !f.caps.Break },
+		"move":    func(c *caps) bool { c.Move = true; return !f.caps.Move },
+		"notify":  func(c *caps) bool { c.Notify = true; return !f.caps.Notify },
+		"MinTTL":  func(c *caps) bool { c.MinTTL--; return f.caps.MinTTL > 1 },
+		"MaxTTL":  func(c *caps) bool { c.MaxTTL++; return f.caps.MaxTTL > 0 },
 	}
 	d = f.driver()
 	for what, raise := range more {
@@ -90,14 +123,15 @@ func requireIsAMinimum(f *fixture) {
 			continue
 		}
 		_, err := dlock.New(d, dlock.WithRequire(too))
-		f.isErr("New with more "+what+" than the backend can", err, dlock.ErrUnsupported)
+		f.isErr("New with more "+what+" than the backend has", err, dlock.ErrUnsupported)
 	}
-	f.release(d, f.grant(d, f.try(f.long()))) // New has not closed it
+	f.release(d, f.grant(d, f.try(f.long()))) // New did not close the driver
 }
 
 func ttlsOutOfBoundsAreRefused(f *fixture) {
 	c, t := f.tapped()
-	beyond := map[time.Duration]bool{0: false, -time.Second: false, math.MinInt64: false} // true: ErrUnsupported
+	// The value true means that the error is ErrUnsupported.
+	beyond := map[time.Duration]bool{0: false, -time.Second: false, math.MinInt64: false}
 	if f.caps.MinTTL > 1 {
 		beyond[f.caps.MinTTL-1] = true
 		beyond[1] = true
@@ -123,11 +157,11 @@ func ttlsOutOfBoundsAreRefused(f *fixture) {
 			continue
 		}
 		if _, err := c.Mutex(f.name, dlock.WithTTL(ttl)); err != nil {
-			f.Errorf("Mutex with a TTL of %v, a bound: %v", ttl, err)
+			f.Errorf("Mutex with a TTL of %v, which is a bound: %v", ttl, err)
 		}
 	}
 	if n := t.number(acquire); n != 0 {
-		f.Errorf("the server was asked %d times", n)
+		f.Errorf("the client sent %d requests", n)
 	}
 }
 
@@ -159,7 +193,7 @@ func sessionsEndWithTheirConnection(f *fixture) {
 	other := f.driver()
 	ttl := f.brief()
 	if f.caps.Session {
-		ttl = f.long() // whose end is no way to be free at once
+		ttl = f.long() // so long that only the closed connection frees the lock at once
 	}
 	g := f.grant(d, f.try(ttl))
 	closeDriver()
@@ -170,9 +204,9 @@ func sessionsEndWithTheirConnection(f *fixture) {
 	}
 	at, _ := f.takeOver(other, due)
 	if f.caps.Session {
-		f.inTime("freed after the connection was closed", begun, at)
+		f.inTime("the lock is freed after its connection was closed", begun, at)
 	} else {
-		f.notBefore("freed before its term was over, as a Session is", endOf(g.Term), at)
+		f.notBefore("the lock is freed before its term ends, as with a Session", endOf(g.Term), at)
 	}
 	if f.caps.Session && f.caps.MinTTL > 0 {
 		f.Logf("%s", fmt.Sprint("terms from ", f.caps.MinTTL))

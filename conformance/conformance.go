@@ -10,9 +10,9 @@ import (
 	"github.com/dlock-go/dlock/internal/lag"
 )
 
-// TB is what a case needs of a test. *testing.T and *testing.B are one; another
-// implementation ends the goroutine of the case in Fatalf and Skipf, and calls
-// what was given to Cleanup, last first, when the case has returned or ended.
+// TB is the part of a test that a case needs. *testing.T and *testing.B implement it. In any other
+// implementation, Fatalf and Skipf end the goroutine of the case. When the case has returned or
+// ended, the implementation calls the functions that were given to Cleanup, last first.
 type TB interface {
 	Helper()
 	Name() string
@@ -26,62 +26,67 @@ type TB interface {
 	TempDir() string
 }
 
-// Harness is one case's way to the server. A backend that has no server and no
-// connection, and so nothing that could be cut or restarted, says so with a method
-// NoServer() string that returns the reason; the cases that need [Faults] do not
-// apply to it. One whose server is others' too says with a method Prefix() string what
-// the names of all locks shall begin with, in at most 100 bytes; nothing else is touched.
+// Harness connects one case to the server. It may have two optional methods:
+//
+//   - NoServer() string, if the backend has no server and no connection, and so nothing to cut or
+//     to restart. It returns this reason, and the cases that need [Faults] do not apply.
+//   - Prefix() string, if other programs use the same server. The names of all locks then begin
+//     with the prefix, which has at most 100 bytes, and the cases change nothing else.
 type Harness interface {
-	// Driver opens a new connection to the same server: a new process. The case
-	// closes it. ctx bounds the opening.
+	// Driver opens a new connection to the same server, as a new process does. The case closes it.
+	// ctx limits the opening.
 	Driver(ctx context.Context) (backend.Driver, error)
-	// Close is called when all drivers are closed. The server may live on.
+	// Close is called when all drivers are closed. The server may keep running.
 	Close()
 }
 
-// HarnessMaker makes a Harness, once per observation of a case, and once more for the probe of the
-// observation. The probe sends the same server some ten requests a second, and so measures for how long the server
-// stands still. It calls t.Fatalf where there is no server.
+// HarnessMaker makes a Harness. It is called for each observation of a case, and again for the
+// probe of the observation. The probe sends about ten requests per second to the same server, to
+// measure how long the server stands still. A HarnessMaker calls t.Fatalf if there is no server.
 type HarnessMaker func(t TB) Harness
 
-// Faults is implemented by a Harness that can do harm. Cut and DropReply concern
-// the connections of this Harness alone, those that are open and those that are to come;
-// Pause and Restart concern the server: no other case runs meanwhile.
+// Faults is implemented by a Harness that can break the network and stop the server. Cut and
+// DropReply affect only the connections of this Harness, both open and future ones. Pause and
+// Restart affect the server, so no other case runs at the same time.
 type Faults interface {
-	// Cut makes a black hole of the network: nothing arrives, in either direction,
-	// and no connection is closed. heal makes it whole again.
+	// Cut turns the network into a black hole: nothing arrives in either direction, and no
+	// connection is closed. heal ends the cut.
 	Cut(t TB) (heal func())
-	// DropReply loses the nth answer of the server from now on, 1 being the next:
-	// the request arrives, the answer does not. What becomes of the connection then is
-	// up to the Harness.
+	// DropReply drops the nth answer of the server from now on; 1 is the next answer. The request
+	// arrives, but its answer does not. The Harness decides whether it then closes the connection.
 	DropReply(t TB, nth int)
-	// Pause stops the server until resume. Its clock goes on.
+	// Pause stops the server until resume is called. The server's clock continues.
 	Pause(t TB) (resume func())
-	// Restart ends the server without warning, starts it again with the data that
-	// it keeps, and returns when it answers.
+	// Restart kills the server without warning, starts it again with the data that it keeps, and
+	// returns when it answers.
 	Restart(t TB)
 }
 
-// Case is one promise.
+// Case checks one promise.
 type Case struct {
 	Name    string
-	Promise string // the sentence that is checked
-	Faults  bool   // needs a Harness that is a Faults
-	Alone   bool   // no other case may run meanwhile: it stops the server, or counts what the process uses and has no Faults
+	Promise string // the statement that the case checks
+	Faults  bool   // the case needs a Harness that implements Faults
+	// Alone means that no other case may run at the same time. With Faults, the case stops the
+	// server. Without Faults, it counts the resources of the process.
+	Alone bool
 
 	run func(f *fixture)
 }
 
-// countsProcess reports whether no other test of the process may run meanwhile.
+// countsProcess reports whether the case counts the resources of the process, so that no other test
+// of the process may run at the same time.
 func (c Case) countsProcess() bool { return c.Alone && !c.Faults }
 
-// Cases returns all cases: first those that count what the process uses, then those that stop the server, then the others.
+// Cases returns all cases: first the cases that count the resources of the process, then the cases
+// that stop the server, then the rest.
 func Cases() []Case {
 	var counting, stopping, others []Case
 	for _, cases := range [][]Case{
-		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases, lossCases, releaseCases,
-		cancelCases, faultCases, nameCases, inspectCases, capabilityCases, leaseCases, measureCases,
-		orderCases, apartCases, foreignCases, queueCases, repeatCases, secretCases,
+		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases,
+		lossCases, releaseCases, cancelCases, faultCases, nameCases, inspectCases, capabilityCases,
+		leaseCases, measureCases, orderCases, apartCases, foreignCases, queueCases, repeatCases,
+		secretCases,
 	} {
 		for _, c := range cases {
 			switch {
@@ -97,11 +102,13 @@ func Cases() []Case {
 	return slices.Concat(counting, stopping, others)
 }
 
-// Run runs all cases as subtests: first those that count what the process uses, one by one. Then it
-// calls t.Parallel, which the caller must not do. The cases that stop the server follow, one by one,
-// and then the others in parallel. So no other test may use the server at the same time. Cases that
-// do not apply, for want of a server, are counted in the log and are no subtests. Other cases that do
-// not apply are skipped; with [Inapplicable] the test states which.
+// Run runs all cases as subtests. First it runs the cases that count the resources of the process,
+// one by one. Then it calls t.Parallel, so the caller must not. After that it runs the cases that
+// stop the server, one by one, and finally the rest in parallel. No other test may use the server
+// at the same time.
+//
+// If the backend has no server, the cases that need one are not subtests; Run logs their number. It
+// skips other cases that do not apply. With [Inapplicable] the test states which cases these are.
 func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	t.Helper()
 	s := settingsOf(t, opts)
@@ -131,14 +138,14 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	}
 }
 
-// noServer returns why there is nothing to cut, "" if there is.
+// noServer returns the reason why the backend has no server, or "" if it has one.
 func noServer(t TB, mk HarnessMaker) string {
 	h := mk(t)
 	defer h.Close()
 	return serverless(h)
 }
 
-// prefixOf returns what the names of all locks begin with.
+// prefixOf returns the prefix of the names of all locks.
 func prefixOf(h Harness) string {
 	if p, ok := h.(interface{ Prefix() string }); ok {
 		return p.Prefix()
@@ -153,20 +160,20 @@ func serverless(h Harness) string {
 	return ""
 }
 
-// Run runs the case alone. It fails t if the promise is broken, and also if something
-// is left behind: a goroutine, or a lock on a server that can list them. If the Context
-// of t ends while the case runs, the case soon ends too, whatever it has found.
+// Run runs the case alone. It fails t if the promise is broken. It also fails t if the case leaves
+// a goroutine behind, or a lock on a server that can list locks. If the Context of t ends while the
+// case runs, the case ends soon as well, whatever it has found.
 //
-// An observation that fails after the machine or the server stood still, for longer than its terms
-// allow, is void; so is one to which the server let no client in. It is repeated, with a new Harness and longer terms, five times at most, and
-// counted in the log, or by the method Void(reason string) of t if there is one. A second holder is
-// never void.
+// A failed observation is void if the machine or the server stood still for longer than its terms
+// allow. It is also void if the server let no client in. Run repeats a void observation with a new
+// Harness and longer terms, up to five observations in total. It logs each void observation, or
+// calls the method Void(reason string) of t if t has one. A second holder is never void.
 func (c Case) Run(t TB, mk HarnessMaker) {
 	t.Helper()
 	c.runAs(unknown, t, mk)
 }
 
-// runAs runs the case. It must apply, or not, as the scope says.
+// runAs runs the case, and checks that it applies or does not apply as s requires.
 func (c Case) runAs(s scope, t TB, mk HarnessMaker) {
 	t.Helper()
 	meter := lag.Start()
@@ -174,7 +181,7 @@ func (c Case) runAs(s scope, t TB, mk HarnessMaker) {
 	c.observe(s, t, mk, meter).conclude(c)
 }
 
-// runOnce runs one observation of the case.
+// runOnce makes one observation of the case.
 func (c Case) runOnce(o *observation, mk HarnessMaker) {
 	h := mk(o)
 	faults, ok := h.(Faults)
@@ -183,13 +190,14 @@ func (c Case) runOnce(o *observation, mk HarnessMaker) {
 		if reason := serverless(h); reason != "" {
 			o.Skipf("%s%s", inapplicablePrefix, reason)
 		}
-		o.Fatalf("the Harness has no Faults, so this case cannot run, and nothing proves the promise")
+		o.Fatalf("the Harness has no Faults, so this case cannot run and its promise is unproven")
 	}
 	if ok {
 		faults = watched{Faults: faults, pulse: &o.pulse}
 	}
 	f := newFixture(o, h, faults)
-	// No longer than that: the Context of a *testing.T ends before its cleanup begins.
+	// The Context of o ends the case only until c.run returns. The Context of a *testing.T ends
+	// before its cleanup, which still needs f.ctx.
 	defer context.AfterFunc(o.Context(), f.end)()
 	c.run(f)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/dlock-go/dlock/membackend"
 )
 
-// mem is a harness without faults.
+// mem is a Harness without Faults.
 type mem struct{}
 
 func (mem) Driver(context.Context) (backend.Driver, error) {
@@ -27,12 +27,12 @@ func (mem) Driver(context.Context) (backend.Driver, error) {
 }
 func (mem) Close() {}
 
-// diskless is a harness of a backend that has no server.
+// diskless is a Harness of a backend that has no server.
 type diskless struct{ mem }
 
 func (diskless) NoServer() string { return "nothing to cut" }
 
-// recorder is a TB that survives what it is told.
+// recorder is a TB that keeps failures and skips to itself, so that they do not fail or skip its T.
 type recorder struct {
 	*testing.T
 	mu       sync.Mutex
@@ -71,7 +71,7 @@ func (r *recorder) Failed() bool {
 
 func (r *recorder) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
 
-// record runs c and returns what it said.
+// record runs c with h and returns the recorder with its messages.
 func record(t *testing.T, c Case, h Harness) *recorder {
 	t.Helper()
 	return recordWith(t, c, func(TB) Harness { return h })
@@ -82,7 +82,8 @@ func recordWith(t *testing.T, c Case, mk HarnessMaker) *recorder {
 	return recordRun(t, func(r *recorder) { c.Run(r, mk) })
 }
 
-// recordRun calls run on another goroutine, which a failure may end, and returns what run said.
+// recordRun calls run on another goroutine, which a failure may end. It returns the recorder with
+// the messages of run.
 func recordRun(t *testing.T, run func(r *recorder)) *recorder {
 	t.Helper()
 	r := &recorder{T: t}
@@ -107,19 +108,19 @@ func TestCasesAreWellFormed(t *testing.T) {
 	shared := false
 	for _, c := range Cases() {
 		if c.Name == "" || strings.ContainsAny(c.Name, "/ ") || seen[c.Name] || c.run == nil {
-			t.Errorf("case %q: a name that is missing or not its own, or nothing to run", c.Name)
+			t.Errorf("case %q: the name is invalid or not unique, or run is nil", c.Name)
 		}
 		if !strings.HasSuffix(c.Promise, ".") || len(c.Promise) < 30 {
-			t.Errorf("case %s promises %q, which is no sentence", c.Name, c.Promise)
+			t.Errorf("case %s: the promise %q is not a sentence", c.Name, c.Promise)
 		}
 		if c.Alone && shared {
-			t.Errorf("case %s runs alone, after others that do not", c.Name)
+			t.Errorf("case %s runs alone, but comes after cases that do not", c.Name)
 		}
 		shared = shared || !c.Alone
 		seen[c.Name] = true
 	}
 	if len(seen) < 60 {
-		t.Errorf("%d cases", len(seen))
+		t.Errorf("%d cases, want at least 60", len(seen))
 	}
 }
 
@@ -134,7 +135,8 @@ func TestFaultCaseNeedsFaults(t *testing.T) {
 	}
 }
 
-// TestInapplicable checks that Run fails for a case that drops out, and for a list that names too much.
+// TestInapplicable checks that Run fails for an unlisted case that does not apply, and for a listed
+// case that applies.
 func TestInapplicable(t *testing.T) {
 	t.Parallel()
 	skips := Case{Name: "x", Promise: "x.", run: func(f *fixture) { ability[Keeper](f) }}
@@ -145,10 +147,13 @@ func TestInapplicable(t *testing.T) {
 		what     string
 		settings *settings
 		c        Case
-		want     string // "": it does not fail
+		want     string // "" if it does not fail
 	}{
 		{"without a list", &settings{}, skips, ""},
-		{"a case that drops out", exact, skips, "is not in the list of Inapplicable, and it does not apply: the Harness is no"},
+		{
+			"a case that drops out", exact, skips,
+			"is not in the list of Inapplicable, and it does not apply: the Harness is no",
+		},
 		{"a case that applies", exact, runs, ""},
 		{"a listed case", listed, skips, ""},
 		{"a listed case that applies", listed, runs, "the case applies"},
@@ -163,7 +168,7 @@ func TestInapplicable(t *testing.T) {
 	}
 }
 
-// TestRounds checks that no round is saved where some are fast.
+// TestRounds checks that all rounds run if some of them are fast.
 func TestRounds(t *testing.T) {
 	t.Parallel()
 	for fast, want := range map[bool]int{true: 10, false: 5} {
@@ -181,7 +186,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// threaded is a Harness with a goroutine for each Harness of Apart and for each server.
+// threaded is a Harness that starts a goroutine for each Harness of Apart and for each restart.
 type threaded struct {
 	mem
 	stop context.Context
@@ -194,7 +199,8 @@ func (h threaded) Cut(TB) (heal func())     { return func() {} }
 func (h threaded) Pause(TB) (resume func()) { return func() {} }
 func (h threaded) DropReply(t TB, _ int)    { t.Fatalf("not used") }
 
-// TestHarnessMayHaveGoroutines runs a case whose Harness starts goroutines that outlive it.
+// TestHarnessMayHaveGoroutines checks that a case passes if its Harness starts goroutines that
+// outlive the case.
 func TestHarnessMayHaveGoroutines(t *testing.T) {
 	t.Parallel()
 	c := Case{Name: "x", Promise: "x.", Faults: true, run: func(f *fixture) {
@@ -206,7 +212,7 @@ func TestHarnessMayHaveGoroutines(t *testing.T) {
 	}
 }
 
-// TestOraclesSpeak checks that what the cases rely on can fail.
+// TestOraclesSpeak checks that the common checks of the cases can fail.
 func TestOraclesSpeak(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
@@ -226,12 +232,15 @@ func TestOraclesSpeak(t *testing.T) {
 			s, lease := newSection(f), new(dlock.Lease)
 			s.visit(lease, func() { s.visit(lease, func() {}) })
 		}},
-		{"overlapping visits", "before the one before it had ended", func(f *fixture) {
+		{"overlapping visits", "before the end of the previous visit", func(f *fixture) {
 			s, now := newSection(f), time.Now()
-			s.intervals = []interval{{from: now, to: now.Add(2), fence: 1}, {from: now.Add(1), to: now.Add(3), fence: 2}}
+			s.intervals = []interval{
+				{from: now, to: now.Add(2), fence: 1},
+				{from: now.Add(1), to: now.Add(3), fence: 2},
+			}
 			s.check(2)
 		}},
-		{"a fence that repeats", "has the fence 7, the one before it 7", func(f *fixture) {
+		{"a fence that repeats", "has the fence 7, the previous visit 7", func(f *fixture) {
 			s, now := newSection(f), time.Now()
 			s.intervals = []interval{{from: now, to: now, fence: 7}, {from: now, to: now, fence: 7}}
 			s.check(2)
@@ -252,15 +261,15 @@ func TestOraclesSpeak(t *testing.T) {
 	}
 }
 
-// slow is a Harness whose server takes some time to grant or to release, in the first observations of
+// slow is a Harness with a server that grants and releases slowly in the first observations of
 // a case.
 type slow struct {
 	mem
 	takes        time.Duration
 	observations int
 
-	slow     atomic.Bool // the server is
-	renewals atomic.Bool // those of the driver are slow
+	slow     atomic.Bool // the server is slow
+	renewals atomic.Bool // the renewals of the driver are slow
 	hangs    atomic.Bool // the next request gets no answer
 }
 
@@ -314,7 +323,7 @@ func (d slowDriver) Capabilities() backend.Capabilities {
 	return backend.Capabilities{Modes: caps.Modes, MinTTL: caps.MinTTL}
 }
 
-// TestVoid checks which failures are repeated. The cases fail where the server is slow.
+// TestVoid checks which failures make an observation void. The cases fail if the server is slow.
 func TestVoid(t *testing.T) {
 	t.Parallel()
 	acquire := func(f *fixture, ttl time.Duration) bool {
@@ -326,7 +335,7 @@ func TestVoid(t *testing.T) {
 		what        string
 		slow, voids int
 		run         func(f *fixture)
-		want        string // "": it passes
+		want        string // "" if it passes
 	}{
 		{"a slow server and a short term", 1, 1, func(f *fixture) {
 			if acquire(f, f.short()) {
@@ -353,7 +362,7 @@ func TestVoid(t *testing.T) {
 			if acquire(f, f.short()) {
 				d, req := f.driver(), f.try(f.long())
 				f.grant(d, req)
-				_ = f.busy(d, req) // the driver grants it once more
+				_ = f.busy(d, req) // the driver grants it a second time
 			}
 		}, "a second holder"},
 		{"a second holder of a client", 1, 0, func(f *fixture) {
@@ -388,31 +397,38 @@ func TestVoid(t *testing.T) {
 			t.Parallel()
 			s := &slow{takes: 200 * time.Millisecond, observations: tt.slow}
 			r := recordWith(t, Case{Name: "x", Promise: "x.", run: tt.run}, s.make)
-			if r.Failed() != (tt.want != "") || !r.said(tt.want) && r.Failed() || len(r.voids) != tt.voids {
-				t.Errorf("errors %q, want %q; %d observations were void, want %d: %q", r.errors, tt.want, len(r.voids), tt.voids, r.voids)
+			if r.Failed() != (tt.want != "") || !r.said(tt.want) && r.Failed() ||
+				len(r.voids) != tt.voids {
+				t.Errorf("errors %q, want %q; %d observations were void, want %d: %q",
+					r.errors, tt.want, len(r.voids), tt.voids, r.voids)
 			}
 			named := slices.ContainsFunc(append(r.voids, r.errors...), func(text string) bool {
 				return strings.Contains(text, "the server stood still for ")
 			})
-			if tt.slow == observations && !named { // of this machine, where that stood still for longer, not each time
-				t.Errorf("nothing says that the server stood still: errors %q, void %q", r.errors, r.voids)
+			// A single message can name this machine instead, if it stood still for longer than
+			// the server.
+			if tt.slow == observations && !named {
+				t.Errorf("no message reports that the server stood still: errors %q, void %q",
+					r.errors, r.voids)
 			}
-			if r.Failed() && !strings.Contains(tt.want, "panic") && (!r.said("conformance_test.go:") && tt.voids == 0 || !r.said("connection 1  acquire")) {
-				t.Errorf("the errors name no line or no request: %q", r.errors)
+			noLine := !r.said("conformance_test.go:") && tt.voids == 0
+			if r.Failed() && !strings.Contains(tt.want, "panic") &&
+				(noLine || !r.said("connection 1  acquire")) {
+				t.Errorf("the errors do not name a line and a request: %q", r.errors)
 			}
 		})
 	}
 }
 
-// TestNotVoid checks that nothing but a server that stands still before the failure is an excuse.
+// TestNotVoid checks that a failure is excused only if the server stood still before it.
 func TestNotVoid(t *testing.T) {
 	t.Parallel()
-	// A busy machine delays the probe by less than the part of the term that is allowed.
+	// The term is so long that a busy machine delays the probe by less than the allowed part of it.
 	const (
 		term     = 20 * time.Second
 		slowness = 3 * time.Second
 	)
-	probed := func() { time.Sleep(slowness) } // the probe asks meanwhile
+	probed := func() { time.Sleep(slowness) } // the probe sends requests meanwhile
 	broken := func(f *fixture) { f.Errorf("broken") }
 	tests := []struct {
 		what string
@@ -443,7 +459,7 @@ func TestNotVoid(t *testing.T) {
 		{"a server that the case had stopped", func(f *fixture, s *slow) {
 			heal := f.fault()
 			s.slow.Store(true)
-			time.Sleep(slowness * 3 / 4) // the probe has asked, and has no answer yet
+			time.Sleep(slowness * 3 / 4) // the probe waits for an answer
 			s.slow.Store(false)
 			heal()
 			probed()
@@ -477,21 +493,27 @@ func TestNotVoid(t *testing.T) {
 	}
 }
 
-// TestInTime checks that only those standstills count that are part of the time that is judged.
+// TestInTime checks that inTime excuses only standstills within the measured time.
 func TestInTime(t *testing.T) {
 	t.Parallel()
 	meter := lag.Start()
 	defer meter.Stop()
 	for _, tt := range []struct {
 		what            string
-		began, answered time.Duration // of the probe's longest request, ago; 0: it has no answer
+		began, answered time.Duration // times since the probe's longest request; 0 if unanswered
 		late            time.Duration
 		fails           bool
 	}{
 		{"nothing stood still", 0, 0, 3500 * time.Millisecond, true},
-		{"the server stood still meanwhile", 3 * time.Second, time.Second, 4500 * time.Millisecond, false},
+		{
+			"the server stood still meanwhile",
+			3 * time.Second, time.Second, 4500 * time.Millisecond, false,
+		},
 		{"the server stands still", 3 * time.Second, 0, 4500 * time.Millisecond, false},
-		{"the server stood still for a moment of the time", time.Hour, 4 * time.Second, 4500 * time.Millisecond, true},
+		{
+			"the server stood still for a moment of the time",
+			time.Hour, 4 * time.Second, 4500 * time.Millisecond, true,
+		},
 		{"the server stood still before", time.Hour, time.Minute, 4500 * time.Millisecond, true},
 		{"not for long enough", 2 * time.Second, time.Second, 6 * time.Second, true},
 	} {
@@ -506,23 +528,29 @@ func TestInTime(t *testing.T) {
 		}
 		f := &fixture{observation: o}
 		f.inTime("it happens", now.Add(-tt.late), now)
-		if fails := len(o.failures) > 0; fails != tt.fails && meter.Worst(now.Add(-tt.late)) < 400*time.Millisecond {
+		isPunctual := meter.Worst(now.Add(-tt.late)) < 400*time.Millisecond
+		if fails := len(o.failures) > 0; fails != tt.fails && isPunctual {
 			t.Errorf("%s: failures %q", tt.what, o.failures)
 		}
 	}
 }
 
-// TestLongRestartIsVoid: a client gives up when a server has been away for a term.
+// TestLongRestartIsVoid checks that a long restart makes an observation void, because a client
+// gives up when the server was unavailable for a term.
 func TestLongRestartIsVoid(t *testing.T) {
 	t.Parallel()
-	for away, voids := range map[time.Duration]int{4 * time.Second: 0, 6 * time.Second: observations - 1} {
+	for away, voids := range map[time.Duration]int{
+		4 * time.Second: 0,
+		6 * time.Second: observations - 1,
+	} {
 		r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
 			f.noteTerm(10 * time.Second)
 			f.noteRestart(time.Now().Add(-away))
 			f.Errorf("the server was not reached")
 		}}, mem{})
 		if !r.said("the server was not reached") || len(r.voids) != voids {
-			t.Errorf("away for %v: errors %q, void %q, want %d void", away, r.errors, r.voids, voids)
+			t.Errorf("away for %v: errors %q, void %q, want %d void",
+				away, r.errors, r.voids, voids)
 		}
 		for _, text := range r.voids {
 			if !strings.Contains(text, "the server's restart took 6") {
@@ -532,7 +560,8 @@ func TestLongRestartIsVoid(t *testing.T) {
 	}
 }
 
-// TestSlowOpeningIsVoid: a closed port refuses at once; a slow server keeps its client waiting.
+// TestSlowOpeningIsVoid checks that a slow opening makes an observation void. A closed port refuses
+// at once, but a slow server lets its client wait.
 func TestSlowOpeningIsVoid(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -564,7 +593,7 @@ func TestSlowOpeningIsVoid(t *testing.T) {
 	}
 }
 
-// TestVoidIsLogged is for a test without a method Void.
+// TestVoidIsLogged checks the log of a void observation in a test without a method Void.
 func TestVoidIsLogged(t *testing.T) {
 	t.Parallel()
 	r := &logger{recorder: &recorder{T: t}}
@@ -586,8 +615,8 @@ type logger struct {
 
 func (l *logger) Logf(format string, args ...any) { l.log += fmt.Sprintf(format, args...) }
 
-// TestTapForwards is the case of a wrapped driver: through the tap a driver can
-// do what it could without, and claims no less.
+// TestTapForwards checks that a driver behind a tap has the same abilities and the
+// same capabilities.
 func TestTapForwards(t *testing.T) {
 	t.Parallel()
 	r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {

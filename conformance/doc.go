@@ -1,6 +1,5 @@
-// Package conformance proves that a driver and dlock's core above it keep their
-// promises, against the real server. Each case is one promise, and says it when
-// it fails.
+// Package conformance checks that a driver, and dlock's core on top of it, keep their promises
+// against the real server. Each case checks one promise, and logs it when it fails.
 //
 // The test of a driver is about ten lines:
 //
@@ -8,53 +7,51 @@
 //		conformance.Run(t, func(t conformance.TB) conformance.Harness { return newHarness(t) })
 //	}
 //
-// Run calls t.Parallel, so the test does not. Some cases stop the server, so no other test may use it
-// at the same time.
+// Run calls t.Parallel, so the test does not. Some cases stop the server, so no other test may use
+// the server at the same time.
 //
 // # What a case uses
 //
-// Every Driver of a Harness is a connection of its own and so stands for a
-// process. A case takes as many as it needs, each alone or under a
-// [dlock.Client], and names that nobody else uses, beneath the prefix of the Harness
-// if it has one. Most faults are made between the core and the driver, where they
-// hit the same instant each time; the faults of the network and of the server are
-// made by the [Faults] of the Harness.
+// Every Driver of a Harness is a separate connection and represents one process. A case opens as
+// many drivers as it needs, and uses each one directly or under a [dlock.Client]. It uses names
+// that no other case uses. They begin with the prefix of the Harness if it has one. A case makes
+// most faults between the core and the driver, where they occur at the same instant in every run.
+// The [Faults] of the Harness make the faults of the network and of the server.
 //
-// A Harness without [Faults] fails the cases that need them, unless it has no server and
-// says so with NoServer: what is not checked is not proven. A Harness may have any of
-// the abilities [Apart], [Delayer], [Foreigner], [EntryLocker], [Keeper] and
-// [Addressed]. A case that needs one that the Harness lacks, or an interface that the
-// driver lacks, is skipped. The reason begins with "does not apply". The test of a driver lists
-// these cases, so that none drops out unseen when the driver or the Harness changes:
+// A Harness without [Faults] fails the cases that need them, because a promise is unproven until
+// it is checked. These cases do not apply to a Harness that has no server and reports this with
+// NoServer. A Harness may have any of the abilities [Apart], [Delayer], [Foreigner],
+// [EntryLocker], [Keeper] and [Addressed]. A case is skipped if it needs an ability that the
+// Harness lacks, or an interface that the driver lacks. The reason begins with "does not apply".
+// The test of a driver lists these cases, so that none of them is skipped unnoticed when the
+// driver or the Harness changes:
 //
 //	conformance.Run(t, mk, conformance.Inapplicable("FloorIsNoLock", "SweepSparesWhatIsHeld"))
 //
-// Then another case that finds that it does not apply fails, and so does one of the list that runs.
+// Then Run also fails for an unlisted case that does not apply, and for a listed case that applies.
 // A first run without the list, with go test -v, shows which cases are skipped, and why.
 //
-// # For a driver outside of this module
+// # For a driver outside this module
 //
-// The package conformance/faultproxy breaks the network in front of any server that is
-// reached over TCP. Its Proxy does what Faults and Delayer need but for Pause and
-// Restart, and a second Proxy makes the Harness of Apart. For the answers of DropReply a
-// Proxy counts chunks that the server sends: answers that arrive together, as a
-// pipelining client receives them, are one chunk, and none of their requests gets its
-// answer.
+// Package conformance/faultproxy breaks the network in front of any server that uses TCP. Its Proxy
+// does the work of Faults and Delayer, except for Pause and Restart. A second Proxy makes the
+// Harness of Apart. DropReply of a Proxy counts chunks that the server sends. Answers that arrive
+// together, as a pipelining client receives them, are one chunk, and DropReply drops all of them.
 //
-// The package conformance/broken has drivers with bugs: its Test shows that the suite
-// notices them over your own Harness. The packages backend/key (names to keys),
-// backend/batch (many goroutines, one request) and backend/tlsfile (certificates of a
-// URL) are those that the drivers of this module use.
+// Package conformance/broken has drivers with bugs. Its Test checks that the suite detects the bugs
+// with your own Harness. The drivers of this module also use the packages backend/key (names to
+// keys), backend/batch (many goroutines, one request) and backend/tlsfile (certificates of a URL).
 //
 // # Capabilities
 //
-// What a driver claims must work, and what it does not claim must be refused with
-// dlock.ErrUnsupported: a case checks whichever applies. Where grants live with
-// their connection, a case that leaves one behind closes the connection, which is
-// what frees it there.
+// Every capability that a driver claims must work. A feature that the driver does not claim must
+// be refused with dlock.ErrUnsupported. A case checks whichever applies. If grants live with
+// their connection, a case that abandons a grant closes the connection, because nothing else
+// frees the lock.
 //
 // # Exclusion
 //
-// The oracle is an atomic counter inside of the critical section and the order of
-// the fences. The race detector cannot judge exclusion through a socket.
+// The cases detect a second holder with an atomic counter inside the critical section and with
+// the order of the fences. The race detector cannot check exclusion that a server enforces over
+// a socket.
 package conformance

@@ -10,24 +10,55 @@ import (
 )
 
 var exclusionCases = []Case{
-	{Name: "OneHolderAtATime", Promise: "Among clients and goroutines that contend, one holds at a time, each is served, and fences increase in the order of the grants.", run: func(f *fixture) { contend(f, 4, 4, 10) }},
-	{Name: "OneHolderAtATimeWithoutHandoff", Promise: "Without hand-over inside a process, too, one of those who contend holds at a time, each is served, and fences increase.", run: func(f *fixture) { contend(f, 4, 2, 10, dlock.WithLocalHandoff(0)) }},
-	{Name: "OneHolderAtATimeFair", Promise: "Where waiters queue, too, one holds at a time, each is served, and fences increase; else WithFair is ErrUnsupported.", run: oneHolderAtATimeFair},
-	{Name: "OneHolderAmongTryLocks", Promise: "TryLock never lets a second holder in, however many try at once.", run: oneHolderAmongTryLocks},
-	{Name: "OneHolderAcrossDeaths", Promise: "For its holder a lease ends before the server gives the lock to somebody else, also where holders die.", run: oneHolderAcrossDeaths},
-	{Name: "EveryWaiterIsServedOnce", Promise: "A hundred waiters of two clients are each granted the lock once, and none is forgotten.", run: everyWaiterIsServedOnce},
+	{
+		Name: "OneHolderAtATime",
+		Promise: "Among contending clients and goroutines, one at a time holds the lock, each is " +
+			"served, and fences increase in the order of the grants.",
+		run: func(f *fixture) { contend(f, 4, 4, 10) },
+	},
+	{
+		Name: "OneHolderAtATimeWithoutHandoff",
+		Promise: "Without hand-offs inside a process, one contender at a time holds the lock, " +
+			"each is served, and fences increase.",
+		run: func(f *fixture) { contend(f, 4, 2, 10, dlock.WithLocalHandoff(0)) },
+	},
+	{
+		Name: "OneHolderAtATimeFair",
+		Promise: "With WithFair, one contender at a time holds the lock, each is served, and " +
+			"fences increase; a backend without queues returns ErrUnsupported.",
+		run: oneHolderAtATimeFair,
+	},
+	{
+		Name:    "OneHolderAmongTryLocks",
+		Promise: "TryLock never creates a second holder, however many clients try at once.",
+		run:     oneHolderAmongTryLocks,
+	},
+	{
+		Name: "OneHolderAcrossDeaths",
+		Promise: "For its holder, a lease ends before the server grants the lock to another " +
+			"process, even if holders die.",
+		run: oneHolderAcrossDeaths,
+	},
+	{
+		Name: "EveryWaiterIsServedOnce",
+		Promise: "Each of a hundred waiters of two clients gets the lock once, and none is " +
+			"forgotten.",
+		run: everyWaiterIsServedOnce,
+	},
 }
 
-// contend has clients with these options take turns.
+// contend lets clients with these options take turns.
 func contend(f *fixture, clients, goroutines, rounds int, opts ...dlock.Option) {
 	cs := make([]*dlock.Client, clients)
 	for i := range cs {
-		cs[i] = f.client(append(opts, dlock.WithTTL(f.long()), dlock.WithPollInterval(20*time.Millisecond))...)
+		cs[i] = f.client(append(opts,
+			dlock.WithTTL(f.long()), dlock.WithPollInterval(20*time.Millisecond))...)
 	}
 	takeTurns(f, cs, goroutines, rounds)
 }
 
-// takeTurns has goroutines of each client hold the lock for no time, each of them so many rounds.
+// takeTurns lets goroutines of each client take the lock and free it at once, for the given number
+// of rounds each.
 func takeTurns(f *fixture, cs []*dlock.Client, goroutines, rounds int) {
 	s := newSection(f)
 	var turns atomic.Int32
@@ -83,7 +114,7 @@ func oneHolderAcrossDeaths(f *fixture) {
 	for range deaths {
 		c, t := f.tapped(dlock.WithTTL(f.short()))
 		lease := f.lockWithin(c, f.short()+prompt, f.name)
-		if f.caps.Session { // there it ends with the connection
+		if f.caps.Session { // the lease ends with the connection
 			s.visit(lease, func() {})
 		} else {
 			entered := make(chan struct{})
@@ -119,8 +150,7 @@ func everyWaiterIsServedOnce(f *fixture) {
 	}
 }
 
-// unfair checks the refusal where the backend has no queue, and reports whether
-// that is so.
+// unfair reports whether the backend has no queue. If so, it checks that WithFair is refused.
 func (f *fixture) unfair() bool {
 	f.Helper()
 	return f.unsupported("WithFair", f.caps.Fair > 0, func(c *dlock.Client) error {
@@ -129,8 +159,8 @@ func (f *fixture) unfair() bool {
 	})
 }
 
-// unsupported checks that what is not claimed is refused with ErrUnsupported, and
-// reports whether that was to be checked.
+// unsupported reports whether a feature is not claimed. If so, it checks that use
+// returns ErrUnsupported.
 func (f *fixture) unsupported(what string, claimed bool, use func(c *dlock.Client) error) bool {
 	f.Helper()
 	if claimed {
@@ -138,4 +168,13 @@ func (f *fixture) unsupported(what string, claimed bool, use func(c *dlock.Clien
 	}
 	f.isErr(what+", which the driver does not claim", use(f.client()), dlock.ErrUnsupported)
 	return true
+}
+
+// breakUnsupported reports whether the driver cannot break a lock. If so, it checks that Break
+// returns ErrUnsupported.
+func (f *fixture) breakUnsupported() bool {
+	f.Helper()
+	return f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error {
+		return c.Break(f.ctx, f.name, "")
+	})
 }

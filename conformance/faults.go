@@ -11,22 +11,116 @@ import (
 )
 
 var faultCases = []Case{
-	{Name: "LostRepliesLeaveNoGhost", Promise: "Whichever answer of the server is lost while a client locks and unlocks, the lock is free afterwards, and it was exclusive.", Faults: true, run: lostRepliesLeaveNoGhost},
-	{Name: "LostReplyToATryIsUndone", Promise: "A TryLock whose answer is lost leaves nothing behind.", Faults: true, run: lostReplyToATryIsUndone},
-	{Name: "LostReplyOfRenewalCostsNoLease", Promise: "A renewal whose answer is lost is repeated, and the lease goes on.", Faults: true, run: lostReplyOfRenewalCostsNoLease},
-	{Name: "LostReplyOfUnlockIsNotWaitedFor", Promise: "A waiter of the client whose Unlock loses its answer gets the lock, with a greater fence, within a term.", Faults: true, run: lostReplyOfUnlockIsNotWaitedFor},
-	{Name: "LostReplyWhileWaitingDelaysOnly", Promise: "A wake-up or an answer that a waiter never gets may delay it, by no more than a term.", Faults: true, run: lostReplyWhileWaitingDelaysOnly},
-	{Name: "OpeningReturnsFromABlackHole", Promise: "Opening a driver into a black hole is ErrUnavailable within 10 s, where anything is asked.", Faults: true, run: openingReturnsFromABlackHole},
-	{Name: "DriverReturnsFromABlackHole", Promise: "Every request of a driver into a black hole returns when its context ends.", Faults: true, run: driverReturnsFromABlackHole},
-	{Name: "LockReturnsFromABlackHole", Promise: "Lock into a black hole ends with its context, TryLock after the lesser of the term and 5 s, and both leave nothing.", Faults: true, run: lockReturnsFromABlackHole},
-	{Name: "HolderInABlackHoleLosesInTime", Promise: "A holder that is cut off is told before its term is over; when the network is whole again, the lock can be had, with a greater fence.", Faults: true, run: holderInABlackHoleLosesInTime},
-	{Name: "UnlockIntoABlackHoleIsRepeated", Promise: "An Unlock that is cut off is ErrUncertain, and the lock is free soon after the network is whole again.", Faults: true, run: unlockIntoABlackHoleIsRepeated},
-	{Name: "WaiterOutlivesABlackHole", Promise: "A waiter that was cut off for less than its term is granted the lock afterwards.", Faults: true, run: waiterOutlivesABlackHole},
-	{Name: "ShortPauseCostsNoLease", Promise: "A server that stops for a third of the term costs nobody the lease.", Faults: true, Alone: true, run: shortPauseCostsNoLease},
-	{Name: "LongPauseIsToldInTime", Promise: "When the server stops for longer than the term, the holder is told before its term is over.", Faults: true, Alone: true, run: longPauseIsToldInTime},
-	{Name: "TermCountsFromSending", Promise: "Term.Sent is from before the request was written: an answer that is late does not make the term longer.", Faults: true, Alone: true, run: termCountsFromSending},
-	{Name: "RestartKeepsExclusion", Promise: "A restart of the server ends no lease silently: who holds afterwards holds alone, waiters go on, and fences increase.", Faults: true, Alone: true, run: restartKeepsExclusion},
-	{Name: "ClientsReconnect", Promise: "After a restart of the server every client can lock, wait and be woken again.", Faults: true, Alone: true, run: clientsReconnect},
+	{
+		Name: "LostRepliesLeaveNoGhost",
+		Promise: "Whichever answer is lost while a client locks and unlocks, the lock stays " +
+			"exclusive and is free afterwards.",
+		Faults: true,
+		run:    lostRepliesLeaveNoGhost,
+	},
+	{
+		Name:    "LostReplyToATryIsUndone",
+		Promise: "A TryLock that loses its answer leaves nothing on the server.",
+		Faults:  true,
+		run:     lostReplyToATryIsUndone,
+	},
+	{
+		Name:    "LostReplyOfRenewalCostsNoLease",
+		Promise: "A renewal that loses its answer is repeated, and the lease continues.",
+		Faults:  true,
+		run:     lostReplyOfRenewalCostsNoLease,
+	},
+	{
+		Name: "LostReplyOfUnlockIsNotWaitedFor",
+		Promise: "If Unlock loses its answer, the next waiter of the same client gets the lock " +
+			"within a term, with a greater fence.",
+		Faults: true,
+		run:    lostReplyOfUnlockIsNotWaitedFor,
+	},
+	{
+		Name:    "LostReplyWhileWaitingDelaysOnly",
+		Promise: "A lost wake-up or a lost answer delays a waiter by at most one term.",
+		Faults:  true,
+		run:     lostReplyWhileWaitingDelaysOnly,
+	},
+	{
+		Name: "OpeningReturnsFromABlackHole",
+		Promise: "Opening a driver through a black hole returns ErrUnavailable within 10 s, if " +
+			"the opening sends a request.",
+		Faults: true,
+		run:    openingReturnsFromABlackHole,
+	},
+	{
+		Name:    "DriverReturnsFromABlackHole",
+		Promise: "Every request of a driver through a black hole returns when its context ends.",
+		Faults:  true,
+		run:     driverReturnsFromABlackHole,
+	},
+	{
+		Name: "LockReturnsFromABlackHole",
+		Promise: "Through a black hole, Lock ends with its context and TryLock after the lesser " +
+			"of the term and 5 s, and both leave nothing.",
+		Faults: true,
+		run:    lockReturnsFromABlackHole,
+	},
+	{
+		Name: "HolderInABlackHoleLosesInTime",
+		Promise: "A holder that is cut off loses its lease before its term ends; after the cut, " +
+			"another client gets the lock with a greater fence.",
+		Faults: true,
+		run:    holderInABlackHoleLosesInTime,
+	},
+	{
+		Name: "UnlockIntoABlackHoleIsRepeated",
+		Promise: "An Unlock that is cut off returns ErrUncertain, and the lock is free soon " +
+			"after the cut ends.",
+		Faults: true,
+		run:    unlockIntoABlackHoleIsRepeated,
+	},
+	{
+		Name:    "WaiterOutlivesABlackHole",
+		Promise: "A waiter that was cut off for less than its term gets the lock afterwards.",
+		Faults:  true,
+		run:     waiterOutlivesABlackHole,
+	},
+	{
+		Name:    "ShortPauseCostsNoLease",
+		Promise: "If the server stops for a third of the term, no holder loses its lease.",
+		Faults:  true,
+		Alone:   true,
+		run:     shortPauseCostsNoLease,
+	},
+	{
+		Name: "LongPauseIsToldInTime",
+		Promise: "If the server stops for longer than the term, the holder loses its lease " +
+			"before its term ends.",
+		Faults: true,
+		Alone:  true,
+		run:    longPauseIsToldInTime,
+	},
+	{
+		Name: "TermCountsFromSending",
+		Promise: "Term.Sent is from before the request was written, so a late answer does not " +
+			"make the term longer.",
+		Faults: true,
+		Alone:  true,
+		run:    termCountsFromSending,
+	},
+	{
+		Name: "RestartKeepsExclusion",
+		Promise: "A restart of the server ends no lease silently: afterwards there is one " +
+			"holder, waiters continue, and fences increase.",
+		Faults: true,
+		Alone:  true,
+		run:    restartKeepsExclusion,
+	},
+	{
+		Name:    "ClientsReconnect",
+		Promise: "After a restart of the server every client can lock, wait and be woken again.",
+		Faults:  true,
+		Alone:   true,
+		run:     clientsReconnect,
+	},
 }
 
 func lostRepliesLeaveNoGhost(f *fixture) {
@@ -41,7 +135,7 @@ func lostRepliesLeaveNoGhost(f *fixture) {
 		}
 	}
 	const answers = 6
-	visit(c) // the connection is made; the answers that are lost are to lock and unlock
+	visit(c) // opens the connection, so that only answers to Lock and Unlock are lost
 	for nth := range answers {
 		f.faults.DropReply(f, nth+1)
 		visit(c)
@@ -52,7 +146,7 @@ func lostRepliesLeaveNoGhost(f *fixture) {
 	f.settle(other)
 }
 
-// settle uses up what DropReply may have left to be lost.
+// settle sends requests until DropReply has no answer left to drop.
 func (f *fixture) settle(c *dlock.Client) {
 	f.Helper()
 	for i := range 5 {
@@ -72,7 +166,7 @@ func lostReplyToATryIsUndone(f *fixture) {
 		lease, err := c.TryLock(f.ctx, f.name)
 		switch {
 		case err == nil:
-			_ = lease.Unlock(f.ctx) // its answer may be the one that is lost
+			_ = lease.Unlock(f.ctx) // its answer may be the lost one
 		case !errors.Is(err, dlock.ErrUncertain) && !errors.Is(err, dlock.ErrUnavailable):
 			f.Errorf("TryLock: %v", err)
 		}
@@ -125,7 +219,8 @@ func lostReplyWhileWaitingDelaysOnly(f *fixture) {
 }
 
 func lostReplyOfUnlockIsNotWaitedFor(f *fixture) {
-	c, other := f.client(dlock.WithTTL(f.brief()), dlock.WithLocalHandoff(0)), f.client(dlock.WithTTL(f.long()))
+	c := f.client(dlock.WithTTL(f.brief()), dlock.WithLocalHandoff(0))
+	other := f.client(dlock.WithTTL(f.long()))
 	for nth := range 4 {
 		lease := f.lock(c, f.name)
 		waiter := f.lockAsync(c, f.name)
@@ -140,7 +235,7 @@ func lostReplyOfUnlockIsNotWaitedFor(f *fixture) {
 	}
 }
 
-// openingBound is how long opening a driver may take.
+// openingBound is the time limit for opening a driver.
 const openingBound = 10 * time.Second
 
 func openingReturnsFromABlackHole(f *fixture) {
@@ -148,7 +243,9 @@ func openingReturnsFromABlackHole(f *fixture) {
 	defer heal()
 	var d backend.Driver
 	var err error
-	if !f.doneBy(time.Now().Add(openingBound), "opening returns", async(func() { d, err = f.harness.Driver(f.ctx) })) {
+	due := time.Now().Add(openingBound)
+	done := async(func() { d, err = f.harness.Driver(f.ctx) })
+	if !f.doneBy(due, "opening returns", done) {
 		return
 	}
 	if err == nil {
@@ -165,18 +262,27 @@ func driverReturnsFromABlackHole(f *fixture) {
 	busy := f.busy(waiting, req)
 	heal := f.faults.Cut(f)
 	requests := map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error { _, err := d.Acquire(ctx, f.try(f.long())); return err },
-		"Renew":   func(ctx context.Context) error { _, err := d.Renew(ctx, g); return err },
+		"Acquire": func(ctx context.Context) error {
+			_, err := d.Acquire(ctx, f.try(f.long()))
+			return err
+		},
+		"Renew": func(ctx context.Context) error {
+			_, err := d.Renew(ctx, g)
+			return err
+		},
 		"Release": func(ctx context.Context) error {
 			return waiting.Release(ctx, &backend.Grant{Request: *req, State: busy.State})
 		},
 	}
 	if i, ok := d.(backend.Inspector); ok {
-		requests["Inspect"] = func(ctx context.Context) error { _, err := i.Inspect(ctx, f.name); return err }
+		requests["Inspect"] = func(ctx context.Context) error {
+			_, err := i.Inspect(ctx, f.name)
+			return err
+		}
 	}
 	if w, ok := waiting.(backend.Waiter); ok {
 		requests["Wait"] = func(ctx context.Context) error {
-			for ctx.Err() == nil { // it may say "look again" for no reason
+			for ctx.Err() == nil { // Wait may return early, without a reason
 				if _, err := w.Wait(ctx, req, busy); err != nil {
 					return err
 				}
@@ -189,7 +295,8 @@ func driverReturnsFromABlackHole(f *fixture) {
 		end := time.Now().Add(200 * time.Millisecond)
 		ctx, cancel := context.WithDeadline(f.ctx, end)
 		var err error
-		if f.doneBy(end, what+" returns", async(func() { err = request(ctx) })) && err == nil && !f.caps.Session {
+		done := async(func() { err = request(ctx) })
+		if f.doneBy(end, what+" returns", done) && err == nil && !f.caps.Session {
 			f.Errorf("%s through a black hole: nil", what)
 		}
 		cancel()
@@ -199,7 +306,7 @@ func driverReturnsFromABlackHole(f *fixture) {
 	f.undo(d, &g.Request)
 }
 
-// undo releases what req may have, with as many attempts as it takes.
+// undo releases a possible grant or queue entry of req, with as many attempts as necessary.
 func (f *fixture) undo(d backend.Driver, req *backend.Request) {
 	f.Helper()
 	var err error
@@ -221,10 +328,13 @@ func lockReturnsFromABlackHole(f *fixture) {
 	ctx, cancel := context.WithDeadline(f.ctx, end)
 	defer cancel()
 	var waited, tried error
-	if f.doneBy(end, "Lock ends with its context", async(func() { _, waited = c.Lock(ctx, f.name) })) {
+	done := async(func() { _, waited = c.Lock(ctx, f.name) })
+	if f.doneBy(end, "Lock ends with its context", done) {
 		f.isErr("Lock", waited, context.DeadlineExceeded)
 	}
-	if f.doneBy(f.requestBound(), "TryLock returns", async(func() { _, tried = c.TryLock(f.ctx, f.name) })) &&
+	due := f.requestBound()
+	done = async(func() { _, tried = c.TryLock(f.ctx, f.name) })
+	if f.doneBy(due, "TryLock returns", done) &&
 		!errors.Is(tried, dlock.ErrUncertain) && !errors.Is(tried, dlock.ErrUnavailable) {
 		f.Errorf("TryLock: %v", tried)
 	}
@@ -260,7 +370,9 @@ func unlockIntoABlackHoleIsRepeated(f *fixture) {
 	ctx, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
 	defer cancel()
 	var err error
-	if f.doneBy(time.Now().Add(serverBound), "Unlock returns", async(func() { err = lease.Unlock(ctx) })) {
+	due := time.Now().Add(serverBound)
+	done := async(func() { err = lease.Unlock(ctx) })
+	if f.doneBy(due, "Unlock returns", done) {
 		f.isErr("Unlock", err, dlock.ErrUncertain)
 	}
 	heal()
@@ -312,10 +424,12 @@ func longPauseIsToldInTime(f *fixture) {
 }
 
 func termCountsFromSending(f *fixture) {
-	const pause = 300 * time.Millisecond // no longer in a repeated observation: the driver's time-out would pass
+	// A repeated observation does not lengthen the pause, because the driver's timeout
+	// would expire.
+	const pause = 300 * time.Millisecond
 	f.noteTerm(pause)
 	d := f.driver()
-	f.release(d, f.grant(d, f.try(f.long()))) // the connection is made
+	f.release(d, f.grant(d, f.try(f.long()))) // opens the connection
 	late := func(what string, request func() (backend.Term, error)) {
 		resume := f.faults.Pause(f)
 		var term backend.Term
@@ -331,7 +445,8 @@ func termCountsFromSending(f *fixture) {
 			f.Errorf("%s: %v", what, err)
 		}
 		if term.Sent.After(resumed) {
-			f.Errorf("%s: Term.Sent is %v after the server went on, so it is not from before the request", what, term.Sent.Sub(resumed))
+			f.Errorf("%s: Term.Sent is %v after the server resumed, not from before the request",
+				what, term.Sent.Sub(resumed))
 		}
 	}
 	req := f.try(f.long())
@@ -364,7 +479,8 @@ func restartKeepsExclusion(f *fixture) {
 		f.Errorf("a server that keeps its data lost the lease: %v", err)
 	}
 	err := lease.Unlock(f.ctx)
-	if err != nil && (kept && !errors.Is(err, dlock.ErrUncertain) || !errors.Is(err, dlock.ErrLost) && !errors.Is(err, dlock.ErrUncertain)) {
+	lost := !kept && errors.Is(err, dlock.ErrLost)
+	if err != nil && !lost && !errors.Is(err, dlock.ErrUncertain) {
 		f.Errorf("Unlock: %v", err)
 	}
 	next := f.granted(waiter, prompt)

@@ -8,16 +8,48 @@ import (
 )
 
 var fenceCases = []Case{
-	{Name: "FenceIncreasesAcrossRelease", Promise: "The fence is greater with each grant of a name, whichever process gets it, also after clean releases.", run: fenceIncreasesAcrossRelease},
-	{Name: "FenceIncreasesAcrossRestartOfClients", Promise: "The fence goes on where it stood when every client has been closed and opened again.", run: fenceIncreasesAcrossRestartOfClients},
-	{Name: "FenceIncreasesAcrossExpiry", Promise: "The fence is greater after a term that ended by itself.", run: fenceIncreasesAcrossExpiry},
-	{Name: "FenceIncreasesAcrossBreak", Promise: "The fence is greater after a break; where the backend cannot break, Break is ErrUnsupported.", run: fenceIncreasesAcrossBreak},
-	{Name: "FenceFollowsTheOrderOfGrants", Promise: "Fences of grants for which many processes contend are unique and increase in the order of the grants.", run: fenceFollowsTheOrderOfGrants},
-	{Name: "FenceOfALeaseIsThatOfItsGrant", Promise: "Lease.Fence is the driver's fence << 12, plus the number of its hand-off, below 2^63.", run: fenceOfALeaseIsThatOfItsGrant},
-	{Name: "FencesOfDifferentNamesAreTheirOwn", Promise: "Fences of one name increase whatever happens to other names meanwhile.", run: fencesOfDifferentNamesAreTheirOwn},
+	{
+		Name: "FenceIncreasesAcrossRelease",
+		Promise: "Each grant of a name has a greater fence than the previous one, whichever " +
+			"process gets it, also after clean releases.",
+		run: fenceIncreasesAcrossRelease,
+	},
+	{
+		Name:    "FenceIncreasesAcrossRestartOfClients",
+		Promise: "The fence continues to increase after every client was closed and opened again.",
+		run:     fenceIncreasesAcrossRestartOfClients,
+	},
+	{
+		Name:    "FenceIncreasesAcrossExpiry",
+		Promise: "The fence increases after a term that expired.",
+		run:     fenceIncreasesAcrossExpiry,
+	},
+	{
+		Name: "FenceIncreasesAcrossBreak",
+		Promise: "The fence increases after a Break; a backend that cannot break returns " +
+			"ErrUnsupported.",
+		run: fenceIncreasesAcrossBreak,
+	},
+	{
+		Name: "FenceFollowsTheOrderOfGrants",
+		Promise: "If many processes contend, the fences of their grants are unique and increase " +
+			"in the order of the grants.",
+		run: fenceFollowsTheOrderOfGrants,
+	},
+	{
+		Name: "FenceOfALeaseIsThatOfItsGrant",
+		Promise: "Lease.Fence is the driver's fence << 12 plus the number of the hand-off, and " +
+			"is below 2^63.",
+		run: fenceOfALeaseIsThatOfItsGrant,
+	},
+	{
+		Name:    "FencesOfDifferentNamesAreTheirOwn",
+		Promise: "The fences of one name increase, whatever happens to other names meanwhile.",
+		run:     fencesOfDifferentNamesAreTheirOwn,
+	},
 }
 
-// fences checks that each fence is greater than the one before.
+// fences checks that each fence is greater than the previous one.
 type fences struct {
 	f    *fixture
 	last uint64
@@ -67,7 +99,7 @@ func fenceIncreasesAcrossExpiry(f *fixture) {
 }
 
 func fenceIncreasesAcrossBreak(f *fixture) {
-	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) {
+	if f.breakUnsupported() {
 		return
 	}
 	d, other := f.driver(), f.driver()
@@ -91,7 +123,7 @@ func fenceFollowsTheOrderOfGrants(f *fixture) {
 		for served := 0; served < rounds; {
 			g, err := f.acquire(d, f.try(f.long()))
 			if err != nil {
-				if _, busy := err.(*backend.Busy); !busy { //nolint:errorlint // a driver returns it as it is
+				if _, busy := err.(*backend.Busy); !busy { //nolint:errorlint // never wrapped
 					f.Errorf("Acquire: %v", err)
 					return
 				}
@@ -101,7 +133,7 @@ func fenceFollowsTheOrderOfGrants(f *fixture) {
 			select {
 			case guard <- struct{}{}:
 			default:
-				f.violation("two holders at a time")
+				f.violation("two holders at the same time")
 			}
 			fence.next("under contention", g.Fence)
 			<-guard
@@ -118,11 +150,12 @@ func fenceOfALeaseIsThatOfItsGrant(f *fixture) {
 	calls, _ := t.snapshot()
 	for _, call := range calls {
 		if call.grant != nil && lease.Fence() != call.grant.Fence<<12 {
-			f.Errorf("Lease.Fence is %d, that of the grant %d", lease.Fence(), call.grant.Fence)
+			f.Errorf("Lease.Fence is %d, but the fence of the grant is %d",
+				lease.Fence(), call.grant.Fence)
 		}
 	}
 	if lease.Fence() >= 1<<63 {
-		f.Errorf("fence %d", lease.Fence())
+		f.Errorf("fence %d, want less than 2^63", lease.Fence())
 	}
 }
 

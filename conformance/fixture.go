@@ -19,56 +19,61 @@ import (
 )
 
 const (
-	// prompt bounds what must happen because of a signal. Without it the next chance comes minutes
-	// later, at the end of a term or of a poll interval, so no machine is too slow for this bound.
+	// prompt is the time limit for an event that a signal must cause. Without the signal, the next
+	// chance comes minutes later, at the end of a term or of a poll interval. So no machine is too
+	// slow for this limit.
 	prompt = 30 * time.Second
-	// bound is how much later than promised something may happen, less the time for which the
-	// machine or the server stood still meanwhile.
+	// bound is the maximum delay of a promised event, not counting the time for which the machine
+	// or the server stood still meanwhile.
 	bound = 3 * time.Second
 	// limit ends an observation that hangs.
 	limit = 5 * time.Minute
-	// serverBound is how long TryLock, Unlock and Close wait for the server at most.
+	// serverBound is the maximum time for which TryLock, Unlock and Close wait for the server.
 	serverBound = 5 * time.Second
-	// maxLate bounds how late a case has a request executed: within that time of Close.
+	// maxLate limits the delay of a late request, so that it is executed while Close still waits.
 	maxLate = 2 * time.Second
 	// nap is the time between two checks of a condition that has no signal.
 	nap = 10 * time.Millisecond
-	// minutes is a term that outlasts every bound of a case: three times prompt passes before a
-	// waiter with this term polls.
+	// minutes is a term that is longer than every time limit of a case. A waiter with this term
+	// does not poll before three times prompt has passed.
 	minutes = 10 * time.Minute
-	// longest is the term up to which repeated observations lengthen a short one.
+	// longest is the longest term to which repeated observations lengthen a short one.
 	longest = 30 * time.Second
-	// roundsTime is how long a case repeats what it does many times on a fast server.
+	// roundsTime is the time after which a case with many rounds ends early on a distant server.
 	roundsTime = 20 * time.Second
 )
 
-// fixture is what a case works with.
+// fixture is the environment of one observation of a case.
 type fixture struct {
 	*observation
 	harness Harness
 	faults  Faults
-	ctx     context.Context // ends with the case's time limit
+	ctx     context.Context // ends with the time limit of the case
 	end     context.CancelFunc
 	caps    backend.Capabilities
 	prefix  string // of all names
-	name    string // a name that no other case uses, and the prefix of nearly all others
+	name    string // unique to the case, and the prefix of nearly all its other names
 
 	mu          sync.Mutex
-	closers     []func()  // of drivers and clients, run last first
+	closers     []func()  // close drivers and clients, all at once
 	others      []Harness // closed after the drivers
 	connections map[backend.Driver]int
-	grants      map[string]*backend.Grant // by key: what acquire was last granted, until its release
+	grants      map[string]*backend.Grant // by key: the last grant from acquire, until its release
 }
 
-// newFixture also arranges the checks for what is left behind.
+// newFixture makes a fixture. It also registers the checks for locks and goroutines that the case
+// leaves behind.
 func newFixture(t *observation, h Harness, faults Faults) *fixture {
 	t.Helper()
 	short := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
-	f := &fixture{observation: t, harness: h, faults: faults, prefix: prefixOf(h), connections: map[backend.Driver]int{}, grants: map[string]*backend.Grant{}}
+	f := &fixture{
+		observation: t, harness: h, faults: faults, prefix: prefixOf(h),
+		connections: map[backend.Driver]int{}, grants: map[string]*backend.Grant{},
+	}
 	f.name = f.prefix + short + "-" + newOwner()[:8]
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	f.end = cancel
-	// The goroutines that this one starts, and theirs, inherit the label.
+	// All goroutines that this goroutine starts, directly or indirectly, inherit the label.
 	f.ctx = pprof.WithLabels(ctx, pprof.Labels(goroutineLabel, f.name))
 	pprof.SetGoroutineLabels(f.ctx)
 	t.Cleanup(func() {
@@ -89,7 +94,7 @@ func newFixture(t *observation, h Harness, faults Faults) *fixture {
 	return f
 }
 
-// closeAll closes what the case opened, all at once, as processes end.
+// closeAll closes all drivers and clients of the case at the same time, as separate processes do.
 func (f *fixture) closeAll() {
 	f.mu.Lock()
 	closers := f.closers
@@ -102,7 +107,7 @@ func (f *fixture) closeAll() {
 	wg.Wait()
 }
 
-// onClose has fn run when the case has ended, before the Harness is closed.
+// onClose registers fn to run after the end of the case, before the Harness is closed.
 func (f *fixture) onClose(fn func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,8 +146,8 @@ func (f *fixture) listed(d backend.Driver, prefix string) []string {
 
 const goroutineLabel = "dlock-case"
 
-// checkNoGoroutines fails if goroutines of this case outlive its clients and
-// drivers. The case's own, the one that looks, does not count.
+// checkNoGoroutines fails if goroutines of this case outlive its clients and drivers. The calling
+// goroutine does not count.
 func (f *fixture) checkNoGoroutines() {
 	f.Helper()
 	if !f.eventually(prompt, func() bool { return f.goroutines() <= 1 }) {
@@ -150,7 +155,7 @@ func (f *fixture) checkNoGoroutines() {
 	}
 }
 
-// goroutines counts the goroutines of this case, the caller's included.
+// goroutines counts the goroutines of this case, including the caller.
 func (f *fixture) goroutines() int {
 	n := 0
 	for group := range strings.SplitSeq(f.profile(), "\n\n") {
@@ -168,7 +173,7 @@ func (f *fixture) profile() string {
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
 		f.Errorf("goroutine profile: %v", err)
 	}
-	_, stacks, _ := strings.Cut(all.String(), "\n") // the total
+	_, stacks, _ := strings.Cut(all.String(), "\n") // the first line is the total
 	var own []string
 	for group := range strings.SplitSeq(stacks, "\n\n") {
 		if strings.Contains(group, fmt.Sprintf("%q:%q", goroutineLabel, f.name)) {
@@ -178,8 +183,8 @@ func (f *fixture) profile() string {
 	return strings.Join(own, "\n\n")
 }
 
-// unlabeled runs fn, which calls the Harness. The goroutines that fn starts are part of the Harness
-// and do not count as goroutines of the case.
+// unlabeled runs fn, which calls the Harness. Goroutines that fn starts belong to the Harness and
+// do not count as goroutines of the case.
 func (f *fixture) unlabeled(fn func()) {
 	pprof.SetGoroutineLabels(context.Background())
 	defer pprof.SetGoroutineLabels(f.ctx)
@@ -192,7 +197,7 @@ func (f *fixture) restart() {
 	f.unlabeled(func() { f.faults.Restart(f) })
 }
 
-// driver opens a connection, which is closed with the case.
+// driver opens a connection that is closed with the case.
 func (f *fixture) driver() backend.Driver {
 	f.Helper()
 	d, closeOnce := f.open()
@@ -200,7 +205,8 @@ func (f *fixture) driver() backend.Driver {
 	return d
 }
 
-// connection numbers the drivers of a case, from 1 on.
+// connection returns the number of a driver in its case, from 1, or 0 if the driver has
+// no identity.
 func (f *fixture) connection(d backend.Driver) int {
 	if !reflect.TypeOf(d).Comparable() {
 		return 0
@@ -225,7 +231,7 @@ func (f *fixture) dial(h Harness) backend.Driver {
 	return d
 }
 
-// open opens a connection and returns what closes it, once.
+// open opens a connection. closeOnce closes it; further calls do nothing.
 func (f *fixture) open() (d backend.Driver, closeOnce func()) {
 	f.Helper()
 	d = f.dial(f.harness)
@@ -236,20 +242,20 @@ func (f *fixture) open() (d backend.Driver, closeOnce func()) {
 	})
 }
 
-// client opens a client over a connection of its own.
+// client opens a client with a new connection.
 func (f *fixture) client(opts ...dlock.Option) *dlock.Client {
 	f.Helper()
 	return f.clientOver(f.dial(f.harness), opts...)
 }
 
-// tapped opens a client whose driver can be listened to and disturbed.
+// tapped opens a client with a tap, which records and disturbs the calls of its driver.
 func (f *fixture) tapped(opts ...dlock.Option) (*dlock.Client, *tap) {
 	f.Helper()
 	return f.tappedLate(0, opts...)
 }
 
-// tappedLate is tapped with a driver that executes requests as late as late after
-// they were given up.
+// tappedLate is tapped with a driver that can execute requests up to late after the client gave
+// them up.
 func (f *fixture) tappedLate(late time.Duration, opts ...dlock.Option) (*dlock.Client, *tap) {
 	f.Helper()
 	t := newTap(f, f.dial(f.harness), late)
@@ -271,14 +277,14 @@ func (f *fixture) clientOver(d backend.Driver, opts ...dlock.Option) *dlock.Clie
 	return c
 }
 
-// ttl returns d as far as the driver's bounds allow, or more after a void observation.
+// ttl returns d within the driver's bounds, and longer after a void observation.
 func (f *fixture) ttl(d time.Duration) time.Duration {
 	d = f.clamped(f.lengthened(d))
 	f.noteTerm(d)
 	return d
 }
 
-// span is ttl for a time that is no term of the driver's.
+// span is like ttl for a time that is not a term, so it ignores the driver's bounds.
 func (f *fixture) span(d time.Duration) time.Duration {
 	d = f.lengthened(d)
 	f.noteTerm(d)
@@ -291,7 +297,7 @@ func (f *fixture) lengthened(d time.Duration) time.Duration {
 
 func (f *fixture) clamped(d time.Duration) time.Duration { return clamped(f.caps, d) }
 
-// clamped returns d as far as the driver's bounds allow.
+// clamped returns d within the driver's bounds.
 func clamped(caps backend.Capabilities, d time.Duration) time.Duration {
 	d = max(d, caps.MinTTL)
 	if caps.MaxTTL > 0 {
@@ -303,11 +309,10 @@ func clamped(caps backend.Capabilities, d time.Duration) time.Duration {
 // long is a term that does not end while a case runs.
 func (f *fixture) long() time.Duration { return f.clamped(minutes) }
 
-// short is a term whose end a case waits for.
+// short is a term that a case lets expire.
 func (f *fixture) short() time.Duration { return f.ttl(500 * time.Millisecond) }
 
-// brief is a term that is short, and long enough for its renewals to arrive in time
-// on a loaded machine.
+// brief is a short term that still leaves enough time for its renewals on a loaded machine.
 func (f *fixture) brief() time.Duration { return f.ttl(1500 * time.Millisecond) }
 
 // newOwner returns 128 random bits as 32 hex digits.
@@ -317,10 +322,11 @@ func newOwner() string {
 	return hex.EncodeToString(b[:])
 }
 
-// request returns a new acquisition of the case's name that would wait.
+// request returns a new Request for the case's name, with a queue entry.
 func (f *fixture) request(ttl time.Duration) *backend.Request {
 	return &backend.Request{
-		Key: f.name, Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true, Meta: "conformance",
+		Key: f.name, Owner: newOwner(), TTL: ttl, Mode: backend.Exclusive,
+		Queue: true, Meta: "conformance",
 	}
 }
 
@@ -331,7 +337,8 @@ func (f *fixture) try(ttl time.Duration) *backend.Request {
 	return req
 }
 
-// acquire, renew and tryRelease send requests that a failed case prints.
+// acquire sends an Acquire, and records it for the output of a failed case, as renew and
+// tryRelease do.
 func (f *fixture) acquire(d backend.Driver, req *backend.Request) (*backend.Grant, error) {
 	answered := f.send(f.connection(d), acquire, req.Owner)
 	g, err := d.Acquire(f.ctx, req)
@@ -344,7 +351,7 @@ func (f *fixture) acquire(d backend.Driver, req *backend.Request) (*backend.Gran
 	return g, err
 }
 
-// forget removes what acquire has recorded of g, which may be released.
+// forget removes the record of g, because g may be released.
 func (f *fixture) forget(g *backend.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -353,7 +360,8 @@ func (f *fixture) forget(g *backend.Grant) {
 	}
 }
 
-// heldUntil returns the end of the term of the last grant of key, or the zero time if there is none.
+// heldUntil returns the end of the term of the last grant of key, or the zero time if there
+// is none.
 func (f *fixture) heldUntil(key string) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -378,7 +386,7 @@ func (f *fixture) tryRelease(ctx context.Context, d backend.Driver, g *backend.G
 	return err
 }
 
-// grant acquires for req, which must succeed.
+// grant sends an Acquire for req, which must succeed.
 func (f *fixture) grant(d backend.Driver, req *backend.Request) *backend.Grant {
 	f.Helper()
 	g, err := f.acquire(d, req)
@@ -388,8 +396,9 @@ func (f *fixture) grant(d backend.Driver, req *backend.Request) *backend.Grant {
 	return g
 }
 
-// grantSoon acquires for req, which must succeed soon. A repeated request may be answered from a server
-// that lags, and a lock may be kept for a moment for a waiter that has left.
+// grantSoon repeats an Acquire for req, which must succeed soon. The first answers may be *Busy,
+// because a replica can lag behind. The server may also reserve the lock for a moment for a waiter
+// that has left.
 func (f *fixture) grantSoon(d backend.Driver, req *backend.Request) *backend.Grant {
 	f.Helper()
 	var g *backend.Grant
@@ -403,7 +412,7 @@ func (f *fixture) grantSoon(d backend.Driver, req *backend.Request) *backend.Gra
 	return g
 }
 
-// busy acquires for req, which must be refused.
+// busy sends an Acquire for req, which must be refused.
 func (f *fixture) busy(d backend.Driver, req *backend.Request) *backend.Busy {
 	f.Helper()
 	held := f.heldUntil(req.Key)
@@ -412,7 +421,8 @@ func (f *fixture) busy(d backend.Driver, req *backend.Request) *backend.Busy {
 		return busy
 	}
 	if err == nil && time.Now().Before(held) {
-		f.violation("Acquire of a held lock: a second holder, %v before the end of the first one's term", time.Until(held))
+		f.violation("Acquire of a held lock: a second holder, %v before the first term ends",
+			time.Until(held))
 	}
 	f.Fatalf("Acquire of a held lock: grant %v, error %v, want *Busy", g, err)
 	return nil
@@ -439,12 +449,18 @@ func (f *fixture) lock(c *dlock.Client, name string, opts ...dlock.Option) *dloc
 }
 
 // lockWithin locks name, which must be possible within d.
-func (f *fixture) lockWithin(c *dlock.Client, d time.Duration, name string, opts ...dlock.Option) *dlock.Lease {
+func (f *fixture) lockWithin(
+	c *dlock.Client, d time.Duration, name string, opts ...dlock.Option,
+) *dlock.Lease {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.ctx, d)
 	defer cancel()
 	lease, err := c.Lock(ctx, name, opts...)
 	if err != nil {
+		look, stop := context.WithTimeout(f.ctx, serverBound)
+		defer stop()
+		info, inspectErr := c.Inspect(look, name)
+		f.Logf("Inspect: %+v, %v", info, inspectErr)
 		f.Fatalf("Lock, which must succeed within %v: %v", d, err)
 	}
 	return lease
@@ -458,7 +474,7 @@ func (f *fixture) unlock(lease *dlock.Lease) {
 	}
 }
 
-// held checks that c cannot lock what lease holds.
+// held checks that c cannot get the lock of lease.
 func (f *fixture) held(c *dlock.Client, lease *dlock.Lease) {
 	f.Helper()
 	_, err := c.TryLock(f.ctx, lease.Name())
@@ -471,7 +487,7 @@ func (f *fixture) held(c *dlock.Client, lease *dlock.Lease) {
 	}
 }
 
-// fenceGrew checks that a later grant has a greater fence. No lag excuses that.
+// fenceGrew checks that a later grant has a greater fence. No lag excuses a failure.
 func (f *fixture) fenceGrew(before, after uint64) {
 	f.Helper()
 	if f.caps.Fencing != backend.FenceNone && after <= before {
@@ -479,7 +495,7 @@ func (f *fixture) fenceGrew(before, after uint64) {
 	}
 }
 
-// free checks that c can lock name now, not by an expiry later, and frees it again.
+// free checks that c can lock name before the present term could expire, and unlocks it.
 func (f *fixture) free(c *dlock.Client, name string) {
 	f.Helper()
 	f.unlock(f.lock(c, name, dlock.WithTTL(f.long())))
@@ -493,7 +509,8 @@ func (f *fixture) isErr(what string, err, target error) {
 	}
 }
 
-// within waits for done, at most d and not beyond the end of the case.
+// within waits for done, for at most d and not beyond the end of the case. It reports whether done
+// was closed in time.
 func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) bool {
 	f.Helper()
 	timer := time.NewTimer(d)
@@ -509,8 +526,8 @@ func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) boo
 	return false
 }
 
-// inTime fails if something happened later than bound after due, less the time for which the
-// machine or the server stood still meanwhile.
+// inTime fails if the event at the time at was later than bound after due. Time for which the
+// machine or the server stood still since due does not count.
 func (f *fixture) inTime(what string, due, at time.Time) {
 	f.Helper()
 	late := at.Sub(due) - f.stoodSince(due)
@@ -520,7 +537,7 @@ func (f *fixture) inTime(what string, due, at time.Time) {
 	}
 }
 
-// notBefore fails if something happened before due. No lag excuses that.
+// notBefore fails if the event at the time at was before due. No lag excuses a failure.
 func (f *fixture) notBefore(what string, due, at time.Time) {
 	f.Helper()
 	if early := due.Sub(at); early > 0 {
@@ -528,7 +545,8 @@ func (f *fixture) notBefore(what string, due, at time.Time) {
 	}
 }
 
-// doneBy waits for done, which must happen in time.
+// doneBy waits for done, which must be closed soon after due. It reports whether it was closed
+// at all.
 func (f *fixture) doneBy(due time.Time, what string, done <-chan struct{}) bool {
 	f.Helper()
 	if !f.within(time.Until(due)+prompt, what, done) {
@@ -538,14 +556,15 @@ func (f *fixture) doneBy(due time.Time, what string, done <-chan struct{}) bool 
 	return true
 }
 
-// rounds yields 0 to n-1. It ends early where the server is so distant that the fastest round, n times,
-// takes too long. A machine that stands still in some of the rounds saves none.
+// rounds yields 0 to n-1. It ends early on a distant server, on which even n of the fastest rounds
+// take too long. A machine that stands still during some rounds does not reduce their number.
 func (f *fixture) rounds(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		begun, fastest := time.Now(), roundsTime
 		for i := range n {
 			if time.Since(begun) > roundsTime && fastest*time.Duration(n) > roundsTime {
-				f.Logf("%d of %d rounds took %v, the fastest one %v", i, n, time.Since(begun), fastest)
+				f.Logf("%d of %d rounds took %v, the fastest one %v",
+					i, n, time.Since(begun), fastest)
 				return
 			}
 			round := time.Now()
@@ -557,7 +576,8 @@ func (f *fixture) rounds(n int) iter.Seq[int] {
 	}
 }
 
-// roundTrip returns how long the fastest of some pairs of Acquire and Release takes, on open connections.
+// roundTrip returns the time of the fastest of several pairs of Acquire and Release, on
+// open connections.
 func (f *fixture) roundTrip(d backend.Driver) time.Duration {
 	f.Helper()
 	req := f.try(f.long())
@@ -572,20 +592,21 @@ func (f *fixture) roundTrip(d backend.Driver) time.Duration {
 }
 
 const (
-	// handoffBound is how long the fastest of some hand-offs may take, besides ten round trips. Without its
-	// wake-up a waiter polls later.
+	// handoffBound is the time limit for the fastest of several hand-offs, in addition to ten round
+	// trips. A waiter without a wake-up polls later than that.
 	handoffBound = 250 * time.Millisecond
-	// asleep is how long a case lets a waiter wait before its turn. By then the waiter needs a wake-up.
+	// asleep is the time for which a case lets a waiter wait before its turn. After this time the
+	// waiter needs a wake-up.
 	asleep = 100 * time.Millisecond
 )
 
-// handoffs are the hand-offs of a case to waiters that need a wake-up.
+// handoffs measures the hand-offs of a case to waiters that need a wake-up.
 type handoffs struct {
 	f       *fixture
-	fastest time.Duration // 0: there was none
+	fastest time.Duration // 0 if there was none
 }
 
-// note notes a hand-off that began then and has ended now, less the lag of this machine.
+// note records a hand-off from begun until now, without the lag of this machine.
 func (h *handoffs) note(begun time.Time) {
 	took := max(1, time.Since(begun)-h.f.meter.Worst(begun))
 	if h.fastest == 0 || took < h.fastest {
@@ -593,7 +614,7 @@ func (h *handoffs) note(begun time.Time) {
 	}
 }
 
-// check fails if even the fastest hand-off was slow, so that no wake-up has arrived.
+// check fails if even the fastest hand-off was slow, because then no wake-up has arrived.
 func (h *handoffs) check(d backend.Driver) {
 	h.f.Helper()
 	if !h.f.caps.Notify || h.fastest <= handoffBound {
@@ -601,11 +622,12 @@ func (h *handoffs) check(d backend.Driver) {
 	}
 	if trip := h.f.roundTrip(d); h.fastest > handoffBound+10*trip {
 		h.f.noteTerm(allowance * handoffBound)
-		h.f.Errorf("the fastest hand-off took %v, and a round trip %v: no waiter was woken", h.fastest, trip)
+		h.f.Errorf("the fastest hand-off took %v, a round trip %v: no waiter was woken",
+			h.fastest, trip)
 	}
 }
 
-// eventually looks until ok, or until d or the case is over.
+// eventually calls ok until it returns true. It returns false if d passes or the case ends first.
 func (f *fixture) eventually(d time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(d); !ok(); time.Sleep(nap) {
 		if time.Now().After(end) || f.ctx.Err() != nil {
@@ -615,8 +637,8 @@ func (f *fixture) eventually(d time.Duration, ok func() bool) bool {
 	return true
 }
 
-// async runs fn and closes the channel when it has returned. The case waits for
-// it before its clients are closed only if it reads the channel.
+// async runs fn in a goroutine, and closes the channel when fn has returned. Unless the case
+// receives from the channel, its clients can be closed before fn has returned.
 func async(fn func()) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -626,15 +648,15 @@ func async(fn func()) <-chan struct{} {
 	return done
 }
 
-// pending is a Lock that goes on.
+// pending is a Lock in the background.
 type pending struct {
 	cancel context.CancelFunc
 	done   <-chan struct{}
-	lease  *dlock.Lease // when done
+	lease  *dlock.Lease // valid when done is closed
 	err    error
 }
 
-// lockAsync begins to lock name.
+// lockAsync begins to lock name in the background.
 func (f *fixture) lockAsync(c *dlock.Client, name string, opts ...dlock.Option) *pending {
 	p := &pending{}
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -643,7 +665,7 @@ func (f *fixture) lockAsync(c *dlock.Client, name string, opts ...dlock.Option) 
 	return p
 }
 
-// grantedBy waits for the lease, which must be granted in time.
+// grantedBy waits for the lease, which must be granted soon after due.
 func (f *fixture) grantedBy(p *pending, due time.Time) *dlock.Lease {
 	f.Helper()
 	lease := f.granted(p, time.Until(due)+prompt)
@@ -651,18 +673,20 @@ func (f *fixture) grantedBy(p *pending, due time.Time) *dlock.Lease {
 	return lease
 }
 
-// lockBy locks name, which must be possible in time.
-func (f *fixture) lockBy(c *dlock.Client, due time.Time, name string, opts ...dlock.Option) *dlock.Lease {
+// lockBy locks name, which must be possible soon after due.
+func (f *fixture) lockBy(
+	c *dlock.Client, due time.Time, name string, opts ...dlock.Option,
+) *dlock.Lease {
 	f.Helper()
 	return f.grantedBy(f.lockAsync(c, name, opts...), due)
 }
 
-// granted waits for the lease, at most d.
+// granted waits for the lease for at most d.
 func (f *fixture) granted(p *pending, d time.Duration) *dlock.Lease {
 	f.Helper()
 	defer p.cancel()
 	if !f.within(d, "the waiter is granted the lock", p.done) {
-		f.Fatalf("the waiter still waits")
+		f.Fatalf("the waiter is still waiting")
 	}
 	if p.err != nil {
 		f.Fatalf("Lock of a waiter: %v", p.err)
@@ -670,7 +694,7 @@ func (f *fixture) granted(p *pending, d time.Duration) *dlock.Lease {
 	return p.lease
 }
 
-// parallel runs fn n times at once and waits for all.
+// parallel runs fn in n goroutines and waits for all of them.
 func parallel(n int, fn func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {

@@ -11,18 +11,61 @@ import (
 )
 
 var handoffCases = []Case{
-	{Name: "HandoffNeedsNoTrip", Promise: "Unlock passes the lock to the next waiter of the same client without a trip, as a new Lease with a greater fence of its own.", run: handoffNeedsNoTrip},
-	{Name: "HandoffIsBounded", Promise: "A grant is passed on no more often than WithLocalHandoff says.", run: handoffIsBounded},
-	{Name: "HandoffCanBeTurnedOff", Promise: "With WithLocalHandoff(0) each holder has a grant of its own.", run: handoffCanBeTurnedOff},
-	{Name: "HandoffStarvesNobody", Promise: "Waiters of other processes are served although one process never stops contending.", run: handoffStarvesNobody},
-	{Name: "HandoffNeedsEqualLocks", Promise: "A grant is not passed on between locks of different TTL, meta, lock-delay, renewal, minimum hold or fairness.", run: handoffNeedsEqualLocks},
-	{Name: "LateUnlockAfterHandoffFreesNobody", Promise: "A second Unlock of a lease that was passed on is ErrNotHeld, and the new holder keeps the lock.", run: lateUnlockAfterHandoffFreesNobody},
-	{Name: "BreakAfterHandoffEndsTheNewLease", Promise: "Break ends whichever lease lives on the grant; where the backend cannot break, Break is ErrUnsupported.", run: breakAfterHandoffEndsTheNewLease},
-	{Name: "HandoffToACancelledWaiterIsNotDropped", Promise: "A grant that is passed to a waiter in the instant of its cancellation goes to the next or back to the server.", run: handoffToACancelledWaiterIsNotDropped},
-	{Name: "CancelledHeadLeavesItsPlace", Promise: "When the waiter that asks the server gives up, the next one of its client is served in its place.", run: cancelledHeadLeavesItsPlace},
+	{
+		Name: "HandoffNeedsNoTrip",
+		Promise: "Unlock hands the lock off to the next waiter of the same client without a " +
+			"request, as a new Lease with a greater fence.",
+		run: handoffNeedsNoTrip,
+	},
+	{
+		Name:    "HandoffIsBounded",
+		Promise: "A grant is handed off at most as many times as WithLocalHandoff allows.",
+		run:     handoffIsBounded,
+	},
+	{
+		Name:    "HandoffCanBeTurnedOff",
+		Promise: "With WithLocalHandoff(0) each holder has a separate grant.",
+		run:     handoffCanBeTurnedOff,
+	},
+	{
+		Name: "HandoffStarvesNobody",
+		Promise: "Waiters of other processes are served even if one process never stops " +
+			"contending.",
+		run: handoffStarvesNobody,
+	},
+	{
+		Name: "HandoffNeedsEqualLocks",
+		Promise: "A grant is not handed off between locks with a different TTL, meta, " +
+			"lock-delay, renewal, minimum hold or fairness.",
+		run: handoffNeedsEqualLocks,
+	},
+	{
+		Name: "LateUnlockAfterHandoffFreesNobody",
+		Promise: "A second Unlock of a lease that was handed off returns ErrNotHeld, and the new " +
+			"holder keeps the lock.",
+		run: lateUnlockAfterHandoffFreesNobody,
+	},
+	{
+		Name: "BreakAfterHandoffEndsTheNewLease",
+		Promise: "After a hand-off, Break ends the present lease of the grant; a backend that " +
+			"cannot break returns ErrUnsupported.",
+		run: breakAfterHandoffEndsTheNewLease,
+	},
+	{
+		Name: "HandoffToACancelledWaiterIsNotDropped",
+		Promise: "A grant that is handed off to a waiter at the instant of its cancellation goes " +
+			"to the next waiter or back to the server.",
+		run: handoffToACancelledWaiterIsNotDropped,
+	},
+	{
+		Name: "CancelledHeadLeavesItsPlace",
+		Promise: "If the waiter at the head of a line gives up, the next waiter of its client is " +
+			"served in its place.",
+		run: cancelledHeadLeavesItsPlace,
+	},
 }
 
-// grants records what an Observer is told of acquisitions.
+// grants records the successful acquisitions that an Observer receives.
 type grants struct {
 	mu     sync.Mutex
 	events []dlock.Event
@@ -38,8 +81,8 @@ func (g *grants) observer() *dlock.Observer {
 	}}
 }
 
-// local waits until the Observer was told of so many acquisitions, and returns how many of them were
-// handed off.
+// local waits until the Observer has received the given number of acquisitions, and returns how
+// many of them were hand-offs.
 func (g *grants) local(f *fixture, acquired int) int {
 	f.Helper()
 	f.eventually(prompt, func() bool {
@@ -50,7 +93,7 @@ func (g *grants) local(f *fixture, acquired int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.events) != acquired {
-		f.Errorf("the Observer was told of %d acquisitions, want %d", len(g.events), acquired)
+		f.Errorf("the Observer received %d acquisitions, want %d", len(g.events), acquired)
 	}
 	n := 0
 	for _, e := range g.events {
@@ -63,9 +106,11 @@ func (g *grants) local(f *fixture, acquired int) int {
 
 const handoffMask = 1<<12 - 1
 
-// relay has goroutines of one client take turns, each with its options, and looks
-// at each lease.
-func (f *fixture) relay(c *dlock.Client, rounds int, look func(*dlock.Lease), opts ...[]dlock.Option) {
+// relay lets goroutines of one client take turns, each with its own options. It calls look with
+// each lease.
+func (f *fixture) relay(
+	c *dlock.Client, rounds int, look func(*dlock.Lease), opts ...[]dlock.Option,
+) {
 	f.Helper()
 	s := newSection(f)
 	parallel(len(opts), func(i int) {
@@ -90,14 +135,15 @@ func handoffNeedsNoTrip(f *fixture) {
 		if lease.Fence()&handoffMask != 0 {
 			handed++
 		}
-		time.Sleep(100 * time.Microsecond) // so that the others queue
+		time.Sleep(100 * time.Microsecond) // so that the other goroutines wait in the line
 	}, nil, nil, nil)
 	if told := g.local(f, 150); handed == 0 || told != handed {
-		f.Errorf("of 150 leases %d were handed off by their fence, %d by their event", handed, told)
+		f.Errorf("150 leases: %d hand-offs according to the fences, %d according to the events",
+			handed, told)
 	}
 	calls, _ := t.snapshot()
 	if n := count(calls, acquire, wasGranted) + count(calls, wait, wasGranted); n > 150-handed {
-		f.Errorf("150 leases, %d of them handed over, came from %d grants", handed, n)
+		f.Errorf("150 leases, %d of them handed off, came from %d grants", handed, n)
 	}
 }
 
@@ -113,14 +159,15 @@ func handoffIsBounded(f *fixture) {
 
 func handoffCanBeTurnedOff(f *fixture) {
 	var g grants
-	c := f.client(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0), dlock.WithObserver(g.observer()))
+	c := f.client(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0),
+		dlock.WithObserver(g.observer()))
 	f.relay(c, 20, func(lease *dlock.Lease) {
 		if n := lease.Fence() & handoffMask; n != 0 {
 			f.Errorf("hand-off number %d", n)
 		}
 	}, nil, nil)
 	if n := g.local(f, 40); n != 0 {
-		f.Errorf("%d leases were handed over", n)
+		f.Errorf("%d leases were handed off", n)
 	}
 }
 
@@ -168,15 +215,15 @@ func handoffNeedsEqualLocks(f *fixture) {
 		c := f.client(dlock.WithTTL(f.long()))
 		f.relay(c, 5, func(lease *dlock.Lease) {
 			if n := lease.Fence() & handoffMask; n != 0 {
-				f.Errorf("%s differs, and the hand-off number is %d", what, n)
+				f.Errorf("%s differs, but the hand-off number is %d", what, n)
 			}
 		}, nil, []dlock.Option{other})
 	}
 }
 
-// handOver returns a lease and the one it was passed on to. It repeats what may
-// miss by a hair: that the waiter stands in the queue when the first lease, still
-// young, is unlocked.
+// handOver returns a lease and the next one, to which the grant was handed off. It repeats
+// the attempt, because a hand-off needs a waiter in the line and a young grant at the time of
+// the Unlock.
 func (f *fixture) handOver(c *dlock.Client, name string) (old, next *dlock.Lease) {
 	f.Helper()
 	for range 100 {
@@ -191,15 +238,15 @@ func (f *fixture) handOver(c *dlock.Client, name string) (old, next *dlock.Lease
 		}
 		f.unlock(next)
 	}
-	f.Fatalf("no lease of a hundred was handed over to the waiter beside it")
+	f.Fatalf("none of a hundred leases was handed off to the waiter")
 	return nil, nil
 }
 
 func lateUnlockAfterHandoffFreesNobody(f *fixture) {
 	c, other := f.client(dlock.WithTTL(f.long())), f.client()
 	old, next := f.handOver(c, f.name)
-	f.isErr("Unlock of a lease that was passed on", old.Unlock(f.ctx), dlock.ErrNotHeld)
-	f.isErr("Err of a lease that was passed on", old.Err(), dlock.ErrNotHeld)
+	f.isErr("Unlock of a lease that was handed off", old.Unlock(f.ctx), dlock.ErrNotHeld)
+	f.isErr("Err of a lease that was handed off", old.Err(), dlock.ErrNotHeld)
 	f.fenceGrew(old.Fence(), next.Fence())
 	if err := next.Err(); err != nil {
 		f.Errorf("Err of the new lease: %v", err)
@@ -210,7 +257,7 @@ func lateUnlockAfterHandoffFreesNobody(f *fixture) {
 }
 
 func breakAfterHandoffEndsTheNewLease(f *fixture) {
-	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) {
+	if f.breakUnsupported() {
 		return
 	}
 	c, other := f.client(dlock.WithTTL(f.brief())), f.client()
@@ -218,7 +265,7 @@ func breakAfterHandoffEndsTheNewLease(f *fixture) {
 	if err := other.Break(f.ctx, f.name, next.Owner()); err != nil {
 		f.Fatalf("Break: %v", err)
 	}
-	f.doneBy(time.Now().Add(f.brief()), "the holder is told", next.Lost())
+	f.doneBy(time.Now().Add(f.brief()), "the lease is lost", next.Lost())
 	f.isErr("Err of the broken lease", next.Err(), dlock.ErrLost)
 	f.isErr("Err of the lease before it", old.Err(), dlock.ErrNotHeld)
 	f.isErr("Unlock of the broken lease", next.Unlock(f.ctx), dlock.ErrLost)
@@ -262,7 +309,7 @@ func cancelledHeadLeavesItsPlace(f *fixture) {
 		head := f.lockAsync(c, f.name)
 		t.await(acquire, 1, wasBusy)
 		next := f.lockAsync(c, f.name)
-		time.Sleep(20 * time.Millisecond) // so that it stands behind the head
+		time.Sleep(20 * time.Millisecond) // so that it is behind the head
 		head.cancel()
 		f.doneBy(time.Now(), "the cancelled Lock returns", head.done)
 		unlocked := time.Now()

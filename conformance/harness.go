@@ -8,48 +8,48 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A Harness may implement any of the interfaces in this file. A case that needs one is skipped,
-// and counted, where the Harness lacks it. Each ability concerns the server as it is, so a case
-// checks the driver and the core, and never a stand-in.
+// A Harness may implement any of the interfaces in this file. If it lacks one, the cases that need
+// it are skipped and counted. Each ability acts on the real server, so a case checks the driver and
+// the core, never a substitute.
 
-// Apart is implemented by a Harness that can stand for a second host.
+// Apart is implemented by a Harness that can represent a second host.
 type Apart interface {
-	// Apart returns another Harness to the same server. Its Faults concern its own connections
-	// alone, so a case can cut off or stop one process and leave the others connected. The case
-	// closes it.
+	// Apart returns another Harness for the same server. Its Faults affect only its own
+	// connections, so a case can cut off or stop one process while the other processes stay
+	// connected. The case closes the Harness.
 	Apart(t TB) Harness
 }
 
 // Delayer is implemented by a Harness that can deliver a request long after the client gave it up.
 type Delayer interface {
-	// Delay keeps back everything that the drivers send on connections that are open now. It
-	// keeps the server's end of such a connection open when the client closes its own. Later
-	// connections are not affected. deliver sends what was kept back, also for connections that
-	// the client has closed, and returns when the server has read it.
+	// Delay keeps back everything that the drivers send on connections that are open now. It keeps
+	// the server's end of such a connection open when the client closes its own. Later connections
+	// are not affected. deliver sends the bytes that were kept back, also for connections that the
+	// client has closed, and returns when the server has read it.
 	Delay(t TB) (deliver func())
 }
 
 // Foreigner is implemented by a Harness that can put a foreign value where a lock would be.
 type Foreigner interface {
-	// Foreign stores a value that is not dlock's in the place of the lock with that key. intact
-	// reports whether the value is still there, unchanged. The Harness removes it at the end of
-	// the test.
+	// Foreign stores a value that dlock did not write in the place of the lock with that key.
+	// intact reports whether the value is still there, unchanged. The Harness removes the value at
+	// the end of the test.
 	Foreign(t TB, key string) (intact func() bool)
 }
 
 // EntryLocker is implemented by a Harness whose server can lock one entry against changes, as a
 // database locks a row.
 type EntryLocker interface {
-	// LockEntry locks the entry of the lock with that key, which exists, from another connection.
-	// Changes of it block until unlock; those of other entries do not.
+	// LockEntry locks the entry of the lock with that key from another connection. The entry
+	// exists. Changes of it block until unlock is called; changes of other entries do not.
 	LockEntry(t TB, key string) (unlock func())
 }
 
-// Keeper is implemented by a Harness that can count what its server keeps of free locks.
+// Keeper is implemented by a Harness that can count the entries that its server keeps for
+// free locks.
 type Keeper interface {
 	// Kept returns how many entries the server still keeps for names with that prefix after its
-	// retention time. The Harness makes that time pass, by a short setting or by aging the
-	// entries.
+	// retention time. The Harness makes that time pass, by a short setting or by aging the entries.
 	Kept(t TB, prefix string) int
 }
 
@@ -61,8 +61,8 @@ type Addressed interface {
 	Secret() string
 }
 
-// ability returns what the Harness can do besides the faults. The case does not apply where the
-// Harness cannot do it.
+// ability returns the Harness as a T, one of the abilities. If the Harness lacks it, the case does
+// not apply.
 func ability[T any](f *fixture) T {
 	f.Helper()
 	able, ok := f.harness.(T)
@@ -79,10 +79,10 @@ func (f *fixture) inapplicable(format string, args ...any) {
 }
 
 // inapplicablePrefix begins the reason of a case that does not apply. The report of make test
-// counts such cases apart from those that were skipped for want of a server.
+// counts such cases separately from the cases that were skipped because there was no server.
 const inapplicablePrefix = "does not apply: "
 
-// apart returns another Harness to the same server, which is closed after the case's drivers.
+// apart returns another Harness for the same server. It is closed after the drivers of the case.
 func (f *fixture) apart() Harness {
 	f.Helper()
 	able := ability[Apart](f)
@@ -94,7 +94,7 @@ func (f *fixture) apart() Harness {
 	return h
 }
 
-// driverOf opens a connection of h, which is closed with the case.
+// driverOf opens a connection of h that is closed with the case.
 func (f *fixture) driverOf(h Harness) backend.Driver {
 	f.Helper()
 	d := f.dial(h)
@@ -102,7 +102,7 @@ func (f *fixture) driverOf(h Harness) backend.Driver {
 	return d
 }
 
-// tappedOf opens a client over a connection of h.
+// tappedOf opens a client with a tap over a connection of h.
 func (f *fixture) tappedOf(h Harness, opts ...dlock.Option) (*dlock.Client, *tap) {
 	f.Helper()
 	d := f.dial(h)

@@ -10,11 +10,34 @@ import (
 )
 
 var inspectCases = []Case{
-	{Name: "InspectShowsTheHolder", Promise: "Inspect shows owner, meta, fence and time left of the holder, and no holder of a free lock; else it is ErrUnsupported.", run: inspectShowsTheHolder},
-	{Name: "InspectCountsQueueEntries", Promise: "Inspect counts queue entries while there are any, or says that it does not know.", run: inspectCountsQueueEntries},
-	{Name: "ListShowsWhatIsHeld", Promise: "List shows every held name with the prefix, literally, and nothing that is free, and a loop may break off; else it is ErrUnsupported.", run: listShowsWhatIsHeld},
-	{Name: "BreakNamesItsOwner", Promise: "Break of a free lock, or of an owner that does not hold it, is ErrNotHeld and changes nothing.", run: breakNamesItsOwner},
-	{Name: "BreakDoesNotWaitForALockDelay", Promise: "A broken lock is free at once, also with a lock-delay.", run: breakDoesNotWaitForALockDelay},
+	{
+		Name: "InspectShowsTheHolder",
+		Promise: "Inspect shows the holder's owner, meta, fence and remaining time, and no " +
+			"holder of a free lock; otherwise it returns ErrUnsupported.",
+		run: inspectShowsTheHolder,
+	},
+	{
+		Name:    "InspectCountsQueueEntries",
+		Promise: "Inspect counts the queue entries, or reports -1 if it cannot count them.",
+		run:     inspectCountsQueueEntries,
+	},
+	{
+		Name: "ListShowsWhatIsHeld",
+		Promise: "List shows every held name with the literal prefix and no free name, and a " +
+			"loop can break early; otherwise it returns ErrUnsupported.",
+		run: listShowsWhatIsHeld,
+	},
+	{
+		Name: "BreakNamesItsOwner",
+		Promise: "Break of a free lock, or of an owner that does not hold it, returns ErrNotHeld " +
+			"and changes nothing.",
+		run: breakNamesItsOwner,
+	},
+	{
+		Name:    "BreakDoesNotWaitForALockDelay",
+		Promise: "A broken lock is free at once, even with a lock-delay.",
+		run:     breakDoesNotWaitForALockDelay,
+	},
 }
 
 func inspectShowsTheHolder(f *fixture) {
@@ -40,11 +63,13 @@ func inspectShowsTheHolder(f *fixture) {
 	if h.TTL > f.long()+time.Second || h.TTL == 0 {
 		f.Errorf("time left: %v of %v", h.TTL, f.long())
 	}
-	if age := time.Since(h.Since); age < -time.Minute || age > time.Minute { // two clocks
+	// The clocks of the server and of the client may differ.
+	if age := time.Since(h.Since); age < -time.Minute || age > time.Minute {
 		f.Errorf("held since %v", h.Since)
 	}
 	f.unlock(lease)
-	if info, err = other.Inspect(f.ctx, f.name); err != nil || info.Key != f.name || len(info.Holders) != 0 {
+	info, err = other.Inspect(f.ctx, f.name)
+	if err != nil || info.Key != f.name || len(info.Holders) != 0 {
 		f.Errorf("Inspect of a free lock: %+v, %v", info, err)
 	}
 }
@@ -108,13 +133,19 @@ func listShowsWhatIsHeld(f *fixture) {
 		return
 	}
 	c, other := f.client(dlock.WithTTL(f.long())), f.client()
-	names := []string{f.name + "*", f.name + "*a", f.name + "/b", f.name + "[c]", f.name + "a", f.name + "é"}
+	names := []string{
+		f.name + "*", f.name + "*a", f.name + "/b", f.name + "[c]", f.name + "a", f.name + "é",
+	}
 	var leases []*dlock.Lease
 	for _, name := range names {
 		leases = append(leases, f.lock(c, name))
 	}
 	for prefix, want := range map[string][]string{
-		f.name: names, f.name + "*": names[:2], f.name + "[": names[3:4], f.name + "é": names[5:], f.name + "?": nil,
+		f.name:       names,
+		f.name + "*": names[:2],
+		f.name + "[": names[3:4],
+		f.name + "é": names[5:],
+		f.name + "?": nil,
 	} {
 		if got, err := list(other, prefix); err != nil || !slices.Equal(got, want) {
 			f.Errorf("List(%q) = %q, %v, want %q", prefix, got, err, want)
@@ -124,7 +155,7 @@ func listShowsWhatIsHeld(f *fixture) {
 		if err != nil {
 			f.Errorf("List: %v", err)
 		}
-		break // the loop panics if it is continued
+		break // the loop panics if List continues it
 	}
 	for _, lease := range leases {
 		f.unlock(lease)
@@ -135,13 +166,14 @@ func listShowsWhatIsHeld(f *fixture) {
 }
 
 func breakNamesItsOwner(f *fixture) {
-	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) {
+	if f.breakUnsupported() {
 		return
 	}
 	c, other := f.client(dlock.WithTTL(f.long())), f.client()
 	f.isErr("Break of a free lock", other.Break(f.ctx, f.name, ""), dlock.ErrNotHeld)
 	lease := f.lock(c, f.name)
-	f.isErr("Break of an owner that does not hold", other.Break(f.ctx, f.name, newOwner()), dlock.ErrNotHeld)
+	f.isErr("Break of an owner that does not hold",
+		other.Break(f.ctx, f.name, newOwner()), dlock.ErrNotHeld)
 	f.held(other, lease)
 	if err := lease.Err(); err != nil {
 		f.Errorf("Err: %v", err)
@@ -151,7 +183,7 @@ func breakNamesItsOwner(f *fixture) {
 }
 
 func breakDoesNotWaitForALockDelay(f *fixture) {
-	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) || f.caps.Session {
+	if f.breakUnsupported() || f.caps.Session {
 		return
 	}
 	c, other := f.client(), f.client()

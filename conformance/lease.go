@@ -13,17 +13,69 @@ import (
 )
 
 var leaseCases = []Case{
-	{Name: "LeaseContextEndsWithTheLease", Promise: "A lease's context has the values and the deadline of its parent, and ends with the parent or the lease, whose error is then its cause.", run: leaseContextEndsWithTheLease},
-	{Name: "DoReleases", Promise: "Do returns its function's error and has unlocked when it returns, also after a panic or Goexit, which it does not stop.", run: doReleases},
-	{Name: "TryDoDoesNotWait", Promise: "TryDo of a held lock is ErrNotAcquired at once and does not run its function.", run: tryDoDoesNotWait},
-	{Name: "RelockingIsRefused", Promise: "Lock on a context that already carries the name fails at once with ErrNotAcquired, instead of waiting for itself.", run: relockingIsRefused},
-	{Name: "ReentrantLeasesShareAGrant", Promise: "With WithReentrant the inner lease shares fence and grant, and the lock is freed with the last of them, in any order.", run: reentrantLeasesShareAGrant},
-	{Name: "ReentrancyIsByContext", Promise: "Another goroutine of the same client without that context is not let in.", run: reentrancyIsByContext},
-	{Name: "OwnersAreRandom", Promise: "Each acquisition has an owner of its own, 128 random bits.", run: ownersAreRandom},
-	{Name: "ErrorsNameTheirLock", Promise: "An error of the client is one *Error with operation and name, whose cause errors.Is finds.", run: errorsNameTheirLock},
-	{Name: "ObserverSeesTheLifeOfALease", Promise: "An Observer is told of attempt, acquisition, renewal and end, with name, owner, fence and deadline.", run: observerSeesTheLifeOfALease},
-	{Name: "ObserverSeesFailures", Promise: "An Observer is told of an acquisition that failed, with its error.", run: observerSeesFailures},
-	{Name: "NilContextIsAnError", Promise: "A nil context is an error, not a panic, and acquires nothing.", run: nilContextIsAnError},
+	{
+		Name: "LeaseContextEndsWithTheLease",
+		Promise: "A lease's context has the values and the deadline of its parent, and ends with " +
+			"the parent or with the lease, for the same cause.",
+		run: leaseContextEndsWithTheLease,
+	},
+	{
+		Name: "DoReleases",
+		Promise: "Do returns its function's error after it has unlocked; it also unlocks after a " +
+			"panic or Goexit, and stops neither.",
+		run: doReleases,
+	},
+	{
+		Name: "TryDoDoesNotWait",
+		Promise: "TryDo of a held lock returns ErrNotAcquired at once and does not run its " +
+			"function.",
+		run: tryDoDoesNotWait,
+	},
+	{
+		Name: "RelockingIsRefused",
+		Promise: "Lock on a context that already carries the name returns ErrNotAcquired at " +
+			"once, instead of waiting for itself.",
+		run: relockingIsRefused,
+	},
+	{
+		Name: "ReentrantLeasesShareAGrant",
+		Promise: "With WithReentrant the inner lease shares fence and grant, and the last Unlock " +
+			"frees the lock, in any order.",
+		run: reentrantLeasesShareAGrant,
+	},
+	{
+		Name: "ReentrancyIsByContext",
+		Promise: "Without the lease's context, another goroutine of the same client does not get " +
+			"the lock.",
+		run: reentrancyIsByContext,
+	},
+	{
+		Name:    "OwnersAreRandom",
+		Promise: "Each acquisition has a new owner of 128 random bits.",
+		run:     ownersAreRandom,
+	},
+	{
+		Name: "ErrorsNameTheirLock",
+		Promise: "An error of the client is one *Error with operation and name, and errors.Is " +
+			"finds its cause.",
+		run: errorsNameTheirLock,
+	},
+	{
+		Name: "ObserverSeesTheLifeOfALease",
+		Promise: "An Observer receives attempt, acquisition, renewal and end of a lease, with " +
+			"name, owner, fence and deadline.",
+		run: observerSeesTheLifeOfALease,
+	},
+	{
+		Name:    "ObserverSeesFailures",
+		Promise: "An Observer receives an acquisition that failed, with its error.",
+		run:     observerSeesFailures,
+	},
+	{
+		Name:    "NilContextIsAnError",
+		Promise: "A nil context is an error, not a panic, and acquires nothing.",
+		run:     nilContextIsAnError,
+	},
 }
 
 func leaseContextEndsWithTheLease(f *fixture) {
@@ -34,7 +86,8 @@ func leaseContextEndsWithTheLease(f *fixture) {
 	deadline, _ := parent.Deadline()
 	ctx, cancel := lease.Context(parent)
 	defer cancel()
-	if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || ctx.Err() != nil {
+	if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) ||
+		ctx.Value(key{}) != "value" || ctx.Err() != nil {
 		f.Errorf("deadline %v, value %v, error %v", got, ctx.Value(key{}), ctx.Err())
 	}
 	second, cancelSecond := lease.Context(f.ctx)
@@ -46,7 +99,8 @@ func leaseContextEndsWithTheLease(f *fixture) {
 	f.within(prompt, "the context ends with its parent", ctx.Done())
 	f.isErr("its cause", context.Cause(ctx), context.Canceled)
 	if third.Err() != nil || lease.Err() != nil {
-		f.Errorf("the end of one context ended another, or the lease: %v, %v", third.Err(), lease.Err())
+		f.Errorf("the end of one context ended another context or the lease: %v, %v",
+			third.Err(), lease.Err())
 	}
 	f.unlock(lease)
 	f.within(prompt, "the context ends with Unlock", third.Done())
@@ -77,7 +131,10 @@ func doReleases(f *fixture) {
 	}()
 	f.free(other, f.name)
 	<-async(func() {
-		_ = c.Do(f.ctx, f.name, func(context.Context, *dlock.Lease) error { runtime.Goexit(); return nil })
+		_ = c.Do(f.ctx, f.name, func(context.Context, *dlock.Lease) error {
+			runtime.Goexit()
+			return nil
+		})
 		f.Errorf("Do returned after Goexit")
 	})
 	f.free(other, f.name)
@@ -130,8 +187,10 @@ func reentrantLeasesShareAGrant(f *fixture) {
 		if err != nil {
 			f.Fatalf("Lock on the lease's context: %v", err)
 		}
-		if inner.Fence() != outer.Fence() || inner.Owner() != outer.Owner() || t.number(acquire) != asked {
-			f.Errorf("fences %d and %d, owners %q and %q, %d requests", inner.Fence(), outer.Fence(), inner.Owner(), outer.Owner(), t.number(acquire)-asked)
+		if inner.Fence() != outer.Fence() || inner.Owner() != outer.Owner() ||
+			t.number(acquire) != asked {
+			f.Errorf("fences %d and %d, owners %q and %q, %d requests",
+				inner.Fence(), outer.Fence(), inner.Owner(), outer.Owner(), t.number(acquire)-asked)
 		}
 		first, last := inner, outer
 		if !innerFirst {
@@ -165,13 +224,13 @@ func reentrancyIsByContext(f *fixture) {
 func ownersAreRandom(f *fixture) {
 	c := f.client(dlock.WithTTL(f.long()))
 	seen := map[string]bool{}
-	var common string // the beginning of all
+	var common string // the common prefix of all owners
 	for i := range 30 {
 		lease := f.lock(c, f.name)
 		owner := lease.Owner()
 		f.unlock(lease)
 		if len(owner) != 32 || strings.Trim(owner, "0123456789abcdef") != "" || seen[owner] {
-			f.Errorf("owner %q", owner)
+			f.Errorf("owner %q, want 32 new hex digits", owner)
 		}
 		if i == 0 {
 			common = owner
@@ -196,7 +255,10 @@ func errorsNameTheirLock(f *fixture) {
 	t.onBefore(acquire, times(1, fail(root)))
 	_, unknown := c.TryLock(f.ctx, f.name)
 	for _, check := range []struct{ got, want error }{
-		{err, dlock.ErrNotAcquired}, {unlocked, dlock.ErrNotHeld}, {unknown, root}, {unknown, dlock.ErrUncertain},
+		{err, dlock.ErrNotAcquired},
+		{unlocked, dlock.ErrNotHeld},
+		{unknown, root},
+		{unknown, dlock.ErrUncertain},
 	} {
 		f.isErr("the cause", check.got, check.want)
 		e, ok := errors.AsType[*dlock.Error](check.got)
@@ -211,7 +273,7 @@ func errorsNameTheirLock(f *fixture) {
 	f.free(f.client(), f.name)
 }
 
-// events records what an Observer is told.
+// events records the events that an Observer receives.
 type events struct {
 	mu   sync.Mutex
 	seen []string
@@ -250,7 +312,7 @@ func observerSeesTheLifeOfALease(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.brief()), dlock.WithObserver(e.observer()))
 	lease := f.lock(c, f.name)
 	first := lease.Deadline()
-	t.await(renew, 2, succeeded) // the first one has been observed by the second
+	t.await(renew, 2, succeeded) // the Observer receives the first renewal before the second
 	owner, fence := lease.Owner(), lease.Fence()
 	f.unlock(lease)
 	f.eventually(prompt, func() bool { return e.get("ended").Name != "" })
@@ -258,11 +320,12 @@ func observerSeesTheLifeOfALease(f *fixture) {
 	order := strings.Join(e.seen, " ")
 	e.mu.Unlock()
 	if order != "attempt acquired renewed ended" {
-		f.Errorf("told of %s", order)
+		f.Errorf("the Observer received %s", order)
 	}
 	for _, what := range []string{"acquired", "renewed", "ended"} {
 		event := e.get(what)
-		if event.Name != f.name || event.Owner != owner || event.Fence != fence || event.Mode != backend.Exclusive || event.Err != nil || event.Local {
+		if event.Name != f.name || event.Owner != owner || event.Fence != fence ||
+			event.Mode != backend.Exclusive || event.Err != nil || event.Local {
 			f.Errorf("%s: %+v, want owner %q, fence %d", what, event, owner, fence)
 		}
 	}
@@ -284,7 +347,7 @@ func observerSeesFailures(f *fixture) {
 	f.isErr("Event.Err of a try", e.get("acquired").Err, dlock.ErrNotAcquired)
 	const waited = 50 * time.Millisecond
 	waiter := f.lockAsync(c, f.name)
-	t.await(acquire, 2, wasBusy) // so the waiting has begun
+	t.await(acquire, 2, wasBusy) // then the waiting has begun
 	time.Sleep(waited)
 	waiter.cancel()
 	if !f.doneBy(time.Now(), "the cancelled Lock returns", waiter.done) {
@@ -317,6 +380,6 @@ func nilContextIsAnError(f *fixture) {
 		f.Errorf("Open: nil")
 	}
 	if n := t.number(acquire); n != 0 {
-		f.Errorf("the server was asked %d times", n)
+		f.Errorf("the client sent %d requests", n)
 	}
 }

@@ -13,23 +13,91 @@ import (
 )
 
 var lossCases = []Case{
-	{Name: "LossIsToldBeforeOthersCanHold", Promise: "A lease that cannot be renewed is lost at its deadline, by Lost, Err and its context, before anybody else is granted the lock.", run: lossIsToldBeforeOthersCanHold},
-	{Name: "ErrComparesClocks", Promise: "Err and a fresh context tell the loss from the moment of the deadline, by the clock.", run: errComparesClocks},
-	{Name: "OnceLostAlwaysLost", Promise: "A renewal whose answer comes after the deadline does not bring the lease back; what it proved is released.", run: onceLostAlwaysLost},
-	{Name: "DeadlineCountsFromSending", Promise: "The deadline is counted from before the request was sent, not from its answer, at the acquire and at each renewal.", run: deadlineCountsFromSending},
-	{Name: "LateAcquireIsNoLease", Promise: "A grant whose answer comes when its term is over is not handed out as a lease.", run: lateAcquireIsNoLease},
-	{Name: "VanishedGrantIsLost", Promise: "A grant that is gone from the server is lost with the next renewal; Unlock says ErrLost.", run: vanishedGrantIsLost},
-	{Name: "UnlockLearnsOfTheLoss", Promise: "Where Unlock is the first to learn that the grant is gone, it says ErrLost, and from then on Err does, not ErrNotHeld.", run: unlockLearnsOfTheLoss},
-	{Name: "BreakTellsTheHolder", Promise: "Break ends the holder's lease with ErrLost and lets the next waiter in; where the backend cannot break, it is ErrUnsupported.", run: breakTellsTheHolder},
-	{Name: "DoJoinsTheLoss", Promise: "Do returns ErrLost if the lease ended before its function returned, also where that returned nil.", run: doJoinsTheLoss},
-	{Name: "DroppedLeaseIsFreed", Promise: "A Lease that is dropped without Unlock is renewed no more, and its lock is free at the end of its term.", run: droppedLeaseIsFreed},
-	{Name: "LockDelayFollowsALoss", Promise: "With WithLockDelay a lost lock stays closed for the delay; an Unlock frees it at once. Where grants live with a connection it is ErrUnsupported.", run: lockDelayFollowsALoss},
-	{Name: "MinHoldKeepsTheLock", Promise: "With WithMinHold Unlock returns at once and the lock is freed at start + d, no sooner.", run: minHoldKeepsTheLock},
-	{Name: "MaxHoldEndsTheLease", Promise: "With WithMaxHold the lease is lost at start + d however it is renewed, and others get the lock.", run: maxHoldEndsTheLease},
-	{Name: "LossIsObservedOnce", Promise: "Observer.Ended is told once of each lease, with ErrLost after a loss and nil after an Unlock.", run: lossIsObservedOnce},
+	{
+		Name: "LossIsToldBeforeOthersCanHold",
+		Promise: "A lease that cannot be renewed is lost at its deadline, by Lost, Err and its " +
+			"context, before another client gets the lock.",
+		run: lossIsToldBeforeOthersCanHold,
+	},
+	{
+		Name:    "ErrComparesClocks",
+		Promise: "From the deadline on, Err and a new context report the loss, by the clocks.",
+		run:     errComparesClocks,
+	},
+	{
+		Name: "OnceLostAlwaysLost",
+		Promise: "A renewal with an answer after the deadline does not bring the lease back, and " +
+			"the renewed grant is released.",
+		run: onceLostAlwaysLost,
+	},
+	{
+		Name: "DeadlineCountsFromSending",
+		Promise: "The deadline counts from before the request was sent, not from its answer, for " +
+			"the acquisition and for each renewal.",
+		run: deadlineCountsFromSending,
+	},
+	{
+		Name:    "LateAcquireIsNoLease",
+		Promise: "A grant with an answer after the end of its term is not returned as a lease.",
+		run:     lateAcquireIsNoLease,
+	},
+	{
+		Name: "VanishedGrantIsLost",
+		Promise: "If a grant is gone from the server, the next renewal detects the loss, and " +
+			"Unlock returns ErrLost.",
+		run: vanishedGrantIsLost,
+	},
+	{
+		Name: "UnlockLearnsOfTheLoss",
+		Promise: "If Unlock is the first to detect that the grant is gone, it returns ErrLost, " +
+			"and Err then returns ErrLost, not ErrNotHeld.",
+		run: unlockLearnsOfTheLoss,
+	},
+	{
+		Name: "BreakTellsTheHolder",
+		Promise: "Break ends the holder's lease with ErrLost, and the next waiter gets the lock; " +
+			"a backend that cannot break returns ErrUnsupported.",
+		run: breakTellsTheHolder,
+	},
+	{
+		Name: "DoJoinsTheLoss",
+		Promise: "Do returns ErrLost if the lease ended before its function returned, even if " +
+			"the function returned nil.",
+		run: doJoinsTheLoss,
+	},
+	{
+		Name: "DroppedLeaseIsFreed",
+		Promise: "A Lease that is dropped without Unlock is no longer renewed, and its lock is " +
+			"free at the end of its term.",
+		run: droppedLeaseIsFreed,
+	},
+	{
+		Name: "LockDelayFollowsALoss",
+		Promise: "With WithLockDelay a lost lock stays locked for the delay, but Unlock frees it " +
+			"at once; with grants that live with a connection it is ErrUnsupported.",
+		run: lockDelayFollowsALoss,
+	},
+	{
+		Name: "MinHoldKeepsTheLock",
+		Promise: "With WithMinHold Unlock returns at once, and the lock is freed at start + d, " +
+			"no sooner.",
+		run: minHoldKeepsTheLock,
+	},
+	{
+		Name: "MaxHoldEndsTheLease",
+		Promise: "With WithMaxHold the lease is lost at start + d in spite of renewals, and " +
+			"another client gets the lock.",
+		run: maxHoldEndsTheLease,
+	},
+	{
+		Name: "LossIsObservedOnce",
+		Promise: "Observer.Ended receives each lease once, with ErrLost after a loss and nil " +
+			"after an Unlock.",
+		run: lossIsObservedOnce,
+	},
 }
 
-// unavailable is a server that refuses.
+// unavailable returns a hook that fails each call, as if the server refused connections.
 func unavailable() hook { return fail(fmt.Errorf("%w: refused", backend.ErrUnavailable)) }
 
 func lossIsToldBeforeOthersCanHold(f *fixture) {
@@ -40,12 +108,12 @@ func lossIsToldBeforeOthersCanHold(f *fixture) {
 		waiter := f.lockAsync(f.client(dlock.WithTTL(f.long())), f.name)
 		t.onBefore(renew, fault)
 		t.onBefore(release, fault)
-		if f.caps.Session { // nothing but a release frees it there
+		if f.caps.Session { // only a release frees the lock
 			t.onBefore(release, nil)
 		}
 		next := f.grantedBy(waiter, time.Now().Add(f.brief()))
 		if err := lease.Err(); !errors.Is(err, dlock.ErrLost) {
-			f.violation("Err when another process holds: %v, want ErrLost", err)
+			f.violation("Err while another process holds the lock: %v, want ErrLost", err)
 		}
 		f.within(prompt, "Lost is closed", lease.Lost())
 		f.within(prompt, "the context ends", ctx.Done())
@@ -76,9 +144,9 @@ func errComparesClocks(f *fixture) {
 
 func onceLostAlwaysLost(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.short()))
-	f.free(c, f.name) // the connection is made
+	f.free(c, f.name) // opens the connection
 	gate := make(chan struct{})
-	t.onAfter(renew, func(context.Context, string) error { // executed, and answered too late
+	t.onAfter(renew, func(context.Context, string) error { // the answer comes too late
 		<-gate
 		return nil
 	})
@@ -92,7 +160,7 @@ func onceLostAlwaysLost(f *fixture) {
 	t.await(renew, 1, succeeded)
 	other := f.client(dlock.WithTTL(f.long()))
 	next := f.lockBy(other, time.Now().Add(f.short()), f.name)
-	time.Sleep(nap) // in which a wrong one would come back
+	time.Sleep(nap) // a lease that is wrongly restored would be back by then
 	f.isErr("Err after the late answer", lease.Err(), dlock.ErrLost)
 	f.isErr("Extend after the loss", lease.Extend(f.ctx), dlock.ErrLost)
 	f.isErr("Unlock after the loss", lease.Unlock(f.ctx), dlock.ErrLost)
@@ -104,7 +172,7 @@ func onceLostAlwaysLost(f *fixture) {
 }
 
 func deadlineCountsFromSending(f *fixture) {
-	const late = 300 * time.Millisecond // more than the margin
+	const late = 300 * time.Millisecond // longer than the margin of the deadline
 	c, t := f.tapped(dlock.WithTTL(f.ttl(3*time.Second)), dlock.WithoutRenewal())
 	t.onAfter(acquire, stop(late))
 	t.onAfter(renew, stop(late))
@@ -133,7 +201,7 @@ func lateAcquireIsNoLease(f *fixture) {
 	t.onAfter(acquire, times(1, stop(f.short()+200*time.Millisecond)))
 	ctx, cancel := context.WithTimeout(f.ctx, f.short()+prompt)
 	defer cancel()
-	if lease, err = c.Lock(ctx, f.name); err == nil { // a later attempt may have succeeded
+	if lease, err = c.Lock(ctx, f.name); err == nil { // a later attempt can succeed
 		if !time.Now().Before(lease.Deadline()) {
 			f.Errorf("Lock: a lease that has ended")
 		}
@@ -142,13 +210,13 @@ func lateAcquireIsNoLease(f *fixture) {
 	f.free(f.client(), f.name)
 }
 
-// vanish releases the grant of lease behind the core's back, as an operator would.
+// vanish releases the grant of lease without the core, as an operator does.
 func (f *fixture) vanish(t *tap, lease *dlock.Lease, ttl time.Duration) {
 	f.Helper()
 	req := f.try(ttl)
 	req.Owner = lease.Owner()
 	if err := f.tryRelease(f.ctx, t.inner, &backend.Grant{Request: *req}); err != nil {
-		f.Fatalf("Release behind the core: %v", err)
+		f.Fatalf("Release without the core: %v", err)
 	}
 }
 
@@ -178,7 +246,7 @@ func unlockLearnsOfTheLoss(f *fixture) {
 }
 
 func breakTellsTheHolder(f *fixture) {
-	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) {
+	if f.breakUnsupported() {
 		return
 	}
 	c, other := f.client(dlock.WithTTL(f.brief())), f.client(dlock.WithTTL(f.long()))
@@ -193,7 +261,7 @@ func breakTellsTheHolder(f *fixture) {
 			f.Fatalf("Break: %v", err)
 		}
 		next := f.grantedBy(waiter, time.Now())
-		f.doneBy(time.Now().Add(f.brief()), "the holder is told", lease.Lost())
+		f.doneBy(time.Now().Add(f.brief()), "the lease is lost", lease.Lost())
 		f.isErr("Err", lease.Err(), dlock.ErrLost)
 		f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
 		f.unlock(next)
@@ -229,7 +297,7 @@ func droppedLeaseIsFreed(f *fixture) {
 		case <-done:
 			done = nil
 		case <-f.ctx.Done():
-			f.Fatalf("the lock of a dropped lease is never free")
+			f.Fatalf("the lock of a dropped lease does not become free")
 		case <-time.After(nap):
 			runtime.GC()
 		}
@@ -259,7 +327,7 @@ func lockDelayFollowsALoss(f *fixture) {
 	deadline := lease.Deadline()
 	t.kill()
 	next := f.lockBy(other, deadline.Add(delay), f.name)
-	f.notBefore("granted before the delay was over", deadline.Add(delay), time.Now())
+	f.notBefore("the lock is granted before the lock-delay ends", deadline.Add(delay), time.Now())
 	if !deadline.Before(time.Now().Add(-delay)) {
 		f.Errorf("the lease's own deadline includes the delay")
 	}
@@ -275,7 +343,7 @@ func minHoldKeepsTheLock(f *fixture) {
 	f.isErr("Err after Unlock", lease.Err(), dlock.ErrNotHeld)
 	f.held(other, lease)
 	next := f.lockBy(other, time.Now().Add(least), f.name)
-	f.notBefore("freed before the minimum hold was over", before.Add(least), time.Now())
+	f.notBefore("the lock is freed before the minimum hold ends", before.Add(least), time.Now())
 	f.unlock(next)
 }
 
@@ -287,7 +355,7 @@ func maxHoldEndsTheLease(f *fixture) {
 	waiter := f.lockAsync(other, f.name)
 	f.doneBy(time.Now().Add(most), "the lease is lost", lease.Lost())
 	if early := most - time.Since(before); early > 0 {
-		f.Errorf("lost %v before the maximum hold was over", early)
+		f.Errorf("the lease was lost %v before the maximum hold ends", early)
 	}
 	f.isErr("Err", lease.Err(), dlock.ErrLost)
 	next := f.grantedBy(waiter, time.Now().Add(f.brief()))
@@ -297,7 +365,7 @@ func maxHoldEndsTheLease(f *fixture) {
 
 func lossIsObservedOnce(f *fixture) {
 	var unlocked, lost, other atomic.Int32
-	c, t := f.tapped(dlock.WithTTL(f.brief()), dlock.WithObserver(&dlock.Observer{Ended: func(e dlock.Event) {
+	observer := &dlock.Observer{Ended: func(e dlock.Event) {
 		switch {
 		case e.Err == nil:
 			unlocked.Add(1)
@@ -306,13 +374,16 @@ func lossIsObservedOnce(f *fixture) {
 		default:
 			other.Add(1)
 		}
-	}}))
+	}}
+	c, t := f.tapped(dlock.WithTTL(f.brief()), dlock.WithObserver(observer))
 	f.unlock(f.lock(c, f.name))
 	lease := f.lock(c, f.name)
 	f.vanish(t, lease, f.brief())
 	f.doneBy(lease.Deadline(), "the lease is lost", lease.Lost())
 	f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
-	if !f.eventually(prompt, func() bool { return lost.Load() == 1 }) || unlocked.Load() != 1 || other.Load() != 0 {
-		f.Errorf("Ended was told of %d unlocks, %d losses, %d others, want 1, 1, 0", unlocked.Load(), lost.Load(), other.Load())
+	if !f.eventually(prompt, func() bool { return lost.Load() == 1 }) ||
+		unlocked.Load() != 1 || other.Load() != 0 {
+		f.Errorf("Ended received %d unlocks, %d losses and %d other ends, want 1, 1 and 0",
+			unlocked.Load(), lost.Load(), other.Load())
 	}
 }

@@ -6,11 +6,25 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// What benchmarks ask of a driver; it need not offer any of it.
+// measureCases check the optional interfaces of a driver for benchmarks.
 var measureCases = []Case{
-	{Name: "FloorIsNoLock", Promise: "Floor can be repeated, at once with other keys, and has nothing to do with the lock of that name.", run: floorIsNoLock},
-	{Name: "CountersCount", Promise: "Counters tells of every command since it was asked last, and of an open connection, or that it does not know.", run: countersCount},
-	{Name: "SweepSparesWhatIsHeld", Promise: "Sweep leaves a held lock alone, and after it a free one can be locked.", run: sweepSparesWhatIsHeld},
+	{
+		Name: "FloorIsNoLock",
+		Promise: "Floor can run repeatedly, and at the same time with other keys, and does not " +
+			"affect the lock of that name.",
+		run: floorIsNoLock,
+	},
+	{
+		Name: "CountersCount",
+		Promise: "Counters counts every command since its last call and an open connection, or " +
+			"reports -1 for an unknown number.",
+		run: countersCount,
+	},
+	{
+		Name:    "SweepSparesWhatIsHeld",
+		Promise: "Sweep does not change a held lock, and a free one can be locked after it.",
+		run:     sweepSparesWhatIsHeld,
+	},
 }
 
 func floorIsNoLock(f *fixture) {
@@ -52,10 +66,11 @@ func countersCount(f *fixture) {
 		f.Fatalf("Counters: %v", err)
 	}
 	if before.Commands >= 0 && after.Commands < before.Commands+2*pairs {
-		f.Errorf("%d pairs are %d commands", pairs, after.Commands-before.Commands)
+		f.Errorf("%d pairs of Lock and Unlock counted as %d commands",
+			pairs, after.Commands-before.Commands)
 	}
 	if after.Connections == 0 {
-		f.Errorf("there is no connection")
+		f.Errorf("Counters counts no connection")
 	}
 }
 

@@ -8,15 +8,39 @@ import (
 )
 
 var nameCases = []Case{
-	{Name: "DifferentNamesAreDifferentLocks", Promise: "Names that differ in any byte are different locks: case, spaces, NFC and NFD, slashes, braces, percent signs, long common prefixes.", run: differentNamesAreDifferentLocks},
-	{Name: "HostileNamesAreOnlyNames", Promise: "A name that is a command, a pattern, a path or a script elsewhere is a lock like any other, and touches nothing beside it.", run: hostileNamesAreOnlyNames},
-	{Name: "LongNamesAreKeptApart", Promise: "Names of 512 bytes that differ in the last one, and names around every server's limit, are different locks.", run: longNamesAreKeptApart},
-	{Name: "InvalidNamesAreRefused", Promise: "An empty name, one of more than 512 bytes, one that is not UTF-8 and one with control characters are ErrInvalidName before the server is asked.", run: invalidNamesAreRefused},
-	{Name: "NeighboursAreNotTouched", Promise: "Unlock, and the end of a term, concern the one name and none that resembles it.", run: neighboursAreNotTouched},
+	{
+		Name: "DifferentNamesAreDifferentLocks",
+		Promise: "Names that differ in any byte are different locks: case, spaces, NFC and NFD, " +
+			"slashes, braces, percent signs, long common prefixes.",
+		run: differentNamesAreDifferentLocks,
+	},
+	{
+		Name: "HostileNamesAreOnlyNames",
+		Promise: "A name that looks like a command, a pattern, a path or a script is a lock like " +
+			"any other, and affects nothing else.",
+		run: hostileNamesAreOnlyNames,
+	},
+	{
+		Name: "LongNamesAreKeptApart",
+		Promise: "Names of 512 bytes that differ only in the last byte, and names near every " +
+			"server's limit, are different locks.",
+		run: longNamesAreKeptApart,
+	},
+	{
+		Name: "InvalidNamesAreRefused",
+		Promise: "A name that is empty, longer than 512 bytes, not UTF-8 or has control " +
+			"characters is ErrInvalidName before any request.",
+		run: invalidNamesAreRefused,
+	},
+	{
+		Name:    "NeighboursAreNotTouched",
+		Promise: "Unlock, and the end of a term, affect only the one name, and no similar one.",
+		run:     neighboursAreNotTouched,
+	},
 }
 
-// lockAll holds all names at once, which only different locks allow, checks that
-// each is the same lock for another client, and frees them.
+// lockAll locks all names at once, which is only possible if they are different locks. It checks
+// that another client cannot lock any of them, and frees them.
 func (f *fixture) lockAll(names []string) {
 	f.Helper()
 	c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
@@ -45,10 +69,14 @@ func (f *fixture) lockAll(names []string) {
 func differentNamesAreDifferentLocks(f *fixture) {
 	n := f.name
 	f.lockAll([]string{
-		n + "a", n + "A", n + "a ", n + " a", n + "a/", n + "a//", n + "/a", n + "a.", n + "a/b", n + "a%2Fb", n + "a%2fb", n + "a%252Fb",
-		n + "a_b", n + "a-b", n + "a:b", n + "a;b", n + "a,b", n + "a+b", n + "a\u00a0b", n + "a\u200bb",
-		n + "\u00e9", n + "e\u0301", n + "\u212b", n + "\u00c5", n + "A\u030a", n + "ß", n + "ss", n + "ẞ", n + "İ", n + "i", n + "ı", n + "I",
-		n + "{a}b", n + "{a}c", n + "{}a", n + "{b}a", n + "😀", n + "\ufffd", n + "\uf000", n + "\ufeff",
+		n + "a", n + "A", n + "a ", n + " a", n + "a/", n + "a//", n + "/a", n + "a.", n + "a/b",
+		n + "a%2Fb", n + "a%2fb", n + "a%252Fb",
+		n + "a_b", n + "a-b", n + "a:b", n + "a;b", n + "a,b", n + "a+b",
+		n + "a\u00a0b", n + "a\u200bb",
+		n + "\u00e9", n + "e\u0301", n + "\u212b", n + "\u00c5", n + "A\u030a",
+		n + "ß", n + "ss", n + "ẞ", n + "İ", n + "i", n + "ı", n + "I",
+		n + "{a}b", n + "{a}c", n + "{}a", n + "{b}a",
+		n + "😀", n + "\ufffd", n + "\uf000", n + "\ufeff",
 		n + "0", n + "00", n + "0.0", n + "1e3", n + "1000",
 	})
 }
@@ -56,16 +84,22 @@ func differentNamesAreDifferentLocks(f *fixture) {
 func hostileNamesAreOnlyNames(f *fixture) {
 	n := f.name
 	hostile := []string{
-		n + "' OR '1'='1", n + `"; DROP TABLE locks; --`, n + "`id`", n + "$(id)", n + "%s%n%x", n + "%00", n + "%0d%0aflush_all",
-		n + "/../" + n, n + "/..", n + "/.", n + "..", n + ".", n + "*", n + "?", n + "[a-z]", n + "^$", n + `\`, n + `\\`, n + `\x00`,
-		n + "]] redis.call('FLUSHALL') --", n + "{", n + "}", n + "}{", n + "|", n + "&", n + "~", n + "#", n + "@", n + "=",
-		n + "<script>", n + "zookeeper", n + "/zookeeper/quota", n + "-0000000001", n + "lock-0000000000", n + "nil", n + "NULL",
+		n + "' OR '1'='1", n + `"; DROP TABLE locks; --`, n + "`id`", n + "$(id)", n + "%s%n%x",
+		n + "%00", n + "%0d%0aflush_all",
+		n + "/../" + n, n + "/..", n + "/.", n + "..", n + ".",
+		n + "*", n + "?", n + "[a-z]", n + "^$", n + `\`, n + `\\`, n + `\x00`,
+		n + "]] redis.call('FLUSHALL') --", n + "{", n + "}", n + "}{",
+		n + "|", n + "&", n + "~", n + "#", n + "@", n + "=",
+		n + "<script>", n + "zookeeper", n + "/zookeeper/quota", n + "-0000000001",
+		n + "lock-0000000000", n + "nil", n + "NULL",
 		n + ":fence", n + ":q", n + ":f", n + ":l", n + ":c", n + "/owner",
 	}
-	// Short ones cannot be the case's own: others may hold them just now.
+	// Short names cannot contain the name of the case, so another test may hold them at present.
 	f.lockAll(hostile)
 	other := f.client()
-	for _, name := range []string{"..", ".", "*", "/", "{}", "%", "'", "zookeeper", " ", "-", "CON", "nul", "~"} {
+	for _, name := range []string{
+		"..", ".", "*", "/", "{}", "%", "'", "zookeeper", " ", "-", "CON", "nul", "~",
+	} {
 		lease := f.lock(other, f.prefix+name, dlock.WithTTL(f.long()))
 		f.unlock(lease)
 	}
@@ -73,7 +107,9 @@ func hostileNamesAreOnlyNames(f *fixture) {
 
 func longNamesAreKeptApart(f *fixture) {
 	var names []string
-	for _, length := range []int{63, 64, 65, 191, 192, 193, 249, 250, 251, 254, 255, 256, 511, 512} {
+	for _, length := range []int{
+		63, 64, 65, 191, 192, 193, 249, 250, 251, 254, 255, 256, 511, 512,
+	} {
 		if fill := length - 1 - len(f.name); fill >= 0 {
 			long := f.name + strings.Repeat("x", fill)
 			names = append(names, long+"a", long+"b")
@@ -87,9 +123,12 @@ func longNamesAreKeptApart(f *fixture) {
 func invalidNamesAreRefused(f *fixture) {
 	c, t := f.tapped()
 	n := f.name
+	isControl := func(r rune) bool { return r < ' ' || r == 0x7f }
 	for _, name := range []string{
-		"", strings.Repeat("x", 513), strings.Repeat("x", 10_000), n + "\x00", n + "\n", n + "\r\nflush_all\r\n", "\t" + n, n + "\x1b[2J", n + "\x7f",
-		n + "\u0080", n + "\u0085", n + "\u009f", n + "\xff", n + "\xc3", "\xed\xa0\x80" + n, n + "\xc0\x80",
+		"", strings.Repeat("x", 513), strings.Repeat("x", 10_000), n + "\x00", n + "\n",
+		n + "\r\nflush_all\r\n", "\t" + n, n + "\x1b[2J", n + "\x7f",
+		n + "\u0080", n + "\u0085", n + "\u009f",
+		n + "\xff", n + "\xc3", "\xed\xa0\x80" + n, n + "\xc0\x80",
 	} {
 		_, err := c.Mutex(name)
 		f.isErr("Mutex", err, dlock.ErrInvalidName)
@@ -100,12 +139,12 @@ func invalidNamesAreRefused(f *fixture) {
 		if err == nil {
 			continue
 		}
-		if text := err.Error(); len(text) > 200 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			f.Errorf("the error's text is long or unquoted: %.300q", text)
+		if text := err.Error(); len(text) > 200 || strings.ContainsFunc(text, isControl) {
+			f.Errorf("the text of the error is too long, or has control characters: %.300q", text)
 		}
 	}
 	if n := t.number(acquire); n != 0 {
-		f.Errorf("the server was asked %d times", n)
+		f.Errorf("the client sent %d requests", n)
 	}
 }
 
@@ -115,7 +154,8 @@ func neighboursAreNotTouched(f *fixture) {
 	other := f.client()
 	own := strings.TrimPrefix(n, f.prefix)
 	neighbours := []string{
-		n + "/", n + "/a", n + "a", n + "*", n + "?", n + ":", n + "{", n + "%", f.prefix + "{" + own + "}", f.prefix + strings.ToUpper(own),
+		n + "/", n + "/a", n + "a", n + "*", n + "?", n + ":", n + "{", n + "%",
+		f.prefix + "{" + own + "}", f.prefix + strings.ToUpper(own),
 	}
 	var leases []*dlock.Lease
 	for _, name := range neighbours {
@@ -135,7 +175,8 @@ func neighboursAreNotTouched(f *fixture) {
 	for _, lease := range leases {
 		f.unlock(lease)
 	}
-	if n := count(func() []call { calls, _ := t.snapshot(); return calls }(), release, succeeded); n != len(neighbours) {
-		f.Errorf("%d of %d neighbours could be released", n, len(neighbours))
+	calls, _ := t.snapshot()
+	if n := count(calls, release, succeeded); n != len(neighbours) {
+		f.Errorf("%d of %d neighbours were released", n, len(neighbours))
 	}
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/dlock-go/dlock/internal/lag"
 )
 
-// observations is how often a case is observed at most.
+// observations is the maximum number of observations of a case.
 const observations = 5
 
-// observation is one run of a case, and the TB of its fixture. It keeps the failures back, because
-// an observation that fails while the machine stood still is void: it is repeated with longer
-// terms.
+// observation is one run of a case, and the TB of its fixture. It keeps the failures until the end,
+// because an observation is void and repeated with longer terms if it failed while the machine
+// stood still.
 type observation struct {
 	test TB
 	pulse
 	requests requests
 	scope    scope
-	scale    float64 // of the terms
+	scale    float64 // factor for the terms
 
 	mu         sync.Mutex
 	failures   []string
-	conclusive bool // one of the failures has no excuse
+	conclusive bool // a standstill does not excuse one of the failures
 	skipped    bool
 	reason     string // of the skip
 	helpers    map[string]bool
@@ -57,7 +57,7 @@ func (c Case) observe(s scope, t TB, mk HarnessMaker, meter *lag.Meter) *observa
 	}
 }
 
-// run runs the case and its cleanups on the goroutine of the caller, which may end with it.
+// run runs the case and its cleanups on the calling goroutine, which the case may end.
 func (o *observation) run(c Case, mk HarnessMaker) {
 	defer o.startProbe(mk)()
 	defer o.clean()
@@ -74,7 +74,7 @@ func (o *observation) recover() {
 	}
 }
 
-// clean calls what was given to Cleanup, last first, also if one of them ends the goroutine.
+// clean calls the functions given to Cleanup, last first, even if one of them ends the goroutine.
 func (o *observation) clean() {
 	o.mu.Lock()
 	last := len(o.cleanups) - 1
@@ -90,14 +90,14 @@ func (o *observation) clean() {
 	fn()
 }
 
-// void reports whether the failures may all be due to the machine alone.
+// void reports whether a standstill of the machine or the server can explain all failures.
 func (o *observation) void() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.failures) > 0 && !o.conclusive && o.Context().Err() == nil
 }
 
-// reportVoid counts a void observation, in the way of t or else in its log.
+// reportVoid reports a void observation to t.Void if t has that method, and otherwise to the log.
 func (o *observation) reportVoid(t TB) {
 	reason := o.standstill()
 	if v, ok := t.(interface{ Void(reason string) }); ok {
@@ -107,7 +107,7 @@ func (o *observation) reportVoid(t TB) {
 	t.Logf("%s", announce.Void(reason))
 }
 
-// longer returns the scale for the next observation.
+// longer returns the scale of the next observation.
 func (o *observation) longer() float64 {
 	stood, term := o.measured()
 	if term == 0 {
@@ -116,7 +116,7 @@ func (o *observation) longer() float64 {
 	return o.scale * max(2, float64(stood*allowance)/float64(term))
 }
 
-// conclude reports what the observation has found to the test. Goroutines of a case that has failed may
+// conclude reports the result of the observation to the test. Goroutines of a failed case may
 // still run.
 func (o *observation) conclude(c Case) {
 	o.test.Helper()
@@ -137,13 +137,16 @@ func (o *observation) conclude(c Case) {
 	}
 }
 
-// Name, Logf, Context and TempDir are those of the test.
-func (o *observation) Name() string                    { return o.test.Name() }
-func (o *observation) Context() context.Context        { return o.test.Context() }
-func (o *observation) TempDir() string                 { return o.test.TempDir() }
-func (o *observation) Logf(format string, args ...any) { o.test.Helper(); o.test.Logf(format, args...) }
+// Name, Logf, Context and TempDir forward to the test.
+func (o *observation) Name() string             { return o.test.Name() }
+func (o *observation) Context() context.Context { return o.test.Context() }
+func (o *observation) TempDir() string          { return o.test.TempDir() }
+func (o *observation) Logf(format string, args ...any) {
+	o.test.Helper()
+	o.test.Logf(format, args...)
+}
 
-// Helper marks the caller, as that of a test does, so that a failure names the line of the case.
+// Helper marks the caller as a helper, so that a failure names the line of the case.
 func (o *observation) Helper() {
 	var pcs [1]uintptr
 	runtime.Callers(2, pcs[:])
@@ -159,12 +162,12 @@ func (o *observation) Errorf(format string, args ...any) { o.fail(false, format,
 // violation records a failure that no lag excuses.
 func (o *observation) violation(format string, args ...any) { o.fail(true, format, args) }
 
-// fail records a failure. What stands still later does not excuse it.
+// fail records a failure. A standstill that begins later does not excuse it.
 func (o *observation) fail(conclusive bool, format string, args []any) {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	conclusive = conclusive || !o.stoodStill()
-	if n, ok := o.test.(interface{ Noticed() }); ok { // one failure is all that it waits for
+	if n, ok := o.test.(interface{ Noticed() }); ok { // the test needs only one failure
 		defer n.Noticed()
 	}
 	o.mu.Lock()
@@ -174,7 +177,8 @@ func (o *observation) fail(conclusive bool, format string, args []any) {
 		frame, more = frames.Next()
 	}
 	file := frame.File[strings.LastIndexByte(frame.File, '/')+1:]
-	o.failures = append(o.failures, fmt.Sprintf("%s:%d: %s", file, frame.Line, fmt.Sprintf(format, args...)))
+	text := fmt.Sprintf(format, args...)
+	o.failures = append(o.failures, fmt.Sprintf("%s:%d: %s", file, frame.Line, text))
 	o.conclusive = o.conclusive || conclusive
 }
 
@@ -184,7 +188,8 @@ func (o *observation) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Skipf ends the goroutine, and the case does not apply. That is a failure where the case has to apply.
+// Skipf ends the goroutine of a case that does not apply. It records a failure if the case
+// must apply.
 func (o *observation) Skipf(format string, args ...any) {
 	reason := fmt.Sprintf(format, args...)
 	if o.scope == applies && strings.HasPrefix(reason, inapplicablePrefix) {
@@ -203,39 +208,39 @@ func (o *observation) Failed() bool {
 	return len(o.failures) > 0
 }
 
-// Cleanup has fn called at the end of this observation.
+// Cleanup registers fn to be called at the end of this observation.
 func (o *observation) Cleanup(fn func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.cleanups = append(o.cleanups, fn)
 }
 
-// allowance is which part of a term the machine may stand still in: a renewal has a third of the
-// term for some three wake-ups and an answer.
+// allowance is the part of a term, one in ten, for which the machine or the server may stand still.
+// A renewal has a third of the term for about three wake-ups and an answer.
 const allowance = 10
 
-// pulse is how still the machine stood in an observation: how late the process woke its
-// goroutines, and how long the server took for the longest answer to the probe.
+// pulse measures how long the machine and the server stood still in an observation: the lag of the
+// process's goroutines, and the longest time that the server took for an answer to the probe.
 type pulse struct {
 	meter *lag.Meter
 	begun time.Time
 	short chan struct{} // closed when the first term is noted
 
 	pulseMu sync.Mutex
-	term    time.Duration // the shortest one in use; 0: none is short
-	answers lag.Record    // to the probe
-	sent    time.Time     // when the probe sent the request that has no answer yet; zero: there is none
-	active  int           // faults of the case's own making
-	healed  time.Time     // when the last one ended
+	term    time.Duration // the shortest term in use; 0 if no term is short
+	answers lag.Record    // answers to the probe
+	sent    time.Time     // start of the probe's unanswered request; zero if there is none
+	active  int           // number of faults that the case makes at present
+	healed  time.Time     // when the last fault ended
 	away    time.Duration // the longest restart of the server
-	shut    time.Duration // the longest opening that was given up
+	shut    time.Duration // the longest opening that failed
 }
 
 func (p *pulse) begin(meter *lag.Meter) {
 	p.meter, p.begun, p.short = meter, time.Now(), make(chan struct{})
 }
 
-// noteTerm notes a term whose end the observation may see.
+// noteTerm records a term that can expire during the observation.
 func (p *pulse) noteTerm(d time.Duration) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
@@ -247,14 +252,14 @@ func (p *pulse) noteTerm(d time.Duration) {
 	}
 }
 
-// asked notes that the probe sends a request.
+// asked records that the probe sends a request.
 func (p *pulse) asked() {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
 	p.sent = time.Now()
 }
 
-// answered notes the answer.
+// answered records the answer to the probe.
 func (p *pulse) answered() {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
@@ -264,12 +269,12 @@ func (p *pulse) answered() {
 	p.sent = time.Time{}
 }
 
-// disturbed reports whether a fault of the case may have kept the server from answering what began at that
-// time. p.pulseMu must be held.
+// disturbed reports whether a fault of the case may have delayed a request that began at begun.
+// p.pulseMu must be held.
 func (p *pulse) disturbed(begun time.Time) bool { return p.active > 0 || begun.Before(p.healed) }
 
-// longestAnswer returns how long the server took for an answer to the probe since then, or takes now.
-// p.pulseMu must be held.
+// longestAnswer returns the longest time that the server has taken for an answer to the probe since
+// the given time. A request without an answer counts until now. p.pulseMu must be held.
 func (p *pulse) longestAnswer(since time.Time) time.Duration {
 	longest := p.answers.Worst(since)
 	if !p.sent.IsZero() && !p.disturbed(p.sent) {
@@ -278,7 +283,7 @@ func (p *pulse) longestAnswer(since time.Time) time.Duration {
 	return longest
 }
 
-// fault begins a fault; heal ends it.
+// fault records the start of a fault of the case; heal records its end.
 func (p *pulse) fault() (heal func()) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
@@ -291,21 +296,22 @@ func (p *pulse) fault() (heal func()) {
 	})
 }
 
-// measured returns for how long the machine stood still, and the shortest term.
+// measured returns the longest standstill of the machine or the server, and the shortest term.
 func (p *pulse) measured() (stood, term time.Duration) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
 	return max(p.meter.Worst(p.begun), p.longestAnswer(p.begun)), p.term
 }
 
-// stoodSince returns for how long the machine and the server have stood still since then.
+// stoodSince returns the sum of the longest standstills of the machine and of the server since at.
 func (p *pulse) stoodSince(at time.Time) time.Duration {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
 	return p.meter.Worst(at) + p.longestAnswer(at)
 }
 
-// noteRestart notes a restart of the server. A client gives up when the server has not answered for a term.
+// noteRestart records a restart of the server. A client gives up when the server has not answered
+// for a term.
 func (p *pulse) noteRestart(begun time.Time) {
 	took := time.Since(begun)
 	p.pulseMu.Lock()
@@ -313,11 +319,11 @@ func (p *pulse) noteRestart(begun time.Time) {
 	p.away = max(p.away, took)
 }
 
-// shutOut is for how long a server may let no client in before the observation is void.
+// shutOut is the longest failed opening that does not make the observation void.
 const shutOut = time.Second
 
-// noteOpening notes a connection that could not be opened. A closed port refuses at once. An opening that took
-// longer waited for a slow server, unless a fault of the case kept the server from answering.
+// noteOpening records a connection that could not be opened. A closed port refuses at once. A
+// longer opening has waited for a slow server, unless a fault of the case delayed the answer.
 func (p *pulse) noteOpening(begun time.Time) {
 	took := time.Since(begun)
 	p.pulseMu.Lock()
@@ -327,21 +333,24 @@ func (p *pulse) noteOpening(begun time.Time) {
 	}
 }
 
-// stayedShut returns for how long the server let no client in, if that was too long.
+// stayedShut returns the longest time for which the server let no client in, and whether it was
+// too long.
 func (p *pulse) stayedShut() (shut time.Duration, tooLong bool) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
 	return p.shut, p.shut > shutOut
 }
 
-// restarted returns for how long the server was away, if that is more than the shortest term allows.
+// restarted returns the longest restart of the server, and whether it was too long for the
+// shortest term.
 func (p *pulse) restarted() (away time.Duration, tooLong bool) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
 	return p.away, p.term > 0 && p.away > p.term/2
 }
 
-// stoodStill reports whether the machine or the server stood still for longer than the shortest term allows.
+// stoodStill reports whether the machine or the server stood still for longer than the shortest
+// term allows.
 func (p *pulse) stoodStill() bool {
 	stood, term := p.measured()
 	_, away := p.restarted()
@@ -349,11 +358,12 @@ func (p *pulse) stoodStill() bool {
 	return away || shut || term > 0 && stood > term/allowance
 }
 
-// standstill says so.
+// standstill describes the reason why the observation is void.
 func (p *pulse) standstill() string {
 	stood, term := p.measured()
 	if away, tooLong := p.restarted(); tooLong {
-		return fmt.Sprintf("the server's restart took %v in a term of %v", away.Round(time.Millisecond), term)
+		return fmt.Sprintf("the server's restart took %v in a term of %v",
+			away.Round(time.Millisecond), term)
 	}
 	if shut, tooLong := p.stayedShut(); tooLong {
 		return fmt.Sprintf("the server let no client in for %v", shut.Round(time.Millisecond))
@@ -362,16 +372,17 @@ func (p *pulse) standstill() string {
 	if stood > p.meter.Worst(p.begun) {
 		what = "the server"
 	}
-	return fmt.Sprintf("%s stood still for %v in a term of %v", what, stood.Round(time.Millisecond), term)
+	return fmt.Sprintf("%s stood still for %v in a term of %v",
+		what, stood.Round(time.Millisecond), term)
 }
 
-// watched are the faults of a Harness, noted in the pulse of the observation.
+// watched is the Faults of a Harness. It records the faults in the pulse of the observation.
 type watched struct {
 	Faults
 	pulse *pulse
 }
 
-// until notes a fault that lasts until heal.
+// until records a fault that lasts until heal is called.
 func (w watched) until(heal func()) func() {
 	end := w.pulse.fault()
 	return func() { heal(); end() }

@@ -11,28 +11,69 @@ import (
 )
 
 var orderCases = []Case{
-	{Name: "LateRenewalShortensNoTerm", Promise: "A renewal that was given up and is executed after its successor does not shorten the successor's term.", run: lateRenewalShortensNoTerm},
-	{Name: "LateRepeatedAcquireShortensNoTerm", Promise: "A repeated Acquire that was given up and is executed after a renewal does not shorten the renewal's term.", run: lateRepeatedAcquireShortensNoTerm},
-	{Name: "LateRenewalRevivesNoGrant", Promise: "A renewal that is executed after the release brings no grant back, and does not touch the next holder's.", run: lateRenewalRevivesNoGrant},
-	{Name: "LateReleaseFreesNobody", Promise: "A release that is executed a second time, after the lock was granted to another owner, leaves that owner's grant alone.", run: lateReleaseFreesNobody},
-	{Name: "LateAcquireIsFoundByItsOwner", Promise: "A grant that the server gives late, after a refusal of the same owner, is removed by that owner's release.", run: lateAcquireIsFoundByItsOwner},
-	{Name: "LateAcquireIsNoGhost", Promise: "A Lock that was given up, and that the server executes afterwards, keeps the lock from other clients no longer than Capabilities.Late.", run: lateAcquireIsNoGhost},
-	{Name: "LateGrantReachesItsWaiter", Promise: "A grant that is executed late, after a refusal of the same owner, is the waiter's lease, and nobody else's.", run: lateGrantReachesItsWaiter},
-	{Name: "LateGrantAfterARefusalIsUndone", Promise: "A grant that is executed late, after its waiter was refused and gave up, is undone.", run: lateGrantAfterARefusalIsUndone},
+	{
+		Name: "LateRenewalShortensNoTerm",
+		Promise: "A renewal that was given up and is executed after its successor does not " +
+			"shorten the successor's term.",
+		run: lateRenewalShortensNoTerm,
+	},
+	{
+		Name: "LateRepeatedAcquireShortensNoTerm",
+		Promise: "A repeated Acquire that was given up and is executed after a renewal does not " +
+			"shorten the renewal's term.",
+		run: lateRepeatedAcquireShortensNoTerm,
+	},
+	{
+		Name: "LateRenewalRevivesNoGrant",
+		Promise: "A renewal that is executed after the release does not restore the grant, and " +
+			"does not affect the next holder's grant.",
+		run: lateRenewalRevivesNoGrant,
+	},
+	{
+		Name: "LateReleaseFreesNobody",
+		Promise: "A release that is executed a second time, after the lock was granted to " +
+			"another owner, does not affect that owner's grant.",
+		run: lateReleaseFreesNobody,
+	},
+	{
+		Name: "LateAcquireIsFoundByItsOwner",
+		Promise: "A grant that the server gives late, after a refusal of the same owner, is " +
+			"removed by that owner's release.",
+		run: lateAcquireIsFoundByItsOwner,
+	},
+	{
+		Name: "LateAcquireIsNoGhost",
+		Promise: "A Lock that was given up, and that the server executes afterwards, blocks " +
+			"other clients no longer than Capabilities.Late.",
+		run: lateAcquireIsNoGhost,
+	},
+	{
+		Name: "LateGrantReachesItsWaiter",
+		Promise: "A grant that is executed late, after a refusal of the same owner, becomes the " +
+			"lease of its waiter and of no other.",
+		run: lateGrantReachesItsWaiter,
+	},
+	{
+		Name: "LateGrantAfterARefusalIsUndone",
+		Promise: "A grant that is executed late, after its waiter was refused and gave up, is " +
+			"undone.",
+		run: lateGrantAfterARefusalIsUndone,
+	},
 }
 
-// patience is how long a case of this file waits for a request that is to be given up.
+// patience is the time for which the cases of this file wait for a request before they give it up.
 const patience = 300 * time.Millisecond
 
-// delayed is a process whose requests are kept back until deliver.
+// delayed is a process with requests that are kept back until deliver is called.
 type delayed struct {
 	f        *fixture
 	d        backend.Driver
-	req      *backend.Request // what the case holds
+	req      *backend.Request // the acquisition of the case
 	delivers []func()
 }
 
-// delay keeps back the requests of the connections that are open now, d's among them.
+// delay keeps back the requests on all connections that are open now, including the connections
+// of d.
 func (f *fixture) delay(d backend.Driver, req *backend.Request) *delayed {
 	f.Helper()
 	p := &delayed{f: f, d: d, req: req}
@@ -45,8 +86,8 @@ func (p *delayed) delay() {
 	p.delivers = append(p.delivers, p.f.delayAll())
 }
 
-// delayAll is Delay of the Harness. The answers that it keeps from the case do not make the server
-// a slow one.
+// delayAll calls Delay of the Harness. It records a fault, so that the missing answers do not count
+// as a standstill of the server.
 func (f *fixture) delayAll() (deliver func()) {
 	f.Helper()
 	return watched{pulse: &f.pulse}.until(ability[Delayer](f).Delay(f))
@@ -58,9 +99,9 @@ func (p *delayed) deliver() {
 	}
 }
 
-// giveUp makes a request and ends its context before it is answered. Where the driver has opened
-// a connection for it, that one is delayed too, and the request repeated. So is a renewal that the
-// driver answers by an earlier one.
+// giveUp sends a request and ends its context before the answer. If the driver opened a new
+// connection for the request, giveUp delays this connection as well and repeats the request. It
+// also repeats a renewal that the driver answers with an earlier answer.
 func (p *delayed) giveUp(what string, request func(ctx context.Context) error) {
 	p.f.Helper()
 	var err error
@@ -68,7 +109,8 @@ func (p *delayed) giveUp(what string, request func(ctx context.Context) error) {
 		ctx, cancel := context.WithTimeout(p.f.ctx, patience)
 		err = request(ctx)
 		end, _ := ctx.Deadline()
-		givenUp := err != nil && !time.Now().Before(end) // the driver's clock may be ahead of ctx.Err
+		// The driver may detect the deadline before ctx.Err reports it.
+		givenUp := err != nil && !time.Now().Before(end)
 		cancel()
 		if givenUp {
 			return
@@ -85,7 +127,7 @@ func (p *delayed) giveUp(what string, request func(ctx context.Context) error) {
 	p.inapplicable(fmt.Sprintf("%s is answered without the server: %v", what, err))
 }
 
-// inapplicable ends the case and leaves nothing behind.
+// inapplicable undoes the requests of the case and ends it as a case that does not apply.
 func (p *delayed) inapplicable(reason string) {
 	p.f.Helper()
 	p.deliver()
@@ -94,8 +136,8 @@ func (p *delayed) inapplicable(reason string) {
 	p.f.inapplicable("%s", reason)
 }
 
-// succeed makes the successor of a request that was given up: over the same driver if that has
-// another connection by now, else over a new driver.
+// succeed sends the successor of a request that was given up. It uses the same driver if this has
+// another connection by now, and otherwise a new driver.
 func (p *delayed) succeed(what string, request func(ctx context.Context, d backend.Driver) error) {
 	p.f.Helper()
 	var err error
@@ -111,10 +153,10 @@ func (p *delayed) succeed(what string, request func(ctx context.Context, d backe
 			p.f.Fatalf("%s: %v", what, err)
 		}
 	}
-	p.inapplicable(fmt.Sprintf("%s cannot overtake, since it follows on the same connection: %v", what, err))
+	p.inapplicable(fmt.Sprintf("%s cannot overtake on the same connection: %v", what, err))
 }
 
-// warm makes d open the connections that it uses for its requests.
+// warm sends requests, so that d opens the connections that it needs, and returns d.
 func (f *fixture) warm(d backend.Driver) backend.Driver {
 	f.Helper()
 	for range 2 {
@@ -129,7 +171,7 @@ func (f *fixture) warm(d backend.Driver) backend.Driver {
 	return d
 }
 
-// withoutSession ends a case about terms where grants have none of their own.
+// withoutSession ends a case about terms if grants live with a session and have no separate terms.
 func (f *fixture) withoutSession() {
 	f.Helper()
 	if f.caps.Session {
@@ -141,7 +183,8 @@ func (f *fixture) withoutSession() {
 func (f *fixture) keptUntil(end time.Time) {
 	f.Helper()
 	at, _ := f.takeOver(f.driver(), end)
-	f.notBefore("the lock was granted to another owner before the end of the answered term", end, at)
+	f.notBefore("the lock was granted to another owner before the end of the answered term",
+		end, at)
 }
 
 // renewer is a way to renew one grant.
@@ -150,7 +193,7 @@ type renewer struct {
 	renew func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error)
 }
 
-// renewBy renews g in the way of r.
+// renewBy renews g with r.
 func (f *fixture) renewBy(r renewer, d backend.Driver, g *backend.Grant) (backend.Term, error) {
 	answered := f.send(f.connection(d), renew, g.Owner)
 	term, err := r.renew(f.ctx, d, g)
@@ -160,13 +203,19 @@ func (f *fixture) renewBy(r renewer, d backend.Driver, g *backend.Grant) (backen
 
 // renewers are the two ways to renew.
 var renewers = []renewer{
-	{"Renew", func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
-		return d.Renew(ctx, g)
-	}},
-	{"RenewAll", func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
-		r := renewAll(ctx, d, []*backend.Grant{g})[0]
-		return r.Term, r.Err
-	}},
+	{
+		"Renew",
+		func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+			return d.Renew(ctx, g)
+		},
+	},
+	{
+		"RenewAll",
+		func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+			r := renewAll(ctx, d, []*backend.Grant{g})[0]
+			return r.Term, r.Err
+		},
+	},
 }
 
 func lateRenewalShortensNoTerm(f *fixture) {
@@ -213,7 +262,7 @@ func lateRepeatedAcquireShortensNoTerm(f *fixture) {
 func lateRenewalRevivesNoGrant(f *fixture) {
 	_ = ability[Delayer](f)
 	for _, r := range renewers {
-		for _, held := range []bool{true, false} { // by another owner, when the renewal is executed
+		for _, held := range []bool{true, false} { // by another owner when the renewal is executed
 			d := f.warm(f.driver())
 			g := f.grant(d, f.try(f.long()))
 			p := f.delay(d, &g.Request)
@@ -221,7 +270,9 @@ func lateRenewalRevivesNoGrant(f *fixture) {
 				_, err := r.renew(ctx, d, g)
 				return err
 			})
-			p.succeed("a release", func(ctx context.Context, d backend.Driver) error { return d.Release(ctx, g) })
+			p.succeed("a release", func(ctx context.Context, d backend.Driver) error {
+				return d.Release(ctx, g)
+			})
 			next, third := f.driver(), f.driver()
 			if !held {
 				p.deliver()
@@ -243,7 +294,7 @@ func (f *fixture) stillHeld(d backend.Driver, g *backend.Grant, other backend.Dr
 	f.refused(other, f.try(f.long()))
 	for _, r := range renewers {
 		if _, err := f.renewBy(r, d, g); err != nil {
-			f.Errorf("%s of the present holder: %v", r.name, err)
+			f.Errorf("%s by the present holder: %v", r.name, err)
 		}
 	}
 }
@@ -255,12 +306,14 @@ func lateReleaseFreesNobody(f *fixture) {
 	p := f.delay(d, &g.Request)
 	p.giveUp("Release", func(ctx context.Context) error {
 		err := d.Release(ctx, g)
-		if err == nil { // over a connection that is not delayed yet
+		if err == nil { // a new connection, not delayed yet, has sent it
 			g = f.grant(f.driver(), p.req)
 		}
 		return err
 	})
-	p.succeed("a second release", func(ctx context.Context, d backend.Driver) error { return d.Release(ctx, g) })
+	p.succeed("a second release", func(ctx context.Context, d backend.Driver) error {
+		return d.Release(ctx, g)
+	})
 	next := f.driver()
 	other := f.grant(next, f.try(f.long()))
 	p.deliver()
@@ -295,12 +348,12 @@ func lateAcquireIsFoundByItsOwner(f *fixture) {
 
 func lateAcquireIsNoGhost(f *fixture) {
 	c := f.client(dlock.WithTTL(f.long()))
-	f.unlock(f.lockWithin(c, prompt, f.name)) // the connection is made
+	f.unlock(f.lockWithin(c, prompt, f.name)) // opens the connection
 	for range 3 {
 		deliver := f.delayAll()
 		waiter := f.lockAsync(c, f.name)
 		select {
-		case <-waiter.done: // on a new connection
+		case <-waiter.done: // the client used a new connection
 		case <-time.After(patience):
 		}
 		waiter.cancel()
@@ -316,7 +369,8 @@ func lateAcquireIsNoGhost(f *fixture) {
 	}
 }
 
-// queueing returns the options with which a case waits: without and, where that differs, with a queue.
+// queueing returns the sets of options for the waiters of a case: without a queue and, if the
+// backend has an optional queue, with it.
 func (f *fixture) queueing() [][]dlock.Option {
 	variants := [][]dlock.Option{nil}
 	if f.caps.Fair == backend.FairOptional {
@@ -325,7 +379,8 @@ func (f *fixture) queueing() [][]dlock.Option {
 	return variants
 }
 
-// lateRequest returns the request of the waiter of t once more, as a delayed copy of it.
+// lateRequest returns a copy of the request of the waiter of t, which the case sends later as a
+// delayed request.
 func (f *fixture) lateRequest(t *tap, fair bool) *backend.Request {
 	f.Helper()
 	req := f.request(f.long())
@@ -346,10 +401,10 @@ func lateGrantReachesItsWaiter(f *fixture) {
 		waiter := f.lockAsync(c, f.name)
 		req := f.lateRequest(t, i > 0)
 		f.unlock(lease)
-		_, err := t.inner.Acquire(f.ctx, req) // only now; where it is not granted the waiter was quicker
+		_, err := t.inner.Acquire(f.ctx, req) // late; it fails if the waiter was faster
 		next := f.grantedBy(waiter, time.Now())
 		if err == nil && next.Owner() != req.Owner {
-			f.Errorf("granted to %q, and the waiter is %q", req.Owner, next.Owner())
+			f.Errorf("granted to %q, but the waiter is %q", req.Owner, next.Owner())
 		}
 		f.held(f.client(), next)
 		if err := next.Extend(f.ctx); err != nil {
@@ -376,7 +431,8 @@ func lateGrantAfterARefusalIsUndone(f *fixture) {
 			f.within(prompt, "the cancelled Lock returns", waiter.done)
 			f.unlock(lease)
 			executed = f.executeLate(t.inner, req)
-			f.unlock(f.lockBy(f.client(), time.Now().Add(t.Capabilities().Late), f.name, dlock.WithTTL(f.long())))
+			f.unlock(f.lockBy(f.client(), time.Now().Add(t.Capabilities().Late), f.name,
+				dlock.WithTTL(f.long())))
 			return executed
 		})
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/dlock-go/dlock/internal/announce"
 )
 
-// TestDriverOutsideOfThisModule builds the driver of testdata/outside as a separate module, which
-// imports public packages alone, and runs the whole suite with all faults over it. The run needs no
-// network and nothing that the tests of this module do not need.
+// TestDriverOutsideOfThisModule builds the driver of testdata/outside as a separate module that
+// imports only public packages. It runs the whole suite with all faults over this driver. The run
+// needs no network, and nothing that the tests of this module do not need.
 func TestDriverOutsideOfThisModule(t *testing.T) {
 	t.Parallel()
 	r := testModule(t, outsideModule(t))
@@ -33,11 +33,12 @@ func TestDriverOutsideOfThisModule(t *testing.T) {
 		case r.actions[test] == "pass":
 			passed++
 			r.logVoid(t, test)
-		case r.actions[test] == "skip" && strings.Contains(r.output(test), "does not apply: ") && !c.Faults:
+		case r.actions[test] == "skip" && strings.Contains(r.output(test), "does not apply: ") &&
+			!c.Faults:
 			inapplicable = append(inapplicable, c.Name)
 		default:
 			t.Errorf("%s: %q\n%s", test, r.actions[test], r.output(test))
-			delete(r.actions, test) // printed
+			delete(r.actions, test) // already printed
 		}
 	}
 	if r.err != nil {
@@ -46,8 +47,8 @@ func TestDriverOutsideOfThisModule(t *testing.T) {
 	t.Logf("%d cases passed, %d do not apply: %q", passed, len(inapplicable), inapplicable)
 }
 
-// outsideModule returns the folder of a new module with the files of testdata/outside. It has the
-// requirements and checksums of this module, so the go command downloads nothing.
+// outsideModule returns the folder of a new module with the files of testdata/outside. The module
+// has the requirements and checksums of this module, so the go command downloads nothing.
 func outsideModule(t *testing.T) (dir string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -58,10 +59,15 @@ func outsideModule(t *testing.T) (dir string) {
 	if err := os.CopyFS(dir, os.DirFS("testdata/outside")); err != nil {
 		t.Fatal(err)
 	}
-	_, requirements, _ := bytes.Cut(read(t, filepath.Join(root, "go.mod")), []byte("\n")) // after the module line
-	mod := fmt.Appendf(nil, "module example.com/outside\n%s\nrequire github.com/dlock-go/dlock v0.0.0\n\nreplace github.com/dlock-go/dlock => %q\n",
-		requirements, filepath.ToSlash(root))
-	for name, content := range map[string][]byte{"go.mod": mod, "go.sum": read(t, filepath.Join(root, "go.sum"))} {
+	// The requirements begin after the line of the module.
+	_, requirements, _ := bytes.Cut(read(t, filepath.Join(root, "go.mod")), []byte("\n"))
+	mod := fmt.Appendf(nil, "module example.com/outside\n%s\n"+
+		"require github.com/dlock-go/dlock v0.0.0\n\n"+
+		"replace github.com/dlock-go/dlock => %q\n", requirements, filepath.ToSlash(root))
+	for name, content := range map[string][]byte{
+		"go.mod": mod,
+		"go.sum": read(t, filepath.Join(root, "go.sum")),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +84,7 @@ func read(t *testing.T, file string) []byte {
 	return content
 }
 
-// moduleRun is the outcome of go test. The test "" is the package itself.
+// moduleRun is the result of go test. The test "" is the package itself.
 type moduleRun struct {
 	err     error
 	actions map[string]string // the last action of each test: "pass", "skip", "fail" or "run"
@@ -92,8 +98,10 @@ func testModule(t *testing.T, dir string) *moduleRun {
 	if deadline, ok := t.Deadline(); ok {
 		timeout = time.Until(deadline) * 9 / 10
 	}
-	// The cases of the suite mostly wait, so more of them run in parallel than the machine has cores.
-	test := exec.CommandContext(t.Context(), "go", "test", "-json", "-count=1", "-parallel=16", "-timeout="+timeout.String(), ".")
+	// The cases of the suite mostly wait, so more of them run in parallel than the machine
+	// has cores.
+	test := exec.CommandContext(t.Context(), "go", "test", "-json", "-count=1", "-parallel=16",
+		"-timeout="+timeout.String(), ".")
 	test.Dir = dir
 	test.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off")
 	var stdout, stderr bytes.Buffer
@@ -107,7 +115,7 @@ func testModule(t *testing.T, dir string) *moduleRun {
 	return r
 }
 
-// read notes one line of go test -json.
+// read records one line of go test -json.
 func (r *moduleRun) read(line string) {
 	var event struct{ Action, Test, Output string }
 	if json.Unmarshal([]byte(line), &event) != nil {
@@ -134,7 +142,7 @@ func (r *moduleRun) output(test string) string {
 	return r.outputs[test].String()
 }
 
-// logVoid reports the void observations of a test, which the report of make test counts.
+// logVoid logs the void observations of a test, so that the report of make test counts them.
 func (r *moduleRun) logVoid(t *testing.T, test string) {
 	t.Helper()
 	for line := range strings.Lines(r.output(test)) {

@@ -10,22 +10,22 @@ import (
 const (
 	// probeInterval is the time between two requests of a probe.
 	probeInterval = 100 * time.Millisecond
-	// probeHedge is how long a probe waits for an answer before it asks over its other connection.
+	// probeHedge is the time after which a probe without an answer uses its other connection.
 	probeHedge = 20 * time.Millisecond
-	// probeTTL is the term of the lock that a probe takes.
+	// probeTTL is the term of the lock of a probe.
 	probeTTL = 10 * time.Second
 )
 
-// probe measures how long the server takes to answer, from the first short term of an observation to
-// its end. Its Harness, connections and names are its own. So it disturbs nothing that a case counts,
-// the faults of the case's network do not concern it, and a driver that is slow to answer the case
-// does not pass for a server that stood still.
+// probe measures how long the server takes to answer, from the first short term of an observation
+// to the end of the observation. It has a separate Harness, separate connections and separate
+// names. So it changes nothing that a case counts, and the faults in the case's network do not
+// affect it. A driver that answers the case slowly is not mistaken for a server that stood still.
 type probe struct {
-	*observation        // the TB of its Harness; nothing reports its failures
-	pulse        *pulse // of the case's observation
+	*observation        // the TB of its Harness; its failures are not reported
+	pulse        *pulse // the pulse of the case's observation
 }
 
-// startProbe starts the probe of o. stop ends it and returns when it has ended.
+// startProbe starts the probe of o. stop ends the probe and waits for its end.
 func (o *observation) startProbe(mk HarnessMaker) (stop func()) {
 	silent := &observation{test: struct{ TB }{o.test}, helpers: map[string]bool{}}
 	silent.begin(o.meter)
@@ -58,8 +58,8 @@ func (p *probe) run(ctx context.Context, mk HarnessMaker) {
 	}
 }
 
-// ask measures how long the server takes for one request. A connection that does not answer while the
-// other one does is no evidence against the server.
+// ask measures how long the server takes for one request. If one connection has no answer but the
+// other has, the server did not stand still.
 func (p *probe) ask(ctx context.Context, a, b *probeLine) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,7 +77,7 @@ func (p *probe) ask(ctx context.Context, a, b *probeLine) {
 	}
 }
 
-// connect opens a connection, until one can be opened or ctx ends.
+// connect tries to open a connection until it succeeds or ctx ends. It returns nil if ctx ends.
 func (p *probe) connect(ctx context.Context, h Harness) *probeLine {
 	for ctx.Err() == nil {
 		if d, err := h.Driver(ctx); err == nil {
@@ -96,25 +96,26 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// probeLine is a connection of a probe, which acquires and releases a lock of its own in turn: the
-// server has to write.
+// probeLine is a connection of a probe. It acquires and releases a separate lock alternately, so
+// that the server must write.
 type probeLine struct {
 	driver  backend.Driver
 	request backend.Request
 	turn    int
-	pending <-chan struct{} // closed when the last request has been answered
+	pending <-chan struct{} // closed when the last request is answered
 }
 
 func newProbeLine(d backend.Driver, prefix string) *probeLine {
 	answered := make(chan struct{})
 	close(answered)
 	return &probeLine{driver: d, pending: answered, request: backend.Request{
-		Key: prefix + "probe-" + newOwner()[:16], Owner: newOwner(), TTL: clamped(d.Capabilities(), probeTTL), Mode: backend.Exclusive,
+		Key: prefix + "probe-" + newOwner()[:16], Owner: newOwner(),
+		TTL: clamped(d.Capabilities(), probeTTL), Mode: backend.Exclusive,
 	}}
 }
 
-// send sends the next request, unless the last one has not been answered yet. The channel is closed
-// with the answer, whatever it is.
+// send sends the next request, unless the last request is still unanswered. The channel is closed
+// with any answer to the request.
 func (l *probeLine) send(ctx context.Context) (answered <-chan struct{}) {
 	select {
 	case <-l.pending:
@@ -132,7 +133,7 @@ func (l *probeLine) send(ctx context.Context) (answered <-chan struct{}) {
 	return l.pending
 }
 
-// close frees the lock and closes the connection.
+// close frees the lock and closes the connection. It does nothing if l is nil.
 func (l *probeLine) close() {
 	if l == nil {
 		return

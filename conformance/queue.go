@@ -7,11 +7,35 @@ import (
 )
 
 var queueCases = []Case{
-	{Name: "ExpiredLockGoesToTheQueue", Promise: "When a holder's term ends, an attempt does not get the lock past fair waiters.", run: expiredLockGoesToTheQueue},
-	{Name: "RefreshKeepsThePlace", Promise: "A fair waiter that asks again keeps its place before a later waiter.", run: refreshKeepsThePlace},
-	{Name: "ShortTermBehindShortensNoPlace", Promise: "A fair waiter with a short term takes nothing from the place of a waiter with a long term.", run: shortTermBehindShortensNoPlace},
-	{Name: "LeavingTheQueueOfAFreeLockWakesTheNext", Promise: "When a holder's term has ended and the first fair waiter gives up, the second is granted the lock at once.", run: leavingTheQueueOfAFreeLockWakesTheNext},
-	{Name: "BrokenLockGoesToTheQueue", Promise: "Break grants the lock to the first fair waiter at once, and an attempt does not get past it.", run: brokenLockGoesToTheQueue},
+	{
+		Name: "ExpiredLockGoesToTheQueue",
+		Promise: "When a holder's term ends, an attempt without a queue entry does not overtake " +
+			"fair waiters.",
+		run: expiredLockGoesToTheQueue,
+	},
+	{
+		Name:    "RefreshKeepsThePlace",
+		Promise: "A fair waiter that repeats its request keeps its place before a later waiter.",
+		run:     refreshKeepsThePlace,
+	},
+	{
+		Name: "ShortTermBehindShortensNoPlace",
+		Promise: "A fair waiter with a short term does not shorten the place of a waiter with a " +
+			"long term.",
+		run: shortTermBehindShortensNoPlace,
+	},
+	{
+		Name: "LeavingTheQueueOfAFreeLockWakesTheNext",
+		Promise: "If a holder's term has ended and the first fair waiter gives up, the second " +
+			"one gets the lock at once.",
+		run: leavingTheQueueOfAFreeLockWakesTheNext,
+	},
+	{
+		Name: "BrokenLockGoesToTheQueue",
+		Promise: "Break grants the lock to the first fair waiter at once, and an attempt without " +
+			"a queue entry does not overtake it.",
+		run: brokenLockGoesToTheQueue,
+	},
 }
 
 // fairRequest returns a request for a place in the queue.
@@ -31,17 +55,17 @@ func expiredLockGoesToTheQueue(f *fixture) {
 	g := f.grant(d, f.try(f.brief()))
 	end := time.Now().Add(g.Term.TTL)
 	f.refused(other, req)
-	for time.Now().Before(end.Add(10 * nap)) { // before the end of the term and after it
+	for time.Now().Before(end.Add(10 * nap)) { // until shortly after the end of the term
 		f.refused(third, f.try(f.long()))
 		time.Sleep(nap)
 	}
 	var err error
-	if !f.eventually(prompt, func() bool { // a server may end terms late
+	if !f.eventually(prompt, func() bool { // a server can end terms late
 		f.refused(third, f.try(f.long()))
 		g, err = f.acquire(other, req)
 		return err == nil
 	}) {
-		f.Fatalf("Acquire of the waiter, long after the term: %v", err)
+		f.Fatalf("Acquire of the waiter long after the term: %v", err)
 	}
 	f.release(other, g)
 }
@@ -71,7 +95,7 @@ func shortTermBehindShortensNoPlace(f *fixture) {
 	first, second := f.fairRequest(f.long()), f.fairRequest(f.brief())
 	f.refused(other, first)
 	f.refused(third, second)
-	time.Sleep(second.TTL + 10*nap) // its place lapses
+	time.Sleep(second.TTL + 10*nap) // the place of second expires
 	f.release(d, g)
 	f.refused(third, f.try(f.long()))
 	f.release(other, f.grantSoon(other, first))
@@ -93,7 +117,7 @@ func leavingTheQueueOfAFreeLockWakesTheNext(f *fixture) {
 	first, second := f.fairRequest(f.long()), f.fairRequest(f.long())
 	f.refused(other, first)
 	busy := f.busy(third, second)
-	time.Sleep(time.Until(end) + 10*nap) // a request would pass the lock on
+	time.Sleep(time.Until(end) + 10*nap) // no request, because it would pass the lock on
 	f.undo(other, first)
 	f.awaitTurn(third, w, second, busy)
 }
@@ -104,7 +128,7 @@ func brokenLockGoesToTheQueue(f *fixture) {
 	}
 	d, other, third := f.driver(), f.driver(), f.driver()
 	w := f.waitable(other)
-	for _, attempt := range []bool{false, true} { // an attempt would pass the lock on by itself
+	for _, attempt := range []bool{false, true} { // an attempt can itself pass the lock on
 		g := f.grant(d, f.try(f.long()))
 		req := f.fairRequest(f.long())
 		busy := f.busy(other, req)

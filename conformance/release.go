@@ -11,19 +11,81 @@ import (
 )
 
 var releaseCases = []Case{
-	{Name: "UnlockFreesAtOnce", Promise: "When Unlock has returned nil, another process gets the lock with its first attempt.", run: unlockFreesAtOnce},
-	{Name: "SecondUnlockIsErrNotHeld", Promise: "A second Unlock is ErrNotHeld and does not free the lock of whoever holds it by then.", run: secondUnlockIsErrNotHeld},
-	{Name: "UnlockWorksOnADeadContext", Promise: "Unlock frees the lock although its context has ended.", run: unlockWorksOnADeadContext},
-	{Name: "ReleaseIsOwnerChecked", Promise: "A late Release of an old grant is ErrNotHeld and leaves the present holder alone.", run: releaseIsOwnerChecked},
-	{Name: "ReleaseOfNothingIsErrNotHeld", Promise: "Release where there is nothing of the owner is ErrNotHeld, free or held by another.", run: releaseOfNothingIsErrNotHeld},
-	{Name: "ReleaseFindsItsEntryByOwner", Promise: "Release without State finds what the owner holds, and what it has queued.", run: releaseFindsItsEntryByOwner},
-	{Name: "ContendedReleaseIsAnswered", Promise: "Where processes take turns, the server does what a release asks the first time: no wake-up gets in its way.", run: contendedReleaseIsAnswered},
-	{Name: "LostReplyOfUnlockIsNil", Promise: "When the answer to a release is lost and the next one is ErrNotHeld, Unlock before the deadline is nil.", run: lostReplyOfUnlockIsNil},
-	{Name: "UnansweredUnlockIsRepeated", Promise: "An Unlock that gets no answer is ErrUncertain, and the release is repeated behind the caller until it is answered.", run: unansweredUnlockIsRepeated},
-	{Name: "CloseReleases", Promise: "Close ends every lease with ErrClosed and releases its lock; a second Close is nil, and Lock then is ErrClosed.", run: closeReleases},
-	{Name: "CloseUndoesLateRequests", Promise: "Close also undoes a request that was given up and that the server executes only later, as late as Capabilities.Late says.", run: closeUndoesLateRequests},
-	{Name: "CloseWakesWaiters", Promise: "Close wakes those who wait, with ErrClosed, and leaves nothing of them.", run: closeWakesWaiters},
-	{Name: "ClientsLeaveNothing", Promise: "Twenty clients that lock, wait and close leave neither goroutines nor locks.", run: clientsLeaveNothing},
+	{
+		Name: "UnlockFreesAtOnce",
+		Promise: "After Unlock has returned nil, another process gets the lock at its first " +
+			"attempt.",
+		run: unlockFreesAtOnce,
+	},
+	{
+		Name: "SecondUnlockIsErrNotHeld",
+		Promise: "A second Unlock returns ErrNotHeld and does not free the lock of the present " +
+			"holder.",
+		run: secondUnlockIsErrNotHeld,
+	},
+	{
+		Name:    "UnlockWorksOnADeadContext",
+		Promise: "Unlock frees the lock even if its context has ended.",
+		run:     unlockWorksOnADeadContext,
+	},
+	{
+		Name: "ReleaseIsOwnerChecked",
+		Promise: "A late Release of an old grant returns ErrNotHeld and does not affect the " +
+			"present holder.",
+		run: releaseIsOwnerChecked,
+	},
+	{
+		Name: "ReleaseOfNothingIsErrNotHeld",
+		Promise: "Release returns ErrNotHeld if the owner has nothing under the key, whether the " +
+			"lock is free or held by another owner.",
+		run: releaseOfNothingIsErrNotHeld,
+	},
+	{
+		Name:    "ReleaseFindsItsEntryByOwner",
+		Promise: "Release without State finds the grant and the queue entry of the owner.",
+		run:     releaseFindsItsEntryByOwner,
+	},
+	{
+		Name: "ContendedReleaseIsAnswered",
+		Promise: "When processes take turns, the first request of each release succeeds, and no " +
+			"wake-up disturbs it.",
+		run: contendedReleaseIsAnswered,
+	},
+	{
+		Name: "LostReplyOfUnlockIsNil",
+		Promise: "If the answer to a release is lost and the next answer is ErrNotHeld, Unlock " +
+			"before the deadline returns nil.",
+		run: lostReplyOfUnlockIsNil,
+	},
+	{
+		Name: "UnansweredUnlockIsRepeated",
+		Promise: "An Unlock without an answer returns ErrUncertain, and the release is repeated " +
+			"in the background until it is answered.",
+		run: unansweredUnlockIsRepeated,
+	},
+	{
+		Name: "CloseReleases",
+		Promise: "Close ends every lease with ErrClosed and releases its lock; a second Close " +
+			"returns nil, and Lock returns ErrClosed.",
+		run: closeReleases,
+	},
+	{
+		Name: "CloseUndoesLateRequests",
+		Promise: "Close also undoes a request that was given up and that the server executes " +
+			"later, within Capabilities.Late.",
+		run: closeUndoesLateRequests,
+	},
+	{
+		Name: "CloseWakesWaiters",
+		Promise: "Close wakes the waiters with ErrClosed, and leaves nothing of them on the " +
+			"server.",
+		run: closeWakesWaiters,
+	},
+	{
+		Name:    "ClientsLeaveNothing",
+		Promise: "Twenty clients that lock, wait and close leave no goroutines and no locks.",
+		run:     clientsLeaveNothing,
+	},
 }
 
 func unlockFreesAtOnce(f *fixture) {
@@ -72,7 +134,8 @@ func releaseIsOwnerChecked(f *fixture) {
 	rebuilt := &backend.Grant{Request: old.Request}
 	for _, stranger := range []backend.Driver{d, other} {
 		f.isErr("Release of an old grant", f.tryRelease(f.ctx, stranger, old), backend.ErrNotHeld)
-		f.isErr("Release of an old grant without State", f.tryRelease(f.ctx, stranger, rebuilt), backend.ErrNotHeld)
+		f.isErr("Release of an old grant without State",
+			f.tryRelease(f.ctx, stranger, rebuilt), backend.ErrNotHeld)
 	}
 	f.refused(d, f.try(f.long()))
 	f.release(other, g)
@@ -83,7 +146,7 @@ func releaseOfNothingIsErrNotHeld(f *fixture) {
 	nothing := &backend.Grant{Request: *f.try(f.long())}
 	f.isErr("Release of a free lock", f.tryRelease(f.ctx, d, nothing), backend.ErrNotHeld)
 	g := f.grant(other, f.try(f.long()))
-	f.isErr("Release of another's lock", f.tryRelease(f.ctx, d, nothing), backend.ErrNotHeld)
+	f.isErr("Release of another owner's lock", f.tryRelease(f.ctx, d, nothing), backend.ErrNotHeld)
 	f.refused(d, f.try(f.long()))
 	f.release(other, g)
 }
@@ -98,25 +161,27 @@ func releaseFindsItsEntryByOwner(f *fixture) {
 	if busy.Queued && err != nil {
 		f.Errorf("Release of a queue entry: %v", err)
 	}
-	f.isErr("Release of a queue entry again", f.tryRelease(f.ctx, other, &backend.Grant{Request: *req}), backend.ErrNotHeld)
+	err = f.tryRelease(f.ctx, other, &backend.Grant{Request: *req})
+	f.isErr("Release of a queue entry again", err, backend.ErrNotHeld)
 	f.release(d, &backend.Grant{Request: g.Request})
 	f.release(third, f.grant(third, f.try(f.long())))
 }
 
 func contendedReleaseIsAnswered(f *fixture) {
 	const clients, rounds = 2, 300
-	f.noteTerm(5 * time.Second) // a connection that is idle for longer than a server allows is closed
+	f.noteTerm(5 * time.Second) // a server closes connections that are idle for too long
 	cs := make([]*dlock.Client, clients)
 	for i := range cs {
-		c, t := f.tapped(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0), dlock.WithPollInterval(2*time.Millisecond))
+		c, t := f.tapped(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0),
+			dlock.WithPollInterval(2*time.Millisecond))
 		t.onAnswer(f.releaseSucceeds)
 		cs[i] = c
 	}
 	takeTurns(f, cs, 1, rounds)
 }
 
-// releaseSucceeds fails for a release that failed. Nothing excuses that where neither the machine nor the server
-// stood still while the release, or a wake-up before it, was under way.
+// releaseSucceeds fails if c is a release that failed. The failure has no excuse if neither the
+// machine nor the server stood still during the release or during a wake-up before it.
 func (f *fixture) releaseSucceeds(c call) {
 	const wakeUp, punctual = 2 * time.Second, 200 * time.Millisecond
 	switch {
@@ -145,7 +210,9 @@ func unansweredUnlockIsRepeated(f *fixture) {
 		t.onBefore(release, fault)
 		ctx, cancel := context.WithTimeout(f.ctx, 100*time.Millisecond)
 		var err error
-		if f.doneBy(time.Now().Add(serverBound), "Unlock returns", async(func() { err = lease.Unlock(ctx) })) {
+		due := time.Now().Add(serverBound)
+		done := async(func() { err = lease.Unlock(ctx) })
+		if f.doneBy(due, "Unlock returns", done) {
 			f.isErr("Unlock without an answer", err, dlock.ErrUncertain)
 		}
 		cancel()
@@ -182,16 +249,17 @@ func closeReleases(f *fixture) {
 
 func closeUndoesLateRequests(f *fixture) {
 	if f.caps.Session {
-		return // there Close ends the connection, and with it whatever it may still be granted
+		return // Close ends the connection, and with it every late grant
 	}
 	late := min(f.span(time.Second), maxLate)
-	for _, answered := range []bool{true, false} { // the first release, when Close begins
+	for _, answered := range []bool{true, false} { // first release answered before Close begins
 		f.untilExecuted(func() (executed bool) { return f.executeLateAtClose(late, answered) })
 	}
 }
 
-// executeLateAtClose has the server execute a request, which was given up, while its client closes. The
-// first release of the request may be answered before that.
+// executeLateAtClose makes the server execute a request that was given up, while its client closes.
+// It reports whether the server executed it. If answered is true, the first release of the request
+// is answered before Close begins.
 func (f *fixture) executeLateAtClose(late time.Duration, answered bool) (executed bool) {
 	f.Helper()
 	c, t := f.tappedLate(late, dlock.WithTTL(f.long()))
@@ -208,7 +276,7 @@ func (f *fixture) executeLateAtClose(late time.Duration, answered bool) (execute
 	})
 	t.await(release, 1, nil)
 	time.Sleep(late / 5)
-	executed = f.executeLate(executor, req) // only now; a release may undo it as it is executed
+	executed = f.executeLate(executor, req) // a release may undo it immediately
 	f.doneBy(closing.Add(serverBound), "Close returns", closed)
 	f.free(f.client(), f.name)
 	return executed
@@ -239,8 +307,8 @@ func closeWakesWaiters(f *fixture) {
 	f.free(next, f.name)
 }
 
-// clientsLeaveNothing leaves the judgement to what every case is judged by in
-// the end, and looks at the goroutines while the case still runs.
+// clientsLeaveNothing checks the goroutines while the case still runs. The checks at the end of
+// every case detect locks that are left behind.
 func clientsLeaveNothing(f *fixture) {
 	base := f.goroutines()
 	for i := range 20 {

@@ -11,31 +11,90 @@ import (
 )
 
 var renewalCases = []Case{
-	{Name: "LeaseIsRenewed", Promise: "A lease that is held for more than its term is renewed, not lost, and others are kept out.", run: leaseIsRenewed},
-	{Name: "RenewNeverCreates", Promise: "Renew of a grant that is gone is ErrLost and does not make it anew.", run: renewNeverCreates},
-	{Name: "RenewIsOwnerChecked", Promise: "Renew of an old grant is ErrLost while somebody else holds, and does not prolong that one's term.", run: renewIsOwnerChecked},
-	{Name: "RenewWorksWithoutState", Promise: "Renew and Release work on a Grant that was rebuilt without its State.", run: renewWorksWithoutState},
-	{Name: "RenewProlongsTheTerm", Promise: "A renewed grant is kept for its term from the renewal on.", run: renewProlongsTheTerm},
-	{Name: "RenewAllAnswersEach", Promise: "RenewAll answers for each grant in its place: a lost one beside held ones is lost alone.", run: renewAllAnswersEach},
-	{Name: "UnlockStopsRenewal", Promise: "Nothing is renewed any more when Unlock has returned.", run: unlockStopsRenewal},
-	{Name: "RenewalOutlivesTheAcquireContext", Promise: "The lease goes on, and is renewed, when the context of its Lock has ended.", run: renewalOutlivesTheAcquireContext},
-	{Name: "WithoutRenewalTheLeaseEnds", Promise: "With WithoutRenewal nothing is renewed, the lease is lost at its deadline, and the lock is free after the term.", run: withoutRenewalTheLeaseEnds},
-	{Name: "ExtendProvesTheLease", Promise: "Extend is one renewal now: the deadline moves on; of a lease that has ended it is that lease's error.", run: extendProvesTheLease},
-	{Name: "FailedRenewalIsRepeated", Promise: "A renewal that fails, or whose answer is lost, is repeated in time, observed, and costs nobody the lease.", run: failedRenewalIsRepeated},
-	{Name: "HoldingCostsNoGoroutines", Promise: "Locks that are held cost no goroutine each, and their renewals go together.", run: holdingCostsNoGoroutines},
-	{Name: "WaitersDoNotStarveRenewals", Promise: "However many wait, renewals are in time.", run: waitersDoNotStarveRenewals},
+	{
+		Name: "LeaseIsRenewed",
+		Promise: "A lease that is held for more than its term is renewed, not lost, and no other " +
+			"client gets the lock.",
+		run: leaseIsRenewed,
+	},
+	{
+		Name:    "RenewNeverCreates",
+		Promise: "Renew of a grant that is gone returns ErrLost and does not create it again.",
+		run:     renewNeverCreates,
+	},
+	{
+		Name: "RenewIsOwnerChecked",
+		Promise: "Renew of an old grant returns ErrLost while another owner holds the lock, and " +
+			"does not prolong that owner's term.",
+		run: renewIsOwnerChecked,
+	},
+	{
+		Name:    "RenewWorksWithoutState",
+		Promise: "Renew and Release work on a Grant that was rebuilt without its State.",
+		run:     renewWorksWithoutState,
+	},
+	{
+		Name:    "RenewProlongsTheTerm",
+		Promise: "The server keeps a renewed grant for its term after the renewal.",
+		run:     renewProlongsTheTerm,
+	},
+	{
+		Name: "RenewAllAnswersEach",
+		Promise: "RenewAll answers for each grant in its place, and a lost grant does not affect " +
+			"the held ones.",
+		run: renewAllAnswersEach,
+	},
+	{
+		Name:    "UnlockStopsRenewal",
+		Promise: "After Unlock has returned, the lease is no longer renewed.",
+		run:     unlockStopsRenewal,
+	},
+	{
+		Name:    "RenewalOutlivesTheAcquireContext",
+		Promise: "The lease continues, and is renewed, after the context of its Lock has ended.",
+		run:     renewalOutlivesTheAcquireContext,
+	},
+	{
+		Name: "WithoutRenewalTheLeaseEnds",
+		Promise: "With WithoutRenewal there are no renewals, the lease is lost at its deadline, " +
+			"and the lock is free after the term.",
+		run: withoutRenewalTheLeaseEnds,
+	},
+	{
+		Name: "ExtendProvesTheLease",
+		Promise: "Extend renews the lease at once and so moves its deadline; after the end of " +
+			"the lease it returns the lease's error.",
+		run: extendProvesTheLease,
+	},
+	{
+		Name: "FailedRenewalIsRepeated",
+		Promise: "A renewal that fails or loses its answer is repeated in time and observed, and " +
+			"the lease is not lost.",
+		run: failedRenewalIsRepeated,
+	},
+	{
+		Name:    "HoldingCostsNoGoroutines",
+		Promise: "Held locks cost no goroutine each, and they are renewed together.",
+		run:     holdingCostsNoGoroutines,
+	},
+	{
+		Name:    "WaitersDoNotStarveRenewals",
+		Promise: "Renewals are in time, however many waiters there are.",
+		run:     waitersDoNotStarveRenewals,
+	},
 }
 
 func leaseIsRenewed(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.brief()))
 	lease := f.lock(c, f.name)
 	deadline, fence := lease.Deadline(), lease.Fence()
-	t.await(renew, 4, succeeded) // a third of a term each: past the first one's end
+	t.await(renew, 4, succeeded) // one per third of a term, so the first term is over
 	if err := lease.Err(); err != nil {
 		f.Errorf("Err: %v", err)
 	}
 	if !lease.Deadline().After(deadline) || lease.Fence() != fence {
-		f.Errorf("deadline %v after %v, fence %d after %d", lease.Deadline(), deadline, lease.Fence(), fence)
+		f.Errorf("deadline %v after %v, fence %d after %d",
+			lease.Deadline(), deadline, lease.Fence(), fence)
 	}
 	f.held(f.client(), lease)
 	f.unlock(lease)
@@ -88,7 +147,7 @@ func renewProlongsTheTerm(f *fixture) {
 	}
 }
 
-// renewsBy checks that r alone keeps a lock for more than its term.
+// renewsBy checks that r alone keeps a lock for longer than its term.
 func renewsBy(f *fixture, r renewer) {
 	d, other := f.driver(), f.driver()
 	g := f.grant(d, f.try(f.brief()))
@@ -100,7 +159,7 @@ func renewsBy(f *fixture, r renewer) {
 			f.Fatalf("Renew: %v", err)
 		}
 		if !f.caps.Session && (term.Sent.Before(before) || term.Sent.After(time.Now())) {
-			f.Errorf("Term.Sent is not between call and return")
+			f.Errorf("Term.Sent is not between the call and the return of the renewal")
 		}
 		time.Sleep(g.Term.TTL / 10)
 	}
@@ -122,7 +181,8 @@ func renewAllAnswersEach(f *fixture) {
 	req := f.try(f.long())
 	req.Key = taken.Key
 	next := f.grant(other, req)
-	for _, part := range [][]*backend.Grant{gs, gs[1:]} { // in the second, all locks are held, but one by another owner
+	// In the second part, all locks are held, but one of them by another owner.
+	for _, part := range [][]*backend.Grant{gs, gs[1:]} {
 		renewals := renewAll(f.ctx, d, part)
 		if len(renewals) != len(part) {
 			f.Fatalf("%d answers for %d grants", len(renewals), len(part))
@@ -130,7 +190,8 @@ func renewAllAnswersEach(f *fixture) {
 		for i, r := range renewals {
 			switch g := part[i]; {
 			case g == free || g == taken:
-				f.isErr(fmt.Sprintf("renewal %d of %d, of a released grant", i, len(part)), r.Err, backend.ErrLost)
+				what := fmt.Sprintf("renewal %d of %d, of a released grant", i, len(part))
+				f.isErr(what, r.Err, backend.ErrLost)
 			case r.Err != nil || r.Term.TTL < g.TTL:
 				f.Errorf("renewal %d of %d: term %v, error %v", i, len(part), r.Term, r.Err)
 			}
@@ -193,7 +254,7 @@ func extendProvesTheLease(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.long()), dlock.WithoutRenewal())
 	lease := f.lock(c, f.name)
 	deadline := lease.Deadline()
-	time.Sleep(5 * time.Millisecond) // so that the next deadline is another
+	time.Sleep(5 * time.Millisecond) // so that the next deadline differs
 	if err := lease.Extend(f.ctx); err != nil {
 		f.Errorf("Extend: %v", err)
 	}
@@ -206,11 +267,12 @@ func extendProvesTheLease(f *fixture) {
 
 func failedRenewalIsRepeated(f *fixture) {
 	failed := make(chan error, 100)
-	c, t := f.tapped(dlock.WithTTL(f.ttl(2*f.brief())), dlock.WithObserver(&dlock.Observer{Renewed: func(e dlock.Event) {
+	observer := &dlock.Observer{Renewed: func(e dlock.Event) {
 		if e.Err != nil {
 			failed <- e.Err
 		}
-	}}))
+	}}
+	c, t := f.tapped(dlock.WithTTL(f.ttl(2*f.brief())), dlock.WithObserver(observer))
 	t.onBefore(renew, times(1, fail(fmt.Errorf("%w: refused", backend.ErrUnavailable))))
 	t.onAfter(renew, times(2, fail(errReply)))
 	lease := f.lock(c, f.name)
@@ -227,7 +289,8 @@ func failedRenewalIsRepeated(f *fixture) {
 
 func holdingCostsNoGoroutines(f *fixture) {
 	const locks, atATime = 300, 20
-	c, t := f.tapped(dlock.WithTTL(f.ttl(8 * time.Second))) // for distant servers that renew one by one
+	// The term is long enough for a distant server on which the driver renews one by one.
+	c, t := f.tapped(dlock.WithTTL(f.ttl(8 * time.Second)))
 	base := f.goroutines()
 	leases := make([]*dlock.Lease, locks)
 	parallel(atATime, func(i int) {

@@ -13,23 +13,74 @@ import (
 )
 
 var repeatCases = []Case{
-	{Name: "RepeatedAcquireProlongsTheTerm", Promise: "A repeated Acquire by the holder answers with the same grant and a new term, and the server keeps the lock for that term.", run: repeatedAcquireProlongsTheTerm},
-	{Name: "TermsAreNotFloored", Promise: "A term of a fraction of a second more than the server counts in is kept to its end, at the acquire and at a renewal.", run: termsAreNotFloored},
-	{Name: "LongTermsDoNotWrap", Promise: "A term of minutes, days or months up to MaxTTL is no short one.", run: longTermsDoNotWrap},
-	{Name: "UnavailableIsNotExecuted", Promise: "A request that the driver answers with a definite error after its reply was lost has not been executed.", Faults: true, run: unavailableIsNotExecuted},
-	{Name: "BreakWakesWaiters", Promise: "Break wakes a waiter at once, however long the broken term was, and the old holder learns of it with its next request.", run: breakWakesWaiters},
-	{Name: "ListTakesPrefixesLiterally", Promise: "Characters that are wildcards elsewhere stand for themselves in the prefix of List, and in the names.", run: listTakesPrefixesLiterally},
-	{Name: "ManyLocksAreListedAndRenewed", Promise: "List shows each of a thousand locks once, and RenewAll answers for each of a thousand grants.", run: manyLocksAreListedAndRenewed},
-	{Name: "ExpiredHolderIsNotShown", Promise: "Inspect and List do not show a holder whose term is over.", run: expiredHolderIsNotShown},
-	{Name: "CancelledWaitsLeaveNoMemory", Promise: "A Wait that was cancelled leaves nothing in the driver's memory.", Alone: true, run: cancelledWaitsLeaveNoMemory},
-	{Name: "CloseLeavesNothing", Promise: "Close of a driver leaves no goroutine and no connection, whatever it was used for.", Alone: true, run: closeLeavesNothing},
+	{
+		Name: "RepeatedAcquireProlongsTheTerm",
+		Promise: "A repeated Acquire by the holder returns the same grant with a new term, and " +
+			"the server keeps the lock for that term.",
+		run: repeatedAcquireProlongsTheTerm,
+	},
+	{
+		Name: "TermsAreNotFloored",
+		Promise: "A term with a fraction of the server's time unit is kept to its end, after " +
+			"Acquire and after a renewal.",
+		run: termsAreNotFloored,
+	},
+	{
+		Name:    "LongTermsDoNotWrap",
+		Promise: "A term of minutes, days or months, up to MaxTTL, does not become a short one.",
+		run:     longTermsDoNotWrap,
+	},
+	{
+		Name: "UnavailableIsNotExecuted",
+		Promise: "If the driver returns a definite error for a request with a lost reply, the " +
+			"request was not executed.",
+		Faults: true,
+		run:    unavailableIsNotExecuted,
+	},
+	{
+		Name: "BreakWakesWaiters",
+		Promise: "Break wakes a waiter at once, however long the broken term was, and the old " +
+			"holder's next request returns ErrLost.",
+		run: breakWakesWaiters,
+	},
+	{
+		Name: "ListTakesPrefixesLiterally",
+		Promise: "List treats characters that are wildcards elsewhere as literal characters, in " +
+			"its prefix and in the names.",
+		run: listTakesPrefixesLiterally,
+	},
+	{
+		Name: "ManyLocksAreListedAndRenewed",
+		Promise: "List shows each of a thousand locks once, and RenewAll answers for each of a " +
+			"thousand grants.",
+		run: manyLocksAreListedAndRenewed,
+	},
+	{
+		Name:    "ExpiredHolderIsNotShown",
+		Promise: "Inspect and List do not show a holder whose term is over.",
+		run:     expiredHolderIsNotShown,
+	},
+	{
+		Name:    "CancelledWaitsLeaveNoMemory",
+		Promise: "A cancelled Wait leaves nothing in the driver's memory.",
+		Alone:   true,
+		run:     cancelledWaitsLeaveNoMemory,
+	},
+	{
+		Name: "CloseLeavesNothing",
+		Promise: "Close of a driver leaves no goroutine and no connection, whatever the driver " +
+			"was used for.",
+		Alone: true,
+		run:   closeLeavesNothing,
+	},
 }
 
-// sameGrant checks that again is the answer g once more, with a term from now on. No lag excuses another answer.
+// sameGrant checks that again is the same grant as g, with a new term from now on. No lag excuses a
+// different answer.
 func (f *fixture) sameGrant(g, again *backend.Grant) {
 	f.Helper()
 	if again.Key != g.Key || again.Owner != g.Owner || again.Mode != g.Mode || again.TTL != g.TTL {
-		f.violation("the repeated answer is of %+v, want %+v", again.Request, g.Request)
+		f.violation("the repeated answer is for %+v, want %+v", again.Request, g.Request)
 	}
 	if again.Fence < g.Fence {
 		f.violation("the repeated answer has the fence %d, the first one %d", again.Fence, g.Fence)
@@ -38,7 +89,8 @@ func (f *fixture) sameGrant(g, again *backend.Grant) {
 		f.violation("the repeated answer has a term of %v, want at least %v", again.Term.TTL, g.TTL)
 	}
 	if !f.caps.Session && !again.Term.Sent.After(g.Term.Sent) {
-		f.violation("the repeated answer's Term.Sent is %v after the first one's", again.Term.Sent.Sub(g.Term.Sent))
+		f.violation("the repeated answer's Term.Sent is %v after the first answer's",
+			again.Term.Sent.Sub(g.Term.Sent))
 	}
 }
 
@@ -76,10 +128,15 @@ func termsAreNotFloored(f *fixture) {
 }
 
 func longTermsDoNotWrap(f *fixture) {
-	const rest = 100 * time.Millisecond // what would be left of a term that wraps
+	const rest = 100 * time.Millisecond // the remainder of a term that wraps
 	const day = 24 * time.Hour
-	terms := []time.Duration{1<<31*time.Microsecond + rest, 72 * time.Minute, 1<<32*time.Microsecond + rest, 1<<31*time.Millisecond + rest, 30*day + time.Second, 1<<32*time.Millisecond + rest}
-	terms = slices.DeleteFunc(terms, func(ttl time.Duration) bool { return f.caps.MaxTTL > 0 && ttl > f.caps.MaxTTL })
+	terms := []time.Duration{
+		1<<31*time.Microsecond + rest, 72 * time.Minute, 1<<32*time.Microsecond + rest,
+		1<<31*time.Millisecond + rest, 30*day + time.Second, 1<<32*time.Millisecond + rest,
+	}
+	terms = slices.DeleteFunc(terms, func(ttl time.Duration) bool {
+		return f.caps.MaxTTL > 0 && ttl > f.caps.MaxTTL
+	})
 	if f.caps.MaxTTL > 0 {
 		terms = append(terms, f.caps.MaxTTL)
 	}
@@ -90,11 +147,12 @@ func longTermsDoNotWrap(f *fixture) {
 		req.Key = fmt.Sprint(f.name, i)
 		g := f.grant(d, req)
 		if g.Term.TTL < ttl {
-			f.Errorf("a term of %v for %v", g.Term.TTL, ttl)
+			f.Errorf("Acquire: a term of %v for a requested TTL of %v", g.Term.TTL, ttl)
 		}
 		for _, r := range renewers {
 			if term, err := f.renewBy(r, d, g); err != nil || term.TTL < ttl {
-				f.Errorf("%s: a term of %v for %v, error %v", r.name, term.TTL, ttl, err)
+				f.Errorf("%s: a term of %v for a requested TTL of %v, error %v",
+					r.name, term.TTL, ttl, err)
 			}
 		}
 		gs = append(gs, g)
@@ -106,7 +164,8 @@ func longTermsDoNotWrap(f *fixture) {
 	}
 }
 
-// longHeld checks that g is held, with most of its term to come where that is shown.
+// longHeld checks that g is held. If the server shows the remaining time, most of the term
+// must remain.
 func (f *fixture) longHeld(other backend.Driver, g *backend.Grant) {
 	f.Helper()
 	req := f.try(f.long())
@@ -122,20 +181,22 @@ func (f *fixture) longHeld(other backend.Driver, g *backend.Grant) {
 	}
 	for _, ttl := range left {
 		if ttl > 0 && ttl < g.TTL-2*limit {
-			f.Errorf("of a term of %v the server has %v left", g.TTL, ttl)
+			f.Errorf("a term of %v has only %v left on the server", g.TTL, ttl)
 		}
 	}
 }
 
-// unavailableIsNotExecuted loses the answer to each kind of request, and holds the driver to what it
-// says of it.
+// unavailableIsNotExecuted drops the answer to each kind of request. If the driver then returns a
+// definite error, it checks that the error is true.
 func unavailableIsNotExecuted(f *fixture) {
 	other := f.driverOf(f.apart())
 	for nth := range 3 {
 		d := f.warm(f.driver())
 		req := f.try(f.long())
 		f.faults.DropReply(f, nth+1)
-		_, err := f.once(func(ctx context.Context) (*backend.Grant, error) { return d.Acquire(ctx, req) })
+		_, err := f.once(func(ctx context.Context) (*backend.Grant, error) {
+			return d.Acquire(ctx, req)
+		})
 		f.definite("Acquire", err, func() bool { return f.isFree(other) })
 		f.undo(d, req)
 		f.settleDriver(d)
@@ -143,20 +204,26 @@ func unavailableIsNotExecuted(f *fixture) {
 		g := f.grantAfter(d, req)
 		for _, r := range renewers {
 			f.faults.DropReply(f, nth+1)
-			_, err = f.once(func(ctx context.Context) (*backend.Grant, error) { _, err := r.renew(ctx, d, g); return g, err })
+			_, err = f.once(func(ctx context.Context) (*backend.Grant, error) {
+				_, err := r.renew(ctx, d, g)
+				return g, err
+			})
 			if errors.Is(err, backend.ErrLost) {
-				f.Errorf("%s whose answer was lost, of a held lock: %v", r.name, err)
+				f.Errorf("%s of a held lock, with a lost answer: %v", r.name, err)
 			}
 		}
 		f.faults.DropReply(f, nth+1)
-		_, err = f.once(func(ctx context.Context) (*backend.Grant, error) { return nil, d.Release(ctx, g) })
+		_, err = f.once(func(ctx context.Context) (*backend.Grant, error) {
+			return nil, d.Release(ctx, g)
+		})
 		f.definite("Release", err, func() bool { return !f.isFree(other) })
 		f.undo(d, &g.Request)
 		f.settleDriver(d)
 	}
 }
 
-// grantAfter acquires the lock after a request that may be executed late, which it then undoes.
+// grantAfter acquires the lock after the request late, which has an unknown outcome. If the server
+// executes late after all, grantAfter undoes it.
 func (f *fixture) grantAfter(d backend.Driver, late *backend.Request) *backend.Grant {
 	f.Helper()
 	var g *backend.Grant
@@ -172,27 +239,30 @@ func (f *fixture) grantAfter(d backend.Driver, late *backend.Request) *backend.G
 	return g
 }
 
-// once makes a request that may get no answer.
-func (f *fixture) once(request func(ctx context.Context) (*backend.Grant, error)) (*backend.Grant, error) {
+// once sends a request that may get no answer, with a time limit.
+func (f *fixture) once(
+	request func(ctx context.Context) (*backend.Grant, error),
+) (*backend.Grant, error) {
 	ctx, cancel := context.WithTimeout(f.ctx, prompt)
 	defer cancel()
 	return request(ctx)
 }
 
-// definite checks that a request that was answered with ErrUnavailable was not executed.
+// definite checks that a request was not executed if its error is ErrUnavailable, and that the
+// error is no other definite one.
 func (f *fixture) definite(what string, err error, notExecuted func() bool) {
 	f.Helper()
 	if errors.Is(err, backend.ErrUnavailable) && !notExecuted() {
-		f.Errorf("%s was executed, and its answer is ErrUnavailable: %v", what, err)
+		f.Errorf("%s was executed, but its error is ErrUnavailable: %v", what, err)
 	}
 	for _, wrong := range []error{backend.ErrConflict, backend.ErrUnsupported, backend.ErrLost} {
 		if errors.Is(err, wrong) {
-			f.Errorf("%s whose answer was lost: %v", what, err)
+			f.Errorf("%s with a lost answer: %v", what, err)
 		}
 	}
 }
 
-// isFree reports whether the lock can be acquired at present.
+// isFree reports whether d can acquire the lock now. It releases the lock again.
 func (f *fixture) isFree(d backend.Driver) bool {
 	f.Helper()
 	g, err := d.Acquire(f.ctx, f.try(f.long()))
@@ -204,19 +274,21 @@ func (f *fixture) isFree(d backend.Driver) bool {
 	return err == nil
 }
 
-// settleDriver uses up the answers that DropReply may have left to be lost.
+// settleDriver sends requests until DropReply has no answer left to drop.
 func (f *fixture) settleDriver(d backend.Driver) {
 	f.Helper()
 	for i := range 5 {
 		req := f.try(f.long())
 		req.Key = fmt.Sprint(f.name, "/settle", i)
-		_, _ = f.once(func(ctx context.Context) (*backend.Grant, error) { return d.Acquire(ctx, req) })
+		_, _ = f.once(func(ctx context.Context) (*backend.Grant, error) {
+			return d.Acquire(ctx, req)
+		})
 		f.undo(d, req)
 	}
 }
 
 func breakWakesWaiters(f *fixture) {
-	if f.unsupported("Break", f.caps.Break, func(c *dlock.Client) error { return c.Break(f.ctx, f.name, "") }) {
+	if f.breakUnsupported() {
 		return
 	}
 	for _, opts := range f.queueing() {
@@ -229,7 +301,7 @@ func breakWakesWaiters(f *fixture) {
 			busy, _ := t.snapshot()
 			waiter := f.lockAsync(other, f.name)
 			t.await(acquire, count(busy, acquire, wasBusy)+1, wasBusy)
-			time.Sleep(asleep) // no harm if it does not wait yet
+			time.Sleep(asleep) // harmless if it does not wait yet
 			broken := time.Now()
 			if err := breaker.Break(f.ctx, f.name, []string{"", lease.Owner()}[n%2]); err != nil {
 				f.Fatalf("Break: %v", err)
@@ -249,7 +321,9 @@ func listTakesPrefixesLiterally(f *fixture) {
 		f.inapplicable("the driver does not list")
 	}
 	c, d := f.client(dlock.WithTTL(f.long())), f.driver()
-	wild := []string{"%", "_", "*", "?", "[a]", `\`, `\%`, "^", ".", "{a,b}", "'", "a", "b", "%25", "/"}
+	wild := []string{
+		"%", "_", "*", "?", "[a]", `\`, `\%`, "^", ".", "{a,b}", "'", "a", "b", "%25", "/",
+	}
 	for _, w := range wild {
 		f.lock(c, f.name+w)
 		f.lock(c, f.name+w+"x")
@@ -264,7 +338,8 @@ func listTakesPrefixesLiterally(f *fixture) {
 			}
 		}
 		if got := f.listed(d, f.name+w); len(got) != want {
-			f.Errorf("List of the prefix %q shows %d names, want %d: %q", f.name+w, len(got), want, got)
+			f.Errorf("List of the prefix %q shows %d names, want %d: %q",
+				f.name+w, len(got), want, got)
 		}
 	}
 	if err := c.Close(); err != nil {
@@ -276,7 +351,7 @@ func manyLocksAreListedAndRenewed(f *fixture) {
 	const atATime = 32
 	d := f.warm(f.driver())
 	locks := 1200
-	if f.roundTrip(d) > 20*time.Millisecond { // a distant server
+	if f.roundTrip(d) > 20*time.Millisecond { // the server is distant
 		locks = 600
 	}
 	gs := make([]*backend.Grant, locks)
@@ -297,7 +372,8 @@ func manyLocksAreListedAndRenewed(f *fixture) {
 	before := time.Now()
 	for i, r := range renewAll(f.ctx, d, gs) {
 		if r.Err != nil || r.Term.TTL < gs[i].TTL || !f.caps.Session && r.Term.Sent.Before(before) {
-			f.Fatalf("renewal %d of %d: term %v, sent %v before the request, error %v", i, locks, r.Term.TTL, before.Sub(r.Term.Sent), r.Err)
+			f.Fatalf("renewal %d of %d: term %v, Term.Sent is %v before the request, error %v",
+				i, locks, r.Term.TTL, before.Sub(r.Term.Sent), r.Err)
 		}
 	}
 	if f.caps.List {
@@ -327,13 +403,14 @@ func (f *fixture) listsEach(d backend.Driver, gs []*backend.Grant) {
 		}
 	}
 	if missing+twice > 0 || len(shown) != len(gs) {
-		f.Errorf("List shows %d names of %d; %d are missing, %d are shown twice", len(shown), len(gs), missing, twice)
+		f.Errorf("List shows %d of %d names; %d are missing, %d are shown twice",
+			len(shown), len(gs), missing, twice)
 	}
 	for _, err := range d.(backend.Inspector).List(f.ctx, f.name+"/") {
 		if err != nil {
 			f.Errorf("List: %v", err)
 		}
-		break // the loop panics if it is continued
+		break // the loop panics if List continues it
 	}
 }
 
@@ -356,14 +433,14 @@ func expiredHolderIsNotShown(f *fixture) {
 		f.Errorf("Inspect shows a holder whose term is over: %+v", info)
 	}
 	if end := g.Term.Sent.Add(g.Term.TTL); !f.caps.Session && time.Now().Before(end) {
-		f.Errorf("Inspect shows no holder %v before the end of the term", time.Until(end))
+		f.Errorf("Inspect shows no holder, %v before the end of the term", time.Until(end))
 	}
 	if keys := f.heldKeys(other); len(keys) > 0 {
-		f.Errorf("List shows a holder whose term is over, of %q", keys)
+		f.Errorf("List shows a holder whose term is over: %q", keys)
 	}
 }
 
-// heldKeys lists the keys of the case that have a holder; none where the driver cannot list.
+// heldKeys lists the keys of the case that have a holder. It returns nil if the driver cannot list.
 func (f *fixture) heldKeys(d backend.Driver) (keys []string) {
 	f.Helper()
 	if !f.caps.List {
@@ -382,14 +459,15 @@ func (f *fixture) heldKeys(d backend.Driver) (keys []string) {
 
 func cancelledWaitsLeaveNoMemory(f *fixture) {
 	const waits, batches = 4000, 3
-	// A leak has an object for each Wait. A pool that grows by a few connections has large buffers, but few objects.
+	// A leak leaves an object for each Wait. A pool that grows by a few connections has large
+	// buffers, but only a few objects.
 	allowed := memory{objects: waits / 2, bytes: 100 * waits}
 	d, other := f.driver(), f.driver()
 	w := f.waitable(other)
 	g := f.grant(d, f.try(f.long()))
-	f.cancelWaits(other, w, waits/4) // pools and buffers reach their size
+	f.cancelWaits(other, w, waits/4) // lets pools and buffers reach their size
 	var left []memory
-	for before := heap(); len(left) < batches; { // a leak goes on
+	for before := heap(); len(left) < batches; { // a leak leaves memory in each batch
 		f.cancelWaits(other, w, waits)
 		grown := f.grown(before, allowed)
 		if left = append(left, grown); grown.within(allowed) {
@@ -402,8 +480,8 @@ func cancelledWaitsLeaveNoMemory(f *fixture) {
 	f.release(d, g)
 }
 
-// grown returns by how much the heap has grown, when that is allowed, or when what goes on behind
-// the callers has had time to end.
+// grown returns the growth of the heap since before. It returns as soon as the growth is allowed,
+// or after enough time for background work to end.
 func (f *fixture) grown(before, allowed memory) (grown memory) {
 	f.Helper()
 	f.eventually(bound, func() bool {
@@ -413,7 +491,7 @@ func (f *fixture) grown(before, allowed memory) (grown memory) {
 	return grown
 }
 
-// cancelWaits begins n Waits, some at a time, and cancels them.
+// cancelWaits begins n Waits, 40 at a time, and cancels them.
 func (f *fixture) cancelWaits(d backend.Driver, w backend.Waiter, n int) {
 	f.Helper()
 	const atATime = 40
@@ -436,7 +514,7 @@ func (f *fixture) cancelWaits(d backend.Driver, w backend.Waiter, n int) {
 			})
 		}
 		waiting.Wait()
-		time.Sleep(time.Millisecond) // in which they begin to wait
+		time.Sleep(time.Millisecond) // time to begin waiting
 		cancel()
 		all.Wait()
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// kept is how many of the last requests a failed case prints.
+// kept is the number of last requests that a failed case prints.
 const kept = 20
 
-// requests are the last ones that the drivers of a case have sent.
+// requests records the last requests of the drivers of a case.
 type requests struct {
 	mu   sync.Mutex
 	last []*sentRequest
@@ -25,11 +25,11 @@ type sentRequest struct {
 	op         op
 	owner      string
 	at         time.Time
-	answered   time.Time // zero: not yet
+	answered   time.Time // zero if not answered yet
 	err        error
 }
 
-// send notes a request. answered notes its answer, or that it was given up.
+// send records a request. answered records its answer, or the error with which it was given up.
 func (o *observation) send(connection int, what op, owner string) (answered func(error)) {
 	r := &sentRequest{connection: connection, op: what, owner: owner, at: time.Now()}
 	o.requests.add(r)
@@ -49,13 +49,14 @@ func (rs *requests) add(r *sentRequest) {
 	rs.last = append(rs.last, r)
 }
 
-// since describes the last requests; their times count from begun.
+// since describes the last requests, with times relative to begun.
 func (rs *requests) since(begun time.Time) string {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	var b strings.Builder
 	for _, r := range rs.last {
-		fmt.Fprintf(&b, "\n%8.3fs  connection %d  %-7s  %.8s", r.at.Sub(begun).Seconds(), r.connection, r.op, r.owner)
+		fmt.Fprintf(&b, "\n%8.3fs  connection %d  %-7s  %.8s",
+			r.at.Sub(begun).Seconds(), r.connection, r.op, r.owner)
 		if r.answered.IsZero() {
 			b.WriteString("  not answered")
 			continue
@@ -65,7 +66,7 @@ func (rs *requests) since(begun time.Time) string {
 	return b.String()
 }
 
-// result is what a request came to.
+// result describes the result of a request.
 func result(err error) string {
 	if err == nil {
 		return "ok"
@@ -73,9 +74,11 @@ func result(err error) string {
 	return err.Error()
 }
 
-// isAnswer reports whether the server has answered definitely.
+// isAnswer reports whether err is a definite answer of the server.
 func isAnswer(err error) bool {
-	for _, definite := range []error{nil, backend.ErrNotAcquired, backend.ErrNotHeld, backend.ErrLost} {
+	for _, definite := range []error{
+		nil, backend.ErrNotAcquired, backend.ErrNotHeld, backend.ErrLost,
+	} {
 		if errors.Is(err, definite) {
 			return true
 		}

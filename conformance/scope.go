@@ -13,16 +13,16 @@ type settings struct {
 	inapplicable []string
 }
 
-// Inapplicable states which cases do not apply to the driver or its Harness: these and no others. With
-// it, Run fails for another case that finds that it does not apply, and for one of these that runs.
-// So no case drops out unseen when a driver or a Harness changes. The cases that need [Faults] do not
-// belong to the list of a Harness with a method NoServer. Without Inapplicable, Run skips whatever
-// does not apply; go test -v prints the names and the reasons.
+// Inapplicable is the complete list of the cases that do not apply to the driver or its Harness.
+// Run then fails for an unlisted case that does not apply, and for a listed case that applies. So
+// no case is skipped unnoticed when a driver or a Harness changes. Do not list the cases that need
+// [Faults] for a Harness with a method NoServer. Without Inapplicable, Run skips the cases that do
+// not apply; go test -v prints their names and the reasons.
 func Inapplicable(cases ...string) Option {
 	return func(s *settings) { s.exact, s.inapplicable = true, append(s.inapplicable, cases...) }
 }
 
-// scope is what is known, before a case runs, of whether it applies.
+// scope states, before a case runs, whether it applies.
 type scope int
 
 const (
@@ -31,7 +31,7 @@ const (
 	doesNotApply
 )
 
-// settingsOf returns the settings. It fails if they name a case that does not exist.
+// settingsOf returns the settings. It fails t if they name a case that does not exist.
 func settingsOf(t *testing.T, opts []Option) *settings {
 	t.Helper()
 	s := &settings{}

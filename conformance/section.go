@@ -9,7 +9,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// section is a critical section that tells who should not have been let in.
+// section is a critical section that detects a second holder.
 type section struct {
 	f      *fixture
 	inside atomic.Int32
@@ -18,7 +18,7 @@ type section struct {
 	intervals []interval // in the order of entry
 }
 
-// interval is a time in which a holder believed that it held.
+// interval is a time for which a holder considered its lease valid.
 type interval struct {
 	from, to time.Time
 	fence    uint64
@@ -26,7 +26,7 @@ type interval struct {
 
 func newSection(f *fixture) *section { return &section{f: f} }
 
-// visit goes in under lease, stays while fn runs, and leaves.
+// visit enters the section with lease, runs fn inside, and leaves.
 func (s *section) visit(lease *dlock.Lease, fn func()) {
 	i := s.enter(lease)
 	if n := s.inside.Add(1); n != 1 {
@@ -37,9 +37,8 @@ func (s *section) visit(lease *dlock.Lease, fn func()) {
 	s.inside.Add(-1)
 }
 
-// stay goes in under lease and stays until that is lost. The visit ends with the
-// lease's deadline: on a busy machine a goroutine hears of it later, for which nobody can
-// answer but the scheduler.
+// stay enters the section with lease and stays until the lease is lost. The visit ends with the
+// lease's deadline, because on a busy machine the runtime can wake the goroutine later.
 func (s *section) stay(lease *dlock.Lease, entered chan<- struct{}) {
 	i := s.enter(lease)
 	close(entered)
@@ -60,8 +59,8 @@ func (s *section) leave(visit int, at time.Time) {
 	s.intervals[visit].to = at
 }
 
-// check looks at the history as a whole: n visits, one after the other, the
-// fences increasing in their order.
+// check checks the complete history: there were n visits, one after the other, with
+// increasing fences.
 func (s *section) check(n int) {
 	s.f.Helper()
 	s.mu.Lock()
@@ -72,10 +71,12 @@ func (s *section) check(n int) {
 	for i := 1; i < len(s.intervals); i++ {
 		last, next := s.intervals[i-1], s.intervals[i]
 		if next.from.Before(last.to) {
-			s.f.violation("visit %d began %v before the one before it had ended", i, last.to.Sub(next.from))
+			s.f.violation("visit %d began %v before the end of the previous visit",
+				i, last.to.Sub(next.from))
 		}
 		if s.f.caps.Fencing != backend.FenceNone && next.fence <= last.fence {
-			s.f.violation("visit %d has the fence %d, the one before it %d", i, next.fence, last.fence)
+			s.f.violation("visit %d has the fence %d, the previous visit %d",
+				i, next.fence, last.fence)
 		}
 	}
 }

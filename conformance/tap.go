@@ -22,35 +22,35 @@ const (
 
 func (o op) String() string { return [...]string{"acquire", "renew", "release", "wait"}[o] }
 
-// call is one request that the core made of its driver. A batch of renewals is
-// one call per grant.
+// call is one request of the core to its driver. A batch of renewals is one call per grant.
 type call struct {
 	op    op
 	owner string
 	begun time.Time
 	busy  *backend.Busy
 	grant *backend.Grant
-	term  backend.Term // as answered
+	term  backend.Term // from the answer
 	err   error
 }
 
-// hook is run before or after a call; owner is that of the request, or of the first
-// of a batch. Before: an error is the answer and the driver is not asked. After: an
-// error replaces the answer, as if that had been lost. It returns when ctx ends.
+// hook runs before or after a call. owner is the owner of the request, or of the first request of
+// a batch. The error of a hook before the call is the answer, and the driver is not called. The
+// error of a hook after the call replaces the answer, as if it had been lost. A hook returns when
+// ctx ends.
 type hook func(ctx context.Context, owner string) error
 
-// tap is a driver that listens to what the core asks of another one, and disturbs
-// it where a case wants that.
+// tap is a driver that forwards the core's calls to another driver. It records the calls, and
+// disturbs them with the hooks of a case.
 type tap struct {
 	f          *fixture
 	inner      backend.Driver
-	connection int // its number in the case
+	connection int // the number of inner in the case
 
 	life  context.Context // ends with kill
 	end   context.CancelFunc
 	alive sync.RWMutex  // read-locked by each call
 	close func() error  // of inner, once
-	late  time.Duration // the least Capabilities.Late
+	late  time.Duration // the minimum of Capabilities.Late
 
 	mu            sync.Mutex
 	begun         []call
@@ -61,7 +61,10 @@ type tap struct {
 }
 
 func newTap(f *fixture, inner backend.Driver, late time.Duration) *tap {
-	t := &tap{f: f, inner: inner, connection: f.connection(inner), late: late, changed: make(chan struct{}), close: sync.OnceValue(inner.Close)}
+	t := &tap{
+		f: f, inner: inner, connection: f.connection(inner), late: late,
+		changed: make(chan struct{}), close: sync.OnceValue(inner.Close),
+	}
 	t.life, t.end = context.WithCancel(context.Background())
 	return t
 }
@@ -80,15 +83,15 @@ func (t *tap) onAfter(o op, h hook) {
 	t.after[o] = h
 }
 
-// kill ends the process: its connection is closed and nothing it asks is
-// executed any more. What it held expires, or ends with the connection.
+// kill simulates the death of the process: it closes the connection, and later requests are not
+// executed. The grants of the process expire, or end with the connection.
 func (t *tap) kill() {
 	if err := t.Close(); err != nil {
 		t.f.Errorf("Close of the driver: %v", err)
 	}
 }
 
-// Close is also kill, for that asks the server nothing either.
+// Close also serves as kill, because it sends no request to the server.
 func (t *tap) Close() error {
 	t.end()
 	t.alive.Lock()
@@ -96,8 +99,8 @@ func (t *tap) Close() error {
 	return t.close()
 }
 
-// await waits until n answers of op have come that meet cond, nil being any; false if
-// they did not come soon.
+// await waits for n answers to o that meet cond; a nil cond accepts any answer. It reports whether
+// they arrived within twice prompt and before the end of the case.
 func (t *tap) await(o op, n int, cond func(call) bool) bool {
 	t.f.Helper()
 	timeout := time.NewTimer(2 * prompt)
@@ -114,27 +117,28 @@ func (t *tap) await(o op, n int, cond func(call) bool) bool {
 			t.f.Errorf("connection %d: %d such answers to %s, want %d", t.connection, seen, o, n)
 			return false
 		case <-t.f.ctx.Done():
-			t.f.Errorf("connection %d: %d such answers to %s at the end of the case, want %d", t.connection, seen, o, n)
+			t.f.Errorf("connection %d: %d such answers to %s at the end of the case, want %d",
+				t.connection, seen, o, n)
 			return false
 		}
 	}
 }
 
-// snapshot returns the answered calls and what tells that there are more.
+// snapshot returns the answered calls, and a channel that is closed at the next change.
 func (t *tap) snapshot() ([]call, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.answered, t.changed
 }
 
-// number counts the calls of op that have begun.
+// number returns the number of calls of o that have begun.
 func (t *tap) number(o op) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return count(t.begun, o, nil)
 }
 
-// since counts the calls of op for owner that began after at.
+// since returns the number of calls of o for owner that began after at.
 func (t *tap) since(o op, owner string, at time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,13 +155,16 @@ func count(calls []call, o op, cond func(call) bool) int {
 	return n
 }
 
-// wasBusy is met by a refused attempt, wasGranted by a successful one.
+// wasBusy is true for a refused attempt, wasGranted for a successful attempt, and succeeded for any
+// call without an error.
 func wasBusy(c call) bool    { return c.busy != nil }
 func wasGranted(c call) bool { return c.grant != nil }
 func succeeded(c call) bool  { return c.err == nil }
 
 // do runs one call between its hooks.
-func (t *tap) do(ctx context.Context, o op, owners []string, fn func(ctx context.Context) error) error {
+func (t *tap) do(
+	ctx context.Context, o op, owners []string, fn func(ctx context.Context) error,
+) error {
 	t.alive.RLock()
 	defer t.alive.RUnlock()
 	if t.life.Err() != nil {
@@ -183,8 +190,8 @@ func (t *tap) do(ctx context.Context, o op, owners []string, fn func(ctx context
 	return err
 }
 
-// dead is the answer of a killed process. Its releases pass for done: nobody is
-// left to repeat them.
+// dead returns the error of a call after kill. A release returns ErrNotHeld, so that the core does
+// not repeat it.
 func (t *tap) dead(o op) error {
 	if o == release {
 		return backend.ErrNotHeld
@@ -213,7 +220,7 @@ func (t *tap) answer(c call) {
 	}
 }
 
-// onAnswer sets what is called with each answer, as soon as it has come.
+// onAnswer sets a function that is called with each answer, as soon as the answer arrives.
 func (t *tap) onAnswer(answers func(call)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,12 +240,15 @@ func (t *tap) Acquire(ctx context.Context, req *backend.Request) (g *backend.Gra
 	return t.answerGrant(acquire, req, g, err)
 }
 
-// answerGrant drops the grant of an answer that was lost.
-func (t *tap) answerGrant(o op, req *backend.Request, g *backend.Grant, err error) (*backend.Grant, error) {
+// answerGrant records the answer to an Acquire or a Wait. It drops the grant if the answer
+// was lost.
+func (t *tap) answerGrant(
+	o op, req *backend.Request, g *backend.Grant, err error,
+) (*backend.Grant, error) {
 	if err != nil {
 		g = nil
 	}
-	busy, _ := err.(*backend.Busy) //nolint:errorlint // a driver returns it as it is
+	busy, _ := err.(*backend.Busy) //nolint:errorlint // never wrapped
 	c := call{op: o, owner: req.Owner, busy: busy, grant: g, err: err}
 	if g != nil {
 		c.term = g.Term
@@ -256,7 +266,7 @@ func (t *tap) Renew(ctx context.Context, g *backend.Grant) (term backend.Term, e
 	return term, err
 }
 
-// RenewAll renews one by one where the driver cannot do otherwise.
+// RenewAll renews the grants one by one if the driver has no RenewAll.
 func (t *tap) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	if len(gs) == 0 {
 		return nil
@@ -293,25 +303,31 @@ func renewAll(ctx context.Context, d backend.Driver, gs []*backend.Grant) []back
 
 func (t *tap) Release(ctx context.Context, g *backend.Grant) error {
 	begun := time.Now()
-	err := t.do(ctx, release, []string{g.Owner}, func(ctx context.Context) error { return t.inner.Release(ctx, g) })
+	err := t.do(ctx, release, []string{g.Owner}, func(ctx context.Context) error {
+		return t.inner.Release(ctx, g)
+	})
 	t.answer(call{op: release, owner: g.Owner, begun: begun, err: err})
 	return err
 }
 
-// ReleaseThen of a driver that has none tells nothing before the answer.
+// ReleaseThen does not call sent if the driver has no ReleaseThen.
 func (t *tap) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
 	p, ok := t.inner.(backend.Pipeliner)
 	if !ok {
 		return t.Release(ctx, g)
 	}
 	begun := time.Now()
-	err := t.do(ctx, release, []string{g.Owner}, func(ctx context.Context) error { return p.ReleaseThen(ctx, g, sent) })
+	err := t.do(ctx, release, []string{g.Owner}, func(ctx context.Context) error {
+		return p.ReleaseThen(ctx, g, sent)
+	})
 	t.answer(call{op: release, owner: g.Owner, begun: begun, err: err})
 	return err
 }
 
-// Wait of a driver that has none lets the core poll.
-func (t *tap) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (g *backend.Grant, err error) {
+// Wait blocks until ctx ends if the driver has no Wait, so that the core polls.
+func (t *tap) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (g *backend.Grant, err error) {
 	err = t.do(ctx, wait, []string{req.Owner}, func(ctx context.Context) error {
 		if w, ok := t.inner.(backend.Waiter); ok {
 			g, err = w.Wait(ctx, req, b)
@@ -350,20 +366,18 @@ func (t *tap) Break(ctx context.Context, key, owner string) error {
 	return backend.ErrUnsupported
 }
 
-// The hooks that the cases use.
-
-// hang answers nothing until the request is given up.
+// hang is a hook that does not answer until the request is given up.
 func hang(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// fail answers with err.
+// fail returns a hook that answers with err.
 func fail(err error) hook {
 	return func(context.Context, string) error { return err }
 }
 
-// times does h for the first n calls and nothing for those that follow.
+// times returns a hook that calls h for the first n calls, and does nothing for the later ones.
 func times(n int, h hook) hook {
 	var mu sync.Mutex
 	return func(ctx context.Context, owner string) error {
@@ -378,7 +392,7 @@ func times(n int, h hook) hook {
 	}
 }
 
-// stop holds a call back for d, whatever becomes of its context: the process was
+// stop returns a hook that delays a call for d even if its context ends, as if the process was
 // stopped meanwhile.
 func stop(d time.Duration) hook {
 	return func(context.Context, string) error {
@@ -387,5 +401,5 @@ func stop(d time.Duration) hook {
 	}
 }
 
-// errReply is an answer whose loss leaves the outcome unknown.
+// errReply replaces a lost answer, so that the outcome is unknown.
 var errReply = fmt.Errorf("conformance: the reply was lost")

@@ -12,23 +12,99 @@ import (
 )
 
 var waitingCases = []Case{
-	{Name: "ReleaseWakesAWaiter", Promise: "A waiter in another process is granted the lock soon after its release, long before the term would have ended.", run: releaseWakesAWaiter},
-	{Name: "ReleaseBeforeWaitIsNotMissed", Promise: "A release between the *Busy answer and Wait ends Wait at once.", run: releaseBeforeWaitIsNotMissed},
-	{Name: "ReleaseDuringWaitIsNotMissed", Promise: "A release at any instant while Wait begins, also for the first time on a name, ends Wait at once.", run: releaseDuringWaitIsNotMissed},
-	{Name: "WaitersOfOneConnectionMissNothing", Promise: "A release ends the Wait of every waiter on a connection, also of one that began to wait after another had.", run: waitersOfOneConnectionMissNothing},
-	{Name: "NextMayAskBehindARelease", Promise: "Who asks when ReleaseThen says that it is sent, once at most, is granted, or woken by that release.", run: nextMayAskBehindARelease},
-	{Name: "WaitEndsWithItsContext", Promise: "Wait returns the context's error as soon as that ends.", run: waitEndsWithItsContext},
-	{Name: "WaitEndsAtTheHoldersExpiry", Promise: "A waiter is granted the lock of a dead holder soon after its term, without any message.", run: waitEndsAtTheHoldersExpiry},
-	{Name: "LockEndsWithItsContext", Promise: "Lock returns as soon as its context ends, with the context's error in an *Error.", run: lockEndsWithItsContext},
-	{Name: "LockOnADeadContextAcquiresNothing", Promise: "Lock and TryLock on a context that has ended acquire nothing.", run: lockOnADeadContextAcquiresNothing},
-	{Name: "TryLockDoesNotWait", Promise: "TryLock of a held lock is ErrNotAcquired at once, and nothing of it remains.", run: tryLockDoesNotWait},
-	{Name: "TryLockOfOwnLockMakesNoTrip", Promise: "TryLock answers without asking the server while this client holds the name.", run: tryLockOfOwnLockMakesNoTrip},
-	{Name: "CancelledWaiterIsNoGhost", Promise: "A waiter that gave up does not stand in the way of those behind it.", run: cancelledWaiterIsNoGhost},
-	{Name: "DeadWaiterDelaysNoMoreThanATerm", Promise: "A waiter whose process died delays those behind it by no more than one term.", run: deadWaiterDelaysNoMoreThanATerm},
-	{Name: "FairWaitersAreServedInOrder", Promise: "With WithFair clients are served in the order in which they began to wait; without the capability it is ErrUnsupported.", run: fairWaitersAreServedInOrder},
-	{Name: "FairTryDoesNotOvertake", Promise: "An attempt does not get the lock past fair waiters.", run: fairTryDoesNotOvertake},
-	{Name: "OnlyTheHeadAsksTheServer", Promise: "Of a client's many waiters for one name one alone talks to the server, and seldom, also while others look at the lock.", run: onlyTheHeadAsksTheServer},
-	{Name: "WaitersAreNotGoroutines", Promise: "Waiting costs no goroutines but the callers' own.", run: waitersAreNotGoroutines},
+	{
+		Name: "ReleaseWakesAWaiter",
+		Promise: "A waiter in another process gets the lock soon after its release, long before " +
+			"the end of the term.",
+		run: releaseWakesAWaiter,
+	},
+	{
+		Name:    "ReleaseBeforeWaitIsNotMissed",
+		Promise: "A release between the *Busy answer and Wait ends Wait at once.",
+		run:     releaseBeforeWaitIsNotMissed,
+	},
+	{
+		Name: "ReleaseDuringWaitIsNotMissed",
+		Promise: "A release at any instant while Wait begins ends Wait at once, even for the " +
+			"first Wait on a name.",
+		run: releaseDuringWaitIsNotMissed,
+	},
+	{
+		Name: "WaitersOfOneConnectionMissNothing",
+		Promise: "A release ends the Wait of every waiter on a connection, even if a waiter " +
+			"began to wait after another one.",
+		run: waitersOfOneConnectionMissNothing,
+	},
+	{
+		Name: "NextMayAskBehindARelease",
+		Promise: "ReleaseThen calls sent at most once, and an Acquire after that is granted, or " +
+			"woken by the release.",
+		run: nextMayAskBehindARelease,
+	},
+	{
+		Name:    "WaitEndsWithItsContext",
+		Promise: "Wait returns the context's error as soon as the context ends.",
+		run:     waitEndsWithItsContext,
+	},
+	{
+		Name: "WaitEndsAtTheHoldersExpiry",
+		Promise: "A waiter gets the lock of a dead holder soon after the holder's term, without " +
+			"any message.",
+		run: waitEndsAtTheHoldersExpiry,
+	},
+	{
+		Name:    "LockEndsWithItsContext",
+		Promise: "Lock returns as soon as its context ends, with the context's error in an *Error.",
+		run:     lockEndsWithItsContext,
+	},
+	{
+		Name:    "LockOnADeadContextAcquiresNothing",
+		Promise: "Lock and TryLock on a context that has ended acquire nothing.",
+		run:     lockOnADeadContextAcquiresNothing,
+	},
+	{
+		Name: "TryLockDoesNotWait",
+		Promise: "TryLock of a held lock returns ErrNotAcquired at once and leaves nothing on " +
+			"the server.",
+		run: tryLockDoesNotWait,
+	},
+	{
+		Name:    "TryLockOfOwnLockMakesNoTrip",
+		Promise: "TryLock sends no request while the same client holds the name.",
+		run:     tryLockOfOwnLockMakesNoTrip,
+	},
+	{
+		Name:    "CancelledWaiterIsNoGhost",
+		Promise: "A waiter that gave up does not delay the waiters behind it.",
+		run:     cancelledWaiterIsNoGhost,
+	},
+	{
+		Name:    "DeadWaiterDelaysNoMoreThanATerm",
+		Promise: "A waiter whose process died delays the waiters behind it by at most one term.",
+		run:     deadWaiterDelaysNoMoreThanATerm,
+	},
+	{
+		Name: "FairWaitersAreServedInOrder",
+		Promise: "With WithFair, clients are served in the order in which they began to wait; " +
+			"without the capability it is ErrUnsupported.",
+		run: fairWaitersAreServedInOrder,
+	},
+	{
+		Name:    "FairTryDoesNotOvertake",
+		Promise: "An attempt without a queue entry does not overtake fair waiters.",
+		run:     fairTryDoesNotOvertake,
+	},
+	{
+		Name: "OnlyTheHeadAsksTheServer",
+		Promise: "Of a client's many waiters for one name, only one sends requests, and seldom, " +
+			"even while another client inspects the lock.",
+		run: onlyTheHeadAsksTheServer,
+	},
+	{
+		Name:    "WaitersAreNotGoroutines",
+		Promise: "Waiting costs no goroutines except the callers' own.",
+		run:     waitersAreNotGoroutines,
+	},
 }
 
 func releaseWakesAWaiter(f *fixture) {
@@ -40,7 +116,7 @@ func releaseWakesAWaiter(f *fixture) {
 		busy, _ := t.snapshot()
 		waiter := f.lockAsync(c, f.name)
 		t.await(acquire, count(busy, acquire, wasBusy)+1, wasBusy)
-		if n > 2 { // before that it may not wait yet
+		if n > 2 { // in the first rounds, the waiter may not wait yet
 			time.Sleep(asleep)
 		}
 		unlocked := time.Now()
@@ -54,15 +130,15 @@ func releaseWakesAWaiter(f *fixture) {
 	h.check(t.inner)
 }
 
-// waitable returns the driver's Wait. The case does not apply where the core has to poll.
+// waitable returns the driver as a Waiter. The case does not apply if the core has to poll.
 func (f *fixture) waitable(d backend.Driver) backend.Waiter {
 	f.Helper()
-	if !f.caps.Notify { // on this server, whatever the driver can do on others
-		f.inapplicable("the driver does not notify, and the core polls")
+	if !f.caps.Notify { // on this server, even if the driver can notify on other servers
+		f.inapplicable("the driver does not notify, so the core polls")
 	}
 	w, ok := d.(backend.Waiter)
 	if !ok {
-		f.Fatalf("Notify, and the driver is no Waiter")
+		f.Fatalf("the driver claims Notify, but is no Waiter")
 	}
 	return w
 }
@@ -72,7 +148,7 @@ func releaseBeforeWaitIsNotMissed(f *fixture) {
 	w := f.waitable(other)
 	for i := range f.rounds(40) {
 		held, req := f.try(f.long()), f.request(f.long())
-		held.Key = fmt.Sprintf("%s/%d", f.name, i/4) // each name is new once, and then known
+		held.Key = fmt.Sprintf("%s/%d", f.name, i/4) // four rounds per name: new, then known
 		req.Key, req.Fair = held.Key, f.caps.Fair != backend.FairNo && i%2 == 1
 		g := f.grant(d, held)
 		busy := f.busy(other, req)
@@ -81,9 +157,11 @@ func releaseBeforeWaitIsNotMissed(f *fixture) {
 	}
 }
 
-// awaitTurn waits for a lock that is free or becomes free at once, and leaves
-// nothing of req. A queue is allowed to say "look again" before req's turn.
-func (f *fixture) awaitTurn(d backend.Driver, w backend.Waiter, req *backend.Request, busy *backend.Busy) {
+// awaitTurn waits for a lock that is free or becomes free at once, and releases it again. With a
+// queue, Wait may return before req's turn.
+func (f *fixture) awaitTurn(
+	d backend.Driver, w backend.Waiter, req *backend.Request, busy *backend.Busy,
+) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.ctx, prompt)
 	defer cancel()
@@ -102,7 +180,8 @@ func (f *fixture) awaitTurn(d backend.Driver, w backend.Waiter, req *backend.Req
 		}
 		if g != nil {
 			if g.Owner != req.Owner || !time.Now().Before(g.Term.Sent.Add(g.Term.TTL)) {
-				f.Errorf("granted to %q with the term %v, which is over", g.Owner, g.Term)
+				f.Errorf("granted to %q with the term %v: a wrong owner, or the term is over",
+					g.Owner, g.Term)
 			}
 			f.inTime("the waiter is granted the lock", begun, time.Now())
 			f.release(d, g)
@@ -124,7 +203,8 @@ func releaseDuringWaitIsNotMissed(f *fixture) {
 		sleeps := i%15 == 0
 		var freed time.Time
 		released := async(func() {
-			// From before the first byte of Wait to after its last.
+			// The release comes at some time from before the first byte to after the last byte
+			// of Wait.
 			for begun := time.Now(); time.Since(begun) < time.Duration(i%50)*20*time.Microsecond; {
 			}
 			if sleeps {
@@ -142,7 +222,7 @@ func releaseDuringWaitIsNotMissed(f *fixture) {
 	h.check(d)
 }
 
-// nextMayAskBehindARelease has nothing to check where the server promises no order.
+// nextMayAskBehindARelease does not apply if the server does not execute requests in order.
 func nextMayAskBehindARelease(f *fixture) {
 	d := f.driver()
 	w := f.waitable(d)
@@ -173,7 +253,7 @@ func nextMayAskBehindARelease(f *fixture) {
 		}
 		<-released
 		if n := len(sent); n > 1 || n > 0 && !returned {
-			f.Errorf("ReleaseThen says more than once that it is sent")
+			f.Errorf("ReleaseThen called sent more than once")
 		}
 	}
 }
@@ -191,7 +271,7 @@ func waitersOfOneConnectionMissNothing(f *fixture) {
 			_, _ = w.Wait(f.ctx, first, place)
 			f.undo(other, first)
 		})
-		time.Sleep(5 * time.Millisecond) // so that the first one waits before the release
+		time.Sleep(5 * time.Millisecond) // so that first waits before the release
 		f.release(d, g)
 		f.awaitTurn(other, w, second, late)
 		if !f.within(prompt, "Wait of the first one ends", waited) {
@@ -212,14 +292,14 @@ func waitEndsWithItsContext(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		var err error
 		done := async(func() {
-			for err == nil { // it may say "look again" for no reason
+			for err == nil { // Wait may return early, without a reason
 				if _, err = w.Wait(ctx, req, busy); err == nil {
 					_, again := f.acquire(other, req)
 					errors.As(again, &busy)
 				}
 			}
 		})
-		time.Sleep(50 * time.Millisecond) // so that it waits; no harm if it does not yet
+		time.Sleep(50 * time.Millisecond) // so that it waits; harmless if it does not wait yet
 		cancel()
 		if f.doneBy(time.Now(), "Wait ends with its context", done) {
 			f.isErr("Wait", err, context.Canceled)
@@ -251,7 +331,8 @@ func lockEndsWithItsContext(f *fixture) {
 	ctx, cancel := context.WithDeadline(f.ctx, end)
 	defer cancel()
 	var err error
-	if f.doneBy(end, "Lock ends with its deadline", async(func() { _, err = c.Lock(ctx, f.name) })) {
+	done := async(func() { _, err = c.Lock(ctx, f.name) })
+	if f.doneBy(end, "Lock ends with its deadline", done) {
 		f.isErr("Lock", err, context.DeadlineExceeded)
 		if e, ok := errors.AsType[*dlock.Error](err); !ok || e.Name != f.name || e.Op == "" {
 			f.Errorf("Lock: %#v is not an *Error of this name", err)
@@ -273,7 +354,7 @@ func lockOnADeadContextAcquiresNothing(f *fixture) {
 	_, err = c.TryLock(ctx, f.name)
 	f.isErr("TryLock on a dead context", err, context.Canceled)
 	if n := t.number(acquire); n != 0 {
-		f.Errorf("the server was asked %d times", n)
+		f.Errorf("the client sent %d requests", n)
 	}
 	f.free(f.client(), f.name)
 }
@@ -301,7 +382,7 @@ func tryLockOfOwnLockMakesNoTrip(f *fixture) {
 		f.held(c, lease)
 	}
 	if n := t.number(acquire) - asked; n != 0 {
-		f.Errorf("the server was asked %d times", n)
+		f.Errorf("the client sent %d requests", n)
 	}
 }
 
@@ -426,7 +507,7 @@ func onlyTheHeadAsksTheServer(f *fixture) {
 	})
 	t.await(acquire, 1, wasBusy)
 	begun := time.Now()
-	for range 20 { // half a second, in which too many requests would show
+	for range 20 { // half a second, long enough to detect too many requests
 		time.Sleep(25 * time.Millisecond)
 		if _, err := holder.Inspect(f.ctx, f.name); f.caps.Inspect && err != nil {
 			f.Errorf("Inspect: %v", err)
@@ -436,12 +517,13 @@ func onlyTheHeadAsksTheServer(f *fixture) {
 	cancel()
 	f.within(prompt, "all waiters end", all)
 	f.unlock(lease)
-	allowed := 10 // in half a second
+	allowed := 10 // per half second
 	if !f.caps.Notify {
-		allowed = 150 // from 5 ms to 250 ms, jittered
+		allowed = 150 // polls with the default backoff and jitter
 	}
 	if float64(asked) > float64(allowed)*max(1, took.Seconds()*2) || most.Load() > 1 {
-		f.Errorf("%d waiters asked the server %d times in %v, %d at a time", waiters, asked, took, most.Load())
+		f.Errorf("%d waiters sent %d requests in %v, and up to %d waited on the server at a time",
+			waiters, asked, took, most.Load())
 	}
 }
 
@@ -459,9 +541,9 @@ func waitersAreNotGoroutines(f *fixture) {
 		})
 	})
 	f.eventually(prompt, func() bool { return begun.Load() == waiters })
-	time.Sleep(50 * time.Millisecond) // so that the last ones stand in the queue
+	time.Sleep(50 * time.Millisecond) // until the last ones wait in the line
 	if n := f.goroutines() - base - waiters; n > 25 {
-		f.Errorf("%d waiters cost %d goroutines beside their own", waiters, n)
+		f.Errorf("%d waiters cost %d goroutines in addition to their own", waiters, n)
 	}
 	cancel()
 	f.within(prompt, "all waiters end", all)

@@ -15,7 +15,7 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// newGuarded starts a server on which "locker" may use what is under /dlock/.
+// newGuarded starts a server on which the user locker may use only the keys under /dlock/.
 func newGuarded(tb testing.TB, args ...string) *testenv.Server {
 	tb.Helper()
 	s := testenv.NewEtcd(tb, args...)
@@ -25,8 +25,9 @@ func newGuarded(tb testing.TB, args ...string) *testenv.Server {
 		must[*clientv3.AuthUserAddResponse](tb)(c.UserAdd(ctx, user, "s3cret"))
 		must[*clientv3.AuthUserGrantRoleResponse](tb)(c.UserGrantRole(ctx, user, role))
 	}
-	must[*clientv3.AuthRoleGrantPermissionResponse](tb)(c.RoleGrantPermission(ctx, "locks",
-		"/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"), clientv3.PermissionType(clientv3.PermReadWrite)))
+	must[*clientv3.AuthRoleGrantPermissionResponse](tb)(c.RoleGrantPermission(ctx,
+		"locks", "/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"),
+		clientv3.PermissionType(clientv3.PermReadWrite)))
 	must[*clientv3.AuthEnableResponse](tb)(c.AuthEnable(ctx))
 	return s
 }
@@ -51,10 +52,11 @@ func TestAuthentication(t *testing.T) {
 			}
 		}
 	}
-	visitAll(t, openURL(t, "etcd://locker:s3cret@"+s.Addr), openURL(t, "etcd://locker:s3cret@"+s.Addr))
+	url := "etcd://locker:s3cret@" + s.Addr
+	visitAll(t, openURL(t, url), openURL(t, url))
 }
 
-// visitAll has each kind of request made once, all of which the server must permit.
+// visitAll makes each kind of request once. The server must permit all of them.
 func visitAll(t *testing.T, d, other *driver) {
 	t.Helper()
 	req := newRequest(t)
@@ -65,7 +67,8 @@ func visitAll(t *testing.T, d, other *driver) {
 	}
 	waiter := newRequest(t)
 	granted := waiting(t, other, waiter, raw.Busy(t, other, waiter))
-	if info, err := d.Inspect(t.Context(), req.Key); err != nil || len(info.Holders) != 1 || info.Waiters != 1 {
+	info, err := d.Inspect(t.Context(), req.Key)
+	if err != nil || len(info.Holders) != 1 || info.Waiters != 1 {
 		t.Errorf("Inspect: %+v, %v", info, err)
 	}
 	for _, err := range d.List(t.Context(), "") {
@@ -80,24 +83,28 @@ func visitAll(t *testing.T, d, other *driver) {
 	release(t, other, await(t, "the waiter", granted))
 }
 
-// Tokens expire: requests get a new one, and so do watches that are opened with an old one.
+// TestExpiredTokens checks that requests get a new token after the old one has expired. Watches
+// that are opened with an expired token also get a new one.
 func TestExpiredTokens(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t, "--auth-token-ttl", "1")
 	p := testenv.NewProxy(t, s.Addr)
-	d, other := openURL(t, "etcd://locker:s3cret@"+p.Addr()), openURL(t, "etcd://locker:s3cret@"+s.Addr)
+	d := openURL(t, "etcd://locker:s3cret@"+p.Addr())
+	other := openURL(t, "etcd://locker:s3cret@"+s.Addr)
 	for range 2 {
-		time.Sleep(2500 * time.Millisecond) // a token lives on for up to a second more
+		time.Sleep(2500 * time.Millisecond) // a token can live up to a second longer
 		visitAll(t, d, other)
 		p.Reset(t)
 	}
 }
 
-// A restart of the server makes all tokens void, while a waiter waits.
+// TestTokensAfterARestart restarts the server while a waiter waits. The restart makes all tokens
+// invalid.
 func TestTokensAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
-	d, other := openURL(t, "etcd://locker:s3cret@"+s.Addr), openURL(t, "etcd://locker:s3cret@"+s.Addr)
+	url := "etcd://locker:s3cret@" + s.Addr
+	d, other := openURL(t, url), openURL(t, url)
 	g := raw.Acquire(t, other, newRequest(t))
 	req := newRequest(t)
 	granted := waiting(t, d, req, raw.Busy(t, d, req))

@@ -16,10 +16,11 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// openBound is how long an opening that fails may take, besides what the machine adds.
+// openBound is the maximum duration of an Open that fails, without the lag of the machine.
 const openBound = 10 * time.Second
 
-// Whatever is wrong is told at Open, in time, clearly and without a credential, and leaves nothing on the server.
+// TestBadInput checks that Open reports bad input in time, clearly and without a credential, and
+// leaves nothing on the server.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t)
@@ -27,53 +28,67 @@ func TestBadInput(t *testing.T) {
 		Endpoints: []string{s.Addr}, Username: "root", Password: "s3cret", Logger: zap.NewNop(),
 	}))
 	t.Cleanup(func() { _ = root.Close() })
-	must[*clientv3.AuthUserAddResponse](t)(root.UserAdd(t.Context(), "reader", "s3cret"))
-	must[*clientv3.AuthRoleAddResponse](t)(root.RoleAdd(t.Context(), "readers"))
-	must[*clientv3.AuthRoleGrantPermissionResponse](t)(root.RoleGrantPermission(t.Context(), "readers",
-		"/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"), clientv3.PermissionType(clientv3.PermRead)))
-	must[*clientv3.AuthUserGrantRoleResponse](t)(root.UserGrantRole(t.Context(), "reader", "readers"))
+	ctx := t.Context()
+	must[*clientv3.AuthUserAddResponse](t)(root.UserAdd(ctx, "reader", "s3cret"))
+	must[*clientv3.AuthRoleAddResponse](t)(root.RoleAdd(ctx, "readers"))
+	must[*clientv3.AuthRoleGrantPermissionResponse](t)(root.RoleGrantPermission(ctx,
+		"readers", "/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"),
+		clientv3.PermissionType(clientv3.PermRead)))
+	must[*clientv3.AuthUserGrantRoleResponse](t)(root.UserGrantRole(ctx, "reader", "readers"))
 	deaf := testenv.NewProxy(t, s.Addr)
 	deaf.Cut(t)
 	meter := lag.Start()
 	t.Cleanup(meter.Stop)
 	before := contents(t, root)
+	as := func(user string) string { return "etcd://" + user + "@" + s.Addr }
+	unavailable, unsupported := dlock.ErrUnavailable, dlock.ErrUnsupported
+	cases := map[string]struct {
+		url, want string
+		is        error
+	}{
+		"wrong password": {as("locker:s3cret2"), "authentication failed", unavailable},
+		"unknown user":   {as("nobody:s3cret"), "authentication failed", unavailable},
+		"no user":        {"etcd://" + s.Addr, "user name is empty", unavailable},
+		"another root": {
+			as("locker:s3cret") + "/others",
+			"permission to read and write under /others/", unavailable,
+		},
+		"may only read": {
+			as("reader:s3cret"),
+			"permission to read and write under /dlock/", unavailable,
+		},
+		"closed port": {"etcd://locker:s3cret@127.0.0.1:1", "refused", unavailable},
+		"no such host": {
+			"etcd://locker:s3cret@no-such-host.invalid", "no-such-host", unavailable,
+		},
+		"no answer":            {"etcd://" + deaf.Addr(), "", unavailable},
+		"no answer to a login": {"etcd://locker:s3cret@" + deaf.Addr(), "", unavailable},
+		"plaintext server":     {"etcds://locker:s3cret@" + s.Addr, "handshake", unavailable},
+		"TTL below the bound":  {as("locker:s3cret") + "?ttl=1s", "2s", unsupported},
+	}
 	t.Run("cases", func(t *testing.T) {
-		for name, c := range map[string]struct {
-			url, want string
-			is        error
-		}{
-			"wrong password":       {"etcd://locker:s3cret2@" + s.Addr, "authentication failed", dlock.ErrUnavailable},
-			"unknown user":         {"etcd://nobody:s3cret@" + s.Addr, "authentication failed", dlock.ErrUnavailable},
-			"no user":              {"etcd://" + s.Addr, "user name is empty", dlock.ErrUnavailable},
-			"another root":         {"etcd://locker:s3cret@" + s.Addr + "/others", "permission to read and write under /others/", dlock.ErrUnavailable},
-			"may only read":        {"etcd://reader:s3cret@" + s.Addr, "permission to read and write under /dlock/", dlock.ErrUnavailable},
-			"closed port":          {"etcd://locker:s3cret@127.0.0.1:1", "refused", dlock.ErrUnavailable},
-			"no such host":         {"etcd://locker:s3cret@no-such-host.invalid", "no-such-host", dlock.ErrUnavailable},
-			"no answer":            {"etcd://" + deaf.Addr(), "", dlock.ErrUnavailable},
-			"no answer to a login": {"etcd://locker:s3cret@" + deaf.Addr(), "", dlock.ErrUnavailable},
-			"plaintext server":     {"etcds://locker:s3cret@" + s.Addr, "handshake", dlock.ErrUnavailable},
-			"TTL below the bound":  {"etcd://locker:s3cret@" + s.Addr + "?ttl=1s", "2s", dlock.ErrUnsupported},
-		} {
+		for name, c := range cases {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				begun := time.Now()
 				client, err := dlock.Open(t.Context(), c.url)
 				if took := time.Since(begun) - meter.Worst(begun); took > openBound {
-					t.Errorf("it took %v", took)
+					t.Errorf("Open took %v", took)
 				}
 				if err == nil {
 					_ = client.Close()
-					t.Fatal("opened")
+					t.Fatal("Open succeeded")
 				}
 				raw.WantIs(t, "Open", err, c.is)
-				if text := err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "s3cret") {
+				text := err.Error()
+				if !strings.Contains(text, c.want) || strings.Contains(text, "s3cret") {
 					t.Errorf("Open: %v, want %q in it and no password", err, c.want)
 				}
 			})
 		}
 	})
 	if after := contents(t, root); !slices.Equal(before, after) {
-		t.Errorf("on the server there were %q, and are now %q", before, after)
+		t.Errorf("the server had %q before and has %q now", before, after)
 	}
 }
 

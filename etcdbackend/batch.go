@@ -2,45 +2,47 @@ package etcdbackend
 
 import (
 	"context"
-	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/dlock-go/dlock/backend/batch"
 )
 
-// maxUnderWay bounds how many requests for locks, alone or in batches, are sent at once. It is large: one connection
-// does for all, and a member that does not answer must not hold up those who ask others.
+// maxUnderWay limits the requests for locks that are under way: single requests and batches. It is
+// large, because one connection carries all of them. Requests to a silent member must not hold up
+// requests to the other members.
 const maxUnderWay = 1024
 
-var errClosed = &unsentError{errors.New("the driver is closed")}
-
-// call is one request for a lock among those for others.
+// call is one request for a lock, which can be sent in a batch with requests for other locks. It
+// has either txn or del.
 type call struct {
-	prefix string // of the lock
-	txn    *pb.TxnRequest
-	del    *pb.DeleteRangeRequest // where there is no txn
+	prefix string                 // of the lock's keys
+	txn    *pb.TxnRequest         // an attempt
+	del    *pb.DeleteRangeRequest // a removal
 }
 
-// reply is the answer to a call.
+// reply is the answer to a call: txn or del, as in the call.
 type reply struct {
 	txn *pb.TxnResponse
 	del *pb.DeleteRangeResponse
 }
 
-// transact makes a transaction in what belongs to a lock.
-func (d *driver) transact(ctx context.Context, prefix string, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
+// transact executes a transaction on the keys of one lock.
+func (d *driver) transact(
+	ctx context.Context, prefix string, txn *pb.TxnRequest,
+) (*pb.TxnResponse, error) {
 	r, err := d.do(ctx, call{prefix: prefix, txn: txn})
 	return r.txn, err
 }
 
-// deleteKey deletes a key of a lock and tells whether it was there.
-func (d *driver) deleteKey(ctx context.Context, prefix, key string) (bool, error) {
-	r, err := d.do(ctx, call{prefix: prefix, del: &pb.DeleteRangeRequest{Key: []byte(key)}})
+// removeKey removes the key of an acquisition, and reports whether the key existed.
+func (d *driver) removeKey(ctx context.Context, k keys) (removed bool, err error) {
+	r, err := d.do(ctx, call{prefix: k.prefix, del: &pb.DeleteRangeRequest{Key: []byte(k.key)}})
 	return r.del.GetDeleted() > 0, err
 }
 
-// do sends a request, by itself or together with others.
+// do sends a call and returns its answer. It sends the call singly while few requests are under
+// way, and otherwise in a batch.
 func (d *driver) do(ctx context.Context, c call) (reply, error) {
 	if q := d.batcher.Enter(ctx, c); q != nil {
 		return q.Await()
@@ -49,7 +51,7 @@ func (d *driver) do(ctx context.Context, c call) (reply, error) {
 	return d.send(ctx, c)
 }
 
-// send sends a request by itself.
+// send sends a call singly.
 func (d *driver) send(ctx context.Context, c call) (r reply, err error) {
 	if c.txn != nil {
 		r.txn, err = d.kv.Txn(ctx, c.txn)
@@ -59,14 +61,15 @@ func (d *driver) send(ctx context.Context, c call) (r reply, err error) {
 	return r, err
 }
 
-// sendBatch is what the batcher does with a batch: it sends one transaction. As the server makes all comparisons of that
-// before the first change, only one request for each lock is in it, and others follow by themselves. So does
-// each if the server refuses the transaction as a whole.
+// sendBatch is the Send of the batcher: it sends one transaction. The server makes all comparisons
+// of a transaction before its first change. So the transaction has only one call for each lock, and
+// the other calls follow singly. If the server refuses the transaction as a whole, all calls do. It
+// repeats no call that the server may have executed.
 func (d *driver) sendBatch(ctx context.Context, calls []call) []batch.Answer[reply] {
-	ctx = request{ctx, d.values, d.values}
+	ctx = request{ctx, d.values, d.values} // no caller's context: the batch has its own limit
 	together, apart := split(calls)
 	answers := make([]batch.Answer[reply], len(calls))
-	if err := d.sendTogether(ctx, calls, together, answers); refusedForOne(err) {
+	if err := d.sendTogether(ctx, calls, together, answers); isRefusedForOne(err) {
 		apart = append(together, apart...)
 	}
 	for _, i := range apart {
@@ -75,7 +78,7 @@ func (d *driver) sendBatch(ctx context.Context, calls []call) []batch.Answer[rep
 	return answers
 }
 
-// split tells the first calls for each lock from others.
+// split returns the index of the first call for each lock, and the indices of the other calls.
 func split(calls []call) (first, others []int) {
 	seen := make(map[string]bool, len(calls))
 	for i, c := range calls {
@@ -89,14 +92,17 @@ func split(calls []call) (first, others []int) {
 	return first, others
 }
 
-// sendTogether fills in the answers to those calls that it sends in one transaction.
-func (d *driver) sendTogether(ctx context.Context, calls []call, which []int, answers []batch.Answer[reply]) error {
-	ops := make([]*pb.RequestOp, len(which))
-	for n, i := range which {
+// sendTogether sends the calls with the given indices in one transaction, and writes their answers.
+// It returns the error of the transaction, which each of these answers has, too.
+func (d *driver) sendTogether(
+	ctx context.Context, calls []call, indices []int, answers []batch.Answer[reply],
+) error {
+	ops := make([]*pb.RequestOp, len(indices))
+	for n, i := range indices {
 		ops[n] = calls[i].part()
 	}
 	resp, err := d.kv.Txn(ctx, &pb.TxnRequest{Success: ops})
-	for n, i := range which {
+	for n, i := range indices {
 		if answers[i].Err = err; err == nil {
 			answers[i].Reply = part(resp, n)
 		}
@@ -104,7 +110,7 @@ func (d *driver) sendTogether(ctx context.Context, calls []call, which []int, an
 	return err
 }
 
-// part makes a request one of a transaction.
+// part returns c as a part of a transaction.
 func (c call) part() *pb.RequestOp {
 	if c.txn != nil {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: c.txn}}
@@ -112,8 +118,8 @@ func (c call) part() *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: c.del}}
 }
 
-// part returns the answer to one of the requests of a transaction. What it has changed, it has
-// with the others' revision.
+// part returns the answer to the part n of a transaction. All parts of a transaction change keys
+// with the same revision, which only the transaction's own answer has.
 func part(resp *pb.TxnResponse, n int) reply {
 	if deleted := resp.Responses[n].GetResponseDeleteRange(); deleted != nil {
 		return reply{del: deleted}

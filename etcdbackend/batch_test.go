@@ -20,7 +20,7 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// requests are for as many locks.
+// requests returns requests for n locks.
 func requests(tb testing.TB, n int) []*backend.Request {
 	tb.Helper()
 	reqs := make([]*backend.Request, n)
@@ -31,16 +31,20 @@ func requests(tb testing.TB, n int) []*backend.Request {
 	return reqs
 }
 
-// acquireTogether attempts to acquire in one batch.
-func acquireTogether(tb testing.TB, d *driver, reqs []*backend.Request) ([]*backend.Grant, []error) {
+// acquireTogether attempts to acquire all locks in one batch.
+func acquireTogether(
+	tb testing.TB, d *driver, reqs []*backend.Request,
+) ([]*backend.Grant, []error) {
 	tb.Helper()
 	grants, errs := make([]*backend.Grant, len(reqs)), make([]error, len(reqs))
-	raw.Together(tb, d.batcher, len(reqs), func(i int) { grants[i], errs[i] = d.Acquire(tb.Context(), reqs[i]) })
+	raw.Together(tb, d.batcher, len(reqs), func(i int) {
+		grants[i], errs[i] = d.Acquire(tb.Context(), reqs[i])
+	})
 	return grants, errs
 }
 
-// A lock that is taken, one that two want, and others that are free: each request of a batch has the answer that it would
-// have alone.
+// TestBatchOnAServer checks that each request of a batch gets the same answer as a single request.
+// The batch has a taken lock, a lock that two requests want to acquire, and free locks.
 func TestBatchOnAServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -59,7 +63,8 @@ func TestBatchOnAServer(t *testing.T) {
 		t.Errorf("a lock that is taken: %v, want *Busy", errs[0])
 	}
 	if (grants[1] == nil) == (grants[2] == nil) {
-		t.Errorf("two requests for one lock: %v, %v and %v, %v", grants[1], errs[1], grants[2], errs[2])
+		t.Errorf("two requests for one lock: %v, %v and %v, %v",
+			grants[1], errs[1], grants[2], errs[2])
 	}
 	granted := []*backend.Grant{held}
 	for i, g := range grants {
@@ -67,8 +72,9 @@ func TestBatchOnAServer(t *testing.T) {
 			continue
 		}
 		kv := must[*clientv3.GetResponse](t)(ops.Get(t.Context(), d.prefix(g.Key)+g.Owner)).Kvs[0]
-		if g.Owner != reqs[i].Owner || g.Fence != uint64(kv.CreateRevision) || g.Fence <= held.Fence {
-			t.Errorf("a free lock: %+v, and its key was made at %d", g, kv.CreateRevision)
+		if g.Owner != reqs[i].Owner || g.Fence != uint64(kv.CreateRevision) ||
+			g.Fence <= held.Fence {
+			t.Errorf("a free lock: %+v, and its key was created at %d", g, kv.CreateRevision)
 		}
 		granted = append(granted, g)
 	}
@@ -78,39 +84,43 @@ func TestBatchOnAServer(t *testing.T) {
 
 	raw.Release(t, d, granted[1])
 	errs = make([]error, len(granted))
-	raw.Together(t, d.batcher, len(granted), func(i int) { errs[i] = d.Release(t.Context(), granted[i]) })
+	raw.Together(t, d.batcher, len(granted), func(i int) {
+		errs[i] = d.Release(t.Context(), granted[i])
+	})
 	raw.WantIs(t, "a lock that is not held", errs[1], backend.ErrNotHeld)
 	if err := errors.Join(errs[0], errs[2], errs[3], errs[4]); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	if keys := keysUnder(t, ops, "/batch/lock/"); len(keys) != 0 {
-		t.Errorf("left: %q", keys)
+		t.Errorf("keys remain: %q", keys)
 	}
 }
 
-// What the server refuses because of one request is not refused to the others.
+// TestRefusalInABatch checks a batch that the server refuses because of one request. The other
+// requests are still executed.
 func TestRefusalInABatch(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	d, ops := openURL(t, s.URL), admin(t, s)
 	reqs := requests(t, 4)
-	reqs[0].TTL = 2 * long // a lease of its own
+	reqs[0].TTL = 2 * long // needs a separate lease
 	raw.Release(t, d, raw.Acquire(t, d, reqs[0]))
-	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), d.leases[int64(reqs[0].TTL/time.Second)].lease.id))
-	reqs[1].Meta = strings.Repeat("x", 1700<<10) // more than a request may have
+	revoked := d.leases[int64(reqs[0].TTL/time.Second)].lease
+	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), revoked.id))
+	reqs[1].Meta = strings.Repeat("x", 1700<<10) // above the size limit of a request
 
 	grants, errs := acquireTogether(t, d, reqs)
-	raw.WantIs(t, "whose lease is gone", errs[0], rpctypes.ErrLeaseNotFound)
-	raw.WantIs(t, "which is too large", errs[1], backend.ErrUnsupported)
+	raw.WantIs(t, "a request without its lease", errs[0], rpctypes.ErrLeaseNotFound)
+	raw.WantIs(t, "a request that is too large", errs[1], backend.ErrUnsupported)
 	for i := 2; i < len(reqs); i++ {
 		if errs[i] != nil {
-			t.Fatalf("another: %v", errs[i])
+			t.Fatalf("another request: %v", errs[i])
 		}
 		raw.Release(t, d, grants[i])
 	}
 }
 
-// loser loses the answers to transactions, of which it counts those that it has lost.
+// loser loses the answers to transactions, and counts the lost answers.
 type loser struct {
 	losing atomic.Bool
 	lost   atomic.Int64
@@ -118,7 +128,8 @@ type loser struct {
 
 func (l *loser) option() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(
-		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
 		err := invoke(ctx, method, req, reply, conn, opts...)
 		if method == "/etcdserverpb.KV/Txn" && l.losing.Load() {
@@ -129,7 +140,8 @@ func (l *loser) option() grpc.DialOption {
 	})
 }
 
-// When the answer to a batch is lost each of its requests has an unknown outcome, and none is repeated.
+// TestBatchWithoutAnAnswer checks that each request of a batch has an unknown outcome if the answer
+// to the batch is lost. None of the requests is repeated.
 func TestBatchWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	var l loser
@@ -145,10 +157,11 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 		t.Errorf("%d requests, want one for all", n)
 	}
 	for i, err := range errs {
-		if err == nil || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrNotHeld) {
+		if err == nil || errors.Is(err, backend.ErrUnavailable) ||
+			errors.Is(err, backend.ErrNotHeld) {
 			t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
 		}
-		raw.WantIs(t, "asked once more", d.Release(t.Context(), grants[i]), backend.ErrNotHeld)
+		raw.WantIs(t, "the second Release", d.Release(t.Context(), grants[i]), backend.ErrNotHeld)
 	}
 }
 
@@ -159,7 +172,7 @@ func TestCloseWhileRequestsQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := d.(*driver).batcher
-	raw.Release(t, d, raw.Acquire(t, d, newRequest(t))) // there is a lease
+	raw.Release(t, d, raw.Acquire(t, d, newRequest(t))) // creates the lease
 	b.Hold()
 	done := make(chan error, 1)
 	go func() {

@@ -4,65 +4,68 @@
 //
 //	client, err := dlock.Open(ctx, "etcd://localhost:2379")
 //
-// Who has a client of etcd already hands it to [New].
+// A program that already has a client of etcd passes it to [New].
 //
 // # URLs
 //
 //	etcd://[user:password@]host[:2379][,host[:2379]…][/root]
 //	etcds://…                             the same over TLS
 //
-// Several hosts are members of one cluster. All keys are under root, /dlock if there
-// is none. No part of root but the first may be "lock". Parameters:
+// Several hosts are members of one cluster. All keys are under root, which is [DefaultRoot] if the
+// URL has none. Only the first part of root may be "lock". The parameters:
 //
-//	timeout      bound of one request, default 3s; a quarter of the TTL if that is less, but 1s
+//	timeout      limit of one request, DefaultTimeout by default; see Options.Timeout
 //	ca           file with the certificates to trust, instead of the system's
 //	cert, key    files with the client's certificate and its key
 //	server-name  name that the servers' certificates must carry, instead of the host
 //
-// The last four go with etcds. There is no parameter that turns the check
-// of the certificate off: a private authority is named with ca.
+// The last four parameters require etcds. No parameter turns the check of the certificate off: ca
+// names the certificate of a private authority.
 //
 // # Guarantees
 //
-// A lock excludes, whichever member fails, as long as the cluster keeps its data: what is
-// granted has been written by a majority. Time is the leader's monotonic clock. A new
-// leader begins every term anew, so that the lock of a dead process can outlive
-// its term by one more, and is never freed early.
+// A lock excludes other holders as long as the cluster keeps its data, whichever member fails: a
+// majority has written each grant. The leader's monotonic clock measures the terms. A new leader
+// restarts every term. So the lock of a dead process can outlive its term by another term, and no
+// lock is freed early.
 //
-// Each acquisition is a key of its own under root/lock/name/, the first one made is the
-// holder. Requests are safe to repeat, as they name that key: a lost answer becomes
-// neither a second holder nor an orphan. The keys of one client hang on one lease of
-// etcd per TTL, which is kept alive for all of them together, by no request but those that
-// the core makes. A key without an acquisition, left by a request that was executed long
-// after it was given up, is removed with the next keep-alive. Close revokes the leases on which
-// nothing hangs any more, and waits up to a second for that.
+// Each acquisition has its own key under root/lock/name/. The key that was created first belongs to
+// the holder. Requests name this key, so they are safe to repeat: a lost answer leaves neither a
+// second holder nor an orphan.
 //
-// What many goroutines ask for at once goes together, in transactions of up to 64 locks: as long as no more than two
-// requests are under way each is sent by itself. What one of them may have brought upon all, such as a lack of
-// permission, is asked again one by one.
+// The keys of one client with the same TTL belong to one lease of etcd. One keep-alive renews all
+// of them, and the driver sends it only for an attempt or a renewal of the core. A request that the
+// server executes long after its caller gave it up leaves a key without an acquisition. The driver
+// removes that key with the next keep-alive. Close revokes the leases that no lock needs any more,
+// and waits up to a second for that.
+//
+// Concurrent requests share transactions of up to 64 locks. While at most two requests are under
+// way, each request is sent singly. One request can make the server refuse a transaction, for
+// example for lack of permission. The driver then sends all its requests again singly.
 //
 // # Fencing
 //
-// The fence is the create revision of the holder's key, which the whole cluster counts. It
-// is durable. A cluster that is restored from a snapshot goes on where the snapshot
-// stood, unless it is restored with etcdutl --bump-revision: do that.
+// The fence is the create revision of the holder's key, which the whole cluster counts. It is
+// durable. A cluster that is restored from a snapshot continues with the revision of the snapshot,
+// and repeats fences. Prevent this by restoring with etcdutl --bump-revision.
 //
 // # Waiting
 //
-// Waiters are served in the order in which they came. They share one watch per contended
-// name, opened before the first of them queues and kept for a second after the last: with
-// it the driver keeps a copy of the queue, and knows without another request when
-// the turn of one of its own has come. A watch that ends, for whatever reason, sends everybody
-// to look again. One more watch per client tells holders at once that their lock
-// was broken. All watches need a member with a leader, and share one stream.
+// Waiters are served in the order of their arrival. The waiters of one client share one watch per
+// contended name. The driver opens it before the first of them queues, and closes it a second after
+// the last of them. From the watch it keeps a copy of the queue. So it detects without another
+// request that its own waiter is the first. If a watch ends, for whatever reason, its waiters make
+// another attempt. One more watch per client reports broken locks to their holders at once. All
+// watches require a member with a leader, and share one stream.
 //
 // # Server requirements
 //
-// etcd 3.4 or later; before 3.4.31 and 3.5.13 a leader that was replaced, but did not notice yet,
-// could revoke leases before their term was over. With authentication the user needs
+// etcd 3.4 or later is required. Before 3.4.31 and 3.5.13 a leader could revoke leases before the
+// end of their term, if it was replaced and had not noticed that yet. With authentication the user
+// needs
 //
 //	etcdctl role grant-permission ROLE readwrite --prefix=true /dlock/
 //
-// The shortest TTL is the server's own minimum, 2 s unless it is configured otherwise;
+// The shortest TTL is the server's own minimum, which is 2 s unless it is configured otherwise.
 // TTLs are rounded up to whole seconds. Connect to members, not to a gRPC proxy.
 package etcdbackend

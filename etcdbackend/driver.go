@@ -13,43 +13,46 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/batch"
-	"github.com/dlock-go/dlock/backend/key"
 	"github.com/dlock-go/dlock/internal/bound"
 )
 
 const (
-	// maxTTL is what the server grants at most.
+	// maxTTL is the longest term that a server grants.
 	maxTTL = 9_000_000_000 * time.Second
-	// minTimeout is what a busy server may need for a request, however short the term.
-	minTimeout = time.Second
+	// closeTimeout limits how long Close waits for the server.
+	closeTimeout = time.Second
 )
 
+// driver is one client of a cluster, with one lease for each TTL and one copy of the queue for each
+// contended lock. Requests are sent without d.mu.
 type driver struct {
-	client *clientv3.Client
-	owned  bool // Close closes it
+	client    *clientv3.Client
+	ownership ownership
 
-	kv         kv // for locks
-	keepAlives pb.LeaseClient
+	kv         kv             // sends the requests for locks, below the batcher
+	keepAlives pb.LeaseClient // opens the streams of keep-alives
 	batcher    *batch.Batcher[call, reply]
 
-	root    string // without a slash at its end
-	id      string // of this driver: what it holds is marked with it
-	inbox   string // the key under which others tell this driver what they broke
-	timeout time.Duration
-	caps    backend.Capabilities
+	root    string               // of all keys, without a slash at its end
+	id      string               // of this driver: its records have it
+	inbox   string               // the key to which other drivers write the owners that they break
+	timeout time.Duration        // of a request; see timeoutFor
+	caps    backend.Capabilities // constant after start
 
-	// values are those of every request's context, instead of its caller's. They ask for a leader, and so do those of life:
-	// the client opens a stream of watches for each set of metadata that it meets.
-	values  context.Context
-	life    context.Context // of the watches
-	end     context.CancelFunc
-	running sync.WaitGroup
+	// Every request gets its values from this context instead of the caller's. They make requests
+	// require a leader, and so do the values of life. The client opens a stream of watches for each
+	// set of metadata, so all watches must have the same.
+	values context.Context
+	life   context.Context    // of watches, streams and background work
+	end    context.CancelFunc // ends life
+	// background counts goroutines that no caller waits for. Close waits for them.
+	background sync.WaitGroup
 
 	mu           sync.Mutex
-	acquisitions map[string]*acquisition // by owner: held, queued or under way
-	leases       map[int64]*slot         // by seconds
-	queues       map[string]*queue       // by prefix
-	streams      []*stream               // of keep-alives, not in use
+	acquisitions map[string]*acquisition // by owner; see admit and forget
+	leases       map[int64]*slot         // by TTL in seconds
+	queues       map[string]*queue       // by prefix of the lock's keys
+	streams      []*stream               // idle streams of keep-alives
 }
 
 var (
@@ -60,189 +63,107 @@ var (
 	_ backend.Breaker      = (*driver)(nil)
 )
 
-// newDriver asks the server and starts listening. After an error the driver that
-// it returns has only to be closed.
-func newDriver(ctx context.Context, client *clientv3.Client, owned bool, opts Options) (*driver, error) {
+// ownership is whether Close closes the client.
+type ownership bool
+
+const (
+	lent  ownership = false // the caller of New closes it
+	owned ownership = true  // open has made it
+)
+
+// newDriver returns a driver and sends nothing. start completes it, and only Close may be called
+// before that.
+func newDriver(client *clientv3.Client, o ownership, opts Options) *driver {
 	leader := clientv3.WithRequireLeader(context.Background())
 	d := &driver{
-		client: client, owned: owned, kv: lentKV{client}, keepAlives: pb.NewLeaseClient(client.ActiveConnection()), root: opts.Root, id: rand.Text(), timeout: opts.Timeout,
+		client: client, ownership: o, kv: lentKV{client}, values: leader,
+		keepAlives: pb.NewLeaseClient(client.ActiveConnection()),
+		root:       opts.Root, id: rand.Text(), timeout: opts.Timeout,
 		caps: backend.Capabilities{
 			Modes:   backend.Exclusive,
 			Fair:    backend.FairAlways,
 			Fencing: backend.FenceDurable,
 			Inspect: true, List: true, Break: true, Notify: true,
-			MaxTTL: maxTTL,
-			// What is executed even later is removed with the next renewal.
+			MaxTTL: maxTTL, // probe sets MinTTL
+			// The next renewal removes the key of a request that is executed even later.
 			Late: opts.Timeout,
 		},
-		values:       leader,
 		acquisitions: make(map[string]*acquisition),
 		leases:       make(map[int64]*slot),
 		queues:       make(map[string]*queue),
 	}
 	d.life, d.end = context.WithCancel(leader)
-	if owned {
-		d.kv, d.values = newOwnKV(client), context.WithValue(context.Background(), wantsLeader{}, true)
+	if o == owned {
+		d.kv = newOwnKV(client)
+		d.values = context.WithValue(context.Background(), wantsLeader{}, true) // for failFast
 	}
 	d.batcher = batch.New(batch.Options[call, reply]{
 		Send: d.sendBatch, Timeout: opts.Timeout, Most: maxUnderWay, Closed: errClosed,
 	})
-	d.inbox = d.root + "/client/" + d.id
-	return d, d.begin(ctx)
+	d.inbox = d.inboxOf(d.id)
+	return d
 }
 
-// request is the context of one request: it ends with the caller's, or after the timeout.
-type request struct {
-	context.Context
-	parent, values context.Context
-}
+// inBackground runs fn in a goroutine, for which Close waits. fn must return soon after d.life
+// ends.
+func (d *driver) inBackground(fn func()) { d.background.Go(fn) }
 
-func (r request) Value(key any) any { return r.values.Value(key) }
-
-// AfterFunc lets contexts be derived from r without a goroutine.
-func (r request) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(r.Context, f) }
-
-// bound makes the context of a request.
-func (d *driver) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return d.boundTo(ctx, d.timeout)
-}
-
-// timeoutFor is that of a request for a lock. It leaves time for more attempts in a term, three even to a waiter that was
-// answered a third of it ago, unless the term is short: a member that does not answer is asked again, in turn with the
-// others, until the client gives its connection up.
-func (d *driver) timeoutFor(ttl time.Duration) time.Duration {
-	return min(d.timeout, max(ttl/4, minTimeout))
-}
-
-func (d *driver) boundTo(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	b := bound.Within(ctx, timeout)
-	return request{b, ctx, d.values}, b.Cancel
-}
-
-// acquisition is what the driver knows of one (Key, Owner). But for the constant
-// fields it is guarded by the driver's mutex.
-type acquisition struct {
-	name, prefix, owner, key, meta string
-	lost                           func(error)
-	news                           chan struct{} // something has changed for who waits
-
-	lease     *lease
-	created   int64  // revision of its key, 0: not known
-	removed   int64  // revision at which others have removed it, 0: not known
-	unknown   bool   // the outcome of an attempt is
-	granted   bool   // its key was the first
-	releasing bool   // no news concern it any more
-	queue     *queue // in which it waits
-}
-
-// maxKey is never exceeded by a valid name, of which each byte takes three at most:
-// names are never hashed here, and can be listed by their prefix.
-const maxKey = 3 * key.MaxName
-
-// locks is what the keys of all locks begin with.
-func (d *driver) locks() string { return d.root + lockPart }
-
-const lockPart = "/lock/"
-
-// prefix is what the keys of one lock begin with, and no other's.
-func (d *driver) prefix(name string) string { return d.key(name, "") }
-
-// key is that of one acquisition.
-func (d *driver) key(name, owner string) string {
-	return d.root + lockPart + key.Encode(name, maxKey) + "/" + owner
-}
-
-// admit registers an acquisition before its request is sent, so that no message about it
-// comes too early, and no key of it is taken for one that nobody knows.
-func (d *driver) admit(req *backend.Request, l *lease) *acquisition {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	a := d.acquisitions[req.Owner]
-	if a == nil || a.name != req.Key {
-		key := d.key(req.Key, req.Owner)
-		a = &acquisition{
-			name: req.Key, prefix: key[:len(key)-len(req.Owner)], owner: req.Owner, key: key, meta: req.Meta,
-			lost: req.Lost, news: make(chan struct{}, 1),
-		}
-		d.acquisitions[req.Owner] = a
-	}
-	a.lease, a.releasing = l, false
-	return a
-}
-
-// dismiss forgets an acquisition. The mutex is held.
-func (d *driver) dismiss(a *acquisition) {
-	d.leave(a)
-	if d.acquisitions[a.owner] == a {
-		delete(d.acquisitions, a.owner)
-	}
-}
-
-// answer is what an attempt has found.
-type answer struct {
-	created int64            // revision of our key, 0: there is none
-	lease   clientv3.LeaseID // on which our key hangs
-	first   bool             // ours is the first
-	holder  string           // else: whose is
-}
-
-// Acquire implements backend.Driver.
+// Acquire implements backend.Driver. It sends one request if it needs no queue entry or has a copy
+// of the queue, and up to three otherwise. A lease without a fresh proof costs one or two more.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
-	b := bound.Within(ctx, d.timeoutFor(req.TTL)) // not boundTo, whose second result is an allocation
+	b := bound.Within(ctx, d.timeoutFor(req.TTL)) // the second result of boundTo is an allocation
 	defer b.Cancel()
 	ctx = request{b, ctx, d.values}
-	l, err := d.lease(ctx, req.TTL)
+	l, err := d.freshLease(ctx, req.TTL)
 	if err != nil {
-		return nil, unavailable(ctx, err)
+		return nil, asUnavailable(ctx, err)
 	}
 	a := d.admit(req, l)
-	ans, err := d.attempt(ctx, a, req.Queue)
+	ans, err := d.attempt(ctx, a, req)
 	if err == nil {
-		return d.settle(a, req, ans)
+		return d.applyAnswer(a, req, ans)
 	}
 	if isLeaseGone(err) {
-		d.leaseGone(l)
+		d.endLease(l)
 	}
-	d.refuse(a, err)
+	d.applyError(a, err)
 	return nil, err
 }
 
-// refuse forgets an acquisition of which nothing can be on the server: nobody will release it.
-func (d *driver) refuse(a *acquisition, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case errors.Is(err, backend.ErrConflict):
-		d.dismiss(a)
-	case !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrUnsupported):
-		a.unknown, a.lease.doubtful = true, true
-	case !a.unknown && a.created == 0:
-		d.dismiss(a)
-	}
+// answer is the server's answer to an attempt.
+type answer struct {
+	created int64            // create revision of the own key; 0: the key does not exist
+	lease   clientv3.LeaseID // to which the own key belongs
+	first   bool             // the own key is the first one: the lock is granted
+	holder  string           // the owner of the first key, unless that is the own key
 }
 
-// attempt is one attempt. Who would wait and is refused enters the queue in a second step,
-// so that the queue is watched when that happens: the server delivers late to a watch that
-// is to begin with what has already been.
-func (d *driver) attempt(ctx context.Context, a *acquisition, queue bool) (answer, error) {
-	if queue && d.watched(a.prefix) {
-		return d.enter(ctx, a)
+// attempt makes one attempt. The queue must be watched before the attempt creates a queue entry,
+// because the server delivers the past to a new watch late. So if the driver has no copy of the
+// queue, a first request tries without a queue entry. If the lock is taken and the core will wait,
+// a second request creates the entry after awaitCopy.
+func (d *driver) attempt(
+	ctx context.Context, a *acquisition, req *backend.Request,
+) (answer, error) {
+	if req.Queue && d.hasCopy(a.prefix) {
+		return d.enqueue(ctx, a)
 	}
-	ans, err := d.try(ctx, a)
-	if err != nil || ans.first || !queue {
+	ans, err := d.createIfFree(ctx, a)
+	if err != nil || ans.first || !req.Queue {
 		return ans, err
 	}
-	if err := d.watch(ctx, a.prefix); err != nil {
-		return answer{}, unavailable(ctx, err)
+	if err := d.awaitCopy(ctx, a.prefix); err != nil {
+		return answer{}, asUnavailable(ctx, err)
 	}
-	return d.enter(ctx, a)
+	return d.enqueue(ctx, a)
 }
 
-// try makes the key if there is none of the lock.
-func (d *driver) try(ctx context.Context, a *acquisition) (answer, error) {
+// createIfFree creates the key of a if the lock has no keys. Otherwise it reads the first key. That
+// can be the key of a, if an earlier attempt has created it and the answer was lost.
+func (d *driver) createIfFree(ctx context.Context, a *acquisition) (answer, error) {
 	key, prefix, end := a.bytes()
 	resp, err := d.transact(ctx, a.prefix, ifNone(prefix, end,
 		[]*pb.RequestOp{a.put(key, d.id)},
@@ -253,16 +174,18 @@ func (d *driver) try(ctx context.Context, a *acquisition) (answer, error) {
 	case resp.Succeeded:
 		return answer{created: resp.Header.Revision, lease: a.lease.id, first: true}, nil
 	}
-	kv := resp.Responses[0].GetResponseRange().Kvs[0] // there is one, as the comparison has failed
+	kv := resp.Responses[0].GetResponseRange().Kvs[0] // exists, because the comparison has failed
 	if string(kv.Key) == a.key {
-		return answer{created: kv.CreateRevision, lease: clientv3.LeaseID(kv.Lease), first: true}, nil
+		id := clientv3.LeaseID(kv.Lease)
+		return answer{created: kv.CreateRevision, lease: id, first: true}, nil
 	}
-	r, err := decodeRecord(kv, a.name)
+	r, err := decode(kv, a.name)
 	return answer{holder: r.owner}, err
 }
 
-// enter makes the key, be it first or not. If it is there already it stays as it is.
-func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
+// enqueue creates the key of a, whether it is the first one or not. An existing key stays as it is,
+// and so keeps its position in the queue.
+func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 	key, prefix, end := a.bytes()
 	first := getFirst(prefix, end)
 	resp, err := d.transact(ctx, a.prefix, ifNone(key, nil,
@@ -276,13 +199,13 @@ func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
 		own := resp.Responses[0].GetResponseRange().Kvs[0]
 		ans.created, ans.lease = own.CreateRevision, clientv3.LeaseID(own.Lease)
 	}
-	kv := resp.Responses[1].GetResponseRange().Kvs[0] // there is ours at least
+	kv := resp.Responses[1].GetResponseRange().Kvs[0] // exists: at least the own key
 	if ans.first = string(kv.Key) == a.key; ans.first {
 		return ans, nil
 	}
-	r, err := decodeRecord(kv, a.name)
-	if err != nil { // definite, so nothing may stay
-		if _, failed := d.deleteKey(ctx, a.prefix, a.key); failed != nil {
+	r, err := decode(kv, a.name)
+	if err != nil { // ErrConflict is definite, so the own key must not stay
+		if _, failed := d.removeKey(ctx, a.keys); failed != nil {
 			return answer{}, interpretError(ctx, failed)
 		}
 	}
@@ -290,123 +213,87 @@ func (d *driver) enter(ctx context.Context, a *acquisition) (answer, error) {
 	return ans, err
 }
 
-// put makes the key of a.
+// put returns the operation that creates the key of a.
 func (a *acquisition) put(key []byte, client string) *pb.RequestOp {
-	return putKey(key, encodeRecord(client, a.name, a.meta, time.Now()), a.lease.id)
+	return putKey(key, newRecord(client, a).encode(), a.lease.id)
 }
 
-// bytes returns the key of a, the prefix of the lock's keys and the end of their range, which share
-// one allocation.
-func (a *acquisition) bytes() (key, prefix, end []byte) {
-	n, m := len(a.key), len(a.prefix)
-	b := append(append(make([]byte, 0, n+m), a.key...), a.prefix...)
-	b[n+m-1]++ // a prefix ends in a slash
-	return b[:n:n], b[:m:m], b[n:]
-}
-
-// settle makes an answer of the server's one of the driver's.
-func (d *driver) settle(a *acquisition, req *backend.Request, ans answer) (*backend.Grant, error) {
+// applyAnswer changes the state of a according to the answer, and returns the result of Acquire.
+func (d *driver) applyAnswer(
+	a *acquisition, req *backend.Request, ans answer,
+) (*backend.Grant, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case ans.created > 0 && (a.lease.gone || ans.lease != a.lease.id || a.removed > ans.created):
-		d.dismiss(a)
-		return nil, fmt.Errorf("%w: its lease has ended", backend.ErrLost)
+	case ans.created > 0 && (ans.lease != a.lease.id || a.isLost(ans.created)):
+		d.forget(a)
+		return nil, errLeaseEnded
 	case ans.first:
-		a.created = ans.created
-		if a.queue != nil {
-			a.signal() // a Wait beside this request is in no queue any more
+		a.setKey(ans.created)
+		if a.state == queued {
+			a.signal() // a concurrent Wait is in no queue from now on
 		}
 		return d.grant(a, req), nil
 	case !req.Queue:
-		d.dismiss(a)
+		d.forget(a)
 		return nil, &backend.Busy{Holder: ans.holder}
 	}
-	a.created = ans.created
-	d.enroll(a)
+	a.setKey(ans.created)
+	d.joinQueue(a)
 	return nil, &backend.Busy{Holder: ans.holder, Queued: true}
 }
 
-// grant makes a the holder, for what is left of the last proof of its lease. The mutex is held.
-func (d *driver) grant(a *acquisition, req *backend.Request) *backend.Grant {
-	d.leave(a)
-	a.granted = true
-	return &backend.Grant{
-		Request: *req,
-		Term:    a.lease.term(),
-		Fence:   uint64(a.created), // the core refuses what is not below backend.MaxFence
+// applyError records the error of an attempt. If the acquisition has certainly left nothing on the
+// server, applyError forgets it, because the core will not release it. A definite error does not
+// prove that: an earlier attempt may have created a key, or may still be executed.
+func (d *driver) applyError(a *acquisition, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case !isDefinite(err):
+		a.mayHaveGhost = true
+		a.lease.doubt()
+	case errors.Is(err, backend.ErrConflict), !a.mayHaveGhost && a.created == 0:
+		d.forget(a)
 	}
 }
 
-// Release implements backend.Driver.
+// Renew implements backend.Driver. It costs as many requests as a RenewAll.
+func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	renewal := d.RenewAll(ctx, []*backend.Grant{g})[0]
+	return renewal.Term, renewal.Err
+}
+
+// Release implements backend.Driver. It sends one request, and needs no State.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	b := bound.Within(ctx, d.timeoutFor(g.TTL)) // not boundTo, whose second result is an allocation
+	b := bound.Within(ctx, d.timeoutFor(g.TTL)) // the second result of boundTo is an allocation
 	defer b.Cancel()
 	ctx = request{b, ctx, d.values}
-	d.startRelease(g)
-	key := d.key(g.Key, g.Owner)
-	deleted, err := d.deleteKey(ctx, key[:len(key)-len(g.Owner)], key)
+	d.startRelease(g.Owner)
+	removed, err := d.removeKey(ctx, newKeys(d.root, g.Key, g.Owner))
 	if err != nil {
 		return interpretError(ctx, err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if a := d.acquisitions[g.Owner]; a != nil && a.releasing {
-		d.dismiss(a)
-	}
-	if !deleted {
+	d.finishRelease(g.Owner)
+	if !removed {
 		return backend.ErrNotHeld
 	}
 	return nil
 }
 
-// startRelease lets what follows be no news.
-func (d *driver) startRelease(g *backend.Grant) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if a := d.acquisitions[g.Owner]; a != nil {
-		a.releasing = true
-		d.leave(a)
-	}
-}
-
 // Capabilities implements backend.Driver.
 func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 
-// closeTimeout is how long Close waits for the server.
-const closeTimeout = time.Second
-
-// Close implements backend.Driver. It revokes the leases on which nothing hangs any more.
+// Close implements backend.Driver. It ends the background work and waits for it. Then it revokes
+// the leases that no lock needs any more, for closeTimeout at most, and leaves unreleased locks to
+// the end of their terms.
 func (d *driver) Close() error {
 	d.end()
-	d.running.Wait()
+	d.background.Wait()
 	d.revokeUnused()
 	defer d.batcher.Close()
-	if !d.owned {
+	if d.ownership == lent {
 		return nil
 	}
 	return d.client.Close()
-}
-
-// lose ends a, as others have removed its key at a revision; the mutex is held. What
-// it returns, unless nil, is to be called when that is free.
-func (d *driver) lose(a *acquisition, revision int64) (tell func(error)) {
-	if a == nil || a.releasing || revision <= a.created {
-		return nil
-	}
-	a.removed = revision
-	if !a.granted {
-		a.signal()
-		return nil
-	}
-	d.dismiss(a)
-	return a.lost
-}
-
-// signal wakes who waits for a.
-func (a *acquisition) signal() {
-	select {
-	case a.news <- struct{}{}:
-	default:
-	}
 }

@@ -19,27 +19,37 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// inapplicable states the cases that do not apply.
+// inapplicable are the cases that do not apply.
 var inapplicable = conformance.Inapplicable(
-	"CountersCount",                // the server counts no client's commands
-	"LockedEntryCostsNoOtherLease", // the server locks no entry
-	"NextMayAskBehindARelease",     // the driver promises no order of requests
-	"SweepSparesWhatIsHeld",        // nothing of a free lock stays
+	"CountersCount",                  // the server counts no client's commands
+	"EachRefusalHasTheRemainingTime", // a lock is held as long as its lease is kept alive
+	"LockedEntryCostsNoOtherLease",   // the server locks no entry
+	"NextMayAskBehindARelease",       // the driver promises no order of requests
+	"SweepSparesWhatIsHeld",          // the driver keeps nothing of a free lock
 )
 
 func TestConformance(t *testing.T) {
 	s := testenv.Alone(t, testenv.Etcd)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return harness{testenv.NewHarness(t, s)} }, inapplicable)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return harness{testenv.NewHarness(t, s)}
+	}, inapplicable)
 }
 
 func TestConformanceEnsemble(t *testing.T) {
 	e := testenv.Alone(t, testenv.EtcdEnsemble)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newEnsembleHarness(t, e) }, inapplicable)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newEnsembleHarness(t, e)
+	}, inapplicable)
 }
 
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	failover.Suite{Ensemble: testenv.Alone(t, testenv.EtcdEnsemble), Query: "?ttl=10s", TTL: 10 * time.Second, LongTTL: 3 * time.Minute}.Run(t)
+	failover.Suite{
+		Ensemble: testenv.Alone(t, testenv.EtcdEnsemble),
+		Query:    "?ttl=10s",
+		TTL:      10 * time.Second,
+		LongTTL:  3 * time.Minute,
+	}.Run(t)
 }
 
 func BenchmarkConformance(b *testing.B) {
@@ -55,18 +65,20 @@ type harness struct {
 
 func newEnsembleHarness(t conformance.TB, e *testenv.Ensemble) harness {
 	t.Helper()
-	e.Await(t) // the case before may have stopped it
+	e.Await(t) // an earlier case may have stopped it
 	return harness{testenv.NewEnsembleHarness(t, e)}
 }
 
-// client returns a client of the server, which is closed with the test.
+// client returns a client of the server, which is closed at the end of the test.
 func (h harness) client(t conformance.TB) *clientv3.Client {
 	t.Helper()
 	u, err := backend.ParseURL(h.URL())
 	if err != nil {
 		t.Fatalf("URL: %v", err)
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: u.HostsWithPort("2379"), Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: u.HostsWithPort("2379"), Logger: zap.NewNop(),
+	})
 	if err != nil {
 		t.Fatalf("client: %v", err)
 	}
@@ -74,10 +86,11 @@ func (h harness) client(t conformance.TB) *clientv3.Client {
 	return c
 }
 
-// encoded is how a name, or the beginning of one, stands in a key.
+// encoded returns a name, or a prefix of one, as it appears in a key.
 func encoded(name string) string { return key.Encode(name, 3*key.MaxName) }
 
-// Foreign puts the value where the keys of the acquisitions lie.
+// Foreign implements conformance.Foreigner. It puts the value under the prefix of the acquisitions'
+// keys.
 func (h harness) Foreign(t conformance.TB, name string) (intact func() bool) {
 	t.Helper()
 	const value = "precious"
@@ -94,11 +107,13 @@ func (h harness) Foreign(t conformance.TB, name string) (intact func() bool) {
 			t.Errorf("Get: %v", err)
 			return false
 		}
-		return len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == value && resp.Kvs[0].ModRevision == put.Header.Revision
+		return len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == value &&
+			resp.Kvs[0].ModRevision == put.Header.Revision
 	}
 }
 
-// Kept counts keys. They have no retention time.
+// Kept implements conformance.Keeper. It counts keys at once, because the driver keeps no key of a
+// free lock.
 func (h harness) Kept(t conformance.TB, prefix string) (n int) {
 	t.Helper()
 	resp, err := h.client(t).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())

@@ -12,17 +12,39 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// refusals are what a server says that has not proposed to the cluster what was asked, and may do
-// it later. It says nothing else before it proposes that is worth another try.
+// No error needs redaction: the client library quotes neither the password nor a token.
+
+var (
+	// errTimeout is the end of a timeout of the driver. It is no context error, because no context
+	// of the caller has ended.
+	errTimeout = errors.New("no answer in time")
+	// errEnded is the end of a watch without an error of the server.
+	errEnded = errors.New("the watch has ended")
+	// errClosed is the answer to the requests that Close finds in the queue of the batcher.
+	errClosed = &unsentError{errors.New("the driver is closed")}
+)
+
+// The reasons of a loss.
+var (
+	errLeaseEnded = fmt.Errorf("%w: its lease has ended", backend.ErrLost)
+	errKeyGone    = fmt.Errorf("%w: its key is gone", backend.ErrLost)
+	errKeyRemoved = fmt.Errorf("%w: its key was removed", backend.ErrLost)
+	errBroken     = fmt.Errorf("%w: it was broken", backend.ErrLost)
+)
+
+// refusals are the errors of a server that has not proposed the request to the cluster, so that the
+// request is not executed. A later attempt may succeed. A server returns no other error before its
+// proposal after which another attempt is useful.
 var refusals = []error{
-	rpctypes.ErrNoLeader, rpctypes.ErrNotCapable, rpctypes.ErrUnhealthy, rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace,
-	rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision, rpctypes.ErrInvalidAuthToken,
+	rpctypes.ErrNoLeader, rpctypes.ErrNotCapable, rpctypes.ErrUnhealthy,
+	rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied,
+	rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision, rpctypes.ErrInvalidAuthToken,
 	rpctypes.ErrUserEmpty, rpctypes.ErrUserNotFound, rpctypes.ErrAuthNotEnabled,
 }
 
-// interpretError gives what the client library said its meaning: a definite
-// answer is wrapped in its sentinel; what is not leaves the outcome unknown. ctx
-// is that of the request, as bound made it: an error after its end is told as its end.
+// interpretError wraps an error of the client library in the sentinel that it means. An error that
+// it returns without a sentinel leaves the outcome unknown. ctx is the context of the request, as
+// bound returns it: once it has ended, an error without a sentinel is reported as its end.
 func interpretError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -35,32 +57,43 @@ func interpretError(ctx context.Context, err error) error {
 		return err
 	}
 	if r, ok := ctx.(request); ok && r.parent.Err() == nil {
-		return errTimeout // of ours, so not told as the end of a context
+		return errTimeout
 	}
 	return fmt.Errorf("%w: %w", ctx.Err(), err)
 }
 
-var errTimeout = errors.New("no answer in time")
-
-// unavailable is interpretError for what comes before the request for the lock, and for opening.
-func unavailable(ctx context.Context, err error) error {
-	if err = interpretError(ctx, err); errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) {
+// asUnavailable is interpretError for requests before the request for the lock, and for requests of
+// Open. Whatever their outcome is, the lock was not requested.
+func asUnavailable(ctx context.Context, err error) error {
+	if err = interpretError(ctx, err); isDefinite(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
+// isDefinite reports whether an interpreted error of an attempt is definite. Otherwise the outcome
+// of the attempt is unknown.
+func isDefinite(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) ||
+		errors.Is(err, backend.ErrConflict)
+}
+
 // unsentError is the error of a request that has not left the client.
 type unsentError struct{ error }
 
-func (e *unsentError) Unwrap() error              { return e.error }
+// Unwrap returns the error of gRPC.
+func (e *unsentError) Unwrap() error { return e.error }
+
+// GRPCStatus lets the client read the status of the wrapped error.
 func (e *unsentError) GRPCStatus() *status.Status { return status.Convert(e.error) }
 
+// isUnsent reports whether failFast or Close has marked err.
 func isUnsent(err error) bool {
 	_, ok := errors.AsType[*unsentError](err)
 	return ok
 }
 
+// isRefusal reports whether err is one of refusals.
 func isRefusal(err error) bool {
 	for _, refusal := range refusals {
 		if errors.Is(err, refusal) {
@@ -70,19 +103,21 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// refusedForOne tells that the server has refused a batch because of what may be one request in it.
-func refusedForOne(err error) bool {
+// isRefusedForOne reports whether one request can be the reason why the server refused its batch.
+func isRefusedForOne(err error) bool {
 	return isLeaseGone(err) || isDenied(err) || errors.Is(err, rpctypes.ErrNoSpace) ||
 		errors.Is(err, rpctypes.ErrRequestTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
 }
 
-// isPassing tells that another attempt may succeed soon: a member did not answer, or the cluster had no leader.
-func isPassing(err error) bool {
+// isTransient reports whether another attempt may succeed soon, because a member did not answer or
+// the cluster had no leader.
+func isTransient(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) ||
 		!isUnsent(err) && !isRefusal(err) && !errors.Is(err, backend.ErrUnsupported)
 }
 
-// isLeaseGone tells that the server does not know the lease, and has done nothing.
+// isLeaseGone reports whether the server has no such lease. It has then executed nothing.
 func isLeaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
 
+// isDenied reports whether the user has no permission for the request.
 func isDenied(err error) bool { return errors.Is(err, rpctypes.ErrPermissionDenied) }

@@ -25,13 +25,14 @@ import (
 )
 
 const (
-	// patience is for what should happen at once, on a machine that has other things to do.
+	// patience limits the wait for events that happen at once, even on a busy machine.
 	patience = 30 * time.Second
-	// long is a term that does not end while a test runs.
+	// long is a term that does not end during a test.
 	long = time.Minute
 )
 
-// openURL opens a driver and closes it when the test ends. A slow machine exceeds no timeout of it.
+// openURL opens a driver and closes it at the end of the test. Its timeout is long enough for a
+// slow machine.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
 	d, err := testenv.Open(tb.Context(), raw+"?timeout="+patience.String())
@@ -46,10 +47,12 @@ func openURL(tb testing.TB, raw string) *driver {
 	return d.(*driver)
 }
 
-// admin is a client that does to the server what a test wants done.
+// admin returns a client with which a test changes the server.
 func admin(tb testing.TB, s *testenv.Server, opts ...grpc.DialOption) *clientv3.Client {
 	tb.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr}, Logger: zap.NewNop(), DialOptions: opts})
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Addr}, Logger: zap.NewNop(), DialOptions: opts,
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -57,7 +60,7 @@ func admin(tb testing.TB, s *testenv.Server, opts ...grpc.DialOption) *clientv3.
 	return c
 }
 
-// must ends the test if what an admin has asked for has failed.
+// must returns a function that ends the test if an administrator's request has failed.
 func must[T any](tb testing.TB) func(T, error) T {
 	tb.Helper()
 	return func(value T, err error) T {
@@ -72,7 +75,8 @@ func must[T any](tb testing.TB) func(T, error) T {
 func newRequest(tb testing.TB) *backend.Request {
 	tb.Helper()
 	return &backend.Request{
-		Key: tb.Name(), Owner: raw.NewOwner(), TTL: long, Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
+		Key: tb.Name(), Owner: raw.NewOwner(), TTL: long,
+		Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
 	}
 }
 
@@ -83,8 +87,10 @@ func release(tb testing.TB, d *driver, g *backend.Grant) {
 	}
 }
 
-// waiting goes on as the core does after a *Busy.
-func waiting(tb testing.TB, d *driver, req *backend.Request, answer *backend.Busy) <-chan *backend.Grant {
+// waiting continues in another goroutine after a *Busy, as the core does.
+func waiting(
+	tb testing.TB, d *driver, req *backend.Request, answer *backend.Busy,
+) <-chan *backend.Grant {
 	tb.Helper()
 	granted := make(chan *backend.Grant, 1)
 	go func() {
@@ -108,7 +114,7 @@ func await[T any](tb testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// eventually returns when ok does, and ends the test if that takes too long.
+// eventually polls until ok returns true, and ends the test after patience.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -118,18 +124,19 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
-// lossOf makes req tell of its loss.
+// lossOf returns a channel that receives the losses of req.
 func lossOf(req *backend.Request) <-chan error {
 	lost := make(chan error, 10)
 	req.Lost = func(err error) { lost <- err }
 	return lost
 }
 
-// keysUnder returns what is on the server.
+// keysUnder returns the keys on the server with a prefix.
 func keysUnder(tb testing.TB, c *clientv3.Client, prefix string) []string {
 	tb.Helper()
 	var keys []string
-	for _, kv := range must[*clientv3.GetResponse](tb)(c.Get(tb.Context(), prefix, clientv3.WithPrefix())).Kvs {
+	resp := must[*clientv3.GetResponse](tb)(c.Get(tb.Context(), prefix, clientv3.WithPrefix()))
+	for _, kv := range resp.Kvs {
 		keys = append(keys, string(kv.Key))
 	}
 	return keys
@@ -140,17 +147,18 @@ func TestInterpretError(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	ours := request{ended, t.Context(), t.Context()}
+	unsent := &unsentError{status.Error(codes.Unavailable, "refused")}
 	for _, tt := range []struct {
 		ctx  context.Context
 		err  error
-		want error // nil: none of the sentinels
+		want error // nil means none of the sentinels
 	}{
 		{t.Context(), rpctypes.ErrNoLeader, backend.ErrUnavailable},
 		{t.Context(), rpctypes.ErrNoSpace, backend.ErrUnavailable},
 		{t.Context(), rpctypes.ErrPermissionDenied, backend.ErrUnavailable},
 		{t.Context(), rpctypes.ErrInvalidAuthToken, backend.ErrUnavailable},
 		{t.Context(), rpctypes.ErrLeaseNotFound, backend.ErrUnavailable},
-		{t.Context(), &unsentError{status.Error(codes.Unavailable, "refused")}, backend.ErrUnavailable},
+		{t.Context(), unsent, backend.ErrUnavailable},
 		{t.Context(), rpctypes.ErrRequestTooLarge, backend.ErrUnsupported},
 		{t.Context(), status.Error(codes.Unavailable, "error reading from server: EOF"), nil},
 		{t.Context(), rpctypes.ErrTimeout, nil},
@@ -164,12 +172,13 @@ func TestInterpretError(t *testing.T) {
 		if tt.want != nil {
 			raw.WantIs(t, fmt.Sprint(tt.err), got, tt.want)
 		}
-		unknown := !errors.Is(got, backend.ErrUnavailable) && !errors.Is(got, backend.ErrUnsupported)
+		unknown := !errors.Is(got, backend.ErrUnavailable) &&
+			!errors.Is(got, backend.ErrUnsupported)
 		if tt.want == nil && !unknown {
 			t.Errorf("%v became %v, although the request may have been executed", tt.err, got)
 		}
 		if errors.Is(tt.want, errTimeout) && errors.Is(got, context.DeadlineExceeded) {
-			t.Errorf("%v is told as the end of the caller's context", got)
+			t.Errorf("%v is reported as the end of the caller's context", got)
 		}
 	}
 }
@@ -215,14 +224,15 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		begun := time.Now()
 		_, err := testenv.Open(ctx, "etcd://"+user+p.Addr())
 		cancel()
-		// The bound of an opening ends with another error.
+		// The timeout of Open itself would return another error.
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimeout) {
-			t.Errorf("opening into a black hole: %v after %v", err, time.Since(begun))
+			t.Errorf("Open without an answer: %v after %v", err, time.Since(begun))
 		}
 	}
 }
 
-// One member that is down and one that is not: every request finds the other.
+// TestSeveralEndpoints uses a member that is down and a running member. Every request reaches the
+// running member.
 func TestSeveralEndpoints(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -235,16 +245,20 @@ func TestSeveralEndpoints(t *testing.T) {
 func TestRootsAreKeptApart(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
-	roots := []string{"/lock", "/roots", "/roots/locks", "/roots/client", "/roots/floor", "/roots/x"}
+	roots := []string{
+		"/lock", "/roots", "/roots/locks", "/roots/client", "/roots/floor", "/roots/x",
+	}
 	for _, name := range []string{"lock", "locks", "client", "floor", "x"} {
-		for _, root := range roots { // all hold it at once
+		for _, root := range roots { // a lock of each root is held at the same time
 			d, req := openURL(t, s.URL+root), newRequest(t)
 			req.Key = name
 			g := raw.Acquire(t, d, req)
 			t.Cleanup(func() { raw.Release(t, d, g) })
 		}
 	}
-	for _, root := range []string{"/roots/lock", "/roots/lock/", "/roots/lock/x", "/roots/x/lock/y"} {
+	for _, root := range []string{
+		"/roots/lock", "/roots/lock/", "/roots/lock/x", "/roots/x/lock/y",
+	} {
 		_, err := testenv.Open(t.Context(), s.URL+root)
 		if err == nil || !strings.Contains(err.Error(), "may only be its first part") {
 			t.Errorf("Open with the root %s: %v", root, err)
@@ -255,13 +269,14 @@ func TestRootsAreKeptApart(t *testing.T) {
 	}
 }
 
-// countLeases counts the leases of the server.
+// countLeases returns the number of leases on the server.
 func countLeases(tb testing.TB, c *clientv3.Client) int {
 	tb.Helper()
 	return len(must[*clientv3.LeaseLeasesResponse](tb)(c.Leases(tb.Context())).Leases)
 }
 
-// A lease of an hour would stay for an hour.
+// TestCloseLeavesNoLease checks that Close revokes the driver's leases. Otherwise a lease of an
+// hour would stay for an hour.
 func TestCloseLeavesNoLease(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t)
@@ -285,12 +300,13 @@ func TestCloseLeavesNoLease(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		if n := countLeases(t, ops); n != 0 {
-			t.Errorf("%d leases are left", n)
+			t.Errorf("%d leases remain", n)
 		}
 	}
 }
 
-// A grant that was not released may have to keep the lock closed for its term, as for a lock-delay.
+// TestCloseFreesNothing checks that Close does not remove the key of a grant that was not released.
+// Such a grant may have to block the lock until the end of its term, for example as a lock-delay.
 func TestCloseFreesNothing(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t)
@@ -303,16 +319,18 @@ func TestCloseFreesNothing(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	if keys := keysUnder(t, admin(t, s), other.prefix(held.Key)); len(keys) != 2 {
-		t.Errorf("after Close there are the keys %q", keys)
+		t.Errorf("after Close the server has the keys %q", keys)
 	}
 }
 
-// Close does not wait for the timeout of a request, which is long here.
+// TestCloseOfASilentServer checks that Close does not wait for the timeout of a request, which is
+// long here.
 func TestCloseOfASilentServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	p := testenv.NewProxy(t, s.Addr)
-	d := must[backend.Driver](t)(testenv.Open(t.Context(), "etcd://"+p.Addr()+"/silent?timeout=10m"))
+	url := "etcd://" + p.Addr() + "/silent?timeout=10m"
+	d := must[backend.Driver](t)(testenv.Open(t.Context(), url))
 	raw.Release(t, d, raw.Acquire(t, d, newRequest(t)))
 	p.Cut(t)
 	closed := make(chan error, 1)
@@ -322,19 +340,21 @@ func TestCloseOfASilentServer(t *testing.T) {
 	}
 }
 
-// counter counts the requests of a client.
+// counter counts the requests and the streams of a client.
 type counter struct{ unary, streams atomic.Int64 }
 
 func (c *counter) options() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(
-			ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+			ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 		) error {
 			c.unary.Add(1)
 			return invoke(ctx, method, req, reply, conn, opts...)
 		}),
 		grpc.WithChainStreamInterceptor(func(
-			ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+			ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+			open grpc.Streamer, opts ...grpc.CallOption,
 		) (grpc.ClientStream, error) {
 			c.streams.Add(1)
 			return open(ctx, desc, conn, method, opts...)
@@ -357,17 +377,18 @@ func TestUncontendedPairIsTwoRequests(t *testing.T) {
 	t.Parallel()
 	var n counter
 	d := lend(t, admin(t, testenv.Etcd(t), n.options()...))
-	release(t, d, raw.Acquire(t, d, newRequest(t))) // makes the lease
+	release(t, d, raw.Acquire(t, d, newRequest(t))) // creates the lease
 	unary, streams := n.unary.Load(), n.streams.Load()
 	for range 10 {
 		release(t, d, raw.Acquire(t, d, newRequest(t)))
 	}
 	if u, s := n.unary.Load()-unary, n.streams.Load()-streams; u != 20 || s != 0 {
-		t.Errorf("ten pairs were %d requests and %d streams", u, s)
+		t.Errorf("ten pairs needed %d requests and %d streams", u, s)
 	}
 }
 
-// A thousand locks are renewed by one keep-alive and one look at the lease.
+// TestRenewalsGoTogether checks that one keep-alive and one read of the lease renew many locks,
+// even a thousand.
 func TestRenewalsGoTogether(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -385,14 +406,15 @@ func TestRenewalsGoTogether(t *testing.T) {
 		}
 	}
 	if u, s := n.unary.Load()-unary, n.streams.Load()-streams; u != 1 || s != 1 {
-		t.Errorf("renewing 50 locks was %d requests and %d streams", u, s)
+		t.Errorf("the renewal of 50 locks needed %d requests and %d streams", u, s)
 	}
 	for _, g := range gs {
 		release(t, d, g)
 	}
 }
 
-// The caller's metadata would open a stream of watches of its own for each set of it.
+// TestCallersMetadataStaysOutside checks that the caller's metadata is not sent. Each different set
+// of metadata would open a separate stream of watches.
 func TestCallersMetadataStaysOutside(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -417,7 +439,8 @@ func TestCallersMetadataStaysOutside(t *testing.T) {
 	release(t, d, g)
 }
 
-// What the driver asks for says so that a member without a leader refuses it at once.
+// TestRequestsAskForALeader checks that requests and watches require a leader. A member without a
+// leader then refuses them at once.
 func TestRequestsAskForALeader(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.Etcd(t).URL)
@@ -433,7 +456,8 @@ func TestRequestsAskForALeader(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if got := sent.Get(rpctypes.MetadataRequireLeaderKey); !slices.Equal(got, []string{rpctypes.MetadataHasLeader}) {
+		leader := []string{rpctypes.MetadataHasLeader}
+		if got := sent.Get(rpctypes.MetadataRequireLeaderKey); !slices.Equal(got, leader) {
 			t.Errorf("%s is sent with %v", name, sent)
 		}
 		if sent.Get("trace") != nil {
@@ -442,12 +466,14 @@ func TestRequestsAskForALeader(t *testing.T) {
 	}
 }
 
-// A lent client may keep what it writes in a namespace.
+// TestLentClientWithANamespace uses a lent client that writes all its keys in a namespace.
 func TestLentClientWithANamespace(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	c, ops := admin(t, s), admin(t, s)
-	c.KV, c.Watcher, c.Lease = namespace.NewKV(c.KV, "in/"), namespace.NewWatcher(c.Watcher, "in/"), namespace.NewLease(c.Lease, "in/")
+	c.KV = namespace.NewKV(c.KV, "in/")
+	c.Watcher = namespace.NewWatcher(c.Watcher, "in/")
+	c.Lease = namespace.NewLease(c.Lease, "in/")
 	d := lend(t, c)
 	first, second := newRequest(t), newRequest(t)
 	g := raw.Acquire(t, d, first)
@@ -455,7 +481,7 @@ func TestLentClientWithANamespace(t *testing.T) {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	if keys := keysUnder(t, ops, "in/"+d.prefix(first.Key)); len(keys) != 2 {
-		t.Errorf("in the namespace: %q", keys)
+		t.Errorf("the keys in the namespace are %q", keys)
 	}
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
@@ -463,7 +489,7 @@ func TestLentClientWithANamespace(t *testing.T) {
 	release(t, d, g)
 	release(t, d, raw.Acquire(t, d, second))
 	if keys := keysUnder(t, ops, "in/"+d.prefix(first.Key)); len(keys) != 0 {
-		t.Errorf("left: %q", keys)
+		t.Errorf("keys remain: %q", keys)
 	}
 }
 
@@ -482,7 +508,8 @@ func TestLentClientStaysOpen(t *testing.T) {
 	}
 }
 
-// The lease is revoked by an operator: all that hangs on it is lost, waiters queue again, and nothing is resurrected.
+// TestLeaseLoss checks a lease that an operator revokes. All locks on the lease are lost, waiters
+// queue again, and no lost lock comes back.
 func TestLeaseLoss(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -500,13 +527,13 @@ func TestLeaseLoss(t *testing.T) {
 	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), lease.id))
 	_, err := d.Renew(t.Context(), g)
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
-	raw.WantIs(t, "Lost of the one", await(t, "Lost", firstLost), backend.ErrLost)
-	raw.WantIs(t, "Lost of the other", await(t, "Lost", secondLost), backend.ErrLost)
+	raw.WantIs(t, "Lost of the first lock", await(t, "Lost", firstLost), backend.ErrLost)
+	raw.WantIs(t, "Lost of the second lock", await(t, "Lost", secondLost), backend.ErrLost)
 	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 	release(t, other, held)
 	release(t, d, await(t, "the waiter", granted))
 	if keys := keysUnder(t, ops, "/leases/lock/"); len(keys) != 0 {
-		t.Errorf("left: %q", keys)
+		t.Errorf("keys remain: %q", keys)
 	}
 	again := raw.Acquire(t, d, newRequest(t))
 	if again.Fence <= g.Fence {
@@ -515,7 +542,8 @@ func TestLeaseLoss(t *testing.T) {
 	release(t, d, again)
 }
 
-// An operator deletes the key: the next renewal tells, and where the name is contended the watch does so at once.
+// TestDeletedKeyIsLost checks a key that an operator deletes. The next renewal reports the loss. If
+// the name is contended, the watch reports it at once.
 func TestDeletedKeyIsLost(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -531,14 +559,15 @@ func TestDeletedKeyIsLost(t *testing.T) {
 	raw.Acquire(t, d, req)
 	behind := newRequest(t)
 	granted := waiting(t, d, behind, raw.Busy(t, d, behind))
-	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), d.prefix(req.Key)+req.Owner))
+	prefix := d.prefix(req.Key)
+	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), prefix+req.Owner))
 	raw.WantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
 	next := await(t, "the waiter", granted)
-	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), d.prefix(req.Key), clientv3.WithPrefix()))
+	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), prefix, clientv3.WithPrefix()))
 	raw.WantIs(t, "Release", d.Release(t.Context(), next), backend.ErrNotHeld)
 }
 
-// A waiter's own key is deleted: it queues again.
+// TestDeletedPlaceIsTakenAgain checks that a waiter whose key is deleted enters the queue again.
 func TestDeletedPlaceIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -550,18 +579,20 @@ func TestDeletedPlaceIsTakenAgain(t *testing.T) {
 	before := must[*clientv3.GetResponse](t)(ops.Get(t.Context(), key)).Kvs[0].CreateRevision
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), key))
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if kvs := must[*clientv3.GetResponse](t)(ops.Get(t.Context(), key)).Kvs; len(kvs) == 1 && kvs[0].CreateRevision > before {
+		kvs := must[*clientv3.GetResponse](t)(ops.Get(t.Context(), key)).Kvs
+		if len(kvs) == 1 && kvs[0].CreateRevision > before {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("it does not stand in the queue again")
+			t.Fatal("the waiter did not enter the queue again")
 		}
 	}
 	release(t, other, g)
 	release(t, d, await(t, "the waiter", granted))
 }
 
-// The holder of a lock for which nobody waits is told of a break at once.
+// TestBreakIsPushed checks that the driver reports a break to the holder at once, even without a
+// waiter.
 func TestBreakIsPushed(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -577,7 +608,8 @@ func TestBreakIsPushed(t *testing.T) {
 	}
 }
 
-// The push survives the connection: what was said meanwhile is heard afterwards.
+// TestBreakIsHeardAfterAReconnection checks that a break which happens while the connection is cut
+// is reported after the reconnection.
 func TestBreakIsHeardAfterAReconnection(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -594,7 +626,8 @@ func TestBreakIsHeardAfterAReconnection(t *testing.T) {
 	raw.WantIs(t, "Lost", await(t, "Lost", lost), backend.ErrLost)
 }
 
-// A key that nobody knows of hangs on the shared lease, which others keep alive.
+// TestGhostIsRemovedWithTheNextRenewal checks a key that no acquisition owns. It belongs to the
+// shared lease, which other acquisitions keep alive, so the next renewal must remove it.
 func TestGhostIsRemovedWithTheNextRenewal(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -603,22 +636,23 @@ func TestGhostIsRemovedWithTheNextRenewal(t *testing.T) {
 	ghost.Key += "/ghost"
 	g := raw.Acquire(t, d, req)
 	a := &acquisition{
-		name: ghost.Key, prefix: d.prefix(ghost.Key), key: d.prefix(ghost.Key) + ghost.Owner, lease: d.acquisitions[req.Owner].lease,
+		name: ghost.Key, keys: newKeys(d.root, ghost.Key, ghost.Owner),
+		lease: d.acquisitions[req.Owner].lease,
 	}
 	late := putOp(a.put([]byte(a.key), d.id).GetRequestPut())
-	must[*clientv3.TxnResponse](t)(ops.Txn(t.Context()).Then(late).Commit()) // executed long after it was given up
+	// The server executes this request long after its caller has given it up.
+	must[*clientv3.TxnResponse](t)(ops.Txn(t.Context()).Then(late).Commit())
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
-	for end := time.Now().Add(patience); len(keysUnder(t, ops, a.prefix)) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the ghost is still there")
-		}
-	}
+	eventually(t, "the ghost is removed", func() bool {
+		return len(keysUnder(t, ops, a.prefix)) == 0
+	})
 	release(t, d, g)
 }
 
-// A lock that is being released while others are renewed is no ghost: the release finds it.
+// TestReleaseAgainstRenewals checks a release during renewals of other locks. The renewals do not
+// take the released lock for a ghost, so the release still finds it.
 func TestReleaseAgainstRenewals(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -655,7 +689,9 @@ func TestForeignValueIsAConflict(t *testing.T) {
 	d, ops := openURL(t, s.URL), admin(t, s)
 	prefix := d.prefix(t.Name())
 	must[*clientv3.PutResponse](t)(ops.Put(t.Context(), prefix+"stranger", "hello"))
-	defer func() { must[*clientv3.DeleteResponse](t)(ops.Delete(context.Background(), prefix+"stranger")) }()
+	defer func() {
+		must[*clientv3.DeleteResponse](t)(ops.Delete(context.Background(), prefix+"stranger"))
+	}()
 	for _, queue := range []bool{false, true} {
 		req := newRequest(t)
 		req.Queue = queue
@@ -669,11 +705,12 @@ func TestForeignValueIsAConflict(t *testing.T) {
 		t.Errorf("List: %+v, %v", info, err)
 	}
 	if keys := keysUnder(t, ops, prefix); len(keys) != 1 || len(d.acquisitions) != 0 {
-		t.Errorf("left: %q, %v", keys, d.acquisitions)
+		t.Errorf("keys remain: %q, and acquisitions: %v", keys, d.acquisitions)
 	}
 }
 
-// The copy of the queue is open, so that the waiter's key is made before the conflict is seen.
+// TestConflictInTheQueueLeavesNothing opens the copy of the queue first, so that the driver creates
+// the waiter's key before it detects the conflict.
 func TestConflictInTheQueueLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -681,19 +718,20 @@ func TestConflictInTheQueueLeavesNothing(t *testing.T) {
 	prefix := d.prefix(t.Name())
 	g := raw.Acquire(t, d, newRequest(t))
 	waiter := newRequest(t)
-	_ = raw.Busy(t, d, waiter) // opens it
+	_ = raw.Busy(t, d, waiter) // opens the copy
 	release(t, d, &backend.Grant{Request: *waiter})
 	release(t, d, g)
 	must[*clientv3.PutResponse](t)(ops.Put(t.Context(), prefix+"stranger", "hello"))
 	_, err := d.Acquire(t.Context(), newRequest(t))
 	raw.WantIs(t, "Acquire", err, backend.ErrConflict)
 	if keys := keysUnder(t, ops, prefix); len(keys) != 1 {
-		t.Errorf("left: %q", keys)
+		t.Errorf("keys remain: %q", keys)
 	}
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), prefix+"stranger"))
 }
 
-// The history is compacted while the waiter is cut off: its watch cannot go on where it stood.
+// TestCompactionSendsWaitersToLookAgain compacts the history while the waiter is cut off. Its watch
+// cannot continue at its old position.
 func TestCompactionSendsWaitersToLookAgain(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t)
@@ -705,10 +743,11 @@ func TestCompactionSendsWaitersToLookAgain(t *testing.T) {
 	heal := p.Cut(t)
 	release(t, other, g)
 	resp := must[*clientv3.PutResponse](t)(ops.Put(t.Context(), "x", ""))
-	must[*clientv3.CompactResponse](t)(ops.Compact(t.Context(), resp.Header.Revision, clientv3.WithCompactPhysical()))
+	must[*clientv3.CompactResponse](t)(
+		ops.Compact(t.Context(), resp.Header.Revision, clientv3.WithCompactPhysical()))
 	heal()
 	release(t, d, await(t, "the waiter", granted))
-	// The inbox has lost its place, too, and listens again.
+	// The watch of the inbox has lost its position, too, and is opened again.
 	mine := newRequest(t)
 	lost := lossOf(mine)
 	raw.Acquire(t, d, mine)
@@ -723,7 +762,7 @@ func TestCompactionSendsWaitersToLookAgain(t *testing.T) {
 		case <-time.After(time.Second):
 		}
 		if time.Now().After(end) {
-			t.Fatal("the holder is not told any more")
+			t.Fatal("the holder no longer receives breaks")
 		}
 		raw.Acquire(t, d, mine)
 	}
@@ -749,7 +788,8 @@ func TestConnectionResetsDelayOnly(t *testing.T) {
 	}
 }
 
-// Nobody has waited for a while: the watch is closed, and the next waiter opens it again.
+// TestIdleQueueIsClosed checks that the watch of a queue is closed after some time without waiters.
+// The next waiter opens it again.
 func TestIdleQueueIsClosed(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -760,14 +800,15 @@ func TestIdleQueueIsClosed(t *testing.T) {
 		granted := waiting(t, d, req, raw.Busy(t, d, req))
 		release(t, other, g)
 		release(t, d, await(t, "the waiter", granted))
-		for end := time.Now().Add(linger + patience); d.watched(d.prefix(req.Key)); time.Sleep(10 * time.Millisecond) {
+		end := time.Now().Add(linger + patience)
+		for ; d.hasCopy(d.prefix(req.Key)); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the queue is still watched")
 			}
 		}
 	}
 	if len(d.acquisitions) != 0 {
-		t.Errorf("remembered: %v", d.acquisitions)
+		t.Errorf("the driver keeps %v", d.acquisitions)
 	}
 }
 
@@ -800,7 +841,8 @@ func TestUnreachableIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// The server's own minimum is told, not assumed.
+// TestMinTTLIsTheServers checks that MinTTL is the minimum that the server reports, not an assumed
+// value.
 func TestMinTTLIsTheServers(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t, "--heartbeat-interval", "200", "--election-timeout", "3000")
@@ -816,7 +858,8 @@ func TestQuotaExceeded(t *testing.T) {
 	d, ops := openURL(t, s.URL), admin(t, s)
 	g := raw.Acquire(t, d, newRequest(t))
 	for i := 0; ; i++ {
-		if _, err := ops.Put(t.Context(), fmt.Sprint("fill", i), strings.Repeat("x", 100_000)); err != nil {
+		_, err := ops.Put(t.Context(), fmt.Sprint("fill", i), strings.Repeat("x", 100_000))
+		if err != nil {
 			raw.WantIs(t, "Put", err, rpctypes.ErrNoSpace)
 			break
 		}
@@ -831,8 +874,9 @@ func TestQuotaExceeded(t *testing.T) {
 	release(t, d, g)
 }
 
-// TestGrantWakesAWaitBesideIt: an Acquire may be granted before the watch of the queue has its event, while the same owner
-// waits. The grant takes the owner out of the queue, so the event does not wake that Wait.
+// TestGrantWakesAWaitBesideIt checks an Acquire that is granted during a Wait of the same owner,
+// before the watch of the queue receives the event. The grant removes the owner from the queue, so
+// the event does not wake the Wait. The grant itself must wake it.
 func TestGrantWakesAWaitBesideIt(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -848,9 +892,9 @@ func TestGrantWakesAWaitBesideIt(t *testing.T) {
 	a := d.acquisitions[req.Owner]
 	created, lease := a.created, a.lease.id
 	d.mu.Unlock()
-	next, err := d.settle(a, req, answer{created: created, lease: lease, first: true})
+	next, err := d.applyAnswer(a, req, answer{created: created, lease: lease, first: true})
 	if err != nil {
-		t.Fatalf("the answer that makes it the holder: %v", err)
+		t.Fatalf("applyAnswer with the answer that grants the lock: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -22,7 +22,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer etcd.Close() // the client stays yours
+	defer etcd.Close() // the driver does not close the client
 
 	driver, err := etcdbackend.New(etcd, nil)
 	if err != nil {
@@ -34,7 +34,8 @@ func ExampleNew() {
 	}
 	defer client.Close()
 
-	err = client.Do(context.Background(), "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
+	ctx := context.Background()
+	err = client.Do(ctx, "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
 		log.Printf("alone until %v, fence %d", lease.Deadline(), lease.Fence())
 		return nil
 	})

@@ -15,11 +15,12 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestHostileServer: a server that answers with 1 GB takes little memory. The test measures the memory of the process, so
-// it does not run in parallel.
+// TestHostileServer checks that an answer of 1 GB takes little memory. The test measures the memory
+// of the process, so it does not run in parallel.
 func TestHostileServer(t *testing.T) {
 	addr := serveAnswers(t, []byte{0, 1 << 30 >> 24, 0, 0, 0})
-	config := must[*target](t)(parseTarget(must[*backend.URL](t)(backend.ParseURL("etcd://" + addr))))
+	u := must[*backend.URL](t)(backend.ParseURL("etcd://" + addr))
+	config := must[*target](t)(parseTarget(u))
 	client := must[*clientv3.Client](t)(connect(t.Context(), config))
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -36,7 +37,8 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// serveAnswers is a server of gRPC that answers each request with a header and what fills any message.
+// serveAnswers starts a gRPC server that answers each request with a header and endless filler
+// bytes.
 func serveAnswers(t *testing.T, header []byte) (addr string) {
 	t.Helper()
 	filler := make([]byte, 1<<16)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,13 +14,15 @@ import (
 	"github.com/dlock-go/dlock/backend/key"
 )
 
-// listPage is how many keys one step of a listing reads.
-const listPage = 1000
+const (
+	// listPage is the maximum number of keys that one request of List reads.
+	listPage = 1000
+	// breakAttempts limits how often Break tries again because the lock has got another holder.
+	breakAttempts = 5
+)
 
-// breakAttempts bounds how often Break follows a lock that changes hands meanwhile.
-const breakAttempts = 5
-
-// Inspect implements backend.Inspector. Since is when the holder entered the queue, by its clock.
+// Inspect implements backend.Inspector. It sends two requests for a lock that is taken, and one
+// otherwise. Since is the time at which the holder entered the queue, by its own clock.
 func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error) {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
@@ -34,7 +35,7 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 	if len(resp.Kvs) == 0 {
 		return info, nil
 	}
-	r, err := decodeRecord(resp.Kvs[0], name)
+	r, err := decode(resp.Kvs[0], name)
 	if err != nil {
 		return nil, err
 	}
@@ -46,16 +47,18 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 	return info, nil
 }
 
-// timeLeft asks how long a lease lives on if nobody renews it.
-func (d *driver) timeLeft(ctx context.Context, lease int64) (time.Duration, error) {
-	resp, err := d.client.TimeToLive(ctx, clientv3.LeaseID(lease))
+// timeLeft returns how long a lease lives without another renewal. It is negative if the lease is
+// gone.
+func (d *driver) timeLeft(ctx context.Context, id int64) (time.Duration, error) {
+	resp, err := d.client.TimeToLive(ctx, clientv3.LeaseID(id))
 	if err != nil {
 		return 0, interpretError(ctx, err)
 	}
-	return time.Duration(resp.TTL) * time.Second, nil // -1 s: it is gone
+	return time.Duration(resp.TTL) * time.Second, nil
 }
 
-// List implements backend.Inspector.
+// List implements backend.Inspector. It reads the keys in pages of listPage, and the remaining time
+// of each lease once. It omits a lock whose first key is not dlock's.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
 		l := listing{d: d, left: make(map[int64]time.Duration)}
@@ -71,7 +74,7 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 				if !l.add(ctx, kv, yield) {
 					return
 				}
-				begin = string(kv.Key) + "\x00"
+				begin = string(kv.Key) + "\x00" // the smallest later key
 			}
 			if !more {
 				l.flush(ctx, yield)
@@ -81,7 +84,11 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 	}
 }
 
-func (d *driver) page(ctx context.Context, begin, end string) (kvs []*mvccpb.KeyValue, more bool, err error) {
+// page reads the next keys of a listing, from begin up to end. more means that it is not the last
+// page. The request has its own timeout, because the caller of List may take long for each lock.
+func (d *driver) page(
+	ctx context.Context, begin, end string,
+) (kvs []*mvccpb.KeyValue, more bool, err error) {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
 	resp, err := d.client.Get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(listPage))
@@ -91,17 +98,21 @@ func (d *driver) page(ctx context.Context, begin, end string) (kvs []*mvccpb.Key
 	return resp.Kvs, resp.More, nil
 }
 
-// listing makes locks of keys, which come lock by lock.
+// listing combines keys to locks. The keys come in their order on the server, in which the keys of
+// a lock follow each other.
 type listing struct {
 	d      *driver
-	left   map[int64]time.Duration // by lease
-	prefix string                  // of the lock that is being read
-	holder *mvccpb.KeyValue        // the oldest of its keys
-	keys   int
+	left   map[int64]time.Duration // the remaining times of leases, by id
+	prefix string                  // of the present lock
+	holder *mvccpb.KeyValue        // the key of the present lock that was created first
+	keys   int                     // of the present lock, so far
 }
 
-// add reads a key. It reports whether to go on.
-func (l *listing) add(ctx context.Context, kv *mvccpb.KeyValue, yield func(*backend.Info, error) bool) bool {
+// add adds a key. If it begins another lock, add yields the one before it. It returns false if the
+// listing has to end.
+func (l *listing) add(
+	ctx context.Context, kv *mvccpb.KeyValue, yield func(*backend.Info, error) bool,
+) bool {
 	prefix := strings.TrimSuffix(string(kv.Key), ownerOf(kv.Key))
 	if prefix != l.prefix {
 		if !l.flush(ctx, yield) {
@@ -115,32 +126,34 @@ func (l *listing) add(ctx context.Context, kv *mvccpb.KeyValue, yield func(*back
 	return true
 }
 
-// flush shows the lock that has been read, unless it is not ours. It reports whether to go on.
+// flush yields the present lock, unless its first key is not dlock's. It returns false if the
+// listing has to end.
 func (l *listing) flush(ctx context.Context, yield func(*backend.Info, error) bool) bool {
 	if l.holder == nil {
 		return true
 	}
-	r, err := decodeRecord(l.holder, "")
+	r, err := decode(l.holder, "")
 	if err != nil || l.d.prefix(r.name) != l.prefix {
 		return true
 	}
 	left, ok := l.left[l.holder.Lease]
 	if !ok {
-		bound, cancel := l.d.bound(ctx)
+		reading, cancel := l.d.bound(ctx)
 		defer cancel()
-		if left, err = l.d.timeLeft(bound, l.holder.Lease); err != nil {
+		if left, err = l.d.timeLeft(reading, l.holder.Lease); err != nil {
 			yield(nil, err)
 			return false
 		}
 		l.left[l.holder.Lease] = left
 	}
 	return yield(&backend.Info{
-		Key: r.name, Mode: backend.Exclusive, Holders: []backend.Holder{r.holder(left)}, Waiters: l.keys - 1,
+		Key: r.name, Mode: backend.Exclusive,
+		Holders: []backend.Holder{r.holder(left)}, Waiters: l.keys - 1,
 	}, nil)
 }
 
-// Break implements backend.Breaker. With the key's removal it writes to the inbox of the
-// holder's client, where that stays no longer than the holder's lease.
+// Break implements backend.Breaker. It reads the first key and removes it with a second request. If
+// the lock has changed hands in between, it begins again.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
@@ -153,14 +166,14 @@ func (d *driver) Break(ctx context.Context, name, owner string) error {
 			return backend.ErrNotHeld
 		}
 		kv := resp.Kvs[0]
-		r, err := decodeRecord(kv, name)
+		r, err := decode(kv, name)
 		if err != nil {
 			return err
 		}
 		if owner != "" && owner != r.owner {
 			return backend.ErrNotHeld
 		}
-		done, err := d.remove(ctx, kv, r)
+		done, err := d.removeHolder(ctx, kv, r)
 		if done || err != nil {
 			return err
 		}
@@ -168,13 +181,19 @@ func (d *driver) Break(ctx context.Context, name, owner string) error {
 	return fmt.Errorf("%w: the lock keeps changing hands", backend.ErrUnavailable)
 }
 
-// remove removes a holder's key unless that has been done already.
-func (d *driver) remove(ctx context.Context, kv *mvccpb.KeyValue, r record) (done bool, err error) {
+// removeHolder removes the key of a holder. The same transaction writes the owner to the inbox of
+// the holder's driver. That message belongs to the holder's lease, so it does not outlive the
+// lease. done is false if the key or its lease was gone already: the lock then has another holder,
+// or none.
+func (d *driver) removeHolder(
+	ctx context.Context, kv *mvccpb.KeyValue, r record,
+) (done bool, err error) {
+	lease := clientv3.WithLease(clientv3.LeaseID(kv.Lease))
 	resp, err := d.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision)).
 		Then(
 			clientv3.OpDelete(string(kv.Key)),
-			clientv3.OpPut(d.root+"/client/"+r.client, r.owner, clientv3.WithLease(clientv3.LeaseID(kv.Lease))),
+			clientv3.OpPut(d.inboxOf(r.client), r.owner, lease),
 		).Commit()
 	switch {
 	case isLeaseGone(err):
@@ -183,44 +202,4 @@ func (d *driver) remove(ctx context.Context, kv *mvccpb.KeyValue, r record) (don
 		return false, interpretError(ctx, err)
 	}
 	return resp.Succeeded, nil
-}
-
-// record is the value of a key, with what the key itself tells.
-type record struct {
-	client, name, meta string
-	since              time.Time
-	owner              string
-	created            int64
-}
-
-const recordMark = "dlock1"
-
-// encodeRecord makes the value of a key. Only meta can contain a line break.
-func encodeRecord(client, name, meta string, since time.Time) []byte {
-	const numbers = 24 // and the breaks
-	b := make([]byte, 0, len(recordMark)+len(client)+numbers+len(name)+len(meta))
-	b = append(append(append(b, recordMark+"\n"...), client...), '\n')
-	b = append(strconv.AppendInt(b, since.UnixMicro(), 10), '\n')
-	return append(append(append(b, name...), '\n'), meta...)
-}
-
-// decodeRecord is ErrConflict for a value that is not dlock's, or another lock's than name, ""
-// being any.
-func decodeRecord(kv *mvccpb.KeyValue, name string) (record, error) {
-	lines := strings.SplitN(string(kv.Value), "\n", 5)
-	if len(lines) != 5 || lines[0] != recordMark || name != "" && lines[3] != name {
-		return record{}, fmt.Errorf("%w: the value under the key is not dlock's", backend.ErrConflict)
-	}
-	micros, err := strconv.ParseInt(lines[2], 10, 64)
-	if err != nil {
-		return record{}, fmt.Errorf("%w: the value under the key is not dlock's", backend.ErrConflict)
-	}
-	return record{
-		client: lines[1], name: lines[3], meta: lines[4], since: time.UnixMicro(micros),
-		owner: ownerOf(kv.Key), created: kv.CreateRevision,
-	}, nil
-}
-
-func (r record) holder(ttl time.Duration) backend.Holder {
-	return backend.Holder{Owner: r.owner, Meta: r.meta, Fence: uint64(r.created) << 12, Since: r.since, TTL: ttl}
 }

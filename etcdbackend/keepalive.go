@@ -9,31 +9,35 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// maxIdle is how many streams are kept for the next keep-alives. One is enough unless leases of
-// several TTLs are renewed at the same time.
+// maxIdle is the maximum number of streams that are kept for later keep-alives. One is enough
+// unless leases of several TTLs are renewed at the same time.
 const maxIdle = 4
 
-// stream carries keep-alives, one at a time: each answer belongs to the request before it. A stream
-// whose answer did not come is never used again, so an old answer proves nothing.
+// stream carries keep-alives, one at a time, so that each answer belongs to the request before it.
+// A stream with a missing answer is not used again: otherwise an old answer could prove a later
+// request.
 //
-// The client's own KeepAliveOnce opens a stream for each request. With a password each stream costs a
-// token, for which the server hashes the password: 80 to 150 ms against 0.4 ms. It also repeats requests
-// without a pause while members have no leader. KeepAlive has one stream, but does not return the
-// times of sending. A server of version 3.5.30 checks the token of the stream with each request, and
-// each request prolongs the token's life of 5 minutes.
+// The client's KeepAliveOnce opens a stream for each request. With a password each stream costs a
+// token, for which the server hashes the password: 80 to 150 ms instead of 0.4 ms. It also repeats
+// requests without a pause while members have no leader. The client's KeepAlive has one stream, but
+// does not return when requests were sent. A server of version 3.5.30 checks the token of the
+// stream with each request, and each request prolongs the token's life of 5 minutes.
 type stream struct {
 	client pb.Lease_LeaseKeepAliveClient
-	cancel context.CancelFunc
+	cancel context.CancelFunc // ends the stream, and Recv with it
 }
 
-// touch is one keep-alive. It returns the time of sending and the term in the answer. A stream that
-// is in use already gets half of the time: if it has ended or is silent, a new stream is opened, as
-// a rule to another member.
-func (d *driver) touch(ctx context.Context, id clientv3.LeaseID) (sent time.Time, ttl time.Duration, err error) {
+// sendKeepAlive sends one keep-alive. It returns when that was sent and the term in the answer. It
+// blocks for the answer until ctx ends. A stream from earlier keep-alives gets half of the time: if
+// it has ended or is silent, a new stream is opened, usually to another member.
+func (d *driver) sendKeepAlive(
+	ctx context.Context, id clientv3.LeaseID,
+) (sent time.Time, ttl time.Duration, err error) {
 	if s := d.takeStream(); s != nil {
 		half, cancel := halfOf(ctx)
 		defer cancel()
-		if sent, ttl, err = d.exchange(half, s, id); err == nil || isLeaseGone(err) || ctx.Err() != nil {
+		sent, ttl, err = d.exchange(half, s, id)
+		if err == nil || isLeaseGone(err) || ctx.Err() != nil {
 			return sent, ttl, err
 		}
 	}
@@ -44,7 +48,7 @@ func (d *driver) touch(ctx context.Context, id clientv3.LeaseID) (sent time.Time
 	return d.exchange(ctx, s, id)
 }
 
-// halfOf returns a context with half of the time that is left.
+// halfOf returns a context with half of the remaining time of ctx.
 func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -53,10 +57,10 @@ func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
-// openStream opens a stream that ends with the driver.
+// openStream opens a stream, which ends with the driver. ctx limits only the opening.
 func (d *driver) openStream(ctx context.Context) (*stream, error) {
 	life, cancel := context.WithCancel(d.life)
-	defer context.AfterFunc(ctx, cancel)() // without effect once it is open
+	defer context.AfterFunc(ctx, cancel)() // the deferred call detaches the stream from ctx
 	client, err := d.keepAlives.LeaseKeepAlive(life)
 	if err != nil {
 		cancel()
@@ -65,7 +69,9 @@ func (d *driver) openStream(ctx context.Context) (*stream, error) {
 	return &stream{client, cancel}, nil
 }
 
-// exchange sends a keep-alive and waits for the answer. It keeps the stream for the next one if that has come.
+// exchange sends a keep-alive and waits for the answer. With the answer it keeps the stream for
+// later keep-alives, and otherwise it ends the stream. Recv ignores ctx, so the end of ctx ends the
+// stream. The server answers for a lease that is gone with a TTL of 0.
 func (d *driver) exchange(
 	ctx context.Context, s *stream, id clientv3.LeaseID,
 ) (sent time.Time, ttl time.Duration, err error) {
@@ -87,7 +93,8 @@ func (d *driver) exchange(
 	return sent, time.Duration(resp.TTL) * time.Second, nil
 }
 
-// takeStream returns a stream that is not in use, or nil.
+// takeStream removes a stream from the idle streams and returns it, or returns nil if there is
+// none.
 func (d *driver) takeStream() *stream {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,6 +107,7 @@ func (d *driver) takeStream() *stream {
 	return s
 }
 
+// keepStream adds a stream to the idle streams, or ends it if there are enough.
 func (d *driver) keepStream(s *stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

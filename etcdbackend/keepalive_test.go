@@ -16,7 +16,7 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// renews renews g, which must succeed with a term that counts from the call.
+// renews renews g, which must succeed. The term must count from the call.
 func renews(tb testing.TB, d *driver, g *backend.Grant) {
 	tb.Helper()
 	begun := time.Now()
@@ -44,7 +44,8 @@ func TestKeepAlivesShareAStream(t *testing.T) {
 	release(t, d, g)
 }
 
-// Leases of several terms are renewed at the same time: each has a stream, and keeps it.
+// TestLeasesDoNotWaitForEachOther checks that leases of several terms are renewed at the same time.
+// Each lease has a stream and keeps it.
 func TestLeasesDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -72,15 +73,16 @@ func TestLeasesDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// mute makes streams of keep-alives silent when it is told to.
+// mute makes the first stream of keep-alives silent.
 type mute struct {
-	silent atomic.Bool // the streams that are open
+	silent atomic.Bool // the first stream is silent
 	opened atomic.Int64
 }
 
 func (m *mute) option() grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(
-		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+		open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, conn, method, opts...)
 		if err == nil && strings.HasSuffix(method, "/LeaseKeepAlive") {
@@ -96,7 +98,7 @@ type muteStream struct {
 	number int64
 }
 
-// RecvMsg of the first stream returns nothing while it is silent.
+// RecvMsg of the first stream returns nothing while the stream is silent.
 func (s *muteStream) RecvMsg(m any) error {
 	if s.number == 1 && s.silent.Load() {
 		<-s.Context().Done()
@@ -105,7 +107,8 @@ func (s *muteStream) RecvMsg(m any) error {
 	return s.ClientStream.RecvMsg(m)
 }
 
-// The stream, or the member at its other end, does not answer: the same renewal succeeds over another one.
+// TestSilentStreamIsReplaced checks that a renewal over a silent stream succeeds over another
+// stream. The stream is also silent if the member at its other end does not answer.
 func TestSilentStreamIsReplaced(t *testing.T) {
 	t.Parallel()
 	var m mute
@@ -120,8 +123,9 @@ func TestSilentStreamIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Errorf("Renew: %v", err)
 	}
-	if after := term.Sent.Sub(begun); after < time.Second { // the silent stream's half
-		t.Errorf("the term counts from %v after the call, when the answered request was not sent yet", after)
+	// The silent stream gets half of the time.
+	if after := term.Sent.Sub(begun); after < time.Second {
+		t.Errorf("the term counts from %v after the call, before its request was sent", after)
 	}
 	if n := m.opened.Load(); n != 2 {
 		t.Errorf("%d streams were opened", n)
@@ -130,7 +134,7 @@ func TestSilentStreamIsReplaced(t *testing.T) {
 	release(t, d, g)
 }
 
-// All connections are reset, and the streams end.
+// TestResetStreamIsReplaced resets all connections, which ends the streams.
 func TestResetStreamIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -147,8 +151,9 @@ func TestResetStreamIsReplaced(t *testing.T) {
 	eventually(t, "the release succeeds", func() bool { return d.Release(t.Context(), g) == nil })
 }
 
-// With a password each stream costs a token. Keep-alives keep the token of theirs valid, and where it has expired
-// all the same, they get another one.
+// TestKeepAlivesAndTokens checks the number of tokens. With a password each stream costs a token.
+// Keep-alives keep the token of their stream valid. If it has expired nevertheless, they get a new
+// one.
 func TestKeepAlivesAndTokens(t *testing.T) {
 	t.Parallel()
 	s := newGuarded(t, "--auth-token-ttl", "1")
@@ -156,7 +161,8 @@ func TestKeepAlivesAndTokens(t *testing.T) {
 	c := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
 		Endpoints: []string{s.Addr}, Username: "locker", Password: "s3cret", Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
-			ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+			ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 		) error {
 			if strings.HasSuffix(method, "/Authenticate") {
 				tokens.Add(1)
@@ -181,17 +187,18 @@ func TestKeepAlivesAndTokens(t *testing.T) {
 	}
 	keepAlives(1, 0)
 	begun := time.Now()
-	n, expired := keepAlives(100, 0), int64(time.Since(begun)/time.Second) // a token expires after a second without a use
+	// A token expires after a second without a use.
+	n, expired := keepAlives(100, 0), int64(time.Since(begun)/time.Second)
 	if n > 1+expired {
-		t.Errorf("100 keep-alives cost %d tokens, of which %d may have expired", n, expired)
+		t.Errorf("100 keep-alives cost %d tokens, and at most %d can have expired", n, expired)
 	}
 	if n := keepAlives(2, 2500*time.Millisecond); n > 2 {
-		t.Errorf("two keep-alives with expired tokens cost %d", n)
+		t.Errorf("two keep-alives with expired tokens cost %d tokens", n)
 	}
 	release(t, d, g)
 }
 
-// BenchmarkKeepAlive is one keep-alive, without a password and with one.
+// BenchmarkKeepAlive measures one keep-alive, without a password and with one.
 func BenchmarkKeepAlive(b *testing.B) {
 	for name, password := range map[string]bool{"plain": false, "password": true} {
 		b.Run(name, func(b *testing.B) {

@@ -8,47 +8,59 @@ import (
 	"google.golang.org/grpc"
 )
 
-// kv sends the requests for locks. They are the server's own messages: the client's operations are
-// made into these in the end, with copies.
+// kv sends the requests for locks. They are the server's own messages, into which the client would
+// convert its operations, with copies. Both methods return the client's error as it is.
 type kv interface {
 	Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error)
 	DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error)
 }
 
-// ownKV is that of a client that the driver has made itself. It sends what the client would send, by
-// the same interceptors: 47 fewer allocations for a pair.
+// ownKV is the kv of a client that the driver has made. It sends the same requests as the client,
+// by the same interceptors, but saves 47 allocations for a pair of Lock and Unlock.
 type ownKV struct{ remote pb.KVClient }
 
+// newOwnKV returns the kv of a client that connect has made.
 func newOwnKV(client *clientv3.Client) ownKV { return ownKV{clientv3.RetryKVClient(client)} }
 
-// callOptions are what the client gives to each call.
-var callOptions = []grpc.CallOption{grpc.MaxCallSendMsgSize(maxSend), grpc.MaxCallRecvMsgSize(maxMessage)}
+// callOptions are the options that the client adds to each call.
+var callOptions = []grpc.CallOption{
+	grpc.MaxCallSendMsgSize(maxSend), grpc.MaxCallRecvMsgSize(maxMessage),
+}
 
+// Txn implements kv.
 func (k ownKV) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	resp, err := k.remote.Txn(ctx, req, callOptions...)
 	return resp, clientv3.ContextError(ctx, err)
 }
 
-func (k ownKV) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+// DeleteRange implements kv.
+func (k ownKV) DeleteRange(
+	ctx context.Context, req *pb.DeleteRangeRequest,
+) (*pb.DeleteRangeResponse, error) {
 	resp, err := k.remote.DeleteRange(ctx, req, callOptions...)
 	return resp, clientv3.ContextError(ctx, err)
 }
 
-// lentKV is that of a client that was lent. Its options are not known, and its KV may be a wrapper,
-// as of a namespace, which wants the client's operations.
+// lentKV is the kv of a client of New's caller. The options of that client are unknown. Its KV may
+// be a wrapper, for example of a namespace, which accepts only the client's operations.
 type lentKV struct{ client *clientv3.Client }
 
+// Txn implements kv.
 func (k lentKV) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	resp, err := k.client.Do(ctx, txnOp(req))
 	return (*pb.TxnResponse)(resp.Txn()), err
 }
 
-func (k lentKV) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+// DeleteRange implements kv.
+func (k lentKV) DeleteRange(
+	ctx context.Context, req *pb.DeleteRangeRequest,
+) (*pb.DeleteRangeResponse, error) {
 	resp, err := k.client.Do(ctx, deleteOp(req))
 	return (*pb.DeleteRangeResponse)(resp.Del()), err
 }
 
-// txnOp makes the client's operation of a message, as far as this package makes them.
+// txnOp converts a message to the client's operation. It converts only the parts of messages that
+// this package uses.
 func txnOp(req *pb.TxnRequest) clientv3.Op {
 	cmps := make([]clientv3.Cmp, len(req.Compare))
 	for i, c := range req.Compare {
@@ -57,6 +69,7 @@ func txnOp(req *pb.TxnRequest) clientv3.Op {
 	return clientv3.OpTxn(cmps, clientOps(req.Success), clientOps(req.Failure))
 }
 
+// clientOps converts the operations of a transaction.
 func clientOps(reqs []*pb.RequestOp) []clientv3.Op {
 	ops := make([]clientv3.Op, len(reqs))
 	for i, req := range reqs {
@@ -74,20 +87,24 @@ func clientOps(reqs []*pb.RequestOp) []clientv3.Op {
 	return ops
 }
 
+// putOp converts the creation of a key.
 func putOp(r *pb.PutRequest) clientv3.Op {
-	return clientv3.OpPut(string(r.Key), string(r.Value), clientv3.WithLease(clientv3.LeaseID(r.Lease)))
+	lease := clientv3.WithLease(clientv3.LeaseID(r.Lease))
+	return clientv3.OpPut(string(r.Key), string(r.Value), lease)
 }
 
+// getOp converts a read: of one key, or of the first key of a range.
 func getOp(r *pb.RangeRequest) clientv3.Op {
 	if len(r.RangeEnd) == 0 {
 		return clientv3.OpGet(string(r.Key))
 	}
-	return clientv3.OpGet(string(r.Key), clientv3.WithFirstCreate()...) // the one range that there is
+	return clientv3.OpGet(string(r.Key), clientv3.WithFirstCreate()...) // as in getFirst
 }
 
+// deleteOp converts a removal.
 func deleteOp(r *pb.DeleteRangeRequest) clientv3.Op { return clientv3.OpDelete(string(r.Key)) }
 
-// putRequest, getRequest and txnRequest are messages with the parts that each of them needs, in one
+// putRequest, getRequest and txnRequest contain a message and its parts, so that these share one
 // allocation.
 type (
 	putRequest struct {
@@ -107,7 +124,7 @@ type (
 	}
 )
 
-// putKey makes a key that hangs on a lease.
+// putKey returns the operation that creates a key of a lease.
 func putKey(key, value []byte, lease clientv3.LeaseID) *pb.RequestOp {
 	r := &putRequest{}
 	r.put.Key, r.put.Value, r.put.Lease = key, value, int64(lease)
@@ -116,7 +133,7 @@ func putKey(key, value []byte, lease clientv3.LeaseID) *pb.RequestOp {
 	return &r.RequestOp
 }
 
-// getKey reads a key.
+// getKey returns the operation that reads a key.
 func getKey(key []byte) *pb.RequestOp {
 	r := &getRequest{}
 	r.get.Key = key
@@ -125,7 +142,8 @@ func getKey(key []byte) *pb.RequestOp {
 	return &r.RequestOp
 }
 
-// getFirst reads the oldest one of a range of keys: of a lock's, the holder's.
+// getFirst returns the operation that reads the key of a range that was created first. Among the
+// keys of a lock it is the holder's.
 func getFirst(begin, end []byte) *pb.RequestOp {
 	op := getKey(begin)
 	r := op.GetRequestRange()
@@ -134,10 +152,11 @@ func getFirst(begin, end []byte) *pb.RequestOp {
 	return op
 }
 
-// never is the revision at which a key was made that there is not.
+// never is the create revision of a key that does not exist.
 var never = &pb.Compare_CreateRevision{CreateRevision: 0}
 
-// ifNone makes a transaction that depends on whether there is a key, or one of a range of keys.
+// ifNone returns a transaction that does then if the key begin does not exist, and otherwise if it
+// does. If end is not nil, it checks all keys from begin up to end.
 func ifNone(begin, end []byte, then, otherwise []*pb.RequestOp) *pb.TxnRequest {
 	r := &txnRequest{}
 	r.compare.Key, r.compare.RangeEnd = begin, end

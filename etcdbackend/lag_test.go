@@ -19,10 +19,11 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// laggard delays what a client receives from its watches: a member that lags, or a slow stream.
+// laggard delays the messages that a client receives from its watches. It simulates a member that
+// lags, or a slow stream.
 type laggard struct {
 	mu    sync.Mutex
-	pass  int // messages that may still pass, if it lags
+	pass  int // number of messages that may still pass while it lags
 	lags  bool
 	moved chan struct{} // closed at each change
 }
@@ -38,7 +39,7 @@ func (l *laggard) set(n int) {
 	l.moved = make(chan struct{})
 }
 
-// next returns when a message may pass, or when ctx ends.
+// next blocks until a message may pass, or until ctx ends.
 func (l *laggard) next(ctx context.Context) {
 	for {
 		l.mu.Lock()
@@ -59,7 +60,8 @@ func (l *laggard) next(ctx context.Context) {
 
 func (l *laggard) option() grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(
-		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+		open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, conn, method, opts...)
 		if err == nil && strings.HasSuffix(method, "/Watch") {
@@ -80,8 +82,9 @@ func (s *laggingStream) RecvMsg(m any) error {
 	return err
 }
 
-// The waiter's place is lost and taken again, behind another waiter, before the driver receives the
-// events of it. The first of them makes its old place the head of the copy, which grants nothing.
+// TestLostPlaceGrantsNothing checks a waiter that loses its queue entry and gets a new one behind
+// another waiter. Both happen before the driver receives the events. The first event makes the old
+// entry the head of the driver's copy of the queue, which grants nothing.
 func TestLostPlaceGrantsNothing(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -92,15 +95,16 @@ func TestLostPlaceGrantsNothing(t *testing.T) {
 	mine, theirs := newRequest(t), newRequest(t)
 	_ = raw.Busy(t, d, mine)
 	granted := waiting(t, next, theirs, raw.Busy(t, next, theirs))
-	eventually(t, "the copy has all places", func() bool {
+	eventually(t, "the copy has all entries", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return len(d.queues[d.prefix(mine.Key)].places) == 3
+		return len(d.queues[d.prefix(mine.Key)].entries) == 3
 	})
 
 	lag.set(0)
 	release(t, holder, held)
-	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), d.acquisitions[mine.Owner].lease.id))
+	revoked := d.acquisitions[mine.Owner].lease
+	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), revoked.id))
 	theirGrant := await(t, "the next waiter", granted)
 	_, err := d.Acquire(t.Context(), mine)
 	raw.WantIs(t, "Acquire on a lost lease", err, backend.ErrUnavailable)
@@ -110,7 +114,7 @@ func TestLostPlaceGrantsNothing(t *testing.T) {
 	waited := make(chan *backend.Grant, 1)
 	go func() {
 		defer close(waited)
-		for ctx.Err() == nil { // a Wait may return for no reason
+		for ctx.Err() == nil { // a Wait may return without a reason
 			g, err := d.Wait(ctx, mine, busy)
 			if err != nil && !errors.Is(err, context.Canceled) {
 				t.Errorf("Wait: %v", err)
@@ -129,13 +133,13 @@ func TestLostPlaceGrantsNothing(t *testing.T) {
 			return d.queues[d.prefix(mine.Key)].head() == want
 		})
 	}
-	lag.set(1) // the holder's release alone
+	lag.set(1) // only the holder's release passes
 	head(mine.Owner)
 	lag.set(-1)
 	head(theirs.Owner)
 	select {
 	case g := <-waited:
-		t.Fatalf("granted with fence %d beside the holder with fence %d", g.Fence, theirGrant.Fence)
+		t.Fatalf("granted with fence %d while the holder has fence %d", g.Fence, theirGrant.Fence)
 	default:
 	}
 	release(t, next, theirGrant)
@@ -144,9 +148,9 @@ func TestLostPlaceGrantsNothing(t *testing.T) {
 	release(t, d, g)
 }
 
-// tardy has the server execute a transaction long after its caller has given it up.
+// tardy makes the server execute a transaction long after its caller has given it up.
 type tardy struct {
-	next atomic.Bool // the next one is late
+	next atomic.Bool // the next transaction is late
 	late chan func(context.Context) error
 }
 
@@ -154,18 +158,22 @@ func newTardy() *tardy { return &tardy{late: make(chan func(context.Context) err
 
 func (l *tardy) option() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(
-		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
 		if !strings.HasSuffix(method, "/Txn") || !l.next.CompareAndSwap(true, false) {
 			return invoke(ctx, method, req, reply, conn, opts...)
 		}
-		l.late <- func(ctx context.Context) error { return invoke(ctx, method, req, new(pb.TxnResponse), conn) }
+		l.late <- func(ctx context.Context) error {
+			return invoke(ctx, method, req, new(pb.TxnResponse), conn)
+		}
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	})
 }
 
-// haunt leaves a key of d that no acquisition has: its request is executed after its release.
+// haunt creates a ghost, a key of d without an acquisition: the server executes the request after
+// its release.
 func haunt(tb testing.TB, d *driver, l *tardy, ghost *backend.Request) {
 	tb.Helper()
 	l.next.Store(true)
@@ -178,13 +186,15 @@ func haunt(tb testing.TB, d *driver, l *tardy, ghost *backend.Request) {
 	execute := await(tb, "the transaction", l.late)
 	cancel()
 	raw.WantIs(tb, "the cancelled Acquire", await(tb, "Acquire", failed), context.Canceled)
-	raw.WantIs(tb, "its Release", d.Release(tb.Context(), &backend.Grant{Request: *ghost}), backend.ErrNotHeld)
+	err := d.Release(tb.Context(), &backend.Grant{Request: *ghost})
+	raw.WantIs(tb, "its Release", err, backend.ErrNotHeld)
 	if err := execute(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-// waitingOn waits as the core does: it looks again after a third of the term, and so keeps its lease alive.
+// waitingOn waits as the core does. It repeats Acquire after a third of the term, which keeps its
+// lease alive.
 func waitingOn(tb testing.TB, d *driver, req *backend.Request) <-chan *backend.Grant {
 	tb.Helper()
 	busy := raw.Busy(tb, d, req)
@@ -208,18 +218,21 @@ func waitingOn(tb testing.TB, d *driver, req *backend.Request) <-chan *backend.G
 	return granted
 }
 
-// A process that only waits keeps its lease alive, and with it a ghost of its own: nothing but the process removes it.
+// TestGhostOfAWaitingProcessIsRemoved checks a process that only waits. It keeps its lease alive,
+// and with the lease also its own ghost. Only the process itself can remove the ghost.
 func TestGhostOfAWaitingProcessIsRemoved(t *testing.T) {
 	for _, own := range []bool{true, false} {
-		t.Run(map[bool]string{true: "its own lock", false: "another lock"}[own], func(t *testing.T) {
+		name := map[bool]string{true: "its own lock", false: "another lock"}[own]
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := testenv.Etcd(t)
 			late := newTardy()
 			d, other := lend(t, admin(t, s, late.option())), openURL(t, s.URL)
 			ghost, waiter := newRequest(t), newRequest(t)
-			ghost.TTL = 10 * time.Second // it is looked for after a sixth of that, when the waiter looks again
+			// The driver searches for ghosts after a sixth of the TTL, when the waiter retries.
+			ghost.TTL = 10 * time.Second
 			haunt(t, d, late, ghost)
-			if !own { // d waits for a lock that stays taken, and other for that of the ghost
+			if !own { // d waits for a taken lock, other waits for the lock of the ghost
 				blocked := newRequest(t)
 				blocked.Key, blocked.TTL = blocked.Key+"/blocked", ghost.TTL
 				held := newRequest(t)
@@ -238,7 +251,8 @@ func TestGhostOfAWaitingProcessIsRemoved(t *testing.T) {
 	}
 }
 
-// An owner that is used again, against the contract, is not taken for the ghost of its former key.
+// TestGhostHuntSparesLaterKeys checks an owner that is reused, against the contract. Its new key is
+// not taken for a ghost of its former key.
 func TestGhostHuntSparesLaterKeys(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
@@ -246,20 +260,22 @@ func TestGhostHuntSparesLaterKeys(t *testing.T) {
 	req := newRequest(t)
 	g := raw.Acquire(t, d, req)
 	key := d.acquisitions[req.Owner].key
-	d.exorcise([]string{key})
+	d.removeGhosts([]string{key})
 	renews(t, d, g)
 	release(t, d, g)
 }
 
-// A request of the holder is executed late, after an operator has removed the holder's key: the key that it makes is a
-// place in the queue, and no proof for the lease.
+// TestRemadeKeyProvesNothing checks a request of the holder that is executed late, after an
+// operator has removed the holder's key. The late request creates a queue entry, which does not
+// prove the lease.
 func TestRemadeKeyProvesNothing(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	late := newTardy()
 	d, other, ops := lend(t, admin(t, s, late.option())), openURL(t, s.URL), admin(t, s)
 	obstacle, opener, mine := raw.Acquire(t, other, newRequest(t)), newRequest(t), newRequest(t)
-	_ = raw.Busy(t, d, opener) // opens the copy of the queue, so that the next attempt makes a place at once
+	// This opens the copy of the queue, so that the next attempt creates a queue entry at once.
+	_ = raw.Busy(t, d, opener)
 	late.next.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
@@ -275,7 +291,7 @@ func TestRemadeKeyProvesNothing(t *testing.T) {
 	release(t, other, obstacle)
 	g := await(t, "the waiter", granted)
 	renews(t, d, g)
-	eventually(t, "the copy is closed", func() bool { return !d.watched(d.prefix(mine.Key)) })
+	eventually(t, "the copy is closed", func() bool { return !d.hasCopy(d.prefix(mine.Key)) })
 
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), d.prefix(mine.Key)+mine.Owner))
 	next := raw.Acquire(t, other, newRequest(t))
@@ -283,7 +299,7 @@ func TestRemadeKeyProvesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := d.Renew(t.Context(), g)
-	raw.WantIs(t, "Renew beside the next holder", err, backend.ErrLost)
-	release(t, d, g) // what the late request has left
+	raw.WantIs(t, "Renew while another owner holds the lock", err, backend.ErrLost)
+	release(t, d, g) // removes the key of the late request
 	release(t, other, next)
 }

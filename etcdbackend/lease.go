@@ -2,7 +2,6 @@ package etcdbackend
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,34 +10,57 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// lease is a lease of etcd, on which the keys of all acquisitions with one TTL hang. It is
-// kept alive by renewals, and by attempts where the last proof is not young; without
-// either it ends by itself. Once gone it is replaced, and what hung on it is gone too.
+// leaseState is the state of a lease and of its keys.
+//
+//	event     sound     doubtful  gone
+//	doubt     doubtful  .         .
+//	endLease  gone      gone      .
+type leaseState uint8
+
+const (
+	// sound: each key of the lease belongs to an acquisition.
+	sound leaseState = iota
+	// doubtful: an attempt had no answer, so the lease may have a key without an acquisition.
+	doubtful
+	// gone: the server has reported that the lease has ended, and with it all its keys.
+	gone
+)
+
+// lease is a lease of etcd, to which the keys of all acquisitions with one TTL belong. Renewals
+// keep it alive, and so do attempts that find no fresh proof. Without either it ends by itself. A
+// lease that is gone is replaced; its keys are gone, too.
 type lease struct {
 	id  clientv3.LeaseID
-	ttl time.Duration // as granted
+	ttl time.Duration // as granted by the server
 
-	sent time.Time // of the last proof; guarded by the driver's mutex
-	gone bool      // the server has said so; guarded by the driver's mutex
-
-	// doubtful: the outcome of an attempt is unknown, so a key may hang on the lease that no
-	// acquisition has. Guarded by the driver's mutex.
-	doubtful bool
+	// d.mu guards these.
+	sent  time.Time // when the request of the newest proof was sent
+	state leaseState
 }
 
+// term returns the newest proof. d.mu must be held.
 func (l *lease) term() backend.Term { return backend.Term{Sent: l.sent, TTL: l.ttl} }
 
-// slot is the place of the lease for one TTL.
-type slot struct {
-	turn  chan struct{} // held by who asks for a proof or a new lease
-	lease *lease
+// doubt records that an attempt had no answer. d.mu must be held.
+func (l *lease) doubt() {
+	if l.state == sound {
+		l.state = doubtful
+	}
 }
 
-// lease returns the lease for a TTL with a proof that is younger than a sixth of it.
-func (d *driver) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
+// slot has the present lease for one TTL.
+type slot struct {
+	turn  chan struct{} // full while one attempt requests a proof or a new lease for all
+	lease *lease        // nil: none; d.mu guards it
+}
+
+// freshLease returns the lease for a TTL with a fresh proof: one that is younger than a sixth of
+// the TTL. A grant counts from that proof, so about five sixths of its term are left, or more. If
+// the proof is stale, one caller requests another one, and the other callers wait for it.
+func (d *driver) freshLease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := int64((ttl + time.Second - 1) / time.Second)
-	s, l := d.freshLease(seconds)
-	if l != nil {
+	s, l, fresh := d.slotOf(seconds)
+	if fresh {
 		return l, nil
 	}
 	select {
@@ -47,16 +69,13 @@ func (d *driver) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if _, l = d.freshLease(seconds); l != nil { // who had the turn before has asked
+	if _, l, fresh = d.slotOf(seconds); fresh { // the caller before this one has requested a proof
 		return l, nil
 	}
-	d.mu.Lock()
-	l = s.lease
-	d.mu.Unlock()
 	if l != nil {
 		_, err := d.keepAlive(ctx, l)
 		if err == nil {
-			d.findGhosts(l)
+			d.searchGhosts(l)
 		}
 		if !isLeaseGone(err) {
 			return l, err
@@ -65,22 +84,22 @@ func (d *driver) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	return d.grantLease(ctx, s, seconds)
 }
 
-// freshLease returns no lease where it is old, or none.
-func (d *driver) freshLease(seconds int64) (*slot, *lease) {
+// slotOf returns the slot for a TTL with its lease, which may be nil. fresh means that the lease
+// has a fresh proof.
+func (d *driver) slotOf(seconds int64) (s *slot, l *lease, fresh bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.leases[seconds]
+	s = d.leases[seconds]
 	if s == nil {
 		s = &slot{turn: make(chan struct{}, 1)}
 		d.leases[seconds] = s
 	}
-	if l := s.lease; l != nil && !l.gone && time.Since(l.sent) < l.ttl/6 {
-		return s, l
-	}
-	return s, nil
+	l = s.lease
+	return s, l, l != nil && l.state != gone && time.Since(l.sent) < l.ttl/6
 }
 
-// grantLease fills a slot. A lease whose answer is lost ends by itself.
+// grantLease fills a slot. A lease whose answer is lost ends by itself. The caller must have the
+// turn of s, so that no two leases are granted for one slot.
 func (d *driver) grantLease(ctx context.Context, s *slot, seconds int64) (*lease, error) {
 	sent := time.Now()
 	resp, err := d.client.Grant(ctx, seconds)
@@ -94,37 +113,40 @@ func (d *driver) grantLease(ctx context.Context, s *slot, seconds int64) (*lease
 	return l, nil
 }
 
-// keepAlive proves a lease and returns from when on.
+// keepAlive requests a proof of a lease, and returns when its request was sent. If the lease is
+// gone, keepAlive ends it.
 func (d *driver) keepAlive(ctx context.Context, l *lease) (sent time.Time, err error) {
-	if sent, _, err = d.touch(ctx, l.id); isLeaseGone(err) {
-		d.leaseGone(l)
+	if sent, _, err = d.sendKeepAlive(ctx, l.id); isLeaseGone(err) {
+		d.endLease(l)
 	}
 	if err != nil {
 		return time.Time{}, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if sent.After(l.sent) {
+	if sent.After(l.sent) { // a later request may have been answered earlier
 		l.sent = sent
 	}
 	return sent, nil
 }
 
-// leaseGone ends all that hangs on l. Nothing of it is ever made anew but by another attempt.
-func (d *driver) leaseGone(l *lease) {
-	var tell []func(error)
+// endLease ends all acquisitions of a lease that is gone. Holders lose their locks, and waiters are
+// woken for another attempt. Nothing but another attempt creates their keys again. d.mu must not be
+// held, because Request.Lost calls the core.
+func (d *driver) endLease(l *lease) {
+	var lost []func(error)
 	d.mu.Lock()
-	l.gone = true
+	l.state = gone
 	for _, a := range d.acquisitions {
-		if a.lease != l || a.releasing {
+		if a.lease != l || a.state == releasing {
 			continue
 		}
-		if !a.granted {
+		if a.state != granted {
 			a.signal()
 			continue
 		}
-		tell = append(tell, a.lost)
-		d.dismiss(a)
+		lost = append(lost, a.lost)
+		d.forget(a)
 	}
 	for _, s := range d.leases {
 		if s.lease == l {
@@ -132,28 +154,48 @@ func (d *driver) leaseGone(l *lease) {
 		}
 	}
 	d.mu.Unlock()
-	tellLost(tell, fmt.Errorf("%w: its lease has ended", backend.ErrLost))
+	lose(lost, errLeaseEnded)
 }
 
-// revokeUnused ends the leases on which nothing hangs, which would otherwise stay for their TTL. A
-// lease with a grant that was not released stays: its key may have to keep the lock closed.
+// isGone reports whether a lease is known to be gone.
+func (d *driver) isGone(l *lease) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return l.state == gone
+}
+
+// attachedKeys returns the keys that belong to a lease. The answer comes from the memory of the
+// leader. A key that a majority has just written may be missing.
+func (d *driver) attachedKeys(ctx context.Context, l *lease) ([][]byte, error) {
+	resp, err := d.client.TimeToLive(ctx, l.id, clientv3.WithAttachedKeys())
+	if err != nil {
+		return nil, err
+	}
+	return resp.Keys, nil
+}
+
+// revokeUnused revokes the leases that no acquisition uses. They would otherwise stay for their
+// TTL. A lease with an unreleased grant stays, because its key may have to block the lock, as a
+// lock-delay does.
 func (d *driver) revokeUnused() {
 	ctx, cancel := d.boundTo(context.Background(), closeTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, l := range d.unused() {
-		wg.Go(func() { _, _ = d.client.Revoke(ctx, l.id) }) // if it fails, the lease ends by itself
+	for _, l := range d.unusedLeases() {
+		// If this fails, the lease ends by itself.
+		wg.Go(func() { _, _ = d.client.Revoke(ctx, l.id) })
 	}
 	wg.Wait()
 }
 
-// unused returns the leases that nothing hangs on and that have not ended by themselves.
-func (d *driver) unused() []*lease {
+// unusedLeases returns the leases that no acquisition uses and that have not ended by themselves.
+// An acquisition whose release is under way does not count: its key may be removed.
+func (d *driver) unusedLeases() []*lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	used := make(map[*lease]bool)
 	for _, a := range d.acquisitions {
-		if !a.releasing {
+		if a.state != releasing {
 			used[a.lease] = true
 		}
 	}
@@ -164,225 +206,4 @@ func (d *driver) unused() []*lease {
 		}
 	}
 	return unused
-}
-
-func tellLost(tell []func(error), err error) {
-	for _, lost := range tell {
-		if lost != nil {
-			lost(err)
-		}
-	}
-}
-
-// Renew implements backend.Driver.
-func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-	answer := d.RenewAll(ctx, []*backend.Grant{g})[0]
-	return answer.Term, answer.Err
-}
-
-// RenewAll implements backend.BatchRenewer: it makes two requests per lease. The answers of
-// leases come from the leader's memory, which may not yet have what a majority has
-// written, so a key that does not show there is asked for by itself.
-func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
-	ctx, cancel := d.bound(ctx)
-	defer cancel()
-	answers := make([]backend.Renewal, len(gs))
-	byLease := make(map[*lease][]int) // nil: what hangs on no lease of ours
-	d.mu.Lock()
-	for i, g := range gs {
-		var l *lease
-		if a := d.acquisitions[g.Owner]; a != nil && a.granted && !a.releasing && a.name == g.Key {
-			l = a.lease
-		}
-		byLease[l] = append(byLease[l], i)
-	}
-	d.mu.Unlock()
-	var wg sync.WaitGroup
-	for l, members := range byLease {
-		wg.Go(func() {
-			if l != nil {
-				members = d.renewLease(ctx, l, gs, members, answers)
-			}
-			for _, i := range members {
-				answers[i].Term, answers[i].Err = d.renewKey(ctx, gs[i])
-			}
-		})
-	}
-	wg.Wait()
-	return answers
-}
-
-// renewLease renews the members of a lease and returns those whose keys have not shown.
-func (d *driver) renewLease(
-	ctx context.Context, l *lease, gs []*backend.Grant, members []int, answers []backend.Renewal,
-) (unseen []int) {
-	sent, err := d.keepAlive(ctx, l)
-	var keys [][]byte
-	if err == nil {
-		keys, err = d.attached(ctx, l)
-	}
-	if err != nil {
-		if err = interpretError(ctx, err); d.isGone(l) {
-			err = fmt.Errorf("%w: its lease has ended", backend.ErrLost)
-		}
-		for _, i := range members {
-			answers[i].Err = err
-		}
-		return nil
-	}
-	seen := d.recognise(keys)
-	var doubtful []int
-	for _, i := range members {
-		switch {
-		case !seen[gs[i].Owner]:
-			unseen = append(unseen, i)
-			continue
-		case d.isDoubtful(gs[i].Owner):
-			doubtful = append(doubtful, i)
-		}
-		answers[i].Term = backend.Term{Sent: sent, TTL: l.ttl}
-	}
-	d.checkKeys(ctx, gs, doubtful, answers)
-	return unseen
-}
-
-// isDoubtful reports whether an attempt for the owner had no answer. The server may execute it after
-// the owner's key was removed: the key of a later revision is a place in the queue, and not the grant's.
-func (d *driver) isDoubtful(owner string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	a := d.acquisitions[owner]
-	return a != nil && a.unknown
-}
-
-// maxChecks is how many keys are read at once.
-const maxChecks = 16
-
-// checkKeys replaces the answers of grants whose own keys are gone.
-func (d *driver) checkKeys(ctx context.Context, gs []*backend.Grant, which []int, answers []backend.Renewal) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, maxChecks)
-	for _, i := range which {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if _, err := d.findKey(ctx, gs[i]); err != nil {
-				answers[i] = backend.Renewal{Err: err}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func (d *driver) isGone(l *lease) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return l.gone
-}
-
-// attached returns the keys that hang on a lease.
-func (d *driver) attached(ctx context.Context, l *lease) ([][]byte, error) {
-	resp, err := d.client.TimeToLive(ctx, l.id, clientv3.WithAttachedKeys())
-	if err != nil {
-		return nil, err
-	}
-	return resp.Keys, nil
-}
-
-// findGhosts looks in the background for late executions on a lease that attempts have kept alive.
-// Without it a process that only waits would keep its own ghost alive for ever.
-func (d *driver) findGhosts(l *lease) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !l.doubtful {
-		return
-	}
-	d.running.Go(func() {
-		ctx, cancel := d.bound(d.life)
-		defer cancel()
-		if keys, err := d.attached(ctx, l); err == nil {
-			d.recognise(keys)
-		}
-	})
-}
-
-// recognise returns the owners of keys. One that nobody knows was made by a request that the
-// server has executed long after it was given up: kept alive with the others, it would
-// lock its name for ever, so it is removed behind the caller.
-func (d *driver) recognise(keys [][]byte) (seen map[string]bool) {
-	seen = make(map[string]bool, len(keys))
-	var ghosts []string
-	d.mu.Lock()
-	for _, k := range keys {
-		owner := ownerOf(k)
-		if seen[owner] = true; d.acquisitions[owner] == nil && owner != "" {
-			ghosts = append(ghosts, string(k))
-		}
-	}
-	d.mu.Unlock()
-	if len(ghosts) > 0 && d.life.Err() == nil {
-		d.running.Go(func() { d.exorcise(ghosts) })
-	}
-	return seen
-}
-
-// exorcise removes keys that belong to no acquisition. What fails is found again. It never removes a key that
-// was made later.
-func (d *driver) exorcise(ghosts []string) {
-	ctx, cancel := d.bound(d.life)
-	defer cancel()
-	for _, k := range ghosts {
-		resp, err := d.client.Get(ctx, k, clientv3.WithKeysOnly())
-		if err != nil {
-			return
-		}
-		if len(resp.Kvs) == 0 || d.knows(ownerOf(resp.Kvs[0].Key)) {
-			continue
-		}
-		found := clientv3.Compare(clientv3.CreateRevision(k), "=", resp.Kvs[0].CreateRevision)
-		if _, err := d.client.Txn(ctx).If(found).Then(clientv3.OpDelete(k)).Commit(); err != nil {
-			return
-		}
-	}
-}
-
-// knows reports whether there is an acquisition of the owner.
-func (d *driver) knows(owner string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.acquisitions[owner] != nil
-}
-
-// findKey returns the lease on which the key of a grant hangs.
-func (d *driver) findKey(ctx context.Context, g *backend.Grant) (clientv3.LeaseID, error) {
-	resp, err := d.client.Get(ctx, d.prefix(g.Key)+g.Owner, clientv3.WithKeysOnly())
-	switch {
-	case err != nil:
-		return 0, interpretError(ctx, err)
-	case len(resp.Kvs) == 0, g.Fence > 0 && resp.Kvs[0].CreateRevision != int64(g.Fence):
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if a := d.acquisitions[g.Owner]; a != nil && !a.releasing {
-			d.dismiss(a)
-		}
-		return 0, fmt.Errorf("%w: its key is gone", backend.ErrLost)
-	}
-	return clientv3.LeaseID(resp.Kvs[0].Lease), nil
-}
-
-// renewKey renews a grant by its key alone: one of another connection, or one that has to be
-// looked for.
-func (d *driver) renewKey(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-	l, err := d.findKey(ctx, g)
-	if err != nil {
-		return backend.Term{}, err
-	}
-	sent, ttl, err := d.touch(ctx, l)
-	switch {
-	case isLeaseGone(err):
-		return backend.Term{}, fmt.Errorf("%w: %w", backend.ErrLost, err)
-	case err != nil:
-		return backend.Term{}, interpretError(ctx, err)
-	}
-	return backend.Term{Sent: sent, TTL: ttl}, nil
 }

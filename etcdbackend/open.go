@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -24,49 +20,50 @@ func init() {
 }
 
 const (
-	// openTimeout bounds an opening whose context has no earlier end.
+	// openTimeout limits New, and an Open with a context that does not end earlier.
 	openTimeout = 8 * time.Second
-	// pingTime and pingTimeout tell after how long a dead connection is noticed. Servers
-	// refuse clients that ping more often.
+	// A dead connection is detected after pingTime and pingTimeout. By default servers refuse
+	// clients that ping more often than every 5 s.
 	pingTime    = 10 * time.Second
 	pingTimeout = 3 * time.Second
-	// maxReconnect bounds the pause between attempts to connect again.
+	// maxReconnect limits the backoff between attempts to connect again.
 	maxReconnect = time.Second
-	// maxMessage bounds an answer: the queue of one lock, with some hundred bytes for each client that
-	// waits, or a page of a listing. gRPC would take 2 GB.
+	// maxMessage limits an answer in bytes: the queue of one lock, with some hundred bytes for each
+	// waiting client, or a page of a listing. gRPC would accept 2 GB.
 	maxMessage = 16 << 20
-	// maxSend is the client's own bound of a request. A server takes less.
+	// maxSend is the client's limit of a request in bytes. The limit of a server is lower.
 	maxSend = 2 << 20
 )
 
-// New makes a driver of a client that the caller has and keeps: Close leaves it
-// open. It asks the server, for at most eight seconds, whether it permits what
-// is needed.
+// New makes a driver of a client of the caller. Close does not close this client. New checks that
+// the server answers and grants the necessary permissions, and blocks for 8 s at most.
 //
 // These options of the client matter:
 //
-//   - DialKeepAliveTime and DialKeepAliveTimeout: without them a dead connection is noticed
-//     after minutes. 10 s and 3 s are good.
+//   - DialKeepAliveTime and DialKeepAliveTimeout: without them a dead connection is detected only
+//     after minutes. 10 s and 3 s are good values.
 //   - Logger: without one the client writes to standard error.
-//   - DialTimeout: with a user and a password, what bounds getting a token.
-//   - MaxCallRecvMsgSize: bounds the memory for an answer, which may otherwise take 2 GB. 16 MB are plenty.
+//   - DialTimeout: with a user and a password it limits the request for a token.
+//   - MaxCallRecvMsgSize: it limits the memory for an answer, which can otherwise take 2 GB. 16 MB
+//     are plenty.
 //
-// An unreachable server is ErrUnavailable at once only for drivers that were opened
-// by URL: a lent client waits for the server until Options.Timeout, and does not tell
-// whether it has sent the request.
+// Only a driver that was opened by URL returns ErrUnavailable at once if the server is unreachable.
+// A client of the caller waits for the server until Options.Timeout, and does not report whether it
+// has sent the request.
 func New(client *clientv3.Client, opts *Options) (backend.Driver, error) {
 	if client == nil {
 		return nil, errors.New("dlock: etcdbackend.New needs a client")
 	}
 	options := opts.withDefaults()
-	if err := options.checkRoot(); err != nil {
+	if err := options.check(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), openTimeout, errTimeout)
 	defer cancel()
-	return opened(newDriver(ctx, client, false, options))
+	return start(ctx, newDriver(client, lent, options))
 }
 
+// open is the backend.Opener of the package. It blocks for openTimeout at most.
 func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	t, err := parseTarget(u)
 	if err != nil {
@@ -75,13 +72,27 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errTimeout)
 	defer cancel()
 	var client *clientv3.Client
-	if err := patiently(ctx, func() (err error) { client, err = connect(ctx, t); return err }); err != nil {
+	err = retryTransient(ctx, func() (err error) {
+		client, err = connect(ctx, t)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	return opened(newDriver(ctx, client, true, t.Options))
+	return start(ctx, newDriver(client, owned, t.Options))
 }
 
-// opened makes a plain nil of what could not be opened, and leaves nothing open.
+// start probes the server and opens the inbox of d. It repeats both after transient failures until
+// ctx ends. If that fails, it closes d.
+func start(ctx context.Context, d *driver) (backend.Driver, error) {
+	err := retryTransient(ctx, func() error { return d.probe(ctx) })
+	if err == nil {
+		err = retryTransient(ctx, func() error { return d.openInbox(ctx) })
+	}
+	return opened(d, err)
+}
+
+// opened returns a plain nil for a driver that could not be opened, and closes that driver.
 func opened(d *driver, err error) (backend.Driver, error) {
 	if err != nil {
 		_ = d.Close()
@@ -90,55 +101,36 @@ func opened(d *driver, err error) (backend.Driver, error) {
 	return d, nil
 }
 
-// patiently repeats what may succeed with another member, or when there is a leader again, for as long as ctx lasts.
-func patiently(ctx context.Context, try func() error) error {
+// retryTransient repeats attempt until it succeeds, fails for good, or ctx ends. A transient
+// failure may end with another member, or when the cluster has a leader again.
+func retryTransient(ctx context.Context, attempt func() error) error {
 	var last error
 	for {
-		err := try()
+		err := attempt()
 		switch {
 		case err != nil && last != nil && errors.Is(context.Cause(ctx), errTimeout):
-			return last // which says more than that our own time was over
-		case err == nil || !isPassing(err):
+			return last // more useful than the end of openTimeout
+		case err == nil || !isTransient(err):
 			return err
 		}
 		last = err
 		select {
-		case <-time.After(rewatch):
+		case <-time.After(retryDelay):
 		case <-ctx.Done():
 			return err
 		}
 	}
 }
 
-// connect makes a client. Only a password makes it talk to the server already.
+// connect makes a client. It sends a request only if there is a password: for a token.
+//
+// The client outlives ctx, which limits only this call. New of the client library blocks until it
+// has a token, and ends only with the context in its configuration. So connect ends that context
+// with ctx, and detaches it from ctx once the client is made.
 func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
-	config := clientv3.Config{
-		Endpoints:            t.endpoints,
-		Username:             t.user,
-		Password:             t.password,
-		DialTimeout:          t.Timeout,
-		DialKeepAliveTime:    pingTime,
-		DialKeepAliveTimeout: pingTimeout,
-		MaxUnaryRetries:      2, // the second is for a token that has expired
-		MaxCallSendMsgSize:   maxSend,
-		MaxCallRecvMsgSize:   maxMessage,
-		Logger:               zap.NewNop(),
-		DialOptions: []grpc.DialOption{
-			grpc.WithChainUnaryInterceptor(failFast),
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff: backoff.Config{
-					BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect,
-				},
-				MinConnectTimeout: t.Timeout,
-			}),
-		},
-	}
-	var err error
-	if config.TLS, err = t.tls.Config(""); err != nil {
+	config, err := t.config()
+	if err != nil {
 		return nil, err
-	}
-	if config.TLS != nil && config.TLS.ServerName != "" { // or gRPC would check the name of each host all the same
-		config.DialOptions = append(config.DialOptions, grpc.WithAuthority(config.TLS.ServerName))
 	}
 	life, end := context.WithCancel(context.Background())
 	config.Context = life
@@ -150,86 +142,77 @@ func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
 	}
 	if err != nil {
 		end()
-		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // that of DialTimeout
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // of DialTimeout
 			err = errTimeout
 		}
-		return nil, unavailable(ctx, err)
+		return nil, asUnavailable(ctx, err)
 	}
 	return client, nil //nolint:govet // Close of the client ends what life has begun
 }
 
-// failFast is an interceptor below those of the client, which lets requests wait for a connection
-// as long as their contexts last. It marks the errors of what was not sent.
-func failFast(
-	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
-	opts ...grpc.CallOption,
-) error {
-	s := &sending{Context: ctx}
-	if ctx.Value(wantsLeader{}) != nil {
-		ctx = s
+// config returns the configuration of a client for t.
+func (t *target) config() (clientv3.Config, error) {
+	config := clientv3.Config{
+		Endpoints:            t.endpoints,
+		Username:             t.user,
+		Password:             t.password,
+		DialTimeout:          t.Timeout,
+		DialKeepAliveTime:    pingTime,
+		DialKeepAliveTimeout: pingTimeout,
+		MaxUnaryRetries:      2, // the second one follows the renewal of an expired token
+		MaxCallSendMsgSize:   maxSend,
+		MaxCallRecvMsgSize:   maxMessage,
+		Logger:               zap.NewNop(), // the default logger writes to standard error
+		DialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(failFast),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff: backoff.Config{
+					BaseDelay:  50 * time.Millisecond,
+					Multiplier: 1.6,
+					Jitter:     0.2,
+					MaxDelay:   maxReconnect,
+				},
+				MinConnectTimeout: t.Timeout, // of one attempt to connect
+			}),
+		},
 	}
-	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false), grpc.Peer(&s.to))...)
-	if err != nil && s.to.Addr == nil {
-		return &unsentError{err}
+	var err error
+	if config.TLS, err = t.tls.Config(""); err != nil {
+		return clientv3.Config{}, err
 	}
-	return err
+	if config.TLS != nil && config.TLS.ServerName != "" {
+		// Otherwise gRPC would check the name of each host in addition.
+		authority := grpc.WithAuthority(config.TLS.ServerName)
+		config.DialOptions = append(config.DialOptions, authority)
+	}
+	return config, nil
 }
 
-// wantsLeader is the key of a value that tells failFast to send the metadata of
-// clientv3.WithRequireLeader. If it is in the context before, the client copies it three times to add
-// its own: seven more allocations for a pair.
-type wantsLeader struct{}
-
-// sending is a request that is sent, and its context: with that metadata, and with what the client
-// itself adds.
-type sending struct {
-	context.Context
-	to peer.Peer
-}
-
-var ledMetadata = metadata.NewOutgoingContext(context.Background(), metadata.Pairs(
-	rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader,
-	rpctypes.MetadataClientAPIVersionKey, version.APIVersion,
-))
-
-func (s *sending) Value(key any) any {
-	if v := ledMetadata.Value(key); v != nil {
-		return v
-	}
-	return s.Context.Value(key)
-}
-
-// begin finds out whether the server can serve locks, and starts listening.
-func (d *driver) begin(ctx context.Context) error {
-	if err := patiently(ctx, func() error { return d.probe(ctx) }); err != nil {
-		return err
-	}
-	return patiently(ctx, func() error { return d.listen(ctx) })
-}
-
-// probe asks the server that it answers and lets us in, that we may read and write under the root, and how short
-// a lease it grants.
+// probe checks that the server answers, accepts the user, and lets the user read and write under
+// the root. It reads the server's minimum TTL, for which it has to grant the shortest lease.
 func (d *driver) probe(ctx context.Context) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
+	// The server checks the permissions even though the condition is never true.
 	never := clientv3.Compare(clientv3.Version(d.inbox), "<", 0)
 	_, err := d.client.Txn(ctx).If(never).Then(
 		clientv3.OpPut(d.inbox, ""),
 		clientv3.OpGet(d.root+"/", clientv3.WithPrefix(), clientv3.WithCountOnly()),
 	).Commit()
 	if isDenied(err) {
-		return fmt.Errorf("%w: the user needs permission to read and write under %s/: %w", backend.ErrUnavailable, d.root, err)
+		return fmt.Errorf("%w: the user needs permission to read and write under %s/: %w",
+			backend.ErrUnavailable, d.root, err)
 	}
 	if err != nil {
-		return unavailable(ctx, err)
+		return asUnavailable(ctx, err)
 	}
 	shortest, err := d.client.Grant(ctx, 1)
 	if err != nil {
-		return unavailable(ctx, err)
+		return asUnavailable(ctx, err)
 	}
 	d.caps.MinTTL = time.Duration(shortest.TTL) * time.Second
 	if _, err = d.client.Revoke(ctx, shortest.ID); err != nil {
-		return unavailable(ctx, err)
+		return asUnavailable(ctx, err)
 	}
 	return nil
 }

@@ -13,64 +13,65 @@ import (
 )
 
 const (
-	// DefaultRoot is the root of all keys unless Options.Root says otherwise.
+	// DefaultRoot is the default of Options.Root.
 	DefaultRoot = "/dlock"
-	// DefaultTimeout is the bound of one request unless Options.Timeout says otherwise.
+	// DefaultTimeout is the default of Options.Timeout.
 	DefaultTimeout = 3 * time.Second
 )
 
 const defaultPort = "2379"
 
-// Options are the parameters of a URL that concern the driver. Those that concern
-// the connection have no field: who calls New has made it already. The
-// zero value and nil stand for the defaults.
+// Options are the settings of a driver. The connection has no settings here, because the caller of
+// New has made the client. nil and the zero value mean the defaults.
 type Options struct {
-	// Root is what all keys begin with, up to a slash. "" is DefaultRoot. No part of it but the
-	// first may be "lock".
+	// Root is the beginning of all keys, up to a slash. Only its first part may be "lock". The
+	// default is DefaultRoot.
 	Root string
-	// Timeout bounds every request, and so does a quarter of the TTL, or 1 s if that is more: one
-	// that went to a member that does not answer is repeated, by the core, with another. Timeout
-	// is also how long after its context has ended a request may still be executed
-	// (Capabilities.Late). 0 is DefaultTimeout.
+	// Timeout limits every request. A request for a lock is also limited to a quarter of its TTL,
+	// but never to less than 1 s. So the core can repeat a request with another member if one
+	// member does not answer. Timeout is also the time after the end of its context for which a
+	// request may still be executed (Capabilities.Late). The default is DefaultTimeout.
 	Timeout time.Duration
 }
 
+// withDefaults returns a copy of o, or of the zero value if o is nil, with all fields set.
 func (o *Options) withDefaults() Options {
-	if o == nil {
-		o = &Options{}
+	var opts Options
+	if o != nil {
+		opts = *o
 	}
-	return Options{
-		Root:    cmp.Or(strings.TrimRight(o.Root, "/"), DefaultRoot),
-		Timeout: cmp.Or(o.Timeout, DefaultTimeout),
-	}
+	opts.Root = cmp.Or(strings.TrimRight(opts.Root, "/"), DefaultRoot)
+	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
+	return opts
 }
 
-// checkRoot refuses a root inside the keys of another one: those of /r/lock/x would lie among the
-// keys of the lock "x" under the root /r.
-func (o Options) checkRoot() error {
+// check refuses a root inside the keys of another root. The keys of the root /r/lock/x would be
+// among the keys of the lock "x" under the root /r.
+func (o Options) check() error {
 	parts := strings.Split(strings.Trim(o.Root, "/"), "/")
 	if i := slices.Index(parts[1:], "lock"); i >= 0 {
-		return fmt.Errorf("dlock: invalid root %q: it lies among the locks of the root %q; \"lock\" may only be its first part",
-			o.Root, "/"+strings.Join(parts[:i+1], "/"))
+		return fmt.Errorf("dlock: invalid root %q: it lies among the locks of the root %q; "+
+			"\"lock\" may only be its first part", o.Root, "/"+strings.Join(parts[:i+1], "/"))
 	}
 	return nil
 }
 
-// target is what a URL says.
+// target is the content of a URL.
 type target struct {
 	Options
-	endpoints      []string
+	endpoints      []string // with http:// or https://, which selects TLS in the client
 	user, password string
 	tls            *tlsfile.Files
 }
 
+// parseTarget checks u and takes its parameters. It reads no file and makes no connection.
 func parseTarget(u *backend.URL) (*target, error) {
 	t := &target{Options: Options{Root: u.Path}, user: u.User, password: u.Password}
 	if err := u.TakeDuration("timeout", &t.Timeout); err != nil {
 		return nil, err
 	}
 	t.Options = t.withDefaults()
-	if err := t.checkRoot(); err != nil {
+	if err := t.check(); err != nil {
 		return nil, err
 	}
 	scheme := "http://"

@@ -1,10 +1,7 @@
 package etcdbackend
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,16 +12,20 @@ import (
 )
 
 const (
-	// linger is how long a queue is watched after the last has waited in it: who
-	// contends again and again need not open the watch each time.
+	// linger is how long a queue is watched after its last user. So a client that contends again
+	// and again does not open the watch each time.
 	linger = time.Second
-	// rewatch is the pause after a watch has failed, so that one that always fails
-	// makes nobody busy.
-	rewatch = 100 * time.Millisecond
+	// retryDelay is the pause before a failed watch is opened again, and before Open repeats a
+	// request. It limits the load of a watch that always fails.
+	retryDelay = 100 * time.Millisecond
 )
 
-// Wait implements backend.Waiter.
-func (d *driver) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+// Wait implements backend.Waiter. It costs no request: the watch of the queue wakes it, and the
+// copy of the queue shows whether its key is the first. Without a queue entry the driver watches
+// nothing, so Wait then blocks until ctx ends. It returns at once if the acquisition was forgotten.
+func (d *driver) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	if !b.Queued {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -43,64 +44,90 @@ func (d *driver) Wait(ctx context.Context, req *backend.Request, b *backend.Busy
 	}
 }
 
-// claim returns the grant if it is a's turn.
+// claim returns the grant if the present key of a is the first, and nil otherwise. A wake-up proves
+// nothing by itself: it may be older than the newest change, or request another attempt.
 func (d *driver) claim(a *acquisition, req *backend.Request) *backend.Grant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a.queue == nil || a.releasing || a.lease.gone || a.removed > a.created || !a.queue.isFirst(a) {
+	if a.state != queued || a.isLost(a.created) || !a.queue.isFirst(a) {
 		return nil
 	}
 	return d.grant(a, req)
 }
 
-// queue is a copy of who holds and waits for one lock, which a watch keeps up to date. It is
-// right as of its revision, whatever the delay: who is first then stays so until its
-// key is removed, and its lease tells for how long that is not to be feared. All but
-// the constant fields are guarded by the driver's mutex.
-type queue struct {
-	prefix string
-	cancel context.CancelFunc
-	ready  chan struct{} // closed when it is a copy, or has failed
-	err    error         // why it failed
+// queueState is the state of a copy of a queue.
+//
+//	event       opening  live    closed
+//	fill        live     –       .
+//	closeQueue  closed   closed  .
+type queueState uint8
 
+const (
+	// opening: the watch or the first read is under way.
+	opening queueState = iota //nolint:unused // the zero value: no code sets it
+	// live: the copy is complete as of its revision, and acquisitions can wait in it.
+	live
+	// closed: the watch has failed, or the last user has left. Another copy may replace it.
+	closed
+)
+
+// queue is a copy of the queue of one lock: its holder and waiters. A watch keeps it up to date.
+//
+// The copy is right as of its revision, however late it is. The first entry of that revision stays
+// the first until its key is removed, because later keys have higher revisions. The proof of its
+// lease shows for how long the server keeps the key.
+type queue struct {
+	prefix string             // of the lock's keys
+	cancel context.CancelFunc // ends the watch
+	ready  chan struct{}      // closed at the end of opening
+	err    error              // why opening failed; written before ready is closed
+
+	// d.mu guards these.
+	state    queueState
 	revision int64
-	places   []place // in the order of their making
-	live     bool    // from ready on, until it fails or is closed
-	users    int     // who open it or wait in it
+	entries  []entry // in the order of their creation
+	users    int     // attempts that wait for the copy, and acquisitions that wait in it
 	idle     *time.Timer
 }
 
-type place struct {
+// entry is one key of a queue. A later key of the same owner is another entry.
+type entry struct {
 	owner   string
-	created int64
+	created int64 // create revision
 }
 
-// head is whose turn it is.
+// head returns the owner of the first entry, or "" if the lock is free. d.mu must be held.
 func (q *queue) head() string {
-	if len(q.places) == 0 {
+	if len(q.entries) == 0 {
 		return ""
 	}
-	return q.places[0].owner
+	return q.entries[0].owner
 }
 
-// isFirst reports whether the present key of a is the first. An owner that lost its key may queue
-// again before the copy follows: the place of its former key grants nothing.
+// isFirst reports whether the present key of a is the first entry. An owner that lost its key may
+// queue again before the copy follows: the entry of its former key grants nothing. d.mu must be
+// held.
 func (q *queue) isFirst(a *acquisition) bool {
-	return len(q.places) > 0 && q.places[0] == place{a.owner, a.created}
+	return len(q.entries) > 0 && q.entries[0] == entry{a.owner, a.created}
 }
 
-// watched tells whether there is a copy.
-func (d *driver) watched(prefix string) bool {
+// hasCopy reports whether the queue of a lock has a live copy.
+func (d *driver) hasCopy(prefix string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.queues[prefix]
-	return q != nil && q.live
+	return q != nil && q.state == live
 }
 
-// watch returns when there is a copy.
-func (d *driver) watch(ctx context.Context, prefix string) error {
-	q := d.open(prefix)
-	defer d.unuse(q)
+// awaitCopy opens the copy of a queue and blocks until it is live, until it fails, or until ctx
+// ends. The caller is a user of the copy until then; linger keeps it open for joinQueue.
+func (d *driver) awaitCopy(ctx context.Context, prefix string) error {
+	q := d.openQueue(prefix)
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.removeUser(q)
+	}()
 	select {
 	case <-q.ready:
 		return q.err
@@ -109,8 +136,9 @@ func (d *driver) watch(ctx context.Context, prefix string) error {
 	}
 }
 
-// open returns the queue, and counts the caller as a user.
-func (d *driver) open(prefix string) *queue {
+// openQueue returns the copy of a queue, with the caller as a user. It starts a watch if there is
+// none.
+func (d *driver) openQueue(prefix string) *queue {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.queues[prefix]
@@ -119,27 +147,23 @@ func (d *driver) open(prefix string) *queue {
 		var ctx context.Context
 		ctx, q.cancel = context.WithCancel(d.life)
 		d.queues[prefix] = q
-		d.running.Go(func() { d.follow(ctx, q) })
+		d.inBackground(func() { d.runQueue(ctx, q) })
 	}
-	d.use(q)
+	q.addUser()
 	return q
 }
 
-func (d *driver) use(q *queue) {
+// addUser keeps q open until removeUser. d.mu must be held.
+func (q *queue) addUser() {
 	q.users++
 	if q.idle != nil {
 		q.idle.Stop()
 	}
 }
 
-func (d *driver) unuse(q *queue) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.disuse(q)
-}
-
-// disuse closes q, some time after its last user. The mutex is held.
-func (d *driver) disuse(q *queue) {
+// removeUser removes a user. q is closed after linger unless it gets another one. d.mu must be
+// held.
+func (d *driver) removeUser(q *queue) {
 	if q.users--; q.users > 0 {
 		return
 	}
@@ -147,15 +171,15 @@ func (d *driver) disuse(q *queue) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if q.users == 0 {
-			d.drop(q)
+			d.closeQueue(q)
 		}
 	})
 }
 
-// drop ends q. The mutex is held.
-func (d *driver) drop(q *queue) {
+// closeQueue ends the watch of q. It does not wake the acquisitions in q. d.mu must be held.
+func (d *driver) closeQueue(q *queue) {
 	q.cancel()
-	q.live = false
+	q.state = closed
 	if q.idle != nil {
 		q.idle.Stop()
 	}
@@ -164,39 +188,49 @@ func (d *driver) drop(q *queue) {
 	}
 }
 
-// enroll lets a wait in its queue. Where that has ended meanwhile a looks again. The
-// mutex is held.
-func (d *driver) enroll(a *acquisition) {
+// joinQueue lets a wait in the copy of its queue. If the copy has ended meanwhile, a is woken for
+// another attempt. The same happens if the answer of the attempt is older than the state of a: a
+// Wait was granted, or a release has begun. d.mu must be held.
+func (d *driver) joinQueue(a *acquisition) {
+	if a.state == granted || a.state == releasing {
+		a.signal()
+		return
+	}
 	q := d.queues[a.prefix]
-	if q == nil || !q.live {
-		d.leave(a)
+	if q == nil || q.state != live {
+		d.leaveQueue(a)
 		a.signal()
 		return
 	}
 	if a.queue != q {
-		d.leave(a)
-		a.queue = q
-		d.use(q)
+		d.leaveQueue(a)
+		a.queue, a.state = q, queued
+		q.addUser()
 	}
 	if q.isFirst(a) {
 		a.signal()
 	}
 }
 
-// leave takes a out of its queue. The mutex is held.
-func (d *driver) leave(a *acquisition) {
-	if q := a.queue; q != nil {
-		a.queue = nil
-		d.disuse(q)
+// leaveQueue removes a from the copy in which it waits, if any. Its key stays on the server. d.mu
+// must be held.
+func (d *driver) leaveQueue(a *acquisition) {
+	if a.state != queued {
+		return
 	}
+	q := a.queue
+	a.queue, a.state = nil, requested
+	d.removeUser(q)
 }
 
-// follow is the goroutine of q.
-func (d *driver) follow(ctx context.Context, q *queue) {
-	err := d.copy(ctx, q)
-	closed := ctx.Err() != nil // by its last user, or with the driver
+// runQueue is the goroutine of q. It ends with the watch. If opening failed, the callers of
+// awaitCopy get the error. If the watch failed later, the acquisitions in q make another attempt
+// after retryDelay, which opens another copy.
+func (d *driver) runQueue(ctx context.Context, q *queue) {
+	err := d.follow(ctx, q)
+	wasClosed := ctx.Err() != nil // after its last user, or by Close
 	d.mu.Lock()
-	d.drop(q)
+	d.closeQueue(q)
 	d.mu.Unlock()
 	select {
 	case <-q.ready:
@@ -205,66 +239,73 @@ func (d *driver) follow(ctx context.Context, q *queue) {
 		close(q.ready)
 		return
 	}
-	if !closed {
+	if !wasClosed {
 		select {
-		case <-time.After(rewatch):
+		case <-time.After(retryDelay):
 		case <-d.life.Done():
 		}
 	}
-	d.dissolve(q)
+	d.wakeWaiters(q)
 }
 
-var errEnded = errors.New("the watch has ended")
-
-// copy makes q a copy and keeps it so until its watch ends.
-func (d *driver) copy(ctx context.Context, q *queue) error {
-	events := d.client.Watch(ctx, q.prefix, clientv3.WithPrefix()) // which returns when the watch stands
-	bound, cancel := d.bound(ctx)
-	defer cancel()
-	now, err := d.client.Get(bound, q.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-	if err != nil {
+// follow makes q a copy and keeps it up to date until its watch ends.
+func (d *driver) follow(ctx context.Context, q *queue) error {
+	// Watch returns when the watch exists, so the read that follows misses no event.
+	events := d.client.Watch(ctx, q.prefix, clientv3.WithPrefix())
+	if err := d.fill(ctx, q); err != nil {
 		return err
-	}
-	d.mu.Lock()
-	q.revision = now.Header.Revision
-	for _, kv := range now.Kvs {
-		q.places = append(q.places, place{ownerOf(kv.Key), kv.CreateRevision})
-	}
-	q.live = ctx.Err() == nil
-	live := q.live
-	d.mu.Unlock()
-	if !live {
-		return ctx.Err()
 	}
 	close(q.ready)
 	for resp := range events {
 		if err := resp.Err(); err != nil {
 			return err
 		}
-		tellLost(d.apply(q, resp.Events), fmt.Errorf("%w: its key was removed", backend.ErrLost))
+		lose(d.applyEvents(q, resp.Events), errKeyRemoved)
 	}
 	return errEnded
 }
 
-// apply brings q up to date, and wakes who is first now. It returns whom to tell of a loss.
-func (d *driver) apply(q *queue, events []*clientv3.Event) (tell []func(error)) {
+// fill reads the queue from the server. After that q is live, unless it was closed meanwhile.
+func (d *driver) fill(ctx context.Context, q *queue) error {
+	reading, cancel := d.bound(ctx)
+	defer cancel()
+	now, err := d.client.Get(reading, q.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	q.revision = now.Header.Revision
+	for _, kv := range now.Kvs {
+		q.entries = append(q.entries, entry{ownerOf(kv.Key), kv.CreateRevision})
+	}
+	q.state = live
+	return nil
+}
+
+// applyEvents updates q and wakes the acquisition that is the first now. It returns Request.Lost of
+// the holders whose keys were removed, for the caller to pass to lose.
+func (d *driver) applyEvents(q *queue, events []*clientv3.Event) (lost []func(error)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ev := range events {
-		if ev.Kv.ModRevision <= q.revision {
+		if ev.Kv.ModRevision <= q.revision { // fill has read the result
 			continue
 		}
 		owner := ownerOf(ev.Kv.Key)
 		if ev.Type == mvccpb.Event_PUT && ev.IsCreate() {
-			q.places = append(q.places, place{owner, ev.Kv.CreateRevision})
+			q.entries = append(q.entries, entry{owner, ev.Kv.CreateRevision})
 		}
 		if ev.Type != mvccpb.Event_DELETE {
 			continue
 		}
-		q.places = slices.DeleteFunc(q.places, func(p place) bool { return p.owner == owner })
-		if lost := d.lose(d.acquisitions[owner], ev.Kv.ModRevision); lost != nil {
-			tell = append(tell, lost)
+		q.entries = slices.DeleteFunc(q.entries, func(e entry) bool { return e.owner == owner })
+		if f := d.markRemoved(owner, ev.Kv.ModRevision); f != nil {
+			lost = append(lost, f)
 		}
 	}
 	if len(events) > 0 {
@@ -273,87 +314,17 @@ func (d *driver) apply(q *queue, events []*clientv3.Event) (tell []func(error)) 
 	if a := d.acquisitions[q.head()]; a != nil && a.queue == q {
 		a.signal()
 	}
-	return tell
+	return lost
 }
 
-// dissolve sends those who wait in q to look again.
-func (d *driver) dissolve(q *queue) {
+// wakeWaiters wakes the acquisitions that wait in q, which is closed, for another attempt.
+func (d *driver) wakeWaiters(q *queue) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, a := range d.acquisitions {
 		if a.queue == q {
-			a.queue = nil
+			a.queue, a.state = nil, requested
 			a.signal()
 		}
 	}
-}
-
-// ownerOf returns the last part of a key.
-func ownerOf(key []byte) string { return string(key[bytes.LastIndexByte(key, '/')+1:]) }
-
-// listen starts to watch the inbox and returns when that stands: no break can come
-// before the holder listens.
-func (d *driver) listen(ctx context.Context) error {
-	ctx, cancel := d.bound(ctx)
-	defer cancel()
-	life, end := context.WithCancel(d.life)
-	stop := context.AfterFunc(ctx, end) // nothing else ends Watch
-	events := d.watchInbox(life, 0)
-	created, ok := <-events
-	err := created.Err()
-	switch {
-	case !stop():
-		err = ctx.Err()
-	case !ok:
-		err = errEnded
-	}
-	if err != nil {
-		end()
-		return unavailable(ctx, err)
-	}
-	d.running.Go(func() {
-		defer end()
-		d.receive(events, created.Header.Revision+1)
-	})
-	return nil
-}
-
-// watchInbox watches from a revision on, 0 being now.
-func (d *driver) watchInbox(ctx context.Context, revision int64) clientv3.WatchChan {
-	return d.client.Watch(ctx, d.inbox, clientv3.WithRev(revision), clientv3.WithCreatedNotify(), clientv3.WithFilterDelete())
-}
-
-// receive is the goroutine of the inbox. What it misses, as it has been compacted, holders learn
-// from their next renewal.
-func (d *driver) receive(events clientv3.WatchChan, revision int64) {
-	for {
-		for resp := range events {
-			if resp.CompactRevision > 0 {
-				revision = 0
-			}
-			if resp.Err() != nil {
-				break
-			}
-			for _, ev := range resp.Events {
-				d.broken(string(ev.Kv.Value), ev.Kv.ModRevision)
-			}
-			if !resp.Created || revision == 0 { // a watch of the past is created before it has told it
-				revision = resp.Header.Revision + 1
-			}
-		}
-		select {
-		case <-time.After(rewatch):
-		case <-d.life.Done():
-			return
-		}
-		events = d.watchInbox(d.life, revision)
-	}
-}
-
-// broken tells the owner that its key was removed.
-func (d *driver) broken(owner string, revision int64) {
-	d.mu.Lock()
-	lost := d.lose(d.acquisitions[owner], revision)
-	d.mu.Unlock()
-	tellLost([]func(error){lost}, fmt.Errorf("%w: it was broken", backend.ErrLost))
 }

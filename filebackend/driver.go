@@ -7,16 +7,40 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/backend/key"
 )
+
+const (
+	// maxReplaced is how often one attempt may find that its file was replaced.
+	maxReplaced = 16
+	// closeTimeout is how long Close waits for a disk. The client waits longer for Close.
+	closeTimeout = 4 * time.Second
+	// endless is the term of a lock with Options.Endless.
+	endless = 100 * 365 * 24 * time.Hour
+)
+
+// driver is a directory, and the acquisitions that this process has in it. Nothing but an open file
+// belongs to a held lock: no goroutine, no timer and no watch.
+//
+// A goroutine that has locked an acquisition's mu may lock driver.mu or watcher.mu in addition, and
+// never the other way round. driver.mu is never held while the disk works.
+type driver struct {
+	dir     string
+	opts    Options
+	boot    string         // see bootID; if it is empty, the driver syncs every grant
+	watcher *watcher       // nil if the system cannot watch
+	checks  sync.WaitGroup // of checkPeriodically
+	stop    chan struct{}  // closed by Close to end the periodic checks; nil before they begin
+
+	mu       sync.Mutex // guards stop and the fields below
+	registry map[id]*acquisition
+	closed   bool // admit refuses new acquisitions
+}
 
 var (
 	_ backend.Driver       = (*driver)(nil)
@@ -25,73 +49,26 @@ var (
 	_ backend.Inspector    = (*driver)(nil)
 )
 
-const (
-	// suffix ends the names of lock files.
-	suffix = ".lock"
-	// maxFile is the longest name of a file: eCryptfs takes 143 bytes, others 255.
-	maxFile = 143
-	// maxReplaced is how often in a row an attempt finds its file replaced.
-	maxReplaced = 16
-	// closeTimeout is how long Close waits for a disk. It is less than the client waits for Close.
-	closeTimeout = 4 * time.Second
-	// endless is the term of a lock that lasts as long as its process.
-	endless = 100 * 365 * 24 * time.Hour
-)
-
-// driver is one connection: a directory, and what this process has in it.
-type driver struct {
-	dir     string
-	opts    *Options
-	boot    string
-	watcher *watcher // nil where the system cannot watch
-
-	mu      sync.Mutex // taken last
-	entries map[id]*entry
-	closed  bool
-}
-
-// id names an acquisition.
-type id struct{ key, owner string }
-
-// entry is one acquisition that holds, or waits, or is being tried. A waiter keeps
-// its file open from try to try: closing it is an event for all other waiters,
-// and they would wake each other for ever.
-type entry struct {
-	id
-	path  string
-	wake  chan struct{} // filled by the watcher
-	woken atomic.Bool   // Wait has emptied wake since the last try
-	doubt atomic.Bool   // its file may be gone: a goroutine is about to check
-
-	mu     sync.Mutex
-	left   bool      // not in driver.entries any more
-	file   *lockFile // nil if not open
-	watch  int       // the watch on the file, noWatch if none
-	fence  uint64    // 0 if not held
-	lost   func(error)
-	holder uint64 // fence of the holder at the last try
-}
-
-// start returns the driver of a directory that was prepared.
-func start(dir string, opts *Options) backend.Driver {
-	d := &driver{dir: dir, opts: opts, entries: map[id]*entry{}}
+// newDriver returns the driver of a directory that connect has checked. It cannot fail: without a
+// watcher the driver polls.
+//
+// The watcher is opened here only to detect whether the system provides one (Capabilities.Notify).
+// With Options.Endless it opens with the first waiter, so that a short-lived process does not wait
+// for the kernel to close it. With Options.Block it is never used.
+func newDriver(dir string, opts Options) backend.Driver {
+	d := &driver{dir: dir, opts: opts, registry: map[id]*acquisition{}}
 	if network, err := networkFS(dir); err == nil && network == "" {
-		d.boot = bootID() // on others the pages of a file are not one cache
+		d.boot = bootID() // on a network the pages of a file are in several caches
 	}
-	d.watcher = newWatcher(dir, d.replaced)
+	d.watcher = newWatcher(dir, d.onReplaced)
+	if !opts.Endless && !opts.Block && d.watcher != nil && !d.watcher.open() {
+		d.watcher = nil
+	}
 	return d
 }
 
-// Capabilities are the same in every directory. A lock has no TTL here.
-func (d *driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{
-		Modes: backend.Exclusive, Fencing: backend.FenceDurable, Session: true,
-		Inspect: true, List: true, Notify: d.watcher != nil,
-	}
-}
-
-// Acquire tries the flock once. The entry is known before the first system call, so
-// that a Release after an attempt that was given up finds it.
+// Acquire implements backend.Driver. It tries the flock once. The work may outlast ctx if the disk
+// hangs; a Release finds its result in the registry.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	switch {
 	case req.Mode != backend.Exclusive:
@@ -101,49 +78,172 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
-	e, err := d.enter(req)
+	a, err := d.admit(req)
 	if err != nil {
 		return nil, err
 	}
 	return backend.Call(ctx, func(context.Context) (*backend.Grant, error) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		sent := time.Now()
-		if err := d.attempt(e, req); err != nil {
-			if e.fence == 0 && !queued(err) {
-				d.leave(e)
+		if err := d.attempt(a, req); err != nil {
+			if a.state != held && !isQueued(err) {
+				d.forget(a)
 			}
 			return nil, err
 		}
-		return &backend.Grant{Request: *req, Fence: e.fence, Term: backend.Term{Sent: sent, TTL: d.term(req.TTL)}}, nil
+		return &backend.Grant{Request: *req, Term: d.term(sent, req.TTL), Fence: a.fence}, nil
 	})
 }
 
-// Renew answers at once: the lock is held as long as the process and its file are.
+// attempt tries to get the lock for a, or checks that a still has it. a.mu must be held.
+//
+// An uncontended attempt makes seven system calls: open and fstat of the file, flock, lstat (is it
+// still in place?), pread of the last record, pwrite of the next one, and fcntl (mark).
+func (d *driver) attempt(a *acquisition, req *backend.Request) error {
+	if a.state == gone {
+		return errReleased
+	}
+	a.lost = req.Lost
+	if a.state == held {
+		return d.check(a)
+	}
+	locked, err := d.lock(a, req.Queue)
+	switch {
+	case err != nil:
+		return err
+	case !locked:
+		return d.busy(a, req.Queue)
+	}
+	d.removeWatch(a)
+	return d.grant(a, req.Meta)
+}
+
+// tryLock tries the flock of a's file. A waiter whose thread is in the kernel's queue does not try,
+// because it could overtake the threads in front of it: its thread gets the lock. a.mu must be
+// held.
+func (a *acquisition) tryLock() (locked bool, err error) {
+	if a.isBlocked() {
+		return false, nil
+	}
+	return a.file.tryLock()
+}
+
+// lock tries the flock of the file that is in place now. If the caller will wait, lock adds a watch
+// and then tries again, so that no release between the two is missed. a.mu must be held.
+func (d *driver) lock(a *acquisition, wait bool) (bool, error) {
+	for range maxReplaced {
+		if err := d.openFile(a); err != nil {
+			return false, err
+		}
+		locked, err := a.tryLock()
+		if err != nil {
+			return false, err
+		}
+		current, err := a.file.inPlace()
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("%w: file: %w", backend.ErrUnavailable, err)
+		case !current:
+			d.closeFile(a)
+		case locked || !wait || !d.addWatch(a):
+			return locked, nil
+		}
+	}
+	return false, fmt.Errorf("%w: file: %s is replaced again and again",
+		backend.ErrUnavailable, a.path)
+}
+
+// openFile opens a's file unless it is open. If the directory is missing, it makes the directory
+// again. a.mu must be held.
+func (d *driver) openFile(a *acquisition) error {
+	if a.state != absent {
+		return nil
+	}
+	const flags = unix.O_RDWR | unix.O_CREAT
+	file, err := openLock(a.path, flags)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := connect(d.dir, &d.opts); err != nil {
+			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		}
+		file, err = openLock(a.path, flags)
+	}
+	if d.watcher != nil {
+		d.watcher.watchDir() // it may be a new directory
+	}
+	if err != nil {
+		return err
+	}
+	a.file, a.state = file, queued
+	return nil
+}
+
+// grant makes a the holder of its key, after it has locked the file: it writes the record with the
+// next fence. a.mu must be held.
+func (d *driver) grant(a *acquisition, meta string) error {
+	fence, err := a.file.grant(a.id, meta, d.boot)
+	if err != nil {
+		return err
+	}
+	a.fence, a.state = fence, held
+	if d.opts.Endless {
+		d.startPeriodicChecks()
+	}
+	if d.opts.Inherit {
+		return a.file.inherit()
+	}
+	return nil
+}
+
+// busy returns the answer to an attempt that found the file locked. Its State is the pause of the
+// next Wait, not a position: the queue of flock cannot be read. a.mu must be held.
+func (d *driver) busy(a *acquisition, queue bool) error {
+	holder, err := a.file.holder(a.key)
+	if err != nil {
+		return err
+	}
+	busy := &backend.Busy{Queued: queue}
+	unchanged := false
+	if holder != nil {
+		unchanged = holder.fence == a.holderFence
+		busy.Holder, a.holderFence = holder.owner, holder.fence
+	}
+	busy.State = a.nextPause(unchanged)
+	return busy
+}
+
+// isQueued reports whether err is a *Busy of an acquisition that keeps its file open.
+func isQueued(err error) bool {
+	busy, ok := errors.AsType[*backend.Busy](err)
+	return ok && busy.Queued
+}
+
+// term returns a term from sent on. The kernel keeps the lock longer than any TTL.
+func (d *driver) term(sent time.Time, ttl time.Duration) backend.Term {
+	if d.opts.Endless {
+		ttl = endless
+	}
+	return backend.Term{Sent: sent, TTL: ttl}
+}
+
+// Renew implements backend.Driver. It writes nothing: a process has its lock for as long as it has
+// the file open, so the file in its place is the proof.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	return backend.Call(ctx, func(context.Context) (backend.Term, error) {
-		e := d.entry(g)
-		if e == nil {
+		a := d.find(&g.Request)
+		if a == nil {
 			return backend.Term{}, errUnknown
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		sent := time.Now()
-		err := d.check(e)
-		return backend.Term{Sent: sent, TTL: d.term(g.TTL)}, err
+		err := d.check(a)
+		return d.term(sent, g.TTL), err
 	})
 }
 
-// term returns how long a lock of that TTL is good. Without a watcher its renewals are needed: they
-// look whether its file is in its place.
-func (d *driver) term(ttl time.Duration) time.Duration {
-	if d.opts.Endless && d.watcher != nil {
-		return endless
-	}
-	return ttl
-}
-
-// RenewAll is Renew for each.
+// RenewAll implements backend.BatchRenewer. A renewal is one system call, so there is nothing to
+// combine.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	renewals := make([]backend.Renewal, len(gs))
 	for i, g := range gs {
@@ -152,40 +252,64 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	return renewals
 }
 
-// Release frees the lock, or ends the waiting.
+// Release implements backend.Driver. It frees the lock, or closes the file of a waiter. It waits
+// for an abandoned attempt of the same owner that still hangs on the disk, and removes its result.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	_, err := backend.Call(ctx, func(context.Context) (struct{}, error) {
-		e := d.entry(g)
-		if e == nil {
+		a := d.find(&g.Request)
+		if a == nil {
 			return struct{}{}, backend.ErrNotHeld
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return struct{}{}, d.end(e)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return struct{}{}, d.remove(a)
 	})
 	return err
 }
 
-// Close frees everything. What the disk holds up is freed when that answers.
+// remove makes the four system calls of a release: lstat (was the lock lost?), fcntl (unmark),
+// flock and close. It forgets a, and returns ErrNotHeld if there was nothing to remove: a had no
+// open file, or its lock was lost with a file that is not in its place any more. a.mu must be held.
+func (d *driver) remove(a *acquisition) error {
+	existed := a.state == queued || a.state == held
+	if a.state == held {
+		if current, err := a.file.inPlace(); err == nil {
+			existed = current
+		}
+	}
+	d.forget(a)
+	if !existed {
+		return backend.ErrNotHeld
+	}
+	return nil
+}
+
+// Capabilities implements backend.Driver. Session is true, because a lock has no TTL here. Late is
+// 0 although an attempt may be executed late: the registry makes its Release find it.
+func (d *driver) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Modes:   backend.Exclusive,
+		Fencing: backend.FenceDurable,
+		Session: true,
+		Inspect: true,
+		List:    true,
+		Notify:  d.watcher != nil || d.opts.Block,
+	}
+}
+
+// Close implements backend.Driver. It frees all locks. If the disk hangs, Close returns an error
+// after closeTimeout, and the rest is freed in the background when the disk answers.
 func (d *driver) Close() error {
 	d.mu.Lock()
+	if !d.closed && d.stop != nil {
+		close(d.stop)
+	}
 	d.closed = true
 	d.mu.Unlock()
-	var ends sync.WaitGroup
-	if d.watcher != nil {
-		ends.Go(d.watcher.close)
-	}
-	for _, e := range d.all("") {
-		ends.Go(func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			d.leave(e)
-		})
-	}
 	freed := make(chan struct{})
 	go func() {
 		defer close(freed)
-		ends.Wait()
+		d.freeAll()
 	}()
 	select {
 	case <-freed:
@@ -195,218 +319,20 @@ func (d *driver) Close() error {
 	}
 }
 
-// attempt makes e the holder of its key, or looks whether it still is. e.mu is held.
-func (d *driver) attempt(e *entry, req *backend.Request) error {
-	if e.left {
-		return errReleased
-	}
-	e.lost = req.Lost
-	if e.fence != 0 {
-		return d.check(e)
-	}
-	locked, err := d.lock(e, req.Queue)
-	if err != nil {
-		return err
-	}
-	if !locked {
-		return d.busy(e, req.Queue)
-	}
-	d.unwatch(e)
-	e.fence, err = e.file.grant(e.id, req.Meta, d.boot)
-	if err == nil && d.opts.Inherit {
-		err = e.file.inherit()
-	}
-	return err
-}
-
-// lock tries the flock of the file that is in place now. Whoever will wait watches
-// first and then tries, so that no release goes by in between.
-func (d *driver) lock(e *entry, wait bool) (bool, error) {
-	for range maxReplaced {
-		if err := d.open(e); err != nil {
-			return false, err
-		}
-		locked, err := e.file.tryLock()
-		if err != nil {
-			return false, err
-		}
-		current, err := e.file.inPlace()
-		switch {
-		case err != nil:
-			return false, fmt.Errorf("%w: file: %w", backend.ErrUnavailable, err)
-		case !current:
-			d.shut(e)
-		case locked || !wait || !d.watch(e):
-			return locked, nil
-		}
-	}
-	return false, fmt.Errorf("%w: file: %s is replaced again and again", backend.ErrUnavailable, e.path)
-}
-
-// open opens e's file if it is not open yet, and makes the directory at need.
-func (d *driver) open(e *entry) (err error) {
-	if e.file != nil {
-		return nil
-	}
-	const flags = unix.O_RDWR | unix.O_CREAT
-	if e.file, err = openLock(e.path, flags); errors.Is(err, fs.ErrNotExist) {
-		if err := prepare(d.dir, d.opts); err != nil {
-			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-		}
-		e.file, err = openLock(e.path, flags)
-	}
+// freeAll ends all goroutines and forgets all acquisitions. It blocks for as long as the disk
+// takes, but no acquisition waits for another one.
+func (d *driver) freeAll() {
+	var ends sync.WaitGroup
+	ends.Go(d.checks.Wait)
 	if d.watcher != nil {
-		d.watcher.watchDir() // it may be a new one
+		ends.Go(d.watcher.close)
 	}
-	return err
-}
-
-// busy is the answer to e's attempt.
-func (d *driver) busy(e *entry, queue bool) error {
-	pause := pauseUnwatched
-	if e.watch != noWatch {
-		pause = pauseWatched
+	for _, a := range d.all("") {
+		ends.Go(func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			d.forget(a)
+		})
 	}
-	holder, err := e.file.holder(e.key)
-	if err != nil {
-		return err
-	}
-	busy := &backend.Busy{Queued: queue}
-	if holder != nil {
-		if e.woken.Load() && holder.fence == e.holder {
-			pause = pauseWoken
-		}
-		busy.Holder, e.holder = holder.owner, holder.fence
-	}
-	e.woken.Store(false)
-	busy.State = pause
-	return busy
-}
-
-// check returns ErrLost, and ends e, if its file is not in its place any more.
-// e.mu is held.
-func (d *driver) check(e *entry) error {
-	if e.left || e.fence == 0 {
-		return errUnknown
-	}
-	current, err := e.file.inPlace()
-	if err != nil {
-		return fmt.Errorf("file: %w", err)
-	}
-	if !current {
-		d.leave(e)
-		return errRemoved(e.path)
-	}
-	return nil
-}
-
-// end is Release. e.mu is held.
-func (d *driver) end(e *entry) error {
-	had := !e.left && e.file != nil
-	if had && e.fence != 0 {
-		if current, err := e.file.inPlace(); err == nil {
-			had = current
-		}
-	}
-	d.leave(e)
-	if !had {
-		return backend.ErrNotHeld
-	}
-	return nil
-}
-
-// replaced is called by the watcher when the lock file of that name was removed or
-// replaced; an empty name stands for all. It does not wait: an entry's mutex is held
-// for as long as the disk takes.
-func (d *driver) replaced(name string) {
-	for _, e := range d.all(name) {
-		e.signal() // in case it waits
-		if !e.doubt.Swap(true) {
-			go d.recheck(e)
-		}
-	}
-}
-
-// recheck reports the loss of e if its file is not in its place any more.
-func (d *driver) recheck(e *entry) {
-	e.mu.Lock()
-	e.doubt.Store(false)
-	held, lost := e.fence != 0, e.lost
-	err := d.check(e)
-	e.mu.Unlock()
-	if held && lost != nil && errors.Is(err, backend.ErrLost) {
-		lost(err)
-	}
-}
-
-// enter returns the entry of req, and makes it if req is new.
-func (d *driver) enter(req *backend.Request) (*entry, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, backend.ErrClosed
-	}
-	name := id{req.Key, req.Owner}
-	e, ok := d.entries[name]
-	if !ok {
-		e = &entry{id: name, path: d.path(req.Key), wake: make(chan struct{}, 1), watch: noWatch}
-		d.entries[name] = e
-	}
-	return e, nil
-}
-
-// entry returns the entry of g, or nil.
-func (d *driver) entry(g *backend.Grant) *entry {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.entries[id{g.Key, g.Owner}]
-}
-
-// all returns the entries of a lock file, or those of all where name is empty.
-func (d *driver) all(name string) []*entry {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var entries []*entry
-	for _, e := range d.entries {
-		if name == "" || filepath.Base(e.path) == name {
-			entries = append(entries, e)
-		}
-	}
-	return entries
-}
-
-// leave ends e. e.mu is held.
-func (d *driver) leave(e *entry) {
-	if e.left {
-		return
-	}
-	e.left = true
-	d.mu.Lock()
-	delete(d.entries, e.id)
-	d.mu.Unlock()
-	d.shut(e)
-}
-
-// shut closes e's file, which frees the lock. e.mu is held.
-func (d *driver) shut(e *entry) {
-	d.unwatch(e)
-	if e.file == nil {
-		return
-	}
-	if e.fence != 0 {
-		e.file.unlock()
-	}
-	e.file.close()
-	e.file, e.fence = nil, 0
-}
-
-// queued tells whether err is a Busy that left an entry.
-func queued(err error) bool {
-	busy, ok := errors.AsType[*backend.Busy](err)
-	return ok && busy.Queued
-}
-
-// path returns the lock file of a key.
-func (d *driver) path(name string) string {
-	return d.dir + "/" + key.EncodeFile(name, maxFile-len(suffix)) + suffix
+	ends.Wait()
 }

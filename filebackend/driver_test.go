@@ -16,10 +16,11 @@ import (
 
 func TestConformance(t *testing.T) { conformance.Run(t, newHarness, inapplicable) }
 
-// inapplicable states the cases that do not apply: there is no network that delays a request, no URL with a host or
-// a password, a lock has no term, and its file stays.
+// inapplicable are the cases that do not apply. No network delays a request, and a URL has neither
+// a host nor a password. A lock has no term, and its file stays.
 var inapplicable = conformance.Inapplicable(
 	"CountersCount",
+	"EachRefusalHasTheRemainingTime",
 	"FloorIsNoLock",
 	"FreeNamesAreForgotten",
 	"LateAcquireIsFoundByItsOwner",
@@ -38,7 +39,7 @@ var inapplicable = conformance.Inapplicable(
 
 func BenchmarkConformance(b *testing.B) { conformance.Bench(b, newHarness) }
 
-// harness is a directory: each driver is as good as another process.
+// harness is a directory. Each driver behaves like another process.
 type harness struct{ dir string }
 
 func newHarness(t conformance.TB) conformance.Harness {
@@ -46,8 +47,11 @@ func newHarness(t conformance.TB) conformance.Harness {
 	return harness{t.TempDir()}
 }
 
-func (h harness) Driver(context.Context) (backend.Driver, error) { return filebackend.New(h.dir, nil) }
-func (harness) Close()                                           {}
+func (h harness) Driver(context.Context) (backend.Driver, error) {
+	return filebackend.New(h.dir, nil)
+}
+
+func (harness) Close() {}
 
 // Foreign implements conformance.Foreigner.
 func (h harness) Foreign(t conformance.TB, key string) (intact func() bool) {

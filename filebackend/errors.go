@@ -12,31 +12,35 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// The sentinels of the driver. There is no redaction, because a URL of this driver has no secrets.
 var (
 	errFair     = fmt.Errorf("%w: file: waiters are in no order", backend.ErrUnsupported)
 	errMode     = fmt.Errorf("%w: file: exclusive locks only", backend.ErrUnsupported)
 	errReleased = fmt.Errorf("%w: file: released before it was granted", backend.ErrUnavailable)
-	errHangs    = fmt.Errorf("%w: file: the disk does not answer: its locks are freed when it does", backend.ErrUnavailable)
-	errUnknown  = fmt.Errorf("%w: file: this driver does not hold it", backend.ErrLost)
+	errHangs    = fmt.Errorf("%w: file: the disk does not answer: its locks are freed when it does",
+		backend.ErrUnavailable)
+	errUnknown = fmt.Errorf("%w: file: this driver does not hold it", backend.ErrLost)
 )
 
-// errRemoved says that a held lock file is not in its place any more.
+// errRemoved returns the loss of a held lock with a file that is not in its place any more.
 func errRemoved(path string) error {
-	return fmt.Errorf("%w: file: %s was removed or replaced while it was held", backend.ErrLost, path)
+	return fmt.Errorf("%w: file: %s was removed or replaced while it was held",
+		backend.ErrLost, path)
 }
 
-// interpret makes a system's error one of the contract. What is wrong with the file
-// itself does not pass by waiting: ErrConflict. All else may: nothing was granted.
-func interpret(op, path string, err error) error {
+// interpretError gives the error of a system call a sentinel of the contract, and returns nil for
+// nil. Both are definite: the driver grants nothing after a failed call. ErrConflict means that the
+// file itself is unusable, and that another attempt will fail, too. ErrUnavailable may pass.
+func interpretError(op, path string, err error) error {
 	if err == nil {
 		return nil
 	}
 	pathErr := &fs.PathError{Op: op, Path: path, Err: err}
-	for _, definite := range []error{
+	for _, permanent := range []error{
 		unix.EACCES, unix.EPERM, unix.EROFS, unix.EISDIR, unix.ENOTDIR, unix.ENXIO,
-		unix.ELOOP, unix.EMLINK, // O_NOFOLLOW met a symbolic link; the second is FreeBSD's
+		unix.ELOOP, unix.EMLINK, // O_NOFOLLOW on a symbolic link; FreeBSD returns the second one
 	} {
-		if errors.Is(err, definite) {
+		if errors.Is(err, permanent) {
 			return fmt.Errorf("%w: file: %w", backend.ErrConflict, pathErr)
 		}
 	}

@@ -20,7 +20,8 @@ func ExampleNew() {
 	}
 	defer func() { _ = client.Close() }()
 
-	err = client.Do(context.Background(), "nightly", func(_ context.Context, lease *dlock.Lease) error {
+	ctx := context.Background()
+	err = client.Do(ctx, "nightly", func(_ context.Context, lease *dlock.Lease) error {
 		fmt.Println("the only process on this machine, with fence", lease.Fence())
 		return nil
 	})
@@ -30,7 +31,8 @@ func ExampleNew() {
 }
 
 func Example_openFromURL() {
-	// The default directory: $XDG_STATE_HOME/dlock, else ~/.local/state/dlock.
+	// The default directory is $XDG_STATE_HOME/dlock, or ~/.local/state/dlock if that variable is
+	// not set.
 	client, err := dlock.Open(context.Background(), "file:")
 	if err != nil {
 		log.Fatal(err)

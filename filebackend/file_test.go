@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +24,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// helperDir makes this test binary a process that holds "k" in that directory, and in it
-// alone, until it is killed.
+// helperDir is an environment variable. With it, the test binary is a process that holds only "k"
+// in the given directory until it is killed.
 const helperDir = "DLOCK_TEST_FILE_HOLDER"
 
 func TestMain(m *testing.M) {
@@ -43,7 +44,7 @@ func hold(dir string) {
 	select {}
 }
 
-// startHolder returns a process that holds "k".
+// startHolder starts a process that holds "k".
 func startHolder(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -61,7 +62,7 @@ func startHolder(t *testing.T, dir string) *exec.Cmd {
 		_ = cmd.Wait()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held <nil>\n" {
-		t.Fatalf("the holder says %q, %v", line, err)
+		t.Fatalf("the holder printed %q, %v", line, err)
 	}
 	return cmd
 }
@@ -72,14 +73,14 @@ func request(key string, owner int) *backend.Request {
 	}
 }
 
-// waiting is request for who will wait.
+// waiting returns a request of a waiter.
 func waiting(key string, owner int) *backend.Request {
 	req := request(key, owner)
 	req.Queue = true
 	return req
 }
 
-func newDriver(t *testing.T, dir string) *driver {
+func openDriver(t *testing.T, dir string) *driver {
 	t.Helper()
 	d, err := New(dir, nil)
 	if err != nil {
@@ -119,9 +120,11 @@ func release(t *testing.T, d backend.Driver, g *backend.Grant) {
 	}
 }
 
-// await is the loop of the core: it returns when req is granted, and how often it
-// asked.
-func await(ctx context.Context, d backend.Driver, req *backend.Request) (g *backend.Grant, tries int, err error) {
+// await repeats Acquire and Wait, as the core does, until req is granted. It returns the number of
+// attempts.
+func await(
+	ctx context.Context, d backend.Driver, req *backend.Request,
+) (g *backend.Grant, tries int, err error) {
 	for {
 		tries++
 		g, err := d.Acquire(ctx, req)
@@ -135,11 +138,12 @@ func await(ctx context.Context, d backend.Driver, req *backend.Request) (g *back
 	}
 }
 
-// TestKillFrees: the timer beneath waits a second at least, so a waiter that gets the lock
-// sooner was told by the kernel.
+// TestKillFrees checks that the kernel wakes a waiter when the holder is killed. The poll timer
+// fires after a second at the earliest, so the timer cannot have woken a waiter that gets the lock
+// sooner.
 func TestKillFrees(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, t.TempDir())
+	d := openDriver(t, t.TempDir())
 	quick := 0
 	for owner := range 5 {
 		holder := startHolder(t, d.dir)
@@ -156,21 +160,21 @@ func TestKillFrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		waited := time.Since(killed)
-		t.Logf("had after %v", waited)
+		t.Logf("the waiter had the lock after %v", waited)
 		if waited < pauseWatched/2 {
 			quick++
 		}
 		release(t, d, g)
 	}
 	if quick == 0 {
-		t.Error("no kill was noticed before the timer")
+		t.Error("no waiter noticed a kill before its timer")
 	}
 }
 
-// TestKilledHolderIsNotShown: what a dead process wrote is not taken for the present.
+// TestKilledHolderIsNotShown checks that the record of a dead process does not appear as a holder.
 func TestKilledHolderIsNotShown(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, t.TempDir())
+	d := openDriver(t, t.TempDir())
 	holder := startHolder(t, d.dir)
 	if info, err := d.Inspect(t.Context(), "k"); err != nil || len(info.Holders) != 1 {
 		t.Fatalf("Inspect: %+v, %v; want one holder", info, err)
@@ -185,8 +189,8 @@ func TestKilledHolderIsNotShown(t *testing.T) {
 	}
 }
 
-// TestFileTakenAway: who holds a lock whose file is removed, replaced, or moved with its
-// directory, has lost it, and is told.
+// TestFileTakenAway checks that a holder loses its lock if the file is removed, replaced, or moved
+// with its directory. The driver reports the loss.
 func TestFileTakenAway(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(d *driver) error{
@@ -201,7 +205,7 @@ func TestFileTakenAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDriver(t, filepath.Join(t.TempDir(), "locks"))
+			d := openDriver(t, filepath.Join(t.TempDir(), "locks"))
 			lost := make(chan error, 8)
 			req := request("k", 1)
 			req.Lost = func(err error) { lost <- err }
@@ -210,7 +214,7 @@ func TestFileTakenAway(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := <-lost; !errors.Is(err, backend.ErrLost) {
-				t.Errorf("Lost was told %v", err)
+				t.Errorf("Lost received %v", err)
 			}
 			if _, err := d.Renew(t.Context(), g); !errors.Is(err, backend.ErrLost) {
 				t.Errorf("Renew: %v, want ErrLost", err)
@@ -232,8 +236,9 @@ func TestFileTakenAway(t *testing.T) {
 	}
 }
 
-// TestDiskThatHangs: an attempt that the disk holds up keeps the mutex of its entry. It delays no event of another
-// lock, and Close by closeTimeout only; what it has is freed when it goes on.
+// TestDiskThatHangs has an attempt that hangs on the disk and keeps the mutex of its entry. It does
+// not delay events of other locks, and delays Close only by closeTimeout. Its lock is freed when
+// the disk answers.
 func TestDiskThatHangs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -241,7 +246,7 @@ func TestDiskThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, other := opened.(*driver), newDriver(t, dir)
+	d, other := opened.(*driver), openDriver(t, dir)
 	req := request("held", 1)
 	lost := make(chan error, 1)
 	req.Lost = func(err error) { lost <- err }
@@ -258,10 +263,10 @@ func TestDiskThatHangs(t *testing.T) {
 	select {
 	case err := <-lost:
 		if !errors.Is(err, backend.ErrLost) {
-			t.Errorf("Lost was told %v", err)
+			t.Errorf("Lost received %v", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("an attempt that hangs holds up the events of another lock")
+		t.Error("an attempt that hangs delays the events of another lock")
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- d.Close() }()
@@ -277,13 +282,14 @@ func TestDiskThatHangs(t *testing.T) {
 	stuck.mu.Unlock()
 	for end := time.Now().Add(30 * time.Second); len(d.all("")) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("what hung is not freed")
+			t.Fatal("the lock of the attempt that hung is not freed")
 		}
 	}
 }
 
-// TestCloseWaitsForASlowDisk, up to its bound. The goroutine of the watcher stands for all that Close waits for: a
-// mutex would stop the clock of the test.
+// TestCloseWaitsForASlowDisk checks that Close waits for a slow disk up to its limit. The goroutine
+// of the watcher replaces all other work that Close waits for, because a mutex would stop the clock
+// of the bubble.
 func TestCloseWaitsForASlowDisk(t *testing.T) {
 	t.Parallel()
 	const bound = 4 * time.Second
@@ -314,10 +320,11 @@ func TestCloseWaitsForASlowDisk(t *testing.T) {
 	}
 }
 
-// TestSweepLeavesWhatIsAnothers: a file that was replaced before the sweep had locked it stays.
+// TestSweepLeavesWhatIsAnothers checks that the sweep does not remove a file that was replaced
+// before the sweep locked it.
 func TestSweepLeavesWhatIsAnothers(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, t.TempDir())
+	d := openDriver(t, t.TempDir())
 	release(t, d, acquire(t, d, request("k", 1)))
 	swept, err := openLock(d.path("k"), unix.O_RDWR)
 	if err != nil {
@@ -336,10 +343,10 @@ func TestSweepLeavesWhatIsAnothers(t *testing.T) {
 	}
 }
 
-// TestRemovedFileUntold is the same where the system does not tell.
+// TestRemovedFileUntold checks the removal of a lock file without an event of the system.
 func TestRemovedFileUntold(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, t.TempDir())
+	d := openDriver(t, t.TempDir())
 	d.watcher.close()
 	first := acquire(t, d, request("k", 1))
 	if err := os.Remove(d.path("k")); err != nil {
@@ -361,11 +368,11 @@ func TestRemovedFileUntold(t *testing.T) {
 	}
 }
 
-// TestWaiterFollows: a waiter whose file was removed gets the new one.
+// TestWaiterFollows checks that a waiter whose file was removed gets the lock on the new file.
 func TestWaiterFollows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	holder, waiter := newDriver(t, dir), newDriver(t, dir)
+	holder, waiter := openDriver(t, dir), openDriver(t, dir)
 	acquire(t, holder, request("k", 1))
 	req := waiting("k", 2)
 	b := refused(t, waiter, req)
@@ -381,16 +388,19 @@ func TestWaiterFollows(t *testing.T) {
 	}
 }
 
-// TestForeignFile: what is not the lock file of the name is left alone.
+// TestForeignFile checks that the driver does not change a file that is not the lock file of the
+// name.
 func TestForeignFile(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, t.TempDir())
+	d := openDriver(t, t.TempDir())
 	write := func(path string) error { return os.WriteFile(path, []byte("my notes\n"), 0o600) }
 	for name, put := range map[string]func(path string) error{
-		"text":         write,
-		"directory":    func(path string) error { return os.Mkdir(path, 0o700) },
-		"pipe":         func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"symlink":      func(path string) error { return errors.Join(write(path+"2"), os.Symlink(path+"2", path)) },
+		"text":      write,
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"symlink": func(path string) error {
+			return errors.Join(write(path+"2"), os.Symlink(path+"2", path))
+		},
 		"another-name": func(path string) error { return relabel(d, path) },
 	} {
 		path := d.path(name)
@@ -398,13 +408,14 @@ func TestForeignFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := contentsOf(path)
-		if _, err := d.Acquire(t.Context(), waiting(name, 1)); !errors.Is(err, backend.ErrConflict) {
+		_, err := d.Acquire(t.Context(), waiting(name, 1))
+		if !errors.Is(err, backend.ErrConflict) {
 			t.Errorf("%s: Acquire: %v, want ErrConflict", name, err)
 		} else if !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: the error does not name the file: %v", name, err)
 		}
 		if contentsOf(path) != before {
-			t.Errorf("%s: was written to", name)
+			t.Errorf("%s: the driver wrote to the file", name)
 		}
 	}
 	for info, err := range d.List(t.Context(), "") {
@@ -415,7 +426,7 @@ func TestForeignFile(t *testing.T) {
 	}
 }
 
-// contentsOf returns what stands in the file at path, "" if it is none.
+// contentsOf returns the content of the file at path, or "" if path is not a regular file.
 func contentsOf(path string) string {
 	if stat, err := os.Stat(path); err != nil || !stat.Mode().IsRegular() {
 		return ""
@@ -455,22 +466,25 @@ func TestUnsafeDirectory(t *testing.T) {
 		}
 	}
 	stat := unix.Stat_t{Mode: unix.S_IFDIR | 0o700, Uid: uint32(os.Geteuid()) + 1}
-	if err := private(dir, &stat); err == nil || !strings.Contains(err.Error(), "chown") {
+	if err := checkPrivate(dir, &stat); err == nil || !strings.Contains(err.Error(), "chown") {
 		t.Errorf("another owner: %v", err)
 	}
-	if err := local(dir, networkTypes[unix.NFS_SUPER_MAGIC], &Options{}); err == nil || !strings.Contains(err.Error(), "NFS") {
+	err := checkLocal(dir, networkTypes[unix.NFS_SUPER_MAGIC], &Options{})
+	if err == nil || !strings.Contains(err.Error(), "NFS") {
 		t.Errorf("NFS: %v", err)
 	}
-	if err := local(dir, "NFS", &Options{AllowNetwork: true}); err != nil {
+	if err := checkLocal(dir, "NFS", &Options{AllowNetwork: true}); err != nil {
 		t.Errorf("NFS, allowed: %v", err)
 	}
 }
 
 func TestPrivateByDefault(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, filepath.Join(t.TempDir(), "a", "b"))
+	d := openDriver(t, filepath.Join(t.TempDir(), "a", "b"))
 	acquire(t, d, request("k", 1))
-	for path, want := range map[string]os.FileMode{d.dir: 0o700, filepath.Dir(d.dir): 0o700, d.path("k"): 0o600} {
+	for path, want := range map[string]os.FileMode{
+		d.dir: 0o700, filepath.Dir(d.dir): 0o700, d.path("k"): 0o600,
+	} {
 		if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, %v; want %o", path, stat.Mode(), err, want)
 		}
@@ -487,7 +501,8 @@ func TestDefaultDir(t *testing.T) {
 		t.Setenv("XDG_STATE_HOME", tt.state)
 		t.Setenv("HOME", tt.home)
 		if got, err := DefaultDir(); got != tt.want || (err == nil) != (tt.want != "") {
-			t.Errorf("DefaultDir with %q, %q = %q, %v; want %q", tt.state, tt.home, got, err, tt.want)
+			t.Errorf("DefaultDir with %q, %q = %q, %v; want %q",
+				tt.state, tt.home, got, err, tt.want)
 		}
 	}
 }
@@ -495,7 +510,9 @@ func TestDefaultDir(t *testing.T) {
 func TestOpenURL(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	here := t.TempDir()
-	for _, raw := range []string{"file:", "file:" + here, "file://" + here, "file:" + here + "?allow-network=1"} {
+	for _, raw := range []string{
+		"file:", "file:" + here, "file://" + here, "file:" + here + "?allow-network=1",
+	} {
 		d, err := openURL(t, raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
@@ -505,9 +522,31 @@ func TestOpenURL(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, raw := range []string{"file:relative", "file://host/x", "file://u:p@/x", "file:" + here + "?allow-network=maybe"} {
+	for _, raw := range []string{
+		"file:relative", "file://host/x", "file://u:p@/x", "file:" + here + "?allow-network=maybe",
+	} {
 		if _, err := openURL(t, raw); err == nil {
 			t.Errorf("%s: no error", raw)
+		}
+	}
+}
+
+// TestParameters checks which field of Options each parameter of a URL sets.
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]Options{
+		"file:/x?allow-network=1": {AllowNetwork: true},
+		"file:/x?inherit=1":       {Inherit: true},
+		"file:/x?endless=1":       {Endless: true},
+		"file:/x?block=1":         {Block: true},
+		"file:/x?block=0":         {},
+	} {
+		u, err := backend.ParseURL(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parseTarget(u); err != nil || got.Options != want || got.dir != "/x" {
+			t.Errorf("%s: %+v, %v", raw, got, err)
 		}
 	}
 }
@@ -521,11 +560,11 @@ func openURL(t *testing.T, raw string) (backend.Driver, error) {
 	return open(t.Context(), u)
 }
 
-// TestWaitingIsQuiet: waiters neither poll, nor wake each other, nor keep threads, and
-// one event is enough to hand the lock through all of them.
+// TestWaitingIsQuiet checks that waiters neither poll, nor wake each other, nor keep threads. One
+// event is enough to pass the lock through all of them.
 func TestWaitingIsQuiet(t *testing.T) {
 	dir := t.TempDir()
-	drivers := []*driver{newDriver(t, dir), newDriver(t, dir), newDriver(t, dir)}
+	drivers := []*driver{openDriver(t, dir), openDriver(t, dir), openDriver(t, dir)}
 	g := acquire(t, drivers[0], request("k", 0))
 	const waiters = 60
 	var tries, started atomic.Int64
@@ -549,7 +588,7 @@ func TestWaitingIsQuiet(t *testing.T) {
 					continue
 				}
 				if err != nil || section.Add(1) != 1 {
-					t.Errorf("not alone, or %v", err)
+					t.Errorf("a second holder, or %v", err)
 					return
 				}
 				section.Add(-1)
@@ -565,13 +604,13 @@ func TestWaitingIsQuiet(t *testing.T) {
 	for void := 0; ; void++ {
 		before = tries.Load()
 		began := time.Now()
-		time.Sleep(pauseWatched / 4) // the least pause is twice that
+		time.Sleep(pauseWatched / 4) // the minimum pause is twice as long
 		n := tries.Load() - before
 		if n <= waiters {
 			break
 		}
 		if took := time.Since(began); took < pauseWatched/2 || void == 5 {
-			t.Errorf("%d tries of %d waiters in %v in which nothing happened", n, waiters, took)
+			t.Errorf("%d tries of %d waiters in %v without an event", n, waiters, took)
 			break
 		}
 	}
@@ -599,12 +638,12 @@ func entriesOf(t *testing.T, dir string) []os.DirEntry {
 	return entries
 }
 
-// TestInspectDoesNotDisturb: an attempt on a free lock succeeds however often others
-// look at it.
+// TestInspectDoesNotDisturb checks that an attempt on a free lock succeeds however often Inspect
+// reads it concurrently.
 func TestInspectDoesNotDisturb(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, onlooker := newDriver(t, dir), newDriver(t, dir)
+	d, onlooker := openDriver(t, dir), openDriver(t, dir)
 	ctx, stop := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -619,7 +658,8 @@ func TestInspectDoesNotDisturb(t *testing.T) {
 	for i := range 1000 {
 		last = acquire(t, d, request("k", i))
 		info, err := d.Inspect(t.Context(), "k")
-		if err != nil || len(info.Holders) != 1 || info.Holders[0].Owner != last.Owner || info.Holders[0].Fence != last.Fence<<12 {
+		if err != nil || len(info.Holders) != 1 || info.Holders[0].Owner != last.Owner ||
+			info.Holders[0].Fence != last.Fence<<12 {
 			t.Fatalf("Inspect: %+v, %v; want %s", info, err, last.Owner)
 		}
 		release(t, d, last)
@@ -628,7 +668,7 @@ func TestInspectDoesNotDisturb(t *testing.T) {
 	group.Wait()
 }
 
-// TestWithoutWatches: where the system gives no watch, the lock is polled.
+// TestWithoutWatches checks that the waiter polls if the system provides no watch.
 func TestWithoutWatches(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(d *driver){
@@ -636,7 +676,7 @@ func TestWithoutWatches(t *testing.T) {
 		"no watch":    func(d *driver) { d.watcher.close() },
 	} {
 		dir := t.TempDir()
-		holder, waiter := newDriver(t, dir), newDriver(t, dir)
+		holder, waiter := openDriver(t, dir), openDriver(t, dir)
 		spoil(waiter)
 		g := acquire(t, holder, request("k", 1))
 		b := refused(t, waiter, waiting("k", 2))
@@ -653,10 +693,262 @@ func TestWithoutWatches(t *testing.T) {
 	}
 }
 
-// TestChildInheritsNothing: a child of the holder does not keep the lock.
+// TestLongWaitersRest checks that the pauses grow while one holder keeps the lock, and are reset
+// when the holder changes.
+func TestLongWaitersRest(t *testing.T) {
+	t.Parallel()
+	for name, pauses := range map[string][2]time.Duration{
+		"watched":   {pauseWatched, maxPauseWatched},
+		"unwatched": {pauseUnwatched, maxPauseUnwatched},
+	} {
+		first, longest := pauses[0], pauses[1]
+		dir := t.TempDir()
+		holder, waiter := openDriver(t, dir), openDriver(t, dir)
+		if name == "unwatched" {
+			waiter.watcher.close()
+		} else if waiter.watcher == nil {
+			continue
+		}
+		g := acquire(t, holder, request("k", 1))
+		for _, want := range []time.Duration{first, 2 * first, 4 * first, 8 * first} {
+			if b := refused(t, waiter, waiting("k", 2)); b.State != want {
+				t.Errorf("%s: the pause is %v, want %v", name, b.State, want)
+			}
+		}
+		for range 5 {
+			_ = refused(t, waiter, waiting("k", 2))
+		}
+		if b := refused(t, waiter, waiting("k", 2)); b.State != longest {
+			t.Errorf("%s: the last pause is %v, want %v", name, b.State, longest)
+		}
+		release(t, holder, g)
+		acquire(t, holder, request("k", 3))
+		if b := refused(t, waiter, waiting("k", 2)); b.State != first {
+			t.Errorf("%s: after another holder the pause is %v, want %v", name, b.State, first)
+		}
+	}
+}
+
+// TestEndlessIsChecked checks that the driver detects the loss of an endless lock. Such a lock has
+// no renewals, and its file may be removed without an event.
+func TestEndlessIsChecked(t *testing.T) {
+	t.Parallel()
+	for name, takeAway := range map[string]func(dir string) error{
+		"file": func(dir string) error { return os.Remove(filepath.Join(dir, "k.lock")) },
+		"directory": func(dir string) error {
+			return os.Rename(filepath.Dir(dir), filepath.Dir(dir)+"-gone")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "parent", "locks")
+			d, err := New(dir, &Options{Endless: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = d.Close() }()
+			lost := make(chan error, 1)
+			req := request("k", 1)
+			req.Lost = func(err error) { lost <- err }
+			if ttl := acquire(t, d, req).Term.TTL; ttl != endless {
+				t.Errorf("the term is %v, want %v", ttl, endless)
+			}
+			if err := takeAway(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-lost; !errors.Is(err, backend.ErrLost) {
+				t.Errorf("the loss is %v", err)
+			}
+		})
+	}
+}
+
+// openBlocking opens a driver whose waiters block in flock.
+func openBlocking(t *testing.T, dir string) *driver {
+	t.Helper()
+	d, err := New(dir, &Options{Block: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d.(*driver)
+}
+
+// TestBlockedWaiters checks that blocked waiters get the lock in the order of their arrival, use no
+// watch, and leave when their context ends.
+func TestBlockedWaiters(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder := openDriver(t, dir)
+	g := acquire(t, holder, request("k", 0))
+	const waiters = 6
+	order := make(chan int, waiters)
+	var group sync.WaitGroup
+	for i := range waiters {
+		d, req := openBlocking(t, dir), waiting("k", i+1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		group.Go(func() {
+			g, _, err := await(ctx, d, req)
+			switch {
+			case i == 2 && errors.Is(err, context.Canceled):
+				release(t, d, &backend.Grant{Request: *req})
+				return
+			case err != nil:
+				t.Errorf("waiter %d: %v", i, err)
+				return
+			case d.watcher != nil && d.watcher.state != watcherIdle:
+				t.Errorf("waiter %d has a watch", i)
+			}
+			order <- i
+			release(t, d, g)
+		})
+		for flockWaiters(t, holder.path("k")) <= i {
+			time.Sleep(time.Millisecond)
+		}
+		if i == 2 {
+			cancel()
+		}
+	}
+	release(t, holder, g)
+	group.Wait()
+	close(order)
+	last := -1
+	for i := range order {
+		if i < last {
+			t.Errorf("waiter %d after %d", i, last)
+		}
+		last = i
+	}
+	if _, _, err := await(t.Context(), holder, waiting("k", 9)); err != nil {
+		t.Errorf("the lock is not free: %v", err)
+	}
+}
+
+// TestBlockedWaiterDoesNotOvertake checks that a waiter whose thread is in the kernel's queue gets
+// the lock by that thread alone, however often it makes an attempt.
+func TestBlockedWaiterDoesNotOvertake(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, first, second := openDriver(t, dir), openBlocking(t, dir), openBlocking(t, dir)
+	for n := range 30 { // an attempt overtakes only in the instant after the release
+		key := fmt.Sprint("k", n)
+		blocked := func(waiters int) {
+			for flockWaiters(t, holder.path(key)) < waiters {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		g := acquire(t, holder, request(key, 0))
+		var order atomic.Int32
+		var group sync.WaitGroup
+		group.Go(func() {
+			g, _, err := await(t.Context(), first, waiting(key, 1))
+			if err != nil || !order.CompareAndSwap(0, 1) {
+				t.Errorf("the first waiter: %v, after another one: %v", err, order.Load())
+				return
+			}
+			release(t, first, g)
+		})
+		blocked(1)
+		req := waiting(key, 2)
+		_ = refused(t, second, req)
+		second.block(second.find(req))
+		blocked(2)
+		group.Go(func() {
+			g, err := second.Acquire(t.Context(), req)
+			for ; err != nil; g, err = second.Acquire(t.Context(), req) {
+			}
+			order.CompareAndSwap(0, 2)
+			release(t, second, g)
+		})
+		release(t, holder, g)
+		group.Wait()
+	}
+}
+
+// flockWaiters returns how many threads the kernel has in the queue for the flock of a file
+// (proc_locks(5)).
+func flockWaiters(t *testing.T, path string) (n int) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := fmt.Sprintf(":%d 0 EOF", info.Sys().(*syscall.Stat_t).Ino)
+	for line := range strings.Lines(string(locks)) {
+		if strings.Contains(line, "-> FLOCK") && strings.Contains(line, file) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestUncontendedNeedsNoWatch checks that an uncontended lock opens no watch. The kernel takes up
+// to 20 ms to close a watch, which delays the end of a process with a watch.
+func TestUncontendedNeedsNoWatch(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b, err := New(dir, &Options{Endless: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	d := b.(*driver)
+	if d.watcher == nil {
+		t.Skip("does not apply: this system has no watches")
+	}
+	g := acquire(t, d, request("k", 1))
+	if d.watcher.file != nil {
+		t.Error("an uncontended lock has opened a watch")
+	}
+	waiter := openDriver(t, dir)
+	_ = refused(t, waiter, waiting("k", 2))
+	release(t, d, g)
+	if _, _, err := await(t.Context(), waiter, waiting("k", 2)); err != nil {
+		t.Error(err)
+	}
+	_ = refused(t, d, waiting("k", 3))
+	if d.watcher.file == nil {
+		t.Error("a waiter has no watch")
+	}
+}
+
+// TestDotsInLinks checks that the names of a path are followed one after the other, as the kernel
+// does.
+func TestDotsInLinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := filepath.Join(dir, "a/b/link")
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(dir, "a/b"), 0o700),
+		os.MkdirAll(filepath.Join(dir, "a/locks"), 0o700),
+		os.Symlink("a/b", filepath.Join(dir, "short")),
+		os.Symlink("../locks", link),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(filepath.Join(dir, "short/link"), nil)
+	if err != nil {
+		t.Fatalf("New through two links: %v", err)
+	}
+	_ = d.Close()
+	if err := errors.Join(os.Remove(link), os.Symlink("link", link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkPath(filepath.Join(dir, "short/link")); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("a link to itself: %v, want ELOOP", err)
+	}
+}
+
+// TestChildInheritsNothing checks that a child process of the holder does not keep the lock.
 func TestChildInheritsNothing(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, t.TempDir())
+	d := openDriver(t, t.TempDir())
 	acquire(t, d, request("k", 1))
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {
@@ -668,23 +960,25 @@ func TestChildInheritsNothing(t *testing.T) {
 	}()
 	fds := fmt.Sprintf("/proc/%d/fd", child.Process.Pid)
 	for _, fd := range entriesOf(t, fds) {
-		if target, _ := os.Readlink(filepath.Join(fds, fd.Name())); strings.HasPrefix(target, d.dir) || strings.Contains(target, "inotify") {
+		target, _ := os.Readlink(filepath.Join(fds, fd.Name()))
+		if strings.HasPrefix(target, d.dir) || strings.Contains(target, "inotify") {
 			t.Errorf("the child has %s", target)
 		}
 	}
 }
 
-// TestReleaseDuringAttempt: an attempt that is executed only after its Release
-// takes nothing.
+// TestReleaseDuringAttempt checks that an attempt which is executed after its Release takes
+// nothing.
 func TestReleaseDuringAttempt(t *testing.T) {
 	t.Parallel()
-	d := newDriver(t, t.TempDir())
+	d := openDriver(t, t.TempDir())
 	req := request("k", 1)
-	e, err := d.enter(req)
+	e, err := d.admit(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Release(t.Context(), &backend.Grant{Request: *req}); !errors.Is(err, backend.ErrNotHeld) {
+	err = d.Release(t.Context(), &backend.Grant{Request: *req})
+	if !errors.Is(err, backend.ErrNotHeld) {
 		t.Errorf("Release: %v, want ErrNotHeld", err)
 	}
 	e.mu.Lock()
@@ -696,20 +990,23 @@ func TestReleaseDuringAttempt(t *testing.T) {
 	acquire(t, d, request("k", 2))
 }
 
-func TestInterpret(t *testing.T) {
+func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	for errno, want := range map[error]error{
-		unix.ELOOP: backend.ErrConflict, unix.EACCES: backend.ErrConflict, unix.EISDIR: backend.ErrConflict,
-		unix.EMFILE: backend.ErrUnavailable, unix.ENOSPC: backend.ErrUnavailable, unix.EIO: backend.ErrUnavailable,
+		unix.ELOOP: backend.ErrConflict, unix.EACCES: backend.ErrConflict,
+		unix.EROFS: backend.ErrConflict, unix.EISDIR: backend.ErrConflict,
+		unix.EMFILE: backend.ErrUnavailable, unix.ENOSPC: backend.ErrUnavailable,
+		unix.EIO: backend.ErrUnavailable,
 	} {
-		if err := interpret("open", "/x", errno); !errors.Is(err, want) || !errors.Is(err, errno) {
-			t.Errorf("interpret(%v) = %v, want %v", errno, err, want)
+		err := interpretError("open", "/x", errno)
+		if !errors.Is(err, want) || !errors.Is(err, errno) {
+			t.Errorf("interpretError(%v) = %v, want %v", errno, err, want)
 		}
 	}
 }
 
-// BenchmarkFirst is an uncontended Acquire and Release with a new name each time: the
-// reservation is put on the disk.
+// BenchmarkFirst measures an uncontended Acquire and Release with a new name each time. Each
+// Acquire writes its reservation to the disk.
 func BenchmarkFirst(b *testing.B) {
 	d, err := New(b.TempDir(), nil)
 	if err != nil {
@@ -727,13 +1024,14 @@ func BenchmarkFirst(b *testing.B) {
 	}
 }
 
-// A symbolic link in the path that another user can turn would give two processes two directories.
+// TestTurnableLinksAreRefused checks symbolic links in the path that another user can change. Such
+// a link would give two processes two directories.
 func TestTurnableLinksAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string
-		mode   os.FileMode // of the directory with the link
-		uid    int         // of the link
+		mode   os.FileMode // mode of the directory with the link
+		uid    int         // owner of the link
 		refuse bool
 	}{
 		{"our own link", 0o755, os.Geteuid(), false},
@@ -748,8 +1046,10 @@ func TestTurnableLinksAreRefused(t *testing.T) {
 			}
 			locks, links := filepath.Join(t.TempDir(), "locks"), filepath.Join(t.TempDir(), "links")
 			link := filepath.Join(links, "link")
-			err := errors.Join(os.Mkdir(locks, 0o700), os.Mkdir(links, 0o755), os.Chmod(links, row.mode),
-				os.Symlink(locks, link), os.Lchown(link, row.uid, -1))
+			err := errors.Join(
+				os.Mkdir(locks, 0o700), os.Mkdir(links, 0o755), os.Chmod(links, row.mode),
+				os.Symlink(locks, link), os.Lchown(link, row.uid, -1),
+			)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,23 +17,28 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Inspect shows the holder that the file names, if it still holds. It does not touch
-// the lock.
+// fenceShift is the number of bits that the core appends to a raw fence.
+const fenceShift = 12
+
+// Inspect implements backend.Inspector. It returns the holder that the record names if the lock is
+// held. It takes no lock itself where the system can query one (Linux).
 func (d *driver) Inspect(ctx context.Context, key string) (*backend.Info, error) {
 	return backend.Call(ctx, func(context.Context) (*backend.Info, error) {
-		r, err := d.holder(d.path(key), key)
+		r, err := readHolder(d.path(key), key)
 		if err != nil {
 			return nil, err
 		}
-		return info(key, r), nil
+		return newInfo(key, r), nil
 	})
 }
 
-// List shows the held locks; who waits is not known. Files that are not lock files
-// are passed over.
+// List implements backend.Inspector. It yields the held locks, without their waiters, which are
+// unknown. It skips files that are not lock files.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
-		dir, err := backend.Call(ctx, func(context.Context) (*os.File, error) { return os.Open(d.dir) })
+		dir, err := backend.Call(ctx, func(context.Context) (*os.File, error) {
+			return os.Open(d.dir)
+		})
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
@@ -60,33 +65,37 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 	}
 }
 
-// listSome looks at the next files of dir. io.EOF: there are no more.
-func (d *driver) listSome(ctx context.Context, dir *os.File, prefix string) ([]*backend.Info, error) {
+// listSome returns the held locks among the next files of dir. It returns io.EOF after the last
+// file.
+func (d *driver) listSome(
+	ctx context.Context, dir *os.File, prefix string,
+) ([]*backend.Info, error) {
 	return backend.Call(ctx, func(context.Context) ([]*backend.Info, error) {
-		names, err := dir.Readdirnames(128)
+		names, err := dir.Readdirnames(128) // a bounded number, so that ctx is checked in between
 		var infos []*backend.Info
 		for _, name := range names {
 			if !strings.HasSuffix(name, suffix) {
 				continue
 			}
-			r, err := d.holder(filepath.Join(d.dir, name), "")
-			if errors.Is(err, backend.ErrConflict) || r == nil && err == nil {
+			r, err := readHolder(filepath.Join(d.dir, name), "")
+			if errors.Is(err, backend.ErrConflict) || r == nil && err == nil { // foreign, or free
 				continue
 			}
 			if err != nil {
 				return infos, err
 			}
+			// A file with another name than its key's is a copy, which excludes no process.
 			if strings.HasPrefix(r.key, prefix) && filepath.Base(d.path(r.key)) == name {
-				infos = append(infos, info(r.key, r))
+				infos = append(infos, newInfo(r.key, r))
 			}
 		}
 		return infos, err
 	})
 }
 
-// holder returns the record of who holds the lock file at path, or nil. An empty key
-// takes the file of any.
-func (d *driver) holder(path, key string) (*record, error) {
+// readHolder returns the record of the holder of the lock file at path, or nil if the lock is free.
+// It returns ErrConflict if it is not the lock file of key. An empty key stands for any.
+func readHolder(path, key string) (*record, error) {
 	f, err := openLock(path, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -98,12 +107,12 @@ func (d *driver) holder(path, key string) (*record, error) {
 	return f.holder(key)
 }
 
-// info shows key with its holder, if it has one.
-func info(key string, r *record) *backend.Info {
+// newInfo describes the lock of key. r is the record of its holder, or nil.
+func newInfo(key string, r *record) *backend.Info {
 	info := &backend.Info{Key: key, Mode: backend.Exclusive, Waiters: -1}
 	if r != nil {
 		info.Holders = []backend.Holder{{
-			Owner: r.owner, Meta: r.meta, Fence: r.fence << 12, Since: r.since, TTL: -1,
+			Owner: r.owner, Meta: r.meta, Fence: r.fence << fenceShift, Since: r.since, TTL: -1,
 		}}
 	}
 	return info

@@ -2,33 +2,85 @@ package filebackend
 
 import (
 	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Options are the parameters of a URL. The zero value, and nil, are the defaults.
+// Options are the parameters of a URL. The zero value and nil are the defaults.
 type Options struct {
-	// AllowNetwork (allow-network=1) accepts a directory on a network file system
-	// or FUSE. Whether its locks hold between machines is then up to that file
-	// system; every acquisition waits for its disk.
+	// AllowNetwork (allow-network=1) accepts a directory on a network file system or on FUSE. That
+	// file system then decides whether its locks exclude other machines. Every acquisition waits
+	// for its disk.
 	AllowNetwork bool
-	// Inherit (inherit=1) lets the processes that this one starts while it holds a lock inherit
-	// it, as flock(1) does: the lock is freed by Unlock, or when all of them have ended.
+	// Inherit (inherit=1) makes child processes inherit the locks that are held when they are
+	// started, as flock(1) does. Unlock frees such a lock; without Unlock it is free when all these
+	// processes have ended.
 	Inherit bool
-	// Endless (endless=1) gives a lock no term: its lease has a deadline a century away, and lasts
-	// through a stop of the process that is longer than the TTL, as the kernel's lock does. It has an
-	// effect where the system tells of a lock file that is removed (Linux).
+	// Block (block=1) makes each waiter wait in flock(2), in its own thread. The system decides the
+	// order of waiters, and Linux serves them in the order of their arrival. Block suits programs
+	// that run in many processes with few waiters each: a waiter causes no work, however many
+	// processes wait. The thread of a waiter that has given up stays until the lock is free.
+	Block bool
+	// Endless (endless=1) grants locks without a term: the deadline of a lease is a century away.
+	// The lease outlives a stop of the process that is longer than the TTL, as the kernel's lock
+	// does. The driver checks every second that the lock file is in its place.
 	Endless bool
 }
 
-// options takes the parameters of u.
-func options(u *backend.URL) (*Options, error) {
-	o := &Options{}
-	if err := u.TakeBool("allow-network", &o.AllowNetwork); err != nil {
+// withDefaults returns a copy of o. The zero value of each field is its default, so it fills
+// nothing.
+func (o *Options) withDefaults() Options {
+	if o == nil {
+		return Options{}
+	}
+	return *o
+}
+
+// target is the content of a URL.
+type target struct {
+	Options
+	dir string
+}
+
+// parseTarget takes the directory and all parameters of u. It does not touch the file system.
+func parseTarget(u *backend.URL) (*target, error) {
+	dir, err := parseDir(u)
+	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(u.TakeBool("inherit", &o.Inherit), u.TakeBool("endless", &o.Endless)); err != nil {
+	t := &target{dir: dir}
+	err = errors.Join(
+		u.TakeBool("allow-network", &t.AllowNetwork),
+		u.TakeBool("inherit", &t.Inherit),
+		u.TakeBool("endless", &t.Endless),
+		u.TakeBool("block", &t.Block),
+	)
+	if err != nil {
 		return nil, err
 	}
-	return o, nil
+	return t, nil
+}
+
+// parseDir returns the directory of u, or DefaultDir if u has no path. It refuses all other parts
+// of an address.
+func parseDir(u *backend.URL) (string, error) {
+	switch {
+	case u.User != "" || u.Password != "":
+		return "", errors.New("dlock: invalid URL: file: takes no user")
+	case len(u.Hosts) > 0:
+		return "", fmt.Errorf(
+			"dlock: invalid URL: file: takes no host; a path is written file:/%s%s",
+			u.Hosts[0], u.Path,
+		)
+	case u.Path == "":
+		return DefaultDir()
+	case !path.IsAbs(u.Path):
+		return "", fmt.Errorf(
+			"dlock: invalid URL: file: the path %q is not absolute; write file:/…", u.Path,
+		)
+	}
+	return filepath.Clean(u.Path), nil
 }

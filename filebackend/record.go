@@ -12,51 +12,77 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A lock file is two slots, a page each, so that a torn write of one leaves the
-// other. Each may hold a record: the last grant that was written there. The file is
-// written by the holder of the lock alone, one slot in one write.
+// The reason for two slots and for reservations is that a crash at any byte of any write, and a
+// power cut at any time, leave a file with a usable counter.
 //
-// A power cut may take back whatever was not synced. So each record carries a
-// ceiling: no fence above it is given before a record with a higher one is on the
-// disk. The record that was synced is the reservation; its slot stays as it is, and
-// the grants below its ceiling are written to the other one, unsynced, until the next
-// reservation takes that slot and the two change roles. The first grant below a
-// ceiling writes the reservation once more, since it cannot know whether that was
-// synced. After another boot, or
-// where a slot is unreadable, the counter goes on above the ceiling.
+// A lock file has two slots of a page each, so that a torn write of one slot leaves the other one.
+// A slot may have a record: the last grant that was written there. Only the holder of the lock
+// writes the file, one slot in one write.
+//
+// A power cut may undo every write that was not synced. So each record has a ceiling: no fence
+// above it is granted before a record with a higher ceiling is on the disk. A synced record is a
+// reservation. Its slot stays as it is, and grants up to its ceiling are written to the other slot,
+// unsynced. The next reservation takes that other slot, and the two slots change roles.
+//
+// The first grant below a ceiling writes the reservation again, because it cannot detect whether
+// the reservation was synced. After another boot, or if a slot is unreadable, the counter continues
+// above the ceiling. These are the slots after each grant; R is a reservation, in brackets a record
+// that was written again:
+//
+//	grant                slot 0  slot 1  synced
+//	first                R1              R1
+//	second               [R1]    2       R1
+//	third                R1      3
+//	above the ceiling    R1      R4      R4
+//	the next one         5       [R4]    R4
+//
+// A record has these fields. Numbers are big-endian.
+//
+//	offset  size  field
+//	0       8     magic
+//	8       4     checksum (CRC-32C) of all bytes after it
+//	12      4     length of the record
+//	16      8     fence
+//	24      8     ceiling
+//	32      8     since, in microseconds since 1970
+//	40      1     1 for a reservation, otherwise 0
+//	41            boot, key, owner and meta, each with its length in 2 bytes before it
 const (
 	slotSize = 4096
 	fileSize = 2 * slotSize
 
-	// magic begins every slot.
+	// magic begins every slot. Another layout of the record would have another number.
 	magic = "dlock-1\n"
-	// fixedSize is what precedes the texts of a record: magic, checksum, length,
+	// fixedSize is the size of the fields before the texts of a record: magic, checksum, length,
 	// fence, ceiling, since, reservation.
 	fixedSize = len(magic) + 4 + 4 + 8 + 8 + 8 + 1
-	// maxTexts bounds the texts before the meta, which gets the rest of the slot.
+	// maxTexts limits the texts before the meta. The meta gets the rest of the slot.
 	maxTexts = 1024
-	// ahead is how many fences, that is microseconds, a reservation covers.
+	// ahead is the number of fences that a reservation covers: microseconds of its clock.
 	ahead = uint64(10 * time.Second / time.Microsecond)
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record is one grant.
+// record is one grant, as it is stored in the lock file.
 type record struct {
 	fence, ceiling uint64
 	since          time.Time // to the microsecond
-	reservation    bool
-	boot           string // of the machine, when it was written
+	reservation    bool      // it is synced before its fence is granted
+	boot           string    // the bootID of the machine when it was written
 	key, owner     string
 	meta           string
 }
 
-// encode returns the record as it stands in a slot. A meta that is too long is cut.
+// encode returns the bytes of the record in a slot. It cuts a meta that is too long, and returns
+// ErrInvalidName if the other texts are too long.
 func (r *record) encode() ([]byte, error) {
 	if len(r.boot)+len(r.key)+len(r.owner) > maxTexts {
-		return nil, fmt.Errorf("%w: %.32q… is too long for a lock file", backend.ErrInvalidName, r.key)
+		return nil, fmt.Errorf("%w: %.32q… is too long for a lock file",
+			backend.ErrInvalidName, r.key)
 	}
-	b := make([]byte, 0, min(slotSize, fixedSize+4*2+len(r.boot)+len(r.key)+len(r.owner)+len(r.meta)))
+	texts := len(r.boot) + len(r.key) + len(r.owner) + len(r.meta)
+	b := make([]byte, 0, min(slotSize, fixedSize+4*2+texts))
 	b = append(b, magic...)
 	b = append(b, make([]byte, 8)...) // checksum and length, below
 	b = binary.BigEndian.AppendUint64(b, r.fence)
@@ -77,11 +103,12 @@ func (r *record) encode() ([]byte, error) {
 	return b, nil
 }
 
+// appendText appends the length of a text, in 16 bits, and the text.
 func appendText(b []byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(text))), text...)
 }
 
-// cut returns at most limit bytes of text and no half character.
+// cut returns at most limit bytes of text, and only whole characters.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -92,7 +119,7 @@ func cut(text string, limit int) string {
 	return text[:limit]
 }
 
-// decode returns the record of a slot, or nil.
+// decode returns the record of a slot, or nil if the slot is empty or unreadable.
 func decode(slot []byte) *record {
 	if len(slot) < fixedSize || string(slot[:len(magic)]) != magic {
 		return nil
@@ -100,7 +127,8 @@ func decode(slot []byte) *record {
 	sum := binary.BigEndian.Uint32(slot[len(magic):])
 	body := slot[len(magic)+4:]
 	length := int(binary.BigEndian.Uint32(body)) - len(magic) - 4
-	if length < fixedSize-len(magic)-4 || length > len(body) || crc32.Checksum(body[:length], castagnoli) != sum {
+	if length < fixedSize-len(magic)-4 || length > len(body) ||
+		crc32.Checksum(body[:length], castagnoli) != sum {
 		return nil
 	}
 	fixed, texts := body[4:fixedSize-len(magic)-4], body[fixedSize-len(magic)-4:length]
@@ -119,6 +147,7 @@ func decode(slot []byte) *record {
 	return r
 }
 
+// cutText is the inverse of appendText. rest is what follows the text.
 func cutText(b []byte) (text string, rest []byte, ok bool) {
 	if len(b) < 2 {
 		return "", nil, false
@@ -130,28 +159,29 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 	return string(b[:length]), b[length:], true
 }
 
-// contents is what a lock file says.
+// contents are the contents of a lock file.
 type contents struct {
-	latest  *record // nil in a new file
-	damaged bool    // a slot is unreadable, or being written
+	latest  *record // the record with the highest fence; nil in a new file
+	damaged bool    // a slot is unreadable, or is being written
 	fresh   bool    // a slot is empty: the file's name may not be on the disk
-	free    int     // the slot that the next record goes to
+	free    int     // the slot for the next record
 }
 
-// placed is a record and the slot that it goes to.
+// placed is a record with its slot.
 type placed struct {
 	*record
 	slot int
 }
 
-// parse reads the bytes of a lock file. ErrConflict: it is none.
+// parse returns the contents of a lock file. It returns ErrConflict if the file is not a lock file:
+// the driver then does not write to it.
 func parse(file []byte) (contents, error) {
 	var c contents
-	var reservation *record
+	var reservation *record // the newest one
 	for i := range 2 {
 		slot := file[min(i*slotSize, len(file)):min((i+1)*slotSize, len(file))]
 		r := decode(slot)
-		if r == nil {
+		if r == nil { // zeros are a slot that was never written, other bytes a torn write
 			empty := len(bytes.Trim(slot, "\x00")) == 0
 			c.fresh, c.damaged = c.fresh || empty, c.damaged || !empty
 			continue
@@ -166,22 +196,23 @@ func parse(file []byte) (contents, error) {
 			}
 		}
 	}
-	if c.latest == nil && !unfinished(file) || len(file) > fileSize {
+	if c.latest == nil && !isUnfinished(file) || len(file) > fileSize {
 		return contents{}, fmt.Errorf("%w: it is not a lock file of dlock", backend.ErrConflict)
 	}
 	return c, nil
 }
 
-// unfinished tells whether file is what a crash leaves of the first write: the
-// magic, or a beginning of it and no more.
-func unfinished(file []byte) bool {
+// isUnfinished reports whether a crash during the first write may have left this file: it begins
+// with the magic, or is a beginning of the magic, perhaps followed by zeros.
+func isUnfinished(file []byte) bool {
 	written := bytes.TrimRight(file, "\x00")
 	return bytes.HasPrefix(written, []byte(magic)) || strings.HasPrefix(magic, string(written))
 }
 
-// next returns the record that succeeds c in this boot of the machine, with its
-// fences. Where boot is empty nothing is known of earlier boots, and each record
-// is a reservation for itself.
+// next returns the record after c in this boot of the machine, without its texts. If boot is empty,
+// nothing is known about earlier boots, so every record is a reservation for itself. The fence
+// follows the clock, so that a new file continues above a removed one; it increases even if the
+// clock was set back.
 func (c contents) next(boot string, now time.Time) *record {
 	r := &record{boot: boot, since: now, fence: 1}
 	if micros := now.UnixMicro() - backend.FenceEpoch; micros > 1 {
@@ -203,9 +234,9 @@ func (c contents) next(boot string, now time.Time) *record {
 	return r
 }
 
-// writes returns what is to be written for r to be the latest record: r, and before it the reservation that
-// it relies on, unless another record has relied on that already. The process that wrote the
-// reservation may have died, or the disk may have failed, before it was on the disk.
+// writes returns the records to write so that r becomes the latest one. Before the first record
+// that relies on a reservation, this is the reservation again: its process may have died before it
+// was synced, or the disk may have failed.
 func (c contents) writes(r *record) []placed {
 	if last := c.latest; last != nil && last.reservation && !r.reservation {
 		return []placed{{last, 1 - c.free}, {r, c.free}}

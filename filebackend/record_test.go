@@ -11,15 +11,15 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// disk is a lock file, and what of it a power cut leaves for certain.
+// disk is a lock file. synced is the content that survives a power cut for certain.
 type disk struct {
 	file, synced []byte
-	highest      uint64 // fence that was given
+	highest      uint64 // highest fence granted so far
 }
 
 var epoch = time.UnixMicro(backend.FenceEpoch)
 
-// grant writes the next record and returns where and what.
+// grant writes the next record and returns its offset and its bytes.
 func (d *disk) grant(t *testing.T, boot string, now time.Time) (offset int, b []byte) {
 	t.Helper()
 	writes := d.next(t, boot, now)
@@ -33,7 +33,7 @@ func (d *disk) grant(t *testing.T, boot string, now time.Time) (offset int, b []
 	return offset, b
 }
 
-// next returns what the next grant writes.
+// next returns the records that the next grant writes.
 func (d *disk) next(t *testing.T, boot string, now time.Time) []placed {
 	t.Helper()
 	c, err := parse(d.file)
@@ -48,7 +48,7 @@ func (d *disk) next(t *testing.T, boot string, now time.Time) []placed {
 	return c.writes(r)
 }
 
-// write writes a record, unsynced.
+// write writes a record without a sync.
 func (d *disk) write(t *testing.T, w placed) (offset int, b []byte) {
 	t.Helper()
 	b, err := w.encode()
@@ -67,8 +67,8 @@ func overlay(file []byte, offset int, b []byte) []byte {
 	return out
 }
 
-// check fails unless the next fence is higher than all that were given, although
-// the clock has gone back.
+// check fails the test unless the next fence is higher than all earlier fences, although the clock
+// has gone back.
 func check(t *testing.T, file []byte, boot string, highest uint64, what string) {
 	t.Helper()
 	c, err := parse(file)
@@ -83,9 +83,9 @@ func check(t *testing.T, file []byte, boot string, highest uint64, what string) 
 	}
 }
 
-// TestCrashAtEveryByte writes grants, some of them reservations, and stops each write
-// at each byte: the file stays readable, and no fence is given twice, in the same boot
-// or, with all lost that was not synced, in another.
+// TestCrashAtEveryByte writes grants, some of them reservations, and stops each write at each byte.
+// The file stays readable, and no fence is granted twice in the same boot. After a power cut, which
+// loses all unsynced bytes, no fence is granted twice in the next boot either.
 func TestCrashAtEveryByte(t *testing.T) {
 	t.Parallel()
 	var d disk
@@ -101,7 +101,8 @@ func TestCrashAtEveryByte(t *testing.T) {
 			check(t, overlay(before.file, offset, b[:k]), "boot", before.highest, what)
 			garbage := append(bytes.Clone(b[:k]), bytes.Repeat([]byte{0xaa}, len(b)-k)...)
 			if k >= len(magic) {
-				check(t, overlay(before.file, offset, garbage), "boot", before.highest, what+", then garbage")
+				file := overlay(before.file, offset, garbage)
+				check(t, file, "boot", before.highest, what+", then garbage")
 			}
 			zeros := overlay(overlay(before.synced, offset, make([]byte, len(b))), offset, b[:k])
 			check(t, zeros, "another", before.highest, what+", after a power cut")
@@ -111,8 +112,9 @@ func TestCrashAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestReservationThatWasNotSynced: a process dies between the write of a reservation and its sync. The next ones do not
-// rely on it: after a power cut their fences are not given again.
+// TestReservationThatWasNotSynced simulates a process that dies between the write of a reservation
+// and its sync. The next processes do not rely on this reservation, so after a power cut their
+// fences are not granted again.
 func TestReservationThatWasNotSynced(t *testing.T) {
 	t.Parallel()
 	var d disk
@@ -126,7 +128,7 @@ func TestReservationThatWasNotSynced(t *testing.T) {
 		if len(writes) != 1 || !writes[0].reservation {
 			t.Fatalf("%d writes, want a reservation", len(writes))
 		}
-		d.write(t, writes[0]) // and killed
+		d.write(t, writes[0]) // then the process is killed
 		for range 3 {
 			d.grant(t, "boot", now)
 			check(t, d.synced, "another", d.highest, "after a power cut")
@@ -134,7 +136,7 @@ func TestReservationThatWasNotSynced(t *testing.T) {
 	}
 }
 
-// TestReservations: a busy lock syncs once for many grants.
+// TestReservations checks that a busy lock needs one sync for many grants.
 func TestReservations(t *testing.T) {
 	t.Parallel()
 	var d disk
@@ -158,7 +160,8 @@ func TestRecordRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := record{
 		fence: 1, ceiling: 2, since: epoch.Add(time.Microsecond), reservation: true,
-		boot: "b", key: strings.Repeat("k", 512), owner: strings.Repeat("0", 32), meta: strings.Repeat("é", slotSize),
+		boot: "b", key: strings.Repeat("k", 512), owner: strings.Repeat("0", 32),
+		meta: strings.Repeat("é", slotSize),
 	}
 	b, err := want.encode()
 	if err != nil {
@@ -168,8 +171,9 @@ func TestRecordRoundTrip(t *testing.T) {
 	if got == nil || len(b) > slotSize {
 		t.Fatalf("decode of %d bytes failed", len(b))
 	}
-	if !strings.HasPrefix(want.meta, got.meta) || len(got.meta)%2 != 0 || len(got.meta) < slotSize/2 {
-		t.Errorf("meta has %d bytes and is not a beginning in whole characters", len(got.meta))
+	if !strings.HasPrefix(want.meta, got.meta) || len(got.meta)%2 != 0 ||
+		len(got.meta) < slotSize/2 {
+		t.Errorf("meta has %d bytes and is not a prefix of whole characters", len(got.meta))
 	}
 	got.meta = want.meta
 	if !got.since.Equal(want.since) {
@@ -187,7 +191,10 @@ func TestRecordRoundTrip(t *testing.T) {
 
 func TestParseForeign(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"x", "a note\n", "dlock-2\n", "\x00\x00x", strings.Repeat("\x00", fileSize+1), strings.Repeat("x", 2*fileSize)} {
+	for _, file := range []string{
+		"x", "a note\n", "dlock-2\n", "\x00\x00x",
+		strings.Repeat("\x00", fileSize+1), strings.Repeat("x", 2*fileSize),
+	} {
 		if _, err := parse([]byte(file)); !errors.Is(err, backend.ErrConflict) {
 			t.Errorf("parse(%.16q): %v, want ErrConflict", file, err)
 		}
@@ -209,7 +216,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		next := c.next("boot", epoch)
-		if c.latest != nil && c.latest.ceiling < 1<<62 && next.fence <= min(c.latest.fence, c.latest.ceiling) {
+		if c.latest != nil && c.latest.ceiling < 1<<62 &&
+			next.fence <= min(c.latest.fence, c.latest.ceiling) {
 			t.Fatalf("fence %d after %+v", next.fence, c.latest)
 		}
 	})

@@ -7,13 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The holder of a lock marks its file, when its record stands there, with a
-// second lock that knows neither exclusion nor flock: a shared open-file-description
-// lock on the first byte. Like the flock it ends with the descriptor; unlike it, it can
-// be queried without being taken, so that looking at a lock never makes
-// somebody's attempt fail.
+// The holder of a lock marks its file when its record is in the file. The mark is a second lock,
+// independent of the flock: a shared open-file-description lock on the first byte, which excludes
+// no other mark. Like the flock it ends with the descriptor. Unlike the flock it can be queried
+// without being taken, so that Inspect never makes an attempt of another process fail.
 
-// mark tells others that fd's file is held and that its latest record is the holder's.
+// mark marks fd's file as held: its latest record is the holder's. It never blocks.
 func mark(fd int) error {
 	return ofdLock(fd, unix.F_RDLCK)
 }
@@ -23,23 +22,24 @@ func unmark(fd int) error {
 	return ofdLock(fd, unix.F_UNLCK)
 }
 
+// ofdLock sets or removes an open-file-description lock on the first byte.
 func ofdLock(fd int, kind int16) error {
 	lock := unix.Flock_t{Type: kind, Len: 1}
 	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
 }
 
-// marked tells whether another descriptor has marked fd's file.
-func marked(fd int) (bool, error) {
+// isMarked reports whether another descriptor has marked fd's file.
+func isMarked(fd int) (bool, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Len: 1}
 	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lock)
 	return lock.Type != unix.F_UNLCK, err
 }
 
-// flush puts the contents of fd on the disk.
+// flush writes the contents of fd to the disk.
 func flush(fd int) error { return unix.Fdatasync(fd) }
 
-// bootID identifies this boot of the machine: page caches live as long. Empty if
-// unknown.
+// bootID identifies this boot of the machine. The page cache lives as long as a boot, and with it
+// records that are not synced. It returns "" if the boot is unknown.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil || len(id) > 64 {
@@ -48,17 +48,18 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// networkFS names the file system of dir if it is one over which flock may not
-// reach all who use it, and is empty otherwise.
+// networkFS returns a name for the file system of dir if its flock may not exclude all machines
+// that use it, and otherwise "".
 func networkFS(dir string) (string, error) {
 	var stat unix.Statfs_t
 	if err := ignoreInterrupts(func() error { return unix.Statfs(dir, &stat) }); err != nil {
 		return "", err
 	}
-	return networkTypes[uint32(stat.Type)], nil //nolint:unconvert // its size depends on the architecture
+	// The size of Type depends on the architecture.
+	return networkTypes[uint32(stat.Type)], nil //nolint:unconvert // see above
 }
 
-// networkTypes are the numbers of statfs(2).
+// networkTypes are the names of network file systems, by the numbers of statfs(2).
 var networkTypes = map[uint32]string{
 	unix.NFS_SUPER_MAGIC:   "NFS",
 	unix.SMB_SUPER_MAGIC:   "SMB",

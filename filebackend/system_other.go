@@ -4,9 +4,9 @@ package filebackend
 
 import "golang.org/x/sys/unix"
 
-// There is no second kind of lock here that could be queried (a POSIX lock would end
-// with any descriptor of the file in the process), so looking tries the lock itself,
-// shared and for an instant. An attempt in that instant is answered with Busy.
+// These systems have no second kind of lock that could be queried: a POSIX lock would end with any
+// descriptor of the file in the process. So a query tries the flock itself, shared and for an
+// instant. An attempt in that instant is answered with *Busy.
 
 // mark does nothing: the flock is the mark.
 func mark(int) error { return nil }
@@ -14,9 +14,10 @@ func mark(int) error { return nil }
 // unmark does nothing.
 func unmark(int) error { return nil }
 
-// marked tells whether another descriptor has locked fd's file.
-func marked(fd int) (bool, error) {
-	switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err { //nolint:errorlint // a system call's own
+// isMarked reports whether another descriptor has locked fd's file.
+func isMarked(fd int) (bool, error) {
+	err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
+	switch err { //nolint:errorlint // a system call's own
 	case nil:
 		return false, unix.Flock(fd, unix.LOCK_UN)
 	case unix.EWOULDBLOCK:
@@ -26,14 +27,13 @@ func marked(fd int) (bool, error) {
 	}
 }
 
-// flush puts the contents of fd on the disk.
+// flush writes the contents of fd to the disk.
 func flush(fd int) error { return unix.Fsync(fd) }
 
-// bootID is unknown: every fence is synced.
+// bootID returns "", unknown: the driver syncs every fence.
 func bootID() string { return "" }
 
-// networkFS names the file system of dir if it is not a local one, and is empty
-// otherwise.
+// networkFS returns a name for the file system of dir if it is not a local one, and otherwise "".
 func networkFS(dir string) (string, error) {
 	var stat unix.Statfs_t
 	if err := ignoreInterrupts(func() error { return unix.Statfs(dir, &stat) }); err != nil {

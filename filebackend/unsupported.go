@@ -9,9 +9,11 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-func prepare(string, *Options) error {
-	return fmt.Errorf("%w: file: locks need flock(2), which dlock does not know on %s", backend.ErrUnsupported, runtime.GOOS)
+// connect fails on systems without flock(2).
+func connect(string, *Options) error {
+	return fmt.Errorf("%w: file: locks need flock(2), which dlock does not know on %s",
+		backend.ErrUnsupported, runtime.GOOS)
 }
 
-// start is never reached, since prepare fails.
-func start(string, *Options) backend.Driver { return nil }
+// newDriver is never called, because connect fails.
+func newDriver(string, Options) backend.Driver { return nil }

@@ -7,34 +7,47 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dlock-go/dlock/backend"
 )
 
-// noWatch stands for no watch.
+// noWatch is the number of a watch that does not exist.
 const noWatch = -1
 
-// How long Wait waits without an event, give or take a half.
+// These are the pauses of Wait without an event, with a jitter of one half. A pause doubles while
+// the holder stays the same, so that many processes can wait for hours at no cost. Linux gives a
+// user 128 watchers (inotify(7), max_user_instances); the other processes poll.
 const (
-	// pauseWatched is the timer beneath: for a lock that was freed without an event.
-	pauseWatched = 2 * time.Second
-	// pauseUnwatched is the interval of polling, where watching is impossible.
-	pauseUnwatched = 50 * time.Millisecond
-	// pauseWoken follows an event after which the same holder is still there: when a
-	// process dies the kernel tells of the close just before it drops the lock.
+	// pauseWatched is the first pause of a watched waiter, in case no event reports a release.
+	pauseWatched    = 2 * time.Second
+	maxPauseWatched = 16 * time.Second
+	// maxPauseBlocked is the longest pause of a waiter with a thread in flock(2). It is for a lock
+	// file that was replaced: the kernel does not wake the thread then.
+	maxPauseBlocked = time.Minute
+	// pauseUnwatched is the first interval of polling, if watching is impossible.
+	pauseUnwatched    = 50 * time.Millisecond
+	maxPauseUnwatched = 2 * time.Second
+	// pauseWoken follows an event after which the same holder is still there. When a process dies,
+	// the kernel reports the close just before it drops the lock.
 	pauseWoken = 2 * time.Millisecond
 )
 
-// Wait returns when some descriptor of the lock file was closed, or the file removed,
-// since the last Acquire.
-func (d *driver) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+// Wait implements backend.Waiter. It returns when a descriptor of the lock file was closed, or the
+// file removed, since the last Acquire, and in any case after a pause. It never returns a grant:
+// the kernel hands the lock to the next process that tries.
+func (d *driver) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	pause, ok := b.State.(time.Duration)
 	if !ok {
 		pause = pauseUnwatched
 	}
 	var wake <-chan struct{}
-	e := d.entry(&backend.Grant{Request: *req})
-	if e != nil {
-		wake = e.wake
+	a := d.find(req)
+	if a != nil {
+		wake = a.wake
+		d.block(a)
 	}
 	timer := time.NewTimer(pause/2 + rand.N(pause))
 	defer timer.Stop()
@@ -42,34 +55,89 @@ func (d *driver) Wait(ctx context.Context, req *backend.Request, b *backend.Busy
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-wake:
-		e.woken.Store(true)
+		a.woken.Store(true)
 	case <-timer.C:
 	}
 	return nil, nil
 }
 
-// signal makes a Wait return, now or when it comes.
-func (e *entry) signal() {
-	select {
-	case e.wake <- struct{}{}:
+// nextPause returns the pause of the next Wait, which ends without an event. unchanged reports
+// whether the last attempt found the same holder. a.mu must be held.
+func (a *acquisition) nextPause(unchanged bool) time.Duration {
+	first, longest := pauseUnwatched, maxPauseUnwatched
+	switch {
+	case a.isBlocked():
+		first, longest = pauseWatched, maxPauseBlocked
+	case a.watch != noWatch:
+		first, longest = pauseWatched, maxPauseWatched
+	}
+	switch woken := a.woken.Swap(false); {
+	case !unchanged:
+		a.pause = first
+	case woken:
+		return pauseWoken
 	default:
+		a.pause = min(max(2*a.pause, first), longest)
+	}
+	return a.pause
+}
+
+// signal makes one Wait return: the present one, or the next one if there is none. It does not
+// block.
+func (a *acquisition) signal() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // there is a signal already
 	}
 }
 
-// watch makes every close of e's file wake e. It reports whether that is new: then
-// what happened before went unseen. e.mu is held.
-func (d *driver) watch(e *entry) bool {
-	if e.watch != noWatch || d.watcher == nil {
+// addWatch makes every close of a's file signal a. It reports whether the watch is new: then a
+// release before it was not seen, and another attempt is necessary. a.mu must be held.
+func (d *driver) addWatch(a *acquisition) bool {
+	if a.watch != noWatch || d.watcher == nil || d.opts.Block {
 		return false
 	}
-	e.watch = d.watcher.add(e)
-	return e.watch != noWatch
+	a.watch = d.watcher.add(a)
+	return a.watch != noWatch
 }
 
-// unwatch is the inverse of watch.
-func (d *driver) unwatch(e *entry) {
-	if e.watch != noWatch {
-		d.watcher.remove(e.watch, e)
-		e.watch = noWatch
+// removeWatch is the inverse of addWatch. a.mu must be held.
+func (d *driver) removeWatch(a *acquisition) {
+	if a.watch != noWatch {
+		d.watcher.remove(a.watch, a)
+		a.watch = noWatch
 	}
+}
+
+// block starts a thread that waits in flock(2) for the lock of a waiter, with Options.Block. The
+// thread has a duplicate of the waiter's descriptor. A lock belongs to both of them, so the
+// waiter's next attempt succeeds.
+func (d *driver) block(a *acquisition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !d.opts.Block || a.isBlocked() || a.state != queued {
+		return
+	}
+	fd, err := unix.FcntlInt(uintptr(a.file.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return // the waiter's timer is left
+	}
+	a.blocked = a.file
+	go a.blockOn(a.file, fd)
+}
+
+// blockOn waits in flock until it has locked fd, a duplicate of file's descriptor, and then signals
+// the waiter. It ends only when the lock is free, because nothing else ends flock.
+func (a *acquisition) blockOn(file *lockFile, fd int) {
+	err := ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_EX) })
+	a.mu.Lock()
+	if a.blocked == file {
+		a.blocked = nil
+	}
+	waits := a.file == file
+	a.mu.Unlock()
+	if err == nil && waits {
+		a.signal()
+	}
+	_ = unix.Close(fd) // frees the lock if the waiter has closed its file meanwhile
 }

@@ -1,30 +1,32 @@
-// Package membackend keeps locks in the memory of this process: the reference
-// driver, for tests, examples and programs that are one process for now.
+// Package membackend is dlock's driver for the memory of this process, for tests, examples and
+// programs that are one process for now. It is the reference driver: every driver of dlock has
+// the same files in the same order.
 //
 // # URLs
 //
-// mem: is one space for the whole process, mem:NAME another. There are no
-// parameters of its own. Two clients of one space contend as two processes of
-// one server would; clients of different spaces never meet.
+//	mem:       the space without a name
+//	mem:NAME   another space
+//
+// A space is a set of locks in this process. Two clients of one space contend like two processes
+// that use one server; clients of different spaces never meet. The driver has no parameters.
 //
 // # Guarantees
 //
-// Exclusion holds in all cases: nothing can be cut off, restarted or forgotten. A
-// grant ends with its release, by a break, or when its term has run out on the
-// clock of the process. Closing a client does not end its grants. There is no
-// goroutine here and no timer outside of Wait, so the driver works inside of
-// testing/synctest.
+// Exclusion holds in all cases: the space cannot be cut off, restarted or wiped. A grant ends with
+// its release, by a break, or when its term is over on the clock of the process. Closing a client
+// does not end its grants. The driver has no goroutine, and no timer outside of Wait, so it works
+// inside of testing/synctest.
 //
 // # Fencing
 //
-// One counter per space, which outlives every client and lasts as long as the
-// process: volatile.
+// Each space has one counter for all its keys. It outlives every client and lasts as long as the
+// process: the fences are volatile.
 //
 // # Waiting
 //
-// A waiter is woken through a channel. Without Fair all are woken at once and the
-// first one to ask wins; with Fair a waiter has a queue entry, which expires
-// unless it is refreshed, and who releases hands the lock to the first one.
+// The space wakes a waiter through a channel. Without Fair it wakes all waiters at once, and the
+// first one to repeat its Acquire gets the lock. With Fair a waiter has a queue entry, which
+// expires unless the waiter refreshes it. A release hands the lock to the first entry.
 //
 // # Server requirements
 //

@@ -12,14 +12,14 @@ import (
 	"github.com/dlock-go/dlock/membackend"
 )
 
-// inapplicable states the cases that do not apply.
+// inapplicable are the cases that do not apply.
 var inapplicable = conformance.Inapplicable(
 	"CountersCount",                   // no commands are sent
 	"FloorIsNoLock",                   // no commands are sent
 	"NextMayAskBehindARelease",        // the driver promises no order of requests
 	"OpeningAClosedPortIsUnavailable", // a URL has no host
 	"SecretsStayOutOfErrors",          // a URL has no password
-	"SweepSparesWhatIsHeld",           // nothing of a free lock stays
+	"SweepSparesWhatIsHeld",           // the driver keeps nothing of a free lock
 )
 
 func TestConformance(t *testing.T) {
@@ -35,10 +35,10 @@ func newHarness(t conformance.TB) conformance.Harness {
 	return harness{memnet.New(t)}
 }
 
-// harness counts what the space has in memory.
+// harness counts the entries of the space in memory.
 type harness struct{ *memnet.Harness }
 
-// Kept implements conformance.Keeper. Nothing is kept for any time.
+// Kept implements conformance.Keeper. The driver keeps nothing of a free lock for any time.
 func (harness) Kept(_ conformance.TB, prefix string) int {
 	return membackend.Entries(membackend.New(nil), prefix)
 }

@@ -20,7 +20,7 @@ func Entries(d backend.Driver, prefix string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for key := range s.holds {
+	for key := range s.holders {
 		if strings.HasPrefix(key, prefix) {
 			n++
 		}
@@ -28,7 +28,8 @@ func Entries(d backend.Driver, prefix string) int {
 	return n
 }
 
-// newSpace makes a space for one run of a test, and returns what connects to it.
+// newSpace creates a space for one run of a test. It returns a function that opens a driver on the
+// space.
 func newSpace(t *testing.T) (connect func() *driver) {
 	t.Helper()
 	name := t.Name() + rand.Text()
@@ -37,14 +38,17 @@ func newSpace(t *testing.T) (connect func() *driver) {
 
 func request(t *testing.T, owner string, ttl time.Duration) *backend.Request {
 	t.Helper()
-	return &backend.Request{Key: t.Name(), Owner: owner, TTL: ttl, Mode: backend.Exclusive, Queue: true}
+	return &backend.Request{
+		Key: t.Name(), Owner: owner, TTL: ttl, Mode: backend.Exclusive, Queue: true,
+	}
 }
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	for url, ok := range map[string]bool{
 		"mem:": true, "mem:name": true, "mem:/a/b": true,
-		"mem://host": false, "mem://host:1/name": false, "mem://joe@/name": false, "mem://joe:s3cret@host/name": false,
+		"mem://host": false, "mem://host:1/name": false,
+		"mem://joe@/name": false, "mem://joe:s3cret@host/name": false,
 	} {
 		u, err := backend.ParseURL(url)
 		if err != nil {
@@ -60,7 +64,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Two places in a queue lapse, and one is refreshed.
+// TestExpiredEntriesAreNotCounted has three queue entries. Two of them expire, and one is
+// refreshed.
 func TestExpiredEntriesAreNotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,12 +102,12 @@ func TestExpiredEntriesAreNotCounted(t *testing.T) {
 			t.Errorf("Release: %v", err)
 		}
 		if _, err := d.Acquire(t.Context(), request(t, "next", time.Minute)); err != nil {
-			t.Errorf("a lapsed place keeps the lock: %v", err)
+			t.Errorf("an expired queue entry keeps the lock: %v", err)
 		}
 	})
 }
 
-// After Close each method returns ErrUnavailable and does nothing.
+// TestUseAfterClose checks that each method returns ErrUnavailable after Close and does nothing.
 func TestUseAfterClose(t *testing.T) {
 	t.Parallel()
 	connect := newSpace(t)
@@ -124,13 +129,19 @@ func TestUseAfterClose(t *testing.T) {
 	}
 	ctx := t.Context()
 	for name, use := range map[string]func() error{
-		"Acquire":  func() error { _, err := d.Acquire(ctx, request(t, "late", time.Hour)); return err },
+		"Acquire": func() error {
+			_, err := d.Acquire(ctx, request(t, "late", time.Hour))
+			return err
+		},
 		"Renew":    func() error { _, err := d.Renew(ctx, g); return err },
 		"RenewAll": func() error { return d.RenewAll(ctx, []*backend.Grant{g})[0].Err },
 		"Release":  func() error { return d.Release(ctx, g) },
-		"Wait":     func() error { _, err := d.Wait(ctx, request(t, "waiter", time.Hour), b); return err },
-		"Break":    func() error { return d.Break(ctx, req.Key, "") },
-		"Inspect":  func() error { _, err := d.Inspect(ctx, req.Key); return err },
+		"Wait": func() error {
+			_, err := d.Wait(ctx, request(t, "waiter", time.Hour), b)
+			return err
+		},
+		"Break":   func() error { return d.Break(ctx, req.Key, "") },
+		"Inspect": func() error { _, err := d.Inspect(ctx, req.Key); return err },
 		"List": func() error {
 			for _, err := range d.List(ctx, "") {
 				return err
@@ -148,13 +159,15 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
-// A request that began before its successor, and is executed after it, shortens no term.
+// TestLateRequestShortensNoTerm checks a request that begins before another request and is executed
+// after it. It shortens no term.
 func TestLateRequestShortensNoTerm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newSpace(t)()
 		req := request(t, "holder", time.Minute)
-		late := bound.New(context.Background(), time.Hour) //nolint:usetesting // it must not be able to end otherwise
+		// The parent is not the test's context, because only the bound may end late.
+		late := bound.New(context.Background(), time.Hour) //nolint:usetesting // see above
 		defer late.Cancel()
 		time.Sleep(time.Second)
 		g, err := d.Acquire(t.Context(), req)
@@ -174,13 +187,15 @@ func TestLateRequestShortensNoTerm(t *testing.T) {
 		if err != nil || len(info.Holders) != 1 {
 			t.Fatalf("Inspect: %+v, %v", info, err)
 		}
-		if end := time.Now().Add(info.Holders[0].TTL); end.Before(renewal.Sent.Add(renewal.TTL)) {
-			t.Errorf("the lock ends %v before its answered term", renewal.Sent.Add(renewal.TTL).Sub(end))
+		term := renewal.Sent.Add(renewal.TTL)
+		if end := time.Now().Add(info.Holders[0].TTL); end.Before(term) {
+			t.Errorf("the lock ends %v before its answered term", term.Sub(end))
 		}
 	})
 }
 
-// Locks that expire without a release, of names that are never used again, take no memory for ever.
+// TestExpiredNamesAreForgotten checks that locks which expire without a release do not use memory
+// for ever, even if their names are never used again.
 func TestExpiredNamesAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +206,7 @@ func TestExpiredNamesAreForgotten(t *testing.T) {
 			if _, err := d.Acquire(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second) // so that 60 are held at a time
+			time.Sleep(time.Second) // so that 60 locks are held at a time
 		}
 		if n := Entries(d, ""); n > minSwept {
 			t.Errorf("%d entries of 60 locks", n)

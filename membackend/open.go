@@ -2,7 +2,6 @@ package membackend
 
 import (
 	"context"
-	"errors"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -12,9 +11,16 @@ const Scheme = "mem"
 
 func init() { backend.Register(Scheme, open) }
 
+// New returns a driver of the space in opts, which may be nil. Drivers of one space contend for
+// the same locks, as processes do. Closing a driver does not end its grants. New never fails and
+// never blocks. Of the driver's methods only Wait blocks.
+func New(opts *Options) backend.Driver { return newDriver(opts.withDefaults()) }
+
+// open is the Opener of "mem:". There is no server to connect to or to probe.
 func open(_ context.Context, u *backend.URL) (backend.Driver, error) {
-	if len(u.Hosts) > 0 || u.User != "" || u.Password != "" {
-		return nil, errors.New("dlock: mem: has no host and no user: it is written mem: or mem:NAME")
+	t, err := parseTarget(u)
+	if err != nil {
+		return nil, err
 	}
-	return New(&Options{Space: u.Path}), nil
+	return newDriver(t.Options), nil
 }

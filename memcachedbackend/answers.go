@@ -9,32 +9,33 @@ import (
 )
 
 const (
-	// maxValue is more than any lock has: its name and its meta have key.MaxName bytes at most.
+	// maxValue is the maximum size of a value in bytes. The records of locks are smaller, because a
+	// name and a meta have key.MaxName bytes at most.
 	maxValue = 4 << 10
-	// maxAnswer is more than the longest answer, which has renewBatch values.
-	maxAnswer = renewBatch * (maxValue + 1<<10)
+	// maxAnswer is the maximum size of an answer in bytes. The longest one has maxBatch values.
+	maxAnswer = maxBatch * (maxValue + 1<<10)
 )
 
-var value, space, crlf = []byte("VALUE "), []byte(" "), []byte("\r\n")
+var valuePrefix, space, crlf = []byte("VALUE "), []byte(" "), []byte("\r\n")
 
 var errEndless = errors.New("the server's answer does not end")
 
-// answers reads what a server sends. gomemcache allocates as much for a value as the
-// server announces, up to 4 GB, and takes as many values as come.
-type answers struct {
+// answerReader limits what a server can send. gomemcache allocates as much for a value as the
+// server announces, up to 4 GB, and accepts any number of values.
+type answerReader struct {
 	r     *bufio.Reader
-	line  []byte // read, and not handed on yet
-	value int    // bytes of a value that follow the line
+	line  []byte // read from r, but not returned by Read yet
+	value int    // bytes of the value that follow the line
 	left  int    // of maxAnswer
 }
 
-func newAnswers(r io.Reader) *answers { return &answers{r: bufio.NewReader(r)} }
+func newAnswerReader(r io.Reader) *answerReader { return &answerReader{r: bufio.NewReader(r)} }
 
-// next is called before a request is sent.
-func (a *answers) next() { a.left = maxAnswer }
+// reset allows another answer of maxAnswer bytes. It must be called before a request is sent.
+func (a *answerReader) reset() { a.left = maxAnswer }
 
-// Read hands on lines and values.
-func (a *answers) Read(b []byte) (n int, err error) {
+// Read returns a part of a line or of a value. It returns errEndless beyond maxAnswer bytes.
+func (a *answerReader) Read(b []byte) (n int, err error) {
 	if len(a.line)+a.value == 0 {
 		if err := a.readLine(); err != nil {
 			return 0, err
@@ -53,20 +54,20 @@ func (a *answers) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// readLine reads a line, and from it the size of the value that follows. In place of a value that is
-// too large it hands on an empty one: that is foreign, too, and the connection stays usable.
-func (a *answers) readLine() error {
-	line, err := a.r.ReadSlice('\n')
+// readLine reads a line, and from it the size of the value that follows. It replaces a value that
+// is too large by an empty one. Both are foreign values, and the connection stays usable.
+func (a *answerReader) readLine() error {
+	line, err := a.r.ReadSlice('\n') // fails if the line is longer than the buffer
 	if err != nil {
 		return err
 	}
 	a.line = line
-	if !bytes.HasPrefix(line, value) { // most answers; Split allocates
+	if !bytes.HasPrefix(line, valuePrefix) { // most answers; Split allocates
 		return nil
 	}
-	fields := bytes.Split(bytes.TrimSuffix(line, crlf), space)
+	fields := bytes.Split(bytes.TrimSuffix(line, crlf), space) // VALUE key flags bytes casid
 	if len(fields) < 4 {
-		return nil
+		return nil // gomemcache refuses it
 	}
 	size, err := strconv.ParseUint(string(fields[3]), 10, 31)
 	switch {

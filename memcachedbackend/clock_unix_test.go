@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fraction is that of the second of the clock that memcached counts by.
+// fraction returns the elapsed fraction of the current second, on the clock that memcached uses.
 func fraction() float64 {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails where there is memcached
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails on systems with memcached
 	return float64(now.Nsec) / float64(time.Second)
 }

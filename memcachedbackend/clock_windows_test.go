@@ -1,4 +1,4 @@
 package memcachedbackend
 
-// fraction is not known: memcached does not run on Windows.
+// fraction returns 0, because memcached does not run on Windows.
 func fraction() float64 { return 0 }

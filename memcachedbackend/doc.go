@@ -4,78 +4,84 @@
 //
 //	client, err := dlock.Open(ctx, "memcached://localhost:11211")
 //
-// A cache may forget anything at any moment. Take it where a lock saves work
-// that would otherwise be done twice, or where its fence is checked; for what must
-// never happen twice take another backend.
+// A cache may forget any value at any time. Use this backend where a lock avoids duplicate work, or
+// where the resource checks the fence. For work that must never run twice, use another backend.
 //
 // # URLs
 //
 //	memcached://[user:password@]host[:11211][,host[:11211]…]/
 //	memcached:?socket=/path
 //
-// Several hosts share the names among them; none is a copy of another. The order
-// of the list does not matter, but its words do: every process must name the same servers
-// by the same names and ports, since a name's server is found from those. Who changes the
-// list first lets all locks end. A lock whose holder has another list is ErrConflict, not
-// busy. Opening needs one living server: names of a dead one
-// cannot be locked (ErrUnavailable). Parameters:
+// Several hosts share the names among them; no host is a copy of another. The server of a name is
+// computed from the hosts and ports in the list, so every process must write the same hosts and
+// ports. Their order and the letter case of hosts do not matter. All locks must have ended before
+// the list changes. If the holder of a lock has another list, Acquire returns ErrConflict, not
+// *Busy.
 //
-//	timeout      bound of connecting and of one request, default 1s
-//	conns        connections to each server for acquiring, default 16; renewing has 8 more
+// Opening requires one server that answers. The names of a dead server cannot be locked
+// (ErrUnavailable). Parameters:
+//
+//	timeout      limit for connecting and for each request, default DefaultTimeout
+//	conns        connections to each server for acquiring, default DefaultConns;
+//	             renewals and releases have 8 more
 //	socket       path of a unix socket, instead of hosts
 //	tls          1: over TLS
 //	ca           file with the certificates to trust, instead of the system's
 //	cert, key    files with the client's certificate and its key
 //	server-name  name that the servers' certificates must carry, instead of the host
 //
-// The last four go with tls=1. User and password are for servers with an auth file
-// (-Y); SASL is not spoken.
+// The last four require tls=1. User and password are for servers with an auth file (-Y). The driver
+// does not support SASL.
 //
 // # Guarantees
 //
-// A lock excludes as long as its server keeps it. A restart, flush_all, eviction under
-// memory pressure, and a proxy that sends names of a dead server elsewhere forget a
-// lock that is held. Its holder is told by its next renewal, a third of the TTL
-// later; until then there may be another, and only the fence tells them apart.
+// A lock excludes other holders as long as its server keeps the value. These events forget a held
+// lock: a restart, flush_all, eviction under memory pressure, and a proxy that sends the names of a
+// dead server to another server. The holder's next renewal reports the loss, a third of the TTL
+// later. Until then a second holder may exist, and only the fence distinguishes the two.
 //
-// Acquiring is one add. The value carries the owner: who repeats a request whose answer
-// was lost finds itself, and renewing and releasing read the value (gets) and write it only
-// if it is still the same (cas), on the same connection, since a server that was
-// restarted gives out the same ids again. Nothing is ever prolonged or deleted
-// by its name alone. A lost answer therefore never becomes a second holder nor an
-// orphan. A proxy in between hides such a restart: if its server is restarted between the
-// two requests of a renewal or a release, the write may hit the lock of the next holder.
+// Acquiring is one add. The value contains the owner, so a client that repeats a request after a
+// lost answer finds itself. Renewing and releasing read the value (gets) and write it only if it
+// has not changed (cas). Both requests use the same connection, because a restarted server assigns
+// the same cas ids again. The driver never prolongs or deletes a value by its name alone. A lost
+// answer therefore never leads to a second holder or to an orphan.
 //
-// The server counts whole seconds, in ticks: of n seconds it keeps something between n-2 and n,
-// mostly more than n-1. So it is asked for two seconds more than is promised: a TTL of 1.5 s is
-// rounded to 2 s, the server is asked for 4, and a dead holder's lock is free after two to four
-// seconds. The least TTL is one second, the greatest 30 days less two seconds. A server
-// that was stopped (SIGSTOP, a suspended machine) counts, for an instant after
-// it goes on, from a clock that stands still; what it is asked for in that instant
-// may end early, as if evicted.
+// A proxy hides such a restart. If its server is restarted between the two requests of a renewal or
+// a release, the write may hit the lock of the next holder.
+//
+// The server counts whole seconds, in ticks. It keeps a value of n seconds for n-2 to n seconds,
+// mostly for more than n-1. The driver therefore requests two seconds more than it promises. A TTL
+// of 1.5 s is rounded up to 2 s, the driver requests 4 s, and the lock of a dead holder is free
+// after two to four seconds. The minimum TTL is one second, the maximum 30 days less two seconds.
+//
+// A server that was stopped (SIGSTOP, a suspended machine) has a stale clock for an instant after
+// it resumes. A value that it stores in this instant may end early, as if it were evicted.
 //
 // # Fencing
 //
-// The fence comes from a counter beside the lock, which is seeded with the client's time in
-// microseconds since 2026 and given up a day later. It is drawn while the lock is held and stored
-// in the lock's value; an acquisition that cannot be sure of both fails. It keeps
-// growing when the server loses its data, unless the clocks of the clients differ
-// by more than the time since the counter was seeded, or the request that seeds it was under way
-// for as long: volatile, in the words of [backend.Fencing].
+// The fence comes from a counter that the server keeps in addition to the lock. The driver seeds
+// the counter with the client's time, in microseconds since 2026, and the counter expires a day
+// later. The driver draws the fence while it holds the lock, and stores it in the lock's value. An
+// acquisition that cannot be sure of both fails.
+//
+// Fences keep growing when the server loses its data, with two exceptions. The clocks of the
+// clients may differ by more than the time since the counter was seeded, or the request that seeds
+// it may be under way for as long. This is volatile in the sense of [backend.Fencing].
 //
 // # Waiting
 //
-// memcached tells nobody anything, so the core polls: of all that wait for a
-// name in one process one asks, with jittered pauses of 5 to 250 ms
-// (dlock.WithPollInterval), two requests each time. They grow while one holder keeps the lock, and
-// begin anew when it has changed hands. It is a race, not a queue.
+// memcached notifies no clients, so the core polls. For each name, one waiter of each process
+// polls, with jittered pauses (see dlock.WithPollInterval) and two requests each time. The pauses
+// grow while one holder keeps the lock, and are reset when the lock has changed hands.
+// Waiters race for the lock; there is no queue.
 //
 // # Server requirements
 //
-// memcached 1.6 with cas, which -C turns off. Opening checks what is needed, so that an
-// older server that passes will do, and a proxy that sends gets and cas through. Give locks
-// a server of their own, with memory to spare: -M refuses new locks when it is full,
-// where otherwise held ones are evicted, but renewals need a little room too. The server's
-// limit of connections (-c, 1024) must hold for all processes: each opens at most
-// conns + 8.
+// The driver needs memcached 1.6 with cas, which -C turns off. Opening checks what the driver
+// needs. An older server that passes the checks works, and so does a proxy that forwards gets and
+// cas.
+//
+// Give locks their own server, with spare memory. With -M a full server refuses new locks; without
+// it, the server evicts held locks. Renewals need a little room, too. The server's limit of
+// connections (-c, 1024) must suffice for all processes: each opens at most conns + 8.
 package memcachedbackend

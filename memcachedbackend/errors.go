@@ -13,76 +13,94 @@ import (
 )
 
 var (
-	// errGone: the lock is free, or another's.
+	// errGone means that the lock is free or has another owner. Renewals return it as ErrLost,
+	// releases as ErrNotHeld.
 	errGone = errors.New("nothing of this owner under the key")
-	// errContended: a value changed between each reading and writing. Nothing was written.
+	// errContended means that a value changed each time between gets and cas. Nothing was written.
 	errContended = fmt.Errorf("%w: the value keeps changing", backend.ErrUnavailable)
-	errLists     = fmt.Errorf("%w: its holder has another list of servers", backend.ErrConflict)
-	errForeign   = fmt.Errorf("%w: the value under the key is not dlock's, or another name's", backend.ErrConflict)
+
+	// errOtherList and errForeign need a correction by the user, so they are not *Busy.
+	errOtherList = fmt.Errorf("%w: its holder has another list of servers", backend.ErrConflict)
+	errForeign   = fmt.Errorf("%w: the value under the key is not dlock's, or another name's",
+		backend.ErrConflict)
 )
 
-// refusals are in the lines with which the server says that it has not done what was
-// asked, and may do it later.
-var refusals = []string{"SERVER_ERROR out of memory", "ERROR Too many open connections", "CLIENT_ERROR unauthenticated"}
-
-// unsupported are in the lines with which it says that it never will.
-var unsupported = []string{"SERVER_ERROR object too large", `"ERROR\r\n"`}
-
-// meanings are the sentinels of errors that have been interpreted where they arose.
-var meanings = []error{
-	backend.ErrNotAcquired, backend.ErrUnavailable, backend.ErrConflict, backend.ErrLost, backend.ErrUnsupported, errGone,
-	memcache.ErrCacheMiss,
-}
-
-// interpretError gives what the client library said its meaning: a definite answer
-// is wrapped in its sentinel; what is not leaves the outcome unknown. ctx is
-// that of the call: an error after its end is told as its end.
+// interpretError gives an error of the client library its meaning: it wraps a definite answer in
+// the sentinel of package backend. Any other error leaves the outcome unknown. ctx is the context
+// of the call; an error after the end of ctx is also ctx's error.
+//
+// The client library returns most refusals of the server as plain text, so the text decides.
 func interpretError(ctx context.Context, err error) error {
-	says := func(word string) bool { return strings.Contains(err.Error(), word) }
 	switch {
-	case err == nil || slices.ContainsFunc(meanings, func(m error) bool { return errors.Is(err, m) }):
+	case err == nil || isDefinite(err):
 		return err
-	case isBegun(err):
-		return endedBy(ctx, err)
-	case slices.ContainsFunc(refusals, says):
+	case isIncomplete(err):
+		return contextError(ctx, err)
+	case isRefusal(err):
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	case slices.ContainsFunc(unsupported, says):
+	case isUnsupported(err):
 		return fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
 	}
-	return endedBy(ctx, err)
+	return contextError(ctx, err)
 }
 
-// unavailable is what an error means while opening, when nothing that is asked for can stay half done.
-func unavailable(err error) error {
-	if slices.ContainsFunc(meanings, func(m error) bool { return errors.Is(err, m) }) {
+// probeError returns err as ErrUnavailable, unless it is definite already. It is for errors of
+// probe, which leaves no lock whatever the outcome of its requests.
+func probeError(err error) error {
+	if isDefinite(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
-// endedBy tells an error after the end of ctx as that.
-func endedBy(ctx context.Context, err error) error {
+// contextError adds ctx's error to an error that came after the end of ctx.
+func contextError(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return err
 }
 
-// isForeignCounter tells that what should be a counter is no number.
-func isForeignCounter(err error) bool {
-	return strings.Contains(err.Error(), "cannot increment or decrement non-numeric value")
+// definite are the sentinels of errors with a meaning: they were interpreted where they arose.
+var definite = []error{
+	backend.ErrNotAcquired, backend.ErrUnavailable, backend.ErrConflict, backend.ErrLost,
+	backend.ErrUnsupported, errGone, memcache.ErrCacheMiss,
 }
 
-// begunError is the failure of a later step of an acquisition. The first one may
-// have taken the lock, so no sentinel of a refusal fits.
-type begunError struct{ err error }
+func isDefinite(err error) bool {
+	return slices.ContainsFunc(definite, func(s error) bool { return errors.Is(err, s) })
+}
 
-func (e begunError) Error() string { return "after the lock was taken: " + e.err.Error() }
+// isRefusal reports whether the server has not executed the request, but may execute it later.
+func isRefusal(err error) bool {
+	return contains(err, "SERVER_ERROR out of memory") ||
+		contains(err, "ERROR Too many open connections") ||
+		contains(err, "CLIENT_ERROR unauthenticated")
+}
 
-// As finds the client library's own error; errors.Is finds none of the sentinels.
-func (e begunError) As(target any) bool { return errors.As(e.err, target) }
+// isUnsupported reports whether the server never executes such a request.
+func isUnsupported(err error) bool {
+	return contains(err, "SERVER_ERROR object too large") || contains(err, `"ERROR\r\n"`)
+}
 
-func isBegun(err error) bool {
-	_, ok := errors.AsType[begunError](err)
+// isForeignCounter reports whether the value of a counter is not a number.
+func isForeignCounter(err error) bool {
+	return contains(err, "cannot increment or decrement non-numeric value")
+}
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
+
+// incompleteError is the error of an attempt that failed after its first request. That request may
+// have taken the lock, so the outcome is unknown, even if the later request was refused.
+type incompleteError struct{ err error }
+
+func (e incompleteError) Error() string { return "after the lock was taken: " + e.err.Error() }
+
+// As finds the error of the client library. There is no Unwrap, so errors.Is finds no sentinel of a
+// refusal.
+func (e incompleteError) As(target any) bool { return errors.As(e.err, target) }
+
+func isIncomplete(err error) bool {
+	_, ok := errors.AsType[incompleteError](err)
 	return ok
 }

@@ -10,7 +10,8 @@ import (
 )
 
 func ExampleNew() {
-	driver, err := memcachedbackend.New([]string{"cache1:11211", "cache2:11211"}, &memcachedbackend.Options{
+	servers := []string{"cache1:11211", "cache2:11211"}
+	driver, err := memcachedbackend.New(servers, &memcachedbackend.Options{
 		Timeout: 300 * time.Millisecond,
 	})
 	if err != nil {
@@ -22,7 +23,8 @@ func ExampleNew() {
 	}
 	defer client.Close()
 
-	err = client.Do(context.Background(), "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
+	ctx := context.Background()
+	err = client.Do(ctx, "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
 		log.Printf("alone until %v, fence %d", lease.Deadline(), lease.Fence())
 		return nil
 	})

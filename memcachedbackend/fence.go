@@ -12,31 +12,37 @@ import (
 )
 
 const (
-	// counterLife is when a counter is given up, in seconds: a day after it was seeded. The next
-	// seed is greater by that day. Without an end the counters of names that nobody uses any
-	// more would push locks out of the server's memory.
+	// counterLife is the life of a counter in seconds: it expires a day after it was seeded, and
+	// the next seed is greater by that day. Without an expiry, the counters of names that are never
+	// used again would push locks out of the server's memory.
 	counterLife = 24 * 60 * 60
-	// maxFences bounds what a driver remembers.
+	// maxFences limits how many names a driver remembers.
 	maxFences = 16384
-	// maxSeedAge is how old a seed may be when it is added, in microseconds: what others may have drawn since it was
-	// foreseen, and the server has lost since, must not exceed it by more. No lock expires within that time.
+	// maxSeedAge is the maximum age of a seed in microseconds when it is added. After the driver
+	// foresaw the seed, other clients may have drawn fences from a counter that the server has lost
+	// since. Those fences must not exceed the seed by more. No lock expires within that time.
 	maxSeedAge = 100_000
 )
 
-// fences remembers the last fence of each name that this driver drew, which is never
-// greater than the counter, unless the server has lost that. When there are many, those that
-// were drawn longest ago are forgotten.
+// fences remembers the last fence of each name that this driver drew. Such a fence is never greater
+// than the counter, unless the server has lost the counter. If there are many names, those with the
+// oldest fences are forgotten.
 type fences struct {
-	mu           sync.Mutex
-	last, before map[string]uint64 // before: of when last was full
+	mu sync.Mutex
+	// before is the previous last: a full map moves there, and a new one begins. So half of the
+	// names are forgotten at a time.
+	last, before map[string]uint64
 }
 
-// forecast is the fence that will be drawn if nobody else draws.
+// forecast is the fence that the driver draws next if no other client draws one in between.
 type forecast struct {
 	fence uint64
-	next  bool // of one that this driver drew; else a seed, in case that there is no counter
+	// next means that fence follows the last fence of this driver. Otherwise fence is a seed: it
+	// comes true if there is no counter.
+	next bool
 }
 
+// foresee returns the forecast for name.
 func (f *fences) foresee(name string) forecast {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,7 +52,8 @@ func (f *fences) foresee(name string) forecast {
 	return forecast{fence: seedNow()}
 }
 
-func (f *fences) drawn(name string, fence uint64) {
+// remember stores a fence that was drawn for name. A lower one than the last has no effect.
+func (f *fences) remember(name string, fence uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last == nil || len(f.last) >= maxFences/2 {
@@ -55,41 +62,49 @@ func (f *fences) drawn(name string, fence uint64) {
 	f.last[name] = max(f.last[name], f.before[name], fence)
 }
 
-// draw returns the next fence of name, and whether it is sure that it is as foreseen since nobody else has
-// drawn one meanwhile.
-func (d *driver) draw(c *memcache.Client, counter, name string, foreseen forecast) (fence uint64, sure bool, err error) {
+// draw returns the next fence of name. asForeseen means that it is the foreseen fence, and that no
+// other client can have drawn one since the forecast.
+func (d *driver) draw(
+	c *memcache.Client, counter, name string, foreseen forecast,
+) (fence uint64, asForeseen bool, err error) {
 	fence, err = c.Increment(counter, 1)
-	sure = foreseen.next && fence == foreseen.fence
+	asForeseen = foreseen.next && fence == foreseen.fence
 	if errors.Is(err, memcache.ErrCacheMiss) {
-		fence, sure, err = seed(c, counter, foreseen)
+		fence, asForeseen, err = seed(c, counter, foreseen)
 	}
-	if err == nil && foreseen.next && fence < foreseen.fence { // seeded again, by a clock that is behind
+	if err == nil && foreseen.next && fence < foreseen.fence {
+		// The counter was lost, and seeded again from a clock that is behind.
 		fence, err = c.Increment(counter, foreseen.fence-fence)
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	d.fences.drawn(name, fence)
-	return fence, sure, nil
+	d.fences.remember(name, fence)
+	return fence, asForeseen, nil
 }
 
-// seed begins a counter, as foreseen where that was a seed and is not old. A counter that this driver
-// has drawn from, and that was lost, begins with the time anew.
-func seed(c *memcache.Client, counter string, foreseen forecast) (fence uint64, sure bool, err error) {
-	fence, sure = foreseen.fence, true
+// seed begins a counter that does not exist, and returns its first fence. It uses a foreseen seed
+// that is not too old. If this driver has drawn from the counter before, the server has lost it,
+// and the present time is the new seed.
+func seed(
+	c *memcache.Client, counter string, foreseen forecast,
+) (fence uint64, asForeseen bool, err error) {
+	fence, asForeseen = foreseen.fence, true
 	if now := seedNow(); foreseen.next || now > fence+maxSeedAge {
-		fence, sure = max(now, fence), false
+		fence, asForeseen = max(now, fence), false
 	}
 	err = c.Add(&memcache.Item{
 		Key: counter, Value: strconv.AppendUint(nil, fence, 10), Expiration: counterLife,
 	})
-	if errors.Is(err, memcache.ErrNotStored) { // another was faster
+	if errors.Is(err, memcache.ErrNotStored) { // another client has seeded it
 		fence, err = c.Increment(counter, 1)
-		sure = false
+		asForeseen = false
 	}
-	return fence, sure, err
+	return fence, asForeseen, err
 }
 
-// seedNow is the time, which is greater than all that a lost counter can have reached, unless
-// clocks differ, or the request to add it was under way, for more than the time since it was seeded.
+// seedNow returns the time in microseconds since backend.FenceEpoch. It is greater than any fence
+// of a lost counter, because fences grow more slowly than time. There are two exceptions: clocks
+// differ by more than the time since the counter was seeded, or the request to add it was under way
+// for longer than that time.
 func seedNow() uint64 { return uint64(max(time.Now().UnixMicro()-backend.FenceEpoch, 1)) }

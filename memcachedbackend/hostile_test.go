@@ -18,23 +18,24 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestHostileServer: whatever answers in place of memcached, a call takes little memory, and ends by itself or with
-// its context. The test measures the memory of the process, so it does not run in parallel.
+// TestHostileServer checks that a call takes little memory, and ends by itself or with its context,
+// whatever server answers instead of memcached. The test measures the memory of the process, so it
+// does not run in parallel.
 func TestHostileServer(t *testing.T) {
 	const never = time.Hour
-	x := strings.Repeat("x", 1<<16)
+	x, empty := strings.Repeat("x", 1<<16), strings.Repeat("VALUE k 0 0 1\r\n\r\n", 1000)
 	for name, c := range map[string]struct {
-		timeout time.Duration // of the context
+		timeout time.Duration // timeout of the context
 		attack  func(w io.Writer)
 	}{
-		"a value of 1 GB":           {time.Second, func(w io.Writer) { endless(w, "VALUE k 0 1000000000 1\r\n", x) }},
-		"a value of 4 GB":           {never, func(w io.Writer) { endless(w, "VALUE k 0 4294967295 1\r\n", "x") }},
-		"a value beyond integers":   {never, func(w io.Writer) { endless(w, "VALUE k 0 18446744073709551616 1\r\n", x) }},
-		"a value that does not end": {never, func(w io.Writer) { endless(w, "VALUE k 0 2 1\r\n", x) }},
-		"values without end":        {never, func(w io.Writer) { endless(w, "", strings.Repeat("VALUE k 0 0 1\r\n\r\n", 1000)) }},
+		"a value of 1 GB":           {time.Second, endless("VALUE k 0 1000000000 1\r\n", x)},
+		"a value of 4 GB":           {never, endless("VALUE k 0 4294967295 1\r\n", "x")},
+		"a value beyond integers":   {never, endless("VALUE k 0 18446744073709551616 1\r\n", x)},
+		"a value that does not end": {never, endless("VALUE k 0 2 1\r\n", x)},
+		"values without end":        {never, endless("", empty)},
 		"values of many names":      {never, names},
-		"an endless line":           {never, func(w io.Writer) { endless(w, "VALUE ", x) }},
-		"empty lines":               {never, func(w io.Writer) { endless(w, "", "\r\n") }},
+		"an endless line":           {never, endless("VALUE ", x)},
+		"empty lines":               {never, endless("", "\r\n")},
 		"nothing":                   {time.Second, func(io.Writer) {}},
 		"one byte now and then":     {time.Second, trickle},
 	} {
@@ -43,7 +44,7 @@ func TestHostileServer(t *testing.T) {
 				if _, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
 					c.attack(conn)
 				}
-				_, _ = io.Copy(io.Discard, conn) // until the client goes
+				_, _ = io.Copy(io.Discard, conn) // until the client disconnects
 			})
 			opts := Options{Timeout: never}
 			d := newDriver([]string{addr}, opts.withDefaults())
@@ -62,11 +63,13 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// endless writes until the other side is gone.
-func endless(w io.Writer, first, then string) {
-	_, err := io.WriteString(w, first)
-	for b := []byte(then); err == nil; {
-		_, err = w.Write(b)
+// endless returns an attack that writes until the connection is closed.
+func endless(first, then string) func(io.Writer) {
+	return func(w io.Writer) {
+		_, err := io.WriteString(w, first)
+		for b := []byte(then); err == nil; {
+			_, err = w.Write(b)
+		}
 	}
 }
 
@@ -85,7 +88,7 @@ func trickle(w io.Writer) {
 	}
 }
 
-// frugal is a call that fails, and allocates less than 64 MB.
+// frugal makes a call that must fail and must allocate less than 64 MB.
 func frugal(t *testing.T, name string, timeout time.Duration, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -103,7 +106,8 @@ func frugal(t *testing.T, name string, timeout time.Duration, call func(context.
 	}
 }
 
-// TestHugeForeignValue: a value that is larger than any lock's is a foreign one, and costs no other lease.
+// TestHugeForeignValue checks that a value larger than any lock is a value of another program. It
+// does not affect other leases.
 func TestHugeForeignValue(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
@@ -127,6 +131,6 @@ func TestHugeForeignValue(t *testing.T) {
 	raw.WantIs(t, "Release", d.Release(t.Context(), gs[0]), backend.ErrNotHeld)
 	raw.Release(t, d, gs[1])
 	if n := len(d.servers[0].pool.idle); n != 1 {
-		t.Errorf("%d connections were used one after the other, want 1", n)
+		t.Errorf("%d connections are idle after calls one by one, want 1", n)
 	}
 }

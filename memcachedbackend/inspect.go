@@ -12,8 +12,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Inspect implements backend.Inspector. The time left is told by the clocks of the holder and
-// of this machine, as the server does not tell it.
+// Inspect implements backend.Inspector. The server does not report the time left, so Inspect
+// computes it from the clocks of the holder and of this machine.
 func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error) {
 	info := &backend.Info{Key: name, Mode: backend.Exclusive, Waiters: -1}
 	var item *memcache.Item
@@ -33,23 +33,24 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 	}
 	info.Holders = []backend.Holder{{
 		Owner: r.owner, Meta: r.meta, Fence: r.fence << 12, Since: r.since,
+		// At least 1 ms: the server still has the value, and the clocks may differ.
 		TTL: min(max(time.Until(r.until), time.Millisecond), maxTTL),
 	}}
 	return info, nil
 }
 
-// List implements backend.Inspector: the protocol cannot list keys.
+// List implements backend.Inspector. The protocol cannot list keys.
 func (d *driver) List(context.Context, string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
 		yield(nil, fmt.Errorf("%w: memcached cannot list keys", backend.ErrUnsupported))
 	}
 }
 
-// Break implements backend.Breaker. The holder is told by its next renewal.
+// Break implements backend.Breaker. The holder's next renewal reports the loss.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
-	owned := func(*record) bool { return true }
+	owned := ownedByAny
 	if owner != "" {
 		owned = ownedBy(owner)
 	}
-	return d.free(ctx, d.server(name).main, name, owned)
+	return d.removeLock(ctx, d.server(name).main, name, owned)
 }

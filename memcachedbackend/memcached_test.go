@@ -26,12 +26,12 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// LockKey and CounterKey are what a server keeps a lock and its counter under.
+// LockKey and CounterKey return the keys of a lock and of its counter on the server.
 func LockKey(name string) string    { return newKeys(name).lock }
 func CounterKey(name string) string { return newKeys(name).counter }
 
-// openURL opens a driver and closes it when the test ends. Its requests have a minute, unless the
-// URL has another time-out.
+// openURL opens a driver and closes it at the end of the test. Its requests have a timeout of a
+// minute, unless the URL sets another one.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
 	if !strings.Contains(raw, "?") {
@@ -49,7 +49,7 @@ func openURL(tb testing.TB, raw string) *driver {
 	return d.(*driver)
 }
 
-// admin is a client that does to the server what a test wants done.
+// admin returns a client with which a test changes the server.
 func admin(tb testing.TB, s *testenv.Server) *memcache.Client {
 	tb.Helper()
 	c := memcache.New(s.Addr)
@@ -59,10 +59,10 @@ func admin(tb testing.TB, s *testenv.Server) *memcache.Client {
 }
 
 const (
-	// patience is for what happens at once on any machine. What would happen otherwise is a minute
-	// away.
+	// patience limits the wait for events that happen at once on any machine. Without the event the
+	// next chance comes at least a minute later.
 	patience = 30 * time.Second
-	// long is the TTL of a lock that does not end by itself.
+	// long is the TTL of a lock that does not expire during a test.
 	long = 24 * time.Hour
 )
 
@@ -74,7 +74,7 @@ func wantBusy(tb testing.TB, d *driver, req *backend.Request) {
 	}
 }
 
-// stats returns what the server has counted.
+// stats returns the statistics of the server.
 func stats(tb testing.TB, s *testenv.Server) map[string]int {
 	tb.Helper()
 	conn, err := net.DialTimeout("tcp", s.Addr, patience)
@@ -99,7 +99,7 @@ func stats(tb testing.TB, s *testenv.Server) map[string]int {
 	return counts
 }
 
-// commands counts what the driver may have sent.
+// commands counts the commands that a driver can send.
 func commands(tb testing.TB, s *testenv.Server) int {
 	tb.Helper()
 	c := stats(tb, s)
@@ -114,9 +114,9 @@ func TestAPairIsFourCommands(t *testing.T) {
 		by          *driver
 		pairs, want int
 	}{
-		{d, 1, 5}, // the counter is seeded
+		{d, 1, 5}, // includes the seed of the counter
 		{d, 10, 40},
-		{other, 1, 6}, // the fence is not what it foresaw, and confirmed
+		{other, 1, 6}, // the foreseen fence was wrong: a gets and a cas correct it
 		{other, 10, 40},
 	} {
 		before, start := commands(t, s), time.Now()
@@ -125,15 +125,15 @@ func TestAPairIsFourCommands(t *testing.T) {
 		}
 		n := commands(t, s) - before
 		if i == 0 && time.Since(start) > maxSeedAge*time.Microsecond && n == c.want+2 {
-			continue // on a machine that is this slow a seed may be too old when it is added
+			continue // on such a slow machine, a seed can be too old when it is added
 		}
 		if n != c.want {
-			t.Errorf("step %d: %d pairs are %d commands, want %d", i, c.pairs, n, c.want)
+			t.Errorf("step %d: %d pairs need %d commands, want %d", i, c.pairs, n, c.want)
 		}
 	}
 }
 
-// hookConn calls its hook once, before the first request that begins with verb is sent.
+// hookConn calls its hook once, before it sends the first request that begins with verb.
 type hookConn struct {
 	net.Conn
 	verb string
@@ -148,7 +148,7 @@ func (c *hookConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// hooked is a client that meets its fate before it sends its first verb.
+// hooked returns a client that calls hook before it sends its first verb.
 func hooked(tb testing.TB, s *testenv.Server, verb string, hook func()) *memcache.Client {
 	tb.Helper()
 	c := memcache.New(s.Addr)
@@ -161,14 +161,14 @@ func hooked(tb testing.TB, s *testenv.Server, verb string, hook func()) *memcach
 	return c
 }
 
-// TestFenceIsDrawnWhileHolding breaks the lock between the add and the incr: a fence that is drawn
-// then would be greater than that of the next holder.
+// TestFenceIsDrawnWhileHolding breaks the lock between the add and the incr. A fence that is drawn
+// after this would be greater than the fence of the next holder.
 func TestFenceIsDrawnWhileHolding(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
 	for name, c := range map[string]struct {
-		drawn bool   // one is drawn before, so that the next is foreseen
-		verb  string // before which the lock is broken
+		drawn bool   // a fence is drawn before, so that the next one is foreseen
+		verb  string // the lock is broken before this verb
 	}{
 		"a seed is foreseen":         {false, "incr"},
 		"another seeds":              {false, "add " + counterPrefix},
@@ -182,30 +182,30 @@ func TestFenceIsDrawnWhileHolding(t *testing.T) {
 				raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, long)))
 			}
 			var next *backend.Grant
-			g, err := d.acquire(hooked(t, s, c.verb, func() {
+			g, err := d.attempt(hooked(t, s, c.verb, func() {
 				if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
 					t.Errorf("Break: %v", err)
 				}
 				next = raw.Acquire(t, other, raw.Request(t, long))
 			}), req)
-			raw.WantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
+			raw.WantIs(t, "Acquire of a lock that is broken during the call", err, backend.ErrLost)
 			if g != nil && g.Fence > next.Fence {
-				t.Errorf("fence %d, and %d for who holds the lock", g.Fence, next.Fence)
+				t.Errorf("fence %d, and the holder has fence %d", g.Fence, next.Fence)
 			}
 			raw.Release(t, other, next)
 		})
 	}
 }
 
-// TestOldSeed: a process stands still before it seeds the counter, its lock passes to another, and what
-// that has drawn is forgotten.
+// TestOldSeed stops a process before it seeds the counter. The lock passes to another holder, which
+// draws a fence. Then the counter is deleted.
 func TestOldSeed(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
 	d, other, ops := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
 	req := raw.Request(t, long)
 	var next *backend.Grant
-	_, err := d.acquire(hooked(t, s, "incr", func() {
+	_, err := d.attempt(hooked(t, s, "incr", func() {
 		time.Sleep(2 * maxSeedAge * time.Microsecond)
 		if err := other.Break(t.Context(), req.Key, req.Owner); err != nil {
 			t.Errorf("Break: %v", err)
@@ -216,21 +216,22 @@ func TestOldSeed(t *testing.T) {
 			t.Error(err)
 		}
 	}), req)
-	raw.WantIs(t, "Acquire of a lock that was broken meanwhile", err, backend.ErrLost)
+	raw.WantIs(t, "Acquire of a lock that is broken during the call", err, backend.ErrLost)
 	last := raw.Acquire(t, openURL(t, s.URL), raw.Request(t, long))
 	if last.Fence <= next.Fence {
 		t.Errorf("fence %d after %d", last.Fence, next.Fence)
 	}
 }
 
-// TestFenceIsStored: also the one that was foreseen, and also where it was foreseen wrong.
+// TestFenceIsStored checks that the server stores the fence of a grant. This includes a foreseen
+// fence, and a fence that was foreseen wrongly.
 func TestFenceIsStored(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
 	c := admin(t, s)
 	for i, by := range []*driver{d, d, other, other, d, other, other} {
-		if i == 6 { // who foresaw the next one finds no counter
+		if i == 6 { // the driver foresees the next fence, and finds no counter
 			if err := c.Delete(newKeys(t.Name()).counter); err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +239,7 @@ func TestFenceIsStored(t *testing.T) {
 		g := raw.Acquire(t, by, raw.Request(t, long))
 		info, err := other.Inspect(t.Context(), g.Key)
 		if err != nil || len(info.Holders) != 1 || info.Holders[0].Fence != g.Fence<<12 {
-			t.Errorf("grant %d: fence %d, shown %+v, error %v", i, g.Fence, info, err)
+			t.Errorf("grant %d: fence %d, Inspect returns %+v, error %v", i, g.Fence, info, err)
 		}
 		_, err = other.Acquire(t.Context(), raw.Request(t, long))
 		if busy, ok := errors.AsType[*backend.Busy](err); !ok || busy.Fence != g.Fence {
@@ -248,8 +249,8 @@ func TestFenceIsStored(t *testing.T) {
 	}
 }
 
-// TestFenceOutlivesItsCounter: a counter that is seeded again by a clock that is behind
-// is no reason to go back.
+// TestFenceOutlivesItsCounter checks that fences still grow if the counter is seeded again from a
+// clock that is behind.
 func TestFenceOutlivesItsCounter(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
@@ -277,40 +278,41 @@ func TestFencesAreBounded(t *testing.T) {
 	t.Parallel()
 	var f fences
 	for i := range 3 * maxFences {
-		f.drawn(fmt.Sprint(i), uint64(i+1))
+		f.remember(fmt.Sprint(i), uint64(i+1))
 		if n := len(f.last) + len(f.before); n > maxFences {
-			t.Fatalf("%d names are remembered", n)
+			t.Fatalf("the driver keeps %d names", n)
 		}
 	}
 	for _, i := range []int{3*maxFences - 1, 3*maxFences - maxFences/2} {
 		if next := f.foresee(fmt.Sprint(i)); next != (forecast{uint64(i + 2), true}) {
-			t.Errorf("foreseen %+v", next)
+			t.Errorf("the forecast is %+v", next)
 		}
 	}
 	if seed := f.foresee("never seen"); seed.next || seed.fence < 3*maxFences {
-		t.Errorf("foreseen %+v of a name that was never seen", seed)
+		t.Errorf("the forecast for an unknown name is %+v", seed)
 	}
 }
 
-// TestNothingIsOverwritten lets the lock pass to another owner between gets and cas.
+// TestNothingIsOverwritten passes the lock to another owner between gets and cas.
 func TestNothingIsOverwritten(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
 	d := openURL(t, s.URL)
-	for expiry, change := range map[int32]func(*record){60: func(*record) {}, expired: nil} {
+	for _, e := range []edit{prolong(time.Minute), remove} {
 		g := raw.Acquire(t, d, raw.Request(t, long))
 		var next *backend.Grant
 		c := hooked(t, s, "cas", func() {
 			raw.Release(t, d, g)
 			next = raw.Acquire(t, d, raw.Request(t, long))
 		})
-		_, err := rewrite(c, newKeys(g.Key).lock, expiry, ownedBy(g.Owner), change)
-		raw.WantIs(t, "rewriting what is another's by now", err, errGone)
+		_, err := rewrite(c, newKeys(g.Key).lock, ownedBy(g.Owner), e)
+		raw.WantIs(t, "rewrite of another owner's lock", err, errGone)
 		raw.Release(t, d, next)
 	}
 }
 
-// TestCasIDsAreNotTakenAcrossARestart: a restarted server counts them from one again.
+// TestCasIDsAreNotTakenAcrossARestart checks that an id from before a restart is refused. A
+// restarted server counts its ids from one again.
 func TestCasIDsAreNotTakenAcrossARestart(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t)
@@ -318,27 +320,30 @@ func TestCasIDsAreNotTakenAcrossARestart(t *testing.T) {
 	g := raw.Acquire(t, d, raw.Request(t, long))
 	var next *backend.Grant
 	err := d.server(g.Key).main.do(t.Context(), func(c *memcache.Client) error {
-		_, err := rewrite(c, newKeys(g.Key).lock, expired, ownedBy(g.Owner), func(*record) {
+		lock, owned := newKeys(g.Key).lock, ownedBy(g.Owner)
+		_, err := rewrite(c, lock, owned, func(r *record) ([]byte, int32) {
 			s.Restart(t)
-			for range 3 { // whichever id it is that A has read
+			for range 3 { // so that any id that the first client has read is used again
 				next = raw.Acquire(t, other, raw.Request(t, long))
-				if info, err := other.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) != 1 {
+				info, err := other.Inspect(t.Context(), g.Key)
+				if err != nil || len(info.Holders) != 1 {
 					t.Errorf("Inspect: %+v, %v", info, err)
 				}
 				raw.Release(t, other, next)
 			}
 			next = raw.Acquire(t, other, raw.Request(t, long))
+			return r.encode(), expired
 		})
 		return err
 	})
 	if err == nil {
-		t.Error("cas with an id of the server's earlier life was accepted")
+		t.Error("cas with an id from before the restart was accepted")
 	}
 	raw.Release(t, other, next)
 }
 
-// TestBatchOutlivesItsConnection: a lost answer is that of one lock, and ids that were read on
-// the broken connection are not used on the next.
+// TestBatchOutlivesItsConnection checks that a lost answer affects only one lock of a batch. Ids
+// that were read on the broken connection are not used on the next connection.
 func TestBatchOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
@@ -350,7 +355,7 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 		req.Key = fmt.Sprint(t.Name(), i)
 		gs = append(gs, raw.Acquire(t, d, req))
 	}
-	proxy.DropReply(t, 6) // of the gets, and of the cas that follow
+	proxy.DropReply(t, 6) // counts the reply to gets and the replies to cas
 	failed := 0
 	for i, r := range d.RenewAll(t.Context(), gs) {
 		switch {
@@ -374,14 +379,17 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Key, item.Value = next.Key, newRecord(&g.Request, "1", 1, time.Now()).encode() // as if the id had been given out again
-	if answer, _ := renewOne(c, g, item, time.Now(), false); !errors.Is(answer.Err, errGone) {
+	// The id of the item is used again, for another value.
+	g.Key, item.Value = next.Key, newRecord(&g.Request, "1", 1, time.Now()).encode()
+	b := batch{client: c, sent: time.Now(), stale: true}
+	if answer := b.renew(g, item); !errors.Is(answer.Err, errGone) {
 		t.Errorf("renewal: %+v", answer)
 	}
 	raw.Release(t, d, next)
 }
 
-// TestLossesAreTold: eviction looks like flush_all, and what restarts forgets.
+// TestLossesAreTold checks that the driver reports a lock that the server has lost. An eviction
+// looks like flush_all, and a restart also deletes all locks.
 func TestLossesAreTold(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t, "-m", "2")
@@ -399,7 +407,8 @@ func TestLossesAreTold(t *testing.T) {
 				if i%2000 == 0 && stats(t, s)["evictions"] > 20_000 {
 					return
 				}
-				if err := filler.Set(&memcache.Item{Key: fmt.Sprintf("%s-filler-%d", g.Key, i), Value: value}); err != nil {
+				key := fmt.Sprintf("%s-filler-%d", g.Key, i)
+				if err := filler.Set(&memcache.Item{Key: key, Value: value}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -419,7 +428,7 @@ func TestLossesAreTold(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsMayDie: the first request after a restart has a definite answer.
+// TestIdleConnectionsMayDie checks that the first request after a restart has a definite answer.
 func TestIdleConnectionsMayDie(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t)
@@ -433,7 +442,8 @@ func TestIdleConnectionsMayDie(t *testing.T) {
 	}
 }
 
-// TestNamesStayOnTheirServer: whatever the order of the list.
+// TestNamesStayOnTheirServer checks that the order of the list does not change the server of a
+// name.
 func TestNamesStayOnTheirServer(t *testing.T) {
 	t.Parallel()
 	var addrs []string
@@ -460,7 +470,8 @@ func TestNamesStayOnTheirServer(t *testing.T) {
 	}
 }
 
-// TestSilentServerCostsNoOtherLease: of two servers one stops. The leases on the other are renewed.
+// TestSilentServerCostsNoOtherLease stops one of two servers. The leases on the other server are
+// still renewed.
 func TestSilentServerCostsNoOtherLease(t *testing.T) {
 	t.Parallel()
 	const locks, ttl = 40, 20 * time.Second
@@ -471,7 +482,8 @@ func TestSilentServerCostsNoOtherLease(t *testing.T) {
 		servers[address(s.Addr)] = s
 		addrs = append(addrs, s.Addr)
 	}
-	d := openURL(t, "memcached://"+strings.Join(addrs, ",")+"?timeout=2s") // those of the silent server end
+	// Requests to the silent server end after 2 s.
+	d := openURL(t, "memcached://"+strings.Join(addrs, ",")+"?timeout=2s")
 	c, err := dlock.New(unclosed{d}, dlock.WithTTL(ttl))
 	if err != nil {
 		t.Fatal(err)
@@ -499,7 +511,8 @@ func TestSilentServerCostsNoOtherLease(t *testing.T) {
 	<-gone.Lost() // at the end of its term
 	paused := time.Now()
 	for _, lease := range others {
-		for time.Until(lease.Deadline()) < ttl/2 || lease.Deadline().Before(paused.Add(ttl)) { // until it is renewed again
+		// Wait for the next renewal.
+		for time.Until(lease.Deadline()) < ttl/2 || lease.Deadline().Before(paused.Add(ttl)) {
 			if err := lease.Err(); err != nil {
 				t.Fatalf("a lease on the server that answers: %v", err)
 			}
@@ -508,12 +521,13 @@ func TestSilentServerCostsNoOtherLease(t *testing.T) {
 	}
 }
 
-// unclosed is a driver whose test closes it.
+// unclosed is a driver that the test closes itself.
 type unclosed struct{ *driver }
 
 func (unclosed) Close() error { return nil }
 
-// TestOneServerMoreMovesFewNames: a name moves to the new server, or not at all.
+// TestOneServerMoreMovesFewNames checks that a name either moves to the new server or does not
+// move.
 func TestOneServerMoreMovesFewNames(t *testing.T) {
 	t.Parallel()
 	few := newDriver([]string{"a:1", "b:1", "c:1"}, Options{Conns: 1})
@@ -534,8 +548,9 @@ func TestOneServerMoreMovesFewNames(t *testing.T) {
 	}
 }
 
-// TestOtherListOfServers: two processes with different lists would exclude each other for some names
-// only, so the first lock that both want says so. The order of the list does not matter.
+// TestOtherListOfServers checks that different lists of servers are detected. Two processes with
+// different lists would exclude each other only for some names, so the first lock that both request
+// fails. The order of the list does not matter.
 func TestOtherListOfServers(t *testing.T) {
 	t.Parallel()
 	a, b := testenv.NewMemcached(t), testenv.NewMemcached(t)
@@ -559,7 +574,7 @@ func TestOtherListOfServers(t *testing.T) {
 	raw.Release(t, one, g)
 }
 
-// TestDeadServerOfSeveral: its names cannot be locked, those of the others can.
+// TestDeadServerOfSeveral checks that only the names on the dead server cannot be locked.
 func TestDeadServerOfSeveral(t *testing.T) {
 	t.Parallel()
 	const dead = "127.0.0.1:1" // refuses connections
@@ -576,15 +591,25 @@ func TestDeadServerOfSeveral(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			t.Fatalf("Acquire on the living server: %v", err)
+			t.Fatalf("Acquire on the server that answers: %v", err)
 		}
 		raw.Release(t, d, g)
 	}
 	_, err := testenv.Open(t.Context(), "memcached://"+dead+",127.0.0.1:2")
-	raw.WantIs(t, "open without a living server", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Open without a server that answers", err, backend.ErrUnavailable)
 }
 
-// TestFullServer cannot take another lock, says so, and frees what it has.
+// TestSilentServerOfSeveral checks that Open succeeds if one of several servers accepts connections
+// but does not answer.
+func TestSilentServerOfSeveral(t *testing.T) {
+	t.Parallel()
+	silent := testenv.NewMemcached(t)
+	silent.Pause(t)
+	openURL(t, "memcached://"+testenv.Memcached(t).Addr+","+silent.Addr+"?timeout=500ms")
+}
+
+// TestFullServer checks that a full server reports that it cannot store another lock, and still
+// frees its locks.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t, "-m", "8", "-M")
@@ -609,8 +634,8 @@ func TestFullServer(t *testing.T) {
 	}
 }
 
-// fill leaves no room for another value of this size. A server that is full has classes of sizes, each
-// with a first page of its own.
+// fill stores values until the server has no room for another value of this size. A full server
+// manages each size class separately, and each class has its own first page.
 func fill(t *testing.T, s *testenv.Server, key string, value []byte) {
 	t.Helper()
 	c := admin(t, s)
@@ -626,10 +651,12 @@ func fill(t *testing.T, s *testenv.Server, key string, value []byte) {
 	t.Fatal("the server is not full")
 }
 
-// TestNoRoomForTheCounter: the lock is taken already, so nothing about it is definite.
+// TestNoRoomForTheCounter checks that a failure to store the counter is not definite, because the
+// lock is already taken.
 func TestNoRoomForTheCounter(t *testing.T) {
 	t.Parallel()
-	err := interpretError(t.Context(), begunError{errors.New(`memcache: "SERVER_ERROR out of memory storing object"`)})
+	err := interpretError(t.Context(),
+		incompleteError{errors.New(`memcache: "SERVER_ERROR out of memory storing object"`)})
 	if errors.Is(err, backend.ErrUnavailable) {
 		t.Errorf("%v is definite", err)
 	}
@@ -641,20 +668,23 @@ func TestForeignValues(t *testing.T) {
 	d, c := openURL(t, s.URL), admin(t, s)
 	k := newKeys(t.Name())
 	set := func(key, value string) {
-		if err := c.Set(&memcache.Item{Key: key, Value: []byte(value), Expiration: 60}); err != nil {
+		item := &memcache.Item{Key: key, Value: []byte(value), Expiration: 60}
+		if err := c.Set(item); err != nil {
 			t.Fatal(err)
 		}
 	}
 	other := raw.Request(t, long)
 	other.Key = "another name"
-	for _, value := range []string{"", "x", "dlock2\n\n\n\n\n\n\n", string(newRecord(other, "1", 1, time.Now()).encode())} {
+	theirs := string(newRecord(other, "1", 1, time.Now()).encode())
+	for _, value := range []string{"", "x", "dlock2\n\n\n\n\n\n\n", theirs} {
 		set(k.lock, value)
 		req := raw.Request(t, long)
 		_, err := d.Acquire(t.Context(), req)
 		raw.WantIs(t, fmt.Sprintf("Acquire over %q", value), err, backend.ErrConflict)
 		_, err = d.Inspect(t.Context(), req.Key)
 		raw.WantIs(t, fmt.Sprintf("Inspect of %q", value), err, backend.ErrConflict)
-		raw.WantIs(t, fmt.Sprintf("Release over %q", value), d.Release(t.Context(), &backend.Grant{Request: *req}), backend.ErrNotHeld)
+		err = d.Release(t.Context(), &backend.Grant{Request: *req})
+		raw.WantIs(t, fmt.Sprintf("Release over %q", value), err, backend.ErrNotHeld)
 		if item, err := c.Get(k.lock); err != nil || string(item.Value) != value {
 			t.Errorf("%q became %+v, %v", value, item, err)
 		}
@@ -664,14 +694,16 @@ func TestForeignValues(t *testing.T) {
 	}
 	set(k.counter, "no number")
 	_, err := d.Acquire(t.Context(), raw.Request(t, long))
-	raw.WantIs(t, "Acquire with a counter that is none", err, backend.ErrConflict)
+	raw.WantIs(t, "Acquire with a counter that is not a number", err, backend.ErrConflict)
 	if _, err := c.Get(k.lock); !errors.Is(err, memcache.ErrCacheMiss) {
-		t.Errorf("it leaves a lock: %v", err)
+		t.Errorf("Acquire left a lock: %v", err)
 	}
 }
 
-// TestTermOutlivesTheTicks: the server adds whole seconds to a time that it reads once a second, without its fraction. When
-// a pause moves its ticks, two readings in succession differ by two. A machine that misses the instants proves nothing.
+// TestTermOutlivesTheTicks checks terms in the worst case of the server's clock. The server adds
+// whole seconds to a time that it reads once a second, without its fraction. If a pause moves the
+// server's ticks, two successive readings differ by two seconds. A machine that misses the right
+// instants proves nothing.
 func TestTermOutlivesTheTicks(t *testing.T) {
 	s := testenv.NewMemcached(t)
 	holder, other := openURL(t, s.URL), openURL(t, s.URL)
@@ -689,12 +721,12 @@ func TestTermOutlivesTheTicks(t *testing.T) {
 	}
 }
 
-// outliveTicks reports whether the ticks were moved as they should be.
+// outliveTicks reports whether the ticks were moved as intended.
 func outliveTicks(t *testing.T, s *testenv.Server, holder, other *driver) (hit bool) {
 	t.Helper()
 	resume := s.Pause(t)
 	awaitFraction(0.85)
-	resume() // and the server reads its time, of which it drops the fraction
+	resume() // then the server reads its time and drops the fraction
 	moved := isFraction(0.85, 1)
 	awaitFraction(0.05)
 	awaitFraction(0.6)
@@ -714,13 +746,14 @@ func outliveTicks(t *testing.T, s *testenv.Server, holder, other *driver) (hit b
 		return moved && left > 0
 	}
 	if left > 0 {
-		t.Fatalf("granted again %v before the end of the term", left)
+		t.Fatalf("the lock was granted again %v before the end of the term", left)
 	}
 	raw.Release(t, other, &backend.Grant{Request: *next})
 	return false
 }
 
-// awaitFraction waits until a second of CLOCK_MONOTONIC, by which the server counts, has come so far.
+// awaitFraction waits until the fraction f of a second has elapsed on CLOCK_MONOTONIC, which the
+// server uses.
 func awaitFraction(f float64) {
 	left := time.Duration((f - fraction()) * float64(time.Second))
 	if left < 0 {
@@ -729,7 +762,7 @@ func awaitFraction(f float64) {
 	time.Sleep(left)
 }
 
-// isFraction reports whether that second has come so far.
+// isFraction reports whether the elapsed fraction of that second is between from and to.
 func isFraction(from, to float64) bool {
 	f := fraction()
 	return f >= from && f < to
@@ -746,13 +779,15 @@ func TestTerms(t *testing.T) {
 		{30 * time.Second, 30 * time.Second, 32},
 		{maxTTL, maxTTL, 30 * 24 * 60 * 60},
 	} {
-		if got, n := term(tt.ttl), seconds(tt.ttl); got != tt.term || n != tt.seconds {
-			t.Errorf("%v: term %v, %d s asked for; want %v, %d s", tt.ttl, got, n, tt.term, tt.seconds)
+		if got, n := grantedTTL(tt.ttl), expiry(tt.ttl); got != tt.term || n != tt.seconds {
+			t.Errorf("%v: term %v, %d s in the request; want %v, %d s",
+				tt.ttl, got, n, tt.term, tt.seconds)
 		}
 	}
 }
 
-// TestLongestTermIsADuration: what is above it would be an instant in 1970.
+// TestLongestTermIsADuration uses the maximum TTL. The server would take a longer one for an
+// instant in 1970.
 func TestLongestTermIsADuration(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.Memcached(t).URL)
@@ -765,19 +800,23 @@ func TestRecordKeepsItsLength(t *testing.T) {
 	t.Parallel()
 	req := raw.Request(t, long)
 	req.Meta = "a meta\nof two lines"
-	foreseen, drawn := newRecord(req, "1", 0, time.Now()), newRecord(req, "1", backend.MaxFence-1, time.Now())
+	foreseen := newRecord(req, "1", 0, time.Now())
+	drawn := newRecord(req, "1", backend.MaxFence-1, time.Now())
 	if a, b := len(foreseen.encode()), len(drawn.encode()); a != b {
 		t.Errorf("%d bytes become %d", a, b)
 	}
 	r, ok := decode(drawn.encode())
-	if !ok || r.owner != req.Owner || r.fence != backend.MaxFence-1 || r.name != req.Key || r.meta != req.Meta ||
-		!r.since.Equal(drawn.since.Truncate(time.Microsecond)) || !r.until.Equal(drawn.until.Truncate(time.Microsecond)) {
+	if !ok || r.owner != req.Owner || r.fence != backend.MaxFence-1 ||
+		r.name != req.Key || r.meta != req.Meta ||
+		!r.since.Equal(drawn.since.Truncate(time.Microsecond)) ||
+		!r.until.Equal(drawn.until.Truncate(time.Microsecond)) {
 		t.Errorf("%+v became %+v, %v", drawn, r, ok)
 	}
 }
 
-// TestThousandHoldAndWait: a thousand leases and as many waiters share few connections, on a server that takes 100. Each of the two clients has 24, and
-// more for an instant where a busy server has not yet seen that one was closed.
+// TestThousandHoldAndWait checks that a thousand leases and as many waiters share few connections.
+// The server accepts 100. Each of the two clients has 24, and briefly more while a busy server has
+// not detected a closed connection.
 func TestThousandHoldAndWait(t *testing.T) {
 	t.Parallel()
 	const locks = 1000
@@ -802,7 +841,8 @@ func TestThousandHoldAndWait(t *testing.T) {
 			}
 		})
 	}
-	for before, end := stats(t, s)["cmd_get"], time.Now().Add(4*patience); stats(t, s)["cmd_get"]-before < 2*locks; {
+	before, end := stats(t, s)["cmd_get"], time.Now().Add(4*patience)
+	for stats(t, s)["cmd_get"]-before < 2*locks {
 		if time.Sleep(20 * time.Millisecond); time.Now().After(end) {
 			t.Error("not all waiters poll")
 			break
@@ -814,7 +854,7 @@ func TestThousandHoldAndWait(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	for i, lease := range leases { // Close would give up after 5 s
+	for i, lease := range leases { // because Close gives up after 5 s
 		if lease == nil {
 			continue
 		}
@@ -833,7 +873,7 @@ func openClient(t *testing.T, s *testenv.Server) *dlock.Client {
 	meter := lag.Start()
 	t.Cleanup(func() {
 		defer meter.Stop()
-		due := time.Now().Add(5 * time.Second) // the bound of Close
+		due := time.Now().Add(5 * time.Second) // the limit of Close
 		if err := c.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
@@ -844,7 +884,8 @@ func openClient(t *testing.T, s *testenv.Server) *dlock.Client {
 	return c
 }
 
-// TestCancelledCallGivesItsConnectionBack at once, whatever the server does.
+// TestCancelledCallGivesItsConnectionBack checks that a cancelled call returns its connection at
+// once, whatever the server does.
 func TestCancelledCallGivesItsConnectionBack(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t)
@@ -855,16 +896,17 @@ func TestCancelledCallGivesItsConnectionBack(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		timer := time.AfterFunc(100*time.Millisecond, cancel)
 		begun := time.Now()
-		_, err := d.Acquire(ctx, raw.Request(t, time.Second)) // a short term: it may be executed later
+		// The term is short, because the server may execute the request later.
+		_, err := d.Acquire(ctx, raw.Request(t, time.Second))
 		raw.WantIs(t, "Acquire", err, context.Canceled)
 		if took := time.Since(begun); took > patience {
-			t.Errorf("it took %v", took)
+			t.Errorf("Acquire took %v", took)
 		}
 		timer.Stop()
 	}
 	resume()
 	deadline := time.Now().Add(patience)
-	for { // the requests that were given up may be executed now
+	for { // the server may now execute the requests that were given up
 		g, err := d.Acquire(t.Context(), raw.Request(t, long))
 		if err == nil {
 			raw.Release(t, d, g)
@@ -877,20 +919,22 @@ func TestCancelledCallGivesItsConnectionBack(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfTheCall bounds a request in place, without a goroutine to watch it.
+// TestDeadlineOfTheCall checks that the deadline limits a request that runs in the caller's
+// goroutine, without another goroutine to watch it.
 func TestDeadlineOfTheCall(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t)
 	d := openURL(t, s.URL+"?timeout=1m")
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, long)))
 	s.Pause(t)
-	ctx := bound.New(context.Background(), 100*time.Millisecond) //nolint:usetesting // it must not be able to end otherwise
+	// The parent is not the test's context, because only the bound may end ctx.
+	ctx := bound.New(context.Background(), 100*time.Millisecond) //nolint:usetesting // see above
 	defer ctx.Cancel()
 	begun := time.Now()
 	_, err := d.Acquire(ctx, raw.Request(t, long))
 	raw.WantIs(t, "Acquire", err, context.DeadlineExceeded)
 	if took := time.Since(begun); took > patience {
-		t.Errorf("it took %v", took)
+		t.Errorf("Acquire took %v", took)
 	}
 }
 
@@ -898,7 +942,7 @@ func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	s := testenv.Memcached(t)
 	noCAS := testenv.NewMemcached(t, "-C")
-	locked := testenv.NewMemcached(t, "-Y", "/etc/passwd") // a list of names and what follows their first colon
+	locked := testenv.NewMemcached(t, "-Y", "/etc/passwd") // see TestPassword
 	closed := "127.0.0.1:1"
 	for _, tt := range []struct {
 		url string
@@ -973,19 +1017,22 @@ func TestSocket(t *testing.T) {
 
 func TestOpenKeepsTheParameters(t *testing.T) {
 	t.Parallel()
-	u, err := backend.ParseURL("memcached://u:p@Host:1,[::1],host:1/?timeout=2s&conns=3&tls=1&server-name=n")
+	u, err := backend.ParseURL(
+		"memcached://u:p@Host:1,[::1],host:1/?timeout=2s&conns=3&tls=1&server-name=n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers, opts, err := parseTarget(u)
+	target, err := parseTarget(u)
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := normalise(servers)
+	opts := target.Options
+	list, err := normalise(target.servers)
 	if err != nil || !slices.Equal(list, []string{"[::1]:11211", "host:1"}) {
 		t.Errorf("servers %q, %v", list, err)
 	}
-	if opts.User != "u" || opts.Password != "p" || opts.Timeout != 2*time.Second || opts.Conns != 3 ||
+	if opts.User != "u" || opts.Password != "p" ||
+		opts.Timeout != 2*time.Second || opts.Conns != 3 ||
 		opts.TLS == nil || opts.TLS.ServerName != "n" || len(u.Untaken()) > 0 {
 		t.Errorf("%+v, untaken %q", opts, u.Untaken())
 	}
@@ -995,17 +1042,20 @@ func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
+	answer := func(line string) string {
+		return fmt.Sprintf(`memcache: unexpected response line from "add": %q`, line+"\r\n")
+	}
 	for _, tt := range []struct {
 		ctx  context.Context
 		text string
-		want error // nil: unknown
+		want error // nil means an unknown outcome
 	}{
-		{t.Context(), `memcache: unexpected response line from "add": "SERVER_ERROR out of memory storing object\r\n"`, backend.ErrUnavailable},
-		{t.Context(), `memcache: unexpected response line from "add": "ERROR Too many open connections\r\n"`, backend.ErrUnavailable},
-		{t.Context(), `memcache: unexpected response line from "add": "CLIENT_ERROR unauthenticated\r\n"`, backend.ErrUnavailable},
-		{t.Context(), `memcache: unexpected response line from "add": "SERVER_ERROR object too large for cache\r\n"`, backend.ErrUnsupported},
-		{t.Context(), `memcache: unexpected response line from "add": "ERROR\r\n"`, backend.ErrUnsupported},
-		{t.Context(), `memcache: unexpected response line from "add": "SERVER_ERROR proxy timeout\r\n"`, nil},
+		{t.Context(), answer("SERVER_ERROR out of memory storing object"), backend.ErrUnavailable},
+		{t.Context(), answer("ERROR Too many open connections"), backend.ErrUnavailable},
+		{t.Context(), answer("CLIENT_ERROR unauthenticated"), backend.ErrUnavailable},
+		{t.Context(), answer("SERVER_ERROR object too large for cache"), backend.ErrUnsupported},
+		{t.Context(), answer("ERROR"), backend.ErrUnsupported},
+		{t.Context(), answer("SERVER_ERROR proxy timeout"), nil},
 		{t.Context(), "EOF", nil},
 		{ended, "i/o timeout", context.Canceled},
 	} {
@@ -1016,7 +1066,7 @@ func TestInterpretError(t *testing.T) {
 			t.Errorf("%s: %v is definite", tt.text, err)
 		}
 		if !strings.Contains(err.Error(), tt.text) {
-			t.Errorf("%v hides %s", err, tt.text)
+			t.Errorf("%v does not contain %s", err, tt.text)
 		}
 	}
 }

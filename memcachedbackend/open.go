@@ -3,9 +3,11 @@ package memcachedbackend
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -13,92 +15,165 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
 func init() { backend.Register("memcached", open) }
 
-// openTimeout bounds an opening whose context has no earlier end.
+// openTimeout limits opening. The caller's context may end it earlier.
 const openTimeout = 8 * time.Second
 
-// New makes a driver of a list of servers, each host:port or the absolute path of a
-// unix socket. It asks each of them, for at most eight seconds, whether it can keep
-// locks. It fails if one of them cannot, or if none can be reached. A *memcache.Client is not taken: how many connections it opens and which server
-// it sends a name to are its own, and it knows no contexts.
+// New makes a driver for a list of servers. Each of them is host:port or the absolute path of a
+// unix socket.
+//
+// New checks whether each server can keep locks, and blocks for at most eight seconds. It fails if
+// a server cannot keep locks, or if none can be reached. It does not take a *memcache.Client: such
+// a client decides itself how many connections it opens and which server has a name, and it
+// supports no contexts.
 func New(servers []string, opts *Options) (backend.Driver, error) {
-	return opened(context.Background(), servers, opts)
+	t := &target{Options: opts.withDefaults(), servers: servers}
+	return t.open(context.Background())
 }
 
+// open is the backend.Opener of memcached URLs.
 func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
-	servers, opts, err := parseTarget(u)
+	t, err := parseTarget(u)
 	if err != nil {
 		return nil, err
 	}
-	return opened(ctx, servers, &opts)
+	return t.open(ctx)
 }
 
-func opened(ctx context.Context, servers []string, opts *Options) (backend.Driver, error) {
+// open makes the driver and checks its servers. A bad setting is an error before any connection.
+func (t *target) open(ctx context.Context) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	list, err := normalise(servers)
+	servers, err := normalise(t.servers)
 	if err != nil {
 		return nil, err
 	}
-	settings := opts.withDefaults()
-	if settings.Timeout < 0 || settings.Conns < 0 {
-		return nil, errors.New("dlock: memcachedbackend: a negative Timeout or Conns")
+	if err := t.check(); err != nil {
+		return nil, err
 	}
-	d := newDriver(list, settings)
-	if err := d.probe(ctx); err != nil {
+	d := newDriver(servers, t.Options)
+	return opened(d, d.probe(ctx))
+}
+
+// opened returns d. If err is not nil, it closes d instead and returns a plain nil.
+func opened(d *driver, err error) (backend.Driver, error) {
+	if err != nil {
 		_ = d.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-// probe asks all servers at once. Some of them may be dead, but not all: the names of a dead server
-// cannot be locked, and need not keep a client from the others.
+// connect makes a connection that is ready for requests. It also returns the socket under its TLS.
+// Without TLS the two are the same. If connect fails, no request was sent and nothing stays open.
+//
+// connect ends when the Done channel of ctx is closed. A deadline without a Done channel does not
+// end name resolution, the TLS handshake or the authentication.
+func connect(
+	ctx context.Context, network, addr string, opts *Options,
+) (socket, open net.Conn, err error) {
+	socket, err = new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	open = socket
+	if opts.TLS != nil {
+		secure := tls.Client(socket, tlsfile.For(addr, opts.TLS))
+		if err = secure.HandshakeContext(ctx); err != nil {
+			err = fmt.Errorf("TLS handshake with %s: %w", addr, err)
+		}
+		open = secure
+	}
+	if err == nil && opts.User+opts.Password != "" {
+		err = authenticate(ctx, open, opts.User, opts.Password)
+	}
+	if err != nil {
+		_ = socket.Close()
+		return nil, nil, err
+	}
+	return socket, open, nil
+}
+
+// maxAuthAnswer is the maximum length of the answer to authenticate, in bytes.
+const maxAuthAnswer = 100
+
+// authenticate sends user and password to a server with an auth file. The protocol requires them as
+// the first request on a connection, in a set of any key.
+func authenticate(ctx context.Context, c net.Conn, user, password string) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(past) })
+	defer stop()
+	_, err := fmt.Fprintf(c, "set dlock 0 0 %d\r\n%s %s\r\n",
+		len(user)+1+len(password), user, password)
+	if err != nil {
+		return err
+	}
+	// Read byte by byte: a buffer could contain bytes that belong to the next answer.
+	var line []byte
+	for b := make([]byte, 1); len(line) < maxAuthAnswer && b[0] != '\n'; line = append(line, b[0]) {
+		if _, err := c.Read(b); err != nil {
+			return fmt.Errorf("authentication: %w", err)
+		}
+	}
+	if string(line) != "STORED\r\n" {
+		return fmt.Errorf("authentication: the server answered %q", line)
+	}
+	return nil
+}
+
+// probe checks all servers at the same time. It fails if a server that answers is unfit, or if no
+// server answers. Some servers may be dead: their names cannot be locked, but a client can still
+// use the other servers.
 func (d *driver) probe(ctx context.Context) error {
 	errs := make([]error, len(d.servers))
 	var wg sync.WaitGroup
 	for i, s := range d.servers {
 		wg.Go(func() {
 			if err := s.main.do(ctx, probe); err != nil {
-				errs[i] = fmt.Errorf("dlock: memcached at %s: %w", s.pool.address, unavailable(err))
+				errs[i] = fmt.Errorf("dlock: memcached at %s: %w", s.pool.address, probeError(err))
 			}
 		})
 	}
 	wg.Wait()
-	if living := slices.DeleteFunc(slices.Clone(errs), isDead); len(living) > 0 {
+	// A nil error is of a server that answered, so it stays in living.
+	if living := slices.DeleteFunc(slices.Clone(errs), isUnreachable); len(living) > 0 {
 		return errors.Join(living...)
 	}
 	return errors.Join(errs...)
 }
 
-// isDead reports whether err says that a server cannot be reached, rather than that it refuses.
-func isDead(err error) bool {
+// isUnreachable reports whether err means that a server does not answer. A server that answers with
+// a refusal is not unreachable.
+func isUnreachable(err error) bool {
 	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
 		return true
 	}
-	_, slow := errors.AsType[*memcache.ConnectTimeoutError](err)
-	return slow || errors.Is(err, context.DeadlineExceeded)
+	_, isSlow := errors.AsType[*memcache.ConnectTimeoutError](err)
+	return isSlow || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// probe takes and frees a lock that nobody else knows: the server must let us in, have room for
-// it, and compare and swap.
+// probe adds and removes a lock with a key that no other client uses. It checks that the server
+// accepts this client, has room for a lock, and supports cas.
 func probe(c *memcache.Client) error {
 	req := &backend.Request{Key: "probe", Owner: rand.Text(), TTL: minTTL, Meta: "dlock"}
-	lock := "dlock-probe:" + req.Owner
-	// First a request of one line: what is not memcached may answer each line of a value.
+	lock := probePrefix + req.Owner
+	// The first request has one line: a server of another protocol may answer each line of an add.
 	if _, err := c.Get(lock); !errors.Is(err, memcache.ErrCacheMiss) {
 		return err
 	}
 	err := c.Add(&memcache.Item{
-		Key: lock, Value: newRecord(req, "", 0, time.Now()).encode(), Expiration: seconds(req.TTL),
+		Key:        lock,
+		Value:      newRecord(req, "", 0, time.Now()).encode(),
+		Expiration: expiry(req.TTL),
 	})
 	if err != nil {
 		return err
 	}
-	_, err = rewrite(c, lock, expired, ownedBy(req.Owner), nil)
+	_, err = rewrite(c, lock, ownedBy(req.Owner), remove)
 	if errors.Is(err, errContended) {
 		return fmt.Errorf("%w: compare and swap is turned off", backend.ErrUnsupported)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,9 +12,9 @@ import (
 )
 
 const (
-	// DefaultTimeout is the bound of one request unless Options.Timeout says otherwise.
+	// DefaultTimeout is the limit of one request if Options.Timeout is 0.
 	DefaultTimeout = time.Second
-	// DefaultConns is the number of connections unless Options.Conns says otherwise.
+	// DefaultConns is the number of connections if Options.Conns is 0.
 	DefaultConns = 16
 )
 
@@ -24,72 +23,84 @@ const defaultPort = "11211"
 // Options are the parameters of a URL. The zero value and nil stand for the
 // defaults.
 type Options struct {
-	// Timeout bounds connecting and every single request: an acquisition is two to
-	// five of them. 0 is DefaultTimeout.
+	// Timeout limits connecting and every single request. An acquisition has two to five requests.
+	// 0 is DefaultTimeout.
 	Timeout time.Duration
-	// Conns is how many connections to each server acquiring and looking may use at
-	// once; more wait for one. Renewing and releasing have eight of their own. 0 is
-	// DefaultConns. The server's own limit (-c, 1024) holds for all processes together.
+	// Conns is the maximum number of connections to each server for acquiring and inspecting. If
+	// all are in use, a call waits for one. Renewals and releases have eight more. 0 is
+	// DefaultConns. The server has its own limit for all processes together (-c, 1024).
 	Conns int
-	// User and Password are sent on each new connection, for servers that are started
-	// with an auth file (-Y). Both empty: none is sent.
+	// User and Password are sent on each new connection, for servers with an auth file (-Y). If
+	// both are empty, none is sent.
 	User, Password string
-	// TLS encrypts, for servers that are started with -Z. Without a ServerName each
-	// server's certificate must carry its host. nil: plaintext.
+	// TLS is for servers that were started with -Z. Without a ServerName, the certificate of each
+	// server must carry its host. nil is plaintext.
 	TLS *tls.Config
 }
 
+// withDefaults returns a copy with defaults in place of zeros. o may be nil.
 func (o *Options) withDefaults() Options {
 	if o == nil {
 		o = &Options{}
 	}
-	settings := *o
-	settings.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	settings.Conns = cmp.Or(o.Conns, DefaultConns)
-	return settings
+	opts := *o
+	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
+	opts.Conns = cmp.Or(opts.Conns, DefaultConns)
+	return opts
 }
 
-// parseTarget returns what a URL says.
-func parseTarget(u *backend.URL) (servers []string, opts Options, err error) {
-	opts.User, opts.Password = u.User, u.Password
-	if err := u.TakeDuration("timeout", &opts.Timeout); err != nil {
-		return nil, opts, err
+// check returns an error if a value makes no sense.
+func (o *Options) check() error {
+	if o.Timeout < 0 || o.Conns < 0 {
+		return errors.New("dlock: memcachedbackend: a negative Timeout or Conns")
 	}
-	if err := u.TakeInt("conns", &opts.Conns); err != nil {
-		return nil, opts, err
+	return nil
+}
+
+// target has the settings from a URL, or from the arguments of New.
+type target struct {
+	Options
+	servers []string // as the user wrote them: see normalise
+}
+
+// parseTarget takes all parameters of u and reads the TLS files. It connects to no server.
+func parseTarget(u *backend.URL) (*target, error) {
+	opts := Options{User: u.User, Password: u.Password}
+	err := errors.Join(u.TakeDuration("timeout", &opts.Timeout), u.TakeInt("conns", &opts.Conns))
+	if err != nil {
+		return nil, err
 	}
 	files, err := tlsfile.Take(u, "")
 	if err != nil {
-		return nil, opts, err
+		return nil, err
 	}
 	if opts.TLS, err = files.Config(""); err != nil {
-		return nil, opts, err
+		return nil, err
 	}
-	if u.Path != "" && u.Path != "/" {
-		return nil, opts, errors.New("dlock: invalid URL: memcached has no path; several hosts are parted by commas")
+	servers, err := takeServers(u)
+	if err != nil {
+		return nil, err
 	}
-	servers = u.HostsWithPort(defaultPort)
-	if socket, ok := u.Take("socket"); ok {
-		if len(servers) > 0 || !strings.HasPrefix(socket, "/") {
-			return nil, opts, errors.New("dlock: invalid URL: socket=/path takes an absolute path and no host")
-		}
-		servers = []string{socket}
-	}
-	return servers, opts, nil
+	return &target{Options: opts.withDefaults(), servers: servers}, nil
 }
 
-// normalise makes one list of all that name the same servers: the order does not matter, nor
-// does the case of host names.
-func normalise(servers []string) ([]string, error) {
-	list := make([]string, len(servers))
-	for i, server := range servers {
-		if list[i] = server; !isSocket(server) {
-			list[i] = strings.ToLower(server)
-		}
+// takeServers returns the hosts of u with their ports, or its socket.
+func takeServers(u *backend.URL) ([]string, error) {
+	if u.Path != "" && u.Path != "/" {
+		return nil, errors.New("dlock: invalid URL: memcached has no path; " +
+			"several hosts are separated by commas")
 	}
-	slices.Sort(list)
-	if list = slices.Compact(list); len(list) == 0 {
-		return nil, errors.New("dlock: invalid URL: no host, as in memcached://localhost:11211, and no socket=/path")
+	servers := u.HostsWithPort(defaultPort)
+	socket, isSet := u.Take("socket")
+	switch {
+	case !isSet:
+		return servers, nil
+	case len(servers) > 0 || !isSocket(socket):
+		return nil, errors.New("dlock: invalid URL: " +
+			"socket=/path takes an absolute path and no host")
 	}
-	return list, nil
+	return []string{socket}, nil
 }
+
+// isSocket reports whether a server is the path of a unix socket.
+func isSocket(server string) bool { return strings.HasPrefix(server, "/") }

@@ -8,36 +8,46 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// record is the value of a lock. Its length does not change while it is held, so
-// that it stays in its slab class and a renewal saves it from eviction there.
+// record is the value of a lock. Its length does not change while the lock is held: the value stays
+// in its slab class, where each renewal protects it from eviction.
 type record struct {
-	owner      string
-	list       string // of servers, by which the writer found this one
-	fence      uint64 // a forecast until it is drawn
-	since      time.Time
-	until      time.Time // by the holder's clock: for show
-	name, meta string
+	owner string
+	list  string // of servers, which the writer used: see listID
+	fence uint64 // foreseen; stored again if the drawn fence differs
+	since time.Time
+	until time.Time // by the holder's clock; only Inspect uses it
+	name  string
+	meta  string
 }
 
 const (
-	// version begins every value.
+	// version begins every value. It changes with the format: a value with another version is
+	// foreign, and its lock is ErrConflict.
 	version = "dlock2"
-	// recordFields are version, owner, list, fence, since, until, name and meta, a line each; the meta, which may
-	// contain anything, stands last.
+	// recordFields is the number of fields in a value: version, owner, list, fence, since, until,
+	// name and meta. A newline separates them. The meta is last, because it may contain newlines.
 	recordFields = 8
 	// digits is the width of each of the three numbers.
 	digits = 16
 )
 
+// newRecord returns the record of req with a term that begins now.
 func newRecord(req *backend.Request, list string, fence uint64, now time.Time) *record {
 	return &record{
-		owner: req.Owner, list: list, fence: fence, since: now, until: now.Add(term(req.TTL)),
-		name: req.Key, meta: req.Meta,
+		owner: req.Owner,
+		list:  list,
+		fence: fence,
+		since: now,
+		until: now.Add(grantedTTL(req.TTL)),
+		name:  req.Key,
+		meta:  req.Meta,
 	}
 }
 
+// encode returns the value of r. Times are in microseconds since 1970.
 func (r *record) encode() []byte {
-	b := make([]byte, 0, len(version)+len(r.owner)+len(r.list)+3*digits+len(r.name)+len(r.meta)+recordFields)
+	texts := len(version) + len(r.owner) + len(r.list) + len(r.name) + len(r.meta)
+	b := make([]byte, 0, texts+3*digits+recordFields)
 	b = append(b, version...)
 	b = append(append(b, '\n'), r.owner...)
 	b = append(append(b, '\n'), r.list...)
@@ -48,7 +58,7 @@ func (r *record) encode() []byte {
 	return append(append(b, '\n'), r.meta...)
 }
 
-// appendNumber pads with zeros.
+// appendNumber appends n with leading zeros: 16 digits.
 func appendNumber(b []byte, n int64) []byte {
 	for limit := int64(1e15); limit > max(n, 1); limit /= 10 {
 		b = append(b, '0')
@@ -56,7 +66,7 @@ func appendNumber(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// decode returns false for what is not ours.
+// decode is the inverse of encode. It returns false for a value that dlock has not written.
 func decode(value []byte) (*record, bool) {
 	fields := strings.SplitN(string(value), "\n", recordFields)
 	if len(fields) != recordFields || fields[0] != version {
@@ -69,7 +79,12 @@ func decode(value []byte) (*record, bool) {
 		return nil, false
 	}
 	return &record{
-		owner: fields[1], list: fields[2], fence: fence, since: time.UnixMicro(since), until: time.UnixMicro(until),
-		name: fields[6], meta: fields[7],
+		owner: fields[1],
+		list:  fields[2],
+		fence: fence,
+		since: time.UnixMicro(since),
+		until: time.UnixMicro(until),
+		name:  fields[6],
+		meta:  fields[7],
 	}, true
 }

@@ -37,7 +37,7 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 	return l.Addr().String()
 }
 
-// answer is a server that lets every user in and keeps nothing.
+// answer serves a connection. It accepts every user and stores nothing.
 func answer(conn net.Conn) {
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		switch {
@@ -49,8 +49,9 @@ func answer(conn net.Conn) {
 	}
 }
 
-// TestSilentDial: a server accepts connections and is silent then. Requests with a deadline and no
-// Done channel end at their deadline, however many they are, and give their connections back.
+// TestSilentDial uses a server that accepts connections and then is silent. Requests with a
+// deadline and no Done channel end at their deadline and return their connections, however many
+// requests there are.
 func TestSilentDial(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]Options{
@@ -76,7 +77,8 @@ func TestSilentDial(t *testing.T) {
 			}
 			close(speak)
 			if opts.TLS == nil {
-				raw.WantIs(t, "Release when the server answers", d.Release(t.Context(), g), backend.ErrNotHeld)
+				err := d.Release(t.Context(), g)
+				raw.WantIs(t, "Release when the server answers", err, backend.ErrNotHeld)
 			}
 			if err := d.Close(); err != nil {
 				t.Error(err)
@@ -85,7 +87,7 @@ func TestSilentDial(t *testing.T) {
 	}
 }
 
-// within fails if call does not return in time.
+// within fails the test if call does not return in time.
 func within(t *testing.T, call func()) {
 	t.Helper()
 	done := make(chan struct{})

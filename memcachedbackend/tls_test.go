@@ -6,34 +6,40 @@ import (
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
+	"github.com/dlock-go/dlock/internal/testenv/tlstest"
 )
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	testenv.TLSTest{Upstream: testenv.Memcached(t).Addr, URL: "memcached://%s?tls=1&timeout=1m&%s", Use: use}.Run(t)
+	tlstest.Suite{
+		Upstream: testenv.Memcached(t).Addr, URL: "memcached://%s?tls=1&timeout=1m&%s", Use: use,
+	}.Run(t)
 }
 
-// The server ends TLS itself.
+// TestTLSOfTheServer uses a server that supports TLS itself.
 func TestTLSOfTheServer(t *testing.T) {
 	t.Parallel()
-	testenv.TLSTest{URL: "memcached://%s?tls=1&timeout=1m&%s", Start: testenv.NewMemcachedTLS, Use: use}.Run(t)
+	tlstest.Suite{
+		URL: "memcached://%s?tls=1&timeout=1m&%s", Start: testenv.NewMemcachedTLS, Use: use,
+	}.Run(t)
 }
 
 func use(t *testing.T, d backend.Driver) {
 	t.Helper()
-	for range 3 { // the connection is not taken for dead
+	for range 3 { // the driver does not consider the connection dead
 		raw.Release(t, d.(*driver), raw.Acquire(t, d.(*driver), raw.Request(t, long)))
 	}
 }
 
-// TestPassword takes a list that every system has for an auth file: names, and what follows their
-// first colon.
+// TestPassword uses a file that every system has as the server's auth file. Its lines are names, a
+// colon, and more text, which the server takes for the password.
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t, "-Y", "/etc/passwd")
 	var errs []error
-	for _, password := range []string{ // the image of ours, Debian's, Alpine's
-		"x:0:0::/:/bin/sh", "x:0:0:root:/root:/bin/bash", "x:0:0:root:/root:/bin/sh", "x:0:0:root:/root:/bin/ash",
+	for _, password := range []string{ // of our image, Debian and Alpine
+		"x:0:0::/:/bin/sh", "x:0:0:root:/root:/bin/bash",
+		"x:0:0:root:/root:/bin/sh", "x:0:0:root:/root:/bin/ash",
 	} {
 		d, err := New([]string{s.Addr}, &Options{User: "root", Password: password})
 		if err != nil {

@@ -16,23 +16,23 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// relay keeps a row locked: each of three clients waits for it while another one has it for 3 ms. It records how long
-// they wait, which no driver has a part in.
+// relay keeps a row locked. Each of three clients waits for the row while another client locks it
+// for 3 ms. relay records their waits, which do not depend on a driver.
 type relay struct {
 	t       *testing.T
 	db      *sql.DB
-	locked  chan struct{} // a client has had the row
+	locked  chan struct{} // receives when a client has locked the row
 	clients sync.WaitGroup
 
 	mu    sync.Mutex
-	waits map[int]time.Time // by client: since when it waits
+	waits map[int]time.Time // beginning of each client's wait
 	turns []span
 }
 
-// span is a wait that is over.
+// span is a completed wait.
 type span struct{ began, ended time.Time }
 
-// startRelay returns when the row is locked. The caller calls end.
+// startRelay starts a relay and returns when the row is locked. The caller must call end.
 func startRelay(t *testing.T, db *sql.DB, name string) (r *relay, end func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -47,7 +47,7 @@ func startRelay(t *testing.T, db *sql.DB, name string) (r *relay, end func()) {
 	return r, func() { stop(); r.clients.Wait() }
 }
 
-// pass has client i wait for the row, and have it.
+// pass makes client i wait for the row and lock it for 3 ms.
 func (r *relay) pass(i int, name string) bool {
 	tx, err := r.db.Begin()
 	if err != nil {
@@ -55,7 +55,8 @@ func (r *relay) pass(i int, name string) bool {
 		return false
 	}
 	r.begin(i)
-	if _, err := tx.Exec("SELECT 1 FROM dlock WHERE name = ? FOR UPDATE", []byte(name)); err != nil {
+	_, err = tx.Exec("SELECT 1 FROM dlock WHERE name = ? FOR UPDATE", []byte(name))
+	if err != nil {
 		r.t.Error(err)
 	}
 	r.finish(i)
@@ -81,7 +82,7 @@ func (r *relay) finish(i int) {
 	delete(r.waits, i)
 }
 
-// longest returns for how long a client has waited, of those that have waited since then.
+// longest returns the longest wait among the present waits and the waits that ended after since.
 func (r *relay) longest(since time.Time) (longest time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,11 +97,11 @@ func (r *relay) longest(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// TestContestedLeasesAreNotLost: a client holds two locks, and so many requests ask for both that their rows are never seen
-// unlocked. Each request has a row for some ms. Each renewal succeeds all the same, unless the machine or the server
-// stood still meanwhile.
+// TestContestedLeasesAreNotLost checks renewals of two locks with many contenders. So many requests
+// lock the two rows, for some ms each, that the rows are never seen unlocked. Nevertheless each
+// renewal succeeds, unless the machine or the server has stalled meanwhile.
 func TestContestedLeasesAreNotLost(t *testing.T) {
-	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d, db := open(t, s), database(t, s, "")
 		var gs []*backend.Grant
@@ -123,13 +124,16 @@ func TestContestedLeasesAreNotLost(t *testing.T) {
 			switch late := meter.Worst(begun); {
 			case err == nil:
 				good++
-			case late < mostLocked/10 && waited < mostLocked/4:
-				t.Fatalf("a renewal fails, although others waited for a row for %v at most, and this process for %v: %v", waited, late, err)
+			case late < maxRowWait/10 && waited < maxRowWait/4:
+				t.Fatalf("a renewal failed, although other clients waited for a row for only %v, "+
+					"and this process lagged by %v: %v", waited, late, err)
 			case voids == void:
-				t.Fatalf("%d calls fail, in the last of which others waited for a row for %v, and this process for %v", voids+1, waited, late)
+				t.Fatalf("%d calls failed; in the last one other clients waited for a row for %v, "+
+					"and this process lagged by %v", voids+1, waited, late)
 			default:
 				voids++
-				t.Log(announce.Void(fmt.Sprintf("others waited for a row for %v, and this process for %v", waited, late)))
+				t.Log(announce.Void(fmt.Sprintf("other clients waited for a row for %v, "+
+					"and this process lagged by %v", waited, late)))
 			}
 		}
 	})
@@ -142,9 +146,10 @@ func renewalErrors(answers []backend.Renewal) (errs []error) {
 	return errs
 }
 
-// TestLateRequestRevivesNoBrokenLease: a request that began before a Break is executed after it, and after another holder.
+// TestLateRequestRevivesNoBrokenLease checks a request that began before a Break and is executed
+// after it, and after another holder.
 func TestLateRequestRevivesNoBrokenLease(t *testing.T) {
-	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d, past, db := open(t, s), open(t, s), database(t, s, "")
 		putIntoThePast(t, past, ask(t, db, "SELECT UNIX_TIMESTAMP(NOW(6))"))
@@ -156,21 +161,23 @@ func TestLateRequestRevivesNoBrokenLease(t *testing.T) {
 			next := acquire(t, d, raw.Request(t, time.Minute))
 			raw.Release(t, d, next)
 			before := row(t, db, g.Key)
-			if _, err := late(t, past, g); !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrNotAcquired) {
+			_, err := late(t, past, g)
+			if !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrNotAcquired) {
 				t.Errorf("%s: %v", what, err)
 			}
 			if after := row(t, db, g.Key); after != before {
 				t.Errorf("%s: the row was %s and is %s", what, before, after)
 			}
-			_, err := d.Renew(t.Context(), g)
+			_, err = d.Renew(t.Context(), g)
 			raw.WantIs(t, what+": renewal of the broken lease", err, backend.ErrLost)
 		}
 	})
 }
 
-// TestFreeLockIsFreeWhenTheClockWasSetBack: it was released an hour in what is the future now.
+// TestFreeLockIsFreeWhenTheClockWasSetBack checks a free lock after the clock was set back: its
+// release is an hour in the future. The lock can be acquired.
 func TestFreeLockIsFreeWhenTheClockWasSetBack(t *testing.T) {
-	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d, future, db := open(t, s), open(t, s), database(t, s, "")
 		putIntoThePast(t, future, ask(t, db, "SELECT UNIX_TIMESTAMP(NOW(6)) + 3600"))
@@ -179,7 +186,8 @@ func TestFreeLockIsFreeWhenTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// TestNewRefusesEmptyNull: where the empty string is NULL, no lock can be released.
+// TestNewRefusesEmptyNull checks that New refuses a server that treats the empty string as NULL,
+// because no lock could be released there.
 func TestNewRefusesEmptyNull(t *testing.T) {
 	t.Parallel()
 	s := testenv.MariaDB(t)

@@ -2,8 +2,7 @@ package mysqlbackend
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -16,88 +15,30 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// pool is a *sql.DB. In one of a driver that is opened by URL, who has a turn finds a connection or makes one:
-// database/sql never has to wait, which it can only give up by a context's Done, and a request needs no timer.
-type pool struct {
-	*sql.DB
-	turns chan struct{} // as many as connections; nil: the database is lent
-	other *pool         // whose free turns are taken first; may be nil
-}
-
-func newPool(c *connector, size int) *pool {
-	db := sql.OpenDB(c)
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	db.SetConnMaxIdleTime(idleTime)
-	db.SetConnMaxLifetime(lifetime)
-	return &pool{DB: db, turns: make(chan struct{}, size)}
-}
-
-// ExecContext is that of the *sql.DB.
-func (p *pool) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	if p.turns == nil {
-		return p.DB.ExecContext(ctx, text, args...)
-	}
-	if p.other != nil && ctx.Err() == nil && p.other.tryEnter() {
-		p = p.other
-	} else if err := p.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer p.leave()
-	view, _ := backend.DeadlineOnly(ctx)
-	return p.DB.ExecContext(view, text, args...)
-}
-
-// enter waits for a turn. Whoever executes a query, too, has one until the rows are read.
-func (p *pool) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil || p.turns == nil || p.tryEnter() {
-		return err
-	}
-	select {
-	case p.turns <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p *pool) tryEnter() bool {
-	select {
-	case p.turns <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (p *pool) leave() {
-	if p.turns != nil {
-		<-p.turns
-	}
-}
-
 // connector makes the connections of a driver that is opened by URL.
 type connector struct {
 	config *mysql.Config
-	hot    []string // the statements that are worth to be prepared
+	hot    []string // the statements that are worth preparing
 }
 
-// Driver implements driver.Connector.
-func (c *connector) Driver() driver.Driver { return mysql.MySQLDriver{} }
+// Driver implements driver.Connector of database/sql.
+func (c *connector) Driver() sqldriver.Driver { return mysql.MySQLDriver{} }
 
-// Connect implements driver.Connector. It says of what fails that no statement was sent, and takes no longer
-// than dialling may: the client library bounds the steps that follow one by one, and not all of them.
-func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+// Connect implements driver.Connector of database/sql. Its errors are ErrUnavailable, because no
+// statement was sent. It takes no longer than config.Timeout in all, whereas the client library
+// limits each of the steps after the dial separately.
+func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	began := time.Now()
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
 	bound := c.config.Timeout
-	if deadline, ok := ctx.Deadline(); ok { // which may be all that ends it
+	if deadline, ok := ctx.Deadline(); ok { // ctx may have a deadline and no Done
 		bound = min(bound, time.Until(deadline))
 	}
 	defer time.AfterFunc(bound, cancel).Stop()
 	conn, err := c.connect(bounded)
-	if err != nil && time.Since(began) >= c.config.Timeout && ctx.Err() == nil { // by this timer or the library's
+	if err != nil && time.Since(began) >= c.config.Timeout && ctx.Err() == nil {
+		// This timer, or the library's, has ended it.
 		err = fmt.Errorf("not connected within %v", c.config.Timeout)
 	}
 	if err != nil {
@@ -106,7 +47,9 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
+// connect makes one connection. It returns the library's own connection if that does not have the
+// methods of libraryConn.
+func (c *connector) connect(ctx context.Context) (sqldriver.Conn, error) {
 	s := &socket{}
 	config := c.config.Clone()
 	config.DialFunc = s.dial
@@ -122,46 +65,56 @@ func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return session, nil
 	}
-	return &conn{libraryConn: library, socket: s, hot: c.hot, prepared: make(map[string]driver.StmtExecContext)}, nil
+	return &conn{
+		libraryConn: library, socket: s, hot: c.hot,
+		prepared: make(map[string]sqldriver.StmtExecContext),
+	}, nil
 }
 
-// libraryConn is all that database/sql may use of a connection of the client library.
+// libraryConn has all methods of the client library's connection that database/sql may use.
 type libraryConn interface {
-	driver.Conn
-	driver.ConnBeginTx
-	driver.ConnPrepareContext
-	driver.ExecerContext
-	driver.QueryerContext
-	driver.NamedValueChecker
-	driver.Pinger
-	driver.SessionResetter
-	driver.Validator
+	sqldriver.Conn
+	sqldriver.ConnBeginTx
+	sqldriver.ConnPrepareContext
+	sqldriver.ExecerContext
+	sqldriver.QueryerContext
+	sqldriver.NamedValueChecker
+	sqldriver.Pinger
+	sqldriver.SessionResetter
+	sqldriver.Validator
 }
 
-// conn executes statements with less effort than the client library alone: the hot ones are prepared, which saves
-// the server from parsing them, and a context that can only end at its deadline is honoured by a deadline of the
-// socket, which saves the goroutine that would watch it. Together they are a tenth of a commit.
+// conn executes statements with less effort than the client library alone. Hot statements are
+// prepared, so that the server need not parse them. If a context can only end at its deadline, the
+// socket gets this deadline, which saves a goroutine that watches the context. Together this saves
+// a tenth of a commit. As database/sql requires, it is used by one goroutine at a time.
 type conn struct {
 	libraryConn
 	socket   *socket
-	hot      []string
-	prepared map[string]driver.StmtExecContext
+	hot      []string // nil once the server has refused a prepared statement
+	prepared map[string]sqldriver.StmtExecContext
 }
 
-// ExecContext implements driver.ExecerContext. It leaves a server that is read-only, as the client library does where
-// the server says so by an error: another connection may find the writer.
-func (c *conn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+// ExecContext implements driver.ExecerContext of database/sql. If the insert id reports that the
+// server is read-only, it returns ErrBadConn: the pool then connects again and may reach the
+// writer. The client library does the same if the server reports it by an error.
+func (c *conn) ExecContext(
+	ctx context.Context, text string, args []sqldriver.NamedValue,
+) (sqldriver.Result, error) {
 	result, err := c.exec(ctx, text, args)
 	if err != nil {
 		return nil, err
 	}
 	if id, err := result.LastInsertId(); err == nil && isReadOnly(text, id) {
-		return nil, driver.ErrBadConn
+		return nil, sqldriver.ErrBadConn
 	}
 	return result, nil
 }
 
-func (c *conn) exec(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+// exec executes a statement, prepared if it is hot. A deadline-only ctx limits the socket.
+func (c *conn) exec(
+	ctx context.Context, text string, args []sqldriver.NamedValue,
+) (sqldriver.Result, error) {
 	c.socket.answered = 0
 	if view, ok := backend.DeadlineOnly(ctx); ok {
 		ctx = view
@@ -173,31 +126,38 @@ func (c *conn) exec(ctx context.Context, text string, args []driver.NamedValue) 
 		if !errors.Is(err, errUnprepared) {
 			return result, err
 		}
-		c.hot = nil // this connection does without
+		c.hot = nil // this connection prepares nothing more
 	}
 	return c.libraryConn.ExecContext(ctx, text, args)
 }
 
-// QueryContext implements driver.QueryerContext.
-func (c *conn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+// QueryContext implements driver.QueryerContext of database/sql.
+func (c *conn) QueryContext(
+	ctx context.Context, text string, args []sqldriver.NamedValue,
+) (sqldriver.Rows, error) {
 	c.socket.answered = 0
 	return c.libraryConn.QueryContext(ctx, text, args)
 }
 
-// errUnprepared tells that the server does not know a prepared statement, or does not take one more.
+// errUnprepared means that the server does not have a prepared statement any more, or accepts no
+// further one. The statement was not executed.
 var errUnprepared = errors.New("not prepared")
 
-func (c *conn) execPrepared(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+// execPrepared executes a statement that it prepares at its first use. It returns errUnprepared if
+// the caller must execute the statement without preparing it.
+func (c *conn) execPrepared(
+	ctx context.Context, text string, args []sqldriver.NamedValue,
+) (sqldriver.Result, error) {
 	statement, ok := c.prepared[text]
 	if !ok {
 		made, err := c.PrepareContext(ctx, text)
 		switch {
 		case err == nil:
-			statement, ok = made.(driver.StmtExecContext)
+			statement, ok = made.(sqldriver.StmtExecContext)
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case !isReply(err): // nothing was executed
-			return nil, driver.ErrBadConn
+			return nil, sqldriver.ErrBadConn
 		}
 		if !ok {
 			return nil, errUnprepared
@@ -205,27 +165,28 @@ func (c *conn) execPrepared(ctx context.Context, text string, args []driver.Name
 		c.prepared[text] = statement
 	}
 	result, err := statement.ExecContext(ctx, args)
-	if replied(err, errUnknownStatement, errNeedReprepare) {
+	if hasNumber(err, errUnknownStatement, errNeedReprepare) {
 		err = errUnprepared
 	}
 	return result, err
 }
 
-// maxAnswer bounds in bytes what the server may send in answer to one request, or to connect. The client library collects
-// an answer of any length. A page of a listing, the longest answer, has about a megabyte.
+// maxAnswer limits the server's answer to one request, or to connecting, in bytes. The client
+// library reads an answer of any length into memory. The longest answer, a page of List, has about
+// a megabyte.
 const maxAnswer = 8 << 20
 
 var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 
-// socket is a connection whose reads and writes end at a time of our own, if that is earlier than what the client
-// library sets, and whose answers are bounded.
+// socket is a network connection with limited answers. Its reads and writes also end at a time of
+// the driver, if that is earlier than the client library's deadline.
 type socket struct {
 	net.Conn
-	end      time.Time // zero: none
+	end      time.Time // of the present request; zero: only the library's deadlines
 	answered int       // bytes since the last request
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. It fails after maxAnswer bytes for one request.
 func (s *socket) Read(p []byte) (int, error) {
 	if s.answered > maxAnswer {
 		return 0, errLongAnswer
@@ -235,6 +196,7 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// dial connects the socket and returns it.
 func (s *socket) dial(ctx context.Context, network, addr string) (_ net.Conn, err error) {
 	s.Conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 	return s, err
@@ -244,8 +206,11 @@ func (s *socket) dial(ctx context.Context, network, addr string) (_ net.Conn, er
 func (s *socket) SetReadDeadline(t time.Time) error { return s.Conn.SetReadDeadline(s.earlier(t)) }
 
 // SetWriteDeadline implements net.Conn.
-func (s *socket) SetWriteDeadline(t time.Time) error { return s.Conn.SetWriteDeadline(s.earlier(t)) }
+func (s *socket) SetWriteDeadline(t time.Time) error {
+	return s.Conn.SetWriteDeadline(s.earlier(t))
+}
 
+// earlier returns the earlier of s.end and the library's deadline t.
 func (s *socket) earlier(t time.Time) time.Time {
 	if !s.end.IsZero() && s.end.Before(t) {
 		return s.end
@@ -253,7 +218,8 @@ func (s *socket) earlier(t time.Time) time.Time {
 	return t
 }
 
-// SyscallConn implements syscall.Conn: the client library looks whether a connection that was idle is still alive.
+// SyscallConn implements syscall.Conn. The client library uses it to check whether a connection
+// that was idle is still alive.
 func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	inner, ok := s.Conn.(syscall.Conn)
 	if !ok {

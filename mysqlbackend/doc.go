@@ -4,7 +4,7 @@
 //
 //	client, err := dlock.Open(ctx, "mysql://app:password@localhost/jobs?create=1")
 //
-// Who has a *sql.DB already hands it to [New].
+// Applications that already have a *sql.DB pass it to [New].
 //
 // # URLs
 //
@@ -12,82 +12,94 @@
 //	mariadb://…                                  the same
 //	mysql://[user:password@]/database?socket=/path
 //
-// Exactly one host. Parameters:
+// There is exactly one host. Parameters:
 //
-//	table        the table of locks, default dlock
-//	create       1: make the table if it is not there; otherwise that is an error that says how
-//	notify       lock: waiters are woken, the default; poll: they look again and again
-//	timeout      bound of connecting and of one request, default 3s
+//	table        the table of locks; by default DefaultTable
+//	create       1: create the table if it does not exist; otherwise a missing table is an
+//	             error, which contains the statement that creates it
+//	notify       lock: the server wakes waiters, the default; poll: waiters poll
+//	timeout      limit of connecting and of one request; by default DefaultTimeout
 //	socket       path of a unix socket, instead of a host
 //	tls          1: encrypt the connection
-//	ca           file with the certificates to trust, instead of the system's
+//	ca           file with the trusted certificates, instead of the system's
 //	cert, key    files with the client's certificate and its key
 //	server-name  name that the server's certificate must carry, instead of the host
 //
-// The last four go with tls=1. There is no parameter that turns the check of the certificate
-// off: a private authority is named with ca.
+// The last four require tls=1. No parameter turns the check of the certificate off: ca names a
+// private authority.
 //
 // # Guarantees
 //
-// A lock is a row, and changing it is one statement that commits by itself: no transaction
-// stays open and no row stays locked while a lock is held. A lock excludes as long as the server keeps
-// what it has committed and its clock is not stepped. A fail-over to an asynchronous replica can forget a
-// lock that is held, and its fence; a step of the server's clock can end a lock early. All
-// statements must reach the one writer: a group with several writers is none.
+// A lock is a row, and each change of it is one statement that commits by itself. No transaction
+// stays open and no row stays locked while a lock is held. A lock excludes as long as the server
+// keeps what it has committed and its clock does not step. A failover to an asynchronous replica
+// can forget a held lock and its fence. A step of the server's clock can end a lock early. All
+// statements must reach the single writer: a group with several writers does not qualify.
 //
-// Each statement is safe to repeat: acquiring is idempotent by owner, renewing and releasing check
-// the owner, and all time is the server's. A statement that was given up can still be executed when the
-// row that it waits for comes free; connections that are opened by URL wait for
-// a second at most, and Capabilities.Late says so, so that the core undoes it then. Executed after its
-// successor it changes no term, because the term of one owner only grows. A clock that is set back therefore
-// prolongs a lock that is not released by as much.
+// Each statement is safe to repeat: acquiring is idempotent by owner, renewing and releasing
+// check the owner, and only the server's clock counts. A statement that was given up can still be
+// executed when the row that it waits for becomes free. Connections of a driver that is opened by
+// URL wait for a second at most. Capabilities.Late reports this time, and the core removes such a
+// ghost then. A statement that is executed after its successor changes no term, because the term
+// of one owner only grows. Therefore, if the clock is set back, a lock that is not released lasts
+// longer by the same time.
 //
 // # Fencing
 //
-// The fence is a column of the row: the greater of the last one plus one and the server's time in
-// microseconds since 2026. It is as durable as the row, which is deleted when the name has not been
-// used for a day: only a clock that was set back by more than that can then repeat a fence. One
-// acquisition in 125 looks at the next 500 rows of the table in the background. The row with the
-// name "\x00sweep" keeps how far all drivers have come.
+// The fence is a column of the row: the greater of the last fence plus one and the server's time
+// in microseconds since 2026. It is as durable as the row, which is deleted when the name has not
+// been used for a day. A fence can then repeat only if the clock was set back by more than a day.
+// One acquisition in 125 checks the next 500 rows of the table in the background. The row with
+// the name "\x00sweep" records the progress of all drivers.
 //
 // # Waiting
 //
-// Who waits does so on a connection of its own, one for a process and name and 16 for
-// a driver; whoever finds them all taken polls. Those who wait for one name stand in a queue, by
-// GET_LOCK, which says whose turn it is and never who holds. The first of them asks for the row, and then sleeps
-// in the server and looks at the row once a second and at the end of the holder's term. The statement that
-// releases a lock learns from the server who that is, and if there is somebody, its sleep is ended by KILL QUERY;
-// a pair of Lock and Unlock that nobody waits for costs two statements. Waking needs no privilege where all
-// processes are the same user. Where they are not, behind a proxy that multiplexes connections, and between
-// the nodes of a Galera cluster, the second remains; notify=poll is better there.
+// A waiter uses a connection of its own: one for each process and name, and 16 for a driver. When
+// all of them are taken, further waiters poll. The waiters for one name stand in a queue. It is
+// made of GET_LOCK, which decides the order of the waiters and never the holder. The first waiter
+// requests the row. Then it sleeps in the server, and it checks the row once a second and at the
+// end of the holder's term. The statement that releases a lock also returns the connection of the
+// first waiter. If there is one, KILL QUERY ends its sleep; an uncontended pair of Lock and
+// Unlock costs two statements. Waking needs no privilege if all processes are the same user.
+// Otherwise only the check once a second remains. The same holds behind a proxy that multiplexes
+// connections, and between the nodes of a Galera cluster. There notify=poll is better.
 //
-// On MariaDB the first does not sleep in the server: a KILL QUERY of one SLEEP can stop all others, and itself, for two
-// seconds. It looks at the row instead, after pauses of 1 ms that grow to 25 ms, which is 40 small SELECT a second for each
-// lock that others wait for, whatever their number, and no row is locked by them.
+// On MariaDB the first waiter does not sleep in the server: a KILL QUERY of one SLEEP can stop
+// all others, and itself, for two seconds. It polls the row instead, after pauses of 1 ms that
+// grow to 25 ms. That is 40 small SELECTs a second for each contended lock, whatever the number
+// of waiters, and they lock no row.
 //
-// A holder that has waited itself stays the first for 20 ms more. If it releases the lock within them, the same
-// statement makes the next one the first, who asks for the row while the release is on its way to the disk. So short
-// critical sections follow each other about as fast as the disk lets two commits do, whatever the number of those who
-// wait: 16 processes that hold a lock for no time change owner 0.7 to 0.8 times as often as one client makes two commits
-// alone. Where a commit takes 0.5 ms, that is 2.3 to 3.2 (MySQL) and 3.1 to 4.3 times (MariaDB) as often as where they look
-// every 10 ms; more on fast disks, for a poll does not depend on them.
+// A holder that has waited stays the first of the queue for 20 ms more. If it releases the lock
+// within this time, the same statement makes the next waiter the first. That waiter requests the
+// row while the release is being written to the disk. So short critical sections follow each
+// other about as fast as the disk allows two commits, whatever the number of waiters. For
+// example, let 16 processes hold a lock for no time. Its owner changes 0.7 to 0.8 times as often
+// as a single client makes two commits. If a commit takes 0.5 ms, a poll every 10 ms would be
+// slower by a factor of 2.3 to 3.2 (MySQL) or 3.1 to 4.3 (MariaDB). The factor is greater on fast
+// disks, because polling does not depend on them.
 //
-// A KILL QUERY may come late, and hit the release of whom it was to wake. MySQL then says so, and MariaDB now and then that there
-// was nothing to release; so such an answer is believed only when another connection has got it, too. The connections that
-// wait serve nothing else; those of a database that is lent are closed and not given back.
+// A KILL QUERY may come late, and hit the release of the waiter that it was meant for. MySQL
+// reports the interruption, and MariaDB sometimes reports that there was nothing to release. So
+// the driver accepts such an answer only if another connection has received it, too. The
+// connections that wait serve nothing else. If the database is lent, they are closed and not
+// returned to it.
 //
-// The server closes a waiting connection that is idle for two seconds. So a waiter that has stopped, or whose host
-// has left the network, delays one hand-off by two seconds, and none after it.
+// The server closes a waiting connection that is idle for two seconds. So a waiter that has
+// stopped, or with a host that has left the network, delays one hand-off by two seconds, and none
+// after it.
 //
-// A lock that is released while somebody waits is kept for the first of them, for 50 ms: whoever comes
-// just in time goes to the end of the queue. Those who poll, and those who come when a term has run out, get past it.
+// A lock that is released while a waiter waits is kept for the first waiter, for 50 ms. A request
+// that arrives at that moment goes to the end of the queue. Pollers, and requests that arrive
+// when a term has run out, can pass the queue.
 //
 // # Server requirements
 //
-// MySQL 8.0 or MariaDB 10.6, with InnoDB, and without sql_mode SIMULTANEOUS_ASSIGNMENT. The user needs
-// SELECT, INSERT, UPDATE and DELETE on the table, and CREATE for create=1; [Schema] is the table as a migration. Leave
-// innodb_flush_log_at_trx_commit and, with a binary log, sync_binlog at 1, and
-// locks survive a crash. The format of a binary log must be ROW or MIXED. A server that is set to read_only grants and
-// renews nothing, whatever the privileges of the user are; it still releases and breaks locks for a user with SUPER.
-// Tables of earlier builds take names of 512 bytes with their prefix, and not 1,024. Each renewal is a commit and an entry of the binary log for 500 locks.
+// The server is MySQL 8.0 or MariaDB 10.6, with InnoDB, and without sql_mode
+// SIMULTANEOUS_ASSIGNMENT. The user needs SELECT, INSERT, UPDATE and DELETE on the table, and
+// CREATE for create=1. [Schema] returns the table as a migration. Locks survive a crash if
+// innodb_flush_log_at_trx_commit and, with a binary log, sync_binlog are left at 1. The format of
+// a binary log must be ROW or MIXED. A server that is set to read_only grants and renews nothing,
+// whatever the privileges of the user are; it still releases and breaks locks for a user with
+// SUPER. Tables of earlier builds accept names of 512 bytes with their prefix, instead of 1,024.
+// Each renewal is a commit and an entry of the binary log for 500 locks.
 package mysqlbackend

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// inapplicable states the cases that do not apply.
+// inapplicable are the cases that do not apply.
 var inapplicable = conformance.Inapplicable(
 	"ForeignValueIsAConflict",  // each row of the table is a lock
 	"NextMayAskBehindARelease", // the driver promises no order of requests
@@ -26,24 +26,33 @@ var inapplicable = conformance.Inapplicable(
 
 func TestConformance(t *testing.T) {
 	s := testenv.Alone(t, testenv.MySQL)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newHarness(t, s) }, inapplicable)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newHarness(t, s)
+	}, inapplicable)
 }
 
 func TestConformanceMariaDB(t *testing.T) {
 	s := testenv.Alone(t, testenv.MariaDB)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newHarness(t, s) }, inapplicable)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newHarness(t, s)
+	}, inapplicable)
 }
 
 func BenchmarkConformance(b *testing.B) {
-	conformance.Bench(b, func(t conformance.TB) conformance.Harness { return testenv.NewHarness(t, testenv.MySQL(t)) })
+	conformance.Bench(b, func(t conformance.TB) conformance.Harness {
+		return testenv.NewHarness(t, testenv.MySQL(t))
+	})
 }
 
 func BenchmarkConformanceMariaDB(b *testing.B) {
-	conformance.Bench(b, func(t conformance.TB) conformance.Harness { return testenv.NewHarness(t, testenv.MariaDB(t)) })
+	conformance.Bench(b, func(t conformance.TB) conformance.Harness {
+		return testenv.NewHarness(t, testenv.MariaDB(t))
+	})
 }
 
-// harness is also a conformance.EntryLocker and a conformance.Keeper. It is no conformance.Foreigner: Open checks that
-// the table is dlock's, and each row of such a table is a lock.
+// harness is also a conformance.EntryLocker and a conformance.Keeper. It is not a
+// conformance.Foreigner: Open checks that the table belongs to dlock, and each row of such a table
+// is a lock.
 type harness struct {
 	*testenv.Harness[conformance.TB]
 	server *testenv.Server
@@ -54,7 +63,7 @@ func newHarness(t conformance.TB, s *testenv.Server) harness {
 	return harness{testenv.NewHarness(t, s), s}
 }
 
-// database is the server without the proxy, as another program has it.
+// database opens the server's database without the proxy, as another program does.
 func (h harness) database(t conformance.TB) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", "root@tcp("+h.server.Addr+")/dlock")
@@ -72,11 +81,12 @@ func (h harness) LockEntry(t conformance.TB, key string) (unlock func()) {
 	if err != nil {
 		t.Fatalf("begin: %v", err)
 	}
+	const lock = "SELECT name FROM dlock WHERE name = ? FOR UPDATE"
 	var name []byte
-	if err := row.QueryRow("SELECT name FROM dlock WHERE name = ? FOR UPDATE", []byte(key)).Scan(&name); err != nil {
+	if err := row.QueryRow(lock, []byte(key)).Scan(&name); err != nil {
 		t.Fatalf("lock the row: %v", err)
 	}
-	t.Cleanup(func() { _ = row.Rollback() }) // where the case ends before
+	t.Cleanup(func() { _ = row.Rollback() }) // if the case ends early
 	return func() {
 		if err := row.Rollback(); err != nil {
 			t.Errorf("unlock the row: %v", err)
@@ -84,21 +94,25 @@ func (h harness) LockEntry(t conformance.TB, key string) (unlock func()) {
 	}
 }
 
-// Kept implements conformance.Keeper. It ages the rows by more than a day, and acquires another lock until the sweeps
-// that come with it have looked at the whole table. The statement must use the index: a scan of the table would
-// wait for a row that another case has locked, and keep all that lie before it.
+// Kept implements conformance.Keeper. It ages the rows by more than a day. Then it acquires another
+// lock until the sweeps of these acquisitions have covered the whole table. The statement must use
+// the index. A scan of the table would wait for a row that another case has locked, and would
+// itself lock all rows in front of it.
 func (h harness) Kept(t conformance.TB, prefix string) (n int) {
 	t.Helper()
 	db, d := h.database(t), h.driver(t)
 	first, end := []byte(prefix), []byte(prefix+"\xff")
-	if _, err := db.Exec("UPDATE dlock FORCE INDEX (PRIMARY) SET expires = expires - INTERVAL 25 HOUR WHERE name >= ? AND name < ?", first, end); err != nil {
+	const age = "UPDATE dlock FORCE INDEX (PRIMARY) SET expires = expires - INTERVAL 25 HOUR " +
+		"WHERE name >= ? AND name < ?"
+	if _, err := db.Exec(age, first, end); err != nil {
 		t.Fatalf("age the rows: %v", err)
 	}
+	const count = "SELECT COUNT(*) FROM dlock WHERE name >= ? AND name < ?"
 	for begun := time.Now(); time.Since(begun) < time.Minute; {
 		for range 100 {
 			h.use(t, d, strings.TrimSuffix(prefix, "/")+"used")
 		}
-		if err := db.QueryRow("SELECT COUNT(*) FROM dlock WHERE name >= ? AND name < ?", first, end).Scan(&n); err != nil {
+		if err := db.QueryRow(count, first, end).Scan(&n); err != nil {
 			t.Fatalf("count the rows: %v", err)
 		}
 		if n == 0 {

@@ -2,7 +2,7 @@ package mysqlbackend
 
 import (
 	"context"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +13,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Errors that mean something to more than interpretError.
+// Numbers of server errors that are used outside of interpretError.
 const (
 	errLockWait    = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
@@ -25,8 +25,8 @@ const (
 	errNeedReprepare    = 1615 // ER_NEED_REPREPARE
 )
 
-// refusals are the errors of a server that has not done what was asked, or has rolled it
-// back, and may do it later or elsewhere.
+// refusals are the errors of a server that has not executed a statement, or has rolled it back. It
+// may execute the statement later, or another server may.
 var refusals = []uint16{
 	1020, // ER_CHECKREAD: the row has changed meanwhile
 	1021, // ER_DISK_FULL
@@ -53,7 +53,7 @@ var refusals = []uint16{
 	3101, // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: by group replication
 }
 
-// mismatches are the errors of a table that is not of our shape.
+// mismatches are the errors of a table with other columns than schema.sql.
 var mismatches = []uint16{
 	1054, // ER_BAD_FIELD_ERROR
 	1264, // ER_WARN_DATA_OUT_OF_RANGE
@@ -62,24 +62,25 @@ var mismatches = []uint16{
 	1406, // ER_DATA_TOO_LONG
 }
 
-// gaps are the errors of a server that does not understand our statements.
+// gaps are the errors of a server that does not understand the driver's statements.
 var gaps = []uint16{
 	1064, // ER_PARSE_ERROR
 	1305, // ER_SP_DOES_NOT_EXIST
 }
 
-// interpretError gives what the client library said its meaning: a definite answer is
-// wrapped in its sentinel; what is not leaves the outcome unknown. ctx is that of the
-// call: an error after its end is told as its end.
+// interpretError classifies an error of the client library. It wraps a definite answer in its
+// sentinel; any other error leaves the outcome unknown. ctx is the context of the call: an error
+// after its end is reported as its end. The library's errors contain no password, as
+// TestOpenTellsWhatIsWrongAndNoSecret checks, so nothing is redacted.
 func interpretError(ctx context.Context, err error) error {
 	switch {
-	case err == nil || errors.Is(err, backend.ErrUnavailable): // the connector's
+	case err == nil || errors.Is(err, backend.ErrUnavailable): // from the connector
 		return err
-	case replied(err, mismatches...):
+	case hasNumber(err, mismatches...):
 		return fmt.Errorf("%w: %w", backend.ErrConflict, err)
-	case replied(err, gaps...):
+	case hasNumber(err, gaps...):
 		return fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
-	case notSent(err) || replied(err, refusals...):
+	case isUnsent(err) || hasNumber(err, refusals...):
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -87,28 +88,30 @@ func interpretError(ctx context.Context, err error) error {
 	return err
 }
 
-// notSent tells that the statement has not left the client. The client library says
-// ErrBadConn only then, or where it was told that the server is read-only.
-func notSent(err error) bool {
+// isUnsent reports whether err means that the statement was not executed because it has not left
+// the client. The client library returns ErrBadConn only then, or if the server has reported that
+// it is read-only.
+func isUnsent(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return true
 	}
-	return errors.Is(err, driver.ErrBadConn)
+	return errors.Is(err, sqldriver.ErrBadConn)
 }
 
-// replied tells that the server answered with one of these errors.
-func replied(err error, numbers ...uint16) bool {
-	reply, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && slices.Contains(numbers, reply.Number)
-}
-
-// isDefinite tells that err says what the server is, or that nothing was done.
+// isDefinite reports whether err describes the server, or means that nothing was executed.
 func isDefinite(err error) bool {
-	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) || errors.Is(err, backend.ErrConflict)
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) ||
+		errors.Is(err, backend.ErrConflict)
 }
 
-// isReply tells that the server answered, with whatever error.
+// isReply reports whether err is an answer of the server, with any number.
 func isReply(err error) bool {
 	_, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok
+}
+
+// hasNumber reports whether err is an answer of the server with one of these numbers.
+func hasNumber(err error, numbers ...uint16) bool {
+	reply, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains(numbers, reply.Number)
 }

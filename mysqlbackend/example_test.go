@@ -12,11 +12,12 @@ import (
 
 func ExampleNew() {
 	db, err := sql.Open("mysql", "app:password@tcp(localhost:3306)/jobs"+
-		"?interpolateParams=true&innodb_lock_wait_timeout=1&timeout=3s&readTimeout=20s&writeTimeout=3s")
+		"?interpolateParams=true&innodb_lock_wait_timeout=1"+
+		"&timeout=3s&readTimeout=20s&writeTimeout=3s")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer db.Close() // the database stays yours
+	defer db.Close() // the driver does not close the database
 
 	driver, err := mysqlbackend.New(db, &mysqlbackend.Options{Create: true})
 	if err != nil {
@@ -28,7 +29,8 @@ func ExampleNew() {
 	}
 	defer client.Close()
 
-	err = client.Do(context.Background(), "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
+	ctx := context.Background()
+	err = client.Do(ctx, "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
 		log.Printf("alone until %v, fence %d", lease.Deadline(), lease.Fence())
 		return nil
 	})

@@ -15,7 +15,9 @@ import (
 )
 
 // greeting is the first packet of a server that accepts every user.
-const greeting = "\x0a9.9.9\x00\x01\x00\x00\x00saltsalt\x00\xff\xf7\xff\x02\x00\xff\xdf\x15\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00saltsaltsalt\x00mysql_native_password\x00"
+const greeting = "\x0a9.9.9\x00\x01\x00\x00\x00saltsalt\x00" +
+	"\xff\xf7\xff\x02\x00\xff\xdf\x15\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+	"saltsaltsalt\x00mysql_native_password\x00"
 
 const okPacket = "\x00\x00\x00\x02\x00\x00\x00"
 
@@ -25,9 +27,10 @@ func header(number byte, n int) string {
 	return string([]byte{byte(n), byte(n >> 8), byte(n >> 16), number})
 }
 
-// endless sends packets until the client is gone, or has read thirty times what a driver may: so a driver without
-// a bound fails the test and does not hang. The packets have the numbers that the client expects. It allocates nothing
-// large, because the tests measure the memory of the process.
+// endless sends packets until the client disconnects, or has read thirty times the limit of a
+// driver. So a driver without a limit fails the test and does not hang. The packets have the
+// numbers that the client expects. endless allocates little memory, because the tests measure the
+// memory of the process.
 func endless(w io.Writer, number byte, body []byte) {
 	for sent := 0; sent < 30*maxAnswer; sent += len(body) {
 		if _, err := io.WriteString(w, header(number, len(body))); err != nil {
@@ -41,9 +44,10 @@ func endless(w io.Writer, number byte, body []byte) {
 	_ = w.(net.Conn).Close()
 }
 
-// TestHostileServer: a server that is none costs little memory, and no more time than the caller has.
+// TestHostileServer checks that a server with another protocol costs little memory, and no more
+// time than the caller has.
 func TestHostileServer(t *testing.T) {
-	whole := bytes.Repeat([]byte("x"), 1<<24-1) // another packet continues it
+	whole := bytes.Repeat([]byte("x"), 1<<24-1) // the next packet continues a packet of this size
 	row := append([]byte("\xfd\x00\x00\x01"), whole[:1<<16]...)
 	column := "\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
 	for name, tt := range map[string]struct{ first, second func(io.Writer) }{
@@ -69,7 +73,7 @@ func TestHostileServer(t *testing.T) {
 					_, _ = conn.Read(make([]byte, 1<<12))
 					tt.second(conn)
 				}
-				_, _ = conn.Read(make([]byte, 1)) // until the client goes
+				_, _ = conn.Read(make([]byte, 1)) // until the client disconnects
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
@@ -88,7 +92,7 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// impostor is a server that serves each connection by a function.
+// impostor starts a server that calls serve for each connection.
 func impostor(tb testing.TB, serve func(net.Conn)) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -13,21 +13,23 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestLockedRowsTakeFewConnections keeps the rows of many leases locked, as a renewal does whose commit stalls.
-// Neither the database that is lent nor the server may get a connection for each of them.
+// TestLockedRowsTakeFewConnections keeps the rows of many leases locked, like a renewal whose
+// commit stalls. The driver must not use one connection per row, neither of the lent database nor
+// of the server.
 func TestLockedRowsTakeFewConnections(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t)
-			lent, db := database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600"), database(t, s, "")
+			lent := database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600")
+			db := database(t, s, "")
 			b, err := New(lent, &Options{Create: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			d := closing(t, b)
-			d.sweeping.Store(true) // so no sweep begins
+			d.sweeping.Store(true) // prevents sweeps
 			gs := acquireMany(t, d, 100)
 			rows := lockRows(t, db, t.Name())
 			before, waited := status(t, db, "Connections"), 0
@@ -35,17 +37,20 @@ func TestLockedRowsTakeFewConnections(t *testing.T) {
 				if r.Err == nil || errors.Is(r.Err, backend.ErrLost) {
 					t.Errorf("renewal %d of a locked row: %v", i, r.Err)
 				}
-				if replied(r.Err, errLockWait) {
+				if hasNumber(r.Err, errLockWait) {
 					waited++
 				}
 			}
-			if waited > 2*maxLocked {
-				t.Errorf("the batch waited for %d rows, %d at a time, one after the other", waited, maxLocked)
+			if waited > 2*maxRowWaiters {
+				t.Errorf("the batch waited for %d rows, %d at a time, one after the other",
+					waited, maxRowWaiters)
 			}
 			if n := status(t, db, "Connections") - before; n > len(gs)/10 {
-				t.Errorf("%d connections were made for the rows of %d leases", n, len(gs))
+				t.Errorf("%d connections were opened for the rows of %d leases", n, len(gs))
 			}
-			eventually(t, "the server has given up, too", func() bool { return waitingUpdates(t, db) == 0 })
+			eventually(t, "the server has given up, too", func() bool {
+				return waitingUpdates(t, db) == 0
+			})
 			unlock(t, rows)
 			for i, r := range d.RenewAll(t.Context(), gs) {
 				if r.Err != nil {
@@ -56,9 +61,10 @@ func TestLockedRowsTakeFewConnections(t *testing.T) {
 	}
 }
 
-// TestManyAbsentRowsAreLost: a table that was emptied takes few connections, too, and each loss is reported.
+// TestManyAbsentRowsAreLost checks that a table which was emptied needs few connections, too, and
+// that each loss is reported.
 func TestManyAbsentRowsAreLost(t *testing.T) {
-	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d := open(t, s)
 		var gs []*backend.Grant
@@ -85,8 +91,8 @@ func TestManyAbsentRowsAreLost(t *testing.T) {
 	})
 }
 
-// acquireMany acquires locks below the test's name.
-func acquireMany(tb testing.TB, d *lockDriver, n int) (gs []*backend.Grant) {
+// acquireMany acquires n locks with the test's name as prefix.
+func acquireMany(tb testing.TB, d *driver, n int) (gs []*backend.Grant) {
 	tb.Helper()
 	for i := range n {
 		req := raw.Request(tb, 10*time.Minute)
@@ -96,23 +102,26 @@ func acquireMany(tb testing.TB, d *lockDriver, n int) (gs []*backend.Grant) {
 	return gs
 }
 
-// lockRows locks all rows below a name.
+// lockRows locks all rows with the prefix name.
 func lockRows(tb testing.TB, db *sql.DB, name string) *sql.Tx {
 	tb.Helper()
 	rows, err := db.Begin()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := rows.Exec("UPDATE dlock SET meta = 'locked' WHERE name >= ? AND name < ?", []byte(name+"/"), []byte(name+"0")); err != nil {
+	_, err = rows.Exec("UPDATE dlock SET meta = 'locked' WHERE name >= ? AND name < ?",
+		[]byte(name+"/"), []byte(name+"0"))
+	if err != nil {
 		tb.Fatal(err)
 	}
 	return rows
 }
 
-// waitingUpdates counts the renewals that the server executes now.
+// waitingUpdates returns the number of renewals that the server is executing.
 func waitingUpdates(tb testing.TB, db *sql.DB) int {
 	tb.Helper()
-	n, err := strconv.Atoi(ask(tb, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'"))
+	n, err := strconv.Atoi(ask(tb, db,
+		"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'"))
 	if err != nil {
 		tb.Fatal(err)
 	}

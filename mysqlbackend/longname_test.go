@@ -10,10 +10,10 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestLongestKeys: a prefix and a name have 512 bytes each. Two keys that differ in the last byte are two locks, and
-// the sweep passes them.
+// TestLongestKeys uses keys of maximum length: a prefix and a name can have 512 bytes each. Two
+// keys that differ only in the last byte are two locks, and the sweep handles such keys.
 func TestLongestKeys(t *testing.T) {
-	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d := open(t, s)
 		var gs []*backend.Grant
@@ -21,13 +21,15 @@ func TestLongestKeys(t *testing.T) {
 			req := raw.Request(t, time.Minute)
 			req.Key += strings.Repeat("k", maxKey-1-len(req.Key)) + last
 			g := acquire(t, d, req)
-			if info, err := d.Inspect(t.Context(), req.Key); err != nil || len(info.Holders) != 1 || info.Key != req.Key {
+			info, err := d.Inspect(t.Context(), req.Key)
+			if err != nil || len(info.Holders) != 1 || info.Key != req.Key {
 				t.Errorf("Inspect: %+v, %v", info, err)
 			}
 			gs = append(gs, g)
 		}
-		cursor, old := []byte(t.Name()+"/cursor"), []byte{}
-		if _, err := exec(t.Context(), d.conn.main, d.text.claim, cursor, []byte(gs[1].Key), old, old, []byte(gs[1].Key)); err != nil {
+		cursor, begin, end := []byte(t.Name()+"/cursor"), []byte{}, []byte(gs[1].Key)
+		_, err := exec(t.Context(), d.pools.main, d.text.claim, cursor, end, begin, begin, end)
+		if err != nil {
 			t.Errorf("a sweep that ends at a long name: %v", err)
 		}
 		for i, r := range d.RenewAll(t.Context(), gs) {
@@ -39,7 +41,8 @@ func TestLongestKeys(t *testing.T) {
 	})
 }
 
-// TestNarrowTableIsServed: a table of an earlier build takes keys of 512 bytes, and refuses longer ones at once.
+// TestNarrowTableIsServed uses a table of an earlier version. The driver accepts keys of 512 bytes
+// and refuses longer ones at once.
 func TestNarrowTableIsServed(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -56,7 +59,8 @@ func TestNarrowTableIsServed(t *testing.T) {
 			req.Key += "k"
 			_, err := d.Acquire(t.Context(), req)
 			raw.WantIs(t, "Acquire of a name that the table cuts", err, backend.ErrInvalidName)
-			do(t, db, "ALTER TABLE narrow MODIFY name VARBINARY(1024) NOT NULL, MODIFY meta VARBINARY(1024) NOT NULL")
+			do(t, db, "ALTER TABLE narrow MODIFY name VARBINARY(1024) NOT NULL, "+
+				"MODIFY meta VARBINARY(1024) NOT NULL")
 			d = openURL(t, url)
 			raw.Release(t, d, acquire(t, d, req))
 		})

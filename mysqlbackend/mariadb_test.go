@@ -10,8 +10,9 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestMariaDBKillsNobody: a KILL QUERY of one SLEEP can stop all others of a MariaDB server for two seconds, and so all
-// hand-offs. The first waiter notices each release all the same, and never waits until the end of its wait.
+// TestMariaDBKillsNobody checks that the driver sends no KILL QUERY to MariaDB. A KILL QUERY of one
+// SLEEP can stop all other SLEEPs of a server for two seconds, and so all grants to waiters. The
+// first waiter detects each release without it, and never waits until the limit of its Wait.
 func TestMariaDBKillsNobody(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMariaDB(t)
@@ -23,11 +24,11 @@ func TestMariaDBKillsNobody(t *testing.T) {
 		granted := make(chan *backend.Grant, 1)
 		go func() { granted <- waitToEnd(t, waiter, req) }()
 		looked := func() int { return status(t, db, "Com_select") }
-		eventually(t, "it is the first", func() bool {
-			return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+		eventually(t, "the waiter is the first", func() bool {
+			return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.keys.signal(g.Key)) != ""
 		})
 		seen := looked()
-		eventually(t, "it looks", func() bool { return looked() > seen })
+		eventually(t, "the waiter reads the row", func() bool { return looked() > seen })
 		raw.Release(t, holder, g)
 		raw.Release(t, waiter, <-granted)
 	}
@@ -36,8 +37,8 @@ func TestMariaDBKillsNobody(t *testing.T) {
 	}
 }
 
-// waitToEnd acquires what req asks for, and reports a wait that ended by itself.
-func waitToEnd(t *testing.T, d *lockDriver, req *backend.Request) *backend.Grant {
+// waitToEnd acquires the lock of req, and fails the test if a Wait lasts until its limit.
+func waitToEnd(t *testing.T, d *driver, req *backend.Request) *backend.Grant {
 	t.Helper()
 	for {
 		g, err := d.Acquire(t.Context(), req)

@@ -3,7 +3,7 @@ package mysqlbackend
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -22,19 +22,22 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// patience is for what should happen at once, on a machine that has other things to do.
+// patience limits the wait for events that happen at once, even on a busy machine.
 const patience = 30 * time.Second
 
-// servers are those that all tests share.
-var servers = map[string]func(testenv.TB) *testenv.Server{"mysql": testenv.MySQL, "mariadb": testenv.MariaDB}
+// servers are the servers that all tests share.
+var servers = map[string]func(testenv.TB) *testenv.Server{
+	"mysql": testenv.MySQL, "mariadb": testenv.MariaDB,
+}
 
-// starters start servers for one test alone.
+// starters start a server for one test alone.
 var starters = map[string]func(testenv.TB, ...string) *testenv.Server{
 	"mysql": testenv.NewMySQL, "mariadb": testenv.NewMariaDB,
 }
 
-// openURL opens a driver that is patient with a slow machine, and closes it when the test ends.
-func openURL(tb testing.TB, raw string) *lockDriver {
+// openURL opens a driver with a timeout that is long enough for a slow machine, and closes it at
+// the end of the test.
+func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
 	if !strings.Contains(raw, "timeout=") {
 		separator := "?"
@@ -50,17 +53,17 @@ func openURL(tb testing.TB, raw string) *lockDriver {
 	return closing(tb, d)
 }
 
-func closing(tb testing.TB, d backend.Driver) *lockDriver {
+func closing(tb testing.TB, d backend.Driver) *driver {
 	tb.Helper()
 	tb.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			tb.Errorf("Close: %v", err)
 		}
 	})
-	return d.(*lockDriver)
+	return d.(*driver)
 }
 
-// database is the server as a program has it that uses it for more than locks.
+// database opens the server's database as an application does that also stores other data there.
 func database(tb testing.TB, s *testenv.Server, params string) *sql.DB {
 	tb.Helper()
 	db, err := sql.Open("mysql", "root@tcp("+s.Addr+")/dlock"+params)
@@ -80,16 +83,15 @@ func do(tb testing.TB, q querier, text string, args ...any) {
 
 func ask(tb testing.TB, q querier, text string, args ...any) string {
 	tb.Helper()
-	found, err := query(context.Background(), q, func(rows *sql.Rows) (s sql.NullString, err error) {
-		return s, rows.Scan(&s)
-	}, text, args...)
+	scan := func(rows *sql.Rows) (s sql.NullString, err error) { return s, rows.Scan(&s) }
+	found, err := query(context.Background(), q, scan, text, args...)
 	if err != nil || len(found) != 1 {
 		tb.Fatalf("%s: %v, %v", text, found, err)
 	}
 	return found[0].String
 }
 
-func acquire(tb testing.TB, d *lockDriver, req *backend.Request) *backend.Grant {
+func acquire(tb testing.TB, d *driver, req *backend.Request) *backend.Grant {
 	tb.Helper()
 	g, err := d.Acquire(tb.Context(), req)
 	if err != nil {
@@ -99,8 +101,9 @@ func acquire(tb testing.TB, d *lockDriver, req *backend.Request) *backend.Grant 
 	return g
 }
 
-// acquireSoon acquires what has just been released, and may still be kept for a waiter that has left.
-func acquireSoon(tb testing.TB, d *lockDriver, req *backend.Request) (g *backend.Grant) {
+// acquireSoon acquires a lock that has just been released. The server may still keep it for a
+// waiter that has left.
+func acquireSoon(tb testing.TB, d *driver, req *backend.Request) (g *backend.Grant) {
 	tb.Helper()
 	eventually(tb, "the lock is acquired", func() bool {
 		var err error
@@ -126,17 +129,25 @@ func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	reply := func(number uint16) error { return &mysql.MySQLError{Number: number, Message: "as the server says"} }
+	reply := func(number uint16) error {
+		return &mysql.MySQLError{Number: number, Message: "the server's message"}
+	}
 	type test struct {
 		name string
 		ctx  context.Context
 		err  error
-		want error // nil: the outcome is unknown
+		want error // nil means an unknown outcome
 	}
 	tests := []test{
-		{name: "connector", err: fmt.Errorf("%w: refused", backend.ErrUnavailable), want: backend.ErrUnavailable},
-		{name: "dial of a lent database", err: &net.OpError{Op: "dial", Err: io.EOF}, want: backend.ErrUnavailable},
-		{name: "not sent", err: driver.ErrBadConn, want: backend.ErrUnavailable},
+		{
+			name: "connector", err: fmt.Errorf("%w: refused", backend.ErrUnavailable),
+			want: backend.ErrUnavailable,
+		},
+		{
+			name: "dial of a lent database", err: &net.OpError{Op: "dial", Err: io.EOF},
+			want: backend.ErrUnavailable,
+		},
+		{name: "not sent", err: sqldriver.ErrBadConn, want: backend.ErrUnavailable},
 		{name: "connection lost", err: mysql.ErrInvalidConn},
 		{name: "read timeout", err: &net.OpError{Op: "read", Err: io.ErrNoProgress}},
 		{name: "killed, perhaps while committing", err: reply(1317)},
@@ -145,15 +156,21 @@ func TestInterpretError(t *testing.T) {
 		{name: "cancelled", ctx: ended, err: mysql.ErrInvalidConn},
 	}
 	for sentinel, numbers := range map[error][]uint16{
-		backend.ErrUnavailable: {1020, 1040, 1045, 1049, 1142, 1146, 1205, 1213, 1290, 1792, 1836, 3101},
+		backend.ErrUnavailable: {
+			1020, 1040, 1045, 1049, 1142, 1146, 1205, 1213, 1290, 1792, 1836, 3101,
+		},
 		backend.ErrConflict:    {1054, 1364, 1406},
 		backend.ErrUnsupported: {1064, 1305},
 	} {
 		for _, number := range numbers {
-			tests = append(tests, test{name: fmt.Sprint(number), err: reply(number), want: sentinel})
+			name := fmt.Sprint(number)
+			tests = append(tests, test{name: name, err: reply(number), want: sentinel})
 		}
 	}
-	definite := []error{backend.ErrUnavailable, backend.ErrConflict, backend.ErrUnsupported, backend.ErrLost, backend.ErrNotHeld}
+	definite := []error{
+		backend.ErrUnavailable, backend.ErrConflict, backend.ErrUnsupported,
+		backend.ErrLost, backend.ErrNotHeld,
+	}
 	for _, tt := range tests {
 		ctx := tt.ctx
 		if ctx == nil {
@@ -161,10 +178,10 @@ func TestInterpretError(t *testing.T) {
 		}
 		got := interpretError(ctx, tt.err)
 		if !errors.Is(got, tt.err) {
-			t.Errorf("%s: %v hides the client's own error", tt.name, got)
+			t.Errorf("%s: %v does not wrap the client's own error", tt.name, got)
 		}
 		if ctx.Err() != nil && !errors.Is(got, ctx.Err()) {
-			t.Errorf("%s: %v hides the end of the context", tt.name, got)
+			t.Errorf("%s: %v does not wrap the end of the context", tt.name, got)
 		}
 		for _, d := range definite {
 			if errors.Is(got, d) != errors.Is(tt.want, d) {
@@ -173,7 +190,7 @@ func TestInterpretError(t *testing.T) {
 		}
 	}
 	if interpretError(ended, nil) != nil {
-		t.Error("no error became one")
+		t.Error("interpretError of nil returned an error")
 	}
 }
 
@@ -203,10 +220,11 @@ func TestURL(t *testing.T) {
 			_ = d.Close()
 			t.Errorf("%s: opened", raw)
 		} else if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want a word about %q", raw, err, want)
+			t.Errorf("%s: %v, want an error that mentions %q", raw, err, want)
 		}
 	}
-	u, err := backend.ParseURL("mariadb://u:p%40@[::1]/a%20b?timeout=2s&table=T_1$&create=1&notify=poll&tls=1&server-name=n")
+	u, err := backend.ParseURL("mariadb://u:p%40@[::1]/a%20b" +
+		"?timeout=2s&table=T_1$&create=1&notify=poll&tls=1&server-name=n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,15 +233,17 @@ func TestURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Options{Timeout: 2 * time.Second, Table: "T_1$", Create: true, Notify: NotifyPoll}
-	if got.network != "tcp" || got.addr != "[::1]:3306" || got.user != "u" || got.password != "p@" ||
-		got.database != "a b" || got.Options != want || got.tls == nil || got.tls.ServerName != "n" {
+	if got.network != "tcp" || got.addr != "[::1]:3306" ||
+		got.user != "u" || got.password != "p@" ||
+		got.database != "a b" || got.Options != want ||
+		got.tls == nil || got.tls.ServerName != "n" {
 		t.Errorf("%+v", got)
 	}
 }
 
 var bigTable = strings.Repeat("t", 65)
 
-// secret stands in passwords, in three spellings.
+// secret is part of passwords, in three spellings.
 const secret = "s3cr@t/"
 
 func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
@@ -233,58 +253,79 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			db := database(t, s, "?multiStatements=true")
-			do(t, db, "CREATE USER IF NOT EXISTS u IDENTIFIED BY 'right', v IDENTIFIED BY 'right'; GRANT SELECT, INSERT, UPDATE ON dlock.* TO v;"+
-				"CREATE TABLE IF NOT EXISTS other (name VARCHAR(512) PRIMARY KEY, owner INT) ENGINE=InnoDB; "+
+			isam := strings.NewReplacer("InnoDB ROW_FORMAT=DYNAMIC", "MyISAM", "1024", "512")
+			do(t, db, "CREATE USER IF NOT EXISTS "+
+				"u IDENTIFIED BY 'right', v IDENTIFIED BY 'right'; "+
+				"GRANT SELECT, INSERT, UPDATE ON dlock.* TO v;"+
+				"CREATE TABLE IF NOT EXISTS other (name VARCHAR(512) PRIMARY KEY, owner INT) "+
+				"ENGINE=InnoDB; "+
 				"CREATE VIEW one_view AS SELECT 1 AS name; "+
-				strings.NewReplacer("InnoDB ROW_FORMAT=DYNAMIC", "MyISAM", "1024", "512").Replace(Schema("isam"))+";"+Schema("here"))
-			silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts, and nobody answers
+				isam.Replace(Schema("isam"))+";"+Schema("here"))
+			// The system accepts connections to silent, and no program answers.
+			silent, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer silent.Close()
 			login := "u:" + strings.NewReplacer("@", "%40", "/", "%2F").Replace(secret) + "@"
 			for _, tt := range []struct {
-				url, want string
+				url, want string // url is without the scheme
 				is        error
 			}{
-				{"mysql://" + login + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
-				{"mysql://u@" + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
-				{"mysql://u:right@" + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
-				{"mysql://root@" + s.Addr + "/nowhere", "Unknown database", backend.ErrUnavailable},
-				{"mysql://root@" + s.Addr + "/dlock?table=absent", "CREATE TABLE", backend.ErrUnavailable},
-				{"mysql://v:right@" + s.Addr + "/dlock?table=absent&create=1", "CREATE command denied", backend.ErrUnavailable},
-				{"mysql://v:right@" + s.Addr + "/dlock?table=here", "DELETE command denied", backend.ErrUnavailable},
-				{"mysql://root@" + s.Addr + "/dlock?table=other", "shape", backend.ErrConflict},
-				{"mysql://root@" + s.Addr + "/dlock?table=one_view&create=1", "InnoDB", backend.ErrConflict},
-				{"mysql://root@" + s.Addr + "/dlock?table=isam", "InnoDB", backend.ErrConflict},
-				{"mysql://" + login + "127.0.0.1:1" + "/dlock", "refused", backend.ErrUnavailable},
-				{"mysql://" + login + silent.Addr().String() + "/dlock", "not connected within 3s", backend.ErrUnavailable},
-				{"mysql://" + login + "nowhere.invalid/dlock", "nowhere.invalid", backend.ErrUnavailable},
-				{"mysql://" + login + "/dlock?socket=/does/not/exist", "/does/not/exist", backend.ErrUnavailable},
+				{login + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
+				{"u@" + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
+				{"u:right@" + s.Addr + "/dlock", "Access denied", backend.ErrUnavailable},
+				{"root@" + s.Addr + "/nowhere", "Unknown database", backend.ErrUnavailable},
+				{"root@" + s.Addr + "/dlock?table=absent", "CREATE TABLE", backend.ErrUnavailable},
+				{
+					"v:right@" + s.Addr + "/dlock?table=absent&create=1",
+					"CREATE command denied", backend.ErrUnavailable,
+				},
+				{
+					"v:right@" + s.Addr + "/dlock?table=here",
+					"DELETE command denied", backend.ErrUnavailable,
+				},
+				{"root@" + s.Addr + "/dlock?table=other", "shape", backend.ErrConflict},
+				{
+					"root@" + s.Addr + "/dlock?table=one_view&create=1",
+					"InnoDB", backend.ErrConflict,
+				},
+				{"root@" + s.Addr + "/dlock?table=isam", "InnoDB", backend.ErrConflict},
+				{login + "127.0.0.1:1" + "/dlock", "refused", backend.ErrUnavailable},
+				{
+					login + silent.Addr().String() + "/dlock",
+					"not connected within 3s", backend.ErrUnavailable,
+				},
+				{login + "nowhere.invalid/dlock", "nowhere.invalid", backend.ErrUnavailable},
+				{
+					login + "/dlock?socket=/does/not/exist",
+					"/does/not/exist", backend.ErrUnavailable,
+				},
 			} {
+				url := "mysql://" + tt.url
 				start := time.Now()
-				d, err := testenv.Open(t.Context(), tt.url)
+				d, err := testenv.Open(t.Context(), url)
 				if err == nil {
 					_ = d.Close()
-					t.Errorf("%s: opened", tt.url)
+					t.Errorf("%s: opened", url)
 					continue
 				}
-				raw.WantIs(t, tt.url, err, tt.is)
+				raw.WantIs(t, url, err, tt.is)
 				if took := time.Since(start); took > patience {
-					t.Errorf("%s: took %v", tt.url, took)
+					t.Errorf("%s: took %v", url, took)
 				}
 				if text := fmt.Sprintf("%v %+v", err, err); !strings.Contains(text, tt.want) {
-					t.Errorf("%s: %v, want %q", tt.url, err, tt.want)
+					t.Errorf("%s: %v, want %q", url, err, tt.want)
 				} else if strings.Contains(text, "s3cr") || strings.Contains(text, "right") {
-					t.Errorf("%s: a credential in %q", tt.url, text)
+					t.Errorf("%s: the error %q contains a credential", url, text)
 				}
 			}
 			left := "SELECT COUNT(*) FROM information_schema.%s WHERE %s"
-			eventually(t, "no connection is left", func() bool {
+			eventually(t, "all connections are closed", func() bool {
 				return ask(t, db, fmt.Sprintf(left, "PROCESSLIST", "USER IN ('u', 'v')")) == "0"
 			})
 			if n := ask(t, db, fmt.Sprintf(left, "TABLES", "TABLE_NAME = 'absent'")); n != "0" {
-				t.Error("a table is left")
+				t.Error("Open created a table")
 			}
 		})
 	}
@@ -318,7 +359,7 @@ func TestRefusesUnsuitableServers(t *testing.T) {
 		{version: "11.8.9-MariaDB", database: "d", autocommit: true, simultaneous: true},
 	} {
 		if s.check() == nil {
-			t.Errorf("%+v is suitable", s)
+			t.Errorf("check accepts %+v", s)
 		}
 	}
 }
@@ -342,10 +383,11 @@ func TestManyMakeTheTableAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
+			url := "mysql://root@" + s.Addr + "/dlock?create=1&table=rush&timeout=30s"
 			var wg sync.WaitGroup
 			for range 10 {
 				wg.Go(func() {
-					d, err := testenv.Open(t.Context(), "mysql://root@"+s.Addr+"/dlock?create=1&table=rush&timeout=30s")
+					d, err := testenv.Open(t.Context(), url)
 					if err != nil {
 						t.Errorf("open: %v", err)
 						return
@@ -365,16 +407,19 @@ func TestNew(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			for params, late := range map[string]time.Duration{
-				"": 50*time.Second + timerSlack, // prepared statements, and the server's own patience
-				"?interpolateParams=true&clientFoundRows=true&parseTime=true&loc=Local&innodb_lock_wait_timeout=2": 2*time.Second + timerSlack,
-				"?collation=latin1_swedish_ci&sql_mode=%27ANSI%27&sql_safe_updates=1":                              50*time.Second + timerSlack,
+				// Prepared statements, and the server's default innodb_lock_wait_timeout.
+				"": 50*time.Second + timerSlack,
+				"?interpolateParams=true&clientFoundRows=true&parseTime=true&loc=Local" +
+					"&innodb_lock_wait_timeout=2": 2*time.Second + timerSlack,
+				"?collation=latin1_swedish_ci&sql_mode=%27ANSI%27" +
+					"&sql_safe_updates=1": 50*time.Second + timerSlack,
 			} {
 				db := database(t, s, params)
 				opened, err := New(db, &Options{Create: true})
 				if err != nil {
 					t.Fatalf("%s: %v", params, err)
 				}
-				d := opened.(*lockDriver)
+				d := opened.(*driver)
 				if got := d.Capabilities().Late; got != late {
 					t.Errorf("%s: Late is %v, want %v", params, got, late)
 				}
@@ -402,7 +447,8 @@ func TestNew(t *testing.T) {
 					t.Errorf("%s: Wait: %v", params, err)
 				}
 				next := acquire(t, d, waiter)
-				if info, err := d.Inspect(t.Context(), t.Name()); err != nil || len(info.Holders) != 1 || info.Holders[0].Meta != waiter.Meta {
+				info, err := d.Inspect(t.Context(), t.Name())
+				if err != nil || len(info.Holders) != 1 || info.Holders[0].Meta != waiter.Meta {
 					t.Errorf("%s: Inspect: %+v, %v", params, info, err)
 				}
 				if next.Fence <= g.Fence {
@@ -427,17 +473,18 @@ func TestNewRefuses(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			if _, err := New(nil, nil); err == nil {
-				t.Error("a driver without a database")
+				t.Error("New accepted a nil database")
 			}
 			_, err := New(database(t, s, "?autocommit=0"), &Options{Create: true})
 			raw.WantIs(t, "without autocommit", err, backend.ErrUnsupported)
 			if name == "mariadb" {
-				_, err = New(database(t, s, "?sql_mode=%27SIMULTANEOUS_ASSIGNMENT%27"), &Options{Create: true})
+				db := database(t, s, "?sql_mode=%27SIMULTANEOUS_ASSIGNMENT%27")
+				_, err = New(db, &Options{Create: true})
 				raw.WantIs(t, "with simultaneous assignments", err, backend.ErrUnsupported)
 			}
 			_, err = New(database(t, s, ""), &Options{Table: "a b"})
 			if err == nil {
-				t.Error("a table with a blank")
+				t.Error("New accepted a table name with a blank")
 			}
 			none, err := sql.Open("mysql", "root@tcp("+s.Addr+")/")
 			if err != nil {
@@ -450,8 +497,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestCancelledAcquireEndsInTime checks what Capabilities.Late says: an acquisition that was given up
-// while it waited for the row is executed within that time, or never.
+// TestCancelledAcquireEndsInTime checks Capabilities.Late. An acquisition is given up while it
+// waits for the row. It is executed within that time or never.
 func TestCancelledAcquireEndsInTime(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -463,13 +510,14 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 			req := raw.Request(t, time.Minute)
 			giveUp := func(row *sql.Tx) {
 				t.Helper()
-				do(t, db, "SELECT 1") // the pool has another connection
-				if _, err := row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", t.Name()); err != nil {
+				do(t, db, "SELECT 1") // opens another connection of the pool
+				_, err := row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", t.Name())
+				if err != nil {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
-				_, err := d.Acquire(ctx, req)
+				_, err = d.Acquire(ctx, req)
 				raw.WantIs(t, "Acquire of a locked row", err, context.DeadlineExceeded)
 			}
 			begin := func() *sql.Tx {
@@ -482,11 +530,13 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 			}
 			row := begin()
 			giveUp(row)
-			if err := row.Commit(); err != nil { // now it is executed, if the server has not noticed
+			// After the commit the acquisition is executed, unless the server has detected its end.
+			if err := row.Commit(); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(d.Capabilities().Late)
-			if err := d.Release(t.Context(), &backend.Grant{Request: *req}); err != nil && !errors.Is(err, backend.ErrNotHeld) {
+			err := d.Release(t.Context(), &backend.Grant{Request: *req})
+			if err != nil && !errors.Is(err, backend.ErrNotHeld) {
 				t.Errorf("Release: %v", err)
 			}
 			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
@@ -494,7 +544,7 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 			row = begin()
 			giveUp(row)
 			time.Sleep(d.Capabilities().Late)
-			if err := row.Commit(); err != nil { // too late for it
+			if err := row.Commit(); err != nil { // too late for the acquisition
 				t.Fatal(err)
 			}
 			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
@@ -502,8 +552,8 @@ func TestCancelledAcquireEndsInTime(t *testing.T) {
 	}
 }
 
-// TestStaleStatementsReviveNothing has statements executed that began before the release, and were
-// kept waiting for the row: to them the term is still running.
+// TestStaleStatementsReviveNothing executes statements that began before the release and then
+// waited for the row. For these statements the term has not ended.
 func TestStaleStatementsReviveNothing(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -525,11 +575,12 @@ func TestStaleStatementsReviveNothing(t *testing.T) {
 			name, owner := []byte(g.Key), []byte(g.Owner)
 			out, err := exec(t.Context(), conn, d.text.renew, 60_000_000, name, owner)
 			if err != nil || out.changed != 0 || out.id != 0 {
-				t.Errorf("a renewal has revived the grant: %+v, %v", out, err)
+				t.Errorf("a renewal revived the grant: %+v, %v", out, err)
 			}
-			out, err = exec(t.Context(), conn, d.text.acquire, acquireArgs(&g.Request, 60_000_000, false)...)
+			args := acquireArgs(&g.Request, 60_000_000, false)
+			out, err = exec(t.Context(), conn, d.text.acquire, args...)
 			if err != nil || out.id < busyFlag {
-				t.Errorf("an acquisition has revived the grant: %+v, %v", out, err)
+				t.Errorf("an acquisition revived the grant: %+v, %v", out, err)
 			}
 			raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
 		})
@@ -549,17 +600,20 @@ func TestFenceGrowsAcrossASweep(t *testing.T) {
 			kept := raw.Request(t, time.Minute)
 			kept.Key += "/held"
 			held := acquire(t, d, kept)
-			do(t, db, "INSERT INTO swept SELECT CONCAT('old', a.x, b.x, c.x), '', 1, '2026-01-01', '2026-01-01', '' FROM "+
+			do(t, db, "INSERT INTO swept "+
+				"SELECT CONCAT('old', a.x, b.x, c.x), '', 1, '2026-01-01', '2026-01-01', '' FROM "+
 				digits("a")+" JOIN "+digits("b")+" JOIN "+digits("c"))
-			do(t, db, "UPDATE swept SET expires = expires - INTERVAL 25 HOUR WHERE name = ?", t.Name())
+			do(t, db, "UPDATE swept SET expires = expires - INTERVAL 25 HOUR WHERE name = ?",
+				t.Name())
 			for last := false; !last; {
 				var err error
 				if last, err = d.sweep(t.Context()); err != nil {
 					t.Fatalf("sweep: %v", err)
 				}
 			}
-			if left := ask(t, db, "SELECT GROUP_CONCAT(name) FROM swept WHERE name >= ' '"); left != kept.Key {
-				t.Errorf("%s are left, want %s", left, kept.Key)
+			left := ask(t, db, "SELECT GROUP_CONCAT(name) FROM swept WHERE name >= ' '")
+			if left != kept.Key {
+				t.Errorf("the rows %s remain, want %s", left, kept.Key)
 			}
 			if g := acquire(t, d, raw.Request(t, time.Minute)); g.Fence <= old.Fence {
 				t.Errorf("fence %d after %d", g.Fence, old.Fence)
@@ -569,7 +623,8 @@ func TestFenceGrowsAcrossASweep(t *testing.T) {
 	}
 }
 
-// TestSweepLeavesWhatIsInUseAgain: a name is acquired between the two statements of a sweep.
+// TestSweepLeavesWhatIsInUseAgain checks that a sweep keeps a name that is acquired between the two
+// statements of the sweep.
 func TestSweepLeavesWhatIsInUseAgain(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -577,7 +632,9 @@ func TestSweepLeavesWhatIsInUseAgain(t *testing.T) {
 			t.Parallel()
 			d := openURL(t, server(t).URL)
 			g := acquire(t, d, raw.Request(t, time.Minute))
-			if _, err := exec(t.Context(), d.conn.main, withNames(d.text.sweep, 1), []byte(g.Key), ceilMicros(keep)); err != nil {
+			sweep := withNames(d.text.sweep, 1)
+			_, err := exec(t.Context(), d.pools.main, sweep, []byte(g.Key), ceilMicros(keep))
+			if err != nil {
 				t.Fatal(err)
 			}
 			raw.Release(t, d, g)
@@ -585,8 +642,9 @@ func TestSweepLeavesWhatIsInUseAgain(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsUp: the work of a sweep is in proportion to the acquisitions, and all drivers share it. So names that
-// are never used again do not pile up, wherever they are among those that are used.
+// TestSweepKeepsUp checks that the work of a sweep is proportional to the number of acquisitions,
+// and that all drivers share it. So names that are never used again do not accumulate, wherever
+// they are among the used names.
 func TestSweepKeepsUp(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -595,9 +653,10 @@ func TestSweepKeepsUp(t *testing.T) {
 			s := server(t)
 			db, url := database(t, s, ""), "mysql://root@"+s.Addr+"/dlock?create=1&table=piled"
 			do(t, db, "DROP TABLE IF EXISTS piled")
-			drivers := []*lockDriver{openURL(t, url), openURL(t, url)}
+			drivers := []*driver{openURL(t, url), openURL(t, url)}
 			fill := func(prefix, expires string) {
-				do(t, db, "INSERT INTO piled SELECT CONCAT(?, a.x, b.x, c.x), '', 1, '2026-01-01', "+expires+", '' FROM "+
+				do(t, db, "INSERT INTO piled "+
+					"SELECT CONCAT(?, a.x, b.x, c.x), '', 1, '2026-01-01', "+expires+", '' FROM "+
 					digits("a")+" JOIN "+digits("b")+" JOIN "+digits("c"), prefix)
 			}
 			fill("a", "UTC_TIMESTAMP(6)")
@@ -606,14 +665,16 @@ func TestSweepKeepsUp(t *testing.T) {
 			fill("d", "UTC_TIMESTAMP(6) - INTERVAL 25 HOUR")
 			const rows = 4000
 			count := "SELECT COUNT(*) FROM piled WHERE name LIKE ?"
-			for i := range rows { // acquisitions; a quarter of them is enough on average
+			for i := range rows { // acquisitions; on average, a quarter of them is enough
 				d := drivers[i%len(drivers)]
 				d.sweepSometimes()
-				d.behind.Wait()
+				d.background.Wait()
 			}
-			for prefix, want := range map[string]string{"a%": "1000", "b%": "0", "c%": "1000", "d%": "0"} {
+			for prefix, want := range map[string]string{
+				"a%": "1000", "b%": "0", "c%": "1000", "d%": "0",
+			} {
 				if left := ask(t, db, count, prefix); left != want {
-					t.Errorf("%s rows of %s are left, want %s", left, prefix, want)
+					t.Errorf("%s rows of %s remain, want %s", left, prefix, want)
 				}
 			}
 			for info, err := range drivers[0].List(t.Context(), "") {
@@ -623,13 +684,13 @@ func TestSweepKeepsUp(t *testing.T) {
 	}
 }
 
-// digits is a table of ten rows.
+// digits returns a table of ten rows.
 func digits(name string) string {
-	return "(SELECT 0 x UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 " +
-		"UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) " + name
+	return "(SELECT 0 x UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 " +
+		"UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) " + name
 }
 
-// TestFenceFollowsAClockThatWasSetBack needs no clock: it sets the last fence forward.
+// TestFenceFollowsAClockThatWasSetBack changes no clock. It moves the last fence forward instead.
 func TestFenceFollowsAClockThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -638,7 +699,8 @@ func TestFenceFollowsAClockThatWasSetBack(t *testing.T) {
 			s := server(t)
 			d := openURL(t, s.URL)
 			first := acquire(t, d, raw.Request(t, time.Minute))
-			do(t, database(t, s, ""), "UPDATE dlock SET token = token + 1000000000000 WHERE name = ?", t.Name())
+			do(t, database(t, s, ""),
+				"UPDATE dlock SET token = token + 1000000000000 WHERE name = ?", t.Name())
 			raw.Release(t, d, first)
 			g := acquire(t, d, raw.Request(t, time.Minute))
 			if want := first.Fence + 1_000_000_000_001; g.Fence != want {
@@ -680,17 +742,20 @@ func TestRenewAllTakesWhatComes(t *testing.T) {
 				switch lost := i == 7 || i == len(all)-1; {
 				case lost:
 					raw.WantIs(t, fmt.Sprint("renewal ", i), r.Err, backend.ErrLost)
-				case r.Err != nil || end.Before(before.Add(all[i].TTL)) || end.After(before.Add(all[i].TTL+took)):
-					t.Errorf("renewal %d: %+v ends %v after the call, which took %v", i, r, end.Sub(before), took)
+				case r.Err != nil || end.Before(before.Add(all[i].TTL)) ||
+					end.After(before.Add(all[i].TTL+took)):
+					t.Errorf("renewal %d: %+v ends %v after the call, which took %v",
+						i, r, end.Sub(before), took)
 				}
 			}
 			other := *gs[6]
 			other.Owner = gs[9].Owner
-			before6 := row(t, d.conn.main, gs[6].Key)
+			before6 := row(t, d.pools.main, gs[6].Key)
 			for i, r := range d.RenewAll(t.Context(), []*backend.Grant{&stranger, &other}) {
-				raw.WantIs(t, fmt.Sprint("renewal of another owner's grant ", i), r.Err, backend.ErrLost)
+				what := fmt.Sprint("renewal of another owner's grant ", i)
+				raw.WantIs(t, what, r.Err, backend.ErrLost)
 			}
-			if after := row(t, d.conn.main, gs[6].Key); after != before6 {
+			if after := row(t, d.pools.main, gs[6].Key); after != before6 {
 				t.Errorf("the row was %s and is %s", before6, after)
 			}
 			for i, g := range gs {
@@ -702,15 +767,16 @@ func TestRenewAllTakesWhatComes(t *testing.T) {
 	}
 }
 
-// TestLockedRowDelaysNoOtherRenewal renews many grants while another program keeps one row locked. The others are
-// answered long before the server gives up waiting for the row.
+// TestLockedRowDelaysNoOtherRenewal renews many grants while another program keeps one row locked.
+// The other renewals are answered long before the server gives up the wait for that row.
 func TestLockedRowDelaysNoOtherRenewal(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
-			b, err := New(database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600"), &Options{Create: true})
+			lent := database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600")
+			b, err := New(lent, &Options{Create: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -734,8 +800,9 @@ func TestLockedRowDelaysNoOtherRenewal(t *testing.T) {
 	}
 }
 
-// renewAroundLocked renews gs, of which another program keeps the fourth row locked, and the last has none.
-func renewAroundLocked(t *testing.T, d *lockDriver, gs []*backend.Grant) {
+// renewAroundLocked renews gs. Another program keeps the fourth row locked, and the last grant has
+// no row.
+func renewAroundLocked(t *testing.T, d *driver, gs []*backend.Grant) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -753,15 +820,16 @@ func renewAroundLocked(t *testing.T, d *lockDriver, gs []*backend.Grant) {
 	}
 }
 
-// lockRow locks the row of a lock, as a program does that is no driver.
+// lockRow locks the row of a lock, as a program without the driver does.
 func lockRow(tb testing.TB, db *sql.DB, name string) *sql.Tx {
 	tb.Helper()
 	row, err := db.Begin()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	const lock = "SELECT name FROM dlock WHERE name = ? FOR UPDATE"
 	var found string
-	if err := row.QueryRow("SELECT name FROM dlock WHERE name = ? FOR UPDATE", []byte(name)).Scan(&found); err != nil {
+	if err := row.QueryRow(lock, []byte(name)).Scan(&found); err != nil {
 		tb.Fatal(err)
 	}
 	return row
@@ -774,10 +842,11 @@ func unlock(tb testing.TB, row *sql.Tx) {
 	}
 }
 
-// splitter connects as a proxy does that sends reads to a replica: the database "replica" of the same server.
-type splitter struct{ driver.Connector }
+// splitter connects like a proxy that sends reads to a replica. The replica is the database
+// "replica" of the same server.
+type splitter struct{ sqldriver.Connector }
 
-func (s splitter) Connect(ctx context.Context) (driver.Conn, error) {
+func (s splitter) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	writer, err := s.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -787,14 +856,17 @@ func (s splitter) Connect(ctx context.Context) (driver.Conn, error) {
 
 type splitConn struct{ libraryConn }
 
-func (c *splitConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *splitConn) QueryContext(
+	ctx context.Context, text string, args []sqldriver.NamedValue,
+) (sqldriver.Rows, error) {
 	if strings.HasPrefix(text, "SELECT") && !strings.Contains(text, "FOR UPDATE") {
 		text = strings.Replace(text, "FROM `dlock`", "FROM replica.dlock", 1)
 	}
 	return c.libraryConn.QueryContext(ctx, text, args)
 }
 
-// TestRenewalBelievesNoReplica: reads go to a replica that lags, where a lock is held that has been broken.
+// TestRenewalBelievesNoReplica sends reads to a replica that lags. On the replica a broken lock is
+// still held, but renewals report its loss.
 func TestRenewalBelievesNoReplica(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -824,8 +896,11 @@ func TestRenewalBelievesNoReplica(t *testing.T) {
 			}
 			do(t, db, "DROP DATABASE IF EXISTS replica")
 			do(t, db, "CREATE DATABASE replica")
-			do(t, db, "CREATE TABLE replica.dlock AS SELECT * FROM dlock WHERE name >= ? AND name < ?", []byte(gs[0].Key), []byte(gs[2].Key+"/"))
-			if info, err := d.Inspect(t.Context(), gs[0].Key); err != nil || len(info.Holders) != 1 {
+			do(t, db, "CREATE TABLE replica.dlock AS "+
+				"SELECT * FROM dlock WHERE name >= ? AND name < ?",
+				[]byte(gs[0].Key), []byte(gs[2].Key+"/"))
+			info, err := d.Inspect(t.Context(), gs[0].Key)
+			if err != nil || len(info.Holders) != 1 {
 				t.Fatalf("Inspect: %+v, %v", info, err)
 			}
 			for _, g := range gs[:2] {
@@ -847,7 +922,7 @@ func TestRenewalBelievesNoReplica(t *testing.T) {
 	}
 }
 
-// TestNoDeadlocks has many processes take, renew, release and sweep few locks at once.
+// TestNoDeadlocks lets many processes acquire, renew, release and sweep few locks at the same time.
 func TestNoDeadlocks(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -861,7 +936,8 @@ func TestNoDeadlocks(t *testing.T) {
 			for worker := range 8 {
 				d := openURL(t, url)
 				check := func(what string, err error) {
-					if err != nil && !errors.Is(err, backend.ErrNotAcquired) && !errors.Is(err, backend.ErrLost) {
+					if err != nil && !errors.Is(err, backend.ErrNotAcquired) &&
+						!errors.Is(err, backend.ErrLost) {
 						t.Errorf("%s: %v", what, err)
 					}
 				}
@@ -903,13 +979,15 @@ func TestNoDeadlocks(t *testing.T) {
 	}
 }
 
-// wasLocked reports whether a renewal got no further than a row that was locked, or than a free connection to wait for it.
+// wasLocked reports whether a renewal failed because its row was locked, or because no connection
+// was free to wait for the row.
 func wasLocked(err error) bool {
 	unsent := errors.Is(err, backend.ErrUnavailable) && !isReply(err)
-	return unsent || replied(err, errNoWait, errLockWait) || errors.Is(err, context.DeadlineExceeded)
+	return unsent || hasNumber(err, errNoWait, errLockWait) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
-// TestPairIsTwoStatements counts them where nobody else is.
+// TestPairIsTwoStatements counts the statements of a pair on a separate server.
 func TestPairIsTwoStatements(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
@@ -917,24 +995,28 @@ func TestPairIsTwoStatements(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			d := openURL(t, s.URL)
-			d.sweeping.Store(true) // so no sweep begins
+			d.sweeping.Store(true) // prevents sweeps
 			db := database(t, s, "")
 			pair := func() { raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute))) }
-			pair() // the connections are made
-			inserts, updates, all := status(t, db, "Com_insert_select"), status(t, db, "Com_update"), status(t, db, "Questions")
+			pair() // opens the connections
+			inserts, updates := status(t, db, "Com_insert_select"), status(t, db, "Com_update")
+			all := status(t, db, "Questions")
 			for range 10 {
 				pair()
 			}
 			all, counting := status(t, db, "Questions")-all, 1
-			inserts, updates = status(t, db, "Com_insert_select")-inserts, status(t, db, "Com_update")-updates
+			inserts = status(t, db, "Com_insert_select") - inserts
+			updates = status(t, db, "Com_update") - updates
 			if inserts != 10 || updates != 10 || all != 20+counting {
-				t.Errorf("ten pairs are %d INSERT, %d UPDATE, %d statements in all, %d of them to count", inserts, updates, all, counting)
+				t.Errorf("ten pairs need %d INSERT, %d UPDATE, %d statements in all, %d to count",
+					inserts, updates, all, counting)
 			}
 		})
 	}
 }
 
-// TestServerThatPreparesNothing: the statements are executed as they are.
+// TestServerThatPreparesNothing uses a server without prepared statements. The driver executes its
+// statements without a prepare.
 func TestServerThatPreparesNothing(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
@@ -948,7 +1030,8 @@ func TestServerThatPreparesNothing(t *testing.T) {
 	}
 }
 
-// TestRequestInPlaceEndsAtItsDeadline: a context that can only end by time is honoured by the socket.
+// TestRequestInPlaceEndsAtItsDeadline checks a context that can end only at its deadline. The
+// driver applies this deadline to the socket.
 func TestRequestInPlaceEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -962,7 +1045,8 @@ func TestRequestInPlaceEndsAtItsDeadline(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = row.Rollback() }()
-			if _, err := row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", t.Name()); err != nil {
+			_, err = row.Exec("UPDATE dlock SET meta = 'locked' WHERE name = ?", t.Name())
+			if err != nil {
 				t.Fatal(err)
 			}
 			ctx := bound.New(context.Background(), 100*time.Millisecond)
@@ -980,8 +1064,8 @@ func TestRequestInPlaceEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// TestThousandWaitersShareAConnection counts the connections that a process ever had, while a thousand of its goroutines
-// wanted one lock that another process held.
+// TestThousandWaitersShareAConnection counts the connections of a process. A thousand of its
+// goroutines wait for one lock of another process.
 func TestThousandWaitersShareAConnection(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
@@ -1015,12 +1099,13 @@ func TestThousandWaitersShareAConnection(t *testing.T) {
 				})
 			}
 			begun.Wait()
-			eventually(t, "somebody is the first", func() bool {
-				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+			eventually(t, "a waiter is the first", func() bool {
+				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.keys.signal(g.Key)) != ""
 			})
 			raw.Release(t, holder, g)
 			wg.Wait()
-			// One waits, one acquires, and two release and wake, or prove a grant; the holder releases, too.
+			// One connection waits, one acquires, and two release and wake, or prove a grant. The
+			// holder needs one to release.
 			if n := status(t, db, "Max_used_connections") - before; n > 5 {
 				t.Errorf("%d connections for %d waiters", n, waiters)
 			}
@@ -1042,8 +1127,8 @@ func status(tb testing.TB, q querier, name string) int {
 	return found[0]
 }
 
-// TestWaitersAreFoundAndWoken checks that the one statement of a release names the first waiter, also while
-// others stand behind it, and that no place stays taken.
+// TestWaitersAreFoundAndWoken checks that the single statement of a release names the first waiter,
+// even with further waiters behind it. At the end no place is in use.
 func TestWaitersAreFoundAndWoken(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -1054,7 +1139,7 @@ func TestWaitersAreFoundAndWoken(t *testing.T) {
 			g := acquire(t, holder, raw.Request(t, time.Minute))
 			db := database(t, s, "")
 			var wg sync.WaitGroup
-			drivers := []*lockDriver{openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)}
+			drivers := []*driver{openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)}
 			fences := make(chan uint64, len(drivers))
 			for _, d := range drivers {
 				wg.Go(func() {
@@ -1070,13 +1155,13 @@ func TestWaitersAreFoundAndWoken(t *testing.T) {
 							return
 						}
 					}
-					got := acquire(t, d, req) // again: the same grant
+					got := acquire(t, d, req) // the second Acquire returns the same grant
 					fences <- got.Fence
 					raw.Release(t, d, got)
 				})
 			}
-			eventually(t, "somebody is the first", func() bool {
-				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+			eventually(t, "a waiter is the first", func() bool {
+				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.keys.signal(g.Key)) != ""
 			})
 			raw.Release(t, holder, g)
 			wg.Wait()
@@ -1089,14 +1174,17 @@ func TestWaitersAreFoundAndWoken(t *testing.T) {
 				last = fence
 			}
 			for _, d := range drivers {
-				eventually(t, "all places are free", func() bool { return len(d.queue.free) == maxPlaces })
+				eventually(t, "no place is in use", func() bool {
+					return len(d.queue.free) == maxWaitConns
+				})
 			}
 		})
 	}
 }
 
-// TestHolderThatWaitedPassesTheSignalOn: who has waited, and then holds for longer, keeps neither the others from being
-// woken nor its place; what it learns from a release is the truth all the same.
+// TestHolderThatWaitedPassesTheSignalOn checks a holder that has waited before and holds the lock
+// for some time. The next waiters are still woken, and the holder's place becomes free. Its release
+// still returns the correct result.
 func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -1104,7 +1192,7 @@ func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			first, second := openURL(t, s.URL), openURL(t, s.URL)
-			waited := func(d *lockDriver, req *backend.Request) *backend.Grant {
+			waited := func(d *driver, req *backend.Request) *backend.Grant {
 				for {
 					g, err := d.Acquire(t.Context(), req)
 					if err == nil {
@@ -1122,34 +1210,42 @@ func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
 			}
 			g := acquire(t, second, raw.Request(t, time.Minute))
 			next := make(chan *backend.Grant, 1)
-			wait := func(d *lockDriver) {
+			wait := func(d *driver) {
 				req := raw.Request(t, time.Minute)
 				go func() { next <- waited(d, req) }()
-				eventually(t, "it waits", func() bool { return len(d.queue.free) < maxPlaces })
+				eventually(t, "the driver waits", func() bool {
+					return len(d.queue.free) < maxWaitConns
+				})
 			}
 			wait(first)
 			raw.Release(t, second, g)
 			g = <-next
 			wait(second)
-			eventually(t, "the holder's place is free", func() bool { return len(first.queue.free) == maxPlaces })
+			eventually(t, "the holder's place is free", func() bool {
+				return len(first.queue.free) == maxWaitConns
+			})
 			raw.Release(t, first, g)
 			g = <-next
 			if err := first.Break(t.Context(), g.Key, ""); err != nil {
 				t.Errorf("Break: %v", err)
 			}
-			behind := second.queue.isFirst(g.Owner) // so the release goes by the connection that Break wakes
+			// If true, the release uses the connection that Break wakes.
+			behind := second.acquisitions.isFirst(g.Owner)
 			err := second.Release(t.Context(), g)
-			if behind && replied(err, errInterrupted) {
+			if behind && hasNumber(err, errInterrupted) {
 				err = second.Release(t.Context(), g)
 			}
 			raw.WantIs(t, "Release after a break", err, backend.ErrNotHeld)
-			eventually(t, "all places are free", func() bool { return len(second.queue.free) == maxPlaces })
+			eventually(t, "no place is in use", func() bool {
+				return len(second.queue.free) == maxWaitConns
+			})
 		})
 	}
 }
 
-// TestReleaseWaitsForThePassingSignal: while the holder's own connection still has the signal, the server would keep a
-// released lock for it, and refuse everyone else.
+// TestReleaseWaitsForThePassingSignal checks a release while the holder's own connection still has
+// the signal. If the release did not wait, the server would keep the released lock for that
+// connection and refuse all other owners.
 func TestReleaseWaitsForThePassingSignal(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -1157,35 +1253,37 @@ func TestReleaseWaitsForThePassingSignal(t *testing.T) {
 			t.Parallel()
 			d := openURL(t, server(t).URL)
 			g := acquire(t, d, raw.Request(t, time.Minute))
-			p, err := d.queue.enter(t.Context(), g.Owner)
+			p, err := d.connectWaiter(t.Context(), g.Owner)
 			if err != nil || p == nil {
 				t.Fatalf("enter: %v, %v", p, err)
 			}
-			d.queue.keep(g.Owner, p)
-			d.queue.leave(g.Owner)
+			d.acquisitions.keep(g.Owner, p)
+			d.acquisitions.hold(g.Owner)
+			d.acquisitions.pass(g.Owner)
 			start := time.Now()
 			raw.Release(t, d, g)
 			if took := time.Since(start); took < reserve {
-				t.Errorf("released after %v, although the signal had not been given away", took)
+				t.Errorf("released after %v, before the signal was given away", took)
 			}
 			d.queue.giveBack(t.Context(), p)
 		})
 	}
 }
 
-// TestReleaseToldOfABreakWhilePassing: the holder's own connection is giving the signal away when its lease is broken.
+// TestReleaseToldOfABreakWhilePassing breaks a lease while the holder's own connection gives the
+// signal away. The release reports the break.
 func TestReleaseToldOfABreakWhilePassing(t *testing.T) {
-	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d := open(t, s)
 		g := acquire(t, d, raw.Request(t, time.Minute))
-		p, err := d.queue.enter(t.Context(), g.Owner)
+		p, err := d.connectWaiter(t.Context(), g.Owner)
 		if err != nil || p == nil {
 			t.Fatalf("enter: %v, %v", p, err)
 		}
-		d.queue.keep(g.Owner, p)
-		if !d.queue.promote(g.Owner) || d.queue.leave(g.Owner) != p {
-			t.Fatal("the place is not the holder's")
+		d.acquisitions.keep(g.Owner, p)
+		if !d.acquisitions.hold(g.Owner) || d.acquisitions.pass(g.Owner).conn != p {
+			t.Fatal("the place does not belong to the holder")
 		}
 		if err := d.Break(t.Context(), g.Key, ""); err != nil {
 			t.Fatal(err)
@@ -1195,43 +1293,46 @@ func TestReleaseToldOfABreakWhilePassing(t *testing.T) {
 	})
 }
 
-// TestSecondGrantGivesNoPlaceBack: an owner can be granted a lock twice behind a wait, and a place that is given back
-// twice keeps Close waiting for ever.
+// TestSecondGrantGivesNoPlaceBack checks that a place is returned only once. An owner can receive a
+// lock twice during one wait. A place that is returned twice would make Close wait for ever.
 func TestSecondGrantGivesNoPlaceBack(t *testing.T) {
-	q := queue{entries: make(map[string]*place)}
-	q.keep("owner", new(place))
-	if !q.promote("owner") {
-		t.Error("the first grant does not give the place back")
+	q := acquisitions{byOwner: make(map[string]*acquisition)}
+	q.keep("owner", new(waitConn))
+	if !q.hold("owner") {
+		t.Error("the first grant does not return the place")
 	}
-	if q.promote("owner") {
-		t.Error("the second grant gives the place back as well")
+	if q.hold("owner") {
+		t.Error("the second grant also returns the place")
 	}
 }
 
-// TestLateKillCostsNoRelease: a KILL that was meant for the end of a wait may hit the release that follows it.
+// TestLateKillCostsNoRelease checks a KILL for the end of a wait that hits the following release.
+// The release still succeeds.
 func TestLateKillCostsNoRelease(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
-			b, err := New(database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600"), &Options{Create: true})
+			lent := database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600")
+			b, err := New(lent, &Options{Create: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			d, db := closing(t, b), database(t, s, "")
 			g := acquire(t, d, raw.Request(t, time.Minute))
-			p, err := d.queue.enter(t.Context(), g.Owner)
+			p, err := d.connectWaiter(t.Context(), g.Owner)
 			if err != nil || p == nil {
 				t.Fatalf("enter: %v, %v", p, err)
 			}
 			if err := d.await(t.Context(), p, g.Key, time.Second); err != nil {
 				t.Fatalf("await: %v", err)
 			}
-			p.holds = true // as if it had waited
-			d.queue.keep(g.Owner, p)
+			d.acquisitions.keep(g.Owner, p)
+			d.acquisitions.hold(g.Owner) // as after a wait
 			connection := ask(t, p.conn, "SELECT CONNECTION_ID()")
-			do(t, p.conn, "SET SESSION wait_timeout = 600, innodb_lock_wait_timeout = 600") // the test may be slow
+			// The test may be slow.
+			do(t, p.conn, "SET SESSION wait_timeout = 600, innodb_lock_wait_timeout = 600")
 
 			slow, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -1242,10 +1343,13 @@ func TestLateKillCostsNoRelease(t *testing.T) {
 			released := make(chan error, 1)
 			go func() { released <- d.Release(t.Context(), g) }()
 			eventually(t, "the release waits for the row", func() bool {
-				return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ? AND INFO LIKE 'UPDATE%'", connection) == "1"
+				return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST "+
+					"WHERE ID = ? AND INFO LIKE 'UPDATE%'", connection) == "1"
 			})
 			do(t, db, "KILL QUERY "+connection)
-			eventually(t, "the release is interrupted", func() bool { return len(d.queue.free) == maxPlaces })
+			eventually(t, "the release is interrupted", func() bool {
+				return len(d.queue.free) == maxWaitConns
+			})
 			if err := slow.Rollback(); err != nil {
 				t.Fatal(err)
 			}
@@ -1257,7 +1361,8 @@ func TestLateKillCostsNoRelease(t *testing.T) {
 	}
 }
 
-// TestLentConnectionIsClosedBehindAWaiter: a KILL that comes late finds no statement of somebody else.
+// TestLentConnectionIsClosedBehindAWaiter checks that a waiter's connection is closed and not
+// returned to the lent database. So a late KILL cannot hit a statement of the application.
 func TestLentConnectionIsClosedBehindAWaiter(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -1271,9 +1376,10 @@ func TestLentConnectionIsClosedBehindAWaiter(t *testing.T) {
 			}
 			d := closing(t, b)
 			connected := func(id string) bool {
-				return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ?", id) == "1"
+				return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST "+
+					"WHERE ID = ?", id) == "1"
 			}
-			p, err := d.queue.enter(t.Context(), raw.NewOwner())
+			p, err := d.connectWaiter(t.Context(), raw.NewOwner())
 			if err != nil || p == nil {
 				t.Fatalf("enter: %v, %v", p, err)
 			}
@@ -1287,29 +1393,30 @@ func TestLentConnectionIsClosedBehindAWaiter(t *testing.T) {
 			open := lent.Stats().OpenConnections
 			d.queue.giveBack(t.Context(), p)
 			if got := lent.Stats().OpenConnections; got != open-1 {
-				t.Errorf("the database has %d connections, want %d: the waiter's is not closed", got, open-1)
+				t.Errorf("the database has %d connections, want %d without the waiter's",
+					got, open-1)
 			}
 			eventually(t, "the connection is closed", func() bool { return !connected(id) })
 		})
 	}
 }
 
-// TestStoppedWaiterIsClosed: a process that has stopped as the first waiter loses the signal within seconds, and a
-// living waiter keeps it for longer.
+// TestStoppedWaiterIsClosed checks that the first waiter loses the signal within seconds if its
+// process has stopped. A waiter that runs keeps the signal for longer.
 func TestStoppedWaiterIsClosed(t *testing.T) {
-	onEach(t, func(t *testing.T, s *testenv.Server, open func(testing.TB, *testenv.Server) *lockDriver) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d, db := open(t, s), database(t, s, "")
 		g := acquire(t, d, raw.Request(t, time.Minute))
-		signal := d.queue.signal(g.Key)
-		enter := func() (*place, string) {
-			p, err := d.queue.enter(t.Context(), raw.NewOwner())
+		signal := d.keys.signal(g.Key)
+		enter := func() (*waitConn, string) {
+			p, err := d.connectWaiter(t.Context(), raw.NewOwner())
 			if err != nil || p == nil {
 				t.Fatalf("enter: %v, %v", p, err)
 			}
 			return p, ask(t, p.conn, "SELECT CONNECTION_ID()")
 		}
-		wait := func(p *place, bound time.Duration) {
+		wait := func(p *waitConn, bound time.Duration) {
 			if err := d.await(t.Context(), p, g.Key, bound); err != nil {
 				t.Errorf("await: %v", err)
 			}
@@ -1329,23 +1436,24 @@ func TestStoppedWaiterIsClosed(t *testing.T) {
 		<-second
 		last, _ := enter()
 		behind := make(chan struct{})
-		go func() { defer close(behind); wait(last, (2*maxIdle+1)*time.Second) }() // one statement, longer than maxIdle
+		// This is one statement, which is longer than maxIdle.
+		go func() { defer close(behind); wait(last, (2*maxIdle+1)*time.Second) }()
 		for range 2*maxIdle + 2 {
 			wait(living, time.Second)
 		}
 		<-behind
 		if !isFirst(id)() {
-			t.Error("a waiter that lives has lost the signal")
+			t.Error("a running waiter has lost the signal")
 		}
-		for _, p := range []*place{stopped, living, last} {
+		for _, p := range []*waitConn{stopped, living, last} {
 			d.queue.giveBack(t.Context(), p)
 		}
 		raw.Release(t, d, g)
 	})
 }
 
-// TestReleasedLockIsKeptForTheFirst: whoever releases and asks again does not get past who waits, nor wait for
-// somebody who is no more.
+// TestReleasedLockIsKeptForTheFirst checks that a former holder that acquires again does not pass
+// the first waiter. If that waiter has died, the former holder does not wait for it.
 func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -1358,8 +1466,8 @@ func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
 			answer := raw.Busy(t, waiter, req)
 			woken := make(chan error, 1)
 			go func() { _, err := waiter.Wait(t.Context(), req, answer); woken <- err }()
-			eventually(t, "it is the first", func() bool {
-				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.queue.signal(g.Key)) != ""
+			eventually(t, "the waiter is the first", func() bool {
+				return ask(t, db, "SELECT IS_USED_LOCK(?)", holder.keys.signal(g.Key)) != ""
 			})
 			conn, err := database(t, s, "?interpolateParams=true").Conn(t.Context())
 			if err != nil {
@@ -1367,24 +1475,28 @@ func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
 			}
 			defer conn.Close()
 			raw.Release(t, holder, g)
-			released := ask(t, conn, "SELECT UNIX_TIMESTAMP(CONVERT_TZ(since, '+00:00', @@session.time_zone)) FROM dlock WHERE name = ?", []byte(g.Key))
-			if info, err := holder.Inspect(t.Context(), g.Key); err != nil || len(info.Holders) != 0 {
+			released := ask(t, conn, "SELECT UNIX_TIMESTAMP("+
+				"CONVERT_TZ(since, '+00:00', @@session.time_zone)) FROM dlock WHERE name = ?",
+				[]byte(g.Key))
+			info, err := holder.Inspect(t.Context(), g.Key)
+			if err != nil || len(info.Holders) != 0 {
 				t.Errorf("Inspect: %+v, %v", info, err)
 			}
-			do(t, conn, "SET TIMESTAMP = "+released+" + 0.001") // time stands still
+			do(t, conn, "SET TIMESTAMP = "+released+" + 0.001") // stops the clock of conn
 			again := raw.Request(t, time.Millisecond)
-			out, err := exec(t.Context(), conn, holder.text.acquire, acquireArgs(again, 1, false)...)
+			text := holder.text.acquire
+			out, err := exec(t.Context(), conn, text, acquireArgs(again, 1, false)...)
 			if err != nil || out.id != busyFlag {
-				t.Errorf("somebody else: %+v, %v", out, err)
+				t.Errorf("another owner: %+v, %v", out, err)
 			}
-			out, err = exec(t.Context(), conn, holder.text.acquire, acquireArgs(again, 1, true)...)
+			out, err = exec(t.Context(), conn, text, acquireArgs(again, 1, true)...)
 			if err != nil || out.id <= int64(g.Fence) || out.id >= busyFlag {
-				t.Errorf("the first: %+v, %v", out, err)
+				t.Errorf("the first waiter: %+v, %v", out, err)
 			}
 			if err := <-woken; err != nil {
 				t.Errorf("Wait: %v", err)
 			}
-			eventually(t, "it is kept no longer", func() bool {
+			eventually(t, "the lock is no longer kept", func() bool {
 				_, err := holder.Acquire(t.Context(), &g.Request)
 				return err == nil
 			})
@@ -1396,14 +1508,17 @@ func TestReleasedLockIsKeptForTheFirst(t *testing.T) {
 	}
 }
 
-// TestOtherUsersWaitASecond: who may not end the sleep of another one lets it end by itself.
+// TestOtherUsersWaitASecond checks a release by a user without the right to end another user's
+// sleep. The sleep then ends by itself.
 func TestOtherUsersWaitASecond(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
-			do(t, database(t, s, "?multiStatements=true"), "CREATE USER IF NOT EXISTS w IDENTIFIED BY 'w'; GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO w")
+			do(t, database(t, s, "?multiStatements=true"),
+				"CREATE USER IF NOT EXISTS w IDENTIFIED BY 'w'; "+
+					"GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO w")
 			d := openURL(t, s.URL)
 			other := openURL(t, "mysql://w:w@"+s.Addr+"/dlock")
 			g := acquire(t, other, raw.Request(t, time.Minute))
@@ -1411,8 +1526,8 @@ func TestOtherUsersWaitASecond(t *testing.T) {
 			answer := raw.Busy(t, d, req)
 			woken := make(chan error, 1)
 			go func() { _, err := d.Wait(t.Context(), req, answer); woken <- err }()
-			eventually(t, "it is the first", func() bool {
-				return ask(t, d.conn.main, "SELECT IS_USED_LOCK(?)", d.queue.signal(g.Key)) != ""
+			eventually(t, "the waiter is the first", func() bool {
+				return ask(t, d.pools.main, "SELECT IS_USED_LOCK(?)", d.keys.signal(g.Key)) != ""
 			})
 			raw.Release(t, other, g)
 			select {
@@ -1421,7 +1536,7 @@ func TestOtherUsersWaitASecond(t *testing.T) {
 					t.Errorf("Wait: %v", err)
 				}
 			case <-time.After(patience):
-				t.Error("it sleeps on")
+				t.Error("the waiter still sleeps")
 			}
 			raw.Release(t, d, acquire(t, d, req))
 		})
@@ -1441,7 +1556,8 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	_, err = d.Renew(t.Context(), g)
 	raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
 	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
-	if _, err := testenv.Open(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "read-only") {
+	_, err = testenv.Open(t.Context(), s.URL)
+	if err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("open: %v", err)
 	}
 	do(t, db, "SET GLOBAL read_only = OFF")

@@ -18,68 +18,75 @@ const (
 	DefaultTable   = "dlock"
 )
 
+// defaultPort is the port of a URL without one.
 const defaultPort = "3306"
 
 // Values of Options.Notify.
 const (
-	NotifyLock = "lock" // waiters are woken, by way of GET_LOCK and KILL QUERY
+	NotifyLock = "lock" // the server wakes waiters, by GET_LOCK and KILL QUERY
 	NotifyPoll = "poll" // the core polls
 )
 
-// Options are the parameters of a URL that concern the driver. Those that concern the
-// connection have no field: who calls New has made it already. The zero value and
-// nil stand for the defaults.
+// Options are the settings of a driver, which a URL has as parameters. Settings of the connection
+// have no field, because the caller of New has already made it. The zero value and nil stand for
+// the defaults.
 type Options struct {
-	// Timeout bounds connecting and every statement of a driver that is opened by URL, and for New
-	// what the driver does behind its callers. 0 is DefaultTimeout.
+	// Timeout limits connecting and every statement of a driver that is opened by URL. With New
+	// it limits only the driver's work in the background. 0 is DefaultTimeout.
 	Timeout time.Duration
 	// Table is the name of the table: letters, digits, _ and $. "" is DefaultTable.
 	Table string
-	// Create makes the table if it is not there.
+	// Create makes the table if it does not exist.
 	Create bool
 	// Notify is how waiters learn of a release: NotifyLock or NotifyPoll. "" is NotifyLock.
 	Notify string
 }
 
+// withDefaults returns a copy of o with the defaults of all fields that are zero, or an error if a
+// field is invalid. o may be nil.
 func (o *Options) withDefaults() (Options, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	opts := Options{
-		Timeout: cmp.Or(o.Timeout, DefaultTimeout),
-		Table:   cmp.Or(o.Table, DefaultTable),
-		Create:  o.Create,
-		Notify:  cmp.Or(o.Notify, NotifyLock),
-	}
+	opts := *o
+	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
+	opts.Table = cmp.Or(opts.Table, DefaultTable)
+	opts.Notify = cmp.Or(opts.Notify, NotifyLock)
 	return opts, opts.check()
 }
 
-// tablePattern is what an identifier may be that is not quoted: nothing that could end a
-// quoted one, or be another identifier to a server that folds case or trims blanks.
+// tablePattern matches identifiers that need no quotes. They cannot end a quoted identifier, and
+// cannot become another one on a server that folds case or trims blanks.
 var tablePattern = regexp.MustCompile(`^[0-9A-Za-z_$]{1,64}$`)
 
+// check returns an error if a field is invalid. The defaults must be filled in.
 func (o *Options) check() error {
 	switch {
 	case o.Timeout < 0:
 		return errors.New("dlock: Options.Timeout is negative")
 	case !tablePattern.MatchString(o.Table):
-		return fmt.Errorf("dlock: parameter \"table\": %.80q must be 1 to 64 letters, digits, _ or $", o.Table)
+		return fmt.Errorf("dlock: parameter \"table\": %.80q must be "+
+			"1 to 64 letters, digits, _ or $", o.Table)
 	case o.Notify != NotifyLock && o.Notify != NotifyPoll:
 		return errors.New("dlock: parameter \"notify\" must be " + NotifyLock + " or " + NotifyPoll)
 	}
 	return nil
 }
 
-// target is what a URL says.
+// target is the content of a URL.
 type target struct {
 	Options
-	network, addr            string
+	network, addr            string // as in net.Dial
 	user, password, database string
-	tls                      *tlsfile.Files
+	tls                      *tlsfile.Files // nil: no encryption
 }
 
+// parseTarget takes the driver's parameters from u. It reads no file and makes no connection, so
+// that a bad parameter is reported even if the server is down.
 func parseTarget(u *backend.URL) (*target, error) {
-	t := &target{user: u.User, password: u.Password, database: strings.TrimPrefix(u.Path, "/")}
+	t := &target{
+		user: u.User, password: u.Password, database: strings.TrimPrefix(u.Path, "/"),
+	}
 	u.TakeString("table", &t.Table)
 	u.TakeString("notify", &t.Notify)
 	err := errors.Join(u.TakeDuration("timeout", &t.Timeout), u.TakeBool("create", &t.Create))
@@ -90,7 +97,8 @@ func parseTarget(u *backend.URL) (*target, error) {
 		return nil, err
 	}
 	if t.database == "" || strings.Contains(t.database, "/") {
-		return nil, errors.New("dlock: invalid URL: the path must be the name of a database, as in mysql://localhost/jobs")
+		return nil, errors.New("dlock: invalid URL: the path must be the name of a database, " +
+			"as in mysql://localhost/jobs")
 	}
 	if err := t.takeAddress(u); err != nil {
 		return nil, err
@@ -104,6 +112,7 @@ func parseTarget(u *backend.URL) (*target, error) {
 	return t, nil
 }
 
+// takeAddress sets the network and the address: the only host, or the socket.
 func (t *target) takeAddress(u *backend.URL) error {
 	socket, isSocket := u.Take("socket")
 	hosts := u.HostsWithPort(defaultPort)
@@ -113,9 +122,11 @@ func (t *target) takeAddress(u *backend.URL) error {
 	case isSocket:
 		t.network, t.addr = "unix", socket
 	case len(hosts) == 0:
-		return errors.New("dlock: invalid URL: no host, as in mysql://localhost/jobs, and no socket=/path")
+		return errors.New("dlock: invalid URL: no host, as in mysql://localhost/jobs, " +
+			"and no socket=/path")
 	case len(hosts) > 1:
-		return fmt.Errorf("dlock: invalid URL: %s takes one host, the writer, not %d", u.Scheme, len(hosts))
+		return fmt.Errorf("dlock: invalid URL: %s takes one host, the writer, not %d",
+			u.Scheme, len(hosts))
 	default:
 		t.network, t.addr = "tcp", hosts[0]
 	}

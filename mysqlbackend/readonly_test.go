@@ -9,8 +9,9 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestDemotedMasterIsNotBelieved: a failover sets read_only on the former master, which keeps a user with all privileges
-// from nothing. Nothing is granted or renewed there, and nothing is written.
+// TestDemotedMasterIsNotBelieved checks a former master on which a failover has set read_only. This
+// setting does not restrict a user with all privileges. Nevertheless the driver grants, renews and
+// writes nothing there.
 func TestDemotedMasterIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
@@ -19,14 +20,18 @@ func TestDemotedMasterIsNotBelieved(t *testing.T) {
 				t.Parallel()
 				s := start(t)
 				d, db := open(t, s), database(t, s, "")
-				d.sweeping.Store(true) // so no sweep begins
+				d.sweeping.Store(true) // prevents sweeps
 				gs := acquireMany(t, d, 2)
 				fresh, free := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
 				fresh.Key, free.Key = fresh.Key+"/fresh", free.Key+"/free"
 				raw.Release(t, d, acquire(t, d, free))
-				before := []string{row(t, db, gs[0].Key), row(t, db, gs[1].Key), row(t, db, free.Key)}
+				before := []string{
+					row(t, db, gs[0].Key), row(t, db, gs[1].Key), row(t, db, free.Key),
+				}
 				do(t, db, "SET GLOBAL read_only = ON")
-				for what, req := range map[string]*backend.Request{"a fresh lock": fresh, "a free lock": free, "a lock of its own": &gs[0].Request} {
+				for what, req := range map[string]*backend.Request{
+					"a fresh lock": fresh, "a free lock": free, "a held lock": &gs[0].Request,
+				} {
 					_, err := d.Acquire(t.Context(), req)
 					raw.WantIs(t, "Acquire of "+what, err, backend.ErrUnavailable)
 				}
@@ -40,8 +45,9 @@ func TestDemotedMasterIsNotBelieved(t *testing.T) {
 						t.Errorf("the row was %s and is %s", before[i], after)
 					}
 				}
-				if n := ask(t, db, "SELECT COUNT(*) FROM dlock WHERE name = ?", []byte(fresh.Key)); n != "0" {
-					t.Error("a row was made")
+				n := ask(t, db, "SELECT COUNT(*) FROM dlock WHERE name = ?", []byte(fresh.Key))
+				if n != "0" {
+					t.Error("a row was created")
 				}
 				do(t, db, "SET GLOBAL read_only = OFF")
 				for i, r := range d.RenewAll(t.Context(), gs) {
@@ -55,7 +61,8 @@ func TestDemotedMasterIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestStatementLogIsRefused: a replica that executes the statements itself is read-only, and would have no locks.
+// TestStatementLogIsRefused checks that Open refuses a binary log of statements. A replica executes
+// such statements itself. It is read-only, so the driver's statements would create no locks there.
 func TestStatementLogIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
@@ -74,7 +81,8 @@ func TestStatementLogIsRefused(t *testing.T) {
 	}
 }
 
-// TestReadOnlyServerIsLeft: the name of the writer may have moved to another host.
+// TestReadOnlyServerIsLeft checks that the driver closes its connection to a read-only server. The
+// name of the writer may now refer to another host.
 func TestReadOnlyServerIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
@@ -88,7 +96,7 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 			_, err := d.Renew(t.Context(), g)
 			raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
 			if status(t, db, "Connections") == before {
-				t.Error("the connection was kept")
+				t.Error("the driver kept the connection")
 			}
 		})
 	}

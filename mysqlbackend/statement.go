@@ -1,7 +1,6 @@
 package mysqlbackend
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -26,8 +25,8 @@ var (
 	holdersSQL string
 	//go:embed statements/release.sql
 	releaseSQL string
-	//go:embed statements/handover.sql
-	handOverSQL string
+	//go:embed statements/handoff.sql
+	handOffSQL string
 	//go:embed statements/break.sql
 	breakSQL string
 	//go:embed statements/list.sql
@@ -50,49 +49,49 @@ var (
 	queueSQL string
 	//go:embed statements/sleep.sql
 	sleepSQL string
-	//go:embed statements/look.sql
-	lookSQL string
+	//go:embed statements/held.sql
+	heldSQL string
 	//go:embed statements/floor-lock.sql
 	floorLockSQL string
 	//go:embed statements/floor-unlock.sql
 	floorUnlockSQL string
 )
 
-// Schema returns the statement that makes the table, for those who create tables by
-// migrations; "" is DefaultTable. It does nothing where the table exists.
-func Schema(table string) string {
-	return strings.TrimSpace(withTable(schemaSQL, cmp.Or(table, DefaultTable))) + "\n"
-}
-
-// statements are the texts for one table.
+// statements are the texts for one table. A statement without {table} is a variable above.
 type statements struct {
 	schema, acquire, renew, renewFree, holders string
-	release, handOver, breakLock, list         string
-	cursor, stale, claim, sweep, sleep, look   string
+	release, handOff, breakLock, list          string
+	cursor, stale, claim, sweep, sleep, held   string
 	floorLock, floorUnlock                     string
 }
 
+// newStatements returns the statements for a table, each but the schema on one line.
 func newStatements(table string) *statements {
-	text := func(source string) string { return strings.Join(strings.Fields(withTable(source, table)), " ") }
+	text := func(source string) string {
+		return strings.Join(strings.Fields(withTable(source, table)), " ")
+	}
 	return &statements{
-		schema: Schema(table), acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL), holders: text(holdersSQL),
-		release: text(releaseSQL), handOver: text(handOverSQL), breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
-		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL), sleep: text(sleepSQL), look: text(lookSQL),
+		schema:  Schema(table),
+		acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL),
+		holders: text(holdersSQL), release: text(releaseSQL), handOff: text(handOffSQL),
+		breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
+		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
 }
 
-// hot are those that a pair of Lock and Unlock executes, and those of the floor.
+// hot returns the statements of a pair of Lock and Unlock, and of the floor.
 func (s *statements) hot() []string {
-	return []string{s.acquire, s.release, s.handOver, s.floorLock, s.floorUnlock}
+	return []string{s.acquire, s.release, s.handOff, s.floorLock, s.floorUnlock}
 }
 
-// withTable completes a statement and leaves out the comment: a "?" in it would count
-// as a parameter.
+// withTable puts the table's name, quoted, in the place of {table}, and omits the comment.
 func withTable(source, table string) string {
 	return strings.ReplaceAll(plain(source), "{table}", "`"+table+"`")
 }
 
+// plain omits the comment of a statement: a "?" in it would count as a parameter.
 func plain(source string) string {
 	var b strings.Builder
 	for line := range strings.Lines(source) {
@@ -103,15 +102,16 @@ func plain(source string) string {
 	return b.String()
 }
 
-// withNames puts n parameters in the place of {names}, and n pairs in that of {pairs}.
+// withNames puts n parameters in the place of {names}, and n pairs in the place of {pairs}.
 func withNames(text string, n int) string {
 	text = strings.Replace(text, "{names}", list("?", n), 1)
 	return strings.Replace(text, "{pairs}", list("(?, ?)", n), 1)
 }
 
+// list returns n items with commas between them.
 func list(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 
-// withMillis is queueSQL with a bound.
+// withMillis returns queue.sql with a limit in ms.
 func withMillis(ms int64) string {
 	return strings.Replace(plain(queueSQL), "{millis}", strconv.FormatInt(ms, 10), 1)
 }
@@ -122,18 +122,20 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// outcome is what a statement that changes rows is answered with.
+// outcome is the answer to a statement that changes rows: their number, and the insert id. Many
+// statements return a result by LAST_INSERT_ID(expr), because it is part of the answer itself.
 type outcome struct {
 	changed, id int64
 }
 
-// isReadOnly reports whether an insert id is the one by which a statement reports that it has done nothing, since the
-// server is read-only.
+// isReadOnly reports whether a statement has done nothing because the server is read-only. It then
+// returns 1 as the insert id.
 func isReadOnly(text string, id int64) bool {
 	return id == 1 && strings.Contains(text, "@@global.read_only")
 }
 
-// exec executes a statement. It returns when ctx ends: the client library closes the connection then.
+// exec executes a statement. It returns as soon as ctx ends: the client library then closes the
+// connection, but the server may still execute the statement.
 func exec(ctx context.Context, q querier, text string, args ...any) (outcome, error) {
 	result, err := q.ExecContext(ctx, text, args...)
 	if err != nil {
@@ -147,15 +149,16 @@ func exec(ctx context.Context, q querier, text string, args ...any) (outcome, er
 	return outcome{changed, id}, errors.Join(errChanged, errID)
 }
 
-// query collects the rows that a statement returns. It returns when ctx ends, as exec does.
+// query returns the rows of a statement, each as scan returns it. It returns as soon as ctx ends,
+// like exec.
 func query[T any](
 	ctx context.Context, q querier, scan func(*sql.Rows) (T, error), text string, args ...any,
 ) ([]T, error) {
 	if p, ok := q.(*pool); ok {
-		if err := p.enter(ctx); err != nil {
+		if err := p.takeSlot(ctx); err != nil {
 			return nil, err
 		}
-		defer p.leave()
+		defer p.freeSlot()
 	}
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {

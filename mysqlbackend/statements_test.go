@@ -10,12 +10,12 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestStatements runs single statements and compares their answers and the rows that they leave. SET
-// TIMESTAMP stops the clock of the connection, so results are exact to the microsecond.
+// TestStatements runs single statements and compares their answers and the rows that they leave.
+// SET TIMESTAMP stops the clock of the connection, so results are exact to the microsecond.
 
 const (
 	clock    = "1800000000.005007" // Unix time
-	newToken = 32774400005007      // that time, in µs since 2026
+	newToken = 32774400005007      // the time of clock, in µs since 2026
 	second   = 1_000_000           // µs
 	minute   = 60 * second
 	busy     = busyFlag
@@ -29,7 +29,7 @@ type entry struct {
 	meta           string
 }
 
-// stage is a table with a connection whose clock stands still, and another one.
+// stage is a table with a connection whose clock stands still, and with another connection.
 type stage struct {
 	testing.TB
 	text  *statements
@@ -44,7 +44,7 @@ type statementTest struct {
 	text   string
 	args   []any
 	want   outcome
-	after  []entry // nil: as before
+	after  []entry // nil means no change
 }
 
 func TestStatements(t *testing.T) {
@@ -53,13 +53,18 @@ func TestStatements(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := database(t, server(t), "?interpolateParams=true")
-			s := &stage{text: newStatements("stage"), conn: oneConnection(t, db), other: oneConnection(t, db)}
+			s := &stage{
+				text:  newStatements("stage"),
+				conn:  oneConnection(t, db),
+				other: oneConnection(t, db),
+			}
 			do(t, s.conn, s.text.schema)
-			do(t, s.conn, newStatements("stage2").schema) // no statement reads or changes it
+			do(t, s.conn, newStatements("stage2").schema) // no statement may read or change it
 			do(t, s.conn, "SET TIMESTAMP = "+clock)
 			for part, test := range map[string]func(s *stage){
-				"acquire": testAcquire, "release": testRelease, "break": testBreak, "handover": testHandOver, "renew": testRenew,
-				"renew many": testRenewMany, "sweep": testSweep, "list": testList, "look": testLook, "shape": testShape,
+				"acquire": testAcquire, "release": testRelease, "break": testBreak,
+				"handover": testHandOver, "renew": testRenew, "renew many": testRenewMany,
+				"sweep": testSweep, "list": testList, "look": testLook, "shape": testShape,
 			} {
 				t.Run(part, func(t *testing.T) {
 					s.TB = t
@@ -80,12 +85,13 @@ func oneConnection(t *testing.T, db *sql.DB) *sql.Conn {
 	return conn
 }
 
-// set makes the rows.
+// set replaces the rows of the table.
 func (s *stage) set(rows []entry) {
 	s.Helper()
 	do(s, s.conn, "DELETE FROM stage")
 	for _, r := range rows {
-		do(s, s.conn, "INSERT INTO stage VALUES (?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, "+
+		do(s, s.conn, "INSERT INTO stage VALUES (?, ?, ?, "+
+			"UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, "+
 			"UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?)",
 			[]byte(r.name), []byte(r.owner), r.token, r.since, r.expires, []byte(r.meta))
 	}
@@ -104,7 +110,7 @@ func (s *stage) get() []entry {
 	return rows
 }
 
-// rows returns what a statement reads, a line for each row.
+// rows returns the result of a query, one line per row.
 func (s *stage) rows(text string, args ...any) string {
 	s.Helper()
 	rows, err := query(s.Context(), s.conn, func(rows *sql.Rows) (string, error) {
@@ -129,7 +135,7 @@ func (s *stage) rows(text string, args ...any) string {
 	return strings.Join(rows, "\n")
 }
 
-// wantRows checks what a statement reads.
+// wantRows checks the result of a query.
 func (s *stage) wantRows(want, text string, args ...any) {
 	s.Helper()
 	if got := s.rows(text, args...); got != want {
@@ -149,7 +155,7 @@ func (s *stage) run(tests []statementTest) {
 			tt.after = tt.before
 		}
 		if got := s.get(); !slices.Equal(got, tt.after) {
-			s.Errorf("%s: left behind\n%+v, want\n%+v", tt.name, got, tt.after)
+			s.Errorf("%s: the rows are\n%+v, want\n%+v", tt.name, got, tt.after)
 		}
 	}
 }
@@ -163,23 +169,36 @@ func testAcquire(s *stage) {
 	}
 	tests := []statementTest{
 		{name: "a new name", want: outcome{1, newToken}, after: granted(newToken)},
-		{name: "a lock that has 1 µs", before: row("b", 1, -second, 1), want: outcome{0, busy + 1}},
+		{
+			name: "a lock with 1 µs left", before: row("b", 1, -second, 1),
+			want: outcome{0, busy + 1},
+		},
 		{
 			name: "a lock that ends now", before: row("b", 1, -second, 0),
 			want: outcome{2, newToken}, after: granted(newToken),
 		},
-		{name: "a long lock", before: row("b", 1, -second, 2*minute), want: outcome{0, busy + 2*minute}},
-		{name: "its own lock", before: row("a", 1, -second, second), want: outcome{2, newToken}, after: granted(newToken)},
 		{
-			name: "its own lock, whose term is longer", before: row("a", newToken, -second, minute),
-			want: outcome{2, newToken + 1}, after: row("a", newToken+1, 0, minute),
+			name: "a long lock", before: row("b", 1, -second, 2*minute),
+			want: outcome{0, busy + 2*minute},
+		},
+		{
+			name: "the owner's lock", before: row("a", 1, -second, second),
+			want: outcome{2, newToken}, after: granted(newToken),
+		},
+		{
+			name:   "the owner's lock, with a longer term",
+			before: row("a", newToken, -second, minute),
+			want:   outcome{2, newToken + 1}, after: row("a", newToken+1, 0, minute),
 		},
 		{
 			name: "a fence ahead of the clock", before: row("", newToken+100, -minute, -second),
 			want: outcome{2, newToken + 101}, after: granted(newToken + 101),
 		},
 		{name: "a kept lock", before: row("", 1, 0, second), want: outcome{0, busy}},
-		{name: "a lock that is kept for 1 min", before: row("", 1, 0, minute), want: outcome{0, busy}},
+		{
+			name: "a lock that is kept for 1 min", before: row("", 1, 0, minute),
+			want: outcome{0, busy},
+		},
 		{
 			name: "a lock that is kept for more than 1 min", before: row("", 1, 0, minute+1),
 			want: outcome{2, newToken}, after: row("a", newToken, 0, minute+1),
@@ -192,26 +211,32 @@ func testAcquire(s *stage) {
 		tests[i].text, tests[i].args = s.text.acquire, acquireArgs(req, ttl, false)
 	}
 	s.run(append(tests, statementTest{
-		name: "a kept lock by the first that waits", before: row("", 1, 0, second), text: s.text.acquire,
+		name:   "a kept lock by the first waiter",
+		before: row("", 1, 0, second), text: s.text.acquire,
 		args: acquireArgs(req, ttl, true), want: outcome{2, newToken}, after: granted(newToken),
 	}, statementTest{
-		name: "a lock that is kept since a later time", before: row("", 1, 1, second), text: s.text.acquire,
+		name:   "a lock that is kept since a later time",
+		before: row("", 1, 1, second), text: s.text.acquire,
 		args: acquireArgs(req, ttl, true), want: outcome{0, busy},
 	}, statementTest{
-		name: "a held lock by the first that waits", before: row("b", 1, 0, second), text: s.text.acquire,
+		name:   "a held lock by the first waiter",
+		before: row("b", 1, 0, second), text: s.text.acquire,
 		args: acquireArgs(req, ttl, true), want: outcome{0, busy + second},
 	}))
 }
 
 // three are locks of two owners.
 var three = []entry{
-	{"m", "a", 1, -second, second, "m"}, {"n", "a", 2, -second, second, "n"}, {"o", "b", 3, -second, second, "o"},
+	{"m", "a", 1, -second, second, "m"},
+	{"n", "a", 2, -second, second, "n"},
+	{"o", "b", 3, -second, second, "o"},
 }
 
-// changed returns three with n in place of the second.
+// changed returns three with n in place of the second entry.
 func changed(n entry) []entry { return []entry{three[0], n, three[2]} }
 
-// waits makes the other connection the first that waits: it has the signal until the test ends.
+// waits makes the other connection the first waiter: it has the signal until the test ends. It
+// returns the id of that connection.
 func (s *stage) waits(signal string) (connection int64) {
 	s.Helper()
 	wantGranted(s, s.other, signal)
@@ -237,7 +262,7 @@ func testRemoval(s *stage, text string, args ...any) {
 	tests := []statementTest{
 		{name: "a lock", before: three, want: outcome{1, 0}, after: free},
 		{name: "a lock that ends now", before: ended},
-		{name: "another's lock", before: another},
+		{name: "another owner's lock", before: another},
 		{name: "a kept lock", before: changed(entry{"n", "", 2, -second, second, "n"})},
 		{name: "an unknown name", before: []entry{three[0], three[2]}},
 	}
@@ -246,7 +271,7 @@ func testRemoval(s *stage, text string, args ...any) {
 	}
 	s.run(tests)
 	s.run([]statementTest{{
-		name: "a lock that is waited for", before: three, text: text, args: args,
+		name: "a lock with a waiter", before: three, text: text, args: args,
 		want: outcome{1, s.waits(signal)}, after: changed(entry{"n", "", 2, 0, kept, "n"}),
 	}})
 }
@@ -262,7 +287,10 @@ func testBreak(s *stage) {
 			name: "any holder", before: three, text: s.text.breakLock, args: args,
 			want: outcome{1, 0}, after: changed(entry{"n", "", 2, 0, 0, "n"}),
 		},
-		{name: "a kept lock", before: changed(entry{"n", "", 2, -second, second, "n"}), text: s.text.breakLock, args: args},
+		{
+			name: "a kept lock", before: changed(entry{"n", "", 2, -second, second, "n"}),
+			text: s.text.breakLock, args: args,
+		},
 	})
 }
 
@@ -273,32 +301,33 @@ func testHandOver(s *stage) {
 	defer func() { ask(s, s.conn, "SELECT RELEASE_ALL_LOCKS()") }()
 	ended, another := entry{"n", "a", 2, -second, 0, "n"}, entry{"n", "c", 2, -second, second, "n"}
 	s.run([]statementTest{
-		{name: "a lock that ends now", before: changed(ended), text: s.text.handOver, args: args},
-		{name: "another's lock", before: changed(another), text: s.text.handOver, args: args},
+		{name: "a lock that ends now", before: changed(ended), text: s.text.handOff, args: args},
+		{name: "another owner's lock", before: changed(another), text: s.text.handOff, args: args},
 	})
 	if ask(s, s.other, "SELECT IS_FREE_LOCK(?)", signal) != "0" {
-		s.Error("the signal has been given away with a lock that was not held")
+		s.Error("the signal was given away with a lock that was not held")
 	}
 	s.run([]statementTest{{
-		name: "a lock", before: three, text: s.text.handOver, args: args,
+		name: "a lock", before: three, text: s.text.handOff, args: args,
 		want: outcome{1, 0}, after: changed(entry{"n", "", 2, 0, 0, "n"}),
 	}})
 	if ask(s, s.other, "SELECT IS_FREE_LOCK(?)", signal) != "1" {
-		s.Error("the signal has not been given away")
+		s.Error("the signal was not given away")
 	}
 	wantGranted(s, s.conn, signal)
 	waiter := ask(s, s.other, "SELECT CONNECTION_ID()")
 	woken := make(chan string)
 	go func() { woken <- ask(s, s.other, "SELECT GET_LOCK(?, 30)", signal) }()
 	eventually(s, "the other connection waits for the signal", func() bool {
-		return ask(s, s.conn, "SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = ?", waiter) == "User lock"
+		const state = "SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = ?"
+		return ask(s, s.conn, state, waiter) == "User lock"
 	})
 	s.run([]statementTest{{
-		name: "a lock that is waited for", before: three, text: s.text.handOver, args: args,
+		name: "a lock with a waiter", before: three, text: s.text.handOff, args: args,
 		want: outcome{1, 0}, after: changed(entry{"n", "", 2, 0, kept, "n"}),
 	}})
 	if <-woken != "1" {
-		s.Error("the waiter has no signal")
+		s.Error("the waiter did not get the signal")
 	}
 	ask(s, s.other, "SELECT RELEASE_ALL_LOCKS()")
 }
@@ -315,7 +344,7 @@ func testRenew(s *stage) {
 			want: outcome{0, newToken + 30*second},
 		},
 		{name: "a lock that ends now", before: changed(entry{"n", "a", 2, -second, 0, "n"})},
-		{name: "another's lock", before: changed(entry{"n", "c", 2, -second, second, "n"})},
+		{name: "another owner's lock", before: changed(entry{"n", "c", 2, -second, second, "n"})},
 		{name: "an unknown name", before: []entry{three[0], three[2]}},
 	}
 	for i := range tests {
@@ -327,28 +356,34 @@ func testRenew(s *stage) {
 func testRenewMany(s *stage) {
 	m, n, o := []byte("m"), []byte("n"), []byte("o")
 	a := []byte("a")
+	renewed := entry{"m", "a", 1, -second, 30 * second, "m"}
 	tests := []statementTest{
 		{
-			name: "two locks and another's", before: three, want: outcome{2, newToken + 30*second},
-			after: []entry{{"m", "a", 1, -second, 30 * second, "m"}, {"n", "a", 2, -second, 30 * second, "n"}, three[2]},
+			name: "two locks and another owner's", before: three,
+			want:  outcome{2, newToken + 30*second},
+			after: []entry{renewed, {"n", "a", 2, -second, 30 * second, "n"}, three[2]},
 		},
 		{
 			name: "a longer term", before: changed(entry{"n", "a", 2, -second, minute, "n"}),
 			want:  outcome{1, newToken + 30*second},
-			after: []entry{{"m", "a", 1, -second, 30 * second, "m"}, {"n", "a", 2, -second, minute, "n"}, three[2]},
+			after: []entry{renewed, {"n", "a", 2, -second, minute, "n"}, three[2]},
 		},
 		{
 			name: "locks that end now", before: []entry{
-				{"m", "a", 1, -second, 0, "m"}, {"n", "a", 2, -second, 0, "n"}, {"o", "a", 3, -second, 0, "o"},
+				{"m", "a", 1, -second, 0, "m"},
+				{"n", "a", 2, -second, 0, "n"},
+				{"o", "a", 3, -second, 0, "o"},
 			},
 		},
 	}
+	text, args := withNames(s.text.renewFree, 3), []any{m, n, o, 3, 30 * second, m, a, n, a, o, a}
 	for i := range tests {
-		tests[i].text, tests[i].args = withNames(s.text.renewFree, 3), []any{m, n, o, 3, 30 * second, m, a, n, a, o, a}
+		tests[i].text, tests[i].args = text, args
 	}
 	s.run(tests)
 	s.set(changed(entry{"n", "a", 2, -second, 0, "n"}))
-	s.wantRows(fmt.Sprintf("m a 1 %d\nn a 0 %d", newToken+second, newToken), withNames(s.text.holders, 2), m, n)
+	s.wantRows(fmt.Sprintf("m a 1 %d\nn a 0 %d", newToken+second, newToken),
+		withNames(s.text.holders, 2), m, n)
 }
 
 func testList(s *stage) {
@@ -361,18 +396,20 @@ func testList(s *stage) {
 		{"o", "b", 6, -second, second, "o"},
 	})
 	const unix = 1800000000005007
-	m, n := fmt.Sprintf("m a meta 2 %d %d", unix-second, 2*second), fmt.Sprintf("n b n 5 %d 1", unix-2*second)
+	m := fmt.Sprintf("m a meta 2 %d %d", unix-second, 2*second)
+	n := fmt.Sprintf("n b n 5 %d 1", unix-2*second)
 	s.wantRows(m+"\n"+n, s.text.list, []byte("m"), []byte("o"), 10)
 	s.wantRows(m, s.text.list, []byte("m"), []byte("o"), 1)
 	s.wantRows("", s.text.list, []byte("p"), []byte("q"), 10)
 }
 
-// Without SLEEP, sleep.sql returns for how many seconds it would sleep.
+// testLook removes SLEEP from sleep.sql. The statement then returns the number of seconds that it
+// would sleep.
 func testLook(s *stage) {
 	sleep := strings.Replace(s.text.sleep, "SLEEP(", "(", 1)
 	for _, tt := range []struct {
 		row                  entry
-		held, seconds, short string // short: of a bound of 3 s
+		held, seconds, short string // short is with a limit of 3 s
 	}{
 		{entry{"n", "a", 2, -second, 10 * second, "n"}, "1", "10.0000", "3.0000"},
 		{entry{"n", "a", 2, -second, 1, "n"}, "1", "0.0000", "0.0000"},
@@ -381,18 +418,20 @@ func testLook(s *stage) {
 		{entry{"n", "", 2, -second, 10 * second, "n"}, "0", "0.0000", "0.0000"},
 	} {
 		s.set(changed(tt.row))
-		s.wantRows(tt.held, s.text.look, []byte("n"))
+		s.wantRows(tt.held, s.text.held, []byte("n"))
 		s.wantRows(tt.seconds, sleep, minute, []byte("n"))
 		s.wantRows(tt.short, sleep, 3*second, []byte("n"))
 	}
 	s.set([]entry{three[0]})
-	s.wantRows("0", s.text.look, []byte("n"))
+	s.wantRows("0", s.text.held, []byte("n"))
 	s.wantRows("0.0000", sleep, minute, []byte("n"))
 }
 
 func testSweep(s *stage) {
 	rows := []entry{
-		{"m", "", 1, -minute, -second - 1, ""}, {"n", "", 2, -minute, -second, ""}, {"o", "", 3, -minute, -minute, ""},
+		{"m", "", 1, -minute, -second - 1, ""},
+		{"n", "", 2, -minute, -second, ""},
+		{"o", "", 3, -minute, -minute, ""},
 	}
 	s.set(rows)
 	s.wantRows("m 1\nn 0\no 1", s.text.stale, second, []byte(""), 10)
@@ -420,9 +459,11 @@ func testSweep(s *stage) {
 }
 
 func testShape(s *stage) {
-	const want = "name varbinary(1024) PRI InnoDB\nowner varbinary(64)  InnoDB\ntoken bigint  InnoDB\n" +
-		"since datetime(6)  InnoDB\nexpires datetime(6)  InnoDB\nmeta varbinary(1024)  InnoDB"
-	if got := strings.Replace(s.rows(plain(shapeSQL), "stage"), "(20)", "", 1); got != want { // MariaDB shows a width
+	const want = "name varbinary(1024) PRI InnoDB\nowner varbinary(64)  InnoDB\n" +
+		"token bigint  InnoDB\nsince datetime(6)  InnoDB\nexpires datetime(6)  InnoDB\n" +
+		"meta varbinary(1024)  InnoDB"
+	// MariaDB shows a width.
+	if got := strings.Replace(s.rows(plain(shapeSQL), "stage"), "(20)", "", 1); got != want {
 		s.Errorf("the table is\n%s, want\n%s", got, want)
 	}
 	s.wantRows("", plain(shapeSQL), "nothing")

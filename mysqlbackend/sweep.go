@@ -7,33 +7,32 @@ import (
 	"time"
 )
 
-// The sweep deletes the rows of names that have not been used for long. Each acquisition pays for four rows of the
-// table, on average, whichever process makes it. So the table is looked through in the time in which a quarter as
-// many names are acquired as it has rows: it stays below 4/3 of the names of the last keep.
+// The sweep deletes the rows of names that have not been used for long. Each acquisition pays for
+// four rows of the table on average, whichever process makes it. So the whole table is checked in
+// the time in which a quarter as many names are acquired as it has rows. The table then stays below
+// 4/3 of the names of the last day (keep).
 const (
 	keep        = 24 * time.Hour
 	sweepOdds   = 125 // one in so many acquisitions sweeps
-	sweepWindow = 500 // rows that a sweep looks at
+	sweepWindow = 500 // rows that a sweep checks
 	sweepBatch  = 500 // rows that a statement deletes
 )
 
-// sweepCursor is the row that keeps the name at which the next sweep begins. All drivers share it, so that many
-// short processes get through the table, too. No lock has a name with a control character.
-const sweepCursor = "\x00sweep"
-
-// sweepSometimes starts a sweep in the background, after one in so many acquisitions.
-func (d *lockDriver) sweepSometimes() {
+// sweepSometimes starts a sweep in the background, after one in sweepOdds acquisitions. A driver
+// has at most one sweep under way.
+func (d *driver) sweepSometimes() {
 	if rand.N(sweepOdds) > 0 || !d.sweeping.CompareAndSwap(false, true) {
 		return
 	}
-	d.goBehind(func(ctx context.Context) {
+	d.inBackground(func(ctx context.Context) {
 		defer d.sweeping.Store(false)
 		_, _ = d.sweep(ctx) // a later sweep finds what this one leaves
 	})
 }
 
-// sweep deletes what is stale among the next rows of the table. It reports whether these were the last.
-func (d *lockDriver) sweep(ctx context.Context) (last bool, err error) {
+// sweep deletes the stale rows among the next rows of the table. It reports whether these were the
+// last rows.
+func (d *driver) sweep(ctx context.Context) (last bool, err error) {
 	begin, err := d.sweepStart(ctx)
 	if err != nil {
 		return false, err
@@ -42,22 +41,23 @@ func (d *lockDriver) sweep(ctx context.Context) (last bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if w.end != begin { // else one sweep sees the whole table, and needs no cursor
+	if w.end != begin { // otherwise one sweep covers the whole table, and needs no cursor
 		cursor, begin, end := []byte(sweepCursor), []byte(begin), []byte(w.end)
-		out, err := exec(ctx, d.conn.main, d.text.claim, cursor, end, begin, begin, end)
+		out, err := exec(ctx, d.pools.main, d.text.claim, cursor, end, begin, begin, end)
 		if err != nil || out.changed == 0 { // another driver sweeps these rows
 			return false, err
 		}
 	}
 	if len(w.stale) > 0 {
-		_, err = exec(ctx, d.conn.main, withNames(d.text.sweep, len(w.stale)), append(w.stale, ceilMicros(keep))...)
+		_, err = exec(ctx, d.pools.main,
+			withNames(d.text.sweep, len(w.stale)), append(w.stale, ceilMicros(keep))...)
 	}
 	return w.end == "", err
 }
 
 // sweepStart returns the name after which the next sweep begins.
-func (d *lockDriver) sweepStart(ctx context.Context) (string, error) {
-	found, err := query(ctx, d.conn.main, func(rows *sql.Rows) (name string, err error) {
+func (d *driver) sweepStart(ctx context.Context) (string, error) {
+	found, err := query(ctx, d.pools.main, func(rows *sql.Rows) (name string, err error) {
 		return name, rows.Scan(&name)
 	}, d.text.cursor, []byte(sweepCursor))
 	if err != nil || len(found) == 0 {
@@ -68,12 +68,13 @@ func (d *lockDriver) sweepStart(ctx context.Context) (string, error) {
 
 // window is a part of the table.
 type window struct {
-	stale []any  // names
-	end   string // its last name; "" after the last of the table
+	stale []any  // names, as parameters
+	end   string // its last name; "" at the end of the table
 }
 
-func (d *lockDriver) sweepRows(ctx context.Context, begin string) (w window, err error) {
-	names, err := query(ctx, d.conn.main, func(rows *sql.Rows) (name string, err error) {
+// sweepRows returns the window of sweepWindow rows after begin. It changes nothing.
+func (d *driver) sweepRows(ctx context.Context, begin string) (w window, err error) {
+	names, err := query(ctx, d.pools.main, func(rows *sql.Rows) (name string, err error) {
 		var isStale bool
 		if err = rows.Scan(&name, &isStale); isStale {
 			w.stale = append(w.stale, []byte(name))

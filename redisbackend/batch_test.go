@@ -15,8 +15,9 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// A server that has forgotten the scripts, a lock that is taken, a foreign value, and a lock that is
-// free: each request of a batch has the answer that it would have alone.
+// TestBatchOnAServer checks that each request of a batch gets the same answer as a single request.
+// The server has forgotten the scripts, and the batch contains a taken lock, a foreign value and
+// free locks.
 func TestBatchOnAServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -33,7 +34,9 @@ func TestBatchOnAServer(t *testing.T) {
 	do(t, c, "script", "flush")
 
 	grants, errs := make([]*backend.Grant, len(reqs)), make([]error, len(reqs))
-	raw.Together(t, d.main.batcher, len(reqs), func(i int) { grants[i], errs[i] = d.Acquire(t.Context(), reqs[i]) })
+	raw.Together(t, d.main.batcher, len(reqs), func(i int) {
+		grants[i], errs[i] = d.Acquire(t.Context(), reqs[i])
+	})
 	if _, ok := errors.AsType[*backend.Busy](errs[0]); !ok {
 		t.Errorf("a lock that is taken: %v, want *Busy", errs[0])
 	}
@@ -45,19 +48,22 @@ func TestBatchOnAServer(t *testing.T) {
 	}
 	raw.Release(t, d, grants[2])
 	do(t, c, "script", "flush")
-	raw.Together(t, d.control.batcher, 4, func(i int) { errs[i+2] = d.Release(t.Context(), grants[i+2]) })
+	raw.Together(t, d.control.batcher, 4, func(i int) {
+		errs[i+2] = d.Release(t.Context(), grants[i+2])
+	})
 	raw.WantIs(t, "a lock that is not held", errs[2], backend.ErrNotHeld)
 	if err := errors.Join(errs[3:]...); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 }
 
-// When the answer to a batch is lost each of its requests has an unknown outcome, and none is repeated.
+// TestBatchWithoutAnAnswer checks that each request of a batch has an unknown outcome if the answer
+// to the batch is lost. The client repeats none of them.
 func TestBatchWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
 	proxy := testenv.NewProxy(t, s.Addr)
-	c := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // three retries: the default
+	c := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // by default with three retries
 	defer c.Close()
 	lent, err := New(c, nil)
 	if err != nil {
@@ -66,7 +72,7 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 	defer lent.Close()
 	d := lent.(*driver)
 	grants, errs := make([]*backend.Grant, 3), make([]error, 3)
-	// Another lock tells the server the script, and a batch opens the connection.
+	// Another lock loads the script, and a batch opens the connection.
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, longTerm)))
 	raw.Together(t, d.main.batcher, 3, func(i int) {
 		req := raw.Request(t, longTerm)
@@ -77,17 +83,19 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 		t.Fatalf("Acquire: %v", err)
 	}
 	proxy.DropReply(t, 1)
-	raw.Together(t, d.control.batcher, 3, func(i int) { errs[i] = d.Release(t.Context(), grants[i]) })
+	raw.Together(t, d.control.batcher, 3, func(i int) {
+		errs[i] = d.Release(t.Context(), grants[i])
+	})
 	for i, err := range errs {
-		if err == nil || definite(err) || errors.Is(err, backend.ErrNotHeld) {
+		if err == nil || isDefinite(err) || errors.Is(err, backend.ErrNotHeld) {
 			t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
 		}
-		raw.WantIs(t, "asked once more", d.Release(t.Context(), grants[i]), backend.ErrNotHeld)
+		raw.WantIs(t, "the second Release", d.Release(t.Context(), grants[i]), backend.ErrNotHeld)
 	}
 }
 
-// A connection that the server refuses is told to each request of a batch, and to one that waits for replicas, as it is
-// to one alone.
+// TestBatchOverARefusedConnection checks that a refused connection is reported to each request of a
+// batch. A single request and a request that waits for replicas report it, too.
 func TestBatchOverARefusedConnection(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--requirepass", "right")
@@ -107,12 +115,12 @@ func TestBatchOverARefusedConnection(t *testing.T) {
 	for _, err := range append(errs, alone, replicated) {
 		raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 		if !strings.Contains(fmt.Sprint(err), "WRONGPASS") {
-			t.Errorf("Acquire: %v, want a word about the password", err)
+			t.Errorf("Acquire: %v, want an error that mentions the password", err)
 		}
 	}
 }
 
-// A batch that the server does not answer does not hold up Close.
+// TestCloseWhileABatchIsUnderWay checks that an unanswered batch does not delay Close.
 func TestCloseWhileABatchIsUnderWay(t *testing.T) {
 	t.Parallel()
 	proxy := testenv.NewProxy(t, testenv.Redis(t).Addr)
@@ -169,7 +177,8 @@ func TestCloseWhileRequestsQueue(t *testing.T) {
 	raw.WantIs(t, "a request in the queue", <-done, backend.ErrUnavailable)
 }
 
-// Renewals have connections of their own: no number of other requests is in their way.
+// TestRenewalsDoNotQueue checks that renewals use separate connections, so that no number of other
+// requests delays them.
 func TestRenewalsDoNotQueue(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.Redis(t).URL)

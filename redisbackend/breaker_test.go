@@ -17,7 +17,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// A message about a grant that was broken must not end a newer grant of its owner.
+// TestLateMessageOfABreak checks that a message about a broken grant does not end a newer grant of
+// its owner.
 func TestLateMessageOfABreak(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
@@ -55,7 +56,8 @@ func TestLateMessageOfABreak(t *testing.T) {
 	}
 }
 
-// The same through the core: a callback of another acquisition blocks, so the messages come late.
+// TestLateMessageOfABreakInTheCore checks the same through the core. A callback of another
+// acquisition blocks, so the messages come late.
 func TestLateMessageOfABreakInTheCore(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
@@ -92,7 +94,7 @@ func TestLateMessageOfABreakInTheCore(t *testing.T) {
 	first := lock(other, name)
 	got := make(chan *dlock.Lease)
 	go func() { got <- lock(c, name) }()
-	for { // the waiter is in the queue
+	for { // until the waiter is in the queue
 		info, err := other.Inspect(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
@@ -104,11 +106,12 @@ func TestLateMessageOfABreakInTheCore(t *testing.T) {
 	if err := other.Break(t.Context(), slow.Key, slow.Owner); err != nil {
 		t.Fatal(err)
 	}
-	<-blocked // d reads no message any more
+	<-blocked // from now on d reads no message
 	if err := first.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Break(t.Context(), name, ""); err != nil { // the waiter's grant, that it has not noticed
+	// This breaks the waiter's grant, before the waiter has detected the grant.
+	if err := other.Break(t.Context(), name, ""); err != nil {
 		t.Fatal(err)
 	}
 	lease := <-got // by a poll
@@ -117,7 +120,8 @@ func TestLateMessageOfABreakInTheCore(t *testing.T) {
 	select {
 	case <-lease.Lost():
 		info, err := other.Inspect(t.Context(), name)
-		t.Errorf("the lease with fence %d was lost: %v; the server has %+v, %v", fence, lease.Err(), info.Holders, err)
+		t.Errorf("the lease with fence %d was lost: %v; the server has %+v, %v",
+			fence, lease.Err(), info.Holders, err)
 	case <-time.After(time.Second):
 		_ = lease.Unlock(t.Context())
 		return
@@ -144,7 +148,8 @@ func openThrough(t *testing.T, raw string, network dial) *driver {
 	return d.(*driver)
 }
 
-// Close does not wait for a server that is silent while the link is connected again.
+// TestCloseWhileTheLinkConnects checks that Close does not wait for a silent server while the link
+// is reconnected.
 func TestCloseWhileTheLinkConnects(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -155,12 +160,13 @@ func TestCloseWhileTheLinkConnects(t *testing.T) {
 		}
 	})
 	var switched atomic.Bool
-	d := openThrough(t, s.URL+"?timeout=1m", func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dialSwitched := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if switched.Load() {
 			addr = silent.addr
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
-	})
+	}
+	d := openThrough(t, s.URL+"?timeout=1m", dialSwitched)
 	switched.Store(true)
 	do(t, admin(t, s), "client", "kill", "type", "pubsub")
 	<-greeted
@@ -174,10 +180,12 @@ func TestCloseWhileTheLinkConnects(t *testing.T) {
 	}
 }
 
-// Passwords with characters that a quoted text escapes.
+// TestErrorsShowNoQuotedCredentials uses passwords with characters that are escaped in a quoted
+// text.
 func TestErrorsShowNoQuotedCredentials(t *testing.T) {
 	t.Parallel()
 	const password = "a\"\\s3cret"
+	escaped := url.QueryEscape(password)
 	for _, text := range []string{"-ERR wrong number of arguments: %s\r\n", "%s\r\n"} {
 		s := newImpostor(t, func(conn net.Conn, read func() ([]string, error)) {
 			for words, err := read(); err == nil; words, err = read() {
@@ -185,8 +193,8 @@ func TestErrorsShowNoQuotedCredentials(t *testing.T) {
 			}
 		})
 		for _, u := range []string{
-			"redis://joe:" + url.QueryEscape(password) + "@" + s.addr,
-			"redis+sentinel://" + s.addr + "/m?sentinel-user=joe&sentinel-password=" + url.QueryEscape(password),
+			"redis://joe:" + escaped + "@" + s.addr,
+			"redis+sentinel://" + s.addr + "/m?sentinel-user=joe&sentinel-password=" + escaped,
 		} {
 			_, err := testenv.Open(t.Context(), u)
 			wantNoSecret(t, u, err)

@@ -7,8 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// newCluster makes a client for a cluster. go-redis follows MOVED and ASK, which say that nothing
-// has been done; what else it would repeat is not repeated, as our commands are [once].
+// newCluster makes a client for a cluster. go-redis follows MOVED and ASK, with which a node
+// reports that it has not executed the request. go-redis repeats nothing else, because each command
+// of the driver is [once].
 func newCluster(t *target, opts redis.Options) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:                    t.addrs,
@@ -16,7 +17,7 @@ func newCluster(t *target, opts redis.Options) *redis.ClusterClient {
 		Password:                 opts.Password,
 		Dialer:                   opts.Dialer,
 		IdentitySuffix:           opts.IdentitySuffix,
-		DisableRoutingPolicies:   true, // scripts go by their first key
+		DisableRoutingPolicies:   true, // the first key of a script selects its node
 		DialerRetries:            opts.DialerRetries,
 		DialTimeout:              opts.DialTimeout,
 		ReadTimeout:              opts.ReadTimeout,
@@ -35,7 +36,8 @@ func newCluster(t *target, opts redis.Options) *redis.ClusterClient {
 	return client
 }
 
-// node returns the client of the server that key is on, as far as is known.
+// node returns the client of the server that has key, by the last loaded state of the cluster. It
+// may load the state first, and so block for a round trip.
 func (l *lane) node(ctx context.Context, key string) (redis.UniversalClient, error) {
 	if l.cluster == nil {
 		return l.client, nil
@@ -43,12 +45,13 @@ func (l *lane) node(ctx context.Context, key string) (redis.UniversalClient, err
 	return l.cluster.MasterForKey(ctx, key)
 }
 
-// masters returns a client for each server that has keys of its own, after a look at which those are.
+// masters returns a client for each server that has keys of its own. It loads the state of the
+// cluster first, and so blocks for a round trip.
 func (l *lane) masters(ctx context.Context) ([]redis.UniversalClient, error) {
 	if l.cluster == nil {
 		return []redis.UniversalClient{l.client}, nil
 	}
-	var mu sync.Mutex
+	var mu sync.Mutex // go-redis calls the function concurrently
 	var masters []redis.UniversalClient
 	err := l.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 		mu.Lock()
@@ -59,8 +62,9 @@ func (l *lane) masters(ctx context.Context) ([]redis.UniversalClient, error) {
 	return masters, err
 }
 
-// reload looks again, behind the caller and a few times a second at most, who the masters are. go-redis
-// does so when it is sent elsewhere, but a master that has died sends nobody.
+// reload makes go-redis load the masters of the cluster again, in the background and a few times a
+// second at most. By itself go-redis does this when a node redirects it, but a master that has died
+// redirects no request.
 func (l *lane) reload() {
 	if l.cluster != nil {
 		l.cluster.ReloadState(context.Background())

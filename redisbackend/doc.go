@@ -4,7 +4,7 @@
 //
 //	client, err := dlock.Open(ctx, "redis://localhost:6379")
 //
-// Who has a client of go-redis already hands it to [New].
+// An application that already has a client of go-redis passes it to [New].
 //
 // # URLs
 //
@@ -14,93 +14,97 @@
 //	redis+sentinel://[user:password@]host[:26379][,host[:26379]…]/master[/database]
 //	rediss://…, rediss+cluster://…, rediss+sentinel://…      the same over TLS
 //
-// One host is a server of its own. Of a cluster some nodes are enough: they name the others; it
-// has no numbered databases. For Sentinel the hosts are the sentinels, all of them, and user and password
-// are those of the servers behind them. Parameters:
+// A URL with one host is a single server. A cluster needs only some of its nodes in the URL,
+// because they report the rest; it has no numbered databases. For Sentinel the hosts are all the
+// sentinels, while user and password belong to the servers that the sentinels watch. Parameters:
 //
-//	timeout            bound of one request and of connecting, default 3s
-//	wait               how many replicas must have acknowledged a lock and each of its
-//	                   renewals, default none
+//	timeout            limit for one request and for connecting, by default DefaultTimeout
+//	wait               number of replicas that must acknowledge a lock and each of its
+//	                   renewals, by default none
 //	socket             path of a unix socket, instead of a host
-//	sentinel-user      for the sentinels themselves, if they ask for it
+//	sentinel-user      for the sentinels themselves, if they require it
 //	sentinel-password
 //	ca                 file with the certificates to trust, instead of the system's
 //	cert, key          files with the client's certificate and its key
-//	server-name        name that the servers' certificates must carry, instead of the host
+//	server-name        name that the servers' certificates must have, instead of the host
 //
-// The last four go with rediss. There is no parameter that turns the check
-// of the certificate off: a private authority is named with ca.
+// The last four parameters require rediss. No parameter turns the check of the certificate off: ca
+// names a private authority.
 //
 // # Guarantees
 //
-// A lock excludes as long as the server keeps its data and its clock is not
-// stepped. A fail-over to an asynchronous replica, FLUSHALL, a restart without
-// an append-only file, or eviction under memory pressure can forget a lock
-// that is held; a step of the server's clock can end it early. Then the
-// fence still tells the holders apart.
+// A lock excludes other holders as long as the server keeps its data and its clock is not stepped.
+// Some faults make the server forget a held lock: a failover to an asynchronous replica, FLUSHALL,
+// a restart without an append-only file, and eviction under memory pressure. A step of the server's
+// clock can end a lock early. In these cases the fence still distinguishes the holders.
 //
-// With wait=1 a lock, and each renewal, counts only when a replica has acknowledged it, so a holder
-// relies on nothing that the replica does not know. That is why renewals count too: a promoted
-// replica that has missed one would end the lock before its holder does. A lock without its
-// replicas is released again and ErrUnavailable; a lease whose renewals lack them is lost
-// at its deadline. That suffices for a master with one replica. With
-// more of them let wait be their number: else a replica without the lock may be promoted, or a master
-// that stood still while it was replaced finds a replica that still follows it. In both cases there
-// are two holders. What remains is that a replica acknowledges before it has written to its disk.
+// With wait=1 a lock, and each renewal, is valid only after a replica has acknowledged it. So a
+// holder never relies on a term that the replica does not have. This includes renewals, because a
+// promoted replica that has missed one would end the lock before its holder does. A lock without
+// its replicas is released again, and Acquire returns ErrUnavailable. A lease whose renewals lack
+// their replicas is lost at its deadline.
 //
-// A demoted master that has not noticed yet refuses each request: the driver believes no answer of
-// a replica.
+// This suffices for a master with one replica. With more replicas, wait should be their number.
+// Otherwise a replica without the lock may be promoted. Or a master stands still while it is
+// replaced, and then finds a replica that still follows it. Both cases lead to two holders. One
+// risk remains: a replica acknowledges before it has written to its disk.
 //
-// Each request is one Lua script and safe to repeat: acquiring is
-// idempotent by owner, renewing and releasing check the owner, and all time
-// is the server's. A lost answer therefore never becomes a second holder nor an
-// orphan. Renewing and releasing work on a server that has run out of memory.
+// A demoted master that has not detected its demotion refuses each request: the driver accepts no
+// answer of a replica.
 //
-// # Connections
-//
-// As long as no more than two requests are under way at once, each is sent by itself. What many
-// goroutines ask for beyond that goes together in pipelines, which takes far fewer system calls of
-// client and server; while half of the connections are free a request waits for others for 250 µs at most. Renewals
-// do not wait. In a cluster and with wait=1 every request is sent by itself.
+// Each request is one Lua script that can safely be repeated. Acquiring is idempotent by owner,
+// renewing and releasing check the owner, and all times are the server's. So a lost answer never
+// leads to a second holder, or to a lock that stays taken without a holder. Renewals and releases
+// work on a server that has no memory left.
 //
 // # Fencing
 //
-// The fence is the greater of the last one plus one and the server's time in microseconds since
-// 2026. The last one is that of all names, under the key dlock:fence, which has no expiry; in a
-// cluster each slot has its own. So a free lock leaves nothing on the server. Fences keep growing as
-// long as the server keeps its data, whatever its clock does. They also keep growing when the server
-// loses its data, unless its clock was set back: volatile, in the words of [backend.Fencing].
+// The fence is the last fence plus one, or the server's time in microseconds since 2026 if that is
+// greater. All names share one last fence, under the key dlock:fence, which has no expiry; in a
+// cluster each slot has its own. So a free lock leaves nothing on the server.
+//
+// Fences increase as long as the server keeps its data, whatever its clock does. They also increase
+// after the server has lost its data, unless its clock was set back. In terms of [backend.Fencing],
+// fences are volatile.
 //
 // # Waiting
 //
-// One connection for pub/sub serves everybody who waits through a driver,
-// and tells holders at once that their lock was broken. A waiter subscribes to its
-// lock's channel, awaits the acknowledgement, and tries once more before it relies on
-// messages; when the connection breaks everybody tries once more. Beneath it the core's timer runs
-// on the holder's remaining term. Fair waiters stand in a queue on the server, and whoever
-// makes a lock free makes the first of them the holder in the same step. Places that
-// are not refreshed for a TTL lapse. While a queue stands, those who did not ask for
-// fairness do not get past it either.
+// One connection for pub/sub serves all waiters of a driver. It also reports a break to the holder
+// at once. A waiter subscribes to the channel of its lock, waits for the acknowledgement, and makes
+// one more attempt before it relies on messages. When the connection breaks, all waiters make
+// another attempt. In addition the core's timer follows the remaining term of the holder.
 //
-// In a cluster that connection is joined by one to each master that has locks which are waited
-// for, as releases are told by sharded pub/sub where there is one, since Redis 7. What goes to
-// one client alone, a place in the queue or a break, is told to all nodes. While a slot is on its way
-// to another master its locks can be renewed, but neither taken nor released.
+// Fair waiters have an entry in a queue on the server. The script that frees a lock also makes the
+// first of them the holder, in the same step. An entry that is not refreshed for a TTL expires.
+// While a lock has a queue, waiters that did not request fairness cannot overtake it either.
 //
-// Where the server refuses pub/sub, as some proxies do, Capabilities.Notify is
-// false and the core polls.
+// In a cluster the driver has one more connection for pub/sub to each master that has locks with
+// waiters. Releases are published there, on sharded channels, which exist since Redis 7. Messages
+// for one client alone, about its queue entry or a break, are published to all nodes. While a slot
+// is moving to another master, its locks can be renewed, but neither acquired nor released.
+//
+// If the server refuses pub/sub, as some proxies do, Capabilities.Notify is false and the core
+// polls.
+//
+// # Connections
+//
+// While at most two requests are under way, each is sent singly. Further requests of many
+// goroutines go together in pipelines, which need far fewer system calls of client and server.
+// While half of the connections are free, a request waits in this way for at most 250 µs. Renewals
+// do not wait. In a cluster and with wait=1, every request is sent singly.
 //
 // # Server requirements
 //
-// Redis 6.2 or Valkey. In a cluster the keys of a lock are in one slot. Every address that nodes and
-// sentinels tell must be one that this process reaches. Under an access control list the user needs
+// The server is Redis 6.2 or later, or Valkey. In a cluster the keys of a lock are in one slot.
+// This process must be able to reach every address that nodes and sentinels report. Under an access
+// control list the user needs
 //
 //	~dlock:* &dlock:* +@read +@write +@scripting +@pubsub +@connection +time
 //
-// and for a better check at opening +info, and in a cluster +cluster|slots. Behind
-// sentinels +role lets a driver refuse a server that has been demoted. A user of the sentinels
-// themselves needs +sentinel|master, +sentinel|get-master-addr-by-name, +subscribe, +ping and
-// &+switch-master. Set maxmemory-policy to
-// noeviction, or give locks a server of their own: eviction takes locks away from
-// their holders. Appendonly with appendfsync always lets locks survive a crash.
+// and for a better check at opening +info, and in a cluster +cluster|slots. With sentinels, +role
+// lets a driver refuse a server that has been demoted. A user of the sentinels themselves needs
+// +sentinel|master, +sentinel|get-master-addr-by-name, +subscribe, +ping and &+switch-master.
+//
+// Set maxmemory-policy to noeviction, or use a separate server for locks: eviction removes locks
+// from their holders. With appendonly and appendfsync always, locks survive a crash.
 package redisbackend

@@ -5,32 +5,31 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
 const (
-	// minTTL leaves room for three renewals, each with a round trip of some
-	// milliseconds, and for the core's margin of 10 ms and 1 %.
+	// minTTL leaves room for three renewals, each with a round trip of some milliseconds, and for
+	// the core's margin of 10 ms and 1 %.
 	minTTL = 100 * time.Millisecond
-	// renewBatch bounds how long one script keeps the server from others: 250 locks
-	// are less than a millisecond.
-	renewBatch = 250
+	// maxBatch limits how long one script keeps the server from other requests: 250 locks take less
+	// than a millisecond.
+	maxBatch = 250
 )
 
+// driver implements backend.Driver. Each of its requests is one Lua script, which the server
+// executes as one atomic step. There are no remains to sweep: a free lock leaves nothing on the
+// server.
 type driver struct {
 	conn      connection
-	main      *lane
-	control   *lane
-	hub       *hub
+	main      *lane // acquires, inspects, breaks
+	control   *lane // renews, releases
+	hub       *hub  // receives the server's messages
 	scripts   *scripts
 	keys      func(name string) keys
-	perScript int // how many locks go into one script
+	perScript int // the maximum number of locks in one script
 	opts      Options
 	caps      backend.Capabilities
 }
@@ -43,8 +42,8 @@ var (
 	_ backend.Breaker      = (*driver)(nil)
 )
 
-// newDriver probes the server and starts listening. After an error the driver that
-// it returns has only to be closed.
+// newDriver probes the server and starts listening. It blocks until the server has answered or ctx
+// ends. After an error the caller must only close the returned driver.
 func newDriver(ctx context.Context, conn connection, opts Options) (*driver, error) {
 	d := &driver{
 		conn:      conn,
@@ -52,7 +51,7 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 		control:   conn.lane(conn.control, opts),
 		scripts:   singleScripts,
 		keys:      newKeys,
-		perScript: renewBatch,
+		perScript: maxBatch,
 		opts:      opts,
 		caps: backend.Capabilities{
 			Modes:   backend.Exclusive,
@@ -60,12 +59,13 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 			Fencing: backend.FenceVolatile,
 			Inspect: true, List: true, Break: true,
 			MinTTL: minTTL,
-			// A request stays on its connection no longer than this. What the network holds
-			// back beyond it ends with the TTL.
+			// A request stays on its connection no longer than this, so a ghost appears by then. If
+			// the network delays a request further, its ghost ends with the TTL.
 			Late: opts.Timeout,
 		},
 	}
-	if d.main.cluster != nil { // a script's keys are all on one node, and few locks are in one slot
+	if d.main.cluster != nil {
+		// All keys of a script must be in one slot, and few locks share a slot.
 		d.scripts, d.keys, d.perScript = clusterScripts, newClusterKeys, 1
 	}
 	d.hub = newHub(d.main, rand.Text())
@@ -73,43 +73,7 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 	if err == nil {
 		d.caps.Notify, err = d.hub.start(ctx)
 	}
-	return d, unavailable(err)
-}
-
-// acquisition is what the hub knows of one (Key, Owner). Held locks are many: their keys are not kept, but
-// made of the name again.
-type acquisition struct {
-	name    string
-	lost    func(error)
-	granted chan notice   // of a fair waiter: the newest message
-	fence   atomic.Uint64 // of the latest grant that was answered or noticed; 0: none
-}
-
-func newAcquisition(req *backend.Request) *acquisition {
-	a := &acquisition{name: req.Key, lost: req.Lost}
-	if req.Fair && req.Queue {
-		a.granted = make(chan notice, 1)
-	}
-	return a
-}
-
-// place is the State of a Busy: where a waiter stands.
-type place struct {
-	*acquisition
-	lock    string        // its key
-	sent    time.Time     // of the Acquire that was answered
-	attempt int64         // its number, 0 for those who do not queue
-	changed chan struct{} // closed since if something was published after sent; nil: unknown
-}
-
-// grant returns the grant that the server has given, and remembers which it is.
-func (p *place) grant(req *backend.Request, fence uint64) *backend.Grant {
-	p.fence.Store(fence)
-	return &backend.Grant{Request: *req, Term: term(req, p.sent), Fence: fence}
-}
-
-func term(req *backend.Request, sent time.Time) backend.Term {
-	return backend.Term{Sent: sent, TTL: time.Duration(ceilMillis(req.TTL)) * time.Millisecond}
+	return d, interpretOpening(err)
 }
 
 // Acquire implements backend.Driver.
@@ -118,13 +82,13 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
 	}
 	r := d.newRequest(req.Key, req.Owner)
-	r.ttl, r.tail = ceilMillis(req.TTL), d.hub.client+"\n"+req.Key+"\n"+req.Meta
+	r.ttl, r.tail = ceilMillis(req.TTL), encodeTail(d.hub.client, req)
 	p := d.hub.admit(req, r.keys.lock)
 	p.sent = time.Now()
-	reply, err := d.main.run(d.opts.proven(ctx, req.TTL), d.scripts.acquire,
+	reply, err := d.main.run(d.opts.withReplicaWait(ctx, req.TTL), d.scripts.acquire,
 		r.with(&r.ttl, &r.tail, p.attempt))
 	if err != nil {
-		return nil, d.refused(ctx, req, err)
+		return nil, d.handleFailure(ctx, req, err)
 	}
 	if text, ok := reply.(string); ok {
 		fence, err := parseFence(text)
@@ -138,14 +102,16 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		return nil, err
 	}
 	if !busy.Queued {
-		d.hub.dismiss(req.Owner)
+		d.hub.forget(req.Owner)
 	}
 	return nil, busy
 }
 
-// refused looks after an acquisition that was answered with an error. A lock without its replicas
-// is undone: then nothing has been done.
-func (d *driver) refused(ctx context.Context, req *backend.Request, err error) error {
+// handleFailure handles an Acquire that ended with err, and returns the error for the caller. A
+// lock without its replicas is released; then the whole attempt has no effect, and is
+// ErrUnavailable. After an unknown outcome the acquisition stays registered, because the lock may
+// be granted.
+func (d *driver) handleFailure(ctx context.Context, req *backend.Request, err error) error {
 	if _, ok := errors.AsType[*replicaError](err); ok {
 		undone := d.Release(ctx, &backend.Grant{Request: *req})
 		if undone == nil || errors.Is(undone, backend.ErrNotHeld) {
@@ -153,26 +119,29 @@ func (d *driver) refused(ctx context.Context, req *backend.Request, err error) e
 		}
 		return err
 	}
-	if definite(err) {
-		d.hub.dismiss(req.Owner)
+	if isDefinite(err) {
+		d.hub.forget(req.Owner)
 	}
 	return err
 }
 
-func decodeBusy(reply any, p place) (*backend.Busy, error) {
+// decodeBusy returns the answer of acquire.lua about a lock that is taken: the remaining time in
+// ms, which is negative if unknown, and the meta or the owner of the holder.
+func decodeBusy(reply any, p position) (*backend.Busy, error) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
-		return nil, errReply(reply)
+		return nil, errUnexpected(reply)
 	}
 	left, ok1 := parts[0].(int64)
 	holder, ok2 := parts[1].(string)
 	if !ok1 || !ok2 {
-		return nil, errReply(reply)
+		return nil, errUnexpected(reply)
 	}
-	return &backend.Busy{
-		Holder: holder, RetryAfter: time.Duration(max(left, 0)) * time.Millisecond,
-		Queued: p.attempt > 0, State: &p,
-	}, nil
+	busy := &backend.Busy{Holder: holder, Queued: p.attempt > 0, State: &p}
+	if left >= 0 { // 0 in the last millisecond, and 0 in RetryAfter would mean unknown
+		busy.RetryAfter = time.Duration(max(left, 1)) * time.Millisecond
+	}
+	return busy, nil
 }
 
 // Renew implements backend.Driver.
@@ -181,169 +150,35 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 	return answer.Term, answer.Err
 }
 
-// RenewAll implements backend.BatchRenewer.
-func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
-	answers := make([]backend.Renewal, len(gs))
-	var wg sync.WaitGroup
-	done := 0
-	for batch := range slices.Chunk(gs, renewBatch) {
-		part := answers[done : done+len(batch)]
-		done += len(batch)
-		if done == len(gs) {
-			d.renewBatch(ctx, batch, part) // the last one, mostly the only one, needs no goroutine
-			break
-		}
-		wg.Go(func() { d.renewBatch(ctx, batch, part) })
-	}
-	wg.Wait()
-	return answers
-}
-
-func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, renewals []backend.Renewal) {
-	calls, ttl := d.renewCalls(gs)
-	sent := time.Now()
-	for i, a := range d.control.runEach(d.opts.proven(ctx, ttl), calls) {
-		first := i * d.perScript
-		last := min(first+d.perScript, len(gs))
-		d.judge(gs[first:last], a, sent, renewals[first:last])
-	}
-}
-
-// renewCalls returns the arguments of the scripts that renew gs, and the shortest of their terms.
-func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duration) {
-	ttl = gs[0].TTL
-	for part := range slices.Chunk(gs, d.perScript) {
-		args := make([]any, 0, 3+4*len(part))
-		args = append(args, nil, nil, len(part))
-		locks := make([]string, len(part))
-		for i, g := range part {
-			locks[i] = lockKey(g.Key)
-			args = append(args, &locks[i])
-		}
-		for _, g := range part {
-			args = append(args, &g.Owner, backend.FenceEpoch+g.Fence, ceilMillis(g.TTL))
-			ttl = min(ttl, g.TTL)
-		}
-		calls = append(calls, call{d.scripts.renew, args, locks[0]})
-	}
-	return calls, ttl
-}
-
-// judge reads the answer of one script.
-func (d *driver) judge(gs []*backend.Grant, a answer, sent time.Time, renewals []backend.Renewal) {
-	held, _ := a.Reply.([]any)
-	if a.Err == nil && len(held) != len(gs) {
-		a.Err = errReply(a.Reply)
-	}
-	for i, g := range gs {
-		switch {
-		case a.Err != nil:
-			renewals[i].Err = a.Err
-		case held[i] != int64(1):
-			renewals[i].Err = backend.ErrLost
-			d.hub.dismiss(g.Owner)
-		default:
-			renewals[i].Term = term(&g.Request, sent)
-		}
-	}
-}
-
-// Release implements backend.Driver.
+// Release implements backend.Driver. The acquisition is forgotten first, so that no later message
+// about it reaches the core.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	d.hub.dismiss(g.Owner)
-	reply, err := d.control.run(ctx, d.scripts.release, d.newRequest(g.Key, g.Owner).with())
+	d.hub.forget(g.Owner)
+	return decodeRemoval(d.control.run(ctx, d.scripts.release, d.newRequest(g.Key, g.Owner).with()))
+}
+
+// decodeRemoval returns the answer of release.lua or break.lua, which is 1 if the script has
+// removed something and 0 if there was nothing to remove. An err is returned as it is.
+func decodeRemoval(reply any, err error) error {
 	switch {
 	case err != nil:
 		return err
 	case reply == int64(1):
 		return nil
-	case reply != int64(0):
-		return errReply(reply)
+	case reply == int64(0):
+		return backend.ErrNotHeld
 	}
-	return backend.ErrNotHeld
+	return errUnexpected(reply)
 }
 
 // Capabilities implements backend.Driver.
 func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 
-// Close implements backend.Driver.
+// Close implements backend.Driver. It waits for no server.
 func (d *driver) Close() error {
 	d.hub.close()
 	err := d.conn.close()
 	d.main.close()
 	d.control.close()
 	return err
-}
-
-// request is what is sent of one acquisition: the arguments of a script, and what they point to.
-// go-redis takes a pointer to a string as it is, where a string in an interface is an allocation.
-type request struct {
-	keys    keys
-	owner   string
-	ttl     int64 // ms
-	tail    string
-	args    []any // two blanks, numkeys, the keys and the arguments
-	array   [11]any
-	numKeys guardedNumKeys
-	inPlace inPlace // the context of a request that is made in place
-}
-
-func (d *driver) newRequest(name, owner string) *request {
-	r := &request{keys: d.keys(name), owner: owner}
-	r.array = [...]any{nil, nil, &r.numKeys, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters, &r.owner, nil, nil, nil}
-	return r
-}
-
-// with adds arguments behind the owner.
-func (r *request) with(more ...any) *request {
-	r.args = r.array[:8+copy(r.array[8:], more)]
-	return r
-}
-
-// until returns the arguments of a request that is not sent after the end of ctx.
-func (r *request) until(ctx context.Context) []any {
-	r.numKeys.ctx = ctx
-	return r.args
-}
-
-// guardedNumKeys is the number of keys of a script, 4. go-redis needs its text when it writes the
-// command, after it has prepared a connection in several round trips, in which it heeds only the
-// deadline of a context, if that. The text of an ended context is its error, so nothing is sent.
-type guardedNumKeys struct {
-	ctx context.Context // nil: does not end
-}
-
-var numKeys = []byte("4")
-
-// MarshalBinary implements encoding.BinaryMarshaler.
-func (n *guardedNumKeys) MarshalBinary() ([]byte, error) {
-	if n.ctx != nil && n.ctx.Err() != nil {
-		return nil, n.ctx.Err()
-	}
-	return numKeys, nil
-}
-
-// String is for hooks of a lent client.
-func (n *guardedNumKeys) String() string { return string(numKeys) }
-
-// parseFence reads a fence as the scripts write it, as Unix time in µs.
-func parseFence(text string) (uint64, error) {
-	micros, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || micros <= backend.FenceEpoch || micros-backend.FenceEpoch >= backend.MaxFence {
-		return 0, fmt.Errorf("the fence is %.32q", text) // grant.lua gives none such
-	}
-	return micros - backend.FenceEpoch, nil
-}
-
-func ceilMillis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-func definite(err error) bool {
-	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrConflict) ||
-		errors.Is(err, backend.ErrUnsupported)
-}
-
-func errReply(reply any) error {
-	return fmt.Errorf("unexpected reply of type %T", reply)
 }

@@ -13,26 +13,30 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// inapplicable states the cases that do not apply.
+// inapplicable are the cases that do not apply.
 var inapplicable = conformance.Inapplicable(
 	"LockedEntryCostsNoOtherLease", // the server locks no entry
 	"NextMayAskBehindARelease",     // the driver promises no order of requests
-	"SweepSparesWhatIsHeld",        // nothing of a free lock stays
+	"SweepSparesWhatIsHeld",        // the driver keeps nothing of a free lock
 )
 
 func TestConformance(t *testing.T) {
 	s := testenv.Alone(t, testenv.Redis)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newServerHarness(t, s) }, inapplicable)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newServerHarness(t, s)
+	}, inapplicable)
 }
 
 func TestConformanceValkey(t *testing.T) {
 	s := testenv.Alone(t, testenv.Valkey)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newServerHarness(t, s) }, inapplicable)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newServerHarness(t, s)
+	}, inapplicable)
 }
 
 func BenchmarkConformance(b *testing.B) {
 	conformance.Bench(b, func(t conformance.TB) conformance.Harness {
-		s := testenv.NewRedis(t, "--appendonly", "no") // the disk is not what is measured
+		s := testenv.NewRedis(t, "--appendonly", "no") // the benchmark does not measure the disk
 		return testenv.Direct{URL: s.URL}
 	})
 }
@@ -86,7 +90,10 @@ func (h *groupHarness) Apart(t conformance.TB) conformance.Harness {
 }
 
 // Delay implements conformance.Delayer.
-func (h *groupHarness) Delay(t conformance.TB) (deliver func()) { t.Helper(); return h.proxy.Delay(t) }
+func (h *groupHarness) Delay(t conformance.TB) (deliver func()) {
+	t.Helper()
+	return h.proxy.Delay(t)
+}
 
 // Foreign implements conformance.Foreigner.
 func (h *groupHarness) Foreign(t conformance.TB, name string) (intact func() bool) {
@@ -97,7 +104,8 @@ func (h *groupHarness) Foreign(t conformance.TB, name string) (intact func() boo
 	return foreign(t, directClient(t, h.group.Master(t, lockKey(name)).Addr), name)
 }
 
-// Kept implements conformance.Keeper. Replicas keep what their masters keep, a moment later.
+// Kept implements conformance.Keeper. It counts the keys of the masters, because replicas have the
+// same keys a moment later.
 func (h *groupHarness) Kept(t conformance.TB, prefix string) int {
 	t.Helper()
 	var clients []*redis.Client
@@ -126,7 +134,8 @@ func foreign(t conformance.TB, c *redis.Client, name string) (intact func() bool
 	}
 }
 
-// kept counts the keys of names with a prefix. Nothing of a free name has to age: there is none.
+// kept counts the keys of names with a prefix. It does not wait, because the driver keeps nothing
+// of a free name.
 func kept(t conformance.TB, prefix string, clients ...*redis.Client) int {
 	t.Helper()
 	n := 0

@@ -16,7 +16,7 @@ func ExampleNew() {
 		MaxRetries:            -1,
 		ContextTimeoutEnabled: true,
 	})
-	defer rdb.Close() // the client stays yours
+	defer rdb.Close() // the driver does not close the client
 
 	driver, err := redisbackend.New(rdb, nil)
 	if err != nil {
@@ -28,7 +28,8 @@ func ExampleNew() {
 	}
 	defer client.Close()
 
-	err = client.Do(context.Background(), "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
+	ctx := context.Background()
+	err = client.Do(ctx, "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
 		log.Printf("alone until %v, fence %d", lease.Deadline(), lease.Fence())
 		return nil
 	})

@@ -17,28 +17,36 @@ import (
 )
 
 const (
-	// failoverTTL is long: neither its end nor the poll at its third is what ends a wait.
+	// failoverTTL is long, so that neither its end nor the poll after a third of it ends a wait.
 	failoverTTL = 10 * time.Minute
-	// failoverPatience is the bound of a failover, and of what has to wait for one.
+	// failoverPatience limits a failover, and each wait for one.
 	failoverPatience = 2 * time.Minute
 )
 
-// groups are the shapes that do without a master for a while.
+// groups are the kinds of server groups that can be without a master for a while.
 var groups = []struct {
 	name   string
 	start  func(tb testenv.TB) *testenv.RedisGroup
 	master func(g *testenv.RedisGroup, tb testenv.TB, name string) *testenv.Server
 }{
-	{"cluster", testenv.RedisCluster, func(g *testenv.RedisGroup, tb testenv.TB, name string) *testenv.Server {
-		return g.Master(tb, newKeys(name).lock)
-	}},
-	{"sentinel", testenv.RedisSentinel, func(g *testenv.RedisGroup, tb testenv.TB, _ string) *testenv.Server {
-		return g.SentinelMaster(tb)
-	}},
+	{
+		name:  "cluster",
+		start: testenv.RedisCluster,
+		master: func(g *testenv.RedisGroup, tb testenv.TB, name string) *testenv.Server {
+			return g.Master(tb, newKeys(name).lock)
+		},
+	},
+	{
+		name:  "sentinel",
+		start: testenv.RedisSentinel,
+		master: func(g *testenv.RedisGroup, tb testenv.TB, _ string) *testenv.Server {
+			return g.SentinelMaster(tb)
+		},
+	},
 }
 
-// eachFailover runs a test for each shape and each way to lose a master. A master that only stops
-// leaves connections that nobody answers on.
+// eachFailover runs a test for each kind of group and each way to lose a master. A master that is
+// only stopped leaves connections without answers.
 func eachFailover(t *testing.T, query string, run func(t *testing.T, f *failover)) {
 	t.Helper()
 	t.Parallel()
@@ -53,9 +61,10 @@ func eachFailover(t *testing.T, query string, run func(t *testing.T, f *failover
 					remove: func() (back func()) {
 						old := group.master(g, t, t.Name())
 						back = g.Take(t, old, kill)
-						for end := time.Now().Add(failoverPatience); group.master(g, t, t.Name()) == old; pause(t, 50*time.Millisecond) {
+						end := time.Now().Add(failoverPatience)
+						for ; group.master(g, t, t.Name()) == old; pause(t, 50*time.Millisecond) {
 							if time.Now().After(end) {
-								t.Fatal("nobody takes over")
+								t.Fatal("no other master takes over")
 							}
 						}
 						return back
@@ -67,8 +76,9 @@ func eachFailover(t *testing.T, query string, run func(t *testing.T, f *failover
 }
 
 type failover struct {
-	url    string
-	remove func() (back func()) // takes the master away, and returns when another one has taken over
+	url string
+	// remove takes the master away, and returns when another master has taken over.
+	remove func() (back func())
 }
 
 func (f *failover) client(t *testing.T) *dlock.Client {
@@ -96,7 +106,8 @@ func lock(t *testing.T, c *dlock.Client) *dlock.Lease {
 	return lease
 }
 
-// A lock that replicas have acknowledged outlives its master, if there are enough of them again within its term.
+// TestMasterFailsWhileHeld checks that a lock which replicas have acknowledged outlives its master.
+// This requires enough replicas again within the lock's term.
 func TestMasterFailsWhileHeld(t *testing.T) {
 	eachFailover(t, "&wait=1", func(t *testing.T, f *failover) {
 		t.Helper()
@@ -112,10 +123,11 @@ func TestMasterFailsWhileHeld(t *testing.T) {
 			pause(t, 50*time.Millisecond)
 		}
 		_, err := other.TryLock(ctx, t.Name())
-		for errors.Is(err, dlock.ErrUncertain) || errors.Is(err, dlock.ErrUnavailable) { // the connections that the failure has cut
+		// The failure has cut connections, so the first requests can fail.
+		for errors.Is(err, dlock.ErrUncertain) || errors.Is(err, dlock.ErrUnavailable) {
 			_, err = other.TryLock(ctx, t.Name())
 		}
-		raw.WantIs(t, "TryLock of another", err, dlock.ErrNotAcquired)
+		raw.WantIs(t, "TryLock of another client", err, dlock.ErrNotAcquired)
 		if err := lease.Unlock(ctx); err != nil {
 			t.Errorf("Unlock: %v", err)
 		}
@@ -126,7 +138,8 @@ func TestMasterFailsWhileHeld(t *testing.T) {
 	})
 }
 
-// Without acknowledgements too, whoever holds afterwards has the greater fence, and nobody hangs.
+// TestMasterFailsWhileWaitedFor checks a failover of locks without acknowledgements. The holder
+// after the failover has a greater fence, and no waiter hangs.
 func TestMasterFailsWhileWaitedFor(t *testing.T) {
 	eachFailover(t, "", func(t *testing.T, f *failover) {
 		t.Helper()
@@ -170,7 +183,7 @@ func TestMasterFailsWhileWaitedFor(t *testing.T) {
 	})
 }
 
-// unlock unlocks while a master is gone.
+// unlock unlocks while a master is away.
 func unlock(t *testing.T, lease *dlock.Lease) {
 	t.Helper()
 	if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, dlock.ErrUncertain) {
@@ -185,7 +198,7 @@ func awaitWaiter(t *testing.T, c *dlock.Client) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("nobody waits")
+			t.Fatal("there is no waiter")
 		}
 	}
 }
@@ -199,7 +212,9 @@ func pause(t *testing.T, d time.Duration) {
 	}
 }
 
-// The connections to a former master are closed when the sentinels announce another, before their silence ends them.
+// TestConnectionsFollowTheMaster checks that the driver closes its connections to a former master
+// when the sentinels announce another master. It does not wait until the connections are silent for
+// too long.
 func TestConnectionsFollowTheMaster(t *testing.T) {
 	t.Parallel()
 	g := testenv.Alone(t, testenv.RedisSentinel)
@@ -216,14 +231,16 @@ func TestConnectionsFollowTheMaster(t *testing.T) {
 	believed := func() string {
 		d.conn.sentinels.mu.Lock()
 		defer d.conn.sentinels.mu.Unlock()
-		return d.conn.sentinels.believed.master
+		return d.conn.sentinels.accepted.master
 	}
-	for end := time.Now().Add(failoverPatience); believed() == former.Addr; pause(t, 10*time.Millisecond) {
+	end := time.Now().Add(failoverPatience)
+	for ; believed() == former.Addr; pause(t, 10*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("no other master is announced")
 		}
 	}
-	for end := time.Now().Add(silence - 5*time.Second); home() == first; pause(t, 10*time.Millisecond) {
+	end = time.Now().Add(silence - 5*time.Second)
+	for ; home() == first; pause(t, 10*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the driver still listens to the former master")
 		}
@@ -231,8 +248,8 @@ func TestConnectionsFollowTheMaster(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, longTerm)))
 }
 
-// A slot that is moved to another master takes its locks with it: they can be renewed at any time, and
-// who waits hears of the release.
+// TestSlotMovesWhileHeld checks that a slot which moves to another master takes its locks along.
+// The locks can be renewed at any time, and a waiter receives the release.
 func TestSlotMovesWhileHeld(t *testing.T) {
 	g := testenv.RedisCluster(t)
 	g.Await(t)
@@ -287,7 +304,8 @@ func listening(t *testing.T, d *driver, req *backend.Request) *backend.Busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if _, err := d.Wait(ctx, req, raw.Busy(t, d, req)); err != nil { // ends with the acknowledgement
+	// Wait returns with the acknowledgement.
+	if _, err := d.Wait(ctx, req, raw.Busy(t, d, req)); err != nil {
 		t.Fatal(err)
 	}
 	return raw.Busy(t, d, req)
@@ -301,7 +319,7 @@ func awaitListener(t *testing.T, d *driver, name string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("nobody listens: %+v, %v", info, err)
+			t.Fatalf("there is no listener: %+v, %v", info, err)
 		}
 	}
 }
@@ -333,7 +351,8 @@ func newMove(t *testing.T, g *testenv.RedisGroup, k keys) *move {
 		}
 	}
 	m.slot = do(t, m.from, "cluster", "keyslot", k.lock).(int64)
-	m.fromID, m.toID = do(t, m.from, "cluster", "myid").(string), do(t, m.to, "cluster", "myid").(string)
+	m.fromID = do(t, m.from, "cluster", "myid").(string)
+	m.toID = do(t, m.to, "cluster", "myid").(string)
 	return m
 }
 

@@ -15,12 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fakeServer speaks the protocol of Redis. It answers subscriptions as Redis does, and other commands
-// with OK, unless the test answers them.
+// fakeServer speaks the protocol of Redis. It answers subscriptions as Redis does, and other
+// commands with OK, unless the test answers them.
 type fakeServer struct {
-	answer   func(command string) string // "" for the usual answer
+	answer   func(command string) string // returns "" for the usual answer
 	listener net.Listener
-	commands chan string // the first two words of each
+	commands chan string // the first two words of each command
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
@@ -60,7 +60,8 @@ func (f *fakeServer) accept() {
 func (f *fakeServer) client(t *testing.T) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{
-		MaxRetries: -1, DialerRetries: 1, ReadTimeout: time.Minute, Protocol: 2, DisableIdentity: true,
+		MaxRetries: -1, DialerRetries: 1, ReadTimeout: time.Minute,
+		Protocol: 2, DisableIdentity: true,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", f.listener.Addr().String())
 		},
@@ -79,7 +80,7 @@ func (f *fakeServer) disconnect() {
 	f.conns = nil
 }
 
-// next returns the next command out of wanted that the server has read.
+// next returns the next command that the server has read and that is in wanted.
 func (f *fakeServer) next(t *testing.T, wanted ...string) string {
 	t.Helper()
 	end := time.After(patience)
@@ -122,7 +123,8 @@ func usualAnswer(command string, args []string) (answer string) {
 		return "+OK\r\n"
 	}
 	for i, channel := range args {
-		answer += fmt.Sprintf("*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:%d\r\n", len(command), command, len(channel), channel, i+1)
+		answer += fmt.Sprintf("*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:%d\r\n",
+			len(command), command, len(channel), channel, i+1)
 	}
 	return answer
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +14,8 @@ import (
 	"github.com/dlock-go/dlock/backend/key"
 )
 
-// scanCount is how many keys the server looks at in one step of a listing.
+// scanCount is the number of keys that the server checks in one step of a listing. The step keeps
+// the server from other requests.
 const scanCount = 1000
 
 // Inspect implements backend.Inspector.
@@ -32,7 +32,8 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 	return info, nil
 }
 
-// List implements backend.Inspector.
+// List implements backend.Inspector. It scans the keys of each server, and inspects the locks of
+// each page together.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
 		masters, err := backend.Call(ctx, d.main.masters)
@@ -40,17 +41,19 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 			yield(nil, d.main.interpret(ctx, err))
 			return
 		}
-		seen := make(map[string]bool) // SCAN may repeat keys, and a slot move between two masters
+		// SCAN may repeat keys, and a slot may move between two masters.
+		seen := make(map[string]bool)
 		for _, master := range masters {
-			if !d.list(ctx, master, prefix, seen, yield) {
+			if !d.listServer(ctx, master, prefix, seen, yield) {
 				return
 			}
 		}
 	}
 }
 
-// list shows the locks of one server. It reports whether to go on.
-func (d *driver) list(
+// listServer yields the locks of one server that are not in seen. It returns whether the listing
+// goes on.
+func (d *driver) listServer(
 	ctx context.Context, server redis.UniversalClient, prefix string, seen map[string]bool,
 	yield func(*backend.Info, error) bool,
 ) bool {
@@ -61,7 +64,7 @@ func (d *driver) list(
 			yield(nil, d.main.interpret(ctx, err))
 			return false
 		}
-		if !d.yieldAll(ctx, unseen(found, seen), prefix, yield) {
+		if !d.yieldAll(ctx, addUnseen(found, seen), prefix, yield) {
 			return false
 		}
 		if next == 0 {
@@ -71,15 +74,16 @@ func (d *driver) list(
 	}
 }
 
-// pattern matches the keys of locks, which end in "}", and of their waiters. Encoded names
-// contain no character that is special in a pattern; and as no name is ever hashed, the
-// encoding of a prefix is a prefix of the encoding.
+// pattern returns a pattern for the keys of locks, which end in "}", and of their waiters. Encoded
+// names contain no character that is special in a pattern. No name is ever hashed, so the encoding
+// of a prefix is a prefix of the encoding.
 func pattern(prefix string) string {
 	return "dlock:{" + key.Encode(prefix, maxKey) + "*[}s]"
 }
 
-// unseen returns the locks that found keys belong to, each of them once.
-func unseen(found []string, seen map[string]bool) []string {
+// addUnseen returns the keys of the locks that the found keys belong to, if they are not in seen,
+// and adds them to seen.
+func addUnseen(found []string, seen map[string]bool) []string {
 	var locks []string
 	for _, k := range found {
 		lock := strings.TrimSuffix(k, ":waiters")
@@ -91,22 +95,25 @@ func unseen(found []string, seen map[string]bool) []string {
 	return locks
 }
 
-type scanned struct {
+// page is the answer to one step of a listing.
+type page struct {
 	keys []string
-	next uint64
+	next uint64 // the cursor of the next step, 0 after the last one
 }
 
+// scan makes one step of a listing.
 func scan(
 	ctx context.Context, server redis.UniversalClient, cursor uint64, match string,
 ) ([]string, uint64, error) {
-	page, err := backend.Call(ctx, func(ctx context.Context) (scanned, error) {
+	p, err := backend.Call(ctx, func(ctx context.Context) (page, error) {
 		keys, next, err := server.Scan(ctx, cursor, match, scanCount).Result()
-		return scanned{keys, next}, err
+		return page{keys, next}, err
 	})
-	return page.keys, page.next, err
+	return p.keys, p.next, err
 }
 
-// yieldAll shows those of locks that are held or waited for. It reports whether to go on.
+// yieldAll yields the locks that are held or waited for. A lock whose name does not start with
+// prefix has a value of another program. yieldAll returns whether the listing goes on.
 func (d *driver) yieldAll(
 	ctx context.Context, locks []string, prefix string, yield func(*backend.Info, error) bool,
 ) bool {
@@ -129,8 +136,8 @@ func (d *driver) yieldAll(
 	return true
 }
 
-// inspect looks at locks by their keys. An Info is nil for a foreign value; its
-// Key is empty where nobody holds or queues.
+// inspect returns the state of locks, given by their keys, in the same order. An Info is nil for a
+// value that is not dlock's. Its Key is empty if the lock is neither held nor queued for.
 func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, error) {
 	var calls []call
 	for part := range slices.Chunk(locks, d.perScript) {
@@ -157,7 +164,9 @@ func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, 
 	return infos, nil
 }
 
-// decodeInfo returns nil for what is not ours.
+// decodeInfo returns the answer of inspect.lua about one lock, or nil for a value that is not
+// dlock's. Waiters without a queue entry count as well; if the server does not report them and the
+// queue is empty, the number is unknown.
 func decodeInfo(entry any) *backend.Info {
 	fields, _ := entry.([]any)
 	if len(fields) != 5 {
@@ -168,50 +177,26 @@ func decodeInfo(entry any) *backend.Info {
 	queued, _ := fields[2].(int64)
 	listeners, _ := fields[3].(int64)
 	name, _ := fields[4].(string)
-	info := &backend.Info{Key: name, Mode: backend.Exclusive, Waiters: int(queued + max(listeners, 0))}
+	waiters := int(queued + max(listeners, 0))
+	info := &backend.Info{Key: name, Mode: backend.Exclusive, Waiters: waiters}
 	if listeners < 0 && queued == 0 {
 		info.Waiters = -1
 	}
 	if !held {
 		return info
 	}
-	holder, name, ok := decodeHolder(value)
+	r, ok := decode(value)
 	if !ok {
 		return nil
 	}
-	holder.TTL = time.Duration(max(left, -1)) * time.Millisecond
-	info.Key, info.Holders = name, []backend.Holder{holder}
+	holder := r.holder(time.Duration(max(left, -1)) * time.Millisecond)
+	info.Key, info.Holders = r.name, []backend.Holder{holder}
 	return info
 }
 
-// decodeHolder reads the value of a lock, as grant.lua writes it.
-func decodeHolder(value string) (holder backend.Holder, name string, ok bool) {
-	lines := strings.SplitN(value, "\n", 8)
-	if len(lines) != 8 || lines[0] != "dlock1" {
-		return backend.Holder{}, "", false
-	}
-	fence, err := parseFence(lines[2])
-	seconds, err1 := strconv.ParseInt(lines[3], 10, 64)
-	micros, err2 := strconv.ParseInt(lines[4], 10, 64)
-	if err != nil || err1 != nil || err2 != nil {
-		return backend.Holder{}, "", false
-	}
-	return backend.Holder{
-		Owner: lines[1], Fence: fence << 12, Since: time.Unix(seconds, micros*1000), Meta: lines[7],
-	}, lines[6], true
-}
-
-// Break implements backend.Breaker.
+// Break implements backend.Breaker. A break that is executed late may break the lock of the next
+// holder. So it never waits in a queue, and is not sent after ctx has ended.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
-	// Executed late it may break the next holder's lock: never behind others in a queue.
-	reply, err := d.main.runAside(ctx, d.scripts.breaks, d.newRequest(name, owner).with().until(ctx))
-	switch {
-	case err != nil:
-		return err
-	case reply == int64(1):
-		return nil
-	case reply != int64(0):
-		return errReply(reply)
-	}
-	return backend.ErrNotHeld
+	args := d.newRequest(name, owner).with().until(ctx)
+	return decodeRemoval(d.main.runSeparately(ctx, d.scripts.breaks, args))
 }

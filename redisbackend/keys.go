@@ -7,18 +7,19 @@ import (
 	"github.com/dlock-go/dlock/backend/key"
 )
 
-// keys are the names of what the server keeps for one lock. In a cluster all of them are in the
-// slot of the part of lock in braces.
+// keys are the names of the server's keys for one lock; scripts/grant.lua describes their values.
+// In a cluster all of them are in the same slot. Three of them have the encoded name in braces as
+// their hash tag, and the fence has another hash tag of that slot.
 type keys struct {
 	lock, fence, queue, waiters string
 }
 
-// maxKey is never exceeded by a valid name, of which each byte takes three at most:
-// names are never hashed here, and can be listed by their prefix.
+// maxKey is more bytes than any valid name has after the encoding, which makes at most three bytes
+// of each. So names are never hashed here, and List finds them by their prefix.
 const maxKey = 3 * key.MaxName
 
-// fenceKey is the last fence of all locks of a server. In a cluster each slot has its own, and the
-// name ends in a hash tag of that slot.
+// fenceKey is the key of the last fence of all locks of a server. In a cluster each slot has its
+// own, whose name ends in a hash tag of the slot.
 const fenceKey = "dlock:fence"
 
 // newKeys returns the keys of a lock on a single server. It cuts them from one string, which saves
@@ -42,17 +43,18 @@ func newClusterKeys(name string) keys {
 	return k
 }
 
-// cutKeys cuts the keys of a lock, whose encoded name has n bytes, from all.
+// cutKeys cuts the keys of a lock from all, the keys of its queue and its waiters. n is the length
+// of the encoded name in bytes. The key of the lock is a prefix of the key of its queue.
 func cutKeys(all string, n int) keys {
 	lock := len("dlock:{}") + n
 	queue := lock + len(":queue")
 	return keys{lock: all[:lock], fence: fenceKey, queue: all[:queue], waiters: all[queue:]}
 }
 
-// slots is how many slots a cluster has.
+// slots is the number of slots of every cluster.
 const slots = 1 << 14
 
-// slotOf returns the slot of a hash tag: its CRC-16 of the variant XMODEM.
+// slotOf returns the slot of a hash tag: its CRC-16 in the variant XMODEM.
 func slotOf(tag string) uint16 {
 	var crc uint16
 	for i := range len(tag) {
@@ -65,8 +67,9 @@ func slotOf(tag string) uint16 {
 	return crc % slots
 }
 
-// slotTags returns, for each slot, the least number whose decimal digits are a hash tag of it.
-// The numbers are constant. The search for them takes some 20 ms, once in a process.
+// slotTags returns, for each slot, the smallest number whose decimal digits are a hash tag of it.
+// The numbers never change, so that all clients have the same fence keys. The search for them takes
+// some 20 ms, once in a process.
 var slotTags = sync.OnceValue(func() *[slots]uint32 {
 	var tags [slots]uint32
 	var digits [10]byte

@@ -15,8 +15,9 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// A grant that was taken away is lost, although an acquisition of its owner that is executed late has made another
-// one: the lock had another holder between the two, with a greater fence.
+// TestLateAcquireRevivesNoGrant checks that a grant which was taken away stays lost. A late
+// acquisition of its owner has made another grant. Between the two grants the lock had another
+// holder, with a greater fence.
 func TestLateAcquireRevivesNoGrant(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
@@ -34,12 +35,15 @@ func TestLateAcquireRevivesNoGrant(t *testing.T) {
 	raw.Release(t, d, second)
 }
 
-// A new connection is prepared in several round trips. A request whose context ends meanwhile is not
-// sent: executed that late, it could break the lock of the next holder.
+// TestNothingIsSentAfterTheContext checks that a request is not sent if its context ends while a
+// new connection is prepared, which takes several round trips. If it were executed that late, it
+// could break the lock of the next holder.
 func TestNothingIsSentAfterTheContext(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(addr string) redis.UniversalClient{
-		"lent": func(addr string) redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) },
+		"lent": func(addr string) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: addr})
+		},
 		"single": func(addr string) redis.UniversalClient {
 			_, opts := optionsFor(addr)
 			return redis.NewClient(&opts)
@@ -73,7 +77,7 @@ func TestNothingIsSentAfterTheContext(t *testing.T) {
 	}
 }
 
-// optionsFor returns what a URL with an address stands for.
+// optionsFor returns the settings of a URL with an address.
 func optionsFor(addr string) (*target, redis.Options) {
 	t := &target{network: "tcp", addrs: []string{addr}, Options: Options{Timeout: time.Minute}}
 	opts := t.clientOptions()
@@ -81,7 +85,8 @@ func optionsFor(addr string) (*target, redis.Options) {
 	return t, opts
 }
 
-// newSlowServer starts a server that answers HELLO when the test allows it. It reports the words of the first connection.
+// newSlowServer starts a server that answers HELLO when the test allows it. It reports the commands
+// of the first connection.
 func newSlowServer(t *testing.T) (s *impostor, words <-chan string, answer chan<- struct{}) {
 	t.Helper()
 	read, greeted := make(chan string, 10), make(chan struct{})
@@ -106,14 +111,15 @@ func newSlowServer(t *testing.T) (s *impostor, words <-chan string, answer chan<
 	}), read, greeted
 }
 
-// newClusterSeed starts a node of a cluster whose slots are all on another one.
+// newClusterSeed starts a node of a cluster whose slots are all on another node.
 func newClusterSeed(t *testing.T, master string) *impostor {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slots := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n", len(host), host, port)
+	slots := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n",
+		len(host), host, port)
 	return newImpostor(t, func(conn net.Conn, next func() ([]string, error)) {
 		for command, err := next(); err == nil; command, err = next() {
 			reply := "+OK\r\n"
@@ -128,7 +134,8 @@ func newClusterSeed(t *testing.T, master string) *impostor {
 	})
 }
 
-// The acknowledgement of an unsubscription does not end the waits that have begun since.
+// TestLateAcknowledgementEndsNoNewTopic checks that the acknowledgement of an earlier
+// unsubscription does not end later waits.
 func TestLateAcknowledgementEndsNoNewTopic(t *testing.T) {
 	t.Parallel()
 	resume := make(chan struct{})
@@ -143,7 +150,7 @@ func TestLateAcknowledgementEndsNoNewTopic(t *testing.T) {
 	defer h.close()
 	const lock = "dlock:{a}"
 	join := func() *topic {
-		topic, _ := h.join(&place{lock: lock}, node)
+		topic, _ := h.join(&position{lock: lock}, node)
 		return topic
 	}
 	first := join()
@@ -151,7 +158,7 @@ func TestLateAcknowledgementEndsNoNewTopic(t *testing.T) {
 		return func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return topic.subscribed || h.topics[lock] != topic
+			return topic.state == topicSubscribed || h.topics[lock] != topic
 		}
 	}
 	eventually(t, "the first acknowledgement", acknowledged(first))
@@ -164,6 +171,6 @@ func TestLateAcknowledgementEndsNoNewTopic(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.topics[lock] != second {
-		t.Error("the acknowledgement of the first topic's end has ended the second")
+		t.Error("the acknowledgement for the first topic has ended the second topic")
 	}
 }

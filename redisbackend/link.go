@@ -7,42 +7,77 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// link is a connection for pub/sub. The home link carries the client's own channel and, but in a cluster,
-// all topics; it is replaced when it breaks. In a cluster there is one more to each master that
-// has topics; it ends when it breaks, or has had none for a while. A link takes its topics with it: whoever
-// waits looks again, and subscribes where the lock is by then.
+const (
+	// linger is how long a topic without waiters keeps its subscription. So repeated waits for a
+	// contended lock need one subscription.
+	linger = 250 * time.Millisecond
+	// pingInterval keeps the connection in use, so that a dead one is detected.
+	pingInterval = 10 * time.Second
+	// silence is how long a connection with pings may receive nothing. go-redis itself would read
+	// from a dead peer until the kernel gives up.
+	silence = 2*pingInterval + 5*time.Second
+	// minBackoff and maxBackoff limit the delay between attempts to connect.
+	minBackoff, maxBackoff = 10 * time.Millisecond, time.Second
+)
+
+// link is a connection for pub/sub. The home link has the client's own channel and, except in a
+// cluster, all topics. It is replaced when it breaks. In a cluster there is another link to each
+// master with topics, which ends when it breaks, or when it has no topics at a ping. A link that
+// ends drops its topics: their waiters attempt again, and subscribe at the server that has the lock
+// then.
 //
-// Two goroutines live as long as a link: one receives, one writes subscriptions and
-// pings. Neither ever waits for a waiter.
+// Two goroutines run as long as a link: receive reads, and manage writes subscriptions and pings.
+// Neither ever waits for a waiter.
 type link struct {
 	hub    *hub
-	server redis.UniversalClient // what it connects through
+	server redis.UniversalClient // the client that it uses
 	pubsub *redis.PubSub
-	kick   chan struct{} // there is something to subscribe, or to unsubscribe later
-	ctx    context.Context
+	work   chan struct{}   // signals manage that there is a channel to subscribe, or an idle topic
+	ctx    context.Context // ends with the link
 	cancel context.CancelFunc
 
-	pause time.Duration // after a failure before anything was acknowledged
-
-	// Guarded by the hub.
-	sharded      bool     // its channels are of shards, as far as the server has them
-	wanted       []string // channels of new topics, to be subscribed
-	acknowledged bool     // any channel: it works
+	// hub.mu must be held for the following fields.
+	state linkState
+	// backoff is the delay before the link ends if its connection fails in linkConnecting, and 0
+	// after it has failed in linkListening. Its successor begins with twice as much.
+	backoff time.Duration
+	// sharded is whether the topics are sharded channels. It is independent of the state, because
+	// the server shows only by its answers whether it has them.
+	sharded  bool
+	channels []string // of new topics, which manage has not subscribed yet
 }
 
-// lifeKey finds, in the context of a dial, the context with which the connection ends: go-redis keeps a
-// lock while it prepares a connection for pub/sub, and so cannot close it.
-type lifeKey struct{}
+// linkState is the state of a link:
+//
+//	state       acknowledged  failed     delay over  no topics
+//	connecting  listening     broken     .           ended
+//	listening   .             broken     .           ended
+//	broken      .             .          ended       ended
+//	ended       .             .          .           .
+//
+// "acknowledged" is the server's answer to any subscription; it shows that the connection works.
+// "failed" is an error of the connection. After a failure in connecting, "delay over" comes after
+// the backoff, otherwise at once. "no topics" is a link other than the home link that has no topics
+// at a ping.
+type linkState int
 
+const (
+	linkConnecting linkState = iota // go-redis dials with the first subscription
+	linkListening                   // messages arrive
+	linkBroken                      // no message will arrive; topics may still be added
+	linkEnded                       // not in the hub, without topics and soon without goroutines
+)
+
+// newLink returns a link that is connecting, and is not in the hub yet: see open.
 func (h *hub) newLink(server redis.UniversalClient) *link {
-	l := &link{hub: h, server: server, kick: make(chan struct{}, 1), pause: minBackoff}
+	l := &link{hub: h, server: server, work: make(chan struct{}, 1), backoff: minBackoff}
 	l.ctx, l.cancel = context.WithCancel(h.ctx)
 	l.ctx = context.WithValue(l.ctx, lifeKey{}, l.ctx)
 	l.pubsub = server.Subscribe(l.ctx)
 	return l
 }
 
-// open starts a link. It is called with mu held.
+// open adds a link to the hub and starts its goroutines. h.mu must be held.
 func (h *hub) open(l *link) {
 	if h.closed {
 		l.cancel()
@@ -53,34 +88,43 @@ func (h *hub) open(l *link) {
 	h.running.Go(l.manage)
 }
 
-// linkTo returns the link to a server. It is called with mu held.
+// linkTo returns the link to a server, and opens one if there is none. h.mu must be held.
 func (h *hub) linkTo(server redis.UniversalClient) *link {
 	l := h.links[server]
 	if l == nil {
 		l = h.newLink(server)
-		l.sharded, l.pause = true, maxBackoff
+		l.sharded, l.backoff = true, maxBackoff
 		h.open(l)
 	}
 	return l
 }
 
-// home reports whether l is the home link.
-func (l *link) home() bool { return l.server == l.hub.lane.client }
+// isHome reports whether l is the home link.
+func (l *link) isHome() bool { return l.server == l.hub.lane.client }
 
-// want subscribes a channel. It is called with mu held.
-func (l *link) want(channel string) {
-	l.wanted = append(l.wanted, channel)
-	l.nudge()
+// addChannel makes manage subscribe a channel. l.hub.mu must be held.
+func (l *link) addChannel(channel string) {
+	l.channels = append(l.channels, channel)
+	l.signal()
 }
 
-func (l *link) nudge() {
+// signal makes manage check for work. It does not block.
+func (l *link) signal() {
 	select {
-	case l.kick <- struct{}{}:
+	case l.work <- struct{}{}:
 	default:
 	}
 }
 
-// manage writes to the connection.
+// acknowledge is the event that the server has acknowledged a subscription. l.hub.mu must be held.
+func (l *link) acknowledge() {
+	if l.state == linkConnecting {
+		l.state = linkListening
+	}
+}
+
+// manage writes to the connection until the link ends. After each signal it drops idle topics when
+// linger is over, as long as there are topics without waiters.
 func (l *link) manage() {
 	ping := time.NewTicker(l.hub.ping)
 	defer ping.Stop()
@@ -92,12 +136,12 @@ func (l *link) manage() {
 		case <-l.ctx.Done():
 			return
 		case <-ping.C:
-			if l.idle() {
+			if l.endWithoutTopics() {
 				_ = l.pubsub.Close() // ends receive
 				return
 			}
-			_ = l.pubsub.Ping(l.ctx) // receive learns of the failure
-		case <-l.kick:
+			_ = l.pubsub.Ping(l.ctx) // after a failure receive gets an error, too
+		case <-l.work:
 			l.subscribe()
 		case <-sweep.C:
 			sweeping = false
@@ -112,12 +156,12 @@ func (l *link) manage() {
 	}
 }
 
-// subscribe asks for the topics that are new. Where that fails, receive learns of it too. Of
-// sharded channels those of one slot alone could go together.
+// subscribe requests the channels of new topics. After a failure receive gets an error, too.
+// Sharded channels go one by one, because one command may only have channels of one slot.
 func (l *link) subscribe() {
 	l.hub.mu.Lock()
-	channels, sharded := l.wanted, l.sharded
-	l.wanted = nil
+	channels, sharded := l.channels, l.sharded
+	l.channels = nil
 	l.hub.mu.Unlock()
 	switch {
 	case len(channels) == 0:
@@ -130,10 +174,10 @@ func (l *link) subscribe() {
 	}
 }
 
-// unsubscribe drops the topics that nobody has waited for since a while, and reports
-// whether there are more that nobody waits for.
+// unsubscribe ends the subscriptions of idle topics. It returns whether there are other topics
+// without waiters, which become idle later.
 func (l *link) unsubscribe() (more bool) {
-	channels, sharded, more := l.sweepTopics()
+	channels, sharded, more := l.dropIdleTopics()
 	switch {
 	case len(channels) == 0:
 	case sharded:
@@ -146,7 +190,9 @@ func (l *link) unsubscribe() (more bool) {
 	return more
 }
 
-func (l *link) sweepTopics() (channels []string, sharded, more bool) {
+// dropIdleTopics drops the topics of l that have had no waiter for linger, and returns their
+// channels.
+func (l *link) dropIdleTopics() (channels []string, sharded, more bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	for lock, t := range l.hub.topics {
@@ -155,18 +201,20 @@ func (l *link) sweepTopics() (channels []string, sharded, more bool) {
 		case time.Since(t.idleSince) < linger:
 			more = true
 		default:
-			l.hub.drop(lock) // for who has seen it and is yet to come
+			// A waiter may have the topic's channel in its position, and join later.
+			l.hub.dropTopic(lock)
 			channels = append(channels, lock+freeSuffix)
 		}
 	}
 	return channels, l.sharded, more
 }
 
-// idle ends a link without topics, and reports that it has.
-func (l *link) idle() bool {
+// endWithoutTopics ends a link that has no topics, and returns whether it has done so. The home
+// link never ends in this way.
+func (l *link) endWithoutTopics() bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	if l.home() {
+	if l.isHome() {
 		return false
 	}
 	for _, t := range l.hub.topics {
@@ -178,7 +226,7 @@ func (l *link) idle() bool {
 	return true
 }
 
-// receive reads from the connection until it breaks.
+// receive reads from the connection until it fails or the link ends.
 func (l *link) receive() {
 	for {
 		message, err := l.pubsub.ReceiveTimeout(l.ctx, l.hub.silence)
@@ -187,86 +235,94 @@ func (l *link) receive() {
 			l.hub.dispatch(l, message)
 		case l.ctx.Err() != nil:
 			return
-		case l.refused(err): // a channel; the connection stands
+		case l.tolerate(err): // the server refuses a channel, and the connection still works
 		default:
-			l.broken()
+			l.fail()
 			return
 		}
 	}
 }
 
-// refused reports whether an error is the server's answer to a subscription, and the connection
-// stands. A server before Redis 7 does not have SSUBSCRIBE: then its topics become plain ones. The
-// next connection tries SSUBSCRIBE first, as the server may have been upgraded. Any other refusal of
-// a sharded channel may mean that the lock is elsewhere, and ends the link.
-func (l *link) refused(err error) bool {
+// tolerate handles an error of receive that is the server's answer to a subscription, and returns
+// whether the link goes on.
+//
+// A server before Redis 7 has no SSUBSCRIBE: then the topics of the link become plain channels. The
+// next link tries SSUBSCRIBE first, because the server may have been upgraded. Any other refusal of
+// a sharded channel may mean that the lock is on another server, and ends the link.
+func (l *link) tolerate(err error) bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	if !l.home() && replied(err, "unknown command") {
+	if !l.isHome() && isReply(err, "unknown command") {
 		if l.sharded {
 			l.sharded = false
-			l.wantAll()
+			l.addAllChannels()
 		}
 		return true
 	}
-	return !l.sharded && replied(err, "NOPERM")
+	return !l.sharded && isReply(err, "NOPERM")
 }
 
-// wantAll subscribes the channels of all topics again. The hub's mu must be held.
-func (l *link) wantAll() {
+// addAllChannels makes manage subscribe the channels of all topics again. l.hub.mu must be held.
+func (l *link) addAllChannels() {
 	for lock, t := range l.hub.topics {
 		if t.link == l {
-			l.want(lock + freeSuffix)
+			l.addChannel(lock + freeSuffix)
 		}
 	}
 }
 
-// broken ends a link whose connection has failed, after a pause if it has never worked.
-func (l *link) broken() {
-	l.hub.lane.forget()
+// fail ends a link whose connection has failed, after a delay if it has never worked. The home link
+// gets a successor in the same step, so that the hub always has one.
+func (l *link) fail() {
+	l.hub.lane.resetIdle()
 	l.hub.lane.reload()
-	if pause := l.failed(); pause > 0 {
+	if delay := l.breakOff(); delay > 0 {
 		select {
-		case <-time.After(pause):
+		case <-time.After(delay):
 		case <-l.ctx.Done():
 		}
 	}
 	l.hub.mu.Lock()
 	l.end()
-	if l.home() {
+	if l.isHome() {
 		l.hub.replace(l)
 	}
 	l.hub.mu.Unlock()
 	_ = l.pubsub.Close()
 }
 
-// failed returns how long to pause.
-func (l *link) failed() time.Duration {
+// breakOff is the event that the connection has failed. It returns the delay before the link ends.
+func (l *link) breakOff() time.Duration {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	if l.acknowledged {
-		return 0
+	switch l.state {
+	case linkConnecting:
+		l.state = linkBroken
+	case linkListening:
+		l.state, l.backoff = linkBroken, 0
 	}
-	return l.pause
+	return l.backoff
 }
 
-// replace opens a new home link. It is called with mu held.
+// replace opens another home link instead of old. h.mu must be held.
 func (h *hub) replace(old *link) {
 	l := h.newLink(old.server)
-	if !old.acknowledged {
-		l.pause = min(maxBackoff, 2*old.pause)
-	}
+	l.backoff = max(minBackoff, min(maxBackoff, 2*old.backoff))
 	h.open(l)
-	l.want(clientPrefix + h.client)
+	l.addChannel(clientPrefix + h.client)
 }
 
-// end drops the topics of a link and stops its goroutines; receive also needs its connection
-// closed, which may take a while. It is called with mu held.
+// end removes a link from the hub, drops its topics and stops its goroutines. Before receive ends,
+// the connection must be closed as well, which may take a while. l.hub.mu must be held.
 func (l *link) end() {
+	if l.state == linkEnded {
+		return
+	}
+	l.state = linkEnded
 	delete(l.hub.links, l.server)
 	for lock, t := range l.hub.topics {
 		if t.link == l {
-			l.hub.drop(lock)
+			l.hub.dropTopic(lock)
 		}
 	}
 	l.cancel()

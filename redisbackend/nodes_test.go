@@ -13,8 +13,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// A master that does not answer costs no renewal on the other masters, whether the driver has
-// connections to it or needs new ones.
+// TestSilentMasterCostsNoOtherRenewal checks that a silent master delays no renewal on the other
+// masters. The driver has connections to it already, or needs new ones.
 func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
 	t.Parallel()
 	g := testenv.RedisCluster(t)
@@ -24,15 +24,19 @@ func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
 			silentName, otherName := namesOnTwoMasters(t, g)
 			silent := g.Master(t, lockKey(silentName)).Addr
 			proxy := testenv.NewProxy(t, silent)
-			d := openThrough(t, g.URL+"?timeout=1m", func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialThroughProxy := func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if addr == silent {
 					addr = proxy.Addr()
 				}
 				return new(net.Dialer).DialContext(ctx, network, addr)
-			})
+			}
+			d := openThrough(t, g.URL+"?timeout=1m", dialThroughProxy)
 			t.Cleanup(func() { _ = d.Close() })
-			raw.Release(t, d, acquireNamed(t, d, otherName)) // tells the second client the masters
-			grants := []*backend.Grant{acquireNamed(t, d, silentName), acquireNamed(t, d, otherName)}
+			// This loads the masters into the second client.
+			raw.Release(t, d, acquireNamed(t, d, otherName))
+			grants := []*backend.Grant{
+				acquireNamed(t, d, silentName), acquireNamed(t, d, otherName),
+			}
 			if connected {
 				for _, r := range d.RenewAll(t.Context(), grants) {
 					raw.WantIs(t, "a renewal", r.Err, nil)
@@ -56,7 +60,7 @@ func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
 	}
 }
 
-// namesOnTwoMasters returns two names, whose locks are on different masters.
+// namesOnTwoMasters returns two names whose locks are on different masters.
 func namesOnTwoMasters(t *testing.T, g *testenv.RedisGroup) (one, other string) {
 	t.Helper()
 	one = t.Name()

@@ -2,7 +2,6 @@ package redisbackend
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,45 +12,46 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
 func init() {
 	for _, scheme := range []string{"redis", "rediss"} {
-		for _, kind := range []string{"", "+cluster", "+sentinel"} {
-			backend.Register(scheme+kind, open)
+		for _, kind := range []shape{single, "+" + cluster, "+" + sentinel} {
+			backend.Register(scheme+string(kind), open)
 		}
 	}
 }
 
-// openTimeout bounds an opening whose context has no earlier end.
+// openTimeout limits the opening of a driver if the caller's context does not end earlier.
 const openTimeout = 8 * time.Second
 
 const (
 	// controlConns is the size of the pool for renewals and releases.
 	controlConns = 8
-	// bufferSize is that of each buffer of a connection. Requests and answers are some
-	// hundred bytes, but for a batch of renewals; go-redis would take 64 KiB for each
+	// bufferSize is the size of each buffer of a connection, in bytes. Requests and replies have
+	// some hundred bytes, except batches of renewals. go-redis would allocate 64 KiB for each
 	// connection.
 	bufferSize = 4 << 10
 )
 
-// New makes a driver of a client that the caller has and keeps: Close leaves it
-// open. It asks the server, for at most eight seconds, what it is and what
-// it permits. The client is a *redis.Client, one for Sentinel among them, or a
-// *redis.ClusterClient; any other is ErrUnsupported, and so is Options.Wait
-// with a *redis.ClusterClient, which only a URL gives.
+// New returns a driver that uses a client of the caller. The caller keeps the client, so Close
+// leaves it open. New blocks until the server has answered what it is and what it permits, for 8 s
+// at most.
+//
+// The client is a *redis.Client, which may be one for Sentinel, or a *redis.ClusterClient. New
+// returns ErrUnsupported for any other type, and for Options.Wait with a *redis.ClusterClient,
+// which only a URL supports.
 //
 // These options of the client matter:
 //
-//   - PoolSize: acquiring, renewing and releasing share the client's pool with
-//     everything else that uses it. When it is exhausted for a TTL, locks are lost. A
-//     driver opened by URL has a pool of its own for renewals and releases.
-//   - ContextTimeoutEnabled: without it a request whose context has ended still returns
-//     at once, but holds its connection until ReadTimeout.
+//   - PoolSize: acquisitions, renewals and releases share the client's pool with all its other
+//     users. If the pool is exhausted for a TTL, locks are lost. A driver that is opened by URL has
+//     a separate pool for renewals and releases.
+//   - ContextTimeoutEnabled: without it, a request whose context has ended still returns at once,
+//     but occupies its connection until ReadTimeout.
 //   - ReadTimeout, WriteTimeout: at most Options.Timeout.
-//   - PipelinePoolSize: what many goroutines ask for at once goes in pipelines, unless the client
-//     is a *redis.ClusterClient. Hooks see them as such.
+//   - PipelinePoolSize: concurrent requests of many goroutines go in pipelines, unless the client
+//     is a *redis.ClusterClient. Hooks receive them as pipelines.
 func New(client redis.UniversalClient, opts *Options) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
@@ -79,6 +79,7 @@ func New(client redis.UniversalClient, opts *Options) (backend.Driver, error) {
 	return opened(newDriver(ctx, conn, settings))
 }
 
+// open is the backend.Opener of all schemes.
 func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	t, err := parseTarget(u)
 	if err != nil {
@@ -87,6 +88,7 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	return t.open(ctx, new(net.Dialer).DialContext)
 }
 
+// open opens a driver over a network. Tests have their own network.
 func (t *target) open(ctx context.Context, network dial) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -97,7 +99,8 @@ func (t *target) open(ctx context.Context, network dial) (backend.Driver, error)
 	return opened(newDriver(ctx, conn, t.Options))
 }
 
-// opened makes a plain nil of what could not be opened, and leaves nothing open.
+// opened returns a plain nil for a driver that could not be opened, and closes the driver. A nil
+// *driver in the interface would not be equal to nil.
 func opened(d *driver, err error) (backend.Driver, error) {
 	if err != nil {
 		_ = d.Close()
@@ -106,16 +109,18 @@ func opened(d *driver, err error) (backend.Driver, error) {
 	return d, nil
 }
 
-// connection is what a driver stands on.
+// connection is how a driver reaches its servers: by two clients with separate pools, so that no
+// number of acquisitions can keep a renewal from a connection. For a lent client both are equal.
 type connection struct {
-	main      redis.UniversalClient // acquires, looks, listens
+	main      redis.UniversalClient // acquires, inspects, listens
 	control   redis.UniversalClient // renews and releases
-	owned     bool                  // Close closes both, and nobody else uses them
-	sentinels *sentinels            // that both ask; nil where there are none
-	dials     *dials                // of both; nil if they are lent, or of a cluster
-	secrets   secrets
+	owned     bool                  // no other code uses the clients, and Close closes them
+	sentinels *sentinels            // of both clients; nil without sentinels
+	dials     *dials                // of both clients; nil if they are lent, or of a cluster
+	secrets   secrets               // that errors must not contain
 }
 
+// close closes the clients if they are the driver's own, and then stops following the sentinels.
 func (c connection) close() error {
 	if !c.owned {
 		return nil
@@ -127,8 +132,7 @@ func (c connection) close() error {
 	return err
 }
 
-// connect makes the clients for a target. Nothing is dialled yet. There are two
-// so that no number of acquirers can keep a renewal from getting a connection.
+// connect makes the clients for a target. It does not dial yet.
 func connect(t *target, network dial) (connection, error) {
 	config, err := t.tls.Config("")
 	if err != nil {
@@ -156,6 +160,7 @@ func connect(t *target, network dial) (connection, error) {
 	return conn, nil
 }
 
+// clientOptions returns the options of a client for t, except its Dialer.
 func (t *target) clientOptions() redis.Options {
 	return redis.Options{
 		Network:               t.network,
@@ -164,7 +169,7 @@ func (t *target) clientOptions() redis.Options {
 		Password:              t.password,
 		DB:                    t.database,
 		IdentitySuffix:        "dlock",
-		MaxRetries:            -1, // the core repeats, and knows what it means
+		MaxRetries:            -1, // only the core can decide whether to repeat a request
 		DialerRetries:         1,
 		DialTimeout:           t.Timeout,
 		ReadTimeout:           t.Timeout,
@@ -180,64 +185,15 @@ func (t *target) clientOptions() redis.Options {
 	}
 }
 
+// withControlPool returns the options of the client for renewals and releases.
 func withControlPool(opts redis.Options) redis.Options {
 	opts.PoolSize = controlConns
 	return opts
 }
 
-// dial is what net.Dialer.DialContext is.
-type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// dialer dials for go-redis. Whatever fails here fails before a request was sent.
-type dialer struct {
-	dial    dial
-	timeout time.Duration
-	tls     *tls.Config // without the name of the host, which differs from node to node
-}
-
-func (d dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := d.handshake(ctx, network, addr)
-	if err != nil {
-		return failedConn{fmt.Errorf("%w: %w", backend.ErrUnavailable, err)}, nil
-	}
-	return bounded(conn), nil
-}
-
-// failedConn stands for a connection that could not be opened: its first use returns the reason.
-// go-redis 9.23 writes each error of a Dialer to standard error, whatever the client's options.
-// After some of them it also stops dialling for up to a second.
-type failedConn struct{ err error }
-
-func (c failedConn) Read([]byte) (int, error)       { return 0, c.err }
-func (c failedConn) Write([]byte) (int, error)      { return 0, c.err }
-func (failedConn) Close() error                     { return nil }
-func (failedConn) LocalAddr() net.Addr              { return new(net.TCPAddr) }
-func (failedConn) RemoteAddr() net.Addr             { return new(net.TCPAddr) }
-func (failedConn) SetDeadline(time.Time) error      { return nil }
-func (failedConn) SetReadDeadline(time.Time) error  { return nil }
-func (failedConn) SetWriteDeadline(time.Time) error { return nil }
-
-func (d dialer) handshake(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	life, _ := ctx.Value(lifeKey{}).(context.Context)
-	conn, err := d.dial(ctx, network, addr)
-	if err == nil && life != nil {
-		context.AfterFunc(life, func() { _ = conn.Close() })
-	}
-	if err != nil || d.tls == nil {
-		return conn, err
-	}
-	secure := tls.Client(conn, tlsfile.For(addr, d.tls))
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("TLS handshake with %s: %w", addr, err)
-	}
-	return secure, nil
-}
-
-// probe finds out whether the server can serve locks: that it answers and lets us
-// in, that scripts run on our keys, that it is not too old and of the right shape.
+// probe checks whether the server can serve locks: it answers, accepts the credentials, executes
+// scripts on the driver's keys, is not too old, and has the shape of the URL. It changes nothing on
+// the server. A server that does not permit INFO passes without a check of its version.
 func (d *driver) probe(ctx context.Context) error {
 	lock := lockKey(d.hub.client)
 	info, err := backend.Call(ctx, func(ctx context.Context) (string, error) {
@@ -257,7 +213,7 @@ func (d *driver) probe(ctx context.Context) error {
 	return err
 }
 
-// infoFields parses the answer of INFO.
+// infoFields parses the reply to INFO into its fields.
 func infoFields(info string) map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(info) {
@@ -268,18 +224,23 @@ func infoFields(info string) map[string]string {
 	return fields
 }
 
-// checkServer judges the server section of INFO.
+// checkServer checks the server section of INFO. cluster is whether the driver expects the node of
+// a cluster. A missing field passes.
 func checkServer(info string, cluster bool) error {
 	fields := infoFields(info)
 	if fields["redis_mode"] == "cluster" && !cluster {
-		return fmt.Errorf("%w: the server is a node of a cluster, whose URL is redis+cluster://", backend.ErrUnsupported)
+		return fmt.Errorf("%w: the server is a node of a cluster, whose URL is redis+cluster://",
+			backend.ErrUnsupported)
 	}
 	if fields["redis_mode"] == "sentinel" {
-		return fmt.Errorf("%w: the server is a sentinel, whose URL is redis+sentinel://", backend.ErrUnsupported)
+		return fmt.Errorf("%w: the server is a sentinel, whose URL is redis+sentinel://",
+			backend.ErrUnsupported)
 	}
 	var major, minor int
-	version := fields["redis_version"] // Valkey tells here which Redis it is like
-	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 6 || major == 6 && minor < 2) {
+	// Valkey reports here the version of Redis that it is compatible with.
+	version := fields["redis_version"]
+	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	if n == 2 && (major < 6 || major == 6 && minor < 2) {
 		return fmt.Errorf("%w: Redis %s, at least 6.2 is needed", backend.ErrUnsupported, version)
 	}
 	return nil

@@ -12,63 +12,70 @@ import (
 	"github.com/dlock-go/dlock/backend/tlsfile"
 )
 
-// DefaultTimeout is the bound of one request unless Options.Timeout says otherwise.
+// DefaultTimeout limits one request unless Options.Timeout sets another limit.
 const DefaultTimeout = 3 * time.Second
 
+// The ports of hosts without a port in a URL.
 const (
 	defaultPort         = "6379"
 	defaultSentinelPort = "26379"
 )
 
-// Options are the parameters of a URL that concern the driver. Those that concern
-// the connection have no field: who calls New has made it already. The
-// zero value and nil stand for the defaults.
+// Options are the parameters of a URL that concern the driver. The parameters of the connection
+// have no field, because the caller of New has made the connection already. The zero value and nil
+// select the defaults.
 type Options struct {
-	// Timeout bounds connecting and every request of a driver that is opened by
-	// URL. A lent client has timeouts of its own, so for New it is only how long after
-	// its context has ended a request may still be executed (Capabilities.Late). 0 is
-	// DefaultTimeout, or the ReadTimeout of a lent client.
+	// Timeout limits connecting and every request of a driver that is opened by URL. A lent client
+	// has its own timeouts. For New, Timeout is only how long after the end of its context a
+	// request may still be executed (Capabilities.Late). 0 means DefaultTimeout, or the ReadTimeout
+	// of a lent client.
 	Timeout time.Duration
 
-	// Wait is how many replicas must have acknowledged a lock, and each renewal of it,
-	// before its holder relies on it. The server is asked to wait for them for half of
-	// Timeout, and for a third of the TTL at most. A lock without its replicas is released
-	// and ErrUnavailable; a lease whose renewals lack them is lost at its deadline. 0:
-	// replicas follow as they can.
+	// Wait is the number of replicas that must acknowledge a lock, and each renewal of it, before
+	// its holder relies on it. The server waits for them for at most half of Timeout and a third of
+	// the TTL. A lock without its replicas is released, and Acquire returns ErrUnavailable. A lease
+	// whose renewals lack their replicas is lost at its deadline. 0 means that no replica has to
+	// acknowledge.
 	Wait int
 }
 
+// withDefaults returns a copy of o with defaults for the fields that are zero. o may be nil.
 func (o *Options) withDefaults() Options {
 	if o == nil {
 		o = &Options{}
 	}
-	return Options{Timeout: cmp.Or(o.Timeout, DefaultTimeout), Wait: o.Wait}
+	opts := *o
+	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
+	return opts
 }
 
-// shape is how the servers of a URL belong together; it is also what stands behind
-// the "+" of the scheme.
+// shape is how the servers of a URL belong together. Its value is the part of the scheme after "+".
 type shape string
 
+// The shapes.
 const (
-	single   shape = ""
-	cluster  shape = "cluster"
-	sentinel shape = "sentinel"
+	single   shape = ""         // one server
+	cluster  shape = "cluster"  // masters that share the keys, with replicas
+	sentinel shape = "sentinel" // one master with replicas, reported by sentinels
 )
 
-// target is what a URL says.
+// target is the content of a URL.
 type target struct {
 	Options
 	shape          shape
-	network        string
+	network        string   // "tcp" or "unix"
 	addrs          []string // of the server, of nodes of the cluster, or of the sentinels
 	user, password string
-	database       int
-	tls            *tlsfile.Files
+	database       int            // always 0 in a cluster
+	tls            *tlsfile.Files // nil without TLS
 
-	master                         string // what the sentinels call it
+	// These are for sentinels only. master is the name of the master in their configuration.
+	master                         string
 	sentinelUser, sentinelPassword string
 }
 
+// parseTarget takes all parameters of u before anything is dialed, so that a misspelt one is
+// reported even if the server is down.
 func parseTarget(u *backend.URL) (*target, error) {
 	protocol, kind, _ := strings.Cut(u.Scheme, "+")
 	t := &target{shape: shape(kind), network: "tcp", user: u.User, password: u.Password}
@@ -92,6 +99,7 @@ func parseTarget(u *backend.URL) (*target, error) {
 	return t, err
 }
 
+// takeSingle takes the parameters of a single server: one host or a unix socket, and a database.
 func (t *target) takeSingle(u *backend.URL) error {
 	socket, isSocket := u.Take("socket")
 	t.addrs = u.HostsWithPort(defaultPort)
@@ -103,12 +111,13 @@ func (t *target) takeSingle(u *backend.URL) error {
 	case len(t.addrs) == 0:
 		return errors.New("no host, as in redis://localhost:6379, and no socket=/path")
 	case len(t.addrs) > 1:
-		return fmt.Errorf("%[1]s takes one host, not %[2]d: several servers are a cluster, %[1]s+cluster, "+
-			"or stand behind sentinels, %[1]s+sentinel", u.Scheme, len(t.addrs))
+		return fmt.Errorf("%[1]s takes one host, not %[2]d: several servers are a cluster, "+
+			"%[1]s+cluster, or have sentinels, %[1]s+sentinel", u.Scheme, len(t.addrs))
 	}
 	return t.takeDatabase(strings.TrimPrefix(u.Path, "/"))
 }
 
+// takeCluster takes the nodes of a cluster.
 func (t *target) takeCluster(u *backend.URL) error {
 	t.addrs = u.HostsWithPort(defaultPort)
 	switch {
@@ -120,6 +129,7 @@ func (t *target) takeCluster(u *backend.URL) error {
 	return nil
 }
 
+// takeSentinel takes the sentinels, the name of the master, and the database.
 func (t *target) takeSentinel(u *backend.URL) error {
 	u.TakeString("sentinel-user", &t.sentinelUser)
 	u.TakeString("sentinel-password", &t.sentinelPassword)
@@ -127,11 +137,13 @@ func (t *target) takeSentinel(u *backend.URL) error {
 	var database string
 	t.master, database, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	if len(t.addrs) == 0 || t.master == "" {
-		return fmt.Errorf("it names the sentinels and their master, as in %s://host1,host2,host3/mymaster", u.Scheme)
+		return fmt.Errorf("no sentinels or no master, as in %s://host1,host2,host3/mymaster",
+			u.Scheme)
 	}
 	return t.takeDatabase(database)
 }
 
+// takeDatabase takes the number of a database. An empty number is database 0.
 func (t *target) takeDatabase(number string) error {
 	if number == "" {
 		return nil

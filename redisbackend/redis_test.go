@@ -21,14 +21,15 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// patience is for what happens at once on any machine. What would happen otherwise is a minute away.
+// patience limits the wait for events that happen at once on any machine. Without the event the
+// next chance comes at least a minute later.
 const patience = 30 * time.Second
 
-// longTerm outlasts every test whose subject is not the end of a term.
+// longTerm outlasts every test that does not test the end of a term.
 const longTerm = time.Hour
 
-// openURL opens a driver and closes it when the test ends. Its requests have a minute, unless the URL
-// says otherwise: a busy machine may need more than the default.
+// openURL opens a driver and closes it at the end of the test. Its requests have a timeout of a
+// minute, unless the URL sets another one: a busy machine may need more than the default.
 func openURL(tb testing.TB, raw string) *driver {
 	tb.Helper()
 	if base, query, _ := strings.Cut(raw, "?"); !strings.Contains(query, "timeout=") {
@@ -46,7 +47,7 @@ func openURL(tb testing.TB, raw string) *driver {
 	return d.(*driver)
 }
 
-// admin is a client that does to the server what a test wants done.
+// admin returns a client with which a test changes the server.
 func admin(tb testing.TB, s *testenv.Server) *redis.Client {
 	tb.Helper()
 	c := redis.NewClient(&redis.Options{Addr: s.Addr})
@@ -63,10 +64,11 @@ func do(tb testing.TB, c *redis.Client, args ...any) any {
 	return reply
 }
 
-// slack is how much later than its due a call may return that waits for nothing but this process.
+// slack is the tolerated delay of a call that waits only for this process.
 const slack = 2 * time.Second
 
-// inTime fails if a call that returns now was due earlier, by more than slack and the lag of this process meanwhile.
+// inTime fails the test if a call that returns now is late. A call is late if it returns after due,
+// by more than slack and the lag of this process since then.
 func inTime(tb testing.TB, meter *lag.Meter, what string, due time.Time) {
 	tb.Helper()
 	if late := time.Since(due) - meter.Worst(due); late > slack {
@@ -93,43 +95,65 @@ func TestInterpretError(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	const in6 = "ERR Error running script (call to f_5e0b): @user_script:12: @user_script: 12: -"
-	tests := []struct {
+	type test struct {
 		name string
 		ctx  context.Context
 		err  error
-		want error // nil: the outcome is unknown
-	}{
-		{name: "dialer", err: fmt.Errorf("%w: refused", backend.ErrUnavailable), want: backend.ErrUnavailable},
-		{name: "dial of a lent client", err: &net.OpError{Op: "dial", Err: io.EOF}, want: backend.ErrUnavailable},
+		want error // nil means that the outcome is unknown
+	}
+	tests := []test{
+		{
+			name: "dialer", err: fmt.Errorf("%w: refused", backend.ErrUnavailable),
+			want: backend.ErrUnavailable,
+		},
+		{
+			name: "dial of a lent client", err: &net.OpError{Op: "dial", Err: io.EOF},
+			want: backend.ErrUnavailable,
+		},
 		{name: "pool timeout", err: redis.ErrPoolTimeout, want: backend.ErrUnavailable},
 		{name: "pool exhausted", err: redis.ErrPoolExhausted, want: backend.ErrUnavailable},
 		{name: "client closed", err: redis.ErrClosed, want: backend.ErrUnavailable},
-		{name: "loading", err: reply("LOADING Redis is loading the dataset in memory"), want: backend.ErrUnavailable},
-		{name: "read-only", err: reply("READONLY You can't write against a read only replica."), want: backend.ErrUnavailable},
-		{name: "read-only in 6", err: reply(in6 + "READONLY You can't write"), want: backend.ErrUnavailable},
-		{name: "master down", err: reply("MASTERDOWN Link with MASTER is down"), want: backend.ErrUnavailable},
-		{name: "cluster down", err: reply("CLUSTERDOWN The cluster is down"), want: backend.ErrUnavailable},
-		{name: "moved", err: reply("MOVED 3999 127.0.0.1:6381"), want: backend.ErrUnavailable},
-		{name: "too few replicas", err: reply("NOREPLICAS Not enough good replicas to write."), want: backend.ErrUnavailable},
-		{name: "disk", err: reply("MISCONF Errors writing to the AOF file"), want: backend.ErrUnavailable},
-		{name: "memory", err: reply("OOM command not allowed when used memory > 'maxmemory'."), want: backend.ErrUnavailable},
-		{name: "memory in 6", err: reply(in6 + "OOM command not allowed"), want: backend.ErrUnavailable},
-		{name: "a slow script", err: reply("BUSY Redis is busy running a script."), want: backend.ErrUnavailable},
-		{name: "no password", err: reply("NOAUTH Authentication required."), want: backend.ErrUnavailable},
-		{name: "wrong password", err: reply("WRONGPASS invalid username-password pair"), want: backend.ErrUnavailable},
-		{name: "access list", err: reply("NOPERM this user has no permissions"), want: backend.ErrUnavailable},
-		{name: "clients", err: reply("ERR max number of clients reached"), want: backend.ErrUnavailable},
-		{name: "foreign type", err: reply("WRONGTYPE Operation against a key"), want: backend.ErrConflict},
-		{name: "foreign type in 6", err: reply(in6 + "WRONGTYPE Operation against a key"), want: backend.ErrConflict},
-		{name: "foreign value", err: reply("CONFLICT the value under the key is not dlock's"), want: backend.ErrConflict},
-		{name: "no scripts", err: reply("ERR unknown command 'evalsha'"), want: backend.ErrUnsupported},
 		{name: "connection lost", err: io.EOF},
 		{name: "read timeout", err: &net.OpError{Op: "read", Err: io.ErrNoProgress}},
 		{name: "write timeout", err: &net.OpError{Op: "write", Err: io.ErrNoProgress}},
-		{name: "a fault of ours", err: reply("ERR user_script:3: attempt to index a nil value")},
+		{name: "a faulty script", err: reply("ERR user_script:3: attempt to index a nil value")},
 		{name: "cancelled", ctx: ended, err: io.EOF},
 	}
-	definite := []error{backend.ErrUnavailable, backend.ErrConflict, backend.ErrUnsupported, backend.ErrLost, backend.ErrNotHeld}
+	for want, replies := range map[error]map[string]string{
+		backend.ErrUnavailable: {
+			"loading":          "LOADING Redis is loading the dataset in memory",
+			"read-only":        "READONLY You can't write against a read only replica.",
+			"read-only in 6":   in6 + "READONLY You can't write",
+			"master down":      "MASTERDOWN Link with MASTER is down",
+			"cluster down":     "CLUSTERDOWN The cluster is down",
+			"moved":            "MOVED 3999 127.0.0.1:6381",
+			"too few replicas": "NOREPLICAS Not enough good replicas to write.",
+			"disk":             "MISCONF Errors writing to the AOF file",
+			"memory":           "OOM command not allowed when used memory > 'maxmemory'.",
+			"memory in 6":      in6 + "OOM command not allowed",
+			"a slow script":    "BUSY Redis is busy running a script.",
+			"no password":      "NOAUTH Authentication required.",
+			"wrong password":   "WRONGPASS invalid username-password pair",
+			"access list":      "NOPERM this user has no permissions",
+			"clients":          "ERR max number of clients reached",
+		},
+		backend.ErrConflict: {
+			"foreign type":      "WRONGTYPE Operation against a key",
+			"foreign type in 6": in6 + "WRONGTYPE Operation against a key",
+			"foreign value":     "CONFLICT the value under the key is not dlock's",
+		},
+		backend.ErrUnsupported: {
+			"no scripts": "ERR unknown command 'evalsha'",
+		},
+	} {
+		for name, text := range replies {
+			tests = append(tests, test{name: name, err: reply(text), want: want})
+		}
+	}
+	definite := []error{
+		backend.ErrUnavailable, backend.ErrConflict, backend.ErrUnsupported,
+		backend.ErrLost, backend.ErrNotHeld,
+	}
 	for _, tt := range tests {
 		ctx := tt.ctx
 		if ctx == nil {
@@ -137,10 +161,10 @@ func TestInterpretError(t *testing.T) {
 		}
 		got := interpretError(ctx, tt.err)
 		if !errors.Is(got, tt.err) {
-			t.Errorf("%s: %v hides the client's own error", tt.name, got)
+			t.Errorf("%s: %v does not wrap the client's own error", tt.name, got)
 		}
 		if !errors.Is(got, ctx.Err()) && ctx.Err() != nil {
-			t.Errorf("%s: %v hides the end of the context", tt.name, got)
+			t.Errorf("%s: %v does not wrap the end of the context", tt.name, got)
 		}
 		for _, d := range definite {
 			if errors.Is(got, d) != errors.Is(tt.want, d) {
@@ -149,7 +173,7 @@ func TestInterpretError(t *testing.T) {
 		}
 	}
 	if interpretError(ended, nil) != nil {
-		t.Error("no error became one")
+		t.Error("interpretError of nil returned an error")
 	}
 }
 
@@ -174,7 +198,7 @@ func TestURL(t *testing.T) {
 			_ = d.Close()
 			t.Errorf("%s: opened", raw)
 		} else if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want a word about %q", raw, err, want)
+			t.Errorf("%s: %v, want an error that mentions %q", raw, err, want)
 		}
 	}
 	u, err := backend.ParseURL("rediss://u:p%40@[::1]/3?timeout=2s&server-name=n")
@@ -185,13 +209,15 @@ func TestURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.network != "tcp" || got.addrs[0] != "[::1]:6379" || got.user != "u" || got.password != "p@" ||
-		got.database != 3 || got.Timeout != 2*time.Second || got.tls == nil || got.tls.ServerName != "n" {
+	if got.network != "tcp" || got.addrs[0] != "[::1]:6379" ||
+		got.user != "u" || got.password != "p@" ||
+		got.database != 3 || got.Timeout != 2*time.Second ||
+		got.tls == nil || got.tls.ServerName != "n" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// secret stands in passwords, in three spellings.
+// secret is part of passwords, in three spellings.
 const secret = "s3cr@t/"
 
 func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
@@ -227,7 +253,7 @@ func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.url, err, tt.want)
 		}
 		if strings.Contains(text, "s3cr") || strings.Contains(text, "right") {
-			t.Errorf("%s: a credential in %q", tt.url, text)
+			t.Errorf("%s: the error %q contains a credential", tt.url, text)
 		}
 	}
 }
@@ -303,7 +329,7 @@ func TestServerWithoutMemoryStillRenewsAndReleases(t *testing.T) {
 	}
 	raw.Release(t, other, passed)
 	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || len(info.Holders) != 0 {
-		t.Errorf("after the release: %+v, %v", info, err)
+		t.Errorf("Inspect after the release: %+v, %v", info, err)
 	}
 }
 
@@ -324,7 +350,8 @@ func TestReplicaIsUnavailable(t *testing.T) {
 	raw.Release(t, d, g)
 }
 
-// A demoted master may lack what the present master has. None of its answers is definite.
+// TestDemotedMasterIsNotBelieved checks that no answer of a demoted master is definite. It may lack
+// data of the present master.
 func TestDemotedMasterIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(testenv.TB, ...string) *testenv.Server{
@@ -334,9 +361,10 @@ func TestDemotedMasterIsNotBelieved(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			d, c := openURL(t, s.URL), admin(t, s)
-			unknown := &backend.Grant{Request: *raw.Request(t, longTerm)} // held on the present master
+			// The present master has the lock unknown, and has released the lock another.
+			unknown := &backend.Grant{Request: *raw.Request(t, longTerm)}
 			unknown.Key += "/unknown"
-			another := raw.Acquire(t, d, raw.Request(t, longTerm)) // released there
+			another := raw.Acquire(t, d, raw.Request(t, longTerm))
 			do(t, c, "replicaof", "127.0.0.1", "1")
 			for _, err := range []error{
 				d.RenewAll(t.Context(), []*backend.Grant{unknown})[0].Err,
@@ -353,7 +381,8 @@ func TestDemotedMasterIsNotBelieved(t *testing.T) {
 					req := raw.Request(t, longTerm)
 					req.Fair, req.Queue = fair, queue
 					_, err := d.Acquire(t.Context(), req)
-					raw.WantIs(t, fmt.Sprintf("Acquire, fair %v, queue %v", fair, queue), err, backend.ErrUnavailable)
+					what := fmt.Sprintf("Acquire, fair %v, queue %v", fair, queue)
+					raw.WantIs(t, what, err, backend.ErrUnavailable)
 				}
 			}
 			do(t, c, "replicaof", "no", "one")
@@ -362,7 +391,8 @@ func TestDemotedMasterIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A value that is not dlock's is a conflict on the master alone.
+// TestDemotedMasterReportsNoConflict checks that only a master reports a value of another program
+// as a conflict.
 func TestDemotedMasterReportsNoConflict(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -382,17 +412,19 @@ func TestDemotedMasterReportsNoConflict(t *testing.T) {
 			req := raw.Request(t, longTerm)
 			req.Fair = fair
 			_, err := d.Acquire(t.Context(), req)
-			raw.WantIs(t, fmt.Sprintf("%s on a master, fair %v", name, fair), err, backend.ErrConflict)
+			raw.WantIs(t, fmt.Sprintf("%s on a master, fair %v", name, fair),
+				err, backend.ErrConflict)
 			do(t, c, "replicaof", "127.0.0.1", "1")
 			_, err = d.Acquire(t.Context(), req)
-			raw.WantIs(t, fmt.Sprintf("%s on a replica, fair %v", name, fair), err, backend.ErrUnavailable)
+			raw.WantIs(t, fmt.Sprintf("%s on a replica, fair %v", name, fair),
+				err, backend.ErrUnavailable)
 			do(t, c, "replicaof", "no", "one")
 		}
 	}
 }
 
-// A free lock without a queue costs a fair pair no more than another one: neither the acquisition nor the release
-// uses the queue.
+// TestUncontendedFairLockDoesNotQueue checks that a fair pair on a free lock without a queue costs
+// no more than an unfair pair. Neither the acquisition nor the release uses the queue.
 func TestUncontendedFairLockDoesNotQueue(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -404,11 +436,11 @@ func TestUncontendedFairLockDoesNotQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Contains(info, "cmdstat_z") // each command for the queue begins so
+		return strings.Contains(info, "cmdstat_z") // prefix of each command for the queue
 	}
 	g := raw.Acquire(t, d, req)
 	if again := raw.Acquire(t, d, req); again.Fence != g.Fence {
-		t.Errorf("asked again: fence %d, want %d", again.Fence, g.Fence)
+		t.Errorf("second Acquire: fence %d, want %d", again.Fence, g.Fence)
 	}
 	raw.Release(t, d, g)
 	if queued() {
@@ -423,7 +455,8 @@ func TestUncontendedFairLockDoesNotQueue(t *testing.T) {
 	}
 }
 
-// A fair waiter needs memory on the server, wherever the lock is.
+// TestNobodyQueuesWithoutMemory checks that a server without memory refuses a fair waiter, even if
+// the lock is free.
 func TestNobodyQueuesWithoutMemory(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--maxmemory-policy", "noeviction")
@@ -437,11 +470,12 @@ func TestNobodyQueuesWithoutMemory(t *testing.T) {
 		_, err := d.Acquire(t.Context(), req)
 		raw.WantIs(t, "Acquire"+name, err, backend.ErrUnavailable)
 	}
-	_ = raw.Busy(t, d, raw.Request(t, longTerm)) // needs none
+	_ = raw.Busy(t, d, raw.Request(t, longTerm)) // an unfair waiter needs no memory
 	raw.Release(t, d, g)
 }
 
-// A request in place that finds its connection dead does not wait for a new one beyond its context.
+// TestDialInPlaceEndsWithTheContext checks a request that runs in the caller's goroutine and finds
+// its connection dead. It does not wait for a new connection after its context has ended.
 func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -456,7 +490,7 @@ func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 	var silent atomic.Bool
 	ended := make(chan struct{})
 	defer close(ended)
-	opened, err := target.open(t.Context(), func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dialOrStall := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if silent.Load() {
 			select {
 			case <-ended:
@@ -465,7 +499,8 @@ func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 			return nil, net.ErrClosed
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
-	})
+	}
+	opened, err := target.open(t.Context(), dialOrStall)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,15 +528,16 @@ func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	lag, due := meter(t), time.Now().Add(limit)
 	if err := acquire(limit); err == nil {
-		t.Error("a lock without a connection")
+		t.Error("Acquire returned a lock without a connection")
 	}
 	if early := time.Until(due); early > 0 {
-		t.Errorf("Acquire with a bound of %v returned %v early", limit, early)
+		t.Errorf("Acquire with a timeout of %v returned %v early", limit, early)
 	}
 	inTime(t, lag, "Acquire", due)
 }
 
-// However many drivers a client is lent to, a request waits for replicas once.
+// TestLentClientWaitsOnce checks that a request waits for replicas only once, even if its client is
+// lent to several drivers.
 func TestLentClientWaitsOnce(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -515,27 +551,28 @@ func TestLentClientWaitsOnce(t *testing.T) {
 		defer d.Close()
 		last = d
 	}
-	for range 2 { // the first one brings the scripts
+	for range 2 { // the first request loads the scripts
 		do(t, c, "config", "resetstat")
 		_, err := last.Acquire(t.Context(), raw.Request(t, 300*time.Millisecond))
 		raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	}
-	if stats := do(t, c, "info", "commandstats").(string); !strings.Contains(stats, "cmdstat_wait:calls=1,") {
-		t.Errorf("more or less than one WAIT: %s", stats)
+	stats := do(t, c, "info", "commandstats").(string)
+	if !strings.Contains(stats, "cmdstat_wait:calls=1,") {
+		t.Errorf("want one WAIT, the statistics are %s", stats)
 	}
 }
 
 func TestLoadingServerIsUnavailable(t *testing.T) {
 	t.Parallel()
-	s := testenv.NewRedis(t, "--key-load-delay", "50") // µs for each of the keys
+	s := testenv.NewRedis(t, "--key-load-delay", "50") // µs per key
 	d, c := openURL(t, s.URL), admin(t, s)
 	do(t, c, "eval", "for i = 1, 120000 do redis.call('SET', 'filler' .. i, i) end return 1", 0)
 	s.Restart(t)
 	if info := do(t, c, "info", "persistence").(string); !strings.Contains(info, "loading:1") {
-		t.Fatal("the server has loaded its data faster than it was asked to")
+		t.Fatal("the server loaded its data faster than its key-load-delay")
 	}
 	_, err := d.Acquire(t.Context(), raw.Request(t, longTerm))
-	for errors.Is(err, io.EOF) { // the connections that the restart has cut
+	for errors.Is(err, io.EOF) { // the restart has cut connections
 		_, err = d.Acquire(t.Context(), raw.Request(t, longTerm))
 	}
 	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
@@ -567,37 +604,41 @@ func TestForeignValues(t *testing.T) {
 		raw.WantIs(t, "Acquire", err, backend.ErrConflict)
 		_, err = d.Inspect(t.Context(), t.Name())
 		raw.WantIs(t, "Inspect", err, backend.ErrConflict)
-		if err := d.Release(t.Context(), foreign); !errors.Is(err, backend.ErrConflict) && !errors.Is(err, backend.ErrNotHeld) {
+		err = d.Release(t.Context(), foreign)
+		if !errors.Is(err, backend.ErrConflict) && !errors.Is(err, backend.ErrNotHeld) {
 			t.Errorf("Release: %v", err)
 		}
 		renewals := d.RenewAll(t.Context(), []*backend.Grant{foreign, held})
-		raw.WantIs(t, "renewal of what is not there", renewals[0].Err, backend.ErrLost)
+		raw.WantIs(t, "renewal of a foreign value", renewals[0].Err, backend.ErrLost)
 		if renewals[1].Err != nil {
-			t.Errorf("renewal beside it: %v", renewals[1].Err)
+			t.Errorf("renewal in the same batch: %v", renewals[1].Err)
 		}
 		if value[0] != "set" || value[2] == "x" {
 			raw.WantIs(t, "Break", d.Break(t.Context(), t.Name(), ""), backend.ErrConflict)
 		}
 		if after := do(t, c, "dump", lock); after != before {
-			t.Errorf("%v has been changed", value)
+			t.Errorf("the driver changed %v", value)
 		}
 	}
 	do(t, c, "del", lock)
-	for _, fence := range []string{"x", "not a fence at all", "zzzzzzzzzzzzzzzz", "4019025413685247"} {
+	for _, fence := range []string{
+		"x", "not a fence at all", "zzzzzzzzzzzzzzzz", "4019025413685247",
+	} {
 		do(t, c, "set", newKeys(t.Name()).fence, fence)
 		_, err := d.Acquire(t.Context(), &foreign.Request)
 		raw.WantIs(t, "Acquire over the fence "+fence, err, backend.ErrConflict)
 		if n := do(t, c, "exists", lock); n != int64(0) {
-			t.Errorf("over the fence %s: granted nevertheless", fence)
+			t.Errorf("the lock was granted despite the fence %s", fence)
 		}
 	}
 	do(t, c, "set", newKeys(t.Name()).fence, "4019025413685246")
 	if g := raw.Acquire(t, d, &foreign.Request); g.Fence != backend.MaxFence-1 {
-		t.Errorf("the last fence of all is %d", g.Fence)
+		t.Errorf("the last fence is %d", g.Fence)
 	}
 }
 
-// A free lock leaves nothing under its name. The last fence of all names stays for ever.
+// TestFreeLocksLeaveOneFence checks that the driver keeps nothing under the name of a free lock.
+// The last fence of all names stays for ever.
 func TestFreeLocksLeaveOneFence(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -614,10 +655,11 @@ func TestFreeLocksLeaveOneFence(t *testing.T) {
 			t.Errorf("%v expires in %d ms", k, left)
 		}
 	}
-	// The waiter never refreshed its place: it gets no more than that had left.
+	// The waiter never refreshed its entry, so its grant lasts only for the remaining time of the
+	// entry.
 	raw.Release(t, d, g)
 	if left := do(t, c, "pttl", newKeys(t.Name()).lock).(int64); left > 10_000 {
-		t.Errorf("the waiter was granted %d ms, its place had 10,000 at most", left)
+		t.Errorf("the waiter was granted %d ms, its entry had at most 10,000 ms", left)
 	}
 	raw.Release(t, d, &backend.Grant{Request: *waiter})
 	for i := range 100 {
@@ -626,7 +668,7 @@ func TestFreeLocksLeaveOneFence(t *testing.T) {
 		raw.Release(t, d, raw.Acquire(t, d, req))
 	}
 	if keys := do(t, c, "keys", "*").([]any); len(keys) != 1 || keys[0] != fenceKey {
-		t.Errorf("left behind: %v, want %s alone", keys, fenceKey)
+		t.Errorf("the server has the keys %v, want only %s", keys, fenceKey)
 	}
 }
 
@@ -640,7 +682,7 @@ func TestFenceGrowsWhenTheServerForgets(t *testing.T) {
 	if second.Fence <= first.Fence {
 		t.Errorf("fence %d after %d", second.Fence, first.Fence)
 	}
-	// The last fence is ahead of the clock: the clock has been set back.
+	// The last fence is ahead of the clock, as after the clock was set back.
 	ahead := int64(second.Fence) + backend.FenceEpoch + time.Hour.Microseconds()
 	do(t, c, "set", newKeys(t.Name()).fence, ahead)
 	raw.Release(t, d, second)
@@ -649,10 +691,10 @@ func TestFenceGrowsWhenTheServerForgets(t *testing.T) {
 		t.Errorf("fence %d, want %d", third.Fence, want)
 	}
 	if again := raw.Acquire(t, d, &third.Request); again.Fence != third.Fence {
-		t.Errorf("asked again: fence %d, want %d", again.Fence, third.Fence)
+		t.Errorf("second Acquire: fence %d, want %d", again.Fence, third.Fence)
 	}
 	last := third
-	for _, name := range []string{"/a", "/b", "/a"} { // names that have no fence of their own
+	for _, name := range []string{"/a", "/b", "/a"} { // fences are not per name
 		req := raw.Request(t, longTerm)
 		req.Key += name
 		next := raw.Acquire(t, d, req)
@@ -664,19 +706,21 @@ func TestFenceGrowsWhenTheServerForgets(t *testing.T) {
 	}
 }
 
-// A server whose clock is beyond the last fence grants nothing, and can grant when its clock is right.
+// TestClockBeyondTheLastFence checks that a server whose clock is beyond the last fence grants
+// nothing. It can grant again when its clock is right.
 func TestClockBeyondTheLastFence(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d, c := openURL(t, s.URL), admin(t, s)
 	const now = "redis.call('TIME')"
-	source := strings.ReplaceAll(singleScripts.acquire.source.(string), now, "{'4102444800', '0'}") // 2100
+	// The clock of this script shows the year 2100.
+	source := strings.ReplaceAll(singleScripts.acquire.source.(string), now, "{'4102444800', '0'}")
 	k := newKeys(t.Name())
 	err := c.Do(t.Context(), "eval", source, 4, k.lock, k.fence, k.queue, k.waiters,
 		raw.NewOwner(), 60_000, "me\n"+t.Name()+"\nmeta", 0).Err()
 	raw.WantIs(t, "Acquire", interpretError(t.Context(), err), backend.ErrConflict)
 	if keys := do(t, c, "keys", "*").([]any); len(keys) != 0 {
-		t.Errorf("left behind: %v", keys)
+		t.Errorf("the server has the keys %v", keys)
 	}
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, longTerm)))
 }
@@ -690,7 +734,9 @@ func TestListTakesItsPrefixLiterally(t *testing.T) {
 		req.Key = name
 		raw.Acquire(t, d, req)
 	}
-	for prefix, want := range map[string]int{"a": 6, "a*": 2, "a?": 1, "a[": 1, "a{": 1, ".": 1, "é": 1, "": 8, "x": 0} {
+	for prefix, want := range map[string]int{
+		"a": 6, "a*": 2, "a?": 1, "a[": 1, "a{": 1, ".": 1, "é": 1, "": 8, "x": 0,
+	} {
 		var got []string
 		for info, err := range d.List(t.Context(), prefix) {
 			if err != nil {
@@ -698,7 +744,8 @@ func TestListTakesItsPrefixLiterally(t *testing.T) {
 			}
 			got = append(got, info.Key)
 		}
-		if len(got) != want || slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, prefix) }) {
+		outside := func(s string) bool { return !strings.HasPrefix(s, prefix) }
+		if len(got) != want || slices.ContainsFunc(got, outside) {
 			t.Errorf("List(%q) = %q, want %d", prefix, got, want)
 		}
 	}
@@ -732,11 +779,12 @@ func TestWaitersLookAgainAfterAReconnection(t *testing.T) {
 				}
 				result <- passed
 			}()
-			// In one step, so that the message of the release reaches nobody.
+			// This is one step, so that no listener receives the message of the release.
 			k := newKeys(g.Key)
 			if _, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
 				p.Do(ctx, "client", "kill", "type", "pubsub")
-				p.Do(ctx, "eval", singleScripts.release.source, 4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
+				p.Do(ctx, "eval", singleScripts.release.source,
+					4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
 				return nil
 			}); err != nil {
 				t.Fatal(err)
@@ -779,18 +827,19 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	heal := proxy.Cut(t)
 	for end := time.Now().Add(patience); home() == first; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the dead connection is still listened to")
+			t.Fatal("the driver still listens on the dead connection")
 		}
 	}
 	heal()
 	select {
-	case <-p.granted: // look again
+	case <-p.notices: // the waiter retries
 	case <-time.After(patience):
-		t.Error("the waiter was not told that messages may have been missed")
+		t.Error("the waiter was not woken after messages may have been lost")
 	}
 }
 
-// A message that was held up must not pass for a grant to the newer place.
+// TestLateMessageOfAnOlderGrant checks that a delayed message is not taken for a grant to the newer
+// queue entry.
 func TestLateMessageOfAnOlderGrant(t *testing.T) {
 	t.Parallel()
 	h := newHub(connection{}.lane(nil, Options{}), "me")
@@ -823,8 +872,8 @@ func TestLateMessageOfAnOlderGrant(t *testing.T) {
 	}
 }
 
-// A refusal forgets the acquisition. A message about an attempt before it must not pass for a
-// grant to an attempt after it.
+// TestLateMessageAfterARefusal checks that a late message about an earlier attempt is not taken for
+// a grant to a later attempt. A refusal makes the driver forget the acquisition.
 func TestLateMessageAfterARefusal(t *testing.T) {
 	t.Parallel()
 	h := newHub(connection{}.lane(nil, Options{}), "me")
@@ -835,7 +884,8 @@ func TestLateMessageAfterARefusal(t *testing.T) {
 	for range 3 {
 		before = h.admit(req, newKeys(req.Key).lock).attempt
 	}
-	err := d.refused(t.Context(), req, interpretError(t.Context(), reply("READONLY You can't write")))
+	readOnly := interpretError(t.Context(), reply("READONLY You can't write"))
+	err := d.handleFailure(t.Context(), req, readOnly)
 	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	after := h.admit(req, newKeys(req.Key).lock)
 	h.dispatch(nil, &redis.Message{
@@ -844,7 +894,8 @@ func TestLateMessageAfterARefusal(t *testing.T) {
 	})
 	g, err := d.Wait(t.Context(), req, &backend.Busy{Queued: true, State: &after})
 	if g != nil || err != nil {
-		t.Errorf("the grant to attempt %d was taken for one to attempt %d: %+v, %v", before, after.attempt, g, err)
+		t.Errorf("the grant to attempt %d was taken for one to attempt %d: %+v, %v",
+			before, after.attempt, g, err)
 	}
 }
 
@@ -863,7 +914,7 @@ func TestBreakReachesTheHolderAtOnce(t *testing.T) {
 	case err := <-lost:
 		raw.WantIs(t, "Lost", err, backend.ErrLost)
 	case <-time.After(patience):
-		t.Error("the holder was not told")
+		t.Error("the driver did not report the loss to the holder")
 	}
 	raw.WantIs(t, "Release", holder.Release(t.Context(), g), backend.ErrNotHeld)
 }
@@ -893,12 +944,12 @@ func TestNobodyIsRememberedWhoIsGone(t *testing.T) {
 	d.hub.mu.Lock()
 	defer d.hub.mu.Unlock()
 	if n := len(d.hub.acquisitions); n != 0 {
-		t.Errorf("%d acquisitions are remembered", n)
+		t.Errorf("the driver keeps %d acquisitions", n)
 	}
 }
 
-// A context that ends by cancellation, and one that ends by its deadline where nothing
-// can be done in place, end a request that the network has swallowed.
+// TestBlackHole checks that the end of the context ends a request without an answer. The context
+// ends by cancellation, or by a deadline where the request cannot run in the caller's goroutine.
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
@@ -920,11 +971,12 @@ func TestBlackHole(t *testing.T) {
 	}
 	lag := meter(t)
 	for name, end := range ends {
-		for range 3 { // a connection that stands, and none
+		for range 3 { // with an open connection, and without one
 			ctx, cancel := end()
 			due := time.Now().Add(short)
 			_, err := d.Acquire(ctx, raw.Request(t, longTerm))
-			if err == nil || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrNotAcquired) {
+			if err == nil || errors.Is(err, backend.ErrUnavailable) ||
+				errors.Is(err, backend.ErrNotAcquired) {
 				t.Errorf("%s: %v, want an unknown outcome", name, err)
 			}
 			inTime(t, lag, name+": Acquire", due)
@@ -977,7 +1029,8 @@ func TestThousandWaitersNeedTwoConnectionsAndNoCommand(t *testing.T) {
 	for _, g := range held {
 		req := g.Request
 		req.Owner = raw.NewOwner()
-		if _, err := d.Wait(t.Context(), &req, raw.Busy(t, d, &req)); err != nil { // subscribes
+		// The first Wait subscribes.
+		if _, err := d.Wait(t.Context(), &req, raw.Busy(t, d, &req)); err != nil {
 			t.Fatal(err)
 		}
 		b := raw.Busy(t, d, &req)
@@ -995,10 +1048,11 @@ func TestThousandWaitersNeedTwoConnectionsAndNoCommand(t *testing.T) {
 		return n
 	}
 	start, first := time.Now(), commands()
-	time.Sleep(500 * time.Millisecond) // there is nothing to wait for: that is the point
+	time.Sleep(500 * time.Millisecond) // nothing is expected to happen
 	n := commands() - first
-	if pings := 2 * (1 + int(time.Since(start)/pingInterval)); n > 1+pings { // one is this count
-		t.Errorf("%d commands while they wait for %v", n, time.Since(start))
+	// One command is this count.
+	if pings := 2 * (1 + int(time.Since(start)/pingInterval)); n > 1+pings {
+		t.Errorf("%d commands during a wait of %v", n, time.Since(start))
 	}
 	for _, g := range held {
 		raw.Release(t, holder, g)
@@ -1016,13 +1070,13 @@ func TestWithoutPubSubTheCorePolls(t *testing.T) {
 	do(t, admin(t, s), "acl", "setuser", "mute", "on", ">pw", "~dlock:*", "resetchannels", "+@all")
 	d := openURL(t, strings.Replace(s.URL, "://", "://mute:pw@", 1))
 	if d.Capabilities().Notify {
-		t.Error("Notify is claimed, although no channel may be used")
+		t.Error("Notify is set, although the user has no right to channels")
 	}
-	g := raw.Acquire(t, d, raw.Request(t, longTerm)) // its release may publish without a listener
+	g := raw.Acquire(t, d, raw.Request(t, longTerm)) // its release can publish without a listener
 	raw.Release(t, d, g)
 }
 
-// The rights that the package comment names are enough.
+// TestDocumentedRightsSuffice checks that the rights in the package comment are sufficient.
 func TestDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -1033,8 +1087,9 @@ func TestDocumentedRightsSuffice(t *testing.T) {
 func TestDocumentedRightsSufficeInACluster(t *testing.T) {
 	t.Parallel()
 	g := testenv.RedisCluster(t)
+	rights := slices.Concat(documentedRights, []any{"+cluster|slots"})
 	for _, s := range g.Nodes {
-		do(t, admin(t, s), append(documentedRights[:len(documentedRights):len(documentedRights)], "+cluster|slots")...)
+		do(t, admin(t, s), rights...)
 	}
 	exercise(t, openURL(t, strings.Replace(g.URL, "://", "://locks:pw@", 1)+"?wait=1"))
 }
@@ -1044,11 +1099,11 @@ var documentedRights = []any{
 	"-@all", "+@read", "+@write", "+@scripting", "+@pubsub", "+@connection", "+time",
 }
 
-// exercise does all that a driver can do.
+// exercise uses all functions of a driver.
 func exercise(t *testing.T, d *driver) {
 	t.Helper()
 	if !d.Capabilities().Notify {
-		t.Error("Notify is not claimed")
+		t.Error("Notify is not set")
 	}
 	g := raw.Acquire(t, d, raw.Request(t, longTerm))
 	_ = listening(t, d, raw.Request(t, longTerm))
@@ -1076,14 +1131,14 @@ func TestLentClient(t *testing.T) {
 	t.Parallel()
 	s := testenv.Redis(t)
 	proxy := testenv.NewProxy(t, s.Addr)
-	c := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // three retries: the default
+	c := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // by default with three retries
 	defer c.Close()
 	d, err := New(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var g *backend.Grant
-	{ // tells the server the scripts
+	{ // loads the scripts
 		if g, err = d.Acquire(t.Context(), raw.Request(t, longTerm)); err != nil {
 			t.Fatal(err)
 		}
@@ -1094,23 +1149,24 @@ func TestLentClient(t *testing.T) {
 	if g, err = d.Acquire(t.Context(), raw.Request(t, longTerm)); err != nil {
 		t.Fatal(err)
 	}
-	// Were the client to ask again by itself, it would be told that there is nothing to release.
+	// If the client repeated the request itself, the second answer would be that there is nothing
+	// to release.
 	proxy.DropReply(t, 1)
 	if err := d.Release(t.Context(), g); err == nil || errors.Is(err, backend.ErrNotHeld) {
 		t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
 	}
-	raw.WantIs(t, "asked once more", d.Release(t.Context(), g), backend.ErrNotHeld)
+	raw.WantIs(t, "the second Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("the lent client has been closed: %v", err)
+		t.Errorf("the driver closed the lent client: %v", err)
 	}
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.Addr}})
 	defer ring.Close()
 	_, err = New(ring, nil)
 	raw.WantIs(t, "a ring", err, backend.ErrUnsupported)
 	if _, err := New(nil, nil); err == nil {
-		t.Error("no client was accepted")
+		t.Error("New accepted a nil client")
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// replicaWait asks, through the context of a request, for replicas to have what it writes.
+// replicaWait is a value in the context of a request: it requires that replicas acknowledge the
+// writes of the request, within a timeout.
 type replicaWait struct {
 	replicas int
 	timeout  time.Duration
@@ -17,24 +18,27 @@ type replicaWait struct {
 
 type replicaWaitKey struct{}
 
-// proven is ctx for a request that proves a term of ttl. The wait ends well before the request
-// is given up, and leaves most of the term.
-func (o Options) proven(ctx context.Context, ttl time.Duration) context.Context {
+// withReplicaWait returns the context for a request that proves a term of ttl. With Options.Wait it
+// requires replicas. Half of Options.Timeout ends the wait well before the request is given up, and
+// a third of ttl leaves most of the term.
+func (o Options) withReplicaWait(ctx context.Context, ttl time.Duration) context.Context {
 	if o.Wait == 0 {
 		return ctx
 	}
-	wait := replicaWait{replicas: o.Wait, timeout: max(time.Millisecond, min(o.Timeout/2, ttl/3))}
-	return context.WithValue(ctx, replicaWaitKey{}, wait)
+	timeout := max(time.Millisecond, min(o.Timeout/2, ttl/3))
+	return context.WithValue(ctx, replicaWaitKey{}, replicaWait{o.Wait, timeout})
 }
 
-func waitsForReplicas(ctx context.Context) bool { return ctx.Value(replicaWaitKey{}) != nil }
+// hasReplicaWait reports whether a request requires replicas.
+func hasReplicaWait(ctx context.Context) bool { return ctx.Value(replicaWaitKey{}) != nil }
 
-// replicaError is the answer to what was done, but without its replicas.
+// replicaError is the answer to a request that was executed without its replicas.
 type replicaError struct {
 	acknowledged, wanted int64
-	err                  error // the server's refusal to wait
+	err                  error // the server's refusal to wait, or nil
 }
 
+// Error returns the number of replicas, or the server's refusal to wait for them.
 func (e *replicaError) Error() string {
 	if e.err != nil {
 		return fmt.Sprintf("the server does not wait for replicas: %v", e.err)
@@ -42,10 +46,12 @@ func (e *replicaError) Error() string {
 	return fmt.Sprintf("%d of %d replicas have acknowledged", e.acknowledged, e.wanted)
 }
 
+// Unwrap returns the server's refusal to wait, or nil.
 func (e *replicaError) Unwrap() error { return e.err }
 
-// replication is a hook that ends a pipeline with WAIT, as that counts only what its own connection
-// has written: in a cluster the pipeline of each node. Commands without their replicas fail.
+// replication is a hook that ends a pipeline with WAIT if the context of the pipeline requires
+// replicas. WAIT counts only the writes of its own connection; so in a cluster the pipeline to each
+// node has its own. If replicas are missing, all commands of the pipeline fail.
 type replication struct{}
 
 // DialHook implements redis.Hook.
@@ -57,17 +63,17 @@ func (replication) ProcessHook(next redis.ProcessHook) redis.ProcessHook { retur
 // ProcessPipelineHook implements redis.Hook.
 func (replication) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		ask, ok := ctx.Value(replicaWaitKey{}).(replicaWait)
+		required, ok := ctx.Value(replicaWaitKey{}).(replicaWait)
 		if !ok {
 			return next(ctx, cmds)
 		}
-		wait := redis.NewIntCmd(ctx, "wait", ask.replicas, ask.timeout.Milliseconds())
+		wait := redis.NewIntCmd(ctx, "wait", required.replicas, required.timeout.Milliseconds())
 		err := next(ctx, append(slices.Clip(cmds), wait))
-		failUnsent(cmds, err)
-		if short := ask.judge(wait); short != nil {
+		setMissingErrors(cmds, err)
+		if missing := required.check(wait); missing != nil {
 			for _, cmd := range cmds {
 				if cmd.Err() == nil {
-					cmd.SetErr(short)
+					cmd.SetErr(missing)
 				}
 			}
 		}
@@ -75,14 +81,15 @@ func (replication) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// judge returns what is wrong with the answer to WAIT.
-func (a replicaWait) judge(wait *redis.IntCmd) error {
+// check returns an error if the answer to WAIT does not prove that enough replicas have the writes.
+// A *replicaError means that the server has executed them; any other error leaves that unknown.
+func (r replicaWait) check(wait *redis.IntCmd) error {
 	n, err := wait.Result()
 	switch {
-	case err == nil && n >= int64(a.replicas):
+	case err == nil && n >= int64(r.replicas):
 		return nil
-	case err == nil || replied(err, ""):
-		return &replicaError{acknowledged: n, wanted: int64(a.replicas), err: err}
+	case err == nil || isReply(err, ""):
+		return &replicaError{acknowledged: n, wanted: int64(r.replicas), err: err}
 	}
 	return err
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// A lock without its replicas is undone and an error, never held.
+// TestLockWithoutItsReplicas checks that a lock which too few replicas acknowledge is released.
+// Acquire returns an error.
 func TestLockWithoutItsReplicas(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -26,11 +27,11 @@ func TestLockWithoutItsReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range []backend.Driver{openURL(t, s.URL+"?wait=1&timeout=4s"), other} {
-		req := raw.Request(t, 10*time.Minute) // the lock does not end by itself
+		req := raw.Request(t, 10*time.Minute) // the lock does not expire during the test
 		_, err := d.Acquire(t.Context(), req)
 		raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
-			t.Errorf("Acquire: %v, want a word about replicas", err)
+			t.Errorf("Acquire: %v, want an error that mentions replicas", err)
 		}
 		if n := do(t, lent, "exists", newKeys(req.Key).lock); n != int64(0) {
 			t.Error("the lock is held")
@@ -44,7 +45,8 @@ func TestLockWithoutItsReplicas(t *testing.T) {
 	}
 }
 
-// The server is asked to wait for replicas for a third of the TTL.
+// TestShortTermsDoNotWaitForLong checks that the server waits for replicas for at most a third of
+// the TTL.
 func TestShortTermsDoNotWaitForLong(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
@@ -57,11 +59,11 @@ func TestShortTermsDoNotWaitForLong(t *testing.T) {
 		command = next()
 	}
 	if !strings.HasSuffix(command, `"wait" "1" "100"`) {
-		t.Errorf("with a TTL of 300ms the server is asked %s", command)
+		t.Errorf("with a TTL of 300ms the command is %s", command)
 	}
 }
 
-// monitor returns a function that returns the next command that the server has been sent.
+// monitor returns a function that waits for the next command to the server and returns it.
 func monitor(t *testing.T, s *testenv.Server) (next func() string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr)
@@ -74,7 +76,7 @@ func monitor(t *testing.T, s *testenv.Server) (next func() string) {
 		t.Helper()
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		if !lines.Scan() {
-			t.Fatalf("the server has been sent nothing more: %v", lines.Err())
+			t.Fatalf("the server received no further command: %v", lines.Err())
 		}
 		return lines.Text()
 	}
@@ -87,8 +89,10 @@ func monitor(t *testing.T, s *testenv.Server) (next func() string) {
 	return next
 }
 
-// groupsWithReplicas run a test on a group of its own, whose replicas it may stop.
-func groupsWithReplicas(t *testing.T, run func(t *testing.T, d *driver, replicas []*testenv.Server)) {
+// groupsWithReplicas runs a test on separate groups, whose replicas the test may stop.
+func groupsWithReplicas(
+	t *testing.T, run func(t *testing.T, d *driver, replicas []*testenv.Server),
+) {
 	t.Helper()
 	for name, start := range map[string]func(tb testenv.TB) *testenv.RedisGroup{
 		"cluster":  func(tb testenv.TB) *testenv.RedisGroup { return testenv.NewRedisCluster(tb) },
@@ -112,7 +116,8 @@ func replicasOf(t *testing.T, g *testenv.RedisGroup) (replicas []*testenv.Server
 	return replicas
 }
 
-// Renewals are proof only when replicas have them: after a failover the lock would end sooner than its holder believes.
+// TestReplicasProveTerms checks that a renewal is a proof only if replicas have it. Otherwise the
+// lock would end after a failover, before the holder detects it.
 func TestReplicasProveTerms(t *testing.T) {
 	t.Parallel()
 	groupsWithReplicas(t, func(t *testing.T, d *driver, replicas []*testenv.Server) {
@@ -127,10 +132,11 @@ func TestReplicasProveTerms(t *testing.T) {
 		for _, s := range replicas {
 			resumes = append(resumes, s.Pause(t))
 		}
-		if _, err := d.Renew(t.Context(), held); err == nil || definite(err) || errors.Is(err, backend.ErrLost) {
+		_, err := d.Renew(t.Context(), held)
+		if err == nil || isDefinite(err) || errors.Is(err, backend.ErrLost) {
 			t.Errorf("Renew without replicas: %v, want an unknown outcome", err)
 		}
-		_, err := d.Acquire(t.Context(), free)
+		_, err = d.Acquire(t.Context(), free)
 		raw.WantIs(t, "Acquire without replicas", err, backend.ErrUnavailable)
 		for _, resume := range resumes {
 			resume()
@@ -143,7 +149,7 @@ func TestReplicasProveTerms(t *testing.T) {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatalf("Renew when the replicas are back: %v", err)
+				t.Fatalf("Renew after the replicas have returned: %v", err)
 			}
 		}
 		raw.Release(t, d, raw.Acquire(t, d, free))
@@ -151,7 +157,8 @@ func TestReplicasProveTerms(t *testing.T) {
 	})
 }
 
-// A grant that came with a release has not been acknowledged: the waiter asks.
+// TestPassedGrantIsAcknowledgedToo checks a grant that a release passed to a waiter. Replicas have
+// not acknowledged it, so the waiter must call Acquire.
 func TestPassedGrantIsAcknowledgedToo(t *testing.T) {
 	t.Parallel()
 	g := testenv.RedisSentinel(t)
@@ -164,14 +171,15 @@ func TestPassedGrantIsAcknowledgedToo(t *testing.T) {
 	raw.Release(t, d, held)
 	passed, err := d.Wait(t.Context(), next, b)
 	if passed != nil || err != nil {
-		t.Errorf("Wait: %+v, %v, want that Acquire is worth it", passed, err)
+		t.Errorf("Wait: %+v, %v, want neither a grant nor an error", passed, err)
 	}
 	raw.Release(t, d, raw.Acquire(t, d, next))
 }
 
 func TestWaitNeedsAURLInAnothersCluster(t *testing.T) {
 	t.Parallel()
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{testenv.RedisCluster(t).Nodes[0].Addr}})
+	node := testenv.RedisCluster(t).Nodes[0]
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr}})
 	defer c.Close()
 	_, err := New(c, &Options{Wait: 1})
 	raw.WantIs(t, "New", err, backend.ErrUnsupported)
@@ -191,6 +199,6 @@ func TestWaitNeedsAURLInAnothersCluster(t *testing.T) {
 		t.Error(err)
 	}
 	if err := c.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("the lent client has been closed: %v", err)
+		t.Errorf("the driver closed the lent client: %v", err)
 	}
 }

@@ -2,50 +2,48 @@ package redisbackend
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"syscall"
 )
 
 const (
-	// maxReply is more than any reply that the driver asks for, in bytes and elementCost for each element: a page of
-	// keys, or the slots of a cluster.
+	// maxReply exceeds every reply to the driver's requests, such as a page of keys, or the slots
+	// of a cluster. It counts bytes, and elementCost for each element.
 	maxReply = 16 << 20
-	// elementCost is about what go-redis allocates for an element before it has read it.
+	// elementCost is about the number of bytes that go-redis allocates for an element before it
+	// reads the element.
 	elementCost = 32
-	// maxReplyLine bounds simple strings and errors.
+	// maxReplyLine limits simple strings and errors, in bytes.
 	maxReplyLine = 64 << 10
-	// maxReplyDepth bounds the recursion of go-redis. Nodes describe their cluster and modules in 5 levels.
+	// maxReplyDepth limits the recursion of go-redis. Descriptions of a cluster and of modules have
+	// 5 levels.
 	maxReplyDepth = 16
 )
 
-var (
-	errNotReply  = errors.New("the server's answer is not Redis's protocol")
-	errLongReply = errors.New("the server's answer is too long")
-)
-
-// boundedConn refuses replies that would cost too much. go-redis allocates what a server announces, and panics
-// where that is beyond what there can be.
+// boundedConn refuses replies that would cost too much memory. go-redis allocates the size that a
+// server announces, and panics if that size is impossible.
 type boundedConn struct {
 	net.Conn
 	replies replyScanner
 }
 
-// boundedSyscallConn is a syscall.Conn, because go-redis uses that to check whether the peer has
-// closed the connection.
+// boundedSyscallConn is also a syscall.Conn, because go-redis uses that to check whether the peer
+// has closed the connection.
 type boundedSyscallConn struct {
 	boundedConn
 	syscall.Conn
 }
 
-func bounded(conn net.Conn) net.Conn {
+// newBoundedConn returns conn with a limit for each reply. A connection with TLS is no
+// syscall.Conn.
+func newBoundedConn(conn net.Conn) net.Conn {
 	if direct, ok := conn.(syscall.Conn); ok {
 		return &boundedSyscallConn{boundedConn{Conn: conn}, direct}
 	}
 	return &boundedConn{Conn: conn}
 }
 
-// Read implements net.Conn. It returns nothing of what has a reply that is refused.
+// Read implements net.Conn. If it refuses a reply, it returns none of the bytes that it has read.
 func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if refused := c.replies.scan(p[:n]); refused != nil {
@@ -54,17 +52,19 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// replyScanner follows the replies of a server. It keeps nothing of them but the beginning of a line.
+// replyScanner follows the replies of a server, in RESP2 and RESP3. It stores only the beginning of
+// the present line.
 type replyScanner struct {
-	cost  int                // of the present reply, so far
-	skip  int                // what is left of a string, and its line's end
-	left  [maxReplyDepth]int // elements that are yet to come, by depth
+	cost  int                // of the present reply so far
+	skip  int                // remaining bytes of a string with its line end
+	left  [maxReplyDepth]int // remaining elements at each depth
 	depth int
 	line  [24]byte // the beginning of the present line: a type and a number
-	read  int      // how long the line is, so far
+	read  int      // length of the present line so far
 }
 
-// scan reads the next bytes.
+// scan reads the next bytes of the connection. It returns an error if a reply exceeds a limit, or
+// is not Redis's protocol.
 func (s *replyScanner) scan(p []byte) error {
 	for len(p) > 0 {
 		if s.skip > 0 {
@@ -98,10 +98,10 @@ func (s *replyScanner) scan(p []byte) error {
 	return nil
 }
 
-// header reads a whole line: a value, or the size of one.
+// header handles a whole line, which is a value or the size of a value.
 func (s *replyScanner) header(line []byte) error {
 	switch line[0] {
-	case '$', '=', '!':
+	case '$', '=', '!': // strings with a length
 		n, err := size(line)
 		if err == nil && n >= 0 {
 			s.skip = n + len("\r\n")
@@ -109,15 +109,15 @@ func (s *replyScanner) header(line []byte) error {
 		}
 		s.complete() // nil
 		return err
-	case '*', '~', '>', '%', '|':
+	case '*', '~', '>', '%', '|': // values with elements
 		n, err := size(line)
 		if err != nil {
 			return err
 		}
 		switch line[0] {
-		case '%':
+		case '%': // a map has keys and values
 			n *= 2
-		case '|': // attributes stand before the value that they are about
+		case '|': // attributes precede the value that they describe
 			n = 2*max(n, 0) + 1
 		}
 		return s.begin(n)
@@ -126,7 +126,7 @@ func (s *replyScanner) header(line []byte) error {
 	return nil
 }
 
-// begin is the beginning of a reply with n elements.
+// begin handles the beginning of a value with n elements.
 func (s *replyScanner) begin(n int) error {
 	if n <= 0 {
 		s.complete()
@@ -140,7 +140,8 @@ func (s *replyScanner) begin(n int) error {
 	return s.charge(n * elementCost)
 }
 
-// complete is the end of a value, and of what it is the last element of.
+// complete handles the end of a value, and of each value whose last element it is. The cost begins
+// with 0 for the next reply.
 func (s *replyScanner) complete() {
 	for s.depth > 0 {
 		if s.left[s.depth-1]--; s.left[s.depth-1] > 0 {
@@ -151,6 +152,7 @@ func (s *replyScanner) complete() {
 	s.cost = 0
 }
 
+// charge adds to the cost of the present reply.
 func (s *replyScanner) charge(cost int) error {
 	if s.cost += cost; s.cost > maxReply {
 		return errLongReply
@@ -158,7 +160,7 @@ func (s *replyScanner) charge(cost int) error {
 	return nil
 }
 
-// size reads the number of a line, of which -1 is nil. It is no more than maxReply.
+// size returns the number in a line, which is at most maxReply. -1 means nil.
 func size(line []byte) (int, error) {
 	digits := bytes.TrimSuffix(line[1:], []byte("\r\n"))
 	if string(digits) == "-1" {

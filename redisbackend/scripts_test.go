@@ -11,39 +11,41 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// TestScripts runs single scripts, compares the state that they leave on the server, and collects the
-// messages that they publish. The clock of the scripts stands still, so states are exact.
+// TestScripts runs single scripts. It compares the state on the server after each script, and
+// collects the published messages. The clock of the scripts stands still, so states are exact.
 
 const (
 	clock    = "1800000000 5007" // seconds and µs: a fence has zeros between them
 	clockMS  = 1800000000005
-	newFence = "1800000000005007" // of a grant by that clock
+	newFence = "1800000000005007" // fence of a grant at that time
 	oldFence = "1700000000000000"
 	hour     = 60 // minutes
 	hourMS   = hour * 60_000
 	unstable = "a lock of 1 ms"
 )
 
-// state is what the server keeps of one lock. Terms are in minutes, rounded up; -1 is no expiry.
+// state is the server's data about one lock. Terms are in minutes, rounded up; -1 means no expiry.
 type state struct {
-	lock      string // the value
+	lock      string // value of the lock
 	term      int
-	fence     string // the value
+	fence     string // value of the fence
 	queue     []waiting
-	queueTerm int // of both keys
+	queueTerm int // term of both keys of the queue
 }
 
 // waiting is an entry of the queue.
 type waiting struct {
 	owner   string
 	place   int
-	left    int // ms
+	left    int // remaining time in ms
 	attempt int
 }
 
-// value is a lock that owner has held since the Unix time since, in seconds and µs.
+// value returns the value of a lock that owner has held since the Unix time since, in seconds and
+// µs.
 func value(owner, fence, since string) string {
-	return "dlock1\n" + owner + "\n" + fence + "\n" + strings.ReplaceAll(since, " ", "\n") + "\n" + tail(owner)
+	since = strings.ReplaceAll(since, " ", "\n")
+	return "dlock1\n" + owner + "\n" + fence + "\n" + since + "\n" + tail(owner)
 }
 
 func granted(owner, fence string) string { return value(owner, fence, clock) }
@@ -62,8 +64,8 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	c := admin(t, testenv.NewRedis(t))
 	for name, test := range map[string]func(s *stage){
-		"acquire": testAcquire, "foreign": testForeign, "grant": testGrant, "release": testRelease, "sharded": testSharded,
-		"break": testBreak, "renew": testRenew, "inspect": testInspect,
+		"acquire": testAcquire, "foreign": testForeign, "grant": testGrant, "release": testRelease,
+		"sharded": testSharded, "break": testBreak, "renew": testRenew, "inspect": testInspect,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &stage{TB: t, Client: c, keys: newKeys("name")}
@@ -74,7 +76,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// listen returns when the server has noted the subscription.
+// listen waits until the server has confirmed the subscription, and returns it.
 func (s *stage) listen(sub *redis.PubSub) *redis.PubSub {
 	s.Helper()
 	s.Cleanup(func() { _ = sub.Close() })
@@ -84,13 +86,13 @@ func (s *stage) listen(sub *redis.PubSub) *redis.PubSub {
 	return sub
 }
 
-// do is for commands that succeed.
+// do runs a command, which must succeed.
 func (s *stage) do(args ...any) any {
 	s.Helper()
 	return do(s, s.Client, args...)
 }
 
-// set makes the state.
+// set replaces the state on the server.
 func (s *stage) set(now state) {
 	s.Helper()
 	s.do("flushall")
@@ -103,8 +105,9 @@ func (s *stage) set(now state) {
 	}
 	for _, w := range now.queue {
 		s.do("zadd", s.keys.queue, w.place, w.owner)
-		if w.attempt > 0 { // else the entry has been lost
-			s.do("hset", s.keys.waiters, w.owner, fmt.Sprintf("%d\n%d\n%s", clockMS+w.left, w.attempt, tail(w.owner)))
+		if w.attempt > 0 { // otherwise the entry is lost
+			entry := fmt.Sprintf("%d\n%d\n%s", clockMS+w.left, w.attempt, tail(w.owner))
+			s.do("hset", s.keys.waiters, w.owner, entry)
 		}
 	}
 	s.expire(s.keys.queue, now.queueTerm)
@@ -118,7 +121,7 @@ func (s *stage) expire(key string, minutes int) {
 	}
 }
 
-// term returns in how many minutes a key expires.
+// term returns the time until a key expires, in minutes.
 func (s *stage) term(key string) int {
 	s.Helper()
 	return minutes(s.do("pttl", key).(int64))
@@ -131,7 +134,7 @@ func minutes(ms int64) int {
 	return int((ms + 59_999) / 60_000)
 }
 
-// get returns the state. A key that is not there has the term 0.
+// get returns the state. A missing key has the term 0.
 func (s *stage) get() (now state) {
 	s.Helper()
 	now.lock, _ = s.Get(s.Context(), s.keys.lock).Result()
@@ -151,7 +154,7 @@ func (s *stage) get() (now state) {
 		now.queue = append(now.queue, w)
 	}
 	if n := s.HLen(s.Context(), s.keys.waiters).Val(); int(n) != len(now.queue) {
-		s.Errorf("%d waiters of %d in the queue", n, len(now.queue))
+		s.Errorf("%d entries of waiters, %d in the queue", n, len(now.queue))
 	}
 	if now.queueTerm = max(s.term(s.keys.queue), -1); len(now.queue) == 0 {
 		now.queueTerm = 0
@@ -161,7 +164,7 @@ func (s *stage) get() (now state) {
 	return now
 }
 
-// as returns the stage for a user without a right: "-publish".
+// as returns the stage for a user without one right, such as "-publish".
 func (s *stage) as(without string) *stage {
 	s.Helper()
 	if without == "" {
@@ -173,10 +176,12 @@ func (s *stage) as(without string) *stage {
 	return &stage{TB: s.TB, Client: c, keys: s.keys}
 }
 
-// run executes a script by that clock on the keys of the lock, and returns the answer, or the first word of an error.
+// run executes a script on the keys of the lock, with the clock at the time at. It returns the
+// answer, or the first word of an error.
 func (s *stage) run(source any, at string, args ...any) string {
 	s.Helper()
-	return s.eval(source, at, []string{s.keys.lock, s.keys.fence, s.keys.queue, s.keys.waiters}, args...)
+	keys := []string{s.keys.lock, s.keys.fence, s.keys.queue, s.keys.waiters}
+	return s.eval(source, at, keys, args...)
 }
 
 func (s *stage) eval(source any, at string, keys []string, args ...any) string {
@@ -186,7 +191,8 @@ func (s *stage) eval(source any, at string, keys []string, args ...any) string {
 	return answered(s.Eval(s.Context(), text, keys, args...).Result())
 }
 
-// answered is an answer as text. Numbers above 1,000 are ms, in minutes.
+// answered returns an answer as text. Numbers above 1,000 are milliseconds and are shown in
+// minutes.
 func answered(reply any, err error) string {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		word, _, _ := strings.Cut(err.Error(), " ")
@@ -207,7 +213,8 @@ func answered(reply any, err error) string {
 	return fmt.Sprint(reply)
 }
 
-// published returns what was published since the last call, a space between channel and message.
+// published returns the messages that were published since the last call. A space separates channel
+// and message.
 func (s *stage) published() (all []string) {
 	s.Helper()
 	s.do("publish", "end", "")
@@ -226,12 +233,12 @@ func (s *stage) published() (all []string) {
 // scriptTest is one run of a script.
 type scriptTest struct {
 	name   string
-	at     string // "": clock
+	at     string // clock if empty
 	before state
 	args   []any
 	want   string
 	after  state
-	told   string // what is published
+	told   string // published messages
 }
 
 func (s *stage) test(source any, tests []scriptTest) {
@@ -249,7 +256,7 @@ func (s *stage) test(source any, tests []scriptTest) {
 			got.lock, got.term = unstable, 0
 		}
 		if got, want := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", tt.after); got != want {
-			s.Errorf("%s: left behind\n%s, want\n%s", tt.name, got, want)
+			s.Errorf("%s: the state is\n%s, want\n%s", tt.name, got, want)
 		}
 		if got := strings.Join(s.published(), ", "); got != tt.told {
 			s.Errorf("%s: published %q, want %q", tt.name, got, tt.told)
@@ -257,7 +264,8 @@ func (s *stage) test(source any, tests []scriptTest) {
 	}
 }
 
-// attempt is one of owner, for an hour; 0 is an attempt without a place in the queue.
+// attempt returns the arguments of an attempt of owner, for an hour. The number 0 means an attempt
+// without a queue entry.
 func attempt(owner string, number int) []any {
 	return []any{owner, hourMS, tail(owner), number}
 }
@@ -287,33 +295,44 @@ func testAcquire(s *stage) {
 		{
 			name: "a held lock without its fence and without meta", args: attempt("a", 0),
 			before: state{lock: strings.TrimSuffix(held("h"), "meta of h"), term: 10},
-			want:   "[10 min, h]", after: state{lock: strings.TrimSuffix(held("h"), "meta of h"), term: 10},
+			want:   "[10 min, h]",
+			after:  state{lock: strings.TrimSuffix(held("h"), "meta of h"), term: 10},
 		},
 		{
 			name: "a held lock by the first waiter", before: heldByH, args: attempt("a", 1),
-			want:  "[10 min, meta of h]",
-			after: state{lock: held("h"), term: 10, fence: oldFence, queue: []waiting{{"a", 1, hourMS, 1}}, queueTerm: hour},
+			want: "[10 min, meta of h]", after: state{
+				lock: held("h"), term: 10, fence: oldFence,
+				queue: []waiting{{"a", 1, hourMS, 1}}, queueTerm: hour,
+			},
 		},
 		{
-			name:   "a held lock by another waiter, whose place outlasts the others",
+			name:   "a held lock by another waiter, whose entry expires last",
 			before: state{lock: held("h"), term: 10, queue: []waiting{a, b}, queueTerm: 1},
-			args:   attempt("c", 2), want: "[10 min, meta of h]",
-			after: state{lock: held("h"), term: 10, queue: []waiting{a, b, {"c", 6, hourMS, 2}}, queueTerm: hour},
+			args:   attempt("c", 2), want: "[10 min, meta of h]", after: state{
+				lock: held("h"), term: 10,
+				queue: []waiting{a, b, {"c", 6, hourMS, 2}}, queueTerm: hour,
+			},
 		},
 		{
-			name:   "a held lock by a waiter again, whose place does not outlast the others",
+			name:   "a held lock by a waiter again, whose entry does not expire last",
 			before: state{lock: held("h"), term: 10, queue: []waiting{a, b}, queueTerm: 90},
-			args:   attempt("a", 3), want: "[10 min, meta of h]",
-			after: state{lock: held("h"), term: 10, queue: []waiting{{"a", 1, hourMS, 3}, b}, queueTerm: 90},
+			args:   attempt("a", 3), want: "[10 min, meta of h]", after: state{
+				lock: held("h"), term: 10,
+				queue: []waiting{{"a", 1, hourMS, 3}, b}, queueTerm: 90,
+			},
 		},
 		{
-			name: "a lock of its own", before: state{lock: held("a"), term: 10, fence: newFence}, args: attempt("a", 7),
+			name:   "a lock that its owner acquires again",
+			before: state{lock: held("a"), term: 10, fence: newFence}, args: attempt("a", 7),
 			want: oldFence, after: state{lock: held("a"), term: hour, fence: newFence},
 		},
 		{
-			name: "a free lock with a queue", before: state{queue: []waiting{a, b}, queueTerm: hour}, args: attempt("c", 0),
-			want: "[1 min, meta of a]", told: grantMessage("a", newFence, 1),
-			after: state{lock: granted("a", newFence), term: 1, fence: newFence, queue: []waiting{b}, queueTerm: hour},
+			name:   "a free lock with a queue",
+			before: state{queue: []waiting{a, b}, queueTerm: hour}, args: attempt("c", 0),
+			want: "[1 min, meta of a]", told: grantMessage("a", newFence, 1), after: state{
+				lock: granted("a", newFence), term: 1, fence: newFence,
+				queue: []waiting{b}, queueTerm: hour,
+			},
 		},
 		{
 			name:   "a free lock with a queue by a waiter",
@@ -325,63 +344,90 @@ func testAcquire(s *stage) {
 		},
 		{
 			name:   "a free lock by its first waiter",
-			before: state{queue: []waiting{a, b}, queueTerm: hour}, args: attempt("a", 2), want: newFence,
-			after: state{lock: granted("a", newFence), term: hour, fence: newFence, queue: []waiting{b}, queueTerm: hour},
+			before: state{queue: []waiting{a, b}, queueTerm: hour},
+			args:   attempt("a", 2), want: newFence, after: state{
+				lock: granted("a", newFence), term: hour, fence: newFence,
+				queue: []waiting{b}, queueTerm: hour,
+			},
 		},
 		{
-			name:   "a free lock by its first waiter, which does not wait any more",
-			before: state{queue: []waiting{a, b}, queueTerm: hour}, args: attempt("a", 0), want: newFence,
-			after: state{lock: granted("a", newFence), term: hour, fence: newFence, queue: []waiting{b}, queueTerm: hour},
+			name:   "a free lock by its first waiter, which no longer waits",
+			before: state{queue: []waiting{a, b}, queueTerm: hour},
+			args:   attempt("a", 0), want: newFence, after: state{
+				lock: granted("a", newFence), term: hour, fence: newFence,
+				queue: []waiting{b}, queueTerm: hour,
+			},
 		},
 		{
-			name:   "a free lock by its first waiter, whose place had expired",
-			before: state{queue: []waiting{{"a", 1, -1, 1}, b}, queueTerm: hour}, args: attempt("a", 2), want: newFence,
-			after: state{lock: granted("a", newFence), term: hour, fence: newFence, queue: []waiting{b}, queueTerm: hour},
+			name:   "a free lock by its first waiter, whose entry has expired",
+			before: state{queue: []waiting{{"a", 1, -1, 1}, b}, queueTerm: hour},
+			args:   attempt("a", 2), want: newFence, after: state{
+				lock: granted("a", newFence), term: hour, fence: newFence,
+				queue: []waiting{b}, queueTerm: hour,
+			},
 		},
 		{
-			name:   "a free lock with a dead queue",
-			before: state{queue: []waiting{{"b", 1, 0, 1}, {"c", 2, -1, 1}, {owner: "d", place: 3}}, queueTerm: hour},
-			args:   attempt("a", 0), want: newFence, after: state{lock: granted("a", newFence), term: hour, fence: newFence},
+			name: "a free lock with expired queue entries", before: state{
+				queue:     []waiting{{"b", 1, 0, 1}, {"c", 2, -1, 1}, {owner: "d", place: 3}},
+				queueTerm: hour,
+			},
+			args: attempt("a", 0), want: newFence,
+			after: state{lock: granted("a", newFence), term: hour, fence: newFence},
 		},
 	})
 }
 
-// A value that is not dlock's, or is the lock of another name, is left as it is.
+// testForeign checks that the scripts do not change a value of another program, or the lock of
+// another name.
 func testForeign(s *stage) {
 	another := strings.Replace(held("h"), "\nname\n", "\nanother name\n", 1)
 	b := waiting{"b", 1, 5000, 1}
 	tests := []scriptTest{
-		{name: "another name", before: state{lock: another, term: 10}, args: attempt("a", 0), want: "CONFLICT"},
-		{name: "a waiter's", before: state{lock: another, term: 10}, args: attempt("a", 1), want: "CONFLICT"},
-		{name: "text", before: state{lock: "text", term: 10}, args: attempt("a", 0), want: "CONFLICT"},
-		{name: "a short fence", before: state{fence: "123"}, args: attempt("a", 0), want: "CONFLICT"},
-		{name: "a long fence", before: state{fence: newFence + "0"}, args: attempt("a", 1), want: "CONFLICT"},
-		{name: "a fence of letters", before: state{fence: "zzzzzzzzzzzzzzzz"}, args: attempt("a", 0), want: "CONFLICT"},
-		{name: "the fences are used up", before: state{fence: "4019025413685247"}, args: attempt("a", 0), want: "CONFLICT"},
+		{name: "another name", before: state{lock: another, term: 10}, args: attempt("a", 0)},
+		{
+			name: "another name, by a waiter", before: state{lock: another, term: 10},
+			args: attempt("a", 1),
+		},
+		{name: "text", before: state{lock: "text", term: 10}, args: attempt("a", 0)},
+		{name: "a short fence", before: state{fence: "123"}, args: attempt("a", 0)},
+		{name: "a long fence", before: state{fence: newFence + "0"}, args: attempt("a", 1)},
+		{
+			name: "a fence of letters", before: state{fence: "zzzzzzzzzzzzzzzz"},
+			args: attempt("a", 0),
+		},
+		{
+			name: "the maximum fence", before: state{fence: "4019025413685247"},
+			args: attempt("a", 0),
+		},
 	}
 	for i := range tests {
-		tests[i].after = tests[i].before
+		tests[i].want, tests[i].after = "CONFLICT", tests[i].before
 	}
 	s.test(singleScripts.acquire.source, append(tests, scriptTest{
-		name: "a queue, and no fence", before: state{fence: "x", queue: []waiting{b}, queueTerm: hour}, args: attempt("a", 0),
+		name:   "a queue, and an invalid fence",
+		before: state{fence: "x", queue: []waiting{b}, queueTerm: hour}, args: attempt("a", 0),
 		want: "CONFLICT", after: state{fence: "x"},
 	}))
 	for _, key := range []string{s.keys.lock, s.keys.fence} {
 		s.set(state{})
 		s.do("rpush", key, "x")
-		if got := s.run(singleScripts.acquire.source, clock, attempt("a", 0)...); got != "WRONGTYPE" {
+		got := s.run(singleScripts.acquire.source, clock, attempt("a", 0)...)
+		if got != "WRONGTYPE" {
 			s.Errorf("acquire over the list %s: %s", key, got)
 		}
 	}
 }
 
-// A fence is the time, or the last fence plus one if that is greater.
+// testGrant checks that a fence is the time, or the last fence plus one if that is greater.
 func testGrant(s *stage) {
 	tests := []scriptTest{
 		{name: "an older fence", before: state{fence: oldFence}, want: newFence},
 		{name: "the same fence", before: state{fence: newFence}, want: "1800000000005008"},
 		{name: "a newer fence", before: state{fence: "1900000000000099"}, want: "1900000000000100"},
-		{name: "the last fence of all", before: state{fence: "4019025413685246"}, want: "4019025413685247"},
+		{
+			name: "the last fence", before: state{fence: "4019025413685246"},
+			want: "4019025413685247",
+		},
 		{name: "a clock before the epoch", at: "1767225599 999999", want: "1767225600000001"},
 		{name: "a clock at the epoch", at: "1767225600 0", want: "1767225600000001"},
 		{name: "a clock after the epoch", at: "1767225600 2", want: "1767225600000002"},
@@ -400,51 +446,80 @@ func testGrant(s *stage) {
 func testRelease(s *stage) {
 	heldByH := state{lock: held("h"), term: 10, fence: oldFence}
 	a, b := waiting{"a", 1, 5000, 1}, waiting{"b", 2, 30 * 60_000, 4}
-	queued := state{lock: held("h"), term: 10, fence: oldFence, queue: []waiting{a, b}, queueTerm: hour}
+	queued := state{
+		lock: held("h"), term: 10, fence: oldFence,
+		queue: []waiting{a, b}, queueTerm: hour,
+	}
 	s.test(singleScripts.release.source, []scriptTest{
-		{name: "a lock", before: heldByH, args: []any{"h"}, want: "1", after: state{fence: oldFence}, told: freed},
-		{name: "nothing", before: state{fence: oldFence}, args: []any{"h"}, want: "0", after: state{fence: oldFence}},
-		{name: "another's lock", before: heldByH, args: []any{"a"}, want: "0", after: heldByH},
 		{
-			name: "a lock of a longer owner", before: state{lock: held("hh"), term: 10}, args: []any{"h"}, want: "0",
+			name: "a lock", before: heldByH, args: []any{"h"},
+			want: "1", after: state{fence: oldFence}, told: freed,
+		},
+		{
+			name: "nothing", before: state{fence: oldFence}, args: []any{"h"},
+			want: "0", after: state{fence: oldFence},
+		},
+		{
+			name: "another owner's lock", before: heldByH, args: []any{"a"},
+			want: "0", after: heldByH,
+		},
+		{
+			name:   "a lock of an owner with the same prefix",
+			before: state{lock: held("hh"), term: 10}, args: []any{"h"}, want: "0",
 			after: state{lock: held("hh"), term: 10},
 		},
 		{
-			name: "a lock with a queue", before: queued, args: []any{"h"}, want: "1", told: grantMessage("a", newFence, 1),
-			after: state{lock: granted("a", newFence), term: 1, fence: newFence, queue: []waiting{b}, queueTerm: hour},
+			name: "a lock with a queue", before: queued, args: []any{"h"},
+			want: "1", told: grantMessage("a", newFence, 1), after: state{
+				lock: granted("a", newFence), term: 1, fence: newFence,
+				queue: []waiting{b}, queueTerm: hour,
+			},
 		},
 		{
-			name:   "a lock with a queue whose first waiter has gone",
-			before: state{lock: held("h"), term: 10, queue: []waiting{{"a", 1, 0, 1}, b}, queueTerm: hour},
-			args:   []any{"h"}, want: "1", told: grantMessage("b", newFence, 4),
+			name: "a lock with a queue whose first entry has expired", before: state{
+				lock: held("h"), term: 10,
+				queue: []waiting{{"a", 1, 0, 1}, b}, queueTerm: hour,
+			},
+			args: []any{"h"}, want: "1", told: grantMessage("b", newFence, 4),
 			after: state{lock: granted("b", newFence), term: 30, fence: newFence},
 		},
 		{
-			name:   "a lock with a waiter that has 1 ms left",
-			before: state{lock: held("h"), term: 10, queue: []waiting{{"a", 1, 1, 1}}, queueTerm: hour},
-			args:   []any{"h"}, want: "1", told: grantMessage("a", newFence, 1), after: state{lock: unstable, fence: newFence},
+			name: "a lock with a waiter that has 1 ms left", before: state{
+				lock: held("h"), term: 10,
+				queue: []waiting{{"a", 1, 1, 1}}, queueTerm: hour,
+			},
+			args: []any{"h"}, want: "1", told: grantMessage("a", newFence, 1),
+			after: state{lock: unstable, fence: newFence},
 		},
 		{
-			name:   "a lock with a dead queue",
-			before: state{lock: held("h"), term: 10, queue: []waiting{{"a", 1, 0, 1}}, queueTerm: hour},
-			args:   []any{"h"}, want: "1", told: freed,
+			name: "a lock with expired queue entries", before: state{
+				lock: held("h"), term: 10,
+				queue: []waiting{{"a", 1, 0, 1}}, queueTerm: hour,
+			},
+			args: []any{"h"}, want: "1", told: freed,
 		},
 		{
-			name:   "a lock with a queue, and no fence",
-			before: state{lock: held("h"), term: 10, fence: "x", queue: []waiting{a}, queueTerm: hour},
-			args:   []any{"h"}, want: "1", told: freed, after: state{fence: "x"},
+			name: "a lock with a queue, and an invalid fence", before: state{
+				lock: held("h"), term: 10, fence: "x",
+				queue: []waiting{a}, queueTerm: hour,
+			},
+			args: []any{"h"}, want: "1", told: freed, after: state{fence: "x"},
 		},
 		{
-			name: "a place", before: queued, args: []any{"a"}, want: "1",
-			after: state{lock: held("h"), term: 10, fence: oldFence, queue: []waiting{b}, queueTerm: hour},
+			name: "a queue entry", before: queued, args: []any{"a"}, want: "1", after: state{
+				lock: held("h"), term: 10, fence: oldFence,
+				queue: []waiting{b}, queueTerm: hour,
+			},
 		},
 		{
-			name: "a place at a free lock", before: state{queue: []waiting{a, b}, queueTerm: hour}, args: []any{"a"},
+			name:   "a queue entry of a free lock",
+			before: state{queue: []waiting{a, b}, queueTerm: hour}, args: []any{"a"},
 			want: "1", told: grantMessage("b", newFence, 4),
 			after: state{lock: granted("b", newFence), term: 30, fence: newFence},
 		},
 		{
-			name: "the last place at a free lock", before: state{queue: []waiting{a}, queueTerm: hour}, args: []any{"a"},
+			name:   "the last queue entry of a free lock",
+			before: state{queue: []waiting{a}, queueTerm: hour}, args: []any{"a"},
 			want: "1", told: freed,
 		},
 	})
@@ -466,17 +541,22 @@ func testBreak(s *stage) {
 			after: state{fence: oldFence}, told: lost + ", " + freed,
 		},
 		{name: "another holder", before: heldByH, args: []any{"a"}, want: "0", after: heldByH},
-		{name: "another program's", before: text, args: []any{""}, want: "CONFLICT", after: text},
 		{
-			name: "a lock with a queue", before: state{lock: held("h"), term: 10, queue: []waiting{a}, queueTerm: hour},
-			args: []any{"h"}, want: "1", told: lost + ", " + grantMessage("a", newFence, 1),
+			name: "a value of another program", before: text,
+			args: []any{""}, want: "CONFLICT", after: text,
+		},
+		{
+			name:   "a lock with a queue",
+			before: state{lock: held("h"), term: 10, queue: []waiting{a}, queueTerm: hour},
+			args:   []any{"h"}, want: "1", told: lost + ", " + grantMessage("a", newFence, 1),
 			after: state{lock: granted("a", newFence), term: 1, fence: newFence},
 		},
 	})
 }
 
-// In a cluster, waiters without a place in the queue listen to a sharded channel. Without the right to
-// publish there, the script publishes to the whole cluster.
+// testSharded checks that the script publishes to a sharded channel in a cluster, for waiters
+// without a queue entry. Without the right to publish there, the script publishes to the whole
+// cluster.
 func testSharded(s *stage) {
 	news := s.listen(s.SSubscribe(s.Context(), s.keys.lock+freeSuffix))
 	sharded := func() (n int) {
@@ -509,10 +589,13 @@ func testSharded(s *stage) {
 	}
 }
 
-// A renewal answers for each lock, and prolongs a lock only if its owner still holds it by the same grant.
+// testRenew checks that a renewal answers for each lock. It prolongs a lock only if the owner still
+// holds it by the same grant.
 func testRenew(s *stage) {
 	own, others, list, later, free := "own", "others", "list", "later", "free"
-	for lock, value := range map[string]string{own: held("a"), others: held("h"), later: granted("a", newFence)} {
+	for lock, value := range map[string]string{
+		own: held("a"), others: held("h"), later: granted("a", newFence),
+	} {
 		s.do("set", lock, value, "px", 10*60_000)
 	}
 	s.do("rpush", list, "x")
@@ -533,7 +616,7 @@ func testRenew(s *stage) {
 	}
 }
 
-// An inspection counts the live entries of the queue and the listeners.
+// testInspect checks that an inspection counts the live entries of the queue and the listeners.
 func testInspect(s *stage) {
 	s.do("set", "held", "value", "px", 10*60_000)
 	s.do("rpush", "list", "x")
@@ -544,9 +627,12 @@ func testInspect(s *stage) {
 	s.listen(s.Subscribe(s.Context(), "held:free"))
 	s.listen(s.SSubscribe(s.Context(), "held:free"))
 	keys := []string{"free", "free:waiters", "list", "list:waiters", "held", "held:waiters"}
-	for user, listeners := range map[string][2]int{"": {2, 0}, "-pubsub|shardnumsub": {1, 0}, "-pubsub": {-1, -1}} {
+	for user, listeners := range map[string][2]int{
+		"": {2, 0}, "-pubsub|shardnumsub": {1, 0}, "-pubsub": {-1, -1},
+	} {
 		got := s.as(user).eval(singleScripts.inspect.source, clock, keys)
-		want := fmt.Sprintf("[[0, -2, 0, %d, ], [], [value, 10 min, 2, %d, name]]", listeners[1], listeners[0])
+		want := fmt.Sprintf("[[0, -2, 0, %d, ], [], [value, 10 min, 2, %d, name]]",
+			listeners[1], listeners[0])
 		if got != want {
 			s.Errorf("%s: the answer is %s, want %s", user, got, want)
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// impostor is a server that answers commands as its handler decides. The lag of a sentinel, and the
-// answers of foreign servers, cannot be forced on a real one.
+// impostor is a server whose handler answers the commands. A real server cannot be forced to lag
+// like a sentinel, or to answer like a foreign server.
 type impostor struct {
 	addr    string
 	running sync.WaitGroup
@@ -61,7 +61,7 @@ func newImpostor(tb testing.TB, handle handler) *impostor {
 	return s
 }
 
-// array is a reply of strings.
+// array returns a reply of strings.
 func array(words ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(words))
@@ -71,19 +71,21 @@ func array(words ...string) string {
 	return b.String()
 }
 
-// fakeSentinel has a view of its own.
+// fakeSentinel is a sentinel with its own view of the master.
 type fakeSentinel struct {
 	*impostor
 
 	mu          sync.Mutex
 	master      string
 	epoch       int
-	hold        <-chan struct{} // answers wait until it is closed
+	hold        <-chan struct{} // answers wait until hold is closed
 	subscribers map[net.Conn]bool
 }
 
-// newFakeSentinels starts sentinels that have the same view.
-func newFakeSentinels(tb testing.TB, n int, master string, epoch int) (all []*fakeSentinel, url string) {
+// newFakeSentinels starts n sentinels with the same view.
+func newFakeSentinels(
+	tb testing.TB, n int, master string, epoch int,
+) (all []*fakeSentinel, url string) {
 	tb.Helper()
 	var addrs []string
 	for range n {
@@ -127,14 +129,15 @@ func (f *fakeSentinel) answer(conn net.Conn, words []string) string {
 		}
 		host, port, _ := net.SplitHostPort(f.master)
 		if name == "sentinel master" {
-			return array("name", "mymaster", "ip", host, "port", port, "config-epoch", strconv.Itoa(f.epoch))
+			return array("name", "mymaster", "ip", host, "port", port,
+				"config-epoch", strconv.Itoa(f.epoch))
 		}
 		return array(host, port)
 	}
 	return "-ERR unknown command\r\n"
 }
 
-// switchTo gives the sentinel another view. It announces that unless it is mute.
+// switchTo gives the sentinel another view. The sentinel announces the switch unless it is mute.
 func (f *fakeSentinel) switchTo(master string, epoch int, mute bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +152,7 @@ func (f *fakeSentinel) switchTo(master string, epoch int, mute bool) {
 	}
 }
 
-// answerLate holds the sentinel's answers until the test ends, or release is called.
+// answerLate delays the sentinel's answers until the test ends or release is called.
 func (f *fakeSentinel) answerLate(tb testing.TB) (release func()) {
 	tb.Helper()
 	hold := make(chan struct{})
@@ -171,7 +174,7 @@ func (f *fakeSentinel) awaitSubscriber(t *testing.T) {
 	})
 }
 
-// eventually returns when a condition without a signal is true.
+// eventually polls until a condition without a signal is true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); pause(t, time.Millisecond) {
@@ -181,19 +184,19 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// believes waits until a driver believes in a master.
+// believes waits until the driver believes that master is the master.
 func believes(t *testing.T, d *driver, master string) {
 	t.Helper()
 	s := d.conn.sentinels
 	eventually(t, "the master "+master, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.believed.master == master
+		return s.accepted.master == master
 	})
 }
 
-// wantLockOn repeats an acquisition until it succeeds, because a failover cuts connections. The lock must be on
-// one server and not on the other.
+// wantLockOn repeats an acquisition until it succeeds, because a failover cuts connections. The
+// lock must be on one server and not on the other.
 func wantLockOn(t *testing.T, d *driver, on, not *testenv.Server) {
 	t.Helper()
 	req := raw.Request(t, time.Minute)
@@ -211,8 +214,8 @@ func wantLockOn(t *testing.T, d *driver, on, not *testenv.Server) {
 	raw.Release(t, d, grant)
 }
 
-// The majority of the sentinels may lag behind a failover. A new client believes the newest, in
-// whatever order they answer.
+// TestNewestSentinelIsBelieved checks that a new client believes the newest sentinel, although the
+// majority may lag behind a failover. The order of their answers does not matter.
 func TestNewestSentinelIsBelieved(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
@@ -221,14 +224,15 @@ func TestNewestSentinelIsBelieved(t *testing.T) {
 			t.Parallel()
 			all, url := newFakeSentinels(t, 3, before.Addr, 1)
 			all[newest].switchTo(now.Addr, 2, true)
-			all[(newest+1)%3].answerLate(t) // so that both of the others count
+			all[(newest+1)%3].answerLate(t) // the other two answers decide
 			wantLockOn(t, openURL(t, url), now, before)
 		})
 	}
 }
 
-// A client that has received an announcement never goes back to the former master, whatever the other
-// sentinels answer, and even if the sentinel that announced it fails.
+// TestOlderAnswerIsNotBelieved checks that a client never returns to the former master after it has
+// received an announcement. The answers of the other sentinels do not change this, nor does a
+// failure of the sentinel that announced it.
 func TestOlderAnswerIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
@@ -239,7 +243,7 @@ func TestOlderAnswerIsNotBelieved(t *testing.T) {
 			d := openURL(t, url)
 			wantLockOn(t, d, before, now)
 			all[announcer].awaitSubscriber(t)
-			all[announcer].answerLate(t) // its word is the announcement alone
+			all[announcer].answerLate(t) // it contributes only the announcement
 			all[announcer].switchTo(now.Addr, 2, false)
 			believes(t, d, now.Addr)
 			wantLockOn(t, d, now, before)
@@ -247,7 +251,8 @@ func TestOlderAnswerIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A sentinel that lags announces a switch that is not the last one.
+// TestOlderAnnouncementIsNotBelieved checks that the client ignores an old switch that a lagging
+// sentinel announces.
 func TestOlderAnnouncementIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
@@ -260,7 +265,7 @@ func TestOlderAnnouncementIsNotBelieved(t *testing.T) {
 	asked := func() time.Time {
 		d.conn.sentinels.mu.Lock()
 		defer d.conn.sentinels.mu.Unlock()
-		return d.conn.sentinels.views[all[0].addr].asked
+		return d.conn.sentinels.views[all[0].addr].sent
 	}
 	last := asked()
 	all[0].switchTo(before.Addr, 2, false)
@@ -268,7 +273,8 @@ func TestOlderAnnouncementIsNotBelieved(t *testing.T) {
 	wantLockOn(t, d, now, before)
 }
 
-// An operator that sets the sentinels up again resets their epochs.
+// TestUnanimousSentinelsAreBelieved checks that the client believes all sentinels together, even
+// with an older epoch. An operator that sets up the sentinels again resets their epochs.
 func TestUnanimousSentinelsAreBelieved(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
@@ -279,7 +285,7 @@ func TestUnanimousSentinelsAreBelieved(t *testing.T) {
 		f.switchTo(now.Addr, 0, true)
 	}
 	for _, f := range all {
-		if err := d.conn.sentinels.ask(t.Context(), f.addr); err != nil {
+		if err := d.conn.sentinels.query(t.Context(), f.addr); err != nil {
 			t.Error(err)
 		}
 	}
@@ -287,7 +293,8 @@ func TestUnanimousSentinelsAreBelieved(t *testing.T) {
 	wantLockOn(t, d, now, before)
 }
 
-// A switch that is announced while a connection is dialled retires that connection, too.
+// TestSwitchWhileDialling checks a connection that is dialled while a switch is announced. The
+// driver retires this connection, too.
 func TestSwitchWhileDialling(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
@@ -330,7 +337,8 @@ func TestSwitchWhileDialling(t *testing.T) {
 	all[0].switchTo(now.Addr, 2, false)
 	believes(t, d, now.Addr)
 	close(gate)
-	raw.WantIs(t, "a request on the connection that was being dialled", <-result, backend.ErrUnavailable)
+	raw.WantIs(t, "a request on the connection that was being dialled",
+		<-result, backend.ErrUnavailable)
 	wantLockOn(t, d, now, before)
 }
 
@@ -347,7 +355,8 @@ func parsed(t *testing.T, url string) *target {
 	return target
 }
 
-// A sentinel that has missed a failover names a server that is a replica now.
+// TestReplicaIsNoMaster checks that Open refuses a replica that a sentinel names as the master. The
+// sentinel has missed a failover.
 func TestReplicaIsNoMaster(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--replicaof", "127.0.0.1", "1")
@@ -362,18 +371,18 @@ func TestReplicaIsNoMaster(t *testing.T) {
 	}
 }
 
-// A server that is no sentinel neither ends the process nor costs much memory, and no more time than
-// the caller has.
+// TestHostileSentinel checks that a server which is not a sentinel neither crashes the process nor
+// costs much memory. Open ends with the caller's context.
 func TestHostileSentinel(t *testing.T) {
 	lag := meter(t)
 	for name, attack := range map[string]func(conn net.Conn){
-		"a string of 1 GB":          func(c net.Conn) { endless(c, "$1000000000\r\n", strings.Repeat("x", 1<<16)) },
-		"a string of 128 MB":        func(c net.Conn) { endless(c, "$134217728\r\n", strings.Repeat("x", 1<<16)) },
-		"a string beyond integers":  func(c net.Conn) { endless(c, "$9223372036854775807\r\n", "x") },
-		"an array of 1,000,000,000": func(c net.Conn) { endless(c, "*1000000000\r\n", "+\r\n") },
-		"nested arrays":             func(c net.Conn) { endless(c, "", strings.Repeat("*1\r\n", 1<<14)) },
-		"an endless line":           func(c net.Conn) { endless(c, "+", strings.Repeat("x", 1<<16)) },
-		"empty lines":               func(c net.Conn) { endless(c, "", "\r\n") },
+		"a string of 1 GB":          endless("$1000000000\r\n", strings.Repeat("x", 1<<16)),
+		"a string of 128 MB":        endless("$134217728\r\n", strings.Repeat("x", 1<<16)),
+		"a string beyond integers":  endless("$9223372036854775807\r\n", "x"),
+		"an array of 1,000,000,000": endless("*1000000000\r\n", "+\r\n"),
+		"nested arrays":             endless("", strings.Repeat("*1\r\n", 1<<14)),
+		"an endless line":           endless("+", strings.Repeat("x", 1<<16)),
+		"empty lines":               endless("", "\r\n"),
 		"nothing":                   func(net.Conn) {},
 		"one byte now and then": func(c net.Conn) {
 			for _, err := io.WriteString(c, "+"); err == nil; _, err = io.WriteString(c, "x") {
@@ -387,7 +396,7 @@ func TestHostileSentinel(t *testing.T) {
 					return
 				}
 				attack(conn)
-				_, _ = read() // until the client goes
+				_, _ = read() // until the client disconnects
 			})
 			due := time.Now().Add(time.Second)
 			ctx, cancel := context.WithDeadline(t.Context(), due)
@@ -408,20 +417,23 @@ func TestHostileSentinel(t *testing.T) {
 	}
 }
 
-// endless writes until the other side is gone.
-func endless(w io.Writer, first, then string) {
-	_, err := io.WriteString(w, first)
-	for err == nil {
-		_, err = io.WriteString(w, then)
+// endless returns an attack that writes until the connection is closed.
+func endless(first, then string) func(conn net.Conn) {
+	return func(conn net.Conn) {
+		_, err := io.WriteString(conn, first)
+		for err == nil {
+			_, err = io.WriteString(conn, then)
+		}
 	}
 }
 
-// Servers without AUTH answer with its arguments. No error shows them.
+// TestErrorsShowNoCredentials checks that no error contains a credential. Servers without AUTH
+// answer with its arguments.
 func TestErrorsShowNoCredentials(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("s3cret", 30)
 	for _, tt := range []struct {
-		name, text string // text is the answer, with the words of the command
+		name, text string // text is the answer; it quotes the words of the command
 	}{
 		{"Redis 6", "-ERR unknown command `%[1]s`, with args beginning with: %.120[2]s\r\n"},
 		{"another", "-ERR wrong number of arguments: %[1]s %[2]s\r\n"},
@@ -431,35 +443,44 @@ func TestErrorsShowNoCredentials(t *testing.T) {
 			t.Parallel()
 			s := newImpostor(t, func(conn net.Conn, read func() ([]string, error)) {
 				for words, err := read(); err == nil; words, err = read() {
-					_, _ = fmt.Fprintf(conn, tt.text, words[0], "`"+strings.Join(words[1:], "` `")+"`")
+					quoted := "`" + strings.Join(words[1:], "` `") + "`"
+					_, _ = fmt.Fprintf(conn, tt.text, words[0], quoted)
 				}
 			})
 			for _, url := range []string{
-				"redis://joe:s3cret@" + s.addr, "redis://joe:" + long + "@" + s.addr, "redis+cluster://joe:s3cret@" + s.addr,
+				"redis://joe:s3cret@" + s.addr,
+				"redis://joe:" + long + "@" + s.addr,
+				"redis+cluster://joe:s3cret@" + s.addr,
 				"redis+sentinel://" + s.addr + "/m?sentinel-user=joe&sentinel-password=s3cret",
 				"redis+sentinel://" + s.addr + "/m?sentinel-user=joe&sentinel-password=" + long,
 			} {
 				_, err := testenv.Open(t.Context(), url)
 				wantNoSecret(t, url, err)
 			}
-			lent := redis.NewClient(&redis.Options{Addr: s.addr, Username: "joe", Password: "s3cret", MaxRetries: -1, DialerRetries: 1})
+			lent := redis.NewClient(&redis.Options{
+				Addr: s.addr, Username: "joe", Password: "s3cret",
+				MaxRetries: -1, DialerRetries: 1,
+			})
 			defer lent.Close()
 			wantNoSecret(t, "New", openLent(lent))
 		})
 	}
 }
 
-// A driver does not have the password of a lent client with a provider. Of a reply that names a command's
-// arguments it shows none.
+// TestErrorsShowNoArguments checks a lent client with a credentials provider, so the driver does
+// not have the password. If a reply quotes the arguments of a command, the driver shows none of
+// them.
 func TestErrorsShowNoArguments(t *testing.T) {
 	t.Parallel()
 	s := newImpostor(t, func(conn net.Conn, read func() ([]string, error)) {
 		for words, err := read(); err == nil; words, err = read() {
-			_, _ = fmt.Fprintf(conn, "-ERR unknown command `%s`, with args beginning with: `%s`\r\n", words[0], strings.Join(words[1:], "` `"))
+			const text = "-ERR unknown command `%s`, with args beginning with: `%s`\r\n"
+			_, _ = fmt.Fprintf(conn, text, words[0], strings.Join(words[1:], "` `"))
 		}
 	})
 	lent := redis.NewClient(&redis.Options{
-		Addr: s.addr, MaxRetries: -1, CredentialsProvider: func() (string, string) { return "joe", "s3cret" },
+		Addr: s.addr, MaxRetries: -1,
+		CredentialsProvider: func() (string, string) { return "joe", "s3cret" },
 	})
 	defer lent.Close()
 	wantNoSecret(t, "New", openLent(lent))
@@ -487,15 +508,16 @@ type written struct {
 	lines []string
 }
 
-// Printf implements the interface that redis.SetLogger takes.
+// Printf implements the parameter type of redis.SetLogger.
 func (w *written) Printf(_ context.Context, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lines = append(w.lines, fmt.Sprintf(format, args...))
 }
 
-// go-redis has one logger for all clients of a process. A driver that cannot connect causes no line
-// of it. The test is not parallel, because clients of other tests do.
+// TestNothingIsWrittenToStandardError checks that a driver logs nothing through go-redis if it
+// cannot connect. go-redis has one logger for all clients of a process. The test is not parallel,
+// because clients of other tests use that logger.
 func TestNothingIsWrittenToStandardError(t *testing.T) {
 	log := new(written)
 	redis.SetLogger(log)
@@ -508,8 +530,8 @@ func TestNothingIsWrittenToStandardError(t *testing.T) {
 	_ = l.Close()
 	_, stale := newFakeSentinels(t, 1, gone, 1)
 	for _, url := range []string{
-		"redis://" + gone, "rediss://" + gone, "redis+cluster://" + gone, "redis+sentinel://" + gone + "/mymaster", stale,
-		"rediss://" + testenv.Redis(t).Addr,
+		"redis://" + gone, "rediss://" + gone, "redis+cluster://" + gone,
+		"redis+sentinel://" + gone + "/mymaster", stale, "rediss://" + testenv.Redis(t).Addr,
 	} {
 		_, err := testenv.Open(t.Context(), url)
 		raw.WantIs(t, url, err, backend.ErrUnavailable)
@@ -517,15 +539,15 @@ func TestNothingIsWrittenToStandardError(t *testing.T) {
 	s := testenv.NewRedis(t)
 	d := openURL(t, s.URL)
 	s.Kill(t)
-	for range 50 { // more than there are connections
+	for range 50 { // more requests than connections
 		_, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
 		if err == nil {
-			t.Error("Acquire of a server that is gone")
+			t.Error("Acquire on a stopped server returned no error")
 		}
 	}
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	for _, line := range log.lines {
-		t.Errorf("written: %s", line)
+		t.Errorf("go-redis logged: %s", line)
 	}
 }

@@ -17,31 +17,43 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// withoutURL states further cases: the drivers of a groupHarness have a dialer of their own and are not opened by a URL.
-var withoutURL = conformance.Inapplicable("OpeningAClosedPortIsUnavailable", "SecretsStayOutOfErrors")
+// withoutURL are further cases that do not apply. The drivers of a groupHarness use the harness's
+// own dialer and are not opened by a URL.
+var withoutURL = conformance.Inapplicable(
+	"OpeningAClosedPortIsUnavailable", "SecretsStayOutOfErrors",
+)
 
 func TestConformanceCluster(t *testing.T) {
 	g := testenv.Alone(t, testenv.RedisCluster)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) }, inapplicable, withoutURL)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newGroupHarness(t, g)
+	}, inapplicable, withoutURL)
 }
 
 func TestConformanceSentinel(t *testing.T) {
 	g := testenv.Alone(t, testenv.RedisSentinel)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newGroupHarness(t, g) }, inapplicable, withoutURL)
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newGroupHarness(t, g)
+	}, inapplicable, withoutURL)
 }
 
-// groupHarness reaches several servers through a network that can be broken. As they tell clients each other's
-// addresses, it is the driver's dialer that goes another way.
+// groupHarness reaches several servers through a network that can be broken. The servers send each
+// other's addresses to clients. So the driver's dialer replaces each address by the address of a
+// proxy.
 type groupHarness struct {
 	group *testenv.RedisGroup
 	proxy *testenv.Proxy
-	ways  map[string]string // from the address of a server to that of the proxy
+	ways  map[string]string // from the address of a server to the address of its proxy
 }
 
 func newGroupHarness(tb testenv.TB, g *testenv.RedisGroup) *groupHarness {
 	tb.Helper()
 	addrs := g.Addrs(tb)
-	h := &groupHarness{group: g, proxy: testenv.NewProxy(tb, addrs...), ways: make(map[string]string)}
+	h := &groupHarness{
+		group: g,
+		proxy: testenv.NewProxy(tb, addrs...),
+		ways:  make(map[string]string),
+	}
 	for i, way := range h.proxy.Addrs() {
 		h.ways[addrs[i]] = way
 	}
@@ -70,34 +82,41 @@ func (h *groupHarness) open(ctx context.Context, raw string) (backend.Driver, er
 // Close implements conformance.Harness.
 func (h *groupHarness) Close() { h.proxy.Close() }
 
-// Cut implements conformance.Faults: all servers are cut off.
+// Cut implements conformance.Faults. It cuts off all servers.
 func (h *groupHarness) Cut(tb conformance.TB) (heal func()) { tb.Helper(); return h.proxy.Cut(tb) }
 
-// DropReply implements conformance.Faults: whichever server it comes from.
-func (h *groupHarness) DropReply(tb conformance.TB, nth int) { tb.Helper(); h.proxy.DropReply(tb, nth) }
+// DropReply implements conformance.Faults. It counts the replies of all servers together.
+func (h *groupHarness) DropReply(tb conformance.TB, nth int) {
+	tb.Helper()
+	h.proxy.DropReply(tb, nth)
+}
 
-// Pause implements conformance.Faults: all servers stop.
+// Pause implements conformance.Faults. It stops all servers.
 func (h *groupHarness) Pause(tb conformance.TB) (resume func()) {
 	tb.Helper()
 	return h.group.Pause(tb)
 }
 
-// Restart implements conformance.Faults: all servers are killed and started again.
+// Restart implements conformance.Faults. It kills all servers and starts them again.
 func (h *groupHarness) Restart(tb conformance.TB) { tb.Helper(); h.group.Restart(tb) }
 
-// Whatever the name, the keys of its lock are in one slot, and in the same one as on a single server.
+// TestKeysOfALockAreInOneSlot checks that the keys of a lock are in one slot for any name. They are
+// also equal to the keys on a single server.
 func TestKeysOfALockAreInOneSlot(t *testing.T) {
 	t.Parallel()
 	c := admin(t, testenv.RedisCluster(t).Nodes[0])
-	for _, name := range []string{"a", "{", "}", "{}", "}{", "{a}b", "a{b}c", "{{", "}}", "a b", "é", strings.Repeat("x", 512)} {
-		k := newClusterKeys(name)
-		if alone := newKeys(name); k.lock != alone.lock || k.queue != alone.queue || k.waiters != alone.waiters {
+	for _, name := range []string{
+		"a", "{", "}", "{}", "}{", "{a}b", "a{b}c", "{{", "}}", "a b", "é",
+		strings.Repeat("x", 512),
+	} {
+		k, alone := newClusterKeys(name), newKeys(name)
+		if k.lock != alone.lock || k.queue != alone.queue || k.waiters != alone.waiters {
 			t.Errorf("%q: the keys %q differ from those on a single server, %q", name, k, alone)
 		}
 		slot := do(t, c, "cluster", "keyslot", k.lock)
 		for _, key := range []string{k.fence, k.queue, k.waiters, k.lock + freeSuffix} {
 			if its := do(t, c, "cluster", "keyslot", key); its != slot {
-				t.Errorf("%q: slot %v, that of the lock is %v", key, its, slot)
+				t.Errorf("%q: slot %v, the slot of the lock is %v", key, its, slot)
 			}
 		}
 	}
@@ -130,7 +149,8 @@ func TestListOverAllMasters(t *testing.T) {
 	}
 }
 
-// Who waits in a cluster needs a connection to each master that has such locks, and one for itself.
+// TestWaitersNeedOneConnectionPerMaster checks that the waiters in a cluster share one connection
+// to each master with their locks. The driver needs one more connection for itself.
 func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
 	t.Parallel()
 	g := testenv.RedisCluster(t)
@@ -165,8 +185,9 @@ func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
 	}
 }
 
-// Redis before 7 has no sharded pub/sub. Each new connection tries it first, as the server may have
-// been upgraded meanwhile: a newer server sends its messages to sharded channels alone.
+// TestShardedPubSubIsTriedOnEachConnection checks that each new connection tries sharded pub/sub
+// first. Redis before 7 does not support it, but the server may have been upgraded meanwhile: a
+// newer server sends its messages only to sharded channels.
 func TestShardedPubSubIsTriedOnEachConnection(t *testing.T) {
 	t.Parallel()
 	fake := newFakeServer(t, func(command string) string {
@@ -180,7 +201,7 @@ func TestShardedPubSubIsTriedOnEachConnection(t *testing.T) {
 	defer h.close()
 	for i := range 2 {
 		lock := fmt.Sprintf("dlock:{%d}", i)
-		_, _ = h.join(&place{lock: lock}, node)
+		_, _ = h.join(&position{lock: lock}, node)
 		sharded, plain := "ssubscribe "+lock+freeSuffix, "subscribe "+lock+freeSuffix
 		for _, want := range []string{sharded, plain} {
 			if got := fake.next(t, sharded, plain); got != want {
@@ -202,10 +223,11 @@ func TestShardedPubSubIsTriedOnEachConnection(t *testing.T) {
 	}
 }
 
-// Redis before 7 has no sharded pub/sub.
+// TestClusterWithoutShardedPubSub checks a cluster of Redis before 7, which has no sharded pub/sub.
 func TestClusterWithoutShardedPubSub(t *testing.T) {
 	t.Parallel()
-	g := testenv.NewRedisCluster(t, "--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "")
+	g := testenv.NewRedisCluster(t,
+		"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "")
 	holder, waiter := openURL(t, g.URL), openURL(t, g.URL)
 	held := raw.Acquire(t, holder, raw.Request(t, longTerm))
 	req := raw.Request(t, longTerm)
@@ -247,11 +269,13 @@ func TestShapeURLs(t *testing.T) {
 	}
 	for raw, want := range bad {
 		_, err := dlock.Open(t.Context(), raw)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %v, want a word about %q", raw, err, want)
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want an error that mentions %q", raw, err, want)
 		}
 	}
-	u, err := backend.ParseURL("rediss+sentinel://u:p@a,b:1,[::1]/m%20m/3?sentinel-user=su&sentinel-password=s3cret&wait=2")
+	u, err := backend.ParseURL("rediss+sentinel://u:p@a,b:1,[::1]/m%20m/3" +
+		"?sentinel-user=su&sentinel-password=s3cret&wait=2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,20 +283,22 @@ func TestShapeURLs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(got.addrs, []string{"a:26379", "b:1", "[::1]:26379"}) || got.master != "m m" || got.database != 3 ||
-		got.user != "u" || got.password != "p" || got.sentinelUser != "su" || got.sentinelPassword != "s3cret" ||
+	if !slices.Equal(got.addrs, []string{"a:26379", "b:1", "[::1]:26379"}) ||
+		got.master != "m m" || got.database != 3 || got.user != "u" || got.password != "p" ||
+		got.sentinelUser != "su" || got.sentinelPassword != "s3cret" ||
 		got.Wait != 2 || got.tls == nil {
 		t.Errorf("%+v", got)
 	}
 	if strings.Contains(u.String(), "s3cret") {
-		t.Errorf("String shows a password: %s", u)
+		t.Errorf("String contains a password: %s", u)
 	}
 }
 
 func TestOpenOfTheWrongShape(t *testing.T) {
 	t.Parallel()
 	plain, c := testenv.NewRedis(t, "--requirepass", "right"), testenv.RedisCluster(t)
-	guarded := testenv.NewRedisSentinel(t, "user default on nopass ~* &* +@all -sentinel|get-master-addr-by-name",
+	guarded := testenv.NewRedisSentinel(t,
+		"user default on nopass ~* &* +@all -sentinel|get-master-addr-by-name",
 		"user keeper on >gate ~* &* +@all")
 	sentinels := guarded.Sentinels[0].Addr + "," + guarded.Sentinels[1].Addr
 	const gate = "?sentinel-user=keeper&sentinel-password=gate"
@@ -285,16 +311,35 @@ func TestOpenOfTheWrongShape(t *testing.T) {
 		{"redis+cluster://:wrong@" + plain.Addr, "WRONGPASS", backend.ErrUnavailable},
 		{"redis+cluster://:s3cret@127.0.0.1:1,127.0.0.1:2", "refused", backend.ErrUnavailable},
 		{"redis://" + c.Nodes[0].Addr, "redis+cluster", backend.ErrUnsupported},
-		{"redis+sentinel://:right@" + plain.Addr + "/mymaster", "unknown command", backend.ErrUnavailable},
-		{"redis+sentinel://" + c.Nodes[0].Addr + "/mymaster", "unknown command", backend.ErrUnavailable},
+		{
+			"redis+sentinel://:right@" + plain.Addr + "/mymaster",
+			"unknown command", backend.ErrUnavailable,
+		},
+		{
+			"redis+sentinel://" + c.Nodes[0].Addr + "/mymaster",
+			"unknown command", backend.ErrUnavailable,
+		},
 		{"redis+sentinel://" + sentinels + "/mymaster", "NOPERM", backend.ErrUnavailable},
-		{"redis+sentinel://" + sentinels + "/mymaster?sentinel-user=keeper&sentinel-password=s3cret", "WRONGPASS", backend.ErrUnavailable},
-		{"redis+sentinel://" + sentinels + "/other" + gate, "No such master", backend.ErrUnavailable},
-		{"redis+sentinel://:s3cret@127.0.0.1:1,127.0.0.1:2/mymaster", "no sentinel names the master", backend.ErrUnavailable},
+		{
+			"redis+sentinel://" + sentinels + "/mymaster" +
+				"?sentinel-user=keeper&sentinel-password=s3cret",
+			"WRONGPASS", backend.ErrUnavailable,
+		},
+		{
+			"redis+sentinel://" + sentinels + "/other" + gate,
+			"No such master", backend.ErrUnavailable,
+		},
+		{
+			"redis+sentinel://:s3cret@127.0.0.1:1,127.0.0.1:2/mymaster",
+			"no sentinel names the master", backend.ErrUnavailable,
+		},
 		{"redis+sentinel://:s3cret@" + sentinels + "/mymaster" + gate, "", nil},
 		{"redis+sentinel://" + sentinels + "/mymaster/3" + gate, "", nil},
 		{"rediss+cluster://" + c.Nodes[0].Addr + "?timeout=1s", "TLS", backend.ErrUnavailable},
-		{"rediss+sentinel://" + sentinels + "/mymaster?timeout=1s&sentinel-password=gate", "TLS", backend.ErrUnavailable},
+		{
+			"rediss+sentinel://" + sentinels + "/mymaster?timeout=1s&sentinel-password=gate",
+			"TLS", backend.ErrUnavailable,
+		},
 	} {
 		start := time.Now()
 		d, err := testenv.Open(t.Context(), tt.url)
@@ -310,7 +355,7 @@ func TestOpenOfTheWrongShape(t *testing.T) {
 		}
 		for _, secret := range []string{"s3cret", "right", "wrong", "gate"} {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s: a credential in %q", tt.url, text)
+				t.Errorf("%s: the error %q contains a credential", tt.url, text)
 			}
 		}
 	}

@@ -4,9 +4,10 @@ import (
 	"testing"
 
 	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/tlstest"
 )
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	testenv.TLSTest{Upstream: testenv.Redis(t).Addr, URL: "rediss://%s?%s"}.Run(t)
+	tlstest.Suite{Upstream: testenv.Redis(t).Addr, URL: "rediss://%s?%s"}.Run(t)
 }

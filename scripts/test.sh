@@ -1,24 +1,13 @@
 #!/usr/bin/env bash
-# Runs all tests against real servers, with the race detector, and ends with a table of what was tested against what.
+# Runs all tests against real servers, with the race detector. At the end it prints a table of the
+# servers and their tests.
 #
 #   scripts/test.sh [--install] [arguments of go test, such as -run or -timeout]
 #
-# With Docker, images that are missing are pulled, or built where no registry answers. Without Docker the servers'
-# programs are needed; --install installs them with apt-get.
+# With Docker, missing images are pulled, or built if no registry answers. Without Docker the
+# servers' programs must be installed; --install installs them with apt-get.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-# What the tests need, by the names of internal/testenv/images; without Docker the program that runs each, and the package
-# that has it.
-servers=(redis valkey memcached zookeeper etcd mysql mariadb)
-declare -A program=(
-	[redis]=redis-server [valkey]=valkey-server [memcached]=memcached [zookeeper]=/usr/share/java/zookeeper.jar
-	[etcd]=etcd [mysql]=mysqld [mariadb]=mariadbd
-)
-declare -A package=(
-	[redis]=redis-server [valkey]=valkey-server [memcached]=memcached [zookeeper]=zookeeper
-	[etcd]=etcd-server [mysql]=mysql-server-core [mariadb]=mariadb-server-core
-)
 
 die() { echo "test.sh: $*" >&2; exit 1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -36,39 +25,36 @@ install() {
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$@"
 }
 
-# The packages of the servers that are neither given by URL nor installed.
-missing_packages() {
-	local name url
-	for name in "${servers[@]}"; do
-		url=DLOCK_TEST_${name^^}_URL
-		[ -n "${!url-}" ] || [ -e "${program[$name]}" ] || PATH=$PATH:/usr/sbin command -v "${program[$name]}" >/dev/null ||
-			echo "${package[$name]}"
-	done
-}
-
+# Without Docker the tests need the program of each server that is not given by URL.
 need_programs() {
-	local missing
-	mapfile -t missing < <(missing_packages)
-	if [ ${#missing[@]} = 0 ]; then return; fi
+	local missing list
+	list=$(go run ./internal/testenv/packages)
+	if [ -z "$list" ]; then return; fi
+	mapfile -t missing <<<"$list"
 	if [ -n "$may_install" ]; then
 		install "${missing[@]}"
 	elif [ "${DLOCK_TEST_ALLOW_SKIP-}" != 1 ]; then
 		die "no Docker images and no programs to test with. Start Docker, or install ${missing[*]}
-(scripts/test.sh --install does it), or set DLOCK_TEST_REDIS_URL and its like, or skip with DLOCK_TEST_ALLOW_SKIP=1"
+(scripts/test.sh --install does it), or set URLs such as DLOCK_TEST_REDIS_URL,
+or skip with DLOCK_TEST_ALLOW_SKIP=1"
 	fi
 }
 
 may_install=
 if [ "${1-}" = --install ]; then may_install=1; shift; fi
-command -v go >/dev/null || die "Go is not installed; go.mod says which version is needed"
-if ! timeout 30 docker info >/dev/null 2>&1 || ! scripts/images.sh --pull "${servers[@]}"; then
+command -v go >/dev/null || die "Go is not installed; go.mod has the required version"
+if ! timeout 30 docker info >/dev/null 2>&1 || ! scripts/images.sh --pull; then
 	need_programs
 fi
 
 go vet ./...
-# A cached result says nothing about servers: -count=1. The cases mostly wait: several at a time, whatever the machine has.
-# The longest packages come first: those that keep the processors busy, and between them those that wait.
+# -count=1, because a cached result proves nothing about a server. The cases mostly wait, so several
+# run at a time on any machine. The longest packages come first: packages that use the processors
+# alternate with packages that wait. The report fails if a test has failed, so go test need not.
 long=(redisbackend command etcdbackend conformance zkbackend mysqlbackend)
-mapfile -t packages < <(printf './%s\n' "${long[@]}"; go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$")
-{ go test -race -count=1 -timeout=20m -p=2 -parallel=6 -json "$@" "${packages[@]}" || true; } | # the report tells
+mapfile -t packages < <(
+	printf './%s\n' "${long[@]}"
+	go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$"
+)
+{ go test -race -count=1 -timeout=20m -p=2 -parallel=6 -json "$@" "${packages[@]}" || true; } |
 	go run ./internal/testenv/report

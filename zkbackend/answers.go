@@ -2,116 +2,147 @@ package zkbackend
 
 import (
 	"encoding/binary"
-	"errors"
 	"sync"
 )
 
 const (
-	// sizeField is the length of the length, with which each message begins.
+	// sizeField is the length of the number with which each message begins. It is the length of the
+	// rest.
 	sizeField = 4
-	// answerHead is what follows it in an answer: its number, the transaction, and an error.
+
+	// answerHead is the length of what follows in an answer: the number of its request, the
+	// transaction and an error, of four, eight and four bytes.
 	answerHead = 16
+
 	// countField is the length of the number with which a list or the data of a node begins.
 	countField = 4
-	// maxAnswer bounds an answer. It has room for a list of some 100,000 nodes: the list takes five times as much memory
-	// at most, 40 MiB.
+
+	// maxAnswer limits the length of an answer. It is enough for a list of some 100,000 nodes,
+	// which takes at most five times as much memory, 40 MiB.
 	maxAnswer = 8 << 20
-	// maxMulti bounds the answer to a multi request, which is kept to be checked: those of this driver have two results.
+
+	// maxMulti limits the length of the answer to a multi request, which is kept to be checked. The
+	// multi requests of this driver have two results.
 	maxMulti = 64 << 10
 )
 
-var errMalformed = errors.New("the answer is not that of a ZooKeeper server")
+// stage is the part of an answer that is being collected in order to be checked.
+//
+//	stage      part                                event                            next
+//	sizeStage  its length                          the length is within the limits  headStage
+//	headStage  request, transaction and error      its kind has a further check     bodyStage
+//	                                               it has none                      sizeStage
+//	bodyStage  a number of children or bytes, or   the check has passed             sizeStage
+//	           all results of a multi request
+//
+// What remains of a checked answer is skipped, see answers.rest.
+type stage uint8
 
-// answers cuts what is read on a connection into answers, and checks in each what the client library does not: the library would
-// panic, in a goroutine of its own, or allocate memory for whatever number it finds.
+const (
+	sizeStage stage = iota
+	headStage
+	bodyStage
+)
+
+// answers divides the bytes that are read on a connection into answers. It checks in each what the
+// client library does not check: the library would panic, in a goroutine of its own, or allocate
+// memory for whatever number it finds.
 type answers struct {
-	head []byte // of one that has just begun
-	need int    // how long head is to be for the next check; 0: sizeField
-	kind uint32 // of the request; 0 as long as it is not known, or where nothing more is checked
-	left int    // of one that was checked
+	stage stage
+	head  []byte // what was collected of the present answer
+	need  int    // length of head for the check of the stage
+	kind  uint32 // of the request, in bodyStage
+	rest  int    // number of bytes to skip
 
 	mu    sync.Mutex
-	asked map[uint32]uint32 // the kinds of the requests without an answer, if their answers are checked, by number
+	kinds map[uint32]uint32 // by number: the unanswered requests whose answers have a further check
 }
 
-// expect takes a request.
+// expect takes a request that is about to be written.
 func (a *answers) expect(request []byte) {
 	switch k := kind(request); k {
 	case opGetData, opChildren, opMulti:
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if a.asked == nil {
-			a.asked = make(map[uint32]uint32)
+		if a.kinds == nil {
+			a.kinds = make(map[uint32]uint32)
 		}
-		a.asked[binary.BigEndian.Uint32(request[sizeField:])] = k
+		a.kinds[binary.BigEndian.Uint32(request[numberAt:])] = k
 	}
 }
 
-// answered returns the kind of the request with that number, and forgets it; 0 if the answer is not checked.
-func (a *answers) answered(number uint32) (kind uint32) {
+// takeKind returns the kind of the request with that number and forgets it. It is 0 if the answer
+// has no further check.
+func (a *answers) takeKind(number uint32) (kind uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	kind = a.asked[number]
-	delete(a.asked, number)
+	kind = a.kinds[number]
+	delete(a.kinds, number)
 	return kind
 }
 
-// take takes what was read, and returns how many answers to pings begin in it.
+// take takes what was read. It returns how many answers to pings begin in p, and an error if the
+// connection must not be used any further. Only the goroutine that reads may call it.
 func (a *answers) take(p []byte) (pings int, err error) {
 	for len(p) > 0 {
-		if skip := min(a.left, len(p)); skip > 0 {
-			a.left, p = a.left-skip, p[skip:]
+		if skip := min(a.rest, len(p)); skip > 0 {
+			a.rest, p = a.rest-skip, p[skip:]
 			continue
 		}
-		a.need = max(a.need, sizeField)
+		if a.stage == sizeStage {
+			a.need = sizeField
+		}
 		part := min(a.need-len(a.head), len(p))
 		a.head, p = append(a.head, p[:part]...), p[part:]
 		if len(a.head) < a.need {
 			continue
 		}
-		ping, err := a.check()
+		isPing, err := a.check()
 		if err != nil {
 			return pings, err
 		}
-		if ping {
+		if isPing {
 			pings++
-		}
-		if len(a.head) == a.need { // nothing more is checked
-			a.left, a.head, a.need, a.kind = sizeField+a.size()-len(a.head), a.head[:0], 0, 0
 		}
 	}
 	return pings, nil
 }
 
-// size returns the length of the present answer.
-func (a *answers) size() int { return int(binary.BigEndian.Uint32(a.head)) }
-
-// check checks as much of an answer as there is. It sets need to more if there is more to check.
-func (a *answers) check() (ping bool, err error) {
-	switch {
-	case len(a.head) == sizeField:
+// check checks the collected part of an answer and begins the next stage.
+func (a *answers) check() (isPing bool, err error) {
+	switch a.stage {
+	case sizeStage:
 		if a.size() < answerHead || a.size() > maxAnswer {
 			return false, errMalformed
 		}
-		a.need += answerHead
+		a.stage, a.need = headStage, sizeField+answerHead
 		return false, nil
-	case a.kind == 0:
+	case headStage:
 		return a.checkHead()
-	case a.kind == opMulti && wholeResults(a.head[sizeField+answerHead:]):
-		return false, nil
-	case a.kind != opMulti && a.fits(binary.BigEndian.Uint32(a.head[sizeField+answerHead:])):
-		return false, nil
+	default:
+		return false, a.checkBody()
 	}
-	return false, errMalformed
 }
 
-// checkHead checks the head of an answer.
-func (a *answers) checkHead() (ping bool, err error) {
+// size returns the length of the present answer without the number that holds it.
+func (a *answers) size() int { return int(binary.BigEndian.Uint32(a.head)) }
+
+// finish begins the next answer. What was not collected of the present one is skipped.
+func (a *answers) finish() {
+	a.rest = sizeField + a.size() - len(a.head)
+	a.stage, a.head = sizeStage, a.head[:0]
+}
+
+// checkHead checks the head of an answer, and reports whether it answers a ping. An error has no
+// body.
+func (a *answers) checkHead() (isPing bool, err error) {
 	number := binary.BigEndian.Uint32(a.head[sizeField:])
-	kind, failed := a.answered(number), binary.BigEndian.Uint32(a.head[sizeField+answerHead-4:]) != 0
+	kind := a.takeKind(number)
+	failed := binary.BigEndian.Uint32(a.head[sizeField+answerHead-4:]) != 0
 	body := a.size() - answerHead
 	switch {
 	case kind == 0 || failed:
+		a.finish()
 		return int32(number) == xidPing, nil
 	case body < countField || kind == opMulti && body > maxMulti:
 		return false, errMalformed
@@ -120,23 +151,39 @@ func (a *answers) checkHead() (ping bool, err error) {
 	default:
 		a.need += countField
 	}
-	a.kind = kind
+	a.stage, a.kind = bodyStage, kind
 	return false, nil
 }
 
-// fits reports whether the answer is long enough for as many children, or for as many bytes of data. Minus one stands for no data.
+// checkBody checks the collected part of a body.
+func (a *answers) checkBody() error {
+	body := a.head[sizeField+answerHead:]
+	if a.kind == opMulti && !hasWholeResults(body) ||
+		a.kind != opMulti && !a.fits(binary.BigEndian.Uint32(body)) {
+		return errMalformed
+	}
+	a.finish()
+	return nil
+}
+
+// fits reports whether the answer is long enough for that number of children, or of bytes of data.
+// -1 stands for no data.
 func (a *answers) fits(count uint32) bool {
 	rest := uint32(a.size() - answerHead - countField)
 	if a.kind == opChildren {
-		return count <= rest/countField // each is a length and a name
+		return count <= rest/countField // each child is a length and a name
 	}
 	return int32(count) <= int32(rest)
 }
 
-// wholeResults reports whether the results of a multi request are followed by their end. The library reads a result's
-// head without looking whether it is there.
-func wholeResults(p []byte) bool {
-	const head, end, stat = 9, 4, 68 // the head is a kind, whether it is the end, and an error
+// hasWholeResults reports whether the results of a multi request are complete up to their end mark.
+// The library reads the head of a result without a check whether it is there.
+func hasWholeResults(p []byte) bool {
+	const (
+		head = 9  // of a result: its kind, whether it is the end mark, and an error
+		end  = 4  // where the second of these is
+		stat = 68 // length of the metadata of a node
+	)
 	for len(p) >= head {
 		kind, size := binary.BigEndian.Uint32(p), uint64(0)
 		if p[end] != 0 {

@@ -13,10 +13,11 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// openBound is how long an opening that fails may take.
+// openBound is the maximum duration of an Open that fails.
 const openBound = 10 * time.Second
 
-// Whatever is wrong is told at Open, in time, clearly and without a credential, and leaves nothing on the server.
+// TestBadInput checks that Open reports bad input in time, clearly and without a credential, and
+// leaves nothing on the server.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick) // sessions of up to 5 s
@@ -33,55 +34,64 @@ func TestBadInput(t *testing.T) {
 	create("/open/dlock", zk.WorldACL(zk.PermAll))
 	create("/readable", zk.WorldACL(zk.PermAll))
 	create("/readable/dlock", zk.WorldACL(zk.PermRead))
-	must(t, conn.AddAuth("digest", []byte("alice:s3cret"))) // to see what is in it
+	must(t, conn.AddAuth("digest", []byte("alice:s3cret"))) // to read these nodes
 	deaf := testenv.NewProxy(t, s.Addr)
 	deaf.Cut(t)
 	before := tree(t, conn, "/")
+	url, bob := "zk://"+s.Addr, "zk://bob:s3cret@"+s.Addr
+	unavailable, unsupported := dlock.ErrUnavailable, dlock.ErrUnsupported
+	cases := map[string]struct {
+		url, want string
+		is        error
+	}{
+		"chroot missing": {url + "/no/such", `chroot "/no/such" does not exist`, unavailable},
+		"chroot sealed":  {bob + "/sealed", "permissions on /sealed/dlock", unavailable},
+		"another user's": {bob + "/foreign", "permissions on /foreign/dlock", unavailable},
+		"wrong password": {
+			"zk://alice:s3cret2@" + s.Addr + "/foreign",
+			"permissions on /foreign/dlock", unavailable,
+		},
+		"no user":       {url + "/foreign", "permissions on /foreign/dlock", unavailable},
+		"may only read": {url + "/readable", "permissions on /readable/dlock", unavailable},
+		"closed port":   {"zk://bob:s3cret@127.0.0.1:1", "refused", unavailable},
+		"no such host": {
+			"zk://bob:s3cret@no-such-host.invalid", "no-such-host", unavailable,
+		},
+		"no answer":            {"zk://bob:s3cret@" + deaf.Addr(), "no answer", unavailable},
+		"plaintext server":     {bob + "?tls=1", "TLS handshake", unavailable},
+		"TTL above the bound":  {url + "/open?ttl=6s", "4.75s", unsupported},
+		"TTL below the bound":  {url + "/open?ttl=10ms", "100ms", unsupported},
+		"session out of range": {url + "?session=10000h", "session", nil},
+	}
 	t.Run("cases", func(t *testing.T) {
-		for name, c := range map[string]struct {
-			url, want string
-			is        error
-		}{
-			"chroot missing":       {"zk://" + s.Addr + "/no/such", `chroot "/no/such" does not exist`, dlock.ErrUnavailable},
-			"chroot sealed":        {"zk://bob:s3cret@" + s.Addr + "/sealed", "permissions on /sealed/dlock", dlock.ErrUnavailable},
-			"another user's":       {"zk://bob:s3cret@" + s.Addr + "/foreign", "permissions on /foreign/dlock", dlock.ErrUnavailable},
-			"wrong password":       {"zk://alice:s3cret2@" + s.Addr + "/foreign", "permissions on /foreign/dlock", dlock.ErrUnavailable},
-			"no user":              {"zk://" + s.Addr + "/foreign", "permissions on /foreign/dlock", dlock.ErrUnavailable},
-			"may only read":        {"zk://" + s.Addr + "/readable", "permissions on /readable/dlock", dlock.ErrUnavailable},
-			"closed port":          {"zk://bob:s3cret@127.0.0.1:1", "refused", dlock.ErrUnavailable},
-			"no such host":         {"zk://bob:s3cret@no-such-host.invalid", "no-such-host", dlock.ErrUnavailable},
-			"no answer":            {"zk://bob:s3cret@" + deaf.Addr(), "no answer", dlock.ErrUnavailable},
-			"plaintext server":     {"zk://bob:s3cret@" + s.Addr + "?tls=1", "TLS handshake", dlock.ErrUnavailable},
-			"TTL above the bound":  {"zk://" + s.Addr + "/open?ttl=6s", "4.75s", dlock.ErrUnsupported},
-			"TTL below the bound":  {"zk://" + s.Addr + "/open?ttl=10ms", "100ms", dlock.ErrUnsupported},
-			"session out of range": {"zk://" + s.Addr + "?session=10000h", "session", nil},
-		} {
+		for name, c := range cases {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				begun := time.Now()
 				client, err := dlock.Open(t.Context(), c.url)
 				if took := time.Since(begun); took > openBound {
-					t.Errorf("it took %v", took)
+					t.Errorf("Open took %v", took)
 				}
 				if err == nil {
 					_ = client.Close()
-					t.Fatal("opened")
+					t.Fatal("Open succeeded")
 				}
 				if c.is != nil {
 					raw.WantIs(t, "Open", err, c.is)
 				}
-				if text := err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "s3cret") {
+				text := err.Error()
+				if !strings.Contains(text, c.want) || strings.Contains(text, "s3cret") {
 					t.Errorf("Open: %v, want %q in it and no password", err, c.want)
 				}
 			})
 		}
 	})
 	if after := tree(t, conn, "/"); !slices.Equal(before, after) {
-		t.Errorf("on the server there were %q, and are now %q", before, after)
+		t.Errorf("the nodes on the server were %q and are now %q", before, after)
 	}
 }
 
-// tree returns the paths of all nodes below one, but for the server's own.
+// tree returns the paths of all nodes below path, except the server's own nodes.
 func tree(t *testing.T, conn *zk.Conn, path string) []string {
 	t.Helper()
 	names, _, err := conn.Children(path)

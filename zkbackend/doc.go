@@ -1,5 +1,5 @@
-// Package zkbackend is dlock's driver for ZooKeeper 3.5 or later; it also serves on 3.4, which
-// has no container nodes.
+// Package zkbackend is dlock's driver for ZooKeeper 3.5 or later. It also works with 3.4, which has
+// no container nodes.
 //
 //	import _ "github.com/dlock-go/dlock/zkbackend"
 //
@@ -10,98 +10,106 @@
 //	zk://[user:password@]host[:2181][,host[:2181]…][/chroot]
 //	zookeeper://…                         the same
 //
-// The chroot must exist; locks lie below it in the node dlock. Parameters:
+// The chroot must exist. Locks are stored below it, in the node dlock. Parameters:
 //
 //	session      session timeout to request; default: the client's TTL and a tick
-//	acl          auth: what the driver makes is the user's alone (default with a
-//	             user); world: anybody's (default without)
+//	acl          auth: only the user may access the driver's nodes (default with a
+//	             user); world: any client may (default without a user)
 //	tls          1: connect over TLS
 //	ca           file with the certificates to trust, instead of the system's
 //	cert, key    files with the client's certificate and its key
 //	server-name  name that the server's certificate must carry, instead of the host
 //
-// The last four go with tls=1. There is no parameter that turns the check
-// of the certificate off. User and password are those of the scheme digest.
+// The last four need tls=1. No parameter turns off the verification of the certificate. User and
+// password authenticate by the scheme digest.
 //
 // # Guarantees
 //
-// A lock is an ephemeral node in the session of its holder. All locks of a driver share one
-// session, one connection and the session's fate: when the servers end it, all are lost at once, are told
-// so, and a new session has none of them.
+// A lock is an ephemeral node in the session of its holder. All locks of a driver share one session
+// and one connection. When the servers end the session, all of its locks are lost at once. The
+// driver reports each loss, and opens another session, which has none of these locks.
 //
-// The session's timeout follows the TTL of the client: the parameter ttl of the URL, else WithTTL at
-// Open, else 30 s. It is a tick of the server longer, for the reason below. The parameter session
-// overrides it. The servers grant what lies between 2 and 20 of their ticks (4 s to 40 s by default).
-// What they granted is read from the wire, since the client library keeps it to itself. The longest
-// TTL of a lock, Capabilities.MaxTTL, is the client's, or three quarters of the session's timeout if
-// that is more. A longer TTL is ErrUnsupported at Open. A much shorter one is served: its
-// leases end after the TTL, but a holder that dies blocks the lock until its session ends, and Open
-// logs that. The same holds for a shorter WithTTL of a single lock: after a crash the session decides.
-// The lock of a process that dies is free after the session's timeout, rounded up to a tick:
-// within two ticks of the TTL.
+// The session's timeout follows the TTL of the client: the parameter ttl of the URL, else WithTTL
+// at Open, else 30 s. It is one tick of the server longer, for a reason that follows. The parameter
+// session overrides it. The servers grant timeouts between 2 and 20 of their ticks (4 s to 40 s by
+// default). The driver reads the granted timeout from the connection, because the client library
+// does not expose it.
 //
-// A lease ends a TTL after the last proof of the session, if not before: a write that a majority
-// has confirmed (a sync would not do: a leader that the others have left answers it for some ticks), of which renewals make one for all locks together. The end does not depend on
-// what the client library has noticed: cut off from the servers it learns of an expired session only
-// when it reaches them again.
+// The longest TTL of a lock, Capabilities.MaxTTL, is the client's TTL or three quarters of the
+// session's timeout, whichever is more. A longer TTL is ErrUnsupported at Open. A much shorter TTL
+// is served: its leases end after the TTL, but a holder that dies blocks the lock until its session
+// ends. Open logs a warning about that. The same is true of a shorter WithTTL of a single lock:
+// after a crash the session decides. The lock of a process that dies is free after the session's
+// timeout, rounded up to a tick: within two ticks of the TTL.
 //
-// A server that is not the leader passes on that it has heard from a session with its next heartbeat,
-// within half a tick. If it fails in between, and its clients reach no other server, the timeout
-// counts from what it passed on before. Measured: without a remedy a second holder for 1.2 s of 6 s.
-// So a proof counts from the last ping that was answered early enough for the leader to have heard of it, and the session pings its
-// server often enough that this costs less than a tick: every 0.45 s with the default tick of 2 s.
-// With a longer session= the pings are rarer. The tick is taken from the shortest session that the
-// server grants, which is two ticks unless minSessionTimeout says otherwise. For that Open makes a
-// session of its own.
+// A lease ends at the latest one TTL after the last proof of the session. A proof is a write that a
+// majority of the servers has confirmed. Renewals make one for all locks together. A sync is no
+// proof: a leader without followers answers syncs for some ticks. The end of a lease does not
+// depend on the client library, which detects an expired session only when it reaches the servers
+// again.
 //
-// When the data of an ensemble is wiped or restored from an older copy, its locks are gone, and fences begin again
-// with lower numbers: see Fencing. Clients that run go on by themselves. The servers refuse
-// their sessions, which have seen later transactions, until each client has heard nothing for its session's timeout and two
-// ticks; then it begins another.
+// A server that is not the leader reports the sessions of its clients with its next heartbeat,
+// within half a tick. If it fails before that, and its clients reach no other server, the leader
+// counts the timeout from an earlier report. Measured without a remedy: a second holder for 1.2 s
+// of 6 s. Therefore a proof counts from the last ping that was answered early enough for the leader
+// to have its report. The session pings often enough that this costs less than a tick: every 0.45 s
+// with the default tick of 2 s. With a longer session= the pings are rarer.
 //
-// Everything is safe to repeat: the owner stands in the name of the node, so that a request without
-// an answer is looked for before it is repeated, and is undone if it was given up.
+// The driver takes the tick from the shortest session that the server grants. That is two ticks
+// unless minSessionTimeout is set. Open makes an additional session to measure it.
+//
+// When the data of an ensemble is wiped or restored from an older copy, its locks are gone, and
+// fences start again with lower numbers: see Fencing. Running clients recover without a restart.
+// The servers refuse their sessions, which have seen later transactions. After a silence of its
+// session's timeout and two ticks, a client opens another session.
+//
+// Every request can be repeated safely. The owner is part of the node's name. After a request
+// without an answer the driver searches for its node before it repeats the request. An attempt that
+// was given up is undone in the same way.
 //
 // # Fencing
 //
-// The fence is the number of the transaction that made the holder's node (czxid), as it is: the
-// number of the leader's epoch << 32 plus a counter. It increases over the whole ensemble,
-// whatever becomes of nodes, clients and leaders, as long as the ensemble keeps its data: durable, in the words of
-// [backend.Fencing]. After a loss of the data a former holder has the higher fence, so the resource must forget the fences that
-// it has seen, as with a new ensemble. It stays below 2^51 for 524,287 elections of a leader; a grant beyond
-// is refused by the core. The numbers in the names of nodes only order the queue: they begin
-// anew with the lock's node, and overflow, which is minded.
+// The fence is the number of the transaction that created the holder's node (czxid), unchanged: the
+// number of the leader's epoch << 32 plus a counter. It increases over the whole ensemble, across
+// changes of nodes, clients and leaders, as long as the ensemble keeps its data. In the terms of
+// [backend.Fencing] it is durable. After a loss of the data a former holder has the higher fence.
+// The resource must then forget the fences that it has seen, as with a new ensemble.
+//
+// The fence stays below 2^51 for 524,287 elections of a leader. The core refuses a higher one. The
+// numbers in the names of nodes only order the queue. They restart with the lock's node, and they
+// overflow, which the driver handles.
 //
 // # Waiting
 //
-// Waiters stand in a queue, always: each is served in the order in which its client's first waiter arrived.
-// Each watches one node before its own, as a rule the nearest, so that a release wakes one. Where
-// that was the first of all it is the holder then, without another request; otherwise it looks who is left. It
-// also watches its own node, as does the holder: who deletes that breaks the lock, and
-// the holder is told at once. The watches of all who wait share the one connection; beneath
-// them the core's timer looks again. An attempt that would not wait looks before it queues.
+// Waiters always stand in a queue. They are served in the order in which the first waiter of each
+// client arrived. Each watches one node in front of its own, usually the nearest, so that a release
+// wakes one waiter. If that node was the only one in front, the waiter becomes the holder without
+// another request. Otherwise it lists the queue again. Waiters and holders also watch their own
+// node: to delete a holder's node breaks the lock, and the driver reports the loss at once. All
+// watches share the connection of the session. In addition, the core polls. An attempt of a caller
+// that does not wait lists the queue before it creates a node.
 //
-// Requests are executed in their order: inside a process the next waiter sends its own behind the release, whose answer it
-// does not wait for.
+// The server executes requests in the order in which they were sent. So inside a process the next
+// waiter sends its request after the release without waiting for the release's answer.
 //
-// An uncontended Lock and Unlock is three requests, of which two write; the third, which watches the node, is
-// not waited for. The first use of a name takes three more: the failed attempt, the
-// lock's node with its name, and the queue in it. Both are containers: the
-// servers remove them within two minutes or so of the last use. On servers without containers
-// the driver removes them with the last node of the queue. A node in the place of a lock's own that has not
-// its name in it is never written to: the lock is ErrConflict.
+// An uncontended Lock and Unlock are three requests, of which two write. The driver does not wait
+// for the answer to the third, which watches the node. The first use of a name takes three more:
+// the attempt that fails, the lock's node with its name, and the queue in that node. Both are
+// containers, which the servers remove within about two minutes after the last use. On servers
+// without containers the driver removes them with the last node of the queue. The driver never
+// writes to a node that stands in the place of a lock's node but does not hold its name: the lock
+// is ErrConflict.
 //
 // # Server requirements
 //
-// ZooKeeper 3.5, 3.4 with the reservation above. The user needs all permissions on the node dlock below the
-// chroot, or that of creating it. A node that the driver makes with acl=auth is closed to other
-// users: users that share locks share a name, or say acl=world. The server takes any user and
-// password and only denies access later: opening makes sure of it.
+// ZooKeeper 3.5, or 3.4 with the restriction above. The user needs all permissions on the node
+// dlock below the chroot, or the permission to create it. Other users have no access to a node that
+// the driver creates with acl=auth: users that share locks use the same user name, or acl=world.
+// The server accepts any user and password and denies access only later, so Open checks the access.
 //
-// The session timeout must lie within the servers' minSessionTimeout and maxSessionTimeout, which by
-// default are 2 and 20 times tickTime. minSessionTimeout must not be less than two ticks, and must be
-// the same on all servers: from a shorter one the driver would learn too short a tick, and trust a
-// session for up to half a tick too long when its server fails. Each driver is one
-// connection (maxClientCnxns, by default 60 for one address) and holds some 2 MiB for
-// its buffers.
+// The session timeout must lie within the servers' minSessionTimeout and maxSessionTimeout, by
+// default 2 and 20 times tickTime. minSessionTimeout must be at least two ticks, and the same on
+// all servers. From a shorter one the driver would compute too short a tick. It would then trust a
+// session for up to half a tick too long when its server fails. Each driver uses one connection
+// (maxClientCnxns, by default 60 for one address) and about 2 MiB for its buffers.
 package zkbackend

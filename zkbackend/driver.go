@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,26 +12,38 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/backend/key"
 )
 
 const (
-	// minTTL leaves room for three renewals and for the core's margin of 10 ms and 1 %.
+	// minTTL leaves time for three renewals and for the core's margin of 10 ms and 1 %.
 	minTTL = 100 * time.Millisecond
-	// late is for what was written to a connection just before it was lost: the server may read
-	// it a little after the session has gone on over the next one.
+
+	// late is Capabilities.Late. The server may read what was written to a connection just before
+	// its loss. It may do so shortly after the session has continued on the next connection.
 	late = time.Second
-	// maxKey is never exceeded by a valid name, of which each byte takes three at most:
-	// names are never hashed here, and can be listed by their prefix.
-	maxKey = 3 * key.MaxName
-	// queueNode is the node of a lock in which its queue stands. A lock's own node holds its name,
-	// and the queue is made only after the name was checked: so a node that is not dlock's has no
-	// queue, and an attempt fails before it writes anything.
-	queueNode = "/~queue"
-	// maxQueues is how often in a row an attempt makes the queue, which the server may remove as
-	// an empty one before the attempt's node is in it.
+
+	// maxQueues limits how often in a row an attempt creates the queue. The server may remove the
+	// empty queue before the attempt's node is in it.
 	maxQueues = 4
 )
+
+// driver has one session at a time, with one connection for all requests, watches and pings. All
+// acquisitions live in that session.
+type driver struct {
+	servers  []string
+	settings *settings            // constant once the driver is open
+	caps     backend.Capabilities // constant once the driver is open
+	running  sync.WaitGroup       // the goroutines of the sessions
+
+	measuredAt   string      // the server that measured the tick; "" once the driver is open
+	noContainers atomic.Bool // the server is too old for container nodes
+
+	mu           sync.Mutex
+	session      *session            // the newest; nil: none yet
+	acquisitions map[id]*acquisition // of the newest session
+	tails        map[string]string   // by path of the queue; see rememberTail
+	closed       bool
+}
 
 var (
 	_ backend.Driver       = (*driver)(nil)
@@ -42,150 +54,179 @@ var (
 	_ backend.Breaker      = (*driver)(nil)
 )
 
-type driver struct {
-	servers  []string
-	settings *settings
-	caps     backend.Capabilities
-	running  sync.WaitGroup // sessions
-
-	measuredAt string      // the server that answered first; "" once the driver is open
-	plain      atomic.Bool // the server has no containers
-
-	mu      sync.Mutex
-	session *session // nil: none yet
-	entries map[id]*entry
-	tails   map[string]string // of locks that are held here: the last that stood in the queue at its last look
-	closed  bool
-}
-
-// id names an acquisition.
-type id struct{ key, owner string }
-
-// entry is one acquisition, in one session.
-type entry struct {
-	id
-	session *session
-	parent  string        // path of the queue
-	turn    chan struct{} // full while a request of this acquisition is under way: one at a time
-
-	// Guarded by turn.
-	node      string // path of its node; "" if none is known
-	created   uint64 // number of the transaction that made the node; 0: to be read from it
-	uncertain bool   // there may be one that is not known
-	alone     bool   // nobody stood before it when it was made
-	ahead     *watch // of the one before it, if that was the first of all
-	tail      string // node of one that stood in the queue before it came; "" if none is known
-	left      bool   // released
-
-	// Written with turn taken, read without it. Where fence is not 0, own is not nil, and stays so.
-	own   atomic.Pointer[watch] // of its node
-	fence atomic.Uint64         // 0: not held
-}
-
+// newDriver makes a driver without a session. The first request begins one.
 func newDriver(servers []string, opts *settings) *driver {
 	return &driver{
-		servers: servers, settings: opts, entries: make(map[id]*entry), tails: make(map[string]string),
+		servers:      servers,
+		settings:     opts,
+		acquisitions: make(map[id]*acquisition),
+		tails:        make(map[string]string),
 		caps: backend.Capabilities{
-			Modes: backend.Exclusive, Fair: backend.FairAlways, Fencing: backend.FenceDurable, Session: true,
+			Modes: backend.Exclusive, Fair: backend.FairAlways,
+			Fencing: backend.FenceDurable, Session: true,
 			Inspect: true, List: true, Break: true, Notify: true,
 			MinTTL: minTTL, Late: late,
 		},
 	}
 }
 
-// Capabilities implements backend.Driver.
-func (d *driver) Capabilities() backend.Capabilities { return d.caps }
-
-// Acquire implements backend.Driver.
+// Acquire implements backend.Driver. An attempt creates the node of the acquisition, or finds the
+// node of an earlier attempt. Then it checks that no other node is in front of it.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if req.Mode != backend.Exclusive {
 		return nil, errMode
 	}
-	s, err := d.live(ctx)
+	s, err := d.liveSession(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e := d.enter(s, id{req.Key, req.Owner})
-	return inTurn(ctx, e, func() (*backend.Grant, error) {
-		g, err := d.attempt(e, req)
-		lost := errors.Is(err, backend.ErrLost)
-		if err == nil || !lost && (e.node != "" || e.uncertain) {
-			return g, err
+	a := d.admit(s, id{req.Key, req.Owner})
+	return inTurn(ctx, a, func() (*backend.Grant, error) {
+		if a.state == released {
+			return nil, errReleased
 		}
-		e.left = true // there is nothing on the server
-		d.leave(e)
-		if lost || errors.Is(err, backend.ErrNotAcquired) || errors.Is(err, backend.ErrConflict) {
-			return nil, err
+		g, err := d.attempt(a, req)
+		if err != nil {
+			return nil, d.failed(a, err)
 		}
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		return g, nil
 	})
 }
 
-// Renew implements backend.Driver. It asks the server in any case.
-func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-	answer := d.renew(ctx, []*backend.Grant{g}, 0)[0]
-	return answer.Term, answer.Err
+// failed returns the error of a failed attempt in the terms of the contract. It ends an acquisition
+// that is lost, or that has nothing on the server. a.turn must be taken.
+func (d *driver) failed(a *acquisition, err error) error {
+	isLost := errors.Is(err, backend.ErrLost)
+	if a.state != absent && !isLost {
+		return err // the server has a node, or may have one
+	}
+	a.markReleased()
+	d.forget(a)
+	if isLost || errors.Is(err, backend.ErrNotAcquired) || errors.Is(err, backend.ErrConflict) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
-// RenewAll implements backend.BatchRenewer: one request for all, or none if there was one lately.
-func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
-	if len(gs) == 0 {
-		return nil
+// attempt makes a the holder, or leaves it in the queue and returns *Busy. a.turn must be taken.
+func (d *driver) attempt(a *acquisition, req *backend.Request) (*backend.Grant, error) {
+	if err := d.ensureNode(a, req); err != nil {
+		return nil, err
 	}
-	age := gs[0].TTL / 6
-	for _, g := range gs {
-		age = min(age, g.TTL/6)
+	if a.state != held && !a.isFirst() {
+		if err := d.checkQueue(a, req); err != nil {
+			return nil, err
+		}
 	}
-	return d.renew(ctx, gs, age)
+	return d.grant(a, req)
 }
 
-// renew proves the session. That the nodes still are there is known without asking: the server would have told of a
-// deletion before it answered, or tells of it as soon as it has connected again.
-func (d *driver) renew(ctx context.Context, gs []*backend.Grant, age time.Duration) []backend.Renewal {
-	answers := make([]backend.Renewal, len(gs))
-	entries := make([]*entry, len(gs))
-	var s *session
-	for i, g := range gs {
-		if entries[i] = d.entry(g); entries[i] != nil {
-			s = entries[i].session // all are of the present one
+// ensureNode returns nil if a has a node and a watch on it.
+func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
+	if a.state == unknown {
+		if err = a.searchNode(); err != nil {
+			return err
+		}
+		if a.state == absent {
+			d.sweepLater(a)
 		}
 	}
-	var err error
-	if s != nil {
-		_, err = ask(ctx, s, func() (any, error) {
-			if err := s.prove(age); err != nil {
-				return nil, err
-			}
-			return nil, rewatch(s, entries)
-		})
+	if a.state == absent {
+		err = d.enqueue(a, req)
+	} else {
+		err = a.ensureWatch(a.node)
 	}
-	for i, e := range entries {
-		switch {
-		case e == nil || e.fence.Load() == 0:
-			answers[i].Err = fmt.Errorf("%w: this session does not hold it", backend.ErrLost)
-		case e.gone() != nil:
-			answers[i].Err = e.gone()
-			d.leave(e)
-		case err != nil:
-			answers[i].Err = interpretError(err)
-		default:
-			answers[i].Term = s.term(gs[i].TTL)
-		}
+	if err != nil {
+		return err
 	}
-	return answers
+	if gone := a.gone(); gone != nil {
+		return a.dropNode(gone)
+	}
+	return nil
 }
 
-// rewatch renews the watches of held nodes that were used up by a write to the node.
-func rewatch(s *session, entries []*entry) error {
-	for _, e := range entries {
-		if e == nil || e.session != s || e.fence.Load() == 0 {
-			continue
-		}
-		if err := e.rewatchBeside(); err != nil {
+// enqueue creates the node of a. An attempt of a caller that does not wait lists the queue first.
+func (d *driver) enqueue(a *acquisition, req *backend.Request) error {
+	begun := a.session.beginRequest()
+	if !req.Queue {
+		if err := a.checkEmpty(); err != nil {
 			return err
 		}
 	}
-	return nil
+	err := d.createNode(a, req.Meta, begun)
+	for made := 0; errors.Is(err, zk.ErrNoNode) && made < maxQueues; made++ {
+		if err = d.makeQueue(a.session, a.key); err == nil {
+			err = d.createNode(a, req.Meta, begun)
+		}
+	}
+	return err
+}
+
+// checkQueue returns *Busy if another node is in front of the node of a. An attempt of a caller
+// that does not wait then leaves nothing.
+func (d *driver) checkQueue(a *acquisition, req *backend.Request) error {
+	if req.Queue {
+		if w := a.followTail(); w != nil {
+			return a.busyBehind("", w)
+		}
+	}
+	entries, err := a.session.entries(a.queue)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(entries, func(e entry) bool { return a.queue+"/"+e.name == a.node })
+	switch {
+	case i < 0:
+		return errEntryDeleted // the watch is about to report it, too
+	case i == 0:
+		d.rememberTail(a.queue, entries)
+		return nil
+	case !req.Queue:
+		return d.stepBack(a, entries[0].owner)
+	}
+	return a.waitBehind(entries[:i])
+}
+
+// stepBack removes the node of an attempt that does not wait, and returns *Busy.
+func (d *driver) stepBack(a *acquisition, holder string) error {
+	if err := d.release(a); err != nil && !errors.Is(err, backend.ErrNotHeld) {
+		return err
+	}
+	a.markAbsent()
+	return &backend.Busy{Holder: holder}
+}
+
+// grant makes a the holder, or grants its lock again. From here on the end of its node is a loss.
+func (d *driver) grant(a *acquisition, req *backend.Request) (*backend.Grant, error) {
+	s, own := a.session, a.own.Load()
+	if err := s.prove(req.TTL / 6); err != nil {
+		return nil, err
+	}
+	gone := s.onGone(own, func(reason error) { d.lose(a, req.Lost, reason) })
+	if gone != nil {
+		return nil, a.dropNode(gone)
+	}
+	if a.created == 0 {
+		a.created = uint64(own.stat.Czxid)
+	}
+	a.markHeld()
+	term := s.term(req.TTL)
+	return &backend.Grant{Request: *req, Term: term, Fence: a.fence.Load()}, nil
+}
+
+// lose reports the loss of a by report, which is Request.Lost or nil. The core does not release a
+// lost lock, so the driver forgets it here.
+func (d *driver) lose(a *acquisition, report func(error), reason error) {
+	d.forget(a)
+	if report != nil {
+		report(reason)
+	}
+}
+
+// Renew implements backend.Driver. It always sends a request.
+func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	renewal := d.renew(ctx, []*backend.Grant{g}, 0)[0]
+	return renewal.Term, renewal.Err
 }
 
 // Release implements backend.Driver.
@@ -193,33 +234,63 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	return d.ReleaseThen(ctx, g, func() {})
 }
 
-// ReleaseThen implements backend.Pipeliner.
+// ReleaseThen implements backend.Pipeliner. It calls sent when the request to delete the node is
+// written to the connection: the server executes later requests after it.
 func (d *driver) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
-	e := d.entry(g)
-	if e == nil || e.session.userRefused() {
-		s, err := d.live(ctx)
-		if err != nil {
-			return err
-		}
-		_, err = ask(ctx, s, func() (any, error) { return nil, d.withdraw(s, d.queue(g.Key), g.Owner, "") })
-		return err
+	a := d.find(g)
+	if a == nil || a.session.userRefused() {
+		return d.releaseByOwner(ctx, g)
 	}
-	_, err := inTurn(ctx, e, func() (any, error) {
-		if e.node != "" {
-			defer e.session.whenDeleted(e.node, sent)()
+	_, err := inTurn(ctx, a, func() (any, error) {
+		if a.node != "" {
+			defer a.session.onDeleteSent(a.node, sent)()
 		}
-		err := d.end(e)
+		err := d.release(a)
 		if err == nil || errors.Is(err, backend.ErrNotHeld) {
-			e.left = true
-			d.leave(e)
+			a.markReleased()
+			d.forget(a)
 		}
 		return nil, interpretError(err)
 	})
 	return err
 }
 
-// Close implements backend.Driver. It waits for the server for a second, so that the locks are free
-// at once and not when the session's time is over.
+// releaseByOwner removes the nodes of an owner that has no acquisition in the present session.
+func (d *driver) releaseByOwner(ctx context.Context, g *backend.Grant) error {
+	s, err := d.liveSession(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = call(ctx, s, func() (any, error) {
+		return nil, d.removeOwner(s, d.queue(g.Key), g.Owner, "")
+	})
+	return err
+}
+
+// release removes what a has on the server. It returns ErrNotHeld if there is nothing. a.turn must
+// be taken.
+func (d *driver) release(a *acquisition) error {
+	if own := a.own.Load(); own != nil {
+		_ = a.session.onGone(own, nil) // from here on the end of the node is no loss
+	}
+	switch {
+	case a.session.userRefused():
+		return context.Cause(a.session.ctx)
+	case a.state == released || a.gone() != nil:
+		return backend.ErrNotHeld
+	case a.state == queued || a.state == held:
+		return d.remove(a.session, a.queue, a.node)
+	case a.state == unknown:
+		return d.removeOwner(a.session, a.queue, a.owner, "")
+	}
+	return backend.ErrNotHeld
+}
+
+// Capabilities implements backend.Driver.
+func (d *driver) Capabilities() backend.Capabilities { return d.caps }
+
+// Close implements backend.Driver. It waits for the server for at most a second, so that the locks
+// are free at once and not only when the session expires.
 func (d *driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -232,17 +303,20 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// live returns the present session when requests may be made in it, and begins another if that
-// is over.
-func (d *driver) live(ctx context.Context) (*session, error) {
-	s, err := d.present()
+// liveSession returns a session in which requests can be made: the present one, or another if it is
+// over. It blocks until the session has a connection, until no server could be reached, or until
+// ctx ends. Then it returns ErrUnavailable.
+func (d *driver) liveSession(ctx context.Context) (*session, error) {
+	s, err := d.ensureSession()
 	if err != nil {
 		return nil, err
 	}
 	return s, s.await(ctx)
 }
 
-func (d *driver) present() (*session, error) {
+// ensureSession returns the present session, or begins another if it is over. What the driver keeps
+// of the former session is dropped: its nodes ended with it.
+func (d *driver) ensureSession() (*session, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -256,458 +330,8 @@ func (d *driver) present() (*session, error) {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	d.session = s
-	clear(d.entries) // what they had ended with their session
+	clear(d.acquisitions)
 	clear(d.tails)
 	d.running.Go(s.run)
 	return s, nil
-}
-
-// attempt makes e the holder, or takes its place in the queue. e.turn is taken.
-func (d *driver) attempt(e *entry, req *backend.Request) (*backend.Grant, error) {
-	if e.left {
-		return nil, errReleased
-	}
-	if err := d.stand(e, req); err != nil {
-		return nil, err
-	}
-	if e.fence.Load() == 0 && !e.first() {
-		if err := d.look(e, req); err != nil {
-			return nil, err
-		}
-	}
-	return d.grant(e, req)
-}
-
-// stand sees to e's node, watched.
-func (d *driver) stand(e *entry, req *backend.Request) (err error) {
-	if e.node == "" && e.uncertain {
-		if err = e.find(); err != nil {
-			return err
-		}
-		if e.node == "" {
-			d.sweepLater(e)
-		}
-	}
-	if e.node == "" {
-		err = d.enqueue(e, req)
-	} else {
-		err = e.rewatch(e.node)
-	}
-	if err != nil {
-		return err
-	}
-	if gone := e.gone(); gone != nil {
-		return e.vanish(gone)
-	}
-	return nil
-}
-
-// vanish is for a node that is gone. It is a loss for a holder, whose watch stays where a renewal
-// finds it; a waiter takes another place.
-func (e *entry) vanish(gone error) error {
-	if e.fence.Load() != 0 {
-		return gone
-	}
-	e.node, e.created, e.ahead = "", 0, nil
-	e.own.Store(nil)
-	return errVanished
-}
-
-// find looks for the node of a request that was not answered. The library's own order, first the list
-// and no synchronisation, can miss a node that is being made.
-func (e *entry) find() error {
-	s := e.session
-	if _, err := s.conn.Sync(e.parent); err != nil {
-		return err
-	}
-	members, err := s.members(e.parent)
-	if err != nil {
-		return err
-	}
-	e.uncertain = false
-	for _, m := range members {
-		if m.owner == e.owner { // the last one, if there are others of former sessions
-			e.node = e.parent + "/" + m.name
-		}
-	}
-	return nil
-}
-
-// enqueue makes e's node. Who does not want to wait looks first.
-func (d *driver) enqueue(e *entry, req *backend.Request) error {
-	begun := e.session.begin()
-	if !req.Queue {
-		if err := d.peek(e); err != nil {
-			return err
-		}
-	}
-	err := d.create(e, req.Meta, begun)
-	for made := 0; errors.Is(err, zk.ErrNoNode) && made < maxQueues; made++ {
-		if err = d.makeQueue(e.session, e.key); err == nil {
-			err = d.create(e, req.Meta, begun)
-		}
-	}
-	return err
-}
-
-// peek is *Busy if there is somebody. The server that was asked may lag behind, so it is asked
-// again before that is said.
-func (d *driver) peek(e *entry) error {
-	s := e.session
-	members, err := s.members(e.parent)
-	if err == nil && len(members) > 0 {
-		if _, err = s.conn.Sync(e.parent); err != nil {
-			return err
-		}
-		members, err = s.members(e.parent)
-	}
-	if err == nil && len(members) > 0 {
-		return &backend.Busy{Holder: members[0].owner}
-	}
-	return err
-}
-
-// create makes a node behind all that are there. Writing to the queue in the same step makes the
-// server report how many there are: the only one needs no further request.
-func (d *driver) create(e *entry, meta string, begun moment) error {
-	results, err := e.session.conn.Multi(
-		&zk.CreateRequest{
-			Path: e.parent + "/" + e.owner + mark, Data: []byte(meta), Acl: d.settings.acl, Flags: zk.FlagEphemeralSequential,
-		},
-		&zk.SetDataRequest{Path: e.parent, Version: -1})
-	e.uncertain = err != nil && !answered(err)
-	if err != nil {
-		return err
-	}
-	if len(results) != 2 || results[1].Stat == nil {
-		e.uncertain = true
-		return errors.New("unexpected answer")
-	}
-	stat := results[1].Stat
-	e.node, e.alone, e.created = results[0].String, stat.NumChildren == 1, uint64(stat.Mzxid)
-	e.own.Store(e.session.watchBehind(e.node))
-	e.session.proof.add(begun)
-	return nil
-}
-
-// makeQueue makes the queue of a lock, and first the node of the lock, which holds its name.
-func (d *driver) makeQueue(s *session, name string) error {
-	err := d.makeLock(s, name)
-	if err == nil {
-		err = d.makeContainer(s, d.queue(name), nil)
-	}
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
-	}
-	return err
-}
-
-// makeLock makes the node of a lock. It returns ErrConflict if another node is in its place.
-func (d *driver) makeLock(s *session, name string) error {
-	path := d.path(name)
-	err := d.makeContainer(s, path, []byte(name))
-	if errors.Is(err, zk.ErrNoNode) {
-		if err := d.makeRoot(s); err != nil {
-			return err
-		}
-		err = d.makeContainer(s, path, []byte(name))
-	}
-	if !errors.Is(err, zk.ErrNodeExists) {
-		return err
-	}
-	return s.checkLock(path, name)
-}
-
-// checkLock returns ErrConflict if the node is not that lock's.
-func (s *session) checkLock(path, name string) error {
-	data, _, err := s.conn.Get(path)
-	if err == nil && string(data) != name {
-		return errForeign
-	}
-	return err
-}
-
-// makeContainer makes a node that the server removes when it is empty, as far as the server can.
-func (d *driver) makeContainer(s *session, path string, data []byte) error {
-	if !d.plain.Load() {
-		_, err := s.conn.CreateContainer(path, data, zk.FlagContainer, d.settings.acl)
-		if !isUnimplemented(err) {
-			return err
-		}
-		d.plain.Store(true)
-	}
-	_, err := s.conn.Create(path, data, zk.FlagPersistent, d.settings.acl)
-	return err
-}
-
-// rewatch watches e's node if nothing does yet, or any more. A node of a former session with the same owner is
-// not e's: that session is over, although its nodes are not gone yet.
-func (e *entry) rewatch(node string) error {
-	s, old := e.session, e.own.Load()
-	if old != nil && !s.stale(old) {
-		if err := s.armed(old); !errors.Is(err, zk.ErrNoNode) { // or else old tells that it is gone
-			return err
-		}
-		return nil
-	}
-	w, err := s.watch(node)
-	if err == nil && w.stat.EphemeralOwner != s.conn.SessionID() {
-		err = zk.ErrNoNode
-	}
-	if errors.Is(err, zk.ErrNoNode) {
-		w = &watch{gone: errDeleted, armed: closed, fired: closed}
-	} else if err != nil {
-		return err
-	}
-	if old != nil && w.gone == nil {
-		s.inherit(w, old)
-	}
-	e.own.Store(w)
-	return nil
-}
-
-// rewatchBeside is rewatch for a held entry whose turn may be taken. It does not wait for a request
-// that has the turn: that one renews the watch, or releases the lock.
-func (e *entry) rewatchBeside() error {
-	select {
-	case e.turn <- struct{}{}:
-		defer func() { <-e.turn }()
-		return e.rewatch(e.own.Load().path)
-	default:
-	}
-	if e.session.stale(e.own.Load()) {
-		return errUnwatched
-	}
-	return nil
-}
-
-// gone tells why e's node is gone, if it is.
-func (e *entry) gone() error {
-	if e.session.ctx.Err() != nil {
-		return errExpired
-	}
-	if w := e.own.Load(); w != nil {
-		return e.session.gone(w)
-	}
-	return nil
-}
-
-// look is *Busy if somebody stands before e.
-func (d *driver) look(e *entry, req *backend.Request) error {
-	if req.Queue {
-		if w := e.follow(); w != nil {
-			return e.busyBehind("", w)
-		}
-	}
-	members, err := e.session.members(e.parent)
-	if err != nil {
-		return err
-	}
-	place := -1
-	for i, m := range members {
-		if e.parent+"/"+m.name == e.node {
-			place = i
-		}
-	}
-	switch {
-	case place < 0:
-		return errVanished // as the watch is about to tell
-	case place == 0:
-		d.remember(e.parent, members)
-		return nil
-	case !req.Queue:
-		return d.stepBack(e, members[0].owner)
-	}
-	return e.waitBehind(members[:place])
-}
-
-// stepBack leaves nothing of an attempt that did not succeed.
-func (d *driver) stepBack(e *entry, holder string) error {
-	if err := d.end(e); err != nil && !errors.Is(err, backend.ErrNotHeld) {
-		return err
-	}
-	e.node, e.created = "", 0
-	return &backend.Busy{Holder: holder}
-}
-
-// grant makes e the holder, or tells again that it is.
-func (d *driver) grant(e *entry, req *backend.Request) (*backend.Grant, error) {
-	s, own := e.session, e.own.Load()
-	if err := s.prove(req.TTL / 6); err != nil {
-		return nil, err
-	}
-	if gone := s.guard(own, d.lose(e, req.Lost)); gone != nil {
-		return nil, e.vanish(gone)
-	}
-	if e.created == 0 {
-		e.created = uint64(own.stat.Czxid)
-	}
-	e.fence.Store(e.created)
-	return &backend.Grant{Request: *req, Term: s.term(req.TTL), Fence: e.fence.Load()}, nil
-}
-
-// lose tells who holds e of its loss, after which nobody releases it.
-func (d *driver) lose(e *entry, tell func(error)) func(error) {
-	return func(err error) {
-		d.leave(e)
-		if tell != nil {
-			tell(err)
-		}
-	}
-}
-
-// end deletes what e has. e.turn is taken.
-func (d *driver) end(e *entry) error {
-	own := e.own.Load()
-	if own != nil {
-		_ = e.session.guard(own, nil) // what comes now is no loss
-	}
-	switch {
-	case e.session.userRefused():
-		return context.Cause(e.session.ctx)
-	case e.left || e.gone() != nil:
-		return backend.ErrNotHeld
-	case e.node != "":
-		return d.remove(e.session, e.parent, e.node)
-	case e.uncertain:
-		return d.withdraw(e.session, e.parent, e.owner, "")
-	}
-	return backend.ErrNotHeld
-}
-
-// withdraw deletes what an owner has, on whichever connection it was made, but for the node except.
-func (d *driver) withdraw(s *session, parent, owner, except string) error {
-	if _, err := s.conn.Sync(parent); err != nil {
-		return interpretError(err)
-	}
-	members, err := s.members(parent)
-	if err != nil {
-		return interpretError(err)
-	}
-	result := backend.ErrNotHeld
-	for _, m := range members {
-		if m.owner != owner || parent+"/"+m.name == except {
-			continue
-		}
-		switch err := d.remove(s, parent, parent+"/"+m.name); {
-		case err == nil:
-			result = nil
-		case !errors.Is(err, backend.ErrNotHeld):
-			return interpretError(err)
-		}
-	}
-	return result
-}
-
-// sweepLater removes what the server makes of a request that was not found, and that it executes
-// nevertheless: a node that no release would remove, and behind which e itself might stand.
-func (d *driver) sweepLater(e *entry) {
-	s := e.session
-	s.inBackground(func() {
-		for {
-			select {
-			case <-time.After(late):
-			case <-s.ctx.Done():
-				return
-			}
-			if d.sweep(e) == nil {
-				return
-			}
-		}
-	})
-}
-
-// sweep removes the nodes of e's owner, but for the one that e has.
-func (d *driver) sweep(e *entry) error {
-	s := e.session
-	select {
-	case e.turn <- struct{}{}:
-		defer func() { <-e.turn }()
-	case <-s.ctx.Done():
-		return nil
-	}
-	mine := e.node
-	if e.left {
-		mine = ""
-	}
-	if err := d.withdraw(s, e.parent, e.owner, mine); !errors.Is(err, backend.ErrNotHeld) {
-		return err
-	}
-	return nil
-}
-
-// remove deletes a node. The successor, which watches it, is woken by the server.
-func (d *driver) remove(s *session, parent, node string) error {
-	err := s.conn.Delete(node, -1)
-	if errors.Is(err, zk.ErrNoNode) {
-		return backend.ErrNotHeld
-	}
-	if err == nil && d.plain.Load() { // in one step, or the lock's node may be another's by then; refused while they have nodes
-		_, _ = s.conn.Multi(
-			&zk.DeleteRequest{Path: parent, Version: -1},
-			&zk.DeleteRequest{Path: strings.TrimSuffix(parent, queueNode), Version: -1})
-	}
-	return err
-}
-
-// enter returns the entry of an acquisition, and makes it if it is new to the session.
-func (d *driver) enter(s *session, name id) *entry {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.entries[name]
-	if e == nil || e.session != s {
-		parent := d.queue(name.key)
-		e = &entry{id: name, session: s, parent: parent, turn: make(chan struct{}, 1), tail: d.tails[parent]}
-		if d.session == s {
-			d.entries[name] = e
-		}
-	}
-	return e
-}
-
-// entry returns the entry of g, or nil.
-func (d *driver) entry(g *backend.Grant) *entry {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.entries[id{g.Key, g.Owner}]
-}
-
-// remember keeps the last of those in the queue for who comes next in this process.
-func (d *driver) remember(parent string, members []member) {
-	if len(members) == 1 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.tails[parent] = parent + "/" + members[len(members)-1].name
-}
-
-// leave ends e.
-func (d *driver) leave(e *entry) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.tails, e.parent)
-	if d.entries[e.id] == e {
-		delete(d.entries, e.id)
-	}
-}
-
-// path returns the path of the node of a lock.
-func (d *driver) path(name string) string { return d.settings.root + "/" + key.Encode(name, maxKey) }
-
-// queue returns the path of the queue of a lock.
-func (d *driver) queue(name string) string { return d.path(name) + queueNode }
-
-// inTurn runs fn, which asks the server, after all that e has asked before: so nothing of an
-// acquisition is executed after its release.
-func inTurn[T any](ctx context.Context, e *entry, fn func() (T, error)) (T, error) {
-	return ask(ctx, e.session, func() (T, error) {
-		select {
-		case e.turn <- struct{}{}:
-			defer func() { <-e.turn }()
-			return fn()
-		case <-ctx.Done():
-			return *new(T), ctx.Err()
-		}
-	})
 }

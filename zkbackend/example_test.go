@@ -17,13 +17,14 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client, err := dlock.New(driver, dlock.WithTTL(20*time.Second)) // at most the session's timeout
+	client, err := dlock.New(driver, dlock.WithTTL(20*time.Second)) // not longer than the session
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer client.Close()
 
-	err = client.Do(context.Background(), "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
+	ctx := context.Background()
+	err = client.Do(ctx, "nightly-report", func(ctx context.Context, lease *dlock.Lease) error {
 		log.Printf("alone until %v, fence %d", lease.Deadline(), lease.Fence())
 		return nil
 	})

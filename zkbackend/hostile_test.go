@@ -13,25 +13,34 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// What listens under a server's address must not end the process, nor take more memory than a
-// connection is worth.
+// TestHostileServer checks that a program which listens on a server's address neither crashes the
+// process nor makes it allocate more than 64 MiB.
 func TestHostileServer(t *testing.T) {
-	const ok, event, connected, list = "\x00\x00\x00\x00", "\xff\xff\xff\xff", "\x00\x00\x00\x00\x00\x00\x27\x10\x00\x00\x00\x00\x00\x00\x00\x07", "\x7f\xff\xff\xff"
+	const (
+		zero, negative = "\x00\x00\x00\x00", "\xff\xff\xff\xff"
+		ok, event      = zero, negative
+		list           = "\x7f\xff\xff\xff"
+		sessionID      = "\x00\x00\x00\x00\x00\x00\x00\x07"
+		connected      = zero + "\x00\x00\x27\x10" + sessionID // without the password
+	)
 	asks := map[uint32]func(*zk.Conn) error{
 		opGetData:  func(c *zk.Conn) error { _, _, err := c.Get("/a"); return err },
 		opChildren: func(c *zk.Conn) error { _, _, err := c.Children("/a"); return err },
-		opMulti:    func(c *zk.Conn) error { _, err := c.Multi(&zk.DeleteRequest{Path: "/a"}); return err },
+		opMulti: func(c *zk.Conn) error {
+			_, err := c.Multi(&zk.DeleteRequest{Path: "/a"})
+			return err
+		},
 	}
 	transaction := strings.Repeat("\x00", 8)
 	for name, tt := range map[string]struct {
-		handshake string // "": one that is in order
-		number    string // of the answer; "": that of the request
-		answer    string // behind its number
-		size      uint32 // of the answer; 0: as it is
-		op        uint32 // of the request
+		handshake string // "" means a correct handshake
+		number    string // number of the answer; "" means the number of the request
+		answer    string // answer after its number
+		size      uint32 // length of the answer; 0 means the real length
+		op        uint32 // operation of the request
 	}{
-		"no session timeout":      {handshake: "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00", op: opGetData},
-		"a negative timeout":      {handshake: "\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00", op: opGetData},
+		"no session timeout":      {handshake: zero + zero + sessionID + zero, op: opGetData},
+		"a negative timeout":      {handshake: zero + negative + sessionID + zero, op: opGetData},
 		"a password of 2 GB":      {handshake: connected + list, op: opGetData},
 		"an event without a head": {number: event, answer: ok, op: opGetData},
 		"an answer of 4 GB":       {answer: transaction + ok, size: 1<<32 - 1, op: opGetData},
@@ -41,7 +50,7 @@ func TestHostileServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if passesOn(tt.op, tt.handshake, tt.number+tt.answer, tt.size) {
-				t.Fatal("the client library gets it, and may end the process")
+				t.Fatal("the client library receives the answer, which can crash the process")
 			}
 			var before, after runtime.MemStats
 			addr := oneConnection(t, func(conn net.Conn) {
@@ -67,11 +76,11 @@ func TestHostileServer(t *testing.T) {
 			running.Go(s.run)
 			runtime.ReadMemStats(&before)
 			if err := asks[tt.op](s.conn); err == nil {
-				t.Error("the answer was believed")
+				t.Error("the answer was accepted")
 			}
 			runtime.ReadMemStats(&after)
 			if taken := after.TotalAlloc - before.TotalAlloc; taken > 64<<20 {
-				t.Errorf("the answer took %d MiB", taken>>20)
+				t.Errorf("the answer allocated %d MiB", taken>>20)
 			}
 			s.end(errExpired)
 			running.Wait()
@@ -86,7 +95,7 @@ func passesOn(op uint32, handshake, answer string, size uint32) bool {
 		return ok
 	}
 	const number = "\x00\x00\x00\x01"
-	if answer[0] == 0 { // it begins with the transaction
+	if answer[0] == 0 { // the answer begins with the transaction
 		answer = number + answer
 	}
 	if size == 0 {
@@ -98,7 +107,7 @@ func passesOn(op uint32, handshake, answer string, size uint32) bool {
 	return err == nil
 }
 
-// oneConnection is a server that serves one connection, and does not listen any more afterwards.
+// oneConnection starts a server that serves one connection and then stops listening.
 func oneConnection(t *testing.T, serve func(net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,7 +138,7 @@ func read(conn net.Conn) ([]byte, error) {
 	return message, err
 }
 
-// write writes one message, with a length that need not be its own.
+// write writes one message, with a length that may be wrong.
 func write(conn net.Conn, message string, size uint32) {
 	if size == 0 {
 		size = uint32(len(message))

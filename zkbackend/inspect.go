@@ -14,16 +14,17 @@ import (
 	"github.com/dlock-go/dlock/backend/key"
 )
 
-// maxLooks is how often in a row Inspect finds that the holder has left while it looked.
-const maxLooks = 8
+// maxReads limits how often Inspect reads a lock whose holder leaves between the list of the queue
+// and the read of the holder's node.
+const maxReads = 8
 
-// Inspect implements backend.Inspector.
+// Inspect implements backend.Inspector. A foreign node in the place of the lock is ErrConflict.
 func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error) {
-	s, err := d.live(ctx)
+	s, err := d.liveSession(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return ask(ctx, s, func() (*backend.Info, error) {
+	return call(ctx, s, func() (*backend.Info, error) {
 		if _, err := s.conn.Sync(d.path(name)); err != nil {
 			return nil, interpretError(err)
 		}
@@ -34,20 +35,52 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 	})
 }
 
-// List implements backend.Inspector. It asks for each lock in turn.
+// inspect returns the state of one lock. The time that its holder has left is unknown: it depends
+// on the holder's session.
+func (s *session) inspect(queue, name string) (*backend.Info, error) {
+	info := &backend.Info{Key: name, Mode: backend.Exclusive}
+	for range maxReads {
+		entries, err := s.entries(queue)
+		if err != nil {
+			return nil, interpretError(err)
+		}
+		if len(entries) == 0 {
+			return info, nil
+		}
+		meta, stat, err := s.conn.Get(queue + "/" + entries[0].name)
+		if errors.Is(err, zk.ErrNoNode) {
+			continue
+		}
+		if err != nil {
+			return nil, interpretError(err)
+		}
+		info.Waiters = len(entries) - 1
+		info.Holders = []backend.Holder{{
+			Owner: entries[0].owner, Meta: string(meta), Fence: uint64(stat.Czxid) << 12,
+			Since: time.UnixMilli(stat.Ctime), TTL: -1,
+		}}
+		return info, nil
+	}
+	return nil, fmt.Errorf("%w: the lock changes its holder too fast to be inspected",
+		backend.ErrUnavailable)
+}
+
+// List implements backend.Inspector. It sends requests for each lock in turn.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
-		s, names, err := d.names(ctx)
+		s, nodes, err := d.lockNodes(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		encoded := key.Encode(prefix, maxKey) // of a prefix: a prefix of the encoding
-		for _, name := range names {
-			if !strings.HasPrefix(name, encoded) {
+		encoded := key.Encode(prefix, maxKey) // a prefix of the encoded names
+		for _, node := range nodes {
+			if !strings.HasPrefix(node, encoded) {
 				continue
 			}
-			info, err := ask(ctx, s, func() (*backend.Info, error) { return d.show(s, name) })
+			info, err := call(ctx, s, func() (*backend.Info, error) {
+				return d.inspectNode(s, node)
+			})
 			if err != nil {
 				yield(nil, err)
 				return
@@ -59,28 +92,29 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 	}
 }
 
-// names lists the nodes of all locks, also of free ones that the server has not removed yet.
-func (d *driver) names(ctx context.Context) (*session, []string, error) {
-	s, err := d.live(ctx)
+// lockNodes lists the nodes of all locks, including free locks that the server has not removed yet.
+func (d *driver) lockNodes(ctx context.Context) (*session, []string, error) {
+	s, err := d.liveSession(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	names, err := ask(ctx, s, func() ([]string, error) {
+	nodes, err := call(ctx, s, func() ([]string, error) {
 		if _, err := s.conn.Sync(d.settings.root); err != nil {
 			return nil, err
 		}
-		names, _, err := s.conn.Children(d.settings.root)
+		nodes, _, err := s.conn.Children(d.settings.root)
 		if errors.Is(err, zk.ErrNoNode) {
 			return nil, nil
 		}
-		return names, err
+		return nodes, err
 	})
-	return s, names, interpretError(err)
+	return s, nodes, interpretError(err)
 }
 
-// show is inspect for a node; nil for one that is free or not a lock's.
-func (d *driver) show(s *session, name string) (*backend.Info, error) {
-	path := d.settings.root + "/" + name
+// inspectNode is inspect for a node of the directory. It returns nil for a free lock and for a node
+// that is not a lock.
+func (d *driver) inspectNode(s *session, node string) (*backend.Info, error) {
+	path := d.settings.root + "/" + node
 	data, stat, err := s.conn.Get(path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
@@ -98,56 +132,28 @@ func (d *driver) show(s *session, name string) (*backend.Info, error) {
 	return info, nil
 }
 
-// inspect shows one lock. How much time its holder has left is not to be known: that is
-// the session's matter.
-func (s *session) inspect(parent, name string) (*backend.Info, error) {
-	info := &backend.Info{Key: name, Mode: backend.Exclusive}
-	for range maxLooks {
-		members, err := s.members(parent)
-		if err != nil {
-			return nil, interpretError(err)
-		}
-		if len(members) == 0 {
-			return info, nil
-		}
-		meta, stat, err := s.conn.Get(parent + "/" + members[0].name)
-		if errors.Is(err, zk.ErrNoNode) {
-			continue
-		}
-		if err != nil {
-			return nil, interpretError(err)
-		}
-		info.Waiters = len(members) - 1
-		info.Holders = []backend.Holder{{
-			Owner: members[0].owner, Meta: string(meta), Fence: uint64(stat.Czxid) << 12,
-			Since: time.UnixMilli(stat.Ctime), TTL: -1,
-		}}
-		return info, nil
-	}
-	return nil, fmt.Errorf("%w: the lock changes its holder too fast to be looked at", backend.ErrUnavailable)
-}
-
-// Break implements backend.Breaker. The holder watches its node, and so is told at once.
+// Break implements backend.Breaker. The holder watches its node, so its driver reports the loss at
+// once.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
-	s, err := d.live(ctx)
+	s, err := d.liveSession(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, s, func() (any, error) { return nil, d.breakFirst(s, d.queue(name), owner) })
+	_, err = call(ctx, s, func() (any, error) {
+		return nil, d.removeHolder(s, d.queue(name), owner)
+	})
 	return interpretError(err)
 }
 
-// breakFirst deletes the node of the holder, unless that is another than owner.
-func (d *driver) breakFirst(s *session, parent, owner string) error {
-	if _, err := s.conn.Sync(parent); err != nil {
-		return err
-	}
-	members, err := s.members(parent)
+// removeHolder deletes the node of the holder. It returns ErrNotHeld if there is no holder, or if
+// owner is not empty and not the holder.
+func (d *driver) removeHolder(s *session, queue, owner string) error {
+	entries, err := s.syncedEntries(queue)
 	if err != nil {
 		return err
 	}
-	if len(members) == 0 || owner != "" && members[0].owner != owner {
+	if len(entries) == 0 || owner != "" && entries[0].owner != owner {
 		return backend.ErrNotHeld
 	}
-	return d.remove(s, parent, parent+"/"+members[0].name)
+	return d.remove(s, queue, queue+"/"+entries[0].name)
 }

@@ -14,13 +14,15 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// holderVariable makes this program a process that locks at the URL in it, and stays.
+// holderVariable makes this program a process that locks heldName at the URL in the variable, and
+// then does not end.
 const holderVariable = "DLOCK_TEST_ZK_HOLDER"
 
 // heldName is the lock of that process.
 const heldName = "held by a process"
 
-// holdForEver locks, reports it on standard output, and waits for its end.
+// holdForEver locks heldName, reports it on standard output, and blocks until the process is
+// killed.
 func holdForEver(url string) {
 	c, err := dlock.Open(context.Background(), url)
 	if err == nil {
@@ -56,8 +58,8 @@ func startHolder(t *testing.T, url string) *exec.Cmd {
 	return cmd
 }
 
-// The session follows the TTL: the lock of a process that was killed is free after the TTL and two
-// ticks of the server.
+// TestKilledProcess checks that the session follows the TTL. The lock of a killed process is free
+// after the TTL and two ticks of the server.
 func TestKilledProcess(t *testing.T) {
 	t.Parallel()
 	const tick, ttl = time.Second, 2 * time.Second
@@ -96,7 +98,7 @@ func TestKilledProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	took, late := (<-granted).Sub(killed), meter.Worst(killed)
-	<-granted // closed: the lock is unlocked
+	<-granted // closed after Unlock
 	t.Logf("granted %v after the kill; this process was late by up to %v", took, late)
 	if took > ttl+2*tick+late {
 		t.Errorf("granted %v after the kill, want %v at most", took, ttl+2*tick)

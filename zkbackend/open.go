@@ -17,31 +17,22 @@ func init() {
 }
 
 const (
-	// openTimeout bounds an opening whose context has no earlier end.
+	// openTimeout limits Open and New. The context of Open may end earlier.
 	openTimeout = 8 * time.Second
-	// reprobe is the pause between two attempts of an opening.
-	reprobe = 100 * time.Millisecond
-	// redialing is for how long an opening dials again where connections are refused or end at once.
-	redialing = 500 * time.Millisecond
+
+	// probePause is the pause between two probes of an Open.
+	probePause = 100 * time.Millisecond
+
+	// maxRedial is how long an Open dials again if connections are refused or end at once.
+	maxRedial = 500 * time.Millisecond
 )
 
-// New makes a driver for the servers of one ensemble, each as host:port. It connects, for at most
-// eight seconds, and sees whether it may make locks. There is no way to lend it a *zk.Conn: the
-// session timeout that the server has granted, on which every lease depends, is to be had from
-// a connection that the driver dials itself.
+// New makes a driver for the servers of one ensemble, each as host:port. It connects and checks
+// that the user may create locks. It takes at most eight seconds.
+//
+// It cannot use a *zk.Conn of the caller. Every lease depends on the session timeout that the
+// server has granted. The driver can read that only from a connection that it has dialled.
 func New(servers []string, opts *Options) (backend.Driver, error) {
-	return start(context.Background(), servers, opts)
-}
-
-func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
-	servers, opts, err := parseURL(u)
-	if err != nil {
-		return nil, err
-	}
-	return start(ctx, servers, opts)
-}
-
-func start(ctx context.Context, servers []string, opts *Options) (backend.Driver, error) {
 	if len(servers) == 0 {
 		return nil, errors.New("dlock: zkbackend.New needs a server")
 	}
@@ -49,39 +40,61 @@ func start(ctx context.Context, servers []string, opts *Options) (backend.Driver
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	d := newDriver(servers, settings)
-	if err := d.begin(ctx); err != nil {
+	return opened(connect(context.Background(), servers, settings))
+}
+
+// open is the Opener of the driver.
+func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
+	t, err := parseTarget(u)
+	if err != nil {
+		return nil, err
+	}
+	return opened(connect(ctx, t.servers, t.settings))
+}
+
+// opened returns a plain nil for a driver that could not be opened, and closes what it has left
+// open.
+func opened(d *driver, err error) (backend.Driver, error) {
+	if err != nil {
 		_ = d.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-// begin is probe, again and again while the ensemble may be about to elect a leader.
-func (d *driver) begin(ctx context.Context) error {
+// connect makes a driver and probes its servers. It always returns a driver, for the caller to
+// close.
+func connect(ctx context.Context, servers []string, settings *settings) (*driver, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	d := newDriver(servers, settings)
+	return d, d.probeRepeatedly(ctx)
+}
+
+// probeRepeatedly probes the servers until one serves or refuses the driver. It continues while the
+// ensemble may be about to elect a leader.
+func (d *driver) probeRepeatedly(ctx context.Context) error {
 	for start := time.Now(); ; {
 		err := d.probe(ctx)
 		switch {
 		case err == nil:
 			return nil
-		case isPassing(err):
-		case errors.Is(err, zk.ErrNoServer) && time.Since(start) < redialing:
-			d.abandon(err) // the library would pause for a second before it dials again
+		case isTransient(err):
+		case errors.Is(err, zk.ErrNoServer) && time.Since(start) < maxRedial:
+			d.endSession(err) // the library would pause for a second before it dials again
 		default:
 			return err
 		}
 		select {
-		case <-time.After(reprobe):
+		case <-time.After(probePause):
 		case <-ctx.Done():
 			return unavailable(err)
 		}
 	}
 }
 
-// abandon ends the present session, so that the next attempt dials at once.
-func (d *driver) abandon(cause error) {
+// endSession ends the present session, so that the next attempt dials at once.
+func (d *driver) endSession(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.session != nil {
@@ -89,62 +102,48 @@ func (d *driver) abandon(cause error) {
 	}
 }
 
-// probe connects, makes the directory of locks if there is none, and makes and deletes a node in it in
-// one step. A wrong password shows only here: the server takes any, and denies access.
+// probe connects and creates the directory of locks if there is none. Then it creates and deletes a
+// node in the directory in one step. Only that shows a wrong password: the server accepts any
+// password and denies access later.
 func (d *driver) probe(ctx context.Context) error {
-	if err := d.measure(ctx); err != nil {
+	if err := d.measureTick(ctx); err != nil {
 		return err
 	}
-	s, err := d.live(ctx)
+	s, err := d.liveSession(ctx)
 	if err != nil {
 		return err
 	}
 	d.measuredAt = ""
 	d.caps.MaxTTL = d.settings.maxTTL(s.proof.granted())
-	_, err = ask(ctx, s, func() (any, error) {
-		if err := d.makeRoot(s); err != nil {
+	_, err = call(ctx, s, func() (any, error) {
+		if err := d.makeDirectory(s); err != nil {
 			return nil, err
 		}
-		path := d.settings.root + "/~probe" // no lock's: their names have no tilde
+		path := d.settings.root + probeNode
 		_, err := s.conn.Multi(
 			&zk.CreateRequest{Path: path, Acl: d.settings.acl, Flags: zk.FlagEphemeral},
 			&zk.DeleteRequest{Path: path, Version: -1})
 		return nil, err
 	})
 	if errors.Is(err, zk.ErrNoAuth) {
-		err = fmt.Errorf("the user needs all permissions on %s, or that of creating it: %w", d.settings.root, err)
+		err = fmt.Errorf("the user needs all permissions on %s, or the permission to create it: %w",
+			d.settings.root, err)
 	}
 	return interpretError(err)
 }
 
-// measure learns the server's tick, by a session of its own: servers do not report it, but by
-// default the shortest timeout that they grant is two ticks.
-func (d *driver) measure(ctx context.Context) error {
+// measureTick measures the server's tick with a session of its own. Servers do not report the tick,
+// but by default the shortest timeout that they grant is two ticks. The real session begins on the
+// same server.
+func (d *driver) measureTick(ctx context.Context) error {
 	if d.settings.tick > 0 {
 		return nil
 	}
-	s, err := d.live(ctx)
+	s, err := d.liveSession(ctx)
 	if err != nil {
 		return err
 	}
 	d.settings, d.measuredAt = d.settings.measured(s.proof.granted()), s.conn.Server()
 	s.end(errMeasured)
 	return nil
-}
-
-// makeRoot makes the directory of locks. The chroot is not made: a misspelt one would be
-// a place where nobody else looks.
-func (d *driver) makeRoot(s *session) error {
-	exists, _, err := s.conn.Exists(d.settings.root)
-	if exists || err != nil {
-		return err
-	}
-	_, err = s.conn.Create(d.settings.root, nil, zk.FlagPersistent, d.settings.acl)
-	switch {
-	case errors.Is(err, zk.ErrNodeExists):
-		return nil
-	case errors.Is(err, zk.ErrNoNode):
-		return fmt.Errorf("%w: the chroot %q does not exist", backend.ErrUnavailable, d.settings.Chroot)
-	}
-	return err
 }

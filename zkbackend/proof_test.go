@@ -9,8 +9,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// What a client has sent while the network kept it back had reached no server: a proof does not count
-// from there.
+// TestProofCountsFromWhatWasAnswered checks that a proof does not count from a request that the
+// network delayed. Such a request had not reached a server.
 func TestProofCountsFromWhatWasAnswered(t *testing.T) {
 	t.Parallel()
 	const session, ttl = 10 * time.Second, 7 * time.Second
@@ -19,7 +19,7 @@ func TestProofCountsFromWhatWasAnswered(t *testing.T) {
 	g := raw.Acquire(t, d, raw.Request(t, ttl))
 	stalled := time.Now()
 	deliver := p.Delay(t)
-	time.Sleep(4 * time.Second) // of pings that no server gets
+	time.Sleep(4 * time.Second) // no server receives the pings of this time
 	answer := make(chan error, 1)
 	renewal := time.Now()
 	var end time.Time
@@ -32,14 +32,15 @@ func TestProofCountsFromWhatWasAnswered(t *testing.T) {
 	deliver()
 	must(t, <-answer)
 	if latest := stalled.Add(d.session.proof.granted()); end.After(latest) {
-		t.Errorf("renewed %v after the network stalled, the lease ends %v after the session that the leader knows of",
+		t.Errorf("renewed %v after the stall began, the lease outlasts the leader's session by %v",
 			renewal.Sub(stalled), end.Sub(latest))
 	}
 	raw.Release(t, d, g)
 }
 
-// A leader without a majority goes on answering what needs none, while another one may have begun to
-// count the timeout of the session. Nothing that is sent then proves the session.
+// TestProofNeedsAMajority checks that the answers of a leader without a majority do not prove the
+// session. Such a leader still answers requests that need no majority. Another leader may already
+// count the timeout of the session.
 func TestProofNeedsAMajority(t *testing.T) {
 	t.Parallel()
 	e := testenv.Alone(t, testenv.ZooKeeperEnsemble)

@@ -1,25 +1,28 @@
 package zkbackend
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// mark stands in the name of a node between its owner and the number that the server appends. It says
-// what the node asks for: to write, that is to exclude everybody.
-const mark = "-w-"
+// position is where a waiter stands in the queue. It has a watch on one node in front of the
+// waiter's own, so that a release wakes one waiter and not all.
+type position struct {
+	session    *session
+	own, ahead *watch
+}
 
-// Wait implements backend.Waiter.
-func (d *driver) Wait(ctx context.Context, _ *backend.Request, b *backend.Busy) (*backend.Grant, error) {
-	p, ok := b.State.(*place)
+// Wait implements backend.Waiter. It returns when a node has changed that the waiter watches, or
+// when the session is over. It sends no request and needs no goroutine. A *Busy without a position
+// comes from an attempt that left no node; then only ctx ends the wait.
+func (d *driver) Wait(
+	ctx context.Context, _ *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
+	p, ok := b.State.(*position)
 	if !ok {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -34,94 +37,66 @@ func (d *driver) Wait(ctx context.Context, _ *backend.Request, b *backend.Busy) 
 	return nil, nil
 }
 
-// place is where a waiter stands. It watches its predecessor alone, so that a release wakes one
-// waiter and not all.
-type place struct {
-	session    *session
-	own, ahead *watch
+// rememberTail keeps the last node of a queue for the next acquisition of the same lock in this
+// process. The holder lists the queue, so its successor can watch that node without a list of its
+// own. forget drops it.
+func (d *driver) rememberTail(queue string, entries []entry) {
+	if len(entries) == 1 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tails[queue] = queue + "/" + entries[len(entries)-1].name
 }
 
-// follow watches one that is known to stand before e, without asking who is the nearest: more often than not it is that one. It
-// returns nil if there is none. That the one is gone does not say that nobody else is left.
-func (e *entry) follow() *watch {
-	tail := e.tail
-	if e.tail = ""; tail == "" {
+// followTail watches the remembered node, once, without a list of the queue. In most cases it is
+// the nearest. It returns nil if there is no such node. When that node is gone, other nodes may
+// still be in front, so a.ahead stays nil and the queue has to be listed. a.turn must be taken.
+func (a *acquisition) followTail() *watch {
+	tail := a.tail
+	if a.tail = ""; tail == "" {
 		return nil
 	}
-	w, err := e.session.watch(tail)
+	w, err := a.session.watch(tail)
 	if err != nil {
 		return nil
 	}
 	return w
 }
 
-// waitBehind returns e's *Busy, with the watch on the last of those who stand before it.
-func (e *entry) waitBehind(before []member) error {
-	w, err := e.session.watch(e.parent + "/" + before[len(before)-1].name)
+// waitBehind returns *Busy with a watch on the nearest node in front of the node of a. front are
+// all nodes in front. a.turn must be taken.
+func (a *acquisition) waitBehind(front []entry) error {
+	w, err := a.session.watch(a.queue + "/" + front[len(front)-1].name)
 	if errors.Is(err, zk.ErrNoNode) {
-		w = &watch{gone: errDeleted, fired: closed} // gone meanwhile: look again at once
+		w = deletedWatch() // the waiter lists the queue again at once
 	} else if err != nil {
 		return err
 	}
-	e.ahead = nil
-	if len(before) == 1 {
-		e.ahead = w
+	a.ahead = nil
+	if len(front) == 1 {
+		a.ahead = w
 	}
-	return e.busyBehind(before[0].owner, w)
+	return a.busyBehind(front[0].owner, w)
 }
 
-// busyBehind is e's *Busy until the node of ahead has changed.
-func (e *entry) busyBehind(holder string, ahead *watch) error {
+// busyBehind returns *Busy for a waiter that watches the node of ahead.
+func (a *acquisition) busyBehind(holder string, ahead *watch) error {
 	return &backend.Busy{
-		Holder: holder, Queued: true,
-		State: &place{session: e.session, own: e.own.Load(), ahead: ahead},
+		Holder: holder,
+		Queued: true,
+		State:  &position{session: a.session, own: a.own.Load(), ahead: ahead},
 	}
 }
 
-// first tells that nobody stands before e any more, without asking: the only one that did is gone, and whoever has come
-// since stands behind. That needs to know that e's own node was not deleted before that.
-func (e *entry) first() bool {
-	s, own := e.session, e.own.Load()
-	return e.alone && s.inOrder(own) ||
-		e.ahead != nil && errors.Is(s.gone(e.ahead), errDeleted) && s.inOrder(own, e.ahead)
-}
-
-// member is one who holds a lock, or waits for it.
-type member struct {
-	name, owner string
-	number      int32
-}
-
-// members lists who holds a lock and who waits for it, in their order; nobody, where there is
-// no such lock.
-func (s *session) members(parent string) ([]member, error) {
-	names, _, err := s.conn.Children(parent)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
+// isFirst reports, without a request, whether no other node is in front of the node of a: there was
+// none when it was created, or the only one was deleted. Nodes that were created since are behind
+// it. The order of the messages must be certain, because the node of a could have been deleted
+// before the other one. a.turn must be taken.
+func (a *acquisition) isFirst() bool {
+	s, own := a.session, a.own.Load()
+	if a.alone {
+		return s.inOrder(own)
 	}
-	if err != nil {
-		return nil, err
-	}
-	members := make([]member, 0, len(names))
-	for _, name := range names {
-		if m, ok := parseMember(name); ok { // others are not ours
-			members = append(members, m)
-		}
-	}
-	slices.SortFunc(members, compare)
-	return members, nil
+	return a.ahead != nil && errors.Is(s.gone(a.ahead), errDeleted) && s.inOrder(own, a.ahead)
 }
-
-// parseMember reads the name of a node: 32 hex digits, the mark, and the server's number, which is
-// negative once the counter of the lock has overflowed.
-func parseMember(name string) (member, bool) {
-	owner, digits, ok := strings.Cut(name, mark)
-	if !ok || len(owner) != 32 || strings.Trim(owner, "0123456789abcdef") != "" || len(digits) < 10 {
-		return member{}, false
-	}
-	number, err := strconv.ParseInt(digits, 10, 32)
-	return member{name, owner, int32(number)}, err == nil
-}
-
-// compare orders numbers that wrap around: they are nearer to each other than half their range.
-func compare(a, b member) int { return cmp.Compare(a.number-b.number, 0) }

@@ -13,13 +13,14 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// A server that has lost its data refuses a client that has seen more transactions than it has. The
-// client goes on with a new session once its leases are over.
+// TestWipedServer checks a server that has lost its data. It refuses a client that has seen more
+// transactions than the server has. The client continues with a new session after its leases are
+// over.
 func TestWipedServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
 	d := openURL(t, s.URL+"?session=2s")
-	for range 20 { // transactions, of which an empty server has made fewer
+	for range 20 { // more transactions than an empty server has made
 		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Second)))
 	}
 	s.Wipe(t)
@@ -38,28 +39,32 @@ func TestWipedServer(t *testing.T) {
 	}
 }
 
-// A connect request has the number of the last transaction that the session has seen, until the session and all leases in it must
-// be over. Otherwise a server that lags behind could serve the session from data that it has already seen changed.
+// TestConnectRequestNamesTheLastTransaction checks that a connect request carries the number of the
+// last transaction that the session has seen. This lasts until the session and all leases in it
+// must be over. Otherwise a server that lags behind could serve the session with data older than
+// the session has already seen.
 func TestConnectRequestNamesTheLastTransaction(t *testing.T) {
 	t.Parallel()
 	const timeout, tick = 10 * time.Second, time.Second
-	request := []byte("\x00\x00\x00\x2c\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x05\x00\x00\x27\x10")
-	without := []byte("\x00\x00\x00\x2c\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x27\x10")
-	for silence, want := range map[time.Duration][]byte{timeout + 2*tick - 1: request, timeout + 2*tick: without} {
+	const over = timeout + 2*tick
+	head, tail := "\x00\x00\x00\x2c\x00\x00\x00\x00", "\x00\x00\x27\x10"
+	request := []byte(head + "\x00\x00\x00\x03\x00\x00\x00\x05" + tail)
+	without := []byte(head + "\x00\x00\x00\x00\x00\x00\x00\x00" + tail)
+	for silence, want := range map[time.Duration][]byte{over - 1: request, over: without} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &session{settings: &settings{tick: tick}}
 			s.proof.negotiated(timeout)
 			first := &wire{session: s, dialled: time.Now()}
-			first.shaken.Store(true)
-			first.heard.Store(int64(time.Minute)) // after it was dialled
+			first.setState(settling)
+			first.heard.Store(int64(time.Minute)) // the last answer, a minute after the dial
 			s.swap(first)
-			s.swap(&wire{session: s, dialled: time.Now()}) // a server that does not answer
+			s.swap(&wire{session: s, dialled: time.Now()}) // its server does not answer
 			time.Sleep(time.Minute + silence)
 			var sent recorder
 			w := &wire{Conn: &sent, session: s, dialled: time.Now()}
 			s.swap(w)
 			mine := slices.Clone(request)
-			for range 2 { // the second one stands for any other request
+			for range 2 { // the second one represents any other request
 				_, err := w.Write(mine)
 				must(t, err)
 			}
@@ -70,7 +75,7 @@ func TestConnectRequestNamesTheLastTransaction(t *testing.T) {
 	}
 }
 
-// recorder is a connection that keeps what is written to it.
+// recorder is a connection that keeps all written bytes.
 type recorder struct {
 	net.Conn
 	all []byte

@@ -21,8 +21,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// A proof counts from the last touch that the leader knows of, and a term is never longer than the
-// session from then on.
+// TestProofCountsFromWhatTheLeaderKnows checks that a proof counts from the last touch that the
+// leader has received. A term is never longer than the session from then on.
 func TestProofCountsFromWhatTheLeaderKnows(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -30,8 +30,10 @@ func TestProofCountsFromWhatTheLeaderKnows(t *testing.T) {
 	shortest := 2 * time.Second
 	opts := (&settings{Options: Options{TTL: 8 * time.Second}}).measured(shortest)
 	report := opts.report()
-	if opts.tick != shortest/2 || opts.timeout != opts.TTL+opts.tick || report != 550*time.Millisecond {
-		t.Errorf("a tick of %v, a timeout of %v, reported within %v", opts.tick, opts.timeout, report)
+	if opts.tick != shortest/2 || opts.timeout != opts.TTL+opts.tick ||
+		report != 550*time.Millisecond {
+		t.Errorf("a tick of %v, a timeout of %v, reported within %v",
+			opts.tick, opts.timeout, report)
 	}
 	var sent touches
 	if got := sent.before(at(0), report); !got.Equal(at(0)) {
@@ -43,7 +45,7 @@ func TestProofCountsFromWhatTheLeaderKnows(t *testing.T) {
 	}
 	for now, want := range map[int]int{3500: 2000, 4050: 2000, 4051: 3500, 9000: 3500} {
 		if got := sent.before(at(now), report); !got.Equal(at(want)) {
-			t.Errorf("at %d ms the leader knows of %v, want %d ms", now, got.Sub(start), want)
+			t.Errorf("at %d ms the leader has received %v, want %d ms", now, got.Sub(start), want)
 		}
 	}
 	var first touches
@@ -56,15 +58,20 @@ func TestProofCountsFromWhatTheLeaderKnows(t *testing.T) {
 	s := &session{settings: opts}
 	s.proof.negotiated(opts.timeout)
 	s.proof.add(moment{sent: at(5000), touched: at(3900)})
-	s.proof.add(moment{sent: at(4000), touched: at(4000)}) // an older answer that came later
-	for ttl, want := range map[time.Duration]time.Duration{2 * time.Second: 2 * time.Second, 8 * time.Second: 7900 * time.Millisecond} {
+	s.proof.add(moment{sent: at(4000), touched: at(4000)}) // an older answer that arrives later
+	for ttl, want := range map[time.Duration]time.Duration{
+		2 * time.Second: 2 * time.Second,
+		8 * time.Second: 7900 * time.Millisecond,
+	} {
 		if got := s.term(ttl); !got.Sent.Equal(at(5000)) || got.TTL != want {
-			t.Errorf("a term for %v is %v from %v on, want %v", ttl, got.TTL, got.Sent.Sub(start), want)
+			t.Errorf("a term for %v is %v from %v on, want %v",
+				ttl, got.TTL, got.Sent.Sub(start), want)
 		}
 	}
 }
 
-// A session pings often enough that its proofs are worth most of its timeout, also when it was idle.
+// TestIdleSessionIsProven checks that an idle session pings often enough, so that its proofs last
+// for most of its timeout.
 func TestIdleSessionIsProven(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
@@ -75,7 +82,8 @@ func TestIdleSessionIsProven(t *testing.T) {
 	time.Sleep(timeout * 5 / 8) // until shortly before the client library's second ping
 	g := raw.Acquire(t, d, raw.Request(t, timeout))
 	if late := meter.Worst(begun); g.Term.TTL+late < timeout*4/5 {
-		t.Errorf("the term is %v of %v, in a process that was late by up to %v", g.Term.TTL, timeout, late)
+		t.Errorf("the term is %v of %v, in a process that was late by up to %v",
+			g.Term.TTL, timeout, late)
 	}
 	raw.Release(t, d, g)
 }
@@ -97,8 +105,8 @@ func accept(server net.Conn, code int32) (credentials []byte) {
 	return credentials
 }
 
-// The credentials are part of the handshake: when the client library sends its first request they
-// have been accepted, and nothing more is read before the request for watches.
+// TestCredentialsArePartOfTheHandshake checks that the server has accepted the credentials before
+// the client library sends its first request. Nothing more is read before the request for watches.
 func TestCredentialsArePartOfTheHandshake(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]int32{"accepted": 0, "refused": -115} {
@@ -106,13 +114,18 @@ func TestCredentialsArePartOfTheHandshake(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				client, server := net.Pipe()
-				s := &session{settings: &settings{Options: Options{User: "alice"}}} // without a password
+				// The user has no password.
+				s := &session{settings: &settings{Options: Options{User: "alice"}}}
 				s.ctx, s.cancel = context.WithCancelCause(t.Context())
-				w := &wire{Conn: client, session: s, rewatch: make(chan struct{}, 1), deadline: time.Now().Add(time.Hour), dialled: time.Now()}
+				w := &wire{
+					Conn: client, session: s, rewatch: make(chan struct{}, 1),
+					deadline: time.Now().Add(time.Hour), dialled: time.Now(),
+				}
 				s.wire = w
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					if got := string(accept(server, code)); !strings.HasSuffix(got, "\x00\x00\x00\x06digest\x00\x00\x00\x06alice:") {
+					const want = "\x00\x00\x00\x06digest\x00\x00\x00\x06alice:"
+					if got := string(accept(server, code)); !strings.HasSuffix(got, want) {
 						t.Errorf("the credentials are %q", got)
 					}
 				})
@@ -139,14 +152,14 @@ func TestCredentialsArePartOfTheHandshake(t *testing.T) {
 					must(t, <-read)
 				}
 				_, _ = client.Close(), server.Close()
-				time.Sleep(2 * farewell) // the session's last timer
+				time.Sleep(2 * closeTimeout) // until the session's last timer has fired
 			})
 		})
 	}
 }
 
-// Close waits for the server for a second and no longer, also when more requests are pending than
-// the client library keeps.
+// TestCloseWhileCutOff checks that Close waits for the server for at most a second, even if more
+// requests are pending than the client library keeps.
 func TestCloseWhileCutOff(t *testing.T) {
 	t.Parallel()
 	const requests = 64
@@ -160,16 +173,19 @@ func TestCloseWhileCutOff(t *testing.T) {
 			d := opened.(*driver)
 			defer p.Cut(t)()
 			if reconnecting {
-				first := d.session.present()
+				first := d.session.connection()
 				_ = first.Close()
-				eventually(t, "the next connection", func() bool { return d.session.present() != first })
+				eventually(t, "the next connection", func() bool {
+					return d.session.connection() != first
+				})
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			var pending sync.WaitGroup
 			for range requests {
 				req := raw.Request(t, patience)
 				pending.Go(func() {
-					if _, err := d.Acquire(ctx, req); err == nil || errors.Is(err, backend.ErrNotAcquired) {
+					_, err := d.Acquire(ctx, req)
+					if err == nil || errors.Is(err, backend.ErrNotAcquired) {
 						t.Errorf("Acquire while cut off: %v", err)
 					}
 				})
@@ -177,21 +193,22 @@ func TestCloseWhileCutOff(t *testing.T) {
 			eventually(t, "the requests", func() bool {
 				d.session.mu.Lock()
 				defer d.session.mu.Unlock()
-				return d.session.asking == requests
+				return d.session.pending == requests
 			})
 			cancel()
 			pending.Wait()
 			meter, begun := lag.Start(), time.Now()
 			defer meter.Stop()
 			must(t, d.Close())
-			if took, late := time.Since(begun), meter.Worst(begun); took > farewell+farewell/2+late {
+			took, late := time.Since(begun), meter.Worst(begun)
+			if took > closeTimeout+closeTimeout/2+late {
 				t.Errorf("Close took %v, in a process that was late by up to %v", took, late)
 			}
 		})
 	}
 }
 
-// eventually waits for something that has no signal.
+// eventually polls until a condition without a signal is true.
 func eventually(tb testing.TB, what string, happened func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(patience); !happened(); time.Sleep(time.Millisecond) {

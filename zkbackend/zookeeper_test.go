@@ -23,8 +23,8 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// patience is for what happens at once on a machine that is fast enough. Where it does not happen
-// nothing else brings it about within that time.
+// patience limits the wait for events that happen at once on a fast machine. Without the event,
+// nothing else replaces it within this time.
 const patience = 30 * time.Second
 
 // fastTick gives sessions of 500 ms to 5 s.
@@ -44,7 +44,7 @@ func openURL(tb testing.TB, raw string) *driver {
 	return d.(*driver)
 }
 
-// admin is a client that does to the server what a test wants done.
+// admin returns a client with which a test changes the server.
 func admin(tb testing.TB, addr string) *zk.Conn {
 	tb.Helper()
 	conn, _, err := zk.Connect([]string{addr}, 40*time.Second, zk.WithLogger(silent{}))
@@ -55,8 +55,8 @@ func admin(tb testing.TB, addr string) *zk.Conn {
 	return conn
 }
 
-// keepQueue makes the queue of the test's name, and a node in it that is no place, so that the server does
-// not remove the empty queue while the test uses it.
+// keepQueue creates the queue of the test's name, and a node in it that is not a queue entry. So
+// the server does not remove the empty queue while the test uses it.
 func keepQueue(tb testing.TB, conn *zk.Conn, d *driver) {
 	tb.Helper()
 	g := raw.Acquire(tb, d, raw.Request(tb, patience))
@@ -83,17 +83,17 @@ func within(tb testing.TB, what string, done <-chan struct{}) {
 	}
 }
 
-// nodeOf is the path of the node of an acquisition of d.
+// nodeOf returns the path of the node of an acquisition of d.
 func nodeOf(tb testing.TB, d *driver, req *backend.Request) string {
 	tb.Helper()
-	e := d.entry(&backend.Grant{Request: *req})
+	e := d.find(&backend.Grant{Request: *req})
 	if e == nil {
 		tb.Fatal("no such acquisition")
 	}
 	return e.node
 }
 
-// received is how many packets the server has had of its clients.
+// received returns the number of packets that the server has received from its clients.
 func received(tb testing.TB, addr string) int {
 	tb.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -107,23 +107,26 @@ func received(tb testing.TB, addr string) int {
 			return n
 		}
 	}
-	tb.Fatal("the server does not say how many packets it has received")
+	tb.Fatal("the server does not report how many packets it has received")
 	return 0
 }
 
 func TestBadURLs(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
-		"zk:", "zk://", "zk:///locks", "zk://h/zookeeper", "zk://h/zookeeper/a", "zk://h/a//b", "zk://h/a/../b", "zk://h/%EF%80%80",
-		"zk://h/?session=0s", "zk://h/?session=x", "zk://h/?session=1us", "zk://h/?session=10000h", "zk://h/?acl=me", "zk://h/?acl=auth",
-		"zk://h/?ca=/x", "zk://h/?tls=1&ca=/nowhere", "zk://h/?tls=1&cert=/nowhere", "zk://h/?tls=maybe", "zk://u%3Av:secret@h/",
+		"zk:", "zk://", "zk:///locks", "zk://h/zookeeper", "zk://h/zookeeper/a",
+		"zk://h/a//b", "zk://h/a/../b", "zk://h/%EF%80%80",
+		"zk://h/?session=0s", "zk://h/?session=x", "zk://h/?session=1us",
+		"zk://h/?session=10000h", "zk://h/?acl=me", "zk://h/?acl=auth",
+		"zk://h/?ca=/x", "zk://h/?tls=1&ca=/nowhere", "zk://h/?tls=1&cert=/nowhere",
+		"zk://h/?tls=maybe", "zk://u%3Av:secret@h/",
 	} {
 		d, err := testenv.Open(t.Context(), raw)
 		if err == nil {
 			_ = d.Close()
 			t.Errorf("%s: nil", raw)
 		} else if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error has the password: %v", raw, err)
+			t.Errorf("%s: the error contains the password: %v", raw, err)
 		}
 	}
 	if _, err := New(nil, nil); err == nil {
@@ -134,7 +137,7 @@ func TestBadURLs(t *testing.T) {
 func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		err, want error // nil: the outcome is unknown
+		err, want error // nil means an unknown outcome
 		answered  bool
 	}{
 		{zk.ErrNoServer, backend.ErrUnavailable, true},
@@ -151,35 +154,42 @@ func TestInterpretError(t *testing.T) {
 		{io.ErrUnexpectedEOF, nil, false},
 	} {
 		got := interpretError(tt.err)
-		if !errors.Is(got, tt.err) || tt.want != nil && !errors.Is(got, tt.want) || tt.want == nil && got != tt.err { //nolint:errorlint // as it is
+		unchanged := got == tt.err //nolint:errorlint // as it is
+		if !errors.Is(got, tt.err) || tt.want != nil && !errors.Is(got, tt.want) ||
+			tt.want == nil && !unchanged {
 			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
 		}
-		if answered(tt.err) != tt.answered {
+		if isDefinite(tt.err) != tt.answered {
 			t.Errorf("%v: answered is %v", tt.err, !tt.answered)
 		}
 	}
 }
 
-// The numbers overflow: after 2147483647 comes -2147483648.
+// TestQueueOrderWrapsAround checks queue numbers that overflow: after 2147483647 comes -2147483648.
 func TestQueueOrderWrapsAround(t *testing.T) {
 	t.Parallel()
 	owner := raw.NewOwner()
 	order := []string{"2147483646", "2147483647", "-2147483648", "-2147483647"}
 	for i := range len(order) - 1 {
-		a, ok1 := parseMember(owner + mark + order[i])
-		b, ok2 := parseMember(owner + mark + order[i+1])
-		if !ok1 || !ok2 || compare(a, b) >= 0 || compare(b, a) <= 0 || compare(a, a) != 0 {
+		a, ok1 := parseEntry(owner + mark + order[i])
+		b, ok2 := parseEntry(owner + mark + order[i+1])
+		if !ok1 || !ok2 || compareEntries(a, b) >= 0 || compareEntries(b, a) <= 0 ||
+			compareEntries(a, a) != 0 {
 			t.Errorf("%s is not before %s", order[i], order[i+1])
 		}
 	}
-	for _, name := range []string{"", "_c_", "lock-0000000001", owner, owner + mark, owner + mark + "1", owner[:31] + mark + order[0], owner + mark + "99999999999", strings.ToUpper(owner) + mark + order[0]} {
-		if m, ok := parseMember(name); ok {
-			t.Errorf("%q is taken for %v", name, m)
+	for _, name := range []string{
+		"", "_c_", "lock-0000000001", owner, owner + mark, owner + mark + "1",
+		owner[:31] + mark + order[0], owner + mark + "99999999999",
+		strings.ToUpper(owner) + mark + order[0],
+	} {
+		if m, ok := parseEntry(name); ok {
+			t.Errorf("%q was parsed as %v", name, m)
 		}
 	}
 }
 
-// pings is how many pings some clients may have sent since begun, with a session of the default.
+// pings returns the maximum number of pings from clients since begun, with the default session.
 func pings(begun time.Time, clients int) int { return clients * int(time.Since(begun)/time.Second) }
 
 func TestUncontendedPairIsThreeRequests(t *testing.T) {
@@ -196,8 +206,9 @@ func TestUncontendedPairIsThreeRequests(t *testing.T) {
 	}
 }
 
-// Who stands next behind the holder asks nothing more when that leaves: a change of owner is five requests, none of them
-// between the release and the grant.
+// TestSuccessorOfTheHolderIsGrantedUnasked checks that the first waiter needs no request when the
+// holder leaves. A change of owner needs five requests, none of them between the release and the
+// grant.
 func TestSuccessorOfTheHolderIsGrantedUnasked(t *testing.T) {
 	s := testenv.NewZooKeeper(t, 2*time.Second)
 	holder, waiter := openURL(t, s.URL), openURL(t, s.URL)
@@ -218,7 +229,7 @@ func TestSuccessorOfTheHolderIsGrantedUnasked(t *testing.T) {
 		g, holder, waiter = next, waiter, holder
 	}
 	if n := received(t, s.Addr) - before; n > 5*changes+20+pings(begun, 2) {
-		t.Errorf("%d requests for %d changes", n, changes)
+		t.Errorf("%d requests for %d changes of owner", n, changes)
 	}
 	raw.Release(t, holder, g)
 }
@@ -245,7 +256,7 @@ func TestOneRequestRenewsAll(t *testing.T) {
 	}
 }
 
-// A release wakes its successor alone.
+// TestReleaseWakesOneWaiter checks that a release wakes only the next waiter.
 func TestReleaseWakesOneWaiter(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -253,29 +264,32 @@ func TestReleaseWakesOneWaiter(t *testing.T) {
 	g := raw.Acquire(t, holder, raw.Request(t, patience))
 	var drivers []*driver
 	var requests []*backend.Request
-	var places []*place
+	var places []*position
 	for range 4 {
 		d, req := openURL(t, s.URL), raw.Request(t, patience)
 		b := raw.Busy(t, d, req)
-		drivers, requests, places = append(drivers, d), append(requests, req), append(places, b.State.(*place))
+		drivers, requests = append(drivers, d), append(requests, req)
+		places = append(places, b.State.(*position))
 	}
 	raw.Release(t, holder, g)
 	within(t, "the first waiter is woken", places[0].ahead.fired)
 	next := raw.Acquire(t, drivers[0], requests[0])
 	for i, p := range places[1:] {
-		if _, err := p.session.conn.Sync("/"); err != nil { // whatever was to be told has been
+		// After Sync, all earlier notifications have arrived.
+		if _, err := p.session.conn.Sync("/"); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-p.ahead.fired:
-			t.Errorf("waiter %d was woken too", i+1)
+			t.Errorf("waiter %d was woken, too", i+1)
 		default:
 		}
 	}
 	raw.Release(t, drivers[0], next)
 }
 
-// A predecessor that gives up does not let its successor past those before it.
+// TestPredecessorThatQuits checks that a waiter does not pass the owners in front when its
+// predecessor gives up.
 func TestPredecessorThatQuits(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -283,7 +297,7 @@ func TestPredecessorThatQuits(t *testing.T) {
 	g := raw.Acquire(t, holder, raw.Request(t, patience))
 	quits, stays := raw.Request(t, patience), raw.Request(t, patience)
 	b := raw.Busy(t, first, quits)
-	p := raw.Busy(t, second, stays).State.(*place)
+	p := raw.Busy(t, second, stays).State.(*position)
 	must(t, first.Release(t.Context(), &backend.Grant{Request: *quits, State: b.State}))
 	within(t, "the successor is woken", p.ahead.fired)
 	again := raw.Busy(t, second, stays)
@@ -294,34 +308,37 @@ func TestPredecessorThatQuits(t *testing.T) {
 	raw.Release(t, second, raw.Acquire(t, second, stays))
 }
 
-// Only what the server grants counts, and it is the bound of TTLs.
+// TestNegotiatedTimeout checks that the driver uses the session timeout that the server grants, and
+// limits TTLs by it.
 func TestNegotiatedTimeout(t *testing.T) {
 	t.Parallel()
-	const tick = 2 * time.Second // so that the shortest session is a long one
+	const tick = 2 * time.Second // so that even the shortest session is long
 	s := testenv.NewZooKeeper(t, tick)
-	const most, least = 20 * tick * 3 / 4, tick // of which a session proves less than it lasts
+	const most, least = 20 * tick * 3 / 4, tick // a proof is shorter than its session
 	begun := time.Now()
 	d := openURL(t, s.URL+"?session=60s")
 	if got := d.Capabilities().MaxTTL; got != most {
-		t.Errorf("MaxTTL is %v, the server's bound %v", got, most)
+		t.Errorf("MaxTTL is %v, want the server's limit %v", got, most)
 	}
 	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
-	// The session has lived since a request between the opening and the acquisition.
+	// The session's timeout counts from a request between Open and Acquire.
 	if end := g.Term.Sent.Add(g.Term.TTL); g.Term.TTL > 20*tick || end.Before(begun.Add(20*tick)) {
-		t.Errorf("a term of %v that ends %v after the opening, the session's is %v", g.Term.TTL, end.Sub(begun), 20*tick)
+		t.Errorf("a term of %v that ends %v after Open, the session's timeout is %v",
+			g.Term.TTL, end.Sub(begun), 20*tick)
 	}
 	raw.Release(t, d, g)
 	if got := openURL(t, s.URL+"?session=1ms").Capabilities().MaxTTL; got != least {
-		t.Errorf("MaxTTL is %v, the server's bound %v", got, least)
+		t.Errorf("MaxTTL is %v, want the server's limit %v", got, least)
 	}
 	_, err := dlock.Open(t.Context(), s.URL+"?ttl=1m")
-	raw.WantIs(t, "Open with a TTL above it", err, dlock.ErrUnsupported)
+	raw.WantIs(t, "Open with a TTL above the limit", err, dlock.ErrUnsupported)
 	if err != nil && !strings.Contains(err.Error(), (19*tick).String()) {
-		t.Errorf("the error does not name the bound: %v", err)
+		t.Errorf("the error does not name the limit: %v", err)
 	}
 }
 
-// The session follows the TTL of the client, within the server's bounds, unless the URL sets it.
+// TestSessionFollowsTheTTL checks that the session follows the TTL of the client, within the
+// server's limits, unless the URL sets the session.
 func TestSessionFollowsTheTTL(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick) // sessions of 500 ms to 5 s
@@ -330,14 +347,15 @@ func TestSessionFollowsTheTTL(t *testing.T) {
 		opts   []dlock.Option
 		maxTTL time.Duration
 	}{
-		{"?ttl=2s", nil, 2 * time.Second}, // of 2.25 s
+		{"?ttl=2s", nil, 2 * time.Second}, // session of 2.25 s
 		{"", []dlock.Option{dlock.WithTTL(3 * time.Second)}, 3 * time.Second},
 		{"?ttl=2s", []dlock.Option{dlock.WithTTL(3 * time.Second)}, 2 * time.Second},
 		{"?ttl=2s&session=4s", nil, 3 * time.Second},
-		{"?ttl=4s&session=4s", nil, 0},      // a tick too long
-		{"?ttl=200ms", nil, fastTick},       // of the least; served: the lock of a dead process is free later
-		{"?ttl=4750ms", nil, 19 * fastTick}, // of 20 ticks, the most
-		{"", nil, 19 * fastTick},            // the default of 30 s is lowered
+		{"?ttl=4s&session=4s", nil, 0}, // the TTL is a tick too long
+		// The session is the shortest, so the lock of a dead process is freed later than its TTL.
+		{"?ttl=200ms", nil, fastTick},
+		{"?ttl=4750ms", nil, 19 * fastTick}, // the longest session, 20 ticks
+		{"", nil, 19 * fastTick},            // lowers the default of 30 s
 	} {
 		c, err := dlock.Open(t.Context(), s.URL+tt.query, tt.opts...)
 		if tt.maxTTL == 0 {
@@ -349,7 +367,7 @@ func TestSessionFollowsTheTTL(t *testing.T) {
 			continue
 		}
 		if got := c.Capabilities().MaxTTL; got != tt.maxTTL {
-			t.Errorf("%q: TTLs of up to %v, want %v", tt.query, got, tt.maxTTL)
+			t.Errorf("%q: MaxTTL is %v, want %v", tt.query, got, tt.maxTTL)
 		}
 		if _, err := c.Mutex(t.Name(), dlock.WithTTL(minTTL)); err != nil { // any shorter TTL
 			t.Errorf("%q: %v", tt.query, err)
@@ -358,14 +376,15 @@ func TestSessionFollowsTheTTL(t *testing.T) {
 	}
 }
 
-// isolated is a driver whose connection can be cut.
+// isolated opens a driver whose connection can be cut.
 func isolated(t *testing.T, s *testenv.Server, query string) (*driver, *testenv.Proxy) {
 	t.Helper()
 	p := testenv.NewProxy(t, s.Addr)
 	return openURL(t, "zk://"+p.Addr()+query), p
 }
 
-// Two processes, one of them cut off: it is told before the other has the lock.
+// TestIsolatedHolderIsToldFirst cuts off one of two processes. Its lease is lost before the other
+// process gets the lock.
 func TestIsolatedHolderIsToldFirst(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
@@ -383,9 +402,9 @@ func TestIsolatedHolderIsToldFirst(t *testing.T) {
 	next, err := other.Lock(t.Context(), t.Name())
 	granted := time.Now()
 	must(t, err)
-	raw.WantIs(t, "Err of the isolated holder when the other has the lock", lease.Err(), dlock.ErrLost)
+	raw.WantIs(t, "Err of the isolated holder after the next grant", lease.Err(), dlock.ErrLost)
 	if !lease.Deadline().Before(granted) {
-		t.Errorf("the deadline was %v after the grant to the other", lease.Deadline().Sub(granted))
+		t.Errorf("the deadline was %v after the next grant", lease.Deadline().Sub(granted))
 	}
 	within(t, "Lost is closed", lease.Lost())
 	if next.Fence() <= lease.Fence() {
@@ -399,7 +418,7 @@ func TestIsolatedHolderIsToldFirst(t *testing.T) {
 	must(t, again.Unlock(t.Context()))
 }
 
-// expire cuts d off until the server has ended its session, and returns when d knows.
+// expire cuts d off until the server has ended its session. It returns when d has detected the end.
 func expire(t *testing.T, s *testenv.Server, d *driver, p *testenv.Proxy, node string) {
 	t.Helper()
 	old := d.session
@@ -414,7 +433,7 @@ func expire(t *testing.T, s *testenv.Server, d *driver, p *testenv.Proxy, node s
 		<-gone
 	}
 	heal()
-	within(t, "the driver learns that its session is over", old.ctx.Done())
+	within(t, "the driver detects the end of its session", old.ctx.Done())
 }
 
 func TestNewSessionResurrectsNothing(t *testing.T) {
@@ -433,24 +452,25 @@ func TestNewSessionResurrectsNothing(t *testing.T) {
 	place := raw.Busy(t, d, waiting)
 	first := d.session
 	expire(t, s, d, p, nodeOf(t, d, req))
-	within(t, "the holder is told", lost)
+	within(t, "the driver reports the loss", lost)
 	if _, err := d.Wait(t.Context(), waiting, place); err != nil {
 		t.Errorf("Wait in a session that is over: %v", err)
 	}
 	_, err := d.Renew(t.Context(), g)
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
 	raw.WantIs(t, "RenewAll", d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, backend.ErrLost)
-	next := raw.Acquire(t, d, waiting) // of the same owner, in a new session
+	next := raw.Acquire(t, d, waiting) // the same owner in a new session
 	if next.Fence <= g.Fence || d.session == first {
 		t.Errorf("fence %d after %d", next.Fence, g.Fence)
 	}
 	_, err = d.Renew(t.Context(), g)
-	raw.WantIs(t, "Renew when there is a new session", err, backend.ErrLost)
+	raw.WantIs(t, "Renew in the new session", err, backend.ErrLost)
 	raw.WantIs(t, "Release of the old grant", d.Release(t.Context(), g), backend.ErrNotHeld)
 	raw.Release(t, d, next)
 }
 
-// A node of the same owner that another session has made is not ours, although it bears our name.
+// TestGhostOfAFormerSession checks a node of the same owner that another session has created. The
+// driver does not use it, although it has the expected name.
 func TestGhostOfAFormerSession(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -458,19 +478,21 @@ func TestGhostOfAFormerSession(t *testing.T) {
 	req := raw.Request(t, patience)
 	conn := admin(t, s.Addr)
 	keepQueue(t, conn, d)
-	ghost, err := conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	ghost, err := conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil,
+		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	must(t, err)
-	d.enter(d.session, id{req.Key, req.Owner}).uncertain = true // as after a lost reply
+	d.admit(d.session, id{req.Key, req.Owner}).markUnknown() // as after a lost reply
 	for range 2 {
 		if g, err := d.Acquire(t.Context(), req); err == nil {
-			t.Fatalf("granted on the strength of a node of another session: %v", g)
+			t.Fatalf("granted by a node of another session: %v", g)
 		}
 	}
 	must(t, conn.Delete(ghost, -1))
 	raw.Release(t, d, raw.Acquire(t, d, req))
 }
 
-// What was made before the answer was lost is found, not made again.
+// TestLostReplyIsLookedFor checks that the driver finds the node of a request whose answer was
+// lost, and does not create a second node.
 func TestLostReplyIsLookedFor(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -480,30 +502,33 @@ func TestLostReplyIsLookedFor(t *testing.T) {
 	for range 5 {
 		req := raw.Request(t, patience)
 		p.DropReply(t, 1)
-		if _, err := d.Acquire(t.Context(), req); err == nil || errors.Is(err, backend.ErrUnavailable) {
+		_, err := d.Acquire(t.Context(), req)
+		if err == nil || errors.Is(err, backend.ErrUnavailable) {
 			t.Fatalf("Acquire without an answer: %v, want an unknown outcome", err)
 		}
 		g := raw.Acquire(t, d, req)
 		names, _, err := conn.Children(d.queue(req.Key))
 		must(t, err)
 		if len(names) != 1 {
-			t.Errorf("one owner has %q", names)
+			t.Errorf("one owner has the nodes %q", names)
 		}
 		raw.Release(t, d, g)
 	}
 }
 
-// A create without an answer that is executed after it was looked for, and after a second one,
-// leaves no node behind, neither before nor after the release.
+// TestLateNodeOfTheSameOwner checks a create without an answer that is executed late. The driver
+// has already searched for its node and has created a second one. No node of the owner remains
+// after the release.
 func TestLateNodeOfTheSameOwner(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, patience))) // the lock's node is made
 	req, next := raw.Request(t, patience), raw.Request(t, patience)
-	d.enter(d.session, id{req.Key, req.Owner}).uncertain = true // as after a lost reply
+	d.admit(d.session, id{req.Key, req.Owner}).markUnknown() // as after a lost reply
 	g := raw.Acquire(t, d, req)
-	_, err := d.session.conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	_, err := d.session.conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil,
+		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	must(t, err)
 	raw.Release(t, d, g)
 	for {
@@ -511,11 +536,12 @@ func TestLateNodeOfTheSameOwner(t *testing.T) {
 		if !ok {
 			break
 		}
-		within(t, "the predecessor leaves", b.State.(*place).ahead.fired)
+		within(t, "the predecessor leaves", b.State.(*position).ahead.fired)
 	}
 }
 
-// acquires returns the error of an attempt; what it gets is released.
+// acquires makes an attempt, releases the lock if it was granted, and returns the error of the
+// attempt.
 func acquires(t *testing.T, d *driver, req *backend.Request) error {
 	t.Helper()
 	g, err := d.Acquire(t.Context(), req)
@@ -534,11 +560,12 @@ func TestBreakIsToldAtOnce(t *testing.T) {
 	req.Lost = func(error) { close(lost) }
 	g := raw.Acquire(t, d, req)
 	must(t, other.Break(t.Context(), req.Key, req.Owner))
-	within(t, "the holder is told", lost)
+	within(t, "the driver reports the loss", lost)
 	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 }
 
-// A release is no loss, although the server tells of the deletion.
+// TestReleaseIsNoLoss checks that a release is not reported as a loss, although the server reports
+// the deletion of the node.
 func TestReleaseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.ZooKeeper(t).URL)
@@ -549,7 +576,8 @@ func TestReleaseIsNoLoss(t *testing.T) {
 	must(t, err)
 }
 
-// A write to the node uses the watch up; it is no loss, and a later deletion is told.
+// TestWriteToTheOwnNode checks that a write to the holder's node is not reported as a loss. The
+// write consumes the watch. A later deletion is still reported.
 func TestWriteToTheOwnNode(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -559,7 +587,7 @@ func TestWriteToTheOwnNode(t *testing.T) {
 	req := raw.Request(t, patience)
 	req.Lost = func(error) {
 		if !renewed.Load() {
-			t.Error("a write is told as a loss")
+			t.Error("a write is reported as a loss")
 		}
 		close(lost)
 	}
@@ -573,39 +601,41 @@ func TestWriteToTheOwnNode(t *testing.T) {
 	}
 	renewed.Store(true)
 	must(t, conn.Delete(node, -1))
-	within(t, "the holder is told", lost)
+	within(t, "the driver reports the loss", lost)
 }
 
-// A renewal that is under way while the same acquisition learns of its loss reports the loss, too.
+// TestRenewalDuringALoss checks that a renewal returns the loss, too, if the same acquisition
+// detects it during the renewal.
 func TestRenewalDuringALoss(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, conn := openURL(t, s.URL), admin(t, s.Addr)
 	g := raw.Acquire(t, d, raw.Request(t, patience))
-	e := d.entry(g) // as the renewal found it
+	e := d.find(g) // the entry that the renewal has found
 	must(t, conn.Delete(e.node, -1))
-	within(t, "the driver learns of it", e.own.Load().fired)
-	raw.WantIs(t, "the acquisition", e.vanish(e.gone()), backend.ErrLost)
+	within(t, "the driver detects the deletion", e.own.Load().fired)
+	raw.WantIs(t, "the acquisition", e.dropNode(e.gone()), backend.ErrLost)
 	d.mu.Lock()
-	d.entries[e.id] = e
+	d.acquisitions[e.id] = e
 	d.mu.Unlock()
 	_, err := d.Renew(context.WithoutCancel(t.Context()), g)
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
 }
 
-// A renewal proves nothing while a request of the same acquisition has its turn and the watch of
-// the node is used up: the node may be gone.
+// TestRenewalWithoutAWatch checks a renewal while another request of the same acquisition runs and
+// the watch of the node is consumed. The renewal proves nothing, because the node may no longer
+// exist.
 func TestRenewalWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, conn := openURL(t, s.URL), admin(t, s.Addr)
 	g := raw.Acquire(t, d, raw.Request(t, patience))
-	e := d.entry(g)
+	e := d.find(g)
 	within(t, "the node is watched", e.own.Load().armed)
 	e.turn <- struct{}{}
 	_, err := conn.Set(e.node, []byte("other"), -1)
 	must(t, err)
-	within(t, "the driver learns of the write", e.own.Load().fired)
+	within(t, "the driver detects the write", e.own.Load().fired)
 	must(t, conn.Delete(e.node, -1))
 	if term, err := d.Renew(t.Context(), g); err == nil || errors.Is(err, backend.ErrLost) {
 		t.Errorf("Renew: %v, %v, want an unknown outcome", term, err)
@@ -615,8 +645,9 @@ func TestRenewalWithoutAWatch(t *testing.T) {
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
 }
 
-// A holder whose watch was requested by another acquisition learns that the request failed: its lock is lost if the
-// node was gone by then, and watched again if the connection was.
+// TestWatchOfAnotherThatFails checks a holder that shares the watch of another acquisition, whose
+// request for the watch fails. The lock is lost if the node no longer exists. If the connection
+// failed, the node is watched again.
 func TestWatchOfAnotherThatFails(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -625,21 +656,22 @@ func TestWatchOfAnotherThatFails(t *testing.T) {
 			t.Parallel()
 			d, p := isolated(t, s, "")
 			conn, g := admin(t, s.Addr), raw.Acquire(t, d, raw.Request(t, patience))
-			e := d.entry(g)
+			e := d.find(g)
 			within(t, "the node is watched", e.own.Load().armed)
 			data, _, err := conn.Get(e.node)
 			must(t, err)
-			_, err = conn.Set(e.node, data, -1) // uses up the watch: as before the holder watches its node
+			// The write consumes the watch. This is the state before the holder watches its node.
+			_, err = conn.Set(e.node, data, -1)
 			must(t, err)
-			within(t, "the watch is used up", e.own.Load().fired)
+			within(t, "the watch is consumed", e.own.Load().fired)
 			deliver := p.Delay(t)
 			other := make(chan error, 1)
 			go func() {
 				_, err := e.session.watch(e.node)
 				other <- err
 			}()
-			eventually(t, "the other's watch", e.session.watching)
-			e.own.Store(e.session.watchBehind(e.node))
+			eventually(t, "the watch of the other acquisition", e.session.watching)
+			e.own.Store(e.session.watchInBackground(e.node))
 			if lost {
 				must(t, conn.Delete(e.node, -1))
 			} else {
@@ -647,7 +679,7 @@ func TestWatchOfAnotherThatFails(t *testing.T) {
 			}
 			deliver()
 			if err := <-other; err == nil {
-				t.Fatal("the other watches the node")
+				t.Fatal("the other acquisition watches the node")
 			}
 			_, err = d.Renew(t.Context(), g)
 			if lost {
@@ -660,23 +692,25 @@ func TestWatchOfAnotherThatFails(t *testing.T) {
 	}
 }
 
-// A session that ends since its user was refused leaves its nodes on the server: a release removes them.
+// TestReleaseAfterTheUserWasRefused checks a session that ends because its user was refused. It
+// leaves its nodes on the server, and a release removes them.
 func TestReleaseAfterTheUserWasRefused(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, p := isolated(t, s, "?session=40s")
 	conn, g := admin(t, s.Addr), raw.Acquire(t, d, raw.Request(t, patience))
-	old, node, e := d.session, nodeOf(t, d, &g.Request), d.entry(g)
+	old, node, e := d.session, nodeOf(t, d, &g.Request), d.find(g)
 	heal := p.Cut(t)
 	sent, underWay := make(chan struct{}), make(chan error, 1)
 	go func() { underWay <- d.ReleaseThen(t.Context(), g, func() { close(sent) }) }()
 	within(t, "the request to delete is sent", sent)
 	old.end(zk.ErrAuthFailed) // as authenticate does
-	old.hangUp()
+	old.dropConnection()
 	if err := <-underWay; err == nil || errors.Is(err, backend.ErrNotHeld) {
-		t.Errorf("a release whose outcome is unknown: %v", err)
+		t.Errorf("a release without an answer: %v, want an unknown outcome", err)
 	}
-	raw.WantIs(t, "a release that waited its turn", interpretError(d.end(e)), backend.ErrUnavailable)
+	raw.WantIs(t, "a release after its wait for the turn", interpretError(d.release(e)),
+		backend.ErrUnavailable)
 	heal()
 	raw.Release(t, d, g)
 	if exists, _, err := conn.Exists(node); exists || err != nil {
@@ -684,7 +718,8 @@ func TestReleaseAfterTheUserWasRefused(t *testing.T) {
 	}
 }
 
-// A node under the key that is not dlock's is left as it is, as long as it is there.
+// TestForeignNodeUnderTheKey checks that the driver does not change a node of another program under
+// the key. The lock can be acquired after that node is deleted.
 func TestForeignNodeUnderTheKey(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -700,12 +735,14 @@ func TestForeignNodeUnderTheKey(t *testing.T) {
 		req.Key, req.Queue = name, queue
 		_, err = d.Acquire(t.Context(), req)
 		raw.WantIs(t, "Acquire", err, backend.ErrConflict)
-		raw.WantIs(t, "Release", d.Release(t.Context(), &backend.Grant{Request: *req}), backend.ErrNotHeld)
+		err = d.Release(t.Context(), &backend.Grant{Request: *req})
+		raw.WantIs(t, "Release", err, backend.ErrNotHeld)
 	}
 	_, err = d.Inspect(t.Context(), name)
 	raw.WantIs(t, "Inspect", err, backend.ErrConflict)
 	raw.WantIs(t, "Break", d.Break(t.Context(), name, ""), backend.ErrNotHeld)
-	if data, after, err := conn.Get(path); err != nil || string(data) != string(precious) || *after != *before {
+	data, after, err := conn.Get(path)
+	if err != nil || string(data) != string(precious) || *after != *before {
 		t.Errorf("the node was %+v and is %q, %+v, %v", before, data, after, err)
 	}
 	must(t, conn.Delete(path, -1))
@@ -714,15 +751,15 @@ func TestForeignNodeUnderTheKey(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, req))
 }
 
-// A node that an operator deleted, and made again under the same name while the holder was cut off,
-// is not the holder's.
+// TestNodeThatWasMadeAgain checks a node that an operator deletes and creates again under the same
+// name while the holder is cut off. The new node does not belong to the holder.
 func TestNodeThatWasMadeAgain(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, p := isolated(t, s, "")
 	conn := admin(t, s.Addr)
 	g := raw.Acquire(t, d, raw.Request(t, patience))
-	e := d.entry(g)
+	e := d.find(g)
 	within(t, "the node is watched", e.own.Load().armed)
 	heal := p.Cut(t)
 	must(t, conn.Delete(e.node, -1))
@@ -730,7 +767,7 @@ func TestNodeThatWasMadeAgain(t *testing.T) {
 	must(t, err)
 	p.Reset(t)
 	heal()
-	within(t, "the driver learns of a change", e.own.Load().fired)
+	within(t, "the driver detects a change", e.own.Load().fired)
 	eventually(t, "a definite answer", func() bool {
 		_, err = d.Renew(t.Context(), g)
 		return err == nil || errors.Is(err, backend.ErrLost)
@@ -739,7 +776,7 @@ func TestNodeThatWasMadeAgain(t *testing.T) {
 	must(t, conn.Delete(e.node, -1))
 }
 
-// A waiter whose node was deleted takes another place.
+// TestDeletedWaiterQueuesAgain checks that a waiter whose node was deleted enters the queue again.
 func TestDeletedWaiterQueuesAgain(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -762,18 +799,20 @@ func TestDeletedWaiterQueuesAgain(t *testing.T) {
 	raw.Release(t, other, raw.Acquire(t, other, req))
 }
 
-// A waiter whose node was deleted is not granted when its predecessor leaves: who stood behind it is.
+// TestDeletedWaiterIsPassedOver checks that a waiter whose node was deleted gets no grant when its
+// predecessor leaves. The next waiter behind it gets the grant.
 func TestDeletedWaiterIsPassedOver(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	holder, waiter, behind, conn := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
+	holder, waiter, behind := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)
+	conn := admin(t, s.Addr)
 	g := raw.Acquire(t, holder, raw.Request(t, patience))
 	req, other := raw.Request(t, patience), raw.Request(t, patience)
-	p := raw.Busy(t, waiter, req).State.(*place)
+	p := raw.Busy(t, waiter, req).State.(*position)
 	b := raw.Busy(t, behind, other)
 	must(t, conn.Delete(nodeOf(t, waiter, req), -1))
 	raw.Release(t, holder, g)
-	within(t, "the waiter learns that its predecessor has left", p.ahead.fired)
+	within(t, "the waiter detects that its predecessor has left", p.ahead.fired)
 	if g, err := waiter.Acquire(t.Context(), req); err == nil {
 		t.Errorf("granted without a node: %v", g)
 	}
@@ -789,7 +828,8 @@ func TestDeletedWaiterIsPassedOver(t *testing.T) {
 	raw.Release(t, waiter, raw.Acquire(t, waiter, req))
 }
 
-// Names that the driver has not made neither block it nor break it.
+// TestForeignNodes checks that nodes with other names than the driver's neither block a lock nor
+// break it.
 func TestForeignNodes(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -812,7 +852,8 @@ func TestForeignNodes(t *testing.T) {
 	raw.Release(t, d, g)
 }
 
-// The queue's numbers restart when its node is made again; the fence does not.
+// TestFenceOutlivesTheQueuesNode checks that the fence grows although the queue's numbers restart
+// when its node is created again.
 func TestFenceOutlivesTheQueuesNode(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -821,24 +862,27 @@ func TestFenceOutlivesTheQueuesNode(t *testing.T) {
 	for range 3 {
 		req := raw.Request(t, patience)
 		g := raw.Acquire(t, d, req)
-		if node := nodeOf(t, d, req); !strings.HasSuffix(node, mark+"0000000000") || g.Fence <= last {
+		node := nodeOf(t, d, req)
+		if !strings.HasSuffix(node, mark+"0000000000") || g.Fence <= last {
 			t.Errorf("node %s, fence %d after %d", node, g.Fence, last)
 		}
 		last = g.Fence
 		raw.Release(t, d, g)
-		if err := conn.Delete(d.queue(req.Key), -1); !errors.Is(err, zk.ErrNoNode) { // removed by the server
+		// The server may have removed the node already.
+		if err := conn.Delete(d.queue(req.Key), -1); !errors.Is(err, zk.ErrNoNode) {
 			must(t, err)
 		}
 	}
 }
 
-// Where there are no containers the last one out removes the lock's node.
+// TestServerWithoutContainers checks a server without container nodes. The last client to leave
+// removes the lock's node.
 func TestServerWithoutContainers(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
-	d.plain.Store(true)
-	other.plain.Store(true)
+	d.noContainers.Store(true)
+	other.noContainers.Store(true)
 	g, req := raw.Acquire(t, d, raw.Request(t, patience)), raw.Request(t, patience)
 	b := raw.Busy(t, other, req)
 	raw.Release(t, d, g)
@@ -847,7 +891,7 @@ func TestServerWithoutContainers(t *testing.T) {
 	}
 	raw.Release(t, other, raw.Acquire(t, other, req))
 	if exists, _, err := conn.Exists(d.path(req.Key)); exists || err != nil {
-		t.Errorf("the lock's node is left: %v", err)
+		t.Errorf("the lock's node still exists: %v", err)
 	}
 }
 
@@ -865,19 +909,20 @@ func TestAuthentication(t *testing.T) {
 		_, err := testenv.Open(t.Context(), at(user))
 		raw.WantIs(t, "Open as "+user, err, backend.ErrUnavailable)
 		raw.WantIs(t, "Open as "+user, err, zk.ErrNoAuth)
-		if err != nil && (strings.Contains(err.Error(), "s@cret") || strings.Contains(err.Error(), "wr@ng")) {
-			t.Errorf("the error has the password: %v", err)
+		if err != nil &&
+			(strings.Contains(err.Error(), "s@cret") || strings.Contains(err.Error(), "wr@ng")) {
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 	req := raw.Request(t, patience)
 	g := raw.Acquire(t, d, req)
-	raw.WantIs(t, "deletion by others", conn.Delete(nodeOf(t, d, req), -1), zk.ErrNoAuth)
+	raw.WantIs(t, "deletion by another user", conn.Delete(nodeOf(t, d, req), -1), zk.ErrNoAuth)
 	raw.Release(t, d, g)
-	p.Reset(t) // the credentials are sent again
+	p.Reset(t) // the next connection sends the credentials again
 	req = raw.Request(t, patience)
 	g, err = d.Acquire(t.Context(), req)
 	for err != nil && !errors.Is(err, backend.ErrUnavailable) && t.Context().Err() == nil {
-		g, err = d.Acquire(t.Context(), req) // the first requests meet the dead connection
+		g, err = d.Acquire(t.Context(), req) // the first requests use the dead connection
 	}
 	must(t, err)
 	raw.Release(t, d, g)
@@ -894,7 +939,8 @@ func TestChrootMustExist(t *testing.T) {
 	}
 }
 
-// fake is a server that accepts connections and says what it is told to.
+// fake starts a server that accepts connections and sends says on each of them. It also returns the
+// number of accepted connections.
 func fake(t *testing.T, says string) (addr string, accepted *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -919,19 +965,21 @@ func fake(t *testing.T, says string) (addr string, accepted *atomic.Int32) {
 	return l.Addr().String(), accepted
 }
 
-// A server that accepts and says nothing costs a moment, not the session.
+// TestSilentServer checks that a server which accepts connections and is silent delays Open only
+// briefly, and does not cost the session.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	silent, accepted := fake(t, "")
 	s := testenv.ZooKeeper(t)
-	for accepted.Load() == 0 { // the order of servers is drawn
+	for accepted.Load() == 0 { // the order of servers is random
 		d, err := testenv.Open(t.Context(), "zk://"+silent+","+s.Addr+"?session=6s")
 		must(t, err)
 		must(t, d.Close())
 	}
 }
 
-// A server whose first connections end at once costs an opening a moment. The library alone would pause for a second.
+// TestOpenDialsAgain checks that a server whose first connections end at once delays Open only
+// briefly. The client library alone would pause for a second.
 func TestOpenDialsAgain(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -970,7 +1018,10 @@ func TestServersOfAnotherKind(t *testing.T) {
 	redis, _ := fake(t, "-ERR unknown command\r\n")
 	mute, _ := fake(t, "")
 	for addr, says := range map[string]string{
-		"127.0.0.1:1": "refused", redis: "not a ZooKeeper server", mute: "no answer", "no-such-host.invalid:1": "no-such-host",
+		"127.0.0.1:1":            "refused",
+		redis:                    "not a ZooKeeper server",
+		mute:                     "no answer",
+		"no-such-host.invalid:1": "no-such-host",
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
@@ -978,18 +1029,19 @@ func TestServersOfAnotherKind(t *testing.T) {
 			defer cancel()
 			_, err := testenv.Open(ctx, "zk://user:secret@"+addr+"?session=4s")
 			raw.WantIs(t, "Open", err, backend.ErrUnavailable)
-			if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+			if err == nil || !strings.Contains(err.Error(), says) ||
+				strings.Contains(err.Error(), "secret") {
 				t.Errorf("Open: %v", err)
 			}
 			if ctx.Err() != nil {
-				t.Error("Open needs all of its time")
+				t.Error("Open did not return before its context ended")
 			}
 		})
 	}
 }
 
-// When one server falls silent the lease is saved by another one, sooner than the client library
-// gives the silent one up.
+// TestLeaseSurvivesASilentServer checks that the driver renews the lease on another server when one
+// becomes silent. This happens sooner than the client library gives up the silent server.
 func TestLeaseSurvivesASilentServer(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
@@ -1001,7 +1053,8 @@ func TestLeaseSurvivesASilentServer(t *testing.T) {
 		proxies[p.Addr()] = p
 		addrs = append(addrs, p.Addr())
 	}
-	opened, err := testenv.Open(t.Context(), "zk://"+strings.Join(addrs, ",")+"?session="+ttl.String())
+	url := "zk://" + strings.Join(addrs, ",") + "?session=" + ttl.String()
+	opened, err := testenv.Open(t.Context(), url)
 	must(t, err)
 	c, err := dlock.New(opened, dlock.WithTTL(ttl*3/4))
 	must(t, err)
@@ -1020,12 +1073,14 @@ func TestLeaseSurvivesASilentServer(t *testing.T) {
 		t.Errorf("Err: %v", err)
 	}
 	if took, late := time.Since(cut), meter.Worst(cut); took > ttl*6/10+late {
-		t.Errorf("proven again after %v, when the library has reconnected; this process was late by up to %v", took, late)
+		t.Errorf("renewed after %v, by the library's reconnection; this process lagged by up to %v",
+			took, late)
 	}
 	must(t, lease.Unlock(t.Context()))
 }
 
-// A release comes after the request that it undoes, also where that was given up.
+// TestReleaseWaitsItsTurn checks that a release is executed after the request that it undoes, even
+// if the caller has given up the request.
 func TestReleaseWaitsItsTurn(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -1040,7 +1095,8 @@ func TestReleaseWaitsItsTurn(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
-// The next of a process need not wait for the answer to the release: what it sends after that is executed after it.
+// TestAcquireBehindARelease checks that the next waiter of a process need not wait for the answer
+// to the release. A request that is sent after the release is also executed after it.
 func TestAcquireBehindARelease(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -1057,10 +1113,11 @@ func TestAcquireBehindARelease(t *testing.T) {
 			released <- err
 		}()
 		within(t, "the release is sent", sent)
-		next := raw.Acquire(t, d, raw.Request(t, patience)) // and not *Busy
+		next := raw.Acquire(t, d, raw.Request(t, patience)) // must not return *Busy
 		must(t, <-released)
 		if took := answeredAt.Sub(sentAt); took < latency/2 {
-			t.Errorf("the release is said to be sent %v before its answer, which takes %v", took, latency)
+			t.Errorf("the release was reported as sent %v before its answer, which takes %v",
+				took, latency)
 		}
 		if next.Fence <= g.Fence {
 			t.Errorf("fence %d after %d", next.Fence, g.Fence)
@@ -1069,23 +1126,26 @@ func TestAcquireBehindARelease(t *testing.T) {
 	}
 	raw.Release(t, d, g)
 	if n := len(d.session.deletes); n != 0 {
-		t.Errorf("%d deletions are minded that are over", n)
+		t.Errorf("the driver still keeps %d finished deletions", n)
 	}
 }
 
-// Who comes behind a holder of its own process stands behind the last that the holder has seen, and behind who came since.
+// TestNextFollowsWhomTheHolderSaw checks the waiter that follows a holder of the same process. It
+// waits for the last owner in the queue that the holder has seen. Then it waits for the owners that
+// came later.
 func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	first, second, seen, unseen := openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL), openURL(t, s.URL)
+	first, second := openURL(t, s.URL), openURL(t, s.URL)
+	seen, unseen := openURL(t, s.URL), openURL(t, s.URL)
 	d, slow := isolated(t, s, "")
 	requests := map[*driver]*backend.Request{}
-	queue := func(d *driver) *place {
+	queue := func(d *driver) *position {
 		t.Helper()
 		requests[d] = raw.Request(t, patience)
-		return raw.Busy(t, d, requests[d]).State.(*place)
+		return raw.Busy(t, d, requests[d]).State.(*position)
 	}
-	grant := func(d *driver, p *place) *backend.Grant {
+	grant := func(d *driver, p *position) *backend.Grant {
 		t.Helper()
 		within(t, "the predecessor has left", p.ahead.fired)
 		return raw.Acquire(t, d, requests[d])
@@ -1094,38 +1154,40 @@ func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
 	p2, p, pSeen := queue(second), queue(d), queue(seen)
 	raw.Release(t, first, g)
 	raw.Release(t, second, grant(second, p2))
-	g = grant(d, p) // looks who there is, for it was not the second
+	g = grant(d, p) // d reads the queue, because it was not the second
 	pUnseen := queue(unseen)
-	// The answer comes after the release is told to be sent, and when the next one knows whom it follows.
+	// The answer arrives late: the release has been reported as sent, and the next acquisition has
+	// its predecessor.
 	restore := slow.Latency(t, 200*time.Millisecond)
 	next := raw.Request(t, patience)
 	sent, released := make(chan struct{}), make(chan error, 1)
 	go func() {
 		released <- d.ReleaseThen(t.Context(), g, func() {
-			d.enter(d.session, id{next.Key, next.Owner})
+			d.admit(d.session, id{next.Key, next.Owner})
 			close(sent)
 		})
 	}()
 	within(t, "the release is sent", sent)
 	restore()
 	requests[d] = next
-	p = raw.Busy(t, d, next).State.(*place)
+	p = raw.Busy(t, d, next).State.(*position)
 	if node := nodeOf(t, seen, requests[seen]); p.ahead.path != node {
-		t.Errorf("it watches %s, not %s", p.ahead.path, node)
+		t.Errorf("the waiter watches %s, want %s", p.ahead.path, node)
 	}
 	must(t, <-released)
 	raw.Release(t, seen, grant(seen, pSeen))
-	within(t, "the one that was seen has left", p.ahead.fired)
-	p = raw.Busy(t, d, requests[d]).State.(*place) // for the other one has not
+	within(t, "the owner that the holder has seen leaves", p.ahead.fired)
+	p = raw.Busy(t, d, requests[d]).State.(*position) // the later owner is still in the queue
 	raw.Release(t, unseen, grant(unseen, pUnseen))
 	raw.Release(t, d, grant(d, p))
 	if len(d.tails) != 0 {
-		t.Errorf("it remembers %v", d.tails)
+		t.Errorf("the driver still keeps %v", d.tails)
 	}
 }
 
-// After a reconnection a waiter may learn that its predecessor has left before it learns that its own node was deleted, and that
-// another is the holder by now.
+// TestReconnectionTellsInAnyOrder checks the order of events after a reconnection. A waiter may
+// detect the end of its predecessor first. Later it detects that its own node was deleted and that
+// another owner holds the lock.
 func TestReconnectionTellsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -1144,7 +1206,7 @@ func TestReconnectionTellsInAnyOrder(t *testing.T) {
 
 	own := nodeOf(t, waiter, req)
 	waiter.session.mu.Lock()
-	delete(waiter.session.watches, own) // what happens to it is told last
+	delete(waiter.session.watches, own) // so that events of its own node come last
 	waiter.session.mu.Unlock()
 	p.Reset(t)
 	heal()
@@ -1156,7 +1218,8 @@ func TestReconnectionTellsInAnyOrder(t *testing.T) {
 	raw.Release(t, behind, next)
 }
 
-// A holder that was told of its loss is not released: nothing is kept of it.
+// TestNothingIsKeptOfALostLock checks that the driver keeps nothing of a lock after it has reported
+// the loss. The core does not release such a lock.
 func TestNothingIsKeptOfALostLock(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.ZooKeeper(t).URL)
@@ -1168,19 +1231,23 @@ func TestNothingIsKeptOfALostLock(t *testing.T) {
 	raw.WantIs(t, "Lost", <-lost, backend.ErrLost)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.entries) != 0 {
-		t.Errorf("%d entries", len(d.entries))
+	if len(d.acquisitions) != 0 {
+		t.Errorf("the driver keeps %d entries", len(d.acquisitions))
 	}
 }
 
-// On a later connection nothing is read before the watches are asked for, or for long if there are none.
+// TestReadingWaitsForWatches checks that on a later connection nothing is read before the request
+// for watches is sent. Without such a request, reading begins after a short time.
 func TestReadingWaitsForWatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, asked := range map[string]bool{"watches": true, "no watches": false} {
 			client, server := net.Pipe()
-			w := &wire{Conn: client, session: &session{settings: &settings{}}, rewatch: make(chan struct{}, 1), dialled: time.Now()}
-			w.shaken.Store(true)
+			w := &wire{
+				Conn: client, session: &session{settings: &settings{}},
+				rewatch: make(chan struct{}, 1), dialled: time.Now(),
+			}
+			w.setState(settling)
 			start, read := time.Now(), make(chan time.Duration, 1)
 			go func() {
 				_, _ = server.Write([]byte{0})
@@ -1207,23 +1274,27 @@ func TestReadingWaitsForWatches(t *testing.T) {
 			synctest.Wait()
 		}
 	})
-	w := &wire{Conn: discard{}, session: &session{settings: &settings{}}, rewatch: make(chan struct{}, 1)}
+	w := &wire{
+		Conn: discard{}, session: &session{settings: &settings{}},
+		rewatch: make(chan struct{}, 1),
+	}
 	request := []byte("\x00\x00\x00\x1c\xff\xff\xff\xf8\x00\x00\x00\x65")
-	for range 2 { // it may take several
+	for range 2 { // the client library may send several such requests
 		if _, err := w.Write(request); err != nil || len(w.rewatch) != 1 {
-			t.Errorf("the request for watches is not seen: %v", err)
+			t.Errorf("the request for watches was not detected: %v", err)
 		}
 	}
 }
 
-// discard is a connection that takes everything.
+// discard is a connection that accepts all writes.
 type discard struct{ net.Conn }
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestDeletedReadsRequests(t *testing.T) {
 	t.Parallel()
-	remove := []byte("\x00\x00\x00\x12\x00\x00\x00\x07\x00\x00\x00\x02\x00\x00\x00\x02/x\xff\xff\xff\xff")
+	const head = "\x00\x00\x00\x12\x00\x00\x00\x07"
+	remove := []byte(head + "\x00\x00\x00\x02\x00\x00\x00\x02/x\xff\xff\xff\xff")
 	if node, ok := deleted(remove); !ok || node != "/x" {
 		t.Errorf("a deletion: %q, %t", node, ok)
 	}
@@ -1231,7 +1302,7 @@ func TestDeletedReadsRequests(t *testing.T) {
 		"nothing":    nil,
 		"a ping":     []byte("\x00\x00\x00\x08\xff\xff\xff\xfe\x00\x00\x00\x0b"),
 		"cut short":  remove[:16],
-		"a creation": append([]byte("\x00\x00\x00\x12\x00\x00\x00\x07\x00\x00\x00\x01"), remove[12:]...),
+		"a creation": append([]byte(head+"\x00\x00\x00\x01"), remove[12:]...),
 	} {
 		if node, ok := deleted(request); ok {
 			t.Errorf("%s: %q", name, node)
@@ -1239,7 +1310,7 @@ func TestDeletedReadsRequests(t *testing.T) {
 	}
 }
 
-// Sessions that are over leave no connection open.
+// TestExpiredSessionsLeaveNoConnection checks that expired sessions leave no connection open.
 func TestExpiredSessionsLeaveNoConnection(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
@@ -1259,7 +1330,7 @@ func TestExpiredSessionsLeaveNoConnection(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatal("the connection of the old session is not given up")
+				t.Fatal("the connection of the old session is still in use")
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -96,7 +96,9 @@ func New[Request, Reply any](opts Options[Request, Reply]) *Batcher[Request, Rep
 // Enter returns nil if the caller has to send the request itself; the caller then calls
 // Leave after the answer. Otherwise b sends the request, and Await returns the answer. It
 // does not block.
-func (b *Batcher[Request, Reply]) Enter(ctx context.Context, request Request) *Queued[Request, Reply] {
+func (b *Batcher[Request, Reply]) Enter(
+	ctx context.Context, request Request,
+) *Queued[Request, Reply] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.underWay < MaxSingles || b.closed {
@@ -166,7 +168,8 @@ func (b *Batcher[Request, Reply]) start() {
 // sent. The end of one context does not end the batch.
 func (b *Batcher[Request, Reply]) run(batch []*Queued[Request, Reply]) {
 	defer b.Leave()
-	batch = slices.DeleteFunc(batch, func(q *Queued[Request, Reply]) bool { return q.ctx.Err() != nil })
+	ended := func(q *Queued[Request, Reply]) bool { return q.ctx.Err() != nil }
+	batch = slices.DeleteFunc(batch, ended)
 	if len(batch) == 0 {
 		return
 	}

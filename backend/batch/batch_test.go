@@ -13,11 +13,12 @@ var errClosed = errors.New("closed")
 
 type answer = Answer[int]
 
-// echo answers each request with itself, when it is told to.
+// echo answers each request with the request itself. With a channel it waits for a value before
+// each batch.
 type echo struct {
 	sizes  []int
 	bounds []time.Duration
-	answer chan struct{} // nil: at once
+	answer chan struct{} // nil: answer at once
 }
 
 func (f *echo) send(ctx context.Context, requests []int) []answer {
@@ -48,12 +49,12 @@ func wantIs(t *testing.T, what string, err, target error) {
 	}
 }
 
-// ask makes a request that has to queue.
+// ask makes a request that must enter the queue.
 func ask(ctx context.Context, t *testing.T, b *Batcher[int, int], request int) <-chan answer {
 	t.Helper()
 	q := b.Enter(ctx, request)
 	if q == nil {
-		t.Fatal("the request is to be sent alone")
+		t.Fatal("the request does not enter the queue")
 	}
 	done := make(chan answer, 1)
 	go func() {
@@ -63,12 +64,12 @@ func ask(ctx context.Context, t *testing.T, b *Batcher[int, int], request int) <
 	return done
 }
 
-// fill has as many requests under way as can be without a queue, or with one that may not be sent either.
+// fill makes n single requests, which do not enter the queue.
 func fill(t *testing.T, b *Batcher[int, int], n int) {
 	t.Helper()
 	for range n {
 		if b.Enter(t.Context(), 0) != nil {
-			t.Fatal("a request queues up while few are under way")
+			t.Fatal("a request enters the queue although few requests are under way")
 		}
 	}
 }
@@ -99,7 +100,7 @@ func TestEachOfABatchHasItsOwnAnswer(t *testing.T) {
 			t.Errorf("batches of %v within %v, want %v within a minute", f.sizes, f.bounds, want)
 		}
 		b.Leave()
-		fill(t, b, MaxSingles) // as in the beginning
+		fill(t, b, MaxSingles) // as at the start
 		b.Close()
 	})
 }
@@ -121,23 +122,24 @@ func TestContextsInABatch(t *testing.T) {
 		wantIs(t, "a request under way", (<-sent).Err, context.Canceled)
 		f.answer <- struct{}{}
 		if a := <-other; a.Reply != 3 || a.Err != nil {
-			t.Errorf("who stayed was answered with %v, %v", a.Reply, a.Err)
+			t.Errorf("the remaining request was answered with %v, %v", a.Reply, a.Err)
 		}
 		if !slices.Equal(f.sizes, []int{2}) {
-			t.Errorf("batches of %v, want one without the request that nobody waits for", f.sizes)
+			t.Errorf("batches of %v, want one batch without the cancelled request", f.sizes)
 		}
 		b.Close()
 	})
 }
 
-// What is under way may hang. While there are connections others do not wait for it, but some are left free.
+// TestQueueIsNotHeldUp checks that requests which hang do not delay the queue while connections are
+// free. The number of batches under way is still limited.
 func TestQueueIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &echo{answer: make(chan struct{})}
 		b := newBatcher(MaxSingles+1, f)
 		fill(t, b, MaxSingles)
-		time.Sleep(time.Second) // the timer of New has fired
+		time.Sleep(time.Second) // until the timer of New has fired
 		start := time.Now()
 		first := ask(t.Context(), t, b, 1)
 		f.answer <- struct{}{}
@@ -151,7 +153,7 @@ func TestQueueIsNotHeldUp(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !slices.Equal(f.sizes, []int{1, 1}) {
-			t.Errorf("batches of %v, want no third while all connections are in use", f.sizes)
+			t.Errorf("batches of %v, want no third batch while all connections are in use", f.sizes)
 		}
 		f.answer <- struct{}{}
 		f.answer <- struct{}{}
@@ -160,7 +162,8 @@ func TestQueueIsNotHeldUp(t *testing.T) {
 	})
 }
 
-// A batch ends with the last of its callers' terms, if not with its own.
+// TestEndOfABatch checks that a batch ends with the last deadline of its requests, or at its own
+// timeout if that is earlier.
 func TestEndOfABatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,14 +180,14 @@ func TestEndOfABatch(t *testing.T) {
 		<-second
 		synctest.Wait()
 		if underWay := b.underWay; underWay != MaxSingles-1 || f.bounds[0] != 2*time.Second {
-			t.Errorf("%d under way, a batch was bounded by %v", underWay, f.bounds)
+			t.Errorf("%d under way, the batches had the timeouts %v", underWay, f.bounds)
 		}
 		fill(t, b, 1)
 		forever := ask(t.Context(), t, b, 3)
 		b.Leave()
-		wantIs(t, "who waits on", (<-forever).Err, ErrNoAnswer)
+		wantIs(t, "the request without a deadline", (<-forever).Err, ErrNoAnswer)
 		if f.bounds[1] != time.Minute {
-			t.Errorf("a batch was bounded by %v", f.bounds[1])
+			t.Errorf("a batch had the timeout %v", f.bounds[1])
 		}
 		b.Close()
 	})
@@ -207,20 +210,25 @@ func TestCloseOfABatcher(t *testing.T) {
 		if took := time.Since(start); took > 0 {
 			t.Errorf("Close took %v", took)
 		}
-		fill(t, b, 10) // as there is no queue any more
+		fill(t, b, 10) // a closed Batcher has no queue
 	})
 }
 
-// TestCloseWaitsForBatches whose Send returns only some time after its context has ended.
+// TestCloseWaitsForBatches checks that Close waits for a Send that returns some time after its
+// context has ended.
 func TestCloseWaitsForBatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 300 * time.Millisecond
-		b := New(Options[int, int]{Timeout: time.Minute, Closed: errClosed, Send: func(ctx context.Context, requests []int) []answer {
-			<-ctx.Done()
-			time.Sleep(slow)
-			return slices.Repeat([]answer{{Err: ctx.Err()}}, len(requests))
-		}})
+		b := New(Options[int, int]{
+			Timeout: time.Minute,
+			Closed:  errClosed,
+			Send: func(ctx context.Context, requests []int) []answer {
+				<-ctx.Done()
+				time.Sleep(slow)
+				return slices.Repeat([]answer{{Err: ctx.Err()}}, len(requests))
+			},
+		})
 		fill(t, b, MaxSingles)
 		sent := ask(t.Context(), t, b, 1)
 		b.Leave()
@@ -228,13 +236,13 @@ func TestCloseWaitsForBatches(t *testing.T) {
 		start := time.Now()
 		b.Close()
 		if took := time.Since(start); took != slow {
-			t.Errorf("Close took %v, and the batch %v", took, slow)
+			t.Errorf("Close took %v, the batch took %v", took, slow)
 		}
 		<-sent
 	})
 }
 
-// TestHold: every request queues up, and all of them go in one batch.
+// TestHold checks that every request enters the queue during a Hold. All of them go in one batch.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{0, MaxSingles + 3} {

@@ -104,7 +104,8 @@ func readPair(certFile, keyFile string) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s and %s are not a certificate and its key in PEM", certFile, keyFile)
+		return tls.Certificate{}, fmt.Errorf("%s and %s are not a certificate and its key in PEM",
+			certFile, keyFile)
 	}
 	return pair, nil
 }

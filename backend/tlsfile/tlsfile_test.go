@@ -9,7 +9,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/tlsfile"
-	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/pki"
 )
 
 func take(t *testing.T, raw, secure string) (*tlsfile.Files, error) {
@@ -63,14 +63,17 @@ func TestTake(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	a := testenv.NewAuthority(t)
+	a := pki.NewAuthority(t)
 	c := a.Issue(t, "client.test", time.Now().Add(time.Hour))
-	config, err := (&tlsfile.Files{CA: a.File, Cert: c.CertFile, Key: c.KeyFile, ServerName: "n"}).Config("h:1")
+	files := &tlsfile.Files{CA: a.File, Cert: c.CertFile, Key: c.KeyFile, ServerName: "n"}
+	config, err := files.Config("h:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.ServerName != "n" || !config.RootCAs.Equal(a.Pool()) || len(config.Certificates) != 1 {
-		t.Errorf("the configuration has name %q and %d certificates", config.ServerName, len(config.Certificates))
+	if config.ServerName != "n" || !config.RootCAs.Equal(a.Pool()) ||
+		len(config.Certificates) != 1 {
+		t.Errorf("the configuration has name %q and %d certificates",
+			config.ServerName, len(config.Certificates))
 	}
 	if config, err := (*tlsfile.Files)(nil).Config("h:1"); config != nil || err != nil {
 		t.Errorf("plaintext: %v, %v", config, err)
@@ -90,18 +93,21 @@ func TestNameToVerify(t *testing.T) {
 		if again := tlsfile.For("other:1", config); want != "" && again.ServerName != want {
 			t.Errorf("%q: then %q", addr, again.ServerName)
 		} else if want == "" && (again.ServerName != "other" || config.ServerName != "") {
-			t.Errorf("%q: then %q, and itself %q", addr, again.ServerName, config.ServerName)
+			t.Errorf("%q: then %q, the original is %q", addr, again.ServerName, config.ServerName)
 		}
 	}
 }
 
-// TestErrorsNameTheFile, and do not quote it: a password's file may be named by mistake.
+// TestErrorsNameTheFile checks that an error names the file and does not quote its content. A user
+// may name the file of a password by mistake.
 func TestErrorsNameTheFile(t *testing.T) {
 	t.Parallel()
-	a := testenv.NewAuthority(t)
-	c, other := a.Issue(t, "x", time.Now().Add(time.Hour)), a.Issue(t, "y", time.Now().Add(time.Hour))
+	a := pki.NewAuthority(t)
+	until := time.Now().Add(time.Hour)
+	c, other := a.Issue(t, "x", until), a.Issue(t, "y", until)
 	secret := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(secret, []byte("-----BEGIN secret-----\nc2VjcmV0\n-----END secret-----\n"), 0o600); err != nil {
+	text := []byte("-----BEGIN secret-----\nc2VjcmV0\n-----END secret-----\n")
+	if err := os.WriteFile(secret, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const nowhere = "/no/where"
@@ -119,7 +125,8 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		_, err := tt.files.Config("h:1")
-		if err == nil || !strings.Contains(err.Error(), tt.named) || strings.Contains(err.Error(), "secret") {
+		if err == nil || !strings.Contains(err.Error(), tt.named) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: %v", tt.files, err)
 		}
 	}

@@ -16,12 +16,13 @@ import (
 
 const etcdPort = "2379"
 
-// errOneSession is what concurrency.Mutex does not say: a session is one owner, and a goroutine that
-// locks what another of the same session holds has it as well.
-var errOneSession = errors.New("goroutines that share a session do not exclude each other: two would hold the lock")
+// errOneSession is a mistake that concurrency.Mutex does not report. A session is one owner: if two
+// goroutines of one session lock the same name, both have the lock.
+var errOneSession = errors.New(
+	"goroutines that share a session do not exclude each other: two would hold the lock")
 
-// etcdClient connects, and makes sessions of the TTL that is asked for, in whole seconds, or of
-// concurrency's default, which is 60 s.
+// etcdClient makes sessions. Their TTL is the requested TTL in whole seconds, or the default of
+// package concurrency, which is 60 s.
 type etcdClient struct {
 	*clientv3.Client
 	options []concurrency.SessionOption
@@ -29,8 +30,8 @@ type etcdClient struct {
 
 func newEtcdClient(u *backend.URL, s bench.Settings) (*etcdClient, error) {
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: u.HostsWithPort(etcdPort), Username: u.User, Password: u.Password, DialTimeout: 5 * time.Second,
-		Logger: zap.NewNop(),
+		Endpoints: u.HostsWithPort(etcdPort), Username: u.User, Password: u.Password,
+		DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
 	})
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (c *etcdClient) session() (*concurrency.Session, error) {
 	return concurrency.NewSession(c.Client, c.options...)
 }
 
-// lockEtcd is a concurrency.Mutex of a session.
+// lockEtcd locks a concurrency.Mutex of a session.
 func lockEtcd(ctx context.Context, session *concurrency.Session, name string) (lease, error) {
 	m := concurrency.NewMutex(session, name)
 	if err := m.Lock(ctx); err != nil {
@@ -62,8 +63,8 @@ func lockEtcd(ctx context.Context, session *concurrency.Session, name string) (l
 	}, nil
 }
 
-// openEtcdShared has one session in a process, whose locks then cost least. A lock that is contended inside
-// of the process fails.
+// openEtcdShared uses one session for a process, which makes its locks as cheap as possible. A lock
+// that is contended inside the process fails.
 func openEtcdShared(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client, err := newEtcdClient(u, s)
 	if err != nil {
@@ -95,7 +96,7 @@ func openEtcdShared(_ context.Context, u *backend.URL, s bench.Settings) (bench.
 	}, nil
 }
 
-// openEtcdEach has a session for each contender's mutex, begun by its first Lock.
+// openEtcdEach uses a session for each contender's mutex. The first Lock begins it.
 func openEtcdEach(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client, err := newEtcdClient(u, s)
 	if err != nil {
@@ -118,7 +119,7 @@ func openEtcdEach(_ context.Context, u *backend.URL, s bench.Settings) (bench.Pr
 	}, nil
 }
 
-// openEtcdAnew has a session for each lock, which Unlock ends.
+// openEtcdAnew uses a new session for each lock. Unlock ends it.
 func openEtcdAnew(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client, err := newEtcdClient(u, s)
 	if err != nil {
@@ -135,7 +136,9 @@ func openEtcdAnew(_ context.Context, u *backend.URL, s bench.Settings) (bench.Pr
 				if err != nil {
 					return nil, errors.Join(err, session.Close())
 				}
-				return func(ctx context.Context) error { return errors.Join(unlock(ctx), session.Close()) }, nil
+				return func(ctx context.Context) error {
+					return errors.Join(unlock(ctx), session.Close())
+				}, nil
 			}
 		},
 		close: client.Close,

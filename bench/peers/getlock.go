@@ -17,17 +17,18 @@ const (
 	mysqlPort = "3306"
 	// mysqlIdle is how many connections are kept for the next lock: one for each contender.
 	mysqlIdle = 128
-	// mysqlWait is as good as forever, in seconds: MariaDB has no other way to say so.
+	// mysqlWait is practically for ever, in seconds. MariaDB has no value for an unlimited wait.
 	mysqlWait = 1 << 20
 )
 
-// openGetLock is MySQL's GET_LOCK, by hand. The lock is its connection's: each that holds or waits has
-// one to itself. It has no TTL; the server frees it when the connection breaks.
+// openGetLock uses MySQL's GET_LOCK by hand. A lock belongs to a connection, so each
+// holder and each waiter has a separate connection. A lock has no TTL: the server frees it
+// when the connection breaks.
 func openGetLock(_ context.Context, u *backend.URL, _ bench.Settings) (bench.Process, error) {
 	config := mysql.NewConfig()
 	config.User, config.Passwd, config.DBName = u.User, u.Password, strings.Trim(u.Path, "/")
 	config.Net, config.Addr = "tcp", u.HostsWithPort(mysqlPort)[0]
-	config.InterpolateParams = true // or each statement would be prepared before
+	config.InterpolateParams = true // otherwise each statement would be prepared first
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
@@ -48,10 +49,10 @@ type getLocks struct {
 	db   *sql.DB
 	life context.Context
 	end  context.CancelFunc
-	held sync.Map // *sql.Conn → true: closing a DB leaves them open
+	held sync.Map // *sql.Conn → true; DB.Close leaves the connections open
 }
 
-// lock waits until the lock is had, or ctx or the process ends.
+// lock blocks until it acquires the lock, or until ctx or the process ends.
 func (p *getLocks) lock(ctx context.Context, name string) (lease, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -61,7 +62,7 @@ func (p *getLocks) lock(ctx context.Context, name string) (lease, error) {
 		return nil, err
 	}
 	if err := yes(ctx, conn, "GET_LOCK(?, ?)", name, mysqlWait); err != nil {
-		_ = conn.Close() // err says more
+		_ = conn.Close() // err is more useful
 		return nil, err
 	}
 	p.held.Store(conn, true)
@@ -81,12 +82,12 @@ func (p *getLocks) close() error {
 	return err
 }
 
-// yes is an error unless the server answers 1.
+// yes calls a function of the server. It returns an error unless the answer is 1.
 func yes(ctx context.Context, conn *sql.Conn, function string, args ...any) error {
 	var answer sql.NullInt64
 	err := conn.QueryRowContext(ctx, "SELECT "+function, args...).Scan(&answer)
 	if err == nil && answer.Int64 != 1 {
-		err = fmt.Errorf("%s: the server does not say yes", function)
+		err = fmt.Errorf("%s: the server did not answer 1", function)
 	}
 	return err
 }

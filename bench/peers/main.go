@@ -1,4 +1,4 @@
-// Command peers measures dlock beside other libraries, on the same server and in turns:
+// Command peers compares dlock with other libraries, on the same server and in turns:
 //
 //	go run . redis://localhost etcd://localhost
 //
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// command is the command line: its result is the exit code.
+// command executes the command line args and returns the exit code.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parse(args, stderr)
 	switch {
@@ -54,7 +54,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// comparison is what the command line asks for.
+// comparison is the parsed command line.
 type comparison struct {
 	config    bench.Config
 	workloads []bench.Workload
@@ -91,7 +91,8 @@ func parse(args []string, stderr io.Writer) (*comparison, error) {
 	if min(c.config.Waiters, c.config.Locks) <= 0 || c.config.Duration <= 0 {
 		return nil, errors.New("-duration, -waiters and -locks must be positive")
 	}
-	return c, errors.Join(c.takeContenders(*contenders), c.takeWorkloads(*workloads), c.takeURLs(flags.Args()))
+	return c, errors.Join(c.takeContenders(*contenders), c.takeWorkloads(*workloads),
+		c.takeURLs(flags.Args()))
 }
 
 func (c *comparison) takeContenders(list string) error {
@@ -120,7 +121,7 @@ func (c *comparison) takeWorkloads(list string) error {
 	return nil
 }
 
-// takeURLs refuses two URLs of a scheme: their results could not be told apart.
+// takeURLs refuses two URLs of one scheme, because their results would have the same names.
 func (c *comparison) takeURLs(urls []string) error {
 	seen := make(map[string]bool)
 	for _, raw := range urls {
@@ -138,9 +139,11 @@ func (c *comparison) takeURLs(urls []string) error {
 	return nil
 }
 
-// run measures one server after the other, and prints what there is when ctx ends.
+// run measures one server after the other. When ctx ends, it prints the results so far.
 func (c *comparison) run(ctx context.Context, stdout, stderr io.Writer) error {
-	report := bench.Report{Started: time.Now(), Machine: bench.ThisMachine(), Duration: c.config.Duration}
+	report := bench.Report{
+		Started: time.Now(), Machine: bench.ThisMachine(), Duration: c.config.Duration,
+	}
 	for _, s := range c.servers {
 		if ctx.Err() != nil {
 			break
@@ -172,7 +175,7 @@ func writeTables(w io.Writer, name string, results []bench.Result) error {
 	return err
 }
 
-// watched tells on stderr which workload has begun.
+// watched returns a Config that reports on stderr when a workload begins.
 func (c *comparison) watched(name string, stderr io.Writer) bench.Config {
 	config, workload := c.config, ""
 	config.Progress = func(p bench.Progress) {

@@ -17,27 +17,30 @@ const (
 	memcachedPort    = "11211"
 	memcachedTTL     = 30 * time.Second
 	memcachedPoll    = 10 * time.Millisecond
-	memcachedTimeout = 3 * time.Second // as dlock's; by default 500 ms, which a busy machine exceeds
-	// memcachedConns bounds the connections. The client does not, and servers take no more than 1,024 by default.
+	memcachedTimeout = 3 * time.Second // as in dlock; a busy machine exceeds the default of 500 ms
+	// memcachedConns limits the connections. The client does not limit them, and servers accept no
+	// more than 1,024 by default.
 	memcachedConns = 128
-	// expired is an expiration at once.
+	// expired is the expiration of an item that expires at once.
 	expired = -1
 )
 
-// cache is a client whose connections are bounded.
+// cache is a client with a limited number of connections.
 type cache struct {
 	*memcache.Client
 	slots chan struct{}
 }
 
-// openMemcached is what one writes by hand, since there is no Go library that keeps owners apart: add, tried
-// again every 10 ms, and gets and cas, which free nobody else's lock. keep renews it.
+// openMemcached is a lock that is written by hand, because no Go library distinguishes
+// owners. Lock repeats add every 10 ms. Unlock uses gets and cas, so that it frees no other
+// owner's lock. keep renews the lock.
 func openMemcached(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client := memcache.New(u.HostsWithPort(memcachedPort)...)
 	client.MaxIdleConns, client.Timeout = memcachedConns, memcachedTimeout
 	c := cache{client, make(chan struct{}, memcachedConns)}
 	ttl := cmp.Or(s.TTL, memcachedTTL)
-	expiration := int32(seconds(ttl) + 1) // the server's clock ticks once in a second: the first may be short
+	// The server's clock ticks once per second, and the first second may be short.
+	expiration := int32(seconds(ttl) + 1)
 	life, end := context.WithCancel(context.Background())
 	return process{
 		mutex: func(name string) mutex {
@@ -46,7 +49,9 @@ func openMemcached(_ context.Context, u *backend.URL, s bench.Settings) (bench.P
 				if err := c.addUntilStored(ctx, life, name, owner, expiration); err != nil {
 					return nil, err
 				}
-				stop := keep(life, ttl, func(context.Context) error { return c.expire(name, owner, expiration) })
+				stop := keep(life, ttl, func(context.Context) error {
+					return c.expire(name, owner, expiration)
+				})
 				return func(context.Context) error {
 					stop()
 					return c.expire(name, owner, expired)
@@ -60,8 +65,10 @@ func openMemcached(_ context.Context, u *backend.URL, s bench.Settings) (bench.P
 	}, nil
 }
 
-// addUntilStored polls until ctx or life ends.
-func (c cache) addUntilStored(ctx, life context.Context, name, owner string, expiration int32) error {
+// addUntilStored polls until the item is stored, or until ctx or life ends.
+func (c cache) addUntilStored(
+	ctx, life context.Context, name, owner string, expiration int32,
+) error {
 	for {
 		err := c.add(&memcache.Item{Key: name, Value: []byte(owner), Expiration: expiration})
 		if !errors.Is(err, memcache.ErrNotStored) {
@@ -83,7 +90,7 @@ func (c cache) add(item *memcache.Item) error {
 	return c.Add(item)
 }
 
-// expire says when the owner's lock ends.
+// expire sets the end of the owner's lock. It returns errLost if another owner has the lock.
 func (c cache) expire(name, owner string, expiration int32) error {
 	c.slots <- struct{}{}
 	defer func() { <-c.slots }()

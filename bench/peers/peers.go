@@ -19,14 +19,14 @@ import (
 	_ "github.com/dlock-go/dlock/zkbackend"
 )
 
-// peer is another library's lock, or one written by hand. Its name has the settings that decide its
-// figures.
+// peer is the lock of another library, or a lock that is written by hand. Its name contains the
+// settings that decide its figures.
 type peer struct {
 	name string
 	open func(context.Context, *backend.URL, bench.Settings) (bench.Process, error)
 }
 
-// peers are those that use the server of a scheme.
+// peers has the peers that use the server of a scheme.
 var peers = map[string][]peer{
 	"redis": {
 		{"redsync, retries after 50–250 ms", openRedsync},
@@ -44,7 +44,8 @@ var peers = map[string][]peer{
 	"memcached": {{"add and cas, retries after 10 ms", openMemcached}},
 }
 
-// subjects are dlock and its peers on the server of a URL. Its parameters are dlock's alone.
+// subjects returns dlock and its peers for the server of a URL. Only dlock uses
+// the parameters of the URL.
 func subjects(raw string) ([]bench.Subject, error) {
 	u, err := backend.ParseURL(raw)
 	if err != nil {
@@ -52,7 +53,8 @@ func subjects(raw string) ([]bench.Subject, error) {
 	}
 	others, known := peers[u.Scheme]
 	if !known {
-		return nil, fmt.Errorf("no peers of scheme %s, but of %s", u.Scheme, strings.Join(slices.Sorted(maps.Keys(peers)), ", "))
+		schemes := strings.Join(slices.Sorted(maps.Keys(peers)), ", ")
+		return nil, fmt.Errorf("no peers of scheme %s, but of %s", u.Scheme, schemes)
 	}
 	if len(u.Hosts) == 0 {
 		return nil, fmt.Errorf("%v has no host", u)
@@ -63,7 +65,9 @@ func subjects(raw string) ([]bench.Subject, error) {
 	}
 	server := all[0].Server
 	for _, p := range others {
-		open := func(ctx context.Context, s bench.Settings) (bench.Process, error) { return p.open(ctx, u, s) }
+		open := func(ctx context.Context, s bench.Settings) (bench.Process, error) {
+			return p.open(ctx, u, s)
+		}
 		all = append(all, bench.Subject{Name: p.name, Open: open, Server: server})
 	}
 	for i := range all {
@@ -72,7 +76,8 @@ func subjects(raw string) ([]bench.Subject, error) {
 	return all, nil
 }
 
-// dlockSubjects are dlock, and its fair locks where these are others.
+// dlockSubjects returns dlock. For Redis, where fair locks are a different kind of lock, it also
+// returns dlock with fair locks.
 func dlockSubjects(scheme, raw string) ([]bench.Subject, error) {
 	plain, err := bench.URL(raw)
 	if err != nil {
@@ -91,14 +96,14 @@ func dlockSubjects(scheme, raw string) ([]bench.Subject, error) {
 	return []bench.Subject{plain, fair}, err
 }
 
-// The environment of a child says for which subject it works. A URL may have a password, which an argument
-// would show to everybody.
+// The environment of a child names its subject. A URL may contain a password, and every user of the
+// machine can read an argument.
 const (
 	childURL     = "DLOCK_PEERS_URL"
 	childSubject = "DLOCK_PEERS_SUBJECT"
 )
 
-// childOf makes commands that run this program as a child.
+// childOf returns a function whose commands run this program as a child.
 func childOf(raw, name string) func() *exec.Cmd {
 	return func() *exec.Cmd {
 		program, err := os.Executable()
@@ -112,10 +117,10 @@ func childOf(raw, name string) func() *exec.Cmd {
 	}
 }
 
-// isChild tells whether this process is a child.
+// isChild reports whether this process is a child.
 func isChild() bool { return os.Getenv(childSubject) != "" }
 
-// serve is the work of a child.
+// serve executes the orders of the parent.
 func serve(ctx context.Context) error {
 	all, err := subjects(os.Getenv(childURL))
 	if err != nil {

@@ -26,13 +26,13 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// servers are one of each that has peers, by scheme.
+// servers starts one server for each scheme that has peers.
 var servers = map[string]func(testenv.TB) *testenv.Server{
 	"redis": testenv.Redis, "etcd": testenv.Etcd, "zk": testenv.ZooKeeper, "mysql": testenv.MySQL,
 	"mariadb": testenv.MariaDB, "memcached": testenv.Memcached,
 }
 
-// urlOf is the URL of a server, in the scheme that is asked for.
+// urlOf returns the URL of a server with this scheme.
 func urlOf(t *testing.T, scheme string) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(servers[scheme](t).URL, ":")
@@ -83,7 +83,7 @@ func contender(t *testing.T, p bench.Process, name string) bench.Mutex {
 	return m
 }
 
-// open is a contender of a process of its own.
+// open returns a contender in a separate process.
 func open(t *testing.T, s bench.Subject, settings bench.Settings, name string) bench.Mutex {
 	t.Helper()
 	return contender(t, connect(t, s, settings), name)
@@ -105,16 +105,16 @@ func unlock(t *testing.T, l bench.Lease) {
 	}
 }
 
-// name is a lock's, as a run would have it.
+// name returns the name of a lock, as a run would choose it.
 func name() string { return "dlock-bench/" + strings.ToLower(rand.Text()[:8]) + "/test/0" }
 
-// grant is what a Lock has returned.
+// grant is the result of a Lock.
 type grant struct {
 	lease bench.Lease
 	err   error
 }
 
-// request locks behind the caller.
+// request calls Lock in the background.
 func request(t *testing.T, m bench.Mutex) <-chan grant {
 	t.Helper()
 	granted := make(chan grant, 1)
@@ -125,22 +125,23 @@ func request(t *testing.T, m bench.Mutex) <-chan grant {
 	return granted
 }
 
-// excluded fails if a Lock returns within d: another holds the lock.
+// excluded checks that a Lock does not return within d, because another contender holds the lock.
 func excluded(t *testing.T, granted <-chan grant, d time.Duration) {
 	t.Helper()
 	select {
 	case g := <-granted:
-		t.Fatalf("Lock returned while another held the lock: %v", g.err)
+		t.Fatalf("Lock returned while another contender held the lock: %v", g.err)
 	case <-time.After(d):
 	}
 }
 
 const (
-	enough  = 500 * time.Millisecond // for a Lock to return that should not
-	longest = 20 * time.Second       // for one that should: some peers wait for the TTL
+	enough  = 500 * time.Millisecond // for a Lock that must not return
+	longest = 20 * time.Second       // for a Lock that must return: some peers wait for the TTL
 )
 
-// handOver unlocks, upon which the waiter has the lock. rueidislock sometimes does not wake it.
+// handOver unlocks the lock and waits until the waiter has it. rueidislock sometimes
+// does not wake the waiter.
 func handOver(t *testing.T, s bench.Subject, held bench.Lease, granted <-chan grant) {
 	t.Helper()
 	unlock(t, held)
@@ -158,7 +159,8 @@ func handOver(t *testing.T, s bench.Subject, held bench.Lease, granted <-chan gr
 	}
 }
 
-// TestExclusion: who asks for a lock that another process holds has it once it is free, and not before.
+// TestExclusion checks that a waiter gets the lock of another process when the
+// lock is free, and not before.
 func TestExclusion(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
@@ -172,7 +174,8 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// TestExclusionInside: neither do the contenders of one process have a lock at the same time.
+// TestExclusionInside checks that two contenders of one process do not have
+// a lock at the same time.
 func TestExclusionInside(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
@@ -193,7 +196,7 @@ func TestExclusionInside(t *testing.T) {
 	})
 }
 
-// TestRenewal: a lock is held for longer than its TTL.
+// TestRenewal checks that a lock can be held for longer than its TTL.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
@@ -206,7 +209,7 @@ func TestRenewal(t *testing.T) {
 	})
 }
 
-// TestClose: a process that is closed wakes those who wait.
+// TestClose checks that the waiters of a process wake when the process is closed.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	eachSubject(t, func(t *testing.T, s bench.Subject) {
@@ -234,7 +237,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCloseFrees: GET_LOCK has no TTL, so that it is Close that must end the locks, and the connections.
+// TestCloseFrees checks that Close ends the locks and the connections. GET_LOCK has
+// no TTL that could end them.
 func TestCloseFrees(t *testing.T) {
 	t.Parallel()
 	all, err := subjects(urlOf(t, "mysql"))
@@ -259,9 +263,13 @@ func TestCloseFrees(t *testing.T) {
 	unlock(t, held)
 }
 
-// TestCompare: one command measures dlock and its peers. A peer that fails has a row that says so.
+// TestCompare checks that one command measures dlock and its peers. A peer that fails
+// has a row with the error.
 func TestCompare(t *testing.T) {
-	args := []string{"-json", "-duration=20ms", "-contenders=2", "-waiters=5", "-locks=20", "-workloads=W1,W2,W4,W5,W6"}
+	args := []string{
+		"-json", "-duration=20ms", "-contenders=2", "-waiters=5", "-locks=20",
+		"-workloads=W1,W2,W4,W5,W6",
+	}
 	want := make(map[string]bool)
 	for scheme := range servers {
 		url := urlOf(t, scheme)
@@ -306,7 +314,9 @@ func TestTable(t *testing.T) {
 	if code := command(t.Context(), args, &out, &log); code != 0 {
 		t.Fatalf("exit code %d: %s", code, log.String())
 	}
-	for _, want := range []string{"# dlock memcached and its peers", "dlock memcached ", "add and cas"} {
+	for _, want := range []string{
+		"# dlock memcached and its peers", "dlock memcached ", "add and cas",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in %s", want, out.String())
 		}
@@ -327,13 +337,14 @@ func TestUsage(t *testing.T) {
 		{"-unknown", "redis://a"},
 	} {
 		var out, log bytes.Buffer
-		if code := command(t.Context(), args, &out, &log); code != exitUsage || out.Len() > 0 || log.Len() == 0 {
+		code := command(t.Context(), args, &out, &log)
+		if code != exitUsage || out.Len() > 0 || log.Len() == 0 {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out.String(), log.String())
 		}
 	}
 }
 
-// TestRootHasNoPeers: who uses dlock gets none of these modules.
+// TestRootHasNoPeers checks that the module of dlock does not require the modules of the peers.
 func TestRootHasNoPeers(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "all")

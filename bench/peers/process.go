@@ -9,11 +9,11 @@ import (
 	"github.com/dlock-go/dlock/bench"
 )
 
-// errLost says at Unlock that the lock was not held any more.
+// errLost is the error of an Unlock whose lock was lost before.
 var errLost = errors.New("the lock was lost")
 
-// process is a bench.Process made of functions. What is still locked when it is closed ends with its TTL,
-// or its session.
+// process is a bench.Process made of functions. Locks that are held when it is closed end with
+// their TTL, or with their session.
 type process struct {
 	mutex func(name string) mutex
 	close func() error
@@ -39,11 +39,13 @@ type lease func(ctx context.Context) error
 
 func (l lease) Unlock(ctx context.Context) error { return l(ctx) }
 
-// keep refreshes a lock each third of its TTL until life ends, or stop is called, which waits for a
-// refresh that is under way. Libraries without a watchdog leave this to their users:
-// bsm/redislock shows a goroutine with a ticker for each lock. A timer costs less, so that it is
-// the library that is measured. Whether the lock was lost is seen when it is unlocked.
-func keep(life context.Context, ttl time.Duration, refresh func(context.Context) error) (stop func()) {
+// keep refreshes a lock each third of its TTL, until life ends or stop is called. stop waits for a
+// refresh in progress. Libraries without a watchdog leave the refresh to their users: bsm/redislock
+// shows a goroutine with a ticker for each lock. keep uses a timer, which costs less, so that the
+// figures show the cost of the library. Unlock detects whether the lock was lost.
+func keep(
+	life context.Context, ttl time.Duration, refresh func(context.Context) error,
+) (stop func()) {
 	var mu sync.Mutex
 	var timer *time.Timer
 	stopped := false
@@ -57,7 +59,7 @@ func keep(life context.Context, ttl time.Duration, refresh func(context.Context)
 		}
 		ctx, cancel := context.WithTimeout(life, ttl/3)
 		defer cancel()
-		_ = refresh(ctx) // the next one may do
+		_ = refresh(ctx) // the next refresh may succeed
 		timer.Reset(ttl / 3)
 	})
 	return func() {
@@ -68,5 +70,5 @@ func keep(life context.Context, ttl time.Duration, refresh func(context.Context)
 	}
 }
 
-// seconds is a TTL for servers that count in seconds, no shorter than d.
+// seconds converts a TTL for servers that count in seconds. The result is no shorter than d.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }

@@ -12,7 +12,7 @@ import (
 
 const redisPort = "6379"
 
-// newRedisClient is a client with the defaults of go-redis: 10 connections per CPU.
+// newRedisClient returns a client with the defaults of go-redis: 10 connections per CPU.
 func newRedisClient(u *backend.URL) (*redis.Client, error) {
 	database, err := redisDatabase(u)
 	if err != nil {
@@ -23,7 +23,7 @@ func newRedisClient(u *backend.URL) (*redis.Client, error) {
 	}), nil
 }
 
-// redisDatabase is the number that is the path of a URL.
+// redisDatabase returns the number of the database, which is the path of the URL.
 func redisDatabase(u *backend.URL) (int, error) {
 	path := strings.Trim(u.Path, "/")
 	if path == "" {

@@ -17,9 +17,10 @@ const (
 	redislockRetry = 5 * time.Millisecond
 )
 
-// openRedislock is bsm/redislock with a linear backoff: it has no default, and its examples wait
-// for 100 or 500 ms, with which contenders would hardly meet. An Obtain whose context has no
-// deadline ends after the TTL, with one of two errors, and is repeated. It has no watchdog: keep refreshes its locks.
+// openRedislock uses bsm/redislock with a linear backoff. The library has no default backoff, and
+// its examples wait for 100 or 500 ms, so that contenders would hardly meet. An Obtain whose
+// context has no deadline ends after the TTL with one of two errors, and is then repeated. The
+// library has no watchdog: keep refreshes its locks.
 func openRedislock(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client, err := newRedisClient(u)
 	if err != nil {
@@ -33,13 +34,16 @@ func openRedislock(_ context.Context, u *backend.URL, s bench.Settings) (bench.P
 		mutex: func(name string) mutex {
 			return func(ctx context.Context) (lease, error) {
 				lock, err := locker.Obtain(ctx, name, ttl, options)
-				for ctx.Err() == nil && (errors.Is(err, redislock.ErrNotObtained) || errors.Is(err, context.DeadlineExceeded)) {
+				for ctx.Err() == nil && (errors.Is(err, redislock.ErrNotObtained) ||
+					errors.Is(err, context.DeadlineExceeded)) {
 					lock, err = locker.Obtain(ctx, name, ttl, options)
 				}
 				if err != nil {
 					return nil, err
 				}
-				stop := keep(life, ttl, func(ctx context.Context) error { return lock.Refresh(ctx, ttl, nil) })
+				stop := keep(life, ttl, func(ctx context.Context) error {
+					return lock.Refresh(ctx, ttl, nil)
+				})
 				return func(ctx context.Context) error {
 					stop()
 					return lock.Release(ctx)

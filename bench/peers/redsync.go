@@ -16,9 +16,9 @@ import (
 // redsyncTTL is redsync's default expiry.
 const redsyncTTL = 8 * time.Second
 
-// openRedsync is redsync with one server and its defaults: 32 tries, and between them a random delay of
-// 50 to 250 ms. When they are used up it is called again, as its documentation permits. It has
-// no watchdog: keep extends its locks.
+// openRedsync uses redsync with one server and its defaults: 32 tries, with a random delay of 50 to
+// 250 ms between them. After the last try Lock is called again, as its documentation permits.
+// redsync has no watchdog: keep extends its locks.
 func openRedsync(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client, err := newRedisClient(u)
 	if err != nil {
@@ -56,7 +56,7 @@ func openRedsync(_ context.Context, u *backend.URL, s bench.Settings) (bench.Pro
 	}, nil
 }
 
-// isTaken tells whether redsync found the server well, and the lock held by another.
+// isTaken reports whether redsync reached the server and found that the lock is taken.
 func isTaken(err error) bool {
 	_, taken := errors.AsType[*redsync.ErrTaken](err)
 	return taken || errors.Is(err, redsync.ErrFailed)

@@ -11,13 +11,14 @@ import (
 	"github.com/dlock-go/dlock/bench"
 )
 
-// rueidislockTimeout bounds a request. By default it is 20 ms, and who has had no answer in time waits for ever,
-// where nobody else locks: a busy machine would be enough.
+// rueidislockTimeout limits a request. The default is 20 ms. A Lock without an answer in that time
+// waits for ever if no other client locks, and any busy machine can cause this.
 const rueidislockTimeout = time.Second
 
-// openRueidislock is rueidislock as its README has it for one server of at least Redis 7.0.5, but for
-// rueidislockTimeout. Its locks last 5 s unless told otherwise, and are extended by itself: each third of the TTL,
-// as all others, where a workload asks for one.
+// openRueidislock uses rueidislock with the options of its README for one server of at least
+// Redis 7.0.5, except for rueidislockTimeout. By default its locks last 5 s, and the library
+// extends them. If a workload requests a TTL, the library extends them each third of the TTL,
+// like the locks of all peers.
 func openRueidislock(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	database, err := redisDatabase(u)
 	if err != nil {
@@ -25,7 +26,10 @@ func openRueidislock(_ context.Context, u *backend.URL, s bench.Settings) (bench
 	}
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{
-			InitAddress: u.HostsWithPort(redisPort)[:1], Username: u.User, Password: u.Password, SelectDB: database,
+			InitAddress: u.HostsWithPort(redisPort)[:1],
+			Username:    u.User,
+			Password:    u.Password,
+			SelectDB:    database,
 		},
 		KeyMajority:    1,
 		NoLoopTracking: true,
@@ -41,7 +45,7 @@ func openRueidislock(_ context.Context, u *backend.URL, s bench.Settings) (bench
 		mutex: func(name string) mutex {
 			return func(ctx context.Context) (lease, error) {
 				if ctx.Done() == nil {
-					ctx = life // Close of the Locker does not reach all who wait
+					ctx = life // Close of the Locker does not reach all waiters
 				}
 				held, release, err := locker.WithContext(ctx, name)
 				if err != nil {

@@ -18,21 +18,22 @@ import (
 const (
 	zkPort    = "2181"
 	zkTimeout = 10 * time.Second // of a session, as in the client's examples
-	zkClose   = 5 * time.Second  // to remove the nodes below which locks were
+	zkClose   = 5 * time.Second  // time to remove the parent nodes of locks
 	zkBatch   = 500
 )
 
-// zkProcess is the locks of one session.
+// zkProcess has the locks of one session.
 type zkProcess struct {
 	conn   *zk.Conn
 	mu     sync.Mutex
-	parent []string // of each lock: zk.Lock leaves them
+	parent []string // the parent node of each lock, which zk.Lock does not remove
 }
 
-// openZKLock is zk.NewLock with one session in a process. Its Lock takes no context: what waits is
-// woken by the end of the connection.
+// openZKLock uses zk.NewLock with one session for a process. Its Lock takes no context: the end of
+// the connection wakes a waiter.
 func openZKLock(ctx context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
-	conn, events, err := zk.Connect(u.HostsWithPort(zkPort), cmp.Or(s.TTL, zkTimeout), zk.WithLogger(zkSilence{}))
+	conn, events, err := zk.Connect(u.HostsWithPort(zkPort), cmp.Or(s.TTL, zkTimeout),
+		zk.WithLogger(zkSilence{}))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,8 @@ func openZKLock(ctx context.Context, u *backend.URL, s bench.Settings) (bench.Pr
 	}, nil
 }
 
-// close removes the parents of locks, of which those stay that others still use.
+// close removes the parent nodes of the locks. The server keeps a node that
+// other processes still use.
 func (p *zkProcess) close() error {
 	bound := time.AfterFunc(zkClose, p.conn.Close)
 	defer bound.Stop()
@@ -81,7 +83,7 @@ func (p *zkProcess) close() error {
 	return nil
 }
 
-// zkSilence is a logger.
+// zkSilence is a logger that drops all messages.
 type zkSilence struct{}
 
 func (zkSilence) Printf(string, ...any) {}

@@ -14,15 +14,15 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// Bug is one thing that a driver does wrong.
+// Bug is one error in the behavior of a driver.
 type Bug struct {
 	Name string
-	Does string       // what the broken driver does, as a sentence
-	flaw func() *flaw // with a state of its own
+	Does string       // describes the error in a sentence
+	flaw func() *flaw // makes a flaw with a new state
 }
 
-// Wrapper returns a function that wraps the drivers of one Harness, which then share the bug's
-// state as the processes of one server would.
+// Wrapper returns a function that wraps the drivers of one Harness. These drivers share the bug's
+// state, as processes share a server.
 func (b Bug) Wrapper() func(backend.Driver) backend.Driver {
 	f := b.flaw()
 	return func(d backend.Driver) backend.Driver { return wrap(d, f) }
@@ -30,14 +30,19 @@ func (b Bug) Wrapper() func(backend.Driver) backend.Driver {
 
 // Bugs returns all bugs.
 func Bugs() []Bug {
-	return slices.Concat(grantBugs, termBugs, renewalBugs, releaseBugs, waitBugs, showBugs, nameBugs, resourceBugs, measureBugs)
+	return slices.Concat(
+		grantBugs, termBugs, renewalBugs, releaseBugs, waitBugs, showBugs, nameBugs,
+		resourceBugs, measureBugs,
+	)
 }
 
 var errBroken = errors.New("broken on purpose")
 
 var grantBugs = []Bug{
 	{"second-holder", "Acquire grants a held lock to a second owner.", func() *flaw {
-		return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			g, err := next.Acquire(ctx, req)
 			if errors.Is(err, backend.ErrNotAcquired) {
 				_ = next.Release(ctx, &backend.Grant{Request: *req})
@@ -45,14 +50,17 @@ var grantBugs = []Bug{
 			}
 			return g, err
 		}, release: func(ctx context.Context, next *driver, g *backend.Grant) error {
-			time.Sleep(2 * time.Millisecond) // so that there is a second owner meanwhile
+			time.Sleep(2 * time.Millisecond) // so that the lock can have a second owner meanwhile
 			return next.Release(ctx, g)
 		}}
 	}},
-	{"late-is-never-executed", "A request that is executed after its release is refused with ErrUnavailable.", func() *flaw {
+	{"late-is-never-executed", "A request that is executed after its release is " +
+		"refused with ErrUnavailable.", func() *flaw {
 		var released table[bool]
 		return &flaw{
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				if _, gone := released.get(req.Owner); gone {
 					return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errBroken)
 				}
@@ -64,16 +72,20 @@ var grantBugs = []Bug{
 			},
 		}
 	}},
-	{"not-idempotent", "A repeated Acquire by the holder is *Busy.", func() *flaw {
+	{"not-idempotent", "A repeated Acquire by the holder returns *Busy.", func() *flaw {
 		var owners table[bool]
-		return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			if _, held := owners.get(req.Owner); held && next.holder(ctx, req.Key) == req.Owner {
 				return nil, &backend.Busy{Holder: req.Owner}
 			}
 			g, err := next.Acquire(ctx, req)
 			owners.set(req.Owner, true)
 			return g, err
-		}, wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		}, wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			if next.holder(ctx, req.Key) == req.Owner {
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -81,10 +93,12 @@ var grantBugs = []Bug{
 			return next.Wait(ctx, req, b)
 		}}
 	}},
-	{"never-grants-again", "A lock that was released once is *Busy for ever.", func() *flaw {
+	{"never-grants-again", "Acquire of a lock that was released once returns *Busy.", func() *flaw {
 		var released table[bool]
 		return &flaw{
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				if _, gone := released.get(req.Key); gone {
 					return nil, &backend.Busy{Holder: "a ghost"}
 				}
@@ -99,30 +113,46 @@ var grantBugs = []Bug{
 			},
 		}
 	}},
-	{"no-fence", "A Grant has no fence.", func() *flaw { return fences(func(*table[uint64], *backend.Grant) uint64 { return 0 }) }},
-	{"constant-fence", "All grants have the same fence.", func() *flaw { return fences(func(*table[uint64], *backend.Grant) uint64 { return 7 }) }},
-	{"falling-fence", "Fences fall.", func() *flaw {
-		return fences(func(t *table[uint64], _ *backend.Grant) uint64 { return 1<<40 - add(t, "", 1) })
+	{"no-fence", "A Grant has no fence.", func() *flaw {
+		return fences(func(*table[uint64], *backend.Grant) uint64 { return 0 })
+	}},
+	{"constant-fence", "All grants have the same fence.", func() *flaw {
+		return fences(func(*table[uint64], *backend.Grant) uint64 { return 7 })
+	}},
+	{"falling-fence", "Each fence is lower than the previous one.", func() *flaw {
+		return fences(func(t *table[uint64], _ *backend.Grant) uint64 {
+			return 1<<40 - add(t, "", 1)
+		})
 	}},
 	{"huge-fence", "A fence is above MaxFence.", func() *flaw {
-		return fences(func(_ *table[uint64], g *backend.Grant) uint64 { return backend.MaxFence + g.Fence })
+		return fences(func(_ *table[uint64], g *backend.Grant) uint64 {
+			return backend.MaxFence + g.Fence
+		})
 	}},
-	{"another-grant", "The Grant is of another owner.", func() *flaw {
+	{"another-grant", "The Grant has another owner.", func() *flaw {
 		return grants(func(g *backend.Grant) { g.Owner = strings.Repeat("0", 32) })
 	}},
-	{"conflict-forever", "Every Acquire is ErrConflict.", func() *flaw {
-		return &flaw{acquire: func(context.Context, *driver, *backend.Request) (*backend.Grant, error) {
+	{"conflict-forever", "Every Acquire returns ErrConflict.", func() *flaw {
+		return &flaw{acquire: func(
+			context.Context, *driver, *backend.Request,
+		) (*backend.Grant, error) {
 			return nil, fmt.Errorf("%w: %w", backend.ErrConflict, errBroken)
 		}}
 	}},
-	{"unknown-is-unavailable", "Every error of an unknown outcome is told as ErrUnavailable.", func() *flaw {
-		return outcomes(func(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnavailable, err) })
+	{"unknown-is-unavailable", "Every error with an unknown " +
+		"outcome becomes ErrUnavailable.", func() *flaw {
+		return outcomes(func(err error) error {
+			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		})
 	}},
-	{"unknown-is-lost", "Every error of an unknown outcome is told as ErrLost.", func() *flaw {
+	{"unknown-is-lost", "Every error with an unknown outcome becomes ErrLost.", func() *flaw {
 		return outcomes(func(err error) error { return fmt.Errorf("%w: %w", backend.ErrLost, err) })
 	}},
-	{"foreign-is-busy", "A value that is not dlock's is taken for a held lock.", func() *flaw {
-		return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+	{"foreign-is-busy", "A value that dlock did not write is treated as " +
+		"a held lock.", func() *flaw {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			g, err := next.Acquire(ctx, req)
 			if errors.Is(err, backend.ErrConflict) {
 				return nil, &backend.Busy{}
@@ -130,24 +160,32 @@ var grantBugs = []Bug{
 			return g, err
 		}}
 	}},
-	{"any-mode", "An unclaimed mode is taken for an exclusive one.", func() *flaw {
-		return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+	{"any-mode", "A request in an unclaimed mode is treated as exclusive.", func() *flaw {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			changed := *req
 			changed.Mode = backend.Exclusive
 			return next.Acquire(ctx, &changed)
 		}}
 	}},
-	{"ignores-contexts", "No request looks at its context.", func() *flaw {
+	{"ignores-contexts", "Requests ignore the end of their context.", func() *flaw {
 		blind := context.WithoutCancel
 		return &flaw{
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				return next.Acquire(blind(ctx), req)
 			},
 			renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
 				return next.Renew(blind(ctx), g)
 			},
-			release: func(ctx context.Context, next *driver, g *backend.Grant) error { return next.Release(blind(ctx), g) },
-			wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+			release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+				return next.Release(blind(ctx), g)
+			},
+			wait: func(
+				ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+			) (*backend.Grant, error) {
 				bounded, cancel := context.WithTimeout(blind(ctx), time.Minute)
 				defer cancel()
 				return next.Wait(bounded, req, b)
@@ -156,13 +194,13 @@ var grantBugs = []Bug{
 	}},
 }
 
-// fences gives the grants other fences.
+// fences returns a flaw that changes the fence of each new grant.
 func fences(fence func(*table[uint64], *backend.Grant) uint64) *flaw {
 	var t table[uint64]
 	return grants(func(g *backend.Grant) { g.Fence = fence(&t, g) })
 }
 
-// grants changes each new Grant.
+// grants returns a flaw that changes each new Grant.
 func grants(change func(*backend.Grant)) *flaw {
 	changed := func(g *backend.Grant, err error) (*backend.Grant, error) {
 		if g == nil || err != nil {
@@ -173,21 +211,26 @@ func grants(change func(*backend.Grant)) *flaw {
 		return &other, nil
 	}
 	return &flaw{
-		acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			return changed(next.Acquire(ctx, req))
 		},
-		wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			return changed(next.Wait(ctx, req, b))
 		},
 	}
 }
 
-// outcomes changes the errors that leave an outcome unknown.
+// outcomes returns a flaw that changes each error with an unknown outcome.
 func outcomes(change func(error) error) *flaw {
 	told := func(err error) error {
 		for _, known := range []error{
-			nil, backend.ErrNotAcquired, backend.ErrLost, backend.ErrNotHeld, backend.ErrUnsupported, backend.ErrUnavailable,
-			backend.ErrConflict, context.Canceled, context.DeadlineExceeded,
+			nil, backend.ErrNotAcquired, backend.ErrLost, backend.ErrNotHeld,
+			backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrConflict,
+			context.Canceled, context.DeadlineExceeded,
 		} {
 			if errors.Is(err, known) {
 				return err
@@ -196,7 +239,9 @@ func outcomes(change func(error) error) *flaw {
 		return change(err)
 	}
 	return &flaw{
-		acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			g, err := next.Acquire(ctx, req)
 			return g, told(err)
 		},
@@ -204,14 +249,19 @@ func outcomes(change func(error) error) *flaw {
 			term, err := next.Renew(ctx, g)
 			return term, told(err)
 		},
-		release: func(ctx context.Context, next *driver, g *backend.Grant) error { return told(next.Release(ctx, g)) },
+		release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+			return told(next.Release(ctx, g))
+		},
 	}
 }
 
 var termBugs = []Bug{
-	{"no-prolonging", "A repeated Acquire answers with a new term and does not prolong the server's.", func() *flaw {
+	{"no-prolonging", "A repeated Acquire returns a new term, but does not prolong the term " +
+		"on the server.", func() *flaw {
 		var held table[*backend.Grant]
-		return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			if g, ok := held.get(req.Owner); ok && next.holder(ctx, req.Key) == req.Owner {
 				again := *g
 				again.Term = fromNow(g.Term.TTL)
@@ -226,10 +276,15 @@ var termBugs = []Bug{
 	}},
 	{"term-from-answer", "A term counts from the answer.", func() *flaw {
 		return &flaw{
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				g, err := next.Acquire(ctx, req)
 				if err == nil {
-					g = &backend.Grant{Request: g.Request, Fence: g.Fence, State: g.State, Term: fromNow(g.Term.TTL)}
+					g = &backend.Grant{
+						Request: g.Request, Fence: g.Fence, State: g.State,
+						Term: fromNow(g.Term.TTL),
+					}
 				}
 				return g, err
 			},
@@ -239,33 +294,44 @@ var termBugs = []Bug{
 			},
 		}
 	}},
-	{"term-from-tomorrow", "A term counts from a later time than the answer's.", func() *flaw {
+	{"term-from-tomorrow", "A term counts from one hour after the request was sent.", func() *flaw {
 		return grants(func(g *backend.Grant) { g.Term.Sent = g.Term.Sent.Add(time.Hour) })
 	}},
 	{"shorter-term", "The server keeps a grant for a third of the answered term.", func() *flaw {
-		return terms(func(ttl time.Duration) time.Duration { return max(ttl/3, 60*time.Millisecond) })
+		return terms(func(ttl time.Duration) time.Duration {
+			return max(ttl/3, 60*time.Millisecond)
+		})
 	}},
-	{"longer-term", "The server keeps a grant for a minute more than the answered term.", func() *flaw {
+	{"longer-term", "The server keeps a grant for a minute more than " +
+		"the answered term.", func() *flaw {
 		return terms(func(ttl time.Duration) time.Duration { return ttl + time.Minute })
 	}},
 	{"floored-term", "The server keeps a grant for the whole seconds of its term.", func() *flaw {
-		return terms(func(ttl time.Duration) time.Duration { return max(ttl.Truncate(time.Second), 60*time.Millisecond) })
+		return terms(func(ttl time.Duration) time.Duration {
+			return max(ttl.Truncate(time.Second), 60*time.Millisecond)
+		})
 	}},
 	{"wrapped-term", "A term of 72 min wraps to a short one.", func() *flaw {
-		return terms(func(ttl time.Duration) time.Duration { return max(ttl%(1<<32*time.Microsecond), 60*time.Millisecond) })
+		return terms(func(ttl time.Duration) time.Duration {
+			return max(ttl%(1<<32*time.Microsecond), 60*time.Millisecond)
+		})
 	}},
-	{"rounded-down-answer", "The answered term is shorter than the one that was requested.", func() *flaw {
+	{"rounded-down-answer", "The answered term is shorter than the requested term.", func() *flaw {
 		return grants(func(g *backend.Grant) { g.Term.TTL = g.Term.TTL / 2 })
 	}},
 }
 
-// terms changes the term for which the server keeps a grant, and not the answered one.
+// terms returns a flaw that changes the term for which the server keeps a grant, but not the term
+// in the answer.
 func terms(kept func(time.Duration) time.Duration) *flaw {
 	return &flaw{
-		acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			g, err := next.Acquire(ctx, request(req, kept(req.TTL)))
 			if err == nil {
-				g = &backend.Grant{Request: *req, Fence: g.Fence, State: g.State, Term: backend.Term{Sent: g.Term.Sent, TTL: req.TTL}}
+				term := backend.Term{Sent: g.Term.Sent, TTL: req.TTL}
+				g = &backend.Grant{Request: *req, Fence: g.Fence, State: g.State, Term: term}
 			}
 			return g, err
 		},
@@ -274,10 +340,13 @@ func terms(kept func(time.Duration) time.Duration) *flaw {
 			term.TTL = g.TTL
 			return term, err
 		},
-		wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			g, err := next.Wait(ctx, req, b)
 			if g != nil && err == nil {
-				g = &backend.Grant{Request: *req, Fence: g.Fence, State: g.State, Term: backend.Term{Sent: g.Term.Sent, TTL: req.TTL}}
+				term := backend.Term{Sent: g.Term.Sent, TTL: req.TTL}
+				g = &backend.Grant{Request: *req, Fence: g.Fence, State: g.State, Term: term}
 			}
 			return g, err
 		},
@@ -285,24 +354,34 @@ func terms(kept func(time.Duration) time.Duration) *flaw {
 }
 
 var renewalBugs = []Bug{
-	{"no-renewal", "Renew answers with a term and does not prolong the server's.", func() *flaw {
-		return &flaw{renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
+	{"no-renewal", "Renew returns a term, but does not prolong the term " +
+		"on the server.", func() *flaw {
+		return &flaw{renew: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (backend.Term, error) {
 			if next.holder(ctx, g.Key) != g.Owner {
 				return backend.Term{}, backend.ErrLost
 			}
 			return fromNow(g.TTL), nil
 		}}
 	}},
-	{"no-single-renewal", "Renew, and not RenewAll, answers with a term and does not prolong the server's.", func() *flaw {
+	{"no-single-renewal", "Renew, but not RenewAll, returns a term without prolonging the term " +
+		"on the server.", func() *flaw {
 		return &flaw{
-			renew: func(context.Context, *driver, *backend.Grant) (backend.Term, error) { return fromNow(time.Hour), nil },
-			renewAll: func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal {
+			renew: func(context.Context, *driver, *backend.Grant) (backend.Term, error) {
+				return fromNow(time.Hour), nil
+			},
+			renewAll: func(
+				ctx context.Context, next *driver, gs []*backend.Grant,
+			) []backend.Renewal {
 				return next.RenewAll(ctx, gs)
 			},
 		}
 	}},
-	{"renew-re-creates", "Renew creates a grant that is gone.", func() *flaw {
-		return &flaw{renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
+	{"renew-re-creates", "Renew restores a grant that is gone.", func() *flaw {
+		return &flaw{renew: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := next.Renew(ctx, g)
 			if !errors.Is(err, backend.ErrLost) {
 				return term, err
@@ -316,9 +395,14 @@ var renewalBugs = []Bug{
 			return again.Term, nil
 		}}
 	}},
-	{"renew-any-owner", "Renew prolongs the grant of another owner.", func() *flaw { return &flaw{renew: renewHolder} }},
-	{"renew-all-any-owner", "RenewAll, and not Renew, prolongs the grant of another owner.", func() *flaw {
-		return &flaw{renewAll: func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal {
+	{"renew-any-owner", "Renew prolongs the grant of another owner.", func() *flaw {
+		return &flaw{renew: renewHolder}
+	}},
+	{"renew-all-any-owner", "RenewAll, but not Renew, prolongs the grant " +
+		"of another owner.", func() *flaw {
+		return &flaw{renewAll: func(
+			ctx context.Context, next *driver, gs []*backend.Grant,
+		) []backend.Renewal {
 			renewals := make([]backend.Renewal, len(gs))
 			for i, g := range gs {
 				renewals[i].Term, renewals[i].Err = renewHolder(ctx, next, g)
@@ -326,8 +410,10 @@ var renewalBugs = []Bug{
 			return renewals
 		}}
 	}},
-	{"loss-never-told", "Renew of a grant that is gone answers with a term.", func() *flaw {
-		return &flaw{renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
+	{"loss-never-told", "Renew of a grant that is gone returns a term.", func() *flaw {
+		return &flaw{renew: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := next.Renew(ctx, g)
 			if errors.Is(err, backend.ErrLost) {
 				return fromNow(g.TTL), nil
@@ -335,8 +421,10 @@ var renewalBugs = []Bug{
 			return term, err
 		}}
 	}},
-	{"loss-is-unknown", "Renew of a grant that is gone is an unknown error.", func() *flaw {
-		return &flaw{renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
+	{"loss-is-unknown", "Renew of a grant that is gone returns an unknown error.", func() *flaw {
+		return &flaw{renew: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := next.Renew(ctx, g)
 			if errors.Is(err, backend.ErrLost) {
 				err = errBroken
@@ -344,8 +432,11 @@ var renewalBugs = []Bug{
 			return term, err
 		}}
 	}},
-	{"first-loss-fails-all", "RenewAll fails all grants of a request if one of them is gone.", func() *flaw {
-		return &flaw{renewAll: func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal {
+	{"first-loss-fails-all", "RenewAll fails for all grants of a request if one of " +
+		"them is gone.", func() *flaw {
+		return &flaw{renewAll: func(
+			ctx context.Context, next *driver, gs []*backend.Grant,
+		) []backend.Renewal {
 			renewals := next.RenewAll(ctx, gs)
 			for _, r := range renewals {
 				if r.Err != nil {
@@ -357,14 +448,20 @@ var renewalBugs = []Bug{
 			return renewals
 		}}
 	}},
-	{"renew-all-stops-at-500", "RenewAll leaves the answers after the first 500 empty.", func() *flaw {
-		return &flaw{renewAll: func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal {
+	{"renew-all-stops-at-500", "RenewAll leaves the answers after " +
+		"the first 500 empty.", func() *flaw {
+		return &flaw{renewAll: func(
+			ctx context.Context, next *driver, gs []*backend.Grant,
+		) []backend.Renewal {
 			renewals := next.RenewAll(ctx, gs[:min(len(gs), 500)])
 			return append(renewals, make([]backend.Renewal, len(gs)-len(renewals))...)
 		}}
 	}},
-	{"one-entry-fails-all", "RenewAll fails all grants of a request if the entry of one of them is locked.", func() *flaw {
-		return &flaw{renewAll: func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal {
+	{"one-entry-fails-all", "RenewAll fails for all grants of a request if the entry of one of " +
+		"them is locked.", func() *flaw {
+		return &flaw{renewAll: func(
+			ctx context.Context, next *driver, gs []*backend.Grant,
+		) []backend.Renewal {
 			renewals := next.RenewAll(ctx, gs)
 			if ctx.Err() != nil {
 				for i := range renewals {
@@ -374,7 +471,8 @@ var renewalBugs = []Bug{
 			return renewals
 		}}
 	}},
-	{"late-renewal-revives", "A renewal that is executed after the release brings the grant back.", func() *flaw {
+	{"late-renewal-revives", "A renewal that is executed after the release " +
+		"restores the grant.", func() *flaw {
 		var late table[bool]
 		return &flaw{
 			renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
@@ -393,9 +491,12 @@ var renewalBugs = []Bug{
 			},
 		}
 	}},
-	{"abandoned-renewal-loses", "After a renewal that was given up, each renewal is ErrLost.", func() *flaw {
+	{"abandoned-renewal-loses", "After a renewal that was given up, each " +
+		"renewal returns ErrLost.", func() *flaw {
 		var late table[bool]
-		return &flaw{renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
+		return &flaw{renew: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (backend.Term, error) {
 			if _, lost := late.get(g.Owner); lost {
 				return backend.Term{}, backend.ErrLost
 			}
@@ -411,22 +512,26 @@ var renewalBugs = []Bug{
 			return backend.Term{}, errBroken
 		}}
 	}},
-	{"late-renewal-shortens", "A renewal that is executed after its successor shortens the successor's term.", func() *flaw {
+	{"late-renewal-shortens", "A renewal that is executed after its successor shortens " +
+		"the successor's term.", func() *flaw {
 		var late table[bool]
-		return &flaw{renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
+		return &flaw{renew: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := next.Renew(ctx, g)
 			if ctx.Err() != nil {
 				late.set(g.Owner, true)
 			} else if _, shortens := late.get(g.Owner); shortens && err == nil {
 				later := context.WithoutCancel(ctx)
-				time.AfterFunc(time.Second, func() { _ = next.Release(later, g) }) // long before its end
+				// The term is still long when the release ends it.
+				time.AfterFunc(time.Second, func() { _ = next.Release(later, g) })
 			}
 			return term, err
 		}}
 	}},
 }
 
-// renewHolder renews the grant of whichever owner holds the key of g.
+// renewHolder renews the grant of any owner that holds the key of g.
 func renewHolder(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
 	other := *g
 	if owner := next.holder(ctx, g.Key); owner != "" {
@@ -436,7 +541,7 @@ func renewHolder(ctx context.Context, next *driver, g *backend.Grant) (backend.T
 }
 
 var releaseBugs = []Bug{
-	{"release-does-nothing", "Release is nil and removes nothing.", func() *flaw {
+	{"release-does-nothing", "Release returns nil and removes nothing.", func() *flaw {
 		return &flaw{release: func(context.Context, *driver, *backend.Grant) error { return nil }}
 	}},
 	{"release-any-owner", "Release removes the grant of another owner.", func() *flaw {
@@ -450,7 +555,8 @@ var releaseBugs = []Bug{
 			return err
 		}}
 	}},
-	{"late-release-frees", "A release that is executed late removes the grant of the owner that holds by then.", func() *flaw {
+	{"late-release-frees", "A release that is executed late removes the grant of " +
+		"the present owner.", func() *flaw {
 		var late table[bool]
 		return &flaw{
 			release: func(ctx context.Context, next *driver, g *backend.Grant) error {
@@ -460,7 +566,9 @@ var releaseBugs = []Bug{
 				}
 				return err
 			},
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				g, err := next.Acquire(ctx, req)
 				if _, freed := late.get(req.Key); freed && err == nil {
 					_ = next.Release(ctx, g)
@@ -469,7 +577,7 @@ var releaseBugs = []Bug{
 			},
 		}
 	}},
-	{"release-of-nothing", "Release where there is nothing of the owner is nil.", func() *flaw {
+	{"release-of-nothing", "Release of an owner that has nothing returns nil.", func() *flaw {
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
 			if err := next.Release(ctx, g); !errors.Is(err, backend.ErrNotHeld) {
 				return err
@@ -477,7 +585,8 @@ var releaseBugs = []Bug{
 			return nil
 		}}
 	}},
-	{"release-needs-state", "Release and Renew find nothing without the State of the Grant.", func() *flaw {
+	{"release-needs-state", "Release and Renew find nothing without the State " +
+		"of the Grant.", func() *flaw {
 		f := grants(func(g *backend.Grant) { g.State = errBroken })
 		f.release = func(ctx context.Context, next *driver, g *backend.Grant) error {
 			if g.State == nil {
@@ -493,13 +602,15 @@ var releaseBugs = []Bug{
 		}
 		return f
 	}},
-	{"release-fails", "Release removes the grant and answers with an unknown error, each time.", func() *flaw {
+	{"release-fails", "Each Release removes the grant, but returns " +
+		"an unknown error.", func() *flaw {
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
 			_ = next.Release(ctx, g)
 			return errBroken
 		}}
 	}},
-	{"first-release-fails", "The first Release of each grant is not executed, and its error leaves the outcome unknown.", func() *flaw {
+	{"first-release-fails", "The first Release of each grant is not executed, and returns " +
+		"an unknown error.", func() *flaw {
 		var seen table[bool]
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
 			if _, again := seen.get(g.Owner); !again {
@@ -509,7 +620,8 @@ var releaseBugs = []Bug{
 			return next.Release(ctx, g)
 		}}
 	}},
-	{"release-fails-at-times", "One Release in a hundred is not executed the first time, and its error leaves the outcome unknown.", func() *flaw {
+	{"release-fails-at-times", "One Release in a hundred is not executed, and returns " +
+		"an unknown error.", func() *flaw {
 		var n atomic.Int64
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
 			if n.Add(1)%100 == 0 {
@@ -526,13 +638,15 @@ var releaseBugs = []Bug{
 			return next.Release(ctx, g)
 		}}
 	}},
-	{"break-any-owner", "Break of an owner breaks whichever owner holds the lock.", func() *flaw {
-		return &flaw{breakLock: func(ctx context.Context, next *driver, key, _ string) error { return next.Break(ctx, key, "") }}
+	{"break-any-owner", "Break of one owner breaks the lock of any owner.", func() *flaw {
+		return &flaw{breakLock: func(ctx context.Context, next *driver, key, _ string) error {
+			return next.Break(ctx, key, "")
+		}}
 	}},
-	{"break-does-nothing", "Break is nil and removes nothing.", func() *flaw {
+	{"break-does-nothing", "Break returns nil and removes nothing.", func() *flaw {
 		return &flaw{breakLock: func(context.Context, *driver, string, string) error { return nil }}
 	}},
-	{"break-of-nothing", "Break of a free lock is nil.", func() *flaw {
+	{"break-of-nothing", "Break of a free lock returns nil.", func() *flaw {
 		return &flaw{breakLock: func(ctx context.Context, next *driver, key, owner string) error {
 			if err := next.Break(ctx, key, owner); !errors.Is(err, backend.ErrNotHeld) {
 				return err
@@ -547,7 +661,9 @@ var releaseBugs = []Bug{
 				broken.set(key, true)
 				return next.Break(ctx, key, owner)
 			},
-			wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+			wait: func(
+				ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+			) (*backend.Grant, error) {
 				g, err := next.Wait(ctx, req, b)
 				if _, asleep := broken.get(req.Key); asleep && err == nil {
 					<-ctx.Done()
@@ -560,14 +676,18 @@ var releaseBugs = []Bug{
 }
 
 var waitBugs = []Bug{
-	{"lost-wake-up", "Wait is woken by nothing.", func() *flaw {
-		return &flaw{wait: func(ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+	{"lost-wake-up", "Nothing wakes a Wait.", func() *flaw {
+		return &flaw{wait: func(
+			ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
 	}},
-	{"polls", "Wait is woken by nothing and ends after a second.", func() *flaw {
-		return &flaw{wait: func(ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+	{"polls", "Nothing wakes a Wait, and it ends after a second.", func() *flaw {
+		return &flaw{wait: func(
+			ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -577,7 +697,9 @@ var waitBugs = []Bug{
 		}}
 	}},
 	{"missed-release", "Wait misses a release that came before it.", func() *flaw {
-		return &flaw{wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		return &flaw{wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			if next.holder(ctx, req.Key) == "" {
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -585,9 +707,11 @@ var waitBugs = []Bug{
 			return next.Wait(ctx, req, b)
 		}}
 	}},
-	{"one-waiter", "Of the waiters of a server for one key one alone is woken.", func() *flaw {
+	{"one-waiter", "Of the waiters for one key, only one is woken.", func() *flaw {
 		var waiting table[uint64]
-		return &flaw{wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		return &flaw{wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			if add(&waiting, req.Key, 1) > 1 {
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -595,18 +719,24 @@ var waitBugs = []Bug{
 			return next.Wait(ctx, req, b)
 		}}
 	}},
-	{"wait-is-busy", "Wait returns at once, and for no reason.", func() *flaw {
-		return &flaw{wait: func(ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+	{"wait-is-busy", "Wait always returns at once.", func() *flaw {
+		return &flaw{wait: func(
+			ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
 			return nil, ctx.Err()
 		}}
 	}},
-	{"wait-fails", "Wait is an unknown error.", func() *flaw {
-		return &flaw{wait: func(ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+	{"wait-fails", "Wait returns an unknown error.", func() *flaw {
+		return &flaw{wait: func(
+			ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
 			return nil, errBroken
 		}}
 	}},
-	{"wrong-end", "Wait answers the end of its context with another error.", func() *flaw {
-		return &flaw{wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+	{"wrong-end", "Wait returns a wrong error when its context ends.", func() *flaw {
+		return &flaw{wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			g, err := next.Wait(ctx, req, b)
 			if ctx.Err() != nil {
 				return nil, errBroken
@@ -614,26 +744,33 @@ var waitBugs = []Bug{
 			return g, err
 		}}
 	}},
-	{"not-fair", "A fair request is treated as any other.", func() *flaw {
-		return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+	{"not-fair", "A fair request is treated like any other.", func() *flaw {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			changed := *req
 			changed.Fair = false
 			return next.Acquire(ctx, &changed)
 		}}
 	}},
-	{"first-comes-last", "The first fair waiter of a lock is woken after the others.", func() *flaw {
+	{"first-comes-last", "The first fair waiter of a lock is woken last.", func() *flaw {
 		var first table[string]
 		return &flaw{
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				changed := *req
 				changed.Fair = false
 				g, err := next.Acquire(ctx, &changed)
-				if _, known := first.get(req.Key); !known && errors.Is(err, backend.ErrNotAcquired) {
+				_, known := first.get(req.Key)
+				if !known && errors.Is(err, backend.ErrNotAcquired) {
 					first.set(req.Key, req.Owner)
 				}
 				return g, err
 			},
-			wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+			wait: func(
+				ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+			) (*backend.Grant, error) {
 				g, err := next.Wait(ctx, req, b)
 				if owner, _ := first.get(req.Key); owner == req.Owner {
 					time.Sleep(time.Second)
@@ -643,7 +780,9 @@ var waitBugs = []Bug{
 		}
 	}},
 	{"try-queues", "Acquire without Queue leaves a queue entry.", func() *flaw {
-		return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			changed := *req
 			changed.Queue, changed.Fair = true, true
 			return next.Acquire(ctx, &changed)
@@ -652,29 +791,46 @@ var waitBugs = []Bug{
 	{"entry-stays", "A queue entry outlives its waiter.", func() *flaw {
 		var ghosts table[bool]
 		return &flaw{
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				ghost := *req
 				g, err := next.Acquire(ctx, req)
-				if _, made := ghosts.get(req.Key); !made && errors.Is(err, backend.ErrNotAcquired) && req.Queue {
+				_, made := ghosts.get(req.Key)
+				if !made && errors.Is(err, backend.ErrNotAcquired) && req.Queue {
 					ghosts.set(req.Key, true)
-					ghost.Owner, ghost.Fair, ghost.TTL = strings.Repeat("f", 32), true, 10*time.Minute
+					ghost.Owner, ghost.Fair = strings.Repeat("f", 32), true
+					ghost.TTL = 10 * time.Minute
 					_, _ = next.Acquire(ctx, &ghost)
 				}
 				return g, err
 			},
 		}
 	}},
-	{"busy-guesses", "*Busy reports a term that is too long, and a queue entry where there is none.", func() *flaw {
+	{"busy-guesses", "*Busy reports a term that is too long, and a queue entry that " +
+		"does not exist.", func() *flaw {
 		return busy(func(b *backend.Busy) { b.RetryAfter, b.Queued = 24*time.Hour, true })
 	}},
-	{"no-retry-after", "*Busy leaves the waiter asleep after the holder's term.", func() *flaw {
+	{"no-retry-after", "*Busy lets the waiter sleep beyond the holder's term.", func() *flaw {
 		return busy(func(b *backend.Busy) { b.RetryAfter = 24 * time.Hour })
 	}},
-	{"never-late", "A request is executed after its release, and Capabilities.Late is 0.", func() *flaw {
+	{"retry-after-floored", "*Busy reports no remaining time shortly before the end of the " +
+		"holder's term.", func() *flaw {
+		return busy(func(b *backend.Busy) {
+			b.RetryAfter = b.RetryAfter.Truncate(20 * time.Millisecond)
+		})
+	}},
+	{"never-late", "A request is executed after its release, although " +
+		"Capabilities.Late is 0.", func() *flaw {
 		var late table[*backend.Request]
 		return &flaw{
-			capabilities: func(caps backend.Capabilities) backend.Capabilities { caps.Late = 0; return caps },
-			acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+			capabilities: func(caps backend.Capabilities) backend.Capabilities {
+				caps.Late = 0
+				return caps
+			},
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
 				g, err := next.Acquire(ctx, req)
 				if err != nil && ctx.Err() != nil {
 					late.set(req.Owner, req)
@@ -692,9 +848,11 @@ var waitBugs = []Bug{
 	}},
 }
 
-// busy changes each *Busy.
+// busy returns a flaw that changes each *Busy.
 func busy(change func(*backend.Busy)) *flaw {
-	return &flaw{acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+	return &flaw{acquire: func(
+		ctx context.Context, next *driver, req *backend.Request,
+	) (*backend.Grant, error) {
 		g, err := next.Acquire(ctx, req)
 		if b, ok := errors.AsType[*backend.Busy](err); ok {
 			changed := *b
@@ -707,7 +865,9 @@ func busy(change func(*backend.Busy)) *flaw {
 
 var showBugs = []Bug{
 	{"list-wildcards", "% and _ are wildcards in the prefix of List.", func() *flaw {
-		return &flaw{list: func(ctx context.Context, next *driver, prefix string) iter.Seq2[*backend.Info, error] {
+		return &flaw{list: func(
+			ctx context.Context, next *driver, prefix string,
+		) iter.Seq2[*backend.Info, error] {
 			i := strings.IndexAny(prefix, "%_")
 			if i < 0 {
 				return next.List(ctx, prefix)
@@ -723,7 +883,9 @@ var showBugs = []Bug{
 	}},
 	{"shows-the-dead", "Inspect and List show a holder whose term is over.", func() *flaw {
 		var last table[*backend.Info]
-		return &flaw{inspect: func(ctx context.Context, next *driver, key string) (*backend.Info, error) {
+		return &flaw{inspect: func(
+			ctx context.Context, next *driver, key string,
+		) (*backend.Info, error) {
 			info, err := next.Inspect(ctx, key)
 			if err != nil {
 				return nil, err
@@ -739,7 +901,7 @@ var showBugs = []Bug{
 	{"inspect-hides", "Inspect shows no holder.", func() *flaw {
 		return inspects(func(info *backend.Info) { info.Holders = nil })
 	}},
-	{"inspect-guesses", "Inspect shows waiters that there are not, and no meta.", func() *flaw {
+	{"inspect-guesses", "Inspect shows waiters that do not exist, and no meta.", func() *flaw {
 		return inspects(func(info *backend.Info) {
 			info.Waiters += 7
 			for i := range info.Holders {
@@ -747,20 +909,21 @@ var showBugs = []Bug{
 			}
 		})
 	}},
-	{"caps-change", "Capabilities are others at each call.", func() *flaw {
+	{"caps-change", "Each call of Capabilities returns a different value.", func() *flaw {
 		var n atomic.Int64
 		return &flaw{capabilities: func(caps backend.Capabilities) backend.Capabilities {
 			caps.Late = time.Duration(n.Add(1))
 			return caps
 		}}
 	}},
-	{"caps-claim", "Capabilities claim a Session, where grants outlive their connection.", func() *flaw {
+	{"caps-claim", "Capabilities claim a Session, although grants " +
+		"outlive their connection.", func() *flaw {
 		return &flaw{capabilities: func(caps backend.Capabilities) backend.Capabilities {
 			caps.Session = !caps.Session
 			return caps
 		}}
 	}},
-	{"caps-bounds", "Capabilities name bounds of the TTL that exclude each other.", func() *flaw {
+	{"caps-bounds", "Capabilities.MinTTL is above Capabilities.MaxTTL.", func() *flaw {
 		return &flaw{capabilities: func(caps backend.Capabilities) backend.Capabilities {
 			caps.MinTTL, caps.MaxTTL = time.Second, time.Millisecond
 			return caps
@@ -768,9 +931,11 @@ var showBugs = []Bug{
 	}},
 }
 
-// lists leaves names out of a List, or ends it.
+// lists returns a flaw that leaves names out of a List, or ends it early.
 func lists(choose func(n int, info *backend.Info) (skip, stop bool)) *flaw {
-	return &flaw{list: func(ctx context.Context, next *driver, prefix string) iter.Seq2[*backend.Info, error] {
+	return &flaw{list: func(
+		ctx context.Context, next *driver, prefix string,
+	) iter.Seq2[*backend.Info, error] {
 		return func(yield func(*backend.Info, error) bool) {
 			n := 0
 			for info, err := range next.List(ctx, prefix) {
@@ -784,9 +949,11 @@ func lists(choose func(n int, info *backend.Info) (skip, stop bool)) *flaw {
 	}}
 }
 
-// inspects changes what Inspect shows.
+// inspects returns a flaw that changes each Info of Inspect.
 func inspects(change func(*backend.Info)) *flaw {
-	return &flaw{inspect: func(ctx context.Context, next *driver, key string) (*backend.Info, error) {
+	return &flaw{inspect: func(
+		ctx context.Context, next *driver, key string,
+	) (*backend.Info, error) {
 		info, err := next.Inspect(ctx, key)
 		if err != nil {
 			return nil, err
@@ -799,11 +966,13 @@ func inspects(change func(*backend.Info)) *flaw {
 }
 
 var nameBugs = []Bug{
-	{"names-lower-case", "Names that differ in upper and lower case are one lock.", func() *flaw { return names(strings.ToLower) }},
+	{"names-lower-case", "Names that differ in upper and lower case are one lock.", func() *flaw {
+		return names(strings.ToLower)
+	}},
 	{"names-cut-at-191", "Names that differ after 191 bytes are one lock.", func() *flaw {
 		return names(func(key string) string { return key[:min(len(key), 191)] })
 	}},
-	{"names-are-paths", "Names that are one path are one lock.", func() *flaw {
+	{"names-are-paths", "Names that are equal as paths are one lock.", func() *flaw {
 		return names(func(key string) string {
 			for strings.Contains(key, "//") {
 				key = strings.ReplaceAll(key, "//", "/")
@@ -811,7 +980,8 @@ var nameBugs = []Bug{
 			return strings.TrimSuffix(key, "/..")
 		})
 	}},
-	{"names-are-patterns", "Release also releases the names that begin with the name.", func() *flaw {
+	{"names-are-patterns", "Release also frees all locks whose names begin " +
+		"with its name.", func() *flaw {
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
 			err := next.Release(ctx, g)
 			for info, failed := range next.List(ctx, g.Key) {
@@ -824,7 +994,7 @@ var nameBugs = []Bug{
 	}},
 }
 
-// names maps the keys of all requests.
+// names returns a flaw that maps the keys of all requests.
 func names(to func(string) string) *flaw {
 	mapped := func(g *backend.Grant) *backend.Grant {
 		changed := *g
@@ -832,7 +1002,9 @@ func names(to func(string) string) *flaw {
 		return &changed
 	}
 	return &flaw{
-		acquire: func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			changed := *req
 			changed.Key = to(req.Key)
 			g, err := next.Acquire(ctx, &changed)
@@ -844,8 +1016,12 @@ func names(to func(string) string) *flaw {
 		renew: func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error) {
 			return next.Renew(ctx, mapped(g))
 		},
-		release: func(ctx context.Context, next *driver, g *backend.Grant) error { return next.Release(ctx, mapped(g)) },
-		wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+			return next.Release(ctx, mapped(g))
+		},
+		wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			changed := *req
 			changed.Key = to(req.Key)
 			return next.Wait(ctx, &changed, b)
@@ -856,7 +1032,9 @@ func names(to func(string) string) *flaw {
 var resourceBugs = []Bug{
 	{"wait-leaks", "A cancelled Wait leaves its request in memory.", func() *flaw {
 		var waited table[*[512]byte]
-		return &flaw{wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		return &flaw{wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			g, err := next.Wait(ctx, req, b)
 			if ctx.Err() != nil {
 				waited.set(req.Owner, new([512]byte))
@@ -866,7 +1044,9 @@ var resourceBugs = []Bug{
 	}},
 	{"wait-leaks-owners", "A cancelled Wait leaves its owner in a map.", func() *flaw {
 		var waited table[struct{}]
-		return &flaw{wait: func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		return &flaw{wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			g, err := next.Wait(ctx, req, b)
 			if ctx.Err() != nil {
 				waited.set(req.Owner, struct{}{})
@@ -880,13 +1060,13 @@ var resourceBugs = []Bug{
 			return next.Close()
 		}}
 	}},
-	{"close-fails", "Close is an error.", func() *flaw {
+	{"close-fails", "Close returns an error.", func() *flaw {
 		return &flaw{close: func(next *driver) error {
 			_ = next.Close()
 			return errBroken
 		}}
 	}},
-	{"never-reconnects", "After one unknown error each request fails.", func() *flaw {
+	{"never-reconnects", "After one unknown error, each request fails.", func() *flaw {
 		var dead atomic.Bool
 		failing := func(err error) error {
 			if dead.Load() {
@@ -896,13 +1076,17 @@ var resourceBugs = []Bug{
 		}
 		f := outcomes(func(err error) error { dead.Store(true); return err })
 		acquire := f.acquire
-		f.acquire = func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		f.acquire = func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			if err := failing(nil); err != nil {
 				return nil, err
 			}
 			return acquire(ctx, next, req)
 		}
-		f.wait = func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		f.wait = func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			g, err := next.Wait(ctx, req, b)
 			if err != nil && ctx.Err() == nil {
 				dead.Store(true)
@@ -911,10 +1095,12 @@ var resourceBugs = []Bug{
 		}
 		return f
 	}},
-	{"restart-frees", "After an unknown error a held lock is granted to the next owner.", func() *flaw {
+	{"restart-frees", "After an unknown error, the next owner gets a held lock.", func() *flaw {
 		var shaken atomic.Bool
 		f := outcomes(func(err error) error { shaken.Store(true); return err })
-		f.acquire = func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error) {
+		f.acquire = func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			g, err := next.Acquire(ctx, req)
 			if errors.Is(err, backend.ErrNotAcquired) && shaken.Load() {
 				_ = next.Break(ctx, req.Key, "")
@@ -922,7 +1108,9 @@ var resourceBugs = []Bug{
 			}
 			return g, err
 		}
-		f.wait = func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		f.wait = func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			g, err := next.Wait(ctx, req, b)
 			if err != nil && ctx.Err() == nil {
 				shaken.Store(true)
@@ -934,7 +1122,7 @@ var resourceBugs = []Bug{
 }
 
 var measureBugs = []Bug{
-	{"floor-locks", "Floor takes the lock of its name.", func() *flaw {
+	{"floor-locks", "Floor breaks the lock of its name.", func() *flaw {
 		return &flaw{floor: func(ctx context.Context, next *driver, key, owner string) error {
 			return next.Break(ctx, key, "")
 		}}
@@ -951,7 +1139,9 @@ var measureBugs = []Bug{
 		}}
 	}},
 	{"sent-twice", "ReleaseThen calls sent twice.", func() *flaw {
-		return &flaw{releaseThen: func(ctx context.Context, next *driver, g *backend.Grant, sent func()) error {
+		return &flaw{releaseThen: func(
+			ctx context.Context, next *driver, g *backend.Grant, sent func(),
+		) error {
 			sent()
 			sent()
 			return next.Release(ctx, g)

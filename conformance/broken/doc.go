@@ -1,14 +1,16 @@
-// Package broken has drivers with bugs, to check that a Harness of package conformance, and the
-// suite with it, notices them. Each bug wraps a driver that works.
+// Package broken has drivers with bugs, to check that the suite of package conformance detects the
+// bugs with a given Harness. Each bug wraps a working driver.
 //
-// The author of a driver runs them over their own Harness:
+// The author of a driver runs the broken drivers with their own Harness:
 //
 //	func TestNoticesBugs(t *testing.T) {
-//		broken.Test(t, func(t conformance.TB, wrap func(backend.Driver) backend.Driver) conformance.Harness {
+//		broken.Test(t, func(
+//			t conformance.TB, wrap func(backend.Driver) backend.Driver,
+//		) conformance.Harness {
 //			return newHarness(t, wrap) // its Driver returns wrap(driver)
 //		})
 //	}
 //
-// The test fails for each case of the table that passes although its driver is broken. A bug that
-// needs what the driver does not claim is left out.
+// The test fails for each case of the table that passes although its driver is broken. It skips a
+// bug that needs a capability or an interface that the driver lacks.
 package broken

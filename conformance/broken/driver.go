@@ -10,31 +10,35 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// flaw changes some methods of a driver. A nil function leaves its method as it is. next is the
+// flaw changes some methods of a driver. A nil function leaves its method unchanged. next is the
 // driver that is wrapped.
 type flaw struct {
-	acquire      func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error)
-	renew        func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error)
-	renewAll     func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal
-	release      func(ctx context.Context, next *driver, g *backend.Grant) error
-	wait         func(ctx context.Context, next *driver, req *backend.Request, b *backend.Busy) (*backend.Grant, error)
-	inspect      func(ctx context.Context, next *driver, key string) (*backend.Info, error)
-	list         func(ctx context.Context, next *driver, prefix string) iter.Seq2[*backend.Info, error]
-	breakLock    func(ctx context.Context, next *driver, key, owner string) error
+	acquire  func(ctx context.Context, next *driver, req *backend.Request) (*backend.Grant, error)
+	renew    func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error)
+	renewAll func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal
+	release  func(ctx context.Context, next *driver, g *backend.Grant) error
+	wait     func(
+		ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+	) (*backend.Grant, error)
+	inspect   func(ctx context.Context, next *driver, key string) (*backend.Info, error)
+	list      func(ctx context.Context, next *driver, prefix string) iter.Seq2[*backend.Info, error]
+	breakLock func(ctx context.Context, next *driver, key, owner string) error
+
 	capabilities func(backend.Capabilities) backend.Capabilities
 	close        func(next *driver) error
-	// What a driver may implement for benchmarks, and Pipeliner.
+
+	// The methods of Pipeliner and of the optional interfaces for benchmarks.
 	releaseThen func(ctx context.Context, next *driver, g *backend.Grant, sent func()) error
 	floor       func(ctx context.Context, next *driver, key, owner string) error
 	counters    func() measure.Counts
 	sweep       func(ctx context.Context, next *driver, keys []string) error
 }
 
-// driver is a driver with a flaw. Without one it forwards.
+// driver is a driver with a flaw. An empty flaw forwards every call.
 type driver struct {
 	backend.Driver
 	flaw *flaw
-	next *driver // without the flaw; nil in a driver that forwards
+	next *driver // the driver without the flaw; nil in a driver that forwards
 }
 
 // wrap returns d with a flaw.
@@ -67,7 +71,7 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 	return d.Driver.Renew(ctx, g)
 }
 
-// RenewAll has the flaw of Renew, too.
+// RenewAll has the flaw of Renew as well.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	if d.flaw.renewAll != nil {
 		return d.flaw.renewAll(ctx, d.next, gs)
@@ -89,8 +93,10 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	return d.Driver.Release(ctx, g)
 }
 
-// Wait of a driver that has none lets the core poll.
-func (d *driver) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+// Wait blocks until ctx ends if the driver has no Wait, so that the core polls.
+func (d *driver) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	if d.flaw.wait != nil {
 		return d.flaw.wait(ctx, d.next, req, b)
 	}
@@ -146,7 +152,7 @@ func (d *driver) Close() error {
 	return d.Driver.Close()
 }
 
-// holder returns the owner that holds key, "" if there is none or it is not known.
+// holder returns the owner that holds key, or "" if there is none or it is unknown.
 func (d *driver) holder(ctx context.Context, key string) string {
 	info, err := d.Inspect(ctx, key)
 	if err != nil || len(info.Holders) == 0 {
@@ -169,7 +175,9 @@ func (d floor) Floor(ctx context.Context, key, owner string) error {
 
 type counters struct{ *driver }
 
-func (d counters) Counters(context.Context) (measure.Counts, error) { return d.flaw.counters(), nil }
+func (d counters) Counters(context.Context) (measure.Counts, error) {
+	return d.flaw.counters(), nil
+}
 
 type sweeper struct{ *driver }
 
@@ -177,7 +185,7 @@ func (d sweeper) Sweep(ctx context.Context, keys []string) error {
 	return d.flaw.sweep(ctx, d.next, keys)
 }
 
-// table is a map that the drivers of one Harness share.
+// table is a map that the drivers of one Harness share. It is safe for concurrent use.
 type table[V any] struct {
 	mu     sync.Mutex
 	values map[string]V
@@ -199,7 +207,7 @@ func (t *table[V]) set(key string, v V) {
 	t.values[key] = v
 }
 
-// add adds to a count and returns it.
+// add adds n to the count of key and returns the new count.
 func add(t *table[uint64], key string, n uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +218,7 @@ func add(t *table[uint64], key string, n uint64) uint64 {
 	return t.values[key]
 }
 
-// fromNow returns a term of g that begins now.
+// fromNow returns a term of ttl that begins now.
 func fromNow(ttl time.Duration) backend.Term {
 	return backend.Term{Sent: time.Now(), TTL: ttl}
 }

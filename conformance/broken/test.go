@@ -15,21 +15,26 @@ import (
 	"github.com/dlock-go/dlock/conformance"
 )
 
-// HarnessMaker makes a Harness, once per case, whose Driver returns what wrap makes of the driver.
-type HarnessMaker func(t conformance.TB, wrap func(backend.Driver) backend.Driver) conformance.Harness
+// HarnessMaker makes a Harness with wrapped drivers: its method Driver returns wrap(driver). It is
+// called as often as a [conformance.HarnessMaker].
+type HarnessMaker func(
+	t conformance.TB, wrap func(backend.Driver) backend.Driver,
+) conformance.Harness
 
-// atATime is how many rows run at a time. They mostly wait.
+// atATime is the maximum number of rows that run in parallel. They mostly wait.
 const atATime = 96
 
-// Test runs the rows of [Table], side by side where the case allows it, and reports each as a subtest.
-// It calls t.Parallel when the rows that count what the process uses are done; the caller must not.
-// It fails for a row whose case passes although the driver is broken. A case that skips, since it does
-// not apply to the driver, is skipped.
+// Test runs the rows of [Table], in parallel if their cases allow it, and reports each row as a
+// subtest. It fails for a row if the case passes although the driver is broken. It skips a row if
+// the case does not apply to the driver.
+//
+// Test first runs the rows with cases that count the resources of the process, and then calls
+// t.Parallel. The caller must not call it.
 func Test(t *testing.T, mk HarnessMaker) {
 	t.Helper()
 	alone := map[string]bool{}
 	for _, c := range conformance.Cases() {
-		alone[c.Name] = c.Alone && !c.Faults // it counts what the process uses
+		alone[c.Name] = c.Alone && !c.Faults // it counts the resources of the process
 	}
 	rows := Table()
 	results := make([]*recorder, len(rows))
@@ -66,14 +71,14 @@ func Test(t *testing.T, mk HarnessMaker) {
 	}
 }
 
-// MustNotice runs the case of that name over a broken Harness. It fails t if the case passes, and
-// skips it if the case does not apply.
+// MustNotice runs the case with the given name over a broken Harness. It fails t if the case
+// passes, and skips t if the case does not apply.
 func MustNotice(t *testing.T, name string, mk conformance.HarnessMaker) {
 	t.Helper()
 	run(t.Context(), t.Name(), name, mk).report(t, name)
 }
 
-// report fails t if the case has found nothing.
+// report fails t if the case has detected nothing.
 func (r *recorder) report(t *testing.T, name string) {
 	t.Helper()
 	switch {
@@ -88,13 +93,13 @@ func (r *recorder) report(t *testing.T, name string) {
 	}
 }
 
-// Row is a case and a bug that it must notice.
+// Row is a case and a bug that the case must detect.
 type Row struct {
 	Case string
 	Bug  Bug
 }
 
-// Table returns each case with the bugs that it must notice.
+// Table returns all rows, sorted by their cases.
 func Table() []Row {
 	var rows []Row
 	for _, bug := range Bugs() {
@@ -109,13 +114,16 @@ func Table() []Row {
 // Unbroken returns the names of the cases that no broken driver can fail, with the reason.
 func Unbroken() map[string]string { return maps.Clone(unbroken) }
 
-// attempts is how often a case may pass over a broken Harness: a slow machine can hide a bug.
+// attempts is the maximum number of runs until a case detects a bug, because a slow machine can
+// hide a bug.
 const attempts = 3
 
-// run runs a case for the test of that name, until it has found something, and returns that.
+// run runs a case for the given test until it detects something, and returns the last
+// run's recorder.
 func run(ctx context.Context, test, name string, mk conformance.HarnessMaker) *recorder {
 	for n := 1; ; n++ {
-		if r := runOnce(ctx, test, name, mk); r.Failed() || r.missing || r.skipped != "" || n == attempts {
+		r := runOnce(ctx, test, name, mk)
+		if r.Failed() || r.missing || r.skipped != "" || n == attempts {
 			return r
 		}
 	}
@@ -142,13 +150,13 @@ func runOnce(ctx context.Context, test, name string, mk conformance.HarnessMaker
 	return r
 }
 
-// recorder is a conformance.TB that keeps what a case finds.
+// recorder is a conformance.TB that records the failures of a case.
 type recorder struct {
 	ctx  context.Context
 	end  context.CancelFunc
 	name string
 
-	missing bool // there is no such case
+	missing bool // the case does not exist
 
 	mu       sync.Mutex
 	errors   []string
@@ -165,7 +173,7 @@ func (r *recorder) Logf(string, ...any)      {}
 // Noticed ends the case at its first failure.
 func (r *recorder) Noticed() { r.end() }
 
-// Void keeps no void observation.
+// Void ignores a void observation.
 func (r *recorder) Void(string) {}
 
 func (r *recorder) Errorf(format string, args ...any) {
@@ -198,7 +206,7 @@ func (r *recorder) Cleanup(fn func()) {
 	r.cleanups = append(r.cleanups, fn)
 }
 
-// cleanup calls what was given to Cleanup, last first.
+// cleanup calls the functions given to Cleanup, last first.
 func (r *recorder) cleanup() {
 	r.mu.Lock()
 	fns := r.cleanups

@@ -1,19 +1,24 @@
 package faultproxy
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
 )
 
-// deliveryTimeout limits how long deliver waits for the server to read what was kept back.
+// deliveryTimeout is the time limit for the server to read the delivered bytes.
 const deliveryTimeout = 5 * time.Second
 
-// Delay keeps back everything that the clients send on the connections that are open now. The server's end of such a
-// connection stays open when the client closes its own. Later connections are not affected. deliver sends what was kept
-// back, also for clients that have closed their connection, and returns when the server has answered each connection or
-// closed it, after 5 s at the latest. The server reads the end of a connection that its client has closed, after the rest.
-// A second call of deliver does nothing. Close and Reset end delayed connections and drop what was kept back.
+// Delay keeps back everything that the clients send on the connections that are open now. The
+// server's end of such a connection stays open when the client closes its own end. Later
+// connections are not affected.
+//
+// deliver sends the bytes that were kept back, also for clients that have closed their connection.
+// If a client has closed its connection, the server then reads the end of the connection, after
+// these bytes. deliver blocks for at most 5 s, until the server has answered or closed each
+// connection. A second call of deliver does nothing. Close and Reset end delayed connections and
+// drop the bytes that were kept back.
 func (p *Proxy) Delay() (deliver func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -24,26 +29,34 @@ func (p *Proxy) Delay() (deliver func()) {
 		}
 	})
 	return sync.OnceFunc(func() {
-		timeout := time.NewTimer(deliveryTimeout)
-		defer timeout.Stop()
+		ctx, cancel := context.WithTimeout(context.Background(), deliveryTimeout)
+		defer cancel()
 		for _, c := range delayed {
-			c.deliver()
+			c.deliver(ctx)
 		}
 		for _, c := range delayed {
-			c.awaitRead(timeout.C)
+			c.awaitRead(ctx)
 		}
 	})
 }
 
-// deliver sends what was kept back.
-func (c *pair) deliver() {
-	if left := c.delay.deliver(c.server); left {
+// deliver sends the bytes that were kept back. If the server does not read them before ctx ends,
+// deliver closes the connection.
+func (c *pair) deliver(ctx context.Context) {
+	end, _ := ctx.Deadline()
+	_ = c.server.SetWriteDeadline(end)
+	left, err := c.delay.deliver(c.server)
+	_ = c.server.SetWriteDeadline(time.Time{})
+	switch {
+	case err != nil:
+		c.close()
+	case left:
 		_ = c.server.CloseWrite()
 	}
 }
 
-// awaitRead waits until the server has read what deliver sent.
-func (c *pair) awaitRead(timeout <-chan time.Time) {
+// awaitRead waits until the server has read the bytes that deliver sent, or until ctx ends.
+func (c *pair) awaitRead(ctx context.Context) {
 	answered, left := c.delay.pending()
 	if left {
 		answered = c.ended
@@ -52,7 +65,7 @@ func (c *pair) awaitRead(timeout <-chan time.Time) {
 		select {
 		case <-answered:
 		case <-c.ended:
-		case <-timeout:
+		case <-ctx.Done():
 		}
 	}
 	if left {
@@ -60,24 +73,24 @@ func (c *pair) awaitRead(timeout <-chan time.Time) {
 	}
 }
 
-// delayState is what becomes of the requests of a connection.
+// delayState states whether the requests of a connection pass.
 type delayState int
 
 const (
-	passing delayState = iota // at once
-	keeping                   // until deliver
+	passing delayState = iota // requests pass at once
+	keeping                   // requests are kept back until deliver
 )
 
-// delay is what is kept back of one connection. Safe for concurrent use.
+// delay keeps back the requests of one connection. It is safe for concurrent use.
 type delay struct {
 	mu       sync.Mutex
 	state    delayState
 	kept     []byte
-	left     bool          // the client has closed its end meanwhile
-	answered chan struct{} // closed by the first answer after deliver; nil: none is awaited
+	left     bool          // the client closed its end while requests were kept back
+	answered chan struct{} // closed by the first answer after deliver; nil if no answer is due
 }
 
-// begin starts to keep requests back. It reports false if they are kept back already.
+// begin starts to keep requests back. It returns false if they are already kept back.
 func (d *delay) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,14 +101,14 @@ func (d *delay) begin() bool {
 	return true
 }
 
-// on reports whether requests are kept back.
+// on reports whether requests are kept back, or whether the client left while they were.
 func (d *delay) on() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.state == keeping || d.left
 }
 
-// keep keeps b, and reports whether it did.
+// keep appends b to the bytes that are kept back. It returns false if requests pass at present.
 func (d *delay) keep(b []byte) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +118,8 @@ func (d *delay) keep(b []byte) bool {
 	return d.state == keeping
 }
 
-// leave notes that the client has closed its end. It reports whether the server's end must stay open.
+// leave records that the client has closed its end. It reports whether the server's end must
+// stay open.
 func (d *delay) leave() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,19 +127,20 @@ func (d *delay) leave() bool {
 	return d.left
 }
 
-// deliver writes what was kept to server and lets later requests pass. It reports whether the client has left.
-func (d *delay) deliver(server net.Conn) (left bool) {
+// deliver writes the kept bytes to server and lets later requests pass. It reports whether the
+// client has left.
+func (d *delay) deliver(server net.Conn) (left bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.kept) > 0 {
 		d.answered = make(chan struct{})
-		_, _ = server.Write(d.kept) // the server may have closed the connection
+		_, err = server.Write(d.kept)
 	}
 	d.state, d.kept = passing, nil
-	return d.left
+	return d.left, err
 }
 
-// answer notes that the server has sent something.
+// answer records that the server has sent bytes.
 func (d *delay) answer() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +150,8 @@ func (d *delay) answer() {
 	}
 }
 
-// pending returns what is closed by the answer to what was delivered, nil if none is due.
+// pending returns a channel that is closed by the answer to the delivered bytes, or nil if no
+// answer is due. It also reports whether the client has left.
 func (d *delay) pending() (answered <-chan struct{}, left bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

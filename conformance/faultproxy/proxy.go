@@ -1,4 +1,5 @@
-// Package faultproxy is a TCP proxy that breaks the network in front of a server, for tests and for dlock verify.
+// Package faultproxy is a TCP proxy that breaks the network in front of a server, for tests and for
+// dlock verify.
 package faultproxy
 
 import (
@@ -15,9 +16,12 @@ import (
 	"github.com/Shopify/toxiproxy/v2/toxics"
 )
 
-// Proxy stands on loopback in front of the addresses of one server, or of the members of one, and breaks the network to all
-// of them at once. Toxiproxy moves the bytes. What it lacks is here: it can neither reset a connection that is open nor swallow
-// one reply, and its own black hole passes on the end of a connection. Its methods may be called by many goroutines.
+// Proxy listens on loopback in front of the addresses of one server or of the members of one
+// server. It breaks the network to all of them at once. Its methods are safe for concurrent use.
+//
+// Toxiproxy moves the bytes. Proxy adds the faults that toxiproxy lacks: toxiproxy can
+// neither reset an open connection nor drop a single reply, and its black hole forwards the
+// end of a connection.
 type Proxy struct {
 	listeners []net.Listener
 	api       *toxiproxy.ApiServer
@@ -36,9 +40,11 @@ type Proxy struct {
 // New starts a proxy in front of each of the addresses. The caller closes it.
 func New(upstreams ...string) (*Proxy, error) {
 	p := &Proxy{
-		api:    &toxiproxy.ApiServer{Metrics: toxiproxy.NewMetricsContainer(nil)},
-		toxics: toxiproxy.NewToxicCollection(&toxiproxy.Proxy{Name: "dlock", Upstream: strings.Join(upstreams, ",")}),
-		pairs:  make(map[*pair]struct{}),
+		api: &toxiproxy.ApiServer{Metrics: toxiproxy.NewMetricsContainer(nil)},
+		toxics: toxiproxy.NewToxicCollection(&toxiproxy.Proxy{
+			Name: "dlock", Upstream: strings.Join(upstreams, ","),
+		}),
+		pairs: make(map[*pair]struct{}),
 	}
 	p.closed, p.close = context.WithCancel(context.Background())
 	if err := p.start(upstreams); err != nil {
@@ -65,8 +71,8 @@ func (p *Proxy) start(upstreams []string) error {
 	return nil
 }
 
-// Addrs returns the addresses to connect to instead of the server's, in their order. They stay the same whatever happens to
-// the server.
+// Addrs returns the addresses of the proxy, in the order of the server's addresses that they
+// replace. They stay the same whatever happens to the server.
 func (p *Proxy) Addrs() []string {
 	addrs := make([]string, len(p.listeners))
 	for i, l := range p.listeners {
@@ -75,7 +81,8 @@ func (p *Proxy) Addrs() []string {
 	return addrs
 }
 
-// Close closes the proxy and its connections, and waits for its goroutines. A second Close does nothing.
+// Close closes the proxy and its connections, and waits for its goroutines. A second Close
+// does nothing.
 func (p *Proxy) Close() {
 	p.close()
 	for _, l := range p.listeners {
@@ -85,9 +92,10 @@ func (p *Proxy) Close() {
 	p.wg.Wait()
 }
 
-// Cut makes a black hole of the network, both ways, until heal is called, at the latest by Close: bytes vanish, the end of a
-// connection too, and new connections are accepted but go nowhere. No reset, no refusal. Heal closes the connections that
-// have lost bytes. A second Cut before heal changes nothing.
+// Cut turns the network into a black hole in both directions, until heal or Close is called. Bytes
+// and the ends of connections are lost. New connections are accepted, but go nowhere. The proxy
+// sends no reset and refuses no connection. heal closes all connections, because they may have lost
+// bytes. A second Cut before heal changes nothing.
 func (p *Proxy) Cut() (heal func()) {
 	p.faults.cut()
 	return sync.OnceFunc(p.heal)
@@ -102,9 +110,9 @@ func (p *Proxy) heal() {
 	p.faults.heal()
 }
 
-// DropReply swallows the nth chunk that the server sends from now on, 1 being the next, counted over all connections, and
-// closes its connection: the server has executed the request, the client never learns. Replies that arrive together are one
-// chunk.
+// DropReply drops the nth chunk that the server sends from now on, and closes its connection; 1 is
+// the next chunk. It counts over all connections. The server has then executed the request, but the
+// client gets no reply. Replies that arrive together are one chunk.
 func (p *Proxy) DropReply(nth int) { p.faults.drop(max(nth, 1)) }
 
 // Reset closes all connections, both sides, with a RST.
@@ -118,9 +126,11 @@ func (p *Proxy) Reset() {
 func (p *Proxy) Latency(d time.Duration) (remove func() error, err error) {
 	name := p.name("latency")
 	ms := (d + time.Millisecond - 1) / time.Millisecond
-	_, err = p.toxics.AddToxicJson(strings.NewReader(
-		fmt.Sprintf(`{"type":"latency","name":%q,"stream":"downstream","attributes":{"latency":%d}}`, name, ms)))
-	return sync.OnceValue(func() error { return p.toxics.RemoveToxic(context.Background(), name) }), err
+	const toxic = `{"type":"latency","name":%q,"stream":"downstream","attributes":{"latency":%d}}`
+	_, err = p.toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(toxic, name, ms)))
+	return sync.OnceValue(func() error {
+		return p.toxics.RemoveToxic(context.Background(), name)
+	}), err
 }
 
 func (p *Proxy) name(of string) string { return fmt.Sprint(of, p.names.Add(1)) }
@@ -144,10 +154,11 @@ func (p *Proxy) accept(l net.Listener, upstream string) {
 	}
 }
 
-// connect joins a client with the server. During a cut the client hears nothing until it is over.
+// connect connects a client to the server. During a cut, it does not connect, and closes the client
+// when the cut ends.
 func (p *Proxy) connect(client *net.TCPConn, upstream string) {
 	if healed := p.faults.healed(); healed != nil {
-		<-healed // by Close too
+		<-healed // Close also ends the cut
 		_ = client.Close()
 		return
 	}
@@ -160,7 +171,7 @@ func (p *Proxy) connect(client *net.TCPConn, upstream string) {
 	p.link(&pair{client: client, server: server.(*net.TCPConn)})
 }
 
-// link starts the goroutines that move a connection's bytes. They end with the connection.
+// link starts the goroutines that move the bytes of a connection. They end with the connection.
 func (p *Proxy) link(c *pair) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,13 +181,14 @@ func (p *Proxy) link(c *pair) {
 	}
 	p.pairs[c] = struct{}{}
 	p.wg.Add(2)
-	client, server := &end{conn: c.client, pair: c, proxy: p}, &end{conn: c.server, pair: c, proxy: p}
+	client := &end{conn: c.client, pair: c, proxy: p}
+	server := &end{conn: c.server, pair: c, proxy: p}
 	c.ended = make(chan struct{})
 	p.toxics.StartLink(p.api, p.name("up"), client, server, stream.Upstream)
 	p.toxics.StartLink(p.api, p.name("down"), server, client, stream.Downstream)
 }
 
-// each calls f for each connection. It is called with mu held.
+// each calls f for each connection. p.mu must be held.
 func (p *Proxy) each(f func(*pair)) {
 	for c := range p.pairs {
 		f(c)
@@ -192,7 +204,7 @@ func (p *Proxy) forget(c *pair) {
 // pair is one connection through the proxy.
 type pair struct {
 	client, server *net.TCPConn
-	ended          chan struct{} // closed when the server's end has been read to its end
+	ended          chan struct{} // closed when the proxy has read everything from the server
 	delay          delay
 }
 
@@ -207,9 +219,10 @@ func (c *pair) reset() {
 	c.close()
 }
 
-// end is one side of a pair as toxiproxy sees it: read by one link, written and closed by the other. A link whose write
-// fails stops at once, and its toxics would wait for ever for somebody to take what they hold. So a write never fails: the
-// pair is closed, and the rest is swallowed.
+// end is the interface of toxiproxy to one side of a pair. One link reads from it; the other link
+// writes to it and closes it. A link stops at once when a write fails, and its toxics would then
+// wait forever for a reader of their data. So a write never fails: it closes the pair and drops
+// the bytes.
 type end struct {
 	conn  *net.TCPConn
 	pair  *pair
@@ -231,8 +244,8 @@ func (e *end) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close is called once, when the link that writes to e has ended. While requests are kept back, the end of the client does
-// not end the connection to the server.
+// Close is called once, when the link that writes to e has ended. While requests are kept back, the
+// end of the client does not end the connection to the server.
 func (e *end) Close() error {
 	defer e.proxy.wg.Done()
 	if e.conn == e.pair.client {
@@ -245,11 +258,11 @@ func (e *end) Close() error {
 	return nil
 }
 
-// faults is what is wrong with the network now.
+// faults is the present state of the faults of the network.
 type faults struct {
 	mu    sync.Mutex
-	until chan struct{} // closed by heal; nil: no cut
-	drops []int         // replies still to come, including the one to drop, per DropReply
+	until chan struct{} // closed by heal; nil if there is no cut
+	drops []int         // for each DropReply, the number of replies up to the dropped one
 }
 
 func (f *faults) cut() {
@@ -269,7 +282,7 @@ func (f *faults) heal() {
 	}
 }
 
-// healed returns what is closed at the end of the present cut, or nil.
+// healed returns a channel that is closed at the end of the present cut, or nil if there is no cut.
 func (f *faults) healed() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -282,7 +295,7 @@ func (f *faults) drop(nth int) {
 	f.drops = append(f.drops, nth)
 }
 
-// swallow counts a reply, and reports whether it is one to drop.
+// swallow counts a reply, and reports whether it must be dropped.
 func (f *faults) swallow() (drop bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -302,14 +315,15 @@ const gateType = "dlock-gate"
 
 func init() { toxics.Register(gateType, new(gate)) }
 
-// gate is the toxic that knows cuts and dropped replies. It stands in every link from the beginning: toxiproxy loses track
-// of a link whose toxic is removed while bytes are under way.
+// gate is the toxic that makes cuts and drops replies. Every link has it from the start, because
+// toxiproxy loses track of a link if a toxic is removed while bytes are in transit.
 type gate struct {
 	faults  *faults
-	replies bool // this is the way from the server to the client
+	replies bool // the gate is in the direction from the server to the client
 }
 
-// Pipe is called by toxiproxy for each link. It returns when the link has ended, or when the next toxic changes.
+// Pipe is called by toxiproxy for each link. It returns when the link has ended, or when the next
+// toxic changes.
 func (g *gate) Pipe(stub *toxics.ToxicStub) {
 	for {
 		select {
@@ -333,19 +347,20 @@ func (g *gate) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// end passes on that one side has closed the connection, but not through a cut.
+// end forwards the end of a connection to the other side. During a cut, it waits for the end of
+// the cut.
 func (g *gate) end(stub *toxics.ToxicStub) {
 	if healed := g.faults.healed(); healed != nil {
 		select {
 		case <-healed:
 		case <-stub.Interrupt:
-			return // and called again
+			return // toxiproxy calls Pipe again
 		}
 	}
 	stub.Close()
 }
 
 func drain(chunks <-chan *stream.StreamChunk) {
-	for range chunks { //nolint:revive // the link before must be able to run dry
+	for range chunks { //nolint:revive // the previous link must be able to finish
 	}
 }

@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-const silence = 100 * time.Millisecond // long enough for a reply on loopback to be missed
+const silence = 100 * time.Millisecond // longer than a reply on loopback takes
 
 // echo is a server that counts and returns what it reads.
 type echo struct {
 	listener net.Listener
 	got      chan string
-	closed   chan error // why a connection ended, as read by the server
+	closed   chan error // the read error with which each connection ended
 	wg       sync.WaitGroup
 }
 
@@ -75,7 +75,7 @@ func (e *echo) silent(t *testing.T) {
 	case s := <-e.got:
 		t.Errorf("the server got %q", s)
 	case err := <-e.closed:
-		t.Errorf("the server was told of the end: %v", err)
+		t.Errorf("the server detected the end of a connection: %v", err)
 	case <-time.After(silence):
 	}
 }
@@ -105,7 +105,7 @@ func receive(c net.Conn, d time.Duration) (string, error) {
 	return string(buf[:n]), err
 }
 
-// roundTrip sends s and wants it back.
+// roundTrip checks that the server returns s.
 func roundTrip(t *testing.T, c net.Conn, s string) {
 	t.Helper()
 	send(t, c, s)
@@ -114,7 +114,7 @@ func roundTrip(t *testing.T, c net.Conn, s string) {
 	}
 }
 
-// dead wants that c answers nothing and does not end.
+// dead checks that c receives nothing and does not end.
 func dead(t *testing.T, c net.Conn) {
 	t.Helper()
 	if got, err := receive(c, silence); !isTimeout(err) {
@@ -175,7 +175,7 @@ func TestCut(t *testing.T) {
 	roundTrip(t, dial(t, p.Addrs()[0]), "after")
 }
 
-// The end of a connection does not get through a cut, in either direction.
+// TestCutHidesEnd checks that the end of a connection does not pass a cut.
 func TestCutHidesEnd(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr())
@@ -230,7 +230,8 @@ func TestDropReply(t *testing.T) {
 	roundTrip(t, dial(t, p.Addrs()[0]), "four")
 }
 
-// The members of one server have one network: what is counted is counted over all of them.
+// TestMembers checks that the members of one server share one network, so that DropReply counts the
+// replies of all members.
 func TestMembers(t *testing.T) {
 	first, second := newEcho(t), newEcho(t)
 	p := newProxy(t, first.addr(), second.addr())
@@ -262,10 +263,10 @@ func TestReset(t *testing.T) {
 
 	p.Reset()
 	if _, err := receive(c, 5*time.Second); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the client sees %v, want a reset", err)
+		t.Errorf("the client got %v, want a reset", err)
 	}
 	if err := <-e.closed; !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the server sees %v, want a reset", err)
+		t.Errorf("the server got %v, want a reset", err)
 	}
 	roundTrip(t, dial(t, p.Addrs()[0]), "after")
 }
@@ -292,7 +293,8 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// A client that goes away with replies under way leaves nothing behind: Main looks for goroutines.
+// TestAbandoned checks that a client that disconnects before it receives its replies leaves no
+// goroutines; testenv.Main counts them.
 func TestAbandoned(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr())
@@ -314,7 +316,7 @@ func TestEnd(t *testing.T) {
 	roundTrip(t, c, "before")
 	_ = c.Close()
 	if err := <-e.closed; !errors.Is(err, io.EOF) {
-		t.Errorf("the server sees %v, want EOF", err)
+		t.Errorf("the server got %v, want EOF", err)
 	}
 	p.Close()
 	if c, err := net.Dial("tcp", p.Addrs()[0]); err == nil {
@@ -332,7 +334,7 @@ func newClient(t *testing.T, addr string) *redis.Client {
 	return c
 }
 
-// Each fault in front of a real server.
+// TestRedis checks each fault in front of a real server.
 func TestRedis(t *testing.T) {
 	s := testenv.Redis(t)
 	p := newProxy(t, s.Addr)

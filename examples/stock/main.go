@@ -1,5 +1,5 @@
-// Command stock sells what is in stock from many tills at once, and never more.
-// Which store keeps the lock is a matter of its URL alone:
+// Command stock sells a stock from many tills at once, and never sells more than it has. Only the
+// URL decides which server keeps the lock:
 //
 //	go run ./examples/stock file:
 //	go run ./examples/stock redis://localhost:6379
@@ -29,7 +29,7 @@ import (
 
 const (
 	items = 50
-	shops = 2 // each with a connection of its own, as a process would have
+	shops = 2 // each with its own connection, as a process would have
 	tills = 4 // in each shop
 )
 
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// run sells everything and tells how much that was.
+// run sells everything and prints how much it has sold.
 func run(ctx context.Context, url string, out io.Writer) error {
 	var store store
 	store.left.Store(items)
@@ -59,7 +59,8 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "sold %d of %d, %d left\n", store.sold.Load(), items, store.left.Load())
+	_, err := fmt.Fprintf(out, "sold %d of %d, %d left\n",
+		store.sold.Load(), items, store.left.Load())
 	return err
 }
 
@@ -73,11 +74,13 @@ func shop(ctx context.Context, url string, store *store) error {
 	var selling sync.WaitGroup
 	for i := range tills {
 		selling.Go(func() {
-			for more := true; more && errs[i] == nil; {
-				errs[i] = client.Do(ctx, "stock", func(_ context.Context, lease *dlock.Lease) (err error) {
-					more, err = store.sell(lease.Fence())
-					return err
-				})
+			more := true
+			sell := func(_ context.Context, lease *dlock.Lease) (err error) {
+				more, err = store.sell(lease.Fence())
+				return err
+			}
+			for more && errs[i] == nil {
+				errs[i] = client.Do(ctx, "stock", sell)
 			}
 		})
 	}
@@ -85,9 +88,9 @@ func shop(ctx context.Context, url string, store *store) error {
 	return errors.Join(append(errs, client.Close())...)
 }
 
-// store is the resource. It reads, and then writes: without the lock two tills would
-// sell the same item. And it refuses whoever comes with an older fence than the
-// last: a till that was held up for longer than its lease.
+// store is the resource. It reads and then writes: without the lock, two tills would sell the same
+// item. It also refuses a fence that is older than the last one. A till with such a fence was held
+// up for longer than its lease.
 type store struct{ left, sold, fence atomic.Int64 }
 
 func (s *store) sell(fence uint64) (more bool, err error) {

@@ -10,12 +10,14 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// TestRun is the same program on every backend, its URL changed alone.
+// TestRun runs the same program on every backend. Only the URL differs.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	for scheme, url := range map[string]func(tb testenv.TB) string{
-		"mem":       func(tb testenv.TB) string { return "mem:" + filepath.Base(tb.TempDir()) },
-		"file":      func(tb testenv.TB) string { return "file:" + filepath.Join(tb.TempDir(), "locks") },
+		"mem": func(tb testenv.TB) string { return "mem:" + filepath.Base(tb.TempDir()) },
+		"file": func(tb testenv.TB) string {
+			return "file:" + filepath.Join(tb.TempDir(), "locks")
+		},
 		"redis":     func(tb testenv.TB) string { return testenv.Redis(tb).URL },
 		"memcached": func(tb testenv.TB) string { return testenv.Memcached(tb).URL },
 		"zk":        func(tb testenv.TB) string { return testenv.ZooKeeper(tb).URL },

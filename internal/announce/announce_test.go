@@ -7,7 +7,9 @@ func TestParse(t *testing.T) {
 	if got, ok := Parse("    server.go:12: " + want.String() + "\n"); !ok || got != want {
 		t.Errorf("Parse(String) = %+v, %v", got, ok)
 	}
-	for _, line := range []string{"", "dlock-server", "dlock-server backend=x source=y version=z", "PASS"} {
+	for _, line := range []string{
+		"", "dlock-server", "dlock-server backend=x source=y version=z", "PASS",
+	} {
 		if got, ok := Parse(line); ok {
 			t.Errorf("Parse(%q) = %+v", line, got)
 		}

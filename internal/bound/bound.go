@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Bound is a context that ends with its parent or at a deadline. The core passes
-// one to every call of a driver. It replaces context.WithTimeout, which costs
-// four allocations and a timer for each request: a Bound costs one allocation
-// until the first call of Done. It is safe for concurrent use.
+// Bound is a context that ends with its parent or at a deadline. The core passes one to every call
+// of a driver. It replaces context.WithTimeout, which costs four allocations and a timer for each
+// request: a Bound costs one allocation until the first call of Done. It is safe for concurrent
+// use.
 type Bound struct {
 	parent   context.Context
 	began    time.Time
 	limit    time.Duration
-	other    context.Context       // also ends it; may be nil
+	other    context.Context       // ends the context, too; may be nil
 	timed    atomic.Pointer[timed] // made by the first Done
 	canceled atomic.Bool
-	earlier  bool // than the parent's end: it needs its own timer
+	earlier  bool // the limit is earlier than the parent's deadline, and needs its own timer
 }
 
 // timed is the standard context that the first call of Done makes.
 type timed struct {
 	context.Context
 	cancel context.CancelFunc
-	stop   func() bool // ends what other does to it; may be nil
+	stop   func() bool // detaches the context from Bound.other; may be nil
 }
 
 // end ends the context and frees its timer.
@@ -36,8 +36,8 @@ func (t *timed) end() {
 	t.cancel()
 }
 
-// New returns a context that ends with parent or after d. Call Cancel to
-// free its resources. For example, a request of at most one second:
+// New returns a context that ends with parent or after d. Call Cancel to free its resources. For
+// example, a request of at most one second:
 //
 //	bound := bound.New(ctx, time.Second)
 //	defer bound.Cancel()
@@ -46,14 +46,15 @@ func New(parent context.Context, d time.Duration) *Bound {
 	return From(parent, time.Now(), d)
 }
 
-// From returns a context that ends with parent or at began plus d. began
-// must be a recent reading of time.Now(); it saves another one.
+// From returns a context that ends with parent or at began plus d. began must be a recent reading
+// of time.Now(); it saves another one.
 func From(parent context.Context, began time.Time, d time.Duration) *Bound {
 	return new(Bound).Begin(parent, began, d)
 }
 
-// Begin makes the zero Bound what From returns, and returns it. It saves an allocation where
-// the caller has room for a Bound. A Bound begins once: a driver may keep it.
+// Begin initializes the zero Bound b as From does, and returns it. It saves an allocation if the
+// caller already has memory for a Bound. A Bound must not begin twice, because a driver may keep
+// it.
 func (b *Bound) Begin(parent context.Context, began time.Time, d time.Duration) *Bound {
 	b.parent, b.began, b.limit, b.earlier = parent, began, d, true
 	if end, ok := parent.Deadline(); ok && end.Sub(began) <= d {
@@ -62,11 +63,10 @@ func (b *Bound) Begin(parent context.Context, began time.Time, d time.Duration) 
 	return b
 }
 
-// Within is New for a driver whose client library asks for Done. ctx is the context of
-// a call of the driver, and must not be cancelled before that returns. Where ctx is a
-// Bound that its parent cannot end, the new one ends by itself at the deadline of ctx,
-// and with what EndWith gave to it. So ctx needs no timer, which saves eight allocations
-// of a request to etcd.
+// Within is New for a driver whose client library calls Done. ctx is the context of a call of the
+// driver. It must not be cancelled before that call returns. If ctx is a Bound with a parent that
+// cannot end, the new Bound ends by itself: at the deadline of ctx, and with the context that ctx
+// got from EndWith. So ctx needs no timer. This saves eight allocations of a request to etcd.
 func Within(ctx context.Context, d time.Duration) *Bound {
 	p, ok := ctx.(*Bound)
 	if !ok || p.parent.Done() != nil {
@@ -77,10 +77,9 @@ func Within(ctx context.Context, d time.Duration) *Bound {
 	return b
 }
 
-// Began returns the time at which the request of ctx began. It is a reading of
-// the clock before any part of the request was written, so it is as good as
-// time.Now() for Term.Sent, and costs nothing. If ctx is not a Bound, Began
-// returns time.Now().
+// Began returns the time at which the request of ctx began. The clock was read before any part of
+// the request was written. So the time is as good as time.Now() for Term.Sent, and costs nothing.
+// If ctx is not a Bound, Began returns time.Now().
 func Began(ctx context.Context) time.Time {
 	if b, ok := ctx.(*Bound); ok {
 		return b.began
@@ -88,9 +87,8 @@ func Began(ctx context.Context) time.Time {
 	return time.Now()
 }
 
-// EndWith makes b end also when other ends. It must be called before b is used.
-// [DeadlineOnly] ignores other: a request that runs in place is not interrupted
-// and ends at the deadline.
+// EndWith makes b end when other ends, too. It must be called before b is used. [DeadlineOnly]
+// ignores other: a request that runs in place is not interrupted and ends at the deadline.
 func (b *Bound) EndWith(other context.Context) *Bound {
 	b.other = other
 	return b
@@ -107,9 +105,8 @@ func (b *Bound) Cancel() {
 // Deadline returns the deadline of the parent or of b, whichever is earlier.
 func (b *Bound) Deadline() (time.Time, bool) { return b.began.Add(b.limit), true }
 
-// Value returns the parent's value. Once the timer exists, Value goes through it:
-// the standard library then finds its own context, and needs no goroutine for a
-// context that is derived from b.
+// Value returns the parent's value. Once the timer exists, Value goes through it: the standard
+// library then finds its own context, and needs no goroutine for a context that is derived from b.
 func (b *Bound) Value(key any) any {
 	if t := b.timed.Load(); t != nil {
 		return t.Value(key)
@@ -117,8 +114,7 @@ func (b *Bound) Value(key any) any {
 	return b.parent.Value(key)
 }
 
-// Done returns a channel that is closed when the context ends. The first call
-// makes the timer.
+// Done returns a channel that is closed when the context ends. The first call makes the timer.
 func (b *Bound) Done() <-chan struct{} {
 	t := b.timed.Load()
 	if t == nil {
@@ -134,9 +130,8 @@ func (b *Bound) Done() <-chan struct{} {
 	return t.Done()
 }
 
-// newTimed makes the standard context. If the parent's deadline is the earlier
-// one, it sets no timer: of two timers for one instant the wrong one may fire
-// first, and give the wrong error.
+// newTimed makes the standard context. If the parent's deadline is the earlier one, it sets no
+// timer: of two timers for one instant the wrong one may fire first, and give the wrong error.
 func (b *Bound) newTimed() *timed {
 	t := &timed{}
 	if b.earlier {
@@ -150,7 +145,7 @@ func (b *Bound) newTimed() *timed {
 	return t
 }
 
-// Err returns nil until the context has ended, and compares the clock itself.
+// Err returns nil until the context has ended. It compares the clock itself.
 func (b *Bound) Err() error {
 	if err := b.parent.Err(); err != nil {
 		return err
@@ -175,11 +170,10 @@ func (d *deadlineOnly) Done() <-chan struct{}       { return nil }
 func (d *deadlineOnly) Err() error                  { return (*Bound)(d).Err() }
 func (d *deadlineOnly) Value(key any) any           { return d.parent.Value(key) }
 
-// DeadlineOnly is for drivers with a client library that ends a request at its
-// context's deadline by itself, by a timeout of the socket. If ctx can end in no
-// other way, DeadlineOnly returns a context that has the deadline and no Done
-// channel, and true. The request may then run in place, which saves the goroutine
-// of [Call] and a timer. Otherwise it returns ctx and false.
+// DeadlineOnly is for drivers with a client library that ends a request at its context's deadline
+// by itself, by a timeout of the socket. If ctx can end in no other way, DeadlineOnly returns true
+// and a context with the deadline, but without a Done channel. The request may then run in place,
+// which saves the goroutine of backend.Call and a timer. Otherwise it returns ctx and false.
 func DeadlineOnly(ctx context.Context) (context.Context, bool) {
 	if b, ok := ctx.(*Bound); ok && b.parent.Done() == nil {
 		return (*deadlineOnly)(b), true

@@ -19,7 +19,8 @@ func TestBoundEndsAtItsDeadline(t *testing.T) {
 			} else {
 				time.Sleep(time.Second)
 			}
-			if took := time.Since(began); took != time.Second || !errors.Is(b.Err(), context.DeadlineExceeded) {
+			took := time.Since(began)
+			if took != time.Second || !errors.Is(b.Err(), context.DeadlineExceeded) {
 				t.Errorf("after %v the error is %v", took, b.Err())
 			}
 			b.Cancel()
@@ -42,7 +43,8 @@ func TestBoundKeepsAnEarlierDeadline(t *testing.T) {
 func TestBoundEndsWithItsParentAndByCancel(t *testing.T) {
 	t.Parallel()
 	parent, cancel := context.WithCancel(t.Context())
-	before, after, own := New(parent, time.Hour), New(parent, time.Hour), New(t.Context(), time.Hour)
+	before, after := New(parent, time.Hour), New(parent, time.Hour)
+	own := New(t.Context(), time.Hour)
 	done := before.Done()
 	cancel()
 	<-done
@@ -63,7 +65,8 @@ func TestDeadlineOnly(t *testing.T) {
 	ctx, ok := DeadlineOnly(b)
 	deadline, has := ctx.Deadline()
 	if want, _ := b.Deadline(); !ok || !has || !deadline.Equal(want) || ctx.Done() != nil {
-		t.Errorf("DeadlineOnly of an uncancellable Bound: %v, deadline %v, Done %v", ok, deadline, ctx.Done())
+		t.Errorf("DeadlineOnly of an uncancellable Bound: %v, deadline %v, Done %v",
+			ok, deadline, ctx.Done())
 	}
 	cancellable := New(t.Context(), time.Hour)
 	defer cancellable.Cancel()
@@ -92,7 +95,7 @@ func TestBeganIsBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// What ends the context of a driver's call ends the driver's request, too.
+// TestBoundWithin checks that the end of the call's context also ends the driver's request.
 func TestBoundWithin(t *testing.T) {
 	t.Parallel()
 	endless, short, long := context.Background(), time.Second, time.Minute
@@ -104,13 +107,31 @@ func TestBoundWithin(t *testing.T) {
 		make func(ended context.Context) made
 		want error
 	}{
-		"its limit":    {func(context.Context) made { return made{New(endless, long), short} }, context.DeadlineExceeded},
-		"that of ctx":  {func(context.Context) made { return made{New(endless, short), long} }, context.DeadlineExceeded},
-		"the same":     {func(context.Context) made { return made{New(endless, short), short} }, context.DeadlineExceeded},
-		"EndWith":      {func(c context.Context) made { return made{New(endless, long).EndWith(c), long} }, context.Canceled},
-		"the parent":   {func(c context.Context) made { return made{New(c, long), long} }, context.Canceled},
-		"a plain one":  {func(c context.Context) made { return made{c, long} }, context.Canceled},
-		"Err, no Done": {func(context.Context) made { return made{New(endless, short), long} }, context.DeadlineExceeded},
+		"its limit": {
+			func(context.Context) made { return made{New(endless, long), short} },
+			context.DeadlineExceeded,
+		},
+		"that of ctx": {
+			func(context.Context) made { return made{New(endless, short), long} },
+			context.DeadlineExceeded,
+		},
+		"the same": {
+			func(context.Context) made { return made{New(endless, short), short} },
+			context.DeadlineExceeded,
+		},
+		"EndWith": {
+			func(c context.Context) made { return made{New(endless, long).EndWith(c), long} },
+			context.Canceled,
+		},
+		"the parent": {
+			func(c context.Context) made { return made{New(c, long), long} },
+			context.Canceled,
+		},
+		"a plain one": {func(c context.Context) made { return made{c, long} }, context.Canceled},
+		"Err, no Done": {
+			func(context.Context) made { return made{New(endless, short), long} },
+			context.DeadlineExceeded,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,14 +151,16 @@ func TestBoundWithin(t *testing.T) {
 					<-b.Done()
 				}
 				if err := b.Err(); !errors.Is(err, test.want) || time.Since(began) != short {
-					t.Errorf("it ended with %v after %v, want %v after %v", err, time.Since(began), test.want, short)
+					t.Errorf("it ended with %v after %v, want %v after %v",
+						err, time.Since(began), test.want, short)
 				}
 			})
 		})
 	}
 }
 
-// As long as only the inner one is watched, the outer one has no timer.
+// TestBoundWithinNeedsNoTimerOfItsContext watches only the inner Bound. The outer one then has no
+// timer.
 func TestBoundWithinNeedsNoTimerOfItsContext(t *testing.T) {
 	t.Parallel()
 	outer := New(context.Background(), time.Minute)
@@ -148,8 +171,8 @@ func TestBoundWithinNeedsNoTimerOfItsContext(t *testing.T) {
 	}
 }
 
-// TestBoundHasItsParentsValues, before and after its timer exists. With the timer, contexts that are
-// derived from it need no goroutines.
+// TestBoundHasItsParentsValues reads a value before and after the timer exists. With the timer,
+// contexts that are derived from the Bound need no goroutines.
 func TestBoundHasItsParentsValues(t *testing.T) {
 	type key struct{}
 	parent, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))

@@ -14,13 +14,15 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// broken is a driver with one defect. The functions that are nil do what the sound driver does.
+// broken is a driver with one defect. If a function is nil, the sound driver is called.
 type broken struct {
 	backend.Driver
-	acquire func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error)
-	renew   func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error)
-	release func(ctx context.Context, d backend.Driver, g *backend.Grant) error
-	wait    func(ctx context.Context, w backend.Waiter, req *backend.Request, b *backend.Busy) (*backend.Grant, error)
+	acquire func(context.Context, backend.Driver, *backend.Request) (*backend.Grant, error)
+	renew   func(context.Context, backend.Driver, *backend.Grant) (backend.Term, error)
+	release func(context.Context, backend.Driver, *backend.Grant) error
+	wait    func(
+		context.Context, backend.Waiter, *backend.Request, *backend.Busy,
+	) (*backend.Grant, error)
 }
 
 func (b *broken) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
@@ -44,7 +46,9 @@ func (b *broken) Release(ctx context.Context, g *backend.Grant) error {
 	return b.release(ctx, b.Driver, g)
 }
 
-func (b *broken) Wait(ctx context.Context, req *backend.Request, busy *backend.Busy) (*backend.Grant, error) {
+func (b *broken) Wait(
+	ctx context.Context, req *backend.Request, busy *backend.Busy,
+) (*backend.Grant, error) {
 	w := b.Driver.(backend.Waiter)
 	if b.wait == nil {
 		return w.Wait(ctx, req, busy)
@@ -52,7 +56,7 @@ func (b *broken) Wait(ctx context.Context, req *backend.Request, busy *backend.B
 	return b.wait(ctx, w, req, busy)
 }
 
-// granted changes what Acquire and Wait grant.
+// granted returns a driver that changes the grants of Acquire and Wait.
 func granted(change func(*backend.Grant)) *broken {
 	changed := func(g *backend.Grant, err error) (*backend.Grant, error) {
 		if g == nil {
@@ -63,23 +67,27 @@ func granted(change func(*backend.Grant)) *broken {
 		return &other, err
 	}
 	return &broken{
-		acquire: func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+		acquire: func(
+			ctx context.Context, d backend.Driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			return changed(d.Acquire(ctx, req))
 		},
-		wait: func(ctx context.Context, w backend.Waiter, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+		wait: func(
+			ctx context.Context, w backend.Waiter, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
 			return changed(w.Wait(ctx, req, b))
 		},
 	}
 }
 
-// server is what the broken drivers of one test share besides the sound server.
+// server is the state that the broken drivers of one test share in addition to the sound server.
 type server struct {
 	mu    sync.Mutex
-	now   map[string]*backend.Grant // by name, the last grant
+	now   map[string]*backend.Grant // the last grant of each name
 	fence uint64
 }
 
-// holder notes the present grant of each name.
+// holder records the present grant of a name.
 func (s *server) holder(g *backend.Grant) *backend.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,16 +101,20 @@ func (s *server) present(name string) *backend.Grant {
 	return s.now[name]
 }
 
-// noting is a broken driver whose grants s knows.
+// noting makes b record its grants in s.
 func (s *server) noting(b *broken) *broken {
-	b.acquire = func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+	b.acquire = func(
+		ctx context.Context, d backend.Driver, req *backend.Request,
+	) (*backend.Grant, error) {
 		g, err := d.Acquire(ctx, req)
 		if g != nil {
 			s.holder(g)
 		}
 		return g, err
 	}
-	b.wait = func(ctx context.Context, w backend.Waiter, req *backend.Request, busy *backend.Busy) (*backend.Grant, error) {
+	b.wait = func(
+		ctx context.Context, w backend.Waiter, req *backend.Request, busy *backend.Busy,
+	) (*backend.Grant, error) {
 		g, err := w.Wait(ctx, req, busy)
 		if g != nil {
 			s.holder(g)
@@ -112,9 +124,11 @@ func (s *server) noting(b *broken) *broken {
 	return b
 }
 
-// forgetful hides from the holder that the server has pushed a loss.
+// forgetful hides a loss that the server pushes from the holder.
 func forgetful(b *broken) *broken {
-	b.acquire = func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+	b.acquire = func(
+		ctx context.Context, d backend.Driver, req *backend.Request,
+	) (*backend.Grant, error) {
 		deaf := *req
 		deaf.Lost = nil
 		return d.Acquire(ctx, &deaf)
@@ -127,10 +141,10 @@ type defect struct {
 	name  string
 	rules []Rule
 	make  func(*server) *broken
-	set   func(*Settings) // if the defect shows under special conditions
+	set   func(*Settings) // for a defect that shows only under special conditions
 }
 
-// defects are locks that are broken, and the rules of which at least one must find out.
+// defects are broken locks. At least one of the rules must detect the defect.
 var defects = []defect{
 	{"no fence", []Rule{RuleB, RuleD}, func(*server) *broken {
 		return granted(func(g *backend.Grant) { g.Fence = 0 })
@@ -148,7 +162,9 @@ var defects = []defect{
 	}, nil},
 	{"a term from the answer", []Rule{RuleA, RuleE}, func(*server) *broken {
 		b := granted(func(g *backend.Grant) { g.Term.Sent = time.Now() })
-		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+		b.renew = func(
+			ctx context.Context, d backend.Driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := d.Renew(ctx, g)
 			term.Sent = time.Now()
 			return term, err
@@ -157,7 +173,9 @@ var defects = []defect{
 	}, func(s *Settings) { s.Faults = map[Kind]Class{Fade: X} }},
 	{"a term that is too long", []Rule{RuleA, RuleE}, func(*server) *broken {
 		b := granted(func(g *backend.Grant) { g.Term.TTL *= 4 })
-		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+		b.renew = func(
+			ctx context.Context, d backend.Driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := d.Renew(ctx, g)
 			term.TTL *= 4
 			return term, err
@@ -165,13 +183,16 @@ var defects = []defect{
 		return b
 	}, nil},
 	{"no atomic acquisition", []Rule{RuleA, RuleE}, func(s *server) *broken {
-		return &broken{acquire: func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+		return &broken{acquire: func(
+			ctx context.Context, d backend.Driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			g, err := d.Acquire(ctx, req)
 			if errors.Is(err, backend.ErrNotAcquired) && s.present(req.Key) == nil {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.fence++
-				return &backend.Grant{Request: *req, Term: backend.Term{Sent: time.Now(), TTL: req.TTL}, Fence: 1<<50 + s.fence}, nil
+				term := backend.Term{Sent: time.Now(), TTL: req.TTL}
+				return &backend.Grant{Request: *req, Term: term, Fence: 1<<50 + s.fence}, nil
 			}
 			return g, err
 		}}
@@ -190,12 +211,16 @@ var defects = []defect{
 	{"no owner check in a renewal", []Rule{RuleA, RuleE}, func(s *server) *broken {
 		b := s.noting(&broken{})
 		noting := b.acquire
-		b.acquire = func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+		b.acquire = func(
+			ctx context.Context, d backend.Driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			deaf := *req
 			deaf.Lost = nil
 			return noting(ctx, d, &deaf)
 		}
-		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+		b.renew = func(
+			ctx context.Context, d backend.Driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := d.Renew(ctx, g)
 			if now := s.present(g.Key); errors.Is(err, backend.ErrLost) && now != nil {
 				return d.Renew(ctx, now)
@@ -206,7 +231,9 @@ var defects = []defect{
 	}, nil},
 	{"a loss that is never told", []Rule{RuleA, RuleE}, func(*server) *broken {
 		b := forgetful(&broken{})
-		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+		b.renew = func(
+			ctx context.Context, d backend.Driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := d.Renew(ctx, g)
 			if errors.Is(err, backend.ErrLost) {
 				return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
@@ -217,9 +244,11 @@ var defects = []defect{
 	}, nil},
 	{"a renewal that creates again", []Rule{RuleA, RuleE}, func(*server) *broken {
 		b := forgetful(&broken{})
-		b.renew = func(ctx context.Context, d backend.Driver, g *backend.Grant) (backend.Term, error) {
+		b.renew = func(
+			ctx context.Context, d backend.Driver, g *backend.Grant,
+		) (backend.Term, error) {
 			term, err := d.Renew(ctx, g)
-			for errors.Is(err, backend.ErrLost) { // as soon as it can
+			for errors.Is(err, backend.ErrLost) { // as soon as the lock is free
 				again, busy := d.Acquire(ctx, &g.Request)
 				if busy == nil {
 					return again.Term, nil
@@ -233,22 +262,27 @@ var defects = []defect{
 		return b
 	}, nil},
 	{"a renewal that does nothing", []Rule{RuleA, RuleE}, func(*server) *broken {
-		return &broken{renew: func(_ context.Context, _ backend.Driver, g *backend.Grant) (backend.Term, error) {
+		return &broken{renew: func(
+			_ context.Context, _ backend.Driver, g *backend.Grant,
+		) (backend.Term, error) {
 			return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
 		}}
 	}, nil},
 	{"a wake-up that is lost", []Rule{RuleD}, func(*server) *broken {
-		return &broken{wait: func(ctx context.Context, _ backend.Waiter, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+		return &broken{wait: func(
+			ctx context.Context, _ backend.Waiter, _ *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
 	}, func(s *Settings) {
-		s.Faults, s.Workers, s.TTL, s.Round, s.Duration = map[Kind]Class{Linger: X}, 3, time.Second, time.Second, 9*time.Second
+		s.Faults, s.Workers = map[Kind]Class{Linger: X}, 3
+		s.TTL, s.Round, s.Duration = time.Second, time.Second, 9*time.Second
 	}},
 	{"a release that is forgotten", []Rule{RuleD, RuleG}, func(s *server) *broken {
 		b := s.noting(&broken{})
 		b.release = func(_ context.Context, d backend.Driver, g *backend.Grant) error {
-			go func() { // and renewed until the end
+			go func() { // the grant is renewed until the end
 				for range 1000 {
 					_, _ = d.Renew(context.Background(), g)
 					time.Sleep(10 * time.Millisecond)
@@ -259,7 +293,9 @@ var defects = []defect{
 		return b
 	}, nil},
 	{"a server that grants while it is held", []Rule{RuleA, RuleE}, func(s *server) *broken {
-		return &broken{acquire: func(ctx context.Context, d backend.Driver, req *backend.Request) (*backend.Grant, error) {
+		return &broken{acquire: func(
+			ctx context.Context, d backend.Driver, req *backend.Request,
+		) (*backend.Grant, error) {
 			g, err := d.Acquire(ctx, req)
 			busy, ok := errors.AsType[*backend.Busy](err)
 			if !ok {
@@ -270,35 +306,40 @@ var defects = []defect{
 			if s.fence++; s.fence%20 != 0 {
 				return nil, busy
 			}
-			return &backend.Grant{Request: *req, Term: backend.Term{Sent: time.Now(), TTL: req.TTL}, Fence: busy.Fence + 1}, nil
+			term := backend.Term{Sent: time.Now(), TTL: req.TTL}
+			return &backend.Grant{Request: *req, Term: term, Fence: busy.Fence + 1}, nil
 		}}
 	}, nil},
 }
 
-// quick are settings for a campaign of some seconds.
+// quick returns settings for a campaign of some seconds.
 func quick(name string) Settings {
 	return Settings{
-		Server: strings.ReplaceAll(name, " ", "-"), TTL: 300 * time.Millisecond, Round: 2500 * time.Millisecond, Duration: 2 * time.Second,
+		Server: strings.ReplaceAll(name, " ", "-"), TTL: 300 * time.Millisecond,
+		Round: 2500 * time.Millisecond, Duration: 2 * time.Second,
 		Locks: 1, Seed: 1, Fair: true, Shared: true, Faults: allFaults,
 	}
 }
 
-var allFaults = map[Kind]Class{Kill: X, KillWaiter: X, Linger: X, Cut: X, Reset: X, Latency: X, LostReply: X, Fade: X, Break: F}
+var allFaults = map[Kind]Class{
+	Kill: X, KillWaiter: X, Linger: X, Cut: X, Reset: X, Latency: X, LostReply: X, Fade: X,
+	Break: F,
+}
 
-// TestSoundLockPasses: no false alarm.
+// TestSoundLockPasses checks that a sound lock causes no false alarm.
 func TestSoundLockPasses(t *testing.T) {
 	v := campaign(t, quick("sound"), func(d backend.Driver) backend.Driver { return d })
 	show(t, v)
 	if len(v.Violations) > 0 {
-		t.Error("a sound lock has not passed")
+		t.Error("a sound lock did not pass")
 	}
 	if v.Figures.Grants < minGrants {
-		t.Errorf("only %d grants", v.Figures.Grants)
+		t.Errorf("there were only %d grants", v.Figures.Grants)
 	}
 }
 
-// TestBrokenLocksAreCaught: each broken lock violates a rule that it must. All campaigns run at
-// once: mostly they wait.
+// TestBrokenLocksAreCaught checks that each broken lock violates one of its rules. All campaigns
+// run at the same time, because they mostly wait.
 func TestBrokenLocksAreCaught(t *testing.T) {
 	verdicts := make([]*Verdict, len(defects))
 	var all sync.WaitGroup
@@ -316,21 +357,22 @@ func TestBrokenLocksAreCaught(t *testing.T) {
 		t.Run(defect.name, func(t *testing.T) {
 			v := verdicts[i]
 			if !defect.isCaught(v) {
-				t.Errorf("no violation of one of the rules %v: %v", defect.rules, v.Figures.Violations)
+				t.Errorf("no rule of %v is violated; the violations are %v",
+					defect.rules, v.Figures.Violations)
 			}
 			show(t, v)
 			if files, err := v.Keep(t.TempDir()); err != nil || len(files) == 0 {
-				t.Errorf("the failure is not kept: %v, %v", files, err)
+				t.Errorf("Keep = %v, %v", files, err)
 			}
 		})
 	}
 }
 
-// attempts is how many campaigns a broken lock may pass. Each has longer terms than the one before:
-// what a slow machine adds may excuse a violation in short terms.
+// attempts is the number of campaigns that a broken lock may pass. Each campaign has longer terms
+// than the one before, because the lag of a slow machine can excuse a violation in short terms.
 const attempts = 4
 
-// judge runs the n-th campaign over the broken lock.
+// judge runs the n-th campaign with the broken lock.
 func (d *defect) judge(t *testing.T, n int) *Verdict {
 	t.Helper()
 	s := quick(d.name)
@@ -347,9 +389,11 @@ func (d *defect) judge(t *testing.T, n int) *Verdict {
 	})
 }
 
-// isCaught reports whether the verdict has a violation that the broken lock must have.
+// isCaught reports whether the verdict has a violation of a rule of the defect.
 func (d *defect) isCaught(v *Verdict) bool {
-	return slices.ContainsFunc(v.Violations, func(x Violation) bool { return slices.Contains(d.rules, x.Rule) })
+	return slices.ContainsFunc(v.Violations, func(x Violation) bool {
+		return slices.Contains(d.rules, x.Rule)
+	})
 }
 
 func campaign(t *testing.T, s Settings, wrap func(backend.Driver) backend.Driver) *Verdict {

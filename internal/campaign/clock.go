@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Instant is a time of CLOCK_MONOTONIC in nanoseconds. Instants of all processes of one machine
-// compare.
+// Instant is a reading of CLOCK_MONOTONIC in nanoseconds. Instants of different processes on one
+// machine can be compared.
 type Instant int64
 
 // Now returns the present Instant.
@@ -29,11 +29,11 @@ func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 
 const (
 	lagTick    = 5 * time.Millisecond
-	lagMinimum = 5 * time.Millisecond // shorter delays are ordinary
+	lagMinimum = 5 * time.Millisecond // shorter delays are normal
 )
 
 // meterLag reports how late a goroutine of this process wakes, until stop is closed. Unlike a
-// lag.Meter it reports each delay with its time, so that the judge can evaluate any time later.
+// lag.Meter it reports each delay with its time, so that the judge can evaluate any period later.
 func meterLag(stop <-chan struct{}, report func(at Instant, late time.Duration)) {
 	tick := time.NewTimer(lagTick)
 	defer tick.Stop()

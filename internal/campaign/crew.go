@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// crew is the workers of a campaign and the resource that they share.
+// crew is the set of workers of a campaign, with the resource that they share.
 type crew struct {
 	settings Settings
 	start    func(worker, life int) (Process, error)
-	suits    func(k Kind, m *member) bool // the fault can hit the member
+	suits    func(k Kind, m *member) bool // reports whether the fault can hit the member
 	log      *recorder
 	store    *store
 
@@ -24,17 +24,17 @@ type crew struct {
 	round   *lockOrder
 	members []*member
 	ended   bool
-	wg      sync.WaitGroup // the goroutines that read what the members report
+	wg      sync.WaitGroup // the goroutines that read the members' reports
 }
 
-// member is one worker. A process that is killed is followed by its next life. The crew's mutex
+// member is one worker. A killed process is followed by the worker's next life. The crew's mutex
 // guards it.
 type member struct {
 	id, life int
 	proc     Process
 	orders   *json.Encoder
-	killed   bool              // this life was ended on purpose
-	holds    map[[2]int]string // the names of the leases that the worker believes in, by loop and try
+	killed   bool              // the engine has killed this life
+	holds    map[[2]int]string // names of the leases in which the worker believes, by loop and try
 	bye      *bye
 	gone     chan struct{} // closed when this life has ended
 }
@@ -51,7 +51,7 @@ func (c *crew) hire() error {
 	return nil
 }
 
-// live begins the next life of m.
+// live starts the next life of m.
 func (c *crew) live(m *member) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,8 +65,11 @@ func (c *crew) live(m *member) error {
 	}
 	m.proc, m.orders, m.killed, m.bye = proc, json.NewEncoder(proc), false, nil
 	m.holds, m.gone = make(map[[2]int]string), make(chan struct{})
-	hello := hello{Worker: m.id, Life: m.life, Seed: c.settings.Seed, TTL: c.settings.TTL, Alone: !c.settings.Shared}
-	_ = m.orders.Encode(order{Hello: &hello}) // a process that has ended already is noticed by read
+	hello := hello{
+		Worker: m.id, Life: m.life, Seed: c.settings.Seed,
+		TTL: c.settings.TTL, Alone: !c.settings.Shared,
+	}
+	_ = m.orders.Encode(order{Hello: &hello}) // read detects a process that has already ended
 	if c.round != nil {
 		_ = m.orders.Encode(order{Round: c.round})
 	}
@@ -75,7 +78,7 @@ func (c *crew) live(m *member) error {
 	return nil
 }
 
-// read takes the reports of one life, and notes how it ends.
+// read handles the reports of one life and records its end.
 func (c *crew) read(m *member, life int, proc Process) {
 	reports := json.NewDecoder(proc)
 	for {
@@ -95,7 +98,7 @@ func (c *crew) read(m *member, life int, proc Process) {
 	e := Event{At: at, Op: Exited, Worker: m.id, Life: life}
 	c.log.record(e)
 	if !expected {
-		e.Op, e.Rule, e.Error = Finding, RuleH, fmt.Sprintf("a worker has ended by itself: %v", err)
+		e.Op, e.Rule, e.Error = Finding, RuleH, fmt.Sprintf("the worker ended by itself: %v", err)
 		c.log.record(e)
 		time.Sleep(retryPause)
 		_ = c.live(m)
@@ -122,7 +125,7 @@ func (c *crew) take(m *member, r report) {
 	}
 }
 
-// follow keeps track of the leases that m believes in.
+// follow records the leases in which m believes.
 func (c *crew) follow(m *member, e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +137,7 @@ func (c *crew) follow(m *member, e Event) {
 	}
 }
 
-// begin has all members take part in a round.
+// begin starts a round for all members.
 func (c *crew) begin(r *lockOrder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,15 +147,15 @@ func (c *crew) begin(r *lockOrder) {
 	}
 }
 
-// linger makes the present critical section of m longer by d, or the next one.
+// linger makes the present or the next critical section of m longer by d.
 func (c *crew) linger(m *member, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = m.orders.Encode(order{Linger: d})
 }
 
-// lingerer makes a critical section of m last for d and returns the lock that it then holds, or ""
-// if it takes a TTL and longer to get one.
+// lingerer makes a critical section of m last for d. It returns the name of the lock that m then
+// holds, or "" if m does not get a lock within a TTL.
 func (c *crew) lingerer(ctx context.Context, m *member, d time.Duration) (name string) {
 	c.linger(m, d)
 	since := make(map[[2]int]Instant)
@@ -178,8 +181,8 @@ func (c *crew) process(m *member) (proc Process, life int) {
 	return m.proc, m.life
 }
 
-// victim returns a member of a lane for in: a holder or a waiter, as the fault needs. It waits for
-// one no longer than a TTL, then it takes any.
+// victim returns a member of a lane for in: a holder or a waiter, as the fault requires. It waits
+// for a suitable member for at most a TTL. Then it returns any member.
 func (c *crew) victim(ctx context.Context, in Injection) *member {
 	for end := Now().Add(c.settings.TTL); Now() < end; {
 		if m := c.fit(in); m != nil {
@@ -192,13 +195,14 @@ func (c *crew) victim(ctx context.Context, in Injection) *member {
 	return c.members[in.Lane+in.N%(len(c.members)/lanes)*lanes]
 }
 
-// fit returns a member of a lane that holds a lock, or that does not, as the fault needs.
+// fit returns a member of a lane that holds a lock or does not hold one, as the fault requires.
 func (c *crew) fit(in Injection) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var fit []*member
 	for _, m := range c.members {
-		if m.id%lanes == in.Lane && (len(m.holds) > 0) == in.Kind.wantsHolder() && c.suits(in.Kind, m) {
+		if m.id%lanes == in.Lane && (len(m.holds) > 0) == in.Kind.wantsHolder() &&
+			c.suits(in.Kind, m) {
 			fit = append(fit, m)
 		}
 	}
@@ -208,7 +212,7 @@ func (c *crew) fit(in Injection) *member {
 	return fit[in.N%len(fit)]
 }
 
-// kill kills the present life of m. Its Killed event is older than its death.
+// kill kills the present life of m. It records the Killed event before the process dies.
 func (c *crew) kill(m *member) error {
 	c.mu.Lock()
 	m.killed = true
@@ -222,8 +226,8 @@ func (c *crew) kill(m *member) error {
 	return nil
 }
 
-// dismiss has all members finish, and waits for their ends. A member that takes longer than
-// patience is hanging.
+// dismiss makes all members finish and waits for their ends. A member that needs more than patience
+// is hanging.
 func (c *crew) dismiss(patience time.Duration) {
 	c.mu.Lock()
 	c.ended = true
@@ -244,13 +248,13 @@ func (c *crew) dismiss(patience time.Duration) {
 	c.wg.Wait()
 }
 
-// farewell waits for the end of m and records what it has left behind.
+// farewell waits for the end of m and records the resources that m leaked.
 func (c *crew) farewell(m *member, end *time.Timer) {
 	select {
 	case <-m.gone:
 	case <-end.C:
 		end.Reset(0)
-		c.finding(m, RuleH, "a worker hangs: it has not finished in time")
+		c.finding(m, RuleH, "the worker hangs: it did not finish in time")
 		_ = m.proc.Quit()
 		kill := time.AfterFunc(time.Second, func() { _ = m.proc.Kill() })
 		<-m.gone
@@ -259,7 +263,7 @@ func (c *crew) farewell(m *member, end *time.Timer) {
 	switch {
 	case m.bye == nil:
 	case m.bye.Leaked != "":
-		c.finding(m, RuleG, "after Close are left "+m.bye.Leaked)
+		c.finding(m, RuleG, "after Close "+m.bye.Leaked)
 	case m.bye.Error != "":
 		c.finding(m, RuleG, "Close: "+m.bye.Error)
 	}

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Class is what a server promises under a fault.
+// Class describes the promises of a server under a fault.
 type Class string
 
 // The classes.
 const (
 	X Class = "X" // all rules hold
-	F Class = "F" // exclusion is not promised, the rules b, c, d and h are
-	U Class = "U" // as F, by the nature of the server
+	F Class = "F" // exclusion is not promised; the rules b, c, d and h hold
+	U Class = "U" // like F, by the nature of the server
 )
 
 // Kind is a kind of fault.
 type Kind string
 
-// The faults of a worker, of its network, of the server, and by an operator.
+// The faults of a worker, of its network and of the server, and the acts of an operator.
 const (
 	Kill       Kind = "kill"        // SIGKILL of a holder
 	KillWaiter Kind = "kill-waiter" // SIGKILL of a waiter
@@ -31,34 +31,35 @@ const (
 	StopWaiter Kind = "stop-waiter" // SIGSTOP of a waiter for 3 TTL
 	Linger     Kind = "linger"      // a critical section of 2 TTL: the lease is kept
 	Cut        Kind = "cut"         // a black hole for 2 TTL
-	Reset      Kind = "reset"       // all connections of a worker end with a RST
-	Latency    Kind = "latency"     // replies come 0.7 or 1.5 TTL late
-	LostReply  Kind = "lost-reply"  // requests arrive, some replies vanish
+	Reset      Kind = "reset"       // all connections of a worker end with an RST
+	Latency    Kind = "latency"     // replies arrive 0.7 or 1.5 TTL late
+	LostReply  Kind = "lost-reply"  // requests arrive, but some replies are lost
 
 	LateRequest Kind = "late-request" // a request is executed 2 TTL after its sending
-	Fade        Kind = "fade"         // the replies to a holder become slow, then they stop for 2 TTL
+	Fade        Kind = "fade"         // the replies to a holder become slow, then stop for 2 TTL
 
 	PauseShort Kind = "pause-short" // the server stops for TTL/2: leases are kept
 	Pause      Kind = "pause"       // the server stops for 2 TTL
 	Restart    Kind = "restart"     // SIGKILL and start of the server
 	LeaderKill Kind = "leader-kill" // SIGKILL of the leader, which returns later
 	LeaderStop Kind = "leader-stop" // SIGSTOP of the leader for 2 TTL
-	Failover   Kind = "failover"    // the primary dies for so long that a replica takes over
+	Failover   Kind = "failover"    // the primary is down for so long that a replica is promoted
 
 	Break Kind = "break" // an operator breaks the lock
-	Wipe  Kind = "wipe"  // an operator deletes what the server keeps of the lock
+	Wipe  Kind = "wipe"  // an operator deletes the server's data of the lock
 )
 
 // kinds are all kinds of faults in the order of the reports.
 var kinds = []Kind{
-	Kill, KillWaiter, Stop, StopShort, StopWaiter, Linger, Cut, Reset, Latency, LostReply, LateRequest, Fade,
+	Kill, KillWaiter, Stop, StopShort, StopWaiter, Linger,
+	Cut, Reset, Latency, LostReply, LateRequest, Fade,
 	PauseShort, Pause, Restart, LeaderKill, LeaderStop, Failover, Break, Wipe,
 }
 
 // Kinds returns all kinds of faults.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
-// ParseKinds reads a list of kinds that commas separate. The empty list is nil.
+// ParseKinds parses a comma-separated list of kinds. It returns nil for an empty list.
 func ParseKinds(list string) ([]Kind, error) {
 	var parsed []Kind
 	for word := range strings.SplitSeq(list, ",") {
@@ -81,10 +82,11 @@ func join(kinds []Kind) string {
 	return strings.Join(words, ", ")
 }
 
-// ofWorker reports whether k hits one worker. All other faults hit the server and so every worker.
+// ofWorker reports whether k affects one worker. Each other fault affects the server, and so all
+// workers.
 func (k Kind) ofWorker() bool { return slices.Index(kinds, k) <= slices.Index(kinds, Fade) }
 
-// ofProcess reports whether the engine injects k by itself: it needs nothing but the worker's
+// ofProcess reports whether the engine injects k by itself, because k needs only the worker's
 // process.
 func (k Kind) ofProcess() bool { return slices.Index(kinds, k) <= slices.Index(kinds, Linger) }
 
@@ -94,10 +96,10 @@ func (k Kind) wantsHolder() bool { return k != KillWaiter && k != StopWaiter }
 // costsNoLease reports whether every lease must survive k.
 func (k Kind) costsNoLease() bool { return k == StopShort || k == PauseShort || k == Linger }
 
-// takesLock reports whether k takes the lock from its holder, which must learn of it.
+// takesLock reports whether k takes the lock from its holder. The holder must then detect the loss.
 func (k Kind) takesLock() bool { return k == Break || k == Wipe }
 
-// length returns for how long k lasts.
+// length returns the duration of k.
 func (k Kind) length(ttl time.Duration) time.Duration {
 	switch k {
 	case Stop, StopWaiter, Failover:

@@ -18,19 +18,19 @@ type Figures struct {
 	Grants     int           `json:"grants"`
 	Rounds     int           `json:"rounds"`
 	Violations map[Rule]int  `json:"violations"`
-	Voids      int           `json:"voids"` // losses on a machine that stood still
+	Voids      int           `json:"voids"` // losses while the machine was stopped or slow
 
 	Faults map[Kind]*FaultFigures `json:"faults"`
 
-	Handoff     Times         `json:"handoff"` // from an Unlock to the next grant, while no fault is near
+	Handoff     Times         `json:"handoff"` // from an Unlock to the next grant, without faults
 	KillToGrant Times         `json:"kill_to_grant"`
 	StopToGrant Times         `json:"stop_to_grant"`
-	WakeToLoss  Times         `json:"wake_to_loss"` // less the lag of the process
+	WakeToLoss  Times         `json:"wake_to_loss"` // without the lag of the process
 	TakeToLoss  Times         `json:"take_to_loss"`
 	OverlapX    time.Duration `json:"overlap_x"`
 	OverlapF    time.Duration `json:"overlap_f"`
 	Accesses    int           `json:"accesses"`
-	RefusedF    int           `json:"refused_writes"` // stale writes that the fence has kept out
+	RefusedF    int           `json:"refused_writes"` // stale writes that the fence has refused
 	LostFenced  int           `json:"lost_fenced"`
 	LostPlain   int           `json:"lost_plain"`
 }
@@ -39,17 +39,17 @@ type Figures struct {
 type FaultFigures struct {
 	Class    Class         `json:"class"`
 	Injected int           `json:"injected"`
-	Grants   int           `json:"grants"` // in the rounds that have had it
+	Grants   int           `json:"grants"` // in the rounds with this fault
 	Overlap  time.Duration `json:"overlap"`
 }
 
-// A fault counts with so many injections and grants.
+// minInjected and minGrants are the numbers from which a fault counts.
 const minInjected, minGrants = 3, 100
 
-// Counts reports whether f is proof of anything.
+// Counts reports whether f has enough injections and grants to prove anything.
 func (f *FaultFigures) Counts() bool { return f.Injected >= minInjected && f.Grants >= minGrants }
 
-// Times are a median and a maximum of n times.
+// Times has the median and the maximum of n times.
 type Times struct {
 	N   int           `json:"n"`
 	P50 time.Duration `json:"p50"`
@@ -63,12 +63,13 @@ func (t *Times) add(d time.Duration) {
 	t.N, t.P50, t.Max = len(t.all), t.all[len(t.all)/2], t.all[len(t.all)-1]
 }
 
-// figures counts what needs no judgement.
+// figures computes the figures that need no judgement.
 func (j judge) figures() Figures {
 	h := j.History
 	f := Figures{
-		Server: h.Settings.Server, Version: h.Version, Seed: h.Plan.Seed, TTL: h.Settings.TTL, Date: time.Now().UTC().Format(time.DateOnly),
-		Rounds: len(j.begun), Violations: make(map[Rule]int), Faults: make(map[Kind]*FaultFigures),
+		Server: h.Settings.Server, Version: h.Version, Seed: h.Plan.Seed, TTL: h.Settings.TTL,
+		Date: time.Now().UTC().Format(time.DateOnly), Rounds: len(j.begun),
+		Violations: make(map[Rule]int), Faults: make(map[Kind]*FaultFigures),
 	}
 	if len(h.Events) > 0 {
 		f.Took = h.Ended.Sub(h.Events[0].At).Round(time.Second)
@@ -95,7 +96,7 @@ func (j judge) figures() Figures {
 	return f
 }
 
-// countFaults counts the injections of each kind, and the grants in the rounds that had it.
+// countFaults counts the injections of each kind, and the grants in the rounds with that kind.
 func (j judge) countFaults(f *Figures, perRound map[int]int) {
 	for k, class := range j.Settings.Faults {
 		f.Faults[k] = &FaultFigures{Class: class}
@@ -112,7 +113,7 @@ func (j judge) countFaults(f *Figures, perRound map[int]int) {
 	}
 }
 
-// successions measures when the next grant followed after a holder was killed or stopped.
+// successions measures the times from the kill or stop of a holder to the next grant.
 func (j judge) successions(f *Figures, w window) {
 	times := &f.KillToGrant
 	switch w.kind {
@@ -124,11 +125,12 @@ func (j judge) successions(f *Figures, w window) {
 	}
 	for _, grants := range j.grants {
 		for i, g := range grants {
-			if g.worker != w.worker || g.granted >= w.from || g.ended < w.from || g.end == Unlock || i+1 == len(grants) {
+			if g.worker != w.worker || g.granted >= w.from || g.ended < w.from ||
+				g.end == Unlock || i+1 == len(grants) {
 				continue
 			}
 			next := grants[i+1]
-			waited := next.asked < w.from.Add(j.Settings.TTL/2) // else no healthy worker wanted the lock
+			waited := next.asked < w.from.Add(j.Settings.TTL/2) // otherwise no worker waited
 			if waited && next.granted > w.from && !j.hit(w.from, next.granted) {
 				times.add(next.granted.Sub(w.from))
 			}
@@ -136,12 +138,14 @@ func (j judge) successions(f *Figures, w window) {
 	}
 }
 
-// hit reports whether a fault of the server lay in a time.
+// hit reports whether a fault of the server overlaps with a period.
 func (j judge) hit(from, to Instant) bool {
-	return slices.ContainsFunc(j.windows, func(w window) bool { return w.worker == Engine && w.from <= to && from <= w.to })
+	return slices.ContainsFunc(j.windows, func(w window) bool {
+		return w.worker == Engine && w.from <= to && from <= w.to
+	})
 }
 
-// overlap notes by how much two beliefs have overlapped, and under which fault.
+// overlap records the overlap of two beliefs, with the fault that caused it.
 func (f *Figures) overlap(l *ledger, a, b *grant, over time.Duration) {
 	if l.class(a.round) == X {
 		f.OverlapX = max(f.OverlapX, over)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// gaps is rule d: a lock that a healthy worker wants and that is free is granted in time. Each
-// fault, each death and each end of a belief starts the time again.
+// gaps checks rule d: if a healthy worker waits for a free lock, the lock is granted in time. The
+// time starts again with each fault, each death of a process and each end of a belief.
 func (j judge) gaps() {
 	limit := j.Settings.Expiry + bound
 	for _, w := range chains(j.wants) {
@@ -18,9 +18,11 @@ func (j judge) gaps() {
 		}
 		from := w.from
 		for _, to := range append(j.between(w), w.to) {
-			if to.Sub(from) > limit && !j.held(w.name, from, to) && !j.disturbed(w.worker, from, to) &&
+			if to.Sub(from) > limit && !j.held(w.name, from, to) &&
+				!j.disturbed(w.worker, from, to) &&
 				to.Sub(from)-j.allowance(w.worker, from, to) > limit {
-				j.violation(RuleD, to, w.name, "worker %d.%d loop %d waited %v for a lock that was free", w.worker, w.life, w.loop, to.Sub(from))
+				j.violation(RuleD, to, w.name, "worker %d.%d loop %d waited %v for a free lock",
+					w.worker, w.life, w.loop, to.Sub(from))
 				break
 			}
 			from = to
@@ -28,22 +30,23 @@ func (j judge) gaps() {
 	}
 }
 
-// requests is how many requests one after the other pass a lock on: the release, another attempt, and
-// the reading of a queue or of a fence.
+// requests is the number of requests, one after the other, that pass a lock on: the release,
+// another attempt, and the read of a queue or of a fence.
 const requests = 3
 
-// allowance is what a slow machine adds to a hand-off: the lag of the processes, and the answers of
-// the server.
+// allowance is the time that a slow machine adds to a hand-off: the lag of the processes and the
+// answers of the server.
 func (j judge) allowance(worker int, from, to Instant) time.Duration {
 	return j.delay(worker, from, to) + requests*j.slowest(from.Add(-bound), to)
 }
 
-// chains joins the attempts of a loop that follow each other without a grant. Attempts with a
-// deadline of a few milliseconds begin no chain.
+// chains joins consecutive attempts of a loop without a grant. An attempt with a deadline of a few
+// milliseconds begins no chain.
 func chains(wants []want) []want {
 	wants = slices.Clone(wants)
 	slices.SortFunc(wants, func(a, b want) int {
-		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.life, b.life), cmp.Compare(a.loop, b.loop), cmp.Compare(a.try, b.try))
+		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.life, b.life),
+			cmp.Compare(a.loop, b.loop), cmp.Compare(a.try, b.try))
 	})
 	var chains []want
 	for _, w := range wants {
@@ -60,11 +63,12 @@ func chains(wants []want) []want {
 
 // follows reports whether next continues an attempt that was refused.
 func (w want) follows(next want) bool {
-	return w.outcome == Refused && w.name == next.name && w.worker == next.worker && w.life == next.life &&
-		w.loop == next.loop && w.try+1 == next.try && next.from.Sub(w.to) < 100*time.Millisecond
+	return w.outcome == Refused && w.name == next.name && w.worker == next.worker &&
+		w.life == next.life && w.loop == next.loop && w.try+1 == next.try &&
+		next.from.Sub(w.to) < 100*time.Millisecond
 }
 
-// between returns when the time of rule d starts again while w waits.
+// between returns the times at which the time limit of rule d starts again while w waits.
 func (j judge) between(w want) []Instant {
 	var points []Instant
 	first, _ := slices.BinarySearch(j.marks, w.from)
@@ -85,27 +89,27 @@ func (j judge) between(w want) []Instant {
 	return points
 }
 
-// held reports whether a worker believes in a lease on the lock, and is not stopped, during a time
-// in which no belief begins or ends.
+// held reports whether a worker that is not stopped believes in a lease on the lock between from
+// and to. No belief may begin or end in this period.
 func (j judge) held(name string, from, to Instant) bool {
 	return slices.ContainsFunc(j.grants[name], func(g *grant) bool {
-		return g.granted <= from && g.ended >= to && slices.ContainsFunc(j.belief(g), func(s span) bool {
-			return s.from <= from.Add(bound) && s.to >= to
-		})
+		covers := func(s span) bool { return s.from <= from.Add(bound) && s.to >= to }
+		return g.granted <= from && g.ended >= to && slices.ContainsFunc(j.belief(g), covers)
 	})
 }
 
-// disturbed reports whether a fault keeps a worker from the lock during a time in which no fault
-// begins or ends.
+// disturbed reports whether a fault separates a worker from the lock between from and to. No fault
+// may begin or end in this period.
 func (j judge) disturbed(worker int, from, to Instant) bool {
 	return slices.ContainsFunc(j.windows, func(w window) bool {
-		return (w.worker == Engine || w.worker == worker) && w.from <= from && w.to >= to && w.kind != Linger
+		return (w.worker == Engine || w.worker == worker) &&
+			w.from <= from && w.to >= to && w.kind != Linger
 	})
 }
 
-// handoffs is rule d for a release: if nothing has happened to anything for so long that no dead
-// waiter is left, the next waiter has the lock long before the end of the term that a lost wake-up
-// would cost it.
+// handoffs checks rule d for a release. It requires a time without faults that is long enough for
+// all dead waiters to expire. Then the next waiter gets the lock long before the end of the term
+// that a lost wake-up would cost.
 func (j judge) handoffs(name string, grants []*grant) {
 	for i, g := range grants[:max(0, len(grants)-1)] {
 		next := grants[i+1]
@@ -116,18 +120,22 @@ func (j judge) handoffs(name string, grants []*grant) {
 		}
 		took := next.granted.Sub(from)
 		j.verdict.Figures.Handoff.add(took)
-		if limit := j.Settings.TTL / 4; took > limit && took-j.allowance(next.worker, from, next.granted) > limit {
-			j.violation(RuleD, next.granted, name, "%v got the lock %v after the Unlock of %v", next, took, g)
+		limit := j.Settings.TTL / 4
+		if took > limit && took-j.allowance(next.worker, from, next.granted) > limit {
+			j.violation(RuleD, next.granted, name, "%v got the lock %v after the Unlock of %v",
+				next, took, g)
 		}
 	}
 }
 
-// calm reports whether no fault but a long critical section lay in a time, and no process began or
-// ended.
+// calm reports whether the period has no fault except a long critical section, and no start or end
+// of a process.
 func (j judge) calm(from, to Instant) bool {
 	first, _ := slices.BinarySearch(j.marks, from)
 	if first < len(j.marks) && j.marks[first] <= to {
 		return false
 	}
-	return !slices.ContainsFunc(j.windows, func(w window) bool { return w.from <= to && from <= w.to && w.kind != Linger })
+	return !slices.ContainsFunc(j.windows, func(w window) bool {
+		return w.from <= to && from <= w.to && w.kind != Linger
+	})
 }

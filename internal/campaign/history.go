@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Op says what an Event is about.
+// Op is the kind of an Event.
 type Op string
 
 // The Ops of a worker, of its process, of the resource, and of the faults.
@@ -24,7 +24,7 @@ const (
 	Ask      Op = "ask"      // Lock is called
 	Granted  Op = "granted"  // Lock has returned a lease
 	Refused  Op = "refused"  // Lock has returned an error
-	Lost     Op = "lost"     // the lease has ended without an Unlock, and the holder has learned of it
+	Lost     Op = "lost"     // the holder has detected the end of its lease without an Unlock
 	Unlock   Op = "unlock"   // Unlock is called
 	Unlocked Op = "unlocked" // Unlock has returned
 	Lag      Op = "lag"      // a goroutine ran late
@@ -37,16 +37,16 @@ const (
 	Write Op = "write"
 
 	Begin Op = "begin" // a fault begins
-	Done  Op = "done"  // it is in force; of a fault without a length: it is over
+	Done  Op = "done"  // the fault is in force; a fault without a duration is over
 	End   Op = "end"   // a fault is over
 
-	Missed Op = "missed" // a fault has hit nothing
+	Missed Op = "missed" // a fault had no effect
 
 	RoundBegins Op = "round"
-	Finding     Op = "finding" // what the engine found wrong itself
+	Finding     Op = "finding" // a violation that the engine found itself
 )
 
-// Engine is the Worker of events that are not of one worker.
+// Engine is the Worker of events that belong to no worker.
 const Engine = -1
 
 // Event is one line of a history.
@@ -54,7 +54,7 @@ type Event struct {
 	At     Instant `json:"at"`
 	Op     Op      `json:"op"`
 	Worker int     `json:"worker"`
-	Life   int     `json:"life,omitempty"` // which process of the worker
+	Life   int     `json:"life,omitempty"` // the number of the worker's process
 	Loop   int     `json:"loop,omitempty"`
 	Try    int     `json:"try,omitempty"` // numbers the attempts of a loop
 	Round  int     `json:"round,omitempty"`
@@ -62,7 +62,7 @@ type Event struct {
 	Name    string        `json:"name,omitempty"`
 	Fence   uint64        `json:"fence,omitempty,string"`
 	Error   string        `json:"error,omitempty"`
-	Limited bool          `json:"limited,omitempty"` // the attempt has a deadline of a few milliseconds
+	Limited bool          `json:"limited,omitempty"` // has a deadline of some ms
 	Late    time.Duration `json:"late,omitempty"`
 
 	Accepted bool  `json:"accepted,omitempty"`
@@ -74,7 +74,7 @@ type Event struct {
 	Rule  Rule `json:"rule,omitempty"`
 }
 
-// History is what happened in a campaign.
+// History is the record of a campaign.
 type History struct {
 	Settings Settings
 	Plan     Plan
@@ -137,7 +137,10 @@ func Load(path string) (*History, error) {
 	if err := in.Decode(&head); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	h := &History{Settings: head.Settings, Plan: head.Plan, Version: head.Version, Ended: head.Ended, Cut: head.Cut}
+	h := &History{
+		Settings: head.Settings, Plan: head.Plan, Version: head.Version,
+		Ended: head.Ended, Cut: head.Cut,
+	}
 	for {
 		var e Event
 		if err := in.Decode(&e); errors.Is(err, io.EOF) {
@@ -164,7 +167,7 @@ func (r *recorder) record(e Event) {
 	r.events = append(r.events, e)
 }
 
-// sorted returns the events so far in the order of their times.
+// sorted returns the events so far, ordered by time.
 func (r *recorder) sorted() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 	"github.com/dlock-go/dlock/membackend"
 )
 
-// thread is a Process that is a goroutine of this one. It can be killed, not stopped.
+// thread is a Process that is a goroutine of this process. It can be killed, but not stopped.
 type thread struct {
 	net.Conn
 	theirs net.Conn
-	dead   *atomic.Bool // what it has sent to the server arrives no more
+	dead   *atomic.Bool // its later requests do not reach the server
 	done   chan struct{}
 	killed chan struct{}
 	err    error
@@ -27,11 +27,15 @@ type thread struct {
 
 func startThread(open func(dead *atomic.Bool) (*dlock.Client, error)) *thread {
 	ours, theirs := net.Pipe()
-	t := &thread{Conn: ours, theirs: theirs, dead: new(atomic.Bool), done: make(chan struct{}), killed: make(chan struct{})}
+	t := &thread{
+		Conn: ours, theirs: theirs, dead: new(atomic.Bool),
+		done: make(chan struct{}), killed: make(chan struct{}),
+	}
 	go func() {
 		defer close(t.done)
 		defer theirs.Close()
-		t.err = Serve(context.Background(), theirs, func(context.Context) (*dlock.Client, error) { return open(t.dead) })
+		connect := func(context.Context) (*dlock.Client, error) { return open(t.dead) }
+		t.err = Serve(context.Background(), theirs, connect)
 	}()
 	return t
 }
@@ -48,7 +52,8 @@ func (t *thread) Stop() error     { return errors.New("a goroutine cannot be sto
 func (t *thread) Continue() error { return nil }
 func (t *thread) Quit() error     { return t.Kill() }
 
-// Wait does not wait for what a thread does after its death: a process would not do it.
+// Wait does not wait for the goroutine's work after its death, because a killed process does not
+// work.
 func (t *thread) Wait() error {
 	select {
 	case <-t.killed:
@@ -58,7 +63,7 @@ func (t *thread) Wait() error {
 	}
 }
 
-// lab is a Site without processes and without a server.
+// lab returns a Site without processes and without a server.
 func lab(s Settings, wrap func(backend.Driver) backend.Driver) Site {
 	operator := membackend.New(&membackend.Options{Space: s.Server})
 	networks := make([]*wire, s.withDefaults().Workers)
@@ -69,7 +74,8 @@ func lab(s Settings, wrap func(backend.Driver) backend.Driver) Site {
 		Settings: s, Version: "in this process",
 		Start: func(worker, _ int) (Process, error) {
 			return startThread(func(dead *atomic.Bool) (*dlock.Client, error) {
-				return dlock.New(wrap(&distant{membackend.New(&membackend.Options{Space: s.Server}), networks[worker], dead}))
+				d := membackend.New(&membackend.Options{Space: s.Server})
+				return dlock.New(wrap(&distant{d, networks[worker], dead}))
 			}), nil
 		},
 		Network: func(worker int) Network { return networks[worker] },
@@ -115,7 +121,7 @@ func (w *wire) Cut() (heal func()) {
 
 func (w *wire) Reset() { w.DropReply(1) }
 
-// Delay does nothing: the wire has no requests that are executed late.
+// Delay does nothing: the wire cannot delay the execution of a request.
 func (w *wire) Delay() (deliver func()) { return func() {} }
 
 func (w *wire) Latency(d time.Duration) (remove func() error, err error) {
@@ -138,7 +144,7 @@ func (w *wire) DropReply(nth int) {
 
 var errReset = errors.New("connection reset")
 
-// pass sends a request over the wire and brings back its reply.
+// pass sends a request over the wire and returns its reply.
 func (w *wire) pass(ctx context.Context, request func() error) error {
 	w.mu.Lock()
 	healed, latency := w.healed, w.latency
@@ -166,7 +172,7 @@ func (w *wire) pass(ctx context.Context, request func() error) error {
 	return err
 }
 
-// distant is a driver whose server is at the other end of a wire.
+// distant is a driver with a wire between it and the server.
 type distant struct {
 	backend.Driver
 	wire *wire
@@ -210,7 +216,9 @@ func (d *distant) Release(ctx context.Context, g *backend.Grant) error {
 	return d.pass(ctx, func() error { return d.Driver.Release(ctx, g) })
 }
 
-func (d *distant) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+func (d *distant) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	g, err := d.Driver.(backend.Waiter).Wait(ctx, req, b)
 	if d.dead.Load() {
 		return nil, errReset

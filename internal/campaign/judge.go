@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	told  = 60 * time.Millisecond  // after waking, to learn of a loss
-	bound = 500 * time.Millisecond // over a promised time
-	grain = lagMinimum             // a lag that is not recorded
+	told  = 60 * time.Millisecond  // limit for the detection of a loss after waking
+	bound = 500 * time.Millisecond // tolerance for a promised time
+	grain = lagMinimum             // the longest lag that is not recorded
 )
 
 // Rule is one of the rules of the package.
@@ -36,11 +36,11 @@ var rules = []Rule{RuleA, RuleB, RuleC, RuleD, RuleE, RuleF, RuleG, RuleH, RuleK
 type Violation struct {
 	Rule Rule
 	At   Instant
-	Name string // of the lock; empty: none
+	Name string // of the lock; may be empty
 	Text string
 }
 
-// Verdict is what a history comes to.
+// Verdict is the judgement of a history.
 type Verdict struct {
 	Figures    Figures
 	Violations []Violation
@@ -87,21 +87,21 @@ func Judge(h *History) *Verdict {
 }
 
 func (j judge) violation(r Rule, at Instant, name, format string, args ...any) {
-	j.verdict.Violations = append(j.verdict.Violations, Violation{r, at, name, fmt.Sprintf(format, args...)})
+	v := Violation{r, at, name, fmt.Sprintf(format, args...)}
+	j.verdict.Violations = append(j.verdict.Violations, v)
 }
 
 func (g *grant) String() string {
 	return fmt.Sprintf("worker %d.%d loop %d with fence %d", g.worker, g.life, g.loop, g.fence)
 }
 
-// exclusion is rule a: beliefs are disjoint. In the other classes it measures by how much they are
-// not.
+// exclusion checks rule a: beliefs do not overlap. In the classes F and U it measures the overlap.
 func (j judge) exclusion(name string, grants []*grant) {
 	for i, a := range grants {
 		for _, b := range grants[i+1:] {
 			if b.granted >= a.ended {
 				if b.granted > a.ended.Add(j.Settings.Expiry+bound) {
-					break // those that follow are later still
+					break // all later grants are later still
 				}
 				continue
 			}
@@ -120,7 +120,7 @@ func (j judge) exclusion(name string, grants []*grant) {
 	}
 }
 
-// overlap returns for how long two beliefs last at once.
+// overlap returns the time for which both beliefs last.
 func overlap(a, b []span) (sum time.Duration) {
 	for _, s := range a {
 		for _, t := range b {
@@ -130,11 +130,11 @@ func overlap(a, b []span) (sum time.Duration) {
 	return sum
 }
 
-// fences is rule b. Where two holders are possible, the order of two grants is known only if one
-// was asked for after the other was made.
+// fences checks rule b. If two holders are possible, the order of two grants is certain only if one
+// was requested after the other.
 func (j judge) fences(name string, grants []*grant) {
 	unique := make(map[uint64]*grant)
-	var highest *grant // of those before
+	var highest *grant // of the earlier grants
 	for i, g := range grants {
 		if other := unique[g.fence]; other != nil {
 			j.violation(RuleB, g.granted, name, "%v and %v have the same fence", other, g)
@@ -152,7 +152,7 @@ func (j judge) fences(name string, grants []*grant) {
 	}
 }
 
-// highestBefore returns the grant with the highest fence of those that were made before an Instant.
+// highestBefore returns the grant with the highest fence among the grants before an Instant.
 func (j judge) highestBefore(grants []*grant, at Instant) (highest *grant) {
 	for _, g := range grants {
 		if g.granted < at && (highest == nil || g.fence > highest.fence) {
@@ -162,7 +162,7 @@ func (j judge) highestBefore(grants []*grant, at Instant) (highest *grant) {
 	return highest
 }
 
-// unlocks is rule f.
+// unlocks checks rule f.
 func (j judge) unlocks(name string, grants []*grant) {
 	for i, a := range grants {
 		if a.end != Unlock || a.result != "" || a.answered == 0 || j.class(a.round) != X {
@@ -170,14 +170,15 @@ func (j judge) unlocks(name string, grants []*grant) {
 		}
 		for _, b := range grants[i+1:] {
 			if b.granted < a.ended && b.earliest > a.granted {
-				j.violation(RuleF, a.ended, name, "Unlock of %v returned nil after the grant of %v", a, b)
+				j.violation(RuleF, a.ended, name,
+					"Unlock of %v returned nil after the grant of %v", a, b)
 				break
 			}
 		}
 	}
 }
 
-// resource is rule c.
+// resource checks rule c.
 func (j judge) resource(name string, grants []*grant) {
 	by := make(map[attempt]*grant)
 	for _, g := range grants {
@@ -213,7 +214,7 @@ func (j judge) resource(name string, grants []*grant) {
 	}
 }
 
-// stale checks an access that was accepted.
+// stale checks an access that was accepted: no later grant may have had access before it.
 func (j judge) stale(e Event, g *grant, before []*grant) {
 	for _, b := range slices.Backward(before[max(0, len(before)-100):]) {
 		later := b.earliest > g.granted
@@ -221,29 +222,34 @@ func (j judge) stale(e Event, g *grant, before []*grant) {
 			later = b.first > g.granted
 		}
 		if later && b != g {
-			j.violation(RuleC, e.At, e.Name, "a stale %s of %v was accepted after one of %v", e.Op, g, b)
+			j.violation(RuleC, e.At, e.Name, "a stale %s of %v was accepted after one of %v",
+				e.Op, g, b)
 			return
 		}
 	}
 }
 
-// valid checks an access that was refused. A holder that overlaps with a later one may be refused.
+// valid checks an access that was refused. The resource may refuse a holder that overlaps with a
+// later holder.
 func (j judge) valid(e Event, g *grant, before []*grant) {
-	believed := slices.ContainsFunc(j.belief(g), func(s span) bool { return s.from <= e.At && e.At < s.to })
+	believed := slices.ContainsFunc(j.belief(g), func(s span) bool {
+		return s.from <= e.At && e.At < s.to
+	})
 	if !believed || j.lag(g.worker, e.At.Add(-bound), e.At) > 0 {
 		return
 	}
 	since := g.earliest
 	if j.class(g.round) != X {
-		since = g.first // a hand-off of a grant that is lost is no newer than the grant
+		since = g.first // a hand-off of a lost grant is no newer than the grant
 	}
-	if j.class(g.round) != X && slices.ContainsFunc(before, func(b *grant) bool { return b.granted > since }) {
+	newer := func(b *grant) bool { return b.granted > since }
+	if j.class(g.round) != X && slices.ContainsFunc(before, newer) {
 		return
 	}
 	j.violation(RuleC, e.At, e.Name, "a valid %s of %v was refused", e.Op, g)
 }
 
-// wakings is rule a for a worker that was stopped for longer than a term.
+// wakings checks rule a for a worker that was stopped for longer than a term.
 func (j judge) wakings(w window) {
 	stopped := w.kind == Stop || w.kind == StopWaiter
 	if !stopped || w.to.Sub(w.from) < j.Settings.TTL {
@@ -257,13 +263,13 @@ func (j judge) wakings(w window) {
 			late := g.ended.Sub(w.to) - j.lag(g.worker, w.to, g.ended)
 			j.verdict.Figures.woken(late)
 			if late > told {
-				j.violation(RuleA, g.ended, name, "%v learned of its loss %v after waking", g, late)
+				j.violation(RuleA, g.ended, name, "%v detected its loss %v after waking", g, late)
 			}
 		}
 	}
 }
 
-// takings is rule a for a holder whose lock an operator has taken.
+// takings checks rule a for a holder whose lock an operator has taken.
 func (j judge) takings(w window) {
 	if !w.kind.takesLock() {
 		return
@@ -287,8 +293,8 @@ func (j judge) takings(w window) {
 	}
 }
 
-// reachable returns since when the server has been able to tell a worker of something: not before
-// the last fault ended that kept them apart.
+// reachable returns the time from which the server could notify a worker: the end of the last fault
+// that separated them.
 func (j judge) reachable(worker int, from, to Instant) Instant {
 	since := from
 	for _, w := range j.windows {
@@ -299,11 +305,12 @@ func (j judge) reachable(worker int, from, to Instant) Instant {
 	return since
 }
 
-// losses is rule k.
+// losses checks rule k.
 func (j judge) losses() {
 	for name, grants := range j.grants {
 		for _, g := range grants {
-			lost := g.end == Lost || g.end == Unlock && (g.result == "lost" || g.result == "not held")
+			lost := g.end == Lost ||
+				g.end == Unlock && (g.result == "lost" || g.result == "not held")
 			if !lost || j.class(g.round) != X || j.explained(g) {
 				continue
 			}
@@ -312,7 +319,7 @@ func (j judge) losses() {
 				j.verdict.Figures.Voids++
 				continue
 			}
-			j.violation(RuleK, g.ended, name, "%v has lost its lease without a fault", g)
+			j.violation(RuleK, g.ended, name, "%v lost its lease without a fault", g)
 		}
 	}
 }

@@ -15,13 +15,15 @@ import (
 
 const ms = Instant(time.Millisecond)
 
-// script is a history in short: each line is a time in ms, an Op, a worker, and what else the Op
-// needs.
+// script parses the short form of a history. Each line is a time in ms, an Op, a worker and the
+// arguments of the Op.
 func script(t *testing.T, class Class, lines string) *History {
 	t.Helper()
 	h := &History{
-		Settings: Settings{Server: "script", TTL: time.Second, Expiry: time.Second, Faults: map[Kind]Class{}},
-		Plan:     Plan{Rounds: []Round{{Class: class}}},
+		Settings: Settings{
+			Server: "script", TTL: time.Second, Expiry: time.Second, Faults: map[Kind]Class{},
+		},
+		Plan: Plan{Rounds: []Round{{Class: class}}},
 	}
 	faults, tries := 0, make(map[int]int)
 	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
@@ -61,8 +63,8 @@ func script(t *testing.T, class Class, lines string) *History {
 	return h
 }
 
-// Each rule notices its breach in the shortest history that has one, and nothing where there is
-// none.
+// TestJudge checks that each rule detects its breach in the shortest history that has one, and that
+// no rule reports a breach in a correct history.
 func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -332,29 +334,32 @@ func TestJudge(t *testing.T) {
 			}
 			slices.Sort(got)
 			if strings.Join(got, " ") != c.want {
-				t.Errorf("violated: %v, want %q: %v", got, c.want, v.Violations)
+				t.Errorf("the violated rules are %v, want %q: %v", got, c.want, v.Violations)
 			}
 		})
 	}
 }
 
-// A kept history is judged as the one in memory.
+// TestHistoryIsKept checks that Judge returns the same verdict for a saved history and for the
+// history in memory.
 func TestHistoryIsKept(t *testing.T) {
-	h := script(t, X, "0 ask 0\n1 granted 0 10\n2 ask 1\n3 granted 1 9\n9 unlock 0\n9 unlock 1\n9 unlocked 0\n9 unlocked 1")
+	h := script(t, X, "0 ask 0\n1 granted 0 10\n2 ask 1\n3 granted 1 9\n"+
+		"9 unlock 0\n9 unlock 1\n9 unlocked 0\n9 unlocked 1")
 	h.Plan.Seed, h.Version = 7, "1.2"
 	v := Judge(h)
 	files, err := v.Keep(filepath.Join(t.TempDir(), "new"))
 	if err != nil || len(files) != 2 || !strings.HasSuffix(files[1], ".html") {
-		t.Fatalf("%v, %v", files, err)
+		t.Fatalf("Keep = %v, %v", files, err)
 	}
 	again, err := Load(files[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(again, h) {
-		t.Errorf("%+v, want %+v", again, h)
+		t.Errorf("Load = %+v, want %+v", again, h)
 	}
-	if got := Judge(again).Violations; len(v.Violations) == 0 || !reflect.DeepEqual(got, v.Violations) {
-		t.Errorf("%v, want %v", got, v.Violations)
+	got := Judge(again).Violations
+	if len(v.Violations) == 0 || !reflect.DeepEqual(got, v.Violations) {
+		t.Errorf("the violations of the saved history are %v, want %v", got, v.Violations)
 	}
 }

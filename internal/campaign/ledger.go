@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// attempt names one Lock.
+// attempt identifies one call of Lock.
 type attempt struct{ worker, life, loop, try int }
 
 func (e Event) attempt() attempt { return attempt{e.Worker, e.Life, e.Loop, e.Try} }
@@ -21,11 +21,11 @@ type grant struct {
 	fence uint64
 
 	asked, granted Instant
-	earliest       Instant // of granted, as far as is known
-	first          Instant // when the server was asked: asked, or that of the grant that was handed off to this one
-	ended          Instant // of the belief: by the first of loss, call of Unlock, and death
-	end            Op      // Unlock, Lost, Killed, or Granted: not ended
-	answered       Instant // Unlock's return; 0: never
+	earliest       Instant // the earliest possible time of the grant
+	first          Instant // when the server's grant was requested
+	ended          Instant // end of the belief: a loss, a call of Unlock, or the process's death
+	end            Op      // Unlock, Lost, Killed, or Granted if it has not ended
+	answered       Instant // Unlock's return; 0: it has not returned
 	result         string  // Unlock's error
 }
 
@@ -34,20 +34,20 @@ type want struct {
 	attempt
 	name     string
 	from, to Instant
-	outcome  Op // Granted or Refused; Ask: none
+	outcome  Op // Granted or Refused; Ask if there is none
 	limited  bool
 }
 
 // window is the time of one fault.
 type window struct {
 	kind           Kind
-	worker         int // Engine: the server's
+	worker         int // Engine for the server
 	round          int
-	name           string  // of a fault that hits one lock
-	from, done, to Instant // begins, is in force, is over
+	name           string  // of a fault that affects one lock
+	from, done, to Instant // the fault begins, is in force, is over
 }
 
-// touches reports whether w may hit a worker in a time.
+// touches reports whether w can affect a worker between from and to.
 func (w window) touches(worker int, from, to Instant) bool {
 	return (w.worker == Engine || w.worker == worker) && w.from <= to && from <= w.to
 }
@@ -62,14 +62,15 @@ type ledger struct {
 	access  map[string][]Event
 	rounds  map[string]int // by name
 	begun   []Instant      // of the rounds
-	marks   []Instant      // when a fault begins or ends, a process is killed or ends, a round begins
+	marks   []Instant      // start or end of a fault, end of a process, start of a round
 	byTry   map[attempt]*grant
 }
 
 func newLedger(h *History) *ledger {
 	l := &ledger{
 		History: h, grants: make(map[string][]*grant), lags: make(map[int][]Event),
-		access: make(map[string][]Event), rounds: make(map[string]int), byTry: make(map[attempt]*grant),
+		access: make(map[string][]Event), rounds: make(map[string]int),
+		byTry: make(map[attempt]*grant),
 	}
 	asked := make(map[attempt]want)
 	open := make(map[int]window)
@@ -93,7 +94,9 @@ func newLedger(h *History) *ledger {
 		l.windows = append(l.windows, w)
 	}
 	for _, grants := range l.grants {
-		slices.SortStableFunc(grants, func(a, b *grant) int { return cmp.Compare(a.granted, b.granted) })
+		slices.SortStableFunc(grants, func(a, b *grant) int {
+			return cmp.Compare(a.granted, b.granted)
+		})
 		link(grants)
 	}
 	slices.SortFunc(l.windows, func(a, b window) int { return cmp.Compare(a.from, b.from) })
@@ -106,10 +109,11 @@ func newLedger(h *History) *ledger {
 	return l
 }
 
-// handoffBits are the low bits of a fence, which count the hand-offs inside of a process.
+// handoffBits are the low bits of a fence, which count the hand-offs in a process.
 const handoffBits = 12
 
-// link finds for each grant the one that the server has made. The others were handed off from it.
+// link sets the field first of each grant. Grants of one process whose fences differ only in the
+// handoffBits were handed off from one grant of the server.
 func link(grants []*grant) {
 	type source struct {
 		worker, life int
@@ -130,7 +134,9 @@ func (l *ledger) lock(e Event, asked map[attempt]want) {
 	switch e.Op {
 	case Ask:
 		l.rounds[e.Name] = e.Round
-		asked[e.attempt()] = want{attempt: e.attempt(), name: e.Name, from: e.At, outcome: Ask, limited: e.Limited}
+		asked[e.attempt()] = want{
+			attempt: e.attempt(), name: e.Name, from: e.At, outcome: Ask, limited: e.Limited,
+		}
 	case Granted, Refused:
 		w := asked[e.attempt()]
 		delete(asked, e.attempt())
@@ -147,7 +153,7 @@ func (l *ledger) lock(e Event, asked map[attempt]want) {
 	}
 }
 
-// unlock handles the events that end a belief.
+// unlock handles the events that end a belief, and the accesses.
 func (l *ledger) unlock(e Event) {
 	g := l.byTry[e.attempt()]
 	switch e.Op {
@@ -164,7 +170,7 @@ func (l *ledger) unlock(e Event) {
 	}
 }
 
-// bury ends what a process had begun when it died.
+// bury ends all attempts and beliefs of a process that died.
 func (l *ledger) bury(e Event, asked map[attempt]want) {
 	for key, w := range asked {
 		if key.worker == e.Worker && key.life == e.Life {
@@ -184,14 +190,16 @@ func (l *ledger) bury(e Event, asked map[attempt]want) {
 	}
 }
 
-// disturbance handles the events of faults, of processes and of lag.
+// disturbance handles the events of faults, processes and lag.
 func (l *ledger) disturbance(e Event, open map[int]window) {
 	switch e.Op {
 	case Lag:
 		l.lags[e.Worker] = append(l.lags[e.Worker], e)
 		return
 	case Begin:
-		open[e.Fault] = window{kind: e.Kind, worker: e.Worker, round: e.Round, name: e.Name, from: e.At}
+		open[e.Fault] = window{
+			kind: e.Kind, worker: e.Worker, round: e.Round, name: e.Name, from: e.At,
+		}
 	case Done:
 		w := open[e.Fault]
 		w.done = e.At
@@ -212,14 +220,16 @@ func (l *ledger) disturbance(e Event, open map[int]window) {
 	l.marks = append(l.marks, e.At)
 }
 
-// lag returns for how long the goroutines of a worker, or of the engine, ran late in a time.
+// lag returns the total delay of the goroutines of a worker, or of the engine, between from and to.
 func (l *ledger) lag(worker int, from, to Instant) time.Duration {
 	var sum time.Duration
 	if l.Settings.Shared {
 		worker = Engine
 	}
 	lags := l.lags[worker]
-	first, _ := slices.BinarySearchFunc(lags, from, func(e Event, at Instant) int { return cmp.Compare(e.At, at) })
+	first, _ := slices.BinarySearchFunc(lags, from, func(e Event, at Instant) int {
+		return cmp.Compare(e.At, at)
+	})
 	for _, e := range lags[first:] {
 		begin := e.At.Add(-e.Late)
 		if begin > to {
@@ -230,21 +240,25 @@ func (l *ledger) lag(worker int, from, to Instant) time.Duration {
 	return sum
 }
 
-// delay is the greater lag of a worker and of the engine: what the whole machine may have added to
-// a time.
+// delay is the larger lag of a worker and of the engine: the time that the whole machine can have
+// added to a period.
 func (l *ledger) delay(worker int, from, to Instant) time.Duration {
 	return max(l.lag(worker, from, to), l.lag(Engine, from, to))
 }
 
-// slowest returns the longest answer to an Unlock in a time: what a server on a slow machine adds. It
-// leaves out answers that a fault has delayed.
+// slowest returns the longest answer to an Unlock in a period: the time that a server adds on a
+// slow machine. It omits answers that a fault has delayed.
 func (l *ledger) slowest(from, to Instant) (slowest time.Duration) {
 	for _, grants := range l.grants {
 		for _, g := range grants {
-			if g.end != Unlock || g.answered < from || g.ended > to || g.answered.Sub(g.ended) <= slowest {
+			if g.end != Unlock || g.answered < from || g.ended > to ||
+				g.answered.Sub(g.ended) <= slowest {
 				continue
 			}
-			if !slices.ContainsFunc(l.windows, func(w window) bool { return w.kind != Linger && w.touches(g.worker, g.ended, g.answered) }) {
+			disturbed := slices.ContainsFunc(l.windows, func(w window) bool {
+				return w.kind != Linger && w.touches(g.worker, g.ended, g.answered)
+			})
+			if !disturbed {
 				slowest = g.answered.Sub(g.ended)
 			}
 		}
@@ -252,7 +266,8 @@ func (l *ledger) slowest(from, to Instant) (slowest time.Duration) {
 	return slowest
 }
 
-// stops returns the times in which a worker was stopped, of those that overlap from to to.
+// stops returns the windows of all stops of a worker that overlap with the period between from and
+// to.
 func (l *ledger) stops(worker int, from, to Instant) []window {
 	var stops []window
 	for _, w := range l.windows {
@@ -264,11 +279,11 @@ func (l *ledger) stops(worker int, from, to Instant) []window {
 	return stops
 }
 
-// span is a time from, to.
+// span is a period.
 type span struct{ from, to Instant }
 
-// belief returns when the holder of g could act on its belief: not while it was stopped, nor within
-// the time that it has to learn of a loss after it was woken.
+// belief returns the periods in which the holder of g could act on its belief. It omits the time in
+// which the process was stopped, and the time that a woken holder has for the detection of a loss.
 func (l *ledger) belief(g *grant) []span {
 	var believed []span
 	from := g.granted
@@ -284,8 +299,8 @@ func (l *ledger) belief(g *grant) []span {
 	return believed
 }
 
-// earliest is when g was granted at the earliest, by its events. They are late if the process was
-// stopped while Lock returned.
+// earliest returns the earliest time at which g can have been granted. The event of a grant is late
+// if the process was stopped while Lock returned.
 func (l *ledger) earliest(g *grant) Instant {
 	for _, w := range l.stops(g.worker, g.asked, g.granted) {
 		return max(g.asked, w.from)

@@ -9,23 +9,23 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// patience is how long porcupine may think about one lock.
+// patience limits the time that porcupine takes for one lock.
 const patience = 30 * time.Second
 
-// state is that of a fenced mutex.
+// state is the state of a fenced mutex.
 type state struct {
 	holder *grant // nil: free
 	fence  uint64 // of the last grant
 }
 
-// step is one operation on the mutex: a grant begins, or it ends.
+// step is one operation on the mutex: the begin or the end of a grant.
 type step struct {
 	grant *grant
 	ends  bool
 }
 
-// model is a fenced mutex. A grant begins on a free lock, with a higher fence than every grant
-// before. A grant ends, by an Unlock or on the server alone, while it is the present one.
+// model is a fenced mutex. A grant begins on a free lock, with a higher fence than all earlier
+// grants. A grant ends by an Unlock, or on the server alone, while it is the present grant.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(s, input, _ any) (bool, any) {
@@ -50,7 +50,7 @@ var model = porcupine.Model{
 	},
 }
 
-// linearizable is rule e.
+// linearizable checks rule e.
 func (j judge) linearizable(name string, grants []*grant) {
 	if j.class(j.rounds[name]) != X {
 		return
@@ -66,16 +66,22 @@ func (l *ledger) operations(grants []*grant) []porcupine.Operation {
 	var operations []porcupine.Operation
 	for _, g := range grants {
 		client := g.worker*loopsPerWorker + g.loop
-		begins := porcupine.Operation{ClientId: client, Input: step{g, false}, Call: int64(g.asked), Return: int64(g.granted)}
+		begins := porcupine.Operation{
+			ClientId: client, Input: step{g, false},
+			Call: int64(g.asked), Return: int64(g.granted),
+		}
 		from, to := l.release(g)
-		ends := porcupine.Operation{ClientId: client, Input: step{g, true}, Call: int64(from), Return: int64(to)}
+		ends := porcupine.Operation{
+			ClientId: client, Input: step{g, true},
+			Call: int64(from), Return: int64(to),
+		}
 		operations = append(operations, begins, ends)
 	}
 	return operations
 }
 
-// release returns between which times the server has freed the lock. Only an Unlock that returned
-// nil proves an end.
+// release returns the times between which the server has freed the lock. Only an Unlock that
+// returned nil proves the end of a grant.
 func (l *ledger) release(g *grant) (from, to Instant) {
 	never := l.Ended + 1
 	if g.end == Unlock && g.result == "" && g.answered > 0 {

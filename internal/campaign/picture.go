@@ -12,11 +12,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// maxPictures bounds how many locks are drawn.
+// maxPictures is the largest number of locks that are drawn.
 const maxPictures = 3
 
-// Keep writes the history into dir, and for each lock with a violation a picture in HTML. It
-// returns the names of the files.
+// Keep writes the history into dir, and an HTML picture for each lock with a violation. It returns
+// the names of the files.
 func (v *Verdict) Keep(dir string) (files []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -43,10 +43,11 @@ func (v *Verdict) drawn() []string {
 	return names
 }
 
-// draw writes the picture of one lock: its grants and their ends by worker, beside the faults and
-// the violations.
+// draw writes the picture of one lock: its grants and their ends for each worker, with the faults
+// and the violations.
 func (v *Verdict) draw(name, file string) error {
-	_, info := porcupine.CheckOperationsVerbose(model, v.ledger.operations(v.ledger.grants[name]), patience)
+	operations := v.ledger.operations(v.ledger.grants[name])
+	_, info := porcupine.CheckOperationsVerbose(model, operations, patience)
 	var notes []porcupine.Annotation
 	round := v.ledger.rounds[name]
 	for _, w := range v.ledger.windows {
@@ -55,13 +56,17 @@ func (v *Verdict) draw(name, file string) error {
 			if w.worker != Engine {
 				tag = fmt.Sprintf("worker %d", w.worker)
 			}
-			notes = append(notes, porcupine.Annotation{Tag: tag, Start: int64(w.from), End: int64(w.to), Description: string(w.kind), BackgroundColor: "#ffd9b3"})
+			notes = append(notes, porcupine.Annotation{
+				Tag: tag, Start: int64(w.from), End: int64(w.to),
+				Description: string(w.kind), BackgroundColor: "#ffd9b3",
+			})
 		}
 	}
 	for _, x := range v.Violations {
 		if x.Name == name {
 			notes = append(notes, porcupine.Annotation{
-				Tag: "rule " + string(x.Rule), Start: int64(x.At), Description: "violation", Details: x.Text, BackgroundColor: "#ff9999",
+				Tag: "rule " + string(x.Rule), Start: int64(x.At),
+				Description: "violation", Details: x.Text, BackgroundColor: "#ff9999",
 			})
 		}
 	}

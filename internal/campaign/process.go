@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a worker process, seen from the engine. Its bytes are the messages of [Serve].
+// Process is the engine's view of a worker process. Its bytes are the messages of [Serve].
 type Process interface {
 	io.ReadWriteCloser
 	Kill() error     // SIGKILL
 	Stop() error     // SIGSTOP
 	Continue() error // SIGCONT
 	Quit() error     // SIGQUIT: the process prints its stacks and ends
-	// Wait returns when the process has ended. The error says how, unless it exited with 0, and has
-	// the beginning of what the process wrote to its standard error.
+	// Wait returns when the process has ended. It returns nil if the process exited with 0.
+	// Otherwise the error describes the end and has the beginning of the process's standard error.
 	Wait() error
 }
 
@@ -41,8 +41,8 @@ type child struct {
 	err    error
 }
 
-// Start starts cmd as a worker. The child ignores the interrupt key of the terminal, and dies with
-// this process.
+// Start starts cmd as a worker. The child ignores the interrupt key of the terminal. On Linux it
+// dies with this process.
 func Start(cmd *exec.Cmd) (Process, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
@@ -60,8 +60,8 @@ func Start(cmd *exec.Cmd) (Process, error) {
 	return c, nil
 }
 
-// run starts the child and waits for its end. The kernel takes the end of the thread that started a
-// child for the end of its parent, so the thread is kept.
+// run starts the child and waits for its end. For the kernel, the end of the thread that started a
+// child is the end of the child's parent. Therefore run keeps the thread.
 func (c *child) run(started chan<- error) {
 	defer close(c.done)
 	runtime.LockOSThread()
@@ -110,7 +110,7 @@ func socketpair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// head keeps the beginning of what a process writes, where a panic is explained.
+// head keeps the beginning of a process's output, which has the message of a panic.
 type head struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -2,8 +2,8 @@ package campaign
 
 import "syscall"
 
-// attributes keep the signals of the terminal from a worker, and make the kernel kill it when this
-// process ends.
+// attributes returns attributes that keep the terminal's signals from a worker. They also make the
+// kernel kill the worker when the thread that started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

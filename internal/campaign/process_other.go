@@ -4,5 +4,5 @@ package campaign
 
 import "syscall"
 
-// attributes keep the signals of the terminal from a worker.
+// attributes returns attributes that keep the terminal's signals from a worker.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

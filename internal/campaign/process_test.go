@@ -18,7 +18,8 @@ import (
 	_ "github.com/dlock-go/dlock/filebackend"
 )
 
-// behaviour makes the test's program a worker: "sound dir", or one that is broken.
+// behaviour is the environment variable that makes the test's program a worker. Its value is
+// "sound" or the name of a defect, and a directory.
 const behaviour = "DLOCK_TEST_WORKER"
 
 func TestMain(m *testing.M) {
@@ -52,7 +53,7 @@ func worked(how string) int {
 	return 0
 }
 
-// processes is a Site of workers that are processes and lock files.
+// processes returns a Site with worker processes that use lock files.
 func processes(t *testing.T, how string, s Settings) Site {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,15 +64,17 @@ func processes(t *testing.T, how string, s Settings) Site {
 	}}
 }
 
-// TestProcessesAreKilledAndStopped: a sound lock survives what only a process can suffer. Its lock
-// files have no terms, so what a stopped holder has is free when it goes on. A fault that comes when the holder
-// has just released hits no lease, so there are several seeds.
+// TestProcessesAreKilledAndStopped checks that a sound lock passes under faults that only processes
+// can have. Its lock files have no terms, so the lock of a stopped holder is free when the holder
+// continues. A fault that comes just after a release hits no lease, so the test tries several
+// seeds.
 func TestProcessesAreKilledAndStopped(t *testing.T) {
 	t.Parallel()
 	killed, stopped := 0, 0
 	for seed := uint64(1); seed <= 5 && (killed == 0 || stopped == 0); seed++ {
 		s := Settings{
-			Server: "file", TTL: 500 * time.Millisecond, Expiry: 2 * time.Second, Round: 4 * time.Second, Duration: time.Second, Seed: seed,
+			Server: "file", TTL: 500 * time.Millisecond, Expiry: 2 * time.Second,
+			Round: 4 * time.Second, Duration: time.Second, Seed: seed,
 			Faults: map[Kind]Class{Kill: X, KillWaiter: X, Stop: X, StopWaiter: X},
 		}
 		h, err := Run(t.Context(), processes(t, "sound", s))
@@ -81,17 +84,18 @@ func TestProcessesAreKilledAndStopped(t *testing.T) {
 		v := Judge(h)
 		show(t, v)
 		if len(v.Violations) > 0 {
-			t.Error("a sound lock has not passed")
+			t.Error("a sound lock did not pass")
 		}
 		killed += v.Figures.KillToGrant.N
 		stopped += v.Figures.WakeToLoss.N
 	}
 	if killed == 0 || stopped == 0 {
-		t.Errorf("%d holders were killed, and %d were stopped", killed, stopped)
+		t.Errorf("%d holders were killed and %d were stopped, want at least one of each",
+			killed, stopped)
 	}
 }
 
-// TestBrokenProcessesAreCaught: rules g and h.
+// TestBrokenProcessesAreCaught checks that the rules g and h detect broken workers.
 func TestBrokenProcessesAreCaught(t *testing.T) {
 	for how, rule := range map[string]Rule{"leak": RuleG, "panic": RuleH, "hang": RuleH} {
 		t.Run(how, func(t *testing.T) {
@@ -106,9 +110,11 @@ func TestBrokenProcessesAreCaught(t *testing.T) {
 			if err := c.hire(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second) // for the panic
+			time.Sleep(time.Second) // the time until the panic
 			c.dismiss(patience)
-			found := slices.ContainsFunc(log.sorted(), func(e Event) bool { return e.Op == Finding && e.Rule == rule })
+			found := slices.ContainsFunc(log.sorted(), func(e Event) bool {
+				return e.Op == Finding && e.Rule == rule
+			})
 			if !found {
 				t.Errorf("no finding of rule %s in %+v", rule, log.sorted())
 			}

@@ -17,27 +17,34 @@ import (
 	"time"
 )
 
-// maxShown is how many violations a report lists.
+// maxShown is the largest number of violations in a report.
 const maxShown = 20
 
-// WriteReport writes what a campaign has come to, in words.
+// WriteReport writes a report on a campaign as text.
 func (v *Verdict) WriteReport(w io.Writer) {
 	f := &v.Figures
-	fmt.Fprintf(w, "%s (%s), seed %d: %d grants in %d rounds, %v\n", f.Server, f.Version, f.Seed, f.Grants, f.Rounds, f.Took)
+	fmt.Fprintf(w, "%s (%s), seed %d: %d grants in %d rounds, %v\n",
+		f.Server, f.Version, f.Seed, f.Grants, f.Rounds, f.Took)
 	for _, k := range kinds {
 		if of := f.Faults[k]; of != nil {
 			note := ""
 			if !of.Counts() {
-				note = fmt.Sprintf("   too few to count: it takes %d injections and %d grants", minInjected, minGrants)
+				note = fmt.Sprintf("   too few to count: at least %d injections and %d grants",
+					minInjected, minGrants)
 			}
-			fmt.Fprintf(w, "  %-12s class %s  injected %3d  grants %6d  overlap %v%s\n", k, of.Class, of.Injected, of.Grants, short(of.Overlap), note)
+			fmt.Fprintf(w, "  %-12s class %s  injected %3d  grants %6d  overlap %v%s\n",
+				k, of.Class, of.Injected, of.Grants, short(of.Overlap), note)
 		}
 	}
-	fmt.Fprintf(w, "  unlock → grant %v, kill → grant %v, stop → grant %v, wake → loss %v, taken → loss %v\n", f.Handoff, f.KillToGrant, f.StopToGrant, f.WakeToLoss, f.TakeToLoss)
-	fmt.Fprintf(w, "  stale writes refused %d, lost updates with the fence %d, without it %d, losses on a machine that stood still %d\n",
+	fmt.Fprintf(w, "  unlock → grant %v, kill → grant %v, stop → grant %v, "+
+		"wake → loss %v, taken → loss %v\n",
+		f.Handoff, f.KillToGrant, f.StopToGrant, f.WakeToLoss, f.TakeToLoss)
+	fmt.Fprintf(w, "  stale writes refused %d, lost updates with the fence %d, without it %d, "+
+		"void losses on a slow machine %d\n",
 		f.RefusedF, f.LostFenced, f.LostPlain, f.Voids)
 	for _, x := range v.Violations[:min(len(v.Violations), maxShown)] {
-		fmt.Fprintf(w, "  VIOLATION of rule %s at %v, %s: %s\n", x.Rule, v.since(x.At), cmp.Or(x.Name, "no lock"), x.Text)
+		fmt.Fprintf(w, "  VIOLATION of rule %s at %v, %s: %s\n",
+			x.Rule, v.since(x.At), cmp.Or(x.Name, "no lock"), x.Text)
 	}
 	if more := len(v.Violations) - maxShown; more > 0 {
 		fmt.Fprintf(w, "  and %d more violations\n", more)
@@ -47,7 +54,7 @@ func (v *Verdict) WriteReport(w io.Writer) {
 	}
 }
 
-// since returns a time from the beginning of the history.
+// since returns the time from the beginning of the history to at.
 func (v *Verdict) since(at Instant) time.Duration {
 	if events := v.ledger.Events; len(events) > 0 {
 		return at.Sub(events[0].At).Round(time.Millisecond)
@@ -55,7 +62,7 @@ func (v *Verdict) since(at Instant) time.Duration {
 	return 0
 }
 
-// String is "p50/max".
+// String returns "p50/max".
 func (t Times) String() string {
 	if t.N == 0 {
 		return "–"
@@ -63,7 +70,7 @@ func (t Times) String() string {
 	return short(t.P50) + "/" + short(t.Max)
 }
 
-// max is the greatest time.
+// max returns the longest time as text.
 func (t Times) max() string {
 	if t.N == 0 {
 		return "–"
@@ -71,7 +78,7 @@ func (t Times) max() string {
 	return short(t.Max)
 }
 
-// short is a time without needless digits.
+// short formats a duration without needless digits.
 func short(d time.Duration) string {
 	switch {
 	case d < 5*time.Microsecond:
@@ -84,10 +91,10 @@ func short(d time.Duration) string {
 	return d.Round(10 * time.Millisecond).String()
 }
 
-// tableBegin and tableEnd are the marks in the document between which the tables stand.
+// tableBegin and tableEnd mark the tables in the document.
 const tableBegin, tableEnd = "<!-- campaign: make campaign -->\n", "<!-- end of campaign -->\n"
 
-// Publish puts figures into a file of all servers' latest figures, and their tables into a
+// Publish updates the file with the latest figures of all servers, and writes their tables into a
 // document.
 func Publish(file, document string, latest []Figures) error {
 	all := make(map[string]Figures)
@@ -114,22 +121,28 @@ func Publish(file, document string, latest []Figures) error {
 		return fmt.Errorf("%s has no marks of the campaign", document)
 	}
 	text = slices.Concat(before, []byte(tableBegin), []byte(tables(all)), []byte(tableEnd), after)
-	return errors.Join(os.WriteFile(file, append(data, '\n'), 0o644), os.WriteFile(document, text, 0o644))
+	return errors.Join(
+		os.WriteFile(file, append(data, '\n'), 0o644), os.WriteFile(document, text, 0o644))
 }
 
-// tables returns the figures in Markdown: a row for each server, and the faults of each.
+// tables returns the figures in Markdown: a row for each server, and the faults of each server.
 func tables(all map[string]Figures) string {
 	var b strings.Builder
 	servers := slices.Sorted(maps.Keys(all))
-	b.WriteString("\n| server | grants | violations | unlock → grant p50/max | kill → grant p50/max | stop → grant p50/max | wake → loss max | taken → loss max | " +
-		"overlap max, F and U | stale writes refused | lost updates with the fence, without | seed, hours |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| server | grants | violations | unlock → grant p50/max | " +
+		"kill → grant p50/max | stop → grant p50/max | wake → loss max | taken → loss max | " +
+		"overlap max, F and U | stale writes refused | " +
+		"lost updates with the fence, without | seed, hours |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range servers {
 		f := all[s]
 		fmt.Fprintf(&b, "| %s | %d | %s | %v | %v | %v | %s | %s | %s | %d | %d, %d | %d, %.2f |\n",
-			f.label(), f.Grants, f.violations(), f.Handoff, f.KillToGrant, f.StopToGrant, f.WakeToLoss.max(), f.TakeToLoss.max(),
-			short(f.OverlapF), f.RefusedF, f.LostFenced, f.LostPlain, f.Seed, f.Took.Hours())
+			f.label(), f.Grants, f.violations(), f.Handoff, f.KillToGrant, f.StopToGrant,
+			f.WakeToLoss.max(), f.TakeToLoss.max(), short(f.OverlapF), f.RefusedF,
+			f.LostFenced, f.LostPlain, f.Seed, f.Took.Hours())
 	}
-	fmt.Fprintf(&b, "\n| fault | %s |\n|---|%s\n", strings.Join(servers, " | "), strings.Repeat("---|", len(servers)))
+	fmt.Fprintf(&b, "\n| fault | %s |\n|---|%s\n",
+		strings.Join(servers, " | "), strings.Repeat("---|", len(servers)))
 	for _, k := range kinds {
 		fmt.Fprintf(&b, "| %s |", k)
 		for _, s := range servers {
@@ -141,7 +154,7 @@ func tables(all map[string]Figures) string {
 	return b.String()
 }
 
-// label names a server and its version.
+// label returns the name of a server and its version.
 func (f Figures) label() string {
 	if f.Version == "" {
 		return f.Server
@@ -159,7 +172,7 @@ func (f Figures) violations() string {
 	return cmp.Or(strings.Join(found, ", "), "0")
 }
 
-// String is a cell of the table of faults.
+// String returns a cell of the table of faults.
 func (f *FaultFigures) String() string {
 	switch {
 	case f == nil:

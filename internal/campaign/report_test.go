@@ -10,17 +10,26 @@ import (
 	"time"
 )
 
-// Publish replaces the figures of the servers that ran, and leaves all other text as it is.
+// TestPublish checks that Publish replaces the figures of the servers that ran and does not change
+// any other text.
 func TestPublish(t *testing.T) {
 	dir := t.TempDir()
 	file, document := filepath.Join(dir, "figures.json"), filepath.Join(dir, "page.md")
-	if err := os.WriteFile(document, []byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), 0o600); err != nil {
+	old := []byte("before\n" + tableBegin + "old\n" + tableEnd + "after\n")
+	if err := os.WriteFile(document, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := Figures{Server: "redis", Seed: 1, Grants: 11, Faults: map[Kind]*FaultFigures{Kill: {Class: X, Injected: 5, Grants: 200}}}
-	second := Figures{Server: "etcd", Seed: 2, Grants: 22, OverlapF: 30 * time.Millisecond, Violations: map[Rule]int{RuleB: 3}}
+	first := Figures{Server: "redis", Seed: 1, Grants: 11, Faults: map[Kind]*FaultFigures{
+		Kill: {Class: X, Injected: 5, Grants: 200},
+	}}
+	second := Figures{
+		Server: "etcd", Seed: 2, Grants: 22, OverlapF: 30 * time.Millisecond,
+		Violations: map[Rule]int{RuleB: 3},
+	}
 	third := Figures{Server: "redis", Seed: 3, Grants: 33, Faults: map[Kind]*FaultFigures{
-		Kill: {Class: X, Injected: 6, Grants: 200}, Wipe: {Class: F, Injected: 4, Grants: 200, Overlap: time.Second}, Cut: {Class: X, Injected: 2, Grants: 500},
+		Kill: {Class: X, Injected: 6, Grants: 200},
+		Wipe: {Class: F, Injected: 4, Grants: 200, Overlap: time.Second},
+		Cut:  {Class: X, Injected: 2, Grants: 500},
 	}}
 	for _, latest := range [][]Figures{{first}, {second, third}} {
 		if err := Publish(file, document, latest); err != nil {
@@ -32,9 +41,12 @@ func TestPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	for _, want := range []string{"before\n" + tableBegin, tableEnd + "after\n", "| etcd | 22 | b: 3 |", "| redis | 33 | 0 |", "| kill | – | X 6 |", "| wipe | – | F 4, 1s |", "| cut | – | X (2) |"} {
+	for _, want := range []string{
+		"before\n" + tableBegin, tableEnd + "after\n", "| etcd | 22 | b: 3 |", "| redis | 33 | 0 |",
+		"| kill | – | X 6 |", "| wipe | – | F 4, 1s |", "| cut | – | X (2) |",
+	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
+			t.Errorf("the document has no %q:\n%s", want, text)
 		}
 	}
 	for _, old := range []string{"old", "| 11 |"} {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// ErrMissed is returned by Site.Inject if there was nothing to hit.
+// ErrMissed is the error of Site.Inject if the fault had no effect.
 var ErrMissed = errors.New("the fault hit nothing")
 
-// Network is the network of one worker. A *faultproxy.Proxy is one.
+// Network is the network of one worker, for example a *faultproxy.Proxy.
 type Network interface {
 	Cut() (heal func())
 	Reset()
@@ -24,7 +24,7 @@ type Network interface {
 	Delay() (deliver func())
 }
 
-// Site is a server under test, as the caller has set it up.
+// Site is a server under test that the caller has set up.
 type Site struct {
 	Settings
 	Version string
@@ -32,11 +32,11 @@ type Site struct {
 	Start func(worker, life int) (Process, error)
 	// Network returns the network of a worker, or nil if the worker has none that can be broken.
 	Network func(worker int) Network
-	// Inject brings about a fault of the server or of an operator, on the lock of that name. It
-	// returns what ends the fault, or nil.
+	// Inject causes a fault of the server or an act of an operator on the lock of that name. heal
+	// ends the fault; it may be nil.
 	Inject func(ctx context.Context, k Kind, name string) (heal func() error, err error)
-	// Left returns, after all workers have ended, what is left on the server of the names that
-	// begin with a prefix.
+	// Left returns the data that the server still has of names with that prefix. It is called after
+	// all workers have ended.
 	Left func(ctx context.Context, prefix string) ([]string, error)
 	// Progress, if not nil, is called at the beginning of each round.
 	Progress func(text string)
@@ -65,12 +65,16 @@ func (c *counter) next() int {
 	return c.n
 }
 
-// Run carries out a campaign and returns its history. An error means that the campaign could not be
-// carried out. When ctx ends, the history is what has happened so far.
+// Run executes a campaign and returns its history. It returns an error if it cannot execute the
+// campaign. If ctx ends, the history has the events so far.
 func Run(ctx context.Context, s Site) (*History, error) {
 	s.Settings = s.withDefaults()
-	e := &engine{Site: s, plan: NewPlan(s.Settings), prefix: fmt.Sprintf("campaign-%x", uint64(Now()))}
-	e.crew = &crew{settings: s.Settings, start: s.Start, log: &e.log, store: newStore(), suits: e.suits}
+	e := &engine{
+		Site: s, plan: NewPlan(s.Settings), prefix: fmt.Sprintf("campaign-%x", uint64(Now())),
+	}
+	e.crew = &crew{
+		settings: s.Settings, start: s.Start, log: &e.log, store: newStore(), suits: e.suits,
+	}
 	stop := make(chan struct{})
 	var meter sync.WaitGroup
 	meter.Go(func() {
@@ -89,12 +93,13 @@ func Run(ctx context.Context, s Site) (*History, error) {
 		e.leftovers(ctx)
 	}
 	h := &History{
-		Settings: s.Settings, Plan: e.plan, Version: s.Version, Ended: Now(), Cut: ctx.Err() != nil, Events: e.log.sorted(),
+		Settings: s.Settings, Plan: e.plan, Version: s.Version,
+		Ended: Now(), Cut: ctx.Err() != nil, Events: e.log.sorted(),
 	}
 	return h, err
 }
 
-// rounds carries out the rounds of the plan until ctx ends.
+// rounds executes the rounds of the plan until ctx ends.
 func (e *engine) rounds(ctx context.Context) error {
 	for i, r := range e.plan.Rounds {
 		names := make([]string, e.Locks)
@@ -104,7 +109,8 @@ func (e *engine) rounds(ctx context.Context) error {
 		e.log.record(Event{Op: RoundBegins, Worker: Engine, Round: i})
 		e.crew.begin(&lockOrder{Round: i, Names: names, Fair: r.Fair})
 		if e.Progress != nil {
-			e.Progress(fmt.Sprintf("round %d of %d: class %s, %d faults", i+1, len(e.plan.Rounds), r.Class, len(r.Faults)))
+			e.Progress(fmt.Sprintf("round %d of %d: class %s, %d faults",
+				i+1, len(e.plan.Rounds), r.Class, len(r.Faults)))
 		}
 		if err := e.round(ctx, i, r, names); err != nil {
 			return fmt.Errorf("round %d: %w", i, err)
@@ -129,7 +135,7 @@ func (e *engine) round(ctx context.Context, i int, r Round, names []string) erro
 		all.Go(func() {
 			for _, in := range r.Faults {
 				late := Now().Sub(begin) - in.Begin
-				if in.Lane != lane || late > e.Round/2 { // a server that takes long to start delays its lane
+				if in.Lane != lane || late > e.Round/2 { // a slow server delays its lane
 					continue
 				}
 				if errs[lane] != nil || !sleep(ctx, -late) {
@@ -148,9 +154,12 @@ func (e *engine) round(ctx context.Context, i int, r Round, names []string) erro
 	return nil
 }
 
-// inject brings about one fault and ends it after its time.
+// inject causes one fault and ends it after its duration.
 func (e *engine) inject(ctx context.Context, round int, in Injection, names []string) error {
-	f := Event{Worker: Engine, Round: round, Fault: e.faults.next(), Kind: in.Kind, Name: names[in.N%len(names)]}
+	f := Event{
+		Worker: Engine, Round: round,
+		Fault: e.faults.next(), Kind: in.Kind, Name: names[in.N%len(names)],
+	}
 	m := e.aim(ctx, in, &f)
 	note := func(op Op) {
 		f.Op = op
@@ -179,7 +188,7 @@ func (e *engine) inject(ctx context.Context, round int, in Injection, names []st
 	return nil
 }
 
-// aim chooses the victim of a fault and has a holder stay until it is hit.
+// aim chooses the victim of a fault, and makes a holder stay until the fault hits it.
 func (e *engine) aim(ctx context.Context, in Injection, f *Event) (m *member) {
 	switch {
 	case in.Kind.ofWorker():
@@ -199,8 +208,10 @@ func (e *engine) aim(ctx context.Context, in Injection, f *Event) (m *member) {
 	return m
 }
 
-// begin begins a fault. What it returns ends the fault; nil: there is nothing to end.
-func (e *engine) begin(ctx context.Context, in Injection, name string, m *member) (heal func() error, err error) {
+// begin begins a fault. heal ends it; it may be nil.
+func (e *engine) begin(
+	ctx context.Context, in Injection, name string, m *member,
+) (heal func() error, err error) {
 	switch {
 	case !in.Kind.ofWorker():
 		return e.Inject(ctx, in.Kind, name)
@@ -218,8 +229,10 @@ func (e *engine) suits(k Kind, m *member) bool {
 	return !k.ofWorker() || k.ofProcess() || e.Network != nil && e.Network(m.id) != nil
 }
 
-// interfere does something to the network n of m.
-func (e *engine) interfere(ctx context.Context, in Injection, m *member, n Network) (heal func() error, err error) {
+// interfere disturbs the network n of m.
+func (e *engine) interfere(
+	ctx context.Context, in Injection, m *member, n Network,
+) (heal func() error, err error) {
 	switch in.Kind {
 	case Cut:
 		return quiet(n.Cut()), nil
@@ -228,7 +241,7 @@ func (e *engine) interfere(ctx context.Context, in Injection, m *member, n Netwo
 	case Latency:
 		delay := e.TTL * 3 / 2
 		if in.N%2 == 0 {
-			delay = e.TTL * 7 / 10 // a reply in time, with little left of its term
+			delay = e.TTL * 7 / 10 // a reply in time, but little of its term is left
 			e.crew.linger(m, in.For)
 		}
 		return n.Latency(delay)
@@ -239,7 +252,7 @@ func (e *engine) interfere(ctx context.Context, in Injection, m *member, n Netwo
 			n.DropReply(1 + (in.N>>(4*i))%8)
 		}
 	case Fade:
-		remove, err := n.Latency(e.TTL / 4) // a renewal waits no longer than TTL/3
+		remove, err := n.Latency(e.TTL / 4) // a renewal waits for at most TTL/3
 		if err != nil {
 			return nil, err
 		}
@@ -250,7 +263,7 @@ func (e *engine) interfere(ctx context.Context, in Injection, m *member, n Netwo
 	return nil, nil
 }
 
-// disturb does something to the process of m.
+// disturb kills, stops or slows the process of m.
 func (e *engine) disturb(in Injection, m *member) (heal func() error, err error) {
 	switch in.Kind {
 	case Kill, KillWaiter:
@@ -270,7 +283,7 @@ func quiet(f func()) func() error {
 	return func() error { f(); return nil }
 }
 
-// leftovers records the locks that are still on the server when nothing can hold them any more.
+// leftovers records the locks that are still on the server after all holders have ended.
 func (e *engine) leftovers(ctx context.Context) {
 	if e.Left == nil {
 		return
@@ -285,17 +298,17 @@ func (e *engine) leftovers(ctx context.Context) {
 			break
 		}
 	}
-	text := fmt.Sprintf("left on the server: %q", slices.Clip(left))
+	text := fmt.Sprintf("locks are left on the server: %q", slices.Clip(left))
 	if err != nil {
-		text = "cannot list what is left on the server: " + err.Error()
+		text = "cannot list the locks on the server: " + err.Error()
 	}
 	e.log.record(Event{Op: Finding, Worker: Engine, Rule: RuleG, Error: text})
 }
 
-// dismissal is how long a worker has, beyond a TTL, to unlock, to close and to end.
+// dismissal is the time, in addition to a TTL, in which a worker must unlock, close and end.
 const dismissal = 20 * time.Second
 
-// sleep waits for d and reports whether ctx still goes on then.
+// sleep waits for d or until ctx ends. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// lanes is how many faults of workers may last at once. Each lane has victims of its own. One more
-// lane is the server's.
+// lanes is the number of faults of workers that can last at the same time. No worker is a victim in
+// two lanes. One more lane is for faults of the server.
 const lanes = 3
 
-// DefaultWorkers is how many processes a campaign has.
+// DefaultWorkers is the default number of processes in a campaign.
 const DefaultWorkers = 2 * lanes
 
 // Plan is a schedule of faults. The same Settings and seed give the same Plan.
@@ -24,7 +24,7 @@ type Plan struct {
 	Rounds []Round `json:"rounds"`
 }
 
-// Round is a part of a campaign that has lock names of its own.
+// Round is a part of a campaign with lock names that no other part uses.
 type Round struct {
 	Class  Class       `json:"class"`
 	Fair   bool        `json:"fair"`
@@ -44,13 +44,13 @@ type Injection struct {
 type Settings struct {
 	Server   string
 	TTL      time.Duration
-	Expiry   time.Duration // from the death of a holder until the server has freed the lock, at most
+	Expiry   time.Duration // the longest time from a holder's death to the release by the server
 	Duration time.Duration
 	Round    time.Duration // the phase of faults of a round; 0: 15 s
 	Workers  int           // processes; 0: 6
-	Locks    int           // names of a round; 0: 2
-	Fair     bool          // every second round asks for fairness
-	Shared   bool          // the workers live in the engine's process, whose goroutines are not theirs alone
+	Locks    int           // names per round; 0: 2
+	Fair     bool          // every second round uses fair locks
+	Shared   bool          // the workers run in the engine's process: goroutines are not counted
 	Seed     uint64
 	Faults   map[Kind]Class
 }
@@ -63,16 +63,17 @@ func (s Settings) withDefaults() Settings {
 	return s
 }
 
-// recovery is how long the workers go on after the faults of a round. The lock must have recovered
-// before its end.
+// recovery is the time for which the workers continue after the faults of a round. The lock must
+// recover within this time.
 func (s Settings) recovery() time.Duration { return s.Expiry + bound + s.TTL/2 }
 
-// drain is how long those that wait at the end of a round have to get the lock, one after the
-// other. No new attempt is made then, so that a wake-up that is lost leaves a gap.
+// drain is the time in which the waiters at the end of a round get the lock, one after the other.
+// The workers make no new attempts then, so that a lost wake-up leaves a gap.
 func (s Settings) drain() time.Duration { return s.TTL + bound }
 
-// NewPlan draws a schedule. Two rounds of class X are followed by one of the other classes, where
-// the server has any. Of two rounds of class X one leaves the server alone.
+// NewPlan returns a random schedule for s. Two rounds of class X are followed by a round of the
+// other classes, if the server has faults of these classes. One of two rounds of class X has no
+// faults of the server.
 func NewPlan(s Settings) Plan {
 	s = s.withDefaults()
 	p := planner{Settings: s, random: rand.New(rand.NewPCG(s.Seed, hash(s.Server)))}
@@ -98,7 +99,9 @@ func NewPlan(s Settings) Plan {
 			p.fill(&r, server, lanes)
 		}
 		quiet = r.Class == X && !quiet && !workers.empty()
-		slices.SortStableFunc(r.Faults, func(a, b Injection) int { return cmp.Compare(a.Begin, b.Begin) })
+		slices.SortStableFunc(r.Faults, func(a, b Injection) int {
+			return cmp.Compare(a.Begin, b.Begin)
+		})
 		plan.Rounds = append(plan.Rounds, r)
 	}
 	return plan
@@ -115,12 +118,12 @@ type planner struct {
 	random *rand.Rand
 }
 
-// deck deals kinds at random, each equally often.
+// deck deals its kinds at random, each equally often.
 type deck struct {
 	kinds, left []Kind
 }
 
-// deck returns the faults of a class, for the workers' lanes or for the server's.
+// deck returns the faults of a class, either for the workers' lanes or for the server's lane.
 func (p *planner) deck(c Class, ofWorker bool) *deck {
 	d := &deck{}
 	for _, k := range slices.Sorted(maps.Keys(p.Faults)) {
@@ -143,14 +146,16 @@ func (d *deck) draw(random *rand.Rand) Kind {
 	return k
 }
 
-// fill puts faults into one lane of r, one after the other, with quiet times between them.
+// fill adds faults to one lane of r, one after the other, with quiet times between them.
 func (p *planner) fill(r *Round, d *deck, lane int) {
 	if d.empty() {
 		return
 	}
 	for at := p.quiet(lane); ; {
 		k := d.draw(p.random)
-		in := Injection{Kind: k, Lane: lane, Begin: at, For: k.length(p.TTL), N: p.random.IntN(1 << 16)}
+		in := Injection{
+			Kind: k, Lane: lane, Begin: at, For: k.length(p.TTL), N: p.random.IntN(1 << 16),
+		}
 		if at += in.For + p.quiet(lane); in.Begin+in.For > p.Round && len(r.Faults) > 0 {
 			d.left = append(d.left, k) // for the next round
 			return
@@ -159,8 +164,8 @@ func (p *planner) fill(r *Round, d *deck, lane int) {
 	}
 }
 
-// quiet returns the time before the next fault of a lane. The server's faults hit everything and
-// are rarer.
+// quiet returns the time before the next fault of a lane. Faults of the server affect all workers,
+// so they are rarer.
 func (p *planner) quiet(lane int) time.Duration {
 	least := p.TTL / 10
 	if lane == lanes {

@@ -9,7 +9,10 @@ import (
 )
 
 func settings(seed uint64) Settings {
-	s := Settings{Server: "redis", TTL: 2 * time.Second, Duration: 10 * time.Minute, Seed: seed, Fair: true, Faults: make(map[Kind]Class)}
+	s := Settings{
+		Server: "redis", TTL: 2 * time.Second, Duration: 10 * time.Minute, Seed: seed,
+		Fair: true, Faults: make(map[Kind]Class),
+	}
 	for _, k := range kinds {
 		s.Faults[k] = X
 	}
@@ -17,17 +20,19 @@ func settings(seed uint64) Settings {
 	return s
 }
 
-// The same seed gives the same schedule, another one gives another.
+// TestPlanFollowsFromTheSeed checks that the same seed gives the same schedule, and another seed
+// another schedule.
 func TestPlanFollowsFromTheSeed(t *testing.T) {
 	if !reflect.DeepEqual(NewPlan(settings(3)), NewPlan(settings(3))) {
-		t.Error("one seed, two schedules")
+		t.Error("one seed gives two schedules")
 	}
 	if reflect.DeepEqual(NewPlan(settings(3)).Rounds, NewPlan(settings(4)).Rounds) {
-		t.Error("two seeds, one schedule")
+		t.Error("two seeds give one schedule")
 	}
 }
 
-// Each fault is in rounds of its class, often enough, and never beside another fault of its lane.
+// TestPlanHasEveryFault checks that each fault is in rounds of its class, often enough, and never
+// at the same time as another fault of its lane.
 func TestPlanHasEveryFault(t *testing.T) {
 	s := settings(1)
 	count := make(map[Kind]int)
@@ -46,12 +51,13 @@ func TestPlanHasEveryFault(t *testing.T) {
 	}
 	for k := range s.Faults {
 		if count[k] < minInjected {
-			t.Errorf("%s: %d times", k, count[k])
+			t.Errorf("%s occurs %d times, want at least 3", k, count[k])
 		}
 	}
 }
 
-// The shortest campaign has one round of each kind.
+// TestShortPlan checks that the shortest campaign has one round with faults of class X and one with
+// other faults.
 func TestShortPlan(t *testing.T) {
 	s := settings(1)
 	s.Duration = time.Second
@@ -62,8 +68,9 @@ func TestShortPlan(t *testing.T) {
 }
 
 func TestParseKinds(t *testing.T) {
-	if got, err := ParseKinds("stop,cut"); err != nil || !reflect.DeepEqual(got, []Kind{Stop, Cut}) {
-		t.Errorf("%v, %v", got, err)
+	got, err := ParseKinds("stop,cut")
+	if err != nil || !reflect.DeepEqual(got, []Kind{Stop, Cut}) {
+		t.Errorf("ParseKinds = %v, %v", got, err)
 	}
 	if _, err := ParseKinds("stop,earthquake"); err == nil {
 		t.Error("an unknown fault is accepted")

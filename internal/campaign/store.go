@@ -4,10 +4,10 @@ package campaign
 
 import "sync"
 
-// store is what the workers protect with the locks: two counters for each lock. Each update is a
-// read and, later, a write of the next number. The fenced counter refuses fences that are lower
-// than the highest it has met, in reads and in writes. The plain counter takes everything, and so
-// shows what a fence is worth.
+// store is the resource that the locks protect: two counters for each lock. Each update is a read
+// and, later, a write of the next number. The fenced counter refuses a read or a write with a lower
+// fence than the highest fence so far. The plain counter accepts everything, and so shows the
+// benefit of a fence.
 type store struct {
 	mu        sync.Mutex
 	resources map[string]*resource
@@ -18,14 +18,14 @@ type resource struct {
 	fenced, plain int64
 }
 
-// access is a read or a write that a worker sends.
+// access is a read or a write from a worker.
 type access struct {
 	Loop          int    `json:"loop"`
 	Try           int    `json:"try"`
 	Name          string `json:"name"`
 	Fence         uint64 `json:"fence,string"`
 	Write         bool   `json:"write,omitempty"`
-	Fenced, Plain int64  // to write
+	Fenced, Plain int64  // the values to write
 }
 
 // answer is the store's reply to the loop that made the access.
@@ -37,7 +37,7 @@ type answer struct {
 
 func newStore() *store { return &store{resources: make(map[string]*resource)} }
 
-// do executes a and returns what happened.
+// do executes a and returns the answer and the event.
 func (s *store) do(a access) (answer, Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,10 @@ func (s *store) do(a access) (answer, Event) {
 		r = &resource{}
 		s.resources[a.Name] = r
 	}
-	e := Event{At: Now(), Op: Read, Loop: a.Loop, Try: a.Try, Name: a.Name, Fence: a.Fence, Accepted: a.Fence >= r.highest}
+	e := Event{
+		At: Now(), Op: Read, Loop: a.Loop, Try: a.Try, Name: a.Name,
+		Fence: a.Fence, Accepted: a.Fence >= r.highest,
+	}
 	if e.Accepted {
 		r.highest = a.Fence
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	loopsPerWorker = 2 // two loops of one process pass locks on inside of the process
+	loopsPerWorker = 2 // two loops of one process pass locks on inside the process
 	holdMax        = 40 * time.Millisecond
 	retryPause     = 20 * time.Millisecond
 	leakPatience   = 5 * time.Second
@@ -32,7 +32,7 @@ type order struct {
 	Hello  *hello        `json:"hello,omitempty"`
 	Round  *lockOrder    `json:"round,omitempty"`
 	Answer *answer       `json:"answer,omitempty"`
-	Linger time.Duration `json:"linger,omitempty"` // the present or the next critical section lasts that much longer
+	Linger time.Duration `json:"linger,omitempty"` // of the present or the next critical section
 	Finish bool          `json:"finish,omitempty"`
 }
 
@@ -41,10 +41,11 @@ type hello struct {
 	Worker, Life int
 	Seed         uint64
 	TTL          time.Duration
-	Alone        bool // in a process of its own, whose goroutines are counted
+	Alone        bool // the worker has its own process, so its goroutines are counted
 }
 
-// lockOrder names the locks of a round. Without names it ends the round: no new attempt is made.
+// lockOrder names the locks of a round. Without names it ends the round: the loops make no new
+// attempts.
 type lockOrder struct {
 	Round int
 	Names []string
@@ -60,7 +61,7 @@ type report struct {
 
 // bye is the last report.
 type bye struct {
-	Leaked string `json:"leaked"` // goroutines and files that are left after Close; empty: none
+	Leaked string `json:"leaked"` // goroutines and files that are left after Close; may be empty
 	Error  string `json:"error"`  // of Close
 }
 
@@ -76,9 +77,11 @@ type worker struct {
 	out *json.Encoder
 }
 
-// Serve is a worker process: it executes the orders that come over conn until the one to finish, or
-// until conn ends. open connects to the server.
-func Serve(ctx context.Context, conn io.ReadWriter, open func(context.Context) (*dlock.Client, error)) error {
+// Serve runs a worker process. It executes the orders that arrive over conn, until the order to
+// finish or until conn ends. open connects to the server.
+func Serve(
+	ctx context.Context, conn io.ReadWriter, open func(context.Context) (*dlock.Client, error),
+) error {
 	orders := json.NewDecoder(conn)
 	var first order
 	if err := orders.Decode(&first); err != nil || first.Hello == nil {
@@ -100,7 +103,7 @@ func Serve(ctx context.Context, conn io.ReadWriter, open func(context.Context) (
 
 var errFinished = errors.New("campaign: finished")
 
-// obey executes orders until there are no more.
+// obey executes orders until conn ends.
 func (w *worker) obey(ctx context.Context, orders *json.Decoder, finish context.CancelCauseFunc) {
 	for {
 		var o order
@@ -124,7 +127,8 @@ func (w *worker) obey(ctx context.Context, orders *json.Decoder, finish context.
 	}
 }
 
-// work runs the loops until ctx ends, closes the client, and returns what is left then.
+// work runs the loops until ctx ends and closes the client. It returns the resources that are left
+// then.
 func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Client, error)) bye {
 	stop := make(chan struct{})
 	var meter sync.WaitGroup
@@ -132,7 +136,9 @@ func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Cl
 		if !w.Alone {
 			return
 		}
-		meterLag(stop, func(at Instant, late time.Duration) { w.record(Event{At: at, Op: Lag, Late: late}) })
+		meterLag(stop, func(at Instant, late time.Duration) {
+			w.record(Event{At: at, Op: Lag, Late: late})
+		})
 	})
 	defer meter.Wait()
 	defer close(stop)
@@ -156,8 +162,10 @@ func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Cl
 	return left
 }
 
-// connect opens the client. It retries until ctx ends, as the server may be away.
-func (w *worker) connect(ctx context.Context, open func(context.Context) (*dlock.Client, error)) *dlock.Client {
+// connect opens the client. The server may be unavailable, so connect retries until ctx ends.
+func (w *worker) connect(
+	ctx context.Context, open func(context.Context) (*dlock.Client, error),
+) *dlock.Client {
 	for {
 		client, err := open(ctx)
 		if err == nil {
@@ -177,8 +185,9 @@ func (w *worker) send(r report) error {
 	return w.out.Encode(r)
 }
 
-// record sends e before it returns, so that e is known even if the process is killed right after.
-// An error means that the engine has gone, and then the end of the orders ends the worker.
+// record sends e before it returns, so that the engine gets e even if the process is killed
+// immediately afterwards. An error means that the engine has ended. Then the orders end, which ends
+// the worker.
 func (w *worker) record(e Event) {
 	if e.At == 0 {
 		e.At = Now()
@@ -187,7 +196,7 @@ func (w *worker) record(e Event) {
 	_ = w.send(report{Event: &e})
 }
 
-// loop locks and unlocks, again and again.
+// loop repeatedly locks and unlocks.
 type loop struct {
 	*worker
 	id     int
@@ -196,7 +205,8 @@ type loop struct {
 }
 
 func newLoop(w *worker, id int) *loop {
-	return &loop{worker: w, id: id, random: rand.New(rand.NewPCG(w.Seed, uint64(w.Worker)<<32|uint64(w.Life)<<8|uint64(id)))}
+	source := rand.NewPCG(w.Seed, uint64(w.Worker)<<32|uint64(w.Life)<<8|uint64(id))
+	return &loop{worker: w, id: id, random: rand.New(source)}
 }
 
 func (l *loop) run(ctx context.Context) {
@@ -222,7 +232,7 @@ func (l *loop) note(e Event) {
 	l.record(e)
 }
 
-// visit makes one attempt to lock, and uses and unlocks what it gets.
+// visit makes one attempt to lock. If it gets a lease, it uses the lease and unlocks.
 func (l *loop) visit(ctx context.Context, round *lockOrder) (granted bool) {
 	l.try++
 	name := round.Names[l.random.IntN(len(round.Names))]
@@ -247,8 +257,8 @@ func (l *loop) visit(ctx context.Context, round *lockOrder) (granted bool) {
 	return true
 }
 
-// limit returns how long an attempt may take: mostly for ever, at times so short that a request is
-// under way, or the loop in a queue, when it is given up.
+// limit returns the time limit of an attempt. Mostly there is none. Sometimes the limit is so short
+// that the attempt is cancelled while a request is under way or while the loop is in a queue.
 func (l *loop) limit() time.Duration {
 	switch l.random.IntN(20) {
 	case 0:
@@ -259,7 +269,7 @@ func (l *loop) limit() time.Duration {
 	return 0
 }
 
-// hold uses the lease and unlocks it, and records meanwhile when it is lost.
+// hold uses the lease and unlocks it. It records a loss of the lease at once.
 func (l *loop) hold(ctx context.Context, lease *dlock.Lease) {
 	name, try, unlocking := lease.Name(), l.try, make(chan struct{})
 	var watch sync.WaitGroup
@@ -281,7 +291,7 @@ func (l *loop) hold(ctx context.Context, lease *dlock.Lease) {
 }
 
 // update adds one to both counters of the resource. It is careless on purpose: it does not check
-// its lease before it writes, so the fence alone protects the resource.
+// its lease before it writes, so only the fence protects the resource.
 func (l *loop) update(ctx context.Context, lease *dlock.Lease) {
 	a := access{Loop: l.id, Try: l.try, Name: lease.Name(), Fence: lease.Fence()}
 	got, ok := l.access(ctx, a)
@@ -306,7 +316,7 @@ func (l *loop) access(ctx context.Context, a access) (answer, bool) {
 	}
 }
 
-// classify names the error of a Lock or of an Unlock. The empty string is success.
+// classify returns a name for the error of a Lock or of an Unlock. The empty string means success.
 func classify(err error) string {
 	for _, class := range []struct {
 		err  error
@@ -330,19 +340,19 @@ func classify(err error) string {
 	return ""
 }
 
-// resources are what a client may leak.
+// resources are the resources that a client can leak.
 type resources struct{ goroutines, files int }
 
 func count() resources {
 	r := resources{goroutines: runtime.NumGoroutine()}
-	if open, err := os.ReadDir("/proc/self/fd"); err == nil { // on other systems files are not counted
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil { // other systems do not count files
 		r.files = len(open)
 	}
 	return r
 }
 
-// leaked waits until no more goroutines and files than before are left. If that does not happen, it
-// returns what is left.
+// leaked waits until there are no more goroutines and files than before. If they stay, it describes
+// them.
 func leaked(before resources) string {
 	for end := time.Now().Add(leakPatience); ; time.Sleep(retryPause) {
 		now := count()
@@ -352,7 +362,7 @@ func leaked(before resources) string {
 		if time.Now().After(end) {
 			var stacks strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-			return fmt.Sprintf("%d goroutines and %d files more than before; %s",
+			return fmt.Sprintf("there are %d goroutines and %d files more than before; %s",
 				now.goroutines-before.goroutines, now.files-before.files, stacks.String())
 		}
 	}

@@ -133,7 +133,9 @@ func (a *acquisition) endTenure(reason error) {
 // accept makes a grant live and puts its lease into ref. The term of a grant that came through
 // Wait (waited) began with an earlier request: if little of it is left, or nothing else would
 // renew it, accept returns the tenure instead, and the caller renews it before it takes it.
-func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Ref) (*tenure, error) {
+func (a *acquisition) accept(
+	l *Lock, grant *backend.Grant, waited bool, ref *Ref,
+) (*tenure, error) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
@@ -163,7 +165,8 @@ func (a *acquisition) checkGrant(now time.Time) error {
 	e := a.engine
 	switch {
 	case a.grant.Fence >= backend.MaxFence:
-		return fmt.Errorf("%w: the server's fence %d is not below 2^51", backend.ErrConflict, a.grant.Fence)
+		return fmt.Errorf("%w: the server's fence %d is not below 2^51",
+			backend.ErrConflict, a.grant.Fence)
 	case a.grant.Fence == 0 && e.caps.Fencing != backend.FenceNone:
 		return fmt.Errorf("%w: the server gave no fence", backend.ErrConflict)
 	case a.reason != nil:

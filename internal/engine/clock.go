@@ -61,7 +61,8 @@ func awake(since, now time.Time) time.Time {
 // held.
 func (a *acquisition) expiry(now time.Time) error {
 	t := a.tenure
-	if t != nil && t.lock.MaxHold > 0 && a.state == granted && elapsed(t.start, now) >= t.lock.MaxHold {
+	if t != nil && t.lock.MaxHold > 0 && a.state == granted &&
+		elapsed(t.start, now) >= t.lock.MaxHold {
 		return errMaxHoldOver
 	}
 	if elapsed(a.term.Sent, now) >= a.life() {

@@ -19,7 +19,7 @@ const (
 // ending is the state of Close. e.mu guards it; quiet is closed once.
 type ending struct {
 	calls       int // of users, under way
-	loops       int // of users over List, in the body of the loop, or which Close left the driver to
+	loops       int // of users over List: in the body, or Close left the driver to them
 	begun       bool
 	isQuiet     bool
 	closed      bool // no more requests are started
@@ -58,14 +58,15 @@ func (e *Engine) start(f func()) {
 // once.
 func (e *Engine) Close() error {
 	holds := e.endLeases()
-	ctx, cancel := context.WithDeadline(context.Background(), later(time.Now(), holds).Add(closeTimeout))
+	deadline := later(time.Now(), holds).Add(closeTimeout)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	_ = e.awaitQuiet(ctx)
 	return e.finish()
 }
 
-// Shutdown is Close, but it waits until ctx ends, and then returns an error with the number of locks
-// that are left to their TTL.
+// Shutdown is Close, but it waits until ctx ends, and then returns an error with the number of
+// locks that are left to their TTL.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.endLeases()
 	left := e.awaitQuiet(ctx)

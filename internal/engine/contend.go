@@ -40,7 +40,9 @@ func (e *Engine) Acquire(ctx context.Context, l *Lock, wait bool, ref *Ref) erro
 
 // reachFront blocks until the caller is at the front of the line of l. It returns an acquisition
 // to contend with, or a tenure to take.
-func (e *Engine) reachFront(ctx context.Context, l *Lock, wait bool) (*acquisition, *tenure, error) {
+func (e *Engine) reachFront(
+	ctx context.Context, l *Lock, wait bool,
+) (*acquisition, *tenure, error) {
 	done := ctx.Done() // code of a user, which may not return
 	e.mu.Lock()
 	ln, w, err := e.join(l, wait)
@@ -189,7 +191,9 @@ func (a *acquisition) cleanUp() {
 
 // requestGrant requests the lock until it is granted, or until there is an error to give up with.
 // waited reports whether the grant came through Wait.
-func (a *acquisition) requestGrant(ctx context.Context, wait bool) (grant *backend.Grant, waited bool, err error) {
+func (a *acquisition) requestGrant(
+	ctx context.Context, wait bool,
+) (grant *backend.Grant, waited bool, err error) {
 	grant, err = a.attempt(ctx)
 	switch {
 	case err == nil:
@@ -242,7 +246,9 @@ func (a *acquisition) tryError(ctx context.Context, err error) error {
 
 // requestUntilGranted is the loop of a waiter: wait for a hint, then request again. err is the
 // outcome of the first attempt.
-func (a *acquisition) requestUntilGranted(ctx context.Context, err error) (grant *backend.Grant, waited bool, _ error) {
+func (a *acquisition) requestUntilGranted(
+	ctx context.Context, err error,
+) (grant *backend.Grant, waited bool, _ error) {
 	ctx, stop := a.engine.whileOpen(ctx)
 	defer stop()
 	var pace pacer
@@ -267,7 +273,8 @@ func (a *acquisition) requestUntilGranted(ctx context.Context, err error) (grant
 		switch {
 		case err == nil:
 			return grant, waited, nil
-		case isLost(err): // it was granted without an answer and has expired: another owner is needed
+		case isLost(err):
+			// It was granted without an answer and has expired: another owner is needed.
 			return nil, false, errBroken
 		case isFinal(err):
 			return nil, false, err
@@ -276,7 +283,7 @@ func (a *acquisition) requestUntilGranted(ctx context.Context, err error) (grant
 }
 
 // interrupted returns the error of a Lock with a context that has ended or a client that was
-// closed. It says why the server has not answered, if it has not: failure.
+// closed. If the server did not answer, the error wraps failure, the reason.
 func (a *acquisition) interrupted(ctx context.Context, failure error) error {
 	err := ContextError(ctx)
 	if a.engine.closing.Err() != nil {
@@ -305,7 +312,9 @@ func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) er
 }
 
 // wait blocks until another attempt may succeed, or until the server has granted the lock.
-func (a *acquisition) wait(ctx context.Context, busy *backend.Busy, pace *pacer) (*backend.Grant, error) {
+func (a *acquisition) wait(
+	ctx context.Context, busy *backend.Busy, pace *pacer,
+) (*backend.Grant, error) {
 	waiter, l := a.engine.waiter, a.lock
 	if waiter == nil {
 		shortest := l.PollInterval / 50

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocumentsShowTheTable: the tables of states in the documents are the table of the code.
+// TestDocumentsShowTheTable checks that the tables of states in the documents equal the table of
+// the code.
 func TestDocumentsShowTheTable(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"doc.go", "../../docs/design.md"} {
@@ -17,12 +18,15 @@ func TestDocumentsShowTheTable(t *testing.T) {
 		}
 		rows := 0
 		for line := range strings.Lines(string(text)) {
-			cells := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune("/| \t\n", r) })
+			cells := strings.FieldsFunc(line, func(r rune) bool {
+				return strings.ContainsRune("/| \t\n", r)
+			})
 			if len(cells) != 1+events || !slices.Contains(stateNames[:], cells[0]) {
 				continue
 			}
 			rows++
-			if want := tableRow(state(slices.Index(stateNames[:], cells[0]))); !slices.Equal(cells, want) {
+			want := tableRow(state(slices.Index(stateNames[:], cells[0])))
+			if !slices.Equal(cells, want) {
 				t.Errorf("%s shows %q, want %q", file, cells, want)
 			}
 		}

@@ -77,7 +77,9 @@ type Engine struct {
 
 // New returns an engine and starts its scheduler.
 func New(c Config) *Engine {
-	e := &Engine{driver: c.Driver, caps: c.Driver.Capabilities(), lines: make(map[string]*line), now: c.now}
+	e := &Engine{
+		driver: c.Driver, caps: c.Driver.Capabilities(), lines: make(map[string]*line), now: c.now,
+	}
 	if e.now == nil {
 		e.now = time.Now
 	}

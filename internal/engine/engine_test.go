@@ -14,7 +14,7 @@ import (
 	"github.com/dlock-go/dlock/membackend"
 )
 
-// newEngine returns an engine over a server of its own, which is closed with the test.
+// newEngine returns an engine over a server that no other test uses. It is closed with the test.
 func newEngine(t *testing.T) *Engine {
 	t.Helper()
 	e := New(Config{Driver: membackend.New(&membackend.Options{Space: rand.Text()})})
@@ -26,7 +26,7 @@ func newEngine(t *testing.T) *Engine {
 	return e
 }
 
-// take is an Acquire that must succeed.
+// take acquires the lock of that name, which must succeed.
 func take(t *testing.T, e *Engine, name string, s Settings) *Lease {
 	t.Helper()
 	var ref Ref
@@ -36,15 +36,15 @@ func take(t *testing.T, e *Engine, name string, s Settings) *Lease {
 	return ref.Lease()
 }
 
-// earlierByTheWall returns t with a wall clock that is d behind, as after a suspend of d, and the same
-// monotonic clock.
+// earlierByTheWall returns t with a wall clock that is d behind and the same monotonic clock. So
+// the present seems to come after a suspend of d.
 func earlierByTheWall(t time.Time, d time.Duration) time.Time {
-	const secondsShift = 30 // of the first word of a time.Time that has a monotonic reading
+	const secondsShift = 30 // of the seconds in a time.Time with a monotonic reading
 	*(*uint64)(unsafe.Pointer(&t)) -= uint64(d/time.Second) << secondsShift
 	return t
 }
 
-// suspend makes e find that the machine minSuspend for d since what happened last.
+// suspend makes e find that the machine was suspended for d since the scheduler's last run.
 func suspend(e *Engine, d time.Duration, leases ...*Lease) {
 	e.mu.Lock()
 	defer e.unlock()
@@ -55,18 +55,19 @@ func suspend(e *Engine, d time.Duration, leases ...*Lease) {
 	}
 }
 
-// TestSuspendIsNoticed: the scheduler compares the clocks, whatever else it waits for. A bubble of
-// synctest has one clock.
+// TestSuspendIsNoticed checks that the scheduler compares the clocks, whatever event it waits for.
+// The test runs in real time, because a bubble of synctest has only one clock.
 func TestSuspendIsNoticed(t *testing.T) {
 	for name, before := range map[string]func(*testing.T, *Engine){
 		"at first": func(*testing.T, *Engine) {},
 		"while a lock-delay runs": func(t *testing.T, e *Engine) {
 			t.Helper()
-			<-take(t, e, "delayed", Settings{TTL: 100 * time.Millisecond, LockDelay: 10 * time.Second, NoRenewal: true}).Lost(nil)
+			s := Settings{TTL: 100 * time.Millisecond, LockDelay: 10 * time.Second, NoRenewal: true}
+			<-take(t, e, "delayed", s).Lost(nil)
 		},
 		"after an uncontended lock": func(t *testing.T, e *Engine) {
 			t.Helper()
-			e.mu.Lock() // the lock is free again before the scheduler looks
+			e.mu.Lock() // the lock is free again before the scheduler runs
 			defer e.unlock()
 			e.armed = time.Now().Add(20 * time.Second)
 		},
@@ -82,13 +83,13 @@ func TestSuspendIsNoticed(t *testing.T) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(5 * time.Second): // the machine may be slow
-				t.Error("the context of the lease goes on")
+				t.Error("the context of the lease has not ended")
 			}
 		})
 	}
 }
 
-// TestDeadlineAfterASuspend: it has come by both clocks.
+// TestDeadlineAfterASuspend checks that the deadline has passed by both clocks.
 func TestDeadlineAfterASuspend(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -99,24 +100,24 @@ func TestDeadlineAfterASuspend(t *testing.T) {
 	}
 }
 
-// TestUnlockWhileCloseBegins: the second one is told apart from the first, also when Close ends the
-// lease in between.
+// TestUnlockWhileCloseBegins checks that a second Unlock returns another error than the first, even
+// if Close ends the lease between the two.
 func TestUnlockWhileCloseBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t)
 		l := take(t, e, "x", Settings{TTL: time.Minute})
 		e.startClosing(backend.ErrClosed)
 		if err := l.Unlock(t.Context()); !errors.Is(err, backend.ErrClosed) {
-			t.Errorf("Unlock returned %v", err)
+			t.Errorf("Unlock returned %v, want ErrClosed", err)
 		}
 		_ = e.Close()
 		if err := l.Unlock(t.Context()); !errors.Is(err, backend.ErrNotHeld) {
-			t.Errorf("the second Unlock returned %v", err)
+			t.Errorf("the second Unlock returned %v, want ErrNotHeld", err)
 		}
 	})
 }
 
-// strange is a parent of contexts that blocks or panics when a context which it is the parent of ends.
+// strange is a parent of contexts that blocks or panics when a derived context ends.
 type strange struct {
 	context.Context
 	ending func()
@@ -130,10 +131,14 @@ func (s *strange) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// TestStrangeParents: what the parent of one context does when a lease ends concerns no other context.
+// TestStrangeParents checks that a strange parent of one context does not affect other contexts
+// when the lease ends.
 func TestStrangeParents(t *testing.T) {
 	hour := func() { time.Sleep(time.Hour) }
-	for name, ending := range map[string]func(){"blocks": hour, "panics": func() { panic("strange") }} {
+	for name, ending := range map[string]func(){
+		"blocks": hour,
+		"panics": func() { panic("strange") },
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newEngine(t)
@@ -149,12 +154,12 @@ func TestStrangeParents(t *testing.T) {
 				began := time.Now()
 				l.tenure.acq.onLost(backend.ErrLost)
 				if took := time.Since(began); took > 10*time.Millisecond {
-					t.Errorf("the loss was taken in %v", took)
+					t.Errorf("onLost blocked for %v", took)
 				}
 				synctest.Wait()
 				for i, ctx := range contexts {
 					if ctx.Err() == nil {
-						t.Errorf("context %d goes on", i)
+						t.Errorf("context %d has not ended", i)
 					}
 				}
 				time.Sleep(2 * time.Hour)
@@ -163,7 +168,7 @@ func TestStrangeParents(t *testing.T) {
 	}
 }
 
-// TestEventsOfALeaseThatIsLostAtOnce come in their order.
+// TestEventsOfALeaseThatIsLostAtOnce checks that the events of the lease come in their order.
 func TestEventsOfALeaseThatIsLostAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,12 +192,13 @@ func TestEventsOfALeaseThatIsLostAtOnce(t *testing.T) {
 	})
 }
 
-// TestEndIsNotedBeforeTheNextTurn, so that the events of two leases on a lock come in their order.
+// TestEndIsNotedBeforeTheNextTurn checks that a lease's end is noted before the next waiter has its
+// turn. So the events of two leases on a lock come in their order.
 func TestEndIsNotedBeforeTheNextTurn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		handoff int
-		unlock  func(t *testing.T, l *Lease) // until the next waiter has its turn, and not longer
+		unlock  func(t *testing.T, l *Lease) // just until the next waiter has its turn
 	}{
 		"hand-off": {1, func(t *testing.T, l *Lease) {
 			t.Helper()
@@ -222,7 +228,7 @@ func TestEndIsNotedBeforeTheNextTurn(t *testing.T) {
 				test.unlock(t, lease)
 				synctest.Wait()
 				if len(next.turn) != 1 || ends != 1 {
-					t.Errorf("%d turns, and %d ends are noted", len(next.turn), ends)
+					t.Errorf("%d turns and %d ends are noted, want 1 and 1", len(next.turn), ends)
 				}
 				e.abandon(next)
 				_ = e.Close()
@@ -231,7 +237,8 @@ func TestEndIsNotedBeforeTheNextTurn(t *testing.T) {
 	}
 }
 
-// TestOneLoopClosesTheDriver: another one, which Close has given up, ends before that has begun.
+// TestOneLoopClosesTheDriver checks that two loops do not both close the driver. Close has stopped
+// waiting for the second loop, which ends before the driver is closed.
 func TestOneLoopClosesTheDriver(t *testing.T) {
 	t.Parallel()
 	e, _ := newLock(t, &willing{})
@@ -252,7 +259,7 @@ func TestOneLoopClosesTheDriver(t *testing.T) {
 // endingContext ends while its error is read.
 type endingContext struct {
 	context.Context
-	reads int // of its error until it has ended
+	reads int // how many calls of Err return nil
 }
 
 func (c *endingContext) Err() error {
@@ -262,22 +269,24 @@ func (c *endingContext) Err() error {
 	return c.Context.Err()
 }
 
-// TestContextErrorWhileTheContextEnds is that error or nil, at whichever read the context ends.
+// TestContextErrorWhileTheContextEnds checks that ContextError returns the context's error or nil,
+// at whichever read of the error the context ends.
 func TestContextErrorWhileTheContextEnds(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errWild)
 	for reads := range 5 {
-		if err := ContextError(&endingContext{ended, reads}); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("it ended after %d reads: %v", reads, err)
+		err := ContextError(&endingContext{ended, reads})
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("the context ended after %d reads: %v", reads, err)
 		}
 	}
 	if err := ContextError(ended); !errors.Is(err, context.Canceled) || !errors.Is(err, errWild) {
-		t.Errorf("it had ended before: %v", err)
+		t.Errorf("the context had ended before: %v", err)
 	}
 }
 
-// beginUnlock is Unlock of the last lease up to the release.
+// beginUnlock runs Unlock of a tenure's last lease up to the release.
 func beginUnlock(l *Lease) *acquisition {
 	a, now := l.tenure.acq, time.Now()
 	a.engine.mu.Lock()

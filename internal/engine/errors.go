@@ -10,12 +10,15 @@ import (
 )
 
 var (
-	errHeldHere    = fmt.Errorf("%w: it is held or waited for in this client", backend.ErrNotAcquired)
-	errReentrant   = fmt.Errorf("%w: this context holds it already, and not both locks are WithReentrant", backend.ErrNotAcquired)
-	errBroken      = errors.New("the grant was lost before its waiter had it")
-	errTakenBack   = fmt.Errorf("%w: %w", backend.ErrNotAcquired, errBroken)
-	errSilent      = fmt.Errorf("%w: the server has not answered for a TTL", backend.ErrUnavailable)
-	errLate        = fmt.Errorf("%w: the term was over when its grant arrived", backend.ErrUnavailable)
+	errHeldHere = fmt.Errorf("%w: it is held or waited for in this client",
+		backend.ErrNotAcquired)
+	errReentrant = fmt.Errorf("%w: this context holds it already, and not both locks are "+
+		"WithReentrant", backend.ErrNotAcquired)
+	errBroken    = errors.New("the grant was lost before its waiter had it")
+	errTakenBack = fmt.Errorf("%w: %w", backend.ErrNotAcquired, errBroken)
+	errSilent    = fmt.Errorf("%w: the server has not answered for a TTL", backend.ErrUnavailable)
+	errLate      = fmt.Errorf("%w: the term was over when its grant arrived",
+		backend.ErrUnavailable)
 	errTermOver    = fmt.Errorf("%w: not renewed before its deadline", backend.ErrLost)
 	errMaxHoldOver = fmt.Errorf("%w: its maximum hold is over", backend.ErrLost)
 	errNilContext  = errors.New("the context is nil")
@@ -66,8 +69,10 @@ func ContextError(ctx context.Context) error {
 	if err == nil || cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	if errors.Is(cause, backend.ErrClosed) || isLost(cause) || errors.Is(cause, backend.ErrNotHeld) {
-		return fmt.Errorf("%w: %s", err, cause.Error()) // of the parent lease of ctx, not of this call
+	if errors.Is(cause, backend.ErrClosed) || isLost(cause) ||
+		errors.Is(cause, backend.ErrNotHeld) {
+		// The cause is of the parent lease of ctx, not of this call.
+		return fmt.Errorf("%w: %s", err, cause.Error())
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }

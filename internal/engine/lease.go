@@ -81,7 +81,8 @@ func (e *Engine) endContexts() (done chan struct{}) {
 		e.start(func() {
 			defer func() {
 				if value := recover(); value != nil {
-					e.log(end.lock, slog.LevelError, "dlock: a parent of a lease's context panicked", panicError(value))
+					e.log(end.lock, slog.LevelError,
+						"dlock: a parent of a lease's context panicked", panicError(value))
 				}
 				done <- struct{}{}
 			}()

@@ -10,7 +10,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// willing is a driver that grants everything.
+// willing is a driver that grants every request.
 type willing struct {
 	backend.Driver
 
@@ -32,7 +32,7 @@ func (d *willing) Release(context.Context, *backend.Grant) error {
 
 func (*willing) Close() error { return nil }
 
-// newLock returns an engine over d, which is closed with the test, and a lock of it.
+// newLock returns an engine over d and one of its locks. The engine is closed with the test.
 func newLock(t *testing.T, d backend.Driver) (*Engine, *Lock) {
 	t.Helper()
 	e := New(Config{Driver: d})
@@ -40,7 +40,7 @@ func newLock(t *testing.T, d backend.Driver) (*Engine, *Lock) {
 	return e, &Lock{Name: "x", Key: "x", Settings: &Settings{TTL: time.Minute, Handoff: 1}}
 }
 
-// acquire takes l.
+// acquire acquires l, which must succeed.
 func acquire(t *testing.T, e *Engine, l *Lock) *Lease {
 	t.Helper()
 	ref := new(Ref)
@@ -50,8 +50,8 @@ func acquire(t *testing.T, e *Engine, l *Lock) *Lease {
 	return ref.Lease()
 }
 
-// TestUnlockAsCloseBegins: Close has begun, and has not ended the lease yet. Unlock does not report a
-// release that Close has still to make.
+// TestUnlockAsCloseBegins checks Unlock after Close has begun, but before Close has ended the
+// lease. Unlock must not report a release that Close has not made yet.
 func TestUnlockAsCloseBegins(t *testing.T) {
 	t.Parallel()
 	e, l := newLock(t, &willing{})
@@ -62,8 +62,8 @@ func TestUnlockAsCloseBegins(t *testing.T) {
 	}
 }
 
-// TestLeaseIsWatchedOnce: a lease that is held for long, and used again and again, does not collect
-// cleanups.
+// TestLeaseIsWatchedOnce checks that a lease that is held and used for a long time does not
+// accumulate cleanups.
 func TestLeaseIsWatchedOnce(t *testing.T) {
 	e, l := newLock(t, &willing{})
 	lease := acquire(t, e, l)
@@ -74,12 +74,12 @@ func TestLeaseIsWatchedOnce(t *testing.T) {
 		lease.keep(ref)
 		lease.tenure.watch()
 	}); n > 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("watching the lease again makes %v allocations, want 0", n)
 	}
 }
 
-// TestEndedLeaseKeepsNoRef: the cleanup of a watched lease refers to the lease, so a Ref that the lease
-// keeps would never be collected.
+// TestEndedLeaseKeepsNoRef checks that an ended lease has no pointer to its Ref. The cleanup of a
+// watched lease refers to the lease, so the garbage collector would never collect such a Ref.
 func TestEndedLeaseKeepsNoRef(t *testing.T) {
 	t.Parallel()
 	e, l := newLock(t, &willing{})
@@ -95,11 +95,12 @@ func TestEndedLeaseKeepsNoRef(t *testing.T) {
 	e.mu.Lock()
 	defer e.unlock()
 	if lease.ref != nil {
-		t.Error("it keeps its Ref")
+		t.Error("the ended lease keeps its Ref")
 	}
 }
 
-// TestDroppedLeaseIsNotAwaited: its Unlock never comes, so the last Unlock of the others frees the lock.
+// TestDroppedLeaseIsNotAwaited checks that the release does not wait for a dropped lease, because
+// the Unlock of that lease never comes. The last Unlock of the other leases frees the lock.
 func TestDroppedLeaseIsNotAwaited(t *testing.T) {
 	t.Parallel()
 	e, l := newLock(t, &willing{})
@@ -123,7 +124,8 @@ func TestDroppedLeaseIsNotAwaited(t *testing.T) {
 	}
 }
 
-// TestCancelledContextIsForgotten: a context that was cancelled is not kept until the lease ends.
+// TestCancelledContextIsForgotten checks that a lease does not keep a cancelled context until its
+// end.
 func TestCancelledContextIsForgotten(t *testing.T) {
 	t.Parallel()
 	e, l := newLock(t, &willing{})
@@ -133,11 +135,12 @@ func TestCancelledContextIsForgotten(t *testing.T) {
 		cancel()
 	}
 	if n := len(lease.contexts); n != 0 {
-		t.Errorf("%d contexts are kept", n)
+		t.Errorf("the lease keeps %d cancelled contexts", n)
 	}
 }
 
-// TestRenewalAnsweredAfterTheDeadline: the answer comes before anything has noticed the deadline.
+// TestRenewalAnsweredAfterTheDeadline checks a renewal with an answer that arrives after the
+// deadline, before any other code has detected the deadline.
 func TestRenewalAnsweredAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	e, l := newLock(t, &willing{})
@@ -152,7 +155,7 @@ func TestRenewalAnsweredAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// TestRenewalOfATinyTerm: a renewal can be planned in any term.
+// TestRenewalOfATinyTerm checks that a renewal can be planned in any term, however short.
 func TestRenewalOfATinyTerm(t *testing.T) {
 	t.Parallel()
 	_, l := newLock(t, &willing{})
@@ -165,8 +168,9 @@ func TestRenewalOfATinyTerm(t *testing.T) {
 	}
 }
 
-// TestUnlockFormatsNoErrorBeforeItFails: a context that can end costs a goroutine and its channel, and not an error as
-// well. It is not parallel, because it counts the allocations of the process.
+// TestUnlockFormatsNoErrorBeforeItFails checks the allocations of Unlock. A context that can end
+// costs a goroutine and its channel, but no error. The test is not parallel, because it counts the
+// allocations of the process.
 func TestUnlockFormatsNoErrorBeforeItFails(t *testing.T) {
 	e, l := newLock(t, &willing{})
 	allocs := func(ctx context.Context) float64 {
@@ -177,7 +181,7 @@ func TestUnlockFormatsNoErrorBeforeItFails(t *testing.T) {
 		})
 	}
 	endless, cancellable := allocs(context.Background()), allocs(t.Context())
-	if more := cancellable - endless; more > 5 { // an error is four of them
-		t.Errorf("a context that can end costs %v allocations", more)
+	if more := cancellable - endless; more > 5 { // an error would add four
+		t.Errorf("a context that can end costs %v more allocations, want at most 5", more)
 	}
 }

@@ -89,7 +89,11 @@ func (n *notes) take() *Note {
 		n.queue = n.queue[1:]
 		return note
 	case n.dropped > 0:
-		note := &Note{Kind: Message, Level: slog.LevelWarn, Text: "dlock: a slow Observer or logger has cost events", Err: droppedError(n.dropped)}
+		note := &Note{
+			Kind: Message, Level: slog.LevelWarn,
+			Text: "dlock: a slow Observer or logger has cost events",
+			Err:  droppedError(n.dropped),
+		}
 		n.dropped = 0
 		return note
 	}
@@ -147,8 +151,11 @@ func (n *notes) fail(note *Note, value any) {
 
 // handlers are the names of the user's functions that handle notes.
 var handlers = map[Kind]string{
-	Attempt: "Observer.Attempt", Acquired: "Observer.Acquired", Renewed: "Observer.Renewed", Ended: "Observer.Ended",
-	Message: "the logger",
+	Attempt:  "Observer.Attempt",
+	Acquired: "Observer.Acquired",
+	Renewed:  "Observer.Renewed",
+	Ended:    "Observer.Ended",
+	Message:  "the logger",
 }
 
 // flush blocks until all notes are handled, for flushTimeout at most.
@@ -235,8 +242,9 @@ func (a *acquisition) noteUnlocked(err error) {
 	}
 }
 
-// noteReleased notes the end of a tenure that was unlocked, with the outcome of the release. The next
-// waiter of the line has no turn yet, so the events of its lease come later. e.mu must be held.
+// noteReleased notes the end of a tenure that was unlocked, with the outcome of the release. The
+// next waiter of the line has no turn yet, so the events of its lease come later. e.mu must be
+// held.
 func (a *acquisition) noteReleased(err error) {
 	if t := a.tenure; t != nil && t.silent {
 		t.silent = false

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestNotesWithoutAHandler cost nothing: neither an allocation nor the goroutine for notes.
+// TestNotesWithoutAHandler checks that notes without a handler cost nothing: no allocation and no
+// goroutine for notes.
 func TestNotesWithoutAHandler(t *testing.T) {
 	e, l := newLock(t, &willing{})
 	lease, err := acquire(t, e, l), errors.New("failed")
@@ -24,6 +25,6 @@ func TestNotesWithoutAHandler(t *testing.T) {
 		}
 	}
 	if began := e.NoteAttempt(t.Context(), l); !began.IsZero() {
-		t.Errorf("the clock was read: %v", began)
+		t.Errorf("NoteAttempt read the clock: %v", began)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// TestUntilFree: a pause ends just after the holder's term, unless it ends with the term or before.
+// TestUntilFree checks that a pause that is longer than the holder's term ends just after the term.
+// It does not shorten other pauses, and none is shorter than 1 ms.
 func TestUntilFree(t *testing.T) {
 	t.Parallel()
 	const jitter = 20 * time.Millisecond

@@ -168,7 +168,8 @@ func (a *acquisition) discard(now time.Time) {
 }
 
 // handOff gives the grant to the first waiter of the line without a request, if Settings.Handoff
-// and the age of the grant allow it. It reports whether it did. a must be granted, e.mu must be held.
+// and the age of the grant allow it. It reports whether it did. a must be granted, e.mu must be
+// held.
 func (a *acquisition) handOff(now time.Time) bool {
 	w := a.line.firstWaiter()
 	if w == nil || !a.canHandOff(now) || !sameGrant(a.tenure.lock, w.lock) {
@@ -212,7 +213,8 @@ func (s *Settings) allowsHandoff() bool {
 
 // sameGrant reports whether a grant for one of the locks serves the other as well.
 func sameGrant(a, b *Lock) bool {
-	return a.allowsHandoff() && b.allowsHandoff() && a.TTL == b.TTL && a.LockDelay == b.LockDelay && a.Meta == b.Meta
+	return a.allowsHandoff() && b.allowsHandoff() &&
+		a.TTL == b.TTL && a.LockDelay == b.LockDelay && a.Meta == b.Meta
 }
 
 // sameEntry reports whether a queue entry for one of the locks serves the other as well.
@@ -224,7 +226,8 @@ func sameEntry(a, b *Lock) bool {
 // reports whether it did. e.mu must be held.
 func (a *acquisition) transferEntry() bool {
 	w := a.line.firstWaiter()
-	if w == nil || a.engine.closing.Err() != nil || a.reason != nil || !a.request.Queue || !sameEntry(a.lock, w.lock) {
+	if w == nil || a.engine.closing.Err() != nil || a.reason != nil ||
+		!a.request.Queue || !sameEntry(a.lock, w.lock) {
 		return false
 	}
 	w.remove()

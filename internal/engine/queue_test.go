@@ -8,7 +8,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// stand puts n waiters of l into its line, whose front is taken.
+// stand adds n waiters of l to its line. The front of the line must be taken.
 func stand(t *testing.T, e *Engine, l *Lock, n int) []*waiter {
 	t.Helper()
 	e.mu.Lock()
@@ -17,14 +17,15 @@ func stand(t *testing.T, e *Engine, l *Lock, n int) []*waiter {
 	for range n {
 		_, w, err := e.join(l, true)
 		if err != nil || w == nil {
-			t.Fatalf("waiter %v, error %v", w, err)
+			t.Fatalf("join returned waiter %v, error %v", w, err)
 		}
 		waiters = append(waiters, w)
 	}
 	return waiters
 }
 
-// TestAbandonedTurnIsPassedOn by a waiter that gives up in the instant in which it has its turn.
+// TestAbandonedTurnIsPassedOn checks that a waiter passes its turn on if it gives up at the moment
+// at which it receives the turn.
 func TestAbandonedTurnIsPassedOn(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []turnKind{requestTurn, silentTurn} {
@@ -46,7 +47,9 @@ func TestAbandonedTurnIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestQueueEntryAfterClose is not left to the next waiter, which would send a request. It is released.
+// TestQueueEntryAfterClose checks the queue entry of a front that gives up. The entry passes to the
+// next waiter. But after Close has begun it is released, because the next waiter would send a
+// request for it.
 func TestQueueEntryAfterClose(t *testing.T) {
 	t.Parallel()
 	for _, closing := range []bool{false, true} {
@@ -74,8 +77,8 @@ func TestQueueEntryAfterClose(t *testing.T) {
 	}
 }
 
-// TestGrantTurnAfterClose: a waiter that gets the grant after Close has begun returns ErrClosed, and the
-// grant is released.
+// TestGrantTurnAfterClose checks a waiter that receives the grant after Close has begun: the waiter
+// returns ErrClosed, and the grant is released.
 func TestGrantTurnAfterClose(t *testing.T) {
 	t.Parallel()
 	d := &willing{}
@@ -96,8 +99,9 @@ func TestGrantTurnAfterClose(t *testing.T) {
 	}
 }
 
-// TestWakeUpOfAReleasedLockStaysArmed: a Lock wakes no goroutine because the one before was unlocked
-// before the scheduler saw it.
+// TestWakeUpOfAReleasedLockStaysArmed checks that a wake-up stays armed after its lock was
+// unlocked. So the next Lock wakes no goroutine, although the scheduler has never seen the first
+// one.
 func TestWakeUpOfAReleasedLockStaysArmed(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -105,21 +109,21 @@ func TestWakeUpOfAReleasedLockStaysArmed(t *testing.T) {
 	a := &acquisition{engine: e, state: orphaned}
 	e.set(a, now.Add(time.Minute), 0)
 	if len(e.wakeUp) != 1 {
-		t.Fatal("the first one wakes nothing")
+		t.Fatal("the first event does not wake the scheduler")
 	}
 	<-e.wakeUp
 	a.unschedule()
 	if e.arm(now); !e.armed.Equal(now.Add(time.Minute)) {
-		t.Errorf("armed for %v", e.armed)
+		t.Errorf("the wake-up is armed for %v, want one minute later", e.armed)
 	}
 	if e.set(a, now.Add(2*time.Minute), 0); len(e.wakeUp) != 0 {
-		t.Error("woken for what is later than the time that is armed")
+		t.Error("an event after the armed time wakes the scheduler")
 	}
 	a.unschedule()
 	if e.arm(now.Add(time.Minute)); !e.armed.IsZero() {
-		t.Errorf("armed for %v, of nothing", e.armed)
+		t.Errorf("a wake-up is armed for %v, but no event is scheduled", e.armed)
 	}
 	if e.set(a, now.Add(3*time.Minute), 0); len(e.wakeUp) != 1 {
-		t.Error("nothing is woken for one that comes after a time without any")
+		t.Error("the first event of an empty schedule does not wake the scheduler")
 	}
 }

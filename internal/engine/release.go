@@ -54,7 +54,9 @@ func (a *acquisition) unlocked(now time.Time) next {
 
 // releaseFor releases a for its last holder, and waits for the answer until done, the channel of
 // ctx, is closed. If it is closed already, releaseFor waits for one request.
-func (e *Engine) releaseFor(ctx context.Context, done <-chan struct{}, a *acquisition, now time.Time) error {
+func (e *Engine) releaseFor(
+	ctx context.Context, done <-chan struct{}, a *acquisition, now time.Time,
+) error {
 	if done == nil || isClosed(done) {
 		return a.releaseUntil(context.WithoutCancel(ctx), now)
 	}
@@ -243,6 +245,7 @@ func (e *Engine) sendOne(a *acquisition) {
 	timer := time.AfterFunc(senderTimeout, free)
 	defer free()
 	defer timer.Stop()
-	defer func() { _ = recover() }() // a panic of the driver is logged as a release without an answer
+	// A panic of the driver is logged as a release without an answer.
+	defer func() { _ = recover() }()
 	_ = a.releaseUntil(e.working, time.Now())
 }

@@ -130,7 +130,8 @@ func (e *Engine) arm(now time.Time) {
 	case !e.armed.After(now):
 		e.armed = time.Time{}
 	}
-	if tick := now.Add(wallTick); (e.live > 0 || e.stirs) && (e.armed.IsZero() || tick.Before(e.armed)) {
+	tick := now.Add(wallTick)
+	if (e.live > 0 || e.stirs) && (e.armed.IsZero() || tick.Before(e.armed)) {
 		e.armed = tick // even after an Unlock, or each Lock would wake the goroutine
 	}
 	e.stirs = false
@@ -162,7 +163,8 @@ func (a *acquisition) tick(now time.Time) (renew bool) {
 		return false
 	}
 	switch {
-	case a.state == kept && now.Sub(a.tenure.start) >= a.tenure.lock.MinHold, // not early by a wall clock
+	case a.state == kept &&
+		now.Sub(a.tenure.start) >= a.tenure.lock.MinHold, // not early by a wall clock
 		!a.live() && !a.release.After(now):
 		a.releaseInBackground()
 		return false

@@ -15,7 +15,9 @@ const (
 	states     = int(gone) + 1
 )
 
-var stateNames = [states]string{"requesting", "granted", "kept", "orphaned", "releasing", "settled", "repeating", "gone"}
+var stateNames = [states]string{
+	"requesting", "granted", "kept", "orphaned", "releasing", "settled", "repeating", "gone",
+}
 
 func (s state) String() string { return stateNames[s] }
 
@@ -34,7 +36,9 @@ const (
 	events       = int(finishEvent) + 1
 )
 
-var eventNames = [events]string{"grant", "keep", "orphan", "lost", "release", "silence", "settle", "finish"}
+var eventNames = [events]string{
+	"grant", "keep", "orphan", "lost", "release", "silence", "settle", "finish",
+}
 
 func (e event) String() string { return eventNames[e] }
 
@@ -65,7 +69,8 @@ func (a *acquisition) on(ev event) bool {
 	a.engine.count(a.state, -1)
 	a.engine.count(next, 1)
 	a.state = next
-	if next == releasing || next == repeating || next == gone { // only an answer can be next, or nothing
+	if next == releasing || next == repeating || next == gone {
+		// Only an answer can be next, or nothing.
 		a.unschedule()
 	}
 	return true

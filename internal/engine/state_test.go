@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// wantChanges is the table of states as it is meant, one row for each state and one column for each
-// event. A dot marks an event without effect. live and open say whether the state counts in the
-// fields of an Engine with these names.
+// wantChanges is the intended table of states: one row for each state and one column for each
+// event. A dot marks an event without effect. The columns live and open show whether the state
+// counts in the Engine's fields of these names.
 const wantChanges = `
 state      live open  grant    keep  orphan    lost  release    silence   settle   finish
 
@@ -39,15 +39,17 @@ func wantedStates(t *testing.T) map[string]wantedState {
 	wanted := make(map[string]wantedState)
 	for _, line := range lines[2:] {
 		cells := strings.Fields(line)
-		wanted[cells[0]] = wantedState{counts[cells[1]], counts[cells[2]], [events]string(cells[3:])}
+		wanted[cells[0]] = wantedState{
+			counts[cells[1]], counts[cells[2]], [events]string(cells[3:]),
+		}
 	}
 	if len(wanted) != states {
-		t.Fatalf("%d states are wanted, there are %d", len(wanted), states)
+		t.Fatalf("the table has %d states, the code has %d", len(wanted), states)
 	}
 	return wanted
 }
 
-// TestEveryCellOfTheTable applies each event in each state, the impossible ones included.
+// TestEveryCellOfTheTable applies each event in each state, including the impossible pairs.
 func TestEveryCellOfTheTable(t *testing.T) {
 	t.Parallel()
 	wanted := wantedStates(t)
@@ -63,10 +65,12 @@ func TestEveryCellOfTheTable(t *testing.T) {
 			a := &acquisition{engine: e, state: s}
 			heap.Push(&e.due, a)
 			if got := a.on(ev); got != effect || a.state.String() != want {
-				t.Errorf("%v in %v: now %v (effect: %t), want %s (%t)", ev, s, a.state, got, want, effect)
+				t.Errorf("%v in %v: now %v (effect: %t), want %s (%t)",
+					ev, s, a.state, got, want, effect)
 			}
 			if after := wanted[want]; e.live != after.live || e.open != after.open {
-				t.Errorf("%v in %v: %d live and %d open, want %d and %d", ev, s, e.live, e.open, after.live, after.open)
+				t.Errorf("%v in %v: %d live and %d open, want %d and %d",
+					ev, s, e.live, e.open, after.live, after.open)
 			}
 			if a.live() != (e.live == 1) {
 				t.Errorf("%v in %v: live() is %t", ev, s, a.live())
@@ -79,7 +83,8 @@ func TestEveryCellOfTheTable(t *testing.T) {
 	}
 }
 
-// TestEveryStateIsReached from the first one, and reaches the last one, which has no way out.
+// TestEveryStateIsReached checks that events lead from the first state to each state, and from each
+// state to the last one. No event leads out of the last state.
 func TestEveryStateIsReached(t *testing.T) {
 	t.Parallel()
 	for s := range state(states) {
@@ -95,7 +100,7 @@ func TestEveryStateIsReached(t *testing.T) {
 	}
 }
 
-// reachable returns the states to which some events lead from s, and s.
+// reachable returns s and the states to which some sequence of events leads from s.
 func reachable(s state) map[state]bool {
 	reached := map[state]bool{s: true}
 	for queue := []state{s}; len(queue) > 0; queue = queue[1:] {

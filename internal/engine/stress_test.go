@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	lateness = 20 * time.Millisecond // of requests whose context has ended
+	lateness = 20 * time.Millisecond // of a request whose context has ended
 	term     = time.Second
 )
 
 var errWild = errors.New("the wild driver failed")
 
-// wild is a driver of the memory's that fails in all the ways that a driver can: it refuses, loses
-// requests and answers, executes late, repeats losses, wakes for no reason, panics, and ends goroutines.
+// wild is a driver of membackend that fails in all the ways in which a driver can fail. It refuses
+// requests, loses requests and answers, executes requests late, repeats losses, wakes waiters
+// without a reason, panics, and ends goroutines.
 type wild struct {
 	backend.Driver
 	backend.Waiter
@@ -40,7 +41,7 @@ func newWild(space string, seed uint64) *wild {
 	d := membackend.New(&membackend.Options{Space: space})
 	return &wild{
 		Driver: d, Waiter: d.(backend.Waiter), Breaker: d.(backend.Breaker),
-		random: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // it shall repeat
+		random: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // it must repeat
 	}
 }
 
@@ -50,7 +51,7 @@ func (w *wild) Capabilities() backend.Capabilities {
 	return caps
 }
 
-// roll returns a number below 100, and a delay. It returns 100 once w is tame.
+// roll returns a random number below 100 and a delay. It returns 100 once w is tame.
 func (w *wild) roll() (int, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +68,7 @@ func (w *wild) calmDown() {
 	w.tame = true
 }
 
-// trip is one request. It may be executed after trip has returned.
+// trip makes one request. The request may be executed after trip has returned.
 func (w *wild) trip(ctx context.Context, request func()) error {
 	dice, delay := w.roll()
 	time.Sleep(delay)
@@ -144,7 +145,9 @@ func (w *wild) Release(ctx context.Context, g *backend.Grant) error {
 	return err
 }
 
-func (w *wild) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+func (w *wild) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	switch dice, delay := w.roll(); {
 	case dice < 5:
 		return nil, nil
@@ -159,7 +162,7 @@ func (w *wild) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) 
 	return w.Waiter.Wait(ctx, req, b)
 }
 
-// piped is a wild driver which says at once that a release was sent.
+// piped is a wild driver that calls sent before or after its request, at random.
 type piped struct{ *wild }
 
 func (p piped) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
@@ -171,17 +174,18 @@ func (p piped) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) e
 	return p.Release(ctx, g)
 }
 
-// judge watches over one name.
+// judge checks the leases on one name.
 type judge struct {
 	mu     sync.Mutex
 	holder *Lease
 	fence  uint64
 	breaks int
-	since  int // breaks when holder entered
+	since  int // the value of breaks when holder entered
 	served int
 }
 
-// enter checks that no other lease of the name is held, but for one that was broken.
+// enter checks that no other lease on the name is held, except a lease that was broken, and that
+// fences grow.
 func (j *judge) enter(t *testing.T, l *Lease) {
 	t.Helper()
 	j.mu.Lock()
@@ -190,7 +194,7 @@ func (j *judge) enter(t *testing.T, l *Lease) {
 		t.Errorf("%s and %s hold the lock", j.holder.Owner(), l.Owner())
 	}
 	if l.Fence() <= j.fence {
-		t.Errorf("after the fence %d comes %d", j.fence, l.Fence())
+		t.Errorf("the fence %d is followed by %d", j.fence, l.Fence())
 	}
 	j.holder, j.fence, j.since = l, l.Fence(), j.breaks
 	j.served++
@@ -211,14 +215,14 @@ func (j *judge) breakNow(ctx context.Context, w *wild, name string) {
 	_ = w.Break(ctx, name, "")
 }
 
-// stress is one run.
+// stress is the state of one run.
 type stress struct {
 	judges  [2]judge
 	wilds   []*wild
 	engines []*Engine
 }
 
-// settings draws the settings of one Lock.
+// settings returns random settings for one Lock.
 func settings(r *rand.Rand) *Settings {
 	s := &Settings{TTL: term, Handoff: 16, Reentrant: r.IntN(3) == 0}
 	switch r.IntN(10) {
@@ -238,7 +242,7 @@ func settings(r *rand.Rand) *Settings {
 	return s
 }
 
-// labour is one attempt to lock, work and unlock. The driver may end its goroutine.
+// labour makes one attempt to lock, work and unlock. The driver may end the goroutine.
 func (s *stress) labour(t *testing.T, e *Engine, r *rand.Rand) {
 	t.Helper()
 	defer func() { _ = recover() }()
@@ -258,7 +262,7 @@ func (s *stress) labour(t *testing.T, e *Engine, r *rand.Rand) {
 	defer s.work(t, &ref, l, n, r)
 }
 
-// work holds the lease, perhaps with another one on the same tenure, and unlocks.
+// work holds the lease, at random with another lease on the same tenure, and unlocks.
 func (s *stress) work(t *testing.T, ref *Ref, l *Lock, n int, r *rand.Rand) {
 	t.Helper()
 	lease := ref.Lease()
@@ -280,9 +284,7 @@ func (s *stress) work(t *testing.T, ref *Ref, l *Lock, n int, r *rand.Rand) {
 		_ = lease.Extend(ctx)
 	}
 	var inner Ref
-	if l.Reentrant && e.Acquire(ctx, l, true, &inner) == nil && inner.Lease().tenure == lease.tenure {
-		defer s.unlock(t, inner.Lease(), nil, r)
-	} else if inner.Lease() != nil {
+	if l.Reentrant && e.Acquire(ctx, l, true, &inner) == nil {
 		defer s.unlock(t, inner.Lease(), nil, r)
 	}
 	s.unlock(t, lease, &s.judges[n], r)
@@ -298,8 +300,9 @@ func (s *stress) unlock(t *testing.T, l *Lease, j *judge, r *rand.Rand) {
 	_ = l.Unlock(ctx)
 }
 
-// TestStress: over drivers that fail in all ways, under cancelled contexts, breaks and Close, there is one
-// holder at a time, fences rise, each waiter is served, and nothing is left.
+// TestStress runs engines over drivers that fail in all ways, with cancelled contexts, breaks and
+// Close. It checks that there is one holder at a time, that fences grow, that each waiter is
+// served, and that nothing is left.
 func TestStress(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -324,7 +327,7 @@ func runStress(t *testing.T, seed uint64) {
 	var workers sync.WaitGroup
 	for i, e := range s.engines {
 		for j := range uint64(5) {
-			r := rand.New(rand.NewPCG(seed, 10*uint64(i)+j)) //nolint:gosec // it shall repeat
+			r := rand.New(rand.NewPCG(seed, 10*uint64(i)+j)) //nolint:gosec // it must repeat
 			workers.Go(func() {
 				for range 12 {
 					done := make(chan struct{})
@@ -334,7 +337,7 @@ func runStress(t *testing.T, seed uint64) {
 			})
 		}
 	}
-	if seed%3 == 0 { // it closes under the workers
+	if seed%3 == 0 { // Close during the work
 		time.Sleep(time.Duration(seed) * 10 * time.Millisecond)
 		closeEngine(t, s.engines[0])
 	}
@@ -342,19 +345,20 @@ func runStress(t *testing.T, seed uint64) {
 	for i, w := range s.wilds {
 		w.calmDown()
 		closeEngine(t, s.engines[i])
-		w.late.Wait() // no request begins any more
+		w.late.Wait() // no more requests begin
 	}
 	time.Sleep(2 * term)
-	for info, err := range membackend.New(&membackend.Options{Space: space}).(backend.Inspector).List(t.Context(), "") {
-		t.Errorf("left: %+v, %v", info, err)
+	sound := membackend.New(&membackend.Options{Space: space})
+	for info, err := range sound.(backend.Inspector).List(t.Context(), "") {
+		t.Errorf("a lock is left: %+v, %v", info, err)
 	}
 	if n := s.judges[0].served + s.judges[1].served; n < 10 {
-		t.Errorf("the locks were held %d times", n)
+		t.Errorf("the locks were held %d times, want at least 10", n)
 	}
 }
 
-// closeEngine closes e, and checks that nothing is left of any acquisition. A wild driver may need more
-// time than the 5 s of Close.
+// closeEngine closes e and checks that nothing is left of any acquisition. A wild driver may need
+// more than the 5 s of Close.
 func closeEngine(t *testing.T, e *Engine) {
 	t.Helper()
 	if e.closing.Err() == nil {

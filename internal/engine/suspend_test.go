@@ -11,10 +11,10 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// clock is that of a machine which can be suspended: then its wall clock runs ahead of its monotonic
-// clock, which no function of package time can make. The first word of a time.Time with a monotonic
-// reading has the seconds of its wall clock above 30 bits of nanoseconds. (The clock of
-// testing/synctest has no monotonic reading, so that these tests run in real time.)
+// clock is the clock of a machine that can be suspended. A suspend sets its wall clock ahead of its
+// monotonic clock, which no function of package time can do. The first word of a time.Time with a
+// monotonic reading has the seconds of the wall clock above 30 bits of nanoseconds. The clock of
+// testing/synctest has no monotonic reading, so these tests run in real time.
 type clock struct{ suspended atomic.Int64 }
 
 func (c *clock) now() time.Time {
@@ -34,7 +34,8 @@ func newClock(t *testing.T, d backend.Driver) (*clock, *Engine, *Lock) {
 	return c, e, &Lock{Name: "x", Key: "x", Settings: &Settings{TTL: time.Minute, NoRenewal: true}}
 }
 
-// TestSuspendedClock: a suspend counts as elapsed, and a wall clock that is set back takes nothing away.
+// TestSuspendedClock checks that a suspend counts as elapsed time, and that a wall clock that is
+// set back does not reduce the elapsed time.
 func TestSuspendedClock(t *testing.T) {
 	t.Parallel()
 	c := new(clock)
@@ -49,13 +50,15 @@ func TestSuspendedClock(t *testing.T) {
 		if d := ahead(now, later); d.Round(time.Millisecond) != test.lead {
 			t.Errorf("the wall clock is %v ahead, want %v", d, test.lead)
 		}
-		if d, most := elapsed(now, later), test.elapsed+time.Since(now); d < test.elapsed || d > most {
-			t.Errorf("with a lead of %v the time elapsed is %v, want %v to %v", test.lead, d, test.elapsed, most)
+		d, most := elapsed(now, later), test.elapsed+time.Since(now)
+		if d < test.elapsed || d > most {
+			t.Errorf("with a lead of %v the elapsed time is %v, want %v to %v",
+				test.lead, d, test.elapsed, most)
 		}
 	}
 }
 
-// TestWallClockThatIsSetBack prolongs no lease.
+// TestWallClockThatIsSetBack checks that setting the wall clock back prolongs no lease.
 func TestWallClockThatIsSetBack(t *testing.T) {
 	t.Parallel()
 	for _, hold := range []time.Duration{0, 30 * time.Second} {
@@ -70,29 +73,33 @@ func TestWallClockThatIsSetBack(t *testing.T) {
 	}
 }
 
-// renewable grants and renews everything.
+// renewable is a driver that grants and renews everything.
 type renewable struct{ willing }
 
 func (*renewable) Renew(_ context.Context, g *backend.Grant) (backend.Term, error) {
 	return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
 }
 
-// slow is by how much a busy machine may be late. What is judged would be later by most of a minute.
+// slow is the tolerance for a busy machine. A defect would delay the checked event by most of a
+// minute.
 const slow = 5 * time.Second
 
-// TestSuspend of the machine: a lease whose time ran out meanwhile ends within 60 ms of the waking. The
-// others have their deadlines by the wall clock.
+// TestSuspend checks a suspend of the machine. If the time of a lease runs out during the suspend,
+// the lease ends within 60 ms of the waking. Other leases end at their deadlines by the wall clock.
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		suspend time.Duration
 		maxHold time.Duration
-		want    time.Duration // when the lease ends, by the monotonic clock
+		want    time.Duration // the end of the lease after the waking, by the monotonic clock
 	}{
 		{"longer than the term", time.Hour, 0, 0},
 		{"a part of the term", 59 * time.Second, 0, 390 * time.Millisecond},
-		{"a part of the maximum hold", 29 * time.Second, 29300 * time.Millisecond, 300 * time.Millisecond},
+		{
+			"a part of the maximum hold",
+			29 * time.Second, 29300 * time.Millisecond, 300 * time.Millisecond,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +124,7 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// peekDeadline is Deadline, which must not end the lease before the scheduler does.
+// peekDeadline is Deadline without its check, which ends a lease before the scheduler does.
 func (l *Lease) peekDeadline() time.Time {
 	e := l.tenure.acq.engine
 	e.mu.Lock()
@@ -125,12 +132,15 @@ func (l *Lease) peekDeadline() time.Time {
 	return l.tenure.deadline(e.now())
 }
 
-// TestViewsOfALeaseCompareTheClocks, each without the scheduler.
+// TestViewsOfALeaseCompareTheClocks checks that each method compares the clocks without the
+// scheduler.
 func TestViewsOfALeaseCompareTheClocks(t *testing.T) {
 	t.Parallel()
 	for name, isOver := range map[string]func(*Lease) bool{
-		"Err":      func(l *Lease) bool { return errors.Is(l.Err(), backend.ErrLost) },
-		"Deadline": func(l *Lease) bool { return !l.Deadline().After(time.Now()) && l.reason != nil },
+		"Err": func(l *Lease) bool { return errors.Is(l.Err(), backend.ErrLost) },
+		"Deadline": func(l *Lease) bool {
+			return !l.Deadline().After(time.Now()) && l.reason != nil
+		},
 		"Lost": func(l *Lease) bool {
 			select {
 			case <-l.Lost(nil):
@@ -146,9 +156,12 @@ func TestViewsOfALeaseCompareTheClocks(t *testing.T) {
 		},
 		"Lock": func(l *Lease) bool { // does not join a tenure that is over
 			ctx := withHeld(context.Background(), l.tenure)
-			return !errors.Is(l.tenure.acq.engine.Acquire(ctx, l.tenure.lock, true, new(Ref)), errReentrant)
+			err := l.tenure.acq.engine.Acquire(ctx, l.tenure.lock, true, new(Ref))
+			return !errors.Is(err, errReentrant)
 		},
-		"Unlock": func(l *Lease) bool { return errors.Is(l.Unlock(context.Background()), backend.ErrLost) },
+		"Unlock": func(l *Lease) bool {
+			return errors.Is(l.Unlock(context.Background()), backend.ErrLost)
+		},
 	} {
 		c, e, l := newClock(t, &willing{})
 		lease := acquire(t, e, l)
@@ -159,7 +172,8 @@ func TestViewsOfALeaseCompareTheClocks(t *testing.T) {
 	}
 }
 
-// TestLeaseIsRenewedAfterASuspend at once, since its deadline has come closer.
+// TestLeaseIsRenewedAfterASuspend checks that a lease is renewed at once after a suspend, because
+// less time is left until its deadline.
 func TestLeaseIsRenewedAfterASuspend(t *testing.T) {
 	t.Parallel()
 	c, e, l := newClock(t, &renewable{})
@@ -175,23 +189,25 @@ func TestLeaseIsRenewedAfterASuspend(t *testing.T) {
 			return
 		}
 		if time.Since(begun) > slow {
-			t.Fatal("it was not renewed")
+			t.Fatal("the lease was not renewed")
 		}
 	}
 }
 
-// TestClocksAreComparedWhileALeaseIsLive, also if the scheduler had nothing to do for long when the
-// lease began.
+// TestClocksAreComparedWhileALeaseIsLive checks that a new lease starts the comparison of the
+// clocks, even if the scheduler sleeps until a much later event.
 func TestClocksAreComparedWhileALeaseIsLive(t *testing.T) {
 	t.Parallel()
 	c, e, l := newClock(t, &willing{})
 	e.mu.Lock()
-	orphan := &acquisition{engine: e, lock: l, state: orphaned, release: time.Now().Add(20 * time.Second)}
+	orphan := &acquisition{
+		engine: e, lock: l, state: orphaned, release: time.Now().Add(20 * time.Second),
+	}
 	orphan.schedule()
 	e.unlock()
 	for armed := false; !armed; time.Sleep(time.Millisecond) {
 		e.mu.Lock()
-		armed = e.armed.Equal(orphan.release) // by the scheduler, which sleeps now
+		armed = e.armed.Equal(orphan.release) // the scheduler has armed its timer and sleeps
 		e.unlock()
 	}
 	lost := acquire(t, e, l).Lost(nil)
@@ -199,14 +215,15 @@ func TestClocksAreComparedWhileALeaseIsLive(t *testing.T) {
 	begun := time.Now()
 	<-lost
 	if took := time.Since(begun); took > slow {
-		t.Errorf("it was lost %v after the waking", took)
+		t.Errorf("the lease was lost %v after the waking", took)
 	}
 	e.mu.Lock()
 	orphan.unschedule()
 	e.unlock()
 }
 
-// TestClocksAreComparedAgainAndAgain: the machine may sleep long after the lease began.
+// TestClocksAreComparedAgainAndAgain checks that the comparison is repeated, because a suspend can
+// come long after the lease began.
 func TestClocksAreComparedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	c, e, l := newClock(t, &willing{})
@@ -214,7 +231,7 @@ func TestClocksAreComparedAgainAndAgain(t *testing.T) {
 	looks, last, begun := 0, time.Time{}, time.Now()
 	for ; looks < 4; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > slow {
-			t.Fatalf("the scheduler has looked %d times at the clocks", looks)
+			t.Fatalf("the scheduler has compared the clocks %d times, want 4", looks)
 		}
 		e.mu.Lock()
 		if !e.processed.Equal(last) {
@@ -226,6 +243,6 @@ func TestClocksAreComparedAgainAndAgain(t *testing.T) {
 	begun = time.Now()
 	<-lost
 	if took := time.Since(begun); took > slow {
-		t.Errorf("it was lost %v after the waking", took)
+		t.Errorf("the lease was lost %v after the waking", took)
 	}
 }

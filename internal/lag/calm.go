@@ -11,26 +11,29 @@ import (
 )
 
 const (
-	// crowd is how many threads for each processor may be ready to run on a calm machine.
+	// crowd is the number of ready threads per processor up to which a machine is calm.
 	crowd = 4
-	// patience bounds Calm: a machine may be busy with something else for hours.
+	// patience limits Calm: another job can keep a machine busy for hours.
 	patience = 5 * time.Second
 )
 
-// Calm returns when the machine is calm, when ctx ends, or after 5 s. A test calls it before it begins, so that
-// no more tests run at a time than the machine has processors for. It returns at once where the system does not
-// report how many threads are ready to run.
+// Calm blocks until the machine is calm, until ctx ends, or for 5 s. A test calls it before it
+// begins, so that the number of tests that run at a time does not exceed the number of processors.
+// Calm returns at once on a system that does not report its number of ready threads.
 func Calm(ctx context.Context) {
-	for end := time.Now().Add(patience); ready() > crowd*runtime.NumCPU() && time.Now().Before(end); {
+	end := time.Now().Add(patience)
+	for ready() > crowd*runtime.NumCPU() && time.Now().Before(end) {
 		select {
-		case <-time.After(20*time.Millisecond + rand.N(100*time.Millisecond)): // not all at once
+		// The pause is random, so that tests do not start together.
+		case <-time.After(20*time.Millisecond + rand.N(100*time.Millisecond)):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// ready returns how many threads of the machine run or are ready to, 0 if that is not known.
+// ready returns the number of threads of the machine that run or are ready to run. It returns 0 if
+// the number is not available.
 func ready() int {
 	text, err := os.ReadFile("/proc/loadavg") // "0.20 0.18 0.12 1/80 11206"
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package lag measures how late a process wakes its goroutines. A test that judges a promise in
-// time subtracts what the machine added, and a process of the campaign records it.
+// Package lag measures how late a process wakes its goroutines. A test that checks a promised time
+// subtracts the lag, because the machine caused it. A process of the campaign records the lag.
 package lag
 
 import (
@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// tick is how often a Meter wakes: some 200 wake-ups of a few microseconds a second.
+// tick is the time between two wake-ups of a Meter. 200 wake-ups a second cost a few microseconds
+// each.
 const tick = 5 * time.Millisecond
 
 // Meter is a goroutine that sleeps and records how late it wakes. Its methods may be called from
@@ -18,22 +19,22 @@ type Meter struct {
 
 	mu   sync.Mutex
 	due  time.Time // of the next wake-up
-	late Record    // the wake-ups
+	late Record    // delays of the wake-ups
 }
 
-// Record keeps the longest delays. Its zero value is empty. A mutex of the caller guards it.
+// Record keeps the longest delays. Its zero value is empty. The caller guards it with a mutex.
 type Record struct {
-	peaks []peak // in order of time; each longer than all that follow
+	peaks []peak // in order of time; each is longer than all later ones
 }
 
-// peak is a delay, such as that of a wake-up.
+// peak is one delay, for example the lateness of a wake-up.
 type peak struct {
 	end  time.Time
 	took time.Duration
 }
 
-// Add adds a delay that ended not before those that were added earlier. It drops the delays that the
-// new one covers, so that few remain.
+// Add adds a delay. It must not have ended before the delays that were added earlier. Add drops all
+// delays that the new one covers, so that few remain.
 func (r *Record) Add(end time.Time, took time.Duration) {
 	for n := len(r.peaks); n > 0 && r.peaks[n-1].took <= took; n-- {
 		r.peaks = r.peaks[:n-1]
@@ -41,7 +42,8 @@ func (r *Record) Add(end time.Time, took time.Duration) {
 	r.peaks = append(r.peaks, peak{end: end, took: took})
 }
 
-// Worst returns the longest delay since then. Of a delay that began earlier only the rest counts.
+// Worst returns the longest delay after since. If a delay began before since, only its part after
+// since counts.
 func (r *Record) Worst(since time.Time) time.Duration {
 	var worst time.Duration
 	for _, p := range r.peaks {
@@ -50,14 +52,14 @@ func (r *Record) Worst(since time.Time) time.Duration {
 	return worst
 }
 
-// Start starts a Meter. The caller stops it.
+// Start starts a Meter. The caller must call Stop.
 func Start() *Meter {
 	m := &Meter{stop: make(chan struct{}), due: time.Now().Add(tick)}
 	m.done.Go(m.run)
 	return m
 }
 
-// Stop ends the goroutine and waits for its end. What was recorded can still be read.
+// Stop ends the goroutine and waits for its end. Worst still works afterwards.
 func (m *Meter) Stop() {
 	close(m.stop)
 	m.done.Wait()
@@ -88,8 +90,9 @@ func (m *Meter) wake(now time.Time) {
 	m.due = now.Add(tick)
 }
 
-// Worst returns the longest lateness of a wake-up since then: how long the process may have stood
-// still. A wake-up that is overdue now counts, and none counts for more than the time since then.
+// Worst returns the longest lateness of a wake-up after since. The process may have been stopped
+// for that time. A wake-up that is overdue now counts, too. No lateness counts for more than the
+// time since then.
 func (m *Meter) Worst(since time.Time) time.Duration { return m.worst(since, time.Now()) }
 
 func (m *Meter) worst(since, now time.Time) time.Duration {

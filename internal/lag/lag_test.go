@@ -19,19 +19,20 @@ func TestWorst(t *testing.T) {
 		since, now int
 		want       int // ms
 	}{
-		{"the longest of all", 0, 161, 100},
-		{"the part of it since then", 60, 161, 50},
-		{"the longest after it", 112, 161, 30},
-		{"none", 150, 161, 0},
-		{"a wake-up that is overdue", 150, 405, 240},
-		{"an overdue wake-up, since then", 400, 405, 5},
+		{"the longest of all delays", 0, 161, 100},
+		{"only the part after since", 60, 161, 50},
+		{"the longest of the later delays", 112, 161, 30},
+		{"no delay", 150, 161, 0},
+		{"an overdue wake-up", 150, 405, 240},
+		{"only the part of an overdue wake-up after since", 400, 405, 5},
 	} {
-		if got := m.worst(at(tt.since), at(tt.now)); got != time.Duration(tt.want)*time.Millisecond {
+		want := time.Duration(tt.want) * time.Millisecond
+		if got := m.worst(at(tt.since), at(tt.now)); got != want {
 			t.Errorf("%s: %v, want %d ms", tt.what, got, tt.want)
 		}
 	}
 	if len(m.late.peaks) > 3 {
-		t.Errorf("%d peaks are kept", len(m.late.peaks))
+		t.Errorf("the Record keeps %d peaks, want at most 3", len(m.late.peaks))
 	}
 }
 
@@ -41,7 +42,7 @@ func TestPunctualProcess(t *testing.T) {
 		m, start := Start(), time.Now()
 		time.Sleep(time.Minute)
 		if got := m.Worst(start); got != 0 {
-			t.Errorf("the lag is %v where the clock waits for each goroutine", got)
+			t.Errorf("the lag is %v on a clock that waits for all goroutines", got)
 		}
 		m.Stop()
 		time.Sleep(time.Minute)

@@ -1,5 +1,5 @@
 // Package memnet puts a network that can be broken between membackend and the cases of package
-// conformance, without a server. Only tests import it.
+// conformance. It needs no server. Only tests import it.
 package memnet
 
 import (
@@ -16,27 +16,32 @@ import (
 	"github.com/dlock-go/dlock/membackend"
 )
 
-// late is Capabilities.Late of the drivers: how long after its context has ended a request may
-// arrive.
+// late is Capabilities.Late of the drivers: a request may arrive until late after its context has
+// ended.
 const late = 200 * time.Millisecond
 
-// Prefix is that of all names, since the space is that of all tests.
+// Prefix begins all names of the tests. It is needed because all tests share one space of
+// membackend.
 const Prefix = "conformance/"
 
-// Harness is a conformance.Harness with all abilities that need no server.
+// Harness is a conformance.Harness with all abilities that need no server. Its space is the space
+// without a name.
 type Harness struct {
 	*network
 	t conformance.TB
-	// Wrap is applied to each driver; nil leaves it as it is.
+	// Wrap is applied to each new driver. It may be nil.
 	Wrap func(backend.Driver) backend.Driver
 }
 
-// New returns a Harness of the space without a name.
+// New returns a Harness for the cases that t runs.
 func New(t conformance.TB) *Harness { return &Harness{t: t, network: newNetwork()} }
 
 // Driver implements conformance.Harness.
 func (h *Harness) Driver(context.Context) (backend.Driver, error) {
-	var d backend.Driver = &remote{local: confined{membackend.New(nil).(local), h.t}, network: h.network}
+	var d backend.Driver = &remote{
+		local:   confined{membackend.New(nil).(local), h.t},
+		network: h.network,
+	}
 	if h.Wrap != nil {
 		d = h.Wrap(d)
 	}
@@ -46,7 +51,7 @@ func (h *Harness) Driver(context.Context) (backend.Driver, error) {
 // Close implements conformance.Harness.
 func (h *Harness) Close() {}
 
-// Prefix is that of all names.
+// Prefix returns the prefix of all names.
 func (h *Harness) Prefix() string { return Prefix }
 
 // Apart implements conformance.Apart.
@@ -74,7 +79,7 @@ func (h *Harness) LockEntry(_ conformance.TB, key string) (unlock func()) {
 	})
 }
 
-// Kept implements conformance.Keeper. The space keeps what it lists.
+// Kept implements conformance.Keeper. The space keeps nothing that List does not return.
 func (h *Harness) Kept(t conformance.TB, prefix string) int {
 	n := 0
 	for _, err := range membackend.New(nil).(local).List(t.Context(), prefix) {
@@ -86,8 +91,9 @@ func (h *Harness) Kept(t conformance.TB, prefix string) int {
 	return n
 }
 
-// foreign and locked are the keys of the space with a foreign value, and those whose entry is
-// locked, with what is closed at its unlocking.
+// foreign and locked are sets of keys of the space: foreign has the keys with a foreign value,
+// locked the keys of locked entries. The value of a locked key is a channel that is closed when the
+// entry is unlocked.
 var foreign, locked sync.Map
 
 // changeable waits until the entry of key is not locked.
@@ -104,7 +110,7 @@ func changeable(ctx context.Context, key string) error {
 	}
 }
 
-// confined is a driver that fails the test if a case uses a key without the prefix.
+// confined is a driver that fails the test if a case uses a key without Prefix.
 type confined struct {
 	local
 	t conformance.TB
@@ -160,14 +166,13 @@ var (
 	_ conformance.Keeper      = (*Harness)(nil)
 )
 
-// network stands between the processes of one case and the space, and can be
-// broken.
+// network is the connection between the processes of one case and the space. It can be broken.
 type network struct {
 	mu     sync.Mutex
 	whole  chan struct{} // closed while requests get through
 	reset  chan struct{} // closed when connections break
-	lostIn int           // answers until one is lost; 0: none
-	kept   *keptBack     // the request that comes next; nil: it passes
+	lostIn int           // the answer that is lost, counted from now; 0: none
+	kept   *keptBack     // takes the next request; nil: the request passes
 }
 
 // keptBack is a request that arrives late.
@@ -190,7 +195,7 @@ func (n *network) Cut(conformance.TB) (heal func()) {
 	return sync.OnceFunc(func() { close(whole) })
 }
 
-// Pause is a Cut: from outside a server that stands still looks the same.
+// Pause is a Cut: a client cannot distinguish a stopped server from a broken network.
 func (n *network) Pause(t conformance.TB) (resume func()) { return n.Cut(t) }
 
 func (n *network) DropReply(_ conformance.TB, nth int) {
@@ -199,8 +204,8 @@ func (n *network) DropReply(_ conformance.TB, nth int) {
 	n.lostIn = nth
 }
 
-// Delay keeps back one request of each kind of the drivers that are open, as one connection would:
-// the requests that follow go over another one.
+// Delay keeps back the next request, as one open connection would. The requests that follow it
+// pass, as over another connection.
 func (n *network) Delay(conformance.TB) (deliver func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -217,7 +222,7 @@ func (n *network) Delay(conformance.TB) (deliver func()) {
 	})
 }
 
-// keepBack returns what holds the request up, nil if it arrives at once.
+// keepBack returns the keptBack that delays this request, or nil if the request passes.
 func (n *network) keepBack() *keptBack {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -229,7 +234,7 @@ func (n *network) keepBack() *keptBack {
 	return kept
 }
 
-// Restart keeps what the space holds, like a server with durable settings.
+// Restart breaks the connections. The space keeps its locks, like a server with durable settings.
 func (n *network) Restart(conformance.TB) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -255,7 +260,7 @@ func (n *network) pass(ctx context.Context) error {
 	}
 }
 
-// answered tells whether this answer is the one that is lost.
+// answered returns errReply if this answer is lost.
 func (n *network) answered() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -266,8 +271,8 @@ func (n *network) answered() error {
 	return nil
 }
 
-// send runs request where it arrives. What was given up on the way may have
-// arrived all the same.
+// send executes request when it arrives. A request that is given up on its way is executed or not,
+// at random.
 func (n *network) send(ctx context.Context, request func() error) error {
 	if kept := n.keepBack(); kept != nil {
 		go func() {
@@ -291,7 +296,7 @@ func (n *network) send(ctx context.Context, request func() error) error {
 	return err
 }
 
-// local is what the driver is.
+// local is the set of interfaces that membackend's driver implements.
 type local interface {
 	backend.Driver
 	backend.Waiter
@@ -300,8 +305,8 @@ type local interface {
 	backend.Breaker
 }
 
-// remote is a driver whose requests go over a network, and whose terms therefore
-// count from the sending.
+// remote is a driver with a network between it and the space. Its terms therefore count from the
+// sending of a request.
 type remote struct {
 	local
 	network *network
@@ -323,7 +328,8 @@ func (r *remote) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	sent := time.Now()
 	var g *backend.Grant
 	err := r.network.send(ctx, func() (err error) {
-		g, err = r.local.Acquire(context.Background(), req) // whose time is that of the arrival
+		// Without the Bound of ctx, the space executes the request at the time of its arrival.
+		g, err = r.local.Acquire(context.Background(), req)
 		return err
 	})
 	if err != nil {
@@ -348,7 +354,8 @@ func (r *remote) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 	return term, err
 }
 
-// RenewAll renews the grants whose entries are locked one by one, so that they hold up no others.
+// RenewAll renews each grant with a locked entry on its own, so that it does not delay the other
+// grants.
 func (r *remote) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	renewals := make([]backend.Renewal, len(gs))
 	var free []*backend.Grant
@@ -397,7 +404,9 @@ func (r *remote) Release(ctx context.Context, g *backend.Grant) error {
 	return r.network.send(ctx, func() error { return r.local.Release(context.Background(), g) })
 }
 
-func (r *remote) Wait(ctx context.Context, req *backend.Request, b *backend.Busy) (*backend.Grant, error) {
+func (r *remote) Wait(
+	ctx context.Context, req *backend.Request, b *backend.Busy,
+) (*backend.Grant, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.network.mu.Lock()

@@ -1,40 +1,49 @@
 package main
 
-// The guards of filebackend.
+// fileMutants are the guards of filebackend.
 var fileMutants = []mutant{
 	{
 		guard: "file: a foreign file is a conflict", file: "filebackend/record.go",
-		without: "the file of another program is overwritten",
-		edits:   []edit{{old: "if c.latest == nil && !unfinished(file) || len(file) > fileSize {", new: "if len(file) > fileSize {"}},
-		pkg:     "filebackend", test: "TestConformance/ForeignValueIsAConflict",
+		without: "dlock overwrites the file of another program",
+		edits: []edit{{
+			old: "if c.latest == nil && !isUnfinished(file) || len(file) > fileSize {",
+			new: "if len(file) > fileSize {",
+		}},
+		pkg: "filebackend", test: "TestConformance/ForeignValueIsAConflict",
 	},
 	{
-		guard: "file: Close waits for no disk", file: "filebackend/driver.go",
-		without: "Close waits for as long as the disk hangs",
-		edits:   []edit{{old: "case <-time.After(closeTimeout):\n\t\treturn errHangs\n\t", new: ""}},
-		pkg:     "filebackend", test: "TestDiskThatHangs",
+		guard: "file: Close has a time limit", file: "filebackend/driver.go",
+		without: "Close blocks for as long as the disk hangs",
+		edits: []edit{{
+			old: "case <-time.After(closeTimeout):\n\t\treturn errHangs\n\t",
+			new: "",
+		}},
+		pkg: "filebackend", test: "TestDiskThatHangs",
 	},
 	{
 		guard: "file: Close waits for a slow disk", file: "filebackend/driver.go",
-		without: "Close returns an error where the disk is slow",
+		without: "Close returns an error if the disk is slow",
 		edits:   []edit{{old: "closeTimeout = 4 * time.Second", new: "closeTimeout = 0"}},
 		pkg:     "filebackend", test: "TestCloseWaitsForASlowDisk",
 	},
 	{
-		guard: "file: events wait for no disk", file: "filebackend/driver.go",
-		without: "one attempt that hangs holds up the events of all locks",
-		edits:   []edit{{old: "go d.recheck(e)", new: "d.recheck(e)"}},
+		guard: "file: a hanging disk delays no events", file: "filebackend/loss.go",
+		without: "one attempt that hangs delays the events of all locks",
+		edits:   []edit{{old: "go d.recheck(a)", new: "d.recheck(a)"}},
 		pkg:     "filebackend", test: "TestDiskThatHangs",
 	},
 	{
 		guard: "file: a reservation is synced before it counts", file: "filebackend/record.go",
-		without: "a killed process and a power cut set the fence back",
-		edits:   []edit{{old: "last.reservation && !r.reservation {", new: "last.reservation && false {"}},
-		pkg:     "filebackend", test: "TestReservationThatWasNotSynced",
+		without: "a process that is killed before a power failure sets the fence back",
+		edits: []edit{{
+			old: "last.reservation && !r.reservation {",
+			new: "last.reservation && false {",
+		}},
+		pkg: "filebackend", test: "TestReservationThatWasNotSynced",
 	},
 	{
-		guard: "file: a sweep leaves another's file", file: "filebackend/sweep.go",
-		without: "a sweep takes a held lock away",
+		guard: "file: a sweep leaves a replaced file", file: "filebackend/measure.go",
+		without: "a sweep removes the file of a held lock",
 		edits:   []edit{{old: "err == nil && current {", new: "err == nil && (current || true) {"}},
 		pkg:     "filebackend", test: "TestSweepLeavesWhatIsAnothers",
 	},

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// swaps are the operators of Go that stand for each other.
+// swaps maps an operator of Go to the operator that replaces it.
 var swaps = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL,
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
@@ -18,8 +18,8 @@ var swaps = map[token.Token]token.Token{
 	token.AND: token.OR, token.OR: token.AND, token.SHL: token.SHR, token.SHR: token.SHL,
 }
 
-// goChanges returns the mutants of a Go file by its syntax tree: operators swapped, conditions
-// made constant, statements removed, constants and results changed.
+// goChanges returns the mutants of a Go file. It uses the syntax tree to swap operators, to make
+// conditions constant, to remove statements, and to change constants and results.
 func goChanges(file string) ([]change, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -47,12 +47,13 @@ type goMutator struct {
 	changes []change
 }
 
-// add records that what stands between two positions is replaced.
+// add records a mutant that replaces the text between two positions.
 func (g *goMutator) add(operator string, from, to token.Pos, instead string) {
 	begin, end := g.fset.Position(from), g.fset.Position(to)
 	g.changes = append(g.changes, change{
-		file: g.file, from: begin.Offset, to: end.Offset, old: g.text[begin.Offset:end.Offset],
-		new: instead, line: begin.Line, source: lineAround(g.text, begin.Offset), operator: operator,
+		file: g.file, from: begin.Offset, to: end.Offset,
+		old: g.text[begin.Offset:end.Offset], new: instead,
+		line: begin.Line, source: lineAround(g.text, begin.Offset), operator: operator,
 	})
 }
 
@@ -86,7 +87,7 @@ func (g *goMutator) visit(node ast.Node) bool {
 	return true
 }
 
-// binary swaps an operator. Both sides of && and || are also dropped in turn.
+// binary swaps an operator. For && and || it also drops each of the two operands.
 func (g *goMutator) binary(n *ast.BinaryExpr) {
 	if swapped, ok := swaps[n.Op]; ok {
 		g.add("swap operator", n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), swapped.String())
@@ -97,7 +98,8 @@ func (g *goMutator) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// constant makes a condition true and false, and still uses what it names.
+// constant makes a condition always true, and always false. The new condition still contains the
+// old one, so that its variables stay in use.
 func (g *goMutator) constant(cond ast.Expr) {
 	from, to := cond.Pos(), cond.End()
 	text := g.text[g.fset.Position(from).Offset:g.fset.Position(to).Offset]
@@ -105,12 +107,13 @@ func (g *goMutator) constant(cond ast.Expr) {
 	g.add("never", from, to, "("+text+") && false")
 }
 
-// statements removes each statement that can be missing. A removed assignment still uses both of
-// its sides, so that the compiler accepts it.
+// statements removes each statement that the compiler does not need. It does not remove
+// definitions, because the code after them would not compile.
 func (g *goMutator) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
-		case *ast.ExprStmt, *ast.SendStmt, *ast.IncDecStmt, *ast.GoStmt, *ast.BranchStmt, *ast.DeferStmt:
+		case *ast.ExprStmt, *ast.SendStmt, *ast.IncDecStmt,
+			*ast.GoStmt, *ast.BranchStmt, *ast.DeferStmt:
 			g.add("remove statement", s.Pos(), s.End(), "")
 		case *ast.AssignStmt:
 			if s.Tok != token.DEFINE {
@@ -120,7 +123,7 @@ func (g *goMutator) statements(list []ast.Stmt) {
 	}
 }
 
-// results replaces an error that is returned by nil.
+// results replaces a returned err by nil.
 func (g *goMutator) results(n *ast.ReturnStmt) {
 	if len(n.Results) == 0 {
 		return
@@ -131,7 +134,7 @@ func (g *goMutator) results(n *ast.ReturnStmt) {
 	}
 }
 
-// literal changes a number by one.
+// literal increments a number.
 func (g *goMutator) literal(n *ast.BasicLit) {
 	if n.Kind != token.INT {
 		return

@@ -10,21 +10,21 @@ import (
 	"sync"
 )
 
-// mutant is the library without one guard.
+// mutant describes the library without one guard.
 type mutant struct {
-	guard   string // what is missing
-	without string // what happens then, in a few words
-	file    string // where
+	guard   string // the missing guard
+	without string // the consequence, in a few words
+	file    string // the file of the guard
 	edits   []edit
-	pkg     string // whose test
-	test    string // the test, or the case of the suite, that notices
+	pkg     string // the package of the test
+	test    string // the test, or the case of the suite, that detects the missing guard
 }
 
-// edit is a guard, and what stands there without it.
+// edit replaces the source of a guard by other source.
 type edit struct{ old, new string }
 
-// hunt runs the mutants that are wanted, jobs at a time, and returns how many survived. It prints each as
-// soon as its tests have ended.
+// hunt runs the mutants whose guards match, jobs at a time, and returns the number of survivors. It
+// prints each mutant as soon as its tests have ended.
 func hunt(wanted *regexp.Regexp, all bool, jobs int) (survivors int, err error) {
 	queue := make(chan *mutant, len(mutants))
 	for i := range mutants {
@@ -34,7 +34,7 @@ func hunt(wanted *regexp.Regexp, all bool, jobs int) (survivors int, err error) 
 	}
 	close(queue)
 	const row = "%-44s %-38s %-9s %s\n"
-	fmt.Printf(row, "GUARD", "IN", "RESULT", "NOTICED BY")
+	fmt.Printf(row, "GUARD", "IN", "RESULT", "DETECTED BY")
 	var mu sync.Mutex
 	report := func(m *mutant, failed []string, failure error) {
 		mu.Lock()
@@ -81,8 +81,8 @@ func (m *mutant) run(all bool) (failed []string, err error) {
 	return test(list, m.pkg, pattern, m.test)
 }
 
-// text returns the file without the guard. A guard that is not there exactly once is an error:
-// the list has grown old.
+// text returns the file without the guard. It returns an error unless each piece of source occurs
+// exactly once: the list of guards must follow the source.
 func (m *mutant) text() (string, error) {
 	source, err := os.ReadFile(m.file)
 	if err != nil {
@@ -100,10 +100,12 @@ func (m *mutant) text() (string, error) {
 
 var failure = regexp.MustCompile(`--- FAIL: (\S+)`)
 
-// test runs the tests of pkg that match, with a list of replaced files, and returns the cases that
-// failed. That a mutant does not compile, or that the case was not run, is an error.
+// test runs the matching tests of pkg with a list of replaced files, and returns the names of the
+// tests that failed. It returns an error if the mutant does not compile or if the wanted test was
+// not run.
 func test(overlay, pkg, pattern, wanted string) (failed []string, err error) {
-	cmd := exec.Command("go", "test", "-count=1", "-vet=off", "-timeout=5m", "-v", "-overlay="+overlay, "-run", pattern, "./"+pkg)
+	cmd := exec.Command("go", "test", "-count=1", "-vet=off", "-timeout=5m", "-v",
+		"-overlay="+overlay, "-run", pattern, "./"+pkg)
 	combined, err := cmd.CombinedOutput()
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
 		return nil, err
@@ -117,7 +119,7 @@ func test(overlay, pkg, pattern, wanted string) (failed []string, err error) {
 	switch {
 	case len(failed) > 0:
 	case strings.Contains(output, "panic: test timed out"):
-		failed = []string{"the time-out of " + pattern}
+		failed = []string{"the timeout of " + pattern}
 	case strings.Contains(output, "\npanic: "), strings.Contains(output, "\nfatal error: "):
 		failed = []string{"a panic of " + pattern}
 	case !strings.Contains(output, "--- PASS: "+wanted):

@@ -1,16 +1,16 @@
-// Command mutants removes each guard of the library in turn and runs the test that must
-// notice. The tree itself stays as it is. A guard whose removal
-// nobody notices is a hole in the tests.
+// Command mutants removes each guard of the library in turn and runs the test that must detect its
+// absence. The tree itself does not change. If no test detects a missing guard, the tests have a
+// hole.
 //
 //	go run ./internal/mutants [-all] [-run REGEXP] [-jobs N]
 //	go run ./internal/mutants -random N [-seed S] [-run REGEXP] [-part NAMES] [-jobs N]
 //	go run ./internal/mutants -table
 //
-// With -random it draws mutants at random from the code, the scripts and the statements, runs
-// them over the tests of their part and lists those that survive.
+// With -random it draws random mutants from the code, the scripts and the statements. It runs the
+// tests of their part on them and lists the mutants that survive.
 //
-// It is run from the root of the module, needs the same servers as the tests, prints one
-// line per mutant and exits with 1 if one of them survives.
+// Run it from the root of the module. It needs the same servers as the tests. It prints one line
+// per mutant and exits with 1 if a mutant survives.
 package main
 
 import (
@@ -22,13 +22,16 @@ import (
 )
 
 func main() {
-	all := flag.Bool("all", false, "run the whole suite against each mutant and show every case that notices")
-	run := flag.String("run", "", "only the guards, or the random mutants, that match `regexp`")
-	asTable := flag.Bool("table", false, "write the table of guards into "+document+" and run nothing")
-	random := flag.Int("random", 0, "run `n` random mutants of each part in place of the guards")
-	seed := flag.Uint64("seed", 1, "what chooses the random mutants")
-	only := flag.String("part", "", "parts to draw from, with commas: "+strings.Join(partNames(), ", ")+" (default all)")
-	jobs := flag.Int("jobs", 2, "mutants that run at a time")
+	all := flag.Bool("all", false,
+		"run the whole suite against each mutant and show every case that fails")
+	run := flag.String("run", "", "run only guards or random mutants that match `regexp`")
+	asTable := flag.Bool("table", false,
+		"write the table of guards into "+document+" and run nothing")
+	random := flag.Int("random", 0, "run `n` random mutants of each part instead of the guards")
+	seed := flag.Uint64("seed", 1, "the seed for the choice of random mutants")
+	only := flag.String("part", "",
+		"comma-separated parts to draw from: "+strings.Join(partNames(), ", ")+" (default all)")
+	jobs := flag.Int("jobs", 2, "the number of mutants that run at a time")
 	flag.Parse()
 	if *random > 0 {
 		os.Exit(runRandom(*only, regexp.MustCompile(*run), *random, *seed, *jobs))

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A guard that has been rewritten has its mutant rewritten too.
+// TestGuardsAreThere checks that the source of each guard occurs once in its file. A change of a
+// guard must change its mutant as well.
 func TestGuardsAreThere(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {

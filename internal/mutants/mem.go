@@ -1,34 +1,34 @@
 package main
 
-// The guards of membackend.
+// memMutants are the guards of membackend.
 var memMutants = []mutant{
 	{
-		guard: "mem: a late request shortens no term", file: "membackend/driver.go",
-		without: "a repeated Acquire that is executed after a renewal ends the lock before the answered term",
-		edits:   []edit{{old: "if until.After(h.expires) {", new: "if h != nil {"}},
+		guard: "mem: a late request shortens no term", file: "membackend/acquisition.go",
+		without: "a repeated Acquire that is executed after a renewal shortens the renewed term",
+		edits:   []edit{{old: "end.After(a.expires) {", new: "true {"}},
 		pkg:     "membackend", test: "TestLateRequestShortensNoTerm",
 	},
 	{
-		guard: "mem: lapsed places are not counted", file: "membackend/inspect.go",
-		without: "Inspect shows waiters that have gone",
-		edits:   []edit{{old: "\th.expireEntries(now)\n", new: ""}},
+		guard: "mem: expired queue entries are not counted", file: "membackend/inspect.go",
+		without: "Inspect shows waiters that no longer exist",
+		edits:   []edit{{old: "\tholder.removeExpiredEntries(now)\n", new: ""}},
 		pkg:     "membackend", test: "TestExpiredEntriesAreNotCounted",
 	},
 	{
-		guard: "mem: expired names are forgotten", file: "membackend/driver.go",
-		without: "each name that expires without a release takes memory for ever",
+		guard: "mem: expired names are forgotten", file: "membackend/space.go",
+		without: "each name that expires without a release uses memory for ever",
 		edits:   []edit{{old: "\t\ts.sweep(now)\n", new: ""}},
 		pkg:     "membackend", test: "TestExpiredNamesAreForgotten",
 	},
 	{
-		guard: "mem: a URL with a host is refused", file: "membackend/open.go",
+		guard: "mem: a URL with a host is refused", file: "membackend/options.go",
 		without: "mem://name is another space than mem:name",
 		edits:   []edit{{old: "if len(u.Hosts) > 0 ||", new: "if"}},
 		pkg:     "membackend", test: "TestOpen",
 	},
 	{
 		guard: "mem: a closed driver does nothing", file: "membackend/driver.go",
-		without: "a client that was closed takes locks",
+		without: "a closed client acquires locks",
 		edits:   []edit{{old: "if d.closed.Load() {", new: "if d.closed.Load() && false {"}},
 		pkg:     "membackend", test: "TestUseAfterClose",
 	},

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// overlay writes a changed file and the list that makes the go command read it in the place of the
-// original. The tree itself stays as it is. remove deletes both.
+// overlay writes a changed file and the list that makes the go command read it instead of the
+// original. The tree itself does not change. remove deletes both files.
 func overlay(file, text string) (list string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "dlock-mutant-")
 	if err != nil {

@@ -11,25 +11,28 @@ import (
 	"strings"
 )
 
-// part is what random mutants are drawn from, and the tests that have to notice them.
+// part is a set of files for random mutants, with the tests that must detect the mutants.
 type part struct {
 	name  string
-	files []string // patterns; tests are left out
-	// steps are arguments of go test, the fastest first. A mutant is killed by the first that fails.
+	files []string // patterns; tests are omitted
+	// steps are arguments of go test, the fastest step first. The first step that fails kills a
+	// mutant.
 	steps [][]string
 }
 
-// scripted skips the tests that run the go command: they look at imports, not at behaviour. Its time-out
-// is for mutants that hang.
-var scripted = []string{"-timeout=2m", "-skip", "^(TestCoreDependsOnTheStandardLibraryAlone|TestWhoImportsWhom)$", "."}
+// scripted skips the tests that run the go command, because they check imports and not behaviour.
+// Its timeout is for mutants that hang.
+var scripted = []string{
+	"-timeout=2m", "-skip", "^(TestCoreDependsOnTheStandardLibraryAlone|TestWhoImportsWhom)$", ".",
+}
 
 var parts = []part{
 	{name: "root", files: []string{"*.go"}, steps: [][]string{scripted, {"./membackend"}}},
 	{
 		name: "internal",
 		files: []string{
-			"backend/*.go", "backend/key/*.go", "backend/batch/*.go", "backend/tlsfile/*.go", "internal/engine/*.go",
-			"internal/bound/*.go",
+			"backend/*.go", "backend/key/*.go", "backend/batch/*.go", "backend/tlsfile/*.go",
+			"internal/engine/*.go", "internal/bound/*.go",
 		},
 		steps: [][]string{
 			{"-timeout=2m", "./backend/...", "./internal/engine", "./internal/bound"},
@@ -43,7 +46,8 @@ var parts = []part{
 		name: "redis", files: []string{"redisbackend/scripts/*.lua"},
 		steps: [][]string{
 			{"-run", "^TestScripts$", "./redisbackend"},
-			{"-run", "^Test(DemotedMaster|NobodyQueues|UncontendedFairLock)", "./redisbackend"}, // replicas, memory, costs
+			// replicas, memory, costs
+			{"-run", "^Test(DemotedMaster|NobodyQueues|UncontendedFairLock)", "./redisbackend"},
 			{"-run", "^TestConformance$", "./redisbackend"},
 		},
 	},
@@ -51,7 +55,10 @@ var parts = []part{
 		name: "mysql", files: []string{"mysqlbackend/statements/*.sql"},
 		steps: [][]string{
 			{"-run", "^TestStatements$/^mysql$", "./mysqlbackend"},
-			{"-run", "^Test(DemotedMasterIsNotBelieved|StatementLogIsRefused)$/^mysql", "./mysqlbackend"},
+			{
+				"-run", "^Test(DemotedMasterIsNotBelieved|StatementLogIsRefused)$/^mysql",
+				"./mysqlbackend",
+			},
 			{"-run", "^TestConformance$", "./mysqlbackend"},
 		},
 	},
@@ -66,7 +73,8 @@ func partNames() []string {
 	return names
 }
 
-// chosenParts returns the parts of a list of names with commas; all of them for an empty list.
+// chosenParts returns the parts in a comma-separated list of names, or all parts if the list is
+// empty.
 func chosenParts(list string) ([]part, error) {
 	if list == "" {
 		return parts, nil
@@ -75,7 +83,8 @@ func chosenParts(list string) ([]part, error) {
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no part %q; there are %s", name, strings.Join(partNames(), ", "))
+			known := strings.Join(partNames(), ", ")
+			return nil, fmt.Errorf("no part %q; there are %s", name, known)
 		}
 		chosen = append(chosen, parts[i])
 	}
@@ -104,11 +113,11 @@ func (p part) changes() ([]change, error) {
 	return all, nil
 }
 
-// changesOf returns the mutants of one file by its language.
+// changesOf returns the mutants of one file, according to its language. Tests have none.
 func changesOf(file string) ([]change, error) {
 	switch {
 	case strings.HasSuffix(file, "_test.go"), strings.Contains(filepath.Base(file), "floor"):
-		return nil, nil // what only benchmarks use is not tested by cases
+		return nil, nil // the tests do not cover code for benchmarks
 	case strings.HasSuffix(file, ".go"):
 		return goChanges(file)
 	case strings.HasSuffix(file, ".lua"):
@@ -118,7 +127,8 @@ func changesOf(file string) ([]change, error) {
 	}
 }
 
-// control runs all steps on the tree as it is: a test that fails there would kill every mutant.
+// control runs all steps without a mutant. A test that fails without a mutant would kill every
+// mutant.
 func (p part) control() error {
 	for _, step := range p.steps {
 		v, output, err := goTest(step, "")
@@ -126,7 +136,8 @@ func (p part) control() error {
 			return err
 		}
 		if v != survived {
-			return fmt.Errorf("%s: the tests fail without a mutant: go test %s\n%s", p.name, strings.Join(step, " "), output)
+			return fmt.Errorf("%s: the tests fail without a mutant: go test %s\n%s",
+				p.name, strings.Join(step, " "), output)
 		}
 	}
 	return nil
@@ -151,11 +162,13 @@ func (p part) judge(c change) (verdict, error) {
 	return survived, nil
 }
 
-// compileErrors mark the output of a mutant that is no program, no script or no statement.
-var compileErrors = []string{"[build failed]", "[setup failed]", "Error compiling script", "error in your SQL syntax"}
+// compileErrors occur in the output if a mutant is no valid program, script or statement.
+var compileErrors = []string{
+	"[build failed]", "[setup failed]", "Error compiling script", "error in your SQL syntax",
+}
 
-// goTest runs go test, with a list of replaced files if there is one. After a failure no further test
-// begins. The run itself is left to end, because it removes its servers.
+// goTest runs go test, with a list of replaced files if overlay is not empty. After a failure no
+// further test begins. The running tests continue to their end, because they remove their servers.
 func goTest(args []string, overlay string) (v verdict, output string, err error) {
 	flags := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout=6m", "-parallel=8"}
 	if overlay != "" {
@@ -170,7 +183,7 @@ func goTest(args []string, overlay string) (v verdict, output string, err error)
 	if err := cmd.Start(); err != nil {
 		return invalid, "", err
 	}
-	output = tail(out)
+	output = head(out)
 	err = cmd.Wait()
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
 		return invalid, output, err
@@ -178,14 +191,16 @@ func goTest(args []string, overlay string) (v verdict, output string, err error)
 	switch {
 	case err == nil:
 		return survived, output, nil
-	case slices.ContainsFunc(compileErrors, func(text string) bool { return strings.Contains(output, text) }):
+	case slices.ContainsFunc(compileErrors, func(text string) bool {
+		return strings.Contains(output, text)
+	}):
 		return invalid, output, nil
 	}
 	return killed, output, nil
 }
 
-// tail returns the first lines of what r has, as much as a verdict needs.
-func tail(r io.Reader) string {
+// head returns the first 1 MiB of r, which is enough for a verdict, and reads the rest.
+func head(r io.Reader) string {
 	const most = 1 << 20
 	var b strings.Builder
 	lines := bufio.NewReader(r)

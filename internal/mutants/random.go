@@ -10,20 +10,21 @@ import (
 	"sync"
 )
 
-// change is one random mutant: a piece of a file and what stands there instead.
+// change is one random mutant: it replaces a piece of a file.
 type change struct {
 	file       string // relative to the root of the module
-	from, to   int    // bytes
+	from, to   int    // byte offsets of the piece
 	old, new   string
 	line       int
 	source     string // the whole line
 	operator   string
-	equivalent string // why no test can notice, if that is known
+	equivalent string // the reason if no test can detect it; empty if a test should
 }
 
-// String names the place and the change on one line.
+// String describes the place and the change in one line.
 func (c change) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s -> %s", c.file, c.line, c.operator, oneLine(c.old), oneLine(c.new))
+	return fmt.Sprintf("%s:%d: %s: %s -> %s",
+		c.file, c.line, c.operator, oneLine(c.old), oneLine(c.new))
 }
 
 func oneLine(text string) string {
@@ -37,13 +38,13 @@ func oneLine(text string) string {
 	return text
 }
 
-// verdict is what became of a mutant.
+// verdict is the result for one mutant.
 type verdict int
 
 const (
 	killed   verdict = iota
 	survived         // all tests pass
-	invalid          // it does not compile, so it is no mutant
+	invalid          // it does not compile, so it does not count
 )
 
 // score counts the verdicts on one part.
@@ -60,14 +61,17 @@ func (s score) String() string {
 		s.killed, counted, 100*float64(s.killed)/float64(counted), s.equivalent)
 }
 
-// campaign runs n random mutants of a part, jobs at a time, of those whose description matches. The same seed chooses the same
-// mutants as long as the files are the same. It prints each survivor as soon as it is known.
+// campaign runs up to n random mutants of a part, jobs at a time, among the mutants with a matching
+// description. The same seed chooses the same mutants as long as the files do not change. campaign
+// prints each survivor as soon as it is found.
 func campaign(p part, wanted *regexp.Regexp, n int, seed uint64, jobs int) (score, error) {
 	changes, err := p.changes()
 	if err != nil {
 		return score{}, err
 	}
-	changes = slices.DeleteFunc(changes, func(c change) bool { return !wanted.MatchString(c.String()) })
+	changes = slices.DeleteFunc(changes, func(c change) bool {
+		return !wanted.MatchString(c.String())
+	})
 	random := rand.New(rand.NewPCG(seed, 0))
 	random.Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
 	fmt.Printf("%s: %d of %d mutants, seed %d\n", p.name, min(n, len(changes)), len(changes), seed)
@@ -84,13 +88,13 @@ func campaign(p part, wanted *regexp.Regexp, n int, seed uint64, jobs int) (scor
 	return c.score, c.err
 }
 
-// crew runs mutants side by side until as many as wanted have a verdict.
+// crew runs mutants in parallel until the wanted number of mutants has a verdict.
 type crew struct {
 	part part
 
 	mu     sync.Mutex
 	queue  []change
-	wanted int // verdicts that are still to come, those under way not counted
+	wanted int // missing verdicts, without the mutants that run now
 	score  score
 	err    error
 }
@@ -137,7 +141,7 @@ func (c *crew) count(m change, v verdict, err error) {
 	}
 }
 
-// lineAround returns the line of text in which a byte stands, without its indentation.
+// lineAround returns the line of text with the byte at that offset, without its indentation.
 func lineAround(text string, at int) string {
 	begin := strings.LastIndexByte(text[:at], '\n') + 1
 	line, _, _ := strings.Cut(text[begin:], "\n")

@@ -21,7 +21,7 @@ func changesIn(t *testing.T, name, text string) []string {
 	var got []string
 	for _, c := range changes {
 		if c.old != text[c.from:c.to] {
-			t.Errorf("%q stands at %d, not %q", text[c.from:c.to], c.from, c.old)
+			t.Errorf("%q is at %d, not %q", text[c.from:c.to], c.from, c.old)
 		}
 		got = append(got, c.operator+": "+oneLine(c.old)+" -> "+oneLine(c.new))
 	}
@@ -30,11 +30,21 @@ func changesIn(t *testing.T, name, text string) []string {
 
 func TestMutantsOfGo(t *testing.T) {
 	t.Parallel()
-	got := changesIn(t, "x.go", "package x\nfunc f(a, b int, ok bool) error {\n\tif !ok && a < b {\n\t\tclose(c)\n\t}\n\treturn err\n}\n")
+	got := changesIn(t, "x.go", "package x\n"+
+		"func f(a, b int, ok bool) error {\n"+
+		"\tif !ok && a < b {\n\t\tclose(c)\n\t}\n"+
+		"\treturn err\n"+
+		"}\n")
 	want := []string{
-		"always: !ok && a < b -> (!ok && a < b) || true", "never: !ok && a < b -> (!ok && a < b) && false",
-		"swap operator: && -> ||", "drop operand: !ok && -> nothing", "drop operand: && a < b -> nothing",
-		"drop not: ! -> nothing", "swap operator: < -> <=", "remove statement: close(c) -> nothing", "return nil: err -> nil",
+		"always: !ok && a < b -> (!ok && a < b) || true",
+		"never: !ok && a < b -> (!ok && a < b) && false",
+		"swap operator: && -> ||",
+		"drop operand: !ok && -> nothing",
+		"drop operand: && a < b -> nothing",
+		"drop not: ! -> nothing",
+		"swap operator: < -> <=",
+		"remove statement: close(c) -> nothing",
+		"return nil: err -> nil",
 	}
 	for _, w := range want {
 		if !slices.Contains(got, w) {
@@ -57,7 +67,9 @@ func TestMutantsOfScripts(t *testing.T) {
 			t.Errorf("no mutant %q in %q", w, lua)
 		}
 	}
-	sql := changesIn(t, "x.sql", "-- n <= 1\nUPDATE t SET token = token + 1\nWHERE owner = ?\n  AND expires > UTC_TIMESTAMP(6)\n")
+	sql := changesIn(t, "x.sql", "-- n <= 1\n"+
+		"UPDATE t SET token = token + 1\n"+
+		"WHERE owner = ?\n  AND expires > UTC_TIMESTAMP(6)\n")
 	for _, w := range []string{
 		"one more: + 1 -> + 0", "swap operator: > -> >=", "swap operator: AND -> OR",
 		"drop condition: AND expires > UTC_TIMESTAMP(6) -> nothing",
@@ -81,11 +93,11 @@ func TestParts(t *testing.T) {
 		t.Error("an unknown part is accepted")
 	}
 	if all, err := chosenParts(""); err != nil || len(all) != len(parts) {
-		t.Errorf("%d parts, %v", len(all), err)
+		t.Errorf("an empty list chooses %d parts, error %v", len(all), err)
 	}
 }
 
-// Known equivalents that match nothing have grown old.
+// TestEquivalentsAreThere checks that each known equivalent still matches a mutant.
 func TestEquivalentsAreThere(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
 	var all []change

@@ -7,22 +7,26 @@ import (
 	"strings"
 )
 
-// document holds the table of guards between two comments.
+// document contains the table of guards between two comments.
 const document = "docs/reliability.md"
 
-const tableBegin, tableEnd = "<!-- guards: go run ./internal/mutants -table -->\n", "<!-- end of guards -->\n"
+const (
+	tableBegin = "<!-- guards: go run ./internal/mutants -table -->\n"
+	tableEnd   = "<!-- end of guards -->\n"
+)
 
 // table returns the table of guards in Markdown.
 func table() string {
 	var b strings.Builder
-	b.WriteString("| guard | where it stands | without it | noticed by |\n|---|---|---|---|\n")
+	b.WriteString("| guard | file | without it | detected by |\n|---|---|---|---|\n")
 	for _, m := range mutants {
-		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", m.guard, m.file, m.without, strings.TrimPrefix(m.test, "TestConformance/"))
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n",
+			m.guard, m.file, m.without, strings.TrimPrefix(m.test, "TestConformance/"))
 	}
 	return b.String()
 }
 
-// withTable returns text with the table of guards brought up to date.
+// withTable returns text with an updated table of guards.
 func withTable(text []byte) ([]byte, error) {
 	before, rest, begun := bytes.Cut(text, []byte(tableBegin))
 	_, after, ended := bytes.Cut(rest, []byte(tableEnd))
@@ -32,7 +36,7 @@ func withTable(text []byte) ([]byte, error) {
 	return bytes.Join([][]byte{before, []byte(tableBegin + table() + tableEnd), after}, nil), nil
 }
 
-// writeTable brings the table of guards in the document up to date.
+// writeTable updates the table of guards in the document.
 func writeTable() error {
 	text, err := os.ReadFile(document)
 	if err != nil {

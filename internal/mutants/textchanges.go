@@ -10,7 +10,7 @@ import (
 type operator struct {
 	name    string
 	pattern *regexp.Regexp
-	instead string // as in Regexp.Expand
+	instead string // a template of Regexp.Expand
 }
 
 // luaOperators are the ways to change a Lua script.
@@ -52,10 +52,14 @@ var sqlOperators = []operator{
 	{"one more", regexp.MustCompile(`\+ 1\b`), "+ 0"},
 	{"other unit", regexp.MustCompile(`\bMICROSECOND\b`), "SECOND"},
 	{"drop condition", regexp.MustCompile(`(?m)^( *)AND [^\n]+$`), "$1"},
-	{"keep value", regexp.MustCompile(`(?m)^( *)(owner|expires|token|since|meta)( *)= [^\n(?]*(,?)$`), "$1$2$3= $2$4"},
+	{
+		"keep value",
+		regexp.MustCompile(`(?m)^( *)(owner|expires|token|since|meta)( *)= [^\n(?]*(,?)$`),
+		"$1$2$3= $2$4",
+	},
 }
 
-// comments of Lua and SQL go from two dashes to the end of the line.
+// comment matches a comment of Lua or SQL, from two dashes to the end of the line.
 var comment = regexp.MustCompile(`--[^\n]*`)
 
 // textChanges returns the mutants of a script or a statement.
@@ -64,14 +68,17 @@ func textChanges(file string, operators []operator) ([]change, error) {
 	if err != nil {
 		return nil, err
 	}
-	code := comment.ReplaceAllStringFunc(string(text), func(c string) string { return strings.Repeat(" ", len(c)) })
+	code := comment.ReplaceAllStringFunc(string(text), func(c string) string {
+		return strings.Repeat(" ", len(c))
+	})
 	var changes []change
 	for _, o := range operators {
 		for _, at := range o.pattern.FindAllStringSubmatchIndex(code, -1) {
 			changes = append(changes, change{
 				file: file, from: at[0], to: at[1], old: code[at[0]:at[1]],
 				new:  string(o.pattern.ExpandString(nil, o.instead, code, at)),
-				line: 1 + strings.Count(code[:at[0]], "\n"), source: lineAround(code, at[0]), operator: o.name,
+				line: 1 + strings.Count(code[:at[0]], "\n"), source: lineAround(code, at[0]),
+				operator: o.name,
 			})
 		}
 	}

@@ -1,12 +1,13 @@
 package testenv
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock/internal/announce"
+	"github.com/dlock-go/dlock/internal/testenv/recipe"
+	"github.com/dlock-go/dlock/internal/testenv/server"
 )
 
 var ensembles = []struct {
@@ -22,18 +23,20 @@ func TestEnsembles(t *testing.T) {
 		t.Run(kind.product, func(t *testing.T) {
 			e := kind.share(t)
 			if again := kind.share(t); again != e {
-				t.Error("a second call gives another ensemble")
+				t.Error("a second call returns another ensemble")
 			}
 			if !strings.HasPrefix(e.Version, kind.product) {
-				t.Errorf("the servers say that they are %q", e.Version)
+				t.Errorf("the servers report version %q", e.Version)
 			}
 			for _, s := range e.Members {
 				if !strings.Contains(e.URL, s.Addr) {
-					t.Errorf("%s does not name %s", e.URL, s.Addr)
+					t.Errorf("%s does not contain %s", e.URL, s.Addr)
 				}
 			}
 			t.Run("kill", func(t *testing.T) { succeeds(t, e, e.Kill) })
-			t.Run("pause", func(t *testing.T) { succeeds(t, e, func(tb TB, s *Server) func() { return s.Pause(tb) }) })
+			t.Run("pause", func(t *testing.T) {
+				succeeds(t, e, func(tb TB, s *Server) func() { return s.Pause(tb) })
+			})
 			t.Run("isolate", func(t *testing.T) { succeeds(t, e, e.Isolate) })
 			t.Run("restart", func(t *testing.T) {
 				e.Restart(t)
@@ -51,19 +54,19 @@ func TestEnsembles(t *testing.T) {
 	}
 }
 
-// succeeds takes the leader away: another one takes over, until all are there again.
+// succeeds takes the leader away until another member leads, and then brings it back.
 func succeeds(t *testing.T, e *Ensemble, away func(TB, *Server) (back func())) {
 	t.Helper()
 	leader := e.Leader(t)
 	back := away(t, leader)
-	for end := time.Now().Add(prompt); e.Leader(t) == leader; time.Sleep(probeInterval) {
+	for end := time.Now().Add(prompt); e.Leader(t) == leader; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the leader still says that it leads")
+			t.Fatal("the former leader still reports that it leads")
 		}
 	}
 	unanswered(t, leader)
 	for _, s := range e.Others(leader) {
-		if _, err := s.await(prompt); err != nil {
+		if _, err := s.instance.Await(prompt); err != nil {
 			t.Error(err)
 		}
 	}
@@ -73,7 +76,7 @@ func succeeds(t *testing.T, e *Ensemble, away func(TB, *Server) (back func())) {
 
 func whole(t *testing.T, e *Ensemble) {
 	t.Helper()
-	if err := e.await(prompt); err != nil {
+	if err := e.group.Await(prompt); err != nil {
 		t.Error(err)
 	}
 	if e.Leader(t) == e.Follower(t) {
@@ -81,27 +84,19 @@ func whole(t *testing.T, e *Ensemble) {
 	}
 }
 
-func unanswered(t *testing.T, s *Server) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := s.spec.probe(ctx, s.URL); err == nil {
-		t.Errorf("%s answers", s.Name)
-	}
-}
-
 func TestGivenEnsemble(t *testing.T) {
 	e := EtcdEnsemble(t)
 	t.Setenv("DLOCK_TEST_ETCD_3_URL", e.URL)
-	given, err := etcdEnsemble.given()
+	given, err := wrappedEnsemble(recipe.EtcdEnsemble().Obtain())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if given.Source != sourceURL || given.URL != e.URL || given.Version != e.Version || len(given.Members) != len(e.Members) {
+	same := given.URL == e.URL && given.Version == e.Version
+	if given.Source != server.SourceURL || !same || len(given.Members) != len(e.Members) {
 		t.Errorf("given ensemble: %+v", given)
 	}
 	if given.Leader(t).Addr != e.Leader(t).Addr {
-		t.Error("another one leads")
+		t.Error("the given ensemble has another leader")
 	}
 	f := &skippingTB{fakeTB{T: t}}
 	for _, fault := range []func(){
@@ -114,7 +109,7 @@ func TestGivenEnsemble(t *testing.T) {
 			fault()
 		}()
 		if f.skipped == "" {
-			t.Error("it can be harmed")
+			t.Error("a given ensemble was not protected from a fault")
 		}
 	}
 }

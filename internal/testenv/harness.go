@@ -21,7 +21,7 @@ func Open(ctx context.Context, rawURL string) (backend.Driver, error) {
 	return open(ctx, u)
 }
 
-// Direct is a conformance.Harness with nothing between driver and server: for benchmarks.
+// Direct is a conformance.Harness for benchmarks, with nothing between driver and server.
 type Direct struct{ URL string }
 
 // Driver implements conformance.Harness.
@@ -30,8 +30,8 @@ func (d Direct) Driver(ctx context.Context) (backend.Driver, error) { return Ope
 // Close implements conformance.Harness. It does nothing.
 func (Direct) Close() {}
 
-// Harness is a conformance.Harness that reaches a server through a network that can be broken. It is its Faults, Apart,
-// Delayer and Addressed, too. T is conformance.TB or [TB].
+// Harness is a conformance.Harness that reaches a server through a network that can be broken. It
+// also implements Faults, Apart, Delayer and Addressed. T is conformance.TB or [TB].
 type Harness[T TB] struct {
 	Direct
 	server interface {
@@ -39,10 +39,10 @@ type Harness[T TB] struct {
 		Restart(TB)
 	}
 	proxy *Proxy
-	apart func(T) *Harness[T] // another one to the same server
+	apart func(T) *Harness[T] // returns another Harness to the same server
 }
 
-// NewHarness puts a [Proxy] in front of s.
+// NewHarness returns a Harness with a [Proxy] in front of s.
 func NewHarness[T TB](tb T, s *Server) *Harness[T] {
 	tb.Helper()
 	p := NewProxy(tb, s.Addr)
@@ -52,10 +52,11 @@ func NewHarness[T TB](tb T, s *Server) *Harness[T] {
 	}
 }
 
-// NewEnsembleHarness puts a [Proxy] in front of all members of e. Pause stops them all, Restart the leader alone.
+// NewEnsembleHarness returns a Harness with a [Proxy] in front of all members of e. Pause stops all
+// members, Restart only the leader.
 func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {
 	tb.Helper()
-	p := NewProxy(tb, e.addrs()...)
+	p := NewProxy(tb, addrsOf(e.Members)...)
 	return &Harness[T]{
 		Direct: Direct{e.URLOf(p.Addrs()...)}, server: e, proxy: p,
 		apart: func(tb T) *Harness[T] { return NewEnsembleHarness(tb, e) },
@@ -65,7 +66,7 @@ func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {
 // Close closes the proxy.
 func (h *Harness[T]) Close() { h.proxy.Close() }
 
-// URL returns the server's URL, by way of the proxy.
+// URL returns the server's URL with the proxy's address.
 func (h *Harness[T]) URL() string { return h.Direct.URL }
 
 // Secret returns the password in the URL.
@@ -77,7 +78,7 @@ func (h *Harness[T]) Secret() string {
 	return u.Password
 }
 
-// Apart returns another Harness to the same server, with a network of its own.
+// Apart returns another Harness to the same server, with another proxy.
 func (h *Harness[T]) Apart(tb T) conformance.Harness { tb.Helper(); return h.apart(tb) }
 
 // Cut is [Proxy.Cut].

@@ -9,16 +9,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// parallel is how many tests of a package run at a time, unless -parallel says otherwise. They mostly
-// wait, so it does not depend on the number of processors.
+// parallel is the number of tests of a package that run at a time, unless -parallel is set. Tests
+// mostly wait, so the number does not depend on the number of processors.
 const parallel = "8"
 
-// Main runs the tests of a package, stops the servers that they shared, fails if they have left goroutines behind,
-// and exits. A package that uses this one calls it from its TestMain.
+// Main runs the tests of a package, stops the servers that the tests shared, and exits. It fails if
+// the tests have left goroutines behind. A package that uses this one calls Main from its TestMain.
 func Main(m *testing.M) {
 	flag.Parse()
 	if !isGiven("test.parallel") {
-		_ = flag.Set("test.parallel", parallel) // it exists in every test
+		_ = flag.Set("test.parallel", parallel) // every test has this flag
 	}
 	code := m.Run()
 	stopShared()

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Program is a [TB] outside of a test: what fails ends the program, after the servers have been
+// Program is a [TB] outside of a test. A failure ends the program after its servers have been
 // stopped.
 type Program struct {
 	name string
@@ -21,14 +21,14 @@ type Program struct {
 	failed   bool
 }
 
-// NewProgram returns the TB of a command. name is for temporary folders.
+// NewProgram returns the TB of a command. name is used for temporary folders.
 func NewProgram(ctx context.Context, name string) *Program { return &Program{name: name, ctx: ctx} }
 
-// Run runs fn and then what Cleanup was given, the last first, stops the shared servers, and
-// returns the exit code.
+// Run runs fn and then the functions that Cleanup received, the last one first. Then it stops the
+// shared servers and returns the exit code.
 func (p *Program) Run(fn func()) (code int) {
 	done := make(chan struct{})
-	go func() { // Fatalf ends this goroutine alone
+	go func() { // Fatalf ends only this goroutine
 		defer close(done)
 		fn()
 	}()
@@ -40,8 +40,8 @@ func (p *Program) Run(fn func()) (code int) {
 	return 0
 }
 
-// Try runs fn, whose failures are errors and not the program's. What fn gives to Cleanup runs at
-// the end of the program.
+// Try runs fn and returns its failures as an error. They are not failures of the program. The
+// functions that fn passes to Cleanup run at the end of the program.
 func (p *Program) Try(fn func(TB)) error {
 	t := &trial{Program: p}
 	done := make(chan struct{})
@@ -76,14 +76,14 @@ func (p *Program) Name() string { return p.name }
 // Context returns the command's context.
 func (p *Program) Context() context.Context { return p.ctx }
 
-// Failed reports whether anything has failed.
+// Failed reports whether the program has failed.
 func (p *Program) Failed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
 }
 
-// Cleanup has fn run at the end.
+// Cleanup registers fn, which runs at the end of the program.
 func (p *Program) Cleanup(fn func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *Program) Logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
-// Errorf is Logf, and makes the exit code 1.
+// Errorf is Logf, and sets the exit code to 1.
 func (p *Program) Errorf(format string, args ...any) {
 	p.mu.Lock()
 	p.failed = true
@@ -103,16 +103,16 @@ func (p *Program) Errorf(format string, args ...any) {
 	p.Logf(format, args...)
 }
 
-// Fatalf is Errorf, and ends the goroutine.
+// Fatalf is Errorf, and ends the calling goroutine.
 func (p *Program) Fatalf(format string, args ...any) {
 	p.Errorf(format, args...)
 	runtime.Goexit()
 }
 
-// Skipf is Fatalf: a command skips nothing.
+// Skipf is Fatalf, because a command has no tests to skip.
 func (p *Program) Skipf(format string, args ...any) { p.Fatalf(format, args...) }
 
-// TempDir returns a new folder that is removed at the end.
+// TempDir returns a new folder that is removed at the end of the program.
 func (p *Program) TempDir() string {
 	dir, err := os.MkdirTemp("", "dlock-"+p.name+"-")
 	if err != nil {

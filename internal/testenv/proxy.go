@@ -7,10 +7,11 @@ import (
 	"github.com/dlock-go/dlock/conformance/faultproxy"
 )
 
-// Proxy is a [faultproxy.Proxy] that lives as long as a test, and whose faults end with it.
+// Proxy is a [faultproxy.Proxy] for one test. It and its faults end with the test.
 type Proxy struct{ proxy *faultproxy.Proxy }
 
-// NewProxy starts a proxy in front of the addresses of a server or of its members. It is closed at the end of the test.
+// NewProxy starts a proxy in front of the addresses of a server or of an ensemble's members. It is
+// closed at the end of the test.
 func NewProxy(tb TB, upstreams ...string) *Proxy {
 	tb.Helper()
 	p, err := faultproxy.New(upstreams...)
@@ -21,7 +22,7 @@ func NewProxy(tb TB, upstreams ...string) *Proxy {
 	return &Proxy{p}
 }
 
-// Addr returns the address to connect to instead of the server's. It stays the same whatever happens to the server.
+// Addr returns the proxy's address, which clients use instead of the server's. It never changes.
 func (p *Proxy) Addr() string { return p.Addrs()[0] }
 
 // Addrs is [faultproxy.Proxy.Addrs].
@@ -30,7 +31,7 @@ func (p *Proxy) Addrs() []string { return p.proxy.Addrs() }
 // Close is [faultproxy.Proxy.Close].
 func (p *Proxy) Close() { p.proxy.Close() }
 
-// Cut is [faultproxy.Proxy.Cut] until heal is called, at the latest at the end of the test.
+// Cut is [faultproxy.Proxy.Cut] until heal is called or the test ends.
 func (p *Proxy) Cut(tb TB) (heal func()) {
 	tb.Helper()
 	heal = p.proxy.Cut()
@@ -41,7 +42,7 @@ func (p *Proxy) Cut(tb TB) (heal func()) {
 // DropReply is [faultproxy.Proxy.DropReply].
 func (p *Proxy) DropReply(tb TB, nth int) { tb.Helper(); p.proxy.DropReply(nth) }
 
-// Delay is [faultproxy.Proxy.Delay] until deliver is called, at the latest at the end of the test.
+// Delay is [faultproxy.Proxy.Delay] until deliver is called or the test ends.
 func (p *Proxy) Delay(tb TB) (deliver func()) {
 	tb.Helper()
 	deliver = p.proxy.Delay()
@@ -52,7 +53,7 @@ func (p *Proxy) Delay(tb TB) (deliver func()) {
 // Reset is [faultproxy.Proxy.Reset].
 func (p *Proxy) Reset(tb TB) { tb.Helper(); p.proxy.Reset() }
 
-// Latency is [faultproxy.Proxy.Latency] until remove is called, at the latest at the end of the test.
+// Latency is [faultproxy.Proxy.Latency] until remove is called or the test ends.
 func (p *Proxy) Latency(tb TB, d time.Duration) (remove func()) {
 	tb.Helper()
 	end, err := p.proxy.Latency(d)

@@ -2,35 +2,36 @@ package testenv
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/dlock-go/dlock/internal/announce"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/internal/testenv/recipe"
+	"github.com/dlock-go/dlock/internal/testenv/runner"
+	"github.com/dlock-go/dlock/internal/testenv/server"
 )
 
-// kinds are the servers that have Go code, with the product each of them must turn out to be.
+// kinds are the servers of the tests in this file, with the product that each must report.
 var kinds = []struct {
-	spec    *spec
+	recipe  func(args ...string) *server.Recipe
 	product string
 }{
-	{redisSpec, "Redis "},
-	{valkeySpec, "Valkey "},
+	{recipe.Redis, "Redis "},
+	{recipe.Valkey, "Valkey "},
 }
 
 func TestShared(t *testing.T) {
 	for _, kind := range kinds {
-		t.Run(kind.spec.name, func(t *testing.T) {
-			s := kind.spec.share(t)
+		r := kind.recipe()
+		t.Run(r.Name, func(t *testing.T) {
+			s := share(t, r)
 			if !strings.HasPrefix(s.Version, kind.product) {
-				t.Errorf("the server says that it is %q", s.Version)
+				t.Errorf("the server reports version %q", s.Version)
 			}
-			if again := kind.spec.share(t); again != s {
-				t.Error("a second call gives another server")
+			if again := share(t, kind.recipe()); again != s {
+				t.Error("a second call returns another server")
 			}
 		})
 	}
@@ -38,225 +39,136 @@ func TestShared(t *testing.T) {
 
 func TestOwn(t *testing.T) {
 	for _, kind := range kinds {
-		t.Run(kind.spec.name, func(t *testing.T) { controlled(t, kind.spec.own(t, []string{"--requirepass", "s3cret"})) })
+		r := kind.recipe("--requirepass", "s3cret")
+		t.Run(r.Name, func(t *testing.T) { controlled(t, own(t, r)) })
 	}
 }
 
-// Where Docker is there the processes are tested too, if the programs are.
+// TestProcess tests servers as processes even if there is Docker, if their programs are installed.
 func TestProcess(t *testing.T) {
 	for _, kind := range kinds {
-		t.Run(kind.spec.name, func(t *testing.T) {
-			program, err := findProgram(kind.spec.program)
+		r := kind.recipe()
+		t.Run(r.Name, func(t *testing.T) {
+			program, err := runner.FindProgram(&r.Spec)
 			if err != nil {
 				t.Log(err)
 				return
 			}
-			s, err := kind.spec.boot(sourceProcess, nil, func(port int) (control, error) {
-				return newProcess(kind.spec, program, port, nil)
-			})
+			i, err := r.LaunchFrom(program)
 			if err != nil {
 				t.Fatal(err)
 			}
-			controlled(t, s)
-			if err := s.ctl.remove(); err != nil {
+			controlled(t, newServer(i))
+			if err := i.Remove(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// prompt bounds what must happen.
+// prompt limits the time of a change.
 const prompt = time.Minute
 
 // controlled pauses and restarts a server.
 func controlled(t *testing.T, s *Server) {
 	t.Helper()
-	addr, ctx := s.Addr, t.Context()
+	addr := s.Addr
 	write(t, s, "kept")
 
 	resume := s.Pause(t)
-	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	if _, err := s.spec.probe(short, s.URL); err == nil {
-		t.Error("a paused server answers")
-	}
+	unanswered(t, s)
 	resume()
-	if _, err := s.await(prompt); err != nil {
+	if _, err := s.instance.Await(prompt); err != nil {
 		t.Errorf("after resume: %v", err)
 	}
 
 	s.Kill(t)
-	if _, err := s.spec.probe(ctx, s.URL); err == nil {
+	if _, err := s.instance.Probe(t.Context()); err == nil {
 		t.Error("a killed server answers")
 	}
 	s.Start(t)
 	if s.Addr != addr {
-		t.Errorf("the address was %s and is %s", addr, s.Addr)
+		t.Errorf("the address changed from %s to %s", addr, s.Addr)
 	}
 	if got := read(t, s); got != "kept" {
-		t.Errorf("after the restart the server has %q", got)
+		t.Errorf("after the restart the value is %q, want kept", got)
 	}
 	s.Restart(t)
 }
 
+// unanswered checks that a server does not answer.
+func unanswered(t *testing.T, s *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.instance.Probe(ctx); err == nil {
+		t.Errorf("%s answers", s.Name)
+	}
+}
+
 func write(t *testing.T, s *Server, value string) {
 	t.Helper()
-	c, err := redisClient(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.Set(t.Context(), "key", value, 0).Err(); err != nil {
+	if err := clientOf(t, s).Set(t.Context(), "key", value, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func read(t *testing.T, s *Server) string {
 	t.Helper()
-	c, err := redisClient(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	value, err := c.Get(t.Context(), "key").Result()
+	value, err := clientOf(t, s).Get(t.Context(), "key").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return value
 }
 
+// clientOf returns a client of a Redis server.
+func clientOf(t *testing.T, s *Server) *redis.Client {
+	t.Helper()
+	opt, err := redis.ParseURL(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(opt)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func TestGiven(t *testing.T) {
+	s, r := Redis(t), recipe.Redis()
+	t.Setenv(r.URLVariable(), s.URL)
+	given, err := r.Obtain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := given.Addr == s.Addr && given.Version == s.Version
+	if given.Source != server.SourceURL || !same || given.Control != nil {
+		t.Errorf("Obtain = %+v", given)
+	}
+	if url := newServer(given).DirectURL(); url != s.URL {
+		t.Errorf("DirectURL of a server given by URL = %s", url)
+	}
+	t.Setenv(r.URLVariable(), "127.0.0.1:6379")
+	if _, err := r.Obtain(); err == nil {
+		t.Error("an address is accepted as a URL")
+	}
+}
+
+func TestDirectURL(t *testing.T) {
+	t.Parallel()
 	s := Redis(t)
-	t.Setenv(redisSpec.urlVariable(), s.URL)
-	given, err := redisSpec.given()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if given.Source != sourceURL || given.Addr != s.Addr || given.Version != s.Version || given.ctl != nil {
-		t.Errorf("given server: %+v", given)
-	}
-	t.Setenv(redisSpec.urlVariable(), "127.0.0.1:6379")
-	if _, err := redisSpec.given(); err == nil {
-		t.Error("an address passes for a URL")
+	direct := *s.instance
+	direct.URL = s.DirectURL()
+	version, err := direct.Probe(t.Context())
+	if err != nil || version != s.Version {
+		t.Errorf("the probe of %s = %q, %v, want %q", direct.URL, version, err, s.Version)
 	}
 }
 
-// A server that cannot start is an error that shows what the server said.
+// TestBootFails checks that the error of a server that cannot start has the server's output.
 func TestBootFails(t *testing.T) {
-	_, err := redisSpec.launch([]string{"--no-such-flag", "x"})
+	_, err := recipe.Redis("--no-such-flag", "x").Launch()
 	if err == nil || !strings.Contains(err.Error(), "no-such-flag") {
-		t.Errorf("launch: %v", err)
-	}
-}
-
-// fakeTB records what a test would have done.
-type fakeTB struct {
-	*testing.T
-	name, skipped, failed string
-	logs                  []string
-}
-
-func (f *fakeTB) Name() string                   { return f.name }
-func (f *fakeTB) Logf(format string, a ...any)   { f.logs = append(f.logs, fmt.Sprintf(format, a...)) }
-func (f *fakeTB) Skipf(format string, a ...any)  { f.skipped = fmt.Sprintf(format, a...) }
-func (f *fakeTB) Fatalf(format string, a ...any) { f.failed = fmt.Sprintf(format, a...) }
-
-func TestAnnounceOncePerTest(t *testing.T) {
-	announced.Clear() // of an earlier run with -count
-	fakes := []*fakeTB{{T: t, name: "TestX/a"}, {T: t, name: "TestX/b"}, {T: t, name: "TestY"}}
-	for _, f := range fakes {
-		Announce(f, "mem", sourceProcess, "Go 1.26")
-		Announce(f, "file", sourceProcess, "Linux 6.1 ext4")
-	}
-	for i, want := range []int{2, 0, 2} {
-		if got := len(fakes[i].logs); got != want {
-			t.Errorf("%s has %d announcements, want %d", fakes[i].name, got, want)
-		}
-	}
-	if got, ok := announce.Parse(fakes[0].logs[0]); !ok || got.Version != "Go 1.26" {
-		t.Errorf("Parse: %+v, %v", got, ok)
-	}
-}
-
-// A test without a server fails and says what to do, or is skipped where that was asked for.
-func TestMissing(t *testing.T) {
-	t.Setenv("DLOCK_TEST_ALLOW_SKIP", "")
-	f := &fakeTB{T: t}
-	missing(f, redisSpec.none(os.ErrNotExist, os.ErrNotExist))
-	for _, want := range []string{"DLOCK_TEST_REDIS_URL", "scripts/images.sh redis", "redis-server"} {
-		if !strings.Contains(f.failed, want) {
-			t.Errorf("the failure does not name %s:\n%s", want, f.failed)
-		}
-	}
-}
-
-func TestMissingSkips(t *testing.T) {
-	t.Setenv("DLOCK_TEST_ALLOW_SKIP", "1")
-	f := &skippingTB{fakeTB{T: t}}
-	func() {
-		defer func() { _ = recover() }()
-		missing(f, os.ErrNotExist)
-	}()
-	if f.skipped == "" || f.failed != "" {
-		t.Errorf("skipped %q, failed %q", f.skipped, f.failed)
-	}
-}
-
-// skippingTB leaves the caller at a skip, as a test does.
-type skippingTB struct{ fakeTB }
-
-func (f *skippingTB) Skipf(format string, a ...any) {
-	f.fakeTB.Skipf(format, a...)
-	panic("skipped")
-}
-
-func TestAddress(t *testing.T) {
-	for raw, want := range map[string]string{
-		"redis://h":                    "h:6379",
-		"redis://u:p@h:1/2?x=y":        "h:1",
-		"rediss://[::1]:7":             "[::1]:7",
-		"redis://[::1]":                "[::1]:6379",
-		"redis+cluster://a:1,b:2/path": "a:1",
-	} {
-		if got, err := address(raw, 6379); err != nil || got != want {
-			t.Errorf("address(%q) = %q, %v, want %q", raw, got, err, want)
-		}
-	}
-}
-
-func TestParseRedisInfo(t *testing.T) {
-	for info, want := range map[string]string{
-		"# Server\r\nredis_version:8.0.6\r\n":                                               "Redis 8.0.6",
-		"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n": "Valkey 9.1.2",
-		"redis_version:7.4.0\r\ndragonfly_version:df-v1.30.0\r\n":                           "Dragonfly 1.30.0",
-		"": "",
-	} {
-		if got, err := parseRedisInfo(info); got != want || (err == nil) != (want != "") {
-			t.Errorf("parseRedisInfo(%q) = %q, %v", info, got, err)
-		}
-	}
-}
-
-func TestOwnerDead(t *testing.T) {
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := exec.Command(os.Args[0], "-test.run=^$")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		host string
-		pid  int
-		want bool
-	}{
-		{host, os.Getpid(), false},
-		{host, ended.Process.Pid, true},
-		{"another-" + host, ended.Process.Pid, false},
-	} {
-		if got := ownerDead(map[string]string{labelHost: c.host, labelPID: strconv.Itoa(c.pid)}); got != c.want {
-			t.Errorf("ownerDead(%s, %d) = %v", c.host, c.pid, got)
-		}
+		t.Errorf("Launch: %v", err)
 	}
 }

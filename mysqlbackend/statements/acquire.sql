@@ -1,27 +1,32 @@
 -- acquire.sql: one attempt to become the holder.
 --
 -- params   name, owner, TTL in µs, meta, first, owner, owner, owner, owner, meta, owner,
---          TTL; first is 1 if the caller is the first of those who wait
--- returns  as the insert id, which comes with the answer itself: the fence, if owner
---          holds now; else 2^62 + the µs that the holder has left, + 0 where there is
---          none, but the first who waits is expected; 1 if the server is read-only
+--          TTL; first is 1 if owner is the first waiter
+-- returns  as the insert id, which is part of the answer itself:
+--          the fence, if owner is the holder now;
+--          2^62 + the µs that the holder has left, if another owner holds the lock;
+--          2^62, if the lock is free, but kept for the first waiter;
+--          1, if the server is read-only: the statement has changed nothing
 --
--- Idempotent by owner: asked again, the holder is answered with a new fence and a full
--- term. Who is refused changes nothing, so nothing is written.
+-- Idempotent by owner: if the holder repeats it, the answer is a new fence and a full term.
+-- A refusal changes nothing, so nothing is written.
 --
--- A lock that was released while others wait is kept for the first of them. A request of the first
--- that began before the release takes nothing: it may be late, and its owner broken since. A free
--- lock that is kept for more than a minute was released before the clock was set back.
+-- A lock that is released while requests wait is kept for the first waiter. A request of the
+-- first waiter that began before the release takes nothing: it may be late, and its grant
+-- broken since. A free lock that is kept for more than a minute was released before the
+-- clock was set back.
 --
--- A demoted master with read_only still writes for a user with SUPER or CONNECTION_ADMIN. So the
--- statement itself reads that variable, as text: it is a number or a word.
+-- A demoted master with read_only still writes for a user with SUPER or CONNECTION_ADMIN. So
+-- the statement itself reads that variable, as text: it is a number or a word.
 --
--- The server's clock alone counts, as it was when the statement began: a statement that
+-- Only the server's clock counts, at the time at which the statement began. A statement that
 -- waited for the row gets a shorter term, never a longer one. Two statements of one owner
--- can be executed in the reverse order. So the term of an owner only grows: the later one
--- has been answered. The assignments are made from left to right, and each uses the
--- results of those before it (sql_mode SIMULTANEOUS_ASSIGNMENT breaks this: such a server
--- is refused). A new fence is never below the clock, so it grows also after a sweep.
+-- can be executed in the reverse order. So the term of an owner only grows, because the later
+-- statement has been answered.
+--
+-- The server makes the assignments from left to right, and each uses the results of those
+-- before it. The sql_mode SIMULTANEOUS_ASSIGNMENT breaks this: such a server is refused. A
+-- new fence is never below the clock, so fences also grow after a sweep.
 
 INSERT INTO {table} (name, owner, token, since, expires, meta)
 SELECT
@@ -31,7 +36,8 @@ SELECT
 FROM DUAL WHERE LAST_INSERT_ID(IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, 0)) = 0
 ON DUPLICATE KEY UPDATE
   owner = IF(expires <= UTC_TIMESTAMP(6)
-    OR owner = '' AND (? AND since <= UTC_TIMESTAMP(6) OR expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE),
+    OR owner = '' AND (? AND since <= UTC_TIMESTAMP(6)
+      OR expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE),
     ?, owner),
   token = IF(owner = ?,
     LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)))),

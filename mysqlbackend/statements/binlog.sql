@@ -2,7 +2,9 @@
 --
 -- returns  two rows if it does
 --
--- A replica is read-only. There acquire.sql would do nothing when it is executed again.
+-- A replica is read-only. If it executed acquire.sql itself, the statement would do nothing
+-- there.
 
 SHOW SESSION VARIABLES
-WHERE Variable_name = 'log_bin' AND Value = 'ON' OR Variable_name = 'binlog_format' AND Value = 'STATEMENT'
+WHERE Variable_name = 'log_bin' AND Value = 'ON'
+  OR Variable_name = 'binlog_format' AND Value = 'STATEMENT'

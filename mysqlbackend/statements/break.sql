@@ -1,4 +1,4 @@
--- break.sql: release.sql for whoever holds, where owner is ''.
+-- break.sql: release.sql for the given holder, or for any holder if owner is ''.
 --
 -- params   signal, µs, name, owner, owner
 -- returns  see release.sql
@@ -6,5 +6,6 @@
 UPDATE {table}
 SET
   owner = '', since = UTC_TIMESTAMP(6),
-  expires = UTC_TIMESTAMP(6) + INTERVAL IF(LAST_INSERT_ID(IFNULL(IS_USED_LOCK(?), 0)) = 0, 0, ?) MICROSECOND
+  expires = UTC_TIMESTAMP(6) + INTERVAL
+    IF(LAST_INSERT_ID(IFNULL(IS_USED_LOCK(?), 0)) = 0, 0, ?) MICROSECOND
 WHERE name = ? AND owner <> '' AND (? = '' OR owner = ?) AND expires > UTC_TIMESTAMP(6)

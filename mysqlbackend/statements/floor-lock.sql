@@ -1,4 +1,4 @@
--- floor-lock.sql: the least that can lock a row, for benchmarks.
+-- floor-lock.sql: the minimum that can lock a row, for benchmarks.
 --
 -- params   name, owner, owner
 

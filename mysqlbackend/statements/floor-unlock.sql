@@ -1,4 +1,4 @@
--- floor-unlock.sql: the least that can unlock the row again.
+-- floor-unlock.sql: the minimum that can unlock the row again.
 --
 -- params   name, owner
 

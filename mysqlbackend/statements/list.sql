@@ -1,6 +1,6 @@
--- list.sql: the locks that are held and whose names lie in a range, in their order.
+-- list.sql: the held locks with names in a range, in the order of the names.
 --
--- params   first name, end of the range, which is not in it, number of rows
+-- params   first name, end of the range (exclusive), maximum number of rows
 -- returns  rows of name, owner, meta, token, since in Unix µs, µs left
 
 SELECT

@@ -1,9 +1,9 @@
--- queue.sql: wait for the signal of a name: to become the first of those who wait for it.
+-- queue.sql: wait for the signal of a name, which makes the connection the first waiter.
 --
--- params   signal, seconds to wait at most; {millis}: the same in ms
--- returns  1: this connection has it; 0, NULL or error 3024: not in time
+-- params   signal, maximum wait in seconds; {millis}: the same in ms
+-- returns  1: this connection has the signal; 0, NULL or error 3024: not in time
 --
--- MySQL knows whole seconds only and takes the ms from the hint; MariaDB knows fractions and
--- takes the hint for a comment.
+-- MySQL knows whole seconds only, and reads the ms from the hint. MariaDB knows fractions,
+-- and treats the hint as a comment.
 
 SELECT /*+ MAX_EXECUTION_TIME({millis}) */ GET_LOCK(?, ?)

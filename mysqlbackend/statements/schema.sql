@@ -1,16 +1,17 @@
 -- schema.sql: the table of locks. {table} is its name in all statements.
 --
--- One row per name that is or was lately held. One unique key, on the bytes of the
--- name: a character set would take "a", "A" and "a " for one name, and with a second
--- unique key it is not defined which row an upsert changes. No other index: each
--- would be changed by every acquisition, and be one more thing to deadlock on.
+-- One row for each name that is or was recently held. The only unique key is on the bytes of
+-- the name. A character set would treat "a", "A" and "a " as one name. With a second unique
+-- key it is undefined which row an upsert changes. There is no other index: each acquisition
+-- would change it, and it could cause deadlocks.
 --
 -- name     the name of the lock
--- owner    who holds it; '' after a release: nobody, or the first who waits may have it
--- token    the fence, in µs since 2026 or higher; it never falls
--- since    when the present owner came, or the last one was removed, UTC
--- expires  until when it holds, UTC; not after now: the lock is free
--- meta     what it says of itself
+-- owner    the holder; '' after a release: there is none, or the lock is kept for the first
+--          waiter
+-- token    the fence, in µs since 2026 or higher; it never decreases
+-- since    when the present owner acquired the lock, or the last one was removed, in UTC
+-- expires  the end of the term, in UTC; the lock is free if it is not after now
+-- meta     the holder's description of itself
 
 CREATE TABLE IF NOT EXISTS {table} (
   name    VARBINARY(1024) NOT NULL,

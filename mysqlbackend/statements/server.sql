@@ -1,7 +1,8 @@
--- server.sql: what the server is, and how it is set for this connection.
+-- server.sql: properties of the server, and settings of this connection.
 --
 -- returns  version, the present database, whether it is read-only, autocommit, whether
---          assignments are simultaneous, whether '' is NULL, innodb_lock_wait_timeout in seconds
+--          assignments are simultaneous, whether '' is NULL, innodb_lock_wait_timeout in
+--          seconds
 
 SELECT
   VERSION(), IFNULL(DATABASE(), ''),

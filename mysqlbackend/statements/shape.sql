@@ -1,8 +1,8 @@
--- shape.sql: the columns of the table, to be compared with those of schema.sql.
+-- shape.sql: the columns of the table, for the comparison with schema.sql.
 --
 -- params   name of the table
--- returns  rows of column, type, key ("PRI": this column alone is the primary key or is
---          the first of it), engine; none where there is no such table or view
+-- returns  rows of column, type, key ("PRI": this column is the primary key, or the first
+--          column of it), engine; no rows if there is no such table or view
 
 SELECT c.COLUMN_NAME, c.COLUMN_TYPE, c.COLUMN_KEY, IFNULL(t.ENGINE, '')
 FROM information_schema.TABLES t

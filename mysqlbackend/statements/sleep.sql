@@ -1,11 +1,11 @@
--- sleep.sql: sleep while the lock is held, but for no longer than its term or so many µs. For MySQL;
--- on MariaDB it is look.sql, again and again.
+-- sleep.sql: sleep while the lock is held, until the end of its term at the latest. For
+-- MySQL; on MariaDB the driver repeats held.sql.
 --
--- params   µs, name
--- returns  0, or 1 or error 1317 where KILL QUERY has ended it
+-- params   maximum time in µs, name
+-- returns  0, or 1 or error 1317 if KILL QUERY has ended it
 --
--- Look and sleep are one statement: a KILL that follows a release either comes before it, then it
--- sees that the lock is free, or it ends it.
+-- The read and the sleep are one statement. A KILL QUERY follows a release. If it comes before
+-- this statement, the statement finds the lock free; otherwise it ends the sleep.
 
 SELECT SLEEP(IFNULL((
   SELECT GREATEST(0, LEAST(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires), ?)) FROM {table}

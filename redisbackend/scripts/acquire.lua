@@ -1,16 +1,18 @@
 -- acquire.lua: one attempt to become the holder.
 --
 -- KEYS     see grant.lua
--- ARGV     1 owner  2 TTL in ms  3 tail: client, name and meta, one to a line
---          4 0, or to leave or refresh a place in the queue where the lock is taken: the
---          number of this attempt, which its client never uses again
--- returns  the fence, 16 digits, if owner holds now; else {ms that the holder has
---          left (-1 unknown), who holds}. Error CONFLICT or WRONGTYPE: a foreign value.
+-- ARGV     1 owner  2 TTL in ms  3 tail: client, name and meta, each on its own line
+--          4 0, or, if the attempt leaves or refreshes a queue entry when the lock is taken,
+--          the number of the attempt, which its client never uses again
+-- returns  the fence, 16 digits, if owner is the holder now; otherwise {remaining time of the
+--          holder in ms (-1 unknown), meta or owner of the holder}. Error CONFLICT or
+--          WRONGTYPE: the value is not dlock's.
 --
--- Idempotent by owner: asked again, a holder is answered with the fence it has and
--- a full term, a waiter keeps its place. A free lock that is queued for goes to
--- the head of the queue, whoever asks and whether it asked for fairness or not. A free
--- lock without a queue is granted at once: to queue for it first would end the same.
+-- Idempotent by owner: a repeated attempt of the holder returns the fence that it has and
+-- grants a full term, and a repeated attempt of a waiter keeps its place in the queue. A free
+-- lock with a queue goes to the head of the queue, even if the caller did not request
+-- fairness. A free lock without a queue is granted at once, because an entry would have the
+-- same effect.
 
 local owner, ttl, tail, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local CONFLICT = "CONFLICT the value under the key is not dlock's"
@@ -36,8 +38,9 @@ local function enqueue()
   end
 end
 
--- A replica must not answer for the master: it refuses GETEX, which is GET to a master, and the
--- first write of enqueue. GETEX before enqueue would lift the server's limit of memory from it.
+-- A replica must not answer instead of the master. It refuses GETEX, which a master executes like
+-- GET, and the first write of enqueue. After a GETEX, the server's memory limit would not apply
+-- to enqueue.
 local value = redis.pcall(attempt == '0' and 'GETEX' or 'GET', KEYS[1])
 if not value then
   if attempt ~= '0' then

@@ -1,13 +1,14 @@
--- break.lua: take the lock from its holder and tell it.
+-- break.lua: take the lock from its holder and notify the holder.
 --
 -- KEYS     see grant.lua
--- ARGV     1 owner, or "" for whoever holds
--- returns  1 if it was taken, 0 if the lock is free or another's.
---          Error CONFLICT or WRONGTYPE: a foreign value.
+-- ARGV     1 owner, or "" for any holder
+-- returns  1 if the lock was taken from its holder, 0 if it is free or another owner's.
+--          Error CONFLICT or WRONGTYPE: the value is not dlock's.
 --
--- Idempotent by owner; with "" a repetition would break the next holder, so it is
--- never repeated. Works without memory, as release.lua does. GETEX without an option is GET to a
--- master, but a replica refuses it: a demoted master must not answer for the present one.
+-- Idempotent by owner. With "" a repetition would break the lock of the next holder, so the
+-- driver never repeats it. Works without memory, as release.lua does. A master executes GETEX
+-- without an option like GET, but a replica refuses it: a demoted master must not answer instead
+-- of the present master.
 
 -- queue.lua
 
@@ -23,7 +24,7 @@ if ARGV[1] ~= '' and ARGV[1] ~= holder then
   return 0
 end
 redis.call('DEL', KEYS[1])
--- The message names the grant that was taken: one that comes late must not end a newer grant.
-tell('dlock:client:' .. client, 'lost\n' .. holder .. '\n' .. fence)
+-- The message contains the fence of the broken grant: a late message must not end a newer grant.
+publish('dlock:client:' .. client, 'lost\n' .. holder .. '\n' .. fence)
 vacate()
 return 1

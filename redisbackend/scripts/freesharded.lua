@@ -1,2 +1,2 @@
-local told = redis.pcall('SPUBLISH', KEYS[1] .. ':free', '')
-if type(told) == 'table' then redis.pcall('PUBLISH', KEYS[1] .. ':free', '') end
+local reply = redis.pcall('SPUBLISH', KEYS[1] .. ':free', '')
+if type(reply) == 'table' then redis.pcall('PUBLISH', KEYS[1] .. ':free', '') end

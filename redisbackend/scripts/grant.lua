@@ -1,29 +1,31 @@
--- grant.lua: how a lock is kept and granted. It stands before acquire, release
--- and break.
+-- grant.lua: how the server stores a lock and grants it. It precedes acquire, release and
+-- break.
 --
 -- KEYS  1 lock     string, expires with the lease; its lines are "dlock1", owner,
 --                  fence, since (Unix s), since (µs), client, name, meta. The last
---                  three are the tail, which comes from the client as one
---       2 fence    string, the last fence of all locks of the server, in a cluster of those in the
---                  lock's slot. It has no expiry.
---       3 queue    zset, owner -> place; only of those who asked for fairness
+--                  three are the tail, which the client sends as one argument
+--       2 fence    string, the last fence of all locks of the server, in a cluster of the locks
+--                  in the same slot. It has no expiry.
+--       3 queue    zset, owner -> place; only waiters that requested fairness
 --       4 waiters  hash, owner -> lines expiry (Unix ms), attempt, tail
 --
--- One fence serves all names, so a name that is never used again leaves nothing behind. It grows
--- with each grant of any of them, and so with each grant of one.
+-- All names share one fence, so a name that is never used again leaves nothing on the server. It
+-- increases with each grant of any name, and so with each grant of one name.
 --
--- Lock and fence are two keys, as only a whole key can expire, and can be renewed and removed on a
--- server that has no memory left to write a value. All four are in one slot of a cluster.
+-- Lock and fence are two keys: only a whole key can expire, and a whole key can be renewed and
+-- removed on a server that has no memory left to write a value. All four keys are in one slot of
+-- a cluster.
 --
--- A fence is 16 digits, here the Unix time in µs, and is compared as text: to make
--- numbers of it costs more than all else together. The driver subtracts
--- backend.FenceEpoch. Where numbers are needed they stay below 2^53, up to where Lua's
--- are exact, and become text through %.0f, as ".." would make 1e+15 of them.
+-- A fence has 16 digits. Here it is the Unix time in µs; the driver subtracts
+-- backend.FenceEpoch. Fences are compared as text, because their conversion to numbers takes
+-- longer than the rest of the script. Where numbers are necessary, they are below 2^53, so that
+-- Lua's numbers are exact. They become text through %.0f, because ".." would write 1e+15.
 
--- grant makes owner the holder for ms milliseconds and returns its fence, the
--- greater of the last one plus one and the time, and of backend.FenceEpoch plus one; nil,
--- and nothing is done, where the fence key holds something else, or where the fence would exceed
--- FenceEpoch + MaxFence - 1: a clock that is set wrong must leave no such fence behind. Only a
+-- grant makes owner the holder for ms milliseconds and returns its fence. The fence is the
+-- maximum of the last fence plus one, the time, and backend.FenceEpoch plus one.
+--
+-- grant does nothing and returns nil in two cases: the fence key has a foreign value, or the
+-- fence would exceed FenceEpoch + MaxFence - 1. A wrong clock must not leave such a fence. Only a
 -- master returns nil: on a replica GETEX and SET are errors.
 local function grant(owner, ms, tail)
   local last = redis.pcall('GET', KEYS[2])

@@ -1,11 +1,11 @@
--- inspect.lua: look at many locks, change nothing.
+-- inspect.lua: read the state of many locks without a change.
 --
 -- KEYS     lock 1, waiters 1, lock 2, waiters 2, …
--- returns  an array of {value or 0, PTTL of the lock, live entries of the queue,
+-- returns  an array of {value or 0, PTTL of the lock, number of live queue entries,
 --          listeners, a name from the queue or ""}; for a foreign value {}
 --
--- Listeners are the clients that wait without a queue; -1 where the server does
--- not tell.
+-- Listeners is the number of clients that wait without a queue entry, or -1 if the server does
+-- not permit the command.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -13,9 +13,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function queued(waiters)
   local live, name = 0, ''
   for _, entry in ipairs(redis.call('HVALS', waiters)) do
-    local expiry, its = string.match(entry, '^(%d+)\n%d+\n%w+\n([^\n]*)\n')
+    local expiry, own_name = string.match(entry, '^(%d+)\n%d+\n%w+\n([^\n]*)\n')
     if expiry and tonumber(expiry) > now then
-      live, name = live + 1, its
+      live, name = live + 1, own_name
     end
   end
   return live, name
@@ -23,7 +23,7 @@ end
 
 local function listeners(lock)
   local count = -1
-  for _, how in ipairs({'NUMSUB', 'SHARDNUMSUB'}) do -- the latter since Redis 7, used in clusters
+  for _, how in ipairs({'NUMSUB', 'SHARDNUMSUB'}) do -- the latter since Redis 7, for clusters
     local reply = redis.pcall('PUBSUB', how, lock .. ':free')
     if not reply.err then
       count = math.max(count, 0) + reply[2]

@@ -1,16 +1,17 @@
--- queue.lua: what acquire, release and break do where there is a queue. It is put
--- into each of them in place of the line "-- queue.lua", behind the path that
--- needs none of it: functions cost time even if nobody calls them.
+-- queue.lua: the part of acquire, release and break for locks with a queue. It replaces the
+-- line "-- queue.lua" in each of them, after the path without a queue: functions cost time
+-- even if the script does not call them.
 
--- tell publishes; a listener who may not be told must not undo what was done.
-local function tell(channel, message)
+-- publish sends a message. If the server refuses it, the effects of the script remain.
+local function publish(channel, message)
   redis.pcall('PUBLISH', channel, message)
 end
 
--- pass_on makes the first live waiter the holder of a free lock, for no longer
--- than its entry had left, tells it unless it is the caller itself, and returns
--- its fence; nil where nobody is left or grant refuses. The message names the attempt
--- that left the entry: one that comes late must not pass for a newer grant.
+-- pass_on makes the first live waiter the holder of a free lock, for the remaining time of its
+-- entry. It removes expired entries. It notifies the waiter unless that is the caller, and
+-- returns the fence. It returns nil if the queue is empty or grant returns nil. The message
+-- contains the number of the attempt that left the entry, so that a late message is not taken for
+-- a newer grant.
 local function pass_on(caller)
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -28,15 +29,15 @@ local function pass_on(caller)
       local fence = grant(head, left, tail)
       if fence and head ~= caller then
         local message = {'granted', head, fence, attempt}
-        tell('dlock:client:' .. client, table.concat(message, '\n'))
+        publish('dlock:client:' .. client, table.concat(message, '\n'))
       end
       return fence
     end
   end
 end
 
--- vacate is for a lock that has just become free: the queue goes first, else
--- everybody who listens may try.
+-- vacate is called when the lock has become free. The head of the queue becomes the holder; if
+-- the queue is empty, all listeners may attempt.
 local function vacate()
   if not pass_on() then
     -- free.lua

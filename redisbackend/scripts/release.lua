@@ -1,13 +1,13 @@
--- release.lua: remove what owner has, the lock or a place in the queue.
+-- release.lua: remove the lock or the queue entry of owner.
 --
 -- KEYS     see grant.lua
 -- ARGV     1 owner
--- returns  1 if there was something, 0 if not. Error WRONGTYPE: a foreign value.
+-- returns  1 if it removed something, 0 if not. Error WRONGTYPE: a foreign value.
 --
--- Idempotent by owner: the second time there is nothing. The first write is a
--- DEL or ZREM, which a server without memory allows, and a script that has
--- written may go on writing: so a release works there too. PUBLISH is not a write.
--- Each path has a DEL or ZREM, which a replica refuses: the answer is always the master's.
+-- Idempotent by owner: the second time there is nothing to remove. The first write is a DEL or
+-- ZREM, which a server without memory permits, and a script that has written may continue to
+-- write: so a release works there, too. PUBLISH is not a write. Each path has a DEL or ZREM,
+-- which a replica refuses: the answer is always the master's.
 
 local owner = ARGV[1]
 local mine = 'dlock1\n' .. owner .. '\n'

@@ -1,15 +1,15 @@
--- renew.lua: prove many grants again.
+-- renew.lua: prolong many grants.
 --
 -- KEYS     lock 1, lock 2, …
 -- ARGV     owner 1, fence 1, TTL 1 in ms, owner 2, fence 2, TTL 2, …
--- returns  an array: 1 for each grant that still stands, else 0.
+-- returns  an array: 1 for each grant that the server still has, otherwise 0.
 --          Error READONLY: a replica, whose data may be old.
 --
--- Idempotent: it sets an expiry and creates nothing. PEXPIRE needs no memory. GETEX without an
--- option is GET to a master, but a replica refuses it: a demoted master must not report a loss.
--- One foreign value must not fail the others: its answer is 0, as the grant is gone.
--- The fence is compared, too: a late acquire of the same owner, executed after the grant was broken,
--- has made another grant, and the lock may have had another holder between the two.
+-- Idempotent: it sets an expiry and creates nothing. PEXPIRE needs no memory. A master executes
+-- GETEX without an option like GET, but a replica refuses it: a demoted master must not report a
+-- loss. A foreign value must not fail the other grants: its answer is 0, because the grant is
+-- gone. The fence is compared, too. After the grant was broken, a late acquire of the same owner
+-- may have made another grant, and the lock may have had another holder between the two.
 
 local answers = {}
 for i, lock in ipairs(KEYS) do

@@ -1,4 +1,4 @@
-// A dlock of another module, which knows the URLs of one more driver.
+// A dlock of another module, with the URLs of one more driver.
 package main
 
 import (

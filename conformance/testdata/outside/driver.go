@@ -106,8 +106,10 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if err := decode(a.Err); err != nil {
 		return nil, err
 	}
-	g := &backend.Grant{Request: *req, Fence: a.Grant.Fence, Term: backend.Term{Sent: sent, TTL: a.Grant.Term.TTL}}
-	return g, nil
+	return &backend.Grant{
+		Request: *req, Fence: a.Grant.Fence,
+		Term: backend.Term{Sent: sent, TTL: a.Grant.Term.TTL},
+	}, nil
 }
 
 // wire returns g without the fields that cannot be sent.
@@ -174,7 +176,8 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 
 func (d *driver) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
-		Modes: backend.Exclusive, Fencing: backend.FenceVolatile, Inspect: true, List: true, Break: true,
+		Modes: backend.Exclusive, Fencing: backend.FenceVolatile,
+		Inspect: true, List: true, Break: true,
 		MinTTL: 50 * time.Millisecond, Late: timeout,
 	}
 }

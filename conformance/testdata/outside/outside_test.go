@@ -25,7 +25,9 @@ var _ interface {
 	conformance.Delayer
 } = (*harness)(nil)
 
-func newHarness(t conformance.TB, s *server, wrap func(backend.Driver) backend.Driver) conformance.Harness {
+func newHarness(
+	t conformance.TB, s *server, wrap func(backend.Driver) backend.Driver,
+) conformance.Harness {
 	p, err := faultproxy.New(s.listener.Addr().String())
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -41,12 +43,16 @@ func (h *harness) Driver(ctx context.Context) (backend.Driver, error) {
 	return d, err
 }
 
-func (h *harness) Close()                                     { h.proxy.Close() }
-func (h *harness) Cut(conformance.TB) (heal func())           { return h.proxy.Cut() }
-func (h *harness) DropReply(_ conformance.TB, nth int)        { h.proxy.DropReply(nth) }
-func (h *harness) Delay(conformance.TB) (deliver func())      { return h.proxy.Delay() }
-func (h *harness) Apart(t conformance.TB) conformance.Harness { return newHarness(t, h.server, h.wrap) }
-func (h *harness) Restart(conformance.TB)                     { h.server.restart() }
+func (h *harness) Close()                                { h.proxy.Close() }
+func (h *harness) Cut(conformance.TB) (heal func())      { return h.proxy.Cut() }
+func (h *harness) DropReply(_ conformance.TB, nth int)   { h.proxy.DropReply(nth) }
+func (h *harness) Delay(conformance.TB) (deliver func()) { return h.proxy.Delay() }
+func (h *harness) Restart(conformance.TB)                { h.server.restart() }
+
+func (h *harness) Apart(t conformance.TB) conformance.Harness {
+	return newHarness(t, h.server, h.wrap)
+}
+
 func (h *harness) Pause(conformance.TB) (resume func()) {
 	h.server.gate.Lock()
 	return sync.OnceFunc(h.server.gate.Unlock)
@@ -72,7 +78,9 @@ func TestNoticesBugs(t *testing.T) {
 	for _, row := range broken.Table() {
 		if row.Bug.Name == "no-prolonging" {
 			wrap := row.Bug.Wrapper()
-			broken.MustNotice(t, row.Case, func(t conformance.TB) conformance.Harness { return newHarness(t, s, wrap) })
+			broken.MustNotice(t, row.Case, func(t conformance.TB) conformance.Harness {
+				return newHarness(t, s, wrap)
+			})
 		}
 	}
 }

@@ -1,4 +1,5 @@
-// Package outside is a driver in another module, with a TCP server that has the locks of membackend.
+// Package outside is a driver in another module, with a TCP server that has the locks
+// of membackend.
 package outside
 
 import (
@@ -23,12 +24,13 @@ type message struct {
 	Busy  *backend.Busy
 	Term  backend.Term
 	Infos []backend.Info
-	Err   string // the text of a sentinel, or of any other error
+	Err   string // the text of a sentinel or of any other error
 }
 
-// sentinels are the errors that cross the wire with their identity.
+// sentinels are the errors that keep their identity on the wire.
 var sentinels = []error{
-	backend.ErrNotAcquired, backend.ErrLost, backend.ErrNotHeld, backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrConflict,
+	backend.ErrNotAcquired, backend.ErrLost, backend.ErrNotHeld,
+	backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrConflict,
 }
 
 func encode(err error) string {
@@ -141,7 +143,9 @@ func (s *server) execute(d mem, m *message) *message {
 	case "acquire":
 		a.Grant, err = d.Acquire(ctx, &m.Req)
 		if busy, ok := errors.AsType[*backend.Busy](err); ok {
-			a.Busy = &backend.Busy{Holder: busy.Holder, RetryAfter: busy.RetryAfter, Queued: busy.Queued}
+			a.Busy = &backend.Busy{
+				Holder: busy.Holder, RetryAfter: busy.RetryAfter, Queued: busy.Queued,
+			}
 		}
 	case "renew":
 		a.Term, err = d.Renew(ctx, m.Grant)

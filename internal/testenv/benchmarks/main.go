@@ -1,10 +1,12 @@
-// Command benchmarks measures the five backends, and beside each the other libraries for its server, against
-// servers of its own, and puts the tables and plots into the documentation:
+// Command benchmarks measures the five backends, and other libraries for their servers. It starts
+// the servers itself, and writes the tables and plots into the documentation:
 //
 //	go run ./internal/testenv/benchmarks [flags]
 //
-// In docs/benchmarks.md it replaces what stands between the marks of each table, and keeps the text around them; the plots
-// are docs/benchmarks/*.svg. Nothing else should run on the machine meanwhile.
+// The backends are in docs/benchmarks.md, the other libraries in bench/peers/README.md. In both
+// pages it replaces the text between the marks of each table and keeps all other text. The plots
+// are in the folder benchmarks next to the page. No other program should use the machine at the
+// same time.
 package main
 
 import (
@@ -27,15 +29,18 @@ import (
 )
 
 const (
-	page     = "docs/benchmarks.md"
-	pictures = "docs/benchmarks"
-	peers    = "bench/peers" // a module of its own
+	backendsPage document = "docs/benchmarks.md"
+	peersPage    document = "bench/peers/README.md"
+	peers                 = "bench/peers" // a separate module
 )
 
 func main() {
-	duration := flag.Duration("duration", time.Second, "to measure each row of the backends; 0: not at all")
-	peersDuration := flag.Duration("peers-duration", 500*time.Millisecond, "to measure each row beside other libraries; 0: not at all")
-	only := flag.String("only", "", "the one server to measure beside other libraries, such as mysql")
+	duration := flag.Duration("duration", time.Second,
+		"the time for each row of the backends; 0: do not measure them")
+	peersDuration := flag.Duration("peers-duration", 500*time.Millisecond,
+		"the time for each row with other libraries; 0: do not measure them")
+	only := flag.String("only", "",
+		"the only server to measure with other libraries, for example mysql")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -44,7 +49,8 @@ func main() {
 	os.Exit(code)
 }
 
-// generate measures and writes. Servers that write to disk do so as by default; ZooKeeper's alone do not wait for it.
+// generate measures and writes. The servers write to disk as they do by default, except ZooKeeper,
+// which does not wait for the disk.
 func generate(tb *testenv.Program, duration, peersDuration time.Duration, only string) {
 	servers := []*testenv.Server{
 		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb), testenv.NewEtcd(tb),
@@ -66,7 +72,8 @@ func generate(tb *testenv.Program, duration, peersDuration time.Duration, only s
 }
 
 func compareBackends(tb *testenv.Program, duration time.Duration, servers []*testenv.Server) error {
-	names, args := make(map[string]string), []string{"bench", "--json", "--duration", duration.String()}
+	names := make(map[string]string)
+	args := []string{"bench", "--json", "--duration", duration.String()}
 	for _, s := range servers {
 		url := s.DirectURL()
 		names[url], args = s.Version, append(args, url)
@@ -81,15 +88,18 @@ func compareBackends(tb *testenv.Program, duration time.Duration, servers []*tes
 	return write(report, fmt.Sprintf("dlock bench --duration %v URL…", duration))
 }
 
-// measure builds a program and runs it. Its exit code says no more than the rows do.
-func measure(tb *testenv.Program, dir, source string, args []string) (report bench.Report, err error) {
+// measure builds a program and runs it. It ignores the exit code, which has no more information
+// than the rows.
+func measure(
+	tb *testenv.Program, dir, source string, args []string,
+) (report bench.Report, err error) {
 	program := filepath.Join(tb.TempDir(), "program")
 	build := exec.CommandContext(tb.Context(), "go", "build", "-o", program, source)
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		return report, fmt.Errorf("%w\n%s", err, out)
 	}
-	cmd := exec.Command(program, args...) // a signal reaches it too
+	cmd := exec.Command(program, args...) // a signal reaches it, too
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if len(out) == 0 {
@@ -98,64 +108,89 @@ func measure(tb *testenv.Program, dir, source string, args []string) (report ben
 	return report, json.Unmarshal(out, &report)
 }
 
-// comparePeers writes the tables and plots of one server, each workload below a heading of its own.
+// comparePeers writes the tables and plots of one server. Each workload has its own heading.
 func comparePeers(tb *testenv.Program, duration time.Duration, s *testenv.Server) error {
-	report, err := measure(tb, peers, ".", []string{"-json", "-duration", duration.String(), s.DirectURL()})
+	args := []string{"-json", "-duration", duration.String(), s.DirectURL()}
+	report, err := measure(tb, peers, ".", args)
 	if err != nil {
 		return err
 	}
 	var content strings.Builder
-	fmt.Fprintf(&content, "    cd %s && go run . -duration %v URL\n\n%s.\n", peers, duration, s.Version)
+	fmt.Fprintf(&content, "    cd %s && go run . -duration %v URL\n\n%s.\n",
+		peers, duration, s.Version)
 	for _, w := range bench.Workloads() {
-		part, err := illustrate(w.ID, report.Results, s.Name+"-")
+		part, err := peersPage.illustrate(w.ID, report.Results, s.Name+"-")
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&content, "\n%s: %s\n\n%s", w.ID, strings.ToLower(w.Title[:1])+w.Title[1:], part)
+		title := strings.ToLower(w.Title[:1]) + w.Title[1:]
+		fmt.Fprintf(&content, "\n%s: %s\n\n%s", w.ID, title, part)
 	}
-	return edit(map[string]string{"peers-" + s.Name: content.String()})
+	return peersPage.edit(map[string]string{"peers-" + s.Name: content.String()})
 }
 
-// write puts the tables and plots of the backends.
+// write writes the tables and plots of the backends.
 func write(report bench.Report, command string) error {
 	contents := map[string]string{"run": describe(report, command)}
 	for _, w := range bench.Workloads() {
-		part, err := illustrate(w.ID, report.Results, "")
+		part, err := backendsPage.illustrate(w.ID, report.Results, "")
 		if err != nil {
 			return err
 		}
 		contents[w.ID] = part
 	}
-	return edit(contents)
+	return backendsPage.edit(contents)
 }
 
-// illustrate returns the table of a workload and below it the plots, of which it writes the files.
-func illustrate(workload string, results []bench.Result, prefix string) (string, error) {
+// document is the file of a page with tables and plots.
+type document string
+
+// pictures returns the folder of the plots.
+func (d document) pictures() string { return filepath.Join(filepath.Dir(string(d)), "benchmarks") }
+
+// illustrate returns the table of a workload, followed by its plots. It also writes the files of
+// the plots.
+func (d document) illustrate(
+	workload string, results []bench.Result, prefix string,
+) (string, error) {
 	var content strings.Builder
-	err := errors.Join(bench.WriteMarkdown(&content, workload, results), os.MkdirAll(pictures, 0o755))
+	folder := d.pictures()
+	err := errors.Join(bench.WriteMarkdown(&content, workload, results), os.MkdirAll(folder, 0o755))
 	for _, p := range bench.Plots(results) {
 		if p.Workload != workload {
 			continue
 		}
 		file := prefix + p.Name + ".svg"
-		err = errors.Join(err, os.WriteFile(filepath.Join(pictures, file), []byte(p.File()), 0o644))
-		fmt.Fprintf(&content, "\n![%s](%s/%s)\n", p.Title, filepath.Base(pictures), file)
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, file), []byte(p.File()), 0o644))
+		fmt.Fprintf(&content, "\n![%s](%s/%s)\n", p.Title, filepath.Base(folder), file)
 	}
 	return content.String(), err
 }
 
-// edit puts each content between the marks of its name.
-func edit(contents map[string]string) error {
-	text, err := os.ReadFile(page)
+// edit replaces the text between the marks of each name by its content.
+func (d document) edit(contents map[string]string) error {
+	text, err := os.ReadFile(string(d))
 	for name, content := range contents {
 		if err == nil {
-			text, err = replace(text, name, content)
+			text, err = d.replace(text, name, content)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(page, text, 0o644)
+	return os.WriteFile(string(d), text, 0o644)
+}
+
+// replace replaces the text between the marks of that name by content.
+func (d document) replace(text []byte, name, content string) ([]byte, error) {
+	begin := fmt.Appendf(nil, "<!-- begin %s -->\n", name)
+	end := fmt.Appendf(nil, "<!-- end %s -->\n", name)
+	before, rest, found := bytes.Cut(text, begin)
+	_, after, ended := bytes.Cut(rest, end)
+	if !found || !ended {
+		return nil, fmt.Errorf("%s has no marks %q", d, name)
+	}
+	return slices.Concat(before, begin, []byte("\n"+content+"\n"), end, after), nil
 }
 
 func describe(r bench.Report, command string) string {
@@ -165,18 +200,8 @@ func describe(r bench.Report, command string) string {
 			subjects = append(subjects, row.Subject)
 		}
 	}
-	return fmt.Sprintf("    %s\n\n%s, %s/%s, %d CPUs, %s. Servers and clients share the machine: %s.\n",
-		command, r.Started.UTC().Format("2006-01-02"), r.Machine.OS, r.Machine.Arch, r.Machine.CPUs, r.Machine.Go,
-		strings.Join(subjects, ", "))
-}
-
-// replace puts content between the marks of that name.
-func replace(text []byte, name, content string) ([]byte, error) {
-	begin, end := fmt.Appendf(nil, "<!-- begin %s -->\n", name), fmt.Appendf(nil, "<!-- end %s -->\n", name)
-	before, rest, found := bytes.Cut(text, begin)
-	_, after, ended := bytes.Cut(rest, end)
-	if !found || !ended {
-		return nil, fmt.Errorf("%s has no marks %q", page, name)
-	}
-	return slices.Concat(before, begin, []byte("\n"+content+"\n"), end, after), nil
+	m := r.Machine
+	machine := fmt.Sprintf("%s/%s, %d CPUs, %s", m.OS, m.Arch, m.CPUs, m.Go)
+	return fmt.Sprintf("    %s\n\n%s, %s.\nServers and clients share the machine:\n%s.\n",
+		command, r.Started.UTC().Format("2006-01-02"), machine, strings.Join(subjects, ", "))
 }

@@ -1,14 +1,14 @@
 //go:build unix
 
-// Command campaign runs workers against real servers while everything fails, judges what they have
-// done, and puts the figures into docs/reliability.md:
+// Command campaign runs workers against real servers while processes, networks and servers fail. It
+// judges the workers' history, and writes the figures into docs/reliability.md:
 //
 //	go run ./internal/testenv/campaign [flags] [server …]
 //
-// Package internal/campaign explains faults, classes and rules. Without a server it runs all of
-// them, one after the other. It exits with 0 if no rule was violated, with 1 if one was or a server
-// could not be started, with 64 after a usage error, and with 130 after Ctrl-C. Then it has ended
-// all processes and servers, and has written the history so far.
+// Package internal/campaign describes the faults, classes and rules. Without a server name, the
+// command tests all servers, one after the other. The exit code is 0 if no rule was violated. It is
+// 1 if a rule was violated or a server could not be started, and 64 after a usage error. After
+// Ctrl-C the command ends all processes and servers, writes the history so far, and exits with 130.
 package main
 
 import (
@@ -37,14 +37,14 @@ const (
 	exitInterrupted = 130
 )
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	duration time.Duration
 	seed     uint64
 	faults   []campaign.Kind
 	dir      string
 	publish  bool
-	judge    []string // files; none: run
+	judge    []string // files; empty: run a campaign
 	keep     bool
 	servers  []*target
 }
@@ -74,15 +74,20 @@ func parse(args []string, out io.Writer) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("campaign", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.DurationVar(&o.duration, "duration", 90*time.Second, "how `long` each server is tested, two rounds at the least")
-	flags.Uint64Var(&o.seed, "seed", 1, "of the schedule: the same seed gives the same faults")
-	faults := flags.String("faults", "", "only these faults, a `list` with commas")
-	flags.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "dlock-campaign"), "where a history with a violation is kept, with its pictures")
+	flags.DurationVar(&o.duration, "duration", 90*time.Second,
+		"how `long` each server is tested, at least two rounds")
+	flags.Uint64Var(&o.seed, "seed", 1,
+		"the seed of the schedule: the same seed gives the same faults")
+	faults := flags.String("faults", "", "inject only these faults, a comma-separated `list`")
+	flags.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "dlock-campaign"),
+		"the folder for histories with a violation, and their pictures")
 	flags.BoolVar(&o.keep, "keep", false, "keep every history")
-	flags.BoolVar(&o.publish, "publish", false, "put the figures into "+document)
-	judge := flags.Bool("judge", false, "judge histories that were kept, whose files are named instead of servers, and run nothing")
+	flags.BoolVar(&o.publish, "publish", false, "write the figures into "+document)
+	judge := flags.Bool("judge", false,
+		"run nothing, but judge kept histories: the arguments are their files")
 	flags.Usage = func() {
-		fmt.Fprintf(out, "usage: campaign [flags] [server …]\n\nservers: %s\nfaults:  %s\n\nflags:\n", names(targets), kindNames())
+		fmt.Fprintf(out, "usage: campaign [flags] [server …]\n\n"+
+			"servers: %s\nfaults:  %s\n\nflags:\n", names(targets), kindNames())
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -108,7 +113,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	return o, err
 }
 
-// find returns the servers of these names, all without a name.
+// find returns the servers with these names, or all servers if there are no names.
 func find(wanted []string) ([]*target, error) {
 	if len(wanted) == 0 {
 		return targets, nil
@@ -166,7 +171,8 @@ func all(ctx context.Context, o *options) (code int) {
 	return max(code, publish(o, figures))
 }
 
-// publish puts the figures into the documents, if that is wanted, and returns the exit code.
+// publish writes the figures into the documents if the options require it. It returns the exit
+// code.
 func publish(o *options, figures []campaign.Figures) (code int) {
 	if !o.publish {
 		return 0
@@ -178,7 +184,8 @@ func publish(o *options, figures []campaign.Figures) (code int) {
 	return 0
 }
 
-// conclude reports on one server, and keeps its history if that is of interest.
+// conclude prints the report on one server. It keeps the history if there is a violation, an
+// interruption or -keep.
 func conclude(v *campaign.Verdict, o *options, interrupted bool) (ok bool) {
 	v.WriteReport(os.Stdout)
 	if ok = len(v.Violations) == 0; ok && !o.keep && !interrupted {
@@ -193,7 +200,7 @@ func conclude(v *campaign.Verdict, o *options, interrupted bool) (ok bool) {
 	return ok
 }
 
-// rejudge judges files once more.
+// rejudge judges kept histories again.
 func rejudge(o *options) (code int) {
 	var figures []campaign.Figures
 	for _, file := range o.judge {

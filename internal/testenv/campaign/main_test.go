@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is unknown is a usage error that lists what is known.
+// TestUsageErrors checks that an unknown name is a usage error that lists the known names.
 func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -20,7 +20,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"-unknown"}, "usage"},
 		{[]string{"-judge"}, "file"},
 	} {
-		if _, err := parse(c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+		_, err := parse(c.args, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.args, err, c.want)
 		}
 	}
@@ -29,6 +30,6 @@ func TestUsageErrors(t *testing.T) {
 func TestAllServersByDefault(t *testing.T) {
 	o, err := parse(nil, io.Discard)
 	if err != nil || len(o.servers) != len(targets) {
-		t.Errorf("%v, %v", o, err)
+		t.Errorf("parse = %v, %v", o, err)
 	}
 }

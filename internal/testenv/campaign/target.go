@@ -22,43 +22,46 @@ import (
 type target struct {
 	name   string
 	ttl    time.Duration
-	expiry time.Duration // from the death of a holder to a free lock
-	fair   bool          // fairness is to be asked for
+	expiry time.Duration // time from the death of a holder until the lock is free
+	fair   bool          // the workers use fair locks
 	start  func(tb testenv.TB) *place
 }
 
-// place is a server that runs.
+// place is a running server.
 type place struct {
 	source, version string
 	url             string
-	addrs           []string                    // of the server, for a proxy; none: workers connect without one
-	through         func(addrs []string) string // the URL by way of other addresses; nil: the client takes detours
+	addrs           []string                    // for a proxy; empty: workers use no proxy
+	through         func(addrs []string) string // the URL with other addresses; nil: see ways
 	faults          map[campaign.Kind]fault
 }
 
-// fault is what the command itself brings about.
+// fault is a fault that the command itself causes.
 type fault struct {
 	class  campaign.Class
 	inject func(tb testenv.TB, name string) (heal func())
 }
 
-// workerFaults need nothing of the server but its address.
+// workerFaults need only the server's address.
 var workerFaults = []campaign.Kind{
-	campaign.Kill, campaign.KillWaiter, campaign.Stop, campaign.StopShort, campaign.StopWaiter, campaign.Linger,
+	campaign.Kill, campaign.KillWaiter, campaign.Stop, campaign.StopShort, campaign.StopWaiter,
+	campaign.Linger,
 }
 
 // networkFaults need a proxy.
 var networkFaults = []campaign.Kind{
-	campaign.Cut, campaign.Reset, campaign.Latency, campaign.LostReply, campaign.LateRequest, campaign.Fade,
+	campaign.Cut, campaign.Reset, campaign.Latency, campaign.LostReply, campaign.LateRequest,
+	campaign.Fade,
 }
 
-// run starts the server, runs a campaign, and judges it.
+// run starts the server, runs a campaign and judges its history.
 func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
 	p := t.start(tb)
 	operator := newOperator(tb, p)
 	s := campaign.Site{
 		Settings: campaign.Settings{
-			Server: t.name, TTL: t.ttl, Expiry: t.expiry, Fair: t.fair, Duration: o.duration, Seed: o.seed, Faults: p.classes(operator, o.faults),
+			Server: t.name, TTL: t.ttl, Expiry: t.expiry, Fair: t.fair,
+			Duration: o.duration, Seed: o.seed, Faults: p.classes(operator, o.faults),
 		},
 		Version:  p.version,
 		Inject:   injector(tb, p, operator),
@@ -76,8 +79,8 @@ func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
 	return campaign.Judge(h)
 }
 
-// connect gives each worker a network of its own, if the server can be reached through one. Where a
-// detour takes a client that was lent to the driver, every second worker opens the URL instead.
+// connect gives each worker its own network, if a proxy can be used. If the proxies need a lent
+// client, every second worker opens the URL without a proxy instead.
 func (p *place) connect(tb testenv.TB, s *campaign.Site) {
 	s.Workers = campaign.DefaultWorkers
 	networks := make(map[int]*faultproxy.Proxy)
@@ -98,10 +101,12 @@ func (p *place) connect(tb testenv.TB, s *campaign.Site) {
 		}
 		return nil
 	}
-	s.Start = func(worker, _ int) (campaign.Process, error) { return p.startWorker(networks[worker]) }
+	s.Start = func(worker, _ int) (campaign.Process, error) {
+		return p.startWorker(networks[worker])
+	}
 }
 
-// startWorker starts a worker that reaches the server by way of a proxy, if there is one.
+// startWorker starts a worker. The worker connects through proxy, if it is not nil.
 func (p *place) startWorker(proxy *faultproxy.Proxy) (campaign.Process, error) {
 	switch {
 	case proxy == nil:
@@ -116,7 +121,8 @@ func (p *place) startWorker(proxy *faultproxy.Proxy) (campaign.Process, error) {
 	return start(p.url, detour)
 }
 
-// classes returns the faults that are possible here and wanted, all if none is named.
+// classes returns the possible faults with their classes. If wanted is not empty, only these faults
+// are returned.
 func (p *place) classes(o *operator, wanted []campaign.Kind) map[campaign.Kind]campaign.Class {
 	all := make(map[campaign.Kind]campaign.Class)
 	for _, k := range workerFaults {
@@ -133,12 +139,16 @@ func (p *place) classes(o *operator, wanted []campaign.Kind) map[campaign.Kind]c
 	if o.client.Capabilities().Break {
 		all[campaign.Break] = campaign.F
 	}
-	maps.DeleteFunc(all, func(k campaign.Kind, _ campaign.Class) bool { return len(wanted) > 0 && !slices.Contains(wanted, k) })
+	maps.DeleteFunc(all, func(k campaign.Kind, _ campaign.Class) bool {
+		return len(wanted) > 0 && !slices.Contains(wanted, k)
+	})
 	return all
 }
 
 // injector returns Site.Inject.
-func injector(tb *testenv.Program, p *place, o *operator) func(context.Context, campaign.Kind, string) (func() error, error) {
+func injector(
+	tb *testenv.Program, p *place, o *operator,
+) func(context.Context, campaign.Kind, string) (func() error, error) {
 	return func(ctx context.Context, k campaign.Kind, name string) (func() error, error) {
 		if k == campaign.Break {
 			return nil, o.breakLock(ctx, name)
@@ -152,7 +162,7 @@ func injector(tb *testenv.Program, p *place, o *operator) func(context.Context, 
 	}
 }
 
-// operator reaches the server over a sound network.
+// operator is a client that reaches the server over a network without faults.
 type operator struct {
 	driver backend.Driver
 	client *dlock.Client
@@ -171,17 +181,18 @@ func newOperator(tb testenv.TB, p *place) *operator {
 	return &operator{d, c}
 }
 
-// breakLock breaks a lock. If the server cannot be reached, or the lock is free, the fault hits
-// nothing.
+// breakLock breaks a lock. If the server cannot be reached or the lock is free, it returns
+// ErrMissed.
 func (o *operator) breakLock(ctx context.Context, name string) error {
 	err := o.client.Break(ctx, name, "")
-	if errors.Is(err, dlock.ErrNotHeld) || errors.Is(err, dlock.ErrUnavailable) || errors.Is(err, dlock.ErrUncertain) {
+	if errors.Is(err, dlock.ErrNotHeld) || errors.Is(err, dlock.ErrUnavailable) ||
+		errors.Is(err, dlock.ErrUncertain) {
 		err = campaign.ErrMissed
 	}
 	return err
 }
 
-// left returns the locks that are held or waited for.
+// left returns the locks that have holders or waiters.
 func (o *operator) left(ctx context.Context, prefix string) (left []string, err error) {
 	if !o.client.Capabilities().List {
 		return nil, nil
@@ -195,7 +206,7 @@ func (o *operator) left(ctx context.Context, prefix string) (left []string, err 
 	return left, nil
 }
 
-// sweep removes what a server that was given by URL keeps of free locks.
+// sweep removes the data of free locks from a server that was given by URL.
 func (o *operator) sweep(h *campaign.History) {
 	if s, ok := o.driver.(measure.Sweeper); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

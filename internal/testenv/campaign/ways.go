@@ -12,16 +12,16 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/recipe"
 	"github.com/dlock-go/dlock/redisbackend"
 )
 
-// ways lead from the addresses of servers to those of proxies. The members of a Redis cluster and
-// the sentinels give clients each other's addresses, so it is the client's dialer that takes the
-// detour.
+// ways maps the addresses of servers to the addresses of their proxies. The members of a Redis
+// cluster and the sentinels announce each other's addresses to clients. Therefore the client's
+// dialer must replace the addresses.
 type ways map[string]string
 
-// String is the form for an environment variable.
+// String returns the form for an environment variable.
 func (w ways) String() string {
 	var pairs []string
 	for addr, way := range w {
@@ -45,7 +45,7 @@ func (w ways) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	return new(net.Dialer).DialContext(ctx, network, w[addr])
 }
 
-// open lends the driver a client that goes by way of the proxies.
+// open opens a driver over a lent client that connects through the proxies.
 func (w ways) open(rawURL string) (*dlock.Client, error) {
 	u, err := backend.ParseURL(rawURL)
 	if err != nil {
@@ -59,7 +59,7 @@ func (w ways) open(rawURL string) (*dlock.Client, error) {
 	return dlock.New(&lent{d.(redisDriver), c})
 }
 
-// redisDriver is what the core uses of the driver.
+// redisDriver has the methods of the driver that the core uses.
 type redisDriver interface {
 	backend.Driver
 	backend.Waiter
@@ -68,7 +68,7 @@ type redisDriver interface {
 	backend.Breaker
 }
 
-// lent is a driver that closes the client that was lent to it.
+// lent is a driver that also closes the client that was lent to it.
 type lent struct {
 	redisDriver
 	client redis.UniversalClient
@@ -83,6 +83,7 @@ func (w ways) client(u *backend.URL) (redis.UniversalClient, *redisbackend.Optio
 		}), nil
 	}
 	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: testenv.RedisMaster, SentinelAddrs: u.HostsWithPort("26379"), Dialer: w.dial, ContextTimeoutEnabled: true,
+		MasterName: recipe.RedisMaster, SentinelAddrs: u.HostsWithPort("26379"),
+		Dialer: w.dial, ContextTimeoutEnabled: true,
 	}), &redisbackend.Options{Wait: 1}
 }

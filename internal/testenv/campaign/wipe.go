@@ -22,11 +22,11 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// wipeTimeout limits what an operator waits for. A server that does not answer in that time ends
-// the campaign.
+// wipeTimeout limits each deletion. A server that does not answer within that time ends the
+// campaign.
 const wipeTimeout = 10 * time.Second
 
-// must ends the fault if err is one.
+// must ends the fault if err is not nil.
 func must(tb testenv.TB, err error) {
 	tb.Helper()
 	if err != nil {
@@ -51,7 +51,9 @@ func wipeCluster(tb testenv.TB, addrs []string) {
 	defer cancel()
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	defer c.Close()
-	must(tb, c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }))
+	must(tb, c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		return c.FlushAll(ctx).Err()
+	}))
 }
 
 func wipeMemcached(tb testenv.TB, addr string) {
@@ -70,14 +72,16 @@ func wipeMemcached(tb testenv.TB, addr string) {
 func wipeEtcd(tb testenv.TB, addrs []string) {
 	ctx, cancel := wipeContext(tb)
 	defer cancel()
-	c, err := clientv3.New(clientv3.Config{Endpoints: addrs, DialTimeout: wipeTimeout, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: addrs, DialTimeout: wipeTimeout, Logger: zap.NewNop(),
+	})
 	must(tb, err)
 	defer c.Close()
 	_, err = c.Delete(ctx, "/dlock/", clientv3.WithPrefix())
 	must(tb, err)
 }
 
-// wipeZooKeeper deletes the nodes. New ones that workers make meanwhile stay.
+// wipeZooKeeper deletes all nodes of locks. Nodes that workers create at the same time stay.
 func wipeZooKeeper(tb testenv.TB, addrs []string) {
 	c, _, err := zk.Connect(addrs, wipeTimeout, zk.WithLogInfo(false))
 	must(tb, err)
@@ -85,7 +89,7 @@ func wipeZooKeeper(tb testenv.TB, addrs []string) {
 	must(tb, deleteBelow(c, "/dlock"))
 }
 
-// deleteBelow deletes all below a node. What others delete or make meanwhile is no error.
+// deleteBelow deletes all nodes below a node. It ignores concurrent changes by clients.
 func deleteBelow(c *zk.Conn, path string) error {
 	names, _, err := c.Children(path)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -94,7 +98,8 @@ func deleteBelow(c *zk.Conn, path string) error {
 	for _, name := range names {
 		child := path + "/" + name
 		err = errors.Join(err, deleteBelow(c, child))
-		if failed := c.Delete(child, -1); !errors.Is(failed, zk.ErrNoNode) && !errors.Is(failed, zk.ErrNotEmpty) {
+		failed := c.Delete(child, -1)
+		if !errors.Is(failed, zk.ErrNoNode) && !errors.Is(failed, zk.ErrNotEmpty) {
 			err = errors.Join(err, failed)
 		}
 	}

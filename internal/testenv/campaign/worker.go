@@ -19,8 +19,8 @@ import (
 	_ "github.com/dlock-go/dlock/zkbackend"
 )
 
-// urlVariable makes this program a worker of the server that it names. waysVariable is a detour, if
-// there is any.
+// urlVariable makes this program a worker of the server with that URL. waysVariable has the ways of
+// the worker, if there are any.
 const (
 	urlVariable  = "DLOCK_CAMPAIGN_URL"
 	waysVariable = "DLOCK_CAMPAIGN_WAYS"
@@ -43,12 +43,13 @@ func work(url string) (code int) {
 	conn, err := net.FileConn(f)
 	if err == nil {
 		_ = f.Close()
-		err = campaign.Serve(context.Background(), conn, func(ctx context.Context) (*dlock.Client, error) {
+		open := func(ctx context.Context) (*dlock.Client, error) {
 			if w := parseWays(os.Getenv(waysVariable)); len(w) > 0 {
 				return w.open(url)
 			}
 			return dlock.Open(ctx, url)
-		})
+		}
+		err = campaign.Serve(context.Background(), conn, open)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)

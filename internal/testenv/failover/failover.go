@@ -1,4 +1,4 @@
-// Package failover tests what becomes of locks while members of an ensemble fail. Only tests import it.
+// Package failover tests locks while members of an ensemble fail. Only tests import it.
 package failover
 
 import (
@@ -14,26 +14,27 @@ import (
 )
 
 const (
-	// bound is how much later than a term's end a lock must be free: 500 ms by the published figures, more where the
-	// server counts in ticks, and less the lag of this process.
+	// bound is the tolerance for the end of a term: a lock must be free at most this much later.
+	// The published figure is 500 ms, and more for a server that counts in ticks. The lag of this
+	// process is subtracted.
 	bound = 3 * time.Second
-	// patience is for what takes an ensemble some time and has no promised end.
+	// patience limits the actions of an ensemble that have no promised end.
 	patience = time.Minute
-	// openBound is how long an opening may take.
+	// openBound is the time limit of an opening.
 	openBound = 10 * time.Second
-	// nap is the pause between two looks at something that nobody signals.
+	// nap is the pause between two checks of a state without a signal.
 	nap = 10 * time.Millisecond
 )
 
-// Suite is what the cases need to know of one kind of ensemble. The test imports the driver's package.
+// Suite describes one kind of ensemble to the cases. The test imports the driver's package.
 type Suite struct {
 	Ensemble *testenv.Ensemble
 	Query    string        // of all URLs: "?ttl=5s"
-	TTL      time.Duration // the same, longer than what an ensemble needs to elect a leader
-	LongTTL  time.Duration // a term that outlasts the restart of a member, as far as the servers grant it
+	TTL      time.Duration // the same TTL, longer than an election of the ensemble
+	LongTTL  time.Duration // longer than the restart of a member, if the servers grant it
 }
 
-// Run runs the cases as subtests, one after the other: each harms the ensemble.
+// Run runs the cases as subtests, one after the other, because each makes members fail.
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {
@@ -45,8 +46,12 @@ func (s Suite) Run(t *testing.T) {
 		{"LeaderKilledWhileWaitedFor", func(f *fixture) { f.leaderFailsWhileWaitedFor(f.kill) }},
 		{"LeaderPausedWhileWaitedFor", func(f *fixture) { f.leaderFailsWhileWaitedFor(f.pause) }},
 		{"EachMemberRestarts", (*fixture).eachMemberRestarts},
-		{"HolderIsIsolatedWithTheLeader", func(f *fixture) { f.holderIsIsolatedWith(f.Ensemble.Leader(f)) }},
-		{"HolderIsIsolatedWithAFollower", func(f *fixture) { f.holderIsIsolatedWith(f.Ensemble.Follower(f)) }},
+		{"HolderIsIsolatedWithTheLeader", func(f *fixture) {
+			f.holderIsIsolatedWith(f.Ensemble.Leader(f))
+		}},
+		{"HolderIsIsolatedWithAFollower", func(f *fixture) {
+			f.holderIsIsolatedWith(f.Ensemble.Follower(f))
+		}},
 		{"NoQuorum", (*fixture).noQuorum},
 		{"FirstEndpointIsDead", func(f *fixture) { f.firstEndpointFails(f.kill) }},
 		{"FirstEndpointIsSilent", func(f *fixture) { f.firstEndpointFails(f.pause) }},
@@ -55,7 +60,7 @@ func (s Suite) Run(t *testing.T) {
 	}
 }
 
-// fixture is what a case works with.
+// fixture has the tools of one case.
 type fixture struct {
 	*testing.T
 	Suite
@@ -69,18 +74,18 @@ func newFixture(t *testing.T, s Suite) *fixture {
 	t.Cleanup(cancel)
 	meter := lag.Start()
 	t.Cleanup(meter.Stop)
-	s.Ensemble.Await(t) // the case before has healed it
+	s.Ensemble.Await(t) // the case before has repaired it
 	lag.Calm(ctx)
 	return &fixture{T: t, Suite: s, ctx: ctx, lag: meter}
 }
 
-// away takes a member away until back is called.
+// away stops a member until back is called.
 type away func(member *testenv.Server) (back func())
 
 func (f *fixture) kill(member *testenv.Server) (back func())  { return f.Ensemble.Kill(f, member) }
 func (f *fixture) pause(member *testenv.Server) (back func()) { return member.Pause(f) }
 
-// client opens a client of these members, all of them if none are given.
+// client opens a client of these members, or of all members if none are given.
 func (f *fixture) client(members ...*testenv.Server) *dlock.Client {
 	f.Helper()
 	if len(members) == 0 {
@@ -93,7 +98,7 @@ func (f *fixture) client(members ...*testenv.Server) *dlock.Client {
 	if err != nil {
 		f.Fatalf("Open: %v", err)
 	}
-	f.inTime("Open returns", due, time.Now())
+	f.inTime("Open returned", due, time.Now())
 	f.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			f.Logf("Close: %v", err)
@@ -110,7 +115,7 @@ func (f *fixture) url(members []*testenv.Server) string {
 	return f.Ensemble.URLOf(addrs...) + f.Query
 }
 
-// lock locks, which must be possible soon.
+// lock locks, which must succeed within patience.
 func (f *fixture) lock(c *dlock.Client) *dlock.Lease {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
@@ -122,7 +127,7 @@ func (f *fixture) lock(c *dlock.Client) *dlock.Lease {
 	return lease
 }
 
-// unlock unlocks what is still held. The answer may be late where a member has failed.
+// unlock unlocks a lease that is still held. The answer may be late if a member has failed.
 func (f *fixture) unlock(lease *dlock.Lease) {
 	f.Helper()
 	if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
@@ -130,15 +135,15 @@ func (f *fixture) unlock(lease *dlock.Lease) {
 	}
 }
 
-// waiter is a Lock that goes on.
+// waiter is a Lock in the background.
 type waiter struct {
 	done  chan struct{}
-	lease *dlock.Lease // when done
+	lease *dlock.Lease // set when done is closed
 	at    time.Time    // of the grant
 	err   error
 }
 
-// wait has c wait in the queue.
+// wait makes c wait in the queue.
 func (f *fixture) wait(c *dlock.Client) *waiter {
 	f.Helper()
 	w := &waiter{done: make(chan struct{})}
@@ -151,7 +156,7 @@ func (f *fixture) wait(c *dlock.Client) *waiter {
 	return w
 }
 
-// awaitQueued returns when c reads of a waiter.
+// awaitQueued waits until c reads that the lock has a waiter.
 func (f *fixture) awaitQueued(c *dlock.Client) {
 	f.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(nap) {
@@ -160,28 +165,28 @@ func (f *fixture) awaitQueued(c *dlock.Client) {
 			return
 		}
 		if time.Now().After(end) {
-			f.Fatalf("nobody waits: %+v, %v", info, err)
+			f.Fatalf("the lock has no waiter: %+v, %v", info, err)
 		}
 	}
 }
 
-// granted returns the lease of a waiter, which must get it no later than bound after d.
+// granted returns the lease of a waiter, which must get it at most bound after d.
 func (f *fixture) granted(w *waiter, d time.Duration) *dlock.Lease {
 	f.Helper()
 	due := time.Now().Add(d)
 	select {
 	case <-w.done:
 	case <-time.After(d + patience):
-		f.Fatalf("the waiter has not got the lock within %v", d+patience)
+		f.Fatalf("the waiter did not get the lock within %v", d+patience)
 	}
 	if w.err != nil {
 		f.Fatalf("Lock: %v", w.err)
 	}
-	f.inTime("the waiter has got the lock", due, w.at)
+	f.inTime("the waiter got the lock", due, w.at)
 	return w.lease
 }
 
-// inTime fails if something happened later than bound after due, less the lag of this process.
+// inTime fails the test if at is later than bound after due. The lag of this process is subtracted.
 func (f *fixture) inTime(what string, due, at time.Time) {
 	f.Helper()
 	if late := at.Sub(due) - f.lag.Worst(due); late > bound {
@@ -189,21 +194,22 @@ func (f *fixture) inTime(what string, due, at time.Time) {
 	}
 }
 
-// follows checks that next was granted after lease had ended, and its holder told.
+// follows checks that next was granted after lease had ended and its holder had been notified.
 func (f *fixture) follows(next, lease *dlock.Lease, granted time.Time) {
 	f.Helper()
 	if err := lease.Err(); !errors.Is(err, dlock.ErrLost) {
-		f.Errorf("Err when somebody else holds: %v, want ErrLost", err)
+		f.Errorf("Err after the next grant: %v, want ErrLost", err)
 	}
 	if over := lease.Deadline().Sub(granted); over >= 0 {
-		f.Errorf("the lock was passed on %v before the deadline of the holder", over)
+		f.Errorf("the lock was granted %v before the deadline of the former holder", over)
 	}
 	if next.Fence() <= lease.Fence() {
-		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+		f.Errorf("the fence %d follows %d", next.Fence(), lease.Fence())
 	}
 }
 
-// A lease that outlives the leader is kept; one that does not is told before anybody else is granted the lock.
+// leaderFailsWhileHeld checks that a lease is renewed or lost after the leader has failed. A loss
+// is reported to the holder before the lock is granted again.
 func (f *fixture) leaderFailsWhileHeld(fails away) {
 	holder, other := f.client(), f.client()
 	lease := f.lock(holder)
@@ -213,17 +219,19 @@ func (f *fixture) leaderFailsWhileHeld(fails away) {
 	began := time.Now()
 	back := fails(leader)
 	elected := f.succeeded(leader)
-	for end := began.Add(f.TTL + patience); !lease.Deadline().After(until) && lease.Err() == nil; time.Sleep(nap) {
+	end := began.Add(f.TTL + patience)
+	for ; !lease.Deadline().After(until) && lease.Err() == nil; time.Sleep(nap) {
 		if time.Now().After(end) {
-			f.Fatal("neither renewed nor lost")
+			f.Fatal("the lease was neither renewed nor lost")
 		}
 	}
 	if lease.Err() != nil {
-		f.inTime("the holder is told", lease.Deadline(), time.Now())
+		f.inTime("the holder was notified", lease.Deadline(), time.Now())
 		left := lease.Deadline().Sub(<-elected)
-		f.Logf("lost after %v, %v after the next leader stood", time.Since(began), left)
-		if left-f.lag.Worst(began) > f.TTL/2 { // a renewal, given up by a silent member, and another one
-			f.Errorf("lost, although another member led %v before the end of the term", left)
+		f.Logf("the lease was lost after %v, %v after the election of the next leader",
+			time.Since(began), left)
+		if left-f.lag.Worst(began) > f.TTL/2 { // time for a delayed and another renewal
+			f.Errorf("the lease was lost, but another member led %v before its deadline", left)
 		}
 		next := f.granted(w, f.TTL)
 		f.follows(next, lease, w.at)
@@ -231,10 +239,11 @@ func (f *fixture) leaderFailsWhileHeld(fails away) {
 		f.unlock(next)
 		return
 	}
-	f.Logf("renewed after %v, when %v were left; another member led after %v", time.Since(began), time.Until(until), (<-elected).Sub(began))
+	f.Logf("the lease was renewed after %v, when %v were left; another member led after %v",
+		time.Since(began), time.Until(until), (<-elected).Sub(began))
 	select {
 	case <-w.done:
-		f.Errorf("a second holder: %v", w.err)
+		f.Errorf("the lock has a second holder: %v", w.err)
 	default:
 	}
 	back()
@@ -242,7 +251,8 @@ func (f *fixture) leaderFailsWhileHeld(fails away) {
 	f.unlock(f.granted(w, f.TTL))
 }
 
-// succeeded delivers when another member leads than the leader that has failed.
+// succeeded returns a channel that receives the time at which another member leads instead of
+// leader.
 func (f *fixture) succeeded(leader *testenv.Server) <-chan time.Time {
 	elected := make(chan time.Time, 1)
 	go func() {
@@ -252,7 +262,8 @@ func (f *fixture) succeeded(leader *testenv.Server) <-chan time.Time {
 	return elected
 }
 
-// Who waits when the leader fails gets the lock within a term of its release.
+// leaderFailsWhileWaitedFor checks that a waiter gets the lock within a term of its release,
+// although the leader has failed.
 func (f *fixture) leaderFailsWhileWaitedFor(fails away) {
 	holder, other := f.client(), f.client()
 	lease := f.lock(holder)
@@ -261,15 +272,16 @@ func (f *fixture) leaderFailsWhileWaitedFor(fails away) {
 	released := time.Now()
 	f.unlock(lease)
 	next := f.granted(w, f.TTL)
-	f.Logf("granted %v after the release began", w.at.Sub(released))
+	f.Logf("the lock was granted %v after the release began", w.at.Sub(released))
 	if next.Fence() <= lease.Fence() {
-		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+		f.Errorf("the fence %d follows %d", next.Fence(), lease.Fence())
 	}
 	back()
 	f.unlock(next)
 }
 
-// Every client loses its member once, and goes on with another: leases are kept and waiters are woken.
+// eachMemberRestarts restarts each member, so that every client must change its member once. It
+// checks that leases are kept and waiters are woken.
 func (f *fixture) eachMemberRestarts() {
 	f.Query = strings.Replace(f.Query, "ttl="+f.TTL.String(), "ttl="+f.LongTTL.String(), 1)
 	holder, other := f.client(), f.client()
@@ -285,20 +297,22 @@ func (f *fixture) eachMemberRestarts() {
 	if err := lease.Err(); err != nil {
 		f.Errorf("Err: %v", err)
 	}
-	f.awaitQueued(other) // its connection is made again
+	f.awaitQueued(other) // its connection is restored
 	f.unlock(lease)
-	f.unlock(f.granted(w, 0)) // the waiter's next look at the lock comes after a third of the term
+	f.unlock(f.granted(w, 0)) // the waiter's next poll comes after a third of the term
 }
 
-// A holder that reaches nothing but a member without a majority is told before the majority passes the lock on.
+// holderIsIsolatedWith isolates the only member that a holder can reach. It checks that the holder
+// is notified before the majority grants the lock again.
 func (f *fixture) holderIsIsolatedWith(member *testenv.Server) {
 	holder, other := f.client(member), f.client(f.Ensemble.Others(member)...)
 	lease := f.lock(holder)
 	w := f.wait(other)
 	began := time.Now()
 	heal := f.Ensemble.Isolate(f, member)
-	next := f.granted(w, 2*f.TTL+patience) // of a term, the same once more by a new leader, and an election
-	f.Logf("granted after %v", w.at.Sub(began))
+	// A term, the same term again from a new leader, and an election.
+	next := f.granted(w, 2*f.TTL+patience)
+	f.Logf("the lock was granted after %v", w.at.Sub(began))
 	f.follows(next, lease, w.at)
 	heal()
 	f.Ensemble.Await(f)
@@ -312,7 +326,8 @@ func (f *fixture) holderIsIsolatedWith(member *testenv.Server) {
 	f.unlock(f.lock(holder))
 }
 
-// Without a majority nothing is granted, the holder is told in time and an opening fails; with it all goes on.
+// noQuorum checks an ensemble without a majority: it grants nothing, the holder is notified in
+// time, and an opening fails. With a majority everything works again.
 func (f *fixture) noQuorum() {
 	c := f.client()
 	lease := f.lock(c)
@@ -323,9 +338,9 @@ func (f *fixture) noQuorum() {
 	}
 	select {
 	case <-lease.Lost():
-		f.inTime("the holder is told", lease.Deadline(), time.Now())
+		f.inTime("the holder was notified", lease.Deadline(), time.Now())
 	case <-time.After(f.TTL + patience):
-		f.Error("the holder is not told")
+		f.Error("the holder was not notified")
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
 	defer cancel()
@@ -337,18 +352,19 @@ func (f *fixture) noQuorum() {
 	if !errors.Is(err, dlock.ErrUnavailable) {
 		f.Errorf("Open without a majority: %v, want ErrUnavailable", err)
 	}
-	f.inTime("Open without a majority returns", due, time.Now())
+	f.inTime("Open without a majority returned", due, time.Now())
 	for _, back := range backs {
 		back()
 	}
 	next := f.lock(c)
 	if next.Fence() <= lease.Fence() {
-		f.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+		f.Errorf("the fence %d follows %d", next.Fence(), lease.Fence())
 	}
 	f.unlock(next)
 }
 
-// It does not matter which of the servers in a URL are there, as long as most are.
+// firstEndpointFails checks that a URL may contain dead or silent servers, as long as a majority
+// answers.
 func (f *fixture) firstEndpointFails(fails away) {
 	leader := f.Ensemble.Leader(f)
 	defer fails(leader)()

@@ -7,10 +7,10 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// patience is for what must happen at once, but for a busy machine.
+// patience limits an event that happens at once on a machine that is not busy.
 const patience = 30 * time.Second
 
-// batcher is one of package batch.
+// batcher is a batcher of package batch.
 type batcher interface {
 	Hold() (release func())
 	Len() int
@@ -29,12 +29,12 @@ func Together(tb testenv.TB, b batcher, n int, request func(i int)) {
 	running.Wait()
 }
 
-// AwaitQueue returns when n requests are in the queue.
+// AwaitQueue waits until n requests are in the queue.
 func AwaitQueue(tb testenv.TB, b batcher, n int) {
 	tb.Helper()
 	for end := time.Now().Add(patience); b.Len() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			tb.Fatalf("%d requests in the queue, want %d", b.Len(), n)
+			tb.Fatalf("the queue has %d requests, want %d", b.Len(), n)
 		}
 	}
 }

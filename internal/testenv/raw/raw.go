@@ -1,4 +1,4 @@
-// Package raw is what the drivers' own tests do with a driver without the core above it.
+// Package raw has functions for the drivers' own tests, which use a driver without the core.
 package raw
 
 import (
@@ -12,22 +12,23 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
-// NewOwner returns an owner that nobody has used.
+// NewOwner returns a new random owner.
 func NewOwner() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, says its documentation
+	_, _ = rand.Read(b[:]) // never fails, according to its documentation
 	return hex.EncodeToString(b[:])
 }
 
-// Request asks to hold the lock that has the test's name, and would wait for it.
+// Request returns a request for the lock with the test's name. The request would wait for the lock.
 func Request(tb testenv.TB, ttl time.Duration) *backend.Request {
 	tb.Helper()
 	return &backend.Request{
-		Key: tb.Name(), Owner: NewOwner(), TTL: ttl, Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
+		Key: tb.Name(), Owner: NewOwner(), TTL: ttl,
+		Mode: backend.Exclusive, Queue: true, Meta: "test@host:1",
 	}
 }
 
-// Acquire is an attempt that must succeed.
+// Acquire makes an attempt that must succeed.
 func Acquire(tb testenv.TB, d backend.Driver, req *backend.Request) *backend.Grant {
 	tb.Helper()
 	g, err := d.Acquire(tb.Context(), req)
@@ -37,7 +38,7 @@ func Acquire(tb testenv.TB, d backend.Driver, req *backend.Request) *backend.Gra
 	return g
 }
 
-// Release must find something to release. It works at the end of a test, too.
+// Release releases g, which must exist. It works at the end of a test, too.
 func Release(tb testenv.TB, d backend.Driver, g *backend.Grant) {
 	tb.Helper()
 	if err := d.Release(context.WithoutCancel(tb.Context()), g); err != nil {
@@ -45,7 +46,7 @@ func Release(tb testenv.TB, d backend.Driver, g *backend.Grant) {
 	}
 }
 
-// Busy is an attempt that must be refused since somebody holds the lock.
+// Busy makes an attempt that must be refused because the lock is held.
 func Busy(tb testenv.TB, d backend.Driver, req *backend.Request) *backend.Busy {
 	tb.Helper()
 	_, err := d.Acquire(tb.Context(), req)

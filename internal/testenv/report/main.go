@@ -1,13 +1,15 @@
-// Command report reads the output of go test -json. It prints a line per package and what the failed tests wrote, then
-// which server each backend was tested with, then the totals:
+// Command report reads the output of go test -json. It prints a line per package and the output of
+// failed tests, then the server with which each backend was tested, then the totals:
 //
 //	go test -json ./... | go run ./internal/testenv/report
 //
-// The cases of a backend are the innermost subtests of the tests named TestConformance… in which the backend was announced
-// (see package announce). The totals count innermost tests too, and a test around them that failed on its own.
+// The cases of a backend are the innermost subtests of those tests named TestConformance… that
+// announced the backend (see package announce). The totals count innermost tests, and each outer
+// test that failed although none of its subtests did.
 //
-// It exits with 1 if something failed or did not build, if no test ran, and, without DLOCK_TEST_ALLOW_SKIP=1, if a test was
-// skipped: a missing server must not go unnoticed.
+// The exit code is 1 if a test failed or did not build, or if no test ran. It is also 1 if a test
+// was skipped, because a missing server must not go unnoticed; DLOCK_TEST_ALLOW_SKIP=1 allows
+// skipped tests.
 package main
 
 import (
@@ -29,7 +31,8 @@ func main() {
 	}
 }
 
-// read handles the events of a stream. What is not an event, such as a message of the go command, is passed on.
+// read handles the events of a stream. It copies other lines, such as messages of the go command,
+// to the output.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {

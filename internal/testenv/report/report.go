@@ -31,10 +31,10 @@ const (
 	inapplicable = "inapplicable"
 )
 
-// inapplicableReason begins the reason of such a case.
+// inapplicableReason begins the reason of an inapplicable case.
 const inapplicableReason = ": does not apply: "
 
-// counts says how many tests had which outcome, and how many observations were void and repeated.
+// counts has the number of tests for each outcome, and the number of void observations.
 type counts struct{ passed, failed, skipped, inapplicable, void int }
 
 func (c *counts) add(outcome string) {
@@ -69,7 +69,7 @@ func (c *counts) String() string {
 	return text
 }
 
-// report is what has been read so far. The tests of a package are forgotten when it ends.
+// report has the results so far. It forgets the tests of a package when the package ends.
 type report struct {
 	out       io.Writer
 	allowSkip bool
@@ -80,18 +80,19 @@ type report struct {
 	broken    bool // a package has failed
 }
 
-// timing is how long a test took.
+// timing is the duration of a test.
 type timing struct {
 	name    string // with its package
 	seconds float64
 }
 
-// shown is how many of the longest tests are printed.
+// shown is the number of longest tests that are printed.
 const shown = 10
 
 type pkg struct {
 	tests     map[string]*test
 	output    strings.Builder // outside of tests
+	crashed   bool            // the output is now about the whole package
 	announced map[string][]announce.Server
 }
 
@@ -131,6 +132,11 @@ func (r *report) handle(e *event) {
 	}
 	switch e.Action {
 	case "output":
+		p.crashed = p.crashed || isCrash(e.Output)
+		if p.crashed {
+			p.output.WriteString(e.Output)
+			return
+		}
 		t.output.WriteString(e.Output)
 		p.noteServer(e)
 		if announce.IsVoid(e.Output) {
@@ -145,6 +151,13 @@ func (r *report) handle(e *event) {
 	}
 }
 
+// isCrash reports whether a line is the first line with which the runtime ends a test binary, for
+// example after a timeout. go test writes this line under the name of any test, even of a test that
+// passes.
+func isCrash(output string) bool {
+	return strings.HasPrefix(output, "panic: ") || strings.HasPrefix(output, "fatal error: ")
+}
+
 func (r *report) handlePackage(p *pkg, e *event) {
 	switch e.Action {
 	case "output":
@@ -155,14 +168,15 @@ func (r *report) handlePackage(p *pkg, e *event) {
 	case failed:
 		r.broken = true
 		r.abort(p)
-		fmt.Fprint(r.out, strings.TrimPrefix(p.output.String(), "FAIL\n")) // ends with go test's own line for the package
+		// The output ends with the line of go test for the package.
+		fmt.Fprint(r.out, strings.TrimPrefix(p.output.String(), "FAIL\n"))
 		r.close(p, e.Package)
-	case skipped: // it has no tests
+	case skipped: // the package has no tests
 		r.close(p, e.Package)
 	}
 }
 
-// show prints what a failed test wrote, and why one was skipped where that counts as a failure.
+// show prints the output of a failed test, and of a skipped test if that counts as a failure.
 func (r *report) show(t *test) {
 	if t.outcome == failed || t.outcome == skipped && !r.allowSkip {
 		fmt.Fprint(r.out, t.output.String())
@@ -180,7 +194,7 @@ func (r *report) abort(p *pkg) {
 	}
 }
 
-// close counts a package's tests.
+// close counts a package's tests and forgets the package.
 func (r *report) close(p *pkg, name string) {
 	for _, servers := range p.announced {
 		for _, s := range servers {
@@ -201,11 +215,12 @@ func (r *report) close(p *pkg, name string) {
 	delete(r.packages, name)
 }
 
-// noteLongest keeps the longest of the innermost tests.
+// noteLongest keeps the longest innermost tests.
 func (r *report) noteLongest(p *pkg, name string) {
 	for test, t := range p.tests {
 		if !p.isOuter(test) {
-			r.longest = append(r.longest, timing{name: path.Base(name) + " " + test, seconds: t.seconds})
+			full := path.Base(name) + " " + test
+			r.longest = append(r.longest, timing{name: full, seconds: t.seconds})
 		}
 	}
 	slices.SortFunc(r.longest, func(a, b timing) int {
@@ -224,12 +239,12 @@ func (p *pkg) isOuter(test string) bool {
 	return false
 }
 
-// count returns the outcomes by top-level test.
+// count returns the outcomes for each top-level test.
 func (p *pkg) count() map[string]*counts {
-	inner := make(map[string]*counts) // of the tests around others: the outcomes inside
+	inner := make(map[string]*counts) // for outer tests: the outcomes of their subtests
 	tops := make(map[string]*counts)
 	names := slices.Sorted(maps.Keys(p.tests))
-	for _, name := range slices.Backward(names) { // a name comes after those of the tests inside it
+	for _, name := range slices.Backward(names) { // a name comes after the names of its subtests
 		outcome := p.tests[name].outcome
 		if in := inner[name]; in != nil && (outcome != failed || in.failed > 0) {
 			continue
@@ -271,7 +286,7 @@ func (p *pkg) noteServer(e *event) {
 	}
 }
 
-// finish prints the table and the totals, and reports whether all is well.
+// finish prints the table and the totals. It reports whether all packages and tests succeeded.
 func (r *report) finish() bool {
 	for _, name := range slices.Sorted(maps.Keys(r.packages)) { // the go command itself was killed
 		fmt.Fprintf(r.out, "FAIL  %s  has not ended\n", name)
@@ -292,7 +307,7 @@ func (r *report) finish() bool {
 	return ran && !r.broken && r.total.failed == 0 && (r.total.skipped == 0 || r.allowSkip)
 }
 
-// printLongest prints the tests that took longest, where some took more than a second.
+// printLongest prints the longest tests, if any took a second or more.
 func (r *report) printLongest() {
 	if len(r.longest) == 0 || r.longest[0].seconds < 1 {
 		return
@@ -312,7 +327,8 @@ func (r *report) table() {
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "backend\tsource\tversion\tcases passed\tfailed\tskipped\tdo not apply\tvoid")
 	servers := slices.SortedFunc(maps.Keys(r.servers), func(a, b announce.Server) int {
-		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Version, b.Version))
+		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Source, b.Source),
+			cmp.Compare(a.Version, b.Version))
 	})
 	tested := make(map[string]bool)
 	for s, c := range r.servers {
@@ -321,10 +337,11 @@ func (r *report) table() {
 	for _, s := range servers {
 		c := r.servers[s]
 		if *c == (counts{}) && tested[s.Backend] {
-			continue // a server of some other test's, beside the one that the suite used
+			continue // a server of another test, not of the suite
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", s.Backend, s.Source, s.Version, c.passed, c.failed, c.skipped, c.inapplicable, c.void)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", s.Backend, s.Source, s.Version,
+			c.passed, c.failed, c.skipped, c.inapplicable, c.void)
 	}
-	_ = w.Flush() // to r.out, whose errors nobody reads either
+	_ = w.Flush() // r.out ignores write errors, too
 	fmt.Fprintln(r.out)
 }

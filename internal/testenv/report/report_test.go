@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The recorded streams are what go test -json printed, shortened.
+// TestReport uses recorded streams: shortened outputs of go test -json.
 func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		file      string
@@ -21,41 +21,76 @@ func TestReport(t *testing.T) {
 			file: "pass", ok: true, totals: "6 passed, 0 failed, 0 skipped",
 			want: []string{
 				"ok    example.com/m/redisbackend  0.0s\n",
-				"backend  source     version      cases passed  failed  skipped  do not apply  void\n" +
-					"mem      process    Go 1.26.8    1             0       0        0             0\n" +
-					"redis    container  Redis 8.0.6  2             0       0        0             0\n" +
-					"valkey   container  Valkey 9.1   1             0       0        0             0\n",
+				`backend  source     version      cases passed  failed  skipped  do not apply  void
+mem      process    Go 1.26.8    1             0       0        0             0
+redis    container  Redis 8.0.6  2             0       0        0             0
+valkey   container  Valkey 9.1   1             0       0        0             0
+`,
 			},
 			unwanted: []string{"=== RUN", "--- PASS", "no test files"},
 		},
 		{
 			file: "fail", totals: "1 passed, 2 failed, 0 skipped",
 			want: []string{
-				"    a_test.go:3: got 1, want 2\n", "    a_test.go:4: parent fails on its own\n", "FAIL\texample.com/m\t0.003s\n",
+				"    a_test.go:3: got 1, want 2\n", "    a_test.go:4: parent fails on its own\n",
+				"FAIL\texample.com/m\t0.003s\n",
 				"redis    container  Redis 8.0.6  0             1       0        0             0\n",
 			},
 			unwanted: []string{"all is well"},
 		},
 		{
-			file: "void", ok: true, totals: "2 passed, 0 failed, 0 skipped; 2 observations were void and repeated",
+			file: "void", ok: true,
+			totals: "2 passed, 0 failed, 0 skipped; 2 observations were void and repeated",
 			want: []string{
 				"redis    container  Redis 8.0.6  2             0       0        0             2\n",
-				"the longest tests\n   12.3s  redisbackend TestConformance/One\n    0.5s  redisbackend TestConformance/Two\n",
+				"the longest tests\n   12.3s  redisbackend TestConformance/One\n" +
+					"    0.5s  redisbackend TestConformance/Two\n",
 			},
 			unwanted: []string{"stood still"},
 		},
-		{file: "skip", totals: "1 passed, 0 failed, 1 skipped", want: []string{"no redis server", "DLOCK_TEST_ALLOW_SKIP"}},
-		{file: "skip", allowSkip: true, ok: true, totals: "1 passed, 0 failed, 1 skipped", unwanted: []string{"no redis server"}},
-		{file: "inapplicable", ok: true, totals: "1 passed, 0 failed, 0 skipped, 1 do not apply", unwanted: []string{"no Keeper"}},
-		{file: "build", totals: "0 passed, 0 failed, 0 skipped", want: []string{"x.go:3:9: undefined: y\n", "FAIL\texample.com/m [build failed]\n", "no test ran"}},
-		{file: "panic", totals: "1 passed, 1 failed, 0 skipped", want: []string{"panic: boom [recovered, repanicked]\n", "FAIL\texample.com/m\t"}},
-		{file: "truncated", totals: "0 passed, 1 failed, 0 skipped", want: []string{"FAIL  example.com/m  has not ended\n"}},
-		{file: "garbage", totals: "0 passed, 0 failed, 0 skipped", want: []string{"go: cannot find main module", "no test ran"}},
+		{
+			file: "skip", totals: "1 passed, 0 failed, 1 skipped",
+			want: []string{"no redis server", "DLOCK_TEST_ALLOW_SKIP"},
+		},
+		{
+			file: "skip", allowSkip: true, ok: true, totals: "1 passed, 0 failed, 1 skipped",
+			unwanted: []string{"no redis server"},
+		},
+		{
+			file: "inapplicable", ok: true,
+			totals:   "1 passed, 0 failed, 0 skipped, 1 do not apply",
+			unwanted: []string{"no Keeper"},
+		},
+		{
+			file: "build", totals: "0 passed, 0 failed, 0 skipped",
+			want: []string{
+				"x.go:3:9: undefined: y\n", "FAIL\texample.com/m [build failed]\n", "no test ran",
+			},
+		},
+		{
+			file: "panic", totals: "1 passed, 1 failed, 0 skipped",
+			want: []string{"panic: boom [recovered, repanicked]\n", "FAIL\texample.com/m\t"},
+		},
+		{
+			file: "timeout", totals: "1 passed, 1 failed, 0 skipped",
+			want: []string{
+				"=== CONT  TestA/one\n", "panic: test timed out after 2s\n", "time.Sleep(",
+				"FAIL\texample.com/m\t",
+			},
+		},
+		{
+			file: "truncated", totals: "0 passed, 1 failed, 0 skipped",
+			want: []string{"FAIL  example.com/m  has not ended\n"},
+		},
+		{
+			file: "garbage", totals: "0 passed, 0 failed, 0 skipped",
+			want: []string{"go: cannot find main module", "no test ran"},
+		},
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			out, ok := run(t, c.file, c.allowSkip)
 			if ok != c.ok {
-				t.Errorf("all is well: %v, want %v", ok, c.ok)
+				t.Errorf("finish = %v, want %v", ok, c.ok)
 			}
 			if !strings.HasSuffix(out, "\n"+c.totals+"\n") {
 				t.Errorf("the last line is not %q", c.totals)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One ZooKeeper server in the foreground, configured by the same variables as the official image.
+# Runs one ZooKeeper server in the foreground. The variables of the official image configure it.
 set -eu
 
 mkdir -p /data /conf
@@ -17,7 +17,7 @@ EOF
 	for line in ${ZOO_SERVERS-} ${ZOO_CFG_EXTRA-}; do echo "$line"; done
 } >/conf/zoo.cfg
 if [ -n "${ZOO_SERVERS-}" ]; then echo "${ZOO_MY_ID:-1}" >/data/myid; fi
-# Of what TLS needs, Debian's zookeeper.jar does not name all.
+# Debian's zookeeper.jar does not name all archives that TLS needs.
 jars=/usr/share/java
 # shellcheck disable=SC2086 # JVMFLAGS is a list
 exec java ${JVMFLAGS:--Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC} \

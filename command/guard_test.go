@@ -1,0 +1,356 @@
+//go:build linux
+
+package command
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// Processes that a shell started before it became dlock do not belong to the command.
+func TestChildrenOfTheCallerLive(t *testing.T) {
+	t.Parallel()
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--", "true")
+	p, pid := launchBy(t, cmd, `sleep 1000 >/dev/null 2>&1 & echo $!; exec "$@"`)
+	p.code(0)
+	if state := stateOf(t, pid); state != "S" {
+		t.Errorf("the child of the caller is in state %q, want S", state)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// launchBy starts cmd by a shell, which prints the number of another process and then becomes cmd.
+func launchBy(t *testing.T, cmd *exec.Cmd, script string) (p *dlockProcess, pid int) {
+	t.Helper()
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", script, "sh"}, cmd.Args...)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = launch(t, cmd, input)
+	if _, err := fmt.Sscan(p.line(), &pid); err != nil {
+		t.Fatal(err)
+	}
+	return p, pid
+}
+
+// When dlock is killed, processes end even if they hide from a search by group,
+// session and environment.
+func TestKilledDlockTakesWhatHides(t *testing.T) {
+	t.Parallel()
+	const hiding = `env -i setsid sh -c 'trap "" TERM; echo pid $$; while :; do sleep 0.1; done' &
+read pid name state parent rest </proc/$PPID/stat
+echo pid $$; echo pid $PPID; echo pid $parent; read line`
+	p := startDlock(t, testenv.Redis(t).URL, "run", nameFor(t), "--", "sh", "-c", hiding)
+	pids := strayPids(t, p)
+	p.send(syscall.SIGKILL)
+	for _, ok := p.next(p.lines); ok; _, ok = p.next(p.lines) { // the last writer has ended
+		continue
+	}
+	p.awaitEnd()
+	allGone(t, pids)
+}
+
+// If the guard is killed or stopped, dlock ends the job itself.
+func TestDlockTakesOver(t *testing.T) {
+	t.Parallel()
+	for name, sig := range map[string]syscall.Signal{
+		"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, lock := testenv.Redis(t).URL, nameFor(t)
+			p := startDlock(t, url, "run", "--grace", "0.5s", lock, "--",
+				"sh", "-c", "echo $PPID; "+straying)
+			var guard int
+			if _, err := fmt.Sscan(p.line(), &guard); err != nil {
+				t.Fatal(err)
+			}
+			pids := strayPids(t, p)
+			if err := syscall.Kill(guard, sig); err != nil {
+				t.Fatal(err)
+			}
+			if sig == syscall.SIGKILL {
+				p.code(exitSignal + int(syscall.SIGKILL))
+			} else {
+				breakLock(t, url, lock)
+				p.code(exitLost)
+			}
+			allGone(t, append(pids, guard))
+		})
+	}
+}
+
+// dlock does not give up a guard that is busy with many processes to kill. The
+// command keeps its exit code.
+func TestBusyGuardIsKept(t *testing.T) {
+	t.Parallel()
+	const many = `trap '' TERM; i=0; ` +
+		`while [ $i -lt 300 ]; do setsid sleep 1000 & i=$((i+1)); done; exit 5`
+	got := dlockRun(t, on(fileURL(t)), "run", "--grace", "0.05s", "x", "--", "sh", "-c", many)
+	if got.code != 5 {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+}
+
+// A command that ended before its guard was killed keeps its exit code.
+func TestKilledGuardKeepsTheExitCode(t *testing.T) {
+	t.Parallel()
+	got := dlockRun(t, on(fileURL(t)), "run", "--grace", "1s", "x", "--", "sh", "-c",
+		`g=$PPID; ready=$(trap "" TERM; `+
+			`(while kill -0 $$ 2>/dev/null; do sleep 0.05; done; `+
+			`sleep 0.2; kill -9 $g; sleep 1000) >/dev/null 2>&1 & echo); exit 5`)
+	if got.code != 5 || !strings.Contains(got.stderr, "was killed") {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+}
+
+// A signal for dlock's group ends dlock, even while its guard starts.
+func TestSignalWhileTheGuardStarts(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--",
+			"sh", "-c", "exec sleep 1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for len(childrenOf(cmd.Process.Pid)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		_ = cmd.Wait()
+		if got := codeOf(cmd); got != exitSignal+int(syscall.SIGINT) {
+			t.Errorf("exit code %d: %s", got, &stderr)
+		}
+	}
+}
+
+// A signal for dlock's group can end the guard before the guard has its own group. lost then
+// returns the signal, whether or not dlock has received it.
+func TestGuardEndedBySignalOfTheGroup(t *testing.T) {
+	t.Parallel()
+	for sig, want := range map[syscall.Signal]os.Signal{
+		syscall.SIGINT: syscall.SIGINT, syscall.SIGKILL: nil,
+	} {
+		cmd := exec.CommandContext(t.Context(),
+			"sh", "-c", "kill -s $0 $$; sleep 1000", strconv.Itoa(int(sig)))
+		_ = cmd.Run()
+		g := &guard{cmd: cmd, changes: make(chan os.Signal, 1)}
+		g.note(answerLost, "")
+		if lost, got := g.lost(); !lost || got != want {
+			t.Errorf("after signal %v: lost %v, interrupt %v, want %v", sig, lost, got, want)
+		}
+	}
+}
+
+// Descendants of the shell that became dlock do not belong to the job, even if dlock
+// has to end the job itself.
+func TestDlockSparesWhatItHadBefore(t *testing.T) {
+	t.Parallel()
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--",
+		"sh", "-c", "sleep 1; kill -9 $PPID; sleep 1000")
+	p, pid := launchBy(t, cmd, `(sleep 1000 >/dev/null 2>&1 & echo $!; sleep 0.5) & exec "$@"`)
+	p.code(exitSignal + int(syscall.SIGKILL))
+	if state := stateOf(t, pid); state != "S" {
+		t.Errorf("a process from before the start is in state %q, want S", state)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// rawGuard is a guard that the test controls in place of dlock.
+type rawGuard struct {
+	cmd     *exec.Cmd
+	orders  *os.File
+	answers *bufio.Scanner
+	output  *bufio.Scanner // of the command
+}
+
+func startRawGuard(t *testing.T, until time.Duration, argv ...string) *rawGuard {
+	t.Helper()
+	orders, ordersEnd := pipes(t)
+	answers, answersEnd := pipes(t)
+	args := append([]string{guardCommand, "3", "4", fmt.Sprint(int64(until)), argv[0]}, argv...)
+	cmd := dlockCommand(t.Context(), nil, args...)
+	cmd.ExtraFiles = []*os.File{orders, answersEnd}
+	output, outputEnd := pipes(t)
+	cmd.Stdout = outputEnd
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(orders, answersEnd, outputEnd)
+	_ = answers.SetReadDeadline(time.Now().Add(patience))
+	t.Cleanup(func() {
+		closeAll(ordersEnd)
+		_ = cmd.Wait()
+	})
+	return &rawGuard{cmd, ordersEnd, bufio.NewScanner(answers), bufio.NewScanner(output)}
+}
+
+func (g *rawGuard) expect(t *testing.T, want string) {
+	t.Helper()
+	if !g.answers.Scan() || !strings.HasPrefix(g.answers.Text(), want) {
+		t.Fatalf("the guard answers %q, want %q: %v", g.answers.Text(), want, g.answers.Err())
+	}
+}
+
+// A guard ends the processes in the group of the command, and the processes that
+// have left it, in any session.
+func TestGuardEndsEverything(t *testing.T) {
+	t.Parallel()
+	g := startRawGuard(t, 0, "/bin/sh", "-c", straying)
+	g.expect(t, answerStarted)
+	var pids []int
+	for range 4 {
+		var pid int
+		if !g.output.Scan() {
+			t.Fatal(g.output.Err())
+		}
+		if _, err := fmt.Sscanf(g.output.Text(), "pid %d", &pid); err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	fmt.Fprintln(g.orders, orderKill)
+	g.expect(t, answerKilling)
+	g.expect(t, answerEnded)
+	g.expect(t, answerGone)
+	allGone(t, pids)
+}
+
+// A guard does not start a command after its deadline, as after a stop of dlock. It does not start
+// a command that has to end already, or whose dlock has ended.
+func TestGuardStartsNothingLate(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		until  time.Duration
+		orders string
+		ended  bool // dlock
+		answer string
+	}{
+		"late":       {until: 1, answer: answerLate + "\n"},
+		"moved back": {orders: "until 1\n", answer: answerLate + "\n"},
+		"to end":     {orders: orderTerminate + "\n", answer: answerGone + "\n"},
+		"to die":     {orders: orderKill + "\n", answer: answerKilling + "\n" + answerGone + "\n"},
+		"no dlock":   {ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			trace := filepath.Join(t.TempDir(), "trace")
+			orders, ordersEnd := pipes(t)
+			answers, answersEnd := pipes(t)
+			if _, err := io.WriteString(ordersEnd, row.orders); err != nil {
+				t.Fatal(err)
+			}
+			if row.ended {
+				closeAll(ordersEnd)
+			}
+			cmd := dlockCommand(t.Context(), nil,
+				guardCommand, "3", "4", fmt.Sprint(int64(row.until)),
+				"/bin/sh", "sh", "-c", "echo ran >"+trace)
+			cmd.ExtraFiles = []*os.File{orders, answersEnd}
+			if err := cmd.Run(); err != nil {
+				t.Fatal(err)
+			}
+			closeAll(orders, answersEnd)
+			if text, _ := io.ReadAll(answers); string(text) != row.answer {
+				t.Errorf("the guard answers %q, want %q", text, row.answer)
+			}
+			if _, err := os.Stat(trace); err == nil {
+				t.Error("the command ran")
+			}
+		})
+	}
+}
+
+// After a stop, a guard executes the orders that dlock has sent meanwhile
+// before it checks its clock.
+func TestGuardReadsBeforeItKills(t *testing.T) {
+	t.Parallel()
+	const term = 500 * time.Millisecond // more than the test stands still for between two lines
+	g := startRawGuard(t, uptime()+time.Hour, "/bin/sleep", "1000")
+	g.expect(t, answerStarted)
+	for range 8 { // the guard reads its clock and its orders in any order
+		fmt.Fprintf(g.orders, "until %d\n", uptime()+time.Minute)
+		_ = g.cmd.Process.Signal(syscall.SIGSTOP)
+		awaitStop(t, g.cmd.Process.Pid)
+		fmt.Fprintf(g.orders, "until %d\n", uptime()+term)
+		_ = g.cmd.Process.Signal(syscall.SIGCONT)
+		for unread(t, g.orders) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(term / 20) // the guard sets its timer
+		_ = g.cmd.Process.Signal(syscall.SIGSTOP)
+		awaitStop(t, g.cmd.Process.Pid)
+		fmt.Fprintf(g.orders, "until %d\n", uptime()+time.Hour)
+		time.Sleep(term)
+		_ = g.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	fmt.Fprintln(g.orders, orderKill)
+	g.expect(t, answerKilling)
+	g.expect(t, answerEnded)
+}
+
+// unread returns how many bytes of a pipe have not been read yet.
+func unread(t *testing.T, pipe *os.File) int {
+	t.Helper()
+	n, err := unix.IoctlGetInt(int(pipe.Fd()), unix.TIOCINQ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A guard ends the job at its deadline, and reports this.
+func TestGuardEndsALateJob(t *testing.T) {
+	t.Parallel()
+	g := startRawGuard(t, uptime()+time.Second,
+		"/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+	for _, answer := range []string{answerStarted, answerLate, answerEnded, answerGone} {
+		g.expect(t, answer)
+	}
+}
+
+// As the first process of a container, dlock cannot end by a signal. It exits with 128 plus the
+// number of the signal.
+func TestFirstProcessExitsWithTheSignal(t *testing.T) {
+	t.Parallel()
+	unshare := []string{"--user", "--map-root-user", "--pid", "--fork", "--mount-proc"}
+	if err := exec.Command("unshare", append(unshare, "true")...).Run(); err != nil {
+		t.Skipf("does not apply: no namespaces here: %v", err)
+	}
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--", "sh", "-c", "kill -TERM $$")
+	cmd.Args = append(append([]string{"unshare"}, unshare...), cmd.Args...)
+	var err error
+	if cmd.Path, err = exec.LookPath("unshare"); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Run()
+	if got := codeOf(cmd); got != exitSignal+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+// A signal that comes while dlock keeps a lock for --min-hold ends dlock.
+func TestMinHoldIsInterrupted(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), "try", "-v", "--min-hold", "1h", "x", "--", "true")
+	p.noted("keeping")
+	p.send(syscall.SIGTERM)
+	p.code(exitSignal + int(syscall.SIGTERM))
+}

@@ -1,0 +1,291 @@
+//go:build unix
+
+package command
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// guardCommand is the first argument of a guard. The other arguments are the descriptors of its
+// pipes, the deadline, the path of the command, and the words of the command.
+const guardCommand = "guard"
+
+// Orders of dlock, and answers of the guard. Each is a line.
+const (
+	orderUntil     = "until"  // a deadline, in nanoseconds of uptime
+	orderSignal    = "signal" // the number of a signal that dlock received
+	orderTerminate = "terminate"
+	orderKill      = "kill" // repeated until no process is left
+	orderDone      = "done" // the guard ends and leaves the remaining processes alone
+
+	answerStarted = "started"
+	answerFailed  = "failed"  // exit code and quoted text: the command does not run
+	answerLate    = "late"    // the deadline is over
+	answerKilling = "killing" // to each order to kill
+	answerEnded   = "ended"   // wait status of the command, and whether a key may have ended it
+	answerGone    = "gone"    // no process of the job is left
+	answerLost    = "lost"    // never sent: dlock records it when the guard has ended
+)
+
+const (
+	// endless is the duration of a timer that is not set.
+	endless = time.Duration(math.MaxInt64)
+	// clockInterval is how often the guard reads the clock. The clock goes on while the machine
+	// sleeps, a timer does not.
+	clockInterval = time.Second
+)
+
+// clock reads a clock of the system. It returns 0 if there is no such clock: the guard
+// then ends the job too late.
+func clock(id int32) time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(id, &now)
+	return time.Duration(now.Nano())
+}
+
+// guardProcess is the state of a guard. The guard is the parent of the command. On Linux it is also
+// the parent of all orphans among the processes of the command. So no process can leave the job,
+// whatever it does to its group, its session or its environment. The guard ends the job on an order
+// of dlock, when dlock ends, and when the deadline is over.
+type guardProcess struct {
+	orders   *os.File
+	answers  *os.File
+	pending  []byte // the beginning of an incomplete order
+	deadline time.Duration
+	timer    *time.Timer
+	look     *time.Ticker
+	job      *job
+	phase    guardPhase
+	dlock    dlockState
+	isKiller bool // the guard sends SIGKILL until no process is left
+}
+
+type dlockState int
+
+const (
+	dlockRuns dlockState = iota
+	dlockDone            // dlock needs the guard no longer
+	dlockDead            // dlock has ended without orderDone
+)
+
+// guardMain is the main function of a guard process. It returns the exit code.
+func guardMain(args []string) int {
+	// The system ends the command when the thread that has started it ends (go.dev/issue/27505).
+	runtime.LockOSThread()
+	p, cmd, err := newGuardProcess(args)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "dlock: guard is an internal command of dlock: %v\n", err)
+		return exitUsage
+	}
+	showAs("lease-guard") // not dlock, so that killall dlock spares the guard
+	p.run(cmd)
+	return 0
+}
+
+func newGuardProcess(args []string) (*guardProcess, *exec.Cmd, error) {
+	if len(args) < 5 {
+		return nil, nil, errors.New("too few arguments")
+	}
+	var numbers [3]int64
+	for i := range numbers {
+		var err error
+		if numbers[i], err = strconv.ParseInt(args[i], 10, 64); err != nil {
+			return nil, nil, err
+		}
+	}
+	p := &guardProcess{
+		deadline: time.Duration(numbers[2]),
+		timer:    time.NewTimer(endless),
+		look:     time.NewTicker(endless),
+	}
+	for i, file := range []**os.File{&p.orders, &p.answers} {
+		fd := int(numbers[i])
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return nil, nil, err
+		}
+		unix.CloseOnExec(fd)
+		*file = os.NewFile(uintptr(fd), guardCommand)
+	}
+	return p, &exec.Cmd{
+		Path: args[3], Args: args[4:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}, nil
+}
+
+// run starts the command, and returns when neither dlock nor the job needs the guard any more.
+func (p *guardProcess) run(cmd *exec.Cmd) {
+	p.job = newJob(cmd, os.Getppid())
+	defer p.job.close()
+	switch p.read(); {
+	case p.dlock != dlockRuns:
+		return
+	case p.isKiller:
+		p.answer(answerGone)
+		return
+	case p.isLate():
+		p.answer(answerLate)
+		return
+	}
+	if err := p.job.start(); err != nil {
+		p.answer("%s %d %q", answerFailed, exitCode(err), err.Error())
+		return
+	}
+	p.phase = guardRuns
+	p.answer(answerStarted)
+	p.setTimer()
+	readable := make(chan struct{})
+	go p.poll(readable) // until the process ends
+	for p.dlock == dlockRuns || p.dlock == dlockDead && p.phase != guardGone {
+		if p.dlock == dlockDead {
+			readable = nil
+		}
+		select {
+		case <-readable:
+			p.read()
+		case <-p.timer.C:
+			p.lookAtClock()
+		case <-p.job.children:
+		case <-p.look.C:
+			if p.isKiller {
+				p.job.kill()
+			}
+		}
+		p.report()
+	}
+}
+
+// poll delivers a value whenever orders can be read. It does not read them: after a stop, the guard
+// itself reads all orders that have arrived before it checks the clock.
+func (p *guardProcess) poll(readable chan<- struct{}) {
+	pipe, err := p.orders.SyscallConn()
+	for err == nil {
+		err = pipe.Read(func(fd uintptr) bool {
+			state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(state, 0)
+			return err == nil && n > 0
+		})
+		readable <- struct{}{}
+	}
+}
+
+// read executes all orders that have arrived.
+func (p *guardProcess) read() {
+	pipe, err := p.orders.SyscallConn()
+	if err != nil {
+		return
+	}
+	buf := make([]byte, 4096)
+	for {
+		var n int
+		_ = pipe.Control(func(fd uintptr) {
+			err = ignoreInterrupts(func() (err error) {
+				n, err = unix.Read(int(fd), buf)
+				return err
+			})
+		})
+		switch {
+		case err != nil: // no more orders have arrived
+			return
+		case n == 0:
+			if p.dlock == dlockRuns {
+				p.dlock = dlockDead
+				p.job.giveTerminalBack() // a script goes on at once
+				p.kill()
+			}
+			return
+		}
+		p.pending = append(p.pending, buf[:n]...)
+		for {
+			line, rest, ok := bytes.Cut(p.pending, []byte("\n"))
+			if !ok {
+				break
+			}
+			p.pending = rest
+			p.follow(string(line))
+		}
+	}
+}
+
+// follow executes one order.
+func (p *guardProcess) follow(order string) {
+	word, value, _ := strings.Cut(order, " ")
+	number, _ := strconv.ParseInt(value, 10, 64)
+	switch word {
+	case orderUntil:
+		p.deadline = time.Duration(number)
+		p.setTimer()
+	case orderSignal:
+		p.job.forward(syscall.Signal(number))
+	case orderTerminate:
+		if p.phase == guardStarts {
+			p.isKiller = true // the command must not start
+		}
+		p.job.terminate()
+	case orderKill:
+		p.answer(answerKilling)
+		if !p.isKiller { // otherwise the ticker repeats it
+			p.kill()
+		}
+	case orderDone:
+		p.dlock = dlockDone
+	}
+}
+
+// kill ends the job. It is repeated until no process is left, because a process may start another
+// one before it is killed.
+func (p *guardProcess) kill() {
+	p.isKiller = true
+	p.look.Reset(lookInterval)
+	p.job.kill()
+}
+
+// lookAtClock ends the job if its deadline is over, and no order that has
+// arrived moves the deadline.
+func (p *guardProcess) lookAtClock() {
+	if p.read(); p.isLate() && !p.isKiller {
+		p.answer(answerLate)
+		p.kill()
+	}
+	p.setTimer()
+}
+
+func (p *guardProcess) isLate() bool { return p.deadline != 0 && uptime() >= p.deadline }
+
+func (p *guardProcess) setTimer() {
+	if p.deadline != 0 && !p.isKiller {
+		p.timer.Reset(min(p.deadline-uptime(), clockInterval))
+	}
+}
+
+// report sends an answer for each change of the job.
+func (p *guardProcess) report() {
+	if p.job.ended() && p.phase == guardRuns {
+		p.phase = guardEnded
+		p.look.Reset(lookInterval)
+		key := p.job.endedByKey()
+		p.job.giveTerminalBack()
+		p.answer("%s %d %t", answerEnded, p.job.status, key)
+	}
+	if p.phase == guardEnded && !p.job.alive() {
+		p.phase = guardGone
+		p.look.Stop()
+		p.answer(answerGone)
+	}
+}
+
+// answer sends an answer. It waits for a dlock that does not read for one second at most.
+func (p *guardProcess) answer(format string, args ...any) {
+	_ = p.answers.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = fmt.Fprintf(p.answers, format+"\n", args...)
+}

@@ -1,0 +1,177 @@
+//go:build unix
+
+package command
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// bench and verify take URLs from a file and from the environment, because ps shows arguments.
+// Words of the command line come first. The environment counts only if there is no other URL.
+func TestSourcesOfSeveralURLs(t *testing.T) {
+	t.Parallel()
+	word, flag, file, variable := fileURL(t), fileURL(t), fileURL(t), fileURL(t)
+	urlFile := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(urlFile, []byte(file+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"DLOCK_URL=" + variable}
+	commands := map[string][]string{
+		"bench":  benchTiny("--json", "--workloads", "W1"),
+		"verify": {"verify", "--run", "^AcquireGrantsAFreeLock$"},
+	}
+	for name, command := range commands {
+		all := append(slices.Clone(command), "--url-file", urlFile, "--url", flag, word)
+		given := strings.Join([]string{word, flag, file}, " ")
+		for want, args := range map[string][]string{given: all, variable: command} {
+			got := dlockRun(t, env, args...)
+			if got.code != 0 {
+				t.Errorf("dlock %s: exit code %d; standard error: %s", name, got.code, got.stderr)
+			}
+			last := -1
+			for url := range strings.FieldsSeq(want) {
+				at := strings.Index(got.stdout, url)
+				if at <= last {
+					t.Errorf("dlock %s does not show %s in its place:\n%s", name, url, got.stdout)
+				}
+				last = at
+			}
+		}
+	}
+}
+
+// Only a complete page replaces an old one, and no other file is left in its directory.
+func TestBenchKeepsTheOldPage(t *testing.T) {
+	t.Parallel()
+	page := filepath.Join(t.TempDir(), "page.html")
+	for _, url := range []string{"nonsense", "redis://" + closedPort} {
+		if err := os.WriteFile(page, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := dlockRun(t, nil, benchTiny("--html", page, url)...); got.code == 0 {
+			t.Errorf("dlock bench %s succeeded", url)
+		}
+		text, err := os.ReadFile(page)
+		entries, _ := os.ReadDir(filepath.Dir(page))
+		if err != nil || string(text) != "old" || len(entries) != 1 {
+			t.Errorf("after bench %s the page is %q, %v, in a directory with %d files",
+				url, text, err, len(entries))
+		}
+	}
+}
+
+// Errors name the mistake in the words of the user, and suggest a correction.
+func TestErrorsSayWhatWouldBeRight(t *testing.T) {
+	t.Parallel()
+	url := fileURL(t)
+	holder := startDlock(t, url, "run", "--meta", "night job", "taken", "--",
+		"sh", "-c", "echo ready; read line")
+	holder.expect("ready")
+	for _, row := range []struct{ line, says, never string }{
+		{"run -- ls -l", "NAME is missing before --", "unknown"},
+		{"run x -l -- ls", "flags of COMMAND stand behind --", ""},
+		{"run --tll 5s x -- true", "did you mean --ttl?", ""},
+		{"rnu x -- true", "did you mean run?", ""},
+		{"help run nonsense", `unknown command "nonsense"`, `"run"`},
+		{"run --wait 1e99 x -- true", "out of range", ""},
+		{"run --wait soon x -- true", "5, 1.5s or 2m30s", ""},
+		{"run -n taken -- true", `"taken": not acquired: held by night job`, "try-lock"},
+		{"run --wait 0.05 taken -- true", "not acquired within 50ms: held by night job", "mutex"},
+		{"run --url file:/proc/1/no/such x -- true", "/proc/1/no", "mutex"},
+	} {
+		got := dlockRun(t, on(url), strings.Fields(row.line)...)
+		if !strings.Contains(got.stderr, row.says) ||
+			row.never != "" && strings.Contains(got.stderr, row.never) {
+			t.Errorf("dlock %s: %q, want %q and no %q", row.line, got.stderr, row.says, row.never)
+		}
+	}
+}
+
+// The help of break warns that the command of the holder may run until its grace is over.
+func TestHelpOfBreakNamesTheOverlap(t *testing.T) {
+	t.Parallel()
+	got := dlockRun(t, nil, "help", "break")
+	if !strings.Contains(got.stdout, "up to its --grace") {
+		t.Errorf("the help is %q", got.stdout)
+	}
+}
+
+// dlock gives up a taken lock when --wait is over. This includes memcached, where waiters poll.
+func TestWaitIsShort(t *testing.T) {
+	t.Parallel()
+	url, name := testenv.Memcached(t).URL, nameFor(t)
+	holder := startDlock(t, url, "run", name, "--", "sh", "-c", "echo ready; read line")
+	holder.expect("ready")
+	timed := func(flags ...string) time.Duration {
+		began := time.Now()
+		args := append(append([]string{"run"}, flags...), name, "--", "true")
+		got := dlockRun(t, on(url), args...)
+		if got.code != exitNotAcquired {
+			t.Fatalf("exit code %d: %s", got.code, got.stderr)
+		}
+		return time.Since(began)
+	}
+	const wait = 500 * time.Millisecond
+	for n := 1; ; n++ {
+		if more := timed("--wait", wait.String()) - timed("-n"); more < 2*wait {
+			return
+		} else if n == 10 {
+			t.Fatalf("--wait %v takes %v more than -n", wait, more)
+		}
+	}
+}
+
+// --wait limits the connection to a server that accepts connections and never answers.
+func TestWaitBoundsConnecting(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	for _, scheme := range []string{"redis", "memcached", "zk", "etcd", "mysql"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			url := scheme + "://" + listener.Addr().String()
+			if scheme == "mysql" {
+				url += "/test"
+			}
+			if scheme != "zk" { // zk has no such parameter
+				url += "?timeout=1m"
+			}
+			began := time.Now()
+			got := dlockRun(t, on(url), "run", "--wait", "0.3", "x", "--", "true")
+			if took := time.Since(began); got.code != exitUnavailable || took > openLimit/2 {
+				t.Errorf("exit code %d after %v; standard error: %s", got.code, took, got.stderr)
+			}
+		})
+	}
+}
+
+// openLimit is how long dlock.Open may take without --wait.
+const openLimit = 10 * time.Second
+
+// A request that is under way when --wait is over does not prove a silent server: the lock is
+// taken.
+func TestWaitEndsDuringARequest(t *testing.T) {
+	t.Parallel()
+	server, name := testenv.Memcached(t), nameFor(t)
+	holder := startDlock(t, server.URL, "run", name, "--", "sh", "-c", "echo ready; read line")
+	holder.expect("ready")
+	proxy := testenv.NewProxy(t, server.Addr)
+	// A waiter pauses for some milliseconds between its requests, so one is always under way.
+	proxy.Latency(t, 400*time.Millisecond)
+	got := dlockRun(t, on("memcached://"+proxy.Addr()), "run", "--wait", "3s", name, "--", "true")
+	const want = "not acquired within 3s: held by"
+	if got.code != exitNotAcquired || !strings.Contains(got.stderr, want) {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+}

@@ -1,0 +1,157 @@
+package etcdbackend
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// maxChecks limits how many keys of one lease are read at once.
+const maxChecks = 16
+
+// RenewAll implements backend.BatchRenewer. It sends two requests for each lease, whatever the
+// number of its locks is: a keep-alive, and a read of the lease's keys. The read may miss a key:
+// see attachedKeys. Such a grant is renewed singly, and so is a grant of another driver.
+//
+// The requests for different leases are sent at the same time. Each goroutine writes only to the
+// renewals of its own members.
+func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
+	ctx, cancel := d.bound(ctx)
+	defer cancel()
+	renewals := make([]backend.Renewal, len(gs))
+	var wg sync.WaitGroup
+	for l, members := range d.byLease(gs) {
+		wg.Go(func() {
+			if l != nil {
+				members = d.renewLease(ctx, l, gs, members, renewals)
+			}
+			for _, i := range members {
+				renewals[i].Term, renewals[i].Err = d.renewKey(ctx, gs[i])
+			}
+		})
+	}
+	wg.Wait()
+	return renewals
+}
+
+// byLease returns the indices of grants by lease. Under nil are the grants that this driver does
+// not hold.
+func (d *driver) byLease(gs []*backend.Grant) map[*lease][]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	members := make(map[*lease][]int)
+	for i, g := range gs {
+		var l *lease
+		if a := d.acquisitions[g.Owner]; a != nil && a.state == granted && a.name == g.Key {
+			l = a.lease
+		}
+		members[l] = append(members[l], i)
+	}
+	return members
+}
+
+// renewLease renews the grants of one lease and writes to their renewals. members are their
+// indices. It returns the members whose keys were not among the keys of the lease.
+func (d *driver) renewLease(
+	ctx context.Context, l *lease, gs []*backend.Grant, members []int, renewals []backend.Renewal,
+) (unseen []int) {
+	sent, err := d.keepAlive(ctx, l)
+	var attached [][]byte
+	if err == nil {
+		attached, err = d.attachedKeys(ctx, l)
+	}
+	if err != nil {
+		if err = interpretError(ctx, err); d.isGone(l) {
+			err = errLeaseEnded
+		}
+		for _, i := range members {
+			renewals[i].Err = err
+		}
+		return nil
+	}
+	seen := d.sweepGhosts(attached)
+	var uncertain []int
+	for _, i := range members {
+		owner := gs[i].Owner
+		if !seen[owner] {
+			unseen = append(unseen, i)
+			continue
+		}
+		if d.mayHaveGhost(owner) {
+			uncertain = append(uncertain, i)
+		}
+		renewals[i].Term = backend.Term{Sent: sent, TTL: l.ttl}
+	}
+	d.checkKeys(ctx, gs, uncertain, renewals)
+	return unseen
+}
+
+// mayHaveGhost reports whether an attempt of the owner had no answer. The server may execute that
+// attempt after the owner's key was removed. It then creates a key with a later revision, which is
+// a queue entry and not the key of the grant.
+func (d *driver) mayHaveGhost(owner string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.acquisitions[owner]
+	return a != nil && a.mayHaveGhost
+}
+
+// checkKeys reads the keys of the grants with the given indices. It replaces the renewals of grants
+// whose own keys are gone, and of grants whose keys it could not read.
+func (d *driver) checkKeys(
+	ctx context.Context, gs []*backend.Grant, indices []int, renewals []backend.Renewal,
+) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxChecks)
+	for _, i := range indices {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if _, err := d.findKey(ctx, gs[i]); err != nil {
+				renewals[i] = backend.Renewal{Err: err}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// findKey reads the key of a grant and returns its lease. It returns ErrLost and forgets the
+// acquisition if the key is gone, or was created again after the grant. Without a fence, as in a
+// rebuilt grant, it checks only that a key of the owner exists.
+func (d *driver) findKey(ctx context.Context, g *backend.Grant) (clientv3.LeaseID, error) {
+	resp, err := d.client.Get(ctx, d.prefix(g.Key)+g.Owner, clientv3.WithKeysOnly())
+	switch {
+	case err != nil:
+		return 0, interpretError(ctx, err)
+	case len(resp.Kvs) == 0, g.Fence > 0 && resp.Kvs[0].CreateRevision != int64(g.Fence):
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if a := d.acquisitions[g.Owner]; a != nil && a.state != releasing {
+			d.forget(a)
+		}
+		return 0, errKeyGone
+	}
+	return clientv3.LeaseID(resp.Kvs[0].Lease), nil
+}
+
+// renewKey renews a grant by its key alone: a grant of another driver, or one whose key was not
+// among the keys of its lease. The keep-alive renews the whole lease of the key, but it proves
+// nothing for the other grants of that lease.
+func (d *driver) renewKey(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	id, err := d.findKey(ctx, g)
+	if err != nil {
+		return backend.Term{}, err
+	}
+	sent, ttl, err := d.sendKeepAlive(ctx, id)
+	switch {
+	case isLeaseGone(err):
+		return backend.Term{}, fmt.Errorf("%w: %w", backend.ErrLost, err)
+	case err != nil:
+		return backend.Term{}, interpretError(ctx, err)
+	}
+	return backend.Term{Sent: sent, TTL: ttl}, nil
+}

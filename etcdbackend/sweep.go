@@ -1,0 +1,67 @@
+package etcdbackend
+
+import clientv3 "go.etcd.io/etcd/client/v3"
+
+// A ghost is a key without an acquisition. The server has executed its request long after the
+// caller gave the request up and released the acquisition. Keep-alives would keep the ghost alive
+// with the other keys of the lease, and it would lock its name for ever. Only the driver that has
+// the lease detects it.
+
+// searchGhosts searches a doubtful lease for ghosts in the background. Attempts call it after a
+// keep-alive. Without it a process that only waits, and renews no grant, would keep its own ghost
+// alive for ever.
+func (d *driver) searchGhosts(l *lease) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l.state != doubtful {
+		return
+	}
+	d.inBackground(func() {
+		ctx, cancel := d.bound(d.life)
+		defer cancel()
+		if attached, err := d.attachedKeys(ctx, l); err == nil {
+			d.sweepGhosts(attached)
+		}
+	})
+}
+
+// sweepGhosts returns the owners of the keys of a lease. It removes the keys of unknown owners in
+// the background.
+func (d *driver) sweepGhosts(attached [][]byte) (owners map[string]bool) {
+	owners = make(map[string]bool, len(attached))
+	var ghosts []string
+	d.mu.Lock()
+	for _, k := range attached {
+		owner := ownerOf(k)
+		owners[owner] = true
+		if d.acquisitions[owner] == nil && owner != "" {
+			ghosts = append(ghosts, string(k))
+		}
+	}
+	d.mu.Unlock()
+	if len(ghosts) > 0 && d.life.Err() == nil {
+		d.inBackground(func() { d.removeGhosts(ghosts) })
+	}
+	return owners
+}
+
+// removeGhosts removes keys without an acquisition. After an error it stops: the next sweep finds
+// the rest. Since the sweep an owner may have got an acquisition, or its key may have been created
+// again. So removeGhosts checks both, and removes only the revision that it has checked.
+func (d *driver) removeGhosts(ghosts []string) {
+	ctx, cancel := d.bound(d.life)
+	defer cancel()
+	for _, k := range ghosts {
+		resp, err := d.client.Get(ctx, k, clientv3.WithKeysOnly())
+		if err != nil {
+			return
+		}
+		if len(resp.Kvs) == 0 || d.isKnown(ownerOf(resp.Kvs[0].Key)) {
+			continue
+		}
+		found := clientv3.Compare(clientv3.CreateRevision(k), "=", resp.Kvs[0].CreateRevision)
+		if _, err := d.client.Txn(ctx).If(found).Then(clientv3.OpDelete(k)).Commit(); err != nil {
+			return
+		}
+	}
+}

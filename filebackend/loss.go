@@ -1,0 +1,92 @@
+//go:build darwin || dragonfly || freebsd || linux
+
+package filebackend
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A lock is lost if its file is removed or replaced from outside: another process would lock the
+// new file. Three sources lead to a check: renewals, events of the watcher, and, for endless locks,
+// which have no renewals, a timer.
+
+// checkInterval is the time between two checks of the files of endless locks.
+const checkInterval = time.Second
+
+// check returns ErrLost and forgets a if its file is not in its place any more. Any other error
+// leaves the outcome unknown. a.mu must be held.
+func (d *driver) check(a *acquisition) error {
+	if a.state != held {
+		return errUnknown
+	}
+	current, err := a.file.inPlace()
+	if err != nil {
+		return fmt.Errorf("file: %w", err)
+	}
+	if !current {
+		d.forget(a)
+		return errRemoved(a.path)
+	}
+	return nil
+}
+
+// onReplaced is called by the watcher if the lock file with this name was removed or replaced. An
+// empty name means any file. onReplaced does not block: a.mu may be held for as long as the disk
+// takes.
+func (d *driver) onReplaced(name string) {
+	for _, a := range d.all(name) {
+		a.signal() // in case it waits
+		d.recheckInBackground(a)
+	}
+}
+
+// recheckInBackground starts a recheck, unless one is about to begin. Each has its own goroutine,
+// so that one file on a disk that hangs delays no other.
+func (d *driver) recheckInBackground(a *acquisition) {
+	if !a.recheckPending.Swap(true) {
+		go d.recheck(a)
+	}
+}
+
+// recheck checks the file of a, and reports a loss through Request.Lost. Lost is code of the core,
+// so a.mu must not be held during the call.
+func (d *driver) recheck(a *acquisition) {
+	a.mu.Lock()
+	a.recheckPending.Store(false)
+	wasHeld, lose := a.state == held, a.lost
+	err := d.check(a)
+	a.mu.Unlock()
+	if wasHeld && lose != nil && errors.Is(err, backend.ErrLost) {
+		lose(err)
+	}
+}
+
+// startPeriodicChecks starts the goroutine of checkPeriodically with the first endless lock.
+func (d *driver) startPeriodicChecks() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stop == nil && !d.closed {
+		d.stop = make(chan struct{})
+		d.checks.Go(d.checkPeriodically)
+	}
+}
+
+// checkPeriodically rechecks all acquisitions until Close.
+func (d *driver) checkPeriodically() {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			for _, a := range d.all("") {
+				d.recheckInBackground(a)
+			}
+		case <-d.stop:
+			return
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package recipe
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dlock-go/dlock/internal/testenv/runner"
+	"github.com/dlock-go/dlock/internal/testenv/server"
+)
+
+// MySQL returns the recipe of a MySQL server with further arguments. It has the database dlock and
+// the user root, which has no password.
+func MySQL(args ...string) *server.Recipe { return mysqlLike("mysql", "mysqld", args) }
+
+// MariaDB is [MySQL] for a MariaDB server.
+func MariaDB(args ...string) *server.Recipe { return mysqlLike("mariadb", "mariadbd", args) }
+
+func mysqlLike(name, program string, args []string) *server.Recipe {
+	return &server.Recipe{
+		Spec: runner.Spec{
+			Name: name, Port: 3306, Program: program, Package: name + "-server-core",
+			Command: func(l runner.Listen) []string { return mysqlCommand(program, l) }, Args: args,
+		},
+		URL:   "mysql://root@ADDRESS/dlock?create=1",
+		Probe: mysqlVersion,
+	}
+}
+
+func mysqlCommand(program string, l runner.Listen) []string {
+	flags := []string{
+		program, "--bind-address=" + l.Host, "--port=" + strconv.Itoa(l.Port),
+		"--max-connections=1000", "--skip-name-resolve", "--skip-log-bin",
+		"--innodb-flush-log-at-trx-commit=2",
+	}
+	if program == "mysqld" {
+		flags = append(flags, "--mysqlx=OFF")
+	}
+	if !l.Container { // the image has its own data
+		flags = append(flags, mysqlData(program, l.Dir)...)
+	}
+	return flags
+}
+
+// mysqlData initialises the data of a server that runs as a process, and returns the flags for the
+// data. If it fails, the server does not start either, and its log has the reason.
+func mysqlData(program, dir string) []string {
+	data, users := filepath.Join(dir, "data"), filepath.Join(dir, "users.sql")
+	initialise := exec.Command(program, "--no-defaults", "--initialize-insecure", "--datadir="+data)
+	if program == "mariadbd" {
+		initialise = exec.Command("mariadb-install-db", "--no-defaults",
+			"--auth-root-authentication-method=normal", "--datadir="+data)
+	}
+	_ = initialise.Run()
+	_ = os.WriteFile(users, []byte(mysqlUsers), 0o600)
+	return []string{
+		"--datadir=" + data, "--init-file=" + users,
+		"--socket=" + filepath.Join(dir, "sock"), "--pid-file=" + filepath.Join(dir, "pid"),
+	}
+}
+
+// mysqlUsers is executed at each start of a process. Each line is a statement.
+const mysqlUsers = `CREATE DATABASE IF NOT EXISTS dlock;
+CREATE USER IF NOT EXISTS root@'%';
+GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;
+`
+
+// mysqlVersion distinguishes MySQL from MariaDB by the name in MariaDB's version.
+func mysqlVersion(ctx context.Context, t server.Target) (string, error) {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return "", err
+	}
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	config.User = u.User.Username()
+	config.Passwd, _ = u.User.Password()
+	config.Logger = &mysql.NopLogger{} // probes fail until the server is ready
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return "", err
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	var version string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return "", err
+	}
+	number, _, _ := strings.Cut(version, "-")
+	if strings.Contains(version, "MariaDB") {
+		return "MariaDB " + number, nil
+	}
+	return "MySQL " + number, nil
+}

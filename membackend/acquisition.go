@@ -1,0 +1,98 @@
+package membackend
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// state is the state of an acquisition in the space. The table has the events, and a dot for those
+// that cannot happen.
+//
+//	        enqueue  grant  remove
+//	absent  queued   held   .
+//	queued  .        held   gone
+//	held    .        .      gone
+//	gone    .        .      .
+//
+// The events are: enqueue, a fair waiter finds the lock taken; grant, the lock is free, or its
+// holder is removed and this is the first entry of the queue; remove, it is released or broken, or
+// its term is over.
+type state uint8
+
+const (
+	absent state = iota // new: the space does not have it yet
+	queued              // it has a queue entry
+	held                // it holds the lock
+	gone                // the space does not have it any more; this is final
+)
+
+// acquisition is what the space keeps of one (Key, Owner). space.mu guards it, and every method but
+// lose requires that it is held. Requests find an acquisition through the holder of its key, so
+// there is no registry.
+type acquisition struct {
+	state   state
+	grant   backend.Grant // immutable once the state is held
+	since   time.Time     // when it became the holder
+	expires time.Time     // the end of its term, or of its queue entry
+	changed chan struct{} // closed at the next change of state; nil if no waiter needs it
+
+	// A holder has the waiters of its lock. The next holder takes over the queue.
+	queue   []*acquisition // the queue entries, in the order of their arrival
+	waiters int            // Waits without a queue entry
+}
+
+// newAcquisition returns an absent acquisition with a term from now on.
+func newAcquisition(req *backend.Request, now time.Time) *acquisition {
+	a := &acquisition{}
+	a.refresh(req, now)
+	return a
+}
+
+// refresh gives a the term and the settings of a new request. The state must be absent or queued.
+func (a *acquisition) refresh(req *backend.Request, now time.Time) {
+	a.grant = backend.Grant{Request: *req, Term: backend.Term{Sent: now, TTL: req.TTL}}
+	a.expires = now.Add(req.TTL)
+}
+
+// become changes the state, and wakes the waiters that stand at the former one. Every change of
+// state is one call of become.
+func (a *acquisition) become(next state) {
+	a.state = next
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
+}
+
+// isExpired reports whether the term of a, or of its queue entry, is over at now. The end itself
+// does not belong to the term.
+func (a *acquisition) isExpired(now time.Time) bool { return !now.Before(a.expires) }
+
+// prolong returns a term from now on, and keeps the grant until its end. It never shortens the
+// grant: now is the beginning of the request, and a later request may have been executed before.
+func (a *acquisition) prolong(ttl time.Duration, now time.Time) backend.Term {
+	if end := now.Add(ttl); end.After(a.expires) {
+		a.expires = end
+	}
+	return backend.Term{Sent: now, TTL: ttl}
+}
+
+// busy returns the answer to a request that finds a as the holder and has to wait at p.
+func (a *acquisition) busy(p position, now time.Time) *backend.Busy {
+	return &backend.Busy{
+		Holder:     cmp.Or(a.grant.Meta, a.grant.Owner),
+		RetryAfter: a.expires.Sub(now),
+		Queued:     p.state == queued,
+		State:      p,
+	}
+}
+
+// lose reports the loss of a removed grant. space.mu must not be held, because Lost is code of the
+// core.
+func (a *acquisition) lose(err error) {
+	if a.grant.Lost != nil {
+		a.grant.Lost(err)
+	}
+}

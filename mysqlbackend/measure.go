@@ -1,0 +1,65 @@
+package mysqlbackend
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
+)
+
+var (
+	_ measure.Floor    = (*driver)(nil)
+	_ measure.Counters = (*driver)(nil)
+	_ measure.Sweeper  = (*driver)(nil)
+)
+
+// Floor implements measure.Floor by two commits, each of one row. The rows are in the table of
+// locks, under names that no lock has.
+func (d *driver) Floor(ctx context.Context, key, owner string) error {
+	row := floorRow(key)
+	_, err := exec(ctx, d.pools.main, d.text.floorLock, row, []byte(owner), []byte(owner))
+	if err != nil {
+		return err
+	}
+	out, err := exec(ctx, d.pools.main, d.text.floorUnlock, row, []byte(owner))
+	if err == nil && out.changed != 1 {
+		err = backend.ErrNotHeld
+	}
+	return err
+}
+
+// Counters implements measure.Counters by the status variables of the server.
+func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
+	counts := measure.Counts{Commands: -1, Connections: -1}
+	_, err := query(ctx, d.pools.main, func(rows *sql.Rows) (any, error) {
+		var name string
+		var n int64
+		err := rows.Scan(&name, &n)
+		switch strings.ToLower(name) {
+		case "questions":
+			counts.Commands = n
+		case "threads_connected":
+			counts.Connections = n
+		}
+		return nil, err
+	}, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Threads_connected')")
+	return counts, err
+}
+
+// Sweep implements measure.Sweeper. The remains of a free lock, or of a floor, are its row.
+func (d *driver) Sweep(ctx context.Context, keys []string) error {
+	for batch := range slices.Chunk(keys, sweepBatch) {
+		args := make([]any, 0, 2*len(batch)+1)
+		for _, key := range batch {
+			args = append(args, []byte(key), floorRow(key))
+		}
+		text := withNames(d.text.sweep, len(args))
+		if _, err := exec(ctx, d.pools.main, text, append(args, 0)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

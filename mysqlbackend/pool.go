@@ -1,0 +1,130 @@
+package mysqlbackend
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// mainConns and controlConns are the sizes of the pools of a driver that is opened by URL. More
+	// connections in one pool than processors in the server would only wait inside of the server.
+	mainConns, controlConns = 8, 8
+	// maxWaitConns limits the connections of a driver that wait; further waiters poll.
+	maxWaitConns = 16
+	// idleTime and lifetime end connections before a proxy or wait_timeout ends them. They also end
+	// connections to a server whose host name has moved to another one.
+	idleTime, lifetime = time.Minute, 10 * time.Minute
+)
+
+// pools are the connections of a driver. There are three pools so that no number of acquirers and
+// waiters can keep a renewal from a connection. With a lent database all three are the same.
+type pools struct {
+	main      *pool // acquires, reads, sweeps
+	control   *pool // renews, releases, wakes
+	waiting   *pool // waits
+	waitConns int   // how many connections may wait at a time
+	owned     bool  // Close closes them, and no other program part uses them
+}
+
+// close closes the pools, unless the database is lent.
+func (p *pools) close() error {
+	if !p.owned {
+		return nil
+	}
+	return errors.Join(p.main.Close(), p.control.Close(), p.waiting.Close())
+}
+
+// rowWaiter returns a querier for statements that wait for a locked row. They wait for a second at
+// most, also on the server after the client has given up. A connection of a lent database gets
+// this limit and is closed by discard, because the application must not find the limit changed.
+func (p *pools) rowWaiter(ctx context.Context) (q querier, discard func(), err error) {
+	if p.owned {
+		return p.control, func() {}, nil // connSettings has the limit
+	}
+	conn, err := p.control.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	discard = func() { discardConn(conn) }
+	if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
+		discard()
+		return nil, nil, err
+	}
+	return conn, discard, nil
+}
+
+// discardConn closes a connection instead of returning it to its pool. The server then ends what
+// the connection has or waits for.
+func discardConn(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // makes the pool drop it
+	_ = conn.Close()
+}
+
+// pool is a *sql.DB. In a driver that is opened by URL, a request takes a slot first, and then
+// finds an idle connection or makes one. So database/sql never has to wait. It could give up such
+// a wait only by the context's Done channel, which costs a timer for each request.
+type pool struct {
+	*sql.DB
+	slots  chan struct{} // has a value for each slot in use; nil: the database is lent
+	prefer *pool         // its free slots are used first; may be nil
+}
+
+// newPool makes a pool for at most size connections. It does not connect yet.
+func newPool(c *connector, size int) *pool {
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	db.SetConnMaxIdleTime(idleTime)
+	db.SetConnMaxLifetime(lifetime)
+	return &pool{DB: db, slots: make(chan struct{}, size)}
+}
+
+// ExecContext is the method of the *sql.DB, with a slot.
+func (p *pool) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	if p.slots == nil {
+		return p.DB.ExecContext(ctx, text, args...)
+	}
+	if p.prefer != nil && ctx.Err() == nil && p.prefer.tryTakeSlot() {
+		p = p.prefer
+	} else if err := p.takeSlot(ctx); err != nil {
+		return nil, err
+	}
+	defer p.freeSlot()
+	view, _ := backend.DeadlineOnly(ctx)
+	return p.DB.ExecContext(view, text, args...)
+}
+
+// takeSlot waits for a slot until ctx ends. A query keeps its slot until its rows are read.
+func (p *pool) takeSlot(ctx context.Context) error {
+	if err := ctx.Err(); err != nil || p.slots == nil || p.tryTakeSlot() {
+		return err
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tryTakeSlot takes a slot if one is free, and reports whether it did.
+func (p *pool) tryTakeSlot() bool {
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// freeSlot ends the use of a slot.
+func (p *pool) freeSlot() {
+	if p.slots != nil {
+		<-p.slots
+	}
+}

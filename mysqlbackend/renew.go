@@ -1,0 +1,192 @@
+package mysqlbackend
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// renewBatch limits how many rows one statement locks for the time of a commit.
+	renewBatch = 500
+	// maxRowWait limits how long a batch waits for the rows that were locked at each attempt.
+	maxRowWait = time.Second
+)
+
+// maxRowWaiters limits how many connections of a driver wait for locked rows. A commit of the
+// server that stalls can keep thousands of rows locked. Half of the connections of a driver that is
+// opened by URL stay free for acquirers.
+const maxRowWaiters = mainConns / 2
+
+// renewals is one call of RenewAll. Functions that fill in answers do so at different indices, so
+// that they need no mutex.
+type renewals struct {
+	grants  []*backend.Grant
+	answers []backend.Renewal // of the grants, in their order
+}
+
+// RenewAll implements backend.BatchRenewer. A statement renews up to renewBatch grants with the
+// same TTL.
+func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
+	byTTL := make(map[time.Duration][]int)
+	for i, g := range gs {
+		byTTL[g.TTL] = append(byTTL[g.TTL], i)
+	}
+	r := &renewals{grants: gs, answers: make([]backend.Renewal, len(gs))}
+	var wg sync.WaitGroup
+	for _, indices := range byTTL {
+		for batch := range slices.Chunk(indices, renewBatch) {
+			wg.Go(func() { d.renewBatch(ctx, r, batch) })
+		}
+	}
+	wg.Wait()
+	return r.answers
+}
+
+// renewPauses are the pauses before each attempt to renew the rows that were locked before. Another
+// client locks a row for the time of a commit.
+var renewPauses = [...]time.Duration{
+	0, time.Millisecond, 4 * time.Millisecond, 16 * time.Millisecond,
+}
+
+// renewBatch renews the grants at indices, which have the same TTL. It waits for locked rows at the
+// end, and not for long: until then the caller has no answers for the other rows.
+func (d *driver) renewBatch(ctx context.Context, r *renewals, indices []int) {
+	if len(indices) == 1 {
+		a := &r.answers[indices[0]]
+		a.Term, a.Err = d.Renew(ctx, r.grants[indices[0]])
+		return
+	}
+	for _, p := range renewPauses {
+		if p > 0 && pause(ctx, p) != nil {
+			break
+		}
+		if indices = d.renewFree(ctx, r, indices); len(indices) == 0 {
+			return
+		}
+	}
+	d.renewLocked(ctx, r, indices)
+}
+
+// renewFree renews the grants at indices with rows that are not locked now. It returns the indices
+// of the remaining grants. Their rows are locked or do not exist: the server does not distinguish
+// the two.
+//
+// A grant may still hold its row with a term that ends earlier than the new terms. Then the
+// statement has skipped the row as locked, and the row was unlocked afterwards.
+func (d *driver) renewFree(ctx context.Context, r *renewals, indices []int) (locked []int) {
+	names, pairs := identify(r.grants, indices)
+	micros := ceilMicros(r.grants[indices[0]].TTL)
+	sent := time.Now()
+	out, err := exec(ctx, d.pools.control, withNames(d.text.renewFree, len(indices)),
+		slices.Concat(names, []any{len(names), micros}, pairs)...)
+	var holders map[string]holder // nil: the statement has renewed all of them
+	if err == nil && out.changed != int64(len(indices)) {
+		holders, err = d.holders(ctx, names...)
+	}
+	for _, i := range indices {
+		h, found := holders[r.grants[i].Key]
+		has := h.has(r.grants[i])
+		switch {
+		case err != nil:
+			r.answers[i].Err = err
+		case holders == nil:
+			r.answers[i].Term = termOf(sent, micros)
+		case !found || has && (out.id == 0 || h.end < out.id):
+			locked = append(locked, i)
+		case !has:
+			r.answers[i].Err = backend.ErrLost
+		default:
+			r.answers[i].Term = termOf(sent, micros)
+		}
+	}
+	return locked
+}
+
+// identify returns the names of the grants at indices, and each name with its owner, as parameters.
+func identify(gs []*backend.Grant, indices []int) (names, pairs []any) {
+	for _, i := range indices {
+		name := []byte(gs[i].Key)
+		names, pairs = append(names, name), append(pairs, name, []byte(gs[i].Owner))
+	}
+	return names, pairs
+}
+
+// holder is a row of holders.sql.
+type holder struct {
+	owner string
+	live  bool  // its term has not ended
+	end   int64 // of its term, in the unit of renew-free.sql's insert id
+}
+
+// has reports whether g is still held.
+func (h *holder) has(g *backend.Grant) bool { return h.live && h.owner == g.Owner }
+
+// holders returns the present owners by name. It omits locked rows.
+func (d *driver) holders(ctx context.Context, names ...any) (map[string]holder, error) {
+	holders := make(map[string]holder, len(names))
+	_, err := query(ctx, d.pools.control, func(rows *sql.Rows) (_ any, err error) {
+		var name string
+		var h holder
+		err = rows.Scan(&name, &h.owner, &h.live, &h.end)
+		holders[name] = h
+		return nil, err
+	}, withNames(d.text.holders, len(names)), names...)
+	return holders, err
+}
+
+// renewLocked renews the grants at indices one by one. Their rows were locked at each attempt, or
+// do not exist. A contended row passes from one statement to the next and is never seen unlocked:
+// only a statement that waits for it gets its turn. The limit leaves half of the time in which the
+// other answers of the batch are useful.
+func (d *driver) renewLocked(ctx context.Context, r *renewals, indices []int) {
+	bound := maxRowWait
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	next := make(chan int, len(indices))
+	for _, i := range indices {
+		next <- i
+	}
+	close(next)
+	var wg sync.WaitGroup
+	for range min(maxRowWaiters, len(indices)) {
+		wg.Go(func() { d.renewWaiting(ctx, r, next) })
+	}
+	wg.Wait()
+	for i := range next { // all connections have given up before
+		r.answers[i].Err = fmt.Errorf("%w: no connection was free to wait for the row",
+			backend.ErrUnavailable)
+	}
+}
+
+// renewWaiting renews the next grants on one connection, until there are none or a statement was
+// not answered.
+func (d *driver) renewWaiting(ctx context.Context, r *renewals, next <-chan int) {
+	select {
+	case d.rowWaiters <- struct{}{}:
+		defer func() { <-d.rowWaiters }()
+	case <-ctx.Done():
+		return
+	}
+	q, discard, err := d.pools.rowWaiter(ctx)
+	if err != nil {
+		return
+	}
+	defer discard()
+	for i := range next {
+		a := &r.answers[i]
+		a.Term, a.Err = d.renew(ctx, q, r.grants[i])
+		if a.Err != nil && !isReply(a.Err) && !errors.Is(a.Err, backend.ErrLost) {
+			return
+		}
+	}
+}

@@ -1,0 +1,8 @@
+-- held.sql: whether a lock is held.
+--
+-- params   name
+-- returns  1 if it is held; 0 if it is free or its term has ended
+--
+-- A plain SELECT waits for no row, and does not delay a statement that locks one.
+
+SELECT COUNT(*) FROM {table} WHERE name = ? AND owner <> '' AND expires > UTC_TIMESTAMP(6)
