@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -864,6 +865,66 @@ func TestBlockedWaiterDoesNotOvertake(t *testing.T) {
 		release(t, holder, g)
 		group.Wait()
 	}
+}
+
+// TestBlockedWaiterKeepsItsPlace checks that a signal does not put a waiter at the end of the
+// kernel's queue.
+func TestBlockedWaiterKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder := openDriver(t, dir)
+	g := acquire(t, holder, request("k", 0))
+	order := make(chan int, 2)
+	var group sync.WaitGroup
+	queue := func(i int) {
+		d, req := openBlocking(t, dir), waiting("k", i+1)
+		group.Go(func() {
+			g, _, err := await(t.Context(), d, req)
+			if err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+				return
+			}
+			order <- i
+			release(t, d, g)
+		})
+		for flockWaiters(t, holder.path("k")) <= i {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	queue(0)
+	threads := threadsInFlock(t) // those of other tests, too: the signal has no effect on them
+	queue(1)
+	for range 20 { // a thread needs a moment to react
+		for _, thread := range threads {
+			_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	release(t, holder, g)
+	group.Wait()
+	if first := <-order; first != 0 {
+		t.Errorf("waiter %d has got the lock first", first)
+	}
+}
+
+// threadsInFlock returns the threads of this process that wait in flock(2) (proc(5)).
+func threadsInFlock(t *testing.T) (threads []int) {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		call, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/syscall")
+		thread, err := strconv.Atoi(task.Name())
+		if err == nil && strings.HasPrefix(string(call), fmt.Sprint(unix.SYS_FLOCK, " ")) {
+			threads = append(threads, thread)
+		}
+	}
+	if len(threads) == 0 {
+		t.Fatal("no thread waits in flock")
+	}
+	return threads
 }
 
 // flockWaiters returns how many threads the kernel has in the queue for the flock of a file

@@ -2,6 +2,7 @@ package filebackend
 
 import (
 	"os"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,22 @@ func isMarked(fd int) (bool, error) {
 
 // flush writes the contents of fd to the disk.
 func flush(fd int) error { return unix.Fdatasync(fd) }
+
+// withoutSignals calls f on a thread that no signal interrupts. After a signal, the thread of a
+// waiter would leave the kernel's queue and enter it again at the end: the runtime sends SIGURG to
+// preempt, and the kernel gives SIGCHLD to any thread. The signals from 32 on stay, because
+// setuid(2) sends one to every thread (nptl(7)). SIGSTOP cannot be blocked.
+func withoutSignals(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, blocked unix.Sigset_t
+	blocked.Val[0] = 1<<31 - 1 // the signals 1 to 31
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &before); err != nil {
+		return f()
+	}
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }()
+	return f()
+}
 
 // bootID identifies this boot of the machine. The page cache lives as long as a boot, and with it
 // records that are not synced. It returns "" if the boot is unknown.

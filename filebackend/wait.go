@@ -129,7 +129,9 @@ func (d *driver) block(a *acquisition) {
 // blockOn waits in flock until it has locked fd, a duplicate of file's descriptor, and then signals
 // the waiter. It ends only when the lock is free, because nothing else ends flock.
 func (a *acquisition) blockOn(file *lockFile, fd int) {
-	err := ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_EX) })
+	err := withoutSignals(func() error {
+		return ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_EX) })
+	})
 	a.mu.Lock()
 	if a.blocked == file {
 		a.blocked = nil

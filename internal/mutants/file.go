@@ -47,4 +47,10 @@ var fileMutants = []mutant{
 		edits:   []edit{{old: "err == nil && current {", new: "err == nil && (current || true) {"}},
 		pkg:     "filebackend", test: "TestSweepLeavesWhatIsAnothers",
 	},
+	{
+		guard: "file: a signal costs a waiter no place", file: "filebackend/system_linux.go",
+		without: "a signal puts a waiter at the end of the kernel's queue",
+		edits:   []edit{{old: "blocked.Val[0] = 1<<31 - 1", new: "blocked.Val[0] = 0"}},
+		pkg:     "filebackend", test: "TestBlockedWaiterKeepsItsPlace",
+	},
 }
