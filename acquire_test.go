@@ -38,7 +38,7 @@ func waitGrants(s *script, d, sent time.Duration) waitStep {
 	}
 }
 
-func TestLockAsksOnceWhereTheLockIsFree(t *testing.T) {
+func TestUncontendedLockIsOneRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -142,7 +142,7 @@ func TestTryLockTakesBackAQueueEntry(t *testing.T) {
 	})
 }
 
-func TestLockLooksAgainAfterEachHint(t *testing.T) {
+func TestLockRetriesAfterEachHint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -253,7 +253,7 @@ func TestPollingFollowsTheHands(t *testing.T) {
 	})
 }
 
-func TestPollingKnowsWhenTheTermEnds(t *testing.T) {
+func TestPollingFollowsTheEndOfTheTerm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -563,7 +563,7 @@ func TestDefiniteErrors(t *testing.T) {
 	}
 }
 
-func TestOwnerWhoseGrantHasExpiredIsUsedUp(t *testing.T) {
+func TestOwnerOfAnExpiredGrantIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -594,9 +594,9 @@ func TestFirstAnswerIsALoss(t *testing.T) {
 	})
 }
 
-// TestUsedUpOwnerIsLeftToNobody checks that no request reuses an owner whose grant has expired. The
+// TestLostOwnerIsNotTransferred checks that no request reuses an owner whose grant has expired. The
 // next local waiter does not reuse it either.
-func TestUsedUpOwnerIsLeftToNobody(t *testing.T) {
+func TestLostOwnerIsNotTransferred(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -786,10 +786,10 @@ func TestTryLockOfAnUnreachableServer(t *testing.T) {
 	})
 }
 
-// TestLockSaysWhyTheServerDidNotAnswer checks the error of a Lock whose context has ended. The
+// TestLockReportsWhyTheServerDidNotAnswer checks the error of a Lock whose context has ended. The
 // error names the newest unanswered request as its cause, unless the server has answered a later
 // request.
-func TestLockSaysWhyTheServerDidNotAnswer(t *testing.T) {
+func TestLockReportsWhyTheServerDidNotAnswer(t *testing.T) {
 	t.Parallel()
 	for answered, steps := range map[bool][]acquireStep{
 		false: repeat(1000, acquireFails(errUnavailable)),
@@ -812,7 +812,7 @@ func TestLockSaysWhyTheServerDidNotAnswer(t *testing.T) {
 	}
 }
 
-func TestTryLockIsAnsweredHereWhileTheNameIsInUseHere(t *testing.T) {
+func TestTryLockOfALocalNameMakesNoRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -878,7 +878,7 @@ func TestGrantThatIsGoneWhenItArrives(t *testing.T) {
 	})
 }
 
-func TestDriverThatSaysNothing(t *testing.T) {
+func TestDriverThatReturnsNothingToAcquire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -1096,9 +1096,9 @@ func TestContextOfAnotherLease(t *testing.T) {
 	}
 }
 
-// TestRenewalBehindTheCaller checks that Lock does not wait for a background renewal, although the
+// TestRenewalInTheBackground checks that Lock does not wait for a background renewal, although the
 // scheduler may begin it before Lock returns.
-func TestRenewalBehindTheCaller(t *testing.T) {
+func TestRenewalInTheBackground(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for range 300 {

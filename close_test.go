@@ -54,7 +54,7 @@ func TestCloseEndsAndReleasesEveryLease(t *testing.T) {
 	})
 }
 
-func TestCloseWakesThoseWhoWait(t *testing.T) {
+func TestCloseWakesWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -194,9 +194,9 @@ func TestCloseHasItsTimeAfterAMinimumHold(t *testing.T) {
 	}
 }
 
-// TestCallsThatHaveReturnedDoNotHoldCloseUp checks that Close does not wait for calls that have
+// TestReturnedCallsDoNotDelayClose checks that Close does not wait for calls that have
 // returned, with or without an error.
-func TestCallsThatHaveReturnedDoNotHoldCloseUp(t *testing.T) {
+func TestReturnedCallsDoNotDelayClose(t *testing.T) {
 	for _, answer := range []error{nil, errServer} {
 		t.Run(fmt.Sprint(answer), func(t *testing.T) {
 			t.Parallel()
@@ -263,7 +263,7 @@ func TestCloseKeepsALockDelay(t *testing.T) {
 	})
 }
 
-func TestCloseReleasesWhatWasLost(t *testing.T) {
+func TestCloseReleasesLostLeases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -275,7 +275,7 @@ func TestCloseReleasesWhatWasLost(t *testing.T) {
 	})
 }
 
-func TestCloseFromManySides(t *testing.T) {
+func TestConcurrentCloses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -294,8 +294,8 @@ func TestCloseFromManySides(t *testing.T) {
 	})
 }
 
-// TestCloseBesideLocks checks that Close releases each lock that is granted while it runs.
-func TestCloseBesideLocks(t *testing.T) {
+// TestCloseDuringLocks checks that Close releases each lock that is granted while it runs.
+func TestCloseDuringLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for delay := range 20 * time.Nanosecond {
@@ -333,9 +333,9 @@ func TestCloseBesideLocks(t *testing.T) {
 	})
 }
 
-// TestCloseReleasesBesideAMinHold checks that a minimum hold does not delay the release of other
+// TestCloseReleasesDuringAMinHold checks that a minimum hold does not delay the release of other
 // locks.
-func TestCloseReleasesBesideAMinHold(t *testing.T) {
+func TestCloseReleasesDuringAMinHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -354,9 +354,9 @@ func TestCloseReleasesBesideAMinHold(t *testing.T) {
 	})
 }
 
-// TestUnlockBesideClose calls Unlock and Close concurrently. The lock is released, so neither of
+// TestUnlockDuringClose calls Unlock and Close concurrently. The lock is released, so neither of
 // them reports a loss.
-func TestUnlockBesideClose(t *testing.T) {
+func TestUnlockDuringClose(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			d := newScript()

@@ -71,8 +71,8 @@ func foreign(t *testing.T, packages ...string) (found []string) {
 	return found
 }
 
-// TestWhoImportsWhom checks the rules of docs/design.md.
-func TestWhoImportsWhom(t *testing.T) {
+// TestImports checks the rules of docs/design.md.
+func TestImports(t *testing.T) {
 	t.Parallel()
 	packages := goList(t, "./...")
 	if len(packages) < 5 {

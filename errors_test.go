@@ -43,7 +43,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-func TestSentinelsAreThoseOfTheBackends(t *testing.T) {
+func TestErrorsAreAliasesOfTheBackends(t *testing.T) {
 	for ours, theirs := range map[error]error{
 		dlock.ErrNotAcquired: backend.ErrNotAcquired, dlock.ErrLost: backend.ErrLost,
 		dlock.ErrNotHeld: backend.ErrNotHeld, dlock.ErrInvalidName: backend.ErrInvalidName,
@@ -57,9 +57,9 @@ func TestSentinelsAreThoseOfTheBackends(t *testing.T) {
 	}
 }
 
-// TestErrorsSayWhatWasAttempted checks that an error names the operation and the lock exactly once,
+// TestErrorsNameTheOperation checks that an error names the operation and the lock exactly once,
 // and that it wraps the driver's own error.
-func TestErrorsSayWhatWasAttempted(t *testing.T) {
+func TestErrorsNameTheOperation(t *testing.T) {
 	for _, test := range []struct {
 		op   string
 		name string

@@ -161,8 +161,8 @@ func TestHandOffsAreCounted(t *testing.T) {
 	}
 }
 
-// TestHandedOverLeaseIsRenewed checks that a handed-off lease is renewed once, in time.
-func TestHandedOverLeaseIsRenewed(t *testing.T) {
+// TestHandedOffLeaseIsRenewed checks that a handed-off lease is renewed once, in time.
+func TestHandedOffLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -350,9 +350,9 @@ func TestCancelledInTheLocalQueue(t *testing.T) {
 	})
 }
 
-// TestCancelledHeadLeavesItsQueueEntry checks that a cancelled front of the line leaves its queue
+// TestCancelledFrontLeavesItsQueueEntry checks that a cancelled front of the line leaves its queue
 // entry to the next waiter if that waiter's request is equal.
-func TestCancelledHeadLeavesItsQueueEntry(t *testing.T) {
+func TestCancelledFrontLeavesItsQueueEntry(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		later []dlock.Option
@@ -404,9 +404,9 @@ func TestCancelledHeadLeavesItsQueueEntry(t *testing.T) {
 	}
 }
 
-// TestLostQueueEntryIsLeftToNobody checks that no waiter takes over a lost queue entry, because its
-// owner must not be reused.
-func TestLostQueueEntryIsLeftToNobody(t *testing.T) {
+// TestLostQueueEntryIsNotTransferred checks that no waiter takes over a lost queue entry, because
+// its owner must not be reused.
+func TestLostQueueEntryIsNotTransferred(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -426,9 +426,9 @@ func TestLostQueueEntryIsLeftToNobody(t *testing.T) {
 	})
 }
 
-// TestHeirGivesUpToo checks that a waiter which takes over a queue entry and is cancelled as well
-// releases the entry.
-func TestHeirGivesUpToo(t *testing.T) {
+// TestSuccessorGivesUpToo checks that a waiter which takes over a queue entry and is cancelled as
+// well releases the entry.
+func TestSuccessorGivesUpToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()

@@ -151,7 +151,7 @@ func TestLostLeaseIsReleasedWhenItsTermIsOver(t *testing.T) {
 	}
 }
 
-func TestLossToldByTheServer(t *testing.T) {
+func TestLossReportedByTheServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()

@@ -162,9 +162,9 @@ func TestDriverThatReturnsNothing(t *testing.T) {
 	})
 }
 
-// TestDriverThatTellsALossTwice checks a driver that reports a loss twice, late, or after Close.
+// TestDriverThatReportsALossTwice checks a driver that reports a loss twice, late, or after Close.
 // The lease ends once, and no other lease ends.
-func TestDriverThatTellsALossTwice(t *testing.T) {
+func TestDriverThatReportsALossTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, r, log := newScript(), &recorder{}, &lines{}

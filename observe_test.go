@@ -403,9 +403,9 @@ func (l *lines) read() []string {
 	return slices.Clone(l.text)
 }
 
-// TestEndedTellsOfALossThatUnlockFinds checks that Observer.Ended reports a loss which Unlock is
+// TestEndedReportsALossThatUnlockFinds checks that Observer.Ended reports a loss which Unlock is
 // the first to detect.
-func TestEndedTellsOfALossThatUnlockFinds(t *testing.T) {
+func TestEndedReportsALossThatUnlockFinds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()

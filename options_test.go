@@ -330,7 +330,7 @@ func TestWithRequire(t *testing.T) {
 	wantErr(t, err, dlock.ErrUnsupported)
 }
 
-func TestOptionsThatCannotBe(t *testing.T) {
+func TestImpossibleOptions(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		opts        []dlock.Option
@@ -501,7 +501,7 @@ func TestCapabilitiesAreTheDrivers(t *testing.T) {
 	}
 }
 
-func TestWhatADriverDoesNotClaimIsNotAsked(t *testing.T) {
+func TestUnclaimedInterfacesAreNotCalled(t *testing.T) {
 	t.Parallel()
 	silent := newScript()
 	silent.caps = backend.Capabilities{Modes: backend.Exclusive}

@@ -90,7 +90,7 @@ func TestSecondUnlock(t *testing.T) {
 	})
 }
 
-func TestUnlockFromManySides(t *testing.T) {
+func TestConcurrentUnlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -245,9 +245,9 @@ func TestReleasesOfAShortTermBackOff(t *testing.T) {
 	})
 }
 
-// TestUnlockThatFailsLetsTheNextAsk checks that a failed Unlock does not block the next local
+// TestFailedUnlockLetsTheNextRequest checks that a failed Unlock does not block the next local
 // waiter.
-func TestUnlockThatFailsLetsTheNextAsk(t *testing.T) {
+func TestFailedUnlockLetsTheNextRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -271,9 +271,9 @@ func (o ordered) ReleaseThen(ctx context.Context, g *backend.Grant, sent func())
 	return o.Release(ctx, g)
 }
 
-// TestNextWaiterAsksBehindTheRelease checks that the next waiter gets the lock before the release
-// is answered. The release may be repeated later.
-func TestNextWaiterAsksBehindTheRelease(t *testing.T) {
+// TestNextWaiterRequestsDuringTheRelease checks that the next waiter gets the lock before the
+// release is answered. The release may be repeated later.
+func TestNextWaiterRequestsDuringTheRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()

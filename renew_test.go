@@ -139,8 +139,8 @@ func TestFailingRenewalsAreRepeatedUntilTheDeadline(t *testing.T) {
 	})
 }
 
-// TestBackoffBeginsAnew checks that a renewal which succeeds resets the backoff.
-func TestBackoffBeginsAnew(t *testing.T) {
+// TestBackoffRestarts checks that a renewal which succeeds resets the backoff.
+func TestBackoffRestarts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
@@ -177,7 +177,7 @@ func TestRenewalThatRecovers(t *testing.T) {
 	}
 }
 
-func TestRenewalThatSaysLost(t *testing.T) {
+func TestRenewalThatReturnsErrLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()

@@ -106,9 +106,9 @@ func TestShutdownEndsAnUnlock(t *testing.T) {
 	}
 }
 
-// TestCloseRepeatsWhatUnlockLeft checks that Close repeats a release without an answer, although
+// TestCloseRepeatsReleasesOfUnlock checks that Close repeats a release without an answer, although
 // its Unlock has returned.
-func TestCloseRepeatsWhatUnlockLeft(t *testing.T) {
+func TestCloseRepeatsReleasesOfUnlock(t *testing.T) {
 	t.Parallel()
 	t.Run("not answered", func(t *testing.T) {
 		t.Parallel()

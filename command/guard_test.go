@@ -49,7 +49,7 @@ func launchBy(t *testing.T, cmd *exec.Cmd, script string) (p *dlockProcess, pid 
 
 // When dlock is killed, processes end even if they hide from a search by group,
 // session and environment.
-func TestKilledDlockTakesWhatHides(t *testing.T) {
+func TestKilledDlockTakesHiddenProcesses(t *testing.T) {
 	t.Parallel()
 	const hiding = `env -i setsid sh -c 'trap "" TERM; echo pid $$; while :; do sleep 0.1; done' &
 read pid name state parent rest </proc/$PPID/stat
@@ -161,7 +161,7 @@ func TestGuardEndedBySignalOfTheGroup(t *testing.T) {
 
 // Descendants of the shell that became dlock do not belong to the job, even if dlock
 // has to end the job itself.
-func TestDlockSparesWhatItHadBefore(t *testing.T) {
+func TestDlockSparesEarlierChildren(t *testing.T) {
 	t.Parallel()
 	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--",
 		"sh", "-c", "sleep 1; kill -9 $PPID; sleep 1000")

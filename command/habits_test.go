@@ -69,7 +69,7 @@ func TestBenchKeepsTheOldPage(t *testing.T) {
 }
 
 // Errors name the mistake in the words of the user, and suggest a correction.
-func TestErrorsSayWhatWouldBeRight(t *testing.T) {
+func TestErrorsShowTheRightForm(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
 	holder := startDlock(t, url, "run", "--meta", "night job", "taken", "--",

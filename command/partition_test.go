@@ -219,7 +219,7 @@ func (p *partition) awaitSignal() {
 
 // A process that is cut off from the server notices the end of its lease before
 // another process gets the lock.
-func TestIsolatedHolderIsToldFirst(t *testing.T) {
+func TestIsolatedHolderLosesFirst(t *testing.T) {
 	t.Parallel()
 	for _, b := range serverBackends {
 		t.Run(b.name, func(t *testing.T) {

@@ -77,7 +77,7 @@ func TestSignalReachesGroup(t *testing.T) {
 	p.code(128 + int(syscall.SIGTERM))
 }
 
-func TestSignalBeforeLockIsHad(t *testing.T) {
+func TestSignalBeforeLockIsHeld(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
@@ -211,7 +211,7 @@ func TestLossMayBeOutlived(t *testing.T) {
 }
 
 // Standard error is a full pipe that is not read: the command still ends with its lock.
-func TestBlockedMessagesHoldUpNothing(t *testing.T) {
+func TestBlockedMessagesDelayNothing(t *testing.T) {
 	t.Parallel()
 	read, write := pipes(t)
 	fillPipe(t, write)

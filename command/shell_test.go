@@ -389,7 +389,7 @@ func TestTerminalGoesAway(t *testing.T) {
 
 // When a lock is lost, all processes of the command end, in its group and outside it,
 // with and without a terminal.
-func TestLossEndsWhatLeftTheGroup(t *testing.T) {
+func TestLossEndsProcessesOutsideTheGroup(t *testing.T) {
 	t.Parallel()
 	url := testenv.Redis(t).URL
 	for name, start := range map[string]func(*testing.T, string, ...string) *dlockProcess{

@@ -210,7 +210,7 @@ func TestSuperviseOrdinaryEnd(t *testing.T) {
 }
 
 // The processes that the command left behind have ended before wait returns.
-func TestSuperviseEndsWhatIsLeft(t *testing.T) {
+func TestSuperviseEndsLeftProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := supervise()
@@ -236,7 +236,7 @@ func TestSuperviseKillsAgain(t *testing.T) {
 
 // A process that cannot be killed keeps the lock until a signal ends the wait.
 // dlock reports this once.
-func TestSuperviseKeepsTheLockForWhatIsStuck(t *testing.T) {
+func TestSuperviseKeepsTheLockForStuckProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := supervise()
@@ -297,7 +297,7 @@ func TestSuperviseLateJob(t *testing.T) {
 }
 
 // Processes that were left behind have no more time than the lease.
-func TestSuperviseEndsWhatIsLeftInTime(t *testing.T) {
+func TestSuperviseEndsLeftProcessesInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := supervise()
@@ -308,7 +308,7 @@ func TestSuperviseEndsWhatIsLeftInTime(t *testing.T) {
 	})
 }
 
-func TestSuperviseLeavesWhatIsLeft(t *testing.T) {
+func TestSuperviseLeavesProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := supervise()
@@ -319,7 +319,7 @@ func TestSuperviseLeavesWhatIsLeft(t *testing.T) {
 }
 
 // The guard receives each new end of the lease, and none if a loss does not end the command.
-func TestSuperviseTellsTheGuard(t *testing.T) {
+func TestSuperviseUpdatesTheGuard(t *testing.T) {
 	t.Parallel()
 	for keep, want := range map[bool][]time.Duration{
 		false: {40*time.Second - headroom/2},

@@ -29,7 +29,7 @@ var cancelCases = []Case{
 		run: cancellationAgainstARelease,
 	},
 	{
-		Name: "LostReplyOfAcquireIsAskedAgain",
+		Name: "LostReplyOfAcquireIsRepeated",
 		Promise: "If the answer to an Acquire is lost, Lock repeats it as the same owner and " +
 			"gets the lease; TryLock returns ErrUncertain and undoes it.",
 		run: lostReplyOfAcquireIsAskedAgain,
@@ -52,7 +52,7 @@ var cancelCases = []Case{
 		run:     lostReplyOfWaitIsNoGhost,
 	},
 	{
-		Name: "UnavailableServerIsToldAfterATerm",
+		Name: "UnavailableIsReportedAfterATerm",
 		Promise: "If the server cannot be reached, Lock retries for one term and then returns " +
 			"ErrUnavailable; TryLock returns it at once.",
 		run: unavailableServerIsToldAfterATerm,

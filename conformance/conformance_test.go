@@ -212,8 +212,8 @@ func TestHarnessMayHaveGoroutines(t *testing.T) {
 	}
 }
 
-// TestOraclesSpeak checks that the common checks of the cases can fail.
-func TestOraclesSpeak(t *testing.T) {
+// TestCommonChecksFail checks that the common checks of the cases can fail.
+func TestCommonChecksFail(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })

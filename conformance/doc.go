@@ -26,7 +26,7 @@
 // The test of a driver lists these cases, so that none of them is skipped unnoticed when the
 // driver or the Harness changes:
 //
-//	conformance.Run(t, mk, conformance.Inapplicable("FloorIsNoLock", "SweepSparesWhatIsHeld"))
+//	conformance.Run(t, mk, conformance.Inapplicable("FloorIsNoLock", "SweepSparesHeldLocks"))
 //
 // Then Run also fails for an unlisted case that does not apply, and for a listed case that applies.
 // A first run without the list, with go test -v, shows which cases are skipped, and why.

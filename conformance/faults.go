@@ -91,7 +91,7 @@ var faultCases = []Case{
 		run:     shortPauseCostsNoLease,
 	},
 	{
-		Name: "LongPauseIsToldInTime",
+		Name: "LongPauseIsReportedInTime",
 		Promise: "If the server stops for longer than the term, the holder loses its lease " +
 			"before its term ends.",
 		Faults: true,

@@ -37,13 +37,13 @@ var fenceCases = []Case{
 		run: fenceFollowsTheOrderOfGrants,
 	},
 	{
-		Name: "FenceOfALeaseIsThatOfItsGrant",
+		Name: "FenceOfALeaseIsItsGrants",
 		Promise: "Lease.Fence is the driver's fence << 12 plus the number of the hand-off, and " +
 			"is below 2^63.",
 		run: fenceOfALeaseIsThatOfItsGrant,
 	},
 	{
-		Name:    "FencesOfDifferentNamesAreTheirOwn",
+		Name:    "FencesOfDifferentNamesAreIndependent",
 		Promise: "The fences of one name increase, whatever happens to other names meanwhile.",
 		run:     fencesOfDifferentNamesAreTheirOwn,
 	},

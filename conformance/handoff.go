@@ -28,7 +28,7 @@ var handoffCases = []Case{
 		run:     handoffCanBeTurnedOff,
 	},
 	{
-		Name: "HandoffStarvesNobody",
+		Name: "HandoffStarvesNoClient",
 		Promise: "Waiters of other processes are served even if one process never stops " +
 			"contending.",
 		run: handoffStarvesNobody,
@@ -40,7 +40,7 @@ var handoffCases = []Case{
 		run: handoffNeedsEqualLocks,
 	},
 	{
-		Name: "LateUnlockAfterHandoffFreesNobody",
+		Name: "LateUnlockAfterHandoffFreesNoLease",
 		Promise: "A second Unlock of a lease that was handed off returns ErrNotHeld, and the new " +
 			"holder keeps the lock.",
 		run: lateUnlockAfterHandoffFreesNobody,
@@ -58,7 +58,7 @@ var handoffCases = []Case{
 		run: handoffToACancelledWaiterIsNotDropped,
 	},
 	{
-		Name: "CancelledHeadLeavesItsPlace",
+		Name: "CancelledFrontLeavesItsPlace",
 		Promise: "If the waiter at the head of a line gives up, the next waiter of its client is " +
 			"served in its place.",
 		run: cancelledHeadLeavesItsPlace,

@@ -22,7 +22,7 @@ var inspectCases = []Case{
 		run:     inspectCountsQueueEntries,
 	},
 	{
-		Name: "ListShowsWhatIsHeld",
+		Name: "ListShowsHeldLocks",
 		Promise: "List shows every held name with the literal prefix and no free name, and a " +
 			"loop can break early; otherwise it returns ErrUnsupported.",
 		run: listShowsWhatIsHeld,

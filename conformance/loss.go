@@ -14,7 +14,7 @@ import (
 
 var lossCases = []Case{
 	{
-		Name: "LossIsToldBeforeOthersCanHold",
+		Name: "LossComesBeforeTheNextHolder",
 		Promise: "A lease that cannot be renewed is lost at its deadline, by Lost, Err and its " +
 			"context, before another client gets the lock.",
 		run: lossIsToldBeforeOthersCanHold,
@@ -48,13 +48,13 @@ var lossCases = []Case{
 		run: vanishedGrantIsLost,
 	},
 	{
-		Name: "UnlockLearnsOfTheLoss",
+		Name: "UnlockReportsTheLoss",
 		Promise: "If Unlock is the first to detect that the grant is gone, it returns ErrLost, " +
 			"and Err then returns ErrLost, not ErrNotHeld.",
 		run: unlockLearnsOfTheLoss,
 	},
 	{
-		Name: "BreakTellsTheHolder",
+		Name: "BreakEndsTheLease",
 		Promise: "Break ends the holder's lease with ErrLost, and the next waiter gets the lock; " +
 			"a backend that cannot break returns ErrUnsupported.",
 		run: breakTellsTheHolder,

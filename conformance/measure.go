@@ -21,7 +21,7 @@ var measureCases = []Case{
 		run: countersCount,
 	},
 	{
-		Name:    "SweepSparesWhatIsHeld",
+		Name:    "SweepSparesHeldLocks",
 		Promise: "Sweep does not change a held lock, and a free one can be locked after it.",
 		run:     sweepSparesWhatIsHeld,
 	},

@@ -30,7 +30,7 @@ var orderCases = []Case{
 		run: lateRenewalRevivesNoGrant,
 	},
 	{
-		Name: "LateReleaseFreesNobody",
+		Name: "LateReleaseFreesNoOtherGrant",
 		Promise: "A release that is executed a second time, after the lock was granted to " +
 			"another owner, does not affect that owner's grant.",
 		run: lateReleaseFreesNobody,

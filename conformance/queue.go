@@ -19,7 +19,7 @@ var queueCases = []Case{
 		run:     refreshKeepsThePlace,
 	},
 	{
-		Name: "ShortTermBehindShortensNoPlace",
+		Name: "ShortTermShortensNoOtherEntry",
 		Promise: "A fair waiter with a short term does not shorten the place of a waiter with a " +
 			"long term.",
 		run: shortTermBehindShortensNoPlace,

@@ -30,13 +30,13 @@ var waitingCases = []Case{
 		run: releaseDuringWaitIsNotMissed,
 	},
 	{
-		Name: "WaitersOfOneConnectionMissNothing",
+		Name: "WaitersOfOneConnectionMissNoRelease",
 		Promise: "A release ends the Wait of every waiter on a connection, even if a waiter " +
 			"began to wait after another one.",
 		run: waitersOfOneConnectionMissNothing,
 	},
 	{
-		Name: "NextMayAskBehindARelease",
+		Name: "NextRequestFollowsARelease",
 		Promise: "ReleaseThen calls sent at most once, and an Acquire after that is granted, or " +
 			"woken by the release.",
 		run: nextMayAskBehindARelease,
@@ -69,7 +69,7 @@ var waitingCases = []Case{
 		run: tryLockDoesNotWait,
 	},
 	{
-		Name:    "TryLockOfOwnLockMakesNoTrip",
+		Name:    "TryLockOfAHeldNameMakesNoTrip",
 		Promise: "TryLock sends no request while the same client holds the name.",
 		run:     tryLockOfOwnLockMakesNoTrip,
 	},
@@ -95,7 +95,7 @@ var waitingCases = []Case{
 		run:     fairTryDoesNotOvertake,
 	},
 	{
-		Name: "OnlyTheHeadAsksTheServer",
+		Name: "OnlyTheFrontSendsRequests",
 		Promise: "Of a client's many waiters for one name, only one sends requests, and seldom, " +
 			"even while another client inspects the lock.",
 		run: onlyTheHeadAsksTheServer,

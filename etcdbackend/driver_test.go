@@ -24,8 +24,8 @@ var inapplicable = conformance.Inapplicable(
 	"CountersCount",                  // the server counts no client's commands
 	"EachRefusalHasTheRemainingTime", // a lock is held as long as its lease is kept alive
 	"LockedEntryCostsNoOtherLease",   // the server locks no entry
-	"NextMayAskBehindARelease",       // the driver promises no order of requests
-	"SweepSparesWhatIsHeld",          // the driver keeps nothing of a free lock
+	"NextRequestFollowsARelease",     // the driver promises no order of requests
+	"SweepSparesHeldLocks",           // the driver keeps nothing of a free lock
 )
 
 func TestConformance(t *testing.T) {

@@ -439,9 +439,9 @@ func TestCallersMetadataStaysOutside(t *testing.T) {
 	release(t, d, g)
 }
 
-// TestRequestsAskForALeader checks that requests and watches require a leader. A member without a
+// TestRequestsRequireALeader checks that requests and watches require a leader. A member without a
 // leader then refuses them at once.
-func TestRequestsAskForALeader(t *testing.T) {
+func TestRequestsRequireALeader(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.Etcd(t).URL)
 	ctx, cancel := d.bound(metadata.AppendToOutgoingContext(t.Context(), "trace", "1"))
@@ -608,9 +608,9 @@ func TestBreakIsPushed(t *testing.T) {
 	}
 }
 
-// TestBreakIsHeardAfterAReconnection checks that a break which happens while the connection is cut
+// TestBreakArrivesAfterAReconnection checks that a break which happens while the connection is cut
 // is reported after the reconnection.
-func TestBreakIsHeardAfterAReconnection(t *testing.T) {
+func TestBreakArrivesAfterAReconnection(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	p := testenv.NewProxy(t, s.Addr)
@@ -730,9 +730,9 @@ func TestConflictInTheQueueLeavesNothing(t *testing.T) {
 	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), prefix+"stranger"))
 }
 
-// TestCompactionSendsWaitersToLookAgain compacts the history while the waiter is cut off. Its watch
+// TestCompactionMakesWaitersRetry compacts the history while the waiter is cut off. Its watch
 // cannot continue at its old position.
-func TestCompactionSendsWaitersToLookAgain(t *testing.T) {
+func TestCompactionMakesWaitersRetry(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t)
 	p := testenv.NewProxy(t, s.Addr)
@@ -812,7 +812,7 @@ func TestIdleQueueIsClosed(t *testing.T) {
 	}
 }
 
-func TestUnreachableIsToldAtOnce(t *testing.T) {
+func TestUnreachableIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewEtcd(t)
 	d := openURL(t, s.URL)
@@ -874,10 +874,10 @@ func TestQuotaExceeded(t *testing.T) {
 	release(t, d, g)
 }
 
-// TestGrantWakesAWaitBesideIt checks an Acquire that is granted during a Wait of the same owner,
+// TestGrantWakesAConcurrentWait checks an Acquire that is granted during a Wait of the same owner,
 // before the watch of the queue receives the event. The grant removes the owner from the queue, so
 // the event does not wake the Wait. The grant itself must wake it.
-func TestGrantWakesAWaitBesideIt(t *testing.T) {
+func TestGrantWakesAConcurrentWait(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
 	holder, d := openURL(t, s.URL), openURL(t, s.URL)

@@ -321,9 +321,9 @@ func TestCloseWaitsForASlowDisk(t *testing.T) {
 	}
 }
 
-// TestSweepLeavesWhatIsAnothers checks that the sweep does not remove a file that was replaced
+// TestSweepLeavesForeignFiles checks that the sweep does not remove a file that was replaced
 // before the sweep locked it.
-func TestSweepLeavesWhatIsAnothers(t *testing.T) {
+func TestSweepLeavesForeignFiles(t *testing.T) {
 	t.Parallel()
 	d := openDriver(t, t.TempDir())
 	release(t, d, acquire(t, d, request("k", 1)))
@@ -344,8 +344,8 @@ func TestSweepLeavesWhatIsAnothers(t *testing.T) {
 	}
 }
 
-// TestRemovedFileUntold checks the removal of a lock file without an event of the system.
-func TestRemovedFileUntold(t *testing.T) {
+// TestRemovedFileWithoutAnEvent checks the removal of a lock file without an event of the system.
+func TestRemovedFileWithoutAnEvent(t *testing.T) {
 	t.Parallel()
 	d := openDriver(t, t.TempDir())
 	d.watcher.close()
@@ -1085,9 +1085,9 @@ func BenchmarkFirst(b *testing.B) {
 	}
 }
 
-// TestTurnableLinksAreRefused checks symbolic links in the path that another user can change. Such
-// a link would give two processes two directories.
-func TestTurnableLinksAreRefused(t *testing.T) {
+// TestChangeableLinksAreRefused checks symbolic links in the path that another user can change.
+// Such a link would give two processes two directories.
+func TestChangeableLinksAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string

@@ -16,10 +16,10 @@ import (
 var inapplicable = conformance.Inapplicable(
 	"CountersCount",                   // no commands are sent
 	"FloorIsNoLock",                   // no commands are sent
-	"NextMayAskBehindARelease",        // the driver promises no order of requests
+	"NextRequestFollowsARelease",      // the driver promises no order of requests
 	"OpeningAClosedPortIsUnavailable", // a URL has no host
 	"SecretsStayOutOfErrors",          // a URL has no password
-	"SweepSparesWhatIsHeld",           // the driver keeps nothing of a free lock
+	"SweepSparesHeldLocks",            // the driver keeps nothing of a free lock
 )
 
 func TestConformance(t *testing.T) {

@@ -24,11 +24,11 @@ var inapplicable = conformance.Inapplicable(
 	"EachRefusalHasTheRemainingTime",
 	"ListTakesPrefixesLiterally",
 	"LockedEntryCostsNoOtherLease",
-	"NextMayAskBehindARelease",
+	"NextRequestFollowsARelease",
 	"ReleaseBeforeWaitIsNotMissed",
 	"ReleaseDuringWaitIsNotMissed",
 	"WaitEndsWithItsContext",
-	"WaitersOfOneConnectionMissNothing",
+	"WaitersOfOneConnectionMissNoRelease",
 )
 
 func TestConformance(t *testing.T) {

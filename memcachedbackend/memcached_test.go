@@ -388,9 +388,9 @@ func TestBatchOutlivesItsConnection(t *testing.T) {
 	raw.Release(t, d, next)
 }
 
-// TestLossesAreTold checks that the driver reports a lock that the server has lost. An eviction
+// TestLossesAreReported checks that the driver reports a lock that the server has lost. An eviction
 // looks like flush_all, and a restart also deletes all locks.
-func TestLossesAreTold(t *testing.T) {
+func TestLossesAreReported(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMemcached(t, "-m", "2")
 	d := openURL(t, s.URL)

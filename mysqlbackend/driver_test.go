@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // inapplicable are the cases that do not apply.
 var inapplicable = conformance.Inapplicable(
-	"ForeignValueIsAConflict",  // each row of the table is a lock
-	"NextMayAskBehindARelease", // the driver promises no order of requests
+	"ForeignValueIsAConflict",    // each row of the table is a lock
+	"NextRequestFollowsARelease", // the driver promises no order of requests
 )
 
 func TestConformance(t *testing.T) {

@@ -71,7 +71,7 @@ var gaps = []uint16{
 // interpretError classifies an error of the client library. It wraps a definite answer in its
 // sentinel; any other error leaves the outcome unknown. ctx is the context of the call: an error
 // after its end is reported as its end. The library's errors contain no password, as
-// TestOpenTellsWhatIsWrongAndNoSecret checks, so nothing is redacted.
+// TestOpenExplainsWithoutSecrets checks, so nothing is redacted.
 func interpretError(ctx context.Context, err error) error {
 	switch {
 	case err == nil || errors.Is(err, backend.ErrUnavailable): // from the connector

@@ -10,10 +10,10 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestMariaDBKillsNobody checks that the driver sends no KILL QUERY to MariaDB. A KILL QUERY of one
-// SLEEP can stop all other SLEEPs of a server for two seconds, and so all grants to waiters. The
-// first waiter detects each release without it, and never waits until the limit of its Wait.
-func TestMariaDBKillsNobody(t *testing.T) {
+// TestMariaDBKillsNoQuery checks that the driver sends no KILL QUERY to MariaDB. A KILL QUERY of
+// one SLEEP can stop all other SLEEPs of a server for two seconds, and so all grants to waiters.
+// The first waiter detects each release without it, and never waits until the limit of its Wait.
+func TestMariaDBKillsNoQuery(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMariaDB(t)
 	holder, waiter, db := openURL(t, s.URL), openURL(t, s.URL), database(t, s, "")

@@ -246,7 +246,7 @@ var bigTable = strings.Repeat("t", 65)
 // secret is part of passwords, in three spellings.
 const secret = "s3cr@t/"
 
-func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
+func TestOpenExplainsWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -377,7 +377,7 @@ func TestSchemaMakesTheTable(t *testing.T) {
 	}
 }
 
-func TestManyMakeTheTableAtOnce(t *testing.T) {
+func TestConcurrentTableCreation(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -623,9 +623,9 @@ func TestFenceGrowsAcrossASweep(t *testing.T) {
 	}
 }
 
-// TestSweepLeavesWhatIsInUseAgain checks that a sweep keeps a name that is acquired between the two
+// TestSweepLeavesReusedNames checks that a sweep keeps a name that is acquired between the two
 // statements of the sweep.
-func TestSweepLeavesWhatIsInUseAgain(t *testing.T) {
+func TestSweepLeavesReusedNames(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -711,7 +711,7 @@ func TestFenceFollowsAClockThatWasSetBack(t *testing.T) {
 	}
 }
 
-func TestRenewAllTakesWhatComes(t *testing.T) {
+func TestRenewAllTakesAnyBatch(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -865,9 +865,9 @@ func (c *splitConn) QueryContext(
 	return c.libraryConn.QueryContext(ctx, text, args)
 }
 
-// TestRenewalBelievesNoReplica sends reads to a replica that lags. On the replica a broken lock is
+// TestRenewalIgnoresReplicas sends reads to a replica that lags. On the replica a broken lock is
 // still held, but renewals report its loss.
-func TestRenewalBelievesNoReplica(t *testing.T) {
+func TestRenewalIgnoresReplicas(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -1182,10 +1182,10 @@ func TestWaitersAreFoundAndWoken(t *testing.T) {
 	}
 }
 
-// TestHolderThatWaitedPassesTheSignalOn checks a holder that has waited before and holds the lock
+// TestFormerWaiterPassesTheSignalOn checks a holder that has waited before and holds the lock
 // for some time. The next waiters are still woken, and the holder's place becomes free. Its release
 // still returns the correct result.
-func TestHolderThatWaitedPassesTheSignalOn(t *testing.T) {
+func TestFormerWaiterPassesTheSignalOn(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -1270,9 +1270,9 @@ func TestReleaseWaitsForThePassingSignal(t *testing.T) {
 	}
 }
 
-// TestReleaseToldOfABreakWhilePassing breaks a lease while the holder's own connection gives the
+// TestReleaseReportsABreakWhilePassing breaks a lease while the holder's own connection gives the
 // signal away. The release reports the break.
-func TestReleaseToldOfABreakWhilePassing(t *testing.T) {
+func TestReleaseReportsABreakWhilePassing(t *testing.T) {
 	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d := open(t, s)
@@ -1361,9 +1361,9 @@ func TestLateKillCostsNoRelease(t *testing.T) {
 	}
 }
 
-// TestLentConnectionIsClosedBehindAWaiter checks that a waiter's connection is closed and not
+// TestLentConnectionIsClosedDuringAWait checks that a waiter's connection is closed and not
 // returned to the lent database. So a late KILL cannot hit a statement of the application.
-func TestLentConnectionIsClosedBehindAWaiter(t *testing.T) {
+func TestLentConnectionIsClosedDuringAWait(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestDemotedMasterIsNotBelieved checks a former master on which a failover has set read_only. This
+// TestDemotedMasterIsIgnored checks a former master on which a failover has set read_only. This
 // setting does not restrict a user with all privileges. Nevertheless the driver grants, renews and
 // writes nothing there.
-func TestDemotedMasterIsNotBelieved(t *testing.T) {
+func TestDemotedMasterIsIgnored(t *testing.T) {
 	t.Parallel()
 	for name, start := range starters {
 		for opener, open := range openers {

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // inapplicable are the cases that do not apply.
 var inapplicable = conformance.Inapplicable(
 	"LockedEntryCostsNoOtherLease", // the server locks no entry
-	"NextMayAskBehindARelease",     // the driver promises no order of requests
-	"SweepSparesWhatIsHeld",        // the driver keeps nothing of a free lock
+	"NextRequestFollowsARelease",   // the driver promises no order of requests
+	"SweepSparesHeldLocks",         // the driver keeps nothing of a free lock
 )
 
 func TestConformance(t *testing.T) {

@@ -220,7 +220,7 @@ func TestURL(t *testing.T) {
 // secret is part of passwords, in three spellings.
 const secret = "s3cr@t/"
 
-func TestOpenTellsWhatIsWrongAndNoSecret(t *testing.T) {
+func TestOpenExplainsWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--requirepass", "right")
 	login := "u:" + strings.NewReplacer("@", "%40", "/", "%2F").Replace(secret) + "@"
@@ -350,9 +350,9 @@ func TestReplicaIsUnavailable(t *testing.T) {
 	raw.Release(t, d, g)
 }
 
-// TestDemotedMasterIsNotBelieved checks that no answer of a demoted master is definite. It may lack
+// TestDemotedMasterIsIgnored checks that no answer of a demoted master is definite. It may lack
 // data of the present master.
-func TestDemotedMasterIsNotBelieved(t *testing.T) {
+func TestDemotedMasterIsIgnored(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(testenv.TB, ...string) *testenv.Server{
 		"redis": testenv.NewRedis, "valkey": testenv.NewValkey,
@@ -455,9 +455,9 @@ func TestUncontendedFairLockDoesNotQueue(t *testing.T) {
 	}
 }
 
-// TestNobodyQueuesWithoutMemory checks that a server without memory refuses a fair waiter, even if
+// TestFullServerQueuesNoWaiter checks that a server without memory refuses a fair waiter, even if
 // the lock is free.
-func TestNobodyQueuesWithoutMemory(t *testing.T) {
+func TestFullServerQueuesNoWaiter(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--maxmemory-policy", "noeviction")
 	d, c := openURL(t, s.URL), admin(t, s)
@@ -751,7 +751,7 @@ func TestListTakesItsPrefixLiterally(t *testing.T) {
 	}
 }
 
-func TestWaitersLookAgainAfterAReconnection(t *testing.T) {
+func TestWaitersRetryAfterAReconnection(t *testing.T) {
 	t.Parallel()
 	for _, fair := range []bool{false, true} {
 		t.Run(fmt.Sprintf("fair=%v", fair), func(t *testing.T) {
@@ -919,7 +919,7 @@ func TestBreakReachesTheHolderAtOnce(t *testing.T) {
 	raw.WantIs(t, "Release", holder.Release(t.Context(), g), backend.ErrNotHeld)
 }
 
-func TestNobodyIsRememberedWhoIsGone(t *testing.T) {
+func TestGoneWaitersAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d, other, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)

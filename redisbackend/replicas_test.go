@@ -176,7 +176,7 @@ func TestPassedGrantIsAcknowledgedToo(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, next))
 }
 
-func TestWaitNeedsAURLInAnothersCluster(t *testing.T) {
+func TestWaitNeedsAURLForALentCluster(t *testing.T) {
 	t.Parallel()
 	node := testenv.RedisCluster(t).Nodes[0]
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr}})

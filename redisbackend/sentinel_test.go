@@ -214,9 +214,9 @@ func wantLockOn(t *testing.T, d *driver, on, not *testenv.Server) {
 	raw.Release(t, d, grant)
 }
 
-// TestNewestSentinelIsBelieved checks that a new client believes the newest sentinel, although the
+// TestNewestSentinelWins checks that a new client believes the newest sentinel, although the
 // majority may lag behind a failover. The order of their answers does not matter.
-func TestNewestSentinelIsBelieved(t *testing.T) {
+func TestNewestSentinelWins(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
 	for newest := range 3 {
@@ -230,10 +230,10 @@ func TestNewestSentinelIsBelieved(t *testing.T) {
 	}
 }
 
-// TestOlderAnswerIsNotBelieved checks that a client never returns to the former master after it has
+// TestOlderAnswerIsIgnored checks that a client never returns to the former master after it has
 // received an announcement. The answers of the other sentinels do not change this, nor does a
 // failure of the sentinel that announced it.
-func TestOlderAnswerIsNotBelieved(t *testing.T) {
+func TestOlderAnswerIsIgnored(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
 	for announcer := range 3 {
@@ -251,9 +251,9 @@ func TestOlderAnswerIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestOlderAnnouncementIsNotBelieved checks that the client ignores an old switch that a lagging
+// TestOlderAnnouncementIsIgnored checks that the client ignores an old switch that a lagging
 // sentinel announces.
-func TestOlderAnnouncementIsNotBelieved(t *testing.T) {
+func TestOlderAnnouncementIsIgnored(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
 	all, url := newFakeSentinels(t, 3, now.Addr, 1)
@@ -273,9 +273,9 @@ func TestOlderAnnouncementIsNotBelieved(t *testing.T) {
 	wantLockOn(t, d, now, before)
 }
 
-// TestUnanimousSentinelsAreBelieved checks that the client believes all sentinels together, even
+// TestUnanimousSentinelsWin checks that the client believes all sentinels together, even
 // with an older epoch. An operator that sets up the sentinels again resets their epochs.
-func TestUnanimousSentinelsAreBelieved(t *testing.T) {
+func TestUnanimousSentinelsWin(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
 	all, url := newFakeSentinels(t, 3, before.Addr, 7)

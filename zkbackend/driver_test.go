@@ -38,7 +38,7 @@ var inapplicable = conformance.Inapplicable(
 	"LateRepeatedAcquireShortensNoTerm",
 	"LeavingTheQueueOfAFreeLockWakesTheNext",
 	"LockedEntryCostsNoOtherLease",
-	"SweepSparesWhatIsHeld",
+	"SweepSparesHeldLocks",
 	"TermsAreNotFloored",
 )
 

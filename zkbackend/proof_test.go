@@ -9,9 +9,9 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestProofCountsFromWhatWasAnswered checks that a proof does not count from a request that the
+// TestProofCountsFromAnswers checks that a proof does not count from a request that the
 // network delayed. Such a request had not reached a server.
-func TestProofCountsFromWhatWasAnswered(t *testing.T) {
+func TestProofCountsFromAnswers(t *testing.T) {
 	t.Parallel()
 	const session, ttl = 10 * time.Second, 7 * time.Second
 	s := testenv.NewZooKeeper(t, time.Second)

@@ -21,9 +21,9 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestProofCountsFromWhatTheLeaderKnows checks that a proof counts from the last touch that the
+// TestProofCountsFromTheLeadersTouch checks that a proof counts from the last touch that the
 // leader has received. A term is never longer than the session from then on.
-func TestProofCountsFromWhatTheLeaderKnows(t *testing.T) {
+func TestProofCountsFromTheLeadersTouch(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }

@@ -206,10 +206,10 @@ func TestUncontendedPairIsThreeRequests(t *testing.T) {
 	}
 }
 
-// TestSuccessorOfTheHolderIsGrantedUnasked checks that the first waiter needs no request when the
+// TestSuccessorIsGrantedWithoutARequest checks that the first waiter needs no request when the
 // holder leaves. A change of owner needs five requests, none of them between the release and the
 // grant.
-func TestSuccessorOfTheHolderIsGrantedUnasked(t *testing.T) {
+func TestSuccessorIsGrantedWithoutARequest(t *testing.T) {
 	s := testenv.NewZooKeeper(t, 2*time.Second)
 	holder, waiter := openURL(t, s.URL), openURL(t, s.URL)
 	g := raw.Acquire(t, holder, raw.Request(t, 30*time.Second))
@@ -383,9 +383,9 @@ func isolated(t *testing.T, s *testenv.Server, query string) (*driver, *testenv.
 	return openURL(t, "zk://"+p.Addr()+query), p
 }
 
-// TestIsolatedHolderIsToldFirst cuts off one of two processes. Its lease is lost before the other
+// TestIsolatedHolderLosesFirst cuts off one of two processes. Its lease is lost before the other
 // process gets the lock.
-func TestIsolatedHolderIsToldFirst(t *testing.T) {
+func TestIsolatedHolderLosesFirst(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
 	p := testenv.NewProxy(t, s.Addr)
@@ -551,7 +551,7 @@ func acquires(t *testing.T, d *driver, req *backend.Request) error {
 	return err
 }
 
-func TestBreakIsToldAtOnce(t *testing.T) {
+func TestBreakIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
@@ -645,10 +645,10 @@ func TestRenewalWithoutAWatch(t *testing.T) {
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
 }
 
-// TestWatchOfAnotherThatFails checks a holder that shares the watch of another acquisition, whose
+// TestForeignWatchFails checks a holder that shares the watch of another acquisition, whose
 // request for the watch fails. The lock is lost if the node no longer exists. If the connection
 // failed, the node is watched again.
-func TestWatchOfAnotherThatFails(t *testing.T) {
+func TestForeignWatchFails(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	for name, lost := range map[string]bool{"no node": true, "no connection": false} {
@@ -751,9 +751,9 @@ func TestForeignNodeUnderTheKey(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, req))
 }
 
-// TestNodeThatWasMadeAgain checks a node that an operator deletes and creates again under the same
+// TestRemadeNode checks a node that an operator deletes and creates again under the same
 // name while the holder is cut off. The new node does not belong to the holder.
-func TestNodeThatWasMadeAgain(t *testing.T) {
+func TestRemadeNode(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, p := isolated(t, s, "")
@@ -1095,9 +1095,9 @@ func TestReleaseWaitsItsTurn(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
-// TestAcquireBehindARelease checks that the next waiter of a process need not wait for the answer
-// to the release. A request that is sent after the release is also executed after it.
-func TestAcquireBehindARelease(t *testing.T) {
+// TestAcquireFollowsAReleaseUnderWay checks that the next waiter of a process need not wait for the
+// answer to the release. A request that is sent after the release is also executed after it.
+func TestAcquireFollowsAReleaseUnderWay(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, p := isolated(t, s, "")
@@ -1130,10 +1130,10 @@ func TestAcquireBehindARelease(t *testing.T) {
 	}
 }
 
-// TestNextFollowsWhomTheHolderSaw checks the waiter that follows a holder of the same process. It
+// TestNextFollowsTheHoldersView checks the waiter that follows a holder of the same process. It
 // waits for the last owner in the queue that the holder has seen. Then it waits for the owners that
 // came later.
-func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
+func TestNextFollowsTheHoldersView(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	first, second := openURL(t, s.URL), openURL(t, s.URL)
@@ -1185,10 +1185,10 @@ func TestNextFollowsWhomTheHolderSaw(t *testing.T) {
 	}
 }
 
-// TestReconnectionTellsInAnyOrder checks the order of events after a reconnection. A waiter may
+// TestReconnectionReportsInAnyOrder checks the order of events after a reconnection. A waiter may
 // detect the end of its predecessor first. Later it detects that its own node was deleted and that
 // another owner holds the lock.
-func TestReconnectionTellsInAnyOrder(t *testing.T) {
+func TestReconnectionReportsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	holder, behind := openURL(t, s.URL), openURL(t, s.URL)

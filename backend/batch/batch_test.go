@@ -131,9 +131,9 @@ func TestContextsInABatch(t *testing.T) {
 	})
 }
 
-// TestQueueIsNotHeldUp checks that requests which hang do not delay the queue while connections are
-// free. The number of batches under way is still limited.
-func TestQueueIsNotHeldUp(t *testing.T) {
+// TestQueueIsNotDelayed checks that requests which hang do not delay the queue while connections
+// are free. The number of batches under way is still limited.
+func TestQueueIsNotDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &echo{answer: make(chan struct{})}

@@ -12,6 +12,6 @@ var batchMutants = []mutant{
 		guard: "batches: other requests keep connections", file: "backend/batch/batch.go",
 		without: "hanging batches use all connections, so that renewals fail",
 		edits:   []edit{{old: "if b.underWay < b.opts.Most {", new: "if b.opts.Most > 0 {"}},
-		pkg:     "backend/batch", test: "TestQueueIsNotHeldUp",
+		pkg:     "backend/batch", test: "TestQueueIsNotDelayed",
 	},
 }

@@ -24,7 +24,7 @@ var commandMutants = []mutant{
 			old: "_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, value, 0, 0, 0)",
 			new: "_ = unix.PR_SET_CHILD_SUBREAPER; _ = value",
 		}},
-		pkg: "command", test: "TestLossEndsWhatLeftTheGroup",
+		pkg: "command", test: "TestLossEndsProcessesOutsideTheGroup",
 	},
 	{
 		guard: "command: no process is left when the lock is free", file: "command/supervise.go",
@@ -100,7 +100,7 @@ var commandMutants = []mutant{
 			},
 			{old: "make(chan []byte, maxNotes)", new: "make(chan []byte)"},
 		},
-		pkg: "command", test: "TestBlockedMessagesHoldUpNothing",
+		pkg: "command", test: "TestBlockedMessagesDelayNothing",
 	},
 	{
 		guard: "command: a closed standard error ends nothing", file: "command/notes.go",
@@ -118,7 +118,7 @@ var commandMutants = []mutant{
 		guard: "command: no process hides from the guard", file: "command/job_unix.go",
 		without: "a process without group, session and environment outlives a killed dlock",
 		edits:   []edit{{old: "\tsetAdopting(true)\n\treturn j", new: "\treturn j"}},
-		pkg:     "command", test: "TestKilledDlockTakesWhatHides",
+		pkg:     "command", test: "TestKilledDlockTakesHiddenProcesses",
 	},
 	{
 		guard: "command: the job of a stopped dlock is ended", file: "command/guardprocess_unix.go",
@@ -273,7 +273,7 @@ var commandMutants = []mutant{
 			old: "} else if errors.Is(failure, backend.ErrUnavailable) {",
 			new: "} else if false {",
 		}},
-		pkg: ".", test: "TestLockSaysWhyTheServerDidNotAnswer",
+		pkg: ".", test: "TestLockReportsWhyTheServerDidNotAnswer",
 	},
 	{
 		guard: "file: a job keeps its lock while it is stopped", file: "command/holder.go",
@@ -288,7 +288,7 @@ var commandMutants = []mutant{
 			old: "\tif err := checkPath(dir); err != nil {\n\t\treturn err\n\t}\n",
 			new: "",
 		}},
-		pkg: "filebackend", test: "TestTurnableLinksAreRefused",
+		pkg: "filebackend", test: "TestChangeableLinksAreRefused",
 	},
 	{
 		guard:   "memcached: all clients have one list of servers",
@@ -320,7 +320,7 @@ var commandMutants = []mutant{
 			old: "if slices.Contains(interrupts, sig) {",
 			new: "if slices.Contains(interrupts, sig) && s.keep {",
 		}},
-		pkg: "command", test: "TestSuperviseKeepsTheLockForWhatIsStuck",
+		pkg: "command", test: "TestSuperviseKeepsTheLockForStuckProcesses",
 	},
 	{
 		guard: "command: --wait limits connecting", file: "command/holder.go",

@@ -329,7 +329,7 @@ var coreMutants = []mutant{
 		guard: "Close repeats an unanswered release", file: "internal/engine/release.go",
 		without: "a lock stays taken for a TTL after Close",
 		edits:   []edit{{old: "\ta.on(silenceEvent)", new: "\ta.on(finishEvent)"}},
-		pkg:     ".", test: "TestCloseRepeatsWhatUnlockLeft",
+		pkg:     ".", test: "TestCloseRepeatsReleasesOfUnlock",
 	},
 	{
 		guard:   "after ErrUnavailable a release was not executed",

@@ -30,7 +30,7 @@ var etcdMutants = []mutant{
 		guard: "etcd: after a cancelled watch the queue is read again", file: "etcdbackend/wait.go",
 		without: "waiters miss a release",
 		edits:   []edit{{old: "\td.wakeWaiters(q)\n}\n", new: "}\n"}},
-		pkg:     "etcdbackend", test: "TestCompactionSendsWaitersToLookAgain",
+		pkg:     "etcdbackend", test: "TestCompactionMakesWaitersRetry",
 	},
 	{
 		guard: "etcd: late executions are removed", file: "etcdbackend/sweep.go",
@@ -126,7 +126,7 @@ var etcdMutants = []mutant{
 			old: "			a.signal() // a concurrent Wait is in no queue from now on\n",
 			new: "",
 		}},
-		pkg: "etcdbackend", test: "TestGrantWakesAWaitBesideIt",
+		pkg: "etcdbackend", test: "TestGrantWakesAConcurrentWait",
 	},
 	{
 		guard: "etcd: an answer is bounded", file: "etcdbackend/open.go",
@@ -141,7 +141,7 @@ var etcdMutants = []mutant{
 			old: "ctx.Value(wantsLeader{}) != nil",
 			new: "ctx.Value(wantsLeader{}) == false",
 		}},
-		pkg: "etcdbackend", test: "TestRequestsAskForALeader",
+		pkg: "etcdbackend", test: "TestRequestsRequireALeader",
 	},
 	{
 		guard: "etcd: a lent client's KV is used", file: "etcdbackend/driver.go",

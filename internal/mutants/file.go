@@ -45,7 +45,7 @@ var fileMutants = []mutant{
 		guard: "file: a sweep leaves a replaced file", file: "filebackend/measure.go",
 		without: "a sweep removes the file of a held lock",
 		edits:   []edit{{old: "err == nil && current {", new: "err == nil && (current || true) {"}},
-		pkg:     "filebackend", test: "TestSweepLeavesWhatIsAnothers",
+		pkg:     "filebackend", test: "TestSweepLeavesForeignFiles",
 	},
 	{
 		guard: "file: a signal costs a waiter no place", file: "filebackend/system_linux.go",

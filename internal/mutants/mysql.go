@@ -66,19 +66,19 @@ var mysqlMutants = []mutant{
 			old: "out.id > 0 && d.caps.Notify && !d.queue.polls:",
 			new: "out.id > 0 && d.caps.Notify:",
 		}},
-		pkg: "mysqlbackend", test: "TestMariaDBKillsNobody",
+		pkg: "mysqlbackend", test: "TestMariaDBKillsNoQuery",
 	},
 	{
 		guard: "mysql: the first waiter on MariaDB polls", file: "mysqlbackend/wait.go",
 		without: "each waiter blocks until its wait ends",
 		edits:   []edit{{old: "pause(ctx, min(p, left))", new: "pause(ctx, max(p, left))"}},
-		pkg:     "mysqlbackend", test: "TestMariaDBKillsNobody",
+		pkg:     "mysqlbackend", test: "TestMariaDBKillsNoQuery",
 	},
 	{
 		guard: "mysql: a lent connection is closed after a wait", file: "mysqlbackend/wait.go",
 		without: "a late wake-up interrupts a statement of the application",
 		edits:   []edit{{old: "if q.lent || w.signal", new: "if false || w.signal"}},
-		pkg:     "mysqlbackend", test: "TestLentConnectionIsClosedBehindAWaiter",
+		pkg:     "mysqlbackend", test: "TestLentConnectionIsClosedDuringAWait",
 	},
 	{
 		guard:   "mysql: a late acquisition shortens no term",
@@ -149,7 +149,7 @@ var mysqlMutants = []mutant{
 			old: "IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, 0)",
 			new: "IF(FALSE, 1, 0)",
 		}},
-		pkg: "mysqlbackend", test: "TestDemotedMasterIsNotBelieved",
+		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
 		guard:   "mysql: a read-only server renews nothing",
@@ -159,7 +159,7 @@ var mysqlMutants = []mutant{
 			old: "IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1,",
 			new: "IF(FALSE, 1,",
 		}},
-		pkg: "mysqlbackend", test: "TestDemotedMasterIsNotBelieved",
+		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
 		guard:   "mysql: a read-only server renews no batch",
@@ -169,7 +169,7 @@ var mysqlMutants = []mutant{
 			old: "IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1,",
 			new: "IF(FALSE, 1,",
 		}},
-		pkg: "mysqlbackend", test: "TestDemotedMasterIsNotBelieved",
+		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
 		guard: "mysql: a connection to a read-only server is closed", file: "mysqlbackend/conn.go",
@@ -241,7 +241,7 @@ var mysqlMutants = []mutant{
 			old: "queued := a.state == waiting || a.state == first",
 			new: "queued := a.state != absent",
 		}},
-		pkg: "mysqlbackend", test: "TestReleaseToldOfABreakWhilePassing",
+		pkg: "mysqlbackend", test: "TestReleaseReportsABreakWhilePassing",
 	},
 	{
 		guard:   "mysql: a late first request revives nothing",
@@ -265,7 +265,7 @@ var mysqlMutants = []mutant{
 			old: "WHERE name IN ({names}) FOR UPDATE SKIP LOCKED",
 			new: "WHERE name IN ({names})",
 		}},
-		pkg: "mysqlbackend", test: "TestRenewalBelievesNoReplica",
+		pkg: "mysqlbackend", test: "TestRenewalIgnoresReplicas",
 	},
 	{
 		guard: "mysql: owner check in a batch", file: "mysqlbackend/statements/renew-free.sql",
@@ -274,7 +274,7 @@ var mysqlMutants = []mutant{
 			old: "WHERE (t.name, t.owner) IN ({pairs})",
 			new: "WHERE ((t.name, t.owner) IN ({pairs}) OR TRUE)",
 		}},
-		pkg: "mysqlbackend", test: "TestRenewAllTakesWhatComes",
+		pkg: "mysqlbackend", test: "TestRenewAllTakesAnyBatch",
 	},
 	{
 		guard: "mysql: the connections of idle waiters are closed", file: "mysqlbackend/open.go",
@@ -301,7 +301,7 @@ var mysqlMutants = []mutant{
 			old: "AND expires < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND",
 			new: "AND expires < UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
 		}},
-		pkg: "mysqlbackend", test: "TestSweepLeavesWhatIsInUseAgain",
+		pkg: "mysqlbackend", test: "TestSweepLeavesReusedNames",
 	},
 	{
 		guard:   "mysql: a release waits until the signal is passed on",

@@ -74,19 +74,19 @@ var redisMutants = []mutant{
 		guard: "redis: connections to former masters are closed", file: "redisbackend/sentinel.go",
 		without: "a client stays with a master that the sentinels have replaced",
 		edits:   []edit{{old: "\t\t\t_ = c.TCPConn.Close()\n", new: "\t\t\t_ = c\n"}},
-		pkg:     "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+		pkg:     "redisbackend", test: "TestOlderAnswerIsIgnored",
 	},
 	{
 		guard: "redis: the newest epoch counts", file: "redisbackend/sentinel.go",
 		without: "lagging sentinels lead a client back to the former master",
 		edits:   []edit{{old: "v.epoch > s.accepted.epoch:", new: "v.epoch > 0:"}},
-		pkg:     "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+		pkg:     "redisbackend", test: "TestOlderAnswerIsIgnored",
 	},
 	{
 		guard: "redis: an announcement counts by itself", file: "redisbackend/sentinel.go",
 		without: "a client misses a switch if the sentinel that announced it fails",
 		edits:   []edit{{old: "if last.master != master {", new: "if false {"}},
-		pkg:     "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+		pkg:     "redisbackend", test: "TestOlderAnswerIsIgnored",
 	},
 	{
 		guard: "redis: all sentinels are followed", file: "redisbackend/sentinel.go",
@@ -95,7 +95,7 @@ var redisMutants = []mutant{
 			old: "for _, addr := range s.addrs {\n\t\ts.running",
 			new: "for _, addr := range s.addrs[:1] {\n\t\ts.running",
 		}},
-		pkg: "redisbackend", test: "TestOlderAnswerIsNotBelieved",
+		pkg: "redisbackend", test: "TestOlderAnswerIsIgnored",
 	},
 	{
 		guard:   "redis: the unanimous answer of the sentinels counts",
@@ -105,7 +105,7 @@ var redisMutants = []mutant{
 			old: "&& s.isUnanimous(v.master):",
 			new: "&& s.isUnanimous(v.master) && s.closed:",
 		}},
-		pkg: "redisbackend", test: "TestUnanimousSentinelsAreBelieved",
+		pkg: "redisbackend", test: "TestUnanimousSentinelsWin",
 	},
 	{
 		guard:   "redis: a connection dialled during a switch is closed",
@@ -182,19 +182,19 @@ var redisMutants = []mutant{
 		guard: "redis: a replica reports no loss", file: "redisbackend/scripts/renew.lua",
 		without: "a demoted master ends a lease that the present master keeps",
 		edits:   []edit{{old: "redis.pcall('GETEX', lock)", new: "redis.pcall('GET', lock)"}},
-		pkg:     "redisbackend", test: "TestDemotedMasterIsNotBelieved",
+		pkg:     "redisbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
 		guard: "redis: a replica breaks nothing", file: "redisbackend/scripts/break.lua",
 		without: "a demoted master reports that a held lock is free",
 		edits:   []edit{{old: "redis.call('GETEX', KEYS[1])", new: "redis.call('GET', KEYS[1])"}},
-		pkg:     "redisbackend", test: "TestDemotedMasterIsNotBelieved",
+		pkg:     "redisbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
 		guard: "redis: a replica reports no holder", file: "redisbackend/scripts/acquire.lua",
 		without: "because of a demoted master, a client does not get a free lock",
 		edits:   []edit{{old: "attempt == '0' and 'GETEX' or 'GET'", new: "'GET'"}},
-		pkg:     "redisbackend", test: "TestDemotedMasterIsNotBelieved",
+		pkg:     "redisbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
 		guard:   "redis: a replica reports no conflict of fences",
@@ -231,7 +231,7 @@ var redisMutants = []mutant{
 		file:    "redisbackend/scripts/acquire.lua",
 		without: "waiters fill a server beyond its memory limit",
 		edits:   []edit{{old: "attempt == '0' and 'GETEX' or 'GET'", new: "'GETEX'"}},
-		pkg:     "redisbackend", test: "TestNobodyQueuesWithoutMemory",
+		pkg:     "redisbackend", test: "TestFullServerQueuesNoWaiter",
 	},
 	{
 		guard:   "redis: the wait for replicas ends after a third of the term",
@@ -296,7 +296,7 @@ var redisMutants = []mutant{
 			old: "if redis.call('PTTL', KEYS[i]) < tonumber(ttl) then",
 			new: "if true then",
 		}},
-		pkg: "redisbackend", test: "TestConformance/ShortTermBehindShortensNoPlace",
+		pkg: "redisbackend", test: "TestConformance/ShortTermShortensNoOtherEntry",
 	},
 	{
 		guard:   "redis: a waiter that leaves wakes the next one",

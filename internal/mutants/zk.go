@@ -30,7 +30,7 @@ var zkMutants = []mutant{
 		guard: "zk: the holder's node is watched", file: "zkbackend/watch.go",
 		without: "a broken lock is detected only at the next renewal",
 		edits:   []edit{{old: "if gone != nil && onGone != nil {", new: "if false {"}},
-		pkg:     "zkbackend", test: "TestBreakIsToldAtOnce",
+		pkg:     "zkbackend", test: "TestBreakIsReportedAtOnce",
 	},
 	{
 		guard:   "zk: only the second in line is granted without a request",
@@ -43,7 +43,7 @@ var zkMutants = []mutant{
 		guard: "zk: events are in order on one connection only", file: "zkbackend/watch.go",
 		without: "after a reconnection a waiter is granted although its node is gone: two holders",
 		edits:   []edit{{old: "return w.wire != s.wires", new: "return false"}},
-		pkg:     "zkbackend", test: "TestReconnectionTellsInAnyOrder",
+		pkg:     "zkbackend", test: "TestReconnectionReportsInAnyOrder",
 	},
 	{
 		guard: "zk: a followed node is not the only predecessor", file: "zkbackend/wait.go",
@@ -52,7 +52,7 @@ var zkMutants = []mutant{
 			old: "	return w\n}\n\n// waitBehind",
 			new: "	a.ahead = w\n	return w\n}\n\n// waitBehind",
 		}},
-		pkg: "zkbackend", test: "TestNextFollowsWhomTheHolderSaw",
+		pkg: "zkbackend", test: "TestNextFollowsTheHoldersView",
 	},
 	{
 		guard: "zk: requests are bounded in time", file: "zkbackend/wire.go",
@@ -74,7 +74,7 @@ var zkMutants = []mutant{
 		without: "a member that dies after a grant has not reported: two holders for a third of " +
 			"the timeout",
 		edits: []edit{{old: "now.Sub(touch.read) >= report {", new: "i > 0 {"}},
-		pkg:   "zkbackend", test: "TestProofCountsFromWhatTheLeaderKnows",
+		pkg:   "zkbackend", test: "TestProofCountsFromTheLeadersTouch",
 	},
 	{
 		guard: "zk: a proof counts from an answered ping", file: "zkbackend/proof.go",
@@ -83,7 +83,7 @@ var zkMutants = []mutant{
 			old: "	case ping:\n		t.pending = append(t.pending, now)\n",
 			new: "	case ping:\n		t.times = append(t.times, touch{sent: now, read: now})\n",
 		}},
-		pkg: "zkbackend", test: "TestProofCountsFromWhatWasAnswered",
+		pkg: "zkbackend", test: "TestProofCountsFromAnswers",
 	},
 	{
 		guard: "zk: a proof needs a majority", file: "zkbackend/proof.go",
@@ -255,13 +255,13 @@ var zkMutants = []mutant{
 		guard: "zk: a shared watch fires if its node is gone", file: "zkbackend/watch.go",
 		without: "the lock of a holder with a deleted node is proven: two holders",
 		edits:   []edit{{old: "\t\ts.fireWatch(w, errDeleted)\n\t} else {", new: "\t} else {"}},
-		pkg:     "zkbackend", test: "TestWatchOfAnotherThatFails/no_node",
+		pkg:     "zkbackend", test: "TestForeignWatchFails/no_node",
 	},
 	{
 		guard: "zk: a shared watch fires if its connection is gone", file: "zkbackend/watch.go",
 		without: "a lock is lost because another acquisition's request for the watch failed",
 		edits:   []edit{{old: "\t} else {\n\t\ts.fireWatch(w, nil)\n\t}", new: "\t}"}},
-		pkg:     "zkbackend", test: "TestWatchOfAnotherThatFails/no_connection",
+		pkg:     "zkbackend", test: "TestForeignWatchFails/no_connection",
 	},
 	{
 		guard: "zk: a release removes the nodes of a refused user", file: "zkbackend/driver.go",
