@@ -32,7 +32,7 @@ var cancelCases = []Case{
 		Name: "LostReplyOfAcquireIsRepeated",
 		Promise: "If the answer to an Acquire is lost, Lock repeats it as the same owner and " +
 			"gets the lease; TryLock returns ErrUncertain and undoes it.",
-		run: lostReplyOfAcquireIsAskedAgain,
+		run: lostReplyOfAcquireIsRepeated,
 	},
 	{
 		Name: "LateExecutionIsUndone",
@@ -55,7 +55,7 @@ var cancelCases = []Case{
 		Name: "UnavailableIsReportedAfterATerm",
 		Promise: "If the server cannot be reached, Lock retries for one term and then returns " +
 			"ErrUnavailable; TryLock returns it at once.",
-		run: unavailableServerIsToldAfterATerm,
+		run: unavailableIsReportedAfterATerm,
 	},
 	{
 		Name: "HangingServerBoundsRequests",
@@ -144,7 +144,7 @@ func cancellationAgainstARelease(f *fixture) {
 	}
 }
 
-func lostReplyOfAcquireIsAskedAgain(f *fixture) {
+func lostReplyOfAcquireIsRepeated(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.long()))
 	other := f.client()
 	t.onAfter(acquire, times(2, fail(errReply)))
@@ -270,7 +270,7 @@ func lostReplyOfWaitIsNoGhost(f *fixture) {
 	}
 }
 
-func unavailableServerIsToldAfterATerm(f *fixture) {
+func unavailableIsReportedAfterATerm(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.brief()))
 	t.onBefore(acquire, unavailable())
 	var tried, waited error

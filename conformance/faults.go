@@ -96,7 +96,7 @@ var faultCases = []Case{
 			"before its term ends.",
 		Faults: true,
 		Alone:  true,
-		run:    longPauseIsToldInTime,
+		run:    longPauseIsReportedInTime,
 	},
 	{
 		Name: "TermCountsFromSending",
@@ -411,7 +411,7 @@ func shortPauseCostsNoLease(f *fixture) {
 	f.unlock(lease)
 }
 
-func longPauseIsToldInTime(f *fixture) {
+func longPauseIsReportedInTime(f *fixture) {
 	c, other := f.client(dlock.WithTTL(f.brief())), f.client(dlock.WithTTL(f.long()))
 	lease := f.lock(c, f.name)
 	resume := f.faults.Pause(f)

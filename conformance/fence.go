@@ -40,12 +40,12 @@ var fenceCases = []Case{
 		Name: "FenceOfALeaseIsItsGrants",
 		Promise: "Lease.Fence is the driver's fence << 12 plus the number of the hand-off, and " +
 			"is below 2^63.",
-		run: fenceOfALeaseIsThatOfItsGrant,
+		run: fenceOfALeaseIsItsGrants,
 	},
 	{
 		Name:    "FencesOfDifferentNamesAreIndependent",
 		Promise: "The fences of one name increase, whatever happens to other names meanwhile.",
-		run:     fencesOfDifferentNamesAreTheirOwn,
+		run:     fencesOfDifferentNamesAreIndependent,
 	},
 }
 
@@ -143,7 +143,7 @@ func fenceFollowsTheOrderOfGrants(f *fixture) {
 	})
 }
 
-func fenceOfALeaseIsThatOfItsGrant(f *fixture) {
+func fenceOfALeaseIsItsGrants(f *fixture) {
 	c, t := f.tapped()
 	lease := f.lock(c, f.name, dlock.WithTTL(f.long()))
 	defer f.unlock(lease)
@@ -159,7 +159,7 @@ func fenceOfALeaseIsThatOfItsGrant(f *fixture) {
 	}
 }
 
-func fencesOfDifferentNamesAreTheirOwn(f *fixture) {
+func fencesOfDifferentNamesAreIndependent(f *fixture) {
 	c := f.client(dlock.WithTTL(f.long()))
 	a, b := fences{f: f}, fences{f: f}
 	for range 10 {

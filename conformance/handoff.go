@@ -31,7 +31,7 @@ var handoffCases = []Case{
 		Name: "HandoffStarvesNoClient",
 		Promise: "Waiters of other processes are served even if one process never stops " +
 			"contending.",
-		run: handoffStarvesNobody,
+		run: handoffStarvesNoClient,
 	},
 	{
 		Name: "HandoffNeedsEqualLocks",
@@ -43,7 +43,7 @@ var handoffCases = []Case{
 		Name: "LateUnlockAfterHandoffFreesNoLease",
 		Promise: "A second Unlock of a lease that was handed off returns ErrNotHeld, and the new " +
 			"holder keeps the lock.",
-		run: lateUnlockAfterHandoffFreesNobody,
+		run: lateUnlockAfterHandoffFreesNoLease,
 	},
 	{
 		Name: "BreakAfterHandoffEndsTheNewLease",
@@ -61,7 +61,7 @@ var handoffCases = []Case{
 		Name: "CancelledFrontLeavesItsPlace",
 		Promise: "If the waiter at the head of a line gives up, the next waiter of its client is " +
 			"served in its place.",
-		run: cancelledHeadLeavesItsPlace,
+		run: cancelledFrontLeavesItsPlace,
 	},
 }
 
@@ -171,7 +171,7 @@ func handoffCanBeTurnedOff(f *fixture) {
 	}
 }
 
-func handoffStarvesNobody(f *fixture) {
+func handoffStarvesNoClient(f *fixture) {
 	busy, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
 	ctx, stop := context.WithCancel(f.ctx)
 	contending := async(func() {
@@ -242,7 +242,7 @@ func (f *fixture) handOver(c *dlock.Client, name string) (old, next *dlock.Lease
 	return nil, nil
 }
 
-func lateUnlockAfterHandoffFreesNobody(f *fixture) {
+func lateUnlockAfterHandoffFreesNoLease(f *fixture) {
 	c, other := f.client(dlock.WithTTL(f.long())), f.client()
 	old, next := f.handOver(c, f.name)
 	f.isErr("Unlock of a lease that was handed off", old.Unlock(f.ctx), dlock.ErrNotHeld)
@@ -297,7 +297,7 @@ func handoffToACancelledWaiterIsNotDropped(f *fixture) {
 	f.free(other, f.name)
 }
 
-func cancelledHeadLeavesItsPlace(f *fixture) {
+func cancelledFrontLeavesItsPlace(f *fixture) {
 	variants := [][]dlock.Option{nil}
 	if f.caps.Fair != backend.FairNo {
 		variants = append(variants, []dlock.Option{dlock.WithFair()})

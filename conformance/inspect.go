@@ -25,7 +25,7 @@ var inspectCases = []Case{
 		Name: "ListShowsHeldLocks",
 		Promise: "List shows every held name with the literal prefix and no free name, and a " +
 			"loop can break early; otherwise it returns ErrUnsupported.",
-		run: listShowsWhatIsHeld,
+		run: listShowsHeldLocks,
 	},
 	{
 		Name: "BreakNamesItsOwner",
@@ -113,7 +113,7 @@ func inspectCountsQueueEntries(f *fixture) {
 	f.unlock(lease)
 }
 
-func listShowsWhatIsHeld(f *fixture) {
+func listShowsHeldLocks(f *fixture) {
 	list := func(c *dlock.Client, prefix string) (names []string, err error) {
 		for info, err := range c.List(f.ctx, prefix) {
 			if err != nil {

@@ -17,7 +17,7 @@ var lossCases = []Case{
 		Name: "LossComesBeforeTheNextHolder",
 		Promise: "A lease that cannot be renewed is lost at its deadline, by Lost, Err and its " +
 			"context, before another client gets the lock.",
-		run: lossIsToldBeforeOthersCanHold,
+		run: lossComesBeforeTheNextHolder,
 	},
 	{
 		Name:    "ErrComparesClocks",
@@ -51,13 +51,13 @@ var lossCases = []Case{
 		Name: "UnlockReportsTheLoss",
 		Promise: "If Unlock is the first to detect that the grant is gone, it returns ErrLost, " +
 			"and Err then returns ErrLost, not ErrNotHeld.",
-		run: unlockLearnsOfTheLoss,
+		run: unlockReportsTheLoss,
 	},
 	{
 		Name: "BreakEndsTheLease",
 		Promise: "Break ends the holder's lease with ErrLost, and the next waiter gets the lock; " +
 			"a backend that cannot break returns ErrUnsupported.",
-		run: breakTellsTheHolder,
+		run: breakEndsTheLease,
 	},
 	{
 		Name: "DoJoinsTheLoss",
@@ -100,7 +100,7 @@ var lossCases = []Case{
 // unavailable returns a hook that fails each call, as if the server refused connections.
 func unavailable() hook { return fail(fmt.Errorf("%w: refused", backend.ErrUnavailable)) }
 
-func lossIsToldBeforeOthersCanHold(f *fixture) {
+func lossComesBeforeTheNextHolder(f *fixture) {
 	for _, fault := range []hook{unavailable(), hang, fail(errors.New("unknown"))} {
 		c, t := f.tapped(dlock.WithTTL(f.brief()))
 		lease := f.lock(c, f.name)
@@ -231,7 +231,7 @@ func vanishedGrantIsLost(f *fixture) {
 	f.free(f.client(), f.name)
 }
 
-func unlockLearnsOfTheLoss(f *fixture) {
+func unlockReportsTheLoss(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.long()))
 	other := f.client(dlock.WithTTL(f.long()))
 	lease := f.lock(c, f.name)
@@ -245,7 +245,7 @@ func unlockLearnsOfTheLoss(f *fixture) {
 	f.unlock(next)
 }
 
-func breakTellsTheHolder(f *fixture) {
+func breakEndsTheLease(f *fixture) {
 	if f.breakUnsupported() {
 		return
 	}

@@ -23,7 +23,7 @@ var measureCases = []Case{
 	{
 		Name:    "SweepSparesHeldLocks",
 		Promise: "Sweep does not change a held lock, and a free one can be locked after it.",
-		run:     sweepSparesWhatIsHeld,
+		run:     sweepSparesHeldLocks,
 	},
 }
 
@@ -74,7 +74,7 @@ func countersCount(f *fixture) {
 	}
 }
 
-func sweepSparesWhatIsHeld(f *fixture) {
+func sweepSparesHeldLocks(f *fixture) {
 	sweeper, ok := f.driver().(measure.Sweeper)
 	if !ok {
 		f.inapplicable("the driver is no Sweeper")

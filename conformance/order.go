@@ -33,7 +33,7 @@ var orderCases = []Case{
 		Name: "LateReleaseFreesNoOtherGrant",
 		Promise: "A release that is executed a second time, after the lock was granted to " +
 			"another owner, does not affect that owner's grant.",
-		run: lateReleaseFreesNobody,
+		run: lateReleaseFreesNoOtherGrant,
 	},
 	{
 		Name: "LateAcquireIsFoundByItsOwner",
@@ -299,7 +299,7 @@ func (f *fixture) stillHeld(d backend.Driver, g *backend.Grant, other backend.Dr
 	}
 }
 
-func lateReleaseFreesNobody(f *fixture) {
+func lateReleaseFreesNoOtherGrant(f *fixture) {
 	_ = ability[Delayer](f)
 	d := f.warm(f.driver())
 	g := f.grant(d, f.try(f.long()))

@@ -22,7 +22,7 @@ var queueCases = []Case{
 		Name: "ShortTermShortensNoOtherEntry",
 		Promise: "A fair waiter with a short term does not shorten the place of a waiter with a " +
 			"long term.",
-		run: shortTermBehindShortensNoPlace,
+		run: shortTermShortensNoOtherEntry,
 	},
 	{
 		Name: "LeavingTheQueueOfAFreeLockWakesTheNext",
@@ -86,7 +86,7 @@ func refreshKeepsThePlace(f *fixture) {
 	f.release(third, f.grantSoon(third, second))
 }
 
-func shortTermBehindShortensNoPlace(f *fixture) {
+func shortTermShortensNoOtherEntry(f *fixture) {
 	if f.unfair() {
 		return
 	}

@@ -33,13 +33,13 @@ var waitingCases = []Case{
 		Name: "WaitersOfOneConnectionMissNoRelease",
 		Promise: "A release ends the Wait of every waiter on a connection, even if a waiter " +
 			"began to wait after another one.",
-		run: waitersOfOneConnectionMissNothing,
+		run: waitersOfOneConnectionMissNoRelease,
 	},
 	{
 		Name: "NextRequestFollowsARelease",
 		Promise: "ReleaseThen calls sent at most once, and an Acquire after that is granted, or " +
 			"woken by the release.",
-		run: nextMayAskBehindARelease,
+		run: nextRequestFollowsARelease,
 	},
 	{
 		Name:    "WaitEndsWithItsContext",
@@ -71,7 +71,7 @@ var waitingCases = []Case{
 	{
 		Name:    "TryLockOfAHeldNameMakesNoTrip",
 		Promise: "TryLock sends no request while the same client holds the name.",
-		run:     tryLockOfOwnLockMakesNoTrip,
+		run:     tryLockOfAHeldNameMakesNoTrip,
 	},
 	{
 		Name:    "CancelledWaiterIsNoGhost",
@@ -98,7 +98,7 @@ var waitingCases = []Case{
 		Name: "OnlyTheFrontSendsRequests",
 		Promise: "Of a client's many waiters for one name, only one sends requests, and seldom, " +
 			"even while another client inspects the lock.",
-		run: onlyTheHeadAsksTheServer,
+		run: onlyTheFrontSendsRequests,
 	},
 	{
 		Name:    "WaitersAreNotGoroutines",
@@ -222,8 +222,8 @@ func releaseDuringWaitIsNotMissed(f *fixture) {
 	h.check(d)
 }
 
-// nextMayAskBehindARelease does not apply if the server does not execute requests in order.
-func nextMayAskBehindARelease(f *fixture) {
+// nextRequestFollowsARelease does not apply if the server does not execute requests in order.
+func nextRequestFollowsARelease(f *fixture) {
 	d := f.driver()
 	w := f.waitable(d)
 	p, ok := d.(backend.Pipeliner)
@@ -258,7 +258,7 @@ func nextMayAskBehindARelease(f *fixture) {
 	}
 }
 
-func waitersOfOneConnectionMissNothing(f *fixture) {
+func waitersOfOneConnectionMissNoRelease(f *fixture) {
 	d, other := f.driver(), f.driver()
 	w := f.waitable(other)
 	for i := range 10 {
@@ -373,7 +373,7 @@ func tryLockDoesNotWait(f *fixture) {
 	}
 }
 
-func tryLockOfOwnLockMakesNoTrip(f *fixture) {
+func tryLockOfAHeldNameMakesNoTrip(f *fixture) {
 	c, t := f.tapped()
 	lease := f.lock(c, f.name, dlock.WithTTL(f.long()))
 	defer f.unlock(lease)
@@ -483,7 +483,7 @@ func fairTryDoesNotOvertake(f *fixture) {
 	f.release(other, f.grant(other, req))
 }
 
-func onlyTheHeadAsksTheServer(f *fixture) {
+func onlyTheFrontSendsRequests(f *fixture) {
 	holder := f.client()
 	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
 	c, t := f.tapped(dlock.WithTTL(f.long()))

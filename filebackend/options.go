@@ -20,9 +20,10 @@ type Options struct {
 	// processes have ended.
 	Inherit bool
 	// Block (block=1) makes each waiter wait in flock(2), in its own thread. The system decides the
-	// order of waiters, and Linux serves them in the order of their arrival. A process that
-	// was stopped (SIGSTOP) queues again, at the end. Block suits programs that run in many processes with few waiters each: a waiter causes no work, however many
-	// processes wait. The thread of a waiter that has given up stays until the lock is free.
+	// order of waiters, and Linux serves them in the order of their arrival. A process that was
+	// stopped (SIGSTOP) queues again, at the end. Block suits programs that run in many processes
+	// with few waiters each: a waiter causes no work, however many processes wait. The thread of a
+	// waiter that has given up stays until the lock is free.
 	Block bool
 	// Endless (endless=1) grants locks without a term: the deadline of a lease is a century away.
 	// The lease outlives a stop of the process that is longer than the TTL, as the kernel's lock

@@ -119,8 +119,8 @@ func openEtcdEach(_ context.Context, u *backend.URL, s bench.Settings) (bench.Pr
 	}, nil
 }
 
-// openEtcdAnew uses a new session for each lock. Unlock ends it.
-func openEtcdAnew(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
+// openNewEtcd uses a new session for each lock. Unlock ends it.
+func openNewEtcd(_ context.Context, u *backend.URL, s bench.Settings) (bench.Process, error) {
 	client, err := newEtcdClient(u, s)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ var peers = map[string][]peer{
 	"etcd": {
 		{"etcd Mutex, session shared", openEtcdShared},
 		{"etcd Mutex, session per contender", openEtcdEach},
-		{"etcd Mutex, session per lock", openEtcdAnew},
+		{"etcd Mutex, session per lock", openNewEtcd},
 	},
 	"zk":        {{"zk.Lock", openZKLock}},
 	"mysql":     {{"MySQL GET_LOCK", openGetLock}},
