@@ -86,8 +86,9 @@ type libraryConn interface {
 
 // conn executes statements with less effort than the client library alone. Hot statements are
 // prepared, so that the server need not parse them. If a context can only end at its deadline, the
-// socket gets this deadline, which saves a goroutine that watches the context. Together this saves
-// a tenth of a commit. As database/sql requires, it is used by one goroutine at a time.
+// socket gets this deadline, which saves a goroutine that watches the context. Without prepared
+// statements, an uncontended pair of Lock and Unlock takes 20 % longer. As database/sql requires, a
+// conn is used by one goroutine at a time.
 type conn struct {
 	libraryConn
 	socket   *socket

@@ -202,7 +202,8 @@ func (d *driver) grant(a *acquisition, req *backend.Request) (*backend.Grant, er
 	if err := s.prove(req.TTL / 6); err != nil {
 		return nil, err
 	}
-	gone := s.onGone(own, func(reason error) { d.lose(a, req.Lost, reason) })
+	report := req.Lost // without req, which would stay in memory as long as the lock
+	gone := s.onGone(own, func(reason error) { d.lose(a, report, reason) })
 	if gone != nil {
 		return nil, a.dropNode(gone)
 	}

@@ -31,7 +31,7 @@ type acquisition struct {
 	term     backend.Term // the newest proof
 
 	tenure *tenure // of the present holder; nil: not granted yet
-	first  tenure  // most acquisitions have no other
+	first  tenure  // most acquisitions have no other; see tenure.first
 
 	renewal    time.Time // when the next one is due
 	release    time.Time // when the release, or the next repetition, is due

@@ -30,8 +30,10 @@ type tenure struct {
 	line   *line     // its waiter stands at the front, if it ended before the waiter took it
 	proven time.Time // its last deadline, once it is over
 	leases []*Lease  // held ones only
-	first  Lease     // saves an allocation: most tenures have one lease
-	one    [1]*Lease
+	// first and one, with acquisition.first, save 3 of 12 allocations of a pair of Lock and Unlock:
+	// most acquisitions have one tenure with one lease.
+	first Lease
+	one   [1]*Lease
 }
 
 // begin starts the tenure of a that follows the given number of hand-offs. e.mu must be held.
