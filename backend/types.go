@@ -38,7 +38,8 @@ type Renewal struct {
 }
 
 // Request is one acquisition. The core makes it and does not change it after the
-// driver has received it. The driver does not change it either.
+// driver has received it. The driver does not change it either, and copies what it
+// needs beyond the call: a held lock must not keep its attempt in memory.
 type Request struct {
 	// Key is the user's name with the client's prefix: valid UTF-8 without
 	// control characters, 1 to 1,024 bytes long. The driver adds its own

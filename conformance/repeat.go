@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -65,6 +67,12 @@ var repeatCases = []Case{
 		Promise: "A cancelled Wait leaves nothing in the driver's memory.",
 		Alone:   true,
 		run:     cancelledWaitsLeaveNoMemory,
+	},
+	{
+		Name: "HeldLockKeepsNoAttempt",
+		Promise: "While a lock is held, the driver keeps neither the Request nor the context of " +
+			"its Acquire in memory.",
+		run: heldLockKeepsNoAttempt,
 	},
 	{
 		Name: "CloseLeavesNothing",
@@ -517,6 +525,40 @@ func (f *fixture) cancelWaits(d backend.Driver, w backend.Waiter, n int) {
 		time.Sleep(time.Millisecond) // time to begin waiting
 		cancel()
 		all.Wait()
+	}
+}
+
+// attempt is the context of an Acquire together with its Request. A pointer to either keeps both.
+type attempt struct {
+	context.Context
+	request backend.Request
+}
+
+func heldLockKeepsNoAttempt(f *fixture) {
+	const locks = 8
+	d := f.driver()
+	var grants [locks]*backend.Grant
+	var freed atomic.Int32
+	for i := range grants {
+		a := &attempt{f.ctx, *f.try(f.long())}
+		a.request.Key = fmt.Sprint(f.name, i)
+		a.request.Lost = func(error) {}
+		runtime.AddCleanup(a, func(*atomic.Int32) { freed.Add(1) }, &freed)
+		g, err := d.Acquire(a, &a.request)
+		if err != nil {
+			f.Fatalf("Acquire of a free lock: %v", err)
+		}
+		grants[i] = g
+	}
+	const inBuffers = 2 // the last attempts may still be in the buffers of a client library
+	if !f.eventually(bound, func() bool {
+		runtime.GC()
+		return freed.Load() >= locks-inBuffers
+	}) {
+		f.Errorf("%d of %d locks keep their attempts", locks-freed.Load(), locks)
+	}
+	for _, g := range grants {
+		f.release(d, g)
 	}
 }
 

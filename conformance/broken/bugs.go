@@ -820,6 +820,15 @@ var waitBugs = []Bug{
 			b.RetryAfter = b.RetryAfter.Truncate(20 * time.Millisecond)
 		})
 	}},
+	{"keeps-attempts", "A held lock keeps the Request of its Acquire in memory.", func() *flaw {
+		var kept table[*backend.Request]
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			kept.set(req.Owner, req)
+			return next.Acquire(ctx, req)
+		}}
+	}},
 	{"never-late", "A request is executed after its release, although " +
 		"Capabilities.Late is 0.", func() *flaw {
 		var late table[*backend.Request]

@@ -121,6 +121,7 @@ var noticedBy = map[string][]string{
 	"busy-guesses":         {"AcquireOfAHeldLockIsBusy"},
 	"no-retry-after":       {"WaitEndsAtTheHoldersExpiry"},
 	"retry-after-floored":  {"EachRefusalHasTheRemainingTime"},
+	"keeps-attempts":       {"HeldLockKeepsNoAttempt"},
 	"never-late":           {"LateAcquireIsNoGhost"},
 	"foreign-is-busy":      {"ForeignValueIsAConflict"},
 	"list-wildcards":       {"ListTakesPrefixesLiterally"},

@@ -55,6 +55,15 @@ var zkMutants = []mutant{
 		pkg: "zkbackend", test: "TestNextFollowsTheHoldersView",
 	},
 	{
+		guard: "zk: a held lock keeps no request", file: "zkbackend/driver.go",
+		without: "each held lock takes 600 bytes more",
+		edits: []edit{
+			{old: "d.lose(a, report, reason)", new: "d.lose(a, req.Lost, reason)"},
+			{old: "report := req.Lost", new: "_ = req.Lost"},
+		},
+		pkg: "zkbackend", test: "TestConformance/HeldLockKeepsNoAttempt",
+	},
+	{
 		guard: "zk: requests are bounded in time", file: "zkbackend/wire.go",
 		without: "a silent server blocks a request for ever",
 		edits:   []edit{{old: "t = w.deadline", new: "t = time.Time{}"}},
