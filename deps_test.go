@@ -141,6 +141,7 @@ var rules = []struct {
 	}},
 	{"/internal/engine", []string{""}},
 	{"/internal/bound", []string{"", "/backend", "/internal/...", "/...backend"}},
+	{"/internal/background", []string{"/...backend"}},
 	{"", []string{
 		"/bench/...", "/cmd/...", "/command", "/conformance/...", "/examples/...",
 		"/internal/campaign", "/internal/testenv/...",

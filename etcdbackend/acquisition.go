@@ -144,7 +144,7 @@ func (d *driver) markRemoved(owner string, revision int64) (lost func(error)) {
 	if a == nil || a.state == releasing || revision <= a.created {
 		return nil
 	}
-	a.removed = revision
+	a.removed = max(a.removed, revision) // the inbox and the watch report in any order
 	if a.state != granted {
 		a.signal()
 		return nil

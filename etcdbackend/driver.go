@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/batch"
+	"github.com/dlock-go/dlock/internal/background"
 	"github.com/dlock-go/dlock/internal/bound"
 )
 
@@ -46,7 +47,7 @@ type driver struct {
 	life   context.Context    // of watches, streams and background work
 	end    context.CancelFunc // ends life
 	// background counts goroutines that no caller waits for. Close waits for them.
-	background sync.WaitGroup
+	background background.Group
 
 	mu           sync.Mutex
 	acquisitions map[string]*acquisition // by owner; see admit and forget
@@ -103,10 +104,6 @@ func newDriver(client *clientv3.Client, o ownership, opts Options) *driver {
 	d.inbox = d.inboxOf(d.id)
 	return d
 }
-
-// inBackground runs fn in a goroutine, for which Close waits. fn must return soon after d.life
-// ends.
-func (d *driver) inBackground(fn func()) { d.background.Go(fn) }
 
 // Acquire implements backend.Driver. It sends one request if it needs no queue entry or has a copy
 // of the queue, and up to three otherwise. A lease without a fresh proof costs one or two more.
@@ -206,7 +203,9 @@ func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 	r, err := decode(kv, a.name)
 	if err != nil { // ErrConflict is definite, so the own key must not stay
 		if _, failed := d.removeKey(ctx, a.keys); failed != nil {
-			return answer{}, interpretError(ctx, failed)
+			// Whatever the reason, the key may have stayed: the outcome is unknown.
+			return answer{}, fmt.Errorf("%v, and the entry behind it was not removed: %v",
+				err, failed) //nolint:errorlint // neither is an answer to the attempt
 		}
 	}
 	ans.holder = r.owner
@@ -253,7 +252,7 @@ func (d *driver) applyError(a *acquisition, err error) {
 	case !isDefinite(err):
 		a.mayHaveGhost = true
 		a.lease.doubt()
-	case errors.Is(err, backend.ErrConflict), !a.mayHaveGhost && a.created == 0:
+	case !a.mayHaveGhost && (a.created == 0 || errors.Is(err, backend.ErrConflict)):
 		d.forget(a)
 	}
 }
@@ -289,7 +288,7 @@ func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 // the end of their terms.
 func (d *driver) Close() error {
 	d.end()
-	d.background.Wait()
+	d.background.Close()
 	d.revokeUnused()
 	defer d.batcher.Close()
 	if d.ownership == lent {

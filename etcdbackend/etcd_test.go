@@ -214,6 +214,19 @@ func TestBadURLs(t *testing.T) {
 	}
 }
 
+// TestBadFilesAreNotRepeated checks that Open does not try a missing file again until its timeout.
+func TestBadFilesAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"ca", "cert"} {
+		begun := time.Now()
+		_, err := testenv.Open(t.Context(), "etcds://127.0.0.1:1?"+file+"=/nowhere")
+		if took := time.Since(begun); err == nil || took >= openTimeout {
+			t.Errorf("%s: error %v after %v, the timeout of Open is %v",
+				file, err, took, openTimeout)
+		}
+	}
+}
+
 func TestOpenEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)

@@ -20,7 +20,7 @@ import (
 func TestHostileServer(t *testing.T) {
 	addr := serveAnswers(t, []byte{0, 1 << 30 >> 24, 0, 0, 0})
 	u := must[*backend.URL](t)(backend.ParseURL("etcd://" + addr))
-	config := must[*target](t)(parseTarget(u))
+	config := must[clientv3.Config](t)(must[*target](t)(parseTarget(u)).config())
 	client := must[*clientv3.Client](t)(connect(t.Context(), config))
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

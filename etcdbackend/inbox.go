@@ -31,7 +31,7 @@ func (d *driver) openInbox(ctx context.Context) error {
 		end()
 		return asUnavailable(ctx, err)
 	}
-	d.inBackground(func() {
+	d.background.Go(func() {
 		defer end()
 		d.readInbox(events, created.Header.Revision+1)
 	})

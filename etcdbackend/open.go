@@ -69,11 +69,15 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	config, err := t.config()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errTimeout)
 	defer cancel()
 	var client *clientv3.Client
 	err = retryTransient(ctx, func() (err error) {
-		client, err = connect(ctx, t)
+		client, err = connect(ctx, config)
 		return err
 	})
 	if err != nil {
@@ -127,11 +131,7 @@ func retryTransient(ctx context.Context, attempt func() error) error {
 // The client outlives ctx, which limits only this call. New of the client library blocks until it
 // has a token, and ends only with the context in its configuration. So connect ends that context
 // with ctx, and detaches it from ctx once the client is made.
-func connect(ctx context.Context, t *target) (*clientv3.Client, error) {
-	config, err := t.config()
-	if err != nil {
-		return nil, err
-	}
+func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
 	life, end := context.WithCancel(context.Background())
 	config.Context = life
 	stop := context.AfterFunc(ctx, end)

@@ -16,7 +16,7 @@ func (d *driver) searchGhosts(l *lease) {
 	if l.state != doubtful {
 		return
 	}
-	d.inBackground(func() {
+	d.background.Go(func() {
 		ctx, cancel := d.bound(d.life)
 		defer cancel()
 		if attached, err := d.attachedKeys(ctx, l); err == nil {
@@ -39,8 +39,8 @@ func (d *driver) sweepGhosts(attached [][]byte) (owners map[string]bool) {
 		}
 	}
 	d.mu.Unlock()
-	if len(ghosts) > 0 && d.life.Err() == nil {
-		d.inBackground(func() { d.removeGhosts(ghosts) })
+	if len(ghosts) > 0 {
+		d.background.Go(func() { d.removeGhosts(ghosts) })
 	}
 	return owners
 }

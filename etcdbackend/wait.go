@@ -111,6 +111,12 @@ func (q *queue) isFirst(a *acquisition) bool {
 	return len(q.entries) > 0 && q.entries[0] == entry{a.owner, a.created}
 }
 
+// has reports whether the present key of a is in the queue, or may be: the copy may be older than
+// the key. d.mu must be held.
+func (q *queue) has(a *acquisition) bool {
+	return q.revision < a.created || slices.Contains(q.entries, entry{a.owner, a.created})
+}
+
 // hasCopy reports whether the queue of a lock has a live copy.
 func (d *driver) hasCopy(prefix string) bool {
 	d.mu.Lock()
@@ -147,7 +153,10 @@ func (d *driver) openQueue(prefix string) *queue {
 		var ctx context.Context
 		ctx, q.cancel = context.WithCancel(d.life)
 		d.queues[prefix] = q
-		d.inBackground(func() { d.runQueue(ctx, q) })
+		if !d.background.Go(func() { d.runQueue(ctx, q) }) {
+			q.err = errClosed
+			close(q.ready)
+		}
 	}
 	q.addUser()
 	return q
@@ -207,7 +216,7 @@ func (d *driver) joinQueue(a *acquisition) {
 		a.queue, a.state = q, queued
 		q.addUser()
 	}
-	if q.isFirst(a) {
+	if q.isFirst(a) || !q.has(a) {
 		a.signal()
 	}
 }
@@ -238,6 +247,9 @@ func (d *driver) runQueue(ctx context.Context, q *queue) {
 		q.err = err
 		close(q.ready)
 		return
+	}
+	if wasClosed && d.life.Err() == nil {
+		return // after its last user: no acquisition waits in it
 	}
 	if !wasClosed {
 		select {

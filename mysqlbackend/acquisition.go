@@ -126,6 +126,16 @@ func (r *acquisitions) pass(owner string) *acquisition {
 	return a
 }
 
+// endPassing removes a, whose signal the caller has given away, unless the owner has another
+// acquisition meanwhile.
+func (r *acquisitions) endPassing(owner string, a *acquisition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byOwner[owner] == a {
+		delete(r.byOwner, owner)
+	}
+}
+
 // forget removes the acquisition of owner and returns it. Its state is absent if there was none.
 // In the states first and holding the caller must give back or discard the connection.
 func (r *acquisitions) forget(owner string) acquisition {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/background"
 )
 
 const (
@@ -37,8 +37,8 @@ type driver struct {
 	sweeping     atomic.Bool   // a sweep is under way
 	rowWaiters   chan struct{} // has a value for each connection that waits for locked rows
 
-	background sync.WaitGroup  // work that no caller waits for
-	ctx        context.Context // of the background work; ends when Close begins
+	background background.Group // work that no caller waits for
+	ctx        context.Context  // of the background work; ends when Close begins
 	cancel     context.CancelFunc
 }
 
@@ -196,14 +196,17 @@ func (d *driver) remove(ctx context.Context, text, key string, owner ...any) err
 	case out.changed == 0:
 		return backend.ErrNotHeld
 	case out.id > 0 && d.caps.Notify && !d.queue.polls:
-		d.inBackground(func(ctx context.Context) { d.wake(ctx, out.id) })
+		d.background.Go(func() { d.wake(out.id) })
 	}
 	return nil
 }
 
 // wake ends the sleep of a connection. It has no effect if the connection has its answer already,
-// or belongs to another user. Then the sleep ends by itself after maxSleep.
-func (d *driver) wake(ctx context.Context, connection int64) {
+// or belongs to another user. Then the sleep ends by itself after maxSleep. A process may close its
+// driver just after a release, so Close waits for wake, and does not end it.
+func (d *driver) wake(connection int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(d.opts.Timeout, time.Second))
+	defer cancel()
 	_, _ = exec(ctx, d.pools.control, fmt.Sprintf("KILL QUERY %d", connection))
 }
 
@@ -214,7 +217,7 @@ func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 // registry are closed, so each of them is closed once.
 func (d *driver) Close() error {
 	d.cancel()
-	d.background.Wait()
+	d.background.Close()
 	for _, w := range d.acquisitions.forgetAll() {
 		d.queue.discard(w)
 	}
@@ -225,8 +228,13 @@ func (d *driver) Close() error {
 // Options.Timeout, and when Close begins.
 func (d *driver) inBackground(fn func(context.Context)) {
 	d.background.Go(func() {
-		ctx, cancel := context.WithTimeout(d.ctx, d.opts.Timeout)
+		ctx, cancel := d.boundBackground()
 		defer cancel()
 		fn(ctx)
 	})
+}
+
+// boundBackground returns a context for one request in the background.
+func (d *driver) boundBackground() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(d.ctx, d.opts.Timeout)
 }

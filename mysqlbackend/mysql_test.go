@@ -668,7 +668,9 @@ func TestSweepKeepsUp(t *testing.T) {
 			for i := range rows { // acquisitions; on average, a quarter of them is enough
 				d := drivers[i%len(drivers)]
 				d.sweepSometimes()
-				d.background.Wait()
+				for d.sweeping.Load() {
+					time.Sleep(time.Millisecond)
+				}
 			}
 			for prefix, want := range map[string]string{
 				"a%": "1000", "b%": "0", "c%": "1000", "d%": "0",
@@ -1291,6 +1293,58 @@ func TestReleaseReportsABreakWhilePassing(t *testing.T) {
 		raw.WantIs(t, "Release after a break", d.Release(t.Context(), g), backend.ErrNotHeld)
 		d.queue.giveBack(t.Context(), p)
 	})
+}
+
+// TestCloseEndsNoWakeUp checks that the first waiter is woken although its holder closes the driver
+// at once after the release. The context of the background work ends when Close begins.
+func TestCloseEndsNoWakeUp(t *testing.T) {
+	t.Parallel()
+	s := testenv.MySQL(t)
+	holder, waiter := openURL(t, s.URL), openURL(t, s.URL)
+	g := acquire(t, holder, raw.Request(t, time.Minute))
+	w, err := waiter.connectWaiter(t.Context(), "waiter")
+	if err != nil || w == nil {
+		t.Fatalf("connectWaiter: %v, %v", w, err)
+	}
+	defer waiter.queue.discard(w)
+	err = waiter.queue.awaitSignal(t.Context(), w, waiter.keys.signal(g.Key), time.Second)
+	if err != nil || w.signal == "" {
+		t.Fatalf("the waiter is not the first: %v", err)
+	}
+	asleep := ask(t, w.conn, "SELECT CONNECTION_ID()")
+	do(t, w.conn, "SET SESSION wait_timeout = 600") // the test may be slow
+	woken := make(chan error, 1)
+	go func() {
+		_, err := query(t.Context(), w.conn, scanNullable, waiter.text.sleep,
+			time.Minute.Microseconds(), []byte(g.Key))
+		woken <- err
+	}()
+	eventually(t, "the waiter sleeps", func() bool {
+		return ask(t, waiter.pools.main, "SELECT COUNT(*) FROM information_schema.PROCESSLIST "+
+			"WHERE ID = ? AND STATE = 'User sleep'", asleep) == "1"
+	})
+	holder.cancel()
+	raw.Release(t, holder, g)
+	select {
+	case <-woken:
+	case <-time.After(patience):
+		t.Error("the waiter is not woken")
+	}
+}
+
+// TestPassedSignalForgetsNoOtherAcquisition checks the end of a hand-over of the signal, if the
+// same owner has waited again meanwhile. The connection of the new wait would be lost for ever.
+func TestPassedSignalForgetsNoOtherAcquisition(t *testing.T) {
+	t.Parallel()
+	q := newAcquisitions()
+	q.keep("owner", new(waitConn))
+	q.hold("owner")
+	passing := q.pass("owner")
+	q.keep("owner", new(waitConn))
+	q.endPassing("owner", passing)
+	if !q.isFirst("owner") {
+		t.Error("the newer acquisition is forgotten")
+	}
 }
 
 // TestSecondGrantGivesNoPlaceBack checks that a place is returned only once. An owner can receive a

@@ -151,14 +151,16 @@ func (d *driver) passSignalLater(owner string) {
 	if !d.acquisitions.hold(owner) {
 		return
 	}
-	d.inBackground(func(ctx context.Context) {
-		if pause(ctx, maxKeep) != nil {
+	d.background.Go(func() {
+		if pause(d.ctx, maxKeep) != nil {
 			return // Close discards the connection
 		}
 		if a := d.acquisitions.pass(owner); a != nil {
+			ctx, cancel := d.boundBackground()
+			defer cancel()
 			d.queue.giveBack(ctx, a.conn)
 			close(a.passed)
-			d.acquisitions.forget(owner)
+			d.acquisitions.endPassing(owner, a)
 		}
 	})
 }

@@ -814,10 +814,10 @@ var waitBugs = []Bug{
 	{"no-retry-after", "*Busy lets the waiter sleep beyond the holder's term.", func() *flaw {
 		return busy(func(b *backend.Busy) { b.RetryAfter = 24 * time.Hour })
 	}},
-	{"retry-after-floored", "*Busy reports no remaining time shortly before the end of the " +
+	{"retry-after-floored", "*Busy reports no remaining time in the last 400 ms of the " +
 		"holder's term.", func() *flaw {
 		return busy(func(b *backend.Busy) {
-			b.RetryAfter = b.RetryAfter.Truncate(20 * time.Millisecond)
+			b.RetryAfter = b.RetryAfter.Truncate(400 * time.Millisecond)
 		})
 	}},
 	{"keeps-attempts", "A held lock keeps the Request of its Acquire in memory.", func() *flaw {

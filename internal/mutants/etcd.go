@@ -35,7 +35,7 @@ var etcdMutants = []mutant{
 	{
 		guard: "etcd: late executions are removed", file: "etcdbackend/sweep.go",
 		without: "the shared lease keeps a ghost alive for ever",
-		edits:   []edit{{old: "len(ghosts) > 0 &&", new: "len(ghosts) < 0 &&"}},
+		edits:   []edit{{old: "if len(ghosts) > 0 {", new: "if len(ghosts) < 0 {"}},
 		pkg:     "etcdbackend", test: "TestGhostIsRemovedWithTheNextRenewal",
 	},
 	{
@@ -148,5 +148,32 @@ var etcdMutants = []mutant{
 		without: "the locks of a client with a namespace are outside of the namespace",
 		edits:   []edit{{old: "kv: lentKV{client}", new: "kv: newOwnKV(client)"}},
 		pkg:     "etcdbackend", test: "TestLentClientWithANamespace",
+	},
+	{
+		guard: "etcd: an older removal hides no newer one", file: "etcdbackend/acquisition.go",
+		without: "an owner whose key an operator has removed is granted the lock",
+		edits: []edit{{
+			old: "a.removed = max(a.removed, revision)", new: "a.removed = revision",
+		}},
+		pkg: "etcdbackend", test: "TestRemovalsInAnyOrder",
+	},
+	{
+		guard: "etcd: a conflict is no proof that nothing is late", file: "etcdbackend/driver.go",
+		without: "a late key of the holder proves its lease although its own key is gone: two " +
+			"holders",
+		edits: []edit{{
+			old: "case !a.mayHaveGhost && (a.created == 0 || errors.Is(err, backend.ErrConflict)):",
+			new: "case errors.Is(err, backend.ErrConflict), !a.mayHaveGhost && a.created == 0:",
+		}},
+		pkg: "etcdbackend", test: "TestConflictAfterALateAttempt",
+	},
+	{
+		guard: "etcd: a waiter needs its key in the copy", file: "etcdbackend/wait.go",
+		without: "a waiter whose key was removed while the watch failed sleeps for a third of " +
+			"its term",
+		edits: []edit{{
+			old: "slices.Contains(q.entries, entry{a.owner, a.created})", new: "true",
+		}},
+		pkg: "etcdbackend", test: "TestKeyMissingInTheCopy",
 	},
 }

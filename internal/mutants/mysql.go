@@ -53,7 +53,7 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a release wakes the first waiter", file: "mysqlbackend/driver.go",
 		without: "each waiter sleeps until its next poll, for up to a second",
 		edits: []edit{{
-			old: "\t\td.inBackground(func(ctx context.Context) { d.wake(ctx, out.id) })\n",
+			old: "\t\td.background.Go(func() { d.wake(out.id) })\n",
 			new: "",
 		}},
 		pkg: "mysqlbackend", test: "TestConformance/ReleaseWakesAWaiter",
@@ -302,6 +302,21 @@ var mysqlMutants = []mutant{
 			new: "AND expires < UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
 		}},
 		pkg: "mysqlbackend", test: "TestSweepLeavesReusedNames",
+	},
+	{
+		guard: "mysql: Close ends no wake-up", file: "mysqlbackend/driver.go",
+		without: "if a process ends just after a release, the next waiter sleeps for up to 1 s",
+		edits: []edit{{
+			old: "context.WithTimeout(context.Background(), min(d.opts.Timeout, time.Second))",
+			new: "context.WithTimeout(d.ctx, min(d.opts.Timeout, time.Second))",
+		}},
+		pkg: "mysqlbackend", test: "TestCloseEndsNoWakeUp",
+	},
+	{
+		guard: "mysql: a passed signal ends one acquisition", file: "mysqlbackend/acquisition.go",
+		without: "the connection of a newer wait of the owner is lost for ever",
+		edits:   []edit{{old: "if r.byOwner[owner] == a {", new: "if true || a != nil {"}},
+		pkg:     "mysqlbackend", test: "TestPassedSignalForgetsNoOtherAcquisition",
 	},
 	{
 		guard:   "mysql: a release waits until the signal is passed on",
