@@ -31,7 +31,7 @@ type id struct{ key, owner string }
 //	miss     a search has found no node (markAbsent)
 //	grant    no other node is in front, and the session is proven (markHeld)
 //	drop     an attempt has found the node deleted, or steps back (markAbsent, markReleased)
-//	end      a release was answered, or an attempt has left nothing (markReleased)
+//	end      a release was answered, or an attempt without a sweep has left nothing (markReleased)
 //
 // A node can be gone in any state before an attempt finds that out: see gone. A ghost can exist in
 // any state, because a create without an answer may be executed after the search: see sweepLater.
@@ -59,6 +59,7 @@ type acquisition struct {
 	alone   bool   // the queue was empty before node was created
 	ahead   *watch // on the only node in front of node; nil: several, or not known
 	tail    string // a node that was in the queue before this one; "": none is known
+	swept   bool   // sweepLater was called
 
 	// Written with a.turn taken, and read also without it. Once fence is not 0, own stays not nil.
 	own   atomic.Pointer[watch] // on node

@@ -540,6 +540,29 @@ func TestLateNodeOfTheSameOwner(t *testing.T) {
 	}
 }
 
+// TestSweepSparesTheNextAttempt checks an attempt that begins a sweep and then fails without a
+// node. The sweep does not remove the node of the owner's next attempt.
+func TestSweepSparesTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, conn := openURL(t, s.URL), admin(t, s.Addr)
+	req := raw.Request(t, patience)
+	req.Key += raw.NewOwner() // another lock than in an earlier run of the test
+	path := d.path(req.Key)
+	_, err := conn.Create(path, []byte("precious"), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	must(t, err)
+	a := d.admit(d.session, id{req.Key, req.Owner})
+	a.markUnknown() // as after a lost reply
+	_, err = d.Acquire(t.Context(), req)
+	raw.WantIs(t, "Acquire of a foreign node", err, backend.ErrConflict)
+	must(t, conn.Delete(path, -1))
+	g := raw.Acquire(t, d, req)
+	must(t, d.sweep(a))
+	_, err = d.Renew(t.Context(), g)
+	must(t, err)
+	raw.Release(t, d, g)
+}
+
 // acquires makes an attempt, releases the lock if it was granted, and returns the error of the
 // attempt.
 func acquires(t *testing.T, d *driver, req *backend.Request) error {
