@@ -123,6 +123,16 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestIdleSessionIsProven",
 	},
 	{
+		guard: "zk: a shorter timeout ends the session", file: "zkbackend/handshake.go",
+		without: "after a reconnection, a server frees locks whose leases still run: two " +
+			"holders",
+		edits: []edit{{
+			old: "if timeout > 0 && timeout < w.session.proof.granted() {",
+			new: "if false {",
+		}},
+		pkg: "zkbackend", test: "TestShorterTimeoutEndsTheSession",
+	},
+	{
 		guard: "zk: credentials are sent first", file: "zkbackend/handshake.go",
 		without: "requests are not made as the user",
 		edits: []edit{{
