@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/go-zookeeper/zk"
 
@@ -233,6 +235,32 @@ func TestCloseWhileCutOff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEndedSessionIsCollected checks that a session without calls does not stay in memory after its
+// end. Each Open makes one, to measure the tick.
+func TestEndedSessionIsCollected(t *testing.T) {
+	t.Parallel()
+	ended := endedSession(t)
+	eventually(t, "the session is collected", func() bool {
+		runtime.GC()
+		return ended.Value() == nil
+	})
+}
+
+// endedSession begins and ends a session, and keeps no reference to it.
+func endedSession(t *testing.T) weak.Pointer[session] {
+	t.Helper()
+	opts, err := (&Options{}).settings()
+	must(t, err)
+	s, err := newSession([]string{testenv.ZooKeeper(t).Addr}, opts, "")
+	must(t, err)
+	var running sync.WaitGroup
+	running.Go(s.run)
+	must(t, s.await(t.Context()))
+	s.end(errMeasured)
+	running.Wait()
+	return weak.Make(s)
 }
 
 // eventually polls until a condition without a signal is true.
