@@ -80,9 +80,11 @@ func (a *acquisition) markAbsent() {
 	a.own.Store(nil)
 }
 
-// markHeld is for a node that is the first of the queue. a.turn must be taken.
+// markHeld is for a node that is the first of the queue. It drops the watch on the former holder,
+// which would stay in memory as long as the lock. a.turn must be taken.
 func (a *acquisition) markHeld() {
 	a.state = held
+	a.ahead, a.tail = nil, ""
 	a.fence.Store(a.created)
 }
 

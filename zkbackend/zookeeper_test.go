@@ -1250,13 +1250,41 @@ func TestNothingIsKeptOfALostLock(t *testing.T) {
 	lost := make(chan error, 1)
 	req.Lost = func(err error) { lost <- err }
 	g := raw.Acquire(t, d, req)
+	w := d.find(g).own.Load()
 	must(t, d.Break(t.Context(), g.Key, g.Owner))
 	raw.WantIs(t, "Lost", <-lost, backend.ErrLost)
+	d.session.mu.Lock()
+	if w.onGone != nil {
+		t.Error("a waiter that keeps the watch keeps the lost lock")
+	}
+	d.session.mu.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.acquisitions) != 0 {
 		t.Errorf("the driver keeps %d entries", len(d.acquisitions))
 	}
+}
+
+// TestHeldLockKeepsNoPredecessor checks that the holder keeps no watch on the former holder, and
+// nothing else of its wait.
+func TestHeldLockKeepsNoPredecessor(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.ZooKeeper(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, patience))
+	req := raw.Request(t, patience)
+	p := raw.Busy(t, d, req).State.(*position)
+	a := d.find(&backend.Grant{Request: *req})
+	if a.ahead == nil {
+		t.Error("the waiter does not keep the only node in front")
+	}
+	a.tail = g.Key // as of a queue that an earlier holder has listed
+	raw.Release(t, d, g)
+	within(t, "the predecessor has left", p.ahead.fired)
+	next := raw.Acquire(t, d, req)
+	if a.ahead != nil || a.tail != "" {
+		t.Errorf("the holder keeps its predecessor: %t, %q", a.ahead != nil, a.tail)
+	}
+	raw.Release(t, d, next)
 }
 
 // TestReadingWaitsForWatches checks that on a later connection nothing is read before the request
