@@ -647,12 +647,15 @@ func TestRenewalDuringALoss(t *testing.T) {
 
 // TestRenewalWithoutAWatch checks a renewal while another request of the same acquisition runs and
 // the watch of the node is consumed. The renewal proves nothing, because the node may no longer
-// exist.
+// exist. The other locks of the renewal are renewed.
 func TestRenewalWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, conn := openURL(t, s.URL), admin(t, s.Addr)
 	g := raw.Acquire(t, d, raw.Request(t, patience))
+	req := raw.Request(t, patience)
+	req.Key += "2"
+	watched := raw.Acquire(t, d, req)
 	e := d.find(g)
 	within(t, "the node is watched", e.own.Load().armed)
 	e.turn <- struct{}{}
@@ -663,9 +666,15 @@ func TestRenewalWithoutAWatch(t *testing.T) {
 	if term, err := d.Renew(t.Context(), g); err == nil || errors.Is(err, backend.ErrLost) {
 		t.Errorf("Renew: %v, %v, want an unknown outcome", term, err)
 	}
+	renewals := d.RenewAll(t.Context(), []*backend.Grant{g, watched})
+	if renewals[0].Err == nil {
+		t.Error("RenewAll renews a lock that is not watched")
+	}
+	must(t, renewals[1].Err)
 	<-e.turn
 	_, err = d.Renew(t.Context(), g)
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
+	raw.Release(t, d, watched)
 }
 
 // TestForeignWatchFails checks a holder that shares the watch of another acquisition, whose
