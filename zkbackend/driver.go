@@ -130,9 +130,7 @@ func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
 		if err = a.searchNode(); err != nil {
 			return err
 		}
-		if a.state == absent {
-			d.sweepLater(a)
-		}
+		d.sweepLater(a) // even if there is a node: a former session may have left it
 	}
 	if a.state == absent {
 		err = d.enqueue(a, req)

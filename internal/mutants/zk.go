@@ -169,8 +169,8 @@ var zkMutants = []mutant{
 		guard: "zk: late nodes are removed", file: "zkbackend/driver.go",
 		without: "a create executed after the search blocks the lock until its process ends",
 		edits: []edit{{
-			old: "			d.sweepLater(a)\n",
-			new: "			_ = d.sweepLater\n",
+			old: "		d.sweepLater(a)",
+			new: "		_ = d.sweepLater",
 		}},
 		pkg: "zkbackend", test: "TestLateNodeOfTheSameOwner",
 	},
