@@ -187,6 +187,9 @@ func inTurn[T any](ctx context.Context, a *acquisition, fn func() (T, error)) (T
 		select {
 		case a.turn <- struct{}{}:
 			defer func() { <-a.turn }()
+			if err := ctx.Err(); err != nil { // select may choose either case
+				return *new(T), err
+			}
 			return fn()
 		case <-ctx.Done():
 			return *new(T), ctx.Err()

@@ -1125,6 +1125,39 @@ func TestReleaseWaitsItsTurn(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
+// TestNoTurnAfterTheContext checks that a request is not sent if its context ends before its turn.
+func TestNoTurnAfterTheContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{settings: &settings{}, silence: time.NewTimer(time.Hour)}
+		a := &acquisition{session: s, turn: make(chan struct{}, 1)}
+		for range 64 { // the choice of a select is random
+			ctx := &endingContext{Context: t.Context()}
+			_, err := inTurn(ctx, a, func() (any, error) {
+				t.Error("the request is sent")
+				return nil, nil
+			})
+			raw.WantIs(t, "inTurn", err, context.Canceled)
+			synctest.Wait()
+		}
+	})
+}
+
+// endingContext is a context that ends after the first call of Err.
+type endingContext struct {
+	context.Context
+	checked atomic.Bool
+}
+
+func (c *endingContext) Done() <-chan struct{} { return closedChan }
+
+func (c *endingContext) Err() error {
+	if c.checked.Swap(true) {
+		return context.Canceled
+	}
+	return nil
+}
+
 // TestAcquireFollowsAReleaseUnderWay checks that the next waiter of a process need not wait for the
 // answer to the release. A request that is sent after the release is also executed after it.
 func TestAcquireFollowsAReleaseUnderWay(t *testing.T) {

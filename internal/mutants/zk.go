@@ -202,6 +202,15 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestRenewalWithoutAWatch",
 	},
 	{
+		guard: "zk: no turn after the context", file: "zkbackend/acquisition.go",
+		without: "a request that its caller has given up is sent",
+		edits: []edit{{
+			old: "if err := ctx.Err(); err != nil { // select may",
+			new: "if err := error(nil); err != nil { // select may",
+		}},
+		pkg: "zkbackend", test: "TestNoTurnAfterTheContext",
+	},
+	{
 		guard: "zk: Open dials again", file: "zkbackend/open.go",
 		without: "Open fails if one connection ends at once",
 		edits: []edit{{
