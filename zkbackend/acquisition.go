@@ -57,9 +57,9 @@ type acquisition struct {
 	node    string // path of the node, or of the last one if released; "": none is known
 	created uint64 // number of the transaction that created node; 0: to be read from own
 	alone   bool   // the queue was empty before node was created
+	swept   bool   // sweepLater was called
 	ahead   *watch // on the only node in front of node; nil: several, or not known
 	tail    string // a node that was in the queue before this one; "": none is known
-	swept   bool   // sweepLater was called
 
 	// Written with a.turn taken, and read also without it. Once fence is not 0, own stays not nil.
 	own   atomic.Pointer[watch] // on node
