@@ -31,7 +31,7 @@ type id struct{ key, owner string }
 //	miss     a search has found no node (markAbsent)
 //	grant    no other node is in front, and the session is proven (markHeld)
 //	drop     an attempt has found the node deleted, or steps back (markAbsent, markReleased)
-//	end      a release was answered, or an attempt has left nothing (markReleased)
+//	end      a release was answered, or an attempt without a sweep has left nothing (markReleased)
 //
 // A node can be gone in any state before an attempt finds that out: see gone. A ghost can exist in
 // any state, because a create without an answer may be executed after the search: see sweepLater.
@@ -57,6 +57,7 @@ type acquisition struct {
 	node    string // path of the node, or of the last one if released; "": none is known
 	created uint64 // number of the transaction that created node; 0: to be read from own
 	alone   bool   // the queue was empty before node was created
+	swept   bool   // sweepLater was called
 	ahead   *watch // on the only node in front of node; nil: several, or not known
 	tail    string // a node that was in the queue before this one; "": none is known
 
@@ -79,9 +80,11 @@ func (a *acquisition) markAbsent() {
 	a.own.Store(nil)
 }
 
-// markHeld is for a node that is the first of the queue. a.turn must be taken.
+// markHeld is for a node that is the first of the queue. It drops the watch on the former holder,
+// which would stay in memory as long as the lock. a.turn must be taken.
 func (a *acquisition) markHeld() {
 	a.state = held
+	a.ahead, a.tail = nil, ""
 	a.fence.Store(a.created)
 }
 
@@ -184,6 +187,9 @@ func inTurn[T any](ctx context.Context, a *acquisition, fn func() (T, error)) (T
 		select {
 		case a.turn <- struct{}{}:
 			defer func() { <-a.turn }()
+			if err := ctx.Err(); err != nil { // select may choose either case
+				return *new(T), err
+			}
 			return fn()
 		case <-ctx.Done():
 			return *new(T), ctx.Err()

@@ -108,8 +108,10 @@
 // The server accepts any user and password and denies access only later, so Open checks the access.
 //
 // The session timeout must lie within the servers' minSessionTimeout and maxSessionTimeout, by
-// default 2 and 20 times tickTime. minSessionTimeout must be at least two ticks, and the same on
-// all servers. From a shorter one the driver would compute too short a tick. It would then trust a
-// session for up to half a tick too long when its server fails. Each driver uses one connection
-// (maxClientCnxns, by default 60 for one address) and about 2 MiB for its buffers.
+// default 2 and 20 times tickTime. These three settings must be the same on all servers. If another
+// server grants a shorter timeout to a session, the driver ends the session: its locks are lost.
+// minSessionTimeout must be at least two ticks. From a shorter one the driver would compute too
+// short a tick. It would then trust a session for up to half a tick too long when its server fails.
+// Each driver uses one connection (maxClientCnxns, by default 60 for one address) and about 2 MiB
+// for its buffers.
 package zkbackend

@@ -94,14 +94,17 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 }
 
 // failed returns the error of a failed attempt in the terms of the contract. It ends an acquisition
-// that is lost, or that has nothing on the server. a.turn must be taken.
+// that is lost, or that has nothing on the server. If it has a sweep, it stays for the next attempt
+// of the owner, so that the sweep spares the node of that attempt. a.turn must be taken.
 func (d *driver) failed(a *acquisition, err error) error {
 	isLost := errors.Is(err, backend.ErrLost)
 	if a.state != absent && !isLost {
 		return err // the server has a node, or may have one
 	}
-	a.markReleased()
-	d.forget(a)
+	if !a.swept || isLost {
+		a.markReleased()
+		d.forget(a)
+	}
 	if isLost || errors.Is(err, backend.ErrNotAcquired) || errors.Is(err, backend.ErrConflict) {
 		return err
 	}
@@ -127,9 +130,7 @@ func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
 		if err = a.searchNode(); err != nil {
 			return err
 		}
-		if a.state == absent {
-			d.sweepLater(a)
-		}
+		d.sweepLater(a) // even if there is a node: a former session may have left it
 	}
 	if a.state == absent {
 		err = d.enqueue(a, req)

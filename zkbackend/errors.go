@@ -20,6 +20,9 @@ var (
 	// errExpired ends a session that the server has ended.
 	errExpired = fmt.Errorf("%w: the server has ended the session", backend.ErrLost)
 
+	// errShortened ends a session to which another server grants a shorter timeout.
+	errShortened = fmt.Errorf("%w: the server has shortened the session's timeout", backend.ErrLost)
+
 	// errDeleted is the loss of a holder whose node no longer exists.
 	errDeleted = fmt.Errorf("%w: its node was deleted", backend.ErrLost)
 

@@ -38,6 +38,10 @@ func (w *wire) shake(part []byte) error {
 	if !ok {
 		return w.notZooKeeper()
 	}
+	if timeout > 0 && timeout < w.session.proof.granted() {
+		w.session.end(errShortened) // its leases were proven for longer
+		return fmt.Errorf("%s: %w", w.RemoteAddr(), errShortened)
+	}
 	w.session.proof.negotiated(timeout)
 	if timeout > 0 && w.session.settings.User != "" { // an expired session has no timeout
 		if err := w.authenticate(); err != nil {

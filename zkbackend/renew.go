@@ -1,6 +1,7 @@
 package zkbackend
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -33,24 +34,25 @@ func (d *driver) renew(
 			s = acquisitions[i].session // all have the present one
 		}
 	}
+	var unwatched map[*acquisition]error
 	var err error
 	if s != nil {
-		_, err = call(ctx, s, func() (any, error) {
+		unwatched, err = call(ctx, s, func() (map[*acquisition]error, error) {
 			if err := s.prove(age); err != nil {
 				return nil, err
 			}
-			return nil, ensureWatches(s, acquisitions)
+			return ensureWatches(s, acquisitions), nil
 		})
 	}
 	renewals := make([]backend.Renewal, len(gs))
 	for i, a := range acquisitions {
-		renewals[i] = d.renewal(a, gs[i].TTL, err)
+		renewals[i] = d.renewal(a, gs[i].TTL, cmp.Or(err, unwatched[a]))
 	}
 	return renewals
 }
 
-// renewal returns the answer for one grant, after a proof of its session that ended with err. a is
-// nil if the driver keeps no such acquisition.
+// renewal returns the answer for one grant, after a proof of its session, or a request for its
+// watch, that ended with err. a is nil if the driver keeps no such acquisition.
 func (d *driver) renewal(a *acquisition, ttl time.Duration, err error) backend.Renewal {
 	if a == nil || !a.wasHeld() {
 		return backend.Renewal{Err: errNotOfSession}
@@ -66,15 +68,19 @@ func (d *driver) renewal(a *acquisition, ttl time.Duration, err error) backend.R
 }
 
 // ensureWatches renews the watches of held nodes that were used up by a write to the node. Without
-// a watch the driver would not detect that a node is gone, so the renewal would prove nothing.
-func ensureWatches(s *session, acquisitions []*acquisition) error {
+// a watch the driver would not detect that a node is gone, so the renewal would prove nothing. It
+// returns the errors of the nodes that are still not watched, which concern no other lock.
+func ensureWatches(s *session, acquisitions []*acquisition) (unwatched map[*acquisition]error) {
 	for _, a := range acquisitions {
 		if a == nil || a.session != s || !a.wasHeld() {
 			continue
 		}
 		if err := a.tryEnsureWatch(); err != nil {
-			return err
+			if unwatched == nil {
+				unwatched = make(map[*acquisition]error)
+			}
+			unwatched[a] = err
 		}
 	}
-	return nil
+	return unwatched
 }

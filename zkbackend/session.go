@@ -80,6 +80,7 @@ func newSession(servers []string, opts *settings, first string) (*session, error
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.silence = time.AfterFunc(math.MaxInt64, s.dropSilent)
+	s.silence.Stop() // a timer that runs would keep the session in memory
 	provider := &hosts{first: first, exhausted: sync.OnceFunc(func() { close(s.unreachable) })}
 	var err error
 	s.conn, _, err = zk.Connect(servers, opts.timeout,

@@ -30,11 +30,11 @@ func (d *driver) removeOwner(s *session, queue, owner, except string) error {
 	return result
 }
 
-// sweepLater removes, in the background, the ghost of a create that had no answer and was not
-// found. The server may execute it after the search. No release would remove that node, and a
-// itself might wait behind it. It repeats the sweep until it is answered, or until the session
-// ends.
+// sweepLater removes, in the background, the ghost of a create that had no answer. The server may
+// execute it after the search. No release would remove that node, and a itself might wait behind
+// it. It repeats the sweep until it is answered, or until the session ends. a.turn must be taken.
 func (d *driver) sweepLater(a *acquisition) {
+	a.swept = true
 	s := a.session
 	s.inBackground(func() {
 		for {

@@ -139,7 +139,9 @@ func (s *session) fire(path string, gone error) {
 func (s *session) fireWatch(w *watch, gone error) {
 	s.mu.Lock()
 	onGone := w.onGone
-	w.gone = gone
+	if w.gone = gone; gone != nil {
+		w.onGone = nil // a waiter that keeps w would keep the lost lock in memory
+	}
 	close(w.fired)
 	s.mu.Unlock()
 	if gone != nil && onGone != nil {

@@ -133,15 +133,11 @@ func (w *wire) settle() {
 // request to delete a node: the library reports nothing before the answer, but the server executes
 // all later requests after it.
 func (w *wire) Write(p []byte) (int, error) {
-	isFirst := w.touches.send(time.Now(), kind(p) == opPing)
-	if isFirst && w.session.isOutlived(time.Now()) {
-		p = withoutHistory(p)
+	if isFirst := w.touches.send(time.Now(), kind(p) == opPing); isFirst {
+		return w.writeConnect(p)
 	}
 	w.answers.expect(p)
-	n, err := w.Conn.Write(p)
-	if err != nil && !w.isReady() {
-		w.session.failed(fmt.Errorf("request to %s: %w", w.RemoteAddr(), err))
-	}
+	n, err := w.write(p)
 	if kind(p[:n]) == opSetWatches {
 		select {
 		case w.rewatch <- struct{}{}:
@@ -152,6 +148,23 @@ func (w *wire) Write(p []byte) (int, error) {
 		if sent := w.session.takeDeleteSent(node); sent != nil {
 			sent()
 		}
+	}
+	return n, err
+}
+
+// writeConnect writes the connect request. In the place of a kind it has a part of another number.
+func (w *wire) writeConnect(p []byte) (int, error) {
+	if w.session.isOutlived(time.Now()) {
+		p = withoutHistory(p)
+	}
+	return w.write(p)
+}
+
+// write writes, and keeps the reason if that fails during the handshake.
+func (w *wire) write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	if err != nil && !w.isReady() {
+		w.session.failed(fmt.Errorf("request to %s: %w", w.RemoteAddr(), err))
 	}
 	return n, err
 }

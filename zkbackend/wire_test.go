@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/go-zookeeper/zk"
 
@@ -158,6 +160,33 @@ func TestCredentialsArePartOfTheHandshake(t *testing.T) {
 	}
 }
 
+// TestShorterTimeoutEndsTheSession checks a session whose next server grants it a shorter timeout.
+// Its leases were proven for the longer one, so they are lost.
+func TestShorterTimeoutEndsTheSession(t *testing.T) {
+	t.Parallel()
+	const former = 10 * time.Second
+	for granted, ends := range map[time.Duration]bool{
+		0: false, former - time.Millisecond: true, former: false, 2 * former: false,
+	} {
+		s := &session{settings: &settings{}}
+		s.ctx, s.cancel = context.WithCancelCause(t.Context())
+		s.proof.negotiated(former)
+		client, server := net.Pipe()
+		w := &wire{Conn: client, session: s}
+		answer := make([]byte, sizeField+minHandshake)
+		binary.BigEndian.PutUint32(answer, minHandshake)
+		binary.BigEndian.PutUint32(answer[8:], uint32(granted/time.Millisecond))
+		err := w.shake(answer)
+		if ends {
+			raw.WantIs(t, "the handshake", err, backend.ErrLost)
+			raw.WantIs(t, "the session", context.Cause(s.ctx), backend.ErrLost)
+		} else if err != nil || s.ctx.Err() != nil {
+			t.Errorf("a timeout of %v: %v, %v", granted, err, context.Cause(s.ctx))
+		}
+		_, _ = client.Close(), server.Close()
+	}
+}
+
 // TestCloseWhileCutOff checks that Close waits for the server for at most a second, even if more
 // requests are pending than the client library keeps.
 func TestCloseWhileCutOff(t *testing.T) {
@@ -206,6 +235,32 @@ func TestCloseWhileCutOff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEndedSessionIsCollected checks that a session without calls does not stay in memory after its
+// end. Each Open makes one, to measure the tick.
+func TestEndedSessionIsCollected(t *testing.T) {
+	t.Parallel()
+	ended := endedSession(t)
+	eventually(t, "the session is collected", func() bool {
+		runtime.GC()
+		return ended.Value() == nil
+	})
+}
+
+// endedSession begins and ends a session, and keeps no reference to it.
+func endedSession(t *testing.T) weak.Pointer[session] {
+	t.Helper()
+	opts, err := (&Options{}).settings()
+	must(t, err)
+	s, err := newSession([]string{testenv.ZooKeeper(t).Addr}, opts, "")
+	must(t, err)
+	var running sync.WaitGroup
+	running.Go(s.run)
+	must(t, s.await(t.Context()))
+	s.end(errMeasured)
+	running.Wait()
+	return weak.Make(s)
 }
 
 // eventually polls until a condition without a signal is true.

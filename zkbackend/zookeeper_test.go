@@ -470,7 +470,8 @@ func TestNewSessionResurrectsNothing(t *testing.T) {
 }
 
 // TestGhostOfAFormerSession checks a node of the same owner that another session has created. The
-// driver does not use it, although it has the expected name.
+// driver does not use it, although it has the expected name. A sweep removes it: the search that
+// found it may have missed the node of this session.
 func TestGhostOfAFormerSession(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
@@ -478,17 +479,14 @@ func TestGhostOfAFormerSession(t *testing.T) {
 	req := raw.Request(t, patience)
 	conn := admin(t, s.Addr)
 	keepQueue(t, conn, d)
-	ghost, err := conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil,
+	_, err := conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil,
 		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	must(t, err)
 	d.admit(d.session, id{req.Key, req.Owner}).markUnknown() // as after a lost reply
-	for range 2 {
-		if g, err := d.Acquire(t.Context(), req); err == nil {
-			t.Fatalf("granted by a node of another session: %v", g)
-		}
+	if g, err := d.Acquire(t.Context(), req); err == nil {
+		t.Fatalf("granted by a node of another session: %v", g)
 	}
-	must(t, conn.Delete(ghost, -1))
-	raw.Release(t, d, raw.Acquire(t, d, req))
+	awaitFree(t, d, req)
 }
 
 // TestLostReplyIsLookedFor checks that the driver finds the node of a request whose answer was
@@ -531,24 +529,47 @@ func TestLateNodeOfTheSameOwner(t *testing.T) {
 		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	must(t, err)
 	raw.Release(t, d, g)
+	awaitFree(t, other, next)
+}
+
+// awaitFree makes attempts until one is granted, and releases the lock.
+func awaitFree(t *testing.T, d *driver, req *backend.Request) {
+	t.Helper()
 	for {
-		b, ok := errors.AsType[*backend.Busy](acquires(t, other, next))
+		g, err := d.Acquire(t.Context(), req)
+		if err == nil {
+			raw.Release(t, d, g)
+			return
+		}
+		b, ok := errors.AsType[*backend.Busy](err)
 		if !ok {
-			break
+			t.Fatalf("Acquire: %v", err)
 		}
 		within(t, "the predecessor leaves", b.State.(*position).ahead.fired)
 	}
 }
 
-// acquires makes an attempt, releases the lock if it was granted, and returns the error of the
-// attempt.
-func acquires(t *testing.T, d *driver, req *backend.Request) error {
-	t.Helper()
-	g, err := d.Acquire(t.Context(), req)
-	if err == nil {
-		raw.Release(t, d, g)
-	}
-	return err
+// TestSweepSparesTheNextAttempt checks an attempt that begins a sweep and then fails without a
+// node. The sweep does not remove the node of the owner's next attempt.
+func TestSweepSparesTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, conn := openURL(t, s.URL), admin(t, s.Addr)
+	req := raw.Request(t, patience)
+	req.Key += raw.NewOwner() // another lock than in an earlier run of the test
+	path := d.path(req.Key)
+	_, err := conn.Create(path, []byte("precious"), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	must(t, err)
+	a := d.admit(d.session, id{req.Key, req.Owner})
+	a.markUnknown() // as after a lost reply
+	_, err = d.Acquire(t.Context(), req)
+	raw.WantIs(t, "Acquire of a foreign node", err, backend.ErrConflict)
+	must(t, conn.Delete(path, -1))
+	g := raw.Acquire(t, d, req)
+	must(t, d.sweep(a))
+	_, err = d.Renew(t.Context(), g)
+	must(t, err)
+	raw.Release(t, d, g)
 }
 
 func TestBreakIsReportedAtOnce(t *testing.T) {
@@ -624,12 +645,15 @@ func TestRenewalDuringALoss(t *testing.T) {
 
 // TestRenewalWithoutAWatch checks a renewal while another request of the same acquisition runs and
 // the watch of the node is consumed. The renewal proves nothing, because the node may no longer
-// exist.
+// exist. The other locks of the renewal are renewed.
 func TestRenewalWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, conn := openURL(t, s.URL), admin(t, s.Addr)
 	g := raw.Acquire(t, d, raw.Request(t, patience))
+	req := raw.Request(t, patience)
+	req.Key += "2"
+	watched := raw.Acquire(t, d, req)
 	e := d.find(g)
 	within(t, "the node is watched", e.own.Load().armed)
 	e.turn <- struct{}{}
@@ -640,9 +664,15 @@ func TestRenewalWithoutAWatch(t *testing.T) {
 	if term, err := d.Renew(t.Context(), g); err == nil || errors.Is(err, backend.ErrLost) {
 		t.Errorf("Renew: %v, %v, want an unknown outcome", term, err)
 	}
+	renewals := d.RenewAll(t.Context(), []*backend.Grant{g, watched})
+	if renewals[0].Err == nil {
+		t.Error("RenewAll renews a lock that is not watched")
+	}
+	must(t, renewals[1].Err)
 	<-e.turn
 	_, err = d.Renew(t.Context(), g)
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
+	raw.Release(t, d, watched)
 }
 
 // TestForeignWatchFails checks a holder that shares the watch of another acquisition, whose
@@ -1095,6 +1125,39 @@ func TestReleaseWaitsItsTurn(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
+// TestNoTurnAfterTheContext checks that a request is not sent if its context ends before its turn.
+func TestNoTurnAfterTheContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{settings: &settings{}, silence: time.NewTimer(time.Hour)}
+		a := &acquisition{session: s, turn: make(chan struct{}, 1)}
+		for range 64 { // the choice of a select is random
+			ctx := &endingContext{Context: t.Context()}
+			_, err := inTurn(ctx, a, func() (any, error) {
+				t.Error("the request is sent")
+				return nil, nil
+			})
+			raw.WantIs(t, "inTurn", err, context.Canceled)
+			synctest.Wait()
+		}
+	})
+}
+
+// endingContext is a context that ends after the first call of Err.
+type endingContext struct {
+	context.Context
+	checked atomic.Bool
+}
+
+func (c *endingContext) Done() <-chan struct{} { return closedChan }
+
+func (c *endingContext) Err() error {
+	if c.checked.Swap(true) {
+		return context.Canceled
+	}
+	return nil
+}
+
 // TestAcquireFollowsAReleaseUnderWay checks that the next waiter of a process need not wait for the
 // answer to the release. A request that is sent after the release is also executed after it.
 func TestAcquireFollowsAReleaseUnderWay(t *testing.T) {
@@ -1227,13 +1290,41 @@ func TestNothingIsKeptOfALostLock(t *testing.T) {
 	lost := make(chan error, 1)
 	req.Lost = func(err error) { lost <- err }
 	g := raw.Acquire(t, d, req)
+	w := d.find(g).own.Load()
 	must(t, d.Break(t.Context(), g.Key, g.Owner))
 	raw.WantIs(t, "Lost", <-lost, backend.ErrLost)
+	d.session.mu.Lock()
+	if w.onGone != nil {
+		t.Error("a waiter that keeps the watch keeps the lost lock")
+	}
+	d.session.mu.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.acquisitions) != 0 {
 		t.Errorf("the driver keeps %d entries", len(d.acquisitions))
 	}
+}
+
+// TestHeldLockKeepsNoPredecessor checks that the holder keeps no watch on the former holder, and
+// nothing else of its wait.
+func TestHeldLockKeepsNoPredecessor(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.ZooKeeper(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, patience))
+	req := raw.Request(t, patience)
+	p := raw.Busy(t, d, req).State.(*position)
+	a := d.find(&backend.Grant{Request: *req})
+	if a.ahead == nil {
+		t.Error("the waiter does not keep the only node in front")
+	}
+	a.tail = g.Key // as of a queue that an earlier holder has listed
+	raw.Release(t, d, g)
+	within(t, "the predecessor has left", p.ahead.fired)
+	next := raw.Acquire(t, d, req)
+	if a.ahead != nil || a.tail != "" {
+		t.Errorf("the holder keeps its predecessor: %t, %q", a.ahead != nil, a.tail)
+	}
+	raw.Release(t, d, next)
 }
 
 // TestReadingWaitsForWatches checks that on a later connection nothing is read before the request
@@ -1277,6 +1368,11 @@ func TestReadingWaitsForWatches(t *testing.T) {
 	w := &wire{
 		Conn: discard{}, session: &session{settings: &settings{}},
 		rewatch: make(chan struct{}, 1),
+	}
+	// In epoch 101 of the servers, the connect request looks like the request for watches.
+	connect := []byte("\x00\x00\x00\x2c\x00\x00\x00\x00\x00\x00\x00\x65\x00\x00\x00\x01")
+	if _, err := w.Write(connect); err != nil || len(w.rewatch) != 0 {
+		t.Errorf("the connect request was taken for the request for watches: %v", err)
 	}
 	request := []byte("\x00\x00\x00\x1c\xff\xff\xff\xf8\x00\x00\x00\x65")
 	for range 2 { // the client library may send several such requests

@@ -123,6 +123,16 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestIdleSessionIsProven",
 	},
 	{
+		guard: "zk: a shorter timeout ends the session", file: "zkbackend/handshake.go",
+		without: "after a reconnection, a server frees locks whose leases still run: two " +
+			"holders",
+		edits: []edit{{
+			old: "if timeout > 0 && timeout < w.session.proof.granted() {",
+			new: "if false {",
+		}},
+		pkg: "zkbackend", test: "TestShorterTimeoutEndsTheSession",
+	},
+	{
 		guard: "zk: credentials are sent first", file: "zkbackend/handshake.go",
 		without: "requests are not made as the user",
 		edits: []edit{{
@@ -159,10 +169,16 @@ var zkMutants = []mutant{
 		guard: "zk: late nodes are removed", file: "zkbackend/driver.go",
 		without: "a create executed after the search blocks the lock until its process ends",
 		edits: []edit{{
-			old: "			d.sweepLater(a)\n",
-			new: "			_ = d.sweepLater\n",
+			old: "		d.sweepLater(a)",
+			new: "		_ = d.sweepLater",
 		}},
 		pkg: "zkbackend", test: "TestLateNodeOfTheSameOwner",
+	},
+	{
+		guard: "zk: a sweep spares the next attempt", file: "zkbackend/driver.go",
+		without: "a held lock is lost a second after an earlier attempt failed",
+		edits:   []edit{{old: "	if !a.swept || isLost {\n", new: "	if true {\n"}},
+		pkg:     "zkbackend", test: "TestSweepSparesTheNextAttempt",
 	},
 	{
 		guard: "zk: a foreign node is left alone", file: "zkbackend/queue.go",
@@ -186,6 +202,15 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestRenewalWithoutAWatch",
 	},
 	{
+		guard: "zk: no turn after the context", file: "zkbackend/acquisition.go",
+		without: "a request that its caller has given up is sent",
+		edits: []edit{{
+			old: "if err := ctx.Err(); err != nil { // select may",
+			new: "if err := error(nil); err != nil { // select may",
+		}},
+		pkg: "zkbackend", test: "TestNoTurnAfterTheContext",
+	},
+	{
 		guard: "zk: Open dials again", file: "zkbackend/open.go",
 		without: "Open fails if one connection ends at once",
 		edits: []edit{{
@@ -200,8 +225,8 @@ var zkMutants = []mutant{
 		file:    "zkbackend/wire.go",
 		without: "after the servers lost their data, a client cannot lock until its restart",
 		edits: []edit{{
-			old: "isFirst && w.session.isOutlived(time.Now()) {",
-			new: "false && isFirst {",
+			old: "if w.session.isOutlived(time.Now()) {",
+			new: "if false {",
 		}},
 		pkg: "zkbackend", test: "TestWipedServer",
 	},
