@@ -111,7 +111,7 @@ func (d *driver) forget(a *acquisition) {
 	delete(d.registry, a.id)
 	d.mu.Unlock()
 	d.closeFile(a)
-	a.state = gone
+	a.state, a.lost = gone, nil // lost has memory of the core, and a thread in flock may keep a
 }
 
 // closeFile closes a's file, if it is open, and frees the lock. a.mu must be held.
@@ -122,6 +122,9 @@ func (d *driver) closeFile(a *acquisition) {
 	}
 	if a.state == held {
 		a.file.unlock()
+	}
+	if a.isBlocked() {
+		d.leftThreads.Add(1)
 	}
 	a.file.close()
 	a.file, a.state = nil, absent

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,8 @@ type driver struct {
 	watcher *watcher       // nil if the system cannot watch
 	checks  sync.WaitGroup // of checkPeriodically
 	stop    chan struct{}  // closed by Close to end the periodic checks; nil before they begin
+
+	leftThreads atomic.Int32 // the threads in flock of waiters that have left: see maxLeftThreads
 
 	mu       sync.Mutex // guards stop and the fields below
 	registry map[id]*acquisition

@@ -907,6 +907,58 @@ func TestBlockedWaiterKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// TestThreadsOfWaitersThatLeft checks that waiters which give up leave a limited number of threads,
+// that the next waiter then polls, and that the limit counts no thread that has ended.
+func TestThreadsOfWaitersThatLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, d := openDriver(t, dir), openBlocking(t, dir)
+	g := acquire(t, holder, request("k", 0))
+	threads := 0
+	for i := range maxLeftThreads + 8 {
+		req := waiting("k", i+1)
+		req.Lost = func(error) {}
+		_ = refused(t, d, req)
+		a := d.find(req)
+		if d.block(a); hasThread(a) {
+			threads++
+		}
+		release(t, d, &backend.Grant{Request: *req})
+		if a.lost != nil {
+			t.Fatal("a waiter that left keeps the core's function")
+		}
+	}
+	if threads != maxLeftThreads {
+		t.Errorf("%d threads of waiters that left, want %d", threads, maxLeftThreads)
+	}
+	release(t, holder, g)
+	g, _, err := await(t.Context(), d, waiting("k", 100))
+	if err != nil {
+		t.Fatalf("the waiter that polls: %v", err)
+	}
+	for end := time.Now().Add(30 * time.Second); d.leftThreads.Load() > 0; {
+		if time.Now().After(end) {
+			t.Fatal("the threads do not end, although the lock is free again and again")
+		}
+		release(t, d, g)
+		if g, _, err = await(t.Context(), d, waiting("k", 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := waiting("k", 101)
+	_ = refused(t, d, req)
+	if d.block(d.find(req)); !hasThread(d.find(req)) {
+		t.Error("the threads have ended, but the next waiter gets none")
+	}
+}
+
+// hasThread reports whether a thread waits in flock for a.
+func hasThread(a *acquisition) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.isBlocked()
+}
+
 // threadsInFlock returns the threads of this process that wait in flock(2) (proc(5)).
 func threadsInFlock(t *testing.T) (threads []int) {
 	t.Helper()

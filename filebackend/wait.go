@@ -28,6 +28,9 @@ const (
 	// pauseUnwatched is the first interval of polling, if watching is impossible.
 	pauseUnwatched    = 50 * time.Millisecond
 	maxPauseUnwatched = 2 * time.Second
+	// maxLeftThreads limits the threads in flock(2) of waiters that have left. Nothing ends such a
+	// thread before the lock is free, and Go ends a process with 10,000 threads.
+	maxLeftThreads = 32
 	// pauseWoken follows an event after which the same holder is still there. When a process dies,
 	// the kernel reports the close just before it drops the lock.
 	pauseWoken = 2 * time.Millisecond
@@ -111,11 +114,14 @@ func (d *driver) removeWatch(a *acquisition) {
 
 // block starts a thread that waits in flock(2) for the lock of a waiter, with Options.Block. The
 // thread has a duplicate of the waiter's descriptor. A lock belongs to both of them, so the
-// waiter's next attempt succeeds.
+// waiter's next attempt succeeds. Without a thread the waiter polls, and calls block again.
 func (d *driver) block(a *acquisition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !d.opts.Block || a.isBlocked() || a.state != queued {
+		return
+	}
+	if d.leftThreads.Load() >= maxLeftThreads {
 		return
 	}
 	fd, err := unix.FcntlInt(uintptr(a.file.fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -123,12 +129,12 @@ func (d *driver) block(a *acquisition) {
 		return // the waiter's timer is left
 	}
 	a.blocked = a.file
-	go a.blockOn(a.file, fd)
+	go d.blockOn(a, a.file, fd)
 }
 
 // blockOn waits in flock until it has locked fd, a duplicate of file's descriptor, and then signals
 // the waiter. It ends only when the lock is free, because nothing else ends flock.
-func (a *acquisition) blockOn(file *lockFile, fd int) {
+func (d *driver) blockOn(a *acquisition, file *lockFile, fd int) {
 	err := withoutSignals(func() error {
 		return ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_EX) })
 	})
@@ -138,7 +144,10 @@ func (a *acquisition) blockOn(file *lockFile, fd int) {
 	}
 	waits := a.file == file
 	a.mu.Unlock()
-	if err == nil && waits {
+	switch {
+	case !waits:
+		d.leftThreads.Add(-1)
+	case err == nil:
 		a.signal()
 	}
 	_ = unix.Close(fd) // frees the lock if the waiter has closed its file meanwhile

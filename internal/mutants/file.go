@@ -53,4 +53,16 @@ var fileMutants = []mutant{
 		edits:   []edit{{old: "blocked.Val[0] = 1<<31 - 1", new: "blocked.Val[0] = 0"}},
 		pkg:     "filebackend", test: "TestBlockedWaiterKeepsItsPlace",
 	},
+	{
+		guard: "file: few threads of waiters that left", file: "filebackend/wait.go",
+		without: "a loop of Lock with a timeout uses up the threads of the process",
+		edits:   []edit{{old: "if d.leftThreads.Load() >= maxLeftThreads {", new: "if false {"}},
+		pkg:     "filebackend", test: "TestThreadsOfWaitersThatLeft",
+	},
+	{
+		guard: "file: a thread that ended is not counted", file: "filebackend/wait.go",
+		without: "after 32 waiters have given up, all waiters of a driver poll for ever",
+		edits:   []edit{{old: "d.leftThreads.Add(-1)", new: "d.leftThreads.Add(0)"}},
+		pkg:     "filebackend", test: "TestThreadsOfWaitersThatLeft",
+	},
 }
