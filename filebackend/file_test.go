@@ -907,6 +907,39 @@ func TestBlockedWaiterKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// TestWaitEndsWhileTheDiskHangs checks that Wait returns at the end of its context, even if an
+// attempt that hangs on the disk keeps the mutex of the acquisition.
+func TestWaitEndsWhileTheDiskHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	acquire(t, openDriver(t, dir), request("k", 0))
+	for name, d := range map[string]*driver{
+		"watched": openDriver(t, dir), "blocking": openBlocking(t, dir),
+	} {
+		req := waiting("k", 1)
+		b := refused(t, d, req)
+		b.State = time.Hour // no timer ends the wait
+		a := d.find(req)
+		a.mu.Lock()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := d.Wait(ctx, req, b)
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: Wait: %v, want Canceled", name, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s: Wait waits for the disk", name)
+		}
+		a.mu.Unlock()
+	}
+}
+
 // TestThreadsOfWaitersThatLeft checks that waiters which give up leave a limited number of threads,
 // that the next waiter then polls, and that the limit counts no thread that has ended.
 func TestThreadsOfWaitersThatLeft(t *testing.T) {

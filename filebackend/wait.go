@@ -115,10 +115,14 @@ func (d *driver) removeWatch(a *acquisition) {
 // block starts a thread that waits in flock(2) for the lock of a waiter, with Options.Block. The
 // thread has a duplicate of the waiter's descriptor. A lock belongs to both of them, so the
 // waiter's next attempt succeeds. Without a thread the waiter polls, and calls block again.
+//
+// block never waits for a.mu, which an attempt on a disk that hangs may hold.
 func (d *driver) block(a *acquisition) {
-	a.mu.Lock()
+	if !d.opts.Block || !a.mu.TryLock() {
+		return
+	}
 	defer a.mu.Unlock()
-	if !d.opts.Block || a.isBlocked() || a.state != queued {
+	if a.isBlocked() || a.state != queued {
 		return
 	}
 	if d.leftThreads.Load() >= maxLeftThreads {

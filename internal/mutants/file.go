@@ -54,6 +54,15 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestBlockedWaiterKeepsItsPlace",
 	},
 	{
+		guard: "file: Wait does not wait for the disk", file: "filebackend/wait.go",
+		without: "a waiter outlasts its context for as long as the disk hangs",
+		edits: []edit{{
+			old: "if !d.opts.Block || !a.mu.TryLock() {\n\t\treturn\n\t}",
+			new: "a.mu.Lock()",
+		}},
+		pkg: "filebackend", test: "TestWaitEndsWhileTheDiskHangs",
+	},
+	{
 		guard: "file: few threads of waiters that left", file: "filebackend/wait.go",
 		without: "a loop of Lock with a timeout uses up the threads of the process",
 		edits:   []edit{{old: "if d.leftThreads.Load() >= maxLeftThreads {", new: "if false {"}},
