@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -120,7 +122,8 @@ func (d *driver) closeFile(a *acquisition) {
 	if a.file == nil {
 		return
 	}
-	if a.state == held {
+	wasHeld := a.state == held
+	if wasHeld {
 		a.file.unlock()
 	}
 	if a.isBlocked() {
@@ -128,6 +131,17 @@ func (d *driver) closeFile(a *acquisition) {
 	}
 	a.file.close()
 	a.file, a.state = nil, absent
+	if wasHeld && d.opts.Inherit {
+		wakeWaiters(a.path)
+	}
+}
+
+// wakeWaiters opens and closes a lock file that a child process may still have open. Its waiters
+// wait for the event of a close, and the kernel reports the close of the last descriptor only.
+func wakeWaiters(path string) {
+	if f, err := openLock(path, unix.O_WRONLY); err == nil {
+		f.close()
+	}
 }
 
 // isBlocked reports whether a thread waits in flock for the present file of a. a.mu must be held.

@@ -1113,6 +1113,36 @@ func TestChildInheritsNothing(t *testing.T) {
 	}
 }
 
+// TestReleaseOfAnInheritedLock checks that a release wakes the waiters although a child process
+// still has the descriptor of the holder.
+func TestReleaseOfAnInheritedLock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, err := New(dir, &Options{Inherit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Close() }()
+	g := acquire(t, holder, request("k", 1))
+	child := exec.Command("sleep", "600")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	waiter, req := openDriver(t, dir), waiting("k", 2)
+	_ = refused(t, waiter, req)
+	release(t, holder, g)
+	select {
+	case <-waiter.find(req).wake:
+	case <-time.After(30 * time.Second):
+		t.Error("the release does not wake the waiter")
+	}
+	acquire(t, waiter, req)
+}
+
 // TestReleaseDuringAttempt checks that an attempt which is executed after its Release takes
 // nothing.
 func TestReleaseDuringAttempt(t *testing.T) {

@@ -54,6 +54,12 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestBlockedWaiterKeepsItsPlace",
 	},
 	{
+		guard: "file: a release wakes despite children", file: "filebackend/acquisition.go",
+		without: "with inherit=1 a waiter sleeps for seconds while the lock is free",
+		edits:   []edit{{old: "if wasHeld && d.opts.Inherit {", new: "if false {"}},
+		pkg:     "filebackend", test: "TestReleaseOfAnInheritedLock",
+	},
+	{
 		guard: "file: Wait does not wait for the disk", file: "filebackend/wait.go",
 		without: "a waiter outlasts its context for as long as the disk hangs",
 		edits: []edit{{
