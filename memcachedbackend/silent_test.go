@@ -87,6 +87,32 @@ func TestSilentDial(t *testing.T) {
 	}
 }
 
+// TestCallThatOutlastsClose checks that a call which the core has given up closes its connection
+// when it ends after Close.
+func TestCallThatOutlastsClose(t *testing.T) {
+	t.Parallel()
+	dialled, speak, hungUp := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	addr := listen(t, func(conn net.Conn) {
+		close(dialled)
+		<-speak
+		answer(conn)
+		close(hungUp)
+	})
+	opts := Options{Timeout: time.Hour}
+	d := newDriver([]string{addr}, opts.withDefaults())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- d.Release(t.Context(), &backend.Grant{Request: *raw.Request(t, long)})
+	}()
+	<-dialled
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	close(speak)
+	within(t, func() { <-ended })
+	within(t, func() { <-hungUp })
+}
+
 // within fails the test if call does not return in time.
 func within(t *testing.T, call func()) {
 	t.Helper()
