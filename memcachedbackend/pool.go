@@ -37,6 +37,7 @@ func (p *pool) take() *conn {
 
 // put returns a connection after the call, also if the call has failed.
 func (p *pool) put(c *conn) {
+	c.end()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

@@ -87,6 +87,24 @@ func TestSilentDial(t *testing.T) {
 	}
 }
 
+// TestIdleConnectionKeepsNoContext checks that an idle connection does not keep the context of its
+// last call. The context has values of the caller.
+func TestIdleConnectionKeepsNoContext(t *testing.T) {
+	t.Parallel()
+	var opts *Options
+	d := newDriver([]string{listen(t, answer)}, opts.withDefaults())
+	for range 2 { // a new connection and an idle one
+		err := d.Release(t.Context(), &backend.Grant{Request: *raw.Request(t, long)})
+		raw.WantIs(t, "Release", err, backend.ErrNotHeld)
+		if idle := d.servers[0].pool.idle; len(idle) != 1 || idle[0].ctx != nil {
+			t.Errorf("%d idle connections, want one without a context", len(idle))
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCallThatOutlastsClose checks that a call which the core has given up closes its connection
 // when it ends after Close.
 func TestCallThatOutlastsClose(t *testing.T) {
