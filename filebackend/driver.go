@@ -206,12 +206,10 @@ func (d *driver) busy(a *acquisition, queue bool) error {
 		return err
 	}
 	busy := &backend.Busy{Queued: queue}
-	unchanged := false
+	busy.State = a.nextPause(holder)
 	if holder != nil {
-		unchanged = holder.fence == a.holderFence
 		busy.Holder, a.holderFence = holder.owner, holder.fence
 	}
-	busy.State = a.nextPause(unchanged)
 	return busy
 }
 

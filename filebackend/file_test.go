@@ -172,6 +172,29 @@ func TestKillFrees(t *testing.T) {
 	}
 }
 
+// TestKillBetweenMarkAndLock checks that a woken waiter soon makes another attempt if it finds the
+// file locked and no holder. The kernel drops the mark of a killed process before the lock.
+func TestKillBetweenMarkAndLock(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	g := acquire(t, d, request("k", 1))
+	req := waiting("k", 2)
+	_ = refused(t, d, req)
+	release(t, d, g)
+	dying, err := openLock(d.path("k"), unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dying.close()
+	if locked, err := dying.tryLock(); !locked {
+		t.Fatal("the test cannot lock the file: ", err)
+	}
+	d.find(req).woken.Store(true)
+	if b := refused(t, d, req); b.State != pauseWoken {
+		t.Errorf("the pause is %v, want %v", b.State, pauseWoken)
+	}
+}
+
 // TestKilledHolderIsNotShown checks that the record of a dead process does not appear as a holder.
 func TestKilledHolderIsNotShown(t *testing.T) {
 	t.Parallel()

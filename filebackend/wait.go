@@ -31,8 +31,9 @@ const (
 	// maxLeftThreads limits the threads in flock(2) of waiters that have left. Nothing ends such a
 	// thread before the lock is free, and Go ends a process with 10,000 threads.
 	maxLeftThreads = 32
-	// pauseWoken follows an event after which the same holder is still there. When a process dies,
-	// the kernel reports the close just before it drops the lock.
+	// pauseWoken follows an event after which the file is still locked, by the same holder or
+	// without a holder's mark. When a process dies, the kernel reports the close just before it
+	// drops the mark and then the lock.
 	pauseWoken = 2 * time.Millisecond
 )
 
@@ -64,9 +65,9 @@ func (d *driver) Wait(
 	return nil, nil
 }
 
-// nextPause returns the pause of the next Wait, which ends without an event. unchanged reports
-// whether the last attempt found the same holder. a.mu must be held.
-func (a *acquisition) nextPause(unchanged bool) time.Duration {
+// nextPause returns the pause of the next Wait, which ends without an event. holder is what the
+// last attempt found, or nil. a.mu must be held.
+func (a *acquisition) nextPause(holder *record) time.Duration {
 	first, longest := pauseUnwatched, maxPauseUnwatched
 	switch {
 	case a.isBlocked():
@@ -74,11 +75,12 @@ func (a *acquisition) nextPause(unchanged bool) time.Duration {
 	case a.watch != noWatch:
 		first, longest = pauseWatched, maxPauseWatched
 	}
+	unchanged := holder != nil && holder.fence == a.holderFence
 	switch woken := a.woken.Swap(false); {
+	case woken && (unchanged || holder == nil):
+		return pauseWoken
 	case !unchanged:
 		a.pause = first
-	case woken:
-		return pauseWoken
 	default:
 		a.pause = min(max(2*a.pause, first), longest)
 	}

@@ -60,6 +60,12 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestReleaseOfAnInheritedLock",
 	},
 	{
+		guard: "file: a woken waiter retries soon", file: "filebackend/wait.go",
+		without: "after kill -9 of the holder a waiter sleeps for up to 3 s",
+		edits:   []edit{{old: "(unchanged || holder == nil)", new: "unchanged"}},
+		pkg:     "filebackend", test: "TestKillBetweenMarkAndLock",
+	},
+	{
 		guard: "file: Wait does not wait for the disk", file: "filebackend/wait.go",
 		without: "a waiter outlasts its context for as long as the disk hangs",
 		edits: []edit{{
