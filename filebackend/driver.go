@@ -46,10 +46,9 @@ type driver struct {
 }
 
 var (
-	_ backend.Driver       = (*driver)(nil)
-	_ backend.Waiter       = (*driver)(nil)
-	_ backend.BatchRenewer = (*driver)(nil)
-	_ backend.Inspector    = (*driver)(nil)
+	_ backend.Driver    = (*driver)(nil)
+	_ backend.Waiter    = (*driver)(nil)
+	_ backend.Inspector = (*driver)(nil)
 )
 
 // newDriver returns the driver of a directory that connect has checked. It cannot fail: without a
@@ -229,6 +228,9 @@ func (d *driver) term(sent time.Time, ttl time.Duration) backend.Term {
 
 // Renew implements backend.Driver. It writes nothing: a process has its lock for as long as it has
 // the file open, so the file in its place is the proof.
+//
+// The driver is no BatchRenewer, because there is nothing to combine. The core renews several locks
+// at the same time, so a renewal that hangs on the disk does not delay the renewals after it.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	return backend.Call(ctx, func(context.Context) (backend.Term, error) {
 		a := d.find(&g.Request)
@@ -241,16 +243,6 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 		err := d.check(a)
 		return d.term(sent, g.TTL), err
 	})
-}
-
-// RenewAll implements backend.BatchRenewer. A renewal is one system call, so there is nothing to
-// combine.
-func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
-	renewals := make([]backend.Renewal, len(gs))
-	for i, g := range gs {
-		renewals[i].Term, renewals[i].Err = d.Renew(ctx, g)
-	}
-	return renewals
 }
 
 // Release implements backend.Driver. It frees the lock, or closes the file of a waiter. It waits

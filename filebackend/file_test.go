@@ -311,6 +311,17 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
+// TestRenewalsAreConcurrent checks that the core renews the locks of this driver concurrently. A
+// sequential RenewAll would delay all renewals after one that hangs on the disk. The core's
+// TestRenewalsThatHangDelayNoOther proves the rest.
+func TestRenewalsAreConcurrent(t *testing.T) {
+	t.Parallel()
+	var d backend.Driver = openDriver(t, t.TempDir())
+	if _, ok := d.(backend.BatchRenewer); ok {
+		t.Error("the driver combines renewals, although each of them can hang alone")
+	}
+}
+
 // TestCloseWaitsForASlowDisk checks that Close waits for a slow disk up to its limit. The goroutine
 // of the watcher replaces all other work that Close waits for, because a mutex would stop the clock
 // of the bubble.
