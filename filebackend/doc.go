@@ -24,6 +24,7 @@
 //
 // If a lock file is removed or replaced from outside, its holder loses the lock. The driver reports
 // the loss at once where the system reports the change (Linux), and otherwise at the next renewal.
+// With block=1 or endless=1 it checks every second instead.
 // The files of free locks may be removed: a process that is about to lock one detects it and opens
 // the new file.
 //

@@ -188,7 +188,7 @@ func (d *driver) grant(a *acquisition, meta string) error {
 		return err
 	}
 	a.fence, a.state = fence, held
-	if d.opts.Endless {
+	if d.opts.Endless || d.opts.Block { // without renewals, or without a watcher
 		d.startPeriodicChecks()
 	}
 	if d.opts.Inherit {

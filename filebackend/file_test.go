@@ -768,6 +768,19 @@ func TestLongWaitersRest(t *testing.T) {
 // no renewals, and its file may be removed without an event.
 func TestEndlessIsChecked(t *testing.T) {
 	t.Parallel()
+	testChecks(t, Options{Endless: true}, endless)
+}
+
+// TestBlockingIsChecked checks that a driver without a watcher detects a loss before the renewal.
+func TestBlockingIsChecked(t *testing.T) {
+	t.Parallel()
+	testChecks(t, Options{Block: true}, time.Minute)
+}
+
+// testChecks checks that a driver detects the loss of a lock without a renewal. term is the term
+// that it grants.
+func testChecks(t *testing.T, opts Options, term time.Duration) {
+	t.Helper()
 	for name, takeAway := range map[string]func(dir string) error{
 		"file": func(dir string) error { return os.Remove(filepath.Join(dir, "k.lock")) },
 		"directory": func(dir string) error {
@@ -777,7 +790,7 @@ func TestEndlessIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "parent", "locks")
-			d, err := New(dir, &Options{Endless: true})
+			d, err := New(dir, &opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -785,14 +798,19 @@ func TestEndlessIsChecked(t *testing.T) {
 			lost := make(chan error, 1)
 			req := request("k", 1)
 			req.Lost = func(err error) { lost <- err }
-			if ttl := acquire(t, d, req).Term.TTL; ttl != endless {
-				t.Errorf("the term is %v, want %v", ttl, endless)
+			if ttl := acquire(t, d, req).Term.TTL; ttl != term {
+				t.Errorf("the term is %v, want %v", ttl, term)
 			}
 			if err := takeAway(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-lost; !errors.Is(err, backend.ErrLost) {
-				t.Errorf("the loss is %v", err)
+			select {
+			case err := <-lost:
+				if !errors.Is(err, backend.ErrLost) {
+					t.Errorf("the loss is %v", err)
+				}
+			case <-time.After(30 * time.Second):
+				t.Error("the driver does not detect the loss")
 			}
 		})
 	}

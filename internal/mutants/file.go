@@ -66,6 +66,12 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestKillBetweenMarkAndLock",
 	},
 	{
+		guard: "file: locks are checked with block=1", file: "filebackend/driver.go",
+		without: "a holder notices that its file was removed only a third of its TTL later",
+		edits:   []edit{{old: "d.opts.Endless || d.opts.Block {", new: "d.opts.Endless {"}},
+		pkg:     "filebackend", test: "TestBlockingIsChecked",
+	},
+	{
 		guard: "file: Wait does not wait for the disk", file: "filebackend/wait.go",
 		without: "a waiter outlasts its context for as long as the disk hangs",
 		edits: []edit{{
