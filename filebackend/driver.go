@@ -184,15 +184,15 @@ func (d *driver) openFile(a *acquisition) error {
 // next fence. a.mu must be held.
 func (d *driver) grant(a *acquisition, meta string) error {
 	fence, err := a.file.grant(a.id, meta, d.boot)
+	if err == nil && d.opts.Inherit {
+		err = a.file.inherit()
+	}
 	if err != nil {
 		return err
 	}
 	a.fence, a.state = fence, held
 	if d.opts.Endless || d.opts.Block { // without renewals, or without a watcher
 		d.startPeriodicChecks()
-	}
-	if d.opts.Inherit {
-		return a.file.inherit()
 	}
 	return nil
 }
