@@ -609,7 +609,8 @@ func TestSilentServerOfSeveral(t *testing.T) {
 	openURL(t, "memcached://"+testenv.Memcached(t).Addr+","+silent.Addr+"?timeout=500ms")
 }
 
-// TestCancelledOpen checks that a cancelled Open fails, even if one of several servers has answered.
+// TestCancelledOpen checks that a cancelled Open fails, even if one of several servers has
+// answered.
 func TestCancelledOpen(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
