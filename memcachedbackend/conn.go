@@ -67,8 +67,8 @@ func (c *conn) prepare(ctx context.Context) (call int, err error) {
 	return c.call, err
 }
 
-// end forgets the context of a call: an idle connection must not keep it in memory. A late interrupt
-// only sets a deadline, which prepare replaces.
+// end forgets the context of a call: an idle connection must not keep it in memory. A late
+// interrupt only sets a deadline, which prepare replaces.
 func (c *conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
