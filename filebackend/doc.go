@@ -13,7 +13,8 @@
 // The driver makes the directory if it is missing, with mode 0700. The directory must belong to the
 // user of the process and be writable by that user alone: locks are per user. A symbolic link in
 // the path must belong to that user or to root, and lie in a directory where no other user can
-// replace it.
+// replace it. A directory of the path that all users can write to needs the sticky bit, as
+// /tmp has.
 //
 // # Guarantees
 //

@@ -1252,6 +1252,22 @@ func BenchmarkFirst(b *testing.B) {
 	}
 }
 
+// TestReplaceableDirectoriesAreRefused checks that a directory which all users can write to needs
+// the sticky bit.
+func TestReplaceableDirectoriesAreRefused(t *testing.T) {
+	t.Parallel()
+	shared := filepath.Join(t.TempDir(), "shared")
+	dir := filepath.Join(shared, "locks")
+	for mode, refuse := range map[os.FileMode]bool{0o777: true, 0o777 | os.ModeSticky: false} {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(shared, mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkPath(dir); (err != nil) != refuse {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+}
+
 // TestChangeableLinksAreRefused checks symbolic links in the path that another user can change.
 // Such a link would give two processes two directories.
 func TestChangeableLinksAreRefused(t *testing.T) {
