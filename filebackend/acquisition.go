@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -111,7 +113,7 @@ func (d *driver) forget(a *acquisition) {
 	delete(d.registry, a.id)
 	d.mu.Unlock()
 	d.closeFile(a)
-	a.state = gone
+	a.state, a.lost = gone, nil // lost has memory of the core, and a thread in flock may keep a
 }
 
 // closeFile closes a's file, if it is open, and frees the lock. a.mu must be held.
@@ -120,11 +122,26 @@ func (d *driver) closeFile(a *acquisition) {
 	if a.file == nil {
 		return
 	}
-	if a.state == held {
+	wasHeld := a.state == held
+	if wasHeld {
 		a.file.unlock()
+	}
+	if a.isBlocked() {
+		d.leftThreads.Add(1)
 	}
 	a.file.close()
 	a.file, a.state = nil, absent
+	if wasHeld && d.opts.Inherit {
+		wakeWaiters(a.path)
+	}
+}
+
+// wakeWaiters opens and closes a lock file that a child process may still have open. Its waiters
+// wait for the event of a close, and the kernel reports the close of the last descriptor only.
+func wakeWaiters(path string) {
+	if f, err := openLock(path, unix.O_WRONLY); err == nil {
+		f.close()
+	}
 }
 
 // isBlocked reports whether a thread waits in flock for the present file of a. a.mu must be held.

@@ -13,7 +13,8 @@
 // The driver makes the directory if it is missing, with mode 0700. The directory must belong to the
 // user of the process and be writable by that user alone: locks are per user. A symbolic link in
 // the path must belong to that user or to root, and lie in a directory where no other user can
-// replace it.
+// replace it. A directory of the path that all users can write to needs the sticky bit, as
+// /tmp has.
 //
 // # Guarantees
 //
@@ -24,6 +25,7 @@
 //
 // If a lock file is removed or replaced from outside, its holder loses the lock. The driver reports
 // the loss at once where the system reports the change (Linux), and otherwise at the next renewal.
+// With block=1 or endless=1 it checks every second instead.
 // The files of free locks may be removed: a process that is about to lock one detects it and opens
 // the new file.
 //

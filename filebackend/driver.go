@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,16 +38,17 @@ type driver struct {
 	checks  sync.WaitGroup // of checkPeriodically
 	stop    chan struct{}  // closed by Close to end the periodic checks; nil before they begin
 
+	leftThreads atomic.Int32 // the threads in flock of waiters that have left: see maxLeftThreads
+
 	mu       sync.Mutex // guards stop and the fields below
 	registry map[id]*acquisition
 	closed   bool // admit refuses new acquisitions
 }
 
 var (
-	_ backend.Driver       = (*driver)(nil)
-	_ backend.Waiter       = (*driver)(nil)
-	_ backend.BatchRenewer = (*driver)(nil)
-	_ backend.Inspector    = (*driver)(nil)
+	_ backend.Driver    = (*driver)(nil)
+	_ backend.Waiter    = (*driver)(nil)
+	_ backend.Inspector = (*driver)(nil)
 )
 
 // newDriver returns the driver of a directory that connect has checked. It cannot fail: without a
@@ -182,15 +184,15 @@ func (d *driver) openFile(a *acquisition) error {
 // next fence. a.mu must be held.
 func (d *driver) grant(a *acquisition, meta string) error {
 	fence, err := a.file.grant(a.id, meta, d.boot)
+	if err == nil && d.opts.Inherit {
+		err = a.file.inherit()
+	}
 	if err != nil {
 		return err
 	}
 	a.fence, a.state = fence, held
-	if d.opts.Endless {
+	if d.opts.Endless || d.opts.Block { // without renewals, or without a watcher
 		d.startPeriodicChecks()
-	}
-	if d.opts.Inherit {
-		return a.file.inherit()
 	}
 	return nil
 }
@@ -203,12 +205,10 @@ func (d *driver) busy(a *acquisition, queue bool) error {
 		return err
 	}
 	busy := &backend.Busy{Queued: queue}
-	unchanged := false
+	busy.State = a.nextPause(holder)
 	if holder != nil {
-		unchanged = holder.fence == a.holderFence
 		busy.Holder, a.holderFence = holder.owner, holder.fence
 	}
-	busy.State = a.nextPause(unchanged)
 	return busy
 }
 
@@ -228,6 +228,9 @@ func (d *driver) term(sent time.Time, ttl time.Duration) backend.Term {
 
 // Renew implements backend.Driver. It writes nothing: a process has its lock for as long as it has
 // the file open, so the file in its place is the proof.
+//
+// The driver is no BatchRenewer, because there is nothing to combine. The core renews several locks
+// at the same time, so a renewal that hangs on the disk does not delay the renewals after it.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	return backend.Call(ctx, func(context.Context) (backend.Term, error) {
 		a := d.find(&g.Request)
@@ -240,16 +243,6 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 		err := d.check(a)
 		return d.term(sent, g.TTL), err
 	})
-}
-
-// RenewAll implements backend.BatchRenewer. A renewal is one system call, so there is nothing to
-// combine.
-func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
-	renewals := make([]backend.Renewal, len(gs))
-	for i, g := range gs {
-		renewals[i].Term, renewals[i].Err = d.Renew(ctx, g)
-	}
-	return renewals
 }
 
 // Release implements backend.Driver. It frees the lock, or closes the file of a waiter. It waits

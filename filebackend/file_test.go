@@ -172,6 +172,29 @@ func TestKillFrees(t *testing.T) {
 	}
 }
 
+// TestKillBetweenMarkAndLock checks that a woken waiter soon makes another attempt if it finds the
+// file locked and no holder. The kernel drops the mark of a killed process before the lock.
+func TestKillBetweenMarkAndLock(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	g := acquire(t, d, request("k", 1))
+	req := waiting("k", 2)
+	_ = refused(t, d, req)
+	release(t, d, g)
+	dying, err := openLock(d.path("k"), unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dying.close()
+	if locked, err := dying.tryLock(); !locked {
+		t.Fatal("the test cannot lock the file: ", err)
+	}
+	d.find(req).woken.Store(true)
+	if b := refused(t, d, req); b.State != pauseWoken {
+		t.Errorf("the pause is %v, want %v", b.State, pauseWoken)
+	}
+}
+
 // TestKilledHolderIsNotShown checks that the record of a dead process does not appear as a holder.
 func TestKilledHolderIsNotShown(t *testing.T) {
 	t.Parallel()
@@ -285,6 +308,17 @@ func TestDiskThatHangs(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the lock of the attempt that hung is not freed")
 		}
+	}
+}
+
+// TestRenewalsAreConcurrent checks that the core renews the locks of this driver concurrently. A
+// sequential RenewAll would delay all renewals after one that hangs on the disk. The core's
+// TestRenewalsThatHangDelayNoOther proves the rest.
+func TestRenewalsAreConcurrent(t *testing.T) {
+	t.Parallel()
+	var d backend.Driver = openDriver(t, t.TempDir())
+	if _, ok := d.(backend.BatchRenewer); ok {
+		t.Error("the driver combines renewals, although each of them can hang alone")
 	}
 }
 
@@ -734,6 +768,19 @@ func TestLongWaitersRest(t *testing.T) {
 // no renewals, and its file may be removed without an event.
 func TestEndlessIsChecked(t *testing.T) {
 	t.Parallel()
+	testChecks(t, Options{Endless: true}, endless)
+}
+
+// TestBlockingIsChecked checks that a driver without a watcher detects a loss before the renewal.
+func TestBlockingIsChecked(t *testing.T) {
+	t.Parallel()
+	testChecks(t, Options{Block: true}, time.Minute)
+}
+
+// testChecks checks that a driver detects the loss of a lock without a renewal. term is the term
+// that it grants.
+func testChecks(t *testing.T, opts Options, term time.Duration) {
+	t.Helper()
 	for name, takeAway := range map[string]func(dir string) error{
 		"file": func(dir string) error { return os.Remove(filepath.Join(dir, "k.lock")) },
 		"directory": func(dir string) error {
@@ -743,7 +790,7 @@ func TestEndlessIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "parent", "locks")
-			d, err := New(dir, &Options{Endless: true})
+			d, err := New(dir, &opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -751,14 +798,19 @@ func TestEndlessIsChecked(t *testing.T) {
 			lost := make(chan error, 1)
 			req := request("k", 1)
 			req.Lost = func(err error) { lost <- err }
-			if ttl := acquire(t, d, req).Term.TTL; ttl != endless {
-				t.Errorf("the term is %v, want %v", ttl, endless)
+			if ttl := acquire(t, d, req).Term.TTL; ttl != term {
+				t.Errorf("the term is %v, want %v", ttl, term)
 			}
 			if err := takeAway(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-lost; !errors.Is(err, backend.ErrLost) {
-				t.Errorf("the loss is %v", err)
+			select {
+			case err := <-lost:
+				if !errors.Is(err, backend.ErrLost) {
+					t.Errorf("the loss is %v", err)
+				}
+			case <-time.After(30 * time.Second):
+				t.Error("the driver does not detect the loss")
 			}
 		})
 	}
@@ -907,6 +959,91 @@ func TestBlockedWaiterKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// TestWaitEndsWhileTheDiskHangs checks that Wait returns at the end of its context, even if an
+// attempt that hangs on the disk keeps the mutex of the acquisition.
+func TestWaitEndsWhileTheDiskHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	acquire(t, openDriver(t, dir), request("k", 0))
+	for name, d := range map[string]*driver{
+		"watched": openDriver(t, dir), "blocking": openBlocking(t, dir),
+	} {
+		req := waiting("k", 1)
+		b := refused(t, d, req)
+		b.State = time.Hour // no timer ends the wait
+		a := d.find(req)
+		a.mu.Lock()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := d.Wait(ctx, req, b)
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: Wait: %v, want Canceled", name, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s: Wait waits for the disk", name)
+		}
+		a.mu.Unlock()
+	}
+}
+
+// TestThreadsOfWaitersThatLeft checks that waiters which give up leave a limited number of threads,
+// that the next waiter then polls, and that the limit counts no thread that has ended.
+func TestThreadsOfWaitersThatLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, d := openDriver(t, dir), openBlocking(t, dir)
+	g := acquire(t, holder, request("k", 0))
+	threads := 0
+	for i := range maxLeftThreads + 8 {
+		req := waiting("k", i+1)
+		req.Lost = func(error) {}
+		_ = refused(t, d, req)
+		a := d.find(req)
+		if d.block(a); hasThread(a) {
+			threads++
+		}
+		release(t, d, &backend.Grant{Request: *req})
+		if a.lost != nil {
+			t.Fatal("a waiter that left keeps the core's function")
+		}
+	}
+	if threads != maxLeftThreads {
+		t.Errorf("%d threads of waiters that left, want %d", threads, maxLeftThreads)
+	}
+	release(t, holder, g)
+	g, _, err := await(t.Context(), d, waiting("k", 100))
+	if err != nil {
+		t.Fatalf("the waiter that polls: %v", err)
+	}
+	for end := time.Now().Add(30 * time.Second); d.leftThreads.Load() > 0; {
+		if time.Now().After(end) {
+			t.Fatal("the threads do not end, although the lock is free again and again")
+		}
+		release(t, d, g)
+		if g, _, err = await(t.Context(), d, waiting("k", 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := waiting("k", 101)
+	_ = refused(t, d, req)
+	if d.block(d.find(req)); !hasThread(d.find(req)) {
+		t.Error("the threads have ended, but the next waiter gets none")
+	}
+}
+
+// hasThread reports whether a thread waits in flock for a.
+func hasThread(a *acquisition) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.isBlocked()
+}
+
 // threadsInFlock returns the threads of this process that wait in flock(2) (proc(5)).
 func threadsInFlock(t *testing.T) (threads []int) {
 	t.Helper()
@@ -1028,6 +1165,36 @@ func TestChildInheritsNothing(t *testing.T) {
 	}
 }
 
+// TestReleaseOfAnInheritedLock checks that a release wakes the waiters although a child process
+// still has the descriptor of the holder.
+func TestReleaseOfAnInheritedLock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, err := New(dir, &Options{Inherit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Close() }()
+	g := acquire(t, holder, request("k", 1))
+	child := exec.Command("sleep", "600")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	waiter, req := openDriver(t, dir), waiting("k", 2)
+	_ = refused(t, waiter, req)
+	release(t, holder, g)
+	select {
+	case <-waiter.find(req).wake:
+	case <-time.After(30 * time.Second):
+		t.Error("the release does not wake the waiter")
+	}
+	acquire(t, waiter, req)
+}
+
 // TestReleaseDuringAttempt checks that an attempt which is executed after its Release takes
 // nothing.
 func TestReleaseDuringAttempt(t *testing.T) {
@@ -1081,6 +1248,22 @@ func BenchmarkFirst(b *testing.B) {
 		}
 		if err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestReplaceableDirectoriesAreRefused checks that a directory which all users can write to needs
+// the sticky bit.
+func TestReplaceableDirectoriesAreRefused(t *testing.T) {
+	t.Parallel()
+	shared := filepath.Join(t.TempDir(), "shared")
+	dir := filepath.Join(shared, "locks")
+	for mode, refuse := range map[os.FileMode]bool{0o777: true, 0o777 | os.ModeSticky: false} {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(shared, mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkPath(dir); (err != nil) != refuse {
+			t.Errorf("mode %v: %v", mode, err)
 		}
 	}
 }

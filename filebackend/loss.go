@@ -11,10 +11,10 @@ import (
 )
 
 // A lock is lost if its file is removed or replaced from outside: another process would lock the
-// new file. Three sources lead to a check: renewals, events of the watcher, and, for endless locks,
-// which have no renewals, a timer.
+// new file. Three sources lead to a check: renewals, events of the watcher, and a timer. The timer
+// is for endless locks, which have no renewals, and for Options.Block, which uses no watcher.
 
-// checkInterval is the time between two checks of the files of endless locks.
+// checkInterval is the time between two checks by the timer.
 const checkInterval = time.Second
 
 // check returns ErrLost and forgets a if its file is not in its place any more. Any other error
@@ -65,7 +65,7 @@ func (d *driver) recheck(a *acquisition) {
 	}
 }
 
-// startPeriodicChecks starts the goroutine of checkPeriodically with the first endless lock.
+// startPeriodicChecks starts the goroutine of checkPeriodically, unless it runs already.
 func (d *driver) startPeriodicChecks() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -22,8 +22,11 @@ type Options struct {
 	// Block (block=1) makes each waiter wait in flock(2), in its own thread. The system decides the
 	// order of waiters, and Linux serves them in the order of their arrival. A process that was
 	// stopped (SIGSTOP) queues again, at the end. Block suits programs that run in many processes
-	// with few waiters each: a waiter causes no work, however many processes wait. The thread of a
-	// waiter that has given up stays until the lock is free.
+	// with few waiters each: a waiter causes no work, however many processes wait.
+	//
+	// The thread of a waiter that has given up stays until the lock is free, also after Close, and
+	// keeps the lock file open. While a driver has 32 such threads, its next waiters get none: they
+	// poll, after 50 ms at first and later every 2 s.
 	Block bool
 	// Endless (endless=1) grants locks without a term: the deadline of a lease is a century away.
 	// The lease outlives a stop of the process that is longer than the TTL, as the kernel's lock

@@ -28,8 +28,12 @@ const (
 	// pauseUnwatched is the first interval of polling, if watching is impossible.
 	pauseUnwatched    = 50 * time.Millisecond
 	maxPauseUnwatched = 2 * time.Second
-	// pauseWoken follows an event after which the same holder is still there. When a process dies,
-	// the kernel reports the close just before it drops the lock.
+	// maxLeftThreads limits the threads in flock(2) of waiters that have left. Nothing ends such a
+	// thread before the lock is free, and Go ends a process with 10,000 threads.
+	maxLeftThreads = 32
+	// pauseWoken follows an event after which the file is still locked, by the same holder or
+	// without a holder's mark. When a process dies, the kernel reports the close just before it
+	// drops the mark and then the lock.
 	pauseWoken = 2 * time.Millisecond
 )
 
@@ -61,9 +65,9 @@ func (d *driver) Wait(
 	return nil, nil
 }
 
-// nextPause returns the pause of the next Wait, which ends without an event. unchanged reports
-// whether the last attempt found the same holder. a.mu must be held.
-func (a *acquisition) nextPause(unchanged bool) time.Duration {
+// nextPause returns the pause of the next Wait, which ends without an event. holder is what the
+// last attempt found, or nil. a.mu must be held.
+func (a *acquisition) nextPause(holder *record) time.Duration {
 	first, longest := pauseUnwatched, maxPauseUnwatched
 	switch {
 	case a.isBlocked():
@@ -71,11 +75,12 @@ func (a *acquisition) nextPause(unchanged bool) time.Duration {
 	case a.watch != noWatch:
 		first, longest = pauseWatched, maxPauseWatched
 	}
+	unchanged := holder != nil && holder.fence == a.holderFence
 	switch woken := a.woken.Swap(false); {
+	case woken && (unchanged || holder == nil):
+		return pauseWoken
 	case !unchanged:
 		a.pause = first
-	case woken:
-		return pauseWoken
 	default:
 		a.pause = min(max(2*a.pause, first), longest)
 	}
@@ -111,11 +116,18 @@ func (d *driver) removeWatch(a *acquisition) {
 
 // block starts a thread that waits in flock(2) for the lock of a waiter, with Options.Block. The
 // thread has a duplicate of the waiter's descriptor. A lock belongs to both of them, so the
-// waiter's next attempt succeeds.
+// waiter's next attempt succeeds. Without a thread the waiter polls, and calls block again.
+//
+// block never waits for a.mu, which an attempt on a disk that hangs may hold.
 func (d *driver) block(a *acquisition) {
-	a.mu.Lock()
+	if !d.opts.Block || !a.mu.TryLock() {
+		return
+	}
 	defer a.mu.Unlock()
-	if !d.opts.Block || a.isBlocked() || a.state != queued {
+	if a.isBlocked() || a.state != queued {
+		return
+	}
+	if d.leftThreads.Load() >= maxLeftThreads {
 		return
 	}
 	fd, err := unix.FcntlInt(uintptr(a.file.fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -123,12 +135,12 @@ func (d *driver) block(a *acquisition) {
 		return // the waiter's timer is left
 	}
 	a.blocked = a.file
-	go a.blockOn(a.file, fd)
+	go d.blockOn(a, a.file, fd)
 }
 
 // blockOn waits in flock until it has locked fd, a duplicate of file's descriptor, and then signals
 // the waiter. It ends only when the lock is free, because nothing else ends flock.
-func (a *acquisition) blockOn(file *lockFile, fd int) {
+func (d *driver) blockOn(a *acquisition, file *lockFile, fd int) {
 	err := withoutSignals(func() error {
 		return ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_EX) })
 	})
@@ -138,7 +150,10 @@ func (a *acquisition) blockOn(file *lockFile, fd int) {
 	}
 	waits := a.file == file
 	a.mu.Unlock()
-	if err == nil && waits {
+	switch {
+	case !waits:
+		d.leftThreads.Add(-1)
+	case err == nil:
 		a.signal()
 	}
 	_ = unix.Close(fd) // frees the lock if the waiter has closed its file meanwhile

@@ -67,6 +67,14 @@ func (c *conn) prepare(ctx context.Context) (call int, err error) {
 	return c.call, err
 }
 
+// end forgets the context of a call: an idle connection must not keep it in memory. A late
+// interrupt only sets a deadline, which prepare replaces.
+func (c *conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ctx = nil
+}
+
 // isDead reports whether the peer has closed the idle connection, or has sent bytes without a
 // request. With TLS, such bytes may be a session ticket and are allowed.
 func (c *conn) isDead() bool {

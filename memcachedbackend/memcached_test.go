@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"slices"
@@ -606,6 +607,40 @@ func TestSilentServerOfSeveral(t *testing.T) {
 	silent := testenv.NewMemcached(t)
 	silent.Pause(t)
 	openURL(t, "memcached://"+testenv.Memcached(t).Addr+","+silent.Addr+"?timeout=500ms")
+}
+
+// TestCancelledOpen checks that a cancelled Open fails, even if one of several servers has
+// answered.
+func TestCancelledOpen(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	silent := listen(t, func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1))
+		close(asked)
+		_, _ = io.Copy(io.Discard, conn)
+	})
+	living := testenv.Memcached(t).Addr
+	opts := Options{Timeout: time.Hour}
+	d := newDriver([]string{silent, living}, opts.withDefaults())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	probed := make(chan error, 1)
+	go func() { probed <- d.probe(ctx) }()
+	<-asked
+	for answered := d.servers[1].pool; !hasIdle(answered); time.Sleep(time.Millisecond) {
+	}
+	cancel()
+	raw.WantIs(t, "probe", <-probed, context.Canceled)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// hasIdle reports whether a connection of p is idle.
+func hasIdle(p *pool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.idle) > 0
 }
 
 // TestFullServer checks that a full server reports that it cannot store another lock, and still

@@ -138,6 +138,10 @@ func (d *driver) probe(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	// A cancelled request fails like a request to a silent server.
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return fmt.Errorf("dlock: memcached: %w", err)
+	}
 	// A nil error is of a server that answered, so it stays in living.
 	if living := slices.DeleteFunc(slices.Clone(errs), isUnreachable); len(living) > 0 {
 		return errors.Join(living...)

@@ -17,8 +17,9 @@ type pool struct {
 	address address
 	opts    *Options
 
-	mu   sync.Mutex
-	idle []*conn // the one used last is last
+	mu     sync.Mutex
+	idle   []*conn // the one used last is last
+	closed bool    // put closes the connections of calls that outlast the driver
 }
 
 // take returns a connection for one call. It never blocks: the lane limits how many are taken.
@@ -36,13 +37,22 @@ func (p *pool) take() *conn {
 
 // put returns a connection after the call, also if the call has failed.
 func (p *pool) put(c *conn) {
+	c.end()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		_ = c.client.Close()
+		return
+	}
 	p.idle = append(p.idle, c)
 }
 
-// close closes all connections. No call must be under way.
+// close closes all idle connections. A call that the core has given up may still be under way; put
+// closes its connection.
 func (p *pool) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
 	var errs []error
 	for _, c := range p.idle {
 		errs = append(errs, c.client.Close())

@@ -87,6 +87,50 @@ func TestSilentDial(t *testing.T) {
 	}
 }
 
+// TestIdleConnectionKeepsNoContext checks that an idle connection does not keep the context of its
+// last call. The context has values of the caller.
+func TestIdleConnectionKeepsNoContext(t *testing.T) {
+	t.Parallel()
+	var opts *Options
+	d := newDriver([]string{listen(t, answer)}, opts.withDefaults())
+	for range 2 { // a new connection and an idle one
+		err := d.Release(t.Context(), &backend.Grant{Request: *raw.Request(t, long)})
+		raw.WantIs(t, "Release", err, backend.ErrNotHeld)
+		if idle := d.servers[0].pool.idle; len(idle) != 1 || idle[0].ctx != nil {
+			t.Errorf("%d idle connections, want one without a context", len(idle))
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCallThatOutlastsClose checks that a call which the core has given up closes its connection
+// when it ends after Close.
+func TestCallThatOutlastsClose(t *testing.T) {
+	t.Parallel()
+	dialled, speak, hungUp := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	addr := listen(t, func(conn net.Conn) {
+		close(dialled)
+		<-speak
+		answer(conn)
+		close(hungUp)
+	})
+	opts := Options{Timeout: time.Hour}
+	d := newDriver([]string{addr}, opts.withDefaults())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- d.Release(t.Context(), &backend.Grant{Request: *raw.Request(t, long)})
+	}()
+	<-dialled
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	close(speak)
+	within(t, func() { <-ended })
+	within(t, func() { <-hungUp })
+}
+
 // within fails the test if call does not return in time.
 func within(t *testing.T, call func()) {
 	t.Helper()

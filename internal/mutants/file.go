@@ -53,4 +53,43 @@ var fileMutants = []mutant{
 		edits:   []edit{{old: "blocked.Val[0] = 1<<31 - 1", new: "blocked.Val[0] = 0"}},
 		pkg:     "filebackend", test: "TestBlockedWaiterKeepsItsPlace",
 	},
+	{
+		guard: "file: a release wakes despite children", file: "filebackend/acquisition.go",
+		without: "with inherit=1 a waiter sleeps for seconds while the lock is free",
+		edits:   []edit{{old: "if wasHeld && d.opts.Inherit {", new: "if false {"}},
+		pkg:     "filebackend", test: "TestReleaseOfAnInheritedLock",
+	},
+	{
+		guard: "file: a woken waiter retries soon", file: "filebackend/wait.go",
+		without: "after kill -9 of the holder a waiter sleeps for up to 3 s",
+		edits:   []edit{{old: "(unchanged || holder == nil)", new: "unchanged"}},
+		pkg:     "filebackend", test: "TestKillBetweenMarkAndLock",
+	},
+	{
+		guard: "file: locks are checked with block=1", file: "filebackend/driver.go",
+		without: "a holder notices that its file was removed only a third of its TTL later",
+		edits:   []edit{{old: "d.opts.Endless || d.opts.Block {", new: "d.opts.Endless {"}},
+		pkg:     "filebackend", test: "TestBlockingIsChecked",
+	},
+	{
+		guard: "file: Wait does not wait for the disk", file: "filebackend/wait.go",
+		without: "a waiter outlasts its context for as long as the disk hangs",
+		edits: []edit{{
+			old: "if !d.opts.Block || !a.mu.TryLock() {\n\t\treturn\n\t}",
+			new: "a.mu.Lock()",
+		}},
+		pkg: "filebackend", test: "TestWaitEndsWhileTheDiskHangs",
+	},
+	{
+		guard: "file: few threads of waiters that left", file: "filebackend/wait.go",
+		without: "a loop of Lock with a timeout uses up the threads of the process",
+		edits:   []edit{{old: "if d.leftThreads.Load() >= maxLeftThreads {", new: "if false {"}},
+		pkg:     "filebackend", test: "TestThreadsOfWaitersThatLeft",
+	},
+	{
+		guard: "file: a thread that ended is not counted", file: "filebackend/wait.go",
+		without: "after 32 waiters have given up, all waiters of a driver poll for ever",
+		edits:   []edit{{old: "d.leftThreads.Add(-1)", new: "d.leftThreads.Add(0)"}},
+		pkg:     "filebackend", test: "TestThreadsOfWaitersThatLeft",
+	},
 }

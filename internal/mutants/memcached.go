@@ -79,6 +79,12 @@ var memcachedMutants = []mutant{
 		pkg: "memcachedbackend", test: "TestSilentDial",
 	},
 	{
+		guard: "memcached: a closed pool keeps nothing", file: "memcachedbackend/pool.go",
+		without: "a call that ends after Close leaves its connection open",
+		edits:   []edit{{old: "if p.closed {", new: "if false {"}},
+		pkg:     "memcachedbackend", test: "TestCallThatOutlastsClose",
+	},
+	{
 		guard: "memcached: a value is bounded", file: "memcachedbackend/answers.go",
 		without: "a hostile server makes the process allocate 4 GB",
 		edits:   []edit{{old: "case size <= maxValue:", new: "default:"}},
