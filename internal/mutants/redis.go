@@ -83,10 +83,24 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestOlderAnswerIsIgnored",
 	},
 	{
-		guard: "redis: an announcement counts by itself", file: "redisbackend/sentinel.go",
-		without: "a client misses a switch if the sentinel that announced it fails",
-		edits:   []edit{{old: "if last.master != master {", new: "if false {"}},
+		guard: "redis: an announcement leads to a query", file: "redisbackend/sentinel.go",
+		without: "a client stays with the former master until it needs another connection",
+		edits:   []edit{{old: "s.isAnnouncement(message) {", new: "message == nil {"}},
 		pkg:     "redisbackend", test: "TestOlderAnswerIsIgnored",
+	},
+	{
+		guard: "redis: an announcement proves nothing", file: "redisbackend/sentinel.go",
+		without: "after a stall, a client returns to a former master: two holders",
+		edits: []edit{{
+			old: "\t\tif subscribed || s.isAnnouncement(message) {\n",
+			new: "\t\tif s.isAnnouncement(message) { // accepts what it announces\n" +
+				"\t\t\tw := strings.Fields(message[2])\n" +
+				"\t\t\ts.update(addr, view{net.JoinHostPort(w[3], w[4]),\n" +
+				"\t\t\t\ts.views[addr].epoch + 1, time.Now()})\n" +
+				"\t\t}\n" +
+				"\t\tif subscribed || s.isAnnouncement(message) {\n",
+		}},
+		pkg: "redisbackend", test: "TestStaleAnnouncementIsIgnored",
 	},
 	{
 		guard: "redis: all sentinels are followed", file: "redisbackend/sentinel.go",
