@@ -374,6 +374,12 @@ var redisMutants = []mutant{
 		pkg: "redisbackend", test: "TestNothingIsSentAfterTheContext",
 	},
 	{
+		guard: "redis: no batch is sent after its context", file: "redisbackend/pipeline.go",
+		without: "a batched acquisition takes a lock long after its caller has returned",
+		edits:   []edit{{old: "\t\t\tn.ctx = ctx\n", new: "\t\t\t_ = n\n"}},
+		pkg:     "redisbackend", test: "TestNoBatchIsSentAfterItsContext",
+	},
+	{
 		guard: "redis: a late acknowledgement ends no new topic", file: "redisbackend/hub.go",
 		without: "an unused subscription stays until its connection ends",
 		edits:   []edit{{old: "if t.state == topicSubscribed {", new: "if true {"}},
