@@ -120,6 +120,8 @@ func (f *fakeSentinel) answer(conn net.Conn, words []string) string {
 	case "subscribe +switch-master":
 		f.subscribers[conn] = true
 		return "*3\r\n" + "$9\r\nsubscribe\r\n" + "$14\r\n+switch-master\r\n" + ":1\r\n"
+	case "ping":
+		return array("pong", "")
 	case "sentinel master", "sentinel get-master-addr-by-name":
 		if f.hold != nil {
 			hold := f.hold
