@@ -69,7 +69,7 @@ func (h *hub) start(ctx context.Context) (bool, error) {
 		if err := home.pubsub.Subscribe(ctx, clientPrefix+h.client); err != nil {
 			return nil, err
 		}
-		return home.pubsub.Receive(ctx)
+		return home.next(ctx, 0)
 	})
 	if err != nil {
 		h.cancel()

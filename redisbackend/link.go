@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -229,7 +230,7 @@ func (l *link) endWithoutTopics() bool {
 // receive reads from the connection until it fails or the link ends.
 func (l *link) receive() {
 	for {
-		message, err := l.pubsub.ReceiveTimeout(l.ctx, l.hub.silence)
+		message, err := l.next(l.ctx, l.hub.silence)
 		switch {
 		case err == nil:
 			l.hub.dispatch(l, message)
@@ -241,6 +242,17 @@ func (l *link) receive() {
 			return
 		}
 	}
+}
+
+// next waits for the next message, for timeout at most unless that is 0. go-redis panics at a
+// message whose elements have unexpected types.
+func (l *link) next(ctx context.Context, timeout time.Duration) (message any, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("%w: %v", errNotReply, reason)
+		}
+	}()
+	return l.pubsub.ReceiveTimeout(ctx, timeout)
 }
 
 // tolerate handles an error of receive that is the server's answer to a subscription, and returns

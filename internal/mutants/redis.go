@@ -386,6 +386,15 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestLateAcknowledgementEndsNoNewTopic",
 	},
 	{
+		guard: "redis: a malformed message ends no process", file: "redisbackend/link.go",
+		without: "go-redis panics in a goroutine of the driver",
+		edits: []edit{{
+			old: "if reason := recover(); reason != nil {",
+			new: "if reason := any(nil); reason != nil {",
+		}},
+		pkg: "redisbackend", test: "TestMalformedMessage",
+	},
+	{
 		guard: "redis: a server's answer is bounded", file: "redisbackend/dial.go",
 		without: "a hostile server ends the process",
 		edits: []edit{{
