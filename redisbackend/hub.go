@@ -61,8 +61,9 @@ func newHub(l *lane, client string) *hub {
 
 // start opens the home link and waits until the server has acknowledged the client's own channel.
 // So the driver detects at opening whether the server permits pub/sub, and receives every break of
-// its locks. start returns false if the server refuses pub/sub. It blocks for some round trips, or
-// until ctx ends.
+// its locks. start returns false if the server refuses pub/sub. A refusal that may end, as while
+// the server loads its data, is an error: the driver would poll for the rest of its life. start
+// blocks for some round trips, or until ctx ends.
 func (h *hub) start(ctx context.Context) (bool, error) {
 	home := h.newLink(h.lane.client)
 	_, err := backend.Call(ctx, func(ctx context.Context) (any, error) {
@@ -74,7 +75,7 @@ func (h *hub) start(ctx context.Context) (bool, error) {
 	if err != nil {
 		h.cancel()
 		err = errors.Join(h.lane.interpret(ctx, err), home.pubsub.Close())
-		if isReply(err, "") {
+		if isReply(err, "NOPERM") || isReply(err, "") && !isRefusal(err) {
 			return false, nil
 		}
 		return false, err

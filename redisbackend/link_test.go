@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
@@ -37,5 +38,35 @@ func TestMalformedMessage(t *testing.T) {
 	const subscribe = "subscribe " + clientPrefix + "me"
 	for range 3 { // two openings, and the connection that replaces the second one
 		fake.next(t, subscribe)
+	}
+}
+
+// TestOpeningWithoutPubSub checks that only a lasting refusal turns pub/sub off. After any other
+// refusal the driver cannot be opened.
+func TestOpeningWithoutPubSub(t *testing.T) {
+	t.Parallel()
+	for refusal, want := range map[string]error{
+		"ERR unknown command 'subscribe'":        nil,
+		"NOPERM no permissions to access":        nil,
+		"LOADING Redis is loading the dataset":   backend.ErrUnavailable,
+		"ERR max number of clients reached":      backend.ErrUnavailable,
+		"MASTERDOWN Link with MASTER is down":    backend.ErrUnavailable,
+		"CLUSTERDOWN Hash slot not served":       backend.ErrUnavailable,
+		"BUSY Redis is busy running a script.":   backend.ErrUnavailable,
+		"WRONGPASS invalid username or password": backend.ErrUnavailable,
+	} {
+		fake := newFakeServer(t, func(command string) string {
+			if command == "subscribe" {
+				return "-" + refusal + "\r\n"
+			}
+			return ""
+		})
+		h := newHub(connection{}.lane(fake.client(t), Options{}), "me")
+		notify, err := h.start(t.Context())
+		if notify {
+			t.Errorf("%s: pub/sub works", refusal)
+		}
+		raw.WantIs(t, refusal, err, want)
+		h.close()
 	}
 }
