@@ -38,7 +38,7 @@ func errUnexpected(reply any) error {
 var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
 	"NOREPLICAS", "MISCONF", "OOM", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM", "DENIED",
-	"max number of clients reached",
+	"NOSCRIPT", "max number of clients reached",
 }
 
 // interpretError classifies an error of the client library. It wraps a definite answer in the

@@ -136,6 +136,7 @@ func TestInterpretError(t *testing.T) {
 			"wrong password":   "WRONGPASS invalid username-password pair",
 			"access list":      "NOPERM this user has no permissions",
 			"clients":          "ERR max number of clients reached",
+			"no script":        "NOSCRIPT No matching script. Please use EVAL.",
 		},
 		backend.ErrConflict: {
 			"foreign type":      "WRONGTYPE Operation against a key",
@@ -534,6 +535,35 @@ func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 		t.Errorf("Acquire with a timeout of %v returned %v early", limit, early)
 	}
 	inTime(t, lag, "Acquire", due)
+}
+
+// TestScriptIsSentAgainDuringADial checks a request in place whose script the server has forgotten.
+// Another request dials meanwhile, which ends the context of the request in place.
+func TestScriptIsSentAgainDuringADial(t *testing.T) {
+	t.Parallel()
+	dials := newDials()
+	dial := dials.announced(func(context.Context, string, string) (net.Conn, error) {
+		return nil, nil
+	})
+	fake := newFakeServer(t, func(command string) string {
+		if command != "evalsha" {
+			return ""
+		}
+		_, _ = dial(context.Background(), "", "")
+		return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+	})
+	l := connection{owned: true, dials: dials}.lane(fake.client(t), Options{})
+	defer l.close()
+	if err := l.client.Ping(t.Context()).Err(); err != nil { // opens the connection
+		t.Fatal(err)
+	}
+	l.idle.Store(1)
+	ctx := bound.New(context.Background(), patience)
+	defer ctx.Cancel()
+	r := (&driver{keys: newKeys}).newRequest("name", "owner").with()
+	if _, err := l.runAlone(ctx, singleScripts.release, r); err != nil {
+		t.Errorf("a request during a dial: %v", err)
+	}
 }
 
 // TestLentClientWaitsOnce checks that a request waits for replicas only once, even if its client is
