@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -48,6 +49,13 @@ func (e *replicaError) Error() string {
 
 // Unwrap returns the server's refusal to wait, or nil.
 func (e *replicaError) Unwrap() error { return e.err }
+
+// isUnreplicated reports whether err is a *replicaError. The reply to the request is valid, but it
+// proves no term.
+func isUnreplicated(err error) bool {
+	_, ok := errors.AsType[*replicaError](err)
+	return ok
+}
 
 // replication is a hook that ends a pipeline with WAIT if the context of the pipeline requires
 // replicas. WAIT counts only the writes of its own connection; so in a cluster the pipeline to each

@@ -45,6 +45,24 @@ func TestLockWithoutItsReplicas(t *testing.T) {
 	}
 }
 
+// TestRefusalNeedsNoReplicas checks that a waiter keeps its place in the queue while replicas are
+// missing. A refusal proves no term.
+func TestRefusalNeedsNoReplicas(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	holder, d := openURL(t, s.URL), openURL(t, s.URL+"?wait=1")
+	held := raw.Acquire(t, holder, raw.Request(t, longTerm))
+	req := raw.Request(t, 20*time.Second) // a fraction of it limits the wait for replicas
+	req.Fair = true
+	if b := raw.Busy(t, d, req); !b.Queued {
+		t.Error("the waiter is not in the queue")
+	}
+	if n := do(t, admin(t, s), "zcard", newKeys(req.Key).queue); n != int64(1) {
+		t.Errorf("the queue has %d entries", n)
+	}
+	raw.Release(t, holder, held)
+}
+
 // TestShortTermsDoNotWaitForLong checks that the server waits for replicas for at most a third of
 // the TTL.
 func TestShortTermsDoNotWaitForLong(t *testing.T) {
