@@ -21,12 +21,12 @@ type replicaWaitKey struct{}
 
 // withReplicaWait returns the context for a request that proves a term of ttl. With Options.Wait it
 // requires replicas. Half of Options.Timeout ends the wait well before the request is given up, and
-// a third of ttl leaves most of the term.
+// a quarter of ttl ends it before the core gives up a renewal, after a third of ttl.
 func (o Options) withReplicaWait(ctx context.Context, ttl time.Duration) context.Context {
 	if o.Wait == 0 {
 		return ctx
 	}
-	timeout := max(time.Millisecond, min(o.Timeout/2, ttl/3))
+	timeout := max(time.Millisecond, min(o.Timeout/2, ttl/4))
 	return context.WithValue(ctx, replicaWaitKey{}, replicaWait{o.Wait, timeout})
 }
 

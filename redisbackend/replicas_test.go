@@ -63,21 +63,21 @@ func TestRefusalNeedsNoReplicas(t *testing.T) {
 	raw.Release(t, holder, held)
 }
 
-// TestShortTermsDoNotWaitForLong checks that the server waits for replicas for at most a third of
-// the TTL.
+// TestShortTermsDoNotWaitForLong checks that the server waits for replicas for at most a quarter of
+// the TTL. The core gives up a renewal after a third.
 func TestShortTermsDoNotWaitForLong(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d := openURL(t, s.URL+"?wait=1&timeout=10m")
 	next := monitor(t, s)
-	_, err := d.Acquire(t.Context(), raw.Request(t, 300*time.Millisecond))
+	_, err := d.Acquire(t.Context(), raw.Request(t, 400*time.Millisecond))
 	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	command := next()
 	for !strings.Contains(command, `"wait"`) {
 		command = next()
 	}
 	if !strings.HasSuffix(command, `"wait" "1" "100"`) {
-		t.Errorf("with a TTL of 300ms the command is %s", command)
+		t.Errorf("with a TTL of 400ms the command is %s", command)
 	}
 }
 

@@ -248,10 +248,10 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestFullServerQueuesNoWaiter",
 	},
 	{
-		guard:   "redis: the wait for replicas ends after a third of the term",
+		guard:   "redis: the wait for replicas ends before its renewal does",
 		file:    "redisbackend/replicas.go",
-		without: "a grant without replicas is refused after its term, and renewals come too late",
-		edits:   []edit{{old: "min(o.Timeout/2, ttl/3)", new: "min(o.Timeout/2, ttl)"}},
+		without: "with a short term, a renewal never reports that replicas are missing",
+		edits:   []edit{{old: "min(o.Timeout/2, ttl/4)", new: "min(o.Timeout/2, ttl/3)"}},
 		pkg:     "redisbackend", test: "TestShortTermsDoNotWaitForLong",
 	},
 	{
