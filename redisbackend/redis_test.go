@@ -178,6 +178,20 @@ func TestInterpretError(t *testing.T) {
 	}
 }
 
+// TestLastMillisecondIsTime checks that a refusal in the last millisecond of a term has a remaining
+// time. In RetryAfter, 0 means that the time is unknown.
+func TestLastMillisecondIsTime(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[int64]time.Duration{
+		-1: 0, 0: time.Millisecond, 1: time.Millisecond, 7: 7 * time.Millisecond,
+	} {
+		busy, err := decodeBusy([]any{left, "holder"}, position{})
+		if err != nil || busy.RetryAfter != want {
+			t.Errorf("%d ms: %+v, %v, want %v", left, busy, err, want)
+		}
+	}
+}
+
 func TestURL(t *testing.T) {
 	t.Parallel()
 	bad := map[string]string{

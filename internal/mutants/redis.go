@@ -34,7 +34,7 @@ var redisMutants = []mutant{
 		without: "a waiter whose request comes in the last millisecond of a term sleeps for a " +
 			"third of its own term",
 		edits: []edit{{old: "max(left, 1)", new: "left"}},
-		pkg:   "redisbackend", test: "TestConformance/EachRefusalHasTheRemainingTime",
+		pkg:   "redisbackend", test: "TestLastMillisecondIsTime",
 	},
 	{
 		guard: "atomic fence", file: "redisbackend/driver.go",
