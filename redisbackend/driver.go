@@ -175,7 +175,8 @@ func decodeRemoval(reply any, err error) error {
 // Capabilities implements backend.Driver.
 func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 
-// Close implements backend.Driver. It waits for no server.
+// Close implements backend.Driver. With a lent client it may wait for a silent server for
+// closeTimeout.
 func (d *driver) Close() error {
 	d.hub.close()
 	err := d.conn.close()

@@ -2,7 +2,6 @@ package redisbackend
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -74,7 +73,8 @@ func (h *hub) start(ctx context.Context) (bool, error) {
 	})
 	if err != nil {
 		h.cancel()
-		err = errors.Join(h.lane.interpret(ctx, err), home.pubsub.Close())
+		atMost(closeTimeout, func() { _ = home.pubsub.Close() })
+		err = h.lane.interpret(ctx, err)
 		if isReply(err, "NOPERM") || isReply(err, "") && !isRefusal(err) {
 			return false, nil
 		}
@@ -87,17 +87,37 @@ func (h *hub) start(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// close closes all links and waits until their goroutines have ended. It waits for no server.
+// close closes all links and waits until their goroutines have ended, but for closeTimeout at most.
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
 	links := slices.Collect(maps.Values(h.links))
 	h.mu.Unlock()
 	h.cancel() // ends dialing
-	for _, l := range links {
-		_ = l.pubsub.Close() // ends receive; fails only if it is closed already
+	atMost(closeTimeout, func() {
+		for _, l := range links {
+			_ = l.pubsub.Close() // ends receive; fails only if it is closed already
+		}
+		h.running.Wait()
+	})
+}
+
+// closeTimeout limits the wait for a link of a lent client. While the client connects, it may wait
+// for a silent server until its own ReadTimeout, and PubSub.Close waits for that. The driver's own
+// clients do not need the limit: see lifeKey.
+const closeTimeout = time.Second
+
+// atMost returns when f has returned, or after a time limit. Then f continues in the background.
+func atMost(limit time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
 	}
-	h.running.Wait()
 }
 
 // dispatch handles one message, which l has received. It blocks only if Request.Lost does.

@@ -1,9 +1,13 @@
 package redisbackend
 
 import (
+	"context"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
@@ -68,5 +72,52 @@ func TestOpeningWithoutPubSub(t *testing.T) {
 		}
 		raw.WantIs(t, refusal, err, want)
 		h.close()
+	}
+}
+
+// TestCloseOfASilentLentClient checks that neither Close nor a failed opening waits until a lent
+// client gives up a silent server. The client holds a lock meanwhile, which PubSub.Close needs.
+func TestCloseOfASilentLentClient(t *testing.T) {
+	t.Parallel()
+	greeted := make(chan struct{}, 100)
+	silent := newImpostor(t, func(_ net.Conn, read func() ([]string, error)) {
+		for _, err := read(); err == nil; _, err = read() {
+			greeted <- struct{}{}
+		}
+	})
+	newLentHub := func() *hub {
+		c := redis.NewClient(&redis.Options{Addr: silent.addr, ReadTimeout: time.Hour})
+		t.Cleanup(func() { _ = c.Close() })
+		return newHub(connection{}.lane(c, Options{}), "me")
+	}
+	t.Run("Close", func(t *testing.T) {
+		h := newLentHub()
+		h.mu.Lock()
+		h.open(h.newLink(h.lane.client))
+		h.mu.Unlock()
+		<-greeted
+		wantEnd(t, h.close)
+	})
+	t.Run("start", func(t *testing.T) {
+		h := newLentHub()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-greeted; cancel() }()
+		wantEnd(t, func() {
+			_, err := h.start(ctx)
+			raw.WantIs(t, "start", err, context.Canceled)
+		})
+		wantEnd(t, h.close)
+	})
+}
+
+// wantEnd fails the test if f does not return.
+func wantEnd(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("the call waits for the server")
 	}
 }

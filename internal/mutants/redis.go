@@ -386,6 +386,12 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestLateAcknowledgementEndsNoNewTopic",
 	},
 	{
+		guard: "redis: Close waits for no lent client", file: "redisbackend/hub.go",
+		without: "Close hangs until a lent client gives up a silent server",
+		edits:   []edit{{old: "case <-time.After(limit):", new: "case <-time.After(1000 * limit):"}},
+		pkg:     "redisbackend", test: "TestCloseOfASilentLentClient",
+	},
+	{
 		guard: "redis: a malformed message ends no process", file: "redisbackend/link.go",
 		without: "go-redis panics in a goroutine of the driver",
 		edits: []edit{{
