@@ -121,3 +121,18 @@ func wantEnd(t *testing.T, f func()) {
 		t.Fatal("the call waits for the server")
 	}
 }
+
+// TestBackoff checks that there is a delay after each failure of a connection, even if it has
+// worked. Otherwise a server that cuts each connection would keep the driver and itself busy.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	h := newHub(connection{}.lane(nil, Options{}), "me")
+	for state, want := range map[linkState]time.Duration{
+		linkConnecting: maxBackoff, linkListening: minBackoff,
+	} {
+		l := &link{hub: h, state: state, backoff: maxBackoff}
+		if got := l.breakOff(); got != want {
+			t.Errorf("state %d: a delay of %v, want %v", state, got, want)
+		}
+	}
+}
