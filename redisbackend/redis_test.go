@@ -681,6 +681,33 @@ func TestForeignValues(t *testing.T) {
 	}
 }
 
+// TestReleaseDespiteAForeignFence checks that a lock with a queue can be released and broken if the
+// value of the fence is foreign. The scripts have removed the lock before they read the fence.
+func TestReleaseDespiteAForeignFence(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	for name, remove := range map[string]func(g *backend.Grant) error{
+		"Release": func(g *backend.Grant) error { return d.Release(t.Context(), g) },
+		"Break":   func(g *backend.Grant) error { return d.Break(t.Context(), g.Key, g.Owner) },
+	} {
+		do(t, c, "flushall")
+		held := raw.Acquire(t, d, raw.Request(t, longTerm))
+		next := raw.Request(t, longTerm)
+		next.Fair = true
+		raw.Busy(t, d, next)
+		do(t, c, "del", fenceKey)
+		do(t, c, "rpush", fenceKey, "foreign")
+		if err := remove(held); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := do(t, c, "exists", lockKey(held.Key)); n != int64(0) {
+			t.Errorf("%s: the lock is held", name)
+		}
+		raw.WantIs(t, "the removed lock", remove(held), backend.ErrNotHeld)
+	}
+}
+
 // TestFreeLocksLeaveOneFence checks that the driver keeps nothing under the name of a free lock.
 // The last fence of all names stays for ever.
 func TestFreeLocksLeaveOneFence(t *testing.T) {
