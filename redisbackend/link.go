@@ -58,8 +58,8 @@ type link struct {
 //	ended       .             .          .           .
 //
 // "acknowledged" is the server's answer to any subscription; it shows that the connection works.
-// "failed" is an error of the connection, and "delay over" comes after the backoff. "no topics" is a
-// link other than the home link that has no topics at a ping.
+// "failed" is an error of the connection, and "delay over" comes after the backoff. "no topics" is
+// a link other than the home link that has no topics at a ping.
 type linkState int
 
 const (
@@ -283,8 +283,8 @@ func (l *link) addAllChannels() {
 	}
 }
 
-// fail ends a link whose connection has failed, after a delay. The home link gets a successor in the
-// same step, so that the hub always has one.
+// fail ends a link whose connection has failed, after a delay. The home link gets a successor in
+// the same step, so that the hub always has one.
 func (l *link) fail() {
 	l.hub.lane.resetIdle()
 	l.hub.lane.reload()

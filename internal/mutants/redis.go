@@ -388,7 +388,7 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: Close waits for no lent client", file: "redisbackend/hub.go",
 		without: "Close hangs until a lent client gives up a silent server",
-		edits:   []edit{{old: "case <-time.After(limit):", new: "case <-time.After(1000 * limit):"}},
+		edits:   []edit{{old: "time.After(limit):", new: "time.After(1000 * limit):"}},
 		pkg:     "redisbackend", test: "TestCloseOfASilentLentClient",
 	},
 	{
