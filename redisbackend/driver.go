@@ -87,7 +87,8 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	p.sent = time.Now()
 	reply, err := d.main.run(d.opts.withReplicaWait(ctx, req.TTL), d.scripts.acquire,
 		r.with(&r.ttl, &r.tail, p.attempt))
-	if err != nil {
+	_, refused := reply.([]any)
+	if err != nil && !(refused && isUnreplicated(err)) { // a refusal needs no replicas
 		return nil, d.handleFailure(ctx, req, err)
 	}
 	if text, ok := reply.(string); ok {
@@ -112,7 +113,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 // ErrUnavailable. After an unknown outcome the acquisition stays registered, because the lock may
 // be granted.
 func (d *driver) handleFailure(ctx context.Context, req *backend.Request, err error) error {
-	if _, ok := errors.AsType[*replicaError](err); ok {
+	if isUnreplicated(err) {
 		undone := d.Release(ctx, &backend.Grant{Request: *req})
 		if undone == nil || errors.Is(undone, backend.ErrNotHeld) {
 			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
@@ -174,7 +175,8 @@ func decodeRemoval(reply any, err error) error {
 // Capabilities implements backend.Driver.
 func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 
-// Close implements backend.Driver. It waits for no server.
+// Close implements backend.Driver. With a lent client it may wait for a silent server for
+// closeTimeout.
 func (d *driver) Close() error {
 	d.hub.close()
 	err := d.conn.close()

@@ -2,7 +2,6 @@ package redisbackend
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -61,20 +60,22 @@ func newHub(l *lane, client string) *hub {
 
 // start opens the home link and waits until the server has acknowledged the client's own channel.
 // So the driver detects at opening whether the server permits pub/sub, and receives every break of
-// its locks. start returns false if the server refuses pub/sub. It blocks for some round trips, or
-// until ctx ends.
+// its locks. start returns false if the server refuses pub/sub. A refusal that may end, as while
+// the server loads its data, is an error: the driver would poll for the rest of its life. start
+// blocks for some round trips, or until ctx ends.
 func (h *hub) start(ctx context.Context) (bool, error) {
 	home := h.newLink(h.lane.client)
 	_, err := backend.Call(ctx, func(ctx context.Context) (any, error) {
 		if err := home.pubsub.Subscribe(ctx, clientPrefix+h.client); err != nil {
 			return nil, err
 		}
-		return home.pubsub.Receive(ctx)
+		return home.next(ctx, 0)
 	})
 	if err != nil {
 		h.cancel()
-		err = errors.Join(h.lane.interpret(ctx, err), home.pubsub.Close())
-		if isReply(err, "") {
+		atMost(closeTimeout, func() { _ = home.pubsub.Close() })
+		err = h.lane.interpret(ctx, err)
+		if isReply(err, "NOPERM") || isReply(err, "") && !isRefusal(err) {
 			return false, nil
 		}
 		return false, err
@@ -86,17 +87,37 @@ func (h *hub) start(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// close closes all links and waits until their goroutines have ended. It waits for no server.
+// close closes all links and waits until their goroutines have ended, but for closeTimeout at most.
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
 	links := slices.Collect(maps.Values(h.links))
 	h.mu.Unlock()
 	h.cancel() // ends dialing
-	for _, l := range links {
-		_ = l.pubsub.Close() // ends receive; fails only if it is closed already
+	atMost(closeTimeout, func() {
+		for _, l := range links {
+			_ = l.pubsub.Close() // ends receive; fails only if it is closed already
+		}
+		h.running.Wait()
+	})
+}
+
+// closeTimeout limits the wait for a link of a lent client. While the client connects, it may wait
+// for a silent server until its own ReadTimeout, and PubSub.Close waits for that. The driver's own
+// clients do not need the limit: see lifeKey.
+const closeTimeout = time.Second
+
+// atMost returns when f has returned, or after a time limit. Then f continues in the background.
+func atMost(limit time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
 	}
-	h.running.Wait()
 }
 
 // dispatch handles one message, which l has received. It blocks only if Request.Lost does.

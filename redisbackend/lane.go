@@ -148,10 +148,11 @@ func (l *lane) updateIdle(busy int32, err error) {
 func (l *lane) resetIdle() { l.idle.Store(0) }
 
 // evaluate sends EVALSHA and, if the server does not have the script or has forgotten it, EVAL. If
-// the answer is NOSCRIPT, the server has not executed the script.
+// the answer is NOSCRIPT, the server has not executed the script. The context may have ended
+// meanwhile: it may be an inPlace, after which the caller runs the request separately.
 func (l *lane) evaluate(ctx context.Context, s *script, args []any) (any, error) {
 	reply, err := l.process(ctx, "evalsha", s.hash, args)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && ctx.Err() == nil {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return l.process(ctx, "eval", s.source, args)
 	}
 	return reply, err

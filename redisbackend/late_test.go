@@ -67,14 +67,45 @@ func TestNothingIsSentAfterTheContext(t *testing.T) {
 			cancel()
 			raw.WantIs(t, "Break", <-done, context.Canceled)
 			close(answer)
-			for word := range words {
-				if strings.EqualFold(word, "evalsha") {
-					t.Error("the request was sent after the end of its context")
-					break
-				}
-			}
+			wantNotSent(t, words)
 		})
 	}
+}
+
+// wantNotSent fails the test if a script is among the commands of a connection.
+func wantNotSent(t *testing.T, words <-chan string) {
+	t.Helper()
+	for word := range words {
+		if strings.EqualFold(word, "evalsha") {
+			t.Error("the request was sent after the end of its context")
+			return
+		}
+	}
+}
+
+// TestNoBatchIsSentAfterItsContext checks the same for a batch of requests.
+func TestNoBatchIsSentAfterItsContext(t *testing.T) {
+	t.Parallel()
+	node, words, resume := newSlowServer(t)
+	c := redis.NewClient(&redis.Options{Addr: node.addr})
+	defer c.Close()
+	l := connection{}.lane(c, Options{Timeout: time.Minute})
+	d := &driver{keys: newKeys}
+	calls := make([]call, 2)
+	for i := range calls {
+		r := d.newRequest(fmt.Sprint(i), "owner")
+		calls[i] = call{singleScripts.breaks, r.with().args, r.keys.lock}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan []answer)
+	go func() { done <- l.sendBatch(ctx, calls) }()
+	<-words
+	cancel()
+	for _, a := range <-done {
+		raw.WantIs(t, "a request of the batch", a.Err, context.Canceled)
+	}
+	close(resume)
+	wantNotSent(t, words)
 }
 
 // optionsFor returns the settings of a URL with an address.

@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,8 +39,9 @@ type link struct {
 
 	// hub.mu must be held for the following fields.
 	state linkState
-	// backoff is the delay before the link ends if its connection fails in linkConnecting, and 0
-	// after it has failed in linkListening. Its successor begins with twice as much.
+	// backoff is the delay before the link ends after a failure. A failure in linkListening resets
+	// it to minBackoff, which limits the rate at which a server can make the driver connect. The
+	// successor begins with twice as much.
 	backoff time.Duration
 	// sharded is whether the topics are sharded channels. It is independent of the state, because
 	// the server shows only by its answers whether it has them.
@@ -56,9 +58,8 @@ type link struct {
 //	ended       .             .          .           .
 //
 // "acknowledged" is the server's answer to any subscription; it shows that the connection works.
-// "failed" is an error of the connection. After a failure in connecting, "delay over" comes after
-// the backoff, otherwise at once. "no topics" is a link other than the home link that has no topics
-// at a ping.
+// "failed" is an error of the connection, and "delay over" comes after the backoff. "no topics" is
+// a link other than the home link that has no topics at a ping.
 type linkState int
 
 const (
@@ -229,7 +230,7 @@ func (l *link) endWithoutTopics() bool {
 // receive reads from the connection until it fails or the link ends.
 func (l *link) receive() {
 	for {
-		message, err := l.pubsub.ReceiveTimeout(l.ctx, l.hub.silence)
+		message, err := l.next(l.ctx, l.hub.silence)
 		switch {
 		case err == nil:
 			l.hub.dispatch(l, message)
@@ -241,6 +242,17 @@ func (l *link) receive() {
 			return
 		}
 	}
+}
+
+// next waits for the next message, for timeout at most unless that is 0. go-redis panics at a
+// message whose elements have unexpected types.
+func (l *link) next(ctx context.Context, timeout time.Duration) (message any, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("%w: %v", errNotReply, reason)
+		}
+	}()
+	return l.pubsub.ReceiveTimeout(ctx, timeout)
 }
 
 // tolerate handles an error of receive that is the server's answer to a subscription, and returns
@@ -271,16 +283,14 @@ func (l *link) addAllChannels() {
 	}
 }
 
-// fail ends a link whose connection has failed, after a delay if it has never worked. The home link
-// gets a successor in the same step, so that the hub always has one.
+// fail ends a link whose connection has failed, after a delay. The home link gets a successor in
+// the same step, so that the hub always has one.
 func (l *link) fail() {
 	l.hub.lane.resetIdle()
 	l.hub.lane.reload()
-	if delay := l.breakOff(); delay > 0 {
-		select {
-		case <-time.After(delay):
-		case <-l.ctx.Done():
-		}
+	select {
+	case <-time.After(l.breakOff()):
+	case <-l.ctx.Done():
 	}
 	l.hub.mu.Lock()
 	l.end()
@@ -299,7 +309,7 @@ func (l *link) breakOff() time.Duration {
 	case linkConnecting:
 		l.state = linkBroken
 	case linkListening:
-		l.state, l.backoff = linkBroken, 0
+		l.state, l.backoff = linkBroken, minBackoff
 	}
 	return l.backoff
 }
@@ -307,7 +317,7 @@ func (l *link) breakOff() time.Duration {
 // replace opens another home link instead of old. h.mu must be held.
 func (h *hub) replace(old *link) {
 	l := h.newLink(old.server)
-	l.backoff = max(minBackoff, min(maxBackoff, 2*old.backoff))
+	l.backoff = min(maxBackoff, 2*old.backoff)
 	h.open(l)
 	l.addChannel(clientPrefix + h.client)
 }

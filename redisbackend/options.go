@@ -31,11 +31,11 @@ type Options struct {
 	// of a lent client.
 	Timeout time.Duration
 
-	// Wait is the number of replicas that must acknowledge a lock, and each renewal of it, before
-	// its holder relies on it. The server waits for them for at most half of Timeout and a third of
-	// the TTL. A lock without its replicas is released, and Acquire returns ErrUnavailable. A lease
-	// whose renewals lack their replicas is lost at its deadline. 0 means that no replica has to
-	// acknowledge.
+	// Wait is the number of replicas that must acknowledge a lock, and each renewal of it,
+	// before its holder relies on it. The server waits for them for at most half of Timeout and
+	// a quarter of the TTL. A lock without its replicas is released, and Acquire returns
+	// ErrUnavailable. A lease whose renewals lack their replicas is lost at its deadline. 0
+	// means that no replica has to acknowledge.
 	Wait int
 }
 

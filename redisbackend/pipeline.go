@@ -72,9 +72,14 @@ func (l *lane) sendPart(ctx context.Context, calls []call, part []int, answers [
 	}
 }
 
-// sendBatch sends several calls together, and returns when ctx ends. The errors are the client
-// library's own.
+// sendBatch sends several calls together, and returns when ctx ends. Calls of single requests are
+// not sent after the end of ctx: see guardedNumKeys. The errors are the client library's own.
 func (l *lane) sendBatch(ctx context.Context, calls []call) []answer {
+	for _, c := range calls {
+		if n, ok := c.args[2].(*guardedNumKeys); ok {
+			n.ctx = ctx
+		}
+	}
 	l.busy.Add(1)
 	answers, err := backend.Call(ctx, func(ctx context.Context) ([]answer, error) {
 		return l.evaluateEach(ctx, calls), nil

@@ -136,6 +136,7 @@ func TestInterpretError(t *testing.T) {
 			"wrong password":   "WRONGPASS invalid username-password pair",
 			"access list":      "NOPERM this user has no permissions",
 			"clients":          "ERR max number of clients reached",
+			"no script":        "NOSCRIPT No matching script. Please use EVAL.",
 		},
 		backend.ErrConflict: {
 			"foreign type":      "WRONGTYPE Operation against a key",
@@ -174,6 +175,20 @@ func TestInterpretError(t *testing.T) {
 	}
 	if interpretError(ended, nil) != nil {
 		t.Error("interpretError of nil returned an error")
+	}
+}
+
+// TestLastMillisecondIsTime checks that a refusal in the last millisecond of a term has a remaining
+// time. In RetryAfter, 0 means that the time is unknown.
+func TestLastMillisecondIsTime(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[int64]time.Duration{
+		-1: 0, 0: time.Millisecond, 1: time.Millisecond, 7: 7 * time.Millisecond,
+	} {
+		busy, err := decodeBusy([]any{left, "holder"}, position{})
+		if err != nil || busy.RetryAfter != want {
+			t.Errorf("%d ms: %+v, %v, want %v", left, busy, err, want)
+		}
 	}
 }
 
@@ -536,6 +551,35 @@ func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 	inTime(t, lag, "Acquire", due)
 }
 
+// TestScriptIsSentAgainDuringADial checks a request in place whose script the server has forgotten.
+// Another request dials meanwhile, which ends the context of the request in place.
+func TestScriptIsSentAgainDuringADial(t *testing.T) {
+	t.Parallel()
+	dials := newDials()
+	dial := dials.announced(func(context.Context, string, string) (net.Conn, error) {
+		return nil, nil
+	})
+	fake := newFakeServer(t, func(command string) string {
+		if command != "evalsha" {
+			return ""
+		}
+		_, _ = dial(context.Background(), "", "")
+		return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+	})
+	l := connection{owned: true, dials: dials}.lane(fake.client(t), Options{})
+	defer l.close()
+	if err := l.client.Ping(t.Context()).Err(); err != nil { // opens the connection
+		t.Fatal(err)
+	}
+	l.idle.Store(1)
+	ctx := bound.New(context.Background(), patience)
+	defer ctx.Cancel()
+	r := (&driver{keys: newKeys}).newRequest("name", "owner").with()
+	if _, err := l.runAlone(ctx, singleScripts.release, r); err != nil {
+		t.Errorf("a request during a dial: %v", err)
+	}
+}
+
 // TestLentClientWaitsOnce checks that a request waits for replicas only once, even if its client is
 // lent to several drivers.
 func TestLentClientWaitsOnce(t *testing.T) {
@@ -634,6 +678,33 @@ func TestForeignValues(t *testing.T) {
 	do(t, c, "set", newKeys(t.Name()).fence, "4019025413685246")
 	if g := raw.Acquire(t, d, &foreign.Request); g.Fence != backend.MaxFence-1 {
 		t.Errorf("the last fence is %d", g.Fence)
+	}
+}
+
+// TestReleaseDespiteAForeignFence checks that a lock with a queue can be released and broken if the
+// value of the fence is foreign. The scripts have removed the lock before they read the fence.
+func TestReleaseDespiteAForeignFence(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, c := openURL(t, s.URL), admin(t, s)
+	for name, remove := range map[string]func(g *backend.Grant) error{
+		"Release": func(g *backend.Grant) error { return d.Release(t.Context(), g) },
+		"Break":   func(g *backend.Grant) error { return d.Break(t.Context(), g.Key, g.Owner) },
+	} {
+		do(t, c, "flushall")
+		held := raw.Acquire(t, d, raw.Request(t, longTerm))
+		next := raw.Request(t, longTerm)
+		next.Fair = true
+		raw.Busy(t, d, next)
+		do(t, c, "del", fenceKey)
+		do(t, c, "rpush", fenceKey, "foreign")
+		if err := remove(held); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := do(t, c, "exists", lockKey(held.Key)); n != int64(0) {
+			t.Errorf("%s: the lock is held", name)
+		}
+		raw.WantIs(t, "the removed lock", remove(held), backend.ErrNotHeld)
 	}
 }
 

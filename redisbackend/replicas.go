@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,12 +21,12 @@ type replicaWaitKey struct{}
 
 // withReplicaWait returns the context for a request that proves a term of ttl. With Options.Wait it
 // requires replicas. Half of Options.Timeout ends the wait well before the request is given up, and
-// a third of ttl leaves most of the term.
+// a quarter of ttl ends it before the core gives up a renewal, after a third of ttl.
 func (o Options) withReplicaWait(ctx context.Context, ttl time.Duration) context.Context {
 	if o.Wait == 0 {
 		return ctx
 	}
-	timeout := max(time.Millisecond, min(o.Timeout/2, ttl/3))
+	timeout := max(time.Millisecond, min(o.Timeout/2, ttl/4))
 	return context.WithValue(ctx, replicaWaitKey{}, replicaWait{o.Wait, timeout})
 }
 
@@ -48,6 +49,13 @@ func (e *replicaError) Error() string {
 
 // Unwrap returns the server's refusal to wait, or nil.
 func (e *replicaError) Unwrap() error { return e.err }
+
+// isUnreplicated reports whether err is a *replicaError. The reply to the request is valid, but it
+// proves no term.
+func isUnreplicated(err error) bool {
+	_, ok := errors.AsType[*replicaError](err)
+	return ok
+}
 
 // replication is a hook that ends a pipeline with WAIT if the context of the pipeline requires
 // replicas. WAIT counts only the writes of its own connection; so in a cluster the pipeline to each

@@ -45,21 +45,39 @@ func TestLockWithoutItsReplicas(t *testing.T) {
 	}
 }
 
-// TestShortTermsDoNotWaitForLong checks that the server waits for replicas for at most a third of
-// the TTL.
+// TestRefusalNeedsNoReplicas checks that a waiter keeps its place in the queue while replicas are
+// missing. A refusal proves no term.
+func TestRefusalNeedsNoReplicas(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	holder, d := openURL(t, s.URL), openURL(t, s.URL+"?wait=1")
+	held := raw.Acquire(t, holder, raw.Request(t, longTerm))
+	req := raw.Request(t, 20*time.Second) // a fraction of it limits the wait for replicas
+	req.Fair = true
+	if b := raw.Busy(t, d, req); !b.Queued {
+		t.Error("the waiter is not in the queue")
+	}
+	if n := do(t, admin(t, s), "zcard", newKeys(req.Key).queue); n != int64(1) {
+		t.Errorf("the queue has %d entries", n)
+	}
+	raw.Release(t, holder, held)
+}
+
+// TestShortTermsDoNotWaitForLong checks that the server waits for replicas for at most a quarter of
+// the TTL. The core gives up a renewal after a third.
 func TestShortTermsDoNotWaitForLong(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d := openURL(t, s.URL+"?wait=1&timeout=10m")
 	next := monitor(t, s)
-	_, err := d.Acquire(t.Context(), raw.Request(t, 300*time.Millisecond))
+	_, err := d.Acquire(t.Context(), raw.Request(t, 400*time.Millisecond))
 	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	command := next()
 	for !strings.Contains(command, `"wait"`) {
 		command = next()
 	}
 	if !strings.HasSuffix(command, `"wait" "1" "100"`) {
-		t.Errorf("with a TTL of 300ms the command is %s", command)
+		t.Errorf("with a TTL of 400ms the command is %s", command)
 	}
 }
 

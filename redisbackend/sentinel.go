@@ -273,6 +273,10 @@ func (s *sentinels) followAll() {
 
 // follow listens to a sentinel until an error. It queries the sentinel after the subscription and
 // after each announcement.
+//
+// An announcement by itself proves nothing: it has no epoch, and after a stall of this process it
+// may be older than the accepted view. If the sentinel fails before it answers the query, the
+// remaining sentinels announce the same switch, or another one, as soon as they accept it.
 func (s *sentinels) follow(addr string) {
 	c, err := s.open(s.ctx, addr)
 	if err != nil {
@@ -282,7 +286,7 @@ func (s *sentinels) follow(addr string) {
 	message, err := c.do("SUBSCRIBE", switchMaster)
 	subscribed := true
 	for err == nil {
-		if s.handleAnnouncement(addr, message) || subscribed {
+		if subscribed || s.isAnnouncement(message) {
 			_ = s.query(s.ctx, addr)
 		}
 		subscribed = false
@@ -290,27 +294,11 @@ func (s *sentinels) follow(addr string) {
 	}
 }
 
-// handleAnnouncement handles a message of a sentinel: "message", the channel, and a text with name,
-// old host, old port, new host and new port. It returns whether the message announces a new master.
-//
-// The announcement has no epoch. A sentinel raises its own epoch with each switch, so one more than
-// its last epoch is a lower bound.
-func (s *sentinels) handleAnnouncement(sentinel string, message []string) bool {
-	if len(message) != 3 || message[1] != switchMaster {
-		return false
-	}
-	words := strings.Fields(message[2])
-	if len(words) != 5 || words[0] != s.master {
-		return false
-	}
-	master := net.JoinHostPort(words[3], words[4])
-	s.mu.Lock()
-	last := s.views[sentinel]
-	s.mu.Unlock()
-	if last.master != master {
-		s.update(sentinel, view{master: master, epoch: last.epoch + 1, sent: time.Now()})
-	}
-	return true
+// isAnnouncement reports whether a message of a sentinel announces a new master. Such a message has
+// "message", the channel, and a text that begins with the name of the master.
+func (s *sentinels) isAnnouncement(message []string) bool {
+	return len(message) == 3 && message[1] == switchMaster &&
+		strings.HasPrefix(message[2], s.master+" ")
 }
 
 // checkRole refuses a new connection to a server that has been demoted. It costs one request for

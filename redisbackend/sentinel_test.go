@@ -120,6 +120,8 @@ func (f *fakeSentinel) answer(conn net.Conn, words []string) string {
 	case "subscribe +switch-master":
 		f.subscribers[conn] = true
 		return "*3\r\n" + "$9\r\nsubscribe\r\n" + "$14\r\n+switch-master\r\n" + ":1\r\n"
+	case "ping":
+		return array("pong", "")
 	case "sentinel master", "sentinel get-master-addr-by-name":
 		if f.hold != nil {
 			hold := f.hold
@@ -140,13 +142,19 @@ func (f *fakeSentinel) answer(conn net.Conn, words []string) string {
 // switchTo gives the sentinel another view. The sentinel announces the switch unless it is mute.
 func (f *fakeSentinel) switchTo(master string, epoch int, mute bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	old := strings.Replace(f.master, ":", " ", 1)
+	old := f.master
 	f.master, f.epoch = master, epoch
-	if mute {
-		return
+	f.mu.Unlock()
+	if !mute {
+		f.announce(old, master)
 	}
-	text := "mymaster " + old + " " + strings.Replace(master, ":", " ", 1)
+}
+
+// announce announces a switch, whatever the view of the sentinel is.
+func (f *fakeSentinel) announce(old, master string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := strings.ReplaceAll("mymaster "+old+" "+master, ":", " ")
 	for conn := range f.subscribers {
 		_, _ = io.WriteString(conn, array("message", switchMaster, text))
 	}
@@ -232,7 +240,7 @@ func TestNewestSentinelWins(t *testing.T) {
 
 // TestOlderAnswerIsIgnored checks that a client never returns to the former master after it has
 // received an announcement. The answers of the other sentinels do not change this, nor does a
-// failure of the sentinel that announced it.
+// failure of the sentinel that has announced it and confirmed it.
 func TestOlderAnswerIsIgnored(t *testing.T) {
 	t.Parallel()
 	before, now := testenv.Redis(t), testenv.Valkey(t)
@@ -243,9 +251,9 @@ func TestOlderAnswerIsIgnored(t *testing.T) {
 			d := openURL(t, url)
 			wantLockOn(t, d, before, now)
 			all[announcer].awaitSubscriber(t)
-			all[announcer].answerLate(t) // it contributes only the announcement
 			all[announcer].switchTo(now.Addr, 2, false)
 			believes(t, d, now.Addr)
+			all[announcer].answerLate(t)
 			wantLockOn(t, d, now, before)
 		})
 	}
@@ -262,15 +270,44 @@ func TestOlderAnnouncementIsIgnored(t *testing.T) {
 	}
 	d := openURL(t, url)
 	all[0].awaitSubscriber(t)
-	asked := func() time.Time {
-		d.conn.sentinels.mu.Lock()
-		defer d.conn.sentinels.mu.Unlock()
-		return d.conn.sentinels.views[all[0].addr].sent
-	}
-	last := asked()
+	last := lastView(d.conn.sentinels, all[0]).sent
 	all[0].switchTo(before.Addr, 2, false)
-	eventually(t, "the announcement", func() bool { return asked().After(last) })
+	eventually(t, "the announcement", func() bool {
+		return lastView(d.conn.sentinels, all[0]).sent.After(last)
+	})
 	wantLockOn(t, d, now, before)
+}
+
+// TestStaleAnnouncementIsIgnored checks that the client ignores an announcement that it reads after
+// a later failover. A process that stood still during two failovers finds such announcements.
+func TestStaleAnnouncementIsIgnored(t *testing.T) {
+	t.Parallel()
+	const first, second, third = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
+	all, url := newFakeSentinels(t, 3, third, 7)
+	d := dialer{dial: new(net.Dialer).DialContext, timeout: time.Minute}
+	s := newSentinels(parsed(t, url), d)
+	defer s.close()
+	s.running.Go(func() { s.follow(all[0].addr) })
+	eventually(t, "the answer after the subscription", func() bool {
+		return lastView(s, all[0]).master == third
+	})
+	last := lastView(s, all[0]).sent
+	all[0].announce(first, second)
+	eventually(t, "the answer after the announcement", func() bool {
+		return lastView(s, all[0]).sent.After(last)
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.accepted.master != third {
+		t.Errorf("the client believes in %s, want %s", s.accepted.master, third)
+	}
+}
+
+// lastView returns the last view that f has reported to s.
+func lastView(s *sentinels, f *fakeSentinel) view {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.views[f.addr]
 }
 
 // TestUnanimousSentinelsWin checks that the client believes all sentinels together, even

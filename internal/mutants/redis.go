@@ -34,7 +34,7 @@ var redisMutants = []mutant{
 		without: "a waiter whose request comes in the last millisecond of a term sleeps for a " +
 			"third of its own term",
 		edits: []edit{{old: "max(left, 1)", new: "left"}},
-		pkg:   "redisbackend", test: "TestConformance/EachRefusalHasTheRemainingTime",
+		pkg:   "redisbackend", test: "TestLastMillisecondIsTime",
 	},
 	{
 		guard: "atomic fence", file: "redisbackend/driver.go",
@@ -83,10 +83,24 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestOlderAnswerIsIgnored",
 	},
 	{
-		guard: "redis: an announcement counts by itself", file: "redisbackend/sentinel.go",
-		without: "a client misses a switch if the sentinel that announced it fails",
-		edits:   []edit{{old: "if last.master != master {", new: "if false {"}},
+		guard: "redis: an announcement leads to a query", file: "redisbackend/sentinel.go",
+		without: "a client stays with the former master until it needs another connection",
+		edits:   []edit{{old: "s.isAnnouncement(message) {", new: "message == nil {"}},
 		pkg:     "redisbackend", test: "TestOlderAnswerIsIgnored",
+	},
+	{
+		guard: "redis: an announcement proves nothing", file: "redisbackend/sentinel.go",
+		without: "after a stall, a client returns to a former master: two holders",
+		edits: []edit{{
+			old: "\t\tif subscribed || s.isAnnouncement(message) {\n",
+			new: "\t\tif s.isAnnouncement(message) { // accepts what it announces\n" +
+				"\t\t\tw := strings.Fields(message[2])\n" +
+				"\t\t\ts.update(addr, view{net.JoinHostPort(w[3], w[4]),\n" +
+				"\t\t\t\ts.views[addr].epoch + 1, time.Now()})\n" +
+				"\t\t}\n" +
+				"\t\tif subscribed || s.isAnnouncement(message) {\n",
+		}},
+		pkg: "redisbackend", test: "TestStaleAnnouncementIsIgnored",
 	},
 	{
 		guard: "redis: all sentinels are followed", file: "redisbackend/sentinel.go",
@@ -234,10 +248,10 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestFullServerQueuesNoWaiter",
 	},
 	{
-		guard:   "redis: the wait for replicas ends after a third of the term",
+		guard:   "redis: the wait for replicas ends before its renewal does",
 		file:    "redisbackend/replicas.go",
-		without: "a grant without replicas is refused after its term, and renewals come too late",
-		edits:   []edit{{old: "min(o.Timeout/2, ttl/3)", new: "min(o.Timeout/2, ttl)"}},
+		without: "with a short term, a renewal never reports that replicas are missing",
+		edits:   []edit{{old: "min(o.Timeout/2, ttl/4)", new: "min(o.Timeout/2, ttl/3)"}},
 		pkg:     "redisbackend", test: "TestShortTermsDoNotWaitForLong",
 	},
 	{
@@ -360,10 +374,31 @@ var redisMutants = []mutant{
 		pkg: "redisbackend", test: "TestNothingIsSentAfterTheContext",
 	},
 	{
+		guard: "redis: no batch is sent after its context", file: "redisbackend/pipeline.go",
+		without: "a batched acquisition takes a lock long after its caller has returned",
+		edits:   []edit{{old: "\t\t\tn.ctx = ctx\n", new: "\t\t\t_ = n\n"}},
+		pkg:     "redisbackend", test: "TestNoBatchIsSentAfterItsContext",
+	},
+	{
 		guard: "redis: a late acknowledgement ends no new topic", file: "redisbackend/hub.go",
 		without: "an unused subscription stays until its connection ends",
 		edits:   []edit{{old: "if t.state == topicSubscribed {", new: "if true {"}},
 		pkg:     "redisbackend", test: "TestLateAcknowledgementEndsNoNewTopic",
+	},
+	{
+		guard: "redis: Close waits for no lent client", file: "redisbackend/hub.go",
+		without: "Close hangs until a lent client gives up a silent server",
+		edits:   []edit{{old: "time.After(limit):", new: "time.After(1000 * limit):"}},
+		pkg:     "redisbackend", test: "TestCloseOfASilentLentClient",
+	},
+	{
+		guard: "redis: a malformed message ends no process", file: "redisbackend/link.go",
+		without: "go-redis panics in a goroutine of the driver",
+		edits: []edit{{
+			old: "if reason := recover(); reason != nil {",
+			new: "if reason := any(nil); reason != nil {",
+		}},
+		pkg: "redisbackend", test: "TestMalformedMessage",
 	},
 	{
 		guard: "redis: a server's answer is bounded", file: "redisbackend/dial.go",

@@ -9,9 +9,9 @@ end
 
 -- pass_on makes the first live waiter the holder of a free lock, for the remaining time of its
 -- entry. It removes expired entries. It notifies the waiter unless that is the caller, and
--- returns the fence. It returns nil if the queue is empty or grant returns nil. The message
--- contains the number of the attempt that left the entry, so that a late message is not taken for
--- a newer grant.
+-- returns the fence. It returns nil if the queue is empty or grant fails: the script has written
+-- already, so it must not fail because of a foreign fence. The message contains the number of the
+-- attempt that left the entry, so that a late message is not taken for a newer grant.
 local function pass_on(caller)
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -26,8 +26,11 @@ local function pass_on(caller)
     local expiry, attempt, tail, client = string.match(entry, '^(%d+)\n(%d+)\n((%w+)\n.*)$')
     local left = (expiry or now) - now
     if left > 0 then
-      local fence = grant(head, left, tail)
-      if fence and head ~= caller then
+      local ok, fence = pcall(grant, head, left, tail)
+      if not (ok and fence) then
+        return nil
+      end
+      if head ~= caller then
         local message = {'granted', head, fence, attempt}
         publish('dlock:client:' .. client, table.concat(message, '\n'))
       end
