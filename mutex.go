@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/engine"
 )
 
@@ -50,21 +51,29 @@ func (c *Client) Mutex(name string, opts ...Option) (Mutex, error) {
 }
 
 func (c *Client) mutex(name string, opts []Option) (*mutex, error) {
+	return c.kind("mutex", backend.Exclusive, 0, name, opts)
+}
+
+// kind returns the lock of a name in a mode, with the limit of a semaphore. op is for errors.
+func (c *Client) kind(
+	op string, mode backend.Mode, limit int, name string, opts []Option,
+) (*mutex, error) {
 	if err := validate(name); err != nil {
-		return nil, c.wrap("mutex", "", err)
+		return nil, c.wrap(op, "", err)
 	}
 	m := &mutex{c, engine.Lock{Name: name, Key: c.prefix + name, Settings: &c.config.Settings}}
-	if len(opts) == 0 {
+	if len(opts) == 0 && mode == backend.Exclusive {
 		return m, nil
 	}
 	cfg := config{settings: c.config.settings}
 	cfg.apply(opts)
 	if cfg.ofClient {
-		return nil, c.wrap("mutex", name,
+		return nil, c.wrap(op, name,
 			errors.New("WithRequire, WithLogger and WithObserver are options of Open and New"))
 	}
+	cfg.Mode, cfg.Limit = mode, limit
 	m.lock.Settings = &cfg.Settings
-	return m, c.wrap("mutex", name, cfg.check(c.caps))
+	return m, c.wrap(op, name, cfg.check(c.caps))
 }
 
 // Name implements Mutex.

@@ -86,7 +86,7 @@ func (c *Client) notify(n *engine.Note) {
 
 func (c *Client) event(n *engine.Note) Event {
 	return Event{
-		Backend: c.backend, Name: n.Lock.Name, Owner: n.Owner, Mode: backend.Exclusive,
+		Backend: c.backend, Name: n.Lock.Name, Owner: n.Owner, Mode: n.Lock.Mode,
 		Fence: n.Fence, Waited: n.Waited, Held: n.Held, Local: n.Local, Deadline: n.Deadline,
 		Err: n.Err,
 	}

@@ -131,7 +131,7 @@ func WithObserver(observer *Observer) Option {
 func newConfig(opts []Option) config {
 	var c config
 	c.Settings = engine.Settings{
-		TTL: defaultTTL, Handoff: defaultHandoff, Meta: defaultMeta(),
+		Mode: backend.Exclusive, TTL: defaultTTL, Handoff: defaultHandoff, Meta: defaultMeta(),
 		PollInterval: defaultPollInterval,
 	}
 	c.apply(opts)
@@ -179,6 +179,8 @@ func (s *settings) fitTTL(caps backend.Capabilities) {
 func (s *settings) check(caps backend.Capabilities) error {
 	needed, limit := s.TTL+s.LockDelay, caps.MaxTTL
 	switch {
+	case s.Mode&^caps.Modes != 0 && s.Mode != backend.Exclusive:
+		return fmt.Errorf("%w: mode %v", ErrUnsupported, s.Mode)
 	case s.TTL <= 0:
 		return fmt.Errorf("TTL %v: it must be greater than 0", s.TTL)
 	case s.LockDelay < 0 || s.MinHold < 0 || s.MaxHold < 0:

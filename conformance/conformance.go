@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -67,6 +68,9 @@ type Case struct {
 	Name    string
 	Promise string // the statement that the case checks
 	Faults  bool   // the case needs a Harness that implements Faults
+	// Mode is the kind of lock that the case needs, if not all backends have it. Run does not run
+	// the case if Capabilities.Modes does not claim it.
+	Mode backend.Mode
 	// Alone means that no other case may run at the same time. With Faults, the case stops the
 	// server. Without Faults, it counts the resources of the process.
 	Alone bool
@@ -86,7 +90,7 @@ func Cases() []Case {
 		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases,
 		lossCases, releaseCases, cancelCases, faultCases, nameCases, inspectCases, capabilityCases,
 		leaseCases, measureCases, orderCases, apartCases, foreignCases, queueCases, repeatCases,
-		secretCases,
+		secretCases, sharedCases, permitCases,
 	} {
 		for _, c := range cases {
 			switch {
@@ -112,14 +116,14 @@ func Cases() []Case {
 func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	t.Helper()
 	s := settingsOf(t, opts)
-	reason := noServer(t, mk)
+	reason, unclaimed := limitsOf(t, mk)
 	ran, inapplicable := 0, 0
 	parallel := sync.OnceFunc(t.Parallel)
 	for _, c := range Cases() {
 		if !c.countsProcess() {
 			parallel()
 		}
-		if c.Faults && reason != "" {
+		if c.Faults && reason != "" || c.Mode&unclaimed != 0 {
 			inapplicable++
 			continue
 		}
@@ -134,15 +138,24 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	}
 	t.Logf("conformance: %d cases", ran)
 	if inapplicable > 0 {
-		t.Logf("conformance: %d more cases do not apply: %s", inapplicable, reason)
+		t.Logf("conformance: %d more cases do not apply: modes without support: %v; %s",
+			inapplicable, unclaimed, cmp.Or(reason, "the backend has a server"))
 	}
 }
 
-// noServer returns the reason why the backend has no server, or "" if it has one.
-func noServer(t TB, mk HarnessMaker) string {
+// limitsOf returns the reason why the backend has no server, or "" if it has one, and the modes
+// that the driver does not claim.
+func limitsOf(t TB, mk HarnessMaker) (reason string, unclaimed backend.Mode) {
+	t.Helper()
 	h := mk(t)
 	defer h.Close()
-	return serverless(h)
+	d, err := h.Driver(t.Context())
+	if err != nil {
+		t.Fatalf("opening a driver: %v", err)
+	}
+	modes := d.Capabilities().Modes
+	_ = d.Close()
+	return serverless(h), (backend.Exclusive | backend.Shared | backend.Permit) &^ modes
 }
 
 // prefixOf returns the prefix of the names of all locks.
@@ -199,5 +212,8 @@ func (c Case) runOnce(o *observation, mk HarnessMaker) {
 	// The Context of o ends the case only until c.run returns. The Context of a *testing.T ends
 	// before its cleanup, which still needs f.ctx.
 	defer context.AfterFunc(o.Context(), f.end)()
+	if c.Mode&^f.caps.Modes != 0 {
+		f.inapplicable("the backend has no mode %v", c.Mode)
+	}
 	c.run(f)
 }

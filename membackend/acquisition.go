@@ -1,7 +1,6 @@
 package membackend
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -16,9 +15,8 @@ import (
 //	held    .        .      gone
 //	gone    .        .      .
 //
-// The events are: enqueue, a fair waiter finds the lock taken; grant, the lock is free, or its
-// holder is removed and this is the first entry of the queue; remove, it is released or broken, or
-// its term is over.
+// The events are: enqueue, a waiter finds the lock taken; grant, the holders leave room for it, and
+// no entry of the queue is in front of it; remove, it is released or broken, or its term is over.
 type state uint8
 
 const (
@@ -29,18 +27,14 @@ const (
 )
 
 // acquisition is what the space keeps of one (Key, Owner). space.mu guards it, and every method but
-// lose requires that it is held. Requests find an acquisition through the holder of its key, so
-// there is no registry.
+// lose requires that it is held. Requests find an acquisition through the lock of its key, so there
+// is no registry.
 type acquisition struct {
 	state   state
 	grant   backend.Grant // immutable once the state is held
-	since   time.Time     // when it became the holder
+	since   time.Time     // when it became a holder
 	expires time.Time     // the end of its term, or of its queue entry
-	changed chan struct{} // closed at the next change of state; nil if no waiter needs it
-
-	// A holder has the waiters of its lock. The next holder takes over the queue.
-	queue   []*acquisition // the queue entries, in the order of their arrival
-	waiters int            // Waits without a queue entry
+	changed chan struct{} // closed when the waiter should act; nil if no waiter needs it
 }
 
 // newAcquisition returns an absent acquisition with a term from now on.
@@ -56,10 +50,15 @@ func (a *acquisition) refresh(req *backend.Request, now time.Time) {
 	a.expires = now.Add(req.TTL)
 }
 
-// become changes the state, and wakes the waiters that stand at the former one. Every change of
-// state is one call of become.
+// become changes the state, and wakes the waiter. Every change of state is one call of become.
 func (a *acquisition) become(next state) {
 	a.state = next
+	a.wake()
+}
+
+// wake ends the present Wait of the waiter. A Wait that begins later with the same *Busy ends at
+// once, because the channel is the State of the *Busy.
+func (a *acquisition) wake() {
 	if a.changed != nil {
 		close(a.changed)
 		a.changed = nil
@@ -77,16 +76,6 @@ func (a *acquisition) prolong(ttl time.Duration, now time.Time) backend.Term {
 		a.expires = end
 	}
 	return backend.Term{Sent: now, TTL: ttl}
-}
-
-// busy returns the answer to a request that finds a as the holder and has to wait at p.
-func (a *acquisition) busy(p position, now time.Time) *backend.Busy {
-	return &backend.Busy{
-		Holder:     cmp.Or(a.grant.Meta, a.grant.Owner),
-		RetryAfter: a.expires.Sub(now),
-		Queued:     p.state == queued,
-		State:      p,
-	}
 }
 
 // lose reports the loss of a removed grant. space.mu must not be held, because Lost is code of the

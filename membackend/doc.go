@@ -24,9 +24,9 @@
 //
 // # Waiting
 //
-// The space wakes a waiter through a channel. Without Fair it wakes all waiters at once, and the
-// first one to repeat its Acquire gets the lock. With Fair a waiter has a queue entry, which
-// expires unless the waiter refreshes it. A release hands the lock to the first entry.
+// A waiter has a queue entry, which expires unless the waiter refreshes it. A release hands the
+// lock to the first entry, or to all readers in front of the first writer, and wakes them through
+// channels. So the lock is always fair, also between readers and writers.
 //
 // # Server requirements
 //

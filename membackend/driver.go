@@ -2,7 +2,6 @@ package membackend
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -35,9 +34,6 @@ func newDriver(opts Options) *driver { return &driver{space: openSpace(opts.Spac
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if err := d.checkOpen(); err != nil {
 		return nil, err
-	}
-	if req.Mode != backend.Exclusive {
-		return nil, fmt.Errorf("%w: mode %v", backend.ErrUnsupported, req.Mode)
 	}
 	now := backend.Began(ctx)
 	d.space.mu.Lock()
@@ -84,8 +80,8 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 // Capabilities implements backend.Driver. Late is 0: no request is executed after its return.
 func (d *driver) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
-		Modes:   backend.Exclusive,
-		Fair:    backend.FairOptional,
+		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
+		Fair:    backend.FairAlways,
 		Fencing: backend.FenceVolatile,
 		Inspect: true,
 		List:    true,

@@ -12,7 +12,7 @@ import (
 // fenceShift is the number of bits that the core appends to a raw fence.
 const fenceShift = 12
 
-// Inspect implements backend.Inspector. It counts all waiters, with and without a queue entry.
+// Inspect implements backend.Inspector.
 func (d *driver) Inspect(_ context.Context, key string) (*backend.Info, error) {
 	if err := d.checkOpen(); err != nil {
 		return nil, err
@@ -42,16 +42,18 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 	}
 }
 
-// Break implements backend.Breaker. The holder is notified at once.
+// Break implements backend.Breaker. The holders are notified at once.
 func (d *driver) Break(_ context.Context, key, owner string) error {
 	if err := d.checkOpen(); err != nil {
 		return err
 	}
-	broken, err := d.space.breakHolder(key, owner)
-	if err != nil {
-		return err
+	broken := d.space.breakHolders(key, owner)
+	if len(broken) == 0 {
+		return backend.ErrNotHeld
 	}
-	broken.lose(errBroken)
+	for _, a := range broken {
+		a.lose(errBroken)
+	}
 	return nil
 }
 
@@ -61,7 +63,7 @@ func (s *space) list(prefix string) []*backend.Info {
 	defer s.mu.Unlock()
 	now := time.Now()
 	var infos []*backend.Info
-	for key := range s.holders {
+	for key := range s.locks {
 		if !strings.HasPrefix(key, prefix) {
 			continue
 		}
@@ -72,35 +74,43 @@ func (s *space) list(prefix string) []*backend.Info {
 	return infos
 }
 
-// info describes one lock. It removes expired queue entries first, because their waiters may be
-// gone. s.mu must be held.
+// info describes one lock. s.mu must be held.
 func (s *space) info(key string, now time.Time) *backend.Info {
 	info := &backend.Info{Key: key, Mode: backend.Exclusive}
-	holder := s.currentHolder(key, now)
-	if holder == nil {
+	l := s.current(key, now)
+	if l == nil {
 		return info
 	}
-	holder.removeExpiredEntries(now)
-	info.Waiters = len(holder.queue) + holder.waiters
-	info.Holders = []backend.Holder{{
-		Owner: holder.grant.Owner,
-		Meta:  holder.grant.Meta,
-		Fence: holder.grant.Fence << fenceShift,
-		Since: holder.since,
-		TTL:   holder.expires.Sub(now),
-	}}
+	info.Mode, info.Limit, info.Waiters = l.mode, l.limit, len(l.queue)
+	for _, a := range l.holders {
+		info.Holders = append(info.Holders, backend.Holder{
+			Owner: a.grant.Owner,
+			Meta:  a.grant.Meta,
+			Fence: a.grant.Fence << fenceShift,
+			Since: a.since,
+			TTL:   a.expires.Sub(now),
+		})
+	}
 	return info
 }
 
-// breakHolder removes the grant of owner, or of any owner if owner is empty, and returns it.
-func (s *space) breakHolder(key, owner string) (*acquisition, error) {
+// breakHolders removes the grant of owner, or all grants if owner is empty, and returns them.
+func (s *space) breakHolders(key, owner string) (broken []*acquisition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	holder := s.currentHolder(key, now)
-	if holder == nil || owner != "" && owner != holder.grant.Owner {
-		return nil, backend.ErrNotHeld
+	l := s.current(key, now)
+	if l == nil {
+		return nil
 	}
-	s.removeHolder(holder, now)
-	return holder, nil
+	for _, a := range l.holders {
+		if owner == "" || owner == a.grant.Owner {
+			broken = append(broken, a)
+		}
+	}
+	for _, a := range broken {
+		l.remove(a.grant.Owner)
+	}
+	s.settle(l, now)
+	return broken
 }

@@ -20,7 +20,7 @@ func Entries(d backend.Driver, prefix string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for key := range s.holders {
+	for key := range s.locks {
 		if strings.HasPrefix(key, prefix) {
 			n++
 		}
@@ -76,7 +76,6 @@ func TestExpiredEntriesAreNotCounted(t *testing.T) {
 		}
 		enqueue := func(owner string) {
 			req := request(t, owner, time.Minute)
-			req.Fair = true
 			if _, err := d.Acquire(t.Context(), req); !errors.Is(err, backend.ErrNotAcquired) {
 				t.Fatalf("Acquire: %v, want *Busy", err)
 			}

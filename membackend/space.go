@@ -9,10 +9,10 @@ import (
 
 // space is a set of locks: what a server is to the other drivers.
 type space struct {
-	mu      sync.Mutex              // guards the space and all its acquisitions
-	fence   uint64                  // of the newest grant, for all keys
-	holders map[string]*acquisition // by key; a key with waiters always has a holder
-	sweepAt int                     // the number of holders at which the next sweep is due
+	mu      sync.Mutex       // guards the space and all its locks
+	fence   uint64           // of the newest grant, for all keys
+	locks   map[string]*lock // by key; each has a holder
+	sweepAt int              // the number of locks at which the next sweep is due
 }
 
 // minSwept is the number of locks below which a sweep is not worth its time.
@@ -24,97 +24,114 @@ var spaces sync.Map
 
 // openSpace returns the space with this name, and makes it at its first use.
 func openSpace(name string) *space {
-	s, _ := spaces.LoadOrStore(name, &space{holders: map[string]*acquisition{}})
+	s, _ := spaces.LoadOrStore(name, &space{locks: map[string]*lock{}})
 	return s.(*space)
 }
 
 // acquire makes one attempt to get the lock. s.mu must be held.
 func (s *space) acquire(req *backend.Request, now time.Time) (*backend.Grant, error) {
-	holder := s.currentHolder(req.Key, now)
-	switch {
-	case holder == nil:
+	l := s.current(req.Key, now)
+	if l == nil {
 		s.sweep(now)
-		a := newAcquisition(req, now)
-		s.grantTo(a, now)
-		return &a.grant, nil
-	case holder.grant.Owner == req.Owner:
-		again := holder.grant // a copy: a grant is immutable once it is returned
-		again.Term = holder.prolong(req.TTL, now)
-		return &again, nil
-	case req.Fair && req.Queue:
-		own := holder.enqueue(req, now)
-		return nil, holder.busy(position{own, queued}, now)
+		return s.newLock(req, now), nil
 	}
-	return nil, holder.busy(position{holder, held}, now)
+	if err := l.conflict(req); err != nil {
+		return nil, err
+	}
+	switch a := find(l.holders, req.Owner); {
+	case a != nil:
+		again := a.grant // a copy: a grant is immutable once it is returned
+		again.Term = a.prolong(req.TTL, now)
+		return &again, nil
+	case len(l.queue) == 0 && l.admits(req.Mode):
+		a = newAcquisition(req, now)
+		s.grantTo(l, a, now)
+		return &a.grant, nil
+	case !req.Queue:
+		return nil, l.busy(nil, req.Mode, now)
+	}
+	return nil, l.busy(l.enqueue(req, now), req.Mode, now)
 }
 
 // renew prolongs the term of g if its owner holds the lock. s.mu must be held.
 func (s *space) renew(g *backend.Grant, now time.Time) (backend.Term, error) {
-	holder := s.currentHolder(g.Key, now)
-	if holder == nil || holder.grant.Owner != g.Owner {
-		return backend.Term{}, backend.ErrLost
+	if l := s.current(g.Key, now); l != nil {
+		if a := find(l.holders, g.Owner); a != nil {
+			return a.prolong(g.TTL, now), nil
+		}
 	}
-	return holder.prolong(g.TTL, now), nil
+	return backend.Term{}, backend.ErrLost
 }
 
 // release removes the grant or the queue entry of an owner. s.mu must be held.
 func (s *space) release(g *backend.Grant, now time.Time) error {
-	holder := s.currentHolder(g.Key, now)
-	switch {
-	case holder == nil:
+	l := s.current(g.Key, now)
+	if l == nil || !l.remove(g.Owner) {
 		return backend.ErrNotHeld
-	case holder.grant.Owner != g.Owner:
-		return holder.removeEntry(g.Owner, now)
 	}
-	s.removeHolder(holder, now)
+	s.settle(l, now)
 	return nil
 }
 
-// currentHolder returns the holder of key at now, or nil. It removes a holder with an expired term.
-// A timer could do so earlier, but no request would be answered differently. s.mu must be held.
-func (s *space) currentHolder(key string, now time.Time) *acquisition {
-	holder := s.holders[key]
-	if holder != nil && holder.isExpired(now) {
-		return s.removeHolder(holder, now)
+// current returns the lock of key at now, or nil if it is free. It removes holders and queue
+// entries with an expired term. A timer could do so earlier, but no request would be answered
+// differently. s.mu must be held.
+func (s *space) current(key string, now time.Time) *lock {
+	l := s.locks[key]
+	if l != nil && l.removeExpired(now) {
+		s.settle(l, now)
+		if len(l.holders) == 0 {
+			return nil
+		}
 	}
-	return holder
+	return l
 }
 
-// grantTo makes a the holder of its key, with the next fence. s.mu must be held.
-func (s *space) grantTo(a *acquisition, now time.Time) {
+// newLock makes the lock of req.Key, with req as its holder. s.mu must be held.
+func (s *space) newLock(req *backend.Request, now time.Time) *backend.Grant {
+	l := &lock{key: req.Key}
+	l.holders = l.one[:0]
+	l.first.refresh(req, now)
+	s.locks[req.Key] = l
+	s.grantTo(l, &l.first, now)
+	return &l.first.grant
+}
+
+// grantTo makes a a holder of l, with the next fence. s.mu must be held.
+func (s *space) grantTo(l *lock, a *acquisition, now time.Time) {
 	s.fence++
 	a.grant.Fence = s.fence
 	a.since = now
 	a.become(held)
-	s.holders[a.grant.Key] = a
+	l.mode, l.limit = a.grant.Mode, a.grant.Limit
+	l.holders = append(l.holders, a)
 }
 
-// removeHolder removes a grant and wakes the waiters. It grants the lock to the first queue entry
-// that has not expired, and returns the new holder, or nil if there is none. s.mu must be held.
-func (s *space) removeHolder(holder *acquisition, now time.Time) *acquisition {
-	holder.become(gone)
-	for i, a := range holder.queue {
-		if !a.isExpired(now) {
-			a.queue = holder.queue[i+1:]
-			s.grantTo(a, now)
-			return a
-		}
-		a.become(gone)
+// settle follows a removal: it grants l to the entries at the front of its queue, as far as they
+// are admitted, and forgets l if it is free. s.mu must be held.
+func (s *space) settle(l *lock, now time.Time) {
+	for len(l.queue) > 0 && l.admits(l.queue[0].grant.Mode) {
+		a := l.queue[0]
+		l.queue = l.queue[1:]
+		s.grantTo(l, a, now)
 	}
-	delete(s.holders, holder.grant.Key)
-	return nil
+	switch {
+	case len(l.holders) == 0:
+		delete(s.locks, l.key)
+	case len(l.queue) > 0:
+		l.queue[0].wake() // its Wait ends with the terms of the former holders
+	}
 }
 
-// sweep removes all expired holders if their number has doubled since the last sweep. Without it a
-// name that expires and is never used again would use memory for ever. s.mu must be held.
+// sweep removes all expired holders if the number of locks has doubled since the last sweep.
+// Without it a name that expires and is never used again would use memory for ever. s.mu must be
+// held.
 func (s *space) sweep(now time.Time) {
-	if len(s.holders) < s.sweepAt {
+	if len(s.locks) < s.sweepAt {
 		return
 	}
-	for _, holder := range s.holders {
-		if holder.isExpired(now) {
-			s.removeHolder(holder, now)
-		}
+	for key := range s.locks {
+		s.current(key, now)
 	}
-	s.sweepAt = max(minSwept, 2*len(s.holders))
+	s.sweepAt = max(minSwept, 2*len(s.locks))
 }

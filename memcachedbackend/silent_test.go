@@ -118,9 +118,10 @@ func TestCallThatOutlastsClose(t *testing.T) {
 	})
 	opts := Options{Timeout: time.Hour}
 	d := newDriver([]string{addr}, opts.withDefaults())
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		ended <- d.Release(t.Context(), &backend.Grant{Request: *raw.Request(t, long)})
+		defer close(ended)
+		_ = d.Release(t.Context(), &backend.Grant{Request: *raw.Request(t, long)})
 	}()
 	<-dialled
 	if err := d.Close(); err != nil {

@@ -1326,7 +1326,8 @@ func TestCloseEndsNoWakeUp(t *testing.T) {
 	holder.cancel()
 	raw.Release(t, holder, g)
 	select {
-	case <-woken:
+	case err := <-woken: // KILL QUERY may end the sleep with an error or without
+		t.Logf("woken: %v", err)
 	case <-time.After(patience):
 		t.Error("the waiter is not woken")
 	}

@@ -88,7 +88,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	reply, err := d.main.run(d.opts.withReplicaWait(ctx, req.TTL), d.scripts.acquire,
 		r.with(&r.ttl, &r.tail, p.attempt))
 	_, refused := reply.([]any)
-	if err != nil && !(refused && isUnreplicated(err)) { // a refusal needs no replicas
+	if err != nil && (!refused || !isUnreplicated(err)) { // a refusal needs no replicas
 		return nil, d.handleFailure(ctx, req, err)
 	}
 	if text, ok := reply.(string); ok {

@@ -695,7 +695,7 @@ func TestReleaseDespiteAForeignFence(t *testing.T) {
 		held := raw.Acquire(t, d, raw.Request(t, longTerm))
 		next := raw.Request(t, longTerm)
 		next.Fair = true
-		raw.Busy(t, d, next)
+		_ = raw.Busy(t, d, next)
 		do(t, c, "del", fenceKey)
 		do(t, c, "rpush", fenceKey, "foreign")
 		if err := remove(held); err != nil {

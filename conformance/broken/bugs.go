@@ -32,7 +32,7 @@ func (b Bug) Wrapper() func(backend.Driver) backend.Driver {
 func Bugs() []Bug {
 	return slices.Concat(
 		grantBugs, termBugs, renewalBugs, releaseBugs, waitBugs, showBugs, nameBugs,
-		resourceBugs, measureBugs,
+		resourceBugs, measureBugs, kindBugs,
 	)
 }
 
@@ -111,6 +111,15 @@ var grantBugs = []Bug{
 				}
 				return err
 			},
+			wait: func(
+				ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+			) (*backend.Grant, error) {
+				g, err := next.Wait(ctx, req, b)
+				if _, gone := released.get(req.Key); gone {
+					return nil, err
+				}
+				return g, err
+			},
 		}
 	}},
 	{"no-fence", "A Grant has no fence.", func() *flaw {
@@ -161,13 +170,19 @@ var grantBugs = []Bug{
 		}}
 	}},
 	{"any-mode", "A request in an unclaimed mode is treated as exclusive.", func() *flaw {
-		return &flaw{acquire: func(
-			ctx context.Context, next *driver, req *backend.Request,
-		) (*backend.Grant, error) {
-			changed := *req
-			changed.Mode = backend.Exclusive
-			return next.Acquire(ctx, &changed)
-		}}
+		return &flaw{
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
+				changed := *req
+				changed.Mode, changed.Limit = backend.Exclusive, 0
+				return next.Acquire(ctx, &changed)
+			},
+			capabilities: func(caps backend.Capabilities) backend.Capabilities {
+				caps.Modes = backend.Exclusive
+				return caps
+			},
+		}
 	}},
 	{"ignores-contexts", "Requests ignore the end of their context.", func() *flaw {
 		blind := context.WithoutCancel
@@ -700,7 +715,7 @@ var waitBugs = []Bug{
 		return &flaw{wait: func(
 			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
 		) (*backend.Grant, error) {
-			if next.holder(ctx, req.Key) == "" {
+			if holder := next.holder(ctx, req.Key); holder == "" || holder == req.Owner {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -744,12 +759,12 @@ var waitBugs = []Bug{
 			return g, err
 		}}
 	}},
-	{"not-fair", "A fair request is treated like any other.", func() *flaw {
+	{"not-fair", "A fair request leaves no queue entry.", func() *flaw {
 		return &flaw{acquire: func(
 			ctx context.Context, next *driver, req *backend.Request,
 		) (*backend.Grant, error) {
 			changed := *req
-			changed.Fair = false
+			changed.Fair, changed.Queue = false, false
 			return next.Acquire(ctx, &changed)
 		}}
 	}},
@@ -760,7 +775,7 @@ var waitBugs = []Bug{
 				ctx context.Context, next *driver, req *backend.Request,
 			) (*backend.Grant, error) {
 				changed := *req
-				changed.Fair = false
+				changed.Fair, changed.Queue = false, false
 				g, err := next.Acquire(ctx, &changed)
 				_, known := first.get(req.Key)
 				if !known && errors.Is(err, backend.ErrNotAcquired) {

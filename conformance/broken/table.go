@@ -150,6 +150,19 @@ var noticedBy = map[string][]string{
 	"late-release-frees":   {"LateReleaseFreesNoOtherGrant"},
 	"late-renewal-revives": {"LateRenewalRevivesNoGrant"},
 	"one-entry-fails-all":  {"LockedEntryCostsNoOtherLease"},
+	"reader-despite-writer": {
+		"WriterExcludesReaders", "WaitingWriterIsNotOvertaken", "OneWriterOrManyReaders",
+	},
+	"writer-despite-reader":   {"ReadersShareALock", "OneWriterOrManyReaders"},
+	"readers-are-writers":     {"ReadersShareALock", "WaitingReadersAreServedTogether"},
+	"readers-overtake":        {"WriterGetsInAmongReaders"},
+	"readers-end-together":    {"ReadersAreReleasedByOwner"},
+	"readers-are-not-renewed": {"ReadersExpireOneByOne"},
+	"permit-too-many":         {"PermitsAreLimited", "NoPermitTooMany"},
+	"limit-ignored":           {"OtherLimitIsAConflict"},
+	"kinds-apart":             {"OtherKindIsAConflict"},
+	"permit-lost":             {"PermitsAreLimited", "ReleasedPermitGoesToAWaiter"},
+	"permits-last":            {"PermitsExpireOneByOne"},
 }
 
 // unbroken lists the cases that no broken driver can fail, with the reason. Most of their promises

@@ -19,7 +19,7 @@ import (
 type acquisition struct {
 	engine  *Engine
 	lock    *Lock // the settings in its requests
-	line    *line // it stands at the front of this line; nil: it has left
+	line    *line // it stands at the front of this line; nil: it has left, or never stood there
 	*asking       // nil once it is granted
 
 	state    state
@@ -30,12 +30,13 @@ type acquisition struct {
 	grant    *backend.Grant
 	term     backend.Term // the newest proof
 
-	tenure *tenure // of the present holder; nil: not granted yet
+	tenure *tenure // the newest; nil: not granted yet
 	first  tenure  // most acquisitions have no other; see tenure.first
 
 	renewal    time.Time // when the next one is due
 	release    time.Time // when the release, or the next repetition, is due
 	until      time.Time // the last repetition; zero: no release was answered yet
+	ended      int32     // leases that ended before their Unlock, which may still come
 	unanswered int32     // releases that may have been executed without an answer
 	silences   int32     // releases without an answer
 
@@ -63,8 +64,8 @@ func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time
 	hex.Encode(owner[:], bits[:])
 	a := &acquisition{engine: e, lock: l, line: ln, asking: &asking{answered: answered}}
 	a.request = backend.Request{
-		Key: l.Key, Owner: string(owner[:]), TTL: l.TTL + l.LockDelay, Mode: backend.Exclusive,
-		Fair: l.Fair, Queue: wait, Meta: l.Meta, Lost: a.onLost,
+		Key: l.Key, Owner: string(owner[:]), TTL: l.TTL + l.LockDelay, Mode: l.mode(),
+		Limit: l.Limit, Fair: l.Fair, Queue: wait, Meta: l.Meta, Lost: a.onLost,
 	}
 	return a
 }
@@ -87,7 +88,7 @@ func (a *acquisition) markLost(cause error) {
 	if !a.live() {
 		return
 	}
-	a.endTenure(cause)
+	a.endTenures(cause)
 	if a.repeat {
 		a.settle()
 		return
@@ -105,7 +106,7 @@ func (a *acquisition) expire(now time.Time) error {
 	if reason == nil {
 		return nil
 	}
-	a.endTenure(reason)
+	a.endTenures(reason)
 	a.on(orphanEvent)
 	a.release = a.term.Sent.Add(a.term.TTL)
 	a.schedule()
@@ -113,20 +114,21 @@ func (a *acquisition) expire(now time.Time) error {
 	return reason
 }
 
-// endTenure ends the leases of a for good. The next waiter of the line gets its turn. If a waiter
+// endTenures ends the leases of a for good. The next waiter of the line gets its turn. If a waiter
 // has not taken the tenure yet, that waiter keeps its place at the front and tries again. e.mu
 // must be held.
-func (a *acquisition) endTenure(reason error) {
-	t := a.tenure
-	if t.state == pending {
+func (a *acquisition) endTenures(reason error) {
+	if t := a.tenure; t.state == pending {
 		t.line, a.line = a.line, nil // the release of a must not leave the place of the waiter
 	}
-	if t.state != over {
-		t.end(reason)
+	for t := a.tenure; t != nil; t = t.next {
+		if t.state != over {
+			t.end(reason)
+		}
 	}
 	a.leave(requestTurn)
 	if isLost(reason) {
-		a.engine.warn(t.lock, "dlock: lease lost", reason)
+		a.engine.warn(a.tenure.lock, "dlock: lease lost", reason)
 	}
 }
 
@@ -154,6 +156,7 @@ func (a *acquisition) accept(
 	}
 	if !a.renewing {
 		t.hold(ref)
+		a.open(now)
 		t = nil
 	}
 	a.schedule()

@@ -103,7 +103,7 @@ func (a *acquisition) close(now time.Time) {
 	case granted:
 		t := a.tenure
 		keep := t.state == held && now.Sub(t.start) < t.lock.MinHold
-		a.endTenure(backend.ErrClosed)
+		a.endTenures(backend.ErrClosed)
 		if keep {
 			a.on(keepEvent)
 			a.schedule()

@@ -31,9 +31,8 @@ func (e *Engine) Acquire(ctx context.Context, l *Lock, wait bool, ref *Ref) erro
 		if !errors.Is(err, errBroken) {
 			return err
 		}
-		t = nil
 		e.pauseAfterLoss(ctx, l, losses)
-		a, err = a.replaceOwner(ctx, l, wait)
+		a, t, err = a.tryAgain(ctx, t, l, wait)
 	}
 	return err
 }
@@ -45,14 +44,18 @@ func (e *Engine) reachFront(
 ) (*acquisition, *tenure, error) {
 	done := ctx.Done() // code of a user, which may not return
 	e.mu.Lock()
-	ln, w, err := e.join(l, wait)
+	p, err := e.join(l, wait)
 	e.unlock()
-	if err != nil {
+	ln, w := p.line, p.waiter
+	switch {
+	case err != nil:
 		return nil, nil, err
-	}
-	if w == nil {
+	case p.tenure != nil:
+		return p.tenure.acq, p.tenure, nil
+	case w == nil:
 		return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
 	}
+	ln = w.line
 	t, err := e.await(ctx, done, w)
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +122,7 @@ func (a *acquisition) undo() {
 		a.attempted = true
 		a.giveUp(nil)
 	} else {
-		a.discard(time.Now())
+		a.first.discard(time.Now())
 	}
 }
 
@@ -133,8 +136,25 @@ func (e *Engine) pauseAfterLoss(ctx context.Context, l *Lock, losses int) {
 	sleep(ctx, jittered(backoff(losses-1, l.TTL/10)))
 }
 
-// replaceOwner replaces a, which is lost, by an acquisition with another owner in the same place.
-func (a *acquisition) replaceOwner(ctx context.Context, l *Lock, wait bool) (*acquisition, error) {
+// tryAgain follows the loss of a, or of its tenure t, before the caller had a lease. The caller
+// contends with another owner in its place. A reader that shared the grant has no place, and
+// reaches the front of the line again.
+func (a *acquisition) tryAgain(
+	ctx context.Context, t *tenure, l *Lock, wait bool,
+) (*acquisition, *tenure, error) {
+	ln, err := a.replaceOwner(ctx, t, wait)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case ln == nil:
+		return a.engine.reachFront(ctx, l, wait)
+	}
+	return a.engine.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+}
+
+// replaceOwner cleans up a, which is lost, and returns the line at whose front the caller stands,
+// or nil if it has no such place.
+func (a *acquisition) replaceOwner(ctx context.Context, t *tenure, wait bool) (*line, error) {
 	var err error
 	if ended(ctx) != nil {
 		err = ContextError(ctx)
@@ -142,7 +162,7 @@ func (a *acquisition) replaceOwner(ctx context.Context, l *Lock, wait bool) (*ac
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
-	ln := a.takePlace()
+	ln := a.takePlace(t)
 	if a.state == requesting {
 		a.cleanUp()
 	}
@@ -156,7 +176,7 @@ func (a *acquisition) replaceOwner(ctx context.Context, l *Lock, wait bool) (*ac
 		e.serve(ln, turn{kind: requestTurn})
 		return nil, err
 	}
-	return e.newAcquisition(l, ln, wait, time.Time{}), nil
+	return ln, nil
 }
 
 // giveUp ends an acquisition that was not granted, because of err. Its queue entry passes to the

@@ -12,7 +12,8 @@
 //     the time at which the request was begun.
 //   - fence: a number that grows with each grant; the low 12 bits count hand-offs.
 //   - tenure: the time for which one holder in this process has an acquisition, from the
-//     return of Lock until its last Unlock. An acquisition has one tenure at a time.
+//     return of Lock until its last Unlock. An exclusive acquisition and a permit have one
+//     tenure at a time; readers share an acquisition, and each of them has a tenure.
 //   - lease: what Lock returns. A tenure has several if the lock is taken reentrantly.
 //   - waiter, line: the Locks that wait for a key in this process, first come first served.
 //     Only the front of the line sends requests; the server has one contender per client.
@@ -88,6 +89,15 @@
 // of the acquisition, so nothing is re-routed. It is limited by number, by 100 ms or a tenth of
 // the TTL, and to the first half of the term.
 //
+// # Readers, permits, several names
+//
+// A shared grant or a permit does not exclude the next waiter of the line, so its acquisition
+// leaves the front as soon as it is granted. A reader that comes while a shared grant is young
+// begins a tenure on it, without a request; the limits are those of a hand-off. A permit is
+// handed off to the waiter behind the front, which requests another permit meanwhile. A request of
+// another kind than the front's is sent at once, so that the server reports the conflict.
+// AcquireAll waits for one of its locks at a time, while it holds none of the rest.
+//
 // # Goroutines
 //
 // A held lock and a waiter have none. All of these but the last two end with Close:
@@ -118,6 +128,7 @@
 //	tenure.go       a holder's time
 //	lease.go        Lease: Err, Lost, Context, Extend, Unlock, reentrancy
 //	contend.go      Acquire: the loop of the front of a line
+//	all.go          AcquireAll and UnlockAll
 //	pace.go         backoff and jitter of a waiter
 //	queue.go        the lines and hand-offs
 //	scheduler.go    the scheduler and renewals

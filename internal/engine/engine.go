@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type Config struct {
 // Settings are the properties of a lock. The root package has checked them against the
 // capabilities of the driver.
 type Settings struct {
+	Mode         backend.Mode // 0 is backend.Exclusive
+	Limit        int          // of a semaphore, else 0
 	TTL          time.Duration
 	LockDelay    time.Duration
 	MinHold      time.Duration
@@ -35,7 +38,12 @@ type Settings struct {
 	Fair         bool
 	Reentrant    bool
 	NoRenewal    bool
+
+	isTrial bool // of a lease that may not last; see AcquireAll
 }
+
+// mode returns the mode of the requests.
+func (s *Settings) mode() backend.Mode { return cmp.Or(s.Mode, backend.Exclusive) }
 
 // Lock is a name with its settings.
 type Lock struct {

@@ -292,6 +292,6 @@ func beginUnlock(l *Lease) *acquisition {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
 	_ = l.detach(now)
-	a.unlocked(now)
+	l.tenure.unlocked(now)
 	return a
 }

@@ -14,6 +14,8 @@ var (
 		backend.ErrNotAcquired)
 	errReentrant = fmt.Errorf("%w: this context holds it already, and not both locks are "+
 		"WithReentrant", backend.ErrNotAcquired)
+	errUpgrade = fmt.Errorf("%w: this context holds a read lease of the name, and would wait for "+
+		"itself", backend.ErrNotAcquired)
 	errBroken    = errors.New("the grant was lost before its waiter had it")
 	errTakenBack = fmt.Errorf("%w: %w", backend.ErrNotAcquired, errBroken)
 	errSilent    = fmt.Errorf("%w: the server has not answered for a TTL", backend.ErrUnavailable)

@@ -229,7 +229,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	err := l.detach(now)
 	next := nothing
 	if err == nil && len(t.leases) == 0 {
-		next = a.unlocked(now)
+		next = t.unlocked(now)
 	}
 	if err == nil && next == nothing {
 		e.noteEnded(t, nil)
@@ -265,7 +265,7 @@ func (l *Lease) detach(now time.Time) error {
 		return backend.ErrNotHeld
 	case leaseEnded:
 		l.state = leaseUnlocked
-		if t.ended--; t.ended == 0 {
+		if t.acq.ended--; t.acq.ended == 0 {
 			t.acq.releaseEarly()
 		}
 		return l.reason
@@ -342,8 +342,11 @@ func withHeld(ctx context.Context, t *tenure) context.Context {
 }
 
 // reenter puts into ref another lease on a tenure of l that ctx carries. It reports whether ctx
-// carries one; err is then errReentrant unless both locks are reentrant.
+// carries one; err is then errReentrant unless both locks are reentrant. A permit is never shared.
 func (e *Engine) reenter(ctx context.Context, l *Lock, ref *Ref) (holds bool, err error) {
+	if l.mode() == backend.Permit {
+		return false, nil
+	}
 	held, _ := ctx.Value(heldKey{e}).(*chain)
 	for ; held != nil; held = held.parent {
 		if held.tenure.lock.Key == l.Key {
@@ -363,7 +366,12 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 	if t.acq.expire(e.now()) != nil || t.state != held || len(t.leases) == 0 {
 		return false, nil
 	}
-	if !l.Reentrant || !t.lock.Reentrant {
+	switch {
+	case t.lock.mode() == backend.Permit:
+		return false, nil // the server answers that the name is in use by a semaphore
+	case t.lock.mode() == backend.Shared && l.mode() == backend.Exclusive:
+		return false, errUpgrade
+	case !l.Reentrant || !t.lock.Reentrant:
 		return false, errReentrant
 	}
 	t.share(ref)

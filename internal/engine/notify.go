@@ -208,7 +208,7 @@ func (l *Lease) announce() {
 // note describes t. e.mu must be held.
 func (t *tenure) note() *Note {
 	return &Note{
-		Lock: t.lock, Owner: t.acq.grant.Owner, Fence: t.fence, Local: t.local > 0,
+		Lock: t.lock, Owner: t.acq.grant.Owner, Fence: t.fence, Local: t != &t.acq.first,
 		Deadline: t.deadline(t.acq.engine.now()), Held: time.Since(t.start),
 	}
 }
@@ -225,7 +225,7 @@ func (e *Engine) noteRenewed(t *tenure, err error) {
 func (e *Engine) noteEnded(t *tenure, err error) { e.noteTenure(Ended, t, err) }
 
 func (e *Engine) noteTenure(k Kind, t *tenure, err error) {
-	if e.notes.handles(k) {
+	if e.notes.handles(k) && !t.lock.isTrial {
 		note := t.note()
 		note.Kind, note.Err = k, err
 		e.notes.add(note)

@@ -7,11 +7,14 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// line is the local queue of one key. It exists while an acquisition stands at its front, or a
-// waiter that received its turn and has no acquisition yet. The other waiters have sent no
-// request: on the server one process is one contender. e.mu guards it.
+// line is the local queue of one key. At its front stands an acquisition, or a waiter that received
+// its turn and has no acquisition yet. The other waiters have sent no request: on the server one
+// process is one contender. An exclusive acquisition stays at the front until its release, a shared
+// one or a permit until its grant. e.mu guards it.
 type line struct {
 	key         string
+	front       backend.Mode // of the lock at the front; 0: there is none
+	readers     *acquisition // the newest shared grant, which readers may join; nil: there is none
 	first, last *waiter
 }
 
@@ -41,16 +44,49 @@ type turn struct {
 	tenure *tenure      // of grantTurn
 }
 
-// join stands in the line of l. The waiter is nil if the caller is at the front. A caller that
-// does not wait gets errHeldHere instead of a place. e.mu must be held.
-func (e *Engine) join(l *Lock, wait bool) (*line, *waiter, error) {
+// place is what a Lock receives when it comes to the line of its key: a waiter, a tenure of a grant
+// that it shares, or the front of the line. The front of no line is for a request outside of it.
+type place struct {
+	line   *line
+	waiter *waiter
+	tenure *tenure
+}
+
+// join stands in the line of l. A caller that does not wait may get errHeldHere instead of a place.
+// e.mu must be held.
+func (e *Engine) join(l *Lock, wait bool) (place, error) {
 	ln := e.lines[l.Key]
-	switch {
-	case ln == nil:
-		return e.newLine(l.Key), nil, nil
-	case !wait:
-		return nil, nil, errHeldHere
+	if ln == nil {
+		ln = e.newLine(l.Key)
 	}
+	switch {
+	case ln.front == 0 && ln.first == nil && ln.readers.canAdmit(l):
+		return place{tenure: ln.readers.admit(l)}, nil
+	case ln.front == 0 && !wait && l.mode() == backend.Exclusive && ln.readers != nil:
+		return place{}, errHeldHere
+	case ln.front == 0:
+		ln.front = l.mode()
+		return place{line: ln}, nil
+	case ln.isOutside(l, wait):
+		return place{}, nil
+	case !wait:
+		return place{}, errHeldHere
+	}
+	return place{waiter: ln.append(l)}, nil
+}
+
+// isOutside reports whether l sends its request at once although there is a lock at the front. A
+// semaphore and a mutex of one name are a conflict, which the server reports. A caller that does
+// not wait may get a permit, or share the lock with other readers, while another caller of this
+// client requests it.
+func (ln *line) isOutside(l *Lock, wait bool) bool {
+	isPermit := l.mode() == backend.Permit
+	return isPermit != (ln.front == backend.Permit) ||
+		!wait && (isPermit || l.mode() == backend.Shared && ln.front == backend.Shared)
+}
+
+// append adds a waiter at the end of ln. e.mu must be held.
+func (ln *line) append(l *Lock) *waiter {
 	w := &waiter{lock: l, line: ln, joined: time.Now(), turn: make(chan turn, 1), prev: ln.last}
 	if ln.last == nil {
 		ln.first = w
@@ -58,7 +94,7 @@ func (e *Engine) join(l *Lock, wait bool) (*line, *waiter, error) {
 		ln.last.next = w
 	}
 	ln.last = w
-	return ln, w, nil
+	return w
 }
 
 // newLine makes the line of a key. It reuses the line that ended last, because an uncontended lock
@@ -73,6 +109,14 @@ func (e *Engine) newLine(key string) *line {
 	ln.key = key
 	e.lines[key] = ln
 	return ln
+}
+
+// endLine forgets ln if it is empty. e.mu must be held.
+func (e *Engine) endLine(ln *line) {
+	if ln.front == 0 && ln.first == nil && ln.readers == nil {
+		delete(e.lines, ln.key)
+		e.spare = ln
+	}
 }
 
 // remove takes w out of its line. e.mu must be held.
@@ -90,15 +134,20 @@ func (w *waiter) remove() {
 	w.prev, w.next = nil, nil
 }
 
-// serve gives t to the first waiter of ln, or ends the line. e.mu must be held.
+// serve gives t to the first waiter of ln, or leaves the front empty. ln may be nil. e.mu must be
+// held.
 func (e *Engine) serve(ln *line, t turn) {
+	if ln == nil {
+		return
+	}
 	w := ln.first
 	if w == nil {
-		delete(e.lines, ln.key)
-		e.spare = ln
+		ln.front = 0
+		e.endLine(ln)
 		return
 	}
 	w.remove()
+	ln.front = w.lock.mode()
 	w.turn <- t
 }
 
@@ -110,12 +159,16 @@ func (a *acquisition) leave(kind turnKind) {
 	}
 }
 
-// takePlace removes a, or the waiter of its tenure, from the front of the line and returns the
-// line. e.mu must be held.
-func (a *acquisition) takePlace() *line {
+// takePlace removes a, or the waiter of its tenure t, from the front of the line and returns the
+// line. It returns nil if the caller has no place there. t is nil if the caller has received none.
+// e.mu must be held.
+func (a *acquisition) takePlace(t *tenure) *line {
 	place := &a.line
-	if a.tenure != nil {
-		place = &a.tenure.line // it ended before the caller took it
+	switch {
+	case t != nil:
+		place = &t.line
+	case a.tenure != nil:
+		place = &a.first.line // it ended before the caller took it
 	}
 	ln := *place
 	*place = nil
@@ -146,7 +199,7 @@ func (e *Engine) abandon(w *waiter) {
 	case t := <-w.turn:
 		switch t.kind {
 		case grantTurn:
-			t.acq.discard(time.Now())
+			t.tenure.discard(time.Now())
 		case entryTurn:
 			t.acq.giveUp(nil)
 		default:
@@ -157,13 +210,19 @@ func (e *Engine) abandon(w *waiter) {
 	}
 }
 
-// discard frees an acquisition with a tenure that no lease will stand on. e.mu must be held.
-func (a *acquisition) discard(now time.Time) {
+// discard ends a tenure that no lease will stand on, and frees its acquisition if no other tenure
+// stands on it. e.mu must be held.
+func (t *tenure) discard(now time.Time) {
+	a := t.acq
 	switch {
 	case !a.live(): // the tenure was lost before its waiter took it
-		a.engine.serve(a.takePlace(), turn{kind: requestTurn})
+		a.engine.serve(a.takePlace(t), turn{kind: requestTurn})
+	case !t.isAlone():
+		t.end(backend.ErrNotHeld)
+		t.unlink()
+		a.schedule()
 	case !a.handOff(now):
-		a.tenure.end(backend.ErrNotHeld)
+		t.end(backend.ErrNotHeld)
 		a.releaseInBackground()
 	}
 }
@@ -172,7 +231,7 @@ func (a *acquisition) discard(now time.Time) {
 // and the age of the grant allow it. It reports whether it did. a must be granted, e.mu must be
 // held.
 func (a *acquisition) handOff(now time.Time) bool {
-	w := a.line.firstWaiter()
+	w := a.nextWaiter()
 	if w == nil || !a.canHandOff(now) || !sameGrant(a.tenure.lock, w.lock) {
 		return false
 	}
@@ -182,6 +241,53 @@ func (a *acquisition) handOff(now time.Time) bool {
 	a.schedule()
 	w.turn <- turn{grantTurn, a, t}
 	return true
+}
+
+// nextWaiter returns the waiter that a hand-off serves, or nil. The front of a line of permits
+// requests another permit, so the waiter behind it is served; it overtakes the front. e.mu must be
+// held.
+func (a *acquisition) nextWaiter() *waiter {
+	if a.lock.mode() == backend.Permit {
+		return a.engine.lines[a.lock.Key].firstWaiter()
+	}
+	return a.line.firstWaiter()
+}
+
+// open leaves the front of the line if the grant of a does not exclude all others, so that the next
+// waiter sends its own request. Readers at the front of the line join the grant. e.mu must be held.
+func (a *acquisition) open(now time.Time) {
+	ln := a.line
+	if ln == nil || a.lock.mode() == backend.Exclusive {
+		return
+	}
+	if a.lock.mode() == backend.Shared {
+		ln.readers = a
+		for w := ln.first; w != nil && a.canAdmit(w.lock); w = ln.first {
+			w.remove()
+			w.turn <- turn{grantTurn, a, a.admit(w.lock)}
+		}
+	}
+	a.leave(requestTurn)
+}
+
+// canAdmit reports whether a reader may share the grant of a, which may be nil. The limits are
+// those of a hand-off, so that a stream of readers does not keep a writer of another process
+// waiting. e.mu must be held.
+func (a *acquisition) canAdmit(l *Lock) bool {
+	return a != nil && a.state == granted && l.mode() == backend.Shared &&
+		sameGrant(a.lock, l) && a.lock.MaxHold == 0 && l.MaxHold == 0 &&
+		a.isYoung(a.engine.now())
+}
+
+// admit begins a tenure of a reader on the grant of a. e.mu must be held.
+func (a *acquisition) admit(l *Lock) *tenure { return a.begin(l, a.engine.now(), 0) }
+
+// closeToReaders ends the sharing of the grant of a. e.mu must be held.
+func (a *acquisition) closeToReaders() {
+	if ln := a.engine.lines[a.lock.Key]; ln != nil && ln.readers == a {
+		ln.readers = nil
+		a.engine.endLine(ln)
+	}
 }
 
 // firstWaiter returns the first waiter of ln, or nil. ln may be nil.
@@ -199,11 +305,16 @@ const (
 	maxHandoff  = 100 * time.Millisecond
 )
 
-// canHandOff reports whether the grant is young enough for a hand-off. e.mu must be held.
+// canHandOff reports whether the grant may be handed off once more. e.mu must be held.
 func (a *acquisition) canHandOff(now time.Time) bool {
+	return int(a.tenure.local) < a.tenure.lock.Handoff && a.isYoung(now)
+}
+
+// isYoung reports whether the grant is young enough for another holder in this process. e.mu must
+// be held.
+func (a *acquisition) isYoung(now time.Time) bool {
 	l := a.tenure.lock
-	return int(a.tenure.local) < l.Handoff &&
-		elapsed(a.term.Sent, now) < (a.term.TTL-l.LockDelay)/2 &&
+	return elapsed(a.term.Sent, now) < (a.term.TTL-l.LockDelay)/2 &&
 		elapsed(a.first.start, now) < min(l.TTL/handoffPart, maxHandoff)
 }
 
@@ -214,13 +325,17 @@ func (s *Settings) allowsHandoff() bool {
 
 // sameGrant reports whether a grant for one of the locks serves the other as well.
 func sameGrant(a, b *Lock) bool {
-	return a.allowsHandoff() && b.allowsHandoff() &&
+	return a.allowsHandoff() && b.allowsHandoff() && sameKind(a, b) &&
 		a.TTL == b.TTL && a.LockDelay == b.LockDelay && a.Meta == b.Meta
 }
 
+// sameKind reports whether two locks of one key are of one kind.
+func sameKind(a, b *Lock) bool { return a.mode() == b.mode() && a.Limit == b.Limit }
+
 // sameEntry reports whether a queue entry for one of the locks serves the other as well.
 func sameEntry(a, b *Lock) bool {
-	return a.TTL == b.TTL && a.LockDelay == b.LockDelay && a.Fair == b.Fair && a.Meta == b.Meta
+	return sameKind(a, b) &&
+		a.TTL == b.TTL && a.LockDelay == b.LockDelay && a.Fair == b.Fair && a.Meta == b.Meta
 }
 
 // transferEntry gives a, with its queue entry on the server, to the first waiter of the line. It

@@ -15,11 +15,11 @@ func stand(t *testing.T, e *Engine, l *Lock, n int) []*waiter {
 	defer e.unlock()
 	var waiters []*waiter
 	for range n {
-		_, w, err := e.join(l, true)
-		if err != nil || w == nil {
-			t.Fatalf("join returned waiter %v, error %v", w, err)
+		p, err := e.join(l, true)
+		if err != nil || p.waiter == nil {
+			t.Fatalf("join returned %v, error %v", p, err)
 		}
-		waiters = append(waiters, w)
+		waiters = append(waiters, p.waiter)
 	}
 	return waiters
 }
@@ -56,9 +56,9 @@ func TestQueueEntryAfterClose(t *testing.T) {
 		d := &willing{}
 		e, l := newLock(t, d)
 		e.mu.Lock()
-		ln, _, _ := e.join(l, true)
+		p, _ := e.join(l, true)
 		e.mu.Unlock()
-		a := e.newAcquisition(l, ln, true, time.Time{})
+		a := e.newAcquisition(l, p.line, true, time.Time{})
 		a.busy = &backend.Busy{Queued: true}
 		next, want := stand(t, e, l, 1)[0], entryTurn
 		if closing {

@@ -35,10 +35,15 @@ const (
 	releaseNow             // the caller releases it
 )
 
-// unlocked ends the tenure of a after the Unlock of its last lease. e.mu must be held.
-func (a *acquisition) unlocked(now time.Time) next {
-	t := a.tenure
+// unlocked ends t after the Unlock of its last lease. e.mu must be held.
+func (t *tenure) unlocked(now time.Time) next {
+	a := t.acq
 	switch {
+	case !t.isAlone():
+		t.proven, t.state = a.deadline(now), over
+		t.unlink()
+		a.schedule()
+		return nothing
 	case now.Sub(t.start) < t.lock.MinHold:
 		t.proven, t.state = a.deadline(now), over
 		a.on(keepEvent)

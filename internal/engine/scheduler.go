@@ -172,7 +172,9 @@ func (a *acquisition) tick(now time.Time) (renew bool) {
 		early := now.Add(a.lock.TTL / 30)
 		renew = a.renews() && !a.renewing && !a.renewal.After(early)
 		a.renewing = a.renewing || renew
-		a.tenure.watch()
+		for t := a.tenure; t != nil; t = t.next {
+			t.watch()
+		}
 	}
 	a.schedule()
 	return renew
@@ -298,8 +300,8 @@ func (a *acquisition) renewed(term backend.Term, err error) {
 		a.renewal = now.Add(backoff(int(a.failures), a.lock.TTL/10))
 		a.schedule()
 	}
-	if relevant {
-		e.noteRenewed(a.tenure, err)
+	for t := a.tenure; relevant && t != nil; t = t.next {
+		e.noteRenewed(t, err)
 	}
 }
 

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/dlock-go/dlock/backend"
+
 // state is the state of an acquisition on the server, as far as the engine has learned.
 type state uint8
 
@@ -68,6 +70,9 @@ func (a *acquisition) on(ev event) bool {
 	}
 	a.engine.count(a.state, -1)
 	a.engine.count(next, 1)
+	if a.state == granted && a.lock.Mode == backend.Shared {
+		a.closeToReaders()
+	}
 	a.state = next
 	if next == releasing || next == repeating || next == gone {
 		// Only an answer can be next, or nothing.

@@ -62,7 +62,7 @@ func TestEveryCellOfTheTable(t *testing.T) {
 				want = s.String()
 			}
 			e := &Engine{live: before.live, open: before.open}
-			a := &acquisition{engine: e, state: s}
+			a := &acquisition{engine: e, lock: &Lock{Settings: &Settings{}}, state: s}
 			heap.Push(&e.due, a)
 			if got := a.on(ev); got != effect || a.state.String() != want {
 				t.Errorf("%v in %v: now %v (effect: %t), want %s (%t)",

@@ -16,9 +16,14 @@ const (
 )
 
 // tenure is the time for which one holder in this process has an acquisition, from the return of
-// Lock to Unlock. e.mu guards it, except acq, lock, start, fence and local, which do not change.
+// Lock to Unlock. An exclusive acquisition has one at a time, a shared one may have many. e.mu
+// guards it, except acq, lock, start, fence and local, which do not change.
 type tenure struct {
-	acq   *acquisition
+	acq *acquisition
+	// The tenures of a shared acquisition are a list, the newest first. Only the last one of an
+	// acquisition stays in the list when it is over.
+	next, prev *tenure
+
 	lock  *Lock // of the holder
 	start time.Time
 	fence uint64
@@ -26,7 +31,6 @@ type tenure struct {
 
 	state  tenureState
 	silent bool      // it was unlocked, and its end is noted with the outcome of the release
-	ended  int32     // leases that ended before their Unlock, which may still come
 	line   *line     // its waiter stands at the front, if it ended before the waiter took it
 	proven time.Time // its last deadline, once it is over
 	leases []*Lease  // held ones only
@@ -36,7 +40,8 @@ type tenure struct {
 	one   [1]*Lease
 }
 
-// begin starts the tenure of a that follows the given number of hand-offs. e.mu must be held.
+// begin starts a tenure of a after the given number of hand-offs. It follows the present tenures
+// that are over, and joins the others. e.mu must be held.
 func (a *acquisition) begin(l *Lock, now time.Time, handoffs int) *tenure {
 	t := &a.first
 	if a.tenure != nil {
@@ -46,8 +51,28 @@ func (a *acquisition) begin(l *Lock, now time.Time, handoffs int) *tenure {
 	if f := a.grant.Fence; f != 0 {
 		t.fence = f<<HandoffBits | uint64(handoffs)
 	}
+	if last := a.tenure; last != nil && last.state != over {
+		t.next, last.prev = last, t
+	}
 	a.tenure = t
 	return t
+}
+
+// isAlone reports whether a has no other tenure than t that is not over. e.mu must be held.
+func (t *tenure) isAlone() bool { return t.next == nil && t.prev == nil }
+
+// unlink takes t, which is over and not alone, out of the list of its acquisition. e.mu must be
+// held.
+func (t *tenure) unlink() {
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		t.acq.tenure = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	}
+	t.next, t.prev = nil, nil
 }
 
 // hold makes t held and puts its first lease into ref. e.mu must be held.
@@ -76,7 +101,7 @@ func (t *tenure) end(reason error) {
 	t.state = over
 	for _, l := range t.leases {
 		if l.state == leaseHeld {
-			t.ended++
+			t.acq.ended++
 		}
 		l.end(leaseEnded, reason)
 		if l.announced || !e.notes.handles(Acquired) {
@@ -97,10 +122,11 @@ func (t *tenure) take(ref *Ref) error {
 		return errBroken
 	}
 	if e.closing.Err() != nil {
-		a.discard(time.Now())
+		t.discard(time.Now())
 		return backend.ErrClosed
 	}
 	t.hold(ref)
+	a.open(e.now())
 	a.schedule()
 	return nil
 }
@@ -111,10 +137,20 @@ func (a *acquisition) renews() bool {
 	if a.state == kept {
 		return true
 	}
-	t := a.tenure
-	if a.state != granted || t.lock.NoRenewal {
+	if a.state != granted || a.tenure.lock.NoRenewal {
 		return false
 	}
+	for t := a.tenure; t != nil; t = t.next {
+		if t.isInUse() {
+			return true
+		}
+	}
+	return false
+}
+
+// isInUse reports whether t has a lease that was not dropped, or a waiter that is about to take it.
+// e.mu must be held.
+func (t *tenure) isInUse() bool {
 	for _, l := range t.leases {
 		if l.state == leaseHeld {
 			return true

@@ -409,4 +409,42 @@ var coreMutants = []mutant{
 		edits:   []edit{{old: "\tif p.hints <= freeHints {", new: "\tif true {"}},
 		pkg:     ".", test: "TestDriverThatWakesForNoReason",
 	},
+	{
+		guard: "readers of a client share a young grant only", file: "internal/engine/queue.go",
+		without: "a stream of readers in one process keeps a writer of another one waiting",
+		edits: []edit{{
+			old: "a.lock.MaxHold == 0 && l.MaxHold == 0 &&\n\t\ta.isYoung(a.engine.now())",
+			new: "a.lock.MaxHold == 0 && l.MaxHold == 0",
+		}},
+		pkg: ".", test: "TestReadersShareAGrant",
+	},
+	{
+		guard: "a reader does not wait for itself", file: "internal/engine/lease.go",
+		without: "a writer in the context of a reader waits for ever",
+		edits:   []edit{{old: "return false, errUpgrade", new: "return false, nil"}},
+		pkg:     ".", test: "TestUpgradeIsRefused",
+	},
+	{
+		guard: "the Unlock of one reader keeps the grant", file: "internal/engine/release.go",
+		without: "the first reader that unlocks frees the lock of all",
+		edits: []edit{{
+			old: "case !t.isAlone():\n\t\tt.proven", new: "case false:\n\t\tt.proven",
+		}},
+		pkg: ".", test: "TestReadersShareAGrant",
+	},
+	{
+		guard: "LockAll frees what it has before it waits", file: "internal/engine/all.go",
+		without: "two calls with the same names in different orders wait for each other",
+		edits:   []edit{{old: "\t\te.freeAll(ctx, refs)\n", new: ""}},
+		pkg:     ".", test: "TestLockAllInAnyOrder",
+	},
+	{
+		guard: "LockAll keeps no minimum hold of a trial", file: "internal/engine/all.go",
+		without: "locks that LockAll had for a moment stay closed",
+		edits: []edit{{
+			old: "s.MinHold, s.MaxHold, s.Handoff, s.isTrial = 0, 0, 0, true",
+			new: "s.isTrial = true",
+		}},
+		pkg: ".", test: "TestLockAllKeepsNothingClosed",
+	},
 }

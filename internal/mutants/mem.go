@@ -9,10 +9,20 @@ var memMutants = []mutant{
 		pkg:     "membackend", test: "TestLateRequestShortensNoTerm",
 	},
 	{
-		guard: "mem: expired queue entries are not counted", file: "membackend/inspect.go",
-		without: "Inspect shows waiters that no longer exist",
-		edits:   []edit{{old: "\tholder.removeExpiredEntries(now)\n", new: ""}},
-		pkg:     "membackend", test: "TestExpiredEntriesAreNotCounted",
+		guard: "mem: expired queue entries are not counted", file: "membackend/lock.go",
+		without: "a waiter that is gone blocks the queue",
+		edits: []edit{{
+			old: "l.queue = slices.DeleteFunc(l.queue, remove)", new: "",
+		}},
+		pkg: "membackend", test: "TestExpiredEntriesAreNotCounted",
+	},
+	{
+		guard: "mem: a waiting writer is not overtaken", file: "membackend/space.go",
+		without: "a stream of readers keeps writers waiting for ever",
+		edits: []edit{{
+			old: "len(l.queue) == 0 && l.admits(req.Mode)", new: "l.admits(req.Mode)",
+		}},
+		pkg: "membackend", test: "TestConformance/WaitingWriterIsNotOvertaken",
 	},
 	{
 		guard: "mem: expired names are forgotten", file: "membackend/space.go",

@@ -95,6 +95,9 @@ func (d *driver) call(ctx context.Context, m *message) (*message, error) {
 }
 
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if req.Mode != backend.Exclusive {
+		return nil, backend.ErrUnsupported
+	}
 	sent := time.Now()
 	a, err := d.call(ctx, &message{Op: "acquire", Req: *req})
 	if err != nil {

@@ -1,0 +1,174 @@
+package broken
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// kindBugs are bugs of locks for readers and writers, and of semaphores.
+var kindBugs = []Bug{
+	{"reader-despite-writer", "A reader gets the lock of a writer.", func() *flaw {
+		return granting(backend.Shared)
+	}},
+	{"writer-despite-reader", "A writer gets the lock of a reader.", func() *flaw {
+		var read table[bool]
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			g, err := next.Acquire(ctx, req)
+			if req.Mode == backend.Shared && err == nil {
+				read.set(req.Key, true)
+			}
+			isRead, _ := read.get(req.Key)
+			if req.Mode == backend.Exclusive && isRead && errors.Is(err, backend.ErrNotAcquired) {
+				return granted(req), nil
+			}
+			return g, err
+		}}
+	}},
+	{"readers-are-writers", "A reader excludes the other readers.", func() *flaw {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			changed := *req
+			if req.Mode == backend.Shared {
+				changed.Mode = backend.Exclusive
+			}
+			return next.Acquire(ctx, &changed)
+		}}
+	}},
+	{"readers-overtake", "A reader overtakes the writers that wait.", func() *flaw {
+		var reading table[time.Time]
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			last, _ := reading.get(req.Key)
+			if req.Mode == backend.Exclusive && time.Since(last) < time.Second {
+				return nil, &backend.Busy{RetryAfter: 10 * time.Millisecond}
+			}
+			g, err := next.Acquire(ctx, req)
+			if req.Mode == backend.Shared && err == nil {
+				reading.set(req.Key, time.Now())
+			}
+			return g, err
+		}}
+	}},
+	{"readers-end-together", "The release of one reader ends all.", func() *flaw {
+		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+			err := next.Release(ctx, g)
+			if breaker, ok := next.Driver.(backend.Breaker); ok && g.Mode == backend.Shared {
+				_ = breaker.Break(ctx, g.Key, "")
+			}
+			return err
+		}}
+	}},
+	{"readers-are-not-renewed", "The renewal of a reader proves nothing.", func() *flaw {
+		return &flaw{
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
+				if req.Mode != backend.Shared {
+					return next.Acquire(ctx, req)
+				}
+				g, err := next.Acquire(ctx, request(req, 400*time.Millisecond))
+				if err == nil {
+					g = &backend.Grant{Request: *req, Fence: g.Fence, Term: fromNow(req.TTL)}
+				}
+				return g, err
+			},
+			renew: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (backend.Term, error) {
+				if g.Mode == backend.Shared {
+					return fromNow(g.TTL), nil
+				}
+				return next.Renew(ctx, g)
+			},
+		}
+	}},
+	{"permit-too-many", "A semaphore has more holders than its limit.", func() *flaw {
+		return granting(backend.Permit)
+	}},
+	{
+		"limit-ignored", "A request with another limit changes the limit of a semaphore.",
+		func() *flaw {
+			var limits table[int]
+			return &flaw{acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
+				changed := *req
+				if limit, ok := limits.get(req.Key); ok && req.Mode == backend.Permit {
+					changed.Limit = limit
+				}
+				limits.set(req.Key, changed.Limit)
+				return next.Acquire(ctx, &changed)
+			}}
+		},
+	},
+	{"kinds-apart", "A semaphore and a mutex of one name are two locks.", func() *flaw {
+		apart := func(req backend.Request) backend.Request {
+			if req.Mode == backend.Permit {
+				req.Key += "/permits"
+			}
+			return req
+		}
+		return &flaw{
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
+				changed := apart(*req)
+				g, err := next.Acquire(ctx, &changed)
+				if err == nil {
+					g = &backend.Grant{Request: *req, Fence: g.Fence, Term: g.Term}
+				}
+				return g, err
+			},
+			release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+				return next.Release(ctx, &backend.Grant{Request: apart(g.Request)})
+			},
+		}
+	}},
+	{"permit-lost", "A released permit is not free.", func() *flaw {
+		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+			if g.Mode == backend.Permit {
+				return nil
+			}
+			return next.Release(ctx, g)
+		}}
+	}},
+	{"permits-last", "The permit of a dead holder stays taken.", func() *flaw {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			if req.Mode != backend.Permit {
+				return next.Acquire(ctx, req)
+			}
+			g, err := next.Acquire(ctx, request(req, time.Hour))
+			if err == nil {
+				g = &backend.Grant{Request: *req, Fence: g.Fence, Term: fromNow(req.TTL)}
+			}
+			return g, err
+		}}
+	}},
+}
+
+// granting returns a flaw that grants each request in a mode that the server has refused.
+func granting(mode backend.Mode) *flaw {
+	return &flaw{acquire: func(
+		ctx context.Context, next *driver, req *backend.Request,
+	) (*backend.Grant, error) {
+		g, err := next.Acquire(ctx, req)
+		if req.Mode == mode && errors.Is(err, backend.ErrNotAcquired) {
+			return granted(req), nil
+		}
+		return g, err
+	}}
+}
+
+// granted returns a grant that the server has not given.
+func granted(req *backend.Request) *backend.Grant {
+	return &backend.Grant{Request: *req, Term: fromNow(req.TTL), Fence: 1}
+}

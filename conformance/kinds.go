@@ -1,0 +1,419 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// sharedCases are the cases of locks for readers and writers.
+var sharedCases = []Case{
+	{
+		Name:    "ReadersShareALock",
+		Mode:    backend.Shared,
+		Promise: "Several owners hold a shared lock at once, and an exclusive one not meanwhile.",
+		run:     readersShareALock,
+	},
+	{
+		Name:    "WriterExcludesReaders",
+		Mode:    backend.Shared,
+		Promise: "While an exclusive lock is held, a shared one is refused.",
+		run:     writerExcludesReaders,
+	},
+	{
+		Name: "WaitingWriterIsNotOvertaken",
+		Mode: backend.Shared,
+		Promise: "A reader that comes after a writer that waits does not overtake it, and gets " +
+			"the lock when the writer has left.",
+		run: waitingWriterIsNotOvertaken,
+	},
+	{
+		Name: "WaitingReadersAreServedTogether",
+		Mode: backend.Shared,
+		Promise: "The readers that wait for a writer all get the lock when it is released, and " +
+			"a writer gets it after all of them.",
+		run: waitingReadersAreServedTogether,
+	},
+	{
+		Name:    "ReadersExpireOneByOne",
+		Mode:    backend.Shared,
+		Promise: "The end of one reader's term ends no other reader's.",
+		run:     readersExpireOneByOne,
+	},
+	{
+		Name:    "ReadersAreReleasedByOwner",
+		Mode:    backend.Shared,
+		Promise: "The release of one reader removes that reader alone.",
+		run:     readersAreReleasedByOwner,
+	},
+	{
+		Name:    "WriterGetsInAmongReaders",
+		Mode:    backend.Shared,
+		Promise: "A writer gets the lock although readers come all the time.",
+		run:     writerGetsInAmongReaders,
+	},
+	{
+		Name: "OneWriterOrManyReaders",
+		Mode: backend.Shared,
+		Promise: "Whatever clients do, there is one writer and no reader, or no writer and any " +
+			"number of readers.",
+		run: oneWriterOrManyReaders,
+	},
+}
+
+// permitCases are the cases of semaphores.
+var permitCases = []Case{
+	{
+		Name:    "PermitsAreLimited",
+		Mode:    backend.Permit,
+		Promise: "A semaphore has as many holders as its limit, and no more.",
+		run:     permitsAreLimited,
+	},
+	{
+		Name:    "OtherLimitIsAConflict",
+		Mode:    backend.Permit,
+		Promise: "While a semaphore is held, a request with another limit is ErrConflict.",
+		run:     otherLimitIsAConflict,
+	},
+	{
+		Name:    "OtherKindIsAConflict",
+		Mode:    backend.Permit,
+		Promise: "A name that is held as a semaphore is no mutex, and the other way round.",
+		run:     otherKindIsAConflict,
+	},
+	{
+		Name:    "PermitsExpireOneByOne",
+		Mode:    backend.Permit,
+		Promise: "The permit of a dead holder is free at the end of its term, and no other one.",
+		run:     permitsExpireOneByOne,
+	},
+	{
+		Name:    "ReleasedPermitGoesToAWaiter",
+		Mode:    backend.Permit,
+		Promise: "A released permit is granted to a waiter.",
+		run:     releasedPermitGoesToAWaiter,
+	},
+	{
+		Name:    "NoPermitTooMany",
+		Mode:    backend.Permit,
+		Promise: "Whatever clients do, no more permits are held than the limit, and none is lost.",
+		run:     noPermitTooMany,
+	},
+}
+
+// in returns req for another mode, with the limit of a semaphore.
+func in(mode backend.Mode, limit int, req *backend.Request) *backend.Request {
+	req.Mode, req.Limit = mode, limit
+	return req
+}
+
+// reader returns the request of a reader that does not wait.
+func (f *fixture) reader(ttl time.Duration) *backend.Request {
+	return in(backend.Shared, 0, f.try(ttl))
+}
+
+// permit returns the request for one of limit permits, which does not wait.
+func (f *fixture) permit(limit int, ttl time.Duration) *backend.Request {
+	return in(backend.Permit, limit, f.try(ttl))
+}
+
+func readersShareALock(f *fixture) {
+	d, other := f.driver(), f.driver()
+	first := f.grant(d, f.reader(f.long()))
+	second := f.grant(other, f.reader(f.long()))
+	f.refused(other, f.try(f.long()))
+	f.release(d, first)
+	f.refused(d, f.try(f.long()))
+	f.release(other, second)
+	f.release(d, f.grant(d, f.try(f.long())))
+}
+
+func writerExcludesReaders(f *fixture) {
+	d, other := f.driver(), f.driver()
+	for range 3 {
+		writer := f.grant(d, f.try(f.long()))
+		f.refused(d, f.reader(f.long()))
+		f.refused(other, f.reader(f.long()))
+		f.release(d, writer)
+		f.release(other, f.grant(other, f.reader(f.long())))
+	}
+}
+
+func waitingWriterIsNotOvertaken(f *fixture) {
+	d, other := f.driver(), f.driver()
+	reader := f.grant(d, f.reader(f.long()))
+	writer := f.request(f.long())
+	f.refused(other, writer)
+	f.refused(d, f.reader(f.long()))
+	f.undo(other, writer)
+	late := f.grantSoon(d, f.reader(f.long()))
+	f.release(d, reader)
+	f.release(d, late)
+}
+
+func waitingReadersAreServedTogether(f *fixture) {
+	const readers = 4
+	c := f.client()
+	writer := f.lock(c, f.name)
+	var reading, served sync.WaitGroup
+	served.Add(readers)
+	leave := make(chan struct{})
+	for range readers {
+		m := f.rwMutex(f.client())
+		reading.Go(func() {
+			lease, err := m.RLock(f.ctx)
+			served.Done()
+			if err != nil {
+				f.Errorf("RLock: %v", err)
+				return
+			}
+			<-leave
+			f.unlock(lease)
+		})
+	}
+	f.unlock(writer)
+	f.within(prompt, "all readers have the lock at once", async(served.Wait))
+	next := f.lockAsync(c, f.name)
+	close(leave)
+	reading.Wait()
+	f.unlock(f.granted(next, prompt))
+}
+
+func readersExpireOneByOne(f *fixture) {
+	f.withoutSession()
+	d, other := f.driver(), f.driver()
+	brief := f.grant(d, f.reader(f.short()))
+	long := f.grant(other, f.reader(f.long()))
+	f.eventually(prompt, func() bool {
+		_, err := f.renew(other, long)
+		return err != nil || time.Now().After(endOf(brief.Term))
+	})
+	third := f.grant(d, f.reader(f.long())) // the request detects the expiry
+	if _, err := f.renew(other, long); err != nil {
+		f.Errorf("renewal of the reader with a long term: %v", err)
+	}
+	_, err := f.renew(d, brief)
+	f.isErr("renewal of the expired reader", err, backend.ErrLost)
+	f.refused(d, f.try(f.long()))
+	f.release(other, long)
+	f.release(d, third)
+}
+
+func readersAreReleasedByOwner(f *fixture) {
+	d, other := f.driver(), f.driver()
+	first, second := f.grant(d, f.reader(f.long())), f.grant(other, f.reader(f.long()))
+	f.release(other, second)
+	f.isErr("a second release", f.tryRelease(f.ctx, other, second), backend.ErrNotHeld)
+	if _, err := f.renew(d, first); err != nil {
+		f.Errorf("renewal of the other reader: %v", err)
+	}
+	f.refused(other, f.try(f.long()))
+	f.release(d, first)
+}
+
+func writerGetsInAmongReaders(f *fixture) {
+	ctx, stop := context.WithCancel(f.ctx)
+	var readers sync.WaitGroup
+	for range 3 {
+		m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
+		for range 4 {
+			readers.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := m.RLock(ctx)
+					if err != nil {
+						continue
+					}
+					time.Sleep(nap)
+					f.unlock(lease)
+				}
+			})
+		}
+	}
+	c := f.client(dlock.WithTTL(f.long()))
+	for range 3 {
+		f.unlock(f.lockWithin(c, prompt, f.name))
+	}
+	stop()
+	readers.Wait()
+}
+
+func oneWriterOrManyReaders(f *fixture) {
+	var inside atomic.Int64 // readers, and a thousand for each writer
+	enter := func(n int64) {
+		if now := inside.Add(n); now > 1000 || n == 1000 && now != n {
+			f.violation("%d writers and %d readers", now/1000, now%1000)
+		}
+		time.Sleep(time.Millisecond)
+		inside.Add(-n)
+	}
+	var all sync.WaitGroup
+	for range 3 {
+		m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
+		for i := range 4 {
+			lock, n := m.RLock, int64(1)
+			if i == 0 {
+				lock, n = m.Lock, 1000
+			}
+			all.Go(func() {
+				for range 10 {
+					lease, err := lock(f.ctx)
+					if err != nil {
+						f.Errorf("lock: %v", err)
+						return
+					}
+					enter(n)
+					f.unlock(lease)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func permitsAreLimited(f *fixture) {
+	const limit = 3
+	d, other := f.driver(), f.driver()
+	var grants []*backend.Grant
+	for range limit {
+		grants = append(grants, f.grant(d, f.permit(limit, f.long())))
+	}
+	f.refused(other, f.permit(limit, f.long()))
+	f.refused(d, f.permit(limit, f.long()))
+	for i, g := range grants {
+		if i > 0 && g.Fence == grants[i-1].Fence && g.Fence != 0 {
+			f.Errorf("two permits have the fence %d", g.Fence)
+		}
+	}
+	f.release(d, grants[0])
+	next := f.grantSoon(other, f.permit(limit, f.long()))
+	f.refused(d, f.permit(limit, f.long()))
+	f.release(other, next)
+	f.release(d, grants[1])
+	f.release(d, grants[2])
+}
+
+func otherLimitIsAConflict(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.permit(3, f.long()))
+	for _, limit := range []int{2, 4} {
+		_, err := f.acquire(other, f.permit(limit, f.long()))
+		f.isErr("Acquire with another limit", err, backend.ErrConflict)
+	}
+	f.release(d, g)
+	f.release(other, f.grant(other, f.permit(4, f.long())))
+}
+
+func otherKindIsAConflict(f *fixture) {
+	d, other := f.driver(), f.driver()
+	permit := f.grant(d, f.permit(3, f.long()))
+	_, err := f.acquire(other, f.try(f.long()))
+	f.isErr("Acquire of a mutex with the name of a semaphore", err, backend.ErrConflict)
+	f.release(d, permit)
+	mutex := f.grant(other, f.try(f.long()))
+	_, err = f.acquire(d, f.permit(3, f.long()))
+	f.isErr("Acquire of a permit with the name of a mutex", err, backend.ErrConflict)
+	f.release(other, mutex)
+}
+
+func permitsExpireOneByOne(f *fixture) {
+	f.withoutSession()
+	const limit = 2
+	d, other := f.driver(), f.driver()
+	brief := f.grant(d, f.permit(limit, f.short()))
+	long := f.grant(d, f.permit(limit, f.long()))
+	third := f.grantSoon(other, f.permit(limit, f.long()))
+	if left := time.Until(endOf(brief.Term)); left > 0 {
+		f.violation("a third permit of two, %v before the end of a term", left)
+	}
+	_, err := f.renew(d, brief)
+	f.isErr("renewal of the expired permit", err, backend.ErrLost)
+	if _, err := f.renew(d, long); err != nil {
+		f.Errorf("renewal of the other permit: %v", err)
+	}
+	f.release(d, long)
+	f.release(other, third)
+}
+
+func releasedPermitGoesToAWaiter(f *fixture) {
+	const limit = 2
+	holder, waiter := f.semaphore(f.client(), limit), f.semaphore(f.client(), limit)
+	permits := make(chan *dlock.Lease, 2*limit)
+	acquire := func(s dlock.Semaphore) {
+		lease, err := s.Acquire(f.ctx)
+		if err != nil {
+			f.Errorf("Acquire: %v", err)
+			return
+		}
+		permits <- lease
+	}
+	for range limit {
+		acquire(holder)
+	}
+	waiting := async(func() { acquire(waiter); acquire(waiter) })
+	for range limit {
+		f.unlock(<-permits)
+	}
+	if f.within(prompt, "the waiters have the permits", waiting) {
+		f.unlock(<-permits)
+		f.unlock(<-permits)
+	}
+}
+
+func noPermitTooMany(f *fixture) {
+	const limit = 3
+	var holders atomic.Int32
+	var all sync.WaitGroup
+	for range 3 {
+		s := f.semaphore(f.client(dlock.WithTTL(f.long())), limit)
+		for range 4 {
+			all.Go(func() {
+				for range 10 {
+					lease, err := s.Acquire(f.ctx)
+					if err != nil {
+						f.Errorf("Acquire: %v", err)
+						return
+					}
+					if n := holders.Add(1); n > limit {
+						f.violation("%d holders of %d permits", n, limit)
+					}
+					time.Sleep(time.Millisecond)
+					holders.Add(-1)
+					f.unlock(lease)
+				}
+			})
+		}
+	}
+	all.Wait()
+	s := f.semaphore(f.client(), limit)
+	for range limit {
+		lease, err := s.TryAcquire(f.ctx)
+		if err != nil {
+			f.Fatalf("TryAcquire of a permit after all were released: %v", err)
+		}
+		defer f.unlock(lease)
+	}
+}
+
+// rwMutex returns the lock of the case for readers and writers.
+func (f *fixture) rwMutex(c *dlock.Client) dlock.RWMutex {
+	f.Helper()
+	m, err := c.RWMutex(f.name)
+	if err != nil {
+		f.Fatalf("RWMutex: %v", err)
+	}
+	return m
+}
+
+// semaphore returns the semaphore of the case.
+func (f *fixture) semaphore(c *dlock.Client, limit int) dlock.Semaphore {
+	f.Helper()
+	s, err := c.Semaphore(f.name, limit)
+	if err != nil {
+		f.Fatalf("Semaphore: %v", err)
+	}
+	return s
+}

@@ -1,0 +1,77 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock/internal/engine"
+)
+
+// maxElectPause limits the pause before Elect stands again.
+const maxElectPause = 5 * time.Second
+
+// Elect stands for election under name until ctx ends. While this client leads, Elect calls lead on
+// the caller's goroutine, with the lease and its context. Of all clients that stand, at most one
+// leads at a time.
+//
+// When the lease is lost, the context of lead ends. lead must return soon after that, because the
+// next leader may begin. Elect then stands again, whatever lead returned. If lead returns nil while
+// it leads, Elect resigns, pauses for about 50 ms, so that another client can lead, and stands
+// again. If lead returns an error while it leads, Elect resigns and returns the error.
+//
+// If the server cannot be reached, Elect keeps trying with backoff. It returns ctx's error when ctx
+// has ended, ErrClosed if the client was closed, and otherwise the errors of [Client.Mutex] and the
+// definite errors of [Mutex].Lock, such as ErrConflict. It takes the options of [Client.Mutex]; an
+// election takes no part in local hand-offs.
+func (c *Client) Elect(
+	ctx context.Context, name string, lead func(context.Context, *Lease) error, opts ...Option,
+) error {
+	if lead == nil {
+		return c.wrap("elect", name, errors.New("the function is nil"))
+	}
+	m, err := c.mutex(name, append([]Option{}, append(opts, WithLocalHandoff(0))...))
+	if err != nil {
+		return err
+	}
+	for failures := 0; ; failures++ {
+		lease, err := m.acquire(ctx, "elect", true)
+		switch {
+		case err == nil:
+			failures = 0
+			err = lease.lead(ctx, lead)
+		case isTemporary(err):
+			err = nil
+		}
+		if ended := engine.ContextError(ctx); ended != nil {
+			return errors.Join(c.wrap("elect", name, ended), err)
+		}
+		if err != nil {
+			return err
+		}
+		c.engine.Pause(ctx, failures, min(m.lock.TTL/10, maxElectPause))
+	}
+}
+
+// lead calls fn as the leader, and unlocks. It returns the error of a leader that was not deposed,
+// or ErrClosed.
+func (l *Lease) lead(ctx context.Context, fn func(context.Context, *Lease) error) error {
+	var failure error // of a leader that leads
+	deposed := false
+	err := l.run(ctx, func(ctx context.Context, l *Lease) error {
+		err := fn(ctx, l)
+		if deposed = errors.Is(l.Err(), ErrLost); !deposed {
+			failure = err
+		}
+		return err
+	})
+	if deposed || failure == nil && errors.Is(err, ErrLost) { // Unlock may be the first to notice
+		return nil
+	}
+	return err
+}
+
+// isTemporary reports whether a Lock that failed with err may succeed later.
+func isTemporary(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUncertain)
+}

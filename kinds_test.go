@@ -1,0 +1,526 @@
+package dlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/membackend"
+)
+
+// clientsOf returns n clients of a space that no other test uses, as n processes would have them.
+func clientsOf(t *testing.T, n int, opts ...dlock.Option) []*dlock.Client {
+	t.Helper()
+	space := rand.Text()
+	clients := make([]*dlock.Client, n)
+	for i := range clients {
+		c, err := dlock.New(membackend.New(&membackend.Options{Space: space}), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		clients[i] = c
+	}
+	return clients
+}
+
+// rwMutexes returns the lock x of each client.
+func rwMutexes(t *testing.T, clients []*dlock.Client) []dlock.RWMutex {
+	t.Helper()
+	mutexes := make([]dlock.RWMutex, len(clients))
+	for i, c := range clients {
+		m, err := c.RWMutex("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mutexes[i] = m
+	}
+	return mutexes
+}
+
+// got returns the lease of a Lock that must succeed.
+func got(t *testing.T, lock func(context.Context) (*dlock.Lease, error)) *dlock.Lease {
+	t.Helper()
+	lease, err := lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// refuses checks that a TryLock is refused.
+func refuses(t *testing.T, what string, lock func(context.Context) (*dlock.Lease, error)) {
+	t.Helper()
+	if _, err := lock(t.Context()); !errors.Is(err, dlock.ErrNotAcquired) {
+		t.Errorf("%s: %v, want ErrNotAcquired", what, err)
+	}
+}
+
+// TestReadersExcludeWritersOnly checks which leases exclude each other, inside a client and between
+// two.
+func TestReadersExcludeWritersOnly(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			m := rwMutexes(t, clientsOf(t, n))
+			a, b := m[0], m[n-1]
+			first, second := got(t, a.RLock), got(t, b.TryRLock)
+			refuses(t, "a writer during two readers", b.TryLock)
+			_ = first.Unlock(t.Context())
+			refuses(t, "a writer during the second reader", a.TryLock)
+			_ = second.Unlock(t.Context())
+			writer := got(t, a.TryLock)
+			if writer.Fence() <= first.Fence() {
+				t.Errorf("fence %d after %d", writer.Fence(), first.Fence())
+			}
+			refuses(t, "a reader during a writer", b.TryRLock)
+			_ = writer.Unlock(t.Context())
+			_ = got(t, b.TryRLock).Unlock(t.Context())
+		})
+	}
+}
+
+// TestReadersShareAGrant checks that readers of one client share a grant while it is young, and
+// that each has its own lease.
+func TestReadersShareAGrant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := rwMutexes(t, clientsOf(t, 1))[0]
+		first, second := got(t, m.RLock), got(t, m.RLock)
+		time.Sleep(time.Second)
+		third := got(t, m.RLock)
+		if first.Owner() != second.Owner() || first.Owner() == third.Owner() {
+			t.Errorf("owners %s, %s and a second later %s",
+				first.Owner(), second.Owner(), third.Owner())
+		}
+		_ = first.Unlock(t.Context())
+		_ = third.Unlock(t.Context())
+		if first.Err() == nil || second.Err() != nil {
+			t.Errorf("after Unlock of the first: %v, %v", first.Err(), second.Err())
+		}
+		refuses(t, "a writer during the second reader", m.TryLock)
+		if err := second.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		_ = got(t, m.TryLock).Unlock(t.Context())
+	})
+}
+
+// TestSharedGrantIsLostByAll breaks a grant that several readers share.
+func TestSharedGrantIsLostByAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		clients := clientsOf(t, 2)
+		m := rwMutexes(t, clients)
+		leases := []*dlock.Lease{got(t, m[0].RLock), got(t, m[0].RLock), got(t, m[0].RLock)}
+		other := got(t, m[1].RLock)
+		if err := clients[1].Break(t.Context(), "x", leases[0].Owner()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for i, l := range leases {
+			lost, unlocked := l.Err(), l.Unlock(t.Context())
+			if !errors.Is(lost, dlock.ErrLost) || !errors.Is(unlocked, dlock.ErrLost) {
+				t.Errorf("lease %d: %v, Unlock: %v", i, lost, unlocked)
+			}
+		}
+		if other.Err() != nil {
+			t.Errorf("the reader of the other client: %v", other.Err())
+		}
+		_ = other.Unlock(t.Context())
+		_ = got(t, m[0].TryLock).Unlock(t.Context())
+	})
+}
+
+// TestWriterAmongReaders checks that a writer gets the lock although readers come all the time, and
+// that the readers that waited meanwhile get it after the writer.
+func TestWriterAmongReaders(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			m := rwMutexes(t, clientsOf(t, n))
+			ctx, stop := context.WithCancel(t.Context())
+			var readers sync.WaitGroup
+			var reading atomic.Int32
+			for i := range 30 {
+				readers.Go(func() {
+					for ctx.Err() == nil {
+						if lease, err := m[i%n].RLock(ctx); err == nil {
+							reading.Add(1)
+							time.Sleep(50 * time.Millisecond)
+							reading.Add(-1)
+							_ = lease.Unlock(ctx)
+						}
+					}
+				})
+			}
+			time.Sleep(time.Second)
+			for range 5 {
+				begun := time.Now()
+				writer := got(t, m[0].Lock)
+				if waited := time.Since(begun); waited > time.Second || reading.Load() > 0 {
+					t.Errorf("%d clients: waited %v, %d readers", n, waited, reading.Load())
+				}
+				time.Sleep(10 * time.Millisecond)
+				if reading.Load() > 0 {
+					t.Errorf("%d readers during a writer", reading.Load())
+				}
+				_ = writer.Unlock(t.Context())
+				time.Sleep(100 * time.Millisecond)
+			}
+			stop()
+			readers.Wait()
+		})
+	}
+}
+
+// TestUpgradeIsRefused checks that a reader does not wait for itself.
+func TestUpgradeIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1)[0]
+		m, err := c.RWMutex("x", dlock.WithReentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader := got(t, m.RLock)
+		ctx, cancel := reader.Context(t.Context())
+		defer cancel()
+		if _, err := m.Lock(ctx); !errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("a writer in a reader: %v", err)
+		}
+		again, err := m.RLock(ctx)
+		if err != nil || again.Owner() != reader.Owner() {
+			t.Errorf("a reader in a reader: %v", err)
+		}
+		_ = again.Unlock(ctx)
+		_ = reader.Unlock(ctx)
+		writer := got(t, m.Lock)
+		ctx, cancel = writer.Context(t.Context())
+		defer cancel()
+		inner, err := m.RLock(ctx)
+		if err != nil || inner.Owner() != writer.Owner() {
+			t.Errorf("a reader in a writer: %v", err)
+		}
+	})
+}
+
+// TestPermits checks that a semaphore never has more holders than permits, and loses none.
+func TestPermits(t *testing.T) {
+	t.Parallel()
+	const limit = 3
+	for _, n := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			clients := clientsOf(t, n)
+			var all sync.WaitGroup
+			var holders, most atomic.Int32
+			for i := range 20 {
+				all.Go(func() {
+					s, err := clients[i%n].Semaphore("x", limit)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for range 20 {
+						permit := got(t, s.Acquire)
+						now := holders.Add(1)
+						if now > limit {
+							t.Errorf("%d holders", now)
+						}
+						for old := most.Load(); now > old && !most.CompareAndSwap(old, now); {
+							old = most.Load()
+						}
+						time.Sleep(7 * time.Millisecond)
+						holders.Add(-1)
+						_ = permit.Unlock(t.Context())
+					}
+				})
+			}
+			all.Wait()
+			if most.Load() != limit {
+				t.Errorf("%d holders at most, want %d", most.Load(), limit)
+			}
+			s, _ := clients[0].Semaphore("x", limit)
+			for range limit {
+				defer func(l *dlock.Lease) { _ = l.Unlock(t.Context()) }(got(t, s.TryAcquire))
+			}
+			refuses(t, "one permit too many", s.TryAcquire)
+		})
+	}
+}
+
+// TestKindsOfOneNameConflict checks that a name is of one kind, and a semaphore has one limit,
+// while it is in use.
+func TestKindsOfOneNameConflict(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			clients := clientsOf(t, n)
+			c, other := clients[0], clients[n-1]
+			conflicts := func(what string, lock func(context.Context) (*dlock.Lease, error)) {
+				t.Helper()
+				if _, err := lock(t.Context()); !errors.Is(err, dlock.ErrConflict) {
+					t.Errorf("%d clients: %s: %v, want ErrConflict", n, what, err)
+				}
+			}
+			three, _ := c.Semaphore("x", 3)
+			four, _ := other.Semaphore("x", 4)
+			mutex, _ := other.Mutex("x")
+			permit := got(t, three.Acquire)
+			conflicts("another limit", four.TryAcquire)
+			conflicts("another limit", four.Acquire)
+			conflicts("a mutex", mutex.TryLock)
+			conflicts("a mutex", mutex.Lock)
+			_ = permit.Unlock(t.Context())
+			lease := got(t, mutex.Lock)
+			conflicts("a semaphore", three.TryAcquire)
+			conflicts("a semaphore", three.Acquire)
+			_ = lease.Unlock(t.Context())
+			_ = got(t, four.TryAcquire).Unlock(t.Context())
+		})
+	}
+}
+
+// TestBadKinds checks what is refused before any request.
+func TestBadKinds(t *testing.T) {
+	t.Parallel()
+	c := clientsOf(t, 1)[0]
+	for _, limit := range []int{0, -1, 1 << 21} {
+		if _, err := c.Semaphore("x", limit); err == nil {
+			t.Errorf("limit %d is accepted", limit)
+		}
+	}
+	if _, err := c.Semaphore("x", 1, dlock.WithReentrant()); !errors.Is(err, dlock.ErrUnsupported) {
+		t.Errorf("a reentrant semaphore: %v", err)
+	}
+	if _, err := c.RWMutex(""); !errors.Is(err, dlock.ErrInvalidName) {
+		t.Errorf("a lock without a name: %v", err)
+	}
+	plain, err := dlock.New(&limited{membackend.New(&membackend.Options{Space: rand.Text()})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := plain.RWMutex("x"); !errors.Is(err, dlock.ErrUnsupported) {
+		t.Errorf("RWMutex on a backend without shared locks: %v", err)
+	}
+	if _, err := plain.Semaphore("x", 1); !errors.Is(err, dlock.ErrUnsupported) {
+		t.Errorf("Semaphore on a backend without permits: %v", err)
+	}
+}
+
+// limited is a driver that has exclusive locks only.
+type limited struct{ backend.Driver }
+
+func (l *limited) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Modes: backend.Exclusive, Fencing: backend.FenceVolatile}
+}
+
+// TestLockAllInAnyOrder checks that calls with the same names in different orders exclude each
+// other and do not deadlock.
+func TestLockAllInAnyOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		clients := clientsOf(t, 2)
+		var all sync.WaitGroup
+		var holders atomic.Int32
+		for i, names := range [][]string{
+			{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a", "c"}, {"c", "a"},
+		} {
+			all.Go(func() {
+				for range 50 {
+					m, err := clients[i%2].LockAll(t.Context(), names)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if n := holders.Add(1); n > 1 {
+						t.Errorf("%d holders", n)
+					}
+					time.Sleep(time.Millisecond)
+					holders.Add(-1)
+					if err := m.Unlock(t.Context()); err != nil {
+						t.Errorf("Unlock: %v", err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// TestLockAllKeepsNothingClosed checks that a call that waits for one lock holds none of the other
+// locks, and that one that gives up leaves nothing.
+func TestLockAllKeepsNothingClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		clients := clientsOf(t, 2)
+		obstacle, err := clients[1].Lock(t.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := clients[0].LockAll(ctx, []string{"a", "b", "c"}, dlock.WithMinHold(time.Hour))
+			failed <- err
+		}()
+		for range 5 {
+			time.Sleep(time.Second)
+			for _, name := range []string{"a", "c"} {
+				lease, err := clients[1].TryLock(t.Context(), name)
+				if err != nil {
+					t.Fatalf("%s while LockAll waits for b: %v", name, err)
+				}
+				_ = lease.Unlock(t.Context())
+			}
+		}
+		cancel()
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Errorf("LockAll: %v", err)
+		}
+		_ = obstacle.Unlock(t.Context())
+		all, err := clients[1].LockAll(t.Context(), []string{"c", "a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = all.Unlock(t.Context())
+	})
+}
+
+// TestLossOfOneOfAll checks that the loss of one lease is the loss of all.
+func TestLossOfOneOfAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1)[0]
+		m, err := c.LockAll(t.Context(), []string{"b", "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := m.Context(t.Context())
+		defer cancel()
+		if m.Err() != nil || ctx.Err() != nil || m.Leases()[0].Name() != "b" ||
+			m.Deadline().Before(time.Now()) {
+			t.Errorf("while held: %v, %v, deadline %v", m.Err(), ctx.Err(), m.Deadline())
+		}
+		if err := c.Break(t.Context(), "a", ""); err != nil {
+			t.Fatal(err)
+		}
+		<-m.Lost()
+		<-ctx.Done()
+		if !errors.Is(m.Err(), dlock.ErrLost) || !errors.Is(context.Cause(ctx), dlock.ErrLost) {
+			t.Errorf("after the loss of one: %v, %v", m.Err(), context.Cause(ctx))
+		}
+		if err := m.Leases()[0].Err(); err != nil {
+			t.Errorf("the other lease: %v", err)
+		}
+		if err := m.Unlock(t.Context()); !errors.Is(err, dlock.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+}
+
+// TestBadLockAll checks the arguments of LockAll.
+func TestBadLockAll(t *testing.T) {
+	t.Parallel()
+	c := clientsOf(t, 1)[0]
+	many := make([]string, 10_000)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	for what, names := range map[string][]string{
+		"no name": nil, "a name twice": {"a", "b", "a"}, "too many": many,
+		"an empty name": {"a", ""},
+	} {
+		_, err := c.LockAll(t.Context(), names)
+		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var zero dlock.MultiLease
+	if zero.Err() != nil || zero.Unlock(t.Context()) != nil || zero.Lost() != nil {
+		t.Error("the zero MultiLease is not a fake")
+	}
+}
+
+// TestOneLeaderAtATime has three clients that stand for election. Their leaders resign, fail, or
+// lose their leases.
+func TestOneLeaderAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		clients := clientsOf(t, 3)
+		ctx, stop := context.WithCancel(t.Context())
+		var leaders, terms atomic.Int32
+		var all sync.WaitGroup
+		led := make([]atomic.Int32, len(clients))
+		for i, c := range clients {
+			all.Go(func() {
+				err := c.Elect(ctx, "x", func(ctx context.Context, _ *dlock.Lease) error {
+					if n := leaders.Add(1); n > 1 {
+						t.Errorf("%d leaders", n)
+					}
+					defer leaders.Add(-1)
+					led[i].Add(1)
+					if terms.Add(1)%2 == 0 { // until the lease is lost
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					select {
+					case <-time.After(time.Second):
+					case <-ctx.Done():
+					}
+					return nil
+				}, dlock.WithMaxHold(2*time.Second))
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("Elect: %v", err)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		stop()
+		all.Wait()
+		for i := range led {
+			if led[i].Load() == 0 {
+				t.Errorf("client %d has never led in %d terms", i, terms.Load())
+			}
+		}
+	})
+}
+
+// TestElectEnds checks what ends Elect.
+func TestElectEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1)[0]
+		if err := c.Elect(t.Context(), "x", nil); err == nil {
+			t.Error("a nil function is accepted")
+		}
+		wild := errors.New("wild")
+		err := c.Elect(t.Context(), "x", func(context.Context, *dlock.Lease) error { return wild })
+		if !errors.Is(err, wild) {
+			t.Errorf("after an error of the leader: %v", err)
+		}
+		_ = got(t, func(ctx context.Context) (*dlock.Lease, error) {
+			return c.TryLock(ctx, "x")
+		}).Unlock(t.Context())
+		go func() {
+			time.Sleep(time.Second)
+			_ = c.Close()
+		}()
+		err = c.Elect(t.Context(), "x", func(ctx context.Context, _ *dlock.Lease) error {
+			<-ctx.Done()
+			return nil
+		})
+		if !errors.Is(err, dlock.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}

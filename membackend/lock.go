@@ -1,0 +1,136 @@
+package membackend
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// lock is what the space keeps of a key while it is held: one holder, several readers, or up to
+// limit holders of permits, and the queue of their waiters. space.mu guards it, and every method
+// requires that it is held.
+type lock struct {
+	key     string
+	mode    backend.Mode   // of the holders
+	limit   int            // of a semaphore, else 0
+	holders []*acquisition // in the order of their grants
+	queue   []*acquisition // the entries of waiters, in the order of their arrival
+	first   acquisition    // with one, saves two allocations: most locks have one holder
+	one     [1]*acquisition
+}
+
+// admits reports whether the holders of l leave room for one more in this mode.
+func (l *lock) admits(mode backend.Mode) bool {
+	switch {
+	case len(l.holders) == 0:
+		return true
+	case mode == backend.Permit:
+		return len(l.holders) < l.limit
+	}
+	return mode == backend.Shared && l.mode == backend.Shared
+}
+
+// conflict returns an error if l is of another kind than req: a semaphore is no mutex, and has one
+// limit.
+func (l *lock) conflict(req *backend.Request) error {
+	switch {
+	case (l.mode == backend.Permit) != (req.Mode == backend.Permit):
+		return fmt.Errorf("%w: the name is in use by a lock of mode %v, not %v",
+			backend.ErrConflict, l.mode, req.Mode)
+	case l.limit != req.Limit:
+		return fmt.Errorf("%w: the semaphore has the limit %d, not %d",
+			backend.ErrConflict, l.limit, req.Limit)
+	}
+	return nil
+}
+
+// enqueue appends an entry for req to the queue, or refreshes the entry of its owner. It returns
+// the entry.
+func (l *lock) enqueue(req *backend.Request, now time.Time) *acquisition {
+	entry := find(l.queue, req.Owner)
+	if entry == nil {
+		entry = newAcquisition(req, now)
+		entry.become(queued)
+		l.queue = append(l.queue, entry)
+	} else {
+		entry.refresh(req, now)
+	}
+	return entry
+}
+
+// busy returns the answer to a request that does not get l. entry is its queue entry, or nil.
+func (l *lock) busy(entry *acquisition, mode backend.Mode, now time.Time) *backend.Busy {
+	holder := l.holders[0]
+	b := &backend.Busy{
+		Holder:     cmp.Or(holder.grant.Meta, holder.grant.Owner),
+		RetryAfter: l.nextEnd(mode).Sub(now),
+	}
+	if entry != nil {
+		if entry.changed == nil {
+			entry.changed = make(chan struct{})
+		}
+		b.Queued, b.State = true, entry.changed
+	}
+	return b
+}
+
+// nextEnd returns the time at which the terms of the holders leave room for one more: of the first
+// of them for a permit, and of all of them otherwise.
+func (l *lock) nextEnd(mode backend.Mode) time.Time {
+	end := l.holders[0].expires
+	for _, a := range l.holders[1:] {
+		if a.expires.Before(end) == (mode == backend.Permit) {
+			end = a.expires
+		}
+	}
+	return end
+}
+
+// remove removes the grant or the queue entry of an owner, and wakes its waiter. It reports whether
+// there was one.
+func (l *lock) remove(owner string) bool {
+	isOwners := func(a *acquisition) bool {
+		if a.grant.Owner != owner {
+			return false
+		}
+		a.become(gone)
+		return true
+	}
+	n := len(l.holders) + len(l.queue)
+	l.holders = slices.DeleteFunc(l.holders, isOwners)
+	l.queue = slices.DeleteFunc(l.queue, isOwners)
+	return len(l.holders)+len(l.queue) < n
+}
+
+// removeExpired removes the holders and the queue entries whose terms are over at now. A waiter
+// that still waits at such an entry wakes up, and gets a new entry with its next Acquire. It
+// reports whether it has removed any.
+func (l *lock) removeExpired(now time.Time) bool {
+	isExpired := func(a *acquisition) bool { return a.isExpired(now) }
+	if !slices.ContainsFunc(l.holders, isExpired) && !slices.ContainsFunc(l.queue, isExpired) {
+		return false
+	}
+	remove := func(a *acquisition) bool {
+		if !a.isExpired(now) {
+			return false
+		}
+		a.become(gone)
+		return true
+	}
+	l.holders = slices.DeleteFunc(l.holders, remove)
+	l.queue = slices.DeleteFunc(l.queue, remove)
+	return true
+}
+
+// find returns the acquisition of an owner, or nil.
+func find(all []*acquisition, owner string) *acquisition {
+	for _, a := range all {
+		if a.grant.Owner == owner {
+			return a
+		}
+	}
+	return nil
+}
