@@ -301,10 +301,9 @@ func (h *holder) close() {
 	closed := make(chan error, 1)
 	go func() { closed <- h.client.Close() }()
 	var enough <-chan time.Time
-	if !h.held {
+	if h.drain() || !h.held { // a signal may come before this wait
 		enough = time.After(partingWait)
 	}
-	h.drain()
 	for {
 		select {
 		case err := <-closed:
@@ -313,6 +312,9 @@ func (h *holder) close() {
 			}
 			return
 		case <-enough:
+			if h.held {
+				h.say("%q: not freed in good order: %v", h.name, h.interrupt)
+			}
 			return
 		case sig := <-h.signals:
 			if slices.Contains(interrupts, sig) {
@@ -324,12 +326,14 @@ func (h *holder) close() {
 	}
 }
 
-// drain drops the signals that came for a command that has ended. It keeps a
-// signal that ends dlock.
-func (h *holder) drain() {
-	if sig := h.signals.drain(); sig != nil {
+// drain drops the signals that came for a command that has ended. It keeps a signal that ends
+// dlock, and reports whether there was one.
+func (h *holder) drain() (interrupted bool) {
+	sig := h.signals.drain()
+	if sig != nil {
 		h.interrupt = sig
 	}
+	return sig != nil
 }
 
 // isTerminal reports whether a standard stream is a terminal.

@@ -376,4 +376,10 @@ var commandMutants = []mutant{
 		}},
 		pkg: "memcachedbackend", test: "TestSilentServerOfSeveral",
 	},
+	{
+		guard: "command: a signal before the wait for a minimum hold", file: "command/holder.go",
+		without: "dlock ignores a SIGTERM that comes just before it waits for the minimum hold",
+		edits:   []edit{{old: "if h.drain() || !h.held {", new: "if h.drain(); !h.held {"}},
+		pkg:     "command", test: "TestSignalBeforeTheMinimumHold",
+	},
 }
