@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/internal/engine"
@@ -30,7 +31,7 @@ func (c *Client) Elect(
 	if lead == nil {
 		return c.wrap("elect", name, errors.New("the function is nil"))
 	}
-	m, err := c.mutex(name, append([]Option{}, append(opts, WithLocalHandoff(0))...))
+	m, err := c.mutex(name, append(slices.Clone(opts), WithLocalHandoff(0)))
 	if err != nil {
 		return err
 	}

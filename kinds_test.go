@@ -495,6 +495,28 @@ func TestOneLeaderAtATime(t *testing.T) {
 	})
 }
 
+// TestOptionsStayTheCallers checks that LockAll and Elect write nothing into the array of the
+// caller's options, which other calls may use at the same time.
+func TestOptionsStayTheCallers(t *testing.T) {
+	t.Parallel()
+	c := clientsOf(t, 1)[0]
+	opts := make([]dlock.Option, 1, 2)
+	opts[0] = dlock.WithTTL(time.Minute)
+	m, err := c.LockAll(t.Context(), []string{"a"}, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.Unlock(t.Context())
+	wild := errors.New("wild")
+	lead := func(context.Context, *dlock.Lease) error { return wild }
+	if err := c.Elect(t.Context(), "a", lead, opts...); !errors.Is(err, wild) {
+		t.Errorf("Elect: %v", err)
+	}
+	if opts[:2][1] != nil {
+		t.Error("the array of the caller's options was written")
+	}
+}
+
 // TestElectEnds checks what ends Elect.
 func TestElectEnds(t *testing.T) {
 	t.Parallel()
