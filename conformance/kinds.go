@@ -218,6 +218,7 @@ func readersAreReleasedByOwner(f *fixture) {
 func writerGetsInAmongReaders(f *fixture) {
 	ctx, stop := context.WithCancel(f.ctx)
 	var readers sync.WaitGroup
+	var reads atomic.Int64
 	for range 3 {
 		m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
 		for range 4 {
@@ -227,6 +228,7 @@ func writerGetsInAmongReaders(f *fixture) {
 					if err != nil {
 						continue
 					}
+					reads.Add(1)
 					time.Sleep(nap)
 					f.unlock(lease)
 				}
@@ -235,6 +237,8 @@ func writerGetsInAmongReaders(f *fixture) {
 	}
 	c := f.client(dlock.WithTTL(f.long()))
 	for range 3 {
+		before := reads.Load()
+		f.eventually(prompt, func() bool { return reads.Load() > before })
 		f.unlock(f.lockWithin(c, prompt, f.name))
 	}
 	stop()
