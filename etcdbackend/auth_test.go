@@ -15,19 +15,26 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// newGuarded starts a server on which the user locker may use only the keys under /dlock/.
+// newGuarded starts a server on which the user locker may use only the keys under /dlock/, and the
+// user reader may only read them.
 func newGuarded(tb testing.TB, args ...string) *testenv.Server {
 	tb.Helper()
 	s := testenv.NewEtcd(tb, args...)
 	ctx, c := tb.Context(), admin(tb, s)
-	for user, role := range map[string]string{"root": "root", "locker": "locks"} {
+	for user, role := range map[string]string{
+		"root": "root", "locker": "locks", "reader": "readers",
+	} {
 		must[*clientv3.AuthRoleAddResponse](tb)(c.RoleAdd(ctx, role))
 		must[*clientv3.AuthUserAddResponse](tb)(c.UserAdd(ctx, user, "s3cret"))
 		must[*clientv3.AuthUserGrantRoleResponse](tb)(c.UserGrantRole(ctx, user, role))
 	}
-	must[*clientv3.AuthRoleGrantPermissionResponse](tb)(c.RoleGrantPermission(ctx,
-		"locks", "/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"),
-		clientv3.PermissionType(clientv3.PermReadWrite)))
+	for role, permission := range map[string]clientv3.PermissionType{
+		"locks":   clientv3.PermissionType(clientv3.PermReadWrite),
+		"readers": clientv3.PermissionType(clientv3.PermRead),
+	} {
+		must[*clientv3.AuthRoleGrantPermissionResponse](tb)(c.RoleGrantPermission(ctx,
+			role, "/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"), permission))
+	}
 	must[*clientv3.AuthEnableResponse](tb)(c.AuthEnable(ctx))
 	return s
 }

@@ -28,13 +28,6 @@ func TestBadInput(t *testing.T) {
 		Endpoints: []string{s.Addr}, Username: "root", Password: "s3cret", Logger: zap.NewNop(),
 	}))
 	t.Cleanup(func() { _ = root.Close() })
-	ctx := t.Context()
-	must[*clientv3.AuthUserAddResponse](t)(root.UserAdd(ctx, "reader", "s3cret"))
-	must[*clientv3.AuthRoleAddResponse](t)(root.RoleAdd(ctx, "readers"))
-	must[*clientv3.AuthRoleGrantPermissionResponse](t)(root.RoleGrantPermission(ctx,
-		"readers", "/dlock/", clientv3.GetPrefixRangeEnd("/dlock/"),
-		clientv3.PermissionType(clientv3.PermRead)))
-	must[*clientv3.AuthUserGrantRoleResponse](t)(root.UserGrantRole(ctx, "reader", "readers"))
 	deaf := testenv.NewProxy(t, s.Addr)
 	deaf.Cut(t)
 	meter := lag.Start()
