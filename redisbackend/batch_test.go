@@ -103,7 +103,7 @@ func TestBatchOverARefusedConnection(t *testing.T) {
 	defer c.Close()
 	waits := openURL(t, s.URL+"?wait=1")
 	do(t, c, "config", "set", "requirepass", "another")
-	do(t, c, "client", "kill", "type", "normal", "skipme", "yes")
+	killOthers(t, c)
 	errs := make([]error, 3)
 	raw.Together(t, d.main.batcher, len(errs), func(i int) {
 		req := raw.Request(t, longTerm)

@@ -64,6 +64,16 @@ func do(tb testing.TB, c *redis.Client, args ...any) any {
 	return reply
 }
 
+// killOthers closes the connections of all other clients but those for pub/sub, and returns when the
+// server has closed them: it answers earlier.
+func killOthers(t *testing.T, c *redis.Client) {
+	t.Helper()
+	do(t, c, "client", "kill", "type", "normal", "skipme", "yes")
+	for strings.Count(do(t, c, "client", "list", "type", "normal").(string), "\n") > 1 {
+		pause(t, time.Millisecond)
+	}
+}
+
 // slack is the tolerated delay of a call that waits only for this process.
 const slack = 2 * time.Second
 
@@ -536,10 +546,7 @@ func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 	}
 	silent.Store(true)
 	c := admin(t, s)
-	do(t, c, "client", "kill", "type", "normal", "skipme", "yes")
-	for strings.Count(do(t, c, "client", "list", "type", "normal").(string), "\n") > 1 {
-		pause(t, time.Millisecond)
-	}
+	killOthers(t, c)
 	const limit = 200 * time.Millisecond
 	lag, due := meter(t), time.Now().Add(limit)
 	if err := acquire(limit); err == nil {

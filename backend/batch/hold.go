@@ -1,8 +1,10 @@
 package batch
 
 // Hold makes every request queue up until release is called; then the queue goes in one
-// batch. It is for the tests of packages that use a Batcher.
+// batch. It waits for the end of the batches under way, which would send the queue. It is
+// for the tests of packages that use a Batcher.
 func (b *Batcher[Request, Reply]) Hold() (release func()) {
+	b.running.Wait()
 	most := max(b.opts.Most, MaxSingles)
 	b.mu.Lock()
 	defer b.mu.Unlock()
