@@ -64,8 +64,8 @@ func do(tb testing.TB, c *redis.Client, args ...any) any {
 	return reply
 }
 
-// killOthers closes the connections of all other clients but those for pub/sub, and returns when the
-// server has closed them: it answers earlier.
+// killOthers closes the connections of all other clients but those for pub/sub. It returns when the
+// server has closed them, which is later than its answer.
 func killOthers(t *testing.T, c *redis.Client) {
 	t.Helper()
 	do(t, c, "client", "kill", "type", "normal", "skipme", "yes")
