@@ -53,6 +53,7 @@ func (d *driver) do(ctx context.Context, c call) (reply, error) {
 
 // send sends a call singly.
 func (d *driver) send(ctx context.Context, c call) (r reply, err error) {
+	begin(ctx)
 	if c.txn != nil {
 		r.txn, err = d.kv.Txn(ctx, c.txn)
 	} else {
@@ -66,7 +67,8 @@ func (d *driver) send(ctx context.Context, c call) (r reply, err error) {
 // the other calls follow singly. If the server refuses the transaction as a whole, all calls do. It
 // repeats no call that the server may have executed.
 func (d *driver) sendBatch(ctx context.Context, calls []call) []batch.Answer[reply] {
-	ctx = request{ctx, d.values, d.values} // no caller's context: the batch has its own limit
+	// No caller's context: the batch has its own limit.
+	ctx = &request{Context: ctx, parent: d.values, values: d.values}
 	together, apart := split(calls)
 	answers := make([]batch.Answer[reply], len(calls))
 	if err := d.sendTogether(ctx, calls, together, answers); isRefusedForOne(err) {
@@ -101,6 +103,7 @@ func (d *driver) sendTogether(
 	for n, i := range indices {
 		ops[n] = calls[i].part()
 	}
+	begin(ctx)
 	resp, err := d.kv.Txn(ctx, &pb.TxnRequest{Success: ops})
 	for n, i := range indices {
 		if answers[i].Err = err; err == nil {

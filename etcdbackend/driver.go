@@ -113,7 +113,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	}
 	b := bound.Within(ctx, d.timeoutFor(req.TTL)) // the second result of boundTo is an allocation
 	defer b.Cancel()
-	ctx = request{b, ctx, d.values}
+	ctx = &request{Context: b, parent: ctx, values: d.values}
 	l, err := d.freshLease(ctx, req.TTL)
 	if err != nil {
 		return nil, asUnavailable(ctx, err)
@@ -267,7 +267,7 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	b := bound.Within(ctx, d.timeoutFor(g.TTL)) // the second result of boundTo is an allocation
 	defer b.Cancel()
-	ctx = request{b, ctx, d.values}
+	ctx = &request{Context: b, parent: ctx, values: d.values}
 	d.startRelease(g.Owner)
 	removed, err := d.removeKey(ctx, newKeys(d.root, g.Key, g.Owner))
 	if err != nil {

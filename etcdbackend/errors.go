@@ -56,7 +56,7 @@ func interpretError(ctx context.Context, err error) error {
 	case ctx.Err() == nil:
 		return err
 	}
-	if r, ok := ctx.(request); ok && r.parent.Err() == nil {
+	if r, ok := ctx.(*request); ok && r.parent.Err() == nil {
 		return errTimeout
 	}
 	return fmt.Errorf("%w: %w", ctx.Err(), err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -146,7 +147,7 @@ func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	ours := request{ended, t.Context(), t.Context()}
+	ours := &request{Context: ended, parent: t.Context(), values: t.Context()}
 	unsent := &unsentError{status.Error(codes.Unavailable, "refused")}
 	for _, tt := range []struct {
 		ctx  context.Context
@@ -476,6 +477,37 @@ func TestRequestsRequireALeader(t *testing.T) {
 		if sent.Get("trace") != nil {
 			t.Errorf("%s is sent with its caller's metadata: %v", name, sent)
 		}
+	}
+}
+
+// TestRepeatedRequestIsNotUnsent checks a request that was sent and that the client repeats. If the
+// repetition is not sent, the request may be executed nevertheless. The next request with the same
+// context was not sent.
+func TestRepeatedRequestIsNotUnsent(t *testing.T) {
+	t.Parallel()
+	d := &driver{values: context.Background(), timeout: time.Minute}
+	ctx, cancel := d.bound(t.Context())
+	defer cancel()
+	attempt := func(sent bool) error {
+		return failFast(ctx, "", nil, nil, nil, func(
+			_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption,
+		) error {
+			for _, opt := range opts {
+				if p, ok := opt.(grpc.PeerCallOption); ok && sent {
+					p.PeerAddr.Addr = &net.TCPAddr{}
+				}
+			}
+			return status.Error(codes.DeadlineExceeded, "late")
+		})
+	}
+	for _, sent := range []bool{true, false} {
+		if err := attempt(sent); isUnsent(err) {
+			t.Errorf("sent %v after it was sent: %v", sent, err)
+		}
+	}
+	begin(ctx)
+	if err := attempt(false); !isUnsent(err) {
+		t.Errorf("another request that was not sent: %v", err)
 	}
 }
 

@@ -16,18 +16,37 @@ import (
 // minTimeout is the time that a busy server may need for a request, however short the term is.
 const minTimeout = time.Second
 
-// request is the context of one request. It ends with the caller's context or after the timeout.
-// Its values are the driver's: different metadata of callers would each open a stream of watches.
+// request is the context of one request, or of several that follow each other. It ends with the
+// caller's context or after the timeout. Its values are the driver's: different metadata of callers
+// would each open a stream of watches.
 type request struct {
 	context.Context                 // ends the request
 	parent, values  context.Context // the caller's context, and driver.values
+	// sent is whether the present request has left this process: see failFast. Only the goroutine
+	// that sends it uses sent.
+	sent bool
 }
 
+// requestKey is the key under which a request has itself as a value.
+type requestKey struct{}
+
 // Value returns the driver's value, never the caller's.
-func (r request) Value(key any) any { return r.values.Value(key) }
+func (r *request) Value(key any) any {
+	if key == (requestKey{}) {
+		return r
+	}
+	return r.values.Value(key)
+}
 
 // AfterFunc lets the standard library derive contexts from r without a goroutine.
-func (r request) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(r.Context, f) }
+func (r *request) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(r.Context, f) }
+
+// begin marks the beginning of a request with the context ctx.
+func begin(ctx context.Context) {
+	if r, ok := ctx.(*request); ok {
+		r.sent = false
+	}
+}
 
 // bound returns the context of a request that is limited by Options.Timeout.
 func (d *driver) bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -39,7 +58,7 @@ func (d *driver) boundTo(
 	ctx context.Context, timeout time.Duration,
 ) (context.Context, context.CancelFunc) {
 	b := bound.Within(ctx, timeout)
-	return request{b, ctx, d.values}, b.Cancel
+	return &request{Context: b, parent: ctx, values: d.values}, b.Cancel
 }
 
 // timeoutFor returns the limit of a request for a lock. Unless the term is short, the limit leaves
@@ -53,6 +72,10 @@ func (d *driver) timeoutFor(ttl time.Duration) time.Duration {
 // failFast is an interceptor below the interceptors of the client. The client lets requests wait
 // for a connection until their contexts end; failFast lets them fail at once. It marks the errors
 // of requests that were not sent.
+//
+// The client calls it again to repeat a request. That happens even to an attempt that was sent, if
+// gRPC reports the end of a context just before the context itself does. The repetition then fails
+// without being sent, but the request may be executed.
 func failFast(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -63,7 +86,12 @@ func failFast(
 	}
 	opts = append(opts, grpc.WaitForReady(false), grpc.Peer(&s.to))
 	err := invoke(ctx, method, req, reply, conn, opts...)
-	if err != nil && s.to.Addr == nil {
+	sent := s.to.Addr != nil
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.sent = r.sent || sent
+		sent = r.sent
+	}
+	if err != nil && !sent {
 		return &unsentError{err}
 	}
 	return err

@@ -176,4 +176,10 @@ var etcdMutants = []mutant{
 		}},
 		pkg: "etcdbackend", test: "TestKeyMissingInTheCopy",
 	},
+	{
+		guard: "etcd: a request that was sent once is not unsent", file: "etcdbackend/request.go",
+		without: "a cancelled attempt leaves a ghost, which keeps the lock until the next renewal",
+		edits:   []edit{{old: "r.sent = r.sent || sent", new: "r.sent = sent"}},
+		pkg:     "etcdbackend", test: "TestRepeatedRequestIsNotUnsent",
+	},
 }
