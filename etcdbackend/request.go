@@ -2,6 +2,7 @@ package etcdbackend
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -16,15 +17,14 @@ import (
 // minTimeout is the time that a busy server may need for a request, however short the term is.
 const minTimeout = time.Second
 
-// request is the context of one request, or of several that follow each other. It ends with the
-// caller's context or after the timeout. Its values are the driver's: different metadata of callers
+// request is the context of one request for a lock, of several that follow each other, or of any
+// number of other requests. It ends with the caller's context or after the timeout. Its values are the driver's: different metadata of callers
 // would each open a stream of watches.
 type request struct {
 	context.Context                 // ends the request
 	parent, values  context.Context // the caller's context, and driver.values
-	// sent is whether the present request has left this process: see failFast. Only the goroutine
-	// that sends it uses sent.
-	sent bool
+	// sent is whether the present request has left this process, or a concurrent one: see failFast.
+	sent atomic.Bool
 }
 
 // requestKey is the key under which a request has itself as a value.
@@ -41,10 +41,10 @@ func (r *request) Value(key any) any {
 // AfterFunc lets the standard library derive contexts from r without a goroutine.
 func (r *request) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(r.Context, f) }
 
-// begin marks the beginning of a request with the context ctx.
+// begin marks the beginning of a request for a lock with the context ctx.
 func begin(ctx context.Context) {
 	if r, ok := ctx.(*request); ok {
-		r.sent = false
+		r.sent.Store(false)
 	}
 }
 
@@ -88,8 +88,10 @@ func failFast(
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	sent := s.to.Addr != nil
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
-		r.sent = r.sent || sent
-		sent = r.sent
+		if sent {
+			r.sent.Store(true)
+		}
+		sent = r.sent.Load()
 	}
 	if err != nil && !sent {
 		return &unsentError{err}

@@ -179,7 +179,7 @@ var etcdMutants = []mutant{
 	{
 		guard: "etcd: a request that was sent once is not unsent", file: "etcdbackend/request.go",
 		without: "a cancelled attempt leaves a ghost, which keeps the lock until the next renewal",
-		edits:   []edit{{old: "r.sent = r.sent || sent", new: "r.sent = sent"}},
+		edits:   []edit{{old: "sent = r.sent.Load()", new: "_ = r.sent.Load()"}},
 		pkg:     "etcdbackend", test: "TestRepeatedRequestIsNotUnsent",
 	},
 }
