@@ -18,8 +18,8 @@ import (
 const minTimeout = time.Second
 
 // request is the context of one request for a lock, of several that follow each other, or of any
-// number of other requests. It ends with the caller's context or after the timeout. Its values are the driver's: different metadata of callers
-// would each open a stream of watches.
+// number of other requests. It ends with the caller's context or after the timeout. Its values are
+// the driver's: different metadata of callers would each open a stream of watches.
 type request struct {
 	context.Context                 // ends the request
 	parent, values  context.Context // the caller's context, and driver.values
