@@ -437,13 +437,16 @@ func TestBadLockAll(t *testing.T) {
 		many[i] = fmt.Sprint(i)
 	}
 	for what, names := range map[string][]string{
-		"no name": nil, "a name twice": {"a", "b", "a"}, "too many": many,
-		"an empty name": {"a", ""},
+		"no name": nil, "too many": many, "an empty name": {"a", ""},
 	} {
 		_, err := c.LockAll(t.Context(), names)
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	m, err := c.LockAll(t.Context(), []string{"a", "b", "a"})
+	if err != nil || len(m.Leases()) != 2 {
+		t.Errorf("a name twice: %v", err)
 	}
 	var zero dlock.MultiLease
 	if zero.Err() != nil || zero.Unlock(t.Context()) != nil || zero.Lost() != nil {
@@ -545,4 +548,79 @@ func TestElectEnds(t *testing.T) {
 			t.Errorf("after Close: %v", err)
 		}
 	})
+}
+
+// shareable is what a driver of readers and writers implements.
+type shareable interface {
+	backend.Driver
+	backend.Waiter
+	backend.Downgrader
+}
+
+// unsure is a driver whose Downgrade is executed, but not answered.
+type unsure struct{ shareable }
+
+func (d unsure) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	_, _ = d.shareable.Downgrade(ctx, g)
+	return nil, errors.New("no answer")
+}
+
+// TestUncertainDowngradeIsNotHandedOff checks that a grant which may be a reader's is not handed
+// off to a writer of the same client.
+func TestUncertainDowngradeIsNotHandedOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		space := &membackend.Options{Space: rand.Text()}
+		c, err := dlock.New(unsure{membackend.New(space).(shareable)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		other, err := dlock.New(membackend.New(space))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		m := rwMutexes(t, []*dlock.Client{c, other})
+		lease := got(t, m[0].Lock)
+		reading, writing := make(chan *dlock.Lease, 1), make(chan *dlock.Lease, 1)
+		go func() { reading <- got(t, m[1].RLock) }()
+		synctest.Wait()
+		go func() { writing <- got(t, m[0].Lock) }()
+		synctest.Wait()
+		if err := lease.Downgrade(t.Context()); !errors.Is(err, dlock.ErrUncertain) {
+			t.Errorf("Downgrade: %v, want ErrUncertain", err)
+		}
+		reader := <-reading
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		synctest.Wait()
+		if len(writing) > 0 {
+			t.Error("a writer got the lock of a reader")
+		}
+		_ = reader.Unlock(t.Context())
+		_ = (<-writing).Unlock(t.Context())
+	})
+}
+
+// TestExportOfASharedGrant checks that a reader whose grant another lease shares cannot be exported
+// or downgraded, and that nothing is lost by the attempt.
+func TestExportOfASharedGrant(t *testing.T) {
+	t.Parallel()
+	m := rwMutexes(t, clientsOf(t, 1))[0]
+	first, second := got(t, m.RLock), got(t, m.RLock)
+	if first.Owner() != second.Owner() {
+		t.Skip("the machine is too slow: the readers do not share a grant")
+	}
+	if _, err := first.Export(t.Context()); err == nil {
+		t.Error("Export of one of two leases succeeded")
+	}
+	if err := errors.Join(first.Err(), second.Err()); err != nil {
+		t.Errorf("a lease has ended: %v", err)
+	}
+	_ = second.Unlock(t.Context())
+	if _, err := first.Export(t.Context()); err != nil {
+		t.Errorf("Export of the last lease: %v", err)
+	}
 }

@@ -25,7 +25,7 @@ type MultiLease struct {
 }
 
 // LockAll acquires the locks of all names, or none of them. It blocks until then, or until ctx
-// ends, and takes 1 to 128 different names.
+// ends, and takes 1 to 128 names. A name that is there twice is locked once.
 //
 // Calls of LockAll do not deadlock, whatever the order of their names: a call waits for one lock at
 // a time, and holds none of the others meanwhile. A call that needs several contended locks may
@@ -41,17 +41,17 @@ func (c *Client) LockAll(
 		return nil, c.wrap(op, "",
 			fmt.Errorf("%d names: LockAll takes 1 to %d", len(names), maxNames))
 	}
-	locks := make([]*engine.Lock, len(names))
+	var locks []*engine.Lock
 	opts = append(slices.Clone(opts), WithLocalHandoff(0))
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return nil, c.wrap(op, name, errors.New("the name is there twice"))
+			continue
 		}
 		m, err := c.kind(op, backend.Exclusive, 0, name, opts)
 		if err != nil {
 			return nil, err
 		}
-		locks[i] = &m.lock
+		locks = append(locks, &m.lock)
 	}
 	return c.acquireAll(ctx, op, locks)
 }
@@ -80,7 +80,8 @@ func (c *Client) acquireAll(
 	return m, nil
 }
 
-// Leases returns the leases in the order of the names. They may be unlocked one by one.
+// Leases returns the leases in the order of the names, one for each different name. They may be
+// unlocked one by one.
 func (m *MultiLease) Leases() []*Lease { return slices.Clone(m.leases) }
 
 // Err returns nil while all leases are held, and otherwise the reason of the first one, in the

@@ -107,6 +107,8 @@
 //	Inspector     Client.Inspect and Client.List
 //	Breaker       Client.Break
 //	Mover         a grant passes to another process
+//	Downgrader    a writer becomes a reader without a gap
+//	Watcher       Client.Observe is told of changes; without it the core polls
 //	FenceRaiser   the driver can be a member of a quorum
 //	Doctor        settings of the server that make locks unsafe are reported
 //
@@ -115,8 +117,8 @@
 // # Queue entries
 //
 // A server with a queue keeps an entry for each waiting acquisition, under its
-// Owner. An entry has the term of its request, and each repeated Acquire
-// refreshes it; so the entry of a client that died expires. A grant passes to the
+// Owner. An entry has the term of its request, or a shorter one, and each repeated
+// Acquire refreshes it; so the entry of a client that died expires. A grant passes to the
 // first entry that has not expired. An Acquire without Request.Queue must not
 // pass a queue of fair waiters. Release removes an entry just as it removes a
 // grant.

@@ -161,11 +161,38 @@ type Breaker interface {
 type Mover interface {
 	// Export detaches g from this connection: the grant lives on for its TTL
 	// without renewal. The ticket identifies the grant to Adopt, in any process.
+	// ErrLost is definite: the grant is gone. After any other error but
+	// ErrUnavailable the outcome is unknown, and the core releases the grant.
 	Export(ctx context.Context, g *Grant) (ticket string, err error)
 	// Adopt makes req.Owner the holder of the exported grant, atomically. The
-	// second of two adoptions returns ErrLost. The new Grant has the same Fence
-	// or a higher one.
+	// second of two adoptions returns ErrLost, and so does an adoption after the
+	// end of the term. The new Grant has the same Fence or a higher one. An
+	// adoption of the same Owner that is repeated returns its Grant again.
 	Adopt(ctx context.Context, ticket string, req *Request) (*Grant, error)
+}
+
+// Downgrader is implemented by drivers that can make a writer a reader
+// (Capabilities.Modes has Shared). Users gain a writer that reads on without a
+// gap in which another writer could come.
+type Downgrader interface {
+	// Downgrade makes the exclusive grant g a shared one in one step, for another
+	// g.TTL, and wakes the waiters that can proceed. The new Grant has the same
+	// Owner and the same Fence.
+	//
+	// A repeated Downgrade of g returns the same grant with a new Term. ErrLost is
+	// definite: the grant is gone. Any other error leaves the outcome unknown;
+	// Renew and Release then work for g, whichever mode it has.
+	Downgrade(ctx context.Context, g *Grant) (*Grant, error)
+}
+
+// Watcher is implemented by drivers with a server that can report changes of a
+// lock to other clients. Users gain Client.Observe without polling.
+type Watcher interface {
+	// Watch calls changed when it has begun to watch key, and after each change of
+	// its holders. A call may come for several changes, or for none. It blocks
+	// until ctx ends, and then returns ctx's error; any other error means that
+	// changes may be missed from now on.
+	Watch(ctx context.Context, key string, changed func()) error
 }
 
 // FenceRaiser is implemented by drivers that can raise the fence of a held key.

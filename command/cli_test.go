@@ -40,6 +40,8 @@ var exitCodes = map[int][]string{
 		"run --wiat 1s x -- true", "help nonsense", "run --no-such-flag x -- true",
 		"run --ttl 0s x -- true", "run --ttl -1s x -- true", "run --ttl soon x -- true",
 		"run --ttl nan x -- true", "run --wait 1e99 x -- true", "run --wait -1s x -- true",
+		"run --limit 0 x -- true", "run --limit -1 x -- true", "run --shared --limit 2 x -- true",
+		"elect --shared x -- true",
 		"run --min-hold 0s x -- true", "run --min-hold 2s --max-hold 1s x -- true",
 		"run --ttl 9s --grace 3001ms x -- true", "run --grace -1s x -- true",
 		"run --max-hold 1s --grace 1s x -- true", "run --grace 5s --url $url?ttl=9s x -- true",
@@ -63,6 +65,7 @@ var exitCodes = map[int][]string{
 	},
 	exitUnsupported: {
 		"run --fair x -- true", "run --url $url?require=break x -- true", "break --yes taken",
+		"run --shared x -- true", "try --limit 2 x -- true", "elect --fair x -- true",
 	},
 }
 

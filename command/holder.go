@@ -36,6 +36,7 @@ type holder struct {
 	held bool
 
 	interrupt os.Signal // a signal that ends dlock after the command has ended, or nil
+	forwarded os.Signal // see supervisor
 }
 
 // tell calls say if --verbose is set.
@@ -90,14 +91,18 @@ func (h *holder) parameters(raw string) string {
 const ownersVariable = "DLOCK_OWNERS"
 
 // refuseNested returns an error if dlock already runs under the lock that it has to acquire: it
-// would wait for itself.
+// would wait for itself. A reader may hold the lock of a reader once more, and a permit is another
+// one.
 func (h *holder) refuseNested(ctx context.Context) error {
 	owners := strings.Fields(h.getenv(ownersVariable))
-	if len(owners) == 0 {
+	if len(owners) == 0 || h.flags.limit > 0 {
 		return nil
 	}
-	holders, _ := h.holders(ctx) // the lock's own request reports a failure
-	for _, holder := range holders {
+	info, err := h.client.Inspect(ctx, h.name)
+	if err != nil || h.flags.shared && info.Mode == backend.Shared {
+		return nil //nolint:nilerr // the lock's own request reports a failure
+	}
+	for _, holder := range info.Holders {
 		if slices.Contains(owners, holder.Owner) {
 			return &exitError{code: h.flags.conflictCode, err: fmt.Errorf(
 				"%q: this command runs under it already, by %s: it would wait for itself",
@@ -153,11 +158,9 @@ func (h *holder) noteRenewal(dlock.Event) {
 // lock acquires the lock and waits as the flags require. All its errors name the operation "lock",
 // including errors of TryLock.
 func (h *holder) lock(ctx context.Context) (lease *dlock.Lease, err error) {
-	f := h.flags
-	if f.try || f.wait == 0 && f.flags.Changed("wait") {
-		lease, err = h.client.TryLock(ctx, h.name, f.options()...)
-	} else {
-		lease, err = h.client.Lock(ctx, h.name, f.options()...)
+	acquire, err := h.flags.locker(h.client, h.name)
+	if err == nil {
+		lease, err = acquire(ctx)
 	}
 	if failed, ok := errors.AsType[*dlock.Error](err); ok {
 		named := *failed
@@ -254,6 +257,7 @@ func (h *holder) supervise(guard *guard) error {
 		onStuck: func() { h.say("%q: %v: keeping the lock", h.name, errStuck) },
 	}
 	err := s.wait()
+	h.forwarded = s.forwarded
 	if s.interrupt != nil {
 		h.interrupt = s.interrupt
 	}

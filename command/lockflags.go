@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -33,6 +34,9 @@ type lockFlags struct {
 	conflictCode     int
 	try              bool // dlock does not wait
 	leave            bool // processes that the command leaves behind go on without the lock
+	shared           bool
+	limit            int  // of a semaphore, else 0
+	elect            bool // the command runs again and again, whenever this process leads
 }
 
 func (f *lockFlags) register(flags *pflag.FlagSet) {
@@ -56,6 +60,14 @@ func (f *lockFlags) register(flags *pflag.FlagSet) {
 		"exit `CODE` where the lock was not acquired in time")
 }
 
+// registerKinds adds the flags of locks with several holders.
+func (f *lockFlags) registerKinds(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.shared, "shared", false,
+		"hold NAME together with other readers; holders without --shared exclude them")
+	flags.IntVar(&f.limit, "limit", 0,
+		"hold one of `N` permits of NAME; all users of NAME set the same N")
+}
+
 // settle checks the flags and computes the values that follow from them.
 func (f *lockFlags) settle(rawURL string) (err error) {
 	for _, name := range []string{"ttl", "min-hold", "max-hold"} {
@@ -68,6 +80,10 @@ func (f *lockFlags) settle(rawURL string) (err error) {
 		return usagef("--wait cannot be negative")
 	case f.maxHold > 0 && f.minHold > f.maxHold:
 		return usagef("--min-hold is longer than --max-hold")
+	case f.shared && f.limit != 0:
+		return usagef("--shared and --limit exclude each other")
+	case f.limit < 0 || f.limit == 0 && f.flags.Changed("limit"):
+		return usagef("--limit must be 1 or more")
 	case f.onLost != onLostKill && f.onLost != onLostContinue:
 		return usagef("--on-lost must be %s or %s", onLostKill, onLostContinue)
 	case f.conflictCode < 0 || f.conflictCode > 255:
@@ -126,4 +142,33 @@ func (f *lockFlags) options() []dlock.Option {
 		opts = append(opts, dlock.WithFair())
 	}
 	return opts
+}
+
+// locker returns the call that acquires the lock, as the flags require.
+func (f *lockFlags) locker(
+	c *dlock.Client, name string,
+) (lock func(context.Context) (*dlock.Lease, error), err error) {
+	now := f.try || f.wait == 0 && f.flags.Changed("wait")
+	wait, try := lock, lock
+	switch {
+	case f.shared:
+		var m dlock.RWMutex
+		if m, err = c.RWMutex(name, f.options()...); err == nil {
+			wait, try = m.RLock, m.TryRLock
+		}
+	case f.limit > 0:
+		var s dlock.Semaphore
+		if s, err = c.Semaphore(name, f.limit, f.options()...); err == nil {
+			wait, try = s.Acquire, s.TryAcquire
+		}
+	default:
+		var m dlock.Mutex
+		if m, err = c.Mutex(name, f.options()...); err == nil {
+			wait, try = m.Lock, m.TryLock
+		}
+	}
+	if now {
+		return try, err
+	}
+	return wait, err
 }

@@ -33,7 +33,7 @@ this machine.`,
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.AddCommand(
-		newRun(a), newTry(a),
+		newRun(a), newTry(a), newElect(a),
 		newStatus(a), newList(a), newBreak(a),
 		newBench(a), newBenchProcess(a), newVerify(a),
 		newVersion(a),

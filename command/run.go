@@ -1,7 +1,9 @@
 package command
 
 import (
+	"cmp"
 	"context"
+	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -47,15 +49,19 @@ func newRun(a *app) *cobra.Command {
 		"connecting included (default: wait for ever, while the server answers)")
 	cmd.Flags().BoolVarP(&f.try, "nonblock", "n", false,
 		"do not wait for a lock that is taken, as dlock try")
+	f.registerKinds(cmd.Flags())
 	return cmd
 }
 
 func newTry(a *app) *cobra.Command {
-	return newLockCommand(a, &lockFlags{try: true}, "try",
+	f := &lockFlags{try: true}
+	cmd := newLockCommand(a, f, "try",
 		"Hold a lock while a command runs, unless it is taken",
 		"Runs COMMAND if the lock NAME is free, and does not wait for it otherwise.\n"+
 			"Use --min-hold for a job that must run once: the first of many hosts runs it,\n"+
 			"and every other host finds the lock taken.")
+	f.registerKinds(cmd.Flags())
+	return cmd
 }
 
 func newLockCommand(a *app, f *lockFlags, name, short, long string) *cobra.Command {
@@ -69,6 +75,9 @@ func newLockCommand(a *app, f *lockFlags, name, short, long string) *cobra.Comma
 		ValidArgsFunction:     completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, argv, _ := splitCommand(cmd, args)
+			if f.elect {
+				return f.stand(cmd.Context(), a, name, argv)
+			}
 			return f.run(cmd.Context(), a, name, argv)
 		},
 	}
@@ -115,16 +124,25 @@ func completeCommand(
 
 // run executes dlock run and dlock try.
 func (f *lockFlags) run(ctx context.Context, a *app, name string, argv []string) error {
+	_, err := f.runOnce(ctx, a, name, argv)
+	return err
+}
+
+// runOnce acquires the lock, runs the command, and frees the lock. It also returns the last signal
+// that asked dlock, or the command, to end, or nil.
+func (f *lockFlags) runOnce(
+	ctx context.Context, a *app, name string, argv []string,
+) (interrupt os.Signal, err error) {
 	raw, err := f.locate(a)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := f.settle(raw); err != nil {
-		return err
+		return nil, err
 	}
 	path, err := lookCommand(argv[0]) // a misspelt command fails before dlock waits
 	if err != nil {
-		return err
+		return nil, err
 	}
 	messages := startNotes(a.stderr)
 	defer func() { messages.close(); a.messages = a.stderr }()
@@ -140,9 +158,9 @@ func (f *lockFlags) run(ctx context.Context, a *app, name string, argv []string)
 	}
 	h.close()
 	if h.interrupt != nil && err == nil {
-		return interrupted{h.interrupt.(syscall.Signal)}
+		err = interrupted{h.interrupt.(syscall.Signal)}
 	}
-	return err
+	return cmp.Or(h.interrupt, h.forwarded), err
 }
 
 // must panics if err is not nil: only a mistake in this program causes such an error.

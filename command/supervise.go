@@ -60,6 +60,7 @@ type supervisor struct {
 	onStuck  func()      // called when a process survives SIGKILL, and the lock is kept
 
 	interrupt os.Signal // a signal that came while the job was ending, or nil
+	forwarded os.Signal // the last of interrupts that the command has received, or nil
 }
 
 // wait returns when the command has ended: nil if it ended within its lease, and otherwise the
@@ -101,6 +102,9 @@ func (s *supervisor) wait() error {
 			// command receives it.
 			if err := s.lease.Err(); err != nil {
 				return s.lost(err)
+			}
+			if slices.Contains(interrupts, sig) {
+				s.forwarded = sig
 			}
 			s.process.forward(sig)
 		}

@@ -71,6 +71,8 @@ type Case struct {
 	// Mode is the kind of lock that the case needs, if not all backends have it. Run does not run
 	// the case if Capabilities.Modes does not claim it.
 	Mode backend.Mode
+	// Move means the same for Capabilities.Move.
+	Move bool
 	// Alone means that no other case may run at the same time. With Faults, the case stops the
 	// server. Without Faults, it counts the resources of the process.
 	Alone bool
@@ -90,7 +92,8 @@ func Cases() []Case {
 		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases,
 		lossCases, releaseCases, cancelCases, faultCases, nameCases, inspectCases, capabilityCases,
 		leaseCases, measureCases, orderCases, apartCases, foreignCases, queueCases, repeatCases,
-		secretCases, sharedCases, permitCases,
+		secretCases, sharedCases, permitCases, downgradeCases, moveCases, allCases, electCases,
+		observeCases,
 	} {
 		for _, c := range cases {
 			switch {
@@ -116,14 +119,14 @@ func Cases() []Case {
 func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	t.Helper()
 	s := settingsOf(t, opts)
-	reason, unclaimed := limitsOf(t, mk)
+	reason, unclaimed, moves := limitsOf(t, mk)
 	ran, inapplicable := 0, 0
 	parallel := sync.OnceFunc(t.Parallel)
 	for _, c := range Cases() {
 		if !c.countsProcess() {
 			parallel()
 		}
-		if c.Faults && reason != "" || c.Mode&unclaimed != 0 {
+		if c.Faults && reason != "" || c.Mode&unclaimed != 0 || c.Move && !moves {
 			inapplicable++
 			continue
 		}
@@ -138,14 +141,14 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	}
 	t.Logf("conformance: %d cases", ran)
 	if inapplicable > 0 {
-		t.Logf("conformance: %d more cases do not apply: modes without support: %v; %s",
-			inapplicable, unclaimed, cmp.Or(reason, "the backend has a server"))
+		t.Logf("conformance: %d more cases do not apply: modes without support: %v; move: %v; %s",
+			inapplicable, unclaimed, moves, cmp.Or(reason, "the backend has a server"))
 	}
 }
 
-// limitsOf returns the reason why the backend has no server, or "" if it has one, and the modes
-// that the driver does not claim.
-func limitsOf(t TB, mk HarnessMaker) (reason string, unclaimed backend.Mode) {
+// limitsOf returns the reason why the backend has no server, or "" if it has one, the modes that
+// the driver does not claim, and whether it claims Capabilities.Move.
+func limitsOf(t TB, mk HarnessMaker) (reason string, unclaimed backend.Mode, moves bool) {
 	t.Helper()
 	h := mk(t)
 	defer h.Close()
@@ -153,9 +156,10 @@ func limitsOf(t TB, mk HarnessMaker) (reason string, unclaimed backend.Mode) {
 	if err != nil {
 		t.Fatalf("opening a driver: %v", err)
 	}
-	modes := d.Capabilities().Modes
+	caps := d.Capabilities()
 	_ = d.Close()
-	return serverless(h), (backend.Exclusive | backend.Shared | backend.Permit) &^ modes
+	unclaimed = (backend.Exclusive | backend.Shared | backend.Permit) &^ caps.Modes
+	return serverless(h), unclaimed, caps.Move
 }
 
 // prefixOf returns the prefix of the names of all locks.
@@ -214,6 +218,9 @@ func (c Case) runOnce(o *observation, mk HarnessMaker) {
 	defer context.AfterFunc(o.Context(), f.end)()
 	if c.Mode&^f.caps.Modes != 0 {
 		f.inapplicable("the backend has no mode %v", c.Mode)
+	}
+	if c.Move && !f.caps.Move {
+		f.inapplicable("the backend cannot move a grant")
 	}
 	c.run(f)
 }

@@ -429,6 +429,7 @@ func lateGrantAfterARefusalIsUndone(f *fixture) {
 			req := f.lateRequest(t, i > 0)
 			waiter.cancel()
 			f.within(prompt, "the cancelled Lock returns", waiter.done)
+			t.await(release, 1, func(call) bool { return true }) // the core has undone the attempt
 			f.unlock(lease)
 			executed = f.executeLate(t.inner, req)
 			f.unlock(f.lockBy(f.client(), time.Now().Add(t.Capabilities().Late), f.name,

@@ -366,6 +366,36 @@ func (t *tap) Break(ctx context.Context, key, owner string) error {
 	return backend.ErrUnsupported
 }
 
+func (t *tap) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	if d, ok := t.inner.(backend.Downgrader); ok {
+		return d.Downgrade(ctx, g)
+	}
+	return nil, backend.ErrUnsupported
+}
+
+func (t *tap) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
+	if m, ok := t.inner.(backend.Mover); ok {
+		return m.Export(ctx, g)
+	}
+	return "", backend.ErrUnsupported
+}
+
+func (t *tap) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (*backend.Grant, error) {
+	if m, ok := t.inner.(backend.Mover); ok {
+		return m.Adopt(ctx, ticket, req)
+	}
+	return nil, backend.ErrUnsupported
+}
+
+func (t *tap) Watch(ctx context.Context, key string, changed func()) error {
+	if w, ok := t.inner.(backend.Watcher); ok {
+		return w.Watch(ctx, key, changed)
+	}
+	return backend.ErrUnsupported
+}
+
 // hang is a hook that does not answer until the request is given up.
 func hang(ctx context.Context, _ string) error {
 	<-ctx.Done()

@@ -1,6 +1,9 @@
 package etcdbackend
 
-import "github.com/dlock-go/dlock/backend"
+import (
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
+)
 
 // state is the state of an acquisition. Each event is one function, and no other code changes a
 // state. A dot means that the state stays:
@@ -36,6 +39,7 @@ const (
 type acquisition struct {
 	keys
 	name, owner, meta string
+	kind              kind.Kind     // of its requests
 	lost              func(error)   // Request.Lost; may be nil
 	news              chan struct{} // wakes Wait; keeps one wake-up for a later Wait
 
@@ -63,7 +67,7 @@ func (d *driver) admit(req *backend.Request, l *lease) *acquisition {
 	if a == nil || a.name != req.Key {
 		a = &acquisition{
 			keys: newKeys(d.root, req.Key, req.Owner),
-			name: req.Key, owner: req.Owner, meta: req.Meta,
+			name: req.Key, owner: req.Owner, meta: req.Meta, kind: kind.Of(req),
 			lost: req.Lost, news: make(chan struct{}, 1),
 		}
 		d.acquisitions[req.Owner] = a

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // newRegistered returns a driver without a server, and an acquisition that it has.
@@ -53,8 +54,8 @@ func TestKeyMissingInTheCopy(t *testing.T) {
 	}{
 		{&queue{revision: 9}, true}, // the copy is older than the key
 		{&queue{revision: 13}, false},
-		{&queue{revision: 13, entries: []entry{{a.owner, 10}}}, true},
-		{&queue{revision: 13, entries: []entry{{a.owner, 7}}}, false},
+		{&queue{revision: 13, entries: []entry{{a.owner, 10, kind.Writer}}}, true},
+		{&queue{revision: 13, entries: []entry{{a.owner, 7, kind.Writer}}}, false},
 	} {
 		if got := test.copy.has(a); got != test.want {
 			t.Errorf("%+v: the copy has the key: %t", test.copy, got)

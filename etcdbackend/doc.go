@@ -58,6 +58,10 @@
 // another attempt. One more watch per client reports broken locks to their holders at once. All
 // watches require a member with a leader, and share one stream.
 //
+// Readers and permits have keys in the same queue: the value of a key has its kind. A reader holds
+// the lock if no writer's key is in front of its own, and a permit if fewer keys than the limit
+// are. A writer becomes a reader by writing its key again, which keeps its place.
+//
 // # Server requirements
 //
 // etcd 3.4 or later is required. Before 3.4.31 and 3.5.13 a leader could revoke leases before the

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/batch"
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/internal/background"
 	"github.com/dlock-go/dlock/internal/bound"
 )
@@ -62,6 +64,8 @@ var (
 	_ backend.BatchRenewer = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Downgrader   = (*driver)(nil)
+	_ backend.Watcher      = (*driver)(nil)
 )
 
 // ownership is whether Close closes the client.
@@ -81,7 +85,7 @@ func newDriver(client *clientv3.Client, o ownership, opts Options) *driver {
 		keepAlives: pb.NewLeaseClient(client.ActiveConnection()),
 		root:       opts.Root, id: rand.Text(), timeout: opts.Timeout,
 		caps: backend.Capabilities{
-			Modes:   backend.Exclusive,
+			Modes:   backend.Exclusive | backend.Shared | backend.Permit,
 			Fair:    backend.FairAlways,
 			Fencing: backend.FenceDurable,
 			Inspect: true, List: true, Break: true, Notify: true,
@@ -108,9 +112,6 @@ func newDriver(client *clientv3.Client, o ownership, opts Options) *driver {
 // Acquire implements backend.Driver. It sends one request if it needs no queue entry or has a copy
 // of the queue, and up to three otherwise. A lease without a fresh proof costs one or two more.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-	if req.Mode != backend.Exclusive {
-		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
-	}
 	b := bound.Within(ctx, d.timeoutFor(req.TTL)) // the second result of boundTo is an allocation
 	defer b.Cancel()
 	ctx = &request{Context: b, parent: ctx, values: d.values}
@@ -132,10 +133,12 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 
 // answer is the server's answer to an attempt.
 type answer struct {
-	created int64            // create revision of the own key; 0: the key does not exist
-	lease   clientv3.LeaseID // to which the own key belongs
-	first   bool             // the own key is the first one: the lock is granted
-	holder  string           // the owner of the first key, unless that is the own key
+	created  int64            // create revision of the own key; 0: the key does not exist
+	lease    clientv3.LeaseID // to which the own key belongs
+	first    bool             // no key is in front for whose end it waits: the lock is granted
+	holder   string           // the owner of the first key, unless that is the own key
+	revision int64            // of the answer
+	entries  []record         // all keys, where they were read, without the own key
 }
 
 // attempt makes one attempt. The queue must be watched before the attempt creates a queue entry,
@@ -149,8 +152,14 @@ func (d *driver) attempt(
 		return d.enqueue(ctx, a)
 	}
 	ans, err := d.createIfFree(ctx, a)
-	if err != nil || ans.first || !req.Queue {
+	if err == nil && !ans.first && a.kind != kind.Writer {
+		ans, err = d.createIfAdmitted(ctx, a, ans, req.Queue)
+	}
+	switch {
+	case err != nil || ans.first:
 		return ans, err
+	case !req.Queue:
+		return d.stepBack(ctx, a, ans)
 	}
 	if err := d.awaitCopy(ctx, a.prefix); err != nil {
 		return answer{}, asUnavailable(ctx, err)
@@ -158,36 +167,80 @@ func (d *driver) attempt(
 	return d.enqueue(ctx, a)
 }
 
-// createIfFree creates the key of a if the lock has no keys. Otherwise it reads the first key. That
-// can be the key of a, if an earlier attempt has created it and the answer was lost.
+// createIfFree creates the key of a if the lock has no keys. Otherwise it reads the keys: for a
+// writer the first one. Among them can be the key of a, if an earlier attempt has created it and
+// the answer was lost.
 func (d *driver) createIfFree(ctx context.Context, a *acquisition) (answer, error) {
 	key, prefix, end := a.bytes()
-	resp, err := d.transact(ctx, a.prefix, ifNone(prefix, end,
+	return d.create(ctx, a, ifNone(prefix, end,
 		[]*pb.RequestOp{a.put(key, d.id)},
-		[]*pb.RequestOp{getFirst(prefix, end)}))
+		[]*pb.RequestOp{a.getFront(prefix, end)}))
+}
+
+// maxAdmissions limits how often in a row an attempt creates the key of a reader or a permit only
+// if no other key was created meanwhile.
+const maxAdmissions = 4
+
+// createIfAdmitted creates the key of a if it need not wait for any of the present keys, which ans
+// has. If other keys are created at the same time again and again, an attempt that does not wait
+// creates the key behind them.
+func (d *driver) createIfAdmitted(
+	ctx context.Context, a *acquisition, ans answer, wait bool,
+) (answer, error) {
+	key, prefix, end := a.bytes()
+	for range maxAdmissions {
+		if ans.created > 0 || len(kind.Blockers(a.kind, ans.entries)) > 0 {
+			return ans, nil
+		}
+		next, err := d.create(ctx, a, ifOlder(prefix, end, ans.revision,
+			[]*pb.RequestOp{a.put(key, d.id)},
+			[]*pb.RequestOp{a.getFront(prefix, end)}))
+		if err != nil || next.first {
+			return next, err
+		}
+		ans = next
+	}
+	if wait {
+		return ans, nil
+	}
+	return d.enqueue(ctx, a)
+}
+
+// stepBack removes the key of an attempt that does not wait, if it has one.
+func (d *driver) stepBack(ctx context.Context, a *acquisition, ans answer) (answer, error) {
+	if ans.created == 0 {
+		return ans, nil
+	}
+	if _, err := d.removeKey(ctx, a.keys); err != nil {
+		return answer{}, interpretError(ctx, err)
+	}
+	ans.created = 0
+	return ans, nil
+}
+
+// create sends a transaction that creates the key of a where nothing blocks it, or reads the keys.
+func (d *driver) create(
+	ctx context.Context, a *acquisition, txn *pb.TxnRequest,
+) (answer, error) {
+	resp, err := d.transact(ctx, a.prefix, txn)
 	switch {
 	case err != nil:
 		return answer{}, interpretError(ctx, err)
 	case resp.Succeeded:
 		return answer{created: resp.Header.Revision, lease: a.lease.id, first: true}, nil
 	}
-	kv := resp.Responses[0].GetResponseRange().Kvs[0] // exists, because the comparison has failed
-	if string(kv.Key) == a.key {
-		id := clientv3.LeaseID(kv.Lease)
-		return answer{created: kv.CreateRevision, lease: id, first: true}, nil
-	}
-	r, err := decode(kv, a.name)
-	return answer{holder: r.owner}, err
+	ans := answer{revision: resp.Header.Revision}
+	return ans, a.readFront(&ans, resp.Responses[0].GetResponseRange().Kvs)
 }
 
-// enqueue creates the key of a, whether it is the first one or not. An existing key stays as it is,
-// and so keeps its position in the queue.
+// enqueue creates the key of a, whether it has to wait or not. An existing key stays as it is, and
+// so keeps its position in the queue.
 func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 	key, prefix, end := a.bytes()
-	first := getFirst(prefix, end)
+	front := a.getFront(prefix, end)
 	resp, err := d.transact(ctx, a.prefix, ifNone(key, nil,
-		[]*pb.RequestOp{a.put(key, d.id), first},
-		[]*pb.RequestOp{getKey(key), first}))
+		[]*pb.RequestOp{a.put(key, d.id), front},
+		[]*pb.RequestOp{getKey(key), front}))
 	if err != nil {
 		return answer{}, interpretError(ctx, err)
 	}
@@ -196,11 +249,7 @@ func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 		own := resp.Responses[0].GetResponseRange().Kvs[0]
 		ans.created, ans.lease = own.CreateRevision, clientv3.LeaseID(own.Lease)
 	}
-	kv := resp.Responses[1].GetResponseRange().Kvs[0] // exists: at least the own key
-	if ans.first = string(kv.Key) == a.key; ans.first {
-		return ans, nil
-	}
-	r, err := decode(kv, a.name)
+	err = a.readFront(&ans, resp.Responses[1].GetResponseRange().Kvs)
 	if err != nil { // ErrConflict is definite, so the own key must not stay
 		if _, failed := d.removeKey(ctx, a.keys); failed != nil {
 			// Whatever the reason, the key may have stayed: the outcome is unknown.
@@ -208,8 +257,41 @@ func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 				err, failed) //nolint:errorlint // neither is an answer to the attempt
 		}
 	}
-	ans.holder = r.owner
 	return ans, err
+}
+
+// getFront returns the operation that reads what a has to know of the keys of its lock. A writer
+// waits for all keys in front of its own, so the first key is enough.
+func (a *acquisition) getFront(prefix, end []byte) *pb.RequestOp {
+	if a.kind == kind.Writer {
+		return getFirst(prefix, end)
+	}
+	return getAll(prefix, end)
+}
+
+// readFront reads the keys of getFront into ans. There is at least one, because the transaction has
+// found one. It returns ErrConflict if a key in front of the own key, or the first key, is not
+// dlock's or is of another kind.
+func (a *acquisition) readFront(ans *answer, kvs []*mvccpb.KeyValue) error {
+	for _, kv := range kvs {
+		if string(kv.Key) == a.key {
+			ans.created, ans.lease = kv.CreateRevision, clientv3.LeaseID(kv.Lease)
+			ans.first = len(kind.Blockers(a.kind, ans.entries)) == 0
+			return nil
+		}
+		r, err := decode(kv, a.name)
+		if err == nil {
+			err = a.kind.Conflict(r.kind)
+		}
+		if err != nil {
+			return err
+		}
+		if len(ans.entries) == 0 {
+			ans.holder = r.owner
+		}
+		ans.entries = append(ans.entries, r)
+	}
+	return nil
 }
 
 // put returns the operation that creates the key of a.

@@ -1,9 +1,11 @@
 package etcdbackend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 const (
@@ -21,8 +24,8 @@ const (
 	breakAttempts = 5
 )
 
-// Inspect implements backend.Inspector. It sends two requests for a lock that is taken, and one
-// otherwise. Since is the time at which the holder entered the queue, by its own clock.
+// Inspect implements backend.Inspector. It sends a request for the keys and one for each lease of a
+// holder. Since is the time at which a holder entered the queue, by its own clock.
 func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error) {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
@@ -31,19 +34,33 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 	if err != nil {
 		return nil, interpretError(ctx, err)
 	}
+	return d.info(ctx, name, resp.Kvs, make(map[int64]time.Duration))
+}
+
+// info returns the state of a lock with these keys, in the order of their creation. left contains
+// the remaining times of leases by id, and gets those that info requests.
+func (d *driver) info(
+	ctx context.Context, name string, kvs []*mvccpb.KeyValue, left map[int64]time.Duration,
+) (*backend.Info, error) {
 	info := &backend.Info{Key: name, Mode: backend.Exclusive}
-	if len(resp.Kvs) == 0 {
-		return info, nil
-	}
-	r, err := decode(resp.Kvs[0], name)
+	holders, err := holdersOf(kvs, name)
 	if err != nil {
 		return nil, err
 	}
-	ttl, err := d.timeLeft(ctx, resp.Kvs[0].Lease)
-	if err != nil {
-		return nil, err
+	for i, r := range holders {
+		if i == 0 {
+			info.Mode, info.Limit = r.kind.Mode(), r.kind.Limit()
+		}
+		ttl, ok := left[r.lease]
+		if !ok {
+			if ttl, err = d.timeLeft(ctx, r.lease); err != nil {
+				return nil, err
+			}
+			left[r.lease] = ttl
+		}
+		info.Holders = append(info.Holders, r.holder(ttl))
 	}
-	info.Holders, info.Waiters = []backend.Holder{r.holder(ttl)}, len(resp.Kvs)-1
+	info.Waiters = len(kvs) - len(info.Holders)
 	return info, nil
 }
 
@@ -102,10 +119,9 @@ func (d *driver) page(
 // a lock follow each other.
 type listing struct {
 	d      *driver
-	left   map[int64]time.Duration // the remaining times of leases, by id
+	left   map[int64]time.Duration // see info
 	prefix string                  // of the present lock
-	holder *mvccpb.KeyValue        // the key of the present lock that was created first
-	keys   int                     // of the present lock, so far
+	kvs    []*mvccpb.KeyValue      // of the present lock, so far
 }
 
 // add adds a key. If it begins another lock, add yields the one before it. It returns false if the
@@ -118,83 +134,100 @@ func (l *listing) add(
 		if !l.flush(ctx, yield) {
 			return false
 		}
-		l.prefix, l.holder, l.keys = prefix, kv, 0
+		l.prefix, l.kvs = prefix, nil
 	}
-	if l.keys++; kv.CreateRevision < l.holder.CreateRevision {
-		l.holder = kv
-	}
+	l.kvs = append(l.kvs, kv)
 	return true
 }
 
 // flush yields the present lock, unless its first key is not dlock's. It returns false if the
 // listing has to end.
 func (l *listing) flush(ctx context.Context, yield func(*backend.Info, error) bool) bool {
-	if l.holder == nil {
+	if len(l.kvs) == 0 {
 		return true
 	}
-	r, err := decode(l.holder, "")
+	slices.SortFunc(l.kvs, func(a, b *mvccpb.KeyValue) int {
+		return cmp.Compare(a.CreateRevision, b.CreateRevision)
+	})
+	r, err := decode(l.kvs[0], "")
 	if err != nil || l.d.prefix(r.name) != l.prefix {
 		return true
 	}
-	left, ok := l.left[l.holder.Lease]
-	if !ok {
-		reading, cancel := l.d.bound(ctx)
-		defer cancel()
-		if left, err = l.d.timeLeft(reading, l.holder.Lease); err != nil {
-			yield(nil, err)
-			return false
-		}
-		l.left[l.holder.Lease] = left
-	}
-	return yield(&backend.Info{
-		Key: r.name, Mode: backend.Exclusive,
-		Holders: []backend.Holder{r.holder(left)}, Waiters: l.keys - 1,
-	}, nil)
+	reading, cancel := l.d.bound(ctx)
+	defer cancel()
+	info, err := l.d.info(reading, r.name, l.kvs, l.left)
+	return yield(info, err) && err == nil
 }
 
-// Break implements backend.Breaker. It reads the first key and removes it with a second request. If
-// the lock has changed hands in between, it begins again.
+// Break implements backend.Breaker. It reads the keys and removes those of the holders, or of one
+// of them, with one more request each. If the lock has changed hands in between, it begins again.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
 	for range breakAttempts {
-		resp, err := d.client.Get(ctx, d.prefix(name), clientv3.WithFirstCreate()...)
-		if err != nil {
-			return interpretError(ctx, err)
-		}
-		if len(resp.Kvs) == 0 {
-			return backend.ErrNotHeld
-		}
-		kv := resp.Kvs[0]
-		r, err := decode(kv, name)
+		holders, err := d.holders(ctx, name)
 		if err != nil {
 			return err
 		}
-		if owner != "" && owner != r.owner {
+		if owner != "" {
+			holders = slices.DeleteFunc(holders, func(r record) bool { return r.owner != owner })
+		}
+		if len(holders) == 0 {
 			return backend.ErrNotHeld
 		}
-		done, err := d.removeHolder(ctx, kv, r)
-		if done || err != nil {
-			return err
+		broken := false
+		for _, r := range holders {
+			done, err := d.removeHolder(ctx, name, r)
+			if err != nil {
+				return err
+			}
+			broken = broken || done
+		}
+		if broken {
+			return nil
 		}
 	}
 	return fmt.Errorf("%w: the lock keeps changing hands", backend.ErrUnavailable)
 }
 
+// holders returns the records of the holders of a lock.
+func (d *driver) holders(ctx context.Context, name string) ([]record, error) {
+	resp, err := d.client.Get(ctx, d.prefix(name), clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	if err != nil {
+		return nil, interpretError(ctx, err)
+	}
+	return holdersOf(resp.Kvs, name)
+}
+
+// holdersOf returns the records of the holders among the keys of a lock, which are in the order of
+// their creation. A first key that is not dlock's is ErrConflict; another one ends the holders.
+func holdersOf(kvs []*mvccpb.KeyValue, name string) ([]record, error) {
+	var records []record
+	for _, kv := range kvs {
+		r, err := decode(kv, name)
+		switch {
+		case err == nil:
+			records = append(records, r)
+			continue
+		case len(records) == 0:
+			return nil, err
+		}
+		return kind.Holders(records), nil //nolint:nilerr // the holders are in front of it
+	}
+	return kind.Holders(records), nil
+}
+
 // removeHolder removes the key of a holder. The same transaction writes the owner to the inbox of
 // the holder's driver. That message belongs to the holder's lease, so it does not outlive the
-// lease. done is false if the key or its lease was gone already: the lock then has another holder,
-// or none.
-func (d *driver) removeHolder(
-	ctx context.Context, kv *mvccpb.KeyValue, r record,
-) (done bool, err error) {
-	lease := clientv3.WithLease(clientv3.LeaseID(kv.Lease))
+// lease. done is false if the key or its lease was gone already.
+func (d *driver) removeHolder(ctx context.Context, name string, r record) (done bool, err error) {
+	key := newKeys(d.root, name, r.owner).key
+	lease := clientv3.WithLease(clientv3.LeaseID(r.lease))
 	resp, err := d.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision)).
-		Then(
-			clientv3.OpDelete(string(kv.Key)),
-			clientv3.OpPut(d.inboxOf(r.client), r.owner, lease),
-		).Commit()
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", r.created)).
+		Then(clientv3.OpDelete(key), clientv3.OpPut(d.inboxOf(r.client), r.owner, lease)).
+		Commit()
 	switch {
 	case isLeaseGone(err):
 		return false, nil

@@ -95,10 +95,14 @@ func putOp(r *pb.PutRequest) clientv3.Op {
 
 // getOp converts a read: of one key, or of the first key of a range.
 func getOp(r *pb.RangeRequest) clientv3.Op {
-	if len(r.RangeEnd) == 0 {
+	switch {
+	case len(r.RangeEnd) == 0:
 		return clientv3.OpGet(string(r.Key))
+	case r.Limit == 1:
+		return clientv3.OpGet(string(r.Key), clientv3.WithFirstCreate()...) // as in getFirst
 	}
-	return clientv3.OpGet(string(r.Key), clientv3.WithFirstCreate()...) // as in getFirst
+	return clientv3.OpGet(string(r.Key), clientv3.WithRange(string(r.RangeEnd)), // as in getAll
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 }
 
 // deleteOp converts a removal.
@@ -150,6 +154,27 @@ func getFirst(begin, end []byte) *pb.RequestOp {
 	r.RangeEnd, r.Limit = end, 1
 	r.SortTarget, r.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_ASCEND
 	return op
+}
+
+// getAll returns the operation that reads all keys of a range, in the order of their creation.
+func getAll(begin, end []byte) *pb.RequestOp {
+	op := getFirst(begin, end)
+	op.GetRequestRange().Limit = 0
+	return op
+}
+
+// ifOlder returns a transaction that does then if no key from begin up to end was created after a
+// revision, and otherwise if there is such a key.
+func ifOlder(
+	begin, end []byte, revision int64, then, otherwise []*pb.RequestOp,
+) *pb.TxnRequest {
+	r := &txnRequest{}
+	r.compare.Key, r.compare.RangeEnd = begin, end
+	r.compare.Target, r.compare.Result = pb.Compare_CREATE, pb.Compare_LESS
+	r.compare.TargetUnion = &pb.Compare_CreateRevision{CreateRevision: revision + 1}
+	r.compares[0] = &r.compare
+	r.Compare, r.Success, r.Failure = r.compares[:], then, otherwise
+	return &r.TxnRequest
 }
 
 // never is the create revision of a key that does not exist.

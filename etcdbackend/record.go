@@ -1,6 +1,7 @@
 package etcdbackend
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // recordMark is the first line of a record. It identifies dlock and the version of the format.
@@ -17,28 +19,37 @@ const recordMark = "dlock1"
 // errForeign is the error for a value in the place of a record.
 var errForeign = fmt.Errorf("%w: the value under the key is not dlock's", backend.ErrConflict)
 
-// record is the content of an acquisition's key. The value has five parts with line breaks between
-// them: recordMark, client, since in Unix µs, name, and meta. Only meta can contain a line break.
+// record is the content of an acquisition's key. The value has six parts with line breaks between
+// them: recordMark, kind, client, since in Unix µs, name, and meta. Only meta can contain a line
+// break.
 type record struct {
+	kind               kind.Kind
 	client, name, meta string    // client is the id of the driver, which has an inbox
 	since              time.Time // of the attempt that created the key, by the client's clock
 
 	// The key itself has these.
 	owner   string
 	created int64 // create revision; 0 before the server has it
+	lease   int64
 }
+
+// Kind implements kind.Entry.
+func (r record) Kind() kind.Kind { return r.kind }
 
 // newRecord returns the record of a that a driver with the id client writes now.
 func newRecord(client string, a *acquisition) record {
-	return record{client: client, name: a.name, meta: a.meta, since: time.Now(), owner: a.owner}
+	return record{
+		kind: a.kind, client: client, name: a.name, meta: a.meta, since: time.Now(), owner: a.owner,
+	}
 }
 
 // encode returns the value of the key, in one allocation.
 func (r record) encode() []byte {
 	const numbers = 24 // and the line breaks
-	size := len(recordMark) + len(r.client) + numbers + len(r.name) + len(r.meta)
+	size := len(recordMark) + len(r.kind) + len(r.client) + numbers + len(r.name) + len(r.meta)
 	b := make([]byte, 0, size)
-	b = append(append(append(b, recordMark+"\n"...), r.client...), '\n')
+	b = append(append(append(b, recordMark+"\n"...), r.kind...), '\n')
+	b = append(append(b, r.client...), '\n')
 	b = append(strconv.AppendInt(b, r.since.UnixMicro(), 10), '\n')
 	return append(append(append(b, r.name...), '\n'), r.meta...)
 }
@@ -46,18 +57,30 @@ func (r record) encode() []byte {
 // decode reads a record. It returns ErrConflict if the value is not dlock's, or belongs to another
 // lock than name. An empty name accepts each lock.
 func decode(kv *mvccpb.KeyValue, name string) (record, error) {
-	lines := strings.SplitN(string(kv.Value), "\n", 5)
-	if len(lines) != 5 || lines[0] != recordMark || name != "" && lines[3] != name {
+	lines := strings.SplitN(string(kv.Value), "\n", 6)
+	if len(lines) != 6 || lines[0] != recordMark || name != "" && lines[4] != name {
 		return record{}, errForeign
 	}
-	micros, err := strconv.ParseInt(lines[2], 10, 64)
-	if err != nil {
+	micros, err := strconv.ParseInt(lines[3], 10, 64)
+	k := kind.Kind(lines[1])
+	if err != nil || !k.Valid() {
 		return record{}, errForeign
 	}
 	return record{
-		client: lines[1], name: lines[3], meta: lines[4], since: time.UnixMicro(micros),
-		owner: ownerOf(kv.Key), created: kv.CreateRevision,
+		kind: k, client: lines[2], name: lines[4], meta: lines[5], since: time.UnixMicro(micros),
+		owner: ownerOf(kv.Key), created: kv.CreateRevision, lease: kv.Lease,
 	}, nil
+}
+
+// kindOf returns the kind in the value of a key, without the rest of the record. A value that is
+// not dlock's counts as a writer: no other entry passes it.
+func kindOf(value []byte) kind.Kind {
+	mark, rest, _ := bytes.Cut(value, []byte("\n"))
+	word, _, _ := bytes.Cut(rest, []byte("\n"))
+	if k := kind.Kind(word); string(mark) == recordMark && k.Valid() {
+		return k
+	}
+	return kind.Writer
 }
 
 // holder returns r as a holder with the remaining term ttl.

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 const (
@@ -44,12 +45,13 @@ func (d *driver) Wait(
 	}
 }
 
-// claim returns the grant if the present key of a is the first, and nil otherwise. A wake-up proves
+// claim returns the grant if no key is in front of the present key of a for whose end it waits, and
+// nil otherwise. A wake-up proves
 // nothing by itself: it may be older than the newest change, or request another attempt.
 func (d *driver) claim(a *acquisition, req *backend.Request) *backend.Grant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a.state != queued || a.isLost(a.created) || !a.queue.isFirst(a) {
+	if a.state != queued || a.isLost(a.created) || !a.queue.admits(a) {
 		return nil
 	}
 	return d.grant(a, req)
@@ -73,9 +75,10 @@ const (
 
 // queue is a copy of the queue of one lock: its holder and waiters. A watch keeps it up to date.
 //
-// The copy is right as of its revision, however late it is. The first entry of that revision stays
-// the first until its key is removed, because later keys have higher revisions. The proof of its
-// lease shows for how long the server keeps the key.
+// The copy is right as of its revision, however late it is. An entry that holds the lock at that
+// revision holds it until its key is removed, because later keys have higher revisions, and the
+// entries in front of it only leave, or become readers. The proof of its lease shows for how long
+// the server keeps the key.
 type queue struct {
 	prefix string             // of the lock's keys
 	cancel context.CancelFunc // ends the watch
@@ -94,28 +97,29 @@ type queue struct {
 type entry struct {
 	owner   string
 	created int64 // create revision
+	kind    kind.Kind
 }
 
-// head returns the owner of the first entry, or "" if the lock is free. d.mu must be held.
-func (q *queue) head() string {
-	if len(q.entries) == 0 {
-		return ""
-	}
-	return q.entries[0].owner
+// Kind implements kind.Entry.
+func (e entry) Kind() kind.Kind { return e.kind }
+
+// index returns the index of the present key of a, or -1. An owner that lost its key may queue
+// again before the copy follows: the entry of its former key is another one. d.mu must be held.
+func (q *queue) index(a *acquisition) int {
+	return slices.IndexFunc(q.entries, func(e entry) bool {
+		return e.created == a.created && e.owner == a.owner
+	})
 }
 
-// isFirst reports whether the present key of a is the first entry. An owner that lost its key may
-// queue again before the copy follows: the entry of its former key grants nothing. d.mu must be
-// held.
-func (q *queue) isFirst(a *acquisition) bool {
-	return len(q.entries) > 0 && q.entries[0] == entry{a.owner, a.created}
+// admits reports whether the present key of a holds the lock. d.mu must be held.
+func (q *queue) admits(a *acquisition) bool {
+	i := q.index(a)
+	return i >= 0 && len(kind.Blockers(a.kind, q.entries[:i])) == 0
 }
 
 // has reports whether the present key of a is in the queue, or may be: the copy may be older than
 // the key. d.mu must be held.
-func (q *queue) has(a *acquisition) bool {
-	return q.revision < a.created || slices.Contains(q.entries, entry{a.owner, a.created})
-}
+func (q *queue) has(a *acquisition) bool { return q.revision < a.created || q.index(a) >= 0 }
 
 // hasCopy reports whether the queue of a lock has a live copy.
 func (d *driver) hasCopy(prefix string) bool {
@@ -216,7 +220,7 @@ func (d *driver) joinQueue(a *acquisition) {
 		a.queue, a.state = q, queued
 		q.addUser()
 	}
-	if q.isFirst(a) || !q.has(a) {
+	if q.admits(a) || !q.has(a) {
 		a.signal()
 	}
 }
@@ -281,7 +285,7 @@ func (d *driver) follow(ctx context.Context, q *queue) error {
 func (d *driver) fill(ctx context.Context, q *queue) error {
 	reading, cancel := d.bound(ctx)
 	defer cancel()
-	now, err := d.client.Get(reading, q.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+	now, err := d.client.Get(reading, q.prefix, clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	if err != nil {
 		return err
@@ -293,14 +297,14 @@ func (d *driver) fill(ctx context.Context, q *queue) error {
 	}
 	q.revision = now.Header.Revision
 	for _, kv := range now.Kvs {
-		q.entries = append(q.entries, entry{ownerOf(kv.Key), kv.CreateRevision})
+		q.entries = append(q.entries, entry{ownerOf(kv.Key), kv.CreateRevision, kindOf(kv.Value)})
 	}
 	q.state = live
 	return nil
 }
 
-// applyEvents updates q and wakes the acquisition that is the first now. It returns Request.Lost of
-// the holders whose keys were removed, for the caller to pass to lose.
+// applyEvents updates q and wakes the acquisitions that hold the lock now. It returns Request.Lost
+// of the holders whose keys were removed, for the caller to pass to lose.
 func (d *driver) applyEvents(q *queue, events []*clientv3.Event) (lost []func(error)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -309,8 +313,8 @@ func (d *driver) applyEvents(q *queue, events []*clientv3.Event) (lost []func(er
 			continue
 		}
 		owner := ownerOf(ev.Kv.Key)
-		if ev.Type == mvccpb.Event_PUT && ev.IsCreate() {
-			q.entries = append(q.entries, entry{owner, ev.Kv.CreateRevision})
+		if ev.Type == mvccpb.Event_PUT {
+			q.put(entry{owner, ev.Kv.CreateRevision, kindOf(ev.Kv.Value)}, ev.IsCreate())
 		}
 		if ev.Type != mvccpb.Event_DELETE {
 			continue
@@ -323,10 +327,26 @@ func (d *driver) applyEvents(q *queue, events []*clientv3.Event) (lost []func(er
 	if len(events) > 0 {
 		q.revision = max(q.revision, events[len(events)-1].Kv.ModRevision)
 	}
-	if a := d.acquisitions[q.head()]; a != nil && a.queue == q {
-		a.signal()
+	for _, e := range kind.Holders(q.entries) {
+		if a := d.acquisitions[e.owner]; a != nil && a.queue == q {
+			a.signal()
+		}
 	}
 	return lost
+}
+
+// put adds an entry, or changes the kind of the entry of a key that was written again: a writer has
+// become a reader. d.mu must be held.
+func (q *queue) put(e entry, isNew bool) {
+	if isNew {
+		q.entries = append(q.entries, e)
+		return
+	}
+	for i, old := range q.entries {
+		if old.created == e.created {
+			q.entries[i] = e
+		}
+	}
 }
 
 // wakeWaiters wakes the acquisitions that wait in q, which is closed, for another attempt.

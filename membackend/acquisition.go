@@ -34,6 +34,7 @@ type acquisition struct {
 	grant   backend.Grant // immutable once the state is held
 	since   time.Time     // when it became a holder
 	expires time.Time     // the end of its term, or of its queue entry
+	secret  string        // of its ticket; empty: it was not exported
 	changed chan struct{} // closed when the waiter should act; nil if no waiter needs it
 }
 

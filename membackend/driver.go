@@ -26,6 +26,9 @@ var (
 	_ backend.BatchRenewer = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Downgrader   = (*driver)(nil)
+	_ backend.Mover        = (*driver)(nil)
+	_ backend.Watcher      = (*driver)(nil)
 )
 
 func newDriver(opts Options) *driver { return &driver{space: openSpace(opts.Space)} }
@@ -86,6 +89,7 @@ func (d *driver) Capabilities() backend.Capabilities {
 		Inspect: true,
 		List:    true,
 		Break:   true,
+		Move:    true,
 		Notify:  true,
 		MinTTL:  minTTL,
 	}

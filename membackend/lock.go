@@ -2,11 +2,11 @@ package membackend
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // lock is what the space keeps of a key while it is held: one holder, several readers, or up to
@@ -33,18 +33,13 @@ func (l *lock) admits(mode backend.Mode) bool {
 	return mode == backend.Shared && l.mode == backend.Shared
 }
 
-// conflict returns an error if l is of another kind than req: a semaphore is no mutex, and has one
-// limit.
+// conflict returns an error if l is of another kind than req. Most requests have the mode of l.
 func (l *lock) conflict(req *backend.Request) error {
-	switch {
-	case (l.mode == backend.Permit) != (req.Mode == backend.Permit):
-		return fmt.Errorf("%w: the name is in use by a lock of mode %v, not %v",
-			backend.ErrConflict, l.mode, req.Mode)
-	case l.limit != req.Limit:
-		return fmt.Errorf("%w: the semaphore has the limit %d, not %d",
-			backend.ErrConflict, l.limit, req.Limit)
+	if l.mode == req.Mode && l.limit == req.Limit {
+		return nil
 	}
-	return nil
+	present := backend.Request{Mode: l.mode, Limit: l.limit}
+	return kind.Of(req).Conflict(kind.Of(&present))
 }
 
 // enqueue appends an entry for req to the queue, or refreshes the entry of its owner. It returns

@@ -13,6 +13,7 @@ type space struct {
 	fence   uint64           // of the newest grant, for all keys
 	locks   map[string]*lock // by key; each has a holder
 	sweepAt int              // the number of locks at which the next sweep is due
+	watches map[*watch]bool  // of Watch
 }
 
 // minSwept is the number of locks below which a sweep is not worth its time.
@@ -105,6 +106,7 @@ func (s *space) grantTo(l *lock, a *acquisition, now time.Time) {
 	a.become(held)
 	l.mode, l.limit = a.grant.Mode, a.grant.Limit
 	l.holders = append(l.holders, a)
+	s.tell(l.key)
 }
 
 // settle follows a removal: it grants l to the entries at the front of its queue, as far as they
@@ -115,6 +117,7 @@ func (s *space) settle(l *lock, now time.Time) {
 		l.queue = l.queue[1:]
 		s.grantTo(l, a, now)
 	}
+	s.tell(l.key)
 	switch {
 	case len(l.holders) == 0:
 		delete(s.locks, l.key)

@@ -1,6 +1,7 @@
 package redisbackend
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -17,12 +18,14 @@ import (
 type acquisition struct {
 	name string      // Request.Key
 	lost func(error) // Request.Lost, or nil
-	// notices has at most one element, the newest notice. Only the hub sends, with its mu held. It
-	// is nil unless the request is fair and may leave a queue entry.
-	notices chan notice
 	// fence is the fence of the latest grant that an answer or a notice has reported; 0 means none.
 	// Acquire and Wait store it without the hub's mu.
 	fence atomic.Uint64
+	// The hub's mu must be held for the following fields. newest is the newest notice that Wait has
+	// not taken; nil means none. arrived, of one element, tells Wait of it; nil: Wait was not
+	// called.
+	newest  *notice
+	arrived chan struct{}
 }
 
 // notice is the server's message that it has granted the queue entry of an acquisition. The zero
@@ -32,31 +35,19 @@ type notice struct {
 	attempt int64 // the last attempt that refreshed the entry before the grant
 }
 
-func newAcquisition(req *backend.Request) *acquisition {
-	a := &acquisition{name: req.Key, lost: req.Lost}
-	if req.Fair && req.Queue {
-		a.notices = make(chan notice, 1)
-	}
-	return a
-}
-
 // position is the State of a Busy: from where on the messages of the server matter to a waiter. The
 // driver does not change it after it has returned the Busy.
 type position struct {
 	*acquisition
-	lock    string    // the key of the lock
 	sent    time.Time // when the answered Acquire was sent
 	attempt int64     // the number of that Acquire; 0 without a queue entry
-	// changed is closed if a release was published after sent. It is nil if the driver was not
-	// subscribed at that time.
-	changed chan struct{}
 }
 
-// grant returns the grant that the server has given to req, and stores its fence. lose compares
-// that fence.
-func (p *position) grant(req *backend.Request, fence uint64) *backend.Grant {
+// grant returns the grant that the server has given to req for ttl, and stores its fence. lose
+// compares that fence.
+func (p *position) grant(req *backend.Request, fence uint64, ttl time.Duration) *backend.Grant {
 	p.fence.Store(fence)
-	return &backend.Grant{Request: *req, Term: newTerm(req, p.sent), Fence: fence}
+	return &backend.Grant{Request: *req, Term: newTerm(ttl, p.sent), Fence: fence}
 }
 
 // admit registers an acquisition before its request is sent, so that no message about it arrives
@@ -66,20 +57,18 @@ func (p *position) grant(req *backend.Request, fence uint64) *backend.Grant {
 // The hub numbers the attempts of all acquisitions together. If each acquisition counted its own, a
 // refused one would begin with 1 again after it was forgotten. Its next attempt would then have the
 // number of an older message.
-func (h *hub) admit(req *backend.Request, lock string) position {
+func (h *hub) admit(req *backend.Request) position {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.acquisitions[req.Owner]
 	if a == nil || a.name != req.Key {
-		a = newAcquisition(req)
+		a = &acquisition{name: req.Key, lost: req.Lost}
 		h.acquisitions[req.Owner] = a
 	}
-	p := position{acquisition: a, lock: lock}
-	if a.notices != nil {
+	p := position{acquisition: a}
+	if req.Queue {
 		h.attempts++
 		p.attempt = h.attempts
-	} else if t := h.topics[lock]; t != nil && t.state == topicSubscribed {
-		p.changed = t.changed
 	}
 	return p
 }
@@ -91,17 +80,41 @@ func (h *hub) forget(owner string) {
 	delete(h.acquisitions, owner)
 }
 
-// notify replaces the notice of a fair waiter by n. The hub's mu must be held, so that there is
-// only one sender and notify does not block.
+// notify replaces the notice for the waiter of a by n. The hub's mu must be held.
 func (a *acquisition) notify(n notice) {
-	if a.notices == nil {
-		return
-	}
+	a.newest = &n
 	select {
-	case <-a.notices:
-	default:
+	case a.arrived <- struct{}{}:
+	default: // no waiter, or it knows
 	}
-	a.notices <- n
+}
+
+// await returns the next notice for the waiter of a. It blocks until there is one, or ctx ends.
+func (h *hub) await(ctx context.Context, a *acquisition) (notice, error) {
+	for {
+		n, arrived := h.take(a)
+		if n != nil {
+			return *n, nil
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return notice{}, ctx.Err()
+		}
+	}
+}
+
+// take returns the newest notice for the waiter of a if there is one, and otherwise the channel on
+// which the next one is told.
+func (h *hub) take(a *acquisition) (*notice, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := a.newest
+	a.newest = nil
+	if a.arrived == nil {
+		a.arrived = make(chan struct{}, 1)
+	}
+	return n, a.arrived
 }
 
 // lose ends the acquisition of owner, whose grant with a fence was broken. It reports the loss

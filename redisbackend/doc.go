@@ -57,6 +57,10 @@
 // leads to a second holder, or to a lock that stays taken without a holder. Renewals and releases
 // work on a server that has no memory left.
 //
+// The kinds of locks share these scripts. An exclusive lock is a string. Readers and permits are a
+// hash with a term for each holder, so they expire one by one. An exported lock has one more key
+// with the secret of its handle.
+//
 // # Fencing
 //
 // The fence is the last fence plus one, or the server's time in microseconds since 2026 if that is
@@ -69,19 +73,20 @@
 //
 // # Waiting
 //
-// One connection for pub/sub serves all waiters of a driver. It also reports a break to the holder
-// at once. A waiter subscribes to the channel of its lock, waits for the acknowledgement, and makes
-// one more attempt before it relies on messages. When the connection breaks, all waiters make
-// another attempt. In addition the core's timer follows the remaining term of the holder.
+// Each waiter has an entry in a queue on the server. The script that frees a lock also makes the
+// first live entry the holder, in the same step, and sends a message to its client. One connection
+// for pub/sub serves all waiters of a driver. It also reports a break to the holder at once. When
+// it breaks, all waiters make another attempt. In a cluster the nodes pass the messages on to each
+// other.
 //
-// Fair waiters have an entry in a queue on the server. The script that frees a lock also makes the
-// first of them the holder, in the same step. An entry that is not refreshed for a TTL expires.
-// While a lock has a queue, waiters that did not request fairness cannot overtake it either.
+// A waiter refreshes its entry every few seconds. An entry that is not refreshed for 10 s, or for a
+// TTL if that is shorter, expires: so a waiter that has died, or is stopped, delays the others no
+// longer. The lock is granted to a waiter for the remaining time of its entry, and its client
+// renews it at once.
 //
-// In a cluster the driver has one more connection for pub/sub to each master that has locks with
-// waiters. Releases are published there, on sharded channels, which exist since Redis 7. Messages
-// for one client alone, about its queue entry or a break, are published to all nodes. While a slot
-// is moving to another master, its locks can be renewed, but neither acquired nor released.
+// Readers and permits stand in the same queue. Readers at the front of it are served together.
+// While a slot of a cluster is moving to another master, its locks can be renewed, but neither
+// acquired nor released.
 //
 // If the server refuses pub/sub, as some proxies do, Capabilities.Notify is false and the core
 // polls.

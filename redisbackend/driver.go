@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 const (
@@ -27,7 +28,6 @@ type driver struct {
 	main      *lane // acquires, inspects, breaks
 	control   *lane // renews, releases
 	hub       *hub  // receives the server's messages
-	scripts   *scripts
 	keys      func(name string) keys
 	perScript int // the maximum number of locks in one script
 	opts      Options
@@ -40,6 +40,8 @@ var (
 	_ backend.BatchRenewer = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Downgrader   = (*driver)(nil)
+	_ backend.Mover        = (*driver)(nil)
 )
 
 // newDriver probes the server and starts listening. It blocks until the server has answered or ctx
@@ -49,15 +51,14 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 		conn:      conn,
 		main:      conn.lane(conn.main, opts),
 		control:   conn.lane(conn.control, opts),
-		scripts:   singleScripts,
 		keys:      newKeys,
 		perScript: maxBatch,
 		opts:      opts,
 		caps: backend.Capabilities{
-			Modes:   backend.Exclusive,
-			Fair:    backend.FairOptional,
+			Modes:   backend.Exclusive | backend.Shared | backend.Permit,
+			Fair:    backend.FairAlways,
 			Fencing: backend.FenceVolatile,
-			Inspect: true, List: true, Break: true,
+			Inspect: true, List: true, Break: true, Move: true,
 			MinTTL: minTTL,
 			// A request stays on its connection no longer than this, so a ghost appears by then. If
 			// the network delays a request further, its ghost ends with the TTL.
@@ -66,7 +67,7 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 	}
 	if d.main.cluster != nil {
 		// All keys of a script must be in one slot, and few locks share a slot.
-		d.scripts, d.keys, d.perScript = clusterScripts, newClusterKeys, 1
+		d.keys, d.perScript = newClusterKeys, 1
 	}
 	d.hub = newHub(d.main, rand.Text())
 	err := d.probe(ctx)
@@ -78,15 +79,15 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 
 // Acquire implements backend.Driver.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-	if req.Mode != backend.Exclusive {
-		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
-	}
 	r := d.newRequest(req.Key, req.Owner)
 	r.ttl, r.tail = ceilMillis(req.TTL), encodeTail(d.hub.client, req)
-	p := d.hub.admit(req, r.keys.lock)
+	p := d.hub.admit(req)
+	r.attempt = p.attempt
+	if r.with(&r.ttl, &r.tail, &r.attempt); req.Mode != backend.Exclusive {
+		r.with(&r.ttl, &r.tail, &r.attempt, string(kind.Of(req)))
+	}
 	p.sent = time.Now()
-	reply, err := d.main.run(d.opts.withReplicaWait(ctx, req.TTL), d.scripts.acquire,
-		r.with(&r.ttl, &r.tail, p.attempt))
+	reply, err := d.main.run(d.opts.withReplicaWait(ctx, req.TTL), acquireScript, r)
 	_, refused := reply.([]any)
 	if err != nil && (!refused || !isUnreplicated(err)) { // a refusal needs no replicas
 		return nil, d.handleFailure(ctx, req, err)
@@ -96,7 +97,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		if err != nil {
 			return nil, err
 		}
-		return p.grant(req, fence), nil
+		return p.grant(req, fence, req.TTL), nil
 	}
 	busy, err := decodeBusy(reply, p)
 	if err != nil {
@@ -126,8 +127,14 @@ func (d *driver) handleFailure(ctx context.Context, req *backend.Request, err er
 	return err
 }
 
+// entryTerm is how long an entry of the queue lasts at most: acquire.lua has the same number. The
+// server does not pass the lock to a waiter that has not refreshed its entry since, so that a
+// waiter that has died does not delay the others for a whole TTL. A waiter refreshes its entry
+// three times in that time.
+const entryTerm = 10 * time.Second
+
 // decodeBusy returns the answer of acquire.lua about a lock that is taken: the remaining time in
-// ms, which is negative if unknown, and the meta or the owner of the holder.
+// ms, which is negative if unknown, and the meta or the owner of a holder.
 func decodeBusy(reply any, p position) (*backend.Busy, error) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
@@ -142,6 +149,9 @@ func decodeBusy(reply any, p position) (*backend.Busy, error) {
 	if left >= 0 { // 0 in the last millisecond, and 0 in RetryAfter would mean unknown
 		busy.RetryAfter = time.Duration(max(left, 1)) * time.Millisecond
 	}
+	if busy.Queued && (left < 0 || busy.RetryAfter > entryTerm/3) {
+		busy.RetryAfter = entryTerm / 3
+	}
 	return busy, nil
 }
 
@@ -155,7 +165,7 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 // about it reaches the core.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	d.hub.forget(g.Owner)
-	return decodeRemoval(d.control.run(ctx, d.scripts.release, d.newRequest(g.Key, g.Owner).with()))
+	return decodeRemoval(d.control.run(ctx, releaseScript, d.newRequest(g.Key, g.Owner).with()))
 }
 
 // decodeRemoval returns the answer of release.lua or break.lua, which is 1 if the script has

@@ -143,7 +143,7 @@ func TestMasterFailsWhileHeld(t *testing.T) {
 func TestMasterFailsWhileWaitedFor(t *testing.T) {
 	eachFailover(t, "", func(t *testing.T, f *failover) {
 		t.Helper()
-		for _, fair := range []bool{false, true} {
+		for _, down := range []bool{true, false} {
 			c, other := f.client(t), f.client(t)
 			lease := lock(t, c)
 			granted := make(chan *dlock.Lease, 1)
@@ -151,11 +151,7 @@ func TestMasterFailsWhileWaitedFor(t *testing.T) {
 				defer close(granted)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*failoverPatience)
 				defer cancel()
-				var opts []dlock.Option
-				if fair {
-					opts = append(opts, dlock.WithFair())
-				}
-				next, err := other.Lock(ctx, t.Name(), opts...)
+				next, err := other.Lock(ctx, t.Name())
 				if err != nil {
 					t.Errorf("the waiter: %v", err)
 					return
@@ -163,7 +159,7 @@ func TestMasterFailsWhileWaitedFor(t *testing.T) {
 				granted <- next
 			}()
 			awaitWaiter(t, c)
-			if !fair {
+			if down {
 				f.remove()
 			}
 			start := time.Now()
@@ -223,7 +219,7 @@ func TestConnectionsFollowTheMaster(t *testing.T) {
 	home := func() *link {
 		d.hub.mu.Lock()
 		defer d.hub.mu.Unlock()
-		return d.hub.links[d.main.client]
+		return d.hub.link
 	}
 	first := home()
 	former := g.SentinelMaster(t)
@@ -257,10 +253,10 @@ func TestSlotMovesWhileHeld(t *testing.T) {
 	held := raw.Acquire(t, holder, raw.Request(t, longTerm))
 	req := raw.Request(t, longTerm)
 	woken := make(chan error, 1)
-	b := listening(t, waiter, req)
+	b := raw.Busy(t, waiter, req)
 	go func() {
 		for {
-			if _, err := waiter.Wait(t.Context(), req, b); err != nil {
+			if passed, err := waiter.Wait(t.Context(), req, b); passed != nil || err != nil {
 				woken <- err
 				return
 			}
@@ -286,7 +282,6 @@ func TestSlotMovesWhileHeld(t *testing.T) {
 	renewed("when the keys have moved")
 	m.end(t)
 	renewed("when the slot has moved")
-	awaitListener(t, waiter, held.Key)
 	raw.Release(t, holder, held)
 	select {
 	case err := <-woken:
@@ -297,31 +292,6 @@ func TestSlotMovesWhileHeld(t *testing.T) {
 		t.Error("the waiter was not woken")
 	}
 	raw.Release(t, waiter, &backend.Grant{Request: *req})
-}
-
-// listening returns the *Busy of a waiter that has subscribed.
-func listening(t *testing.T, d *driver, req *backend.Request) *backend.Busy {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	// Wait returns with the acknowledgement.
-	if _, err := d.Wait(ctx, req, raw.Busy(t, d, req)); err != nil {
-		t.Fatal(err)
-	}
-	return raw.Busy(t, d, req)
-}
-
-func awaitListener(t *testing.T, d *driver, name string) {
-	t.Helper()
-	for end := time.Now().Add(patience); ; pause(t, 10*time.Millisecond) {
-		info, err := d.Inspect(t.Context(), name)
-		if err == nil && info.Waiters > 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("there is no listener: %+v, %v", info, err)
-		}
-	}
 }
 
 // move moves a slot from one master to another, in the steps of redis-cli.
@@ -365,7 +335,8 @@ func (m *move) begin(t *testing.T) {
 func (m *move) keys(t *testing.T) {
 	t.Helper()
 	host, port, _ := strings.Cut(m.toAddr, ":")
-	do(t, m.from, "migrate", host, port, "", 0, 5000, "keys", m.names.lock, m.names.fence)
+	do(t, m.from, "migrate", host, port, "", 0, 5000, "keys",
+		m.names.lock, m.names.fence, m.names.queue, m.names.waiters)
 }
 
 func (m *move) end(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // scanCount is the number of keys that the server checks in one step of a listing. The step keeps
@@ -146,7 +147,7 @@ func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, 
 		for _, lock := range part {
 			args = append(args, lock, lock+":waiters")
 		}
-		calls = append(calls, call{d.scripts.inspect, args, part[0]})
+		calls = append(calls, call{inspectScript, args, part[0]})
 	}
 	infos := make([]*backend.Info, 0, len(locks))
 	for _, a := range d.main.runEach(ctx, calls) {
@@ -165,32 +166,46 @@ func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, 
 }
 
 // decodeInfo returns the answer of inspect.lua about one lock, or nil for a value that is not
-// dlock's. Waiters without a queue entry count as well; if the server does not report them and the
-// queue is empty, the number is unknown.
+// dlock's.
 func decodeInfo(entry any) *backend.Info {
 	fields, _ := entry.([]any)
 	if len(fields) != 5 {
 		return nil
 	}
-	value, held := fields[0].(string)
 	left, _ := fields[1].(int64)
 	queued, _ := fields[2].(int64)
-	listeners, _ := fields[3].(int64)
-	name, _ := fields[4].(string)
-	waiters := int(queued + max(listeners, 0))
-	info := &backend.Info{Key: name, Mode: backend.Exclusive, Waiters: waiters}
-	if listeners < 0 && queued == 0 {
-		info.Waiters = -1
+	name, _ := fields[3].(string)
+	word, _ := fields[4].(string)
+	k := kind.Kind(word)
+	info := &backend.Info{Key: name, Mode: k.Mode(), Limit: k.Limit(), Waiters: int(queued)}
+	switch value := fields[0].(type) {
+	case string:
+		return addHolders(info, kind.Writer, []any{value, left})
+	case []any:
+		if len(value) == 0 {
+			return nil
+		}
+		word, _ = value[0].(string)
+		return addHolders(info, kind.Kind(word), value[1:])
 	}
-	if !held {
-		return info
+	return info
+}
+
+// addHolders sets the kind of info and adds its holders. Each of them is a record and the remaining
+// time in ms. It returns nil for a record that is not dlock's.
+func addHolders(info *backend.Info, k kind.Kind, holders []any) *backend.Info {
+	info.Mode, info.Limit = k.Mode(), k.Limit()
+	for pair := range slices.Chunk(holders, 2) {
+		value, _ := pair[0].(string)
+		left, _ := pair[len(pair)-1].(int64)
+		r, ok := decode(value)
+		if !ok {
+			return nil
+		}
+		info.Key = r.name
+		ttl := time.Duration(max(left, -1)) * time.Millisecond
+		info.Holders = append(info.Holders, r.holder(ttl))
 	}
-	r, ok := decode(value)
-	if !ok {
-		return nil
-	}
-	holder := r.holder(time.Duration(max(left, -1)) * time.Millisecond)
-	info.Key, info.Holders = r.name, []backend.Holder{holder}
 	return info
 }
 
@@ -198,5 +213,5 @@ func decodeInfo(entry any) *backend.Info {
 // holder. So it never waits in a queue, and is not sent after ctx has ended.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
 	args := d.newRequest(name, owner).with().until(ctx)
-	return decodeRemoval(d.main.runSeparately(ctx, d.scripts.breaks, args))
+	return decodeRemoval(d.main.runSeparately(ctx, breakScript, args))
 }

@@ -59,7 +59,7 @@ func TestNothingIsSentAfterTheContext(t *testing.T) {
 			}
 			defer c.Close()
 			l := connection{}.lane(c, Options{})
-			d := &driver{main: l, scripts: singleScripts, keys: newKeys}
+			d := &driver{main: l, keys: newKeys}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- d.Break(ctx, "name", "") }()
@@ -94,7 +94,7 @@ func TestNoBatchIsSentAfterItsContext(t *testing.T) {
 	calls := make([]call, 2)
 	for i := range calls {
 		r := d.newRequest(fmt.Sprint(i), "owner")
-		calls[i] = call{singleScripts.breaks, r.with().args, r.keys.lock}
+		calls[i] = call{breakScript, r.with().args, r.keys.lock}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []answer)
@@ -163,45 +163,4 @@ func newClusterSeed(t *testing.T, master string) *impostor {
 			_, _ = fmt.Fprint(conn, reply)
 		}
 	})
-}
-
-// TestLateAcknowledgementEndsNoNewTopic checks that the acknowledgement of an earlier
-// unsubscription does not end later waits.
-func TestLateAcknowledgementEndsNoNewTopic(t *testing.T) {
-	t.Parallel()
-	resume := make(chan struct{})
-	fake := newFakeServer(t, func(command string) string {
-		if command == "sunsubscribe" {
-			<-resume
-		}
-		return ""
-	})
-	home, node := fake.client(t), fake.client(t)
-	h := newHub(connection{}.lane(home, Options{}), "me")
-	defer h.close()
-	const lock = "dlock:{a}"
-	join := func() *topic {
-		topic, _ := h.join(&position{lock: lock}, node)
-		return topic
-	}
-	first := join()
-	acknowledged := func(topic *topic) func() bool {
-		return func() bool {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			return topic.state == topicSubscribed || h.topics[lock] != topic
-		}
-	}
-	eventually(t, "the first acknowledgement", acknowledged(first))
-	h.leave(first)
-	fake.next(t, "sunsubscribe "+lock+freeSuffix)
-	second := join()
-	defer h.leave(second)
-	close(resume)
-	eventually(t, "the second acknowledgement", acknowledged(second))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.topics[lock] != second {
-		t.Error("the acknowledgement for the first topic has ended the second topic")
-	}
 }

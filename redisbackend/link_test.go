@@ -93,7 +93,7 @@ func TestCloseOfASilentLentClient(t *testing.T) {
 	t.Run("Close", func(t *testing.T) {
 		h := newLentHub()
 		h.mu.Lock()
-		h.open(h.newLink(h.lane.client))
+		h.open(h.newLink())
 		h.mu.Unlock()
 		<-greeted
 		wantEnd(t, h.close)

@@ -14,7 +14,8 @@ const magic = "dlock1"
 
 // record is the value of a lock: lines of text, which scripts/grant.lua writes and describes. Its
 // last three lines are the tail, which the client encodes. The server sets the other lines, because
-// the server grants a lock to the head of the queue without a request of that client.
+// the server grants a lock to the head of the queue without a request of that client. Of a lock
+// with several holders each holder has a record.
 type record struct {
 	owner string
 	fence uint64    // raw, as in backend.Grant

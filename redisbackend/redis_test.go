@@ -334,7 +334,6 @@ func TestServerWithoutMemoryStillRenewsAndReleases(t *testing.T) {
 	d, other, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
 	g := raw.Acquire(t, d, raw.Request(t, longTerm))
 	next := raw.Request(t, longTerm)
-	next.Fair = true
 	b := raw.Busy(t, other, next)
 
 	do(t, c, "config", "set", "maxmemory", "1")
@@ -375,6 +374,9 @@ func TestReplicaIsUnavailable(t *testing.T) {
 	raw.Release(t, d, g)
 }
 
+// modes are the kinds of locks, with the limit of a request.
+var modes = map[backend.Mode]int{backend.Exclusive: 0, backend.Shared: 0, backend.Permit: 3}
+
 // TestDemotedMasterIsIgnored checks that no answer of a demoted master is definite. It may lack
 // data of the present master.
 func TestDemotedMasterIsIgnored(t *testing.T) {
@@ -401,12 +403,12 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 			} {
 				raw.WantIs(t, "a request", err, backend.ErrUnavailable)
 			}
-			for _, fair := range []bool{false, true} {
-				for _, queue := range []bool{false, true} {
+			for _, queue := range []bool{false, true} {
+				for mode, limit := range modes {
 					req := raw.Request(t, longTerm)
-					req.Fair, req.Queue = fair, queue
+					req.Mode, req.Limit, req.Queue = mode, limit, queue
 					_, err := d.Acquire(t.Context(), req)
-					what := fmt.Sprintf("Acquire, fair %v, queue %v", fair, queue)
+					what := fmt.Sprintf("Acquire, %v, queue %v", mode, queue)
 					raw.WantIs(t, what, err, backend.ErrUnavailable)
 				}
 			}
@@ -433,29 +435,27 @@ func TestDemotedMasterReportsNoConflict(t *testing.T) {
 	} {
 		do(t, c, "del", lock, fenceKey)
 		do(t, c, value...)
-		for _, fair := range []bool{false, true} {
+		for mode, limit := range modes {
 			req := raw.Request(t, longTerm)
-			req.Fair = fair
+			req.Mode, req.Limit = mode, limit
 			_, err := d.Acquire(t.Context(), req)
-			raw.WantIs(t, fmt.Sprintf("%s on a master, fair %v", name, fair),
-				err, backend.ErrConflict)
+			raw.WantIs(t, fmt.Sprintf("%s on a master, %v", name, mode), err, backend.ErrConflict)
 			do(t, c, "replicaof", "127.0.0.1", "1")
 			_, err = d.Acquire(t.Context(), req)
-			raw.WantIs(t, fmt.Sprintf("%s on a replica, fair %v", name, fair),
+			raw.WantIs(t, fmt.Sprintf("%s on a replica, %v", name, mode),
 				err, backend.ErrUnavailable)
 			do(t, c, "replicaof", "no", "one")
 		}
 	}
 }
 
-// TestUncontendedFairLockDoesNotQueue checks that a fair pair on a free lock without a queue costs
-// no more than an unfair pair. Neither the acquisition nor the release uses the queue.
-func TestUncontendedFairLockDoesNotQueue(t *testing.T) {
+// TestUncontendedLockDoesNotQueue checks that a pair on a free lock without a queue does not use
+// the queue.
+func TestUncontendedLockDoesNotQueue(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	d, c := openURL(t, s.URL), admin(t, s)
 	req := raw.Request(t, longTerm)
-	req.Fair = true
 	queued := func() bool {
 		info, err := c.Info(t.Context(), "commandstats").Result()
 		if err != nil {
@@ -472,15 +472,13 @@ func TestUncontendedFairLockDoesNotQueue(t *testing.T) {
 		t.Error("an uncontended pair has used the queue")
 	}
 	raw.Acquire(t, d, req)
-	waiter := raw.Request(t, longTerm)
-	waiter.Fair = true
-	_ = raw.Busy(t, d, waiter)
+	_ = raw.Busy(t, d, raw.Request(t, longTerm))
 	if !queued() {
 		t.Error("a waiter has not entered the queue")
 	}
 }
 
-// TestFullServerQueuesNoWaiter checks that a server without memory refuses a fair waiter, even if
+// TestFullServerQueuesNoWaiter checks that a server without memory refuses a waiter, even if
 // the lock is free.
 func TestFullServerQueuesNoWaiter(t *testing.T) {
 	t.Parallel()
@@ -491,11 +489,12 @@ func TestFullServerQueuesNoWaiter(t *testing.T) {
 	for _, name := range []string{"", "/free"} {
 		req := raw.Request(t, longTerm)
 		req.Key += name
-		req.Fair = true
 		_, err := d.Acquire(t.Context(), req)
 		raw.WantIs(t, "Acquire"+name, err, backend.ErrUnavailable)
 	}
-	_ = raw.Busy(t, d, raw.Request(t, longTerm)) // an unfair waiter needs no memory
+	try := raw.Request(t, longTerm)
+	try.Queue = false
+	_ = raw.Busy(t, d, try) // needs no memory
 	raw.Release(t, d, g)
 }
 
@@ -582,7 +581,7 @@ func TestScriptIsSentAgainDuringADial(t *testing.T) {
 	ctx := bound.New(context.Background(), patience)
 	defer ctx.Cancel()
 	r := (&driver{keys: newKeys}).newRequest("name", "owner").with()
-	if _, err := l.runAlone(ctx, singleScripts.release, r); err != nil {
+	if _, err := l.runAlone(ctx, releaseScript, r); err != nil {
 		t.Errorf("a request during a dial: %v", err)
 	}
 }
@@ -701,7 +700,6 @@ func TestReleaseDespiteAForeignFence(t *testing.T) {
 		do(t, c, "flushall")
 		held := raw.Acquire(t, d, raw.Request(t, longTerm))
 		next := raw.Request(t, longTerm)
-		next.Fair = true
 		_ = raw.Busy(t, d, next)
 		do(t, c, "del", fenceKey)
 		do(t, c, "rpush", fenceKey, "foreign")
@@ -723,7 +721,6 @@ func TestFreeLocksLeaveOneFence(t *testing.T) {
 	d, c := openURL(t, s.URL), admin(t, s)
 	g := raw.Acquire(t, d, raw.Request(t, longTerm))
 	waiter := raw.Request(t, 10*time.Second)
-	waiter.Fair = true
 	_ = raw.Busy(t, d, waiter)
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Fatal(err)
@@ -792,7 +789,7 @@ func TestClockBeyondTheLastFence(t *testing.T) {
 	d, c := openURL(t, s.URL), admin(t, s)
 	const now = "redis.call('TIME')"
 	// The clock of this script shows the year 2100.
-	source := strings.ReplaceAll(singleScripts.acquire.source.(string), now, "{'4102444800', '0'}")
+	source := strings.ReplaceAll(acquireScript.source.(string), now, "{'4102444800', '0'}")
 	k := newKeys(t.Name())
 	err := c.Do(t.Context(), "eval", source, 4, k.lock, k.fence, k.queue, k.waiters,
 		raw.NewOwner(), 60_000, "me\n"+t.Name()+"\nmeta", 0).Err()
@@ -831,50 +828,37 @@ func TestListTakesItsPrefixLiterally(t *testing.T) {
 
 func TestWaitersRetryAfterAReconnection(t *testing.T) {
 	t.Parallel()
-	for _, fair := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fair=%v", fair), func(t *testing.T) {
-			t.Parallel()
-			s := testenv.NewRedis(t)
-			holder, waiter, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
-			g := raw.Acquire(t, holder, raw.Request(t, longTerm))
-			req := raw.Request(t, longTerm)
-			req.Fair = fair
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			b := raw.Busy(t, waiter, req)
-			if !fair { // the first Wait subscribes
-				if _, err := waiter.Wait(ctx, req, b); err != nil {
-					t.Fatal(err)
-				}
-				b = raw.Busy(t, waiter, req)
-			}
-			result := make(chan *backend.Grant, 1)
-			go func() {
-				defer close(result)
-				passed, err := waiter.Wait(ctx, req, b)
-				if err != nil {
-					t.Errorf("Wait: %v", err)
-				}
-				result <- passed
-			}()
-			// This is one step, so that no listener receives the message of the release.
-			k := newKeys(g.Key)
-			if _, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-				p.Do(ctx, "client", "kill", "type", "pubsub")
-				p.Do(ctx, "eval", singleScripts.release.source,
-					4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			passed := <-result
-			if passed == nil {
-				passed = raw.Acquire(t, waiter, req)
-			}
-			if passed.Fence <= g.Fence {
-				t.Errorf("fence %d after %d", passed.Fence, g.Fence)
-			}
-		})
+	s := testenv.NewRedis(t)
+	holder, waiter, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
+	g := raw.Acquire(t, holder, raw.Request(t, longTerm))
+	req := raw.Request(t, longTerm)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	b := raw.Busy(t, waiter, req)
+	result := make(chan *backend.Grant, 1)
+	go func() {
+		defer close(result)
+		passed, err := waiter.Wait(ctx, req, b)
+		if err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+		result <- passed
+	}()
+	// This is one step, so that no client receives the message of the release.
+	k := newKeys(g.Key)
+	if _, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Do(ctx, "client", "kill", "type", "pubsub")
+		p.Do(ctx, "eval", releaseScript.source, 4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	passed := <-result
+	if passed == nil {
+		passed = raw.Acquire(t, waiter, req)
+	}
+	if passed.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", passed.Fence, g.Fence)
 	}
 }
 
@@ -894,12 +878,11 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	defer c.Close()
 	defer h.close()
 	req := raw.Request(t, longTerm)
-	req.Fair = true
-	p := h.admit(req, newKeys(req.Key).lock)
+	p := h.admit(req)
 	home := func() *link {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.links[c]
+		return h.link
 	}
 	first := home()
 	heal := proxy.Cut(t)
@@ -909,9 +892,9 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		}
 	}
 	heal()
-	select {
-	case <-p.notices: // the waiter retries
-	case <-time.After(patience):
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := h.await(ctx, p.acquisition); err != nil { // else the waiter retries
 		t.Error("the waiter was not woken after messages may have been lost")
 	}
 }
@@ -923,9 +906,8 @@ func TestLateMessageOfAnOlderGrant(t *testing.T) {
 	h := newHub(connection{}.lane(nil, Options{}), "me")
 	d := &driver{hub: h, caps: backend.Capabilities{Notify: true}}
 	req := raw.Request(t, longTerm)
-	req.Fair = true
-	h.admit(req, newKeys(req.Key).lock)
-	second := h.admit(req, newKeys(req.Key).lock)
+	h.admit(req)
+	second := h.admit(req)
 	message := func(attempt string) *redis.Message {
 		fence := fmt.Sprint(backend.FenceEpoch + 7)
 		return &redis.Message{
@@ -957,15 +939,14 @@ func TestLateMessageAfterARefusal(t *testing.T) {
 	h := newHub(connection{}.lane(nil, Options{}), "me")
 	d := &driver{hub: h, caps: backend.Capabilities{Notify: true}}
 	req := raw.Request(t, longTerm)
-	req.Fair = true
 	var before int64
 	for range 3 {
-		before = h.admit(req, newKeys(req.Key).lock).attempt
+		before = h.admit(req).attempt
 	}
 	readOnly := interpretError(t.Context(), reply("READONLY You can't write"))
 	err := d.handleFailure(t.Context(), req, readOnly)
 	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
-	after := h.admit(req, newKeys(req.Key).lock)
+	after := h.admit(req)
 	h.dispatch(nil, &redis.Message{
 		Channel: clientPrefix + "me",
 		Payload: fmt.Sprintf("granted\n%s\n%d\n%d", req.Owner, backend.FenceEpoch+7, before),
@@ -1002,9 +983,9 @@ func TestGoneWaitersAreForgotten(t *testing.T) {
 	s := testenv.NewRedis(t)
 	d, other, c := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
 	held := raw.Acquire(t, other, raw.Request(t, longTerm))
-	for _, fair := range []bool{false, true} {
+	for _, queue := range []bool{false, true} {
 		req := raw.Request(t, longTerm)
-		req.Fair = fair
+		req.Queue = queue
 		b := raw.Busy(t, d, req)
 		err := d.Release(t.Context(), &backend.Grant{Request: *req, State: b.State})
 		if err != nil && !errors.Is(err, backend.ErrNotHeld) {
@@ -1107,10 +1088,6 @@ func TestThousandWaitersNeedTwoConnectionsAndNoCommand(t *testing.T) {
 	for _, g := range held {
 		req := g.Request
 		req.Owner = raw.NewOwner()
-		// The first Wait subscribes.
-		if _, err := d.Wait(t.Context(), &req, raw.Busy(t, d, &req)); err != nil {
-			t.Fatal(err)
-		}
 		b := raw.Busy(t, d, &req)
 		go func() {
 			_, err := d.Wait(t.Context(), &req, b)
@@ -1184,9 +1161,8 @@ func exercise(t *testing.T, d *driver) {
 		t.Error("Notify is not set")
 	}
 	g := raw.Acquire(t, d, raw.Request(t, longTerm))
-	_ = listening(t, d, raw.Request(t, longTerm))
+	_ = raw.Busy(t, d, raw.Request(t, longTerm))
 	waiter := raw.Request(t, longTerm)
-	waiter.Fair = true
 	_ = raw.Busy(t, d, waiter)
 	if info, err := d.Inspect(t.Context(), t.Name()); err != nil || info.Waiters < 1 {
 		t.Errorf("Inspect: %+v, %v", info, err)

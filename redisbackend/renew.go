@@ -57,7 +57,7 @@ func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duratio
 			args = append(args, &g.Owner, backend.FenceEpoch+g.Fence, ceilMillis(g.TTL))
 			ttl = min(ttl, g.TTL)
 		}
-		calls = append(calls, call{d.scripts.renew, args, locks[0]})
+		calls = append(calls, call{renewScript, args, locks[0]})
 	}
 	return calls, ttl
 }
@@ -79,13 +79,13 @@ func (d *driver) decodeRenewals(
 			renewals[i].Err = backend.ErrLost
 			d.hub.forget(g.Owner)
 		default:
-			renewals[i].Term = newTerm(&g.Request, sent)
+			renewals[i].Term = newTerm(g.TTL, sent)
 		}
 	}
 }
 
-// newTerm returns the proof that the server keeps a grant for req.TTL after sent. Its TTL is
-// rounded up to ms, as the server's is.
-func newTerm(req *backend.Request, sent time.Time) backend.Term {
-	return backend.Term{Sent: sent, TTL: time.Duration(ceilMillis(req.TTL)) * time.Millisecond}
+// newTerm returns the proof that the server keeps a grant for ttl after sent. Its TTL is rounded up
+// to ms, as the server's is.
+func newTerm(ttl time.Duration, sent time.Time) backend.Term {
+	return backend.Term{Sent: sent, TTL: time.Duration(ceilMillis(ttl)) * time.Millisecond}
 }

@@ -184,7 +184,6 @@ func TestPassedGrantIsAcknowledgedToo(t *testing.T) {
 	d := openURL(t, g.URL+"?wait=1")
 	held := raw.Acquire(t, d, raw.Request(t, longTerm))
 	next := raw.Request(t, longTerm)
-	next.Fair = true
 	b := raw.Busy(t, d, next)
 	raw.Release(t, d, held)
 	passed, err := d.Wait(t.Context(), next, b)

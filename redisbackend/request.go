@@ -11,8 +11,9 @@ type request struct {
 	owner   string
 	ttl     int64  // in ms
 	tail    string // see encodeTail
+	attempt int64  // see position
 	args    []any  // two blanks for command and script, the number of keys, the keys, the arguments
-	array   [11]any
+	array   [12]any
 	numKeys guardedNumKeys
 	inPlace inPlace // the context of a request that runs in place
 }
@@ -22,12 +23,12 @@ func (d *driver) newRequest(name, owner string) *request {
 	r := &request{keys: d.keys(name), owner: owner}
 	r.array = [...]any{
 		nil, nil, &r.numKeys, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters,
-		&r.owner, nil, nil, nil,
+		&r.owner, nil, nil, nil, nil,
 	}
 	return r
 }
 
-// with adds at most three arguments after the owner.
+// with adds at most four arguments after the owner.
 func (r *request) with(more ...any) *request {
 	r.args = r.array[:8+copy(r.array[8:], more)]
 	return r

@@ -14,43 +14,39 @@ var (
 	grantLua string
 	//go:embed scripts/queue.lua
 	queueLua string
-	//go:embed scripts/free.lua
-	freeLua string
-	//go:embed scripts/freesharded.lua
-	freeShardedLua string
 	//go:embed scripts/acquire.lua
 	acquireLua string
 	//go:embed scripts/release.lua
 	releaseLua string
 	//go:embed scripts/break.lua
 	breakLua string
+	//go:embed scripts/downgrade.lua
+	downgradeLua string
+	//go:embed scripts/export.lua
+	exportLua string
+	//go:embed scripts/adopt.lua
+	adoptLua string
 	//go:embed scripts/renew.lua
 	renewLua string
 	//go:embed scripts/inspect.lua
 	inspectLua string
 )
 
-// scripts are the requests that a driver sends to its server.
-type scripts struct {
-	acquire, release, breaks, renew, inspect *script
-}
-
+// The requests that a driver sends to its server.
 var (
-	singleScripts  = assemble(freeLua)
-	clusterScripts = assemble(freeShardedLua)
+	acquireScript   = assemble(acquireLua)
+	releaseScript   = assemble(releaseLua)
+	breakScript     = assemble(breakLua)
+	downgradeScript = assemble(downgradeLua)
+	exportScript    = assemble(exportLua)
+	adoptScript     = assemble(adoptLua)
+	renewScript     = newScript(renewLua)
+	inspectScript   = newScript(inspectLua)
 )
 
-// assemble makes the scripts of their parts. free is the part that wakes the waiters without a
-// queue entry.
-func assemble(free string) *scripts {
-	whole := func(source string) *script {
-		source = strings.Replace(source, "\n-- queue.lua\n", "\n"+queueLua, 1)
-		return newScript(strings.ReplaceAll(grantLua+source, "-- free.lua\n", free))
-	}
-	return &scripts{
-		acquire: whole(acquireLua), release: whole(releaseLua), breaks: whole(breakLua),
-		renew: newScript(renewLua), inspect: newScript(inspectLua),
-	}
+// assemble returns the script of a source that needs the other parts.
+func assemble(source string) *script {
+	return newScript(grantLua + strings.Replace(source, "\n-- queue.lua\n", "\n"+queueLua, 1))
 }
 
 // script is a Lua script as arguments of EVAL and EVALSHA. No script has a shebang line, because a

@@ -3,6 +3,8 @@ package redisbackend
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,16 +23,27 @@ const (
 	oldFence = "1700000000000000"
 	hour     = 60 // minutes
 	hourMS   = hour * 60_000
+	entryMS  = 10_000 // the term of an entry of the queue
 	unstable = "a lock of 1 ms"
 )
 
 // state is the server's data about one lock. Terms are in minutes, rounded up; -1 means no expiry.
 type state struct {
-	lock      string // value of the lock
+	lock      string // value of an exclusive lock
+	kind      string // of a lock with several holders, else ""
+	first     int    // no holder's term ends before; in ms from now
+	holders   []holding
 	term      int
 	fence     string // value of the fence
 	queue     []waiting
 	queueTerm int // term of both keys of the queue
+}
+
+// holding is one of several holders.
+type holding struct {
+	owner string
+	fence string
+	left  int // remaining time in ms
 }
 
 // waiting is an entry of the queue.
@@ -39,6 +52,7 @@ type waiting struct {
 	place   int
 	left    int // remaining time in ms
 	attempt int
+	kind    string
 }
 
 // value returns the value of a lock that owner has held since the Unix time since, in seconds and
@@ -65,7 +79,9 @@ func TestScripts(t *testing.T) {
 	c := admin(t, testenv.NewRedis(t))
 	for name, test := range map[string]func(s *stage){
 		"acquire": testAcquire, "foreign": testForeign, "grant": testGrant, "release": testRelease,
-		"sharded": testSharded, "break": testBreak, "renew": testRenew, "inspect": testInspect,
+		"break": testBreak, "renew": testRenew, "inspect": testInspect, "readers": testReaders,
+		"permits": testPermits, "expiry": testExpiry, "leave": testLeave,
+		"downgrade": testDowngrade,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &stage{TB: t, Client: c, keys: newKeys("name")}
@@ -100,18 +116,36 @@ func (s *stage) set(now state) {
 		s.do("set", s.keys.lock, now.lock)
 		s.expire(s.keys.lock, now.term)
 	}
+	if now.kind != "" {
+		field := fmt.Sprintf("%s\n%d\nname", now.kind, clockMS+now.first)
+		s.do("hset", s.keys.lock, "dlock1", field)
+		for _, h := range now.holders {
+			s.do("hset", s.keys.lock, h.owner, s.record(h))
+		}
+		s.expire(s.keys.lock, now.term)
+	}
 	if now.fence != "" {
 		s.do("set", s.keys.fence, now.fence)
 	}
 	for _, w := range now.queue {
 		s.do("zadd", s.keys.queue, w.place, w.owner)
 		if w.attempt > 0 { // otherwise the entry is lost
-			entry := fmt.Sprintf("%d\n%d\n%s", clockMS+w.left, w.attempt, tail(w.owner))
+			entry := fmt.Sprintf("%d\n%d\n%s\n%s",
+				clockMS+w.left, w.attempt, w.kind, tail(w.owner))
 			s.do("hset", s.keys.waiters, w.owner, entry)
 		}
 	}
 	s.expire(s.keys.queue, now.queueTerm)
 	s.expire(s.keys.waiters, now.queueTerm)
+}
+
+// record returns the record of one of several holders. A new fence was drawn now.
+func (s *stage) record(h holding) string {
+	since := "1700000000\n0"
+	if h.fence >= newFence {
+		since = strings.ReplaceAll(clock, " ", "\n")
+	}
+	return fmt.Sprintf("%d\n%s\n%s\n%s", clockMS+h.left, h.fence, since, tail(h.owner))
 }
 
 func (s *stage) expire(key string, minutes int) {
@@ -140,16 +174,17 @@ func (s *stage) get() (now state) {
 	now.lock, _ = s.Get(s.Context(), s.keys.lock).Result()
 	now.fence, _ = s.Get(s.Context(), s.keys.fence).Result()
 	now.term = max(s.term(s.keys.lock), -1)
-	if now.lock == "" {
+	s.getHolders(&now)
+	if now.lock == "" && now.kind == "" {
 		now.term = 0
 	}
 	for _, z := range s.ZRangeWithScores(s.Context(), s.keys.queue, 0, -1).Val() {
 		w := waiting{owner: z.Member.(string), place: int(z.Score)}
-		entry := strings.SplitN(s.HGet(s.Context(), s.keys.waiters, w.owner).Val(), "\n", 3)
-		if len(entry) == 3 && entry[2] == tail(w.owner) {
+		entry := strings.SplitN(s.HGet(s.Context(), s.keys.waiters, w.owner).Val(), "\n", 4)
+		if len(entry) == 4 && entry[3] == tail(w.owner) {
 			_, _ = fmt.Sscan(entry[0], &w.left)
 			_, _ = fmt.Sscan(entry[1], &w.attempt)
-			w.left -= clockMS
+			w.left, w.kind = w.left-clockMS, entry[2]
 		}
 		now.queue = append(now.queue, w)
 	}
@@ -164,16 +199,27 @@ func (s *stage) get() (now state) {
 	return now
 }
 
-// as returns the stage for a user without one right, such as "-publish".
-func (s *stage) as(without string) *stage {
+// getHolders adds the holders of a lock with several, in the order of their names.
+func (s *stage) getHolders(now *state) {
 	s.Helper()
-	if without == "" {
-		return s
+	fields := s.HGetAll(s.Context(), s.keys.lock).Val() // empty for a string
+	head := strings.Split(fields["dlock1"], "\n")
+	if len(head) != 3 || head[2] != "name" {
+		return
 	}
-	s.do("acl", "setuser", without, "on", "nopass", "~*", "&*", "+@all", without)
-	c := redis.NewClient(&redis.Options{Addr: s.Options().Addr, Username: without, Password: "any"})
-	s.Cleanup(func() { _ = c.Close() })
-	return &stage{TB: s.TB, Client: c, keys: s.keys}
+	now.kind = head[0]
+	_, _ = fmt.Sscan(head[1], &now.first)
+	now.first -= clockMS
+	delete(fields, "dlock1")
+	for _, owner := range slices.Sorted(maps.Keys(fields)) {
+		h := holding{owner: owner, fence: strings.Split(fields[owner], "\n")[1]}
+		_, _ = fmt.Sscan(fields[owner], &h.left)
+		h.left -= clockMS
+		if fields[owner] != s.record(h) {
+			s.Errorf("the record of %s is %q", owner, fields[owner])
+		}
+		now.holders = append(now.holders, h)
+	}
 }
 
 // run executes a script on the keys of the lock, with the clock at the time at. It returns the
@@ -270,16 +316,14 @@ func attempt(owner string, number int) []any {
 	return []any{owner, hourMS, tail(owner), number}
 }
 
-const freed = "dlock:{name}:free "
-
 func grantMessage(owner, fence string, attempt int) string {
 	return fmt.Sprintf("dlock:client:client%s granted %s %s %d", owner, owner, fence, attempt)
 }
 
 func testAcquire(s *stage) {
 	heldByH := state{lock: held("h"), term: 10, fence: oldFence}
-	a, b := waiting{"a", 1, 5000, 1}, waiting{"b", 5, 5000, 4}
-	s.test(singleScripts.acquire.source, []scriptTest{
+	a, b := waiting{"a", 1, 5000, 1, "w"}, waiting{"b", 5, 5000, 4, "w"}
+	s.test(acquireScript.source, []scriptTest{
 		{
 			name: "a free lock", args: attempt("a", 0),
 			want: newFence, after: state{lock: granted("a", newFence), term: hour, fence: newFence},
@@ -302,7 +346,7 @@ func testAcquire(s *stage) {
 			name: "a held lock by the first waiter", before: heldByH, args: attempt("a", 1),
 			want: "[10 min, meta of h]", after: state{
 				lock: held("h"), term: 10, fence: oldFence,
-				queue: []waiting{{"a", 1, hourMS, 1}}, queueTerm: hour,
+				queue: []waiting{{"a", 1, entryMS, 1, "w"}}, queueTerm: 1,
 			},
 		},
 		{
@@ -310,7 +354,7 @@ func testAcquire(s *stage) {
 			before: state{lock: held("h"), term: 10, queue: []waiting{a, b}, queueTerm: 1},
 			args:   attempt("c", 2), want: "[10 min, meta of h]", after: state{
 				lock: held("h"), term: 10,
-				queue: []waiting{a, b, {"c", 6, hourMS, 2}}, queueTerm: hour,
+				queue: []waiting{a, b, {"c", 6, entryMS, 2, "w"}}, queueTerm: 1,
 			},
 		},
 		{
@@ -318,7 +362,7 @@ func testAcquire(s *stage) {
 			before: state{lock: held("h"), term: 10, queue: []waiting{a, b}, queueTerm: 90},
 			args:   attempt("a", 3), want: "[10 min, meta of h]", after: state{
 				lock: held("h"), term: 10,
-				queue: []waiting{{"a", 1, hourMS, 3}, b}, queueTerm: 90,
+				queue: []waiting{{"a", 1, entryMS, 3, "w"}, b}, queueTerm: 90,
 			},
 		},
 		{
@@ -339,7 +383,7 @@ func testAcquire(s *stage) {
 			before: state{queue: []waiting{a}, queueTerm: hour}, args: attempt("c", 2),
 			want: "[1 min, meta of a]", told: grantMessage("a", newFence, 1), after: state{
 				lock: granted("a", newFence), term: 1, fence: newFence,
-				queue: []waiting{{"c", 2, hourMS, 2}}, queueTerm: hour,
+				queue: []waiting{{"c", 2, entryMS, 2, "w"}}, queueTerm: hour,
 			},
 		},
 		{
@@ -360,7 +404,7 @@ func testAcquire(s *stage) {
 		},
 		{
 			name:   "a free lock by its first waiter, whose entry has expired",
-			before: state{queue: []waiting{{"a", 1, -1, 1}, b}, queueTerm: hour},
+			before: state{queue: []waiting{{"a", 1, -1, 1, "w"}, b}, queueTerm: hour},
 			args:   attempt("a", 2), want: newFence, after: state{
 				lock: granted("a", newFence), term: hour, fence: newFence,
 				queue: []waiting{b}, queueTerm: hour,
@@ -368,7 +412,9 @@ func testAcquire(s *stage) {
 		},
 		{
 			name: "a free lock with expired queue entries", before: state{
-				queue:     []waiting{{"b", 1, 0, 1}, {"c", 2, -1, 1}, {owner: "d", place: 3}},
+				queue: []waiting{
+					{"b", 1, 0, 1, "w"}, {"c", 2, -1, 1, "w"}, {owner: "d", place: 3},
+				},
 				queueTerm: hour,
 			},
 			args: attempt("a", 0), want: newFence,
@@ -381,7 +427,7 @@ func testAcquire(s *stage) {
 // another name.
 func testForeign(s *stage) {
 	another := strings.Replace(held("h"), "\nname\n", "\nanother name\n", 1)
-	b := waiting{"b", 1, 5000, 1}
+	b := waiting{"b", 1, 5000, 1, "w"}
 	tests := []scriptTest{
 		{name: "another name", before: state{lock: another, term: 10}, args: attempt("a", 0)},
 		{
@@ -403,7 +449,7 @@ func testForeign(s *stage) {
 	for i := range tests {
 		tests[i].want, tests[i].after = "CONFLICT", tests[i].before
 	}
-	s.test(singleScripts.acquire.source, append(tests, scriptTest{
+	s.test(acquireScript.source, append(tests, scriptTest{
 		name:   "a queue, and an invalid fence",
 		before: state{fence: "x", queue: []waiting{b}, queueTerm: hour}, args: attempt("a", 0),
 		want: "CONFLICT", after: state{fence: "x"},
@@ -411,7 +457,7 @@ func testForeign(s *stage) {
 	for _, key := range []string{s.keys.lock, s.keys.fence} {
 		s.set(state{})
 		s.do("rpush", key, "x")
-		got := s.run(singleScripts.acquire.source, clock, attempt("a", 0)...)
+		got := s.run(acquireScript.source, clock, attempt("a", 0)...)
 		if got != "WRONGTYPE" {
 			s.Errorf("acquire over the list %s: %s", key, got)
 		}
@@ -440,20 +486,20 @@ func testGrant(s *stage) {
 		tests[i].args = attempt("a", 0)
 		tests[i].after = state{lock: value("a", tt.want, at), term: hour, fence: tt.want}
 	}
-	s.test(singleScripts.acquire.source, tests)
+	s.test(acquireScript.source, tests)
 }
 
 func testRelease(s *stage) {
 	heldByH := state{lock: held("h"), term: 10, fence: oldFence}
-	a, b := waiting{"a", 1, 5000, 1}, waiting{"b", 2, 30 * 60_000, 4}
+	a, b := waiting{"a", 1, 5000, 1, "w"}, waiting{"b", 2, 30 * 60_000, 4, "w"}
 	queued := state{
 		lock: held("h"), term: 10, fence: oldFence,
 		queue: []waiting{a, b}, queueTerm: hour,
 	}
-	s.test(singleScripts.release.source, []scriptTest{
+	s.test(releaseScript.source, []scriptTest{
 		{
 			name: "a lock", before: heldByH, args: []any{"h"},
-			want: "1", after: state{fence: oldFence}, told: freed,
+			want: "1", after: state{fence: oldFence},
 		},
 		{
 			name: "nothing", before: state{fence: oldFence}, args: []any{"h"},
@@ -478,7 +524,7 @@ func testRelease(s *stage) {
 		{
 			name: "a lock with a queue whose first entry has expired", before: state{
 				lock: held("h"), term: 10,
-				queue: []waiting{{"a", 1, 0, 1}, b}, queueTerm: hour,
+				queue: []waiting{{"a", 1, 0, 1, "w"}, b}, queueTerm: hour,
 			},
 			args: []any{"h"}, want: "1", told: grantMessage("b", newFence, 4),
 			after: state{lock: granted("b", newFence), term: 30, fence: newFence},
@@ -486,7 +532,7 @@ func testRelease(s *stage) {
 		{
 			name: "a lock with a waiter that has 1 ms left", before: state{
 				lock: held("h"), term: 10,
-				queue: []waiting{{"a", 1, 1, 1}}, queueTerm: hour,
+				queue: []waiting{{"a", 1, 1, 1, "w"}}, queueTerm: hour,
 			},
 			args: []any{"h"}, want: "1", told: grantMessage("a", newFence, 1),
 			after: state{lock: unstable, fence: newFence},
@@ -494,16 +540,16 @@ func testRelease(s *stage) {
 		{
 			name: "a lock with expired queue entries", before: state{
 				lock: held("h"), term: 10,
-				queue: []waiting{{"a", 1, 0, 1}}, queueTerm: hour,
+				queue: []waiting{{"a", 1, 0, 1, "w"}}, queueTerm: hour,
 			},
-			args: []any{"h"}, want: "1", told: freed,
+			args: []any{"h"}, want: "1",
 		},
 		{
 			name: "a lock with a queue, and an invalid fence", before: state{
 				lock: held("h"), term: 10, fence: "x",
 				queue: []waiting{a}, queueTerm: hour,
 			},
-			args: []any{"h"}, want: "1", told: freed, after: state{fence: "x"},
+			args: []any{"h"}, want: "1", after: state{fence: "x"},
 		},
 		{
 			name: "a queue entry", before: queued, args: []any{"a"}, want: "1", after: state{
@@ -520,7 +566,7 @@ func testRelease(s *stage) {
 		{
 			name:   "the last queue entry of a free lock",
 			before: state{queue: []waiting{a}, queueTerm: hour}, args: []any{"a"},
-			want: "1", told: freed,
+			want: "1",
 		},
 	})
 }
@@ -528,17 +574,17 @@ func testRelease(s *stage) {
 func testBreak(s *stage) {
 	heldByH := state{lock: held("h"), term: 10, fence: oldFence}
 	text := state{lock: "text", term: 10}
-	a := waiting{"a", 1, 5000, 1}
+	a := waiting{"a", 1, 5000, 1, "w"}
 	lost := "dlock:client:clienth lost h " + oldFence
-	s.test(singleScripts.breaks.source, []scriptTest{
+	s.test(breakScript.source, []scriptTest{
 		{name: "a free lock", args: []any{""}, want: "0"},
 		{
 			name: "its holder", before: heldByH, args: []any{"h"}, want: "1",
-			after: state{fence: oldFence}, told: lost + ", " + freed,
+			after: state{fence: oldFence}, told: lost,
 		},
 		{
 			name: "any holder", before: heldByH, args: []any{""}, want: "1",
-			after: state{fence: oldFence}, told: lost + ", " + freed,
+			after: state{fence: oldFence}, told: lost,
 		},
 		{name: "another holder", before: heldByH, args: []any{"a"}, want: "0", after: heldByH},
 		{
@@ -552,41 +598,6 @@ func testBreak(s *stage) {
 			after: state{lock: granted("a", newFence), term: 1, fence: newFence},
 		},
 	})
-}
-
-// testSharded checks that the script publishes to a sharded channel in a cluster, for waiters
-// without a queue entry. Without the right to publish there, the script publishes to the whole
-// cluster.
-func testSharded(s *stage) {
-	news := s.listen(s.SSubscribe(s.Context(), s.keys.lock+freeSuffix))
-	sharded := func() (n int) {
-		s.do("spublish", s.keys.lock+freeSuffix, "end")
-		for ; ; n++ {
-			m, err := news.ReceiveMessage(s.Context())
-			if err != nil {
-				s.Fatal(err)
-			}
-			if m.Payload == "end" {
-				return n
-			}
-		}
-	}
-	for _, user := range []string{"", "-spublish"} {
-		s.set(state{lock: held("h"), term: 10})
-		if got := s.as(user).run(clusterScripts.release.source, clock, "h"); got != "1" {
-			s.Errorf("%s: the answer is %q", user, got)
-		}
-		want, wantSharded := "", 1
-		if user != "" {
-			want, wantSharded = freed, 0
-		}
-		if got := strings.Join(s.published(), ", "); got != want {
-			s.Errorf("%s: published %q, want %q", user, got, want)
-		}
-		if n := sharded(); n != wantSharded {
-			s.Errorf("%s: published %d times to the sharded channel, want %d", user, n, wantSharded)
-		}
-	}
 }
 
 // testRenew checks that a renewal answers for each lock. It prolongs a lock only if the owner still
@@ -605,7 +616,7 @@ func testRenew(s *stage) {
 	for i := range locks {
 		args = append(args, "a", oldFence, (30+i)*60_000)
 	}
-	got := s.eval(singleScripts.renew.source, clock, locks, args...)
+	got := s.eval(renewScript.source, clock, locks, args...)
 	if want := "[0, 1, 0, 0, 0, 1]"; got != want {
 		s.Errorf("the answer is %s, want %s", got, want)
 	}
@@ -616,25 +627,332 @@ func testRenew(s *stage) {
 	}
 }
 
-// testInspect checks that an inspection counts the live entries of the queue and the listeners.
+// testInspect checks that an inspection counts the live entries of the queue, and shows the live
+// holders.
 func testInspect(s *stage) {
 	s.do("set", "held", "value", "px", 10*60_000)
 	s.do("rpush", "list", "x")
+	s.do("hset", "hash", "field", "x")
 	for owner, left := range map[string]int{"a": 0, "b": 1, "c": 5000} {
-		s.do("hset", "held:waiters", owner, fmt.Sprintf("%d\n1\nme\nname\nmeta", clockMS+left))
+		s.do("hset", "held:waiters", owner,
+			fmt.Sprintf("%d\n1\nr\nme\nname\nmeta", clockMS+left))
 	}
 	s.do("hset", "held:waiters", "d", "no entry")
-	s.listen(s.Subscribe(s.Context(), "held:free"))
-	s.listen(s.SSubscribe(s.Context(), "held:free"))
-	keys := []string{"free", "free:waiters", "list", "list:waiters", "held", "held:waiters"}
-	for user, listeners := range map[string][2]int{
-		"": {2, 0}, "-pubsub|shardnumsub": {1, 0}, "-pubsub": {-1, -1},
+	s.do("hset", "shared", "dlock1", fmt.Sprintf("r\n%d\nname", clockMS))
+	s.do("hset", "over", "dlock1", fmt.Sprintf("p3\n%d\nname", clockMS))
+	for owner, left := range map[string]int{"a": 0, "b": 1000} {
+		s.do("hset", "shared", owner, fmt.Sprintf("%d\nrest", clockMS+left))
+	}
+	s.do("hset", "over", "a", fmt.Sprintf("%d\nrest", clockMS))
+	var keys []string
+	for _, lock := range []string{"free", "list", "hash", "held", "shared", "over"} {
+		keys = append(keys, lock, lock+":waiters")
+	}
+	got := s.eval(inspectScript.source, clock, keys)
+	want := "[[0, -2, 0, , ], [], [], [value, 10 min, 2, name, r], " +
+		"[[r, dlock1\nb\nrest, 1000], -1, 0, , ], [0, -1, 0, , ]]"
+	if got != want {
+		s.Errorf("the answer is %q, want %q", got, want)
+	}
+}
+
+// attemptAs returns the arguments of an attempt of another kind.
+func attemptAs(kind, owner string, number int) []any {
+	return append(attempt(owner, number), kind)
+}
+
+// testReaders checks how readers and writers share and queue.
+func testReaders(s *stage) {
+	a := holding{"a", oldFence, 5000}
+	readers := func(term, first int, holders ...holding) state {
+		return state{kind: "r", first: first, holders: holders, term: term, fence: newFence}
+	}
+	before := readers(10, 5000, a)
+	before.fence = oldFence
+	writer := waiting{"w", 1, 5000, 1, "w"}
+	queued := before
+	queued.queue, queued.queueTerm = []waiting{writer}, 1
+	both := queued
+	both.queue = []waiting{writer, {"c", 2, entryMS, 2, "r"}}
+	s.test(acquireScript.source, []scriptTest{
+		{
+			name: "a free lock", args: attemptAs("r", "c", 0), want: newFence,
+			after: readers(hour, hourMS, holding{"c", newFence, hourMS}),
+		},
+		{
+			name: "a second reader", before: before, args: attemptAs("r", "c", 0), want: newFence,
+			after: readers(hour, 5000, a, holding{"c", newFence, hourMS}),
+		},
+		{
+			name: "a reader again", before: before, args: attemptAs("r", "a", 7), want: oldFence,
+			after: state{
+				kind: "r", first: 5000, holders: []holding{{"a", oldFence, hourMS}}, term: hour,
+				fence: oldFence,
+			},
+		},
+		{
+			name: "a writer", before: before, args: attempt("w", 0), want: "[10 min, meta of a]",
+			after: before,
+		},
+		{
+			name: "a writer that waits", before: before, args: attempt("w", 1),
+			want: "[10 min, meta of a]", after: state{
+				kind: "r", first: 5000, holders: []holding{a}, term: 10, fence: oldFence,
+				queue: []waiting{{"w", 1, entryMS, 1, "w"}}, queueTerm: 1,
+			},
+		},
+		{
+			name: "a reader behind a writer", before: queued, args: attemptAs("r", "c", 0),
+			want: "[10 min, meta of a]", after: queued,
+		},
+		{
+			name: "a reader that waits behind a writer", before: queued,
+			args: attemptAs("r", "c", 2), want: "[10 min, meta of a]", after: both,
+		},
+		{
+			name: "a reader of a held lock", before: state{lock: held("h"), term: 10},
+			args: attemptAs("r", "c", 1), want: "[10 min, meta of h]", after: state{
+				lock: held("h"), term: 10, queueTerm: 1,
+				queue: []waiting{{"c", 1, entryMS, 1, "r"}},
+			},
+		},
+		{
+			name: "a writer after the last reader", args: attempt("w", 0), want: "1800000000005008",
+			before: readers(10, 0, holding{"a", oldFence, 0}), after: state{
+				lock: value("w", "1800000000005008", clock), term: hour, fence: "1800000000005008",
+			},
+		},
+		{
+			name: "a free lock with a reader at the front of its queue", before: state{
+				queue: []waiting{{"b", 1, 5000, 3, "r"}, writer}, queueTerm: 1,
+			},
+			args: attempt("e", 0), want: "[1 min, meta of b]", told: grantMessage("b", newFence, 3),
+			after: state{
+				kind: "r", first: 5000, holders: []holding{{"b", newFence, 5000}}, term: 1,
+				fence: newFence, queue: []waiting{writer}, queueTerm: 1,
+			},
+		},
+	})
+}
+
+// testPermits checks that a semaphore has no more holders than its limit, and one kind.
+func testPermits(s *stage) {
+	a, b := holding{"a", oldFence, 5000}, holding{"b", oldFence, 7000}
+	one := state{kind: "p2", first: 5000, holders: []holding{a}, term: 10, fence: oldFence}
+	two := one
+	two.holders = []holding{a, b}
+	queued := two
+	queued.queue, queued.queueTerm = []waiting{{"c", 1, entryMS, 3, "p2"}}, 1
+	s.test(acquireScript.source, []scriptTest{
+		{
+			name: "a free semaphore", args: attemptAs("p2", "c", 1), want: newFence, after: state{
+				kind: "p2", first: hourMS, holders: []holding{{"c", newFence, hourMS}}, term: hour,
+				fence: newFence,
+			},
+		},
+		{
+			name: "the last permit", before: one, args: attemptAs("p2", "c", 0), want: newFence,
+			after: state{
+				kind: "p2", first: 5000, holders: []holding{a, {"c", newFence, hourMS}}, term: hour,
+				fence: newFence,
+			},
+		},
+		{
+			name: "no permit", before: two, args: attemptAs("p2", "a", 0), want: oldFence,
+			after: state{
+				kind: "p2", first: 5000, holders: []holding{{"a", oldFence, hourMS}, b}, term: hour,
+				fence: oldFence,
+			},
+		},
+		{
+			name: "another limit", before: one, args: attemptAs("p3", "c", 0),
+			want: "CONFLICT", after: one,
+		},
+		{
+			name: "another limit, by a waiter", before: two, args: attemptAs("p1", "c", 1),
+			want: "CONFLICT", after: two,
+		},
+		{name: "a mutex", before: one, args: attempt("c", 1), want: "CONFLICT", after: one},
+		{
+			name: "a reader", before: one, args: attemptAs("r", "c", 0), want: "CONFLICT",
+			after: one,
+		},
+		{
+			name: "a permit of a mutex", before: state{lock: held("h"), term: 10},
+			args: attemptAs("p2", "c", 1), want: "CONFLICT",
+			after: state{lock: held("h"), term: 10},
+		},
+		{
+			name:   "a mutex with a semaphore in its queue",
+			before: state{queue: []waiting{{"c", 1, 5000, 3, "p2"}}, queueTerm: 1},
+			args:   attempt("d", 1), want: "CONFLICT",
+			after: state{queue: []waiting{{"c", 1, 5000, 3, "p2"}}, queueTerm: 1},
+		},
+	})
+	s.set(two)
+	for owner, want := range map[string][2]string{
+		"c": {"[5000, meta of a]", "[5000, meta of b]"}, // either of them
 	} {
-		got := s.as(user).eval(singleScripts.inspect.source, clock, keys)
-		want := fmt.Sprintf("[[0, -2, 0, %d, ], [], [value, 10 min, 2, %d, name]]",
-			listeners[1], listeners[0])
-		if got != want {
-			s.Errorf("%s: the answer is %s, want %s", user, got, want)
+		got := s.run(acquireScript.source, clock, attemptAs("p2", owner, 3)...)
+		if got = strings.Replace(got, "1 min", "5000", 1); got != want[0] && got != want[1] {
+			s.Errorf("no permit: the answer is %q", got)
+		}
+		if got := fmt.Sprintf("%+v", s.get()); got != fmt.Sprintf("%+v", queued) {
+			s.Errorf("no permit: the state is\n%s, want\n%+v", got, queued)
 		}
 	}
+}
+
+// testExpiry checks that holders whose terms are over make room, and that the others keep theirs.
+func testExpiry(s *stage) {
+	over, live := holding{"a", oldFence, 0}, holding{"b", oldFence, 9000}
+	state1 := func(kind string, first int, holders ...holding) state {
+		return state{kind: kind, first: first, holders: holders, term: 10, fence: oldFence}
+	}
+	s.test(acquireScript.source, []scriptTest{
+		{
+			name: "a permit", before: state1("p2", 0, over, live), args: attemptAs("p2", "c", 0),
+			want: newFence, after: state{
+				kind: "p2", first: 9000, holders: []holding{live, {"c", newFence, hourMS}},
+				term: hour, fence: newFence,
+			},
+		},
+		{
+			name: "a bound that is too early", before: state1("p2", 0, live), args: attempt("c", 1),
+			want: "CONFLICT", after: state1("p2", 9000, live),
+		},
+		{
+			name: "the last reader", before: state1("s", 0, over), args: attemptAs("p2", "c", 0),
+			want: newFence, after: state{
+				kind: "p2", first: hourMS, holders: []holding{{"c", newFence, hourMS}}, term: hour,
+				fence: newFence,
+			},
+		},
+		{
+			name: "a permit for which there is a queue", before: state{
+				kind: "p1", holders: []holding{over}, term: 10, fence: oldFence,
+				queue: []waiting{{"c", 1, 5000, 3, "p1"}}, queueTerm: 1,
+			},
+			args: attemptAs("p1", "d", 0), want: "[1 min, meta of c]",
+			told: grantMessage("c", newFence, 3), after: state{
+				kind: "p1", first: 5000, holders: []holding{{"c", newFence, 5000}}, term: 1,
+				fence: newFence,
+			},
+		},
+	})
+}
+
+// testLeave checks releases and breaks of locks with several holders.
+func testLeave(s *stage) {
+	a, b := holding{"a", oldFence, 5000}, holding{"b", oldFence, 9000}
+	readers := func(holders ...holding) state {
+		return state{kind: "r", first: 5000, holders: holders, term: 10, fence: oldFence}
+	}
+	queued := func(before state, queue ...waiting) state {
+		before.queue, before.queueTerm = queue, 1
+		return before
+	}
+	writer, reader := waiting{"w", 1, 5000, 1, "w"}, waiting{"r", 2, 6000, 4, "r"}
+	granted := state{lock: granted("w", newFence), term: 1, fence: newFence}
+	tests := []scriptTest{
+		{
+			name: "one of two", before: readers(a, b), args: []any{"a"}, want: "1",
+			after: readers(b),
+		},
+		{
+			name: "the last one", before: readers(a), args: []any{"a"}, want: "1",
+			after: state{fence: oldFence},
+		},
+		{
+			name: "the last one before a writer", before: queued(readers(a), writer),
+			args: []any{"a"}, want: "1", told: grantMessage("w", newFence, 1), after: granted,
+		},
+		{
+			name: "one of two before a writer", before: queued(readers(a, b), writer),
+			args: []any{"a"}, want: "1", after: queued(readers(b), writer),
+		},
+		{
+			name: "the last one before readers", args: []any{"a"}, want: "1",
+			before: queued(readers(a), waiting{"q", 1, 5000, 1, "r"}, reader), after: state{
+				kind: "r", first: 5000, term: 1, fence: "1800000000005008", holders: []holding{
+					{"q", newFence, 5000}, {"r", "1800000000005008", 6000},
+				},
+			},
+			told: grantMessage("q", newFence, 1) + ", " +
+				grantMessage("r", "1800000000005008", 4),
+		},
+		{
+			name: "no holder", before: readers(a), args: []any{"c"}, want: "0", after: readers(a),
+		},
+	}
+	s.test(releaseScript.source, append(tests, scriptTest{
+		name: "a writer that waits before a reader", before: queued(readers(a), writer, reader),
+		args: []any{"w"}, want: "1", told: grantMessage("r", newFence, 4), after: state{
+			kind: "r", first: 5000, holders: []holding{a, {"r", newFence, 6000}}, term: 10,
+			fence: newFence,
+		},
+	}))
+	lost := func(owners ...string) (told string) {
+		for _, owner := range owners {
+			told += ", dlock:client:client" + owner + " lost " + owner + " " + oldFence
+		}
+		return told
+	}
+	for i := range tests {
+		if tests[i].want == "1" {
+			tests[i].told = strings.TrimPrefix(lost("a")+", "+tests[i].told, ", ")
+			tests[i].told = strings.TrimSuffix(tests[i].told, ", ")
+		}
+	}
+	s.test(breakScript.source, append(tests, scriptTest{
+		name: "all", before: queued(readers(a), writer), args: []any{""}, want: "1",
+		told:  strings.TrimPrefix(lost("a"), ", ") + ", " + grantMessage("w", newFence, 1),
+		after: granted,
+	}, scriptTest{
+		name: "the field that is no holder", before: readers(a), args: []any{"dlock1"}, want: "0",
+		after: readers(a),
+	}))
+	s.set(readers(a, b))
+	if got := s.run(breakScript.source, clock, ""); got != "1" || s.get().kind != "" {
+		s.Errorf("break of two readers: %s, and the state is %+v", got, s.get())
+	}
+}
+
+// testDowngrade checks that a writer becomes a reader with the same fence, and only the writer.
+func testDowngrade(s *stage) {
+	before := state{lock: held("a"), term: 10, fence: newFence}
+	after := state{
+		kind: "r", first: hourMS, holders: []holding{{"a", oldFence, hourMS}}, term: hour,
+		fence: newFence,
+	}
+	args := []any{"a", oldFence, hourMS}
+	queued := before
+	queued.queue = []waiting{{"r", 1, 6000, 4, "r"}, {"w", 2, 5000, 1, "w"}}
+	queued.queueTerm = 1
+	next := "1800000000005008"
+	s.test(downgradeScript.source, []scriptTest{
+		{name: "a writer", before: before, args: args, want: "1", after: after},
+		{name: "a reader", before: after, args: args, want: "1", after: after},
+		{name: "nothing", args: args, want: "0"},
+		{
+			name: "another fence", before: before, args: []any{"a", newFence, hourMS}, want: "0",
+			after: before,
+		},
+		{
+			name: "another owner", before: before, args: []any{"b", oldFence, hourMS}, want: "0",
+			after: before,
+		},
+		{
+			name: "another reader", before: after, args: []any{"b", oldFence, hourMS}, want: "0",
+			after: after,
+		},
+		{
+			name: "a writer before a reader and a writer", before: queued, args: args, want: "1",
+			told: grantMessage("r", next, 4), after: state{
+				kind: "r", first: 6000, term: hour, fence: next,
+				holders: []holding{{"a", oldFence, hourMS}, {"r", next, 6000}},
+				queue:   queued.queue[1:], queueTerm: 1,
+			},
+		},
+	})
 }

@@ -114,7 +114,7 @@ func TestKeysOfALockAreInOneSlot(t *testing.T) {
 			t.Errorf("%q: the keys %q differ from those on a single server, %q", name, k, alone)
 		}
 		slot := do(t, c, "cluster", "keyslot", k.lock)
-		for _, key := range []string{k.fence, k.queue, k.waiters, k.lock + freeSuffix} {
+		for _, key := range []string{k.fence, k.queue, k.waiters} {
 			if its := do(t, c, "cluster", "keyslot", key); its != slot {
 				t.Errorf("%q: slot %v, the slot of the lock is %v", key, its, slot)
 			}
@@ -147,107 +147,6 @@ func TestListOverAllMasters(t *testing.T) {
 		}
 		raw.Release(t, d, grants[i])
 	}
-}
-
-// TestWaitersNeedOneConnectionPerMaster checks that the waiters in a cluster share one connection
-// to each master with their locks. The driver needs one more connection for itself.
-func TestWaitersNeedOneConnectionPerMaster(t *testing.T) {
-	t.Parallel()
-	g := testenv.RedisCluster(t)
-	holder, d := openURL(t, g.URL), openURL(t, g.URL)
-	woken := make(chan error)
-	var grants []*backend.Grant
-	for i := range 100 {
-		req := raw.Request(t, longTerm)
-		req.Key = fmt.Sprint(t.Name(), "/", i)
-		grants = append(grants, raw.Acquire(t, holder, req))
-		waiter := *req
-		waiter.Owner = raw.NewOwner()
-		b := listening(t, d, &waiter)
-		go func() {
-			_, err := d.Wait(t.Context(), &waiter, b)
-			woken <- err
-		}()
-	}
-	d.hub.mu.Lock()
-	links := len(d.hub.links)
-	d.hub.mu.Unlock()
-	if links > 4 {
-		t.Errorf("%d connections for pub/sub in a cluster of three masters", links)
-	}
-	for _, g := range grants {
-		raw.Release(t, holder, g)
-	}
-	for range grants {
-		if err := <-woken; err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestShardedPubSubIsTriedOnEachConnection checks that each new connection tries sharded pub/sub
-// first. Redis before 7 does not support it, but the server may have been upgraded meanwhile: a
-// newer server sends its messages only to sharded channels.
-func TestShardedPubSubIsTriedOnEachConnection(t *testing.T) {
-	t.Parallel()
-	fake := newFakeServer(t, func(command string) string {
-		if command == "ssubscribe" {
-			return "-ERR unknown command 'ssubscribe'\r\n"
-		}
-		return ""
-	})
-	home, node := fake.client(t), fake.client(t)
-	h := newHub(connection{}.lane(home, Options{}), "me")
-	defer h.close()
-	for i := range 2 {
-		lock := fmt.Sprintf("dlock:{%d}", i)
-		_, _ = h.join(&position{lock: lock}, node)
-		sharded, plain := "ssubscribe "+lock+freeSuffix, "subscribe "+lock+freeSuffix
-		for _, want := range []string{sharded, plain} {
-			if got := fake.next(t, sharded, plain); got != want {
-				t.Fatalf("%s is sent, want %s", got, want)
-			}
-		}
-		fake.disconnect()
-		for end := time.Now().Add(patience); ; pause(t, time.Millisecond) {
-			h.mu.Lock()
-			n := len(h.links)
-			h.mu.Unlock()
-			if n == 0 {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("the broken connection is still in use")
-			}
-		}
-	}
-}
-
-// TestClusterWithoutShardedPubSub checks a cluster of Redis before 7, which has no sharded pub/sub.
-func TestClusterWithoutShardedPubSub(t *testing.T) {
-	t.Parallel()
-	g := testenv.NewRedisCluster(t,
-		"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", "")
-	holder, waiter := openURL(t, g.URL), openURL(t, g.URL)
-	held := raw.Acquire(t, holder, raw.Request(t, longTerm))
-	req := raw.Request(t, longTerm)
-	b := listening(t, waiter, req)
-	result := make(chan error, 1)
-	go func() {
-		_, err := waiter.Wait(t.Context(), req, b)
-		result <- err
-	}()
-	awaitListener(t, waiter, held.Key)
-	raw.Release(t, holder, held)
-	select {
-	case err := <-result:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Error("the waiter was not woken")
-	}
-	raw.Acquire(t, waiter, req)
 }
 
 func TestShapeURLs(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // id names an acquisition.
@@ -53,6 +54,7 @@ type acquisition struct {
 	turn    chan struct{} // full while a request of the acquisition is under way: one at a time
 
 	// a.turn must be taken for these.
+	kind    kind.Kind // only Downgrade changes it
 	state   state
 	node    string // path of the node, or of the last one if released; "": none is known
 	created uint64 // number of the transaction that created node; 0: to be read from own
@@ -62,8 +64,9 @@ type acquisition struct {
 	tail    string // a node that was in the queue before this one; "": none is known
 
 	// Written with a.turn taken, and read also without it. Once fence is not 0, own stays not nil.
-	own   atomic.Pointer[watch] // on node
-	fence atomic.Uint64         // 0: never held
+	own    atomic.Pointer[watch] // on node
+	fence  atomic.Uint64         // 0: never held
+	moving atomic.Bool           // Downgrade replaces node, so that its end is no loss
 }
 
 // markQueued is for a node that exists in the queue. a.turn must be taken.
@@ -113,7 +116,7 @@ func (a *acquisition) gone() error {
 	if a.session.ctx.Err() != nil {
 		return errExpired
 	}
-	if w := a.own.Load(); w != nil {
+	if w := a.own.Load(); w != nil && !a.moving.Load() {
 		return a.session.gone(w)
 	}
 	return nil
@@ -199,7 +202,7 @@ func inTurn[T any](ctx context.Context, a *acquisition, fn func() (T, error)) (T
 
 // admit returns the acquisition with that name in the session s. It registers a new one, before any
 // request of it is sent. An acquisition of a session that is already over is not registered.
-func (d *driver) admit(s *session, name id) *acquisition {
+func (d *driver) admit(s *session, name id, k kind.Kind) *acquisition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if a := d.acquisitions[name]; a != nil && a.session == s {
@@ -207,7 +210,10 @@ func (d *driver) admit(s *session, name id) *acquisition {
 	}
 	queue := d.queue(name.key)
 	a := &acquisition{
-		id: name, session: s, queue: queue, turn: make(chan struct{}, 1), tail: d.tails[queue],
+		id: name, session: s, queue: queue, turn: make(chan struct{}, 1), kind: k,
+	}
+	if k == kind.Writer {
+		a.tail = d.tails[queue]
 	}
 	if d.session == s {
 		d.acquisitions[name] = a

@@ -60,7 +60,7 @@ type answers struct {
 
 // expect takes a request that is about to be written.
 func (a *answers) expect(request []byte) {
-	switch k := kind(request); k {
+	switch k := operation(request); k {
 	case opGetData, opChildren, opMulti:
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -89,6 +89,11 @@
 // watches share the connection of the session. In addition, the core polls. An attempt of a caller
 // that does not wait lists the queue before it creates a node.
 //
+// Readers and permits stand in the same queue: the name of a node has its kind. A reader watches
+// the nearest writer in front of it. The waiters of a semaphore watch the whole queue, because any
+// holder may be the next to leave, so each change wakes one waiter of each client. A writer becomes
+// a reader by one transaction that replaces its node in the same place.
+//
 // The server executes requests in the order in which they were sent. So inside a process the next
 // waiter sends its request after the release without waiting for the release's answer.
 //

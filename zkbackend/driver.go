@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 const (
@@ -52,6 +53,8 @@ var (
 	_ backend.BatchRenewer = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Downgrader   = (*driver)(nil)
+	_ backend.Watcher      = (*driver)(nil)
 )
 
 // newDriver makes a driver without a session. The first request begins one.
@@ -62,7 +65,8 @@ func newDriver(servers []string, opts *settings) *driver {
 		acquisitions: make(map[id]*acquisition),
 		tails:        make(map[string]string),
 		caps: backend.Capabilities{
-			Modes: backend.Exclusive, Fair: backend.FairAlways,
+			Modes:   backend.Exclusive | backend.Shared | backend.Permit,
+			Fair:    backend.FairAlways,
 			Fencing: backend.FenceDurable, Session: true,
 			Inspect: true, List: true, Break: true, Notify: true,
 			MinTTL: minTTL, Late: late,
@@ -73,14 +77,11 @@ func newDriver(servers []string, opts *settings) *driver {
 // Acquire implements backend.Driver. An attempt creates the node of the acquisition, or finds the
 // node of an earlier attempt. Then it checks that no other node is in front of it.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-	if req.Mode != backend.Exclusive {
-		return nil, errMode
-	}
 	s, err := d.liveSession(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a := d.admit(s, id{req.Key, req.Owner})
+	a := d.admit(s, id{req.Key, req.Owner}, kind.Of(req))
 	return inTurn(ctx, a, func() (*backend.Grant, error) {
 		if a.state == released {
 			return nil, errReleased
@@ -150,7 +151,7 @@ func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
 func (d *driver) enqueue(a *acquisition, req *backend.Request) error {
 	begun := a.session.beginRequest()
 	if !req.Queue {
-		if err := a.checkEmpty(); err != nil {
+		if err := a.checkRoom(); err != nil {
 			return err
 		}
 	}
@@ -163,8 +164,8 @@ func (d *driver) enqueue(a *acquisition, req *backend.Request) error {
 	return err
 }
 
-// checkQueue returns *Busy if another node is in front of the node of a. An attempt of a caller
-// that does not wait then leaves nothing.
+// checkQueue returns *Busy if there are nodes in front of the node of a for whose end it waits. An
+// attempt of a caller that does not wait then leaves nothing, and neither does a conflict.
 func (d *driver) checkQueue(a *acquisition, req *backend.Request) error {
 	if req.Queue {
 		if w := a.followTail(); w != nil {
@@ -176,25 +177,30 @@ func (d *driver) checkQueue(a *acquisition, req *backend.Request) error {
 		return err
 	}
 	i := slices.IndexFunc(entries, func(e entry) bool { return a.queue+"/"+e.name == a.node })
-	switch {
-	case i < 0:
+	if i < 0 {
 		return errEntryDeleted // the watch is about to report it, too
-	case i == 0:
-		d.rememberTail(a.queue, entries)
+	}
+	if err := kind.Conflict(a.kind, entries[:i]); err != nil {
+		return d.stepBack(a, err)
+	}
+	blockers := kind.Blockers(a.kind, entries[:i])
+	switch {
+	case len(blockers) == 0:
+		d.rememberTail(a, entries)
 		return nil
 	case !req.Queue:
-		return d.stepBack(a, entries[0].owner)
+		return d.stepBack(a, &backend.Busy{Holder: entries[0].owner})
 	}
-	return a.waitBehind(entries[:i])
+	return a.waitBehind(blockers)
 }
 
-// stepBack removes the node of an attempt that does not wait, and returns *Busy.
-func (d *driver) stepBack(a *acquisition, holder string) error {
+// stepBack removes the node of an attempt that fails with answer, and returns answer.
+func (d *driver) stepBack(a *acquisition, answer error) error {
 	if err := d.release(a); err != nil && !errors.Is(err, backend.ErrNotHeld) {
 		return err
 	}
 	a.markAbsent()
-	return &backend.Busy{Holder: holder}
+	return answer
 }
 
 // grant makes a the holder, or grants its lock again. From here on the end of its node is a loss.

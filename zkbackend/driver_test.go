@@ -38,6 +38,8 @@ var inapplicable = conformance.Inapplicable(
 	"LateRepeatedAcquireShortensNoTerm",
 	"LeavingTheQueueOfAFreeLockWakesTheNext",
 	"LockedEntryCostsNoOtherLease",
+	"PermitsExpireOneByOne",
+	"ReadersExpireOneByOne",
 	"SweepSparesHeldLocks",
 	"TermsAreNotFloored",
 )

@@ -10,9 +10,6 @@ import (
 )
 
 var (
-	// errMode is the answer to a request for a shared lock or a permit.
-	errMode = fmt.Errorf("%w: zookeeper locks are exclusive only", backend.ErrUnsupported)
-
 	// errForeign is the answer if the lock's node holds no name or another one.
 	errForeign = fmt.Errorf("%w: the node under the key is not dlock's, or another name's",
 		backend.ErrConflict)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // maxReads limits how often Inspect reads a lock whose holder leaves between the list of the queue
@@ -38,31 +39,40 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 // inspect returns the state of one lock. The time that its holder has left is unknown: it depends
 // on the holder's session.
 func (s *session) inspect(queue, name string) (*backend.Info, error) {
-	info := &backend.Info{Key: name, Mode: backend.Exclusive}
 	for range maxReads {
 		entries, err := s.entries(queue)
 		if err != nil {
 			return nil, interpretError(err)
 		}
+		info := &backend.Info{Key: name, Mode: backend.Exclusive}
 		if len(entries) == 0 {
 			return info, nil
 		}
-		meta, stat, err := s.conn.Get(queue + "/" + entries[0].name)
+		k, held := entries[0].kind, kind.Holders(entries)
+		info.Mode, info.Limit, info.Waiters = k.Mode(), k.Limit(), len(entries)-len(held)
+		info.Holders, err = s.readHolders(queue, held)
 		if errors.Is(err, zk.ErrNoNode) {
 			continue
 		}
-		if err != nil {
-			return nil, interpretError(err)
-		}
-		info.Waiters = len(entries) - 1
-		info.Holders = []backend.Holder{{
-			Owner: entries[0].owner, Meta: string(meta), Fence: uint64(stat.Czxid) << 12,
-			Since: time.UnixMilli(stat.Ctime), TTL: -1,
-		}}
-		return info, nil
+		return info, interpretError(err)
 	}
 	return nil, fmt.Errorf("%w: the lock changes its holder too fast to be inspected",
 		backend.ErrUnavailable)
+}
+
+// readHolders reads the nodes of holders. It returns zk.ErrNoNode if one of them has left.
+func (s *session) readHolders(queue string, held []entry) (all []backend.Holder, _ error) {
+	for _, e := range held {
+		meta, stat, err := s.conn.Get(queue + "/" + e.name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, backend.Holder{
+			Owner: e.owner, Meta: string(meta), Fence: uint64(stat.Czxid) << 12,
+			Since: time.UnixMilli(stat.Ctime), TTL: -1,
+		})
+	}
+	return all, nil
 }
 
 // List implements backend.Inspector. It sends requests for each lock in turn.
@@ -140,20 +150,29 @@ func (d *driver) Break(ctx context.Context, name, owner string) error {
 		return err
 	}
 	_, err = call(ctx, s, func() (any, error) {
-		return nil, d.removeHolder(s, d.queue(name), owner)
+		return nil, d.removeHolders(s, d.queue(name), owner)
 	})
 	return interpretError(err)
 }
 
-// removeHolder deletes the node of the holder. It returns ErrNotHeld if there is no holder, or if
-// owner is not empty and not the holder.
-func (d *driver) removeHolder(s *session, queue, owner string) error {
+// removeHolders deletes the nodes of the holders, or of one of them if owner is not empty. It
+// returns ErrNotHeld if there is none.
+func (d *driver) removeHolders(s *session, queue, owner string) error {
 	entries, err := s.syncedEntries(queue)
 	if err != nil {
 		return err
 	}
-	if len(entries) == 0 || owner != "" && entries[0].owner != owner {
-		return backend.ErrNotHeld
+	result := backend.ErrNotHeld
+	for _, e := range kind.Holders(entries) {
+		if owner != "" && e.owner != owner {
+			continue
+		}
+		switch err := d.remove(s, queue, queue+"/"+e.name); {
+		case err == nil:
+			result = nil
+		case !errors.Is(err, backend.ErrNotHeld):
+			return err
+		}
 	}
-	return d.remove(s, queue, queue+"/"+entries[0].name)
+	return result
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dlock-go/dlock/backend/key"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // The nodes below the chroot:
@@ -15,6 +16,8 @@ import (
 //	/dlock/<encoded name>/~queue               the queue of the lock
 //	/dlock/<encoded name>/~queue/<owner>-w-<n> a holder or a waiter; its data is the meta
 //
+// The word between the owner and the number is a kind.Kind.
+//
 // An encoded name has no tilde, so the driver's other nodes cannot be locks.
 const (
 	// directory contains all locks of a chroot.
@@ -23,10 +26,6 @@ const (
 	// queueNode contains the queue of a lock. It is created only after the name in the lock's node
 	// was checked. So a foreign node has no queue, and an attempt fails before it writes anything.
 	queueNode = "/~queue"
-
-	// mark separates the owner from the number that the server appends. It stands for a request to
-	// write, and so to exclude all other holders.
-	mark = "-w-"
 
 	// probeNode is created and deleted by Open.
 	probeNode = "/~probe"
@@ -57,22 +56,32 @@ func (d *driver) queue(name string) string { return d.path(name) + queueNode }
 type entry struct {
 	name   string // of the node, without its path
 	owner  string
+	kind   kind.Kind
 	number int32 // the order of the queue; see compareEntries
 }
 
-// parseEntry reads the name of a node: 32 hex digits, the mark and the server's number. The number
-// is negative after the lock's counter has overflowed. ok is false for a node of another kind.
+// parseEntry reads the name of a node: 32 hex digits, the kind and the server's number, with
+// hyphens in between. The number is negative after the lock's counter has overflowed. ok is false
+// for a node of another program.
 func parseEntry(name string) (e entry, ok bool) {
-	owner, digits, ok := strings.Cut(name, mark)
-	if !ok || len(owner) != 32 || len(digits) < 10 {
+	owner, rest, _ := strings.Cut(name, "-")
+	word, digits, _ := strings.Cut(rest, "-")
+	k := kind.Kind(word)
+	if len(owner) != 32 || len(digits) < 10 || !k.Valid() {
 		return entry{}, false
 	}
 	if strings.Trim(owner, "0123456789abcdef") != "" {
 		return entry{}, false
 	}
 	number, err := strconv.ParseInt(digits, 10, 32)
-	return entry{name, owner, int32(number)}, err == nil
+	return entry{name, owner, k, int32(number)}, err == nil
 }
+
+// Kind implements kind.Entry.
+func (e entry) Kind() kind.Kind { return e.kind }
+
+// nodeName returns the name of a node, without the number that the server appends.
+func nodeName(owner string, k kind.Kind) string { return owner + "-" + string(k) + "-" }
 
 // compareEntries orders entries by numbers that wrap around: two numbers in one queue differ by
 // less than half of their range.

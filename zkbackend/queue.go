@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 )
 
 // entries lists the holder and the waiters of a lock, in their order. It is empty if there is no
@@ -18,9 +19,11 @@ func (s *session) entries(queue string) ([]entry, error) {
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
+	return parseEntries(names), err
+}
+
+// parseEntries returns the entries with these names, in their order.
+func parseEntries(names []string) []entry {
 	entries := make([]entry, 0, len(names))
 	for _, name := range names {
 		if e, ok := parseEntry(name); ok {
@@ -28,7 +31,7 @@ func (s *session) entries(queue string) ([]entry, error) {
 		}
 	}
 	slices.SortFunc(entries, compareEntries)
-	return entries, nil
+	return entries
 }
 
 // syncedEntries is entries of a server that has caught up with the leader.
@@ -39,15 +42,19 @@ func (s *session) syncedEntries(queue string) ([]entry, error) {
 	return s.entries(queue)
 }
 
-// checkEmpty returns *Busy if the lock has a holder. The server may lag behind the leader, so a
-// holder is confirmed by a second list, after a sync.
-func (a *acquisition) checkEmpty() error {
+// checkRoom returns *Busy if a, which has no node yet, would have to wait behind the present
+// entries, and ErrConflict if they are of another kind. The server may lag behind the leader, so
+// the answer is confirmed by a second list, after a sync.
+func (a *acquisition) checkRoom() error {
 	s := a.session
 	entries, err := s.entries(a.queue)
-	if err == nil && len(entries) > 0 {
+	if err == nil && len(kind.Blockers(a.kind, entries)) > 0 {
 		entries, err = s.syncedEntries(a.queue)
 	}
-	if err == nil && len(entries) > 0 {
+	if err == nil {
+		err = kind.Conflict(a.kind, entries)
+	}
+	if err == nil && len(kind.Blockers(a.kind, entries)) > 0 {
 		return &backend.Busy{Holder: entries[0].owner}
 	}
 	return err
@@ -59,7 +66,7 @@ func (a *acquisition) checkEmpty() error {
 func (d *driver) createNode(a *acquisition, meta string, begun moment) error {
 	results, err := a.session.conn.Multi(
 		&zk.CreateRequest{
-			Path: a.queue + "/" + a.owner + mark, Data: []byte(meta),
+			Path: a.queue + "/" + nodeName(a.owner, a.kind), Data: []byte(meta),
 			Acl: d.settings.acl, Flags: zk.FlagEphemeralSequential,
 		},
 		&zk.SetDataRequest{Path: a.queue, Version: -1})

@@ -33,8 +33,8 @@ const (
 	xidAuth = -4
 )
 
-// kind returns the kind of a request, or 0 if p is too short.
-func kind(p []byte) uint32 {
+// operation returns the kind of a request, or 0 if p is too short.
+func operation(p []byte) uint32 {
 	if len(p) < contentAt {
 		return 0
 	}
@@ -45,7 +45,7 @@ func kind(p []byte) uint32 {
 // path in four bytes, the path and a version.
 func deleted(p []byte) (node string, ok bool) {
 	const pathAt = contentAt + 4
-	if len(p) < pathAt || kind(p) != opDelete {
+	if len(p) < pathAt || operation(p) != opDelete {
 		return "", false
 	}
 	size, path := binary.BigEndian.Uint32(p[contentAt:]), p[pathAt:]

@@ -179,6 +179,9 @@ func (s *session) event(e zk.Event) {
 		s.end(errExpired)
 	case e.Type == zk.EventNodeDeleted:
 		s.fire(e.Path, errDeleted)
+		s.fire(e.Path+children, errDeleted)
+	case e.Type == zk.EventNodeChildrenChanged:
+		s.fire(e.Path+children, nil)
 	case e.Type == zk.EventNodeDataChanged:
 		s.fire(e.Path, nil)
 	}

@@ -1,15 +1,20 @@
 package zkbackend
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// watch is the server's promise to report the next change of a node. All acquisitions of a session
-// that watch one node share one watch: the server counts watches, and the library cannot remove
-// them.
+// children follows the path of a node to denote the list of its children.
+const children = "/"
+
+// watch is the server's promise to report the next change of a node, or of the list of its
+// children. All acquisitions of a session that watch one node share one watch: the server counts
+// watches, and the library cannot remove them.
 //
 //	state      armed   fired   event                             next
 //	requested  open    open    the server has set the watch      armed
@@ -21,11 +26,12 @@ import (
 // The last two events may also come before the answer that sets the watch: then fired closes before
 // armed. A watch is in session.watches until it fires.
 type watch struct {
-	path  string
-	wire  int           // number of the connection on which it was requested
-	armed chan struct{} // closed when the request was answered; then err and stat are constant
-	err   error
-	stat  *zk.Stat // of the node when the watch was set
+	path     string        // ends with children for a list
+	wire     int           // number of the connection on which it was requested
+	armed    chan struct{} // closed when the request was answered; the next three are then constant
+	err      error
+	stat     *zk.Stat // of the node when the watch was set
+	children []string // the list at that time
 
 	fired chan struct{} // closed when the node has changed, or the session is over
 
@@ -103,7 +109,12 @@ func (s *session) unregister(w *watch) bool {
 // again.
 func (s *session) arm(w *watch) {
 	defer close(w.armed)
-	if _, w.stat, _, w.err = s.conn.GetW(w.path); w.err == nil || !s.unregister(w) {
+	if parent, isList := strings.CutSuffix(w.path, children); isList {
+		w.children, w.stat, _, w.err = s.conn.ChildrenW(parent)
+	} else {
+		_, w.stat, _, w.err = s.conn.GetW(w.path)
+	}
+	if w.err == nil || !s.unregister(w) {
 		return
 	}
 	if errors.Is(w.err, zk.ErrNoNode) {
@@ -158,6 +169,15 @@ func (s *session) onGone(w *watch, fn func(error)) error {
 	return w.gone
 }
 
+// takeOnGone returns the function of onGone, which is not called any more.
+func (s *session) takeOnGone(w *watch) func(error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fn := w.onGone
+	w.onGone = nil
+	return fn
+}
+
 // moveOnGone moves the function of onGone from a fired watch to its successor.
 func (s *session) moveOnGone(old, w *watch) {
 	s.mu.Lock()
@@ -199,4 +219,25 @@ func (s *session) watching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.watches) > 0
+}
+
+// Watch implements backend.Watcher. It fails for a name that was never locked, whose queue does not
+// exist yet.
+func (d *driver) Watch(ctx context.Context, key string, changed func()) error {
+	for {
+		s, err := d.liveSession(ctx)
+		if err != nil {
+			return err
+		}
+		w, err := call(ctx, s, func() (*watch, error) { return s.watch(d.queue(key) + children) })
+		if err != nil {
+			return interpretError(err)
+		}
+		changed()
+		select {
+		case <-w.fired:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

@@ -133,12 +133,12 @@ func (w *wire) settle() {
 // request to delete a node: the library reports nothing before the answer, but the server executes
 // all later requests after it.
 func (w *wire) Write(p []byte) (int, error) {
-	if isFirst := w.touches.send(time.Now(), kind(p) == opPing); isFirst {
+	if isFirst := w.touches.send(time.Now(), operation(p) == opPing); isFirst {
 		return w.writeConnect(p)
 	}
 	w.answers.expect(p)
 	n, err := w.write(p)
-	if kind(p[:n]) == opSetWatches {
+	if operation(p[:n]) == opSetWatches {
 		select {
 		case w.rewatch <- struct{}{}:
 		default:

@@ -18,10 +18,14 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
+
+// mark separates the owner of a writer from the number of its node.
+const mark = "-w-"
 
 // patience limits the wait for events that happen at once on a fast machine. Without the event,
 // nothing else replaces it within this time.
@@ -482,7 +486,7 @@ func TestGhostOfAFormerSession(t *testing.T) {
 	_, err := conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil,
 		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	must(t, err)
-	d.admit(d.session, id{req.Key, req.Owner}).markUnknown() // as after a lost reply
+	d.admit(d.session, id{req.Key, req.Owner}, kind.Writer).markUnknown() // as after a lost reply
 	if g, err := d.Acquire(t.Context(), req); err == nil {
 		t.Fatalf("granted by a node of another session: %v", g)
 	}
@@ -523,7 +527,7 @@ func TestLateNodeOfTheSameOwner(t *testing.T) {
 	d, other := openURL(t, s.URL), openURL(t, s.URL)
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, patience))) // the lock's node is made
 	req, next := raw.Request(t, patience), raw.Request(t, patience)
-	d.admit(d.session, id{req.Key, req.Owner}).markUnknown() // as after a lost reply
+	d.admit(d.session, id{req.Key, req.Owner}, kind.Writer).markUnknown() // as after a lost reply
 	g := raw.Acquire(t, d, req)
 	_, err := d.session.conn.Create(d.queue(req.Key)+"/"+req.Owner+mark, nil,
 		zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
@@ -560,7 +564,7 @@ func TestSweepSparesTheNextAttempt(t *testing.T) {
 	path := d.path(req.Key)
 	_, err := conn.Create(path, []byte("precious"), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
 	must(t, err)
-	a := d.admit(d.session, id{req.Key, req.Owner})
+	a := d.admit(d.session, id{req.Key, req.Owner}, kind.Writer)
 	a.markUnknown() // as after a lost reply
 	_, err = d.Acquire(t.Context(), req)
 	raw.WantIs(t, "Acquire of a foreign node", err, backend.ErrConflict)
@@ -1226,7 +1230,7 @@ func TestNextFollowsTheHoldersView(t *testing.T) {
 	sent, released := make(chan struct{}), make(chan error, 1)
 	go func() {
 		released <- d.ReleaseThen(t.Context(), g, func() {
-			d.admit(d.session, id{next.Key, next.Owner})
+			d.admit(d.session, id{next.Key, next.Owner}, kind.Writer)
 			close(sent)
 		})
 	}()

@@ -23,6 +23,12 @@ type flaw struct {
 	inspect   func(ctx context.Context, next *driver, key string) (*backend.Info, error)
 	list      func(ctx context.Context, next *driver, prefix string) iter.Seq2[*backend.Info, error]
 	breakLock func(ctx context.Context, next *driver, key, owner string) error
+	downgrade func(ctx context.Context, next *driver, g *backend.Grant) (*backend.Grant, error)
+	export    func(ctx context.Context, next *driver, g *backend.Grant) (string, error)
+	adopt     func(
+		ctx context.Context, next *driver, ticket string, req *backend.Request,
+	) (*backend.Grant, error)
+	watch func(ctx context.Context, next *driver, key string, changed func()) error
 
 	capabilities func(backend.Capabilities) backend.Capabilities
 	close        func(next *driver) error
@@ -133,6 +139,48 @@ func (d *driver) Break(ctx context.Context, key, owner string) error {
 	}
 	if b, ok := d.Driver.(backend.Breaker); ok {
 		return b.Break(ctx, key, owner)
+	}
+	return backend.ErrUnsupported
+}
+
+func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	if d.flaw.downgrade != nil {
+		return d.flaw.downgrade(ctx, d.next, g)
+	}
+	if b, ok := d.Driver.(backend.Downgrader); ok {
+		return b.Downgrade(ctx, g)
+	}
+	return nil, backend.ErrUnsupported
+}
+
+func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
+	if d.flaw.export != nil {
+		return d.flaw.export(ctx, d.next, g)
+	}
+	if m, ok := d.Driver.(backend.Mover); ok {
+		return m.Export(ctx, g)
+	}
+	return "", backend.ErrUnsupported
+}
+
+func (d *driver) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (*backend.Grant, error) {
+	if d.flaw.adopt != nil {
+		return d.flaw.adopt(ctx, d.next, ticket, req)
+	}
+	if m, ok := d.Driver.(backend.Mover); ok {
+		return m.Adopt(ctx, ticket, req)
+	}
+	return nil, backend.ErrUnsupported
+}
+
+func (d *driver) Watch(ctx context.Context, key string, changed func()) error {
+	if d.flaw.watch != nil {
+		return d.flaw.watch(ctx, d.next, key, changed)
+	}
+	if w, ok := d.Driver.(backend.Watcher); ok {
+		return w.Watch(ctx, key, changed)
 	}
 	return backend.ErrUnsupported
 }

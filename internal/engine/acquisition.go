@@ -23,10 +23,12 @@ type acquisition struct {
 	*asking       // nil once it is granted
 
 	state    state
-	renewing bool  // a renewal is under way
-	repeat   bool  // an attempt may be executed late, so the release has to be repeated
-	failures int32 // failed renewals since the last success
-	reason   error // of its loss, from the server; nil: none was reported
+	mode     backend.Mode // of the grant; see Downgrade
+	pinned   bool         // it takes no part in hand-offs; see Lease.pin
+	renewing bool         // a renewal is under way
+	repeat   bool         // an attempt may be executed late, so the release has to be repeated
+	failures int32        // failed renewals since the last success
+	reason   error        // of its loss, from the server; nil: none was reported
 	grant    *backend.Grant
 	term     backend.Term // the newest proof
 
@@ -62,7 +64,9 @@ func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time
 	_, _ = rand.Read(bits[:]) // never fails, by its documentation
 	var owner [2 * len(bits)]byte
 	hex.Encode(owner[:], bits[:])
-	a := &acquisition{engine: e, lock: l, line: ln, asking: &asking{answered: answered}}
+	a := &acquisition{
+		engine: e, lock: l, line: ln, mode: l.mode(), asking: &asking{answered: answered},
+	}
 	a.request = backend.Request{
 		Key: l.Key, Owner: string(owner[:]), TTL: l.TTL + l.LockDelay, Mode: l.mode(),
 		Limit: l.Limit, Fair: l.Fair, Queue: wait, Meta: l.Meta, Lost: a.onLost,
@@ -180,6 +184,13 @@ func (a *acquisition) checkGrant(now time.Time) error {
 		return backend.ErrClosed
 	}
 	return nil
+}
+
+// currentGrant returns the grant for a renewal. Only Downgrade changes it.
+func (a *acquisition) currentGrant() *backend.Grant {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	return a.grant
 }
 
 // toRelease returns the grant for the server to remove, or a grant that describes what the

@@ -142,10 +142,20 @@ func (e *Engine) UnlockAll(ctx context.Context, leases []*Lease) []error {
 	return errs
 }
 
+// Sleep blocks for d, until wake has an element, until ctx ends, or until Close begins.
+func (e *Engine) Sleep(ctx context.Context, wake <-chan struct{}, d time.Duration) {
+	select {
+	case <-wake:
+	case <-time.After(d):
+	case <-ctx.Done():
+	case <-e.closing.Done():
+	}
+}
+
 // Pause blocks for a jittered backoff after n failures in a row, counted from 0. It returns earlier
 // if ctx ends or Close begins.
 func (e *Engine) Pause(ctx context.Context, n int, longest time.Duration) {
-	ctx, stop := e.whileOpen(ctx)
+	ctx, stop := e.WhileOpen(ctx)
 	defer stop()
 	sleep(ctx, jittered(backoff(n, longest)))
 }

@@ -131,7 +131,7 @@ func (e *Engine) pauseAfterLoss(ctx context.Context, l *Lock, losses int) {
 	if losses == 0 {
 		return
 	}
-	ctx, stop := e.whileOpen(ctx)
+	ctx, stop := e.WhileOpen(ctx)
 	defer stop()
 	sleep(ctx, jittered(backoff(losses-1, l.TTL/10)))
 }
@@ -269,7 +269,7 @@ func (a *acquisition) tryError(ctx context.Context, err error) error {
 func (a *acquisition) requestUntilGranted(
 	ctx context.Context, err error,
 ) (grant *backend.Grant, waited bool, _ error) {
-	ctx, stop := a.engine.whileOpen(ctx)
+	ctx, stop := a.engine.WhileOpen(ctx)
 	defer stop()
 	var pace pacer
 	var failure error // of the newest request that was not answered, unless a later one was

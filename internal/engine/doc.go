@@ -51,20 +51,21 @@
 // Every change of state is one call of on, with one event. A dot means that the event comes
 // too late and has no effect.
 //
-//	            grant    keep  orphan    lost  release    silence   settle   finish
-//	requesting  granted  .     .         .     releasing  .         .        gone
-//	granted     .        kept  orphaned  gone  releasing  .         settled  .
-//	kept        .        .     orphaned  gone  releasing  .         settled  .
-//	orphaned    .        .     .         .     releasing  .         .        gone
-//	releasing   .        .     .         .     .          orphaned  settled  gone
-//	settled     .        .     .         .     repeating  .         .        .
-//	repeating   .        .     .         .     .          settled   settled  gone
-//	gone        .        .     .         .     .          .         .        .
+//	            grant    keep  orphan    lost  export  release    silence   settle   finish
+//	requesting  granted  .     .         .     .       releasing  .         .        gone
+//	granted     .        kept  orphaned  gone  gone    releasing  .         settled  .
+//	kept        .        .     orphaned  gone  .       releasing  .         settled  .
+//	orphaned    .        .     .         .     .       releasing  .         .        gone
+//	releasing   .        .     .         .     .       .          orphaned  settled  gone
+//	settled     .        .     .         .     .       repeating  .         .        .
+//	repeating   .        .     .         .     .       .          settled   settled  gone
+//	gone        .        .     .         .     .       .          .         .        .
 //
 // The events are: grant, the server granted it; keep, it was unlocked before its minimum hold is
-// over; orphan, its time is over by the clock; lost, the server reported that it is gone; release,
-// a release begins; silence, a release had no answer; settle, it is released or lost, but one of
-// its requests may still be executed; finish, nothing is left to release.
+// over; orphan, its time is over by the clock; lost, the server reported that it is gone; export,
+// it was exported to another process; release, a release begins; silence, a release had no answer;
+// settle, it is released or lost, but one of its requests may still be executed; finish, nothing is
+// left to release.
 //
 // A grant is kept if it is unlocked before its minimum hold is over. It is orphaned if its
 // leases ended by the clock: the server may still have it, so it is released at the end of its
@@ -98,6 +99,14 @@
 // another kind than the front's is sent at once, so that the server reports the conflict.
 // AcquireAll waits for one of its locks at a time, while it holds none of the rest.
 //
+// # Downgrade, Export, Adopt
+//
+// A lease is pinned before its request is sent: from then on the server may have a reader, or
+// another process's grant, under its owner. So it is not handed off any more, whatever the outcome.
+// After a Downgrade of unknown outcome the lease goes on as a writer's, and the caller may repeat
+// it. After an Export of unknown outcome the lease has ended, and its grant is released. An adopted
+// grant is an acquisition outside of the line.
+//
 // # Goroutines
 //
 // A held lock and a waiter have none. All of these but the last two end with Close:
@@ -129,6 +138,7 @@
 //	lease.go        Lease: Err, Lost, Context, Extend, Unlock, reentrancy
 //	contend.go      Acquire: the loop of the front of a line
 //	all.go          AcquireAll and UnlockAll
+//	move.go         Downgrade, Export, Adopt
 //	pace.go         backoff and jitter of a waiter
 //	queue.go        the lines and hand-offs
 //	scheduler.go    the scheduler and renewals

@@ -55,11 +55,13 @@ type Lock struct {
 // Engine acquires, renews, hands off and releases the locks of one client. It is safe for
 // concurrent use. Close must be called to stop it.
 type Engine struct {
-	driver    backend.Driver
-	caps      backend.Capabilities
-	waiter    backend.Waiter       // nil: the engine polls
-	batch     backend.BatchRenewer // nil: renewals are sent one by one
-	pipeliner backend.Pipeliner    // nil: releases are answered first
+	driver     backend.Driver
+	caps       backend.Capabilities
+	waiter     backend.Waiter       // nil: the engine polls
+	batch      backend.BatchRenewer // nil: renewals are sent one by one
+	pipeliner  backend.Pipeliner    // nil: releases are answered first
+	downgrader backend.Downgrader   // nil: a writer cannot become a reader
+	mover      backend.Mover        // nil: a grant cannot pass to another process
 
 	now func() time.Time
 
@@ -98,6 +100,12 @@ func New(c Config) *Engine {
 	}
 	e.batch, _ = c.Driver.(backend.BatchRenewer)
 	e.pipeliner, _ = c.Driver.(backend.Pipeliner)
+	if e.caps.Modes&backend.Shared != 0 {
+		e.downgrader, _ = c.Driver.(backend.Downgrader)
+	}
+	if e.caps.Move {
+		e.mover, _ = c.Driver.(backend.Mover)
+	}
 	e.closing, e.startClosing = context.WithCancelCause(context.Background())
 	e.working, e.abort = context.WithCancel(context.Background())
 	e.wakeUp = make(chan struct{}, 1)
@@ -133,9 +141,9 @@ func (e *Engine) Leave() {
 	e.calls--
 }
 
-// whileOpen returns a context that ends with ctx or when Close begins, and a function that frees
+// WhileOpen returns a context that ends with ctx or when Close begins, and a function that frees
 // it.
-func (e *Engine) whileOpen(ctx context.Context) (context.Context, func()) {
+func (e *Engine) WhileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.closing, func() { cancel(backend.ErrClosed) })
 	return ctx, func() {

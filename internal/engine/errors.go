@@ -23,6 +23,8 @@ var (
 		backend.ErrUnavailable)
 	errTermOver    = fmt.Errorf("%w: not renewed before its deadline", backend.ErrLost)
 	errMaxHoldOver = fmt.Errorf("%w: its maximum hold is over", backend.ErrLost)
+	errNoWriter    = errors.New("it is not the lease of a writer")
+	errShared      = errors.New("another lease stands on the same grant")
 	errNilContext  = errors.New("the context is nil")
 	errGoexit      = errors.New("it ended its goroutine")
 	errAborted     = errors.New("the driver did not return")

@@ -369,7 +369,8 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 	switch {
 	case t.lock.mode() == backend.Permit:
 		return false, nil // the server answers that the name is in use by a semaphore
-	case t.lock.mode() == backend.Shared && l.mode() == backend.Exclusive:
+	case t.acq.pinned && l.mode() == backend.Exclusive, // it may be a reader by now
+		t.lock.mode() == backend.Shared && l.mode() == backend.Exclusive:
 		return false, errUpgrade
 	case !l.Reentrant || !t.lock.Reentrant:
 		return false, errReentrant

@@ -257,10 +257,10 @@ func (a *acquisition) nextWaiter() *waiter {
 // waiter sends its own request. Readers at the front of the line join the grant. e.mu must be held.
 func (a *acquisition) open(now time.Time) {
 	ln := a.line
-	if ln == nil || a.lock.mode() == backend.Exclusive {
+	if ln == nil || a.mode == backend.Exclusive {
 		return
 	}
-	if a.lock.mode() == backend.Shared {
+	if a.mode == backend.Shared && !a.pinned {
 		ln.readers = a
 		for w := ln.first; w != nil && a.canAdmit(w.lock); w = ln.first {
 			w.remove()
@@ -274,7 +274,7 @@ func (a *acquisition) open(now time.Time) {
 // those of a hand-off, so that a stream of readers does not keep a writer of another process
 // waiting. e.mu must be held.
 func (a *acquisition) canAdmit(l *Lock) bool {
-	return a != nil && a.state == granted && l.mode() == backend.Shared &&
+	return a != nil && a.state == granted && !a.pinned && l.mode() == backend.Shared &&
 		sameGrant(a.lock, l) && a.lock.MaxHold == 0 && l.MaxHold == 0 &&
 		a.isYoung(a.engine.now())
 }
@@ -307,7 +307,7 @@ const (
 
 // canHandOff reports whether the grant may be handed off once more. e.mu must be held.
 func (a *acquisition) canHandOff(now time.Time) bool {
-	return int(a.tenure.local) < a.tenure.lock.Handoff && a.isYoung(now)
+	return !a.pinned && int(a.tenure.local) < a.tenure.lock.Handoff && a.isYoung(now)
 }
 
 // isYoung reports whether the grant is young enough for another holder in this process. e.mu must

@@ -200,7 +200,7 @@ func (e *Engine) renewAll(ctx context.Context, batch []*acquisition) {
 	}
 	grants := make([]*backend.Grant, len(batch))
 	for i, a := range batch {
-		grants[i] = a.grant
+		grants[i] = a.currentGrant()
 	}
 	var answers []backend.Renewal
 	defer func() {
@@ -253,7 +253,7 @@ func (e *Engine) renewAlone(ctx context.Context, a *acquisition) {
 		}
 		a.renewed(term, err)
 	}()
-	term, err = e.driver.Renew(ctx, a.grant)
+	term, err = e.driver.Renew(ctx, a.currentGrant())
 	returned = true
 }
 
@@ -264,7 +264,7 @@ func (a *acquisition) renew(ctx context.Context) error {
 	var term backend.Term
 	err := errAborted
 	defer func() { a.renewed(term, err) }()
-	term, err = a.engine.driver.Renew(bound, a.grant)
+	term, err = a.engine.driver.Renew(bound, a.currentGrant())
 	if err == nil && term.Sent.IsZero() {
 		err = ErrNothing
 	}

@@ -31,6 +31,7 @@ const (
 	keepEvent                 // its last lease was unlocked before its minimum hold was over
 	orphanEvent               // its time is over by the clock
 	lostEvent                 // the server reported that the grant is gone
+	exportEvent               // the grant is another process's from now on
 	releaseEvent              // a release of it begins
 	silenceEvent              // a release had no answer
 	settleEvent               // it is released or lost, but a request may still be executed
@@ -39,7 +40,7 @@ const (
 )
 
 var eventNames = [events]string{
-	"grant", "keep", "orphan", "lost", "release", "silence", "settle", "finish",
+	"grant", "keep", "orphan", "lost", "export", "release", "silence", "settle", "finish",
 }
 
 func (e event) String() string { return eventNames[e] }
@@ -50,15 +51,15 @@ const none = state(states)
 // changes is the table of states, which doc.go shows. An event without an effect came too late:
 // for example a loss that is reported after the release has begun.
 var changes = [states][events]state{
-	//           grant    keep  orphan    lost     release    silence   settle   finish
-	requesting: {granted, none, none, none, releasing, none, none, gone},
-	granted:    {none, kept, orphaned, gone, releasing, none, settled, none},
-	kept:       {none, none, orphaned, gone, releasing, none, settled, none},
-	orphaned:   {none, none, none, none, releasing, none, none, gone},
-	releasing:  {none, none, none, none, none, orphaned, settled, gone},
-	settled:    {none, none, none, none, repeating, none, none, none},
-	repeating:  {none, none, none, none, none, settled, settled, gone},
-	gone:       {none, none, none, none, none, none, none, none},
+	//           grant    keep  orphan    lost  export release    silence   settle   finish
+	requesting: {granted, none, none, none, none, releasing, none, none, gone},
+	granted:    {none, kept, orphaned, gone, gone, releasing, none, settled, none},
+	kept:       {none, none, orphaned, gone, none, releasing, none, settled, none},
+	orphaned:   {none, none, none, none, none, releasing, none, none, gone},
+	releasing:  {none, none, none, none, none, none, orphaned, settled, gone},
+	settled:    {none, none, none, none, none, repeating, none, none, none},
+	repeating:  {none, none, none, none, none, none, settled, settled, gone},
+	gone:       {none, none, none, none, none, none, none, none, none},
 }
 
 // on applies an event and reports whether it had an effect. Every change of state is one call of

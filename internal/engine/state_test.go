@@ -11,16 +11,16 @@ import (
 // event. A dot marks an event without effect. The columns live and open show whether the state
 // counts in the Engine's fields of these names.
 const wantChanges = `
-state      live open  grant    keep  orphan    lost  release    silence   settle   finish
+state      live open  grant    keep  orphan    lost  export  release    silence   settle   finish
 
-requesting no   no    granted  .     .         .     releasing  .         .        gone
-granted    yes  yes   .        kept  orphaned  gone  releasing  .         settled  .
-kept       yes  yes   .        .     orphaned  gone  releasing  .         settled  .
-orphaned   no   yes   .        .     .         .     releasing  .         .        gone
-releasing  no   yes   .        .     .         .     .          orphaned  settled  gone
-settled    no   yes   .        .     .         .     repeating  .         .        .
-repeating  no   yes   .        .     .         .     .          settled   settled  gone
-gone       no   no    .        .     .         .     .          .         .        .
+requesting no   no   granted  .     .         .     .       releasing  .         .        gone
+granted    yes  yes  .        kept  orphaned  gone  gone    releasing  .         settled  .
+kept       yes  yes  .        .     orphaned  gone  .       releasing  .         settled  .
+orphaned   no   yes  .        .     .         .     .       releasing  .         .        gone
+releasing  no   yes  .        .     .         .     .       .          orphaned  settled  gone
+settled    no   yes  .        .     .         .     .       repeating  .         .        .
+repeating  no   yes  .        .     .         .     .       .          settled   settled  gone
+gone       no   no   .        .     .         .     .       .          .         .        .
 `
 
 // wantedState is one row of wantChanges.

@@ -152,6 +152,18 @@ func (c confined) Break(ctx context.Context, key, owner string) error {
 	return c.local.Break(ctx, key, owner)
 }
 
+func (c confined) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	c.check(g.Key)
+	return c.local.Downgrade(ctx, g)
+}
+
+func (c confined) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (*backend.Grant, error) {
+	c.check(req.Key)
+	return c.local.Adopt(ctx, ticket, req)
+}
+
 var (
 	errReply = errors.New("the reply was lost")
 	errReset = errors.New("connection reset")
@@ -303,6 +315,9 @@ type local interface {
 	backend.BatchRenewer
 	backend.Inspector
 	backend.Breaker
+	backend.Downgrader
+	backend.Mover
+	backend.Watcher
 }
 
 // remote is a driver with a network between it and the space. Its terms therefore count from the
@@ -325,11 +340,20 @@ func (r *remote) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if err := changeable(ctx, req.Key); err != nil {
 		return nil, err
 	}
+	return r.grant(ctx, func() (*backend.Grant, error) {
+		// Without the Bound of ctx, the space executes the request at the time of its arrival.
+		return r.local.Acquire(context.Background(), req)
+	})
+}
+
+// grant sends a request whose answer is a grant.
+func (r *remote) grant(
+	ctx context.Context, request func() (*backend.Grant, error),
+) (*backend.Grant, error) {
 	sent := time.Now()
 	var g *backend.Grant
 	err := r.network.send(ctx, func() (err error) {
-		// Without the Bound of ctx, the space executes the request at the time of its arrival.
-		g, err = r.local.Acquire(context.Background(), req)
+		g, err = request()
 		return err
 	})
 	if err != nil {
@@ -338,6 +362,28 @@ func (r *remote) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	granted := *g
 	granted.Term.Sent = sent
 	return &granted, nil
+}
+
+func (r *remote) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	return r.grant(ctx, func() (*backend.Grant, error) {
+		return r.local.Downgrade(context.Background(), g)
+	})
+}
+
+func (r *remote) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
+	sent := r.network.send(ctx, func() error {
+		ticket, err = r.local.Export(context.Background(), g)
+		return err
+	})
+	return ticket, sent
+}
+
+func (r *remote) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (*backend.Grant, error) {
+	return r.grant(ctx, func() (*backend.Grant, error) {
+		return r.local.Adopt(context.Background(), ticket, req)
+	})
 }
 
 func (r *remote) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {

@@ -447,4 +447,10 @@ var coreMutants = []mutant{
 		}},
 		pkg: ".", test: "TestLockAllKeepsNothingClosed",
 	},
+	{
+		guard: "a grant that may be shared is not handed off", file: "internal/engine/queue.go",
+		without: "after a Downgrade without an answer a writer gets the lock of readers",
+		edits:   []edit{{old: "return !a.pinned && int(", new: "return int("}},
+		pkg:     ".", test: "TestUncertainDowngradeIsNotHandedOff",
+	},
 }

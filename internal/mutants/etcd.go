@@ -48,8 +48,8 @@ var etcdMutants = []mutant{
 		guard: "etcd: a former place grants nothing", file: "etcdbackend/wait.go",
 		without: "a waiter that lost its place while its watch lagged is granted: two holders",
 		edits: []edit{{
-			old: "q.entries[0] == entry{a.owner, a.created}",
-			new: "q.entries[0].owner == a.owner",
+			old: "return e.created == a.created && e.owner == a.owner",
+			new: "return e.owner == a.owner",
 		}},
 		pkg: "etcdbackend", test: "TestLostPlaceGrantsNothing",
 	},
@@ -172,7 +172,7 @@ var etcdMutants = []mutant{
 		without: "a waiter whose key was removed while the watch failed sleeps for a third of " +
 			"its term",
 		edits: []edit{{
-			old: "slices.Contains(q.entries, entry{a.owner, a.created})", new: "true",
+			old: "q.revision < a.created || q.index(a) >= 0", new: "true",
 		}},
 		pkg: "etcdbackend", test: "TestKeyMissingInTheCopy",
 	},

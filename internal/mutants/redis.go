@@ -6,8 +6,8 @@ var redisMutants = []mutant{
 		guard: "owner check in release", file: "redisbackend/scripts/release.lua",
 		without: "an Unlock frees another owner's lock",
 		edits: []edit{{
-			old: "local holds = value and string.sub(value, 1, #mine) == mine",
-			new: "local holds = value",
+			old: "type(value) == 'string' and string.sub(value, 1, #mine) == mine",
+			new: "type(value) == 'string'",
 		}},
 		pkg: "redisbackend", test: "TestConformance/ReleaseIsOwnerChecked",
 	},
@@ -15,19 +15,10 @@ var redisMutants = []mutant{
 		guard: "owner check in renew", file: "redisbackend/scripts/renew.lua",
 		without: "a renewal prolongs another owner's lock, and with it its own lost lease",
 		edits: []edit{{
-			old: "local held = type(value) == 'string' and string.sub(value, 1, #mine) == mine",
-			new: "local held = type(value) == 'string'",
+			old: "elseif value and string.sub(value, 1, #mine) == mine then",
+			new: "elseif value then",
 		}},
 		pkg: "redisbackend", test: "TestConformance/RenewIsOwnerChecked",
-	},
-	{
-		guard: "re-check after subscribe", file: "redisbackend/wait.go",
-		without: "a waiter misses a release just before its subscription and sleeps until the TTL",
-		edits: []edit{{
-			old: "\tt.state = topicSubscribed\n\tt.wake()\n",
-			new: "\tt.state = topicSubscribed\n",
-		}},
-		pkg: "redisbackend", test: "TestConformance/ReleaseDuringWaitIsNotMissed",
 	},
 	{
 		guard: "redis: the last millisecond is time", file: "redisbackend/driver.go",
@@ -63,12 +54,6 @@ var redisMutants = []mutant{
 			new: "_ = ttl\n\tfor i, a := range d.control.runEach(ctx,",
 		}},
 		pkg: "redisbackend", test: "TestReplicasProveTerms",
-	},
-	{
-		guard: "redis: waiters follow a slot that moves", file: "redisbackend/hub.go",
-		without: "waiters listen to the former master of the slot",
-		edits:   []edit{{old: "if t.state == topicSubscribed {", new: "if false {"}},
-		pkg:     "redisbackend", test: "TestSlotMovesWhileHeld",
 	},
 	{
 		guard: "redis: connections to former masters are closed", file: "redisbackend/sentinel.go",
@@ -201,7 +186,7 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: a replica breaks nothing", file: "redisbackend/scripts/break.lua",
 		without: "a demoted master reports that a held lock is free",
-		edits:   []edit{{old: "redis.call('GETEX', KEYS[1])", new: "redis.call('GET', KEYS[1])"}},
+		edits:   []edit{{old: "read('GETEX')", new: "read('GET')"}},
 		pkg:     "redisbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
@@ -231,14 +216,14 @@ var redisMutants = []mutant{
 		pkg: "redisbackend", test: "TestDemotedMasterReportsNoConflict",
 	},
 	{
-		guard:   "redis: an uncontended fair lock needs no queue",
+		guard:   "redis: an uncontended lock needs no queue",
 		file:    "redisbackend/scripts/acquire.lua",
-		without: "a pair of fair Lock and Unlock costs the server more than twice as much",
+		without: "a pair of Lock and Unlock costs the server more than twice as much",
 		edits: []edit{{
 			old: "redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then",
 			new: "redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 and attempt == '0' then",
 		}},
-		pkg: "redisbackend", test: "TestUncontendedFairLockDoesNotQueue",
+		pkg: "redisbackend", test: "TestUncontendedLockDoesNotQueue",
 	},
 	{
 		guard:   "redis: a full server accepts no queue entry",
@@ -261,13 +246,29 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestDialInPlaceEndsWithTheContext",
 	},
 	{
-		guard: "redis: sharded channels are tried on each connection", file: "redisbackend/link.go",
-		without: "after an upgrade from Redis 6.2 waiters sleep until the TTL",
-		edits: []edit{{
-			old: "l.sharded, l.backoff = true, maxBackoff",
-			new: "l.sharded, l.backoff = h.attempts == 0, maxBackoff\n\t\th.attempts++",
-		}},
-		pkg: "redisbackend", test: "TestShardedPubSubIsTriedOnEachConnection",
+		guard: "redis: waiters attempt again after a reconnection", file: "redisbackend/hub.go",
+		without: "a waiter misses a grant while it is not connected, and its term passes",
+		edits:   []edit{{old: "\t\ta.notify(notice{})\n\t}\n}\n", new: "\t\t_ = a\n\t}\n}\n"}},
+		pkg:     "redisbackend", test: "TestWaitersRetryAfterAReconnection",
+	},
+	{
+		guard:   "redis: the place of a dead waiter ends soon",
+		file:    "redisbackend/scripts/acquire.lua",
+		without: "a waiter that has died delays the others for a whole TTL",
+		edits:   []edit{{old: "math.min(ttl, 10000)", new: "tonumber(ttl)"}},
+		pkg:     "redisbackend", test: "TestScripts",
+	},
+	{
+		guard: "redis: a semaphore has a limit", file: "redisbackend/scripts/queue.lua",
+		without: "a semaphore has one holder too many",
+		edits:   []edit{{old: "KEYS[1]) <= tonumber(", new: "KEYS[1]) <= 1 + tonumber("}},
+		pkg:     "redisbackend", test: "TestConformance/PermitsAreLimited",
+	},
+	{
+		guard: "redis: a ticket has a secret", file: "redisbackend/scripts/adopt.lua",
+		without: "everybody who may inspect a lock can adopt it",
+		edits:   []edit{{old: " or redis.call('GET', KEYS[5]) ~= secret then", new: " then"}},
+		pkg:     "redisbackend", test: "TestConformance/ForgedHandleIsRefused",
 	},
 	{
 		guard: "redis: a fence exceeds the last one", file: "redisbackend/scripts/grant.lua",
@@ -307,7 +308,7 @@ var redisMutants = []mutant{
 		file:    "redisbackend/scripts/acquire.lua",
 		without: "a waiter with a short term ends the whole queue together with its own entry",
 		edits: []edit{{
-			old: "if redis.call('PTTL', KEYS[i]) < tonumber(ttl) then",
+			old: "if redis.call('PTTL', KEYS[i]) < term then",
 			new: "if true then",
 		}},
 		pkg: "redisbackend", test: "TestConformance/ShortTermShortensNoOtherEntry",
@@ -316,8 +317,11 @@ var redisMutants = []mutant{
 		guard:   "redis: a waiter that leaves wakes the next one",
 		file:    "redisbackend/scripts/release.lua",
 		without: "the lock is free, but each waiter in its queue sleeps until its own timer",
-		edits:   []edit{{old: "  if not value then\n    vacate()\n  end\n", new: ""}},
-		pkg:     "redisbackend", test: "TestConformance/LeavingTheQueueOfAFreeLockWakesTheNext",
+		edits: []edit{{
+			old: "if type(value) ~= 'string' then --",
+			new: "if owner == '' then --",
+		}},
+		pkg: "redisbackend", test: "TestConformance/LeavingTheQueueOfAFreeLockWakesTheNext",
 	},
 	{
 		guard: "redis: a broken lock goes to the queue", file: "redisbackend/scripts/break.lua",
@@ -327,11 +331,11 @@ var redisMutants = []mutant{
 	},
 	{
 		guard:   "redis: a repeated Acquire prolongs the term",
-		file:    "redisbackend/scripts/acquire.lua",
+		file:    "redisbackend/scripts/queue.lua",
 		without: "a holder relies on a term that the server never granted",
 		edits: []edit{{
-			old: "  redis.call('PEXPIRE', KEYS[1], ttl)\n  return fence\n",
-			new: "  return fence\n",
+			old: "    redis.call('PEXPIRE', KEYS[1], ttl)\n    return lock.fence\n",
+			new: "    return lock.fence\n",
 		}},
 		pkg: "redisbackend", test: "TestConformance/RepeatedAcquireProlongsTheTerm",
 	},
@@ -378,12 +382,6 @@ var redisMutants = []mutant{
 		without: "a batched acquisition takes a lock long after its caller has returned",
 		edits:   []edit{{old: "\t\t\tn.ctx = ctx\n", new: "\t\t\t_ = n\n"}},
 		pkg:     "redisbackend", test: "TestNoBatchIsSentAfterItsContext",
-	},
-	{
-		guard: "redis: a late acknowledgement ends no new topic", file: "redisbackend/hub.go",
-		without: "an unused subscription stays until its connection ends",
-		edits:   []edit{{old: "if t.state == topicSubscribed {", new: "if true {"}},
-		pkg:     "redisbackend", test: "TestLateAcknowledgementEndsNoNewTopic",
 	},
 	{
 		guard: "redis: Close waits for no lent client", file: "redisbackend/hub.go",

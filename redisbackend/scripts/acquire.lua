@@ -1,69 +1,115 @@
--- acquire.lua: one attempt to become the holder.
+-- acquire.lua: one attempt to become a holder.
 --
 -- KEYS     see grant.lua
 -- ARGV     1 owner  2 TTL in ms  3 tail: client, name and meta, each on its own line
 --          4 0, or, if the attempt leaves or refreshes a queue entry when the lock is taken,
 --          the number of the attempt, which its client never uses again
--- returns  the fence, 16 digits, if owner is the holder now; otherwise {remaining time of the
---          holder in ms (-1 unknown), meta or owner of the holder}. Error CONFLICT or
---          WRONGTYPE: the value is not dlock's.
+--          5 the kind, or nothing for an exclusive lock
+-- returns  the fence, 16 digits, if owner is a holder now; otherwise {time in ms until there may
+--          be room (-1 unknown), meta or owner of a holder}. Error CONFLICT or WRONGTYPE: the value
+--          is not dlock's, or the lock is of another kind.
 --
--- Idempotent by owner: a repeated attempt of the holder returns the fence that it has and
--- grants a full term, and a repeated attempt of a waiter keeps its place in the queue. A free
--- lock with a queue goes to the head of the queue, even if the caller did not request
--- fairness. A free lock without a queue is granted at once, because an entry would have the
--- same effect.
+-- Idempotent by owner: a repeated attempt of a holder returns the fence that it has and grants a
+-- full term, and a repeated attempt of a waiter keeps its place in the queue. A free lock with a
+-- queue goes to the head of the queue, even if the caller does not wait. A free lock without a
+-- queue is granted at once, because an entry would have the same effect.
 
-local owner, ttl, tail, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local CONFLICT = "CONFLICT the value under the key is not dlock's"
+local owner, ttl, tail, attempt, kind = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] or 'w'
 
-if redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
-  return grant(owner, ttl, tail) or redis.error_reply(CONFLICT)
+if kind == 'w' and redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
+  return grant(owner, ttl, tail) or
+    redis.error_reply("CONFLICT the value under the key is not dlock's")
 end
 
 -- queue.lua
 
+-- An entry ends after at most 10 s, so that a waiter that has died delays the others no longer. The
+-- driver refreshes it earlier: see entryTerm.
 local function enqueue()
   if not redis.call('ZSCORE', KEYS[3], owner) then
     local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or 0
     redis.call('ZADD', KEYS[3], last + 1, owner)
   end
-  local time = redis.call('TIME')
-  local expiry = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ttl)
-  redis.call('HSET', KEYS[4], owner, expiry .. '\n' .. attempt .. '\n' .. tail)
+  local term = math.min(ttl, 10000)
+  redis.call('HSET', KEYS[4], owner, table.concat(
+    {string.format('%.0f', now + term), attempt, kind, tail}, '\n'))
   for i = 3, 4 do
-    if redis.call('PTTL', KEYS[i]) < tonumber(ttl) then
-      redis.call('PEXPIRE', KEYS[i], ttl)
+    if redis.call('PTTL', KEYS[i]) < term then
+      redis.call('PEXPIRE', KEYS[i], term)
     end
   end
+end
+
+-- words describes a kind.
+local function words(kind)
+  local limit = string.match(kind, '%d+')
+  return limit and 'a semaphore with the limit ' .. limit or 'a lock'
+end
+
+-- mismatch returns an error about the present value. A replica must not answer so instead of the
+-- master: it refuses GETEX.
+local function mismatch(text)
+  local value = redis.pcall('GETEX', KEYS[1])
+  if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
+    return value
+  end
+  return conflict(text)
+end
+
+-- refuse returns the answer of a lock that is taken. HRANDFIELD may return the field "dlock1", and
+-- so it is asked for two.
+local function refuse()
+  if lock.kind == 'w' then
+    return {redis.call('PTTL', KEYS[1]), lock.meta ~= '' and lock.meta or lock.owner}
+  end
+  local fields = redis.call('HRANDFIELD', KEYS[1], 2)
+  local holder = fields[1] == 'dlock1' and fields[2] or fields[1]
+  local lines = '^%d+' .. string.rep('\n[^\n]*', 5) .. '\n(.*)$'
+  local meta = string.match(redis.call('HGET', KEYS[1], holder), lines)
+  local left = redis.call('PTTL', KEYS[1])
+  if kind ~= 'w' and kind ~= 'r' then
+    left = lock.first - now -- the first permit that may be free
+  end
+  return {left, meta ~= '' and meta or holder}
 end
 
 -- A replica must not answer instead of the master. It refuses GETEX, which a master executes like
 -- GET, and the first write of enqueue. After a GETEX, the server's memory limit would not apply
 -- to enqueue.
-local value = redis.pcall(attempt == '0' and 'GETEX' or 'GET', KEYS[1])
-if not value then
-  if attempt ~= '0' then
-    enqueue()
-  end
-  if not pass_on(owner) then
-    grant(owner, ttl, tail)
-  end
-  value = redis.call('GET', KEYS[1])
-end
-
-local text = type(value) == 'string' and value or ''
-local holder, fence, name, meta =
-  string.match(text, '^dlock1\n([^\n]+)\n(%d+)\n%d+\n%d+\n%w+\n([^\n]*)\n(.*)$')
-if not holder or name ~= string.match(tail, '\n([^\n]*)') then
+local failure = read(attempt == '0' and 'GETEX' or 'GET')
+if failure then
   redis.call('GETEX', KEYS[1]) -- repeats the error of GET if there was one
-  return redis.error_reply(CONFLICT)
+  return failure
 end
-if holder == owner then
-  redis.call('PEXPIRE', KEYS[1], ttl)
+local present = lock or head(owner)
+if present then
+  if present.name ~= string.match(tail, '\n([^\n]*)') then
+    return mismatch("the value under the key is not dlock's")
+  end
+  local one, other = words(present.kind), words(kind)
+  if one ~= other then
+    return mismatch('the name is in use by ' .. one .. ', not by ' .. other)
+  end
+end
+local fence = own(owner, ttl)
+if fence then
   return fence
+end
+if admits(kind) and redis.call('EXISTS', KEYS[3]) == 0 then
+  return give(owner, ttl, tail, kind) or conflict("the value under the key is not dlock's")
 end
 if attempt ~= '0' then
   enqueue()
 end
-return {redis.call('PTTL', KEYS[1]), meta ~= '' and meta or holder}
+if not lock or lock.kind ~= 'w' then
+  pass_on(owner)
+  read('GET')
+  fence = own(owner, ttl)
+  if fence then
+    return fence
+  end
+  if admits(kind) and redis.call('EXISTS', KEYS[3]) == 0 then
+    return give(owner, ttl, tail, kind) or conflict("the value under the key is not dlock's")
+  end
+end
+return refuse()

@@ -1,13 +1,21 @@
--- grant.lua: how the server stores a lock and grants it. It precedes acquire, release and
--- break.
+-- grant.lua: how the server stores a lock and grants it. It precedes acquire, release, break and
+-- downgrade.
 --
--- KEYS  1 lock     string, expires with the lease; its lines are "dlock1", owner,
---                  fence, since (Unix s), since (µs), client, name, meta. The last
---                  three are the tail, which the client sends as one argument
+-- KEYS  1 lock     the lock, expires with the leases; see below
 --       2 fence    string, the last fence of all locks of the server, in a cluster of the locks
 --                  in the same slot. It has no expiry.
---       3 queue    zset, owner -> place; only waiters that requested fairness
---       4 waiters  hash, owner -> lines expiry (Unix ms), attempt, tail
+--       3 queue    zset, owner -> place
+--       4 waiters  hash, owner -> lines expiry (Unix ms), attempt, kind, tail
+--
+-- A kind is "w" for an exclusive lock, "r" for the lock of readers, and "p8" for permits of a
+-- semaphore of 8. A tail is the lines client, name and meta, which the client sends as one
+-- argument.
+--
+-- An exclusive lock is a string with the lines "dlock1", owner, fence, since (Unix s), since (µs)
+-- and tail. The other kinds are a hash. Its field "dlock1" has the lines kind, a time (Unix ms)
+-- before which no holder's term ends, and name. Every other field is an owner, with the lines
+-- expiry (Unix ms), fence, since (Unix s), since (µs) and tail. The hash expires with the last
+-- term.
 --
 -- All names share one fence, so a name that is never used again leaves nothing on the server. It
 -- increases with each grant of any name, and so with each grant of one name.
@@ -21,13 +29,14 @@
 -- longer than the rest of the script. Where numbers are necessary, they are below 2^53, so that
 -- Lua's numbers are exact. They become text through %.0f, because ".." would write 1e+15.
 
--- grant makes owner the holder for ms milliseconds and returns its fence. The fence is the
--- maximum of the last fence plus one, the time, and backend.FenceEpoch plus one.
+-- grant makes owner a holder for ms milliseconds and returns its fence: the only holder, or, if
+-- there is a function add, what this makes of it. The fence is the maximum of the last fence plus
+-- one, the time, and backend.FenceEpoch plus one.
 --
 -- grant does nothing and returns nil in two cases: the fence key has a foreign value, or the
 -- fence would exceed FenceEpoch + MaxFence - 1. A wrong clock must not leave such a fence. Only a
 -- master returns nil: on a replica GETEX and SET are errors.
-local function grant(owner, ms, tail)
+local function grant(owner, ms, tail, add)
   local last = redis.pcall('GET', KEYS[2])
   local time = redis.call('TIME')
   local fence = time[1] .. string.sub('00000' .. time[2], -6)
@@ -46,7 +55,11 @@ local function grant(owner, ms, tail)
     return nil
   end
   redis.call('SET', KEYS[2], fence)
-  redis.call('SET', KEYS[1], 'dlock1\n' .. owner .. '\n' .. fence .. '\n' .. time[1] .. '\n' ..
-    time[2] .. '\n' .. tail, 'PX', ms)
+  local rest = fence .. '\n' .. time[1] .. '\n' .. time[2] .. '\n' .. tail
+  if add then
+    add(rest)
+  else
+    redis.call('SET', KEYS[1], 'dlock1\n' .. owner .. '\n' .. rest, 'PX', ms)
+  end
   return fence
 end

@@ -5,23 +5,42 @@
 -- returns  an array: 1 for each grant that the server still has, otherwise 0.
 --          Error READONLY: a replica, whose data may be old.
 --
--- Idempotent: it sets an expiry and creates nothing. PEXPIRE needs no memory. A master executes
--- GETEX without an option like GET, but a replica refuses it: a demoted master must not report a
--- loss. A foreign value must not fail the other grants: its answer is 0, because the grant is
--- gone. The fence is compared, too. After the grant was broken, a late acquire of the same owner
--- may have made another grant, and the lock may have had another holder between the two.
+-- Idempotent: it sets an expiry and creates nothing. PEXPIRE needs no memory, and after it HSET
+-- needs none. A master executes GETEX without an option like GET, but a replica refuses it: a
+-- demoted master must not report a loss. A foreign value must not fail the other grants: its answer
+-- is 0, because the grant is gone. The fence is compared, too. After the grant was broken, a late
+-- acquire of the same owner may have made another grant, and the lock may have had another holder
+-- between the two.
+
+-- share prolongs the grant of one of several holders, and reports whether the server still has it.
+local function share(lock, owner, fence, ttl)
+  local record = redis.pcall('HGET', lock, owner)
+  local expiry, rest = string.match(type(record) == 'string' and record or '', '^(%d+)(\n.*)$')
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  if not expiry or expiry <= string.format('%.0f', now) or
+      string.sub(rest, 2, #fence + 2) ~= fence .. '\n' then
+    return false
+  end
+  redis.call('PEXPIRE', lock, math.max(ttl, redis.call('PTTL', lock)))
+  redis.call('HSET', lock, owner, string.format('%.0f', now + ttl) .. rest)
+  return true
+end
 
 local answers = {}
 for i, lock in ipairs(KEYS) do
   local owner, fence, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
   local mine = 'dlock1\n' .. owner .. '\n' .. fence .. '\n'
   local value = redis.pcall('GETEX', lock)
-  if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
-    return value
-  end
-  local held = type(value) == 'string' and string.sub(value, 1, #mine) == mine
-  if held then
+  local held
+  if type(value) == 'table' then
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then
+      return value
+    end
+    held = share(lock, owner, fence, ttl)
+  elseif value and string.sub(value, 1, #mine) == mine then
     redis.call('PEXPIRE', lock, ttl)
+    held = true
   end
   answers[i] = held and 1 or 0
 end

@@ -1,0 +1,416 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// electCases are the cases of elections.
+var electCases = []Case{
+	{
+		Name:    "OneLeaderAtATime",
+		Promise: "Of several clients that stand for election one leads at a time.",
+		run:     oneLeaderAtATime,
+	},
+	{
+		Name:    "ResignationPassesLeadership",
+		Promise: "When a leader returns, another candidate leads, with a higher fence.",
+		run:     resignationPassesLeadership,
+	},
+	{
+		Name: "DeposedLeaderStandsAgain",
+		Promise: "A leader whose lease is broken is told by its context. It stands again after " +
+			"its function has returned, and not before.",
+		run: deposedLeaderStandsAgain,
+	},
+	{
+		Name:    "ErrorEndsAnElection",
+		Promise: "If the function of a leader returns an error, Elect resigns and returns it.",
+		run:     errorEndsAnElection,
+	},
+	{
+		Name:    "ElectionEndsWithItsContext",
+		Promise: "Elect returns when its context ends, and leaves nothing locked.",
+		run:     electionEndsWithItsContext,
+	},
+	{
+		Name:    "CloseEndsAnElection",
+		Promise: "Close ends the leader's context and the election, with ErrClosed.",
+		run:     closeEndsAnElection,
+	},
+	{
+		Name:    "ElectionNeedsAFunction",
+		Promise: "Elect without a function, or with an invalid name, is an error at once.",
+		run:     electionNeedsAFunction,
+	},
+	{
+		Name:    "PanicOfALeaderResigns",
+		Promise: "A leader whose function panics resigns.",
+		run:     panicOfALeaderResigns,
+	},
+}
+
+// observeCases are the cases of observers of a lock.
+var observeCases = []Case{
+	{
+		Name:    "ObserveShowsEachHolder",
+		Promise: "Observe yields the state now, and each holder that stays for a while.",
+		run:     observeShowsEachHolder,
+	},
+	{
+		Name:    "ObserveEndsWithItsContext",
+		Promise: "A loop over Observe ends with its context, without an error.",
+		run:     observeEndsWithItsContext,
+	},
+	{
+		Name:    "ObserveIgnoresRenewals",
+		Promise: "A renewal is no change for Observe.",
+		run:     observeIgnoresRenewals,
+	},
+	{
+		Name:    "CloseEndsObserve",
+		Promise: "Close ends a loop over Observe with ErrClosed.",
+		run:     closeEndsObserve,
+	},
+	{
+		Name:    "ObserverLeavesNothing",
+		Promise: "A loop over Observe that ends leaves no goroutine.",
+		Alone:   true,
+		run:     observerLeavesNothing,
+	},
+}
+
+// candidate is an Elect in the background.
+type candidate struct {
+	cancel context.CancelFunc
+	done   <-chan struct{}
+	err    error // valid when done is closed
+}
+
+// elect stands for election in the background until stop.
+func (f *fixture) elect(
+	c *dlock.Client, lead func(context.Context, *dlock.Lease) error,
+) *candidate {
+	p := &candidate{}
+	ctx, cancel := context.WithCancel(f.ctx)
+	p.cancel = cancel
+	p.done = async(func() { p.err = c.Elect(ctx, f.name, lead) })
+	return p
+}
+
+// stop ends an election, whose Elect must then return the context's error.
+func (f *fixture) stop(p *candidate) {
+	f.Helper()
+	p.cancel()
+	if f.within(prompt, "Elect returns", p.done) {
+		f.isErr("Elect", p.err, context.Canceled)
+	}
+}
+
+func oneLeaderAtATime(f *fixture) {
+	var leaders, terms atomic.Int32
+	var fence atomic.Uint64
+	enough := make(chan struct{})
+	closeOnce := sync.OnceFunc(func() { close(enough) })
+	lead := func(_ context.Context, lease *dlock.Lease) error {
+		if n := leaders.Add(1); n > 1 {
+			f.violation("%d leaders", n)
+		}
+		if last := fence.Swap(lease.Fence()); last >= lease.Fence() && lease.Fence() != 0 {
+			f.violation("the fence %d after %d", lease.Fence(), last)
+		}
+		time.Sleep(nap)
+		leaders.Add(-1)
+		if terms.Add(1) == 12 {
+			closeOnce()
+		}
+		return nil
+	}
+	var candidates []*candidate
+	for range 3 {
+		candidates = append(candidates, f.elect(f.client(dlock.WithTTL(f.long())), lead))
+	}
+	f.within(3*prompt, "twelve terms", enough)
+	for _, p := range candidates {
+		f.stop(p)
+	}
+}
+
+func resignationPassesLeadership(f *fixture) {
+	first, second := make(chan uint64, 1), make(chan uint64, 1)
+	resign := make(chan struct{})
+	a := f.elect(f.client(), func(ctx context.Context, lease *dlock.Lease) error {
+		select {
+		case first <- lease.Fence():
+		default:
+		}
+		select {
+		case <-resign:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	before := <-first
+	b := f.elect(f.client(), func(ctx context.Context, lease *dlock.Lease) error {
+		select {
+		case second <- lease.Fence():
+		default:
+		}
+		<-ctx.Done()
+		return nil
+	})
+	close(resign)
+	select {
+	case after := <-second:
+		f.fenceGrew(before, after)
+	case <-time.After(prompt):
+		f.Errorf("the other candidate does not lead")
+	}
+	f.stop(b)
+	f.stop(a)
+}
+
+func deposedLeaderStandsAgain(f *fixture) {
+	if f.breakUnsupported() {
+		return
+	}
+	var leading atomic.Int32
+	told, terms := make(chan struct{}, 1), make(chan struct{}, 10)
+	late := make(chan struct{})
+	p := f.elect(f.client(dlock.WithTTL(f.brief())),
+		func(ctx context.Context, _ *dlock.Lease) error {
+			if leading.Add(1) > 1 {
+				f.violation("lead is called again before it has returned")
+			}
+			defer leading.Add(-1)
+			terms <- struct{}{}
+			<-ctx.Done()
+			select {
+			case told <- struct{}{}:
+				<-late // it is slow to return
+			default:
+			}
+			return errors.New("deposed")
+		})
+	<-terms
+	breaker := f.client()
+	if err := breaker.Break(f.ctx, f.name, ""); err != nil {
+		f.Fatalf("Break: %v", err)
+	}
+	select {
+	case <-told:
+	case <-time.After(f.brief() + prompt):
+		f.Fatalf("the leader is not told of its loss")
+	}
+	f.unlock(f.lockWithin(breaker, f.brief()+prompt, f.name)) // it does not stand meanwhile
+	close(late)
+	select {
+	case <-terms:
+	case <-time.After(prompt):
+		f.Errorf("the leader does not stand again")
+	}
+	f.stop(p)
+}
+
+func errorEndsAnElection(f *fixture) {
+	c, failure := f.client(dlock.WithTTL(f.long())), errors.New("no more")
+	err := c.Elect(f.ctx, f.name, func(context.Context, *dlock.Lease) error { return failure })
+	f.isErr("Elect", err, failure)
+	f.unlock(f.lockWithin(f.client(), prompt, f.name))
+}
+
+func electionEndsWithItsContext(f *fixture) {
+	c, other := f.client(), f.client()
+	held := f.lock(other, f.name)
+	waiting := f.elect(c, func(context.Context, *dlock.Lease) error {
+		f.violation("a candidate leads although the lock is held")
+		return nil
+	})
+	time.Sleep(nap)
+	f.stop(waiting)
+	f.unlock(held)
+	led := make(chan struct{})
+	leading := f.elect(c, func(ctx context.Context, _ *dlock.Lease) error {
+		close(led)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	f.within(prompt, "the candidate leads", led)
+	f.stop(leading)
+	f.unlock(f.lockWithin(other, prompt, f.name))
+}
+
+func closeEndsAnElection(f *fixture) {
+	c := f.client()
+	led := make(chan struct{})
+	p := f.elect(c, func(ctx context.Context, _ *dlock.Lease) error {
+		close(led)
+		<-ctx.Done()
+		f.isErr("the cause of the leader's context", context.Cause(ctx), dlock.ErrClosed)
+		return nil
+	})
+	defer p.cancel()
+	f.within(prompt, "the candidate leads", led)
+	_ = c.Close()
+	if f.within(prompt, "Elect returns", p.done) {
+		f.isErr("Elect of a closed client", p.err, dlock.ErrClosed)
+	}
+}
+
+func electionNeedsAFunction(f *fixture) {
+	c := f.client()
+	if err := c.Elect(f.ctx, f.name, nil); err == nil {
+		f.Errorf("Elect without a function returned no error")
+	}
+	err := c.Elect(f.ctx, "", func(context.Context, *dlock.Lease) error { return nil })
+	f.isErr("Elect without a name", err, dlock.ErrInvalidName)
+}
+
+func panicOfALeaderResigns(f *fixture) {
+	c := f.client(dlock.WithTTL(f.long()))
+	func() {
+		defer func() {
+			if recover() == nil {
+				f.Errorf("the panic was recovered")
+			}
+		}()
+		_ = c.Elect(f.ctx, f.name, func(context.Context, *dlock.Lease) error { panic("a leader") })
+	}()
+	f.unlock(f.lockWithin(f.client(), prompt, f.name))
+}
+
+// observed is a loop over Observe in the background.
+type observed struct {
+	infos  chan *backend.Info
+	errs   chan error
+	cancel context.CancelFunc
+	done   <-chan struct{}
+}
+
+// observe observes the lock of the case in the background, until the loop ends or is cancelled. It
+// skips the case if the backend cannot inspect locks.
+func (f *fixture) observe(c *dlock.Client) *observed {
+	f.Helper()
+	if !f.caps.Inspect {
+		f.inapplicable("the backend cannot inspect locks")
+	}
+	o := &observed{infos: make(chan *backend.Info, 100), errs: make(chan error, 100)}
+	ctx, cancel := context.WithCancel(f.ctx)
+	o.cancel = cancel
+	o.done = async(func() {
+		for info, err := range c.Observe(ctx, f.name) {
+			if err != nil {
+				o.errs <- err
+			} else {
+				o.infos <- info
+			}
+		}
+	})
+	return o
+}
+
+// next returns the next state that is observed.
+func (f *fixture) next(o *observed) *backend.Info {
+	f.Helper()
+	select {
+	case info := <-o.infos:
+		return info
+	case err := <-o.errs:
+		f.Fatalf("Observe: %v", err)
+	case <-time.After(prompt + 10*time.Second): // it inspects every 10 s without a report
+		f.Fatalf("Observe yields nothing")
+	}
+	return nil
+}
+
+func observeShowsEachHolder(f *fixture) {
+	c := f.client()
+	o := f.observe(f.client())
+	if info := f.next(o); len(info.Holders) != 0 || info.Key != f.name {
+		f.Errorf("a free lock is observed as %+v", info)
+	}
+	for range 3 {
+		lease := f.lock(c, f.name)
+		if info := f.next(o); len(info.Holders) != 1 || info.Holders[0].Owner != lease.Owner() {
+			f.Errorf("the holder %s is observed as %+v", lease.Owner(), info)
+		}
+		f.unlock(lease)
+		if info := f.next(o); len(info.Holders) != 0 {
+			f.Errorf("after the Unlock %+v is observed", info)
+		}
+	}
+	o.cancel()
+	f.within(prompt, "the loop ends", o.done)
+}
+
+func observeEndsWithItsContext(f *fixture) {
+	o := f.observe(f.client())
+	_ = f.next(o)
+	o.cancel()
+	f.within(prompt, "the loop ends", o.done)
+	if len(o.errs) > 0 {
+		f.Errorf("Observe: %v", <-o.errs)
+	}
+}
+
+func observeIgnoresRenewals(f *fixture) {
+	c := f.client()
+	lease := f.lock(c, f.name)
+	o := f.observe(f.client())
+	_ = f.next(o)
+	for range 3 {
+		if err := lease.Extend(f.ctx); err != nil {
+			f.Errorf("Extend: %v", err)
+		}
+	}
+	time.Sleep(2 * nap)
+	if len(o.infos) > 0 {
+		f.Errorf("a renewal is observed as %+v", <-o.infos)
+	}
+	f.unlock(lease)
+	if info := f.next(o); len(info.Holders) != 0 {
+		f.Errorf("after the Unlock %+v is observed", info)
+	}
+	o.cancel()
+	f.within(prompt, "the loop ends", o.done)
+}
+
+func closeEndsObserve(f *fixture) {
+	c := f.client()
+	o := f.observe(c)
+	defer o.cancel()
+	_ = f.next(o)
+	_ = c.Close()
+	if f.within(prompt, "the loop ends", o.done) {
+		select {
+		case err := <-o.errs:
+			f.isErr("Observe of a closed client", err, dlock.ErrClosed)
+		default:
+			f.Errorf("the loop has ended without ErrClosed")
+		}
+	}
+}
+
+func observerLeavesNothing(f *fixture) {
+	c := f.client()
+	o := f.observe(c)
+	_ = f.next(o)
+	before := f.goroutines()
+	for range 5 {
+		again := f.observe(c)
+		_ = f.next(again)
+		again.cancel()
+		f.within(prompt, "the loop ends", again.done)
+	}
+	if !f.eventually(prompt, func() bool { return f.goroutines() <= before }) {
+		f.Errorf("%d goroutines after five loops, %d before", f.goroutines(), before)
+	}
+	o.cancel()
+	f.within(prompt, "the loop ends", o.done)
+}

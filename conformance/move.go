@@ -1,0 +1,446 @@
+package conformance
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// downgradeCases are the cases of a writer that becomes a reader.
+var downgradeCases = []Case{
+	{
+		Name:    "DowngradedWriterAdmitsReaders",
+		Mode:    backend.Shared,
+		Promise: "After a Downgrade readers get the lock, and a writer only after all of them.",
+		run:     downgradedWriterAdmitsReaders,
+	},
+	{
+		Name: "DowngradeLeavesNoGap",
+		Mode: backend.Shared,
+		Promise: "A writer that waits during a Downgrade gets the lock when the reader leaves, " +
+			"and not before.",
+		run: downgradeLeavesNoGap,
+	},
+	{
+		Name: "DowngradedGrantIsAReaders",
+		Mode: backend.Shared,
+		Promise: "After a Downgrade the grant has the same fence, is renewed, and is released by " +
+			"its owner alone.",
+		run: downgradedGrantIsAReaders,
+	},
+	{
+		Name:    "RepeatedDowngradeIsTheSame",
+		Mode:    backend.Shared,
+		Promise: "A repeated Downgrade returns the same grant with another term.",
+		run:     repeatedDowngradeIsTheSame,
+	},
+	{
+		Name:    "DowngradeOfALostGrantIsALoss",
+		Mode:    backend.Shared,
+		Promise: "A Downgrade of a grant that is gone returns ErrLost and admits nobody.",
+		run:     downgradeOfALostGrantIsALoss,
+	},
+	{
+		Name:    "OnlyAWriterIsDowngraded",
+		Mode:    backend.Shared,
+		Promise: "A Downgrade of a reader's lease is an error, and the lease stays held.",
+		run:     onlyAWriterIsDowngraded,
+	},
+}
+
+// moveCases are the cases of a lease that passes to another process.
+var moveCases = []Case{
+	{
+		Name: "ExportedLockIsKept",
+		Move: true,
+		Promise: "Nobody gets an exported lock before it is adopted, also if its client is " +
+			"closed. The adopter's fence is not lower.",
+		run: exportedLockIsKept,
+	},
+	{
+		Name:    "HandleIsAdoptedOnce",
+		Move:    true,
+		Promise: "The second adoption of a handle is ErrLost, and does not affect the first.",
+		run:     handleIsAdoptedOnce,
+	},
+	{
+		Name:    "HandleEndsWithItsTerm",
+		Move:    true,
+		Promise: "An exported lock is free after its term, and its handle is then ErrLost.",
+		run:     handleEndsWithItsTerm,
+	},
+	{
+		Name: "ForgedHandleIsRefused",
+		Move: true,
+		Promise: "A handle that was changed, or is of another prefix, is refused, and so is a " +
+			"ticket of which only the owner is known.",
+		run: forgedHandleIsRefused,
+	},
+	{
+		Name:    "ExportedLeaseHasEnded",
+		Move:    true,
+		Promise: "The lease that was exported has ended: Err and Unlock return ErrNotHeld.",
+		run:     exportedLeaseHasEnded,
+	},
+	{
+		Name:    "FormerOwnerIsAnother",
+		Move:    true,
+		Promise: "After an adoption the former owner can neither renew nor release the lock.",
+		run:     formerOwnerIsAnother,
+	},
+	{
+		Name:    "RepeatedAdoptionIsTheSame",
+		Move:    true,
+		Promise: "A repeated Adopt of one owner returns its grant again.",
+		run:     repeatedAdoptionIsTheSame,
+	},
+	{
+		Name:    "AdoptedLeaseIsRenewedAndReleased",
+		Move:    true,
+		Promise: "An adopted lease outlives its term by renewals, and its Unlock frees the lock.",
+		run:     adoptedLeaseIsRenewedAndReleased,
+	},
+	{
+		Name:    "HandedOffLeaseKeepsItsFence",
+		Move:    true,
+		Promise: "The fence of an adopted lease counts the hand-offs before the export.",
+		run:     handedOffLeaseKeepsItsFence,
+	},
+	{
+		Name:    "PermitMoves",
+		Move:    true,
+		Mode:    backend.Permit,
+		Promise: "A permit can be exported and adopted, and stays one permit.",
+		run:     permitMoves,
+	},
+	{
+		Name:    "ReaderMoves",
+		Move:    true,
+		Mode:    backend.Shared,
+		Promise: "A reader's lease can be exported and adopted, and excludes writers throughout.",
+		run:     readerMoves,
+	},
+}
+
+// downgrade sends a Downgrade, which must succeed.
+func (f *fixture) downgrade(d backend.Driver, g *backend.Grant) *backend.Grant {
+	f.Helper()
+	shared, err := d.(backend.Downgrader).Downgrade(f.ctx, g)
+	if err != nil {
+		f.Fatalf("Downgrade: %v", err)
+	}
+	return shared
+}
+
+func downgradedWriterAdmitsReaders(f *fixture) {
+	d, other := f.driver(), f.driver()
+	shared := f.downgrade(d, f.grant(d, f.try(f.long())))
+	reader := f.grant(other, f.reader(f.long()))
+	f.refused(other, f.try(f.long()))
+	f.release(d, shared)
+	f.refused(d, f.try(f.long()))
+	f.release(other, reader)
+	f.release(d, f.grantSoon(d, f.try(f.long())))
+}
+
+func downgradeLeavesNoGap(f *fixture) {
+	c, other := f.client(), f.client()
+	lease := f.lock(c, f.name)
+	next := f.lockAsync(other, f.name)
+	for range 3 {
+		if err := lease.Downgrade(f.ctx); err != nil && lease.Err() != nil {
+			f.Fatalf("Downgrade: %v", err)
+		}
+		select {
+		case <-next.done:
+			f.violation("a writer got the lock of a reader")
+		case <-time.After(nap):
+		}
+	}
+	f.held(c, lease)
+	f.unlock(lease)
+	writer := f.granted(next, prompt)
+	f.fenceGrew(lease.Fence(), writer.Fence())
+	f.unlock(writer)
+}
+
+func downgradedGrantIsAReaders(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	shared := f.downgrade(d, g)
+	if shared.Fence != g.Fence || shared.Owner != g.Owner || shared.Mode != backend.Shared {
+		f.Errorf("the grant %+v became %+v", g, shared)
+	}
+	if _, err := f.renew(d, shared); err != nil {
+		f.Errorf("Renew: %v", err)
+	}
+	reader := f.grant(other, f.reader(f.long()))
+	f.release(other, reader)
+	if _, err := f.renew(d, shared); err != nil {
+		f.Errorf("Renew after another reader has left: %v", err)
+	}
+	f.release(d, shared)
+	f.isErr("a second release", f.tryRelease(f.ctx, d, shared), backend.ErrNotHeld)
+}
+
+func repeatedDowngradeIsTheSame(f *fixture) {
+	d := f.driver()
+	g := f.grant(d, f.try(f.long()))
+	first := f.downgrade(d, g)
+	for _, from := range []*backend.Grant{g, first} {
+		again := f.downgrade(d, from)
+		if again.Fence != g.Fence || again.Mode != backend.Shared ||
+			again.Term.Sent.Before(first.Term.Sent) {
+			f.Errorf("the second Downgrade returned %+v after %+v", again, first)
+		}
+	}
+	f.release(d, first)
+}
+
+func downgradeOfALostGrantIsALoss(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	f.release(d, g)
+	_, err := d.(backend.Downgrader).Downgrade(f.ctx, g)
+	f.isErr("Downgrade of a released grant", err, backend.ErrLost)
+	next := f.grantSoon(other, f.try(f.long()))
+	_, err = d.(backend.Downgrader).Downgrade(f.ctx, g)
+	f.isErr("Downgrade of another's lock", err, backend.ErrLost)
+	f.refused(d, f.reader(f.long()))
+	f.release(other, next)
+}
+
+func onlyAWriterIsDowngraded(f *fixture) {
+	m := f.rwMutex(f.client())
+	lease, err := m.RLock(f.ctx)
+	if err != nil {
+		f.Fatalf("RLock: %v", err)
+	}
+	if err := lease.Downgrade(f.ctx); err == nil {
+		f.Errorf("Downgrade of a reader succeeded")
+	}
+	if err := lease.Err(); err != nil {
+		f.Errorf("the lease has ended: %v", err)
+	}
+	f.unlock(lease)
+}
+
+// export exports a lease, which must succeed.
+func (f *fixture) export(lease *dlock.Lease) (handle string) {
+	f.Helper()
+	handle, err := lease.Export(f.ctx)
+	if err != nil {
+		f.Fatalf("Export: %v", err)
+	}
+	return handle
+}
+
+// adopt adopts a handle, which must succeed.
+func (f *fixture) adopt(c *dlock.Client, handle string) *dlock.Lease {
+	f.Helper()
+	lease, err := c.Adopt(f.ctx, handle)
+	if err != nil {
+		f.Fatalf("Adopt: %v", err)
+	}
+	return lease
+}
+
+func exportedLockIsKept(f *fixture) {
+	c, other, third := f.client(dlock.WithTTL(f.long())), f.client(), f.client()
+	lease := f.lock(c, f.name)
+	next := f.lockAsync(third, f.name)
+	handle := f.export(lease)
+	if err := c.Close(); err != nil {
+		f.Errorf("Close: %v", err)
+	}
+	if _, err := other.TryLock(f.ctx, f.name); err == nil {
+		f.violation("an exported lock was granted to another client")
+	}
+	adopted := f.adopt(other, handle)
+	if adopted.Fence() < lease.Fence() || adopted.Name() != f.name {
+		f.Errorf("the fence %d of %q after %d", adopted.Fence(), adopted.Name(), lease.Fence())
+	}
+	f.held(other, adopted)
+	select {
+	case <-next.done:
+		f.violation("the waiter got the lock in between")
+	default:
+	}
+	f.unlock(adopted)
+	waiter := f.granted(next, prompt)
+	f.fenceGrew(adopted.Fence(), waiter.Fence())
+	f.unlock(waiter)
+}
+
+func handleIsAdoptedOnce(f *fixture) {
+	c, other, third := f.client(), f.client(), f.client()
+	handle := f.export(f.lock(c, f.name))
+	adopted := f.adopt(other, handle)
+	for _, client := range []*dlock.Client{other, third, c} {
+		_, err := client.Adopt(f.ctx, handle)
+		f.isErr("a second Adopt", err, dlock.ErrLost)
+	}
+	f.held(other, adopted)
+	f.unlock(adopted)
+	_, err := third.Adopt(f.ctx, handle)
+	f.isErr("an Adopt after the Unlock", err, dlock.ErrLost)
+}
+
+func handleEndsWithItsTerm(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.short())), f.client()
+	lease := f.lock(c, f.name)
+	handle := f.export(lease)
+	next := f.lockWithin(other, f.short()+prompt, f.name)
+	f.fenceGrew(lease.Fence(), next.Fence())
+	_, err := c.Adopt(f.ctx, handle)
+	f.isErr("Adopt after the term", err, dlock.ErrLost)
+	f.held(other, next)
+	f.unlock(next)
+}
+
+func forgedHandleIsRefused(f *fixture) {
+	c, d := f.client(), f.driver()
+	lease := f.lock(c, f.name)
+	owner := lease.Owner()
+	handle := f.export(lease)
+	for _, bad := range []string{
+		"", "dlock1.", handle[:len(handle)-2], strings.Repeat("x", len(handle)), handle + "=",
+	} {
+		if _, err := c.Adopt(f.ctx, bad); err == nil {
+			f.violation("the handle %.8q… was adopted", bad)
+		} else if strings.Contains(err.Error(), handle) {
+			f.Errorf("the error shows the handle: %v", err)
+		}
+	}
+	for _, ticket := range []string{owner, owner + ".", owner + ".x", "." + owner} {
+		_, err := d.(backend.Mover).Adopt(f.ctx, ticket, f.try(f.long()))
+		f.isErr("Adopt by the owner alone", err, backend.ErrLost)
+	}
+	f.unlock(f.adopt(c, handle))
+}
+
+func exportedLeaseHasEnded(f *fixture) {
+	c := f.client()
+	lease := f.lock(c, f.name)
+	ctx, cancel := lease.Context(f.ctx)
+	defer cancel()
+	handle := f.export(lease)
+	f.isErr("Err", lease.Err(), dlock.ErrNotHeld)
+	f.within(prompt, "the context ends", ctx.Done())
+	f.isErr("the cause", context.Cause(ctx), dlock.ErrNotHeld)
+	f.within(prompt, "Lost is closed", lease.Lost())
+	f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrNotHeld)
+	_, err := lease.Export(f.ctx)
+	f.isErr("a second Export", err, dlock.ErrNotHeld)
+	adopted := f.adopt(c, handle)
+	f.held(c, adopted)
+	f.unlock(adopted)
+}
+
+func formerOwnerIsAnother(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	ticket, err := d.(backend.Mover).Export(f.ctx, g)
+	if err != nil {
+		f.Fatalf("Export: %v", err)
+	}
+	adopted, err := other.(backend.Mover).Adopt(f.ctx, ticket, f.try(f.long()))
+	if err != nil {
+		f.Fatalf("Adopt: %v", err)
+	}
+	_, err = f.renew(d, g)
+	f.isErr("Renew of the former owner", err, backend.ErrLost)
+	f.isErr("its Release", f.tryRelease(f.ctx, d, g), backend.ErrNotHeld)
+	if _, err := f.renew(other, adopted); err != nil {
+		f.Errorf("Renew of the adopter: %v", err)
+	}
+	f.refused(d, f.try(f.long()))
+	f.release(other, adopted)
+}
+
+func repeatedAdoptionIsTheSame(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	ticket, err := d.(backend.Mover).Export(f.ctx, g)
+	if err != nil {
+		f.Fatalf("Export: %v", err)
+	}
+	req := f.try(f.long())
+	var last *backend.Grant
+	for range 3 {
+		adopted, err := other.(backend.Mover).Adopt(f.ctx, ticket, req)
+		if err != nil {
+			f.Fatalf("Adopt: %v", err)
+		}
+		if adopted.Fence < g.Fence || last != nil && adopted.Fence < last.Fence {
+			f.Errorf("the fence %d after %d", adopted.Fence, g.Fence)
+		}
+		last = adopted
+	}
+	f.release(other, last)
+}
+
+func adoptedLeaseIsRenewedAndReleased(f *fixture) {
+	ttl := f.brief()
+	c, other := f.client(dlock.WithTTL(ttl)), f.client()
+	adopted := f.adopt(other, f.export(f.lock(c, f.name)))
+	first := adopted.Deadline()
+	if !f.eventually(2*ttl+prompt, func() bool { return adopted.Deadline().After(first) }) {
+		f.Errorf("the lease is not renewed")
+	}
+	f.held(other, adopted)
+	f.unlock(adopted)
+	f.unlock(f.lockWithin(c, prompt, f.name))
+}
+
+func handedOffLeaseKeepsItsFence(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.long())), f.client()
+	old, lease := f.handOver(c, f.name)
+	_ = old
+	adopted := f.adopt(other, f.export(lease))
+	if adopted.Fence() < lease.Fence() {
+		f.Errorf("the fence %d after %d", adopted.Fence(), lease.Fence())
+	}
+	f.unlock(adopted)
+}
+
+func permitMoves(f *fixture) {
+	const limit = 2
+	c, other := f.client(dlock.WithTTL(f.long())), f.client()
+	mine, theirs := f.semaphore(c, limit), f.semaphore(other, limit)
+	kept, err := theirs.TryAcquire(f.ctx)
+	if err != nil {
+		f.Fatalf("TryAcquire: %v", err)
+	}
+	moved, err := mine.TryAcquire(f.ctx)
+	if err != nil {
+		f.Fatalf("TryAcquire: %v", err)
+	}
+	adopted := f.adopt(other, f.export(moved))
+	if _, err := theirs.TryAcquire(f.ctx); err == nil {
+		f.violation("a third permit of two")
+	}
+	f.unlock(adopted)
+	f.unlock(kept)
+}
+
+func readerMoves(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.long())), f.client()
+	lease, err := f.rwMutex(c).RLock(f.ctx)
+	if err != nil {
+		f.Fatalf("RLock: %v", err)
+	}
+	handle := f.export(lease)
+	if _, err := other.TryLock(f.ctx, f.name); err == nil {
+		f.violation("a writer got the lock of an exported reader")
+	}
+	adopted := f.adopt(other, handle)
+	if _, err := c.TryLock(f.ctx, f.name); err == nil {
+		f.violation("a writer got the lock of an adopted reader")
+	}
+	f.unlock(adopted)
+	f.unlock(f.lockWithin(c, prompt, f.name))
+}

@@ -1,1 +1,0 @@
-redis.pcall('PUBLISH', KEYS[1] .. ':free', '')

@@ -1,0 +1,146 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/engine"
+)
+
+const (
+	// watchInterval is how often Observe inspects a lock of a backend that reports no changes.
+	watchInterval = 250 * time.Millisecond
+	// watchedInterval is the same for a backend that reports changes: a report may be missing.
+	watchedInterval = 10 * time.Second
+)
+
+// Observe returns the state of a lock now, and then each change of its holders: for an election,
+// the present leader and each new one. Changes that follow each other quickly may come as one. A
+// renewal is no change.
+//
+// The backend reports the changes where it can; otherwise Observe inspects the lock every 250 ms.
+// It sends requests only while the loop runs, and blocks in between. The loop ends when ctx ends,
+// without an error. While the server does not answer, the loop goes on, with a pause after each
+// error: a caller that does not want to wait leaves the loop at an error. It ends after
+// ErrUnsupported, if the backend cannot inspect locks, after ErrInvalidName, and after ErrClosed.
+// The body of the loop may use the client, and may close it.
+func (c *Client) Observe(ctx context.Context, name string) iter.Seq2[*backend.Info, error] {
+	return func(yield func(*backend.Info, error) bool) {
+		if err := c.observe(ctx, name, yield); err != nil {
+			yield(nil, c.wrap("observe", name, err))
+		}
+	}
+}
+
+// observe yields the changes of a lock until ctx ends, and returns an error to end with.
+func (c *Client) observe(
+	ctx context.Context, name string, yield func(*backend.Info, error) bool,
+) error {
+	if c.inspector == nil || !c.caps.Inspect {
+		return ErrUnsupported
+	}
+	if err := validate(name); err != nil {
+		return err
+	}
+	loop, err := c.engine.EnterLoop(ctx)
+	if err != nil {
+		return err
+	}
+	defer loop.Leave()
+	w := c.watch(ctx, name)
+	defer w.stop()
+	var last *backend.Info
+	for failures := 0; engine.ContextError(ctx) == nil; {
+		info, err := c.inspect(ctx, name)
+		isNews := err != nil || last == nil || !sameHolders(last, info)
+		if failures++; err == nil {
+			last, failures = info, 0
+		}
+		switch {
+		case engine.ContextError(ctx) != nil:
+			return nil
+		case errors.Is(err, ErrClosed), errors.Is(err, ErrUnsupported):
+			return err
+		}
+		if isNews {
+			more, err := loop.Yield(func() bool {
+				return yield(info, c.wrap("observe", name, err))
+			})
+			if !more {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if failures > 0 {
+			c.engine.Pause(ctx, failures-1, watchedInterval/2)
+		} else {
+			c.engine.Sleep(ctx, w.changed, w.interval)
+		}
+	}
+	return nil
+}
+
+// sameHolders reports whether two states have the same holders, by their owners and fences: a
+// renewal changes neither.
+func sameHolders(a, b *backend.Info) bool {
+	return slices.EqualFunc(sorted(a), sorted(b), func(a, b backend.Holder) bool {
+		return a.Owner == b.Owner && a.Fence == b.Fence
+	})
+}
+
+// sorted returns the holders in the order of their owners.
+func sorted(info *backend.Info) []backend.Holder {
+	return slices.SortedFunc(slices.Values(info.Holders), func(a, b backend.Holder) int {
+		return strings.Compare(a.Owner, b.Owner)
+	})
+}
+
+// watch is what tells a loop over Observe to inspect the lock.
+type watch struct {
+	changed  chan struct{} // of one element
+	interval time.Duration
+	cancel   func()
+	done     sync.WaitGroup
+}
+
+// watch starts to watch a lock.
+func (c *Client) watch(ctx context.Context, name string) *watch {
+	w := &watch{changed: make(chan struct{}, 1), interval: watchInterval}
+	watcher, ok := c.driver.(backend.Watcher)
+	if !ok || !c.caps.Notify {
+		w.cancel = func() {}
+		return w
+	}
+	w.interval = watchedInterval
+	ctx, w.cancel = c.engine.WhileOpen(ctx)
+	w.done.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			_ = watcher.Watch(ctx, c.prefix+name, w.signal)
+			w.signal() // changes may be missed
+			c.engine.Pause(ctx, n, watchedInterval/10)
+		}
+	})
+	return w
+}
+
+// signal makes wait return. It does not block.
+func (w *watch) signal() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends the watch, and waits until the driver's call has returned.
+func (w *watch) stop() {
+	w.cancel()
+	w.done.Wait()
+}
