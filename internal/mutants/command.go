@@ -317,8 +317,8 @@ var commandMutants = []mutant{
 		guard: "command: a signal ends the wait for a stuck process", file: "command/supervise.go",
 		without: "a process that cannot be killed makes dlock ignore Ctrl-C",
 		edits: []edit{{
-			old: "if slices.Contains(interrupts, sig) {",
-			new: "if slices.Contains(interrupts, sig) && s.keep {",
+			old: "if slices.Contains(interrupts, sig) {\n\t\t\t\ts.interrupt",
+			new: "if slices.Contains(interrupts, sig) && s.keep {\n\t\t\t\ts.interrupt",
 		}},
 		pkg: "command", test: "TestSuperviseKeepsTheLockForStuckProcesses",
 	},
