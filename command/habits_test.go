@@ -169,8 +169,8 @@ func TestWaitEndsDuringARequest(t *testing.T) {
 	proxy := testenv.NewProxy(t, server.Addr)
 	// A waiter pauses for some milliseconds between its requests, so one is always under way.
 	proxy.Latency(t, 400*time.Millisecond)
-	got := dlockRun(t, on("memcached://"+proxy.Addr()), "run", "--wait", "3s", name, "--", "true")
-	const want = "not acquired within 3s: held by"
+	got := dlockRun(t, on("memcached://"+proxy.Addr()), "run", "--wait", "6s", name, "--", "true")
+	const want = "not acquired within 6s: held by"
 	if got.code != exitNotAcquired || !strings.Contains(got.stderr, want) {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}

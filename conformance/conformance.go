@@ -141,8 +141,9 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	}
 	t.Logf("conformance: %d cases", ran)
 	if inapplicable > 0 {
-		t.Logf("conformance: %d more cases do not apply: modes without support: %v; move: %v; %s",
-			inapplicable, unclaimed, moves, cmp.Or(reason, "the backend has a server"))
+		t.Logf("conformance: %d more cases do not apply: modes without support: %s; move: %v; %s",
+			inapplicable, cmp.Or(unclaimed.String(), "none"), moves,
+			cmp.Or(reason, "the backend has a server"))
 	}
 }
 

@@ -262,9 +262,11 @@ func (f *fixture) tappedLate(late time.Duration, opts ...dlock.Option) (*dlock.C
 	return f.clientOver(t, opts...), t
 }
 
+// clientOver opens a client over d. Its locks have a long term by default, so that the end of a
+// term takes the place of no event.
 func (f *fixture) clientOver(d backend.Driver, opts ...dlock.Option) *dlock.Client {
 	f.Helper()
-	c, err := dlock.New(d, opts...)
+	c, err := dlock.New(d, append([]dlock.Option{dlock.WithTTL(f.long())}, opts...)...)
 	if err != nil {
 		_ = d.Close()
 		f.Fatalf("New: %v", err)

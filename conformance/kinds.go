@@ -51,6 +51,19 @@ var sharedCases = []Case{
 		run:     readersAreReleasedByOwner,
 	},
 	{
+		Name:    "EveryReaderIsShown",
+		Mode:    backend.Shared,
+		Promise: "Inspect shows each reader of a lock, with its owner and its fence.",
+		run:     everyReaderIsShown,
+	},
+	{
+		Name: "BreakEndsOneReader",
+		Mode: backend.Shared,
+		Promise: "Break of one reader ends its lease alone, and Break without an owner ends all " +
+			"readers.",
+		run: breakEndsOneReader,
+	},
+	{
 		Name:    "WriterGetsInAmongReaders",
 		Mode:    backend.Shared,
 		Promise: "A writer gets the lock although readers come all the time.",
@@ -213,6 +226,61 @@ func readersAreReleasedByOwner(f *fixture) {
 	}
 	f.refused(other, f.try(f.long()))
 	f.release(d, first)
+}
+
+func everyReaderIsShown(f *fixture) {
+	if !f.caps.Inspect {
+		return // InspectShowsTheHolder checks that it is refused
+	}
+	d, other, c := f.driver(), f.driver(), f.client()
+	first, second := f.grant(d, f.reader(f.long())), f.grant(other, f.reader(f.long()))
+	info, err := c.Inspect(f.ctx, f.name)
+	if err != nil {
+		f.Fatalf("Inspect: %v", err)
+	}
+	shown := make(map[string]uint64)
+	for _, h := range info.Holders {
+		shown[h.Owner] = h.Fence
+	}
+	if len(shown) != 2 || info.Mode != backend.Shared {
+		f.Errorf("Inspect of two readers: %+v", info)
+	}
+	for _, g := range []*backend.Grant{first, second} {
+		fence, ok := shown[g.Owner]
+		if !ok || fence>>12 != g.Fence {
+			f.Errorf("the reader %s with the fence %d is not in %+v", g.Owner, g.Fence, info)
+		}
+	}
+	f.release(d, first)
+	f.release(other, second)
+}
+
+func breakEndsOneReader(f *fixture) {
+	if f.breakUnsupported() {
+		return
+	}
+	d, other, c := f.driver(), f.driver(), f.client()
+	var readers []*backend.Grant
+	for range 3 {
+		readers = append(readers, f.grant(d, f.reader(f.long())))
+	}
+	if err := c.Break(f.ctx, f.name, readers[0].Owner); err != nil {
+		f.Errorf("Break of one reader: %v", err)
+	}
+	_, err := f.renew(d, readers[0])
+	f.isErr("renewal of the broken reader", err, backend.ErrLost)
+	for _, g := range readers[1:] {
+		if _, err := f.renew(d, g); err != nil {
+			f.Errorf("renewal of another reader: %v", err)
+		}
+	}
+	f.refused(other, f.try(f.long()))
+	if err := c.Break(f.ctx, f.name, ""); err != nil {
+		f.Errorf("Break of all readers: %v", err)
+	}
+	f.release(other, f.grant(other, f.try(f.long())))
+	_, err = f.renew(d, readers[1])
+	f.isErr("renewal after a break of all", err, backend.ErrLost)
 }
 
 func writerGetsInAmongReaders(f *fixture) {

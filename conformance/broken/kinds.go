@@ -65,6 +65,21 @@ var kindBugs = []Bug{
 			return err
 		}}
 	}},
+	{"readers-are-broken-together", "Break of one reader ends all.", func() *flaw {
+		return &flaw{breakLock: func(
+			ctx context.Context, next *driver, key, owner string,
+		) error {
+			if info, err := next.Inspect(ctx, key); err == nil && info.Mode == backend.Shared {
+				owner = ""
+			}
+			return next.Break(ctx, key, owner)
+		}}
+	}},
+	{"one-reader-shown", "Inspect shows one reader of many.", func() *flaw {
+		return inspects(func(info *backend.Info) {
+			info.Holders = info.Holders[:min(1, len(info.Holders))]
+		})
+	}},
 	{"readers-are-not-renewed", "The renewal of a reader proves nothing.", func() *flaw {
 		return &flaw{
 			acquire: func(
