@@ -52,10 +52,13 @@ type acquisition struct {
 
 	mu    sync.Mutex // held while the disk works, perhaps for minutes
 	state state
-	file  *lockFile   // nil if the state is absent or gone
-	fence uint64      // of its grant, if the state is held
-	lost  func(error) // Request.Lost of the newest attempt
-	watch int         // the watch on the file, or noWatch; only a waiter has one
+	file  *lockFile // nil if the state is absent or gone
+	// member is its file among the members of the key, or nil if it is none of them. The state is
+	// queued or held then.
+	member *lockFile
+	fence  uint64      // of its grant, if the state is held
+	lost   func(error) // Request.Lost of the newest attempt
+	watch  int         // the watch on the file, or noWatch; only a waiter has one
 	// blocked is the file for which a thread waits in flock, or nil. It is independent of the
 	// state: the thread cannot be stopped, so it may outlive the file.
 	blocked *lockFile
@@ -122,6 +125,7 @@ func (d *driver) closeFile(a *acquisition) {
 	if a.file == nil {
 		return
 	}
+	a.leave() // first: the close of the file wakes the waiters
 	wasHeld := a.state == held
 	if wasHeld {
 		a.file.unlock()

@@ -53,6 +53,23 @@
 // (fs.inotify.max_user_instances, max_user_watches), and on other systems: after 50 ms at first,
 // and later every 2 s.
 //
+// # Readers and permits
+//
+// Readers, permits, and the writers that wait among them, have a file each in the directory
+// NAME.set next to NAME.lock, and keep it locked. The names of these files give their order, so
+// waiters are served in the order of their arrival as long as there are readers or permits. The
+// kernel frees the file of a process that has died, and the next request removes it. The last
+// member removes the directory. A holder that is one of many also has a shared flock of the lock
+// file, and so excludes each process that locks it without looking for members.
+//
+// A request locks the directory for some microseconds. A process that is stopped just then makes
+// the requests of others fail after a second, until it continues. Downgrade changes the flock of a
+// writer into a shared one, which the kernel does in two steps. A writer that gets the lock in
+// between finds the members, and gives it back.
+//
+// If the files of members are removed from outside, their holders lose the lock at their next
+// renewal, and a semaphore has more holders than its limit until then. With block=1 members poll.
+//
 // # Server requirements
 //
 // The driver needs Linux, macOS, FreeBSD or DragonFly BSD (tested on Linux), and a local file
@@ -60,6 +77,6 @@
 // URL has allow-network=1. On other systems opening returns ErrUnsupported.
 //
 // Each held lock and each waiter is an open file (RLIMIT_NOFILE). An uncontended Acquire makes
-// seven system calls and a Release four, together some ten microseconds. In addition, the first two
+// eight system calls and a Release four, together some ten microseconds. In addition, the first two
 // grants of a name, and two in ten seconds, wait for the disk.
 package filebackend

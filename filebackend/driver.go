@@ -46,9 +46,10 @@ type driver struct {
 }
 
 var (
-	_ backend.Driver    = (*driver)(nil)
-	_ backend.Waiter    = (*driver)(nil)
-	_ backend.Inspector = (*driver)(nil)
+	_ backend.Driver     = (*driver)(nil)
+	_ backend.Waiter     = (*driver)(nil)
+	_ backend.Inspector  = (*driver)(nil)
+	_ backend.Downgrader = (*driver)(nil)
 )
 
 // newDriver returns the driver of a directory that connect has checked. It cannot fail: without a
@@ -73,8 +74,6 @@ func newDriver(dir string, opts Options) backend.Driver {
 // hangs; a Release finds its result in the registry.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	switch {
-	case req.Mode != backend.Exclusive:
-		return nil, errMode
 	case req.Fair:
 		return nil, errFair
 	case ctx.Err() != nil:
@@ -100,8 +99,9 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 
 // attempt tries to get the lock for a, or checks that a still has it. a.mu must be held.
 //
-// An uncontended attempt makes seven system calls: open and fstat of the file, flock, lstat (is it
-// still in place?), pread of the last record, pwrite of the next one, and fcntl (mark).
+// An uncontended attempt of a mutex makes eight system calls: open and fstat of the file, flock,
+// lstat (is it still in place?), lstat (are there members?), pread of the last record, pwrite of
+// the next one, and fcntl (mark).
 func (d *driver) attempt(a *acquisition, req *backend.Request) error {
 	if a.state == gone {
 		return errReleased
@@ -110,10 +110,19 @@ func (d *driver) attempt(a *acquisition, req *backend.Request) error {
 	if a.state == held {
 		return d.check(a)
 	}
-	locked, err := d.lock(a, req.Queue)
-	switch {
-	case err != nil:
+	locked, err := d.lock(a, req)
+	if err != nil {
 		return err
+	}
+	among := req.Mode != backend.Exclusive || a.member != nil
+	if !among {
+		if among, err = a.hasMembers(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case among:
+		return d.enter(a, req)
 	case !locked:
 		return d.busy(a, req.Queue)
 	}
@@ -121,24 +130,24 @@ func (d *driver) attempt(a *acquisition, req *backend.Request) error {
 	return d.grant(a, req.Meta)
 }
 
-// tryLock tries the flock of a's file. A waiter whose thread is in the kernel's queue does not try,
-// because it could overtake the threads in front of it: its thread gets the lock. a.mu must be
-// held.
-func (a *acquisition) tryLock() (locked bool, err error) {
-	if a.isBlocked() {
+// tryLock tries the flock of a's file for a mutex. Members lock it when it is their turn. A waiter
+// whose thread is in the kernel's queue does not try, because it could overtake the threads in
+// front of it: its thread gets the lock. a.mu must be held.
+func (a *acquisition) tryLock(mode backend.Mode) (locked bool, err error) {
+	if mode != backend.Exclusive || a.member != nil || a.isBlocked() {
 		return false, nil
 	}
-	return a.file.tryLock()
+	return a.file.tryLockFor(mode)
 }
 
 // lock tries the flock of the file that is in place now. If the caller will wait, lock adds a watch
 // and then tries again, so that no release between the two is missed. a.mu must be held.
-func (d *driver) lock(a *acquisition, wait bool) (bool, error) {
+func (d *driver) lock(a *acquisition, req *backend.Request) (bool, error) {
 	for range maxReplaced {
 		if err := d.openFile(a); err != nil {
 			return false, err
 		}
-		locked, err := a.tryLock()
+		locked, err := a.tryLock(req.Mode)
 		if err != nil {
 			return false, err
 		}
@@ -148,7 +157,7 @@ func (d *driver) lock(a *acquisition, wait bool) (bool, error) {
 			return false, fmt.Errorf("%w: file: %w", backend.ErrUnavailable, err)
 		case !current:
 			d.closeFile(a)
-		case locked || !wait || !d.addWatch(a):
+		case locked || !req.Queue || !d.addWatch(a):
 			return locked, nil
 		}
 	}
@@ -190,11 +199,16 @@ func (d *driver) grant(a *acquisition, meta string) error {
 	if err != nil {
 		return err
 	}
+	d.hold(a, fence)
+	return nil
+}
+
+// hold records that a has the lock. a.mu must be held.
+func (d *driver) hold(a *acquisition, fence uint64) {
 	a.fence, a.state = fence, held
 	if d.opts.Endless || d.opts.Block { // without renewals, or without a watcher
 		d.startPeriodicChecks()
 	}
-	return nil
 }
 
 // busy returns the answer to an attempt that found the file locked. Its State is the pause of the
@@ -204,6 +218,12 @@ func (d *driver) busy(a *acquisition, queue bool) error {
 	if err != nil {
 		return err
 	}
+	return a.busy(holder, queue)
+}
+
+// busy returns the answer to an attempt that holder excludes, or nil if it is unknown. a.mu must be
+// held.
+func (a *acquisition) busy(holder *record, queue bool) *backend.Busy {
 	busy := &backend.Busy{Queued: queue}
 	busy.State = a.nextPause(holder)
 	if holder != nil {
@@ -266,7 +286,7 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 func (d *driver) remove(a *acquisition) error {
 	existed := a.state == queued || a.state == held
 	if a.state == held {
-		if current, err := a.file.inPlace(); err == nil {
+		if current, err := a.inPlace(); err == nil {
 			existed = current
 		}
 	}
@@ -281,7 +301,7 @@ func (d *driver) remove(a *acquisition) error {
 // 0 although an attempt may be executed late: the registry makes its Release find it.
 func (d *driver) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
-		Modes:   backend.Exclusive,
+		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
 		Fencing: backend.FenceDurable,
 		Session: true,
 		Inspect: true,

@@ -33,6 +33,8 @@ var inapplicable = conformance.Inapplicable(
 	"LockedEntryCostsNoOtherLease",
 	"NextRequestFollowsARelease",
 	"OpeningAClosedPortIsUnavailable",
+	"PermitsExpireOneByOne",
+	"ReadersExpireOneByOne",
 	"SecretsStayOutOfErrors",
 	"TermsAreNotFloored",
 )

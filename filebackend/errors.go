@@ -15,7 +15,6 @@ import (
 // The sentinels of the driver. There is no redaction, because a URL of this driver has no secrets.
 var (
 	errFair     = fmt.Errorf("%w: file: waiters are in no order", backend.ErrUnsupported)
-	errMode     = fmt.Errorf("%w: file: exclusive locks only", backend.ErrUnsupported)
 	errReleased = fmt.Errorf("%w: file: released before it was granted", backend.ErrUnavailable)
 	errHangs    = fmt.Errorf("%w: file: the disk does not answer: its locks are freed when it does",
 		backend.ErrUnavailable)

@@ -22,12 +22,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
 // helperDir is an environment variable. With it, the test binary is a process that holds only "k"
-// in the given directory until it is killed.
-const helperDir = "DLOCK_TEST_FILE_HOLDER"
+// in the given directory until it is killed. helperKind is the kind of lock, and "w?" a writer that
+// waits.
+const (
+	helperDir  = "DLOCK_TEST_FILE_HOLDER"
+	helperKind = "DLOCK_TEST_FILE_KIND"
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperDir); dir != "" {
@@ -39,7 +44,10 @@ func TestMain(m *testing.M) {
 func hold(dir string) {
 	d, err := New(dir, nil)
 	if err == nil {
-		_, err = d.Acquire(context.Background(), request("k", 0))
+		_, err = d.Acquire(context.Background(), of(os.Getenv(helperKind), 0))
+	}
+	if errors.Is(err, backend.ErrNotAcquired) {
+		err = nil // it waits
 	}
 	fmt.Println("held", err)
 	select {}
@@ -48,8 +56,14 @@ func hold(dir string) {
 // startHolder starts a process that holds "k".
 func startHolder(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
+	return startMember(t, dir, "w")
+}
+
+// startMember starts a process that holds "k" as this kind, or waits for it.
+func startMember(t *testing.T, dir, word string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), helperDir+"="+dir)
+	cmd.Env = append(os.Environ(), helperDir+"="+dir, helperKind+"="+word)
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -78,6 +92,14 @@ func request(key string, owner int) *backend.Request {
 func waiting(key string, owner int) *backend.Request {
 	req := request(key, owner)
 	req.Queue = true
+	return req
+}
+
+// of returns a request for "k" as one of the kinds w, r and p2, with a ? if it waits.
+func of(word string, owner int) *backend.Request {
+	word, queue := strings.CutSuffix(word, "?")
+	req, k := request("k", owner), kind.Kind(word)
+	req.Queue, req.Mode, req.Limit = queue, k.Mode(), k.Limit()
 	return req
 }
 
@@ -186,7 +208,7 @@ func TestKillBetweenMarkAndLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dying.close()
-	if locked, err := dying.tryLock(); !locked {
+	if locked, err := dying.tryLockFor(backend.Exclusive); !locked {
 		t.Fatal("the test cannot lock the file: ", err)
 	}
 	d.find(req).woken.Store(true)

@@ -25,10 +25,14 @@ const fenceShift = 12
 func (d *driver) Inspect(ctx context.Context, key string) (*backend.Info, error) {
 	return backend.Call(ctx, func(context.Context) (*backend.Info, error) {
 		r, err := readHolder(d.path(key), key)
-		if err != nil {
-			return nil, err
+		if err != nil || r != nil {
+			return newInfo(key, r), err
 		}
-		return newInfo(key, r), nil
+		info, err := inspectMembers(setPath(d.path(key)), key)
+		if err != nil || info != nil {
+			return info, err
+		}
+		return newInfo(key, nil), nil
 	})
 }
 
@@ -74,6 +78,16 @@ func (d *driver) listSome(
 		names, err := dir.Readdirnames(128) // a bounded number, so that ctx is checked in between
 		var infos []*backend.Info
 		for _, name := range names {
+			if strings.HasSuffix(name, setSuffix) {
+				info, err := inspectMembers(filepath.Join(d.dir, name), "")
+				if err != nil {
+					return infos, err
+				}
+				if info != nil && len(info.Holders) > 0 && strings.HasPrefix(info.Key, prefix) {
+					infos = append(infos, info)
+				}
+				continue
+			}
 			if !strings.HasSuffix(name, suffix) {
 				continue
 			}
@@ -111,9 +125,14 @@ func readHolder(path, key string) (*record, error) {
 func newInfo(key string, r *record) *backend.Info {
 	info := &backend.Info{Key: key, Mode: backend.Exclusive, Waiters: -1}
 	if r != nil {
-		info.Holders = []backend.Holder{{
-			Owner: r.owner, Meta: r.meta, Fence: r.fence << fenceShift, Since: r.since, TTL: -1,
-		}}
+		info.Holders = []backend.Holder{newHolder(r)}
 	}
 	return info
+}
+
+// newHolder describes the holder of a record.
+func newHolder(r *record) backend.Holder {
+	return backend.Holder{
+		Owner: r.owner, Meta: r.meta, Fence: r.fence << fenceShift, Since: r.since, TTL: -1,
+	}
 }

@@ -2,11 +2,15 @@
 
 package filebackend
 
-import "github.com/dlock-go/dlock/backend/key"
+import (
+	"strings"
+
+	"github.com/dlock-go/dlock/backend/key"
+)
 
 const (
-	// suffix ends the names of lock files.
-	suffix = ".lock"
+	// suffix ends the names of lock files, and setSuffix those of the directories of members.
+	suffix, setSuffix = ".lock", ".set"
 	// maxFile is the maximum length of a file name: eCryptfs takes 143 bytes, most file systems
 	// 255.
 	maxFile = 143
@@ -17,3 +21,6 @@ const (
 func (d *driver) path(name string) string {
 	return d.dir + "/" + key.EncodeFile(name, maxFile-len(suffix)) + suffix
 }
+
+// setPath returns the directory of the members of a key, from the path of its lock file.
+func setPath(path string) string { return strings.TrimSuffix(path, suffix) + setSuffix }

@@ -64,15 +64,24 @@ func (f *lockFile) unlock() {
 	_ = unix.Flock(f.fd, unix.LOCK_UN)
 }
 
+// yield frees the lock of an attempt that may not have it yet, if it is locked. The file stays
+// open.
+func (f *lockFile) yield() { _ = unix.Flock(f.fd, unix.LOCK_UN) }
+
 // inherit makes the child processes that are started from now on inherit the descriptor.
 func (f *lockFile) inherit() error {
 	_, err := unix.FcntlInt(uintptr(f.fd), unix.F_SETFD, 0)
 	return interpretError("fcntl", f.path, err)
 }
 
-// tryLock tries the flock once, and reports whether f is locked. It does not wait for a holder.
-func (f *lockFile) tryLock() (bool, error) {
-	err := ignoreInterrupts(func() error { return unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB) })
+// tryLockFor tries the flock once, alone for a writer and otherwise shared, and reports whether f
+// is locked. It does not wait for a holder.
+func (f *lockFile) tryLockFor(mode backend.Mode) (bool, error) {
+	how := unix.LOCK_SH
+	if mode == backend.Exclusive {
+		how = unix.LOCK_EX
+	}
+	err := ignoreInterrupts(func() error { return unix.Flock(f.fd, how|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return false, nil
 	}
@@ -148,6 +157,16 @@ func (f *lockFile) write(r placed, fresh bool) error {
 // grant writes and marks the record of a new holder, and returns its fence. f must be locked. A
 // reader sees the record as the holder's only after the mark.
 func (f *lockFile) grant(name id, meta, boot string) (uint64, error) {
+	fence, err := f.advance(name, meta, boot)
+	if err != nil {
+		return 0, err
+	}
+	return fence, interpretError("fcntl", f.path, mark(f.fd))
+}
+
+// advance writes the record of a new holder, and returns its fence. f must be locked, and no other
+// process may call advance meanwhile.
+func (f *lockFile) advance(name id, meta, boot string) (uint64, error) {
 	c, err := f.read(name.key)
 	if err != nil {
 		return 0, err
@@ -162,9 +181,6 @@ func (f *lockFile) grant(name id, meta, boot string) (uint64, error) {
 		if err := f.write(w, c.fresh); err != nil {
 			return 0, err
 		}
-	}
-	if err := mark(f.fd); err != nil {
-		return 0, interpretError("fcntl", f.path, err)
 	}
 	return r.fence, nil
 }

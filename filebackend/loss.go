@@ -23,7 +23,7 @@ func (d *driver) check(a *acquisition) error {
 	if a.state != held {
 		return errUnknown
 	}
-	current, err := a.file.inPlace()
+	current, err := a.inPlace()
 	if err != nil {
 		return fmt.Errorf("file: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
@@ -41,7 +42,7 @@ func sweep(path string) error {
 // remove removes f if it is free. It locks f first, so that a driver which is about to lock f finds
 // it gone afterwards. A file that replaced f meanwhile belongs to another process and stays.
 func (f *lockFile) remove() error {
-	free, err := f.tryLock()
+	free, err := f.tryLockFor(backend.Exclusive)
 	if err != nil || !free {
 		return err
 	}

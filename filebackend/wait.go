@@ -124,7 +124,7 @@ func (d *driver) block(a *acquisition) {
 		return
 	}
 	defer a.mu.Unlock()
-	if a.isBlocked() || a.state != queued {
+	if a.isBlocked() || a.state != queued || a.member != nil {
 		return
 	}
 	if d.leftThreads.Load() >= maxLeftThreads {

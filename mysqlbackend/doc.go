@@ -92,6 +92,25 @@
 // that arrives at that moment goes to the end of the queue. Pollers, and requests that arrive
 // when a term has run out, can pass the queue.
 //
+// # Readers and permits
+//
+// A row has room for one holder. So the holders of a name with readers or permits, and their
+// waiters, stand in a document in the row, the roster; see package roster. A change of the roster
+// reads the row and stores it again unless another client was faster: two statements, which no
+// crash can leave half done. Entries stand in the order of their arrival. Their waiters read the
+// row, the first of them after pauses of 1 ms that grow to 25 ms, and those behind it more rarely,
+// up to every 500 ms. The place of a waiter that has died ends within 10 s. A name has at most
+// 5,000 holders and waiters.
+//
+// A mutex pays nothing for this as long as no reader waits for it: its row has no roster. A reader
+// that waits for a writer turns the row of that writer into a roster, so that it keeps its place
+// among other writers. Then each renewal and the release of that writer cost up to three
+// statements.
+//
+// Downgrade, Export and Adopt are changes of the roster, too. Tables of earlier builds lack its
+// column. Such a table serves mutexes, and the error of any other kind contains the ALTER TABLE
+// that adds the column. Processes of earlier builds refuse a table that has it.
+//
 // # Server requirements
 //
 // The server is MySQL 8.0 or MariaDB 10.6, with InnoDB, and without sql_mode

@@ -21,8 +21,9 @@ const (
 	// reserve is how long a released lock is kept for the first waiter. It is ample for a wake-up
 	// and the way back, and all that is lost if that waiter has died.
 	reserve = 50 * time.Millisecond
-	// busyFlag is set in the insert id of a refused acquisition; fences stay far below.
-	busyFlag = 1 << 62
+	// busyFlag is set in the insert id of a refused acquisition; fences stay far below. rosterFlag
+	// is set, too, if the row has a roster.
+	busyFlag, rosterFlag = 1 << 62, 1 << 61
 )
 
 // driver implements backend.Driver. All fields are set by newDriver and do not change.
@@ -48,6 +49,8 @@ var (
 	_ backend.BatchRenewer = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Mover        = (*driver)(nil)
+	_ backend.Downgrader   = (*driver)(nil)
 )
 
 // newDriver makes a driver and probes the server. After an error the driver that it returns must
@@ -64,23 +67,32 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	d.caps = backend.Capabilities{
 		Modes:   backend.Exclusive,
 		Fencing: backend.FenceDurable,
-		Inspect: true, List: true, Break: true,
+		Inspect: true, List: true, Break: true, Move: s.table.roster,
 		Notify: opts.Notify == NotifyLock && p.waitConns > 0,
 		MinTTL: minTTL,
 		// The client library only closes the socket of a statement that was given up. The server
 		// goes on waiting for the row.
 		Late: time.Duration(s.lockWait)*time.Second + timerSlack,
 	}
+	if s.table.roster {
+		d.caps.Modes |= backend.Shared | backend.Permit
+	} else {
+		d.text.list = d.text.listPlain
+	}
 	return d, err
 }
 
-// Acquire implements backend.Driver. It is one statement, which inserts or updates the row.
+// Acquire implements backend.Driver. For a writer it is one statement, which inserts or updates the
+// row. Readers, permits, and writers among readers enter the roster of the row.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-	if req.Mode != backend.Exclusive {
-		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
+	if d.caps.Modes&req.Mode == 0 {
+		return nil, d.unsupported("mode " + req.Mode.String())
 	}
 	if err := d.keys.check(req.Key); err != nil {
 		return nil, err
+	}
+	if req.Mode != backend.Exclusive {
+		return d.enter(ctx, req)
 	}
 	micros := ceilMicros(req.TTL)
 	args := acquireArgs(req, micros, d.acquisitions.isFirst(req.Owner))
@@ -89,6 +101,8 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	switch {
 	case err != nil:
 		return nil, err
+	case out.id >= busyFlag|rosterFlag:
+		return d.enter(ctx, req)
 	case out.id >= busyFlag:
 		return nil, d.busy(req, time.Duration(out.id-busyFlag)*time.Microsecond)
 	case out.id <= 0 || out.id >= backend.MaxFence:
@@ -112,9 +126,22 @@ func (d *driver) busy(req *backend.Request, left time.Duration) *backend.Busy {
 	return b
 }
 
-// Renew implements backend.Driver.
+// unsupported returns the error for what needs a roster, which only the table may lack.
+func (d *driver) unsupported(what string) error {
+	return fmt.Errorf("%w: %s: the table has no column for readers and permits; add it with\n%s",
+		backend.ErrUnsupported, what, addRoster(d.opts.Table))
+}
+
+// Renew implements backend.Driver. A writer whose row has become a roster is found there.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-	return d.renew(ctx, d.pools.control, g)
+	if isPlain(g) {
+		term, err := d.renew(ctx, d.pools.control, g)
+		if !d.caps.Move || !errors.Is(err, backend.ErrLost) {
+			return term, err
+		}
+	}
+	answer := d.renewRoster(ctx, g)[0]
+	return answer.Term, answer.Err
 }
 
 // renew renews g on q. The insert id shows the success, because the number of changed rows is 0 if
@@ -144,18 +171,32 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	a := d.acquisitions.forget(g.Owner)
 	switch a.state {
 	case first:
-		d.inBackground(func(ctx context.Context) { d.queue.giveBack(ctx, a.conn) })
+		d.giveBackLater(a.conn)
 	case holding:
-		return d.handOff(ctx, a.conn, g)
+		if isPlain(g) {
+			return d.handOff(ctx, a.conn, g)
+		}
+		d.giveBackLater(a.conn)
 	case passing:
 		awaitPassed(ctx, a.passed)
 	}
 	queued := a.state == waiting || a.state == first
-	err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+	err := d.free(ctx, g)
 	if queued && errors.Is(err, backend.ErrNotHeld) {
 		return nil
 	}
 	return err
+}
+
+// free removes a grant from its row or its roster, or the entry of a waiter from the roster.
+func (d *driver) free(ctx context.Context, g *backend.Grant) error {
+	if isPlain(g) {
+		err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+		if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {
+			return err
+		}
+	}
+	return d.leave(ctx, g)
 }
 
 // handOff releases g by the connection that has the signal of its key, so that the same statement
@@ -176,7 +217,7 @@ func (d *driver) handOff(ctx context.Context, w *waitConn, g *backend.Grant) err
 	if err != nil && !hasNumber(err, errInterrupted) {
 		return err
 	}
-	again := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
+	again := d.free(ctx, g)
 	if err != nil && errors.Is(again, backend.ErrNotHeld) {
 		return err // the interrupted statement may have been executed
 	}
@@ -195,10 +236,16 @@ func (d *driver) remove(ctx context.Context, text, key string, owner ...any) err
 		return err
 	case out.changed == 0:
 		return backend.ErrNotHeld
-	case out.id > 0 && d.caps.Notify && !d.queue.polls:
+	}
+	d.wakeLater(out)
+	return nil
+}
+
+// wakeLater wakes the first waiter, whose connection a statement has returned, in the background.
+func (d *driver) wakeLater(out outcome) {
+	if out.id > 0 && d.caps.Notify && !d.queue.polls {
 		d.background.Go(func() { d.wake(out.id) })
 	}
-	return nil
 }
 
 // wake ends the sleep of a connection. It has no effect if the connection has its answer already,
@@ -232,6 +279,11 @@ func (d *driver) inBackground(fn func(context.Context)) {
 		defer cancel()
 		fn(ctx)
 	})
+}
+
+// giveBackLater returns the connection of a waiter in the background.
+func (d *driver) giveBackLater(w *waitConn) {
+	d.inBackground(func(ctx context.Context) { d.queue.giveBack(ctx, w) })
 }
 
 // boundBackground returns a context for one request in the background.

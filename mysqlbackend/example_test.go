@@ -69,6 +69,7 @@ func ExampleSchema() {
 	//   since   DATETIME(6)     NOT NULL,
 	//   expires DATETIME(6)     NOT NULL,
 	//   meta    VARBINARY(1024) NOT NULL,
+	//   roster  MEDIUMBLOB,
 	//   PRIMARY KEY (name)
 	// ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 }

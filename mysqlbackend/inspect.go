@@ -2,9 +2,11 @@ package mysqlbackend
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
 )
 
 // listPage is the maximum number of locks that one statement of List returns.
@@ -52,5 +54,11 @@ func (d *driver) page(ctx context.Context, begin, end string, limit int) ([]*bac
 
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, key, owner string) error {
-	return d.remove(ctx, d.text.breakLock, key, []byte(owner), []byte(owner))
+	err := d.remove(ctx, d.text.breakLock, key, []byte(owner), []byte(owner))
+	if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {
+		return err
+	}
+	return d.edit(ctx, d.pools.control, key, func(r *roster.Roster, _ *rosterRow) error {
+		return r.Break(owner)
+	})
 }

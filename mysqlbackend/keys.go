@@ -16,7 +16,7 @@ type keys struct {
 }
 
 func newKeys(s *server, table string) keys {
-	return keys{space: s.database + "\x00" + table + "\x00", maxKey: s.maxKey}
+	return keys{space: s.database + "\x00" + table + "\x00", maxKey: s.table.width}
 }
 
 // check returns ErrInvalidName if the table cannot store the key. A server that is not strict would

@@ -66,3 +66,42 @@ func TestNarrowTableIsServed(t *testing.T) {
 		})
 	}
 }
+
+// TestTableWithoutRosters uses a table of an earlier version, which has no column for readers and
+// permits. A mutex works there. The error for anything else contains the statement that adds the
+// column, and a driver that is opened afterwards has all kinds.
+func TestTableWithoutRosters(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "")
+			do(t, db, "DROP TABLE IF EXISTS plain")
+			do(t, db, strings.Replace(Schema("plain"), "  roster  MEDIUMBLOB,\n", "", 1))
+			url := "mysql://root@" + s.Addr + "/dlock?table=plain"
+			d, req := openURL(t, url), raw.Request(t, time.Minute)
+			g := acquire(t, d, req)
+			if info, err := d.Inspect(t.Context(), req.Key); err != nil || len(info.Holders) != 1 {
+				t.Errorf("Inspect: %+v, %v", info, err)
+			}
+			_, errDowngrade := d.Downgrade(t.Context(), g)
+			_, errExport := d.Export(t.Context(), g)
+			raw.Release(t, d, g)
+			reader := raw.Request(t, time.Minute)
+			reader.Key, reader.Mode = req.Key, backend.Shared
+			_, errAcquire := d.Acquire(t.Context(), reader)
+			for what, err := range map[string]error{
+				"Downgrade": errDowngrade, "Export": errExport, "Acquire": errAcquire,
+			} {
+				raw.WantIs(t, what, err, backend.ErrUnsupported)
+				if !strings.Contains(err.Error(), addRoster("plain")) {
+					t.Errorf("%s: %v does not say how to add the column", what, err)
+				}
+			}
+			do(t, db, addRoster("plain"))
+			d = openURL(t, url)
+			raw.Release(t, d, acquire(t, d, reader))
+		})
+	}
+}

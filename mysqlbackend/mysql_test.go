@@ -600,7 +600,7 @@ func TestFenceGrowsAcrossASweep(t *testing.T) {
 			kept := raw.Request(t, time.Minute)
 			kept.Key += "/held"
 			held := acquire(t, d, kept)
-			do(t, db, "INSERT INTO swept "+
+			do(t, db, "INSERT INTO swept (name, owner, token, since, expires, meta) "+
 				"SELECT CONCAT('old', a.x, b.x, c.x), '', 1, '2026-01-01', '2026-01-01', '' FROM "+
 				digits("a")+" JOIN "+digits("b")+" JOIN "+digits("c"))
 			do(t, db, "UPDATE swept SET expires = expires - INTERVAL 25 HOUR WHERE name = ?",
@@ -655,7 +655,7 @@ func TestSweepKeepsUp(t *testing.T) {
 			do(t, db, "DROP TABLE IF EXISTS piled")
 			drivers := []*driver{openURL(t, url), openURL(t, url)}
 			fill := func(prefix, expires string) {
-				do(t, db, "INSERT INTO piled "+
+				do(t, db, "INSERT INTO piled (name, owner, token, since, expires, meta) "+
 					"SELECT CONCAT(?, a.x, b.x, c.x), '', 1, '2026-01-01', "+expires+", '' FROM "+
 					digits("a")+" JOIN "+digits("b")+" JOIN "+digits("c"), prefix)
 			}

@@ -138,7 +138,7 @@ type server struct {
 	readOnly, autocommit, simultaneous bool
 	emptyIsNull, logsStatements        bool
 	lockWait                           int64 // innodb_lock_wait_timeout in seconds
-	maxKey                             int   // bytes of a name that the table accepts
+	table                              shape
 }
 
 // probe checks whether the server can serve locks: it answers and admits the user, is new enough,
@@ -163,7 +163,7 @@ func (d *driver) probe(ctx context.Context) (server, error) {
 	if err := s.check(); err != nil {
 		return s, err
 	}
-	if s.maxKey, err = d.probeTable(ctx); err != nil {
+	if s.table, err = d.probeTable(ctx); err != nil {
 		return s, err
 	}
 	return s, d.probePrivileges(ctx)
@@ -208,10 +208,10 @@ func (s *server) check() error {
 	return nil
 }
 
-// probeTable checks the columns of the table, and returns how many bytes a name may have. If the
-// table does not exist and Options.Create is set, it creates the table. An error of the creation
-// counts only if the table still does not exist, because another driver may create it meanwhile.
-func (d *driver) probeTable(ctx context.Context) (width int, err error) {
+// probeTable checks the columns of the table, and returns its shape. If the table does not exist
+// and Options.Create is set, it creates the table. An error of the creation counts only if the
+// table still does not exist, because another driver may create it meanwhile.
+func (d *driver) probeTable(ctx context.Context) (shape, error) {
 	columns, err := d.columns(ctx)
 	if err == nil && len(columns) == 0 && d.opts.Create {
 		_, errCreate := exec(ctx, d.pools.main, d.text.schema)
@@ -221,9 +221,9 @@ func (d *driver) probeTable(ctx context.Context) (width int, err error) {
 	}
 	switch {
 	case err != nil:
-		return 0, err
+		return shape{}, err
 	case len(columns) == 0:
-		return 0, fmt.Errorf("%w: there is no table %s; make it with create=1, or with\n%s",
+		return shape{}, fmt.Errorf("%w: there is no table %s; make it with create=1, or with\n%s",
 			backend.ErrUnavailable, d.opts.Table, d.text.schema)
 	}
 	return checkShape(d.opts.Table, columns)

@@ -26,20 +26,26 @@ func acquireArgs(req *backend.Request, ttl int64, isFirst bool) []any {
 	return []any{name, owner, ttl, meta, isFirst, owner, owner, owner, owner, meta, owner, ttl}
 }
 
+// rosterOwner is the owner of a row that has a roster.
+const rosterOwner = "*"
+
 // decodeInfo reads a row of list.sql.
 func decodeInfo(rows *sql.Rows) (*backend.Info, error) {
-	info := &backend.Info{Mode: backend.Exclusive, Waiters: -1}
-	var holder backend.Holder
-	var token uint64
-	var since, left int64 // µs
-	err := rows.Scan(&info.Key, &holder.Owner, &holder.Meta, &token, &since, &left)
+	var key string
+	var row rosterRow
+	err := rows.Scan(&key, &row.owner, &row.meta, &row.token, &row.since, &row.expires, &row.now,
+		&row.text)
 	if err != nil {
 		return nil, err
 	}
-	holder.Fence = token << 12
-	holder.Since = time.UnixMicro(since)
-	holder.TTL = time.Duration(left) * time.Microsecond
-	info.Holders = []backend.Holder{holder}
+	r, err := row.entries()
+	if err != nil {
+		return nil, err
+	}
+	info := r.Info(key, row.now)
+	if row.owner != rosterOwner {
+		info.Waiters = -1
+	}
 	return info, nil
 }
 
@@ -55,10 +61,19 @@ type column struct{ name, kind, key, engine string }
 // of earlier builds.
 const maxKey, oldMaxKey = 1024, 512
 
-// shape returns the columns of schema.sql with the given width of name and meta.
-func shape(width int) []column {
-	wide := fmt.Sprintf("varbinary(%d)", width)
-	return []column{
+// shape is what the tables of earlier builds have otherwise than schema.sql.
+type shape struct {
+	width  int  // of name and meta, in bytes
+	roster bool // there is a column for readers and permits
+}
+
+// shapes are the tables that a driver accepts, the present one first.
+var shapes = []shape{{maxKey, true}, {maxKey, false}, {oldMaxKey, true}, {oldMaxKey, false}}
+
+// columns returns the columns of a table.
+func (s shape) columns() []column {
+	wide := fmt.Sprintf("varbinary(%d)", s.width)
+	columns := []column{
 		{name: "name", kind: wide, key: "PRI"},
 		{name: "owner", kind: "varbinary(64)"},
 		{name: "token", kind: "bigint"},
@@ -66,27 +81,37 @@ func shape(width int) []column {
 		{name: "expires", kind: "datetime(6)"},
 		{name: "meta", kind: wide},
 	}
+	if s.roster {
+		columns = append(columns, column{name: "roster", kind: "mediumblob"})
+	}
+	return columns
 }
 
-// checkShape returns how many bytes a name may have, or ErrConflict if the columns are not the
-// columns of a table of locks. There must be at least one column.
-func checkShape(table string, columns []column) (width int, err error) {
+// addRoster returns the statement that adds the column for readers and permits to a table of an
+// earlier build.
+func addRoster(table string) string {
+	return "ALTER TABLE `" + table + "` ADD COLUMN roster MEDIUMBLOB"
+}
+
+// checkShape returns the shape of a table, or ErrConflict if the columns are not the columns of a
+// table of locks. There must be at least one column.
+func checkShape(table string, columns []column) (shape, error) {
 	if engine := columns[0].engine; !strings.EqualFold(engine, "InnoDB") {
-		return 0, fmt.Errorf("%w: table %s has the engine %q, InnoDB is needed",
+		return shape{}, fmt.Errorf("%w: table %s has the engine %q, InnoDB is needed",
 			backend.ErrConflict, table, engine)
 	}
-	for _, width := range []int{maxKey, oldMaxKey} {
-		if hasShape(columns, shape(width)) {
-			return width, nil
+	for _, s := range shapes {
+		if hasShape(columns, s.columns()) {
+			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: table %s is of another shape than\n%s",
+	return shape{}, fmt.Errorf("%w: table %s is of another shape than\n%s",
 		backend.ErrConflict, table, Schema(table))
 }
 
-// hasShape reports whether columns are the columns of shape, in the same order.
-func hasShape(columns, shape []column) bool {
-	return slices.EqualFunc(columns, shape, func(a, b column) bool {
+// hasShape reports whether columns are those of a shape, in the same order.
+func hasShape(columns, of []column) bool {
+	return slices.EqualFunc(columns, of, func(a, b column) bool {
 		kind := strings.TrimSuffix(strings.ToLower(a.kind), "(20)") // MariaDB shows this width
 		return strings.EqualFold(a.name, b.name) && kind == b.kind && a.key == b.key
 	})

@@ -32,21 +32,40 @@ type renewals struct {
 }
 
 // RenewAll implements backend.BatchRenewer. A statement renews up to renewBatch grants with the
-// same TTL.
+// same TTL. Grants in rosters are renewed name by name, also those whose row has become a roster.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	byTTL := make(map[time.Duration][]int)
+	var inRosters []int
 	for i, g := range gs {
-		byTTL[g.TTL] = append(byTTL[g.TTL], i)
+		if isPlain(g) {
+			byTTL[g.TTL] = append(byTTL[g.TTL], i)
+		} else {
+			inRosters = append(inRosters, i)
+		}
 	}
 	r := &renewals{grants: gs, answers: make([]backend.Renewal, len(gs))}
 	var wg sync.WaitGroup
+	wg.Go(func() { d.renewRosters(ctx, r, inRosters) })
 	for _, indices := range byTTL {
 		for batch := range slices.Chunk(indices, renewBatch) {
 			wg.Go(func() { d.renewBatch(ctx, r, batch) })
 		}
 	}
 	wg.Wait()
+	if d.caps.Move {
+		d.renewRosters(ctx, r, r.lostRows())
+	}
 	return r.answers
+}
+
+// lostRows returns the indices of the grants that are not the owners of their rows any more.
+func (r *renewals) lostRows() (indices []int) {
+	for i, g := range r.grants {
+		if isPlain(g) && errors.Is(r.answers[i].Err, backend.ErrLost) {
+			indices = append(indices, i)
+		}
+	}
+	return indices
 }
 
 // renewPauses are the pauses before each attempt to renew the rows that were locked before. Another

@@ -51,6 +51,16 @@ var (
 	sleepSQL string
 	//go:embed statements/held.sql
 	heldSQL string
+	//go:embed statements/roster-read.sql
+	rosterReadSQL string
+	//go:embed statements/roster-row.sql
+	rosterRowSQL string
+	//go:embed statements/roster-write.sql
+	rosterWriteSQL string
+	//go:embed statements/roster-clear.sql
+	rosterClearSQL string
+	//go:embed statements/roster-look.sql
+	rosterLookSQL string
 	//go:embed statements/floor-lock.sql
 	floorLockSQL string
 	//go:embed statements/floor-unlock.sql
@@ -62,6 +72,8 @@ type statements struct {
 	schema, acquire, renew, renewFree, holders string
 	release, handOff, breakLock, list          string
 	cursor, stale, claim, sweep, sleep, held   string
+	rosterRead, rosterRow, rosterWrite         string
+	rosterClear, rosterLook, listPlain         string
 	floorLock, floorUnlock                     string
 }
 
@@ -74,8 +86,13 @@ func newStatements(table string) *statements {
 		schema:  Schema(table),
 		acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL),
 		holders: text(holdersSQL), release: text(releaseSQL), handOff: text(handOffSQL),
-		breakLock: text(breakSQL), list: text(listSQL), stale: text(staleSQL),
-		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		breakLock: text(breakSQL), stale: text(staleSQL),
+		list:       text(strings.Replace(listSQL, "{roster}, NULL)", "roster, NULL)", 1)),
+		listPlain:  text(strings.Replace(listSQL, "{roster}, NULL)", "NULL, NULL)", 1)),
+		rosterRead: text(rosterReadSQL), rosterRow: text(rosterRowSQL),
+		rosterWrite: text(rosterWriteSQL), rosterClear: text(rosterClearSQL),
+		rosterLook: text(rosterLookSQL),
+		cursor:     text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}

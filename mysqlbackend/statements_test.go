@@ -65,6 +65,7 @@ func TestStatements(t *testing.T) {
 				"acquire": testAcquire, "release": testRelease, "break": testBreak,
 				"handover": testHandOver, "renew": testRenew, "renew many": testRenewMany,
 				"sweep": testSweep, "list": testList, "look": testLook, "shape": testShape,
+				"roster": testRoster, "roster reads": testRosterReads,
 			} {
 				t.Run(part, func(t *testing.T) {
 					s.TB = t
@@ -90,7 +91,8 @@ func (s *stage) set(rows []entry) {
 	s.Helper()
 	do(s, s.conn, "DELETE FROM stage")
 	for _, r := range rows {
-		do(s, s.conn, "INSERT INTO stage VALUES (?, ?, ?, "+
+		do(s, s.conn, "INSERT INTO stage (name, owner, token, since, expires, meta) "+
+			"VALUES (?, ?, ?, "+
 			"UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, "+
 			"UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?)",
 			[]byte(r.name), []byte(r.owner), r.token, r.since, r.expires, []byte(r.meta))
@@ -194,6 +196,14 @@ func testAcquire(s *stage) {
 			name: "a fence ahead of the clock", before: row("", newToken+100, -minute, -second),
 			want: outcome{2, newToken + 101}, after: granted(newToken + 101),
 		},
+		{
+			name: "a roster", before: row("*", 1, 0, second),
+			want: outcome{0, busy + rosterFlag + second},
+		},
+		{
+			name: "a roster that ends now", before: row("*", 1, 0, 0),
+			want: outcome{2, newToken}, after: granted(newToken),
+		},
 		{name: "a kept lock", before: row("", 1, 0, second), want: outcome{0, busy}},
 		{
 			name: "a lock that is kept for 1 min", before: row("", 1, 0, minute),
@@ -289,6 +299,10 @@ func testBreak(s *stage) {
 		},
 		{
 			name: "a kept lock", before: changed(entry{"n", "", 2, -second, second, "n"}),
+			text: s.text.breakLock, args: args,
+		},
+		{
+			name: "a roster", before: changed(entry{"n", "*", 2, -second, second, "n"}),
 			text: s.text.breakLock, args: args,
 		},
 	})
@@ -396,8 +410,8 @@ func testList(s *stage) {
 		{"o", "b", 6, -second, second, "o"},
 	})
 	const unix = 1800000000005007
-	m := fmt.Sprintf("m a meta 2 %d %d", unix-second, 2*second)
-	n := fmt.Sprintf("n b n 5 %d 1", unix-2*second)
+	m := fmt.Sprintf("m a meta 2 %d %d %d ", unix-second, unix+2*second, unix)
+	n := fmt.Sprintf("n b n 5 %d %d %d ", unix-2*second, unix+1, unix)
 	s.wantRows(m+"\n"+n, s.text.list, []byte("m"), []byte("o"), 10)
 	s.wantRows(m, s.text.list, []byte("m"), []byte("o"), 1)
 	s.wantRows("", s.text.list, []byte("p"), []byte("q"), 10)
@@ -425,6 +439,76 @@ func testLook(s *stage) {
 	s.set([]entry{three[0]})
 	s.wantRows("0", s.text.held, []byte("n"))
 	s.wantRows("0.0000", sleep, minute, []byte("n"))
+}
+
+// testRoster checks that a roster is stored only if the row is as it was read.
+func testRoster(s *stage) {
+	const signal, kept = "dlock stage", 50_000
+	const unix = 1800000000005007
+	row := func(owner string, token, expires int64) []entry {
+		return []entry{{"n", owner, token, -second, expires, ""}}
+	}
+	was := []any{[]byte("n"), []byte("a"), 2, unix + second}
+	write := append([]any{7, unix, unix + minute, []byte("[]")}, was...)
+	clearing := append([]any{signal, kept}, was...)
+	others := []statementTest{
+		{name: "another owner", before: row("b", 2, second)},
+		{name: "another token", before: row("a", 3, second)},
+		{name: "another end", before: row("a", 2, second+1)},
+		{name: "no row", before: []entry{}},
+	}
+	for _, tt := range []struct {
+		text string
+		args []any
+		want outcome
+		rows []entry
+	}{
+		{s.text.rosterWrite, write, outcome{1, 0}, []entry{{"n", "*", 7, 0, minute, ""}}},
+		{s.text.rosterClear, clearing, outcome{1, 0}, []entry{{"n", "", 2, 0, 0, ""}}},
+	} {
+		tests := append(slices.Clone(others), statementTest{
+			name: "the same row", before: row("a", 2, second), want: tt.want, after: tt.rows,
+		})
+		for i := range tests {
+			tests[i].text, tests[i].args = tt.text, tt.args
+		}
+		s.run(tests)
+	}
+	waiter := s.waits(signal)
+	s.run([]statementTest{
+		{
+			name: "a waiter", before: row("a", 2, second), text: s.text.rosterClear,
+			args: clearing, want: outcome{1, waiter}, after: []entry{{"n", "", 2, 0, kept, ""}},
+		},
+		{
+			name: "a new row", text: s.text.rosterRow, args: []any{[]byte("n")},
+			want: outcome{1, 0}, after: []entry{{"n", "", 0, 0, 0, ""}},
+		},
+		{
+			name: "a row that exists", before: row("a", 2, second), text: s.text.rosterRow,
+			args: []any{[]byte("n")},
+		},
+	})
+}
+
+// testRosterReads checks what is read of a roster, and that a plain row shows none, although a
+// former one is still there.
+func testRosterReads(s *stage) {
+	const unix = 1800000000005007
+	s.set([]entry{
+		{"n", "*", 5, -second, second, ""},
+		{"o", "b", 6, -second, second, "meta"},
+	})
+	do(s, s.conn, "UPDATE stage SET roster = 'text'")
+	n := fmt.Sprintf("* 5 %d %d %d 0  text", unix-second, unix+second, unix)
+	o := fmt.Sprintf("b 6 %d %d %d 0 meta ", unix-second, unix+second, unix)
+	s.wantRows(n, s.text.rosterRead, []byte("n"))
+	s.wantRows(o, s.text.rosterRead, []byte("o"))
+	s.wantRows(fmt.Sprintf("* 5 %d text", unix), s.text.rosterLook, 4, []byte("n"))
+	s.wantRows(fmt.Sprintf("* 5 %d ", unix), s.text.rosterLook, 5, []byte("n"))
+	s.wantRows(fmt.Sprintf("b 6 %d ", unix), s.text.rosterLook, 5, []byte("o"))
+	listed := fmt.Sprintf("n *  5 %d %d %d text", unix-second, unix+second, unix)
+	s.wantRows(listed, s.text.list, []byte("n"), []byte("o"), 10)
 }
 
 func testSweep(s *stage) {
@@ -461,7 +545,7 @@ func testSweep(s *stage) {
 func testShape(s *stage) {
 	const want = "name varbinary(1024) PRI InnoDB\nowner varbinary(64)  InnoDB\n" +
 		"token bigint  InnoDB\nsince datetime(6)  InnoDB\nexpires datetime(6)  InnoDB\n" +
-		"meta varbinary(1024)  InnoDB"
+		"meta varbinary(1024)  InnoDB\nroster mediumblob  InnoDB"
 	// MariaDB shows a width.
 	if got := strings.Replace(s.rows(plain(shapeSQL), "stage"), "(20)", "", 1); got != want {
 		s.Errorf("the table is\n%s, want\n%s", got, want)

@@ -37,15 +37,18 @@ const (
 	minRowPoll, maxRowPoll = time.Millisecond, reserve / 2
 )
 
-// Wait implements backend.Waiter. It either advances in the queue until the connection is the
-// first, or, as the first, waits until the lock may be free. A waiter without a connection pauses
-// and lets the core poll.
+// Wait implements backend.Waiter. A waiter in a roster waits for its turn there. Any other waiter
+// either advances in the queue until its connection is the first, or, as the first, waits until the
+// lock may be free. A waiter without a connection pauses and lets the core poll.
 func (d *driver) Wait(
-	ctx context.Context, req *backend.Request, _ *backend.Busy,
+	ctx context.Context, req *backend.Request, b *backend.Busy,
 ) (*backend.Grant, error) {
 	bound := maxQueueing
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)-endMargin)
+	}
+	if b.State != nil {
+		return nil, d.awaitTurn(ctx, req, bound)
 	}
 	if !d.caps.Notify || bound < endMargin {
 		<-ctx.Done()

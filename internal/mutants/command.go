@@ -358,7 +358,7 @@ var commandMutants = []mutant{
 	{
 		guard: "file: a blocked waiter does not overtake", file: "filebackend/driver.go",
 		without: "waiters of a lock file get it out of order, whenever their timers fire",
-		edits:   []edit{{old: "if a.isBlocked() {", new: "if false {"}},
+		edits:   []edit{{old: "a.member != nil || a.isBlocked() {", new: "a.member != nil {"}},
 		pkg:     "filebackend", test: "TestBlockedWaiterDoesNotOvertake",
 	},
 	{

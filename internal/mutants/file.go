@@ -92,4 +92,73 @@ var fileMutants = []mutant{
 		edits:   []edit{{old: "d.leftThreads.Add(-1)", new: "d.leftThreads.Add(0)"}},
 		pkg:     "filebackend", test: "TestThreadsOfWaitersThatLeft",
 	},
+	{
+		guard: "file: a mutex gives way to members", file: "filebackend/driver.go",
+		without: "a reader that waits is overtaken again and again, and a permit never comes back",
+		edits:   []edit{{old: "if among, err = a.hasMembers(); err != nil {", new: "if false {"}},
+		pkg:     "filebackend", test: "TestMutexGivesWayToMembers",
+	},
+	{
+		guard: "file: a dead member excludes no other", file: "filebackend/members.go",
+		without: "a reader that was killed excludes writers for ever",
+		edits: []edit{{
+			old: "		if alive {\n			count++",
+			new: "		if alive || true {\n			count++",
+		}},
+		pkg: "filebackend", test: "TestDeadMembersBlockNoOther",
+	},
+	{
+		guard: "file: a dead member is no conflict", file: "filebackend/members.go",
+		without: "a name that was once a semaphore is none for ever",
+		edits:   []edit{{old: "err != nil || alive {", new: "err != nil || alive || true {"}},
+		pkg:     "filebackend", test: "TestDeadMembersBlockNoOther",
+	},
+	{
+		guard: "file: readers stand behind a waiting writer", file: "filebackend/members.go",
+		without: "a stream of readers keeps writers waiting for ever",
+		edits: []edit{{
+			old: "range kind.Blockers(word, front) {",
+			new: "range kind.Blockers(word, front[:0]) {",
+		}},
+		pkg: "filebackend", test: "TestConformance/WaitingWriterIsNotOvertaken",
+	},
+	{
+		guard:   "file: a member that has to wait frees the lock file",
+		file:    "filebackend/members.go",
+		without: "a mutex that finds members in front of it keeps them from their lock",
+		edits:   []edit{{old: "		a.file.yield()\n", new: ""}},
+		pkg:     "filebackend", test: "TestMutexThatWaitsGivesWay",
+	},
+	{
+		guard: "file: the file of a member is checked", file: "filebackend/members.go",
+		without: "a reader whose entry was removed holds the lock together with a permit",
+		edits:   []edit{{old: "current && a.member != nil {", new: "current && false {"}},
+		pkg:     "filebackend", test: "TestRemovedMemberIsLost",
+	},
+	{
+		guard: "file: a stopped process does not stop others", file: "filebackend/members.go",
+		without: "a request hangs for as long as another process is stopped",
+		edits: []edit{{
+			old: "maxGate); time.Now().Before(end);", new: "maxGate); !end.IsZero();",
+		}},
+		pkg: "filebackend", test: "TestStoppedGate",
+	},
+	{
+		guard: "file: the last member removes the directory", file: "filebackend/members.go",
+		without: "each lock that ever had readers is slow for ever",
+		edits: []edit{{
+			old: "	_ = unix.Rmdir(filepath.Dir(a.member.path))\n",
+			new: "	_ = filepath.Dir(\"\")\n",
+		}},
+		pkg: "filebackend", test: "TestMembersLeaveNothing",
+	},
+	{
+		guard: "file: a downgrade waits for mutexes that give way", file: "filebackend/move.go",
+		without: "a writer loses its lock when it becomes a reader",
+		edits: []edit{{
+			old: "err != nil || time.Now().After(end) {",
+			new: "err != nil || true || end.IsZero() {",
+		}},
+		pkg: "filebackend", test: "TestDowngradeIsSeenByMutexes",
+	},
 }

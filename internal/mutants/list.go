@@ -4,6 +4,6 @@ import "slices"
 
 // mutants are the guards of all parts, in the order of the table in docs/reliability.md.
 var mutants = slices.Concat(
-	coreMutants, batchMutants, memMutants, fileMutants, redisMutants, memcachedMutants, zkMutants,
-	etcdMutants, mysqlMutants, commandMutants,
+	coreMutants, batchMutants, rosterMutants, memMutants, fileMutants, redisMutants,
+	memcachedMutants, zkMutants, etcdMutants, mysqlMutants, commandMutants,
 )

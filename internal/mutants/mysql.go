@@ -63,8 +63,8 @@ var mysqlMutants = []mutant{
 		without: "a wake-up can stop all sleeping connections and all hand-offs of the server " +
 			"for two seconds",
 		edits: []edit{{
-			old: "out.id > 0 && d.caps.Notify && !d.queue.polls:",
-			new: "out.id > 0 && d.caps.Notify:",
+			old: "out.id > 0 && d.caps.Notify && !d.queue.polls {",
+			new: "out.id > 0 && d.caps.Notify {",
 		}},
 		pkg: "mysqlbackend", test: "TestMariaDBKillsNoQuery",
 	},
@@ -193,12 +193,9 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a narrow table takes no long names", file: "mysqlbackend/record.go",
 		without: "a server that is not strict treats two long names as one",
 		edits: []edit{{
-			old: "for _, width := range []int{maxKey, oldMaxKey} {\n" +
-				"\t\tif hasShape(columns, shape(width)) {\n" +
-				"\t\t\treturn width, nil",
-			new: "for _, width := range []int{maxKey, oldMaxKey} {\n" +
-				"\t\tif hasShape(columns, shape(width)) {\n" +
-				"\t\t\treturn maxKey, nil",
+			old: "		if hasShape(columns, s.columns()) {\n			return s, nil",
+			new: "		if hasShape(columns, s.columns()) {\n" +
+				"			s.width = maxKey\n			return s, nil",
 		}},
 		pkg: "mysqlbackend", test: "TestNarrowTableIsServed",
 	},
@@ -324,5 +321,71 @@ var mysqlMutants = []mutant{
 		without: "a free lock is reserved for its last holder's connection, and TryLock is refused",
 		edits:   []edit{{old: "		awaitPassed(ctx, a.passed)\n", new: ""}},
 		pkg:     "mysqlbackend", test: "TestReleaseWaitsForThePassingSignal",
+	},
+	{
+		guard:   "mysql: a roster is stored over what was read",
+		file:    "mysqlbackend/statements/roster-write.sql",
+		without: "of two changes at a time one is lost: too many holders, or a permit that is gone",
+		edits:   []edit{{old: "AND token = ?", new: "AND (token = ? OR TRUE)"}},
+		pkg:     "mysqlbackend", test: "TestStatements",
+	},
+	{
+		guard:   "mysql: a roster is cleared as it was read",
+		file:    "mysqlbackend/statements/roster-clear.sql",
+		without: "a holder that has just come is removed",
+		edits:   []edit{{old: "AND token = ?", new: "AND (token = ? OR TRUE)"}},
+		pkg:     "mysqlbackend", test: "TestStatements",
+	},
+	{
+		guard:   "mysql: a renewal is not overwritten",
+		file:    "mysqlbackend/statements/roster-write.sql",
+		without: "a roster that is made of a writer's row has the term before its last renewal",
+		edits: []edit{{
+			old: "AND expires = TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND\n  AND",
+			new: "AND (? OR TRUE)\n  AND",
+		}},
+		pkg: "mysqlbackend", test: "TestStatements",
+	},
+	{
+		guard: "mysql: each change raises the token", file: "mysqlbackend/roster.go",
+		without: "a late statement finds a later roster as it was, and replaces it",
+		edits: []edit{{
+			old: "max(row.token+1, row.now-backend.FenceEpoch)", new: "max(row.token, 1)",
+		}},
+		pkg: "mysqlbackend", test: "TestConformance/PermitsAreLimited",
+	},
+	{
+		guard: "mysql: a writer finds its grant in a roster", file: "mysqlbackend/driver.go",
+		without: "a reader that waits costs the writer its lock",
+		edits: []edit{{
+			old: "if !d.caps.Move || !errors.Is(err, backend.ErrLost) {", new: "if true {",
+		}},
+		pkg: "mysqlbackend", test: "TestWriterBecomesAnEntry",
+	},
+	{
+		guard: "mysql: a batch finds its grants in rosters", file: "mysqlbackend/renew.go",
+		without: "a reader that waits costs the writer its lock",
+		edits: []edit{{
+			old: "	if d.caps.Move {\n		d.renewRosters",
+			new: "	if false {\n		d.renewRosters",
+		}},
+		pkg: "mysqlbackend", test: "TestWriterBecomesAnEntry",
+	},
+	{
+		guard: "mysql: a writer leaves a roster", file: "mysqlbackend/driver.go",
+		without: "a reader that waits gets a lock that was released only after its TTL",
+		edits: []edit{{
+			old: "if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {", new: "if true {",
+		}},
+		pkg: "mysqlbackend", test: "TestWriterBecomesAnEntry",
+	},
+	{
+		guard: "mysql: a roster is no holder to break.sql", file: "mysqlbackend/inspect.go",
+		without: "an operator cannot break a reader's lock",
+		edits: []edit{{
+			old: "if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {",
+			new: "if err == nil || errors.Is(err, backend.ErrNotHeld) {",
+		}},
+		pkg: "mysqlbackend", test: "TestConformance/BreakEndsOneReader",
 	},
 }

@@ -32,6 +32,7 @@ var parts = []part{
 		name: "internal",
 		files: []string{
 			"backend/*.go", "backend/key/*.go", "backend/batch/*.go", "backend/tlsfile/*.go",
+			"backend/kind/*.go", "backend/roster/*.go",
 			"internal/engine/*.go", "internal/bound/*.go",
 		},
 		steps: [][]string{

@@ -266,7 +266,7 @@ var redisMutants = []mutant{
 	},
 	{
 		guard: "redis: a ticket has a secret", file: "redisbackend/scripts/adopt.lua",
-		without: "everybody who may inspect a lock can adopt it",
+		without: "a client that may inspect a lock can adopt it",
 		edits:   []edit{{old: " or redis.call('GET', KEYS[5]) ~= secret then", new: " then"}},
 		pkg:     "redisbackend", test: "TestConformance/ForgedHandleIsRefused",
 	},

@@ -5,6 +5,7 @@
 -- returns  as the insert id, which is part of the answer itself:
 --          the fence, if owner is the holder now;
 --          2^62 + the µs that the holder has left, if another owner holds the lock;
+--          2^62 + 2^61 + the µs that the last entry has left, if the row has a roster;
 --          2^62, if the lock is free, but kept for the first waiter;
 --          1, if the server is read-only: the statement has changed nothing
 --
@@ -42,7 +43,8 @@ ON DUPLICATE KEY UPDATE
   token = IF(owner = ?,
     LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)))),
     token + 0 * LAST_INSERT_ID(
-      (1 << 62) + IF(owner = '', 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)))),
+      (1 << 62) + IF(owner = '*', 1 << 61, 0)
+      + IF(owner = '', 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)))),
   since   = IF(owner = ?, UTC_TIMESTAMP(6), since),
   meta    = IF(owner = ?, ?, meta),
   expires = IF(owner = ?, GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND), expires)

@@ -7,11 +7,12 @@
 --
 -- name     the name of the lock
 -- owner    the holder; '' after a release: there is none, or the lock is kept for the first
---          waiter
+--          waiter; '*': the holders and waiters stand in roster
 -- token    the fence, in µs since 2026 or higher; it never decreases
 -- since    when the present owner acquired the lock, or the last one was removed, in UTC
 -- expires  the end of the term, in UTC; the lock is free if it is not after now
 -- meta     the holder's description of itself
+-- roster   a document of package roster, without meaning unless the owner is '*'
 
 CREATE TABLE IF NOT EXISTS {table} (
   name    VARBINARY(1024) NOT NULL,
@@ -20,5 +21,6 @@ CREATE TABLE IF NOT EXISTS {table} (
   since   DATETIME(6)     NOT NULL,
   expires DATETIME(6)     NOT NULL,
   meta    VARBINARY(1024) NOT NULL,
+  roster  MEDIUMBLOB,
   PRIMARY KEY (name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC

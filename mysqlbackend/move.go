@@ -1,0 +1,64 @@
+package mysqlbackend
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
+)
+
+// Downgrade implements backend.Downgrader.
+func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	if !d.caps.Move {
+		return nil, d.unsupported("a downgrade")
+	}
+	shared := *g
+	shared.Mode, shared.State = backend.Shared, inRoster{}
+	err := d.edit(ctx, d.pools.control, g.Key, func(r *roster.Roster, row *rosterRow) error {
+		shared.Term = termOf(row.sent, ceilMicros(g.TTL))
+		return r.Downgrade(g.Owner, g.TTL, row.now)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &shared, nil
+}
+
+// Export implements backend.Mover. The ticket has the owner and a secret: a client that may inspect
+// the lock knows its owner.
+func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
+	if !d.caps.Move {
+		return "", d.unsupported("an export")
+	}
+	if a := d.acquisitions.forget(g.Owner); a.state == holding {
+		d.giveBackLater(a.conn)
+	}
+	secret := rand.Text()
+	err = d.edit(ctx, d.pools.control, g.Key, func(r *roster.Roster, row *rosterRow) error {
+		return r.Export(g.Owner, secret, g.TTL, row.now)
+	})
+	return g.Owner + "." + secret, err
+}
+
+// Adopt implements backend.Mover.
+func (d *driver) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (g *backend.Grant, err error) {
+	if !d.caps.Move {
+		return nil, d.unsupported("an adoption")
+	}
+	former, secret, _ := strings.Cut(ticket, ".")
+	err = d.edit(ctx, d.pools.control, req.Key, func(r *roster.Roster, row *rosterRow) error {
+		e, err := r.Adopt(former, secret, req, row.now)
+		if err == nil {
+			g = grantOf(req, e, row.sent)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}

@@ -1,0 +1,15 @@
+-- roster-read.sql: the row of a name, for a change of its roster.
+--
+-- params   name
+-- returns  a row of owner, token, since, expires and the server's time in µs since 1970, whether
+--          the server is read-only, meta, roster; no rows if the name has none
+--
+-- FOR UPDATE reads what is committed now; see holders.sql. The row is not locked after it.
+
+SELECT
+  owner, token,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires),
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+  CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), meta, IF(owner = '*', roster, NULL)
+FROM {table} FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE
