@@ -23,6 +23,7 @@ var exitCodes = map[int][]string{
 		"run --wait 50ms --conflict-exit-code 0 taken -- true",
 		"run x --wait 1m --ttl 10 -- true", "run -n x -- true", "run -w 0.5 -o x -- true",
 		"run -- -x -- true", "run -w 50ms -E 0 taken -- true",
+		"run --shared x -- true", "try --limit 2 x -- true",
 		"status free", "status free --json", "ls --json q", "version", "--version",
 		"help", "help run", "run --help", "completion bash",
 	},
@@ -65,7 +66,7 @@ var exitCodes = map[int][]string{
 	},
 	exitUnsupported: {
 		"run --fair x -- true", "run --url $url?require=break x -- true", "break --yes taken",
-		"run --shared x -- true", "try --limit 2 x -- true", "elect --fair x -- true",
+		"elect --fair x -- true",
 	},
 }
 

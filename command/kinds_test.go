@@ -64,6 +64,21 @@ func TestLimitedRuns(t *testing.T) {
 	holders[1].code(0)
 }
 
+// TestUnsupportedKinds checks that memcached, which has neither readers nor permits, runs no command
+// for them.
+func TestUnsupportedKinds(t *testing.T) {
+	t.Parallel()
+	url := testenv.Memcached(t).URL
+	for _, kind := range []string{"--shared", "--limit=2"} {
+		got := dlockRun(t, on(url), "run", kind, nameFor(t), "--", "echo", "in")
+		if got.code != exitUnsupported || got.stdout != "" {
+			t.Errorf("run %s: exit code %d, standard output %q, standard error %q",
+				kind, got.code, got.stdout, got.stderr)
+		}
+		checkLine(t, kind, got.stderr)
+	}
+}
+
 // TestElect checks that a candidate leads when the leader has gone, and stands again when its
 // command has ended.
 func TestElect(t *testing.T) {
