@@ -28,8 +28,7 @@ const (
 	// ticks.
 	zookeeperEnsembleTick = 500 * time.Millisecond
 
-	zookeeperPort       = 2181
-	zookeeperSecurePort = 2281
+	zookeeperPort = 2181
 
 	zookeeperInitLimit = 20 // ticks in which a member must catch up with the leader
 	zookeeperSyncLimit = 4  // ticks after which a silent member is given up
@@ -70,7 +69,7 @@ func ZooKeeperTick(tick time.Duration) *server.Recipe {
 // ZooKeeperTLS returns the recipe of a ZooKeeper server that accepts only TLS.
 func ZooKeeperTLS(s pki.ServerTLS) *server.Recipe {
 	r := zookeeperConfig{tick: zookeeperTick, tls: &s}.recipe()
-	r.Port, r.URL, r.TLS = zookeeperSecurePort, "zk://ADDRESS/?tls=1", &s
+	r.URL, r.TLS = "zk://ADDRESS/?tls=1", &s
 	return r
 }
 
@@ -112,7 +111,7 @@ func (c zookeeperConfig) recipe() *server.Recipe {
 		Spec: runner.Spec{
 			Name: "zookeeper", Port: zookeeperPort,
 			Program: "java", Library: zookeeperJar, Package: "zookeeper",
-			Env: c.variables(),
+			Env: c.variables,
 			Command: func(l runner.Listen) []string {
 				if l.Container {
 					return []string{"zkServer.sh", "start-foreground"}
@@ -126,48 +125,57 @@ func (c zookeeperConfig) recipe() *server.Recipe {
 }
 
 // variables returns the environment variables that configure a container.
-func (c zookeeperConfig) variables() map[string]string {
-	extra := append(c.secure(runner.ContainerDir, zookeeperSecurePort), c.lines...)
-	v := map[string]string{
+func (c zookeeperConfig) variables(l runner.Listen) map[string]string {
+	return map[string]string{
 		"ZOO_TICK_TIME":              strconv.FormatInt(c.tick.Milliseconds(), 10),
 		"ZOO_INIT_LIMIT":             strconv.Itoa(zookeeperInitLimit),
 		"ZOO_SYNC_LIMIT":             strconv.Itoa(zookeeperSyncLimit),
 		"ZOO_MAX_CLIENT_CNXNS":       "0", // outside clients have one address
 		"ZOO_4LW_COMMANDS_WHITELIST": "srvr",
 		"ZOO_ADMINSERVER_ENABLED":    "false",
-		"ZOO_CFG_EXTRA":              strings.Join(extra, " "),
+		"ZOO_CFG_EXTRA":              strings.Join(append(c.secure(l), c.lines...), " "),
 		"JVMFLAGS":                   strings.Join(slices.Concat(zookeeperFlags, c.flags), " "),
+		"ZOO_MY_ID":                  strconv.Itoa(max(c.member, 1)),
+		"ZOO_SERVERS":                strings.Join(c.members(l), " "),
 	}
-	if len(c.servers) > 0 {
-		port := fmt.Sprintf(";%d", zookeeperPort)
-		v["ZOO_MY_ID"] = strconv.Itoa(c.member)
-		v["ZOO_SERVERS"] = strings.Join(c.servers, port+" ") + port
-	}
-	return v
 }
 
-// secure returns the lines for TLS, with the files in dir, or nil without TLS. Only Netty supports
-// TLS.
-func (c zookeeperConfig) secure(dir string, port int) []string {
+// members returns the members of the ensemble, with the address for clients unless there is TLS. A
+// server that stands alone is its only member, and listens at no address for others.
+func (c zookeeperConfig) members(l runner.Listen) []string {
+	members := slices.Clone(c.servers)
+	if len(members) == 0 {
+		members = []string{"server.1=127.0.0.1:2888:3888"}
+	}
+	if c.tls == nil {
+		for i := range members {
+			members[i] += fmt.Sprintf(";%s:%d", l.Host, l.Port)
+		}
+	}
+	return members
+}
+
+// secure returns the lines for TLS at l, or nil without TLS. Only Netty supports TLS.
+func (c zookeeperConfig) secure(l runner.Listen) []string {
 	if c.tls == nil {
 		return nil
 	}
 	lines := []string{
-		fmt.Sprintf("secureClientPort=%d", port),
+		fmt.Sprintf("secureClientPort=%d", l.Port), "secureClientPortAddress=" + l.Host,
 		"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
-		"ssl.keyStore.location=" + path.Join(dir, pki.BothFile),
+		"ssl.keyStore.location=" + path.Join(l.Dir, pki.BothFile),
 	}
 	if c.tls.Clients == nil {
 		return append(lines, "ssl.clientAuth=none")
 	}
 	return append(lines, "ssl.clientAuth=need",
-		"ssl.trustStore.location="+path.Join(dir, pki.ClientsFile))
+		"ssl.trustStore.location="+path.Join(l.Dir, pki.ClientsFile))
 }
 
 // process returns the command of the server in Debian's package. If process cannot write the files,
 // the server's log has the reason.
 func (c zookeeperConfig) process(l runner.Listen) []string {
-	lines := c.secure(l.Dir, l.Port)
+	lines := c.secure(l)
 	if lines == nil {
 		lines = []string{fmt.Sprintf("clientPort=%d", l.Port), "clientPortAddress=" + l.Host}
 	}

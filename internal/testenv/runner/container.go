@@ -22,35 +22,71 @@ import (
 // ContainerDir is the Listen.Dir of all containers.
 const ContainerDir = "/data"
 
-// container is a server in a container, published at one port of 127.0.0.1.
+// The hosts at which servers listen: the loopback interface of this machine, or all interfaces of a
+// container with its own network.
+const loopback, everywhere = "127.0.0.1", "0.0.0.0"
+
+// container is a server in a container.
 type container struct {
 	client *client.Client
 	ctr    *testcontainers.DockerContainer
-	port   int // in the container
+	listen Listen
 }
 
 // customizer is an option of testcontainers.
 type customizer = testcontainers.ContainerCustomizer
 
-// newContainer starts a container that is published at port.
-func newContainer(sp *Spec, image string, port int, more ...customizer) (Control, error) {
-	inside := strconv.Itoa(sp.Port) + "/tcp"
-	c, err := runContainer(image, append([]customizer{
-		testcontainers.WithCmd(sp.command(insideContainer(sp.Port))...),
-		testcontainers.WithEnv(sp.Env),
-		testcontainers.WithFiles(containerFiles(sp.Files)...),
-		testcontainers.WithExposedPorts(inside),
-		testcontainers.WithHostConfigModifier(publish(sp.Port, port)),
-	}, more...)...)
+// newContainer starts a container whose server is at a port of the loopback interface.
+func newContainer(sp *Spec, image string, port int) (Control, error) {
+	shared, err := canShareNetwork()
+	switch {
+	case err != nil:
+		return nil, err
+	case shared:
+		return sharingContainer(sp, image, port)
+	}
+	return publishedContainer(sp, image, port)
+}
+
+// sharingContainer starts a container that uses the network of this machine. Its server listens at
+// port of the loopback interface. Without Docker's forwarding a request costs the processors a
+// quarter less.
+func sharingContainer(sp *Spec, image string, port int) (Control, error) {
+	return startContainer(sp, image, inContainer(loopback, port),
+		testcontainers.WithHostConfigModifier(useNetwork(network.NetworkHost)))
+}
+
+// publishedContainer starts a container with a network of its own. Docker forwards port of the
+// loopback interface to its server.
+func publishedContainer(
+	sp *Spec, image string, port int, more ...customizer,
+) (Control, error) {
+	return startContainer(sp, image, inContainer(everywhere, sp.Port), append(more,
+		testcontainers.WithExposedPorts(strconv.Itoa(sp.Port)+"/tcp"),
+		testcontainers.WithHostConfigModifier(publish(sp.Port, port)))...)
+}
+
+// startContainer starts a container whose server listens at l.
+func startContainer(sp *Spec, image string, l Listen, more ...customizer) (Control, error) {
+	if sp.Env != nil {
+		more = append(more, testcontainers.WithEnv(sp.Env(l)))
+	}
+	c, err := runContainer(image, append(more,
+		testcontainers.WithCmd(sp.command(l)...),
+		testcontainers.WithFiles(containerFiles(sp.Files)...))...)
 	if err != nil {
 		return nil, err
 	}
-	c.port = sp.Port
+	c.listen = l
 	return c, nil
 }
 
-func insideContainer(port int) Listen {
-	return Listen{Host: "0.0.0.0", Port: port, Dir: ContainerDir, Container: true}
+func inContainer(host string, port int) Listen {
+	return Listen{Host: host, Port: port, Dir: ContainerDir, Container: true}
+}
+
+func useNetwork(mode dockercontainer.NetworkMode) func(*dockercontainer.HostConfig) {
+	return func(hc *dockercontainer.HostConfig) { hc.NetworkMode = mode }
 }
 
 // runContainer starts a container. If this process is killed, the next sweep removes the container.
@@ -117,19 +153,18 @@ func publish(inside, outside int) func(*dockercontainer.HostConfig) {
 }
 
 func portMap(inside, outside int) network.PortMap {
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	return network.PortMap{
 		network.MustParsePort(strconv.Itoa(inside)): {
-			{HostIP: loopback, HostPort: strconv.Itoa(outside)},
+			{HostIP: netip.MustParseAddr(loopback), HostPort: strconv.Itoa(outside)},
 		},
 	}
 }
 
-// DirectAddr returns the address of a server inside its container. ok is false if the server is in
-// no container, or if this machine cannot connect to that address.
+// DirectAddr returns the address of a server inside its container. ok is false if the server has no
+// such address, or if this machine cannot connect to it.
 func DirectAddr(c Control) (addr string, ok bool) {
 	ctr, ok := c.(*container)
-	if !ok {
+	if !ok || ctr.listen.Host == loopback {
 		return "", false
 	}
 	err := ctr.do(func(ctx context.Context, _ string) error {
@@ -137,7 +172,7 @@ func DirectAddr(c Control) (addr string, ok bool) {
 		if err != nil {
 			return err
 		}
-		addr = net.JoinHostPort(ip, strconv.Itoa(ctr.port))
+		addr = net.JoinHostPort(ip, strconv.Itoa(ctr.listen.Port))
 		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
 		if err != nil {
 			return err

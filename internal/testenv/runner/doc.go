@@ -8,16 +8,17 @@
 // the program at a port of the loopback interface, and returns a [Control]. The program may not be
 // ready yet: the caller must probe it.
 //
-// A container listens at Spec.Port on all of its interfaces. Docker publishes that port at the
-// chosen port of the loopback interface, which stays the same when the container is killed and
-// started again. A process listens at the chosen port itself. Both have a folder for data
-// and files, [Listen].Dir, which survives a kill.
+// A process listens at the chosen port itself. So does a container if the Docker engine runs on
+// this machine: it uses the machine's network. Elsewhere a container listens at Spec.Port on all of
+// its interfaces, and Docker forwards the chosen port to it. The port stays the same when the
+// server is killed and started again. All have a folder for data and files, [Listen].Dir, which
+// survives a kill.
 //
 // # Several servers
 //
 // Members of an ensemble reach each other over a [Network], in addition to their published ports. A
 // member that leaves the network is separated from the other members, but not from its clients.
-// Members that announce their own addresses to clients share a [Pod], so that these addresses are
+// Members that announce their own addresses to clients are in a [Pod], where these addresses are
 // the same inside and outside. Processes need neither: they all use the loopback interface.
 //
 // # Leftovers

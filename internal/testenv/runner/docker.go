@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -85,6 +86,28 @@ func configureTestcontainers(ctx context.Context, c *client.Client) error {
 		errs = append(errs, os.Setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1"))
 	}
 	return errors.Join(errs...)
+}
+
+// canShareNetwork reports whether containers can use the network of this machine. For that, the
+// Docker engine must run on the same kernel, which it does not in a virtual machine, and as root.
+func canShareNetwork() (bool, error) {
+	c, err := docker()
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	engine, err := c.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return false, fmt.Errorf("read Docker's kernel: %w", err)
+	}
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return false, nil //nolint:nilerr // this machine has no Linux
+	}
+	return strings.HasPrefix(c.DaemonHost(), "unix://") &&
+		engine.Info.KernelVersion == strings.TrimSpace(string(kernel)) &&
+		!slices.Contains(engine.Info.SecurityOptions, "name=rootless"), nil
 }
 
 // findImage returns the image to start, and pulls it if necessary. The error describes why there is

@@ -88,7 +88,7 @@ func (n *Network) Address(member int) netip.Addr {
 // Start is [Source.Start] for the nth member, which joins n before it starts. s must be a
 // container. The container is also in the network that publishes its port.
 func (n *Network) Start(s Source, sp *Spec, port, member int) (Control, error) {
-	return newContainer(sp, s.from, port, testcontainers.WithAdditionalLifecycleHooks(
+	return publishedContainer(sp, s.from, port, testcontainers.WithAdditionalLifecycleHooks(
 		testcontainers.ContainerLifecycleHooks{PreStarts: []testcontainers.ContainerHook{
 			func(ctx context.Context, c testcontainers.Container) error {
 				return n.join(ctx, c.GetContainerID(), member)

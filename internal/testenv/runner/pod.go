@@ -8,16 +8,23 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 )
 
-// Pod is a container that only publishes ports. The members share its loopback interface, so they
-// have the same address inside and outside.
+// Pod is the network of several members, which have the same address inside and outside of their
+// containers.
 type Pod struct {
-	image     string
+	image string
+	// container publishes the ports of the members, which share its loopback interface. It is nil
+	// if the members use the network of this machine.
 	container *container
 }
 
-// NewPod starts a pod from the image s. idle is a command in that image that keeps running. The
-// pod publishes each port at the same port of this machine.
+// NewPod returns a pod for servers from the image s at the given ports. idle is a command in that
+// image that keeps running.
 func (s Source) NewPod(ports []int, idle []string) (*Pod, error) {
+	p := &Pod{image: s.from}
+	shared, err := canShareNetwork()
+	if err != nil || shared {
+		return p, err
+	}
 	bindings := make(network.PortMap)
 	var exposed []string
 	for _, p := range ports {
@@ -27,31 +34,30 @@ func (s Source) NewPod(ports []int, idle []string) (*Pod, error) {
 			exposed = append(exposed, port.String())
 		}
 	}
-	c, err := runContainer(s.from,
+	p.container, err = runContainer(s.from,
 		testcontainers.WithCmd(idle...),
 		testcontainers.WithExposedPorts(exposed...),
 		testcontainers.WithHostConfigModifier(func(hc *dockercontainer.HostConfig) {
 			hc.PortBindings = bindings
 		}))
-	if err != nil {
-		return nil, err
-	}
-	return &Pod{image: s.from, container: c}, nil
+	return p, err
 }
 
 // Start starts a member, which listens at the port in sp.
 func (p *Pod) Start(sp *Spec) (Control, error) {
-	c, err := runContainer(p.image,
-		testcontainers.WithCmd(sp.command(insideContainer(sp.Port))...),
-		testcontainers.WithHostConfigModifier(func(hc *dockercontainer.HostConfig) {
-			id := p.container.ctr.GetContainerID()
-			hc.NetworkMode = dockercontainer.NetworkMode("container:" + id)
-		}))
-	if err != nil {
-		return nil, err
+	if p.container == nil {
+		return sharingContainer(sp, p.image, sp.Port)
 	}
-	return c, nil
+	id := p.container.ctr.GetContainerID()
+	return startContainer(sp, p.image, inContainer(everywhere, sp.Port),
+		testcontainers.WithHostConfigModifier(
+			useNetwork(dockercontainer.NetworkMode("container:"+id))))
 }
 
 // Remove removes the pod. Its members must have been removed.
-func (p *Pod) Remove() error { return p.container.Remove() }
+func (p *Pod) Remove() error {
+	if p.container == nil {
+		return nil
+	}
+	return p.container.Remove()
+}

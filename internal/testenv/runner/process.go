@@ -35,7 +35,6 @@ func FindProgram(sp *Spec) (Source, error) {
 // process.
 type process struct {
 	argv    []string
-	env     []string
 	dir     string // has its data and its log; deleted by Remove
 	current *child // never nil
 }
@@ -58,13 +57,9 @@ func newProcess(sp *Spec, program string, port int) (Control, error) {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
-	argv := sp.command(Listen{Host: "127.0.0.1", Port: port, Dir: dir})
+	argv := sp.command(Listen{Host: loopback, Port: port, Dir: dir})
 	argv[0] = program
-	env := os.Environ()
-	for key, value := range sp.Env {
-		env = append(env, key+"="+value)
-	}
-	p := &process{argv: argv, env: env, dir: dir}
+	p := &process{argv: argv, dir: dir}
 	if err := p.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -81,7 +76,7 @@ func (p *process) Start() error {
 	}
 	defer log.Close() // the child has a copy of the file
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = p.dir, p.env, log, log
+	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
 	dieWithParent(cmd)
 	p.current = &child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)

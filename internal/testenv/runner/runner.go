@@ -19,13 +19,15 @@ const (
 
 // Spec describes a server program, independently of the way to run it.
 type Spec struct {
-	Name    string // of the image, see package images
-	Port    int    // inside a container
-	Program string // on PATH or in /usr/sbin
-	Library string // the path of a file that Program loads; empty: it needs none
-	Package string // the Debian package of Program and Library
-	Env     map[string]string
+	Name    string            // of the image, see package images
+	Port    int               // inside a container
+	Program string            // on PATH or in /usr/sbin
+	Library string            // the path of a file that Program loads; empty: it needs none
+	Package string            // the Debian package of Program and Library
 	Files   map[string][]byte // by their names in Listen.Dir
+
+	// Env returns the environment variables of a container whose server listens at l; nil: none.
+	Env func(l Listen) map[string]string
 
 	// Command returns the program and the flags for a server that listens at l. The server keeps
 	// its data in l.Dir when it is killed. Command may write files to l.Dir if the server is a
@@ -94,7 +96,7 @@ func FreePort() (int, error) {
 	for range 100 {
 		port := 20000 + rand.N(12000)
 		var l net.Listener
-		l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err = net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 		if err == nil {
 			return port, l.Close()
 		}
