@@ -85,10 +85,8 @@ func (d *driver) page(
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, key, owner string) error {
 	err := d.remove(ctx, d.text.breakLock, key, []byte(owner), []byte(owner))
-	if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {
+	if !errors.Is(err, backend.ErrNotHeld) {
 		return err
 	}
-	return d.edit(ctx, d.pools.control, key, func(r *roster.Roster, _ *rosterRow) error {
-		return r.Break(owner)
-	})
+	return d.leave(ctx, key, func(r *roster.Roster) error { return r.Break(owner) })
 }

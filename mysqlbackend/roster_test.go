@@ -1,11 +1,15 @@
 package mysqlbackend
 
 import (
+	"database/sql"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -84,4 +88,120 @@ func TestRosterChangesAreCounted(t *testing.T) {
 			raw.Release(t, d, g)
 		}
 	})
+}
+
+// TestFirstWaiterEntersARoster lets a reader wait for a writer behind the first waiter. That waiter
+// detects that the row has become a roster, enters it, and gives its connection back.
+func TestFirstWaiterEntersARoster(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		holder, d := open(t, s), open(t, s)
+		g := acquire(t, holder, raw.Request(t, time.Minute))
+		req, r := raw.Request(t, time.Minute), reader(t.Name())
+		answer := raw.Busy(t, d, req)
+		_, err := d.Wait(t.Context(), req, answer)
+		if err != nil || !d.acquisitions.isFirst(req.Owner) {
+			t.Fatalf("the waiter is not the first: %v", err)
+		}
+		took := make(chan time.Duration)
+		go func() {
+			began := time.Now()
+			if _, err := d.Wait(t.Context(), req, answer); err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+			took <- time.Since(began)
+		}()
+		_ = raw.Busy(t, holder, r)
+		if took := <-took; took >= maxQueueing {
+			t.Errorf("the waiter detected the roster after %v", took)
+		}
+		if raw.Busy(t, d, req).State == nil {
+			t.Error("the waiter is not in the roster")
+		}
+		eventually(t, "no connection waits", func() bool {
+			return len(d.queue.free) == maxWaitConns
+		})
+		raw.Release(t, holder, g)
+		raw.Release(t, holder, acquire(t, holder, r))
+		raw.Release(t, d, acquire(t, d, req))
+	})
+}
+
+// fill makes a roster of readers for a name, with at least size bytes, and returns their requests.
+func fill(tb testing.TB, db *sql.DB, table, name string, size int) (requests []*backend.Request) {
+	tb.Helper()
+	var r roster.Roster
+	now := time.Now().UnixMicro()
+	for n := 0; n < size; n += len(r[:1].Text()) {
+		req := reader(name)
+		req.TTL, req.Meta = time.Hour, strings.Repeat("<", 512)
+		if _, err := r.Acquire(req, 1, now); err != nil {
+			tb.Fatal(err)
+		}
+		requests = append(requests, req)
+	}
+	do(tb, db, "INSERT INTO "+table+" (name, owner, token, since, expires, meta, roster) VALUES "+
+		"(?, '*', 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, '', ?)",
+		[]byte(name), r.Text())
+	return requests
+}
+
+// TestLongRostersAreListed lists rosters that are longer together than an answer may be.
+func TestLongRostersAreListed(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "?interpolateParams=true")
+			do(t, db, "DROP TABLE IF EXISTS listed")
+			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=listed")
+			const names, size = 12, maxAnswer / 8
+			want := 0
+			for i := range names {
+				want += len(fill(t, db, "listed", fmt.Sprint("long", i), size))
+			}
+			raw.Release(t, d, acquire(t, d, reader("long")))
+			infos, holders := 0, 0
+			for info, err := range d.List(t.Context(), "long") {
+				if err != nil {
+					t.Fatalf("List: %v", err)
+				}
+				infos, holders = infos+1, holders+len(info.Holders)
+			}
+			if infos != names || holders != want {
+				t.Errorf("List: %d locks with %d holders, want %d with %d",
+					infos, holders, names, want)
+			}
+			do(t, db, "UPDATE listed SET roster = NULL WHERE name = 'long7'")
+			_, err := d.Inspect(t.Context(), "long7")
+			raw.WantIs(t, "Inspect of a row without its roster", err, backend.ErrConflict)
+		})
+	}
+}
+
+// TestFullRosterTakesNoMore checks that a roster does not become too long to be read. Its holders
+// can still renew and release their grants.
+func TestFullRosterTakesNoMore(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "?interpolateParams=true")
+			do(t, db, "DROP TABLE IF EXISTS full")
+			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=full")
+			requests := fill(t, db, "full", "name", maxRoster)
+			_, err := d.Acquire(t.Context(), reader("name"))
+			raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
+			for i, req := range requests[:5] {
+				g := &backend.Grant{Request: *req}
+				if _, err := d.Renew(t.Context(), g); err != nil {
+					t.Errorf("Renew %d: %v", i, err)
+				}
+				raw.Release(t, d, g)
+			}
+			raw.Release(t, d, acquire(t, d, reader("name")))
+		})
+	}
 }
