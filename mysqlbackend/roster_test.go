@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
@@ -127,23 +128,20 @@ func TestFirstWaiterEntersARoster(t *testing.T) {
 	})
 }
 
-// fill makes a roster of readers for a name, with at least size bytes, and returns their requests.
-func fill(tb testing.TB, db *sql.DB, table, name string, size int) (requests []*backend.Request) {
+// fill makes a roster of readers for a name, with at least size bytes, and returns them.
+func fill(tb testing.TB, db *sql.DB, table, name string, size int) (r roster.Roster) {
 	tb.Helper()
-	var r roster.Roster
 	now := time.Now().UnixMicro()
 	for n := 0; n < size; n += len(r[:1].Text()) {
-		req := reader(name)
-		req.TTL, req.Meta = time.Hour, strings.Repeat("<", 512)
-		if _, err := r.Acquire(req, 1, now); err != nil {
-			tb.Fatal(err)
-		}
-		requests = append(requests, req)
+		r = append(r, roster.Entry{
+			Word: kind.Reader, Owner: raw.NewOwner(), Meta: strings.Repeat("<", 512),
+			Granted: true, Fence: 1, Since: now, Expires: now + roster.Micros(time.Hour),
+		})
 	}
 	do(tb, db, "INSERT INTO "+table+" (name, owner, token, since, expires, meta, roster) VALUES "+
 		"(?, '*', 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, '', ?)",
 		[]byte(name), r.Text())
-	return requests
+	return r
 }
 
 // TestLongRostersAreListed lists rosters that are longer together than an answer may be.
@@ -191,17 +189,18 @@ func TestFullRosterTakesNoMore(t *testing.T) {
 			db := database(t, s, "?interpolateParams=true")
 			do(t, db, "DROP TABLE IF EXISTS full")
 			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=full")
-			requests := fill(t, db, "full", "name", maxRoster)
-			_, err := d.Acquire(t.Context(), reader("name"))
+			holder := fill(t, db, "full", "name", maxRoster)[0].Owner
+			req := reader("name")
+			_, err := d.Acquire(t.Context(), req)
 			raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
-			for i, req := range requests[:5] {
-				g := &backend.Grant{Request: *req}
-				if _, err := d.Renew(t.Context(), g); err != nil {
-					t.Errorf("Renew %d: %v", i, err)
-				}
-				raw.Release(t, d, g)
+			held := *req
+			held.Owner = holder
+			g := &backend.Grant{Request: held}
+			if _, err := d.Renew(t.Context(), g); err != nil {
+				t.Errorf("Renew: %v", err)
 			}
-			raw.Release(t, d, acquire(t, d, reader("name")))
+			raw.Release(t, d, g)
+			acquire(t, d, req)
 		})
 	}
 }
