@@ -94,6 +94,7 @@ type conn struct {
 	socket   *socket
 	hot      []string // nil once the server has refused a prepared statement
 	prepared map[string]sqldriver.StmtExecContext
+	isLeft   bool // the server has reported that it is read-only
 }
 
 // ExecContext implements driver.ExecerContext of database/sql. If the insert id reports that the
@@ -137,8 +138,35 @@ func (c *conn) QueryContext(
 	ctx context.Context, text string, args []sqldriver.NamedValue,
 ) (sqldriver.Rows, error) {
 	c.socket.answered = 0
-	return c.libraryConn.QueryContext(ctx, text, args)
+	rows, err := c.libraryConn.QueryContext(ctx, text, args)
+	if err != nil {
+		return nil, err
+	}
+	if at := slices.Index(rows.Columns(), "is_read_only"); at >= 0 {
+		return &rosterRows{rows, c, at}, nil
+	}
+	return rows, nil
 }
+
+// rosterRows are the rows of roster-read.sql. A connection to a read-only server is closed after
+// them, for the same reason as in ExecContext.
+type rosterRows struct {
+	sqldriver.Rows
+	conn *conn
+	at   int // the column that reports it
+}
+
+// Next implements driver.Rows of database/sql.
+func (r *rosterRows) Next(dest []sqldriver.Value) error {
+	err := r.Rows.Next(dest)
+	if err == nil && dest[r.at] != int64(0) {
+		r.conn.isLeft = true
+	}
+	return err
+}
+
+// IsValid implements driver.Validator of database/sql. The pool closes a connection that is not.
+func (c *conn) IsValid() bool { return !c.isLeft && c.libraryConn.IsValid() }
 
 // errUnprepared means that the server does not have a prepared statement any more, or accepts no
 // further one. The statement was not executed.
@@ -173,8 +201,8 @@ func (c *conn) execPrepared(
 }
 
 // maxAnswer limits the server's answer to one request, or to connecting, in bytes. The client
-// library reads an answer of any length into memory. The longest answer, a page of List, has about
-// a megabyte.
+// library reads an answer of any length into memory. The longest answers are a page of List, with
+// up to 5 MB, and a roster of maxRoster bytes.
 const maxAnswer = 8 << 20
 
 var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)

@@ -100,7 +100,7 @@
 // crash can leave half done. Entries stand in the order of their arrival. Their waiters read the
 // row, the first of them after pauses of 1 ms that grow to 25 ms, and those behind it more rarely,
 // up to every 500 ms. The place of a waiter that has died ends within 10 s. A name has at most
-// 5,000 holders and waiters.
+// 5,000 holders and waiters, with 4 MiB in all.
 //
 // A mutex pays nothing for this as long as no reader waits for it: its row has no roster. A reader
 // that waits for a writer turns the row of that writer into a roster, so that it keeps its place
@@ -109,7 +109,9 @@
 //
 // Downgrade, Export and Adopt are changes of the roster, too. Tables of earlier builds lack its
 // column. Such a table serves mutexes, and the error of any other kind contains the ALTER TABLE
-// that adds the column. Processes of earlier builds refuse a table that has it.
+// that adds the column. Processes that run meanwhile keep their locks, and serve the other kinds
+// after they have opened the table again. Processes of earlier builds refuse a table that has the
+// column.
 //
 // # Server requirements
 //

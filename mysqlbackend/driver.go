@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/background"
 )
 
@@ -76,8 +77,6 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	}
 	if s.table.roster {
 		d.caps.Modes |= backend.Shared | backend.Permit
-	} else {
-		d.text.list = d.text.listPlain
 	}
 	return d, err
 }
@@ -134,18 +133,27 @@ func (d *driver) unsupported(what string) error {
 
 // Renew implements backend.Driver. A writer whose row has become a roster is found there.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	return d.renewOn(ctx, d.pools.control, g)
+}
+
+// renewOn is Renew on q. The capabilities do not matter: the column for rosters may have been added
+// since the driver was opened.
+func (d *driver) renewOn(
+	ctx context.Context, q querier, g *backend.Grant,
+) (backend.Term, error) {
 	if isPlain(g) {
-		term, err := d.renew(ctx, d.pools.control, g)
-		if !d.caps.Move || !errors.Is(err, backend.ErrLost) {
+		term, err := d.renew(ctx, q, g)
+		if !errors.Is(err, backend.ErrLost) {
 			return term, err
 		}
 	}
-	answer := d.renewRoster(ctx, g)[0]
-	return answer.Term, answer.Err
+	r := newRenewals([]*backend.Grant{g})
+	_ = d.renewEntries(ctx, q, false, r, []int{0})
+	return r.answers[0].Term, r.answers[0].Err
 }
 
-// renew renews g on q. The insert id shows the success, because the number of changed rows is 0 if
-// the term is already as long.
+// renew renews g as the owner of its row on q. The insert id shows the success, because the number
+// of changed rows is 0 if the term is already as long.
 func (d *driver) renew(ctx context.Context, q querier, g *backend.Grant) (backend.Term, error) {
 	micros := ceilMicros(g.TTL)
 	sent := time.Now()
@@ -176,7 +184,7 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 		if isPlain(g) {
 			return d.handOff(ctx, a.conn, g)
 		}
-		d.giveBackLater(a.conn)
+		d.queue.giveBack(ctx, a.conn) // or the lock would be kept for this connection
 	case passing:
 		awaitPassed(ctx, a.passed)
 	}
@@ -192,11 +200,11 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 func (d *driver) free(ctx context.Context, g *backend.Grant) error {
 	if isPlain(g) {
 		err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
-		if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {
+		if !errors.Is(err, backend.ErrNotHeld) {
 			return err
 		}
 	}
-	return d.leave(ctx, g)
+	return d.leave(ctx, g.Key, func(r *roster.Roster) error { return r.Remove(g.Owner) })
 }
 
 // handOff releases g by the connection that has the signal of its key, so that the same statement

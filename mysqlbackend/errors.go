@@ -17,6 +17,7 @@ import (
 const (
 	errLockWait    = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
+	errNoColumn    = 1054 // ER_BAD_FIELD_ERROR
 	errInterrupted = 1317 // ER_QUERY_INTERRUPTED
 	errTimedOut    = 3024 // ER_QUERY_TIMEOUT
 	errNoWait      = 3572 // ER_LOCK_NOWAIT; MariaDB answers errLockWait
@@ -24,6 +25,9 @@ const (
 	errUnknownStatement = 1243 // ER_UNKNOWN_STMT_HANDLER: a proxy has moved the session
 	errNeedReprepare    = 1615 // ER_NEED_REPREPARE
 )
+
+// errReadOnly means that the server is not the writer.
+var errReadOnly = fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
 
 // refusals are the errors of a server that has not executed a statement, or has rolled it back. It
 // may execute the statement later, or another server may.
@@ -55,7 +59,7 @@ var refusals = []uint16{
 
 // mismatches are the errors of a table with other columns than schema.sql.
 var mismatches = []uint16{
-	1054, // ER_BAD_FIELD_ERROR
+	errNoColumn,
 	1264, // ER_WARN_DATA_OUT_OF_RANGE
 	1364, // ER_NO_DEFAULT_FOR_FIELD
 	1366, // ER_TRUNCATED_WRONG_VALUE_FOR_FIELD

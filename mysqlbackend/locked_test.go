@@ -49,7 +49,7 @@ func TestLockedRowsTakeFewConnections(t *testing.T) {
 				t.Errorf("%d connections were opened for the rows of %d leases", n, len(gs))
 			}
 			eventually(t, "the server has given up, too", func() bool {
-				return waitingUpdates(t, db) == 0
+				return waitingRenewals(t, db, "") == 0
 			})
 			unlock(t, rows)
 			for i, r := range d.RenewAll(t.Context(), gs) {
@@ -117,11 +117,13 @@ func lockRows(tb testing.TB, db *sql.DB, name string) *sql.Tx {
 	return rows
 }
 
-// waitingUpdates returns the number of renewals that the server is executing.
-func waitingUpdates(tb testing.TB, db *sql.DB) int {
+// waitingRenewals returns the number of renewals of locks with the prefix name that the server is
+// executing. A renewal also waits for the row when it reads a roster.
+func waitingRenewals(tb testing.TB, db *sql.DB, name string) int {
 	tb.Helper()
 	n, err := strconv.Atoi(ask(tb, db,
-		"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'"))
+		"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INSTR(INFO, ?) > 0 "+
+			"AND (INFO LIKE 'UPDATE%' OR INFO LIKE '%FOR UPDATE')", name))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -69,7 +69,8 @@ func TestNarrowTableIsServed(t *testing.T) {
 
 // TestTableWithoutRosters uses a table of an earlier version, which has no column for readers and
 // permits. A mutex works there. The error for anything else contains the statement that adds the
-// column, and a driver that is opened afterwards has all kinds.
+// column, and a driver that is opened afterwards has all kinds. A driver that was opened before
+// finds its grants in rosters, too.
 func TestTableWithoutRosters(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -88,8 +89,13 @@ func TestTableWithoutRosters(t *testing.T) {
 			_, errDowngrade := d.Downgrade(t.Context(), g)
 			_, errExport := d.Export(t.Context(), g)
 			raw.Release(t, d, g)
-			reader := raw.Request(t, time.Minute)
-			reader.Key, reader.Mode = req.Key, backend.Shared
+			_, err := d.Renew(t.Context(), g)
+			raw.WantIs(t, "Renew of a released lock", err, backend.ErrLost)
+			err = d.Release(t.Context(), g)
+			raw.WantIs(t, "a second Release", err, backend.ErrNotHeld)
+			err = d.Break(t.Context(), g.Key, "")
+			raw.WantIs(t, "Break of a free lock", err, backend.ErrNotHeld)
+			reader := reader(req.Key)
 			_, errAcquire := d.Acquire(t.Context(), reader)
 			for what, err := range map[string]error{
 				"Downgrade": errDowngrade, "Export": errExport, "Acquire": errAcquire,
@@ -99,9 +105,31 @@ func TestTableWithoutRosters(t *testing.T) {
 					t.Errorf("%s: %v does not say how to add the column", what, err)
 				}
 			}
+			held := acquire(t, d, raw.Request(t, time.Minute))
 			do(t, db, addRoster("plain"))
-			d = openURL(t, url)
-			raw.Release(t, d, acquire(t, d, reader))
+			d2 := openURL(t, url)
+			_ = raw.Busy(t, d2, reader)
+			useRoster(t, d, held)
+			raw.Release(t, d2, acquire(t, d2, reader))
 		})
 	}
+}
+
+// useRoster uses a grant that has one waiter behind it in its roster.
+func useRoster(t *testing.T, d *driver, g *backend.Grant) {
+	t.Helper()
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	for _, r := range d.RenewAll(t.Context(), []*backend.Grant{g, g}) {
+		if r.Err != nil {
+			t.Errorf("RenewAll: %v", r.Err)
+		}
+	}
+	info, err := d.Inspect(t.Context(), g.Key)
+	if err != nil || len(info.Holders) != 1 || info.Waiters != 1 {
+		t.Errorf("Inspect: %+v, %v", info, err)
+	}
+	raw.Release(t, d, g)
+	raw.WantIs(t, "Break", d.Break(t.Context(), g.Key, ""), backend.ErrNotHeld)
 }

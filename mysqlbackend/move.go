@@ -16,10 +16,11 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	}
 	shared := *g
 	shared.Mode, shared.State = backend.Shared, inRoster{}
-	err := d.edit(ctx, d.pools.control, g.Key, func(r *roster.Roster, row *rosterRow) error {
+	change := func(r *roster.Roster, row *rosterRow) error {
 		shared.Term = termOf(row.sent, ceilMicros(g.TTL))
 		return r.Downgrade(g.Owner, g.TTL, row.now)
-	})
+	}
+	err := d.edit(ctx, &edition{key: g.Key, q: d.pools.control, change: change})
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +37,10 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 		d.giveBackLater(a.conn)
 	}
 	secret := rand.Text()
-	err = d.edit(ctx, d.pools.control, g.Key, func(r *roster.Roster, row *rosterRow) error {
+	change := func(r *roster.Roster, row *rosterRow) error {
 		return r.Export(g.Owner, secret, g.TTL, row.now)
-	})
+	}
+	err = d.edit(ctx, &edition{key: g.Key, q: d.pools.control, change: change})
 	return g.Owner + "." + secret, err
 }
 
@@ -50,13 +52,14 @@ func (d *driver) Adopt(
 		return nil, d.unsupported("an adoption")
 	}
 	former, secret, _ := strings.Cut(ticket, ".")
-	err = d.edit(ctx, d.pools.control, req.Key, func(r *roster.Roster, row *rosterRow) error {
+	change := func(r *roster.Roster, row *rosterRow) error {
 		e, err := r.Adopt(former, secret, req, row.now)
 		if err == nil {
 			g = grantOf(req, e, row.sent)
 		}
 		return err
-	})
+	}
+	err = d.edit(ctx, &edition{key: req.Key, q: d.pools.control, change: change})
 	if err != nil {
 		return nil, err
 	}

@@ -769,8 +769,9 @@ func TestRenewAllTakesAnyBatch(t *testing.T) {
 	}
 }
 
-// TestLockedRowDelaysNoOtherRenewal renews many grants while another program keeps one row locked.
-// The other renewals are answered long before the server gives up the wait for that row.
+// TestLockedRowDelaysNoOtherRenewal renews many grants while another program keeps two rows locked,
+// of a writer and of a reader. The other renewals are answered long before the server gives up the
+// wait for these rows, also those of writers whose rows have become rosters.
 func TestLockedRowDelaysNoOtherRenewal(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -789,28 +790,37 @@ func TestLockedRowDelaysNoOtherRenewal(t *testing.T) {
 				req.Key = fmt.Sprintf("%s/%02d", t.Name(), i)
 				gs = append(gs, acquire(t, d, req))
 			}
+			for _, g := range gs[10:12] {
+				_ = raw.Busy(t, openURL(t, s.URL), reader(g.Key))
+			}
+			gs = append(gs, acquire(t, d, reader(t.Name()+"/reader")))
 			gone := *gs[19]
 			gone.Key += "/absent"
 			gs = append(gs, &gone)
-			row := lockRow(t, database(t, s, ""), gs[3].Key)
+			db := database(t, s, "")
+			writersRow, readersRow := lockRow(t, db, gs[3].Key), lockRow(t, db, gs[20].Key)
 			renewAroundLocked(t, d, gs)
-			unlock(t, row)
-			for _, g := range gs[:20] {
+			eventually(t, "the server has given up, too", func() bool {
+				return waitingRenewals(t, db, t.Name()) == 0
+			})
+			unlock(t, writersRow)
+			unlock(t, readersRow)
+			for _, g := range gs[:21] {
 				raw.Release(t, d, g)
 			}
 		})
 	}
 }
 
-// renewAroundLocked renews gs. Another program keeps the fourth row locked, and the last grant has
-// no row.
+// renewAroundLocked renews gs. Another program keeps the fourth row and the last one locked, and
+// the last grant has no row.
 func renewAroundLocked(t *testing.T, d *driver, gs []*backend.Grant) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience/3)
 	defer cancel()
 	for i, r := range d.RenewAll(ctx, gs) {
 		switch {
-		case i == 3:
+		case i == 3 || i == len(gs)-2:
 			if !wasLocked(r.Err) {
 				t.Errorf("renewal of the locked row: %v", r.Err)
 			}

@@ -1,6 +1,7 @@
 package mysqlbackend
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -21,26 +22,35 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 				s := start(t)
 				d, db := open(t, s), database(t, s, "")
 				d.sweeping.Store(true) // prevents sweeps
-				gs := acquireMany(t, d, 2)
+				gs := append(acquireMany(t, d, 2), acquire(t, d, reader(t.Name()+"/reader")))
 				fresh, free := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
 				fresh.Key, free.Key = fresh.Key+"/fresh", free.Key+"/free"
 				raw.Release(t, d, acquire(t, d, free))
-				before := []string{
-					row(t, db, gs[0].Key), row(t, db, gs[1].Key), row(t, db, free.Key),
+				names := []string{gs[0].Key, gs[1].Key, gs[2].Key, free.Key}
+				var before []string
+				for _, name := range names {
+					before = append(before, row(t, db, name))
 				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
 				do(t, db, "SET GLOBAL read_only = ON")
 				for what, req := range map[string]*backend.Request{
 					"a fresh lock": fresh, "a free lock": free, "a held lock": &gs[0].Request,
+					"a fresh lock by a reader": reader(fresh.Key),
+					"a free lock by a reader":  reader(free.Key),
+					"a reader's lock":          reader(gs[2].Key),
 				} {
-					_, err := d.Acquire(t.Context(), req)
+					_, err := d.Acquire(ctx, req)
 					raw.WantIs(t, "Acquire of "+what, err, backend.ErrUnavailable)
 				}
-				_, err := d.Renew(t.Context(), gs[0])
-				raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
-				for _, r := range d.RenewAll(t.Context(), gs) {
+				for _, g := range []*backend.Grant{gs[0], gs[2]} {
+					_, err := d.Renew(ctx, g)
+					raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
+				}
+				for _, r := range d.RenewAll(ctx, gs) {
 					raw.WantIs(t, "RenewAll", r.Err, backend.ErrUnavailable)
 				}
-				for i, name := range []string{gs[0].Key, gs[1].Key, free.Key} {
+				for i, name := range names {
 					if after := row(t, db, name); after != before[i] {
 						t.Errorf("the row was %s and is %s", before[i], after)
 					}
@@ -56,6 +66,10 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 					}
 				}
 				raw.Release(t, d, acquire(t, d, fresh))
+				do(t, db, "SET GLOBAL read_only = ON") // root may release there
+				for _, g := range gs {
+					raw.Release(t, d, g)
+				}
 			})
 		}
 	}
@@ -90,13 +104,18 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			d, db := openURL(t, s.URL), database(t, s, "")
-			g := acquire(t, d, raw.Request(t, time.Minute))
+			writer := acquire(t, d, raw.Request(t, time.Minute))
+			reader := acquire(t, d, reader(t.Name()+"/reader"))
 			do(t, db, "SET GLOBAL read_only = ON")
-			before := status(t, db, "Connections")
-			_, err := d.Renew(t.Context(), g)
-			raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
-			if status(t, db, "Connections") == before {
-				t.Error("the driver kept the connection")
+			for what, g := range map[string]*backend.Grant{"writer": writer, "reader": reader} {
+				_, err := d.Renew(t.Context(), g) // connects, perhaps
+				raw.WantIs(t, "Renew of a "+what, err, backend.ErrUnavailable)
+				before := status(t, db, "Connections")
+				_, err = d.Renew(t.Context(), g)
+				raw.WantIs(t, "Renew of a "+what, err, backend.ErrUnavailable)
+				if status(t, db, "Connections") == before {
+					t.Errorf("the driver kept the connection of a %s", what)
+				}
 			}
 		})
 	}

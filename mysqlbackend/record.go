@@ -29,24 +29,29 @@ func acquireArgs(req *backend.Request, ttl int64, isFirst bool) []any {
 // rosterOwner is the owner of a row that has a roster.
 const rosterOwner = "*"
 
-// decodeInfo reads a row of list.sql.
-func decodeInfo(rows *sql.Rows) (*backend.Info, error) {
-	var key string
+// listed is a row of list.sql.
+type listed struct {
+	key  string
+	info *backend.Info // nil: the roster is too long for a page
+}
+
+// decodeListed reads a row of list.sql.
+func decodeListed(rows *sql.Rows) (l listed, err error) {
 	var row rosterRow
-	err := rows.Scan(&key, &row.owner, &row.meta, &row.token, &row.since, &row.expires, &row.now,
+	err = rows.Scan(&l.key, &row.owner, &row.meta, &row.token, &row.since, &row.expires, &row.now,
 		&row.text)
-	if err != nil {
-		return nil, err
+	if err != nil || row.owner == rosterOwner && row.text == nil {
+		return l, err
 	}
 	r, err := row.entries()
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	info := r.Info(key, row.now)
+	l.info = r.Info(l.key, row.now)
 	if row.owner != rosterOwner {
-		info.Waiters = -1
+		l.info.Waiters = -1
 	}
-	return info, nil
+	return l, nil
 }
 
 // ceilMicros returns d in µs, the server's unit, rounded up.

@@ -31,6 +31,10 @@ type renewals struct {
 	answers []backend.Renewal // of the grants, in their order
 }
 
+func newRenewals(gs []*backend.Grant) *renewals {
+	return &renewals{grants: gs, answers: make([]backend.Renewal, len(gs))}
+}
+
 // RenewAll implements backend.BatchRenewer. A statement renews up to renewBatch grants with the
 // same TTL. Grants in rosters are renewed name by name, also those whose row has become a roster.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
@@ -43,7 +47,7 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 			inRosters = append(inRosters, i)
 		}
 	}
-	r := &renewals{grants: gs, answers: make([]backend.Renewal, len(gs))}
+	r := newRenewals(gs)
 	var wg sync.WaitGroup
 	wg.Go(func() { d.renewRosters(ctx, r, inRosters) })
 	for _, indices := range byTTL {
@@ -52,20 +56,7 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 		}
 	}
 	wg.Wait()
-	if d.caps.Move {
-		d.renewRosters(ctx, r, r.lostRows())
-	}
 	return r.answers
-}
-
-// lostRows returns the indices of the grants that are not the owners of their rows any more.
-func (r *renewals) lostRows() (indices []int) {
-	for i, g := range r.grants {
-		if isPlain(g) && errors.Is(r.answers[i].Err, backend.ErrLost) {
-			indices = append(indices, i)
-		}
-	}
-	return indices
 }
 
 // renewPauses are the pauses before each attempt to renew the rows that were locked before. Another
@@ -75,31 +66,40 @@ var renewPauses = [...]time.Duration{
 }
 
 // renewBatch renews the grants at indices, which have the same TTL. It waits for locked rows at the
-// end, and not for long: until then the caller has no answers for the other rows.
+// end, and not for long: until then the caller has no answers for the other rows. Grants whose rows
+// have become rosters do not wait for that.
 func (d *driver) renewBatch(ctx context.Context, r *renewals, indices []int) {
 	if len(indices) == 1 {
 		a := &r.answers[indices[0]]
 		a.Term, a.Err = d.Renew(ctx, r.grants[indices[0]])
 		return
 	}
+	var rosters sync.WaitGroup
+	defer rosters.Wait()
 	for _, p := range renewPauses {
 		if p > 0 && pause(ctx, p) != nil {
 			break
 		}
-		if indices = d.renewFree(ctx, r, indices); len(indices) == 0 {
+		var inRosters []int
+		if indices, inRosters = d.renewFree(ctx, r, indices); len(inRosters) > 0 {
+			rosters.Go(func() { d.renewRosters(ctx, r, inRosters) })
+		}
+		if len(indices) == 0 {
 			return
 		}
 	}
-	d.renewLocked(ctx, r, indices)
+	d.renewLocked(ctx, r, slices.Collect(slices.Chunk(indices, 1)))
 }
 
 // renewFree renews the grants at indices with rows that are not locked now. It returns the indices
-// of the remaining grants. Their rows are locked or do not exist: the server does not distinguish
-// the two.
+// of the remaining grants. Their rows have become rosters; or they are locked or do not exist: the
+// server does not distinguish the two.
 //
 // A grant may still hold its row with a term that ends earlier than the new terms. Then the
 // statement has skipped the row as locked, and the row was unlocked afterwards.
-func (d *driver) renewFree(ctx context.Context, r *renewals, indices []int) (locked []int) {
+func (d *driver) renewFree(
+	ctx context.Context, r *renewals, indices []int,
+) (locked, inRosters []int) {
 	names, pairs := identify(r.grants, indices)
 	micros := ceilMicros(r.grants[indices[0]].TTL)
 	sent := time.Now()
@@ -119,13 +119,15 @@ func (d *driver) renewFree(ctx context.Context, r *renewals, indices []int) (loc
 			r.answers[i].Term = termOf(sent, micros)
 		case !found || has && (out.id == 0 || h.end < out.id):
 			locked = append(locked, i)
+		case h.live && h.owner == rosterOwner:
+			inRosters = append(inRosters, i)
 		case !has:
 			r.answers[i].Err = backend.ErrLost
 		default:
 			r.answers[i].Term = termOf(sent, micros)
 		}
 	}
-	return locked
+	return locked, inRosters
 }
 
 // identify returns the names of the grants at indices, and each name with its owner, as parameters.
@@ -160,36 +162,78 @@ func (d *driver) holders(ctx context.Context, names ...any) (map[string]holder, 
 	return holders, err
 }
 
-// renewLocked renews the grants at indices one by one. Their rows were locked at each attempt, or
-// do not exist. A contended row passes from one statement to the next and is never seen unlocked:
-// only a statement that waits for it gets its turn. The limit leaves half of the time in which the
-// other answers of the batch are useful.
-func (d *driver) renewLocked(ctx context.Context, r *renewals, indices []int) {
+// renewRosters renews the grants at indices, which stand in rosters, those of a key together. Like
+// renewBatch it waits for locked rows at the end.
+func (d *driver) renewRosters(ctx context.Context, r *renewals, indices []int) {
+	byKey := make(map[string][]int)
+	for _, i := range indices {
+		key := r.grants[i].Key
+		byKey[key] = append(byKey[key], i)
+	}
+	locked := make(chan []int, len(byKey))
+	free := make(chan struct{}, maxRowWaiters)
+	var wg sync.WaitGroup
+	for _, of := range byKey {
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			bounded, cancel := boundRowWait(ctx) // the row may be locked after it was read
+			defer cancel()
+			err := d.renewEntries(bounded, d.pools.control, true, r, of)
+			if errors.Is(err, errRowLocked) {
+				locked <- of
+			}
+		})
+	}
+	wg.Wait()
+	close(locked)
+	var keys [][]int
+	for of := range locked {
+		keys = append(keys, of)
+	}
+	d.renewLocked(ctx, r, keys)
+}
+
+// boundRowWait returns a context for statements that wait for locked rows. It leaves half of the
+// time in which the answers for other rows are useful.
+func boundRowWait(ctx context.Context) (context.Context, context.CancelFunc) {
 	bound := maxRowWait
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)/2)
 	}
-	ctx, cancel := context.WithTimeout(ctx, bound)
+	return context.WithTimeout(ctx, bound)
+}
+
+// renewLocked renews grants key by key; keys has the indices of each. Their rows were locked at
+// each attempt, or do not exist. A contended row passes from one statement to the next and is never
+// seen unlocked: only a statement that waits for it gets its turn.
+func (d *driver) renewLocked(ctx context.Context, r *renewals, keys [][]int) {
+	if len(keys) == 0 {
+		return
+	}
+	ctx, cancel := boundRowWait(ctx)
 	defer cancel()
-	next := make(chan int, len(indices))
-	for _, i := range indices {
-		next <- i
+	next := make(chan []int, len(keys))
+	for _, indices := range keys {
+		next <- indices
 	}
 	close(next)
 	var wg sync.WaitGroup
-	for range min(maxRowWaiters, len(indices)) {
+	for range min(maxRowWaiters, len(keys)) {
 		wg.Go(func() { d.renewWaiting(ctx, r, next) })
 	}
 	wg.Wait()
-	for i := range next { // all connections have given up before
-		r.answers[i].Err = fmt.Errorf("%w: no connection was free to wait for the row",
-			backend.ErrUnavailable)
+	for indices := range next { // all connections have given up before
+		for _, i := range indices {
+			r.answers[i].Err = fmt.Errorf("%w: no connection was free to wait for the row",
+				backend.ErrUnavailable)
+		}
 	}
 }
 
-// renewWaiting renews the next grants on one connection, until there are none or a statement was
-// not answered.
-func (d *driver) renewWaiting(ctx context.Context, r *renewals, next <-chan int) {
+// renewWaiting renews the grants of the next keys on one connection, until there are none or a
+// statement was not answered.
+func (d *driver) renewWaiting(ctx context.Context, r *renewals, next <-chan []int) {
 	select {
 	case d.rowWaiters <- struct{}{}:
 		defer func() { <-d.rowWaiters }()
@@ -201,11 +245,22 @@ func (d *driver) renewWaiting(ctx context.Context, r *renewals, next <-chan int)
 		return
 	}
 	defer discard()
-	for i := range next {
-		a := &r.answers[i]
-		a.Term, a.Err = d.renew(ctx, q, r.grants[i])
-		if a.Err != nil && !isReply(a.Err) && !errors.Is(a.Err, backend.ErrLost) {
+	for indices := range next {
+		err := d.renewKey(ctx, q, r, indices)
+		isAnswer := isReply(err) || errors.Is(err, backend.ErrLost) ||
+			errors.Is(err, backend.ErrConflict)
+		if err != nil && !isAnswer {
 			return
 		}
 	}
+}
+
+// renewKey renews the grants at indices, which have one key, on q. It returns the last error.
+func (d *driver) renewKey(ctx context.Context, q querier, r *renewals, indices []int) error {
+	if len(indices) > 1 { // they stand in a roster
+		return d.renewEntries(ctx, q, false, r, indices)
+	}
+	a := &r.answers[indices[0]]
+	a.Term, a.Err = d.renewOn(ctx, q, r.grants[indices[0]])
+	return a.Err
 }

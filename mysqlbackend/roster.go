@@ -1,12 +1,12 @@
 package mysqlbackend
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -21,6 +21,8 @@ import (
 const (
 	// maxEntries limits the holders and waiters of a name. Each change writes the whole roster.
 	maxEntries = 5000
+	// maxRoster limits the bytes of a roster, so that an answer has room for it; see maxAnswer.
+	maxRoster = 4 << 20
 	// maxEditPause is the longest pause before a change of a roster is repeated because another
 	// client was faster.
 	maxEditPause = 8 * time.Millisecond
@@ -62,12 +64,28 @@ func (row *rosterRow) nextToken() int64 { return max(row.token+1, row.now-backen
 // editor is a change of a roster. It is called again if another client was faster.
 type editor func(r *roster.Roster, row *rosterRow) error
 
-// edit changes the roster of a key by change, and returns its error. It stores the roster also
-// after an error, because a refused request may have left an entry. Any other error means what it
-// means for a statement.
-func (d *driver) edit(ctx context.Context, p *pool, key string, change editor) error {
+// edition is a change of the roster of a key, and how the server makes it.
+type edition struct {
+	key    string
+	q      querier
+	change editor
+	// skipsLocked makes edit return errRowLocked instead of waiting for the row. The server does
+	// not distinguish a locked row from a missing one.
+	skipsLocked bool
+	// removes means that the change only removes entries. A read-only server executes it for a user
+	// with SUPER, like release.sql.
+	removes bool
+}
+
+// errRowLocked means that a row is locked, or does not exist.
+var errRowLocked = fmt.Errorf("%w: the row is locked", backend.ErrUnavailable)
+
+// edit makes e, and returns the error of its change. It stores the roster also after an error,
+// because a refused request may have left an entry. Any other error means what it means for a
+// statement.
+func (d *driver) edit(ctx context.Context, e *edition) error {
 	for longest := time.Millisecond; ; longest = min(2*longest, maxEditPause) {
-		row, err := d.readRoster(ctx, p, key)
+		row, err := d.readRoster(ctx, e)
 		if err != nil {
 			return err
 		}
@@ -75,36 +93,47 @@ func (d *driver) edit(ctx context.Context, p *pool, key string, change editor) e
 		if err != nil {
 			return err
 		}
-		before := string(r.Text())
-		answer := change(&r, row)
-		if text := r.Text(); string(text) != before {
-			stored, err := d.writeRoster(ctx, p, key, row, r, text)
-			if err != nil {
-				return err
-			}
-			if !stored {
-				if err := pause(ctx, rand.N(longest)); err != nil {
-					return err
-				}
-				continue
-			}
+		before := r.Text()
+		answer := e.change(&r, row)
+		text := r.Text()
+		if bytes.Equal(text, before) {
+			return answer
 		}
-		return answer
+		isFull := len(r) > maxEntries || len(text) > maxRoster
+		if isFull && len(text) > len(before) {
+			return fmt.Errorf("%w: there is no room for another holder or waiter of the name",
+				backend.ErrUnavailable)
+		}
+		stored, err := d.writeRoster(ctx, e, row, r, text)
+		switch {
+		case err != nil:
+			return err
+		case stored:
+			return answer
+		}
+		if err := pause(ctx, rand.N(longest)); err != nil {
+			return err
+		}
 	}
 }
 
 // readRoster returns the row of a key.
-func (d *driver) readRoster(ctx context.Context, p *pool, key string) (*rosterRow, error) {
-	row := &rosterRow{sent: time.Now()}
-	rows, err := query(ctx, p, func(rows *sql.Rows) (_ any, err error) {
+func (d *driver) readRoster(ctx context.Context, e *edition) (*rosterRow, error) {
+	row, text := &rosterRow{sent: time.Now()}, d.text.rosterRead
+	if e.skipsLocked {
+		text = d.text.rosterReadFree
+	}
+	rows, err := query(ctx, e.q, func(rows *sql.Rows) (_ any, err error) {
 		return nil, rows.Scan(&row.owner, &row.token, &row.since, &row.expires, &row.now,
 			&row.readOnly, &row.meta, &row.text)
-	}, d.text.rosterRead, []byte(key))
+	}, text, []byte(e.key))
 	switch {
 	case err != nil:
 		return nil, err
-	case row.readOnly:
-		return nil, fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
+	case row.readOnly && !e.removes:
+		return nil, errReadOnly
+	case len(rows) == 0 && e.skipsLocked:
+		return nil, errRowLocked
 	}
 	row.missing = len(rows) == 0
 	return row, nil
@@ -113,46 +142,53 @@ func (d *driver) readRoster(ctx context.Context, p *pool, key string) (*rosterRo
 // writeRoster stores r, whose text is given, unless another client has changed the row since it was
 // read as row. It makes a missing row, but does not write into it: that needs the server's time.
 func (d *driver) writeRoster(
-	ctx context.Context, p *pool, key string, row *rosterRow, r roster.Roster, text []byte,
+	ctx context.Context, e *edition, row *rosterRow, r roster.Roster, text []byte,
 ) (stored bool, err error) {
-	was := []any{[]byte(key), []byte(row.owner), row.token, row.expires}
+	was := []any{[]byte(e.key), []byte(row.owner), row.token, row.expires}
 	switch {
-	case len(r) > maxEntries:
-		return false, fmt.Errorf("%w: the name has %d holders and waiters already",
-			backend.ErrUnavailable, maxEntries)
 	case row.missing:
-		_, err := exec(ctx, p, d.text.rosterRow, []byte(key))
+		_, err := exec(ctx, e.q, d.text.rosterRow, []byte(e.key))
 		return false, err
 	case len(r) == 0:
-		args := append([]any{d.keys.signal(key), reserve.Microseconds()}, was...)
-		out, err := exec(ctx, p, d.text.rosterClear, args...)
+		args := append([]any{d.keys.signal(e.key), reserve.Microseconds()}, was...)
+		out, err := exec(ctx, e.q, d.text.rosterClear, args...)
 		d.wakeLater(out)
 		return out.changed > 0, err
 	}
-	out, err := exec(ctx, p, d.text.rosterWrite,
-		append([]any{row.nextToken(), row.now, r.End(), text}, was...)...)
+	args := append([]any{row.nextToken(), row.now, r.End(), text}, was...)
+	out, err := exec(ctx, e.q, d.text.rosterWrite, append(args, e.removes)...)
 	return out.changed > 0, err
 }
 
-// enter makes one attempt to become a holder in the roster of a key.
+// enter makes one attempt to become a holder in the roster of a key. An owner that was the first
+// waiter for the row gives its signal away afterwards: the next waiter then enters the roster, too,
+// behind it.
 func (d *driver) enter(ctx context.Context, req *backend.Request) (g *backend.Grant, err error) {
-	err = d.edit(ctx, d.pools.main, req.Key, func(r *roster.Roster, row *rosterRow) error {
+	change := func(r *roster.Roster, row *rosterRow) error {
 		e, err := r.Acquire(req, uint64(row.nextToken()), row.now)
 		if err == nil {
 			g = grantOf(req, e, row.sent)
 		}
 		return err
-	})
-	if err == nil {
-		d.passSignalLater(req.Owner)
-		d.sweepSometimes()
-		return g, nil
 	}
-	if b, ok := errors.AsType[*backend.Busy](err); ok && req.Queue {
-		b.State = inRoster{}
-		d.acquisitions.admit(req.Owner)
+	err = d.edit(ctx, &edition{key: req.Key, q: d.pools.main, change: change})
+	b, isBusy := errors.AsType[*backend.Busy](err)
+	if err != nil && !isBusy {
+		return nil, err
 	}
-	return nil, err
+	if w := d.acquisitions.take(req.Owner); w != nil {
+		d.giveBackLater(w)
+	}
+	if isBusy {
+		if req.Queue {
+			b.State = inRoster{}
+			d.acquisitions.admit(req.Owner)
+		}
+		return nil, err
+	}
+	d.passSignalLater(req.Owner)
+	d.sweepSometimes()
+	return g, nil
 }
 
 // grantOf returns the grant of an entry whose term counts from a statement after sent.
@@ -165,59 +201,43 @@ func grantOf(req *backend.Request, e *roster.Entry, sent time.Time) *backend.Gra
 // isPlain reports whether g was granted as the owner of a row.
 func isPlain(g *backend.Grant) bool { return g.Mode == backend.Exclusive && g.State == nil }
 
-// renewRoster renews grants of one key. It returns the answers in the same order.
-func (d *driver) renewRoster(ctx context.Context, gs ...*backend.Grant) []backend.Renewal {
-	answers := make([]backend.Renewal, len(gs))
-	err := d.edit(ctx, d.pools.control, gs[0].Key, func(r *roster.Roster, row *rosterRow) error {
-		for i, g := range gs {
-			answers[i] = backend.Renewal{
-				Term: termOf(row.sent, ceilMicros(g.TTL)), Err: r.Renew(g.Owner, g.TTL, row.now),
+// renewEntries renews the grants at indices, which stand in the roster of one key, on q. It returns
+// an error that concerns all of them.
+func (d *driver) renewEntries(
+	ctx context.Context, q querier, skipsLocked bool, all *renewals, indices []int,
+) error {
+	change := func(r *roster.Roster, row *rosterRow) error {
+		for _, i := range indices {
+			g := all.grants[i]
+			answer := backend.Renewal{Err: r.Renew(g.Owner, g.TTL, row.now)}
+			if answer.Err == nil {
+				answer.Term = termOf(row.sent, ceilMicros(g.TTL))
 			}
+			all.answers[i] = answer
 		}
 		return nil
-	})
-	for i := range answers {
-		if err != nil {
-			answers[i].Err = err
-		}
-		if answers[i].Err != nil {
-			answers[i].Term = backend.Term{}
+	}
+	key := all.grants[indices[0]].Key
+	err := d.edit(ctx, &edition{key: key, q: q, change: change, skipsLocked: skipsLocked})
+	if hasNumber(err, errNoColumn) { // a table of an earlier build has no rosters
+		err = backend.ErrLost
+	}
+	if err != nil {
+		for _, i := range indices {
+			all.answers[i] = backend.Renewal{Err: err}
 		}
 	}
-	return answers
+	return err
 }
 
-// renewRosters renews the grants at indices that stand in rosters, those of a key together, by as
-// many connections as may wait for locked rows.
-func (d *driver) renewRosters(ctx context.Context, all *renewals, indices []int) {
-	byKey := make(map[string][]int)
-	for _, i := range indices {
-		key := all.grants[i].Key
-		byKey[key] = append(byKey[key], i)
+// leave removes entries of a key by remove, which returns ErrNotHeld if there are none.
+func (d *driver) leave(ctx context.Context, key string, remove func(*roster.Roster) error) error {
+	change := func(r *roster.Roster, _ *rosterRow) error { return remove(r) }
+	err := d.edit(ctx, &edition{key: key, q: d.pools.control, change: change, removes: true})
+	if hasNumber(err, errNoColumn) { // a table of an earlier build has no rosters
+		err = backend.ErrNotHeld
 	}
-	free := make(chan struct{}, maxRowWaiters)
-	var wg sync.WaitGroup
-	for _, of := range byKey {
-		free <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-free }()
-			var gs []*backend.Grant
-			for _, i := range of {
-				gs = append(gs, all.grants[i])
-			}
-			for at, answer := range d.renewRoster(ctx, gs...) {
-				all.answers[of[at]] = answer
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// leave removes the entry of a grant, or of an attempt.
-func (d *driver) leave(ctx context.Context, g *backend.Grant) error {
-	return d.edit(ctx, d.pools.control, g.Key, func(r *roster.Roster, _ *rosterRow) error {
-		return r.Remove(g.Owner)
-	})
+	return err
 }
 
 // awaitTurn reads the roster until owner may hold the lock, or until it must refresh its entry. It

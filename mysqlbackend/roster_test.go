@@ -1,11 +1,16 @@
 package mysqlbackend
 
 import (
+	"database/sql"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
+	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -84,4 +89,118 @@ func TestRosterChangesAreCounted(t *testing.T) {
 			raw.Release(t, d, g)
 		}
 	})
+}
+
+// TestFirstWaiterEntersARoster lets a reader wait for a writer behind the first waiter. That waiter
+// detects that the row has become a roster, enters it, and gives its connection back.
+func TestFirstWaiterEntersARoster(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		holder, d := open(t, s), open(t, s)
+		g := acquire(t, holder, raw.Request(t, time.Minute))
+		req, r := raw.Request(t, time.Minute), reader(t.Name())
+		answer := raw.Busy(t, d, req)
+		_, err := d.Wait(t.Context(), req, answer)
+		if err != nil || !d.acquisitions.isFirst(req.Owner) {
+			t.Fatalf("the waiter is not the first: %v", err)
+		}
+		took := make(chan time.Duration)
+		go func() {
+			began := time.Now()
+			if _, err := d.Wait(t.Context(), req, answer); err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+			took <- time.Since(began)
+		}()
+		_ = raw.Busy(t, holder, r)
+		if took := <-took; took >= maxQueueing {
+			t.Errorf("the waiter detected the roster after %v", took)
+		}
+		if raw.Busy(t, d, req).State == nil {
+			t.Error("the waiter is not in the roster")
+		}
+		eventually(t, "no connection waits", func() bool {
+			return len(d.queue.free) == maxWaitConns
+		})
+		raw.Release(t, holder, g)
+		raw.Release(t, holder, acquire(t, holder, r))
+		raw.Release(t, d, acquire(t, d, req))
+	})
+}
+
+// fill makes a roster of readers for a name, with at least size bytes, and returns them.
+func fill(tb testing.TB, db *sql.DB, table, name string, size int) (r roster.Roster) {
+	tb.Helper()
+	now := time.Now().UnixMicro()
+	for n := 0; n < size; n += len(r[:1].Text()) {
+		r = append(r, roster.Entry{
+			Word: kind.Reader, Owner: raw.NewOwner(), Meta: strings.Repeat("<", 512),
+			Granted: true, Fence: 1, Since: now, Expires: now + roster.Micros(time.Hour),
+		})
+	}
+	do(tb, db, "INSERT INTO "+table+" (name, owner, token, since, expires, meta, roster) VALUES "+
+		"(?, '*', 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, '', ?)",
+		[]byte(name), r.Text())
+	return r
+}
+
+// TestLongRostersAreListed lists rosters that are longer together than an answer may be.
+func TestLongRostersAreListed(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "?interpolateParams=true")
+			do(t, db, "DROP TABLE IF EXISTS listed")
+			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=listed")
+			const names, size = 12, maxAnswer / 8
+			want := 0
+			for i := range names {
+				want += len(fill(t, db, "listed", fmt.Sprint("long", i), size))
+			}
+			raw.Release(t, d, acquire(t, d, reader("long")))
+			infos, holders := 0, 0
+			for info, err := range d.List(t.Context(), "long") {
+				if err != nil {
+					t.Fatalf("List: %v", err)
+				}
+				infos, holders = infos+1, holders+len(info.Holders)
+			}
+			if infos != names || holders != want {
+				t.Errorf("List: %d locks with %d holders, want %d with %d",
+					infos, holders, names, want)
+			}
+			do(t, db, "UPDATE listed SET roster = NULL WHERE name = 'long7'")
+			_, err := d.Inspect(t.Context(), "long7")
+			raw.WantIs(t, "Inspect of a row without its roster", err, backend.ErrConflict)
+		})
+	}
+}
+
+// TestFullRosterTakesNoMore checks that a roster does not become too long to be read. Its holders
+// can still renew and release their grants.
+func TestFullRosterTakesNoMore(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "?interpolateParams=true")
+			do(t, db, "DROP TABLE IF EXISTS full")
+			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=full")
+			holder := fill(t, db, "full", "name", maxRoster)[0].Owner
+			req := reader("name")
+			_, err := d.Acquire(t.Context(), req)
+			raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
+			held := *req
+			held.Owner = holder
+			g := &backend.Grant{Request: held}
+			if _, err := d.Renew(t.Context(), g); err != nil {
+				t.Errorf("Renew: %v", err)
+			}
+			raw.Release(t, d, g)
+			acquire(t, d, req)
+		})
+	}
 }

@@ -5,11 +5,8 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/dlock-go/dlock/backend"
 )
 
 var (
@@ -72,8 +69,9 @@ type statements struct {
 	schema, acquire, renew, renewFree, holders string
 	release, handOff, breakLock, list          string
 	cursor, stale, claim, sweep, sleep, held   string
-	rosterRead, rosterRow, rosterWrite         string
-	rosterClear, rosterLook, listPlain         string
+	rosterRead, rosterReadFree, rosterRow      string
+	rosterWrite, rosterClear, rosterLook       string
+	listPlain                                  string
 	floorLock, floorUnlock                     string
 }
 
@@ -87,12 +85,13 @@ func newStatements(table string) *statements {
 		acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL),
 		holders: text(holdersSQL), release: text(releaseSQL), handOff: text(handOffSQL),
 		breakLock: text(breakSQL), stale: text(staleSQL),
-		list:       text(strings.Replace(listSQL, "{roster}, NULL)", "roster, NULL)", 1)),
-		listPlain:  text(strings.Replace(listSQL, "{roster}, NULL)", "NULL, NULL)", 1)),
-		rosterRead: text(rosterReadSQL), rosterRow: text(rosterRowSQL),
-		rosterWrite: text(rosterWriteSQL), rosterClear: text(rosterClearSQL),
-		rosterLook: text(rosterLookSQL),
-		cursor:     text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		list:           text(strings.ReplaceAll(listSQL, "{roster}", "roster")),
+		listPlain:      text(strings.ReplaceAll(listSQL, "{roster}", "NULL")),
+		rosterRead:     text(rosterReadSQL),
+		rosterReadFree: text(rosterReadSQL) + " SKIP LOCKED",
+		rosterRow:      text(rosterRowSQL), rosterWrite: text(rosterWriteSQL),
+		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
+		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
@@ -161,7 +160,7 @@ func exec(ctx context.Context, q querier, text string, args ...any) (outcome, er
 	changed, errChanged := result.RowsAffected()
 	id, errID := result.LastInsertId()
 	if isReadOnly(text, id) {
-		return outcome{}, fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
+		return outcome{}, errReadOnly
 	}
 	return outcome{changed, id}, errors.Join(errChanged, errID)
 }

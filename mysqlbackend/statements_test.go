@@ -412,9 +412,11 @@ func testList(s *stage) {
 	const unix = 1800000000005007
 	m := fmt.Sprintf("m a meta 2 %d %d %d ", unix-second, unix+2*second, unix)
 	n := fmt.Sprintf("n b n 5 %d %d %d ", unix-2*second, unix+1, unix)
-	s.wantRows(m+"\n"+n, s.text.list, []byte("m"), []byte("o"), 10)
-	s.wantRows(m, s.text.list, []byte("m"), []byte("o"), 1)
-	s.wantRows("", s.text.list, []byte("p"), []byte("q"), 10)
+	for _, text := range []string{s.text.list, s.text.listPlain} {
+		s.wantRows(m+"\n"+n, text, 10, []byte("m"), []byte("o"), 10)
+		s.wantRows(m, text, 10, []byte("m"), []byte("o"), 1)
+		s.wantRows("", text, 10, []byte("p"), []byte("q"), 10)
+	}
 }
 
 // testLook removes SLEEP from sleep.sql. The statement then returns the number of seconds that it
@@ -430,6 +432,7 @@ func testLook(s *stage) {
 		{entry{"n", "a", 2, -second, 0, "n"}, "0", "0.0000", "0.0000"},
 		{entry{"n", "a", 2, -second, -2 * second, "n"}, "0", "0.0000", "0.0000"},
 		{entry{"n", "", 2, -second, 10 * second, "n"}, "0", "0.0000", "0.0000"},
+		{entry{"n", "*", 2, -second, 10 * second, "n"}, "0", "0.0000", "0.0000"},
 	} {
 		s.set(changed(tt.row))
 		s.wantRows(tt.held, s.text.held, []byte("n"))
@@ -449,7 +452,7 @@ func testRoster(s *stage) {
 		return []entry{{"n", owner, token, -second, expires, ""}}
 	}
 	was := []any{[]byte("n"), []byte("a"), 2, unix + second}
-	write := append([]any{7, unix, unix + minute, []byte("[]")}, was...)
+	write := append(append([]any{7, unix, unix + minute, []byte("[]")}, was...), false)
 	clearing := append([]any{signal, kept}, was...)
 	others := []statementTest{
 		{name: "another owner", before: row("b", 2, second)},
@@ -507,8 +510,9 @@ func testRosterReads(s *stage) {
 	s.wantRows(fmt.Sprintf("* 5 %d text", unix), s.text.rosterLook, 4, []byte("n"))
 	s.wantRows(fmt.Sprintf("* 5 %d ", unix), s.text.rosterLook, 5, []byte("n"))
 	s.wantRows(fmt.Sprintf("b 6 %d ", unix), s.text.rosterLook, 5, []byte("o"))
-	listed := fmt.Sprintf("n *  5 %d %d %d text", unix-second, unix+second, unix)
-	s.wantRows(listed, s.text.list, []byte("n"), []byte("o"), 10)
+	listed := fmt.Sprintf("n *  5 %d %d %d ", unix-second, unix+second, unix)
+	s.wantRows(listed+"text", s.text.list, 4, []byte("n"), []byte("o"), 10)
+	s.wantRows(listed, s.text.list, 3, []byte("n"), []byte("o"), 10)
 }
 
 func testSweep(s *stage) {

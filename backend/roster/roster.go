@@ -85,9 +85,14 @@ func (r Roster) End() (end int64) {
 	return end
 }
 
-// Expire removes the entries whose terms are over at now. It reports whether there were any.
+// Expire removes the entries whose terms are over at now, and the waiters whose places end so late
+// that the clock was set back since. It reports whether there were any. A waiter that has died
+// would otherwise keep a free lock taken until its place ends.
 func (r *Roster) Expire(now int64) bool {
-	return r.remove(func(e Entry) bool { return e.Expires <= now })
+	latest := now + Micros(2*MaxPlace) // a smaller step of the clock costs no waiter its place
+	return r.remove(func(e Entry) bool {
+		return e.Expires <= now || !e.Granted && e.Expires > latest
+	})
 }
 
 // remove removes entries and reports whether there were any. The document may share its array with
@@ -101,7 +106,8 @@ func (r *Roster) remove(isGone func(Entry) bool) bool {
 // Acquire makes one attempt for req at now, and returns the grant or the refusal. fence is that of
 // a new grant. The document may have changed in either case: a refused request that waits has an
 // entry. An attempt of a holder that is repeated prolongs its term, and an attempt of a waiter its
-// entry. It returns ErrConflict if the name is in use by another kind of lock.
+// entry. It returns ErrConflict if the name is in use by another kind of lock. A late request of a
+// writer that has become a reader is refused.
 func (r *Roster) Acquire(req *backend.Request, fence uint64, now int64) (*Entry, error) {
 	word := kind.Of(req)
 	if err := kind.Conflict(word, *r); err != nil {
@@ -110,6 +116,9 @@ func (r *Roster) Acquire(req *backend.Request, fence uint64, now int64) (*Entry,
 	at := slices.IndexFunc(*r, func(e Entry) bool { return e.Owner == req.Owner })
 	front := *r
 	if at >= 0 {
+		if front[at].Word != word {
+			return nil, refusal(req, front[at:at+1], now)
+		}
 		front = front[:at]
 	}
 	blockers := kind.Blockers(word, front)

@@ -130,6 +130,10 @@ func TestRules(t *testing.T) {
 			"downgrade", "acquire a w, acquire b r?, downgrade a, acquire b r", "<nil>",
 			"a:r! b:r!",
 		},
+		{
+			"a late request of the former writer", "acquire a w, downgrade a, acquire a w", "busy",
+			"a:r!",
+		},
 		{"a repeated downgrade", "acquire a w, downgrade a, downgrade a", "<nil>", "a:r!"},
 		{"a permit is not downgraded", "acquire a p2, downgrade a", "lost", "a:p2!"},
 		{
@@ -196,6 +200,23 @@ func TestPlaces(t *testing.T) {
 	}
 	if changes == 0 || changes > 10 {
 		t.Errorf("56 attempts have changed the document %d times", changes)
+	}
+}
+
+// TestClockThatWasSetBack checks that waiters lose their places after the clock was set back by an
+// hour, and keep them after a small step. A holder keeps its lock in both cases.
+func TestClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	const hour = 3600 * second
+	for now, want := range map[int64]string{
+		hour + 2*second: "a:w! b:w", hour - 5*second: "a:w! b:w", 2 * second: "a:w!",
+	} {
+		var r roster.Roster
+		_, _ = r.Acquire(request("a", "w"), 1, hour)
+		_, _ = r.Acquire(request("b", "w?"), 1, hour)
+		if r.Expire(now); state(r) != want {
+			t.Errorf("at %d the entries are %s, want %s", now, state(r), want)
+		}
 	}
 }
 

@@ -358,24 +358,21 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a writer finds its grant in a roster", file: "mysqlbackend/driver.go",
 		without: "a reader that waits costs the writer its lock",
 		edits: []edit{{
-			old: "if !d.caps.Move || !errors.Is(err, backend.ErrLost) {", new: "if true {",
+			old: "if !errors.Is(err, backend.ErrLost) {", new: "if true {",
 		}},
 		pkg: "mysqlbackend", test: "TestWriterBecomesAnEntry",
 	},
 	{
 		guard: "mysql: a batch finds its grants in rosters", file: "mysqlbackend/renew.go",
 		without: "a reader that waits costs the writer its lock",
-		edits: []edit{{
-			old: "	if d.caps.Move {\n		d.renewRosters",
-			new: "	if false {\n		d.renewRosters",
-		}},
-		pkg: "mysqlbackend", test: "TestWriterBecomesAnEntry",
+		edits:   []edit{{old: "case h.live && h.owner == rosterOwner:", new: "case false:"}},
+		pkg:     "mysqlbackend", test: "TestWriterBecomesAnEntry",
 	},
 	{
 		guard: "mysql: a writer leaves a roster", file: "mysqlbackend/driver.go",
 		without: "a reader that waits gets a lock that was released only after its TTL",
 		edits: []edit{{
-			old: "if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {", new: "if true {",
+			old: "if !errors.Is(err, backend.ErrNotHeld) {", new: "if true {",
 		}},
 		pkg: "mysqlbackend", test: "TestWriterBecomesAnEntry",
 	},
@@ -383,9 +380,90 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a roster is no holder to break.sql", file: "mysqlbackend/inspect.go",
 		without: "an operator cannot break a reader's lock",
 		edits: []edit{{
-			old: "if !d.caps.Move || !errors.Is(err, backend.ErrNotHeld) {",
+			old: "if !errors.Is(err, backend.ErrNotHeld) {",
 			new: "if err == nil || errors.Is(err, backend.ErrNotHeld) {",
 		}},
 		pkg: "mysqlbackend", test: "TestConformance/BreakEndsOneReader",
+	},
+	{
+		guard: "mysql: a locked roster is renewed at the end", file: "mysqlbackend/renew.go",
+		without: "rosters that stay locked delay the other renewals, and fill the server",
+		edits: []edit{{
+			old: "d.pools.control, true, r, of)", new: "d.pools.control, false, r, of)",
+		}},
+		pkg: "mysqlbackend", test: "TestLockedRowDelaysNoOtherRenewal",
+	},
+	{
+		guard:   "mysql: a column that was added is used",
+		file:    "mysqlbackend/driver.go",
+		without: "a driver that was opened before an ALTER TABLE loses its locks to readers",
+		edits: []edit{{
+			old: "if !errors.Is(err, backend.ErrLost) {",
+			new: "if !d.caps.Move || !errors.Is(err, backend.ErrLost) {",
+		}},
+		pkg: "mysqlbackend", test: "TestTableWithoutRosters",
+	},
+	{
+		guard:   "mysql: a table without the column has no rosters",
+		file:    "mysqlbackend/roster.go",
+		without: "the loss of a lock is not detected with a table of an earlier build",
+		edits: []edit{{
+			old: "		err = backend.ErrLost\n", new: "		err = errors.Join(err)\n",
+		}},
+		pkg: "mysqlbackend", test: "TestTableWithoutRosters",
+	},
+	{
+		guard:   "mysql: a read-only server gets no row",
+		file:    "mysqlbackend/statements/roster-row.sql",
+		without: "a demoted master with a fresh name keeps a reader in a loop, or gets a row",
+		edits: []edit{{
+			old: "IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, 0)", new: "IF(FALSE, 1, 0)",
+		}},
+		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
+	},
+	{
+		guard:   "mysql: a read-only server changes no roster",
+		file:    "mysqlbackend/roster.go",
+		without: "a demoted master answers from its rosters",
+		edits: []edit{{
+			old: "case row.readOnly && !e.removes:", new: "case row.readOnly && false:",
+		}},
+		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
+	},
+	{
+		guard:   "mysql: a connection that has read a read-only server's roster is closed",
+		file:    "mysqlbackend/conn.go",
+		without: "readers stay with a demoted master, although its host name has moved",
+		edits:   []edit{{old: "return !c.isLeft && c.lib", new: "return c.lib"}},
+		pkg:     "mysqlbackend", test: "TestReadOnlyServerIsLeft",
+	},
+	{
+		guard: "mysql: a long roster is read alone", file: "mysqlbackend/inspect.go",
+		without: "List fails if the rosters of a page exceed an answer",
+		edits:   []edit{{old: "maxListed = 8 << 10", new: "maxListed = 8 << 20"}},
+		pkg:     "mysqlbackend", test: "TestLongRostersAreListed",
+	},
+	{
+		guard: "mysql: a roster stays readable", file: "mysqlbackend/roster.go",
+		without: "a roster grows until no holder can renew or release its lock",
+		edits:   []edit{{old: "len(text) > maxRoster\n", new: "len(text) > maxRoster<<4\n"}},
+		pkg:     "mysqlbackend", test: "TestFullRosterTakesNoMore",
+	},
+	{
+		guard:   "mysql: a waiter in a roster keeps no connection",
+		file:    "mysqlbackend/roster.go",
+		without: "writers behind it come late, and further waiters of the driver poll",
+		edits: []edit{{
+			old: "if w := d.acquisitions.take(req.Owner); w != nil {",
+			new: "if w := new(waitConn); w.conn != nil {",
+		}},
+		pkg: "mysqlbackend", test: "TestFirstWaiterEntersARoster",
+	},
+	{
+		guard:   "mysql: the first waiter detects a roster",
+		file:    "mysqlbackend/statements/held.sql",
+		without: "readers overtake a writer that waits on MariaDB",
+		edits:   []edit{{old: "NOT IN ('', '*')", new: "<> ''"}},
+		pkg:     "mysqlbackend", test: "TestFirstWaiterEntersARoster",
 	},
 }

@@ -55,4 +55,19 @@ var rosterMutants = []mutant{
 		}},
 		pkg: "backend/roster", test: "TestPlaces",
 	},
+	{
+		guard: "roster: a clock that is set back keeps no place", file: "backend/roster/roster.go",
+		without: "a waiter that has died keeps a free lock taken for the time of the step",
+		edits: []edit{{
+			old: "e.Expires <= now || !e.Granted && e.Expires > latest",
+			new: "e.Expires <= now || latest < 0",
+		}},
+		pkg: "backend/roster", test: "TestClockThatWasSetBack",
+	},
+	{
+		guard: "roster: a reader is no writer any more", file: "backend/roster/roster.go",
+		without: "a late request of a downgraded writer is granted next to other readers",
+		edits:   []edit{{old: "if front[at].Word != word {", new: "if false {"}},
+		pkg:     "backend/roster", test: "TestRules",
+	},
 }

@@ -1,14 +1,17 @@
 -- list.sql: the held locks with names in a range, in the order of the names.
 --
--- params   first name, end of the range (exclusive), maximum number of rows
+-- params   maximum bytes of a roster, first name, end of the range (exclusive), maximum number of
+--          rows
 -- returns  rows of name, owner, meta, token, and since, expires and the server's time in µs since
---          1970, and the roster or NULL; {roster}: the column, or NULL if the table has none
+--          1970, and the roster, or NULL if it is longer; {roster}: the column, or NULL if the
+--          table has none
 
 SELECT
   name, owner, meta, token,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires),
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), IF(owner = '*', {roster}, NULL)
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+  IF(owner = '*' AND LENGTH({roster}) <= ?, {roster}, NULL)
 FROM {table}
 WHERE name >= ? AND name < ? AND owner <> '' AND expires > UTC_TIMESTAMP(6)
 ORDER BY name LIMIT ?

@@ -1,5 +1,5 @@
--- sleep.sql: sleep while the lock is held, until the end of its term at the latest. For
--- MySQL; on MariaDB the driver repeats held.sql.
+-- sleep.sql: sleep while the lock is held and has no roster, until the end of its term at the
+-- latest. For MySQL; on MariaDB the driver repeats held.sql.
 --
 -- params   maximum time in µs, name
 -- returns  0, or 1 or error 1317 if KILL QUERY has ended it
@@ -9,5 +9,5 @@
 
 SELECT SLEEP(IFNULL((
   SELECT GREATEST(0, LEAST(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires), ?)) FROM {table}
-  WHERE name = ? AND owner <> ''
+  WHERE name = ? AND owner NOT IN ('', '*')
 ), 0) / 1000000)
