@@ -64,8 +64,8 @@ func TestLimitedRuns(t *testing.T) {
 	holders[1].code(0)
 }
 
-// TestUnsupportedKinds checks that memcached, which has neither readers nor permits, runs no command
-// for them.
+// TestUnsupportedKinds checks that no command runs for a reader or a permit on memcached, which has
+// neither.
 func TestUnsupportedKinds(t *testing.T) {
 	t.Parallel()
 	url := testenv.Memcached(t).URL
