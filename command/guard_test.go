@@ -110,8 +110,8 @@ func TestBusyGuardIsKept(t *testing.T) {
 // A command that ended before its guard was killed keeps its exit code.
 func TestKilledGuardKeepsTheExitCode(t *testing.T) {
 	t.Parallel()
-	got := dlockRun(t, on(fileURL(t)), "run", "--ttl", "1m", "--grace", "10s", "x", "--", "sh", "-c",
-		`g=$PPID; ready=$(trap "" TERM; `+
+	got := dlockRun(t, on(fileURL(t)), "run", "--ttl", "1m", "--grace", "10s", "x", "--",
+		"sh", "-c", `g=$PPID; ready=$(trap "" TERM; `+
 			`(while kill -0 $$ 2>/dev/null; do sleep 0.05; done; `+
 			`sleep 0.2; kill -9 $g; sleep 1000) >/dev/null 2>&1 & echo); exit 5`)
 	if got.code != 5 || !strings.Contains(got.stderr, "was killed") {
