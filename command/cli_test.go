@@ -20,9 +20,9 @@ var exitCodes = map[int][]string{
 	0: {
 		"run x -- true", "run -- x -- true", "try x -- true",
 		"run --wait 1m --ttl 10s --grace 3s --meta me x -- true",
-		"run --wait 50ms --conflict-exit-code 0 taken -- true",
-		"run x --wait 1m --ttl 10 -- true", "run -n x -- true", "run -w 0.5 -o x -- true",
-		"run -- -x -- true", "run -w 50ms -E 0 taken -- true",
+		"run --wait 2s --conflict-exit-code 0 taken -- true",
+		"run x --wait 1m --ttl 10 -- true", "run -n x -- true", "run -w 1m -o x -- true",
+		"run -- -x -- true", "run -w 2.5 -E 0 taken -- true",
 		"run --shared x -- true", "try --limit 2 x -- true",
 		"status free", "status free --json", "ls --json q", "version", "--version",
 		"help", "help run", "run --help", "completion bash",
@@ -61,7 +61,7 @@ var exitCodes = map[int][]string{
 		"status --url $closed x", "ls --url $closed",
 	},
 	exitNotAcquired: {
-		"try taken -- true", "run --wait 0 taken -- true", "run --wait 50ms taken -- true",
+		"try taken -- true", "run --wait 0 taken -- true", "run --wait 2s taken -- true",
 		"run -n taken -- true", "run x -- $dlock run x -- true",
 	},
 	exitUnsupported: {

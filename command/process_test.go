@@ -179,7 +179,7 @@ func TestBreakEndsCommand(t *testing.T) {
 	server := testenv.Redis(t)
 	name := "break " + t.TempDir()
 	// The command ends by SIGTERM; its child does not.
-	p := startDlock(t, server.URL, "run", "--ttl", "3s", name, "--",
+	p := startDlock(t, server.URL, "run", "--ttl", "30s", "--grace", "1s", name, "--",
 		"sh", "-c", `(trap "" TERM; echo ready; while :; do sleep 1; done) & wait`)
 	p.expect("ready")
 	got := dlockRun(t, on(server.URL), "break", "--yes", name)

@@ -291,7 +291,7 @@ while kill -0 $(cat $f) 2>/dev/null; do sleep 0.1; done; rm $f; echo gone`,
 		name: "a dlock that is killed leaves the terminal to the script",
 		script: `"$@" sh -c 'stty -echo </dev/tty; echo in; ` +
 			`read pid name state parent rest </proc/$PPID/stat; kill -9 $parent; sleep 1000'; ` +
-			`echo code $?; sleep 1; read line; echo got $line; ` +
+			`echo code $?; sleep 5; read line; echo got $line; ` +
 			`stty -a | grep -qe " -echo " || echo modes restored`,
 		talk: func(p *dlockProcess) {
 			p.shows("code 137")
@@ -481,12 +481,12 @@ func TestKilledDlockTakesItsJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lock := nameFor(t)
-			p := startDlock(t, url, "run", "--ttl", "3s", lock, "--", "sh", "-c", straying)
+			p := startDlock(t, url, "run", "--ttl", "10s", lock, "--", "sh", "-c", straying)
 			pids := strayPids(t, p)
 			script := fmt.Sprintf(`for pid in %s; do `+
 				`kill -0 $pid 2>&1 && grep State /proc/$pid/status; done; echo begun; read line`,
 				strings.Trim(fmt.Sprint(pids), "[]"))
-			next := startDlock(t, url, "run", "-v", "--ttl", "3s", lock, "--", "sh", "-c", script)
+			next := startDlock(t, url, "run", "-v", "--ttl", "10s", lock, "--", "sh", "-c", script)
 			next.noted("waiting")
 			p.send(syscall.SIGKILL)
 			for line := next.line(); line != "begun"; line = next.line() {

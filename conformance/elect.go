@@ -401,7 +401,11 @@ func observerLeavesNothing(f *fixture) {
 	c := f.client()
 	o := f.observe(c)
 	_ = f.next(o)
-	before := f.goroutines()
+	// Requests that overlap after a stall can open more connections, each with a goroutine.
+	for range 3 {
+		parallel(8, func(int) { _, _ = c.Inspect(f.ctx, f.name) })
+	}
+	before := f.steadyGoroutines()
 	for range 5 {
 		again := f.observe(c)
 		_ = f.next(again)

@@ -167,6 +167,20 @@ func (f *fixture) goroutines() int {
 	return n
 }
 
+// steadyGoroutines is goroutines after their number has not changed for 20 naps. It waits for at
+// most prompt.
+func (f *fixture) steadyGoroutines() int {
+	n, same := f.goroutines(), 0
+	f.eventually(prompt, func() bool {
+		if now := f.goroutines(); now != n {
+			n, same = now, 0
+		}
+		same++
+		return same > 20
+	})
+	return n
+}
+
 // profile returns the stacks of this case's goroutines.
 func (f *fixture) profile() string {
 	var all bytes.Buffer

@@ -551,7 +551,7 @@ func heldLockKeepsNoAttempt(f *fixture) {
 		grants[i] = g
 	}
 	const inBuffers = 2 // the last attempts may still be in the buffers of a client library
-	if !f.eventually(bound, func() bool {
+	if !f.eventually(prompt, func() bool {
 		runtime.GC()
 		return freed.Load() >= locks-inBuffers
 	}) {

@@ -606,7 +606,7 @@ func TestSilentServerOfSeveral(t *testing.T) {
 	t.Parallel()
 	silent := testenv.NewMemcached(t)
 	silent.Pause(t)
-	openURL(t, "memcached://"+testenv.Memcached(t).Addr+","+silent.Addr+"?timeout=500ms")
+	openURL(t, "memcached://"+testenv.Memcached(t).Addr+","+silent.Addr+"?timeout=5s")
 }
 
 // TestCancelledOpen checks that a cancelled Open fails, even if one of several servers has

@@ -303,6 +303,13 @@ func TestOpenExplainsWithoutSecrets(t *testing.T) {
 				},
 			} {
 				url := "mysql://" + tt.url
+				if !strings.Contains(tt.want, "within 3s") { // the default timeout
+					separator := "?"
+					if strings.Contains(url, "?") {
+						separator = "&"
+					}
+					url += separator + "timeout=30s"
+				}
 				start := time.Now()
 				d, err := testenv.Open(t.Context(), url)
 				if err == nil {
@@ -1621,7 +1628,7 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	_, err = d.Renew(t.Context(), g)
 	raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
 	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrUnavailable)
-	_, err = testenv.Open(t.Context(), s.URL)
+	_, err = testenv.Open(t.Context(), s.URL+"&timeout=30s")
 	if err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("open: %v", err)
 	}

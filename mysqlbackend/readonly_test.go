@@ -83,7 +83,7 @@ func TestStatementLogIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, "--log-bin=binlog", "--server-id=1", "--binlog-format=STATEMENT")
-			d, err := testenv.Open(t.Context(), s.URL)
+			d, err := testenv.Open(t.Context(), s.URL+"&timeout=30s")
 			if err == nil {
 				_ = d.Close()
 			}

@@ -62,7 +62,8 @@ func TestTLS(t *testing.T) {
 				{"no client certificate", "x", named + "&ca=" + ours.File, false},
 				{"no TLS where it is required", "x", "", false},
 			} {
-				url := "mysql://" + tt.user + "@" + s.Addr + "/dlock?create=1" + tt.params
+				url := "mysql://" + tt.user + "@" + s.Addr +
+					"/dlock?create=1&timeout=30s" + tt.params
 				d, err := testenv.Open(t.Context(), url)
 				if (err == nil) != tt.ok {
 					t.Errorf("%s: %v", tt.name, err)
@@ -95,7 +96,7 @@ func TestTLSRefusesExpiredCertificatesAndPlaintext(t *testing.T) {
 	expired := secured(t, testenv.NewMariaDB, a, time.Now().Add(-time.Minute))
 	plaintext := testenv.NewMariaDB(t, "--skip-ssl")
 	for _, s := range []*testenv.Server{expired, plaintext} {
-		d, err := testenv.Open(t.Context(), "mysql://root@"+s.Addr+"/dlock?create=1"+
+		d, err := testenv.Open(t.Context(), "mysql://root@"+s.Addr+"/dlock?create=1&timeout=30s"+
 			"&tls=1&server-name=mysql.test&ca="+a.File)
 		if err == nil {
 			_ = d.Close()

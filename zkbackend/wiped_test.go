@@ -19,22 +19,30 @@ import (
 func TestWipedServer(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
-	d := openURL(t, s.URL+"?session=2s")
+	d := openURL(t, s.URL+"?session=5s")
 	for range 20 { // more transactions than an empty server has made
-		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Second)))
+		lockOnce(t, d, "before")
 	}
 	s.Wipe(t)
-	req := raw.Request(t, time.Second)
+	lockOnce(t, d, "on the empty server")
+}
+
+// lockOnce repeats pairs of Acquire and Release until one succeeds. A slow server can end a session
+// meanwhile.
+func lockOnce(t *testing.T, d *driver, when string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
-		g, err := d.Acquire(ctx, req)
+		g, err := d.Acquire(ctx, raw.Request(t, time.Second))
 		if err == nil {
-			raw.Release(t, d, g)
+			err = d.Release(ctx, g)
+		}
+		if err == nil {
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("Acquire on the empty server: %v", err)
+			t.Fatalf("a pair of Acquire and Release %s: %v", when, err)
 		}
 	}
 }

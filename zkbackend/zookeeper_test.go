@@ -393,7 +393,7 @@ func TestIsolatedHolderLosesFirst(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
 	p := testenv.NewProxy(t, s.Addr)
-	const query = "?ttl=3s"
+	const query = "?ttl=4750ms" // a session of 5 s
 	holder, err := dlock.Open(t.Context(), "zk://"+p.Addr()+query)
 	must(t, err)
 	defer holder.Close()
@@ -443,7 +443,7 @@ func expire(t *testing.T, s *testenv.Server, d *driver, p *testenv.Proxy, node s
 func TestNewSessionResurrectsNothing(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
-	d, p := isolated(t, s, "?session=3s")
+	d, p := isolated(t, s, "?session=5s")
 	lost := make(chan struct{})
 	req := raw.Request(t, time.Second)
 	var once sync.Once
@@ -1414,7 +1414,7 @@ func TestDeletedReadsRequests(t *testing.T) {
 func TestExpiredSessionsLeaveNoConnection(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewZooKeeper(t, fastTick)
-	d, p := isolated(t, s, "?session=3s")
+	d, p := isolated(t, s, "?session=5s")
 	for range 2 {
 		req := raw.Request(t, time.Second)
 		raw.Acquire(t, d, req)

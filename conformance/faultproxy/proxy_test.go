@@ -18,7 +18,10 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-const silence = 100 * time.Millisecond // longer than a reply on loopback takes
+const (
+	silence  = 100 * time.Millisecond // longer than a reply on loopback takes
+	patience = 30 * time.Second       // the limit for what happens at once on a fast machine
+)
 
 // echo is a server that counts and returns what it reads.
 type echo struct {
@@ -109,7 +112,7 @@ func receive(c net.Conn, d time.Duration) (string, error) {
 func roundTrip(t *testing.T, c net.Conn, s string) {
 	t.Helper()
 	send(t, c, s)
-	if got, err := receive(c, 5*time.Second); err != nil || got != s {
+	if got, err := receive(c, patience); err != nil || got != s {
 		t.Fatalf("sent %q, received %q, %v", s, got, err)
 	}
 }
@@ -168,7 +171,7 @@ func TestCut(t *testing.T) {
 
 	heal()
 	for _, c := range []net.Conn{old, fresh} {
-		if got, err := receive(c, 5*time.Second); err == nil || isTimeout(err) {
+		if got, err := receive(c, patience); err == nil || isTimeout(err) {
 			t.Errorf("after heal a dead connection received %q, %v", got, err)
 		}
 	}
@@ -201,7 +204,7 @@ func TestCloseDuringCut(t *testing.T) {
 	send(t, c, "lost")
 	dial(t, p.Addrs()[0])
 	p.Close()
-	if got, err := receive(c, 5*time.Second); err == nil || isTimeout(err) {
+	if got, err := receive(c, patience); err == nil || isTimeout(err) {
 		t.Errorf("after Close received %q, %v", got, err)
 	}
 }
@@ -220,7 +223,7 @@ func TestDropReply(t *testing.T) {
 	if got := <-e.got; got != "two" {
 		t.Errorf("the server got %q", got)
 	}
-	if got, err := receive(second, 5*time.Second); err == nil || isTimeout(err) {
+	if got, err := receive(second, patience); err == nil || isTimeout(err) {
 		t.Errorf("the client received %q, %v, want the end of the connection", got, err)
 	}
 	if err := <-e.closed; err == nil {
@@ -239,7 +242,7 @@ func TestMembers(t *testing.T) {
 	p.DropReply(2)
 	roundTrip(t, one, "to the first")
 	send(t, two, "to the second")
-	if got, err := receive(two, 5*time.Second); err == nil || isTimeout(err) {
+	if got, err := receive(two, patience); err == nil || isTimeout(err) {
 		t.Errorf("the client received %q, %v, want the end of the connection", got, err)
 	}
 	if one, two := <-first.got, <-second.got; one != "to the first" || two != "to the second" {
@@ -262,7 +265,7 @@ func TestReset(t *testing.T) {
 	roundTrip(t, c, "before")
 
 	p.Reset()
-	if _, err := receive(c, 5*time.Second); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := receive(c, patience); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the client got %v, want a reset", err)
 	}
 	if err := <-e.closed; !errors.Is(err, syscall.ECONNRESET) {
@@ -287,8 +290,9 @@ func TestLatency(t *testing.T) {
 		}
 	}
 	remove()
+	slow(t, p, time.Minute)()
 	send(t, c, "fast")
-	if got, err := receive(c, delay); err != nil || got != "fast" {
+	if got, err := receive(c, patience); err != nil || got != "fast" {
 		t.Errorf("after remove received %q, %v", got, err)
 	}
 }
@@ -329,6 +333,7 @@ func newClient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
 	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -340,8 +345,8 @@ func TestRedis(t *testing.T) {
 	p := newProxy(t, s.Addr)
 	direct, proxied := newClient(t, s.Addr), newClient(t, p.Addrs()[0])
 	ctx, key := t.Context(), t.Name()
-	incr := func() error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+	incr := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		return proxied.Incr(ctx, key).Err()
 	}
@@ -355,11 +360,11 @@ func TestRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := incr(); err != nil {
+	if err := incr(patience); err != nil {
 		t.Fatal(err)
 	}
 	p.DropReply(1)
-	if err := incr(); err == nil {
+	if err := incr(patience); err == nil {
 		t.Error("the reply was not dropped")
 	}
 	count(2)
@@ -375,12 +380,12 @@ func TestRedis(t *testing.T) {
 	}
 
 	heal := p.Cut()
-	if err := incr(); err == nil {
+	if err := incr(time.Second); err == nil {
 		t.Error("the network was not cut")
 	}
 	count(2)
 	heal()
-	if err := incr(); err != nil {
+	if err := incr(patience); err != nil {
 		t.Errorf("after heal: %v", err)
 	}
 	count(3)
