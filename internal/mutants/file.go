@@ -195,7 +195,8 @@ var fileMutants = []mutant{
 			old: "		a.file.yield() // first, because enter may wait for another process\n" +
 				"		return d.enter(a, req)\n",
 			new: "		err := d.enter(a, req)\n" +
-				"		if err != nil {\n			a.file.yield()\n		}\n		return err\n",
+				"		if err != nil {\n			a.file.yield()\n		}\n" +
+				"		return err\n",
 		}},
 		pkg: "filebackend", test: "TestMutexYieldsBeforeItWaits",
 	},
