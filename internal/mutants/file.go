@@ -225,7 +225,7 @@ var fileMutants = []mutant{
 		without: "one process that is stopped ends List of all names",
 		edits: []edit{{
 			old: "		m, err := openMembers(path)\n		if errors.Is",
-			new: "		m, err := lockMembers(path, time.Now())\n		if errors.Is",
+			new: "		m, err := tryMembers(path)\n		if errors.Is",
 		}},
 		pkg: "filebackend", test: "TestInspectDuringAStoppedAttempt",
 	},
