@@ -56,6 +56,7 @@ type acquisition struct {
 	// member is its file among the members of the key, or nil if it is none of them. The state is
 	// queued or held then.
 	member *lockFile
+	place  member      // the name of member
 	fence  uint64      // of its grant, if the state is held
 	lost   func(error) // Request.Lost of the newest attempt
 	watch  int         // the watch on the file, or noWatch; only a waiter has one

@@ -47,28 +47,33 @@
 // # Waiting
 //
 // On Linux each driver has one inotify descriptor. It reports every close of a lock file that has
-// waiters, and a holder frees its lock by closing the file. Each waiter costs an open file. The
-// kernel decides the order of waiters. A waiter also retries without an event, after 2 s at first
-// and later every 16 s. The driver polls if inotify is missing or its limits are reached
-// (fs.inotify.max_user_instances, max_user_watches), and on other systems: after 50 ms at first,
-// and later every 2 s.
+// waiters, and a holder frees its lock by closing the file. The kernel decides the order of
+// waiters. A waiter also retries without an event, after 2 s at first and later every 16 s. The
+// driver polls if inotify is missing or its limits are reached (fs.inotify.max_user_instances,
+// max_user_watches), and on other systems: after 50 ms at first, and later every 2 s.
 //
 // # Readers and permits
 //
 // Readers, permits, and the writers that wait among them, have a file each in the directory
 // NAME.set next to NAME.lock, and keep it locked. The names of these files give their order, so
 // waiters are served in the order of their arrival as long as there are readers or permits. The
-// kernel frees the file of a process that has died, and the next request removes it. The last
+// kernel frees the file of a process that has died, and a later request removes it. The last
 // member removes the directory. A holder that is one of many also has a shared flock of the lock
 // file, and so excludes each process that locks it without looking for members.
 //
+// Each waiter among them makes an attempt every second at the latest, also with block=1. A waiter
+// without an attempt for 3 s is stopped: later requests pass it, and it queues again when it
+// continues. If the clock is set, waiters may lose their places in the same way.
+//
 // A request locks the directory for some microseconds. A process that is stopped just then makes
-// the requests of others fail after a second, until it continues. Downgrade changes the flock of a
-// writer into a shared one, which the kernel does in two steps. A writer that gets the lock in
-// between finds the members, and gives it back.
+// the requests of others fail after a second, until it continues. Inspect and List still work.
+// Downgrade changes the flock of a writer into a shared one, in two steps on some systems. A writer
+// that gets the lock in between finds the members, and gives it back.
 //
 // If the files of members are removed from outside, their holders lose the lock at their next
-// renewal, and a semaphore has more holders than its limit until then. With block=1 members poll.
+// renewal, and a semaphore has more holders than its limit until then.
+//
+// A driver with a directory on a network file system has neither readers nor permits.
 //
 // # Server requirements
 //
@@ -76,7 +81,8 @@
 // system. Over NFS, SMB or FUSE each host may have its own flock, so these are refused unless the
 // URL has allow-network=1. On other systems opening returns ErrUnsupported.
 //
-// Each held lock and each waiter is an open file (RLIMIT_NOFILE). An uncontended Acquire makes
-// eight system calls and a Release four, together some ten microseconds. In addition, the first two
-// grants of a name, and two in ten seconds, wait for the disk.
+// Each held lock and each waiter is an open file (RLIMIT_NOFILE), and a second one among readers or
+// permits. An uncontended Acquire makes eight system calls and a Release four, together some ten
+// microseconds. In addition, the first two grants of a name, and two in ten seconds, wait for the
+// disk.
 package filebackend

@@ -33,6 +33,7 @@ const (
 type driver struct {
 	dir     string
 	opts    Options
+	network bool           // the directory may be on a network file system
 	boot    string         // see bootID; if it is empty, the driver syncs every grant
 	watcher *watcher       // nil if the system cannot watch
 	checks  sync.WaitGroup // of checkPeriodically
@@ -59,8 +60,11 @@ var (
 // With Options.Endless it opens with the first waiter, so that a short-lived process does not wait
 // for the kernel to close it. With Options.Block it is never used.
 func newDriver(dir string, opts Options) backend.Driver {
-	d := &driver{dir: dir, opts: opts, registry: map[id]*acquisition{}}
-	if network, err := networkFS(dir); err == nil && network == "" {
+	network, err := networkFS(dir)
+	d := &driver{
+		dir: dir, opts: opts, network: err != nil || network != "", registry: map[id]*acquisition{},
+	}
+	if !d.network {
 		d.boot = bootID() // on a network the pages of a file are in several caches
 	}
 	d.watcher = newWatcher(dir, d.onReplaced)
@@ -76,6 +80,8 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	switch {
 	case req.Fair:
 		return nil, errFair
+	case d.network && req.Mode != backend.Exclusive:
+		return nil, errNetwork
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
@@ -115,13 +121,14 @@ func (d *driver) attempt(a *acquisition, req *backend.Request) error {
 		return err
 	}
 	among := req.Mode != backend.Exclusive || a.member != nil
-	if !among {
+	if !among && !d.network {
 		if among, err = a.hasMembers(); err != nil {
 			return err
 		}
 	}
 	switch {
 	case among:
+		a.file.yield() // first, because enter may wait for another process
 		return d.enter(a, req)
 	case !locked:
 		return d.busy(a, req.Queue)
@@ -227,7 +234,7 @@ func (a *acquisition) busy(holder *record, queue bool) *backend.Busy {
 	busy := &backend.Busy{Queued: queue}
 	busy.State = a.nextPause(holder)
 	if holder != nil {
-		busy.Holder, a.holderFence = holder.owner, holder.fence
+		busy.Holder = holder.owner
 	}
 	return busy
 }
@@ -299,9 +306,16 @@ func (d *driver) remove(a *acquisition) error {
 
 // Capabilities implements backend.Driver. Session is true, because a lock has no TTL here. Late is
 // 0 although an attempt may be executed late: the registry makes its Release find it.
+//
+// On a network file system there are mutexes only: the members of a key rely on the lock of a
+// directory, and NFS locks directories for each host alone.
 func (d *driver) Capabilities() backend.Capabilities {
+	modes := backend.Exclusive
+	if !d.network {
+		modes |= backend.Shared | backend.Permit
+	}
 	return backend.Capabilities{
-		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
+		Modes:   modes,
 		Fencing: backend.FenceDurable,
 		Session: true,
 		Inspect: true,

@@ -18,6 +18,10 @@ var (
 	errReleased = fmt.Errorf("%w: file: released before it was granted", backend.ErrUnavailable)
 	errHangs    = fmt.Errorf("%w: file: the disk does not answer: its locks are freed when it does",
 		backend.ErrUnavailable)
+	errNetwork = fmt.Errorf("%w: file: there are no readers and permits on a network file system",
+		backend.ErrUnsupported)
+	errSetRemoved = fmt.Errorf("%w: file: the directory of the members was removed",
+		backend.ErrUnavailable)
 	errUnknown = fmt.Errorf("%w: file: this driver does not hold it", backend.ErrLost)
 )
 

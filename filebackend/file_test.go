@@ -28,7 +28,7 @@ import (
 
 // helperDir is an environment variable. With it, the test binary is a process that holds only "k"
 // in the given directory until it is killed. helperKind is the kind of lock, and "w?" a writer that
-// waits.
+// waits until it holds.
 const (
 	helperDir  = "DLOCK_TEST_FILE_HOLDER"
 	helperKind = "DLOCK_TEST_FILE_KIND"
@@ -43,13 +43,19 @@ func TestMain(m *testing.M) {
 
 func hold(dir string) {
 	d, err := New(dir, nil)
+	req := of(os.Getenv(helperKind), 0)
 	if err == nil {
-		_, err = d.Acquire(context.Background(), of(os.Getenv(helperKind), 0))
+		_, err = d.Acquire(context.Background(), req)
 	}
-	if errors.Is(err, backend.ErrNotAcquired) {
-		err = nil // it waits
+	waits := errors.Is(err, backend.ErrNotAcquired)
+	if waits {
+		err = nil
 	}
 	fmt.Println("held", err)
+	if waits {
+		_, _, err = await(context.Background(), d, req)
+		fmt.Println("held at last", err)
+	}
 	select {}
 }
 

@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,15 +28,21 @@ import (
 // mutex without a member gets the lock meanwhile, and a mutex excludes all members. A mutex looks
 // for the directory after it has locked the file. If there are members, it becomes one of them.
 //
+// The file of a member that waits is empty, and each attempt sets its modification time. So other
+// requests detect a waiter that is stopped: they remove its file, and it queues again when it
+// continues. The file of a holder has its record, and stays for as long as the process lives.
+//
 // The directory itself is locked while a process looks for its place in it, for some microseconds.
-// The last member to leave removes it, so a mutex without readers pays one lstat.
+// Files are added, signed and removed under this lock, except that each member removes its own. The
+// last member to leave removes the directory, so a mutex without readers pays one lstat.
 
 const (
-	// maxGate is how long an attempt waits for the lock of the directory. Only a process that is
-	// stopped inside of an attempt keeps it for so long.
-	maxGate = time.Second
-	// gatePause is the pause between two attempts to lock the directory.
-	gatePause = 500 * time.Microsecond
+	// waiterTerm is how long a waiter keeps its place without an attempt. It makes one every
+	// 3/2 pauseMember at the latest. If the clock is set, waiters may lose their places, and
+	// nothing else.
+	waiterTerm = 3 * time.Second
+	// pruned is the number of members that each request probes, so that dead ones are removed.
+	pruned = 2
 	// firstSeq is the number of the first member of a directory. A writer that becomes a reader
 	// stands in front of all others, so there must be room below.
 	firstSeq = 1 << 32
@@ -68,132 +74,63 @@ func parseMember(name string) (member, bool) {
 	return m, err == nil && m.word.Valid() && m.String() == name
 }
 
-// members is the opened directory of the members of a key, locked by this process. It must be
-// closed.
-type members struct {
-	dir  *os.File
-	path string
-	all  []member // in their order; some may be dead
-}
+// condition is the condition of a member.
+type condition uint8
 
-// hasMembers reports whether the directory of a's key exists.
-func (a *acquisition) hasMembers() (bool, error) {
-	var stat unix.Stat_t
-	err := ignoreInterrupts(func() error { return unix.Lstat(setPath(a.path), &stat) })
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return false, nil
-	}
-	return err == nil, interpretError("stat", setPath(a.path), err)
-}
+const (
+	left  condition = iota // it has left or died, or it has lost its place
+	waits                  // it waits for the lock
+	holds                  // it holds the lock
+)
 
-// openMembers opens and locks the directory at path, and makes it first if create is set. It
-// returns nil if there is none.
-func openMembers(path string, create bool) (*members, error) {
-	for end := time.Now().Add(maxGate); time.Now().Before(end); {
-		m, err := tryMembers(path, create)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && !create:
-			return nil, nil
-		case errors.Is(err, fs.ErrNotExist): // removed since it was made
-		case err != nil:
-			return nil, interpretError("open", path, errors.Unwrap(err))
-		case m != nil:
-			return m, nil
-		}
-		time.Sleep(gatePause)
-	}
-	return nil, fmt.Errorf("%w: file: another process has locked %s for more than %v",
-		backend.ErrUnavailable, path, maxGate)
-}
-
-// tryMembers is one attempt of openMembers. It returns nil if another process has locked the
-// directory. Its errors are of type *fs.PathError.
-func tryMembers(path string, create bool) (_ *members, err error) {
-	if create {
-		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-	}
-	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	m := &members{dir: dir, path: path}
-	if err = m.lock(); err == nil {
-		m.all, err = m.read()
-	}
-	if err == nil {
-		return m, nil
-	}
-	m.close()
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, nil
-	}
-	return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
-}
-
-// lock locks the directory, and checks that it is still in place.
-func (m *members) lock() error {
-	fd := int(m.dir.Fd())
-	var opened, placed unix.Stat_t
-	return ignoreInterrupts(func() error {
-		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			return err
-		}
-		if err := unix.Fstat(fd, &opened); err != nil {
-			return err
-		}
-		if err := unix.Lstat(m.path, &placed); err != nil {
-			return err
-		}
-		if inodeOf(&opened) != inodeOf(&placed) {
-			return unix.ENOENT
-		}
-		return nil
-	})
-}
-
-// read returns the members in their order. Other files are not looked at.
-func (m *members) read() ([]member, error) {
-	names, err := m.dir.Readdirnames(-1)
-	var all []member
-	for _, name := range names {
-		if e, ok := parseMember(name); ok {
-			all = append(all, e)
-		}
-	}
-	slices.SortFunc(all, func(a, b member) int { return cmp.Compare(a.String(), b.String()) })
-	return all, err
-}
-
-// close unlocks and closes the directory.
-func (m *members) close() { _ = m.dir.Close() }
-
-// find returns the index of an owner, or -1.
-func (m *members) find(owner string) int {
-	return slices.IndexFunc(m.all, func(e member) bool { return e.owner == owner })
-}
-
-// isAlive reports whether the process of a member has not ended. It removes the file of a member
-// that is dead.
-func (m *members) isAlive(e member) (bool, error) {
+// probe returns the condition of a member. It removes the file of a process that has died, or of a
+// waiter that is stopped. m must be locked.
+func (m *members) probe(e member) (condition, error) {
 	fd, err := m.open(e, unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) { // it has left since the directory was read
-		return false, nil
+		return left, nil
 	}
 	if err != nil {
-		return false, interpretError("open", m.path, err)
+		return left, interpretError("open", m.path, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	err = ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) })
+	isAlive, err := isLocked(fd)
+	var stat unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(fd, &stat)
+	}
 	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return true, nil
 	case err != nil:
-		return false, interpretError("flock", m.path, err)
+		return left, interpretError("flock", m.path, err)
+	case isAlive && stat.Size > 0: // it is signed
+		return holds, nil
+	case isAlive && !isStale(time.Unix(stat.Mtim.Unix())):
+		return waits, nil
 	}
 	_ = unix.Unlinkat(int(m.dir.Fd()), e.String(), 0)
-	return false, nil
+	return left, nil
+}
+
+// isLocked reports whether a process has locked the file of a member. If none has, it locks the
+// file itself, until fd is closed.
+func isLocked(fd int) (bool, error) {
+	err := ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// isStale reports whether a waiter with its last attempt at this time is stopped. A time in the
+// future is from before the clock was set back.
+func isStale(attempt time.Time) bool { return time.Since(attempt).Abs() > waiterTerm }
+
+// prune probes some members, in no order, so that dead ones are removed. Readers probe no readers
+// otherwise.
+func (m *members) prune() {
+	for range min(pruned, len(m.all)) {
+		_, _ = m.probe(m.all[rand.N(len(m.all))])
+	}
 }
 
 // open opens the file of a member in this directory, whatever has its path meanwhile.
@@ -209,6 +146,9 @@ func (m *members) open(e member, flags int) (fd int, err error) {
 // add makes the file of a new member, locked.
 func (m *members) add(e member) (*lockFile, error) {
 	fd, err := m.open(e, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errSetRemoved
+	}
 	if err != nil {
 		return nil, interpretError("open", m.path, err)
 	}
@@ -234,26 +174,32 @@ func (m *members) conflict(word kind.Kind) error {
 		if conflict == nil {
 			continue
 		}
-		if alive, err := m.isAlive(e); err != nil || alive {
+		if c, err := m.probe(e); err != nil || c != left {
 			return cmp.Or(err, conflict)
 		}
 	}
 	return nil
 }
 
-// blocker returns a living member among front for which one of this kind has to wait, or nil.
-func (m *members) blocker(word kind.Kind, front []member) (*member, error) {
+// blocker returns nil if one of this kind has to wait for no living member among front. Otherwise
+// its record has the place of such a member as its fence, and the owner of a holder, if one was
+// found.
+func (m *members) blocker(word kind.Kind, front []member) (*record, error) {
+	var r record
 	count := 0
 	for _, e := range kind.Blockers(word, front) {
-		alive, err := m.isAlive(e)
-		if err != nil {
+		c, err := m.probe(e)
+		switch {
+		case err != nil:
 			return nil, err
+		case c == left:
+			continue
+		case c == holds:
+			r.owner = e.owner
 		}
-		if alive {
-			count++
-		}
-		if count > 0 && count >= word.Limit() {
-			return &e, nil
+		r.fence = e.seq
+		if count++; count >= word.Limit() {
+			return &r, nil
 		}
 	}
 	return nil, nil
@@ -262,33 +208,62 @@ func (m *members) blocker(word kind.Kind, front []member) (*member, error) {
 // enter makes an attempt for a among the members of its key. It returns nil if a has the lock. A
 // request that waits keeps its place in the order. a.mu must be held, and a.file open.
 func (d *driver) enter(a *acquisition, req *backend.Request) error {
-	m, err := openMembers(setPath(a.path), true)
-	if err != nil {
-		return err
-	}
-	defer m.close()
+	return a.withMembers(func(m *members) error { return d.enterAmong(m, a, req) })
+}
+
+// enterAmong is enter, with the locked directory. a.mu must be held.
+func (d *driver) enterAmong(m *members, a *acquisition, req *backend.Request) error {
 	word := kind.Of(req)
 	if err := m.conflict(word); err != nil {
 		return err
 	}
-	front, at := m.all, m.find(req.Owner)
-	if at >= 0 {
-		front = front[:at]
+	front, err := a.front(m)
+	if err != nil {
+		return err
 	}
+	m.prune()
 	blocker, err := m.blocker(word, front)
 	if err != nil {
 		return err
 	}
 	if a.member == nil && (blocker == nil || req.Queue) {
-		if a.member, err = m.add(member{m.last() + 1, word, req.Owner}); err != nil {
+		if err := a.join(m, member{m.last() + 1, word, req.Owner}); err != nil {
 			return err
 		}
 	}
 	if blocker != nil {
-		a.file.yield()
-		return a.busy(&record{owner: blocker.owner, fence: blocker.seq}, req.Queue)
+		return a.busy(blocker, req.Queue)
 	}
 	return d.occupy(a, req)
+}
+
+// front returns the members in front of a, and confirms its place. A waiter whose file was removed
+// has lost its place: it is no member any more. a.mu must be held.
+func (a *acquisition) front(m *members) ([]member, error) {
+	if a.member == nil {
+		return m.all, nil
+	}
+	current, err := a.member.inPlace()
+	if err != nil {
+		return nil, fmt.Errorf("%w: file: %w", backend.ErrUnavailable, err)
+	}
+	at := slices.Index(m.all, a.place)
+	if !current || at < 0 {
+		a.member.close()
+		a.member = nil
+		return m.all, nil
+	}
+	a.member.touch()
+	return m.all[:at], nil
+}
+
+// join gives a this place, with a file. a.mu must be held.
+func (a *acquisition) join(m *members, place member) error {
+	file, err := m.add(place)
+	if err == nil {
+		a.member, a.place = file, place
+	}
+	return err
 }
 
 // last returns the highest number of a member.
@@ -327,22 +302,27 @@ func (d *driver) occupy(a *acquisition, req *backend.Request) error {
 	return nil
 }
 
-// occupied returns the answer to a member that finds the lock file locked by a mutex. a.mu must be
-// held.
+// occupied returns the answer to a member that finds the lock file locked by a mutex. The holder is
+// unknown if an attempt is about to give way, or if another program has locked the file. a.mu must
+// be held.
 func (a *acquisition) occupied(req *backend.Request) error {
 	holder, err := a.file.holder(a.key)
 	switch {
 	case err != nil:
 		return err
-	case holder == nil: // an attempt that is about to become a member
-		return &backend.Busy{Queued: req.Queue, State: pauseWoken}
-	case req.Mode == backend.Permit:
+	case holder != nil && req.Mode == backend.Permit:
 		return kind.Of(req).Conflict(kind.Writer)
 	}
 	return a.busy(holder, req.Queue)
 }
 
-// sign writes the grant of a member into its file, for Inspect.
+// touch sets the modification time of a waiter's file. A failure costs at most its place.
+func (f *lockFile) touch() {
+	now := time.Now()
+	_ = os.Chtimes(f.path, now, now)
+}
+
+// sign writes the grant of a member into its file, for Inspect and for probe.
 func (f *lockFile) sign(name id, meta string, fence uint64) error {
 	r := &record{fence: fence, since: time.Now(), key: name.key, owner: name.owner, meta: meta}
 	b, err := r.encode()
@@ -374,55 +354,4 @@ func (a *acquisition) leave() {
 	a.member.close()
 	_ = unix.Rmdir(filepath.Dir(a.member.path))
 	a.member = nil
-}
-
-// info describes the living members, of which some may wait. key is only for a directory without
-// holders.
-func (m *members) info(key string) (*backend.Info, error) {
-	info := newInfo(key, nil)
-	for _, e := range m.all {
-		alive, err := m.isAlive(e)
-		if err != nil {
-			return nil, err
-		}
-		if !alive {
-			continue
-		}
-		r, err := m.record(e)
-		if err != nil {
-			return nil, err
-		}
-		if r != nil {
-			info.Key, info.Mode, info.Limit = r.key, e.word.Mode(), e.word.Limit()
-			info.Holders = append(info.Holders, newHolder(r))
-		}
-	}
-	return info, nil
-}
-
-// record returns the grant in a member's file, or nil if the member waits.
-func (m *members) record(e member) (*record, error) {
-	fd, err := m.open(e, unix.O_RDONLY)
-	if err != nil {
-		return nil, interpretError("open", m.path, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	buf := make([]byte, slotSize)
-	var n int
-	err = ignoreInterrupts(func() (err error) {
-		n, err = unix.Pread(fd, buf, 0)
-		return err
-	})
-	return decode(buf[:n]), interpretError("read", m.path, err)
-}
-
-// inspectMembers describes the members of a key, by the path of their directory. It returns nil if
-// there is no directory.
-func inspectMembers(path, key string) (*backend.Info, error) {
-	m, err := openMembers(path, false)
-	if err != nil || m == nil {
-		return nil, err
-	}
-	defer m.close()
-	return m.info(key)
 }

@@ -5,9 +5,13 @@ package filebackend
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -134,7 +138,7 @@ func TestStoppedGate(t *testing.T) {
 	dir := t.TempDir()
 	d := openDriver(t, dir)
 	reader := acquire(t, d, of("r", 1))
-	m, err := openMembers(filepath.Join(dir, "k.set"), false)
+	m, err := lockMembers(filepath.Join(dir, "k.set"), time.Now().Add(maxGate))
 	if err != nil || m == nil {
 		t.Fatal(m, err)
 	}
@@ -205,4 +209,462 @@ func TestForeignFilesInTheSet(t *testing.T) {
 	if files := memberFiles(t, dir); len(files) != 4 {
 		t.Errorf("%v are left", files)
 	}
+}
+
+// setAttempt makes the last attempt of a member lie this long ago.
+func setAttempt(t *testing.T, d *driver, req *backend.Request, ago time.Duration) {
+	t.Helper()
+	at := time.Now().Add(-ago)
+	if err := os.Chtimes(d.find(req).member.path, at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stopBetweenAttempts stops a process that has not locked the directory of members.
+func stopBetweenAttempts(t *testing.T, waiter *exec.Cmd, dir string) {
+	t.Helper()
+	for range 100 {
+		if err := waiter.Process.Signal(unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		m, err := lockMembers(filepath.Join(dir, "k.set"), time.Now().Add(maxGate))
+		if err == nil {
+			m.close()
+			return
+		}
+		_ = waiter.Process.Signal(unix.SIGCONT)
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the process has locked the directory all the time")
+}
+
+// TestStoppedWaiterIsPassed stops the process of a writer that waits among readers. Readers pass it
+// until it continues, and then it waits behind them.
+func TestStoppedWaiterIsPassed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	readers := []*backend.Grant{acquire(t, d, of("r", 1))}
+	writer := startMember(t, dir, "w?")
+	_ = refused(t, d, of("r", 2))
+	stopBetweenAttempts(t, writer, dir)
+	g, _, err := await(t.Context(), d, of("r?", 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readers = append(readers, g)
+	_ = writer.Process.Signal(unix.SIGCONT)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := d.Acquire(t.Context(), of("r", 4)); errors.Is(err, backend.ErrNotAcquired) {
+			break // the writer waits again
+		} else if time.Now().After(end) {
+			t.Fatalf("the writer does not wait again: %v", err)
+		}
+		_ = d.Release(t.Context(), &backend.Grant{Request: *of("r", 4)})
+	}
+	for _, g := range readers {
+		if _, err := d.Renew(t.Context(), g); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+		release(t, d, g)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		info, err := d.Inspect(t.Context(), "k")
+		if err == nil && len(info.Holders) == 1 && info.Mode == backend.Exclusive {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("the writer does not get the lock: %+v, %v", info, err)
+		}
+	}
+}
+
+// TestPlacesOfWaiters checks when a waiter is passed: only without an attempt for a term, by either
+// direction of the clock, and never while it holds.
+func TestPlacesOfWaiters(t *testing.T) {
+	t.Parallel()
+	for name, ago := range map[string]time.Duration{
+		"stopped":            waiterTerm + time.Second,
+		"clock was set back": -time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openDriver(t, t.TempDir())
+			first, writer := acquire(t, d, of("r", 1)), of("w?", 2)
+			if b := refused(t, d, writer); b.Holder != first.Owner {
+				t.Errorf("the holder is %q, want %q", b.Holder, first.Owner)
+			}
+			setAttempt(t, d, writer, ago)
+			_ = refused(t, d, writer) // this attempt keeps its place
+			if b := refused(t, d, of("r", 3)); b.Holder != "" {
+				t.Errorf("the holder is %q, and is not known", b.Holder)
+			}
+			setAttempt(t, d, writer, ago)
+			second := acquire(t, d, of("r", 4))
+			release(t, d, first)
+			_ = refused(t, d, writer)
+			release(t, d, second)
+			g := acquire(t, d, writer)
+			setAttempt(t, d, writer, ago)
+			if b := refused(t, d, of("r", 5)); b.Holder != g.Owner {
+				t.Errorf("the holder is %q, want %q", b.Holder, g.Owner)
+			}
+			release(t, d, g)
+		})
+	}
+}
+
+// TestMembersLookEverySecond checks that a member never pauses for so long that it is passed.
+func TestMembersLookEverySecond(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	watched, unwatched := openDriver(t, dir), openDriver(t, dir)
+	unwatched.watcher.close()
+	acquire(t, watched, of("w", 1))
+	for owner, d := range []*driver{watched, unwatched} {
+		for range 10 {
+			b := refused(t, d, of("r?", 2+owner))
+			if pause := b.State.(time.Duration) * 3 / 2; pause > time.Second {
+				t.Errorf("a pause of up to %v", pause)
+			}
+		}
+	}
+}
+
+// TestUnknownHolderIsPolledLess locks the file of a key as another program would. The pauses of a
+// reader grow.
+func TestUnknownHolderIsPolledLess(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	release(t, d, acquire(t, d, of("w", 1)))
+	other, err := openLock(d.path("k"), unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.close()
+	if locked, err := other.tryLockFor(backend.Exclusive); !locked {
+		t.Fatal("the test cannot lock the file: ", err)
+	}
+	want := pauseWoken
+	for range 20 {
+		if b := refused(t, d, of("r?", 2)); b.State != want {
+			t.Errorf("the pause is %v, want %v", b.State, want)
+		}
+		want = min(2*want, pauseMember)
+	}
+}
+
+// TestWaiterWithoutItsFileQueuesAgain removes the file of a waiter from outside. The waiter gets
+// the lock behind a later one, and with a file.
+func TestWaiterWithoutItsFileQueuesAgain(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	first := acquire(t, d, of("p1", 1))
+	_, _ = refused(t, d, of("p1?", 2)), refused(t, d, of("p1?", 3))
+	if err := os.Remove(d.find(of("p1", 2)).member.path); err != nil {
+		t.Fatal(err)
+	}
+	release(t, d, first)
+	_ = refused(t, d, of("p1?", 2))
+	release(t, d, acquire(t, d, of("p1?", 3)))
+	if err := os.Remove(d.find(of("p1", 2)).member.path); err != nil {
+		t.Fatal(err)
+	}
+	g := acquire(t, d, of("p1?", 2))
+	_ = refused(t, d, of("p1", 4))
+	release(t, d, g)
+}
+
+// TestReplacedFileOfAWaiter puts another file in the place of a waiter's. Nothing locks that file,
+// so the waiter needs another one.
+func TestReplacedFileOfAWaiter(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	first := acquire(t, d, of("p1", 1))
+	_ = refused(t, d, of("p1?", 2))
+	path := d.find(of("p1", 2)).member.path
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	release(t, d, first)
+	g := acquire(t, d, of("p1?", 2))
+	_ = refused(t, d, of("p1", 3))
+	release(t, d, g)
+}
+
+// TestDeadReadersAreRemoved checks that the files of dead readers do not add up, although only
+// readers come.
+func TestDeadReadersAreRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	reader := acquire(t, d, of("r", 1))
+	for i := range 20 {
+		dead := member{firstSeq + 100 + uint64(i), "r", of("r", 100+i).Owner}
+		path := filepath.Join(dir, "k.set", dead.String())
+		if err := os.WriteFile(path, []byte("signed"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := 0; len(memberFiles(t, dir)) > 1; i++ {
+		if i == 10_000 {
+			t.Fatalf("%d files are left", len(memberFiles(t, dir)))
+		}
+		release(t, d, acquire(t, d, of("r", 2)))
+	}
+	release(t, d, reader)
+}
+
+// TestRemovedDirectoryIsMadeAgain removes the directory after a request has locked it, as the last
+// member does. The request makes another one.
+func TestRemovedDirectoryIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	req := of("r", 1)
+	a, err := d.admit(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	err = d.openFile(a)
+	tries := 0
+	if err == nil {
+		err = a.withMembers(func(m *members) error {
+			if tries++; tries == 1 {
+				_ = os.Remove(m.path)
+			}
+			return d.enterAmong(m, a, req)
+		})
+	}
+	a.mu.Unlock()
+	if err != nil || tries != 2 {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+	_ = refused(t, d, of("w", 2))
+	release(t, d, &backend.Grant{Request: *req})
+}
+
+// TestClosedGateIsOpenDespiteChildren checks that a child process that is being started, and still
+// has the descriptor of the directory, does not keep it locked.
+func TestClosedGateIsOpenDespiteChildren(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "k.set")
+	m, err := lockMembers(path, time.Now().Add(maxGate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := unix.Dup(int(m.dir.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(child) }()
+	m.close()
+	next, err := tryMembers(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.close()
+}
+
+// TestInspectDuringAStoppedAttempt inspects a lock while its directory is locked.
+func TestInspectDuringAStoppedAttempt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	reader, other := acquire(t, d, of("r", 1)), acquire(t, d, request("other", 1))
+	m, err := lockMembers(filepath.Join(dir, "k.set"), time.Now().Add(maxGate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	info, err := d.Inspect(t.Context(), "k")
+	if err != nil || len(info.Holders) != 1 || info.Holders[0].Owner != reader.Owner {
+		t.Errorf("Inspect: %+v, %v; want the reader", info, err)
+	}
+	shown := map[string]bool{}
+	for info, err := range d.List(t.Context(), "") {
+		if err != nil {
+			t.Fatalf("List: %v", err)
+		}
+		shown[info.Key] = true
+	}
+	if len(shown) != 2 || !shown["k"] || !shown[other.Key] {
+		t.Errorf("List shows %v", shown)
+	}
+}
+
+// TestInspectOfAChangingLock inspects members that leave, wait or change their kind while they are
+// read.
+func TestInspectOfAChangingLock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	first, second := acquire(t, d, of("r", 1)), acquire(t, d, of("r", 2))
+	_ = refused(t, d, of("w?", 3))
+	m, err := openMembers(filepath.Join(dir, "k.set"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	info, complete, err := m.info("k")
+	if err != nil || !complete || len(info.Holders) != 2 || info.Mode != backend.Shared {
+		t.Errorf("two readers: %+v, %v, %v", info, complete, err)
+	}
+	release(t, d, second)
+	_, stable, err := m.record(m.all[1])
+	if err != nil || stable {
+		t.Errorf("the file of a reader that has left is stable: %v, %v", stable, err)
+	}
+	release(t, d, first)
+	acquire(t, d, of("w?", 3))
+	if err := os.WriteFile(filepath.Join(dir, "x.set"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range d.List(t.Context(), "") {
+		if err != nil || info.Key != "k" || info.Mode != backend.Exclusive {
+			t.Errorf("List: %+v, %v; want the writer", info, err)
+		}
+	}
+}
+
+// TestDowngradeIsFinished lets a call of Downgrade end after its first step. The next call does the
+// rest.
+func TestDowngradeIsFinished(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d, other := openDriver(t, dir), openDriver(t, dir)
+	reader, writer := acquire(t, d, of("r", 1)), of("w?", 2)
+	_ = refused(t, d, writer)
+	release(t, d, reader)
+	g := acquire(t, d, writer)
+	a := d.find(writer)
+	a.mu.Lock()
+	err := a.withMembers(func(m *members) error {
+		return a.rename(m, member{m.first() - 1, "r", g.Owner})
+	})
+	a.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = refused(t, other, of("r", 3))
+	for range 2 {
+		shared, err := d.Downgrade(t.Context(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, other, acquire(t, other, of("r", 4)))
+		_ = refused(t, other, of("w", 5))
+		g = shared
+	}
+	release(t, d, g)
+}
+
+// TestDowngradeThatFailsLeavesNoWaiter lets the record of a reader be too long for its file. The
+// writer keeps its lock, and no file that others may remove.
+func TestDowngradeThatFailsLeavesNoWaiter(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	g := acquire(t, d, of("w", 1))
+	a := d.find(&g.Request)
+	a.key = strings.Repeat("k", 2*maxTexts)
+	if _, err := d.Downgrade(t.Context(), g); !errors.Is(err, backend.ErrInvalidName) {
+		t.Errorf("Downgrade: %v, want ErrInvalidName", err)
+	}
+	a.key = "k"
+	if files := memberFiles(t, dir); len(files) > 0 {
+		t.Errorf("%v are left", files)
+	}
+	_ = refused(t, d, of("r", 2))
+	shared, err := d.Downgrade(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, d, acquire(t, d, of("r", 2)))
+	release(t, d, shared)
+}
+
+// TestDowngradeWaitsForMutexes has another process lock the file in the instant in which some
+// systems free the lock of a downgrade. That process gives way soon.
+func TestDowngradeWaitsForMutexes(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	g := acquire(t, d, of("w", 1))
+	a := d.find(&g.Request)
+	a.file.yield()
+	mutex, err := openLock(a.path, unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mutex.close()
+	if locked, err := mutex.tryLockFor(backend.Exclusive); !locked {
+		t.Fatal("the test cannot lock the file: ", err)
+	}
+	time.AfterFunc(20*time.Millisecond, mutex.yield)
+	shared, err := d.Downgrade(t.Context(), g)
+	if err != nil {
+		t.Fatalf("Downgrade: %v", err)
+	}
+	release(t, d, acquire(t, d, of("r", 2)))
+	release(t, d, shared)
+}
+
+// TestMutexYieldsBeforeItWaits lets a mutex wait for the directory of the members. It does not keep
+// the lock file meanwhile, because the process that has the directory may need the file.
+func TestMutexYieldsBeforeItWaits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	release(t, d, acquire(t, d, of("w", 1)))
+	m, err := lockMembers(filepath.Join(dir, "k.set"), time.Now().Add(maxGate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	probe, err := openLock(d.path("k"), unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.close()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(t.Context(), of("w", 2))
+		failed <- err
+	}()
+	tries, locked := 0, 0
+	for err == nil {
+		select {
+		case err = <-failed:
+			continue
+		case <-time.After(time.Millisecond):
+		}
+		tries++
+		if free, _ := probe.tryLockFor(backend.Exclusive); !free {
+			locked++
+		}
+		probe.yield()
+	}
+	if locked > tries/2 {
+		t.Errorf("the file was locked %d times of %d", locked, tries)
+	}
+}
+
+// TestNetworkHasMutexesOnly checks that a driver on a network file system has neither readers nor
+// permits.
+func TestNetworkHasMutexesOnly(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	d.network = true
+	if modes := d.Capabilities().Modes; modes != backend.Exclusive {
+		t.Errorf("the modes are %v", modes)
+	}
+	for _, word := range []string{"r", "p2"} {
+		if _, err := d.Acquire(t.Context(), of(word, 1)); !errors.Is(err, backend.ErrUnsupported) {
+			t.Errorf("Acquire of %s: %v, want ErrUnsupported", word, err)
+		}
+	}
+	g := acquire(t, d, of("w", 2))
+	if _, err := d.Downgrade(t.Context(), g); !errors.Is(err, backend.ErrUnsupported) {
+		t.Errorf("Downgrade: %v, want ErrUnsupported", err)
+	}
+	release(t, d, g)
 }

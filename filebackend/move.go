@@ -15,6 +15,9 @@ import (
 
 // Downgrade implements backend.Downgrader.
 func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	if d.network {
+		return nil, errNetwork
+	}
 	return backend.Call(ctx, func(context.Context) (*backend.Grant, error) {
 		a := d.find(&g.Request)
 		if a == nil {
@@ -26,7 +29,8 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 		if err := d.check(a); err != nil {
 			return nil, err
 		}
-		if err := d.downgrade(a, g); err != nil {
+		err := a.withMembers(func(m *members) error { return d.downgrade(m, a, g) })
+		if err != nil {
 			return nil, err
 		}
 		wakeWaiters(a.path) // nothing was closed
@@ -37,42 +41,43 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 }
 
 // downgrade makes a writer the first member of its key, as a reader, and then the lock of its file
-// a shared one. The kernel makes this change in two steps. A mutex that locks the file in between
-// finds the members, and gives way. a.mu must be held, and a must be held.
-func (d *driver) downgrade(a *acquisition, g *backend.Grant) error {
-	m, err := openMembers(setPath(a.path), true)
-	if err != nil {
+// a shared one. Each step may be repeated, because an earlier call may have failed in between. a.mu
+// must be held, and a must be held.
+func (d *driver) downgrade(m *members, a *acquisition, g *backend.Grant) error {
+	if err := d.becomeReader(m, a, g); err != nil {
 		return err
-	}
-	defer m.close()
-	reader := member{m.first() - 1, kind.Reader, g.Owner}
-	switch at := m.find(g.Owner); {
-	case at < 0:
-		if a.member, err = m.add(reader); err != nil {
-			return err
-		}
-		if err := a.member.sign(a.id, g.Meta, a.fence); err != nil {
-			return err
-		}
-		if d.opts.Inherit {
-			if err := a.member.inherit(); err != nil {
-				return err
-			}
-		}
-	case m.all[at].word != kind.Writer:
-		return nil // it is a reader already
-	default:
-		if err := m.rename(m.all[at], reader); err != nil {
-			return err
-		}
-		a.member.path = filepath.Join(m.path, reader.String())
 	}
 	_ = unmark(a.file.fd)
 	return d.share(a)
 }
 
-// share makes the lock of a's file a shared one. It repeats the second step for as long as a mutex
-// may take to give way. If that takes too long, the lock is lost. a.mu must be held.
+// becomeReader gives a writer the signed file of a reader. a.mu must be held.
+func (d *driver) becomeReader(m *members, a *acquisition, g *backend.Grant) (err error) {
+	first := member{m.first() - 1, kind.Reader, g.Owner}
+	isNew := a.member == nil
+	switch {
+	case isNew:
+		err = a.join(m, first)
+	case a.place.word == kind.Writer:
+		err = a.rename(m, first)
+	}
+	if err != nil {
+		return err
+	}
+	err = a.member.sign(a.id, g.Meta, a.fence)
+	if err == nil && d.opts.Inherit {
+		err = a.member.inherit()
+	}
+	if err != nil && isNew { // an unsigned file is a waiter's, which others may remove
+		a.leave()
+	}
+	return err
+}
+
+// share makes the lock of a's file a shared one. A system may make this change in two steps
+// (flock(2)); Linux does not since version 4.0. A mutex that locks the file in between finds the
+// members, and gives way. share tries again for as long as that may take, and otherwise the lock is
+// lost. a.mu must be held.
 func (d *driver) share(a *acquisition) error {
 	for end := time.Now().Add(maxGate); ; {
 		shared, err := a.file.tryLockFor(backend.Shared)
@@ -95,9 +100,12 @@ func (m *members) first() uint64 {
 	return m.all[0].seq
 }
 
-// rename gives a member another place or kind. Its file stays locked.
-func (m *members) rename(from, to member) error {
+// rename gives a member another place or kind. Its file stays locked. a.mu must be held.
+func (a *acquisition) rename(m *members, to member) error {
 	dir := int(m.dir.Fd())
-	err := unix.Renameat(dir, from.String(), dir, to.String())
-	return interpretError("rename", m.path, err)
+	if err := unix.Renameat(dir, a.place.String(), dir, to.String()); err != nil {
+		return interpretError("rename", m.path, err)
+	}
+	a.place, a.member.path = to, filepath.Join(m.path, to.String())
+	return nil
 }

@@ -28,6 +28,8 @@ const (
 	// pauseUnwatched is the first interval of polling, if watching is impossible.
 	pauseUnwatched    = 50 * time.Millisecond
 	maxPauseUnwatched = 2 * time.Second
+	// pauseMember is the longest pause of a member, whose attempts keep its place: see waiterTerm.
+	pauseMember = 2 * time.Second / 3
 	// maxLeftThreads limits the threads in flock(2) of waiters that have left. Nothing ends such a
 	// thread before the lock is free, and Go ends a process with 10,000 threads.
 	maxLeftThreads = 32
@@ -68,14 +70,13 @@ func (d *driver) Wait(
 // nextPause returns the pause of the next Wait, which ends without an event. holder is what the
 // last attempt found, or nil. a.mu must be held.
 func (a *acquisition) nextPause(holder *record) time.Duration {
-	first, longest := pauseUnwatched, maxPauseUnwatched
-	switch {
-	case a.isBlocked():
-		first, longest = pauseWatched, maxPauseBlocked
-	case a.watch != noWatch:
-		first, longest = pauseWatched, maxPauseWatched
+	var fence uint64 // 0 if the holder is unknown
+	if holder != nil {
+		fence = holder.fence
 	}
-	unchanged := holder != nil && holder.fence == a.holderFence
+	unchanged := fence == a.holderFence
+	a.holderFence = fence
+	first, longest := a.pauses(holder)
 	switch woken := a.woken.Swap(false); {
 	case woken && (unchanged || holder == nil):
 		return pauseWoken
@@ -85,6 +86,24 @@ func (a *acquisition) nextPause(holder *record) time.Duration {
 		a.pause = min(max(2*a.pause, first), longest)
 	}
 	return a.pause
+}
+
+// pauses returns the first and the longest pause while the holder stays the same. A member that
+// finds an unknown holder retries soon: usually a mutex is about to give way. a.mu must be held.
+func (a *acquisition) pauses(holder *record) (first, longest time.Duration) {
+	switch {
+	case a.member != nil && holder == nil:
+		return pauseWoken, pauseMember
+	case a.member != nil && a.watch == noWatch:
+		return pauseUnwatched, pauseMember
+	case a.member != nil:
+		return pauseMember, pauseMember
+	case a.isBlocked():
+		return pauseWatched, maxPauseBlocked
+	case a.watch != noWatch:
+		return pauseWatched, maxPauseWatched
+	}
+	return pauseUnwatched, maxPauseUnwatched
 }
 
 // signal makes one Wait return: the present one, or the next one if there is none. It does not

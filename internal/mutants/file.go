@@ -102,16 +102,21 @@ var fileMutants = []mutant{
 		guard: "file: a dead member excludes no other", file: "filebackend/members.go",
 		without: "a reader that was killed excludes writers for ever",
 		edits: []edit{{
-			old: "		if alive {\n			count++",
-			new: "		if alive || true {\n			count++",
+			old: "case isAlive && stat.Size > 0:", new: "case stat.Size > 0:",
 		}},
 		pkg: "filebackend", test: "TestDeadMembersBlockNoOther",
 	},
 	{
 		guard: "file: a dead member is no conflict", file: "filebackend/members.go",
 		without: "a name that was once a semaphore is none for ever",
-		edits:   []edit{{old: "err != nil || alive {", new: "err != nil || alive || true {"}},
+		edits:   []edit{{old: "err != nil || c != left {", new: "err != nil || c|1 != left {"}},
 		pkg:     "filebackend", test: "TestDeadMembersBlockNoOther",
+	},
+	{
+		guard: "file: dead readers are removed", file: "filebackend/members.go",
+		without: "the files of killed readers add up for as long as only readers come",
+		edits:   []edit{{old: "pruned = 2", new: "pruned = 0"}},
+		pkg:     "filebackend", test: "TestDeadReadersAreRemoved",
 	},
 	{
 		guard: "file: readers stand behind a waiting writer", file: "filebackend/members.go",
@@ -123,11 +128,83 @@ var fileMutants = []mutant{
 		pkg: "filebackend", test: "TestConformance/WaitingWriterIsNotOvertaken",
 	},
 	{
-		guard:   "file: a member that has to wait frees the lock file",
+		guard: "file: a stopped waiter loses its place", file: "filebackend/members.go",
+		without: "a waiter that is stopped keeps the waiters behind it from the lock for ever",
+		edits: []edit{{
+			old: "case isAlive && !isStale(time.Unix(stat.Mtim.Unix())):", new: "case isAlive:",
+		}},
+		pkg: "filebackend", test: "TestPlacesOfWaiters",
+	},
+	{
+		guard:   "file: a place from before the clock was set back is stale",
 		file:    "filebackend/members.go",
+		without: "a stopped waiter is passed only when the clock has come to its time again",
+		edits:   []edit{{old: ".Abs() > waiterTerm", new: " > waiterTerm"}},
+		pkg:     "filebackend", test: "TestPlacesOfWaiters",
+	},
+	{
+		guard: "file: each attempt keeps a waiter's place", file: "filebackend/members.go",
+		without: "a waiter is passed again and again after 3 s",
+		edits:   []edit{{old: "	a.member.touch()\n", new: ""}},
+		pkg:     "filebackend", test: "TestPlacesOfWaiters",
+	},
+	{
+		guard: "file: members make attempts all the time", file: "filebackend/wait.go",
+		without: "a waiter that is not stopped is passed, because it pauses for too long",
+		edits: []edit{{
+			old: "	case a.member != nil:\n		return pauseMember, pauseMember\n", new: "",
+		}},
+		pkg: "filebackend", test: "TestMembersLookEverySecond",
+	},
+	{
+		guard: "file: a stopped holder keeps its lock", file: "filebackend/members.go",
+		without: "while a holder is stopped, a second one gets the lock",
+		edits:   []edit{{old: "isAlive && stat.Size > 0:", new: "isAlive && stat.Size < 0:"}},
+		pkg:     "filebackend", test: "TestPlacesOfWaiters",
+	},
+	{
+		guard: "file: a waiter without its file queues again", file: "filebackend/members.go",
+		without: "a waiter that was passed gets a permit that others do not count",
+		edits: []edit{{
+			old: "	if !current || at < 0 {\n		a.member.close()\n		a.member = nil\n",
+			new: "	if !current || at < 0 {\n",
+		}},
+		pkg: "filebackend", test: "TestWaiterWithoutItsFileQueuesAgain",
+	},
+	{
+		guard: "file: another file is no waiter's", file: "filebackend/members.go",
+		without: "a waiter whose file was replaced gets a permit that others do not count",
+		edits:   []edit{{old: "!current || at < 0 {", new: "!current && false || at < 0 {"}},
+		pkg:     "filebackend", test: "TestReplacedFileOfAWaiter",
+	},
+	{
+		guard:   "file: a member that has to wait frees the lock file",
+		file:    "filebackend/driver.go",
 		without: "a mutex that finds members in front of it keeps them from their lock",
-		edits:   []edit{{old: "		a.file.yield()\n", new: ""}},
-		pkg:     "filebackend", test: "TestMutexThatWaitsGivesWay",
+		edits: []edit{{
+			old: "		a.file.yield() // first, because enter may wait for another process\n",
+			new: "",
+		}},
+		pkg: "filebackend", test: "TestMutexThatWaitsGivesWay",
+	},
+	{
+		guard:   "file: a mutex frees the lock file before it enters",
+		file:    "filebackend/driver.go",
+		without: "a mutex and a downgrade wait for each other, and the lock is lost",
+		edits: []edit{{
+			old: "		a.file.yield() // first, because enter may wait for another process\n" +
+				"		return d.enter(a, req)\n",
+			new: "		err := d.enter(a, req)\n" +
+				"		if err != nil {\n			a.file.yield()\n		}\n" +
+				"		return err\n",
+		}},
+		pkg: "filebackend", test: "TestMutexYieldsBeforeItWaits",
+	},
+	{
+		guard: "file: a reader polls an unknown holder less and less", file: "filebackend/wait.go",
+		without: "a reader polls every 2 ms for as long as another program has locked the file",
+		edits:   []edit{{old: "pauseWoken, pauseMember", new: "pauseWoken, pauseWoken"}},
+		pkg:     "filebackend", test: "TestUnknownHolderIsPolledLess",
 	},
 	{
 		guard: "file: the file of a member is checked", file: "filebackend/members.go",
@@ -136,12 +213,38 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestRemovedMemberIsLost",
 	},
 	{
-		guard: "file: a stopped process does not stop others", file: "filebackend/members.go",
+		guard: "file: a stopped process does not stop others", file: "filebackend/gate.go",
 		without: "a request hangs for as long as another process is stopped",
 		edits: []edit{{
-			old: "maxGate); time.Now().Before(end);", new: "maxGate); !end.IsZero();",
+			old: "case time.Now().After(end):", new: "case time.Now().IsZero():",
 		}},
 		pkg: "filebackend", test: "TestStoppedGate",
+	},
+	{
+		guard: "file: Inspect does not wait for a stopped process", file: "filebackend/inspect.go",
+		without: "one process that is stopped ends List of all names",
+		edits: []edit{{
+			old: "		m, err := openMembers(path)\n		if errors.Is",
+			new: "		m, err := tryMembers(path)\n		if errors.Is",
+		}},
+		pkg: "filebackend", test: "TestInspectDuringAStoppedAttempt",
+	},
+	{
+		guard: "file: a member that leaves does not end Inspect", file: "filebackend/inspect.go",
+		without: "List ends with an error whenever a reader leaves",
+		edits: []edit{{
+			old: "if errors.Is(err, unix.ENOENT) {\n		return nil, false, nil",
+			new: "if false {\n		return nil, false, nil",
+		}},
+		pkg: "filebackend", test: "TestInspectOfAChangingLock",
+	},
+	{
+		guard: "file: a child keeps no directory locked", file: "filebackend/gate.go",
+		without: "requests wait for a process that is being started",
+		edits: []edit{{
+			old: "	_ = unix.Flock(int(m.dir.Fd()), unix.LOCK_UN)\n", new: "",
+		}},
+		pkg: "filebackend", test: "TestClosedGateIsOpenDespiteChildren",
 	},
 	{
 		guard: "file: the last member removes the directory", file: "filebackend/members.go",
@@ -153,12 +256,45 @@ var fileMutants = []mutant{
 		pkg: "filebackend", test: "TestMembersLeaveNothing",
 	},
 	{
+		guard: "file: a removed directory is made again", file: "filebackend/gate.go",
+		without: "a request fails when the last member leaves at the same time",
+		edits: []edit{{
+			old: "!errors.Is(err, errSetRemoved) ||",
+			new: "!errors.Is(err, errSetRemoved) || true ||",
+		}},
+		pkg: "filebackend", test: "TestRemovedDirectoryIsMadeAgain",
+	},
+	{
+		guard: "file: a downgrade is finished", file: "filebackend/move.go",
+		without: "after a Downgrade that failed halfway, the reader excludes readers",
+		edits: []edit{{
+			old: "	if err := d.becomeReader(m, a, g); err != nil {",
+			new: "	if a.place.word == kind.Reader {\n		return nil\n	}\n" +
+				"	if err := d.becomeReader(m, a, g); err != nil {",
+		}},
+		pkg: "filebackend", test: "TestDowngradeIsFinished",
+	},
+	{
+		guard: "file: a failed downgrade leaves no waiter's file", file: "filebackend/move.go",
+		without: "a writer loses its lock because others take it for a stopped waiter",
+		edits:   []edit{{old: "if err != nil && isNew {", new: "if false {"}},
+		pkg:     "filebackend", test: "TestDowngradeThatFailsLeavesNoWaiter",
+	},
+	{
 		guard: "file: a downgrade waits for mutexes that give way", file: "filebackend/move.go",
 		without: "a writer loses its lock when it becomes a reader",
 		edits: []edit{{
 			old: "err != nil || time.Now().After(end) {",
 			new: "err != nil || true || end.IsZero() {",
 		}},
-		pkg: "filebackend", test: "TestDowngradeIsSeenByMutexes",
+		pkg: "filebackend", test: "TestDowngradeWaitsForMutexes",
+	},
+	{
+		guard: "file: mutexes only on a network file system", file: "filebackend/driver.go",
+		without: "on NFS a semaphore has more holders than its limit",
+		edits: []edit{{
+			old: "case d.network && req.Mode != backend.Exclusive:", new: "case false:",
+		}},
+		pkg: "filebackend", test: "TestNetworkHasMutexesOnly",
 	},
 }
