@@ -3,6 +3,7 @@
 package filebackend
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -142,8 +143,10 @@ func TestStoppedGate(t *testing.T) {
 	if err != nil || m == nil {
 		t.Fatal(m, err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	begin := time.Now()
-	if _, err := d.Acquire(t.Context(), of("r", 2)); !errors.Is(err, backend.ErrUnavailable) {
+	if _, err := d.Acquire(ctx, of("r", 2)); !errors.Is(err, backend.ErrUnavailable) {
 		t.Errorf("Acquire: %v, want ErrUnavailable", err)
 	}
 	if took := time.Since(begin); took < maxGate {

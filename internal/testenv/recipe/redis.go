@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -67,6 +68,12 @@ func redisVersion(ctx context.Context, rawURL string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
+	// go-redis writes to standard error if a server does not listen yet.
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.Options().Addr)
+	if err != nil {
+		return "", err
+	}
+	_ = conn.Close()
 	info, err := c.Info(ctx, "server").Result()
 	if err != nil {
 		return "", err
