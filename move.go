@@ -22,8 +22,8 @@ import (
 //   - ErrUnsupported if the backend cannot do it.
 //   - ErrUnavailable if the request was not executed.
 //   - ErrUncertain if the server did not answer. Readers may be admitted; call Downgrade again.
-//   - another error for the lease of a reader or a permit, and for a reentrant lock that the caller
-//     holds more than once.
+//   - another error for the lease of a reader or a permit, for a reentrant lock that the caller
+//     holds more than once, and during another Downgrade or Export of the lease.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	h := l.ref.Lease()
 	if h == nil {
@@ -42,22 +42,23 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 // Export blocks for one request, for at most the TTL or 5 s, whichever is less, or until ctx ends.
 // It returns ErrLost, ErrNotHeld or ErrClosed if the lease has ended before, ErrUnsupported if the
 // backend cannot do it (see Capabilities.Move), and an error for a lease that shares its grant with
-// other leases. If the request was not executed, as with ErrUnavailable, the lease is still held.
-// With ErrUncertain it has ended, and the client releases the lock in the background.
+// other leases, after a Downgrade with ErrUncertain, and during another Downgrade or Export of the
+// lease. If the request was not executed, as with ErrUnavailable, the lease is still held. So it is
+// for some seconds after a Lock that the server did not answer at first. With ErrUncertain the
+// lease has ended, and the client releases the lock in the background.
 func (l *Lease) Export(ctx context.Context) (handle string, err error) {
 	h := l.ref.Lease()
 	if h == nil {
 		return "", errors.New("dlock: the lease is a fake")
 	}
 	lock := h.Lock()
-	ticket, handoff, err := h.Export(ctx)
+	x, err := h.Export(ctx)
 	if err != nil {
 		return "", l.client.wrap("export", lock.Name, err)
 	}
 	return exported{
 		Backend: driverName(l.client.driver), Prefix: l.client.prefix, Name: lock.Name,
-		Mode: max(lock.Mode, backend.Exclusive), Limit: lock.Limit, TTL: lock.TTL,
-		Handoff: handoff, Ticket: ticket,
+		Mode: x.Mode, Limit: lock.Limit, TTL: lock.TTL, Handoff: x.Handoff, Ticket: x.Ticket,
 	}.handle(), nil
 }
 

@@ -23,12 +23,12 @@ type acquisition struct {
 	*asking       // nil once it is granted
 
 	state    state
-	mode     backend.Mode // of the grant; see Downgrade
-	pinned   bool         // it takes no part in hand-offs; see Lease.pin
-	renewing bool         // a renewal is under way
-	repeat   bool         // an attempt may be executed late, so the release has to be repeated
-	failures int32        // failed renewals since the last success
-	reason   error        // of its loss, from the server; nil: none was reported
+	mode     backend.Mode // of the grant; see eitherMode
+	pin      pin
+	renewing bool  // a renewal is under way
+	repeat   bool  // an attempt may be executed late, so the release has to be repeated
+	failures int32 // failed renewals since the last success
+	reason   error // of its loss, from the server; nil: none was reported
 	grant    *backend.Grant
 	term     backend.Term // the newest proof
 

@@ -221,7 +221,7 @@ func (a *acquisition) requestGrant(
 	case wait:
 		return a.requestUntilGranted(ctx, err)
 	}
-	return nil, false, a.tryError(ctx, err)
+	return nil, false, a.engine.tryError(ctx, err)
 }
 
 // attempt is one request for the lock.
@@ -239,7 +239,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	if busy, ok := errors.AsType[*backend.Busy](err); ok {
 		a.busy = busy
 	}
-	a.uncertain = err != nil && !IsDefinite(err) && !errors.Is(err, backend.ErrUnavailable)
+	a.uncertain = isUnknown(err)
 	a.attempted = a.attempted || a.uncertain
 	return grant, err
 }
@@ -253,15 +253,16 @@ func (a *acquisition) newBound() *bound.Bound {
 	return &a.firstBound
 }
 
-// tryError returns the error of a single attempt that failed with err.
-func (a *acquisition) tryError(ctx context.Context, err error) error {
+// tryError returns the caller's error of a single request that failed with err, or nil if err is
+// nil. It calls code of ctx, so e.mu must not be held.
+func (e *Engine) tryError(ctx context.Context, err error) error {
 	switch {
-	case a.uncertain:
-		return Uncertain(a.engine.Unanswered(ctx, err))
-	case IsDefinite(err):
+	case err == nil || IsDefinite(err):
 		return err
+	case errors.Is(err, backend.ErrUnavailable):
+		return Unavailable(e.Unanswered(ctx, err))
 	}
-	return Unavailable(a.engine.Unanswered(ctx, err))
+	return Uncertain(e.Unanswered(ctx, err))
 }
 
 // requestUntilGranted is the loop of a waiter: wait for a hint, then request again. err is the

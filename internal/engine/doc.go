@@ -96,16 +96,19 @@
 // leaves the front as soon as it is granted. A reader that comes while a shared grant is young
 // begins a tenure on it, without a request; the limits are those of a hand-off. A permit is
 // handed off to the waiter behind the front, which requests another permit meanwhile. A request of
-// another kind than the front's is sent at once, so that the server reports the conflict.
-// AcquireAll waits for one of its locks at a time, while it holds none of the rest.
+// another kind or limit than the front's is sent at once, so that the server reports the conflict.
+// AcquireAll waits for one of its locks at a time, while it holds none of the rest. It waits for
+// the lock whose attempt was refused or had no answer.
 //
 // # Downgrade, Export, Adopt
 //
-// A lease is pinned before its request is sent: from then on the server may have a reader, or
+// A grant is pinned before its request is sent: from then on the server may have a reader, or
 // another process's grant, under its owner. So it is not handed off any more, whatever the outcome.
-// After a Downgrade of unknown outcome the lease goes on as a writer's, and the caller may repeat
-// it. After an Export of unknown outcome the lease has ended, and its grant is released. An adopted
-// grant is an acquisition outside of the line.
+// Until the answer no other lease joins it, and no other Downgrade or Export begins. After a
+// Downgrade of unknown outcome the grant has either mode: the lease goes on as a writer's, no
+// writer joins it, and the caller repeats the Downgrade before an Export. After an Export of
+// unknown outcome the lease has ended, and its grant is released. An adopted grant is a pinned
+// acquisition outside of the line.
 //
 // # Goroutines
 //
@@ -118,6 +121,7 @@
 //   - Releases in the background: 64, not counting releases that have waited for more than 100 ms,
 //     so that a silent server does not delay releases on another one.
 //   - The release of an Unlock with a context that can end: one, for the TTL or 5 s at most.
+//   - The Unlocks of UnlockAll, and of a round of AcquireAll that failed: one each.
 //   - The end of a context of a lease: one each, because a parent of the user's takes part.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
 //   - Calls of a driver that do not return. Close waits one second for them.

@@ -21,10 +21,16 @@ var (
 	errSilent    = fmt.Errorf("%w: the server has not answered for a TTL", backend.ErrUnavailable)
 	errLate      = fmt.Errorf("%w: the term was over when its grant arrived",
 		backend.ErrUnavailable)
+	errAdoptedLate = fmt.Errorf("%w: the term was over when the adopted grant arrived",
+		backend.ErrLost)
+	errGhost = fmt.Errorf("%w: a request of its Lock may still be executed, so it cannot be "+
+		"exported yet", backend.ErrUnavailable)
 	errTermOver    = fmt.Errorf("%w: not renewed before its deadline", backend.ErrLost)
 	errMaxHoldOver = fmt.Errorf("%w: its maximum hold is over", backend.ErrLost)
 	errNoWriter    = errors.New("it is not the lease of a writer")
 	errShared      = errors.New("another lease stands on the same grant")
+	errMoving      = errors.New("a Downgrade or an Export of it is under way")
+	errEitherMode  = errors.New("a Downgrade of it had no answer; call Downgrade again")
 	errNilContext  = errors.New("the context is nil")
 	errGoexit      = errors.New("it ended its goroutine")
 	errAborted     = errors.New("the driver did not return")
@@ -58,6 +64,11 @@ func isLost(err error) bool { return errors.Is(err, backend.ErrLost) }
 func IsDefinite(err error) bool {
 	return errors.Is(err, backend.ErrNotAcquired) || errors.Is(err, backend.ErrUnsupported) ||
 		errors.Is(err, backend.ErrConflict) || errors.Is(err, backend.ErrInvalidName) || isLost(err)
+}
+
+// isUnknown reports whether the outcome of a request that failed with err is unknown.
+func isUnknown(err error) bool {
+	return err != nil && !IsDefinite(err) && !errors.Is(err, backend.ErrUnavailable)
 }
 
 // isFinal reports whether err rules out that another attempt succeeds.

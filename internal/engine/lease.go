@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -214,10 +215,14 @@ func (l *Lease) Extend(ctx context.Context) error {
 // Unlock ends l. With the last lease of a tenure it keeps, hands off or releases the acquisition.
 // It waits for the answer to the release until ctx ends, but always makes one attempt.
 func (l *Lease) Unlock(ctx context.Context) error {
+	return l.unlock(ctx, ctx.Done()) // code of a user, which may not return
+}
+
+// unlock is Unlock. done is the channel of ctx.
+func (l *Lease) unlock(ctx context.Context, done <-chan struct{}) error {
 	t := l.tenure
 	a := t.acq
 	e := a.engine
-	done := ctx.Done() // code of a user, which may not return
 	now := e.now()
 	e.mu.Lock()
 	if e.closing.Err() != nil {
@@ -369,11 +374,12 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 	switch {
 	case t.lock.mode() == backend.Permit:
 		return false, nil // the server answers that the name is in use by a semaphore
-	case t.acq.pinned && l.mode() == backend.Exclusive, // it may be a reader by now
-		t.lock.mode() == backend.Shared && l.mode() == backend.Exclusive:
+	case l.mode() == backend.Exclusive && t.acq.mode&backend.Shared != 0:
 		return false, errUpgrade
 	case !l.Reentrant || !t.lock.Reentrant:
 		return false, errReentrant
+	case t.acq.pin == moving:
+		return false, fmt.Errorf("%w: %w", backend.ErrNotAcquired, errMoving)
 	}
 	t.share(ref)
 	t.acq.schedule()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,10 +10,22 @@ import (
 	"github.com/dlock-go/dlock/internal/bound"
 )
 
+// eitherMode is the mode of a grant after a Downgrade without an answer.
+const eitherMode = backend.Exclusive | backend.Shared
+
+// pin is how far a grant is bound to its lease.
+type pin uint8
+
+const (
+	loose  pin = iota // it takes part in hand-offs, and readers may share it
+	pinned            // it does not
+	moving            // the same, and a Downgrade or an Export is under way
+)
+
 // Downgrade makes the exclusive grant of l a shared one, so that readers are admitted. It blocks
 // for one request, until ctx ends. After ErrUncertain the grant may be shared, and Downgrade may be
 // called again; l stays held in any case.
-func (l *Lease) Downgrade(ctx context.Context) error {
+func (l *Lease) Downgrade(ctx context.Context) (err error) {
 	a := l.tenure.acq
 	e := a.engine
 	if e.downgrader == nil {
@@ -22,23 +35,26 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return err
 	}
 	defer e.Leave()
-	grant, err := l.pin(backend.Exclusive)
+	bound := bound.New(ctx, a.lock.requestLimit())
+	defer bound.Cancel()
+	grant, err := l.beginMove(a.checkDowngrade)
 	if err != nil {
 		return err
 	}
-	bound := bound.New(ctx, a.lock.requestLimit())
-	defer bound.Cancel()
-	shared, err := e.downgrader.Downgrade(bound, grant)
+	var shared *backend.Grant
+	err = errAborted // unless the driver returns
+	defer func() { err = l.downgraded(ctx, shared, err) }()
+	shared, err = e.downgrader.Downgrade(bound, grant)
 	if err == nil && shared == nil {
 		err = ErrNothing
 	}
-	return l.downgraded(ctx, shared, err)
+	return err
 }
 
-// pin checks that l is the only lease on its grant, which must be in the given mode, and returns
-// the grant. From then on the grant takes no part in hand-offs, and no other lease joins it. A mode
-// of 0 is any mode.
-func (l *Lease) pin(mode backend.Mode) (*backend.Grant, error) {
+// beginMove checks that l is the only lease on its grant, and that check returns no error. It
+// returns the grant. From then on the grant takes no part in hand-offs. No other lease joins it
+// during the request. e.mu is held while check runs.
+func (l *Lease) beginMove(check func() error) (*backend.Grant, error) {
 	t := l.tenure
 	a := t.acq
 	a.engine.mu.Lock()
@@ -46,100 +62,132 @@ func (l *Lease) pin(mode backend.Mode) (*backend.Grant, error) {
 	switch err := l.check(); {
 	case err != nil:
 		return nil, err
-	case mode != 0 && a.mode != mode:
-		return nil, errNoWriter
 	case len(t.leases) != 1 || !t.isAlone():
 		return nil, errShared
+	case a.pin == moving:
+		return nil, errMoving
 	}
-	a.pinned = true
+	if err := check(); err != nil {
+		return nil, err
+	}
+	a.pin = moving
 	if a.mode == backend.Shared {
 		a.closeToReaders()
 	}
 	return a.grant, nil
 }
 
-// downgraded handles the answer to a Downgrade.
+// checkDowngrade returns an error if the grant of a is not a writer's. e.mu must be held.
+func (a *acquisition) checkDowngrade() error {
+	if a.mode&backend.Exclusive == 0 {
+		return errNoWriter
+	}
+	return nil
+}
+
+// downgraded handles the answer to a Downgrade, and returns its error for the caller.
 func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error) error {
 	a := l.tenure.acq
 	e := a.engine
+	failure := e.tryError(ctx, err)
 	e.mu.Lock()
 	defer e.unlock()
+	a.pin = pinned
 	if isLost(err) {
 		a.markLost(err)
 	}
-	switch ended := l.check(); {
+	now := e.now()
+	ended := l.check()
+	switch {
+	case ended != nil && err == nil:
+		a.releaseProlonged(now)
 	case ended != nil:
-		return ended
-	case errors.Is(err, backend.ErrUnavailable):
-		return Unavailable(e.Unanswered(ctx, err))
-	case IsDefinite(err):
-		return err
-	case err != nil:
-		return Uncertain(e.Unanswered(ctx, err))
+	case err == nil:
+		a.grant, a.mode = shared, backend.Shared
+		a.prove(shared.Term, now)
+		a.open(now)
+	case isUnknown(err):
+		a.mode = eitherMode
 	}
-	a.grant, a.mode = shared, backend.Shared
-	a.prove(shared.Term, e.now())
-	a.open(e.now())
-	return nil
+	return cmp.Or(ended, failure)
 }
 
-// Export detaches the grant of l from this process and ends l. It returns the driver's ticket for
-// Adopt, and the number of the hand-off. It blocks for one request, until ctx ends. If the outcome
-// is unknown, l has ended and its grant is released in the background.
-func (l *Lease) Export(ctx context.Context) (ticket string, handoff int, _ error) {
+// Exported is an exported grant.
+type Exported struct {
+	Ticket  string       // the driver's, for Adopt
+	Mode    backend.Mode // of the grant, which a Downgrade may have changed
+	Handoff int          // the number of its hand-off
+}
+
+// Export detaches the grant of l from this process and ends l. It blocks for one request, until ctx
+// ends. If the outcome is unknown, l has ended and its grant is released in the background.
+func (l *Lease) Export(ctx context.Context) (x Exported, err error) {
 	a := l.tenure.acq
 	e := a.engine
 	if e.mover == nil {
-		return "", 0, backend.ErrUnsupported
+		return x, backend.ErrUnsupported
 	}
 	if err := e.Enter(ctx); err != nil {
-		return "", 0, err
+		return x, err
 	}
 	defer e.Leave()
-	grant, err := l.pin(0)
-	if err != nil {
-		return "", 0, err
-	}
 	bound := bound.New(ctx, a.lock.requestLimit())
 	defer bound.Cancel()
-	ticket, err = e.mover.Export(bound, grant)
-	if err == nil && ticket == "" {
+	grant, err := l.beginMove(a.checkExport)
+	if err != nil {
+		return x, err
+	}
+	err = errAborted // unless the driver returns
+	defer func() { err = l.exported(ctx, &x, err) }()
+	x.Ticket, err = e.mover.Export(bound, grant)
+	if err == nil && x.Ticket == "" {
 		err = ErrNothing
 	}
-	return ticket, int(l.tenure.local), l.exported(ctx, err)
+	return x, err
 }
 
-// exported handles the answer to an Export.
-func (l *Lease) exported(ctx context.Context, err error) error {
+// checkExport returns an error if the mode of the grant of a is not certain, or if the server may
+// still execute an earlier request of a: after the grant has passed to another owner, no release
+// would remove what that request leaves. e.mu must be held.
+func (a *acquisition) checkExport() error {
+	switch {
+	case a.mode == eitherMode:
+		return errEitherMode
+	case a.repeat && elapsed(a.first.start, a.engine.now()) < a.engine.caps.Late:
+		return errGhost
+	}
+	return nil
+}
+
+// exported handles the answer to an Export: it completes x, or returns the error for the caller.
+func (l *Lease) exported(ctx context.Context, x *Exported, err error) error {
 	t := l.tenure
 	a := t.acq
 	e := a.engine
+	failure := e.tryError(ctx, err)
 	e.mu.Lock()
 	defer e.unlock()
+	a.pin = pinned
 	if isLost(err) {
 		a.markLost(err)
 	}
-	switch ended := l.check(); {
+	ended := l.check()
+	switch {
+	case ended != nil && err == nil: // no caller gets the ticket
+		a.repeat = true
+		a.releaseProlonged(e.now())
 	case ended != nil:
-		if err == nil { // no caller gets the ticket
-			a.repeat = true
-			a.releaseInBackground()
-		}
-		return ended
-	case errors.Is(err, backend.ErrUnavailable):
-		return Unavailable(e.Unanswered(ctx, err))
-	case IsDefinite(err):
-		return err
-	}
-	t.end(backend.ErrNotHeld)
-	if err != nil {
+	case err == nil:
+		x.Mode, x.Handoff = a.mode, int(t.local)
+		t.end(backend.ErrNotHeld)
+		a.on(exportEvent)
+		a.leave(requestTurn)
+	case isUnknown(err):
+		t.end(backend.ErrNotHeld)
 		a.repeat = true
 		a.releaseInBackground()
-		return Uncertain(e.Unanswered(ctx, err))
 	}
-	a.on(exportEvent)
-	a.leave(requestTurn)
-	return nil
+	return cmp.Or(ended, failure)
 }
 
 // Adopt acquires the grant behind a ticket and puts its lease into ref. handoff is the number that
@@ -156,7 +204,7 @@ func (e *Engine) Adopt(
 	}
 	defer e.Leave()
 	a := e.newAcquisition(l, nil, false, time.Time{})
-	a.pinned = true
+	a.pin = pinned
 	returned := false
 	defer func() {
 		if !returned { // the driver panicked, or ended the goroutine
@@ -183,12 +231,11 @@ func (a *acquisition) adopt(ctx context.Context, ticket string) (*backend.Grant,
 	if err == nil {
 		return grant, nil
 	}
-	a.uncertain = !IsDefinite(err) && !errors.Is(err, backend.ErrUnavailable)
-	a.attempted = a.uncertain
+	err, a.attempted = e.tryError(ctx, err), isUnknown(err)
 	e.mu.Lock()
 	defer e.unlock()
 	a.cleanUp()
-	return nil, a.tryError(ctx, err)
+	return nil, err
 }
 
 // acceptAdopted makes an adopted grant live and puts its lease into ref.
@@ -200,8 +247,11 @@ func (a *acquisition) acceptAdopted(grant *backend.Grant, handoff int, ref *Ref)
 	a.grant, a.term = grant, grant.Term
 	if err := a.checkGrant(now); err != nil {
 		a.cleanUp()
-		if errors.Is(err, errBroken) {
-			err = a.reason
+		switch {
+		case errors.Is(err, errBroken):
+			return a.reason
+		case errors.Is(err, errLate):
+			return errAdoptedLate // ErrUnavailable would mean that the handle is still good
 		}
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // one or a permit until its grant. e.mu guards it.
 type line struct {
 	key         string
-	front       backend.Mode // of the lock at the front; 0: there is none
+	front       *Lock        // the settings at the front; nil: there is none
 	readers     *acquisition // the newest shared grant, which readers may join; nil: there is none
 	first, last *waiter
 }
@@ -60,12 +60,12 @@ func (e *Engine) join(l *Lock, wait bool) (place, error) {
 		ln = e.newLine(l.Key)
 	}
 	switch {
-	case ln.front == 0 && ln.first == nil && ln.readers.canAdmit(l):
+	case ln.front == nil && ln.first == nil && ln.readers.canAdmit(l):
 		return place{tenure: ln.readers.admit(l)}, nil
-	case ln.front == 0 && !wait && l.mode() == backend.Exclusive && ln.readers != nil:
+	case ln.front == nil && !wait && l.mode() == backend.Exclusive && ln.readers != nil:
 		return place{}, errHeldHere
-	case ln.front == 0:
-		ln.front = l.mode()
+	case ln.front == nil:
+		ln.front = l
 		return place{line: ln}, nil
 	case ln.isOutside(l, wait):
 		return place{}, nil
@@ -76,13 +76,12 @@ func (e *Engine) join(l *Lock, wait bool) (place, error) {
 }
 
 // isOutside reports whether l sends its request at once although there is a lock at the front. A
-// semaphore and a mutex of one name are a conflict, which the server reports. A caller that does
-// not wait may get a permit, or share the lock with other readers, while another caller of this
-// client requests it.
+// semaphore and a mutex of one name are a conflict, and so are two semaphores with different
+// limits: the server reports it. The limit of a mutex is 0. A caller that does not wait may get a
+// permit, or share the lock with other readers, while another caller of this client requests it.
 func (ln *line) isOutside(l *Lock, wait bool) bool {
-	isPermit := l.mode() == backend.Permit
-	return isPermit != (ln.front == backend.Permit) ||
-		!wait && (isPermit || l.mode() == backend.Shared && ln.front == backend.Shared)
+	return l.Limit != ln.front.Limit ||
+		!wait && l.mode() == ln.front.mode() && l.mode() != backend.Exclusive
 }
 
 // append adds a waiter at the end of ln. e.mu must be held.
@@ -113,7 +112,7 @@ func (e *Engine) newLine(key string) *line {
 
 // endLine forgets ln if it is empty. e.mu must be held.
 func (e *Engine) endLine(ln *line) {
-	if ln.front == 0 && ln.first == nil && ln.readers == nil {
+	if ln.front == nil && ln.first == nil && ln.readers == nil {
 		delete(e.lines, ln.key)
 		e.spare = ln
 	}
@@ -142,12 +141,12 @@ func (e *Engine) serve(ln *line, t turn) {
 	}
 	w := ln.first
 	if w == nil {
-		ln.front = 0
+		ln.front = nil
 		e.endLine(ln)
 		return
 	}
 	w.remove()
-	ln.front = w.lock.mode()
+	ln.front = w.lock
 	w.turn <- t
 }
 
@@ -260,7 +259,7 @@ func (a *acquisition) open(now time.Time) {
 	if ln == nil || a.mode == backend.Exclusive {
 		return
 	}
-	if a.mode == backend.Shared && !a.pinned {
+	if a.mode == backend.Shared && a.pin == loose {
 		ln.readers = a
 		for w := ln.first; w != nil && a.canAdmit(w.lock); w = ln.first {
 			w.remove()
@@ -274,7 +273,7 @@ func (a *acquisition) open(now time.Time) {
 // those of a hand-off, so that a stream of readers does not keep a writer of another process
 // waiting. e.mu must be held.
 func (a *acquisition) canAdmit(l *Lock) bool {
-	return a != nil && a.state == granted && !a.pinned && l.mode() == backend.Shared &&
+	return a != nil && a.state == granted && a.pin == loose && l.mode() == backend.Shared &&
 		sameGrant(a.lock, l) && a.lock.MaxHold == 0 && l.MaxHold == 0 &&
 		a.isYoung(a.engine.now())
 }
@@ -307,7 +306,7 @@ const (
 
 // canHandOff reports whether the grant may be handed off once more. e.mu must be held.
 func (a *acquisition) canHandOff(now time.Time) bool {
-	return !a.pinned && int(a.tenure.local) < a.tenure.lock.Handoff && a.isYoung(now)
+	return a.pin == loose && int(a.tenure.local) < a.tenure.lock.Handoff && a.isYoung(now)
 }
 
 // isYoung reports whether the grant is young enough for another holder in this process. e.mu must

@@ -284,11 +284,7 @@ func (a *acquisition) renewed(term backend.Term, err error) {
 	relevant := a.expire(now) == nil && a.live()
 	switch {
 	case a.state == orphaned && err == nil:
-		// Once lost, always lost: the renewed grant is released.
-		if due := now.Add(a.lock.LockDelay); due.Before(a.release) {
-			a.release = due
-			a.schedule()
-		}
+		a.releaseProlonged(now)
 	case !relevant:
 	case err == nil:
 		a.prove(term, now)
@@ -302,6 +298,15 @@ func (a *acquisition) renewed(term backend.Term, err error) {
 	}
 	for t := a.tenure; relevant && t != nil; t = t.next {
 		e.noteRenewed(t, err)
+	}
+}
+
+// releaseProlonged plans the release of a grant that the server has prolonged after the leases
+// ended by the clock: once lost, always lost. A lock-delay counts from now. e.mu must be held.
+func (a *acquisition) releaseProlonged(now time.Time) {
+	if due := now.Add(a.lock.LockDelay); a.state == orphaned && due.Before(a.release) {
+		a.release = due
+		a.schedule()
 	}
 }
 

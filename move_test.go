@@ -1,0 +1,376 @@
+package dlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/membackend"
+)
+
+// movable is what a driver implements whose grants can change their mode and their process.
+type movable interface {
+	backend.Driver
+	backend.Waiter
+	backend.Downgrader
+	backend.Mover
+}
+
+// hooked is a driver with functions that replace its methods. A nil function replaces nothing.
+type hooked struct {
+	movable
+	late      time.Duration // for Capabilities
+	acquire   acquireStep
+	downgrade func(context.Context, *backend.Grant) (*backend.Grant, error)
+	export    func(context.Context, *backend.Grant) (string, error)
+	adopt     func(context.Context, string, *backend.Request) (*backend.Grant, error)
+}
+
+func (d *hooked) Capabilities() backend.Capabilities {
+	caps := d.movable.Capabilities()
+	caps.Late = d.late
+	return caps
+}
+
+func (d *hooked) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if d.acquire != nil {
+		return d.acquire(ctx, req)
+	}
+	return d.movable.Acquire(ctx, req)
+}
+
+func (d *hooked) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	if d.downgrade != nil {
+		return d.downgrade(ctx, g)
+	}
+	return d.movable.Downgrade(ctx, g)
+}
+
+func (d *hooked) Export(ctx context.Context, g *backend.Grant) (string, error) {
+	if d.export != nil {
+		return d.export(ctx, g)
+	}
+	return d.movable.Export(ctx, g)
+}
+
+func (d *hooked) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (*backend.Grant, error) {
+	if d.adopt != nil {
+		return d.adopt(ctx, ticket, req)
+	}
+	return d.movable.Adopt(ctx, ticket, req)
+}
+
+// newHooked returns two drivers of one space without hooks.
+func newHooked() (d, other *hooked) {
+	space := &membackend.Options{Space: rand.Text()}
+	return &hooked{movable: membackend.New(space).(movable)},
+		&hooked{movable: membackend.New(space).(movable)}
+}
+
+// TestExportNeedsAKnownMode checks that a grant which may be a reader's or a writer's is not
+// exported: its handle could not be adopted.
+func TestExportNeedsAKnownMode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		c, other := open(t, d, dlock.WithReentrant()), open(t, another)
+		lease := takes(t, c, "x")
+		d.downgrade = func(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+			_, _ = d.movable.Downgrade(ctx, g)
+			return nil, errServer
+		}
+		wantErr(t, lease.Downgrade(t.Context()), dlock.ErrUncertain)
+		_, err := lease.Export(t.Context())
+		if err == nil || lease.Err() != nil {
+			t.Errorf("Export: %v, the lease: %v", err, lease.Err())
+		}
+		ctx, cancel := lease.Context(t.Context())
+		defer cancel()
+		_, err = c.TryLock(ctx, "x")
+		wantErr(t, err, dlock.ErrNotAcquired) // readers may have the lock
+		d.downgrade = func(context.Context, *backend.Grant) (*backend.Grant, error) {
+			return nil, errUnavailable
+		}
+		wantErr(t, lease.Downgrade(t.Context()), dlock.ErrUnavailable)
+		if _, err := lease.Export(t.Context()); err == nil {
+			t.Error("Export after a second Downgrade that was not executed succeeded")
+		}
+		d.downgrade = nil
+		if err := lease.Downgrade(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		handle, err := lease.Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		adopted, err := other.Adopt(t.Context(), handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frees(t, adopted)
+	})
+}
+
+// TestNoLeaseJoinsAMove checks what happens during an Export, and that the lease is as before if
+// the Export was not executed.
+func TestNoLeaseJoinsAMove(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHooked()
+		c := open(t, d, dlock.WithReentrant())
+		lease := takes(t, c, "x")
+		ctx, cancel := lease.Context(t.Context())
+		defer cancel()
+		answer, calls := make(chan struct{}), 0
+		d.export = func(context.Context, *backend.Grant) (string, error) {
+			if calls++; calls == 1 {
+				<-answer
+			}
+			return "", errUnavailable
+		}
+		exported := make(chan error, 1)
+		go func() {
+			_, err := lease.Export(t.Context())
+			exported <- err
+		}()
+		synctest.Wait()
+		_, err := c.Lock(ctx, "x")
+		wantErr(t, err, dlock.ErrNotAcquired)
+		if err := lease.Downgrade(t.Context()); err == nil {
+			t.Error("Downgrade during an Export succeeded")
+		}
+		if _, err := lease.Export(t.Context()); err == nil {
+			t.Error("Export during an Export succeeded")
+		}
+		if calls != 1 {
+			t.Errorf("%d requests", calls)
+		}
+		close(answer)
+		wantErr(t, <-exported, dlock.ErrUnavailable)
+		inner, err := c.Lock(ctx, "x")
+		if err != nil {
+			t.Fatalf("a reentrant Lock after an Export that was not executed: %v", err)
+		}
+		frees(t, inner)
+		frees(t, lease)
+	})
+}
+
+// TestAdoptedLeaseIsReentrant checks that an adopted lease can be taken again in its context.
+func TestAdoptedLeaseIsReentrant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1, dlock.WithReentrant())[0]
+		handle, err := takes(t, c, "x").Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		adopted, err := c.Adopt(t.Context(), handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := adopted.Context(t.Context())
+		defer cancel()
+		inner, err := c.Lock(ctx, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		frees(t, inner)
+		frees(t, adopted)
+	})
+}
+
+// TestLateExport has an Export that is executed in time and answered after the deadline. The lock
+// is then released at the end of its first term, and not before a lock-delay is over.
+func TestLateExport(t *testing.T) {
+	t.Parallel()
+	for delay, want := range map[time.Duration]time.Duration{
+		0: 10 * time.Second, 5 * time.Second: 15 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, another := newHooked()
+			c, other := open(t, d), open(t, another)
+			begun := time.Now()
+			lease := takes(t, c, "x", dlock.WithTTL(10*time.Second), dlock.WithLockDelay(delay),
+				dlock.WithoutRenewal())
+			next := lockBehind(t.Context(), other, "x")
+			time.Sleep(9 * time.Second)
+			d.export = func(ctx context.Context, g *backend.Grant) (string, error) {
+				ticket, err := d.movable.Export(ctx, g)
+				time.Sleep(2 * time.Second)
+				return ticket, err
+			}
+			_, err := lease.Export(t.Context())
+			wantErr(t, err, dlock.ErrLost)
+			r := <-next
+			wantAt(t, "the next holder", r.at.Sub(begun), want, 100*time.Millisecond)
+			frees(t, r.lease)
+		})
+	}
+}
+
+// TestMoveThatPanics checks that a driver which panics costs its call: a Downgrade keeps the lease,
+// and an Export frees the lock.
+func TestMoveThatPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHooked()
+		c := open(t, d)
+		d.downgrade = func(context.Context, *backend.Grant) (*backend.Grant, error) {
+			panic("a driver's")
+		}
+		d.export = func(context.Context, *backend.Grant) (string, error) { panic("a driver's") }
+		lease := takes(t, c, "x")
+		panics(t, func() { _ = lease.Downgrade(t.Context()) })
+		if err := lease.Err(); err != nil {
+			t.Errorf("after Downgrade: %v", err)
+		}
+		frees(t, lease)
+		lease = takes(t, c, "x")
+		panics(t, func() { _, _ = lease.Export(t.Context()) })
+		wantErr(t, lease.Err(), dlock.ErrNotHeld)
+		frees(t, takes(t, c, "x"))
+	})
+}
+
+// panics checks that f panics.
+func panics(t *testing.T, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Error("the call did not panic")
+		}
+	}()
+	f()
+}
+
+// probing is a user's context type that calls a function of the client in each method.
+type probing struct {
+	context.Context //nolint:containedctx // it is one
+	probe           func()
+}
+
+func (p probing) Deadline() (time.Time, bool) {
+	p.probe()
+	return p.Context.Deadline()
+}
+
+func (p probing) Done() <-chan struct{} {
+	p.probe()
+	return p.Context.Done()
+}
+
+func (p probing) Err() error {
+	p.probe()
+	return p.Context.Err()
+}
+
+func (p probing) Value(key any) any {
+	p.probe()
+	return p.Context.Value(key)
+}
+
+// TestContextsRunWithoutTheMutex moves leases with contexts that call the client.
+func TestContextsRunWithoutTheMutex(t *testing.T) {
+	t.Parallel()
+	d, _ := newHooked()
+	d.downgrade = func(context.Context, *backend.Grant) (*backend.Grant, error) {
+		return nil, errServer
+	}
+	d.export = func(context.Context, *backend.Grant) (string, error) { return "", errServer }
+	d.adopt = func(context.Context, string, *backend.Request) (*backend.Grant, error) {
+		return nil, errServer
+	}
+	c := open(t, d)
+	probed := takes(t, c, "probed")
+	ctx := probing{t.Context(), func() {
+		done := make(chan struct{})
+		go func() {
+			_ = probed.Err()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Error("a context is called while the client is locked")
+		}
+	}}
+	handle, err := takes(t, open(t, &hooked{movable: d.movable}), "moved").Export(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Adopt(ctx, handle)
+	wantErr(t, err, dlock.ErrUncertain)
+	lease := takes(t, c, "x")
+	wantErr(t, lease.Downgrade(ctx), dlock.ErrUncertain)
+	frees(t, lease)
+	_, err = takes(t, c, "y").Export(ctx)
+	wantErr(t, err, dlock.ErrUncertain)
+	frees(t, probed)
+}
+
+// TestAdoptedTooLate checks the error of an Adopt whose grant is over when it arrives. The handle
+// is consumed, so the request is not as if it was not executed.
+func TestAdoptedTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		handle, err := takes(t, open(t, another), "x").Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := open(t, d)
+		d.adopt = func(
+			ctx context.Context, ticket string, req *backend.Request,
+		) (*backend.Grant, error) {
+			g, err := d.movable.Adopt(ctx, ticket, req)
+			time.Sleep(req.TTL)
+			return g, err
+		}
+		_, err = c.Adopt(t.Context(), handle)
+		wantErr(t, err, dlock.ErrLost)
+		wantNoErr(t, err, dlock.ErrUnavailable)
+		frees(t, takes(t, c, "x"))
+	})
+}
+
+// TestExportLeavesNoGhost has a Lock whose first request may be executed late. The server would
+// grant the lock to its owner after the adopter has unlocked it, and no release would follow.
+func TestExportLeavesNoGhost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		d.late = 2 * time.Second
+		attempts := 0
+		d.acquire = func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			if attempts++; attempts == 1 {
+				return nil, errors.New("no answer")
+			}
+			return d.movable.Acquire(ctx, req)
+		}
+		c, other := open(t, d), open(t, another)
+		lease := takes(t, c, "x")
+		_, err := lease.Export(t.Context())
+		wantErr(t, err, dlock.ErrUnavailable)
+		if err := lease.Err(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(d.late)
+		handle, err := lease.Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		adopted, err := other.Adopt(t.Context(), handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frees(t, adopted)
+	})
+}
