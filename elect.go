@@ -28,8 +28,8 @@ const maxElectPause = 5 * time.Second
 func (c *Client) Elect(
 	ctx context.Context, name string, lead func(context.Context, *Lease) error, opts ...Option,
 ) error {
-	if lead == nil {
-		return c.wrap("elect", name, errors.New("the function is nil"))
+	if ctx == nil || lead == nil {
+		return c.wrap("elect", name, errors.New("the context or the function is nil"))
 	}
 	m, err := c.mutex(name, append(slices.Clone(opts), WithLocalHandoff(0)))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -22,6 +23,8 @@ type MultiLease struct {
 	_      noCopy
 	client *Client
 	leases []*Lease // in the order of the names
+	watch  sync.Once
+	lost   <-chan struct{} // made by watch
 }
 
 // LockAll acquires the locks of all names, or none of them. It blocks until then, or until ctx
@@ -105,14 +108,17 @@ func (m *MultiLease) Deadline() (earliest time.Time) {
 	return earliest
 }
 
-// Lost returns a channel that is closed when the first of the leases ends for any reason. The
-// channel of the zero MultiLease is nil.
+// Lost returns a channel that is closed when the first of the leases ends for any reason. It is the
+// same one at each call. The channel of the zero MultiLease is nil.
 func (m *MultiLease) Lost() <-chan struct{} {
 	if len(m.leases) == 0 {
 		return nil
 	}
-	ctx, _ := m.Context(context.Background()) //nolint:govet // the end of the leases frees it
-	return ctx.Done()
+	m.watch.Do(func() {
+		ctx, _ := m.Context(context.Background()) //nolint:govet // the end of the leases frees it
+		m.lost = ctx.Done()
+	})
+	return m.lost
 }
 
 // Context returns a context that ends with parent and with the first of the leases; see

@@ -23,7 +23,8 @@ type RWMutex interface {
 	// writers; readers may have equal fences.
 	RLock(ctx context.Context) (*Lease, error)
 	// TryRLock makes one attempt, as TryLock does. It returns ErrNotAcquired if a writer has the
-	// lock, or waits for it where the backend is fair.
+	// lock, if a writer of this Client waits for it, or, where the backend is fair, if any writer
+	// waits.
 	TryRLock(ctx context.Context) (*Lease, error)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -123,12 +124,23 @@ func (c *Client) watch(ctx context.Context, name string) *watch {
 	ctx, w.cancel = c.engine.WhileOpen(ctx)
 	w.done.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			_ = watcher.Watch(ctx, c.prefix+name, w.signal)
+			c.watchOnce(ctx, watcher, name, w)
 			w.signal() // changes may be missed
 			c.engine.Pause(ctx, n, watchedInterval/10)
 		}
 	})
 	return w
+}
+
+// watchOnce is one call of the driver's Watch. Its error is not needed: the loop calls it again.
+func (c *Client) watchOnce(ctx context.Context, watcher backend.Watcher, name string, w *watch) {
+	defer func() {
+		if value := recover(); value != nil {
+			c.engine.Log(slog.LevelError, "dlock: the driver's Watch panicked",
+				slog.Any("panic", value))
+		}
+	}()
+	_ = watcher.Watch(ctx, c.prefix+name, w.signal)
 }
 
 // signal makes wait return. It does not block.

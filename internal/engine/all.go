@@ -29,6 +29,18 @@ type round struct {
 // keys. If one of them is taken, it frees what it has, and waits for that one next. What it has
 // meanwhile is never handed off or kept for a minimum hold, and causes no events.
 func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {
+	returned := false
+	defer func() {
+		if !returned { // the driver or a context panicked, or ended the goroutine
+			e.startUnlocks(context.WithoutCancel(ctx), takeLeases(refs))
+		}
+	}()
+	failed, err := e.acquireAll(ctx, locks, refs)
+	returned = true
+	return failed, err
+}
+
+func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {
 	r := &round{locks: locks, refs: refs}
 	for i, l := range locks {
 		r.order, r.trials = append(r.order, i), append(r.trials, l.trial())
@@ -40,7 +52,7 @@ func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 			return -1, nil
 		}
 		e.freeAll(ctx, refs)
-		if !isTaken(err) {
+		if !isTaken(err) && !(missing != r.order[0] && isRetried(ctx, err)) {
 			return missing, err
 		}
 		if first = missing; rounds > 0 { // two calls may free in turns what the other one needs
@@ -75,6 +87,13 @@ func isTaken(err error) bool {
 		!errors.Is(err, errReentrant) && !errors.Is(err, errUpgrade)
 }
 
+// isRetried reports whether a Lock would go on after an attempt that failed with err. LockAll then
+// waits for the lock in question, by the rules of Lock.
+func isRetried(ctx context.Context, err error) bool {
+	return (errors.Is(err, backend.ErrUncertain) || errors.Is(err, backend.ErrUnavailable)) &&
+		ended(ctx) == nil
+}
+
 // acquireRound waits for the first lock of r, and makes one attempt for each of the others. It
 // returns the index of the lock that it did not acquire.
 func (e *Engine) acquireRound(ctx context.Context, r *round) (missing int, _ error) {
@@ -107,39 +126,59 @@ func (e *Engine) confirm(r *round) (missing int, _ error) {
 
 // freeAll frees what a round has acquired. If ctx has ended, it does so in the background.
 func (e *Engine) freeAll(ctx context.Context, refs []*Ref) {
-	for _, ref := range refs {
-		l := ref.lease
-		if ref.lease = nil; l == nil {
-			continue
-		}
-		if ended(ctx) == nil {
-			_ = l.Unlock(ctx)
-			continue
-		}
-		e.mu.Lock()
-		e.start(func() { _ = l.Unlock(context.WithoutCancel(ctx)) })
-		e.unlock()
+	leases := takeLeases(refs)
+	if len(leases) == 0 {
+		return
 	}
+	if ended(ctx) == nil {
+		e.UnlockAll(ctx, leases)
+	} else {
+		e.startUnlocks(context.WithoutCancel(ctx), leases)
+	}
+}
+
+// takeLeases removes the leases from refs and returns them.
+func takeLeases(refs []*Ref) (leases []*Lease) {
+	for _, ref := range refs {
+		if l := ref.lease; l != nil {
+			leases = append(leases, l)
+		}
+		ref.lease = nil
+	}
+	return leases
 }
 
 // UnlockAll unlocks leases at the same time, and returns the errors in their order. Like Unlock it
 // makes one attempt for each, and waits for the answers until ctx ends.
 func (e *Engine) UnlockAll(ctx context.Context, leases []*Lease) []error {
-	errs := make([]error, len(leases))
-	answered := make(chan struct{}, len(leases))
-	e.mu.Lock()
-	for i, l := range leases {
-		e.start(func() {
-			defer func() { answered <- struct{}{} }()
-			errs[i] = errReleaseAborted // unless a context of a user panics
-			errs[i] = l.Unlock(ctx)
-		})
-	}
-	e.unlock()
-	for range leases {
-		<-answered
+	var errs []error
+	for _, result := range e.startUnlocks(ctx, leases) {
+		errs = append(errs, <-result)
 	}
 	return errs
+}
+
+// startUnlocks unlocks each lease on its own goroutine, and returns a channel for each result. A
+// driver that panics there costs its own request.
+func (e *Engine) startUnlocks(ctx context.Context, leases []*Lease) (results []chan error) {
+	done := ctx.Done() // code of a user, which may not return
+	e.mu.Lock()
+	defer e.unlock()
+	for _, l := range leases {
+		result := make(chan error, 1)
+		results = append(results, result)
+		e.start(func() {
+			err := errReleaseAborted
+			defer func() {
+				if value := recover(); value != nil {
+					err = Uncertain(e.recovered(value))
+				}
+				result <- err
+			}()
+			err = l.unlock(ctx, done)
+		})
+	}
+	return results
 }
 
 // Sleep blocks for d, until wake has an element, until ctx ends, or until Close begins.
