@@ -376,6 +376,13 @@ func nilContextIsAnError(f *fixture) {
 	if _, err := m.TryLock(none); err == nil {
 		f.Errorf("TryLock: nil")
 	}
+	if _, err := c.LockAll(none, []string{f.name}); err == nil {
+		f.Errorf("LockAll: nil")
+	}
+	lead := func(context.Context, *dlock.Lease) error { return nil }
+	if err := c.Elect(none, f.name, lead); err == nil {
+		f.Errorf("Elect: nil")
+	}
 	if _, err := dlock.Open(none, "mem:"); err == nil {
 		f.Errorf("Open: nil")
 	}

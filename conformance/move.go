@@ -123,6 +123,14 @@ var moveCases = []Case{
 		Promise: "A reader's lease can be exported and adopted, and excludes writers throughout.",
 		run:     readerMoves,
 	},
+	{
+		Name: "DowngradedLeaseMoves",
+		Move: true,
+		Mode: backend.Shared,
+		Promise: "A lease can be exported and adopted after a Downgrade. Its fence is not lower, " +
+			"and it admits readers and excludes writers throughout.",
+		run: downgradedLeaseMoves,
+	},
 }
 
 // downgrade sends a Downgrade, which must succeed.
@@ -440,6 +448,37 @@ func readerMoves(f *fixture) {
 	adopted := f.adopt(other, handle)
 	if _, err := c.TryLock(f.ctx, f.name); err == nil {
 		f.violation("a writer got the lock of an adopted reader")
+	}
+	f.unlock(adopted)
+	f.unlock(f.lockWithin(c, prompt, f.name))
+}
+
+func downgradedLeaseMoves(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.long())), f.client()
+	lease := f.lock(c, f.name)
+	if err := lease.Downgrade(f.ctx); err != nil {
+		f.Fatalf("Downgrade: %v", err)
+	}
+	handle := f.export(lease)
+	admitsReaders := func(when string) {
+		f.Helper()
+		reader, err := f.rwMutex(c).TryRLock(f.ctx)
+		if err != nil {
+			f.Fatalf("TryRLock of a lease that was downgraded and %s: %v", when, err)
+		}
+		if _, err := other.TryLock(f.ctx, f.name); err == nil {
+			f.violation("a writer got the lock of a reader that was %s", when)
+		}
+		f.unlock(reader)
+	}
+	admitsReaders("exported")
+	adopted := f.adopt(other, handle)
+	if adopted.Fence() < lease.Fence() {
+		f.Errorf("the fence %d after %d", adopted.Fence(), lease.Fence())
+	}
+	admitsReaders("adopted")
+	if err := adopted.Downgrade(f.ctx); err == nil {
+		f.Errorf("the adopted lease is a writer's")
 	}
 	f.unlock(adopted)
 	f.unlock(f.lockWithin(c, prompt, f.name))

@@ -192,6 +192,25 @@ var moveBugs = []Bug{
 			},
 		}
 	}},
+	{"adopts-writers-only", "A grant that was downgraded is not adopted.", func() *flaw {
+		var downgraded table[bool] // by key
+		return &flaw{
+			downgrade: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (*backend.Grant, error) {
+				downgraded.set(g.Key, true)
+				return next.Downgrade(ctx, g)
+			},
+			adopt: func(
+				ctx context.Context, next *driver, ticket string, req *backend.Request,
+			) (*backend.Grant, error) {
+				if is, _ := downgraded.get(req.Key); is {
+					return nil, backend.ErrLost
+				}
+				return next.Adopt(ctx, ticket, req)
+			},
+		}
+	}},
 	{"watch-leaks", "The end of a Watch leaves a goroutine.", func() *flaw {
 		return &flaw{watch: func(
 			ctx context.Context, next *driver, key string, changed func(),

@@ -179,6 +179,7 @@ var noticedBy = map[string][]string{
 	"downgrade-changes-fence":     {"DowngradedGrantIsAReaders"},
 	"downgrade-revives":           {"DowngradeOfALostGrantIsALoss"},
 	"export-frees":                {"ExportedLockIsKept", "PermitMoves", "ReaderMoves"},
+	"adopts-writers-only":         {"DowngradedLeaseMoves"},
 	"adopted-again":               {"HandleIsAdoptedOnce"},
 	"handle-lasts":                {"HandleEndsWithItsTerm"},
 	"owner-is-enough":             {"ForgedHandleIsRefused"},

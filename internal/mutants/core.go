@@ -131,7 +131,7 @@ var coreMutants = []mutant{
 		guard: "a context is read before Unlock begins", file: "internal/engine/lease.go",
 		without: "a context that panics keeps its name locked in the client for ever",
 		edits: []edit{
-			{old: "\tdone := ctx.Done() // code of a user, which may not return\n", new: ""},
+			{old: "return l.unlock(ctx, ctx.Done())", new: "return l.unlock(ctx, nil)"},
 			{old: "e.releaseFor(ctx, done, a, now)", new: "e.releaseFor(ctx, ctx.Done(), a, now)"},
 		},
 		pkg: ".", test: "TestContextThatPanics",
@@ -448,9 +448,131 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestLockAllKeepsNothingClosed",
 	},
 	{
+		guard: "LockAll frees what it has after a panic", file: "internal/engine/all.go",
+		without: "a driver that panics once leaves names locked in the client for ever",
+		edits:   []edit{{old: "\t\tif !returned {", new: "\t\tif false && !returned {"}},
+		pkg:     ".", test: "TestLockAllFreesAfterAPanic",
+	},
+	{
+		guard: "LockAll waits for a lock without an answer", file: "internal/engine/all.go",
+		without: "one lost reply ends a LockAll, but not a Lock",
+		edits: []edit{{
+			old: "if !isTaken(err) && !(missing != r.order[0] && isRetried(ctx, err)) {",
+			new: "if !isTaken(err) {",
+		}},
+		pkg: ".", test: "TestLockAllOutlivesALostReply",
+	},
+	{
+		guard: "LockAll ends when a server is away", file: "internal/engine/all.go",
+		without: "LockAll never returns while the server of one lock is away",
+		edits:   []edit{{old: "!(missing != r.order[0] && isRetried", new: "!(isRetried"}},
+		pkg:     ".", test: "TestLockAllOutlivesALostReply",
+	},
+	{
+		guard: "LockAll frees its locks at the same time", file: "internal/engine/all.go",
+		without: "with n releases without an answer the last lock stays taken for n times 5 s",
+		edits: []edit{{
+			old: "for _, result := range e.startUnlocks(ctx, leases) {\n" +
+				"\t\terrs = append(errs, <-result)",
+			new: "for _, l := range leases {\n\t\terrs = append(errs, l.Unlock(ctx))",
+		}},
+		pkg: ".", test: "TestLockAllFreesInParallel",
+	},
+	{
+		guard: "a panic in the release of several is an error", file: "internal/engine/all.go",
+		without: "a driver that panics in the Unlock of a MultiLease ends the process",
+		edits:   []edit{{old: "value := recover(); value", new: "value := any(nil); value"}},
+		pkg:     ".", test: "TestUnlockAllOutlivesPanics",
+	},
+	{
+		guard: "a context is read before several Unlocks begin", file: "internal/engine/all.go",
+		without: "MultiLease.Unlock with a context that panics does not panic for its caller",
+		edits: []edit{
+			{old: "\tdone := ctx.Done() // code of a user, which may not return\n", new: ""},
+			{old: "err = l.unlock(ctx, done)", new: "err = l.Unlock(ctx)"},
+		},
+		pkg: ".", test: "TestUnlockAllOutlivesPanics",
+	},
+	{
+		guard: "several leases have one channel", file: "multi.go",
+		without: "each call of MultiLease.Lost takes memory until the leases end",
+		edits:   []edit{{old: "\tm.watch.Do(func() {", new: "\tnew(sync.Once).Do(func() {"}},
+		pkg:     ".", test: "TestLostOfSeveralIsOneChannel",
+	},
+	{
+		guard: "a panic in a Watch ends no process", file: "watch.go",
+		without: "a driver that panics in Watch ends the process",
+		edits:   []edit{{old: "value := recover(); value", new: "value := any(nil); value"}},
+		pkg:     ".", test: "TestObserveOutlivesAPanic",
+	},
+	{
+		guard: "another limit is a conflict behind a waiter", file: "internal/engine/queue.go",
+		without: "a semaphore with another limit waits behind a waiter of its client",
+		edits: []edit{{
+			old: "return l.Limit != ln.front.Limit ||",
+			new: "return (l.Limit == 0) != (ln.front.Limit == 0) ||",
+		}},
+		pkg: ".", test: "TestOtherLimitBehindAWaiter",
+	},
+	{
+		guard: "a handle has the present mode", file: "internal/engine/move.go",
+		without: "a lease that is exported after a Downgrade cannot be adopted",
+		edits:   []edit{{old: "x.Handoff = a.mode,", new: "x.Handoff = a.lock.mode(),"}},
+		pkg:     "membackend", test: "TestConformance/DowngradedLeaseMoves",
+	},
+	{
+		guard: "an Export needs a known mode", file: "internal/engine/move.go",
+		without: "a lease that is exported after a Downgrade without an answer cannot be adopted",
+		edits:   []edit{{old: "case a.mode == eitherMode:", new: "case false:"}},
+		pkg:     ".", test: "TestExportNeedsAKnownMode",
+	},
+	{
+		guard: "an Export waits for late requests", file: "internal/engine/move.go",
+		without: "a request that is executed late locks the name after the adopter's Unlock",
+		edits:   []edit{{old: "case a.repeat && elapsed(", new: "case false && elapsed("}},
+		pkg:     ".", test: "TestExportLeavesNoGhost",
+	},
+	{
+		guard: "a late Export keeps the lock-delay", file: "internal/engine/move.go",
+		without: "the next holder comes before the end of the lock-delay",
+		edits:   []edit{{old: "a.releaseProlonged(e.now())", new: "a.releaseInBackground()"}},
+		pkg:     ".", test: "TestLateExport",
+	},
+	{
+		guard: "no lease joins a grant that moves", file: "internal/engine/lease.go",
+		without: "a lease that joins during an Export is held by two processes",
+		edits:   []edit{{old: "case t.acq.pin == moving:", new: "case false:"}},
+		pkg:     ".", test: "TestNoLeaseJoinsAMove",
+	},
+	{
+		guard: "one move at a time", file: "internal/engine/move.go",
+		without: "a second Export makes the handle of the first one useless",
+		edits:   []edit{{old: "case a.pin == moving:", new: "case false:"}},
+		pkg:     ".", test: "TestNoLeaseJoinsAMove",
+	},
+	{
+		guard: "an adoption that came too late is a loss", file: "internal/engine/move.go",
+		without: "the caller tries again with a handle that is consumed",
+		edits: []edit{{
+			old: "case errors.Is(err, errLate):\n", new: "case false:\n",
+		}},
+		pkg: ".", test: "TestAdoptedTooLate",
+	},
+	{
+		guard: "a context runs without the mutex", file: "internal/engine/move.go",
+		without: "a context that calls the client stops the client",
+		edits: []edit{{
+			old: "err, a.attempted = e.tryError(ctx, err), isUnknown(err)\n" +
+				"\te.mu.Lock()\n",
+			new: "e.mu.Lock()\n" +
+				"\terr, a.attempted = e.tryError(ctx, err), isUnknown(err)\n",
+		}},
+		pkg: ".", test: "TestContextsRunWithoutTheMutex",
+	},
+	{
 		guard: "a grant that may be shared is not handed off", file: "internal/engine/queue.go",
 		without: "after a Downgrade without an answer a writer gets the lock of readers",
-		edits:   []edit{{old: "return !a.pinned && int(", new: "return int("}},
+		edits:   []edit{{old: "return a.pin == loose && int(", new: "return int("}},
 		pkg:     ".", test: "TestUncertainDowngradeIsNotHandedOff",
 	},
 }
