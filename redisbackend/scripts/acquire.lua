@@ -46,18 +46,19 @@ local function words(kind)
   return limit and 'a semaphore with the limit ' .. limit or 'a lock'
 end
 
--- mismatch returns an error about the present value. A replica must not answer so instead of the
--- master: it refuses GETEX.
-local function mismatch(text)
+-- confirm returns an answer of the master. A replica must not answer instead: it refuses GETEX,
+-- which a master executes like GET. After a GETEX the server's memory limit does not apply to the
+-- script, so it must not precede a write.
+local function confirm(answer)
   local value = redis.pcall('GETEX', KEYS[1])
   if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
     return value
   end
-  return conflict(text)
+  return answer
 end
 
--- refuse returns the answer of a lock that is taken. HRANDFIELD may return the field "dlock1", and
--- so it is asked for two.
+-- refuse returns the answer of a lock that is taken. HRANDFIELD may return the field "dlock1",
+-- so the call requests two fields.
 local function refuse()
   if lock.kind == 'w' then
     return {redis.call('PTTL', KEYS[1]), lock.meta ~= '' and lock.meta or lock.owner}
@@ -73,22 +74,18 @@ local function refuse()
   return {left, meta ~= '' and meta or holder}
 end
 
--- A replica must not answer instead of the master. It refuses GETEX, which a master executes like
--- GET, and the first write of enqueue. After a GETEX, the server's memory limit would not apply
--- to enqueue.
-local failure = read(attempt == '0' and 'GETEX' or 'GET')
+local failure = read('GET')
 if failure then
-  redis.call('GETEX', KEYS[1]) -- repeats the error of GET if there was one
-  return failure
+  return confirm(failure)
 end
 local present = lock or head(owner)
 if present then
   if present.name ~= string.match(tail, '\n([^\n]*)') then
-    return mismatch("the value under the key is not dlock's")
+    return confirm(conflict("the value under the key is not dlock's"))
   end
   local one, other = words(present.kind), words(kind)
   if one ~= other then
-    return mismatch('the name is in use by ' .. one .. ', not by ' .. other)
+    return confirm(conflict('the name is in use by ' .. one .. ', not by ' .. other))
   end
 end
 local fence = own(owner, ttl)
@@ -112,4 +109,4 @@ if not lock or lock.kind ~= 'w' then
     return give(owner, ttl, tail, kind) or conflict("the value under the key is not dlock's")
   end
 end
-return refuse()
+return confirm(refuse())
