@@ -23,14 +23,13 @@ end
 
 -- queue.lua
 
--- An entry ends after at most 10 s, so that a waiter that has died delays the others no longer. The
--- driver refreshes it earlier: see entryTerm.
+-- enqueue leaves or refreshes the entry of owner.
 local function enqueue()
   if not redis.call('ZSCORE', KEYS[3], owner) then
     local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or 0
     redis.call('ZADD', KEYS[3], last + 1, owner)
   end
-  local term = math.min(ttl, 10000)
+  local term = math.min(ttl, entry_term)
   redis.call('HSET', KEYS[4], owner, table.concat(
     {string.format('%.0f', now + term), attempt, kind, tail}, '\n'))
   for i = 3, 4 do
@@ -57,7 +56,8 @@ local function confirm(answer)
   return answer
 end
 
--- refuse returns the answer of a lock that is taken. HRANDFIELD may return the field "dlock1",
+-- refuse returns the answer of a lock that is taken. There may be room when the first of several
+-- terms ends; the key may last longer than all of them. HRANDFIELD may return the field "dlock1",
 -- so the call requests two fields.
 local function refuse()
   if lock.kind == 'w' then
@@ -67,11 +67,7 @@ local function refuse()
   local holder = fields[1] == 'dlock1' and fields[2] or fields[1]
   local lines = '^%d+' .. string.rep('\n[^\n]*', 5) .. '\n(.*)$'
   local meta = string.match(redis.call('HGET', KEYS[1], holder), lines)
-  local left = redis.call('PTTL', KEYS[1])
-  if kind ~= 'w' and kind ~= 'r' then
-    left = lock.first - now -- the first permit that may be free
-  end
-  return {left, meta ~= '' and meta or holder}
+  return {lock.first - now, meta ~= '' and meta or holder}
 end
 
 local failure = read('GET')
@@ -105,7 +101,9 @@ if not lock or lock.kind ~= 'w' then
   if fence then
     return fence
   end
-  if admits(kind) and redis.call('EXISTS', KEYS[3]) == 0 then
+  -- A lock that pass_on has left free has no queue, or no fence: then give fails, too.
+  if not lock or admits(kind) and redis.call('EXISTS', KEYS[3]) == 0 then
+    unqueue(owner)
     return give(owner, ttl, tail, kind) or conflict("the value under the key is not dlock's")
   end
 end
