@@ -51,8 +51,8 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 	return g.Owner + "." + secret, nil
 }
 
-// Adopt implements backend.Mover. An adoption without its replicas has an unknown outcome: it is too
-// late to undo it, because the ticket is gone.
+// Adopt implements backend.Mover. An adoption without its replicas has an unknown outcome. It is not
+// undone as an Acquire is, because the ticket is gone.
 func (d *driver) Adopt(
 	ctx context.Context, ticket string, req *backend.Request,
 ) (*backend.Grant, error) {
@@ -92,6 +92,7 @@ func (d *driver) move(
 		nil, nil, &guardedNumKeys{n: 5, ctx: ctx},
 		k.lock, k.fence, k.queue, k.waiters, k.lock + ":ticket:" + owner,
 	}
-	reply, err := d.control.runSeparately(d.opts.withReplicaWait(ctx, ttl), s, append(all, args...))
+	ctx = d.opts.withReplicaWait(ctx, ttl)
+	reply, err := d.control.runSeparately(ctx, s, append(all, args...))
 	return reply, ignoreIfRefused(reply, err)
 }

@@ -337,7 +337,7 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: an export needs its replicas", file: "redisbackend/move.go",
 		without: "after a failover, an exported lock goes to another client during its term",
-		edits:   []edit{{old: "d.opts.withReplicaWait(ctx, ttl)", new: "ctx"}},
+		edits:   []edit{{old: "\tctx = d.opts.withReplicaWait(ctx, ttl)\n", new: ""}},
 		pkg:     "redisbackend", test: "TestReplicasProveTerms",
 	},
 	{
