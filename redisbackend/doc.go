@@ -36,13 +36,15 @@
 // A lock excludes other holders as long as the server keeps its data and its clock is not stepped.
 // Some faults make the server forget a held lock: a failover to an asynchronous replica, FLUSHALL,
 // a restart without an append-only file, and eviction under memory pressure. A step of the server's
-// clock can end a lock early. In these cases the fence still distinguishes the holders.
+// clock can end a lock early. In these cases the fence still distinguishes the holders. If the
+// clock is set back, the lock of a holder that has died before stays taken for that much longer.
 //
 // With wait=1 a lock, and each renewal, is valid only after a replica has acknowledged it. So a
 // holder never relies on a term that the replica does not have. This includes renewals, because a
 // promoted replica that has missed one would end the lock before its holder does. A lock without
-// its replicas is released again, and Acquire returns ErrUnavailable. A lease whose renewals lack
-// their replicas is lost at its deadline.
+// its replicas is released again, and Acquire returns ErrUnavailable. An export, an adoption or a
+// downgrade without its replicas has an unknown outcome. A lease whose renewals lack their replicas
+// is lost at its deadline.
 //
 // This suffices for a master with one replica. With more replicas, wait should be their number.
 // Otherwise a replica without the lock may be promoted. Or a master stands still while it is

@@ -127,7 +127,7 @@ func (d *driver) handleFailure(ctx context.Context, req *backend.Request, err er
 	return err
 }
 
-// entryTerm is how long an entry of the queue lasts at most: acquire.lua has the same number. The
+// entryTerm is how long an entry of the queue lasts at most: queue.lua has the same number. The
 // server does not pass the lock to a waiter that has not refreshed its entry since, so that a
 // waiter that has died does not delay the others for a whole TTL. A waiter refreshes its entry
 // three times in that time.

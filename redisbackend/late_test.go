@@ -37,7 +37,7 @@ func TestLateAcquireRevivesNoGrant(t *testing.T) {
 
 // TestNothingIsSentAfterTheContext checks that a request is not sent if its context ends while a
 // new connection is prepared, which takes several round trips. If it were executed that late, it
-// could break the lock of the next holder.
+// could break the lock of the next holder, or leave a grant that is not released.
 func TestNothingIsSentAfterTheContext(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(addr string) redis.UniversalClient{
@@ -50,26 +50,45 @@ func TestNothingIsSentAfterTheContext(t *testing.T) {
 		},
 		"cluster": func(addr string) redis.UniversalClient { return newCluster(optionsFor(addr)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			node, words, answer := newSlowServer(t)
-			c := client(node.addr)
-			if name == "cluster" {
-				c = client(newClusterSeed(t, node.addr).addr)
-			}
-			defer c.Close()
-			l := connection{}.lane(c, Options{})
-			d := &driver{main: l, keys: newKeys}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error)
-			go func() { done <- d.Break(ctx, "name", "") }()
-			<-words
-			cancel()
-			raw.WantIs(t, "Break", <-done, context.Canceled)
-			close(answer)
-			wantNotSent(t, words)
-		})
+		for what, request := range lateRequests {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				node, words, answer := newSlowServer(t)
+				c := client(node.addr)
+				if name == "cluster" {
+					c = client(newClusterSeed(t, node.addr).addr)
+				}
+				defer c.Close()
+				l := connection{}.lane(c, Options{})
+				d := &driver{main: l, control: l, keys: newKeys, hub: newHub(l, "client")}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- request(ctx, d) }()
+				<-words
+				cancel()
+				raw.WantIs(t, what, <-done, context.Canceled)
+				close(answer)
+				wantNotSent(t, words)
+			})
+		}
 	}
+}
+
+// lateRequests are requests of a driver that must not be executed late.
+var lateRequests = map[string]func(ctx context.Context, d *driver) error{
+	"Break": func(ctx context.Context, d *driver) error { return d.Break(ctx, "name", "") },
+	"Export": func(ctx context.Context, d *driver) error {
+		_, err := d.Export(ctx, &backend.Grant{
+			Request: backend.Request{Key: "name", Owner: "owner", TTL: time.Minute},
+		})
+		return err
+	},
+	"Adopt": func(ctx context.Context, d *driver) error {
+		_, err := d.Adopt(ctx, "former.secret", &backend.Request{
+			Key: "name", Owner: "owner", TTL: time.Minute, Mode: backend.Exclusive,
+		})
+		return err
+	},
 }
 
 // wantNotSent fails the test if a script is among the commands of a connection.

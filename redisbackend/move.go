@@ -17,10 +17,12 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	r.with(backend.FenceEpoch+g.Fence, &r.ttl)
 	sent := time.Now()
 	reply, err := d.control.run(d.opts.withReplicaWait(ctx, g.TTL), downgradeScript, r)
+	err = ignoreIfRefused(reply, err)
 	switch {
 	case err != nil:
 		return nil, err
 	case reply == int64(0):
+		d.hub.forget(g.Owner)
 		return nil, backend.ErrLost
 	case reply != int64(1):
 		return nil, errUnexpected(reply)
@@ -34,7 +36,7 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 // and a secret: a client that may inspect the lock knows its owner.
 func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
 	secret := rand.Text()
-	reply, err := d.move(ctx, exportScript, g.Key, g.Owner,
+	reply, err := d.move(ctx, g.TTL, exportScript, g.Key, g.Owner,
 		g.Owner, backend.FenceEpoch+g.Fence, ceilMillis(g.TTL), secret)
 	switch {
 	case err != nil:
@@ -49,7 +51,8 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 	return g.Owner + "." + secret, nil
 }
 
-// Adopt implements backend.Mover.
+// Adopt implements backend.Mover. An adoption without its replicas has an unknown outcome. It is not
+// undone as an Acquire is, because the ticket is gone.
 func (d *driver) Adopt(
 	ctx context.Context, ticket string, req *backend.Request,
 ) (*backend.Grant, error) {
@@ -59,11 +62,13 @@ func (d *driver) Adopt(
 	}
 	p := d.hub.admit(req)
 	p.sent = time.Now()
-	ctx = d.opts.withReplicaWait(ctx, req.TTL)
-	reply, err := d.move(ctx, adoptScript, req.Key, owner, req.Owner, ceilMillis(req.TTL),
-		encodeTail(d.hub.client, req), owner, secret, string(kind.Of(req)))
+	reply, err := d.move(ctx, req.TTL, adoptScript, req.Key, owner, req.Owner,
+		ceilMillis(req.TTL), encodeTail(d.hub.client, req), owner, secret, string(kind.Of(req)))
 	if err != nil {
-		return nil, d.handleFailure(ctx, req, err)
+		if isDefinite(err) {
+			d.hub.forget(req.Owner)
+		}
+		return nil, err
 	}
 	text, ok := reply.(string)
 	if !ok {
@@ -77,11 +82,17 @@ func (d *driver) Adopt(
 	return p.grant(req, fence, req.TTL), nil
 }
 
-// move evaluates a script with the five keys of an exported grant. owner is the exporter's.
+// move evaluates a script with the five keys of an exported grant. owner is the exporter's. The
+// script proves a term of ttl. It is not sent after ctx has ended.
 func (d *driver) move(
-	ctx context.Context, s *script, name, owner string, args ...any,
+	ctx context.Context, ttl time.Duration, s *script, name, owner string, args ...any,
 ) (any, error) {
 	k := d.keys(name)
-	all := []any{nil, nil, 5, k.lock, k.fence, k.queue, k.waiters, k.lock + ":ticket:" + owner}
-	return d.control.runSeparately(ctx, s, append(all, args...))
+	all := []any{
+		nil, nil, &guardedNumKeys{n: 5, ctx: ctx},
+		k.lock, k.fence, k.queue, k.waiters, k.lock + ":ticket:" + owner,
+	}
+	ctx = d.opts.withReplicaWait(ctx, ttl)
+	reply, err := d.control.runSeparately(ctx, s, append(all, args...))
+	return reply, ignoreIfRefused(reply, err)
 }

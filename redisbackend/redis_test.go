@@ -482,18 +482,24 @@ func TestUncontendedLockDoesNotQueue(t *testing.T) {
 }
 
 // TestFullServerQueuesNoWaiter checks that a server without memory refuses a waiter, even if
-// the lock is free.
+// the lock is free. A free lock also refuses an attempt that does not wait.
 func TestFullServerQueuesNoWaiter(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--maxmemory-policy", "noeviction")
 	d, c := openURL(t, s.URL), admin(t, s)
 	g := raw.Acquire(t, d, raw.Request(t, longTerm))
 	do(t, c, "config", "set", "maxmemory", "1")
-	for _, name := range []string{"", "/free"} {
-		req := raw.Request(t, longTerm)
-		req.Key += name
-		_, err := d.Acquire(t.Context(), req)
-		raw.WantIs(t, "Acquire"+name, err, backend.ErrUnavailable)
+	_, err := d.Acquire(t.Context(), raw.Request(t, longTerm))
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
+	for mode, limit := range modes {
+		for _, queue := range []bool{false, true} {
+			req := raw.Request(t, longTerm)
+			req.Key += "/free"
+			req.Mode, req.Limit, req.Queue = mode, limit, queue
+			_, err := d.Acquire(t.Context(), req)
+			what := fmt.Sprintf("Acquire of a free lock, %v, queue %v", mode, queue)
+			raw.WantIs(t, what, err, backend.ErrUnavailable)
+		}
 	}
 	try := raw.Request(t, longTerm)
 	try.Queue = false
@@ -1006,6 +1012,10 @@ func TestGoneWaitersAreForgotten(t *testing.T) {
 	do(t, c, "del", newKeys(own.Key).lock)
 	_, err := d.Renew(t.Context(), lost)
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
+	lost = raw.Acquire(t, d, own)
+	do(t, c, "del", newKeys(own.Key).lock)
+	_, err = d.Downgrade(t.Context(), lost)
+	raw.WantIs(t, "Downgrade", err, backend.ErrLost)
 	raw.Release(t, other, held)
 	d.hub.mu.Lock()
 	defer d.hub.mu.Unlock()

@@ -57,6 +57,15 @@ func isUnreplicated(err error) bool {
 	return ok
 }
 
+// ignoreIfRefused returns err, or nil if a script has refused with 0 and only replicas are missing.
+// A refusal proves no term, so it needs no replicas.
+func ignoreIfRefused(reply any, err error) error {
+	if reply == int64(0) && isUnreplicated(err) {
+		return nil
+	}
+	return err
+}
+
 // replication is a hook that ends a pipeline with WAIT if the context of the pipeline requires
 // replicas. WAIT counts only the writes of its own connection; so in a cluster the pipeline to each
 // node has its own. If replicas are missing, all commands of the pipeline fail.

@@ -45,6 +45,32 @@ func TestLockWithoutItsReplicas(t *testing.T) {
 	}
 }
 
+// TestAdoptionWithoutItsReplicas checks that an adoption which too few replicas acknowledge has an
+// unknown outcome. The ticket is gone, so the adoption must not count as not executed. A refusal is
+// definite, because it needs no replicas.
+func TestAdoptionWithoutItsReplicas(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	exporter, d := openURL(t, s.URL), openURL(t, s.URL+"?wait=1&timeout=4s")
+	held := raw.Acquire(t, exporter, raw.Request(t, 10*time.Minute))
+	ticket, err := exporter.Export(t.Context(), held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, second := raw.Request(t, 10*time.Minute), raw.Request(t, 10*time.Minute)
+	_, err = d.Adopt(t.Context(), ticket, req)
+	if err == nil || isDefinite(err) || errors.Is(err, backend.ErrLost) {
+		t.Errorf("Adopt: %v, want an unknown outcome", err)
+	}
+	_, err = d.Adopt(t.Context(), ticket, second)
+	raw.WantIs(t, "second Adopt", err, backend.ErrLost)
+	_, err = d.Export(t.Context(), held)
+	raw.WantIs(t, "Export of the adopted grant", err, backend.ErrLost)
+	_, err = d.Downgrade(t.Context(), held)
+	raw.WantIs(t, "Downgrade of the adopted grant", err, backend.ErrLost)
+	raw.Release(t, d, &backend.Grant{Request: *req})
+}
+
 // TestRefusalNeedsNoReplicas checks that a waiter keeps its place in the queue while replicas are
 // missing. A refusal proves no term.
 func TestRefusalNeedsNoReplicas(t *testing.T) {
@@ -134,8 +160,8 @@ func replicasOf(t *testing.T, g *testenv.RedisGroup) (replicas []*testenv.Server
 	return replicas
 }
 
-// TestReplicasProveTerms checks that a renewal is a proof only if replicas have it. Otherwise the
-// lock would end after a failover, before the holder detects it.
+// TestReplicasProveTerms checks that a renewal or an export is a proof only if replicas have it.
+// Otherwise the lock would end after a failover, before the holder detects it.
 func TestReplicasProveTerms(t *testing.T) {
 	t.Parallel()
 	groupsWithReplicas(t, func(t *testing.T, d *driver, replicas []*testenv.Server) {
@@ -153,6 +179,10 @@ func TestReplicasProveTerms(t *testing.T) {
 		_, err := d.Renew(t.Context(), held)
 		if err == nil || isDefinite(err) || errors.Is(err, backend.ErrLost) {
 			t.Errorf("Renew without replicas: %v, want an unknown outcome", err)
+		}
+		_, err = d.Export(t.Context(), held)
+		if err == nil || isDefinite(err) || errors.Is(err, backend.ErrLost) {
+			t.Errorf("Export without replicas: %v, want an unknown outcome", err)
 		}
 		_, err = d.Acquire(t.Context(), free)
 		raw.WantIs(t, "Acquire without replicas", err, backend.ErrUnavailable)

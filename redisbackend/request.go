@@ -20,7 +20,7 @@ type request struct {
 
 // newRequest returns a request without arguments after the owner: with adds them.
 func (d *driver) newRequest(name, owner string) *request {
-	r := &request{keys: d.keys(name), owner: owner}
+	r := &request{keys: d.keys(name), owner: owner, numKeys: guardedNumKeys{n: 4}}
 	r.array = [...]any{
 		nil, nil, &r.numKeys, &r.keys.lock, &r.keys.fence, &r.keys.queue, &r.keys.waiters,
 		&r.owner, nil, nil, nil, nil,
@@ -40,25 +40,26 @@ func (r *request) until(ctx context.Context) []any {
 	return r.args
 }
 
-// guardedNumKeys is the number of keys of a script, 4, which fails after the end of a context. So a
-// request is not sent any more after its caller has returned.
+// guardedNumKeys is the number of keys of a script, of one digit, which fails after the end of a
+// context. So a request is not sent any more after its caller has returned.
 //
 // go-redis prepares a connection in several round trips, in which it observes at most the deadline
 // of a context. After that it writes the command, and needs the text of each argument. If the text
 // of one is an error, go-redis sends nothing.
 type guardedNumKeys struct {
+	n   int
 	ctx context.Context // nil means no end
 }
 
-var numKeys = []byte("4")
+var digits = []byte("0123456789")
 
 // MarshalBinary implements encoding.BinaryMarshaler.
 func (n *guardedNumKeys) MarshalBinary() ([]byte, error) {
 	if n.ctx != nil && n.ctx.Err() != nil {
 		return nil, n.ctx.Err()
 	}
-	return numKeys, nil
+	return digits[n.n : n.n+1], nil
 }
 
 // String returns the number for hooks of a lent client, which may print commands.
-func (n *guardedNumKeys) String() string { return string(numKeys) }
+func (n *guardedNumKeys) String() string { return string(digits[n.n : n.n+1]) }

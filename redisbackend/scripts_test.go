@@ -23,7 +23,8 @@ const (
 	oldFence = "1700000000000000"
 	hour     = 60 // minutes
 	hourMS   = hour * 60_000
-	entryMS  = 10_000 // the term of an entry of the queue
+	termMS   = hourMS + 1 // how long a term of an hour is in the records of several holders
+	entryMS  = 10_000     // the term of an entry of the queue
 	unstable = "a lock of 1 ms"
 )
 
@@ -81,7 +82,7 @@ func TestScripts(t *testing.T) {
 		"acquire": testAcquire, "foreign": testForeign, "grant": testGrant, "release": testRelease,
 		"break": testBreak, "renew": testRenew, "inspect": testInspect, "readers": testReaders,
 		"permits": testPermits, "expiry": testExpiry, "leave": testLeave,
-		"downgrade": testDowngrade,
+		"downgrade": testDowngrade, "terms": testTerms,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &stage{TB: t, Client: c, keys: newKeys("name")}
@@ -453,6 +454,22 @@ func testForeign(s *stage) {
 		name:   "a queue, and an invalid fence",
 		before: state{fence: "x", queue: []waiting{b}, queueTerm: hour}, args: attempt("a", 0),
 		want: "CONFLICT", after: state{fence: "x"},
+	}, scriptTest{
+		name: "a queue of two, and an invalid fence",
+		before: state{
+			fence: "x", queue: []waiting{b, {"c", 2, 5000, 1, "w"}}, queueTerm: hour,
+		},
+		args: attempt("a", 0), want: "CONFLICT", after: state{
+			fence: "x", queue: []waiting{{"c", 2, 5000, 1, "w"}}, queueTerm: hour,
+		},
+	}, scriptTest{
+		name: "a queue, and an invalid fence, by a waiter",
+		before: state{
+			fence: "x", queue: []waiting{b, {"c", 2, 5000, 1, "w"}}, queueTerm: hour,
+		},
+		args: attempt("a", 1), want: "CONFLICT", after: state{
+			fence: "x", queue: []waiting{{"c", 2, 5000, 1, "w"}}, queueTerm: hour,
+		},
 	}))
 	for _, key := range []string{s.keys.lock, s.keys.fence} {
 		s.set(state{})
@@ -527,7 +544,7 @@ func testRelease(s *stage) {
 				queue: []waiting{{"a", 1, 0, 1, "w"}, b}, queueTerm: hour,
 			},
 			args: []any{"h"}, want: "1", told: grantMessage("b", newFence, 4),
-			after: state{lock: granted("b", newFence), term: 30, fence: newFence},
+			after: state{lock: granted("b", newFence), term: 1, fence: newFence},
 		},
 		{
 			name: "a lock with a waiter that has 1 ms left", before: state{
@@ -561,7 +578,7 @@ func testRelease(s *stage) {
 			name:   "a queue entry of a free lock",
 			before: state{queue: []waiting{a, b}, queueTerm: hour}, args: []any{"a"},
 			want: "1", told: grantMessage("b", newFence, 4),
-			after: state{lock: granted("b", newFence), term: 30, fence: newFence},
+			after: state{lock: granted("b", newFence), term: 1, fence: newFence},
 		},
 		{
 			name:   "the last queue entry of a free lock",
@@ -661,7 +678,8 @@ func attemptAs(kind, owner string, number int) []any {
 	return append(attempt(owner, number), kind)
 }
 
-// testReaders checks how readers and writers share and queue.
+// testReaders checks how readers and writers share and queue. The key of the readers lasts longer
+// than the last term, as after the departure of a reader with a longer term.
 func testReaders(s *stage) {
 	a := holding{"a", oldFence, 5000}
 	readers := func(term, first int, holders ...holding) state {
@@ -677,37 +695,37 @@ func testReaders(s *stage) {
 	s.test(acquireScript.source, []scriptTest{
 		{
 			name: "a free lock", args: attemptAs("r", "c", 0), want: newFence,
-			after: readers(hour, hourMS, holding{"c", newFence, hourMS}),
+			after: readers(hour, termMS, holding{"c", newFence, termMS}),
 		},
 		{
 			name: "a second reader", before: before, args: attemptAs("r", "c", 0), want: newFence,
-			after: readers(hour, 5000, a, holding{"c", newFence, hourMS}),
+			after: readers(hour, 5000, a, holding{"c", newFence, termMS}),
 		},
 		{
 			name: "a reader again", before: before, args: attemptAs("r", "a", 7), want: oldFence,
 			after: state{
-				kind: "r", first: 5000, holders: []holding{{"a", oldFence, hourMS}}, term: hour,
+				kind: "r", first: 5000, holders: []holding{{"a", oldFence, termMS}}, term: hour,
 				fence: oldFence,
 			},
 		},
 		{
-			name: "a writer", before: before, args: attempt("w", 0), want: "[10 min, meta of a]",
+			name: "a writer", before: before, args: attempt("w", 0), want: "[1 min, meta of a]",
 			after: before,
 		},
 		{
 			name: "a writer that waits", before: before, args: attempt("w", 1),
-			want: "[10 min, meta of a]", after: state{
+			want: "[1 min, meta of a]", after: state{
 				kind: "r", first: 5000, holders: []holding{a}, term: 10, fence: oldFence,
 				queue: []waiting{{"w", 1, entryMS, 1, "w"}}, queueTerm: 1,
 			},
 		},
 		{
 			name: "a reader behind a writer", before: queued, args: attemptAs("r", "c", 0),
-			want: "[10 min, meta of a]", after: queued,
+			want: "[1 min, meta of a]", after: queued,
 		},
 		{
 			name: "a reader that waits behind a writer", before: queued,
-			args: attemptAs("r", "c", 2), want: "[10 min, meta of a]", after: both,
+			args: attemptAs("r", "c", 2), want: "[1 min, meta of a]", after: both,
 		},
 		{
 			name: "a reader of a held lock", before: state{lock: held("h"), term: 10},
@@ -728,7 +746,7 @@ func testReaders(s *stage) {
 			},
 			args: attempt("e", 0), want: "[1 min, meta of b]", told: grantMessage("b", newFence, 3),
 			after: state{
-				kind: "r", first: 5000, holders: []holding{{"b", newFence, 5000}}, term: 1,
+				kind: "r", first: 5001, holders: []holding{{"b", newFence, 5001}}, term: 1,
 				fence: newFence, queue: []waiting{writer}, queueTerm: 1,
 			},
 		},
@@ -746,21 +764,21 @@ func testPermits(s *stage) {
 	s.test(acquireScript.source, []scriptTest{
 		{
 			name: "a free semaphore", args: attemptAs("p2", "c", 1), want: newFence, after: state{
-				kind: "p2", first: hourMS, holders: []holding{{"c", newFence, hourMS}}, term: hour,
+				kind: "p2", first: termMS, holders: []holding{{"c", newFence, termMS}}, term: hour,
 				fence: newFence,
 			},
 		},
 		{
 			name: "the last permit", before: one, args: attemptAs("p2", "c", 0), want: newFence,
 			after: state{
-				kind: "p2", first: 5000, holders: []holding{a, {"c", newFence, hourMS}}, term: hour,
+				kind: "p2", first: 5000, holders: []holding{a, {"c", newFence, termMS}}, term: hour,
 				fence: newFence,
 			},
 		},
 		{
 			name: "no permit", before: two, args: attemptAs("p2", "a", 0), want: oldFence,
 			after: state{
-				kind: "p2", first: 5000, holders: []holding{{"a", oldFence, hourMS}, b}, term: hour,
+				kind: "p2", first: 5000, holders: []holding{{"a", oldFence, termMS}, b}, term: hour,
 				fence: oldFence,
 			},
 		},
@@ -813,7 +831,7 @@ func testExpiry(s *stage) {
 		{
 			name: "a permit", before: state1("p2", 0, over, live), args: attemptAs("p2", "c", 0),
 			want: newFence, after: state{
-				kind: "p2", first: 9000, holders: []holding{live, {"c", newFence, hourMS}},
+				kind: "p2", first: 9000, holders: []holding{live, {"c", newFence, termMS}},
 				term: hour, fence: newFence,
 			},
 		},
@@ -824,7 +842,7 @@ func testExpiry(s *stage) {
 		{
 			name: "the last reader", before: state1("s", 0, over), args: attemptAs("p2", "c", 0),
 			want: newFence, after: state{
-				kind: "p2", first: hourMS, holders: []holding{{"c", newFence, hourMS}}, term: hour,
+				kind: "p2", first: termMS, holders: []holding{{"c", newFence, termMS}}, term: hour,
 				fence: newFence,
 			},
 		},
@@ -835,7 +853,7 @@ func testExpiry(s *stage) {
 			},
 			args: attemptAs("p1", "d", 0), want: "[1 min, meta of c]",
 			told: grantMessage("c", newFence, 3), after: state{
-				kind: "p1", first: 5000, holders: []holding{{"c", newFence, 5000}}, term: 1,
+				kind: "p1", first: 5001, holders: []holding{{"c", newFence, 5001}}, term: 1,
 				fence: newFence,
 			},
 		},
@@ -874,8 +892,8 @@ func testLeave(s *stage) {
 		{
 			name: "the last one before readers", args: []any{"a"}, want: "1",
 			before: queued(readers(a), waiting{"q", 1, 5000, 1, "r"}, reader), after: state{
-				kind: "r", first: 5000, term: 1, fence: "1800000000005008", holders: []holding{
-					{"q", newFence, 5000}, {"r", "1800000000005008", 6000},
+				kind: "r", first: 5001, term: 1, fence: "1800000000005008", holders: []holding{
+					{"q", newFence, 5001}, {"r", "1800000000005008", 6001},
 				},
 			},
 			told: grantMessage("q", newFence, 1) + ", " +
@@ -888,7 +906,7 @@ func testLeave(s *stage) {
 	s.test(releaseScript.source, append(tests, scriptTest{
 		name: "a writer that waits before a reader", before: queued(readers(a), writer, reader),
 		args: []any{"w"}, want: "1", told: grantMessage("r", newFence, 4), after: state{
-			kind: "r", first: 5000, holders: []holding{a, {"r", newFence, 6000}}, term: 10,
+			kind: "r", first: 5000, holders: []holding{a, {"r", newFence, 6001}}, term: 10,
 			fence: newFence,
 		},
 	}))
@@ -922,7 +940,7 @@ func testLeave(s *stage) {
 func testDowngrade(s *stage) {
 	before := state{lock: held("a"), term: 10, fence: newFence}
 	after := state{
-		kind: "r", first: hourMS, holders: []holding{{"a", oldFence, hourMS}}, term: hour,
+		kind: "r", first: termMS, holders: []holding{{"a", oldFence, termMS}}, term: hour,
 		fence: newFence,
 	}
 	args := []any{"a", oldFence, hourMS}
@@ -949,10 +967,69 @@ func testDowngrade(s *stage) {
 		{
 			name: "a writer before a reader and a writer", before: queued, args: args, want: "1",
 			told: grantMessage("r", next, 4), after: state{
-				kind: "r", first: 6000, term: hour, fence: next,
-				holders: []holding{{"a", oldFence, hourMS}, {"r", next, 6000}},
+				kind: "r", first: 6001, term: hour, fence: next,
+				holders: []holding{{"a", oldFence, termMS}, {"r", next, 6001}},
 				queue:   queued.queue[1:], queueTerm: 1,
 			},
 		},
 	})
+}
+
+// testTerms checks that no term of several holders ends too early, and none too late.
+func testTerms(s *stage) {
+	const began, ended = "1800000000 5999", "1800003600 6000" // a term of an hour
+	grants := map[string]func(){
+		"acquire": func() {
+			s.set(state{})
+			s.run(acquireScript.source, began, attemptAs("r", "a", 0)...)
+		},
+		"renew": func() {
+			s.set(state{
+				kind: "r", holders: []holding{{"a", newFence, 5000}}, term: hour, fence: newFence,
+			})
+			s.renew(began, "a", newFence, hourMS)
+		},
+	}
+	for name, grant := range grants {
+		for at, want := range map[string]string{
+			"1800003600 5998": "[1, meta of a]", ended: "1800003600006000",
+		} {
+			grant()
+			if got := s.run(acquireScript.source, at, attempt("w", 0)...); got != want {
+				s.Errorf("%s: the answer at %s is %s, want %s", name, at, got, want)
+			}
+		}
+	}
+	s.testClockThatWasSetBack()
+}
+
+// renew renews one of several holders.
+func (s *stage) renew(at, owner, fence string, ttl int) {
+	s.Helper()
+	got := s.eval(renewScript.source, at, []string{s.keys.lock}, owner, fence, ttl)
+	if got != "[1]" {
+		s.Errorf("renew: %s", got)
+	}
+}
+
+// testClockThatWasSetBack checks that a renewal after the clock was set back does not leave the end
+// of the former term. Without a step, it keeps the time before which no term ends.
+func (s *stage) testClockThatWasSetBack() {
+	s.Helper()
+	b := holding{"b", oldFence, 2 * hourMS}
+	for first, want := range map[int]int{hourMS: 60_001, 5000: 5000} {
+		before := state{
+			kind: "r", first: first, holders: []holding{{"a", oldFence, hourMS}, b}, term: hour,
+		}
+		s.set(before)
+		s.renew(clock, "a", oldFence, 60_000)
+		before.first, before.holders[0].left = want, 60_001
+		if got := s.get(); fmt.Sprint(got) != fmt.Sprint(before) {
+			s.Errorf("after a step:\n%+v, want\n%+v", got, before)
+		}
+		s.renew(clock, "a", oldFence, hourMS)
+		if got := s.get().first; got != want {
+			s.Errorf("after another renewal, no term ends before %d ms, want %d", got, want)
+		}
+	}
 }

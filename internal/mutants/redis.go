@@ -192,7 +192,7 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: a replica reports no holder", file: "redisbackend/scripts/acquire.lua",
 		without: "because of a demoted master, a client does not get a free lock",
-		edits:   []edit{{old: "attempt == '0' and 'GETEX' or 'GET'", new: "'GET'"}},
+		edits:   []edit{{old: "return confirm(refuse())", new: "return refuse()"}},
 		pkg:     "redisbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
@@ -209,11 +209,8 @@ var redisMutants = []mutant{
 		guard:   "redis: a replica reports no conflict of locks",
 		file:    "redisbackend/scripts/acquire.lua",
 		without: "a demoted master refuses a lock that the present master grants",
-		edits: []edit{{
-			old: "redis.call('GETEX', KEYS[1]) -- repeats",
-			new: "redis.call('GET', KEYS[1]) -- repeats",
-		}},
-		pkg: "redisbackend", test: "TestDemotedMasterReportsNoConflict",
+		edits:   []edit{{old: "return confirm(failure)", new: "return failure"}},
+		pkg:     "redisbackend", test: "TestDemotedMasterReportsNoConflict",
 	},
 	{
 		guard:   "redis: an uncontended lock needs no queue",
@@ -229,8 +226,19 @@ var redisMutants = []mutant{
 		guard:   "redis: a full server accepts no queue entry",
 		file:    "redisbackend/scripts/acquire.lua",
 		without: "waiters fill a server beyond its memory limit",
-		edits:   []edit{{old: "attempt == '0' and 'GETEX' or 'GET'", new: "'GETEX'"}},
-		pkg:     "redisbackend", test: "TestFullServerQueuesNoWaiter",
+		edits: []edit{{
+			old: "local failure = read('GET')", new: "local failure = read('GETEX')",
+		}},
+		pkg: "redisbackend", test: "TestFullServerQueuesNoWaiter",
+	},
+	{
+		guard: "redis: a full server grants nothing", file: "redisbackend/scripts/acquire.lua",
+		without: "attempts on locks with readers or permits fill a server beyond its memory limit",
+		edits: []edit{{
+			old: "local failure = read('GET')",
+			new: "local failure = read(attempt == '0' and 'GETEX' or 'GET')",
+		}},
+		pkg: "redisbackend", test: "TestFullServerQueuesNoWaiter",
 	},
 	{
 		guard:   "redis: the wait for replicas ends before its renewal does",
@@ -255,8 +263,106 @@ var redisMutants = []mutant{
 		guard:   "redis: the place of a dead waiter ends soon",
 		file:    "redisbackend/scripts/acquire.lua",
 		without: "a waiter that has died delays the others for a whole TTL",
-		edits:   []edit{{old: "math.min(ttl, 10000)", new: "tonumber(ttl)"}},
+		edits:   []edit{{old: "math.min(ttl, entry_term)", new: "tonumber(ttl)"}},
 		pkg:     "redisbackend", test: "TestScripts",
+	},
+	{
+		guard:   "redis: a queue entry from before a step of the clock ends soon",
+		file:    "redisbackend/scripts/queue.lua",
+		without: "a dead waiter has the lock for the time by which the clock was set back",
+		edits: []edit{{
+			old: "math.min((expiry or now) - now, entry_term)", new: "(expiry or now) - now",
+		}},
+		pkg: "redisbackend", test: "TestScripts/release",
+	},
+	{
+		guard:   "redis: a clock that is set back keeps no lock taken",
+		file:    "redisbackend/scripts/renew.lua",
+		without: "a dead reader keeps the lock for the time by which the clock was set back",
+		edits:   []edit{{old: "if ends < tonumber(expiry) then", new: "if not ends then"}},
+		pkg:     "redisbackend", test: "TestScripts/terms",
+	},
+	{
+		guard:   "redis: a renewal leaves the first end of the terms",
+		file:    "redisbackend/scripts/renew.lua",
+		without: "a dead reader keeps the lock until the term of another reader ends",
+		edits:   []edit{{old: "if kind and first < tonumber(former) then", new: "if kind then"}},
+		pkg:     "redisbackend", test: "TestScripts/terms",
+	},
+	{
+		guard: "redis: a granted term is rounded up", file: "redisbackend/scripts/queue.lua",
+		without: "the term of a reader or a permit ends up to a millisecond too early",
+		edits:   []edit{{old: "local expiry = now + ms + 1", new: "local expiry = now + ms"}},
+		pkg:     "redisbackend", test: "TestScripts/terms",
+	},
+	{
+		guard: "redis: a renewed term is rounded up", file: "redisbackend/scripts/renew.lua",
+		without: "the term of a reader or a permit ends up to a millisecond too early",
+		edits:   []edit{{old: "local ends = now + ttl + 1", new: "local ends = now + ttl"}},
+		pkg:     "redisbackend", test: "TestScripts/terms",
+	},
+	{
+		guard:   "redis: waiters return when the first of several terms ends",
+		file:    "redisbackend/scripts/acquire.lua",
+		without: "a writer is late for as long as a reader that has left renewed after the others",
+		edits: []edit{{
+			old: "return {lock.first - now,", new: "return {redis.call('PTTL', KEYS[1]),",
+		}},
+		pkg: "redisbackend", test: "TestScripts/readers",
+	},
+	{
+		guard: "redis: a foreign fence is a conflict", file: "redisbackend/scripts/acquire.lua",
+		without: "with two waiters, an attempt fails with an error of the script",
+		edits:   []edit{{old: "if not lock or admits(kind) and", new: "if admits(kind) and"}},
+		pkg:     "redisbackend", test: "TestScripts/foreign",
+	},
+	{
+		guard:   "redis: a conflict leaves no queue entry",
+		file:    "redisbackend/scripts/acquire.lua",
+		without: "when the fence is repaired, the lock goes to a waiter that has given up",
+		edits:   []edit{{old: "    unqueue(owner)\n", new: ""}},
+		pkg:     "redisbackend", test: "TestScripts/foreign",
+	},
+	{
+		guard:   "redis: an adoption without its replicas is not undone",
+		file:    "redisbackend/move.go",
+		without: "with `wait=1` Adopt reports that nothing was executed, but the ticket is gone",
+		edits: []edit{{
+			old: "\t\tif isDefinite(err) {\n\t\t\td.hub.forget(req.Owner)\n\t\t}\n" +
+				"\t\treturn nil, err\n",
+			new: "\t\treturn nil, d.handleFailure(ctx, req, err)\n",
+		}},
+		pkg: "redisbackend", test: "TestAdoptionWithoutItsReplicas",
+	},
+	{
+		guard: "redis: an export needs its replicas", file: "redisbackend/move.go",
+		without: "after a failover, an exported lock goes to another client during its term",
+		edits:   []edit{{old: "\tctx = d.opts.withReplicaWait(ctx, ttl)\n", new: ""}},
+		pkg:     "redisbackend", test: "TestReplicasProveTerms",
+	},
+	{
+		guard: "redis: a refused move needs no replicas", file: "redisbackend/replicas.go",
+		without: "while replicas are missing, the loss of a lock has an unknown outcome",
+		edits: []edit{{
+			old: "if reply == int64(0) && isUnreplicated(err) {",
+			new: "if reply == nil && isUnreplicated(err) {",
+		}},
+		pkg: "redisbackend", test: "TestAdoptionWithoutItsReplicas",
+	},
+	{
+		guard: "redis: no ticket is used after the context", file: "redisbackend/move.go",
+		without: "a cancelled Adopt takes the lock after its caller has cleaned up",
+		edits:   []edit{{old: "&guardedNumKeys{n: 5, ctx: ctx}", new: "5"}},
+		pkg:     "redisbackend", test: "TestNothingIsSentAfterTheContext",
+	},
+	{
+		guard: "redis: a writer that is lost is forgotten", file: "redisbackend/move.go",
+		without: "each Downgrade that reports a loss leaves an entry in memory",
+		edits: []edit{{
+			old: "\t\td.hub.forget(g.Owner)\n\t\treturn nil, backend.ErrLost\n",
+			new: "\t\treturn nil, backend.ErrLost\n",
+		}},
+		pkg: "redisbackend", test: "TestGoneWaitersAreForgotten",
 	},
 	{
 		guard: "redis: a semaphore has a limit", file: "redisbackend/scripts/queue.lua",

@@ -23,14 +23,13 @@ end
 
 -- queue.lua
 
--- An entry ends after at most 10 s, so that a waiter that has died delays the others no longer. The
--- driver refreshes it earlier: see entryTerm.
+-- enqueue leaves or refreshes the entry of owner.
 local function enqueue()
   if not redis.call('ZSCORE', KEYS[3], owner) then
     local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or 0
     redis.call('ZADD', KEYS[3], last + 1, owner)
   end
-  local term = math.min(ttl, 10000)
+  local term = math.min(ttl, entry_term)
   redis.call('HSET', KEYS[4], owner, table.concat(
     {string.format('%.0f', now + term), attempt, kind, tail}, '\n'))
   for i = 3, 4 do
@@ -46,18 +45,20 @@ local function words(kind)
   return limit and 'a semaphore with the limit ' .. limit or 'a lock'
 end
 
--- mismatch returns an error about the present value. A replica must not answer so instead of the
--- master: it refuses GETEX.
-local function mismatch(text)
+-- confirm returns an answer of the master. A replica must not answer instead: it refuses GETEX,
+-- which a master executes like GET. After a GETEX the server's memory limit does not apply to the
+-- script, so it must not precede a write.
+local function confirm(answer)
   local value = redis.pcall('GETEX', KEYS[1])
   if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then
     return value
   end
-  return conflict(text)
+  return answer
 end
 
--- refuse returns the answer of a lock that is taken. HRANDFIELD may return the field "dlock1", and
--- so it is asked for two.
+-- refuse returns the answer of a lock that is taken. There may be room when the first of several
+-- terms ends; the key may last longer than all of them. HRANDFIELD may return the field "dlock1",
+-- so the call requests two fields.
 local function refuse()
   if lock.kind == 'w' then
     return {redis.call('PTTL', KEYS[1]), lock.meta ~= '' and lock.meta or lock.owner}
@@ -66,29 +67,21 @@ local function refuse()
   local holder = fields[1] == 'dlock1' and fields[2] or fields[1]
   local lines = '^%d+' .. string.rep('\n[^\n]*', 5) .. '\n(.*)$'
   local meta = string.match(redis.call('HGET', KEYS[1], holder), lines)
-  local left = redis.call('PTTL', KEYS[1])
-  if kind ~= 'w' and kind ~= 'r' then
-    left = lock.first - now -- the first permit that may be free
-  end
-  return {left, meta ~= '' and meta or holder}
+  return {lock.first - now, meta ~= '' and meta or holder}
 end
 
--- A replica must not answer instead of the master. It refuses GETEX, which a master executes like
--- GET, and the first write of enqueue. After a GETEX, the server's memory limit would not apply
--- to enqueue.
-local failure = read(attempt == '0' and 'GETEX' or 'GET')
+local failure = read('GET')
 if failure then
-  redis.call('GETEX', KEYS[1]) -- repeats the error of GET if there was one
-  return failure
+  return confirm(failure)
 end
 local present = lock or head(owner)
 if present then
   if present.name ~= string.match(tail, '\n([^\n]*)') then
-    return mismatch("the value under the key is not dlock's")
+    return confirm(conflict("the value under the key is not dlock's"))
   end
   local one, other = words(present.kind), words(kind)
   if one ~= other then
-    return mismatch('the name is in use by ' .. one .. ', not by ' .. other)
+    return confirm(conflict('the name is in use by ' .. one .. ', not by ' .. other))
   end
 end
 local fence = own(owner, ttl)
@@ -108,8 +101,10 @@ if not lock or lock.kind ~= 'w' then
   if fence then
     return fence
   end
-  if admits(kind) and redis.call('EXISTS', KEYS[3]) == 0 then
+  -- A lock that pass_on has left free has no queue, or no fence: then give fails, too.
+  if not lock or admits(kind) and redis.call('EXISTS', KEYS[3]) == 0 then
+    unqueue(owner)
     return give(owner, ttl, tail, kind) or conflict("the value under the key is not dlock's")
   end
 end
-return refuse()
+return confirm(refuse())

@@ -5,6 +5,10 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+-- entry_term is how long an entry of the queue lasts at most, in ms. So a waiter that has died
+-- delays the others no longer. The driver refreshes an entry earlier, and has the same number.
+local entry_term = 10000
+
 -- lock is what read has found: nil for a free lock, else a table with the kind and the name. An
 -- exclusive lock also has owner, fence, client and meta. Another lock has first, a time in ms
 -- before which no holder's term ends.
@@ -98,9 +102,10 @@ local function admits(kind)
   return kind == 'r' or redis.call('HLEN', KEYS[1]) <= tonumber(string.sub(kind, 2))
 end
 
--- add makes owner one of the holders of a kind. rest is its fence and the lines after it.
+-- add makes owner one of the holders of a kind. rest is its fence and the lines after it. now is
+-- rounded down, so the term needs one ms more.
 local function add(owner, ms, kind, rest)
-  local expiry = now + ms
+  local expiry = now + ms + 1
   if not lock then
     local name = string.match(rest, '^%d+\n%d+\n%d+\n%w+\n([^\n]*)')
     lock = {kind = kind, name = name, first = expiry + 1}
@@ -147,8 +152,15 @@ local function give(owner, ms, tail, kind)
   end)
 end
 
+-- unqueue removes the entry of owner.
+local function unqueue(owner)
+  redis.call('ZREM', KEYS[3], owner)
+  redis.call('HDEL', KEYS[4], owner)
+end
+
 -- head returns the first live entry of the queue as a table, and removes the expired entries before
--- it. The entry of caller is live. It returns nil if there is none.
+-- it. The entry of caller is live. It returns nil if there is none. An entry from before the clock
+-- was set back seems to last longer than it may.
 local function head(caller)
   while true do
     local owner = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
@@ -158,15 +170,14 @@ local function head(caller)
     local entry = redis.call('HGET', KEYS[4], owner) or ''
     local expiry, attempt, kind, tail, client, name =
       string.match(entry, '^(%d+)\n(%d+)\n(%l%d*)\n((%w+)\n([^\n]*)\n.*)$')
-    local left = (expiry or now) - now
+    local left = math.min((expiry or now) - now, entry_term)
     if expiry and (left > 0 or owner == caller) then
       return {
         owner = owner, left = math.max(left, 1), attempt = attempt, kind = kind, tail = tail,
         client = client, name = name,
       }
     end
-    redis.call('ZREM', KEYS[3], owner)
-    redis.call('HDEL', KEYS[4], owner)
+    unqueue(owner)
   end
 end
 
@@ -181,8 +192,7 @@ local function pass_on(caller)
     if not first or not admits(first.kind) then
       return
     end
-    redis.call('ZREM', KEYS[3], first.owner)
-    redis.call('HDEL', KEYS[4], first.owner)
+    unqueue(first.owner)
     local ok, fence = pcall(give, first.owner, first.left, first.tail, first.kind)
     if not (ok and fence) then
       return

@@ -12,6 +12,16 @@
 -- acquire of the same owner may have made another grant, and the lock may have had another holder
 -- between the two.
 
+-- lower makes the time in the field "dlock1" of a lock at most first: no term may end before it.
+-- add has done so already, unless the clock was set back since.
+local function lower(lock, first)
+  local kind, former, name =
+    string.match(redis.call('HGET', lock, 'dlock1') or '', '^(%l%d*\n)(%d+)(\n.*)$')
+  if kind and first < tonumber(former) then
+    redis.call('HSET', lock, 'dlock1', kind .. string.format('%.0f', first) .. name)
+  end
+end
+
 -- share prolongs the grant of one of several holders, and reports whether the server still has it.
 local function share(lock, owner, fence, ttl)
   local record = redis.pcall('HGET', lock, owner)
@@ -23,7 +33,11 @@ local function share(lock, owner, fence, ttl)
     return false
   end
   redis.call('PEXPIRE', lock, math.max(ttl, redis.call('PTTL', lock)))
-  redis.call('HSET', lock, owner, string.format('%.0f', now + ttl) .. rest)
+  local ends = now + ttl + 1 -- now is rounded down
+  redis.call('HSET', lock, owner, string.format('%.0f', ends) .. rest)
+  if ends < tonumber(expiry) then
+    lower(lock, ends)
+  end
   return true
 end
 
