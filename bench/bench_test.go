@@ -15,10 +15,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/bench"
+	"github.com/dlock-go/dlock/membackend"
 
 	_ "github.com/dlock-go/dlock/filebackend"
-	_ "github.com/dlock-go/dlock/membackend"
 )
 
 // childURL names the variable that makes the test binary a child of a run.
@@ -278,6 +279,29 @@ func TestUnsupported(t *testing.T) {
 		if err := bench.WriteTable(&table, results); err != nil ||
 			!strings.Contains(table.String(), plain.Name+"  not supported") {
 			t.Errorf("%v\n%s", err, table.String())
+		}
+	}
+}
+
+// exclusiveDriver is a driver in memory without readers and semaphores.
+type exclusiveDriver struct{ backend.Driver }
+
+func (d exclusiveDriver) Capabilities() backend.Capabilities {
+	c := d.Driver.Capabilities()
+	c.Modes = backend.Exclusive
+	return c
+}
+
+// TestUnsupportedByBackend checks that the capabilities of a driver decide.
+func TestUnsupportedByBackend(t *testing.T) {
+	t.Parallel()
+	s := bench.Driver("driver", func(context.Context) (backend.Driver, error) {
+		return exclusiveDriver{membackend.New(nil)}, nil
+	})
+	workloads := []bench.Workload{find(t, "W7"), find(t, "W8"), find(t, "W9")}
+	for _, r := range bench.Run(t.Context(), tiny, workloads, s) {
+		if r.Unsupported != (r.Workload != "W9") || r.Error != "" {
+			t.Errorf("%+v", r)
 		}
 	}
 }

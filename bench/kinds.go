@@ -68,8 +68,8 @@ func (k kind) holders() int {
 	return 1
 }
 
-// readers runs W7. Readers of one process share a grant of the server, which is a hand-off inside
-// the process. The mutexes have no hand-offs, because each of their pairs excludes all others.
+// readers runs W7. Readers of one process share a grant of the server, which needs the permission
+// for hand-offs. The mutexes have none, so each of their pairs takes a grant of the server.
 func readers(ctx context.Context, r *run) {
 	r.compare(ctx, contentionTurns, func(s Subject) *row {
 		name := r.names(s, "readers", 3)

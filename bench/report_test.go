@@ -119,7 +119,9 @@ func TestHTML(t *testing.T) {
 	if err := bench.WriteHTML(&page, bench.Report{Results: rows()}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"interrupted", "failed: it is broken", "not supported", "<svg", "&lt;script&gt;"} {
+	for _, want := range []string{
+		"interrupted", "failed: it is broken", "not supported", "<svg", "&lt;script&gt;",
+	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page has no %q", want)
 		}

@@ -25,7 +25,8 @@ type Result struct {
 	TTL   time.Duration `json:"ttl_ns"`
 
 	// Elapsed is the time of the measurement. Operations is the number of operations in it: pairs
-	// of lock and unlock (W1 to W4, W7 to W9), waiters (W5), held locks (W6), kills (W10, recovery).
+	// of lock and unlock (W1 to W4, W7 to W9), waiters (W5), held locks (W6), kills (W10,
+	// recovery).
 	Elapsed    time.Duration `json:"elapsed_ns"`
 	Operations int64         `json:"operations"`
 	// PerSecond is pairs per second (W1 to W4, W7 to W9). Changes is how many of them, per second,
@@ -36,8 +37,8 @@ type Result struct {
 	// (W10, recovery). A hand-off lasts from the beginning of one contender's Unlock until another
 	// contender has the lock, or the permit.
 	Latency *Latency `json:"latency,omitempty"`
-	// Jain is Jain's index of fairness between the contenders (W3, W4, W8): 1 means that all had the
-	// same share, 1/n that one contender had everything.
+	// Jain is Jain's index of fairness between the contenders (W3, W4, W8): 1 means that all had
+	// the same share, 1/n that one contender had everything.
 	Jain *float64 `json:"jain,omitempty"`
 	// Allocs is the number of heap allocations per pair, and PairCommands the number of commands
 	// that the server received for it (Allocs: W1, W9; PairCommands: W9).
@@ -78,8 +79,8 @@ type FloorResult struct {
 	Latency   *Latency `json:"latency"`
 	Allocs    *float64 `json:"allocs,omitempty"`
 	// Ratio is the subject's cost in floors: its median over the floor's median (W1, W9), or the
-	// floor's rate over its own rate (W2, W7), or its changes (W8). 1 is the cost of the floor, 2 is
-	// twice as slow.
+	// floor's rate over its own rate, of pairs (W2, W7) or of changes (W8). 1 is the cost of the
+	// floor, 2 is twice as slow.
 	Ratio float64 `json:"ratio"`
 }
 

@@ -128,7 +128,8 @@ func (r *run) watch(
 	pause(ctx, r.holdTimeOf(row))
 	row.Elapsed = time.Since(start)
 	to := m.read(ctx)
-	row.Commands, row.Connections = m.commands(from, to, row.Elapsed.Seconds()), m.connections(alone, to)
+	row.Commands = m.commands(from, to, row.Elapsed.Seconds())
+	row.Connections = m.connections(alone, to)
 }
 
 // holding runs W6.

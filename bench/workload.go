@@ -68,8 +68,8 @@ func Workloads() []Workload {
 		},
 		{
 			"W8", "Semaphore",
-			fmt.Sprintf("%d processes of %d goroutines contend for the %d permits of one semaphore: "+
-				"changes of holder, and changes of a mutex with as many contenders. "+
+			fmt.Sprintf("%d processes of %d goroutines contend for the %d permits of one "+
+				"semaphore: changes of holder, and changes of a mutex with as many contenders. "+
 				"The aim is × MUTEX 0.25.", crews, permitContenders, permits),
 			semaphore, costOf(2),
 		},
@@ -82,8 +82,8 @@ func Workloads() []Workload {
 		},
 		{
 			"W10", "Election after a death",
-			fmt.Sprintf("A leader is killed, or stops its renewals if the subject has no processes: "+
-				"the time until the next leader's function is called. The TTL is %v, as in the "+
+			fmt.Sprintf("A leader is killed, or stops its renewals if the subject has no "+
+				"processes: the time until the next leader's function is called. The TTL is %v, as in the "+
 				"recovery. The aim is the TTL and 100 ms.", recoveryTTL),
 			election, costOfElection,
 		},
