@@ -15,10 +15,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/bench"
+	"github.com/dlock-go/dlock/membackend"
 
 	_ "github.com/dlock-go/dlock/filebackend"
-	_ "github.com/dlock-go/dlock/membackend"
 )
 
 // childURL names the variable that makes the test binary a child of a run.
@@ -101,7 +102,7 @@ func TestWorkloads(t *testing.T) {
 		}
 	}
 	want := map[string]int{"recovery " + file.Name: 1}
-	for _, w := range []string{"W1", "W2", "W5", "W6"} {
+	for _, w := range []string{"W1", "W2", "W5", "W6", "W7", "W8", "W9", "W10"} {
 		want[w+" "+mem.Name], want[w+" "+file.Name] = 1, 1
 	}
 	for _, w := range []string{"W3", "W4"} { // without and with hand-off
@@ -150,7 +151,19 @@ func check(t *testing.T, r bench.Result) {
 		if *r.Lost != 0 || r.Bytes == nil || r.Goroutines == nil {
 			wrong("holding")
 		}
-	case "recovery":
+	case "W7":
+		if *r.PerSecond <= 0 || r.Mutex.PerSecond <= 0 || r.Mutex.Ratio <= 0 || r.Writer.P50 <= 0 {
+			wrong("readers")
+		}
+	case "W8":
+		if *r.Changes <= 0 || *r.Mutex.Changes <= 0 || r.Mutex.Ratio <= 0 || *r.Jain <= 0 {
+			wrong("permits")
+		}
+	case "W9":
+		if r.Latency == nil || r.Mutex.Latency == nil || r.Mutex.Ratio <= 0 || *r.Allocs <= 0 {
+			wrong("several locks")
+		}
+	case "W10", "recovery":
 		if r.Latency == nil {
 			wrong("recovery")
 		}
@@ -170,6 +183,26 @@ type fakeMutex struct {
 
 func (f *fake) Mutex(name string) (bench.Mutex, error) {
 	m, err := f.Process.Mutex(name)
+	return fakeMutex{m, f}, err
+}
+
+func (f *fake) Reader(name string) (bench.Mutex, error) {
+	m, err := f.Process.(bench.Kinds).Reader(name)
+	return fakeMutex{m, f}, err
+}
+
+func (f *fake) Permit(name string, permits int) (bench.Mutex, error) {
+	m, err := f.Process.(bench.Kinds).Permit(name, permits)
+	return fakeMutex{m, f}, err
+}
+
+func (f *fake) All(names []string) (bench.Mutex, error) {
+	m, err := f.Process.(bench.Kinds).All(names)
+	return fakeMutex{m, f}, err
+}
+
+func (f *fake) Leader(name string) (bench.Mutex, error) {
+	m, err := f.Process.(bench.Kinds).Leader(name)
 	return fakeMutex{m, f}, err
 }
 
@@ -204,7 +237,7 @@ func TestFailure(t *testing.T) {
 	closed.Open = func(context.Context, bench.Settings) (bench.Process, error) {
 		return nil, errBroken
 	}
-	for _, id := range []string{"W1", "W2", "W3", "W4", "W5", "W6"} {
+	for _, id := range []string{"W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10"} {
 		var failed []string
 		results := bench.Run(t.Context(), tiny, []bench.Workload{find(t, id)}, bad, good, closed)
 		for _, r := range results {
@@ -219,6 +252,75 @@ func TestFailure(t *testing.T) {
 		}
 		if len(failed) != 2 {
 			t.Errorf("%s: only %v failed", id, failed)
+		}
+	}
+}
+
+// TestUnsupported checks that a row without figures reports that a subject lacks a kind of lock,
+// and that this is no failure.
+func TestUnsupported(t *testing.T) {
+	t.Parallel()
+	plain := subject(t, "mem:unsupported")
+	open := plain.Open
+	plain.Open = func(ctx context.Context, s bench.Settings) (bench.Process, error) {
+		p, err := open(ctx, s)
+		return struct{ bench.Process }{p}, err
+	}
+	for _, id := range []string{"W7", "W8", "W9", "W10"} {
+		results := bench.Run(t.Context(), tiny, []bench.Workload{find(t, id)}, plain)
+		if len(results) != 1 {
+			t.Fatalf("%s: %+v", id, results)
+		}
+		r := results[0]
+		if !r.Unsupported || r.Error != "" || r.Operations != 0 || r.Mutex != nil {
+			t.Errorf("%s: %+v", id, r)
+		}
+		var table strings.Builder
+		if err := bench.WriteTable(&table, results); err != nil ||
+			!strings.Contains(table.String(), plain.Name+"  not supported") {
+			t.Errorf("%v\n%s", err, table.String())
+		}
+	}
+}
+
+// exclusiveDriver is a driver in memory without readers and semaphores.
+type exclusiveDriver struct{ backend.Driver }
+
+func (d exclusiveDriver) Capabilities() backend.Capabilities {
+	c := d.Driver.Capabilities()
+	c.Modes = backend.Exclusive
+	return c
+}
+
+// TestUnsupportedByBackend checks that the capabilities of a driver decide.
+func TestUnsupportedByBackend(t *testing.T) {
+	t.Parallel()
+	s := bench.Driver("driver", func(context.Context) (backend.Driver, error) {
+		return exclusiveDriver{membackend.New(nil)}, nil
+	})
+	workloads := []bench.Workload{find(t, "W7"), find(t, "W8"), find(t, "W9")}
+	for _, r := range bench.Run(t.Context(), tiny, workloads, s) {
+		if r.Unsupported != (r.Workload != "W9") || r.Error != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestComparison checks that the ratio follows from the figures of both.
+func TestComparison(t *testing.T) {
+	t.Parallel()
+	workloads := []bench.Workload{find(t, "W7"), find(t, "W8"), find(t, "W9")}
+	results := bench.Run(t.Context(), tiny, workloads, subject(t, "mem:comparison"))
+	if len(results) != 3 {
+		t.Fatalf("%+v", results)
+	}
+	w7, w8, w9 := results[0], results[1], results[2]
+	for i, want := range []float64{
+		w7.Mutex.PerSecond / *w7.PerSecond, *w8.Mutex.Changes / *w8.Changes,
+		float64(w9.Latency.P50) / float64(w9.Mutex.Latency.P50),
+	} {
+		if r := results[i]; r.Mutex.Ratio != want {
+			t.Errorf("%s: ratio %v, want %v", r.Workload, r.Mutex.Ratio, want)
 		}
 	}
 }
@@ -301,7 +403,7 @@ func TestChildFails(t *testing.T) {
 	t.Parallel()
 	noProgram, noServer := subject(t, "file:"+t.TempDir()), separate(t, "file:relative")
 	noProgram.Command = func() *exec.Cmd { return exec.Command("/nonexistent") }
-	workloads := []bench.Workload{find(t, "W4"), find(t, "recovery")}
+	workloads := []bench.Workload{find(t, "W4"), find(t, "W7"), find(t, "W10"), find(t, "recovery")}
 	for _, s := range []bench.Subject{noProgram, noServer} {
 		for _, r := range bench.Run(t.Context(), tiny, workloads, s) {
 			if r.Error == "" || r.Operations != 0 {
@@ -314,7 +416,7 @@ func TestChildFails(t *testing.T) {
 // TestJSON checks that results survive JSON, and that unknown figures are left out.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	workloads := []bench.Workload{find(t, "W1"), find(t, "W3")}
+	workloads := []bench.Workload{find(t, "W1"), find(t, "W3"), find(t, "W7")}
 	for _, r := range bench.Run(t.Context(), tiny, workloads, subject(t, "mem:json")) {
 		text, err := json.Marshal(r)
 		if err != nil {

@@ -88,7 +88,23 @@ func (r *Result) metrics() []metric {
 			metric{"floor-allocs/pair", f.Allocs},
 			metric{"ratio", &f.Ratio})
 	}
-	return all
+	return append(all, r.kindMetrics()...)
+}
+
+// kindMetrics returns the figures of W7 to W9.
+func (r *Result) kindMetrics() (all []metric) {
+	if m := r.Mutex; m != nil {
+		all = append(all,
+			metric{"mutex-pairs/s", &m.PerSecond},
+			metric{"mutex-changes/s", m.Changes},
+			metric{"mutex-p50-ns", positive(m.Latency.P50)},
+			metric{"mutex-ratio", &m.Ratio})
+	}
+	if l := r.Writer; l != nil {
+		all = append(all, metric{"writer-p50-ns", positive(l.P50)},
+			metric{"writer-max-ns", positive(l.Max)})
+	}
+	return append(all, metric{"commands/pair", r.PairCommands})
 }
 
 // positive returns d in nanoseconds, and nil for 0, which means unknown.

@@ -54,7 +54,13 @@ func TestBenchmarkMetrics(t *testing.T) {
 		"W3": {"changes/s", "pairs/s", "jain", "p50-ns", "local-changes/s", "local-jain"},
 		"W4": {"changes/s", "pairs/s", "jain", "p50-ns", "local-changes/s", "local-jain"},
 		"W5": {"drain-ns", "B/waiter", "goroutines/waiter", "commands/s", "connections"},
-		"W6": {"lost", "B/lock", "goroutines/lock", "commands/s", "connections"},
+		"W7": {
+			"pairs/s", "p50-ns", "mutex-pairs/s", "mutex-ratio", "writer-p50-ns", "writer-max-ns",
+		},
+		"W8":  {"changes/s", "pairs/s", "jain", "p50-ns", "mutex-changes/s", "mutex-ratio"},
+		"W9":  {"pairs/s", "p50-ns", "allocs/pair", "commands/pair", "mutex-p50-ns", "mutex-ratio"},
+		"W10": {"p50-ns"},
+		"W6":  {"lost", "B/lock", "goroutines/lock", "commands/s", "connections"},
 	} {
 		b := newRecorder(t)
 		bench.Benchmark(b, 1, find(t, id), config, driverSubject())

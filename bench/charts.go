@@ -39,6 +39,10 @@ func Plots(results []Result) (all []Plot) {
 		{"W5", "waiting-drain", "Time until all waiters had their turn", ""},
 		{"W6", "holding-commands", "Commands per second for held locks", ""},
 		{"W6", "holding-bytes", "Bytes per held lock", ""},
+		{"W7", "readers", "Pairs per second of readers of one lock", ""},
+		{"W8", "permits", "Changes of holder per second of a semaphore", ""},
+		{"W9", "several", "Median of LockAll and Unlock of eight names", ""},
+		{"W10", "election", "Median time from the death of a leader to the next one", ""},
 		{"recovery", "recovery", "Median time from kill -9 to the next holder", ""},
 	} {
 		if plot.SVG = p.draw(plot); plot.SVG != "" {
@@ -54,9 +58,9 @@ func (p *plotter) draw(plot Plot) string {
 		return p.distribution(plot)
 	case "contention":
 		return p.contention(plot)
-	case "throughput":
+	case "throughput", "readers":
 		return p.bars(plot, thousands, func(r *Result) *float64 { return r.PerSecond })
-	case "processes":
+	case "processes", "permits":
 		return p.bars(plot, thousands, func(r *Result) *float64 { return r.Changes })
 	case "waiting-commands", "holding-commands":
 		return p.bars(plot, thousands, func(r *Result) *float64 { return r.Commands })
@@ -65,7 +69,7 @@ func (p *plotter) draw(plot Plot) string {
 	case "waiting-drain":
 		return p.bars(plot, nanoseconds, func(r *Result) *float64 { return new(float64(r.Drain)) })
 	}
-	return p.bars(plot, nanoseconds, median) // handoff, recovery
+	return p.bars(plot, nanoseconds, median) // handoff, several, election, recovery
 }
 
 func median(r *Result) *float64 {

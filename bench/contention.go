@@ -3,43 +3,42 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
 const (
 	manyWorkers, manyNames = 64, 10_000 // W2
-	crews, crewSize        = 4, 8       // W4
+	crews, crewSize        = 4, 8       // W4; W7 and W8 have as many processes
 	// Pairs and floors take many turns, because their ratio counts. Contenders take few turns,
 	// because they need some time to get into each other's way.
 	pairTurns, contentionTurns = 25, 4
 )
 
-// rows returns a new row for each subject.
-func (r *run) rows(locks int) (rows []*row) {
+// rows returns a new row for each subject, with one process whose contenders share the locks.
+func (r *run) rows(part string, locks, contenders int) (rows []*row) {
 	for _, s := range r.subjects {
-		rows = append(rows, r.newRow(s, locks, false))
+		w := r.newRow(s, locks)
+		w.names = [][][]string{deal(r.names(s, part, locks), contenders)}
+		rows = append(rows, w)
 	}
 	return rows
 }
 
-func (r *run) newRow(s Subject, locks int, handoff bool) *row {
+func (r *run) newRow(s Subject, locks int) *row {
 	return &row{subject: s, Result: Result{
-		Workload: r.workload, Subject: s.Name, Locks: locks, Handoff: handoff,
+		Workload: r.workload, Subject: s.Name, Locks: locks,
 	}}
 }
 
 // uncontended runs W1.
 func uncontended(ctx context.Context, r *run) {
-	r.takeTurns(ctx, r.rows(1), pairTurns, func(w *row) [][][]string {
-		return [][][]string{same(r.names(w.subject, "one", 1)[0], 1)}
-	}, true)
+	r.takeTurns(ctx, r.rows("one", 1, 1), pairTurns, true)
 }
 
 // many runs W2.
 func many(ctx context.Context, r *run) {
-	r.takeTurns(ctx, r.rows(manyNames), pairTurns, func(w *row) [][][]string {
-		return [][][]string{deal(r.names(w.subject, "many", manyNames), manyWorkers)}
-	}, true)
+	r.takeTurns(ctx, r.rows("many", manyNames, manyWorkers), pairTurns, true)
 }
 
 // contended runs W3: all subjects take turns, for each number of contenders.
@@ -53,12 +52,12 @@ func contended(ctx context.Context, r *run) {
 
 // crossed runs W4.
 func crossed(ctx context.Context, r *run) {
-	r.contend(ctx, "crossed", func(name string) (names [][][]string) {
-		for range crews {
-			names = append(names, same(name, crewSize))
-		}
-		return names
-	})
+	r.contend(ctx, "crossed", func(name string) [][][]string { return spread(name, crewSize) })
+}
+
+// spread returns the names of several processes with n contenders each for one name.
+func spread(name string, n int) [][][]string {
+	return slices.Repeat([][][]string{same(name, n)}, crews)
 }
 
 // contend lets the contenders of each subject contend for one name, without and with hand-offs.
@@ -69,12 +68,13 @@ func (r *run) contend(ctx context.Context, part string, names func(name string) 
 	var rows []*row
 	for _, s := range r.subjects {
 		for _, handoff := range handoffs(s) {
-			rows = append(rows, r.newRow(s, 1, handoff))
+			w := r.newRow(s, 1)
+			w.Handoff = handoff
+			w.names = names(r.names(s, fmt.Sprint(part, "-", handoff), 1)[0])
+			rows = append(rows, w)
 		}
 	}
-	r.takeTurns(ctx, rows, contentionTurns, func(w *row) [][][]string {
-		return names(r.names(w.subject, fmt.Sprint(part, "-", w.Handoff), 1)[0])
-	}, false)
+	r.takeTurns(ctx, rows, contentionTurns, false)
 }
 
 func costOfContended(r *run, s Subject) time.Duration {

@@ -88,7 +88,7 @@ type localCrew struct {
 
 // newCrew opens a process and makes a contender for each list of names.
 func newCrew(
-	ctx context.Context, open func(context.Context, Settings) (Process, error), s Settings,
+	ctx context.Context, open func(context.Context, Settings) (Process, error), s Settings, k kind,
 	names [][]string,
 ) (*localCrew, error) {
 	p, err := open(ctx, s)
@@ -97,15 +97,11 @@ func newCrew(
 	}
 	c := &localCrew{process: p}
 	for _, list := range names {
-		one := &contender{}
-		for _, name := range list {
-			m, err := p.Mutex(name)
-			if err != nil {
-				return nil, errors.Join(err, p.Close())
-			}
-			one.mutexes = append(one.mutexes, m)
+		mutexes, err := k.mutexes(p, list)
+		if err != nil {
+			return nil, errors.Join(err, p.Close())
 		}
-		c.contenders = append(c.contenders, one)
+		c.contenders = append(c.contenders, &contender{mutexes: mutexes})
 	}
 	return c, nil
 }
@@ -167,22 +163,46 @@ func (c *localCrew) close() error {
 	if c.process == nil {
 		return nil
 	}
+	if c.held != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), leave)
+		defer cancel()
+		_ = c.held.Unlock(ctx) // Close does not end a leader
+	}
 	return c.process.Close()
 }
 
+// countedVisits is the number of visits whose allocations and commands are counted.
+const countedVisits = 100
+
 // allocs returns the heap allocations of one visit.
 func (c *localCrew) allocs(ctx context.Context) *float64 {
-	const visits = 100
 	var before, after runtime.MemStats
-	endless := context.WithoutCancel(ctx)
 	runtime.ReadMemStats(&before)
-	for range visits {
-		if _, err := c.contenders[0].visit(endless); err != nil || ctx.Err() != nil {
-			return nil
-		}
+	if !c.repeat(ctx) {
+		return nil
 	}
 	runtime.ReadMemStats(&after)
-	return new(float64(after.Mallocs-before.Mallocs) / visits)
+	return new(float64(after.Mallocs-before.Mallocs) / countedVisits)
+}
+
+// commands returns the number of commands that the server received for one visit.
+func (c *localCrew) commands(ctx context.Context, m *meter) *float64 {
+	from := m.read(ctx)
+	if !c.repeat(ctx) {
+		return nil
+	}
+	return m.commands(from, m.read(ctx), countedVisits)
+}
+
+// repeat lets the first contender make the counted visits, and reports whether it did.
+func (c *localCrew) repeat(ctx context.Context) bool {
+	endless := context.WithoutCancel(ctx)
+	for range countedVisits {
+		if _, err := c.contenders[0].visit(endless); err != nil || ctx.Err() != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // together runs work n times at once and waits for all of them. It returns errHangs after

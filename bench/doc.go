@@ -6,6 +6,9 @@
 // is the fewest requests that can lock and unlock through the same client library. If a subject has
 // a floor, the two take turns as well.
 //
+// The floor of readers, of a semaphore and of several locks at once (W7 to W9) is the plain mutex
+// with the same contenders: [Result.Mutex]. The floor of an election (W10) is the TTL.
+//
 //	redis, err := bench.URL("redis://localhost")
 //	…
 //	results := bench.Run(ctx, bench.Config{}, bench.Workloads(), redis, mine)
@@ -14,7 +17,8 @@
 // # Another library
 //
 // To measure another library, write a [Subject] whose Open connects as a separate process would.
-// [Process], [Mutex] and [Lease] have a method or two each.
+// [Process], [Mutex] and [Lease] have a method or two each. A library that has more than mutexes
+// also implements [Kinds]. Otherwise its rows in W7 to W10 are [Result.Unsupported].
 //
 // # In go test
 //

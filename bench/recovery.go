@@ -3,7 +3,10 @@ package bench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
+
+	"github.com/dlock-go/dlock"
 )
 
 const (
@@ -18,41 +21,62 @@ const (
 // recovery kills a child that holds a lock. It skips subjects without a Command.
 func recovery(ctx context.Context, r *run) {
 	for _, s := range r.subjects {
-		if s.Command == nil || ctx.Err() != nil {
-			continue
+		if s.Command != nil {
+			r.recoverFrom(ctx, s, exclusive)
 		}
-		r.step(s, 0)
-		row := Result{
-			Workload: r.workload, Subject: s.Name, Contenders: 2, Processes: 2, Separate: true,
-			Locks: 1, TTL: recoveryTTL,
-		}
-		if err := r.killHolders(ctx, s, &row); err != nil && ctx.Err() == nil {
-			r.fail(row, err)
-		} else if row.Operations > 0 {
-			r.results = append(r.results, row)
-		}
-		r.step(s, costOfRecovery(r, s))
 	}
 }
 
-func costOfRecovery(_ *run, s Subject) time.Duration {
+// election runs W10: the holder that dies is a leader.
+func election(ctx context.Context, r *run) {
+	for _, s := range r.subjects {
+		r.recoverFrom(ctx, s, leader)
+	}
+}
+
+func costOfRecovery(r *run, s Subject) time.Duration {
 	if s.Command == nil {
 		return 0
 	}
-	return kills * recoveryTTL
+	return costOfElection(r, s)
 }
 
-func (r *run) killHolders(ctx context.Context, s Subject, row *Result) error {
-	name := same(r.names(s, "recovery", 1)[0], 1)
+func costOfElection(*run, Subject) time.Duration { return kills * recoveryTTL }
+
+// recoverFrom measures the deaths of holders of one subject.
+func (r *run) recoverFrom(ctx context.Context, s Subject, k kind) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.step(s, 0)
+	row := Result{
+		Workload: r.workload, Subject: s.Name, Contenders: 2, Processes: 2,
+		Separate: s.Command != nil, Locks: 1, TTL: recoveryTTL,
+	}
+	err := r.killHolders(ctx, s, k, &row)
+	switch {
+	case errors.Is(err, dlock.ErrUnsupported) && k != exclusive:
+		row.Unsupported = true
+		r.results = append(r.results, row)
+	case err != nil && ctx.Err() == nil:
+		r.fail(row, err)
+	case row.Operations > 0:
+		r.results = append(r.results, row)
+	}
+	r.step(s, kills*recoveryTTL)
+}
+
+func (r *run) killHolders(ctx context.Context, s Subject, k kind, row *Result) error {
+	name := same(r.names(s, r.workload, 1)[0], 1)
 	settings := Settings{TTL: row.TTL}
-	waiter, err := newCrew(ctx, s.Open, settings, name)
+	waiter, err := newCrew(ctx, s.Open, settings, k, name)
 	if err != nil {
 		return err
 	}
 	defer waiter.close()
 	times := newHistogram()
 	for row.Operations < kills && row.Elapsed < killBudget {
-		took, term, err := kill(ctx, s, settings, name, waiter)
+		took, term, err := kill(ctx, s, settings, k, name, waiter)
 		if err != nil {
 			return err
 		}
@@ -65,15 +89,39 @@ func (r *run) killHolders(ctx context.Context, s Subject, row *Result) error {
 	return nil
 }
 
+// victim is a process that dies while it holds a lock.
+type victim interface {
+	hold(ctx context.Context) (term time.Duration, err error)
+	kill()
+	close() error
+}
+
+// silent is a victim in this process. It does not renew its lock.
+type silent struct{ *localCrew }
+
+func (silent) kill() {}
+
+func openVictim(
+	ctx context.Context, s Subject, settings Settings, k kind, name [][]string,
+) (victim, error) {
+	if s.Command != nil {
+		return startChild(ctx, s.Command(), settings, k, name)
+	}
+	settings.WithoutRenewal = true
+	c, err := newCrew(ctx, s.Open, settings, k, name)
+	return silent{c}, err
+}
+
 // kill kills a holder. It returns how long the waiter then waits for the lock,
 // and the term of the holder.
 func kill(
-	ctx context.Context, s Subject, settings Settings, name [][]string, waiter *localCrew,
+	ctx context.Context, s Subject, settings Settings, k kind, name [][]string, waiter *localCrew,
 ) (took, term time.Duration, err error) {
-	holder, err := startChild(ctx, s.Command(), settings, name)
+	holder, err := openVictim(ctx, s, settings, k, name)
 	if err != nil {
 		return 0, 0, err
 	}
+	defer holder.close()
 	if term, err = holder.hold(ctx); err != nil {
 		holder.kill()
 		return 0, 0, err

@@ -102,7 +102,7 @@ var columns = map[string][]column{
 		{"DRAIN", func(r *Result) string { return span(r.Drain) }},
 	},
 	"W6": {
-		{"LOCKS", func(r *Result) string { return strconv.Itoa(r.Locks) }},
+		{"LOCKS", locks},
 		{"TTL", ttl},
 		{"COMMANDS/S", commands},
 		{"CONNECTIONS", connections},
@@ -112,11 +112,58 @@ var columns = map[string][]column{
 			return optional(r.Lost, func(n int64) string { return strconv.FormatInt(n, 10) })
 		}},
 	},
-	"recovery": {
-		{"KILLS", func(r *Result) string { return strconv.FormatInt(r.Operations, 10) }},
+	"W7": {
+		{"PROCESSES", processes},
+		{"SAMPLES", samples},
+		{"PAIRS/S", perSecond},
+		{"MUTEX PAIRS/S", mutexCell(func(f *FloorResult) string { return number(&f.PerSecond) })},
+		{"× MUTEX", mutexRatio},
+		{"P50", p50},
+		{"P95", p95},
+		{"P99", p99},
+		{"WRITES", func(r *Result) string { return samplesOf(r.Writer) }},
+		{"WRITER P50", func(r *Result) string { return latencyText(r.Writer, 50) }},
+		{"WRITER P95", func(r *Result) string { return latencyText(r.Writer, 95) }},
+		{"WRITER MAX", func(r *Result) string { return latencyText(r.Writer, 100) }},
+	},
+	"W8": {
+		{"PROCESSES", processes},
+		{"SAMPLES", samples},
+		{"CHANGES/S", changes},
+		{"MUTEX CHANGES/S", mutexCell(func(f *FloorResult) string { return number(f.Changes) })},
+		{"× MUTEX", mutexRatio},
+		{"P50", p50},
+		{"P95", p95},
+		{"P99", p99},
+		{"JAIN", jainText},
+	},
+	"W9": {
+		{"LOCKS", locks},
+		{"SAMPLES", samples},
+		{"PAIRS/S", perSecond},
+		{"P50", p50},
+		{"P95", p95},
+		{"P99", p99},
+		{"MUTEX P50", mutexCell(func(f *FloorResult) string { return latencyText(f.Latency, 50) })},
+		{"× MUTEX", mutexRatio},
+		{"COMMANDS/PAIR", func(r *Result) string { return number(r.PairCommands) }},
+	},
+	"W10": {
+		{"KILLS", operations},
 		{"TTL", ttl},
 		{"P50", p50},
-		{"MAX", func(r *Result) string { return latencyText(r.Latency, 100) }},
+		{"MAX", longestTime},
+		{"× TTL", func(r *Result) string {
+			return optional(r.Latency, func(l Latency) string {
+				return fmt.Sprintf("%.2f", float64(l.P50)/float64(r.TTL))
+			})
+		}},
+	},
+	"recovery": {
+		{"KILLS", operations},
+		{"TTL", ttl},
+		{"P50", p50},
+		{"MAX", longestTime},
 	},
 }
 
@@ -127,16 +174,19 @@ func connections(r *Result) string { return number(r.Connections) }
 func bytesEach(r *Result) string   { return number(r.Bytes) }
 func goroutines(r *Result) string  { return number(r.Goroutines) }
 func p50(r *Result) string         { return latencyText(r.Latency, 50) }
+func p95(r *Result) string         { return latencyText(r.Latency, 95) }
 func p99(r *Result) string         { return latencyText(r.Latency, 99) }
+func longestTime(r *Result) string { return latencyText(r.Latency, 100) }
 func contenders(r *Result) string  { return strconv.Itoa(r.Contenders) }
+func locks(r *Result) string       { return strconv.Itoa(r.Locks) }
+func operations(r *Result) string  { return strconv.FormatInt(r.Operations, 10) }
 func ttl(r *Result) string         { return r.TTL.String() }
 
 // samples returns the number of durations behind the percentiles.
-func samples(r *Result) string {
-	if r.Latency == nil {
-		return none
-	}
-	return strconv.FormatInt(r.Latency.Count, 10)
+func samples(r *Result) string { return samplesOf(r.Latency) }
+
+func samplesOf(l *Latency) string {
+	return optional(l, func(l Latency) string { return strconv.FormatInt(l.Count, 10) })
 }
 
 func ratio(r *Result) string {
@@ -170,6 +220,20 @@ func floorCell(text func(*FloorResult) string) func(*Result) string {
 		}
 		return text(r.Floor)
 	}
+}
+
+func mutexCell(text func(*FloorResult) string) func(*Result) string {
+	return func(r *Result) string {
+		if r.Mutex == nil {
+			return none
+		}
+		return text(r.Mutex)
+	}
+}
+
+// mutexRatio has more digits than ratio, because many readers cost little.
+func mutexRatio(r *Result) string {
+	return mutexCell(func(f *FloorResult) string { return fmt.Sprintf("%.3f", f.Ratio) })(r)
 }
 
 func optional[T any](v *T, text func(T) string) string {
@@ -233,10 +297,13 @@ func (s section) Heads() []string {
 	return heads
 }
 
-// Cells returns the cells of one row. A row that failed has its subject and its error.
+// Cells returns the cells of one row. A row without figures has its subject and the reason.
 func (s section) Cells(r *Result) []string {
 	if r.Error != "" {
 		return []string{r.Subject, "failed: " + r.Error}
+	}
+	if r.Unsupported {
+		return []string{r.Subject, "not supported"}
 	}
 	cells := []string{r.Subject}
 	for _, c := range s.Columns {
@@ -265,6 +332,7 @@ func sections(results []Result) (all []section) {
 const reading = "Closed loop: a contender sends its next request after its Unlock, " +
 	"so a stall of the server delays few requests. " +
 	"× FLOOR is the cost in floors: 1 is the floor's, 2 is twice as slow, in every table. " +
+	"× MUTEX and × TTL are the same for a mutex without hand-offs, and for the TTL. " +
 	"A percentile with no sample beyond it is not shown."
 
 // WriteTable writes a table for each workload, and an explanation of the figures.

@@ -16,7 +16,7 @@ import (
 const hostile = `mem:<script>"&'`
 
 // rows returns a minimal result of a run: one row per workload with few
-// figures, and a row that failed.
+// figures, a row that failed, and a row that is not supported.
 func rows() []bench.Result {
 	latency := &bench.Latency{Count: 1, P50: 5, P99: 5, Max: 5, Mean: 5}
 	for _, percent := range []float64{0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100} {
@@ -32,12 +32,21 @@ func rows() []bench.Result {
 		{Workload: "W4", Contenders: 32, Processes: 4, Separate: true, Changes: new(0.0)},
 		{Workload: "W5", Contenders: 9, Commands: new(0.0), Bytes: new(-3.0), Drain: time.Second},
 		{Workload: "W6", Locks: 7, TTL: time.Second, Lost: new(int64(2))},
+		{
+			Workload: "W7", Contenders: 16, Processes: 4, PerSecond: new(4.0), Latency: latency,
+			Mutex: &bench.FloorResult{PerSecond: 2, Latency: latency, Ratio: 0.5}, Writer: latency,
+		},
+		{Workload: "W8", Contenders: 64, Processes: 4, Changes: new(4.0), Latency: latency},
+		{Workload: "W9", Contenders: 1, Processes: 1, PairCommands: new(2.0), Latency: latency},
+		{Workload: "W10", Latency: latency, TTL: 4},
 		{Workload: "recovery", Latency: latency},
 	}
 	for i := range rows {
 		rows[i].Subject, rows[i].Operations = hostile, 1
 	}
-	return append(rows, bench.Result{Workload: "W1", Subject: "bad", Error: "it is broken"})
+	return append(rows,
+		bench.Result{Workload: "W1", Subject: "bad", Error: "it is broken"},
+		bench.Result{Workload: "W8", Subject: "plain", Unsupported: true})
 }
 
 func TestTable(t *testing.T) {
@@ -82,7 +91,7 @@ func TestMarkdown(t *testing.T) {
 func TestPlots(t *testing.T) {
 	t.Parallel()
 	plots := bench.Plots(rows())
-	if len(plots) < 8 {
+	if len(plots) < 12 {
 		t.Errorf("%d plots", len(plots))
 	}
 	for _, p := range plots {
@@ -110,7 +119,9 @@ func TestHTML(t *testing.T) {
 	if err := bench.WriteHTML(&page, bench.Report{Results: rows()}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"interrupted", "failed: it is broken", "<svg", "&lt;script&gt;"} {
+	for _, want := range []string{
+		"interrupted", "failed: it is broken", "not supported", "<svg", "&lt;script&gt;",
+	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page has no %q", want)
 		}

@@ -25,23 +25,32 @@ type Result struct {
 	TTL   time.Duration `json:"ttl_ns"`
 
 	// Elapsed is the time of the measurement. Operations is the number of operations in it: pairs
-	// of lock and unlock (W1 to W4), waiters (W5), held locks (W6), kills (recovery).
+	// of lock and unlock (W1 to W4, W7 to W9), waiters (W5), held locks (W6), kills (W10,
+	// recovery).
 	Elapsed    time.Duration `json:"elapsed_ns"`
 	Operations int64         `json:"operations"`
-	// PerSecond is pairs per second (W1 to W4). Changes is how many of them, per second, went to
-	// another contender than the pair before (W3, W4).
+	// PerSecond is pairs per second (W1 to W4, W7 to W9). Changes is how many of them, per second,
+	// went to another contender than the pair before (W3, W4, W8).
 	PerSecond *float64 `json:"per_second,omitempty"`
 	Changes   *float64 `json:"changes_per_second,omitempty"`
-	// Latency is the time of a pair (W1, W2), of a hand-off (W3, W4), or of a recovery. A hand-off
-	// lasts from the beginning of one contender's Unlock until another contender has the lock.
+	// Latency is the time of a pair (W1, W2, W7, W9), of a hand-off (W3, W4, W8), or of a recovery
+	// (W10, recovery). A hand-off lasts from the beginning of one contender's Unlock until another
+	// contender has the lock, or the permit.
 	Latency *Latency `json:"latency,omitempty"`
-	// Jain is Jain's index of fairness between the contenders (W3, W4): 1 means that all had the
-	// same share, 1/n that one contender had everything.
+	// Jain is Jain's index of fairness between the contenders (W3, W4, W8): 1 means that all had
+	// the same share, 1/n that one contender had everything.
 	Jain *float64 `json:"jain,omitempty"`
-	// Allocs is the number of heap allocations per pair (W1).
-	Allocs *float64 `json:"allocs,omitempty"`
+	// Allocs is the number of heap allocations per pair, and PairCommands the number of commands
+	// that the server received for it (Allocs: W1, W9; PairCommands: W9).
+	Allocs       *float64 `json:"allocs,omitempty"`
+	PairCommands *float64 `json:"commands_per_pair,omitempty"`
 	// Floor is the floor of the same client library, measured in turns with the subject.
 	Floor *FloorResult `json:"floor,omitempty"`
+	// Mutex is the mutex without hand-offs, with the same contenders, measured in turns with the
+	// subject (W7 to W9).
+	Mutex *FloorResult `json:"mutex,omitempty"`
+	// Writer is how long a writer among the readers waits (W7).
+	Writer *Latency `json:"writer,omitempty"`
 
 	// Commands is the number of commands per second that the server received while nothing
 	// was locked or unlocked (W5, W6). Connections is the number of connections of the
@@ -56,17 +65,22 @@ type Result struct {
 	// Lost is the number of held locks that were lost (W6).
 	Lost *int64 `json:"lost,omitempty"`
 
+	// Unsupported is true if the subject has no locks of the workload's kind. The row then has no
+	// figures.
+	Unsupported bool `json:"unsupported,omitempty"`
 	// Error is the reason why the row is incomplete or empty. It is empty if nothing failed.
 	Error string `json:"error,omitempty"`
 }
 
-// FloorResult has the figures of a floor, which took turns with its subject.
+// FloorResult has the figures of a floor or of a mutex, which took turns with its subject.
 type FloorResult struct {
 	PerSecond float64  `json:"per_second"`
+	Changes   *float64 `json:"changes_per_second,omitempty"`
 	Latency   *Latency `json:"latency"`
 	Allocs    *float64 `json:"allocs,omitempty"`
-	// Ratio is the subject's cost in floors: its median over the floor's median (W1), or the
-	// floor's rate over its own rate (W2). 1 is the cost of the floor, 2 is twice as slow.
+	// Ratio is the subject's cost in floors: its median over the floor's median (W1, W9), or the
+	// floor's rate over its own rate, of pairs (W2, W7) or of changes (W8). 1 is the cost of the
+	// floor, 2 is twice as slow.
 	Ratio float64 `json:"ratio"`
 }
 

@@ -207,12 +207,12 @@ func (m *meter) read(ctx context.Context) measure.Counts {
 	return counts
 }
 
-// commands returns the rate of commands between two readings, or nil if it is unknown.
-func (m *meter) commands(from, to measure.Counts, elapsed time.Duration) *float64 {
+// commands returns the number of commands between two readings over n, or nil if it is unknown.
+func (m *meter) commands(from, to measure.Counts, n float64) *float64 {
 	if from.Commands < 0 || to.Commands < 0 {
 		return nil
 	}
-	return new(float64(max(0, to.Commands-from.Commands-m.own)) / elapsed.Seconds())
+	return new(float64(max(0, to.Commands-from.Commands-m.own)) / n)
 }
 
 // connections returns how many more connections the second reading has, or nil if that is unknown.

@@ -37,6 +37,9 @@ type Settings struct {
 	TTL time.Duration
 	// Handoff permits hand-offs inside the Process, without a request to the server.
 	Handoff bool
+	// WithoutRenewal leaves a lock to the end of its TTL, as if its holder had died. It is set for
+	// the leaders of W10 if there are no children to kill.
+	WithoutRenewal bool
 }
 
 // Process is a connection that represents an operating-system process.
@@ -47,6 +50,20 @@ type Process interface {
 	// Close closes the connection and frees the locks that are still held. It wakes the
 	// waiters. It is called once.
 	Close() error
+}
+
+// Kinds is a Process that has more kinds of locks than a mutex. If a Process does not implement it,
+// the rows of the Subject in W7 to W10 are unsupported. Like Mutex, the methods send no request to
+// the server. They return an error that wraps dlock.ErrUnsupported if the server has no such locks.
+type Kinds interface {
+	// Reader returns the read side of a lock. Its write side is the Mutex of the same name.
+	Reader(name string) (Mutex, error)
+	// Permit returns a semaphore of so many permits. Its Lock acquires one permit.
+	Permit(name string, permits int) (Mutex, error)
+	// All returns the locks of several names as one. Its Lock acquires all of them or none.
+	All(names []string) (Mutex, error)
+	// Leader returns an election. Its Lock stands until it leads, and Unlock resigns.
+	Leader(name string) (Mutex, error)
 }
 
 // Mutex is one contender's view of a lock; it is used by one goroutine.

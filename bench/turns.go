@@ -17,6 +17,8 @@ import (
 type row struct {
 	Result
 	subject Subject
+	kind    kind
+	names   [][][]string // of each contender of each crew
 	crews   []crew
 	floor   *localCrew // nil if there is none
 	beside  func() error
@@ -24,6 +26,9 @@ type row struct {
 	tally, floorTally tally
 	floorAllocs       *float64
 	err               error
+
+	mutex  *row // the row of the mutexes that a kind is compared with
+	writer *row // the row of readers with a writer among them
 }
 
 // tally is the sum of the turns so far.
@@ -53,9 +58,10 @@ func (t *tally) addPairs(visits [][]visit, elapsed time.Duration) {
 	t.elapsed += elapsed
 }
 
-// addContended adds a turn on one lock. Each change of contender is a hand-off
-// from the contender before.
-func (t *tally) addContended(visits [][]visit, elapsed time.Duration) {
+// addContended adds a turn on one lock that so many contenders can hold. Nothing is done while it
+// is held, so each grant follows the release of the grant that is that many places before it. If
+// the contender is another one, this is a hand-off.
+func (t *tally) addContended(visits [][]visit, elapsed time.Duration, holders int) {
 	t.merged = t.merged[:0]
 	for i, list := range visits {
 		t.count(i, len(list))
@@ -64,11 +70,21 @@ func (t *tally) addContended(visits [][]visit, elapsed time.Duration) {
 		}
 	}
 	slices.SortFunc(t.merged, func(a, b grant) int { return cmp.Compare(a.Granted, b.Granted) })
-	for i, g := range t.merged {
-		if i > 0 && g.contender != t.merged[i-1].contender {
+	for i, before := range t.merged[:max(0, len(t.merged)-holders)] {
+		if g := t.merged[i+holders]; g.contender != before.contender {
 			t.changes++
-			record(t.times, g.Granted-t.merged[i-1].Granted)
+			record(t.times, g.Granted-before.Granted)
 		}
+	}
+	t.elapsed += elapsed
+}
+
+// addWaits adds the waits of one contender. Other contenders hold the lock for no time, so each
+// wait counts from the call of Lock.
+func (t *tally) addWaits(visits []visit, elapsed time.Duration) {
+	t.count(0, len(visits))
+	for _, v := range visits {
+		record(t.times, v.Granted-v.Asked)
 	}
 	t.elapsed += elapsed
 }
@@ -88,17 +104,18 @@ func (t *tally) rate(n int64) float64 {
 	return float64(n) / t.elapsed.Seconds()
 }
 
-// open opens a crew for each element of names, and the floor.
-func (w *row) open(ctx context.Context, names [][][]string, withFloor bool) (err error) {
+// open opens a crew for each element of w.names, and the floor.
+func (w *row) open(ctx context.Context, withFloor bool) (err error) {
 	w.forget()
-	s := Settings{TTL: w.TTL, Handoff: w.Handoff}
-	for _, list := range names {
+	for i, list := range w.names {
 		var c crew
-		if len(names) > 1 && w.subject.Command != nil {
+		k := w.kindOf(i)
+		s := Settings{TTL: w.TTL, Handoff: w.Handoff && k != writer}
+		if len(w.names) > 1 && w.subject.Command != nil {
 			w.Separate = true
-			c, err = startChild(ctx, w.subject.Command(), s, list)
+			c, err = startChild(ctx, w.subject.Command(), s, k, list)
 		} else {
-			c, err = newCrew(ctx, w.subject.Open, s, list)
+			c, err = newCrew(ctx, w.subject.Open, s, k, list)
 		}
 		if err != nil {
 			return err
@@ -106,11 +123,19 @@ func (w *row) open(ctx context.Context, names [][][]string, withFloor bool) (err
 		w.crews = append(w.crews, c)
 		w.Contenders += len(list)
 	}
-	w.Processes = len(names)
+	w.Processes = len(w.names)
 	if withFloor {
-		return w.openFloor(ctx, names[0])
+		return w.openFloor(ctx, w.names[0])
 	}
 	return nil
+}
+
+// kindOf returns the kind of lock of a crew. A writer is the last crew of its row.
+func (w *row) kindOf(crew int) kind {
+	if w.kind == writer && crew < len(w.names)-1 {
+		return reader
+	}
+	return w.kind
 }
 
 func (w *row) openFloor(ctx context.Context, names [][]string) error {
@@ -153,15 +178,21 @@ func (w *row) turn(ctx context.Context, d time.Duration) error {
 	if err := firstOf(errs); err != nil {
 		return err
 	}
-	if visits := slices.Concat(parts...); w.contended() {
-		w.tally.addContended(visits, elapsed)
-	} else {
+	switch visits := slices.Concat(parts...); {
+	case w.kind == writer:
+		w.tally.addWaits(visits[len(visits)-1], elapsed)
+	case w.contended():
+		w.tally.addContended(visits, elapsed, w.kind.holders())
+	default:
 		w.tally.addPairs(visits, elapsed)
 	}
 	return nil
 }
 
-func (w *row) contended() bool { return w.Locks == 1 && w.Contenders > 1 }
+// contended reports whether the contenders of w wait for each other.
+func (w *row) contended() bool {
+	return w.Locks == 1 && w.Contenders > 1 && (w.kind == exclusive || w.kind == permit)
+}
 
 func (w *row) close() {
 	var wg sync.WaitGroup
@@ -174,12 +205,12 @@ func (w *row) close() {
 	}
 }
 
-// finish returns the Result of the turns.
-func (w *row) finish() Result {
+// finish makes the Result of the turns.
+func (w *row) finish() {
 	t, f := &w.tally, &w.floorTally
 	w.Elapsed, w.Operations = t.elapsed, t.pairs
 	if t.pairs == 0 {
-		return w.Result
+		return
 	}
 	w.PerSecond, w.Latency = new(t.rate(t.pairs)), latencyOf(t.times)
 	if w.contended() {
@@ -193,7 +224,6 @@ func (w *row) finish() Result {
 			w.Floor.Ratio = float64(w.Latency.P50) / float64(w.Floor.Latency.P50)
 		}
 	}
-	return w.Result
 }
 
 const (
@@ -204,14 +234,21 @@ const (
 	warmUp = 20 * time.Millisecond
 )
 
-// takeTurns opens the rows, lets each take at least so many turns, and closes them. A row that
-// fails has no more turns.
-func (r *run) takeTurns(
-	ctx context.Context, rows []*row, turns int, names func(*row) [][][]string, withFloor bool,
-) {
+// takeTurns measures the rows in turns and reports them.
+func (r *run) takeTurns(ctx context.Context, rows []*row, turns int, withFloor bool) {
+	r.measure(ctx, rows, turns, withFloor)
+	r.report(ctx, rows)
+}
+
+// measure opens the rows, lets each take at least so many turns, and closes them. A row that fails
+// has no more turns.
+func (r *run) measure(ctx context.Context, rows []*row, turns int, withFloor bool) {
 	turns = max(turns, int((r.Duration+longestTurn-1)/longestTurn))
 	for _, w := range rows {
-		w.err = w.open(ctx, names(w), withFloor)
+		if w.err != nil {
+			continue
+		}
+		w.err = w.open(ctx, withFloor)
 		defer w.close()
 		if w.err == nil {
 			w.err = w.turn(ctx, warmUp)
@@ -228,12 +265,21 @@ func (r *run) takeTurns(
 	}
 	for _, w := range rows {
 		w.measureAllocs(ctx)
-		result := w.finish()
+		w.measureCommands(ctx)
+		w.finish()
+	}
+}
+
+// report adds the results of the rows.
+func (r *run) report(ctx context.Context, rows []*row) {
+	for _, w := range rows {
 		switch {
+		case w.Unsupported:
+			r.results = append(r.results, w.Result)
 		case w.err != nil && ctx.Err() == nil:
-			r.fail(result, w.err)
-		case result.Operations > 0:
-			r.results = append(r.results, result)
+			r.fail(w.Result, w.err)
+		case w.Operations > 0:
+			r.results = append(r.results, w.Result)
 		}
 	}
 }
@@ -248,4 +294,17 @@ func (w *row) measureAllocs(ctx context.Context) {
 	if w.floor != nil {
 		w.floorAllocs = w.floor.allocs(ctx)
 	}
+}
+
+// measureCommands counts the commands of rows that lock several names at once.
+func (w *row) measureCommands(ctx context.Context) {
+	if w.kind != several || w.err != nil || ctx.Err() != nil {
+		return
+	}
+	meter, err := newMeter(ctx, w.subject)
+	if err != nil {
+		return // the number stays unknown
+	}
+	defer meter.Close()
+	w.PairCommands = w.crews[0].(*localCrew).commands(ctx, meter)
 }

@@ -76,6 +76,9 @@ func lockOptions(s Settings, caps backend.Capabilities) (opts []dlock.Option) {
 	if !s.Handoff {
 		opts = append(opts, dlock.WithLocalHandoff(0))
 	}
+	if s.WithoutRenewal {
+		opts = append(opts, dlock.WithoutRenewal())
+	}
 	return opts
 }
 
@@ -102,17 +105,84 @@ func (p *process) Mutex(name string) (Mutex, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutex{m}, nil
+	return locker[*dlock.Lease](m.Lock), nil
+}
+
+func (p *process) Reader(name string) (Mutex, error) {
+	m, err := p.client.RWMutex(name, p.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return locker[*dlock.Lease](m.RLock), nil
+}
+
+func (p *process) Permit(name string, permits int) (Mutex, error) {
+	s, err := p.client.Semaphore(name, permits, p.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return locker[*dlock.Lease](s.Acquire), nil
+}
+
+func (p *process) All(names []string) (Mutex, error) {
+	return locker[*dlock.MultiLease](func(ctx context.Context) (*dlock.MultiLease, error) {
+		return p.client.LockAll(ctx, names, p.opts...)
+	}), nil
+}
+
+func (p *process) Leader(name string) (Mutex, error) {
+	return locker[*leadership](func(ctx context.Context) (*leadership, error) {
+		return p.lead(ctx, name)
+	}), nil
 }
 
 func (p *process) Close() error { return p.client.Close() }
 
-type mutex struct{ dlock.Mutex }
+// locker is a Mutex that is a function.
+type locker[L Lease] func(context.Context) (L, error)
 
-func (m mutex) Lock(ctx context.Context) (Lease, error) {
-	lease, err := m.Mutex.Lock(ctx)
+func (lock locker[L]) Lock(ctx context.Context) (Lease, error) {
+	lease, err := lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return lease, nil
+}
+
+// leadership is the lease of a leader.
+type leadership struct {
+	*dlock.Lease
+	resign context.CancelFunc
+	ended  chan error // of Elect
+}
+
+// lead stands for election until it leads. The leader leads until Unlock, even if its lease is
+// lost: a leader that has died does not resign either.
+func (p *process) lead(ctx context.Context, name string) (*leadership, error) {
+	ctx, resign := context.WithCancel(ctx)
+	l := &leadership{resign: resign, ended: make(chan error, 1)}
+	elected := make(chan *dlock.Lease)
+	go func() {
+		l.ended <- p.client.Elect(ctx, name, func(_ context.Context, lease *dlock.Lease) error {
+			elected <- lease
+			<-ctx.Done()
+			return nil
+		}, p.opts...)
+	}()
+	select {
+	case l.Lease = <-elected:
+		return l, nil
+	case err := <-l.ended:
+		resign()
+		return nil, err
+	}
+}
+
+// Unlock resigns.
+func (l *leadership) Unlock(context.Context) error {
+	l.resign()
+	if err := <-l.ended; !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }

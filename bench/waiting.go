@@ -56,7 +56,7 @@ func (r *run) wait(ctx context.Context, s Subject, row *Result) error {
 	}
 	defer meter.Close()
 	name := same(r.names(s, "waiting", 1)[0], 1)
-	holder, err := newCrew(ctx, s.Open, Settings{}, name)
+	holder, err := newCrew(ctx, s.Open, Settings{}, exclusive, name)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,8 @@ func (r *run) wait(ctx context.Context, s Subject, row *Result) error {
 		return err
 	}
 	alone := meter.read(ctx)
-	queue, err := newCrew(ctx, s.Open, Settings{Handoff: s.Handoff}, same(name[0][0], r.Waiters))
+	queue, err := newCrew(ctx, s.Open, Settings{Handoff: s.Handoff}, exclusive,
+		same(name[0][0], r.Waiters))
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,8 @@ func (r *run) watch(
 	pause(ctx, r.holdTimeOf(row))
 	row.Elapsed = time.Since(start)
 	to := m.read(ctx)
-	row.Commands, row.Connections = m.commands(from, to, row.Elapsed), m.connections(alone, to)
+	row.Commands = m.commands(from, to, row.Elapsed.Seconds())
+	row.Connections = m.connections(alone, to)
 }
 
 // holding runs W6.
@@ -176,7 +178,7 @@ func (r *run) hold(ctx context.Context, s Subject, row *Result) error {
 	defer meter.Close()
 	alone := meter.read(ctx)
 	names := deal(r.names(s, "many", r.Locks), manyWorkers)
-	crew, err := newCrew(ctx, s.Open, Settings{TTL: row.TTL}, names)
+	crew, err := newCrew(ctx, s.Open, Settings{TTL: row.TTL}, exclusive, names)
 	if err != nil {
 		return err
 	}

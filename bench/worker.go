@@ -15,6 +15,7 @@ import (
 type order struct {
 	// The first order opens the process.
 	Settings Settings
+	Kind     kind
 	Names    [][]string
 	// Each further order is a turn, or it locks the first name and keeps the lock.
 	Turn time.Duration
@@ -41,7 +42,7 @@ func Serve(
 	if err := orders.Decode(&first); err != nil {
 		return fmt.Errorf("bench: the first order: %w", err)
 	}
-	c, err := newCrew(ctx, open, first.Settings, first.Names)
+	c, err := newCrew(ctx, open, first.Settings, first.Kind, first.Names)
 	if err != nil {
 		return answers.Encode(answer{Error: err.Error()})
 	}
@@ -91,7 +92,9 @@ type child struct {
 }
 
 // startChild starts a child and waits until it has connected.
-func startChild(ctx context.Context, cmd *exec.Cmd, s Settings, names [][]string) (*child, error) {
+func startChild(
+	ctx context.Context, cmd *exec.Cmd, s Settings, k kind, names [][]string,
+) (*child, error) {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -104,8 +107,9 @@ func startChild(ctx context.Context, cmd *exec.Cmd, s Settings, names [][]string
 		return nil, err
 	}
 	c := &child{cmd, stdin, gob.NewEncoder(stdin), gob.NewDecoder(bufio.NewReader(stdout))}
-	if _, err := c.tell(ctx, patience, order{Settings: s, Names: names}); err != nil {
+	if _, err := c.tell(ctx, patience, order{Settings: s, Kind: k, Names: names}); err != nil {
 		c.kill()
+		_ = c.close()
 		return nil, err
 	}
 	return c, nil
@@ -140,12 +144,9 @@ func (c *child) hold(ctx context.Context) (term time.Duration, err error) {
 }
 
 // kill is kill -9: the child frees nothing.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // the error is the signal
-}
+func (c *child) kill() { _ = c.cmd.Process.Kill() }
 
-// close lets the child free its locks and end.
+// close lets the child free its locks and end, unless it was killed.
 func (c *child) close() error {
 	_ = c.stdin.Close()
 	timer := time.AfterFunc(2*leave, func() { _ = c.cmd.Process.Kill() })

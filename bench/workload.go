@@ -9,7 +9,7 @@ import (
 
 // Workload is one thing to measure.
 type Workload struct {
-	ID          string // W1 to W6, or recovery
+	ID          string // W1 to W10, or recovery
 	Title       string
 	Description string // in a sentence or two
 
@@ -57,6 +57,35 @@ func Workloads() []Workload {
 			"One process holds many locks, which are renewed: " +
 				"the cost for the server and the process, and the number of lost locks.",
 			holding, func(r *run, _ Subject) time.Duration { return r.holdTime() },
+		},
+		{
+			"W7", "Readers of one lock",
+			fmt.Sprintf("%d processes of %d readers lock one name, without a writer: pairs per "+
+				"second, and pairs of a mutex with as many contenders. "+
+				"The aim is × MUTEX 0.05. Then one writer locks among the readers: how long it "+
+				"waits. The aim is a fifth of the TTL and a request.", crews, readersEach),
+			readers, costOf(3),
+		},
+		{
+			"W8", "Semaphore",
+			fmt.Sprintf("%d processes of %d goroutines contend for the %d permits of one "+
+				"semaphore: changes of holder, and changes of a mutex with as many contenders. "+
+				"The aim is × MUTEX 0.25.", crews, permitContenders, permits),
+			semaphore, costOf(2),
+		},
+		{
+			"W9", "Several locks at once",
+			fmt.Sprintf("One goroutine acquires %d uncontended names with LockAll and frees them: "+
+				"the latency, and the latency of a pair of one name. "+
+				"The aim is × MUTEX 1.5.", severalNames),
+			lockAll, costOf(2),
+		},
+		{
+			"W10", "Election after a death",
+			fmt.Sprintf("A leader is killed, or stops its renewals if the subject has no "+
+				"processes: the time until the next leader's function is called. The TTL is %v, as in the "+
+				"recovery. The aim is the TTL and 100 ms.", recoveryTTL),
+			election, costOfElection,
 		},
 		{
 			"recovery", "Recovery from kill -9",

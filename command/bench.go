@@ -40,19 +40,20 @@ turns, and for each workload there is a table:
 
 ` + workloadList() + `
 A floor is the fewest requests that can lock and unlock through the same client
-library. The tables show costs in floors: 1 is the floor's, 2 is twice as slow. The
-load is a closed loop: a contender locks again after its Unlock. For workloads with
-several processes dlock starts itself, except for mem:, whose locks end at the
-process.
+library. The tables show costs in floors: 1 is the floor's, 2 is twice as slow. W7 to
+W9 compare with a mutex that has the same contenders, and W10 with the TTL. A row
+says "not supported" if the backend has no locks of that kind. The load is a closed
+loop: a contender locks again after its Unlock. For workloads with several processes
+dlock starts itself, except for mem:, whose locks end at the process.
 
 All locks are under dlock-bench/ and a random word. When it is done, or interrupted,
 bench frees them and removes its data. Measure on a server that does nothing else,
 and not on a server that other programs need: the load is as high as it gets.
 
-With the defaults a backend takes some twenty seconds. ZooKeeper also takes the
-timeout of a session. An unknown value is shown as "–". The exit code is 64 for a
-bad URL, and 69 if a server cannot be reached or fails. The other URLs are measured
-in any case.`,
+With the defaults a backend takes some forty seconds. ZooKeeper also takes the
+timeout of a session, twice. An unknown value is shown as "–". The exit code is 64
+for a bad URL, and 69 if a server cannot be reached or fails. The other URLs are
+measured in any case.`,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		ValidArgsFunction:     cobra.NoFileCompletions,

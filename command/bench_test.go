@@ -108,7 +108,7 @@ func TestBenchUsage(t *testing.T) {
 		{"bench"},
 		{"bench", "nonsense"},
 		{"bench", "nonsense://host"},
-		{"bench", "--workloads", "W9", "mem:"},
+		{"bench", "--workloads", "W11", "mem:"},
 		{"bench", "--workloads", "", "mem:"},
 		{"bench", "--contenders", "0", "mem:"},
 		{"bench", "--contenders", "2,-1", "mem:"},

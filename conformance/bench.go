@@ -6,9 +6,11 @@ import (
 	"github.com/dlock-go/dlock/bench"
 )
 
-// Bench runs the workloads of package bench for a driver, W1 to W6, as sub-benchmarks. All of them
+// Bench runs the workloads of package bench for a driver, W1 to W10, as sub-benchmarks. All of them
 // use the server of one Harness. If the driver implements the interfaces of package
-// backend/measure, the figures include the floor and the server's own counts.
+// backend/measure, the figures include the floor and the server's own counts. A workload has no
+// figures if the driver lacks the kind of lock. The leaders of W10 stop their renewals, because a
+// Harness has no processes to kill.
 //
 // The same workloads measure other backends with the command dlock bench, and other libraries.
 // Times depend on the machine; ratios and counts hardly do.

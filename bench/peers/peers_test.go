@@ -331,7 +331,7 @@ func TestUsage(t *testing.T) {
 		{"redis:"},
 		{"mem:"},
 		{"redis://a", "redis://b"},
-		{"-workloads=W9", "redis://a"},
+		{"-workloads=W11", "redis://a"},
 		{"-contenders=2,0", "redis://a"},
 		{"-duration=0", "redis://a"},
 		{"-unknown", "redis://a"},
