@@ -83,8 +83,8 @@ func Workloads() []Workload {
 		{
 			"W10", "Election after a death",
 			fmt.Sprintf("A leader is killed, or stops its renewals if the subject has no "+
-				"processes: the time until the next leader's function is called. The TTL is %v, as in the "+
-				"recovery. The aim is the TTL and 100 ms.", recoveryTTL),
+				"processes: the time until the next leader's function is called. "+
+				"The TTL is %v, as in the recovery. The aim is the TTL and 100 ms.", recoveryTTL),
 			election, costOfElection,
 		},
 		{
