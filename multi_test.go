@@ -97,6 +97,7 @@ func TestLockAllFreesDespitePanics(t *testing.T) {
 		c := open(t, d)
 		_, err := c.LockAll(ctx, []string{"a", "b"})
 		wantErr(t, err, context.Canceled, dlock.ErrUncertain)
+		synctest.Wait() // both have panicked
 		frees(t, takes(t, c, "a"))
 		frees(t, takes(t, c, "b"))
 	})

@@ -52,7 +52,7 @@ func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 			return -1, nil
 		}
 		e.freeAll(ctx, refs)
-		if !isTaken(err) && !(missing != r.order[0] && isRetried(ctx, err)) {
+		if !r.continues(ctx, missing, err) {
 			return missing, err
 		}
 		if first = missing; rounds > 0 { // two calls may free in turns what the other one needs
@@ -87,11 +87,12 @@ func isTaken(err error) bool {
 		!errors.Is(err, errReentrant) && !errors.Is(err, errUpgrade)
 }
 
-// isRetried reports whether a Lock would go on after an attempt that failed with err. LockAll then
-// waits for the lock in question, by the rules of Lock.
-func isRetried(ctx context.Context, err error) bool {
-	return (errors.Is(err, backend.ErrUncertain) || errors.Is(err, backend.ErrUnavailable)) &&
-		ended(ctx) == nil
+// continues reports whether another round may succeed after an error about the lock with the index
+// missing. An attempt without an answer does not end an AcquireAll, because it does not end an
+// Acquire: the next round waits for that lock, by the rules of Acquire.
+func (r *round) continues(ctx context.Context, missing int, err error) bool {
+	unanswered := errors.Is(err, backend.ErrUncertain) || errors.Is(err, backend.ErrUnavailable)
+	return isTaken(err) || unanswered && missing != r.order[0] && ended(ctx) == nil
 }
 
 // acquireRound waits for the first lock of r, and makes one attempt for each of the others. It

@@ -457,15 +457,15 @@ var coreMutants = []mutant{
 		guard: "LockAll waits for a lock without an answer", file: "internal/engine/all.go",
 		without: "one lost reply ends a LockAll, but not a Lock",
 		edits: []edit{{
-			old: "if !isTaken(err) && !(missing != r.order[0] && isRetried(ctx, err)) {",
-			new: "if !isTaken(err) {",
+			old: "return isTaken(err) || unanswered &&",
+			new: "return isTaken(err) || false && unanswered &&",
 		}},
 		pkg: ".", test: "TestLockAllOutlivesALostReply",
 	},
 	{
 		guard: "LockAll ends when a server is away", file: "internal/engine/all.go",
 		without: "LockAll never returns while the server of one lock is away",
-		edits:   []edit{{old: "!(missing != r.order[0] && isRetried", new: "!(isRetried"}},
+		edits:   []edit{{old: "unanswered && missing != r.order[0] &&", new: "unanswered &&"}},
 		pkg:     ".", test: "TestLockAllOutlivesALostReply",
 	},
 	{
