@@ -51,8 +51,8 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 	return g.Owner + "." + secret, nil
 }
 
-// Adopt implements backend.Mover. An adoption without its replicas has an unknown outcome. It is not
-// undone as an Acquire is, because the ticket is gone.
+// Adopt implements backend.Mover. An adoption without its replicas has an unknown outcome. It is
+// not undone as an Acquire is, because the ticket is gone.
 func (d *driver) Adopt(
 	ctx context.Context, ticket string, req *backend.Request,
 ) (*backend.Grant, error) {
