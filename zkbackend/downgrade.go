@@ -59,8 +59,13 @@ func (d *driver) downgrade(a *acquisition, meta string) error {
 
 // replaceNode replaces the node of a by a node of a reader. If the request has no answer, or finds
 // no node, an earlier one may have been executed. a.turn must be taken.
+//
+// The first part of the transaction is for the waiters that watch the writer's node. It uses up
+// their watches, so that the server reports a write to them and not the deletion. A waiter that
+// detects the deletion of the only node in front takes the lock without a request: see isFirst.
 func (d *driver) replaceNode(a *acquisition, node, meta string) error {
 	_, err := a.session.conn.Multi(
+		&zk.SetDataRequest{Path: a.node, Data: []byte(meta), Version: -1},
 		&zk.DeleteRequest{Path: a.node, Version: -1},
 		&zk.CreateRequest{
 			Path: node, Data: []byte(meta), Acl: d.settings.acl, Flags: zk.FlagEphemeral,

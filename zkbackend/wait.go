@@ -115,7 +115,8 @@ func (a *acquisition) busyBehind(holder string, ahead *watch) error {
 // isFirst reports, without a request, whether no other node is in front of the node of a: there was
 // none when it was created, or the only one was deleted. Nodes that were created since are behind
 // it. The order of the messages must be certain, because the node of a could have been deleted
-// before the other one. a.turn must be taken.
+// before the other one. On a later connection a deletion may also be a Downgrade, of which the
+// server then reports only the end of the writer's node. a.turn must be taken.
 func (a *acquisition) isFirst() bool {
 	s, own := a.session, a.own.Load()
 	if a.alone {

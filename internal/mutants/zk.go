@@ -46,6 +46,24 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestReconnectionReportsInAnyOrder",
 	},
 	{
+		guard:   "zk: a downgrade uses up the watches of the waiters",
+		file:    "zkbackend/downgrade.go",
+		without: "a writer that waits is granted the lock of a reader: two holders",
+		edits: []edit{{
+			old: "		&zk.SetDataRequest{Path: a.node, Data: []byte(meta), Version: -1},\n", new: "",
+		}},
+		pkg: "zkbackend", test: "TestDowngradeLetsNoWriterIn/connected",
+	},
+	{
+		guard: "zk: after a reconnection a deletion may be a downgrade", file: "zkbackend/wait.go",
+		without: "after a reconnection a waiting writer is granted the lock of a reader",
+		edits: []edit{{
+			old: "errors.Is(s.gone(a.ahead), errDeleted) && s.inOrder(own, a.ahead)",
+			new: "errors.Is(s.gone(a.ahead), errDeleted)",
+		}},
+		pkg: "zkbackend", test: "TestDowngradeLetsNoWriterIn/reconnected",
+	},
+	{
 		guard: "zk: a followed node is not the only predecessor", file: "zkbackend/wait.go",
 		without: "a waiter overtakes waiters that the last holder did not detect",
 		edits: []edit{{
