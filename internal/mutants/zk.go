@@ -50,7 +50,8 @@ var zkMutants = []mutant{
 		file:    "zkbackend/downgrade.go",
 		without: "a writer that waits is granted the lock of a reader: two holders",
 		edits: []edit{{
-			old: "		&zk.SetDataRequest{Path: a.node, Data: []byte(meta), Version: -1},\n", new: "",
+			old: "		&zk.SetDataRequest{Path: a.node, Data: []byte(meta), Version: -1},\n",
+			new: "",
 		}},
 		pkg: "zkbackend", test: "TestDowngradeLetsNoWriterIn/connected",
 	},
