@@ -175,6 +175,7 @@ var noticedBy = map[string][]string{
 	"permits-last":                {"PermitsExpireOneByOne"},
 	"downgrade-does-nothing":      {"DowngradedWriterAdmitsReaders"},
 	"downgrade-frees":             {"DowngradeLeavesNoGap"},
+	"downgrade-admits-a-writer":   {"DowngradeLeavesNoGap"},
 	"downgrade-once":              {"RepeatedDowngradeIsTheSame"},
 	"downgrade-changes-fence":     {"DowngradedGrantIsAReaders"},
 	"downgrade-revives":           {"DowngradeOfALostGrantIsALoss"},
