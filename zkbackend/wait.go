@@ -3,7 +3,6 @@ package zkbackend
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -96,7 +95,7 @@ func (a *acquisition) waitForPermit(holder string) error {
 		return err
 	}
 	entries := parseEntries(w.children)
-	i := slices.IndexFunc(entries, func(e entry) bool { return a.queue+"/"+e.name == a.node })
+	i := a.indexOf(a.node, entries)
 	if i < 0 || len(kind.Blockers(a.kind, entries[:i])) == 0 {
 		w = deletedWatch()
 	}
