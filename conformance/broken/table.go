@@ -171,6 +171,7 @@ var noticedBy = map[string][]string{
 	"permit-too-many":             {"PermitsAreLimited", "NoPermitTooMany"},
 	"limit-ignored":               {"OtherLimitIsAConflict"},
 	"kinds-apart":                 {"OtherKindIsAConflict"},
+	"conflict-for-all":            {"ConflictConcernsItsCallerAlone"},
 	"permit-lost":                 {"PermitsAreLimited", "ReleasedPermitGoesToAWaiter"},
 	"permits-last":                {"PermitsExpireOneByOne"},
 	"downgrade-does-nothing":      {"DowngradedWriterAdmitsReaders"},
