@@ -106,6 +106,25 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestRemovalBesideADowngrade",
 	},
 	{
+		guard: "zk: only the first entry is a conflict", file: "backend/kind/kind.go",
+		without: "an attempt of another kind ends the attempts behind it, too",
+		edits: []edit{{
+			old: "	return k.Conflict(entries[0].Kind())\n",
+			new: "	for _, e := range entries {\n" +
+				"		if err := k.Conflict(e.Kind()); err != nil {\n			return err\n		}\n" +
+				"	}\n	return nil\n",
+		}},
+		pkg: "zkbackend", test: "TestConflictIsOfTheFirstEntry",
+	},
+	{
+		guard: "zk: a permit waits for entries of another kind", file: "backend/kind/kind.go",
+		without: "an entry that becomes the first holds the lock with the permits behind it",
+		edits: []edit{{
+			old: "!slices.ContainsFunc(front, differs)", new: "!slices.ContainsFunc(front[:0], differs)",
+		}},
+		pkg: "backend/kind", test: "TestQueues",
+	},
+	{
 		guard: "zk: a conflict is confirmed", file: "zkbackend/queue.go",
 		without: "a server that lags behind the leader reports a conflict with a lock that is free",
 		edits:   []edit{{old: "if a.refusal(entries) != nil {", new: "if false {"}},
