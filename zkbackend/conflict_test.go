@@ -26,7 +26,7 @@ func TestConflictIsOfTheFirstEntry(t *testing.T) {
 	must(t, err)
 	try := raw.Request(t, patience)
 	try.Queue = false
-	raw.Busy(t, other, try)
+	_ = raw.Busy(t, other, try)
 	reader := raw.Request(t, patience)
 	reader.Mode = backend.Shared
 	b := raw.Busy(t, other, reader)
