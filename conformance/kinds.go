@@ -99,6 +99,12 @@ var permitCases = []Case{
 		run:     otherKindIsAConflict,
 	},
 	{
+		Name:    "ConflictConcernsItsCallerAlone",
+		Mode:    backend.Permit,
+		Promise: "An attempt for another kind of lock does not affect the attempts that fit.",
+		run:     conflictConcernsItsCallerAlone,
+	},
+	{
 		Name:    "PermitsExpireOneByOne",
 		Mode:    backend.Permit,
 		Promise: "The permit of a dead holder is free at the end of its term, and no other one.",
@@ -390,6 +396,20 @@ func otherKindIsAConflict(f *fixture) {
 	_, err = f.acquire(d, f.permit(3, f.long()))
 	f.isErr("Acquire of a permit with the name of a mutex", err, backend.ErrConflict)
 	f.release(other, mutex)
+}
+
+func conflictConcernsItsCallerAlone(f *fixture) {
+	d, other, third := f.driver(), f.driver(), f.driver()
+	g := f.grant(d, f.permit(3, f.long()))
+	for range f.rounds(20) {
+		mutex := f.request(f.long())
+		var err error
+		done := async(func() { _, err = f.acquire(third, mutex) })
+		f.release(other, f.grantSoon(other, f.permit(3, f.long())))
+		<-done
+		f.isErr("Acquire of a mutex with the name of a semaphore", err, backend.ErrConflict)
+	}
+	f.release(d, g)
 }
 
 func permitsExpireOneByOne(f *fixture) {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -155,24 +156,27 @@ func downgradedWriterAdmitsReaders(f *fixture) {
 }
 
 func downgradeLeavesNoGap(f *fixture) {
-	c, other := f.client(), f.client()
-	lease := f.lock(c, f.name)
-	next := f.lockAsync(other, f.name)
-	for range 3 {
-		if err := lease.Downgrade(f.ctx); err != nil && lease.Err() != nil {
+	c := f.client()
+	for i := range 3 {
+		name := fmt.Sprintf("%s/%d", f.name, i) // no waiter has queued for it before
+		other, t := f.tapped()
+		lease := f.lock(c, name)
+		next := f.lockAsync(other, name)
+		t.await(acquire, 1, wasBusy)
+		if err := lease.Downgrade(f.ctx); err != nil {
 			f.Fatalf("Downgrade: %v", err)
 		}
 		select {
 		case <-next.done:
 			f.violation("a writer got the lock of a reader")
-		case <-time.After(nap):
+		case <-time.After(10 * nap):
 		}
+		f.held(c, lease)
+		f.unlock(lease)
+		writer := f.granted(next, prompt)
+		f.fenceGrew(lease.Fence(), writer.Fence())
+		f.unlock(writer)
 	}
-	f.held(c, lease)
-	f.unlock(lease)
-	writer := f.granted(next, prompt)
-	f.fenceGrew(lease.Fence(), writer.Fence())
-	f.unlock(writer)
 }
 
 func downgradedGrantIsAReaders(f *fixture) {

@@ -95,6 +95,16 @@ func (d *driver) isKnown(owner string) bool {
 	return d.acquisitions[owner] != nil
 }
 
+// forgetLost forgets the acquisition of an owner whose key is gone. The core does not release it,
+// unless a release has begun already.
+func (d *driver) forgetLost(owner string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.acquisitions[owner]; a != nil && a.state != releasing {
+		d.forget(a)
+	}
+}
+
 // setKey records the create revision of the key of a. If a granted acquisition has another key, the
 // granted key was removed and a late attempt created the other one. That key is a queue entry, and
 // proves no grant before it is the first one. d.mu must be held.

@@ -1,7 +1,10 @@
 package etcdbackend
 
 import (
+	"errors"
 	"testing"
+
+	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/kind"
@@ -59,6 +62,35 @@ func TestKeyMissingInTheCopy(t *testing.T) {
 	} {
 		if got := test.copy.has(a); got != test.want {
 			t.Errorf("%+v: the copy has the key: %t", test.copy, got)
+		}
+	}
+}
+
+// TestConflictIsOfTheFirstKey checks that a key of another kind is a conflict only as the first
+// key. Behind another key it belongs to an attempt that is about to fail, or to a dead client.
+func TestConflictIsOfTheFirstKey(t *testing.T) {
+	t.Parallel()
+	_, a := newRegistered()
+	a.kind = kind.Reader
+	key := func(k kind.Kind) *mvccpb.KeyValue {
+		r := record{kind: k, client: "client"}
+		return &mvccpb.KeyValue{Key: []byte("key"), Value: r.encode()}
+	}
+	for _, test := range []struct {
+		kinds    []kind.Kind
+		conflict bool
+	}{
+		{[]kind.Kind{"p3", kind.Writer}, true},
+		{[]kind.Kind{kind.Writer, "p3", kind.Writer}, false},
+	} {
+		var ans answer
+		var kvs []*mvccpb.KeyValue
+		for _, k := range test.kinds {
+			kvs = append(kvs, key(k))
+		}
+		err := a.readFront(&ans, kvs)
+		if errors.Is(err, backend.ErrConflict) != test.conflict {
+			t.Errorf("%q: %v", test.kinds, err)
 		}
 	}
 }

@@ -33,6 +33,7 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	case err != nil:
 		return nil, interpretError(ctx, err)
 	case !resp.Succeeded:
+		d.forgetLost(g.Owner)
 		return nil, errKeyRemoved
 	}
 	d.mu.Lock()
@@ -54,9 +55,10 @@ func ifCreated(key []byte, revision int64, then *pb.RequestOp) *pb.TxnRequest {
 	}
 }
 
-// Watch implements backend.Watcher.
+// Watch implements backend.Watcher. It has the values of the other watches, so that it shares their
+// stream and requires a leader.
 func (d *driver) Watch(ctx context.Context, key string, changed func()) error {
-	watching := &request{Context: ctx, parent: ctx, values: d.values}
+	watching := &request{Context: ctx, parent: ctx, values: d.life}
 	events := d.client.Watch(watching, d.prefix(key), clientv3.WithPrefix())
 	changed()
 	for resp := range events {

@@ -271,7 +271,7 @@ func (a *acquisition) getFront(prefix, end []byte) *pb.RequestOp {
 
 // readFront reads the keys of getFront into ans. There is at least one, because the transaction has
 // found one. It returns ErrConflict if a key in front of the own key, or the first key, is not
-// dlock's or is of another kind.
+// dlock's, or if the first key is of another kind.
 func (a *acquisition) readFront(ans *answer, kvs []*mvccpb.KeyValue) error {
 	for _, kv := range kvs {
 		if string(kv.Key) == a.key {
@@ -280,7 +280,7 @@ func (a *acquisition) readFront(ans *answer, kvs []*mvccpb.KeyValue) error {
 			return nil
 		}
 		r, err := decode(kv, a.name)
-		if err == nil {
+		if err == nil && len(ans.entries) == 0 { // see kind.Conflict
 			err = a.kind.Conflict(r.kind)
 		}
 		if err != nil {

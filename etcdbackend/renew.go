@@ -128,11 +128,7 @@ func (d *driver) findKey(ctx context.Context, g *backend.Grant) (clientv3.LeaseI
 	case err != nil:
 		return 0, interpretError(ctx, err)
 	case len(resp.Kvs) == 0, g.Fence > 0 && resp.Kvs[0].CreateRevision != int64(g.Fence):
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if a := d.acquisitions[g.Owner]; a != nil && a.state != releasing {
-			d.forget(a)
-		}
+		d.forgetLost(g.Owner)
 		return 0, errKeyGone
 	}
 	return clientv3.LeaseID(resp.Kvs[0].Lease), nil

@@ -3,6 +3,7 @@ package zkbackend
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
@@ -63,10 +64,12 @@ type acquisition struct {
 	ahead   *watch // on the only node in front of node; nil: several, or not known
 	tail    string // a node that was in the queue before this one; "": none is known
 
+	onLoss func(error) // to be called when node is gone; nil: never held
+
 	// Written with a.turn taken, and read also without it. Once fence is not 0, own stays not nil.
 	own    atomic.Pointer[watch] // on node
 	fence  atomic.Uint64         // 0: never held
-	moving atomic.Bool           // Downgrade replaces node, so that its end is no loss
+	moving atomic.Bool           // Downgrade replaces node, or had no answer: see settleMove
 }
 
 // markQueued is for a node that exists in the queue. a.turn must be taken.
@@ -110,16 +113,30 @@ func (a *acquisition) dropNode(gone error) error {
 // may call it.
 func (a *acquisition) wasHeld() bool { return a.fence.Load() != 0 }
 
-// gone returns the reason if the node of a no longer exists, and nil otherwise. It sends no
-// request. Any goroutine may call it.
+// gone returns the reason if the node of a no longer exists, and nil otherwise. The end of a node
+// that a Downgrade replaces is no loss. It sends no request. Any goroutine may call it.
 func (a *acquisition) gone() error {
 	if a.session.ctx.Err() != nil {
 		return errExpired
 	}
-	if w := a.own.Load(); w != nil && !a.moving.Load() {
-		return a.session.gone(w)
+	for {
+		w := a.own.Load()
+		if w == nil {
+			return nil
+		}
+		gone := a.session.gone(w)
+		if gone == nil || a.moving.Load() {
+			return nil
+		}
+		if a.own.Load() == w { // otherwise a Downgrade has ended in between
+			return gone
+		}
 	}
-	return nil
+}
+
+// indexOf returns the index of the node with that path, or -1.
+func (a *acquisition) indexOf(node string, entries []entry) int {
+	return slices.IndexFunc(entries, func(e entry) bool { return a.queue+"/"+e.name == node })
 }
 
 // searchNode searches the queue for the node of a create without an answer. It syncs first: the
@@ -142,7 +159,10 @@ func (a *acquisition) searchNode() error {
 // ensureWatch watches the node of a if no watch is in force. A node that another session created is
 // not the node of a, although it has the same owner: its session is over, but its nodes are not
 // removed yet. a.turn must be taken.
-func (a *acquisition) ensureWatch(node string) error {
+func (a *acquisition) ensureWatch() error {
+	if err := a.settleMove(); err != nil {
+		return err
+	}
 	s, old := a.session, a.own.Load()
 	if old != nil && !s.isStale(old) {
 		err := s.awaitArmed(old)
@@ -151,7 +171,7 @@ func (a *acquisition) ensureWatch(node string) error {
 		}
 		return err
 	}
-	w, err := s.watch(node)
+	w, err := s.watch(a.node)
 	if err == nil && w.stat.EphemeralOwner != s.conn.SessionID() {
 		err = zk.ErrNoNode
 	}
@@ -173,10 +193,10 @@ func (a *acquisition) tryEnsureWatch() error {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
-		return a.ensureWatch(a.own.Load().path)
+		return a.ensureWatch()
 	default:
 	}
-	if a.session.isStale(a.own.Load()) {
+	if a.own.Load().hasFired() { // if it is a loss, renewal finds it
 		return errUnwatched
 	}
 	return nil

@@ -31,27 +31,18 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	})
 }
 
-// downgrade replaces the node of a. The end of the former node is no loss meanwhile. a.turn must be
+// downgrade makes a a reader. It returns ErrLost and forgets a if its node is gone. a.turn must be
 // taken.
 func (d *driver) downgrade(a *acquisition, meta string) error {
-	if gone := a.gone(); gone != nil || a.state != held {
-		return errors.Join(backend.ErrLost, gone)
+	if a.state != held {
+		return errNotOfSession
 	}
-	if a.kind == kind.Reader {
-		return nil
+	err := a.settleMove()
+	if err == nil && a.kind != kind.Reader && a.gone() == nil {
+		err = d.replaceNode(a, meta)
 	}
-	s, own := a.session, a.own.Load()
-	node := a.queue + "/" + nodeName(a.owner, kind.Reader) + numberOf(a.node)
-	a.moving.Store(true)
-	defer a.moving.Store(false)
-	report := s.takeOnGone(own)
-	err := d.replaceNode(a, node, meta)
-	if err == nil {
-		own = s.watchInBackground(node)
-		a.own.Store(own)
-		a.node, a.kind = node, kind.Reader
-	}
-	if gone := s.onGone(own, report); gone != nil {
+	if gone := a.gone(); gone != nil {
+		d.forget(a)
 		return gone
 	}
 	return err
@@ -59,42 +50,65 @@ func (d *driver) downgrade(a *acquisition, meta string) error {
 
 // replaceNode replaces the node of a by a node of a reader. If the request has no answer, or finds
 // no node, an earlier one may have been executed. a.turn must be taken.
-func (d *driver) replaceNode(a *acquisition, node, meta string) error {
+//
+// The first part of the transaction is for the waiters that watch the writer's node. It uses up
+// their watches, so that the server reports a write to them and not the deletion. A waiter that
+// detects the deletion of the only node in front takes the lock without a request: see isFirst.
+func (d *driver) replaceNode(a *acquisition, meta string) error {
+	wasMoving := a.moving.Swap(true)
 	_, err := a.session.conn.Multi(
+		&zk.SetDataRequest{Path: a.node, Data: []byte(meta), Version: -1},
 		&zk.DeleteRequest{Path: a.node, Version: -1},
 		&zk.CreateRequest{
-			Path: node, Data: []byte(meta), Acl: d.settings.acl, Flags: zk.FlagEphemeral,
+			Path: a.readerNode(), Data: []byte(meta), Acl: d.settings.acl, Flags: zk.FlagEphemeral,
 		})
 	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		if err = a.searchReplacement(err, node); errors.Is(err, zk.ErrNoNode) {
-			return errDeleted
-		}
-	case err != nil && !isDefinite(err):
-		if err = a.searchReplacement(err, node); err != nil {
-			d.sweepLater(a) // or the reader's node would stay if the writer's is gone
-		}
-	}
-	return err
-}
-
-// searchReplacement returns nil if node has replaced the node of a, and zk.ErrNoNode if both are
-// gone. Otherwise it returns err, the error of the request. a.turn must be taken.
-func (a *acquisition) searchReplacement(err error, node string) error {
-	entries, failure := a.session.syncedEntries(a.queue)
-	if failure != nil {
+	case err == nil:
+		a.markReader()
+		return nil
+	case isDefinite(err) && !errors.Is(err, zk.ErrNoNode):
+		a.moving.Store(wasMoving) // an earlier request may still be executed
 		return err
 	}
-	result := zk.ErrNoNode
-	for _, e := range entries {
-		switch a.queue + "/" + e.name {
-		case node:
-			return nil
-		case a.node:
-			result = err
-		}
+	if failure := a.settleMove(); failure != nil || a.moving.Load() {
+		return err
 	}
-	return result
+	return nil
+}
+
+// settleMove searches the queue for the outcome of a Downgrade that had no answer. The search
+// leaves it open if the node of the writer still exists, because the server may execute the request
+// later. It stays open until a search finds another outcome, or until the release. a.turn must be
+// taken.
+func (a *acquisition) settleMove() error {
+	if !a.moving.Load() {
+		return nil
+	}
+	entries, err := a.session.syncedEntries(a.queue)
+	switch {
+	case err != nil:
+		return err
+	case a.indexOf(a.readerNode(), entries) >= 0:
+		a.markReader()
+	case a.indexOf(a.node, entries) < 0:
+		a.own.Store(deletedWatch())
+		a.moving.Store(false)
+	}
+	return nil
+}
+
+// markReader is for a node of a reader that has replaced the node of a. a.turn must be taken.
+func (a *acquisition) markReader() {
+	a.node, a.kind = a.readerNode(), kind.Reader
+	own := a.session.watchInBackground(a.node)
+	_ = a.session.onGone(own, a.onLoss) // the caller checks gone
+	a.own.Store(own)
+	a.moving.Store(false)
+}
+
+// readerNode returns the path of the node of a after a Downgrade. a.turn must be taken.
+func (a *acquisition) readerNode() string {
+	return a.queue + "/" + nodeName(a.owner, kind.Reader) + numberOf(a.node)
 }
 
 // numberOf returns the number at the end of the path of a node.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,7 +135,7 @@ func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
 	if a.state == absent {
 		err = d.enqueue(a, req)
 	} else {
-		err = a.ensureWatch(a.node)
+		err = a.ensureWatch()
 	}
 	if err != nil {
 		return err
@@ -176,7 +175,7 @@ func (d *driver) checkQueue(a *acquisition, req *backend.Request) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(entries, func(e entry) bool { return a.queue+"/"+e.name == a.node })
+	i := a.indexOf(a.node, entries)
 	if i < 0 {
 		return errEntryDeleted // the watch is about to report it, too
 	}
@@ -210,8 +209,8 @@ func (d *driver) grant(a *acquisition, req *backend.Request) (*backend.Grant, er
 		return nil, err
 	}
 	report := req.Lost // without req, which would stay in memory as long as the lock
-	gone := s.onGone(own, func(reason error) { d.lose(a, report, reason) })
-	if gone != nil {
+	a.onLoss = func(reason error) { d.lose(a, report, reason) }
+	if gone := s.onGone(own, a.onLoss); gone != nil && a.gone() != nil {
 		return nil, a.dropNode(gone)
 	}
 	if a.created == 0 {
@@ -223,8 +222,11 @@ func (d *driver) grant(a *acquisition, req *backend.Request) (*backend.Grant, er
 }
 
 // lose reports the loss of a by report, which is Request.Lost or nil. The core does not release a
-// lost lock, so the driver forgets it here.
+// lost lock, so the driver forgets it here. The end of a node that a Downgrade replaces is no loss.
 func (d *driver) lose(a *acquisition, report func(error), reason error) {
+	if a.gone() == nil {
+		return
+	}
 	d.forget(a)
 	if report != nil {
 		report(reason)
@@ -270,7 +272,7 @@ func (d *driver) releaseByOwner(ctx context.Context, g *backend.Grant) error {
 		return err
 	}
 	_, err = call(ctx, s, func() (any, error) {
-		return nil, d.removeOwner(s, d.queue(g.Key), g.Owner, "")
+		return nil, d.removeOwner(s, d.queue(g.Key), g.Owner)
 	})
 	return err
 }
@@ -286,10 +288,10 @@ func (d *driver) release(a *acquisition) error {
 		return context.Cause(a.session.ctx)
 	case a.state == released || a.gone() != nil:
 		return backend.ErrNotHeld
+	case a.state == unknown || a.moving.Load():
+		return d.removeOwner(a.session, a.queue, a.owner)
 	case a.state == queued || a.state == held:
 		return d.remove(a.session, a.queue, a.node)
-	case a.state == unknown:
-		return d.removeOwner(a.session, a.queue, a.owner, "")
 	}
 	return backend.ErrNotHeld
 }

@@ -34,6 +34,9 @@ var (
 	// another.
 	errEntryDeleted = errors.New("the node was deleted")
 
+	// errTooFast is the answer if a queue changes after each list of it.
+	errTooFast = fmt.Errorf("%w: the lock changes its holder too fast", backend.ErrUnavailable)
+
 	// errUnwatched leaves the outcome of a renewal open: the node is not watched at the moment, so
 	// it may no longer exist.
 	errUnwatched = errors.New("the node is being watched again")

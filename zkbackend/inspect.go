@@ -3,8 +3,8 @@ package zkbackend
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +15,8 @@ import (
 	"github.com/dlock-go/dlock/backend/kind"
 )
 
-// maxReads limits how often Inspect reads a lock whose holder leaves between the list of the queue
-// and the read of the holder's node.
+// maxReads limits how often a request lists a queue whose holders all leave between the list and
+// the next request for their nodes.
 const maxReads = 8
 
 // Inspect implements backend.Inspector. A foreign node in the place of the lock is ErrConflict.
@@ -51,19 +51,20 @@ func (s *session) inspect(queue, name string) (*backend.Info, error) {
 		k, held := entries[0].kind, kind.Holders(entries)
 		info.Mode, info.Limit, info.Waiters = k.Mode(), k.Limit(), len(entries)-len(held)
 		info.Holders, err = s.readHolders(queue, held)
-		if errors.Is(err, zk.ErrNoNode) {
-			continue
+		if err != nil || len(info.Holders) > 0 {
+			return info, interpretError(err)
 		}
-		return info, interpretError(err)
 	}
-	return nil, fmt.Errorf("%w: the lock changes its holder too fast to be inspected",
-		backend.ErrUnavailable)
+	return nil, errTooFast
 }
 
-// readHolders reads the nodes of holders. It returns zk.ErrNoNode if one of them has left.
+// readHolders reads the nodes of holders. It skips those that have left.
 func (s *session) readHolders(queue string, held []entry) (all []backend.Holder, _ error) {
 	for _, e := range held {
 		meta, stat, err := s.conn.Get(queue + "/" + e.name)
+		if errors.Is(err, zk.ErrNoNode) {
+			continue // it has left
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -158,21 +159,9 @@ func (d *driver) Break(ctx context.Context, name, owner string) error {
 // removeHolders deletes the nodes of the holders, or of one of them if owner is not empty. It
 // returns ErrNotHeld if there is none.
 func (d *driver) removeHolders(s *session, queue, owner string) error {
-	entries, err := s.syncedEntries(queue)
-	if err != nil {
-		return err
-	}
-	result := backend.ErrNotHeld
-	for _, e := range kind.Holders(entries) {
-		if owner != "" && e.owner != owner {
-			continue
-		}
-		switch err := d.remove(s, queue, queue+"/"+e.name); {
-		case err == nil:
-			result = nil
-		case !errors.Is(err, backend.ErrNotHeld):
-			return err
-		}
-	}
-	return result
+	return d.removeEntries(s, queue, func(entries []entry) []entry {
+		return slices.DeleteFunc(kind.Holders(entries), func(e entry) bool {
+			return owner != "" && e.owner != owner
+		})
+	})
 }

@@ -1,6 +1,7 @@
 package zkbackend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,12 +49,16 @@ func (s *session) syncedEntries(queue string) ([]entry, error) {
 func (a *acquisition) checkRoom() error {
 	s := a.session
 	entries, err := s.entries(a.queue)
-	if err == nil && len(kind.Blockers(a.kind, entries)) > 0 {
+	if a.refusal(entries) != nil {
 		entries, err = s.syncedEntries(a.queue)
 	}
-	if err == nil {
-		err = kind.Conflict(a.kind, entries)
-	}
+	return cmp.Or(err, a.refusal(entries))
+}
+
+// refusal returns the answer to an attempt that does not wait and finds these entries. It is nil if
+// the attempt can go on.
+func (a *acquisition) refusal(entries []entry) error {
+	err := kind.Conflict(a.kind, entries)
 	if err == nil && len(kind.Blockers(a.kind, entries)) > 0 {
 		return &backend.Busy{Holder: entries[0].owner}
 	}

@@ -2,32 +2,51 @@ package zkbackend
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// removeOwner removes the nodes of an owner in one queue, except the node at the path except. It
+// removeOwner removes the nodes of an owner in one queue, except the nodes at the paths spared. It
 // finds the nodes of every session. It returns ErrNotHeld if there are none.
-func (d *driver) removeOwner(s *session, queue, owner, except string) error {
-	entries, err := s.syncedEntries(queue)
-	if err != nil {
-		return interpretError(err)
-	}
-	result := backend.ErrNotHeld
-	for _, e := range entries {
-		node := queue + "/" + e.name
-		if e.owner != owner || node == except {
-			continue
+func (d *driver) removeOwner(s *session, queue, owner string, spared ...string) error {
+	err := d.removeEntries(s, queue, func(entries []entry) []entry {
+		return slices.DeleteFunc(entries, func(e entry) bool {
+			return e.owner != owner || slices.Contains(spared, queue+"/"+e.name)
+		})
+	})
+	return interpretError(err)
+}
+
+// removeEntries deletes the nodes that choose selects from a queue. It returns ErrNotHeld if there
+// are none. If all of them have vanished in between, it lists the queue again: a Downgrade may have
+// replaced them.
+func (d *driver) removeEntries(
+	s *session, queue string, choose func([]entry) []entry,
+) error {
+	for range maxReads {
+		entries, err := s.syncedEntries(queue)
+		if err != nil {
+			return err
 		}
-		switch err := d.remove(s, queue, node); {
-		case err == nil:
-			result = nil
-		case !errors.Is(err, backend.ErrNotHeld):
-			return interpretError(err)
+		chosen, removed := choose(entries), 0
+		for _, e := range chosen {
+			switch err := d.remove(s, queue, queue+"/"+e.name); {
+			case err == nil:
+				removed++
+			case !errors.Is(err, backend.ErrNotHeld):
+				return err
+			}
+		}
+		switch {
+		case removed > 0:
+			return nil
+		case len(chosen) == 0:
+			return backend.ErrNotHeld
 		}
 	}
-	return result
+	return errTooFast
 }
 
 // sweepLater removes, in the background, the ghost of a create that had no answer. The server may
@@ -50,7 +69,7 @@ func (d *driver) sweepLater(a *acquisition) {
 	})
 }
 
-// sweep removes all nodes of the owner of a except the node in use. It waits for the turn of a. If
+// sweep removes all nodes of the owner of a except the nodes in use. It waits for the turn of a. If
 // the session ends first, the server removes the nodes.
 func (d *driver) sweep(a *acquisition) error {
 	s := a.session
@@ -60,11 +79,14 @@ func (d *driver) sweep(a *acquisition) error {
 	case <-s.ctx.Done():
 		return nil
 	}
-	inUse := a.node
-	if a.state == released {
-		inUse = ""
+	var inUse []string
+	if a.state != released {
+		inUse = append(inUse, a.node)
 	}
-	err := d.removeOwner(s, a.queue, a.owner, inUse)
+	if a.state == held {
+		inUse = append(inUse, a.readerNode()) // of a Downgrade without an answer
+	}
+	err := d.removeOwner(s, a.queue, a.owner, inUse...)
 	if errors.Is(err, backend.ErrNotHeld) {
 		return nil
 	}

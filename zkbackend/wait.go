@@ -3,7 +3,6 @@ package zkbackend
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -96,7 +95,7 @@ func (a *acquisition) waitForPermit(holder string) error {
 		return err
 	}
 	entries := parseEntries(w.children)
-	i := slices.IndexFunc(entries, func(e entry) bool { return a.queue+"/"+e.name == a.node })
+	i := a.indexOf(a.node, entries)
 	if i < 0 || len(kind.Blockers(a.kind, entries[:i])) == 0 {
 		w = deletedWatch()
 	}
@@ -115,7 +114,8 @@ func (a *acquisition) busyBehind(holder string, ahead *watch) error {
 // isFirst reports, without a request, whether no other node is in front of the node of a: there was
 // none when it was created, or the only one was deleted. Nodes that were created since are behind
 // it. The order of the messages must be certain, because the node of a could have been deleted
-// before the other one. a.turn must be taken.
+// before the other one. On a later connection a deletion may also be a Downgrade, of which the
+// server then reports only the end of the writer's node. a.turn must be taken.
 func (a *acquisition) isFirst() bool {
 	s, own := a.session, a.own.Load()
 	if a.alone {

@@ -169,15 +169,6 @@ func (s *session) onGone(w *watch, fn func(error)) error {
 	return w.gone
 }
 
-// takeOnGone returns the function of onGone, which is not called any more.
-func (s *session) takeOnGone(w *watch) func(error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fn := w.onGone
-	w.onGone = nil
-	return fn
-}
-
 // moveOnGone moves the function of onGone from a fired watch to its successor.
 func (s *session) moveOnGone(old, w *watch) {
 	s.mu.Lock()
@@ -197,9 +188,14 @@ func (s *session) gone(w *watch) error {
 func (s *session) isStale(w *watch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return w.hasFired() && w.gone == nil
+}
+
+// hasFired reports whether w reports no further change.
+func (w *watch) hasFired() bool {
 	select {
 	case <-w.fired:
-		return w.gone == nil
+		return true
 	default:
 		return false
 	}

@@ -4,6 +4,7 @@ package kind
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,31 +81,33 @@ func (k Kind) Conflict(present Kind) error {
 // Entry is an entry of a queue, in which holders and waiters stand in the order of their arrival.
 type Entry interface{ Kind() Kind }
 
-// Conflict returns the error of the first entry that does not fit k.
+// Conflict returns the error of the first entry of a queue if it does not fit k. Any other entry
+// that does not fit the first one belongs to an attempt that is about to fail, or to a client that
+// has died. It concerns no other attempt: see Blockers.
 func Conflict[E Entry](k Kind, entries []E) error {
-	for _, e := range entries {
-		if err := k.Conflict(e.Kind()); err != nil {
-			return err
-		}
+	if len(entries) == 0 {
+		return nil
 	}
-	return nil
+	return k.Conflict(entries[0].Kind())
 }
 
 // Blockers returns the entries for whose end an entry of kind k waits. front are all entries in
-// front of it. A writer waits for all of them, a reader for the writers among them. A permit waits
-// for one of them, whichever it is, if they are as many as the limit.
+// front of it. A writer waits for all of them, and a reader for all but the readers. A permit waits
+// for one of them, whichever it is, if they are as many as the limit. It also waits for entries
+// that do not fit it.
 func Blockers[E Entry](k Kind, front []E) []E {
+	differs := func(e E) bool { return e.Kind() != k }
 	switch k.Mode() {
 	case backend.Shared:
-		var writers []E
+		var others []E
 		for _, e := range front {
-			if e.Kind() == Writer {
-				writers = append(writers, e)
+			if differs(e) {
+				others = append(others, e)
 			}
 		}
-		return writers
+		return others
 	case backend.Permit:
-		if len(front) < k.Limit() {
+		if len(front) < k.Limit() && !slices.ContainsFunc(front, differs) {
 			return nil
 		}
 	}
@@ -115,7 +118,7 @@ func Blockers[E Entry](k Kind, front []E) []E {
 // no other entry.
 func Holders[E Entry](entries []E) []E {
 	for i, e := range entries {
-		if len(Blockers(e.Kind(), entries[:i])) > 0 || Conflict(e.Kind(), entries[:i]) != nil {
+		if len(Blockers(e.Kind(), entries[:i])) > 0 {
 			return entries[:i]
 		}
 	}

@@ -61,8 +61,11 @@ func TestQueues(t *testing.T) {
 		{"p2 p2", 2, -1, -1, 2},
 		{"p2 p2 p2", 2, -1, -1, 3},
 		{"p3", 1, -1, -1, -1},
-		{"p2 p3 p2", 1, -1, -1, -1},
-		{"r p2", 1, -1, -1, -1},
+		{"p2 p3 p2", 1, -1, -1, 3},
+		{"p2 p3", 1, -1, -1, 2},
+		{"r p2", 1, 2, 1, -1},
+		{"w p2", 1, 2, 2, -1},
+		{"r w p2 r", 1, 4, 2, -1},
 	} {
 		entries := queue(tt.queue)
 		if got := len(kind.Holders(entries)); got != tt.holders {

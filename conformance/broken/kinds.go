@@ -146,6 +146,21 @@ var kindBugs = []Bug{
 			},
 		}
 	}},
+	{"conflict-for-all", "For a second a conflict is an answer to all attempts.", func() *flaw {
+		var conflicts table[time.Time] // by key
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			if last, _ := conflicts.get(req.Key); time.Since(last) < time.Second {
+				return nil, backend.ErrConflict
+			}
+			g, err := next.Acquire(ctx, req)
+			if errors.Is(err, backend.ErrConflict) {
+				conflicts.set(req.Key, time.Now())
+			}
+			return g, err
+		}}
+	}},
 	{"permit-lost", "A released permit is not free.", func() *flaw {
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
 			if g.Mode == backend.Permit {

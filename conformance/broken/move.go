@@ -2,7 +2,9 @@ package broken
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -28,6 +30,40 @@ var moveBugs = []Bug{
 			}
 			return shared, err
 		}}
+	}},
+	{"downgrade-admits-a-writer", "A Downgrade grants the lock to a waiting writer.", func() *flaw {
+		var downgraded table[bool] // by key
+		return &flaw{
+			downgrade: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (*backend.Grant, error) {
+				shared, err := next.Downgrade(ctx, g)
+				if err == nil {
+					downgraded.set(g.Key, true)
+				}
+				return shared, err
+			},
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
+				g, err := next.Acquire(ctx, req)
+				is, _ := downgraded.get(req.Key)
+				if is && req.Queue && errors.Is(err, backend.ErrNotAcquired) {
+					return granted(req), nil
+				}
+				return g, err
+			},
+			wait: func(
+				ctx context.Context, _ *driver, _ *backend.Request, _ *backend.Busy,
+			) (*backend.Grant, error) {
+				select {
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				case <-time.After(10 * time.Millisecond):
+					return nil, nil
+				}
+			},
+		}
 	}},
 	{"downgrade-once", "A repeated Downgrade returns ErrLost.", func() *flaw {
 		var done table[bool]

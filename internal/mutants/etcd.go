@@ -168,6 +168,24 @@ var etcdMutants = []mutant{
 		pkg: "etcdbackend", test: "TestConflictAfterALateAttempt",
 	},
 	{
+		guard: "etcd: only the first key is a conflict", file: "etcdbackend/driver.go",
+		without: "an attempt of another kind ends the attempts behind it, too",
+		edits:   []edit{{old: "err == nil && len(ans.entries) == 0 {", new: "err == nil {"}},
+		pkg:     "etcdbackend", test: "TestConflictIsOfTheFirstKey",
+	},
+	{
+		guard: "etcd: an observer requires a leader", file: "etcdbackend/downgrade.go",
+		without: "Observe is silent on a member without a leader",
+		edits:   []edit{{old: "values: d.life}", new: "values: d.values}"}},
+		pkg:     "etcdbackend", test: "TestWatchRequiresALeader",
+	},
+	{
+		guard: "etcd: a downgrade forgets a lost grant", file: "etcdbackend/downgrade.go",
+		without: "each loss that a Downgrade finds stays in memory",
+		edits:   []edit{{old: "		d.forgetLost(g.Owner)\n", new: ""}},
+		pkg:     "etcdbackend", test: "TestDowngradeForgetsALostGrant",
+	},
+	{
 		guard: "etcd: a waiter needs its key in the copy", file: "etcdbackend/wait.go",
 		without: "a waiter whose key was removed while the watch failed sleeps for a third of " +
 			"its term",

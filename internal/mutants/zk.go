@@ -46,6 +46,99 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestReconnectionReportsInAnyOrder",
 	},
 	{
+		guard:   "zk: a downgrade uses up the watches of the waiters",
+		file:    "zkbackend/downgrade.go",
+		without: "a writer that waits is granted the lock of a reader: two holders",
+		edits: []edit{{
+			old: "		&zk.SetDataRequest{Path: a.node, Data: []byte(meta), Version: -1},\n",
+			new: "",
+		}},
+		pkg: "zkbackend", test: "TestDowngradeLetsNoWriterIn/connected",
+	},
+	{
+		guard: "zk: after a reconnection a deletion may be a downgrade", file: "zkbackend/wait.go",
+		without: "after a reconnection a waiting writer is granted the lock of a reader",
+		edits: []edit{{
+			old: "errors.Is(s.gone(a.ahead), errDeleted) && s.inOrder(own, a.ahead)",
+			new: "errors.Is(s.gone(a.ahead), errDeleted)",
+		}},
+		pkg: "zkbackend", test: "TestDowngradeLetsNoWriterIn/reconnected",
+	},
+	{
+		guard:   "zk: a loss is checked before a downgrade and after it",
+		file:    "zkbackend/acquisition.go",
+		without: "a renewal during a Downgrade returns a loss, and the lock stays taken",
+		edits:   []edit{{old: "if a.own.Load() == w {", new: "if true {"}},
+		pkg:     "zkbackend", test: "TestLossBesideADowngrade",
+	},
+	{
+		guard: "zk: an unanswered downgrade is no loss", file: "zkbackend/acquisition.go",
+		without: "after a reconnection the holder loses its lock, which stays taken",
+		edits:   []edit{{old: "gone == nil || a.moving.Load() {", new: "gone == nil {"}},
+		pkg:     "zkbackend", test: "TestUnansweredDowngradeIsNoLoss",
+	},
+	{
+		guard: "zk: a renewal settles a downgrade", file: "zkbackend/acquisition.go",
+		without: "after an unanswered Downgrade a renewal proves a lock that was broken",
+		edits: []edit{{
+			old: "	if err := a.settleMove(); err != nil {\n		return err\n	}\n", new: "",
+		}},
+		pkg: "zkbackend", test: "TestLossAfterAnUnansweredDowngrade",
+	},
+	{
+		guard: "zk: a release follows an unanswered downgrade", file: "zkbackend/driver.go",
+		without: "Unlock finds no lock, and the reader's node stays until the session ends",
+		edits: []edit{{
+			old: "case a.state == unknown || a.moving.Load():", new: "case a.state == unknown:",
+		}},
+		pkg: "zkbackend", test: "TestReleaseAfterAnUnansweredDowngrade",
+	},
+	{
+		guard: "zk: a sweep spares the reader's node", file: "zkbackend/sweep.go",
+		without: "a lock is lost a second after its Downgrade had no answer",
+		edits:   []edit{{old: "	if a.state == held {\n", new: "	if false {\n"}},
+		pkg:     "zkbackend", test: "TestUnansweredDowngradeIsNoLoss",
+	},
+	{
+		guard: "zk: a removal finds a downgraded holder", file: "zkbackend/sweep.go",
+		without: "Break of a holder returns ErrNotHeld because the holder becomes a reader",
+		edits:   []edit{{old: "case len(chosen) == 0:", new: "default:"}},
+		pkg:     "zkbackend", test: "TestRemovalBesideADowngrade",
+	},
+	{
+		guard: "zk: only the first entry is a conflict", file: "backend/kind/kind.go",
+		without: "an attempt of another kind ends the attempts behind it, too",
+		edits: []edit{{
+			old: "	return k.Conflict(entries[0].Kind())\n",
+			new: "	for _, e := range entries {\n" +
+				"		if err := k.Conflict(e.Kind()); err != nil {\n			return err\n		}\n" +
+				"	}\n	return nil\n",
+		}},
+		pkg: "zkbackend", test: "TestConflictIsOfTheFirstEntry",
+	},
+	{
+		guard: "zk: a permit waits for entries of another kind", file: "backend/kind/kind.go",
+		without: "an entry that becomes the first holds the lock with the permits behind it",
+		edits: []edit{{
+			old: "!slices.ContainsFunc(front, differs)", new: "!slices.ContainsFunc(front[:0], differs)",
+		}},
+		pkg: "backend/kind", test: "TestQueues",
+	},
+	{
+		guard: "zk: a conflict is confirmed", file: "zkbackend/queue.go",
+		without: "a server that lags behind the leader reports a conflict with a lock that is free",
+		edits:   []edit{{old: "if a.refusal(entries) != nil {", new: "if false {"}},
+		pkg:     "zkbackend", test: "TestConflictIsConfirmed",
+	},
+	{
+		guard: "zk: a holder that has left hides no other", file: "zkbackend/inspect.go",
+		without: "Inspect and List fail while the permits of a semaphore change hands",
+		edits: []edit{{
+			old: "			continue // it has left\n", new: "			return nil, err\n",
+		}},
+		pkg: "zkbackend", test: "TestInspectSkipsAVanishedHolder",
+	},
+	{
 		guard: "zk: a followed node is not the only predecessor", file: "zkbackend/wait.go",
 		without: "a waiter overtakes waiters that the last holder did not detect",
 		edits: []edit{{
@@ -198,7 +291,7 @@ var zkMutants = []mutant{
 	{
 		guard: "zk: a renewal needs the watch", file: "zkbackend/acquisition.go",
 		without: "a renewal during another request proves a lock with a deleted node",
-		edits:   []edit{{old: "if a.session.isStale(a.own.Load()) {", new: "if false {"}},
+		edits:   []edit{{old: "if a.own.Load().hasFired() { // if", new: "if false { // if"}},
 		pkg:     "zkbackend", test: "TestRenewalWithoutAWatch",
 	},
 	{

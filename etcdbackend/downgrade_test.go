@@ -1,0 +1,68 @@
+package etcdbackend
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// watcher is a Watcher of a client that keeps the context of the last watch.
+type watcher struct {
+	clientv3.Watcher
+	ctx context.Context
+}
+
+func (w *watcher) Watch(
+	ctx context.Context, _ string, _ ...clientv3.OpOption,
+) clientv3.WatchChan {
+	w.ctx = ctx
+	ended := make(chan clientv3.WatchResponse)
+	close(ended)
+	return ended
+}
+
+// TestWatchRequiresALeader checks that Watch has the metadata of the driver's other watches, and
+// not its caller's. So it uses their stream, and ends on a member without a leader.
+func TestWatchRequiresALeader(t *testing.T) {
+	t.Parallel()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDriver(client, owned, Options{Timeout: time.Second})
+	defer d.Close()
+	w := &watcher{Watcher: client.Watcher}
+	client.Watcher = w
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "trace", "1")
+	raw.WantIs(t, "Watch", d.Watch(ctx, t.Name(), func() {}), errEnded)
+	got, _ := metadata.FromOutgoingContext(w.ctx)
+	want, _ := metadata.FromOutgoingContext(d.life)
+	if len(want) == 0 || !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("a watch with %v, the driver's others have %v", got, want)
+	}
+}
+
+// TestDowngradeForgetsALostGrant checks that the driver keeps nothing of a grant whose loss a
+// Downgrade has found. The core does not release it.
+func TestDowngradeForgetsALostGrant(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Etcd(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	if _, err := d.client.Delete(t.Context(), d.prefix(g.Key)+g.Owner); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Downgrade(t.Context(), g)
+	raw.WantIs(t, "Downgrade", err, backend.ErrLost)
+	if d.isKnown(g.Owner) {
+		t.Error("the driver keeps the grant")
+	}
+}
