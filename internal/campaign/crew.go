@@ -33,7 +33,7 @@ type member struct {
 	id, life int
 	proc     Process
 	orders   *json.Encoder
-	killed   bool              // the engine has killed this life
+	killed   bool               // the engine has killed this life
 	holds    map[attempt]string // names of the leases in which the worker believes
 	bye      *bye
 	gone     chan struct{} // closed when this life has ended

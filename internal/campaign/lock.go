@@ -37,7 +37,7 @@ type lock struct {
 	isSet   bool         // one attempt takes several names
 	request func(context.Context, *loop, []string, []dlock.Option) (*holding, error)
 
-	limit  int                     // the largest number of holders that do not share the lock
+	limit  int                    // the largest number of holders that do not share the lock
 	shares func(a, b *grant) bool // reports whether the limit does not apply to the two
 }
 
