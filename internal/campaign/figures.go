@@ -116,7 +116,8 @@ func (j judge) countFaults(f *Figures, perRound map[int]int) {
 	}
 }
 
-// successions measures the times from the kill or stop of a holder to the next grant.
+// successions measures the times from the kill or stop of a holder to the next grant, if the next
+// holder waited for that holder alone.
 func (j judge) successions(f *Figures, w window) {
 	times := &f.KillToGrant
 	switch w.kind {
@@ -129,7 +130,7 @@ func (j judge) successions(f *Figures, w window) {
 	for _, grants := range j.grants {
 		for i, g := range grants {
 			if g.worker != w.worker || g.granted >= w.from || g.ended < w.from ||
-				g.end == Unlock || i+1 == len(grants) || !j.lockOf(g.round).isExclusive() {
+				g.end == Unlock || i+1 == len(grants) || !j.lockOf(g.round).isSole {
 				continue
 			}
 			next := grants[i+1]

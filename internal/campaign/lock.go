@@ -35,6 +35,7 @@ type lock struct {
 	kind    LockKind
 	needs   backend.Mode // that the backend must have
 	isSet   bool         // one attempt takes several names
+	isSole  bool         // a name has one holder, and a waiter waits for no other name
 	request func(context.Context, *loop, []string, []dlock.Option) (*holding, error)
 
 	limit  int                    // the largest number of holders that do not share the lock
@@ -43,14 +44,20 @@ type lock struct {
 
 // locks are all kinds of locks.
 var locks = []*lock{
-	{kind: Mutex, needs: backend.Exclusive, request: mutex, limit: 1, shares: never},
+	{
+		kind: Mutex, needs: backend.Exclusive, isSole: true, request: mutex,
+		limit: 1, shares: never,
+	},
 	{
 		kind: Readers, needs: backend.Exclusive | backend.Shared, request: readers,
 		limit: 1, shares: func(a, b *grant) bool { return a.reader && b.reader },
 	},
 	{kind: Permits, needs: backend.Permit, request: permit, limit: permits, shares: never},
 	{kind: All, needs: backend.Exclusive, isSet: true, request: set, limit: 1, shares: never},
-	{kind: Leader, needs: backend.Exclusive, request: leader, limit: 1, shares: never},
+	{
+		kind: Leader, needs: backend.Exclusive, isSole: true, request: leader,
+		limit: 1, shares: never,
+	},
 }
 
 func never(_, _ *grant) bool { return false }
@@ -111,10 +118,6 @@ func (l *lock) choose(random *rand.Rand, names []string) []string {
 	}
 	return names[:1]
 }
-
-// isExclusive reports whether a name has one holder at a time, and a waiter waits for no other
-// name. Only then the time from the end of a holder to the next grant is a figure.
-func (l *lock) isExclusive() bool { return l.kind == Mutex || l.kind == Leader }
 
 // isGuard reports whether the lock protects a resource. A semaphore does not.
 func (l *lock) isGuard() bool { return l.limit == 1 }
