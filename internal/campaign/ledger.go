@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// attempt identifies one name of one call of Lock, LockAll or their like.
+// attempt identifies one name of one call that acquires locks.
 type attempt struct{ worker, life, loop, try, part int }
 
 func (e Event) attempt() attempt { return attempt{e.Worker, e.Life, e.Loop, e.Try, e.Part} }
@@ -36,7 +36,7 @@ type grant struct {
 	result         string  // Unlock's error
 }
 
-// want is one call of Lock or its like, successful or not.
+// want is one call that acquires locks, successful or not.
 type want struct {
 	attempt
 	names    []string
@@ -169,7 +169,7 @@ func (l *ledger) lock(e Event, asked map[attempt]want) {
 	}
 }
 
-// grant adds the grant of one name that w asked for.
+// grant adds the grant of one of the names of w.
 func (l *ledger) grant(e Event, w want) {
 	g := &grant{
 		attempt: e.attempt(), name: e.Name, round: l.rounds[e.Name], fence: e.Fence,

@@ -4,7 +4,6 @@ package campaign
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -183,51 +182,4 @@ func set(
 		return nil, err
 	}
 	return &holding{leases: m.Leases(), lost: m.Lost(), err: m.Err, unlock: m.Unlock}, nil
-}
-
-var errResigned = errors.New("campaign: resigned")
-
-// leader stands for election until it leads once. Elect runs in the background, so that a leader
-// can be used like any other holder.
-func leader(
-	ctx context.Context, l *loop, names []string, opts []dlock.Option,
-) (*holding, error) {
-	standing, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	elected := context.AfterFunc(ctx, cancel) // ctx limits the wait, and not the leadership
-	leading, resign := make(chan *holding), make(chan struct{})
-	lead := func(ctx context.Context, lease *dlock.Lease) error {
-		h := &holding{leases: []*dlock.Lease{lease}, lost: ctx.Done(), err: lease.Err}
-		select {
-		case leading <- h:
-			<-resign
-		case <-resign: // a second term, of which the history has no record
-		}
-		if errors.Is(lease.Err(), dlock.ErrLost) {
-			cancel() // otherwise Elect would stand again
-		}
-		return errResigned
-	}
-	done := make(chan error, 1)
-	go func() { done <- l.client.Elect(standing, names[0], lead, opts...) }()
-	select {
-	case err := <-done:
-		cancel()
-		return nil, err
-	case h := <-leading:
-		elected()
-		h.unlock = func(ctx context.Context) error {
-			defer context.AfterFunc(ctx, cancel)()
-			close(resign)
-			err := <-done
-			cancel()
-			if lost := h.err(); errors.Is(lost, dlock.ErrLost) {
-				return lost
-			}
-			if errors.Is(err, errResigned) && !errors.Is(err, dlock.ErrLost) {
-				return nil
-			}
-			return err
-		}
-		return h, nil
-	}
 }
