@@ -144,6 +144,22 @@ type defect struct {
 	set   func(*Settings) // for a defect that shows only under special conditions
 }
 
+// unwoken returns a driver whose waiters are never woken.
+func unwoken(*server) *broken {
+	return &broken{wait: func(
+		ctx context.Context, _ backend.Waiter, _ *backend.Request, _ *backend.Busy,
+	) (*backend.Grant, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+}
+
+// calm sets a campaign in which every hand-off is judged.
+func calm(s *Settings) {
+	s.Faults, s.Workers = map[Kind]Class{Linger: X}, 3
+	s.TTL, s.Round, s.Duration = time.Second, time.Second, 9*time.Second
+}
+
 // defects are broken locks. At least one of the rules must detect the defect.
 var defects = []defect{
 	{"no fence", []Rule{RuleB, RuleD}, func(*server) *broken {
@@ -268,17 +284,7 @@ var defects = []defect{
 			return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
 		}}
 	}, nil},
-	{"a wake-up that is lost", []Rule{RuleD}, func(*server) *broken {
-		return &broken{wait: func(
-			ctx context.Context, _ backend.Waiter, _ *backend.Request, _ *backend.Busy,
-		) (*backend.Grant, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-	}, func(s *Settings) {
-		s.Faults, s.Workers = map[Kind]Class{Linger: X}, 3
-		s.TTL, s.Round, s.Duration = time.Second, time.Second, 9*time.Second
-	}},
+	{"a wake-up that is lost", []Rule{RuleD}, unwoken, calm},
 	{"a release that is forgotten", []Rule{RuleD, RuleG}, func(s *server) *broken {
 		b := s.noting(&broken{})
 		b.release = func(_ context.Context, d backend.Driver, g *backend.Grant) error {
@@ -371,6 +377,14 @@ var kindDefects = []defect{
 	}, func(s *Settings) {
 		of(Readers)(s)
 		s.Faults = map[Kind]Class{Break: F}
+	}},
+	{"a writer that is not woken", []Rule{RuleD}, unwoken, func(s *Settings) {
+		calm(s)
+		of(Readers)(s)
+	}},
+	{"a permit that wakes no waiter", []Rule{RuleD}, unwoken, func(s *Settings) {
+		calm(s)
+		of(Permits)(s)
 	}},
 	{"a permit too many", []Rule{RuleA, RuleE}, func(s *server) *broken {
 		return intruder(s, func(*backend.Request) bool { return true })
