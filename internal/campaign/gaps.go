@@ -144,8 +144,8 @@ func (j judge) handoffs(name string, grants []*grant) {
 	}
 }
 
-// predecessor returns the grant for whose end next waited: of the earlier grants that next does not
-// share the lock with, the grant that ended last.
+// predecessor returns the grant that had to end before next could begin. Of the earlier grants that
+// next does not share the lock with, it is the grant that ended last.
 func (l *lock) predecessor(earlier []*grant, next *grant) (last *grant) {
 	for _, g := range earlier {
 		if !l.shares(g, next) && (last == nil || g.ended >= last.ended) {

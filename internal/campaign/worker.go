@@ -361,8 +361,8 @@ func (l *loop) access(ctx context.Context, a access) (answer, bool) {
 	}
 }
 
-// classify returns a name for the error of a Lock or of an Unlock. The empty string means success. A
-// leader that resigned has an error in any case, so this error is the last in the list.
+// classify returns a name for the error of a Lock or of an Unlock. The empty string means success.
+// Every leader that resigned has an error, so this error is the last in the list.
 func classify(err error) string {
 	for _, class := range []struct {
 		err  error
