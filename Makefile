@@ -34,7 +34,7 @@ mutants:
 
 # Runs processes under random faults against real servers, judges their history, and writes the
 # figures into docs/reliability.md: make campaign ARGS='-duration 10m redis etcd-3'
-# ARGS=-help lists servers and faults.
+# ARGS=-help lists servers, faults and kinds of locks.
 campaign:
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 		go build -o "$$dir" ./internal/testenv/campaign && \

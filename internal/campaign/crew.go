@@ -33,8 +33,8 @@ type member struct {
 	id, life int
 	proc     Process
 	orders   *json.Encoder
-	killed   bool              // the engine has killed this life
-	holds    map[[2]int]string // names of the leases in which the worker believes, by loop and try
+	killed   bool               // the engine has killed this life
+	holds    map[attempt]string // names of the leases in which the worker believes
 	bye      *bye
 	gone     chan struct{} // closed when this life has ended
 }
@@ -64,7 +64,7 @@ func (c *crew) live(m *member) error {
 		return fmt.Errorf("start worker %d: %w", m.id, err)
 	}
 	m.proc, m.orders, m.killed, m.bye = proc, json.NewEncoder(proc), false, nil
-	m.holds, m.gone = make(map[[2]int]string), make(chan struct{})
+	m.holds, m.gone = make(map[attempt]string), make(chan struct{})
 	hello := hello{
 		Worker: m.id, Life: m.life, Seed: c.settings.Seed,
 		TTL: c.settings.TTL, Alone: !c.settings.Shared,
@@ -131,9 +131,9 @@ func (c *crew) follow(m *member, e Event) {
 	defer c.mu.Unlock()
 	switch e.Op {
 	case Granted:
-		m.holds[[2]int{e.Loop, e.Try}] = e.Name
+		m.holds[e.attempt()] = e.Name
 	case Unlock, Lost:
-		delete(m.holds, [2]int{e.Loop, e.Try})
+		delete(m.holds, e.attempt())
 	}
 }
 
@@ -158,7 +158,7 @@ func (c *crew) linger(m *member, d time.Duration) {
 // holds, or "" if m does not get a lock within a TTL.
 func (c *crew) lingerer(ctx context.Context, m *member, d time.Duration) (name string) {
 	c.linger(m, d)
-	since := make(map[[2]int]Instant)
+	since := make(map[attempt]Instant)
 	for end := Now().Add(c.settings.TTL + 2*holdMax); Now() < end; sleep(ctx, lagTick) {
 		c.mu.Lock()
 		for key, name := range m.holds {

@@ -74,7 +74,7 @@ func ParseKinds(list string) ([]Kind, error) {
 	return parsed, nil
 }
 
-func join(kinds []Kind) string {
+func join[K ~string](kinds []K) string {
 	words := make([]string, len(kinds))
 	for i, k := range kinds {
 		words[i] = string(k)

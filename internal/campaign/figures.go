@@ -20,6 +20,7 @@ type Figures struct {
 	Violations map[Rule]int  `json:"violations"`
 	Voids      int           `json:"voids"` // losses while the machine was stopped or slow
 
+	Kinds  map[LockKind]int       `json:"kinds"` // grants of each kind of lock
 	Faults map[Kind]*FaultFigures `json:"faults"`
 
 	Handoff     Times         `json:"handoff"` // from an Unlock to the next grant, without faults
@@ -70,6 +71,7 @@ func (j judge) figures() Figures {
 		Server: h.Settings.Server, Version: h.Version, Seed: h.Plan.Seed, TTL: h.Settings.TTL,
 		Date: time.Now().UTC().Format(time.DateOnly), Rounds: len(j.begun),
 		Violations: make(map[Rule]int), Faults: make(map[Kind]*FaultFigures),
+		Kinds: make(map[LockKind]int),
 	}
 	if len(h.Events) > 0 {
 		f.Took = h.Ended.Sub(h.Events[0].At).Round(time.Second)
@@ -79,6 +81,7 @@ func (j judge) figures() Figures {
 		f.Grants += len(grants)
 		for _, g := range grants {
 			perRound[g.round]++
+			f.Kinds[j.lockOf(g.round).kind]++
 		}
 	}
 	j.countFaults(&f, perRound)
@@ -113,7 +116,8 @@ func (j judge) countFaults(f *Figures, perRound map[int]int) {
 	}
 }
 
-// successions measures the times from the kill or stop of a holder to the next grant.
+// successions measures the times from the kill or stop of a holder to the next grant, if the next
+// holder waited for that holder alone.
 func (j judge) successions(f *Figures, w window) {
 	times := &f.KillToGrant
 	switch w.kind {
@@ -126,7 +130,7 @@ func (j judge) successions(f *Figures, w window) {
 	for _, grants := range j.grants {
 		for i, g := range grants {
 			if g.worker != w.worker || g.granted >= w.from || g.ended < w.from ||
-				g.end == Unlock || i+1 == len(grants) {
+				g.end == Unlock || i+1 == len(grants) || !j.lockOf(g.round).isSole {
 				continue
 			}
 			next := grants[i+1]

@@ -18,10 +18,10 @@ func (j judge) gaps() {
 		}
 		from := w.from
 		for _, to := range append(j.between(w), w.to) {
-			if to.Sub(from) > limit && !j.held(w.name, from, to) &&
+			if to.Sub(from) > limit && !j.held(w, from, to) &&
 				!j.disturbed(w.worker, from, to) &&
 				to.Sub(from)-j.allowance(w.worker, from, to) > limit {
-				j.violation(RuleD, to, w.name, "worker %d.%d loop %d waited %v for a free lock",
+				j.violation(RuleD, to, w.names[0], "worker %d.%d loop %d waited %v for a free lock",
 					w.worker, w.life, w.loop, to.Sub(from))
 				break
 			}
@@ -63,7 +63,7 @@ func chains(wants []want) []want {
 
 // follows reports whether next continues an attempt that was refused.
 func (w want) follows(next want) bool {
-	return w.outcome == Refused && w.name == next.name && w.worker == next.worker &&
+	return w.outcome == Refused && slices.Equal(w.names, next.names) && w.worker == next.worker &&
 		w.life == next.life && w.loop == next.loop && w.try+1 == next.try &&
 		next.from.Sub(w.to) < 100*time.Millisecond
 }
@@ -78,10 +78,12 @@ func (j judge) between(w want) []Instant {
 		}
 		points = append(points, at)
 	}
-	for _, g := range j.grants[w.name] {
-		for _, at := range []Instant{g.granted, g.ended, g.answered} {
-			if at > w.from && at < w.to {
-				points = append(points, at)
+	for _, name := range w.names {
+		for _, g := range j.grants[name] {
+			for _, at := range []Instant{g.granted, g.ended, g.answered} {
+				if at > w.from && at < w.to {
+					points = append(points, at)
+				}
 			}
 		}
 	}
@@ -89,12 +91,19 @@ func (j judge) between(w want) []Instant {
 	return points
 }
 
-// held reports whether a worker that is not stopped believes in a lease on the lock between from
-// and to. No belief may begin or end in this period.
-func (j judge) held(name string, from, to Instant) bool {
-	return slices.ContainsFunc(j.grants[name], func(g *grant) bool {
-		covers := func(s span) bool { return s.from <= from.Add(bound) && s.to >= to }
-		return g.granted <= from && g.ended >= to && slices.ContainsFunc(j.belief(g), covers)
+// held reports whether the holders of one of the wanted names keep w out between from and to: as
+// many as the limit, in processes that are not stopped. No belief may begin or end in this period.
+// A reader can wait for a reader, because a writer waits between them.
+func (j judge) held(w want, from, to Instant) bool {
+	covers := func(s span) bool { return s.from <= from.Add(bound) && s.to >= to }
+	return slices.ContainsFunc(w.names, func(name string) bool {
+		holders := 0
+		for _, g := range j.grants[name] {
+			if g.granted <= from && g.ended >= to && slices.ContainsFunc(j.belief(g), covers) {
+				holders++
+			}
+		}
+		return holders >= j.lockOf(j.rounds[name]).limit
 	})
 }
 
@@ -109,10 +118,17 @@ func (j judge) disturbed(worker int, from, to Instant) bool {
 
 // handoffs checks rule d for a release. It requires a time without faults that is long enough for
 // all dead waiters to expire. Then the next waiter gets the lock long before the end of the term
-// that a lost wake-up would cost.
+// that a lost wake-up would cost. A set waits for several names, so it is not checked.
 func (j judge) handoffs(name string, grants []*grant) {
-	for i, g := range grants[:max(0, len(grants)-1)] {
-		next := grants[i+1]
+	lock := j.lockOf(j.rounds[name])
+	if lock.isSet {
+		return
+	}
+	for i, next := range grants {
+		g := lock.predecessor(grants[:i], next)
+		if g == nil {
+			continue
+		}
 		from := max(g.ended, next.asked)
 		released := g.end == Unlock && g.result == "" && g.answered > 0 && next.granted > g.ended
 		if !released || !j.calm(g.ended.Add(-j.Settings.Expiry-bound/2), next.granted) {
@@ -126,6 +142,17 @@ func (j judge) handoffs(name string, grants []*grant) {
 				next, took, g)
 		}
 	}
+}
+
+// predecessor returns the grant that had to end before next could begin. Of the earlier grants that
+// next does not share the lock with, it is the grant that ended last.
+func (l *lock) predecessor(earlier []*grant, next *grant) (last *grant) {
+	for _, g := range earlier {
+		if !l.shares(g, next) && (last == nil || g.ended >= last.ended) {
+			last = g
+		}
+	}
+	return last
 }
 
 // calm reports whether the period has no fault except a long critical section, and no start or end

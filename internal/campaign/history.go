@@ -56,12 +56,14 @@ type Event struct {
 	Worker int     `json:"worker"`
 	Life   int     `json:"life,omitempty"` // the number of the worker's process
 	Loop   int     `json:"loop,omitempty"`
-	Try    int     `json:"try,omitempty"` // numbers the attempts of a loop
+	Try    int     `json:"try,omitempty"`  // numbers the attempts of a loop
+	Part   int     `json:"part,omitempty"` // numbers the names of an attempt
 	Round  int     `json:"round,omitempty"`
 
 	Name    string        `json:"name,omitempty"`
 	Fence   uint64        `json:"fence,omitempty,string"`
 	Error   string        `json:"error,omitempty"`
+	Reader  bool          `json:"reader,omitempty"`
 	Limited bool          `json:"limited,omitempty"` // has a deadline of some ms
 	Late    time.Duration `json:"late,omitempty"`
 

@@ -80,11 +80,7 @@ func lab(s Settings, wrap func(backend.Driver) backend.Driver) Site {
 		},
 		Network: func(worker int) Network { return networks[worker] },
 		Inject: func(ctx context.Context, _ Kind, name string) (func() error, error) {
-			err := operator.(backend.Breaker).Break(ctx, name, "")
-			if errors.Is(err, backend.ErrNotHeld) {
-				err = ErrMissed
-			}
-			return nil, err
+			return nil, breakAll(ctx, operator, name)
 		},
 		Left: func(ctx context.Context, prefix string) (left []string, err error) {
 			for info, err := range operator.(backend.Inspector).List(ctx, prefix) {
@@ -96,6 +92,24 @@ func lab(s Settings, wrap func(backend.Driver) backend.Driver) Site {
 			return left, nil
 		},
 	}
+}
+
+// breakAll takes the lock from all its holders.
+func breakAll(ctx context.Context, operator backend.Driver, name string) error {
+	info, err := operator.(backend.Inspector).Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	missed := ErrMissed
+	for _, h := range info.Holders {
+		err := operator.(backend.Breaker).Break(ctx, name, h.Owner)
+		if err == nil {
+			missed = nil
+		} else if !errors.Is(err, backend.ErrNotHeld) {
+			return err
+		}
+	}
+	return missed
 }
 
 // wire is the network of one worker.

@@ -3,6 +3,7 @@
 package campaign
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -67,6 +68,7 @@ func Judge(h *History) *Verdict {
 		j.handoffs(name, grants)
 		j.linearizable(name, grants)
 	}
+	j.sets()
 	for _, w := range j.windows {
 		j.wakings(w)
 		j.takings(w)
@@ -95,30 +97,71 @@ func (g *grant) String() string {
 	return fmt.Sprintf("worker %d.%d loop %d with fence %d", g.worker, g.life, g.loop, g.fence)
 }
 
-// exclusion checks rule a: beliefs do not overlap. In the classes F and U it measures the overlap.
+// rival is a grant whose belief overlaps with the belief of a later grant.
+type rival struct {
+	*grant
+	over time.Duration
+}
+
+// exclusion checks rule a: no more beliefs overlap than the lock admits. In the classes F and U it
+// measures the overlap.
 func (j judge) exclusion(name string, grants []*grant) {
-	for i, a := range grants {
-		for _, b := range grants[i+1:] {
-			if b.granted >= a.ended {
-				if b.granted > a.ended.Add(j.Settings.Expiry+bound) {
-					break // all later grants are later still
-				}
-				continue
-			}
-			over := overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
-			if a.end == Lost {
-				over -= grain
-			}
-			if over <= 0 {
-				continue
-			}
-			j.verdict.Figures.overlap(j.ledger, a, b, over)
-			if j.class(a.round) == X {
-				j.violation(RuleA, b.granted, name, "%v and %v held at once for %v", a, b, over)
-			}
+	lock := j.lockOf(j.rounds[name])
+	for i, b := range grants {
+		rivals := j.rivals(lock, grants[:i], b)
+		if len(rivals) < lock.limit {
+			continue
+		}
+		a := rivals[lock.limit-1]
+		j.verdict.Figures.overlap(j.ledger, a.grant, b, a.over)
+		if j.class(b.round) == X {
+			j.violation(RuleA, b.granted, name, "%v and %v held at once for %v, the limit is %d",
+				a, b, a.over, lock.limit)
 		}
 	}
 }
+
+// rivals returns the earlier grants that b does not share the lock with and whose beliefs overlap
+// with the belief of b, the longest overlap first.
+func (j judge) rivals(lock *lock, earlier []*grant, b *grant) (rivals []rival) {
+	for _, a := range earlier {
+		if a.ended <= b.granted || lock.shares(a, b) {
+			continue
+		}
+		over := overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
+		if a.end == Lost {
+			over -= grain
+		}
+		if over > 0 {
+			rivals = append(rivals, rival{a, over})
+		}
+	}
+	slices.SortFunc(rivals, func(a, b rival) int { return cmp.Compare(b.over, a.over) })
+	return rivals
+}
+
+// sets checks rule a for the calls that take several names: the beliefs of a set begin and end
+// together.
+func (j judge) sets() {
+	for _, s := range j.ledger.sets {
+		first := slices.MinFunc(s.grants, byEnd)
+		last := slices.MaxFunc(s.grants, byEnd)
+		if first.end != Lost && first.end != Unlock {
+			continue
+		}
+		if len(s.grants) < len(s.names) {
+			j.violation(RuleA, first.granted, first.name, "%v got %d of %d names",
+				first, len(s.grants), len(s.names))
+		}
+		late := last.ended.Sub(first.ended) - j.lag(first.worker, first.ended, last.ended)
+		if late > told && len(j.stops(first.worker, first.ended, last.ended)) == 0 {
+			j.violation(RuleA, last.ended, last.name, "%v outlived another lease of its set by %v",
+				last, late)
+		}
+	}
+}
+
+func byEnd(a, b *grant) int { return cmp.Compare(a.ended, b.ended) }
 
 // overlap returns the time for which both beliefs last.
 func overlap(a, b []span) (sum time.Duration) {
@@ -130,46 +173,51 @@ func overlap(a, b []span) (sum time.Duration) {
 	return sum
 }
 
-// fences checks rule b. If two holders are possible, the order of two grants is certain only if one
-// was requested after the other.
+// fences checks rule b. Readers may have equal fences. If two holders are possible, the order of
+// two grants is certain only if one was requested after the other.
 func (j judge) fences(name string, grants []*grant) {
+	lock := j.lockOf(j.rounds[name])
 	unique := make(map[uint64]*grant)
-	var highest *grant // of the earlier grants
 	for i, g := range grants {
-		if other := unique[g.fence]; other != nil {
+		if other := unique[g.fence]; other != nil && !lock.shares(other, g) {
 			j.violation(RuleB, g.granted, name, "%v and %v have the same fence", other, g)
 		}
 		unique[g.fence] = g
-		if j.class(g.round) != X {
-			highest = j.highestBefore(grants[:i], g.first)
+		before := g.granted + 1
+		if j.class(g.round) != X || lock.limit > 1 {
+			before = g.first
 		}
+		highest := lock.highest(grants[:i], g, before)
 		if highest != nil && g.fence < highest.fence && g.earliest >= highest.granted {
 			j.violation(RuleB, g.granted, name, "%v was granted after %v", g, highest)
-		}
-		if highest == nil || g.fence > highest.fence {
-			highest = g
 		}
 	}
 }
 
-// highestBefore returns the grant with the highest fence among the grants before an Instant.
-func (j judge) highestBefore(grants []*grant, at Instant) (highest *grant) {
-	for _, g := range grants {
-		if g.granted < at && (highest == nil || g.fence > highest.fence) {
-			highest = g
+// highest returns the grant with the highest fence of the earlier grants that g does not share the
+// lock with and that were granted before an Instant.
+func (l *lock) highest(earlier []*grant, g *grant, before Instant) (highest *grant) {
+	for _, e := range earlier {
+		isHigher := highest == nil || e.fence > highest.fence
+		if e.granted < before && isHigher && !l.shares(e, g) {
+			highest = e
 		}
 	}
 	return highest
 }
 
-// unlocks checks rule f.
+// unlocks checks rule f. A semaphore may have granted other permits before an Unlock.
 func (j judge) unlocks(name string, grants []*grant) {
+	lock := j.lockOf(j.rounds[name])
+	if lock.limit > 1 {
+		return
+	}
 	for i, a := range grants {
 		if a.end != Unlock || a.result != "" || a.answered == 0 || j.class(a.round) != X {
 			continue
 		}
 		for _, b := range grants[i+1:] {
-			if b.granted < a.ended && b.earliest > a.granted {
+			if b.granted < a.ended && b.earliest > a.granted && !lock.shares(a, b) {
 				j.violation(RuleF, a.ended, name,
 					"Unlock of %v returned nil after the grant of %v", a, b)
 				break
@@ -221,7 +269,7 @@ func (j judge) stale(e Event, g *grant, before []*grant) {
 		if j.class(g.round) != X {
 			later = b.first > g.granted
 		}
-		if later && b != g {
+		if later && b != g && !j.lockOf(g.round).shares(b, g) {
 			j.violation(RuleC, e.At, e.Name, "a stale %s of %v was accepted after one of %v",
 				e.Op, g, b)
 			return

@@ -37,11 +37,12 @@ func script(t *testing.T, class Class, lines string) *History {
 		}
 		e := Event{At: Instant(at) * ms, Op: Op(f[1]), Worker: int(worker), Name: "lock"}
 		rest := strings.Join(f[3:], " ")
+		op, _, _ := strings.Cut(f[1], "/") // see scriptOf
 		if e.Op == Ask {
 			tries[e.Worker]++
 		}
 		e.Try = tries[e.Worker]
-		switch e.Op {
+		switch Op(op) {
 		case Granted, Read, Write:
 			_, _ = fmt.Sscan(rest, &e.Fence, &e.Accepted, &e.Fenced)
 			e.Plain = e.Fenced
@@ -323,20 +324,231 @@ func TestJudge(t *testing.T) {
 					h.Events[i].Rule = "?"
 				}
 			}
-			violated := make(map[Rule]bool)
-			v := Judge(h)
-			for _, x := range v.Violations {
-				violated[x.Rule] = true
-			}
-			var got []string
-			for r := range violated {
-				got = append(got, string(r))
-			}
-			slices.Sort(got)
-			if strings.Join(got, " ") != c.want {
-				t.Errorf("the violated rules are %v, want %q: %v", got, c.want, v.Violations)
-			}
+			judged(t, h, c.want)
 		})
+	}
+}
+
+// judged checks that a history violates the rules that want lists, and no other rule.
+func judged(t *testing.T, h *History, want string) {
+	t.Helper()
+	violated := make(map[Rule]bool)
+	v := Judge(h)
+	for _, x := range v.Violations {
+		violated[x.Rule] = true
+	}
+	var got []string
+	for r := range violated {
+		got = append(got, string(r))
+	}
+	slices.Sort(got)
+	if strings.Join(got, " ") != want {
+		t.Errorf("the violated rules are %v, want %q: %v", got, want, v.Violations)
+	}
+}
+
+// scriptOf is script for a kind of lock. Of an RW lock, "true" after the fence marks the
+// grant of a writer. In a set, an Op with a number, such as granted/1, is for another name.
+func scriptOf(t *testing.T, k LockKind, lines string) *History {
+	t.Helper()
+	h := script(t, X, lines)
+	h.Plan.Rounds[0].Kind = k
+	readers := make(map[attempt]bool)
+	for i := range h.Events {
+		e := &h.Events[i]
+		if op, part, ok := strings.Cut(string(e.Op), "/"); ok {
+			e.Op, e.Name = Op(op), "lock-"+part
+			_, _ = fmt.Sscan(part, &e.Part)
+		}
+		if e.Op == Granted && k == Readers && !e.Accepted {
+			readers[e.attempt()] = true
+		}
+		e.Reader = readers[e.attempt()]
+	}
+	return h
+}
+
+// TestJudgeKinds is TestJudge for the rules that differ between the kinds of locks.
+func TestJudgeKinds(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		kind  LockKind
+		lines string
+		want  string
+	}{
+		{"readers at once, then a writer", Readers, `
+			0 ask 0
+			0 ask 1
+			0 ask 2
+			1 granted 0 10
+			2 read 0 10 true
+			3 granted 1 10
+			4 read 1 10 true
+			8 unlock 0
+			9 unlocked 0
+			10 unlock 1
+			11 unlocked 1
+			12 granted 2 11 true
+			13 read 2 11 true
+			14 write 2 11 true 1
+			15 unlock 2
+			16 unlocked 2`, ""},
+		{"a writer beside a reader", Readers, `
+			0 ask 0
+			0 ask 1
+			1 granted 0 10
+			3 granted 1 11 true
+			8 unlock 0
+			9 unlocked 0 deadline
+			10 unlock 1
+			11 unlocked 1`, "a e"},
+		{"two writers at once", Readers, `
+			0 ask 0
+			0 ask 1
+			1 granted 0 10 true
+			3 granted 1 11 true
+			8 unlock 0
+			9 unlocked 0 deadline
+			10 unlock 1
+			11 unlocked 1`, "a e"},
+		{"a writer with the fence of a reader", Readers, `
+			0 ask 0
+			1 granted 0 10
+			2 unlock 0
+			3 unlocked 0
+			4 ask 1
+			5 granted 1 10 true
+			6 unlock 1
+			7 unlocked 1`, "b e"},
+		{"a reader with a lower fence than a writer", Readers, `
+			0 ask 0
+			1 granted 0 10 true
+			2 unlock 0
+			3 unlocked 0
+			4 ask 1
+			5 granted 1 9
+			6 unlock 1
+			7 unlocked 1`, "b e"},
+		{"a free lock that no reader gets", Readers, `
+			0 ask 0
+			1 granted 0 10 true
+			2 ask 1
+			3 killed 0
+			4 exited 0
+			2000 granted 1 11
+			2001 unlock 1
+			2002 unlocked 1`, "d"},
+		{"two permits at once, in any order", Permits, `
+			0 ask 0
+			0 ask 1
+			0 ask 2
+			1 granted 0 11
+			2 granted 1 10
+			8 unlock 0
+			9 unlocked 0
+			10 granted 2 12
+			11 unlock 1
+			12 unlocked 1
+			13 unlock 2
+			14 unlocked 2`, ""},
+		{"a permit too many", Permits, `
+			0 ask 0
+			0 ask 1
+			0 ask 2
+			1 granted 0 10
+			2 granted 1 11
+			5 granted 2 12
+			8 unlock 0
+			9 unlocked 0
+			11 unlock 1
+			12 unlocked 1
+			13 unlock 2
+			14 unlocked 2`, "a e"},
+		{"two permits with one fence", Permits, `
+			0 ask 0
+			0 ask 1
+			1 granted 0 10
+			2 granted 1 10
+			8 unlock 0
+			9 unlocked 0
+			11 unlock 1
+			12 unlocked 1`, "b"},
+		{"a permit that is never free again", Permits, `
+			0 ask 0
+			0 ask 1
+			0 ask 2
+			1 granted 0 10
+			2 granted 1 11
+			3 killed 0
+			4 exited 0
+			1900 unlock 1
+			1901 unlocked 1
+			1902 granted 2 12
+			1903 unlock 2
+			1904 unlocked 2`, "d"},
+		{"a set", All, `
+			0 ask 0
+			0 ask/1 0
+			1 granted 0 10
+			1 granted/1 0 20
+			9 unlock 0
+			9 unlock/1 0
+			10 unlocked 0
+			10 unlocked/1 0`, ""},
+		{"a set that waits for one of its names", All, `
+			0 ask 0
+			0 ask/1 0
+			1 granted 0 10
+			1 granted/1 0 20
+			2 ask 1
+			2 ask/2 1
+			1990 unlock 0
+			1990 unlock/1 0
+			1991 unlocked 0
+			1991 unlocked/1 0
+			1992 granted 1 11
+			1992 granted/2 1 30
+			1993 unlock 1
+			1993 unlock/2 1
+			1994 unlocked 1
+			1994 unlocked/2 1`, ""},
+		{"a set without one of its names", All, `
+			0 ask 0
+			0 ask/1 0
+			1 granted 0 10
+			9 unlock 0
+			10 unlocked 0`, "a"},
+		{"a lease that outlives its set", All, `
+			0 ask 0
+			0 ask/1 0
+			1 granted 0 10
+			1 granted/1 0 20
+			2 begin 0 cut
+			2 done 0 cut
+			500 end 0 cut
+			900 lost 0
+			1000 unlock/1 0
+			1001 unlocked/1 0 lost`, "a"},
+		{"two leaders in turn", Leader, `
+			0 ask 0
+			0 ask 1
+			1 granted 0 10
+			9 unlock 0
+			10 unlocked 0
+			11 granted 1 11
+			12 unlock 1
+			13 unlocked 1`, ""},
+		{"two leaders at once", Leader, `
+			0 ask 0
+			0 ask 1
+			1 granted 0 10
+			3 granted 1 11
+			9 unlock 0
+			10 unlocked 0 deadline
+			12 unlock 1
+			13 unlocked 1`, "a e"},
+	} {
+		t.Run(c.name, func(t *testing.T) { judged(t, scriptOf(t, c.kind, c.lines), c.want) })
 	}
 }
 

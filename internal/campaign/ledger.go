@@ -8,17 +8,24 @@ import (
 	"time"
 )
 
-// attempt identifies one call of Lock.
-type attempt struct{ worker, life, loop, try int }
+// attempt identifies one name of one call that acquires locks.
+type attempt struct{ worker, life, loop, try, part int }
 
-func (e Event) attempt() attempt { return attempt{e.Worker, e.Life, e.Loop, e.Try} }
+func (e Event) attempt() attempt { return attempt{e.Worker, e.Life, e.Loop, e.Try, e.Part} }
+
+// call returns the attempt that stands for all names of the call.
+func (a attempt) call() attempt {
+	a.part = 0
+	return a
+}
 
 // grant is one lease, from the call of Lock to the end of its holder's belief.
 type grant struct {
 	attempt
-	name  string
-	round int
-	fence uint64
+	name   string
+	round  int
+	fence  uint64
+	reader bool
 
 	asked, granted Instant
 	earliest       Instant // the earliest possible time of the grant
@@ -29,10 +36,10 @@ type grant struct {
 	result         string  // Unlock's error
 }
 
-// want is one call of Lock, successful or not.
+// want is one call that acquires locks, successful or not.
 type want struct {
 	attempt
-	name     string
+	names    []string
 	from, to Instant
 	outcome  Op // Granted or Refused; Ask if there is none
 	limited  bool
@@ -64,13 +71,20 @@ type ledger struct {
 	begun   []Instant      // of the rounds
 	marks   []Instant      // start or end of a fault, end of a process, start of a round
 	byTry   map[attempt]*grant
+	sets    map[attempt]*grantSet // by call
+}
+
+// grantSet is the grants of one call that takes several names.
+type grantSet struct {
+	names  []string
+	grants []*grant
 }
 
 func newLedger(h *History) *ledger {
 	l := &ledger{
 		History: h, grants: make(map[string][]*grant), lags: make(map[int][]Event),
 		access: make(map[string][]Event), rounds: make(map[string]int),
-		byTry: make(map[attempt]*grant),
+		byTry: make(map[attempt]*grant), sets: make(map[attempt]*grantSet),
 	}
 	asked := make(map[attempt]want)
 	open := make(map[int]window)
@@ -134,23 +148,42 @@ func (l *ledger) lock(e Event, asked map[attempt]want) {
 	switch e.Op {
 	case Ask:
 		l.rounds[e.Name] = e.Round
-		asked[e.attempt()] = want{
-			attempt: e.attempt(), name: e.Name, from: e.At, outcome: Ask, limited: e.Limited,
+		call := e.attempt().call()
+		w, ok := asked[call]
+		if !ok {
+			w = want{attempt: call, from: e.At, outcome: Ask, limited: e.Limited}
 		}
+		w.names = append(w.names, e.Name)
+		asked[call] = w
 	case Granted, Refused:
-		w := asked[e.attempt()]
-		delete(asked, e.attempt())
-		w.to, w.outcome = e.At, e.Op
-		l.wants = append(l.wants, w)
+		call := e.attempt().call()
+		w := asked[call]
 		if e.Op == Granted {
-			g := &grant{
-				attempt: w.attempt, name: e.Name, round: l.rounds[e.Name], fence: e.Fence,
-				asked: w.from, granted: e.At, ended: l.Ended, end: Granted,
-			}
-			l.grants[e.Name] = append(l.grants[e.Name], g)
-			l.byTry[g.attempt] = g
+			l.grant(e, w)
+		}
+		if e.Op == Refused || e.Part == len(w.names)-1 { // the last event of the call
+			delete(asked, call)
+			w.to, w.outcome = e.At, e.Op
+			l.wants = append(l.wants, w)
 		}
 	}
+}
+
+// grant adds the grant of one of the names of w.
+func (l *ledger) grant(e Event, w want) {
+	g := &grant{
+		attempt: e.attempt(), name: e.Name, round: l.rounds[e.Name], fence: e.Fence,
+		reader: e.Reader, asked: w.from, granted: e.At, ended: l.Ended, end: Granted,
+	}
+	l.grants[e.Name] = append(l.grants[e.Name], g)
+	l.byTry[g.attempt] = g
+	if len(w.names) < 2 {
+		return
+	}
+	if l.sets[w.attempt] == nil {
+		l.sets[w.attempt] = &grantSet{names: w.names}
+	}
+	l.sets[w.attempt].grants = append(l.sets[w.attempt].grants, g)
 }
 
 // unlock handles the events that end a belief, and the accesses.
@@ -306,6 +339,14 @@ func (l *ledger) earliest(g *grant) Instant {
 		return max(g.asked, w.from)
 	}
 	return g.granted
+}
+
+// lockOf returns the kind of the locks of a round.
+func (l *ledger) lockOf(round int) *lock {
+	if round < len(l.Plan.Rounds) {
+		return l.Plan.Rounds[round].Kind.lock()
+	}
+	return Mutex.lock()
 }
 
 func (l *ledger) class(round int) Class {

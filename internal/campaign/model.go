@@ -4,6 +4,7 @@ package campaign
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -12,49 +13,102 @@ import (
 // patience limits the time that porcupine takes for one lock.
 const patience = 30 * time.Second
 
-// state is the state of a fenced mutex.
+// state is the state of a fenced lock. It is never changed.
 type state struct {
-	holder *grant // nil: free
-	fence  uint64 // of the last grant
+	holders []*grant
+	fence   uint64 // the highest of all grants
+	written uint64 // the highest of all grants but those of readers
 }
 
-// step is one operation on the mutex: the begin or the end of a grant.
+// step is one operation on the lock: the begin or the end of a grant.
 type step struct {
 	grant *grant
 	ends  bool
 }
 
-// model is a fenced mutex. A grant begins on a free lock, with a higher fence than all earlier
-// grants. A grant ends by an Unlock, or on the server alone, while it is the present grant.
-var model = porcupine.Model{
-	Init: func() any { return state{} },
-	Step: func(s, input, _ any) (bool, any) {
-		now, do := s.(state), input.(step)
-		if do.ends {
-			return now.holder == do.grant, state{fence: now.fence}
+// model returns the model of a fenced lock. A grant begins if the lock has room for it, with a
+// higher fence than all earlier grants that it does not share the lock with. A grant ends by an
+// Unlock, or on the server alone, while it is a present grant. A mutex has one holder, an RW lock
+// has one writer or any number of readers, and a semaphore has a set of holders up to its limit.
+// The permits of a semaphore begin in any order, so their fences have none.
+func (l *lock) model() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return state{} },
+		Step: func(s, input, _ any) (bool, any) {
+			now, do := s.(state), input.(step)
+			if do.ends {
+				return slices.Contains(now.holders, do.grant), now.without(do.grant)
+			}
+			return l.admits(now, do.grant), now.with(do.grant)
+		},
+		Equal:             func(a, b any) bool { return a.(state).equals(b.(state)) },
+		DescribeOperation: func(input, _ any) string { return input.(step).String() },
+		DescribeState:     func(s any) string { return s.(state).String() },
+	}
+}
+
+// admits reports whether g may begin.
+func (l *lock) admits(now state, g *grant) bool {
+	rivals, fence := 0, now.fence
+	for _, h := range now.holders {
+		if !l.shares(h, g) {
+			rivals++
 		}
-		return now.holder == nil && do.grant.fence > now.fence, state{do.grant, do.grant.fence}
-	},
-	DescribeOperation: func(input, _ any) string {
-		do := input.(step)
-		if do.ends {
-			return fmt.Sprintf("%s %d %s", do.grant.end, do.grant.fence, do.grant.result)
-		}
-		return fmt.Sprintf("Lock → %d", do.grant.fence)
-	},
-	DescribeState: func(s any) string {
-		if holder := s.(state).holder; holder != nil {
-			return "held by " + holder.String()
-		}
-		return fmt.Sprintf("free after %d", s.(state).fence)
-	},
+	}
+	if g.reader {
+		fence = now.written
+	}
+	return rivals < l.limit && (g.fence > fence || l.limit > 1)
+}
+
+func (s state) with(g *grant) state {
+	s.holders = append(slices.Clone(s.holders), g)
+	s.fence = max(s.fence, g.fence)
+	if !g.reader {
+		s.written = max(s.written, g.fence)
+	}
+	return s
+}
+
+func (s state) without(g *grant) state {
+	is := func(h *grant) bool { return h == g }
+	s.holders = slices.DeleteFunc(slices.Clone(s.holders), is)
+	return s
+}
+
+// equals compares the holders as sets.
+func (s state) equals(t state) bool {
+	return s.fence == t.fence && s.written == t.written && len(s.holders) == len(t.holders) &&
+		!slices.ContainsFunc(s.holders, func(g *grant) bool {
+			return !slices.Contains(t.holders, g)
+		})
+}
+
+func (s state) String() string {
+	if len(s.holders) == 0 {
+		return fmt.Sprintf("free after %d", s.fence)
+	}
+	return fmt.Sprintf("held by %v", s.holders)
+}
+
+func (s step) String() string {
+	verb := "Lock"
+	switch {
+	case s.ends:
+		return fmt.Sprintf("%s %d %s", s.grant.end, s.grant.fence, s.grant.result)
+	case s.grant.reader:
+		verb = "RLock"
+	}
+	return fmt.Sprintf("%s → %d", verb, s.grant.fence)
 }
 
 // linearizable checks rule e.
 func (j judge) linearizable(name string, grants []*grant) {
-	if j.class(j.rounds[name]) != X {
+	round := j.rounds[name]
+	if j.class(round) != X {
 		return
 	}
+	model := j.lockOf(round).model()
 	result := porcupine.CheckOperationsTimeout(model, j.operations(grants), patience)
 	if result != porcupine.Ok {
 		j.violation(RuleE, grants[0].asked, name, "porcupine: %s, %d grants", result, len(grants))

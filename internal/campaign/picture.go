@@ -47,9 +47,10 @@ func (v *Verdict) drawn() []string {
 // and the violations.
 func (v *Verdict) draw(name, file string) error {
 	operations := v.ledger.operations(v.ledger.grants[name])
+	round := v.ledger.rounds[name]
+	model := v.ledger.lockOf(round).model()
 	_, info := porcupine.CheckOperationsVerbose(model, operations, patience)
 	var notes []porcupine.Annotation
-	round := v.ledger.rounds[name]
 	for _, w := range v.ledger.windows {
 		if w.round == round {
 			tag := "server"

@@ -25,6 +25,11 @@ func (v *Verdict) WriteReport(w io.Writer) {
 	f := &v.Figures
 	fmt.Fprintf(w, "%s (%s), seed %d: %d grants in %d rounds, %v\n",
 		f.Server, f.Version, f.Seed, f.Grants, f.Rounds, f.Took)
+	for _, l := range locks {
+		if n := f.Kinds[l.kind]; n > 0 {
+			fmt.Fprintf(w, "  %-12s grants %6d\n", l.kind, n)
+		}
+	}
 	for _, k := range kinds {
 		if of := f.Faults[k]; of != nil {
 			note := ""

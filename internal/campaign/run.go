@@ -32,8 +32,8 @@ type Site struct {
 	Start func(worker, life int) (Process, error)
 	// Network returns the network of a worker, or nil if the worker has none that can be broken.
 	Network func(worker int) Network
-	// Inject causes a fault of the server or an act of an operator on the lock of that name. heal
-	// ends the fault; it may be nil.
+	// Inject causes a fault of the server or an act of an operator on the lock of that name. Break
+	// must take the lock from all its holders. heal ends the fault; it may be nil.
 	Inject func(ctx context.Context, k Kind, name string) (heal func() error, err error)
 	// Left returns the data that the server still has of names with that prefix. It is called after
 	// all workers have ended.
@@ -102,15 +102,15 @@ func Run(ctx context.Context, s Site) (*History, error) {
 // rounds executes the rounds of the plan until ctx ends.
 func (e *engine) rounds(ctx context.Context) error {
 	for i, r := range e.plan.Rounds {
-		names := make([]string, e.Locks)
+		names := make([]string, r.Kind.lock().count(e.Locks))
 		for n := range names {
 			names[n] = fmt.Sprintf("%s-%d-%d", e.prefix, i, n)
 		}
 		e.log.record(Event{Op: RoundBegins, Worker: Engine, Round: i})
-		e.crew.begin(&lockOrder{Round: i, Names: names, Fair: r.Fair})
+		e.crew.begin(&lockOrder{Round: i, Kind: r.Kind, Names: names, Fair: r.Fair})
 		if e.Progress != nil {
-			e.Progress(fmt.Sprintf("round %d of %d: class %s, %d faults",
-				i+1, len(e.plan.Rounds), r.Class, len(r.Faults)))
+			e.Progress(fmt.Sprintf("round %d of %d: %s, class %s, %d faults",
+				i+1, len(e.plan.Rounds), r.Kind, r.Class, len(r.Faults)))
 		}
 		if err := e.round(ctx, i, r, names); err != nil {
 			return fmt.Errorf("round %d: %w", i, err)

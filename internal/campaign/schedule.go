@@ -27,6 +27,7 @@ type Plan struct {
 // Round is a part of a campaign with lock names that no other part uses.
 type Round struct {
 	Class  Class       `json:"class"`
+	Kind   LockKind    `json:"kind"`
 	Fair   bool        `json:"fair"`
 	Faults []Injection `json:"faults"`
 }
@@ -53,6 +54,7 @@ type Settings struct {
 	Shared   bool          // the workers run in the engine's process: goroutines are not counted
 	Seed     uint64
 	Faults   map[Kind]Class
+	Kinds    []LockKind // empty: mutexes
 }
 
 func (s Settings) withDefaults() Settings {
@@ -60,6 +62,9 @@ func (s Settings) withDefaults() Settings {
 	s.Workers = cmp.Or(s.Workers, DefaultWorkers)
 	s.Locks = cmp.Or(s.Locks, 2)
 	s.Expiry = cmp.Or(s.Expiry, s.TTL)
+	if len(s.Kinds) == 0 {
+		s.Kinds = []LockKind{Mutex}
+	}
 	return s
 }
 
@@ -73,12 +78,13 @@ func (s Settings) drain() time.Duration { return s.TTL + bound }
 
 // NewPlan returns a random schedule for s. Two rounds of class X are followed by a round of the
 // other classes, if the server has faults of these classes. One of two rounds of class X has no
-// faults of the server.
+// faults of the server. Each kind of lock has at least one round.
 func NewPlan(s Settings) Plan {
 	s = s.withDefaults()
 	p := planner{Settings: s, random: rand.New(rand.NewPCG(s.Seed, hash(s.Server)))}
-	decks := []*deck{p.deck(X, true), p.deck(X, false), p.deck(F, true), p.deck(F, false)}
-	rounds := max(1, int(s.Duration/(s.Round+s.recovery()+s.drain())))
+	decks := []*deck[Kind]{p.deck(X, true), p.deck(X, false), p.deck(F, true), p.deck(F, false)}
+	lockKinds := deck[LockKind]{cards: s.Kinds}
+	rounds := max(len(s.Kinds), int(s.Duration/(s.Round+s.recovery()+s.drain())))
 	if decks[3].empty() && decks[2].empty() {
 		decks = decks[:2]
 	} else {
@@ -87,7 +93,7 @@ func NewPlan(s Settings) Plan {
 	plan := Plan{Seed: s.Seed}
 	quiet := false
 	for i := range rounds {
-		r := Round{Class: X, Fair: s.Fair && i%2 == 1}
+		r := Round{Class: X, Kind: lockKinds.draw(p.random), Fair: s.Fair && i%2 == 1}
 		workers, server := decks[0], decks[1]
 		if len(decks) > 2 && (i%3 == 2 || i == 1 && rounds == 2) {
 			r.Class, workers, server = F, decks[2], decks[3]
@@ -118,27 +124,27 @@ type planner struct {
 	random *rand.Rand
 }
 
-// deck deals its kinds at random, each equally often.
-type deck struct {
-	kinds, left []Kind
+// deck deals its cards at random, each equally often.
+type deck[K Kind | LockKind] struct {
+	cards, left []K
 }
 
 // deck returns the faults of a class, either for the workers' lanes or for the server's lane.
-func (p *planner) deck(c Class, ofWorker bool) *deck {
-	d := &deck{}
+func (p *planner) deck(c Class, ofWorker bool) *deck[Kind] {
+	d := &deck[Kind]{}
 	for _, k := range slices.Sorted(maps.Keys(p.Faults)) {
 		if (p.Faults[k] == X) == (c == X) && k.ofWorker() == ofWorker {
-			d.kinds = append(d.kinds, k)
+			d.cards = append(d.cards, k)
 		}
 	}
 	return d
 }
 
-func (d *deck) empty() bool { return len(d.kinds) == 0 }
+func (d *deck[K]) empty() bool { return len(d.cards) == 0 }
 
-func (d *deck) draw(random *rand.Rand) Kind {
+func (d *deck[K]) draw(random *rand.Rand) K {
 	if len(d.left) == 0 {
-		d.left = slices.Clone(d.kinds)
+		d.left = slices.Clone(d.cards)
 		random.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
 	}
 	k := d.left[0]
@@ -147,7 +153,7 @@ func (d *deck) draw(random *rand.Rand) Kind {
 }
 
 // fill adds faults to one lane of r, one after the other, with quiet times between them.
-func (p *planner) fill(r *Round, d *deck, lane int) {
+func (p *planner) fill(r *Round, d *deck[Kind], lane int) {
 	if d.empty() {
 		return
 	}

@@ -4,6 +4,7 @@ package campaign
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -64,6 +65,33 @@ func TestShortPlan(t *testing.T) {
 	plan := NewPlan(s)
 	if len(plan.Rounds) != 2 || plan.Rounds[0].Class != X || plan.Rounds[1].Class != F {
 		t.Errorf("the shortest campaign has %d rounds", len(plan.Rounds))
+	}
+}
+
+// TestPlanHasEveryKindOfLock checks that even the shortest campaign has a round of each kind of
+// lock.
+func TestPlanHasEveryKindOfLock(t *testing.T) {
+	s := settings(1)
+	s.Duration, s.Kinds = time.Second, LockKinds()
+	missing := LockKinds()
+	for _, r := range NewPlan(s).Rounds {
+		missing = slices.DeleteFunc(missing, func(k LockKind) bool { return k == r.Kind })
+	}
+	if len(missing) > 0 {
+		t.Errorf("no round has the kinds %v", missing)
+	}
+}
+
+func TestParseLockKinds(t *testing.T) {
+	got, err := ParseLockKinds("leader,mutex,leader")
+	if err != nil || !reflect.DeepEqual(got, []LockKind{Leader, Mutex}) {
+		t.Errorf("ParseLockKinds = %v, %v", got, err)
+	}
+	if got, err = ParseLockKinds(""); err != nil || len(got) != len(locks) {
+		t.Errorf("ParseLockKinds without kinds = %v, %v", got, err)
+	}
+	if _, err := ParseLockKinds("mutex,barrier"); err == nil {
+		t.Error("an unknown kind is accepted")
 	}
 }
 

@@ -6,15 +6,17 @@ import "sync"
 
 // store is the resource that the locks protect: two counters for each lock. Each update is a read
 // and, later, a write of the next number. The fenced counter refuses a read or a write with a lower
-// fence than the highest fence so far. The plain counter accepts everything, and so shows the
-// benefit of a fence.
+// fence than the highest fence so far. A reader excludes no other reader, so its fence is compared
+// with the fences of writers only. The plain counter accepts everything, and so shows the benefit
+// of a fence.
 type store struct {
 	mu        sync.Mutex
 	resources map[string]*resource
 }
 
 type resource struct {
-	highest       uint64
+	highest       uint64 // of all fences
+	written       uint64 // the highest fence of a writer
 	fenced, plain int64
 }
 
@@ -22,9 +24,11 @@ type resource struct {
 type access struct {
 	Loop          int    `json:"loop"`
 	Try           int    `json:"try"`
+	Part          int    `json:"part,omitempty"`
 	Name          string `json:"name"`
 	Fence         uint64 `json:"fence,string"`
 	Write         bool   `json:"write,omitempty"`
+	Reader        bool   `json:"reader,omitempty"`
 	Fenced, Plain int64  // the values to write
 }
 
@@ -46,12 +50,19 @@ func (s *store) do(a access) (answer, Event) {
 		r = &resource{}
 		s.resources[a.Name] = r
 	}
+	bar := r.highest
+	if a.Reader {
+		bar = r.written
+	}
 	e := Event{
-		At: Now(), Op: Read, Loop: a.Loop, Try: a.Try, Name: a.Name,
-		Fence: a.Fence, Accepted: a.Fence >= r.highest,
+		At: Now(), Op: Read, Loop: a.Loop, Try: a.Try, Part: a.Part, Name: a.Name,
+		Fence: a.Fence, Accepted: a.Fence >= bar,
 	}
 	if e.Accepted {
-		r.highest = a.Fence
+		r.highest = max(r.highest, a.Fence)
+		if !a.Reader {
+			r.written = a.Fence
+		}
 	}
 	if a.Write {
 		e.Op, e.Fenced, e.Plain = Write, a.Fenced, a.Plain

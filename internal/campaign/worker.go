@@ -48,6 +48,7 @@ type hello struct {
 // attempts.
 type lockOrder struct {
 	Round int
+	Kind  LockKind
 	Names []string
 	Fair  bool
 }
@@ -235,7 +236,8 @@ func (l *loop) note(e Event) {
 // visit makes one attempt to lock. If it gets a lease, it uses the lease and unlocks.
 func (l *loop) visit(ctx context.Context, round *lockOrder) (granted bool) {
 	l.try++
-	name := round.Names[l.random.IntN(len(round.Names))]
+	lock := round.Kind.lock()
+	names := lock.choose(l.random, round.Names)
 	limit := l.limit()
 	waitCtx, cancel := context.WithCancel(ctx)
 	if limit > 0 {
@@ -246,14 +248,17 @@ func (l *loop) visit(ctx context.Context, round *lockOrder) (granted bool) {
 	if round.Fair {
 		opts = append(opts, dlock.WithFair())
 	}
-	l.note(Event{Op: Ask, Name: name, Round: round.Round, Limited: limit > 0})
-	lease, err := l.client.Lock(waitCtx, name, opts...)
+	for part, name := range names {
+		l.note(Event{
+			Op: Ask, Part: part, Name: name, Round: round.Round, Limited: limit > 0,
+		})
+	}
+	h, err := lock.request(waitCtx, l, names, opts)
 	if err != nil {
-		l.note(Event{Op: Refused, Name: name, Error: classify(err)})
+		l.note(Event{Op: Refused, Name: names[0], Error: classify(err)})
 		return false
 	}
-	l.note(Event{Op: Granted, Name: name, Fence: lease.Fence()})
-	l.hold(ctx, lease)
+	l.hold(ctx, lock, h)
 	return true
 }
 
@@ -269,37 +274,77 @@ func (l *loop) limit() time.Duration {
 	return 0
 }
 
-// hold uses the lease and unlocks it. It records a loss of the lease at once.
-func (l *loop) hold(ctx context.Context, lease *dlock.Lease) {
-	name, try, unlocking := lease.Name(), l.try, make(chan struct{})
+// hold uses the leases and unlocks them. It records a loss of a lease at once.
+func (l *loop) hold(ctx context.Context, lock *lock, h *holding) {
+	l.noteAll(h, Event{Op: Granted, Reader: h.reader})
+	unlocking := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		select {
-		case <-unlocking:
-		case <-lease.Lost():
-			if errors.Is(lease.Err(), dlock.ErrLost) {
-				l.record(Event{Op: Lost, Loop: l.id, Try: try, Name: name})
-			}
+		if isLost(h.lost, h.err, unlocking) {
+			l.noteAll(h, Event{Op: Lost})
 		}
 	})
-	l.update(ctx, lease)
-	l.note(Event{Op: Unlock, Name: name})
-	err := lease.Unlock(ctx)
-	l.note(Event{Op: Unlocked, Name: name, Error: classify(err)})
+	if lock.isSet { // the loss of one lease ends the set, which the judge checks
+		for part, lease := range h.leases {
+			watch.Go(func() {
+				if isLost(lease.Lost(), lease.Err, unlocking) {
+					l.note(Event{Op: Lost, Part: part, Name: lease.Name()})
+				}
+			})
+		}
+	}
+	l.use(ctx, lock, h)
+	l.noteAll(h, Event{Op: Unlock})
+	err := h.unlock(ctx)
+	l.noteAll(h, Event{Op: Unlocked, Error: classify(err)})
 	close(unlocking)
 	watch.Wait()
 }
 
-// update adds one to both counters of the resource. It is careless on purpose: it does not check
-// its lease before it writes, so only the fence protects the resource.
-func (l *loop) update(ctx context.Context, lease *dlock.Lease) {
-	a := access{Loop: l.id, Try: l.try, Name: lease.Name(), Fence: lease.Fence()}
-	got, ok := l.access(ctx, a)
+// isLost waits until a lease ends or is unlocked, and reports whether it was lost.
+func isLost(lost <-chan struct{}, reason func() error, unlocking <-chan struct{}) bool {
+	select {
+	case <-unlocking:
+		return false
+	case <-lost:
+		return errors.Is(reason(), dlock.ErrLost)
+	}
+}
+
+// noteAll records e for each lease of h, with the same time.
+func (l *loop) noteAll(h *holding, e Event) {
+	e.At = Now()
+	for part, lease := range h.leases {
+		e.Part, e.Name = part, lease.Name()
+		if e.Op == Granted {
+			e.Fence = lease.Fence()
+		}
+		l.note(e)
+	}
+}
+
+// use is the critical section. A writer adds one to both counters of each resource, and a reader
+// reads them twice. Both are careless on purpose: they do not check their leases before the second
+// access, so only the fences protect the resources.
+func (l *loop) use(ctx context.Context, lock *lock, h *holding) {
+	var accesses []access
+	for part, lease := range h.leases {
+		a := access{
+			Loop: l.id, Try: l.try, Part: part, Name: lease.Name(), Fence: lease.Fence(),
+			Reader: h.reader,
+		}
+		if !lock.isGuard() {
+			continue
+		}
+		if got, ok := l.access(ctx, a); ok {
+			a.Write, a.Fenced, a.Plain = !h.reader, got.Fenced+1, got.Plain+1
+			accesses = append(accesses, a)
+		}
+	}
 	for d := l.random.Int64N(int64(holdMax)); d > 0; d = l.linger.Swap(0) {
 		l.pause(ctx, time.Duration(d))
 	}
-	if ok {
-		a.Write, a.Fenced, a.Plain = true, got.Fenced+1, got.Plain+1
+	for _, a := range accesses {
 		l.access(ctx, a)
 	}
 }
@@ -317,6 +362,7 @@ func (l *loop) access(ctx context.Context, a access) (answer, bool) {
 }
 
 // classify returns a name for the error of a Lock or of an Unlock. The empty string means success.
+// Every leader that resigned has an error, so this error is the last in the list.
 func classify(err error) string {
 	for _, class := range []struct {
 		err  error
@@ -329,6 +375,7 @@ func classify(err error) string {
 		{dlock.ErrClosed, "closed"},
 		{context.Canceled, "canceled"},
 		{context.DeadlineExceeded, "deadline"},
+		{errResigned, ""},
 	} {
 		if errors.Is(err, class.err) {
 			return class.name

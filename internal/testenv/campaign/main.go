@@ -42,6 +42,7 @@ type options struct {
 	duration time.Duration
 	seed     uint64
 	faults   []campaign.Kind
+	kinds    []campaign.LockKind
 	dir      string
 	publish  bool
 	judge    []string // files; empty: run a campaign
@@ -79,6 +80,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	flags.Uint64Var(&o.seed, "seed", 1,
 		"the seed of the schedule: the same seed gives the same faults")
 	faults := flags.String("faults", "", "inject only these faults, a comma-separated `list`")
+	kinds := flags.String("kinds", "",
+		"use only these kinds of locks, a comma-separated `list`; each has at least one round")
 	flags.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "dlock-campaign"),
 		"the folder for histories with a violation, and their pictures")
 	flags.BoolVar(&o.keep, "keep", false, "keep every history")
@@ -87,7 +90,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 		"run nothing, but judge kept histories: the arguments are their files")
 	flags.Usage = func() {
 		fmt.Fprintf(out, "usage: campaign [flags] [server …]\n\n"+
-			"servers: %s\nfaults:  %s\n\nflags:\n", names(targets), kindNames())
+			"servers: %s\nfaults:  %s\nkinds:   %s\n\nflags:\n",
+			names(targets), join(campaign.Kinds()), join(campaign.LockKinds()))
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -98,6 +102,9 @@ func parse(args []string, out io.Writer) (*options, error) {
 	}
 	var err error
 	if o.faults, err = campaign.ParseKinds(*faults); err != nil {
+		return nil, err
+	}
+	if o.kinds, err = campaign.ParseLockKinds(*kinds); err != nil {
 		return nil, err
 	}
 	if o.duration <= 0 {
@@ -137,9 +144,9 @@ func names(targets []*target) string {
 	return strings.Join(all, ", ")
 }
 
-func kindNames() string {
+func join[K ~string](kinds []K) string {
 	var all []string
-	for _, k := range campaign.Kinds() {
+	for _, k := range kinds {
 		all = append(all, string(k))
 	}
 	return strings.Join(all, ", ")

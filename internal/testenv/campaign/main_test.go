@@ -6,6 +6,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/campaign"
 )
 
 // TestUsageErrors checks that an unknown name is a usage error that lists the known names.
@@ -16,6 +19,7 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		{[]string{"oracle"}, "redis-sentinel"},
 		{[]string{"-faults", "stop,earthquake", "redis"}, "late-request"},
+		{[]string{"-kinds", "mutex,barrier", "redis"}, "permits"},
 		{[]string{"-duration", "0s"}, "duration"},
 		{[]string{"-unknown"}, "usage"},
 		{[]string{"-judge"}, "file"},
@@ -29,7 +33,25 @@ func TestUsageErrors(t *testing.T) {
 
 func TestAllServersByDefault(t *testing.T) {
 	o, err := parse(nil, io.Discard)
-	if err != nil || len(o.servers) != len(targets) {
+	if err != nil || len(o.servers) != len(targets) ||
+		len(o.kinds) != len(campaign.LockKinds()) {
 		t.Errorf("parse = %v, %v", o, err)
+	}
+}
+
+// TestKindsThatTheBackendCarries checks that a kind is skipped on a backend without its mode.
+func TestKindsThatTheBackendCarries(t *testing.T) {
+	for _, c := range []struct {
+		modes backend.Mode
+		want  string
+	}{
+		{backend.Exclusive, "mutex, all, leader"},
+		{backend.Exclusive | backend.Permit, "mutex, permits, all, leader"},
+		{backend.Exclusive | backend.Shared | backend.Permit, join(campaign.LockKinds())},
+	} {
+		got := carried(campaign.LockKinds(), backend.Capabilities{Modes: c.modes}, t.Logf)
+		if join(got) != c.want {
+			t.Errorf("%s: %s, want %s", c.modes, join(got), c.want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -58,15 +59,23 @@ var networkFaults = []campaign.Kind{
 func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
 	p := t.start(tb)
 	operator := newOperator(tb, p)
+	progress := func(format string, args ...any) {
+		tb.Logf("%s: %s", t.name, fmt.Sprintf(format, args...))
+	}
+	kinds := carried(o.kinds, operator.client.Capabilities(), progress)
+	if len(kinds) == 0 {
+		return nil
+	}
 	s := campaign.Site{
 		Settings: campaign.Settings{
 			Server: t.name, TTL: t.ttl, Expiry: t.expiry, Fair: t.fair,
 			Duration: o.duration, Seed: o.seed, Faults: p.classes(operator, o.faults),
+			Kinds: kinds,
 		},
 		Version:  p.version,
 		Inject:   injector(tb, p, operator),
 		Left:     operator.left,
-		Progress: func(text string) { tb.Logf("%s: %s", t.name, text) },
+		Progress: func(text string) { progress("%s", text) },
 	}
 	p.connect(tb, &s)
 	h, err := campaign.Run(tb.Context(), s)
@@ -77,6 +86,21 @@ func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
 		operator.sweep(h)
 	}
 	return campaign.Judge(h)
+}
+
+// carried returns the kinds of locks that a backend with these capabilities has, and reports each
+// other kind.
+func carried(
+	kinds []campaign.LockKind, caps backend.Capabilities, report func(string, ...any),
+) (carried []campaign.LockKind) {
+	for _, k := range kinds {
+		if k.IsCarriedBy(caps) {
+			carried = append(carried, k)
+		} else {
+			report("the kind %s is skipped, because the backend does not have it", k)
+		}
+	}
+	return carried
 }
 
 // connect gives each worker its own network, if a proxy can be used. If the proxies need a lent
@@ -181,13 +205,29 @@ func newOperator(tb testenv.TB, p *place) *operator {
 	return &operator{d, c}
 }
 
-// breakLock breaks a lock. If the server cannot be reached or the lock is free, it returns
-// ErrMissed.
+// breakLock takes a lock from all its holders. If the server cannot be reached or the lock is free,
+// it returns ErrMissed.
 func (o *operator) breakLock(ctx context.Context, name string) error {
-	err := o.client.Break(ctx, name, "")
-	if errors.Is(err, dlock.ErrNotHeld) || errors.Is(err, dlock.ErrUnavailable) ||
-		errors.Is(err, dlock.ErrUncertain) {
-		err = campaign.ErrMissed
+	info, err := o.client.Inspect(ctx, name)
+	if err != nil {
+		return missed(err)
+	}
+	broken := campaign.ErrMissed
+	for _, h := range info.Holders {
+		switch err := o.client.Break(ctx, name, h.Owner); {
+		case err == nil:
+			broken = nil
+		case !errors.Is(err, dlock.ErrNotHeld):
+			return missed(err)
+		}
+	}
+	return broken
+}
+
+// missed returns ErrMissed if err means that the server cannot be reached.
+func missed(err error) error {
+	if errors.Is(err, dlock.ErrUnavailable) || errors.Is(err, dlock.ErrUncertain) {
+		return campaign.ErrMissed
 	}
 	return err
 }
