@@ -111,8 +111,8 @@ var zkMutants = []mutant{
 		edits: []edit{{
 			old: "	return k.Conflict(entries[0].Kind())\n",
 			new: "	for _, e := range entries {\n" +
-				"		if err := k.Conflict(e.Kind()); err != nil {\n			return err\n		}\n" +
-				"	}\n	return nil\n",
+				"		if err := k.Conflict(e.Kind()); err != nil {\n" +
+				"			return err\n		}\n	}\n	return nil\n",
 		}},
 		pkg: "zkbackend", test: "TestConflictIsOfTheFirstEntry",
 	},
@@ -120,7 +120,8 @@ var zkMutants = []mutant{
 		guard: "zk: a permit waits for entries of another kind", file: "backend/kind/kind.go",
 		without: "an entry that becomes the first holds the lock with the permits behind it",
 		edits: []edit{{
-			old: "!slices.ContainsFunc(front, differs)", new: "!slices.ContainsFunc(front[:0], differs)",
+			old: "!slices.ContainsFunc(front, differs)",
+			new: "!slices.ContainsFunc(front[:0], differs)",
 		}},
 		pkg: "backend/kind", test: "TestQueues",
 	},
