@@ -101,7 +101,7 @@ func TestRules(t *testing.T) {
 			"b:r!",
 		},
 		{
-			"nobody passes the front", "acquire a w, acquire b w?, release a, acquire c w", "busy",
+			"the front stays", "acquire a w, acquire b w?, release a, acquire c w", "busy",
 			"b:w",
 		},
 		{

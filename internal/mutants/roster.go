@@ -25,7 +25,7 @@ var rosterMutants = []mutant{
 	},
 	{
 		guard: "roster: a break leaves the waiters", file: "backend/roster/roster.go",
-		without: "an operator who frees a lock also empties its queue",
+		without: "a break of a lock also empties its queue",
 		edits:   []edit{{old: "return e.Granted && (owner", new: "return (owner"}},
 		pkg:     "backend/roster", test: "TestRules",
 	},
