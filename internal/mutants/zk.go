@@ -257,6 +257,10 @@ var zkMutants = []mutant{
 					" // the library would wait for longer\n",
 				new: "",
 			},
+			{
+				old: "	case <-closed:\n	case <-time.After(closeTimeout):\n",
+				new: "	case <-closed:\n",
+			},
 		},
 		pkg: "zkbackend", test: "TestCloseWhileCutOff",
 	},
