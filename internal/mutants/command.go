@@ -30,7 +30,7 @@ var commandMutants = []mutant{
 		guard: "command: no process is left when the lock is free", file: "command/supervise.go",
 		without: "processes that the command leaves behind run together with the next holder",
 		edits:   []edit{{old: "if s.leave || !s.process.alive() {", new: "if true {"}},
-		pkg:     "command", test: "TestCommandLeavesProcesses",
+		pkg:     "command", test: "TestSuperviseEndsLeftProcesses",
 	},
 	{
 		guard: "command: a stopped job is not continued", file: "command/supervise.go",
