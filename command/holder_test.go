@@ -2,6 +2,9 @@ package command
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +44,29 @@ func TestSignalBeforeTheMinimumHold(t *testing.T) {
 		}
 		if !strings.Contains(messages.String(), "not freed in good order") {
 			t.Errorf("the messages are %q", messages.String())
+		}
+		_ = c.Shutdown(t.Context())
+	})
+}
+
+// TestRequestUnderWayIsNoSilentServer checks a wait that ends while a request is under way, for a
+// lock that another client holds: the server is not to blame.
+func TestRequestUnderWayIsNoSilentServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := dlock.New(membackend.New(&membackend.Options{Space: t.Name()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Lock(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		flags := &lockFlags{wait: time.Second, conflictCode: exitNotAcquired}
+		h := &holder{app: &app{}, flags: flags, name: "x", client: c}
+		got := h.notAcquired(fmt.Errorf("%w: %w", dlock.ErrUncertain, context.DeadlineExceeded))
+		coded, ok := errors.AsType[*exitError](got)
+		if !ok || coded.code != exitNotAcquired || !strings.Contains(got.Error(), "held by") {
+			t.Errorf("the error is %v", got)
 		}
 		_ = c.Shutdown(t.Context())
 	})

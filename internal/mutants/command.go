@@ -177,7 +177,7 @@ var commandMutants = []mutant{
 			old: "if failed != nil && errors.Is(err, dlock.ErrUncertain) {",
 			new: "if _ = failed; errors.Is(err, dlock.ErrUncertain) {",
 		}},
-		pkg: "command", test: "TestWaitEndsDuringARequest",
+		pkg: "command", test: "TestRequestUnderWayIsNoSilentServer",
 	},
 	{
 		guard: "command: the guard is the running program", file: "command/job_linux.go",
