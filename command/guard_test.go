@@ -48,11 +48,12 @@ func launchBy(t *testing.T, cmd *exec.Cmd, script string) (p *dlockProcess, pid 
 	return p, pid
 }
 
-// When dlock is killed, processes end even if they hide from a search by group, session, environment
-// and parent.
+// When dlock is killed, processes end even if they hide from a search by group, session,
+// environment and parent.
 func TestKilledDlockTakesHiddenProcesses(t *testing.T) {
 	t.Parallel()
-	const hiding = `(env -i setsid sh -c 'trap "" TERM; echo pid $$; while :; do sleep 0.1; done' &)
+	const hiding = `(env -i setsid \
+	sh -c 'trap "" TERM; echo pid $$; while :; do sleep 0.1; done' &)
 read pid name state parent rest </proc/$PPID/stat
 echo pid $$; echo pid $PPID; echo pid $parent; read line`
 	p := startDlock(t, testenv.Redis(t).URL, "run", nameFor(t), "--", "sh", "-c", hiding)
