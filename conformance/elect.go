@@ -54,6 +54,19 @@ var electCases = []Case{
 		Promise: "A leader whose function panics resigns.",
 		run:     panicOfALeaderResigns,
 	},
+	{
+		Name: "DeadLeaderIsReplaced",
+		Promise: "When the process of a leader dies, another candidate leads within the rest of " +
+			"the term and 1 s, with a higher fence.",
+		run: deadLeaderIsReplaced,
+	},
+	{
+		Name: "SilentLeaderStopsFirst",
+		Promise: "The context of a leader that is cut off ends before another candidate leads, " +
+			"and the leader's function returns before it stands again.",
+		Faults: true,
+		run:    silentLeaderStopsFirst,
+	},
 }
 
 // observeCases are the cases of observers of a lock.
@@ -283,6 +296,75 @@ func panicOfALeaderResigns(f *fixture) {
 		_ = c.Elect(f.ctx, f.name, func(context.Context, *dlock.Lease) error { panic("a leader") })
 	}()
 	f.unlock(f.lockWithin(f.client(), prompt, f.name))
+}
+
+// leadUntilDone returns a function for Elect that leads until its context ends, and the channel of
+// its first lease.
+func leadUntilDone() (func(context.Context, *dlock.Lease) error, <-chan *dlock.Lease) {
+	leads := make(chan *dlock.Lease, 1)
+	return func(ctx context.Context, lease *dlock.Lease) error {
+		select {
+		case leads <- lease:
+		default:
+		}
+		<-ctx.Done()
+		return nil
+	}, leads
+}
+
+func deadLeaderIsReplaced(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	lead, leads := leadUntilDone()
+	first := f.elect(c, lead)
+	dead := <-leads
+	other, waiting := f.tapped()
+	lead, leads = leadUntilDone()
+	second := f.elect(other, lead)
+	waiting.await(acquire, 1, wasBusy)
+	t.kill()
+	due := dead.Deadline()
+	if f.caps.Session {
+		due = time.Now()
+	}
+	select {
+	case lease := <-leads:
+		f.inTimeOf(deathBound, "another candidate leads", due, time.Now())
+		f.fenceGrew(dead.Fence(), lease.Fence())
+	case <-time.After(time.Until(due) + prompt):
+		f.Errorf("no other candidate leads")
+	}
+	first.cancel()
+	f.within(prompt, "the dead candidate's Elect returns", first.done)
+	f.stop(second)
+}
+
+func silentLeaderStopsFirst(f *fixture) {
+	away := f.apart()
+	faults, ok := away.(Faults)
+	if !ok {
+		f.inapplicable("the other Harness has no Faults")
+	}
+	s := newSection(f)
+	silent, _ := f.tappedOf(away, dlock.WithTTL(f.brief()))
+	entered, told := make(chan struct{}), make(chan struct{})
+	first := f.elect(silent, func(ctx context.Context, lease *dlock.Lease) error {
+		s.stay(lease, entered)
+		<-ctx.Done()
+		close(told) // a second call would panic: the context of Elect ends before the cut
+		return nil
+	})
+	f.within(prompt, "the first candidate leads", entered)
+	lead, leads := leadUntilDone()
+	second := f.elect(f.client(), lead)
+	heal := faults.Cut(f)
+	lease := <-leads
+	s.visit(lease, func() {})
+	f.within(prompt, "the context of the silent leader ends", told)
+	first.cancel()
+	heal()
+	f.within(prompt, "the silent candidate's Elect returns", first.done)
+	s.check(2)
+	f.stop(second)
 }
 
 // observed is a loop over Observe in the background.

@@ -546,6 +546,12 @@ func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) boo
 // machine or the server stood still since due does not count.
 func (f *fixture) inTime(what string, due, at time.Time) {
 	f.Helper()
+	f.inTimeOf(bound, what, due, at)
+}
+
+// inTimeOf is inTime with a bound of its own.
+func (f *fixture) inTimeOf(bound time.Duration, what string, due, at time.Time) {
+	f.Helper()
 	late := at.Sub(due) - f.stoodSince(due)
 	if late > bound {
 		f.noteTerm(bound)
