@@ -198,7 +198,8 @@ func (c *crew) victim(ctx context.Context, in Injection) *member {
 	return c.members[in.Lane+in.N%(len(c.members)/lanes)*lanes]
 }
 
-// fit returns a member of the lane of in that holds a lock or does not hold one, as the fault requires.
+// fit returns a member of the lane of in that holds a lock or does not hold one, as the fault
+// requires.
 func (c *crew) fit(in Injection) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()

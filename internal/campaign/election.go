@@ -22,7 +22,7 @@ type ElectionFigures struct {
 	TTL        time.Duration `json:"ttl"`
 	Terms      int           `json:"terms"`      // calls of lead
 	Violations int           `json:"violations"` // of all rules
-	Gap        Times         `json:"gap"`        // from the kill of a leader to the next call of lead
+	Gap        Times         `json:"gap"`        // from a kill to the next call of lead
 }
 
 // withElection adapts s to an election: the kills are the only faults, one after the other, and

@@ -158,7 +158,7 @@ func tables(all map[string]Figures) string {
 	for _, s := range servers {
 		f := all[s]
 		fmt.Fprintf(&b, "| %s | %d | %s | %v | %v | %v | %s | %s | %s | %d | %d, %d | %d, %.2f |\n",
-			label(f.Server, f.Version), f.Grants, f.violations(), f.Handoff, f.KillToGrant, f.StopToGrant,
+			label(s, f.Version), f.Grants, f.violations(), f.Handoff, f.KillToGrant, f.StopToGrant,
 			f.WakeToLoss.max(), f.TakeToLoss.max(), short(f.OverlapF), f.RefusedF,
 			f.LostFenced, f.LostPlain, f.Seed, f.Took.Hours())
 	}

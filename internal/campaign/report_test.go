@@ -19,14 +19,14 @@ func TestPublish(t *testing.T) {
 	if err := os.WriteFile(document, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := Figures{Server: "redis", Seed: 1, Rounds: 1, Grants: 11, Faults: map[Kind]*FaultFigures{
+	first := Figures{Server: "redis", Rounds: 1, Grants: 11, Faults: map[Kind]*FaultFigures{
 		Kill: {Class: X, Injected: 5, Grants: 200},
 	}}
 	second := Figures{
 		Server: "etcd", Seed: 2, Rounds: 1, Grants: 22, OverlapF: 30 * time.Millisecond,
 		Violations: map[Rule]int{RuleB: 3},
 	}
-	third := Figures{Server: "redis", Seed: 3, Rounds: 1, Grants: 33, Faults: map[Kind]*FaultFigures{
+	third := Figures{Server: "redis", Rounds: 1, Grants: 33, Faults: map[Kind]*FaultFigures{
 		Kill: {Class: X, Injected: 6, Grants: 200},
 		Wipe: {Class: F, Injected: 4, Grants: 200, Overlap: time.Second},
 		Cut:  {Class: X, Injected: 2, Grants: 500},
@@ -49,7 +49,8 @@ func TestPublish(t *testing.T) {
 	for _, want := range []string{
 		"before\n" + tableBegin, tableEnd + "after\n", "| etcd | 22 | b: 3 |", "| redis | 33 | 0 |",
 		"| redis (Redis 8) | 44 | 20 | 0 | 1s/3s | 2s | 7 |", "| zk | 55 | 0 | 0 | – |",
-		"| fault | etcd | redis |\n", "| kill | – | X 6 |", "| wipe | – | F 4, 1s |", "| cut | – | X (2) |",
+		"| fault | etcd | redis |\n", "| kill | – | X 6 |",
+		"| wipe | – | F 4, 1s |", "| cut | – | X (2) |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the document has no %q:\n%s", want, text)
