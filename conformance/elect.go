@@ -353,14 +353,19 @@ func silentLeaderStopsFirst(f *fixture) {
 		return nil
 	})
 	f.within(prompt, "the first candidate leads", entered)
-	lead, leads := leadUntilDone()
-	second := f.elect(f.client(), lead)
+	led := make(chan struct{})
+	second := f.elect(f.client(), func(ctx context.Context, lease *dlock.Lease) error {
+		s.visit(lease, func() {})
+		close(led)
+		<-ctx.Done()
+		return nil
+	})
 	heal := faults.Cut(f)
 	f.within(f.brief()+prompt, "the context of the silent leader ends", told)
 	first.cancel()
 	heal()
 	f.within(prompt, "the silent candidate's Elect returns", first.done)
-	s.visit(<-leads, func() {})
+	f.within(prompt, "the second candidate leads", led)
 	s.check(2)
 	f.stop(second)
 }
