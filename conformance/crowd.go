@@ -16,14 +16,14 @@ var crowdCases = []Case{
 	{
 		Name: "WriterAmongFiftyReadersIsPrompt",
 		Mode: backend.Shared,
-		Promise: "Among 50 readers of ten clients that come all the time, a writer gets the lock " +
+		Promise: "Among 50 readers of five clients that come all the time, a writer gets the lock " +
 			"within 2 s.",
 		run: writerAmongFiftyReadersIsPrompt,
 	},
 	{
 		Name: "FiftyReadersAfterAWriterArePrompt",
 		Mode: backend.Shared,
-		Promise: "The 50 readers of ten clients that wait for a writer all have the lock at once " +
+		Promise: "The 50 readers of five clients that wait for a writer all have the lock at once " +
 			"within 2 s of its Unlock.",
 		run: fiftyReadersAfterAWriterArePrompt,
 	},
@@ -38,14 +38,17 @@ var crowdCases = []Case{
 
 const (
 	crowd        = 50 // readers, or holders of permits
-	crowdClients = 10
+	crowdClients = 5
+	// crowdAnswers is the number of answers, one after the other, until a crowd has given way: a
+	// server changes one name at a time.
+	crowdAnswers = crowdClients + 3
 	// crowdBound is the time limit for the next readers or the next writer of a crowd.
 	crowdBound = 2 * time.Second
 	// deathBound is the time limit, after the term of a killed holder, for the next holder.
 	deathBound = time.Second
 )
 
-// crowdOf returns the lock of the case in ten new clients, each with a tap.
+// crowdOf returns the lock of the case in five new clients, each with a tap.
 func (f *fixture) crowdOf() (ms []dlock.RWMutex, taps []*tap) {
 	f.Helper()
 	for range crowdClients {
@@ -78,7 +81,7 @@ func writerAmongFiftyReadersIsPrompt(f *fixture) {
 		f.eventually(prompt, func() bool { return seen.Load() >= 2*crowd })
 		asked := time.Now()
 		lease := f.lock(c, f.name)
-		f.inTimeOf(crowdBound, "a writer among 50 readers has the lock", asked, time.Now())
+		f.inTimeOf(crowdBound, crowdAnswers, "a writer among 50 readers has the lock", asked, time.Now())
 		f.unlock(lease)
 	}
 	stop()
@@ -113,7 +116,7 @@ func fiftyReadersAfterAWriterArePrompt(f *fixture) {
 	f.unlock(writer)
 	if f.within(prompt, "all readers have the lock at once", async(reading.Wait)) {
 		last := slices.MaxFunc(served[:], time.Time.Compare)
-		f.inTimeOf(crowdBound, "50 readers have the lock of a writer", unlocked, last)
+		f.inTimeOf(crowdBound, crowdAnswers, "50 readers have the lock of a writer", unlocked, last)
 	}
 	close(leave)
 	<-readers
@@ -122,13 +125,12 @@ func fiftyReadersAfterAWriterArePrompt(f *fixture) {
 func killedPermitsComeBack(f *fixture) {
 	const killed = 3
 	var kept, back []*dlock.Lease
-	for range 5 {
-		s := f.semaphore(f.client(dlock.WithTTL(f.brief())), crowd)
-		for range (crowd - killed + 4) / 5 {
-			if len(kept) < crowd-killed {
-				kept = append(kept, f.permitOf(s))
-			}
-		}
+	var ss [crowdClients]dlock.Semaphore
+	for i := range ss {
+		ss[i] = f.semaphore(f.client(dlock.WithTTL(f.ttl(6*time.Second))), crowd)
+	}
+	for i := range crowd - killed {
+		kept = append(kept, f.permitOf(ss[i%crowdClients]))
 	}
 	due := f.killHolders(killed)
 	waiter := f.semaphore(f.client(), crowd)
@@ -148,7 +150,7 @@ func killedPermitsComeBack(f *fixture) {
 	if !f.within(time.Until(due)+prompt, "the permits of killed holders are back", waiters) {
 		return
 	}
-	f.inTimeOf(deathBound, "the permits of killed holders are back", due, time.Now())
+	f.inTimeOf(deathBound, crowdAnswers, "the permits of killed holders are back", due, time.Now())
 	_, err := waiter.TryAcquire(f.ctx)
 	for _, lease := range kept {
 		if err := lease.Err(); err != nil {
