@@ -44,6 +44,7 @@ func Bench(b *testing.B, mk HarnessMaker) {
 // fails if a call takes longer than prompt, or if a name is locked afterwards. It reports the
 // longest call.
 func benchmarkOpposite(b *testing.B, h Harness) {
+	b.Helper()
 	prefix := prefixOf(h) + "bench-" + newOwner()[:8] + "/"
 	names := []string{prefix + "a", prefix + "b", prefix + "c"}
 	orders := [][]string{names, {names[2], names[1], names[0]}}

@@ -16,15 +16,15 @@ var crowdCases = []Case{
 	{
 		Name: "WriterAmongFiftyReadersIsPrompt",
 		Mode: backend.Shared,
-		Promise: "Among 50 readers of five clients that come all the time, a writer gets the lock " +
-			"within 2 s.",
+		Promise: "Among 50 readers of five clients that come all the time, a writer gets the " +
+			"lock within 2 s.",
 		run: writerAmongFiftyReadersIsPrompt,
 	},
 	{
 		Name: "FiftyReadersAfterAWriterArePrompt",
 		Mode: backend.Shared,
-		Promise: "The 50 readers of five clients that wait for a writer all have the lock at once " +
-			"within 2 s of its Unlock.",
+		Promise: "The 50 readers of five clients that wait for a writer all have the lock at " +
+			"once, within 2 s of its Unlock.",
 		run: fiftyReadersAfterAWriterArePrompt,
 	},
 	{
@@ -81,7 +81,8 @@ func writerAmongFiftyReadersIsPrompt(f *fixture) {
 		f.eventually(prompt, func() bool { return seen.Load() >= 2*crowd })
 		asked := time.Now()
 		lease := f.lock(c, f.name)
-		f.inTimeOf(crowdBound, crowdAnswers, "a writer among 50 readers has the lock", asked, time.Now())
+		f.inTimeOf(crowdBound, crowdAnswers, "a writer among 50 readers has the lock",
+			asked, time.Now())
 		f.unlock(lease)
 	}
 	stop()
