@@ -41,10 +41,9 @@ func TestMain(m *testing.M) {
 	case "listener":
 		listen()
 	case "program":
-		if err := program(os.Args[1], os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		exit(program(os.Args[1], os.Args[2]))
+	case "mover":
+		exit(mover(os.Args[1], os.Args[2]))
 	default:
 		// Under nohup, each dlock that the tests start would ignore SIGHUP, too.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
@@ -53,6 +52,14 @@ func TestMain(m *testing.M) {
 			signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 		}
 		testenv.Main(m)
+	}
+}
+
+// exit ends a user's program.
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 

@@ -164,8 +164,14 @@ func (p *partition) with(name, value string) {
 // start starts a program, and the network between it and the server.
 func (p *partition) start() (*dlockProcess, *testenv.Harness[testenv.TB]) {
 	p.t.Helper()
+	return p.startAs("program")
+}
+
+// startAs is start for a program with another role.
+func (p *partition) startAs(role string) (*dlockProcess, *testenv.Harness[testenv.TB]) {
+	p.t.Helper()
 	network := testenv.NewHarness[testenv.TB](p.t, &p.server)
-	cmd := dlockCommand(p.t.Context(), []string{roleVariable + "=program"}, network.URL(), p.name)
+	cmd := dlockCommand(p.t.Context(), []string{roleVariable + "=" + role}, network.URL(), p.name)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		p.t.Fatal(err)

@@ -10,31 +10,78 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
 // The table of README.md that the test checks stands between these lines.
 const kindsBegin, kindsEnd = "<!-- kinds: TestKindsTable -->\n", "<!-- end of kinds -->\n"
 
-// kindRows are the rows of the table: what a backend with these capabilities has.
+// The table of docs/suite.md with the cases that prove the cells stands between these lines.
+const proofsBegin, proofsEnd = "<!-- proofs: TestProofsTable -->\n", "<!-- end of proofs -->\n"
+
+// kindRows are the rows of the table: what a backend with these capabilities has. The cases of
+// proof prove a cell that is not "no", the cases of refusal the other cells.
 var kindRows = []struct {
-	name string
-	has  func(c backend.Capabilities) string
+	name           string
+	has            func(c backend.Capabilities) string
+	proof, refusal []string
 }{
-	{"`Mutex`, `LockAll`, `Elect`", mode(backend.Exclusive)},
-	{"`RWMutex`, `Downgrade`", mode(backend.Shared)},
-	{"`Semaphore`", mode(backend.Permit)},
-	{"`Export`, `Adopt`", func(c backend.Capabilities) string { return mark(c.Move) }},
-	{"`Inspect`, `List`, `Observe`", func(c backend.Capabilities) string {
-		return mark(c.Inspect && c.List)
-	}},
-	{"`Break`", func(c backend.Capabilities) string { return mark(c.Break) }},
-	{"waiters in order", func(c backend.Capabilities) string {
-		return []string{"no", "`fair=1`", "yes"}[c.Fair]
-	}},
-	{"fence", func(c backend.Capabilities) string {
-		return []string{"no", "volatile", "durable"}[c.Fencing]
-	}},
+	{
+		"`Mutex`, `LockAll`, `Elect`", mode(backend.Exclusive),
+		[]string{
+			"OneHolderAtATime", "OneHolderAcrossDeaths", "AllOrNothing",
+			"OppositeOrdersDoNotDeadlock", "OneLeaderAtATime", "SilentLeaderStopsFirst",
+		},
+		nil,
+	},
+	{
+		"`RWMutex`, `Downgrade`", mode(backend.Shared),
+		[]string{
+			"OneWriterOrManyReaders", "WriterAmongFiftyReadersIsPrompt",
+			"FiftyReadersAfterAWriterArePrompt", "DowngradeLeavesNoGap",
+		},
+		[]string{"UnclaimedModesAreRefused", "UnclaimedMovesAreRefused"},
+	},
+	{
+		"`Semaphore`", mode(backend.Permit),
+		[]string{"NoPermitTooMany", "OtherLimitIsAConflict", "KilledPermitsComeBack"},
+		[]string{"UnclaimedModesAreRefused"},
+	},
+	{
+		"`Export`, `Adopt`", func(c backend.Capabilities) string { return mark(c.Move) },
+		[]string{"ExportedLockIsKept", "HandleIsAdoptedOnce"},
+		[]string{"UnclaimedMovesAreRefused"},
+	},
+	{
+		"`Inspect`, `Observe`", func(c backend.Capabilities) string { return mark(c.Inspect) },
+		[]string{"InspectShowsTheHolder", "ObserveShowsEachHolder"},
+		[]string{"InspectShowsTheHolder", "ObserveShowsEachHolder"},
+	},
+	{
+		"`List`", func(c backend.Capabilities) string { return mark(c.List) },
+		[]string{"ListShowsHeldLocks"},
+		[]string{"ListShowsHeldLocks"},
+	},
+	{
+		"`Break`", func(c backend.Capabilities) string { return mark(c.Break) },
+		[]string{"BreakEndsTheLease", "BreakNamesItsOwner"},
+		[]string{"BreakEndsTheLease"},
+	},
+	{
+		"waiters in order", func(c backend.Capabilities) string {
+			return []string{"no", "`fair=1`", "yes"}[c.Fair]
+		},
+		[]string{"FairWaitersAreServedInOrder"},
+		[]string{"FairWaitersAreServedInOrder"},
+	},
+	{
+		"fence", func(c backend.Capabilities) string {
+			return []string{"no", "volatile", "durable"}[c.Fencing]
+		},
+		[]string{"FenceFollowsTheOrderOfGrants", "RestartKeepsExclusion"},
+		nil,
+	},
 }
 
 func mode(m backend.Mode) func(backend.Capabilities) string {
@@ -76,15 +123,62 @@ func TestKindsTable(t *testing.T) {
 	for i, cells := range rows {
 		lines = append(lines, tableLine(slices.Insert(cells, 0, kindRows[i].name)))
 	}
+	compareTable(t, "../README.md", kindsBegin, kindsEnd, lines)
+}
+
+// TestProofsTable compares docs/suite.md with the cases that prove the cells of that table. The
+// suite runs a case on each backend that claims what the case needs. So a proof may need only what
+// the row is about, and a refusal nothing.
+func TestProofsTable(t *testing.T) {
+	t.Parallel()
+	lines := []string{
+		tableLine([]string{"row", "the backend has it", "it does not"}),
+		tableLine([]string{"---", "---", "---"}),
+	}
+	for _, row := range kindRows {
+		for _, name := range row.proof {
+			c := caseOf(t, name)
+			if isSpecial(c) && row.has(backend.Capabilities{Modes: c.Mode, Move: c.Move}) == "no" {
+				t.Errorf("%s: the case %s needs another capability", row.name, name)
+			}
+		}
+		for _, name := range row.refusal {
+			if isSpecial(caseOf(t, name)) {
+				t.Errorf("%s: the case %s does not run without the capability", row.name, name)
+			}
+		}
+		lines = append(lines, tableLine([]string{
+			row.name, strings.Join(row.proof, ", "), strings.Join(row.refusal, ", "),
+		}))
+	}
+	compareTable(t, "../docs/suite.md", proofsBegin, proofsEnd, lines)
+}
+
+// caseOf returns the case with that name.
+func caseOf(t *testing.T, name string) conformance.Case {
+	t.Helper()
+	cases := conformance.Cases()
+	i := slices.IndexFunc(cases, func(c conformance.Case) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no case %s", name)
+	}
+	return cases[i]
+}
+
+// isSpecial reports whether the suite runs the case only on backends that claim a capability.
+func isSpecial(c conformance.Case) bool { return c.Mode&^backend.Exclusive != 0 || c.Move }
+
+// compareTable compares the table between two lines of a file.
+func compareTable(t *testing.T, file, begin, end string, lines []string) {
+	t.Helper()
 	want := strings.Join(lines, "")
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(text), kindsBegin)
-	if got, _, found := strings.Cut(after, kindsEnd); !found || got != want {
-		t.Errorf("the table between %q and %q in README.md is\n%s\nthe backends have\n%s",
-			kindsBegin, kindsEnd, got, want)
+	_, after, _ := strings.Cut(string(text), begin)
+	if got, _, found := strings.Cut(after, end); !found || got != want {
+		t.Errorf("the table between %q and %q in %s is\n%s\nwant\n%s", begin, end, file, got, want)
 	}
 }
 

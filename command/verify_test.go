@@ -118,7 +118,8 @@ func TestVerifyServers(t *testing.T) {
 
 // distant matches cases with short terms, with limits in time, or with many requests in sequence.
 const distant = "^(OneHolderAtATime$|OneHolderAcross|ReleaseWakes|LeaseIsRenewed|LossIs|" +
-	"AbandonedGrant|LockEnds|Extend|.*BlackHole|MaxHold|LongNames)"
+	"AbandonedGrant|LockEnds|Extend|.*BlackHole|MaxHold|LongNames|.*Fifty|KilledPermits|" +
+	"OppositeOrders|LostRepliesL|DeadHolder|DeadLeader)"
 
 // A distant server breaks no promise.
 func TestVerifyDistantServer(t *testing.T) {

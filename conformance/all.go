@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,6 +57,25 @@ var allCases = []Case{
 		Name:    "CloseEndsLockAll",
 		Promise: "Close ends a LockAll that waits, and the leases of one that does not.",
 		run:     closeEndsLockAll,
+	},
+	{
+		Name: "OppositeOrdersDoNotDeadlock",
+		Promise: "Two clients that lock the same names in opposite orders, again and again, " +
+			"exclude each other from each name, both make progress, and leave nothing locked.",
+		run: oppositeOrdersDoNotDeadlock,
+	},
+	{
+		Name: "LostRepliesLeaveNoHalf",
+		Promise: "Whichever answer is lost during a LockAll and its Unlock, all of its locks are " +
+			"free afterwards.",
+		Faults: true,
+		run:    lostRepliesLeaveNoHalf,
+	},
+	{
+		Name: "DeadHolderOfSeveralFreesAll",
+		Promise: "The locks of a process that died with several locks are all free at the end " +
+			"of their terms.",
+		run: deadHolderOfSeveralFreesAll,
 	},
 }
 
@@ -251,5 +272,84 @@ func closeEndsLockAll(f *fixture) {
 	}
 	if strings.Contains(fmt.Sprint(m.Unlock(f.ctx)), "panic") {
 		f.Errorf("Unlock after Close panics")
+	}
+}
+
+func oppositeOrdersDoNotDeadlock(f *fixture) {
+	names := f.several(3)
+	var sections []*section
+	for range names {
+		sections = append(sections, newSection(f))
+	}
+	var sets atomic.Int32
+	parallel(2, func(i int) {
+		c := f.client()
+		order := slices.Clone(names)
+		if i == 1 {
+			slices.Reverse(order)
+		}
+		for range f.rounds(40) {
+			m := f.lockAllOf(c, order)
+			leases := m.Leases()
+			if i == 1 {
+				slices.Reverse(leases)
+			}
+			sections[0].visit(leases[0], func() {
+				sections[1].visit(leases[1], func() {
+					sections[2].visit(leases[2], func() { sets.Add(1) })
+				})
+			})
+			f.unlockAll(m)
+		}
+	})
+	for _, s := range sections {
+		s.check(int(sets.Load()))
+	}
+	c := f.client()
+	for _, name := range names {
+		lease, err := c.TryLock(f.ctx, name)
+		if err != nil {
+			f.Errorf("TryLock of a name that is free again: %v", err)
+			continue
+		}
+		f.unlock(lease)
+	}
+}
+
+func lostRepliesLeaveNoHalf(f *fixture) {
+	const answers = 8
+	c, other := f.client(), f.client()
+	names := f.several(3)
+	f.unlockAll(f.lockAllOf(c, names)) // opens the connection
+	for nth := range answers {
+		f.faults.DropReply(f, nth+1)
+		m := f.lockAllOf(c, names)
+		if err := m.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+			f.Errorf("Unlock: %v", err)
+		}
+		f.settle(c)
+		for _, name := range names {
+			f.unlock(f.lock(other, name))
+		}
+	}
+}
+
+func deadHolderOfSeveralFreesAll(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.short()))
+	other := f.client()
+	names := f.several(3)
+	m := f.lockAllOf(c, names)
+	t.kill()
+	due := m.Leases()[0].Deadline()
+	for _, lease := range m.Leases() {
+		if at := lease.Deadline(); at.After(due) {
+			due = at
+		}
+	}
+	if f.caps.Session {
+		due = time.Now()
+	}
+	for _, name := range names {
+		f.unlock(f.lockBy(other, due, name))
 	}
 }

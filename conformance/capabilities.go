@@ -24,6 +24,12 @@ var capabilityCases = []Case{
 		run: unclaimedModesAreRefused,
 	},
 	{
+		Name: "UnclaimedMovesAreRefused",
+		Promise: "Where the driver does not claim it, Export and Downgrade return " +
+			"ErrUnsupported, and the lease stays held.",
+		run: unclaimedMovesAreRefused,
+	},
+	{
 		Name: "RequireIsAMinimum",
 		Promise: "New accepts a WithRequire that the backend meets, and returns ErrUnsupported " +
 			"if WithRequire demands more.",
@@ -92,6 +98,20 @@ func unclaimedModesAreRefused(f *fixture) {
 			f.tryRelease(f.ctx, d, &backend.Grant{Request: *req}), backend.ErrNotHeld)
 	}
 	f.release(d, f.grant(d, f.try(f.long())))
+}
+
+func unclaimedMovesAreRefused(f *fixture) {
+	c := f.client()
+	lease := f.lock(c, f.name)
+	if !f.caps.Move {
+		_, err := lease.Export(f.ctx)
+		f.isErr("Export", err, dlock.ErrUnsupported)
+	}
+	if f.caps.Modes&backend.Shared == 0 {
+		f.isErr("Downgrade", lease.Downgrade(f.ctx), dlock.ErrUnsupported)
+	}
+	f.held(c, lease)
+	f.unlock(lease)
 }
 
 func requireIsAMinimum(f *fixture) {

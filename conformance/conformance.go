@@ -92,8 +92,8 @@ func Cases() []Case {
 		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases,
 		lossCases, releaseCases, cancelCases, faultCases, nameCases, inspectCases, capabilityCases,
 		leaseCases, measureCases, orderCases, apartCases, foreignCases, queueCases, repeatCases,
-		secretCases, sharedCases, permitCases, downgradeCases, moveCases, allCases, electCases,
-		observeCases,
+		secretCases, sharedCases, permitCases, crowdCases, downgradeCases, moveCases, allCases,
+		electCases, observeCases,
 	} {
 		for _, c := range cases {
 			switch {

@@ -54,6 +54,18 @@ var electCases = []Case{
 		Promise: "A leader whose function panics resigns.",
 		run:     panicOfALeaderResigns,
 	},
+	{
+		Name: "DeadLeaderIsReplaced",
+		Promise: "When the process of a leader dies, another candidate leads soon after the end " +
+			"of the term, with a higher fence.",
+		run: deadLeaderIsReplaced,
+	},
+	{
+		Name:    "SilentLeaderStopsFirst",
+		Promise: "The context of a leader that is cut off ends before another candidate leads.",
+		Faults:  true,
+		run:     silentLeaderStopsFirst,
+	},
 }
 
 // observeCases are the cases of observers of a lock.
@@ -285,6 +297,79 @@ func panicOfALeaderResigns(f *fixture) {
 	f.unlock(f.lockWithin(f.client(), prompt, f.name))
 }
 
+// leadUntilDone returns a function for Elect that leads until its context ends, and the channel of
+// its first lease.
+func leadUntilDone() (func(context.Context, *dlock.Lease) error, <-chan *dlock.Lease) {
+	leads := make(chan *dlock.Lease, 1)
+	return func(ctx context.Context, lease *dlock.Lease) error {
+		select {
+		case leads <- lease:
+		default:
+		}
+		<-ctx.Done()
+		return nil
+	}, leads
+}
+
+func deadLeaderIsReplaced(f *fixture) {
+	c, t := f.tapped(dlock.WithTTL(f.brief()))
+	lead, leads := leadUntilDone()
+	first := f.elect(c, lead)
+	dead := <-leads
+	other, waiting := f.tapped()
+	lead, leads = leadUntilDone()
+	second := f.elect(other, lead)
+	waiting.await(acquire, 1, wasBusy)
+	t.kill()
+	due := dead.Deadline()
+	if f.caps.Session {
+		due = time.Now()
+	}
+	select {
+	case lease := <-leads:
+		f.inTime("another candidate leads", due, time.Now())
+		f.fenceGrew(dead.Fence(), lease.Fence())
+	case <-time.After(time.Until(due) + prompt):
+		f.Errorf("no other candidate leads")
+	}
+	first.cancel()
+	f.within(prompt, "the dead candidate's Elect returns", first.done)
+	f.stop(second)
+}
+
+func silentLeaderStopsFirst(f *fixture) {
+	away := f.apart()
+	faults, ok := away.(Faults)
+	if !ok {
+		f.inapplicable("the other Harness has no Faults")
+	}
+	s := newSection(f)
+	silent, _ := f.tappedOf(away, dlock.WithTTL(f.brief()))
+	entered, told := make(chan struct{}), make(chan struct{})
+	first := f.elect(silent, func(ctx context.Context, lease *dlock.Lease) error {
+		s.stay(lease, entered)
+		<-ctx.Done()
+		close(told) // it is called once: Elect is cancelled during the cut
+		return nil
+	})
+	f.within(prompt, "the first candidate leads", entered)
+	led := make(chan struct{})
+	second := f.elect(f.client(), func(ctx context.Context, lease *dlock.Lease) error {
+		s.visit(lease, func() {})
+		close(led)
+		<-ctx.Done()
+		return nil
+	})
+	heal := faults.Cut(f)
+	f.within(f.brief()+prompt, "the context of the silent leader ends", told)
+	first.cancel()
+	heal()
+	f.within(prompt, "the silent candidate's Elect returns", first.done)
+	f.within(prompt, "the second candidate leads", led)
+	s.check(2)
+	f.stop(second)
+}
+
 // observed is a loop over Observe in the background.
 type observed struct {
 	infos  chan *backend.Info
@@ -330,6 +415,14 @@ func (f *fixture) next(o *observed) *backend.Info {
 }
 
 func observeShowsEachHolder(f *fixture) {
+	if f.unsupported("Observe", f.caps.Inspect, func(c *dlock.Client) error {
+		for _, err := range c.Observe(f.ctx, f.name) {
+			return err
+		}
+		return nil
+	}) {
+		return
+	}
 	c := f.client()
 	o := f.observe(f.client())
 	if info := f.next(o); len(info.Holders) != 0 || info.Key != f.name {

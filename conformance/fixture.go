@@ -546,7 +546,14 @@ func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) boo
 // machine or the server stood still since due does not count.
 func (f *fixture) inTime(what string, due, at time.Time) {
 	f.Helper()
-	late := at.Sub(due) - f.stoodSince(due)
+	f.inTimeOf(bound, 1, what, due, at)
+}
+
+// inTimeOf is inTime with a bound of its own, for an event that takes a number of answers, one
+// after the other. A slow server adds the time of its slowest answer to each.
+func (f *fixture) inTimeOf(bound time.Duration, answers int, what string, due, at time.Time) {
+	f.Helper()
+	late := at.Sub(due) - f.stoodSince(due, answers)
 	if late > bound {
 		f.noteTerm(bound)
 		f.Errorf("%s: %v late", what, late)

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,6 +123,39 @@ var permitCases = []Case{
 		Mode:    backend.Permit,
 		Promise: "Whatever clients do, no more permits are held than the limit, and none is lost.",
 		run:     noPermitTooMany,
+	},
+	{
+		Name:    "RepeatedRequestIsOnePermit",
+		Mode:    backend.Permit,
+		Promise: "A repeated Acquire of one owner takes one permit.",
+		run:     repeatedRequestIsOnePermit,
+	},
+	{
+		Name:    "PermitsAreReleasedByOwner",
+		Mode:    backend.Permit,
+		Promise: "The release of one permit frees that permit alone.",
+		run:     permitsAreReleasedByOwner,
+	},
+	{
+		Name:    "EveryPermitIsShown",
+		Mode:    backend.Permit,
+		Promise: "Inspect shows the limit of a semaphore, and each holder.",
+		run:     everyPermitIsShown,
+	},
+	{
+		Name: "BreakEndsOnePermit",
+		Mode: backend.Permit,
+		Promise: "Break of one holder of a permit ends its lease alone, and Break without an " +
+			"owner ends all.",
+		run: breakEndsOnePermit,
+	},
+	{
+		Name: "LostRepliesLoseNoPermit",
+		Mode: backend.Permit,
+		Promise: "Whichever answer is lost while a client acquires and releases a permit, no " +
+			"permit is lost, and none is made.",
+		Faults: true,
+		run:    lostRepliesLoseNoPermit,
 	},
 }
 
@@ -489,6 +524,142 @@ func noPermitTooMany(f *fixture) {
 		}
 		defer f.unlock(lease)
 	}
+}
+
+func repeatedRequestIsOnePermit(f *fixture) {
+	const limit = 2
+	d, other := f.driver(), f.driver()
+	req := f.permit(limit, f.long())
+	first := f.grant(d, req)
+	for range 3 {
+		if again := f.grant(d, req); again.Fence < first.Fence {
+			f.violation("fence %d after %d", again.Fence, first.Fence)
+		}
+	}
+	second := f.grant(other, f.permit(limit, f.long()))
+	f.refused(other, f.permit(limit, f.long()))
+	f.release(d, first)
+	third := f.grantSoon(other, f.permit(limit, f.long()))
+	f.refused(d, f.permit(limit, f.long()))
+	f.release(other, second)
+	f.release(other, third)
+}
+
+func permitsAreReleasedByOwner(f *fixture) {
+	const limit = 3
+	d, other := f.driver(), f.driver()
+	kept := f.grant(d, f.permit(limit, f.long()))
+	gone := f.grant(other, f.permit(limit, f.long()))
+	f.release(other, gone)
+	f.isErr("a second release", f.tryRelease(f.ctx, other, gone), backend.ErrNotHeld)
+	if _, err := f.renew(d, kept); err != nil {
+		f.Errorf("renewal of the other permit: %v", err)
+	}
+	var rest []*backend.Grant
+	for range limit - 1 {
+		rest = append(rest, f.grantSoon(other, f.permit(limit, f.long())))
+	}
+	f.refused(other, f.permit(limit, f.long()))
+	f.release(d, kept)
+	for _, g := range rest {
+		f.release(other, g)
+	}
+}
+
+func everyPermitIsShown(f *fixture) {
+	if !f.caps.Inspect {
+		return // InspectShowsTheHolder checks that it is refused
+	}
+	const limit = 5
+	d, c := f.driver(), f.client()
+	var grants []*backend.Grant
+	for range limit - 1 {
+		grants = append(grants, f.grant(d, f.permit(limit, f.long())))
+	}
+	info, err := c.Inspect(f.ctx, f.name)
+	if err != nil {
+		f.Fatalf("Inspect: %v", err)
+	}
+	if info.Mode != backend.Permit || info.Limit != limit || len(info.Holders) != len(grants) {
+		f.Errorf("Inspect of %d permits of %d: %+v", len(grants), limit, info)
+	}
+	for _, g := range grants {
+		if !slices.ContainsFunc(info.Holders, func(h backend.Holder) bool {
+			return h.Owner == g.Owner && h.Fence>>12 == g.Fence
+		}) {
+			f.Errorf("the holder %s with the fence %d is not in %+v", g.Owner, g.Fence, info)
+		}
+		f.release(d, g)
+	}
+}
+
+func breakEndsOnePermit(f *fixture) {
+	if f.breakUnsupported() {
+		return
+	}
+	const limit = 3
+	d, other, c := f.driver(), f.driver(), f.client()
+	var grants []*backend.Grant
+	for range limit {
+		grants = append(grants, f.grant(d, f.permit(limit, f.long())))
+	}
+	if err := c.Break(f.ctx, f.name, grants[0].Owner); err != nil {
+		f.Errorf("Break of one holder: %v", err)
+	}
+	_, err := f.renew(d, grants[0])
+	f.isErr("renewal of the broken permit", err, backend.ErrLost)
+	for _, g := range grants[1:] {
+		if _, err := f.renew(d, g); err != nil {
+			f.Errorf("renewal of another permit: %v", err)
+		}
+	}
+	next := f.grantSoon(other, f.permit(limit, f.long()))
+	f.refused(other, f.permit(limit, f.long()))
+	if err := c.Break(f.ctx, f.name, ""); err != nil {
+		f.Errorf("Break of all holders: %v", err)
+	}
+	_, err = f.renew(other, next)
+	f.isErr("renewal after a break of all", err, backend.ErrLost)
+	f.release(other, f.grantSoon(other, f.try(f.long()))) // no semaphore is left
+}
+
+func lostRepliesLoseNoPermit(f *fixture) {
+	const limit, answers = 2, 6
+	opts := []dlock.Option{dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0)}
+	c, other := f.client(opts...), f.client(opts...)
+	s := f.semaphore(c, limit)
+	kept := f.permitOf(f.semaphore(other, limit))
+	visit := func() {
+		ctx, cancel := context.WithTimeout(f.ctx, prompt)
+		defer cancel()
+		lease, err := s.Acquire(ctx)
+		if err != nil {
+			f.Fatalf("Acquire: %v", err)
+		}
+		if err := lease.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
+			f.Errorf("Unlock: %v", err)
+		}
+	}
+	visit() // opens the connection, so that only answers to Acquire and Unlock are lost
+	for nth := range answers {
+		f.faults.DropReply(f, nth+1)
+		visit()
+		visit()
+	}
+	f.settle(other)
+	var free *dlock.Lease
+	var err error
+	if !f.eventually(prompt, func() bool {
+		free, err = s.TryAcquire(f.ctx)
+		return err == nil
+	}) {
+		f.Fatalf("TryAcquire of a free permit: %v", err)
+	}
+	if _, err := s.TryAcquire(f.ctx); err == nil {
+		f.violation("a third permit of two")
+	}
+	f.unlock(free)
+	f.unlock(kept)
 }
 
 // rwMutex returns the lock of the case for readers and writers.

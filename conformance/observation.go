@@ -303,11 +303,12 @@ func (p *pulse) measured() (stood, term time.Duration) {
 	return max(p.meter.Worst(p.begun), p.longestAnswer(p.begun)), p.term
 }
 
-// stoodSince returns the sum of the longest standstills of the machine and of the server since at.
-func (p *pulse) stoodSince(at time.Time) time.Duration {
+// stoodSince returns the sum of the longest standstill of the machine since at, and of as many of
+// the longest answers of the server.
+func (p *pulse) stoodSince(at time.Time, answers int) time.Duration {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	return p.meter.Worst(at) + p.longestAnswer(at)
+	return p.meter.Worst(at) + time.Duration(answers)*p.longestAnswer(at)
 }
 
 // noteRestart records a restart of the server. A client gives up when the server has not answered

@@ -186,7 +186,7 @@ func (f *fixture) releaseSucceeds(c call) {
 	const wakeUp, punctual = 2 * time.Second, 200 * time.Millisecond
 	switch {
 	case c.op != release || c.err == nil:
-	case f.stoodSince(c.begun.Add(-wakeUp)) < punctual:
+	case f.stoodSince(c.begun.Add(-wakeUp), 1) < punctual:
 		f.violation("Release: %v", c.err)
 	default:
 		f.Errorf("Release: %v", c.err)

@@ -3,6 +3,7 @@ package broken
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -57,22 +58,45 @@ var kindBugs = []Bug{
 		}}
 	}},
 	{"readers-end-together", "The release of one reader ends all.", func() *flaw {
-		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
-			err := next.Release(ctx, g)
-			if breaker, ok := next.Driver.(backend.Breaker); ok && g.Mode == backend.Shared {
-				_ = breaker.Break(ctx, g.Key, "")
-			}
-			return err
-		}}
+		return endingTogether(backend.Shared)
 	}},
-	{"readers-are-broken-together", "Break of one reader ends all.", func() *flaw {
+	{"permits-end-together", "The release of one permit ends all.", func() *flaw {
+		return endingTogether(backend.Permit)
+	}},
+	{"holders-are-broken-together", "Break of one of several holders ends all.", func() *flaw {
 		return &flaw{breakLock: func(
 			ctx context.Context, next *driver, key, owner string,
 		) error {
-			if info, err := next.Inspect(ctx, key); err == nil && info.Mode == backend.Shared {
+			info, err := next.Inspect(ctx, key)
+			if err == nil && info.Mode != backend.Exclusive {
 				owner = ""
 			}
 			return next.Break(ctx, key, owner)
+		}}
+	}},
+	{"slow-writer", "A writer waits for three seconds.", func() *flaw {
+		return delaying(backend.Exclusive)
+	}},
+	{"slow-reader", "A reader that is refused waits for three seconds.", func() *flaw {
+		return delaying(backend.Shared)
+	}},
+	{"permit-each-time", "A repeated Acquire takes another permit.", func() *flaw {
+		var owners table[bool]
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			again, _ := owners.get(req.Owner)
+			owners.set(req.Owner, true)
+			if !again || req.Mode != backend.Permit {
+				return next.Acquire(ctx, req)
+			}
+			changed := *req
+			changed.Owner = strings.Repeat("f", len(req.Owner))
+			g, err := next.Acquire(ctx, &changed)
+			if err == nil {
+				g = &backend.Grant{Request: *req, Fence: g.Fence, Term: g.Term}
+			}
+			return g, err
 		}}
 	}},
 	{"one-reader-shown", "Inspect shows one reader of many.", func() *flaw {
@@ -169,6 +193,14 @@ var kindBugs = []Bug{
 			return next.Release(ctx, g)
 		}}
 	}},
+	{"half-taken", "Of several locks that are freed, one stays locked.", func() *flaw {
+		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+			if strings.HasSuffix(g.Key, "/0") {
+				return nil
+			}
+			return next.Release(ctx, g)
+		}}
+	}},
 	{"permits-last", "The permit of a dead holder stays taken.", func() *flaw {
 		return &flaw{acquire: func(
 			ctx context.Context, next *driver, req *backend.Request,
@@ -183,6 +215,51 @@ var kindBugs = []Bug{
 			return g, err
 		}}
 	}},
+}
+
+// endingTogether returns a flaw that ends all grants with the release of one grant in a mode.
+func endingTogether(mode backend.Mode) *flaw {
+	return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+		err := next.Release(ctx, g)
+		if breaker, ok := next.Driver.(backend.Breaker); ok && g.Mode == mode {
+			_ = breaker.Break(ctx, g.Key, "")
+		}
+		return err
+	}}
+}
+
+// delaying returns a flaw that refuses a waiter in a mode for three seconds after its first
+// refusal.
+func delaying(mode backend.Mode) *flaw {
+	var refused table[time.Time] // by owner
+	return &flaw{
+		acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			since, isWaiter := refused.get(req.Owner)
+			if isWaiter && time.Since(since) < 3*time.Second {
+				return nil, &backend.Busy{RetryAfter: 10 * time.Millisecond}
+			}
+			g, err := next.Acquire(ctx, req)
+			if errors.Is(err, backend.ErrNotAcquired) && req.Mode == mode && !isWaiter {
+				refused.set(req.Owner, time.Now())
+			}
+			return g, err
+		},
+		wait: func(
+			ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+		) (*backend.Grant, error) {
+			if req.Mode != mode {
+				return next.Wait(ctx, req, b)
+			}
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+				return nil, nil
+			}
+		},
+	}
 }
 
 // granting returns a flaw that grants each request in a mode that the server has refused.

@@ -458,6 +458,47 @@ func TestSoundLockPasses(t *testing.T) {
 	}
 }
 
+// TestElection checks that each leader of a sound lock is killed and followed by another one.
+func TestElection(t *testing.T) {
+	t.Parallel()
+	s := quick("election")
+	s.Elections = 3
+	v := campaign(t, s, func(d backend.Driver) backend.Driver { return d })
+	show(t, v)
+	e := v.Figures.Election
+	if len(v.Violations) > 0 || e == nil || e.Gap.N != s.Elections || e.Terms <= s.Elections {
+		t.Errorf("the election is %+v", e)
+	}
+}
+
+// TestElectionWithoutSuccessor checks that a leader that nobody follows is a violation.
+func TestElectionWithoutSuccessor(t *testing.T) {
+	t.Parallel()
+	s := quick("no-successor")
+	s.Elections = 3
+	v := campaign(t, s, func(d backend.Driver) backend.Driver {
+		return &broken{Driver: d, acquire: func(
+			ctx context.Context, d backend.Driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			lasting := *req
+			lasting.TTL = time.Hour
+			g, err := d.Acquire(ctx, &lasting)
+			if err != nil {
+				return nil, err
+			}
+			return &backend.Grant{Request: *req, Fence: g.Fence, Term: backend.Term{
+				Sent: g.Term.Sent, TTL: req.TTL,
+			}}, nil
+		}}
+	})
+	show(t, v)
+	if !slices.ContainsFunc(v.Violations, func(x Violation) bool {
+		return x.Rule == RuleD && strings.Contains(x.Text, "of 3 leaders")
+	}) {
+		t.Error("no violation of rule d")
+	}
+}
+
 // TestBrokenLocksAreCaught checks that each broken lock violates one of its rules.
 func TestBrokenLocksAreCaught(t *testing.T) { catch(t, defects) }
 

@@ -67,7 +67,10 @@ func (c *crew) live(m *member) error {
 	m.holds, m.gone = make(map[attempt]string), make(chan struct{})
 	hello := hello{
 		Worker: m.id, Life: m.life, Seed: c.settings.Seed,
-		TTL: c.settings.TTL, Alone: !c.settings.Shared,
+		TTL: c.settings.TTL, Loops: loopsPerWorker, Alone: !c.settings.Shared,
+	}
+	if c.settings.Elections > 0 {
+		hello.Loops = 1
 	}
 	_ = m.orders.Encode(order{Hello: &hello}) // read detects a process that has already ended
 	if c.round != nil {
@@ -195,13 +198,15 @@ func (c *crew) victim(ctx context.Context, in Injection) *member {
 	return c.members[in.Lane+in.N%(len(c.members)/lanes)*lanes]
 }
 
-// fit returns a member of a lane that holds a lock or does not hold one, as the fault requires.
+// fit returns a member of the lane of in that holds a lock or does not hold one, as the fault
+// requires.
 func (c *crew) fit(in Injection) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var fit []*member
 	for _, m := range c.members {
-		if m.id%lanes == in.Lane && (len(m.holds) > 0) == in.Kind.wantsHolder() &&
+		isInLane := m.id%lanes == in.Lane || in.Lane == lanes
+		if isInLane && (len(m.holds) > 0) == in.Kind.wantsHolder() &&
 			c.suits(in.Kind, m) {
 			fit = append(fit, m)
 		}

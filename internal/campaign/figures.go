@@ -34,6 +34,8 @@ type Figures struct {
 	RefusedF    int           `json:"refused_writes"` // stale writes that the fence has refused
 	LostFenced  int           `json:"lost_fenced"`
 	LostPlain   int           `json:"lost_plain"`
+
+	Election *ElectionFigures `json:"election,omitempty"`
 }
 
 // FaultFigures are the numbers of one kind of fault.

@@ -83,6 +83,7 @@ func Judge(h *History) *Verdict {
 			j.violation(e.Rule, e.At, "", "worker %d: %s", e.Worker, e.Error)
 		}
 	}
+	j.election()
 	slices.SortFunc(v.Violations, func(a, b Violation) int { return int(a.At - b.At) })
 	v.Figures.count(v.Violations)
 	return v

@@ -47,6 +47,10 @@ func (v *Verdict) WriteReport(w io.Writer) {
 	fmt.Fprintf(w, "  stale writes refused %d, lost updates with the fence %d, without it %d, "+
 		"void losses on a slow machine %d\n",
 		f.RefusedF, f.LostFenced, f.LostPlain, f.Voids)
+	if e := f.Election; e != nil {
+		fmt.Fprintf(w, "  election: %d calls of lead, %d leaders killed, "+
+			"kill → next lead p50/max %v, TTL %v\n", e.Terms, e.Gap.N, e.Gap, e.TTL)
+	}
 	for _, x := range v.Violations[:min(len(v.Violations), maxShown)] {
 		fmt.Fprintf(w, "  VIOLATION of rule %s at %v, %s: %s\n",
 			x.Rule, v.since(x.At), cmp.Or(x.Name, "no lock"), x.Text)
@@ -111,7 +115,7 @@ func Publish(file, document string, latest []Figures) error {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	for _, f := range latest {
-		all[f.Server] = f
+		all[f.Server] = f.merged(all[f.Server])
 	}
 	if data, err = json.MarshalIndent(all, "", "\t"); err != nil {
 		return err
@@ -130,10 +134,22 @@ func Publish(file, document string, latest []Figures) error {
 		os.WriteFile(file, append(data, '\n'), 0o644), os.WriteFile(document, text, 0o644))
 }
 
+// merged returns f with the figures of the latest election, and the figures of the latest campaign
+// if f is an election.
+func (f Figures) merged(old Figures) Figures {
+	if f.Election == nil {
+		f.Election = old.Election
+		return f
+	}
+	old.Server, old.Election = f.Server, f.Election
+	return old
+}
+
 // tables returns the figures in Markdown: a row for each server, and the faults of each server.
 func tables(all map[string]Figures) string {
 	var b strings.Builder
 	servers := slices.Sorted(maps.Keys(all))
+	servers = slices.DeleteFunc(servers, func(s string) bool { return all[s].Rounds == 0 })
 	b.WriteString("\n| server | grants | violations | unlock → grant p50/max | " +
 		"kill → grant p50/max | stop → grant p50/max | wake → loss max | taken → loss max | " +
 		"overlap max, F and U | stale writes refused | " +
@@ -142,7 +158,7 @@ func tables(all map[string]Figures) string {
 	for _, s := range servers {
 		f := all[s]
 		fmt.Fprintf(&b, "| %s | %d | %s | %v | %v | %v | %s | %s | %s | %d | %d, %d | %d, %.2f |\n",
-			f.label(), f.Grants, f.violations(), f.Handoff, f.KillToGrant, f.StopToGrant,
+			label(s, f.Version), f.Grants, f.violations(), f.Handoff, f.KillToGrant, f.StopToGrant,
 			f.WakeToLoss.max(), f.TakeToLoss.max(), short(f.OverlapF), f.RefusedF,
 			f.LostFenced, f.LostPlain, f.Seed, f.Took.Hours())
 	}
@@ -156,15 +172,37 @@ func tables(all map[string]Figures) string {
 		b.WriteString("\n")
 	}
 	b.WriteString("\n")
+	b.WriteString(elections(all))
 	return b.String()
 }
 
-// label returns the name of a server and its version.
-func (f Figures) label() string {
-	if f.Version == "" {
-		return f.Server
+// elections returns the table of the elections.
+func elections(all map[string]Figures) string {
+	var b strings.Builder
+	for _, s := range slices.Sorted(maps.Keys(all)) {
+		e := all[s].Election
+		if e == nil {
+			continue
+		}
+		if b.Len() == 0 {
+			b.WriteString("| election | calls of `lead` | leaders killed | violations | " +
+				"kill → next `lead` p50/max | TTL | seed |\n|---|---|---|---|---|---|---|\n")
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %v | %d |\n", label(s, e.Version),
+			e.Terms, e.Gap.N, e.Violations, e.Gap, e.TTL, e.Seed)
 	}
-	return f.Server + " (" + f.Version + ")"
+	if b.Len() > 0 {
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// label returns the name of a server and its version, if it has one.
+func label(server, version string) string {
+	if version == "" {
+		return server
+	}
+	return server + " (" + version + ")"
 }
 
 func (f Figures) violations() string {

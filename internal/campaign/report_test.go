@@ -19,19 +19,24 @@ func TestPublish(t *testing.T) {
 	if err := os.WriteFile(document, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := Figures{Server: "redis", Seed: 1, Grants: 11, Faults: map[Kind]*FaultFigures{
+	first := Figures{Server: "redis", Rounds: 1, Grants: 11, Faults: map[Kind]*FaultFigures{
 		Kill: {Class: X, Injected: 5, Grants: 200},
 	}}
 	second := Figures{
-		Server: "etcd", Seed: 2, Grants: 22, OverlapF: 30 * time.Millisecond,
+		Server: "etcd", Seed: 2, Rounds: 1, Grants: 22, OverlapF: 30 * time.Millisecond,
 		Violations: map[Rule]int{RuleB: 3},
 	}
-	third := Figures{Server: "redis", Seed: 3, Grants: 33, Faults: map[Kind]*FaultFigures{
+	third := Figures{Server: "redis", Rounds: 1, Grants: 33, Faults: map[Kind]*FaultFigures{
 		Kill: {Class: X, Injected: 6, Grants: 200},
 		Wipe: {Class: F, Injected: 4, Grants: 200, Overlap: time.Second},
 		Cut:  {Class: X, Injected: 2, Grants: 500},
 	}}
-	for _, latest := range [][]Figures{{first}, {second, third}} {
+	election := Figures{Server: "redis", Grants: 44, Rounds: 1, Election: &ElectionFigures{
+		Version: "Redis 8", Terms: 44, TTL: 2 * time.Second, Seed: 7,
+		Gap: Times{N: 20, P50: time.Second, Max: 3 * time.Second},
+	}}
+	alone := Figures{Server: "zk", Rounds: 1, Election: &ElectionFigures{Terms: 55}}
+	for _, latest := range [][]Figures{{first}, {election, alone}, {second, third}} {
 		if err := Publish(file, document, latest); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +48,9 @@ func TestPublish(t *testing.T) {
 	text := string(data)
 	for _, want := range []string{
 		"before\n" + tableBegin, tableEnd + "after\n", "| etcd | 22 | b: 3 |", "| redis | 33 | 0 |",
-		"| kill | – | X 6 |", "| wipe | – | F 4, 1s |", "| cut | – | X (2) |",
+		"| redis (Redis 8) | 44 | 20 | 0 | 1s/3s | 2s | 7 |", "| zk | 55 | 0 | 0 | – |",
+		"| fault | etcd | redis |\n", "| kill | – | X 6 |",
+		"| wipe | – | F 4, 1s |", "| cut | – | X (2) |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the document has no %q:\n%s", want, text)

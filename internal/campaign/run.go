@@ -195,7 +195,11 @@ func (e *engine) aim(ctx context.Context, in Injection, f *Event) (m *member) {
 		m = e.crew.victim(ctx, in)
 		switch in.Kind {
 		case Kill, Stop, StopShort:
-			e.crew.lingerer(ctx, m, 10*holdMax)
+			held := e.crew.lingerer(ctx, m, 10*holdMax)
+			for n := 1; held == "" && e.Elections > 0 && n < aims; n++ {
+				m = e.crew.victim(ctx, in)
+				held = e.crew.lingerer(ctx, m, 10*holdMax)
+			}
 		case Fade:
 			e.crew.lingerer(ctx, m, 4*e.TTL)
 		}

@@ -55,6 +55,10 @@ type Settings struct {
 	Seed     uint64
 	Faults   map[Kind]Class
 	Kinds    []LockKind // empty: mutexes
+	// Elections, if not 0, replaces the random schedule by an election among [ElectionWorkers]
+	// processes, whose leader is killed that many times. Duration, Round, Workers, Locks, Fair,
+	// Faults and Kinds are ignored.
+	Elections int
 }
 
 func (s Settings) withDefaults() Settings {
@@ -64,6 +68,9 @@ func (s Settings) withDefaults() Settings {
 	s.Expiry = cmp.Or(s.Expiry, s.TTL)
 	if len(s.Kinds) == 0 {
 		s.Kinds = []LockKind{Mutex}
+	}
+	if s.Elections > 0 {
+		return s.withElection()
 	}
 	return s
 }
@@ -81,6 +88,9 @@ func (s Settings) drain() time.Duration { return s.TTL + bound }
 // faults of the server. Each kind of lock has at least one round.
 func NewPlan(s Settings) Plan {
 	s = s.withDefaults()
+	if s.Elections > 0 {
+		return s.electionPlan()
+	}
 	p := planner{Settings: s, random: rand.New(rand.NewPCG(s.Seed, hash(s.Server)))}
 	decks := []*deck[Kind]{p.deck(X, true), p.deck(X, false), p.deck(F, true), p.deck(F, false)}
 	lockKinds := deck[LockKind]{cards: s.Kinds}

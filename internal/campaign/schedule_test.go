@@ -104,3 +104,24 @@ func TestParseKinds(t *testing.T) {
 		t.Error("an unknown fault is accepted")
 	}
 }
+
+// TestElectionPlan checks that an election has one kill after the other, and no other fault.
+func TestElectionPlan(t *testing.T) {
+	s := settings(1)
+	s.Elections = 20
+	plan := NewPlan(s)
+	if len(plan.Rounds) != 1 || plan.Rounds[0].Kind != Leader ||
+		len(plan.Rounds[0].Faults) != s.Elections {
+		t.Fatalf("the schedule is %+v", plan)
+	}
+	begin := time.Duration(0)
+	for _, in := range plan.Rounds[0].Faults {
+		if in.Kind != Kill || in.Lane != lanes || in.Begin-begin < s.TTL {
+			t.Errorf("%+v follows a kill at %v", in, begin)
+		}
+		begin = in.Begin
+	}
+	if s = s.withDefaults(); s.Workers != ElectionWorkers || begin > s.Round {
+		t.Errorf("the settings are %+v", s)
+	}
+}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	loopsPerWorker = 2 // two loops of one process pass locks on inside the process
+	loopsPerWorker = 2 // at most; two loops of one process pass locks on inside the process
 	holdMax        = 40 * time.Millisecond
 	retryPause     = 20 * time.Millisecond
 	leakPatience   = 5 * time.Second
@@ -41,6 +41,7 @@ type hello struct {
 	Worker, Life int
 	Seed         uint64
 	TTL          time.Duration
+	Loops        int
 	Alone        bool // the worker has its own process, so its goroutines are counted
 }
 
@@ -149,7 +150,7 @@ func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Cl
 	}
 	w.record(Event{Op: Started})
 	var loops sync.WaitGroup
-	for i := range loopsPerWorker {
+	for i := range w.Loops {
 		loops.Go(func() { newLoop(w, i).run(ctx) })
 	}
 	loops.Wait()

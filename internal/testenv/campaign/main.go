@@ -43,6 +43,7 @@ type options struct {
 	seed     uint64
 	faults   []campaign.Kind
 	kinds    []campaign.LockKind
+	elect    int // kills of a leader; 0: random faults
 	dir      string
 	publish  bool
 	judge    []string // files; empty: run a campaign
@@ -82,6 +83,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	faults := flags.String("faults", "", "inject only these faults, a comma-separated `list`")
 	kinds := flags.String("kinds", "",
 		"use only these kinds of locks, a comma-separated `list`; each has at least one round")
+	flags.IntVar(&o.elect, "elections", 0, "instead of random faults, hold an election among "+
+		"five processes, and kill the leader `n` times")
 	flags.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "dlock-campaign"),
 		"the folder for histories with a violation, and their pictures")
 	flags.BoolVar(&o.keep, "keep", false, "keep every history")
@@ -106,6 +109,9 @@ func parse(args []string, out io.Writer) (*options, error) {
 	}
 	if o.kinds, err = campaign.ParseLockKinds(*kinds); err != nil {
 		return nil, err
+	}
+	if o.elect < 0 {
+		return nil, fmt.Errorf("elections %d: it must not be negative", o.elect)
 	}
 	if o.duration <= 0 {
 		return nil, fmt.Errorf("duration %v: it must be greater than 0", o.duration)

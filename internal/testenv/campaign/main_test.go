@@ -21,6 +21,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"-faults", "stop,earthquake", "redis"}, "late-request"},
 		{[]string{"-kinds", "mutex,barrier", "redis"}, "permits"},
 		{[]string{"-duration", "0s"}, "duration"},
+		{[]string{"-elections", "-1"}, "elections"},
 		{[]string{"-unknown"}, "usage"},
 		{[]string{"-judge"}, "file"},
 	} {

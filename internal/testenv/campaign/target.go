@@ -70,12 +70,15 @@ func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
 		Settings: campaign.Settings{
 			Server: t.name, TTL: t.ttl, Expiry: t.expiry, Fair: t.fair,
 			Duration: o.duration, Seed: o.seed, Faults: p.classes(operator, o.faults),
-			Kinds: kinds,
+			Kinds: kinds, Elections: o.elect,
 		},
 		Version:  p.version,
 		Inject:   injector(tb, p, operator),
 		Left:     operator.left,
 		Progress: func(text string) { progress("%s", text) },
+	}
+	if o.elect > 0 {
+		p.addrs = nil // no proxies: a killed process is the only fault
 	}
 	p.connect(tb, &s)
 	h, err := campaign.Run(tb.Context(), s)
@@ -106,7 +109,7 @@ func carried(
 // connect gives each worker its own network, if a proxy can be used. If the proxies need a lent
 // client, every second worker opens the URL without a proxy instead.
 func (p *place) connect(tb testenv.TB, s *campaign.Site) {
-	s.Workers = campaign.DefaultWorkers
+	s.Workers = campaign.DefaultWorkers // at least as many as there are processes
 	networks := make(map[int]*faultproxy.Proxy)
 	for i := range s.Workers {
 		if len(p.addrs) == 0 || p.through == nil && i%2 == 0 {
