@@ -133,8 +133,8 @@ type BatchRenewer interface {
 // Client.LockAll that takes about as long as a Lock.
 type Combiner interface {
 	// AcquireAll is Acquire for each of reqs in one step of the server: it grants all of them, or
-	// none. The keys of reqs differ, and no request has Queue, so an attempt that is refused leaves
-	// nothing on the server. AcquireAll returns the grants in the order of reqs.
+	// none. Their keys differ, their mode is Exclusive, and none has Queue, so a refused attempt
+	// leaves nothing on the server. AcquireAll returns the grants in the order of reqs.
 	//
 	// If the error is about one of the requests, such as *Busy and ErrConflict, failed is the index
 	// of the first such request. The errors are those of Acquire. ErrUnsupported means that the

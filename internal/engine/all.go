@@ -26,8 +26,8 @@ type round struct {
 	order    []int // indices
 	together bool  // the driver may be able to acquire several locks in one step
 	waits    bool  // the round waits for the first lock of order; otherwise it waits for none
-	missing  int   // the lock at which the last round failed that waited for the lowest one; or -1
-	failures int   // how many such rounds failed there in a row
+	missing  int   // the lock at which the last round failed; -1: it does not matter
+	failures int   // how many rounds failed there in a row
 }
 
 // AcquireAll acquires all locks, or none, and puts their leases into refs. It blocks until then, or
@@ -85,26 +85,26 @@ func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 // taken is false if the request for missing had no answer.
 func (r *round) plan(missing int, taken bool) (pause bool) {
 	waited, first := r.waits, r.order[0]
-	r.sort(-1)
-	lowest := r.order[0]
 	r.waits = true
 	switch {
 	case !taken || !waited || missing == first:
-		r.missing, r.failures = -1, 0
-		r.sort(missing)
+		r.waitFor(missing)
 		return waited && taken
-	case first != lowest:
-		r.missing, r.failures = -1, 0
-		return true
 	case missing != r.missing:
 		r.missing, r.failures = missing, 0
 	}
 	if r.failures++; r.failures < patience {
+		r.sort(-1)
 		return true
 	}
-	r.missing, r.failures = -1, 0
-	r.sort(missing)
+	r.waitFor(missing)
 	return false
+}
+
+// waitFor lets the next round wait for the lock with this index.
+func (r *round) waitFor(i int) {
+	r.missing, r.failures = -1, 0
+	r.sort(i)
 }
 
 // trial returns l for a lease that may not last.
