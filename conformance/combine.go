@@ -63,6 +63,13 @@ var combineCases = []Case{
 		Combine: true,
 		run:     releaseAllWakesWaiters,
 	},
+	{
+		Name: "AllWaitForAQueue",
+		Promise: "AcquireAll does not get a lock with a waiter whose holder has expired, if the " +
+			"server has a queue.",
+		Combine: true,
+		run:     allWaitForAQueue,
+	},
 }
 
 // tries returns a request without a queue entry for each of n names of the case.
@@ -294,4 +301,35 @@ func (f *fixture) awaitEntries(d backend.Driver, reqs []*backend.Request) {
 			f.Errorf("the waiter of %s has no queue entry", req.Key)
 		}
 	}
+}
+
+func allWaitForAQueue(f *fixture) {
+	if f.unfair() {
+		return
+	}
+	f.withoutSession()
+	d, other := f.driver(), f.driver()
+	reqs := f.tries(3)
+	first, waiting := f.try(f.brief()), f.fairRequest(f.long())
+	first.Key, waiting.Key = reqs[1].Key, reqs[1].Key
+	g := f.grant(d, first)
+	end := time.Now().Add(g.Term.TTL)
+	f.refused(other, waiting)
+	overtake := func() {
+		f.isErr("AcquireAll of a lock with a waiter", f.attemptAll(d, reqs), backend.ErrNotAcquired)
+	}
+	for time.Now().Before(end.Add(10 * nap)) { // until shortly after the end of the term
+		overtake()
+		time.Sleep(nap)
+	}
+	var err error
+	if !f.eventually(prompt, func() bool { // a server can end terms late
+		overtake()
+		g, err = f.acquire(other, waiting)
+		return err == nil
+	}) {
+		f.Fatalf("Acquire of the waiter long after the term: %v", err)
+	}
+	f.areFree(d, reqs, 1)
+	f.release(other, g)
 }

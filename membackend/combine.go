@@ -41,8 +41,8 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	return errs
 }
 
-// refusal returns the error of acquire for a request without a queue entry, or nil if acquire would
-// grant it. s.mu must be held.
+// refusal returns the error of acquire for an exclusive request without a queue entry, or nil if
+// acquire would grant it. s.mu must be held.
 func (s *space) refusal(req *backend.Request, now time.Time) error {
 	l := s.current(req.Key, now)
 	if l == nil {
@@ -51,7 +51,7 @@ func (s *space) refusal(req *backend.Request, now time.Time) error {
 	if err := l.conflict(req); err != nil {
 		return err
 	}
-	if find(l.holders, req.Owner) == nil && !(len(l.queue) == 0 && l.admits(req.Mode)) {
+	if find(l.holders, req.Owner) == nil {
 		return l.busy(nil, req.Mode, now)
 	}
 	return nil

@@ -74,6 +74,20 @@ var combineBugs = []Bug{
 			return next.AcquireAll(ctx, reqs)
 		}}
 	}},
+	{"all-break-holders", "AcquireAll breaks the lock that is taken.", func() *flaw {
+		return &flaw{acquireAll: func(
+			ctx context.Context, next *driver, reqs []*backend.Request,
+		) (grants []*backend.Grant, failed int, err error) {
+			for range 3 { // the holder and two waiters
+				grants, failed, err = next.AcquireAll(ctx, reqs)
+				if !errors.Is(err, backend.ErrNotAcquired) {
+					break
+				}
+				_ = next.Break(ctx, reqs[failed].Key, "")
+			}
+			return grants, failed, err
+		}}
+	}},
 	{"release-all-stops", "ReleaseAll stops at the first grant that is gone.", func() *flaw {
 		return &flaw{releaseAll: func(
 			ctx context.Context, next *driver, gs []*backend.Grant,

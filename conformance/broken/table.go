@@ -195,6 +195,7 @@ var noticedBy = map[string][]string{
 	"all-only-once": {
 		"RepeatedAcquireAllIsTheSame", "LostReplyOfAcquireAllIsRepeated",
 	},
+	"all-break-holders":        {"AllWaitForAQueue"},
 	"all-with-one-fence":       {"AllAreGrantedInOneStep"},
 	"ignores-other-kinds":      {"OneOfAnotherKindLeavesNone"},
 	"release-all-stops":        {"ReleaseAllAnswersEach"},

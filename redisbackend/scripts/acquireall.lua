@@ -11,8 +11,39 @@
 -- in a queue, and a free lock with a queue goes to the head of the queue. The first check is one
 -- command, because most attempts find all locks free.
 
-local all, n = {unpack(KEYS)}, #KEYS / 4
-local fences = {}
+local n, all = #KEYS / 4, KEYS
+
+-- finish grants the locks with the given numbers, adds their fences to fences, and returns these.
+local function finish(missing, fences)
+  local first, time
+  if #missing > 0 then
+    first, time = draw(#missing - 1)
+    if not first then
+      return redis.error_reply("CONFLICT the value under the key is not dlock's")
+    end
+  end
+  for k, i in ipairs(missing) do
+    local owner, ttl, tail = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+    fences[i] = string.format('%.0f', first + k - 1)
+    redis.call('SET', all[4 * i - 3],
+      'dlock1\n' .. owner .. '\n' .. record(fences[i], time, tail), 'PX', ttl)
+  end
+  return fences
+end
+
+local names, missing = {}, {}
+for i = 1, n do
+  names[2 * i - 1], names[2 * i], missing[i] = all[4 * i - 3], all[4 * i - 1], i
+end
+if redis.call('EXISTS', unpack(names)) == 0 then
+  return finish(missing, {})
+end
+
+-- queue.lua
+
+-- refuse.lua
+
+all = {unpack(KEYS)}
 
 -- focus makes the keys of the i-th lock those of the other functions.
 local function focus(i)
@@ -21,45 +52,14 @@ local function focus(i)
   end
 end
 
--- finish grants the locks whose fences are missing.
-local function finish()
-  local granted = {}
-  for i = 1, n do
-    if not fences[i] then
-      focus(i)
-      fences[i] = grant(ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i])
-      if not fences[i] then
-        for _, lock in ipairs(granted) do
-          redis.call('DEL', lock)
-        end
-        return redis.error_reply("CONFLICT the value under the key is not dlock's")
-      end
-      granted[#granted + 1] = KEYS[1]
-    end
-  end
-  return fences
-end
-
-local names = {}
-for i = 1, n do
-  names[2 * i - 1], names[2 * i] = all[4 * i - 3], all[4 * i - 1]
-end
-if redis.call('EXISTS', unpack(names)) == 0 then
-  return finish()
-end
-
--- queue.lua
-
--- refuse.lua
-
 -- free reports whether no holder and no queue has the lock, as read has found it.
 local function free()
   return not lock and redis.call('EXISTS', KEYS[3]) == 0
 end
 
--- held lists the locks that their owners have already. Their terms are prolonged only if all locks
--- are granted.
+-- The terms of the locks in held are prolonged only if all locks are granted.
 local held = {}
+missing = {}
 for i = 1, n do
   focus(i)
   local owner, tail = ARGV[3 * i - 2], ARGV[3 * i]
@@ -79,14 +79,17 @@ for i = 1, n do
   end
   if lock and lock.kind == 'w' and lock.owner == owner then
     held[#held + 1] = i
-  elseif not free() then
+  elseif free() then
+    missing[#missing + 1] = i
+  else
     local answer = confirm(refuse())
     return answer.err and answer or {i - 1, answer[1], answer[2]}
   end
 end
+local fences = {}
 for _, i in ipairs(held) do
   focus(i)
   read('GET')
   fences[i] = own(ARGV[3 * i - 2], ARGV[3 * i - 1])
 end
-return finish()
+return finish(missing, fences)

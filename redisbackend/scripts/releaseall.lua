@@ -7,21 +7,23 @@
 --
 -- Idempotent by owner, and works without memory, as release.lua does.
 
-local all = {unpack(KEYS)}
-local values, answers, queues, gone = {}, {}, {}, true
+local locks, queues, answers, mine = {}, {}, {}, {}
 
+for i = 1, #ARGV do
+  locks[i], queues[i] = KEYS[4 * i - 3], KEYS[4 * i - 1]
+end
+local values = redis.call('MGET', unpack(locks))
 for i, owner in ipairs(ARGV) do
-  local mine = 'dlock1\n' .. owner .. '\n'
-  local value = redis.pcall('GET', all[4 * i - 3])
-  values[i], answers[i], queues[i] = value, 0, all[4 * i - 1]
-  if type(value) == 'string' and string.sub(value, 1, #mine) == mine then
-    redis.call('DEL', all[4 * i - 3])
-    answers[i] = 1
-  else
-    gone = false
+  local value, prefix = values[i], 'dlock1\n' .. owner .. '\n'
+  answers[i] = 0
+  if value and string.sub(value, 1, #prefix) == prefix then
+    answers[i], mine[#mine + 1] = 1, locks[i]
   end
 end
-if gone and redis.call('EXISTS', unpack(queues)) == 0 then
+if #mine > 0 then
+  redis.call('DEL', unpack(mine))
+end
+if #mine == #ARGV and redis.call('EXISTS', unpack(queues)) == 0 then
   return answers
 end
 
@@ -29,7 +31,8 @@ end
 
 -- remove removes the owner from a lock with several holders, or from the queue of any lock. It
 -- reports whether it was there.
-local function remove(owner, value)
+local function remove(owner)
+  local value = redis.pcall('GET', KEYS[1])
   if type(value) == 'table' and redis.call('HDEL', KEYS[1], owner) == 1 then
     if redis.call('HLEN', KEYS[1]) == 1 then -- the field "dlock1"
       redis.call('DEL', KEYS[1])
@@ -47,13 +50,14 @@ local function remove(owner, value)
   return true
 end
 
+local all = {unpack(KEYS)}
 for i, owner in ipairs(ARGV) do
   for k = 1, 4 do
     KEYS[k] = all[4 * (i - 1) + k]
   end
   if answers[i] == 1 then
     vacate()
-  elseif remove(owner, values[i]) then
+  elseif remove(owner) then
     answers[i] = 1
   end
 end
