@@ -371,6 +371,31 @@ type oneByOne struct {
 	backend.Inspector
 }
 
+// together runs a test with two clients of a space, once with drivers that acquire several locks in
+// one step, and once with others.
+func together(t *testing.T, test func(t *testing.T, clients []*dlock.Client)) {
+	t.Helper()
+	for _, how := range []string{"together", "one by one"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				if how == "together" {
+					test(t, clientsOf(t, 2))
+					return
+				}
+				var clients []*dlock.Client
+				space := rand.Text()
+				for range 2 {
+					d := membackend.New(&membackend.Options{Space: space})
+					hidden := oneByOne{d, d.(backend.Waiter), d.(backend.Inspector)}
+					clients = append(clients, open(t, hidden))
+				}
+				test(t, clients)
+			})
+		})
+	}
+}
+
 // slowness is longer than the pauses of LockAll, so that the queues are never empty.
 const slowness = 200 * time.Millisecond
 
