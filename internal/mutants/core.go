@@ -537,17 +537,10 @@ var coreMutants = []mutant{
 	{
 		guard: "all grants belong to their acquisitions", file: "internal/engine/together.go",
 		without: "if one of several grants is unusable, the others stay taken for a term",
-		edits: []edit{
-			{old: "\t\t\ta.grant = grants[i]\n", new: "\t\t\tdefer func() { a.grant = nil }()\n"},
-			{old: "(r.trials[of[n]], a.grant,", new: "(r.trials[of[n]], grants[n],"},
-			{old: "\tfailed, err := e.requestAll", new: "\tgrants, failed, err := e.requestAll"},
-			{
-				old: "members []*acquisition) (failed int, _ error) {",
-				new: "members []*acquisition) (grants []*backend.Grant, failed int, err error) {",
-			},
-			{old: "grants, failed, err := e.combiner", new: "grants, failed, err = e.combiner"},
-			{old: "\treturn failed, err\n", new: "\treturn grants, failed, err\n"},
-		},
+		edits: []edit{{
+			old: "\t\tif a.state == requesting {\n",
+			new: "\t\tif a.state == requesting {\n\t\t\ta.grant = nil\n",
+		}},
 		pkg: ".", test: "TestLossDuringAnAttemptForAll",
 	},
 	{
