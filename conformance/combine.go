@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -271,36 +270,31 @@ func releaseAllWakesWaiters(f *fixture) {
 	d, other := f.driver(), f.driver()
 	reqs := f.tries(3)
 	grants := f.grantAll(d, reqs)
-	c := f.client(dlock.WithTTL(f.long()))
-	var waiters []*pending
+	var waiters []*backend.Request
+	var woken []<-chan struct{}
 	for _, req := range reqs {
-		waiters = append(waiters, f.lockAsync(c, req.Key))
-	}
-	if f.caps.Inspect && f.caps.Fair == backend.FairAlways {
-		f.awaitEntries(other, reqs)
+		w := f.fairRequest(f.long())
+		w.Key = req.Key
+		busy := f.busy(other, w)
+		waiters = append(waiters, w)
+		if f.caps.Notify {
+			woken = append(woken, async(func() {
+				_, _ = other.(backend.Waiter).Wait(f.ctx, w, busy)
+			}))
+		}
 	}
 	f.releaseAll(d, grants)
 	if f.caps.Fair == backend.FairAlways {
 		err := f.attemptAll(d, reqs)
 		f.isErr("AcquireAll of locks with waiters", err, backend.ErrNotAcquired)
 	}
+	for _, done := range woken {
+		f.within(prompt, "Wait returns after the release", done)
+	}
 	for _, w := range waiters {
-		f.unlock(f.granted(w, prompt))
+		f.release(other, f.grantSoon(other, w))
 	}
 	f.releaseAll(d, f.grantAll(d, reqs))
-}
-
-// awaitEntries waits until each lock of reqs has a queue entry, unless their number is unknown.
-func (f *fixture) awaitEntries(d backend.Driver, reqs []*backend.Request) {
-	f.Helper()
-	for _, req := range reqs {
-		if !f.eventually(prompt, func() bool {
-			info, err := d.(backend.Inspector).Inspect(f.ctx, req.Key)
-			return err == nil && info.Waiters != 0
-		}) {
-			f.Errorf("the waiter of %s has no queue entry", req.Key)
-		}
-	}
 }
 
 func allWaitForAQueue(f *fixture) {
