@@ -329,6 +329,7 @@ func (l *limited) Capabilities() backend.Capabilities {
 func TestLockAllInAnyOrder(t *testing.T) {
 	t.Parallel()
 	together(t, func(t *testing.T, clients []*dlock.Client) {
+		t.Helper()
 		var all sync.WaitGroup
 		var holders atomic.Int32
 		for i, names := range [][]string{
@@ -361,6 +362,7 @@ func TestLockAllInAnyOrder(t *testing.T) {
 func TestLockAllKeepsNothingClosed(t *testing.T) {
 	t.Parallel()
 	together(t, func(t *testing.T, clients []*dlock.Client) {
+		t.Helper()
 		obstacle, err := clients[1].Lock(t.Context(), "b")
 		if err != nil {
 			t.Fatal(err)
