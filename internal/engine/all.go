@@ -39,12 +39,15 @@ type round struct {
 // events. If the driver is a backend.Combiner, the attempt is one request, and so is freeing.
 //
 // Calls must not keep failing because of each other. If each of them waited for the lock that it
-// missed last, the queues of two locks would never be empty, and the first waiters of both would
-// find the other lock taken for ever. So all calls wait for their lowest lock. Then a lock that is
-// no lowest lock has no queue of calls, and the call with the highest one of the locks that calls
-// have gets it. The exceptions end soon: a call waits for another lock if it has failed there for
-// patience rounds, because the lock is held for long, and returns to its lowest lock if it fails
-// then. So a queue of such calls loses more of them than it gains.
+// missed last, the queues of two locks could stay non-empty for ever: the first waiter of each lock
+// would then always find the other lock taken. So a call waits for its lowest lock. A lock that is
+// not the lowest lock of any call then has no queue of calls. Of all calls that hold locks, the one
+// with the highest of these gets the rest.
+//
+// A call waits for another lock in two cases: its first request has found that lock taken, or
+// patience rounds in a row have failed there, because the lock is held for long. If the next round
+// fails, the call returns to its lowest lock. So a queue of such calls loses calls faster than it
+// gains them.
 func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {
 	returned := false
 	defer func() {

@@ -130,9 +130,11 @@ func (e *Engine) releaseTogether(ctx context.Context, now time.Time, unlocks []*
 	}
 	bound := bound.From(ctx, now, unlocks[0].tenure.acq.lock.requestLimit()).EndWith(e.working)
 	defer bound.Cancel()
-	if got := e.combiner.ReleaseAll(bound, grants); len(got) == len(unlocks) {
-		answers = got
+	got := e.combiner.ReleaseAll(bound, grants)
+	if len(got) != len(unlocks) {
+		got = slices.Repeat([]error{ErrNothing}, len(unlocks))
 	}
+	answers = got
 }
 
 // released handles the answer to a release that was sent for several acquisitions.
