@@ -328,8 +328,8 @@ func (l *limited) Capabilities() backend.Capabilities {
 // other and do not deadlock.
 func TestLockAllInAnyOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		clients := clientsOf(t, 2)
+	together(t, func(t *testing.T, clients []*dlock.Client) {
+		t.Helper()
 		var all sync.WaitGroup
 		var holders atomic.Int32
 		for i, names := range [][]string{
@@ -361,8 +361,8 @@ func TestLockAllInAnyOrder(t *testing.T) {
 // locks, and that one that gives up leaves nothing.
 func TestLockAllKeepsNothingClosed(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		clients := clientsOf(t, 2)
+	together(t, func(t *testing.T, clients []*dlock.Client) {
+		t.Helper()
 		obstacle, err := clients[1].Lock(t.Context(), "b")
 		if err != nil {
 			t.Fatal(err)

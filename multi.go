@@ -31,8 +31,12 @@ type MultiLease struct {
 // ends, and takes 1 to 128 names. A name that is there twice is locked once.
 //
 // Calls of LockAll do not deadlock, whatever the order of their names: a call waits for one lock at
-// a time, and holds none of the others meanwhile. A call that needs several contended locks may
-// therefore wait for longer than a Lock of each.
+// a time, and holds none of the others meanwhile. It usually waits for the lock with the first name
+// in byte order, so that calls do not keep each other from their locks. A call that needs several
+// contended locks may wait for longer than a Lock of each, and for as long as other callers always
+// hold one of its locks.
+//
+// Where the backend can do so, a LockAll of free locks is one request, and so is their Unlock.
 //
 // The options apply to each lock; the locks take no part in local hand-offs. LockAll returns the
 // errors of [Client.Mutex] and [Mutex].Lock, with the name of the lock in question.

@@ -104,6 +104,7 @@
 //	Waiter        waiters are woken by the server; without it the core polls
 //	Pipeliner     the next local waiter does not wait for the answer to a release
 //	BatchRenewer  many locks are renewed in one request; without it 16 at a time
+//	Combiner      LockAll is one request; without it one for each lock
 //	Inspector     Client.Inspect and Client.List
 //	Breaker       Client.Break
 //	Mover         a grant passes to another process

@@ -129,6 +129,27 @@ type BatchRenewer interface {
 	RenewAll(ctx context.Context, gs []*Grant) []Renewal
 }
 
+// Combiner is implemented by drivers that can acquire several locks in one step. Users gain a
+// Client.LockAll that takes about as long as a Lock.
+type Combiner interface {
+	// AcquireAll is Acquire for each of reqs in one step of the server: it grants all of them, or
+	// none. Their keys differ, their mode is Exclusive, and none has Queue, so a refused attempt
+	// leaves nothing on the server. AcquireAll returns the grants in the order of reqs.
+	//
+	// If the error is about one of the requests, such as *Busy and ErrConflict, failed is the index
+	// of the first such request. The errors are those of Acquire. ErrUnsupported means that the
+	// server cannot acquire these locks in one step, and that nothing was executed; the core then
+	// acquires them one by one.
+	//
+	// A repeated AcquireAll of the same Owners returns the grants again, by the rules of Acquire.
+	// The core undoes an AcquireAll of unknown outcome with a Release of each.
+	AcquireAll(ctx context.Context, reqs []*Request) (grants []*Grant, failed int, err error)
+
+	// ReleaseAll is Release for each of gs, in one request if possible, and returns the answers in
+	// the same order. A grant that is lost does not affect the others.
+	ReleaseAll(ctx context.Context, gs []*Grant) []error
+}
+
 // Inspector is implemented by drivers that can show locks (Capabilities.Inspect
 // and, for List, Capabilities.List). Users gain a view of holders and waiters,
 // for people and for the command.

@@ -33,6 +33,12 @@ var allCases = []Case{
 		run: anyOrderOfNames,
 	},
 	{
+		Name: "ManyLockAllsGetTheirTurns",
+		Promise: "Of many clients that lock the same names in different orders, and of others " +
+			"whose names overlap, each gets its locks again and again.",
+		run: manyLockAllsGetTheirTurns,
+	},
+	{
 		Name: "MissingLockIsWaitedForAlone",
 		Promise: "While a LockAll waits for one lock, other clients can lock the rest of its " +
 			"names.",
@@ -78,6 +84,9 @@ var allCases = []Case{
 		run: deadHolderOfSeveralFreesAll,
 	},
 }
+
+// turnsTime is the time limit of ManyLockAllsGetTheirTurns. Without progress the calls never end.
+const turnsTime = 4 * prompt
 
 // several returns n names of locks that begin with the name of the case.
 func (f *fixture) several(n int) (names []string) {
@@ -178,6 +187,53 @@ func anyOrderOfNames(f *fixture) {
 		})
 	}
 	all.Wait()
+}
+
+func manyLockAllsGetTheirTurns(f *fixture) {
+	names := f.several(3)
+	ctx, cancel := context.WithTimeout(f.ctx, turnsTime)
+	defer cancel()
+	var inside [3]atomic.Int32
+	lock := func(c *dlock.Client, order []int) bool {
+		var mine []string
+		for _, i := range order {
+			mine = append(mine, names[i])
+		}
+		m, err := c.LockAll(ctx, mine)
+		if err != nil {
+			f.Errorf("LockAll: %v", err)
+			return false
+		}
+		for _, i := range order {
+			if n := inside[i].Add(1); n > 1 {
+				f.violation("%d holders of %s", n, names[i])
+			}
+		}
+		for _, i := range order {
+			inside[i].Add(-1)
+		}
+		f.unlockAll(m)
+		return true
+	}
+	for _, orders := range [][][]int{
+		{
+			{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}, {1, 2, 0}, {0, 1, 2}, {2, 1, 0},
+		},
+		{{0, 1}, {1, 2}, {2, 0}, {1, 0}, {2, 1}, {0, 2}},
+	} {
+		var all sync.WaitGroup
+		for _, order := range orders {
+			c := f.client(dlock.WithTTL(f.long()))
+			all.Go(func() {
+				for range 5 {
+					if !lock(c, order) {
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
 }
 
 func missingLockIsWaitedForAlone(f *fixture) {

@@ -3,9 +3,11 @@ package conformance
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/lag"
@@ -73,6 +75,8 @@ type Case struct {
 	Mode backend.Mode
 	// Move means the same for Capabilities.Move.
 	Move bool
+	// Combine means that the case needs a driver that is a backend.Combiner for any two keys.
+	Combine bool
 	// Alone means that no other case may run at the same time. With Faults, the case stops the
 	// server. Without Faults, it counts the resources of the process.
 	Alone bool
@@ -93,7 +97,7 @@ func Cases() []Case {
 		lossCases, releaseCases, cancelCases, faultCases, nameCases, inspectCases, capabilityCases,
 		leaseCases, measureCases, orderCases, apartCases, foreignCases, queueCases, repeatCases,
 		secretCases, sharedCases, permitCases, crowdCases, downgradeCases, moveCases, allCases,
-		electCases, observeCases,
+		combineCases, electCases, observeCases,
 	} {
 		for _, c := range cases {
 			switch {
@@ -119,14 +123,14 @@ func Cases() []Case {
 func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	t.Helper()
 	s := settingsOf(t, opts)
-	reason, unclaimed, moves := limitsOf(t, mk)
+	l := limitsOf(t, mk)
 	ran, inapplicable := 0, 0
 	parallel := sync.OnceFunc(t.Parallel)
 	for _, c := range Cases() {
 		if !c.countsProcess() {
 			parallel()
 		}
-		if c.Faults && reason != "" || c.Mode&unclaimed != 0 || c.Move && !moves {
+		if l.exclude(c) {
 			inapplicable++
 			continue
 		}
@@ -141,15 +145,28 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	}
 	t.Logf("conformance: %d cases", ran)
 	if inapplicable > 0 {
-		t.Logf("conformance: %d more cases do not apply: modes without support: %s; move: %v; %s",
-			inapplicable, cmp.Or(unclaimed.String(), "none"), moves,
-			cmp.Or(reason, "the backend has a server"))
+		t.Logf("conformance: %d more cases do not apply: modes without support: %s; move: %v; "+
+			"several locks in one step: %v; %s", inapplicable, cmp.Or(l.unclaimed.String(), "none"),
+			l.moves, l.combines, cmp.Or(l.reason, "the backend has a server"))
 	}
 }
 
-// limitsOf returns the reason why the backend has no server, or "" if it has one, the modes that
-// the driver does not claim, and whether it claims Capabilities.Move.
-func limitsOf(t TB, mk HarnessMaker) (reason string, unclaimed backend.Mode, moves bool) {
+// limits are the properties of a driver that exclude cases.
+type limits struct {
+	reason    string       // why the backend has no server; "": it has one
+	unclaimed backend.Mode // the modes that the driver does not claim
+	moves     bool         // it claims Capabilities.Move
+	combines  bool         // it is a backend.Combiner for any two keys
+}
+
+// exclude reports whether c does not apply.
+func (l *limits) exclude(c Case) bool {
+	return c.Faults && l.reason != "" || c.Mode&l.unclaimed != 0 || c.Move && !l.moves ||
+		c.Combine && !l.combines
+}
+
+// limitsOf opens a driver and returns its limits.
+func limitsOf(t TB, mk HarnessMaker) *limits {
 	t.Helper()
 	h := mk(t)
 	defer h.Close()
@@ -157,10 +174,35 @@ func limitsOf(t TB, mk HarnessMaker) (reason string, unclaimed backend.Mode, mov
 	if err != nil {
 		t.Fatalf("opening a driver: %v", err)
 	}
-	caps := d.Capabilities()
+	caps, combines := d.Capabilities(), combines(t.Context(), d, prefixOf(h))
 	_ = d.Close()
-	unclaimed = (backend.Exclusive | backend.Shared | backend.Permit) &^ caps.Modes
-	return serverless(h), unclaimed, caps.Move
+	return &limits{
+		reason:    serverless(h),
+		unclaimed: (backend.Exclusive | backend.Shared | backend.Permit) &^ caps.Modes,
+		moves:     caps.Move, combines: combines,
+	}
+}
+
+// combines reports whether d can acquire several locks in one step. A driver for a cluster may be
+// able to do so only for some keys.
+func combines(ctx context.Context, d backend.Driver, prefix string) bool {
+	c, ok := d.(backend.Combiner)
+	if !ok {
+		return false
+	}
+	ttl := max(time.Second, d.Capabilities().MinTTL)
+	var reqs []*backend.Request
+	for range 3 {
+		reqs = append(reqs, &backend.Request{
+			Key: prefix + "combines/" + newOwner(), Owner: newOwner(), TTL: ttl,
+			Mode: backend.Exclusive,
+		})
+	}
+	grants, _, err := c.AcquireAll(ctx, reqs)
+	if err == nil {
+		c.ReleaseAll(ctx, grants)
+	}
+	return !errors.Is(err, backend.ErrUnsupported)
 }
 
 // prefixOf returns the prefix of the names of all locks.
@@ -222,6 +264,9 @@ func (c Case) runOnce(o *observation, mk HarnessMaker) {
 	}
 	if c.Move && !f.caps.Move {
 		f.inapplicable("the backend cannot move a grant")
+	}
+	if c.Combine && !combines(f.ctx, f.driver(), f.prefix) {
+		f.inapplicable("the backend cannot acquire several locks in one step")
 	}
 	c.run(f)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -240,6 +241,35 @@ func (t *tap) Acquire(ctx context.Context, req *backend.Request) (g *backend.Gra
 	return t.answerGrant(acquire, req, g, err)
 }
 
+// AcquireAll is one call for each of reqs. The hooks are called once.
+func (t *tap) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	c, ok := t.inner.(backend.Combiner)
+	if !ok {
+		return nil, 0, backend.ErrUnsupported
+	}
+	owners := make([]string, len(reqs))
+	for i, req := range reqs {
+		owners[i] = req.Owner
+	}
+	err = t.do(ctx, acquire, owners, func(ctx context.Context) error {
+		grants, failed, err = c.AcquireAll(ctx, reqs)
+		return err
+	})
+	for i, req := range reqs {
+		var g *backend.Grant
+		if err == nil {
+			g = grants[i]
+		}
+		_, _ = t.answerGrant(acquire, req, g, err)
+	}
+	if err != nil {
+		grants = nil
+	}
+	return grants, failed, err
+}
+
 // answerGrant records the answer to an Acquire or a Wait. It drops the grant if the answer
 // was lost.
 func (t *tap) answerGrant(
@@ -308,6 +338,33 @@ func (t *tap) Release(ctx context.Context, g *backend.Grant) error {
 	})
 	t.answer(call{op: release, owner: g.Owner, begun: begun, err: err})
 	return err
+}
+
+// ReleaseAll releases the grants one by one if the driver has no ReleaseAll.
+func (t *tap) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
+	errs := make([]error, len(gs))
+	c, ok := t.inner.(backend.Combiner)
+	if !ok {
+		for i, g := range gs {
+			errs[i] = t.Release(ctx, g)
+		}
+		return errs
+	}
+	begun := time.Now()
+	owners := make([]string, len(gs))
+	for i, g := range gs {
+		owners[i] = g.Owner
+	}
+	if err := t.do(ctx, release, owners, func(ctx context.Context) error {
+		copy(errs, c.ReleaseAll(ctx, gs))
+		return nil
+	}); err != nil {
+		errs = slices.Repeat([]error{err}, len(gs))
+	}
+	for i, g := range gs {
+		t.answer(call{op: release, owner: g.Owner, begun: begun, err: errs[i]})
+	}
+	return errs
 }
 
 // ReleaseThen does not call sent if the driver has no ReleaseThen.

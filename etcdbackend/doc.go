@@ -43,6 +43,8 @@
 // way, each request is sent singly. One request can make the server refuse a transaction, for
 // example for lack of permission. The driver then sends all its requests again singly.
 //
+// Several locks at once are one transaction, which creates all keys or none.
+//
 // # Fencing
 //
 // The fence is the create revision of the holder's key, which the whole cluster counts. It is

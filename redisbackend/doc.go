@@ -63,6 +63,9 @@
 // hash with a term for each holder, so they expire one by one. An exported lock has one more key
 // with the secret of its handle.
 //
+// Several locks at once are one script, too, which grants all of them or none. In a cluster, where a
+// script has the keys of one slot, they are acquired one by one.
+//
 // # Fencing
 //
 // The fence is the last fence plus one, or the server's time in microseconds since 2026 if that is

@@ -1,6 +1,9 @@
 package redisbackend
 
-import "context"
+import (
+	"context"
+	"strconv"
+)
 
 // request is one call of a script about one acquisition: its arguments, and the values that they
 // point to. go-redis accepts a pointer to a string, while a string in an interface costs an
@@ -40,8 +43,7 @@ func (r *request) until(ctx context.Context) []any {
 	return r.args
 }
 
-// guardedNumKeys is the number of keys of a script, of one digit, which fails after the end of a
-// context. So a request is not sent any more after its caller has returned.
+// guardedNumKeys is the number of keys of a script, which fails after the end of a context. So a request is not sent any more after its caller has returned.
 //
 // go-redis prepares a connection in several round trips, in which it observes at most the deadline
 // of a context. After that it writes the command, and needs the text of each argument. If the text
@@ -58,8 +60,16 @@ func (n *guardedNumKeys) MarshalBinary() ([]byte, error) {
 	if n.ctx != nil && n.ctx.Err() != nil {
 		return nil, n.ctx.Err()
 	}
-	return digits[n.n : n.n+1], nil
+	return n.text(), nil
+}
+
+// text returns the number. One digit needs no allocation.
+func (n *guardedNumKeys) text() []byte {
+	if n.n < len(digits) {
+		return digits[n.n : n.n+1]
+	}
+	return strconv.AppendInt(nil, int64(n.n), 10)
 }
 
 // String returns the number for hooks of a lent client, which may print commands.
-func (n *guardedNumKeys) String() string { return string(digits[n.n : n.n+1]) }
+func (n *guardedNumKeys) String() string { return string(n.text()) }

@@ -14,10 +14,16 @@ var (
 	grantLua string
 	//go:embed scripts/queue.lua
 	queueLua string
+	//go:embed scripts/refuse.lua
+	refuseLua string
 	//go:embed scripts/acquire.lua
 	acquireLua string
 	//go:embed scripts/release.lua
 	releaseLua string
+	//go:embed scripts/acquireall.lua
+	acquireAllLua string
+	//go:embed scripts/releaseall.lua
+	releaseAllLua string
 	//go:embed scripts/break.lua
 	breakLua string
 	//go:embed scripts/downgrade.lua
@@ -34,19 +40,22 @@ var (
 
 // The requests that a driver sends to its server.
 var (
-	acquireScript   = assemble(acquireLua)
-	releaseScript   = assemble(releaseLua)
-	breakScript     = assemble(breakLua)
-	downgradeScript = assemble(downgradeLua)
-	exportScript    = assemble(exportLua)
-	adoptScript     = assemble(adoptLua)
-	renewScript     = newScript(renewLua)
-	inspectScript   = newScript(inspectLua)
+	acquireScript    = assemble(acquireLua)
+	releaseScript    = assemble(releaseLua)
+	acquireAllScript = assemble(acquireAllLua)
+	releaseAllScript = assemble(releaseAllLua)
+	breakScript      = assemble(breakLua)
+	downgradeScript  = assemble(downgradeLua)
+	exportScript     = assemble(exportLua)
+	adoptScript      = assemble(adoptLua)
+	renewScript      = newScript(renewLua)
+	inspectScript    = newScript(inspectLua)
 )
 
 // assemble returns the script of a source that needs the other parts.
 func assemble(source string) *script {
-	return newScript(grantLua + strings.Replace(source, "\n-- queue.lua\n", "\n"+queueLua, 1))
+	parts := strings.NewReplacer("\n-- queue.lua\n", "\n"+queueLua, "\n-- refuse.lua\n", "\n"+refuseLua)
+	return newScript(grantLua + parts.Replace(source))
 }
 
 // script is a Lua script as arguments of EVAL and EVALSHA. No script has a shebang line, because a

@@ -32,7 +32,7 @@ func (b Bug) Wrapper() func(backend.Driver) backend.Driver {
 func Bugs() []Bug {
 	return slices.Concat(
 		grantBugs, termBugs, renewalBugs, releaseBugs, waitBugs, showBugs, nameBugs,
-		resourceBugs, measureBugs, kindBugs, moveBugs,
+		resourceBugs, measureBugs, kindBugs, moveBugs, combineBugs,
 	)
 }
 

@@ -17,7 +17,13 @@ type flaw struct {
 	renew    func(ctx context.Context, next *driver, g *backend.Grant) (backend.Term, error)
 	renewAll func(ctx context.Context, next *driver, gs []*backend.Grant) []backend.Renewal
 	release  func(ctx context.Context, next *driver, g *backend.Grant) error
-	wait     func(
+	// acquireAll and releaseAll are the methods of Combiner. Without them, a flaw of Acquire or of
+	// Release makes the core acquire or release the locks one by one.
+	acquireAll func(
+		ctx context.Context, next *driver, reqs []*backend.Request,
+	) (grants []*backend.Grant, failed int, err error)
+	releaseAll func(ctx context.Context, next *driver, gs []*backend.Grant) []error
+	wait       func(
 		ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
 	) (*backend.Grant, error)
 	inspect   func(ctx context.Context, next *driver, key string) (*backend.Info, error)
@@ -97,6 +103,32 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 		return d.flaw.release(ctx, d.next, g)
 	}
 	return d.Driver.Release(ctx, g)
+}
+
+func (d *driver) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	if d.flaw.acquireAll != nil {
+		return d.flaw.acquireAll(ctx, d.next, reqs)
+	}
+	if c, ok := d.Driver.(backend.Combiner); ok && d.flaw.acquire == nil {
+		return c.AcquireAll(ctx, reqs)
+	}
+	return nil, 0, backend.ErrUnsupported
+}
+
+func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
+	if d.flaw.releaseAll != nil {
+		return d.flaw.releaseAll(ctx, d.next, gs)
+	}
+	if c, ok := d.Driver.(backend.Combiner); ok && d.flaw.release == nil {
+		return c.ReleaseAll(ctx, gs)
+	}
+	errs := make([]error, len(gs))
+	for i, g := range gs {
+		errs[i] = d.Release(ctx, g)
+	}
+	return errs
 }
 
 // Wait blocks until ctx ends if the driver has no Wait, so that the core polls.

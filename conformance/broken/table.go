@@ -8,6 +8,7 @@ var noticedBy = map[string][]string{
 		"TryLockDoesNotWait", "TryDoDoesNotWait", "ObserverSeesFailures",
 		"ReentrantLeasesShareAGrant", "DoReleases", "LateGrantReachesItsWaiter",
 		"LostReplyOfRenewalCostsNoLease", "MinHoldKeepsTheLock", "AnyOrderOfNames", "AllOrNothing",
+		"ManyLockAllsGetTheirTurns",
 		"OneLeaderAtATime", "ElectionEndsWithItsContext",
 		"OppositeOrdersDoNotDeadlock",
 	},
@@ -199,6 +200,16 @@ var noticedBy = map[string][]string{
 	"adopts-once":               {"RepeatedAdoptionIsTheSame"},
 	"adopted-not-renewed":       {"AdoptedLeaseIsRenewedAndReleased"},
 	"watch-leaks":               {"ObserverLeavesNothing"},
+	"takes-a-part":              {"OneTakenLeavesNone"},
+	"blames-the-first":          {"OneTakenLeavesNone", "OneOfAnotherKindLeavesNone"},
+	"all-only-once": {
+		"RepeatedAcquireAllIsTheSame", "LostReplyOfAcquireAllIsRepeated",
+	},
+	"all-break-holders":        {"AllWaitForAQueue"},
+	"all-with-one-fence":       {"AllAreGrantedInOneStep"},
+	"ignores-other-kinds":      {"OneOfAnotherKindLeavesNone"},
+	"release-all-stops":        {"ReleaseAllAnswersEach"},
+	"release-all-does-nothing": {"AllAreGrantedInOneStep", "ReleaseAllWakesWaiters"},
 }
 
 // unbroken lists the cases that no broken driver can fail, with the reason. Most of their promises

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -10,24 +11,43 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// maxAllPause limits the pause between two rounds of AcquireAll.
-const maxAllPause = 100 * time.Millisecond
+const (
+	// maxAllPause limits the pause between two rounds of AcquireAll.
+	maxAllPause = 100 * time.Millisecond
+	// patience is how many rounds in a row fail at one lock before AcquireAll waits for that lock.
+	patience = 3
+)
 
 // round is the state of an AcquireAll: the locks in the order in which it acquires them.
 type round struct {
-	locks  []*Lock // as the caller has them
-	trials []*Lock // the same for leases that may not last
-	refs   []*Ref
-	order  []int // indices
+	locks    []*Lock // as the caller has them
+	trials   []*Lock // the same for leases that may not last
+	refs     []*Ref
+	order    []int // indices
+	together bool  // the driver may be able to acquire several locks in one step
+	waits    bool  // the round waits for the first lock of order; otherwise it waits for none
+	missing  int   // the lock at which the last round failed; -1: it does not matter
+	failures int   // how many rounds failed there in a row
 }
 
 // AcquireAll acquires all locks, or none, and puts their leases into refs. It blocks until then, or
 // until ctx ends. If it fails, it returns the index of the lock that the error is about.
 //
 // It waits for a lock only while it holds no other one, so that no two calls wait for each other:
-// it waits for one lock and then makes one attempt for each of the others, in the order of their
-// keys. If one of them is taken, it frees what it has, and waits for that one next. What it has
-// meanwhile is never handed off or kept for a minimum hold, and causes no events.
+// it waits for one lock and then makes one attempt for the others, which it frees if one of them is
+// taken. What it has meanwhile is never handed off or kept for a minimum hold, and causes no
+// events. If the driver is a backend.Combiner, the attempt is one request, and so is freeing.
+//
+// Calls must not keep failing because of each other. If each of them waited for the lock that it
+// missed last, the queues of two locks could stay non-empty for ever: the first waiter of each lock
+// would then always find the other lock taken. So a call waits for its lowest lock. A lock that is
+// not the lowest lock of any call then has no queue of calls. Of all calls that hold locks, the one
+// with the highest of these gets the rest.
+//
+// A call waits for another lock in two cases: its first request has found that lock taken, or
+// patience rounds in a row have failed there, because the lock is held for long. If the next round
+// fails, the call returns to its lowest lock. So a queue of such calls loses calls faster than it
+// gains them.
 func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {
 	returned := false
 	defer func() {
@@ -41,12 +61,14 @@ func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 }
 
 func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {
-	r := &round{locks: locks, refs: refs}
+	r := &round{locks: locks, refs: refs, missing: -1}
 	for i, l := range locks {
 		r.order, r.trials = append(r.order, i), append(r.trials, l.trial())
 	}
-	for rounds, first := 0, -1; ; rounds++ {
-		r.sort(first)
+	r.sort(-1)
+	r.together = e.combiner != nil && len(locks) > 1
+	r.waits = !r.together // a request for all of them shows which one is taken
+	for rounds := 0; ; rounds++ {
 		missing, err := e.acquireRound(ctx, r)
 		if err == nil {
 			return -1, nil
@@ -55,10 +77,37 @@ func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 		if !r.continues(ctx, missing, err) {
 			return missing, err
 		}
-		if first = missing; rounds > 0 { // two calls may free in turns what the other one needs
-			e.Pause(ctx, rounds-1, maxAllPause)
+		if r.plan(missing, isTaken(err)) { // its locks are available to other calls meanwhile
+			e.pauseFor(ctx, rand.N(min(time.Millisecond<<min(rounds, 10), maxAllPause)))
 		}
 	}
+}
+
+// plan chooses the lock that the next round waits for, after a round that failed at the lock
+// missing. It reports whether the next round may fail for the same reason, so that a pause helps.
+// taken is false if the request for missing had no answer.
+func (r *round) plan(missing int, taken bool) (pause bool) {
+	waited, first := r.waits, r.order[0]
+	r.waits = true
+	switch {
+	case !taken || !waited || missing == first:
+		r.waitFor(missing)
+		return waited && taken
+	case missing != r.missing:
+		r.missing, r.failures = missing, 0
+	}
+	if r.failures++; r.failures < patience {
+		r.sort(-1)
+		return true
+	}
+	r.waitFor(missing)
+	return false
+}
+
+// waitFor lets the next round wait for the lock with this index.
+func (r *round) waitFor(i int) {
+	r.missing, r.failures = -1, 0
+	r.sort(i)
 }
 
 // trial returns l for a lease that may not last.
@@ -92,18 +141,47 @@ func isTaken(err error) bool {
 // Acquire: the next round waits for that lock, by the rules of Acquire.
 func (r *round) continues(ctx context.Context, missing int, err error) bool {
 	unanswered := errors.Is(err, backend.ErrUncertain) || errors.Is(err, backend.ErrUnavailable)
-	return isTaken(err) || unanswered && missing != r.order[0] && ended(ctx) == nil
+	hasWaited := r.waits && missing == r.order[0]
+	return isTaken(err) || unanswered && !hasWaited && ended(ctx) == nil
 }
 
-// acquireRound waits for the first lock of r, and makes one attempt for each of the others. It
+// acquireRound waits for the first lock of r if r.waits, and makes one attempt for the others. It
 // returns the index of the lock that it did not acquire.
-func (e *Engine) acquireRound(ctx context.Context, r *round) (missing int, _ error) {
-	for n, i := range r.order {
-		if err := e.Acquire(ctx, r.trials[i], n == 0, r.refs[i]); err != nil {
+func (e *Engine) acquireRound(ctx context.Context, r *round) (missing int, err error) {
+	others := r.order
+	if r.waits {
+		first := others[0]
+		if err := e.Acquire(ctx, r.trials[first], true, r.refs[first]); err != nil {
+			return first, err
+		}
+		others = others[1:]
+	}
+	if missing, err = e.tryAll(ctx, r, others); err != nil {
+		return missing, err
+	}
+	return e.confirm(r)
+}
+
+// tryAll makes one attempt for the locks with the given indices: in one step if the driver can do
+// that, and otherwise for each of them in their order. It returns the index of the lock that it did
+// not acquire.
+func (e *Engine) tryAll(ctx context.Context, r *round, indices []int) (missing int, err error) {
+	if r.together && len(indices) > 1 {
+		missing, err = e.acquireTogether(ctx, r, indices)
+		if !errors.Is(err, backend.ErrUnsupported) {
+			return missing, err
+		}
+		r.together = false
+	}
+	for _, i := range indices {
+		if r.refs[i].lease != nil { // of ctx: acquireTogether has found it
+			continue
+		}
+		if err := e.Acquire(ctx, r.trials[i], false, r.refs[i]); err != nil {
 			return i, err
 		}
 	}
-	return e.confirm(r)
+	return -1, nil
 }
 
 // confirm makes the leases of r last, unless one of them has ended meanwhile.
@@ -152,34 +230,75 @@ func takeLeases(refs []*Ref) (leases []*Lease) {
 // UnlockAll unlocks leases at the same time, and returns the errors in their order. Like Unlock it
 // makes one attempt for each, and waits for the answers until ctx ends.
 func (e *Engine) UnlockAll(ctx context.Context, leases []*Lease) []error {
+	done := ctx.Done() // code of a user, which may not return
+	if done != nil && isClosed(done) {
+		done = nil
+	}
 	var errs []error
-	for _, result := range e.startUnlocks(ctx, leases) {
-		errs = append(errs, <-result)
+	for _, u := range e.startUnlocks(ctx, leases) {
+		errs = append(errs, u.await(ctx, done))
 	}
 	return errs
 }
 
-// startUnlocks unlocks each lease on its own goroutine, and returns a channel for each result. A
-// driver that panics there costs its own request.
-func (e *Engine) startUnlocks(ctx context.Context, leases []*Lease) (results []chan error) {
-	done := ctx.Done() // code of a user, which may not return
+// unlocking is the Unlock of a lease that was begun together with others.
+type unlocking struct {
+	*Lease
+	releases bool       // a release is under way
+	result   chan error // of one element
+}
+
+// await returns the result of u. It waits for the result until done, the channel of ctx, is closed.
+func (u *unlocking) await(ctx context.Context, done <-chan struct{}) (err error) {
+	select {
+	case err = <-u.result:
+	case <-done:
+		err = Uncertain(ContextError(ctx))
+	}
+	if u.releases {
+		u.endUnlock(err)
+	}
+	return err
+}
+
+// startUnlocks begins to unlock each lease. It sends one request if the driver is a Combiner, and
+// otherwise one on a goroutine for each. A driver that panics there costs its own request.
+func (e *Engine) startUnlocks(ctx context.Context, leases []*Lease) (all []*unlocking) {
+	ctx, now := context.WithoutCancel(ctx), e.now()
 	e.mu.Lock()
 	defer e.unlock()
+	var releases []*unlocking
 	for _, l := range leases {
-		result := make(chan error, 1)
-		results = append(results, result)
-		e.start(func() {
-			err := errReleaseAborted
-			defer func() {
-				if value := recover(); value != nil {
-					err = Uncertain(e.recovered(value))
-				}
-				result <- err
-			}()
-			err = l.unlock(ctx, done)
-		})
+		next, err := l.beginUnlock(now)
+		u := &unlocking{l, next == releaseNow, make(chan error, 1)}
+		all = append(all, u)
+		if u.releases {
+			releases = append(releases, u)
+		} else {
+			u.result <- err
+		}
 	}
-	return results
+	if e.combiner != nil && len(releases) > 1 {
+		e.start(func() { e.releaseTogether(ctx, now, releases) })
+		return all
+	}
+	for _, u := range releases {
+		e.start(func() { u.release(ctx, now, nil) })
+	}
+	return all
+}
+
+// release releases the acquisition of u as releaseUntil does, and sends the result.
+func (u *unlocking) release(ctx context.Context, now time.Time, failure error) {
+	a := u.tenure.acq
+	err := errReleaseAborted
+	defer func() {
+		if value := recover(); value != nil {
+			err = Uncertain(a.engine.recovered(value))
+		}
+		u.result <- err
+	}()
+	err = a.releaseUntil(ctx, now, failure)
 }
 
 // Sleep blocks for d, until wake has an element, until ctx ends, or until Close begins.
@@ -195,7 +314,12 @@ func (e *Engine) Sleep(ctx context.Context, wake <-chan struct{}, d time.Duratio
 // Pause blocks for a jittered backoff after n failures in a row, counted from 0. It returns earlier
 // if ctx ends or Close begins.
 func (e *Engine) Pause(ctx context.Context, n int, longest time.Duration) {
+	e.pauseFor(ctx, jittered(backoff(n, longest)))
+}
+
+// pauseFor blocks for d. It returns earlier if ctx ends or Close begins.
+func (e *Engine) pauseFor(ctx context.Context, d time.Duration) {
 	ctx, stop := e.WhileOpen(ctx)
 	defer stop()
-	sleep(ctx, jittered(backoff(n, longest)))
+	sleep(ctx, d)
 }

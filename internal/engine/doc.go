@@ -97,8 +97,10 @@
 // begins a tenure on it, without a request; the limits are those of a hand-off. A permit is
 // handed off to the waiter behind the front, which requests another permit meanwhile. A request of
 // another kind or limit than the front's is sent at once, so that the server reports the conflict.
-// AcquireAll waits for one of its locks at a time, while it holds none of the rest. It waits for
-// the lock whose attempt was refused or had no answer.
+// AcquireAll waits for one of its locks at a time, while it holds none of the rest: for its lowest
+// lock, so that calls do not keep each other from all of their locks. If the driver is a Combiner,
+// the attempt for the rest is one request, and so is the release of all. Each lock still has an
+// acquisition of its own. A repetition of its release, and all that follows, is about it alone.
 //
 // # Downgrade, Export, Adopt
 //
@@ -121,7 +123,8 @@
 //   - Releases in the background: 64, not counting releases that have waited for more than 100 ms,
 //     so that a silent server does not delay releases on another one.
 //   - The release of an Unlock with a context that can end: one, for the TTL or 5 s at most.
-//   - The Unlocks of UnlockAll, and of a round of AcquireAll that failed: one each.
+//   - The releases of UnlockAll, and of a round of AcquireAll that failed: one, or one each if
+//     the driver is not a Combiner.
 //   - The end of a context of a lease: one each, because a parent of the user's takes part.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
 //   - Calls of a driver that do not return. Close waits one second for them.
@@ -141,7 +144,8 @@
 //	tenure.go       a holder's time
 //	lease.go        Lease: Err, Lost, Context, Extend, Unlock, reentrancy
 //	contend.go      Acquire: the loop of the front of a line
-//	all.go          AcquireAll and UnlockAll
+//	all.go          AcquireAll and UnlockAll: rounds, and the lock to wait for
+//	together.go     requests for several acquisitions
 //	move.go         Downgrade, Export, Adopt
 //	pace.go         backoff and jitter of a waiter
 //	queue.go        the lines and hand-offs

@@ -60,6 +60,7 @@ type Engine struct {
 	waiter     backend.Waiter       // nil: the engine polls
 	batch      backend.BatchRenewer // nil: renewals are sent one by one
 	pipeliner  backend.Pipeliner    // nil: releases are answered first
+	combiner   backend.Combiner     // nil: a request is about one lock
 	downgrader backend.Downgrader   // nil: a writer cannot become a reader
 	mover      backend.Mover        // nil: a grant cannot pass to another process
 
@@ -100,6 +101,7 @@ func New(c Config) *Engine {
 	}
 	e.batch, _ = c.Driver.(backend.BatchRenewer)
 	e.pipeliner, _ = c.Driver.(backend.Pipeliner)
+	e.combiner, _ = c.Driver.(backend.Combiner)
 	if e.caps.Modes&backend.Shared != 0 {
 		e.downgrader, _ = c.Driver.(backend.Downgrader)
 	}

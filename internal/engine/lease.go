@@ -215,37 +215,48 @@ func (l *Lease) Extend(ctx context.Context) error {
 // Unlock ends l. With the last lease of a tenure it keeps, hands off or releases the acquisition.
 // It waits for the answer to the release until ctx ends, but always makes one attempt.
 func (l *Lease) Unlock(ctx context.Context) error {
-	return l.unlock(ctx, ctx.Done()) // code of a user, which may not return
-}
-
-// unlock is Unlock. done is the channel of ctx.
-func (l *Lease) unlock(ctx context.Context, done <-chan struct{}) error {
-	t := l.tenure
-	a := t.acq
+	done := ctx.Done() // code of a user, which may not return
+	a := l.tenure.acq
 	e := a.engine
 	now := e.now()
 	e.mu.Lock()
-	if e.closing.Err() != nil {
-		defer e.unlock()
-		return l.unlockClosed()
-	}
-	e.calls++
-	defer e.Leave()
-	err := l.detach(now)
-	next := nothing
-	if err == nil && len(t.leases) == 0 {
-		next = t.unlocked(now)
-	}
-	if err == nil && next == nothing {
-		e.noteEnded(t, nil)
+	next, err := l.beginUnlock(now)
+	if next == releaseNow {
+		e.calls++
 	}
 	e.unlock()
-	if next == releaseNow {
-		err = e.releaseFor(ctx, done, a, now)
-		a.noteUnlocked(err)
-		l.setReason(err)
+	if next == nothing {
+		return err
 	}
+	defer e.Leave()
+	err = e.releaseFor(ctx, done, a, now)
+	l.endUnlock(err)
 	return err
+}
+
+// beginUnlock ends l and, if it is the last lease of its tenure, keeps or hands off the
+// acquisition. Otherwise the caller has to release it, and then to call endUnlock. e.mu must be
+// held.
+func (l *Lease) beginUnlock(now time.Time) (next, error) {
+	t := l.tenure
+	e := t.acq.engine
+	if e.closing.Err() != nil {
+		return nothing, l.unlockClosed()
+	}
+	if err := l.detach(now); err != nil {
+		return nothing, err
+	}
+	if len(t.leases) == 0 && t.unlocked(now) == releaseNow {
+		return releaseNow, nil
+	}
+	e.noteEnded(t, nil)
+	return nothing, nil
+}
+
+// endUnlock notes the outcome of the release.
+func (l *Lease) endUnlock(err error) {
+	l.tenure.acq.noteUnlocked(err)
+	l.setReason(err)
 }
 
 // setReason makes a loss that the release detected the reason of the end of l.

@@ -63,7 +63,7 @@ func (e *Engine) releaseFor(
 	ctx context.Context, done <-chan struct{}, a *acquisition, now time.Time,
 ) error {
 	if done == nil || isClosed(done) {
-		return a.releaseUntil(context.WithoutCancel(ctx), now)
+		return a.releaseUntil(context.WithoutCancel(ctx), now, nil)
 	}
 	result := make(chan error, 1)
 	e.mu.Lock()
@@ -75,7 +75,7 @@ func (e *Engine) releaseFor(
 			}
 			result <- err
 		}()
-		err = a.releaseUntil(context.WithoutCancel(ctx), now)
+		err = a.releaseUntil(context.WithoutCancel(ctx), now, nil)
 	})
 	e.unlock()
 	select {
@@ -87,8 +87,11 @@ func (e *Engine) releaseFor(
 }
 
 // releaseUntil repeats the release until the server answers or the time of one request, counted
-// from now, is over. Then the scheduler takes over. Close ends it, before it closes the driver.
-func (a *acquisition) releaseUntil(ctx context.Context, now time.Time) (err error) {
+// from now, is over. Then the scheduler takes over. Close ends it, before it closes the driver. If
+// failure is not nil, it is the error of a first request that was sent for several acquisitions.
+func (a *acquisition) releaseUntil(
+	ctx context.Context, now time.Time, failure error,
+) (err error) {
 	bound := bound.From(ctx, now, a.lock.requestLimit()).EndWith(a.engine.working)
 	defer bound.Cancel()
 	answered := false
@@ -97,7 +100,9 @@ func (a *acquisition) releaseUntil(ctx context.Context, now time.Time) (err erro
 			a.releaseLater(err)
 		}
 	}()
-	answered, err = a.requestRelease(bound)
+	if err = failure; failure == nil {
+		answered, err = a.requestRelease(bound)
+	}
 	for n := 0; !answered && bound.Err() == nil; n++ {
 		sleep(bound, backoff(n, a.lock.TTL/10))
 		if bound.Err() == nil {
@@ -252,5 +257,5 @@ func (e *Engine) sendOne(a *acquisition) {
 	defer timer.Stop()
 	// A panic of the driver is logged as a release without an answer.
 	defer func() { _ = recover() }()
-	_ = a.releaseUntil(e.working, time.Now())
+	_ = a.releaseUntil(e.working, time.Now(), nil)
 }

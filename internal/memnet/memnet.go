@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -135,6 +136,22 @@ func (c confined) Renew(ctx context.Context, g *backend.Grant) (backend.Term, er
 func (c confined) Release(ctx context.Context, g *backend.Grant) error {
 	c.check(g.Key)
 	return c.local.Release(ctx, g)
+}
+
+func (c confined) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	for _, req := range reqs {
+		c.check(req.Key)
+	}
+	return c.local.AcquireAll(ctx, reqs)
+}
+
+func (c confined) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
+	for _, g := range gs {
+		c.check(g.Key)
+	}
+	return c.local.ReleaseAll(ctx, gs)
 }
 
 func (c confined) Inspect(ctx context.Context, key string) (*backend.Info, error) {
@@ -313,6 +330,7 @@ type local interface {
 	backend.Driver
 	backend.Waiter
 	backend.BatchRenewer
+	backend.Combiner
 	backend.Inspector
 	backend.Breaker
 	backend.Downgrader
@@ -362,6 +380,33 @@ func (r *remote) grant(
 	granted := *g
 	granted.Term.Sent = sent
 	return &granted, nil
+}
+
+func (r *remote) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	for i, req := range reqs {
+		if _, ok := foreign.Load(req.Key); ok {
+			return nil, i, backend.ErrConflict
+		}
+		if err := changeable(ctx, req.Key); err != nil {
+			return nil, i, err
+		}
+	}
+	sent := time.Now()
+	err = r.network.send(ctx, func() (err error) {
+		grants, failed, err = r.local.AcquireAll(context.Background(), reqs)
+		return err
+	})
+	if err != nil {
+		return nil, failed, err
+	}
+	for i, g := range grants {
+		granted := *g
+		granted.Term.Sent = sent
+		grants[i] = &granted
+	}
+	return grants, 0, nil
 }
 
 func (r *remote) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
@@ -448,6 +493,22 @@ func (r *remote) Release(ctx context.Context, g *backend.Grant) error {
 		return err
 	}
 	return r.network.send(ctx, func() error { return r.local.Release(context.Background(), g) })
+}
+
+func (r *remote) ReleaseAll(ctx context.Context, gs []*backend.Grant) (errs []error) {
+	for _, g := range gs {
+		if err := changeable(ctx, g.Key); err != nil {
+			return slices.Repeat([]error{err}, len(gs))
+		}
+	}
+	err := r.network.send(ctx, func() error {
+		errs = r.local.ReleaseAll(context.Background(), gs)
+		return nil
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(gs))
+	}
+	return errs
 }
 
 func (r *remote) Wait(

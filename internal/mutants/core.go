@@ -131,7 +131,7 @@ var coreMutants = []mutant{
 		guard: "a context is read before Unlock begins", file: "internal/engine/lease.go",
 		without: "a context that panics keeps its name locked in the client for ever",
 		edits: []edit{
-			{old: "return l.unlock(ctx, ctx.Done())", new: "return l.unlock(ctx, nil)"},
+			{old: "\tdone := ctx.Done() // code of a user, which may not return\n", new: ""},
 			{old: "e.releaseFor(ctx, done, a, now)", new: "e.releaseFor(ctx, ctx.Done(), a, now)"},
 		},
 		pkg: ".", test: "TestContextThatPanics",
@@ -167,14 +167,11 @@ var coreMutants = []mutant{
 		guard: "the end is noted before a hand-off", file: "internal/engine/lease.go",
 		without: "an Observer receives the new lease of a hand-off before the end of the old one",
 		edits: []edit{{
-			old: "\tif err == nil && next == nothing {\n" +
-				"\t\te.noteEnded(t, nil)\n" +
-				"\t}\n" +
-				"\te.unlock()\n",
-			new: "\te.unlock()\n" +
-				"\tif err == nil && next == nothing {\n" +
-				"\t\te.noteEnded(t, nil)\n" +
-				"\t}\n",
+			old: "\te.noteEnded(t, nil)\n\treturn nothing, nil\n",
+			new: "\treturn nothing, nil\n",
+		}, {
+			old: "\tif next == nothing {\n\t\treturn err\n",
+			new: "\tif next == nothing {\n\t\te.noteEnded(l.tenure, err)\n\t\treturn err\n",
 		}},
 		pkg: "internal/engine", test: "TestEndIsNotedBeforeTheNextTurn",
 	},
@@ -383,7 +380,7 @@ var coreMutants = []mutant{
 	{
 		guard: "Unlock sets the reason of a loss", file: "internal/engine/lease.go",
 		without: "Err is ErrNotHeld after an Unlock that returned ErrLost",
-		edits:   []edit{{old: "\t\tl.setReason(err)\n", new: ""}},
+		edits:   []edit{{old: "\tl.setReason(err)\n", new: ""}},
 		pkg:     ".", test: "TestReasonOfALoss",
 	},
 	{
@@ -465,16 +462,19 @@ var coreMutants = []mutant{
 	{
 		guard: "LockAll ends when a server is away", file: "internal/engine/all.go",
 		without: "LockAll never returns while the server of one lock is away",
-		edits:   []edit{{old: "unanswered && missing != r.order[0] &&", new: "unanswered &&"}},
-		pkg:     ".", test: "TestLockAllOutlivesALostReply",
+		edits: []edit{{
+			old: "unanswered && !hasWaited &&", new: "unanswered && (hasWaited || true) &&",
+		}},
+		pkg: ".", test: "TestLockAllOutlivesALostReply",
 	},
 	{
 		guard: "LockAll frees its locks at the same time", file: "internal/engine/all.go",
 		without: "with n releases without an answer the last lock stays taken for n times 5 s",
 		edits: []edit{{
-			old: "for _, result := range e.startUnlocks(ctx, leases) {\n" +
-				"\t\terrs = append(errs, <-result)",
-			new: "for _, l := range leases {\n\t\terrs = append(errs, l.Unlock(ctx))",
+			old: "for _, u := range releases {\n" +
+				"\t\te.start(func() { u.release(ctx, now, nil) })\n\t}",
+			new: "e.start(func() {\n\t\tfor _, u := range releases {\n" +
+				"\t\t\tu.release(ctx, time.Now(), nil)\n\t\t}\n\t})",
 		}},
 		pkg: ".", test: "TestLockAllFreesInParallel",
 	},
@@ -487,11 +487,90 @@ var coreMutants = []mutant{
 	{
 		guard: "a context is read before several Unlocks begin", file: "internal/engine/all.go",
 		without: "MultiLease.Unlock with a context that panics does not panic for its caller",
-		edits: []edit{
-			{old: "\tdone := ctx.Done() // code of a user, which may not return\n", new: ""},
-			{old: "err = l.unlock(ctx, done)", new: "err = l.Unlock(ctx)"},
-		},
+		edits: []edit{{
+			old: "\tdone := ctx.Done() // code of a user, which may not return\n" +
+				"\tif done != nil && isClosed(done) {\n\t\tdone = nil\n\t}\n" +
+				"\tvar errs []error\n" +
+				"\tfor _, u := range e.startUnlocks(ctx, leases) {\n",
+			new: "\tvar errs []error\n" +
+				"\tunlocks := e.startUnlocks(ctx, leases)\n" +
+				"\tdone := ctx.Done()\n" +
+				"\tfor _, u := range unlocks {\n",
+		}},
 		pkg: ".", test: "TestUnlockAllOutlivesPanics",
+	},
+	{
+		guard: "LockAll waits for its lowest lock", file: "internal/engine/all.go",
+		without: "callers of the same names keep each other from all of them for ever",
+		edits: []edit{{
+			old: "case !taken || !waited || missing == first:",
+			new: "case true || missing == first:",
+		}},
+		pkg: ".", test: "TestLockAllMakesProgress",
+	},
+	{
+		guard: "LockAll waits for another lock with patience", file: "internal/engine/all.go",
+		without: "callers leave the lowest lock for a lock that is held for a moment",
+		edits:   []edit{{old: "patience = 3", new: "patience = 1"}},
+		pkg:     ".", test: "TestLockAllMakesProgress",
+	},
+	{
+		guard: "LockAll waits for a lock that is held for long", file: "internal/engine/all.go",
+		without: "LockAll sends requests all the time while one of its locks is held",
+		edits:   []edit{{old: "patience = 3", new: "patience = 1e9"}},
+		pkg:     ".", test: "TestLockAllWaitsForALongHold",
+	},
+	{
+		guard: "LockAll in one step gives its places up", file: "internal/engine/together.go",
+		without: "an attempt that is refused leaves its names locked in the client for ever",
+		edits: []edit{{
+			old: "\tdefer func() { e.giveUpAll(members) }()", new: "\t",
+		}},
+		pkg: ".", test: "TestLockAllWaitsForTheTakenLock",
+	},
+	{
+		guard: "a request for several locks may be executed", file: "internal/engine/together.go",
+		without: "locks that were granted before a panic stay taken for a term",
+		edits:   []edit{{old: "&a.request, true", new: "&a.request, false"}},
+		pkg:     ".", test: "TestLockAllInOneStepFreesAfterAPanic",
+	},
+	{
+		guard: "all grants belong to their acquisitions", file: "internal/engine/together.go",
+		without: "if one of several grants is unusable, the others stay taken for a term",
+		edits: []edit{{
+			old: "\t\tif a.state == requesting {\n",
+			new: "\t\tif a.state == requesting {\n\t\t\ta.grant = nil\n",
+		}},
+		pkg: ".", test: "TestLossDuringAnAttemptForAll",
+	},
+	{
+		guard: "a part of several grants is no answer", file: "internal/engine/together.go",
+		without: "a driver that returns too few grants ends the process",
+		edits:   []edit{{old: "(len(grants) != len(reqs) ||", new: "(false ||"}},
+		pkg:     ".", test: "TestPartOfAllIsUnknown",
+	},
+	{
+		guard: "the index of a refusal is checked", file: "internal/engine/together.go",
+		without: "a driver that returns a wrong index ends the process",
+		edits: []edit{{
+			old: "if failed < 0 || failed >= len(members) {", new: "if false {",
+		}},
+		pkg: ".", test: "TestPartOfAllIsUnknown",
+	},
+	{
+		guard: "a panic in one release of several", file: "internal/engine/together.go",
+		without: "a driver that panics in the Unlock of a MultiLease ends the process",
+		edits:   []edit{{old: "value := recover(); value", new: "value := any(nil); value"}},
+		pkg:     ".", test: "TestUnlockInOneStepOutlivesPanics",
+	},
+	{
+		guard: "a release of several goes on alone", file: "internal/engine/together.go",
+		without: "a lock whose release had no answer stays taken for longer",
+		edits: []edit{{
+			old: "a.engine.start(func() { u.release(ctx, now, answer) })",
+			new: "u.result <- answer",
+		}},
+		pkg: ".", test: "TestReleaseWithoutAnAnswerGoesOnAlone",
 	},
 	{
 		guard: "several leases have one channel", file: "multi.go",

@@ -200,4 +200,21 @@ var etcdMutants = []mutant{
 		edits:   []edit{{old: "sent = r.sent.Load()", new: "_ = r.sent.Load()"}},
 		pkg:     "etcdbackend", test: "TestRepeatedRequestIsNotUnsent",
 	},
+	{
+		guard: "etcd: all locks or none", file: "etcdbackend/combine.go",
+		without: "AcquireAll creates entries behind the holders of its locks",
+		edits: []edit{{
+			old: "\t\ttxn.Compare = append(txn.Compare, compare)\n",
+			new: "\t\tif i == 0 {\n\t\t\ttxn.Compare = append(txn.Compare, compare)\n\t\t}\n",
+		}},
+		pkg: "etcdbackend", test: "TestConformance/OneTakenLeavesNone",
+	},
+	{
+		guard: "etcd: AcquireAll is idempotent", file: "etcdbackend/combine.go",
+		without: "after a lost reply, LockAll waits for itself until the end of the term",
+		edits: []edit{{
+			old: "if err == nil && !answers[i].first {", new: "if err == nil {",
+		}},
+		pkg: "etcdbackend", test: "TestConformance/RepeatedAcquireAllIsTheSame",
+	},
 }

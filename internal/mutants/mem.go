@@ -25,6 +25,15 @@ var memMutants = []mutant{
 		pkg: "membackend", test: "TestConformance/WaitingWriterIsNotOvertaken",
 	},
 	{
+		guard: "mem: all locks or none", file: "membackend/combine.go",
+		without: "an AcquireAll that is refused leaves locks taken",
+		edits: []edit{{
+			old: "if err := d.space.refusal(req, now); err != nil {",
+			new: "if err := d.space.refusal(req, now); err != nil && i < 0 {",
+		}},
+		pkg: "membackend", test: "TestConformance/OneTakenLeavesNone",
+	},
+	{
 		guard: "mem: expired names are forgotten", file: "membackend/space.go",
 		without: "each name that expires without a release uses memory for ever",
 		edits:   []edit{{old: "\t\ts.sweep(now)\n", new: ""}},

@@ -302,8 +302,47 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestScripts/terms",
 	},
 	{
+		guard: "redis: all locks or none", file: "redisbackend/scripts/acquireall.lua",
+		without: "AcquireAll grants locks that are held",
+		edits:   []edit{{old: "  elseif free() then", new: "  elseif true then"}},
+		pkg:     "redisbackend", test: "TestConformance/OneTakenLeavesNone",
+	},
+	{
+		guard: "redis: AcquireAll overtakes no waiter", file: "redisbackend/scripts/acquireall.lua",
+		without: "a stream of LockAlls keeps the waiter of an expired lock waiting",
+		edits: []edit{{
+			old: "return not lock and redis.call('EXISTS', KEYS[3]) == 0", new: "return not lock",
+		}, {
+			old: "names[2 * i - 1], names[2 * i], missing[i] = all[4 * i - 3], all[4 * i - 1], i",
+			new: "names[i], missing[i] = all[4 * i - 3], i",
+		}},
+		pkg: "redisbackend", test: "TestConformance/AllWaitForAQueue",
+	},
+	{
+		guard: "redis: AcquireAll is idempotent", file: "redisbackend/scripts/acquireall.lua",
+		without: "after a lost reply, LockAll waits for itself until the end of the term",
+		edits: []edit{{
+			old: "lock.kind == 'w' and lock.owner == owner", new: "lock.kind == 'w' and false",
+		}},
+		pkg: "redisbackend", test: "TestConformance/RepeatedAcquireAllIsTheSame",
+	},
+	{
+		guard: "redis: ReleaseAll wakes waiters", file: "redisbackend/scripts/releaseall.lua",
+		without: "waiters of locks that are released together wait until the end of their entries",
+		edits:   []edit{{old: "  if answers[i] == 1 then\n    vacate()", new: "  if answers[i] == 1 then"}},
+		pkg:     "redisbackend", test: "TestConformance/ReleaseAllWakesWaiters",
+	},
+	{
+		guard: "redis: ReleaseAll checks each owner", file: "redisbackend/scripts/releaseall.lua",
+		without: "ReleaseAll removes the lock of the next holder",
+		edits: []edit{{
+			old: "value and string.sub(value, 1, #prefix) == prefix", new: "value and prefix",
+		}},
+		pkg: "redisbackend", test: "TestConformance/ReleaseAllAnswersEach",
+	},
+	{
 		guard:   "redis: waiters return when the first of several terms ends",
-		file:    "redisbackend/scripts/acquire.lua",
+		file:    "redisbackend/scripts/refuse.lua",
 		without: "a writer is late for as long as a reader that has left renewed after the others",
 		edits: []edit{{
 			old: "return {lock.first - now,", new: "return {redis.call('PTTL', KEYS[1]),",
@@ -449,7 +488,7 @@ var redisMutants = []mutant{
 		guard: "redis: a wrong clock sets no fence", file: "redisbackend/scripts/grant.lua",
 		without: "no lock can be acquired any more after the clock was far ahead",
 		edits: []edit{{
-			old: "  if fence > '4019025413685247' then\n" +
+			old: "  if newest > '4019025413685247' then\n" +
 				"    redis.call('GETEX', KEYS[2])\n" +
 				"    return nil\n" +
 				"  end\n",

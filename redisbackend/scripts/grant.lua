@@ -29,14 +29,14 @@
 -- longer than the rest of the script. Where numbers are necessary, they are below 2^53, so that
 -- Lua's numbers are exact. They become text through %.0f, because ".." would write 1e+15.
 
--- grant makes owner a holder for ms milliseconds and returns its fence: the only holder, or, if
--- there is a function add, what this makes of it. The fence is the maximum of the last fence plus
--- one, the time, and backend.FenceEpoch plus one.
+-- draw returns the next fence and the time, and draws as many more fences as given, which follow
+-- it. The fence is the maximum of the last fence plus one, the time, and backend.FenceEpoch plus
+-- one.
 --
--- grant does nothing and returns nil in two cases: the fence key has a foreign value, or the
--- fence would exceed FenceEpoch + MaxFence - 1. A wrong clock must not leave such a fence. Only a
--- master returns nil: on a replica GETEX and SET are errors.
-local function grant(owner, ms, tail, add)
+-- draw does nothing and returns nil in two cases: the fence key has a foreign value, or a fence
+-- would exceed FenceEpoch + MaxFence - 1. A wrong clock must not leave such a fence. Only a master
+-- returns nil: on a replica GETEX and SET are errors.
+local function draw(more)
   local last = redis.pcall('GET', KEYS[2])
   local time = redis.call('TIME')
   local fence = time[1] .. string.sub('00000' .. time[2], -6)
@@ -50,12 +50,28 @@ local function grant(owner, ms, tail, add)
     end
     fence = string.format('%.0f', last + 1)
   end
-  if fence > '4019025413685247' then
+  local newest = more and string.format('%.0f', fence + more) or fence
+  if newest > '4019025413685247' then
     redis.call('GETEX', KEYS[2])
     return nil
   end
-  redis.call('SET', KEYS[2], fence)
-  local rest = fence .. '\n' .. time[1] .. '\n' .. time[2] .. '\n' .. tail
+  redis.call('SET', KEYS[2], newest)
+  return fence, time
+end
+
+-- record returns the lines of a holder after its owner.
+local function record(fence, time, tail)
+  return fence .. '\n' .. time[1] .. '\n' .. time[2] .. '\n' .. tail
+end
+
+-- grant makes owner a holder for ms milliseconds and returns its fence: the only holder, or, if
+-- there is a function add, what this makes of it. It does nothing and returns nil if draw does.
+local function grant(owner, ms, tail, add)
+  local fence, time = draw()
+  if not fence then
+    return nil
+  end
+  local rest = record(fence, time, tail)
   if add then
     add(rest)
   else

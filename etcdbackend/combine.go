@@ -1,0 +1,230 @@
+package etcdbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
+)
+
+// maxTogether is how many operations a server accepts in one transaction by default.
+const maxTogether = 128
+
+// AcquireAll implements backend.Combiner. It sends one transaction, and more if an earlier attempt
+// of the same owners has created some of the keys. The transaction is not sent in a batch, because
+// the server makes all comparisons of a batch before its first change. Locks with different TTLs
+// have different leases, and are not supported.
+func (d *driver) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	ttl := reqs[0].TTL
+	if len(reqs) > maxTogether ||
+		slices.ContainsFunc(reqs, func(r *backend.Request) bool { return r.TTL != ttl }) {
+		return nil, 0, fmt.Errorf("%w: these locks in one step", backend.ErrUnsupported)
+	}
+	b := bound.Within(ctx, d.timeoutFor(ttl))
+	defer b.Cancel()
+	ctx = &request{Context: b, parent: ctx, values: d.values}
+	l, err := d.freshLease(ctx, ttl)
+	if err != nil {
+		return nil, 0, asUnavailable(ctx, err)
+	}
+	all := make([]*acquisition, len(reqs))
+	for i, req := range reqs {
+		all[i] = d.admit(req, l)
+	}
+	answers, failed, err := d.createAll(ctx, all)
+	switch {
+	case err == nil:
+		return d.applyAnswers(ctx, all, reqs, answers)
+	case errors.Is(err, backend.ErrNotAcquired), errors.Is(err, backend.ErrConflict):
+		return nil, failed, d.stepBackAll(ctx, all, answers, err)
+	case isLeaseGone(err):
+		d.endLease(l)
+	}
+	d.applyErrors(all, err)
+	return nil, failed, err
+}
+
+// createAll creates the missing keys of all if no lock has a key in front of the own one. Otherwise
+// it creates none, and failed is the index of the first lock that has another key. answers has the
+// keys of all in any case.
+func (d *driver) createAll(
+	ctx context.Context, all []*acquisition,
+) (answers []answer, failed int, err error) {
+	answers = make([]answer, len(all))
+	for range maxAdmissions {
+		r, err := d.send(ctx, call{txn: d.ifAllFree(all, answers)})
+		switch {
+		case errors.Is(err, rpctypes.ErrTooManyOps):
+			return answers, 0, fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
+		case err != nil:
+			return answers, 0, interpretError(ctx, err)
+		case r.txn.Succeeded:
+			for i, a := range all {
+				if answers[i].created == 0 {
+					answers[i] = answer{
+						created: r.txn.Header.Revision, lease: a.lease.id, first: true,
+					}
+				}
+			}
+			return answers, 0, nil
+		}
+		if failed, err := readFronts(all, answers, r.txn); err != nil {
+			return answers, failed, err
+		}
+	}
+	return answers, 0, &backend.Busy{} // keys come and go
+}
+
+// ifAllFree returns a transaction that creates the keys that answers does not have, if no other key
+// of their locks exists, and if the keys that answers has still exist. Otherwise it reads the first
+// key of each lock.
+func (d *driver) ifAllFree(all []*acquisition, answers []answer) *pb.TxnRequest {
+	txn := &pb.TxnRequest{}
+	for i, a := range all {
+		key, prefix, end := a.bytes()
+		compare := &pb.Compare{
+			Key: prefix, RangeEnd: end, Target: pb.Compare_CREATE, TargetUnion: never,
+		}
+		if created := answers[i].created; created > 0 {
+			compare.Key, compare.RangeEnd = key, nil
+			compare.TargetUnion = &pb.Compare_CreateRevision{CreateRevision: created}
+		} else {
+			txn.Success = append(txn.Success, a.put(key, d.id))
+		}
+		txn.Compare = append(txn.Compare, compare)
+		txn.Failure = append(txn.Failure, getFirst(prefix, end))
+	}
+	return txn
+}
+
+// readFronts reads the first key of each lock into answers. It returns the error about the first
+// lock with another key in front of the own one, and its index.
+func readFronts(
+	all []*acquisition, answers []answer, resp *pb.TxnResponse,
+) (failed int, first error) {
+	for i, a := range all {
+		answers[i] = answer{revision: resp.Header.Revision}
+		kvs := resp.Responses[i].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			continue
+		}
+		err := a.readFront(&answers[i], kvs)
+		if err == nil && !answers[i].first {
+			err = &backend.Busy{Holder: answers[i].holder}
+		}
+		if first == nil && err != nil {
+			failed, first = i, err
+		}
+	}
+	return failed, first
+}
+
+// applyAnswers is applyAnswer for all, which have their keys. If one of the keys is of no use, none
+// of them stays.
+func (d *driver) applyAnswers(
+	ctx context.Context, all []*acquisition, reqs []*backend.Request, answers []answer,
+) (grants []*backend.Grant, failed int, err error) {
+	for i, a := range all {
+		g, err := d.applyAnswer(a, reqs[i], answers[i])
+		if err != nil {
+			return nil, i, d.stepBackAll(ctx, all, answers, err)
+		}
+		grants = append(grants, g)
+	}
+	return grants, 0, nil
+}
+
+// stepBackAll removes the keys that all have by answers, and forgets all. It returns the reason, or
+// an error of unknown outcome if the keys may have stayed.
+func (d *driver) stepBackAll(
+	ctx context.Context, all []*acquisition, answers []answer, reason error,
+) error {
+	var keys [][]byte
+	for i, a := range all {
+		if answers[i].created > 0 {
+			keys = append(keys, []byte(a.key))
+		}
+	}
+	if len(keys) > 0 {
+		if _, err := d.removeKeys(ctx, keys); err != nil {
+			// Whatever the reason, the keys may have stayed.
+			err = fmt.Errorf("%v, and the other locks were not released: %v",
+				reason, err) //nolint:errorlint // neither is an answer to the attempt
+			d.applyErrors(all, err)
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range all {
+		d.forget(a)
+	}
+	return reason
+}
+
+// applyErrors is applyError for all.
+func (d *driver) applyErrors(all []*acquisition, err error) {
+	for _, a := range all {
+		d.applyError(a, err)
+	}
+}
+
+// removeKeys removes keys in one transaction, and reports which of them existed.
+func (d *driver) removeKeys(ctx context.Context, keys [][]byte) (removed []bool, err error) {
+	txn := &pb.TxnRequest{}
+	for _, key := range keys {
+		txn.Success = append(txn.Success, call{del: &pb.DeleteRangeRequest{Key: key}}.part())
+	}
+	r, err := d.send(ctx, call{txn: txn})
+	if err != nil {
+		return nil, err
+	}
+	for n := range keys {
+		removed = append(removed, r.txn.Responses[n].GetResponseDeleteRange().GetDeleted() > 0)
+	}
+	return removed, nil
+}
+
+// ReleaseAll implements backend.Combiner. It sends one transaction. If the server refuses it because
+// of one of its operations, each lock is released alone.
+func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
+	errs := make([]error, len(gs))
+	removed, err := d.releaseTogether(ctx, gs)
+	for i, g := range gs {
+		switch {
+		case isRefusedForOne(err):
+			errs[i] = d.Release(ctx, g)
+		case err != nil:
+			errs[i] = interpretError(ctx, err)
+		default:
+			d.finishRelease(g.Owner)
+			if !removed[i] {
+				errs[i] = backend.ErrNotHeld
+			}
+		}
+	}
+	return errs
+}
+
+// releaseTogether is the request of ReleaseAll. Its error is the client's own.
+func (d *driver) releaseTogether(
+	ctx context.Context, gs []*backend.Grant,
+) (removed []bool, err error) {
+	b := bound.Within(ctx, d.timeoutFor(gs[0].TTL))
+	defer b.Cancel()
+	ctx = &request{Context: b, parent: ctx, values: d.values}
+	keys := make([][]byte, len(gs))
+	for i, g := range gs {
+		d.startRelease(g.Owner)
+		keys[i] = []byte(newKeys(d.root, g.Key, g.Owner).key)
+	}
+	return d.removeKeys(ctx, keys)
+}

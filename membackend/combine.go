@@ -1,0 +1,58 @@
+package membackend
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// AcquireAll implements backend.Combiner.
+func (d *driver) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	if err := d.checkOpen(); err != nil {
+		return nil, 0, err
+	}
+	now := backend.Began(ctx)
+	d.space.mu.Lock()
+	defer d.space.mu.Unlock()
+	for i, req := range reqs {
+		if err := d.space.refusal(req, now); err != nil {
+			return nil, i, err
+		}
+	}
+	for i, req := range reqs {
+		g, err := d.space.acquire(req, now)
+		if err != nil {
+			return nil, i, err
+		}
+		grants = append(grants, g)
+	}
+	return grants, 0, nil
+}
+
+// ReleaseAll implements backend.Combiner.
+func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
+	errs := make([]error, len(gs))
+	for i, g := range gs {
+		errs[i] = d.Release(ctx, g)
+	}
+	return errs
+}
+
+// refusal returns the error of acquire for an exclusive request without a queue entry, or nil if
+// acquire would grant it. s.mu must be held.
+func (s *space) refusal(req *backend.Request, now time.Time) error {
+	l := s.current(req.Key, now)
+	if l == nil {
+		return nil
+	}
+	if err := l.conflict(req); err != nil {
+		return err
+	}
+	if find(l.holders, req.Owner) == nil {
+		return l.busy(nil, req.Mode, now)
+	}
+	return nil
+}

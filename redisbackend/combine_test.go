@@ -1,0 +1,69 @@
+package redisbackend
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// requests returns requests for n locks.
+func requests(t *testing.T, n int) (reqs []*backend.Request) {
+	t.Helper()
+	for i := range n {
+		req := raw.Request(t, 10*time.Minute)
+		req.Key = fmt.Sprintf("%s/%d", req.Key, i)
+		reqs = append(reqs, req)
+	}
+	return reqs
+}
+
+// TestLocksWithoutTheirReplicas checks that several locks which too few replicas acknowledge are
+// all released, and that a refusal needs no replicas.
+func TestLocksWithoutTheirReplicas(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, holder := openURL(t, s.URL+"?wait=1&timeout=4s"), openURL(t, s.URL)
+	reqs := requests(t, 3)
+	_, _, err := d.AcquireAll(t.Context(), reqs)
+	raw.WantIs(t, "AcquireAll", err, backend.ErrUnavailable)
+	for _, req := range reqs {
+		if n := do(t, admin(t, s), "exists", newKeys(req.Key).lock); n != int64(0) {
+			t.Errorf("the lock %s is held", req.Key)
+		}
+	}
+	theirs := *reqs[1]
+	theirs.Owner = raw.Request(t, time.Minute).Owner
+	held := raw.Acquire(t, holder, &theirs)
+	_, failed, err := d.AcquireAll(t.Context(), reqs)
+	raw.WantIs(t, "AcquireAll with a lock that is taken", err, backend.ErrNotAcquired)
+	if failed != 1 {
+		t.Errorf("the refusal is about lock %d", failed)
+	}
+	raw.Release(t, holder, held)
+}
+
+// TestLocksWithoutAFence checks that several locks are not acquired if no fence can be drawn, or
+// not a fence for each of them.
+func TestLocksWithoutAFence(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, lent := openURL(t, s.URL), admin(t, s)
+	for _, last := range []string{"foreign", "4019025413685245"} {
+		do(t, lent, "set", fenceKey, last)
+		reqs := requests(t, 3)
+		_, _, err := d.AcquireAll(t.Context(), reqs)
+		raw.WantIs(t, "AcquireAll with the last fence "+last, err, backend.ErrConflict)
+		for _, req := range reqs {
+			if n := do(t, lent, "exists", newKeys(req.Key).lock); n != int64(0) {
+				t.Errorf("the lock %s is held", req.Key)
+			}
+		}
+		if fence := do(t, lent, "get", fenceKey); fence != last {
+			t.Errorf("the fence is %v, was %s", fence, last)
+		}
+	}
+}
