@@ -161,6 +161,7 @@ type Breaker interface {
 type Mover interface {
 	// Export detaches g from this connection: the grant lives on for its TTL
 	// without renewal. The ticket identifies the grant to Adopt, in any process.
+	// A Renew or a Downgrade of g that is executed later leaves the ticket good.
 	// ErrLost is definite: the grant is gone. After any other error but
 	// ErrUnavailable the outcome is unknown, and the core releases the grant.
 	Export(ctx context.Context, g *Grant) (ticket string, err error)

@@ -132,6 +132,14 @@ var moveCases = []Case{
 			"and it admits readers and excludes writers throughout.",
 		run: downgradedLeaseMoves,
 	},
+	{
+		Name: "LateRequestsKeepTheTicket",
+		Move: true,
+		Mode: backend.Shared,
+		Promise: "A Downgrade or a Renew that is executed after the Export of its grant leaves " +
+			"the ticket good, and after the adoption it changes nothing.",
+		run: lateRequestsKeepTheTicket,
+	},
 }
 
 // downgrade sends a Downgrade, which must succeed.
@@ -486,4 +494,31 @@ func downgradedLeaseMoves(f *fixture) {
 	}
 	f.unlock(adopted)
 	f.unlock(f.lockWithin(c, prompt, f.name))
+}
+
+func lateRequestsKeepTheTicket(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	shared := f.downgrade(d, g)
+	ticket, err := d.(backend.Mover).Export(f.ctx, shared)
+	if err != nil {
+		f.Fatalf("Export: %v", err)
+	}
+	late := func() error { // the answer may be a loss, because the driver has forgotten the grant
+		_, _ = f.renew(d, shared)
+		_, err := d.(backend.Downgrader).Downgrade(f.ctx, g)
+		return err
+	}
+	_ = late()
+	f.refused(d, f.try(f.long()))
+	adopted, err := other.(backend.Mover).Adopt(f.ctx, ticket, f.reader(f.long()))
+	if err != nil {
+		f.Fatalf("Adopt after late requests of the exporter: %v", err)
+	}
+	f.isErr("Downgrade of the former owner", late(), backend.ErrLost)
+	if _, err := f.renew(other, adopted); err != nil {
+		f.Errorf("Renew of the adopter: %v", err)
+	}
+	f.release(other, adopted)
+	f.release(d, f.grantSoon(d, f.try(f.long())))
 }

@@ -155,6 +155,34 @@ var moveBugs = []Bug{
 			},
 		}
 	}},
+	{"late-downgrade-ends-ticket", "A Downgrade after an Export spoils the ticket.", func() *flaw {
+		var exported, spoilt table[bool] // by owner
+		return &flaw{
+			export: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (string, error) {
+				exported.set(g.Owner, true)
+				return next.Export(ctx, g)
+			},
+			downgrade: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (*backend.Grant, error) {
+				if is, _ := exported.get(g.Owner); is {
+					spoilt.set(g.Owner, true)
+				}
+				return next.Downgrade(ctx, g)
+			},
+			adopt: func(
+				ctx context.Context, next *driver, ticket string, req *backend.Request,
+			) (*backend.Grant, error) {
+				owner, _, _ := strings.Cut(ticket, ".")
+				if is, _ := spoilt.get(owner); is {
+					return nil, backend.ErrLost
+				}
+				return next.Adopt(ctx, ticket, req)
+			},
+		}
+	}},
 	{"owner-is-enough", "The owner alone is a ticket.", func() *flaw {
 		var tickets table[string] // by owner
 		return &flaw{

@@ -187,6 +187,7 @@ var noticedBy = map[string][]string{
 	"owner-is-enough":             {"ForgedHandleIsRefused"},
 	"former-owner-releases":       {"FormerOwnerIsAnother"},
 	"adopts-once":                 {"RepeatedAdoptionIsTheSame"},
+	"late-downgrade-ends-ticket":  {"LateRequestsKeepTheTicket"},
 	"adopted-not-renewed":         {"AdoptedLeaseIsRenewedAndReleased"},
 	"watch-leaks":                 {"ObserverLeavesNothing"},
 }
