@@ -181,8 +181,9 @@ type Downgrader interface {
 	// Owner and the same Fence.
 	//
 	// A repeated Downgrade of g returns the same grant with a new Term. ErrLost is
-	// definite: the grant is gone. Any other error leaves the outcome unknown;
-	// Renew and Release then work for g, whichever mode it has.
+	// definite: the grant is gone. So is ErrUnavailable: neither this Downgrade nor
+	// a part of it was executed. Any other error leaves the outcome unknown; Renew
+	// and Release then work for g, whichever mode it has.
 	Downgrade(ctx context.Context, g *Grant) (*Grant, error)
 }
 

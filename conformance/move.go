@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -49,6 +50,14 @@ var downgradeCases = []Case{
 		Mode:    backend.Shared,
 		Promise: "A Downgrade of a reader's lease is an error, and the lease stays held.",
 		run:     onlyAWriterIsDowngraded,
+	},
+	{
+		Name: "LostReplyOfADowngradeIsRepeated",
+		Mode: backend.Shared,
+		Promise: "Whichever answer of a Downgrade is lost, the lease stays held, and a " +
+			"repetition succeeds. After ErrUnavailable no reader is admitted.",
+		Faults: true,
+		run:    lostReplyOfADowngradeIsRepeated,
 	},
 }
 
@@ -246,6 +255,39 @@ func onlyAWriterIsDowngraded(f *fixture) {
 		f.Errorf("the lease has ended: %v", err)
 	}
 	f.unlock(lease)
+}
+
+func lostReplyOfADowngradeIsRepeated(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
+	readers := f.rwMutex(other)
+	for nth := range 3 {
+		lease := f.lock(c, f.name)
+		f.faults.DropReply(f, nth+1)
+		for isKnown := true; ; { // that the lease is a writer's
+			err := lease.Downgrade(f.ctx)
+			if err == nil {
+				break
+			}
+			isUncertain := errors.Is(err, dlock.ErrUncertain)
+			if lost := lease.Err(); lost != nil || !isUncertain &&
+				!errors.Is(err, dlock.ErrUnavailable) {
+				f.Fatalf("Downgrade: %v, the lease: %v", err, lost)
+			}
+			if isKnown = isKnown && !isUncertain; isKnown {
+				if _, err := readers.TryRLock(f.ctx); err == nil {
+					f.violation("a reader got the lock of a writer")
+				}
+			}
+			time.Sleep(nap)
+		}
+		f.settle(other)
+		reader, err := readers.TryRLock(f.ctx)
+		if err != nil {
+			f.Fatalf("TryRLock after a Downgrade: %v", err)
+		}
+		f.unlock(reader)
+		f.unlock(lease)
+	}
 }
 
 // export exports a lease, which must succeed.

@@ -77,6 +77,19 @@ var moveBugs = []Bug{
 			return next.Downgrade(ctx, g)
 		}}
 	}},
+	{"downgrade-guesses", "An executed Downgrade returns ErrUnavailable.", func() *flaw {
+		var done table[bool]
+		return &flaw{downgrade: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (*backend.Grant, error) {
+			shared, err := next.Downgrade(ctx, g)
+			if again, _ := done.get(g.Owner); !again {
+				done.set(g.Owner, true)
+				return nil, backend.ErrUnavailable
+			}
+			return shared, err
+		}}
+	}},
 	{"downgrade-changes-fence", "A Downgrade draws another fence.", func() *flaw {
 		return &flaw{downgrade: func(
 			ctx context.Context, next *driver, g *backend.Grant,

@@ -178,6 +178,7 @@ var noticedBy = map[string][]string{
 	"downgrade-frees":             {"DowngradeLeavesNoGap"},
 	"downgrade-admits-a-writer":   {"DowngradeLeavesNoGap"},
 	"downgrade-once":              {"RepeatedDowngradeIsTheSame"},
+	"downgrade-guesses":           {"LostReplyOfADowngradeIsRepeated"},
 	"downgrade-changes-fence":     {"DowngradedGrantIsAReaders"},
 	"downgrade-revives":           {"DowngradeOfALostGrantIsALoss"},
 	"export-frees":                {"ExportedLockIsKept", "PermitMoves", "ReaderMoves"},
