@@ -43,6 +43,12 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestOnceLostAlwaysLost",
 	},
 	{
+		guard: "TryRLock overtakes no writer of its client", file: "internal/engine/queue.go",
+		without: "TryRLock gets a lock for which a writer of the same client waits",
+		edits:   []edit{{old: " && ln.writers == 0", new: ""}},
+		pkg:     ".", test: "TestTryRLockOvertakesNoWriter",
+	},
+	{
 		guard: "a refused name is definite", file: "internal/engine/errors.go",
 		without: "Lock of a name that the driver refuses retries for a TTL",
 		edits:   []edit{{old: " || errors.Is(err, backend.ErrInvalidName)", new: ""}},
