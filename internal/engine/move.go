@@ -148,12 +148,13 @@ func (l *Lease) Export(ctx context.Context) (x Exported, err error) {
 
 // checkExport returns an error if the mode of the grant of a is not certain, or if the server may
 // still execute an earlier request of a: after the grant has passed to another owner, no release
-// would remove what that request leaves. e.mu must be held.
+// would remove what that request leaves. A wall clock that was set forward executes no request, so
+// the monotonic clock counts. e.mu must be held.
 func (a *acquisition) checkExport() error {
 	switch {
 	case a.mode == eitherMode:
 		return errEitherMode
-	case a.repeat && elapsed(a.first.start, a.engine.now()) < a.engine.caps.Late:
+	case a.repeat && a.engine.now().Sub(a.first.start) < a.engine.caps.Late:
 		return errGhost
 	}
 	return nil

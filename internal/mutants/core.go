@@ -49,6 +49,15 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestTryRLockOvertakesNoWriter",
 	},
 	{
+		guard:   "Export waits by the monotonic clock",
+		file:    "internal/engine/move.go",
+		without: "after the wall clock was set forward, a ghost keeps an adopted lock for a TTL",
+		edits: []edit{{
+			old: "a.engine.now().Sub(a.first.start)", new: "elapsed(a.first.start, a.engine.now())",
+		}},
+		pkg: "internal/engine", test: "TestExportWaitsByTheMonotonicClock",
+	},
+	{
 		guard: "a refused name is definite", file: "internal/engine/errors.go",
 		without: "Lock of a name that the driver refuses retries for a TTL",
 		edits:   []edit{{old: " || errors.Is(err, backend.ErrInvalidName)", new: ""}},
