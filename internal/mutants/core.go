@@ -58,6 +58,28 @@ var coreMutants = []mutant{
 		pkg: "internal/engine", test: "TestExportWaitsByTheMonotonicClock",
 	},
 	{
+		guard: "a context that panics frees its place", file: "internal/engine/contend.go",
+		without: "after a panic of its context a name is blocked in this client for ever",
+		edits: []edit{{
+			old: "	err = errAborted // unless the context returns\n" +
+				"	defer func() { ln, err = a.replaceOwner(t, err) }()\n" +
+				"	a.engine.pauseAfterLoss(ctx, l, losses)\n",
+			new: "	a.engine.pauseAfterLoss(ctx, l, losses)\n	_ = ended(ctx)\n" +
+				"	defer func() { ln, err = a.replaceOwner(t, err) }()\n",
+		}},
+		pkg: ".", test: "TestPanicAfterALossFreesThePlace",
+	},
+	{
+		guard: "a context that panics ends a move", file: "internal/engine/move.go",
+		without: "after a panic of its context a lease can never be downgraded or exported",
+		edits: []edit{{
+			old: "	if ended := l.applyDowngrade(shared, err); ended != nil {",
+			new: "	_ = l.tenure.acq.engine.tryError(ctx, err)\n" +
+				"	if ended := l.applyDowngrade(shared, err); ended != nil {",
+		}},
+		pkg: ".", test: "TestMoveWithAContextThatPanics",
+	},
+	{
 		guard: "a refused name is definite", file: "internal/engine/errors.go",
 		without: "Lock of a name that the driver refuses retries for a TTL",
 		edits:   []edit{{old: " || errors.Is(err, backend.ErrInvalidName)", new: ""}},
