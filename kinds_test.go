@@ -88,6 +88,43 @@ func TestReadersExcludeWritersOnly(t *testing.T) {
 	}
 }
 
+// TestTryRLockOvertakesNoWriter has a writer that waits in this client, while a reader in front of
+// it requests the lock.
+func TestTryRLockOvertakesNoWriter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHooked()
+		answer, requests := make(chan struct{}), 0
+		d.acquire = func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			if requests++; requests == 1 {
+				<-answer
+			}
+			return d.movable.Acquire(ctx, req)
+		}
+		c := open(t, d)
+		m := rwMutexes(t, []*dlock.Client{c})[0]
+		reader, ctx := make(chan *dlock.Lease, 1), t.Context()
+		go func() {
+			lease, _ := m.RLock(ctx)
+			reader <- lease
+		}()
+		synctest.Wait()
+		_ = got(t, m.TryRLock).Unlock(ctx) // no writer waits
+		next := lockBehind(ctx, c, "x")
+		synctest.Wait()
+		refuses(t, "a reader behind a writer that waits", m.TryRLock)
+		close(answer)
+		if lease := <-reader; lease != nil {
+			frees(t, lease)
+		}
+		if r := <-next; r.err != nil {
+			t.Error(r.err)
+		} else {
+			frees(t, r.lease)
+		}
+	})
+}
+
 // TestReadersShareAGrant checks that readers of one client share a grant while it is young, and
 // that each has its own lease.
 func TestReadersShareAGrant(t *testing.T) {

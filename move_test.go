@@ -316,6 +316,82 @@ func TestContextsRunWithoutTheMutex(t *testing.T) {
 	frees(t, probed)
 }
 
+// TestMoveWithAContextThatPanics has a context that panics after a request without an answer. The
+// answer counts nevertheless: a Downgrade may be repeated, and after an Export the lock is free.
+func TestMoveWithAContextThatPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHooked()
+		c := open(t, d)
+		armed := false
+		ctx := probing{t.Context(), func() {
+			if armed {
+				panic("a context's")
+			}
+		}}
+		d.downgrade = func(context.Context, *backend.Grant) (*backend.Grant, error) {
+			armed = true
+			return nil, errServer
+		}
+		d.export = func(context.Context, *backend.Grant) (string, error) {
+			armed = true
+			return "", errServer
+		}
+		lease := takes(t, c, "x")
+		panics(t, func() { _ = lease.Downgrade(ctx) })
+		armed = false
+		if _, err := lease.Export(t.Context()); err == nil || lease.Err() != nil {
+			t.Errorf("Export in an unknown mode: %v, the lease: %v", err, lease.Err())
+		}
+		d.downgrade = nil
+		if err := lease.Downgrade(t.Context()); err != nil {
+			t.Errorf("the second Downgrade: %v", err)
+		}
+		frees(t, lease)
+		lease = takes(t, c, "x")
+		panics(t, func() { _, _ = lease.Export(ctx) })
+		wantErr(t, lease.Err(), dlock.ErrNotHeld)
+		synctest.Wait() // for the release in the background
+		lease, err := c.TryLock(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		frees(t, lease)
+	})
+}
+
+// TestPanicAfterALossFreesThePlace has a context that panics after the grant of its Lock was lost,
+// before the Lock returned. The next Lock of the client gets the place in the line.
+func TestPanicAfterALossFreesThePlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHooked()
+		c := open(t, d)
+		lost := false
+		d.acquire = func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			g, err := d.movable.Acquire(ctx, req)
+			if !lost {
+				lost = true
+				req.Lost(dlock.ErrLost)
+			}
+			return g, err
+		}
+		ctx := probing{t.Context(), func() {
+			if lost {
+				panic("a context's")
+			}
+		}}
+		panics(t, func() { _, _ = c.Lock(ctx, "x") })
+		limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		lease, err := c.Lock(limited, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		frees(t, lease)
+	})
+}
+
 // TestAdoptedTooLate checks the error of an Adopt whose grant is over when it arrives. The handle
 // is consumed, so the request is not as if it was not executed.
 func TestAdoptedTooLate(t *testing.T) {

@@ -91,6 +91,7 @@
 //	Acquire                  Release            a ghost; the core's repeated Release removes it
 //	Renew                    a later Renew      the longer term stays
 //	Renew, Release           the term's end     no change to the grant of another owner
+//	Renew, Downgrade         Export             the ticket stays good
 //	Release                  Release            ErrNotHeld
 //
 // A comparison of the owner and the change it guards must therefore be one atomic

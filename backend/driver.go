@@ -182,6 +182,7 @@ type Breaker interface {
 type Mover interface {
 	// Export detaches g from this connection: the grant lives on for its TTL
 	// without renewal. The ticket identifies the grant to Adopt, in any process.
+	// A Renew or a Downgrade of g that is executed later leaves the ticket good.
 	// ErrLost is definite: the grant is gone. After any other error but
 	// ErrUnavailable the outcome is unknown, and the core releases the grant.
 	Export(ctx context.Context, g *Grant) (ticket string, err error)
@@ -201,8 +202,9 @@ type Downgrader interface {
 	// Owner and the same Fence.
 	//
 	// A repeated Downgrade of g returns the same grant with a new Term. ErrLost is
-	// definite: the grant is gone. Any other error leaves the outcome unknown;
-	// Renew and Release then work for g, whichever mode it has.
+	// definite: the grant is gone. So is ErrUnavailable: neither this Downgrade nor
+	// a part of it was executed. Any other error leaves the outcome unknown; Renew
+	// and Release then work for g, whichever mode it has.
 	Downgrade(ctx context.Context, g *Grant) (*Grant, error)
 }
 

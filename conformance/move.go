@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -49,6 +50,14 @@ var downgradeCases = []Case{
 		Mode:    backend.Shared,
 		Promise: "A Downgrade of a reader's lease is an error, and the lease stays held.",
 		run:     onlyAWriterIsDowngraded,
+	},
+	{
+		Name: "LostReplyOfADowngradeIsRepeated",
+		Mode: backend.Shared,
+		Promise: "Whichever answer of a Downgrade is lost, the lease stays held, and a " +
+			"repetition succeeds. After ErrUnavailable no reader is admitted.",
+		Faults: true,
+		run:    lostReplyOfADowngradeIsRepeated,
 	},
 }
 
@@ -131,6 +140,14 @@ var moveCases = []Case{
 		Promise: "A lease can be exported and adopted after a Downgrade. Its fence is not lower, " +
 			"and it admits readers and excludes writers throughout.",
 		run: downgradedLeaseMoves,
+	},
+	{
+		Name: "LateRequestsKeepTheTicket",
+		Move: true,
+		Mode: backend.Shared,
+		Promise: "A Downgrade or a Renew that is executed after the Export of its grant leaves " +
+			"the ticket good, and after the adoption it changes nothing.",
+		run: lateRequestsKeepTheTicket,
 	},
 }
 
@@ -238,6 +255,39 @@ func onlyAWriterIsDowngraded(f *fixture) {
 		f.Errorf("the lease has ended: %v", err)
 	}
 	f.unlock(lease)
+}
+
+func lostReplyOfADowngradeIsRepeated(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
+	readers := f.rwMutex(other)
+	for nth := range 3 {
+		lease := f.lock(c, f.name)
+		f.faults.DropReply(f, nth+1)
+		for isKnown := true; ; { // that the lease is a writer's
+			err := lease.Downgrade(f.ctx)
+			if err == nil {
+				break
+			}
+			isUncertain := errors.Is(err, dlock.ErrUncertain)
+			if lost := lease.Err(); lost != nil || !isUncertain &&
+				!errors.Is(err, dlock.ErrUnavailable) {
+				f.Fatalf("Downgrade: %v, the lease: %v", err, lost)
+			}
+			if isKnown = isKnown && !isUncertain; isKnown {
+				if _, err := readers.TryRLock(f.ctx); err == nil {
+					f.violation("a reader got the lock of a writer")
+				}
+			}
+			time.Sleep(nap)
+		}
+		f.settle(other)
+		reader, err := readers.TryRLock(f.ctx)
+		if err != nil {
+			f.Fatalf("TryRLock after a Downgrade: %v", err)
+		}
+		f.unlock(reader)
+		f.unlock(lease)
+	}
 }
 
 // export exports a lease, which must succeed.
@@ -486,4 +536,31 @@ func downgradedLeaseMoves(f *fixture) {
 	}
 	f.unlock(adopted)
 	f.unlock(f.lockWithin(c, prompt, f.name))
+}
+
+func lateRequestsKeepTheTicket(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(f.long()))
+	shared := f.downgrade(d, g)
+	ticket, err := d.(backend.Mover).Export(f.ctx, shared)
+	if err != nil {
+		f.Fatalf("Export: %v", err)
+	}
+	late := func() error { // the answer may be a loss, because the driver has forgotten the grant
+		_, _ = f.renew(d, shared)
+		_, err := d.(backend.Downgrader).Downgrade(f.ctx, g)
+		return err
+	}
+	_ = late()
+	f.refused(d, f.try(f.long()))
+	adopted, err := other.(backend.Mover).Adopt(f.ctx, ticket, f.reader(f.long()))
+	if err != nil {
+		f.Fatalf("Adopt after late requests of the exporter: %v", err)
+	}
+	f.isErr("Downgrade of the former owner", late(), backend.ErrLost)
+	if _, err := f.renew(other, adopted); err != nil {
+		f.Errorf("Renew of the adopter: %v", err)
+	}
+	f.release(other, adopted)
+	f.release(d, f.grantSoon(d, f.try(f.long())))
 }

@@ -44,7 +44,9 @@ func (s *space) downgrade(g *backend.Grant, now time.Time) (*backend.Grant, erro
 // replace puts a holder with another grant in the place of a, and returns it. The grant of a stays
 // as it is, because it was returned.
 func (l *lock) replace(a *acquisition, grant backend.Grant) *acquisition {
-	next := &acquisition{state: held, grant: grant, since: a.since, expires: a.expires}
+	next := &acquisition{
+		state: held, grant: grant, since: a.since, expires: a.expires, secret: a.secret,
+	}
 	l.holders[slices.Index(l.holders, a)] = next
 	return next
 }
@@ -100,6 +102,7 @@ func (s *space) adopt(
 		}
 	}
 	next := l.replace(a, backend.Grant{Request: *req, Fence: a.grant.Fence})
+	next.secret = "" // the ticket is used up
 	next.grant.Term = next.prolong(req.TTL, now)
 	s.tell(l.key)
 	return &next.grant, nil

@@ -44,10 +44,11 @@ var refusals = []string{
 
 // interpretError classifies an error of the client library. It wraps a definite answer in the
 // sentinel of package backend. Any other error leaves the outcome unknown. ctx is the context of
-// the call: an unknown error after its end also wraps ctx's error.
+// the call: an unknown error after its end also wraps ctx's error. A *replicaError stays as it is,
+// because a refusal to wait for replicas is no refusal of the request before it.
 func interpretError(ctx context.Context, err error) error {
 	switch {
-	case err == nil || errors.Is(err, backend.ErrUnavailable): // from the dialer
+	case err == nil, isUnreplicated(err), errors.Is(err, backend.ErrUnavailable): // by the dialer
 		return err
 	case isReply(err, "WRONGTYPE"), isReply(err, "CONFLICT"):
 		return fmt.Errorf("%w: %w", backend.ErrConflict, err)
@@ -142,6 +143,9 @@ func quoted(secret string) string {
 func (s secrets) redact(err error) error {
 	if err == nil {
 		return nil
+	}
+	if missing, ok := errors.AsType[*replicaError](err); ok {
+		return &replicaError{missing.acknowledged, missing.wanted, s.redact(missing.err)}
 	}
 	if reply, ok := errors.AsType[redis.Error](err); ok {
 		if text := s.clean(reply.Error()); text != reply.Error() {

@@ -131,6 +131,7 @@ func TestInterpretError(t *testing.T) {
 		{name: "write timeout", err: &net.OpError{Op: "write", Err: io.ErrNoProgress}},
 		{name: "a faulty script", err: reply("ERR user_script:3: attempt to index a nil value")},
 		{name: "cancelled", ctx: ended, err: io.EOF},
+		{name: "no WAIT", err: &replicaError{err: reply("NOPERM this user has no permissions")}},
 	}
 	for want, replies := range map[error]map[string]string{
 		backend.ErrUnavailable: {

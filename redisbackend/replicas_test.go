@@ -71,6 +71,33 @@ func TestAdoptionWithoutItsReplicas(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
+// TestRefusedWait checks requests of a user who may not wait for replicas. The server refuses only
+// the wait, after it has executed the request. A text that contains the password is redacted.
+func TestRefusedWait(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	for _, password := range []string{"pw", "permissions"} {
+		do(t, admin(t, s), "acl", "setuser", "locks", "on", "resetpass", ">"+password,
+			"~*", "&*", "+@all", "-wait")
+		d := openURL(t, "redis://locks:"+password+"@"+s.Addr+"?wait=1&timeout=4s")
+		holder, other := openURL(t, s.URL), openURL(t, s.URL)
+		held := raw.Acquire(t, holder, raw.Request(t, 10*time.Minute))
+		_, err := d.Downgrade(t.Context(), held)
+		if err == nil || isDefinite(err) || strings.Contains(err.Error(), password) {
+			t.Errorf("Downgrade: %v, want an unknown outcome", err)
+		}
+		reader := raw.Request(t, 10*time.Minute)
+		reader.Key, reader.Mode = held.Key, backend.Shared
+		raw.Release(t, other, raw.Acquire(t, other, reader)) // the Downgrade was executed
+		raw.Release(t, holder, held)
+		req := raw.Request(t, 10*time.Minute)
+		_, err = d.Acquire(t.Context(), req)
+		raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
+		raw.WantIs(t, "its release", other.Release(t.Context(), &backend.Grant{Request: *req}),
+			backend.ErrNotHeld)
+	}
+}
+
 // TestRefusalNeedsNoReplicas checks that a waiter keeps its place in the queue while replicas are
 // missing. A refusal proves no term.
 func TestRefusalNeedsNoReplicas(t *testing.T) {

@@ -23,7 +23,7 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 			return nil, interpretError(err)
 		}
 		if err := a.session.prove(g.TTL / 6); err != nil {
-			return nil, interpretError(err)
+			return nil, err // never ErrUnavailable: a is a reader already
 		}
 		shared := *g
 		shared.Mode, shared.Term = backend.Shared, a.session.term(g.TTL)

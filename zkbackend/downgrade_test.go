@@ -1,8 +1,10 @@
 package zkbackend
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -195,6 +197,33 @@ func TestLostReplyOfADowngrade(t *testing.T) {
 		_, err = d.Renew(t.Context(), shared)
 		must(t, err)
 		raw.Release(t, d, shared)
+	}
+}
+
+// TestUnprovenDowngrade checks the error of a Downgrade that was executed, and whose session cannot
+// be proven because no server can be reached. With ErrUnavailable the holder would go on as a
+// writer among readers.
+func TestUnprovenDowngrade(t *testing.T) {
+	t.Parallel()
+	d, p := isolated(t, testenv.ZooKeeper(t), "")
+	g := raw.Acquire(t, d, raw.Request(t, patience))
+	a, s := d.find(g), d.session
+	_, err := inTurn(t.Context(), a, func() (any, error) { return nil, d.downgrade(a, g.Meta) })
+	must(t, err)
+	p.Close()
+	hasFailed := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.failure != nil
+	}
+	for !hasFailed() {
+		time.Sleep(time.Millisecond)
+	}
+	stale := *g
+	stale.TTL = 0 // no proof is young enough
+	if _, err = d.Downgrade(t.Context(), &stale); err == nil ||
+		errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Downgrade: %v, want an unknown outcome", err)
 	}
 }
 

@@ -77,6 +77,19 @@ var moveBugs = []Bug{
 			return next.Downgrade(ctx, g)
 		}}
 	}},
+	{"downgrade-guesses", "An executed Downgrade returns ErrUnavailable.", func() *flaw {
+		var done table[bool]
+		return &flaw{downgrade: func(
+			ctx context.Context, next *driver, g *backend.Grant,
+		) (*backend.Grant, error) {
+			shared, err := next.Downgrade(ctx, g)
+			if again, _ := done.get(g.Owner); !again {
+				done.set(g.Owner, true)
+				return nil, backend.ErrUnavailable
+			}
+			return shared, err
+		}}
+	}},
 	{"downgrade-changes-fence", "A Downgrade draws another fence.", func() *flaw {
 		return &flaw{downgrade: func(
 			ctx context.Context, next *driver, g *backend.Grant,
@@ -152,6 +165,34 @@ var moveBugs = []Bug{
 					}, nil
 				}
 				return g, err
+			},
+		}
+	}},
+	{"late-downgrade-ends-ticket", "A Downgrade after an Export spoils the ticket.", func() *flaw {
+		var exported, spoilt table[bool] // by owner
+		return &flaw{
+			export: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (string, error) {
+				exported.set(g.Owner, true)
+				return next.Export(ctx, g)
+			},
+			downgrade: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (*backend.Grant, error) {
+				if is, _ := exported.get(g.Owner); is {
+					spoilt.set(g.Owner, true)
+				}
+				return next.Downgrade(ctx, g)
+			},
+			adopt: func(
+				ctx context.Context, next *driver, ticket string, req *backend.Request,
+			) (*backend.Grant, error) {
+				owner, _, _ := strings.Cut(ticket, ".")
+				if is, _ := spoilt.get(owner); is {
+					return nil, backend.ErrLost
+				}
+				return next.Adopt(ctx, ticket, req)
 			},
 		}
 	}},

@@ -205,11 +205,13 @@ var noticedBy = map[string][]string{
 	"all-only-once": {
 		"RepeatedAcquireAllIsTheSame", "LostReplyOfAcquireAllIsRepeated",
 	},
-	"all-break-holders":        {"AllWaitForAQueue"},
-	"all-with-one-fence":       {"AllAreGrantedInOneStep"},
-	"ignores-other-kinds":      {"OneOfAnotherKindLeavesNone"},
-	"release-all-stops":        {"ReleaseAllAnswersEach"},
-	"release-all-does-nothing": {"AllAreGrantedInOneStep", "ReleaseAllWakesWaiters"},
+	"all-break-holders":          {"AllWaitForAQueue"},
+	"all-with-one-fence":         {"AllAreGrantedInOneStep"},
+	"ignores-other-kinds":        {"OneOfAnotherKindLeavesNone"},
+	"release-all-stops":          {"ReleaseAllAnswersEach"},
+	"release-all-does-nothing":   {"AllAreGrantedInOneStep", "ReleaseAllWakesWaiters"},
+	"downgrade-guesses":          {"LostReplyOfADowngradeIsRepeated"},
+	"late-downgrade-ends-ticket": {"LateRequestsKeepTheTicket"},
 }
 
 // unbroken lists the cases that no broken driver can fail, with the reason. Most of their promises

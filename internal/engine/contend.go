@@ -31,8 +31,7 @@ func (e *Engine) Acquire(ctx context.Context, l *Lock, wait bool, ref *Ref) erro
 		if !errors.Is(err, errBroken) {
 			return err
 		}
-		e.pauseAfterLoss(ctx, l, losses)
-		a, t, err = a.tryAgain(ctx, t, l, wait)
+		a, t, err = a.tryAgain(ctx, t, l, wait, losses)
 	}
 	return err
 }
@@ -136,13 +135,13 @@ func (e *Engine) pauseAfterLoss(ctx context.Context, l *Lock, losses int) {
 	sleep(ctx, jittered(backoff(losses-1, l.TTL/10)))
 }
 
-// tryAgain follows the loss of a, or of its tenure t, before the caller had a lease. The caller
-// contends with another owner in its place. A reader that shared the grant has no place, and
-// reaches the front of the line again.
+// tryAgain follows the loss of a, or of its tenure t, before the caller had a lease. losses is the
+// number of earlier losses. The caller contends with another owner in its place. A reader that
+// shared the grant has no place, and reaches the front of the line again.
 func (a *acquisition) tryAgain(
-	ctx context.Context, t *tenure, l *Lock, wait bool,
+	ctx context.Context, t *tenure, l *Lock, wait bool, losses int,
 ) (*acquisition, *tenure, error) {
-	ln, err := a.replaceOwner(ctx, t, wait)
+	ln, err := a.keepPlace(ctx, t, l, wait, losses)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -152,13 +151,26 @@ func (a *acquisition) tryAgain(
 	return a.engine.newAcquisition(l, ln, wait, time.Time{}), nil, nil
 }
 
-// replaceOwner cleans up a, which is lost, and returns the line at whose front the caller stands,
-// or nil if it has no such place.
-func (a *acquisition) replaceOwner(ctx context.Context, t *tenure, wait bool) (*line, error) {
-	var err error
+// keepPlace backs off, and then replaces the owner of a. A context that panics costs the caller its
+// place at the front of the line, but does not keep it occupied.
+func (a *acquisition) keepPlace(
+	ctx context.Context, t *tenure, l *Lock, wait bool, losses int,
+) (ln *line, err error) {
+	err = errAborted // unless the context returns
+	defer func() { ln, err = a.replaceOwner(t, err) }()
+	a.engine.pauseAfterLoss(ctx, l, losses)
 	if ended(ctx) != nil {
-		err = ContextError(ctx)
+		return nil, ContextError(ctx)
 	}
+	if !wait {
+		return nil, errTakenBack
+	}
+	return nil, nil
+}
+
+// replaceOwner cleans up a, which is lost, and returns the line at whose front the caller stands,
+// or nil if it has no such place. If the caller gives up because of err, its place is free.
+func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
@@ -166,11 +178,8 @@ func (a *acquisition) replaceOwner(ctx context.Context, t *tenure, wait bool) (*
 	if a.state == requesting {
 		a.cleanUp()
 	}
-	switch {
-	case e.closing.Err() != nil:
+	if e.closing.Err() != nil {
 		err = backend.ErrClosed
-	case err == nil && !wait:
-		err = errTakenBack
 	}
 	if err != nil {
 		e.serve(ln, turn{kind: requestTurn})

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -85,11 +84,19 @@ func (a *acquisition) checkDowngrade() error {
 	return nil
 }
 
-// downgraded handles the answer to a Downgrade, and returns its error for the caller.
+// downgraded handles the answer to a Downgrade, and returns its error for the caller. A context that
+// panics finds the answer handled.
 func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error) error {
+	if ended := l.applyDowngrade(shared, err); ended != nil {
+		return ended
+	}
+	return l.tenure.acq.engine.tryError(ctx, err)
+}
+
+// applyDowngrade applies the answer to a Downgrade. It returns the reason if l has ended.
+func (l *Lease) applyDowngrade(shared *backend.Grant, err error) (ended error) {
 	a := l.tenure.acq
 	e := a.engine
-	failure := e.tryError(ctx, err)
 	e.mu.Lock()
 	defer e.unlock()
 	a.pin = pinned
@@ -97,8 +104,7 @@ func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error
 		a.markLost(err)
 	}
 	now := e.now()
-	ended := l.check()
-	switch {
+	switch ended = l.check(); {
 	case ended != nil && err == nil:
 		a.releaseProlonged(now)
 	case ended != nil:
@@ -109,7 +115,7 @@ func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error
 	case isUnknown(err):
 		a.mode = eitherMode
 	}
-	return cmp.Or(ended, failure)
+	return ended
 }
 
 // Exported is an exported grant.
@@ -148,31 +154,39 @@ func (l *Lease) Export(ctx context.Context) (x Exported, err error) {
 
 // checkExport returns an error if the mode of the grant of a is not certain, or if the server may
 // still execute an earlier request of a: after the grant has passed to another owner, no release
-// would remove what that request leaves. e.mu must be held.
+// would remove what that request leaves. A wall clock that was set forward executes no request, so
+// the monotonic clock counts. e.mu must be held.
 func (a *acquisition) checkExport() error {
 	switch {
 	case a.mode == eitherMode:
 		return errEitherMode
-	case a.repeat && elapsed(a.first.start, a.engine.now()) < a.engine.caps.Late:
+	case a.repeat && a.engine.now().Sub(a.first.start) < a.engine.caps.Late:
 		return errGhost
 	}
 	return nil
 }
 
-// exported handles the answer to an Export: it completes x, or returns the error for the caller.
+// exported handles the answer to an Export: it completes x, or returns the error for the caller. A
+// context that panics finds the answer handled.
 func (l *Lease) exported(ctx context.Context, x *Exported, err error) error {
+	if ended := l.applyExport(x, err); ended != nil {
+		return ended
+	}
+	return l.tenure.acq.engine.tryError(ctx, err)
+}
+
+// applyExport applies the answer to an Export. It returns the reason if l had ended before.
+func (l *Lease) applyExport(x *Exported, err error) (ended error) {
 	t := l.tenure
 	a := t.acq
 	e := a.engine
-	failure := e.tryError(ctx, err)
 	e.mu.Lock()
 	defer e.unlock()
 	a.pin = pinned
 	if isLost(err) {
 		a.markLost(err)
 	}
-	ended := l.check()
-	switch {
+	switch ended = l.check(); {
 	case ended != nil && err == nil: // no caller gets the ticket
 		a.repeat = true
 		a.releaseProlonged(e.now())
@@ -187,7 +201,7 @@ func (l *Lease) exported(ctx context.Context, x *Exported, err error) error {
 		a.repeat = true
 		a.releaseInBackground()
 	}
-	return cmp.Or(ended, failure)
+	return ended
 }
 
 // Adopt acquires the grant behind a ticket and puts its lease into ref. handoff is the number that

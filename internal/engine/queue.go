@@ -16,6 +16,7 @@ type line struct {
 	front       *Lock        // the settings at the front; nil: there is none
 	readers     *acquisition // the newest shared grant, which readers may join; nil: there is none
 	first, last *waiter
+	writers     int // waiters for an exclusive lock
 }
 
 // waiter is a Lock that waits in a line.
@@ -78,10 +79,13 @@ func (e *Engine) join(l *Lock, wait bool) (place, error) {
 // isOutside reports whether l sends its request at once although there is a lock at the front. A
 // semaphore and a mutex of one name are a conflict, and so are two semaphores with different
 // limits: the server reports it. The limit of a mutex is 0. A caller that does not wait may get a
-// permit, or share the lock with other readers, while another caller of this client requests it.
+// permit, or share the lock with other readers, while another caller of this client requests it. It
+// does not overtake a writer that waits in ln.
 func (ln *line) isOutside(l *Lock, wait bool) bool {
-	return l.Limit != ln.front.Limit ||
-		!wait && l.mode() == ln.front.mode() && l.mode() != backend.Exclusive
+	if l.Limit != ln.front.Limit {
+		return true
+	}
+	return !wait && l.mode() == ln.front.mode() && l.mode() != backend.Exclusive && ln.writers == 0
 }
 
 // append adds a waiter at the end of ln. e.mu must be held.
@@ -93,7 +97,15 @@ func (ln *line) append(l *Lock) *waiter {
 		ln.last.next = w
 	}
 	ln.last = w
+	ln.countWriter(w, 1)
 	return w
+}
+
+// countWriter adds n to the number of writers in ln if w is one. e.mu must be held.
+func (ln *line) countWriter(w *waiter, n int) {
+	if w.lock.mode() == backend.Exclusive {
+		ln.writers += n
+	}
 }
 
 // newLine makes the line of a key. It reuses the line that ended last, because an uncontended lock
@@ -131,6 +143,7 @@ func (w *waiter) remove() {
 		w.next.prev = w.prev
 	}
 	w.prev, w.next = nil, nil
+	w.line.countWriter(w, -1)
 }
 
 // serve gives t to the first waiter of ln, or leaves the front empty. ln may be nil. e.mu must be

@@ -245,3 +245,47 @@ func TestClocksAreComparedAgainAndAgain(t *testing.T) {
 		t.Errorf("the lease was lost %v after the waking", took)
 	}
 }
+
+// exporting is a driver that exports everything. It does not answer its first attempt, which may be
+// executed late.
+type exporting struct {
+	willing
+	attempts atomic.Int32
+	late     time.Duration
+}
+
+func (d *exporting) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Modes: backend.Exclusive, Move: true, Late: d.late}
+}
+
+func (d *exporting) Acquire(
+	ctx context.Context, req *backend.Request,
+) (*backend.Grant, error) {
+	if d.attempts.Add(1) == 1 {
+		return nil, errors.New("no answer")
+	}
+	return d.willing.Acquire(ctx, req)
+}
+
+func (*exporting) Export(context.Context, *backend.Grant) (string, error) { return "ticket", nil }
+
+func (*exporting) Adopt(
+	context.Context, string, *backend.Request,
+) (*backend.Grant, error) {
+	return nil, backend.ErrLost
+}
+
+// TestExportWaitsByTheMonotonicClock checks that a wall clock which is set forward does not hide
+// that an attempt may still be executed.
+func TestExportWaitsByTheMonotonicClock(t *testing.T) {
+	t.Parallel()
+	d := &exporting{late: 3 * time.Second}
+	c, e, l := newClock(t, d)
+	lease := acquire(t, e, l)
+	begun := time.Now()
+	c.suspend(10 * d.late)
+	_, err := lease.Export(t.Context())
+	if time.Since(begun) < d.late && !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Export: %v, want ErrUnavailable", err)
+	}
+}

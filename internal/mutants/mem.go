@@ -34,6 +34,14 @@ var memMutants = []mutant{
 		pkg: "membackend", test: "TestConformance/OneTakenLeavesNone",
 	},
 	{
+		guard: "mem: a late Downgrade keeps the ticket", file: "membackend/move.go",
+		without: "a handle is useless, and its lock stays taken for a TTL",
+		edits: []edit{{
+			old: "expires: a.expires, secret: a.secret,", new: "expires: a.expires,",
+		}},
+		pkg: "membackend", test: "TestConformance/LateRequestsKeepTheTicket",
+	},
+	{
 		guard: "mem: expired names are forgotten", file: "membackend/space.go",
 		without: "each name that expires without a release uses memory for ever",
 		edits:   []edit{{old: "\t\ts.sweep(now)\n", new: ""}},

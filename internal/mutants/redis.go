@@ -47,6 +47,21 @@ var redisMutants = []mutant{
 		pkg: "redisbackend", test: "TestLockWithoutItsReplicas",
 	},
 	{
+		guard: "redis: a refused WAIT refuses no request", file: "redisbackend/errors.go",
+		without: "with `wait=1` an executed Downgrade is ErrUnavailable: a writer among readers",
+		edits:   []edit{{old: "err == nil, isUnreplicated(err),", new: "err == nil,"}},
+		pkg:     "redisbackend", test: "TestRefusedWait",
+	},
+	{
+		guard: "redis: redaction hides no missing replica", file: "redisbackend/errors.go",
+		without: "with `wait=1` a lock without its replicas stays, if its error shows a password",
+		edits: []edit{{
+			old: "if missing, ok := errors.AsType[*replicaError](err); ok {",
+			new: "if missing, ok := errors.AsType[*replicaError](err); ok && false {",
+		}},
+		pkg: "redisbackend", test: "TestRefusedWait",
+	},
+	{
 		guard: "redis: renewals need their replicas", file: "redisbackend/renew.go",
 		without: "a promoted replica ends the lock before its holder does",
 		edits: []edit{{

@@ -86,6 +86,14 @@ var zkMutants = []mutant{
 		pkg: "zkbackend", test: "TestLossAfterAnUnansweredDowngrade",
 	},
 	{
+		guard: "zk: an executed downgrade is never unavailable", file: "zkbackend/downgrade.go",
+		without: "a holder goes on as a writer although the server admits readers",
+		edits: []edit{{
+			old: "return nil, err // never", new: "return nil, interpretError(err) // never",
+		}},
+		pkg: "zkbackend", test: "TestUnprovenDowngrade",
+	},
+	{
 		guard: "zk: a release follows an unanswered downgrade", file: "zkbackend/driver.go",
 		without: "Unlock finds no lock, and the reader's node stays until the session ends",
 		edits: []edit{{
