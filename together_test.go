@@ -110,8 +110,8 @@ func TestLockAllIsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newCombining()
 		m := locksAll(t, open(t, d), "c", "a", "b")
-		if names := m.Leases(); names[0].Name() != "c" || names[0].Fence()>>12 != 3 {
-			t.Errorf("the first lease is of %s, with the fence %d", names[0].Name(), names[0].Fence())
+		if first := m.Leases()[0]; first.Name() != "c" || first.Fence()>>12 != 3 {
+			t.Errorf("the first lease is of %s, with the fence %d", first.Name(), first.Fence())
 		}
 		if err := m.Unlock(t.Context()); err != nil {
 			t.Error(err)
@@ -449,8 +449,8 @@ func TestLockAllMakesProgress(t *testing.T) {
 		},
 	}
 	for what, sets := range all {
-		for i, name := range []string{"one by one", "one by one here", "combined", "combined here"} {
-			t.Run(what+"/"+name, func(t *testing.T) {
+		for i, how := range []string{"one by one", "one by one here", "combined", "combined here"} {
+			t.Run(what+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					clients := len(sets)

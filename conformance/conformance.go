@@ -96,8 +96,8 @@ func Cases() []Case {
 		acquireCases, exclusionCases, fenceCases, waitingCases, handoffCases, renewalCases,
 		lossCases, releaseCases, cancelCases, faultCases, nameCases, inspectCases, capabilityCases,
 		leaseCases, measureCases, orderCases, apartCases, foreignCases, queueCases, repeatCases,
-		secretCases, sharedCases, permitCases, downgradeCases, moveCases, allCases, combineCases, electCases,
-		observeCases,
+		secretCases, sharedCases, permitCases, downgradeCases, moveCases, allCases, combineCases,
+		electCases, observeCases,
 	} {
 		for _, c := range cases {
 			switch {
