@@ -281,7 +281,7 @@ func TestUnlockInOneStepOutlivesPanics(t *testing.T) {
 }
 
 // TestReleaseWithoutAnAnswerGoesOnAlone checks that only the releases without an answer are
-// repeated, and that the answers of the others are final.
+// repeated, and that the answers of the rest are final.
 func TestReleaseWithoutAnAnswerGoesOnAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestUnlockOfSeveralEndsWithItsContext(t *testing.T) {
 }
 
 // TestLossDuringAnAttemptForAll has a driver that reports the loss of one of the grants before it
-// returns them. LockAll frees the others and tries again.
+// returns them. LockAll frees the rest and tries again.
 func TestLossDuringAnAttemptForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,7 +372,7 @@ type oneByOne struct {
 }
 
 // together runs a test with two clients of a space, once with drivers that acquire several locks in
-// one step, and once with others.
+// one step, and once with other drivers.
 func together(t *testing.T, test func(t *testing.T, clients []*dlock.Client)) {
 	t.Helper()
 	for _, how := range []string{"together", "one by one"} {

@@ -332,7 +332,7 @@ var redisMutants = []mutant{
 		edits: []edit{{
 			old: "  if answers[i] == 1 then\n    vacate()", new: "  if answers[i] == 1 then",
 		}},
-		pkg:     "redisbackend", test: "TestConformance/ReleaseAllWakesWaiters",
+		pkg: "redisbackend", test: "TestConformance/ReleaseAllWakesWaiters",
 	},
 	{
 		guard: "redis: ReleaseAll checks each owner", file: "redisbackend/scripts/releaseall.lua",
