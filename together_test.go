@@ -110,8 +110,8 @@ func TestLockAllIsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newCombining()
 		m := locksAll(t, open(t, d), "c", "a", "b")
-		if names := m.Leases(); names[0].Name() != "c" || names[0].Fence()>>12 != 3 {
-			t.Errorf("the first lease is of %s, with the fence %d", names[0].Name(), names[0].Fence())
+		if first := m.Leases()[0]; first.Name() != "c" || first.Fence()>>12 != 3 {
+			t.Errorf("the first lease is of %s, with the fence %d", first.Name(), first.Fence())
 		}
 		if err := m.Unlock(t.Context()); err != nil {
 			t.Error(err)
@@ -281,7 +281,7 @@ func TestUnlockInOneStepOutlivesPanics(t *testing.T) {
 }
 
 // TestReleaseWithoutAnAnswerGoesOnAlone checks that only the releases without an answer are
-// repeated, and that the answers of the others are final.
+// repeated, and that the answers of the rest are final.
 func TestReleaseWithoutAnAnswerGoesOnAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestUnlockOfSeveralEndsWithItsContext(t *testing.T) {
 }
 
 // TestLossDuringAnAttemptForAll has a driver that reports the loss of one of the grants before it
-// returns them. LockAll frees the others and tries again.
+// returns them. LockAll frees the rest and tries again.
 func TestLossDuringAnAttemptForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,7 +372,7 @@ type oneByOne struct {
 }
 
 // together runs a test with two clients of a space, once with drivers that acquire several locks in
-// one step, and once with others.
+// one step, and once with other drivers.
 func together(t *testing.T, test func(t *testing.T, clients []*dlock.Client)) {
 	t.Helper()
 	for _, how := range []string{"together", "one by one"} {
@@ -449,8 +449,8 @@ func TestLockAllMakesProgress(t *testing.T) {
 		},
 	}
 	for what, sets := range all {
-		for i, name := range []string{"one by one", "one by one here", "combined", "combined here"} {
-			t.Run(what+"/"+name, func(t *testing.T) {
+		for i, how := range []string{"one by one", "one by one here", "combined", "combined here"} {
+			t.Run(what+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					clients := len(sets)

@@ -146,7 +146,7 @@ type Combiner interface {
 	AcquireAll(ctx context.Context, reqs []*Request) (grants []*Grant, failed int, err error)
 
 	// ReleaseAll is Release for each of gs, in one request if possible, and returns the answers in
-	// the same order. A grant that is lost does not affect the others.
+	// the same order. A grant that is lost does not affect the other grants.
 	ReleaseAll(ctx context.Context, gs []*Grant) []error
 }
 

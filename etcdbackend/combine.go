@@ -193,8 +193,8 @@ func (d *driver) removeKeys(ctx context.Context, keys [][]byte) (removed []bool,
 	return removed, nil
 }
 
-// ReleaseAll implements backend.Combiner. It sends one transaction. If the server refuses it because
-// of one of its operations, each lock is released alone.
+// ReleaseAll implements backend.Combiner. It sends one transaction. If the server refuses that
+// because of one of its operations, each lock is released alone.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	errs := make([]error, len(gs))
 	removed, err := d.releaseTogether(ctx, gs)

@@ -63,8 +63,8 @@
 // hash with a term for each holder, so they expire one by one. An exported lock has one more key
 // with the secret of its handle.
 //
-// Several locks at once are one script, too, which grants all of them or none. In a cluster, where a
-// script has the keys of one slot, they are acquired one by one.
+// Several locks at once are one script, too, which grants all of them or none. In a cluster, where
+// a script has the keys of one slot, they are acquired one by one.
 //
 // # Fencing
 //

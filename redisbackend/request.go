@@ -43,7 +43,8 @@ func (r *request) until(ctx context.Context) []any {
 	return r.args
 }
 
-// guardedNumKeys is the number of keys of a script, which fails after the end of a context. So a request is not sent any more after its caller has returned.
+// guardedNumKeys is the number of keys of a script, which fails after the end of a context. So a
+// request is not sent any more after its caller has returned.
 //
 // go-redis prepares a connection in several round trips, in which it observes at most the deadline
 // of a context. After that it writes the command, and needs the text of each argument. If the text

@@ -54,7 +54,9 @@ var (
 
 // assemble returns the script of a source that needs the other parts.
 func assemble(source string) *script {
-	parts := strings.NewReplacer("\n-- queue.lua\n", "\n"+queueLua, "\n-- refuse.lua\n", "\n"+refuseLua)
+	parts := strings.NewReplacer(
+		"\n-- queue.lua\n", "\n"+queueLua, "\n-- refuse.lua\n", "\n"+refuseLua,
+	)
 	return newScript(grantLua + parts.Replace(source))
 }
 

@@ -34,7 +34,7 @@ type round struct {
 // until ctx ends. If it fails, it returns the index of the lock that the error is about.
 //
 // It waits for a lock only while it holds no other one, so that no two calls wait for each other:
-// it waits for one lock and then makes one attempt for the others, which it frees if one of them is
+// it waits for one lock and then makes one attempt for the rest, which it frees if one of them is
 // taken. What it has meanwhile is never handed off or kept for a minimum hold, and causes no
 // events. If the driver is a backend.Combiner, the attempt is one request, and so is freeing.
 //
@@ -145,7 +145,7 @@ func (r *round) continues(ctx context.Context, missing int, err error) bool {
 	return isTaken(err) || unanswered && !hasWaited && ended(ctx) == nil
 }
 
-// acquireRound waits for the first lock of r if r.waits, and makes one attempt for the others. It
+// acquireRound waits for the first lock of r if r.waits, and makes one attempt for the rest. It
 // returns the index of the lock that it did not acquire.
 func (e *Engine) acquireRound(ctx context.Context, r *round) (missing int, err error) {
 	others := r.order
@@ -241,7 +241,7 @@ func (e *Engine) UnlockAll(ctx context.Context, leases []*Lease) []error {
 	return errs
 }
 
-// unlocking is the Unlock of a lease that was begun together with others.
+// unlocking is the Unlock of a lease that was begun together with other leases.
 type unlocking struct {
 	*Lease
 	releases bool       // a release is under way

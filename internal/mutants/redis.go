@@ -344,8 +344,10 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: ReleaseAll wakes waiters", file: "redisbackend/scripts/releaseall.lua",
 		without: "waiters of locks that are released together wait until the end of their entries",
-		edits:   []edit{{old: "  if answers[i] == 1 then\n    vacate()", new: "  if answers[i] == 1 then"}},
-		pkg:     "redisbackend", test: "TestConformance/ReleaseAllWakesWaiters",
+		edits: []edit{{
+			old: "  if answers[i] == 1 then\n    vacate()", new: "  if answers[i] == 1 then",
+		}},
+		pkg: "redisbackend", test: "TestConformance/ReleaseAllWakesWaiters",
 	},
 	{
 		guard: "redis: ReleaseAll checks each owner", file: "redisbackend/scripts/releaseall.lua",
