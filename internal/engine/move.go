@@ -84,8 +84,8 @@ func (a *acquisition) checkDowngrade() error {
 	return nil
 }
 
-// downgraded handles the answer to a Downgrade, and returns its error for the caller. A context that
-// panics finds the answer handled.
+// downgraded handles the answer to a Downgrade, and returns its error for the caller. A context
+// that panics finds the answer handled.
 func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error) error {
 	if ended := l.applyDowngrade(shared, err); ended != nil {
 		return ended

@@ -85,7 +85,8 @@ func (ln *line) isOutside(l *Lock, wait bool) bool {
 	if l.Limit != ln.front.Limit {
 		return true
 	}
-	return !wait && l.mode() == ln.front.mode() && l.mode() != backend.Exclusive && ln.writers == 0
+	return !wait && l.mode() == ln.front.mode() && l.mode() != backend.Exclusive &&
+		ln.writers == 0
 }
 
 // append adds a waiter at the end of ln. e.mu must be held.

@@ -45,7 +45,7 @@ var coreMutants = []mutant{
 	{
 		guard: "TryRLock overtakes no writer of its client", file: "internal/engine/queue.go",
 		without: "TryRLock gets a lock for which a writer of the same client waits",
-		edits:   []edit{{old: " && ln.writers == 0", new: ""}},
+		edits:   []edit{{old: " &&\n\t\tln.writers == 0", new: ""}},
 		pkg:     ".", test: "TestTryRLockOvertakesNoWriter",
 	},
 	{
