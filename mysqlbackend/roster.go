@@ -73,8 +73,8 @@ type edition struct {
 	key     string
 	q       querier
 	changes []*change
-	// skipsLocked makes edit return errRowLocked instead of waiting for the row. The server does
-	// not distinguish a locked row from a missing one.
+	// skipsLocked makes edit return errRowLocked instead of waiting for the row, or if another
+	// client was faster. The server does not distinguish a locked row from a missing one.
 	skipsLocked bool
 }
 
@@ -112,6 +112,9 @@ func (d *driver) edit(ctx context.Context, e *edition) error {
 		}
 		if err != nil || stored {
 			return err
+		}
+		if e.skipsLocked {
+			return errRowLocked
 		}
 		if err := pause(ctx, rand.N(longest+1)); err != nil {
 			return err
@@ -249,6 +252,12 @@ func isPlain(g *backend.Grant) bool { return g.Mode == backend.Exclusive && g.St
 func (d *driver) renewEntries(
 	ctx context.Context, q querier, skipsLocked bool, all *renewals, indices []int,
 ) error {
+	if !skipsLocked {
+		var err error
+		if indices, err = d.renewEach(ctx, q, all, indices); len(indices) == 0 {
+			return err
+		}
+	}
 	apply := func(r *roster.Roster, row *rosterRow) error {
 		for _, i := range indices {
 			g := all.grants[i]
@@ -275,6 +284,21 @@ func (d *driver) renewEntries(
 		}
 	}
 	return err
+}
+
+// renewEach renews grants in a roster by a statement for each, and returns the indices of those for
+// which this is not possible, and the last error.
+func (d *driver) renewEach(
+	ctx context.Context, q querier, all *renewals, indices []int,
+) (others []int, err error) {
+	for _, i := range indices {
+		a, done := d.renewEntry(ctx, q, all.grants[i])
+		all.answers[i], err = a, cmp.Or(a.Err, err)
+		if !done {
+			others = append(others, i)
+		}
+	}
+	return others, err
 }
 
 // leave removes entries of a key by remove, which returns ErrNotHeld if there are none.

@@ -62,6 +62,8 @@ var (
 	rosterTakeSQL string
 	//go:embed statements/roster-drop.sql
 	rosterDropSQL string
+	//go:embed statements/roster-renew.sql
+	rosterRenewSQL string
 	//go:embed statements/roster-look.sql
 	rosterLookSQL string
 	//go:embed statements/floor-lock.sql
@@ -77,7 +79,7 @@ type statements struct {
 	cursor, stale, claim, sweep, sleep, held   string
 	rosterRead, rosterReadFree, rosterRow      string
 	rosterWrite, rosterClear, rosterLook       string
-	turnSleep                                  string
+	turnSleep, rosterRenew                     string
 	takes, drops                               [maxLeaving + 1]string // by the holders that leave
 	listPlain                                  string
 	floorLock, floorUnlock                     string
@@ -99,7 +101,7 @@ func newStatements(table string) *statements {
 		rosterReadFree: text(rosterReadSQL) + " SKIP LOCKED",
 		rosterRow:      text(rosterRowSQL), rosterWrite: text(rosterWriteSQL),
 		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
-		turnSleep: text(turnSleepSQL), cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)), cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}

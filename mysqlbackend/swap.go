@@ -120,6 +120,36 @@ const (
 	ownerIsPresent = " AND " + ownerPath + " IS NOT NULL"
 )
 
+// withEntry completes roster-renew.sql.
+func withEntry(text string) string {
+	field := func(name string) string {
+		return "JSON_UNQUOTE(REPLACE(" + ownerPath + ", '.owner', '." + name + "'))"
+	}
+	return strings.NewReplacer(
+		"{doc}", rosterDoc, "{expires}", field("expires"), "{granted}", field("granted"),
+	).Replace(text)
+}
+
+// renewEntry renews g, which stands in a roster, on q. It returns false if that is not possible in
+// one statement: then the roster shows whether the grant is gone.
+func (d *driver) renewEntry(
+	ctx context.Context, q querier, g *backend.Grant,
+) (a backend.Renewal, done bool) {
+	if !isPlainWord(g.Owner) {
+		return a, false
+	}
+	ttl, sent := ceilMicros(g.TTL), time.Now()
+	out, err := exec(ctx, q, d.text.rosterRenew,
+		ttl, g.Owner, g.Owner, ttl, []byte(g.Key), g.Owner, g.Owner)
+	if isReply(err) && !errors.Is(err, backend.ErrUnavailable) {
+		return a, false
+	}
+	if err != nil {
+		return backend.Renewal{Err: err}, true
+	}
+	return backend.Renewal{Term: termOf(sent, ttl)}, out.changed > 0
+}
+
 // withLeaving completes roster-take.sql or roster-drop.sql for n holders that leave.
 func withLeaving(text string, n int) string {
 	isFree := "TRUE"
