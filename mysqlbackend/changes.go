@@ -23,16 +23,16 @@ const (
 	maxOverdue = 100 * time.Millisecond
 	// maxEditions limits the editions of one row by one driver at a time.
 	maxEditions = 2
-	// abandonAfter is how long an edition goes on after one of its callers has given up. The others
-	// need its answer, and Capabilities.Late includes this time.
+	// abandonAfter is how long an edition goes on after one of its callers has given up. Its other
+	// callers need the answer, and Capabilities.Late includes this time.
 	abandonAfter = 100 * time.Millisecond
 )
 
 // change is what one caller changes in a roster.
 type change struct {
 	q querier
-	// apply is called again if another client was faster. Its error is the answer to the caller. The
-	// roster is stored also after an error, because a refused request may have left an entry.
+	// apply is called again if another client was faster. Its error is the answer to the caller.
+	// The roster is stored also after an error, because a refused request may have left an entry.
 	apply func(r *roster.Roster, row *rosterRow) error
 	// removes means that the change only removes entries. A read-only server executes it for a user
 	// with SUPER, like release.sql.
@@ -261,7 +261,7 @@ func (d *driver) gather(key string, n int) {
 		return
 	}
 	if !d.background.Go(func() { d.editGathered(key, n, minGather) }) {
-		d.changes.leave(key)
+		d.editNext(key, d.changes.leave(key)) // the driver is closed
 	}
 }
 

@@ -113,7 +113,7 @@
 //
 // A mutex pays nothing for this as long as no reader waits for it: its row has no roster. A reader
 // that waits for a writer turns the row of that writer into a roster, so that it keeps its place
-// among other writers. Then each renewal of that writer costs two statements, and its release three.
+// among other writers. Then each renewal of that writer costs two statements, and its release four.
 //
 // Downgrade, Export and Adopt are changes of the roster, too. Tables of earlier builds lack its
 // column. Such a table serves mutexes, and the error of any other kind contains the ALTER TABLE

@@ -63,7 +63,8 @@ var (
 func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	d := &driver{
 		pools: p, opts: opts, text: newStatements(opts.Table),
-		acquisitions: newAcquisitions(), changes: newChanges(), turns: newTurns(), bell: rand.Text(), rowWaiters: make(chan struct{}, maxRowWaiters),
+		acquisitions: newAcquisitions(), changes: newChanges(), turns: newTurns(),
+		bell: rand.Text(), rowWaiters: make(chan struct{}, maxRowWaiters),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	s, err := d.probe(ctx)

@@ -101,7 +101,8 @@ func newStatements(table string) *statements {
 		rosterReadFree: text(rosterReadSQL) + " SKIP LOCKED",
 		rosterRow:      text(rosterRowSQL), rosterWrite: text(rosterWriteSQL),
 		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
-		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)), cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)),
+		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
-// Most changes of a roster are simple: all its entries are holders of one kind, a further holder
-// comes, others leave. The server makes such changes in one statement, by its functions for JSON,
-// also if other clients keep changing the row. All other changes are editions; see roster.go.
+// Most changes of a roster are simple: all its entries are holders of one kind, some of them leave,
+// and a further holder comes. The server makes such a change in one statement, by its functions for
+// JSON, also if other clients keep changing the row. All other changes are editions; see roster.go.
 
 // maxLeaving limits the holders that leave in one statement.
 const maxLeaving = 8

@@ -155,7 +155,8 @@ func TestGivenUpChangeIsNotMade(t *testing.T) {
 		g := acquire(t, d, permit(key, 8))
 		conn := oneConnection(t, db)
 		do(t, conn, "START TRANSACTION")
-		do(t, conn, "SELECT name FROM dlock FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE", []byte(key))
+		do(t, conn, "SELECT name FROM dlock FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE",
+			[]byte(key))
 		first, second := permit(key, 8), permit(key, 8)
 		done := make(chan error, 1)
 		go func() {
@@ -167,10 +168,20 @@ func TestGivenUpChangeIsNotMade(t *testing.T) {
 			defer d.changes.mu.Unlock()
 			return d.changes.byKey[key] != nil
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		_, err := d.Acquire(ctx, second)
-		raw.WantIs(t, "the second Acquire", err, context.DeadlineExceeded)
+		ctx, cancel := context.WithCancel(t.Context())
+		given := make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(ctx, second)
+			given <- err
+		}()
+		eventually(t, "the second change waits", func() bool {
+			d.changes.mu.Lock()
+			defer d.changes.mu.Unlock()
+			k := d.changes.byKey[key]
+			return k != nil && k.editions+len(k.waiting) > 1
+		})
+		cancel()
+		raw.WantIs(t, "the second Acquire", <-given, context.Canceled)
 		do(t, conn, "COMMIT")
 		if err := <-done; err != nil && !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("the first Acquire: %v", err)

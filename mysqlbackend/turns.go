@@ -2,19 +2,21 @@ package mysqlbackend
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/batch"
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
 // The waiters of a driver in one roster share a watcher, which reads the roster for all of them. On
-// MySQL it sleeps in the server, by a connection that has the user-level lock with the name of the
-// driver and the key, the bell. Each entry has the driver's part of that name. A driver whose change
-// lets a waiter hold the lock finds the connection by the bell, and KILL QUERY ends the sleep. On
-// MariaDB the watcher polls; see pollUntilFree.
+// MySQL it sleeps in the server. Its connection has a user-level lock, the bell, whose name comes
+// from the driver and the key. Each entry of a waiter has the driver's part of that name. After a
+// change that lets the waiter hold the lock, KILL QUERY ends the sleep of the connection that has
+// the bell. On MariaDB the watcher polls; see pollUntilFree.
 
 // maxTurnPoll is the longest pause of a watcher whose waiters are far from the front of a roster.
 const maxTurnPoll = 500 * time.Millisecond
@@ -169,6 +171,10 @@ func (d *driver) look(s *sleeper, w *watcher) (v *version, now int64, err error)
 		token = seen.token
 	}
 	rows, err := query(ctx, s.querier(), scanLook, d.text.rosterLook, token, []byte(w.key))
+	if err != nil && ctx.Err() != nil { // the contexts of the waiters have not ended
+		err = fmt.Errorf("%w: the roster was not read: %w",
+			backend.ErrUnavailable, batch.ErrNoAnswer)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -258,7 +264,7 @@ func (d *driver) newSleeper(key string) *sleeper {
 		return s
 	}
 	bell := d.keys.bell(key, d.bell)
-	got, err := query(ctx, w.conn, scanNullable, "SELECT GET_LOCK(?, 0)", bell)
+	got, err := query(ctx, w.conn, scanNullable, "SELECT GET_LOCK(?, 1)", bell)
 	if err != nil || len(got) != 1 || got[0].Int64 != 1 { // the last watcher still has it
 		d.queue.discard(w)
 		return s
@@ -289,7 +295,8 @@ func (s *sleeper) sleep(v *version, now int64, p time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.d.ctx, maxSleep+s.d.opts.Timeout)
 	defer cancel()
 	began := time.Now()
-	_, err := query(ctx, s.conn.conn, scanNullable, s.d.text.turnSleep, left, []byte(s.key), v.token)
+	_, err := query(
+		ctx, s.conn.conn, scanNullable, s.d.text.turnSleep, left, []byte(s.key), v.token)
 	switch {
 	case hasNumber(err, errInterrupted):
 	case err != nil: // it polls from now on

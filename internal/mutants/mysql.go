@@ -7,7 +7,8 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/roster.go",
 		without: "faster clients overtake each renewal, and the lease is lost",
 		edits: []edit{{
-			old: "	if !skipsLocked {\n		var err error", new: "	if false {\n		var err error",
+			old: "	if !skipsLocked {\n		var err error",
+			new: "	if false {\n		var err error",
 		}},
 		pkg: "mysqlbackend", test: "TestSlowClientIsNotOvertaken",
 	},
@@ -25,8 +26,11 @@ var mysqlMutants = []mutant{
 		guard:   "mysql: a simple change keeps the limit",
 		file:    "mysqlbackend/statements/roster-take.sql",
 		without: "a semaphore grants permits beyond its limit",
-		edits:   []edit{{old: "AND JSON_LENGTH({doc}) - ? < ?", new: "AND JSON_LENGTH({doc}) - ? < 100 + ?"}},
-		pkg:     "mysqlbackend", test: "TestSwapKeepsTheRules",
+		edits: []edit{{
+			old: "AND JSON_LENGTH({doc}) - ? < ?",
+			new: "AND JSON_LENGTH({doc}) - ? < 100 + ?",
+		}},
+		pkg: "mysqlbackend", test: "TestSwapKeepsTheRules",
 	},
 	{
 		guard:   "mysql: no statement contains a change that was given up",

@@ -1,18 +1,19 @@
--- roster-take.sql: a further holder of a name whose entries are all holders of the same kind, in
--- the place of others.
+-- roster-take.sql: a further holder of a name whose entries are all holders of the same kind. Some
+-- of these may leave at once.
 --
--- params   {removed}: the owner of each of the others; entry without fence, since and expires;
---          TTL in µs, TTL in µs, name, kind, number of the others, maximum number of holders,
---          maximum bytes, owner; {present}: like {removed}
+-- params   {removed}: the owner of each entry that leaves; entry without fence, since, expires;
+--          TTL in µs, TTL in µs, name, kind, number of entries that leave, maximum number of
+--          holders, maximum bytes, owner; {present}: like {removed}
 -- returns  as the number of changed rows: 0 if the row is not such a roster, or the server is
 --          read-only; as the insert id: the fence
 --
--- The name may also be free, if there are no others: then its row becomes a roster. The driver does
--- all else by roster-read.sql and roster-write.sql. This statement needs no second one, and other
--- clients that change the row just before it do no harm. It counts from its own beginning, and
--- raises the token; see acquire.sql and roster-write.sql.
+-- The name may also be free, if no entry leaves: then its row becomes a roster. The driver makes
+-- all other changes by roster-read.sql and roster-write.sql. This statement needs no second one,
+-- so no other client can overtake it. Its term counts from its own beginning, and it raises the
+-- token; see acquire.sql and roster-write.sql.
 --
--- The server makes the assignments from left to right; see acquire.sql. {doc} is the roster as text.
+-- The server makes the assignments from left to right; see acquire.sql. {doc} is the text of the
+-- roster.
 
 UPDATE {table}
 SET
