@@ -43,7 +43,6 @@ type rosterRow struct {
 	token, since, expires, now int64
 	drawn                      int64 // the last number that draw has returned
 	readOnly, missing          bool
-	known                      bool   // it was read or written before this edition
 	text                       []byte // the roster
 }
 

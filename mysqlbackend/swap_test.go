@@ -22,7 +22,10 @@ func permit(key string, n int) *backend.Request {
 }
 
 // updates returns how many UPDATE statements a server has executed.
-func updates(tb testing.TB, q querier) int { return status(tb, q, "Com_update") }
+func updates(tb testing.TB, q querier) int {
+	tb.Helper()
+	return status(tb, q, "Com_update")
+}
 
 // TestPermitIsOneStatement checks that a permit costs as many statements as a mutex: one to acquire
 // it, and one to release it. The first permit of a name also makes the row.
@@ -92,6 +95,7 @@ func TestSwapKeepsTheRules(t *testing.T) {
 
 // churn changes the roster of key all the time, until the test ends.
 func churn(t *testing.T, d *driver, key string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 4 {
