@@ -95,17 +95,25 @@
 // # Readers and permits
 //
 // A row has room for one holder. So the holders of a name with readers or permits, and their
-// waiters, stand in a document in the row, the roster; see package roster. A change of the roster
-// reads the row and stores it again unless another client was faster: two statements, which no
-// crash can leave half done. Entries stand in the order of their arrival. Their waiters read the
-// row, the first of them after pauses of 1 ms that grow to 25 ms, and those behind it more rarely,
-// up to every 500 ms. The place of a waiter that has died ends within 10 s. A name has at most
-// 5,000 holders and waiters, with 4 MiB in all.
+// waiters, stand in a document in the row, the roster; see package roster. While all entries are
+// readers, or holders of permits, a further one comes and others leave in one statement, by the
+// functions for JSON of the server: like a mutex, an uncontended permit costs two statements. Any
+// other change reads the row and stores it again unless another client was faster: two statements,
+// which no crash can leave half done. A renewal is one statement. So clients on a slow network
+// also acquire, renew and release while other clients change the roster all the time. Only waiters
+// can be overtaken by faster clients. The changes of one driver that arrive while a change of the
+// same row is under way go together, in one commit.
+//
+// Entries stand in the order of their arrival. The waiters of a driver in one roster share a
+// watcher. On MySQL it sleeps in the server, and KILL QUERY ends the sleep when one of its waiters
+// may hold the lock; otherwise it reads the row once a second. On MariaDB it polls, after pauses of
+// 1 ms that grow to 25 ms if its first waiter is the next, and more rarely otherwise, up to every
+// 500 ms. The place of a waiter that has died ends within 10 s. A name has at most 5,000 holders
+// and waiters, with 4 MiB in all.
 //
 // A mutex pays nothing for this as long as no reader waits for it: its row has no roster. A reader
 // that waits for a writer turns the row of that writer into a roster, so that it keeps its place
-// among other writers. Then each renewal and the release of that writer cost up to three
-// statements.
+// among other writers. Then each renewal of that writer costs two statements, and its release four.
 //
 // Downgrade, Export and Adopt are changes of the roster, too. Tables of earlier builds lack its
 // column. Such a table serves mutexes, and the error of any other kind contains the ALTER TABLE

@@ -2,6 +2,7 @@ package mysqlbackend
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -36,6 +37,9 @@ type driver struct {
 	keys         keys
 	acquisitions *acquisitions
 	queue        *queue
+	changes      *changes
+	turns        *turns
+	bell         string        // a random name of the driver; see turns.go
 	sweeping     atomic.Bool   // a sweep is under way
 	rowWaiters   chan struct{} // has a value for each connection that waits for locked rows
 
@@ -59,7 +63,8 @@ var (
 func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	d := &driver{
 		pools: p, opts: opts, text: newStatements(opts.Table),
-		acquisitions: newAcquisitions(), rowWaiters: make(chan struct{}, maxRowWaiters),
+		acquisitions: newAcquisitions(), changes: newChanges(), turns: newTurns(),
+		bell: rand.Text(), rowWaiters: make(chan struct{}, maxRowWaiters),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	s, err := d.probe(ctx)
@@ -73,7 +78,7 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 		MinTTL: minTTL,
 		// The client library only closes the socket of a statement that was given up. The server
 		// goes on waiting for the row.
-		Late: time.Duration(s.lockWait)*time.Second + timerSlack,
+		Late: time.Duration(s.lockWait)*time.Second + timerSlack + abandonAfter,
 	}
 	if s.table.roster {
 		d.caps.Modes |= backend.Shared | backend.Permit
@@ -204,7 +209,7 @@ func (d *driver) free(ctx context.Context, g *backend.Grant) error {
 			return err
 		}
 	}
-	return d.leave(ctx, g.Key, func(r *roster.Roster) error { return r.Remove(g.Owner) })
+	return d.leave(ctx, g.Key, g.Owner, func(r *roster.Roster) error { return r.Remove(g.Owner) })
 }
 
 // handOff releases g by the connection that has the signal of its key, so that the same statement

@@ -88,5 +88,5 @@ func (d *driver) Break(ctx context.Context, key, owner string) error {
 	if !errors.Is(err, backend.ErrNotHeld) {
 		return err
 	}
-	return d.leave(ctx, key, func(r *roster.Roster) error { return r.Break(owner) })
+	return d.leave(ctx, key, "", func(r *roster.Roster) error { return r.Break(owner) })
 }

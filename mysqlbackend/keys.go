@@ -36,6 +36,9 @@ func (k keys) signal(key string) string {
 	return "dlock:" + hex.EncodeToString(sum[:16])
 }
 
+// bell returns the name of the user-level lock of a driver's watcher for key; see turns.go.
+func (k keys) bell(key, driver string) string { return k.signal(key + "\x00" + driver) }
+
 // sweepCursor is the row that stores the name at which the next sweep begins. All drivers share it,
 // so that many short processes also get through the table. No key has a control character.
 const sweepCursor = "\x00sweep"

@@ -16,11 +16,11 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	}
 	shared := *g
 	shared.Mode, shared.State = backend.Shared, inRoster{}
-	change := func(r *roster.Roster, row *rosterRow) error {
+	apply := func(r *roster.Roster, row *rosterRow) error {
 		shared.Term = termOf(row.sent, ceilMicros(g.TTL))
 		return r.Downgrade(g.Owner, g.TTL, row.now)
 	}
-	err := d.edit(ctx, &edition{key: g.Key, q: d.pools.control, change: change})
+	err := d.change(ctx, g.Key, &change{q: d.pools.control, apply: apply})
 	if err != nil {
 		return nil, err
 	}
@@ -37,10 +37,10 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 		d.giveBackLater(a.conn)
 	}
 	secret := rand.Text()
-	change := func(r *roster.Roster, row *rosterRow) error {
+	apply := func(r *roster.Roster, row *rosterRow) error {
 		return r.Export(g.Owner, secret, g.TTL, row.now)
 	}
-	err = d.edit(ctx, &edition{key: g.Key, q: d.pools.control, change: change})
+	err = d.change(ctx, g.Key, &change{q: d.pools.control, apply: apply})
 	return g.Owner + "." + secret, err
 }
 
@@ -52,14 +52,14 @@ func (d *driver) Adopt(
 		return nil, d.unsupported("an adoption")
 	}
 	former, secret, _ := strings.Cut(ticket, ".")
-	change := func(r *roster.Roster, row *rosterRow) error {
+	apply := func(r *roster.Roster, row *rosterRow) error {
 		e, err := r.Adopt(former, secret, req, row.now)
 		if err == nil {
 			g = grantOf(req, e, row.sent)
 		}
 		return err
 	}
-	err = d.edit(ctx, &edition{key: req.Key, q: d.pools.control, change: change})
+	err = d.change(ctx, req.Key, &change{q: d.pools.control, apply: apply})
 	if err != nil {
 		return nil, err
 	}

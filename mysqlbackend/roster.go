@@ -2,11 +2,13 @@ package mysqlbackend
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -23,22 +25,23 @@ const (
 	maxEntries = 5000
 	// maxRoster limits the bytes of a roster, so that an answer has room for it; see maxAnswer.
 	maxRoster = 4 << 20
-	// maxEditPause is the longest pause before a change of a roster is repeated because another
-	// client was faster.
-	maxEditPause = 8 * time.Millisecond
-	// maxTurnPoll is the longest pause of a waiter that is far from the front of a roster.
-	maxTurnPoll = 500 * time.Millisecond
+	// maxEditPause is the longest pause before an edition is repeated because another client was
+	// faster. The first repetition has no pause, and the pauses then grow from minEditPause.
+	minEditPause, maxEditPause = time.Millisecond, 8 * time.Millisecond
 )
 
-// inRoster is the State of a grant that stands in a roster. A grant without it may do so as well,
-// if a reader has come since.
-type inRoster struct{}
+// inRoster is the State of a grant or a waiter that stands in a roster. A grant without it may do
+// so as well, if a reader has come since.
+type inRoster struct {
+	token int64 // of the row that contains the waiter
+}
 
 // rosterRow is a row as roster-read.sql returns it. Times are in µs since 1970.
 type rosterRow struct {
 	sent                       time.Time // before the statement that has read it
 	owner, meta                string
 	token, since, expires, now int64
+	drawn                      int64 // the last number that draw has returned
 	readOnly, missing          bool
 	text                       []byte // the roster
 }
@@ -58,33 +61,29 @@ func (row *rosterRow) entries() (r roster.Roster, err error) {
 	return r, nil
 }
 
-// nextToken returns the token of the row after a change: the fence of a new grant.
-func (row *rosterRow) nextToken() int64 { return max(row.token+1, row.now-backend.FenceEpoch) }
+// draw returns a new fence: it is higher than all earlier ones, and never below the clock.
+func (row *rosterRow) draw() int64 {
+	row.drawn = max(row.drawn+1, row.token+1, row.now-backend.FenceEpoch)
+	return row.drawn
+}
 
-// editor is a change of a roster. It is called again if another client was faster.
-type editor func(r *roster.Roster, row *rosterRow) error
-
-// edition is a change of the roster of a key, and how the server makes it.
+// edition is a set of changes of the roster of a key, which the server makes at once.
 type edition struct {
-	key    string
-	q      querier
-	change editor
-	// skipsLocked makes edit return errRowLocked instead of waiting for the row. The server does
-	// not distinguish a locked row from a missing one.
+	key     string
+	q       querier
+	changes []*change
+	// skipsLocked makes edit return errRowLocked instead of waiting for the row, or if another
+	// client was faster. The server does not distinguish a locked row from a missing one.
 	skipsLocked bool
-	// removes means that the change only removes entries. A read-only server executes it for a user
-	// with SUPER, like release.sql.
-	removes bool
 }
 
 // errRowLocked means that a row is locked, or does not exist.
 var errRowLocked = fmt.Errorf("%w: the row is locked", backend.ErrUnavailable)
 
-// edit makes e, and returns the error of its change. It stores the roster also after an error,
-// because a refused request may have left an entry. Any other error means what it means for a
-// statement.
+// edit makes e. Each of its changes then has its answer. An error concerns all of them, and means
+// what it means for a statement.
 func (d *driver) edit(ctx context.Context, e *edition) error {
-	for longest := time.Millisecond; ; longest = min(2*longest, maxEditPause) {
+	for longest := time.Duration(0); ; longest = min(2*longest+minEditPause, maxEditPause) {
 		row, err := d.readRoster(ctx, e)
 		if err != nil {
 			return err
@@ -93,28 +92,73 @@ func (d *driver) edit(ctx context.Context, e *edition) error {
 		if err != nil {
 			return err
 		}
-		before := r.Text()
-		answer := e.change(&r, row)
-		text := r.Text()
-		if bytes.Equal(text, before) {
-			return answer
+		before := newVersion(r, row.token)
+		live := d.changes.live(e.changes)
+		onlyRemoves := applyAll(&r, row, live)
+		after := newVersion(r, row.draw())
+		if bytes.Equal(after.text, before.text) {
+			setToken(live, before.token)
+			return nil
 		}
-		isFull := len(r) > maxEntries || len(text) > maxRoster
-		if isFull && len(text) > len(before) {
-			return fmt.Errorf("%w: there is no room for another holder or waiter of the name",
-				backend.ErrUnavailable)
+		isFull := len(r) > maxEntries || len(after.text) > maxRoster
+		if isFull && len(after.text) > len(before.text) {
+			return d.editAlone(ctx, e, live)
 		}
-		stored, err := d.writeRoster(ctx, e, row, r, text)
-		switch {
-		case err != nil:
+		stored, err := d.writeRoster(ctx, e, row, after, onlyRemoves)
+		if stored {
+			setToken(live, after.token)
+			d.passOn(e.key, before, after)
+		}
+		if err != nil || stored {
 			return err
-		case stored:
-			return answer
 		}
-		if err := pause(ctx, rand.N(longest)); err != nil {
+		if e.skipsLocked {
+			return errRowLocked
+		}
+		if err := pause(ctx, rand.N(longest+1)); err != nil {
 			return err
 		}
 	}
+}
+
+// applyAll applies cs to r. It reports whether a read-only server may store the result.
+func applyAll(r *roster.Roster, row *rosterRow, cs []*change) (onlyRemoves bool) {
+	onlyRemoves = true
+	slices.SortStableFunc(cs, func(a, b *change) int { // a waiter may take what a holder frees
+		return cmp.Compare(rank(a), rank(b))
+	})
+	for _, c := range cs {
+		if row.readOnly && !c.removes {
+			c.answer = errReadOnly
+			continue
+		}
+		onlyRemoves = onlyRemoves && c.removes
+		c.answer = c.apply(r, row)
+	}
+	return onlyRemoves
+}
+
+// rank returns the order of changes in an edition.
+func rank(c *change) int {
+	if c.removes {
+		return 0
+	}
+	return 1
+}
+
+// editAlone makes each of cs alone, because the row has no room for all of them.
+func (d *driver) editAlone(ctx context.Context, e *edition, cs []*change) error {
+	if len(cs) == 1 {
+		return fmt.Errorf("%w: there is no room for another holder or waiter of the name",
+			backend.ErrUnavailable)
+	}
+	for _, c := range cs {
+		err := d.edit(ctx, &edition{key: e.key, q: e.q, changes: []*change{c}})
+		if err != nil {
+			c.answer = err
+		}
+	}
+	return nil
 }
 
 // readRoster returns the row of a key.
@@ -130,8 +174,6 @@ func (d *driver) readRoster(ctx context.Context, e *edition) (*rosterRow, error)
 	switch {
 	case err != nil:
 		return nil, err
-	case row.readOnly && !e.removes:
-		return nil, errReadOnly
 	case len(rows) == 0 && e.skipsLocked:
 		return nil, errRowLocked
 	}
@@ -139,39 +181,42 @@ func (d *driver) readRoster(ctx context.Context, e *edition) (*rosterRow, error)
 	return row, nil
 }
 
-// writeRoster stores r, whose text is given, unless another client has changed the row since it was
+// writeRoster stores v unless another client has changed the row since it was
 // read as row. It makes a missing row, but does not write into it: that needs the server's time.
 func (d *driver) writeRoster(
-	ctx context.Context, e *edition, row *rosterRow, r roster.Roster, text []byte,
+	ctx context.Context, e *edition, row *rosterRow, v *version, onlyRemoves bool,
 ) (stored bool, err error) {
 	was := []any{[]byte(e.key), []byte(row.owner), row.token, row.expires}
 	switch {
 	case row.missing:
 		_, err := exec(ctx, e.q, d.text.rosterRow, []byte(e.key))
 		return false, err
-	case len(r) == 0:
+	case len(v.roster) == 0:
 		args := append([]any{d.keys.signal(e.key), reserve.Microseconds()}, was...)
 		out, err := exec(ctx, e.q, d.text.rosterClear, args...)
 		d.wakeLater(out)
 		return out.changed > 0, err
 	}
-	args := append([]any{row.nextToken(), row.now, r.End(), text}, was...)
-	out, err := exec(ctx, e.q, d.text.rosterWrite, append(args, e.removes)...)
+	args := append([]any{v.token, row.now, v.roster.End(), v.text}, was...)
+	out, err := exec(ctx, e.q, d.text.rosterWrite, append(args, onlyRemoves)...)
 	return out.changed > 0, err
 }
 
 // enter makes one attempt to become a holder in the roster of a key. An owner that was the first
 // waiter for the row gives its signal away afterwards: the next waiter then enters the roster, too,
 // behind it.
-func (d *driver) enter(ctx context.Context, req *backend.Request) (g *backend.Grant, err error) {
-	change := func(r *roster.Roster, row *rosterRow) error {
-		e, err := r.Acquire(req, uint64(row.nextToken()), row.now)
+func (d *driver) enter(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	c := &change{q: d.pools.main, req: req}
+	c.apply = func(r *roster.Roster, row *rosterRow) error {
+		e, err := r.Acquire(req, uint64(row.draw()), row.now)
 		if err == nil {
-			g = grantOf(req, e, row.sent)
+			c.grant = grantOf(req, e, row.sent)
+		} else if e := r.Find(req.Owner); e != nil {
+			e.Bell = d.bell
 		}
 		return err
 	}
-	err = d.edit(ctx, &edition{key: req.Key, q: d.pools.main, change: change})
+	err := d.change(ctx, req.Key, c)
 	b, isBusy := errors.AsType[*backend.Busy](err)
 	if err != nil && !isBusy {
 		return nil, err
@@ -181,14 +226,14 @@ func (d *driver) enter(ctx context.Context, req *backend.Request) (g *backend.Gr
 	}
 	if isBusy {
 		if req.Queue {
-			b.State = inRoster{}
+			b.State = inRoster{c.token}
 			d.acquisitions.admit(req.Owner)
 		}
 		return nil, err
 	}
 	d.passSignalLater(req.Owner)
 	d.sweepSometimes()
-	return g, nil
+	return c.grant, nil
 }
 
 // grantOf returns the grant of an entry whose term counts from a statement after sent.
@@ -206,7 +251,13 @@ func isPlain(g *backend.Grant) bool { return g.Mode == backend.Exclusive && g.St
 func (d *driver) renewEntries(
 	ctx context.Context, q querier, skipsLocked bool, all *renewals, indices []int,
 ) error {
-	change := func(r *roster.Roster, row *rosterRow) error {
+	if !skipsLocked {
+		var err error
+		if indices, err = d.renewEach(ctx, q, all, indices); len(indices) == 0 {
+			return err
+		}
+	}
+	apply := func(r *roster.Roster, row *rosterRow) error {
 		for _, i := range indices {
 			g := all.grants[i]
 			answer := backend.Renewal{Err: r.Renew(g.Owner, g.TTL, row.now)}
@@ -218,7 +269,11 @@ func (d *driver) renewEntries(
 		return nil
 	}
 	key := all.grants[indices[0]].Key
-	err := d.edit(ctx, &edition{key: key, q: q, change: change, skipsLocked: skipsLocked})
+	c := &change{apply: apply}
+	err := d.edit(ctx, &edition{
+		key: key, q: q, changes: []*change{c}, skipsLocked: skipsLocked,
+	})
+	err = cmp.Or(err, c.answer)
 	if hasNumber(err, errNoColumn) { // a table of an earlier build has no rosters
 		err = backend.ErrLost
 	}
@@ -230,44 +285,34 @@ func (d *driver) renewEntries(
 	return err
 }
 
+// renewEach renews grants in a roster by a statement for each, and returns the indices of those for
+// which this is not possible, and the last error.
+func (d *driver) renewEach(
+	ctx context.Context, q querier, all *renewals, indices []int,
+) (others []int, err error) {
+	for _, i := range indices {
+		a, done := d.renewEntry(ctx, q, all.grants[i])
+		all.answers[i], err = a, cmp.Or(a.Err, err)
+		if !done {
+			others = append(others, i)
+		}
+	}
+	return others, err
+}
+
 // leave removes entries of a key by remove, which returns ErrNotHeld if there are none.
-func (d *driver) leave(ctx context.Context, key string, remove func(*roster.Roster) error) error {
-	change := func(r *roster.Roster, _ *rosterRow) error { return remove(r) }
-	err := d.edit(ctx, &edition{key: key, q: d.pools.control, change: change, removes: true})
+// owner is the owner of the only one of them, if it is known.
+func (d *driver) leave(
+	ctx context.Context, key, owner string, remove func(*roster.Roster) error,
+) error {
+	err := d.change(ctx, key, &change{
+		q: d.pools.control, removes: true, leaves: owner,
+		apply: func(r *roster.Roster, _ *rosterRow) error { return remove(r) },
+	})
 	if hasNumber(err, errNoColumn) { // a table of an earlier build has no rosters
 		err = backend.ErrNotHeld
 	}
 	return err
-}
-
-// awaitTurn reads the roster until owner may hold the lock, or until it must refresh its entry. It
-// reads the more rarely, the more entries are in front.
-func (d *driver) awaitTurn(ctx context.Context, req *backend.Request, bound time.Duration) error {
-	end := time.Now().Add(min(bound, roster.Place(req.TTL)/3))
-	var r roster.Roster
-	token := int64(-1) // none
-	for p := minRowPoll; ; p *= 2 {
-		rows, err := query(ctx, d.pools.main, scanLook, d.text.rosterLook, token, []byte(req.Key))
-		if err != nil || len(rows) == 0 || rows[0].owner != rosterOwner {
-			return err
-		}
-		if row := rows[0]; row.token != token {
-			token = row.token
-			if r, err = row.entries(); err != nil {
-				return err
-			}
-		} else {
-			r.Expire(row.now)
-		}
-		distance, left := r.Distance(req.Owner), time.Until(end)
-		if distance == 0 || left <= 0 {
-			return nil
-		}
-		p = min(p, maxRowPoll*time.Duration(distance), maxTurnPoll)
-		if err := pause(ctx, min(p, left)); err != nil {
-			return err
-		}
-	}
 }
 
 // scanLook reads a row of roster-look.sql.

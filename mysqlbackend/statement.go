@@ -56,6 +56,14 @@ var (
 	rosterWriteSQL string
 	//go:embed statements/roster-clear.sql
 	rosterClearSQL string
+	//go:embed statements/turn-sleep.sql
+	turnSleepSQL string
+	//go:embed statements/roster-take.sql
+	rosterTakeSQL string
+	//go:embed statements/roster-drop.sql
+	rosterDropSQL string
+	//go:embed statements/roster-renew.sql
+	rosterRenewSQL string
 	//go:embed statements/roster-look.sql
 	rosterLookSQL string
 	//go:embed statements/floor-lock.sql
@@ -71,6 +79,8 @@ type statements struct {
 	cursor, stale, claim, sweep, sleep, held   string
 	rosterRead, rosterReadFree, rosterRow      string
 	rosterWrite, rosterClear, rosterLook       string
+	turnSleep, rosterRenew                     string
+	takes, drops                               [maxLeaving + 1]string // by the holders that leave
 	listPlain                                  string
 	floorLock, floorUnlock                     string
 }
@@ -80,7 +90,7 @@ func newStatements(table string) *statements {
 	text := func(source string) string {
 		return strings.Join(strings.Fields(withTable(source, table)), " ")
 	}
-	return &statements{
+	s := &statements{
 		schema:  Schema(table),
 		acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL),
 		holders: text(holdersSQL), release: text(releaseSQL), handOff: text(handOffSQL),
@@ -91,15 +101,28 @@ func newStatements(table string) *statements {
 		rosterReadFree: text(rosterReadSQL) + " SKIP LOCKED",
 		rosterRow:      text(rosterRowSQL), rosterWrite: text(rosterWriteSQL),
 		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
+		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)),
 		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
+	for n := range s.takes {
+		s.takes[n] = withLeaving(text(rosterTakeSQL), n)
+		s.drops[n] = withLeaving(text(rosterDropSQL), n)
+	}
+	return s
 }
+
+// take returns roster-take.sql for n holders that leave, and drop returns roster-drop.sql.
+func (s *statements) take(n int) string { return s.takes[n] }
+func (s *statements) drop(n int) string { return s.drops[n] }
 
 // hot returns the statements of a pair of Lock and Unlock, and of the floor.
 func (s *statements) hot() []string {
-	return []string{s.acquire, s.release, s.handOff, s.floorLock, s.floorUnlock}
+	return []string{
+		s.acquire, s.release, s.handOff, s.floorLock, s.floorUnlock,
+		s.takes[0], s.takes[1], s.drops[1],
+	}
 }
 
 // withTable puts the table's name, quoted, in the place of {table}, and omits the comment.

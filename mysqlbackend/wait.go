@@ -47,8 +47,8 @@ func (d *driver) Wait(
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)-endMargin)
 	}
-	if b.State != nil {
-		return nil, d.awaitTurn(ctx, req, bound)
+	if in, ok := b.State.(inRoster); ok {
+		return nil, d.awaitTurn(ctx, req, in, bound)
 	}
 	if !d.caps.Notify || bound < endMargin {
 		<-ctx.Done()

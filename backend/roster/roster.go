@@ -41,6 +41,7 @@ type Entry struct {
 	Since   int64     `json:"since"`             // when it came, or was granted
 	Expires int64     `json:"expires"`
 	Secret  string    `json:"secret,omitempty"` // of the ticket, if the grant was exported
+	Bell    string    `json:"bell,omitempty"`   // of the driver with the waiter, to wake it
 }
 
 // Kind implements kind.Entry.
@@ -139,6 +140,19 @@ func (r *Roster) Acquire(req *backend.Request, fence uint64, now int64) (*Entry,
 	}
 	e.prolong(req.TTL, now)
 	return e, nil
+}
+
+// Reached returns the bells of the waiters that hold the lock, and did not hold it in before.
+func (r Roster) Reached(before Roster) (bells []string) {
+	held := kind.Holders(before)
+	for _, e := range kind.Holders(r) {
+		isOwner := func(h Entry) bool { return h.Owner == e.Owner }
+		if !e.Granted && e.Bell != "" && !slices.ContainsFunc(held, isOwner) &&
+			!slices.Contains(bells, e.Bell) {
+			bells = append(bells, e.Bell)
+		}
+	}
+	return bells
 }
 
 // Place returns for how long the entry of a waiter keeps its place after an attempt.

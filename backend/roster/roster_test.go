@@ -306,3 +306,24 @@ func TestInfo(t *testing.T) {
 		t.Errorf("%+v after all terms", info)
 	}
 }
+
+// TestReached checks that a change names the drivers whose waiters may hold the lock by it, each of
+// them once, and no driver with waiters that could hold it before.
+func TestReached(t *testing.T) {
+	t.Parallel()
+	var before roster.Roster
+	run(&before, "acquire a p2", "acquire b p2", "acquire c p2?", "acquire d p2?", "acquire e p2?")
+	for owner, bell := range map[string]string{"c": "one", "d": "one", "e": "two"} {
+		before.Find(owner).Bell = bell
+	}
+	after := slices.Clone(before)
+	_, _ = after.Remove("a"), after.Remove("b")
+	if bells := after.Reached(before); !slices.Equal(bells, []string{"one"}) {
+		t.Errorf("a and b left, and the bells are %v", bells)
+	}
+	last := slices.Clone(after)
+	_ = last.Remove("c")
+	if bells := last.Reached(after); !slices.Equal(bells, []string{"two"}) {
+		t.Errorf("c left, and the bells are %v", bells)
+	}
+}

@@ -3,6 +3,43 @@ package main
 // mysqlMutants are the guards of mysqlbackend.
 var mysqlMutants = []mutant{
 	{
+		guard:   "mysql: a slow client renews in a roster that keeps changing",
+		file:    "mysqlbackend/roster.go",
+		without: "faster clients overtake each renewal, and the lease is lost",
+		edits: []edit{{
+			old: "	if !skipsLocked {\n		var err error",
+			new: "	if false {\n		var err error",
+		}},
+		pkg: "mysqlbackend", test: "TestSlowClientIsNotOvertaken",
+	},
+	{
+		guard:   "mysql: terms in a roster stay whole numbers",
+		file:    "mysqlbackend/statements/roster-renew.sql",
+		without: "a renewal makes the roster unreadable",
+		edits: []edit{{
+			old: "GREATEST(CAST(JSON_EXTRACT({doc}, {expires}) AS SIGNED)",
+			new: "GREATEST(0.0 + JSON_EXTRACT({doc}, {expires})",
+		}},
+		pkg: "mysqlbackend", test: "TestSlowClientIsNotOvertaken",
+	},
+	{
+		guard:   "mysql: a simple change keeps the limit",
+		file:    "mysqlbackend/statements/roster-take.sql",
+		without: "a semaphore grants permits beyond its limit",
+		edits: []edit{{
+			old: "AND JSON_LENGTH({doc}) - ? < ?",
+			new: "AND JSON_LENGTH({doc}) - ? < 100 + ?",
+		}},
+		pkg: "mysqlbackend", test: "TestSwapKeepsTheRules",
+	},
+	{
+		guard:   "mysql: no statement contains a change that was given up",
+		file:    "mysqlbackend/changes.go",
+		without: "a lock is granted to a caller that has given up long before",
+		edits:   []edit{{old: "	c.left = true\n", new: ""}},
+		pkg:     "mysqlbackend", test: "TestGivenUpChangeIsNotMade",
+	},
+	{
 		guard: "mysql: a release leaves no owner", file: "mysqlbackend/statements/release.sql",
 		without: "a statement that waited for the row revives a released lock",
 		edits:   []edit{{old: "  owner = '',", new: "  owner = IF(1, owner, ''),"}},

@@ -1,0 +1,330 @@
+package mysqlbackend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/batch"
+	"github.com/dlock-go/dlock/backend/roster"
+)
+
+// Each change of a roster writes the whole row, so the changes of one driver would overtake each
+// other. Therefore a driver makes one edition of a row at a time. The changes that arrive meanwhile
+// are the next edition: they are read, written and committed together.
+
+const (
+	// maxOverdue is how long a change waits for the edition under way, which may have no answer.
+	// Then a second edition begins.
+	maxOverdue = 100 * time.Millisecond
+	// maxEditions limits the editions of one row by one driver at a time.
+	maxEditions = 2
+	// abandonAfter is how long an edition goes on after one of its callers has given up. Its other
+	// callers need the answer, and Capabilities.Late includes this time.
+	abandonAfter = 100 * time.Millisecond
+)
+
+// change is what one caller changes in a roster.
+type change struct {
+	q querier
+	// apply is called again if another client was faster. Its error is the answer to the caller.
+	// The roster is stored also after an error, because a refused request may have left an entry.
+	apply func(r *roster.Roster, row *rosterRow) error
+	// removes means that the change only removes entries. A read-only server executes it for a user
+	// with SUPER, like release.sql.
+	removes bool
+	// Simple changes also have one of these; see swap.go.
+	req    *backend.Request // the change requests the lock
+	leaves string           // the change removes the entry of that owner
+	answer error            // of the last call of apply
+	grant  *backend.Grant   // of the last call of apply, if there is one
+	token  int64            // of the row with the change
+
+	// The rest belongs to a change that had to wait. changes.mu guards edition and left.
+	end     time.Time     // of the caller's context; zero: there is none
+	done    chan error    // of one element: the result
+	edition *sharedResult // nil: it waits
+	left    bool          // the caller has given up
+}
+
+// sharedResult is an edition with the changes of several callers.
+type sharedResult struct{ cancel context.CancelFunc }
+
+// changes are the changes of a driver that are under way.
+type changes struct {
+	mu    sync.Mutex
+	byKey map[string]*keyChanges
+}
+
+// keyChanges are the changes of one roster.
+type keyChanges struct {
+	editions int           // under way
+	waiting  []*change     // for the next edition
+	wanted   int           // for awaitWaiting
+	gathered chan struct{} // closed when so many changes wait; nil: no awaitWaiting
+}
+
+func newChanges() *changes { return &changes{byKey: make(map[string]*keyChanges)} }
+
+// enter reports whether the caller has to make the edition of c itself, and then call leave.
+// Otherwise c waits for an edition of the driver.
+func (s *changes) enter(ctx context.Context, key string, c *change) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.byKey[key]
+	if k == nil {
+		s.byKey[key] = &keyChanges{editions: 1}
+		return true
+	}
+	c.end, _ = ctx.Deadline()
+	c.done = make(chan error, 1)
+	k.waiting = append(k.waiting, c)
+	k.notify()
+	return false
+}
+
+// leave ends an edition of key, and returns the changes of the next one, which the caller has to
+// make. There are none if no change waits.
+func (s *changes) leave(key string) []*change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.byKey[key]
+	if len(k.waiting) > 0 {
+		return k.take()
+	}
+	if k.editions--; k.editions == 0 {
+		delete(s.byKey, key)
+	}
+	return nil
+}
+
+// hurry returns the changes that have waited for too long, for a further edition, which the caller
+// has to make. There are none if c does not wait any more, or if there are too many editions.
+func (s *changes) hurry(key string, c *change) []*change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.byKey[key]
+	if k == nil || !slices.Contains(k.waiting, c) || k.editions == maxEditions {
+		return nil
+	}
+	k.editions++
+	return k.take()
+}
+
+// take returns the changes of the next edition. changes.mu must be held.
+func (k *keyChanges) take() []*change {
+	n := min(len(k.waiting), batch.MaxSize)
+	next := k.waiting[:n:n]
+	k.waiting = k.waiting[n:]
+	return next
+}
+
+// begin records that e makes cs.
+func (s *changes) begin(e *sharedResult, cs []*change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range cs {
+		c.edition = e
+	}
+}
+
+// live returns the changes whose callers have not given up. A statement that is sent after a caller
+// has given up contains no change of it.
+func (s *changes) live(cs []*change) []*change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(cs), func(c *change) bool { return c.left })
+}
+
+// setToken records the token of the row with the changes cs.
+func setToken(cs []*change, token int64) {
+	for _, c := range cs {
+		c.token = token
+	}
+}
+
+// giveUp takes c out of its edition, which ends soon if it has begun: its statement under way may
+// contain c.
+func (s *changes) giveUp(c *change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.left = true
+	if c.edition != nil {
+		time.AfterFunc(abandonAfter, c.edition.cancel)
+	}
+}
+
+// change makes c in the roster of key and returns its answer. An error that concerns the whole
+// edition means what it means for a statement.
+func (d *driver) change(ctx context.Context, key string, c *change) error {
+	if !d.changes.enter(ctx, key, c) {
+		return d.awaitEdition(ctx, key, c)
+	}
+	defer func() { d.editNext(key, d.changes.leave(key)) }()
+	if err := d.make(ctx, &edition{key: key, q: c.q, changes: []*change{c}}); err != nil {
+		return err
+	}
+	return c.answer
+}
+
+// make makes e in one statement if possible, or reads the row and writes it again.
+func (d *driver) make(ctx context.Context, e *edition) error {
+	if done, err := d.trySwap(ctx, e); done || err != nil {
+		return err
+	}
+	return d.edit(ctx, e)
+}
+
+// awaitEdition blocks until c is made, or until ctx ends.
+func (d *driver) awaitEdition(ctx context.Context, key string, c *change) error {
+	overdue := time.NewTicker(maxOverdue)
+	defer overdue.Stop()
+	for {
+		select {
+		case err := <-c.done:
+			return err
+		case <-overdue.C:
+			d.editNext(key, d.changes.hurry(key, c))
+		case <-ctx.Done():
+			d.changes.giveUp(c)
+			return ctx.Err()
+		}
+	}
+}
+
+// editNext makes cs, and the changes that arrive meanwhile, in the background. Their callers wait.
+func (d *driver) editNext(key string, cs []*change) {
+	if len(cs) == 0 {
+		return
+	}
+	isOpen := d.background.Go(func() {
+		began := time.Now()
+		d.editTogether(key, cs)
+		d.editGathered(key, 2*granted(cs), time.Since(began)/2)
+	})
+	for i := 0; !isOpen && i < len(cs); i++ {
+		cs[i].done <- backend.ErrClosed
+	}
+}
+
+// editTogether makes cs in one edition and answers their callers.
+func (d *driver) editTogether(key string, cs []*change) {
+	ctx, cancel := context.WithDeadline(d.ctx, d.lastEnd(cs))
+	defer cancel()
+	d.changes.begin(&sharedResult{cancel}, cs)
+	err := d.make(ctx, &edition{key: key, q: querierOf(cs), changes: cs})
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		err = batch.ErrNoAnswer // the contexts of the callers have not ended
+	}
+	for _, c := range cs {
+		c.done <- cmp.Or(err, c.answer)
+	}
+}
+
+// lastEnd returns the last end of the contexts of cs, but not later than the driver's timeout.
+func (d *driver) lastEnd(cs []*change) (last time.Time) {
+	timeout := time.Now().Add(d.opts.Timeout)
+	for _, c := range cs {
+		if c.end.IsZero() || c.end.After(timeout) {
+			return timeout
+		}
+		if c.end.After(last) {
+			last = c.end
+		}
+	}
+	return last
+}
+
+// querierOf returns the connections for an edition of cs: those for releases if there is one.
+func querierOf(cs []*change) querier {
+	for _, c := range cs {
+		if c.removes {
+			return c.q
+		}
+	}
+	return cs[0].q
+}
+
+const (
+	// minGather and maxGather limit how long the next edition waits for callers that will soon send
+	// a change: half as long as the last edition took.
+	minGather, maxGather = 250 * time.Microsecond, 2 * time.Millisecond
+)
+
+// gather makes the next edition of key wait for n changes, which n waiters will soon send together.
+func (d *driver) gather(key string, n int) {
+	if n < 2 || !d.changes.open(key, n) {
+		return
+	}
+	if !d.background.Go(func() { d.editGathered(key, n, minGather) }) {
+		d.editNext(key, d.changes.leave(key)) // the driver is closed
+	}
+}
+
+// editGathered makes the editions of key, the first of them when n changes wait or maxGather is
+// over. After an edition for several callers their next changes arrive together, too.
+func (d *driver) editGathered(key string, n int, bound time.Duration) {
+	for {
+		if n > 1 {
+			d.changes.awaitWaiting(d.ctx, key, n, min(max(bound, minGather), maxGather))
+		}
+		cs := d.changes.leave(key)
+		if len(cs) == 0 {
+			return
+		}
+		began := time.Now()
+		d.editTogether(key, cs)
+		n = 2 * granted(cs) // each new holder leaves soon, and another waiter comes
+		bound = time.Since(began) / 2
+	}
+}
+
+// granted returns how many of cs have become holders.
+func granted(cs []*change) (n int) {
+	for _, c := range cs {
+		if c.answer == nil && c.grant != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// open begins an edition of key without a change, if there is none under way.
+func (s *changes) open(key string, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byKey[key] != nil {
+		return false
+	}
+	s.byKey[key] = &keyChanges{editions: 1}
+	return true
+}
+
+// awaitWaiting blocks until n changes of key wait, or maxGather is over.
+func (s *changes) awaitWaiting(ctx context.Context, key string, n int, bound time.Duration) {
+	s.mu.Lock()
+	k := s.byKey[key]
+	k.wanted, k.gathered = n, make(chan struct{})
+	gathered := k.gathered
+	k.notify()
+	s.mu.Unlock()
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case <-gathered:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// notify ends awaitWaiting if enough changes wait. changes.mu must be held.
+func (k *keyChanges) notify() {
+	if k.gathered != nil && len(k.waiting) >= k.wanted {
+		close(k.gathered)
+		k.gathered = nil
+	}
+}

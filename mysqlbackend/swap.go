@@ -1,0 +1,163 @@
+package mysqlbackend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
+	"github.com/dlock-go/dlock/backend/roster"
+)
+
+// Most changes of a roster are simple: all its entries are holders of one kind, some of them leave,
+// and a further holder comes. The server makes such a change in one statement, by its functions for
+// JSON, also if other clients keep changing the row. All other changes are editions; see roster.go.
+
+// maxLeaving limits the holders that leave in one statement.
+const maxLeaving = 8
+
+// swap is a simple change: owners leave, and one request may be granted in their place.
+type swap struct {
+	leaving []string
+	coming  *change // has a request; nil: there is none
+}
+
+// swapOf returns the simple change that cs make together, or false if there is none.
+func swapOf(cs []*change) (s swap, ok bool) {
+	for _, c := range cs {
+		switch {
+		case c.leaves != "" && isPlainWord(c.leaves) && len(s.leaving) < maxLeaving:
+			s.leaving = append(s.leaving, c.leaves)
+		case c.req != nil && c.req.Mode != backend.Exclusive && isPlainWord(c.req.Owner) &&
+			s.coming == nil:
+			s.coming = c
+		default:
+			return s, false
+		}
+	}
+	return s, len(cs) > 0
+}
+
+// isPlainWord reports whether s contains no wildcards of JSON_SEARCH.
+func isPlainWord(s string) bool { return !strings.ContainsAny(s, `%_\`) }
+
+// trySwap makes cs in one statement, and returns false if that is not possible. Then nothing was
+// changed.
+func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error) {
+	cs := d.changes.live(e.changes)
+	s, ok := swapOf(cs)
+	if !ok || d.turns.isWatched(e.key) {
+		return false, nil
+	}
+	sent := time.Now()
+	var out outcome
+	if s.coming != nil {
+		out, err = exec(ctx, e.q, d.text.take(len(s.leaving)), takeArgs(e.key, &s)...)
+	} else {
+		out, err = exec(ctx, e.q, d.text.drop(len(s.leaving)), d.dropArgs(e.key, &s)...)
+	}
+	switch {
+	case isReply(err) && !errors.Is(err, backend.ErrUnavailable):
+		return false, nil // a row that this server cannot read as JSON, for example
+	case err != nil || out.changed == 0:
+		return false, err
+	}
+	for _, c := range cs {
+		c.answer = nil
+	}
+	if s.coming == nil {
+		d.wakeLater(out)
+	} else {
+		s.coming.grant = grantOf(s.coming.req, &roster.Entry{Fence: uint64(out.id)}, sent)
+	}
+	return true, nil
+}
+
+// takeArgs returns the parameters of roster-take.sql.
+func takeArgs(key string, s *swap) (args []any) {
+	req := s.coming.req
+	word, limit := kind.Of(req), req.Limit
+	if limit == 0 || limit > maxEntries {
+		limit = maxEntries
+	}
+	entry, err := json.Marshal(roster.Entry{
+		Word: word, Owner: req.Owner, Meta: req.Meta, Granted: true,
+	})
+	if err != nil { // it consists of strings and numbers
+		panic(err)
+	}
+	ttl := ceilMicros(req.TTL)
+	args = append(s.owners(), entry, ttl, ttl, []byte(key), string(word), len(s.leaving), limit,
+		maxRoster/2, req.Owner)
+	return append(args, s.owners()...)
+}
+
+// dropArgs returns the parameters of roster-drop.sql.
+func (d *driver) dropArgs(key string, s *swap) []any {
+	args := append(s.owners(), d.keys.signal(key), reserve.Microseconds(), []byte(key))
+	return append(args, s.owners()...)
+}
+
+// owners returns the owners that leave, as parameters.
+func (s *swap) owners() (args []any) {
+	for _, owner := range s.leaving {
+		args = append(args, owner)
+	}
+	return args
+}
+
+const (
+	// rosterDoc is the roster as text.
+	rosterDoc = "CONVERT(roster USING utf8mb4)"
+	// ownerPath is the path of the entry of an owner.
+	ownerPath = "JSON_SEARCH(" + rosterDoc + ", 'one', ?, NULL, '$[*].owner')"
+	// removeOwner removes the entry of an owner, and ownerIsPresent reports whether there is one.
+	removeOwner = "roster = JSON_REMOVE(" + rosterDoc +
+		", REPLACE(JSON_UNQUOTE(" + ownerPath + "), '.owner', '')),"
+	ownerIsPresent = " AND " + ownerPath + " IS NOT NULL"
+)
+
+// withEntry completes roster-renew.sql.
+func withEntry(text string) string {
+	field := func(name string) string {
+		return "JSON_UNQUOTE(REPLACE(" + ownerPath + ", '.owner', '." + name + "'))"
+	}
+	return strings.NewReplacer(
+		"{doc}", rosterDoc, "{expires}", field("expires"), "{granted}", field("granted"),
+	).Replace(text)
+}
+
+// renewEntry renews g, which stands in a roster, on q. It returns false if that is not possible in
+// one statement: then the roster shows whether the grant is gone.
+func (d *driver) renewEntry(
+	ctx context.Context, q querier, g *backend.Grant,
+) (a backend.Renewal, done bool) {
+	if !isPlainWord(g.Owner) {
+		return a, false
+	}
+	ttl, sent := ceilMicros(g.TTL), time.Now()
+	out, err := exec(ctx, q, d.text.rosterRenew,
+		ttl, g.Owner, g.Owner, ttl, []byte(g.Key), g.Owner, g.Owner)
+	if isReply(err) && !errors.Is(err, backend.ErrUnavailable) {
+		return a, false
+	}
+	if err != nil {
+		return backend.Renewal{Err: err}, true
+	}
+	return backend.Renewal{Term: termOf(sent, ttl)}, out.changed > 0
+}
+
+// withLeaving completes roster-take.sql or roster-drop.sql for n holders that leave.
+func withLeaving(text string, n int) string {
+	isFree := "TRUE"
+	if n > 0 {
+		isFree = "FALSE"
+	}
+	return strings.NewReplacer(
+		"{doc}", rosterDoc, "{removed}", strings.Repeat(removeOwner, n),
+		"{present}", strings.Repeat(ownerIsPresent, n), "{isFree}", isFree,
+	).Replace(text)
+}

@@ -1,0 +1,202 @@
+package mysqlbackend
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// permit returns the request for one of n permits, which waits.
+func permit(key string, n int) *backend.Request {
+	return &backend.Request{
+		Key: key, Owner: raw.NewOwner(), TTL: time.Minute, Mode: backend.Permit, Limit: n,
+		Queue: true, Meta: `"quoted" <ü>`,
+	}
+}
+
+// updates returns how many UPDATE statements a server has executed.
+func updates(tb testing.TB, q querier) int {
+	tb.Helper()
+	return status(tb, q, "Com_update")
+}
+
+// TestPermitIsOneStatement checks that a permit costs as many statements as a mutex: one to acquire
+// it, and one to release it. The first permit of a name also makes the row.
+func TestPermitIsOneStatement(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			d, db := openURL(t, s.URL), database(t, s, "")
+			d.sweeping.Store(true) // prevents sweeps
+			key := t.Name()
+			raw.Release(t, d, acquire(t, d, permit(key, 8)))
+			selects, before := status(t, db, "Com_select"), updates(t, db)
+			g := acquire(t, d, permit(key, 8))
+			second := acquire(t, d, permit(key, 8))
+			if second.Fence <= g.Fence {
+				t.Errorf("the fence %d follows %d", second.Fence, g.Fence)
+			}
+			raw.Release(t, d, g)
+			raw.Release(t, d, second)
+			if n := updates(t, db) - before; n != 4 {
+				t.Errorf("%d UPDATE, want 4", n)
+			}
+			if n := status(t, db, "Com_select") - selects; n != 0 {
+				t.Errorf("%d SELECT, want 0", n)
+			}
+		})
+	}
+}
+
+// TestSwapKeepsTheRules checks what roster-take.sql refuses or leaves to editions: a permit beyond
+// the limit, another limit, another kind, a waiter that is in front, and an owner that repeats its
+// request.
+func TestSwapKeepsTheRules(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, key := open(t, s), raw.Request(t, time.Minute).Key
+		first := acquire(t, d, permit(key, 2))
+		again := acquire(t, d, &first.Request)
+		if again.Fence < first.Fence {
+			t.Errorf("a repeated request has the fence %d after %d", again.Fence, first.Fence)
+		}
+		_, err := d.Acquire(t.Context(), permit(key, 3))
+		raw.WantIs(t, "Acquire with another limit", err, backend.ErrConflict)
+		_, err = d.Acquire(t.Context(), reader(key))
+		raw.WantIs(t, "Acquire of a reader", err, backend.ErrConflict)
+		second := acquire(t, d, permit(key, 2))
+		waiter := permit(key, 2)
+		_ = raw.Busy(t, d, waiter)
+		raw.Release(t, d, first)
+		late := permit(key, 2)
+		late.Queue = false
+		_ = raw.Busy(t, d, late) // the waiter is in front
+		third := acquire(t, d, waiter)
+		info, err := d.Inspect(t.Context(), key)
+		if err != nil || len(info.Holders) != 2 || info.Waiters != 0 ||
+			info.Holders[0].Meta != second.Meta {
+			t.Errorf("Inspect: %+v, %v", info, err)
+		}
+		raw.Release(t, d, second)
+		raw.Release(t, d, third)
+		raw.WantIs(t, "a second release", d.Release(t.Context(), third), backend.ErrNotHeld)
+		raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute))) // the row is free
+	})
+}
+
+// churn changes the roster of key all the time, until the test ends.
+func churn(t *testing.T, d *driver, key string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if g, err := d.Acquire(ctx, permit(key, 1000)); err == nil {
+					_ = d.Release(context.WithoutCancel(ctx), g)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// TestSlowClientIsNotOvertaken lets a client with a slow network use a semaphore that other clients
+// change all the time. It acquires, renews and releases its permits as if it were alone.
+func TestSlowClientIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			proxy := testenv.NewProxy(t, s.Addr)
+			busy := openURL(t, s.URL)
+			slow := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+			proxy.Latency(t, 15*time.Millisecond)
+			key := t.Name()
+			acquire(t, busy, permit(key, 1000)) // the row stays a roster
+			churn(t, busy, key)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			g, err := slow.Acquire(ctx, permit(key, 1000))
+			if err != nil {
+				t.Fatalf("Acquire: %v", err)
+			}
+			if _, err := slow.Renew(ctx, g); err != nil {
+				t.Errorf("Renew: %v", err)
+			}
+			other := acquire(t, slow, permit(key, 1000))
+			for i, r := range slow.RenewAll(ctx, []*backend.Grant{g, other}) {
+				if r.Err != nil {
+					t.Errorf("RenewAll, grant %d: %v", i, r.Err)
+				}
+			}
+			for _, g := range []*backend.Grant{g, other} {
+				if err := slow.Release(ctx, g); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestGivenUpChangeIsNotMade ends the context of a caller whose change waits for an edition. No
+// statement contains the change afterwards.
+func TestGivenUpChangeIsNotMade(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, db := open(t, s), database(t, s, "")
+		key := raw.Request(t, time.Minute).Key
+		g := acquire(t, d, permit(key, 8))
+		conn := oneConnection(t, db)
+		do(t, conn, "START TRANSACTION")
+		do(t, conn, "SELECT name FROM dlock FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE",
+			[]byte(key))
+		first, second := permit(key, 8), permit(key, 8)
+		done := make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(t.Context(), first)
+			done <- err
+		}()
+		eventually(t, "an edition is under way", func() bool {
+			d.changes.mu.Lock()
+			defer d.changes.mu.Unlock()
+			return d.changes.byKey[key] != nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		given := make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(ctx, second)
+			given <- err
+		}()
+		eventually(t, "the second change waits", func() bool {
+			d.changes.mu.Lock()
+			defer d.changes.mu.Unlock()
+			k := d.changes.byKey[key]
+			return k != nil && k.editions+len(k.waiting) > 1
+		})
+		cancel()
+		raw.WantIs(t, "the second Acquire", <-given, context.Canceled)
+		do(t, conn, "COMMIT")
+		if err := <-done; err != nil && !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("the first Acquire: %v", err)
+		}
+		eventually(t, "no edition is under way", func() bool {
+			d.changes.mu.Lock()
+			defer d.changes.mu.Unlock()
+			return d.changes.byKey[key] == nil
+		})
+		raw.WantIs(t, "Release of the second",
+			d.Release(t.Context(), &backend.Grant{Request: *second}), backend.ErrNotHeld)
+		raw.Release(t, d, g)
+	})
+}
