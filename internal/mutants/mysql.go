@@ -387,7 +387,8 @@ var mysqlMutants = []mutant{
 		guard: "mysql: each change raises the token", file: "mysqlbackend/roster.go",
 		without: "a late statement finds a later roster as it was, and replaces it",
 		edits: []edit{{
-			old: "max(row.token+1, row.now-backend.FenceEpoch)", new: "max(row.token, 1)",
+			old: "max(row.drawn+1, row.token+1, row.now-backend.FenceEpoch)",
+			new: "max(row.token, 1)",
 		}},
 		pkg: "mysqlbackend", test: "TestConformance/PermitsAreLimited",
 	},
@@ -463,7 +464,7 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/roster.go",
 		without: "a demoted master answers from its rosters",
 		edits: []edit{{
-			old: "case row.readOnly && !e.removes:", new: "case row.readOnly && false:",
+			old: "if row.readOnly && !c.removes {", new: "if row.readOnly && false {",
 		}},
 		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
 	},
@@ -483,8 +484,10 @@ var mysqlMutants = []mutant{
 	{
 		guard: "mysql: a roster stays readable", file: "mysqlbackend/roster.go",
 		without: "a roster grows until no holder can renew or release its lock",
-		edits:   []edit{{old: "len(text) > maxRoster\n", new: "len(text) > maxRoster<<4\n"}},
-		pkg:     "mysqlbackend", test: "TestFullRosterTakesNoMore",
+		edits: []edit{{
+			old: "len(after.text) > maxRoster\n", new: "len(after.text) > maxRoster<<4\n",
+		}},
+		pkg: "mysqlbackend", test: "TestFullRosterTakesNoMore",
 	},
 	{
 		guard:   "mysql: a waiter in a roster keeps no connection",
