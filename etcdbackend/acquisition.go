@@ -37,7 +37,7 @@ const (
 // answer to its release, or until its loss. d.mu guards the fields from state on; the others are
 // constant.
 type acquisition struct {
-	keys                    // its key has the name of another owner if the grant was adopted
+	keys              // its key has the name of another owner if the grant was adopted
 	name, owner, meta string
 	kind              kind.Kind     // of its requests
 	lost              func(error)   // Request.Lost; may be nil

@@ -53,7 +53,7 @@ type driver struct {
 
 	mu           sync.Mutex
 	acquisitions map[string]*acquisition // by owner; see admit and forget
-	adopted      map[string]int          // numbers of acquisitions by the creator of the adopted key
+	adopted      map[string]int          // numbers of adopted keys by creator
 	leases       map[int64]*slot         // by TTL in seconds
 	queues       map[string]*queue       // by prefix of the lock's keys
 	streams      []*stream               // idle streams of keep-alives

@@ -10,7 +10,7 @@ import (
 
 // The driver uses these keys:
 //
-//	root/lock/NAME/OWNER  an acquisition of OWNER, or of the owner in its value; the value is a record
+//	root/lock/NAME/OWNER  an acquisition of OWNER, or of the owner in its value, which is a record
 //	root/client/ID        the inbox of a driver; its value is the owner of a broken lock
 //	root/floor/NAME       a lock of Floor
 //
@@ -58,8 +58,8 @@ func (d *driver) floorKey(name string) string {
 	return d.root + "/floor/" + key.Encode(name, maxKey)
 }
 
-// creatorOf returns the last part of a key: the owner that created it. The key has this name for its
-// life, also after an Adopt has given it to another owner.
+// creatorOf returns the last part of a key: the owner that created it. The key has this name for
+// its life, also after an Adopt has given it to another owner.
 func creatorOf(key []byte) string { return string(key[bytes.LastIndexByte(key, '/')+1:]) }
 
 // ownerIn returns the owner of an acquisition's key. Only a key that was written again can have

@@ -232,8 +232,8 @@ func TestRebuiltAdoptedGrant(t *testing.T) {
 	raw.WantIs(t, "Renew", err, backend.ErrLost)
 }
 
-// TestLossOfAnAdoptedGrant checks that the holder of an adopted grant is notified of a break, and of
-// an operator's removal of the key, while another owner waits.
+// TestLossOfAnAdoptedGrant checks that the holder of an adopted grant is notified of a break, and
+// of an operator's removal of the key, while another owner waits.
 func TestLossOfAnAdoptedGrant(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)

@@ -115,7 +115,7 @@ var etcdMutants = []mutant{
 		without: "a late request creates a broken lock's key again: two holders",
 		edits: []edit{{
 			old: "g.Fence > 0 && kv.CreateRevision",
-			new: "g.Fence == 0 && resp.Kvs[0].CreateRevision",
+			new: "g.Fence == 0 && kv.CreateRevision",
 		}},
 		pkg: "etcdbackend", test: "TestRemadeKeyProvesNothing",
 	},
@@ -183,7 +183,8 @@ var etcdMutants = []mutant{
 		guard: "etcd: a downgrade forgets a lost grant", file: "etcdbackend/move.go",
 		without: "each loss that a Downgrade finds stays in memory",
 		edits: []edit{{
-			old: "		d.forgetIfLost(g.Owner, err)\n		return nil, err\n", new: "		return nil, err\n",
+			old: "\t\td.forgetIfLost(g.Owner, err)\n\t\treturn nil, err\n",
+			new: "\t\treturn nil, err\n",
 		}},
 		pkg: "etcdbackend", test: "TestDowngradeForgetsALostGrant",
 	},
@@ -214,7 +215,7 @@ var etcdMutants = []mutant{
 	{
 		guard: "etcd: an exported key leaves its lease", file: "etcdbackend/move.go",
 		without: "the end of the exporter's lease frees the lock before it is adopted",
-		edits:   []edit{{old: "r.encode(), last.ID)", new: "r.encode(), a.lease.id)"}},
+		edits:   []edit{{old: "r.encode(), last.ID)", new: "r.encode(), a.lease.id+0*last.ID)"}},
 		pkg:     "etcdbackend", test: "TestLeasesOfAMove",
 	},
 	{
