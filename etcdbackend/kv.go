@@ -193,6 +193,19 @@ func ifUnchanged(key []byte, revision int64, then *pb.RequestOp) *pb.TxnRequest 
 	}
 }
 
+// ifNew returns a transaction that does then if a key exists and was never written again, and
+// otherwise if not.
+func ifNew(key []byte, then, otherwise *pb.RequestOp) *pb.TxnRequest {
+	return &pb.TxnRequest{
+		Compare: []*pb.Compare{{
+			Key: key, Target: pb.Compare_VERSION,
+			TargetUnion: &pb.Compare_Version{Version: 1},
+		}},
+		Success: []*pb.RequestOp{then},
+		Failure: []*pb.RequestOp{otherwise},
+	}
+}
+
 // never is the create revision of a key that does not exist.
 var never = &pb.Compare_CreateRevision{CreateRevision: 0}
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -129,28 +130,44 @@ func (d *driver) Adopt(
 	return d.applyAnswer(a, req, answer{created: r.created, lease: l.id, first: true})
 }
 
-// releaseOwned releases a grant or an entry whose key may have another name than its owner, or may
-// not be its owner's any more. It finds the key by the owner in its value.
+// releaseOwned releases what a Release cannot remove by its name alone: a grant that was adopted, so
+// that its key has another name than its owner, and anything of an owner that this driver does not
+// know, whose key may have another owner by now. One request suffices, unless the owner has a key
+// that was written again.
 func (d *driver) releaseOwned(ctx context.Context, g *backend.Grant) error {
-	kv, err := d.keyOf(ctx, g)
+	k := newKeys(d.root, g.Key, g.Owner)
+	key, prefix, end := k.bytes()
+	resp, err := d.transact(ctx, k.prefix, ifNew(key, deleteKey(key), getAll(prefix, end)))
 	if err != nil {
 		return interpretError(ctx, err)
 	}
-	if kv != nil {
-		_, err = d.edit(ctx, string(kv.Key), g.Key, func(r record) (*pb.RequestOp, error) {
-			if r.owner != g.Owner {
-				return nil, backend.ErrNotHeld
-			}
-			return deleteKey(kv.Key), nil
-		})
+	if !resp.Succeeded {
+		err = d.removeOwned(ctx, g, resp.Responses[0].GetResponseRange().Kvs)
 	}
-	switch {
-	case kv == nil, errors.Is(err, backend.ErrLost):
-		err = backend.ErrNotHeld
-	case err != nil && !errors.Is(err, backend.ErrNotHeld):
-		return err
+	if err == nil || errors.Is(err, backend.ErrNotHeld) {
+		d.finishRelease(g.Owner)
 	}
-	d.finishRelease(g.Owner)
+	return err
+}
+
+// removeOwned removes the key of an owner, which is one of kvs. It returns ErrNotHeld if it is none
+// of them.
+func (d *driver) removeOwned(
+	ctx context.Context, g *backend.Grant, kvs []*mvccpb.KeyValue,
+) error {
+	kv := ownedBy(kvs, g.Owner)
+	if kv == nil {
+		return backend.ErrNotHeld
+	}
+	_, err := d.edit(ctx, string(kv.Key), g.Key, func(r record) (*pb.RequestOp, error) {
+		if r.owner != g.Owner {
+			return nil, backend.ErrLost
+		}
+		return deleteKey(kv.Key), nil
+	})
+	if errors.Is(err, backend.ErrLost) {
+		return backend.ErrNotHeld
+	}
 	return err
 }
 

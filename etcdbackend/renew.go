@@ -157,12 +157,17 @@ func (d *driver) keyOf(ctx context.Context, g *backend.Grant) (*mvccpb.KeyValue,
 	if err != nil {
 		return nil, err
 	}
-	for _, kv := range resp.Kvs {
-		if ownerIn(kv) == g.Owner {
-			return kv, nil
+	return ownedBy(resp.Kvs, g.Owner), nil
+}
+
+// ownedBy returns the key of an owner among the keys of a lock, or nil.
+func ownedBy(kvs []*mvccpb.KeyValue, owner string) *mvccpb.KeyValue {
+	for _, kv := range kvs {
+		if ownerIn(kv) == owner {
+			return kv
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // renewKey renews a grant by its key alone: a grant of another driver, or one whose key was not

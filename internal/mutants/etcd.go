@@ -253,7 +253,18 @@ var etcdMutants = []mutant{
 		guard: "etcd: a former owner renews nothing", file: "etcdbackend/renew.go",
 		without: "a former owner believes that it holds the lock of the adopter",
 		edits: []edit{{
-			old: "if ownerIn(kv) == g.Owner {", new: "if creatorOf(kv.Key) == g.Owner {",
+			old: "if ownerIn(kv) == owner {", new: "if creatorOf(kv.Key) == owner {",
+		}},
+		pkg: "etcdbackend", test: "TestFormerOwnerHasNothing",
+	},
+	{
+		guard: "etcd: a former owner releases nothing", file: "etcdbackend/kv.go",
+		without: "a late release of the former owner frees the lock of the adopter: two holders",
+		edits: []edit{{
+			old: "Key: key, Target: pb.Compare_VERSION,\n",
+			new: "Key: key, Target: pb.Compare_VERSION, Result: pb.Compare_GREATER,\n",
+		}, {
+			old: "pb.Compare_Version{Version: 1}", new: "pb.Compare_Version{Version: 0}",
 		}},
 		pkg: "etcdbackend", test: "TestFormerOwnerHasNothing",
 	},
