@@ -124,7 +124,7 @@ func (d *driver) Adopt(
 		d.applyError(a, err)
 		return nil, err
 	}
-	if clientv3.LeaseID(r.lease) != l.id {
+	if r.secret != "" { // otherwise it is the lease of an earlier Adopt, which has other keys, too
 		d.revokeLater(r.lease)
 	}
 	return d.applyAnswer(a, req, answer{created: r.created, lease: l.id, first: true})

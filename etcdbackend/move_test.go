@@ -73,6 +73,27 @@ func TestLeasesOfAMove(t *testing.T) {
 	release(t, other, adopted)
 }
 
+// TestRepeatedAdoptRevokesNothing checks an Adopt that is repeated with another TTL, and so with
+// another lease. The first lease has the key of another lock.
+func TestRepeatedAdoptRevokesNothing(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	kept, adopter := newRequest(t), newRequest(t)
+	kept.Key += "/kept"
+	g := raw.Acquire(t, other, kept)
+	ticket := export(t, d, raw.Acquire(t, d, newRequest(t)))
+	_ = adopt(t, other, ticket, adopter)
+	adopter.TTL += time.Minute
+	adopted := adopt(t, other, ticket, adopter)
+	for range 20 { // a revocation would be sent in the background
+		renews(t, other, g)
+	}
+	heldBy(t, other, adopted)
+	release(t, other, g)
+	release(t, other, adopted)
+}
+
 // TestSweepSparesAMovedKey checks sweeps with the answer of a server that still counts a key among
 // the keys of its former lease.
 func TestSweepSparesAMovedKey(t *testing.T) {

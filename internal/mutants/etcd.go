@@ -221,8 +221,17 @@ var etcdMutants = []mutant{
 	{
 		guard: "etcd: Adopt revokes the lease in between", file: "etcdbackend/move.go",
 		without: "a lease without a key stays for its term after each adoption",
-		edits:   []edit{{old: "if clientv3.LeaseID(r.lease) != l.id {", new: "if false {"}},
+		edits:   []edit{{old: "if r.secret != \"\" { // otherwise", new: "if false { //"}},
 		pkg:     "etcdbackend", test: "TestLeasesOfAMove",
+	},
+	{
+		guard: "etcd: Adopt revokes no shared lease", file: "etcdbackend/move.go",
+		without: "a repeated Adopt with another TTL ends other locks of its client",
+		edits: []edit{{
+			old: "if r.secret != \"\" { // otherwise",
+			new: "if clientv3.LeaseID(r.lease) != l.id { //",
+		}},
+		pkg: "etcdbackend", test: "TestRepeatedAdoptRevokesNothing",
 	},
 	{
 		guard: "etcd: a ticket needs its secret", file: "etcdbackend/move.go",
