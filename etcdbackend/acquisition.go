@@ -18,8 +18,9 @@ import (
 //	markRemoved   . (wakes)   . (wakes)   forgotten   .
 //	endLease      . (wakes)   . (wakes)   forgotten   .
 //
-// An acquisition is created in the state requested. After it was forgotten, an attempt that is
-// under way may still have its pointer. The state then has no meaning, because no message finds it.
+// An acquisition is created in the state requested, and an Export forgets it. After it was
+// forgotten, an attempt that is under way may still have its pointer. The state then has no
+// meaning, because no message finds it.
 type state uint8
 
 const (

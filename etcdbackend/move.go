@@ -130,10 +130,10 @@ func (d *driver) Adopt(
 	return d.applyAnswer(a, req, answer{created: r.created, lease: l.id, first: true})
 }
 
-// releaseOwned releases what a Release cannot remove by its name alone: a grant that was adopted, so
-// that its key has another name than its owner, and anything of an owner that this driver does not
-// know, whose key may have another owner by now. One request suffices, unless the owner has a key
-// that was written again.
+// releaseOwned releases what a Release cannot remove by its name alone: an adopted grant, whose key
+// has the name of another owner, and anything of an owner that this driver does not know, whose key
+// may have another owner by now. One request suffices, unless the owner has a key that was written
+// again.
 func (d *driver) releaseOwned(ctx context.Context, g *backend.Grant) error {
 	k := newKeys(d.root, g.Key, g.Owner)
 	key, prefix, end := k.bytes()

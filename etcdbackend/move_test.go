@@ -185,9 +185,11 @@ func TestLateAdoptIsUndone(t *testing.T) {
 	s := testenv.Etcd(t)
 	for name, undo := range map[string]func(*testing.T, *driver, *backend.Request){
 		"release": func(t *testing.T, d *driver, req *backend.Request) {
+			t.Helper()
 			release(t, d, &backend.Grant{Request: *req})
 		},
 		"sweep": func(t *testing.T, d *driver, _ *backend.Request) {
+			t.Helper()
 			other := newRequest(t)
 			other.Key += "/other"
 			g := raw.Acquire(t, d, other)
@@ -260,11 +262,13 @@ func TestLossOfAnAdoptedGrant(t *testing.T) {
 	s := testenv.Etcd(t)
 	for name, end := range map[string]func(*testing.T, *driver, *backend.Grant){
 		"break": func(t *testing.T, d *driver, g *backend.Grant) {
+			t.Helper()
 			if err := d.Break(t.Context(), g.Key, g.Owner); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"removal": func(t *testing.T, d *driver, g *backend.Grant) {
+			t.Helper()
 			must[*clientv3.DeleteResponse](t)(d.client.Delete(t.Context(), d.find(g.Owner).key))
 		},
 	} {
