@@ -18,8 +18,9 @@ import (
 //	markRemoved   . (wakes)   . (wakes)   forgotten   .
 //	endLease      . (wakes)   . (wakes)   forgotten   .
 //
-// An acquisition is created in the state requested. After it was forgotten, an attempt that is
-// under way may still have its pointer. The state then has no meaning, because no message finds it.
+// An acquisition is created in the state requested, and an Export forgets it. After it was
+// forgotten, an attempt that is under way may still have its pointer. The state then has no
+// meaning, because no message finds it.
 type state uint8
 
 const (
@@ -37,7 +38,7 @@ const (
 // answer to its release, or until its loss. d.mu guards the fields from state on; the others are
 // constant.
 type acquisition struct {
-	keys
+	keys              // its key has the name of another owner if the grant was adopted
 	name, owner, meta string
 	kind              kind.Kind     // of its requests
 	lost              func(error)   // Request.Lost; may be nil
@@ -59,18 +60,22 @@ type acquisition struct {
 
 // admit registers the acquisition of req before its request is sent. So no message about it comes
 // too early, and its key is not taken for a ghost. l is the lease of this attempt: a repeated
-// attempt has another lease if the earlier one is gone.
-func (d *driver) admit(req *backend.Request, l *lease) *acquisition {
+// attempt has another lease if the earlier one is gone. creator is the owner that creates its key:
+// the owner of req, except in an Adopt.
+func (d *driver) admit(req *backend.Request, l *lease, creator string) *acquisition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.acquisitions[req.Owner]
 	if a == nil || a.name != req.Key {
 		a = &acquisition{
-			keys: newKeys(d.root, req.Key, req.Owner),
+			keys: newKeys(d.root, req.Key, creator),
 			name: req.Key, owner: req.Owner, meta: req.Meta, kind: kind.Of(req),
 			lost: req.Lost, news: make(chan struct{}, 1),
 		}
 		d.acquisitions[req.Owner] = a
+		if creator != req.Owner {
+			d.adopted[creator]++
+		}
 	}
 	a.lease = l
 	if a.state == releasing {
@@ -83,17 +88,29 @@ func (d *driver) admit(req *backend.Request, l *lease) *acquisition {
 // must be held.
 func (d *driver) forget(a *acquisition) {
 	d.leaveQueue(a)
-	if d.acquisitions[a.owner] == a {
-		delete(d.acquisitions, a.owner)
+	if d.acquisitions[a.owner] != a {
+		return
+	}
+	delete(d.acquisitions, a.owner)
+	if creator := a.creator(); creator != a.owner {
+		if d.adopted[creator]--; d.adopted[creator] == 0 {
+			delete(d.adopted, creator)
+		}
 	}
 }
 
-// isKnown reports whether the owner has an acquisition.
-func (d *driver) isKnown(owner string) bool {
+// creator returns the owner that created the key of a.
+func (a *acquisition) creator() string { return a.key[len(a.prefix):] }
+
+// find returns the acquisition of an owner, or nil.
+func (d *driver) find(owner string) *acquisition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.acquisitions[owner] != nil
+	return d.acquisitions[owner]
 }
+
+// isKnown reports whether the owner has an acquisition.
+func (d *driver) isKnown(owner string) bool { return d.find(owner) != nil }
 
 // forgetLost forgets the acquisition of an owner whose key is gone. The core does not release it,
 // unless a release has begun already.
@@ -129,14 +146,17 @@ func (d *driver) grant(a *acquisition, req *backend.Request) *backend.Grant {
 	}
 }
 
-// startRelease begins the release of an owner. From now on the removal of its key is no loss.
-func (d *driver) startRelease(owner string) {
+// startRelease begins the release of an owner. From now on the removal of its key is no loss. It
+// returns the acquisition, or nil.
+func (d *driver) startRelease(owner string) *acquisition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a := d.acquisitions[owner]; a != nil {
+	a := d.acquisitions[owner]
+	if a != nil {
 		d.leaveQueue(a)
 		a.state = releasing
 	}
+	return a
 }
 
 // finishRelease forgets the acquisition of an owner after the answer to its release. If another

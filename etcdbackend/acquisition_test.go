@@ -14,6 +14,7 @@ import (
 func newRegistered() (*driver, *acquisition) {
 	a := &acquisition{news: make(chan struct{}, 1), lease: &lease{}}
 	a.owner = "owner"
+	a.keys = newKeys("root", "name", a.owner)
 	return &driver{acquisitions: map[string]*acquisition{a.owner: a}}, a
 }
 
@@ -57,8 +58,8 @@ func TestKeyMissingInTheCopy(t *testing.T) {
 	}{
 		{&queue{revision: 9}, true}, // the copy is older than the key
 		{&queue{revision: 13}, false},
-		{&queue{revision: 13, entries: []entry{{a.owner, 10, kind.Writer}}}, true},
-		{&queue{revision: 13, entries: []entry{{a.owner, 7, kind.Writer}}}, false},
+		{&queue{revision: 13, entries: []entry{{a.owner, a.owner, 10, kind.Writer}}}, true},
+		{&queue{revision: 13, entries: []entry{{a.owner, a.owner, 7, kind.Writer}}}, false},
 	} {
 		if got := test.copy.has(a); got != test.want {
 			t.Errorf("%+v: the copy has the key: %t", test.copy, got)

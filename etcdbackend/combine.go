@@ -8,6 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/bound"
@@ -37,7 +38,7 @@ func (d *driver) AcquireAll(
 	}
 	all := make([]*acquisition, len(reqs))
 	for i, req := range reqs {
-		all[i] = d.admit(req, l)
+		all[i] = d.admit(req, l, req.Owner)
 	}
 	answers, failed, err := d.createAll(ctx, all)
 	switch {
@@ -142,14 +143,15 @@ func (d *driver) applyAnswers(
 	return grants, 0, nil
 }
 
-// stepBackAll removes the keys that all have by answers, and forgets all. It returns the reason, or
-// an error of unknown outcome if the keys may have stayed.
+// stepBackAll removes the keys that all have by answers, and forgets all. A key that another owner
+// has adopted stays. It returns the reason, or an error of unknown outcome if the keys may have
+// stayed.
 func (d *driver) stepBackAll(
 	ctx context.Context, all []*acquisition, answers []answer, reason error,
 ) error {
 	var keys [][]byte
 	for i, a := range all {
-		if answers[i].created > 0 {
+		if answers[i].created > 0 && answers[i].lease != clientv3.NoLease {
 			keys = append(keys, []byte(a.key))
 		}
 	}
@@ -194,13 +196,13 @@ func (d *driver) removeKeys(ctx context.Context, keys [][]byte) (removed []bool,
 }
 
 // ReleaseAll implements backend.Combiner. It sends one transaction. If the server refuses that
-// because of one of its operations, each lock is released alone.
+// because of one of its operations, or if a key may have been adopted, each lock is released alone.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	errs := make([]error, len(gs))
 	removed, err := d.releaseTogether(ctx, gs)
 	for i, g := range gs {
 		switch {
-		case isRefusedForOne(err):
+		case errors.Is(err, errAlone), isRefusedForOne(err):
 			errs[i] = d.Release(ctx, g)
 		case err != nil:
 			errs[i] = interpretError(ctx, err)
@@ -214,7 +216,10 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	return errs
 }
 
-// releaseTogether is the request of ReleaseAll. Its error is the client's own.
+// errAlone means that a key may have been adopted, so that its name says nothing about its owner.
+var errAlone = errors.New("etcdbackend: a key may have been adopted")
+
+// releaseTogether is the request of ReleaseAll. Its error is the client's own, or errAlone.
 func (d *driver) releaseTogether(
 	ctx context.Context, gs []*backend.Grant,
 ) (removed []bool, err error) {
@@ -223,8 +228,11 @@ func (d *driver) releaseTogether(
 	ctx = &request{Context: b, parent: ctx, values: d.values}
 	keys := make([][]byte, len(gs))
 	for i, g := range gs {
-		d.startRelease(g.Owner)
-		keys[i] = []byte(newKeys(d.root, g.Key, g.Owner).key)
+		a := d.startRelease(g.Owner)
+		if a == nil || a.creator() != g.Owner {
+			return nil, errAlone
+		}
+		keys[i] = []byte(a.key)
 	}
 	return d.removeKeys(ctx, keys)
 }

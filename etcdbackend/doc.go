@@ -64,6 +64,14 @@
 // the lock if no writer's key is in front of its own, and a permit if fewer keys than the limit
 // are. A writer becomes a reader by writing its key again, which keeps its place.
 //
+// # Moving
+//
+// An export writes the key again, with the secret of its handle, and moves it to a lease of its own
+// that no client keeps alive. So neither the end of the exporter nor its Close frees the lock. An
+// adoption writes the key with the new owner and moves it to the lease of the adopter. The key
+// keeps its name and its create revision, and so its place and its fence. Each of these requests
+// changes the key only if no other request has changed it since it was read.
+//
 // # Server requirements
 //
 // etcd 3.4 or later is required. Before 3.4.31 and 3.5.13 a leader could revoke leases before the

@@ -53,6 +53,7 @@ type driver struct {
 
 	mu           sync.Mutex
 	acquisitions map[string]*acquisition // by owner; see admit and forget
+	adopted      map[string]int          // numbers of adopted keys by creator
 	leases       map[int64]*slot         // by TTL in seconds
 	queues       map[string]*queue       // by prefix of the lock's keys
 	streams      []*stream               // idle streams of keep-alives
@@ -65,6 +66,7 @@ var (
 	_ backend.Combiner     = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Mover        = (*driver)(nil)
 	_ backend.Downgrader   = (*driver)(nil)
 	_ backend.Watcher      = (*driver)(nil)
 )
@@ -89,12 +91,13 @@ func newDriver(client *clientv3.Client, o ownership, opts Options) *driver {
 			Modes:   backend.Exclusive | backend.Shared | backend.Permit,
 			Fair:    backend.FairAlways,
 			Fencing: backend.FenceDurable,
-			Inspect: true, List: true, Break: true, Notify: true,
+			Inspect: true, List: true, Break: true, Move: true, Notify: true,
 			MaxTTL: maxTTL, // probe sets MinTTL
 			// The next renewal removes the key of a request that is executed even later.
 			Late: opts.Timeout,
 		},
 		acquisitions: make(map[string]*acquisition),
+		adopted:      make(map[string]int),
 		leases:       make(map[int64]*slot),
 		queues:       make(map[string]*queue),
 	}
@@ -120,7 +123,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if err != nil {
 		return nil, asUnavailable(ctx, err)
 	}
-	a := d.admit(req, l)
+	a := d.admit(req, l, req.Owner)
 	ans, err := d.attempt(ctx, a, req)
 	if err == nil {
 		return d.applyAnswer(a, req, ans)
@@ -247,8 +250,7 @@ func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 	}
 	ans := answer{created: resp.Header.Revision, lease: a.lease.id}
 	if !resp.Succeeded {
-		own := resp.Responses[0].GetResponseRange().Kvs[0]
-		ans.created, ans.lease = own.CreateRevision, clientv3.LeaseID(own.Lease)
+		ans.setOwn(a, resp.Responses[0].GetResponseRange().Kvs[0])
 	}
 	err = a.readFront(&ans, resp.Responses[1].GetResponseRange().Kvs)
 	if err != nil { // ErrConflict is definite, so the own key must not stay
@@ -276,7 +278,7 @@ func (a *acquisition) getFront(prefix, end []byte) *pb.RequestOp {
 func (a *acquisition) readFront(ans *answer, kvs []*mvccpb.KeyValue) error {
 	for _, kv := range kvs {
 		if string(kv.Key) == a.key {
-			ans.created, ans.lease = kv.CreateRevision, clientv3.LeaseID(kv.Lease)
+			ans.setOwn(a, kv)
 			ans.first = len(kind.Blockers(a.kind, ans.entries)) == 0
 			return nil
 		}
@@ -293,6 +295,15 @@ func (a *acquisition) readFront(ans *answer, kvs []*mvccpb.KeyValue) error {
 		ans.entries = append(ans.entries, r)
 	}
 	return nil
+}
+
+// setOwn records the own key of a. A key whose grant another owner has adopted counts as lost: it
+// has no lease of a.
+func (ans *answer) setOwn(a *acquisition, kv *mvccpb.KeyValue) {
+	ans.created, ans.lease = kv.CreateRevision, clientv3.NoLease
+	if ownerIn(kv) == a.owner {
+		ans.lease = clientv3.LeaseID(kv.Lease)
+	}
 }
 
 // put returns the operation that creates the key of a.
@@ -346,13 +357,17 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 	return renewal.Term, renewal.Err
 }
 
-// Release implements backend.Driver. It sends one request, and needs no State.
+// Release implements backend.Driver. It sends one request, and needs no State. A key that may have
+// been adopted has another name than its owner, or is not its creator's any more: see releaseOwned.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	b := bound.Within(ctx, d.timeoutFor(g.TTL)) // the second result of boundTo is an allocation
 	defer b.Cancel()
 	ctx = &request{Context: b, parent: ctx, values: d.values}
-	d.startRelease(g.Owner)
-	removed, err := d.removeKey(ctx, newKeys(d.root, g.Key, g.Owner))
+	a := d.startRelease(g.Owner)
+	if a == nil || a.creator() != g.Owner {
+		return d.releaseOwned(ctx, g)
+	}
+	removed, err := d.removeKey(ctx, a.keys)
 	if err != nil {
 		return interpretError(ctx, err)
 	}

@@ -29,6 +29,7 @@ var (
 	errLeaseEnded = fmt.Errorf("%w: its lease has ended", backend.ErrLost)
 	errKeyGone    = fmt.Errorf("%w: its key is gone", backend.ErrLost)
 	errKeyRemoved = fmt.Errorf("%w: its key was removed", backend.ErrLost)
+	errAdopted    = fmt.Errorf("%w: it was adopted, or its term is over", backend.ErrLost)
 	errBroken     = fmt.Errorf("%w: it was broken", backend.ErrLost)
 )
 

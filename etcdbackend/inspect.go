@@ -129,7 +129,7 @@ type listing struct {
 func (l *listing) add(
 	ctx context.Context, kv *mvccpb.KeyValue, yield func(*backend.Info, error) bool,
 ) bool {
-	prefix := strings.TrimSuffix(string(kv.Key), ownerOf(kv.Key))
+	prefix := strings.TrimSuffix(string(kv.Key), creatorOf(kv.Key))
 	if prefix != l.prefix {
 		if !l.flush(ctx, yield) {
 			return false
@@ -222,10 +222,10 @@ func holdersOf(kvs []*mvccpb.KeyValue, name string) ([]record, error) {
 // the holder's driver. That message belongs to the holder's lease, so it does not outlive the
 // lease. done is false if the key or its lease was gone already.
 func (d *driver) removeHolder(ctx context.Context, name string, r record) (done bool, err error) {
-	key := newKeys(d.root, name, r.owner).key
+	key := newKeys(d.root, name, r.creator).key
 	lease := clientv3.WithLease(clientv3.LeaseID(r.lease))
 	resp, err := d.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", r.created)).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", r.modified)).
 		Then(clientv3.OpDelete(key), clientv3.OpPut(d.inboxOf(r.client), r.owner, lease)).
 		Commit()
 	switch {

@@ -3,12 +3,14 @@ package etcdbackend
 import (
 	"bytes"
 
+	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/dlock-go/dlock/backend/key"
 )
 
 // The driver uses these keys:
 //
-//	root/lock/NAME/OWNER  an acquisition; its value is a record
+//	root/lock/NAME/OWNER  an acquisition of OWNER, or of the owner in its value, which is a record
 //	root/client/ID        the inbox of a driver; its value is the owner of a broken lock
 //	root/floor/NAME       a lock of Floor
 //
@@ -56,5 +58,17 @@ func (d *driver) floorKey(name string) string {
 	return d.root + "/floor/" + key.Encode(name, maxKey)
 }
 
-// ownerOf returns the last part of a key: the owner of an acquisition.
-func ownerOf(key []byte) string { return string(key[bytes.LastIndexByte(key, '/')+1:]) }
+// creatorOf returns the last part of a key: the owner that created it. The key has this name for
+// its life, also after an Adopt has given it to another owner.
+func creatorOf(key []byte) string { return string(key[bytes.LastIndexByte(key, '/')+1:]) }
+
+// ownerIn returns the owner of an acquisition's key. Only a key that was written again can have
+// another one than its creator.
+func ownerIn(kv *mvccpb.KeyValue) string {
+	if kv.ModRevision != kv.CreateRevision {
+		if r, err := decode(kv, ""); err == nil {
+			return r.owner
+		}
+	}
+	return creatorOf(kv.Key)
+}

@@ -146,6 +146,11 @@ func getKey(key []byte) *pb.RequestOp {
 	return &r.RequestOp
 }
 
+// deleteKey returns the operation that removes a key.
+func deleteKey(key []byte) *pb.RequestOp {
+	return call{del: &pb.DeleteRangeRequest{Key: key}}.part()
+}
+
 // getFirst returns the operation that reads the key of a range that was created first. Among the
 // keys of a lock it is the holder's.
 func getFirst(begin, end []byte) *pb.RequestOp {
@@ -175,6 +180,30 @@ func ifOlder(
 	r.compares[0] = &r.compare
 	r.Compare, r.Success, r.Failure = r.compares[:], then, otherwise
 	return &r.TxnRequest
+}
+
+// ifUnchanged returns a transaction that does then if the last change of a key has the revision.
+func ifUnchanged(key []byte, revision int64, then *pb.RequestOp) *pb.TxnRequest {
+	return &pb.TxnRequest{
+		Compare: []*pb.Compare{{
+			Key: key, Target: pb.Compare_MOD,
+			TargetUnion: &pb.Compare_ModRevision{ModRevision: revision},
+		}},
+		Success: []*pb.RequestOp{then},
+	}
+}
+
+// ifNew returns a transaction that does then if a key exists and was never written again, and
+// otherwise if not.
+func ifNew(key []byte, then, otherwise *pb.RequestOp) *pb.TxnRequest {
+	return &pb.TxnRequest{
+		Compare: []*pb.Compare{{
+			Key: key, Target: pb.Compare_VERSION,
+			TargetUnion: &pb.Compare_Version{Version: 1},
+		}},
+		Success: []*pb.RequestOp{then},
+		Failure: []*pb.RequestOp{otherwise},
+	}
 }
 
 // never is the create revision of a key that does not exist.

@@ -260,8 +260,8 @@ func TestGhostHuntSparesLaterKeys(t *testing.T) {
 	d := openURL(t, s.URL)
 	req := newRequest(t)
 	g := raw.Acquire(t, d, req)
-	key := d.acquisitions[req.Owner].key
-	d.removeGhosts([]string{key})
+	a := d.acquisitions[req.Owner]
+	d.removeGhosts(a.lease, []string{a.key})
 	renews(t, d, g)
 	release(t, d, g)
 }

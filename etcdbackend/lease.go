@@ -58,8 +58,8 @@ type slot struct {
 // the TTL. A grant counts from that proof, so about five sixths of its term are left, or more. If
 // the proof is stale, one caller requests another one, and the other callers wait for it.
 func (d *driver) freshLease(ctx context.Context, ttl time.Duration) (*lease, error) {
-	seconds := int64((ttl + time.Second - 1) / time.Second)
-	s, l, fresh := d.slotOf(seconds)
+	n := seconds(ttl)
+	s, l, fresh := d.slotOf(n)
 	if fresh {
 		return l, nil
 	}
@@ -69,7 +69,7 @@ func (d *driver) freshLease(ctx context.Context, ttl time.Duration) (*lease, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if _, l, fresh = d.slotOf(seconds); fresh { // the caller before this one has requested a proof
+	if _, l, fresh = d.slotOf(n); fresh { // the caller before this one has requested a proof
 		return l, nil
 	}
 	if l != nil {
@@ -81,8 +81,11 @@ func (d *driver) freshLease(ctx context.Context, ttl time.Duration) (*lease, err
 			return l, err
 		}
 	}
-	return d.grantLease(ctx, s, seconds)
+	return d.grantLease(ctx, s, n)
 }
+
+// seconds returns a TTL as the server counts it, rounded up.
+func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
 
 // slotOf returns the slot for a TTL with its lease, which may be nil. fresh means that the lease
 // has a fresh proof.

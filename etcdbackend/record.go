@@ -2,6 +2,7 @@ package etcdbackend
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,16 +22,19 @@ var errForeign = fmt.Errorf("%w: the value under the key is not dlock's", backen
 
 // record is the content of an acquisition's key. The value has six parts with line breaks between
 // them: recordMark, kind, client, since in Unix µs, name, and meta. Only meta can contain a line
-// break.
+// break. After an Export, the part of the client has three words: the client, the owner, and the
+// secret. After an Adopt it has two: the client and the owner.
 type record struct {
 	kind               kind.Kind
 	client, name, meta string    // client is the id of the driver, which has an inbox
 	since              time.Time // of the attempt that created the key, by the client's clock
+	owner              string    // the creator of the key, unless the grant was adopted
+	secret             string    // of the ticket, if the grant was exported
 
-	// The key itself has these.
-	owner   string
-	created int64 // create revision; 0 before the server has it
-	lease   int64
+	// The key itself has these. The revisions are 0 before the server has it.
+	creator           string
+	created, modified int64 // create revision, and the revision of its last change
+	lease             int64
 }
 
 // Kind implements kind.Entry.
@@ -39,19 +43,32 @@ func (r record) Kind() kind.Kind { return r.kind }
 // newRecord returns the record of a that a driver with the id client writes now.
 func newRecord(client string, a *acquisition) record {
 	return record{
-		kind: a.kind, client: client, name: a.name, meta: a.meta, since: time.Now(), owner: a.owner,
+		kind: a.kind, client: client, name: a.name, meta: a.meta, since: time.Now(),
+		owner: a.owner, creator: a.owner,
 	}
 }
 
 // encode returns the value of the key, in one allocation.
 func (r record) encode() []byte {
 	const numbers = 24 // and the line breaks
-	size := len(recordMark) + len(r.kind) + len(r.client) + numbers + len(r.name) + len(r.meta)
+	client := r.clientWords()
+	size := len(recordMark) + len(r.kind) + len(client) + numbers + len(r.name) + len(r.meta)
 	b := make([]byte, 0, size)
 	b = append(append(append(b, recordMark+"\n"...), r.kind...), '\n')
-	b = append(append(b, r.client...), '\n')
+	b = append(append(b, client...), '\n')
 	b = append(strconv.AppendInt(b, r.since.UnixMicro(), 10), '\n')
 	return append(append(append(b, r.name...), '\n'), r.meta...)
+}
+
+// clientWords returns the client with the owner and the secret, where they are needed.
+func (r record) clientWords() string {
+	switch {
+	case r.secret != "":
+		return r.client + " " + r.owner + " " + r.secret
+	case r.owner != r.creator:
+		return r.client + " " + r.owner
+	}
+	return r.client
 }
 
 // decode reads a record. It returns ErrConflict if the value is not dlock's, or belongs to another
@@ -66,9 +83,13 @@ func decode(kv *mvccpb.KeyValue, name string) (record, error) {
 	if err != nil || !k.Valid() {
 		return record{}, errForeign
 	}
+	client, owner, _ := strings.Cut(lines[2], " ")
+	owner, secret, _ := strings.Cut(owner, " ")
+	creator := creatorOf(kv.Key)
 	return record{
-		kind: k, client: lines[2], name: lines[4], meta: lines[5], since: time.UnixMicro(micros),
-		owner: ownerOf(kv.Key), created: kv.CreateRevision, lease: kv.Lease,
+		kind: k, client: client, name: lines[4], meta: lines[5], since: time.UnixMicro(micros),
+		owner: cmp.Or(owner, creator), secret: secret,
+		creator: creator, created: kv.CreateRevision, modified: kv.ModRevision, lease: kv.Lease,
 	}, nil
 }
 

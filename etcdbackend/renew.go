@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -73,11 +74,11 @@ func (d *driver) renewLease(
 		}
 		return nil
 	}
-	seen := d.sweepGhosts(attached)
+	seen := d.sweepGhosts(l, attached)
 	var uncertain []int
 	for _, i := range members {
 		owner := gs[i].Owner
-		if !seen[owner] {
+		if !seen[d.creatorFor(owner)] {
 			unseen = append(unseen, i)
 			continue
 		}
@@ -88,6 +89,16 @@ func (d *driver) renewLease(
 	}
 	d.checkKeys(ctx, gs, uncertain, renewals)
 	return unseen
+}
+
+// creatorFor returns the owner that created the key of an owner.
+func (d *driver) creatorFor(owner string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.acquisitions[owner]; a != nil {
+		return a.creator()
+	}
+	return owner
 }
 
 // mayHaveGhost reports whether an attempt of the owner had no answer. The server may execute that
@@ -120,18 +131,43 @@ func (d *driver) checkKeys(
 }
 
 // findKey reads the key of a grant and returns its lease. It returns ErrLost and forgets the
-// acquisition if the key is gone, or was created again after the grant. Without a fence, as in a
-// rebuilt grant, it checks only that a key of the owner exists.
+// acquisition if the key is gone, was created again after the grant, or has another owner. Without
+// a fence, as in a rebuilt grant, it checks only that the owner has a key.
 func (d *driver) findKey(ctx context.Context, g *backend.Grant) (clientv3.LeaseID, error) {
-	resp, err := d.client.Get(ctx, d.prefix(g.Key)+g.Owner, clientv3.WithKeysOnly())
+	kv, err := d.keyOf(ctx, g)
 	switch {
 	case err != nil:
 		return 0, interpretError(ctx, err)
-	case len(resp.Kvs) == 0, g.Fence > 0 && resp.Kvs[0].CreateRevision != int64(g.Fence):
+	case kv == nil, g.Fence > 0 && kv.CreateRevision != int64(g.Fence):
 		d.forgetLost(g.Owner)
 		return 0, errKeyGone
 	}
-	return clientv3.LeaseID(resp.Kvs[0].Lease), nil
+	return clientv3.LeaseID(kv.Lease), nil
+}
+
+// keyOf returns the key of an owner, or nil if there is none. If this driver does not have the
+// acquisition, the owner may have adopted the key of any other owner: then keyOf reads all keys of
+// the lock.
+func (d *driver) keyOf(ctx context.Context, g *backend.Grant) (*mvccpb.KeyValue, error) {
+	first, all := d.prefix(g.Key), []clientv3.OpOption{clientv3.WithPrefix()}
+	if a := d.find(g.Owner); a != nil && a.name == g.Key {
+		first, all = a.key, nil
+	}
+	resp, err := d.client.Get(ctx, first, all...)
+	if err != nil {
+		return nil, err
+	}
+	return ownedBy(resp.Kvs, g.Owner), nil
+}
+
+// ownedBy returns the key of an owner among the keys of a lock, or nil.
+func ownedBy(kvs []*mvccpb.KeyValue, owner string) *mvccpb.KeyValue {
+	for _, kv := range kvs {
+		if ownerIn(kv) == owner {
+			return kv
+		}
+	}
+	return nil
 }
 
 // renewKey renews a grant by its key alone: a grant of another driver, or one whose key was not

@@ -20,46 +20,48 @@ func (d *driver) searchGhosts(l *lease) {
 		ctx, cancel := d.bound(d.life)
 		defer cancel()
 		if attached, err := d.attachedKeys(ctx, l); err == nil {
-			d.sweepGhosts(attached)
+			d.sweepGhosts(l, attached)
 		}
 	})
 }
 
-// sweepGhosts returns the owners of the keys of a lease. It removes the keys of unknown owners in
+// sweepGhosts returns the creators of the keys of a lease. It removes the keys of unknown owners in
 // the background.
-func (d *driver) sweepGhosts(attached [][]byte) (owners map[string]bool) {
-	owners = make(map[string]bool, len(attached))
+func (d *driver) sweepGhosts(l *lease, attached [][]byte) (creators map[string]bool) {
+	creators = make(map[string]bool, len(attached))
 	var ghosts []string
 	d.mu.Lock()
 	for _, k := range attached {
-		owner := ownerOf(k)
-		owners[owner] = true
-		if d.acquisitions[owner] == nil && owner != "" {
+		creator := creatorOf(k)
+		creators[creator] = true
+		if d.acquisitions[creator] == nil && d.adopted[creator] == 0 && creator != "" {
 			ghosts = append(ghosts, string(k))
 		}
 	}
 	d.mu.Unlock()
 	if len(ghosts) > 0 {
-		d.background.Go(func() { d.removeGhosts(ghosts) })
+		d.background.Go(func() { d.removeGhosts(l, ghosts) })
 	}
-	return owners
+	return creators
 }
 
-// removeGhosts removes keys without an acquisition. After an error it stops: the next sweep finds
-// the rest. Since the sweep an owner may have got an acquisition, or its key may have been created
-// again. So removeGhosts checks both, and removes only the revision that it has checked.
-func (d *driver) removeGhosts(ghosts []string) {
+// removeGhosts removes keys of l without an acquisition. After an error it stops: the next sweep
+// finds the rest. Since the sweep an owner may have got an acquisition, its key may have been
+// created again, or an Export may have moved the key to another lease. So removeGhosts checks all
+// of them, and removes only the revision that it has checked.
+func (d *driver) removeGhosts(l *lease, ghosts []string) {
 	ctx, cancel := d.bound(d.life)
 	defer cancel()
 	for _, k := range ghosts {
-		resp, err := d.client.Get(ctx, k, clientv3.WithKeysOnly())
+		resp, err := d.client.Get(ctx, k)
 		if err != nil {
 			return
 		}
-		if len(resp.Kvs) == 0 || d.isKnown(ownerOf(resp.Kvs[0].Key)) {
+		if len(resp.Kvs) == 0 || d.isKnown(ownerIn(resp.Kvs[0])) ||
+			resp.Kvs[0].Lease != int64(l.id) {
 			continue
 		}
-		found := clientv3.Compare(clientv3.CreateRevision(k), "=", resp.Kvs[0].CreateRevision)
+		found := clientv3.Compare(clientv3.ModRevision(k), "=", resp.Kvs[0].ModRevision)
 		if _, err := d.client.Txn(ctx).If(found).Then(clientv3.OpDelete(k)).Commit(); err != nil {
 			return
 		}

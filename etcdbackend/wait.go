@@ -95,6 +95,7 @@ type queue struct {
 
 // entry is one key of a queue. A later key of the same owner is another entry.
 type entry struct {
+	creator string // the last part of the key
 	owner   string
 	created int64 // create revision
 	kind    kind.Kind
@@ -297,7 +298,7 @@ func (d *driver) fill(ctx context.Context, q *queue) error {
 	}
 	q.revision = now.Header.Revision
 	for _, kv := range now.Kvs {
-		q.entries = append(q.entries, entry{ownerOf(kv.Key), kv.CreateRevision, kindOf(kv.Value)})
+		q.entries = append(q.entries, newEntry(kv))
 	}
 	q.state = live
 	return nil
@@ -312,15 +313,13 @@ func (d *driver) applyEvents(q *queue, events []*clientv3.Event) (lost []func(er
 		if ev.Kv.ModRevision <= q.revision { // fill has read the result
 			continue
 		}
-		owner := ownerOf(ev.Kv.Key)
 		if ev.Type == mvccpb.Event_PUT {
-			q.put(entry{owner, ev.Kv.CreateRevision, kindOf(ev.Kv.Value)}, ev.IsCreate())
+			q.put(newEntry(ev.Kv), ev.IsCreate())
 		}
 		if ev.Type != mvccpb.Event_DELETE {
 			continue
 		}
-		q.entries = slices.DeleteFunc(q.entries, func(e entry) bool { return e.owner == owner })
-		if f := d.markRemoved(owner, ev.Kv.ModRevision); f != nil {
+		if f := d.markRemoved(q.remove(creatorOf(ev.Kv.Key)), ev.Kv.ModRevision); f != nil {
 			lost = append(lost, f)
 		}
 	}
@@ -335,8 +334,25 @@ func (d *driver) applyEvents(q *queue, events []*clientv3.Event) (lost []func(er
 	return lost
 }
 
-// put adds an entry, or changes the kind of the entry of a key that was written again: a writer has
-// become a reader. d.mu must be held.
+// newEntry returns the entry of a key.
+func newEntry(kv *mvccpb.KeyValue) entry {
+	return entry{creatorOf(kv.Key), ownerIn(kv), kv.CreateRevision, kindOf(kv.Value)}
+}
+
+// remove removes the entry of the key with that creator, and returns its owner. d.mu must be held.
+func (q *queue) remove(creator string) (owner string) {
+	owner = creator
+	q.entries = slices.DeleteFunc(q.entries, func(e entry) bool {
+		if e.creator == creator {
+			owner = e.owner
+		}
+		return e.creator == creator
+	})
+	return owner
+}
+
+// put adds an entry, or changes the entry of a key that was written again: a writer has become a
+// reader, or the grant has another owner. The entry keeps its position. d.mu must be held.
 func (q *queue) put(e entry, isNew bool) {
 	if isNew {
 		q.entries = append(q.entries, e)

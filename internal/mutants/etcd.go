@@ -69,8 +69,8 @@ var etcdMutants = []mutant{
 		guard: "etcd: known keys are no ghosts", file: "etcdbackend/sweep.go",
 		without: "a live key is removed: two holders",
 		edits: []edit{{
-			old: "len(resp.Kvs) == 0 || d.isKnown(ownerOf(resp.Kvs[0].Key))",
-			new: "len(resp.Kvs) == 0",
+			old: "len(resp.Kvs) == 0 || d.isKnown(ownerIn(resp.Kvs[0])) ||",
+			new: "len(resp.Kvs) == 0 ||",
 		}},
 		pkg: "etcdbackend", test: "TestGhostHuntSparesLaterKeys",
 	},
@@ -114,8 +114,8 @@ var etcdMutants = []mutant{
 		guard: "etcd: a key created again is not the grant's", file: "etcdbackend/renew.go",
 		without: "a late request creates a broken lock's key again: two holders",
 		edits: []edit{{
-			old: "g.Fence > 0 && resp.Kvs[0].CreateRevision",
-			new: "g.Fence == 0 && resp.Kvs[0].CreateRevision",
+			old: "g.Fence > 0 && kv.CreateRevision",
+			new: "g.Fence == 0 && kv.CreateRevision",
 		}},
 		pkg: "etcdbackend", test: "TestRemadeKeyProvesNothing",
 	},
@@ -174,16 +174,19 @@ var etcdMutants = []mutant{
 		pkg:     "etcdbackend", test: "TestConflictIsOfTheFirstKey",
 	},
 	{
-		guard: "etcd: an observer requires a leader", file: "etcdbackend/downgrade.go",
+		guard: "etcd: an observer requires a leader", file: "etcdbackend/observe.go",
 		without: "Observe is silent on a member without a leader",
 		edits:   []edit{{old: "values: d.life}", new: "values: d.values}"}},
 		pkg:     "etcdbackend", test: "TestWatchRequiresALeader",
 	},
 	{
-		guard: "etcd: a downgrade forgets a lost grant", file: "etcdbackend/downgrade.go",
+		guard: "etcd: a downgrade forgets a lost grant", file: "etcdbackend/move.go",
 		without: "each loss that a Downgrade finds stays in memory",
-		edits:   []edit{{old: "		d.forgetLost(g.Owner)\n", new: ""}},
-		pkg:     "etcdbackend", test: "TestDowngradeForgetsALostGrant",
+		edits: []edit{{
+			old: "\t\td.forgetIfLost(g.Owner, err)\n\t\treturn nil, err\n",
+			new: "\t\treturn nil, err\n",
+		}},
+		pkg: "etcdbackend", test: "TestDowngradeForgetsALostGrant",
 	},
 	{
 		guard: "etcd: a waiter needs its key in the copy", file: "etcdbackend/wait.go",
@@ -201,6 +204,24 @@ var etcdMutants = []mutant{
 		pkg:     "etcdbackend", test: "TestRepeatedRequestIsNotUnsent",
 	},
 	{
+		guard: "etcd: ReleaseAll finds no adopted key by its name", file: "etcdbackend/combine.go",
+		without: "a late release of the former owner frees the lock of the adopter: two holders",
+		edits: []edit{{
+			old: "\t\t\treturn nil, errAlone\n",
+			new: "\t\t\ta = &acquisition{keys: newKeys(d.root, g.Key, g.Owner)}\n",
+		}},
+		pkg: "etcdbackend", test: "TestAllOfAMovedGrant",
+	},
+	{
+		guard: "etcd: a late AcquireAll removes no adopted key", file: "etcdbackend/combine.go",
+		without: "a late request of the former owner frees the lock of the adopter: two holders",
+		edits: []edit{{
+			old: "answers[i].lease != clientv3.NoLease {",
+			new: "answers[i].lease != clientv3.NoLease-1 {",
+		}},
+		pkg: "etcdbackend", test: "TestAllOfAMovedGrant",
+	},
+	{
 		guard: "etcd: all locks or none", file: "etcdbackend/combine.go",
 		without: "AcquireAll creates entries behind the holders of its locks",
 		edits: []edit{{
@@ -216,5 +237,103 @@ var etcdMutants = []mutant{
 			old: "if err == nil && !answers[i].first {", new: "if err == nil {",
 		}},
 		pkg: "etcdbackend", test: "TestConformance/RepeatedAcquireAllIsTheSame",
+	},
+	{
+		guard: "etcd: a late move changes nothing", file: "etcdbackend/move.go",
+		without: "a request of the former owner takes the key from the adopter: two holders",
+		edits: []edit{{
+			old: "ifUnchanged([]byte(key), r.modified, op)",
+			new: "&pb.TxnRequest{Success: []*pb.RequestOp{op}}",
+		}},
+		pkg: "etcdbackend", test: "TestLateMoves",
+	},
+	{
+		guard: "etcd: an exported key leaves its lease", file: "etcdbackend/move.go",
+		without: "the end of the exporter's lease frees the lock before it is adopted",
+		edits:   []edit{{old: "r.encode(), last.ID)", new: "r.encode(), a.lease.id+0*last.ID)"}},
+		pkg:     "etcdbackend", test: "TestLeasesOfAMove",
+	},
+	{
+		guard: "etcd: Adopt revokes the lease in between", file: "etcdbackend/move.go",
+		without: "a lease without a key stays for its term after each adoption",
+		edits:   []edit{{old: "if r.secret != \"\" { // otherwise", new: "if false { //"}},
+		pkg:     "etcdbackend", test: "TestLeasesOfAMove",
+	},
+	{
+		guard: "etcd: Adopt revokes no shared lease", file: "etcdbackend/move.go",
+		without: "a repeated Adopt with another TTL ends other locks of its client",
+		edits: []edit{{
+			old: "if r.secret != \"\" { // otherwise",
+			new: "if clientv3.LeaseID(r.lease) != l.id { //",
+		}},
+		pkg: "etcdbackend", test: "TestRepeatedAdoptRevokesNothing",
+	},
+	{
+		guard: "etcd: a ticket needs its secret", file: "etcdbackend/move.go",
+		without: "a client that knows the owner of an exported lock adopts it",
+		edits: []edit{{
+			old: "!isMine && r.secret != secret ||", new: "!isMine && r.secret == \"\" ||",
+		}},
+		pkg: "etcdbackend", test: "TestConformance/ForgedHandleIsRefused",
+	},
+	{
+		guard: "etcd: an exported key is no ghost", file: "etcdbackend/sweep.go",
+		without: "the exporter removes the key that it has exported: two holders",
+		edits: []edit{{
+			old: " ||\n			resp.Kvs[0].Lease != int64(l.id) {", new: " {",
+		}},
+		pkg: "etcdbackend", test: "TestSweepSparesAMovedKey",
+	},
+	{
+		guard: "etcd: an adopted key is no ghost", file: "etcdbackend/sweep.go",
+		without: "the adopter removes its own key: two holders",
+		edits: []edit{{
+			old: "d.isKnown(ownerIn(resp.Kvs[0]))",
+			new: "d.isKnown(creatorOf(resp.Kvs[0].Key))",
+		}},
+		pkg: "etcdbackend", test: "TestSweepSparesAMovedKey",
+	},
+	{
+		guard: "etcd: a former owner renews nothing", file: "etcdbackend/renew.go",
+		without: "a former owner believes that it holds the lock of the adopter",
+		edits: []edit{{
+			old: "if ownerIn(kv) == owner {", new: "if creatorOf(kv.Key) == owner {",
+		}},
+		pkg: "etcdbackend", test: "TestFormerOwnerHasNothing",
+	},
+	{
+		guard: "etcd: a former owner releases nothing", file: "etcdbackend/kv.go",
+		without: "a late release of the former owner frees the lock of the adopter: two holders",
+		edits: []edit{{
+			old: "Key: key, Target: pb.Compare_VERSION,\n",
+			new: "Key: key, Target: pb.Compare_VERSION, Result: pb.Compare_GREATER,\n",
+		}, {
+			old: "pb.Compare_Version{Version: 1}", new: "pb.Compare_Version{Version: 0}",
+		}},
+		pkg: "etcdbackend", test: "TestFormerOwnerHasNothing",
+	},
+	{
+		guard: "etcd: a former owner is granted nothing", file: "etcdbackend/driver.go",
+		without: "a late request of the former owner finds its key: two holders",
+		edits:   []edit{{old: "if ownerIn(kv) == a.owner {", new: "if true {"}},
+		pkg:     "etcdbackend", test: "TestFormerOwnerHasNothing",
+	},
+	{
+		guard: "etcd: Break removes only what it has read", file: "etcdbackend/inspect.go",
+		without: "a Break of the exporter removes the lock of the adopter",
+		edits: []edit{{
+			old: "clientv3.Compare(clientv3.ModRevision(key), \"=\", r.modified)",
+			new: "clientv3.Compare(clientv3.CreateRevision(key), \"=\", r.created)",
+		}},
+		pkg: "etcdbackend", test: "TestFormerOwnerHasNothing",
+	},
+	{
+		guard: "etcd: the copy of a queue has the owners", file: "etcdbackend/wait.go",
+		without: "the holder of an adopted lock learns of its loss a third of a term later",
+		edits: []edit{{
+			old: "entry{creatorOf(kv.Key), ownerIn(kv), kv.CreateRevision",
+			new: "entry{creatorOf(kv.Key), creatorOf(kv.Key), kv.CreateRevision",
+		}},
+		pkg: "etcdbackend", test: "TestLossOfAnAdoptedGrant",
 	},
 }

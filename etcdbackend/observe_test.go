@@ -10,8 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
@@ -48,21 +46,5 @@ func TestWatchRequiresALeader(t *testing.T) {
 	want, _ := metadata.FromOutgoingContext(d.life)
 	if len(want) == 0 || !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("a watch with %v, the driver's others have %v", got, want)
-	}
-}
-
-// TestDowngradeForgetsALostGrant checks that the driver keeps nothing of a grant whose loss a
-// Downgrade has found. The core does not release it.
-func TestDowngradeForgetsALostGrant(t *testing.T) {
-	t.Parallel()
-	d := openURL(t, testenv.Etcd(t).URL)
-	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
-	if _, err := d.client.Delete(t.Context(), d.prefix(g.Key)+g.Owner); err != nil {
-		t.Fatal(err)
-	}
-	_, err := d.Downgrade(t.Context(), g)
-	raw.WantIs(t, "Downgrade", err, backend.ErrLost)
-	if d.isKnown(g.Owner) {
-		t.Error("the driver keeps the grant")
 	}
 }
