@@ -1,0 +1,2 @@
+// Package pgbackend is dlock's driver for PostgreSQL.
+package pgbackend
