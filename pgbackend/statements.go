@@ -83,7 +83,9 @@ RETURNING version`
 
 // updateWakingSQL is updateSQL, and wakes the waiters with the owners in $9.
 const updateWakingSQL = `WITH updated AS (` + updateSQL + `)
-SELECT version, pg_notify('` + channel + `', woken) FROM updated, unnest($9::text[]) AS woken`
+SELECT version FROM (
+	SELECT version, pg_notify('` + channel + `', woken) FROM updated, unnest($9::text[]) AS woken
+) AS sent`
 
 // renewSQL prolongs a term. It never creates a grant.
 const renewSQL = `UPDATE TABLE SET

@@ -15,7 +15,7 @@ import (
 )
 
 // postgresPassword is the password of the user postgres.
-const postgresPassword = "dlock"
+const postgresPassword = "correct-horse"
 
 // Postgres returns the recipe of a PostgreSQL server with further arguments ("-c",
 // "default_transaction_isolation=serializable"). It has the database dlock, and the user postgres
