@@ -17,6 +17,9 @@ import (
 // minTTL is the shortest term: some round trips and commits.
 const minTTL = 100 * time.Millisecond
 
+// maxPause limits the pause after a conflict, to 2^7 ms.
+const maxPause = 7
+
 // closeTimeout is how long Close waits for the server.
 const closeTimeout = time.Second
 
@@ -28,7 +31,10 @@ type driver struct {
 	dials    *dialer
 	table    string
 	sql      statements
-	slots    chan struct{} // one for each request but renewals
+	timeout  time.Duration
+	slots    chan struct{} // one for each request under way, but renewals
+	renewals chan struct{} // the same for renewals
+	gates    gates
 	listener *listener
 	sweeper  sweeper
 }
@@ -38,10 +44,12 @@ func newDriver(
 ) *driver {
 	d := &driver{
 		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
-		slots: make(chan struct{}, slotsOf(int(config.MaxConns))),
+		timeout:  opts.Timeout,
+		slots:    make(chan struct{}, slotsOf(int(config.MaxConns))),
+		renewals: make(chan struct{}, min(reserved, config.MaxConns)),
 	}
 	d.listener = newListener(config, opts.Timeout)
-	d.sweeper.init(d, opts.Timeout)
+	d.sweeper.init(d)
 	return d
 }
 
@@ -105,28 +113,38 @@ func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *ba
 func (d *driver) take(ctx context.Context, req *backend.Request) (
 	fence uint64, before *row, err error,
 ) {
-	var took *int64
-	before = new(row)
-	err = d.do(ctx, func(ctx context.Context) error {
-		return before.scan(d.pool.QueryRow(ctx, d.sql.take,
-			name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL)), &took)
-	})
-	if err != nil || took == nil {
-		return 0, before, err
-	}
-	return uint64(*took), nil, nil
+	took, before, err := d.unlessRoster(ctx, d.sql.take,
+		name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL))
+	return uint64(took), before, err
 }
 
-// Release implements backend.Driver. One statement frees a lock that has no waiters. It wakes
-// nobody, because NOTIFY makes all commits of the server wait for each other.
+// Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
+// NOTIFY, which makes all commits of the server wait for each other.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	freed, err := d.exec(ctx, d.sql.free, name(g.Key), g.Owner)
-	if err != nil || freed {
+	version, before, err := d.unlessRoster(ctx, d.sql.free, name(g.Key), g.Owner)
+	if err != nil || version > 0 {
 		return err
 	}
-	return d.edit(ctx, g.Key, nil, func(entries *roster.Roster, _ uint64, _ int64) error {
+	return d.edit(ctx, g.Key, before, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Remove(g.Owner)
 	})
+}
+
+// unlessRoster runs a statement that changes a row only if it has no roster. It returns the number
+// that the statement returns, or 0 and the row as it was before.
+func (d *driver) unlessRoster(ctx context.Context, sql string, args ...any) (int64, *row, error) {
+	type answer struct {
+		number *int64
+		before row
+	}
+	a, err := call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (a answer, err error) {
+		err = a.before.scan(conn.QueryRow(ctx, sql, args...), &a.number)
+		return a, err
+	})
+	if err != nil || a.number == nil {
+		return 0, &a.before, err
+	}
+	return *a.number, nil, nil
 }
 
 // Close implements backend.Driver.
@@ -146,86 +164,113 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// do makes a request when a connection may serve it, and interprets its error.
-func (d *driver) do(ctx context.Context, request func(ctx context.Context) error) error {
-	select {
-	case d.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-d.slots }()
-	return outcome(ctx, request(ctx))
-}
-
-// outcome returns the meaning of an error, or the error of a context that has ended.
-func outcome(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return interpretError(err)
-}
-
-// exec runs a statement that changes at most one row and returns its version. It reports whether
-// there was one.
-func (d *driver) exec(ctx context.Context, sql string, args ...any) (changed bool, err error) {
-	err = d.do(ctx, func(ctx context.Context) error {
-		changed, err = d.changes(ctx, sql, args...)
-		return err
+// call makes a request on a connection, when one of slots is free. If ctx ends, call returns at once,
+// and the request goes on in the background: pgx would end its connection, and a server to which all
+// clients connect again is slow. A request is not begun after the end of ctx.
+func call[T any](
+	ctx context.Context, d *driver, slots chan struct{},
+	request func(context.Context, *pgx.Conn) (T, error),
+) (T, error) {
+	value, err := backend.Call(ctx, func(ctx context.Context) (none T, err error) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
+		conn, err := d.pool.Acquire(ctx)
+		if err != nil {
+			return none, err
+		}
+		defer conn.Release()
+		if ctx.Err() != nil {
+			return none, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), d.timeout, errNoAnswer)
+		defer cancel()
+		value, err := request(ctx, conn.Conn())
+		if err != nil && ctx.Err() != nil {
+			err = errNoAnswer
+		}
+		return value, err
 	})
-	return changed, err
+	if err != nil && ctx.Err() != nil {
+		return *new(T), ctx.Err()
+	}
+	return value, interpretError(err)
 }
 
-// changes is exec without a slot and without the meaning of errors.
-func (d *driver) changes(ctx context.Context, sql string, args ...any) (bool, error) {
-	var version int64
-	err := d.pool.QueryRow(ctx, sql, args...).Scan(&version)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
+// exec runs a statement that returns the version of the row that it has changed, if any.
+func (d *driver) exec(
+	ctx context.Context, slots chan struct{}, sql string, args ...any,
+) (changed bool, err error) {
+	return call(ctx, d, slots, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+		var version int64
+		err := conn.QueryRow(ctx, sql, args...).Scan(&version)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
 // read reads a row.
-func (d *driver) read(ctx context.Context, name []byte) (*row, error) {
-	r := new(row)
-	err := d.do(ctx, func(ctx context.Context) error {
-		return r.scan(d.pool.QueryRow(ctx, d.sql.read, name))
+func (d *driver) read(ctx context.Context, key string) (*row, error) {
+	return call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (*row, error) {
+		r := new(row)
+		err := r.scan(conn.QueryRow(ctx, d.sql.read, name(key)))
+		return r, err
 	})
-	return r, err
 }
+
+// errNoAnswer is the outcome of a request that the server does not answer.
+var errNoAnswer = errors.New("the server does not answer")
 
 // edit changes the entries of a name: it reads the row and stores it unless another client has
 // changed it meanwhile; then it begins again. So no row stays locked while the client is slow. The
 // row may have been read already. An answer that changes nothing is that of the row as it was read.
 func (d *driver) edit(ctx context.Context, key string, r *row, alter change) error {
+	if r != nil {
+		if next, _, answer := r.after(alter); next == nil || isFinal(answer) {
+			return answer
+		}
+	}
+	leave, err := d.gates.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	for conflicts := 0; ; conflicts++ {
-		if r == nil {
-			var err error
-			if r, err = d.read(ctx, name(key)); err != nil {
+		if r == nil || conflicts > 0 {
+			if r, err = d.read(ctx, key); err != nil {
 				return err
 			}
 		}
 		next, woken, answer := r.after(alter)
-		if next == nil || answer != nil && !errors.Is(answer, backend.ErrNotAcquired) {
+		if next == nil || isFinal(answer) {
 			return answer
 		}
 		stored, err := d.store(ctx, key, next, woken)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if stored {
+		case stored:
 			return answer
 		}
-		r = nil
 		if err := pause(ctx, conflicts); err != nil {
 			return err
 		}
 	}
 }
 
-// pause waits before another attempt to store a row that many clients change, ever longer.
+// isFinal reports whether err is the answer to a change that is not stored. A waiter that is refused
+// has a new entry.
+func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrNotAcquired) }
+
+// pause waits before another attempt to store a row that many clients change, ever longer. The pause
+// is random, so that the clients do not meet again.
 func pause(ctx context.Context, conflicts int) error {
-	timer := time.NewTimer(rand.N(time.Duration(min(conflicts, 20)+1) * time.Millisecond))
+	timer := time.NewTimer(rand.N(time.Millisecond << min(conflicts, maxPause)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -243,9 +288,9 @@ func (d *driver) store(ctx context.Context, key string, r *row, woken []string) 
 	}
 	switch {
 	case !r.found:
-		return d.exec(ctx, d.sql.insert, args...)
+		return d.exec(ctx, d.slots, d.sql.insert, args...)
 	case len(woken) == 0:
-		return d.exec(ctx, d.sql.update, args...)
+		return d.exec(ctx, d.slots, d.sql.update, args...)
 	}
-	return d.exec(ctx, d.sql.updateWaking, append(args, woken)...)
+	return d.exec(ctx, d.slots, d.sql.updateWaking, append(args, woken)...)
 }

@@ -15,7 +15,7 @@ const listPage = 500
 
 // Inspect implements backend.Inspector.
 func (d *driver) Inspect(ctx context.Context, key string) (*backend.Info, error) {
-	r, err := d.read(ctx, name(key))
+	r, err := d.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -55,23 +55,25 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 }
 
 // list returns a page of the locks between two names.
-func (d *driver) list(ctx context.Context, from, to []byte) (infos []*backend.Info, err error) {
-	err = d.do(ctx, func(ctx context.Context) error {
-		rows, err := d.pool.Query(ctx, d.sql.list, from, to, listPage)
-		if err != nil {
-			return err
-		}
-		infos, err = pgx.CollectRows(rows, func(from pgx.CollectableRow) (*backend.Info, error) {
-			var key []byte
-			r := new(row)
-			if err := r.scan(from, &key); err != nil {
+func (d *driver) list(ctx context.Context, from, to []byte) ([]*backend.Info, error) {
+	return call(ctx, d, d.slots,
+		func(ctx context.Context, conn *pgx.Conn) ([]*backend.Info, error) {
+			rows, err := conn.Query(ctx, d.sql.list, from, to, listPage)
+			if err != nil {
 				return nil, err
 			}
-			return r.info(string(key))
+			return pgx.CollectRows(rows, listed)
 		})
-		return err
-	})
-	return infos, err
+}
+
+// listed returns the lock of a row of listSQL.
+func listed(from pgx.CollectableRow) (*backend.Info, error) {
+	var key []byte
+	r := new(row)
+	if err := r.scan(from, &key); err != nil {
+		return nil, err
+	}
+	return r.info(string(key))
 }
 
 // Break implements backend.Breaker.

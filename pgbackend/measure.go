@@ -3,28 +3,37 @@ package pgbackend
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
 // Floor implements measure.Floor: two statements, and so two commits.
 func (d *driver) Floor(ctx context.Context, key, owner string) error {
-	return d.do(ctx, func(ctx context.Context) error {
-		for _, sql := range []string{d.sql.floorLock, d.sql.floorUnlock} {
-			if _, err := d.pool.Exec(ctx, sql, floorName(key), owner); err != nil {
-				return err
-			}
+	for _, sql := range []string{d.sql.floorLock, d.sql.floorUnlock} {
+		if err := d.run(ctx, sql, floorName(key), owner); err != nil {
+			return err
 		}
-		return nil
+	}
+	return nil
+}
+
+// run runs a statement without a result.
+func (d *driver) run(ctx context.Context, sql string, args ...any) error {
+	_, err := call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
+		_, err := conn.Exec(ctx, sql, args...)
+		return struct{}{}, err
 	})
+	return err
 }
 
 // Counters implements measure.Counters. The server does not count statements.
 func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
-	counts := measure.Counts{Commands: -1}
-	err := d.do(ctx, func(ctx context.Context) error {
-		return d.pool.QueryRow(ctx, d.sql.count).Scan(&counts.Connections)
+	return call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (measure.Counts, error) {
+		counts := measure.Counts{Commands: -1}
+		err := conn.QueryRow(ctx, d.sql.count).Scan(&counts.Connections)
+		return counts, err
 	})
-	return counts, err
 }
 
 // Sweep implements measure.Sweeper. It deletes the rows of floors, too.
@@ -33,8 +42,5 @@ func (d *driver) Sweep(ctx context.Context, keys []string) error {
 	for _, key := range keys {
 		all = append(all, floorName(key))
 	}
-	return d.do(ctx, func(ctx context.Context) error {
-		_, err := d.pool.Exec(ctx, d.sql.sweepNames, all)
-		return err
-	})
+	return d.run(ctx, d.sql.sweepNames, all)
 }

@@ -2,7 +2,6 @@ package pgbackend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,9 +25,10 @@ var errLocked = fmt.Errorf("%w: another statement has locked the row", backend.E
 // Renew implements backend.Driver.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	term := backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
-	renewed, err := d.changes(ctx, d.sql.renew, name(g.Key), g.Owner, roster.Micros(g.TTL))
+	renewed, err := d.exec(ctx, d.renewals, d.sql.renew,
+		name(g.Key), g.Owner, roster.Micros(g.TTL))
 	if err != nil || renewed {
-		return term, outcome(ctx, err)
+		return term, err
 	}
 	return term, d.renewEntry(ctx, g)
 }
@@ -65,14 +65,18 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 	for i, g := range gs {
 		keys[i], owners[i], ttls[i] = name(g.Key), g.Owner, roster.Micros(g.TTL)
 	}
-	rows, err := d.pool.Query(ctx, d.sql.renewAll, keys, owners, ttls)
+	positions, err := call(ctx, d, d.renewals,
+		func(ctx context.Context, conn *pgx.Conn) ([]int64, error) {
+			rows, err := conn.Query(ctx, d.sql.renewAll, keys, owners, ttls)
+			if err != nil {
+				return nil, err
+			}
+			return pgx.CollectRows(rows, pgx.RowTo[int64])
+		})
 	if err != nil {
-		failAll(answers, outcome(ctx, err))
-		return
-	}
-	positions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		failAll(answers, outcome(ctx, err))
+		for i := range answers {
+			answers[i].Err = err
+		}
 		return
 	}
 	renewed := make([]bool, len(gs))
@@ -80,12 +84,6 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 		renewed[position-1] = true
 	}
 	d.renewRest(ctx, gs, answers, renewed)
-}
-
-func failAll(answers []backend.Renewal, err error) {
-	for i := range answers {
-		answers[i].Err = err
-	}
 }
 
 // renewRest answers the renewals that one statement could not execute: the grant is gone, it is in a
@@ -131,19 +129,22 @@ func (d *driver) renewRest(
 
 // readAll reads the rows of keys. A key without a row is not in the map.
 func (d *driver) readAll(ctx context.Context, keys []string) (map[string]*row, error) {
-	found := make(map[string]*row)
-	rows, err := d.pool.Query(ctx, d.sql.readAll, names(keys))
-	if err != nil {
-		return nil, outcome(ctx, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var key []byte
-		r := new(row)
-		if err := r.scan(rows, &key); err != nil {
-			return nil, outcome(ctx, err)
-		}
-		found[string(key)] = r
-	}
-	return found, outcome(ctx, errors.Join(rows.Err()))
+	return call(ctx, d, d.renewals,
+		func(ctx context.Context, conn *pgx.Conn) (map[string]*row, error) {
+			found := make(map[string]*row)
+			rows, err := conn.Query(ctx, d.sql.readAll, names(keys))
+			if err != nil {
+				return nil, err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var key []byte
+				r := new(row)
+				if err := r.scan(rows, &key); err != nil {
+					return nil, err
+				}
+				found[string(key)] = r
+			}
+			return found, rows.Err()
+		})
 }

@@ -112,11 +112,16 @@ FROM locked AS k
 WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
 RETURNING k.position`
 
-// freeSQL releases a lock without waiters. It keeps the row for its fence.
-const freeSQL = `UPDATE TABLE SET
-	version = version + 1, owner = '', meta = '', expires = clock_timestamp()
-WHERE name = $1 AND owner = $2 AND roster IS NULL
-RETURNING version`
+// freeSQL releases a lock without waiters. It keeps the row for its fence. It returns the version or
+// NULL, and the row before the statement.
+const freeSQL = `WITH freed AS (
+	UPDATE TABLE SET
+		version = version + 1, owner = '', meta = '', expires = clock_timestamp()
+	WHERE name = $1 AND owner = $2 AND roster IS NULL
+	RETURNING version
+)
+SELECT (SELECT version FROM freed), ` + columns + `
+FROM (SELECT) AS one LEFT JOIN TABLE AS l ON l.name = $1`
 
 // listSQL returns the first rows between two names that are held or waited for.
 const listSQL = `SELECT l.name, ` + columns + ` FROM TABLE AS l

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A row stays for its fence. When it has been free for the retention time, the fence of a new row,
@@ -20,12 +22,11 @@ const (
 
 // sweeper deletes the rows of names that are not used any more, in the background, page by page.
 type sweeper struct {
-	d       *driver
-	timeout time.Duration
-	ctx     context.Context // ends with the driver
-	cancel  context.CancelFunc
-	grants  atomic.Uint32
-	pages   sync.WaitGroup
+	d      *driver
+	ctx    context.Context // ends with the driver
+	cancel context.CancelFunc
+	grants atomic.Uint32
+	pages  sync.WaitGroup
 
 	mu     sync.Mutex // held for a page
 	begun  bool
@@ -33,8 +34,8 @@ type sweeper struct {
 	closed bool
 }
 
-func (s *sweeper) init(d *driver, timeout time.Duration) {
-	s.d, s.timeout = d, timeout
+func (s *sweeper) init(d *driver) {
+	s.d = d
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
@@ -53,27 +54,28 @@ func (s *sweeper) onGrant(key string) {
 	}
 	s.pages.Go(func() {
 		defer s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
-		defer cancel()
-		_ = s.page(ctx) // the next one comes after some grants
+		_ = s.page(s.ctx) // the next one comes after some grants
 	})
 }
 
 // page checks the next page. After the last page it begins again. s.mu must be held.
 func (s *sweeper) page(ctx context.Context) error {
-	var last []byte
-	var count int
-	err := s.d.do(ctx, func(ctx context.Context) error {
-		return s.d.pool.QueryRow(ctx, s.d.sql.sweepPage, s.after, sweepPage,
-			retention.Microseconds()).Scan(&last, &count)
+	type page struct {
+		last  []byte
+		count int
+	}
+	p, err := call(ctx, s.d, s.d.slots, func(ctx context.Context, conn *pgx.Conn) (p page, err error) {
+		err = conn.QueryRow(ctx, s.d.sql.sweepPage, s.after, sweepPage, retention.Microseconds()).
+			Scan(&p.last, &p.count)
+		return p, err
 	})
 	if err != nil {
 		return err
 	}
-	if count < sweepPage {
-		last = []byte{}
+	if p.count < sweepPage {
+		p.last = []byte{}
 	}
-	s.after = last
+	s.after = p.last
 	return nil
 }
 

@@ -31,7 +31,7 @@ func (d *driver) Wait(
 	if err := d.listener.await(ctx); err != nil {
 		return nil, err
 	}
-	r, err := d.read(ctx, name(req.Key)) // what was sent before the driver listened is lost
+	r, err := d.read(ctx, req.Key) // what was sent before the driver listened is lost
 	if err != nil {
 		return nil, err
 	}
