@@ -15,6 +15,9 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	reader.Mode = backend.Shared
 	reader.Term = backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
 	err := d.edit(ctx, g.Key, nil, func(entries *roster.Roster, _ uint64, now int64) error {
+		if isOther(entries.Find(g.Owner), g) {
+			return backend.ErrLost
+		}
 		return entries.Downgrade(g.Owner, g.TTL, now)
 	})
 	if err != nil {
@@ -27,6 +30,9 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
 	secret := rand.Text()
 	err = d.edit(ctx, g.Key, nil, func(entries *roster.Roster, _ uint64, now int64) error {
+		if isOther(entries.Find(g.Owner), g) {
+			return backend.ErrLost
+		}
 		return entries.Export(g.Owner, secret, g.TTL, now)
 	})
 	return g.Owner + "." + secret, err

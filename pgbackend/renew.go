@@ -26,7 +26,7 @@ var errLocked = fmt.Errorf("%w: another statement has locked the row", backend.E
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	term := backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
 	renewed, err := d.exec(ctx, d.renewals, d.sql.renew,
-		name(g.Key), g.Owner, roster.Micros(g.TTL))
+		name(g.Key), g.Owner, roster.Micros(g.TTL), int64(g.Fence))
 	if err != nil || renewed {
 		return term, err
 	}
@@ -36,8 +36,17 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 // renewEntry renews a grant that may be in a roster.
 func (d *driver) renewEntry(ctx context.Context, g *backend.Grant) error {
 	return d.edit(ctx, g.Key, nil, func(entries *roster.Roster, _ uint64, now int64) error {
+		if isOther(entries.Find(g.Owner), g) {
+			return backend.ErrLost
+		}
 		return entries.Renew(g.Owner, g.TTL, now)
 	})
+}
+
+// isOther reports whether e is another grant of the owner of g, which a late request made after a
+// break. A grant that was rebuilt may have no fence.
+func isOther(e *roster.Entry, g *backend.Grant) bool {
+	return e != nil && e.Granted && g.Fence > 0 && e.Fence != g.Fence
 }
 
 // RenewAll implements backend.BatchRenewer: one statement renews up to 1,000 grants.
@@ -61,13 +70,14 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 // renewBatch renews grants with one statement. It looks after those that the statement left out.
 func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []backend.Renewal) {
 	keys, owners := make([][]byte, len(gs)), make([]string, len(gs))
-	ttls := make([]int64, len(gs))
+	ttls, fences := make([]int64, len(gs)), make([]int64, len(gs))
 	for i, g := range gs {
-		keys[i], owners[i], ttls[i] = name(g.Key), g.Owner, roster.Micros(g.TTL)
+		keys[i], owners[i] = name(g.Key), g.Owner
+		ttls[i], fences[i] = roster.Micros(g.TTL), int64(g.Fence)
 	}
 	positions, err := call(ctx, d, d.renewals,
 		func(ctx context.Context, conn *pgx.Conn) ([]int64, error) {
-			rows, err := conn.Query(ctx, d.sql.renewAll, keys, owners, ttls)
+			rows, err := conn.Query(ctx, d.sql.renewAll, keys, owners, ttls, fences)
 			if err != nil {
 				return nil, err
 			}
@@ -112,7 +122,7 @@ func (d *driver) renewRest(
 		switch {
 		case err != nil:
 			answers[i].Err = err
-		case row == nil || row.roster == nil && row.owner != g.Owner:
+		case row == nil || row.roster == nil && !row.isOf(g):
 			answers[i].Err = backend.ErrLost
 		case row.roster == nil:
 			answers[i].Err = errLocked
@@ -125,6 +135,11 @@ func (d *driver) renewRest(
 		}
 	}
 	singles.Wait()
+}
+
+// isOf reports whether g is the grant of a row without a roster.
+func (r *row) isOf(g *backend.Grant) bool {
+	return r.owner == g.Owner && (g.Fence == 0 || r.fence == int64(g.Fence))
 }
 
 // readAll reads the rows of keys. A key without a row is not in the map.

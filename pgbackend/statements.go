@@ -87,22 +87,23 @@ SELECT version FROM (
 	SELECT version, pg_notify('` + channel + `', woken) FROM updated, unnest($9::text[]) AS woken
 ) AS sent`
 
-// renewSQL prolongs a term. It never creates a grant.
+// renewSQL prolongs a term. It never creates a grant. With the fence it proves that the grant is not
+// another one of the same owner, which a late request made after a break.
 const renewSQL = `UPDATE TABLE SET
 	version = version + 1,
 	expires = greatest(expires, clock_timestamp() + $3::bigint * interval '1 microsecond')
-WHERE name = $1 AND owner = $2 AND roster IS NULL
+WHERE name = $1 AND owner = $2 AND ($4::bigint = 0 OR fence = $4) AND roster IS NULL
 RETURNING version`
 
 // renewAllSQL prolongs many terms and returns their positions, from 1. It skips rows that are locked
 // and grants that are gone or in a roster. So it never waits, and two of them cannot deadlock.
 const renewAllSQL = `WITH asked AS (
-	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[])
-		WITH ORDINALITY AS a (name, owner, ttl, position)
+	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[])
+		WITH ORDINALITY AS a (name, owner, ttl, fence, position)
 ), locked AS (
 	SELECT l.name, l.owner, a.ttl, a.position
 	FROM asked AS a JOIN TABLE AS l ON l.name = a.name AND l.owner = a.owner
-	WHERE l.roster IS NULL
+	WHERE (a.fence = 0 OR a.fence = l.fence) AND l.roster IS NULL
 	FOR NO KEY UPDATE OF l SKIP LOCKED
 )
 UPDATE TABLE AS l SET
