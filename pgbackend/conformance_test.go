@@ -55,7 +55,8 @@ func (h *harness) Foreign(tb conformance.TB, key string) (intact func() bool) {
 		var version int64
 		var roster []byte
 		err := conn.QueryRow(context.Background(),
-			`SELECT version, roster FROM dlock WHERE name = $1`, []byte(key)).Scan(&version, &roster)
+			`SELECT version, roster FROM dlock WHERE name = $1`, []byte(key)).
+			Scan(&version, &roster)
 		return err == nil && version == 7 && bytes.Equal(roster, []byte(foreign))
 	}
 }

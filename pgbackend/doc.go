@@ -12,8 +12,8 @@
 //	postgresql://…                                       the same
 //	postgres://[user[:password]@]/database?socket=/path
 //
-// Of several hosts the driver uses the first one that accepts changes, and looks for it again when a
-// connection has ended. Parameters:
+// Of several hosts the driver uses the first one that accepts changes, and looks for it again when
+// a connection has ended. Parameters:
 //
 //	table        the table of locks, with its schema if it is not in the search path; by default
 //	             [DefaultTable]. It is created if it does not exist
@@ -46,31 +46,31 @@
 // deleted is a lost lock. A statement that was given up can still be executed when the row that it
 // waits for becomes free. Capabilities.Late reports this time, and the core removes such a ghost
 // then. A statement that is executed after its successor changes no term, because the term of one
-// owner only grows. Therefore, if the clock is set back, a lock that is not released lasts longer by
-// the same time.
+// owner only grows. Therefore, if the clock is set back, a lock that is not released lasts longer
+// by the same time.
 //
 // # Fencing
 //
 // The fence is a column of the row: the last fence plus one, in the same statement that takes the
 // lock. It is as durable as the row. A release keeps the row. When the name has not been used for a
 // day, the row is deleted, and the fence of the next row is the server's time in microseconds since
-// 2026, which is greater. A fence can then repeat only if the clock was set back by more than a day.
-// One acquisition in 125 checks the next 500 rows of the table in the background. It locks only the
-// rows that it deletes, and skips those that are locked.
+// 2026, which is greater. A fence can then repeat only if the clock was set back by more than a
+// day. One acquisition in 125 checks the next 500 rows of the table in the background. It locks
+// only the rows that it deletes, and skips those that are locked.
 //
 // # Waiting
 //
 // A lock without waiters costs one statement to take and one to free. Holders of other kinds and
 // waiters stand in a document in the row, the roster; see package roster. A change of the roster
-// reads the row and stores it again unless another client was faster: two statements, which no crash
-// can leave half done. Waiters get the lock in the order of their arrival. The place of a waiter
-// that has died ends within 10 s.
+// reads the row and stores it again unless another client was faster: two statements, which no
+// crash can leave half done. Waiters get the lock in the order of their arrival. The place of a
+// waiter that has died ends within 10 s.
 //
-// The statement that removes the last entry in front of a waiter sends the waiter's owner by NOTIFY.
-// Each driver has one connection that listens, for all of its waiters. NOTIFY makes the commits of
-// the whole server wait for each other, so a statement that wakes no waiter sends none. When the
-// connection is lost, the driver makes another one and wakes all of its waiters, because messages
-// may be lost; meanwhile they poll.
+// The statement that removes the last entry in front of a waiter sends the waiter's owner by
+// NOTIFY. Each driver has one connection that listens, for all of its waiters. NOTIFY makes the
+// commits of the whole server wait for each other, so a statement that wakes no waiter sends none.
+// When the connection is lost, the driver makes another one and wakes all of its waiters, because
+// messages may be lost; meanwhile they poll.
 //
 // # Poolers
 //
@@ -88,5 +88,6 @@
 // convert_from(name, 'UTF8') shows them.
 //
 // A row that changes often needs room in its page and a vacuum now and then. The table has room by
-// its fillfactor; keep autovacuum on, and transactions that last for hours out of the same database.
+// its fillfactor; keep autovacuum on, and transactions that last for hours out of the same
+// database.
 package pgbackend

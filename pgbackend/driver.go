@@ -137,10 +137,11 @@ func (d *driver) unlessRoster(ctx context.Context, sql string, args ...any) (int
 		number *int64
 		before row
 	}
-	a, err := call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (a answer, err error) {
-		err = a.before.scan(conn.QueryRow(ctx, sql, args...), &a.number)
-		return a, err
-	})
+	a, err := call(ctx, d, d.slots,
+		func(ctx context.Context, conn *pgx.Conn) (a answer, err error) {
+			err = a.before.scan(conn.QueryRow(ctx, sql, args...), &a.number)
+			return a, err
+		})
 	if err != nil || a.number == nil {
 		return 0, &a.before, err
 	}
@@ -164,9 +165,9 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// call makes a request on a connection, when one of slots is free. If ctx ends, call returns at once,
-// and the request goes on in the background: pgx would end its connection, and a server to which all
-// clients connect again is slow. A request is not begun after the end of ctx.
+// call makes a request on a connection, when one of slots is free. If ctx ends, call returns at
+// once, and the request goes on in the background: pgx would end its connection, and a server to
+// which all clients connect again is slow. A request is not begun after the end of ctx.
 func call[T any](
 	ctx context.Context, d *driver, slots chan struct{},
 	request func(context.Context, *pgx.Conn) (T, error),
@@ -263,12 +264,12 @@ func (d *driver) edit(ctx context.Context, key string, r *row, alter change) err
 	}
 }
 
-// isFinal reports whether err is the answer to a change that is not stored. A waiter that is refused
-// has a new entry.
+// isFinal reports whether err is the answer to a change that is not stored. A waiter that is
+// refused has a new entry.
 func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrNotAcquired) }
 
-// pause waits before another attempt to store a row that many clients change, ever longer. The pause
-// is random, so that the clients do not meet again.
+// pause waits before another attempt to store a row that many clients change, ever longer. The
+// pause is random, so that the clients do not meet again.
 func pause(ctx context.Context, conflicts int) error {
 	timer := time.NewTimer(rand.N(time.Millisecond << min(conflicts, maxPause)))
 	defer timer.Stop()

@@ -201,7 +201,8 @@ func (t *target) text() string {
 	}
 	quote := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
 	text := fmt.Sprintf("host='%s' port='%s' dbname='%s' sslmode=disable",
-		quote.Replace(strings.Join(hosts, ",")), strings.Join(ports, ","), quote.Replace(t.database))
+		quote.Replace(strings.Join(hosts, ",")), strings.Join(ports, ","),
+		quote.Replace(t.database))
 	if t.user != "" {
 		text += fmt.Sprintf(" user='%s'", quote.Replace(t.user))
 	}
@@ -313,8 +314,8 @@ func (d *driver) checkTable(ctx context.Context) error {
 	return err
 }
 
-// create creates the table. Of two processes that create it at the same time, PostgreSQL refuses one
-// with an error.
+// create creates the table. Of two processes that create it at the same time, PostgreSQL refuses
+// one with an error.
 func (d *driver) create(ctx context.Context) error {
 	_, err := d.pool.Exec(ctx, Schema(d.table))
 	switch {

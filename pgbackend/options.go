@@ -29,7 +29,8 @@ type Options struct {
 }
 
 // tablePattern matches the names of tables.
-var tablePattern = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+var tablePattern = regexp.MustCompile(
+	`^(?:[A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
 // withDefaults returns a copy of o with the defaults in the place of zero values. A nil o is valid.
 func (o *Options) withDefaults() Options {

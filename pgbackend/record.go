@@ -27,7 +27,8 @@ type row struct {
 }
 
 // columns are what scan reads. The first ones are of the server and of the row's key.
-const columns = `clock_timestamp(), l.version, l.fence, l.owner, l.meta, l.since, l.expires, l.roster`
+const columns = `clock_timestamp(),
+	l.version, l.fence, l.owner, l.meta, l.since, l.expires, l.roster`
 
 // scan reads the columns of a row, after those for first. A name without a row begins with the
 // server's time as its fence and version, because a row that was deleted had lower ones.
@@ -55,7 +56,7 @@ func (r *row) entries() (roster.Roster, error) {
 	case r.roster != nil:
 		entries, err := roster.Parse(r.roster)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the row has no roster of dlock: %w", backend.ErrConflict, err)
+			return nil, fmt.Errorf("%w: the row has no roster: %w", backend.ErrConflict, err)
 		}
 		return entries, nil
 	case r.owner == "":

@@ -19,7 +19,8 @@ const (
 	maxSingles = reserved
 )
 
-// errLocked is the outcome of a renewal whose row another statement has locked. It was not executed.
+// errLocked is the outcome of a renewal whose row another statement has locked. It was not
+// executed.
 var errLocked = fmt.Errorf("%w: another statement has locked the row", backend.ErrUnavailable)
 
 // Renew implements backend.Driver.
@@ -96,8 +97,8 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 	d.renewRest(ctx, gs, answers, renewed)
 }
 
-// renewRest answers the renewals that one statement could not execute: the grant is gone, it is in a
-// roster, or its row is locked. It does not wait for a locked row, because RenewAll ends with its
+// renewRest answers the renewals that one statement could not execute: the grant is gone, it is in
+// a roster, or its row is locked. It does not wait for a locked row, because RenewAll ends with its
 // slowest answer.
 func (d *driver) renewRest(
 	ctx context.Context, gs []*backend.Grant, answers []backend.Renewal, renewed []bool,

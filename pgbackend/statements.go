@@ -5,8 +5,8 @@ import "strings"
 // statements are the statements of a driver, with the name of its table. Each commits by itself, so
 // that no row stays locked between two of them.
 //
-// Times are clock_timestamp(): now() is the beginning of the transaction, and would be from before a
-// wait for the lock of the row. If a statement has waited for the end of another one that changed
+// Times are clock_timestamp(): now() is the beginning of the transaction, and would be from before
+// a wait for the lock of the row. If a statement has waited for the end of another one that changed
 // the row, PostgreSQL evaluates the condition and the new values again for the changed row, because
 // the isolation level is READ COMMITTED.
 type statements struct {
@@ -87,16 +87,17 @@ SELECT version FROM (
 	SELECT version, pg_notify('` + channel + `', woken) FROM updated, unnest($9::text[]) AS woken
 ) AS sent`
 
-// renewSQL prolongs a term. It never creates a grant. With the fence it proves that the grant is not
-// another one of the same owner, which a late request made after a break.
+// renewSQL prolongs a term. It never creates a grant. With the fence it proves that the grant is
+// not another one of the same owner, which a late request made after a break.
 const renewSQL = `UPDATE TABLE SET
 	version = version + 1,
 	expires = greatest(expires, clock_timestamp() + $3::bigint * interval '1 microsecond')
 WHERE name = $1 AND owner = $2 AND ($4::bigint = 0 OR fence = $4) AND roster IS NULL
 RETURNING version`
 
-// renewAllSQL prolongs many terms and returns their positions, from 1. It skips rows that are locked
-// and grants that are gone or in a roster. So it never waits, and two of them cannot deadlock.
+// renewAllSQL prolongs many terms and returns their positions, from 1. It skips rows that are
+// locked and grants that are gone or in a roster. So it never waits, and two of them cannot
+// deadlock.
 const renewAllSQL = `WITH asked AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[])
 		WITH ORDINALITY AS a (name, owner, ttl, fence, position)
@@ -113,8 +114,8 @@ FROM locked AS k
 WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
 RETURNING k.position`
 
-// freeSQL releases a lock without waiters. It keeps the row for its fence. It returns the version or
-// NULL, and the row before the statement.
+// freeSQL releases a lock without waiters. It keeps the row for its fence. It returns the version
+// or NULL, and the row before the statement.
 const freeSQL = `WITH freed AS (
 	UPDATE TABLE SET
 		version = version + 1, owner = '', meta = '', expires = clock_timestamp()
@@ -174,8 +175,8 @@ const shapeSQL = `SELECT
 FROM pg_class AS c WHERE c.oid = to_regclass($1)`
 
 // shape is what shapeSQL returns for a table of Schema.
-const shape = "expires timestamp with time zone, fence bigint, meta bytea, name bytea, owner text, " +
-	"roster bytea, since timestamp with time zone, version bigint"
+const shape = "expires timestamp with time zone, fence bigint, meta bytea, name bytea, " +
+	"owner text, roster bytea, since timestamp with time zone, version bigint"
 
 // countSQL returns the number of connections.
 const countSQL = `SELECT sum(numbackends)::bigint FROM pg_stat_database`

@@ -64,11 +64,12 @@ func (s *sweeper) page(ctx context.Context) error {
 		last  []byte
 		count int
 	}
-	p, err := call(ctx, s.d, s.d.slots, func(ctx context.Context, conn *pgx.Conn) (p page, err error) {
-		err = conn.QueryRow(ctx, s.d.sql.sweepPage, s.after, sweepPage, retention.Microseconds()).
-			Scan(&p.last, &p.count)
-		return p, err
-	})
+	p, err := call(ctx, s.d, s.d.slots,
+		func(ctx context.Context, conn *pgx.Conn) (p page, err error) {
+			err = conn.QueryRow(ctx, s.d.sql.sweepPage,
+				s.after, sweepPage, retention.Microseconds()).Scan(&p.last, &p.count)
+			return p, err
+		})
 	if err != nil {
 		return err
 	}
