@@ -51,5 +51,5 @@ func TestSweepWaitsForNoRow(t *testing.T) {
 		t.Errorf("page: %v", err)
 	}
 	exec(t, conn, `COMMIT`)
-	raw.Busy(t, d, req)
+	_ = raw.Busy(t, d, req)
 }

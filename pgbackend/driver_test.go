@@ -22,7 +22,7 @@ func TestUncontendedPairSendsNoMessage(t *testing.T) {
 		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		busy := raw.Request(t, time.Minute)
 		busy.Queue = false
-		raw.Busy(t, d, busy)
+		_ = raw.Busy(t, d, busy)
 		d.RenewAll(t.Context(), []*backend.Grant{g})
 		raw.Release(t, d, g)
 	}
@@ -103,7 +103,7 @@ func TestRenewalCreatesNothing(t *testing.T) {
 func TestGivenUpStatementEnds(t *testing.T) {
 	t.Parallel()
 	s := testenv.Postgres(t)
-	d, conn := opened(t, s.URL), connected(t, s.URL)
+	d, conn := opened(t, s.URL+"?timeout=1m"), connected(t, s.URL)
 	req := raw.Request(t, time.Minute)
 	raw.Release(t, d, raw.Acquire(t, d, req))
 	exec(t, conn, `BEGIN`)
@@ -171,11 +171,28 @@ func TestLateRequestRevivesNoBrokenLease(t *testing.T) {
 	raw.WantIs(t, "RenewAll of the broken grant",
 		d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, backend.ErrLost)
 	waiter := raw.Request(t, time.Minute)
-	raw.Busy(t, d, waiter) // makes a roster of the row
+	_ = raw.Busy(t, d, waiter) // makes a roster of the row
 	_, err = d.Renew(t.Context(), g)
 	raw.WantIs(t, "Renew of the broken grant in a roster", err, backend.ErrLost)
 	raw.Release(t, d, ghost)
 	raw.Release(t, d, raw.Acquire(t, d, waiter))
+}
+
+// TestRebuiltGrantIsOwnerChecked renews grants without a fence, as a caller may who has only the
+// owner.
+func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	own, other := &backend.Grant{Request: g.Request}, &backend.Grant{Request: g.Request}
+	other.Owner = raw.NewOwner()
+	for what, want := range map[*backend.Grant]error{own: nil, other: backend.ErrLost} {
+		_, err := d.Renew(t.Context(), what)
+		raw.WantIs(t, "Renew", err, want)
+		err = d.RenewAll(t.Context(), []*backend.Grant{what})[0].Err
+		raw.WantIs(t, "RenewAll", err, want)
+	}
+	raw.Release(t, d, g)
 }
 
 // TestRostersAreRenewedInABatch renews grants in rosters together with others.

@@ -55,7 +55,7 @@ func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
 		}
 	}
 	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
-	raw.Busy(t, d, raw.Request(t, time.Minute))
+	_ = raw.Busy(t, d, raw.Request(t, time.Minute))
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
@@ -79,7 +79,7 @@ func TestStandbyIsUnavailable(t *testing.T) {
 	second := opened(t, both)
 	raw.Release(t, second, raw.Acquire(t, second, raw.Request(t, time.Minute)))
 	exec(t, connected(t, s.URL), `SELECT pg_promote()`)
-	raw.Busy(t, opened(t, s.URL), raw.Request(t, time.Minute))
+	_ = raw.Busy(t, opened(t, s.URL), raw.Request(t, time.Minute))
 	raw.Release(t, d, g)
 }
 

@@ -26,7 +26,7 @@ var pgMutants = []mutant{
 		without: "a waiter misses a release",
 		edits: []edit{{
 			old: "err != nil || entries.Distance(req.Owner) == 0 {",
-			new: "err != nil {",
+			new: "err != nil || entries.Distance(req.Owner) < 0 {",
 		}},
 		pkg: "pgbackend", test: "TestConformance/ReleaseBeforeWaitIsNotMissed",
 	},
@@ -117,7 +117,7 @@ var pgMutants = []mutant{
 			old: "WHERE name = $1 AND owner = $2 AND ($4::bigint",
 			new: "WHERE name = $1 AND $2::text <> '' AND ($4::bigint",
 		}},
-		pkg: "pgbackend", test: "TestConformance/RenewIsOwnerChecked",
+		pkg: "pgbackend", test: "TestRebuiltGrantIsOwnerChecked",
 	},
 	{
 		guard: "postgres: owner check in release", file: "pgbackend/statements.go",
@@ -185,7 +185,7 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: Close ends all connections", file: "pgbackend/dial.go",
 		without: "requests that were given up keep connections for 15 s after Close",
-		edits:   []edit{{old: "\t\t_ = conn.Conn.Close()\n", new: ""}},
+		edits:   []edit{{old: "\t\t_ = conn.Conn.Close()\n", new: "\t\t_ = conn\n"}},
 		pkg:     "pgbackend", test: "TestCloseInABlackHole",
 	},
 	{
