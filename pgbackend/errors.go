@@ -66,8 +66,7 @@ func isSentinel(err error) bool {
 // connectSentinel returns the meaning of a connection that could not be made.
 func connectSentinel(err error) error {
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == codeProtocol {
-		return fmt.Errorf("%w: a pooler refuses the settings of a connection; "+
-			"connect to the server itself", backend.ErrUnsupported)
+		return errPooler
 	}
 	return backend.ErrUnavailable
 }

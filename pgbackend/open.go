@@ -237,27 +237,25 @@ func (t *target) secure(config *pgconn.Config) error {
 	return nil
 }
 
-// validate checks a new connection. If it is to a standby, pgx tries the next host.
+// validate checks a connection. If a new one is to a standby, pgx tries the next host.
 func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	results, err := conn.Exec(ctx, `SELECT current_setting('transaction_read_only'),
 		current_setting('synchronous_commit'), current_setting('transaction_isolation'),
-		current_setting('server_version_num')`).ReadAll()
+		current_setting('server_version_num'), pg_backend_pid()`).ReadAll()
 	if err != nil {
 		return err
 	}
-	values := make([]string, 0, 4)
+	values := make([]string, 0, 5)
 	for _, value := range results[0].Rows[0] {
 		values = append(values, string(value))
 	}
-	return checkSettings(values[0], values[1], values[2], values[3])
-}
-
-// checkSettings returns an error if a server with these settings cannot serve locks.
-func checkSettings(readOnly, commit, isolation, version string) error {
+	readOnly, commit, isolation, version, pid := values[0], values[1], values[2], values[3], values[4]
 	number, err := strconv.Atoi(version)
 	switch {
 	case err != nil || number < 140000:
 		return fmt.Errorf("%w: the server is older than PostgreSQL 14", backend.ErrUnsupported)
+	case pid != strconv.FormatUint(uint64(conn.PID()), 10): // a pooler has its own numbers
+		return errPooler
 	case readOnly != "off":
 		return fmt.Errorf("%w: the server is a standby or read-only", backend.ErrUnavailable)
 	case commit == "off" || commit == "local":
@@ -270,33 +268,40 @@ func checkSettings(readOnly, commit, isolation, version string) error {
 	return nil
 }
 
+// errPooler is the error of a connection that does not reach the server itself.
+var errPooler = fmt.Errorf("%w: there is a pooler before the server, which does not keep the "+
+	"settings of a connection; connect to the server itself", backend.ErrUnsupported)
+
 // probe checks the server and the table, and creates the table if it does not exist.
 func (d *driver) probe(ctx context.Context) error {
-	var readOnly, commit, isolation, version string
-	var missing bool
-	err := d.pool.QueryRow(ctx, `SELECT current_setting('transaction_read_only'),
-		current_setting('synchronous_commit'), current_setting('transaction_isolation'),
-		current_setting('server_version_num'), to_regclass($1) IS NULL`, quoted(d.table)).
-		Scan(&readOnly, &commit, &isolation, &version, &missing)
+	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	if err := checkSettings(readOnly, commit, isolation, version); err != nil {
-		return err
-	}
-	if missing {
-		if err := d.create(ctx); err != nil {
+	defer conn.Release()
+	if !d.owned { // otherwise each connection has been checked
+		if err := validate(ctx, conn.Conn().PgConn()); err != nil {
 			return err
 		}
 	}
-	return d.checkTable(ctx)
+	var missing bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NULL", quoted(d.table)).Scan(&missing)
+	if err != nil {
+		return err
+	}
+	if missing {
+		if err := d.create(ctx, conn); err != nil {
+			return err
+		}
+	}
+	return d.checkTable(ctx, conn)
 }
 
 // checkTable returns an error if the table is not dlock's, or cannot carry locks.
-func (d *driver) checkTable(ctx context.Context) error {
+func (d *driver) checkTable(ctx context.Context, conn *pgxpool.Conn) error {
 	var columns string
 	var isLogged, isAllowed bool
-	err := d.pool.QueryRow(ctx, shapeSQL, quoted(d.table)).Scan(&columns, &isLogged, &isAllowed)
+	err := conn.QueryRow(ctx, shapeSQL, quoted(d.table)).Scan(&columns, &isLogged, &isAllowed)
 	switch {
 	case err != nil:
 		return err
@@ -310,14 +315,14 @@ func (d *driver) checkTable(ctx context.Context) error {
 		return fmt.Errorf("%w: the user needs SELECT, INSERT, UPDATE and DELETE on the table %s",
 			backend.ErrUnavailable, d.table)
 	}
-	_, err = d.pool.Exec(ctx, d.sql.sweepNames, [][]byte{})
+	_, err = conn.Exec(ctx, d.sql.sweepNames, [][]byte{})
 	return err
 }
 
 // create creates the table. Of two processes that create it at the same time, PostgreSQL refuses
 // one with an error.
-func (d *driver) create(ctx context.Context) error {
-	_, err := d.pool.Exec(ctx, Schema(d.table))
+func (d *driver) create(ctx context.Context, conn *pgxpool.Conn) error {
+	_, err := conn.Exec(ctx, Schema(d.table))
 	switch {
 	case err == nil, hasCode(err, codeDuplicateKey, codeDuplicateTable):
 		return nil

@@ -183,6 +183,24 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestStandbyIsUnavailable",
 	},
 	{
+		guard: "postgres: a pooler is refused", file: "pgbackend/open.go",
+		without: "settings and LISTEN are lost between two statements",
+		edits: []edit{{
+			old: "case pid != strconv.FormatUint(uint64(conn.PID()), 10):",
+			new: "case pid == strconv.FormatUint(uint64(conn.PID())+1, 36):",
+		}},
+		pkg: "pgbackend", test: "TestPoolerIsRefused",
+	},
+	{
+		guard: "postgres: the end of a connection is no answer", file: "pgbackend/errors.go",
+		without: "a commit whose answer was lost counts as not executed: two holders",
+		edits: []edit{{
+			old: "|| answer.SeverityUnlocalized != \"ERROR\":",
+			new: "|| answer.SeverityUnlocalized == \"\":",
+		}},
+		pkg: "pgbackend", test: "TestInterpretError",
+	},
+	{
 		guard: "postgres: Close ends all connections", file: "pgbackend/dial.go",
 		without: "requests that were given up keep connections for 15 s after Close",
 		edits:   []edit{{old: "\t\t_ = conn.Conn.Close()\n", new: "\t\t_ = conn\n"}},
