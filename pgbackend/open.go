@@ -249,7 +249,8 @@ func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	for _, value := range results[0].Rows[0] {
 		values = append(values, string(value))
 	}
-	readOnly, commit, isolation, version, pid := values[0], values[1], values[2], values[3], values[4]
+	readOnly, commit, isolation := values[0], values[1], values[2]
+	version, pid := values[3], values[4]
 	number, err := strconv.Atoi(version)
 	switch {
 	case err != nil || number < 140000:

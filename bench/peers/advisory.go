@@ -60,7 +60,8 @@ func (p *advisoryLocks) lock(ctx context.Context, name string) (lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
+	_, err = conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name)
+	if err != nil {
 		conn.Release()
 		return nil, err
 	}
