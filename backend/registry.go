@@ -38,6 +38,7 @@ var imports = map[string]string{
 	"zk":        "zkbackend", "zookeeper": "zkbackend",
 	"etcd": "etcdbackend", "etcds": "etcdbackend",
 	"mysql": "mysqlbackend", "mariadb": "mysqlbackend",
+	"postgres": "pgbackend", "postgresql": "pgbackend",
 }
 
 // Register makes a scheme available to dlock.Open. Drivers call it in init. It

@@ -29,6 +29,7 @@ var serverBackends = []serverBackend{
 	{name: "etcd", shared: testenv.Etcd, own: plain(testenv.NewEtcd)},
 	{name: "mysql", shared: patient(testenv.MySQL), own: patient(plain(testenv.NewMySQL))},
 	{name: "mariadb", shared: patient(testenv.MariaDB), own: patient(plain(testenv.NewMariaDB))},
+	{name: "postgres", shared: patient(testenv.Postgres), own: patient(plain(testenv.NewPostgres))},
 }
 
 // plain starts a server without further arguments.
@@ -44,7 +45,11 @@ func patient(start func(testenv.TB) *testenv.Server) func(testenv.TB) *testenv.S
 	return func(tb testenv.TB) *testenv.Server {
 		tb.Helper()
 		s := *start(tb)
-		s.URL += "&timeout=15s"
+		join := "?"
+		if strings.Contains(s.URL, "?") {
+			join = "&"
+		}
+		s.URL += join + "timeout=15s"
 		return &s
 	}
 }

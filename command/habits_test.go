@@ -138,11 +138,11 @@ func TestWaitBoundsConnecting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	for _, scheme := range []string{"redis", "memcached", "zk", "etcd", "mysql"} {
+	for _, scheme := range []string{"redis", "memcached", "zk", "etcd", "mysql", "postgres"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
 			url := scheme + "://" + listener.Addr().String()
-			if scheme == "mysql" {
+			if scheme == "mysql" || scheme == "postgres" {
 				url += "/test"
 			}
 			if scheme != "zk" { // zk has no such parameter

@@ -25,6 +25,7 @@ import (
 	_ "github.com/dlock-go/dlock/membackend"
 	_ "github.com/dlock-go/dlock/memcachedbackend"
 	_ "github.com/dlock-go/dlock/mysqlbackend"
+	_ "github.com/dlock-go/dlock/pgbackend"
 	_ "github.com/dlock-go/dlock/redisbackend"
 	_ "github.com/dlock-go/dlock/zkbackend"
 )

@@ -107,6 +107,7 @@ func TestKindsTable(t *testing.T) {
 		{"etcd", []string{testenv.Etcd(t).URL}},
 		{"zk", []string{testenv.ZooKeeper(t).URL}},
 		{"mysql", []string{testenv.MySQL(t).URL, testenv.MariaDB(t).URL}},
+		{"postgres", []string{testenv.Postgres(t).URL}},
 		{"memcached", []string{testenv.Memcached(t).URL}},
 		{"file", []string{fileURL(t)}},
 		{"mem", []string{"mem:"}},

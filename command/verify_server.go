@@ -57,6 +57,7 @@ var defaultPorts = map[string]string{
 	"etcd": "2379", "etcds": "2379",
 	"zk": "2181", "zookeeper": "2181",
 	"mysql": "3306", "mariadb": "3306",
+	"postgres": "5432", "postgresql": "5432",
 	"memcached": "11211",
 }
 

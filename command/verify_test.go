@@ -89,7 +89,7 @@ func TestVerifyServers(t *testing.T) {
 	t.Parallel()
 	servers := map[string]func(testenv.TB) *testenv.Server{
 		"redis": testenv.Redis, "memcached": testenv.Memcached, "zookeeper": testenv.ZooKeeper,
-		"etcd": testenv.Etcd, "mysql": testenv.MySQL,
+		"etcd": testenv.Etcd, "mysql": testenv.MySQL, "postgres": testenv.Postgres,
 	}
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {

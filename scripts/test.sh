@@ -51,7 +51,7 @@ go vet ./...
 # -count=1, because a cached result proves nothing about a server. The cases mostly wait, so several
 # run at a time on any machine. The longest packages come first: packages that use the processors
 # alternate with packages that wait. The report fails if a test has failed, so go test need not.
-long=(redisbackend command etcdbackend conformance zkbackend mysqlbackend)
+long=(redisbackend command etcdbackend conformance zkbackend mysqlbackend pgbackend)
 mapfile -t packages < <(
 	printf './%s\n' "${long[@]}"
 	go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$"

@@ -15,6 +15,7 @@ import (
 	_ "github.com/dlock-go/dlock/etcdbackend"
 	_ "github.com/dlock-go/dlock/memcachedbackend"
 	_ "github.com/dlock-go/dlock/mysqlbackend"
+	_ "github.com/dlock-go/dlock/pgbackend"
 	_ "github.com/dlock-go/dlock/redisbackend"
 	_ "github.com/dlock-go/dlock/zkbackend"
 )
@@ -41,6 +42,7 @@ var peers = map[string][]peer{
 	"zk":        {{"zk.Lock", openZKLock}},
 	"mysql":     {{"MySQL GET_LOCK", openGetLock}},
 	"mariadb":   {{"MariaDB GET_LOCK", openGetLock}},
+	"postgres":  {{"PostgreSQL advisory lock", openAdvisory}},
 	"memcached": {{"add and cas, retries after 10 ms", openMemcached}},
 }
 

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 // servers starts one server for each scheme that has peers.
 var servers = map[string]func(testenv.TB) *testenv.Server{
 	"redis": testenv.Redis, "etcd": testenv.Etcd, "zk": testenv.ZooKeeper, "mysql": testenv.MySQL,
-	"mariadb": testenv.MariaDB, "memcached": testenv.Memcached,
+	"postgres": testenv.Postgres,
+	"mariadb":  testenv.MariaDB, "memcached": testenv.Memcached,
 }
 
 // urlOf returns the URL of a server with this scheme.

@@ -16,6 +16,7 @@ import (
 	_ "github.com/dlock-go/dlock/membackend"       // mem:
 	_ "github.com/dlock-go/dlock/memcachedbackend" // memcached://
 	_ "github.com/dlock-go/dlock/mysqlbackend"     // mysql://, mariadb://
+	_ "github.com/dlock-go/dlock/pgbackend"        // postgres://, postgresql://
 	_ "github.com/dlock-go/dlock/redisbackend"     // redis://, rediss:// and more
 	_ "github.com/dlock-go/dlock/zkbackend"        // zk://, zookeeper://
 )

@@ -23,6 +23,7 @@ func TestRun(t *testing.T) {
 		"zk":        func(tb testenv.TB) string { return testenv.ZooKeeper(tb).URL },
 		"etcd":      func(tb testenv.TB) string { return testenv.Etcd(tb).URL },
 		"mysql":     func(tb testenv.TB) string { return testenv.MySQL(tb).URL },
+		"postgres":  func(tb testenv.TB) string { return testenv.Postgres(tb).URL },
 	} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()

@@ -64,7 +64,7 @@
 //
 //	DLOCK_TEST_NAME_URL       the server to use. NAME is REDIS, VALKEY, REDIS_CLUSTER,
 //	                          REDIS_SENTINEL, MEMCACHED, ZOOKEEPER, ZOOKEEPER_3, ETCD, ETCD_3,
-//	                          MYSQL or MARIADB
+//	                          MYSQL, MARIADB or POSTGRES
 //	DLOCK_TEST_IMAGE_NAME     the image to start. NAME is a folder of images
 //	DLOCK_TEST_ALLOW_SKIP     1: a test without a server is skipped, and does not fail
 //	DLOCK_TEST_IMAGE_JOBS     scripts/images.sh builds that many images at a time, by default 4

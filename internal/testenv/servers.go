@@ -13,7 +13,7 @@ import (
 // in which the command packages prints them.
 var recipes = []*server.Recipe{
 	recipe.Redis(), recipe.Valkey(), recipe.Memcached(), recipe.ZooKeeper(), recipe.Etcd(),
-	recipe.MySQL(), recipe.MariaDB(),
+	recipe.MySQL(), recipe.MariaDB(), recipe.Postgres(),
 }
 
 // Recipes returns the recipes of all kinds of single servers.
@@ -173,4 +173,17 @@ func MariaDB(tb TB) *Server {
 func NewMariaDB(tb TB, args ...string) *Server {
 	tb.Helper()
 	return own(tb, recipe.MariaDB(args...))
+}
+
+// Postgres returns the PostgreSQL server that all tests of this process share. [Main] stops it.
+func Postgres(tb TB) *Server {
+	tb.Helper()
+	return share(tb, recipe.Postgres())
+}
+
+// NewPostgres starts a PostgreSQL server for this test alone, with further arguments ("-c",
+// "synchronous_commit=off"). The server is removed when the test ends.
+func NewPostgres(tb TB, args ...string) *Server {
+	tb.Helper()
+	return own(tb, recipe.Postgres(args...))
 }

@@ -46,6 +46,7 @@ var targets = []*target{
 	{name: "mariadb", ttl: ttl, expiry: ttl, start: func(tb testenv.TB) *place {
 		return mysqlPlace(testenv.MariaDB(tb))
 	}},
+	{name: "postgres", ttl: ttl, expiry: ttl, fair: true, start: postgresPlace},
 	{name: "file", ttl: ttl, expiry: 4 * ttl, start: filePlace}, // a stopped holder keeps its lock
 }
 
@@ -116,6 +117,12 @@ func etcdPlace(tb testenv.TB) *place {
 func mysqlPlace(s *testenv.Server) *place {
 	p := serverPlace(s, campaign.X)
 	return p.wiped(campaign.F, func(tb testenv.TB) { wipeMySQL(tb, s.URL) })
+}
+
+func postgresPlace(tb testenv.TB) *place {
+	s := testenv.Postgres(tb)
+	p := serverPlace(s, campaign.X)
+	return p.wiped(campaign.F, func(tb testenv.TB) { wipePostgres(tb, s.URL) })
 }
 
 func filePlace(tb testenv.TB) *place {

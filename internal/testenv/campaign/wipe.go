@@ -15,6 +15,7 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -115,6 +116,16 @@ func wipeMySQL(tb testenv.TB, rawURL string) {
 	must(tb, err)
 	defer db.Close()
 	_, err = db.ExecContext(ctx, "DELETE FROM dlock")
+	must(tb, err)
+}
+
+func wipePostgres(tb testenv.TB, rawURL string) {
+	ctx, cancel := wipeContext(tb)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, rawURL)
+	must(tb, err)
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "DELETE FROM dlock")
 	must(tb, err)
 }
 

@@ -16,6 +16,7 @@ import (
 	_ "github.com/dlock-go/dlock/filebackend"
 	_ "github.com/dlock-go/dlock/memcachedbackend"
 	_ "github.com/dlock-go/dlock/mysqlbackend"
+	_ "github.com/dlock-go/dlock/pgbackend"
 	_ "github.com/dlock-go/dlock/zkbackend"
 )
 

@@ -1,0 +1,224 @@
+package main
+
+// pgMutants are the guards of pgbackend.
+var pgMutants = []mutant{
+	{
+		guard:   "postgres: a release without waiters sends no message",
+		file:    "pgbackend/statements.go",
+		without: "the commits of the whole server wait for each other",
+		edits: []edit{{
+			old: "SELECT (SELECT version FROM freed), `",
+			new: "SELECT (SELECT version FROM freed, pg_notify('dlock', '')), `",
+		}},
+		pkg: "pgbackend", test: "TestUncontendedPairSendsNoMessage",
+	},
+	{
+		guard: "postgres: a release wakes the first waiter", file: "pgbackend/record.go",
+		without: "each waiter sleeps until its next poll",
+		edits: []edit{{
+			old: "before.Distance(e.Owner) > 0 {",
+			new: "before.Distance(e.Owner) > 99 {",
+		}},
+		pkg: "pgbackend", test: "TestConformance/ReleaseWakesAWaiter",
+	},
+	{
+		guard: "postgres: the row is read again after subscribing", file: "pgbackend/wait.go",
+		without: "a waiter misses a release",
+		edits: []edit{{
+			old: "err != nil || entries.Distance(req.Owner) == 0 {",
+			new: "err != nil || entries.Distance(req.Owner) < 0 {",
+		}},
+		pkg: "pgbackend", test: "TestConformance/ReleaseBeforeWaitIsNotMissed",
+	},
+	{
+		guard: "postgres: a new connection wakes all waiters", file: "pgbackend/wait.go",
+		without: "a message that was lost with the connection costs a waiter its turn",
+		edits: []edit{{
+			old: "\tfor _, signal := range l.waiters {\n\t\tnotify(signal)\n\t}\n", new: "",
+		}},
+		pkg: "pgbackend", test: "TestLostListenerWakesWaiters",
+	},
+	{
+		guard: "postgres: a late acquisition shortens no term", file: "pgbackend/statements.go",
+		without: "a request that waited for the row makes two holders",
+		edits: []edit{{
+			old: "THEN greatest(expires, clock_timestamp() +",
+			new: "THEN greatest(clock_timestamp() +",
+		}},
+		pkg: "pgbackend", test: "TestLateRequestShortensNoTerm",
+	},
+	{
+		guard: "postgres: a late renewal shortens no term", file: "pgbackend/statements.go",
+		without: "a renewal that waited for the row makes two holders",
+		edits: []edit{{
+			old: "greatest(expires, clock_timestamp() + $3::bigint * interval '1 microsecond')",
+			new: "clock_timestamp() + $3::bigint * interval '1 microsecond'",
+		}},
+		pkg: "pgbackend", test: "TestLateRequestShortensNoTerm",
+	},
+	{
+		guard: "postgres: the isolation level is set", file: "pgbackend/open.go",
+		without: "a user's default refuses statements that meet at a row",
+		edits: []edit{{
+			old: "	\"default_transaction_isolation\": \"read committed\", // see statements\n",
+			new: "",
+		}},
+		pkg: "pgbackend", test: "TestDefaultsOfTheServerDoNotMatter",
+	},
+	{
+		guard: "postgres: synchronous_commit is set", file: "pgbackend/open.go",
+		without: "a crash of the server forgets a lock that was granted",
+		edits: []edit{{
+			old: "\"on\",             // an answer is on the disk\n",
+			new: "\"off\",\n",
+		}},
+		pkg: "pgbackend", test: "TestDefaultsOfTheServerDoNotMatter",
+	},
+	{
+		guard: "postgres: a lent pool must commit synchronously", file: "pgbackend/open.go",
+		without: "a crash of the server forgets a lock that was granted",
+		edits: []edit{{
+			old: "case commit == \"off\" || commit == \"local\":",
+			new: "case commit == \"\":",
+		}},
+		pkg: "pgbackend", test: "TestLentPoolWithOtherSettingsIsRefused",
+	},
+	{
+		guard: "postgres: a lent pool must have the isolation level", file: "pgbackend/open.go",
+		without: "statements that meet at a row are refused",
+		edits: []edit{{
+			old: "case isolation != \"read committed\":",
+			new: "case isolation == \"\":",
+		}},
+		pkg: "pgbackend", test: "TestLentPoolWithOtherSettingsIsRefused",
+	},
+	{
+		guard: "postgres: a fence exceeds the last one", file: "pgbackend/statements.go",
+		without: "fences repeat",
+		edits: []edit{{
+			old: "CASE WHEN owner = $2 THEN fence ELSE fence + 1 END",
+			new: "CASE WHEN owner = $2 THEN fence ELSE fence END",
+		}},
+		pkg: "pgbackend", test: "TestConformance/FenceIncreasesAcrossRelease",
+	},
+	{
+		guard: "postgres: a new row has a fence of its time", file: "pgbackend/record.go",
+		without: "fences repeat after a row was deleted",
+		edits: []edit{{
+			old: "r.fence = r.now.UnixMicro() - backend.FenceEpoch",
+			new: "r.fence = 0 * (r.now.UnixMicro() - backend.FenceEpoch)",
+		}},
+		pkg: "pgbackend", test: "TestRenewalCreatesNothing",
+	},
+	{
+		guard: "postgres: owner check in renew", file: "pgbackend/statements.go",
+		without: "a renewal proves another owner's lock",
+		edits: []edit{{
+			old: "WHERE name = $1 AND owner = $2 AND ($4::bigint",
+			new: "WHERE name = $1 AND $2::text <> '' AND ($4::bigint",
+		}},
+		pkg: "pgbackend", test: "TestRebuiltGrantIsOwnerChecked",
+	},
+	{
+		guard: "postgres: owner check in release", file: "pgbackend/statements.go",
+		without: "a late release frees another owner's lock",
+		edits: []edit{{
+			old: "WHERE name = $1 AND owner = $2 AND roster IS NULL\n\tRETURNING version\n)",
+			new: "WHERE name = $1 AND $2::text <> '' AND roster IS NULL\n\tRETURNING version\n)",
+		}},
+		pkg: "pgbackend", test: "TestConformance/LateReleaseFreesNoOtherGrant",
+	},
+	{
+		guard: "postgres: fence check in renew", file: "pgbackend/statements.go",
+		without: "a broken lease lives on, although the lock has had another holder since then",
+		edits:   []edit{{old: "AND ($4::bigint = 0 OR fence = $4)", new: "AND $4::bigint >= 0"}},
+		pkg:     "pgbackend", test: "TestLateRequestRevivesNoBrokenLease",
+	},
+	{
+		guard: "postgres: fence check in a batch", file: "pgbackend/statements.go",
+		without: "a broken lease lives on, although the lock has had another holder since then",
+		edits:   []edit{{old: "WHERE (a.fence = 0 OR a.fence = l.fence) AND", new: "WHERE"}},
+		pkg:     "pgbackend", test: "TestLateRequestRevivesNoBrokenLease",
+	},
+	{
+		guard: "postgres: a batch waits for no row", file: "pgbackend/statements.go",
+		without: "one row that stays locked ends other leases",
+		edits: []edit{{
+			old: "FOR NO KEY UPDATE OF l SKIP LOCKED",
+			new: "FOR NO KEY UPDATE OF l",
+		}},
+		pkg: "pgbackend", test: "TestConformance/LockedEntryCostsNoOtherLease",
+	},
+	{
+		guard: "postgres: a batch finds its grants in rosters", file: "pgbackend/renew.go",
+		without: "a waiter costs the writer its lock",
+		edits: []edit{{
+			old: "case row == nil || row.roster == nil && !row.isOf(g):",
+			new: "case row == nil || !row.isOf(g):",
+		}},
+		pkg: "pgbackend", test: "TestRostersAreRenewedInABatch",
+	},
+	{
+		guard: "postgres: a roster is stored over what was read", file: "pgbackend/statements.go",
+		without: "of two changes at a time one is lost: too many holders, or a permit that is gone",
+		edits: []edit{{
+			old: "WHERE name = $1 AND version = $2\n",
+			new: "WHERE name = $1 AND $2::bigint > 0\n",
+		}},
+		pkg: "pgbackend", test: "TestConformance/NoPermitTooMany",
+	},
+	{
+		guard: "postgres: statements end before Capabilities.Late", file: "pgbackend/open.go",
+		without: "a statement that was given up takes the lock later, as a ghost",
+		edits: []edit{{
+			old: "strconv.FormatInt(statementTimeout.Milliseconds(), 10)",
+			new: "strconv.Itoa(0)",
+		}},
+		pkg: "pgbackend", test: "TestGivenUpStatementEnds",
+	},
+	{
+		guard: "postgres: a standby is left", file: "pgbackend/open.go",
+		without: "a driver stays with a server that became a standby",
+		edits:   []edit{{old: "case readOnly != \"off\":", new: "case readOnly == \"\":"}},
+		pkg:     "pgbackend", test: "TestStandbyIsUnavailable",
+	},
+	{
+		guard: "postgres: a pooler is refused", file: "pgbackend/open.go",
+		without: "settings and LISTEN are lost between two statements",
+		edits: []edit{{
+			old: "case pid != strconv.FormatUint(uint64(conn.PID()), 10):",
+			new: "case pid == strconv.FormatUint(uint64(conn.PID())+1, 36):",
+		}},
+		pkg: "pgbackend", test: "TestPoolerIsRefused",
+	},
+	{
+		guard: "postgres: the end of a connection is no answer", file: "pgbackend/errors.go",
+		without: "a commit whose answer was lost counts as not executed: two holders",
+		edits: []edit{{
+			old: "|| answer.SeverityUnlocalized != \"ERROR\":",
+			new: "|| answer.SeverityUnlocalized == \"\":",
+		}},
+		pkg: "pgbackend", test: "TestInterpretError",
+	},
+	{
+		guard: "postgres: Close ends all connections", file: "pgbackend/dial.go",
+		without: "requests that were given up keep connections for 15 s after Close",
+		edits:   []edit{{old: "\t\t_ = conn.Conn.Close()\n", new: "\t\t_ = conn\n"}},
+		pkg:     "pgbackend", test: "TestCloseInABlackHole",
+	},
+	{
+		guard: "postgres: a foreign roster is a conflict", file: "pgbackend/record.go",
+		without: "a foreign value is overwritten",
+		edits: []edit{{
+			old: "entries, err := roster.Parse(r.roster)\n\t\tif err != nil {",
+			new: "entries, err := roster.Parse(r.roster)\n\t\tif false {",
+		}},
+		pkg: "pgbackend", test: "TestConformance/ForeignValueIsAConflict",
+	},
+	{
+		guard: "postgres: the sweep waits for no row", file: "pgbackend/statements.go",
+		without: "one row that stays locked keeps the table growing",
+		edits:   []edit{{old: "\tFOR UPDATE SKIP LOCKED", new: "\tFOR UPDATE"}},
+		pkg:     "pgbackend", test: "TestSweepWaitsForNoRow",
+	},
+}

@@ -1,0 +1,93 @@
+// Package pgbackend is dlock's driver for PostgreSQL 14 or later.
+//
+//	import _ "github.com/dlock-go/dlock/pgbackend"
+//
+//	client, err := dlock.Open(ctx, "postgres://app:password@localhost/jobs")
+//
+// Applications that already have a *pgxpool.Pool pass it to [New].
+//
+// # URLs
+//
+//	postgres://[user[:password]@]host[:5432][,host[:5432]…]/database
+//	postgresql://…                                       the same
+//	postgres://[user[:password]@]/database?socket=/path
+//
+// Of several hosts the driver uses the first one that accepts changes, and looks for it again when
+// a connection has ended. Parameters:
+//
+//	table        the table of locks, with its schema if it is not in the search path; by default
+//	             [DefaultTable]. It is created if it does not exist
+//	timeout      limit of connecting to one host; by default [DefaultTimeout]
+//	socket       path of a unix socket or of its folder, instead of a host
+//	tls          1: encrypt the connection
+//	ca           file with the trusted certificates, instead of the system's
+//	cert, key    files with the client's certificate and its key
+//	server-name  name that the server's certificate must carry, instead of the host
+//
+// The last four require tls=1. No parameter turns the check of the certificate off: ca names a
+// private authority. The parameters of libpq, such as sslmode, are refused. Without a password in
+// the URL, PGPASSWORD and the file of passwords count.
+//
+// # Guarantees
+//
+// A lock is a row, and each change of it is one statement that commits by itself. No transaction
+// stays open and no row stays locked while a lock is held. A lock excludes as long as the server
+// keeps what it has committed and its clock does not step. A failover to an asynchronous standby
+// can forget a held lock and its fence; a standby in synchronous_standby_names has both. A step of
+// the server's clock can end a lock early.
+//
+// The connections of a driver that is opened by URL set what the guarantees need, whatever the
+// defaults of the server, the database and the role are: synchronous_commit is on, the isolation
+// level is READ COMMITTED, and statements end after two seconds. A server that is a standby or
+// read-only is ErrUnavailable.
+//
+// Each statement is safe to repeat: acquiring is idempotent by owner, renewing and releasing check
+// the owner, and only the server's clock counts. A renewal creates nothing, so a row that was
+// deleted is a lost lock. A statement that was given up can still be executed when the row that it
+// waits for becomes free. Capabilities.Late reports this time, and the core removes such a ghost
+// then. A statement that is executed after its successor changes no term, because the term of one
+// owner only grows. Therefore, if the clock is set back, a lock that is not released lasts longer
+// by the same time.
+//
+// # Fencing
+//
+// The fence is a column of the row: the last fence plus one, in the same statement that takes the
+// lock. It is as durable as the row. A release keeps the row. When the name has not been used for a
+// day, the row is deleted, and the fence of the next row is the server's time in microseconds since
+// 2026, which is greater. A fence can then repeat only if the clock was set back by more than a
+// day. One acquisition in 125 checks the next 500 rows of the table in the background. It locks
+// only the rows that it deletes, and skips those that are locked.
+//
+// # Waiting
+//
+// A lock without waiters costs one statement to take and one to free. Holders of other kinds and
+// waiters stand in a document in the row, the roster; see package roster. A change of the roster
+// reads the row and stores it again unless another client was faster: two statements, which no
+// crash can leave half done. Waiters get the lock in the order of their arrival. The place of a
+// waiter that has died ends within 10 s.
+//
+// The statement that removes the last entry in front of a waiter sends the waiter's owner by
+// NOTIFY. Each driver has one connection that listens, for all of its waiters. NOTIFY makes the
+// commits of the whole server wait for each other, so a statement that wakes no waiter sends none.
+// When the connection is lost, the driver makes another one and wakes all of its waiters, because
+// messages may be lost; meanwhile they poll.
+//
+// # Poolers
+//
+// A pooler between the driver and the server, such as PgBouncer, refuses or drops the settings of a
+// connection. In the mode for transactions it has no LISTEN either. The driver detects this when it
+// connects, and returns ErrUnsupported: connect to the server itself.
+//
+// # Server requirements
+//
+// The server is PostgreSQL 14 or later. The user needs SELECT, INSERT, UPDATE and DELETE on the
+// table, and CREATE in its schema if the table does not exist. [Schema] returns the table as a
+// migration; the error contains it if the user may not create the table. A table that is unlogged,
+// or that has other columns, is refused. Locks survive a crash if fsync is on. Names are bytea, so
+// they do not depend on the encoding and the collation of the database:
+// convert_from(name, 'UTF8') shows them.
+//
+// A row that changes often needs room in its page and a vacuum now and then. The table has room by
+// its fillfactor; keep autovacuum on, and transactions that last for hours out of the same
+// database.
+package pgbackend

@@ -1,0 +1,297 @@
+package pgbackend
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
+)
+
+// minTTL is the shortest term: some round trips and commits.
+const minTTL = 100 * time.Millisecond
+
+// maxPause limits the pause after a conflict, to 2^7 ms.
+const maxPause = 7
+
+// closeTimeout is how long Close waits for the server.
+const closeTimeout = time.Second
+
+// driver implements backend.Driver and its optional interfaces. It keeps nothing about locks: the
+// table has them all.
+type driver struct {
+	pool     *pgxpool.Pool
+	owned    bool // Close closes the pool
+	dials    *dialer
+	table    string
+	sql      statements
+	timeout  time.Duration
+	slots    chan struct{} // one for each request under way, but renewals
+	renewals chan struct{} // the same for renewals
+	gates    gates
+	listener *listener
+	sweeper  sweeper
+}
+
+func newDriver(
+	pool *pgxpool.Pool, config *pgxpool.Config, dials *dialer, opts Options,
+) *driver {
+	d := &driver{
+		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
+		timeout:  opts.Timeout,
+		slots:    make(chan struct{}, slotsOf(int(config.MaxConns))),
+		renewals: make(chan struct{}, min(reserved, config.MaxConns)),
+	}
+	d.listener = newListener(config, opts.Timeout)
+	d.sweeper.init(d)
+	return d
+}
+
+// slotsOf returns how many connections of a pool are for requests that are no renewals.
+func slotsOf(size int) int {
+	if size <= reserved {
+		return max(1, size)
+	}
+	return size - reserved
+}
+
+// Capabilities implements backend.Driver.
+func (d *driver) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
+		Fair:    backend.FairAlways,
+		Fencing: backend.FenceDurable,
+		Inspect: true, List: true, Break: true, Move: true, Notify: true,
+		MinTTL: minTTL,
+		Late:   late,
+	}
+}
+
+// Acquire implements backend.Driver. A writer takes a lock that is free, or that has expired, with
+// one statement. Everything else is a change of the roster.
+func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	sent := backend.Began(ctx)
+	var row *row
+	if req.Mode == backend.Exclusive {
+		fence, before, err := d.take(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		if fence > 0 {
+			return d.granted(req, sent, fence), nil
+		}
+		row = before
+	}
+	var fence uint64
+	err := d.edit(ctx, req.Key, row, func(entries *roster.Roster, next uint64, now int64) error {
+		e, err := entries.Acquire(req, next, now)
+		if err == nil {
+			fence = e.Fence
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.granted(req, sent, fence), nil
+}
+
+func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
+	d.sweeper.onGrant(req.Key)
+	return &backend.Grant{
+		Request: *req, Term: backend.Term{Sent: sent, TTL: req.TTL}, Fence: fence,
+	}
+}
+
+// take makes req.Owner the writer if the lock is free. Otherwise fence is 0, and before is the row.
+func (d *driver) take(ctx context.Context, req *backend.Request) (
+	fence uint64, before *row, err error,
+) {
+	took, before, err := d.unlessRoster(ctx, d.sql.take,
+		name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL))
+	return uint64(took), before, err
+}
+
+// Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
+// NOTIFY, which makes all commits of the server wait for each other.
+func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
+	version, before, err := d.unlessRoster(ctx, d.sql.free, name(g.Key), g.Owner)
+	if err != nil || version > 0 {
+		return err
+	}
+	return d.edit(ctx, g.Key, before, func(entries *roster.Roster, _ uint64, _ int64) error {
+		return entries.Remove(g.Owner)
+	})
+}
+
+// unlessRoster runs a statement that changes a row only if it has no roster. It returns the number
+// that the statement returns, or 0 and the row as it was before.
+func (d *driver) unlessRoster(ctx context.Context, sql string, args ...any) (int64, *row, error) {
+	type answer struct {
+		number *int64
+		before row
+	}
+	a, err := call(ctx, d, d.slots,
+		func(ctx context.Context, conn *pgx.Conn) (a answer, err error) {
+			err = a.before.scan(conn.QueryRow(ctx, sql, args...), &a.number)
+			return a, err
+		})
+	if err != nil || a.number == nil {
+		return 0, &a.before, err
+	}
+	return *a.number, nil, nil
+}
+
+// Close implements backend.Driver.
+func (d *driver) Close() error {
+	d.sweeper.close()
+	d.listener.close()
+	if !d.owned {
+		d.dials.close()
+		return nil
+	}
+	var closing sync.WaitGroup
+	closing.Go(d.pool.Close) // waits for connections that were given up, and their cancel requests
+	limit := time.AfterFunc(closeTimeout, d.dials.close)
+	closing.Wait()
+	limit.Stop()
+	d.dials.close()
+	return nil
+}
+
+// call makes a request on a connection, when one of slots is free. If ctx ends, call returns at
+// once, and the request goes on in the background: pgx would end its connection, and a server to
+// which all clients connect again is slow. A request is not begun after the end of ctx.
+func call[T any](
+	ctx context.Context, d *driver, slots chan struct{},
+	request func(context.Context, *pgx.Conn) (T, error),
+) (T, error) {
+	value, err := backend.Call(ctx, func(ctx context.Context) (none T, err error) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
+		conn, err := d.pool.Acquire(ctx)
+		if err != nil {
+			return none, err
+		}
+		defer conn.Release()
+		if ctx.Err() != nil {
+			return none, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), d.timeout, errNoAnswer)
+		defer cancel()
+		value, err := request(ctx, conn.Conn())
+		if err != nil && ctx.Err() != nil {
+			err = errNoAnswer
+		}
+		return value, err
+	})
+	if err != nil && ctx.Err() != nil {
+		return *new(T), ctx.Err()
+	}
+	return value, interpretError(err)
+}
+
+// exec runs a statement that returns the version of the row that it has changed, if any.
+func (d *driver) exec(
+	ctx context.Context, slots chan struct{}, sql string, args ...any,
+) (changed bool, err error) {
+	return call(ctx, d, slots, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+		var version int64
+		err := conn.QueryRow(ctx, sql, args...).Scan(&version)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// read reads a row.
+func (d *driver) read(ctx context.Context, key string) (*row, error) {
+	return call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (*row, error) {
+		r := new(row)
+		err := r.scan(conn.QueryRow(ctx, d.sql.read, name(key)))
+		return r, err
+	})
+}
+
+// errNoAnswer is the outcome of a request that the server does not answer.
+var errNoAnswer = errors.New("the server does not answer")
+
+// edit changes the entries of a name: it reads the row and stores it unless another client has
+// changed it meanwhile; then it begins again. So no row stays locked while the client is slow. The
+// row may have been read already. An answer that changes nothing is that of the row as it was read.
+func (d *driver) edit(ctx context.Context, key string, r *row, alter change) error {
+	if r != nil {
+		if next, _, answer := r.after(alter); next == nil || isFinal(answer) {
+			return answer
+		}
+	}
+	leave, err := d.gates.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for conflicts := 0; ; conflicts++ {
+		if r == nil || conflicts > 0 {
+			if r, err = d.read(ctx, key); err != nil {
+				return err
+			}
+		}
+		next, woken, answer := r.after(alter)
+		if next == nil || isFinal(answer) {
+			return answer
+		}
+		stored, err := d.store(ctx, key, next, woken)
+		switch {
+		case err != nil:
+			return err
+		case stored:
+			return answer
+		}
+		if err := pause(ctx, conflicts); err != nil {
+			return err
+		}
+	}
+}
+
+// isFinal reports whether err is the answer to a change that is not stored. A waiter that is
+// refused has a new entry.
+func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrNotAcquired) }
+
+// pause waits before another attempt to store a row that many clients change, ever longer. The
+// pause is random, so that the clients do not meet again.
+func pause(ctx context.Context, conflicts int) error {
+	timer := time.NewTimer(rand.N(time.Millisecond << min(conflicts, maxPause)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// store writes a row, unless it has changed since it was read, and wakes the waiters with these
+// owners.
+func (d *driver) store(ctx context.Context, key string, r *row, woken []string) (bool, error) {
+	args := []any{
+		name(key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster,
+	}
+	switch {
+	case !r.found:
+		return d.exec(ctx, d.slots, d.sql.insert, args...)
+	case len(woken) == 0:
+		return d.exec(ctx, d.slots, d.sql.update, args...)
+	}
+	return d.exec(ctx, d.slots, d.sql.updateWaking, append(args, woken)...)
+}

@@ -1,0 +1,219 @@
+package pgbackend
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// TestUncontendedPairSendsNoMessage listens while locks are taken and freed without waiters. NOTIFY
+// would make the commits of the whole server wait for each other.
+func TestUncontendedPairSendsNoMessage(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	exec(t, conn, "LISTEN "+channel)
+	for range 3 {
+		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+		busy := raw.Request(t, time.Minute)
+		busy.Queue = false
+		_ = raw.Busy(t, d, busy)
+		d.RenewAll(t.Context(), []*backend.Grant{g})
+		raw.Release(t, d, g)
+	}
+	exec(t, connected(t, s.URL), "NOTIFY "+channel+", 'last'")
+	note, err := conn.WaitForNotification(t.Context())
+	if err != nil || note.Payload != "last" {
+		t.Errorf("a pair without a waiter sent the message %v, %v", note, err)
+	}
+}
+
+// TestLateRequestShortensNoTerm makes requests wait for the row while its term grows.
+func TestLateRequestShortensNoTerm(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	req := raw.Request(t, 10*time.Second)
+	g := raw.Acquire(t, d, req)
+	for what, request := range map[string]func() error{
+		"Acquire": func() error { _, err := d.Acquire(t.Context(), req); return err },
+		"Renew":   func() error { _, err := d.Renew(t.Context(), g); return err },
+	} {
+		exec(t, conn, `BEGIN`)
+		exec(t, conn, `UPDATE dlock SET expires = clock_timestamp() + interval '1 hour',
+			version = version + 1 WHERE name = $1`, []byte(req.Key))
+		answered := make(chan error)
+		go func() { answered <- request() }()
+		awaitLocked(t, s.URL)
+		exec(t, conn, `COMMIT`)
+		if err := <-answered; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		info, err := d.Inspect(t.Context(), req.Key)
+		if err != nil || len(info.Holders) != 1 || info.Holders[0].TTL < 50*time.Minute {
+			t.Errorf("%s has shortened the term: %+v, %v", what, info, err)
+		}
+	}
+	raw.Release(t, d, g)
+}
+
+// awaitLocked waits until a statement of a driver waits for a row.
+func awaitLocked(t *testing.T, url string) {
+	t.Helper()
+	conn := connected(t, url)
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		var n int
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND query LIKE '%UPDATE "dlock"%'`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return
+		}
+	}
+	t.Fatal("no statement waits for the row")
+}
+
+// TestRenewalCreatesNothing deletes the row of a lock, as an operator may.
+func TestRenewalCreatesNothing(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d := opened(t, s.URL)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	exec(t, connected(t, s.URL), `DELETE FROM dlock WHERE name = $1`, []byte(g.Key))
+	_, err := d.Renew(t.Context(), g)
+	raw.WantIs(t, "Renew without a row", err, backend.ErrLost)
+	raw.WantIs(t, "RenewAll without a row",
+		d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, backend.ErrLost)
+	next := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	if next.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", next.Fence, g.Fence)
+	}
+	raw.Release(t, d, next)
+}
+
+// TestGivenUpStatementEnds gives up an attempt that waits for the row, and frees the row after
+// Capabilities.Late.
+func TestGivenUpStatementEnds(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, conn := opened(t, s.URL+"?timeout=1m"), connected(t, s.URL)
+	req := raw.Request(t, time.Minute)
+	raw.Release(t, d, raw.Acquire(t, d, req))
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `SELECT FROM dlock WHERE name = $1 FOR UPDATE`, []byte(req.Key))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	ghost := raw.Request(t, time.Minute)
+	if _, err := d.Acquire(ctx, ghost); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Acquire of a locked row: %v", err)
+	}
+	time.Sleep(d.Capabilities().Late)
+	exec(t, conn, `COMMIT`)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	raw.Release(t, d, g)
+	raw.WantIs(t, "Release of the ghost",
+		d.Release(t.Context(), &backend.Grant{Request: *ghost}), backend.ErrNotHeld)
+}
+
+// TestLostListenerWakesWaiters ends the connection on which a waiter listens.
+func TestLostListenerWakesWaiters(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	d := opened(t, s.URL)
+	g := raw.Acquire(t, d, raw.Request(t, 10*time.Minute))
+	waiter := raw.Request(t, 10*time.Minute)
+	busy := raw.Busy(t, d, waiter)
+	woken := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	go func() {
+		_, err := d.Wait(ctx, waiter, busy)
+		woken <- err
+	}()
+	conn := connected(t, s.URL)
+	for ended := false; !ended; {
+		err := conn.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) > 0
+			FROM pg_stat_activity WHERE query = 'LISTEN dlock'`).Scan(&ended)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-woken; err != nil {
+		t.Errorf("Wait after the end of the connection: %v", err)
+	}
+	raw.Release(t, d, g)
+	_ = d.Release(t.Context(), &backend.Grant{Request: *waiter})
+}
+
+// TestLateRequestRevivesNoBrokenLease breaks a lock, and then executes a request of its holder that
+// was sent before.
+func TestLateRequestRevivesNoBrokenLease(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	req := raw.Request(t, time.Minute)
+	g := raw.Acquire(t, d, req)
+	if err := d.Break(t.Context(), req.Key, ""); err != nil {
+		t.Fatal(err)
+	}
+	ghost := raw.Acquire(t, d, req)
+	if ghost.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", ghost.Fence, g.Fence)
+	}
+	_, err := d.Renew(t.Context(), g)
+	raw.WantIs(t, "Renew of the broken grant", err, backend.ErrLost)
+	raw.WantIs(t, "RenewAll of the broken grant",
+		d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, backend.ErrLost)
+	waiter := raw.Request(t, time.Minute)
+	_ = raw.Busy(t, d, waiter) // makes a roster of the row
+	_, err = d.Renew(t.Context(), g)
+	raw.WantIs(t, "Renew of the broken grant in a roster", err, backend.ErrLost)
+	raw.Release(t, d, ghost)
+	raw.Release(t, d, raw.Acquire(t, d, waiter))
+}
+
+// TestRebuiltGrantIsOwnerChecked renews grants without a fence, as a caller may who has only the
+// owner.
+func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	own, other := &backend.Grant{Request: g.Request}, &backend.Grant{Request: g.Request}
+	other.Owner = raw.NewOwner()
+	for what, want := range map[*backend.Grant]error{own: nil, other: backend.ErrLost} {
+		_, err := d.Renew(t.Context(), what)
+		raw.WantIs(t, "Renew", err, want)
+		err = d.RenewAll(t.Context(), []*backend.Grant{what})[0].Err
+		raw.WantIs(t, "RenewAll", err, want)
+	}
+	raw.Release(t, d, g)
+}
+
+// TestRostersAreRenewedInABatch renews grants in rosters together with others.
+func TestRostersAreRenewedInABatch(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	var grants []*backend.Grant
+	for i := range 20 {
+		req := raw.Request(t, time.Minute)
+		req.Key += string(rune('a' + i))
+		if i%2 == 0 {
+			req.Mode = backend.Shared
+		}
+		grants = append(grants, raw.Acquire(t, d, req))
+	}
+	for i, renewal := range d.RenewAll(t.Context(), grants) {
+		if renewal.Err != nil {
+			t.Errorf("renewal %d: %v", i, renewal.Err)
+		}
+	}
+	for _, g := range grants {
+		raw.Release(t, d, g)
+	}
+}

@@ -1,0 +1,86 @@
+package pgbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Codes of PostgreSQL's errors.
+const (
+	codeReadOnly        = "25006"
+	codeNoPrivilege     = "42501"
+	codeUnknownColumn   = "42703"
+	codeWrongType       = "42804"
+	codeUnknownOperator = "42883"
+	codeNoUniqueIndex   = "42P10"
+	codeWrongKind       = "42809" // not a table
+	codeProtocol        = "08P01" // PgBouncer's answer to a parameter that it does not forward
+	codeDuplicateKey    = "23505"
+	codeDuplicateTable  = "42P07"
+)
+
+// interpretError gives the errors of pgx their meaning.
+//
+// The server sends an error of the severity ERROR instead of the answer, after it has rolled the
+// statement back. A FATAL error ends the connection, and can arrive after the commit: it is
+// unknown, as is a connection that ends.
+func interpretError(err error) error {
+	var answer *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case err == nil, isSentinel(err):
+		return err
+	case errors.As(err, &connect): // also by a timeout of its own
+		return fmt.Errorf("%w: %w", connectSentinel(err), err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case pgconn.SafeToRetry(err):
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	case !errors.As(err, &answer) || answer.SeverityUnlocalized != "ERROR":
+		return err
+	}
+	switch answer.Code {
+	case codeUnknownColumn, codeWrongType, codeUnknownOperator, codeNoUniqueIndex, codeWrongKind:
+		return fmt.Errorf("%w: the table is not dlock's: %w", backend.ErrConflict, err)
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+}
+
+// isSentinel reports whether err has a meaning already.
+func isSentinel(err error) bool {
+	for _, sentinel := range []error{
+		backend.ErrConflict, backend.ErrUnavailable, backend.ErrUnsupported,
+	} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	return false
+}
+
+// connectSentinel returns the meaning of a connection that could not be made.
+func connectSentinel(err error) error {
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == codeProtocol {
+		return errPooler
+	}
+	return backend.ErrUnavailable
+}
+
+// hasCode reports whether err is an error of the server with one of the codes.
+func hasCode(err error, codes ...string) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	for _, code := range codes {
+		if answer.Code == code {
+			return true
+		}
+	}
+	return false
+}

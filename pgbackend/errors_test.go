@@ -1,0 +1,71 @@
+package pgbackend
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// TestInterpretError checks which errors of the server are definite. Nil means unknown.
+func TestInterpretError(t *testing.T) {
+	t.Parallel()
+	answer := func(severity, code string) error {
+		return &pgconn.PgError{Severity: "FEHLER", SeverityUnlocalized: severity, Code: code}
+	}
+	for _, c := range []struct {
+		err, want error
+	}{
+		{answer("ERROR", "40001"), backend.ErrUnavailable}, // serialization failure
+		{answer("ERROR", "40P01"), backend.ErrUnavailable}, // deadlock
+		{answer("ERROR", "57014"), backend.ErrUnavailable}, // statement_timeout
+		{answer("ERROR", "53100"), backend.ErrUnavailable}, // disk full
+		{answer("ERROR", codeReadOnly), backend.ErrUnavailable},
+		{answer("ERROR", codeUnknownColumn), backend.ErrConflict},
+		{answer("FATAL", "57P01"), nil}, // the server may have committed before its shutdown
+		{answer("PANIC", "XX000"), nil},
+		{io.ErrUnexpectedEOF, nil},
+		{context.Canceled, context.Canceled},
+		{errPooler, backend.ErrUnsupported},
+	} {
+		got := interpretError(c.err)
+		if !errors.Is(got, c.err) {
+			t.Errorf("%v: the chain has lost the error: %v", c.err, got)
+		}
+		if c.want == nil && isSentinel(got) || c.want != nil && !errors.Is(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+	refused := answer("FATAL", codeProtocol) // PgBouncer's answer to a parameter
+	raw.WantIs(t, "a pooler's answer", connectSentinel(refused), backend.ErrUnsupported)
+}
+
+// TestPoolerIsRefused connects with a number that is not the number of the server's process, as a
+// pooler does.
+func TestPoolerIsRefused(t *testing.T) {
+	t.Parallel()
+	conn, err := pgconn.Connect(t.Context(), testenv.Postgres(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate(t.Context(), conn); err != nil {
+		t.Errorf("the server itself: %v", err)
+	}
+	hijacked, err := conn.Hijack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hijacked.PID++
+	conn, err = pgconn.Construct(hijacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.WantIs(t, "a pooler", validate(t.Context(), conn), backend.ErrUnsupported)
+	_ = conn.Close(t.Context())
+}

@@ -1,0 +1,50 @@
+package pgbackend
+
+import (
+	"context"
+	"sync"
+)
+
+// gates let one edit of a name in at a time, so that the edits of one driver do not make each other
+// begin again. It is safe for concurrent use.
+type gates struct {
+	mu    sync.Mutex
+	gates map[string]*gate
+}
+
+// gate exists while there are edits of its name.
+type gate struct {
+	turn  chan struct{} // has room for one edit
+	edits int           // in the gate and in front of it
+}
+
+// enter waits for the turn of an edit. The caller calls leave at its end.
+func (g *gates) enter(ctx context.Context, key string) (leave func(), err error) {
+	g.mu.Lock()
+	if g.gates == nil {
+		g.gates = make(map[string]*gate)
+	}
+	own := g.gates[key]
+	if own == nil {
+		own = &gate{turn: make(chan struct{}, 1)}
+		g.gates[key] = own
+	}
+	own.edits++
+	g.mu.Unlock()
+	select {
+	case own.turn <- struct{}{}:
+		return func() { <-own.turn; g.forget(key, own) }, nil
+	case <-ctx.Done():
+		g.forget(key, own)
+		return nil, ctx.Err()
+	}
+}
+
+// forget removes an edit, and the gate with its last one.
+func (g *gates) forget(key string, own *gate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if own.edits--; own.edits == 0 {
+		delete(g.gates, key)
+	}
+}

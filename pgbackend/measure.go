@@ -1,0 +1,46 @@
+package pgbackend
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dlock-go/dlock/backend/measure"
+)
+
+// Floor implements measure.Floor: two statements, and so two commits.
+func (d *driver) Floor(ctx context.Context, key, owner string) error {
+	for _, sql := range []string{d.sql.floorLock, d.sql.floorUnlock} {
+		if err := d.run(ctx, sql, floorName(key), owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs a statement without a result.
+func (d *driver) run(ctx context.Context, sql string, args ...any) error {
+	_, err := call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
+		_, err := conn.Exec(ctx, sql, args...)
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Counters implements measure.Counters. The server does not count statements.
+func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
+	return call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (measure.Counts, error) {
+		counts := measure.Counts{Commands: -1}
+		err := conn.QueryRow(ctx, d.sql.count).Scan(&counts.Connections)
+		return counts, err
+	})
+}
+
+// Sweep implements measure.Sweeper. It deletes the rows of floors, too.
+func (d *driver) Sweep(ctx context.Context, keys []string) error {
+	all := names(keys)
+	for _, key := range keys {
+		all = append(all, floorName(key))
+	}
+	return d.run(ctx, d.sql.sweepNames, all)
+}

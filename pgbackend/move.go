@@ -1,0 +1,59 @@
+package pgbackend
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
+)
+
+// Downgrade implements backend.Downgrader.
+func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	reader := *g
+	reader.Mode = backend.Shared
+	reader.Term = backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
+	err := d.edit(ctx, g.Key, nil, func(entries *roster.Roster, _ uint64, now int64) error {
+		if isOther(entries.Find(g.Owner), g) {
+			return backend.ErrLost
+		}
+		return entries.Downgrade(g.Owner, g.TTL, now)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &reader, nil
+}
+
+// Export implements backend.Mover. The ticket has the owner and a secret, which are in the roster.
+func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
+	secret := rand.Text()
+	err = d.edit(ctx, g.Key, nil, func(entries *roster.Roster, _ uint64, now int64) error {
+		if isOther(entries.Find(g.Owner), g) {
+			return backend.ErrLost
+		}
+		return entries.Export(g.Owner, secret, g.TTL, now)
+	})
+	return g.Owner + "." + secret, err
+}
+
+// Adopt implements backend.Mover.
+func (d *driver) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (*backend.Grant, error) {
+	sent := backend.Began(ctx)
+	former, secret, _ := strings.Cut(ticket, ".")
+	var fence uint64
+	err := d.edit(ctx, req.Key, nil, func(entries *roster.Roster, _ uint64, now int64) error {
+		e, err := entries.Adopt(former, secret, req, now)
+		if err == nil {
+			fence = e.Fence
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.granted(req, sent, fence), nil
+}

@@ -1,0 +1,335 @@
+package pgbackend
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/tlsfile"
+)
+
+const (
+	// openTimeout limits the opening of a driver.
+	openTimeout = 8 * time.Second
+	// statementTimeout limits each statement on the server, also one that was given up while it
+	// waits for a row.
+	statementTimeout = 2 * time.Second
+	// late is how long after the end of its context a statement may be executed: as long as it may
+	// be under way in the network, and then wait for a row.
+	late = statementTimeout + time.Second
+	// maxConns is the size of the pool of a driver that is opened by URL.
+	maxConns = 20
+	// reserved connections of a pool serve renewals only.
+	reserved = 4
+	// maxMessage limits a message of the server, so that no other protocol costs the memory of the
+	// process.
+	maxMessage = 64 << 20
+)
+
+// settings are the parameters of each connection on which the statements depend. A database or a
+// role can have other defaults.
+var settings = map[string]string{
+	"synchronous_commit":            "on",             // an answer is on the disk
+	"default_transaction_isolation": "read committed", // see statements
+	"default_transaction_read_only": "off",
+	"statement_timeout":             strconv.FormatInt(statementTimeout.Milliseconds(), 10),
+	"lock_timeout":                  "0",
+	"idle_session_timeout":          "0",
+	"application_name":              "dlock",
+}
+
+func init() {
+	backend.Register("postgres", open)
+	backend.Register("postgresql", open)
+}
+
+// target is what a URL says.
+type target struct {
+	Options
+	user, password, database string
+	hosts                    []string // with ports; none with a socket
+	socket                   string
+	tls                      *tlsfile.Files
+}
+
+// open implements backend.Opener.
+func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
+	t, err := parseTarget(u)
+	if err != nil {
+		return nil, err
+	}
+	config, dials, err := t.config()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		dials.close()
+		return nil, interpretError(err)
+	}
+	d := newDriver(pool, config, dials, t.Options)
+	d.owned = true
+	return d.opened(ctx)
+}
+
+// New makes a driver of a pool that belongs to the caller: Close leaves it open. New probes the
+// server and the table, for at most eight seconds, and creates the table if it does not exist. Nil
+// options are the defaults.
+//
+// The driver makes one more connection with the pool's configuration, for its waiters. These
+// settings of the pool matter:
+//
+//   - MaxConns: acquiring, renewing and releasing share the pool with the application's own
+//     statements. If it is exhausted for a TTL, locks are lost. Of more than four connections the
+//     driver leaves four to its renewals. A driver opened by URL has a pool of its own.
+//   - The isolation level must be READ COMMITTED and synchronous_commit must not be off or local:
+//     otherwise New returns ErrUnsupported. ConnConfig.RuntimeParams sets both.
+//   - statement_timeout limits how long a statement that was given up may still be executed.
+//     Capabilities.Late takes it for at most two seconds.
+func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {
+	o := opts.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	config := pool.Config()
+	dials := newDialer(config.ConnConfig.DialFunc)
+	config.ConnConfig.DialFunc = dials.dial
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	return newDriver(pool, config, dials, o).opened(ctx)
+}
+
+// opened returns d after its probe, or closes it. Its own time limit is no outcome that is unknown,
+// because nothing has been locked.
+func (d *driver) opened(ctx context.Context) (backend.Driver, error) {
+	_, err := backend.Call(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, d.probe(ctx)
+	})
+	if err == nil {
+		return d, nil
+	}
+	_ = d.Close()
+	err = interpretError(err)
+	if !isSentinel(err) {
+		err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return nil, err
+}
+
+// parseTarget takes the parameters of u.
+func parseTarget(u *backend.URL) (*target, error) {
+	t := &target{user: u.User, password: u.Password, hosts: u.HostsWithPort("5432")}
+	t.Options = (*Options)(nil).withDefaults()
+	files, tlsErr := tlsfile.Take(u, "")
+	t.tls = files
+	err := errors.Join(tlsErr, u.TakeDuration("timeout", &t.Timeout))
+	u.TakeString("table", &t.Table)
+	u.TakeString("socket", &t.socket)
+	if err := errors.Join(err, t.check()); err != nil {
+		return nil, err
+	}
+	t.database = strings.TrimPrefix(u.Path, "/")
+	switch {
+	case (len(t.hosts) == 0) == (t.socket == ""):
+		return nil, errors.New("dlock: invalid URL: it has either hosts or a socket, " +
+			"as in postgres://user@host/database")
+	case t.database == "" || strings.Contains(t.database, "/"):
+		return nil, errors.New("dlock: invalid URL: the path is the name of the database")
+	case t.socket != "" && t.tls != nil:
+		return nil, errors.New("dlock: invalid URL: a socket has no TLS")
+	}
+	return t, nil
+}
+
+// config returns the configuration of the pool. pgx insists on parsing one, and takes from the
+// environment what the URL does not say, such as PGPASSWORD and the file of passwords.
+func (t *target) config() (*pgxpool.Config, *dialer, error) {
+	config, err := pgxpool.ParseConfig(t.text())
+	if err != nil {
+		return nil, nil, fmt.Errorf("dlock: invalid URL or environment: %w", err)
+	}
+	base := &net.Dialer{Timeout: t.Timeout}
+	dials := newDialer(base.DialContext)
+	if t.socket != "" {
+		file := t.socketFile()
+		dials.dialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return base.DialContext(ctx, "unix", file)
+		}
+	}
+	config.MaxConns = maxConns
+	conn := config.ConnConfig
+	if t.password != "" {
+		conn.Password = t.password
+	}
+	conn.DialFunc = dials.dial
+	conn.ConnectTimeout = t.Timeout
+	conn.MaxProtocolMessageBodyLen = maxMessage
+	for name, value := range settings {
+		conn.RuntimeParams[name] = value
+	}
+	conn.ValidateConnect = validate
+	onError := conn.OnPgError
+	conn.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {
+		// A server that became a standby stays one: another connection may find the primary.
+		return err.Code != codeReadOnly && onError(c, err)
+	}
+	return config, dials, t.secure(&conn.Config)
+}
+
+// text returns the hosts, the user and the database in the form that pgx parses.
+func (t *target) text() string {
+	var hosts, ports []string
+	for _, host := range t.hosts {
+		name, port, _ := net.SplitHostPort(host)
+		hosts, ports = append(hosts, name), append(ports, port)
+	}
+	if t.socket != "" {
+		hosts, ports = []string{path.Dir(t.socketFile())}, []string{"5432"}
+	}
+	quote := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+	text := fmt.Sprintf("host='%s' port='%s' dbname='%s' sslmode=disable",
+		quote.Replace(strings.Join(hosts, ",")), strings.Join(ports, ","),
+		quote.Replace(t.database))
+	if t.user != "" {
+		text += fmt.Sprintf(" user='%s'", quote.Replace(t.user))
+	}
+	return text
+}
+
+// socketFile returns the path of the socket. If the URL has the path of a folder, the file has
+// PostgreSQL's usual name.
+func (t *target) socketFile() string {
+	if info, err := os.Stat(t.socket); err == nil && info.IsDir() {
+		return path.Join(t.socket, ".s.PGSQL.5432")
+	}
+	return t.socket
+}
+
+// secure sets the configuration of TLS for each host.
+func (t *target) secure(config *pgconn.Config) error {
+	if t.tls == nil {
+		return nil
+	}
+	common, err := t.tls.Config("")
+	if err != nil {
+		return err
+	}
+	forHost := func(host string, port uint16) *tls.Config {
+		return tlsfile.For(net.JoinHostPort(host, strconv.Itoa(int(port))), common)
+	}
+	config.TLSConfig = forHost(config.Host, config.Port)
+	for _, other := range config.Fallbacks {
+		other.TLSConfig = forHost(other.Host, other.Port)
+	}
+	return nil
+}
+
+// validate checks a connection. If a new one is to a standby, pgx tries the next host.
+func validate(ctx context.Context, conn *pgconn.PgConn) error {
+	results, err := conn.Exec(ctx, `SELECT current_setting('transaction_read_only'),
+		current_setting('synchronous_commit'), current_setting('transaction_isolation'),
+		current_setting('server_version_num'), pg_backend_pid()`).ReadAll()
+	if err != nil {
+		return err
+	}
+	values := make([]string, 0, 5)
+	for _, value := range results[0].Rows[0] {
+		values = append(values, string(value))
+	}
+	readOnly, commit, isolation := values[0], values[1], values[2]
+	version, pid := values[3], values[4]
+	number, err := strconv.Atoi(version)
+	switch {
+	case err != nil || number < 140000:
+		return fmt.Errorf("%w: the server is older than PostgreSQL 14", backend.ErrUnsupported)
+	case pid != strconv.FormatUint(uint64(conn.PID()), 10): // a pooler has its own numbers
+		return errPooler
+	case readOnly != "off":
+		return fmt.Errorf("%w: the server is a standby or read-only", backend.ErrUnavailable)
+	case commit == "off" || commit == "local":
+		return fmt.Errorf("%w: synchronous_commit is %s: a crash or a failover would forget locks",
+			backend.ErrUnsupported, commit)
+	case isolation != "read committed":
+		return fmt.Errorf("%w: the isolation level is %s, and must be read committed",
+			backend.ErrUnsupported, isolation)
+	}
+	return nil
+}
+
+// errPooler is the error of a connection that does not reach the server itself.
+var errPooler = fmt.Errorf("%w: there is a pooler before the server, which does not keep the "+
+	"settings of a connection; connect to the server itself", backend.ErrUnsupported)
+
+// probe checks the server and the table, and creates the table if it does not exist.
+func (d *driver) probe(ctx context.Context) error {
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if !d.owned { // otherwise each connection has been checked
+		if err := validate(ctx, conn.Conn().PgConn()); err != nil {
+			return err
+		}
+	}
+	var missing bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NULL", quoted(d.table)).Scan(&missing)
+	if err != nil {
+		return err
+	}
+	if missing {
+		if err := d.create(ctx, conn); err != nil {
+			return err
+		}
+	}
+	return d.checkTable(ctx, conn)
+}
+
+// checkTable returns an error if the table is not dlock's, or cannot carry locks.
+func (d *driver) checkTable(ctx context.Context, conn *pgxpool.Conn) error {
+	var columns string
+	var isLogged, isAllowed bool
+	err := conn.QueryRow(ctx, shapeSQL, quoted(d.table)).Scan(&columns, &isLogged, &isAllowed)
+	switch {
+	case err != nil:
+		return err
+	case columns != shape:
+		return fmt.Errorf("%w: the table %s is not dlock's: it has the columns %s",
+			backend.ErrConflict, d.table, columns)
+	case !isLogged:
+		return fmt.Errorf("%w: the table %s is unlogged or temporary: a crash would forget locks",
+			backend.ErrUnsupported, d.table)
+	case !isAllowed:
+		return fmt.Errorf("%w: the user needs SELECT, INSERT, UPDATE and DELETE on the table %s",
+			backend.ErrUnavailable, d.table)
+	}
+	_, err = conn.Exec(ctx, d.sql.sweepNames, [][]byte{})
+	return err
+}
+
+// create creates the table. Of two processes that create it at the same time, PostgreSQL refuses
+// one with an error.
+func (d *driver) create(ctx context.Context, conn *pgxpool.Conn) error {
+	_, err := conn.Exec(ctx, Schema(d.table))
+	switch {
+	case err == nil, hasCode(err, codeDuplicateKey, codeDuplicateTable):
+		return nil
+	case hasCode(err, codeNoPrivilege):
+		return fmt.Errorf("%w: the table does not exist, and this user may not create it: %w; "+
+			"the statement is: %s", backend.ErrUnavailable, err, Schema(d.table))
+	}
+	return err
+}

@@ -1,0 +1,119 @@
+package pgbackend
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
+	"github.com/dlock-go/dlock/backend/roster"
+)
+
+// row is what a statement has read of a name. A row without a roster is free, or has one writer.
+// Any other holders, and all waiters, are in the roster, and the row has no owner.
+type row struct {
+	now   time.Time // on the server's clock, when the statement read the row
+	found bool      // a name without a row is free
+
+	version        int64 // of the row, greater after each change
+	fence          int64 // the last one that was granted
+	owner          string
+	meta           []byte
+	since, expires time.Time // of the owner; of a free row, expires is when it became free
+	roster         []byte    // nil if there is none
+}
+
+// columns are what scan reads. The first ones are of the server and of the row's key.
+const columns = `clock_timestamp(),
+	l.version, l.fence, l.owner, l.meta, l.since, l.expires, l.roster`
+
+// scan reads the columns of a row, after those for first. A name without a row begins with the
+// server's time as its fence and version, because a row that was deleted had lower ones.
+func (r *row) scan(from pgx.Row, first ...any) error {
+	var version, fence *int64
+	var owner *string
+	var since, expires *time.Time
+	err := from.Scan(append(first,
+		&r.now, &version, &fence, &owner, &r.meta, &since, &expires, &r.roster)...)
+	if err != nil {
+		return err
+	}
+	if r.found = version != nil; !r.found {
+		r.fence = r.now.UnixMicro() - backend.FenceEpoch
+		r.version = r.fence
+		return nil
+	}
+	r.version, r.fence, r.owner, r.since, r.expires = *version, *fence, *owner, *since, *expires
+	return nil
+}
+
+// entries returns the holders and the waiters.
+func (r *row) entries() (roster.Roster, error) {
+	switch {
+	case r.roster != nil:
+		entries, err := roster.Parse(r.roster)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the row has no roster: %w", backend.ErrConflict, err)
+		}
+		return entries, nil
+	case r.owner == "":
+		return nil, nil
+	}
+	return roster.Writer(r.owner, string(r.meta), uint64(r.fence),
+		r.since.UnixMicro(), r.expires.UnixMicro()), nil
+}
+
+// with returns the row with other holders and waiters.
+func (r *row) with(entries roster.Roster) *row {
+	next := &row{
+		now: r.now, found: r.found, version: r.version, fence: r.fence,
+		meta: []byte{}, since: r.now, expires: r.now,
+	}
+	for _, e := range entries {
+		next.fence = max(next.fence, int64(e.Fence))
+	}
+	switch {
+	case len(entries) == 0:
+	case len(entries) == 1 && next.isPlain(entries[0]):
+		e := entries[0]
+		next.owner, next.meta = e.Owner, []byte(e.Meta)
+		next.since, next.expires = time.UnixMicro(e.Since), time.UnixMicro(e.Expires)
+	default:
+		next.roster, next.expires = entries.Text(), time.UnixMicro(entries.End())
+	}
+	return next
+}
+
+// isPlain reports whether e needs no roster if it is the only entry.
+func (r *row) isPlain(e roster.Entry) bool {
+	return e.Granted && e.Word == kind.Writer && e.Secret == "" && int64(e.Fence) == r.fence
+}
+
+// change is a change of the entries at now, on the server's clock. fence is that of a new grant. It
+// may be called several times.
+type change func(entries *roster.Roster, fence uint64, now int64) error
+
+// after returns the row after a change, and the owners of the waiters that the change lets in. If
+// the change makes no difference, next is nil. The error is that of the change.
+func (r *row) after(alter change) (next *row, woken []string, err error) {
+	before, err := r.entries()
+	if err != nil {
+		return nil, nil, err
+	}
+	entries := slices.Clone(before)
+	now := r.now.UnixMicro()
+	entries.Expire(now)
+	err = alter(&entries, uint64(r.fence)+1, now)
+	if slices.Equal(before, entries) {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		if !e.Granted && entries.Distance(e.Owner) == 0 && before.Distance(e.Owner) > 0 {
+			woken = append(woken, e.Owner)
+		}
+	}
+	return r.with(entries), woken, err
+}

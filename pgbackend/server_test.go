@@ -1,0 +1,219 @@
+package pgbackend
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// opened opens a driver that is closed with the test.
+func opened(tb testenv.TB, url string) *driver {
+	tb.Helper()
+	d, err := testenv.Open(tb.Context(), url)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() { _ = d.Close() })
+	return d.(*driver)
+}
+
+// connected returns a connection that is closed with the test.
+func connected(tb testenv.TB, url string) *pgx.Conn {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), url)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// TestDefaultsOfTheServerDoNotMatter opens a server whose defaults would break the guarantees.
+func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t, "-c", "synchronous_commit=off",
+		"-c", "default_transaction_isolation=serializable",
+		"-c", "default_transaction_read_only=on", "-c", "statement_timeout=1")
+	d := opened(t, s.URL)
+	for name, want := range settings {
+		if name == "statement_timeout" {
+			want = "2s"
+		}
+		var got string
+		err := d.pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got)
+		if err != nil || got != want {
+			t.Errorf("%s is %q, %v, want %q", name, got, err, want)
+		}
+	}
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	_ = raw.Busy(t, d, raw.Request(t, time.Minute))
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	raw.Release(t, d, g)
+}
+
+// TestStandbyIsUnavailable makes a server a standby while a driver uses it. Then it promotes the
+// server.
+func TestStandbyIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s, other := testenv.NewPostgres(t), testenv.Postgres(t)
+	d := opened(t, s.URL)
+	g := raw.Acquire(t, d, raw.Request(t, 10*time.Minute))
+	exec(t, connected(t, s.URL), `COPY (SELECT '') TO PROGRAM 'cat >standby.signal'`)
+	s.Restart(t)
+	awaitUnavailable(t, d)
+	if _, err := testenv.Open(t.Context(), s.URL); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Open of a standby: %v", err)
+	}
+	both := strings.Replace(other.URL, other.Addr, s.Addr+","+other.Addr, 1)
+	second := opened(t, both)
+	raw.Release(t, second, raw.Acquire(t, second, raw.Request(t, time.Minute)))
+	exec(t, connected(t, s.URL), `SELECT pg_promote()`)
+	_ = raw.Busy(t, opened(t, s.URL), raw.Request(t, time.Minute))
+	raw.Release(t, d, g)
+}
+
+// awaitUnavailable makes attempts until one is refused because the server is a standby.
+func awaitUnavailable(t *testing.T, d *driver) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		_, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
+		if errors.Is(err, backend.ErrUnavailable) && strings.Contains(err.Error(), "standby") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("Acquire on a standby: %v", err)
+		}
+	}
+}
+
+// TestTables opens tables that are no tables of locks, and creates one without the privilege.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	conn := connected(t, s.URL)
+	exec(t, conn, `CREATE TABLE other (name text)`)
+	exec(t, conn, strings.Replace(Schema("fleeting"), "CREATE", "CREATE UNLOGGED", 1))
+	exec(t, conn, `CREATE VIEW looking AS SELECT 1`)
+	for table, want := range map[string]error{
+		"other": backend.ErrConflict, "looking": backend.ErrConflict,
+		"fleeting": backend.ErrUnsupported, "nowhere.locks": backend.ErrUnavailable,
+	} {
+		_, err := testenv.Open(t.Context(), s.URL+"?table="+table)
+		raw.WantIs(t, "Open with the table "+table, err, want)
+	}
+	exec(t, conn, `CREATE SCHEMA "Own"`)
+	d := opened(t, s.URL+"?table=Own.Locks")
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+
+	exec(t, conn, `CREATE USER reader PASSWORD 'reads'`)
+	limited := strings.Replace(s.URL, "postgres:correct-horse@", "reader:reads@", 1)
+	_, err := testenv.Open(t.Context(), limited+"?table=denied")
+	raw.WantIs(t, "Open without CREATE", err, backend.ErrUnavailable)
+	if err != nil && !strings.Contains(err.Error(), Schema("denied")) {
+		t.Errorf("the error has no migration: %v", err)
+	}
+	opened(t, s.URL) // creates the table
+	_, err = testenv.Open(t.Context(), limited)
+	raw.WantIs(t, "Open without privileges on the table", err, backend.ErrUnavailable)
+}
+
+// TestBadURLs opens URLs with an error.
+func TestBadURLs(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres:", "postgres://host", "postgres://host/", "postgres://host/a/b",
+		"postgres:///db", "postgres://host/db?socket=/tmp", "postgres://host/db?table=a.b.c",
+		"postgres://host/db?table=a;b", "postgres:///db?socket=/tmp&tls=1",
+		"postgres://host/db?timeout=0", "postgres://host/db?ca=/tmp/x",
+	} {
+		d, err := testenv.Open(t.Context(), url)
+		if err == nil {
+			_ = d.Close()
+			t.Errorf("Open(%q): nil", url)
+		}
+		if errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("Open(%q) connects: %v", url, err)
+		}
+	}
+}
+
+// TestFailures checks the meaning of what a server refuses.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	for what, url := range map[string]string{
+		"a missing database": s.URL + "x",
+		"a wrong password":   strings.Replace(s.URL, "correct-horse", "wrong-horse", 1),
+		"a missing socket":   "postgres://postgres@/dlock?socket=" + t.TempDir(),
+		"TLS":                s.URL + "?tls=1",
+	} {
+		_, err := testenv.Open(t.Context(), url)
+		raw.WantIs(t, "Open with "+what, err, backend.ErrUnavailable)
+	}
+}
+
+// TestNew uses pools of the caller.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	for _, query := range []string{"?pool_max_conns=1", "?pool_max_conns=8"} {
+		pool, err := pgxpool.New(t.Context(), s.URL+query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := New(pool, &Options{Table: "lent"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := raw.Request(t, time.Minute)
+		g := raw.Acquire(t, d, req)
+		woken := make(chan error)
+		waiter := raw.Request(t, time.Minute)
+		busy := raw.Busy(t, d, waiter)
+		go func() {
+			_, err := d.(backend.Waiter).Wait(t.Context(), waiter, busy)
+			woken <- err
+		}()
+		raw.Release(t, d, g)
+		if err := <-woken; err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+		raw.Release(t, d, raw.Acquire(t, d, waiter))
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := pool.Ping(t.Context()); err != nil {
+			t.Errorf("Close has closed the pool: %v", err)
+		}
+		pool.Close()
+	}
+}
+
+// TestLentPoolWithOtherSettingsIsRefused checks the settings that New cannot change.
+func TestLentPoolWithOtherSettingsIsRefused(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	for _, setting := range []string{
+		"default_transaction_isolation=serializable", "synchronous_commit=off",
+		"synchronous_commit=local",
+	} {
+		pool, err := pgxpool.New(t.Context(), s.URL+"?"+setting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		_, err = New(pool, nil)
+		raw.WantIs(t, "New with "+setting, err, backend.ErrUnsupported)
+	}
+}

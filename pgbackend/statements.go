@@ -1,0 +1,182 @@
+package pgbackend
+
+import "strings"
+
+// statements are the statements of a driver, with the name of its table. Each commits by itself, so
+// that no row stays locked between two of them.
+//
+// Times are clock_timestamp(): now() is the beginning of the transaction, and would be from before
+// a wait for the lock of the row. If a statement has waited for the end of another one that changed
+// the row, PostgreSQL evaluates the condition and the new values again for the changed row, because
+// the isolation level is READ COMMITTED.
+type statements struct {
+	read, take, insert, update, updateWaking, renew, renewAll, free     string
+	list, readAll, sweepPage, sweepNames, floorLock, floorUnlock, count string
+}
+
+func newStatements(table string) statements {
+	name := quoted(table)
+	with := func(s string) string { return strings.ReplaceAll(s, "TABLE", name) }
+	return statements{
+		read: with(readSQL), take: with(takeSQL), insert: with(insertSQL), update: with(updateSQL),
+		updateWaking: with(updateWakingSQL), renew: with(renewSQL), renewAll: with(renewAllSQL),
+		free: with(freeSQL), list: with(listSQL), readAll: with(readAllSQL),
+		sweepPage: with(sweepPageSQL), sweepNames: with(sweepNamesSQL),
+		floorLock: with(floorLockSQL), floorUnlock: with(floorUnlockSQL), count: countSQL,
+	}
+}
+
+// Schema returns the statement that creates the table, for applications with migrations. An empty
+// table name is DefaultTable. The statement has no effect if the table exists.
+//
+// Only name has an index, and half of each page is left free, so that changes of a row stay in its
+// page and do not touch the index.
+func Schema(table string) string {
+	if table == "" {
+		table = DefaultTable
+	}
+	return "CREATE TABLE IF NOT EXISTS " + quoted(table) + ` (
+	name    bytea PRIMARY KEY,
+	version bigint NOT NULL,
+	fence   bigint NOT NULL,
+	owner   text NOT NULL,
+	meta    bytea NOT NULL,
+	since   timestamptz NOT NULL,
+	expires timestamptz NOT NULL,
+	roster  bytea
+) WITH (fillfactor = 50)`
+}
+
+// readSQL returns one row, also for a name that has none.
+const readSQL = `SELECT ` + columns + ` FROM (SELECT) AS one LEFT JOIN TABLE AS l ON l.name = $1`
+
+// takeSQL takes a lock that is free or has expired, or prolongs the grant of the same owner. It
+// returns the new fence or NULL, and the row before the statement. A held lock is not locked.
+const takeSQL = `WITH took AS (
+	UPDATE TABLE SET
+		version = version + 1,
+		fence = CASE WHEN owner = $2 THEN fence ELSE fence + 1 END,
+		owner = $2, meta = $3,
+		since = CASE WHEN owner = $2 THEN since ELSE clock_timestamp() END,
+		expires = CASE WHEN owner = $2
+			THEN greatest(expires, clock_timestamp() + $4::bigint * interval '1 microsecond')
+			ELSE clock_timestamp() + $4::bigint * interval '1 microsecond' END
+	WHERE name = $1 AND roster IS NULL
+		AND (owner = $2 OR owner = '' OR expires <= clock_timestamp())
+	RETURNING fence
+)
+SELECT (SELECT fence FROM took), ` + columns + `
+FROM (SELECT) AS one LEFT JOIN TABLE AS l ON l.name = $1`
+
+// insertSQL makes the row of a name that had none.
+const insertSQL = `INSERT INTO TABLE (name, version, fence, owner, meta, since, expires, roster)
+VALUES ($1, $2::bigint + 1, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (name) DO NOTHING
+RETURNING version`
+
+// updateSQL changes a row that has not changed since it was read.
+const updateSQL = `UPDATE TABLE SET
+	version = version + 1,
+	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
+WHERE name = $1 AND version = $2
+RETURNING version`
+
+// updateWakingSQL is updateSQL, and wakes the waiters with the owners in $9.
+const updateWakingSQL = `WITH updated AS (` + updateSQL + `)
+SELECT version FROM (
+	SELECT version, pg_notify('` + channel + `', woken) FROM updated, unnest($9::text[]) AS woken
+) AS sent`
+
+// renewSQL prolongs a term. It never creates a grant. With the fence it proves that the grant is
+// not another one of the same owner, which a late request made after a break.
+const renewSQL = `UPDATE TABLE SET
+	version = version + 1,
+	expires = greatest(expires, clock_timestamp() + $3::bigint * interval '1 microsecond')
+WHERE name = $1 AND owner = $2 AND ($4::bigint = 0 OR fence = $4) AND roster IS NULL
+RETURNING version`
+
+// renewAllSQL prolongs many terms and returns their positions, from 1. It skips rows that are
+// locked and grants that are gone or in a roster. So it never waits, and two of them cannot
+// deadlock.
+const renewAllSQL = `WITH asked AS (
+	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[])
+		WITH ORDINALITY AS a (name, owner, ttl, fence, position)
+), locked AS (
+	SELECT l.name, l.owner, a.ttl, a.position
+	FROM asked AS a JOIN TABLE AS l ON l.name = a.name AND l.owner = a.owner
+	WHERE (a.fence = 0 OR a.fence = l.fence) AND l.roster IS NULL
+	FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+UPDATE TABLE AS l SET
+	version = version + 1,
+	expires = greatest(l.expires, clock_timestamp() + k.ttl * interval '1 microsecond')
+FROM locked AS k
+WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
+RETURNING k.position`
+
+// freeSQL releases a lock without waiters. It keeps the row for its fence. It returns the version
+// or NULL, and the row before the statement.
+const freeSQL = `WITH freed AS (
+	UPDATE TABLE SET
+		version = version + 1, owner = '', meta = '', expires = clock_timestamp()
+	WHERE name = $1 AND owner = $2 AND roster IS NULL
+	RETURNING version
+)
+SELECT (SELECT version FROM freed), ` + columns + `
+FROM (SELECT) AS one LEFT JOIN TABLE AS l ON l.name = $1`
+
+// listSQL returns the first rows between two names that are held or waited for.
+const listSQL = `SELECT l.name, ` + columns + ` FROM TABLE AS l
+WHERE l.name >= $1 AND l.name < $2
+	AND (l.roster IS NOT NULL OR l.owner <> '') AND l.expires > clock_timestamp()
+ORDER BY l.name LIMIT $3`
+
+// readAllSQL is readSQL for many names, without those that have no row.
+const readAllSQL = `SELECT l.name, ` + columns + ` FROM TABLE AS l WHERE l.name = ANY($1::bytea[])`
+
+// isFree is the condition for a row that no owner has: its time is when it became free.
+const isFree = `(owner = '' AND roster IS NULL OR expires <= clock_timestamp())`
+
+// sweepPageSQL deletes the rows of a page that have been free for $3 microseconds, and returns the
+// last name of the page and how many names the page has. It locks only the rows that it deletes.
+const sweepPageSQL = `WITH page AS MATERIALIZED (
+	SELECT name, expires FROM TABLE WHERE name > $1 ORDER BY name LIMIT $2
+), stale AS (
+	SELECT name FROM TABLE
+	WHERE name = ANY (ARRAY(
+			SELECT name FROM page
+			WHERE expires <= clock_timestamp() - $3::bigint * interval '1 microsecond'))
+		AND expires <= clock_timestamp() - $3::bigint * interval '1 microsecond'
+	FOR UPDATE SKIP LOCKED
+), deleted AS (
+	DELETE FROM TABLE AS l USING stale WHERE l.name = stale.name
+)
+SELECT (SELECT name FROM page ORDER BY name DESC LIMIT 1), (SELECT count(*) FROM page)`
+
+// sweepNamesSQL deletes the rows of free names.
+const sweepNamesSQL = `DELETE FROM TABLE WHERE name = ANY($1::bytea[]) AND ` + isFree
+
+// The fewest statements that lock and unlock.
+const (
+	floorLockSQL = `INSERT INTO TABLE AS l (name, version, fence, owner, meta, since, expires)
+VALUES ($1, 1, 1, $2, '', clock_timestamp(), clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET owner = $2 WHERE l.owner = ''`
+	floorUnlockSQL = `UPDATE TABLE SET owner = '' WHERE name = $1 AND owner = $2`
+)
+
+// shapeSQL returns the columns of the table with the OID $1 and whether it is written to the log of
+// the server, and whether the user may change it.
+const shapeSQL = `SELECT
+	(SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attname)
+		FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
+	relpersistence = 'p',
+	has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+		AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')
+FROM pg_class AS c WHERE c.oid = to_regclass($1)`
+
+// shape is what shapeSQL returns for a table of Schema.
+const shape = "expires timestamp with time zone, fence bigint, meta bytea, name bytea, " +
+	"owner text, roster bytea, since timestamp with time zone, version bigint"
+
+// countSQL returns the number of connections.
+const countSQL = `SELECT sum(numbackends)::bigint FROM pg_stat_database`

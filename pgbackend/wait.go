@@ -1,0 +1,215 @@
+package pgbackend
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// channel carries the owners of the waiters that may acquire their locks.
+const channel = "dlock"
+
+// The pauses between attempts to connect, and between signs of life of a silent connection.
+const (
+	minReconnect = 50 * time.Millisecond
+	maxReconnect = 2 * time.Second
+	pingInterval = 10 * time.Second
+)
+
+// Wait implements backend.Waiter. The waiter has an entry in the roster. The statement that removes
+// the last entry in front of it sends its owner to all drivers, on one connection each.
+func (d *driver) Wait(
+	ctx context.Context, req *backend.Request, _ *backend.Busy,
+) (*backend.Grant, error) {
+	woken, leave := d.listener.join(req.Owner)
+	defer leave()
+	if err := d.listener.await(ctx); err != nil {
+		return nil, err
+	}
+	r, err := d.read(ctx, req.Key) // what was sent before the driver listened is lost
+	if err != nil {
+		return nil, err
+	}
+	if entries, err := r.entries(); err != nil || entries.Distance(req.Owner) == 0 {
+		return nil, err
+	}
+	select {
+	case <-woken:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// listener has the connection on which the server wakes the waiters of this driver. The connection
+// is made for the first of them. It is safe for concurrent use.
+type listener struct {
+	config  *pgxpool.Config
+	timeout time.Duration
+	ctx     context.Context // ends with the listener
+	cancel  context.CancelFunc
+	start   sync.Once
+	done    sync.WaitGroup
+
+	mu      sync.Mutex
+	ready   chan struct{} // closed while the connection listens
+	waiters map[string]chan struct{}
+}
+
+func newListener(config *pgxpool.Config, timeout time.Duration) *listener {
+	l := &listener{
+		config: config, timeout: timeout,
+		ready: make(chan struct{}), waiters: make(map[string]chan struct{}),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// close ends the connection.
+func (l *listener) close() {
+	l.start.Do(func() {}) // it begins no more
+	l.cancel()
+	l.done.Wait()
+}
+
+// join begins to listen for an owner, until leave is called.
+func (l *listener) join(owner string) (woken <-chan struct{}, leave func()) {
+	l.start.Do(func() { l.done.Go(l.run) })
+	signal := make(chan struct{}, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiters[owner] = signal
+	return signal, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.waiters[owner] == signal {
+			delete(l.waiters, owner)
+		}
+	}
+}
+
+// await blocks until the connection listens.
+func (l *listener) await(ctx context.Context) error {
+	l.mu.Lock()
+	ready := l.ready
+	l.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run keeps a connection until the listener is closed.
+func (l *listener) run() {
+	pause := minReconnect
+	for l.ctx.Err() == nil {
+		conn, err := l.connect()
+		if err == nil {
+			pause = minReconnect
+			l.up()
+			l.receive(conn)
+			l.down()
+		}
+		if conn != nil {
+			l.end(conn)
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.ctx.Done():
+		}
+		pause = min(2*pause, maxReconnect)
+	}
+}
+
+// connect makes a connection and listens. After an error the connection may be nil.
+func (l *listener) connect() (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
+	defer cancel()
+	config := l.config.ConnConfig.Copy()
+	if l.config.BeforeConnect != nil {
+		if err := l.config.BeforeConnect(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	_, err = conn.Exec(ctx, "LISTEN "+channel)
+	return conn, err
+}
+
+// end closes the connection.
+func (l *listener) end(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout/2)
+	defer cancel()
+	_ = conn.Close(ctx)
+	select {
+	case <-conn.PgConn().CleanupDone():
+	case <-ctx.Done():
+	}
+}
+
+// receive wakes waiters until the connection or the listener ends. A silent connection is checked,
+// because that of a host that has left the network does not end by itself.
+func (l *listener) receive(conn *pgx.Conn) {
+	for {
+		ctx, cancel := context.WithTimeout(l.ctx, pingInterval)
+		note, err := conn.WaitForNotification(ctx)
+		isSilent := ctx.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			l.wake(note.Payload)
+		case !isSilent || l.ctx.Err() != nil:
+			return
+		default:
+			ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
+			err := conn.Ping(ctx)
+			cancel()
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// up wakes all waiters, because what was sent before is lost.
+func (l *listener) up() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.ready)
+	for _, signal := range l.waiters {
+		notify(signal)
+	}
+}
+
+// down makes further waiters wait for the next connection.
+func (l *listener) down() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready = make(chan struct{})
+}
+
+func (l *listener) wake(owner string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if signal, ok := l.waiters[owner]; ok {
+		notify(signal)
+	}
+}
+
+// notify sends a signal that is not pending yet.
+func notify(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
