@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -31,6 +32,26 @@ func TestUncontendedPairSendsNoMessage(t *testing.T) {
 	if err != nil || note.Payload != "last" {
 		t.Errorf("a pair without a waiter sent the message %v, %v", note, err)
 	}
+}
+
+// TestWaiterKeepsItsPlace has a waiter wait for longer than a place lasts without another attempt.
+func TestWaiterKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	g, waiter := raw.Acquire(t, d, raw.Request(t, time.Hour)), raw.Request(t, time.Hour)
+	busy := raw.Busy(t, d, waiter)
+	for end := time.Now().Add(roster.MaxPlace + time.Second); time.Now().Before(end); {
+		if _, err := d.Wait(t.Context(), waiter, busy); err != nil {
+			t.Fatal(err)
+		}
+		info, err := d.Inspect(t.Context(), g.Key)
+		if err != nil || info.Waiters != 1 {
+			t.Fatalf("the waiter has lost its place: %+v, %v", info, err)
+		}
+		busy = raw.Busy(t, d, waiter)
+	}
+	raw.Release(t, d, g)
+	raw.Release(t, d, raw.Acquire(t, d, waiter))
 }
 
 // TestLateRequestShortensNoTerm makes requests wait for the row while its term grows.

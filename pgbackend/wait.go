@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
 )
 
 // channel carries the owners of the waiters that may acquire their locks.
@@ -22,7 +23,9 @@ const (
 )
 
 // Wait implements backend.Waiter. The waiter has an entry in the roster. The statement that removes
-// the last entry in front of it sends its owner to all drivers, on one connection each.
+// the last entry in front of it sends its owner to all drivers, on one connection each. Wait
+// returns in time for the attempt that keeps the waiter's place. That attempt also removes dead
+// waiters in front of it, of which no message tells.
 func (d *driver) Wait(
 	ctx context.Context, req *backend.Request, _ *backend.Busy,
 ) (*backend.Grant, error) {
@@ -38,8 +41,12 @@ func (d *driver) Wait(
 	if entries, err := r.entries(); err != nil || entries.Distance(req.Owner) == 0 {
 		return nil, err
 	}
+	timer := time.NewTimer(roster.Place(req.TTL) / 3)
+	defer timer.Stop()
 	select {
 	case <-woken:
+		return nil, nil
+	case <-timer.C:
 		return nil, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

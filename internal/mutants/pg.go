@@ -3,6 +3,12 @@ package main
 // pgMutants are the guards of pgbackend.
 var pgMutants = []mutant{
 	{
+		guard: "postgres: a waiter keeps its place", file: "pgbackend/wait.go",
+		without: "a waiter is overtaken, and sleeps although the lock is free",
+		edits:   []edit{{old: "roster.Place(req.TTL) / 3", new: "roster.Place(req.TTL) * 4"}},
+		pkg:     "pgbackend", test: "TestWaiterKeepsItsPlace",
+	},
+	{
 		guard:   "postgres: a release without waiters sends no message",
 		file:    "pgbackend/statements.go",
 		without: "the commits of the whole server wait for each other",
