@@ -77,19 +77,18 @@ func (d *driver) Capabilities() backend.Capabilities {
 // one statement. Everything else is a change of the roster.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	sent := backend.Began(ctx)
-	var row *row
 	if req.Mode == backend.Exclusive {
-		fence, before, err := d.take(ctx, req)
+		fence, err := d.exec(ctx, d.slots, d.sql.take,
+			name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL))
 		if err != nil {
 			return nil, err
 		}
 		if fence > 0 {
-			return d.granted(req, sent, fence), nil
+			return d.granted(req, sent, uint64(fence)), nil
 		}
-		row = before
 	}
 	var fence uint64
-	err := d.edit(ctx, req.Key, row, func(entries *roster.Roster, next uint64, now int64) error {
+	err := d.edit(ctx, req.Key, func(entries *roster.Roster, next uint64, now int64) error {
 		e, err := entries.Acquire(req, next, now)
 		if err == nil {
 			fence = e.Fence
@@ -109,43 +108,16 @@ func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *ba
 	}
 }
 
-// take makes req.Owner the writer if the lock is free. Otherwise fence is 0, and before is the row.
-func (d *driver) take(ctx context.Context, req *backend.Request) (
-	fence uint64, before *row, err error,
-) {
-	took, before, err := d.unlessRoster(ctx, d.sql.take,
-		name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL))
-	return uint64(took), before, err
-}
-
 // Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
 // NOTIFY, which makes all commits of the server wait for each other.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	version, before, err := d.unlessRoster(ctx, d.sql.free, name(g.Key), g.Owner)
+	version, err := d.exec(ctx, d.slots, d.sql.free, name(g.Key), g.Owner)
 	if err != nil || version > 0 {
 		return err
 	}
-	return d.edit(ctx, g.Key, before, func(entries *roster.Roster, _ uint64, _ int64) error {
+	return d.edit(ctx, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Remove(g.Owner)
 	})
-}
-
-// unlessRoster runs a statement that changes a row only if it has no roster. It returns the number
-// that the statement returns, or 0 and the row as it was before.
-func (d *driver) unlessRoster(ctx context.Context, sql string, args ...any) (int64, *row, error) {
-	type answer struct {
-		number *int64
-		before row
-	}
-	a, err := call(ctx, d, d.slots,
-		func(ctx context.Context, conn *pgx.Conn) (a answer, err error) {
-			err = a.before.scan(conn.QueryRow(ctx, sql, args...), &a.number)
-			return a, err
-		})
-	if err != nil || a.number == nil {
-		return 0, &a.before, err
-	}
-	return *a.number, nil, nil
 }
 
 // Close implements backend.Driver.
@@ -201,17 +173,17 @@ func call[T any](
 	return value, interpretError(err)
 }
 
-// exec runs a statement that returns the version of the row that it has changed, if any.
+// exec runs a statement that returns a number of the row that it has changed. Without such a row
+// exec returns 0.
 func (d *driver) exec(
 	ctx context.Context, slots chan struct{}, sql string, args ...any,
-) (changed bool, err error) {
-	return call(ctx, d, slots, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
-		var version int64
-		err := conn.QueryRow(ctx, sql, args...).Scan(&version)
+) (int64, error) {
+	return call(ctx, d, slots, func(ctx context.Context, conn *pgx.Conn) (number int64, err error) {
+		err = conn.QueryRow(ctx, sql, args...).Scan(&number)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return false, nil
+			err = nil
 		}
-		return err == nil, err
+		return number, err
 	})
 }
 
@@ -228,24 +200,18 @@ func (d *driver) read(ctx context.Context, key string) (*row, error) {
 var errNoAnswer = errors.New("the server does not answer")
 
 // edit changes the entries of a name: it reads the row and stores it unless another client has
-// changed it meanwhile; then it begins again. So no row stays locked while the client is slow. The
-// row may have been read already. An answer that changes nothing is that of the row as it was read.
-func (d *driver) edit(ctx context.Context, key string, r *row, alter change) error {
-	if r != nil {
-		if next, _, answer := r.after(alter); next == nil || isFinal(answer) {
-			return answer
-		}
-	}
+// changed it meanwhile; then it begins again. So no row stays locked while the client is slow. An
+// answer that changes nothing is that of the row as it was read.
+func (d *driver) edit(ctx context.Context, key string, alter change) error {
 	leave, err := d.gates.enter(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	for conflicts := 0; ; conflicts++ {
-		if r == nil || conflicts > 0 {
-			if r, err = d.read(ctx, key); err != nil {
-				return err
-			}
+		r, err := d.read(ctx, key)
+		if err != nil {
+			return err
 		}
 		next, woken, answer := r.after(alter)
 		if next == nil || isFinal(answer) {
@@ -287,11 +253,13 @@ func (d *driver) store(ctx context.Context, key string, r *row, woken []string) 
 	args := []any{
 		name(key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster,
 	}
+	sql := d.sql.update
 	switch {
 	case !r.found:
-		return d.exec(ctx, d.slots, d.sql.insert, args...)
-	case len(woken) == 0:
-		return d.exec(ctx, d.slots, d.sql.update, args...)
+		sql = d.sql.insert
+	case len(woken) > 0:
+		sql, args = d.sql.updateWaking, append(args, woken)
 	}
-	return d.exec(ctx, d.slots, d.sql.updateWaking, append(args, woken)...)
+	version, err := d.exec(ctx, d.slots, sql, args...)
+	return version > 0, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -77,10 +78,5 @@ func hasCode(err error, codes ...string) bool {
 	if !ok {
 		return false
 	}
-	for _, code := range codes {
-		if answer.Code == code {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(codes, answer.Code)
 }

@@ -78,7 +78,7 @@ func listed(from pgx.CollectableRow) (*backend.Info, error) {
 
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, key, owner string) error {
-	return d.edit(ctx, key, nil, func(entries *roster.Roster, _ uint64, _ int64) error {
+	return d.edit(ctx, key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Break(owner)
 	})
 }

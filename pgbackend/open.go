@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path"
@@ -177,9 +178,7 @@ func (t *target) config() (*pgxpool.Config, *dialer, error) {
 	conn.DialFunc = dials.dial
 	conn.ConnectTimeout = t.Timeout
 	conn.MaxProtocolMessageBodyLen = maxMessage
-	for name, value := range settings {
-		conn.RuntimeParams[name] = value
-	}
+	maps.Copy(conn.RuntimeParams, settings)
 	conn.ValidateConnect = validate
 	onError := conn.OnPgError
 	conn.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {

@@ -26,9 +26,9 @@ var errLocked = fmt.Errorf("%w: another statement has locked the row", backend.E
 // Renew implements backend.Driver.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	term := backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
-	renewed, err := d.exec(ctx, d.renewals, d.sql.renew,
+	version, err := d.exec(ctx, d.renewals, d.sql.renew,
 		name(g.Key), g.Owner, roster.Micros(g.TTL), int64(g.Fence))
-	if err != nil || renewed {
+	if err != nil || version > 0 {
 		return term, err
 	}
 	return term, d.renewEntry(ctx, g)
@@ -36,7 +36,7 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 
 // renewEntry renews a grant that may be in a roster.
 func (d *driver) renewEntry(ctx context.Context, g *backend.Grant) error {
-	return d.edit(ctx, g.Key, nil, func(entries *roster.Roster, _ uint64, now int64) error {
+	return d.edit(ctx, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
 		if isOther(entries.Find(g.Owner), g) {
 			return backend.ErrLost
 		}

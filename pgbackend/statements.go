@@ -51,22 +51,18 @@ func Schema(table string) string {
 const readSQL = `SELECT ` + columns + ` FROM (SELECT) AS one LEFT JOIN TABLE AS l ON l.name = $1`
 
 // takeSQL takes a lock that is free or has expired, or prolongs the grant of the same owner. It
-// returns the new fence or NULL, and the row before the statement. A held lock is not locked.
-const takeSQL = `WITH took AS (
-	UPDATE TABLE SET
-		version = version + 1,
-		fence = CASE WHEN owner = $2 THEN fence ELSE fence + 1 END,
-		owner = $2, meta = $3,
-		since = CASE WHEN owner = $2 THEN since ELSE clock_timestamp() END,
-		expires = CASE WHEN owner = $2
-			THEN greatest(expires, clock_timestamp() + $4::bigint * interval '1 microsecond')
-			ELSE clock_timestamp() + $4::bigint * interval '1 microsecond' END
-	WHERE name = $1 AND roster IS NULL
-		AND (owner = $2 OR owner = '' OR expires <= clock_timestamp())
-	RETURNING fence
-)
-SELECT (SELECT fence FROM took), ` + columns + `
-FROM (SELECT) AS one LEFT JOIN TABLE AS l ON l.name = $1`
+// returns the fence. It does not lock the row of a held lock.
+const takeSQL = `UPDATE TABLE SET
+	version = version + 1,
+	fence = CASE WHEN owner = $2 THEN fence ELSE fence + 1 END,
+	owner = $2, meta = $3,
+	since = CASE WHEN owner = $2 THEN since ELSE clock_timestamp() END,
+	expires = CASE WHEN owner = $2
+		THEN greatest(expires, clock_timestamp() + $4::bigint * interval '1 microsecond')
+		ELSE clock_timestamp() + $4::bigint * interval '1 microsecond' END
+WHERE name = $1 AND roster IS NULL
+	AND (owner = $2 OR owner = '' OR expires <= clock_timestamp())
+RETURNING fence`
 
 // insertSQL makes the row of a name that had none.
 const insertSQL = `INSERT INTO TABLE (name, version, fence, owner, meta, since, expires, roster)
@@ -114,16 +110,11 @@ FROM locked AS k
 WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
 RETURNING k.position`
 
-// freeSQL releases a lock without waiters. It keeps the row for its fence. It returns the version
-// or NULL, and the row before the statement.
-const freeSQL = `WITH freed AS (
-	UPDATE TABLE SET
-		version = version + 1, owner = '', meta = '', expires = clock_timestamp()
-	WHERE name = $1 AND owner = $2 AND roster IS NULL
-	RETURNING version
-)
-SELECT (SELECT version FROM freed), ` + columns + `
-FROM (SELECT) AS one LEFT JOIN TABLE AS l ON l.name = $1`
+// freeSQL releases a lock without waiters. It keeps the row for its fence.
+const freeSQL = `UPDATE TABLE SET
+	version = version + 1, owner = '', meta = '', expires = clock_timestamp()
+WHERE name = $1 AND owner = $2 AND roster IS NULL
+RETURNING version`
 
 // listSQL returns the first rows between two names that are held or waited for.
 const listSQL = `SELECT l.name, ` + columns + ` FROM TABLE AS l

@@ -1,0 +1,35 @@
+package pgbackend
+
+import (
+	"testing"
+
+	"github.com/dlock-go/dlock/bench"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// BenchmarkDriver runs the workloads of package bench.
+func BenchmarkDriver(b *testing.B) {
+	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
+	conformance.Bench(b, func(conformance.TB) conformance.Harness {
+		return testenv.Direct{URL: url}
+	})
+}
+
+// BenchmarkPairOverFloor compares a pair of Acquire and Release with the floor.
+func BenchmarkPairOverFloor(b *testing.B) {
+	raw.PairOverFloor(b, testenv.NewPostgres(b, "-c", "fsync=on").DirectURL())
+}
+
+// BenchmarkRenewAll renews 10,000 grants.
+func BenchmarkRenewAll(b *testing.B) {
+	d := opened(b, testenv.Postgres(b).URL)
+	raw.RenewAll(b, d, raw.Grants(b, d))
+}
+
+// BenchmarkTurns changes the owner among processes that contend for one name.
+func BenchmarkTurns(b *testing.B) {
+	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
+	raw.Bench(b, "W4", bench.Config{Contenders: []int{16}}, raw.Subject("pg", url, raw.ByServer))
+}
