@@ -3,6 +3,9 @@ package pgbackend
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -215,5 +218,29 @@ func TestLentPoolWithOtherSettingsIsRefused(t *testing.T) {
 		t.Cleanup(pool.Close)
 		_, err = New(pool, nil)
 		raw.WantIs(t, "New with "+setting, err, backend.ErrUnsupported)
+	}
+}
+
+// TestSocket opens a server by the path of a unix socket, and by the path of its folder.
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	dir, err := os.MkdirTemp("", "dlock") // the path of a socket has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	file := filepath.Join(dir, ".s.PGSQL.5432")
+	listener, err := net.Listen("unix", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Forward(t, listener, s.Addr)
+	for _, path := range []string{file, dir} {
+		d := opened(t, "postgres://postgres:correct-horse@/dlock?socket="+path)
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
 	}
 }
