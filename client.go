@@ -1,4 +1,4 @@
-// Package dlock is a distributed lock over Redis, Memcached, ZooKeeper, etcd and MySQL,
+// Package dlock is a distributed lock over Redis, Memcached, ZooKeeper, etcd, MySQL and PostgreSQL,
 // chosen by a URL. It is to locks what database/sql is to databases.
 //
 //	client, err := dlock.Open(ctx, "redis://localhost:6379")
