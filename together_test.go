@@ -191,6 +191,98 @@ func TestLockAllInOneStepOutlivesALostReply(t *testing.T) {
 	}
 }
 
+// refusing refuses each request with the lock c, without an answer about it alone.
+func refusing(d *combining) {
+	d.acquires = repeat[acquireStep](1000, func(
+		ctx context.Context, req *backend.Request,
+	) (*backend.Grant, error) {
+		if req.Key == "c" {
+			return nil, errUnavailable
+		}
+		return d.grant(ctx, req)
+	})
+	d.acquireAlls = repeat[acquireAllStep](1000, func(
+		ctx context.Context, reqs []*backend.Request,
+	) ([]*backend.Grant, int, error) {
+		if slices.ContainsFunc(reqs, func(req *backend.Request) bool { return req.Key == "c" }) {
+			return nil, 0, errUnavailable
+		}
+		return d.grantAll(ctx, reqs)
+	})
+}
+
+// TestLockAllEndsAfterOneRefusedLock has a server that refuses each request about one lock, as for
+// a user without the right to it. LockAll returns ErrUnavailable after a TTL, as Lock does.
+func TestLockAllEndsAfterOneRefusedLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newCombining()
+		refusing(d)
+		c, begun := open(t, d, dlock.WithTTL(ttl)), time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
+		defer cancel()
+		_, err := c.LockAll(ctx, []string{"a", "b", "c"})
+		wantErr(t, err, dlock.ErrUnavailable)
+		wantAt(t, "the end", time.Since(begun), ttl, ttl)
+		if failed, ok := errors.AsType[*dlock.Error](err); !ok || failed.Name != "c" {
+			t.Errorf("the error is %v", err)
+		}
+		areFree(t, c, "a", "b")
+	})
+}
+
+// TestLockAllOutlivesALoss has a lock that is lost before the answer of its grant, as after a
+// Break. LockAll tries again, as Lock does.
+func TestLockAllOutlivesALoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newCombining()
+		d.acquireAlls = []acquireAllStep{acquireAllFails(1, backend.ErrLost)}
+		_ = locksAll(t, open(t, d), "a", "b").Unlock(t.Context())
+		single := newScript()
+		single.acquires = []acquireStep{single.grant, acquireFails(backend.ErrLost)}
+		_ = locksAll(t, open(t, single), "a", "b").Unlock(t.Context())
+	})
+}
+
+// broken is a context that panics when it is asked, once it is armed.
+type broken struct {
+	context.Context
+	armed *atomic.Bool
+}
+
+func (b broken) Deadline() (time.Time, bool) { b.check(); return b.Context.Deadline() }
+func (b broken) Err() error                  { b.check(); return b.Context.Err() }
+
+func (b broken) check() {
+	if b.armed.Load() {
+		panic("a context's")
+	}
+}
+
+// TestLockAllFreesAfterABrokenContext has a context that panics between two rounds.
+func TestLockAllFreesAfterABrokenContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := broken{t.Context(), new(atomic.Bool)}
+		d := newScript()
+		d.acquires = []acquireStep{
+			d.grant,
+			func(context.Context, *backend.Request) (*backend.Grant, error) {
+				ctx.armed.Store(true)
+				return nil, &backend.Busy{}
+			},
+		}
+		c := open(t, d)
+		panics(t, func() { _, _ = c.LockAll(ctx, []string{"a", "b"}) })
+		synctest.Wait()
+		if n := len(d.of("release")); n != 1 {
+			t.Errorf("%d releases, want 1", n)
+		}
+		areFree(t, c, "a", "b")
+	})
+}
+
 // TestPartOfAllIsUnknown has a driver that returns fewer grants than it received requests.
 func TestPartOfAllIsUnknown(t *testing.T) {
 	t.Parallel()
@@ -514,7 +606,8 @@ func TestLockAllWaitsForALongHold(t *testing.T) {
 		d := membackend.New(&membackend.Options{Space: space})
 		s := slow{d, d.(backend.Waiter), d.(backend.Inspector), nil, count}
 		c := open(t, oneByOne{s, s, s}, dlock.WithTTL(time.Hour))
-		other := open(t, membackend.New(&membackend.Options{Space: space}))
+		other := open(t, membackend.New(&membackend.Options{Space: space}),
+			dlock.WithTTL(time.Hour)) // so no attempt at the end of its term is under way
 		lease := takes(t, other, "b")
 		locked := make(chan *dlock.MultiLease)
 		go func() { locked <- locksAll(t, c, "a", "b", "c") }()

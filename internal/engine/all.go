@@ -130,9 +130,10 @@ func (r *round) sort(first int) {
 	})
 }
 
-// isTaken reports whether err of an attempt means that another round may succeed.
+// isTaken reports whether err of an attempt means that another round may succeed: the lock is
+// taken, or it was granted and lost again.
 func isTaken(err error) bool {
-	return errors.Is(err, backend.ErrNotAcquired) &&
+	return (errors.Is(err, backend.ErrNotAcquired) || isLost(err)) &&
 		!errors.Is(err, errReentrant) && !errors.Is(err, errUpgrade)
 }
 
@@ -168,10 +169,11 @@ func (e *Engine) acquireRound(ctx context.Context, r *round) (missing int, err e
 func (e *Engine) tryAll(ctx context.Context, r *round, indices []int) (missing int, err error) {
 	if r.together && len(indices) > 1 {
 		missing, err = e.acquireTogether(ctx, r, indices)
+		// An error without an answer does not tell its lock. The next round finds it one by one.
+		r.together = err == nil || isTaken(err)
 		if !errors.Is(err, backend.ErrUnsupported) {
 			return missing, err
 		}
-		r.together = false
 	}
 	for _, i := range indices {
 		if r.refs[i].lease != nil { // of ctx: acquireTogether has found it
@@ -203,16 +205,20 @@ func (e *Engine) confirm(r *round) (missing int, _ error) {
 	return -1, nil
 }
 
-// freeAll frees what a round has acquired. If ctx has ended, it does so in the background.
+// freeAll frees what a round has acquired. If ctx has ended, it does so in the background. The
+// unlocks begin before any code of ctx runs, which may panic.
 func (e *Engine) freeAll(ctx context.Context, refs []*Ref) {
 	leases := takeLeases(refs)
 	if len(leases) == 0 {
 		return
 	}
-	if ended(ctx) == nil {
-		e.UnlockAll(ctx, leases)
-	} else {
-		e.startUnlocks(context.WithoutCancel(ctx), leases)
+	all := e.startUnlocks(ctx, leases)
+	if ended(ctx) != nil {
+		return
+	}
+	done := ctx.Done()
+	for _, u := range all {
+		_ = u.await(ctx, done)
 	}
 }
 
