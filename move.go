@@ -67,10 +67,13 @@ func (l *Lease) Export(ctx context.Context) (handle string, err error) {
 // takes at most the TTL or 5 s, whichever is less, or until ctx ends.
 //
 // It returns ErrLost if the handle was adopted before or its term is over, ErrUnavailable if the
-// request was not executed, and ErrUncertain if the server did not answer: the client then releases
-// the lock in the background. It returns another error for a text that is not a handle, and for the
-// handle of another backend or another prefix. It returns ErrUnsupported if the backend cannot do
-// it.
+// request was not executed, and ErrUncertain if the server did not answer. It returns another error
+// for a text that is not a handle, and for the handle of another backend or another prefix. It
+// returns ErrUnsupported if the backend cannot do it.
+//
+// After ErrUncertain the client undoes, in the background, what the request may have done under its
+// new owner. If the request was executed, the handle is used up, and the client releases the lock.
+// If the request was never executed, the handle is still good until its term ends.
 func (c *Client) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	const op = "adopt"
 	x, err := parseHandle(handle)

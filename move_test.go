@@ -417,6 +417,42 @@ func TestAdoptedTooLate(t *testing.T) {
 	})
 }
 
+// TestHandleAfterAnUncertainAdopt checks an Adopt without an answer. If it was executed, the client
+// releases the lock and the handle is used up. If it was not, the handle is still good.
+func TestHandleAfterAnUncertainAdopt(t *testing.T) {
+	t.Parallel()
+	for _, executed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d, another := newHooked()
+			c, other := open(t, d), open(t, another)
+			handle, err := takes(t, other, "x").Export(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.adopt = func(
+				ctx context.Context, ticket string, req *backend.Request,
+			) (*backend.Grant, error) {
+				if executed {
+					_, _ = d.movable.Adopt(ctx, ticket, req)
+				}
+				return nil, errServer
+			}
+			_, err = c.Adopt(t.Context(), handle)
+			wantErr(t, err, dlock.ErrUncertain)
+			synctest.Wait() // the client has released what it may have adopted
+			adopted, err := other.Adopt(t.Context(), handle)
+			if executed {
+				wantErr(t, err, dlock.ErrLost)
+				adopted, err = other.TryLock(t.Context(), "x")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			frees(t, adopted)
+		})
+	}
+}
+
 // TestExportLeavesNoGhost has a Lock whose first request may be executed late. The server would
 // grant the lock to its owner after the adopter has unlocked it, and no release would follow.
 func TestExportLeavesNoGhost(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,13 @@ var downgradeCases = []Case{
 		Promise: "After a Downgrade the grant has the same fence, is renewed, and is released by " +
 			"its owner alone.",
 		run: downgradedGrantIsAReaders,
+	},
+	{
+		Name: "DowngradedHolderIsTheSame",
+		Mode: backend.Shared,
+		Promise: "After a Downgrade Inspect shows the same owner and fence, and Observe reports " +
+			"no change of the holder.",
+		run: downgradedHolderIsTheSame,
 	},
 	{
 		Name:    "RepeatedDowngradeIsTheSame",
@@ -213,6 +221,38 @@ func downgradedGrantIsAReaders(f *fixture) {
 	}
 	f.release(d, shared)
 	f.isErr("a second release", f.tryRelease(f.ctx, d, shared), backend.ErrNotHeld)
+}
+
+func downgradedHolderIsTheSame(f *fixture) {
+	c, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
+	lease := f.lock(c, f.name)
+	o := f.observe(other)
+	defer o.cancel()
+	isSame := func(h backend.Holder) bool {
+		return h.Owner == lease.Owner() && h.Fence == lease.Fence()
+	}
+	_ = f.next(o)
+	if err := lease.Downgrade(f.ctx); err != nil {
+		f.Fatalf("Downgrade: %v", err)
+	}
+	info, err := other.Inspect(f.ctx, f.name)
+	if err != nil || len(info.Holders) != 1 || !isSame(info.Holders[0]) {
+		f.Errorf("Inspect: %+v, %v, want owner %q and fence %d",
+			info, err, lease.Owner(), lease.Fence())
+	}
+	reader, err := f.rwMutex(other).TryRLock(f.ctx)
+	if err != nil {
+		f.Fatalf("TryRLock: %v", err)
+	}
+	info = f.next(o) // the reader is the first change
+	if len(info.Holders) != 2 || !slices.ContainsFunc(info.Holders, isSame) {
+		f.Errorf("with a second reader %+v is observed, want also owner %q with fence %d",
+			info, lease.Owner(), lease.Fence())
+	}
+	f.unlock(reader)
+	f.unlock(lease)
+	o.cancel()
+	f.within(prompt, "the loop ends", o.done)
 }
 
 func repeatedDowngradeIsTheSame(f *fixture) {

@@ -77,7 +77,7 @@
 //
 // The fence stays below 2^51 for 524,287 elections of a leader. The core refuses a higher one. The
 // numbers in the names of nodes only order the queue. They restart with the lock's node, and they
-// overflow, which the driver handles.
+// overflow, which the driver handles. A Downgrade creates another node, whose data has the fence.
 //
 // # Waiting
 //

@@ -49,7 +49,8 @@ func (d *driver) downgrade(a *acquisition, meta string) error {
 }
 
 // replaceNode replaces the node of a by a node of a reader. If the request has no answer, or finds
-// no node, an earlier one may have been executed. a.turn must be taken.
+// no node, an earlier one may have been executed. The data of the new node has the fence, which
+// stays the same. a.turn must be taken.
 //
 // The first part of the transaction is for the waiters that watch the writer's node. It uses up
 // their watches, so that the server reports a write to them and not the deletion. A waiter that
@@ -60,7 +61,8 @@ func (d *driver) replaceNode(a *acquisition, meta string) error {
 		&zk.SetDataRequest{Path: a.node, Data: []byte(meta), Version: -1},
 		&zk.DeleteRequest{Path: a.node, Version: -1},
 		&zk.CreateRequest{
-			Path: a.readerNode(), Data: []byte(meta), Acl: d.settings.acl, Flags: zk.FlagEphemeral,
+			Path: a.readerNode(), Data: encodeRecord(a.fence.Load(), meta),
+			Acl: d.settings.acl, Flags: zk.FlagEphemeral,
 		})
 	switch {
 	case err == nil:

@@ -61,15 +61,16 @@ func (s *session) inspect(queue, name string) (*backend.Info, error) {
 // readHolders reads the nodes of holders. It skips those that have left.
 func (s *session) readHolders(queue string, held []entry) (all []backend.Holder, _ error) {
 	for _, e := range held {
-		meta, stat, err := s.conn.Get(queue + "/" + e.name)
+		data, stat, err := s.conn.Get(queue + "/" + e.name)
 		if errors.Is(err, zk.ErrNoNode) {
 			continue // it has left
 		}
 		if err != nil {
 			return nil, err
 		}
+		fence, meta := parseRecord(data, uint64(stat.Czxid))
 		all = append(all, backend.Holder{
-			Owner: e.owner, Meta: string(meta), Fence: uint64(stat.Czxid) << 12,
+			Owner: e.owner, Meta: meta, Fence: fence << 12,
 			Since: time.UnixMilli(stat.Ctime), TTL: -1,
 		})
 	}

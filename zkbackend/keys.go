@@ -14,7 +14,8 @@ import (
 //	/dlock                                     all locks
 //	/dlock/<encoded name>                      one lock; its data is the name
 //	/dlock/<encoded name>/~queue               the queue of the lock
-//	/dlock/<encoded name>/~queue/<owner>-w-<n> a holder or a waiter; its data is the meta
+//	/dlock/<encoded name>/~queue/<owner>-w-<n> a holder or a waiter; its data is the meta,
+//	                                           or a record after a Downgrade
 //
 // The word between the owner and the number is a kind.Kind.
 //

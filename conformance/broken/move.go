@@ -103,6 +103,24 @@ var moveBugs = []Bug{
 			return &changed, nil
 		}}
 	}},
+	{"shows-another-fence", "After a Downgrade Inspect shows another fence.", func() *flaw {
+		var downgraded table[bool] // by owner
+		return &flaw{
+			downgrade: func(
+				ctx context.Context, next *driver, g *backend.Grant,
+			) (*backend.Grant, error) {
+				downgraded.set(g.Owner, true)
+				return next.Downgrade(ctx, g)
+			},
+			inspect: inspects(func(info *backend.Info) {
+				for i, h := range info.Holders {
+					if is, _ := downgraded.get(h.Owner); is {
+						info.Holders[i].Fence += 1 << 12
+					}
+				}
+			}).inspect,
+		}
+	}},
 	{"downgrade-revives", "A Downgrade of a grant that is gone succeeds.", func() *flaw {
 		return &flaw{downgrade: func(
 			ctx context.Context, next *driver, g *backend.Grant,

@@ -190,6 +190,7 @@ var noticedBy = map[string][]string{
 	"downgrade-admits-a-writer": {"DowngradeLeavesNoGap"},
 	"downgrade-once":            {"RepeatedDowngradeIsTheSame"},
 	"downgrade-changes-fence":   {"DowngradedGrantIsAReaders"},
+	"shows-another-fence":       {"DowngradedHolderIsTheSame"},
 	"downgrade-revives":         {"DowngradeOfALostGrantIsALoss"},
 	"export-frees":              {"ExportedLockIsKept", "PermitMoves", "ReaderMoves"},
 	"adopts-writers-only":       {"DowngradedLeaseMoves"},

@@ -108,6 +108,14 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestUnansweredDowngradeIsNoLoss",
 	},
 	{
+		guard: "zk: a downgraded holder's node has the fence", file: "zkbackend/downgrade.go",
+		without: "Inspect shows another fence, and Observe a change of the holder",
+		edits: []edit{{
+			old: "encodeRecord(a.fence.Load(), meta)", new: "[]byte(meta)",
+		}},
+		pkg: "zkbackend", test: "TestConformance/DowngradedHolderIsTheSame",
+	},
+	{
 		guard: "zk: a removal finds a downgraded holder", file: "zkbackend/sweep.go",
 		without: "Break of a holder returns ErrNotHeld because the holder becomes a reader",
 		edits:   []edit{{old: "case len(chosen) == 0:", new: "default:"}},
