@@ -484,8 +484,10 @@ var coreMutants = []mutant{
 	{
 		guard: "LockAll finds the lock that is refused", file: "internal/engine/all.go",
 		without: "LockAll tries for ever if the server refuses each request about one lock",
-		edits:   []edit{{old: "r.together = err == nil || isTaken(err)", new: "r.together = true"}},
-		pkg:     ".", test: "TestLockAllEndsAfterOneRefusedLock",
+		edits: []edit{{
+			old: "r.together = err == nil || isTaken(err)", new: "r.together = true",
+		}},
+		pkg: ".", test: "TestLockAllEndsAfterOneRefusedLock",
 	},
 	{
 		guard: "LockAll outlives a loss before its end", file: "internal/engine/all.go",
@@ -497,8 +499,10 @@ var coreMutants = []mutant{
 		guard: "LockAll frees what it has before it asks its context", file: "internal/engine/all.go",
 		without: "after a panic of the context, the locks of a round stay taken",
 		edits: []edit{{
-			old: "	all := e.startUnlocks(ctx, leases)\n	if ended(ctx) != nil {\n		return\n	}\n",
-			new: "	if ended(ctx) != nil {\n		return\n	}\n	all := e.startUnlocks(ctx, leases)\n",
+			old: "	all := e.startUnlocks(ctx, leases)\n" +
+				"	if ended(ctx) != nil {\n		return\n	}\n",
+			new: "	if ended(ctx) != nil {\n		return\n	}\n" +
+				"	all := e.startUnlocks(ctx, leases)\n",
 		}},
 		pkg: ".", test: "TestLockAllFreesAfterABrokenContext",
 	},
