@@ -496,7 +496,8 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestLockAllOutlivesALoss",
 	},
 	{
-		guard: "LockAll frees what it has before it asks its context", file: "internal/engine/all.go",
+		guard:   "LockAll frees its locks before it asks its context",
+		file:    "internal/engine/all.go",
 		without: "after a panic of the context, the locks of a round stay taken",
 		edits: []edit{{
 			old: "	all := e.startUnlocks(ctx, leases)\n" +
