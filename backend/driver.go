@@ -146,7 +146,8 @@ type Combiner interface {
 	AcquireAll(ctx context.Context, reqs []*Request) (grants []*Grant, failed int, err error)
 
 	// ReleaseAll is Release for each of gs, in one request if possible, and returns the answers in
-	// the same order. A grant that is lost does not affect the other grants.
+	// the same order. A grant that is lost does not affect the other grants. One that is not
+	// answered does not delay the others.
 	ReleaseAll(ctx context.Context, gs []*Grant) []error
 }
 

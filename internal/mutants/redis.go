@@ -358,6 +358,15 @@ var redisMutants = []mutant{
 		pkg: "redisbackend", test: "TestConformance/ReleaseAllAnswersEach",
 	},
 	{
+		guard: "redis: ReleaseAll sends all releases at once", file: "redisbackend/combine.go",
+		without: "a silent master delays the releases on the other masters",
+		edits: []edit{{
+			old: "for i, a := range d.control.runEach(ctx, calls) {",
+			new: "for i := range calls {\n\t\ta := d.control.runEach(ctx, calls[i:i+1])[0]",
+		}},
+		pkg: "redisbackend", test: "TestSilentMasterDelaysNoOtherRelease",
+	},
+	{
 		guard:   "redis: waiters return when the first of several terms ends",
 		file:    "redisbackend/scripts/refuse.lua",
 		without: "a writer is late for as long as a reader that has left renewed after the others",
