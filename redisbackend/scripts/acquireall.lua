@@ -52,11 +52,6 @@ local function focus(i)
   end
 end
 
--- free reports whether no holder and no queue has the lock, as read has found it.
-local function free()
-  return not lock and redis.call('EXISTS', KEYS[3]) == 0
-end
-
 -- The terms of the locks in held are prolonged only if all locks are granted.
 local held = {}
 missing = {}
@@ -73,13 +68,13 @@ for i = 1, n do
     local answer = confirm(false)
     return answer and answer.err and answer or {i - 1, text}
   end
-  if not (lock and lock.kind == 'w') and not free() then
+  if not lock or lock.kind ~= 'w' then
     pass_on(owner)
     read('GET')
   end
   if lock and lock.kind == 'w' and lock.owner == owner then
     held[#held + 1] = i
-  elseif free() then
+  elseif not lock then -- no queue, or pass_on has no fence: then finish fails, too
     missing[#missing + 1] = i
   else
     local answer = confirm(refuse())
