@@ -335,6 +335,13 @@ var redisMutants = []mutant{
 		pkg: "redisbackend", test: "TestConformance/AllWaitForAQueue",
 	},
 	{
+		guard:   "redis: AcquireAll reports which queue is foreign",
+		file:    "redisbackend/scripts/acquireall.lua",
+		without: "the error about a foreign value names another lock",
+		edits:   []edit{{old: "failure = queue.err and queue", new: "failure = nil"}},
+		pkg:     "redisbackend", test: "TestForeignQueueOfOneLock",
+	},
+	{
 		guard:   "redis: AcquireAll of queued locks needs a fence",
 		file:    "redisbackend/scripts/acquireall.lua",
 		without: "a foreign fence is an unknown outcome instead of a conflict",

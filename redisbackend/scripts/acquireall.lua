@@ -59,6 +59,10 @@ for i = 1, n do
   focus(i)
   local owner, tail = ARGV[3 * i - 2], ARGV[3 * i]
   local failure = read('GET')
+  if not failure and not lock then -- head reads the queue, and would end the script
+    local queue = redis.pcall('ZRANGE', KEYS[3], 0, 0)
+    failure = queue.err and queue
+  end
   if failure and not string.find(failure.err, 'CONFLICT', 1, true) and
       not string.find(failure.err, 'WRONGTYPE', 1, true) then
     return failure
