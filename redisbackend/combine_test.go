@@ -94,8 +94,8 @@ func TestQueuedLocksWithoutAFence(t *testing.T) {
 	holder, first, second := *reqs[1], *reqs[1], *reqs[1]
 	first.Owner, second.Owner = raw.NewOwner(), raw.NewOwner()
 	raw.Acquire(t, d, &holder)
-	raw.Busy(t, d, &first)
-	raw.Busy(t, d, &second)
+	_ = raw.Busy(t, d, &first)
+	_ = raw.Busy(t, d, &second)
 	k := newKeys(holder.Key)
 	do(t, lent, "set", fenceKey, "foreign")
 	do(t, lent, "del", k.lock)
