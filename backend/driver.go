@@ -137,16 +137,18 @@ type Combiner interface {
 	// leaves nothing on the server. AcquireAll returns the grants in the order of reqs.
 	//
 	// If the error is about one of the requests, such as *Busy and ErrConflict, failed is the index
-	// of the first such request. The errors are those of Acquire. ErrUnsupported means that the
-	// server cannot acquire these locks in one step, and that nothing was executed; the core then
-	// acquires them one by one.
+	// of the first such request. If the error is about no single request, such as ErrUnavailable or
+	// an unknown outcome, failed means nothing. The errors are those of Acquire. ErrUnsupported
+	// means that the server cannot acquire these locks in one step, and that nothing was executed;
+	// the core then acquires them one by one.
 	//
 	// A repeated AcquireAll of the same Owners returns the grants again, by the rules of Acquire.
 	// The core undoes an AcquireAll of unknown outcome with a Release of each.
 	AcquireAll(ctx context.Context, reqs []*Request) (grants []*Grant, failed int, err error)
 
 	// ReleaseAll is Release for each of gs, in one request if possible, and returns the answers in
-	// the same order. A grant that is lost does not affect the other grants.
+	// the same order. A grant that is lost does not affect the other grants. One that is not
+	// answered does not delay the others.
 	ReleaseAll(ctx context.Context, gs []*Grant) []error
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -198,15 +199,13 @@ func (d *driver) removeKeys(ctx context.Context, keys [][]byte) (removed []bool,
 // ReleaseAll implements backend.Combiner. It sends one transaction. If the server refuses that
 // because of one of its operations, or if a key may have been adopted, each lock is released alone.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
-	errs := make([]error, len(gs))
 	removed, err := d.releaseTogether(ctx, gs)
+	if errors.Is(err, errAlone) || isRefusedForOne(err) {
+		return d.releaseEach(ctx, gs)
+	}
+	errs := make([]error, len(gs))
 	for i, g := range gs {
-		switch {
-		case errors.Is(err, errAlone), isRefusedForOne(err):
-			errs[i] = d.Release(ctx, g)
-		case err != nil:
-			errs[i] = interpretError(ctx, err)
-		default:
+		if errs[i] = err; err == nil {
 			d.finishRelease(g.Owner)
 			if !removed[i] {
 				errs[i] = backend.ErrNotHeld
@@ -219,7 +218,8 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 // errAlone means that a key may have been adopted, so that its name says nothing about its owner.
 var errAlone = errors.New("etcdbackend: a key may have been adopted")
 
-// releaseTogether is the request of ReleaseAll. Its error is the client's own, or errAlone.
+// releaseTogether is the request of ReleaseAll. Its error is errAlone, the client's own if
+// isRefusedForOne, or an interpreted one.
 func (d *driver) releaseTogether(
 	ctx context.Context, gs []*backend.Grant,
 ) (removed []bool, err error) {
@@ -234,5 +234,24 @@ func (d *driver) releaseTogether(
 		}
 		keys[i] = []byte(a.key)
 	}
-	return d.removeKeys(ctx, keys)
+	removed, err = d.removeKeys(ctx, keys)
+	if isRefusedForOne(err) {
+		return nil, err
+	}
+	return removed, interpretError(ctx, err)
+}
+
+// releaseEach releases each lock with its own request, all at the same time. It first sends each
+// singly, because the server might refuse a batch of them as it has refused the transaction.
+func (d *driver) releaseEach(ctx context.Context, gs []*backend.Grant) []error {
+	if len(gs) == 1 {
+		return []error{d.Release(ctx, gs[0])}
+	}
+	errs := make([]error, len(gs))
+	var requests sync.WaitGroup
+	for i := range gs {
+		requests.Go(func() { errs[i] = d.ReleaseAll(ctx, gs[i:i+1])[0] })
+	}
+	requests.Wait()
+	return errs
 }

@@ -145,11 +145,7 @@ func (d *driver) handleFailureOfAll(
 // ReleaseAll implements backend.Combiner. It sends one script, or one for each lock in a cluster.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	if len(gs) > d.perScript {
-		errs := make([]error, len(gs))
-		for i, g := range gs {
-			errs[i] = d.Release(ctx, g)
-		}
-		return errs
+		return d.releaseEach(ctx, gs)
 	}
 	r := d.newRequestForAll(len(gs))
 	for _, g := range gs {
@@ -170,6 +166,22 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	errs := make([]error, len(gs))
 	for i := range gs {
 		errs[i] = decodeRemoval(removed[i], nil)
+	}
+	return errs
+}
+
+// releaseEach releases each lock with its own script. All scripts are sent at once, in one request
+// to each server, so that a silent master of a cluster delays only its own locks.
+func (d *driver) releaseEach(ctx context.Context, gs []*backend.Grant) []error {
+	calls := make([]call, len(gs))
+	for i, g := range gs {
+		d.hub.forget(g.Owner)
+		r := d.newRequest(g.Key, g.Owner).with()
+		calls[i] = call{releaseScript, r.args, r.keys.lock}
+	}
+	errs := make([]error, len(gs))
+	for i, a := range d.control.runEach(ctx, calls) {
+		errs[i] = decodeRemoval(a.Reply, a.Err)
 	}
 	return errs
 }

@@ -67,3 +67,43 @@ func TestLocksWithoutAFence(t *testing.T) {
 		}
 	}
 }
+
+// TestForeignQueueOfOneLock checks that a foreign value of a queue is a conflict of its lock.
+func TestForeignQueueOfOneLock(t *testing.T) {
+	t.Parallel()
+	s := testenv.Redis(t)
+	d, lent := openURL(t, s.URL), admin(t, s)
+	reqs := requests(t, 3)
+	queue := newKeys(reqs[1].Key).queue
+	do(t, lent, "set", queue, "foreign")
+	_, failed, err := d.AcquireAll(t.Context(), reqs)
+	raw.WantIs(t, "AcquireAll", err, backend.ErrConflict)
+	if failed != 1 {
+		t.Errorf("the conflict is about lock %d", failed)
+	}
+	do(t, lent, "del", queue)
+}
+
+// TestQueuedLocksWithoutAFence checks that several locks are not acquired if no fence can be drawn
+// for the waiters of one of them.
+func TestQueuedLocksWithoutAFence(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	d, lent := openURL(t, s.URL), admin(t, s)
+	reqs := requests(t, 3)
+	holder, first, second := *reqs[1], *reqs[1], *reqs[1]
+	first.Owner, second.Owner = raw.NewOwner(), raw.NewOwner()
+	raw.Acquire(t, d, &holder)
+	_ = raw.Busy(t, d, &first)
+	_ = raw.Busy(t, d, &second)
+	k := newKeys(holder.Key)
+	do(t, lent, "set", fenceKey, "foreign")
+	do(t, lent, "del", k.lock)
+	for _, left := range []int64{1, 0, 0} {
+		_, _, err := d.AcquireAll(t.Context(), reqs)
+		raw.WantIs(t, "AcquireAll", err, backend.ErrConflict)
+		if n := do(t, lent, "zcard", k.queue); n != left {
+			t.Errorf("the queue has %d entries, want %d", n, left)
+		}
+	}
+}

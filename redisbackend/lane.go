@@ -19,7 +19,7 @@ import (
 //	in place    in the caller's goroutine, which is the fastest way: runAlone
 //	separately  in another goroutine, so that the call returns when its context ends
 //	in a batch  with the requests of other callers, in one pipeline: run
-//	as a part   of a renewal or a listing, in one pipeline for each node: runEach
+//	as a part   of a renewal, a ReleaseAll or a listing, in one pipeline for each node: runEach
 type lane struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient      // the client if it is one, otherwise nil

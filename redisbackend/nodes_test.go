@@ -22,16 +22,7 @@ func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
 		t.Run(fmt.Sprintf("connected=%v", connected), func(t *testing.T) {
 			t.Parallel()
 			silentName, otherName := namesOnTwoMasters(t, g)
-			silent := g.Master(t, lockKey(silentName)).Addr
-			proxy := testenv.NewProxy(t, silent)
-			dialThroughProxy := func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if addr == silent {
-					addr = proxy.Addr()
-				}
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}
-			d := openThrough(t, g.URL+"?timeout=1m", dialThroughProxy)
-			t.Cleanup(func() { _ = d.Close() })
+			d, proxy := openWithProxy(t, g, silentName)
 			// This loads the masters into the second client.
 			raw.Release(t, d, acquireNamed(t, d, otherName))
 			grants := []*backend.Grant{
@@ -58,6 +49,43 @@ func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSilentMasterDelaysNoOtherRelease checks that a silent master does not keep a ReleaseAll from
+// freeing the locks on the other masters before its own release ends.
+func TestSilentMasterDelaysNoOtherRelease(t *testing.T) {
+	t.Parallel()
+	g := testenv.RedisCluster(t)
+	silentName, otherName := namesOnTwoMasters(t, g)
+	d, proxy := openWithProxy(t, g, silentName)
+	grants := []*backend.Grant{acquireNamed(t, d, silentName), acquireNamed(t, d, otherName)}
+	proxy.Cut(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	errs := d.ReleaseAll(ctx, grants)
+	raw.WantIs(t, "the release on the silent master", errs[0], context.DeadlineExceeded)
+	raw.WantIs(t, "the release on the other master", errs[1], nil)
+	others := openURL(t, g.URL)
+	raw.Release(t, others, acquireNamed(t, others, otherName))
+	raw.Release(t, others, grants[0])
+}
+
+// openWithProxy opens a driver with a proxy before the master of a name.
+func openWithProxy(
+	t *testing.T, g *testenv.RedisGroup, name string,
+) (d *driver, proxy *testenv.Proxy) {
+	t.Helper()
+	behind := g.Master(t, lockKey(name)).Addr
+	proxy = testenv.NewProxy(t, behind)
+	d = openThrough(t, g.URL+"?timeout=1m",
+		func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == behind {
+				addr = proxy.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		})
+	t.Cleanup(func() { _ = d.Close() })
+	return d, proxy
 }
 
 // namesOnTwoMasters returns two names whose locks are on different masters.

@@ -213,6 +213,23 @@ var etcdMutants = []mutant{
 		pkg: "etcdbackend", test: "TestAllOfAMovedGrant",
 	},
 	{
+		guard: "etcd: ReleaseAll sends all releases at once", file: "etcdbackend/combine.go",
+		without: "an unknown grant delays the releases of the others, each by a round trip",
+		edits: []edit{{
+			old: "requests.Go(func() { errs[i] = d.ReleaseAll(ctx, gs[i:i+1])[0] })",
+			new: "errs[i] = d.ReleaseAll(ctx, gs[i:i+1])[0]",
+		}},
+		pkg: "etcdbackend", test: "TestLocksAreReleasedAtOnce",
+	},
+	{
+		guard: "etcd: the timeout of ReleaseAll ends no context", file: "etcdbackend/combine.go",
+		without: "Unlock reports the end of a context that the caller does not have",
+		edits: []edit{{
+			old: "\treturn removed, interpretError(ctx, err)\n", new: "\treturn removed, err\n",
+		}},
+		pkg: "etcdbackend", test: "TestReleaseAllAfterItsTimeout",
+	},
+	{
 		guard: "etcd: a late AcquireAll removes no adopted key", file: "etcdbackend/combine.go",
 		without: "a late request of the former owner frees the lock of the adopter: two holders",
 		edits: []edit{{

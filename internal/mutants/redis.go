@@ -319,19 +319,37 @@ var redisMutants = []mutant{
 	{
 		guard: "redis: all locks or none", file: "redisbackend/scripts/acquireall.lua",
 		without: "AcquireAll grants locks that are held",
-		edits:   []edit{{old: "  elseif free() then", new: "  elseif true then"}},
+		edits:   []edit{{old: "  elseif not lock then", new: "  elseif true then"}},
 		pkg:     "redisbackend", test: "TestConformance/OneTakenLeavesNone",
 	},
 	{
 		guard: "redis: AcquireAll overtakes no waiter", file: "redisbackend/scripts/acquireall.lua",
 		without: "a stream of LockAlls keeps the waiter of an expired lock waiting",
 		edits: []edit{{
-			old: "return not lock and redis.call('EXISTS', KEYS[3]) == 0", new: "return not lock",
+			old: "  if not lock or lock.kind ~= 'w' then\n    pass_on(owner)\n",
+			new: "  if lock and lock.kind ~= 'w' then\n    pass_on(owner)\n",
 		}, {
 			old: "names[2 * i - 1], names[2 * i], missing[i] = all[4 * i - 3], all[4 * i - 1], i",
 			new: "names[i], missing[i] = all[4 * i - 3], i",
 		}},
 		pkg: "redisbackend", test: "TestConformance/AllWaitForAQueue",
+	},
+	{
+		guard:   "redis: AcquireAll reports which queue is foreign",
+		file:    "redisbackend/scripts/acquireall.lua",
+		without: "the error about a foreign value names another lock",
+		edits:   []edit{{old: "failure = queue.err and queue", new: "failure = nil"}},
+		pkg:     "redisbackend", test: "TestForeignQueueOfOneLock",
+	},
+	{
+		guard:   "redis: AcquireAll of queued locks needs a fence",
+		file:    "redisbackend/scripts/acquireall.lua",
+		without: "a foreign fence is an unknown outcome instead of a conflict",
+		edits: []edit{{
+			old: "  elseif not lock then",
+			new: "  elseif not lock and redis.call('EXISTS', KEYS[3]) == 0 then",
+		}},
+		pkg: "redisbackend", test: "TestQueuedLocksWithoutAFence",
 	},
 	{
 		guard: "redis: AcquireAll is idempotent", file: "redisbackend/scripts/acquireall.lua",
@@ -356,6 +374,15 @@ var redisMutants = []mutant{
 			old: "value and string.sub(value, 1, #prefix) == prefix", new: "value and prefix",
 		}},
 		pkg: "redisbackend", test: "TestConformance/ReleaseAllAnswersEach",
+	},
+	{
+		guard: "redis: ReleaseAll sends all releases at once", file: "redisbackend/combine.go",
+		without: "a silent master delays the releases on the other masters",
+		edits: []edit{{
+			old: "for i, a := range d.control.runEach(ctx, calls) {",
+			new: "for i := range calls {\n\t\ta := d.control.runEach(ctx, calls[i:i+1])[0]",
+		}},
+		pkg: "redisbackend", test: "TestSilentMasterDelaysNoOtherRelease",
 	},
 	{
 		guard:   "redis: waiters return when the first of several terms ends",

@@ -52,11 +52,6 @@ local function focus(i)
   end
 end
 
--- free reports whether no holder and no queue has the lock, as read has found it.
-local function free()
-  return not lock and redis.call('EXISTS', KEYS[3]) == 0
-end
-
 -- The terms of the locks in held are prolonged only if all locks are granted.
 local held = {}
 missing = {}
@@ -64,6 +59,10 @@ for i = 1, n do
   focus(i)
   local owner, tail = ARGV[3 * i - 2], ARGV[3 * i]
   local failure = read('GET')
+  if not failure and not lock then -- head reads the queue, and would end the script
+    local queue = redis.pcall('ZRANGE', KEYS[3], 0, 0)
+    failure = queue.err and queue
+  end
   if failure and not string.find(failure.err, 'CONFLICT', 1, true) and
       not string.find(failure.err, 'WRONGTYPE', 1, true) then
     return failure
@@ -73,13 +72,13 @@ for i = 1, n do
     local answer = confirm(false)
     return answer and answer.err and answer or {i - 1, text}
   end
-  if not (lock and lock.kind == 'w') and not free() then
+  if not lock or lock.kind ~= 'w' then
     pass_on(owner)
     read('GET')
   end
   if lock and lock.kind == 'w' and lock.owner == owner then
     held[#held + 1] = i
-  elseif free() then
+  elseif not lock then -- no queue, or pass_on has no fence: then finish fails, too
     missing[#missing + 1] = i
   else
     local answer = confirm(refuse())
