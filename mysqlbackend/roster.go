@@ -115,6 +115,9 @@ func (d *driver) edit(ctx context.Context, e *edition) error {
 		if e.skipsLocked {
 			return errRowLocked
 		}
+		if err := d.insist(ctx, e, before.roster, live); err != nil {
+			return err
+		}
 		if err := pause(ctx, rand.N(longest+1)); err != nil {
 			return err
 		}

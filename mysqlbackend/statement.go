@@ -60,6 +60,8 @@ var (
 	turnSleepSQL string
 	//go:embed statements/roster-take.sql
 	rosterTakeSQL string
+	//go:embed statements/roster-wait.sql
+	rosterWaitSQL string
 	//go:embed statements/roster-drop.sql
 	rosterDropSQL string
 	//go:embed statements/roster-renew.sql
@@ -79,7 +81,7 @@ type statements struct {
 	cursor, stale, claim, sweep, sleep, held   string
 	rosterRead, rosterReadFree, rosterRow      string
 	rosterWrite, rosterClear, rosterLook       string
-	turnSleep, rosterRenew                     string
+	turnSleep, rosterRenew, rosterWait         string
 	takes, drops                               [maxLeaving + 1]string // by the holders that leave
 	listPlain                                  string
 	floorLock, floorUnlock                     string
@@ -102,6 +104,7 @@ func newStatements(table string) *statements {
 		rosterRow:      text(rosterRowSQL), rosterWrite: text(rosterWriteSQL),
 		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
 		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)),
+		rosterWait: withLeaving(text(rosterWaitSQL), 0),
 		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),

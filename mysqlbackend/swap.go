@@ -83,16 +83,55 @@ func takeArgs(key string, s *swap) (args []any) {
 	if limit == 0 || limit > maxEntries {
 		limit = maxEntries
 	}
-	entry, err := json.Marshal(roster.Entry{
-		Word: word, Owner: req.Owner, Meta: req.Meta, Granted: true,
-	})
-	if err != nil { // it consists of strings and numbers
-		panic(err)
-	}
+	entry := entryText(roster.Entry{Word: word, Owner: req.Owner, Meta: req.Meta, Granted: true})
 	ttl := ceilMicros(req.TTL)
 	args = append(s.owners(), entry, ttl, ttl, []byte(key), string(word), len(s.leaving), limit,
 		maxRoster/2, req.Owner)
 	return append(args, s.owners()...)
+}
+
+// insist makes progress with e after another client was faster: one of cs changes the row in one
+// statement, which no other client can overtake. Without it, a client on a slow network could never
+// write a roster that other clients keep changing by simple changes. was is the roster that the
+// overtaken write expected.
+func (d *driver) insist(ctx context.Context, e *edition, was roster.Roster, cs []*change) error {
+	for _, c := range cs {
+		if c.mayQueue() && was.Find(c.req.Owner) == nil {
+			_, err := exec(ctx, e.q, d.text.rosterWait, d.waitArgs(c.req)...)
+			return err
+		}
+	}
+	return nil
+}
+
+// mayQueue reports whether the owner of c may have an entry in the roster before it has the lock.
+func (c *change) mayQueue() bool {
+	return c.req != nil && c.req.Queue && isPlainWord(c.req.Owner) &&
+		(c.answer == nil || errors.Is(c.answer, backend.ErrNotAcquired))
+}
+
+// waitArgs returns the parameters of roster-wait.sql.
+func (d *driver) waitArgs(req *backend.Request) []any {
+	word := kind.Of(req)
+	first, second := word, word
+	if req.Mode != backend.Permit {
+		first, second = kind.Writer, kind.Reader
+	}
+	entry := entryText(roster.Entry{Word: word, Owner: req.Owner, Meta: req.Meta, Bell: d.bell})
+	place := roster.Micros(roster.Place(req.TTL))
+	return []any{
+		entry, place, place, []byte(req.Key), string(first), string(second), maxEntries,
+		maxRoster / 2, req.Owner,
+	}
+}
+
+// entryText returns the document of one entry.
+func entryText(e roster.Entry) []byte {
+	text, err := json.Marshal(e)
+	if err != nil { // it consists of strings and numbers
+		panic(err)
+	}
+	return text
 }
 
 // dropArgs returns the parameters of roster-drop.sql.

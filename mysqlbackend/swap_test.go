@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -93,15 +94,15 @@ func TestSwapKeepsTheRules(t *testing.T) {
 	})
 }
 
-// churn changes the roster of key all the time, until the test ends.
-func churn(t *testing.T, d *driver, key string) {
+// churn makes d request and release all the time what request returns, until the test ends.
+func churn(t *testing.T, d *driver, request func() *backend.Request) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if g, err := d.Acquire(ctx, permit(key, 1000)); err == nil {
+				if g, err := d.Acquire(ctx, request()); err == nil {
 					_ = d.Release(context.WithoutCancel(ctx), g)
 				}
 			}
@@ -124,7 +125,7 @@ func TestSlowClientIsNotOvertaken(t *testing.T) {
 			proxy.Latency(t, 15*time.Millisecond)
 			key := t.Name()
 			acquire(t, busy, permit(key, 1000)) // the row stays a roster
-			churn(t, busy, key)
+			churn(t, busy, func() *backend.Request { return permit(key, 1000) })
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			g, err := slow.Acquire(ctx, permit(key, 1000))
@@ -145,6 +146,43 @@ func TestSlowClientIsNotOvertaken(t *testing.T) {
 					t.Errorf("Release: %v", err)
 				}
 			}
+		})
+	}
+}
+
+// TestSlowWaiterIsNotOvertaken lets a writer with a slow network wait among readers of three other
+// drivers, which come and go all the time. It enters the queue before its term would be over.
+func TestSlowWaiterIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			proxy := testenv.NewProxy(t, s.Addr)
+			slow := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+			proxy.Latency(t, 15*time.Millisecond)
+			key := t.Name()
+			for range 3 {
+				d := openURL(t, s.URL)
+				acquire(t, d, reader(key)) // the row stays a roster
+				churn(t, d, func() *backend.Request {
+					req := reader(key)
+					req.Queue = false
+					return req
+				})
+			}
+			req := raw.Request(t, 2*time.Second)
+			meter := lag.Start()
+			defer meter.Stop()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			_, err := slow.Acquire(ctx, req)
+			took := time.Since(began) - meter.Worst(began)
+			if b, ok := errors.AsType[*backend.Busy](err); !ok || !b.Queued || took > req.TTL {
+				t.Errorf("Acquire after %v: %v, want a place in the queue", took, err)
+			}
+			raw.Release(t, slow, &backend.Grant{Request: *req})
 		})
 	}
 }
