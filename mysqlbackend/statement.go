@@ -105,7 +105,7 @@ func newStatements(table string) *statements {
 		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
 		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)),
 		rosterWait: withLeaving(text(rosterWaitSQL), 0),
-		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		cursor:     text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}

@@ -513,8 +513,10 @@ func testRosterWait(s *stage) {
 		{"a permit behind a reader", "*", reader, minute, "p2", 0},
 		{"a writer behind a permit", "*", permit, minute, "wr", 0},
 		{"a permit of another limit", "*", permit, minute, "p3", 0},
-		{"the owner is present", "*", reader + "," + strings.Replace(reader, `"a"`, `"b"`, 1),
-			minute, "wr", 0},
+		{
+			"the owner is present", "*", reader + "," + strings.Replace(reader, `"a"`, `"b"`, 1),
+			minute, "wr", 0,
+		},
 		{"two entries are the maximum", "*", reader + "," + reader, minute, "wr", 0},
 		{"an expired roster", "*", reader, 0, "wr", 0},
 		{"a plain row", "a", reader, minute, "wr", 0},
