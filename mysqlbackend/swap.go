@@ -60,8 +60,8 @@ func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error)
 		out, err = exec(ctx, e.q, d.text.drop(len(s.leaving)), d.dropArgs(e.key, &s)...)
 	}
 	switch {
-	case isReply(err) && !errors.Is(err, backend.ErrUnavailable):
-		return false, nil // a row that this server cannot read as JSON, for example
+	case isUnreadable(err):
+		return false, nil
 	case err != nil || out.changed == 0:
 		return false, err
 	}
@@ -180,7 +180,7 @@ func (d *driver) renewEntry(
 	ttl, sent := ceilMicros(g.TTL), time.Now()
 	out, err := exec(ctx, q, d.text.rosterRenew,
 		ttl, g.Owner, g.Owner, ttl, []byte(g.Key), g.Owner, g.Owner)
-	if isReply(err) && !errors.Is(err, backend.ErrUnavailable) {
+	if isUnreadable(err) {
 		return a, false
 	}
 	if err != nil {

@@ -2,11 +2,14 @@ package mysqlbackend
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/lag"
@@ -183,6 +186,93 @@ func TestSlowWaiterIsNotOvertaken(t *testing.T) {
 				t.Errorf("Acquire after %v: %v, want a place in the queue", took, err)
 			}
 			raw.Release(t, slow, &backend.Grant{Request: *req})
+		})
+	}
+}
+
+// brokenQuerier answers each statement with an error of the server.
+type brokenQuerier struct {
+	number uint16
+	texts  []string // of the statements
+}
+
+func (q *brokenQuerier) ExecContext(_ context.Context, text string, _ ...any) (sql.Result, error) {
+	q.texts = append(q.texts, text)
+	return nil, &mysql.MySQLError{Number: q.number, Message: "broken"}
+}
+
+func (q *brokenQuerier) QueryContext(_ context.Context, text string, _ ...any) (*sql.Rows, error) {
+	q.texts = append(q.texts, text)
+	return nil, &mysql.MySQLError{Number: q.number, Message: "broken"}
+}
+
+// TestUnknownOutcomeIsReturned checks that a driver reads and writes a roster only after an error
+// which proves that the simple change was not made. After any other error it may have been made, so
+// a second attempt could report that the lock was not held.
+func TestUnknownOutcomeIsReturned(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]int{
+		1053: 1, 1180: 1, 1205: 1, 1317: 1, 1927: 1, 1969: 1, 2013: 1, 3024: 1,
+		1054: 2, 1064: 2, 1305: 2, 3140: 2, 3141: 2, 3157: 2, 4038: 2,
+	} {
+		for _, c := range []*change{{leaves: "a"}, {req: permit("key", 2)}} {
+			d := &driver{text: newStatements("t"), changes: newChanges(), turns: newTurns()}
+			q := &brokenQuerier{number: number}
+			err := d.make(t.Context(), &edition{key: "key", q: q, changes: []*change{c}})
+			if !hasNumber(err, number) || len(q.texts) != want {
+				t.Errorf("error %d: %v after the statements %q", number, err, q.texts)
+			}
+		}
+		d, q := &driver{text: newStatements("t")}, &brokenQuerier{number: number}
+		a, done := d.renewEntry(t.Context(), q, &backend.Grant{Request: *permit("key", 2)})
+		if done != (want == 1) || done && !hasNumber(a.Err, number) {
+			t.Errorf("a renewal with error %d: %v, %t", number, a.Err, done)
+		}
+	}
+}
+
+// errorOf returns the error of exec.
+func errorOf(_ outcome, err error) error { return err }
+
+// renewalError returns the error of roster-renew.sql.
+func renewalError(t *testing.T, d *driver, g *backend.Grant) error {
+	t.Helper()
+	micros := ceilMicros(g.TTL)
+	return errorOf(exec(t.Context(), d.pools.main, d.text.rosterRenew,
+		micros, g.Owner, g.Owner, micros, []byte(g.Key), g.Owner, g.Owner))
+}
+
+// TestUnreadableRosters checks that the errors of the servers' functions for JSON are known.
+func TestUnreadableRosters(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openURL(t, server(t).URL)
+			key := raw.Request(t, time.Minute).Key
+			g := acquire(t, d, permit(key, 2))
+			s := &swap{coming: &change{req: permit(key, 2)}}
+			leaving := &swap{leaving: []string{g.Owner}}
+			entry := `[{"kind":"p2","owner":"` + g.Owner + `","granted":true,"expires":`
+			for _, text := range []string{
+				"", "x", "1", `"x"`, "{}", "[", "[1]", "null", `["\x"]`, "[\"\xff\"]",
+				strings.Repeat("[", 200) + strings.Repeat("]", 200),
+				entry + "null}]", entry + `"x"}]`, entry + "{}}]", entry + "1e99}]",
+			} {
+				do(t, d.pools.main.DB, "UPDATE dlock SET roster = ? WHERE name = ?",
+					[]byte(text), []byte(key))
+				for statement, err := range map[string]error{
+					"take": errorOf(exec(t.Context(), d.pools.main, d.text.take(0),
+						takeArgs(key, s)...)),
+					"drop": errorOf(exec(t.Context(), d.pools.main, d.text.drop(1),
+						d.dropArgs(key, leaving)...)),
+					"renew": renewalError(t, d, g),
+				} {
+					if isReply(err) && !isUnreadable(err) {
+						t.Errorf("%s of %.60q: %v", statement, text, err)
+					}
+				}
+			}
 		})
 	}
 }

@@ -20,6 +20,13 @@ var mysqlMutants = []mutant{
 		pkg:     "mysqlbackend", test: "TestSlowWaiterIsNotOvertaken",
 	},
 	{
+		guard:   "mysql: a simple change of unknown outcome is not repeated",
+		file:    "mysqlbackend/swap.go",
+		without: "the release of a held permit reports that it was not held",
+		edits:   []edit{{old: "	case isUnreadable(err):\n", new: "	case isReply(err):\n"}},
+		pkg:     "mysqlbackend", test: "TestUnknownOutcomeIsReturned",
+	},
+	{
 		guard:   "mysql: terms in a roster stay whole numbers",
 		file:    "mysqlbackend/statements/roster-renew.sql",
 		without: "a renewal makes the roster unreadable",
