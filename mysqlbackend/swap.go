@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,8 @@ type swap struct {
 func swapOf(cs []*change) (s swap, ok bool) {
 	for _, c := range cs {
 		switch {
-		case c.leaves != "" && isPlainWord(c.leaves) && len(s.leaving) < maxLeaving:
+		case c.leaves != "" && isPlainWord(c.leaves) && len(s.leaving) < maxLeaving &&
+			!slices.Contains(s.leaving, c.leaves): // the path of a second entry would be NULL
 			s.leaving = append(s.leaving, c.leaves)
 		case c.req != nil && c.req.Mode != backend.Exclusive && isPlainWord(c.req.Owner) &&
 			s.coming == nil:

@@ -231,6 +231,41 @@ func TestUnknownOutcomeIsReturned(t *testing.T) {
 	}
 }
 
+// TestSwapOf checks which changes are made together in one statement.
+func TestSwapOf(t *testing.T) {
+	t.Parallel()
+	leaves := func(owner string) *change { return &change{leaves: owner} }
+	comes := func(req *backend.Request) *change { return &change{req: req} }
+	many := make([]*change, maxLeaving+1)
+	for i := range many {
+		many[i] = leaves(raw.NewOwner())
+	}
+	wild := permit("key", 2)
+	wild.Owner = "%"
+	for _, tt := range []struct {
+		name    string
+		changes []*change
+		want    bool
+	}{
+		{"none", nil, false},
+		{"one leaves", []*change{leaves("a")}, true},
+		{"two leave", []*change{leaves("a"), leaves("b")}, true},
+		{"one leaves twice", []*change{leaves("a"), leaves("b"), leaves("a")}, false},
+		{"too many leave", many, false},
+		{"as many leave as possible", many[1:], true},
+		{"one leaves, and one comes", []*change{leaves("a"), comes(reader("key"))}, true},
+		{"two come", []*change{comes(permit("key", 2)), comes(permit("key", 2))}, false},
+		{"a writer comes", []*change{comes(raw.Request(t, time.Minute))}, false},
+		{"a wildcard comes", []*change{comes(wild)}, false},
+		{"a wildcard leaves", []*change{leaves("a_")}, false},
+		{"another change", []*change{{}}, false},
+	} {
+		if _, ok := swapOf(tt.changes); ok != tt.want {
+			t.Errorf("%s: one statement is %t, want %t", tt.name, ok, tt.want)
+		}
+	}
+}
+
 // errorOf returns the error of exec.
 func errorOf(_ outcome, err error) error { return err }
 
