@@ -266,6 +266,42 @@ func TestSwapOf(t *testing.T) {
 	}
 }
 
+// TestLateKillEndsNoWait lets a KILL QUERY, which was meant for the sleep of a watcher, interrupt
+// the statement after it. The watcher reads the roster again.
+func TestLateKillEndsNoWait(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openURL(t, server(t).URL)
+			g := acquire(t, d, reader(t.Name()))
+			conn := oneConnection(t, d.pools.main.DB)
+			once := &killedOnce{querier: conn}
+			v, _, err := d.lookTwice(t.Context(), once, g.Key, nil)
+			if err != nil || v.roster.Find(g.Owner) == nil || !once.isKilled {
+				t.Errorf("the roster after a KILL QUERY: %+v, %v", v, err)
+			}
+			raw.Release(t, d, g)
+		})
+	}
+}
+
+// killedOnce interrupts its first query.
+type killedOnce struct {
+	querier
+	isKilled bool
+}
+
+func (q *killedOnce) QueryContext(
+	ctx context.Context, text string, args ...any,
+) (*sql.Rows, error) {
+	if !q.isKilled {
+		q.isKilled = true
+		return nil, &mysql.MySQLError{Number: errInterrupted, Message: "killed"}
+	}
+	return q.querier.QueryContext(ctx, text, args...)
+}
+
 // errorOf returns the error of exec.
 func errorOf(_ outcome, err error) error { return err }
 

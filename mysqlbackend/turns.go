@@ -130,7 +130,7 @@ func (w *watcher) advance(owner string, done chan error) (distance int) {
 	return distance
 }
 
-// end ends the wait of owner. turnturns.mu must be held.
+// end ends the wait of owner. turns.mu must be held.
 func (w *watcher) end(owner string, done chan error, err error) {
 	delete(w.waiters, owner)
 	select {
@@ -163,18 +163,39 @@ func (d *driver) watch(w *watcher) {
 func (d *driver) look(s *sleeper, w *watcher) (v *version, now int64, err error) {
 	ctx, cancel := d.boundBackground()
 	defer cancel()
-	token := int64(-1) // none
 	d.turns.mu.Lock()
 	seen := w.seen
 	d.turns.mu.Unlock()
-	if seen != nil {
-		token = seen.token
-	}
-	rows, err := query(ctx, s.querier(), scanLook, d.text.rosterLook, token, []byte(w.key))
+	v, now, err = d.lookTwice(ctx, s.querier(), w.key, seen)
 	if err != nil && ctx.Err() != nil { // the contexts of the waiters have not ended
 		err = fmt.Errorf("%w: the roster was not read: %w",
 			backend.ErrUnavailable, batch.ErrNoAnswer)
 	}
+	return v, now, err
+}
+
+// lookTwice is lookOnce, and reads again after an interruption: a KILL QUERY that was meant for the
+// watcher's last sleep may come late.
+func (d *driver) lookTwice(
+	ctx context.Context, q querier, key string, seen *version,
+) (v *version, now int64, err error) {
+	v, now, err = d.lookOnce(ctx, q, key, seen)
+	if hasNumber(err, errInterrupted) {
+		return d.lookOnce(ctx, q, key, seen)
+	}
+	return v, now, err
+}
+
+// lookOnce reads the roster of key, and the server's time. seen is the version that was read last,
+// or nil.
+func (d *driver) lookOnce(
+	ctx context.Context, q querier, key string, seen *version,
+) (v *version, now int64, err error) {
+	token := int64(-1) // none
+	if seen != nil {
+		token = seen.token
+	}
+	rows, err := query(ctx, q, scanLook, d.text.rosterLook, token, []byte(key))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -235,12 +256,12 @@ func (d *driver) passOn(key string, before, after *version) {
 
 // ring wakes the watcher of key of the driver with that bell.
 func (d *driver) ring(key, bell string) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(d.opts.Timeout, time.Second))
+	ctx, cancel := d.boundWake()
 	defer cancel()
 	found, err := query(ctx, d.pools.control, scanNullable, "SELECT IS_USED_LOCK(?)",
 		d.keys.bell(key, bell))
 	if err == nil && len(found) == 1 && found[0].Valid {
-		d.wake(found[0].Int64)
+		d.wake(ctx, found[0].Int64)
 	}
 }
 

@@ -30,8 +30,21 @@ var mysqlMutants = []mutant{
 		guard:   "mysql: no owner leaves twice in one statement",
 		file:    "mysqlbackend/swap.go",
 		without: "two Releases of one grant at a time destroy the roster: all its leases are lost",
-		edits:   []edit{{old: "!slices.Contains(s.leaving, c.leaves)", new: "slices.Index(s.leaving, c.leaves) < 99"}},
+		edits: []edit{{
+			old: "!slices.Contains(s.leaving, c.leaves)",
+			new: "slices.Index(s.leaving, c.leaves) < 99",
+		}},
 		pkg:     "mysqlbackend", test: "TestSwapOf",
+	},
+	{
+		guard:   "mysql: a late wake-up ends no wait",
+		file:    "mysqlbackend/turns.go",
+		without: "a Lock fails because another client has waked its watcher twice",
+		edits: []edit{{
+			old: "	if hasNumber(err, errInterrupted) {\n		return d.lookOnce",
+			new: "	if false {\n		return d.lookOnce",
+		}},
+		pkg: "mysqlbackend", test: "TestLateKillEndsNoWait",
 	},
 	{
 		guard:   "mysql: terms in a roster stay whole numbers",
