@@ -40,6 +40,7 @@ type change struct {
 	// Simple changes also have one of these; see swap.go.
 	req    *backend.Request // the change requests the lock
 	leaves string           // the change removes the entry of that owner
+	isMade bool             // before the rest of its edition
 	answer error            // of the last call of apply
 	grant  *backend.Grant   // of the last call of apply, if there is one
 	token  int64            // of the row with the change
@@ -221,7 +222,11 @@ func (d *driver) editTogether(key string, cs []*change) {
 		err = batch.ErrNoAnswer // the contexts of the callers have not ended
 	}
 	for _, c := range cs {
-		c.done <- cmp.Or(err, c.answer)
+		if c.isMade {
+			c.done <- c.answer
+		} else {
+			c.done <- cmp.Or(err, c.answer)
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ func (d *driver) edit(ctx context.Context, e *edition) error {
 		if e.skipsLocked {
 			return errRowLocked
 		}
-		if err := d.insist(ctx, e, before.roster, live); err != nil {
+		if err := d.insist(ctx, e, before.roster, live); err != nil || len(e.changes) == 0 {
 			return err
 		}
 		if err := pause(ctx, rand.N(longest+1)); err != nil {

@@ -83,6 +83,7 @@ type statements struct {
 	rosterWrite, rosterClear, rosterLook       string
 	turnSleep, rosterRenew, rosterWait         string
 	takes, drops                               [maxLeaving + 1]string // by the holders that leave
+	dropAny                                    string                 // removes one entry, among waiters, too
 	listPlain                                  string
 	floorLock, floorUnlock                     string
 }
@@ -111,8 +112,9 @@ func newStatements(table string) *statements {
 	}
 	for n := range s.takes {
 		s.takes[n] = withLeaving(text(rosterTakeSQL), n)
-		s.drops[n] = withLeaving(text(rosterDropSQL), n)
+		s.drops[n] = withLeaving(withWaiters(text(rosterDropSQL), false), n)
 	}
+	s.dropAny = withLeaving(withWaiters(text(rosterDropSQL), true), 1)
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,11 +99,29 @@ func takeArgs(key string, s *swap) (args []any) {
 // overtaken write expected.
 func (d *driver) insist(ctx context.Context, e *edition, was roster.Roster, cs []*change) error {
 	for _, c := range cs {
-		if c.mayQueue() && was.Find(c.req.Owner) == nil {
+		switch {
+		case was.Find(c.leaves) != nil && isPlainWord(c.leaves):
+			return d.dropNow(ctx, e, c)
+		case c.mayQueue() && was.Find(c.req.Owner) == nil:
 			_, err := exec(ctx, e.q, d.text.rosterWait, d.waitArgs(c.req)...)
 			return err
 		}
 	}
+	return nil
+}
+
+// dropNow makes c, which removes one entry, whatever the other entries are. Then c is no longer a
+// part of e.
+func (d *driver) dropNow(ctx context.Context, e *edition, c *change) error {
+	args := d.dropArgs(e.key, &swap{leaving: []string{c.leaves}})
+	out, err := exec(ctx, e.q, d.text.dropAny, args...)
+	if err != nil || out.changed == 0 {
+		return err
+	}
+	c.isMade, c.answer = true, nil
+	e.changes = slices.DeleteFunc(slices.Clone(e.changes), func(o *change) bool { return o == c })
+	d.wakeLater(out)
+	d.background.Go(func() { d.passOnNow(e.key) })
 	return nil
 }
 
@@ -189,6 +208,12 @@ func (d *driver) renewEntry(
 		return backend.Renewal{Err: err}, true
 	}
 	return backend.Renewal{Term: termOf(sent, ttl)}, out.changed > 0
+}
+
+// withWaiters completes roster-drop.sql for a roster that may have waiters, or has none.
+func withWaiters(text string, mayHaveWaiters bool) string {
+	word := strings.ToUpper(strconv.FormatBool(mayHaveWaiters))
+	return strings.ReplaceAll(text, "{mayHaveWaiters}", word)
 }
 
 // withLeaving completes roster-take.sql or roster-drop.sql for n holders that leave.

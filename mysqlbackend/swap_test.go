@@ -105,8 +105,10 @@ func churn(t *testing.T, d *driver, request func() *backend.Request) {
 	for range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if g, err := d.Acquire(ctx, request()); err == nil {
-					_ = d.Release(context.WithoutCancel(ctx), g)
+				req := request()
+				_, err := d.Acquire(ctx, req)
+				if err == nil || req.Queue {
+					_ = d.Release(context.WithoutCancel(ctx), &backend.Grant{Request: *req})
 				}
 			}
 		})
@@ -344,6 +346,32 @@ func TestUnreadableRosters(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// TestSlowReleaseIsNotOvertaken lets a reader with a slow network release its lock while a writer
+// waits, and while other readers enter the queue and leave it all the time.
+func TestSlowReleaseIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			proxy := testenv.NewProxy(t, s.Addr)
+			busy := openURL(t, s.URL)
+			slow := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+			proxy.Latency(t, 15*time.Millisecond)
+			key, writer := t.Name(), raw.Request(t, time.Minute)
+			g := acquire(t, slow, reader(key))
+			_ = raw.Busy(t, busy, writer)
+			churn(t, busy, func() *backend.Request { return reader(key) })
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := slow.Release(ctx, g); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			raw.Release(t, busy, acquire(t, busy, writer))
 		})
 	}
 }

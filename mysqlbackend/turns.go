@@ -239,25 +239,47 @@ func (d *driver) observe(w *watcher, v *version, err error) (nearest int, isNear
 
 // passOn wakes the waiters that may hold the lock after a change of the roster of key.
 func (d *driver) passOn(key string, before, after *version) {
+	for _, bell := range d.reached(key, before.roster, after) {
+		d.background.Go(func() {
+			ctx, cancel := d.boundWake()
+			defer cancel()
+			d.ring(ctx, key, bell)
+		})
+	}
+}
+
+// passOnNow reads the roster of key, and wakes all waiters that may hold the lock.
+func (d *driver) passOnNow(key string) {
+	ctx, cancel := d.boundWake()
+	defer cancel()
+	after, _, err := d.lookTwice(ctx, d.pools.control, key, nil)
+	if err != nil {
+		return // the waiters read the roster once a second
+	}
+	var rings sync.WaitGroup
+	for _, bell := range d.reached(key, nil, after) {
+		rings.Go(func() { d.ring(ctx, key, bell) })
+	}
+	rings.Wait()
+}
+
+// reached wakes the driver's own waiters that may hold the lock after a change of the roster of
+// key. It returns the bells of the other drivers with such waiters.
+func (d *driver) reached(key string, before roster.Roster, after *version) []string {
 	d.turns.mu.Lock()
 	if w := d.turns.byKey[key]; w != nil && (w.seen == nil || w.seen.token < after.token) {
 		d.gather(key, w.report(after))
 	}
 	d.turns.mu.Unlock()
 	if !d.caps.Notify || d.queue.polls {
-		return
+		return nil
 	}
-	for _, bell := range after.roster.Reached(before.roster) {
-		if bell != d.bell {
-			d.background.Go(func() { d.ring(key, bell) })
-		}
-	}
+	isOwn := func(bell string) bool { return bell == d.bell }
+	return slices.DeleteFunc(after.roster.Reached(before), isOwn)
 }
 
 // ring wakes the watcher of key of the driver with that bell.
-func (d *driver) ring(key, bell string) {
-	ctx, cancel := d.boundWake()
-	defer cancel()
+func (d *driver) ring(ctx context.Context, key, bell string) {
 	found, err := query(ctx, d.pools.control, scanNullable, "SELECT IS_USED_LOCK(?)",
 		d.keys.bell(key, bell))
 	if err == nil && len(found) == 1 && found[0].Valid {

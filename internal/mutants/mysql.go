@@ -34,17 +34,24 @@ var mysqlMutants = []mutant{
 			old: "!slices.Contains(s.leaving, c.leaves)",
 			new: "slices.Index(s.leaving, c.leaves) < 99",
 		}},
-		pkg:     "mysqlbackend", test: "TestSwapOf",
+		pkg: "mysqlbackend", test: "TestSwapOf",
 	},
 	{
 		guard:   "mysql: a late wake-up ends no wait",
 		file:    "mysqlbackend/turns.go",
-		without: "a Lock fails because another client has waked its watcher twice",
+		without: "a Lock fails because another client woke its watcher twice",
 		edits: []edit{{
 			old: "	if hasNumber(err, errInterrupted) {\n		return d.lookOnce",
 			new: "	if false {\n		return d.lookOnce",
 		}},
 		pkg: "mysqlbackend", test: "TestLateKillEndsNoWait",
+	},
+	{
+		guard:   "mysql: a slow client releases in a roster with waiters",
+		file:    "mysqlbackend/swap.go",
+		without: "faster clients overtake the release until its context ends",
+		edits:   []edit{{old: "case was.Find(c.leaves) != nil", new: "case false && c.leaves != \"\""}},
+		pkg:     "mysqlbackend", test: "TestSlowReleaseIsNotOvertaken",
 	},
 	{
 		guard:   "mysql: terms in a roster stay whole numbers",
