@@ -50,7 +50,8 @@ func isPlainWord(s string) bool { return !strings.ContainsAny(s, `%_\`) }
 // trySwap makes cs in one statement, and returns false if that is not possible. Then nothing was
 // changed.
 func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error) {
-	cs := d.changes.live(e.changes)
+	cs, ctx, end := d.changes.attempt(ctx, e.changes)
+	defer end()
 	s, ok := swapOf(cs)
 	if !ok || d.turns.isWatched(e.key) {
 		return false, nil

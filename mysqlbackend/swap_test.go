@@ -376,6 +376,41 @@ func TestSlowReleaseIsNotOvertaken(t *testing.T) {
 	}
 }
 
+// TestImpatientCallerDisturbsNoOther lets callers with short contexts share their editions with a
+// patient one, on a network that takes longer. The patient caller has its answer.
+func TestImpatientCallerDisturbsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			proxy := testenv.NewProxy(t, s.Addr)
+			near := openURL(t, s.URL)
+			d := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+			key := t.Name()
+			acquire(t, near, permit(key, 1000))
+			proxy.Latency(t, 100*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
+			var impatient sync.WaitGroup
+			for i := range time.Duration(6) { // some end during the reading, and some after it
+				impatient.Go(func() {
+					for ctx.Err() == nil {
+						short, end := context.WithTimeout(ctx, (20+80*i)*time.Millisecond)
+						_, _ = d.Acquire(short, permit(key, 1000))
+						end()
+					}
+				})
+			}
+			defer func() { cancel(); impatient.Wait() }()
+			for range 10 {
+				if _, err := d.Acquire(t.Context(), permit(key, 1000)); err != nil {
+					t.Errorf("a patient Acquire: %v", err)
+				}
+			}
+		})
+	}
+}
+
 // TestGivenUpChangeIsNotMade ends the context of a caller whose change waits for an edition. No
 // statement contains the change afterwards.
 func TestGivenUpChangeIsNotMade(t *testing.T) {

@@ -54,6 +54,13 @@ var mysqlMutants = []mutant{
 		pkg:     "mysqlbackend", test: "TestSlowReleaseIsNotOvertaken",
 	},
 	{
+		guard:   "mysql: a caller that gives up disturbs no other caller",
+		file:    "mysqlbackend/changes.go",
+		without: "one caller with short contexts starves the other callers of its client",
+		edits:   []edit{{old: "abandonAfter = time.Second", new: "abandonAfter = 100 * time.Millisecond"}},
+		pkg:     "mysqlbackend", test: "TestImpatientCallerDisturbsNoOther",
+	},
+	{
 		guard:   "mysql: terms in a roster stay whole numbers",
 		file:    "mysqlbackend/statements/roster-renew.sql",
 		without: "a renewal makes the roster unreadable",
