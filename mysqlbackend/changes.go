@@ -23,9 +23,9 @@ const (
 	maxOverdue = 100 * time.Millisecond
 	// maxEditions limits the editions of one row by one driver at a time.
 	maxEditions = 2
-	// abandonAfter is how long an edition goes on after one of its callers has given up. Its other
-	// callers need the answer, and Capabilities.Late includes this time.
-	abandonAfter = 100 * time.Millisecond
+	// abandonAfter is how long a statement goes on after a caller whose change it contains has given
+	// up. The other callers need the answer, and Capabilities.Late includes this time.
+	abandonAfter = time.Second
 )
 
 // change is what one caller changes in a roster.
@@ -40,19 +40,17 @@ type change struct {
 	// Simple changes also have one of these; see swap.go.
 	req    *backend.Request // the change requests the lock
 	leaves string           // the change removes the entry of that owner
+	isMade bool             // before the rest of its edition
 	answer error            // of the last call of apply
 	grant  *backend.Grant   // of the last call of apply, if there is one
 	token  int64            // of the row with the change
 
-	// The rest belongs to a change that had to wait. changes.mu guards edition and left.
-	end     time.Time     // of the caller's context; zero: there is none
-	done    chan error    // of one element: the result
-	edition *sharedResult // nil: it waits
-	left    bool          // the caller has given up
+	// The rest belongs to a change that had to wait. changes.mu guards abandon and left.
+	end     time.Time          // of the caller's context; zero: there is none
+	done    chan error         // of one element: the result
+	abandon context.CancelFunc // ends the attempt that contains the change; nil: none has begun
+	left    bool               // the caller has given up
 }
-
-// sharedResult is an edition with the changes of several callers.
-type sharedResult struct{ cancel context.CancelFunc }
 
 // changes are the changes of a driver that are under way.
 type changes struct {
@@ -123,21 +121,24 @@ func (k *keyChanges) take() []*change {
 	return next
 }
 
-// begin records that e makes cs.
-func (s *changes) begin(e *sharedResult, cs []*change) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range cs {
-		c.edition = e
+// attempt returns the changes of cs whose callers have not given up, and the context for the
+// statements that make them. If one of these callers gives up, the context ends after abandonAfter,
+// so that no statement with its change is sent later. The next attempt lacks the change.
+func (s *changes) attempt(
+	ctx context.Context, cs []*change,
+) (live []*change, _ context.Context, end context.CancelFunc) {
+	live, end = slices.Clone(cs), func() {}
+	if !slices.ContainsFunc(cs, func(c *change) bool { return c.done != nil }) {
+		return live, ctx, end // of a caller that makes the change itself
 	}
-}
-
-// live returns the changes whose callers have not given up. A statement that is sent after a caller
-// has given up contains no change of it.
-func (s *changes) live(cs []*change) []*change {
+	ctx, end = context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(cs), func(c *change) bool { return c.left })
+	live = slices.DeleteFunc(live, func(c *change) bool { return c.left })
+	for _, c := range live {
+		c.abandon = end
+	}
+	return live, ctx, end
 }
 
 // setToken records the token of the row with the changes cs.
@@ -147,14 +148,13 @@ func setToken(cs []*change, token int64) {
 	}
 }
 
-// giveUp takes c out of its edition, which ends soon if it has begun: its statement under way may
-// contain c.
+// giveUp takes c out of its edition. The statement under way, which may contain c, ends soon.
 func (s *changes) giveUp(c *change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.left = true
-	if c.edition != nil {
-		time.AfterFunc(abandonAfter, c.edition.cancel)
+	if c.abandon != nil {
+		time.AfterFunc(abandonAfter, c.abandon)
 	}
 }
 
@@ -215,13 +215,16 @@ func (d *driver) editNext(key string, cs []*change) {
 func (d *driver) editTogether(key string, cs []*change) {
 	ctx, cancel := context.WithDeadline(d.ctx, d.lastEnd(cs))
 	defer cancel()
-	d.changes.begin(&sharedResult{cancel}, cs)
 	err := d.make(ctx, &edition{key: key, q: querierOf(cs), changes: cs})
-	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = batch.ErrNoAnswer // the contexts of the callers have not ended
 	}
 	for _, c := range cs {
-		c.done <- cmp.Or(err, c.answer)
+		if c.isMade {
+			c.done <- c.answer
+		} else {
+			c.done <- cmp.Or(err, c.answer)
+		}
 	}
 }
 

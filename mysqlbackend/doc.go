@@ -100,9 +100,9 @@
 // functions for JSON of the server: like a mutex, an uncontended permit costs two statements. Any
 // other change reads the row and stores it again unless another client was faster: two statements,
 // which no crash can leave half done. A renewal is one statement. So clients on a slow network
-// also acquire, renew and release while other clients change the roster all the time. Only waiters
-// can be overtaken by faster clients. The changes of one driver that arrive while a change of the
-// same row is under way go together, in one commit.
+// also acquire, renew and release while other clients change the roster all the time. If the first
+// write of a waiter or of a release is overtaken, it is repeated as one statement, too. The changes
+// of one driver that arrive while a change of the same row is under way go together, in one commit.
 //
 // Entries stand in the order of their arrival. The waiters of a driver in one roster share a
 // watcher. On MySQL it sleeps in the server, and KILL QUERY ends the sleep when one of its waiters

@@ -257,16 +257,23 @@ func (d *driver) remove(ctx context.Context, text, key string, owner ...any) err
 // wakeLater wakes the first waiter, whose connection a statement has returned, in the background.
 func (d *driver) wakeLater(out outcome) {
 	if out.id > 0 && d.caps.Notify && !d.queue.polls {
-		d.background.Go(func() { d.wake(out.id) })
+		d.background.Go(func() {
+			ctx, cancel := d.boundWake()
+			defer cancel()
+			d.wake(ctx, out.id)
+		})
 	}
 }
 
+// boundWake returns a context for waking a waiter. A process may close its driver just after a
+// release, so Close waits for the wake-up, and does not end it.
+func (d *driver) boundWake() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), min(d.opts.Timeout, time.Second))
+}
+
 // wake ends the sleep of a connection. It has no effect if the connection has its answer already,
-// or belongs to another user. Then the sleep ends by itself after maxSleep. A process may close its
-// driver just after a release, so Close waits for wake, and does not end it.
-func (d *driver) wake(connection int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(d.opts.Timeout, time.Second))
-	defer cancel()
+// or belongs to another user. Then the sleep ends by itself after maxSleep.
+func (d *driver) wake(ctx context.Context, connection int64) {
 	_, _ = exec(ctx, d.pools.control, fmt.Sprintf("KILL QUERY %d", connection))
 }
 

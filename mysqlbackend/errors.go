@@ -72,6 +72,35 @@ var gaps = []uint16{
 	1305, // ER_SP_DOES_NOT_EXIST
 }
 
+// unreadables are the errors of a server whose functions for JSON cannot read the text of a roster.
+// The statement has changed nothing. The last eight are MariaDB's.
+var unreadables = []uint16{
+	1300, // ER_INVALID_CHARACTER_STRING
+	3140, // ER_INVALID_JSON_TEXT
+	3141, // ER_INVALID_JSON_TEXT_IN_PARAM
+	3143, // ER_INVALID_JSON_PATH
+	3144, // ER_INVALID_JSON_CHARSET
+	3146, // ER_INVALID_TYPE_FOR_JSON
+	3156, // ER_INVALID_JSON_VALUE_FOR_CAST
+	3157, // ER_JSON_DOCUMENT_TOO_DEEP
+	3854, // ER_CANNOT_CONVERT_STRING
+	4035, // ER_JSON_BAD_CHR
+	4036, // ER_JSON_NOT_JSON_CHR
+	4037, // ER_JSON_EOS
+	4038, // ER_JSON_SYNTAX
+	4039, // ER_JSON_ESCAPING
+	4040, // ER_JSON_DEPTH
+	4041, // ER_JSON_PATH_EOS
+	4042, // ER_JSON_PATH_SYNTAX
+}
+
+// isUnreadable reports whether err proves that the server has not executed a statement with
+// functions for JSON, and never will: the driver then has to read the roster itself.
+func isUnreadable(err error) bool {
+	return hasNumber(err, unreadables...) || errors.Is(err, backend.ErrConflict) ||
+		errors.Is(err, backend.ErrUnsupported)
+}
+
 // interpretError classifies an error of the client library. It wraps a definite answer in its
 // sentinel; any other error leaves the outcome unknown. ctx is the context of the call: an error
 // after its end is reported as its end. The library's errors contain no password, as

@@ -413,13 +413,13 @@ func TestNew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
-			for params, late := range map[string]time.Duration{
+			for params, lockWait := range map[string]time.Duration{
 				// Prepared statements, and the server's default innodb_lock_wait_timeout.
-				"": 50*time.Second + timerSlack,
+				"": 50 * time.Second,
 				"?interpolateParams=true&clientFoundRows=true&parseTime=true&loc=Local" +
-					"&innodb_lock_wait_timeout=2": 2*time.Second + timerSlack,
+					"&innodb_lock_wait_timeout=2": 2 * time.Second,
 				"?collation=latin1_swedish_ci&sql_mode=%27ANSI%27" +
-					"&sql_safe_updates=1": 50*time.Second + timerSlack,
+					"&sql_safe_updates=1": 50 * time.Second,
 			} {
 				db := database(t, s, params)
 				opened, err := New(db, &Options{Create: true})
@@ -427,6 +427,7 @@ func TestNew(t *testing.T) {
 					t.Fatalf("%s: %v", params, err)
 				}
 				d := opened.(*driver)
+				late := lockWait + timerSlack + abandonAfter
 				if got := d.Capabilities().Late; got != late {
 					t.Errorf("%s: Late is %v, want %v", params, got, late)
 				}

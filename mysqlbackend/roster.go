@@ -88,37 +88,47 @@ func (d *driver) edit(ctx context.Context, e *edition) error {
 		if err != nil {
 			return err
 		}
-		r, err := row.entries()
-		if err != nil {
+		done, err := d.editRow(ctx, e, row)
+		switch {
+		case done || err != nil || len(e.changes) == 0:
 			return err
-		}
-		before := newVersion(r, row.token)
-		live := d.changes.live(e.changes)
-		onlyRemoves := applyAll(&r, row, live)
-		after := newVersion(r, row.draw())
-		if bytes.Equal(after.text, before.text) {
-			setToken(live, before.token)
-			return nil
-		}
-		isFull := len(r) > maxEntries || len(after.text) > maxRoster
-		if isFull && len(after.text) > len(before.text) {
-			return d.editAlone(ctx, e, live)
-		}
-		stored, err := d.writeRoster(ctx, e, row, after, onlyRemoves)
-		if stored {
-			setToken(live, after.token)
-			d.passOn(e.key, before, after)
-		}
-		if err != nil || stored {
-			return err
-		}
-		if e.skipsLocked {
+		case e.skipsLocked:
 			return errRowLocked
 		}
 		if err := pause(ctx, rand.N(longest+1)); err != nil {
 			return err
 		}
 	}
+}
+
+// editRow makes e in row, and returns false if another client was faster.
+func (d *driver) editRow(ctx context.Context, e *edition, row *rosterRow) (done bool, err error) {
+	r, err := row.entries()
+	if err != nil {
+		return false, err
+	}
+	live, ctx, end := d.changes.attempt(ctx, e.changes)
+	defer end()
+	before := newVersion(r, row.token)
+	onlyRemoves := applyAll(&r, row, live)
+	after := newVersion(r, row.draw())
+	if bytes.Equal(after.text, before.text) {
+		setToken(live, before.token)
+		return true, nil
+	}
+	isFull := len(r) > maxEntries || len(after.text) > maxRoster
+	if isFull && len(after.text) > len(before.text) {
+		return true, d.editAlone(ctx, e, live)
+	}
+	stored, err := d.writeRoster(ctx, e, row, after, onlyRemoves)
+	if stored {
+		setToken(live, after.token)
+		d.passOn(e.key, before, after)
+	}
+	if err != nil || stored || e.skipsLocked {
+		return stored, err
+	}
+	return false, d.insist(ctx, e, before.roster, live)
 }
 
 // applyAll applies cs to r. It reports whether a read-only server may store the result.

@@ -60,6 +60,8 @@ var (
 	turnSleepSQL string
 	//go:embed statements/roster-take.sql
 	rosterTakeSQL string
+	//go:embed statements/roster-wait.sql
+	rosterWaitSQL string
 	//go:embed statements/roster-drop.sql
 	rosterDropSQL string
 	//go:embed statements/roster-renew.sql
@@ -79,8 +81,9 @@ type statements struct {
 	cursor, stale, claim, sweep, sleep, held   string
 	rosterRead, rosterReadFree, rosterRow      string
 	rosterWrite, rosterClear, rosterLook       string
-	turnSleep, rosterRenew                     string
+	turnSleep, rosterRenew, rosterWait         string
 	takes, drops                               [maxLeaving + 1]string // by the holders that leave
+	dropAny                                    string                 // removes one entry, among waiters, too
 	listPlain                                  string
 	floorLock, floorUnlock                     string
 }
@@ -102,14 +105,16 @@ func newStatements(table string) *statements {
 		rosterRow:      text(rosterRowSQL), rosterWrite: text(rosterWriteSQL),
 		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
 		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)),
-		cursor: text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		rosterWait: withLeaving(text(rosterWaitSQL), 0),
+		cursor:     text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
 	for n := range s.takes {
 		s.takes[n] = withLeaving(text(rosterTakeSQL), n)
-		s.drops[n] = withLeaving(text(rosterDropSQL), n)
+		s.drops[n] = withLeaving(withWaiters(text(rosterDropSQL), false), n)
 	}
+	s.dropAny = withLeaving(withWaiters(text(rosterDropSQL), true), 1)
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
 )
 
 // TestStatements runs single statements and compares their answers and the rows that they leave.
@@ -66,6 +67,7 @@ func TestStatements(t *testing.T) {
 				"handover": testHandOver, "renew": testRenew, "renew many": testRenewMany,
 				"sweep": testSweep, "list": testList, "look": testLook, "shape": testShape,
 				"roster": testRoster, "roster reads": testRosterReads,
+				"roster waiters": testRosterWait,
 			} {
 				t.Run(part, func(t *testing.T) {
 					s.TB = t
@@ -492,6 +494,63 @@ func testRoster(s *stage) {
 			args: []any{[]byte("n")},
 		},
 	})
+}
+
+// testRosterWait checks which rosters take a waiter by roster-wait.sql.
+func testRosterWait(s *stage) {
+	const unix, place = 1800000000005007, 10 * second
+	reader := `{"kind":"r","owner":"a","granted":true,"since":1,"expires":2}`
+	permit := strings.Replace(reader, `"r"`, `"p2"`, 1)
+	for _, tt := range []struct {
+		name, owner, roster string
+		expires             int64
+		kinds               string
+		changed             int64
+	}{
+		{"a writer behind a reader", "*", reader, minute, "wr", 1},
+		{"the last entry has the longest term", "*", reader, second, "wr", 1},
+		{"a permit", "*", permit, minute, "p2", 1},
+		{"a permit behind a reader", "*", reader, minute, "p2", 0},
+		{"a writer behind a permit", "*", permit, minute, "wr", 0},
+		{"a permit of another limit", "*", permit, minute, "p3", 0},
+		{
+			"the owner is present", "*", reader + "," + strings.Replace(reader, `"a"`, `"b"`, 1),
+			minute, "wr", 0,
+		},
+		{"two entries are the maximum", "*", reader + "," + reader, minute, "wr", 0},
+		{"an expired roster", "*", reader, 0, "wr", 0},
+		{"a plain row", "a", reader, minute, "wr", 0},
+		{"an empty roster", "*", "", minute, "wr", 0},
+	} {
+		before := entry{"n", tt.owner, 2, -second, tt.expires, ""}
+		s.set([]entry{before})
+		do(s, s.conn, "UPDATE stage SET roster = ?", "["+tt.roster+"]")
+		first, other := tt.kinds, tt.kinds
+		if tt.kinds == "wr" {
+			first, other = "w", "r"
+		}
+		out, err := exec(s.Context(), s.conn, s.text.rosterWait, `{"kind":"w","owner":"b"}`,
+			place, place, []byte("n"), first, other, 2, 1000, "b")
+		if err != nil || out != (outcome{tt.changed, 0}) {
+			s.Errorf("%s: %+v, %v", tt.name, out, err)
+		}
+		text := ask(s, s.conn, "SELECT roster FROM stage")
+		r, err := roster.Parse([]byte(text))
+		if err != nil {
+			s.Fatal(err)
+		}
+		want := []entry{before}
+		if tt.changed == 1 {
+			want = []entry{{"n", "*", newToken, -second, max(tt.expires, place), ""}}
+			last := roster.Entry{Word: "w", Owner: "b", Since: unix, Expires: unix + place}
+			if r[len(r)-1] != last {
+				s.Errorf("%s: the roster is %s", tt.name, text)
+			}
+		}
+		if got := s.get(); !slices.Equal(got, want) {
+			s.Errorf("%s: the rows are %+v, want %+v", tt.name, got, want)
+		}
+	}
 }
 
 // testRosterReads checks what is read of a roster, and that a plain row shows none, although a

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +31,8 @@ type swap struct {
 func swapOf(cs []*change) (s swap, ok bool) {
 	for _, c := range cs {
 		switch {
-		case c.leaves != "" && isPlainWord(c.leaves) && len(s.leaving) < maxLeaving:
+		case c.leaves != "" && isPlainWord(c.leaves) && len(s.leaving) < maxLeaving &&
+			!slices.Contains(s.leaving, c.leaves): // the path of a second entry would be NULL
 			s.leaving = append(s.leaving, c.leaves)
 		case c.req != nil && c.req.Mode != backend.Exclusive && isPlainWord(c.req.Owner) &&
 			s.coming == nil:
@@ -47,7 +50,8 @@ func isPlainWord(s string) bool { return !strings.ContainsAny(s, `%_\`) }
 // trySwap makes cs in one statement, and returns false if that is not possible. Then nothing was
 // changed.
 func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error) {
-	cs := d.changes.live(e.changes)
+	cs, ctx, end := d.changes.attempt(ctx, e.changes)
+	defer end()
 	s, ok := swapOf(cs)
 	if !ok || d.turns.isWatched(e.key) {
 		return false, nil
@@ -60,8 +64,8 @@ func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error)
 		out, err = exec(ctx, e.q, d.text.drop(len(s.leaving)), d.dropArgs(e.key, &s)...)
 	}
 	switch {
-	case isReply(err) && !errors.Is(err, backend.ErrUnavailable):
-		return false, nil // a row that this server cannot read as JSON, for example
+	case isUnreadable(err):
+		return false, nil
 	case err != nil || out.changed == 0:
 		return false, err
 	}
@@ -83,16 +87,73 @@ func takeArgs(key string, s *swap) (args []any) {
 	if limit == 0 || limit > maxEntries {
 		limit = maxEntries
 	}
-	entry, err := json.Marshal(roster.Entry{
-		Word: word, Owner: req.Owner, Meta: req.Meta, Granted: true,
-	})
-	if err != nil { // it consists of strings and numbers
-		panic(err)
-	}
+	entry := entryText(roster.Entry{Word: word, Owner: req.Owner, Meta: req.Meta, Granted: true})
 	ttl := ceilMicros(req.TTL)
 	args = append(s.owners(), entry, ttl, ttl, []byte(key), string(word), len(s.leaving), limit,
 		maxRoster/2, req.Owner)
 	return append(args, s.owners()...)
+}
+
+// insist makes progress with e after another client was faster: one of cs changes the row in one
+// statement, which no other client can overtake. Without it, a client on a slow network could never
+// write a roster that other clients keep changing by simple changes. was is the roster that the
+// overtaken write expected.
+func (d *driver) insist(ctx context.Context, e *edition, was roster.Roster, cs []*change) error {
+	for _, c := range cs {
+		switch {
+		case was.Find(c.leaves) != nil && isPlainWord(c.leaves):
+			return d.dropNow(ctx, e, c)
+		case c.mayQueue() && was.Find(c.req.Owner) == nil:
+			_, err := exec(ctx, e.q, d.text.rosterWait, d.waitArgs(c.req)...)
+			return err
+		}
+	}
+	return nil
+}
+
+// dropNow makes c, which removes one entry, whatever the other entries are. Then c is no longer a
+// part of e.
+func (d *driver) dropNow(ctx context.Context, e *edition, c *change) error {
+	args := d.dropArgs(e.key, &swap{leaving: []string{c.leaves}})
+	out, err := exec(ctx, e.q, d.text.dropAny, args...)
+	if err != nil || out.changed == 0 {
+		return err
+	}
+	c.isMade, c.answer = true, nil
+	e.changes = slices.DeleteFunc(slices.Clone(e.changes), func(o *change) bool { return o == c })
+	d.wakeLater(out)
+	d.background.Go(func() { d.passOnNow(e.key) })
+	return nil
+}
+
+// mayQueue reports whether the owner of c may have an entry in the roster before it has the lock.
+func (c *change) mayQueue() bool {
+	return c.req != nil && c.req.Queue && isPlainWord(c.req.Owner) &&
+		(c.answer == nil || errors.Is(c.answer, backend.ErrNotAcquired))
+}
+
+// waitArgs returns the parameters of roster-wait.sql.
+func (d *driver) waitArgs(req *backend.Request) []any {
+	word := kind.Of(req)
+	first, second := word, word
+	if req.Mode != backend.Permit {
+		first, second = kind.Writer, kind.Reader
+	}
+	entry := entryText(roster.Entry{Word: word, Owner: req.Owner, Meta: req.Meta, Bell: d.bell})
+	place := roster.Micros(roster.Place(req.TTL))
+	return []any{
+		entry, place, place, []byte(req.Key), string(first), string(second), maxEntries,
+		maxRoster / 2, req.Owner,
+	}
+}
+
+// entryText returns the document of one entry.
+func entryText(e roster.Entry) []byte {
+	text, err := json.Marshal(e)
+	if err != nil { // it consists of strings and numbers
+		panic(err)
+	}
+	return text
 }
 
 // dropArgs returns the parameters of roster-drop.sql.
@@ -141,13 +202,19 @@ func (d *driver) renewEntry(
 	ttl, sent := ceilMicros(g.TTL), time.Now()
 	out, err := exec(ctx, q, d.text.rosterRenew,
 		ttl, g.Owner, g.Owner, ttl, []byte(g.Key), g.Owner, g.Owner)
-	if isReply(err) && !errors.Is(err, backend.ErrUnavailable) {
+	if isUnreadable(err) {
 		return a, false
 	}
 	if err != nil {
 		return backend.Renewal{Err: err}, true
 	}
 	return backend.Renewal{Term: termOf(sent, ttl)}, out.changed > 0
+}
+
+// withWaiters completes roster-drop.sql for a roster that may have waiters, or has none.
+func withWaiters(text string, mayHaveWaiters bool) string {
+	word := strings.ToUpper(strconv.FormatBool(mayHaveWaiters))
+	return strings.ReplaceAll(text, "{mayHaveWaiters}", word)
 }
 
 // withLeaving completes roster-take.sql or roster-drop.sql for n holders that leave.

@@ -2,13 +2,17 @@ package mysqlbackend
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -93,16 +97,18 @@ func TestSwapKeepsTheRules(t *testing.T) {
 	})
 }
 
-// churn changes the roster of key all the time, until the test ends.
-func churn(t *testing.T, d *driver, key string) {
+// churn makes d request and release all the time what request returns, until the test ends.
+func churn(t *testing.T, d *driver, request func() *backend.Request) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if g, err := d.Acquire(ctx, permit(key, 1000)); err == nil {
-					_ = d.Release(context.WithoutCancel(ctx), g)
+				req := request()
+				_, err := d.Acquire(ctx, req)
+				if err == nil || req.Queue {
+					_ = d.Release(context.WithoutCancel(ctx), &backend.Grant{Request: *req})
 				}
 			}
 		})
@@ -124,7 +130,7 @@ func TestSlowClientIsNotOvertaken(t *testing.T) {
 			proxy.Latency(t, 15*time.Millisecond)
 			key := t.Name()
 			acquire(t, busy, permit(key, 1000)) // the row stays a roster
-			churn(t, busy, key)
+			churn(t, busy, func() *backend.Request { return permit(key, 1000) })
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			g, err := slow.Acquire(ctx, permit(key, 1000))
@@ -143,6 +149,262 @@ func TestSlowClientIsNotOvertaken(t *testing.T) {
 			for _, g := range []*backend.Grant{g, other} {
 				if err := slow.Release(ctx, g); err != nil {
 					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestSlowWaiterIsNotOvertaken lets a writer with a slow network wait among readers of three other
+// drivers, which come and go all the time. It enters the queue before its term would be over.
+func TestSlowWaiterIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			proxy := testenv.NewProxy(t, s.Addr)
+			slow := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+			proxy.Latency(t, 15*time.Millisecond)
+			key := t.Name()
+			for range 3 {
+				d := openURL(t, s.URL)
+				acquire(t, d, reader(key)) // the row stays a roster
+				churn(t, d, func() *backend.Request {
+					req := reader(key)
+					req.Queue = false
+					return req
+				})
+			}
+			req := raw.Request(t, 2*time.Second)
+			meter := lag.Start()
+			defer meter.Stop()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			_, err := slow.Acquire(ctx, req)
+			took := time.Since(began) - meter.Worst(began)
+			if b, ok := errors.AsType[*backend.Busy](err); !ok || !b.Queued || took > req.TTL {
+				t.Errorf("Acquire after %v: %v, want a place in the queue", took, err)
+			}
+			raw.Release(t, slow, &backend.Grant{Request: *req})
+		})
+	}
+}
+
+// brokenQuerier answers each statement with an error of the server.
+type brokenQuerier struct {
+	number uint16
+	texts  []string // of the statements
+}
+
+func (q *brokenQuerier) ExecContext(_ context.Context, text string, _ ...any) (sql.Result, error) {
+	q.texts = append(q.texts, text)
+	return nil, &mysql.MySQLError{Number: q.number, Message: "broken"}
+}
+
+func (q *brokenQuerier) QueryContext(_ context.Context, text string, _ ...any) (*sql.Rows, error) {
+	q.texts = append(q.texts, text)
+	return nil, &mysql.MySQLError{Number: q.number, Message: "broken"}
+}
+
+// TestUnknownOutcomeIsReturned checks that a driver reads and writes a roster only after an error
+// which proves that the simple change was not made. After any other error it may have been made, so
+// a second attempt could report that the lock was not held.
+func TestUnknownOutcomeIsReturned(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]int{
+		1053: 1, 1180: 1, 1205: 1, 1317: 1, 1927: 1, 1969: 1, 2013: 1, 3024: 1,
+		1054: 2, 1064: 2, 1305: 2, 3140: 2, 3141: 2, 3157: 2, 4038: 2,
+	} {
+		for _, c := range []*change{{leaves: "a"}, {req: permit("key", 2)}} {
+			d := &driver{text: newStatements("t"), changes: newChanges(), turns: newTurns()}
+			q := &brokenQuerier{number: number}
+			err := d.make(t.Context(), &edition{key: "key", q: q, changes: []*change{c}})
+			if !hasNumber(err, number) || len(q.texts) != want {
+				t.Errorf("error %d: %v after the statements %q", number, err, q.texts)
+			}
+		}
+		d, q := &driver{text: newStatements("t")}, &brokenQuerier{number: number}
+		a, done := d.renewEntry(t.Context(), q, &backend.Grant{Request: *permit("key", 2)})
+		if done != (want == 1) || done && !hasNumber(a.Err, number) {
+			t.Errorf("a renewal with error %d: %v, %t", number, a.Err, done)
+		}
+	}
+}
+
+// TestSwapOf checks which changes are made together in one statement.
+func TestSwapOf(t *testing.T) {
+	t.Parallel()
+	leaves := func(owner string) *change { return &change{leaves: owner} }
+	comes := func(req *backend.Request) *change { return &change{req: req} }
+	many := make([]*change, maxLeaving+1)
+	for i := range many {
+		many[i] = leaves(raw.NewOwner())
+	}
+	wild := permit("key", 2)
+	wild.Owner = "%"
+	for _, tt := range []struct {
+		name    string
+		changes []*change
+		want    bool
+	}{
+		{"none", nil, false},
+		{"one leaves", []*change{leaves("a")}, true},
+		{"two leave", []*change{leaves("a"), leaves("b")}, true},
+		{"one leaves twice", []*change{leaves("a"), leaves("b"), leaves("a")}, false},
+		{"too many leave", many, false},
+		{"as many leave as possible", many[1:], true},
+		{"one leaves, and one comes", []*change{leaves("a"), comes(reader("key"))}, true},
+		{"two come", []*change{comes(permit("key", 2)), comes(permit("key", 2))}, false},
+		{"a writer comes", []*change{comes(raw.Request(t, time.Minute))}, false},
+		{"a wildcard comes", []*change{comes(wild)}, false},
+		{"a wildcard leaves", []*change{leaves("a_")}, false},
+		{"another change", []*change{{}}, false},
+	} {
+		if _, ok := swapOf(tt.changes); ok != tt.want {
+			t.Errorf("%s: one statement is %t, want %t", tt.name, ok, tt.want)
+		}
+	}
+}
+
+// TestLateKillEndsNoWait lets a KILL QUERY, which was meant for the sleep of a watcher, interrupt
+// the statement after it. The watcher reads the roster again.
+func TestLateKillEndsNoWait(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openURL(t, server(t).URL)
+			g := acquire(t, d, reader(t.Name()))
+			conn := oneConnection(t, d.pools.main.DB)
+			once := &killedOnce{querier: conn}
+			v, _, err := d.lookTwice(t.Context(), once, g.Key, nil)
+			if err != nil || v.roster.Find(g.Owner) == nil || !once.isKilled {
+				t.Errorf("the roster after a KILL QUERY: %+v, %v", v, err)
+			}
+			raw.Release(t, d, g)
+		})
+	}
+}
+
+// killedOnce interrupts its first query.
+type killedOnce struct {
+	querier
+	isKilled bool
+}
+
+func (q *killedOnce) QueryContext(
+	ctx context.Context, text string, args ...any,
+) (*sql.Rows, error) {
+	if !q.isKilled {
+		q.isKilled = true
+		return nil, &mysql.MySQLError{Number: errInterrupted, Message: "killed"}
+	}
+	return q.querier.QueryContext(ctx, text, args...)
+}
+
+// errorOf returns the error of exec.
+func errorOf(_ outcome, err error) error { return err }
+
+// renewalError returns the error of roster-renew.sql.
+func renewalError(t *testing.T, d *driver, g *backend.Grant) error {
+	t.Helper()
+	micros := ceilMicros(g.TTL)
+	return errorOf(exec(t.Context(), d.pools.main, d.text.rosterRenew,
+		micros, g.Owner, g.Owner, micros, []byte(g.Key), g.Owner, g.Owner))
+}
+
+// TestUnreadableRosters checks that the errors of the servers' functions for JSON are known.
+func TestUnreadableRosters(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openURL(t, server(t).URL)
+			key := raw.Request(t, time.Minute).Key
+			g := acquire(t, d, permit(key, 2))
+			s := &swap{coming: &change{req: permit(key, 2)}}
+			leaving := &swap{leaving: []string{g.Owner}}
+			entry := `[{"kind":"p2","owner":"` + g.Owner + `","granted":true,"expires":`
+			for _, text := range []string{
+				"", "x", "1", `"x"`, "{}", "[", "[1]", "null", `["\x"]`, "[\"\xff\"]",
+				strings.Repeat("[", 200) + strings.Repeat("]", 200),
+				entry + "null}]", entry + `"x"}]`, entry + "{}}]", entry + "1e99}]",
+			} {
+				do(t, d.pools.main.DB, "UPDATE dlock SET roster = ? WHERE name = ?",
+					[]byte(text), []byte(key))
+				for statement, err := range map[string]error{
+					"take": errorOf(exec(t.Context(), d.pools.main, d.text.take(0),
+						takeArgs(key, s)...)),
+					"drop": errorOf(exec(t.Context(), d.pools.main, d.text.drop(1),
+						d.dropArgs(key, leaving)...)),
+					"renew": renewalError(t, d, g),
+				} {
+					if isReply(err) && !isUnreadable(err) {
+						t.Errorf("%s of %.60q: %v", statement, text, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestSlowReleaseIsNotOvertaken lets a reader with a slow network release its lock while a writer
+// waits, and while other readers enter the queue and leave it all the time.
+func TestSlowReleaseIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			proxy := testenv.NewProxy(t, s.Addr)
+			busy := openURL(t, s.URL)
+			slow := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+			proxy.Latency(t, 15*time.Millisecond)
+			key, writer := t.Name(), raw.Request(t, time.Minute)
+			g := acquire(t, slow, reader(key))
+			_ = raw.Busy(t, busy, writer)
+			churn(t, busy, func() *backend.Request { return reader(key) })
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := slow.Release(ctx, g); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			raw.Release(t, busy, acquire(t, busy, writer))
+		})
+	}
+}
+
+// TestImpatientCallerDisturbsNoOther lets callers with short contexts share their editions with a
+// patient one, on a network that takes longer. The patient caller has its answer.
+func TestImpatientCallerDisturbsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			proxy := testenv.NewProxy(t, s.Addr)
+			near := openURL(t, s.URL)
+			d := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+			key := t.Name()
+			acquire(t, near, permit(key, 1000))
+			proxy.Latency(t, 100*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
+			var impatient sync.WaitGroup
+			for i := range time.Duration(6) { // some end during the reading, and some after it
+				impatient.Go(func() {
+					for ctx.Err() == nil {
+						short, end := context.WithTimeout(ctx, (20+80*i)*time.Millisecond)
+						_, _ = d.Acquire(short, permit(key, 1000))
+						end()
+					}
+				})
+			}
+			defer func() { cancel(); impatient.Wait() }()
+			for range 10 {
+				if _, err := d.Acquire(t.Context(), permit(key, 1000)); err != nil {
+					t.Errorf("a patient Acquire: %v", err)
 				}
 			}
 		})

@@ -130,7 +130,7 @@ func (w *watcher) advance(owner string, done chan error) (distance int) {
 	return distance
 }
 
-// end ends the wait of owner. turnturns.mu must be held.
+// end ends the wait of owner. turns.mu must be held.
 func (w *watcher) end(owner string, done chan error, err error) {
 	delete(w.waiters, owner)
 	select {
@@ -163,18 +163,39 @@ func (d *driver) watch(w *watcher) {
 func (d *driver) look(s *sleeper, w *watcher) (v *version, now int64, err error) {
 	ctx, cancel := d.boundBackground()
 	defer cancel()
-	token := int64(-1) // none
 	d.turns.mu.Lock()
 	seen := w.seen
 	d.turns.mu.Unlock()
-	if seen != nil {
-		token = seen.token
-	}
-	rows, err := query(ctx, s.querier(), scanLook, d.text.rosterLook, token, []byte(w.key))
+	v, now, err = d.lookTwice(ctx, s.querier(), w.key, seen)
 	if err != nil && ctx.Err() != nil { // the contexts of the waiters have not ended
 		err = fmt.Errorf("%w: the roster was not read: %w",
 			backend.ErrUnavailable, batch.ErrNoAnswer)
 	}
+	return v, now, err
+}
+
+// lookTwice is lookOnce, and reads again after an interruption: a KILL QUERY that was meant for the
+// watcher's last sleep may come late.
+func (d *driver) lookTwice(
+	ctx context.Context, q querier, key string, seen *version,
+) (v *version, now int64, err error) {
+	v, now, err = d.lookOnce(ctx, q, key, seen)
+	if hasNumber(err, errInterrupted) {
+		return d.lookOnce(ctx, q, key, seen)
+	}
+	return v, now, err
+}
+
+// lookOnce reads the roster of key, and the server's time. seen is the version that was read last,
+// or nil.
+func (d *driver) lookOnce(
+	ctx context.Context, q querier, key string, seen *version,
+) (v *version, now int64, err error) {
+	token := int64(-1) // none
+	if seen != nil {
+		token = seen.token
+	}
+	rows, err := query(ctx, q, scanLook, d.text.rosterLook, token, []byte(key))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -218,29 +239,51 @@ func (d *driver) observe(w *watcher, v *version, err error) (nearest int, isNear
 
 // passOn wakes the waiters that may hold the lock after a change of the roster of key.
 func (d *driver) passOn(key string, before, after *version) {
+	for _, bell := range d.reached(key, before.roster, after) {
+		d.background.Go(func() {
+			ctx, cancel := d.boundWake()
+			defer cancel()
+			d.ring(ctx, key, bell)
+		})
+	}
+}
+
+// passOnNow reads the roster of key, and wakes all waiters that may hold the lock.
+func (d *driver) passOnNow(key string) {
+	ctx, cancel := d.boundWake()
+	defer cancel()
+	after, _, err := d.lookTwice(ctx, d.pools.control, key, nil)
+	if err != nil {
+		return // the waiters read the roster once a second
+	}
+	var rings sync.WaitGroup
+	for _, bell := range d.reached(key, nil, after) {
+		rings.Go(func() { d.ring(ctx, key, bell) })
+	}
+	rings.Wait()
+}
+
+// reached wakes the driver's own waiters that may hold the lock after a change of the roster of
+// key. It returns the bells of the other drivers with such waiters.
+func (d *driver) reached(key string, before roster.Roster, after *version) []string {
 	d.turns.mu.Lock()
 	if w := d.turns.byKey[key]; w != nil && (w.seen == nil || w.seen.token < after.token) {
 		d.gather(key, w.report(after))
 	}
 	d.turns.mu.Unlock()
 	if !d.caps.Notify || d.queue.polls {
-		return
+		return nil
 	}
-	for _, bell := range after.roster.Reached(before.roster) {
-		if bell != d.bell {
-			d.background.Go(func() { d.ring(key, bell) })
-		}
-	}
+	isOwn := func(bell string) bool { return bell == d.bell }
+	return slices.DeleteFunc(after.roster.Reached(before), isOwn)
 }
 
 // ring wakes the watcher of key of the driver with that bell.
-func (d *driver) ring(key, bell string) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(d.opts.Timeout, time.Second))
-	defer cancel()
+func (d *driver) ring(ctx context.Context, key, bell string) {
 	found, err := query(ctx, d.pools.control, scanNullable, "SELECT IS_USED_LOCK(?)",
 		d.keys.bell(key, bell))
 	if err == nil && len(found) == 1 && found[0].Valid {
-		d.wake(found[0].Int64)
+		d.wake(ctx, found[0].Int64)
 	}
 }
 

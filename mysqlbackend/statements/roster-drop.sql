@@ -1,10 +1,11 @@
--- roster-drop.sql: remove holders of a name whose entries are all holders.
+-- roster-drop.sql: remove entries of a name whose entries are all holders, or of any roster.
 --
--- params   {removed}: each of the holders; signal, µs, name; {present}: each of the holders
+-- params   {removed}: the owner of each entry; signal, µs, name; {present}: like {removed}
 -- returns  as the number of changed rows: 0 if the row is not such a roster;
---          as the insert id: see release.sql, if the last holder has left
+--          as the insert id: see release.sql, if the last entry has left
 --
--- See roster-take.sql. There are no waiters, so the change wakes no waiter of the roster.
+-- See roster-take.sql. If all entries are holders, the change lets no waiter of the roster in. If
+-- {mayHaveWaiters} is TRUE, the driver reads the roster afterwards and wakes them.
 
 UPDATE {table}
 SET
@@ -16,5 +17,6 @@ SET
     GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)))),
   since = UTC_TIMESTAMP(6), roster = IF(owner = '', NULL, roster)
 WHERE name = ? AND owner = '*' AND expires > UTC_TIMESTAMP(6)
-  AND JSON_LENGTH(JSON_EXTRACT({doc}, '$[*].granted')) = JSON_LENGTH({doc})
+  AND ({mayHaveWaiters}
+    OR JSON_LENGTH(JSON_EXTRACT({doc}, '$[*].granted')) = JSON_LENGTH({doc}))
   {present}
