@@ -227,4 +227,13 @@ var pgMutants = []mutant{
 		edits:   []edit{{old: "\tFOR UPDATE SKIP LOCKED", new: "\tFOR UPDATE"}},
 		pkg:     "pgbackend", test: "TestSweepWaitsForNoRow",
 	},
+	{
+		guard: "postgres: no query of WITH hides a table", file: "pgbackend/statements.go",
+		without: "the renewals of a table with the name asked fail",
+		edits: []edit{
+			{old: "WITH asked$ AS (", new: "WITH asked AS ("},
+			{old: "FROM asked$ AS a", new: "FROM asked AS a"},
+		},
+		pkg: "pgbackend", test: "TestTablesWithTheNamesOfQueries",
+	},
 }
