@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -49,6 +51,25 @@ func TestWaiterKeepsItsPlace(t *testing.T) {
 			t.Fatalf("the waiter has lost its place: %+v, %v", info, err)
 		}
 		busy = raw.Busy(t, d, waiter)
+	}
+	raw.Release(t, d, g)
+	raw.Release(t, d, raw.Acquire(t, d, waiter))
+}
+
+// TestWaiterWithoutListener waits with a driver that cannot make the connection of its waiters.
+func TestWaiterWithoutListener(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	d.listener.config = d.listener.config.Copy()
+	d.listener.config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		return errors.New("refused by the test")
+	}
+	g, waiter := raw.Acquire(t, d, raw.Request(t, time.Hour)), raw.Request(t, time.Minute)
+	busy := raw.Busy(t, d, waiter)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := d.Wait(ctx, waiter, busy); err != nil {
+		t.Errorf("Wait: %v", err)
 	}
 	raw.Release(t, d, g)
 	raw.Release(t, d, raw.Acquire(t, d, waiter))

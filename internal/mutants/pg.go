@@ -5,7 +5,7 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: a waiter keeps its place", file: "pgbackend/wait.go",
 		without: "a waiter is overtaken, and sleeps although the lock is free",
-		edits:   []edit{{old: "roster.Place(req.TTL) / 3", new: "roster.Place(req.TTL) * 4"}},
+		edits:   []edit{{old: "roster.Place(req.TTL)/3", new: "roster.Place(req.TTL)*4"}},
 		pkg:     "pgbackend", test: "TestWaiterKeepsItsPlace",
 	},
 	{
@@ -235,5 +235,11 @@ var pgMutants = []mutant{
 			{old: "FROM asked$ AS a", new: "FROM asked AS a"},
 		},
 		pkg: "pgbackend", test: "TestTablesWithTheNamesOfQueries",
+	},
+	{
+		guard: "postgres: a waiter does not need the listener", file: "pgbackend/wait.go",
+		without: "places end and a free lock stays unused while LISTEN cannot connect",
+		edits:   []edit{{old: "d.awaitTurn(turn, req)", new: "d.awaitTurn(ctx, req)"}},
+		pkg:     "pgbackend", test: "TestWaiterWithoutListener",
 	},
 }
