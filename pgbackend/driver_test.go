@@ -3,6 +3,7 @@ package pgbackend
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -235,6 +236,52 @@ func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
 		raw.WantIs(t, "RenewAll", err, want)
 	}
 	raw.Release(t, d, g)
+}
+
+// TestRequestsDelayNoRenewal renews a reader while other requests have all of their connections, and
+// one of them has the turn to change the name.
+func TestRequestsDelayNoRenewal(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	req, other := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
+	req.Mode, other.Mode = backend.Shared, backend.Shared
+	g := raw.Acquire(t, d, req)
+	for range cap(d.requests.slots) {
+		d.requests.slots <- struct{}{}
+	}
+	acquired := make(chan *backend.Grant)
+	go func() {
+		grant, err := d.Acquire(t.Context(), other)
+		if err != nil {
+			t.Errorf("Acquire: %v", err)
+		}
+		acquired <- grant
+	}()
+	for !d.requests.gates.has(req.Key) {
+		runtime.Gosched()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := d.Renew(ctx, g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := d.RenewAll(ctx, []*backend.Grant{g})[0].Err; err != nil {
+		t.Errorf("RenewAll: %v", err)
+	}
+	for range cap(d.requests.slots) {
+		<-d.requests.slots
+	}
+	raw.Release(t, d, g)
+	if next := <-acquired; next != nil {
+		raw.Release(t, d, next)
+	}
+}
+
+// has reports whether there are edits of a name.
+func (g *gates) has(key string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.gates[key] != nil
 }
 
 // TestRostersAreRenewedInABatch renews grants in rosters together with others.

@@ -36,7 +36,7 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 
 // renewEntry renews a grant that may be in a roster.
 func (d *driver) renewEntry(ctx context.Context, g *backend.Grant) error {
-	return d.edit(ctx, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
+	return d.edit(ctx, d.renewals, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
 		if isOther(entries.Find(g.Owner), g) {
 			return backend.ErrLost
 		}

@@ -242,4 +242,10 @@ var pgMutants = []mutant{
 		edits:   []edit{{old: "d.awaitTurn(turn, req)", new: "d.awaitTurn(ctx, req)"}},
 		pkg:     "pgbackend", test: "TestWaiterWithoutListener",
 	},
+	{
+		guard: "postgres: requests delay no renewal", file: "pgbackend/renew.go",
+		without: "many requests make renewals wait until leases are lost",
+		edits:   []edit{{old: "d.edit(ctx, d.renewals,", new: "d.edit(ctx, d.requests,"}},
+		pkg:     "pgbackend", test: "TestRequestsDelayNoRenewal",
+	},
 }
