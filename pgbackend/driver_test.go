@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -236,6 +237,40 @@ func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
 		raw.WantIs(t, "RenewAll", err, want)
 	}
 	raw.Release(t, d, g)
+}
+
+// TestHoldersOfOneNameAreRenewedAtOnce renews the permits of one name, of which one is gone.
+func TestHoldersOfOneNameAreRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	version := func() (version int64) {
+		err := conn.QueryRow(t.Context(), `SELECT version FROM dlock WHERE name = $1`,
+			name(t.Name())).Scan(&version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return version
+	}
+	grants := make([]*backend.Grant, 50)
+	for i := range grants {
+		req := raw.Request(t, time.Minute)
+		req.Mode, req.Limit = backend.Permit, len(grants)
+		grants[i] = raw.Acquire(t, d, req)
+	}
+	raw.Release(t, d, grants[7])
+	before := version()
+	for i, renewal := range d.RenewAll(t.Context(), grants) {
+		if want := i == 7; errors.Is(renewal.Err, backend.ErrLost) != want {
+			t.Errorf("renewal %d: %v", i, renewal.Err)
+		}
+	}
+	if changes := version() - before; changes != 1 {
+		t.Errorf("the row was changed %d times", changes)
+	}
+	for _, g := range slices.Delete(grants, 7, 8) {
+		raw.Release(t, d, g)
+	}
 }
 
 // TestRequestsDelayNoRenewal renews a reader while other requests have all of their connections, and

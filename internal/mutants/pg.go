@@ -159,8 +159,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a batch finds its grants in rosters", file: "pgbackend/renew.go",
 		without: "a waiter costs the writer its lock",
 		edits: []edit{{
-			old: "case row == nil || row.roster == nil && !row.isOf(g):",
-			new: "case row == nil || !row.isOf(g):",
+			old: "if err == nil && row != nil && row.roster != nil {",
+			new: "if err == nil && row != nil && false {",
 		}},
 		pkg: "pgbackend", test: "TestRostersAreRenewedInABatch",
 	},
@@ -247,5 +247,15 @@ var pgMutants = []mutant{
 		without: "many requests make renewals wait until leases are lost",
 		edits:   []edit{{old: "d.edit(ctx, d.renewals,", new: "d.edit(ctx, d.requests,"}},
 		pkg:     "pgbackend", test: "TestRequestsDelayNoRenewal",
+	},
+	{
+		guard: "postgres: grants of one name are renewed at once", file: "pgbackend/renew.go",
+		without: "many holders of one name make its renewals slow, until leases are lost",
+		edits: []edit{{
+			old: "d.renewNamed(ctx, key, positions, gs, answers)",
+			new: "for _, i := range positions {\n" +
+				"d.renewNamed(ctx, key, []int{i}, gs, answers)\n}",
+		}},
+		pkg: "pgbackend", test: "TestHoldersOfOneNameAreRenewedAtOnce",
 	},
 }
