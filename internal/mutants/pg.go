@@ -111,8 +111,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a new row has a fence of its time", file: "pgbackend/record.go",
 		without: "fences repeat after a row was deleted",
 		edits: []edit{{
-			old: "r.fence = r.now.UnixMicro() - backend.FenceEpoch",
-			new: "r.fence = 0 * (r.now.UnixMicro() - backend.FenceEpoch)",
+			old: "max(1, r.now.UnixMicro()-backend.FenceEpoch)",
+			new: "max(1, 0*(r.now.UnixMicro()-backend.FenceEpoch))",
 		}},
 		pkg: "pgbackend", test: "TestRenewalCreatesNothing",
 	},
@@ -257,5 +257,11 @@ var pgMutants = []mutant{
 				"d.renewNamed(ctx, key, []int{i}, gs, answers)\n}",
 		}},
 		pkg: "pgbackend", test: "TestHoldersOfOneNameAreRenewedAtOnce",
+	},
+	{
+		guard: "postgres: a clock in the past gives no negative fence", file: "pgbackend/record.go",
+		without: "a lock that was granted seems to be refused",
+		edits:   []edit{{old: "r.fence = max(1, ", new: "r.fence = max(-1<<62, "}},
+		pkg:     "pgbackend", test: "TestFenceOfAWrongClock",
 	},
 }
