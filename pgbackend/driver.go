@@ -152,7 +152,7 @@ func call[T any](
 		}
 		conn, err := d.pool.Acquire(ctx)
 		if err != nil {
-			return none, err
+			return none, unsent(err)
 		}
 		defer conn.Release()
 		if ctx.Err() != nil {

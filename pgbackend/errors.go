@@ -52,6 +52,16 @@ func interpretError(err error) error {
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
+// unsent gives the error of a request that was not sent its meaning, for example the error of a
+// closed pool. Its outcome is never unknown.
+func unsent(err error) error {
+	err = interpretError(err)
+	if !isSentinel(err) {
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return err
+}
+
 // isSentinel reports whether err has a meaning already.
 func isSentinel(err error) bool {
 	for _, sentinel := range []error{

@@ -123,11 +123,7 @@ func (d *driver) opened(ctx context.Context) (backend.Driver, error) {
 		return d, nil
 	}
 	_ = d.Close()
-	err = interpretError(err)
-	if !isSentinel(err) {
-		err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	}
-	return nil, err
+	return nil, unsent(err)
 }
 
 // parseTarget takes the parameters of u.

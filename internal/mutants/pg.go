@@ -264,4 +264,10 @@ var pgMutants = []mutant{
 		edits:   []edit{{old: "r.fence = max(1, ", new: "r.fence = max(-1<<62, "}},
 		pkg:     "pgbackend", test: "TestFenceOfAWrongClock",
 	},
+	{
+		guard: "postgres: a request without a connection was not sent", file: "pgbackend/driver.go",
+		without: "each error of the pool is an outcome that is unknown",
+		edits:   []edit{{old: "return none, unsent(err)", new: "return none, err"}},
+		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
+	},
 }
