@@ -21,6 +21,7 @@ const (
 	codeNoUniqueIndex   = "42P10"
 	codeWrongKind       = "42809" // not a table
 	codeProtocol        = "08P01" // PgBouncer's answer to a parameter that it does not forward
+	codeUnknownSetting  = "42704"
 	codeDuplicateKey    = "23505"
 	codeDuplicateTable  = "42P07"
 )
@@ -76,8 +77,11 @@ func isSentinel(err error) bool {
 
 // connectSentinel returns the meaning of a connection that could not be made.
 func connectSentinel(err error) error {
-	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == codeProtocol {
+	switch {
+	case hasCode(err, codeProtocol):
 		return errPooler
+	case hasCode(err, codeUnknownSetting):
+		return errOld
 	}
 	return backend.ErrUnavailable
 }

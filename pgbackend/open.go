@@ -232,6 +232,9 @@ func (t *target) secure(config *pgconn.Config) error {
 	return nil
 }
 
+// checked is the number of values that validate reads.
+const checked = 5
+
 // validate checks a connection. If a new one is to a standby, pgx tries the next host.
 func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	results, err := conn.Exec(ctx, `SELECT current_setting('transaction_read_only'),
@@ -240,16 +243,16 @@ func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	if err != nil {
 		return err
 	}
-	values := make([]string, 0, 5)
-	for _, value := range results[0].Rows[0] {
-		values = append(values, string(value))
+	values, ok := onlyRow(results)
+	if !ok {
+		return errPooler
 	}
 	readOnly, commit, isolation := values[0], values[1], values[2]
 	version, pid := values[3], values[4]
 	number, err := strconv.Atoi(version)
 	switch {
 	case err != nil || number < 140000:
-		return fmt.Errorf("%w: the server is older than PostgreSQL 14", backend.ErrUnsupported)
+		return errOld
 	case pid != strconv.FormatUint(uint64(conn.PID()), 10): // a pooler has its own numbers
 		return errPooler
 	case readOnly != "off":
@@ -263,6 +266,20 @@ func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	return nil
 }
+
+// onlyRow returns the values of a result of validate. The peer may be no server of PostgreSQL.
+func onlyRow(results []*pgconn.Result) (values []string, ok bool) {
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) != checked {
+		return nil, false
+	}
+	for _, value := range results[0].Rows[0] {
+		values = append(values, string(value))
+	}
+	return values, true
+}
+
+// errOld is the error of a server without the settings or the statements of the driver.
+var errOld = fmt.Errorf("%w: the server is older than PostgreSQL 14", backend.ErrUnsupported)
 
 // errPooler is the error of a connection that does not reach the server itself.
 var errPooler = fmt.Errorf("%w: there is a pooler before the server, which does not keep the "+
