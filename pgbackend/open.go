@@ -184,6 +184,9 @@ func (t *target) config() (*pgxpool.Config, *dialer, error) {
 	return config, dials, t.secure(&conn.Config)
 }
 
+// withoutTLS keeps pgx from taking settings of TLS from the environment: only the URL counts.
+const withoutTLS = "sslmode=disable sslrootcert='' sslnegotiation='' sslcertmode=allow"
+
 // text returns the hosts, the user and the database in the form that pgx parses.
 func (t *target) text() string {
 	var hosts, ports []string
@@ -195,9 +198,9 @@ func (t *target) text() string {
 		hosts, ports = []string{path.Dir(t.socketFile())}, []string{"5432"}
 	}
 	quote := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
-	text := fmt.Sprintf("host='%s' port='%s' dbname='%s' sslmode=disable",
+	text := fmt.Sprintf("host='%s' port='%s' dbname='%s' %s",
 		quote.Replace(strings.Join(hosts, ",")), strings.Join(ports, ","),
-		quote.Replace(t.database))
+		quote.Replace(t.database), withoutTLS)
 	if t.user != "" {
 		text += fmt.Sprintf(" user='%s'", quote.Replace(t.user))
 	}

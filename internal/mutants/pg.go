@@ -270,4 +270,10 @@ var pgMutants = []mutant{
 		edits:   []edit{{old: "return none, unsent(err)", new: "return none, err"}},
 		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
 	},
+	{
+		guard: "postgres: TLS of the environment does not count", file: "pgbackend/open.go",
+		without: "a variable for other programs turns TLS on, or keeps the driver from connecting",
+		edits:   []edit{{old: " sslrootcert=''", new: ""}},
+		pkg:     "pgbackend", test: "TestTLSOfTheEnvironment",
+	},
 }
