@@ -32,7 +32,7 @@ type driver struct {
 	table    string
 	sql      statements
 	timeout  time.Duration
-	requests *lane // of all requests but renewals
+	main     *lane // of all requests but renewals
 	renewals *lane
 	listener *listener
 	sweeper  sweeper
@@ -44,7 +44,7 @@ func newDriver(
 	d := &driver{
 		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
 		timeout:  opts.Timeout,
-		requests: newLane(slotsOf(int(config.MaxConns))),
+		main:     newLane(slotsOf(int(config.MaxConns))),
 		renewals: newLane(min(reserved, int(config.MaxConns))),
 	}
 	d.listener = newListener(config, opts.Timeout)
@@ -77,7 +77,7 @@ func (d *driver) Capabilities() backend.Capabilities {
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	sent := backend.Began(ctx)
 	if req.Mode == backend.Exclusive {
-		fence, err := d.exec(ctx, d.requests, d.sql.take,
+		fence, err := d.exec(ctx, d.main, d.sql.take,
 			name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL))
 		if err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		}
 	}
 	var fence uint64
-	err := d.edit(ctx, d.requests, req.Key, func(entries *roster.Roster, next uint64, now int64) error {
+	err := d.edit(ctx, d.main, req.Key, func(entries *roster.Roster, next uint64, now int64) error {
 		e, err := entries.Acquire(req, next, now)
 		if err == nil {
 			fence = e.Fence
@@ -110,11 +110,11 @@ func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *ba
 // Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
 // NOTIFY, which makes all commits of the server wait for each other.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	version, err := d.exec(ctx, d.requests, d.sql.free, name(g.Key), g.Owner)
+	version, err := d.exec(ctx, d.main, d.sql.free, name(g.Key), g.Owner)
 	if err != nil || version > 0 {
 		return err
 	}
-	return d.edit(ctx, d.requests, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
+	return d.edit(ctx, d.main, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Remove(g.Owner)
 	})
 }
@@ -136,8 +136,8 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// call makes a request on a connection, when a slot of its lane is free. If ctx ends, call returns at
-// once, and the request goes on in the background: pgx would end its connection, and a server to
+// call makes a request on a connection, when a slot of its lane is free. If ctx ends, call returns
+// at once, and the request goes on in the background: pgx would end its connection, and a server to
 // which all clients connect again is slow. A request is not begun after the end of ctx.
 func call[T any](
 	ctx context.Context, d *driver, l *lane,

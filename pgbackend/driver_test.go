@@ -273,16 +273,16 @@ func TestHoldersOfOneNameAreRenewedAtOnce(t *testing.T) {
 	}
 }
 
-// TestRequestsDelayNoRenewal renews a reader while other requests have all of their connections, and
-// one of them has the turn to change the name.
+// TestRequestsDelayNoRenewal renews a reader while other requests have all of their connections.
+// One of them has the turn to change the name.
 func TestRequestsDelayNoRenewal(t *testing.T) {
 	t.Parallel()
 	d := opened(t, testenv.Postgres(t).URL)
 	req, other := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
 	req.Mode, other.Mode = backend.Shared, backend.Shared
 	g := raw.Acquire(t, d, req)
-	for range cap(d.requests.slots) {
-		d.requests.slots <- struct{}{}
+	for range cap(d.main.slots) {
+		d.main.slots <- struct{}{}
 	}
 	acquired := make(chan *backend.Grant)
 	go func() {
@@ -292,7 +292,7 @@ func TestRequestsDelayNoRenewal(t *testing.T) {
 		}
 		acquired <- grant
 	}()
-	for !d.requests.gates.has(req.Key) {
+	for !d.main.gates.has(req.Key) {
 		runtime.Gosched()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -303,8 +303,8 @@ func TestRequestsDelayNoRenewal(t *testing.T) {
 	if err := d.RenewAll(ctx, []*backend.Grant{g})[0].Err; err != nil {
 		t.Errorf("RenewAll: %v", err)
 	}
-	for range cap(d.requests.slots) {
-		<-d.requests.slots
+	for range cap(d.main.slots) {
+		<-d.main.slots
 	}
 	raw.Release(t, d, g)
 	if next := <-acquired; next != nil {

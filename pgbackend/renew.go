@@ -113,8 +113,7 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 
 // renewRest answers the renewals that one statement could not execute: the grant is gone, it is in
 // a roster, or its row is locked. It does not wait for a locked row, because RenewAll ends with its
-// slowest answer. Grants in one roster are renewed with one change, which their number does not slow
-// down.
+// slowest answer. It renews the grants in one roster with one change.
 func (d *driver) renewRest(
 	ctx context.Context, gs []*backend.Grant, answers []backend.Renewal, renewed []bool,
 ) {

@@ -45,7 +45,7 @@ func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) error {
 	if err := d.listener.await(ctx); err != nil {
 		return err
 	}
-	r, err := d.read(ctx, d.requests, req.Key) // what was sent before the driver listened is lost
+	r, err := d.read(ctx, d.main, req.Key) // what was sent before the driver listened is lost
 	if err != nil {
 		return err
 	}

@@ -245,7 +245,7 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: requests delay no renewal", file: "pgbackend/renew.go",
 		without: "many requests make renewals wait until leases are lost",
-		edits:   []edit{{old: "d.edit(ctx, d.renewals,", new: "d.edit(ctx, d.requests,"}},
+		edits:   []edit{{old: "d.edit(ctx, d.renewals,", new: "d.edit(ctx, d.main,"}},
 		pkg:     "pgbackend", test: "TestRequestsDelayNoRenewal",
 	},
 	{
