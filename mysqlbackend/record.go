@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -54,8 +55,10 @@ func decodeListed(rows *sql.Rows) (l listed, err error) {
 	return l, nil
 }
 
-// ceilMicros returns d in µs, the server's unit, rounded up.
+// ceilMicros returns d in µs, the server's unit, rounded up. The longest durations are rounded
+// down, because the sum would wrap.
 func ceilMicros(d time.Duration) int64 {
+	d = min(d, math.MaxInt64-time.Microsecond)
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 

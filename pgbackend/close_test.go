@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -44,12 +45,39 @@ func TestSweepWaitsForNoRow(t *testing.T) {
 	exec(t, conn, `UPDATE dlock SET expires = expires - interval '2 days'`)
 	exec(t, conn, `BEGIN`)
 	exec(t, conn, `UPDATE dlock SET owner = 'x', expires = now() + interval '1 day'`)
+	sweep(t, d) // skips the row
+	exec(t, conn, `COMMIT`)
+	_ = raw.Busy(t, d, req)
+}
+
+// sweep checks the first page of the table.
+func sweep(t *testing.T, d *driver) {
+	t.Helper()
 	d.sweeper.mu.Lock()
 	defer d.sweeper.mu.Unlock()
 	d.sweeper.after = []byte{}
-	if err := d.sweeper.page(t.Context()); err != nil { // skips the row
+	if err := d.sweeper.page(t.Context()); err != nil {
 		t.Errorf("page: %v", err)
 	}
-	exec(t, conn, `COMMIT`)
-	_ = raw.Busy(t, d, req)
+}
+
+// TestTablesWithTheNamesOfQueries uses tables with the words of the statements as their names, so
+// that no query of WITH hides the table. The sweep meets a lock that is taken meanwhile.
+func TestTablesWithTheNamesOfQueries(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	conn := connected(t, s.URL)
+	for _, table := range []string{"updated", "asked", "locked", "page", "stale", "deleted"} {
+		d := opened(t, s.URL+"?table="+table)
+		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+		raw.WantIs(t, "RenewAll in "+table,
+			d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, nil)
+		raw.Release(t, d, g)
+		exec(t, conn, `UPDATE `+table+` SET expires = expires - interval '2 days'`)
+		exec(t, conn, `BEGIN`)
+		exec(t, conn, `UPDATE `+table+` SET owner = 'x', expires = now() + interval '1 day'`)
+		sweep(t, d)
+		exec(t, conn, `COMMIT`)
+		_ = raw.Busy(t, d, raw.Request(t, time.Minute))
+	}
 }

@@ -32,9 +32,8 @@ type driver struct {
 	table    string
 	sql      statements
 	timeout  time.Duration
-	slots    chan struct{} // one for each request under way, but renewals
-	renewals chan struct{} // the same for renewals
-	gates    gates
+	main     *lane // of all requests but renewals
+	renewals *lane
 	listener *listener
 	sweeper  sweeper
 }
@@ -45,8 +44,8 @@ func newDriver(
 	d := &driver{
 		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
 		timeout:  opts.Timeout,
-		slots:    make(chan struct{}, slotsOf(int(config.MaxConns))),
-		renewals: make(chan struct{}, min(reserved, config.MaxConns)),
+		main:     newLane(slotsOf(int(config.MaxConns))),
+		renewals: newLane(min(reserved, int(config.MaxConns))),
 	}
 	d.listener = newListener(config, opts.Timeout)
 	d.sweeper.init(d)
@@ -78,7 +77,7 @@ func (d *driver) Capabilities() backend.Capabilities {
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	sent := backend.Began(ctx)
 	if req.Mode == backend.Exclusive {
-		fence, err := d.exec(ctx, d.slots, d.sql.take,
+		fence, err := d.exec(ctx, d.main, d.sql.take,
 			name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL))
 		if err != nil {
 			return nil, err
@@ -88,7 +87,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		}
 	}
 	var fence uint64
-	err := d.edit(ctx, req.Key, func(entries *roster.Roster, next uint64, now int64) error {
+	err := d.edit(ctx, d.main, req.Key, func(entries *roster.Roster, next uint64, now int64) error {
 		e, err := entries.Acquire(req, next, now)
 		if err == nil {
 			fence = e.Fence
@@ -111,11 +110,11 @@ func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *ba
 // Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
 // NOTIFY, which makes all commits of the server wait for each other.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	version, err := d.exec(ctx, d.slots, d.sql.free, name(g.Key), g.Owner)
+	version, err := d.exec(ctx, d.main, d.sql.free, name(g.Key), g.Owner)
 	if err != nil || version > 0 {
 		return err
 	}
-	return d.edit(ctx, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
+	return d.edit(ctx, d.main, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Remove(g.Owner)
 	})
 }
@@ -137,23 +136,23 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// call makes a request on a connection, when one of slots is free. If ctx ends, call returns at
-// once, and the request goes on in the background: pgx would end its connection, and a server to
+// call makes a request on a connection, when a slot of its lane is free. If ctx ends, call returns
+// at once, and the request goes on in the background: pgx would end its connection, and a server to
 // which all clients connect again is slow. A request is not begun after the end of ctx.
 func call[T any](
-	ctx context.Context, d *driver, slots chan struct{},
+	ctx context.Context, d *driver, l *lane,
 	request func(context.Context, *pgx.Conn) (T, error),
 ) (T, error) {
 	value, err := backend.Call(ctx, func(ctx context.Context) (none T, err error) {
 		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
+		case l.slots <- struct{}{}:
+			defer func() { <-l.slots }()
 		case <-ctx.Done():
 			return none, ctx.Err()
 		}
 		conn, err := d.pool.Acquire(ctx)
 		if err != nil {
-			return none, err
+			return none, unsent(err)
 		}
 		defer conn.Release()
 		if ctx.Err() != nil {
@@ -176,9 +175,9 @@ func call[T any](
 // exec runs a statement that returns a number of the row that it has changed. Without such a row
 // exec returns 0.
 func (d *driver) exec(
-	ctx context.Context, slots chan struct{}, sql string, args ...any,
+	ctx context.Context, l *lane, sql string, args ...any,
 ) (int64, error) {
-	return call(ctx, d, slots, func(ctx context.Context, conn *pgx.Conn) (number int64, err error) {
+	return call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) (number int64, err error) {
 		err = conn.QueryRow(ctx, sql, args...).Scan(&number)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = nil
@@ -188,8 +187,8 @@ func (d *driver) exec(
 }
 
 // read reads a row.
-func (d *driver) read(ctx context.Context, key string) (*row, error) {
-	return call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (*row, error) {
+func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
+	return call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) (*row, error) {
 		r := new(row)
 		err := r.scan(conn.QueryRow(ctx, d.sql.read, name(key)))
 		return r, err
@@ -202,14 +201,14 @@ var errNoAnswer = errors.New("the server does not answer")
 // edit changes the entries of a name: it reads the row and stores it unless another client has
 // changed it meanwhile; then it begins again. So no row stays locked while the client is slow. An
 // answer that changes nothing is that of the row as it was read.
-func (d *driver) edit(ctx context.Context, key string, alter change) error {
-	leave, err := d.gates.enter(ctx, key)
+func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
+	leave, err := l.gates.enter(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	for conflicts := 0; ; conflicts++ {
-		r, err := d.read(ctx, key)
+		r, err := d.read(ctx, l, key)
 		if err != nil {
 			return err
 		}
@@ -217,7 +216,7 @@ func (d *driver) edit(ctx context.Context, key string, alter change) error {
 		if next == nil || isFinal(answer) {
 			return answer
 		}
-		stored, err := d.store(ctx, key, next, woken)
+		stored, err := d.store(ctx, l, key, next, woken)
 		switch {
 		case err != nil:
 			return err
@@ -249,7 +248,9 @@ func pause(ctx context.Context, conflicts int) error {
 
 // store writes a row, unless it has changed since it was read, and wakes the waiters with these
 // owners.
-func (d *driver) store(ctx context.Context, key string, r *row, woken []string) (bool, error) {
+func (d *driver) store(
+	ctx context.Context, l *lane, key string, r *row, woken []string,
+) (bool, error) {
 	args := []any{
 		name(key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster,
 	}
@@ -260,6 +261,6 @@ func (d *driver) store(ctx context.Context, key string, r *row, woken []string) 
 	case len(woken) > 0:
 		sql, args = d.sql.updateWaking, append(args, woken)
 	}
-	version, err := d.exec(ctx, d.slots, sql, args...)
+	version, err := d.exec(ctx, l, sql, args...)
 	return version > 0, err
 }

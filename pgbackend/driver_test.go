@@ -3,8 +3,12 @@ package pgbackend
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/roster"
@@ -49,6 +53,25 @@ func TestWaiterKeepsItsPlace(t *testing.T) {
 			t.Fatalf("the waiter has lost its place: %+v, %v", info, err)
 		}
 		busy = raw.Busy(t, d, waiter)
+	}
+	raw.Release(t, d, g)
+	raw.Release(t, d, raw.Acquire(t, d, waiter))
+}
+
+// TestWaiterWithoutListener waits with a driver that cannot make the connection of its waiters.
+func TestWaiterWithoutListener(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	d.listener.config = d.listener.config.Copy()
+	d.listener.config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		return errors.New("refused by the test")
+	}
+	g, waiter := raw.Acquire(t, d, raw.Request(t, time.Hour)), raw.Request(t, time.Minute)
+	busy := raw.Busy(t, d, waiter)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := d.Wait(ctx, waiter, busy); err != nil {
+		t.Errorf("Wait: %v", err)
 	}
 	raw.Release(t, d, g)
 	raw.Release(t, d, raw.Acquire(t, d, waiter))
@@ -214,6 +237,86 @@ func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
 		raw.WantIs(t, "RenewAll", err, want)
 	}
 	raw.Release(t, d, g)
+}
+
+// TestHoldersOfOneNameAreRenewedAtOnce renews the permits of one name, of which one is gone.
+func TestHoldersOfOneNameAreRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	version := func() (version int64) {
+		err := conn.QueryRow(t.Context(), `SELECT version FROM dlock WHERE name = $1`,
+			name(t.Name())).Scan(&version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return version
+	}
+	grants := make([]*backend.Grant, 50)
+	for i := range grants {
+		req := raw.Request(t, time.Minute)
+		req.Mode, req.Limit = backend.Permit, len(grants)
+		grants[i] = raw.Acquire(t, d, req)
+	}
+	raw.Release(t, d, grants[7])
+	before := version()
+	for i, renewal := range d.RenewAll(t.Context(), grants) {
+		if want := i == 7; errors.Is(renewal.Err, backend.ErrLost) != want {
+			t.Errorf("renewal %d: %v", i, renewal.Err)
+		}
+	}
+	if changes := version() - before; changes != 1 {
+		t.Errorf("the row was changed %d times", changes)
+	}
+	for _, g := range slices.Delete(grants, 7, 8) {
+		raw.Release(t, d, g)
+	}
+}
+
+// TestRequestsDelayNoRenewal renews a reader while other requests have all of their connections.
+// One of them has the turn to change the name.
+func TestRequestsDelayNoRenewal(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	req, other := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
+	req.Mode, other.Mode = backend.Shared, backend.Shared
+	g := raw.Acquire(t, d, req)
+	for range cap(d.main.slots) {
+		d.main.slots <- struct{}{}
+	}
+	acquired := make(chan *backend.Grant)
+	go func() {
+		grant, err := d.Acquire(t.Context(), other)
+		if err != nil {
+			t.Errorf("Acquire: %v", err)
+		}
+		acquired <- grant
+	}()
+	for !d.main.gates.has(req.Key) {
+		runtime.Gosched()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := d.Renew(ctx, g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := d.RenewAll(ctx, []*backend.Grant{g})[0].Err; err != nil {
+		t.Errorf("RenewAll: %v", err)
+	}
+	for range cap(d.main.slots) {
+		<-d.main.slots
+	}
+	raw.Release(t, d, g)
+	if next := <-acquired; next != nil {
+		raw.Release(t, d, next)
+	}
+}
+
+// has reports whether there are edits of a name.
+func (g *gates) has(key string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.gates[key] != nil
 }
 
 // TestRostersAreRenewedInABatch renews grants in rosters together with others.

@@ -21,6 +21,7 @@ const (
 	codeNoUniqueIndex   = "42P10"
 	codeWrongKind       = "42809" // not a table
 	codeProtocol        = "08P01" // PgBouncer's answer to a parameter that it does not forward
+	codeUnknownSetting  = "42704"
 	codeDuplicateKey    = "23505"
 	codeDuplicateTable  = "42P07"
 )
@@ -52,6 +53,16 @@ func interpretError(err error) error {
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
+// unsent gives the error of a request that was not sent its meaning, for example the error of a
+// closed pool. Its outcome is never unknown.
+func unsent(err error) error {
+	err = interpretError(err)
+	if !isSentinel(err) {
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return err
+}
+
 // isSentinel reports whether err has a meaning already.
 func isSentinel(err error) bool {
 	for _, sentinel := range []error{
@@ -66,8 +77,11 @@ func isSentinel(err error) bool {
 
 // connectSentinel returns the meaning of a connection that could not be made.
 func connectSentinel(err error) error {
-	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == codeProtocol {
+	switch {
+	case hasCode(err, codeProtocol):
 		return errPooler
+	case hasCode(err, codeUnknownSetting):
+		return errOld
 	}
 	return backend.ErrUnavailable
 }

@@ -44,6 +44,25 @@ func TestInterpretError(t *testing.T) {
 	}
 	refused := answer("FATAL", codeProtocol) // PgBouncer's answer to a parameter
 	raw.WantIs(t, "a pooler's answer", connectSentinel(refused), backend.ErrUnsupported)
+	raw.WantIs(t, "an old server's answer",
+		connectSentinel(answer("FATAL", codeUnknownSetting)), backend.ErrUnsupported)
+}
+
+// TestOnlyRow reads results that PostgreSQL does not send.
+func TestOnlyRow(t *testing.T) {
+	t.Parallel()
+	result := func(rows ...[][]byte) *pgconn.Result { return &pgconn.Result{Rows: rows} }
+	good := make([][]byte, checked)
+	for i, results := range [][]*pgconn.Result{
+		nil, {result()}, {result(good[:checked-1])}, {result(good, good)}, {result(good), result()},
+	} {
+		if values, ok := onlyRow(results); ok {
+			t.Errorf("results %d: %q", i, values)
+		}
+	}
+	if values, ok := onlyRow([]*pgconn.Result{result(good)}); !ok || len(values) != checked {
+		t.Errorf("the good results: %q, %t", values, ok)
+	}
 }
 
 // TestPoolerIsRefused connects with a number that is not the number of the server's process, as a

@@ -5,7 +5,16 @@ import (
 	"sync"
 )
 
-// gates let one edit of a name in at a time, so that the edits of one driver do not make each other
+// lane has the slots and the gates of one class of requests. Renewals have a lane of their own,
+// because any number of other requests would make them wait until leases are lost.
+type lane struct {
+	slots chan struct{} // one for each request under way
+	gates gates
+}
+
+func newLane(slots int) *lane { return &lane{slots: make(chan struct{}, slots)} }
+
+// gates let one edit of a name in at a time, so that the edits of one lane do not make each other
 // begin again. It is safe for concurrent use.
 type gates struct {
 	mu    sync.Mutex

@@ -15,7 +15,7 @@ const listPage = 500
 
 // Inspect implements backend.Inspector.
 func (d *driver) Inspect(ctx context.Context, key string) (*backend.Info, error) {
-	r, err := d.read(ctx, key)
+	r, err := d.read(ctx, d.main, key)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 
 // list returns a page of the locks between two names.
 func (d *driver) list(ctx context.Context, from, to []byte) ([]*backend.Info, error) {
-	return call(ctx, d, d.slots,
+	return call(ctx, d, d.main,
 		func(ctx context.Context, conn *pgx.Conn) ([]*backend.Info, error) {
 			rows, err := conn.Query(ctx, d.sql.list, from, to, listPage)
 			if err != nil {
@@ -78,7 +78,7 @@ func listed(from pgx.CollectableRow) (*backend.Info, error) {
 
 // Break implements backend.Breaker.
 func (d *driver) Break(ctx context.Context, key, owner string) error {
-	return d.edit(ctx, key, func(entries *roster.Roster, _ uint64, _ int64) error {
+	return d.edit(ctx, d.main, key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Break(owner)
 	})
 }

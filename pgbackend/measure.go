@@ -20,7 +20,7 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 
 // run runs a statement without a result.
 func (d *driver) run(ctx context.Context, sql string, args ...any) error {
-	_, err := call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
+	_, err := call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
 		_, err := conn.Exec(ctx, sql, args...)
 		return struct{}{}, err
 	})
@@ -29,7 +29,7 @@ func (d *driver) run(ctx context.Context, sql string, args ...any) error {
 
 // Counters implements measure.Counters. The server does not count statements.
 func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
-	return call(ctx, d, d.slots, func(ctx context.Context, conn *pgx.Conn) (measure.Counts, error) {
+	return call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (measure.Counts, error) {
 		counts := measure.Counts{Commands: -1}
 		err := conn.QueryRow(ctx, d.sql.count).Scan(&counts.Connections)
 		return counts, err

@@ -14,7 +14,7 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	reader := *g
 	reader.Mode = backend.Shared
 	reader.Term = backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
-	err := d.edit(ctx, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
+	err := d.edit(ctx, d.main, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
 		if isOther(entries.Find(g.Owner), g) {
 			return backend.ErrLost
 		}
@@ -29,7 +29,7 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 // Export implements backend.Mover. The ticket has the owner and a secret, which are in the roster.
 func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
 	secret := rand.Text()
-	err = d.edit(ctx, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
+	err = d.edit(ctx, d.main, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
 		if isOther(entries.Find(g.Owner), g) {
 			return backend.ErrLost
 		}
@@ -45,7 +45,7 @@ func (d *driver) Adopt(
 	sent := backend.Began(ctx)
 	former, secret, _ := strings.Cut(ticket, ".")
 	var fence uint64
-	err := d.edit(ctx, req.Key, func(entries *roster.Roster, _ uint64, now int64) error {
+	err := d.edit(ctx, d.main, req.Key, func(entries *roster.Roster, _ uint64, now int64) error {
 		e, err := entries.Adopt(former, secret, req, now)
 		if err == nil {
 			fence = e.Fence

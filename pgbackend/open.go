@@ -123,11 +123,7 @@ func (d *driver) opened(ctx context.Context) (backend.Driver, error) {
 		return d, nil
 	}
 	_ = d.Close()
-	err = interpretError(err)
-	if !isSentinel(err) {
-		err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	}
-	return nil, err
+	return nil, unsent(err)
 }
 
 // parseTarget takes the parameters of u.
@@ -188,6 +184,9 @@ func (t *target) config() (*pgxpool.Config, *dialer, error) {
 	return config, dials, t.secure(&conn.Config)
 }
 
+// withoutTLS keeps pgx from taking settings of TLS from the environment: only the URL counts.
+const withoutTLS = "sslmode=disable sslrootcert='' sslnegotiation='' sslcertmode=allow"
+
 // text returns the hosts, the user and the database in the form that pgx parses.
 func (t *target) text() string {
 	var hosts, ports []string
@@ -199,9 +198,9 @@ func (t *target) text() string {
 		hosts, ports = []string{path.Dir(t.socketFile())}, []string{"5432"}
 	}
 	quote := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
-	text := fmt.Sprintf("host='%s' port='%s' dbname='%s' sslmode=disable",
+	text := fmt.Sprintf("host='%s' port='%s' dbname='%s' %s",
 		quote.Replace(strings.Join(hosts, ",")), strings.Join(ports, ","),
-		quote.Replace(t.database))
+		quote.Replace(t.database), withoutTLS)
 	if t.user != "" {
 		text += fmt.Sprintf(" user='%s'", quote.Replace(t.user))
 	}
@@ -236,6 +235,9 @@ func (t *target) secure(config *pgconn.Config) error {
 	return nil
 }
 
+// checked is the number of values that validate reads.
+const checked = 5
+
 // validate checks a connection. If a new one is to a standby, pgx tries the next host.
 func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	results, err := conn.Exec(ctx, `SELECT current_setting('transaction_read_only'),
@@ -244,16 +246,16 @@ func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	if err != nil {
 		return err
 	}
-	values := make([]string, 0, 5)
-	for _, value := range results[0].Rows[0] {
-		values = append(values, string(value))
+	values, ok := onlyRow(results)
+	if !ok {
+		return errPooler
 	}
 	readOnly, commit, isolation := values[0], values[1], values[2]
 	version, pid := values[3], values[4]
 	number, err := strconv.Atoi(version)
 	switch {
 	case err != nil || number < 140000:
-		return fmt.Errorf("%w: the server is older than PostgreSQL 14", backend.ErrUnsupported)
+		return errOld
 	case pid != strconv.FormatUint(uint64(conn.PID()), 10): // a pooler has its own numbers
 		return errPooler
 	case readOnly != "off":
@@ -267,6 +269,20 @@ func validate(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	return nil
 }
+
+// onlyRow returns the values of a result of validate. The peer may be no server of PostgreSQL.
+func onlyRow(results []*pgconn.Result) (values []string, ok bool) {
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) != checked {
+		return nil, false
+	}
+	for _, value := range results[0].Rows[0] {
+		values = append(values, string(value))
+	}
+	return values, true
+}
+
+// errOld is the error of a server without the settings or the statements of the driver.
+var errOld = fmt.Errorf("%w: the server is older than PostgreSQL 14", backend.ErrUnsupported)
 
 // errPooler is the error of a connection that does not reach the server itself.
 var errPooler = fmt.Errorf("%w: there is a pooler before the server, which does not keep the "+

@@ -42,7 +42,7 @@ func (r *row) scan(from pgx.Row, first ...any) error {
 		return err
 	}
 	if r.found = version != nil; !r.found {
-		r.fence = r.now.UnixMicro() - backend.FenceEpoch
+		r.fence = max(1, r.now.UnixMicro()-backend.FenceEpoch) // a clock can be wrong by years
 		r.version = r.fence
 		return nil
 	}

@@ -1,8 +1,10 @@
 package pgbackend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -15,8 +17,8 @@ import (
 const (
 	// maxBatch is the number of grants that one statement renews.
 	maxBatch = 1000
-	// maxSingles is the number of rosters that RenewAll changes at a time.
-	maxSingles = reserved
+	// maxEdits is the number of rosters that RenewAll changes at a time.
+	maxEdits = reserved
 )
 
 // errLocked is the outcome of a renewal whose row another statement has locked. It was not
@@ -31,17 +33,29 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 	if err != nil || version > 0 {
 		return term, err
 	}
-	return term, d.renewEntry(ctx, g)
+	return term, d.renewEntries(ctx, g.Key, []*backend.Grant{g})[0]
 }
 
-// renewEntry renews a grant that may be in a roster.
-func (d *driver) renewEntry(ctx context.Context, g *backend.Grant) error {
-	return d.edit(ctx, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
-		if isOther(entries.Find(g.Owner), g) {
-			return backend.ErrLost
+// renewEntries renews grants of one name that may be in its roster, with one change.
+func (d *driver) renewEntries(ctx context.Context, key string, gs []*backend.Grant) []error {
+	answers := make([]error, len(gs))
+	err := d.edit(ctx, d.renewals, key, func(entries *roster.Roster, _ uint64, now int64) error {
+		for i, g := range gs {
+			answers[i] = renewEntry(*entries, g, now)
 		}
-		return entries.Renew(g.Owner, g.TTL, now)
+		return nil
 	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(gs))
+	}
+	return answers
+}
+
+func renewEntry(entries roster.Roster, g *backend.Grant, now int64) error {
+	if isOther(entries.Find(g.Owner), g) {
+		return backend.ErrLost
+	}
+	return entries.Renew(g.Owner, g.TTL, now)
 }
 
 // isOther reports whether e is another grant of the owner of g, which a late request made after a
@@ -99,43 +113,59 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 
 // renewRest answers the renewals that one statement could not execute: the grant is gone, it is in
 // a roster, or its row is locked. It does not wait for a locked row, because RenewAll ends with its
-// slowest answer.
+// slowest answer. It renews the grants in one roster with one change.
 func (d *driver) renewRest(
 	ctx context.Context, gs []*backend.Grant, answers []backend.Renewal, renewed []bool,
 ) {
-	var keys []string
+	rest := make(map[string][]int) // positions by name
 	for i, g := range gs {
 		if !renewed[i] {
-			keys = append(keys, g.Key)
+			rest[g.Key] = append(rest[g.Key], i)
 		}
 	}
-	if keys == nil {
+	if len(rest) == 0 {
 		return
 	}
-	rows, err := d.readAll(ctx, keys)
-	var singles sync.WaitGroup
-	slots := make(chan struct{}, maxSingles)
-	for i, g := range gs {
-		if renewed[i] {
-			continue
-		}
-		row := rows[g.Key]
-		switch {
-		case err != nil:
-			answers[i].Err = err
-		case row == nil || row.roster == nil && !row.isOf(g):
-			answers[i].Err = backend.ErrLost
-		case row.roster == nil:
-			answers[i].Err = errLocked
-		default:
+	rows, err := d.readAll(ctx, slices.Collect(maps.Keys(rest)))
+	var edits sync.WaitGroup
+	slots := make(chan struct{}, maxEdits)
+	for key, positions := range rest {
+		row := rows[key]
+		if err == nil && row != nil && row.roster != nil {
 			slots <- struct{}{}
-			singles.Go(func() {
-				answers[i].Err = d.renewEntry(ctx, g)
+			edits.Go(func() {
+				d.renewNamed(ctx, key, positions, gs, answers)
 				<-slots
 			})
+			continue
+		}
+		for _, i := range positions {
+			answers[i].Err = cmp.Or(err, row.whyNot(gs[i]))
 		}
 	}
-	singles.Wait()
+	edits.Wait()
+}
+
+// renewNamed renews the grants at some positions, which are in the roster of one name.
+func (d *driver) renewNamed(
+	ctx context.Context, key string, positions []int, gs []*backend.Grant,
+	answers []backend.Renewal,
+) {
+	named := make([]*backend.Grant, len(positions))
+	for n, i := range positions {
+		named[n] = gs[i]
+	}
+	for n, err := range d.renewEntries(ctx, key, named) {
+		answers[positions[n]].Err = err
+	}
+}
+
+// whyNot returns why a statement has not renewed g. The row has no roster, or r is nil.
+func (r *row) whyNot(g *backend.Grant) error {
+	if r != nil && r.isOf(g) {
+		return errLocked
+	}
+	return backend.ErrLost
 }
 
 // isOf reports whether g is the grant of a row without a roster.

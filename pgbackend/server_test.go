@@ -203,6 +203,25 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// TestClosedPoolIsUnavailable closes the pool of the caller before the driver.
+func TestClosedPoolIsUnavailable(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(pool, nil)
+	pool.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Acquire(t.Context(), raw.Request(t, time.Minute))
+	raw.WantIs(t, "Acquire with a closed pool", err, backend.ErrUnavailable)
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
 // TestLentPoolWithOtherSettingsIsRefused checks the settings that New cannot change.
 func TestLentPoolWithOtherSettingsIsRefused(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,9 @@ import "strings"
 // a wait for the lock of the row. If a statement has waited for the end of another one that changed
 // the row, PostgreSQL evaluates the condition and the new values again for the changed row, because
 // the isolation level is READ COMMITTED.
+//
+// The queries of WITH have names with a $, which no table of locks has: such a name would hide the
+// table in the rest of the statement.
 type statements struct {
 	read, take, insert, update, updateWaking, renew, renewAll, free     string
 	list, readAll, sweepPage, sweepNames, floorLock, floorUnlock, count string
@@ -78,9 +81,9 @@ WHERE name = $1 AND version = $2
 RETURNING version`
 
 // updateWakingSQL is updateSQL, and wakes the waiters with the owners in $9.
-const updateWakingSQL = `WITH updated AS (` + updateSQL + `)
+const updateWakingSQL = `WITH updated$ AS (` + updateSQL + `)
 SELECT version FROM (
-	SELECT version, pg_notify('` + channel + `', woken) FROM updated, unnest($9::text[]) AS woken
+	SELECT version, pg_notify('` + channel + `', woken) FROM updated$, unnest($9::text[]) AS woken
 ) AS sent`
 
 // renewSQL prolongs a term. It never creates a grant. With the fence it proves that the grant is
@@ -94,19 +97,19 @@ RETURNING version`
 // renewAllSQL prolongs many terms and returns their positions, from 1. It skips rows that are
 // locked and grants that are gone or in a roster. So it never waits, and two of them cannot
 // deadlock.
-const renewAllSQL = `WITH asked AS (
+const renewAllSQL = `WITH asked$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[])
 		WITH ORDINALITY AS a (name, owner, ttl, fence, position)
-), locked AS (
+), locked$ AS (
 	SELECT l.name, l.owner, a.ttl, a.position
-	FROM asked AS a JOIN TABLE AS l ON l.name = a.name AND l.owner = a.owner
+	FROM asked$ AS a JOIN TABLE AS l ON l.name = a.name AND l.owner = a.owner
 	WHERE (a.fence = 0 OR a.fence = l.fence) AND l.roster IS NULL
 	FOR NO KEY UPDATE OF l SKIP LOCKED
 )
 UPDATE TABLE AS l SET
 	version = version + 1,
 	expires = greatest(l.expires, clock_timestamp() + k.ttl * interval '1 microsecond')
-FROM locked AS k
+FROM locked$ AS k
 WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
 RETURNING k.position`
 
@@ -130,19 +133,19 @@ const isFree = `(owner = '' AND roster IS NULL OR expires <= clock_timestamp())`
 
 // sweepPageSQL deletes the rows of a page that have been free for $3 microseconds, and returns the
 // last name of the page and how many names the page has. It locks only the rows that it deletes.
-const sweepPageSQL = `WITH page AS MATERIALIZED (
+const sweepPageSQL = `WITH page$ AS MATERIALIZED (
 	SELECT name, expires FROM TABLE WHERE name > $1 ORDER BY name LIMIT $2
-), stale AS (
+), stale$ AS (
 	SELECT name FROM TABLE
 	WHERE name = ANY (ARRAY(
-			SELECT name FROM page
+			SELECT name FROM page$
 			WHERE expires <= clock_timestamp() - $3::bigint * interval '1 microsecond'))
 		AND expires <= clock_timestamp() - $3::bigint * interval '1 microsecond'
 	FOR UPDATE SKIP LOCKED
-), deleted AS (
-	DELETE FROM TABLE AS l USING stale WHERE l.name = stale.name
+), deleted$ AS (
+	DELETE FROM TABLE AS l USING stale$ AS s WHERE l.name = s.name
 )
-SELECT (SELECT name FROM page ORDER BY name DESC LIMIT 1), (SELECT count(*) FROM page)`
+SELECT (SELECT name FROM page$ ORDER BY name DESC LIMIT 1), (SELECT count(*) FROM page$)`
 
 // sweepNamesSQL deletes the rows of free names.
 const sweepNamesSQL = `DELETE FROM TABLE WHERE name = ANY($1::bytea[]) AND ` + isFree

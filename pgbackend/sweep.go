@@ -64,7 +64,7 @@ func (s *sweeper) page(ctx context.Context) error {
 		last  []byte
 		count int
 	}
-	p, err := call(ctx, s.d, s.d.slots,
+	p, err := call(ctx, s.d, s.d.main,
 		func(ctx context.Context, conn *pgx.Conn) (p page, err error) {
 			err = conn.QueryRow(ctx, s.d.sql.sweepPage,
 				s.after, sweepPage, retention.Microseconds()).Scan(&p.last, &p.count)

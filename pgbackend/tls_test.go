@@ -25,6 +25,29 @@ func TestTLS(t *testing.T) {
 	}.Run(t)
 }
 
+// TestTLSOfTheEnvironment sets the variables that make libpq use TLS, or another certificate.
+func TestTLSOfTheEnvironment(t *testing.T) {
+	t.Setenv("PGSSLMODE", "verify-full")
+	t.Setenv("PGSSLNEGOTIATION", "direct")
+	t.Setenv("PGSSLCERTMODE", "disable")
+	for _, authority := range []string{"system", "/nowhere/ca.pem"} {
+		t.Setenv("PGSSLROOTCERT", authority)
+		plain := &target{hosts: []string{"a:1", "b:2"}, database: "locks"}
+		config, dials, err := plain.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dials.close()
+		conn := config.ConnConfig
+		if conn.TLSConfig != nil || len(conn.Fallbacks) != 1 || conn.Fallbacks[0].TLSConfig != nil {
+			t.Errorf("%s: TLS is on: %+v", authority, conn.Fallbacks)
+		}
+		if conn.SSLNegotiation != "" || conn.SSLCertMode == "disable" {
+			t.Errorf("%s: %q, %q", authority, conn.SSLNegotiation, conn.SSLCertMode)
+		}
+	}
+}
+
 // startTLS starts a server that accepts only TLS. The server asks for TLS inside of its protocol,
 // so nothing else can end TLS in front of it.
 func startTLS(tb testenv.TB, config pki.ServerTLS) *testenv.Server {

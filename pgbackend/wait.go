@@ -24,32 +24,39 @@ const (
 
 // Wait implements backend.Waiter. The waiter has an entry in the roster. The statement that removes
 // the last entry in front of it sends its owner to all drivers, on one connection each. Wait
-// returns in time for the attempt that keeps the waiter's place. That attempt also removes dead
-// waiters in front of it, of which no message tells.
+// returns in time for the attempt that keeps the waiter's place, also while the driver cannot
+// listen. That attempt also removes dead waiters in front of it, of which no message tells.
 func (d *driver) Wait(
 	ctx context.Context, req *backend.Request, _ *backend.Busy,
 ) (*backend.Grant, error) {
+	turn, cancel := context.WithTimeout(ctx, roster.Place(req.TTL)/3)
+	defer cancel()
+	err := d.awaitTurn(turn, req)
+	if turn.Err() != nil {
+		err = ctx.Err()
+	}
+	return nil, err
+}
+
+// awaitTurn waits for the message, or until an attempt would be granted.
+func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) error {
 	woken, leave := d.listener.join(req.Owner)
 	defer leave()
 	if err := d.listener.await(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	r, err := d.read(ctx, req.Key) // what was sent before the driver listened is lost
+	r, err := d.read(ctx, d.main, req.Key) // what was sent before the driver listened is lost
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if entries, err := r.entries(); err != nil || entries.Distance(req.Owner) == 0 {
-		return nil, err
+		return err
 	}
-	timer := time.NewTimer(roster.Place(req.TTL) / 3)
-	defer timer.Stop()
 	select {
 	case <-woken:
-		return nil, nil
-	case <-timer.C:
-		return nil, nil
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 

@@ -13,6 +13,7 @@ package roster
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -200,8 +201,12 @@ func (e *Entry) prolong(ttl time.Duration, now int64) {
 	e.Expires = max(e.Expires, now+Micros(ttl))
 }
 
-// Micros returns d in µs, rounded up.
-func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+// Micros returns d in µs, rounded up. The longest durations are rounded down, because the sum would
+// wrap.
+func Micros(d time.Duration) int64 {
+	d = min(d, math.MaxInt64-time.Microsecond)
+	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}
 
 // Renew prolongs the grant of owner. It returns ErrLost if owner has none.
 func (r Roster) Renew(owner string, ttl time.Duration, now int64) error {

@@ -3,6 +3,7 @@ package roster_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -178,6 +179,24 @@ func TestTerms(t *testing.T) {
 	}
 	if r.End() != 63*second || roster.Micros(time.Microsecond+1) != 2 {
 		t.Errorf("the last end is %d", r.End())
+	}
+}
+
+// TestLongestTerm grants a lock for the longest duration that there is.
+func TestLongestTerm(t *testing.T) {
+	t.Parallel()
+	now, req := time.Now().UnixMicro(), &backend.Request{Owner: "a", TTL: math.MaxInt64}
+	var r roster.Roster
+	if _, err := r.Acquire(req, 1, now); err != nil {
+		t.Fatal(err)
+	}
+	if r.Expire(now + 1); r.Find("a") == nil {
+		t.Error("the longest term has ended at once")
+	}
+	busy := &backend.Busy{}
+	_, err := r.Acquire(&backend.Request{Owner: "b", TTL: time.Second}, 2, now)
+	if !errors.As(err, &busy) || busy.RetryAfter < math.MaxInt64-time.Microsecond {
+		t.Errorf("%v, with %v left", err, busy.RetryAfter)
 	}
 }
 

@@ -5,7 +5,7 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: a waiter keeps its place", file: "pgbackend/wait.go",
 		without: "a waiter is overtaken, and sleeps although the lock is free",
-		edits:   []edit{{old: "roster.Place(req.TTL) / 3", new: "roster.Place(req.TTL) * 4"}},
+		edits:   []edit{{old: "roster.Place(req.TTL)/3", new: "roster.Place(req.TTL)*4"}},
 		pkg:     "pgbackend", test: "TestWaiterKeepsItsPlace",
 	},
 	{
@@ -111,8 +111,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a new row has a fence of its time", file: "pgbackend/record.go",
 		without: "fences repeat after a row was deleted",
 		edits: []edit{{
-			old: "r.fence = r.now.UnixMicro() - backend.FenceEpoch",
-			new: "r.fence = 0 * (r.now.UnixMicro() - backend.FenceEpoch)",
+			old: "max(1, r.now.UnixMicro()-backend.FenceEpoch)",
+			new: "max(1, 0*(r.now.UnixMicro()-backend.FenceEpoch))",
 		}},
 		pkg: "pgbackend", test: "TestRenewalCreatesNothing",
 	},
@@ -159,8 +159,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a batch finds its grants in rosters", file: "pgbackend/renew.go",
 		without: "a waiter costs the writer its lock",
 		edits: []edit{{
-			old: "case row == nil || row.roster == nil && !row.isOf(g):",
-			new: "case row == nil || !row.isOf(g):",
+			old: "if err == nil && row != nil && row.roster != nil {",
+			new: "if err == nil && row != nil && false {",
 		}},
 		pkg: "pgbackend", test: "TestRostersAreRenewedInABatch",
 	},
@@ -226,5 +226,54 @@ var pgMutants = []mutant{
 		without: "one row that stays locked keeps the table growing",
 		edits:   []edit{{old: "\tFOR UPDATE SKIP LOCKED", new: "\tFOR UPDATE"}},
 		pkg:     "pgbackend", test: "TestSweepWaitsForNoRow",
+	},
+	{
+		guard: "postgres: no query of WITH hides a table", file: "pgbackend/statements.go",
+		without: "the renewals of a table with the name asked fail",
+		edits: []edit{
+			{old: "WITH asked$ AS (", new: "WITH asked AS ("},
+			{old: "FROM asked$ AS a", new: "FROM asked AS a"},
+		},
+		pkg: "pgbackend", test: "TestTablesWithTheNamesOfQueries",
+	},
+	{
+		guard: "postgres: a waiter does not need the listener", file: "pgbackend/wait.go",
+		without: "places end and a free lock stays unused while LISTEN cannot connect",
+		edits:   []edit{{old: "d.awaitTurn(turn, req)", new: "d.awaitTurn(ctx, req)"}},
+		pkg:     "pgbackend", test: "TestWaiterWithoutListener",
+	},
+	{
+		guard: "postgres: requests delay no renewal", file: "pgbackend/renew.go",
+		without: "many requests make renewals wait until leases are lost",
+		edits:   []edit{{old: "d.edit(ctx, d.renewals,", new: "d.edit(ctx, d.main,"}},
+		pkg:     "pgbackend", test: "TestRequestsDelayNoRenewal",
+	},
+	{
+		guard: "postgres: grants of one name are renewed at once", file: "pgbackend/renew.go",
+		without: "many holders of one name make its renewals slow, until leases are lost",
+		edits: []edit{{
+			old: "d.renewNamed(ctx, key, positions, gs, answers)",
+			new: "for _, i := range positions {\n" +
+				"d.renewNamed(ctx, key, []int{i}, gs, answers)\n}",
+		}},
+		pkg: "pgbackend", test: "TestHoldersOfOneNameAreRenewedAtOnce",
+	},
+	{
+		guard: "postgres: a clock in the past gives no negative fence", file: "pgbackend/record.go",
+		without: "a lock that was granted seems to be refused",
+		edits:   []edit{{old: "r.fence = max(1, ", new: "r.fence = max(-1<<62, "}},
+		pkg:     "pgbackend", test: "TestFenceOfAWrongClock",
+	},
+	{
+		guard: "postgres: a request without a connection was not sent", file: "pgbackend/driver.go",
+		without: "each error of the pool is an outcome that is unknown",
+		edits:   []edit{{old: "return none, unsent(err)", new: "return none, err"}},
+		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
+	},
+	{
+		guard: "postgres: TLS of the environment does not count", file: "pgbackend/open.go",
+		without: "a variable for other programs turns TLS on, or keeps the driver from connecting",
+		edits:   []edit{{old: " sslrootcert=''", new: ""}},
+		pkg:     "pgbackend", test: "TestTLSOfTheEnvironment",
 	},
 }

@@ -42,6 +42,12 @@ var rosterMutants = []mutant{
 		pkg:     "backend/roster", test: "TestRules",
 	},
 	{
+		guard: "roster: the longest term does not wrap", file: "backend/roster/roster.go",
+		without: "a lock with the longest TTL is free at once",
+		edits:   []edit{{old: "d = min(d, math.MaxInt64-time.Microsecond)", new: "_ = math.Pi"}},
+		pkg:     "backend/roster", test: "TestLongestTerm",
+	},
+	{
 		guard: "roster: a place ends soon", file: "backend/roster/roster.go",
 		without: "a dead waiter delays all others for its whole TTL",
 		edits:   []edit{{old: "return min(ttl, MaxPlace)", new: "return ttl"}},
