@@ -47,21 +47,21 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 // Adopt implements backend.Mover.
 func (d *driver) Adopt(
 	ctx context.Context, ticket string, req *backend.Request,
-) (g *backend.Grant, err error) {
+) (*backend.Grant, error) {
 	if !d.caps.Move {
 		return nil, d.unsupported("an adoption")
 	}
 	former, secret, _ := strings.Cut(ticket, ".")
-	apply := func(r *roster.Roster, row *rosterRow) error {
+	c := &change{q: d.pools.control}
+	c.apply = func(r *roster.Roster, row *rosterRow) error {
 		e, err := r.Adopt(former, secret, req, row.now)
 		if err == nil {
-			g = grantOf(req, e, row.sent)
+			c.grant = grantOf(req, e, row.sent)
 		}
 		return err
 	}
-	err = d.change(ctx, req.Key, &change{q: d.pools.control, apply: apply})
-	if err != nil {
-		return nil, err
+	if err := d.change(ctx, req.Key, c); err != nil {
+		return nil, err // c may be under way, so c.grant must not be read
 	}
-	return g, nil
+	return c.grant, nil
 }
