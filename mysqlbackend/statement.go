@@ -82,9 +82,9 @@ type statements struct {
 	rosterRead, rosterReadFree, rosterRow      string
 	rosterWrite, rosterClear, rosterLook       string
 	turnSleep, rosterRenew, rosterWait         string
-	takes, drops                               [maxLeaving + 1]string // by the holders that leave
-	dropAny                                    string                 // removes one entry, among waiters, too
 	listPlain                                  string
+	dropAny                                    string                 // also among waiters
+	takes, drops                               [maxLeaving + 1]string // by the holders that leave
 	floorLock, floorUnlock                     string
 }
 
