@@ -148,7 +148,7 @@ var mysqlMutants = []mutant{
 		without: "each waiter sleeps until its next poll, for up to a second",
 		edits: []edit{{
 			old: "\t\t\td.wake(ctx, out.id)\n",
-			new: "",
+			new: "\t\t\t_ = ctx\n",
 		}},
 		pkg: "mysqlbackend", test: "TestConformance/ReleaseWakesAWaiter",
 	},
