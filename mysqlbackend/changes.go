@@ -23,8 +23,8 @@ const (
 	maxOverdue = 100 * time.Millisecond
 	// maxEditions limits the editions of one row by one driver at a time.
 	maxEditions = 2
-	// abandonAfter is how long a statement goes on after a caller whose change it contains has given
-	// up. The other callers need the answer, and Capabilities.Late includes this time.
+	// abandonAfter is how long a statement goes on after a caller of a change in it has given up.
+	// The other callers need the answer, and Capabilities.Late includes this time.
 	abandonAfter = time.Second
 )
 

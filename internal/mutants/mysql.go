@@ -16,8 +16,11 @@ var mysqlMutants = []mutant{
 		guard:   "mysql: a slow waiter enters a roster that keeps changing",
 		file:    "mysqlbackend/roster.go",
 		without: "a stream of readers overtakes a slow writer until its term is over",
-		edits:   []edit{{old: "err := d.insist(ctx, e, before.roster, live)", new: "err := error(nil)"}},
-		pkg:     "mysqlbackend", test: "TestSlowWaiterIsNotOvertaken",
+		edits: []edit{{
+			old: "return false, d.insist(ctx, e, before.roster, live)",
+			new: "return false, nil",
+		}},
+		pkg: "mysqlbackend", test: "TestSlowWaiterIsNotOvertaken",
 	},
 	{
 		guard:   "mysql: a simple change of unknown outcome is not repeated",
@@ -50,15 +53,21 @@ var mysqlMutants = []mutant{
 		guard:   "mysql: a slow client releases in a roster with waiters",
 		file:    "mysqlbackend/swap.go",
 		without: "faster clients overtake the release until its context ends",
-		edits:   []edit{{old: "case was.Find(c.leaves) != nil", new: "case false && c.leaves != \"\""}},
-		pkg:     "mysqlbackend", test: "TestSlowReleaseIsNotOvertaken",
+		edits: []edit{{
+			old: "case was.Find(c.leaves) != nil",
+			new: "case false && c.leaves != \"\"",
+		}},
+		pkg: "mysqlbackend", test: "TestSlowReleaseIsNotOvertaken",
 	},
 	{
 		guard:   "mysql: a caller that gives up disturbs no other caller",
 		file:    "mysqlbackend/changes.go",
 		without: "one caller with short contexts starves the other callers of its client",
-		edits:   []edit{{old: "abandonAfter = time.Second", new: "abandonAfter = 100 * time.Millisecond"}},
-		pkg:     "mysqlbackend", test: "TestImpatientCallerDisturbsNoOther",
+		edits: []edit{{
+			old: "abandonAfter = time.Second",
+			new: "abandonAfter = 100 * time.Millisecond",
+		}},
+		pkg: "mysqlbackend", test: "TestImpatientCallerDisturbsNoOther",
 	},
 	{
 		guard:   "mysql: terms in a roster stay whole numbers",
