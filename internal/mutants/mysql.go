@@ -147,7 +147,7 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a release wakes the first waiter", file: "mysqlbackend/driver.go",
 		without: "each waiter sleeps until its next poll, for up to a second",
 		edits: []edit{{
-			old: "\t\td.background.Go(func() { d.wake(out.id) })\n",
+			old: "\t\t\td.wake(ctx, out.id)\n",
 			new: "",
 		}},
 		pkg: "mysqlbackend", test: "TestConformance/ReleaseWakesAWaiter",
