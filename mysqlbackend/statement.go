@@ -83,7 +83,7 @@ type statements struct {
 	rosterWrite, rosterClear, rosterLook       string
 	turnSleep, rosterRenew, rosterWait         string
 	takes, drops                               [maxLeaving + 1]string // by the holders that leave
-	dropAny                                    string                 // roster-drop.sql, for any roster
+	dropAny                                    string                 // one entry of any roster
 	listPlain                                  string
 	floorLock, floorUnlock                     string
 }
