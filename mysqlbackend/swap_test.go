@@ -411,40 +411,6 @@ func TestImpatientCallerDisturbsNoOther(t *testing.T) {
 	}
 }
 
-// TestGivenUpAdoptionHasNoGrant ends the context of Adopt while an edition makes the adoption. The
-// race detector checks that the edition writes nothing that the caller reads.
-func TestGivenUpAdoptionHasNoGrant(t *testing.T) {
-	t.Parallel()
-	for name, server := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := server(t)
-			proxy := testenv.NewProxy(t, s.Addr)
-			d := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
-			g := acquire(t, d, reader(t.Name()))
-			ticket, err := d.Export(t.Context(), g)
-			if err != nil {
-				t.Fatalf("Export: %v", err)
-			}
-			proxy.Latency(t, 30*time.Millisecond)
-			var other sync.WaitGroup
-			other.Go(func() { acquire(t, d, reader(g.Key)) }) // the adoption waits for its end
-			eventually(t, "an edition is under way", func() bool {
-				d.changes.mu.Lock()
-				defer d.changes.mu.Unlock()
-				return d.changes.byKey[g.Key] != nil
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
-			defer cancel()
-			adopted, err := d.Adopt(ctx, ticket, reader(g.Key))
-			if (adopted == nil) == (err == nil) {
-				t.Errorf("Adopt: %+v, %v", adopted, err)
-			}
-			other.Wait()
-		})
-	}
-}
-
 // TestGivenUpChangeIsNotMade ends the context of a caller whose change waits for an edition. No
 // statement contains the change afterwards.
 func TestGivenUpChangeIsNotMade(t *testing.T) {
