@@ -1,9 +1,11 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -31,6 +33,11 @@ var repeatCases = []Case{
 		Name:    "LongTermsDoNotWrap",
 		Promise: "A term of minutes, days or months, up to MaxTTL, does not become a short one.",
 		run:     longTermsDoNotWrap,
+	},
+	{
+		Name:    "LongestTermExcludes",
+		Promise: "A lock with the longest TTL is held, also if MaxTTL is no limit.",
+		run:     longestTermExcludes,
 	},
 	{
 		Name: "UnavailableIsNotExecuted",
@@ -170,6 +177,21 @@ func longTermsDoNotWrap(f *fixture) {
 		f.longHeld(other, g)
 		f.release(d, g)
 	}
+}
+
+// longestTermExcludes uses the longest duration that there is, to which a driver that rounds up can
+// add nothing.
+func longestTermExcludes(f *fixture) {
+	d, other := f.driver(), f.driver()
+	g := f.grant(d, f.try(cmp.Or(f.caps.MaxTTL, math.MaxInt64)))
+	f.busy(other, f.try(f.long()))
+	for _, r := range renewers {
+		if _, err := f.renewBy(r, d, g); err != nil {
+			f.Errorf("%s: %v", r.name, err)
+		}
+		f.busy(other, f.try(f.long()))
+	}
+	f.release(d, g)
 }
 
 // longHeld checks that g is held. If the server shows the remaining time, most of the term

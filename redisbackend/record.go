@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +65,9 @@ func parseFence(text string) (uint64, error) {
 	return micros - backend.FenceEpoch, nil
 }
 
-// ceilMillis returns d in ms, rounded up: the server must keep a lock for the whole TTL.
+// ceilMillis returns d in ms, rounded up: the server must keep a lock for the whole TTL. The
+// longest durations are rounded down, because the sum would wrap.
 func ceilMillis(d time.Duration) int64 {
+	d = min(d, math.MaxInt64-time.Millisecond)
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

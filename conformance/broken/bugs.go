@@ -331,6 +331,11 @@ var termBugs = []Bug{
 			return max(ttl%(1<<32*time.Microsecond), 60*time.Millisecond)
 		})
 	}},
+	{"wrapped-sum", "The longest term wraps when it is rounded up.", func() *flaw {
+		return terms(func(ttl time.Duration) time.Duration {
+			return max((ttl+time.Microsecond-1)/time.Microsecond*time.Microsecond, 1)
+		})
+	}},
 	{"rounded-down-answer", "The answered term is shorter than the requested term.", func() *flaw {
 		return grants(func(g *backend.Grant) { g.Term.TTL = g.Term.TTL / 2 })
 	}},

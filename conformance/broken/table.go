@@ -58,6 +58,7 @@ var noticedBy = map[string][]string{
 	},
 	"floored-term":        {"TermsAreNotFloored"},
 	"wrapped-term":        {"LongTermsDoNotWrap"},
+	"wrapped-sum":         {"LongestTermExcludes"},
 	"rounded-down-answer": {"AcquireGrantsAFreeLock", "AcquireRoundsTermsUp"},
 	"no-renewal": {
 		"RenewProlongsTheTerm", "LeaseIsRenewed", "RenewalOutlivesTheAcquireContext",
