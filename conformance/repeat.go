@@ -184,12 +184,12 @@ func longTermsDoNotWrap(f *fixture) {
 func longestTermExcludes(f *fixture) {
 	d, other := f.driver(), f.driver()
 	g := f.grant(d, f.try(cmp.Or(f.caps.MaxTTL, math.MaxInt64)))
-	f.busy(other, f.try(f.long()))
+	_ = f.busy(other, f.try(f.long()))
 	for _, r := range renewers {
 		if _, err := f.renewBy(r, d, g); err != nil {
 			f.Errorf("%s: %v", r.name, err)
 		}
-		f.busy(other, f.try(f.long()))
+		_ = f.busy(other, f.try(f.long()))
 	}
 	f.release(d, g)
 }

@@ -244,7 +244,8 @@ func TestLentPoolWithOtherSettingsIsRefused(t *testing.T) {
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	s := testenv.Postgres(t)
-	dir, err := os.MkdirTemp("", "dlock") // the path of a socket has at most 107 bytes
+	//nolint:usetesting // the path of a socket has at most 107 bytes
+	dir, err := os.MkdirTemp("", "dlock")
 	if err != nil {
 		t.Fatal(err)
 	}
