@@ -222,8 +222,7 @@ func TestLateRequestRevivesNoBrokenLease(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, waiter))
 }
 
-// TestRebuiltGrantIsOwnerChecked renews grants without a fence, as a caller may who has only the
-// owner.
+// TestRebuiltGrantIsOwnerChecked renews grants without a fence: the caller has only the owner.
 func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
 	t.Parallel()
 	d := opened(t, testenv.Postgres(t).URL)

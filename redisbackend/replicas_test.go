@@ -71,8 +71,9 @@ func TestAdoptionWithoutItsReplicas(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
-// TestRefusedWait checks requests of a user who may not wait for replicas. The server refuses only
-// the wait, after it has executed the request. A text that contains the password is redacted.
+// TestRefusedWait checks requests of a user without the right to wait for replicas. The server
+// refuses only the wait, after it has executed the request. A text that contains the password is
+// redacted.
 func TestRefusedWait(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)

@@ -471,7 +471,7 @@ func TestElection(t *testing.T) {
 	}
 }
 
-// TestElectionWithoutSuccessor checks that a leader that nobody follows is a violation.
+// TestElectionWithoutSuccessor checks that a leader without a successor is a violation.
 func TestElectionWithoutSuccessor(t *testing.T) {
 	t.Parallel()
 	s := quick("no-successor")
