@@ -170,30 +170,28 @@ func TestGivenUpStatementEnds(t *testing.T) {
 func TestLostListenerWakesWaiters(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t)
-	d := opened(t, s.URL)
-	g := raw.Acquire(t, d, raw.Request(t, 10*time.Minute))
-	waiter := raw.Request(t, 10*time.Minute)
-	busy := raw.Busy(t, d, waiter)
-	woken := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	go func() {
-		_, err := d.Wait(ctx, waiter, busy)
-		woken <- err
-	}()
-	conn := connected(t, s.URL)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	woken, leave := d.listener.join("owner")
+	defer leave()
+	awaitSignal(t, woken, "the first connection")
 	for ended := false; !ended; {
-		err := conn.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) > 0
+		err := conn.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) > 0
 			FROM pg_stat_activity WHERE query = 'LISTEN dlock'`).Scan(&ended)
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := <-woken; err != nil {
-		t.Errorf("Wait after the end of the connection: %v", err)
+	awaitSignal(t, woken, "the next connection")
+}
+
+// awaitSignal waits for a signal.
+func awaitSignal(t *testing.T, woken <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-woken:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s wakes no waiter", what)
 	}
-	raw.Release(t, d, g)
-	_ = d.Release(t.Context(), &backend.Grant{Request: *waiter})
 }
 
 // TestLateRequestRevivesNoBrokenLease breaks a lock, and then executes a request of its holder that

@@ -468,9 +468,9 @@ var coreMutants = []mutant{
 	},
 	{
 		guard: "LockAll frees what it has before it waits", file: "internal/engine/all.go",
-		without: "two calls with the same names in different orders wait for each other",
+		without: "a call that waits for one lock keeps the others closed",
 		edits:   []edit{{old: "\t\te.freeAll(ctx, refs)\n", new: ""}},
-		pkg:     ".", test: "TestLockAllInAnyOrder",
+		pkg:     ".", test: "TestLockAllKeepsNothingClosed",
 	},
 	{
 		guard: "LockAll keeps no minimum hold of a trial", file: "internal/engine/all.go",
