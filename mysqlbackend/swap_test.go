@@ -116,6 +116,15 @@ func churn(t *testing.T, d *driver, request func() *backend.Request) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
+// openSlow opens a driver on a slow network.
+func openSlow(t *testing.T, s *testenv.Server) *driver {
+	t.Helper()
+	proxy := testenv.NewProxy(t, s.Addr)
+	d := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
+	proxy.Latency(t, 15*time.Millisecond)
+	return d
+}
+
 // TestSlowClientIsNotOvertaken lets a client with a slow network use a semaphore that other clients
 // change all the time. It acquires, renews and releases its permits as if it were alone.
 func TestSlowClientIsNotOvertaken(t *testing.T) {
@@ -124,10 +133,7 @@ func TestSlowClientIsNotOvertaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
-			proxy := testenv.NewProxy(t, s.Addr)
-			busy := openURL(t, s.URL)
-			slow := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
-			proxy.Latency(t, 15*time.Millisecond)
+			busy, slow := openURL(t, s.URL), openSlow(t, s)
 			key := t.Name()
 			acquire(t, busy, permit(key, 1000)) // the row stays a roster
 			churn(t, busy, func() *backend.Request { return permit(key, 1000) })
@@ -358,10 +364,7 @@ func TestSlowReleaseIsNotOvertaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t)
-			proxy := testenv.NewProxy(t, s.Addr)
-			busy := openURL(t, s.URL)
-			slow := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
-			proxy.Latency(t, 15*time.Millisecond)
+			busy, slow := openURL(t, s.URL), openSlow(t, s)
 			key, writer := t.Name(), raw.Request(t, time.Minute)
 			g := acquire(t, slow, reader(key))
 			_ = raw.Busy(t, busy, writer)
