@@ -35,7 +35,10 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 		}
 		return entries.Export(g.Owner, secret, g.TTL, now)
 	})
-	return g.Owner + "." + secret, err
+	if err != nil {
+		return "", err
+	}
+	return g.Owner + "." + secret, nil
 }
 
 // Adopt implements backend.Mover.
