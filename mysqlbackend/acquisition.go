@@ -74,6 +74,13 @@ func (r *acquisitions) isFirst(owner string) bool {
 	return a != nil && (a.state == first || a.state == holding)
 }
 
+// has reports whether owner waits, or has waited and still has the signal.
+func (r *acquisitions) has(owner string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byOwner[owner] != nil
+}
+
 // take returns the connection that is kept for owner, for the use of Wait alone. It returns nil if
 // there is none.
 func (r *acquisitions) take(owner string) *waitConn {

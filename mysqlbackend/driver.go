@@ -52,6 +52,7 @@ var (
 	_ backend.Driver       = (*driver)(nil)
 	_ backend.Waiter       = (*driver)(nil)
 	_ backend.BatchRenewer = (*driver)(nil)
+	_ backend.Combiner     = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
 	_ backend.Mover        = (*driver)(nil)

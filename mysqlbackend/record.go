@@ -27,6 +27,36 @@ func acquireArgs(req *backend.Request, ttl int64, isFirst bool) []any {
 	return []any{name, owner, ttl, meta, isFirst, owner, owner, owner, owner, meta, owner, ttl}
 }
 
+// acquireAllArgs returns the parameters of acquire-all.sql. ttl is in µs.
+func acquireAllArgs(reqs []*backend.Request, ttl int64) []any {
+	names, count := namesOf(reqs), []any{len(reqs)}
+	var owners, metas []any
+	for _, req := range reqs {
+		owners, metas = append(owners, []byte(req.Owner)), append(metas, []byte(req.Meta))
+	}
+	return slices.Concat(
+		count, names, names, owners, names, count, names, owners, metas, []any{ttl})
+}
+
+// namesOf returns the names of the rows of reqs, as parameters.
+func namesOf(reqs []*backend.Request) (names []any) {
+	for _, req := range reqs {
+		names = append(names, []byte(req.Key))
+	}
+	return names
+}
+
+// releaseAllArgs returns the parameters of release-all.sql for the grants at indices.
+func (d *driver) releaseAllArgs(gs []*backend.Grant, indices []int) []any {
+	var names, owners, signals []any
+	for _, i := range indices {
+		names, owners = append(names, []byte(gs[i].Key)), append(owners, []byte(gs[i].Owner))
+		signals = append(signals, d.keys.signal(gs[i].Key))
+	}
+	return slices.Concat(names, names, owners, names, signals, names, []any{len(names)}, names,
+		[]any{reserve.Microseconds()})
+}
+
 // rosterOwner is the owner of a row that has a roster.
 const rosterOwner = "*"
 

@@ -14,6 +14,12 @@ var (
 	schemaSQL string
 	//go:embed statements/acquire.sql
 	acquireSQL string
+	//go:embed statements/acquire-all.sql
+	acquireAllSQL string
+	//go:embed statements/release-all.sql
+	releaseAllSQL string
+	//go:embed statements/rows.sql
+	rowsSQL string
 	//go:embed statements/renew.sql
 	renewSQL string
 	//go:embed statements/renew-free.sql
@@ -77,6 +83,7 @@ var (
 // statements are the texts for one table. A statement without {table} is a variable above.
 type statements struct {
 	schema, acquire, renew, renewFree, holders string
+	acquireAll, releaseAll, rows               string
 	release, handOff, breakLock, list          string
 	cursor, stale, claim, sweep, sleep, held   string
 	rosterRead, rosterReadFree, rosterRow      string
@@ -96,6 +103,7 @@ func newStatements(table string) *statements {
 	s := &statements{
 		schema:  Schema(table),
 		acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL),
+		acquireAll: text(acquireAllSQL), releaseAll: text(releaseAllSQL), rows: text(rowsSQL),
 		holders: text(holdersSQL), release: text(releaseSQL), handOff: text(handOffSQL),
 		breakLock: text(breakSQL), stale: text(staleSQL),
 		list:           text(strings.ReplaceAll(listSQL, "{roster}", "roster")),
@@ -146,10 +154,15 @@ func plain(source string) string {
 	return b.String()
 }
 
-// withNames puts n parameters in the place of {names}, and n pairs in the place of {pairs}.
+// withNames puts n parameters in the place of {names}, {owners}, {metas} and {signals}, and n pairs
+// in the place of {pairs}.
 func withNames(text string, n int) string {
-	text = strings.Replace(text, "{names}", list("?", n), 1)
-	return strings.Replace(text, "{pairs}", list("(?, ?)", n), 1)
+	each := list("?", n)
+	return strings.NewReplacer(
+		"{names}", each, "{owners}", each, "{metas}", each, "{signals}", each,
+		"{pairs}", list("(?, ?)", n), "{unions}", strings.TrimSuffix(
+			strings.Repeat("SELECT ? AS name UNION ALL ", n), " UNION ALL "),
+	).Replace(text)
 }
 
 // list returns n items with commas between them.

@@ -280,8 +280,12 @@ func (d *driver) reached(key string, before roster.Roster, after *version) []str
 
 // ring wakes the watcher of key of the driver with that bell.
 func (d *driver) ring(ctx context.Context, key, bell string) {
-	found, err := query(ctx, d.pools.control, scanNullable, "SELECT IS_USED_LOCK(?)",
-		d.keys.bell(key, bell))
+	d.wakeOwner(ctx, d.keys.bell(key, bell))
+}
+
+// wakeOwner wakes the connection that has a user-level lock.
+func (d *driver) wakeOwner(ctx context.Context, name string) {
+	found, err := query(ctx, d.pools.control, scanNullable, "SELECT IS_USED_LOCK(?)", name)
 	if err == nil && len(found) == 1 && found[0].Valid {
 		d.wake(ctx, found[0].Int64)
 	}

@@ -1,0 +1,230 @@
+package mysqlbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// maxTogether limits the locks of one acquire-all.sql, whose answer has seven bits for an index.
+	maxTogether = 1 << 7
+	// maxFreed limits the locks of one release-all.sql, whose answer has two bits for each.
+	maxFreed = 31
+	// The answer of acquire-all.sql to a refused attempt has busyFlag and these parts.
+	hasFlag, indexShift, rosterBit = 1 << 61, 54, 1 << 53
+)
+
+// AcquireAll implements backend.Combiner. It sends one statement, and further ones if a row does not
+// exist yet or is locked. It does not wait for a row that stays locked, because the statement would
+// keep the other rows locked meanwhile: then the core acquires the locks one by one.
+func (d *driver) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	ttl := reqs[0].TTL
+	if len(reqs) > maxTogether ||
+		slices.ContainsFunc(reqs, func(r *backend.Request) bool { return r.TTL != ttl }) {
+		return nil, 0, fmt.Errorf("%w: these locks in one step", backend.ErrUnsupported)
+	}
+	for i, req := range reqs {
+		if err := d.keys.check(req.Key); err != nil {
+			return nil, i, err
+		}
+	}
+	micros := ceilMicros(ttl)
+	sent, answer, err := d.takeAll(ctx, reqs, micros)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case answer >= busyFlag:
+		return d.refuseAll(ctx, reqs, answer)
+	case answer >= backend.MaxFence:
+		return nil, 0, fmt.Errorf("the fence is %d", answer) // acquire-all.sql returns no such value
+	}
+	for _, req := range reqs {
+		grants = append(grants, &backend.Grant{
+			Request: *req, Term: termOf(sent, micros), Fence: uint64(answer),
+		})
+		d.sweepSometimes()
+	}
+	return grants, 0, nil
+}
+
+// takeAll executes acquire-all.sql until no row is locked or missing. It returns the time before the
+// last execution, and the answer.
+func (d *driver) takeAll(
+	ctx context.Context, reqs []*backend.Request, micros int64,
+) (sent time.Time, answer int64, err error) {
+	text, args := withNames(d.text.acquireAll, len(reqs)), acquireAllArgs(reqs, micros)
+	for _, p := range renewPauses {
+		if p > 0 {
+			if err := pause(ctx, p); err != nil {
+				return sent, 0, err
+			}
+		}
+		sent = time.Now()
+		out, err := exec(ctx, d.pools.main, text, args...)
+		if err == nil && out.id == 0 {
+			if err = d.makeRows(ctx, reqs); err == nil {
+				sent = time.Now()
+				out, err = exec(ctx, d.pools.main, text, args...)
+			}
+		}
+		isLocked := hasNumber(err, errNoWait, errLockWait)
+		if err == nil && out.id > 0 || err != nil && !isLocked {
+			return sent, out.id, err
+		}
+	}
+	return sent, 0, fmt.Errorf("%w: a row stays locked", backend.ErrUnsupported)
+}
+
+// makeRows makes free rows for the names that have none.
+func (d *driver) makeRows(ctx context.Context, reqs []*backend.Request) error {
+	names := namesOf(slices.SortedFunc(slices.Values(reqs), func(a, b *backend.Request) int {
+		return strings.Compare(a.Key, b.Key)
+	}))
+	_, err := exec(ctx, d.pools.main, withNames(d.text.rows, len(names)), names...)
+	return err
+}
+
+// refuseAll returns the refusal in the answer of acquire-all.sql. A lock that an earlier attempt of
+// the same owners has acquired is released.
+func (d *driver) refuseAll(
+	ctx context.Context, reqs []*backend.Request, answer int64,
+) (grants []*backend.Grant, failed int, err error) {
+	failed = int(answer >> indexShift & (maxTogether - 1))
+	if failed >= len(reqs) {
+		return nil, 0, fmt.Errorf("the answer is %d", answer) // acquire-all.sql returns no such value
+	}
+	if answer&rosterBit != 0 {
+		return d.refuseByRoster(ctx, reqs, failed, answer&hasFlag != 0)
+	}
+	left := time.Duration(answer&(rosterBit-1)) * time.Microsecond
+	return nil, failed, d.undoAll(ctx, reqs, answer&hasFlag != 0, d.busy(reqs[failed], left))
+}
+
+// refuseByRoster returns the refusal of the request with the index failed by the roster of its row.
+// If the owner is the writer in the roster, because a reader waits for it since an earlier attempt,
+// it keeps that grant, and the others are acquired in one step.
+func (d *driver) refuseByRoster(
+	ctx context.Context, reqs []*backend.Request, failed int, has bool,
+) (_ []*backend.Grant, _ int, err error) {
+	req := reqs[failed]
+	row, err := d.readRoster(ctx, &edition{key: req.Key, q: d.pools.main})
+	if err != nil {
+		return nil, failed, err
+	}
+	r, err := row.entries()
+	if err != nil {
+		return nil, failed, d.undoAll(ctx, reqs, has, err)
+	}
+	holds := r.Find(req.Owner) != nil
+	if _, err := r.Acquire(req, uint64(row.draw()), row.now); err != nil {
+		return nil, failed, d.undoAll(ctx, reqs, has || holds, err)
+	}
+	if !holds || row.owner != rosterOwner { // the roster has become free meanwhile
+		err := fmt.Errorf("%w: the row changes", backend.ErrUnsupported)
+		return nil, failed, d.undoAll(ctx, reqs, has, err)
+	}
+	kept, err := d.enter(ctx, req)
+	if err != nil {
+		return nil, failed, d.undoAll(ctx, reqs, true, err)
+	}
+	others := slices.Delete(slices.Clone(reqs), failed, failed+1)
+	if len(others) == 0 {
+		return []*backend.Grant{kept}, 0, nil
+	}
+	grants, i, err := d.AcquireAll(ctx, others)
+	if err != nil {
+		if i >= failed {
+			i++
+		}
+		return nil, i, d.undoAll(ctx, reqs, isAnswer(err), err)
+	}
+	return slices.Insert(grants, failed, kept), 0, nil
+}
+
+// isAnswer reports whether the core does not release the requests of an attempt with this error.
+func isAnswer(err error) bool {
+	return errors.Is(err, backend.ErrNotAcquired) || isDefinite(err)
+}
+
+// undoAll returns reason, after it has released what an earlier attempt of the same owners has
+// acquired, if there is any. If that fails, it returns an error of unknown outcome.
+func (d *driver) undoAll(
+	ctx context.Context, reqs []*backend.Request, has bool, reason error,
+) error {
+	if !has {
+		return reason
+	}
+	grants := make([]*backend.Grant, len(reqs))
+	for i, req := range reqs {
+		grants[i] = &backend.Grant{Request: *req}
+	}
+	for _, err := range d.ReleaseAll(ctx, grants) {
+		if err != nil && !errors.Is(err, backend.ErrNotHeld) {
+			return fmt.Errorf("%v, and the other locks were not released: %v",
+				reason, err) //nolint:errorlint // neither is an answer to the attempt
+		}
+	}
+	return reason
+}
+
+// ReleaseAll implements backend.Combiner. A statement releases up to maxFreed locks. What it does
+// not find is released alone: a lock whose row is locked now, a grant in a roster, and a holder
+// that still has the signal of its key. So are grants that are gone.
+func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
+	errs := make([]error, len(gs))
+	var requests sync.WaitGroup
+	var plain []int
+	for i, g := range gs {
+		if isPlain(g) && !d.acquisitions.has(g.Owner) {
+			plain = append(plain, i)
+		} else {
+			requests.Go(func() { errs[i] = d.Release(ctx, g) })
+		}
+	}
+	for batch := range slices.Chunk(plain, maxFreed) {
+		requests.Go(func() { d.releaseBatch(ctx, gs, batch, errs) })
+	}
+	requests.Wait()
+	return errs
+}
+
+// releaseBatch releases the grants at indices and stores the answers in errs.
+func (d *driver) releaseBatch(
+	ctx context.Context, gs []*backend.Grant, indices []int, errs []error,
+) {
+	text := withNames(d.text.releaseAll, len(indices))
+	out, err := exec(ctx, d.pools.control, text, d.releaseAllArgs(gs, indices)...)
+	var others sync.WaitGroup
+	defer others.Wait()
+	for n, i := range indices {
+		switch {
+		case err != nil:
+			errs[i] = err
+		case out.id>>(2*n)&1 == 0:
+			others.Go(func() { errs[i] = d.free(ctx, gs[i]) })
+		case out.id>>(2*n+1)&1 == 1:
+			d.wakeFirstLater(gs[i].Key)
+		}
+	}
+}
+
+// wakeFirstLater wakes the first waiter for key in the background.
+func (d *driver) wakeFirstLater(key string) {
+	if !d.caps.Notify || d.queue.polls {
+		return
+	}
+	d.background.Go(func() {
+		ctx, cancel := d.boundWake()
+		defer cancel()
+		d.wakeOwner(ctx, d.keys.signal(key))
+	})
+}
