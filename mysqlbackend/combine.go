@@ -118,19 +118,19 @@ func (d *driver) refuseByRoster(
 	req := reqs[failed]
 	row, err := d.readRoster(ctx, &edition{key: req.Key, q: d.pools.main})
 	if err != nil {
-		return nil, failed, err
+		return nil, failed, d.undoAll(ctx, reqs, has, err)
 	}
 	r, err := row.entries()
 	if err != nil {
 		return nil, failed, d.undoAll(ctx, reqs, has, err)
 	}
 	holds := r.Find(req.Owner) != nil
-	if _, err := r.Acquire(req, uint64(row.draw()), row.now); err != nil {
-		return nil, failed, d.undoAll(ctx, reqs, has || holds, err)
+	_, err = r.Acquire(req, uint64(row.draw()), row.now)
+	if err == nil && (!holds || row.owner != rosterOwner) { // it has just changed
+		err = fmt.Errorf("%w: the row changes", backend.ErrUnsupported)
 	}
-	if !holds || row.owner != rosterOwner { // the roster has become free meanwhile
-		err := fmt.Errorf("%w: the row changes", backend.ErrUnsupported)
-		return nil, failed, d.undoAll(ctx, reqs, has, err)
+	if err != nil {
+		return nil, failed, d.undoAll(ctx, reqs, has || holds, err)
 	}
 	kept, err := d.enter(ctx, req)
 	if err != nil {

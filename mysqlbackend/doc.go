@@ -44,6 +44,10 @@
 // of one owner only grows. Therefore, if the clock is set back, a lock that is not released lasts
 // longer by the same time.
 //
+// LockAll is one statement, too, and so is its Unlock, for up to 31 names. The first LockAll of a
+// name sends two more, which make its row. The statement waits for no row and keeps none locked
+// while it waits. If a row stays locked for 21 ms, the locks are acquired one by one.
+//
 // # Fencing
 //
 // The fence is a column of the row: the greater of the last fence plus one and the server's time

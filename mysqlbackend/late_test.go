@@ -88,6 +88,14 @@ var requests = map[string]func(*testing.T, *driver, *backend.Grant) (backend.Ter
 		}
 		return termOf(sent, micros), err
 	},
+	"AcquireAll": func(t *testing.T, d *driver, g *backend.Grant) (backend.Term, error) {
+		t.Helper()
+		gs, _, err := d.AcquireAll(t.Context(), []*backend.Request{&g.Request})
+		if err != nil {
+			return backend.Term{}, err
+		}
+		return gs[0].Term, nil
+	},
 	"Renew": func(t *testing.T, d *driver, g *backend.Grant) (backend.Term, error) {
 		t.Helper()
 		return d.Renew(t.Context(), g)

@@ -977,6 +977,26 @@ func TestNoDeadlocks(t *testing.T) {
 					}
 				})
 				wg.Go(func() {
+					for i := worker; time.Now().Before(end); i++ {
+						var reqs []*backend.Request
+						for n := range names {
+							req := raw.Request(t, time.Minute)
+							req.Key, req.Queue = fmt.Sprint("name", (i+(1+2*(i%2))*n)%names), false
+							reqs = append(reqs, req)
+						}
+						gs, _, err := d.AcquireAll(t.Context(), reqs)
+						if !errors.Is(err, backend.ErrUnsupported) { // a row stays locked
+							check("AcquireAll", err)
+						}
+						if err != nil {
+							continue
+						}
+						for _, err := range d.ReleaseAll(t.Context(), gs) {
+							check("ReleaseAll", err)
+						}
+					}
+				})
+				wg.Go(func() {
 					var all []*backend.Grant
 					for i := range names {
 						req := raw.Request(t, time.Minute)

@@ -43,6 +43,12 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 					_, err := d.Acquire(ctx, req)
 					raw.WantIs(t, "Acquire of "+what, err, backend.ErrUnavailable)
 				}
+				for _, req := range []*backend.Request{fresh, &gs[0].Request} {
+					second := *free
+					second.TTL = req.TTL
+					_, _, err := d.AcquireAll(ctx, []*backend.Request{req, &second})
+					raw.WantIs(t, "AcquireAll", err, backend.ErrUnavailable)
+				}
 				for _, g := range []*backend.Grant{gs[0], gs[2]} {
 					_, err := d.Renew(ctx, g)
 					raw.WantIs(t, "Renew", err, backend.ErrUnavailable)

@@ -563,4 +563,144 @@ var mysqlMutants = []mutant{
 		edits:   []edit{{old: "NOT IN ('', '*')", new: "<> ''"}},
 		pkg:     "mysqlbackend", test: "TestFirstWaiterEntersARoster",
 	},
+	{
+		guard:   "mysql: AcquireAll grants all or none",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "a LockAll takes a lock from its holder",
+		edits: []edit{{
+			old: "BETWEEN 2 AND (1 << 62) - 1",
+			new: "> 1",
+		}},
+		pkg: "mysqlbackend", test: "TestConformance/OneTakenLeavesNone",
+	},
+	{
+		guard:   "mysql: AcquireAll waits for no locked row",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "a LockAll keeps the rows of other leases locked while it waits, and may be late",
+		edits: []edit{{
+			old: "FOR UPDATE NOWAIT",
+			new: "FOR UPDATE",
+		}},
+		pkg: "mysqlbackend", test: "TestAllWaitsForNoRow",
+	},
+	{
+		guard:   "mysql: ReleaseAll waits for no locked row",
+		file:    "mysqlbackend/statements/release-all.sql",
+		without: "one row that stays locked keeps the other locks of a LockAll taken",
+		edits: []edit{{
+			old: "FOR UPDATE SKIP LOCKED",
+			new: "FOR UPDATE",
+		}},
+		pkg: "mysqlbackend", test: "TestAllWaitsForNoRow",
+	},
+	{
+		guard:   "mysql: the fence of AcquireAll exceeds the last ones",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "fences repeat after the clock was set back",
+		edits: []edit{{
+			old: "MAX(token) OVER () + 1",
+			new: "0 * MAX(token) OVER ()",
+		}},
+		pkg: "mysqlbackend", test: "TestAllHasOneFence",
+	},
+	{
+		guard:   "mysql: AcquireAll is idempotent",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "after a lost reply, LockAll waits for itself until the end of the term",
+		edits: []edit{{
+			old: "IF(has OR expires",
+			new: "IF(expires",
+		}},
+		pkg: "mysqlbackend", test: "TestConformance/RepeatedAcquireAllIsTheSame",
+	},
+	{
+		guard:   "mysql: a late AcquireAll shortens no term",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "a request that is executed after its successor makes two holders",
+		edits: []edit{{
+			old: "GREATEST(t.expires, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)",
+			new: "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
+		}},
+		pkg: "mysqlbackend", test: "TestLateRequestShortensNoTerm",
+	},
+	{
+		guard:   "mysql: AcquireAll takes no lock that is kept",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "a stream of LockAlls overtakes the first waiter",
+		edits: []edit{{
+			old: "owner = '' AND expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE",
+			new: "owner = ''",
+		}},
+		pkg: "mysqlbackend", test: "TestAllOfAKeptLock",
+	},
+	{
+		guard:   "mysql: a read-only server grants no AcquireAll",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "a demoted master grants locks to a user with all privileges: two holders",
+		edits: []edit{{
+			old: "IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1,",
+			new: "IF(FALSE, 1,",
+		}},
+		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
+	},
+	{
+		guard:   "mysql: owner check in ReleaseAll",
+		file:    "mysqlbackend/statements/release-all.sql",
+		without: "ReleaseAll of a lost lease frees the lock of another owner",
+		edits: []edit{{
+			old: "owner = ELT(FIELD(name, {names}), {owners}) AND",
+			new: "(TRUE OR ELT(FIELD(name, {names}), {owners})) AND",
+		}},
+		pkg: "mysqlbackend", test: "TestConformance/ReleaseAllAnswersEach",
+	},
+	{
+		guard:   "mysql: a refused repetition of AcquireAll leaves nothing",
+		file:    "mysqlbackend/combine.go",
+		without: "locks of a LockAll that has failed stay taken for a term",
+		edits: []edit{{
+			old: "if !has {",
+			new: "if !has || true {",
+		}},
+		pkg: "mysqlbackend", test: "TestRefusedRepetitionLeavesNothing",
+	},
+	{
+		guard:   "mysql: a repeated AcquireAll finds its rosters",
+		file:    "mysqlbackend/combine.go",
+		without: "a LockAll is refused by its own grant after a reader has come",
+		edits: []edit{{
+			old: "holds := r.Find(req.Owner) != nil",
+			new: "holds := r.Find(req.Owner) != nil && false",
+		}},
+		pkg: "mysqlbackend", test: "TestRepeatedAllFindsItsRosters",
+	},
+	{
+		guard:   "mysql: ReleaseAll gives signals away",
+		file:    "mysqlbackend/combine.go",
+		without: "a lock is kept for the waiter that has just released it",
+		edits: []edit{{
+			old: "isPlain(g) && !d.acquisitions.has(g.Owner)",
+			new: "isPlain(g)",
+		}},
+		pkg: "mysqlbackend", test: "TestReleaseAllUsesTheSignal",
+	},
+	{
+		guard:   "mysql: ReleaseAll wakes the first waiters",
+		file:    "mysqlbackend/combine.go",
+		without: "each waiter sleeps until its next poll, for up to a second",
+		edits: []edit{{
+			old: "\t\td.wakeOwner(ctx, d.keys.signal(key))\n",
+			new: "\t\t_ = ctx\n",
+		}},
+		pkg: "mysqlbackend", test: "TestReleaseAllEndsSleeps",
+	},
+	{
+		guard:   "mysql: ReleaseAll finds what it has skipped",
+		file:    "mysqlbackend/combine.go",
+		without: "a lock whose row was locked for a moment stays taken until its TTL",
+		edits: []edit{{
+			old: "others.Go(func() { errs[i] = d.free(ctx, gs[i]) })",
+			new: "errs[i] = backend.ErrNotHeld",
+		}},
+		pkg: "mysqlbackend", test: "TestRepeatedAllFindsItsRosters",
+	},
 }
