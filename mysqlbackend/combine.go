@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxTogether limits the locks of one acquire-all.sql, whose answer has seven bits for an index.
+	// maxTogether limits the locks of one acquire-all.sql: its answer has seven bits for an index.
 	maxTogether = 1 << 7
 	// maxFreed limits the locks of one release-all.sql, whose answer has two bits for each.
 	maxFreed = 31
@@ -21,9 +21,9 @@ const (
 	hasFlag, indexShift, rosterBit = 1 << 61, 54, 1 << 53
 )
 
-// AcquireAll implements backend.Combiner. It sends one statement, and further ones if a row does not
-// exist yet or is locked. It does not wait for a row that stays locked, because the statement would
-// keep the other rows locked meanwhile: then the core acquires the locks one by one.
+// AcquireAll implements backend.Combiner. It sends one statement, and further ones if a row does
+// not exist yet or is locked. It does not wait for a row that stays locked, because the statement
+// would keep the other rows locked meanwhile: then the core acquires the locks one by one.
 func (d *driver) AcquireAll(
 	ctx context.Context, reqs []*backend.Request,
 ) (grants []*backend.Grant, failed int, err error) {
@@ -45,7 +45,7 @@ func (d *driver) AcquireAll(
 	case answer >= busyFlag:
 		return d.refuseAll(ctx, reqs, answer)
 	case answer >= backend.MaxFence:
-		return nil, 0, fmt.Errorf("the fence is %d", answer) // acquire-all.sql returns no such value
+		return nil, 0, fmt.Errorf("the fence is %d", answer) // the statement returns no such value
 	}
 	for _, req := range reqs {
 		grants = append(grants, &backend.Grant{
@@ -56,8 +56,8 @@ func (d *driver) AcquireAll(
 	return grants, 0, nil
 }
 
-// takeAll executes acquire-all.sql until no row is locked or missing. It returns the time before the
-// last execution, and the answer.
+// takeAll executes acquire-all.sql until no row is locked or missing. It returns the time before
+// the last execution, and the answer.
 func (d *driver) takeAll(
 	ctx context.Context, reqs []*backend.Request, micros int64,
 ) (sent time.Time, answer int64, err error) {
@@ -100,7 +100,7 @@ func (d *driver) refuseAll(
 ) (grants []*backend.Grant, failed int, err error) {
 	failed = int(answer >> indexShift & (maxTogether - 1))
 	if failed >= len(reqs) {
-		return nil, 0, fmt.Errorf("the answer is %d", answer) // acquire-all.sql returns no such value
+		return nil, 0, fmt.Errorf("the answer is %d", answer) // the statement returns no such value
 	}
 	if answer&rosterBit != 0 {
 		return d.refuseByRoster(ctx, reqs, failed, answer&hasFlag != 0)
@@ -111,7 +111,7 @@ func (d *driver) refuseAll(
 
 // refuseByRoster returns the refusal of the request with the index failed by the roster of its row.
 // If the owner is the writer in the roster, because a reader waits for it since an earlier attempt,
-// it keeps that grant, and the others are acquired in one step.
+// it keeps that grant, and the remaining locks are acquired in one step.
 func (d *driver) refuseByRoster(
 	ctx context.Context, reqs []*backend.Request, failed int, has bool,
 ) (_ []*backend.Grant, _ int, err error) {
@@ -136,11 +136,11 @@ func (d *driver) refuseByRoster(
 	if err != nil {
 		return nil, failed, d.undoAll(ctx, reqs, true, err)
 	}
-	others := slices.Delete(slices.Clone(reqs), failed, failed+1)
-	if len(others) == 0 {
+	rest := slices.Delete(slices.Clone(reqs), failed, failed+1)
+	if len(rest) == 0 {
 		return []*backend.Grant{kept}, 0, nil
 	}
-	grants, i, err := d.AcquireAll(ctx, others)
+	grants, i, err := d.AcquireAll(ctx, rest)
 	if err != nil {
 		if i >= failed {
 			i++
@@ -203,14 +203,14 @@ func (d *driver) releaseBatch(
 ) {
 	text := withNames(d.text.releaseAll, len(indices))
 	out, err := exec(ctx, d.pools.control, text, d.releaseAllArgs(gs, indices)...)
-	var others sync.WaitGroup
-	defer others.Wait()
+	var alone sync.WaitGroup
+	defer alone.Wait()
 	for n, i := range indices {
 		switch {
 		case err != nil:
 			errs[i] = err
 		case out.id>>(2*n)&1 == 0:
-			others.Go(func() { errs[i] = d.free(ctx, gs[i]) })
+			alone.Go(func() { errs[i] = d.free(ctx, gs[i]) })
 		case out.id>>(2*n+1)&1 == 1:
 			d.wakeFirstLater(gs[i].Key)
 		}

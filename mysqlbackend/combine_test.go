@@ -143,7 +143,7 @@ func TestAllIsTwoStatements(t *testing.T) {
 	}
 }
 
-// TestAllHasOneFence checks that the fence exceeds the last one of each name, and that it is stored.
+// TestAllHasOneFence checks that the fence exceeds the last one of each name, and is stored.
 func TestAllHasOneFence(t *testing.T) {
 	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()

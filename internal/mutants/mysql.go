@@ -698,7 +698,7 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/combine.go",
 		without: "a lock whose row was locked for a moment stays taken until its TTL",
 		edits: []edit{{
-			old: "others.Go(func() { errs[i] = d.free(ctx, gs[i]) })",
+			old: "alone.Go(func() { errs[i] = d.free(ctx, gs[i]) })",
 			new: "errs[i] = backend.ErrNotHeld",
 		}},
 		pkg: "mysqlbackend", test: "TestRepeatedAllFindsItsRosters",

@@ -5,7 +5,7 @@
 --          bit 2i + 1, if the lock is also kept for a first waiter
 --
 -- It never waits, as renew-free.sql: a row that stays locked would delay the release of the
--- others.
+-- other rows.
 
 /*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE /*+ SET_VAR(sql_safe_updates = OFF) */ (
   SELECT i, has, waits, BIT_OR(IF(has, (1 + 2 * waits) << 2 * (i - 1), 0)) OVER () AS answer
