@@ -24,6 +24,7 @@ const (
 	codeUnknownSetting  = "42704"
 	codeDuplicateKey    = "23505"
 	codeDuplicateTable  = "42P07"
+	codeDuplicateObject = "42710" // the type of the rows of a table
 )
 
 // interpretError gives the errors of pgx their meaning.

@@ -340,7 +340,7 @@ func (d *driver) checkTable(ctx context.Context, conn *pgxpool.Conn) error {
 func (d *driver) create(ctx context.Context, conn *pgxpool.Conn) error {
 	_, err := conn.Exec(ctx, Schema(d.table))
 	switch {
-	case err == nil, hasCode(err, codeDuplicateKey, codeDuplicateTable):
+	case err == nil, hasCode(err, codeDuplicateKey, codeDuplicateTable, codeDuplicateObject):
 		return nil
 	case hasCode(err, codeNoPrivilege):
 		return fmt.Errorf("%w: the table does not exist, and this user may not create it: %w; "+
