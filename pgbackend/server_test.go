@@ -3,10 +3,12 @@ package pgbackend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +131,27 @@ func TestTables(t *testing.T) {
 	opened(t, s.URL) // creates the table
 	_, err = testenv.Open(t.Context(), limited)
 	raw.WantIs(t, "Open without privileges on the table", err, backend.ErrUnavailable)
+}
+
+// TestTableIsCreatedByMany opens the same new table by many clients at the same time. PostgreSQL
+// refuses CREATE TABLE IF NOT EXISTS of all but one, with one of three errors.
+func TestTableIsCreatedByMany(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	for n := range 10 {
+		var clients sync.WaitGroup
+		for range 8 {
+			clients.Go(func() {
+				d, err := testenv.Open(t.Context(), fmt.Sprintf("%s?table=many%d", s.URL, n))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = d.Close()
+			})
+		}
+		clients.Wait()
+	}
 }
 
 // TestBadURLs opens URLs with an error.
