@@ -211,6 +211,52 @@ func refusing(d *combining) {
 	})
 }
 
+// TestRoundsOfLockAllCauseNoEvents checks that no end is noted of the leases that LockAll has for a
+// moment, although one of them is of a lock that its context holds.
+func TestRoundsOfLockAllCauseNoEvents(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		t.Run(fmt.Sprintf("observesAll=%v", all), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var r recorder
+				observer := r.option()
+				if !all {
+					observer = dlock.WithObserver(&dlock.Observer{
+						Ended: func(e dlock.Event) { r.note("ended", e) },
+					})
+				}
+				d := membackend.New(nil)
+				c, other := open(t, d, observer, dlock.WithReentrant()), open(t, d)
+				outer, taken := takes(t, c, "a"), takes(t, other, "b")
+				ctx, cancel := outer.Context(t.Context())
+				defer cancel()
+				brief, stop := context.WithTimeout(ctx, time.Second)
+				defer stop()
+				_, err := c.LockAll(brief, []string{"a", "b"})
+				wantErr(t, err, context.DeadlineExceeded)
+				synctest.Wait()
+				if ended := r.of("ended"); len(ended) > 0 {
+					t.Errorf("after a LockAll without success: %d ends, such as %+v",
+						len(ended), ended[0])
+				}
+				frees(t, taken)
+				m, err := c.LockAll(ctx, []string{"a", "b"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := m.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if ended := r.of("ended"); len(ended) != 2 {
+					t.Errorf("after Unlock of two leases: %d ends", len(ended))
+				}
+				frees(t, outer)
+			})
+		})
+	}
+}
+
 // TestLockAllEndsAfterOneRefusedLock has a server that refuses each request about one lock, as for
 // a user without the right to it. LockAll returns ErrUnavailable after a TTL, as Lock does.
 func TestLockAllEndsAfterOneRefusedLock(t *testing.T) {

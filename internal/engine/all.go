@@ -197,6 +197,7 @@ func (e *Engine) confirm(r *round) (missing int, _ error) {
 	}
 	now := e.now()
 	for i, ref := range r.refs {
+		ref.lease.trial = false
 		if t := ref.lease.tenure; t.lock.isTrial { // else it belongs to another lease of ctx
 			t.lock, t.start = r.locks[i], now
 			t.acq.schedule()

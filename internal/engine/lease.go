@@ -35,6 +35,7 @@ type Lease struct {
 	ref       *Ref // keeps the user's end reachable; nil while it is watched and not in use
 	watched   bool // a cleanup is registered
 	announced bool // its beginning was noted
+	trial     bool // it may not last, and causes no events until it does; see AcquireAll
 	state     leaseState
 	reason    error         // why it has ended; nil while it is held
 	lost      chan struct{} // made on first use
@@ -249,7 +250,9 @@ func (l *Lease) beginUnlock(now time.Time) (next, error) {
 	if len(t.leases) == 0 && t.unlocked(now) == releaseNow {
 		return releaseNow, nil
 	}
-	e.noteEnded(t, nil)
+	if !l.trial {
+		e.noteEnded(t, nil)
+	}
 	return nothing, nil
 }
 
@@ -393,6 +396,7 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 		return false, fmt.Errorf("%w: %w", backend.ErrNotAcquired, errMoving)
 	}
 	t.share(ref)
+	ref.lease.trial = l.isTrial
 	t.acq.schedule()
 	return true, nil
 }

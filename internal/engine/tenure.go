@@ -104,7 +104,7 @@ func (t *tenure) end(reason error) {
 			t.acq.ended++
 		}
 		l.end(leaseEnded, reason)
-		if l.announced || !e.notes.handles(Acquired) {
+		if !l.trial && (l.announced || !e.notes.handles(Acquired)) {
 			e.noteEnded(t, reason)
 		}
 	}

@@ -482,6 +482,18 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestLockAllKeepsNothingClosed",
 	},
 	{
+		guard: "LockAll notes no end of a trial", file: "internal/engine/lease.go",
+		without: "an Observer counts an end of the outer lease at each round of LockAll",
+		edits:   []edit{{old: "\tif !l.trial {\n", new: "\t{\n"}},
+		pkg:     ".", test: "TestRoundsOfLockAllCauseNoEvents",
+	},
+	{
+		guard: "LockAll notes the end of its leases", file: "internal/engine/all.go",
+		without: "an Observer sees leases that never end",
+		edits:   []edit{{old: "\t\tref.lease.trial = false\n", new: ""}},
+		pkg:     ".", test: "TestRoundsOfLockAllCauseNoEvents",
+	},
+	{
 		guard: "LockAll finds the lock that is refused", file: "internal/engine/all.go",
 		without: "LockAll tries for ever if the server refuses each request about one lock",
 		edits: []edit{{
