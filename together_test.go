@@ -225,7 +225,7 @@ func TestRoundsOfLockAllCauseNoEvents(t *testing.T) {
 						Ended: func(e dlock.Event) { r.note("ended", e) },
 					})
 				}
-				d := membackend.New(nil)
+				d := membackend.New(&membackend.Options{Space: rand.Text()})
 				c, other := open(t, d, observer, dlock.WithReentrant()), open(t, d)
 				outer, taken := takes(t, c, "a"), takes(t, other, "b")
 				ctx, cancel := outer.Context(t.Context())

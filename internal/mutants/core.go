@@ -204,8 +204,8 @@ var coreMutants = []mutant{
 		guard: "the end is noted before a hand-off", file: "internal/engine/lease.go",
 		without: "an Observer receives the new lease of a hand-off before the end of the old one",
 		edits: []edit{{
-			old: "\te.noteEnded(t, nil)\n\treturn nothing, nil\n",
-			new: "\treturn nothing, nil\n",
+			old: "\t\te.noteEnded(t, nil)\n\t}\n\treturn nothing, nil\n",
+			new: "\t}\n\treturn nothing, nil\n",
 		}, {
 			old: "\tif next == nothing {\n\t\treturn err\n",
 			new: "\tif next == nothing {\n\t\te.noteEnded(l.tenure, err)\n\t\treturn err\n",
