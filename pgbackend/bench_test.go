@@ -33,9 +33,3 @@ func BenchmarkTurns(b *testing.B) {
 	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
 	raw.Bench(b, "W4", bench.Config{Contenders: []int{16}}, raw.Subject("pg", url, raw.ByServer))
 }
-
-// BenchmarkSeveral compares LockAll of eight names with a pair of one.
-func BenchmarkSeveral(b *testing.B) {
-	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
-	raw.Bench(b, "W9", bench.Config{}, raw.Subject("pg", url, raw.ByServer))
-}

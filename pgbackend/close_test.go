@@ -67,12 +67,22 @@ func TestTablesWithTheNamesOfQueries(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t)
 	conn := connected(t, s.URL)
-	for _, table := range []string{"updated", "asked", "locked", "page", "stale", "deleted"} {
+	for _, table := range []string{
+		"updated", "asked", "locked", "page", "stale", "deleted",
+		"held", "fast", "unsettled", "next", "stored",
+	} {
 		d := opened(t, s.URL+"?table="+table)
 		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		raw.WantIs(t, "RenewAll in "+table,
 			d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err, nil)
 		raw.Release(t, d, g)
+		second, first := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
+		second.Key += "/second"
+		grants, _, err := d.AcquireAll(t.Context(), []*backend.Request{second, first})
+		raw.WantIs(t, "AcquireAll in "+table, err, nil)
+		for _, err := range d.ReleaseAll(t.Context(), grants) {
+			raw.WantIs(t, "ReleaseAll in "+table, err, nil)
+		}
 		exec(t, conn, `UPDATE `+table+` SET expires = expires - interval '2 days'`)
 		exec(t, conn, `BEGIN`)
 		exec(t, conn, `UPDATE `+table+` SET owner = 'x', expires = now() + interval '1 day'`)

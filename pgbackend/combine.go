@@ -98,8 +98,8 @@ func (d *driver) prepare(
 	}
 }
 
-// ReleaseAll implements backend.Combiner. One statement frees the locks that have no waiters. The
-// others are released one by one, all at the same time.
+// ReleaseAll implements backend.Combiner. One statement frees the locks that have no waiters. Each
+// of the rest is released with its own statements, all at the same time.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	keys, owners := make([]string, len(gs)), make([]string, len(gs))
 	for i, g := range gs {

@@ -123,11 +123,11 @@ RETURNING version`
 
 // freeAllSQL is freeSQL for many names, and returns their positions, from 1. It skips rows that are
 // locked. So it never waits, and two of them cannot deadlock.
-const freeAllSQL = `WITH asked$ AS (
+const freeAllSQL = `WITH held$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS a (name, owner, position)
 ), locked$ AS (
 	SELECT l.name, l.owner, a.position
-	FROM asked$ AS a JOIN TABLE AS l ON l.name = a.name AND l.owner = a.owner
+	FROM held$ AS a JOIN TABLE AS l ON l.name = a.name AND l.owner = a.owner
 	WHERE l.roster IS NULL
 	FOR NO KEY UPDATE OF l SKIP LOCKED
 )

@@ -13,8 +13,8 @@ var pgMutants = []mutant{
 		file:    "pgbackend/statements.go",
 		without: "the commits of the whole server wait for each other",
 		edits: []edit{{
-			old: "RETURNING version`\n\n// listSQL",
-			new: "RETURNING version + length(pg_notify('dlock', '')::text)`\n\n// listSQL",
+			old: "RETURNING version`\n\n// freeAllSQL",
+			new: "RETURNING version + length(pg_notify('dlock', '')::text)`\n\n// freeAllSQL",
 		}},
 		pkg: "pgbackend", test: "TestUncontendedPairSendsNoMessage",
 	},
@@ -150,8 +150,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a batch waits for no row", file: "pgbackend/statements.go",
 		without: "one row that stays locked ends other leases",
 		edits: []edit{{
-			old: "FOR NO KEY UPDATE OF l SKIP LOCKED",
-			new: "FOR NO KEY UPDATE OF l",
+			old: "a.fence = l.fence) AND l.roster IS NULL\n\tFOR NO KEY UPDATE OF l SKIP LOCKED",
+			new: "a.fence = l.fence) AND l.roster IS NULL\n\tFOR NO KEY UPDATE OF l",
 		}},
 		pkg: "pgbackend", test: "TestConformance/LockedEntryCostsNoOtherLease",
 	},
