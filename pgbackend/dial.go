@@ -3,14 +3,20 @@ package pgbackend
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// cleanUpTimeout limits each of the two steps in which pgx ends a connection: it sends a cancel
+// request on another connection, and then waits until the server closes the first one.
+const cleanUpTimeout = time.Second
+
 // dialer makes connections and can end all of them. When a context ends, pgx leaves the connection
-// to a goroutine, which sends a cancel request and may wait for the server for 15 s: on Close these
-// connections end, too. It is safe for concurrent use.
+// to a goroutine, which would wait for a silent server for 15 s. Meanwhile the connection counts in
+// its pool, so the dialer makes this time shorter. It is safe for concurrent use.
 type dialer struct {
 	dialFunc pgconn.DialFunc
 	ctx      context.Context // ends with the dialer
@@ -28,6 +34,22 @@ func newDialer(dial pgconn.DialFunc) *dialer {
 
 // dial implements pgconn.DialFunc.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	network, isForCancel := strings.CutPrefix(network, forCancel)
+	if !isForCancel {
+		return d.track(ctx, network, addr)
+	}
+	end := time.Now().Add(cleanUpTimeout)
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	conn, err := d.track(ctx, network, addr)
+	if err == nil {
+		_ = conn.SetDeadline(end)
+	}
+	return conn, err
+}
+
+// track makes a connection that ends with the dialer.
+func (d *dialer) track(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
@@ -69,3 +91,24 @@ func (c *trackedConn) Close() error {
 	c.dialer.mu.Unlock()
 	return c.Conn.Close()
 }
+
+// SetDeadline limits the time that pgx waits for the end of a connection. All other deadlines of
+// pgx are in the past, or none.
+func (c *trackedConn) SetDeadline(end time.Time) error {
+	if latest := time.Now().Add(cleanUpTimeout); end.After(latest) {
+		end = latest
+	}
+	return c.Conn.SetDeadline(end)
+}
+
+// forCancel is in front of the network to which pgx connects for a cancel request.
+const forCancel = "cancel:"
+
+// RemoteAddr returns the address to which pgx connects for a cancel request.
+func (c *trackedConn) RemoteAddr() net.Addr { return cancelAddr{c.Conn.RemoteAddr()} }
+
+// cancelAddr is the address of a server for cancel requests.
+type cancelAddr struct{ net.Addr }
+
+// Network returns a network by which dial recognises cancel requests.
+func (a cancelAddr) Network() string { return forCancel + a.Addr.Network() }

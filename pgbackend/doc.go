@@ -45,9 +45,10 @@
 // the owner, and only the server's clock counts. A renewal creates nothing, so a row that was
 // deleted is a lost lock. A statement that was given up can still be executed when the row that it
 // waits for becomes free. Capabilities.Late reports this time, and the core removes such a ghost
-// then. A statement that is executed after its successor changes no term, because the term of one
-// owner only grows. Therefore, if the clock is set back, a lock that is not released lasts longer
-// by the same time.
+// then. A commit can wait for a synchronous standby without a limit; its row stays locked, and a
+// release that finds nothing waits for it. A statement that is executed after its successor changes
+// no term, because the term of one owner only grows. Therefore, if the clock is set back, a lock
+// that is not released lasts longer by the same time.
 //
 // # Fencing
 //
@@ -57,6 +58,12 @@
 // 2026, which is greater. A fence can then repeat only if the clock was set back by more than a
 // day. One acquisition in 125 checks the next 500 rows of the table in the background. It locks
 // only the rows that it deletes, and skips those that are locked.
+//
+// # Several locks
+//
+// LockAll reads the rows of its names and stores all of them with one statement, or none if one of
+// them has changed meanwhile. Its Unlock is one statement; locks with waiters are freed singly.
+// Rows are locked in the order of their names. A name without a row first gets one that is free.
 //
 // # Waiting
 //

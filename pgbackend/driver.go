@@ -114,6 +114,19 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	if err != nil || version > 0 {
 		return err
 	}
+	err = d.remove(ctx, g)
+	if !errors.Is(err, backend.ErrNotHeld) {
+		return err
+	}
+	// The commit of an acquisition that was given up can wait for a standby for any time.
+	if err := d.settle(ctx, g.Key); err != nil {
+		return err
+	}
+	return d.remove(ctx, g)
+}
+
+// remove removes the grant or the entry of g.Owner, as the row shows it.
+func (d *driver) remove(ctx context.Context, g *backend.Grant) error {
 	return d.edit(ctx, d.main, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Remove(g.Owner)
 	})
@@ -150,11 +163,11 @@ func call[T any](
 		case <-ctx.Done():
 			return none, ctx.Err()
 		}
-		conn, err := d.pool.Acquire(ctx)
+		conn, err := d.connect(ctx)
 		if err != nil {
 			return none, unsent(err)
 		}
-		defer conn.Release()
+		defer giveBack(conn)
 		if ctx.Err() != nil {
 			return none, ctx.Err()
 		}
@@ -170,6 +183,26 @@ func call[T any](
 		return *new(T), ctx.Err()
 	}
 	return value, interpretError(err)
+}
+
+// connect takes a connection of the pool. It does not end with ctx: until a connection is made or
+// has failed, it counts in the pool, and so the request needs its slot.
+func (d *driver) connect(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	return d.pool.Acquire(ctx)
+}
+
+// giveBack gives a connection back to the pool. If pgx has given it up, giveBack returns when the
+// pool has room for another one. So a request keeps its slot, and no request takes a connection
+// that is reserved for renewals.
+func giveBack(conn *pgxpool.Conn) {
+	pgConn := conn.Conn().PgConn()
+	isClosed := pgConn.IsClosed()
+	conn.Release()
+	if isClosed {
+		<-pgConn.CleanupDone()
+	}
 }
 
 // exec runs a statement that returns a number of the row that it has changed. Without such a row
@@ -232,6 +265,12 @@ func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) er
 // isFinal reports whether err is the answer to a change that is not stored. A waiter that is
 // refused has a new entry.
 func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrNotAcquired) }
+
+// settle waits until no row of keys has a change that is not committed. A key without a row gets
+// one that is free.
+func (d *driver) settle(ctx context.Context, keys ...string) error {
+	return d.run(ctx, d.sql.settle, names(keys), int64(backend.FenceEpoch))
+}
 
 // pause waits before another attempt to store a row that many clients change, ever longer. The
 // pause is random, so that the clients do not meet again.

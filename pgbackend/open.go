@@ -31,6 +31,8 @@ const (
 	late = statementTimeout + time.Second
 	// maxConns is the size of the pool of a driver that is opened by URL.
 	maxConns = 20
+	// pingTimeout limits the check of a connection that has been idle for more than a second.
+	pingTimeout = time.Second
 	// reserved connections of a pool serve renewals only.
 	reserved = 4
 	// maxMessage limits a message of the server, so that no other protocol costs the memory of the
@@ -167,6 +169,7 @@ func (t *target) config() (*pgxpool.Config, *dialer, error) {
 		}
 	}
 	config.MaxConns = maxConns
+	config.PingTimeout = pingTimeout
 	conn := config.ConnConfig
 	if t.password != "" {
 		conn.Password = t.password

@@ -117,3 +117,19 @@ func (r *row) after(alter change) (next *row, woken []string, err error) {
 	}
 	return r.with(entries), woken, err
 }
+
+// acquired returns the row with the grant of req, and its fence. A request that is refused leaves
+// nothing.
+func (r *row) acquired(req *backend.Request) (next *row, fence uint64, err error) {
+	next, _, err = r.after(func(entries *roster.Roster, number uint64, now int64) error {
+		e, err := entries.Acquire(req, number, now)
+		if err == nil {
+			fence = e.Fence
+		}
+		return err
+	})
+	if next == nil { // the grant has a longer term already
+		next = r
+	}
+	return next, fence, err
+}

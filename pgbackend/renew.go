@@ -90,25 +90,33 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 		keys[i], owners[i] = name(g.Key), g.Owner
 		ttls[i], fences[i] = roster.Micros(g.TTL), int64(g.Fence)
 	}
-	positions, err := call(ctx, d, d.renewals,
-		func(ctx context.Context, conn *pgx.Conn) ([]int64, error) {
-			rows, err := conn.Query(ctx, d.sql.renewAll, keys, owners, ttls, fences)
-			if err != nil {
-				return nil, err
-			}
-			return pgx.CollectRows(rows, pgx.RowTo[int64])
-		})
+	renewed, err := d.marked(ctx, d.renewals, len(gs), d.sql.renewAll, keys, owners, ttls, fences)
 	if err != nil {
 		for i := range answers {
 			answers[i].Err = err
 		}
 		return
 	}
-	renewed := make([]bool, len(gs))
-	for _, position := range positions {
-		renewed[position-1] = true
-	}
 	d.renewRest(ctx, gs, answers, renewed)
+}
+
+// marked runs a statement about n grants that returns the positions, from 1, of those that it has
+// changed.
+func (d *driver) marked(
+	ctx context.Context, l *lane, n int, sql string, args ...any,
+) (changed []bool, err error) {
+	positions, err := call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) ([]int64, error) {
+		rows, err := conn.Query(ctx, sql, args...)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowTo[int64])
+	})
+	changed = make([]bool, n)
+	for _, position := range positions {
+		changed[position-1] = true
+	}
+	return changed, err
 }
 
 // renewRest answers the renewals that one statement could not execute: the grant is gone, it is in
@@ -126,7 +134,7 @@ func (d *driver) renewRest(
 	if len(rest) == 0 {
 		return
 	}
-	rows, err := d.readAll(ctx, slices.Collect(maps.Keys(rest)))
+	rows, err := d.readAll(ctx, d.renewals, slices.Collect(maps.Keys(rest)))
 	var edits sync.WaitGroup
 	slots := make(chan struct{}, maxEdits)
 	for key, positions := range rest {
@@ -174,8 +182,10 @@ func (r *row) isOf(g *backend.Grant) bool {
 }
 
 // readAll reads the rows of keys. A key without a row is not in the map.
-func (d *driver) readAll(ctx context.Context, keys []string) (map[string]*row, error) {
-	return call(ctx, d, d.renewals,
+func (d *driver) readAll(
+	ctx context.Context, l *lane, keys []string,
+) (map[string]*row, error) {
+	return call(ctx, d, l,
 		func(ctx context.Context, conn *pgx.Conn) (map[string]*row, error) {
 			found := make(map[string]*row)
 			rows, err := conn.Query(ctx, d.sql.readAll, names(keys))

@@ -13,8 +13,9 @@ import "strings"
 // The queries of WITH have names with a $, which no table of locks has: such a name would hide the
 // table in the rest of the statement.
 type statements struct {
-	read, take, insert, update, updateWaking, renew, renewAll, free     string
-	list, readAll, sweepPage, sweepNames, floorLock, floorUnlock, count string
+	read, take, insert, update, updateWaking, renew, renewAll string
+	free, freeAll, settle, storeAll, list, readAll            string
+	sweepPage, sweepNames, floorLock, floorUnlock, count      string
 }
 
 func newStatements(table string) statements {
@@ -23,7 +24,8 @@ func newStatements(table string) statements {
 	return statements{
 		read: with(readSQL), take: with(takeSQL), insert: with(insertSQL), update: with(updateSQL),
 		updateWaking: with(updateWakingSQL), renew: with(renewSQL), renewAll: with(renewAllSQL),
-		free: with(freeSQL), list: with(listSQL), readAll: with(readAllSQL),
+		free: with(freeSQL), freeAll: with(freeAllSQL), settle: with(settleSQL),
+		storeAll: with(storeAllSQL), list: with(listSQL), readAll: with(readAllSQL),
 		sweepPage: with(sweepPageSQL), sweepNames: with(sweepNamesSQL),
 		floorLock: with(floorLockSQL), floorUnlock: with(floorUnlockSQL), count: countSQL,
 	}
@@ -118,6 +120,60 @@ const freeSQL = `UPDATE TABLE SET
 	version = version + 1, owner = '', meta = '', expires = clock_timestamp()
 WHERE name = $1 AND owner = $2 AND roster IS NULL
 RETURNING version`
+
+// freeAllSQL is freeSQL for many names, and returns their positions, from 1. It skips rows that are
+// locked. So it never waits, and two of them cannot deadlock.
+const freeAllSQL = `WITH held$ AS (
+	SELECT * FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS a (name, owner, position)
+), locked$ AS (
+	SELECT l.name, l.owner, a.position
+	FROM held$ AS a JOIN TABLE AS l ON l.name = a.name AND l.owner = a.owner
+	WHERE l.roster IS NULL
+	FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+UPDATE TABLE AS l SET
+	version = version + 1, owner = '', meta = '', expires = clock_timestamp()
+FROM locked$ AS k
+WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
+RETURNING k.position`
+
+// settleSQL waits until the rows of the names $1 have no change that is not committed. Such a
+// change has left its transaction in xmax, but the commit can wait for a standby for any time, and
+// a new row cannot be seen before. So a name without a row gets a free one, which would conflict
+// with it. $2 is the epoch of fences. The statement changes nothing that must last, and so its own
+// commit waits neither for the disk nor for a standby. It locks rows in the order of their names.
+const settleSQL = `WITH fast$ AS MATERIALIZED (
+	SELECT set_config('synchronous_commit', 'off', true)
+), unsettled$ AS MATERIALIZED (
+	SELECT a.name, clock_timestamp() AS now, greatest(1,
+		(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2::bigint) AS fence
+	FROM unnest($1::bytea[]) AS a (name)
+	WHERE NOT EXISTS (SELECT FROM TABLE AS l WHERE l.name = a.name AND l.xmax = 0)
+)
+INSERT INTO TABLE AS l (name, version, fence, owner, meta, since, expires)
+SELECT u.name, u.fence, u.fence, '', ''::bytea, u.now, u.now FROM unsettled$ AS u, fast$
+ORDER BY u.name
+ON CONFLICT (name) DO UPDATE SET version = l.version WHERE false`
+
+// storeAllSQL changes rows that have not changed since they were read: all of them, or none. It
+// returns the number of changed rows. It locks rows in the order of their names, so two of them
+// cannot deadlock.
+const storeAllSQL = `WITH next$ AS (
+	SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[],
+		$6::timestamptz[], $7::timestamptz[], $8::bytea[])
+		AS n (name, version, fence, owner, meta, since, expires, roster)
+), locked$ AS MATERIALIZED (
+	SELECT n.* FROM next$ AS n JOIN TABLE AS l ON l.name = n.name AND l.version = n.version
+	ORDER BY l.name FOR NO KEY UPDATE OF l
+), stored$ AS (
+	UPDATE TABLE AS l SET
+		version = l.version + 1, fence = k.fence, owner = k.owner, meta = k.meta,
+		since = k.since, expires = k.expires, roster = k.roster
+	FROM locked$ AS k
+	WHERE l.name = k.name AND (SELECT count(*) FROM locked$) = cardinality($1::bytea[])
+	RETURNING l.version
+)
+SELECT count(*) FROM stored$`
 
 // listSQL returns the first rows between two names that are held or waited for.
 const listSQL = `SELECT l.name, ` + columns + ` FROM TABLE AS l

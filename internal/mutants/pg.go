@@ -13,8 +13,8 @@ var pgMutants = []mutant{
 		file:    "pgbackend/statements.go",
 		without: "the commits of the whole server wait for each other",
 		edits: []edit{{
-			old: "RETURNING version`\n\n// listSQL",
-			new: "RETURNING version + length(pg_notify('dlock', '')::text)`\n\n// listSQL",
+			old: "RETURNING version`\n\n// freeAllSQL",
+			new: "RETURNING version + length(pg_notify('dlock', '')::text)`\n\n// freeAllSQL",
 		}},
 		pkg: "pgbackend", test: "TestUncontendedPairSendsNoMessage",
 	},
@@ -150,8 +150,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a batch waits for no row", file: "pgbackend/statements.go",
 		without: "one row that stays locked ends other leases",
 		edits: []edit{{
-			old: "FOR NO KEY UPDATE OF l SKIP LOCKED",
-			new: "FOR NO KEY UPDATE OF l",
+			old: "a.fence = l.fence) AND l.roster IS NULL\n\tFOR NO KEY UPDATE OF l SKIP LOCKED",
+			new: "a.fence = l.fence) AND l.roster IS NULL\n\tFOR NO KEY UPDATE OF l",
 		}},
 		pkg: "pgbackend", test: "TestConformance/LockedEntryCostsNoOtherLease",
 	},
@@ -284,5 +284,102 @@ var pgMutants = []mutant{
 			new: "false",
 		}},
 		pkg: "pgbackend", test: "TestTableIsCreatedByMany",
+	},
+	{
+		guard: "postgres: a silent connection ends soon", file: "pgbackend/dial.go",
+		without: "after a stall, connections in their clean-up stop the renewals for 15 s",
+		edits:   []edit{{old: "end.After(latest) {", new: "false {"}},
+		pkg:     "pgbackend", test: "TestStalledConnectionsDelayNoRenewal",
+	},
+	{
+		guard: "postgres: a cancel request ends soon", file: "pgbackend/dial.go",
+		without: "connections to a silent server stop the renewals for 15 s",
+		edits: []edit{{
+			old: "network, isForCancel := strings.CutPrefix(network, forCancel)",
+			new: "network, _ = strings.CutPrefix(network, forCancel)\n\tisForCancel := false",
+		}},
+		pkg: "pgbackend", test: "TestSlotLastsAsLongAsItsConnection",
+	},
+	{
+		guard: "postgres: a slot lasts as long as its connection", file: "pgbackend/driver.go",
+		without: "requests take the connections that are reserved for renewals",
+		edits:   []edit{{old: "\tif isClosed {\n", new: "\tif isClosed && false {\n"}},
+		pkg:     "pgbackend", test: "TestSlotLastsAsLongAsItsConnection",
+	},
+	{
+		guard: "postgres: a release waits for a commit", file: "pgbackend/driver.go",
+		without: "an acquisition whose commit waited for a standby takes the lock as a ghost",
+		edits: []edit{{
+			old: "if err := d.settle(ctx, g.Key); err != nil {",
+			new: "if err := ctx.Err(); err != nil {",
+		}},
+		pkg: "pgbackend", test: "TestReleaseWaitsForACommit",
+	},
+	{
+		guard: "postgres: a new row can be waited for", file: "pgbackend/statements.go",
+		without: "an acquisition of a new name whose commit waited takes the lock as a ghost",
+		edits: []edit{{
+			old: "FROM unnest($1::bytea[]) AS a (name)\n\tWHERE NOT EXISTS",
+			new: "FROM unnest($1::bytea[]) AS a (name) JOIN TABLE AS o ON o.name = a.name\n" +
+				"\tWHERE NOT EXISTS",
+		}},
+		pkg: "pgbackend", test: "TestReleaseWaitsForACommit",
+	},
+	{
+		guard: "postgres: settling waits for no standby", file: "pgbackend/statements.go",
+		without: "while a standby is away, a release that has nothing to do is not answered",
+		edits: []edit{{
+			old: "set_config('synchronous_commit', 'off', true)",
+			new: "set_config('synchronous_commit', 'on', true)",
+		}},
+		pkg: "pgbackend", test: "TestReleaseWaitsForACommit",
+	},
+	{
+		guard: "postgres: a set is stored over what was read", file: "pgbackend/statements.go",
+		without: "AcquireAll takes a lock that another client has taken meanwhile",
+		edits: []edit{{
+			old: "ON l.name = n.name AND l.version = n.version",
+			new: "ON l.name = n.name",
+		}},
+		pkg: "pgbackend", test: "TestSetMeetsAnotherChange",
+	},
+	{
+		guard: "postgres: a set is stored as a whole", file: "pgbackend/statements.go",
+		without: "AcquireAll takes some of its locks",
+		edits:   []edit{{old: "= cardinality($1::bytea[])", new: "> 0"}},
+		pkg:     "pgbackend", test: "TestSetMeetsAnotherChange",
+	},
+	{
+		guard: "postgres: the rows of a set are locked in order", file: "pgbackend/statements.go",
+		without: "sets in opposite orders deadlock, and PostgreSQL refuses one after a second",
+		edits: []edit{{
+			old: "ORDER BY l.name FOR NO KEY UPDATE OF l",
+			new: "FOR NO KEY UPDATE OF l",
+		}},
+		pkg: "pgbackend", test: "TestSetMeetsAnotherChange",
+	},
+	{
+		guard: "postgres: AcquireAll is idempotent", file: "pgbackend/record.go",
+		without: "a repetition that changes nothing panics",
+		edits:   []edit{{old: "\t\tnext = r\n", new: ""}},
+		pkg:     "pgbackend", test: "TestRepeatedSetWithAShorterTerm",
+	},
+	{
+		guard: "postgres: owner check in ReleaseAll", file: "pgbackend/statements.go",
+		without: "a late ReleaseAll frees another owner's lock",
+		edits: []edit{{
+			old: "ON l.name = a.name AND l.owner = a.owner\n\tWHERE l.roster IS NULL\n\tFOR NO KEY",
+			new: "ON l.name = a.name\n\tWHERE l.roster IS NULL\n\tFOR NO KEY",
+		}},
+		pkg: "pgbackend", test: "TestConformance/ReleaseAllAnswersEach",
+	},
+	{
+		guard: "postgres: ReleaseAll waits for no row", file: "pgbackend/statements.go",
+		without: "one row that stays locked keeps the other locks taken",
+		edits: []edit{{
+			old: "\tWHERE l.roster IS NULL\n\tFOR NO KEY UPDATE OF l SKIP LOCKED",
+			new: "\tWHERE l.roster IS NULL\n\tFOR NO KEY UPDATE OF l",
+		}},
+		pkg: "pgbackend", test: "TestLockedRowDelaysNoOtherRelease",
 	},
 }

@@ -1,0 +1,121 @@
+package pgbackend
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// AcquireAll implements backend.Combiner. It reads the rows and stores all of them again, with one
+// statement, unless one of them has changed meanwhile; then it begins again. It returns
+// ErrUnsupported for more locks than one statement renews.
+func (d *driver) AcquireAll(
+	ctx context.Context, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	if len(reqs) > maxBatch {
+		return nil, 0, fmt.Errorf("%w: %d locks in one step", backend.ErrUnsupported, len(reqs))
+	}
+	sent := backend.Began(ctx)
+	for conflicts := 0; ; conflicts++ {
+		s, failed, err := d.prepare(ctx, reqs)
+		if err != nil {
+			return nil, failed, err
+		}
+		stored, err := d.exec(ctx, d.main, d.sql.storeAll, s.names, s.versions, s.fences,
+			s.owners, s.metas, s.since, s.expires, s.rosters)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case stored > 0:
+			for i, req := range reqs {
+				grants = append(grants, d.granted(req, sent, s.granted[i]))
+			}
+			return grants, 0, nil
+		}
+		if err := pause(ctx, conflicts); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// set has rows to be stored, by column, and the fences of the grants in them.
+type set struct {
+	names            [][]byte
+	versions, fences []int64
+	owners           []string
+	metas, rosters   [][]byte
+	since, expires   []time.Time
+	granted          []uint64
+}
+
+// add adds a row, and the fence of the grant in it.
+func (s *set) add(key string, r *row, granted uint64) {
+	s.names = append(s.names, name(key))
+	s.versions, s.fences = append(s.versions, r.version), append(s.fences, r.fence)
+	s.owners = append(s.owners, r.owner)
+	s.metas, s.rosters = append(s.metas, r.meta), append(s.rosters, r.roster)
+	s.since, s.expires = append(s.since, r.since), append(s.expires, r.expires)
+	s.granted = append(s.granted, granted)
+}
+
+// prepare returns the rows of reqs with their grants. If one of reqs is refused, failed is its
+// index.
+func (d *driver) prepare(
+	ctx context.Context, reqs []*backend.Request,
+) (s *set, failed int, err error) {
+	keys := make([]string, len(reqs))
+	for i, req := range reqs {
+		keys[i] = req.Key
+	}
+	for {
+		rows, err := d.readAll(ctx, d.main, keys)
+		if err != nil {
+			return nil, 0, err
+		}
+		s := new(set)
+		for i, req := range reqs {
+			r := rows[req.Key]
+			if r == nil {
+				continue
+			}
+			next, fence, err := r.acquired(req)
+			if err != nil {
+				return nil, i, err
+			}
+			s.add(req.Key, next, fence)
+		}
+		if len(s.names) == len(reqs) {
+			return s, 0, nil
+		}
+		// Only rows that exist can be locked in order.
+		if err := d.settle(ctx, keys...); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// ReleaseAll implements backend.Combiner. One statement frees the locks that have no waiters. Each
+// of the rest is released with its own statements, all at the same time.
+func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
+	keys, owners := make([]string, len(gs)), make([]string, len(gs))
+	for i, g := range gs {
+		keys[i], owners[i] = g.Key, g.Owner
+	}
+	freed, err := d.marked(ctx, d.main, len(gs), d.sql.freeAll, names(keys), owners)
+	errs := slices.Repeat([]error{err}, len(gs))
+	if err != nil {
+		return errs
+	}
+	var releases sync.WaitGroup
+	for i, g := range gs {
+		if !freed[i] {
+			releases.Go(func() { errs[i] = d.Release(ctx, g) })
+		}
+	}
+	releases.Wait()
+	return errs
+}

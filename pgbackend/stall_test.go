@@ -1,0 +1,173 @@
+package pgbackend
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// TestStalledConnectionsDelayNoRenewal has requests time out on connections that the network does
+// not serve any more. New connections are served, so a renewal succeeds long before pgx by itself
+// gives up the connections, after 15 s.
+func TestStalledConnectionsDelayNoRenewal(t *testing.T) {
+	t.Parallel()
+	h := testenv.NewHarness[testenv.TB](t, testenv.Postgres(t))
+	d := opened(t, h.URL()+"?timeout=1s")
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	fillPool(t, d)
+	h.Delay(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	defer cancel()
+	var requests sync.WaitGroup
+	for range 3 * maxConns {
+		requests.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+			defer cancel()
+			req := raw.Request(t, time.Minute)
+			req.Key += raw.NewOwner()
+			_, _ = d.Acquire(ctx, req)
+		})
+	}
+	requests.Wait()
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		_, err := d.Renew(attempt, g)
+		cancel()
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("Renew: %v", err)
+		}
+	}
+	raw.Release(t, d, g)
+}
+
+// TestSlotLastsAsLongAsItsConnection ends a request in a black hole. The connection has ended when
+// the slot of the request is free, long before the 15 s of pgx.
+func TestSlotLastsAsLongAsItsConnection(t *testing.T) {
+	t.Parallel()
+	h := testenv.NewHarness[testenv.TB](t, testenv.Postgres(t))
+	d := opened(t, h.URL()+"?timeout=1s")
+	var ended <-chan struct{}
+	begun := time.Now()
+	_, err := call(context.Background(), d, d.main, // returns when the slot is free
+		func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
+			h.Cut(t)
+			ended = conn.PgConn().CleanupDone()
+			_, err := conn.Exec(ctx, "SELECT")
+			return struct{}{}, err
+		})
+	raw.WantIs(t, "a request in a black hole", err, errNoAnswer)
+	select {
+	case <-ended:
+	default:
+		t.Error("the slot is free, and the connection has not ended")
+	}
+	if took := time.Since(begun); took > 12*time.Second {
+		t.Errorf("the connection has ended after %v", took)
+	}
+}
+
+// fillPool makes all connections of the pool.
+func fillPool(t *testing.T, d *driver) {
+	t.Helper()
+	conns := make([]*pgxpool.Conn, maxConns)
+	for i := range conns {
+		var err error
+		if conns[i], err = d.pool.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+}
+
+// TestReleaseWaitsForACommit gives up acquisitions whose commits wait for a standby. They are
+// executed when the standby is there again, so that a release before that finds nothing, but must
+// not answer so.
+func TestReleaseWaitsForACommit(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	d, conn := opened(t, s.URL+"?timeout=1m"), connected(t, s.URL)
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+	old, fresh := raw.Request(t, time.Hour), raw.Request(t, time.Hour) // with a row, and without
+	fresh.Key += "/fresh"
+	holdCommits(t, s.URL)
+	for n, ghost := range []*backend.Request{old, fresh} {
+		giveUpInCommit(t, d, conn, ghost, n+1)
+		err := d.Release(t.Context(), &backend.Grant{Request: *ghost})
+		raw.WantIs(t, "Release during the commit", err, backend.ErrUnavailable)
+	}
+	never := raw.Request(t, time.Hour)
+	never.Key += "/never"
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	raw.WantIs(t, "Release of what was never acquired",
+		d.Release(ctx, &backend.Grant{Request: *never}), backend.ErrNotHeld)
+	exec(t, conn, `ALTER SYSTEM RESET synchronous_standby_names`)
+	exec(t, conn, `SELECT pg_reload_conf()`)
+	for _, ghost := range []*backend.Request{old, fresh} {
+		raw.Release(t, d, &backend.Grant{Request: *ghost})
+		next := *ghost
+		next.Owner = raw.NewOwner()
+		raw.Release(t, d, raw.Acquire(t, d, &next))
+	}
+}
+
+// holdCommits makes all commits of a server wait for a standby that does not exist.
+func holdCommits(t *testing.T, url string) {
+	t.Helper()
+	conn := connected(t, url)
+	exec(t, conn, `ALTER SYSTEM SET synchronous_standby_names = 'nowhere'`)
+	exec(t, conn, `SELECT pg_reload_conf()`)
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		_, err := connected(t, url).Exec(ctx, `SELECT pg_logical_emit_message(true, 'test', '')`)
+		cancel()
+		if err != nil {
+			return
+		}
+	}
+	t.Fatal("commits do not wait for a standby")
+}
+
+// giveUpInCommit gives up an attempt when n commits wait for a standby.
+func giveUpInCommit(t *testing.T, d *driver, conn *pgx.Conn, req *backend.Request, n int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answer := make(chan error)
+	go func() {
+		_, err := d.Acquire(ctx, req)
+		answer <- err
+	}()
+	for end := time.Now().Add(30 * time.Second); ; {
+		var waiting int
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event = 'SyncRep' AND application_name = 'dlock'`).Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waiting == n {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d commits wait for a standby, want %d", waiting, n)
+		}
+	}
+	cancel()
+	if err := <-answer; !errors.Is(err, context.Canceled) {
+		t.Fatalf("Acquire without a standby: %v", err)
+	}
+}
