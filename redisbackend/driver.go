@@ -73,6 +73,9 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 	d.hub = newHub(d.main, rand.Text())
 	err := d.probe(ctx)
 	if err == nil {
+		err = d.loadMasters(ctx)
+	}
+	if err == nil {
 		d.caps.Notify, err = d.hub.start(ctx)
 	}
 	return d, interpretOpening(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"testing"
 	"time"
 
@@ -23,8 +24,6 @@ func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
 			t.Parallel()
 			silentName, otherName := namesOnTwoMasters(t, g)
 			d, proxy := openWithProxy(t, g, silentName)
-			// This loads the masters into the second client.
-			raw.Release(t, d, acquireNamed(t, d, otherName))
 			grants := []*backend.Grant{
 				acquireNamed(t, d, silentName), acquireNamed(t, d, otherName),
 			}
@@ -58,32 +57,35 @@ func TestSilentMasterDelaysNoOtherRelease(t *testing.T) {
 	g := testenv.RedisCluster(t)
 	silentName, otherName := namesOnTwoMasters(t, g)
 	d, proxy := openWithProxy(t, g, silentName)
-	both := func() []*backend.Grant {
-		return []*backend.Grant{acquireNamed(t, d, silentName), acquireNamed(t, d, otherName)}
-	}
-	for _, err := range d.ReleaseAll(t.Context(), both()) { // the client learns the masters
-		raw.WantIs(t, "a release", err, nil)
-	}
-	grants := both()
+	grants := []*backend.Grant{acquireNamed(t, d, silentName), acquireNamed(t, d, otherName)}
 	proxy.Cut(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	errs := d.ReleaseAll(ctx, grants)
-	raw.WantIs(t, "the release on the silent master", errs[0], context.DeadlineExceeded)
+	// The connection or the context notices the same deadline first: the outcome is unknown.
+	if err := errs[0]; err == nil || errors.Is(err, backend.ErrNotHeld) {
+		t.Errorf("the release on the silent master: %v, want an unknown outcome", err)
+	}
 	raw.WantIs(t, "the release on the other master", errs[1], nil)
 	others := openURL(t, g.URL)
 	raw.Release(t, others, acquireNamed(t, others, otherName))
 	raw.Release(t, others, grants[0])
 }
 
-// openWithProxy opens a driver with a proxy before the master of a name.
+// openWithProxy opens a driver with a proxy before the master of a name. The driver is given this
+// master alone, and must load the other masters from it.
 func openWithProxy(
 	t *testing.T, g *testenv.RedisGroup, name string,
 ) (d *driver, proxy *testenv.Proxy) {
 	t.Helper()
 	behind := g.Master(t, lockKey(name)).Addr
 	proxy = testenv.NewProxy(t, behind)
-	d = openThrough(t, g.URL+"?timeout=1m",
+	u, err := url.Parse(g.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host, u.RawQuery = behind, "timeout=1m"
+	d = openThrough(t, u.String(),
 		func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == behind {
 				addr = proxy.Addr()

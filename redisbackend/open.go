@@ -213,6 +213,15 @@ func (d *driver) probe(ctx context.Context) error {
 	return err
 }
 
+// loadMasters lets the client for renewals and releases load the masters of a cluster. Otherwise
+// its first request would do so, from a random node, and a silent node would delay it.
+func (d *driver) loadMasters(ctx context.Context) error {
+	_, err := backend.Call(ctx, func(ctx context.Context) (redis.UniversalClient, error) {
+		return d.control.node(ctx, lockKey(d.hub.client))
+	})
+	return d.control.interpret(ctx, err)
+}
+
 // infoFields parses the reply to INFO into its fields.
 func infoFields(info string) map[string]string {
 	fields := make(map[string]string)

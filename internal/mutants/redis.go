@@ -376,6 +376,12 @@ var redisMutants = []mutant{
 		pkg: "redisbackend", test: "TestConformance/ReleaseAllAnswersEach",
 	},
 	{
+		guard: "redis: the masters are loaded at Open", file: "redisbackend/driver.go",
+		without: "the first renewal in a cluster may wait for a silent node",
+		edits:   []edit{{old: "err = d.loadMasters(ctx)", new: "err = nil"}},
+		pkg:     "redisbackend", test: "TestSilentMasterDelaysNoOtherRelease",
+	},
+	{
 		guard: "redis: ReleaseAll sends all releases at once", file: "redisbackend/combine.go",
 		without: "a silent master delays the releases on the other masters",
 		edits: []edit{{

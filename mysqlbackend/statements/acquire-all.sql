@@ -20,8 +20,7 @@
 -- too, that could be a deadlock.
 --
 -- For LIMIT, STRAIGHT_JOIN, the forced index and sql_safe_updates see renew-free.sql. The name is
--- no column of the derived tables: MariaDB stores tables with long columns in files, which
--- doubles the time of the statement.
+-- no column of the derived tables: MariaDB stores tables with long columns in files.
 
 /*M! SET STATEMENT sql_safe_updates = 0 FOR */ UPDATE /*+ SET_VAR(sql_safe_updates = OFF) */ (
   SELECT i, IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, COALESCE(
