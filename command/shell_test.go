@@ -161,7 +161,9 @@ var shellRows = []shellRow{
 	{
 		name: "a command in the background waits for the terminal, and has it after fg",
 		script: `set -m; "$@" sh -c 'echo in; read line </dev/tty; echo got $line' & ` +
-			`sleep 0.5; echo now; read line; fg >/dev/null; echo code $?`,
+			// A shell that has not noticed the stop yet would not continue the job.
+			`until read pid name state rest </proc/$!/stat; [ $state = T ]; do sleep 0.1; done; ` +
+			`echo now; read line; fg >/dev/null; echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("now")
 			p.keys("\n")

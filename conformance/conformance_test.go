@@ -560,6 +560,63 @@ func TestLongRestartIsVoid(t *testing.T) {
 	}
 }
 
+// slowPause is a Harness whose server takes a while until it stops, and until it goes on.
+type slowPause struct {
+	threaded
+	begin, end time.Duration
+}
+
+func (h slowPause) Apart(TB) Harness { return h }
+func (h slowPause) Pause(TB) (resume func()) {
+	time.Sleep(h.begin)
+	return func() { time.Sleep(h.end) }
+}
+
+// TestSlowPauseIsVoid checks that a pause makes an observation void if it lasts longer than the
+// case wants, because a client that waits has less of its term left.
+func TestSlowPauseIsVoid(t *testing.T) {
+	t.Parallel()
+	const most = 10 * time.Second / allowance
+	tests := []struct {
+		begin, end time.Duration
+		voids      int
+	}{
+		{0, 0, 0},
+		{most / 2, 0, 0},
+		{most/2 + 100*time.Millisecond, most / 2, observations - 1},
+	}
+	for _, tt := range tests {
+		r := record(t, Case{Name: "x", Promise: "x.", Faults: true, run: func(f *fixture) {
+			f.noteTerm(10 * time.Second)
+			f.faults.Pause(f)()
+			f.Errorf("the lease is lost")
+		}}, slowPause{begin: tt.begin, end: tt.end})
+		if !r.said("the lease is lost") || len(r.voids) != tt.voids {
+			t.Errorf("%v and %v: errors %q, void %q, want %d void",
+				tt.begin, tt.end, r.errors, r.voids, tt.voids)
+		}
+		for _, text := range r.voids {
+			if !strings.Contains(text, "the server stood still for 1.1") {
+				t.Errorf("%v and %v: void because %q", tt.begin, tt.end, text)
+			}
+		}
+	}
+}
+
+// TestRequestsOfABatch checks that the list of requests contains the error of a batch.
+func TestRequestsOfABatch(t *testing.T) {
+	t.Parallel()
+	r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+		_, tap := f.tapped()
+		free := &backend.Grant{Request: *f.try(f.long())}
+		tap.RenewAll(f.ctx, []*backend.Grant{free, free})
+		f.Errorf("over")
+	}}, mem{})
+	if !r.said(backend.ErrLost.Error()) {
+		t.Errorf("errors %q", r.errors)
+	}
+}
+
 // TestSlowOpeningIsVoid checks that a slow opening makes an observation void. A closed port refuses
 // at once, but a slow server lets its client wait.
 func TestSlowOpeningIsVoid(t *testing.T) {

@@ -59,6 +59,7 @@ func (f *fixture) crowdOf() (ms []dlock.RWMutex, taps []*tap) {
 }
 
 func writerAmongFiftyReadersIsPrompt(f *fixture) {
+	f.noteTerm(crowdBound)
 	ctx, stop := context.WithCancel(f.ctx)
 	ms, _ := f.crowdOf()
 	var seen atomic.Int64
@@ -90,6 +91,7 @@ func writerAmongFiftyReadersIsPrompt(f *fixture) {
 }
 
 func fiftyReadersAfterAWriterArePrompt(f *fixture) {
+	f.noteTerm(crowdBound)
 	c := f.client()
 	writer := f.lock(c, f.name)
 	ms, taps := f.crowdOf()
@@ -125,6 +127,7 @@ func fiftyReadersAfterAWriterArePrompt(f *fixture) {
 
 func killedPermitsComeBack(f *fixture) {
 	const killed = 3
+	f.noteTerm(deathBound)
 	var kept, back []*dlock.Lease
 	var ss [crowdClients]dlock.Semaphore
 	for i := range ss {

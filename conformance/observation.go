@@ -234,6 +234,7 @@ type pulse struct {
 	healed  time.Time     // when the last fault ended
 	away    time.Duration // the longest restart of the server
 	shut    time.Duration // the longest opening that failed
+	made    time.Duration // the longest time that the beginning and the end of a pause took
 }
 
 func (p *pulse) begin(meter *lag.Meter) {
@@ -296,11 +297,20 @@ func (p *pulse) fault() (heal func()) {
 	})
 }
 
-// measured returns the longest standstill of the machine or the server, and the shortest term.
+// measured returns the longest standstill of the machine or the server, and the shortest term. A
+// pause that lasts longer than the case wants is a standstill, too.
 func (p *pulse) measured() (stood, term time.Duration) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	return max(p.meter.Worst(p.begun), p.longestAnswer(p.begun)), p.term
+	return max(p.meter.Worst(p.begun), p.longestAnswer(p.begun), p.made), p.term
+}
+
+// notePause records a pause of the server that lasted longer than the case wants, because the
+// commands that begin and end it took time.
+func (p *pulse) notePause(commands time.Duration) {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	p.made = max(p.made, commands)
 }
 
 // stoodSince returns the sum of the longest standstill of the machine since at, and of as many of
@@ -370,7 +380,7 @@ func (p *pulse) standstill() string {
 		return fmt.Sprintf("the server let no client in for %v", shut.Round(time.Millisecond))
 	}
 	what := "this machine"
-	if stood > p.meter.Worst(p.begun) {
+	if stood > p.meter.Worst(p.begun) { // also if its pause began late or ended late
 		what = "the server"
 	}
 	return fmt.Sprintf("%s stood still for %v in a term of %v",
@@ -396,7 +406,14 @@ func (w watched) Cut(t TB) (heal func()) {
 
 func (w watched) Pause(t TB) (resume func()) {
 	t.Helper()
-	return w.until(w.Faults.Pause(t))
+	begun := time.Now()
+	goOn := w.Faults.Pause(t)
+	took := time.Since(begun)
+	return w.until(func() {
+		begun := time.Now()
+		goOn()
+		w.pulse.notePause(took + time.Since(begun))
+	})
 }
 
 func (w watched) Restart(t TB) {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -166,10 +167,21 @@ func succeeded(c call) bool  { return c.err == nil }
 func (t *tap) do(
 	ctx context.Context, o op, owners []string, fn func(ctx context.Context) error,
 ) error {
+	return t.doAll(ctx, o, owners, func(ctx context.Context) []error {
+		return []error{fn(ctx)}
+	})[0]
+}
+
+// doAll runs one call with an answer to each of its requests. The error of a hook is the answer to
+// all of them.
+func (t *tap) doAll(
+	ctx context.Context, o op, owners []string, fn func(ctx context.Context) []error,
+) []error {
 	t.alive.RLock()
 	defer t.alive.RUnlock()
+	all := func(err error) []error { return slices.Repeat([]error{err}, len(owners)) }
 	if t.life.Err() != nil {
-		return t.dead(o)
+		return all(t.dead(o))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,18 +189,18 @@ func (t *tap) do(
 	before, after := t.begin(o, owners)
 	if before != nil {
 		if err := before(ctx, owners[0]); err != nil {
-			return err
+			return all(err)
 		}
 	}
 	answered := t.f.send(t.connection, o, owners[0])
-	err := fn(ctx)
-	answered(err)
+	errs := fn(ctx)
+	answered(cmp.Or(errs...))
 	if after != nil {
 		if err := after(ctx, owners[0]); err != nil {
-			return err
+			return all(err)
 		}
 	}
-	return err
+	return errs
 }
 
 // dead returns the error of a call after kill. A release returns ErrNotHeld, so that the core does
@@ -305,17 +317,19 @@ func (t *tap) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renew
 	for i, g := range gs {
 		owners[i] = g.Owner
 	}
-	renewals := make([]backend.Renewal, len(gs))
-	if err := t.do(ctx, renew, owners, func(ctx context.Context) error {
+	renewals, errs := make([]backend.Renewal, len(gs)), make([]error, len(gs))
+	errs = t.doAll(ctx, renew, owners, func(ctx context.Context) []error {
 		copy(renewals, renewAll(ctx, t.inner, gs))
-		return nil
-	}); err != nil {
-		for i := range renewals {
+		for i, r := range renewals {
+			errs[i] = r.Err
+		}
+		return errs
+	})
+	for i, err := range errs {
+		if err != nil {
 			renewals[i] = backend.Renewal{Err: err}
 		}
-	}
-	for i, g := range gs {
-		t.answer(call{op: renew, owner: g.Owner, term: renewals[i].Term, err: renewals[i].Err})
+		t.answer(call{op: renew, owner: gs[i].Owner, term: renewals[i].Term, err: err})
 	}
 	return renewals
 }
@@ -342,9 +356,9 @@ func (t *tap) Release(ctx context.Context, g *backend.Grant) error {
 
 // ReleaseAll releases the grants one by one if the driver has no ReleaseAll.
 func (t *tap) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
-	errs := make([]error, len(gs))
 	c, ok := t.inner.(backend.Combiner)
 	if !ok {
+		errs := make([]error, len(gs))
 		for i, g := range gs {
 			errs[i] = t.Release(ctx, g)
 		}
@@ -355,12 +369,9 @@ func (t *tap) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	for i, g := range gs {
 		owners[i] = g.Owner
 	}
-	if err := t.do(ctx, release, owners, func(ctx context.Context) error {
-		copy(errs, c.ReleaseAll(ctx, gs))
-		return nil
-	}); err != nil {
-		errs = slices.Repeat([]error{err}, len(gs))
-	}
+	errs := t.doAll(ctx, release, owners, func(ctx context.Context) []error {
+		return c.ReleaseAll(ctx, gs)
+	})
 	for i, g := range gs {
 		t.answer(call{op: release, owner: g.Owner, begun: begun, err: errs[i]})
 	}

@@ -156,6 +156,14 @@ var coreMutants = []mutant{
 		pkg:     "conformance", test: "TestVoid",
 	},
 	{
+		guard: "a pause that is too long is void", file: "conformance/observation.go",
+		without: "the suite fails a driver whose server was paused for longer than a case wants",
+		edits: []edit{{
+			old: "w.pulse.notePause(took + time.Since(begun))", new: "_, _ = took, begun",
+		}},
+		pkg: "conformance", test: "TestSlowPauseIsVoid",
+	},
+	{
 		guard: "goroutines of the Harness are not the driver's", file: "conformance/fixture.go",
 		without: "the suite fails a driver if its Harness runs a proxy or a server in the process",
 		edits: []edit{{
