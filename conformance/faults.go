@@ -306,8 +306,9 @@ func driverReturnsFromABlackHole(f *fixture) {
 	f.undo(d, &g.Request)
 }
 
-// undo releases a possible grant or queue entry of req, with as many attempts as necessary.
-func (f *fixture) undo(d backend.Driver, req *backend.Request) {
+// undo releases a possible grant or queue entry of req, with as many attempts as necessary. It
+// reports whether there was one.
+func (f *fixture) undo(d backend.Driver, req *backend.Request) (found bool) {
 	f.Helper()
 	var err error
 	if !f.eventually(prompt, func() bool {
@@ -317,6 +318,17 @@ func (f *fixture) undo(d backend.Driver, req *backend.Request) {
 		return err == nil || errors.Is(err, backend.ErrNotHeld)
 	}) {
 		f.Errorf("Release: %v", err)
+	}
+	return err == nil
+}
+
+// undoLate undoes a request that the server has just received and may not have executed yet. Like
+// the core, it repeats a release that has found nothing until Capabilities.Late is over.
+func (f *fixture) undoLate(d backend.Driver, req *backend.Request) {
+	f.Helper()
+	begun := time.Now()
+	for !f.undo(d, req) && time.Since(begun)-f.stoodSince(begun, 1) < f.caps.Late {
+		time.Sleep(nap)
 	}
 }
 

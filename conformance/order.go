@@ -342,7 +342,7 @@ func lateAcquireIsFoundByItsOwner(f *fixture) {
 	})
 	f.release(holder, g)
 	p.deliver()
-	f.undo(f.driver(), req)
+	f.undoLate(f.driver(), req)
 	f.release(holder, f.grant(holder, f.try(f.long())))
 }
 
