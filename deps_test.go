@@ -141,7 +141,8 @@ var rules = []struct {
 	}},
 	{"/internal/engine", []string{""}},
 	{"/internal/bound", []string{"", "/backend", "/internal/...", "/...backend"}},
-	{"/internal/background", []string{"/...backend"}},
+	{"/internal/background", []string{"/...backend", "/internal/session"}},
+	{"/internal/session", []string{"/...backend"}},
 	{"", []string{
 		"/bench/...", "/cmd/...", "/command", "/conformance/...", "/examples/...",
 		"/internal/campaign", "/internal/testenv/...",

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -380,9 +379,7 @@ func lostRepliesLeaveNoHalf(f *fixture) {
 	for nth := range answers {
 		f.faults.DropReply(f, nth+1)
 		m := f.lockAllOf(c, names)
-		if err := m.Unlock(f.ctx); err != nil && !errors.Is(err, dlock.ErrUncertain) {
-			f.Errorf("Unlock: %v", err)
-		}
+		f.unlockUncertainly(m)
 		f.settle(c)
 		for _, name := range names {
 			f.unlock(f.lock(other, name))

@@ -21,10 +21,10 @@
 // A Harness without [Faults] fails the cases that need them, because a promise is unproven until
 // it is checked. These cases do not apply to a Harness that has no server and reports this with
 // NoServer. A Harness may have any of the abilities [Apart], [Delayer], [Foreigner],
-// [EntryLocker], [Keeper] and [Addressed]. A case is skipped if it needs an ability that the
-// Harness lacks, or an interface that the driver lacks. The reason begins with "does not apply".
-// The test of a driver lists these cases, so that none of them is skipped unnoticed when the
-// driver or the Harness changes:
+// [EntryLocker], [Keeper], [Tied] and [Addressed]. A case is skipped if it needs an ability that
+// the Harness lacks, or an interface that the driver lacks. The reason begins with "does not
+// apply". The test of a driver lists these cases, so that none of them is skipped unnoticed when
+// the driver or the Harness changes:
 //
 //	conformance.Run(t, mk, conformance.Inapplicable("FloorIsNoLock", "SweepSparesHeldLocks"))
 //

@@ -53,6 +53,14 @@ type Keeper interface {
 	Kept(t TB, prefix string) int
 }
 
+// Tied is implemented by a Harness whose locks end with the connection of their driver, such as
+// advisory locks of a database. A lost answer, which closes the connection, then costs the lock.
+// Capabilities.Session alone does not say so: a session of ZooKeeper outlives its connections.
+type Tied interface {
+	// Tied does nothing.
+	Tied()
+}
+
 // Addressed is implemented by a Harness whose drivers are opened by a URL.
 type Addressed interface {
 	// URL returns a URL of the server for the registered [backend.Opener] of its scheme.
@@ -71,6 +79,9 @@ func ability[T any](f *fixture) T {
 	}
 	return able
 }
+
+// isTied reports whether locks end with their connection.
+func (f *fixture) isTied() bool { _, ok := f.harness.(Tied); return ok }
 
 // inapplicable ends a case that has nothing to check on this backend.
 func (f *fixture) inapplicable(format string, args ...any) {

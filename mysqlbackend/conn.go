@@ -13,12 +13,14 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/session"
 )
 
 // connector makes the connections of a driver that is opened by URL.
 type connector struct {
-	config *mysql.Config
-	hot    []string // the statements that are worth preparing
+	config  *mysql.Config
+	hot     []string // the statements that are worth preparing
+	watched bool     // the sockets have a session.Link
 }
 
 // Driver implements driver.Connector of database/sql.
@@ -50,20 +52,20 @@ func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 // connect makes one connection. It returns the library's own connection if that does not have the
 // methods of libraryConn.
 func (c *connector) connect(ctx context.Context) (sqldriver.Conn, error) {
-	s := &socket{}
+	s := &socket{watched: c.watched}
 	config := c.config.Clone()
 	config.DialFunc = s.dial
 	inner, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
 	}
-	session, err := inner.Connect(ctx)
+	made, err := inner.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	library, ok := session.(libraryConn)
+	library, ok := made.(libraryConn)
 	if !ok {
-		return session, nil
+		return made, nil
 	}
 	return &conn{
 		libraryConn: library, socket: s, hot: c.hot,
@@ -211,6 +213,7 @@ var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 // the driver, if that is earlier than the client library's deadline.
 type socket struct {
 	net.Conn
+	watched  bool      // Conn is a session.Link
 	end      time.Time // of the present request; zero: only the library's deadlines
 	answered int       // bytes since the last request
 }
@@ -228,6 +231,9 @@ func (s *socket) Read(p []byte) (int, error) {
 // dial connects the socket and returns it.
 func (s *socket) dial(ctx context.Context, network, addr string) (_ net.Conn, err error) {
 	s.Conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil && s.watched {
+		s.Conn = session.NewLink(s.Conn)
+	}
 	return s, err
 }
 

@@ -17,6 +17,7 @@
 //	table        the table of locks; by default DefaultTable
 //	create       1: create the table if it does not exist; otherwise a missing table is an
 //	             error, which contains the statement that creates it
+//	lock         row: a lock is a row of the table, the default; session: see below
 //	notify       lock: the server wakes waiters, the default; poll: waiters poll
 //	timeout      limit of connecting and of one request; by default DefaultTimeout
 //	socket       path of a unix socket, instead of a host
@@ -124,6 +125,23 @@
 // that adds the column. Processes that run meanwhile keep their locks, and serve the other kinds
 // after they have opened the table again. Processes of earlier builds refuse a table that has the
 // column.
+//
+// # Locks of a session
+//
+// With lock=session a lock is a user-level lock (GET_LOCK) of one connection, which has all locks
+// of the driver. There is no table, nothing is written, and the locks of a process that dies are
+// free at once. A pair of Lock and Unlock takes a quarter to half of the time. The price:
+//
+//   - A lock ends with its connection. A restart of the server, a failover or a lost connection
+//     costs all locks of the client at once, and is reported at once. So does a server that becomes
+//     read-only, at the next renewal.
+//   - There are mutexes only. Waiters poll, nothing can be inspected or broken, and the fence is
+//     the server's clock: it grows as long as the clock does.
+//   - The server frees the locks of a client that it does not hear from after the TTL with which
+//     the client was opened, in whole seconds (wait_timeout), also those with a shorter TTL.
+//   - All clients must reach the same server. Galera, whose nodes have separate locks, is refused.
+//     Each request checks that no proxy has replaced the connection.
+//   - New has no such locks: they need a connection of their own.
 //
 // # Server requirements
 //

@@ -207,6 +207,7 @@ func TestURL(t *testing.T) {
 		"mysql://h/db?table=" + bigTable:        "table",
 		"mysql://h/db?create=maybe":             "create",
 		"mysql://h/db?notify=mail":              "notify",
+		"mysql://h/db?lock=table":               "lock",
 		"mysql://h/db?timeout=0s":               "timeout",
 		"mysql://h/db?socket=/s":                "socket",
 		"mysql:///db?socket=s":                  "absolute",
@@ -224,7 +225,7 @@ func TestURL(t *testing.T) {
 		}
 	}
 	u, err := backend.ParseURL("mariadb://u:p%40@[::1]/a%20b" +
-		"?timeout=2s&table=T_1$&create=1&notify=poll&tls=1&server-name=n")
+		"?timeout=2s&table=T_1$&create=1&notify=poll&lock=session&tls=1&server-name=n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,10 @@ func TestURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Options{Timeout: 2 * time.Second, Table: "T_1$", Create: true, Notify: NotifyPoll}
+	want := Options{
+		Timeout: 2 * time.Second, Table: "T_1$", Create: true, Notify: NotifyPoll,
+		Lock: LockSession, TTL: DefaultTTL,
+	}
 	if got.network != "tcp" || got.addr != "[::1]:3306" ||
 		got.user != "u" || got.password != "p@" ||
 		got.database != "a b" || got.Options != want ||

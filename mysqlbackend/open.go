@@ -24,9 +24,9 @@ func init() {
 // openTimeout limits an opening if its context has no earlier end.
 const openTimeout = 8 * time.Second
 
-// session has the variables that are set on each connection of a driver that is opened by URL,
+// settings has the variables that are set on each connection of a driver that is opened by URL,
 // whatever the server's defaults are.
-var session = map[string]string{
+var settings = map[string]string{
 	// Otherwise a row would stay locked, and other connections would not see its change.
 	"autocommit": "1",
 	// How long a statement that was given up may wait for a row, and for the table while it is
@@ -59,9 +59,13 @@ func New(db *sql.DB, opts *Options) (backend.Driver, error) {
 	if db == nil {
 		return nil, errors.New("dlock: mysqlbackend.New needs a database")
 	}
-	settings, err := opts.withDefaults()
+	o, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if o.Lock == LockSession {
+		return nil, fmt.Errorf("%w: New has no locks of a session; open a URL with lock=session",
+			backend.ErrUnsupported)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
@@ -71,7 +75,7 @@ func New(db *sql.DB, opts *Options) (backend.Driver, error) {
 	}
 	lent := &pool{DB: db}
 	p := &pools{main: lent, control: lent, waiting: lent, waitConns: waitConns}
-	return opened(newDriver(ctx, p, settings))
+	return opened(newDriver(ctx, p, o))
 }
 
 // open is the backend.Opener.
@@ -82,6 +86,9 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	if t.Lock == LockSession {
+		return openSession(ctx, t)
+	}
 	p, err := connect(t)
 	if err != nil {
 		return nil, err
@@ -104,10 +111,30 @@ func opened(d *driver, err error) (backend.Driver, error) {
 
 // connect makes the pools for the server of a URL. It does not connect yet.
 func connect(t *target) (*pools, error) {
+	config, err := t.config()
+	if err != nil {
+		return nil, err
+	}
+	patient := config.Clone() // for waiting connections
+	patient.ReadTimeout = maxQueueing + t.Timeout
+	patient.Params = maps.Clone(settings)
+	patient.Params["wait_timeout"] = strconv.Itoa(maxIdle)
+	hot := newStatements(t.Table).hot()
+	p := &pools{waitConns: maxWaitConns, owned: true}
+	p.main = newPool(&connector{config: config, hot: hot}, mainConns)
+	p.control = newPool(&connector{config: config, hot: hot}, controlConns)
+	p.control.prefer = p.main // one connection acquires and releases an uncontended lock
+	p.waiting = newPool(&connector{config: patient, hot: hot}, maxWaitConns)
+	p.waiting.SetConnMaxIdleTime(maxIdle * time.Second / 2) // before the server closes it
+	return p, nil
+}
+
+// config returns the configuration of a connection.
+func (t *target) config() (*mysql.Config, error) {
 	config := mysql.NewConfig()
 	config.Net, config.Addr, config.DBName = t.network, t.addr, t.database
 	config.User, config.Passwd = t.user, t.password
-	config.Params = session
+	config.Params = settings
 	config.InterpolateParams = true // one round trip for a statement, not two
 	config.RejectReadOnly = true    // leaves a server that is not the writer any more
 	config.Timeout, config.WriteTimeout = t.Timeout, t.Timeout
@@ -115,21 +142,8 @@ func connect(t *target) (*pools, error) {
 	config.ConnectionAttributes = "program_name:dlock"
 	config.Logger = &mysql.NopLogger{} // otherwise it would write to standard error
 	var err error
-	if config.TLS, err = t.tls.Config(t.addr); err != nil {
-		return nil, err
-	}
-	patient := config.Clone() // for waiting connections
-	patient.ReadTimeout = maxQueueing + t.Timeout
-	patient.Params = maps.Clone(session)
-	patient.Params["wait_timeout"] = strconv.Itoa(maxIdle)
-	hot := newStatements(t.Table).hot()
-	p := &pools{waitConns: maxWaitConns, owned: true}
-	p.main = newPool(&connector{config, hot}, mainConns)
-	p.control = newPool(&connector{config, hot}, controlConns)
-	p.control.prefer = p.main // one connection acquires and releases an uncontended lock
-	p.waiting = newPool(&connector{patient, hot}, maxWaitConns)
-	p.waiting.SetConnMaxIdleTime(maxIdle * time.Second / 2) // before the server closes it
-	return p, nil
+	config.TLS, err = t.tls.Config(t.addr)
+	return config, err
 }
 
 // server is what probe has found: the row of server.sql, and what follows it.

@@ -16,6 +16,7 @@ import (
 const (
 	DefaultTimeout = 3 * time.Second
 	DefaultTable   = "dlock"
+	DefaultTTL     = 30 * time.Second
 )
 
 // defaultPort is the port of a URL without one.
@@ -25,6 +26,12 @@ const defaultPort = "3306"
 const (
 	NotifyLock = "lock" // the server wakes waiters, by GET_LOCK and KILL QUERY
 	NotifyPoll = "poll" // the core polls
+)
+
+// Values of Options.Lock.
+const (
+	LockRow     = "row"     // a lock is a row of the table
+	LockSession = "session" // a lock is a user-level lock (GET_LOCK) of a connection
 )
 
 // Options are the settings of a driver, which a URL has as parameters. Settings of the connection
@@ -40,6 +47,12 @@ type Options struct {
 	Create bool
 	// Notify is how waiters learn of a release: NotifyLock or NotifyPoll. "" is NotifyLock.
 	Notify string
+	// Lock is what a lock is on the server: LockRow or LockSession. "" is LockRow. New takes only
+	// LockRow.
+	Lock string
+	// TTL is the longest TTL of the locks with LockSession: the server ends the connection if it is
+	// silent for so long, in whole seconds. In a URL it is the client's TTL. 0 is DefaultTTL.
+	TTL time.Duration
 }
 
 // withDefaults returns a copy of o with the defaults of all fields that are zero, or an error if a
@@ -52,6 +65,8 @@ func (o *Options) withDefaults() (Options, error) {
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	opts.Table = cmp.Or(opts.Table, DefaultTable)
 	opts.Notify = cmp.Or(opts.Notify, NotifyLock)
+	opts.Lock = cmp.Or(opts.Lock, LockRow)
+	opts.TTL = cmp.Or(opts.TTL, DefaultTTL)
 	return opts, opts.check()
 }
 
@@ -69,6 +84,11 @@ func (o *Options) check() error {
 			"1 to 64 letters, digits, _ or $", o.Table)
 	case o.Notify != NotifyLock && o.Notify != NotifyPoll:
 		return errors.New("dlock: parameter \"notify\" must be " + NotifyLock + " or " + NotifyPoll)
+	case o.Lock != LockRow && o.Lock != LockSession:
+		return errors.New("dlock: parameter \"lock\" must be " + LockRow + " or " + LockSession)
+	case o.Lock == LockSession && (o.TTL < minTTL || o.TTL > maxTTL):
+		return fmt.Errorf("dlock: invalid TTL %v of a session: it must be from %v to %v",
+			o.TTL, minTTL, maxTTL)
 	}
 	return nil
 }
@@ -87,6 +107,8 @@ func parseTarget(u *backend.URL) (*target, error) {
 	t := &target{
 		user: u.User, password: u.Password, database: strings.TrimPrefix(u.Path, "/"),
 	}
+	t.TTL = u.TTL
+	u.TakeString("lock", &t.Lock)
 	u.TakeString("table", &t.Table)
 	u.TakeString("notify", &t.Notify)
 	err := errors.Join(u.TakeDuration("timeout", &t.Timeout), u.TakeBool("create", &t.Create))

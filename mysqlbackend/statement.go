@@ -74,6 +74,18 @@ var (
 	rosterRenewSQL string
 	//go:embed statements/roster-look.sql
 	rosterLookSQL string
+	//go:embed statements/session-lock.sql
+	sessionLockSQL string
+	//go:embed statements/session-unlock.sql
+	sessionUnlockSQL string
+	//go:embed statements/session-prove.sql
+	sessionProveSQL string
+	//go:embed statements/session-settings.sql
+	sessionSettingsSQL string
+	//go:embed statements/session-server.sql
+	sessionServerSQL string
+	//go:embed statements/session-galera.sql
+	sessionGaleraSQL string
 	//go:embed statements/floor-lock.sql
 	floorLockSQL string
 	//go:embed statements/floor-unlock.sql

@@ -14,6 +14,7 @@ import (
 // Codes of PostgreSQL's errors.
 const (
 	codeReadOnly        = "25006"
+	codeOutOfMemory     = "53200"
 	codeNoPrivilege     = "42501"
 	codeUnknownColumn   = "42703"
 	codeWrongType       = "42804"

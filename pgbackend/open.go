@@ -78,6 +78,10 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	if t.Lock == LockSession {
+		config.ConnConfig.DialFunc = dials.dialFunc
+		return openSession(ctx, config.ConnConfig, t.Options)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		dials.close()
@@ -92,8 +96,9 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 // server and the table, for at most eight seconds, and creates the table if it does not exist. Nil
 // options are the defaults.
 //
-// The driver makes one more connection with the pool's configuration, for its waiters. These
-// settings of the pool matter:
+// The driver makes one more connection with the pool's configuration, for its waiters. With
+// LockSession that connection has all locks, and the driver does not use the pool. These settings
+// of the pool matter:
 //
 //   - MaxConns: acquiring, renewing and releasing share the pool with the application's own
 //     statements. If it is exhausted for a TTL, locks are lost. Of more than four connections the
@@ -108,10 +113,13 @@ func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {
 		return nil, err
 	}
 	config := pool.Config()
-	dials := newDialer(config.ConnConfig.DialFunc)
-	config.ConnConfig.DialFunc = dials.dial
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
+	if o.Lock == LockSession {
+		return openSession(ctx, config.ConnConfig, o)
+	}
+	dials := newDialer(config.ConnConfig.DialFunc)
+	config.ConnConfig.DialFunc = dials.dial
 	return newDriver(pool, config, dials, o).opened(ctx)
 }
 
@@ -131,11 +139,12 @@ func (d *driver) opened(ctx context.Context) (backend.Driver, error) {
 // parseTarget takes the parameters of u.
 func parseTarget(u *backend.URL) (*target, error) {
 	t := &target{user: u.User, password: u.Password, hosts: u.HostsWithPort("5432")}
-	t.Options = (*Options)(nil).withDefaults()
+	t.Options = (&Options{TTL: u.TTL}).withDefaults()
 	files, tlsErr := tlsfile.Take(u, "")
 	t.tls = files
 	err := errors.Join(tlsErr, u.TakeDuration("timeout", &t.Timeout))
 	u.TakeString("table", &t.Table)
+	u.TakeString("lock", &t.Lock)
 	u.TakeString("socket", &t.socket)
 	if err := errors.Join(err, t.check()); err != nil {
 		return nil, err

@@ -14,6 +14,13 @@ import (
 const (
 	DefaultTimeout = 3 * time.Second
 	DefaultTable   = "dlock"
+	DefaultTTL     = 30 * time.Second
+)
+
+// Values of Options.Lock.
+const (
+	LockRow     = "row"     // a lock is a row of the table
+	LockSession = "session" // a lock is an advisory lock of a connection
 )
 
 // Options are the settings of a driver, which a URL has as parameters. Settings of the connections
@@ -26,6 +33,11 @@ type Options struct {
 	// Table is the name of the table: letters, digits and _, with its schema and a dot before it
 	// if it is not in the search path. "" is DefaultTable.
 	Table string
+	// Lock is what a lock is on the server: LockRow or LockSession. "" is LockRow.
+	Lock string
+	// TTL is the longest TTL of the locks with LockSession: the server ends the connection if it is
+	// silent for so long. In a URL it is the client's TTL. 0 is DefaultTTL.
+	TTL time.Duration
 }
 
 // tablePattern matches the names of tables.
@@ -40,6 +52,8 @@ func (o *Options) withDefaults() Options {
 	opts := *o
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	opts.Table = cmp.Or(opts.Table, DefaultTable)
+	opts.Lock = cmp.Or(opts.Lock, LockRow)
+	opts.TTL = cmp.Or(opts.TTL, DefaultTTL)
 	return opts
 }
 
@@ -47,6 +61,14 @@ func (o *Options) withDefaults() Options {
 func (o Options) check() error {
 	if o.Timeout < 0 {
 		return fmt.Errorf("dlock: invalid timeout %v: it must be greater than 0", o.Timeout)
+	}
+	if o.Lock != LockRow && o.Lock != LockSession {
+		return fmt.Errorf("dlock: invalid lock %q: it must be %s or %s",
+			o.Lock, LockRow, LockSession)
+	}
+	if o.Lock == LockSession && (o.TTL < minTTL || o.TTL > maxTTL) {
+		return fmt.Errorf("dlock: invalid TTL %v of a session: it must be from %v to %v",
+			o.TTL, minTTL, maxTTL)
 	}
 	if !tablePattern.MatchString(o.Table) {
 		return fmt.Errorf("dlock: invalid table %q: it must be letters, digits and _, "+

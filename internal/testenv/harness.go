@@ -52,6 +52,18 @@ func NewHarness[T TB](tb T, s *Server) *Harness[T] {
 	}
 }
 
+// With returns a Harness with other parameters in the URL, such as lock=session. It shares the
+// server and the proxy.
+func (h *Harness[T]) With(params string) *Harness[T] {
+	with, separator := *h, "?"
+	if strings.Contains(h.Direct.URL, "?") {
+		separator = "&"
+	}
+	with.Direct.URL += separator + params
+	with.apart = func(tb T) *Harness[T] { return h.apart(tb).With(params) }
+	return &with
+}
+
 // NewEnsembleHarness returns a Harness with a [Proxy] in front of all members of e. Pause stops all
 // members, Restart only the leader.
 func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {

@@ -17,11 +17,21 @@ import (
 // that URL, which all tests share.
 func Alone[S any](tb TB, kind func(TB) S) S {
 	tb.Helper()
-	return kind(aloneTB{tb})
+	return kind(aloneTB{TB: tb})
+}
+
+// ForSessions is [Alone] for a test of locks that end with their connection. Its server has
+// "-session" after its name in the report.
+func ForSessions(tb TB, kind func(TB) *Server) *Server {
+	tb.Helper()
+	return kind(aloneTB{tb, "-session"})
 }
 
 // aloneTB marks the TB of a test that uses its server alone.
-type aloneTB struct{ TB }
+type aloneTB struct {
+	TB
+	suffix string // of the server's name in the report
+}
 
 // isAlone reports whether tb uses its server alone, and the environment gives no URL.
 func isAlone(tb TB, urlVariable string) bool {

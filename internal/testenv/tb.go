@@ -42,6 +42,9 @@ func Announce(tb TB, backend, source, version string) {
 // announceServer announces a server of this package.
 func announceServer(tb TB, id server.Identity) {
 	tb.Helper()
+	if alone, ok := tb.(aloneTB); ok {
+		id.Name += alone.suffix
+	}
 	Announce(tb, id.Name, id.Source, id.Version)
 }
 

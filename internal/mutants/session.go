@@ -1,0 +1,195 @@
+package main
+
+// sessionMutants are the guards of internal/session, and of lock=session on the servers.
+var sessionMutants = []mutant{
+	{
+		guard: "session: a held lock is not requested", file: "internal/session/driver.go",
+		without: "a server grants the lock of a connection to that connection once more",
+		edits: []edit{{
+			old: "if h := d.find(s, id); h != nil {", new: "if h := d.find(s, id); false {",
+		}},
+		pkg: "internal/session", test: "TestHeldLockIsNotRequested",
+	},
+	{
+		guard: "session: a collision is a conflict", file: "internal/session/driver.go",
+		without: "a lock seems to be held, and its holder has never heard of it",
+		edits:   []edit{{old: "case h.key != req.Key:", new: "case h.key == \"\":"}},
+		pkg:     "internal/session", test: "TestCollisionsAreRefused",
+	},
+	{
+		guard: "session: a collision frees no lock", file: "internal/session/driver.go",
+		without: "a release frees the lock of another name with the same hash",
+		edits:   []edit{{old: " && h.key == g.Key", new: ""}},
+		pkg:     "internal/session", test: "TestCollisionsAreRefused",
+	},
+	{
+		guard: "session: owner check in release", file: "internal/session/driver.go",
+		without: "a release frees the lock of another owner",
+		edits:   []edit{{old: " && h.owner == g.Owner", new: ""}},
+		pkg:     "internal/session", test: "TestHeldLockIsNotRequested",
+	},
+	{
+		guard:   "session: a request that was given up is not sent",
+		file:    "internal/session/driver.go",
+		without: "an acquisition is executed after its release, and its lock stays held",
+		edits: []edit{
+			{old: "\t\tcase <-ctx.Done():\n\t\t\treturn none, ctx.Err()\n", new: ""},
+			{
+				old: "\t\tif err := ctx.Err(); err != nil {\n\t\t\treturn none, err\n\t\t}\n",
+				new: "",
+			},
+		},
+		pkg: "internal/session", test: "TestRequestThatWasGivenUpIsNotSent",
+	},
+	{
+		guard: "session: a term counts from sending", file: "internal/session/driver.go",
+		without: "a lease outlives the lock: two holders",
+		edits: []edit{{
+			old: "\ts.proved = sent\n", new: "\tsent = time.Now()\n\ts.proved = sent\n",
+		}},
+		pkg: "internal/session", test: "TestTermsCountFromSending",
+	},
+	{
+		guard: "session: an old proof proves nothing", file: "internal/session/driver.go",
+		without: "a renewal sends no request, and the server ends the connection",
+		edits: []edit{{
+			old: "time.Since(d.present.proved) < age",
+			new: "time.Since(d.present.proved) < 100*age",
+		}},
+		pkg: "internal/session", test: "TestTermsCountFromSending",
+	},
+	{
+		guard: "session: a slow server costs no lock", file: "internal/session/driver.go",
+		without: "a server that is slow for some seconds costs all locks",
+		edits: []edit{{
+			old: "return max(d.server.Timeout, s.proved.Add(d.server.TTL).Sub(now))",
+			new: "return d.server.Timeout",
+		}},
+		pkg: "internal/session", test: "TestSlowServerCostsNoLock",
+	},
+	{
+		guard: "session: the end of a connection is noticed", file: "internal/session/driver.go",
+		without: "a holder hears of its loss only when it renews, while another one has the lock",
+		edits:   []edit{{old: "\t\t_ = d.end(s, errEnded)\n", new: ""}},
+		pkg:     "internal/session", test: "TestEndOfAConnectionLosesAllLocks",
+	},
+	{
+		guard: "session: a refusal costs no lock", file: "internal/session/driver.go",
+		without: "a full server costs a client the locks that it has",
+		edits:   []edit{{old: "if err != nil && !isRefusal(err) {", new: "if err != nil {"}},
+		pkg:     "internal/session", test: "TestRefusalCostsNoLock",
+	},
+	{
+		guard: "session: an Unlock is no loss", file: "internal/session/driver.go",
+		without: "an Unlock whose answer is lost reports the loss of a lock that it has freed",
+		edits: []edit{{
+			old: "lost := d.report(s, id, nil)",
+			new: "lost := d.report(s, id, nil)\n\t\td.report(s, id, lost)",
+		}},
+		pkg: "internal/session", test: "TestUnlockThatEndsTheConnectionIsNoLoss",
+	},
+	{
+		guard: "session: Close ends a statement", file: "internal/session/driver.go",
+		without: "Close waits for a silent server",
+		edits:   []edit{{old: "\t\t_ = d.end(s, backend.ErrClosed)\n", new: "\t\t_ = s\n"}},
+		pkg:     "internal/session", test: "TestCloseDuringARequest",
+	},
+	{
+		guard: "session: a server may not send without end", file: "internal/session/link.go",
+		without: "another protocol costs the memory of the process",
+		edits:   []edit{{old: "maxUnread = 1 << 20", new: "maxUnread = 1 << 26"}},
+		pkg:     "internal/session", test: "TestLinkLimitsWhatIsUnread",
+	},
+	{
+		guard: "postgres: a silent session lasts for its term", file: "pgbackend/session.go",
+		without: "the server frees the lock of a holder that is cut off before its lease ends",
+		edits: []edit{{
+			old: "FormatInt(opts.TTL.Milliseconds()+1, 10)",
+			new: "FormatInt(opts.TTL.Milliseconds()/2, 10)",
+		}},
+		pkg: "pgbackend", test: "TestSilentSession",
+	},
+	{
+		guard: "postgres: no limit ends a statement that locks", file: "pgbackend/session.go",
+		without: "a statement fails and its lock stays, without a holder",
+		edits: []edit{{
+			old: "config.RuntimeParams[\"statement_timeout\"] = \"0\"",
+			new: "config.RuntimeParams[\"statement_timeout\"] = \"1\"",
+		}},
+		pkg: "pgbackend", test: "TestSettingsOfASession",
+	},
+	{
+		guard: "postgres: a full table of locks is a refusal", file: "pgbackend/session.go",
+		without: "a server without room for one more lock costs a client all of its locks",
+		edits: []edit{{
+			old: "case hasCode(err, codeOutOfMemory):", new: "case hasCode(err, codeReadOnly):",
+		}},
+		pkg: "pgbackend", test: "TestFullLockTable",
+	},
+	{
+		guard: "mysql: a silent session lasts for its term", file: "mysqlbackend/session.go",
+		without: "the server frees the lock of a holder that is cut off before its lease ends",
+		edits: []edit{{
+			old: "strconv.FormatInt(seconds(ttl), 10)",
+			new: "strconv.FormatInt(seconds(ttl)/2, 10)",
+		}},
+		pkg: "mysqlbackend", test: "TestSilentSession",
+	},
+	{
+		guard: "mysql: the term of a session is rounded up", file: "mysqlbackend/session.go",
+		without: "the server frees the lock of a holder that is cut off before its lease ends",
+		edits:   []edit{{old: "(ttl + time.Second - 1)", new: "(ttl)"}},
+		pkg:     "mysqlbackend", test: "TestSettingsOfASession",
+	},
+	{
+		guard:   "mysql: a session locks on the writer only",
+		file:    "mysqlbackend/statements/session-lock.sql",
+		without: "after a failover, the old writer and the new one have a holder each",
+		edits: []edit{{
+			old: "IF(CONNECTION_ID() = ? AND CONCAT(@@global.read_only) IN ('0', 'OFF'),",
+			new: "IF(CONNECTION_ID() = ?,",
+		}},
+		pkg: "mysqlbackend", test: "TestSessionOfAReader",
+	},
+	{
+		guard:   "mysql: a session ends when its server is the writer no more",
+		file:    "mysqlbackend/statements/session-prove.sql",
+		without: "after a failover, the old writer and the new one have a holder each",
+		edits: []edit{{
+			old: "= ? AND CONCAT(@@global.read_only) IN ('0', 'OFF')", new: "= ?",
+		}},
+		pkg: "mysqlbackend", test: "TestSessionOfAReader",
+	},
+	{
+		guard:   "mysql: a session locks on its connection only",
+		file:    "mysqlbackend/statements/session-lock.sql",
+		without: "behind a proxy, a lock belongs to a connection that other clients use",
+		edits:   []edit{{old: "IF(CONNECTION_ID() = ? AND", new: "IF(? > 0 AND"}},
+		pkg:     "mysqlbackend", test: "TestMovedSession",
+	},
+	{
+		guard:   "mysql: a session is proved on its connection only",
+		file:    "mysqlbackend/statements/session-prove.sql",
+		without: "behind a proxy, a lease lives on without its lock",
+		edits:   []edit{{old: "SELECT CONNECTION_ID() = ? AND", new: "SELECT ? > 0 AND"}},
+		pkg:     "mysqlbackend", test: "TestMovedSession",
+	},
+	{
+		guard:   "mysql: no limit ends a statement that locks",
+		file:    "mysqlbackend/statements/session-settings.sql",
+		without: "a statement fails and its lock stays, without a holder",
+		edits: []edit{{
+			old: "  /*!80000 , max_execution_time = 0 */ /*M! , max_statement_time = 0 */\n",
+			new: "",
+		}},
+		pkg: "mysqlbackend", test: "TestSettingsOfASession",
+	},
+	{
+		guard: "mysql: a session needs a clock", file: "mysqlbackend/session.go",
+		without: "a fence is not greater than the one before it",
+		edits: []edit{{
+			old: "case len(clocks) != 1 || !clocks[0]:", new: "case len(clocks) != 1:",
+		}},
+		pkg: "mysqlbackend", test: "TestSessionNeedsAClock",
+	},
+}

@@ -1,0 +1,25 @@
+// Package session makes drivers for servers whose locks belong to a connection: PostgreSQL's
+// advisory locks, and GET_LOCK of MySQL and MariaDB. Such a lock is no row. Nothing is written for
+// it, and the server frees it when the connection ends.
+//
+// A [Driver] has one connection for all locks of its process. The connection executes one statement
+// at a time, because the server and the driver's table of held locks must change together: to a
+// server, all locks of one connection have one holder, so it would grant the same lock twice.
+//
+// # The end of a connection
+//
+// The server ends a connection that is silent for [Server.TTL], which is as long as the longest
+// term. It counts from its last answer, and a term counts from the sending of a request that was
+// answered. So the lease of a client that stands still, or is cut off, ends before the server frees
+// the lock. Each answer proves the terms of all locks.
+//
+// When the connection ends, the driver drops all locks and reports each loss at once; see [Link].
+// The next request makes another connection. A statement without an answer also ends the
+// connection: what it may have locked is then free, or the server frees it when it notices the end.
+//
+// # Order
+//
+// A request begins only while its context lives, and the statements of a connection are executed in
+// the order in which they are sent. So a request that was given up is never executed after its
+// release, and Capabilities.Late is 0.
+package session

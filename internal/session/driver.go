@@ -1,0 +1,407 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/background"
+)
+
+// Server is what a driver knows about its server.
+type Server struct {
+	// Connect makes a connection. It ends with ctx. Its errors wrap ErrUnavailable or
+	// ErrUnsupported.
+	Connect func(ctx context.Context) (Conn, error)
+	// ID returns the name of a lock on the server. Two keys may have the same name.
+	ID func(key string) string
+	// TTL is the silence after which the server ends a connection, and the longest term.
+	TTL time.Duration
+	// MinTTL is the shortest term.
+	MinTTL time.Duration
+	// Timeout limits connecting, and a statement while no lock is held.
+	Timeout time.Duration
+}
+
+// Conn is a connection to a server. One goroutine at a time uses it, but Ended and Close are safe
+// at any time. If an error wraps ErrUnavailable, ErrUnsupported or ErrConflict, the server has
+// executed nothing, and the connection goes on. After any other error the driver closes it. A
+// statement that is under way ends with Close, and by nothing else.
+type Conn interface {
+	// Lock acquires a lock that no connection has, without waiting, and returns its fence, which is
+	// greater than the fences before it. It returns 0 if another connection has the lock.
+	Lock(id string) (fence uint64, err error)
+	// Unlock frees a lock that this connection has.
+	Unlock(id string) error
+	// Prove makes the server answer.
+	Prove() error
+	// Ended returns a channel that is closed when the connection has ended.
+	Ended() <-chan struct{}
+	// Close ends the connection at once, and with it all its locks.
+	Close()
+}
+
+// errEnded is the reason of a loss.
+var errEnded = errors.New("the connection has ended, and with it its locks")
+
+// errCollision is the answer for a key whose name on the server is that of another key.
+var errCollision = fmt.Errorf("%w: another lock that is held has the same hash",
+	backend.ErrConflict)
+
+// Driver implements backend.Driver. It has at most one connection.
+type Driver struct {
+	server     Server
+	turn       chan struct{} // has a value while a goroutine uses the connection
+	background background.Group
+	life       context.Context // of connecting; ends when Close begins
+	die        context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	present *session // nil if there is no connection
+}
+
+// session is the life of one connection. Driver.mu guards its fields but conn.
+type session struct {
+	conn   Conn
+	held   map[string]*hold // by the name on the server
+	proved time.Time        // when the last request that was answered was sent
+	cause  error            // why it has ended; nil: it has not
+}
+
+// hold is a lock of the driver.
+type hold struct {
+	key, owner string
+	fence      uint64
+	lost       func(error) // nil: nothing to report
+}
+
+// Open makes a driver and its first connection. It blocks until the server has answered, for
+// Server.Timeout at most.
+func Open(ctx context.Context, server Server) (*Driver, error) {
+	d := &Driver{server: server, turn: make(chan struct{}, 1)}
+	d.life, d.die = context.WithCancel(context.Background())
+	_, err := inTurn(ctx, d, d.connect)
+	if err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Capabilities implements backend.Driver.
+func (d *Driver) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Modes: backend.Exclusive, Fencing: backend.FenceVolatile, Session: true,
+		MinTTL: d.server.MinTTL, MaxTTL: d.server.TTL,
+	}
+}
+
+// inTurn calls fn while no other goroutine uses the connection. If ctx ends, inTurn returns at
+// once. It then has not begun with fn, or fn goes on in the background, at most until Close.
+func inTurn[T any](ctx context.Context, d *Driver, fn func() (T, error)) (T, error) {
+	return backend.Call(ctx, func(ctx context.Context) (none T, err error) {
+		select {
+		case d.turn <- struct{}{}:
+			defer func() { <-d.turn }()
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
+		if err := ctx.Err(); err != nil {
+			return none, err
+		}
+		return fn()
+	})
+}
+
+// connect returns the session, and makes one if there is none. The caller has the turn.
+func (d *Driver) connect() (*session, error) {
+	d.mu.Lock()
+	s, closed := d.present, d.closed
+	d.mu.Unlock()
+	if closed {
+		return nil, backend.ErrClosed
+	}
+	if s != nil {
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(d.life, d.server.Timeout)
+	defer cancel()
+	begun := time.Now()
+	conn, err := d.server.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s = &session{conn: conn, held: make(map[string]*hold), proved: begun}
+	return s, d.begin(s)
+}
+
+// begin makes s the session of the driver, and watches its connection.
+func (d *Driver) begin(s *session) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	watched := !d.closed && d.background.Go(func() {
+		<-s.conn.Ended()
+		_ = d.end(s, errEnded)
+	})
+	if !watched {
+		s.conn.Close()
+		return backend.ErrClosed
+	}
+	d.present = s
+	return nil
+}
+
+// end ends s, so that its locks are lost. It returns the cause of the end, which may be an earlier
+// one.
+func (d *Driver) end(s *session, cause error) error {
+	d.mu.Lock()
+	held := s.held
+	s.held, s.cause = nil, cmp.Or(s.cause, cause)
+	if d.present == s {
+		d.present = nil
+	}
+	cause = s.cause
+	d.mu.Unlock()
+	s.conn.Close()
+	for _, h := range held {
+		if h.lost != nil {
+			h.lost(fmt.Errorf("%w: %w", backend.ErrLost, cause))
+		}
+	}
+	return cause
+}
+
+// execute executes one statement, and returns when it was sent. The caller has the turn.
+func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time, err error) {
+	sent = time.Now()
+	limit := time.AfterFunc(d.patience(s, sent), func() { d.end(s, errNoAnswer) })
+	err = statement(s.conn)
+	limit.Stop()
+	if err != nil && !isRefusal(err) {
+		return sent, d.end(s, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.cause != nil {
+		return sent, s.cause
+	}
+	s.proved = sent
+	return sent, err
+}
+
+// errNoAnswer is the outcome of a statement that the server has not answered.
+var errNoAnswer = errors.New("the server does not answer")
+
+// isRefusal reports whether the server has executed nothing, and keeps the connection.
+func isRefusal(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) ||
+		errors.Is(err, backend.ErrConflict)
+}
+
+// patience returns how long a statement may take. While locks are held, the connection is worth
+// waiting for until the server can have ended it.
+func (d *Driver) patience(s *session, now time.Time) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(s.held) == 0 {
+		return d.server.Timeout
+	}
+	return max(d.server.Timeout, s.proved.Add(d.server.TTL).Sub(now))
+}
+
+// Acquire implements backend.Driver.
+func (d *Driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+	if req.Mode != backend.Exclusive {
+		return nil, fmt.Errorf("%w: a lock of a session is exclusive", backend.ErrUnsupported)
+	}
+	return inTurn(ctx, d, func() (*backend.Grant, error) {
+		s, err := d.connect()
+		if err != nil {
+			return nil, err
+		}
+		id := d.server.ID(req.Key)
+		if h := d.find(s, id); h != nil {
+			return d.again(s, h, req)
+		}
+		var fence uint64
+		sent, err := d.execute(s, func(c Conn) (err error) {
+			fence, err = c.Lock(id)
+			return err
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case fence == 0:
+			return nil, &backend.Busy{}
+		}
+		err = d.keep(s, id, &hold{req.Key, req.Owner, fence, req.Lost})
+		if err != nil {
+			return nil, err
+		}
+		return granted(req, sent, fence), nil
+	})
+}
+
+// again answers an Acquire of a lock that the driver holds.
+func (d *Driver) again(s *session, h *hold, req *backend.Request) (*backend.Grant, error) {
+	switch {
+	case h.key != req.Key:
+		return nil, errCollision
+	case h.owner != req.Owner:
+		return nil, &backend.Busy{Holder: h.owner, Fence: h.fence}
+	}
+	sent, err := d.execute(s, Conn.Prove)
+	if err != nil {
+		return nil, err
+	}
+	return granted(req, sent, h.fence), nil
+}
+
+func granted(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
+	return &backend.Grant{
+		Request: *req, Term: backend.Term{Sent: sent, TTL: req.TTL}, Fence: fence,
+	}
+}
+
+// find returns the lock with a name on the server, or nil.
+func (d *Driver) find(s *session, id string) *hold {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return s.held[id]
+}
+
+// keep notes a lock that the server has granted. If the session has ended, keep returns the cause.
+func (d *Driver) keep(s *session, id string, h *hold) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.cause == nil {
+		s.held[id] = h
+	}
+	return s.cause
+}
+
+// holds reports whether g is a lock of s, which may be nil. d.mu must be held.
+func (d *Driver) holds(s *session, g *backend.Grant) bool {
+	if s == nil {
+		return false
+	}
+	h := s.held[d.server.ID(g.Key)]
+	return h != nil && h.key == g.Key && h.owner == g.Owner
+}
+
+// Release implements backend.Driver.
+func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
+	_, err := inTurn(ctx, d, func() (none struct{}, _ error) {
+		d.mu.Lock()
+		s := d.present
+		holds := d.holds(s, g)
+		d.mu.Unlock()
+		if !holds {
+			return none, backend.ErrNotHeld
+		}
+		id := d.server.ID(g.Key)
+		lost := d.report(s, id, nil) // the end of the connection is a release, too
+		_, err := d.execute(s, func(c Conn) error { return c.Unlock(id) })
+		if err != nil {
+			d.report(s, id, lost)
+			return none, err
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(s.held, id)
+		return none, nil
+	})
+	return err
+}
+
+// report sets what is called when a lock is lost, and returns what was called before.
+func (d *Driver) report(s *session, id string, lost func(error)) (before func(error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := s.held[id]; h != nil {
+		before, h.lost = h.lost, lost
+	}
+	return before
+}
+
+// Renew implements backend.Driver. It makes the server answer.
+func (d *Driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	r := d.renew(ctx, []*backend.Grant{g}, 0)[0]
+	return r.Term, r.Err
+}
+
+// RenewAll implements backend.BatchRenewer. One answer of the server proves all of gs. It sends no
+// request if the last proof is younger than a sixth of the shortest TTL.
+func (d *Driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
+	age := d.server.TTL
+	for _, g := range gs {
+		age = min(age, g.TTL/6)
+	}
+	return d.renew(ctx, gs, age)
+}
+
+// renew proves all of gs, by an answer that is younger than age or a new one.
+func (d *Driver) renew(
+	ctx context.Context, gs []*backend.Grant, age time.Duration,
+) []backend.Renewal {
+	err := d.prove(ctx, age)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	answers := make([]backend.Renewal, len(gs))
+	for i, g := range gs {
+		switch {
+		case !d.holds(d.present, g):
+			answers[i].Err = backend.ErrLost
+		case err != nil:
+			answers[i].Err = err
+		default:
+			answers[i].Term = backend.Term{Sent: d.present.proved, TTL: g.TTL}
+		}
+	}
+	return answers
+}
+
+// prove makes the server answer, unless its last answer is younger than age.
+func (d *Driver) prove(ctx context.Context, age time.Duration) error {
+	if d.stale(age) == nil {
+		return nil
+	}
+	_, err := inTurn(ctx, d, func() (none struct{}, err error) {
+		if s := d.stale(age); s != nil { // no answer came while this goroutine waited
+			_, err = d.execute(s, Conn.Prove)
+		}
+		return none, err
+	})
+	return err
+}
+
+// stale returns the session if its last proof is older than age, and otherwise nil.
+func (d *Driver) stale(age time.Duration) *session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.present == nil || time.Since(d.present.proved) < age {
+		return nil
+	}
+	return d.present
+}
+
+// Close implements backend.Driver. It frees all locks. It does not wait for the server.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	s := d.present
+	d.mu.Unlock()
+	d.die()
+	if s != nil {
+		_ = d.end(s, backend.ErrClosed)
+	}
+	d.turn <- struct{}{} // the last statement ends with its connection
+	<-d.turn
+	d.background.Close()
+	return nil
+}

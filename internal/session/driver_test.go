@@ -1,0 +1,309 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	ttl   = 10 * time.Second
+	limit = 3 * time.Second
+)
+
+// script is a server with one lock after the other: its connections answer as a test wants. It
+// checks the order of requests, not a promise about servers.
+type script struct {
+	mu     sync.Mutex
+	delay  time.Duration           // of each answer
+	refuse func(what string) error // the answers; nil: success
+	conns  []*scripted
+	log    []string
+}
+
+type scripted struct {
+	script *script
+	ended  chan struct{}
+	close  func()
+}
+
+func (s *script) connect(context.Context) (Conn, error) {
+	c := &scripted{script: s, ended: make(chan struct{})}
+	c.close = sync.OnceFunc(func() { close(c.ended) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, c)
+	return c, nil
+}
+
+func (c *scripted) answer(what, id string) error {
+	c.script.mu.Lock()
+	c.script.log = append(c.script.log, what+id)
+	delay, err := c.script.delay, error(nil)
+	if c.script.refuse != nil {
+		err = c.script.refuse(what)
+	}
+	c.script.mu.Unlock()
+	select {
+	case <-time.After(delay):
+		return err
+	case <-c.ended:
+		return errors.New("closed")
+	}
+}
+
+func (c *scripted) Lock(id string) (uint64, error) { return 7, c.answer("lock ", id) }
+func (c *scripted) Unlock(id string) error         { return c.answer("unlock ", id) }
+func (c *scripted) Prove() error                   { return c.answer("prove", "") }
+func (c *scripted) Ended() <-chan struct{}         { return c.ended }
+func (c *scripted) Close()                         { c.close() }
+
+// on opens a driver over a script, in a bubble.
+func on(t *testing.T, test func(t *testing.T, d *Driver, s *script)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{}
+		d, err := Open(t.Context(), Server{
+			Connect: s.connect, TTL: ttl, MinTTL: time.Millisecond, Timeout: limit,
+			ID: func(key string) string { return key[:1] }, // so that keys can collide
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, d, s)
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		synctest.Wait()
+	})
+}
+
+func request(key, owner string) *backend.Request {
+	return &backend.Request{Key: key, Owner: owner, TTL: ttl, Mode: backend.Exclusive}
+}
+
+// acquired acquires a lock, and returns its grant and the channel with its loss.
+func acquired(t *testing.T, d *Driver, key, owner string) (*backend.Grant, chan error) {
+	t.Helper()
+	lost := make(chan error, 1)
+	req := request(key, owner)
+	req.Lost = func(err error) { lost <- err }
+	g, err := d.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return g, lost
+}
+
+func wantIs(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// TestCollisionsAreRefused has two keys with the same hash.
+func TestCollisionsAreRefused(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		g, _ := acquired(t, d, "a1", "x")
+		_, err := d.Acquire(t.Context(), request("a2", "y"))
+		wantIs(t, "Acquire of another key with the same hash", err, backend.ErrConflict)
+		other := &backend.Grant{Request: *request("a2", "x")}
+		wantIs(t, "Release of another key with the same hash",
+			d.Release(t.Context(), other), backend.ErrNotHeld)
+		if _, err := d.Renew(t.Context(), other); !errors.Is(err, backend.ErrLost) {
+			t.Errorf("Renew of another key with the same hash: %v", err)
+		}
+		if err := d.Release(t.Context(), g); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	})
+}
+
+// TestHeldLockIsNotRequested checks that a server, which would grant a lock of this connection once
+// more, is not asked.
+func TestHeldLockIsNotRequested(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		acquired(t, d, "a", "x")
+		_, err := d.Acquire(t.Context(), request("a", "y"))
+		wantIs(t, "Acquire of a held lock", err, backend.ErrNotAcquired)
+		other := &backend.Grant{Request: *request("a", "y")}
+		wantIs(t, "Release by another owner", d.Release(t.Context(), other), backend.ErrNotHeld)
+		if len(s.log) != 1 {
+			t.Errorf("requests %q", s.log)
+		}
+	})
+}
+
+// TestEndOfAConnectionLosesAllLocks also checks that the next request makes another connection.
+func TestEndOfAConnectionLosesAllLocks(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		g, first := acquired(t, d, "a", "x")
+		_, second := acquired(t, d, "b", "x")
+		s.conns[0].close()
+		for _, lost := range []chan error{first, second} {
+			if err := <-lost; !errors.Is(err, backend.ErrLost) {
+				t.Errorf("the loss is %v", err)
+			}
+		}
+		if _, err := d.Renew(t.Context(), g); !errors.Is(err, backend.ErrLost) {
+			t.Errorf("Renew: %v", err)
+		}
+		if err := d.Release(t.Context(), g); !errors.Is(err, backend.ErrNotHeld) {
+			t.Errorf("Release: %v", err)
+		}
+		acquired(t, d, "a", "y")
+		if len(s.conns) != 2 {
+			t.Errorf("%d connections", len(s.conns))
+		}
+	})
+}
+
+// TestReleaseOrders has an Acquire that was given up while the server executes it. Its release is
+// executed after it, and finds the lock.
+func TestReleaseOrders(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		s.delay = 2 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req := request("a", "x")
+		if _, err := d.Acquire(ctx, req); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Acquire: %v", err)
+		}
+		if err := d.Release(t.Context(), &backend.Grant{Request: *req}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	})
+}
+
+// TestRequestThatWasGivenUpIsNotSent gives up an Acquire that waits for the connection.
+func TestRequestThatWasGivenUpIsNotSent(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		s.delay = 2 * time.Second
+		go func() { _, _ = d.Acquire(context.Background(), request("a", "x")) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := d.Acquire(ctx, request("b", "x")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Acquire: %v", err)
+		}
+		time.Sleep(time.Hour)
+		if len(s.log) != 1 {
+			t.Errorf("requests %q", s.log)
+		}
+	})
+}
+
+// TestTermsCountFromSending checks the terms of a grant, of a renewal, and of a proof by another
+// request.
+func TestTermsCountFromSending(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		s.delay = time.Second
+		begun := time.Now()
+		g, _ := acquired(t, d, "a", "x")
+		if !g.Term.Sent.Equal(begun) || g.Term.TTL != ttl {
+			t.Errorf("the term of the grant begins %v after it was sent", g.Term.Sent.Sub(begun))
+		}
+		time.Sleep(ttl / 2)
+		begun = time.Now()
+		acquired(t, d, "b", "x")
+		requests := len(s.log)
+		answers := d.RenewAll(t.Context(), []*backend.Grant{g})
+		if !answers[0].Term.Sent.Equal(begun) || len(s.log) != requests {
+			t.Errorf("a fresh proof: %+v, requests %q", answers[0], s.log)
+		}
+		time.Sleep(ttl / 2)
+		begun = time.Now()
+		answers = d.RenewAll(t.Context(), []*backend.Grant{g})
+		if !answers[0].Term.Sent.Equal(begun) || len(s.log) != requests+1 {
+			t.Errorf("an old proof: %+v, requests %q", answers[0], s.log)
+		}
+	})
+}
+
+// TestSlowServerCostsNoLock has a server that answers only just before it could end the connection,
+// and then not at all.
+func TestSlowServerCostsNoLock(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		g, lost := acquired(t, d, "a", "x")
+		s.delay = ttl - 1
+		if _, err := d.Renew(t.Context(), g); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+		s.delay = time.Hour
+		begun := time.Now()
+		_, _ = d.Renew(t.Context(), g)
+		if took := time.Since(begun); took > ttl {
+			t.Errorf("the driver waited %v for a server that must have ended the connection", took)
+		}
+		<-lost
+		begun = time.Now()
+		_, _ = d.Acquire(t.Context(), request("a", "y"))
+		if took := time.Since(begun); took != limit {
+			t.Errorf("without locks the driver waited for %v", took)
+		}
+	})
+}
+
+// TestRefusalCostsNoLock has a server that refuses a request and keeps the connection.
+func TestRefusalCostsNoLock(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		g, _ := acquired(t, d, "a", "x")
+		s.refuse = func(what string) error {
+			if what == "lock " {
+				return backend.ErrUnavailable
+			}
+			return nil
+		}
+		_, err := d.Acquire(t.Context(), request("b", "x"))
+		wantIs(t, "Acquire", err, backend.ErrUnavailable)
+		if _, err := d.Renew(t.Context(), g); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+	})
+}
+
+// TestUnlockThatEndsTheConnectionIsNoLoss loses the connection during an Unlock.
+func TestUnlockThatEndsTheConnectionIsNoLoss(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		g, lost := acquired(t, d, "a", "x")
+		_, other := acquired(t, d, "b", "x")
+		s.refuse = func(string) error { return errors.New("reset") }
+		if err := d.Release(t.Context(), g); err == nil || errors.Is(err, backend.ErrNotHeld) {
+			t.Errorf("Release: %v", err)
+		}
+		<-other
+		select {
+		case err := <-lost:
+			t.Errorf("the lock that was released is reported: %v", err)
+		default:
+		}
+	})
+}
+
+// TestCloseDuringARequest closes the driver while the server does not answer.
+func TestCloseDuringARequest(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		s.delay = time.Minute
+		failed := make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(context.Background(), request("a", "x"))
+			failed <- err
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		_ = d.Close()
+		if err := <-failed; err == nil || time.Since(begun) > 0 {
+			t.Errorf("Acquire: %v after %v", err, time.Since(begun))
+		}
+		_, err := d.Acquire(t.Context(), request("b", "x"))
+		wantIs(t, "Acquire after Close", err, backend.ErrClosed)
+		time.Sleep(time.Hour)
+	})
+}

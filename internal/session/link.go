@@ -1,0 +1,144 @@
+package session
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxUnread limits what a server may send without being asked.
+const maxUnread = 1 << 20
+
+var errUnread = errors.New("the server sends more than was asked for")
+
+// Link is a network connection that notices its end without a reader: a goroutine reads
+// ahead. It serves one reader at a time.
+type Link struct {
+	net.Conn
+	ended chan struct{} // closed when nothing more can be read
+	stir  chan struct{} // has a value after each change below
+
+	mu     sync.Mutex
+	unread []byte
+	err    error // of the last read
+	until  time.Time
+}
+
+// NewLink returns a Link over conn, which must not be used otherwise. Close ends its goroutine.
+func NewLink(conn net.Conn) *Link {
+	l := &Link{Conn: conn, ended: make(chan struct{}), stir: make(chan struct{}, 1)}
+	go l.readAhead()
+	return l
+}
+
+// Ended returns a channel that is closed when the other side has closed the connection, when it has
+// failed, or after Close.
+func (l *Link) Ended() <-chan struct{} { return l.ended }
+
+// Close implements net.Conn. It blocks until the goroutine has ended, which takes no longer than
+// closing the socket.
+func (l *Link) Close() error {
+	err := l.Conn.Close()
+	<-l.ended
+	return err
+}
+
+// readAhead reads until the connection ends.
+func (l *Link) readAhead() {
+	defer close(l.ended)
+	buffer := make([]byte, 4096)
+	for {
+		n, err := l.Conn.Read(buffer)
+		if !l.append(buffer[:n], err) {
+			return
+		}
+	}
+}
+
+// append adds what was read, and reports whether to read on.
+func (l *Link) append(part []byte, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.poke()
+	if l.unread = append(l.unread, part...); err == nil && len(l.unread) > maxUnread {
+		err = errUnread
+	}
+	l.err = err
+	return err == nil
+}
+
+// poke wakes the reader.
+func (l *Link) poke() {
+	select {
+	case l.stir <- struct{}{}:
+	default:
+	}
+}
+
+// Read implements net.Conn.
+func (l *Link) Read(p []byte) (int, error) {
+	for {
+		n, until, err := l.take(p)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		l.await(until)
+	}
+}
+
+// take moves what was read to p. If there is nothing, it returns the deadline of the reader.
+func (l *Link) take(p []byte) (n int, until time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.until.IsZero() && !time.Now().Before(l.until):
+		return 0, l.until, os.ErrDeadlineExceeded
+	case len(l.unread) == 0:
+		return 0, l.until, l.err
+	}
+	n = copy(p, l.unread)
+	if l.unread = l.unread[n:]; len(l.unread) == 0 {
+		l.unread = nil
+	}
+	return n, l.until, nil
+}
+
+// await waits for a change, or for the deadline.
+func (l *Link) await(until time.Time) {
+	if until.IsZero() {
+		<-l.stir
+		return
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-l.stir:
+	case <-timer.C:
+	}
+}
+
+// SyscallConn implements syscall.Conn if the connection does.
+func (l *Link) SyscallConn() (syscall.RawConn, error) {
+	inner, ok := l.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return inner.SyscallConn()
+}
+
+// SetReadDeadline implements net.Conn.
+func (l *Link) SetReadDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = t
+	l.poke()
+	return nil
+}
+
+// SetDeadline implements net.Conn.
+func (l *Link) SetDeadline(t time.Time) error {
+	return errors.Join(l.SetReadDeadline(t), l.SetWriteDeadline(t))
+}

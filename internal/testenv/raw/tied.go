@@ -1,0 +1,83 @@
+package raw
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+)
+
+// OpenTTL opens a driver as a client with that TTL does. Its timeout is long enough for a slow
+// machine. rawURL has a parameter.
+func OpenTTL(tb testing.TB, rawURL string, ttl time.Duration) backend.Driver {
+	tb.Helper()
+	u, err := backend.ParseURL(rawURL + "&timeout=30s")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	open, err := backend.Lookup(u.Scheme)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	u.TTL = ttl
+	d, err := open(tb.Context(), u)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// Silence cuts off a holder whose lock ends with its connection, and checks that the server frees
+// the lock after the term, and not before. url has lock=session.
+func Silence(t *testing.T, s *testenv.Server, url string) {
+	t.Helper()
+	const ttl = 2 * time.Second
+	p := testenv.NewProxy(t, s.Addr)
+	holder := OpenTTL(t, strings.Replace(url, s.Addr, p.Addr(), 1), ttl)
+	other := OpenTTL(t, url, ttl)
+	g := Acquire(t, holder, Request(t, ttl))
+	end := g.Term.Sent.Add(g.Term.TTL)
+	defer p.Cut(t)()
+	req := Request(t, ttl)
+	req.Key = g.Key
+	for {
+		_, err := other.Acquire(t.Context(), req)
+		if now := time.Now(); err == nil && now.Before(end) {
+			t.Errorf("a second holder %v before the end of the term", end.Sub(now))
+		}
+		switch {
+		case err == nil:
+			return
+		case !errors.Is(err, backend.ErrNotAcquired):
+			t.Fatalf("Acquire: %v", err)
+		case time.Since(end) > patience:
+			t.Fatalf("the lock of a silent holder is not free %v after its term", patience)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Ended acquires a lock, lets end end its connection on the server, and checks that the holder
+// reports the loss at once. d must have terms of minutes.
+func Ended(t *testing.T, d backend.Driver, end func(g *backend.Grant)) {
+	t.Helper()
+	lost := make(chan error, 1)
+	req := Request(t, 10*time.Minute)
+	req.Lost = func(err error) { lost <- err }
+	g := Acquire(t, d, req)
+	end(g)
+	select {
+	case err := <-lost:
+		WantIs(t, "Lost", err, backend.ErrLost)
+	case <-time.After(patience):
+		t.Error("the loss is not reported")
+	}
+	_, err := d.Renew(context.Background(), g)
+	WantIs(t, "Renew", err, backend.ErrLost)
+	Release(t, d, Acquire(t, d, Request(t, time.Minute)))
+}

@@ -1,0 +1,147 @@
+package pgbackend
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/session"
+)
+
+// maxTTL is the longest idle_session_timeout, in whole hours.
+const maxTTL = 596 * time.Hour
+
+const (
+	// advisoryLockSQL acquires an advisory lock, and returns the server's time in microseconds
+	// after the beginning of 2026: the fence. It returns NULL if another session has the lock.
+	// CASE reads the clock when the lock is held. Otherwise a statement that was slow could return
+	// a time from before the previous holder.
+	advisoryLockSQL = `SELECT CASE WHEN pg_try_advisory_lock($1)
+	THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2::bigint END`
+	advisoryUnlockSQL = `SELECT pg_advisory_unlock($1)`
+)
+
+// openSession opens a driver with advisory locks. base has the address and the credentials of the
+// server.
+func openSession(ctx context.Context, base *pgx.ConnConfig, opts Options) (backend.Driver, error) {
+	config := sessionConfig(base, opts)
+	d, err := session.Open(ctx, session.Server{
+		Connect: func(ctx context.Context) (session.Conn, error) { return advise(ctx, config) },
+		ID:      advisoryKey, TTL: opts.TTL, MinTTL: minTTL, Timeout: opts.Timeout,
+	})
+	if err != nil {
+		return nil, unsent(err)
+	}
+	return d, nil
+}
+
+// sessionConfig returns the configuration of a connection with advisory locks.
+func sessionConfig(base *pgx.ConnConfig, opts Options) *pgx.ConnConfig {
+	config := base.Copy()
+	maps.Copy(config.RuntimeParams, settings)
+	// Of a statement that was cancelled, the server would keep the lock.
+	config.RuntimeParams["statement_timeout"] = "0"
+	config.RuntimeParams["idle_session_timeout"] = strconv.FormatInt(opts.TTL.Milliseconds()+1, 10)
+	config.ValidateConnect = validate
+	return config
+}
+
+// advisoryKey returns 64 bits of the hash of a key, because advisory locks have numbers.
+func advisoryKey(key string) string {
+	sum := sha256.Sum256([]byte("dlock:" + key))
+	return string(sum[:8])
+}
+
+// number returns the number of an advisory lock.
+func number(id string) int64 { return int64(binary.BigEndian.Uint64([]byte(id))) }
+
+// endless is the context of the statements. Only Close ends them.
+var endless = context.Background()
+
+// adviser is a connection with advisory locks. It implements session.Conn.
+type adviser struct {
+	conn  *pgx.Conn
+	link  *session.Link
+	dials *dialer // also makes the connections for cancel requests
+}
+
+// advise makes a connection.
+func advise(ctx context.Context, base *pgx.ConnConfig) (*adviser, error) {
+	dial := base.DialFunc
+	dials := newDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return session.NewLink(conn), nil
+	})
+	config := base.Copy()
+	config.DialFunc = dials.dial
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		dials.close()
+		return nil, interpretError(err)
+	}
+	return &adviser{conn, linkOf(conn), dials}, nil
+}
+
+// linkOf returns the Link under a connection, of which a dialer knows and which may have TLS.
+func linkOf(conn *pgx.Conn) *session.Link {
+	socket := conn.PgConn().Conn()
+	if secure, ok := socket.(*tls.Conn); ok {
+		socket = secure.NetConn()
+	}
+	return socket.(*trackedConn).Conn.(*session.Link)
+}
+
+// Lock implements session.Conn.
+func (a *adviser) Lock(id string) (uint64, error) {
+	var fence *int64
+	err := a.conn.QueryRow(endless, advisoryLockSQL, number(id), int64(backend.FenceEpoch)).
+		Scan(&fence)
+	switch {
+	case hasCode(err, codeOutOfMemory): // max_locks_per_transaction
+		return 0, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	case err != nil || fence == nil:
+		return 0, err
+	case *fence <= 0 || *fence >= backend.MaxFence:
+		return 0, fmt.Errorf("the fence is %d: the server's clock is wrong", *fence)
+	}
+	return uint64(*fence), nil
+}
+
+// Unlock implements session.Conn.
+func (a *adviser) Unlock(id string) error {
+	var held bool
+	err := a.conn.QueryRow(endless, advisoryUnlockSQL, number(id)).Scan(&held)
+	if err == nil && !held {
+		err = errNoAdvisoryLock
+	}
+	return err
+}
+
+// errNoAdvisoryLock means that the driver and the server do not agree about the locks that a
+// connection has.
+var errNoAdvisoryLock = errors.New("the connection has not had the lock")
+
+// Prove implements session.Conn.
+func (a *adviser) Prove() error {
+	_, err := a.conn.Exec(endless, "SELECT")
+	return err
+}
+
+// Ended implements session.Conn.
+func (a *adviser) Ended() <-chan struct{} { return a.link.Ended() }
+
+// Close implements session.Conn.
+func (a *adviser) Close() { a.dials.close() }
