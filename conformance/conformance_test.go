@@ -596,7 +596,7 @@ func TestSlowPauseIsVoid(t *testing.T) {
 				tt.begin, tt.end, r.errors, r.voids, tt.voids)
 		}
 		for _, text := range r.voids {
-			if !strings.Contains(text, "the server stood still for 1.1") {
+			if !strings.Contains(text, "the server stood still for 1.") {
 				t.Errorf("%v and %v: void because %q", tt.begin, tt.end, text)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +55,10 @@ func (d *driver) AcquireAll(
 	return grants, 0, nil
 }
 
+// errLockedRow is the answer to an attempt that would have to wait for a row. It was not
+// executed.
+var errLockedRow = fmt.Errorf("%w: a row stays locked", backend.ErrUnsupported)
+
 // takeAll executes acquire-all.sql until no row is locked or missing. It returns the time before
 // the last execution, and the answer.
 func (d *driver) takeAll(
@@ -81,16 +84,22 @@ func (d *driver) takeAll(
 			return sent, out.id, err
 		}
 	}
-	return sent, 0, fmt.Errorf("%w: a row stays locked", backend.ErrUnsupported)
+	return sent, 0, errLockedRow
 }
 
-// makeRows makes free rows for the names that have none.
+// makeRows makes free rows for the names that have none, one after the other. One statement for
+// all of them would keep the rows of some names locked while it waits for another one.
 func (d *driver) makeRows(ctx context.Context, reqs []*backend.Request) error {
-	names := namesOf(slices.SortedFunc(slices.Values(reqs), func(a, b *backend.Request) int {
-		return strings.Compare(a.Key, b.Key)
-	}))
-	_, err := exec(ctx, d.pools.main, withNames(d.text.rows, len(names)), names...)
-	return err
+	for _, req := range reqs {
+		_, err := exec(ctx, d.pools.main, d.text.rosterRow, []byte(req.Key))
+		switch {
+		case hasNumber(err, errLockWait):
+			return errLockedRow
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
 
 // refuseAll returns the refusal in the answer of acquire-all.sql. A lock that an earlier attempt of
@@ -205,12 +214,17 @@ func (d *driver) releaseBatch(
 	out, err := exec(ctx, d.pools.control, text, d.releaseAllArgs(gs, indices)...)
 	var alone sync.WaitGroup
 	defer alone.Wait()
+	waiting := make(chan struct{}, maxRowWaiters) // each may wait for a row, on its own connection
 	for n, i := range indices {
 		switch {
 		case err != nil:
 			errs[i] = err
 		case out.id>>(2*n)&1 == 0:
-			alone.Go(func() { errs[i] = d.free(ctx, gs[i]) })
+			waiting <- struct{}{}
+			alone.Go(func() {
+				errs[i] = d.free(ctx, gs[i])
+				<-waiting
+			})
 		case out.id>>(2*n+1)&1 == 1:
 			d.wakeFirstLater(gs[i].Key)
 		}

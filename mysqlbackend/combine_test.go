@@ -201,6 +201,81 @@ func TestAllWaitsForNoRow(t *testing.T) {
 	})
 }
 
+// TestNewRowWaitsAlone has a transaction that keeps the gap of a new name locked. An AcquireAll
+// that waits for it keeps no other row locked.
+func TestNewRowWaitsAlone(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		other, reqs := open(t, s), several(t, 3)
+		db := database(t, s, "")
+		d, err := New(database(t, s, "?interpolateParams=true&innodb_lock_wait_timeout=600"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := closing(t, d)
+		for _, req := range reqs[1:] {
+			raw.Release(t, other, acquire(t, other, req))
+		}
+		gap, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const lock = "SELECT COUNT(*) FROM dlock WHERE name = ? FOR UPDATE"
+		_ = ask(t, gap, lock, []byte(reqs[0].Key))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _, _ = all.AcquireAll(ctx, reqs)
+		}()
+		eventually(t, "the row is waited for", func() bool {
+			return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST "+
+				"WHERE INFO LIKE 'INSERT IGNORE%'") != "0"
+		})
+		for _, req := range reqs[1:] {
+			raw.Release(t, other, acquire(t, other, req))
+		}
+		select {
+		case <-ended:
+			t.Error("AcquireAll has not waited for the row")
+		default:
+		}
+		cancel()
+		<-ended
+		unlock(t, gap)
+	})
+}
+
+// TestReleasesOfLockedRowsTakeFewConnections keeps the rows of many locks locked that are released
+// together.
+func TestReleasesOfLockedRowsTakeFewConnections(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			d, db := openURL(t, s.URL), database(t, s, "")
+			gs := acquireAll(t, d, several(t, maxFreed))
+			rows := lockRows(t, db, t.Name())
+			released := make(chan []error, 1)
+			go func() { released <- d.ReleaseAll(t.Context(), gs) }()
+			for most := 0; ; time.Sleep(10 * time.Millisecond) {
+				most = max(most, waitingRenewals(t, db, ""))
+				select {
+				case <-released:
+					if most == 0 || most > maxRowWaiters {
+						t.Errorf("%d releases wait at a time, want at most %d", most, maxRowWaiters)
+					}
+					unlock(t, rows)
+					return
+				default:
+				}
+			}
+		})
+	}
+}
+
 // TestRefusedRepetitionLeavesNothing repeats an AcquireAll after one of its locks was broken and
 // taken.
 func TestRefusedRepetitionLeavesNothing(t *testing.T) {

@@ -46,8 +46,8 @@
 // longer by the same time.
 //
 // LockAll is one statement, too, and so is its Unlock, for up to 31 names. The first LockAll of a
-// name sends two more, which make its row. The statement waits for no row and keeps none locked
-// while it waits. If a row stays locked for 21 ms, the locks are acquired one by one.
+// name also sends one for each row, which makes it. The statement waits for no row and keeps none
+// locked while it waits. If a row stays locked for 21 ms, the locks are acquired one by one.
 //
 // # Fencing
 //

@@ -18,8 +18,6 @@ var (
 	acquireAllSQL string
 	//go:embed statements/release-all.sql
 	releaseAllSQL string
-	//go:embed statements/rows.sql
-	rowsSQL string
 	//go:embed statements/renew.sql
 	renewSQL string
 	//go:embed statements/renew-free.sql
@@ -95,7 +93,7 @@ var (
 // statements are the texts for one table. A statement without {table} is a variable above.
 type statements struct {
 	schema, acquire, renew, renewFree, holders string
-	acquireAll, releaseAll, rows               string
+	acquireAll, releaseAll                     string
 	release, handOff, breakLock, list          string
 	cursor, stale, claim, sweep, sleep, held   string
 	rosterRead, rosterReadFree, rosterRow      string
@@ -115,7 +113,7 @@ func newStatements(table string) *statements {
 	s := &statements{
 		schema:  Schema(table),
 		acquire: text(acquireSQL), renew: text(renewSQL), renewFree: text(renewFreeSQL),
-		acquireAll: text(acquireAllSQL), releaseAll: text(releaseAllSQL), rows: text(rowsSQL),
+		acquireAll: text(acquireAllSQL), releaseAll: text(releaseAllSQL),
 		holders: text(holdersSQL), release: text(releaseSQL), handOff: text(handOffSQL),
 		breakLock: text(breakSQL), stale: text(staleSQL),
 		list:           text(strings.ReplaceAll(listSQL, "{roster}", "roster")),
@@ -172,8 +170,7 @@ func withNames(text string, n int) string {
 	each := list("?", n)
 	return strings.NewReplacer(
 		"{names}", each, "{owners}", each, "{metas}", each, "{signals}", each,
-		"{pairs}", list("(?, ?)", n), "{unions}", strings.TrimSuffix(
-			strings.Repeat("SELECT ? AS name UNION ALL ", n), " UNION ALL "),
+		"{pairs}", list("(?, ?)", n),
 	).Replace(text)
 }
 

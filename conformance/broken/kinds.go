@@ -74,10 +74,10 @@ var kindBugs = []Bug{
 			return next.Break(ctx, key, owner)
 		}}
 	}},
-	{"slow-writer", "A writer waits for three seconds.", func() *flaw {
+	{"slow-writer", "A writer waits for 15 seconds.", func() *flaw {
 		return delaying(backend.Exclusive)
 	}},
-	{"slow-reader", "A reader that is refused waits for three seconds.", func() *flaw {
+	{"slow-reader", "A reader that is refused waits for 15 seconds.", func() *flaw {
 		return delaying(backend.Shared)
 	}},
 	{"permit-each-time", "A repeated Acquire takes another permit.", func() *flaw {
@@ -228,8 +228,8 @@ func endingTogether(mode backend.Mode) *flaw {
 	}}
 }
 
-// delaying returns a flaw that refuses a waiter in a mode for three seconds after its first
-// refusal.
+// delaying returns a flaw that refuses a waiter in a mode for 15 seconds after its first refusal.
+// On a slow machine seconds pass between this refusal and the release.
 func delaying(mode backend.Mode) *flaw {
 	var refused table[time.Time] // by owner
 	return &flaw{
@@ -237,7 +237,7 @@ func delaying(mode backend.Mode) *flaw {
 			ctx context.Context, next *driver, req *backend.Request,
 		) (*backend.Grant, error) {
 			since, isWaiter := refused.get(req.Owner)
-			if isWaiter && time.Since(since) < 3*time.Second {
+			if isWaiter && time.Since(since) < 15*time.Second {
 				return nil, &backend.Busy{RetryAfter: 10 * time.Millisecond}
 			}
 			g, err := next.Acquire(ctx, req)

@@ -698,9 +698,32 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/combine.go",
 		without: "a lock whose row was locked for a moment stays taken until its TTL",
 		edits: []edit{{
-			old: "alone.Go(func() { errs[i] = d.free(ctx, gs[i]) })",
+			old: "errs[i] = d.free(ctx, gs[i])",
 			new: "errs[i] = backend.ErrNotHeld",
 		}},
 		pkg: "mysqlbackend", test: "TestRepeatedAllFindsItsRosters",
+	},
+	{
+		guard:   "mysql: a new row waits alone",
+		file:    "mysqlbackend/combine.go",
+		without: "a LockAll of a new name keeps other names locked for a second",
+		edits: []edit{{
+			old: "d.text.rosterRow, []byte(req.Key))",
+			new: "`INSERT IGNORE INTO dlock (name, owner, token, since, expires, meta)\n" +
+				"\t\tSELECT n.name, '', 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), '' FROM\n" +
+				"\t\t(SELECT ? AS name UNION ALL SELECT ? UNION ALL SELECT ?) n\n" +
+				"\t\tORDER BY n.name`, namesOf(reqs)...)\n\t\t_ = req",
+		}},
+		pkg: "mysqlbackend", test: "TestNewRowWaitsAlone",
+	},
+	{
+		guard:   "mysql: releases of locked rows take few connections",
+		file:    "mysqlbackend/combine.go",
+		without: "an Unlock of many locks makes renewals wait until leases are lost",
+		edits: []edit{{
+			old: "waiting := make(chan struct{}, maxRowWaiters)",
+			new: "waiting := make(chan struct{}, maxFreed)",
+		}},
+		pkg: "mysqlbackend", test: "TestReleasesOfLockedRowsTakeFewConnections",
 	},
 }
