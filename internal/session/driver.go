@@ -179,7 +179,7 @@ func (d *Driver) end(s *session, cause error) error {
 // execute executes one statement, and returns when it was sent. The caller has the turn.
 func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time, err error) {
 	sent = time.Now()
-	limit := time.AfterFunc(d.patience(s, sent), func() { d.end(s, errNoAnswer) })
+	limit := time.AfterFunc(d.patience(s, sent), func() { _ = d.end(s, errNoAnswer) })
 	err = statement(s.conn)
 	limit.Stop()
 	if err != nil && !isRefusal(err) {

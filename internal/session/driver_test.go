@@ -111,6 +111,7 @@ func wantIs(t *testing.T, what string, err, want error) {
 // TestCollisionsAreRefused has two keys with the same hash.
 func TestCollisionsAreRefused(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		g, _ := acquired(t, d, "a1", "x")
 		_, err := d.Acquire(t.Context(), request("a2", "y"))
 		wantIs(t, "Acquire of another key with the same hash", err, backend.ErrConflict)
@@ -130,6 +131,7 @@ func TestCollisionsAreRefused(t *testing.T) {
 // more, is not asked.
 func TestHeldLockIsNotRequested(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		acquired(t, d, "a", "x")
 		_, err := d.Acquire(t.Context(), request("a", "y"))
 		wantIs(t, "Acquire of a held lock", err, backend.ErrNotAcquired)
@@ -144,6 +146,7 @@ func TestHeldLockIsNotRequested(t *testing.T) {
 // TestEndOfAConnectionLosesAllLocks also checks that the next request makes another connection.
 func TestEndOfAConnectionLosesAllLocks(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		g, first := acquired(t, d, "a", "x")
 		_, second := acquired(t, d, "b", "x")
 		s.conns[0].close()
@@ -169,6 +172,7 @@ func TestEndOfAConnectionLosesAllLocks(t *testing.T) {
 // executed after it, and finds the lock.
 func TestReleaseOrders(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		s.delay = 2 * time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -185,6 +189,7 @@ func TestReleaseOrders(t *testing.T) {
 // TestRequestThatWasGivenUpIsNotSent gives up an Acquire that waits for the connection.
 func TestRequestThatWasGivenUpIsNotSent(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		s.delay = 2 * time.Second
 		go func() { _, _ = d.Acquire(context.Background(), request("a", "x")) }()
 		synctest.Wait()
@@ -204,6 +209,7 @@ func TestRequestThatWasGivenUpIsNotSent(t *testing.T) {
 // request.
 func TestTermsCountFromSending(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		s.delay = time.Second
 		begun := time.Now()
 		g, _ := acquired(t, d, "a", "x")
@@ -231,6 +237,7 @@ func TestTermsCountFromSending(t *testing.T) {
 // and then not at all.
 func TestSlowServerCostsNoLock(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		g, lost := acquired(t, d, "a", "x")
 		s.delay = ttl - 1
 		if _, err := d.Renew(t.Context(), g); err != nil {
@@ -242,7 +249,7 @@ func TestSlowServerCostsNoLock(t *testing.T) {
 		if took := time.Since(begun); took > ttl {
 			t.Errorf("the driver waited %v for a server that must have ended the connection", took)
 		}
-		<-lost
+		_ = <-lost
 		begun = time.Now()
 		_, _ = d.Acquire(t.Context(), request("a", "y"))
 		if took := time.Since(begun); took != limit {
@@ -254,6 +261,7 @@ func TestSlowServerCostsNoLock(t *testing.T) {
 // TestRefusalCostsNoLock has a server that refuses a request and keeps the connection.
 func TestRefusalCostsNoLock(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		g, _ := acquired(t, d, "a", "x")
 		s.refuse = func(what string) error {
 			if what == "lock " {
@@ -272,13 +280,14 @@ func TestRefusalCostsNoLock(t *testing.T) {
 // TestUnlockThatEndsTheConnectionIsNoLoss loses the connection during an Unlock.
 func TestUnlockThatEndsTheConnectionIsNoLoss(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		g, lost := acquired(t, d, "a", "x")
 		_, other := acquired(t, d, "b", "x")
 		s.refuse = func(string) error { return errors.New("reset") }
 		if err := d.Release(t.Context(), g); err == nil || errors.Is(err, backend.ErrNotHeld) {
 			t.Errorf("Release: %v", err)
 		}
-		<-other
+		_ = <-other
 		select {
 		case err := <-lost:
 			t.Errorf("the lock that was released is reported: %v", err)
@@ -290,6 +299,7 @@ func TestUnlockThatEndsTheConnectionIsNoLoss(t *testing.T) {
 // TestCloseDuringARequest closes the driver while the server does not answer.
 func TestCloseDuringARequest(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
 		s.delay = time.Minute
 		failed := make(chan error, 1)
 		go func() {
