@@ -249,7 +249,7 @@ func TestSlowServerCostsNoLock(t *testing.T) {
 		if took := time.Since(begun); took > ttl {
 			t.Errorf("the driver waited %v for a server that must have ended the connection", took)
 		}
-		_ = <-lost
+		wantIs(t, "the loss", <-lost, backend.ErrLost)
 		begun = time.Now()
 		_, _ = d.Acquire(t.Context(), request("a", "y"))
 		if took := time.Since(begun); took != limit {
@@ -287,7 +287,7 @@ func TestUnlockThatEndsTheConnectionIsNoLoss(t *testing.T) {
 		if err := d.Release(t.Context(), g); err == nil || errors.Is(err, backend.ErrNotHeld) {
 			t.Errorf("Release: %v", err)
 		}
-		_ = <-other
+		wantIs(t, "the loss of the other lock", <-other, backend.ErrLost)
 		select {
 		case err := <-lost:
 			t.Errorf("the lock that was released is reported: %v", err)
