@@ -116,13 +116,19 @@ func renewIsOwnerChecked(f *fixture) {
 	old := f.grant(d, f.try(f.long()))
 	f.release(d, old)
 	holder, closeHolder := f.open()
-	g := f.grant(holder, f.try(f.short()))
-	for _, stranger := range []backend.Driver{d, other} {
-		for _, r := range renewers {
-			_, err := f.renewBy(r, stranger, old)
-			f.isErr(r.name+" of an old grant", err, backend.ErrLost)
+	renewOld := func(check func(what string, err error)) {
+		for _, stranger := range []backend.Driver{d, other} {
+			for _, r := range renewers {
+				_, err := f.renewBy(r, stranger, old)
+				check(r.name+" of an old grant", err)
+			}
 		}
 	}
+	g := f.grant(holder, f.try(f.long())) // its term must not end before the renewals
+	renewOld(func(what string, err error) { f.isErr(what, err, backend.ErrLost) })
+	f.release(holder, g)
+	g = f.grant(holder, f.try(f.short())) // its term must not become longer
+	renewOld(func(string, error) {})
 	closeHolder()
 	f.takeOver(third, endOf(g.Term))
 }

@@ -133,14 +133,20 @@
 // free at once. A pair of Lock and Unlock takes a quarter to half of the time. The price:
 //
 //   - A lock ends with its connection. A restart of the server, a failover or a lost connection
-//     costs all locks of the client at once, and is reported at once. So does a server that becomes
-//     read-only, at the next renewal.
+//     costs all locks of the client at once. So does a server that becomes read-only, at the next
+//     renewal. A client that is cut off or stopped hears of it later, at the end of its term at the
+//     latest, and the next holder can have the lock before.
 //   - There are mutexes only. Waiters poll, nothing can be inspected or broken, and the fence is
 //     the server's clock: it grows as long as the clock does.
 //   - The server frees the locks of a client that it does not hear from after the TTL with which
 //     the client was opened, in whole seconds (wait_timeout), also those with a shorter TTL.
-//   - All clients must reach the same server. Galera, whose nodes have separate locks, is refused.
-//     Each request checks that no proxy has replaced the connection.
+//     Nothing in between may end silent connections earlier, so the TTL is ten minutes at most, and
+//     a shorter tcp_keepalive_time of MariaDB is refused.
+//   - All clients must reach the same server. Galera and groups with several primaries, whose
+//     servers have separate locks, are refused. Each request checks that no proxy has replaced the
+//     connection.
+//   - Locks of rows and locks of sessions do not exclude each other: all clients need the same
+//     parameter.
 //   - New has no such locks: they need a connection of their own.
 //
 // # Server requirements

@@ -16,8 +16,9 @@ import (
 	"github.com/dlock-go/dlock/internal/session"
 )
 
-// maxTTL is the longest wait_timeout.
-const maxTTL = 365 * 24 * time.Hour
+// maxTTL limits wait_timeout. After about 15 minutes the TCP of a server gives up a connection of
+// which it has no acknowledgement, for example on Linux by tcp_retries2.
+const maxTTL = 10 * time.Minute
 
 // openSession opens a driver with user-level locks.
 func openSession(ctx context.Context, t *target) (backend.Driver, error) {
@@ -30,6 +31,8 @@ func openSession(ctx context.Context, t *target) (backend.Driver, error) {
 	ttl := time.Duration(seconds(t.TTL)) * time.Second
 	d, err := session.Open(ctx, session.Server{
 		Connect: func(ctx context.Context) (session.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, t.Timeout)
+			defer cancel()
 			return connectLocker(ctx, c, ttl)
 		},
 		ID:  func(key string) string { return userLock(t.database, key) },
@@ -48,19 +51,21 @@ func openSession(ctx context.Context, t *target) (backend.Driver, error) {
 func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
 
 // userLock returns the name of a user-level lock. Such names have at most 64 characters, and the
-// whole server shares them, so it is a hash with the database in it.
+// whole server shares them, so it is a hash with the database in it. On some servers the name of a
+// database can be written in upper and lower case.
 func userLock(database, key string) string {
-	sum := sha256.Sum256([]byte(database + "\x00" + key))
+	sum := sha256.Sum256([]byte(strings.ToLower(database) + "\x00" + key))
 	return "dlock-held:" + hex.EncodeToString(sum[:24])
 }
 
 // locker is a connection with user-level locks. It implements session.Conn.
 type locker struct {
-	db   *sql.DB // has this connection only
-	conn *sql.Conn
-	link *session.Link
-	id   int64 // the connection's number on the server
-	once sync.Once
+	db     *sql.DB // has this connection only
+	conn   *sql.Conn
+	socket *socket
+	link   *session.Link
+	id     int64 // the connection's number on the server
+	once   sync.Once
 
 	// Prepared, a pair of Lock and Unlock takes three quarters of the time.
 	lock, unlock, prove *sql.Stmt
@@ -89,7 +94,7 @@ func (l *locker) connect(ctx context.Context, ttl time.Duration) (err error) {
 		if !ok {
 			return fmt.Errorf("%w: the client library is another one", backend.ErrUnsupported)
 		}
-		l.link = c.socket.Conn.(*session.Link)
+		l.socket, l.link = c.socket, c.socket.Conn.(*session.Link)
 		return nil
 	})
 	if err != nil {
@@ -100,7 +105,7 @@ func (l *locker) connect(ctx context.Context, ttl time.Duration) (err error) {
 	if _, err := exec(ctx, l.conn, set); err != nil {
 		return err
 	}
-	if err := l.check(ctx); err != nil {
+	if err := l.check(ctx, ttl); err != nil {
 		return err
 	}
 	return l.prepare(ctx)
@@ -120,7 +125,7 @@ func (l *locker) prepare(ctx context.Context) error {
 }
 
 // check returns an error if user-level locks of the server cannot exclude.
-func (l *locker) check(ctx context.Context) error {
+func (l *locker) check(ctx context.Context, ttl time.Duration) error {
 	found, err := query(ctx, l.conn, scanServer, plain(serverSQL))
 	if err == nil && len(found) == 1 {
 		err = found[0].check()
@@ -128,30 +133,60 @@ func (l *locker) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	clocks, err := query(ctx, l.conn, func(rows *sql.Rows) (advances bool, err error) {
-		return advances, rows.Scan(&l.id, new(int), &advances)
+	var advances bool
+	var silence int64
+	_, err = query(ctx, l.conn, func(rows *sql.Rows) (_ any, err error) {
+		return nil, rows.Scan(&l.id, new(int), &advances, &silence)
 	}, plain(sessionServerSQL))
-	if err != nil {
-		return err
-	}
-	nodes, err := query(ctx, l.conn, func(rows *sql.Rows) (_ any, err error) {
-		return nil, rows.Scan(new(string), new(string))
-	}, plain(sessionGaleraSQL))
 	switch {
 	case err != nil:
 		return err
-	case len(clocks) != 1 || !clocks[0]:
+	case !advances:
 		return fmt.Errorf("%w: the server runs with sysdate-is-now: it has no clock for fences",
 			backend.ErrUnsupported)
-	case len(nodes) > 0:
+	case silence != seconds(ttl):
+		return fmt.Errorf("%w: a proxy keeps wait_timeout from the server", backend.ErrUnsupported)
+	}
+	return l.checkVariables(ctx, ttl)
+}
+
+// checkVariables returns an error if other servers have locks of their own, or if the TCP of the
+// server gives up a silent connection before wait_timeout.
+func (l *locker) checkVariables(ctx context.Context, ttl time.Duration) error {
+	variables := make(map[string]string)
+	_, err := query(ctx, l.conn, func(rows *sql.Rows) (_ any, err error) {
+		var name, value string
+		err = rows.Scan(&name, &value)
+		variables[name] = value
+		return nil, err
+	}, plain(sessionVariablesSQL))
+	if err != nil {
+		return err
+	}
+	return allow(variables, ttl)
+}
+
+// allow returns an error if locks of a connection cannot exclude on a server with these variables.
+func allow(variables map[string]string, ttl time.Duration) error {
+	after, _ := strconv.Atoi(variables["tcp_keepalive_time"])
+	switch {
+	case variables["wsrep_on"] == "ON":
 		return fmt.Errorf("%w: each node of a Galera cluster has its own user-level locks",
 			backend.ErrUnsupported)
+	case variables["group_replication_single_primary_mode"] == "OFF":
+		return fmt.Errorf("%w: each server of a group with several primaries has its own "+
+			"user-level locks", backend.ErrUnsupported)
+	case after > 0 && time.Duration(after)*time.Second < ttl: // 0 is the system's
+		return fmt.Errorf("%w: the server's tcp_keepalive_time is shorter than the TTL of %v",
+			backend.ErrUnsupported, ttl)
 	}
 	return nil
 }
 
-// number executes a statement that returns a number. Only Close ends it.
-func number(statement *sql.Stmt, args ...any) (n int64, err error) {
+// number executes a statement that returns a number. Only Close ends it. The limit of an answer
+// counts from its beginning, of which the client library's statement does not know.
+func (l *locker) number(statement *sql.Stmt, args ...any) (n int64, err error) {
+	l.socket.answered = 0
 	err = statement.QueryRow(args...).Scan(&n)
 	return n, interpretError(context.Background(), err)
 }
@@ -167,7 +202,7 @@ var (
 
 // Lock implements session.Conn.
 func (l *locker) Lock(id string) (uint64, error) {
-	fence, err := number(l.lock, l.id, id)
+	fence, err := l.number(l.lock, l.id, id)
 	switch {
 	case err != nil:
 		return 0, err
@@ -181,7 +216,7 @@ func (l *locker) Lock(id string) (uint64, error) {
 
 // Unlock implements session.Conn.
 func (l *locker) Unlock(id string) error {
-	held, err := number(l.unlock, id)
+	held, err := l.number(l.unlock, id)
 	if err == nil && held != 1 {
 		err = errNoUserLock
 	}
@@ -190,7 +225,7 @@ func (l *locker) Unlock(id string) error {
 
 // Prove implements session.Conn.
 func (l *locker) Prove() error {
-	valid, err := number(l.prove, l.id)
+	valid, err := l.number(l.prove, l.id)
 	if err == nil && valid != 1 {
 		err = errMoved
 	}

@@ -144,6 +144,63 @@ func TestSessionNeedsAClock(t *testing.T) {
 	}
 }
 
+// TestAnswersOfASession makes a request after answers that reach the limit of one answer.
+func TestAnswersOfASession(t *testing.T) {
+	t.Parallel()
+	l := openLocker(t, testenv.MySQL(t), time.Minute)
+	for what, request := range map[string]func() error{
+		"Lock":   func() error { _, err := l.Lock("x"); return err },
+		"Prove":  l.Prove,
+		"Unlock": func() error { return l.Unlock("x") },
+	} {
+		l.socket.answered = maxAnswer + 1 // of earlier requests
+		if err := request(); err != nil && !errors.Is(err, errNoUserLock) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestServersOfSessions has the variables of servers.
+func TestServersOfSessions(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		variable, value string
+		want            error
+	}{
+		{"wsrep_on", "ON", backend.ErrUnsupported},
+		{"wsrep_on", "OFF", nil},
+		{"group_replication_single_primary_mode", "OFF", backend.ErrUnsupported},
+		{"group_replication_single_primary_mode", "ON", nil},
+		{"tcp_keepalive_time", "0", nil},
+		{"tcp_keepalive_time", "29", backend.ErrUnsupported},
+		{"tcp_keepalive_time", "30", nil},
+	} {
+		err := allow(map[string]string{c.variable: c.value}, 30*time.Second)
+		raw.WantIs(t, c.variable+" "+c.value, err, c.want)
+	}
+}
+
+// TestEagerKeepalive starts a server whose TCP gives up silent connections early. Only MariaDB has
+// the variable.
+func TestEagerKeepalive(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMariaDB(t, "--tcp-keepalive-time=5")
+	u := s.URL + "&lock=session"
+	_, err := testenv.Open(t.Context(), u)
+	raw.WantIs(t, "Open", err, backend.ErrUnsupported)
+	d := raw.OpenTTL(t, u, 5*time.Second)
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Second)))
+}
+
+// TestSpellingOfADatabase has one database in two spellings, which some servers allow.
+func TestSpellingOfADatabase(t *testing.T) {
+	t.Parallel()
+	lock := userLock("jobs", "x")
+	if userLock("Jobs", "x") != lock || userLock("jobs", "X") == lock {
+		t.Error("the names of the locks are wrong")
+	}
+}
+
 // TestSessionNeedsAURL refuses a database of the caller.
 func TestSessionNeedsAURL(t *testing.T) {
 	t.Parallel()

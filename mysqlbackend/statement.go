@@ -82,8 +82,8 @@ var (
 	sessionSettingsSQL string
 	//go:embed statements/session-server.sql
 	sessionServerSQL string
-	//go:embed statements/session-galera.sql
-	sessionGaleraSQL string
+	//go:embed statements/session-variables.sql
+	sessionVariablesSQL string
 	//go:embed statements/floor-lock.sql
 	floorLockSQL string
 	//go:embed statements/floor-unlock.sql

@@ -99,7 +99,8 @@ func (d *driver) prepare(
 }
 
 // ReleaseAll implements backend.Combiner. One statement frees the locks that have no waiters. Each
-// of the rest is released with its own statements, all at the same time.
+// of the rest is released with its own statements, all at the same time. They do not wait for a
+// locked row, because ReleaseAll ends with its slowest answer.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	keys, owners := make([]string, len(gs)), make([]string, len(gs))
 	for i, g := range gs {
@@ -113,7 +114,7 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	var releases sync.WaitGroup
 	for i, g := range gs {
 		if !freed[i] {
-			releases.Go(func() { errs[i] = d.Release(ctx, g) })
+			releases.Go(func() { errs[i] = d.remove(ctx, d.hasty, g) })
 		}
 	}
 	releases.Wait()

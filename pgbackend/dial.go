@@ -92,6 +92,9 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// NetConn returns the socket.
+func (c *trackedConn) NetConn() net.Conn { return c.Conn }
+
 // SetDeadline limits the time that pgx waits for the end of a connection. All other deadlines of
 // pgx are in the past, or none.
 func (c *trackedConn) SetDeadline(end time.Time) error {

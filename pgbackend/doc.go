@@ -47,7 +47,8 @@
 // deleted is a lost lock. A statement that was given up can still be executed when the row that it
 // waits for becomes free. Capabilities.Late reports this time, and the core removes such a ghost
 // then. A commit can wait for a synchronous standby without a limit; its row stays locked, and a
-// release that finds nothing waits for it. A statement that is executed after its successor changes
+// release that finds nothing waits for it. If an operator cancels a commit that waits, its outcome
+// is unknown. A statement that is executed after its successor changes
 // no term, because the term of one owner only grows. Therefore, if the clock is set back, a lock
 // that is not released lasts longer by the same time.
 //
@@ -74,6 +75,9 @@
 // crash can leave half done. Waiters get the lock in the order of their arrival. The place of a
 // waiter that has died ends within 10 s.
 //
+// A row that another statement has locked delays only the requests for its name: renewals skip it,
+// and no more than half of the connections for other requests wait for it.
+//
 // The statement that removes the last entry in front of a waiter sends the waiter's owner by
 // NOTIFY. Each driver has one connection that listens, for all of its waiters. NOTIFY makes the
 // commits of the whole server wait for each other, so a statement that wakes no waiter sends none.
@@ -87,11 +91,16 @@
 // once. A pair of Lock and Unlock takes less than half of the time. The price:
 //
 //   - A lock ends with its connection. A restart of the server, a failover or a lost connection
-//     costs all locks of the client at once, and is reported at once.
+//     costs all locks of the client at once. A client that is cut off or stopped hears of it later,
+//     at the end of its term at the latest, and the next holder can have the lock before. An old
+//     primary that lives on after a promotion keeps the locks of its clients.
 //   - There are mutexes only. Waiters poll, nothing can be inspected or broken, and the fence is
 //     the server's clock: it grows as long as the clock does.
 //   - The server frees the locks of a client that it does not hear from after the TTL with which
-//     the client was opened (idle_session_timeout), also those with a shorter TTL.
+//     the client was opened (idle_session_timeout), also those with a shorter TTL. A proxy or a
+//     firewall in between must not end silent connections earlier.
+//   - Locks of rows and locks of sessions do not exclude each other: all clients need the same
+//     parameter.
 //   - Advisory locks have numbers. The driver takes 64 bits of a hash of the name. Two names with
 //     the same number never have different holders at a time; a client that holds one is refused
 //     the other with ErrConflict. Other programs that use advisory locks in the same database

@@ -17,8 +17,12 @@ import (
 // minTTL is the shortest term: some round trips and commits.
 const minTTL = 100 * time.Millisecond
 
-// maxPause limits the pause after a conflict, to 2^7 ms.
-const maxPause = 7
+const (
+	// maxPause limits the pause after a conflict, to 2^7 ms.
+	maxPause = 7
+	// maxSkips is how often a row that does not change is found locked.
+	maxSkips = 8
+)
 
 // closeTimeout is how long Close waits for the server.
 const closeTimeout = time.Second
@@ -33,6 +37,7 @@ type driver struct {
 	sql      statements
 	timeout  time.Duration
 	main     *lane // of all requests but renewals
+	hasty    *lane // main, for requests that do not wait for locked rows
 	renewals *lane
 	listener *listener
 	sweeper  sweeper
@@ -47,6 +52,8 @@ func newDriver(
 		main:     newLane(slotsOf(int(config.MaxConns))),
 		renewals: newLane(min(reserved, int(config.MaxConns))),
 	}
+	d.hasty = &lane{slots: d.main.slots, skips: true}
+	d.renewals.skips = true
 	d.listener = newListener(config, opts.Timeout)
 	d.sweeper.init(d)
 	return d
@@ -114,20 +121,26 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	if err != nil || version > 0 {
 		return err
 	}
-	err = d.remove(ctx, g)
+	return d.remove(ctx, d.main, g)
+}
+
+// remove removes the grant or the entry of g.Owner from a row that may have a roster. The commit of
+// an acquisition that was given up can wait for a standby for any time, so remove waits for it
+// before it reports that there is nothing.
+func (d *driver) remove(ctx context.Context, l *lane, g *backend.Grant) error {
+	err := d.removeSeen(ctx, l, g)
 	if !errors.Is(err, backend.ErrNotHeld) {
 		return err
 	}
-	// The commit of an acquisition that was given up can wait for a standby for any time.
-	if err := d.settle(ctx, g.Key); err != nil {
+	if err := d.settleOne(ctx, g.Key); err != nil {
 		return err
 	}
-	return d.remove(ctx, g)
+	return d.removeSeen(ctx, l, g)
 }
 
-// remove removes the grant or the entry of g.Owner, as the row shows it.
-func (d *driver) remove(ctx context.Context, g *backend.Grant) error {
-	return d.edit(ctx, d.main, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
+// removeSeen removes the grant or the entry of g.Owner, as the row shows it.
+func (d *driver) removeSeen(ctx context.Context, l *lane, g *backend.Grant) error {
+	return d.edit(ctx, l, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Remove(g.Owner)
 	})
 }
@@ -147,62 +160,6 @@ func (d *driver) Close() error {
 	limit.Stop()
 	d.dials.close()
 	return nil
-}
-
-// call makes a request on a connection, when a slot of its lane is free. If ctx ends, call returns
-// at once, and the request goes on in the background: pgx would end its connection, and a server to
-// which all clients connect again is slow. A request is not begun after the end of ctx.
-func call[T any](
-	ctx context.Context, d *driver, l *lane,
-	request func(context.Context, *pgx.Conn) (T, error),
-) (T, error) {
-	value, err := backend.Call(ctx, func(ctx context.Context) (none T, err error) {
-		select {
-		case l.slots <- struct{}{}:
-			defer func() { <-l.slots }()
-		case <-ctx.Done():
-			return none, ctx.Err()
-		}
-		conn, err := d.connect(ctx)
-		if err != nil {
-			return none, unsent(err)
-		}
-		defer giveBack(conn)
-		if ctx.Err() != nil {
-			return none, ctx.Err()
-		}
-		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), d.timeout, errNoAnswer)
-		defer cancel()
-		value, err := request(ctx, conn.Conn())
-		if err != nil && ctx.Err() != nil {
-			err = errNoAnswer
-		}
-		return value, err
-	})
-	if err != nil && ctx.Err() != nil {
-		return *new(T), ctx.Err()
-	}
-	return value, interpretError(err)
-}
-
-// connect takes a connection of the pool. It does not end with ctx: until a connection is made or
-// has failed, it counts in the pool, and so the request needs its slot.
-func (d *driver) connect(ctx context.Context) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
-	defer cancel()
-	return d.pool.Acquire(ctx)
-}
-
-// giveBack gives a connection back to the pool. If pgx has given it up, giveBack returns when the
-// pool has room for another one. So a request keeps its slot, and no request takes a connection
-// that is reserved for renewals.
-func giveBack(conn *pgxpool.Conn) {
-	pgConn := conn.Conn().PgConn()
-	isClosed := pgConn.IsClosed()
-	conn.Release()
-	if isClosed {
-		<-pgConn.CleanupDone()
-	}
 }
 
 // exec runs a statement that returns a number of the row that it has changed. Without such a row
@@ -228,19 +185,18 @@ func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 	})
 }
 
-// errNoAnswer is the outcome of a request that the server does not answer.
-var errNoAnswer = errors.New("the server does not answer")
-
 // edit changes the entries of a name: it reads the row and stores it unless another client has
 // changed it meanwhile; then it begins again. So no row stays locked while the client is slow. An
-// answer that changes nothing is that of the row as it was read.
+// answer that changes nothing is about the row as it was read. In a lane that skips locked rows,
+// edit returns errLocked if another statement keeps the row locked.
 func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
 	leave, err := l.gates.enter(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	for conflicts := 0; ; conflicts++ {
+	var seen int64
+	for conflicts, skipped := 0, 0; ; conflicts++ {
 		r, err := d.read(ctx, l, key)
 		if err != nil {
 			return err
@@ -255,6 +211,12 @@ func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) er
 			return err
 		case stored:
 			return answer
+		case !l.skips || r.version != seen:
+			seen, skipped = r.version, 0
+		case skipped == maxSkips:
+			return errLocked
+		default:
+			skipped++
 		}
 		if err := pause(ctx, conflicts); err != nil {
 			return err
@@ -265,6 +227,17 @@ func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) er
 // isFinal reports whether err is the answer to a change that is not stored. A waiter that is
 // refused has a new entry.
 func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrNotAcquired) }
+
+// settleOne settles one key. Of several of one key only one has a slot, because the row can be
+// locked for long.
+func (d *driver) settleOne(ctx context.Context, key string) error {
+	leave, err := d.main.gates.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return d.settle(ctx, key)
+}
 
 // settle waits until no row of keys has a change that is not committed. A key without a row gets
 // one that is free.
@@ -286,20 +259,25 @@ func pause(ctx context.Context, conflicts int) error {
 }
 
 // store writes a row, unless it has changed since it was read, and wakes the waiters with these
-// owners.
+// owners. They also poll, so a server that refuses the messages delays them, but not the change.
 func (d *driver) store(
 	ctx context.Context, l *lane, key string, r *row, woken []string,
 ) (bool, error) {
 	args := []any{
 		name(key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster,
 	}
-	sql := d.sql.update
-	switch {
-	case !r.found:
-		sql = d.sql.insert
-	case len(woken) > 0:
-		sql, args = d.sql.updateWaking, append(args, woken)
+	update, updateWaking := d.sql.update, d.sql.updateWaking
+	if l.skips {
+		update, updateWaking = d.sql.updateSkipping, d.sql.updateWakingSkipping
 	}
-	version, err := d.exec(ctx, l, sql, args...)
+	if !r.found {
+		update = d.sql.insert
+	} else if len(woken) > 0 {
+		version, err := d.exec(ctx, l, updateWaking, append(args, woken)...)
+		if !errors.Is(err, backend.ErrUnavailable) {
+			return version > 0, err
+		}
+	}
+	version, err := d.exec(ctx, l, update, args...)
 	return version > 0, err
 }

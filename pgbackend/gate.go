@@ -3,16 +3,28 @@ package pgbackend
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // lane has the slots and the gates of one class of requests. Renewals have a lane of their own,
 // because any number of other requests would make them wait until leases are lost.
 type lane struct {
-	slots chan struct{} // one for each request under way
-	gates gates
+	slots     chan struct{} // one for each request under way
+	abandoned atomic.Int32  // requests under way whose callers have gone
+	gates     gates
+	skips     bool // an edit that finds its row locked tries again, and then gives up
 }
 
 func newLane(slots int) *lane { return &lane{slots: make(chan struct{}, slots)} }
+
+// abandon counts a request whose caller has gone. It reports false if there are too many of them.
+func (l *lane) abandon() bool {
+	if int(l.abandoned.Add(1)) <= (cap(l.slots)+1)/2 {
+		return true
+	}
+	l.abandoned.Add(-1)
+	return false
+}
 
 // gates let one edit of a name in at a time, so that the edits of one lane do not make each other
 // begin again. It is safe for concurrent use.

@@ -26,12 +26,14 @@ const (
 	// statementTimeout limits each statement on the server, also one that was given up while it
 	// waits for a row.
 	statementTimeout = 2 * time.Second
-	// late is how long after the end of its context a statement may be executed: as long as it may
-	// be under way in the network, and then wait for a row.
-	late = statementTimeout + time.Second
+	// late is how long after the end of its context a statement may be executed: as long as the
+	// socket may send it, and then wait for a row.
+	late = abandonAfter + statementTimeout
 	// maxConns is the size of the pool of a driver that is opened by URL.
 	maxConns = 20
-	// pingTimeout limits the check of a connection that has been idle for more than a second.
+	// pingAfter is how long a connection is idle before it is checked, and pingTimeout limits the
+	// check.
+	pingAfter   = time.Second
 	pingTimeout = time.Second
 	// reserved connections of a pool serve renewals only.
 	reserved = 4
@@ -50,6 +52,11 @@ var settings = map[string]string{
 	"lock_timeout":                  "0",
 	"idle_session_timeout":          "0",
 	"application_name":              "dlock",
+	// Of a host that has left the network, the rows that a statement has locked are free soon.
+	"tcp_keepalives_idle":     "10",
+	"tcp_keepalives_interval": "5",
+	"tcp_keepalives_count":    "3",
+	"tcp_user_timeout":        "25000",
 }
 
 func init() {
@@ -80,9 +87,9 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	defer cancel()
 	if t.Lock == LockSession {
 		config.ConnConfig.DialFunc = dials.dialFunc
-		return openSession(ctx, config.ConnConfig, t.Options)
+		return openSession(ctx, config, t.Options)
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := newPool(ctx, config)
 	if err != nil {
 		dials.close()
 		return nil, interpretError(err)
@@ -90,6 +97,26 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	d := newDriver(pool, config, dials, t.Options)
 	d.owned = true
 	return d.opened(ctx)
+}
+
+// newPool makes the pool of a driver. If a connection that was idle does not answer, maybe none
+// does, for example after a firewall has forgotten them. The pool then ends all of them, because a
+// renewal has no time to try one after the other.
+func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, err error) {
+	config.ShouldPing = func(ctx context.Context, idle pgxpool.ShouldPingParams) bool {
+		if idle.IdleDuration < pingAfter {
+			return false
+		}
+		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+		defer cancel()
+		if idle.Conn.Ping(ctx) == nil {
+			return false
+		}
+		pool.Reset()
+		return true // the pool finds out that this one has ended
+	}
+	pool, err = pgxpool.NewWithConfig(ctx, config)
+	return pool, err
 }
 
 // New makes a driver of a pool that belongs to the caller: Close leaves it open. New probes the
@@ -116,7 +143,7 @@ func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	if o.Lock == LockSession {
-		return openSession(ctx, config.ConnConfig, o)
+		return openSession(ctx, config, o)
 	}
 	dials := newDialer(config.ConnConfig.DialFunc)
 	config.ConnConfig.DialFunc = dials.dial
@@ -178,7 +205,6 @@ func (t *target) config() (*pgxpool.Config, *dialer, error) {
 		}
 	}
 	config.MaxConns = maxConns
-	config.PingTimeout = pingTimeout
 	conn := config.ConnConfig
 	if t.password != "" {
 		conn.Password = t.password
@@ -188,6 +214,7 @@ func (t *target) config() (*pgxpool.Config, *dialer, error) {
 	conn.MaxProtocolMessageBodyLen = maxMessage
 	maps.Copy(conn.RuntimeParams, settings)
 	conn.ValidateConnect = validate
+	conn.OnNotice = noteUnreplicated
 	onError := conn.OnPgError
 	conn.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {
 		// A server that became a standby stays one: another connection may find the primary.

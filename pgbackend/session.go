@@ -3,7 +3,6 @@ package pgbackend
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/session"
@@ -33,11 +33,21 @@ const (
 
 // openSession opens a driver with advisory locks. base has the address and the credentials of the
 // server.
-func openSession(ctx context.Context, base *pgx.ConnConfig, opts Options) (backend.Driver, error) {
-	config := sessionConfig(base, opts)
+func openSession(ctx context.Context, base *pgxpool.Config, opts Options) (backend.Driver, error) {
+	config := sessionConfig(base.ConnConfig, opts)
 	d, err := session.Open(ctx, session.Server{
-		Connect: func(ctx context.Context) (session.Conn, error) { return advise(ctx, config) },
-		ID:      advisoryKey, TTL: opts.TTL, MinTTL: minTTL, Timeout: opts.Timeout,
+		Connect: func(ctx context.Context) (session.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, openTimeout)
+			defer cancel()
+			present := config.Copy()
+			if base.BeforeConnect != nil { // for example, it makes a password
+				if err := base.BeforeConnect(ctx, present); err != nil {
+					return nil, unsent(err)
+				}
+			}
+			return advise(ctx, present, silence(opts.TTL))
+		},
+		ID: advisoryKey, TTL: opts.TTL, MinTTL: minTTL, Timeout: opts.Timeout,
 	})
 	if err != nil {
 		return nil, unsent(err)
@@ -45,13 +55,26 @@ func openSession(ctx context.Context, base *pgx.ConnConfig, opts Options) (backe
 	return d, nil
 }
 
+// silence returns after how many milliseconds the server ends a connection that is silent.
+func silence(ttl time.Duration) int64 { return ttl.Milliseconds() + 1 }
+
+// maxKeepalive is the longest time that Linux accepts, in seconds.
+const maxKeepalive = 32767
+
 // sessionConfig returns the configuration of a connection with advisory locks.
 func sessionConfig(base *pgx.ConnConfig, opts Options) *pgx.ConnConfig {
 	config := base.Copy()
 	maps.Copy(config.RuntimeParams, settings)
-	// Of a statement that was cancelled, the server would keep the lock.
-	config.RuntimeParams["statement_timeout"] = "0"
-	config.RuntimeParams["idle_session_timeout"] = strconv.FormatInt(opts.TTL.Milliseconds()+1, 10)
+	limit := silence(opts.TTL)
+	maps.Copy(config.RuntimeParams, map[string]string{
+		// Of a statement that was cancelled, the server would keep the lock.
+		"statement_timeout":    "0",
+		"idle_session_timeout": strconv.FormatInt(limit, 10),
+		// TCP on the server must not give up earlier. On Linux tcp_user_timeout also replaces the
+		// number of keepalives.
+		"tcp_user_timeout":    strconv.FormatInt(limit, 10),
+		"tcp_keepalives_idle": strconv.FormatInt(min(limit/1000+1, maxKeepalive), 10),
+	})
 	config.ValidateConnect = validate
 	return config
 }
@@ -75,8 +98,8 @@ type adviser struct {
 	dials *dialer // also makes the connections for cancel requests
 }
 
-// advise makes a connection.
-func advise(ctx context.Context, base *pgx.ConnConfig) (*adviser, error) {
+// advise makes a connection that the server ends after a silence of some milliseconds.
+func advise(ctx context.Context, base *pgx.ConnConfig, silence int64) (*adviser, error) {
 	dial := base.DialFunc
 	dials := newDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -88,20 +111,47 @@ func advise(ctx context.Context, base *pgx.ConnConfig) (*adviser, error) {
 	config := base.Copy()
 	config.DialFunc = dials.dial
 	conn, err := pgx.ConnectConfig(ctx, config)
+	a := &adviser{conn: conn, dials: dials}
+	if err == nil {
+		a.link, err = linkOf(conn.PgConn().Conn())
+	}
+	if err == nil {
+		err = a.check(ctx, silence)
+	}
 	if err != nil {
 		dials.close()
 		return nil, interpretError(err)
 	}
-	return &adviser{conn, linkOf(conn), dials}, nil
+	return a, nil
 }
 
 // linkOf returns the Link under a connection, of which a dialer knows and which may have TLS.
-func linkOf(conn *pgx.Conn) *session.Link {
-	socket := conn.PgConn().Conn()
-	if secure, ok := socket.(*tls.Conn); ok {
-		socket = secure.NetConn()
+func linkOf(conn net.Conn) (*session.Link, error) {
+	for {
+		if link, ok := conn.(*session.Link); ok {
+			return link, nil
+		}
+		outer, ok := conn.(wrapper)
+		if !ok {
+			return nil, fmt.Errorf("%w: AfterNetConnect hides the connection",
+				backend.ErrUnsupported)
+		}
+		conn = outer.NetConn()
 	}
-	return socket.(*trackedConn).Conn.(*session.Link)
+}
+
+// check returns an error if the settings of the connection are others than those that it was made
+// with. A hook of the caller or of the server can set them after that.
+func (a *adviser) check(ctx context.Context, silence int64) error {
+	var kept bool
+	err := a.conn.QueryRow(ctx, `SELECT current_setting('statement_timeout') = '0' AND
+		current_setting('idle_session_timeout')::interval = $1::bigint * interval '1 millisecond'`,
+		silence).Scan(&kept)
+	if err == nil && !kept {
+		err = fmt.Errorf("%w: idle_session_timeout or statement_timeout was set after connecting",
+			backend.ErrUnsupported)
+	}
+	return err
 }
 
 // Lock implements session.Conn.
@@ -111,13 +161,22 @@ func (a *adviser) Lock(id string) (uint64, error) {
 		Scan(&fence)
 	switch {
 	case hasCode(err, codeOutOfMemory): // max_locks_per_transaction
-		return 0, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		return 0, a.refused(id, err)
 	case err != nil || fence == nil:
 		return 0, err
 	case *fence <= 0 || *fence >= backend.MaxFence:
 		return 0, fmt.Errorf("the fence is %d: the server's clock is wrong", *fence)
 	}
 	return uint64(*fence), nil
+}
+
+// refused returns the outcome of a Lock that has failed without memory. If the server ran out of it
+// after it had granted the lock, refused frees it.
+func (a *adviser) refused(id string, cause error) error {
+	if _, err := a.conn.Exec(endless, advisoryUnlockSQL, number(id)); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, cause)
 }
 
 // Unlock implements session.Conn.

@@ -1,11 +1,15 @@
 package pgbackend
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock"
@@ -29,25 +33,99 @@ func TestSilentSession(t *testing.T) {
 	raw.Silence(t, s, s.URL+"?lock=session")
 }
 
-// TestSettingsOfASession checks that no limit of the server ends a statement that locks.
+// TestSettingsOfASession checks that no limit of the server ends a statement that locks, and that
+// its TCP does not end a silent connection before idle_session_timeout.
 func TestSettingsOfASession(t *testing.T) {
 	t.Parallel()
-	s := testenv.NewPostgres(t, "-c", "statement_timeout=1")
+	s := testenv.NewPostgres(t, "-c", "statement_timeout=1", "-c", "tcp_user_timeout=1000",
+		"-c", "tcp_keepalives_idle=1")
 	base, err := pgx.ParseConfig(s.URL + "?sslmode=disable")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := advise(t.Context(), sessionConfig(base, Options{TTL: time.Second}))
+	ttl := 5 * time.Second
+	a, err := advise(t.Context(), sessionConfig(base, Options{TTL: ttl}), silence(ttl))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	var limit, silence string
-	err = a.conn.QueryRow(t.Context(), `SELECT current_setting('statement_timeout'),
-		current_setting('idle_session_timeout')`).Scan(&limit, &silence)
-	if err != nil || limit != "0" || silence != "1001ms" {
-		t.Errorf("statement_timeout %s, idle_session_timeout %s, %v", limit, silence, err)
+	for name, want := range map[string]string{
+		"statement_timeout": "0", "idle_session_timeout": "5001ms", "tcp_user_timeout": "5001",
+		"tcp_keepalives_idle": "6",
+	} {
+		var got string
+		err = a.conn.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&got)
+		if err != nil || got != want {
+			t.Errorf("%s is %q, %v, want %q", name, got, err, want)
+		}
 	}
+}
+
+// TestHooksOfAPool has a pool that makes its password, one that wraps its connections, and one that
+// changes their settings.
+func TestHooksOfAPool(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	for what, change := range map[string]struct {
+		with func(*pgxpool.Config)
+		want error
+	}{
+		"a password": {func(c *pgxpool.Config) {
+			right := c.ConnConfig.Password
+			c.ConnConfig.Password = "wrong"
+			c.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error {
+				config.Password = right
+				return nil
+			}
+		}, nil},
+		"a wrapper": {func(c *pgxpool.Config) {
+			c.ConnConfig.AfterNetConnect = func(
+				_ context.Context, _ *pgconn.Config, conn net.Conn,
+			) (net.Conn, error) {
+				return struct{ net.Conn }{conn}, nil
+			}
+		}, backend.ErrUnsupported},
+		"a shorter silence": {func(c *pgxpool.Config) {
+			c.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+				return conn.Exec(ctx, "SET idle_session_timeout = 1000").Close()
+			}
+		}, backend.ErrUnsupported},
+	} {
+		config, err := pgxpool.ParseConfig(s.URL + "?sslmode=disable")
+		if err != nil {
+			t.Fatal(err)
+		}
+		change.with(config)
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := New(pool, &Options{Lock: LockSession})
+		raw.WantIs(t, "New with "+what, err, change.want)
+		if err == nil {
+			raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+			_ = d.Close()
+		}
+		pool.Close()
+	}
+}
+
+// TestSilentHostIsPassed has two hosts, of which the first does not answer.
+func TestSilentHostIsPassed(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	both := strings.Replace(s.URL, s.Addr, silent.Addr().String()+","+s.Addr, 1)
+	d, err := testenv.Open(t.Context(), both+"?lock=session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 }
 
 // TestEndedSession ends the connection of a holder on the server.

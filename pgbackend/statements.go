@@ -13,9 +13,11 @@ import "strings"
 // The queries of WITH have names with a $, which no table of locks has: such a name would hide the
 // table in the rest of the statement.
 type statements struct {
-	read, take, insert, update, updateWaking, renew, renewAll string
-	free, freeAll, settle, storeAll, list, readAll            string
-	sweepPage, sweepNames, floorLock, floorUnlock, count      string
+	read, take, insert, update, updateWaking             string
+	updateSkipping, updateWakingSkipping                 string
+	renew, renewAll, free, freeAll, settle, storeAll     string
+	list, readAll                                        string
+	sweepPage, sweepNames, floorLock, floorUnlock, count string
 }
 
 func newStatements(table string) statements {
@@ -23,7 +25,10 @@ func newStatements(table string) statements {
 	with := func(s string) string { return strings.ReplaceAll(s, "TABLE", name) }
 	return statements{
 		read: with(readSQL), take: with(takeSQL), insert: with(insertSQL), update: with(updateSQL),
-		updateWaking: with(updateWakingSQL), renew: with(renewSQL), renewAll: with(renewAllSQL),
+		updateWaking:         with(waking(updateSQL)),
+		updateSkipping:       with(updateSkippingSQL),
+		updateWakingSkipping: with(waking(updateSkippingSQL)),
+		renew:                with(renewSQL), renewAll: with(renewAllSQL),
 		free: with(freeSQL), freeAll: with(freeAllSQL), settle: with(settleSQL),
 		storeAll: with(storeAllSQL), list: with(listSQL), readAll: with(readAllSQL),
 		sweepPage: with(sweepPageSQL), sweepNames: with(sweepNamesSQL),
@@ -82,18 +87,30 @@ const updateSQL = `UPDATE TABLE SET
 WHERE name = $1 AND version = $2
 RETURNING version`
 
-// updateWakingSQL is updateSQL, and wakes the waiters with the owners in $9.
-const updateWakingSQL = `WITH updated$ AS (` + updateSQL + `)
+// updateSkippingSQL is updateSQL, and changes nothing if the row is locked.
+const updateSkippingSQL = `UPDATE TABLE SET
+	version = version + 1,
+	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
+WHERE version = $2 AND name = (
+	SELECT name FROM TABLE WHERE name = $1 AND version = $2 FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING version`
+
+// waking returns an update that also wakes the waiters with the owners in $9.
+func waking(update string) string {
+	return `WITH updated$ AS (` + update + `)
 SELECT version FROM (
 	SELECT version, pg_notify('` + channel + `', woken) FROM updated$, unnest($9::text[]) AS woken
 ) AS sent`
+}
 
 // renewSQL prolongs a term. It never creates a grant. With the fence it proves that the grant is
-// not another one of the same owner, which a late request made after a break.
+// not another one of the same owner, which a late request made after a break. It skips a row that
+// is locked, because it would wait in one of the few slots of all renewals.
 const renewSQL = `UPDATE TABLE SET
 	version = version + 1,
 	expires = greatest(expires, clock_timestamp() + $3::bigint * interval '1 microsecond')
-WHERE name = $1 AND owner = $2 AND ($4::bigint = 0 OR fence = $4) AND roster IS NULL
+WHERE owner = $2 AND ($4::bigint = 0 OR fence = $4) AND roster IS NULL AND name = (
+	SELECT name FROM TABLE WHERE name = $1 AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING version`
 
 // renewAllSQL prolongs many terms and returns their positions, from 1. It skips rows that are

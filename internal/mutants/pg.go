@@ -119,10 +119,16 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: owner check in renew", file: "pgbackend/statements.go",
 		without: "a renewal proves another owner's lock",
-		edits: []edit{{
-			old: "WHERE name = $1 AND owner = $2 AND ($4::bigint",
-			new: "WHERE name = $1 AND $2::text <> '' AND ($4::bigint",
-		}},
+		edits: []edit{
+			{
+				old: "WHERE owner = $2 AND ($4::bigint",
+				new: "WHERE $2::text <> '' AND ($4::bigint",
+			},
+			{
+				old: "WHERE name = $1 AND owner = $2 FOR NO KEY",
+				new: "WHERE name = $1 AND $2::text <> '' FOR NO KEY",
+			},
+		},
 		pkg: "pgbackend", test: "TestRebuiltGrantIsOwnerChecked",
 	},
 	{
@@ -265,7 +271,8 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestFenceOfAWrongClock",
 	},
 	{
-		guard: "postgres: a request without a connection was not sent", file: "pgbackend/driver.go",
+		guard:   "postgres: a request without a connection was not sent",
+		file:    "pgbackend/attempt.go",
 		without: "each error of the pool is an outcome that is unknown",
 		edits:   []edit{{old: "return none, unsent(err)", new: "return none, err"}},
 		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
@@ -301,7 +308,7 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestSlotLastsAsLongAsItsConnection",
 	},
 	{
-		guard: "postgres: a slot lasts as long as its connection", file: "pgbackend/driver.go",
+		guard: "postgres: a slot lasts as long as its connection", file: "pgbackend/attempt.go",
 		without: "requests take the connections that are reserved for renewals",
 		edits:   []edit{{old: "\tif isClosed {\n", new: "\tif isClosed && false {\n"}},
 		pkg:     "pgbackend", test: "TestSlotLastsAsLongAsItsConnection",
@@ -310,7 +317,7 @@ var pgMutants = []mutant{
 		guard: "postgres: a release waits for a commit", file: "pgbackend/driver.go",
 		without: "an acquisition whose commit waited for a standby takes the lock as a ghost",
 		edits: []edit{{
-			old: "if err := d.settle(ctx, g.Key); err != nil {",
+			old: "if err := d.settleOne(ctx, g.Key); err != nil {",
 			new: "if err := ctx.Err(); err != nil {",
 		}},
 		pkg: "pgbackend", test: "TestReleaseWaitsForACommit",
@@ -381,5 +388,76 @@ var pgMutants = []mutant{
 			new: "\tWHERE l.roster IS NULL\n\tFOR NO KEY UPDATE OF l",
 		}},
 		pkg: "pgbackend", test: "TestLockedRowDelaysNoOtherRelease",
+	},
+	{
+		guard: "postgres: an abandoned request ends soon", file: "pgbackend/attempt.go",
+		without: "a request that was given up is executed after its release, for a whole TTL",
+		edits:   []edit{{old: "\t\ta.limit.Reset(abandonAfter)\n", new: ""}},
+		pkg:     "pgbackend", test: "TestAbandonedRequestEnds",
+	},
+	{
+		guard: "postgres: a reset connection sends nothing more", file: "pgbackend/attempt.go",
+		without: "the kernel sends a request that was given up long after its release",
+		edits:   []edit{{old: "\t\t_ = tcp.SetLinger(0)\n", new: "\t\t_ = tcp\n"}},
+		pkg:     "pgbackend", test: "TestResetSocketDiscards",
+	},
+	{
+		guard: "postgres: abandoned requests leave slots", file: "pgbackend/gate.go",
+		without: "attempts for one locked row delay the releases of all other locks",
+		edits:   []edit{{old: "<= (cap(l.slots)+1)/2 {", new: "<= cap(l.slots) {"}},
+		pkg:     "pgbackend", test: "TestAbandonedRequestsLeaveSlots",
+	},
+	{
+		guard:   "postgres: one release of a locked row has a slot",
+		file:    "pgbackend/driver.go",
+		without: "releases of one locked row delay the requests for all other locks",
+		edits: []edit{{
+			old: "leave, err := d.main.gates.enter(ctx, key)",
+			new: "leave, err := func() {}, error(nil)",
+		}},
+		pkg: "pgbackend", test: "TestReleasesOfALockedRowTakeOneSlot",
+	},
+	{
+		guard: "postgres: an edit of a renewal waits for no row", file: "pgbackend/driver.go",
+		without: "locked rows take the few connections of all renewals: leases are lost",
+		edits:   []edit{{old: "\td.renewals.skips = true\n", new: ""}},
+		pkg:     "pgbackend", test: "TestLockedRowsTakeNoRenewal",
+	},
+	{
+		guard: "postgres: a renewal waits for no row", file: "pgbackend/statements.go",
+		without: "locked rows take the few connections of all renewals: leases are lost",
+		edits: []edit{{
+			old: "owner = $2 FOR NO KEY UPDATE SKIP LOCKED)",
+			new: "owner = $2 FOR NO KEY UPDATE)",
+		}},
+		pkg: "pgbackend", test: "TestLockedRowsTakeNoRenewal",
+	},
+	{
+		guard: "postgres: the rest of ReleaseAll waits for no row", file: "pgbackend/driver.go",
+		without: "the callers of a set hear of no release while one row stays locked",
+		edits: []edit{{
+			old: "slots: d.main.slots, skips: true}", new: "slots: d.main.slots, skips: false}",
+		}},
+		pkg: "pgbackend", test: "TestLockedRowDelaysNoOtherRelease",
+	},
+	{
+		guard: "postgres: silent connections are ended together", file: "pgbackend/open.go",
+		without: "a renewal tries one dead connection after the other until the lease is lost",
+		edits:   []edit{{old: "\t\tpool.Reset()\n", new: ""}},
+		pkg:     "pgbackend", test: "TestSilentConnectionsAreNotTriedSingly",
+	},
+	{
+		guard: "postgres: a cancelled commit is no grant", file: "pgbackend/open.go",
+		without: "a failover forgets the lock: two holders",
+		edits:   []edit{{old: "\tconn.OnNotice = noteUnreplicated\n", new: ""}},
+		pkg:     "pgbackend", test: "TestCancelledCommitIsNoSuccess",
+	},
+	{
+		guard: "postgres: a refused message delays no release", file: "pgbackend/driver.go",
+		without: "with a full queue of messages, Unlock fails until the term ends",
+		edits: []edit{{
+			old: "if !errors.Is(err, backend.ErrUnavailable) {", new: "if true {",
+		}},
+		pkg: "pgbackend", test: "TestRefusedMessageDelaysNoRelease",
 	},
 }

@@ -62,7 +62,7 @@ var sessionMutants = []mutant{
 		guard: "session: a slow server costs no lock", file: "internal/session/driver.go",
 		without: "a server that is slow for some seconds costs all locks",
 		edits: []edit{{
-			old: "return max(d.server.Timeout, s.proved.Add(d.server.TTL).Sub(now))",
+			old: "return max(d.server.Timeout, s.proved.Add(s.longest).Sub(now))",
 			new: "return d.server.Timeout",
 		}},
 		pkg: "internal/session", test: "TestSlowServerCostsNoLock",
@@ -104,8 +104,8 @@ var sessionMutants = []mutant{
 		guard: "postgres: a silent session lasts for its term", file: "pgbackend/session.go",
 		without: "the server frees the lock of a holder that is cut off before its lease ends",
 		edits: []edit{{
-			old: "FormatInt(opts.TTL.Milliseconds()+1, 10)",
-			new: "FormatInt(opts.TTL.Milliseconds()/2, 10)",
+			old: "return ttl.Milliseconds() + 1 }",
+			new: "return ttl.Milliseconds() / 2 }",
 		}},
 		pkg: "pgbackend", test: "TestSilentSession",
 	},
@@ -113,8 +113,7 @@ var sessionMutants = []mutant{
 		guard: "postgres: no limit ends a statement that locks", file: "pgbackend/session.go",
 		without: "a statement fails and its lock stays, without a holder",
 		edits: []edit{{
-			old: "config.RuntimeParams[\"statement_timeout\"] = \"0\"",
-			new: "config.RuntimeParams[\"statement_timeout\"] = \"1\"",
+			old: "\t\t\"statement_timeout\":    \"0\",\n", new: "",
 		}},
 		pkg: "pgbackend", test: "TestSettingsOfASession",
 	},
@@ -188,8 +187,94 @@ var sessionMutants = []mutant{
 		guard: "mysql: a session needs a clock", file: "mysqlbackend/session.go",
 		without: "a fence is not greater than the one before it",
 		edits: []edit{{
-			old: "case len(clocks) != 1 || !clocks[0]:", new: "case len(clocks) != 1:",
+			old: "case !advances:", new: "case false:",
 		}},
 		pkg: "mysqlbackend", test: "TestSessionNeedsAClock",
+	},
+	{
+		guard:   "session: losses are reported before the server knows",
+		file:    "internal/session/driver.go",
+		without: "the next holder has the lock while the former one believes in it",
+		edits: []edit{{
+			old: "\tdefer close(s.over)\n\tdefer s.conn.Close()\n",
+			new: "\tdefer close(s.over)\n\ts.conn.Close()\n",
+		}},
+		pkg: "internal/session", test: "TestLossesAreReportedBeforeTheServerKnows",
+	},
+	{
+		guard:   "session: a second cause does not close earlier",
+		file:    "internal/session/driver.go",
+		without: "the next holder has the lock while the former one believes in it",
+		edits:   []edit{{old: "\t\t<-s.over\n", new: "\t\ts.conn.Close()\n"}},
+		pkg:     "internal/session", test: "TestLossesAreReportedBeforeTheServerKnows",
+	},
+	{
+		guard: "session: patience ends with the terms", file: "internal/session/driver.go",
+		without: "a client without a lock waits for a dead connection, as long as its TTL",
+		edits: []edit{{
+			old: "s.proved.Add(s.longest)", new: "s.proved.Add(d.server.TTL)",
+		}},
+		pkg: "internal/session", test: "TestShortTermsNeedNoPatience",
+	},
+	{
+		guard:   "postgres: TCP does not end a silent session",
+		file:    "pgbackend/session.go",
+		without: "the server frees the lock of a holder that is cut off before its lease ends",
+		edits: []edit{{
+			old: "\t\t\"tcp_user_timeout\":    strconv.FormatInt(limit, 10),\n", new: "",
+		}},
+		pkg: "pgbackend", test: "TestSettingsOfASession",
+	},
+	{
+		guard: "postgres: a session keeps its settings", file: "pgbackend/session.go",
+		without: "a hook shortens the silence: the server frees the lock before the lease ends",
+		edits:   []edit{{old: "if err == nil && !kept {", new: "if false {"}},
+		pkg:     "pgbackend", test: "TestHooksOfAPool",
+	},
+	{
+		guard: "postgres: a session has the pool's password", file: "pgbackend/session.go",
+		without: "a pool whose passwords expire cannot connect again",
+		edits: []edit{{
+			old: "if base.BeforeConnect != nil {", new: "if false {",
+		}},
+		pkg: "pgbackend", test: "TestHooksOfAPool",
+	},
+	{
+		guard: "mysql: an answer begins with its request", file: "mysqlbackend/session.go",
+		without: "after 8 MB of answers a client loses all of its locks",
+		edits:   []edit{{old: "\tl.socket.answered = 0\n", new: ""}},
+		pkg:     "mysqlbackend", test: "TestAnswersOfASession",
+	},
+	{
+		guard: "mysql: a database has one spelling", file: "mysqlbackend/session.go",
+		without: "two spellings of one database do not exclude each other: two holders",
+		edits: []edit{{
+			old: "strings.ToLower(database)", new: "strings.ToLower(\"\")+database",
+		}},
+		pkg: "mysqlbackend", test: "TestSpellingOfADatabase",
+	},
+	{
+		guard:   "mysql: a session is refused where servers have their own locks",
+		file:    "mysqlbackend/session.go",
+		without: "two servers of one cluster have a holder each",
+		edits: []edit{
+			{old: "case variables[\"wsrep_on\"] == \"ON\":", new: "case false:"},
+		},
+		pkg: "mysqlbackend", test: "TestServersOfSessions",
+	},
+	{
+		guard: "mysql: TCP does not end a silent session", file: "mysqlbackend/session.go",
+		without: "the server frees the lock of a holder that is cut off before its lease ends",
+		edits:   []edit{{old: "case after > 0 &&", new: "case after > 1e6 &&"}},
+		pkg:     "mysqlbackend", test: "TestEagerKeepalive",
+	},
+	{
+		guard: "postgres: a session passes a silent host", file: "pgbackend/session.go",
+		without: "after a failover, a client cannot connect to the second host",
+		edits: []edit{{
+			old: "ctx, cancel := context.WithTimeout(ctx, openTimeout)",
+			new: "ctx, cancel := context.WithTimeout(ctx, opts.Timeout)",
+		}},
+		pkg: "pgbackend", test: "TestSilentHostIsPassed",
 	},
 }

@@ -11,11 +11,16 @@
 // The server ends a connection that is silent for [Server.TTL], which is as long as the longest
 // term. It counts from its last answer, and a term counts from the sending of a request that was
 // answered. So the lease of a client that stands still, or is cut off, ends before the server frees
-// the lock. Each answer proves the terms of all locks.
+// the lock. Each answer proves the terms of all locks. Nothing else may end a silent connection
+// earlier: neither the TCP of the server nor a proxy.
 //
 // When the connection ends, the driver drops all locks and reports each loss at once; see [Link].
-// The next request makes another connection. A statement without an answer also ends the
-// connection: what it may have locked is then free, or the server frees it when it notices the end.
+// If the driver itself ends it, it reports the losses first. The next request makes another
+// connection. A statement without an answer also ends the connection: what it may have locked is
+// then free, or the server frees it when it notices the end.
+//
+// A server that ends connections by itself, for example at a restart, cannot tell a client that is
+// cut off or stopped. Until its term ends, such a client does not know that it has lost its locks.
 //
 // # Order
 //

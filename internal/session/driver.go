@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +13,8 @@ import (
 
 // Server is what a driver knows about its server.
 type Server struct {
-	// Connect makes a connection. It ends with ctx. Its errors wrap ErrUnavailable or
-	// ErrUnsupported.
+	// Connect makes a connection. It ends with ctx, or after a limit of its own. Its errors wrap
+	// ErrUnavailable or ErrUnsupported.
 	Connect func(ctx context.Context) (Conn, error)
 	// ID returns the name of a lock on the server. Two keys may have the same name.
 	ID func(key string) string
@@ -23,7 +22,7 @@ type Server struct {
 	TTL time.Duration
 	// MinTTL is the shortest term.
 	MinTTL time.Duration
-	// Timeout limits connecting, and a statement while no lock is held.
+	// Timeout limits a statement while no lock is held.
 	Timeout time.Duration
 }
 
@@ -67,10 +66,12 @@ type Driver struct {
 
 // session is the life of one connection. Driver.mu guards its fields but conn.
 type session struct {
-	conn   Conn
-	held   map[string]*hold // by the name on the server
-	proved time.Time        // when the last request that was answered was sent
-	cause  error            // why it has ended; nil: it has not
+	conn    Conn
+	held    map[string]*hold // by the name on the server
+	longest time.Duration    // the longest TTL so far
+	proved  time.Time        // when the last request that was answered was sent
+	cause   error            // why it has ended; nil: it has not
+	over    chan struct{}    // closed when the losses are reported and conn is closed
 }
 
 // hold is a lock of the driver.
@@ -129,14 +130,14 @@ func (d *Driver) connect() (*session, error) {
 	if s != nil {
 		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(d.life, d.server.Timeout)
-	defer cancel()
 	begun := time.Now()
-	conn, err := d.server.Connect(ctx)
+	conn, err := d.server.Connect(d.life)
 	if err != nil {
 		return nil, err
 	}
-	s = &session{conn: conn, held: make(map[string]*hold), proved: begun}
+	s = &session{
+		conn: conn, held: make(map[string]*hold), proved: begun, over: make(chan struct{}),
+	}
 	return s, d.begin(s)
 }
 
@@ -157,22 +158,30 @@ func (d *Driver) begin(s *session) error {
 }
 
 // end ends s, so that its locks are lost. It returns the cause of the end, which may be an earlier
-// one.
+// one. It closes the connection after it has reported the losses, because the server then frees
+// the locks.
 func (d *Driver) end(s *session, cause error) error {
 	d.mu.Lock()
+	if s.cause != nil {
+		d.mu.Unlock()
+		<-s.over
+		return s.cause
+	}
 	held := s.held
-	s.held, s.cause = nil, cmp.Or(s.cause, cause)
+	s.held, s.cause = nil, cause
 	if d.present == s {
 		d.present = nil
 	}
-	cause = s.cause
 	d.mu.Unlock()
-	s.conn.Close()
+	defer close(s.over)
+	defer s.conn.Close()
+	var reports sync.WaitGroup // at the same time, because each can take some milliseconds
 	for _, h := range held {
 		if h.lost != nil {
-			h.lost(fmt.Errorf("%w: %w", backend.ErrLost, cause))
+			reports.Go(func() { h.lost(fmt.Errorf("%w: %w", backend.ErrLost, cause)) })
 		}
 	}
+	reports.Wait()
 	return cause
 }
 
@@ -204,14 +213,14 @@ func isRefusal(err error) bool {
 }
 
 // patience returns how long a statement may take. While locks are held, the connection is worth
-// waiting for until the server can have ended it.
+// waiting for until the last of their terms has ended.
 func (d *Driver) patience(s *session, now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(s.held) == 0 {
 		return d.server.Timeout
 	}
-	return max(d.server.Timeout, s.proved.Add(d.server.TTL).Sub(now))
+	return max(d.server.Timeout, s.proved.Add(s.longest).Sub(now))
 }
 
 // Acquire implements backend.Driver.
@@ -239,7 +248,7 @@ func (d *Driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		case fence == 0:
 			return nil, &backend.Busy{}
 		}
-		err = d.keep(s, id, &hold{req.Key, req.Owner, fence, req.Lost})
+		err = d.keep(s, id, &hold{req.Key, req.Owner, fence, req.Lost}, req.TTL)
 		if err != nil {
 			return nil, err
 		}
@@ -259,6 +268,9 @@ func (d *Driver) again(s *session, h *hold, req *backend.Request) (*backend.Gran
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.longest = max(s.longest, req.TTL)
 	return granted(req, sent, h.fence), nil
 }
 
@@ -276,11 +288,12 @@ func (d *Driver) find(s *session, id string) *hold {
 }
 
 // keep notes a lock that the server has granted. If the session has ended, keep returns the cause.
-func (d *Driver) keep(s *session, id string, h *hold) error {
+func (d *Driver) keep(s *session, id string, h *hold, ttl time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.cause == nil {
 		s.held[id] = h
+		s.longest = max(s.longest, ttl)
 	}
 	return s.cause
 }
@@ -360,6 +373,7 @@ func (d *Driver) renew(
 		case err != nil:
 			answers[i].Err = err
 		default:
+			d.present.longest = max(d.present.longest, g.TTL)
 			answers[i].Term = backend.Term{Sent: d.present.proved, TTL: g.TTL}
 		}
 	}

@@ -22,6 +22,7 @@ type script struct {
 	mu     sync.Mutex
 	delay  time.Duration           // of each answer
 	refuse func(what string) error // the answers; nil: success
+	closed func()                  // called before the driver closes a connection
 	conns  []*scripted
 	log    []string
 }
@@ -61,7 +62,13 @@ func (c *scripted) Lock(id string) (uint64, error) { return 7, c.answer("lock ",
 func (c *scripted) Unlock(id string) error         { return c.answer("unlock ", id) }
 func (c *scripted) Prove() error                   { return c.answer("prove", "") }
 func (c *scripted) Ended() <-chan struct{}         { return c.ended }
-func (c *scripted) Close()                         { c.close() }
+
+func (c *scripted) Close() {
+	if c.script.closed != nil {
+		c.script.closed()
+	}
+	c.close()
+}
 
 // on opens a driver over a script, in a bubble.
 func on(t *testing.T, test func(t *testing.T, d *Driver, s *script)) {
@@ -168,6 +175,41 @@ func TestEndOfAConnectionLosesAllLocks(t *testing.T) {
 	})
 }
 
+// TestLossesAreReportedBeforeTheServerKnows has requests that fail at the same time. The driver
+// ends the connection, and the server then frees its locks.
+func TestLossesAreReportedBeforeTheServerKnows(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		told := make(chan error, 2)
+		for _, key := range []string{"a", "b"} {
+			req := request(key, "x")
+			req.Lost = func(err error) {
+				time.Sleep(time.Second)
+				told <- err
+			}
+			if _, err := d.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.closed = func() {
+			if len(told) < 2 {
+				t.Errorf("the connection is closed when %d losses are reported", len(told))
+			}
+		}
+		s.refuse = func(string) error { return errors.New("reset") }
+		begun, present := time.Now(), d.present
+		var requests sync.WaitGroup
+		requests.Go(func() {
+			_, _ = d.Renew(t.Context(), &backend.Grant{Request: *request("a", "x")})
+		})
+		requests.Go(func() { _ = d.end(present, errEnded) })
+		requests.Wait()
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("the reports took %v", took)
+		}
+	})
+}
+
 // TestReleaseOrders has an Acquire that was given up while the server executes it. Its release is
 // executed after it, and finds the lock.
 func TestReleaseOrders(t *testing.T) {
@@ -254,6 +296,26 @@ func TestSlowServerCostsNoLock(t *testing.T) {
 		_, _ = d.Acquire(t.Context(), request("a", "y"))
 		if took := time.Since(begun); took != limit {
 			t.Errorf("without locks the driver waited for %v", took)
+		}
+	})
+}
+
+// TestShortTermsNeedNoPatience has a lock with a short term on a connection that would last for
+// longer. When the term is over, the connection is not worth waiting for.
+func TestShortTermsNeedNoPatience(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		req := request("a", "x")
+		req.TTL = ttl / 2
+		g, err := d.Acquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.delay = time.Hour
+		begun := time.Now()
+		_, _ = d.Renew(t.Context(), g)
+		if took := time.Since(begun); took != ttl/2 {
+			t.Errorf("the driver waited for %v", took)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -118,15 +117,6 @@ func (l *Link) await(until time.Time) {
 	case <-l.stir:
 	case <-timer.C:
 	}
-}
-
-// SyscallConn implements syscall.Conn if the connection does.
-func (l *Link) SyscallConn() (syscall.RawConn, error) {
-	inner, ok := l.Conn.(syscall.Conn)
-	if !ok {
-		return nil, errors.ErrUnsupported
-	}
-	return inner.SyscallConn()
 }
 
 // SetReadDeadline implements net.Conn.

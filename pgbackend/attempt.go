@@ -1,0 +1,200 @@
+package pgbackend
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// abandonAfter is how long a request goes on after the end of its context. If pgx ended the
+// connection at once, a server that is slow for a moment would have to serve all its clients'
+// connections again.
+const abandonAfter = time.Second
+
+// errNoAnswer is the outcome of a request that the server does not answer.
+var errNoAnswer = errors.New("the server does not answer")
+
+// call makes a request on a connection, when a slot of its lane is free. If ctx ends, call returns
+// at once, and the request goes on in the background for a moment. A request is not begun after the
+// end of ctx.
+func call[T any](
+	ctx context.Context, d *driver, l *lane,
+	request func(context.Context, *pgx.Conn) (T, error),
+) (T, error) {
+	a := &attempt{lane: l}
+	value, err := backend.Call(ctx, func(ctx context.Context) (none T, err error) {
+		select {
+		case l.slots <- struct{}{}:
+			defer func() { <-l.slots }()
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
+		conn, err := d.connect(ctx)
+		if err != nil {
+			return none, unsent(err)
+		}
+		defer giveBack(conn)
+		if ctx.Err() != nil || !a.begin(conn.Conn().PgConn(), d.timeout) {
+			return none, ctx.Err()
+		}
+		value, err := request(context.WithoutCancel(ctx), conn.Conn())
+		return value, a.end(err)
+	})
+	if err != nil && ctx.Err() != nil {
+		a.abandon()
+		return *new(T), ctx.Err()
+	}
+	return value, interpretError(err)
+}
+
+// connect takes a connection of the pool. It does not end with ctx: until a connection is made or
+// has failed, it counts in the pool, and so the request needs its slot.
+func (d *driver) connect(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	return d.pool.Acquire(ctx)
+}
+
+// giveBack gives a connection back to the pool. If pgx has given it up, giveBack returns when the
+// pool has room for another one. So a request keeps its slot, and no request takes a connection
+// that is reserved for renewals.
+func giveBack(conn *pgxpool.Conn) {
+	pgConn := conn.Conn().PgConn()
+	isClosed := pgConn.IsClosed()
+	conn.Release()
+	if isClosed {
+		<-pgConn.CleanupDone()
+	}
+}
+
+// attempt limits a request under way. At the limit it resets the connection. What the kernel has
+// not sent by then is never sent, so the server cannot execute it later. It is safe for concurrent
+// use.
+type attempt struct {
+	lane *lane
+
+	mu    sync.Mutex
+	state attemptState
+	conn  *pgconn.PgConn
+	limit *time.Timer
+}
+
+// attemptState is the state of an attempt.
+type attemptState int
+
+const (
+	waiting   attemptState = iota // for a connection
+	wanted                        // the caller waits for the answer
+	abandoned                     // the caller has gone
+	reset                         // the connection has ended
+	ended                         // there is an outcome, or the request never began
+)
+
+// begin notes that the request is now sent on conn. It reports false if the caller has gone.
+func (a *attempt) begin(conn *pgconn.PgConn, timeout time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state != waiting {
+		return false
+	}
+	a.state, a.conn = wanted, conn
+	a.limit = time.AfterFunc(timeout, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.reset()
+	})
+	return true
+}
+
+// abandon limits the rest of the request, because the caller has gone. Only half of the slots of a
+// lane can have such requests, and the next one ends at once: otherwise requests for one row that
+// another statement has locked would delay those for all other rows.
+func (a *attempt) abandon() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.state == waiting:
+		a.state = ended
+	case a.state == wanted && a.lane.abandon():
+		a.state = abandoned
+		a.limit.Reset(abandonAfter)
+	case a.state == wanted:
+		a.reset()
+	}
+}
+
+// reset ends the connection of a request that is under way. a.mu must be held.
+func (a *attempt) reset() {
+	switch a.state {
+	case abandoned:
+		a.lane.abandoned.Add(-1)
+	case wanted:
+	default:
+		return
+	}
+	a.state = reset
+	resetSocket(a.conn.Conn())
+}
+
+// end notes the outcome of the request and returns it. A connection that was reset is closed.
+func (a *attempt) end(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limit.Stop()
+	switch a.state {
+	case abandoned:
+		a.lane.abandoned.Add(-1)
+	case reset:
+		_ = a.conn.Close(context.Background())
+		if err != nil {
+			err = errNoAnswer
+		}
+	}
+	a.state = ended
+	if _, ok := a.conn.CustomData()[unreplicated]; ok {
+		_ = a.conn.Close(context.Background()) // and the note with it
+		return errUnreplicated
+	}
+	return err
+}
+
+// unreplicated is the key of a note on a connection: the server has ended the wait of a commit for
+// a standby, because an operator cancelled the statement. It then reports success, although a
+// failover can forget the change.
+const unreplicated = "dlock: unreplicated"
+
+// errUnreplicated is the outcome of such a statement. It is unknown.
+var errUnreplicated = errors.New("the wait for a standby was cancelled")
+
+// noteUnreplicated implements pgconn.NoticeHandler. Its message can be in any language.
+func noteUnreplicated(conn *pgconn.PgConn, notice *pgconn.Notice) {
+	if notice.Routine == "SyncRepWaitForLSN" {
+		conn.CustomData()[unreplicated] = true
+	}
+}
+
+// wrapper is a connection over another one, such as that of TLS.
+type wrapper interface{ NetConn() net.Conn }
+
+// resetSocket ends the socket of a connection, and discards what the kernel has not sent.
+func resetSocket(conn net.Conn) {
+	for {
+		outer, ok := conn.(wrapper)
+		if !ok {
+			break
+		}
+		conn = outer.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
