@@ -200,7 +200,9 @@ func foreignValueIsAConflict(f *fixture) {
 }
 
 func lockedEntryCostsNoOtherLease(f *fixture) {
-	const locks, locked = 20, 4 // as many as a driver may have connections for renewals
+	// The locked entries are of readers, as many as a driver may have connections for renewals,
+	// and of two writers.
+	const locks, readers, locked = 20, 4, 6
 	able := ability[EntryLocker](f)
 	// Repeated observations lengthen this term to 4 s at most. A defect that costs a lease with a
 	// term of 2 s could remain hidden with a term of 8 s.
@@ -209,7 +211,7 @@ func lockedEntryCostsNoOtherLease(f *fixture) {
 	leases := make([]*dlock.Lease, locks)
 	for i := range leases {
 		name := f.name + string(rune('a'+i))
-		if i < locked && f.caps.Modes&backend.Shared != 0 { // an entry of another form
+		if i < readers && f.caps.Modes&backend.Shared != 0 {
 			leases[i] = f.read(c, name)
 			continue
 		}

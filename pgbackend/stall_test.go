@@ -14,19 +14,41 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestStalledConnectionsDelayNoRenewal has requests time out on connections that the network does
-// not serve any more. New connections are served, so a renewal succeeds long before pgx by itself
-// gives up the connections, after 15 s.
+// TestStalledConnectionsDelayNoRenewal has requests on connections that the network does not serve
+// any more.
 func TestStalledConnectionsDelayNoRenewal(t *testing.T) {
 	t.Parallel()
+	stall(t, 0)
+}
+
+// TestSilentConnectionsDelayNoRenewal is the same with connections that were idle, which are
+// checked first.
+func TestSilentConnectionsDelayNoRenewal(t *testing.T) {
+	t.Parallel()
+	stall(t, pingAfter)
+}
+
+// stall has requests time out on connections that were idle for a time, and that the network does
+// not serve any more. New connections are served, so a renewal succeeds long before pgx by itself
+// gives up the connections, after 15 s.
+func stall(t *testing.T, idle time.Duration) {
+	t.Helper()
 	h := testenv.NewHarness[testenv.TB](t, testenv.Postgres(t))
 	d := opened(t, h.URL()+"?timeout=1s")
 	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
 	fillPool(t, d)
 	h.Delay(t)
+	time.Sleep(idle)
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 	defer cancel()
 	var requests sync.WaitGroup
+	for range reserved {
+		requests.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+			defer cancel()
+			_, _ = d.Renew(ctx, g)
+		})
+	}
 	for range 3 * maxConns {
 		requests.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, 4*time.Second)

@@ -128,8 +128,8 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/driver.go",
 		without: "a cancelled statement takes the lock later, as a ghost",
 		edits: []edit{{
-			old: "time.Duration(s.lockWait)*time.Second + timerSlack",
-			new: "0 * timerSlack",
+			old: "time.Duration(s.lockWait)*time.Second + timerSlack + abandonAfter",
+			new: "0",
 		}},
 		pkg: "mysqlbackend", test: "TestCancelledAcquireEndsInTime",
 	},

@@ -186,7 +186,7 @@ var pgMutants = []mutant{
 			old: "strconv.FormatInt(statementTimeout.Milliseconds(), 10)",
 			new: "strconv.Itoa(0)",
 		}},
-		pkg: "pgbackend", test: "TestGivenUpStatementEnds",
+		pkg: "pgbackend", test: "TestDefaultsOfTheServerDoNotMatter",
 	},
 	{
 		guard: "postgres: a standby is left", file: "pgbackend/open.go",
@@ -214,7 +214,7 @@ var pgMutants = []mutant{
 	},
 	{
 		guard: "postgres: Close ends all connections", file: "pgbackend/dial.go",
-		without: "requests that were given up keep connections for 15 s after Close",
+		without: "Close waits for a request that a silent server does not answer",
 		edits:   []edit{{old: "\t\t_ = conn.Conn.Close()\n", new: "\t\t_ = conn\n"}},
 		pkg:     "pgbackend", test: "TestCloseInABlackHole",
 	},
@@ -296,7 +296,7 @@ var pgMutants = []mutant{
 		guard: "postgres: a silent connection ends soon", file: "pgbackend/dial.go",
 		without: "after a stall, connections in their clean-up stop the renewals for 15 s",
 		edits:   []edit{{old: "end.After(latest) {", new: "false {"}},
-		pkg:     "pgbackend", test: "TestStalledConnectionsDelayNoRenewal",
+		pkg:     "pgbackend", test: "TestSilentConnectionsDelayNoRenewal",
 	},
 	{
 		guard: "postgres: a cancel request ends soon", file: "pgbackend/dial.go",
