@@ -111,8 +111,14 @@
 // # Poolers
 //
 // A pooler between the driver and the server, such as PgBouncer, refuses or drops the settings of a
-// connection. In the mode for transactions it has no LISTEN either. The driver detects this when it
-// connects, and returns ErrUnsupported: connect to the server itself.
+// connection, and in the mode for transactions it has no LISTEN. The driver detects a pooler when
+// it connects. Then waiters poll, in the order of their arrival. The settings are those of the role
+// and the database, which the driver checks with each connection: it returns ErrUnsupported if
+// synchronous_commit is off or local, or if the isolation level is not READ COMMITTED. Set them,
+// and a statement_timeout of two seconds, with ALTER ROLE … SET. No other client of the pooler may
+// change them for its connection.
+//
+// lock=session and a pooler are ErrUnsupported: connect to the server itself.
 //
 // # Server requirements
 //

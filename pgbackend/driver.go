@@ -32,6 +32,7 @@ const closeTimeout = time.Second
 type driver struct {
 	pool     *pgxpool.Pool
 	owned    bool // Close closes the pool
+	pooled   bool // there is a pooler in front of the server, and so no LISTEN
 	dials    *dialer
 	table    string
 	sql      statements
@@ -73,7 +74,7 @@ func (d *driver) Capabilities() backend.Capabilities {
 		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
 		Fair:    backend.FairAlways,
 		Fencing: backend.FenceDurable,
-		Inspect: true, List: true, Break: true, Move: true, Notify: true,
+		Inspect: true, List: true, Break: true, Move: true, Notify: !d.pooled,
 		MinTTL: minTTL,
 		Late:   late,
 	}

@@ -65,9 +65,9 @@ func TestOnlyRow(t *testing.T) {
 	}
 }
 
-// TestPoolerIsRefused connects with a number that is not the number of the server's process, as a
+// TestPoolerIsDetected connects with a number that is not the number of the server's process, as a
 // pooler does.
-func TestPoolerIsRefused(t *testing.T) {
+func TestPoolerIsDetected(t *testing.T) {
 	t.Parallel()
 	conn, err := pgconn.Connect(t.Context(), testenv.Postgres(t).URL)
 	if err != nil {
@@ -85,6 +85,6 @@ func TestPoolerIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw.WantIs(t, "a pooler", validate(t.Context(), conn), backend.ErrUnsupported)
+	raw.WantIs(t, "a pooler", validate(t.Context(), conn), errPooler)
 	_ = conn.Close(t.Context())
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -79,15 +80,28 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, dials, err := t.config()
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if t.Lock == LockSession {
+		config, dials, err := t.config(false)
+		if err != nil {
+			return nil, err
+		}
 		config.ConnConfig.DialFunc = dials.dialFunc
 		return openSession(ctx, config, t.Options)
+	}
+	d, err := t.open(ctx, false)
+	if errors.Is(err, errPooler) {
+		d, err = t.open(ctx, true)
+	}
+	return d, err
+}
+
+// open opens a driver with rows as locks. pooled: there is a pooler in front of the server.
+func (t *target) open(ctx context.Context, pooled bool) (backend.Driver, error) {
+	config, dials, err := t.config(pooled)
+	if err != nil {
+		return nil, err
 	}
 	pool, err := newPool(ctx, config)
 	if err != nil {
@@ -95,7 +109,7 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 		return nil, interpretError(err)
 	}
 	d := newDriver(pool, config, dials, t.Options)
-	d.owned = true
+	d.owned, d.pooled = true, pooled
 	return d.opened(ctx)
 }
 
@@ -134,6 +148,8 @@ func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, e
 //     otherwise New returns ErrUnsupported. ConnConfig.RuntimeParams sets both.
 //   - statement_timeout limits how long a statement that was given up may still be executed.
 //     Capabilities.Late takes it for at most two seconds.
+//   - Behind a pooler in transaction mode that does not support prepared statements,
+//     ConnConfig.DefaultQueryExecMode must be pgx.QueryExecModeCacheDescribe.
 func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {
 	o := opts.withDefaults()
 	if err := o.check(); err != nil {
@@ -189,9 +205,10 @@ func parseTarget(u *backend.URL) (*target, error) {
 	return t, nil
 }
 
-// config returns the configuration of the pool. pgx insists on parsing one, and takes from the
+// config returns the configuration of the pool. A pooler has no settings of single connections and
+// maybe no prepared statements with names. pgx insists on parsing one, and takes from the
 // environment what the URL does not say, such as PGPASSWORD and the file of passwords.
-func (t *target) config() (*pgxpool.Config, *dialer, error) {
+func (t *target) config(pooled bool) (*pgxpool.Config, *dialer, error) {
 	config, err := pgxpool.ParseConfig(t.text())
 	if err != nil {
 		return nil, nil, fmt.Errorf("dlock: invalid URL or environment: %w", err)
@@ -214,6 +231,11 @@ func (t *target) config() (*pgxpool.Config, *dialer, error) {
 	conn.MaxProtocolMessageBodyLen = maxMessage
 	maps.Copy(conn.RuntimeParams, settings)
 	conn.ValidateConnect = validate
+	if pooled {
+		conn.RuntimeParams = map[string]string{"application_name": settings["application_name"]}
+		conn.ValidateConnect = validatePooled
+		conn.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
 	conn.OnNotice = noteUnreplicated
 	onError := conn.OnPgError
 	conn.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {
@@ -277,36 +299,51 @@ func (t *target) secure(config *pgconn.Config) error {
 // checked is the number of values that validate reads.
 const checked = 5
 
-// validate checks a connection. If a new one is to a standby, pgx tries the next host.
+// validate checks a connection to the server itself. If a new one is to a standby, pgx tries the
+// next host.
 func validate(ctx context.Context, conn *pgconn.PgConn) error {
+	pooled, err := check(ctx, conn)
+	if pooled {
+		return errPooler // before the settings, which the pooler has not kept
+	}
+	return err
+}
+
+// validatePooled checks a connection to a pooler.
+func validatePooled(ctx context.Context, conn *pgconn.PgConn) error {
+	_, err := check(ctx, conn)
+	return err
+}
+
+// check checks the server of a connection, and reports whether there is a pooler in front of it.
+func check(ctx context.Context, conn *pgconn.PgConn) (pooled bool, err error) {
 	results, err := conn.Exec(ctx, `SELECT current_setting('transaction_read_only'),
 		current_setting('synchronous_commit'), current_setting('transaction_isolation'),
 		current_setting('server_version_num'), pg_backend_pid()`).ReadAll()
 	if err != nil {
-		return err
+		return false, err
 	}
 	values, ok := onlyRow(results)
 	if !ok {
-		return errPooler
+		return false, errStranger
 	}
 	readOnly, commit, isolation := values[0], values[1], values[2]
 	version, pid := values[3], values[4]
 	number, err := strconv.Atoi(version)
+	pooled = pid != strconv.FormatUint(uint64(conn.PID()), 10) // a pooler has its own numbers
 	switch {
 	case err != nil || number < 140000:
-		return errOld
-	case pid != strconv.FormatUint(uint64(conn.PID()), 10): // a pooler has its own numbers
-		return errPooler
+		err = errOld
 	case readOnly != "off":
-		return fmt.Errorf("%w: the server is a standby or read-only", backend.ErrUnavailable)
+		err = fmt.Errorf("%w: the server is a standby or read-only", backend.ErrUnavailable)
 	case commit == "off" || commit == "local":
-		return fmt.Errorf("%w: synchronous_commit is %s: a crash or a failover would forget locks",
+		err = fmt.Errorf("%w: synchronous_commit is %s: a crash or a failover would forget locks",
 			backend.ErrUnsupported, commit)
 	case isolation != "read committed":
-		return fmt.Errorf("%w: the isolation level is %s, and must be read committed",
+		err = fmt.Errorf("%w: the isolation level is %s, and must be read committed",
 			backend.ErrUnsupported, isolation)
 	}
-	return nil
+	return pooled, err
 }
 
 // onlyRow returns the values of a result of validate. The peer may be no server of PostgreSQL.
@@ -323,9 +360,15 @@ func onlyRow(results []*pgconn.Result) (values []string, ok bool) {
 // errOld is the error of a server without the settings or the statements of the driver.
 var errOld = fmt.Errorf("%w: the server is older than PostgreSQL 14", backend.ErrUnsupported)
 
-// errPooler is the error of a connection that does not reach the server itself.
-var errPooler = fmt.Errorf("%w: there is a pooler before the server, which does not keep the "+
-	"settings of a connection; connect to the server itself", backend.ErrUnsupported)
+var (
+	// errPooler is the error of a connection that does not reach the server itself.
+	errPooler = fmt.Errorf("%w: there is a pooler in front of the server, which does not keep "+
+		"the settings and the locks of a connection; connect to the server itself",
+		backend.ErrUnsupported)
+	// errStranger is the error of a peer that is no server of PostgreSQL.
+	errStranger = fmt.Errorf("%w: the peer does not answer as PostgreSQL does",
+		backend.ErrUnsupported)
+)
 
 // probe checks the server and the table, and creates the table if it does not exist.
 func (d *driver) probe(ctx context.Context) error {
@@ -335,7 +378,7 @@ func (d *driver) probe(ctx context.Context) error {
 	}
 	defer conn.Release()
 	if !d.owned { // otherwise each connection has been checked
-		if err := validate(ctx, conn.Conn().PgConn()); err != nil {
+		if d.pooled, err = check(ctx, conn.Conn().PgConn()); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ func TestTLSOfTheEnvironment(t *testing.T) {
 	for _, authority := range []string{"system", "/nowhere/ca.pem"} {
 		t.Setenv("PGSSLROOTCERT", authority)
 		plain := &target{hosts: []string{"a:1", "b:2"}, database: "locks"}
-		config, dials, err := plain.config()
+		config, dials, err := plain.config(false)
 		if err != nil {
 			t.Fatal(err)
 		}

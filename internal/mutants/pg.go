@@ -195,13 +195,35 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestStandbyIsUnavailable",
 	},
 	{
-		guard: "postgres: a pooler is refused", file: "pgbackend/open.go",
+		guard: "postgres: a pooler is detected", file: "pgbackend/open.go",
 		without: "settings and LISTEN are lost between two statements",
 		edits: []edit{{
-			old: "case pid != strconv.FormatUint(uint64(conn.PID()), 10):",
-			new: "case pid == strconv.FormatUint(uint64(conn.PID())+1, 36):",
+			old: "pooled = pid != strconv.FormatUint(uint64(conn.PID()), 10)",
+			new: "pooled = pid == strconv.FormatUint(uint64(conn.PID())+1, 36)",
 		}},
-		pkg: "pgbackend", test: "TestPoolerIsRefused",
+		pkg: "pgbackend", test: "TestPoolerIsDetected",
+	},
+	{
+		guard: "postgres: behind a pooler waiters poll", file: "pgbackend/driver.go",
+		without: "a waiter sleeps, and its messages go to another client of the pooler",
+		edits:   []edit{{old: "Notify: !d.pooled,", new: "Notify: true,"}},
+		pkg:     "pgbackend", test: "TestNewWithAPooler",
+	},
+	{
+		guard: "postgres: behind a pooler the settings count", file: "pgbackend/open.go",
+		without: "a crash or a failover forgets locks",
+		edits: []edit{{
+			old: "\t_, err := check(ctx, conn)\n\treturn err\n", new: "\treturn nil\n",
+		}},
+		pkg: "pgbackend", test: "TestPooledSettings",
+	},
+	{
+		guard: "postgres: behind a pooler no statement has a name", file: "pgbackend/open.go",
+		without: "the driver needs a pooler that supports prepared statements",
+		edits: []edit{{
+			old: "\t\tconn.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe\n", new: "",
+		}},
+		pkg: "pgbackend", test: "TestPooledStatementsHaveNoNames",
 	},
 	{
 		guard: "postgres: the end of a connection is no answer", file: "pgbackend/errors.go",

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv/pki"
 	"github.com/dlock-go/dlock/internal/testenv/recipe"
 	"github.com/dlock-go/dlock/internal/testenv/server"
@@ -13,7 +14,7 @@ import (
 // in which the command packages prints them.
 var recipes = []*server.Recipe{
 	recipe.Redis(), recipe.Valkey(), recipe.Memcached(), recipe.ZooKeeper(), recipe.Etcd(),
-	recipe.MySQL(), recipe.MariaDB(), recipe.Postgres(),
+	recipe.MySQL(), recipe.MariaDB(), recipe.Postgres(), recipe.PgBouncer("", "session"),
 }
 
 // Recipes returns the recipes of all kinds of single servers.
@@ -186,4 +187,16 @@ func Postgres(tb TB) *Server {
 func NewPostgres(tb TB, args ...string) *Server {
 	tb.Helper()
 	return own(tb, recipe.Postgres(args...))
+}
+
+// NewPgBouncer starts a PgBouncer in front of a PostgreSQL server, for this test alone, with the
+// pool mode "session" or "transaction", which follows its name in the report. It is removed when
+// the test ends.
+func NewPgBouncer(tb TB, s *Server, mode string) *Server {
+	tb.Helper()
+	addr := s.Addr
+	if u, err := backend.ParseURL(s.DirectURL()); err == nil { // as a container reaches it
+		addr = u.HostsWithPort("5432")[0]
+	}
+	return own(aloneTB{tb, "-" + mode}, recipe.PgBouncer(addr, mode))
 }

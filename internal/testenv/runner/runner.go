@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -88,20 +89,45 @@ func (s Source) Start(sp *Spec, port int) (Control, error) {
 	return newProcess(sp, s.from, port)
 }
 
-// FreePort returns a port of the loopback interface that is not in use. It is below the kernel's
+// FreePort returns a port of the loopback interface that is not in use, and that no other call
+// returns, in any process of the tests, as long as this process lives. It is below the kernel's
 // range of ports for outgoing connections. Otherwise an outgoing connection could take the port of
 // a killed server. It could even be a client that dials the server and so connects to itself.
 func FreePort() (int, error) {
 	var err error
 	for range 100 {
 		port := 20000 + rand.N(12000)
+		addr := net.JoinHostPort(loopback, strconv.Itoa(port))
 		var l net.Listener
-		l, err = net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+		if l, err = net.Listen("tcp", addr); err != nil {
+			continue
+		}
+		err = reserve(addr)
+		_ = l.Close()
 		if err == nil {
-			return port, l.Close()
+			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("no free port: %w", err)
+}
+
+// reservations are UDP sockets at the ports of this process's servers, which use TCP. They end with
+// the process. A server that starts late, or again after a kill, finds its port free.
+var reservations struct {
+	sync.Mutex
+	sockets []net.PacketConn
+}
+
+// reserve takes an address from all processes.
+func reserve(addr string) error {
+	socket, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return err
+	}
+	reservations.Lock()
+	defer reservations.Unlock()
+	reservations.sockets = append(reservations.sockets, socket)
+	return nil
 }
 
 // FreePorts returns n different ports like the port of [FreePort].

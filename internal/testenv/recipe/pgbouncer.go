@@ -1,0 +1,90 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dlock-go/dlock/internal/testenv/runner"
+	"github.com/dlock-go/dlock/internal/testenv/server"
+)
+
+// PgBouncer returns the recipe of a PgBouncer in front of the PostgreSQL server at addr. mode is
+// "session" or "transaction": what a client has a connection of the server for.
+//
+// A PgBouncer that runs as a process refuses to run as root.
+func PgBouncer(addr, mode string) *server.Recipe {
+	return &server.Recipe{
+		Spec: runner.Spec{
+			Name: "pgbouncer", Port: 6432, Program: "pgbouncer", Package: "pgbouncer",
+			Command: func(l runner.Listen) []string { return pgbouncerCommand(l, addr, mode) },
+		},
+		URL:   "postgres://postgres:" + postgresPassword + "@ADDRESS/dlock",
+		Probe: pgbouncerVersion,
+	}
+}
+
+// pgbouncerCommand writes the files pgbouncer.ini and users, in a container with its shell.
+func pgbouncerCommand(l runner.Listen, addr, mode string) []string {
+	settings, users := filepath.Join(l.Dir, "pgbouncer.ini"), filepath.Join(l.Dir, "users")
+	host, port, _ := net.SplitHostPort(addr)
+	const format = `[databases]
+* = host=%s port=%s
+[pgbouncer]
+listen_addr = %s
+listen_port = %s
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = %s
+admin_users = postgres
+pool_mode = %s
+default_pool_size = 100
+max_client_conn = 1000
+`
+	ini := fmt.Sprintf(format, host, port, l.Host, strconv.Itoa(l.Port), users, mode)
+	list := `"postgres" "` + postgresPassword + `"`
+	if l.Container {
+		const start = `echo "$1" >"$0" && echo "$3" >"$2" && exec pgbouncer "$0"`
+		return []string{"sh", "-c", start, settings, ini, users, list}
+	}
+	// Without the files the server does not start, and its log has the reason.
+	_ = os.WriteFile(settings, []byte(ini), 0o600)
+	_ = os.WriteFile(users, []byte(list), 0o600)
+	return []string{"pgbouncer", settings}
+}
+
+// pgbouncerVersion returns the version, such as "PgBouncer 1.25.0", if the server behind it
+// answers.
+func pgbouncerVersion(ctx context.Context, t server.Target) (string, error) {
+	config, err := pgconn.ParseConfig(t.URL + "?sslmode=disable")
+	if err != nil {
+		return "", err
+	}
+	if _, err := ask(ctx, config, "SELECT 1"); err != nil {
+		return "", err
+	}
+	config.Database = "pgbouncer"
+	return ask(ctx, config, "SHOW VERSION")
+}
+
+// ask returns the first value of the answer to a statement.
+func ask(ctx context.Context, config *pgconn.Config, sql string) (string, error) {
+	conn, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	results, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) != 1 {
+		return "", fmt.Errorf("%s returns no value", sql)
+	}
+	return string(results[0].Rows[0][0]), nil
+}
