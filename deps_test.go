@@ -141,6 +141,7 @@ var rules = []struct {
 	}},
 	{"/internal/engine", []string{""}},
 	{"/internal/bound", []string{"", "/backend", "/internal/...", "/...backend"}},
+	{"/internal/abort", []string{"/...backend"}},
 	{"/internal/background", []string{"/...backend", "/internal/session"}},
 	{"/internal/session", []string{"/...backend"}},
 	{"", []string{

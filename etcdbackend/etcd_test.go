@@ -915,7 +915,18 @@ func TestQuotaExceeded(t *testing.T) {
 	if _, err := d.Renew(t.Context(), g); err != nil {
 		t.Errorf("Renew: %v", err)
 	}
-	release(t, d, g)
+	if err := d.Break(t.Context(), g.Key, g.Owner); err != nil {
+		t.Errorf("Break: %v", err)
+	}
+	_, err = d.Renew(t.Context(), g)
+	raw.WantIs(t, "Renew after Break", err, backend.ErrLost)
+}
+
+// TestClientWithoutConnection makes a driver of a client that another package built.
+func TestClientWithoutConnection(t *testing.T) {
+	t.Parallel()
+	_, err := New(clientv3.NewCtxClient(t.Context()), nil)
+	raw.WantIs(t, "New", err, backend.ErrUnsupported)
 }
 
 // TestGrantWakesAConcurrentWait checks an Acquire that is granted during a Wait of the same owner,

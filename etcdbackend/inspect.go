@@ -3,6 +3,7 @@ package etcdbackend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -224,10 +226,13 @@ func holdersOf(kvs []*mvccpb.KeyValue, name string) ([]record, error) {
 func (d *driver) removeHolder(ctx context.Context, name string, r record) (done bool, err error) {
 	key := newKeys(d.root, name, r.creator).key
 	lease := clientv3.WithLease(clientv3.LeaseID(r.lease))
-	resp, err := d.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", r.modified)).
+	present := clientv3.Compare(clientv3.ModRevision(key), "=", r.modified)
+	resp, err := d.client.Txn(ctx).If(present).
 		Then(clientv3.OpDelete(key), clientv3.OpPut(d.inboxOf(r.client), r.owner, lease)).
 		Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) { // without the message, the next renewal finds out
+		resp, err = d.client.Txn(ctx).If(present).Then(clientv3.OpDelete(key)).Commit()
+	}
 	switch {
 	case isLeaseGone(err):
 		return false, nil

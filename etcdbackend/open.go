@@ -54,6 +54,10 @@ func New(client *clientv3.Client, opts *Options) (backend.Driver, error) {
 	if client == nil {
 		return nil, errors.New("dlock: etcdbackend.New needs a client")
 	}
+	if client.ActiveConnection() == nil {
+		return nil, fmt.Errorf("%w: the client has no connection of its own, which renewals need",
+			backend.ErrUnsupported)
+	}
 	options := opts.withDefaults()
 	if err := options.check(); err != nil {
 		return nil, err

@@ -18,7 +18,10 @@ const (
 
 var valuePrefix, space, crlf = []byte("VALUE "), []byte(" "), []byte("\r\n")
 
-var errEndless = errors.New("the server's answer does not end")
+var (
+	errEndless = errors.New("the server's answer does not end")
+	errLine    = errors.New("a line of the server's answer does not end with CRLF")
+)
 
 // answerReader limits what a server can send. gomemcache allocates as much for a value as the
 // server announces, up to 4 GB, and accepts any number of values.
@@ -60,6 +63,9 @@ func (a *answerReader) readLine() error {
 	line, err := a.r.ReadSlice('\n') // fails if the line is longer than the buffer
 	if err != nil {
 		return err
+	}
+	if !bytes.HasSuffix(line, crlf) { // gomemcache would slice beyond the line
+		return errLine
 	}
 	a.line = line
 	if !bytes.HasPrefix(line, valuePrefix) { // most answers; Split allocates

@@ -10,6 +10,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/abort"
 )
 
 // conn is a gomemcache client with at most one connection. One call uses it at a time.
@@ -155,10 +156,10 @@ func (c callConn) SetDeadline(time.Time) error {
 }
 
 // Close closes the connection, and the next request dials. gomemcache calls it after an error that
-// leaves the connection unusable.
+// leaves the connection unusable. It sends no farewell of TLS, for which it could wait.
 func (c callConn) Close() error {
 	c.conn.mu.Lock()
 	defer c.conn.mu.Unlock()
 	c.conn.open, c.conn.socket = nil, nil
-	return c.Conn.Close()
+	return abort.Close(c.Conn)
 }

@@ -134,3 +134,40 @@ func TestHugeForeignValue(t *testing.T) {
 		t.Errorf("%d connections are idle after calls one by one, want 1", n)
 	}
 }
+
+// TestLinesWithoutCRLF has a server that answers the request for a fence with lines that no
+// memcached sends.
+func TestLinesWithoutCRLF(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"\n", "CLIENT_ERROR \n", "7\n"} {
+		addr := listen(t, func(conn net.Conn) {
+			r := bufio.NewReader(conn)
+			for range 2 { // add and its value
+				if _, err := r.ReadString('\n'); err != nil {
+					return
+				}
+			}
+			_, _ = io.WriteString(conn, "STORED\r\n")
+			if _, err := r.ReadString('\n'); err == nil {
+				_, _ = io.WriteString(conn, line)
+			}
+			_, _ = io.Copy(io.Discard, conn)
+		})
+		opts := Options{Timeout: time.Minute}
+		d := newDriver([]string{addr}, opts.withDefaults())
+		if _, err := d.Acquire(t.Context(), raw.Request(t, long)); err == nil {
+			t.Errorf("Acquire after the line %q: nil", line)
+		}
+		_ = d.Close()
+	}
+}
+
+// TestClosedConnectionSendsNothing checks Capabilities.Late.
+func TestClosedConnectionSendsNothing(t *testing.T) {
+	t.Parallel()
+	raw.Discards(t, true, func(addr string) (net.Conn, error) {
+		opts := (&Options{}).withDefaults()
+		_, open, err := connect(t.Context(), "tcp", addr, &opts)
+		return open, err
+	})
+}

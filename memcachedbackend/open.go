@@ -16,6 +16,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/tlsfile"
+	"github.com/dlock-go/dlock/internal/abort"
 )
 
 func init() { backend.Register("memcached", open) }
@@ -80,6 +81,7 @@ func connect(
 	if err != nil {
 		return nil, nil, err
 	}
+	abort.OnClose(socket) // no request is executed after Capabilities.Late
 	open = socket
 	if opts.TLS != nil {
 		secure := tls.Client(socket, tlsfile.For(addr, opts.TLS))

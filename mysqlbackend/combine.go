@@ -212,22 +212,26 @@ func (d *driver) releaseBatch(
 ) {
 	text := withNames(d.text.releaseAll, len(indices))
 	out, err := exec(ctx, d.pools.control, text, d.releaseAllArgs(gs, indices)...)
-	var alone sync.WaitGroup
-	defer alone.Wait()
-	waiting := make(chan struct{}, maxRowWaiters) // each may wait for a row, on its own connection
+	var rest []int
 	for n, i := range indices {
 		switch {
 		case err != nil:
 			errs[i] = err
 		case out.id>>(2*n)&1 == 0:
-			waiting <- struct{}{}
-			alone.Go(func() {
-				errs[i] = d.free(ctx, gs[i])
-				<-waiting
-			})
+			rest = append(rest, i)
 		case out.id>>(2*n+1)&1 == 1:
 			d.wakeFirstLater(gs[i].Key)
 		}
+	}
+	var alone sync.WaitGroup
+	defer alone.Wait()
+	waiting := make(chan struct{}, maxRowWaiters) // each may wait for a row, on its own connection
+	for _, i := range rest {
+		waiting <- struct{}{}
+		alone.Go(func() {
+			errs[i] = d.free(ctx, gs[i])
+			<-waiting
+		})
 	}
 }
 

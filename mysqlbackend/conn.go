@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/abort"
 	"github.com/dlock-go/dlock/internal/session"
 )
 
@@ -115,6 +117,12 @@ func (c *conn) ExecContext(
 	return result, nil
 }
 
+// Close implements driver.Conn of database/sql, which calls it when no request is under way.
+func (c *conn) Close() error {
+	c.socket.orderly.Store(true)
+	return c.libraryConn.Close()
+}
+
 // exec executes a statement, prepared if it is hot. A deadline-only ctx limits the socket.
 func (c *conn) exec(
 	ctx context.Context, text string, args []sqldriver.NamedValue,
@@ -213,9 +221,19 @@ var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 // the driver, if that is earlier than the client library's deadline.
 type socket struct {
 	net.Conn
-	watched  bool      // Conn is a session.Link
-	end      time.Time // of the present request; zero: only the library's deadlines
-	answered int       // bytes since the last request
+	watched  bool        // Conn is a session.Link
+	end      time.Time   // of the present request; zero: only the library's deadlines
+	answered int         // bytes since the last request
+	orderly  atomic.Bool // the library closes it with a farewell, and not after a failure
+}
+
+// Close implements net.Conn. After a failure it discards what the kernel has not sent, so that the
+// server does not execute a request after Capabilities.Late.
+func (s *socket) Close() error {
+	if s.orderly.Load() {
+		return s.Conn.Close()
+	}
+	return abort.Close(s.Conn)
 }
 
 // Read implements net.Conn. It fails after maxAnswer bytes for one request.

@@ -3,6 +3,7 @@ package mysqlbackend
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -113,4 +114,28 @@ func impostor(tb testing.TB, serve func(net.Conn)) (addr string) {
 		}
 	}()
 	return l.Addr().String()
+}
+
+// TestClosedConnectionSendsNothing checks Capabilities.Late. Only an orderly end sends the rest.
+func TestClosedConnectionSendsNothing(t *testing.T) {
+	t.Parallel()
+	raw.Discards(t, true, func(addr string) (net.Conn, error) {
+		return new(socket).dial(t.Context(), "tcp", addr)
+	})
+}
+
+// TestIdleConnectionsEnd checks that the server ends the connections of a host that has left the
+// network.
+func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openURL(t, server(t).URL)
+			got := ask(t, d.pools.main.DB, "SELECT @@wait_timeout")
+			if want := fmt.Sprint((2 * idleTime).Seconds()); got != want {
+				t.Errorf("wait_timeout is %s, want %s", got, want)
+			}
+		})
+	}
 }

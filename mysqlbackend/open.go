@@ -35,6 +35,9 @@ var settings = map[string]string{
 	"lock_wait_timeout":        "1",
 	// Otherwise the server could truncate names.
 	"sql_mode": "'STRICT_ALL_TABLES'",
+	// Otherwise the connections of a host that has left the network stay for hours. It is twice
+	// idleTime, in seconds.
+	"wait_timeout": "120",
 }
 
 // New makes a driver of a database that belongs to the caller: Close leaves it open. New probes the
@@ -74,7 +77,9 @@ func New(db *sql.DB, opts *Options) (backend.Driver, error) {
 		waitConns = min(maxWaitConns, limit/4)
 	}
 	lent := &pool{DB: db}
-	p := &pools{main: lent, control: lent, waiting: lent, waitConns: waitConns}
+	p := &pools{
+		main: lent, control: lent, renewals: lent, waiting: lent, waitConns: waitConns,
+	}
 	return opened(newDriver(ctx, p, o))
 }
 
@@ -120,13 +125,8 @@ func connect(t *target) (*pools, error) {
 	patient.Params = maps.Clone(settings)
 	patient.Params["wait_timeout"] = strconv.Itoa(maxIdle)
 	hot := newStatements(t.Table).hot()
-	p := &pools{waitConns: maxWaitConns, owned: true}
-	p.main = newPool(&connector{config: config, hot: hot}, mainConns)
-	p.control = newPool(&connector{config: config, hot: hot}, controlConns)
-	p.control.prefer = p.main // one connection acquires and releases an uncontended lock
-	p.waiting = newPool(&connector{config: patient, hot: hot}, maxWaitConns)
-	p.waiting.SetConnMaxIdleTime(maxIdle * time.Second / 2) // before the server closes it
-	return p, nil
+	return newPools(
+		&connector{config: config, hot: hot}, &connector{config: patient, hot: hot}), nil
 }
 
 // config returns the configuration of a connection.

@@ -69,11 +69,6 @@ var renewPauses = [...]time.Duration{
 // end, and not for long: until then the caller has no answers for the other rows. Grants whose rows
 // have become rosters do not wait for that.
 func (d *driver) renewBatch(ctx context.Context, r *renewals, indices []int) {
-	if len(indices) == 1 {
-		a := &r.answers[indices[0]]
-		a.Term, a.Err = d.Renew(ctx, r.grants[indices[0]])
-		return
-	}
 	var rosters sync.WaitGroup
 	defer rosters.Wait()
 	for _, p := range renewPauses {
@@ -103,7 +98,7 @@ func (d *driver) renewFree(
 	names, pairs := identify(r.grants, indices)
 	micros := ceilMicros(r.grants[indices[0]].TTL)
 	sent := time.Now()
-	out, err := exec(ctx, d.pools.control, withNames(d.text.renewFree, len(indices)),
+	out, err := exec(ctx, d.pools.renewals, withNames(d.text.renewFree, len(indices)),
 		slices.Concat(names, []any{len(names), micros}, pairs)...)
 	var holders map[string]holder // nil: the statement has renewed all of them
 	if err == nil && out.changed != int64(len(indices)) {
@@ -152,7 +147,7 @@ func (h *holder) has(g *backend.Grant) bool { return h.live && h.owner == g.Owne
 // holders returns the present owners by name. It omits locked rows.
 func (d *driver) holders(ctx context.Context, names ...any) (map[string]holder, error) {
 	holders := make(map[string]holder, len(names))
-	_, err := query(ctx, d.pools.control, func(rows *sql.Rows) (_ any, err error) {
+	_, err := query(ctx, d.pools.renewals, func(rows *sql.Rows) (_ any, err error) {
 		var name string
 		var h holder
 		err = rows.Scan(&name, &h.owner, &h.live, &h.end)
@@ -179,7 +174,7 @@ func (d *driver) renewRosters(ctx context.Context, r *renewals, indices []int) {
 			defer func() { <-free }()
 			bounded, cancel := boundRowWait(ctx) // the row may be locked after it was read
 			defer cancel()
-			err := d.renewEntries(bounded, d.pools.control, true, r, of)
+			err := d.renewEntries(bounded, d.pools.renewals, true, r, of)
 			if errors.Is(err, errRowLocked) {
 				locked <- of
 			}

@@ -221,10 +221,11 @@ func query[T any](
 	ctx context.Context, q querier, scan func(*sql.Rows) (T, error), text string, args ...any,
 ) ([]T, error) {
 	if p, ok := q.(*pool); ok {
-		if err := p.takeSlot(ctx); err != nil {
+		slot, err := p.takeSlot(ctx)
+		if err != nil {
 			return nil, err
 		}
-		defer p.freeSlot()
+		defer slot.free()
 	}
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {

@@ -3,7 +3,6 @@ package pgbackend
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/abort"
 )
 
 // abandonAfter is how long a request goes on after the end of its context. If pgx ended the
@@ -141,7 +141,7 @@ func (a *attempt) reset() {
 		return
 	}
 	a.state = reset
-	resetSocket(a.conn.Conn())
+	_ = abort.Close(a.conn.Conn())
 }
 
 // end notes the outcome of the request and returns it. A connection that was reset is closed.
@@ -179,22 +179,4 @@ func noteUnreplicated(conn *pgconn.PgConn, notice *pgconn.Notice) {
 	if notice.Routine == "SyncRepWaitForLSN" {
 		conn.CustomData()[unreplicated] = true
 	}
-}
-
-// wrapper is a connection over another one, such as that of TLS.
-type wrapper interface{ NetConn() net.Conn }
-
-// resetSocket ends the socket of a connection, and discards what the kernel has not sent.
-func resetSocket(conn net.Conn) {
-	for {
-		outer, ok := conn.(wrapper)
-		if !ok {
-			break
-		}
-		conn = outer.NetConn()
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
 }

@@ -2,15 +2,16 @@ package pgbackend
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
@@ -151,50 +152,111 @@ func TestReleasesOfALockedRowTakeOneSlot(t *testing.T) {
 	releases.Wait()
 }
 
-// TestResetSocketDiscards has more to send than its peer reads.
-func TestResetSocketDiscards(t *testing.T) {
+// TestResetConnectionSendsNothing gives up a request that the server does not read.
+func TestResetConnectionSendsNothing(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	raw.Discards(t, true, func(addr string) (net.Conn, error) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		tracked := &trackedConn{Conn: conn, dialer: newDialer(nil)}
+		made, err := pgconn.Construct(&pgconn.HijackedConn{Conn: tracked, Config: &pgconn.Config{
+			BuildFrontend: func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+				return pgproto3.NewFrontend(r, w)
+			},
+			BuildContextWatcherHandler: func(*pgconn.PgConn) ctxwatch.Handler { return nil },
+		}})
+		a := &attempt{lane: newLane(1)}
+		a.begin(made, time.Minute)
+		return aborted{tracked, a}, err
+	})
+}
+
+// aborted is a connection whose Close gives up its request.
+type aborted struct {
+	net.Conn
+	attempt *attempt
+}
+
+func (c aborted) Close() error {
+	c.attempt.mu.Lock()
+	defer c.attempt.mu.Unlock()
+	c.attempt.reset()
+	return nil
+}
+
+// TestLockedRowsTakeHalfOfTheRenewals renews grants whose rows are locked. The renewals of all
+// locks have few connections, and only half of them may wait for rows.
+func TestLockedRowsTakeHalfOfTheRenewals(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	d, conn, locker := opened(t, s.URL), connected(t, s.URL), connected(t, s.URL)
+	var grants []*backend.Grant
+	exec(t, locker, `BEGIN`)
+	for i := range 2 * reserved {
+		req := raw.Request(t, time.Minute)
+		req.Key += string(rune('a' + i))
+		if i%2 == 0 {
+			req.Mode = backend.Shared
+		}
+		grants = append(grants, raw.Acquire(t, d, req))
+		exec(t, locker, `SELECT FROM dlock WHERE name = $1 FOR UPDATE`, name(req.Key))
 	}
-	defer listener.Close()
-	conn, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	var renewals sync.WaitGroup
+	for _, g := range grants {
+		renewals.Go(func() {
+			_, err := d.Renew(t.Context(), g)
+			raw.WantIs(t, "Renew with a locked row", err, backend.ErrUnavailable)
+		})
 	}
-	peer, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
+	done := make(chan struct{})
+	go func() { renewals.Wait(); close(done) }()
+	most := 0
+	for waiting := 0; ; most = max(most, waiting) {
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND application_name = 'dlock'`).Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-done:
+		default:
+			continue
+		}
+		break
 	}
-	defer peer.Close()
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-	for err == nil { // until all buffers are full
-		_, err = conn.Write(make([]byte, 1<<20))
+	if most < 1 || most > reserved/2 {
+		t.Errorf("%d renewals waited for locked rows", most)
 	}
-	resetSocket(&trackedConn{Conn: conn})
-	if _, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the peer reads until %v", err)
+	exec(t, locker, `ROLLBACK`)
+	for _, g := range grants {
+		raw.Release(t, d, g)
 	}
 }
 
-// TestLockedRowsTakeNoRenewal renews grants in rosters, whose rows are locked. No statement may
-// wait for them, because the renewals of all locks have few connections.
-func TestLockedRowsTakeNoRenewal(t *testing.T) {
+// TestRenewalGetsItsTurn renews locks whose row is locked until the statement waits for it. Only so
+// it gets its turn at a row that many clients change. Other renewals have connections meanwhile.
+func TestRenewalGetsItsTurn(t *testing.T) {
 	t.Parallel()
-	s := testenv.Postgres(t)
+	s := testenv.NewPostgres(t)
 	d, conn := opened(t, s.URL), connected(t, s.URL)
-	plain, reader := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
-	reader.Key, reader.Mode = plain.Key+"/reader", backend.Shared
-	for _, req := range []*backend.Request{plain, reader} {
+	for _, mode := range []backend.Mode{backend.Exclusive, backend.Shared} {
+		req := raw.Request(t, time.Minute)
+		req.Mode = mode
 		g := raw.Acquire(t, d, req)
-		lockRow(t, conn, req.Key)
-		_, err := d.Renew(t.Context(), g)
-		raw.WantIs(t, "Renew with a locked row", err, errLocked)
-		err = d.RenewAll(t.Context(), []*backend.Grant{g})[0].Err
-		raw.WantIs(t, "RenewAll with a locked row", err, errLocked)
+		lockRow(t, conn, g.Key)
+		answered := make(chan error)
+		go func() {
+			_, err := d.Renew(t.Context(), g)
+			answered <- err
+		}()
+		awaitLocked(t, s.URL)
+		if waiting, more := len(d.patient.slots), len(d.renewals.slots); waiting != 1 || more > 0 {
+			t.Errorf("%d statements may wait, %d more are under way", waiting, more)
+		}
 		exec(t, conn, `ROLLBACK`)
-		if _, err := d.Renew(t.Context(), g); err != nil {
+		if err := <-answered; err != nil {
 			t.Errorf("Renew: %v", err)
 		}
 		raw.Release(t, d, g)
@@ -223,7 +285,7 @@ func TestSilentConnectionsAreNotTriedSingly(t *testing.T) {
 // server then answers as if the standby had it.
 func TestCancelledCommitIsNoSuccess(t *testing.T) {
 	t.Parallel()
-	s := testenv.NewPostgres(t)
+	s := testenv.NewPostgres(t, "-c", "client_min_messages=error")
 	d, conn := opened(t, s.URL+"?timeout=1m"), connected(t, s.URL)
 	req := raw.Request(t, time.Minute)
 	raw.Release(t, d, raw.Acquire(t, d, req))

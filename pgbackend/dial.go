@@ -10,13 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// cleanUpTimeout limits each of the two steps in which pgx ends a connection: it sends a cancel
-// request on another connection, and then waits until the server closes the first one.
-const cleanUpTimeout = time.Second
+// cancelTimeout limits a cancel request. When pgx gives up a connection, a goroutine sends one on
+// another connection, for up to 15 s. Meanwhile the first connection counts in its pool.
+const cancelTimeout = time.Second
 
-// dialer makes connections and can end all of them. When a context ends, pgx leaves the connection
-// to a goroutine, which would wait for a silent server for 15 s. Meanwhile the connection counts in
-// its pool, so the dialer makes this time shorter. It is safe for concurrent use.
+// dialer makes connections and can end all of them. It is safe for concurrent use.
 type dialer struct {
 	dialFunc pgconn.DialFunc
 	ctx      context.Context // ends with the dialer
@@ -38,7 +36,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if !isForCancel {
 		return d.track(ctx, network, addr)
 	}
-	end := time.Now().Add(cleanUpTimeout)
+	end := time.Now().Add(cancelTimeout)
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	conn, err := d.track(ctx, network, addr)
@@ -94,15 +92,6 @@ func (c *trackedConn) Close() error {
 
 // NetConn returns the socket.
 func (c *trackedConn) NetConn() net.Conn { return c.Conn }
-
-// SetDeadline limits the time that pgx waits for the end of a connection. All other deadlines of
-// pgx are in the past, or none.
-func (c *trackedConn) SetDeadline(end time.Time) error {
-	if latest := time.Now().Add(cleanUpTimeout); end.After(latest) {
-		end = latest
-	}
-	return c.Conn.SetDeadline(end)
-}
 
 // forCancel is in front of the network to which pgx connects for a cancel request.
 const forCancel = "cancel:"

@@ -48,9 +48,9 @@
 // waits for becomes free. Capabilities.Late reports this time, and the core removes such a ghost
 // then. A commit can wait for a synchronous standby without a limit; its row stays locked, and a
 // release that finds nothing waits for it. If an operator cancels a commit that waits, its outcome
-// is unknown. A statement that is executed after its successor changes
-// no term, because the term of one owner only grows. Therefore, if the clock is set back, a lock
-// that is not released lasts longer by the same time.
+// is unknown to a driver that was opened by URL. A statement that is executed after its successor
+// changes no term, because the term of one owner only grows. Therefore, if the clock is set back, a
+// lock that is not released lasts longer by the same time.
 //
 // # Fencing
 //
@@ -75,8 +75,9 @@
 // crash can leave half done. Waiters get the lock in the order of their arrival. The place of a
 // waiter that has died ends within 10 s.
 //
-// A row that another statement has locked delays only the requests for its name: renewals skip it,
-// and no more than half of the connections for other requests wait for it.
+// A row that another statement has locked delays the requests for its name. Of the connections for
+// renewals, no more than half wait for locked rows, and no more than half of the rest wait for rows
+// on behalf of requests that were given up.
 //
 // The statement that removes the last entry in front of a waiter sends the waiter's owner by
 // NOTIFY. Each driver has one connection that listens, for all of its waiters. NOTIFY makes the

@@ -20,8 +20,8 @@ const minTTL = 100 * time.Millisecond
 const (
 	// maxPause limits the pause after a conflict, to 2^7 ms.
 	maxPause = 7
-	// maxSkips is how often a row that does not change is found locked.
-	maxSkips = 8
+	// maxSkips is how often an edit skips a locked row: for about 30 ms, longer than most commits.
+	maxSkips = 6
 )
 
 // closeTimeout is how long Close waits for the server.
@@ -39,7 +39,8 @@ type driver struct {
 	timeout  time.Duration
 	main     *lane // of all requests but renewals
 	hasty    *lane // main, for requests that do not wait for locked rows
-	renewals *lane
+	renewals *lane // they do not wait for locked rows
+	patient  *lane // of renewals that wait for locked rows
 	listener *listener
 	sweeper  sweeper
 }
@@ -49,11 +50,12 @@ func newDriver(
 ) *driver {
 	d := &driver{
 		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
-		timeout:  opts.Timeout,
-		main:     newLane(slotsOf(int(config.MaxConns))),
-		renewals: newLane(min(reserved, int(config.MaxConns))),
+		timeout: opts.Timeout,
+		main:    newLane(slotsOf(int(config.MaxConns))),
 	}
-	d.hasty = &lane{slots: d.main.slots, skips: true}
+	d.hasty = &lane{slots: d.main.slots, abandoned: d.main.abandoned, skips: true}
+	half := max(1, min(reserved, int(config.MaxConns))/2)
+	d.renewals, d.patient = newLane(half), newLane(half)
 	d.renewals.skips = true
 	d.listener = newListener(config, opts.Timeout)
 	d.sweeper.init(d)
@@ -189,15 +191,14 @@ func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 // edit changes the entries of a name: it reads the row and stores it unless another client has
 // changed it meanwhile; then it begins again. So no row stays locked while the client is slow. An
 // answer that changes nothing is about the row as it was read. In a lane that skips locked rows,
-// edit returns errLocked if another statement keeps the row locked.
+// edit returns errLocked if another statement keeps the row locked; a renewal waits for it.
 func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
 	leave, err := l.gates.enter(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	var seen int64
-	for conflicts, skipped := 0, 0; ; conflicts++ {
+	for conflicts := 0; ; conflicts++ {
 		r, err := d.read(ctx, l, key)
 		if err != nil {
 			return err
@@ -212,17 +213,32 @@ func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) er
 			return err
 		case stored:
 			return answer
-		case !l.skips || r.version != seen:
-			seen, skipped = r.version, 0
-		case skipped == maxSkips:
+		case l == d.renewals && conflicts == maxSkips:
+			return d.editPatiently(ctx, key, alter)
+		case l.skips && conflicts == maxSkips:
 			return errLocked
-		default:
-			skipped++
 		}
 		if err := pause(ctx, conflicts); err != nil {
 			return err
 		}
 	}
+}
+
+// editPatiently is edit for a renewal that has found its row locked. A row that many clients change
+// passes from one statement to the next: only a statement that waits gets its turn. It leaves half
+// of the time, because RenewAll ends with its slowest answer.
+func (d *driver) editPatiently(ctx context.Context, key string, alter change) error {
+	bounded := ctx
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	err := d.edit(bounded, d.patient, key, alter)
+	if bounded.Err() != nil && ctx.Err() == nil {
+		err = errNoAnswer
+	}
+	return err
 }
 
 // isFinal reports whether err is the answer to a change that is not stored. A waiter that is
@@ -275,7 +291,7 @@ func (d *driver) store(
 		update = d.sql.insert
 	} else if len(woken) > 0 {
 		version, err := d.exec(ctx, l, updateWaking, append(args, woken)...)
-		if !errors.Is(err, backend.ErrUnavailable) {
+		if !hasCode(err, codeNoPrivilege, codeQueueFull) {
 			return version > 0, err
 		}
 	}

@@ -77,35 +77,39 @@ func TestWaiterWithoutListener(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, waiter))
 }
 
-// TestLateRequestShortensNoTerm makes a request wait for the row while its term grows. A renewal
-// does not wait for rows, but can be executed late.
+// TestLateRequestShortensNoTerm makes an Acquire wait for the row while its term grows, and sends a
+// Renew after that.
 func TestLateRequestShortensNoTerm(t *testing.T) {
 	t.Parallel()
 	s := testenv.Postgres(t)
 	d, conn := opened(t, s.URL), connected(t, s.URL)
 	req := raw.Request(t, 10*time.Second)
 	g := raw.Acquire(t, d, req)
-	for what, request := range map[string]func() error{
-		"Acquire": func() error { _, err := d.Acquire(t.Context(), req); return err },
-		"Renew":   func() error { _, err := d.Renew(t.Context(), g); return err },
-	} {
-		exec(t, conn, `BEGIN`)
-		exec(t, conn, `UPDATE dlock SET expires = clock_timestamp() + interval '1 hour',
-			version = version + 1 WHERE name = $1`, []byte(req.Key))
-		answered := make(chan error, 1)
-		go func() { answered <- request() }()
-		if what == "Acquire" {
-			awaitLocked(t, s.URL)
-		}
-		exec(t, conn, `COMMIT`)
-		if err := <-answered; err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+	isLong := func(what string) {
+		t.Helper()
 		info, err := d.Inspect(t.Context(), req.Key)
 		if err != nil || len(info.Holders) != 1 || info.Holders[0].TTL < 50*time.Minute {
 			t.Errorf("%s has shortened the term: %+v, %v", what, info, err)
 		}
 	}
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `UPDATE dlock SET expires = clock_timestamp() + interval '1 hour',
+		version = version + 1 WHERE name = $1`, []byte(req.Key))
+	answered := make(chan error)
+	go func() {
+		_, err := d.Acquire(t.Context(), req)
+		answered <- err
+	}()
+	awaitLocked(t, s.URL)
+	exec(t, conn, `COMMIT`)
+	if err := <-answered; err != nil {
+		t.Errorf("Acquire: %v", err)
+	}
+	isLong("Acquire")
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	isLong("Renew")
 	raw.Release(t, d, g)
 }
 

@@ -15,6 +15,7 @@ import (
 const (
 	codeReadOnly        = "25006"
 	codeOutOfMemory     = "53200"
+	codeQueueFull       = "54000" // of NOTIFY
 	codeNoPrivilege     = "42501"
 	codeUnknownColumn   = "42703"
 	codeWrongType       = "42804"

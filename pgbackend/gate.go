@@ -10,12 +10,14 @@ import (
 // because any number of other requests would make them wait until leases are lost.
 type lane struct {
 	slots     chan struct{} // one for each request under way
-	abandoned atomic.Int32  // requests under way whose callers have gone
+	abandoned *atomic.Int32 // requests under way whose callers have gone
 	gates     gates
-	skips     bool // an edit that finds its row locked tries again, and then gives up
+	skips     bool // an update does not wait for a locked row
 }
 
-func newLane(slots int) *lane { return &lane{slots: make(chan struct{}, slots)} }
+func newLane(slots int) *lane {
+	return &lane{slots: make(chan struct{}, slots), abandoned: new(atomic.Int32)}
+}
 
 // abandon counts a request whose caller has gone. It reports false if there are too many of them.
 func (l *lane) abandon() bool {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/tlsfile"
+	"github.com/dlock-go/dlock/internal/abort"
 )
 
 const (
@@ -52,6 +53,7 @@ var settings = map[string]string{
 	"statement_timeout":             strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 	"lock_timeout":                  "0",
 	"idle_session_timeout":          "0",
+	"client_min_messages":           "warning", // see noteUnreplicated
 	"application_name":              "dlock",
 	// Of a host that has left the network, the rows that a statement has locked are free soon.
 	"tcp_keepalives_idle":     "10",
@@ -126,7 +128,13 @@ func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, e
 		if idle.Conn.Ping(ctx) == nil {
 			return false
 		}
-		pool.Reset()
+		if ctx.Err() != nil { // it has not been closed by the server
+			pool.Reset()
+		}
+		if conn := idle.Conn.PgConn(); conn.IsClosed() { // otherwise it counts for a while
+			_ = abort.Close(conn.Conn())
+			<-conn.CleanupDone()
+		}
 		return true // the pool finds out that this one has ended
 	}
 	pool, err = pgxpool.NewWithConfig(ctx, config)
@@ -148,6 +156,7 @@ func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, e
 //     otherwise New returns ErrUnsupported. ConnConfig.RuntimeParams sets both.
 //   - statement_timeout limits how long a statement that was given up may still be executed.
 //     Capabilities.Late takes it for at most two seconds.
+//   - If an operator cancels a commit that waits for a synchronous standby, it counts as a success.
 //   - Behind a pooler in transaction mode that does not support prepared statements,
 //     ConnConfig.DefaultQueryExecMode must be pgx.QueryExecModeCacheDescribe.
 func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {

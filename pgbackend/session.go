@@ -120,7 +120,7 @@ func advise(ctx context.Context, base *pgx.ConnConfig, silence int64) (*adviser,
 	}
 	if err != nil {
 		dials.close()
-		return nil, interpretError(err)
+		return nil, unsent(err)
 	}
 	return a, nil
 }
@@ -131,7 +131,7 @@ func linkOf(conn net.Conn) (*session.Link, error) {
 		if link, ok := conn.(*session.Link); ok {
 			return link, nil
 		}
-		outer, ok := conn.(wrapper)
+		outer, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {
 			return nil, fmt.Errorf("%w: AfterNetConnect hides the connection",
 				backend.ErrUnsupported)
@@ -140,18 +140,30 @@ func linkOf(conn net.Conn) (*session.Link, error) {
 	}
 }
 
-// check returns an error if the settings of the connection are others than those that it was made
-// with. A hook of the caller or of the server can set them after that.
+// maxSilenceWithoutTCP is the longest silence, in milliseconds, that a server survives whose system
+// has no tcp_user_timeout. Windows gives up what is not acknowledged after about 20 s.
+const maxSilenceWithoutTCP = 10_001
+
+// check returns an error if the settings of the connection are not the ones with which it was made:
+// a hook of the caller or of the server can change them after that, and not all systems have them.
 func (a *adviser) check(ctx context.Context, silence int64) error {
-	var kept bool
+	var kept, survives bool
 	err := a.conn.QueryRow(ctx, `SELECT current_setting('statement_timeout') = '0' AND
-		current_setting('idle_session_timeout')::interval = $1::bigint * interval '1 millisecond'`,
-		silence).Scan(&kept)
-	if err == nil && !kept {
-		err = fmt.Errorf("%w: idle_session_timeout or statement_timeout was set after connecting",
+		current_setting('idle_session_timeout')::interval = $1::bigint * interval '1 millisecond',
+		inet_server_addr() IS NULL OR current_setting('tcp_user_timeout') = $1::bigint::text`,
+		silence).Scan(&kept, &survives)
+	switch {
+	case err != nil:
+		return err
+	case !kept:
+		return fmt.Errorf("%w: idle_session_timeout or statement_timeout was set after connecting",
 			backend.ErrUnsupported)
+	case !survives && silence > maxSilenceWithoutTCP:
+		return fmt.Errorf("%w: the server has no tcp_user_timeout: its TCP could end a silent "+
+			"connection before the TTL, which must be %v at most", backend.ErrUnsupported,
+			maxSilenceWithoutTCP*time.Millisecond)
 	}
-	return err
+	return nil
 }
 
 // Lock implements session.Conn.

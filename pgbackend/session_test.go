@@ -85,6 +85,11 @@ func TestHooksOfAPool(t *testing.T) {
 				return struct{ net.Conn }{conn}, nil
 			}
 		}, backend.ErrUnsupported},
+		"another TCP": {func(c *pgxpool.Config) {
+			c.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+				return conn.Exec(ctx, "SET tcp_user_timeout = 0").Close()
+			}
+		}, backend.ErrUnsupported},
 		"a shorter silence": {func(c *pgxpool.Config) {
 			c.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 				return conn.Exec(ctx, "SET idle_session_timeout = 1000").Close()

@@ -42,11 +42,14 @@ func stall(t *testing.T, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 	defer cancel()
 	var requests sync.WaitGroup
-	for range reserved {
+	for range maxConns { // each has a connection of the pool
 		requests.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 			defer cancel()
-			_, _ = d.Renew(ctx, g)
+			conn, err := d.pool.Acquire(ctx)
+			if err == nil {
+				conn.Release()
+			}
 		})
 	}
 	for range 3 * maxConns {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/tlsfile"
+	"github.com/dlock-go/dlock/internal/abort"
 )
 
 // dial has the signature of net.Dialer.DialContext.
@@ -44,6 +45,9 @@ func (d dialer) handshake(ctx context.Context, network, addr string) (net.Conn, 
 	defer cancel()
 	life, _ := ctx.Value(lifeKey{}).(context.Context)
 	conn, err := d.dial(ctx, network, addr)
+	if err == nil {
+		abort.OnClose(conn) // no request is executed after Capabilities.Late
+	}
 	if err == nil && life != nil {
 		context.AfterFunc(life, func() { _ = conn.Close() })
 	}

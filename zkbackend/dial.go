@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend/tlsfile"
+	"github.com/dlock-go/dlock/internal/abort"
 )
 
 // dial connects for the client library, whose own timeout is fixed. It resolves names each time.
@@ -40,6 +41,9 @@ func (s *session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 // dialServer connects to addr, over TLS unless config is nil.
 func dialServer(ctx context.Context, network, addr string, config *tls.Config) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err == nil {
+		abort.OnClose(conn) // what is not sent must not reach the session later
+	}
 	if err != nil || config == nil {
 		return conn, err
 	}

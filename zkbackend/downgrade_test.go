@@ -234,7 +234,7 @@ func TestRemovalBesideADowngrade(t *testing.T) {
 	d := openURL(t, testenv.ZooKeeper(t).URL)
 	g := raw.Acquire(t, d, raw.Request(t, patience))
 	listed := false
-	must(t, d.removeEntries(d.session, d.queue(g.Key), func(entries []entry) []entry {
+	must(t, d.removeEntries(t.Context(), d.session, d.queue(g.Key), func(entries []entry) []entry {
 		if !listed {
 			listed = true
 			_, err := d.Downgrade(t.Context(), g)

@@ -152,15 +152,18 @@ func (d *driver) Break(ctx context.Context, name, owner string) error {
 		return err
 	}
 	_, err = call(ctx, s, func() (any, error) {
-		return nil, d.removeHolders(s, d.queue(name), owner)
+		return nil, d.removeHolders(ctx, s, d.queue(name), owner)
 	})
 	return interpretError(err)
 }
 
 // removeHolders deletes the nodes of the holders, or of one of them if owner is not empty. It
-// returns ErrNotHeld if there is none.
-func (d *driver) removeHolders(s *session, queue, owner string) error {
-	return d.removeEntries(s, queue, func(entries []entry) []entry {
+// returns ErrNotHeld if there is none. It deletes nothing after the end of ctx: by then there can
+// be another holder.
+func (d *driver) removeHolders(
+	ctx context.Context, s *session, queue, owner string,
+) error {
+	return d.removeEntries(ctx, s, queue, func(entries []entry) []entry {
 		return slices.DeleteFunc(kind.Holders(entries), func(e entry) bool {
 			return owner != "" && e.owner != owner
 		})

@@ -1,6 +1,7 @@
 package zkbackend
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -11,7 +12,7 @@ import (
 // removeOwner removes the nodes of an owner in one queue, except the nodes at the paths spared. It
 // finds the nodes of every session. It returns ErrNotHeld if there are none.
 func (d *driver) removeOwner(s *session, queue, owner string, spared ...string) error {
-	err := d.removeEntries(s, queue, func(entries []entry) []entry {
+	err := d.removeEntries(context.Background(), s, queue, func(entries []entry) []entry {
 		return slices.DeleteFunc(entries, func(e entry) bool {
 			return e.owner != owner || slices.Contains(spared, queue+"/"+e.name)
 		})
@@ -21,9 +22,9 @@ func (d *driver) removeOwner(s *session, queue, owner string, spared ...string) 
 
 // removeEntries deletes the nodes that choose selects from a queue. It returns ErrNotHeld if there
 // are none. If all of them have vanished in between, it lists the queue again: a Downgrade may have
-// replaced them.
+// replaced them. It deletes nothing after the end of ctx.
 func (d *driver) removeEntries(
-	s *session, queue string, choose func([]entry) []entry,
+	ctx context.Context, s *session, queue string, choose func([]entry) []entry,
 ) error {
 	for range maxReads {
 		entries, err := s.syncedEntries(queue)
@@ -32,6 +33,9 @@ func (d *driver) removeEntries(
 		}
 		chosen, removed := choose(entries), 0
 		for _, e := range chosen {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			switch err := d.remove(s, queue, queue+"/"+e.name); {
 			case err == nil:
 				removed++

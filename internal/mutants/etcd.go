@@ -353,4 +353,19 @@ var etcdMutants = []mutant{
 		}},
 		pkg: "etcdbackend", test: "TestLossOfAnAdoptedGrant",
 	},
+	{
+		guard: "etcd: a full server can break a lock", file: "etcdbackend/inspect.go",
+		without: "no operator can break the lock of a process that hangs",
+		edits: []edit{{
+			old: "if errors.Is(err, rpctypes.ErrNoSpace) {",
+			new: "if errors.Is(err, rpctypes.ErrTooManyOps) {",
+		}},
+		pkg: "etcdbackend", test: "TestQuotaExceeded",
+	},
+	{
+		guard: "etcd: a client needs a connection", file: "etcdbackend/open.go",
+		without: "the first renewal ends the process",
+		edits:   []edit{{old: "if client.ActiveConnection() == nil {", new: "if false {"}},
+		pkg:     "etcdbackend", test: "TestClientWithoutConnection",
+	},
 }

@@ -105,4 +105,18 @@ var memcachedMutants = []mutant{
 		}},
 		pkg: "memcachedbackend", test: "TestHugeForeignValue",
 	},
+	{
+		guard: "memcached: a closed connection sends nothing", file: "memcachedbackend/open.go",
+		without: "the kernel sends a request that was given up long after its release",
+		edits:   []edit{{old: "\tabort.OnClose(socket) //", new: "\t_ = abort.OnClose //"}},
+		pkg:     "memcachedbackend", test: "TestClosedConnectionSendsNothing",
+	},
+	{
+		guard: "memcached: a line ends with CRLF", file: "memcachedbackend/answers.go",
+		without: "a hostile server ends the process",
+		edits: []edit{{
+			old: "if !bytes.HasSuffix(line, crlf) {", new: "if false {",
+		}},
+		pkg: "memcachedbackend", test: "TestLinesWithoutCRLF",
+	},
 }

@@ -484,7 +484,7 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a locked roster is renewed at the end", file: "mysqlbackend/renew.go",
 		without: "rosters that stay locked delay the other renewals, and fill the server",
 		edits: []edit{{
-			old: "d.pools.control, true, r, of)", new: "d.pools.control, false, r, of)",
+			old: "d.pools.renewals, true, r, of)", new: "d.pools.control, false, r, of)",
 		}},
 		pkg: "mysqlbackend", test: "TestLockedRowDelaysNoOtherRenewal",
 	},
@@ -725,5 +725,28 @@ var mysqlMutants = []mutant{
 			new: "waiting := make(chan struct{}, maxFreed)",
 		}},
 		pkg: "mysqlbackend", test: "TestReleasesOfLockedRowsTakeFewConnections",
+	},
+	{
+		guard: "mysql: a closed connection sends nothing", file: "mysqlbackend/conn.go",
+		without: "the kernel sends a request that was given up long after its release",
+		edits: []edit{{
+			old: "\treturn abort.Close(s.Conn)\n",
+			new: "\t_ = abort.Close\n\treturn s.Conn.Close()\n",
+		}},
+		pkg: "mysqlbackend", test: "TestClosedConnectionSendsNothing",
+	},
+	{
+		guard: "mysql: connections of lost hosts end", file: "mysqlbackend/open.go",
+		without: "some lost hosts take all connections of the server for hours",
+		edits:   []edit{{old: "\t\"wait_timeout\": \"120\",\n", new: ""}},
+		pkg:     "mysqlbackend", test: "TestIdleConnectionsEnd",
+	},
+	{
+		guard: "mysql: releases delay no renewal", file: "mysqlbackend/pool.go",
+		without: "releases of locked rows take all connections of renewals: leases are lost",
+		edits: []edit{{
+			old: "\trenewals.extra = make(chan struct{}, reservedConns)\n", new: "",
+		}},
+		pkg: "mysqlbackend", test: "TestReleasesDelayNoRenewal",
 	},
 }

@@ -221,7 +221,8 @@ var pgMutants = []mutant{
 		guard: "postgres: behind a pooler no statement has a name", file: "pgbackend/open.go",
 		without: "the driver needs a pooler that supports prepared statements",
 		edits: []edit{{
-			old: "\t\tconn.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe\n", new: "",
+			old: "conn.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe",
+			new: "conn.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement",
 		}},
 		pkg: "pgbackend", test: "TestPooledStatementsHaveNoNames",
 	},
@@ -313,12 +314,6 @@ var pgMutants = []mutant{
 			new: "false",
 		}},
 		pkg: "pgbackend", test: "TestTableIsCreatedByMany",
-	},
-	{
-		guard: "postgres: a silent connection ends soon", file: "pgbackend/dial.go",
-		without: "after a stall, connections in their clean-up stop the renewals for 15 s",
-		edits:   []edit{{old: "end.After(latest) {", new: "false {"}},
-		pkg:     "pgbackend", test: "TestSilentConnectionsDelayNoRenewal",
 	},
 	{
 		guard: "postgres: a cancel request ends soon", file: "pgbackend/dial.go",
@@ -420,8 +415,11 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: a reset connection sends nothing more", file: "pgbackend/attempt.go",
 		without: "the kernel sends a request that was given up long after its release",
-		edits:   []edit{{old: "\t\t_ = tcp.SetLinger(0)\n", new: "\t\t_ = tcp\n"}},
-		pkg:     "pgbackend", test: "TestResetSocketDiscards",
+		edits: []edit{{
+			old: "_ = abort.Close(a.conn.Conn())",
+			new: "_ = abort.Close\n\t_ = a.conn.Conn().Close()",
+		}},
+		pkg: "pgbackend", test: "TestResetConnectionSendsNothing",
 	},
 	{
 		guard: "postgres: abandoned requests leave slots", file: "pgbackend/gate.go",
@@ -440,10 +438,28 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestReleasesOfALockedRowTakeOneSlot",
 	},
 	{
-		guard: "postgres: an edit of a renewal waits for no row", file: "pgbackend/driver.go",
+		guard:   "postgres: half of the renewals wait for no row",
+		file:    "pgbackend/driver.go",
 		without: "locked rows take the few connections of all renewals: leases are lost",
 		edits:   []edit{{old: "\td.renewals.skips = true\n", new: ""}},
-		pkg:     "pgbackend", test: "TestLockedRowsTakeNoRenewal",
+		pkg:     "pgbackend", test: "TestRenewalGetsItsTurn",
+	},
+	{
+		guard: "postgres: a renewal waits for its turn", file: "pgbackend/driver.go",
+		without: "a renewal never finds a row unlocked that many clients change: the lease is lost",
+		edits: []edit{{
+			old: "return d.editPatiently(ctx, key, alter)", new: "return errLocked",
+		}},
+		pkg: "pgbackend", test: "TestRenewalGetsItsTurn",
+	},
+	{
+		guard: "postgres: the warning of a cancelled commit arrives", file: "pgbackend/open.go",
+		without: "a failover forgets the lock: two holders",
+		edits: []edit{{
+			old: "\t\"client_min_messages\":           \"warning\", // see noteUnreplicated\n",
+			new: "",
+		}},
+		pkg: "pgbackend", test: "TestCancelledCommitIsNoSuccess",
 	},
 	{
 		guard: "postgres: a renewal waits for no row", file: "pgbackend/statements.go",
@@ -452,13 +468,14 @@ var pgMutants = []mutant{
 			old: "owner = $2 FOR NO KEY UPDATE SKIP LOCKED)",
 			new: "owner = $2 FOR NO KEY UPDATE)",
 		}},
-		pkg: "pgbackend", test: "TestLockedRowsTakeNoRenewal",
+		pkg: "pgbackend", test: "TestRenewalGetsItsTurn",
 	},
 	{
 		guard: "postgres: the rest of ReleaseAll waits for no row", file: "pgbackend/driver.go",
 		without: "the callers of a set hear of no release while one row stays locked",
 		edits: []edit{{
-			old: "slots: d.main.slots, skips: true}", new: "slots: d.main.slots, skips: false}",
+			old: "abandoned: d.main.abandoned, skips: true}",
+			new: "abandoned: d.main.abandoned, skips: false}",
 		}},
 		pkg: "pgbackend", test: "TestLockedRowDelaysNoOtherRelease",
 	},
@@ -478,8 +495,26 @@ var pgMutants = []mutant{
 		guard: "postgres: a refused message delays no release", file: "pgbackend/driver.go",
 		without: "with a full queue of messages, Unlock fails until the term ends",
 		edits: []edit{{
-			old: "if !errors.Is(err, backend.ErrUnavailable) {", new: "if true {",
+			old: "if !hasCode(err, codeNoPrivilege, codeQueueFull) {", new: "if true {",
 		}},
 		pkg: "pgbackend", test: "TestRefusedMessageDelaysNoRelease",
+	},
+	{
+		guard: "postgres: few renewals wait for locked rows", file: "pgbackend/driver.go",
+		without: "locked rows take the few connections of all renewals: leases are lost",
+		edits: []edit{{
+			old: "d.patient = newLane(half), newLane(half)",
+			new: "d.patient = newLane(half), newLane(4*half)",
+		}},
+		pkg: "pgbackend", test: "TestLockedRowsTakeHalfOfTheRenewals",
+	},
+	{
+		guard: "postgres: a silent connection ends soon", file: "pgbackend/open.go",
+		without: "connections in their clean-up keep renewals from connecting for 15 s",
+		edits: []edit{{
+			old: "\t\t\t_ = abort.Close(conn.Conn())\n\t\t\t<-conn.CleanupDone()\n",
+			new: "\t\t\t_ = abort.Close\n",
+		}},
+		pkg: "pgbackend", test: "TestSilentConnectionsDelayNoRenewal",
 	},
 }

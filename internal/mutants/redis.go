@@ -626,4 +626,10 @@ var redisMutants = []mutant{
 		}},
 		pkg: "redisbackend", test: "TestHostileRepliesAreRefused",
 	},
+	{
+		guard: "redis: a closed connection sends nothing", file: "redisbackend/dial.go",
+		without: "the kernel sends a request that was given up long after its release",
+		edits:   []edit{{old: "\t\tabort.OnClose(conn) //", new: "\t\t_ = abort.OnClose //"}},
+		pkg:     "redisbackend", test: "TestClosedConnectionSendsNothing",
+	},
 }

@@ -228,7 +228,13 @@ var sessionMutants = []mutant{
 	{
 		guard: "postgres: a session keeps its settings", file: "pgbackend/session.go",
 		without: "a hook shortens the silence: the server frees the lock before the lease ends",
-		edits:   []edit{{old: "if err == nil && !kept {", new: "if false {"}},
+		edits:   []edit{{old: "case !kept:", new: "case false:"}},
+		pkg:     "pgbackend", test: "TestHooksOfAPool",
+	},
+	{
+		guard: "postgres: a session needs a patient TCP", file: "pgbackend/session.go",
+		without: "a system without tcp_user_timeout frees the lock before the lease ends",
+		edits:   []edit{{old: "case !survives && silence", new: "case false && silence"}},
 		pkg:     "pgbackend", test: "TestHooksOfAPool",
 	},
 	{

@@ -418,4 +418,18 @@ var zkMutants = []mutant{
 		edits:   []edit{{old: "if a == nil || a.session.userRefused() {", new: "if a == nil {"}},
 		pkg:     "zkbackend", test: "TestReleaseAfterTheUserWasRefused",
 	},
+	{
+		guard: "zk: a closed connection sends nothing", file: "zkbackend/dial.go",
+		without: "the kernel sends a request that was given up long after its release",
+		edits:   []edit{{old: "\t\tabort.OnClose(conn) //", new: "\t\t_ = abort.OnClose //"}},
+		pkg:     "zkbackend", test: "TestClosedConnectionSendsNothing",
+	},
+	{
+		guard: "zk: a Break that was given up removes nothing", file: "zkbackend/sweep.go",
+		without: "a Break that is slow takes the lock from the next holder",
+		edits: []edit{{
+			old: "\t\t\tif ctx.Err() != nil {\n\t\t\t\treturn ctx.Err()\n\t\t\t}\n", new: "",
+		}},
+		pkg: "zkbackend", test: "TestBreakThatWasGivenUpRemovesNothing",
+	},
 }

@@ -68,7 +68,7 @@ type Driver struct {
 type session struct {
 	conn    Conn
 	held    map[string]*hold // by the name on the server
-	longest time.Duration    // the longest TTL so far
+	longest time.Duration    // the longest TTL since there was no lock
 	proved  time.Time        // when the last request that was answered was sent
 	cause   error            // why it has ended; nil: it has not
 	over    chan struct{}    // closed when the losses are reported and conn is closed
@@ -326,7 +326,9 @@ func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		delete(s.held, id)
+		if delete(s.held, id); len(s.held) == 0 {
+			s.longest = 0
+		}
 		return none, nil
 	})
 	return err

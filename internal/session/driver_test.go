@@ -303,6 +303,10 @@ func TestSlowServerCostsNoLock(t *testing.T) {
 func TestShortTermsNeedNoPatience(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
 		t.Helper()
+		long, _ := acquired(t, d, "b", "x")
+		if err := d.Release(t.Context(), long); err != nil {
+			t.Fatal(err)
+		}
 		req := request("a", "x")
 		req.TTL = ttl / 2
 		g, err := d.Acquire(t.Context(), req)
