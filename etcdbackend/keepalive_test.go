@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -131,6 +132,32 @@ func TestSilentStreamIsReplaced(t *testing.T) {
 		t.Errorf("%d streams were opened", n)
 	}
 	renews(t, d, g)
+	release(t, d, g)
+}
+
+// TestSilentMemberCostsNoRenewal does not answer the first request for the keys of a lease. The next
+// one goes to another member.
+func TestSilentMemberCostsNoRenewal(t *testing.T) {
+	t.Parallel()
+	var silent atomic.Bool
+	mute := grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if strings.HasSuffix(method, "/LeaseTimeToLive") && silent.Swap(false) {
+			<-ctx.Done()
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		return invoke(ctx, method, req, reply, conn, opts...)
+	})
+	d := lend(t, admin(t, testenv.Etcd(t), mute))
+	g := raw.Acquire(t, d, newRequest(t))
+	silent.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := d.RenewAll(ctx, []*backend.Grant{g})[0].Err; err != nil || silent.Load() {
+		t.Errorf("RenewAll: %v; no request: %t", err, silent.Load())
+	}
 	release(t, d, g)
 }
 

@@ -168,9 +168,15 @@ func (d *driver) isGone(l *lease) bool {
 }
 
 // attachedKeys returns the keys that belong to a lease. The answer comes from the memory of the
-// leader. A key that a majority has just written may be missing.
+// leader. A key that a majority has just written may be missing. A silent member gets half of the
+// time, and the next one the rest.
 func (d *driver) attachedKeys(ctx context.Context, l *lease) ([][]byte, error) {
-	resp, err := d.client.TimeToLive(ctx, l.id, clientv3.WithAttachedKeys())
+	half, cancel := halfOf(ctx)
+	defer cancel()
+	resp, err := d.client.TimeToLive(half, l.id, clientv3.WithAttachedKeys())
+	if err != nil && half.Err() != nil && ctx.Err() == nil {
+		resp, err = d.client.TimeToLive(ctx, l.id, clientv3.WithAttachedKeys())
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -368,4 +368,13 @@ var etcdMutants = []mutant{
 		edits:   []edit{{old: "if client.ActiveConnection() == nil {", new: "if false {"}},
 		pkg:     "etcdbackend", test: "TestClientWithoutConnection",
 	},
+	{
+		guard: "etcd: a silent member costs no renewal", file: "etcdbackend/lease.go",
+		without: "of three members one that is silent costs leases with short terms",
+		edits: []edit{{
+			old: "if err != nil && half.Err() != nil && ctx.Err() == nil {",
+			new: "if false {",
+		}},
+		pkg: "etcdbackend", test: "TestSilentMemberCostsNoRenewal",
+	},
 }
