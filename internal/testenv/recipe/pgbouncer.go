@@ -22,6 +22,7 @@ func PgBouncer(addr, mode string) *server.Recipe {
 	return &server.Recipe{
 		Spec: runner.Spec{
 			Name: "pgbouncer", Port: 6432, Program: "pgbouncer", Package: "pgbouncer",
+			Env:     pgbouncerVariables,
 			Command: func(l runner.Listen) []string { return pgbouncerCommand(l, addr, mode) },
 		},
 		URL:   "postgres://postgres:" + postgresPassword + "@ADDRESS/dlock",
@@ -29,9 +30,18 @@ func PgBouncer(addr, mode string) *server.Recipe {
 	}
 }
 
+// pgbouncerVariables are for the image of another maker, which makes a configuration of its own.
+func pgbouncerVariables(runner.Listen) map[string]string {
+	return map[string]string{"DB_HOST": "unused"}
+}
+
 // pgbouncerCommand writes the files pgbouncer.ini and users, in a container with its shell.
 func pgbouncerCommand(l runner.Listen, addr, mode string) []string {
-	settings, users := filepath.Join(l.Dir, "pgbouncer.ini"), filepath.Join(l.Dir, "users")
+	dir := l.Dir
+	if l.Container {
+		dir = "/tmp" // not all images have the folder
+	}
+	settings, users := filepath.Join(dir, "pgbouncer.ini"), filepath.Join(dir, "users")
 	host, port, _ := net.SplitHostPort(addr)
 	const format = `[databases]
 * = host=%s port=%s
