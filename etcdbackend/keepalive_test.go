@@ -135,8 +135,8 @@ func TestSilentStreamIsReplaced(t *testing.T) {
 	release(t, d, g)
 }
 
-// TestSilentMemberCostsNoRenewal does not answer the first request for the keys of a lease. The next
-// one goes to another member.
+// TestSilentMemberCostsNoRenewal does not answer the first request for the keys of a lease. The
+// next one goes to another member.
 func TestSilentMemberCostsNoRenewal(t *testing.T) {
 	t.Parallel()
 	var silent atomic.Bool

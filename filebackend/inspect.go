@@ -77,6 +77,9 @@ func (d *driver) listSome(
 ) ([]*backend.Info, error) {
 	return backend.Call(ctx, func(context.Context) ([]*backend.Info, error) {
 		names, err := dir.Readdirnames(128) // a bounded number, so that ctx is checked in between
+		if errors.Is(err, fs.ErrNotExist) { // removed after it was opened
+			err = io.EOF
+		}
 		var infos []*backend.Info
 		for _, name := range names {
 			info, err := d.inspectFile(name)
@@ -156,7 +159,9 @@ func inspectMembers(path, key string) (info *backend.Info, err error) {
 // info describes the holders among the members. It reports whether it is complete: no file was
 // removed, renamed or written meanwhile. key is only for a directory without holders.
 func (m *members) info(key string) (info *backend.Info, complete bool, err error) {
-	if err := m.read(); err != nil {
+	if err := m.read(); errors.Is(err, fs.ErrNotExist) { // removed after it was opened
+		return nil, false, nil
+	} else if err != nil {
 		return nil, false, interpretError("read", m.path, err)
 	}
 	info, complete = newInfo(key, nil), true

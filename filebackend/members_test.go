@@ -5,6 +5,7 @@ package filebackend
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -670,4 +671,34 @@ func TestNetworkHasMutexesOnly(t *testing.T) {
 		t.Errorf("Downgrade: %v, want ErrUnsupported", err)
 	}
 	release(t, d, g)
+}
+
+// TestDirectoryIsRemovedWhileItIsRead opens directories that another process removes before they
+// are read.
+func TestDirectoryIsRemovedWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "dlock")
+	opened := func() *os.File {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = dir.Close() })
+		return dir
+	}
+	m := &members{dir: opened(), path: path}
+	if info, complete, err := m.info(""); info != nil || complete || err != nil {
+		t.Errorf("members: %v, %t, %v", info, complete, err)
+	}
+	d := &driver{dir: path}
+	infos, err := d.listSome(t.Context(), opened(), "")
+	if len(infos) > 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("locks: %v, %v", infos, err)
+	}
 }

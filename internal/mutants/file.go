@@ -297,4 +297,13 @@ var fileMutants = []mutant{
 		}},
 		pkg: "filebackend", test: "TestNetworkHasMutexesOnly",
 	},
+	{
+		guard: "file: a directory can be removed while it is read", file: "filebackend/inspect.go",
+		without: "List fails because another process has freed a lock",
+		edits: []edit{{
+			old: "if err := m.read(); errors.Is(err, fs.ErrNotExist) {",
+			new: "if err := m.read(); errors.Is(err, fs.ErrExist) {",
+		}},
+		pkg: "filebackend", test: "TestDirectoryIsRemovedWhileItIsRead",
+	},
 }
