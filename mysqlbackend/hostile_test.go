@@ -133,7 +133,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			t.Parallel()
 			d := openURL(t, server(t).URL)
 			got := ask(t, d.pools.main.DB, "SELECT @@wait_timeout")
-			if want := fmt.Sprint((2 * idleTime).Seconds()); got != want {
+			if want := fmt.Sprint((3 * idleTime).Seconds()); got != want {
 				t.Errorf("wait_timeout is %s, want %s", got, want)
 			}
 		})

@@ -35,9 +35,9 @@ var settings = map[string]string{
 	"lock_wait_timeout":        "1",
 	// Otherwise the server could truncate names.
 	"sql_mode": "'STRICT_ALL_TABLES'",
-	// Otherwise the connections of a host that has left the network stay for hours. It is twice
-	// idleTime, in seconds.
-	"wait_timeout": "120",
+	// Otherwise the connections of a host that has left the network stay for hours. It is more
+	// than idleTime, in seconds.
+	"wait_timeout": "30",
 }
 
 // New makes a driver of a database that belongs to the caller: Close leaves it open. New probes the

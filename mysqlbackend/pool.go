@@ -20,8 +20,9 @@ const (
 	// maxWaitConns limits the connections of a driver that wait; further waiters poll.
 	maxWaitConns = 16
 	// idleTime and lifetime end connections before a proxy or wait_timeout ends them. They also end
-	// connections to a server whose host name has moved to another one.
-	idleTime, lifetime = time.Minute, 10 * time.Minute
+	// connections to a server whose host name has moved to another one. If a firewall has forgotten
+	// the connections of a client, a renewal has no time to try one after the other.
+	idleTime, lifetime = 10 * time.Second, 10 * time.Minute
 )
 
 // pools are the connections of a driver. There are several so that no number of acquirers, waiters

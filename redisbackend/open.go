@@ -26,6 +26,9 @@ func init() {
 const openTimeout = 8 * time.Second
 
 const (
+	// idleTime is how long an idle connection for renewals and releases is kept. If a firewall has
+	// forgotten the connections of a client, a renewal has no time to try one after the other.
+	idleTime = 10 * time.Second
 	// controlConns is the size of the pool for renewals and releases.
 	controlConns = 8
 	// bufferSize is the size of each buffer of a connection, in bytes. Requests and replies have
@@ -187,7 +190,7 @@ func (t *target) clientOptions() redis.Options {
 
 // withControlPool returns the options of the client for renewals and releases.
 func withControlPool(opts redis.Options) redis.Options {
-	opts.PoolSize = controlConns
+	opts.PoolSize, opts.ConnMaxIdleTime = controlConns, idleTime
 	return opts
 }
 

@@ -738,7 +738,7 @@ var mysqlMutants = []mutant{
 	{
 		guard: "mysql: connections of lost hosts end", file: "mysqlbackend/open.go",
 		without: "some lost hosts take all connections of the server for hours",
-		edits:   []edit{{old: "\t\"wait_timeout\": \"120\",\n", new: ""}},
+		edits:   []edit{{old: "\t\"wait_timeout\": \"30\",\n", new: ""}},
 		pkg:     "mysqlbackend", test: "TestIdleConnectionsEnd",
 	},
 	{

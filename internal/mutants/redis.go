@@ -632,4 +632,13 @@ var redisMutants = []mutant{
 		edits:   []edit{{old: "\t\tabort.OnClose(conn) //", new: "\t\t_ = abort.OnClose //"}},
 		pkg:     "redisbackend", test: "TestClosedConnectionSendsNothing",
 	},
+	{
+		guard: "redis: old idle connections are not tried", file: "redisbackend/open.go",
+		without: "a renewal tries one dead connection after the other until the lease is lost",
+		edits: []edit{{
+			old: "opts.PoolSize, opts.ConnMaxIdleTime = controlConns, idleTime",
+			new: "opts.PoolSize = controlConns",
+		}},
+		pkg: "redisbackend", test: "TestSilentConnectionsAreNotTriedSingly",
+	},
 }
