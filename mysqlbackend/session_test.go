@@ -149,9 +149,9 @@ func TestAnswersOfASession(t *testing.T) {
 	t.Parallel()
 	l := openLocker(t, testenv.MySQL(t), time.Minute)
 	for what, request := range map[string]func() error{
-		"Lock":   func() error { _, err := l.Lock("x"); return err },
+		"Lock":   func() error { _, err := l.Lock("answers"); return err },
 		"Prove":  l.Prove,
-		"Unlock": func() error { return l.Unlock("x") },
+		"Unlock": func() error { return l.Unlock("answers") },
 	} {
 		l.socket.answered = maxAnswer + 1 // of earlier requests
 		if err := request(); err != nil && !errors.Is(err, errNoUserLock) {
