@@ -220,6 +220,10 @@ func holdersOf(kvs []*mvccpb.KeyValue, name string) ([]record, error) {
 	return kind.Holders(records), nil
 }
 
+// errBrokenWithoutSpace is an unknown outcome: the server executes the request that exceeds its
+// quota, and refuses it nevertheless. Another attempt could break the next holder.
+var errBrokenWithoutSpace = errors.New("the server is full, and the lock may have been broken")
+
 // removeHolder removes the key of a holder. The same transaction writes the owner to the inbox of
 // the holder's driver. That message belongs to the holder's lease, so it does not outlive the
 // lease. done is false if the key or its lease was gone already.
@@ -232,6 +236,9 @@ func (d *driver) removeHolder(ctx context.Context, name string, r record) (done 
 		Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) { // without the message, the next renewal finds out
 		resp, err = d.client.Txn(ctx).If(present).Then(clientv3.OpDelete(key)).Commit()
+		if err == nil && !resp.Succeeded {
+			return false, errBrokenWithoutSpace
+		}
 	}
 	switch {
 	case isLeaseGone(err):

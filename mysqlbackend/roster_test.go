@@ -22,6 +22,22 @@ func reader(key string) *backend.Request {
 	}
 }
 
+// TestDrawnNumbersGrow draws numbers of rows whose clocks are behind, at and before their tokens. A
+// late statement finds a later row as it was if their tokens are the same.
+func TestDrawnNumbersGrow(t *testing.T) {
+	t.Parallel()
+	for _, now := range []int64{0, backend.FenceEpoch + 1, backend.FenceEpoch + 1000} {
+		row := &rosterRow{token: 100, now: now}
+		for last, n := row.token, 0; n < 3; n++ {
+			next := row.draw()
+			if next <= last || next < now-backend.FenceEpoch {
+				t.Errorf("number %d after %d, at %d", next, last, now)
+			}
+			last = next
+		}
+	}
+}
+
 // TestWriterBecomesAnEntry lets readers wait for two writers, which turns the rows of the writers
 // into rosters. The writers can still renew and release their grants, alone and in a batch.
 func TestWriterBecomesAnEntry(t *testing.T) {

@@ -191,7 +191,7 @@ func (c aborted) Close() error {
 func TestLockedRowsTakeHalfOfTheRenewals(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t)
-	d, conn, locker := opened(t, s.URL), connected(t, s.URL), connected(t, s.URL)
+	d, conn, locker := opened(t, s.URL+"?timeout=1m"), connected(t, s.URL), connected(t, s.URL)
 	var grants []*backend.Grant
 	exec(t, locker, `BEGIN`)
 	for i := range 2 * reserved {
@@ -259,6 +259,42 @@ func TestRenewalGetsItsTurn(t *testing.T) {
 		if err := <-answered; err != nil {
 			t.Errorf("Renew: %v", err)
 		}
+		raw.Release(t, d, g)
+	}
+}
+
+// TestLockedRostersDelayNoOther renews readers of which most have locked rows. The rest is renewed
+// before any renewal waits.
+func TestLockedRostersDelayNoOther(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, locker := opened(t, s.URL+"?timeout=1m"), connected(t, s.URL)
+	var grants []*backend.Grant
+	for i := range 24 {
+		req := raw.Request(t, time.Minute)
+		req.Mode = backend.Shared
+		req.Key += string(rune('a' + i))
+		grants = append(grants, raw.Acquire(t, d, req))
+	}
+	exec(t, locker, `BEGIN`)
+	for _, g := range grants[4:] {
+		exec(t, locker, `SELECT FROM dlock WHERE name = $1 FOR UPDATE`, name(g.Key))
+	}
+	for range cap(d.patient.slots) { // so that what waits has no answer
+		d.patient.slots <- struct{}{}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for i, r := range d.RenewAll(ctx, grants) {
+		if isLocked := i >= 4; isLocked != (r.Err != nil) {
+			t.Errorf("renewal %d: %v", i, r.Err)
+		}
+	}
+	for range cap(d.patient.slots) {
+		<-d.patient.slots
+	}
+	exec(t, locker, `ROLLBACK`)
+	for _, g := range grants {
 		raw.Release(t, d, g)
 	}
 }

@@ -114,10 +114,13 @@
 // A pooler between the driver and the server, such as PgBouncer, refuses or drops the settings of a
 // connection, and in the mode for transactions it has no LISTEN. The driver detects a pooler when
 // it connects. Then waiters poll, in the order of their arrival. The settings are those of the role
-// and the database, which the driver checks with each connection: it returns ErrUnsupported if
-// synchronous_commit is off or local, or if the isolation level is not READ COMMITTED. Set them,
-// and a statement_timeout of two seconds, with ALTER ROLE … SET. No other client of the pooler may
-// change them for its connection.
+// and the database, which the driver checks with each connection. It returns ErrUnsupported unless
+// statement_timeout is two seconds at most, and also if synchronous_commit is off or local, if the
+// isolation level is not READ COMMITTED, or if client_min_messages is above warning. Set them with
+// ALTER ROLE … SET. No other client of the pooler may change them for its connection.
+//
+// All processes of a user share the pooler's connections to the server (default_pool_size), and so
+// no connection is left to renewals if they are in use. Let there be 20 for each process.
 //
 // lock=session and a pooler are ErrUnsupported: connect to the server itself.
 //

@@ -191,7 +191,7 @@ func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 // edit changes the entries of a name: it reads the row and stores it unless another client has
 // changed it meanwhile; then it begins again. So no row stays locked while the client is slow. An
 // answer that changes nothing is about the row as it was read. In a lane that skips locked rows,
-// edit returns errLocked if another statement keeps the row locked; a renewal waits for it.
+// edit returns errLocked if another statement keeps the row locked.
 func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
 	leave, err := l.gates.enter(ctx, key)
 	if err != nil {
@@ -213,8 +213,6 @@ func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) er
 			return err
 		case stored:
 			return answer
-		case l == d.renewals && conflicts == maxSkips:
-			return d.editPatiently(ctx, key, alter)
 		case l.skips && conflicts == maxSkips:
 			return errLocked
 		}
@@ -222,6 +220,11 @@ func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) er
 			return err
 		}
 	}
+}
+
+// editHastily is edit for a renewal. It waits for no row.
+func (d *driver) editHastily(ctx context.Context, key string, alter change) error {
+	return d.edit(ctx, d.renewals, key, alter)
 }
 
 // editPatiently is edit for a renewal that has found its row locked. A row that many clients change
@@ -235,7 +238,7 @@ func (d *driver) editPatiently(ctx context.Context, key string, alter change) er
 		defer cancel()
 	}
 	err := d.edit(bounded, d.patient, key, alter)
-	if bounded.Err() != nil && ctx.Err() == nil {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = errNoAnswer
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -22,7 +23,7 @@ const (
 	codeUnknownOperator = "42883"
 	codeNoUniqueIndex   = "42P10"
 	codeWrongKind       = "42809" // not a table
-	codeProtocol        = "08P01" // PgBouncer's answer to a parameter that it does not forward
+	codeProtocol        = "08P01" // PgBouncer's answer to all that it cannot serve
 	codeUnknownSetting  = "42704"
 	codeDuplicateKey    = "23505"
 	codeDuplicateTable  = "42P07"
@@ -80,9 +81,10 @@ func isSentinel(err error) bool {
 
 // connectSentinel returns the meaning of a connection that could not be made.
 func connectSentinel(err error) error {
+	answer, _ := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case hasCode(err, codeProtocol):
-		return errPooler
+	case hasCode(err, codeProtocol) && strings.Contains(answer.Message, "startup parameter"):
+		return errPooler // at other times PgBouncer cannot reach its server, or is full
 	case hasCode(err, codeUnknownSetting):
 		return errOld
 	}

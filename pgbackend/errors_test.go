@@ -42,8 +42,12 @@ func TestInterpretError(t *testing.T) {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
 	}
-	refused := answer("FATAL", codeProtocol) // PgBouncer's answer to a parameter
-	raw.WantIs(t, "a pooler's answer", connectSentinel(refused), backend.ErrUnsupported)
+	pooler := answer("FATAL", codeProtocol)
+	raw.WantIs(t, "a pooler without a server", connectSentinel(pooler), backend.ErrUnavailable)
+	pooler = &pgconn.PgError{
+		Severity: "FATAL", Code: codeProtocol, Message: "unsupported startup parameter: x",
+	}
+	raw.WantIs(t, "a pooler", connectSentinel(pooler), errPooler)
 	raw.WantIs(t, "an old server's answer",
 		connectSentinel(answer("FATAL", codeUnknownSetting)), backend.ErrUnsupported)
 }

@@ -37,6 +37,8 @@ const (
 	// check.
 	pingAfter   = time.Second
 	pingTimeout = time.Second
+	// pooledIdleTime is how long an idle connection to a pooler is kept.
+	pooledIdleTime = 5 * time.Second
 	// reserved connections of a pool serve renewals only.
 	reserved = 4
 	// maxMessage limits a message of the server, so that no other protocol costs the memory of the
@@ -105,7 +107,7 @@ func (t *target) open(ctx context.Context, pooled bool) (backend.Driver, error) 
 	if err != nil {
 		return nil, err
 	}
-	pool, err := newPool(ctx, config)
+	pool, err := newPool(ctx, config, pooled)
 	if err != nil {
 		dials.close()
 		return nil, interpretError(err)
@@ -117,8 +119,11 @@ func (t *target) open(ctx context.Context, pooled bool) (backend.Driver, error) 
 
 // newPool makes the pool of a driver. If a connection that was idle does not answer, maybe none
 // does, for example after a firewall has forgotten them. The pool then ends all of them, because a
-// renewal has no time to try one after the other.
-func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, err error) {
+// renewal has no time to try one after the other. A pooler can also be silent because all of its
+// connections are in use.
+func newPool(
+	ctx context.Context, config *pgxpool.Config, pooled bool,
+) (pool *pgxpool.Pool, err error) {
 	config.ShouldPing = func(ctx context.Context, idle pgxpool.ShouldPingParams) bool {
 		if idle.IdleDuration < pingAfter {
 			return false
@@ -128,7 +133,7 @@ func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, e
 		if idle.Conn.Ping(ctx) == nil {
 			return false
 		}
-		if ctx.Err() != nil { // it has not been closed by the server
+		if ctx.Err() != nil && !pooled { // it has not been closed by the server
 			pool.Reset()
 		}
 		if conn := idle.Conn.PgConn(); conn.IsClosed() { // otherwise it counts for a while
@@ -244,6 +249,8 @@ func (t *target) config(pooled bool) (*pgxpool.Config, *dialer, error) {
 		conn.RuntimeParams = map[string]string{"application_name": settings["application_name"]}
 		conn.ValidateConnect = validatePooled
 		conn.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		// A pool of sessions gives each connection one of the few connections of the server.
+		config.MaxConnIdleTime, config.HealthCheckPeriod = pooledIdleTime, pooledIdleTime
 	}
 	conn.OnNotice = noteUnreplicated
 	onError := conn.OnPgError
@@ -305,8 +312,8 @@ func (t *target) secure(config *pgconn.Config) error {
 	return nil
 }
 
-// checked is the number of values that validate reads.
-const checked = 5
+// checked is the number of values that check reads.
+const checked = 7
 
 // validate checks a connection to the server itself. If a new one is to a standby, pgx tries the
 // next host.
@@ -328,7 +335,10 @@ func validatePooled(ctx context.Context, conn *pgconn.PgConn) error {
 func check(ctx context.Context, conn *pgconn.PgConn) (pooled bool, err error) {
 	results, err := conn.Exec(ctx, `SELECT current_setting('transaction_read_only'),
 		current_setting('synchronous_commit'), current_setting('transaction_isolation'),
-		current_setting('server_version_num'), pg_backend_pid()`).ReadAll()
+		current_setting('server_version_num'), pg_backend_pid(),
+		current_setting('statement_timeout') <> '0'
+			AND current_setting('statement_timeout')::interval <= interval '2 seconds',
+		current_setting('client_min_messages') IN ('error', 'fatal', 'panic')`).ReadAll()
 	if err != nil {
 		return false, err
 	}
@@ -337,7 +347,7 @@ func check(ctx context.Context, conn *pgconn.PgConn) (pooled bool, err error) {
 		return false, errStranger
 	}
 	readOnly, commit, isolation := values[0], values[1], values[2]
-	version, pid := values[3], values[4]
+	version, pid, isLimited, isQuiet := values[3], values[4], values[5], values[6]
 	number, err := strconv.Atoi(version)
 	pooled = pid != strconv.FormatUint(uint64(conn.PID()), 10) // a pooler has its own numbers
 	switch {
@@ -351,6 +361,12 @@ func check(ctx context.Context, conn *pgconn.PgConn) (pooled bool, err error) {
 	case isolation != "read committed":
 		err = fmt.Errorf("%w: the isolation level is %s, and must be read committed",
 			backend.ErrUnsupported, isolation)
+	case pooled && isLimited != "t": // Capabilities.Late depends on it
+		err = fmt.Errorf("%w: behind a pooler the user needs a statement_timeout of two seconds "+
+			"at most: ALTER ROLE … SET statement_timeout = '2s'", backend.ErrUnsupported)
+	case pooled && isQuiet == "t": // see noteUnreplicated
+		err = fmt.Errorf("%w: behind a pooler client_min_messages must be warning or lower",
+			backend.ErrUnsupported)
 	}
 	return pooled, err
 }

@@ -1,6 +1,7 @@
 package pgbackend
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -29,10 +30,17 @@ func TestConformancePooledTransactions(t *testing.T) { pooled(t, "transaction") 
 func pooled(t *testing.T, mode string) {
 	t.Helper()
 	server := testenv.Alone(t, testenv.Postgres)
-	pooler := testenv.NewPgBouncer(t, server, mode)
+	pooler := pooler(t, server, mode)
 	conformance.Run(t, func(t conformance.TB) conformance.Harness {
 		return &harness{testenv.NewHarness(t, pooler), server.URL}
 	}, inapplicableIfPooled)
+}
+
+// pooler starts a PgBouncer in front of a server, whose user gets the settings for it.
+func pooler(t *testing.T, server *testenv.Server, mode string) *testenv.Server {
+	t.Helper()
+	exec(t, connected(t, server.URL), `ALTER ROLE postgres SET statement_timeout = '2s'`)
+	return testenv.NewPgBouncer(t, server, mode)
 }
 
 // TestPooledSettings has a role whose settings would break the guarantees, and which a pooler does
@@ -40,10 +48,51 @@ func pooled(t *testing.T, mode string) {
 func TestPooledSettings(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t)
-	exec(t, connected(t, s.URL), `ALTER ROLE postgres SET synchronous_commit = off`)
-	p := testenv.NewPgBouncer(t, s, "transaction")
-	_, err := testenv.Open(t.Context(), p.URL)
-	raw.WantIs(t, "Open", err, backend.ErrUnsupported)
+	conn := connected(t, s.URL)
+	for _, setting := range []string{
+		"statement_timeout = 0", "statement_timeout = '3s'", "synchronous_commit = off",
+		"client_min_messages = error", "default_transaction_isolation = serializable",
+	} {
+		exec(t, conn, `ALTER ROLE postgres RESET ALL`)
+		exec(t, conn, `ALTER ROLE postgres SET statement_timeout = '2s'`)
+		exec(t, conn, `ALTER ROLE postgres SET `+setting)
+		p := testenv.NewPgBouncer(t, s, "transaction") // with new connections
+		_, err := testenv.Open(t.Context(), p.URL)
+		raw.WantIs(t, "Open with "+setting, err, backend.ErrUnsupported)
+	}
+}
+
+// TestServerBehindAPoolerIsAway stops the server behind a pooler, which then refuses each login.
+func TestServerBehindAPoolerIsAway(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	p := pooler(t, s, "transaction")
+	d := opened(t, p.URL)
+	s.Kill(t)
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		d.pool.Reset()
+		_, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
+		if err == nil || errors.Is(err, backend.ErrUnsupported) {
+			t.Fatalf("Acquire without a server: %v", err)
+		}
+		if hasCode(err, codeProtocol) {
+			raw.WantIs(t, "Acquire without a server", err, backend.ErrUnavailable)
+			_, err = testenv.Open(t.Context(), p.URL)
+			raw.WantIs(t, "Open without a server", err, backend.ErrUnavailable)
+			break
+		}
+	}
+	s.Start(t)
+	for end := time.Now().Add(time.Minute); ; {
+		g, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
+		if err == nil {
+			raw.Release(t, d, g)
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("Acquire: %v", err)
+		}
+	}
 }
 
 // TestPooledStatementsHaveNoNames uses all statements of a lock through a pooler, which may not
@@ -51,7 +100,7 @@ func TestPooledSettings(t *testing.T) {
 func TestPooledStatementsHaveNoNames(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t)
-	d := opened(t, testenv.NewPgBouncer(t, s, "session").URL)
+	d := opened(t, pooler(t, s, "session").URL)
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 	conn, err := d.pool.Acquire(t.Context())
 	if err != nil {
@@ -79,8 +128,8 @@ func TestPooledSession(t *testing.T) {
 // TestNewWithAPooler has a pool of the caller in front of a pooler, and a waiter of another client.
 func TestNewWithAPooler(t *testing.T) {
 	t.Parallel()
-	s := testenv.Postgres(t)
-	p := testenv.NewPgBouncer(t, s, "transaction")
+	s := testenv.NewPostgres(t)
+	p := pooler(t, s, "transaction")
 	pool, err := pgxpool.New(t.Context(), p.URL+"?sslmode=disable")
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package pgbackend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,13 +34,23 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 	if err != nil || version > 0 {
 		return term, err
 	}
-	return term, d.renewEntries(ctx, g.Key, []*backend.Grant{g})[0]
+	gs := []*backend.Grant{g}
+	err = renewEntries(ctx, d.editHastily, g.Key, gs)[0]
+	if errors.Is(err, errLocked) {
+		err = renewEntries(ctx, d.editPatiently, g.Key, gs)[0]
+	}
+	return term, err
 }
 
+// editor is editHastily or editPatiently.
+type editor func(ctx context.Context, key string, alter change) error
+
 // renewEntries renews grants of one name that may be in its roster, with one change.
-func (d *driver) renewEntries(ctx context.Context, key string, gs []*backend.Grant) []error {
+func renewEntries(
+	ctx context.Context, edit editor, key string, gs []*backend.Grant,
+) []error {
 	answers := make([]error, len(gs))
-	err := d.edit(ctx, d.renewals, key, func(entries *roster.Roster, _ uint64, now int64) error {
+	err := edit(ctx, key, func(entries *roster.Roster, _ uint64, now int64) error {
 		for i, g := range gs {
 			answers[i] = renewEntry(*entries, g, now)
 		}
@@ -120,8 +131,8 @@ func (d *driver) marked(
 }
 
 // renewRest answers the renewals that one statement could not execute: the grant is gone, it is in
-// a roster, or its row is locked. It does not wait for a locked row, because RenewAll ends with its
-// slowest answer. It renews the grants in one roster with one change.
+// a roster, or its row is locked. It renews the grants in one roster with one change. It waits for
+// locked rosters at the end, so that they delay no renewal of another one.
 func (d *driver) renewRest(
 	ctx context.Context, gs []*backend.Grant, answers []backend.Renewal, renewed []bool,
 ) {
@@ -135,35 +146,50 @@ func (d *driver) renewRest(
 		return
 	}
 	rows, err := d.readAll(ctx, d.renewals, slices.Collect(maps.Keys(rest)))
+	for key, positions := range rest {
+		if row := rows[key]; err != nil || row == nil || row.roster == nil {
+			delete(rest, key)
+			for _, i := range positions {
+				answers[i].Err = cmp.Or(err, row.whyNot(gs[i]))
+			}
+		}
+	}
+	d.renewRosters(ctx, d.editHastily, rest, gs, answers)
+	for key, positions := range rest {
+		if !errors.Is(answers[positions[0]].Err, errLocked) {
+			delete(rest, key)
+		}
+	}
+	d.renewRosters(ctx, d.editPatiently, rest, gs, answers)
+}
+
+// renewRosters renews the grants at the positions of each name, which are in its roster.
+func (d *driver) renewRosters(
+	ctx context.Context, edit editor, rest map[string][]int, gs []*backend.Grant,
+	answers []backend.Renewal,
+) {
 	var edits sync.WaitGroup
 	slots := make(chan struct{}, maxEdits)
 	for key, positions := range rest {
-		row := rows[key]
-		if err == nil && row != nil && row.roster != nil {
-			slots <- struct{}{}
-			edits.Go(func() {
-				d.renewNamed(ctx, key, positions, gs, answers)
-				<-slots
-			})
-			continue
-		}
-		for _, i := range positions {
-			answers[i].Err = cmp.Or(err, row.whyNot(gs[i]))
-		}
+		slots <- struct{}{}
+		edits.Go(func() {
+			renewNamed(ctx, edit, key, positions, gs, answers)
+			<-slots
+		})
 	}
 	edits.Wait()
 }
 
 // renewNamed renews the grants at some positions, which are in the roster of one name.
-func (d *driver) renewNamed(
-	ctx context.Context, key string, positions []int, gs []*backend.Grant,
+func renewNamed(
+	ctx context.Context, edit editor, key string, positions []int, gs []*backend.Grant,
 	answers []backend.Renewal,
 ) {
 	named := make([]*backend.Grant, len(positions))
 	for n, i := range positions {
 		named[n] = gs[i]
 	}
-	for n, err := range d.renewEntries(ctx, key, named) {
+	for n, err := range renewEntries(ctx, edit, key, named) {
 		answers[positions[n]].Err = err
 	}
 }

@@ -1,34 +1,37 @@
-package abort
+package abort_test
 
 import (
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/dlock-go/dlock/internal/abort"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// TestClose has more to send than its peer reads.
+// ended is a connection with another Close.
+type ended struct {
+	net.Conn
+	end func() error
+}
+
+func (c ended) Close() error { return c.end() }
+
 func TestClose(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(net.Conn){
-		"Close":        func(c net.Conn) { _ = Close(c) },
-		"Close of TLS": func(c net.Conn) { _ = Close(tls.Client(c, &tls.Config{})) },
-		"OnClose":      func(c net.Conn) { OnClose(c); _ = c.Close() },
+	for name, end := range map[string]func(net.Conn) error{
+		"Close":        abort.Close,
+		"Close of TLS": func(c net.Conn) error { return abort.Close(tls.Client(c, &tls.Config{})) },
+		"OnClose":      func(c net.Conn) error { abort.OnClose(c); return c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conn, peer := connected(t)
-			_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-			for err := error(nil); err == nil; { // until all buffers are full
-				_, err = conn.Write(make([]byte, 1<<20))
-			}
-			end(conn)
-			if _, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the peer reads until %v", err)
-			}
+			raw.Discards(t, true, func(addr string) (net.Conn, error) {
+				conn, err := net.Dial("tcp", addr)
+				return ended{conn, func() error { return end(conn) }}, err
+			})
 		})
 	}
 }
@@ -37,29 +40,11 @@ func TestClose(t *testing.T) {
 func TestOther(t *testing.T) {
 	t.Parallel()
 	conn, peer := net.Pipe()
-	OnClose(conn)
-	if err := Close(conn); err != nil {
+	abort.OnClose(conn)
+	if err := abort.Close(conn); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the peer reads until %v", err)
 	}
-}
-
-// connected returns both ends of a connection.
-func connected(t *testing.T) (conn, peer net.Conn) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	if conn, err = net.Dial("tcp", listener.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if peer, err = listener.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(); _ = peer.Close() })
-	return conn, peer
 }

@@ -447,7 +447,7 @@ var mysqlMutants = []mutant{
 			old: "max(row.drawn+1, row.token+1, row.now-backend.FenceEpoch)",
 			new: "max(row.token, 1)",
 		}},
-		pkg: "mysqlbackend", test: "TestConformance/PermitsAreLimited",
+		pkg: "mysqlbackend", test: "TestDrawnNumbersGrow",
 	},
 	{
 		guard: "mysql: a writer finds its grant in a roster", file: "mysqlbackend/driver.go",

@@ -165,8 +165,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a batch finds its grants in rosters", file: "pgbackend/renew.go",
 		without: "a waiter costs the writer its lock",
 		edits: []edit{{
-			old: "if err == nil && row != nil && row.roster != nil {",
-			new: "if err == nil && row != nil && false {",
+			old: "err != nil || row == nil || row.roster == nil {",
+			new: "true || row == nil {",
 		}},
 		pkg: "pgbackend", test: "TestRostersAreRenewedInABatch",
 	},
@@ -272,18 +272,18 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestWaiterWithoutListener",
 	},
 	{
-		guard: "postgres: requests delay no renewal", file: "pgbackend/renew.go",
+		guard: "postgres: requests delay no renewal", file: "pgbackend/driver.go",
 		without: "many requests make renewals wait until leases are lost",
-		edits:   []edit{{old: "d.edit(ctx, d.renewals,", new: "d.edit(ctx, d.main,"}},
+		edits:   []edit{{old: "d.edit(ctx, d.renewals, key,", new: "d.edit(ctx, d.main, key,"}},
 		pkg:     "pgbackend", test: "TestRequestsDelayNoRenewal",
 	},
 	{
 		guard: "postgres: grants of one name are renewed at once", file: "pgbackend/renew.go",
 		without: "many holders of one name make its renewals slow, until leases are lost",
 		edits: []edit{{
-			old: "d.renewNamed(ctx, key, positions, gs, answers)",
+			old: "\trenewNamed(ctx, edit, key, positions, gs, answers)",
 			new: "for _, i := range positions {\n" +
-				"d.renewNamed(ctx, key, []int{i}, gs, answers)\n}",
+				"renewNamed(ctx, edit, key, []int{i}, gs, answers)\n}",
 		}},
 		pkg: "pgbackend", test: "TestHoldersOfOneNameAreRenewedAtOnce",
 	},
@@ -445,10 +445,10 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestRenewalGetsItsTurn",
 	},
 	{
-		guard: "postgres: a renewal waits for its turn", file: "pgbackend/driver.go",
+		guard: "postgres: a renewal waits for its turn", file: "pgbackend/renew.go",
 		without: "a renewal never finds a row unlocked that many clients change: the lease is lost",
 		edits: []edit{{
-			old: "return d.editPatiently(ctx, key, alter)", new: "return errLocked",
+			old: "err = renewEntries(ctx, d.editPatiently, g.Key, gs)[0]", new: "_ = gs",
 		}},
 		pkg: "pgbackend", test: "TestRenewalGetsItsTurn",
 	},
@@ -516,5 +516,39 @@ var pgMutants = []mutant{
 			new: "\t\t\t_ = abort.Close\n",
 		}},
 		pkg: "pgbackend", test: "TestSilentConnectionsDelayNoRenewal",
+	},
+	{
+		guard: "postgres: a locked roster is renewed at the end", file: "pgbackend/renew.go",
+		without: "locked rosters delay the other renewals until leases are lost",
+		edits: []edit{{
+			old: "\td.renewRosters(ctx, d.editHastily, rest, gs, answers)\n",
+			new: "\td.renewRosters(ctx, d.editPatiently, rest, gs, answers)\n",
+		}},
+		pkg: "pgbackend", test: "TestLockedRostersDelayNoOther",
+	},
+	{
+		guard: "postgres: a pooler that is full is unavailable", file: "pgbackend/errors.go",
+		without: "while the server behind a pooler is away, Lock and Elect give up",
+		edits: []edit{{
+			old: " && strings.Contains(answer.Message, \"startup parameter\"):",
+			new: " && !strings.Contains(answer.Message, \"\\x00\"):",
+		}},
+		pkg: "pgbackend", test: "TestServerBehindAPoolerIsAway",
+	},
+	{
+		guard: "postgres: behind a pooler statements end", file: "pgbackend/open.go",
+		without: "a request that was given up takes the lock later, for a whole TTL",
+		edits: []edit{{
+			old: "case pooled && isLimited != \"t\":", new: "case pooled && isLimited == \"?\":",
+		}},
+		pkg: "pgbackend", test: "TestPooledSettings",
+	},
+	{
+		guard: "postgres: behind a pooler warnings arrive", file: "pgbackend/open.go",
+		without: "a cancelled commit counts as a grant, which a failover forgets: two holders",
+		edits: []edit{{
+			old: "case pooled && isQuiet == \"t\":", new: "case pooled && isQuiet == \"?\":",
+		}},
+		pkg: "pgbackend", test: "TestPooledSettings",
 	},
 }
