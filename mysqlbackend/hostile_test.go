@@ -119,9 +119,13 @@ func impostor(tb testing.TB, serve func(net.Conn)) (addr string) {
 // TestClosedConnectionSendsNothing checks Capabilities.Late. Only an orderly end sends the rest.
 func TestClosedConnectionSendsNothing(t *testing.T) {
 	t.Parallel()
-	raw.Discards(t, true, func(addr string) (net.Conn, error) {
-		return new(socket).dial(t.Context(), "tcp", addr)
-	})
+	for _, orderly := range []bool{false, true} {
+		raw.Discards(t, !orderly, func(addr string) (net.Conn, error) {
+			s := new(socket)
+			s.orderly.Store(orderly)
+			return s.dial(t.Context(), "tcp", addr)
+		})
+	}
 }
 
 // TestIdleConnectionsEnd checks that the server ends the connections of a host that has left the
