@@ -603,6 +603,25 @@ func TestSlowPauseIsVoid(t *testing.T) {
 	}
 }
 
+// TestSlowAnswersAreVoid checks that an event of many answers makes an observation void if each of
+// them was slow, but none was so slow that it alone makes the observation void.
+func TestSlowAnswersAreVoid(t *testing.T) {
+	t.Parallel()
+	const bound, answers = 20 * time.Second, 8
+	for answer, voids := range map[time.Duration]int{
+		10 * time.Millisecond: 0, bound / allowance / 3: observations - 1,
+	} {
+		r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+			f.pulse.answers.Add(time.Now(), answer)
+			f.inTimeOf(bound, answers, "the event", time.Now().Add(-time.Minute), time.Now())
+		}}, mem{})
+		if !r.said("the event") || len(r.voids) != voids {
+			t.Errorf("answers of %v: errors %q, void %q, want %d void",
+				answer, r.errors, r.voids, voids)
+		}
+	}
+}
+
 // TestRequestsOfABatch checks that the list of requests contains the error of a batch.
 func TestRequestsOfABatch(t *testing.T) {
 	t.Parallel()

@@ -550,13 +550,16 @@ func (f *fixture) inTime(what string, due, at time.Time) {
 }
 
 // inTimeOf is inTime with a bound of its own, for an event that takes a number of answers, one
-// after the other. A slow server adds the time of its slowest answer to each. Answers are measured
-// from the first short term on, so a case without one notes the bound when it begins.
+// after the other. A slow server adds the time of its slowest answer to each. If that is more than
+// the bound allows, it is unknown how much slower the rest became, and the observation is void.
+// Answers are measured from the first short term on, so a case without one notes the bound when it
+// begins.
 func (f *fixture) inTimeOf(bound time.Duration, answers int, what string, due, at time.Time) {
 	f.Helper()
-	late := at.Sub(due) - f.stoodSince(due, answers)
-	if late > bound {
+	stood := f.stoodSince(due, answers)
+	if late := at.Sub(due) - stood; late > bound {
 		f.noteTerm(bound)
+		f.noteStood(stood)
 		f.Errorf("%s: %v late", what, late)
 	}
 }

@@ -235,6 +235,7 @@ type pulse struct {
 	away    time.Duration // the longest restart of the server
 	shut    time.Duration // the longest opening that failed
 	made    time.Duration // the longest time that the beginning and the end of a pause took
+	stood   time.Duration // the longest sum of standstills during an event
 }
 
 func (p *pulse) begin(meter *lag.Meter) {
@@ -302,7 +303,7 @@ func (p *pulse) fault() (heal func()) {
 func (p *pulse) measured() (stood, term time.Duration) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	return max(p.meter.Worst(p.begun), p.longestAnswer(p.begun), p.made), p.term
+	return max(p.meter.Worst(p.begun), p.longestAnswer(p.begun), p.made, p.stood), p.term
 }
 
 // notePause records a pause of the server that lasted longer than the case wants, because the
@@ -319,6 +320,13 @@ func (p *pulse) stoodSince(at time.Time, answers int) time.Duration {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
 	return p.meter.Worst(at) + time.Duration(answers)*p.longestAnswer(at)
+}
+
+// noteStood records for how long the machine and the server stood still during an event.
+func (p *pulse) noteStood(sum time.Duration) {
+	p.pulseMu.Lock()
+	defer p.pulseMu.Unlock()
+	p.stood = max(p.stood, sum)
 }
 
 // noteRestart records a restart of the server. A client gives up when the server has not answered

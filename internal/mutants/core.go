@@ -164,6 +164,12 @@ var coreMutants = []mutant{
 		pkg: "conformance", test: "TestSlowPauseIsVoid",
 	},
 	{
+		guard: "suite: many slow answers make an observation void", file: "conformance/fixture.go",
+		without: "a server that is slow for each of them fails a promise in time",
+		edits:   []edit{{old: "\t\tf.noteStood(stood)\n", new: ""}},
+		pkg:     "conformance", test: "TestSlowAnswersAreVoid",
+	},
+	{
 		guard: "goroutines of the Harness are not the driver's", file: "conformance/fixture.go",
 		without: "the suite fails a driver if its Harness runs a proxy or a server in the process",
 		edits: []edit{{
