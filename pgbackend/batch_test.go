@@ -133,12 +133,12 @@ func TestSharedStatementWaitsForNoRow(t *testing.T) {
 		raw.Release(t, d, raw.Acquire(t, d, req))
 	}
 	lockRow(t, conn, reqs[0].Key)
-	var others sync.WaitGroup
+	var others, end sync.WaitGroup
 	others.Add(len(reqs) - 1)
-	go func() {
+	end.Go(func() {
 		others.Wait()
 		exec(t, conn, `ROLLBACK`)
-	}()
+	})
 	crowd(t, d.takes, len(reqs), func(i int) {
 		g := raw.Acquire(t, d, reqs[i])
 		if i > 0 {
@@ -146,6 +146,7 @@ func TestSharedStatementWaitsForNoRow(t *testing.T) {
 		}
 		raw.Release(t, d, g)
 	})
+	end.Wait()
 }
 
 // TestRequestIsNotSentWhenItsCallerHasGone gives up one of two acquisitions before they are sent.
