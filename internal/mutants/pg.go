@@ -371,7 +371,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a connection that has ended leaves its place", file: "pgbackend/pool.go",
 		without: "a *sql.DB waits for a free connection while it counts ended ones",
 		edits: []edit{{
-			old: "return sqldriver.ErrBadConn // makes room for another one", new: "return nil",
+			old: "return sqldriver.ErrBadConn // makes room for another one",
+			new: "_ = sqldriver.ErrBadConn\n\t\t\treturn nil",
 		}},
 		pkg: "pgbackend", test: "TestEndedConnectionLeavesItsPlace",
 	},
