@@ -161,7 +161,8 @@ func newTakes(d *driver) *batcher {
 			for i, m := range members {
 				metas[i], ttls[i] = []byte(m.req.Meta), roster.Micros(m.req.TTL)
 			}
-			return numbersOf(ctx, conn, len(members), d.sql.takeAll, keys, owners, metas, ttls)
+			return numbersOf(ctx, conn, len(members), d.sql.takeAll,
+				keys, owners, metas, ttls, int64(backend.FenceEpoch))
 		},
 	}
 }

@@ -79,7 +79,8 @@ func TestWaitingRequestsShareAStatement(t *testing.T) {
 			t.Errorf("%s: %d transactions, %v", what, changes, err)
 		}
 	}
-	crowd(t, d.takes, len(reqs), acquire) // makes the rows
+	crowd(t, d.takes, len(reqs), acquire)
+	isOne("acquisitions of new locks")
 	before := grants[7].Fence
 	crowd(t, d.frees, len(reqs), release)
 	isOne("releases")

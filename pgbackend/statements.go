@@ -76,8 +76,9 @@ WHERE name = $1 AND roster IS NULL
 RETURNING fence`
 
 // takeAllSQL is takeSQL for many names, and returns their positions, from 1, and the fences. It
-// skips rows that are locked. So it never waits, and two of them cannot deadlock. If a name is there
-// twice, one of both takes the lock.
+// also makes the rows of names that had none, in the order of the names. It skips rows that are
+// locked. So it waits for no row but one that another statement makes, and two of them cannot
+// deadlock. If a name is there twice, one of both takes the lock. $5 is the epoch of fences.
 const takeAllSQL = `WITH asked$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[])
 		WITH ORDINALITY AS a (name, owner, meta, ttl, position)
@@ -87,19 +88,34 @@ const takeAllSQL = `WITH asked$ AS (
 	WHERE l.roster IS NULL
 		AND (l.owner = a.owner OR l.owner = '' OR l.expires <= clock_timestamp())
 	FOR NO KEY UPDATE OF l SKIP LOCKED
+), taken$ AS (
+	UPDATE TABLE AS l SET
+		version = l.version + 1,
+		fence = CASE WHEN l.owner = k.owner THEN l.fence ELSE l.fence + 1 END,
+		owner = k.owner, meta = k.meta,
+		since = CASE WHEN l.owner = k.owner THEN l.since ELSE clock_timestamp() END,
+		expires = CASE WHEN l.owner = k.owner
+			THEN greatest(l.expires, clock_timestamp() + k.ttl * interval '1 microsecond')
+			ELSE clock_timestamp() + k.ttl * interval '1 microsecond' END
+	FROM locked$ AS k
+	WHERE l.name = k.name AND l.roster IS NULL
+		AND (l.owner = k.owner OR l.owner = '' OR l.expires <= clock_timestamp())
+	RETURNING k.position, l.fence
+), made$ AS (
+	INSERT INTO TABLE (name, version, fence, owner, meta, since, expires)
+	SELECT a.name, n.fence, n.fence, a.owner, a.meta,
+		clock_timestamp(), clock_timestamp() + a.ttl * interval '1 microsecond'
+	FROM asked$ AS a, (SELECT 1 + greatest(1,
+		(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $5::bigint)) AS n (fence)
+	WHERE NOT EXISTS (SELECT FROM TABLE AS l WHERE l.name = a.name)
+	ORDER BY a.name
+	ON CONFLICT (name) DO NOTHING
+	RETURNING name, owner, fence
 )
-UPDATE TABLE AS l SET
-	version = l.version + 1,
-	fence = CASE WHEN l.owner = k.owner THEN l.fence ELSE l.fence + 1 END,
-	owner = k.owner, meta = k.meta,
-	since = CASE WHEN l.owner = k.owner THEN l.since ELSE clock_timestamp() END,
-	expires = CASE WHEN l.owner = k.owner
-		THEN greatest(l.expires, clock_timestamp() + k.ttl * interval '1 microsecond')
-		ELSE clock_timestamp() + k.ttl * interval '1 microsecond' END
-FROM locked$ AS k
-WHERE l.name = k.name AND l.roster IS NULL
-	AND (l.owner = k.owner OR l.owner = '' OR l.expires <= clock_timestamp())
-RETURNING k.position, l.fence`
+SELECT position, fence FROM taken$
+UNION ALL
+SELECT a.position, m.fence
+FROM made$ AS m JOIN asked$ AS a ON a.name = m.name AND a.owner = m.owner`
 
 // insertSQL makes the row of a name that had none.
 const insertSQL = `INSERT INTO TABLE (name, version, fence, owner, meta, since, expires, roster)
