@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/abort"
@@ -29,24 +28,26 @@ func call[T any](
 	ctx context.Context, d *driver, l *lane,
 	request func(context.Context, *pgx.Conn) (T, error),
 ) (T, error) {
-	a := &attempt{lane: l}
-	value, err := backend.Call(ctx, func(ctx context.Context) (none T, err error) {
+	a := &attempt{lane: l, callers: 1}
+	value, err := backend.Call(ctx, func(ctx context.Context) (value T, err error) {
 		select {
 		case l.slots <- struct{}{}:
 			defer func() { <-l.slots }()
 		case <-ctx.Done():
-			return none, ctx.Err()
+			return value, ctx.Err()
 		}
-		conn, err := d.connect(ctx)
-		if err != nil {
-			return none, unsent(err)
+		failed := d.connect(ctx, func(conn *pgx.Conn) {
+			if ctx.Err() != nil || !a.begin(conn.PgConn(), d.timeout) {
+				err = ctx.Err()
+				return
+			}
+			value, err = request(context.WithoutCancel(ctx), conn)
+			err = a.end(err)
+		})
+		if failed != nil {
+			return value, unsent(failed)
 		}
-		defer giveBack(conn)
-		if ctx.Err() != nil || !a.begin(conn.Conn().PgConn(), d.timeout) {
-			return none, ctx.Err()
-		}
-		value, err := request(context.WithoutCancel(ctx), conn.Conn())
-		return value, a.end(err)
+		return value, err
 	})
 	if err != nil && ctx.Err() != nil {
 		a.abandon()
@@ -55,36 +56,26 @@ func call[T any](
 	return value, interpretError(err)
 }
 
-// connect takes a connection of the pool. It does not end with ctx: until a connection is made or
-// has failed, it counts in the pool, and so the request needs its slot.
-func (d *driver) connect(ctx context.Context) (*pgxpool.Conn, error) {
+// connect calls use with a connection of the pool. Connecting does not end with ctx: until a
+// connection is made or has failed, it counts in the pool, and so the request needs its slot.
+func (d *driver) connect(ctx context.Context, use func(*pgx.Conn)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
-	return d.pool.Acquire(ctx)
+	return d.pool.with(ctx, use)
 }
 
-// giveBack gives a connection back to the pool. If pgx has given it up, giveBack returns when the
-// pool has room for another one. So a request keeps its slot, and no request takes a connection
-// that is reserved for renewals.
-func giveBack(conn *pgxpool.Conn) {
-	pgConn := conn.Conn().PgConn()
-	isClosed := pgConn.IsClosed()
-	conn.Release()
-	if isClosed {
-		<-pgConn.CleanupDone()
-	}
-}
-
-// attempt limits a request under way. At the limit it resets the connection. What the kernel has
-// not sent by then is never sent, so the server cannot execute it later. It is safe for concurrent
-// use.
+// attempt limits a statement under way, which serves one request or several. At the limit it resets
+// the connection. What the kernel has not sent by then is never sent, so the server cannot execute
+// it later. It is safe for concurrent use.
 type attempt struct {
 	lane *lane
 
-	mu    sync.Mutex
-	state attemptState
-	conn  *pgconn.PgConn
-	limit *time.Timer
+	mu      sync.Mutex
+	state   attemptState
+	callers int // that made the requests
+	gone    int // of them
+	conn    *pgconn.PgConn
+	limit   *time.Timer
 }
 
 // attemptState is the state of an attempt.
@@ -92,8 +83,8 @@ type attemptState int
 
 const (
 	waiting   attemptState = iota // for a connection
-	wanted                        // the caller waits for the answer
-	abandoned                     // the caller has gone
+	wanted                        // a caller waits for the answer
+	abandoned                     // all callers have gone
 	reset                         // the connection has ended
 	ended                         // there is an outcome, or the request never began
 )
@@ -114,19 +105,26 @@ func (a *attempt) begin(conn *pgconn.PgConn, timeout time.Duration) bool {
 	return true
 }
 
-// abandon limits the rest of the request, because the caller has gone. Only half of the slots of a
-// lane can have such requests, and the next one ends at once: otherwise requests for one row that
-// another statement has locked would delay those for all other rows.
+// abandon limits the rest of the statement, because a caller has gone. Only half of the slots of a
+// lane can have statements whose callers have all gone, and the next one ends at once: otherwise
+// requests for one row that another statement has locked would delay those for all other rows.
 func (a *attempt) abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.gone++
 	switch {
 	case a.state == waiting:
 		a.state = ended
-	case a.state == wanted && a.lane.abandon():
-		a.state = abandoned
+		return
+	case a.state != wanted:
+		return
+	case a.gone == 1:
 		a.limit.Reset(abandonAfter)
-	case a.state == wanted:
+	}
+	switch all := a.gone == a.callers; {
+	case all && a.lane.abandon():
+		a.state = abandoned
+	case all:
 		a.reset()
 	}
 }

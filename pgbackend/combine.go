@@ -106,14 +106,14 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	for i, g := range gs {
 		keys[i], owners[i] = g.Key, g.Owner
 	}
-	freed, err := d.marked(ctx, d.main, len(gs), d.sql.freeAll, names(keys), owners)
+	freed, err := d.execAll(ctx, d.main, len(gs), d.sql.freeAll, names(keys), owners)
 	errs := slices.Repeat([]error{err}, len(gs))
 	if err != nil {
 		return errs
 	}
 	var releases sync.WaitGroup
 	for i, g := range gs {
-		if !freed[i] {
+		if freed[i] == 0 {
 			releases.Go(func() { errs[i] = d.remove(ctx, d.hasty, g) })
 		}
 	}

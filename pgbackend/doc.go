@@ -4,7 +4,8 @@
 //
 //	client, err := dlock.Open(ctx, "postgres://app:password@localhost/jobs")
 //
-// Applications that already have a *pgxpool.Pool pass it to [New].
+// Applications that already have a *pgxpool.Pool pass it to [New], and those with a *sql.DB to
+// [NewDB].
 //
 // # URLs
 //
@@ -69,7 +70,8 @@
 //
 // # Waiting
 //
-// A lock without waiters costs one statement to take and one to free. Holders of other kinds and
+// A lock without waiters costs one statement to take and one to free. Requests that wait for a
+// connection at the same time share a statement, and so a commit. Holders of other kinds and
 // waiters stand in a document in the row, the roster; see package roster. A change of the roster
 // reads the row and stores it again unless another client was faster: two statements, which no
 // crash can leave half done. Waiters get the lock in the order of their arrival. The place of a

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/roster"
@@ -30,7 +29,7 @@ const closeTimeout = time.Second
 // driver implements backend.Driver and its optional interfaces. It keeps nothing about locks: the
 // table has them all.
 type driver struct {
-	pool     *pgxpool.Pool
+	pool     pool
 	owned    bool // Close closes the pool
 	pooled   bool // there is a pooler in front of the server, and so no LISTEN
 	dials    *dialer
@@ -41,23 +40,26 @@ type driver struct {
 	hasty    *lane // main, for requests that do not wait for locked rows
 	renewals *lane // they do not wait for locked rows
 	patient  *lane // of renewals that wait for locked rows
+	takes    *batcher
+	frees    *batcher
 	listener *listener
 	sweeper  sweeper
 }
 
-func newDriver(
-	pool *pgxpool.Pool, config *pgxpool.Config, dials *dialer, opts Options,
-) *driver {
+// newDriver returns a driver over a pool of at most size connections. base makes another one for
+// its waiters.
+func newDriver(pool pool, size int, base origin, dials *dialer, opts Options) *driver {
 	d := &driver{
 		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
 		timeout: opts.Timeout,
-		main:    newLane(slotsOf(int(config.MaxConns))),
+		main:    newLane(slotsOf(size)),
 	}
 	d.hasty = &lane{slots: d.main.slots, abandoned: d.main.abandoned, skips: true}
-	half := max(1, min(reserved, int(config.MaxConns))/2)
+	half := max(1, min(reserved, size)/2)
 	d.renewals, d.patient = newLane(half), newLane(half)
 	d.renewals.skips = true
-	d.listener = newListener(config, opts.Timeout)
+	d.takes, d.frees = newTakes(d), newFrees(d)
+	d.listener = newListener(base, opts.Timeout)
 	d.sweeper.init(d)
 	return d
 }
@@ -83,12 +85,11 @@ func (d *driver) Capabilities() backend.Capabilities {
 }
 
 // Acquire implements backend.Driver. A writer takes a lock that is free, or that has expired, with
-// one statement. Everything else is a change of the roster.
+// one statement, which it may share with others. Everything else is a change of the roster.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	sent := backend.Began(ctx)
 	if req.Mode == backend.Exclusive {
-		fence, err := d.exec(ctx, d.main, d.sql.take,
-			name(req.Key), req.Owner, []byte(req.Meta), roster.Micros(req.TTL))
+		fence, err := d.takes.do(ctx, req)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +121,7 @@ func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *ba
 // Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
 // NOTIFY, which makes all commits of the server wait for each other.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	version, err := d.exec(ctx, d.main, d.sql.free, name(g.Key), g.Owner)
+	version, err := d.frees.do(ctx, &g.Request)
 	if err != nil || version > 0 {
 		return err
 	}
@@ -170,12 +171,18 @@ func (d *driver) Close() error {
 func (d *driver) exec(
 	ctx context.Context, l *lane, sql string, args ...any,
 ) (int64, error) {
-	return call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) (number int64, err error) {
-		err = conn.QueryRow(ctx, sql, args...).Scan(&number)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = nil
-		}
-		return number, err
+	return call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) (int64, error) {
+		return numberOf(ctx, conn, sql, args...)
+	})
+}
+
+// execAll runs a statement about n rows. It returns a number for each of them, which is 0 unless
+// the statement has changed the row.
+func (d *driver) execAll(
+	ctx context.Context, l *lane, n int, sql string, args ...any,
+) ([]int64, error) {
+	return call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) ([]int64, error) {
+		return numbersOf(ctx, conn, n, sql, args...)
 	})
 }
 

@@ -62,8 +62,7 @@ func TestWaiterKeepsItsPlace(t *testing.T) {
 func TestWaiterWithoutListener(t *testing.T) {
 	t.Parallel()
 	d := opened(t, testenv.Postgres(t).URL)
-	d.listener.config = d.listener.config.Copy()
-	d.listener.config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+	d.listener.base.beforeConnect = func(context.Context, *pgx.ConnConfig) error {
 		return errors.New("refused by the test")
 	}
 	g, waiter := raw.Acquire(t, d, raw.Request(t, time.Hour)), raw.Request(t, time.Minute)

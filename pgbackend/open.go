@@ -1,8 +1,10 @@
 package pgbackend
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -92,7 +94,7 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 			return nil, err
 		}
 		config.ConnConfig.DialFunc = dials.dialFunc
-		return openSession(ctx, config, t.Options)
+		return openSession(ctx, originOf(config), t.Options)
 	}
 	d, err := t.open(ctx, false)
 	if errors.Is(err, errPooler) {
@@ -112,7 +114,7 @@ func (t *target) open(ctx context.Context, pooled bool) (backend.Driver, error) 
 		dials.close()
 		return nil, interpretError(err)
 	}
-	d := newDriver(pool, config, dials, t.Options)
+	d := newDriver(pgxPool{pool}, int(config.MaxConns), originOf(config), dials, t.Options)
 	d.owned, d.pooled = true, pooled
 	return d.opened(ctx)
 }
@@ -165,19 +167,51 @@ func newPool(
 //   - Behind a pooler in transaction mode that does not support prepared statements,
 //     ConnConfig.DefaultQueryExecMode must be pgx.QueryExecModeCacheDescribe.
 func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {
+	if pool == nil {
+		return nil, errors.New("dlock: pgbackend.New needs a pool")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	config := pool.Config()
+	return lend(ctx, pgxPool{pool}, int(config.MaxConns), originOf(config), opts)
+}
+
+// NewDB is New for a database that was opened with pgx's stdlib, or with sql.Open and the driver
+// "pgx". A database with another driver is ErrUnsupported.
+//
+// MaxOpenConns takes the place of MaxConns; if the database has no limit, the driver uses 20
+// connections at most. The connection for the waiters is made as the first one of the database was;
+// the hooks of stdlib, such as OptionBeforeConnect, are not called for it. If it cannot be made,
+// waiters poll.
+func NewDB(db *sql.DB, opts *Options) (backend.Driver, error) {
+	if db == nil {
+		return nil, errors.New("dlock: pgbackend.NewDB needs a database")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	var base origin
+	err := sqlPool{db}.with(ctx, func(conn *pgx.Conn) { base.config = conn.Config() })
+	if err != nil {
+		return nil, unsent(err)
+	}
+	size := cmp.Or(db.Stats().MaxOpenConnections, maxConns)
+	return lend(ctx, sqlPool{db}, size, base, opts)
+}
+
+// lend makes a driver of a pool that belongs to the caller.
+func lend(
+	ctx context.Context, pool pool, size int, base origin, opts *Options,
+) (backend.Driver, error) {
 	o := opts.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	config := pool.Config()
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
-	defer cancel()
 	if o.Lock == LockSession {
-		return openSession(ctx, config, o)
+		return openSession(ctx, base, o)
 	}
-	dials := newDialer(config.ConnConfig.DialFunc)
-	config.ConnConfig.DialFunc = dials.dial
-	return newDriver(pool, config, dials, o).opened(ctx)
+	dials := newDialer(base.config.DialFunc)
+	base.config.DialFunc = dials.dial
+	return newDriver(pool, size, base, dials, o).opened(ctx)
 }
 
 // opened returns d after its probe, or closes it. Its own time limit is no outcome that is unknown,
@@ -396,14 +430,15 @@ var (
 )
 
 // probe checks the server and the table, and creates the table if it does not exist.
-func (d *driver) probe(ctx context.Context) error {
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
+func (d *driver) probe(ctx context.Context) (err error) {
+	failed := d.pool.with(ctx, func(conn *pgx.Conn) { err = d.probeOn(ctx, conn) })
+	return cmp.Or(failed, err)
+}
+
+// probeOn is probe on one connection.
+func (d *driver) probeOn(ctx context.Context, conn *pgx.Conn) (err error) {
 	if !d.owned { // otherwise each connection has been checked
-		if d.pooled, err = check(ctx, conn.Conn().PgConn()); err != nil {
+		if d.pooled, err = check(ctx, conn.PgConn()); err != nil {
 			return err
 		}
 	}
@@ -421,7 +456,7 @@ func (d *driver) probe(ctx context.Context) error {
 }
 
 // checkTable returns an error if the table is not dlock's, or cannot carry locks.
-func (d *driver) checkTable(ctx context.Context, conn *pgxpool.Conn) error {
+func (d *driver) checkTable(ctx context.Context, conn *pgx.Conn) error {
 	var columns string
 	var isLogged, isAllowed bool
 	err := conn.QueryRow(ctx, shapeSQL, quoted(d.table)).Scan(&columns, &isLogged, &isAllowed)
@@ -444,7 +479,7 @@ func (d *driver) checkTable(ctx context.Context, conn *pgxpool.Conn) error {
 
 // create creates the table. Of two processes that create it at the same time, PostgreSQL refuses
 // one with an error.
-func (d *driver) create(ctx context.Context, conn *pgxpool.Conn) error {
+func (d *driver) create(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, Schema(d.table))
 	switch {
 	case err == nil, hasCode(err, codeDuplicateKey, codeDuplicateTable, codeDuplicateObject):

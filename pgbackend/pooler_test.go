@@ -70,7 +70,7 @@ func TestServerBehindAPoolerIsAway(t *testing.T) {
 	d := opened(t, p.URL)
 	s.Kill(t)
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		d.pool.Reset()
+		d.pool.(pgxPool).Reset()
 		_, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
 		if err == nil || errors.Is(err, backend.ErrUnsupported) {
 			t.Fatalf("Acquire without a server: %v", err)
@@ -102,7 +102,7 @@ func TestPooledStatementsHaveNoNames(t *testing.T) {
 	s := testenv.NewPostgres(t)
 	d := opened(t, pooler(t, s, "session").URL)
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
-	conn, err := d.pool.Acquire(t.Context())
+	conn, err := d.pool.(pgxPool).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

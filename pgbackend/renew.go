@@ -101,7 +101,7 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 		keys[i], owners[i] = name(g.Key), g.Owner
 		ttls[i], fences[i] = roster.Micros(g.TTL), int64(g.Fence)
 	}
-	renewed, err := d.marked(ctx, d.renewals, len(gs), d.sql.renewAll, keys, owners, ttls, fences)
+	renewed, err := d.execAll(ctx, d.renewals, len(gs), d.sql.renewAll, keys, owners, ttls, fences)
 	if err != nil {
 		for i := range answers {
 			answers[i].Err = err
@@ -111,34 +111,15 @@ func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []
 	d.renewRest(ctx, gs, answers, renewed)
 }
 
-// marked runs a statement about n grants that returns the positions, from 1, of those that it has
-// changed.
-func (d *driver) marked(
-	ctx context.Context, l *lane, n int, sql string, args ...any,
-) (changed []bool, err error) {
-	positions, err := call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) ([]int64, error) {
-		rows, err := conn.Query(ctx, sql, args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, pgx.RowTo[int64])
-	})
-	changed = make([]bool, n)
-	for _, position := range positions {
-		changed[position-1] = true
-	}
-	return changed, err
-}
-
 // renewRest answers the renewals that one statement could not execute: the grant is gone, it is in
 // a roster, or its row is locked. It renews the grants in one roster with one change. It waits for
 // locked rosters at the end, so that they delay no renewal of another one.
 func (d *driver) renewRest(
-	ctx context.Context, gs []*backend.Grant, answers []backend.Renewal, renewed []bool,
+	ctx context.Context, gs []*backend.Grant, answers []backend.Renewal, renewed []int64,
 ) {
 	rest := make(map[string][]int) // positions by name
 	for i, g := range gs {
-		if !renewed[i] {
+		if renewed[i] == 0 {
 			rest[g.Key] = append(rest[g.Key], i)
 		}
 	}

@@ -2,6 +2,8 @@ package pgbackend
 
 import (
 	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -54,7 +56,7 @@ func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
 			want = "2s"
 		}
 		var got string
-		err := d.pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got)
+		err := d.pool.(pgxPool).QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got)
 		if err != nil || got != want {
 			t.Errorf("%s is %q, %v, want %q", name, got, err, want)
 		}
@@ -203,27 +205,125 @@ func TestNew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req := raw.Request(t, time.Minute)
-		g := raw.Acquire(t, d, req)
-		woken := make(chan error)
-		waiter := raw.Request(t, time.Minute)
-		busy := raw.Busy(t, d, waiter)
-		go func() {
-			_, err := d.(backend.Waiter).Wait(t.Context(), waiter, busy)
-			woken <- err
-		}()
-		raw.Release(t, d, g)
-		if err := <-woken; err != nil {
-			t.Errorf("Wait: %v", err)
-		}
-		raw.Release(t, d, raw.Acquire(t, d, waiter))
-		if err := d.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		lendsLocks(t, d)
 		if err := pool.Ping(t.Context()); err != nil {
 			t.Errorf("Close has closed the pool: %v", err)
 		}
 		pool.Close()
+	}
+}
+
+// TestNewDB uses databases of the caller.
+func TestNewDB(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	for _, limit := range []int{0, 1, 8} {
+		db := database(t, s.URL, limit)
+		d, err := NewDB(db, &Options{Table: "lent"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lendsLocks(t, d)
+		if err := db.PingContext(t.Context()); err != nil {
+			t.Errorf("Close has closed the database: %v", err)
+		}
+	}
+	d, err := NewDB(database(t, s.URL, 1), &Options{Lock: LockSession})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, 10*time.Second)))
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// database opens a database of at most limit connections, which is closed with the test.
+func database(t *testing.T, url string, limit int) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(limit)
+	return db
+}
+
+// lendsLocks uses a driver whose connections belong to the caller, with a waiter, and closes it.
+func lendsLocks(t *testing.T, d backend.Driver) {
+	t.Helper()
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	woken := make(chan error)
+	waiter := raw.Request(t, time.Minute)
+	busy := raw.Busy(t, d, waiter)
+	go func() {
+		_, err := d.(backend.Waiter).Wait(t.Context(), waiter, busy)
+		woken <- err
+	}()
+	raw.Release(t, d, g)
+	if err := <-woken; err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+	raw.Release(t, d, raw.Acquire(t, d, waiter))
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestEndedConnectionLeavesItsPlace ends the only connection of a database while a request is under
+// way. The database would otherwise count it until its next use.
+func TestEndedConnectionLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	db, conn := database(t, s.URL, 1), connected(t, s.URL)
+	d, err := NewDB(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	req := raw.Request(t, time.Minute)
+	raw.Release(t, d, raw.Acquire(t, d, req))
+	lockRow(t, conn, req.Key)
+	outcome := make(chan error)
+	go func() {
+		_, err := d.Acquire(t.Context(), req)
+		outcome <- err
+	}()
+	awaitLocked(t, s.URL)
+	exec(t, connected(t, s.URL), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE wait_event_type = 'Lock'`)
+	if err := <-outcome; err == nil || errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Acquire on a connection that has ended: %v", err)
+	}
+	if n := db.Stats().OpenConnections; n != 0 {
+		t.Errorf("%d connections count as open", n)
+	}
+	exec(t, conn, `ROLLBACK`)
+	raw.Release(t, d, raw.Acquire(t, d, req))
+}
+
+// otherDriver makes connections that are not pgx's.
+type otherDriver struct{ sqldriver.Connector }
+
+func (otherDriver) Connect(context.Context) (sqldriver.Conn, error) { return otherConn{}, nil }
+
+type otherConn struct{ sqldriver.Conn }
+
+func (otherConn) Close() error { return nil }
+
+// TestNewDBRefuses passes databases and pools that cannot be used.
+func TestNewDBRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := NewDB(sql.OpenDB(otherDriver{}), nil)
+	raw.WantIs(t, "NewDB with another driver", err, backend.ErrUnsupported)
+	_, err = NewDB(database(t, "postgres://localhost:1/missing", 1), nil)
+	raw.WantIs(t, "NewDB without a server", err, backend.ErrUnavailable)
+	if _, err := NewDB(nil, nil); err == nil {
+		t.Error("NewDB without a database: nil")
+	}
+	if _, err := New(nil, nil); err == nil {
+		t.Error("New without a pool: nil")
 	}
 }
 
@@ -239,8 +339,11 @@ func TestClosedPoolIsUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = d.Acquire(t.Context(), raw.Request(t, time.Minute))
+	req := raw.Request(t, time.Minute)
+	_, err = d.Acquire(t.Context(), req)
 	raw.WantIs(t, "Acquire with a closed pool", err, backend.ErrUnavailable)
+	_, err = d.Renew(t.Context(), &backend.Grant{Request: *req, Fence: 1})
+	raw.WantIs(t, "Renew with a closed pool", err, backend.ErrUnavailable)
 	if err := d.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}

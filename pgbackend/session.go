@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/session"
@@ -33,19 +32,17 @@ const (
 
 // openSession opens a driver with advisory locks. base has the address and the credentials of the
 // server.
-func openSession(ctx context.Context, base *pgxpool.Config, opts Options) (backend.Driver, error) {
-	config := sessionConfig(base.ConnConfig, opts)
+func openSession(ctx context.Context, base origin, opts Options) (backend.Driver, error) {
+	base.config = sessionConfig(base.config, opts)
 	d, err := session.Open(ctx, session.Server{
 		Connect: func(ctx context.Context) (session.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, openTimeout)
 			defer cancel()
-			present := config.Copy()
-			if base.BeforeConnect != nil { // for example, it makes a password
-				if err := base.BeforeConnect(ctx, present); err != nil {
-					return nil, unsent(err)
-				}
+			config, err := base.next(ctx)
+			if err != nil {
+				return nil, unsent(err)
 			}
-			return advise(ctx, present, silence(opts.TTL))
+			return advise(ctx, config, silence(opts.TTL))
 		},
 		ID: advisoryKey, TTL: opts.TTL, MinTTL: minTTL, Timeout: opts.Timeout,
 	})

@@ -46,7 +46,7 @@ func stall(t *testing.T, idle time.Duration) {
 		requests.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 			defer cancel()
-			conn, err := d.pool.Acquire(ctx)
+			conn, err := d.pool.(pgxPool).Acquire(ctx)
 			if err == nil {
 				conn.Release()
 			}
@@ -108,7 +108,7 @@ func fillPool(t *testing.T, d *driver) {
 	conns := make([]*pgxpool.Conn, maxConns)
 	for i := range conns {
 		var err error
-		if conns[i], err = d.pool.Acquire(t.Context()); err != nil {
+		if conns[i], err = d.pool.(pgxPool).Acquire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

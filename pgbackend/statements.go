@@ -13,7 +13,7 @@ import "strings"
 // The queries of WITH have names with a $, which no table of locks has: such a name would hide the
 // table in the rest of the statement.
 type statements struct {
-	read, take, insert, update, updateWaking             string
+	read, take, takeAll, insert, update, updateWaking    string
 	updateSkipping, updateWakingSkipping                 string
 	renew, renewAll, free, freeAll, settle, storeAll     string
 	list, readAll                                        string
@@ -24,7 +24,8 @@ func newStatements(table string) statements {
 	name := quoted(table)
 	with := func(s string) string { return strings.ReplaceAll(s, "TABLE", name) }
 	return statements{
-		read: with(readSQL), take: with(takeSQL), insert: with(insertSQL), update: with(updateSQL),
+		read: with(readSQL), take: with(takeSQL), takeAll: with(takeAllSQL),
+		insert: with(insertSQL), update: with(updateSQL),
 		updateWaking:         with(waking(updateSQL)),
 		updateSkipping:       with(updateSkippingSQL),
 		updateWakingSkipping: with(waking(updateSkippingSQL)),
@@ -74,6 +75,48 @@ WHERE name = $1 AND roster IS NULL
 	AND (owner = $2 OR owner = '' OR expires <= clock_timestamp())
 RETURNING fence`
 
+// takeAllSQL is takeSQL for many names, and returns their positions, from 1, and the fences. It
+// also makes the rows of names that had none, in the order of the names. It skips rows that are
+// locked. So it waits for no row but one that another statement makes, and two of them cannot
+// deadlock. If a name is there twice, one of both takes the lock. $5 is the epoch of fences.
+const takeAllSQL = `WITH asked$ AS (
+	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[])
+		WITH ORDINALITY AS a (name, owner, meta, ttl, position)
+), locked$ AS (
+	SELECT l.name, a.owner, a.meta, a.ttl, a.position
+	FROM asked$ AS a JOIN TABLE AS l ON l.name = a.name
+	WHERE l.roster IS NULL
+		AND (l.owner = a.owner OR l.owner = '' OR l.expires <= clock_timestamp())
+	FOR NO KEY UPDATE OF l SKIP LOCKED
+), taken$ AS (
+	UPDATE TABLE AS l SET
+		version = l.version + 1,
+		fence = CASE WHEN l.owner = k.owner THEN l.fence ELSE l.fence + 1 END,
+		owner = k.owner, meta = k.meta,
+		since = CASE WHEN l.owner = k.owner THEN l.since ELSE clock_timestamp() END,
+		expires = CASE WHEN l.owner = k.owner
+			THEN greatest(l.expires, clock_timestamp() + k.ttl * interval '1 microsecond')
+			ELSE clock_timestamp() + k.ttl * interval '1 microsecond' END
+	FROM locked$ AS k
+	WHERE l.name = k.name AND l.roster IS NULL
+		AND (l.owner = k.owner OR l.owner = '' OR l.expires <= clock_timestamp())
+	RETURNING k.position, l.fence
+), made$ AS (
+	INSERT INTO TABLE (name, version, fence, owner, meta, since, expires)
+	SELECT a.name, n.fence, n.fence, a.owner, a.meta,
+		clock_timestamp(), clock_timestamp() + a.ttl * interval '1 microsecond'
+	FROM asked$ AS a, (SELECT 1 + greatest(1,
+		(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $5::bigint)) AS n (fence)
+	WHERE NOT EXISTS (SELECT FROM TABLE AS l WHERE l.name = a.name)
+	ORDER BY a.name
+	ON CONFLICT (name) DO NOTHING
+	RETURNING name, owner, fence
+)
+SELECT position, fence FROM taken$
+UNION ALL
+SELECT a.position, m.fence
+FROM made$ AS m JOIN asked$ AS a ON a.name = m.name AND a.owner = m.owner`
+
 // insertSQL makes the row of a name that had none.
 const insertSQL = `INSERT INTO TABLE (name, version, fence, owner, meta, since, expires, roster)
 VALUES ($1, $2::bigint + 1, $3, $4, $5, $6, $7, $8)
@@ -113,9 +156,9 @@ WHERE owner = $2 AND ($4::bigint = 0 OR fence = $4) AND roster IS NULL AND name 
 	SELECT name FROM TABLE WHERE name = $1 AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING version`
 
-// renewAllSQL prolongs many terms and returns their positions, from 1. It skips rows that are
-// locked and grants that are gone or in a roster. So it never waits, and two of them cannot
-// deadlock.
+// renewAllSQL prolongs many terms and returns their positions, from 1, and the new versions. It
+// skips rows that are locked and grants that are gone or in a roster. So it never waits, and two of
+// them cannot deadlock.
 const renewAllSQL = `WITH asked$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[])
 		WITH ORDINALITY AS a (name, owner, ttl, fence, position)
@@ -130,7 +173,7 @@ UPDATE TABLE AS l SET
 	expires = greatest(l.expires, clock_timestamp() + k.ttl * interval '1 microsecond')
 FROM locked$ AS k
 WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
-RETURNING k.position`
+RETURNING k.position, l.version`
 
 // freeSQL releases a lock without waiters. It keeps the row for its fence.
 const freeSQL = `UPDATE TABLE SET
@@ -138,8 +181,8 @@ const freeSQL = `UPDATE TABLE SET
 WHERE name = $1 AND owner = $2 AND roster IS NULL
 RETURNING version`
 
-// freeAllSQL is freeSQL for many names, and returns their positions, from 1. It skips rows that are
-// locked. So it never waits, and two of them cannot deadlock.
+// freeAllSQL is freeSQL for many names, and returns their positions, from 1, and the new versions.
+// It skips rows that are locked. So it never waits, and two of them cannot deadlock.
 const freeAllSQL = `WITH held$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS a (name, owner, position)
 ), locked$ AS (
@@ -152,7 +195,7 @@ UPDATE TABLE AS l SET
 	version = version + 1, owner = '', meta = '', expires = clock_timestamp()
 FROM locked$ AS k
 WHERE l.name = k.name AND l.owner = k.owner AND l.roster IS NULL
-RETURNING k.position`
+RETURNING k.position, l.version`
 
 // settleSQL waits until the rows of the names $1 have no change that is not committed. Such a
 // change has left its transaction in xmax, but the commit can wait for a standby for any time, and

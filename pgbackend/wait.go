@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/roster"
@@ -63,7 +62,7 @@ func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) error {
 // listener has the connection on which the server wakes the waiters of this driver. The connection
 // is made for the first of them. It is safe for concurrent use.
 type listener struct {
-	config  *pgxpool.Config
+	base    origin
 	timeout time.Duration
 	ctx     context.Context // ends with the listener
 	cancel  context.CancelFunc
@@ -75,9 +74,9 @@ type listener struct {
 	waiters map[string]chan struct{}
 }
 
-func newListener(config *pgxpool.Config, timeout time.Duration) *listener {
+func newListener(base origin, timeout time.Duration) *listener {
 	l := &listener{
-		config: config, timeout: timeout,
+		base: base, timeout: timeout,
 		ready: make(chan struct{}), waiters: make(map[string]chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -146,11 +145,9 @@ func (l *listener) run() {
 func (l *listener) connect() (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
 	defer cancel()
-	config := l.config.ConnConfig.Copy()
-	if l.config.BeforeConnect != nil {
-		if err := l.config.BeforeConnect(ctx, config); err != nil {
-			return nil, err
-		}
+	config, err := l.base.next(ctx)
+	if err != nil {
+		return nil, err
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {

@@ -297,7 +297,7 @@ var pgMutants = []mutant{
 		guard:   "postgres: a request without a connection was not sent",
 		file:    "pgbackend/attempt.go",
 		without: "each error of the pool is an outcome that is unknown",
-		edits:   []edit{{old: "return none, unsent(err)", new: "return none, err"}},
+		edits:   []edit{{old: "return value, unsent(failed)", new: "return value, failed"}},
 		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
 	},
 	{
@@ -325,10 +325,56 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestSlotLastsAsLongAsItsConnection",
 	},
 	{
-		guard: "postgres: a slot lasts as long as its connection", file: "pgbackend/attempt.go",
+		guard: "postgres: a slot lasts as long as its connection", file: "pgbackend/pool.go",
 		without: "requests take the connections that are reserved for renewals",
 		edits:   []edit{{old: "\tif isClosed {\n", new: "\tif isClosed && false {\n"}},
 		pkg:     "pgbackend", test: "TestSlotLastsAsLongAsItsConnection",
+	},
+	{
+		guard: "postgres: what waits for a slot shares a statement", file: "pgbackend/batch.go",
+		without: "each lock costs a commit, however many are acquired at the same time",
+		edits:   []edit{{old: "members = b.next(maxBatch)", new: "members = b.next(1)"}},
+		pkg:     "pgbackend", test: "TestWaitingRequestsShareAStatement",
+	},
+	{
+		guard: "postgres: a shared statement serves those who wait", file: "pgbackend/batch.go",
+		without: "a lock is taken for a caller that has gone",
+		edits:   []edit{{old: "return m.ctx.Err() != nil", new: "return false"}},
+		pkg:     "pgbackend", test: "TestRequestIsNotSentWhenItsCallerHasGone",
+	},
+	{
+		guard: "postgres: a shared statement waits for no row", file: "pgbackend/statements.go",
+		without: "one row that stays locked delays the acquisition of other locks",
+		edits: []edit{{
+			old: "l.expires <= clock_timestamp())\n\tFOR NO KEY UPDATE OF l SKIP LOCKED",
+			new: "l.expires <= clock_timestamp())\n\tFOR NO KEY UPDATE OF l",
+		}},
+		pkg: "pgbackend", test: "TestSharedStatementWaitsForNoRow",
+	},
+	{
+		guard:   "postgres: one caller does not end the statement of others",
+		file:    "pgbackend/attempt.go",
+		without: "an attempt with a short limit makes other outcomes unknown",
+		edits: []edit{{
+			old: "case all && a.lane.abandon():", new: "case a.lane.abandon():",
+		}},
+		pkg: "pgbackend", test: "TestOneCallerLeavesItsStatementToTheOthers",
+	},
+	{
+		guard:   "postgres: an acquisition that was not sent has no unknown outcome",
+		file:    "pgbackend/batch.go",
+		without: "each error of the pool is an outcome that is unknown",
+		edits:   []edit{{old: "b.fail(unsent(err))", new: "b.fail(err)"}},
+		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
+	},
+	{
+		guard: "postgres: a connection that has ended leaves its place", file: "pgbackend/pool.go",
+		without: "a *sql.DB waits for a free connection while it counts ended ones",
+		edits: []edit{{
+			old: "return sqldriver.ErrBadConn // makes room for another one",
+			new: "_ = sqldriver.ErrBadConn\n\t\t\treturn nil",
+		}},
+		pkg: "pgbackend", test: "TestEndedConnectionLeavesItsPlace",
 	},
 	{
 		guard: "postgres: a release waits for a commit", file: "pgbackend/driver.go",
