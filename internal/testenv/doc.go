@@ -48,8 +48,8 @@
 //
 // A paused server keeps its connections open and does not answer. A killed server loses nothing
 // that it had acknowledged, apart from memcached. Each fault that lasts is undone by the function
-// that its method returns, and at the end of the test. A pair belongs to its test, and keeps its new
-// roles. A server that was given by URL cannot be stopped: a test that tries is skipped.
+// that its method returns, and at the end of the test. A pair belongs to its test, and keeps its
+// new roles. A server that was given by URL cannot be stopped: a test that tries is skipped.
 //
 // A [Harness] combines a server and a [Proxy] for package conformance. Package faultproxy describes
 // the faults of the network.

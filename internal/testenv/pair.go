@@ -19,7 +19,9 @@ type Pair struct {
 }
 
 // newPair returns the pair that own has started.
-func newPair(s *Server, synchronous bool) *Pair { return &Pair{Server: s, synchronous: synchronous} }
+func newPair(s *Server, synchronous bool) *Pair {
+	return &Pair{Server: s, synchronous: synchronous}
+}
 
 // Primary returns the server that accepts changes.
 func (p *Pair) Primary() *Server { return p.members[p.primary] }

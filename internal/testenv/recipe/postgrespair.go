@@ -97,7 +97,8 @@ func postgresStandby(primary string) func(l runner.Listen) []string {
 const postgresCopy = `
 [ -e "$PGDATA/copied" ] || {
 	rm -rf "$PGDATA"/* &&
-	pg_basebackup --dbname="$0" --pgdata="$PGDATA" --checkpoint=fast --write-recovery-conf --no-sync &&
+	pg_basebackup --dbname="$0" --pgdata="$PGDATA" --checkpoint=fast --write-recovery-conf \
+		--no-sync &&
 	: >"$PGDATA/copied"
 } && exec $(command -v docker-entrypoint.sh) "$@"`
 
