@@ -24,10 +24,11 @@ type harness struct {
 	url string // of the server, without the proxy
 }
 
-// connect returns a connection that ends with the test.
+// connect returns a connection to the primary that ends with the test.
 func (h *harness) connect(tb testenv.TB) *pgx.Conn {
 	tb.Helper()
-	conn, err := pgx.Connect(context.Background(), h.url+"?sslmode=disable")
+	conn, err := pgx.Connect(context.Background(),
+		h.url+"?sslmode=disable&target_session_attrs=read-write")
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}

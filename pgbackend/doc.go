@@ -38,6 +38,12 @@
 // can forget a held lock and its fence; a standby in synchronous_standby_names has both. A step of
 // the server's clock can end a lock early.
 //
+// Before a standby is promoted, the former primary must be stopped, and it must come back as a
+// standby. Otherwise a driver can still use it. While its commits wait for the standby that is
+// gone, it grants and prolongs no lock. But it delays requests, and can report that a lock of the
+// new primary is lost. Without a synchronous standby it grants locks that the new primary grants,
+// too.
+//
 // The connections of a driver that is opened by URL set what the guarantees need, whatever the
 // defaults of the server, the database and the role are: synchronous_commit is on, the isolation
 // level is READ COMMITTED, and statements end after two seconds. A server that is a standby or

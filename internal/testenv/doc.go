@@ -23,8 +23,8 @@
 // the test is skipped. A function returns when the server answers a request of its own protocol.
 //
 // [EtcdEnsemble] and [ZooKeeperEnsemble] return three servers that form a cluster, [RedisCluster]
-// and [RedisSentinel] return several Redis servers that act as one. They come from the same
-// sources.
+// and [RedisSentinel] return several Redis servers that act as one, [NewPostgresPair] starts a
+// primary and its standby. They come from the same sources, but no URL gives a pair.
 //
 // # What is shared
 //
@@ -43,12 +43,13 @@
 //	Server      Pause, Kill, Start, Restart, Wipe
 //	Ensemble    Pause, Restart; Kill and Isolate for one member
 //	RedisGroup  Pause, Kill, Start, Restart; Take for one member
+//	Pair        Pause, Kill, Start; Restart is a failover of Promote and Rejoin; Unfollow
 //	Proxy       Cut, Delay, DropReply, Reset, Latency: faults of the network
 //
 // A paused server keeps its connections open and does not answer. A killed server loses nothing
 // that it had acknowledged, apart from memcached. Each fault that lasts is undone by the function
-// that its method returns, and at the end of the test. A server that was given by URL cannot be
-// stopped: a test that tries is skipped.
+// that its method returns, and at the end of the test. A pair belongs to its test, and keeps its
+// new roles. A server that was given by URL cannot be stopped: a test that tries is skipped.
 //
 // A [Harness] combines a server and a [Proxy] for package conformance. Package faultproxy describes
 // the faults of the network.
@@ -80,7 +81,7 @@
 // Every test writes the server that it uses to its log, in the form of package announce. The report
 // prints one row per server. The cases of a row belong to the top-level tests named
 // TestConformance… that have announced the server. So there is one such test per server:
-// TestConformance, TestConformanceValkey, TestConformanceEnsemble.
+// TestConformance, TestConformanceValkey, TestConformanceEnsemble, TestConformanceStandby.
 //
 // # Rooms
 //

@@ -75,6 +75,19 @@ func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {
 	}
 }
 
+// NewPairHarness returns a Harness with a [Proxy] in front of both servers of p. Restart is a
+// failover, see [Pair.Restart].
+func NewPairHarness[T TB](tb T, p *Pair) *Harness[T] {
+	tb.Helper()
+	addrs := addrsOf(p.members)
+	proxy := NewProxy(tb, addrs...)
+	url := strings.Replace(p.URL, strings.Join(addrs, ","), strings.Join(proxy.Addrs(), ","), 1)
+	return &Harness[T]{
+		Direct: Direct{url}, server: p, proxy: proxy,
+		apart: func(tb T) *Harness[T] { return NewPairHarness(tb, p) },
+	}
+}
+
 // Close closes the proxy.
 func (h *Harness[T]) Close() { h.proxy.Close() }
 
@@ -105,5 +118,5 @@ func (h *Harness[T]) Delay(tb T) (deliver func()) { tb.Helper(); return h.proxy.
 // Pause is [Server.Pause] or [Ensemble.Pause].
 func (h *Harness[T]) Pause(tb T) (resume func()) { tb.Helper(); return h.server.Pause(tb) }
 
-// Restart is [Server.Restart] or [Ensemble.Restart].
+// Restart is [Server.Restart], [Ensemble.Restart] or [Pair.Restart].
 func (h *Harness[T]) Restart(tb T) { tb.Helper(); h.server.Restart(tb) }

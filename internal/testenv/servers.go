@@ -189,6 +189,14 @@ func NewPostgres(tb TB, args ...string) *Server {
 	return own(tb, recipe.Postgres(args...))
 }
 
+// NewPostgresPair starts a PostgreSQL server with a standby, for this test alone. If synchronous is
+// true, each commit waits for the standby. Only the test promotes the standby. The servers are
+// removed when the test ends.
+func NewPostgresPair(tb TB, synchronous bool) *Pair {
+	tb.Helper()
+	return newPair(own(tb, recipe.PostgresPair(synchronous)), synchronous)
+}
+
 // NewPgBouncer starts a PgBouncer in front of a PostgreSQL server, for this test alone, with the
 // pool mode "session" or "transaction", which follows its name in the report. It is removed when
 // the test ends.

@@ -10,9 +10,10 @@
 // of all members, and can be given by URL like a single server.
 //
 // A [Group] has members of different roles, with data or without, that announce their own addresses
-// to clients: a Redis cluster, or a Redis master with replicas and sentinels. Its members listen at
-// the same address inside and outside of their containers. A Group is the [runner.Control] of a
-// [server.Instance] which stands for all of them: to pause the instance pauses each member.
+// to clients: a Redis cluster, a Redis master with replicas and sentinels, or a PostgreSQL server
+// with a standby. Its members listen at the same address inside and outside of their containers. A
+// Group is the [runner.Control] of a [server.Instance] which stands for all of them: to pause the
+// instance pauses each member. A member can be replaced by another one, which has its own data.
 //
 // # Ready
 //

@@ -36,8 +36,9 @@ type Group struct {
 	Members []*server.Instance
 	Nodes   int // the number of members with data, which are the first ones
 
-	name string
-	pod  *runner.Pod // nil: the members are processes
+	plan   Plan
+	source runner.Source
+	pod    *runner.Pod // nil: the members are processes
 }
 
 // Start starts the members: in containers if there is Docker and an image, otherwise as processes.
@@ -47,14 +48,14 @@ func (p Plan) Start() (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{name: p.Name, Nodes: p.Nodes}
+	g := &Group{Nodes: p.Nodes, plan: p, source: source}
 	if source.Kind == runner.Container {
 		if g.pod, err = source.NewPod(p.ports(), p.Idle); err != nil {
 			return nil, err
 		}
 	}
 	for n, m := range p.Members {
-		i, err := g.start(source, p.Kind, m, n)
+		i, err := g.start(n, m.Command)
 		if err != nil {
 			return nil, errors.Join(err, g.Remove())
 		}
@@ -74,26 +75,42 @@ func (p Plan) ports() []int {
 	return ports
 }
 
-// start starts the nth member.
+// start starts the nth member with a command.
 func (g *Group) start(
-	source runner.Source, kind *server.Recipe, m Member, n int,
+	n int, command func(runner.Listen) []string,
 ) (i *server.Instance, err error) {
-	one := *kind
-	one.Port, one.Command = m.Port, m.Command
-	i = one.At(fmt.Sprintf("%s/%d", g.name, n), m.Addr(), source.Kind)
+	one, m := *g.plan.Kind, g.plan.Members[n]
+	one.Port, one.Command = m.Port, command
+	i = one.At(fmt.Sprintf("%s/%d", g.plan.Name, n), m.Addr(), g.source.Kind)
 	if g.pod != nil {
 		i.Control, err = g.pod.Start(&one.Spec)
 	} else {
-		i.Control, err = source.Start(&one.Spec, m.Port)
+		i.Control, err = g.source.Start(&one.Spec, m.Port)
 	}
 	return i, err
+}
+
+// Replace ends the nth member, deletes its data and starts another one at the same address. It
+// returns when the new member answers.
+func (g *Group) Replace(n int, command func(runner.Listen) []string) error {
+	member := g.Members[n]
+	if err := member.Remove(); err != nil {
+		return err
+	}
+	next, err := g.start(n, command)
+	if err != nil {
+		return err
+	}
+	member.Control = next.Control
+	_, err = member.Await(server.BootTimeout)
+	return err
 }
 
 // Instance returns the group as one server, as soon as the probe of r succeeds. The server's URL
 // has the addresses addrs. If the probe fails for five minutes, the group is removed.
 func (g *Group) Instance(r *server.Recipe, addrs ...string) (*server.Instance, error) {
 	first := g.Members[0]
-	i := r.At(g.name, strings.Join(addrs, ","), first.Source)
+	i := r.At(g.plan.Name, strings.Join(addrs, ","), first.Source)
 	i.Addr, i.Control = first.Addr, g
 	if err := i.Ready(); err != nil {
 		return nil, err

@@ -40,6 +40,14 @@ func postgresVariables(runner.Listen) map[string]string {
 }
 
 func postgresCommand(l runner.Listen) []string {
+	if !l.Container { // the image has its own data
+		initialisePostgres(l.Dir)
+	}
+	return postgresServer(l)
+}
+
+// postgresServer returns the command of a server whose data exist.
+func postgresServer(l runner.Listen) []string {
 	flags := []string{"postgres"}
 	for _, setting := range []string{
 		"listen_addresses=" + l.Host, "port=" + strconv.Itoa(l.Port),
@@ -48,23 +56,25 @@ func postgresCommand(l runner.Listen) []string {
 	} {
 		flags = append(flags, "-c", setting)
 	}
-	if !l.Container { // the image has its own data
-		flags = append(flags, postgresData(l.Dir)...)
+	if !l.Container {
+		flags = append(flags, "-D", postgresData(l.Dir), "-c", "unix_socket_directories="+l.Dir)
 	}
 	return flags
 }
 
-// postgresData initialises the data of a server that runs as a process, and returns the flags for
-// the data. If it fails, the server does not start either, and its log has the reason.
-func postgresData(dir string) []string {
-	data, password := filepath.Join(dir, "data"), filepath.Join(dir, "password")
+// postgresData returns the folder of the data of a server that runs as a process.
+func postgresData(dir string) string { return filepath.Join(dir, "data") }
+
+// initialisePostgres initialises the data of a server that runs as a process. If it fails, the
+// server does not start either, and its log has the reason.
+func initialisePostgres(dir string) {
+	data, password := postgresData(dir), filepath.Join(dir, "password")
 	_ = os.WriteFile(password, []byte(postgresPassword), 0o600)
 	_ = exec.Command("initdb", "--pgdata="+data, "--username=postgres", "--pwfile="+password,
 		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C").Run()
 	create := exec.Command("postgres", "--single", "-D", data, "postgres")
 	create.Stdin = strings.NewReader("CREATE DATABASE dlock")
 	_ = create.Run()
-	return []string{"-D", data, "-c", "unix_socket_directories=" + dir}
 }
 
 // postgresVersion returns the version, such as "PostgreSQL 18.6".
@@ -78,6 +88,11 @@ func postgresVersion(ctx context.Context, t server.Target) (string, error) {
 	if err := conn.QueryRow(ctx, "SHOW server_version").Scan(&version); err != nil {
 		return "", err
 	}
+	return postgresProduct(version), nil
+}
+
+// postgresProduct returns the product with the version that a server reports.
+func postgresProduct(version string) string {
 	number, _, _ := strings.Cut(version, " ") // Debian's follows
-	return "PostgreSQL " + number, nil
+	return "PostgreSQL " + number
 }
