@@ -392,30 +392,29 @@ func TestRemovedRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := request(t, contender(t, p, "a")), request(t, contender(t, p, "a"))
-	excluded(t, first, enough)
-	excluded(t, second, enough)
+	granted := make(chan grant, 3)
+	for range cap(granted) {
+		waiter := contender(t, p, "a")
+		go func() {
+			l, err := waiter.Lock(t.Context())
+			granted <- grant{l, err}
+		}()
+	}
+	excluded(t, granted, enough)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		var g grant
-		var waiter <-chan grant
+	for range cap(granted) {
 		select {
-		case g = <-first:
-			waiter, first = second, nil
-		case g = <-second:
-			waiter, second = first, nil
+		case g := <-granted:
+			if g.err != nil {
+				t.Fatal(g.err)
+			}
+			excluded(t, granted, enough)
+			unlock(t, g.lease)
 		case <-time.After(longest):
 			t.Fatal("Lock does not return")
 		}
-		if g.err != nil {
-			t.Fatal(g.err)
-		}
-		if waiter != nil {
-			excluded(t, waiter, enough)
-		}
-		unlock(t, g.lease)
 	}
 }
 
