@@ -207,6 +207,15 @@ func (m *meter) read(ctx context.Context) measure.Counts {
 	return counts
 }
 
+// awaitConnections waits until the server has no new connections. It returns at once if their number
+// is unknown.
+func (m *meter) awaitConnections(ctx context.Context) {
+	for before, now := int64(-1), m.read(ctx).Connections; now > before && ctx.Err() == nil; {
+		pause(ctx, settle)
+		before, now = now, m.read(ctx).Connections
+	}
+}
+
 // commands returns the number of commands between two readings over n, or nil if it is unknown.
 func (m *meter) commands(from, to measure.Counts, n float64) *float64 {
 	if from.Commands < 0 || to.Commands < 0 {

@@ -75,6 +75,7 @@ func (r *run) wait(ctx context.Context, s Subject, row *Result) error {
 	row.Handoff = s.Handoff
 	before := measureUsage()
 	done := queue.enqueue(ctx)
+	meter.awaitConnections(ctx) // each waiter may need one
 	r.watch(ctx, row, meter, alone, before)
 	freed := time.Now()
 	if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
