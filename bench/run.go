@@ -207,12 +207,22 @@ func (m *meter) read(ctx context.Context) measure.Counts {
 	return counts
 }
 
-// awaitConnections waits until the server has no new connections. It returns at once if their number
-// is unknown.
-func (m *meter) awaitConnections(ctx context.Context) {
-	for before, now := int64(-1), m.read(ctx).Connections; now > before && ctx.Err() == nil; {
-		pause(ctx, settle)
-		before, now = now, m.read(ctx).Connections
+// A server is quiet if the number of its connections stays the same for quietTime. quietTimeout
+// limits how long awaitQuiet waits for that.
+const quietTime, quietTimeout = time.Second, time.Minute
+
+// awaitQuiet waits until the server is quiet: a thousand connections take some seconds to begin and
+// to end. It does not wait if their number is unknown.
+func (m *meter) awaitQuiet(ctx context.Context) {
+	if m.counters == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
+	defer cancel()
+	for before, changes := m.read(ctx).Connections, true; changes && ctx.Err() == nil; {
+		pause(ctx, quietTime)
+		now := m.read(ctx).Connections
+		before, changes = now, now != before
 	}
 }
 
