@@ -207,6 +207,25 @@ func (m *meter) read(ctx context.Context) measure.Counts {
 	return counts
 }
 
+// A server is quiet if the number of its connections stays the same for quietTime. quietTimeout
+// limits how long awaitQuiet waits for that.
+const quietTime, quietTimeout = time.Second, time.Minute
+
+// awaitQuiet waits until the server is quiet: a thousand connections take some seconds to begin and
+// to end. It does not wait if their number is unknown.
+func (m *meter) awaitQuiet(ctx context.Context) {
+	if m.counters == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
+	defer cancel()
+	for before, changes := m.read(ctx).Connections, true; changes && ctx.Err() == nil; {
+		pause(ctx, quietTime)
+		now := m.read(ctx).Connections
+		before, changes = now, now != before
+	}
+}
+
 // commands returns the number of commands between two readings over n, or nil if it is unknown.
 func (m *meter) commands(from, to measure.Counts, n float64) *float64 {
 	if from.Commands < 0 || to.Commands < 0 {

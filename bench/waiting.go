@@ -55,6 +55,7 @@ func (r *run) wait(ctx context.Context, s Subject, row *Result) error {
 		return err
 	}
 	defer meter.Close()
+	defer meter.awaitQuiet(ctx)
 	name := same(r.names(s, "waiting", 1)[0], 1)
 	holder, err := newCrew(ctx, s.Open, Settings{}, exclusive, name)
 	if err != nil {
@@ -75,6 +76,7 @@ func (r *run) wait(ctx context.Context, s Subject, row *Result) error {
 	row.Handoff = s.Handoff
 	before := measureUsage()
 	done := queue.enqueue(ctx)
+	meter.awaitQuiet(ctx) // each waiter may need a connection
 	r.watch(ctx, row, meter, alone, before)
 	freed := time.Now()
 	if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
@@ -176,6 +178,7 @@ func (r *run) hold(ctx context.Context, s Subject, row *Result) error {
 		return err
 	}
 	defer meter.Close()
+	defer meter.awaitQuiet(ctx)
 	alone := meter.read(ctx)
 	names := deal(r.names(s, "many", r.Locks), manyWorkers)
 	crew, err := newCrew(ctx, s.Open, Settings{TTL: row.TTL}, exclusive, names)

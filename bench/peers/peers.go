@@ -39,11 +39,22 @@ var peers = map[string][]peer{
 		{"etcd Mutex, session per contender", openEtcdEach},
 		{"etcd Mutex, session per lock", openNewEtcd},
 	},
-	"zk":        {{"zk.Lock", openZKLock}},
-	"mysql":     {{"MySQL GET_LOCK", openGetLock}},
-	"mariadb":   {{"MariaDB GET_LOCK", openGetLock}},
-	"postgres":  {{"PostgreSQL advisory lock", openAdvisory}},
+	"zk":      {{"zk.Lock", openZKLock}},
+	"mysql":   {{"MySQL GET_LOCK", openGetLock}},
+	"mariadb": {{"MariaDB GET_LOCK", openGetLock}},
+	"postgres": {
+		{"PostgreSQL advisory lock", openAdvisory},
+		{"PostgreSQL FOR UPDATE", openForUpdate},
+	},
 	"memcached": {{"add and cas, retries after 10 ms", openMemcached}},
+}
+
+// variants has the parameter that makes dlock's locks of another kind, and the name of that kind.
+var variants = map[string]struct{ parameter, name string }{
+	"redis":    {"fair=1", "fair"},
+	"mysql":    {"lock=session", "session"},
+	"mariadb":  {"lock=session", "session"},
+	"postgres": {"lock=session", "session"},
 }
 
 // subjects returns dlock and its peers for the server of a URL. Only dlock uses
@@ -78,24 +89,25 @@ func subjects(raw string) ([]bench.Subject, error) {
 	return all, nil
 }
 
-// dlockSubjects returns dlock. For Redis, where fair locks are a different kind of lock, it also
-// returns dlock with fair locks.
+// dlockSubjects returns dlock. If the driver has another kind of mutex, it also returns dlock with
+// that kind. Both have the same floor.
 func dlockSubjects(scheme, raw string) ([]bench.Subject, error) {
 	plain, err := bench.URL(raw)
 	if err != nil {
 		return nil, err
 	}
 	plain.Name = "dlock " + scheme
-	if scheme != "redis" {
+	v, known := variants[scheme]
+	if !known {
 		return []bench.Subject{plain}, nil
 	}
 	separator := "?"
 	if strings.Contains(raw, separator) {
 		separator = "&"
 	}
-	fair, err := bench.URL(raw + separator + "fair=1")
-	fair.Name = plain.Name + ", fair"
-	return []bench.Subject{plain, fair}, err
+	other, err := bench.URL(raw + separator + v.parameter)
+	other.Name, other.Server = plain.Name+", "+v.name, plain.Server
+	return []bench.Subject{plain, other}, err
 }
 
 // The environment of a child names its subject. A URL may contain a password, and every user of the

@@ -8,10 +8,15 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/bench"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
@@ -238,15 +243,27 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCloseFrees checks that Close ends the locks and the connections. GET_LOCK has
-// no TTL that could end them.
+// TestCloseFrees checks that Close ends the locks and the connections. The peers of these servers
+// have no TTL that could end their locks.
 func TestCloseFrees(t *testing.T) {
 	t.Parallel()
-	all, err := subjects(urlOf(t, "mysql"))
-	if err != nil {
-		t.Fatal(err)
+	for _, scheme := range []string{"mysql", "mariadb", "postgres"} {
+		all, err := subjects(urlOf(t, scheme))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			t.Run(s.Name, func(t *testing.T) {
+				t.Parallel()
+				closeFrees(t, s)
+			})
+		}
 	}
-	s, name := all[1], name()
+}
+
+func closeFrees(t *testing.T, s bench.Subject) {
+	t.Helper()
+	name := name()
 	p, err := s.Open(t.Context(), bench.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -262,6 +279,162 @@ func TestCloseFrees(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock(t, held)
+}
+
+// rowsURL makes a database for a test alone, and returns its URL and a connection to it. The table
+// of FOR UPDATE does not exist there.
+func rowsURL(t *testing.T) (string, *pgx.Conn) {
+	t.Helper()
+	url, _, _ := strings.Cut(urlOf(t, "postgres"), "?")
+	admin, name := connectTo(t, url), "rows"+strings.ToLower(rand.Text()[:8])
+	execute(t, admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		_, _ = admin.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
+	})
+	url = url[:strings.LastIndex(url, "/")+1] + name
+	return url, connectTo(t, url)
+}
+
+func connectTo(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url+"?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func execute(t *testing.T, conn *pgx.Conn, sql string) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// forUpdate opens a process of FOR UPDATE.
+func forUpdate(ctx context.Context, url string) (bench.Process, error) {
+	u, err := backend.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return openForUpdate(ctx, u, bench.Settings{})
+}
+
+// TestTableIsMadeOnce opens processes at the same time on a server without the table. PostgreSQL
+// refuses CREATE TABLE IF NOT EXISTS of all but one.
+func TestTableIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	url, conn := rowsURL(t)
+	for range 10 {
+		var processes sync.WaitGroup
+		for range 8 {
+			processes.Go(func() {
+				p, err := forUpdate(t.Context(), url)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = p.Close()
+			})
+		}
+		processes.Wait()
+		execute(t, conn, "DROP TABLE bench_peers")
+	}
+}
+
+// TestRowsAreRemoved checks that Close removes the rows of names that are free. Another process
+// goes on with the row that it has locked.
+func TestRowsAreRemoved(t *testing.T) {
+	t.Parallel()
+	url, conn := rowsURL(t)
+	first, err := forUpdate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"free", "taken"} {
+		unlock(t, lock(t, contender(t, first, name)))
+	}
+	second, err := forUpdate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	held := lock(t, contender(t, second, "taken"))
+	if err := first.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	unlock(t, held)
+	rows, err := conn.Query(t.Context(), "SELECT name FROM bench_peers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || !slices.Equal(names, []string{"taken"}) {
+		t.Errorf("%v: there are rows of %q", err, names)
+	}
+}
+
+// TestRemovedRow checks that contenders exclude each other while a third process removes the row.
+func TestRemovedRow(t *testing.T) {
+	t.Parallel()
+	url, conn := rowsURL(t)
+	p, err := forUpdate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	unlock(t, lock(t, contender(t, p, "a")))
+	tx, err := conn.Begin(t.Context())
+	if err == nil {
+		_, err = tx.Exec(t.Context(), "DELETE FROM bench_peers")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan grant, 3)
+	for range cap(granted) {
+		waiter := contender(t, p, "a")
+		go func() {
+			l, err := waiter.Lock(t.Context())
+			granted <- grant{l, err}
+		}()
+	}
+	excluded(t, granted, enough)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(granted) {
+		select {
+		case g := <-granted:
+			if g.err != nil {
+				t.Fatal(g.err)
+			}
+			excluded(t, granted, enough)
+			unlock(t, g.lease)
+		case <-time.After(longest):
+			t.Fatal("Lock does not return")
+		}
+	}
+}
+
+// TestFullServer checks that a server without room for a connection refuses the lock, in words that
+// fit into a table.
+func TestFullServer(t *testing.T) {
+	t.Parallel()
+	all, err := subjects(testenv.NewPostgres(t, "-c", "max_connections=10").URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := connect(t, all[len(all)-2], bench.Settings{}) // advisory locks
+	for range 11 {
+		if _, err = contender(t, p, name()).Lock(t.Context()); err != nil {
+			break
+		}
+	}
+	if err == nil || !strings.HasPrefix(err.Error(), "FATAL: ") {
+		t.Errorf("the last Lock returned %v", err)
+	}
 }
 
 // TestCompare checks that one command measures dlock and its peers. A peer that fails

@@ -1,5 +1,5 @@
-// Command benchmarks measures the five backends, and other libraries for their servers. It starts
-// the servers itself, and writes the tables and plots into the documentation:
+// Command benchmarks measures the backends, and other libraries for their servers. It starts the
+// servers itself, and writes the tables and plots into the documentation:
 //
 //	go run ./internal/testenv/benchmarks [flags]
 //
@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/bench"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
@@ -72,12 +73,38 @@ func generate(tb *testenv.Program, duration, peersDuration time.Duration, only s
 	}
 }
 
+// subject is a URL to measure, and the name of its rows.
+type subject struct{ url, name string }
+
+// subjectsOf returns the locks of a server, and its locks of a session if it has them. The names of
+// their rows are short: a table wraps at spaces, and a phone has room for few letters.
+func subjectsOf(s *testenv.Server) []subject {
+	url := s.DirectURL()
+	all := []subject{{url, s.Version}}
+	if s.Name != "mysql" && s.Name != "postgres" {
+		return all
+	}
+	separator := "?"
+	if strings.Contains(url, separator) {
+		separator = "&"
+	}
+	return append(all, subject{url + separator + "lock=session", s.Version + ", session"})
+}
+
 func compareBackends(tb *testenv.Program, duration time.Duration, servers []*testenv.Server) error {
 	names := make(map[string]string)
+	var versions []string
 	args := []string{"bench", "--json", "--duration", duration.String()}
 	for _, s := range servers {
-		url := s.DirectURL()
-		names[url], args = s.Version, append(args, url)
+		versions = append(versions, s.Version)
+		for _, subject := range subjectsOf(s) {
+			u, err := backend.ParseURL(subject.url)
+			if err != nil {
+				return err
+			}
+			names[u.String()] = subject.name // without the password, as in the report
+			args = append(args, subject.url)
+		}
 	}
 	report, err := measure(tb, ".", "./cmd/dlock", args)
 	if err != nil {
@@ -86,7 +113,8 @@ func compareBackends(tb *testenv.Program, duration time.Duration, servers []*tes
 	for i, r := range report.Results {
 		report.Results[i].Subject = names[r.Subject]
 	}
-	return write(report, fmt.Sprintf("dlock bench --duration %v URL…", duration))
+	command := fmt.Sprintf("dlock bench --duration %v URL…", duration)
+	return write(report, describe(report, command, versions))
 }
 
 // measure builds a program and runs it. It ignores the exit code, which has no more information
@@ -130,9 +158,9 @@ func comparePeers(tb *testenv.Program, duration time.Duration, s *testenv.Server
 	return peersPage.edit(map[string]string{"peers-" + s.Name: content.String()})
 }
 
-// write writes the tables and plots of the backends.
-func write(report bench.Report, command string) error {
-	contents := map[string]string{"run": describe(report, command)}
+// write writes the tables and plots of the backends, and how they were made.
+func write(report bench.Report, run string) error {
+	contents := map[string]string{"run": run}
 	for _, w := range bench.Workloads() {
 		part, err := backendsPage.illustrate(w.ID, report.Results, "")
 		if err != nil {
@@ -194,15 +222,9 @@ func (d document) replace(text []byte, name, content string) ([]byte, error) {
 	return slices.Concat(before, begin, []byte("\n"+content+"\n"), end, after), nil
 }
 
-func describe(r bench.Report, command string) string {
-	var subjects []string
-	for _, row := range r.Results {
-		if !slices.Contains(subjects, row.Subject) {
-			subjects = append(subjects, row.Subject)
-		}
-	}
+func describe(r bench.Report, command string, servers []string) string {
 	m := r.Machine
 	machine := fmt.Sprintf("%s/%s, %d CPUs, %s", m.OS, m.Arch, m.CPUs, m.Go)
 	return fmt.Sprintf("    %s\n\n%s, %s.\nServers and clients share the machine:\n%s.\n",
-		command, r.Started.UTC().Format("2006-01-02"), machine, strings.Join(subjects, ", "))
+		command, r.Started.UTC().Format("2006-01-02"), machine, strings.Join(servers, ", "))
 }
