@@ -108,6 +108,10 @@ func TestKindsTable(t *testing.T) {
 		{"zk", []string{testenv.ZooKeeper(t).URL}},
 		{"mysql", []string{testenv.MySQL(t).URL, testenv.MariaDB(t).URL}},
 		{"postgres", []string{testenv.Postgres(t).URL}},
+		{"`lock=session`", []string{
+			testenv.Postgres(t).URL + "?lock=session", testenv.MySQL(t).URL + "&lock=session",
+			testenv.MariaDB(t).URL + "&lock=session",
+		}},
 		{"memcached", []string{testenv.Memcached(t).URL}},
 		{"file", []string{fileURL(t)}},
 		{"mem", []string{"mem:"}},

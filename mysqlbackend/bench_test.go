@@ -26,6 +26,14 @@ func onBoth(b *testing.B, run func(b *testing.B, url string)) {
 
 func BenchmarkPairOverFloor(b *testing.B) { onBoth(b, raw.PairOverFloor) }
 
+// BenchmarkSessionOverFloor compares a pair with the floor, for locks of a session.
+func BenchmarkSessionOverFloor(b *testing.B) {
+	onBoth(b, func(b *testing.B, url string) {
+		b.Helper()
+		raw.PairOverFloor(b, url+"&lock=session")
+	})
+}
+
 // BenchmarkContenders compares ways to wait, among connections that contend for one lock without
 // hand-offs inside a process. "lock" is the driver's own: the server wakes the waiter. "poll" polls
 // as the core does without wake-ups. "poll10ms" is the reference: it polls the same row at a fixed

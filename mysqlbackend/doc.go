@@ -136,18 +136,25 @@
 //     costs all locks of the client at once. So does a server that becomes read-only, at the next
 //     renewal. A client that is cut off or stopped hears of it later, at the end of its term at the
 //     latest, and the next holder can have the lock before.
-//   - There are mutexes only. Waiters poll, nothing can be inspected or broken, and the fence is
-//     the server's clock: it grows as long as the clock does.
+//   - There are mutexes only. Waiters poll, and the fence is the server's clock: it grows as long
+//     as the clock does. Nothing can be inspected or broken, because the server knows the
+//     connection that has a lock and not its owner. An operator can end this connection, see below.
 //   - The server frees the locks of a client that it does not hear from after the TTL with which
 //     the client was opened, in whole seconds (wait_timeout), also those with a shorter TTL.
 //     Nothing in between may end silent connections earlier, so the TTL is ten minutes at most, and
 //     a shorter tcp_keepalive_time of MariaDB is refused.
 //   - All clients must reach the same server. Galera and groups with several primaries, whose
 //     servers have separate locks, are refused. Each request checks that no proxy has replaced the
-//     connection.
+//     connection, also by one with the same number: the connection has a lock with a random name.
 //   - Locks of rows and locks of sessions do not exclude each other: all clients need the same
 //     parameter.
 //   - New has no such locks: they need a connection of their own.
+//
+// An operator finds the connection of the holder of NAME, which includes the prefix, and ends it by
+// KILL. All other locks of its client are then lost, too. The database is in lower case:
+//
+//	SELECT IS_USED_LOCK(CONCAT('dlock-held:',
+//	  LEFT(SHA2(CONCAT('DATABASE', CHAR(0), 'NAME'), 256), 48)))
 //
 // # Server requirements
 //

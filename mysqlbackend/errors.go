@@ -143,6 +143,10 @@ func isReply(err error) bool {
 	return ok
 }
 
+// isInterrupted reports whether err is an answer of the server that leaves the outcome unknown, for
+// example after a KILL QUERY. The connection goes on.
+func isInterrupted(err error) bool { return isReply(err) && !isDefinite(err) }
+
 // hasNumber reports whether err is an answer of the server with one of these numbers.
 func hasNumber(err error, numbers ...uint16) bool {
 	reply, ok := errors.AsType[*mysql.MySQLError](err)

@@ -3,6 +3,7 @@ package mysqlbackend
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -31,10 +32,15 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 	return err
 }
 
-// Counters implements measure.Counters by the status variables of the server.
+// Counters implements measure.Counters.
 func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
+	return count(ctx, d.pools.main)
+}
+
+// count reads the status variables of the server.
+func count(ctx context.Context, q querier) (measure.Counts, error) {
 	counts := measure.Counts{Commands: -1, Connections: -1}
-	_, err := query(ctx, d.pools.main, func(rows *sql.Rows) (any, error) {
+	_, err := query(ctx, q, func(rows *sql.Rows) (any, error) {
 		var name string
 		var n int64
 		err := rows.Scan(&name, &n)
@@ -47,6 +53,24 @@ func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
 		return nil, err
 	}, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Threads_connected')")
 	return counts, err
+}
+
+// Count implements session.Conn.
+func (l *locker) Count() (measure.Counts, error) {
+	counts, err := count(context.Background(), l.conn)
+	if isInterrupted(err) {
+		err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return counts, err
+}
+
+// TryLock implements session.Conn.
+func (l *locker) TryLock(id string) (bool, error) {
+	acquired, err := l.number(l.try, id)
+	if isInterrupted(err) {
+		err = l.undo(id, err)
+	}
+	return acquired == 1, err
 }
 
 // Sweep implements measure.Sweeper. The remains of a free lock, or of a floor, are its row.

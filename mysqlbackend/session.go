@@ -2,6 +2,7 @@ package mysqlbackend
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
@@ -64,16 +65,16 @@ type locker struct {
 	conn   *sql.Conn
 	socket *socket
 	link   *session.Link
-	id     int64 // the connection's number on the server
+	mark   string // the name of a lock that this connection alone has
 	once   sync.Once
 
 	// Prepared, a pair of Lock and Unlock takes three quarters of the time.
-	lock, unlock, prove *sql.Stmt
+	lock, unlock, prove, try *sql.Stmt
 }
 
 // connectLocker makes a connection that the server ends after a silence of ttl.
 func connectLocker(ctx context.Context, c *connector, ttl time.Duration) (*locker, error) {
-	l := &locker{db: sql.OpenDB(c)}
+	l := &locker{db: sql.OpenDB(c), mark: "dlock-session:" + rand.Text()}
 	err := l.connect(ctx, ttl)
 	if err != nil {
 		l.Close()
@@ -114,6 +115,7 @@ func (l *locker) connect(ctx context.Context, ttl time.Duration) (err error) {
 func (l *locker) prepare(ctx context.Context) error {
 	for text, statement := range map[string]**sql.Stmt{
 		sessionLockSQL: &l.lock, sessionUnlockSQL: &l.unlock, sessionProveSQL: &l.prove,
+		sessionTrySQL: &l.try,
 	} {
 		made, err := l.conn.PrepareContext(ctx, plain(text))
 		if err != nil {
@@ -124,7 +126,7 @@ func (l *locker) prepare(ctx context.Context) error {
 	return nil
 }
 
-// check returns an error if user-level locks of the server cannot exclude.
+// check acquires the mark, and returns an error if user-level locks of the server cannot exclude.
 func (l *locker) check(ctx context.Context, ttl time.Duration) error {
 	found, err := query(ctx, l.conn, scanServer, plain(serverSQL))
 	if err == nil && len(found) == 1 {
@@ -133,14 +135,17 @@ func (l *locker) check(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	var advances bool
+	var marked, advances bool
 	var silence int64
 	_, err = query(ctx, l.conn, func(rows *sql.Rows) (_ any, err error) {
-		return nil, rows.Scan(&l.id, new(int), &advances, &silence)
-	}, plain(sessionServerSQL))
+		return nil, rows.Scan(&marked, new(int), &advances, &silence)
+	}, plain(sessionServerSQL), l.mark)
 	switch {
 	case err != nil:
 		return err
+	case !marked:
+		return fmt.Errorf("%w: the server refuses a user-level lock that is free",
+			backend.ErrUnsupported)
 	case !advances:
 		return fmt.Errorf("%w: the server runs with sysdate-is-now: it has no clock for fences",
 			backend.ErrUnsupported)
@@ -202,8 +207,10 @@ var (
 
 // Lock implements session.Conn.
 func (l *locker) Lock(id string) (uint64, error) {
-	fence, err := l.number(l.lock, l.id, id)
+	fence, err := l.number(l.lock, l.mark, id)
 	switch {
+	case isInterrupted(err):
+		return 0, l.undo(id, err)
 	case err != nil:
 		return 0, err
 	case fence == -1:
@@ -214,18 +221,37 @@ func (l *locker) Lock(id string) (uint64, error) {
 	return uint64(fence), nil
 }
 
-// Unlock implements session.Conn.
+// undo returns the outcome of a statement that locks, and that was interrupted, for example by a
+// KILL QUERY. A user-level lock is not rolled back with its statement, so undo frees it.
+func (l *locker) undo(id string, cause error) error {
+	if _, err := l.number(l.unlock, id); err != nil {
+		return cause // which ends the connection
+	}
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, cause)
+}
+
+// Unlock implements session.Conn. If the statement is interrupted, the lock may be free or not. A
+// second statement frees it, and a third one proves that this is still the connection.
 func (l *locker) Unlock(id string) error {
 	held, err := l.number(l.unlock, id)
-	if err == nil && held != 1 {
+	switch {
+	case isInterrupted(err):
+		if _, err = l.number(l.unlock, id); err == nil {
+			err = l.Prove()
+		}
+	case err == nil && held != 1:
 		err = errNoUserLock
 	}
 	return err
 }
 
-// Prove implements session.Conn.
+// Prove implements session.Conn. A statement that is interrupted proves nothing, so Prove repeats
+// it.
 func (l *locker) Prove() error {
-	valid, err := l.number(l.prove, l.id)
+	valid, err := l.number(l.prove, l.mark)
+	if isInterrupted(err) {
+		valid, err = l.number(l.prove, l.mark)
+	}
 	if err == nil && valid != 1 {
 		err = errMoved
 	}

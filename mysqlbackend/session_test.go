@@ -1,7 +1,9 @@
 package mysqlbackend
 
 import (
+	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +39,8 @@ func TestSilentSession(t *testing.T) {
 	}
 }
 
-// TestEndedSession ends the connection of a holder on the server.
+// TestEndedSession ends the connection of a holder on the server. It finds the connection by the
+// statement for operators.
 func TestEndedSession(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -47,8 +50,9 @@ func TestEndedSession(t *testing.T) {
 			db := database(t, s, "")
 			d := raw.OpenTTL(t, s.URL+"&lock=session", 10*time.Minute)
 			raw.Ended(t, d, func(g *backend.Grant) {
-				id := ask(t, db, "SELECT IS_USED_LOCK(?)", userLock("dlock", g.Key))
-				do(t, db, "KILL "+id)
+				find := raw.Documented(t, "SELECT IS_USED_LOCK")
+				find = strings.NewReplacer("DATABASE", "dlock", "NAME", g.Key).Replace(find)
+				do(t, db, "KILL "+ask(t, db, find))
 			})
 		})
 	}
@@ -90,23 +94,104 @@ func TestSessionOfAReader(t *testing.T) {
 	}
 }
 
-// TestMovedSession has a connection that a proxy has replaced.
+// TestMovedSession has connections in the place of the first one, as after a proxy has replaced it.
+// The second of them has the number of the first one, as after a restart of the server.
 func TestMovedSession(t *testing.T) {
 	t.Parallel()
-	l := openLocker(t, testenv.MySQL(t), time.Hour)
-	l.id++
-	if _, err := l.Lock("x"); !errors.Is(err, errMoved) {
-		t.Errorf("Lock: %v", err)
+	for name, server := range servers {
+		for number, move := range map[string]func(l *locker){
+			"another number": func(l *locker) {
+				l.mark = openLocker(t, server(t), time.Hour).mark
+			},
+			"the same number": func(l *locker) { do(t, l.conn, "DO RELEASE_ALL_LOCKS()") },
+		} {
+			t.Run(name+" "+number, func(t *testing.T) {
+				l, id := openLocker(t, server(t), time.Hour), t.Name()
+				move(l)
+				_, err := l.Lock(id)
+				raw.WantIs(t, "Lock", err, errMoved)
+				raw.WantIs(t, "Prove", l.Prove(), errMoved)
+				if ask(t, l.conn, "SELECT IS_FREE_LOCK(?)", id) != "1" {
+					t.Error("the lock is not free")
+				}
+				raw.WantIs(t, "Unlock", l.Unlock(id), errNoUserLock)
+			})
+		}
 	}
-	if err := l.Prove(); !errors.Is(err, errMoved) {
-		t.Errorf("Prove: %v", err)
+}
+
+// TestInterruptedSession interrupts single statements of a connection by KILL QUERY, as an operator
+// can. They cost no other lock, and leave none.
+func TestInterruptedSession(t *testing.T) {
+	t.Parallel()
+	lock := func(l *locker, id string) error { _, err := l.Lock(id); return err }
+	tryLock := func(l *locker, id string) error { _, err := l.TryLock(id); return err }
+	prove := func(l *locker, _ string) error { return l.Prove() }
+	for name, server := range servers {
+		for what, c := range map[string]struct {
+			returns string // what the statement returns in the end
+			request func(l *locker, id string) error
+			want    error
+		}{
+			"Lock":    {"LENGTH(?) + LENGTH(?)", lock, backend.ErrUnavailable},
+			"TryLock": {"LENGTH(?)", tryLock, backend.ErrUnavailable},
+			"Unlock":  {"RELEASE_LOCK(?)", (*locker).Unlock, nil},
+			"Prove":   {"RELEASE_LOCK(?)", prove, nil},
+
+			"Unlock after a move": {"IFNULL(RELEASE_LOCK(?), 0)", (*locker).Unlock, errMoved},
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				db := database(t, server(t), "")
+				l, id := openLocker(t, server(t), time.Hour), t.Name()
+				method, _, moved := strings.Cut(what, " ")
+				switch {
+				case moved:
+					do(t, l.conn, "DO RELEASE_ALL_LOCKS()")
+				case what != "Prove": // what a Lock leaves that is interrupted late
+					do(t, l.conn, "DO GET_LOCK(?, 0)", id)
+				}
+				delay(t, db, l, method, c.returns)
+				err := interrupted(t, db, l, func() error { return c.request(l, id) })
+				raw.WantIs(t, what, err, c.want)
+				if ask(t, l.conn, "SELECT IS_FREE_LOCK(?)", id) != "1" {
+					t.Error("the lock is not free")
+				}
+			})
+		}
 	}
-	if used := ask(t, l.conn, "SELECT IFNULL(IS_USED_LOCK('x'), 'free')"); used != "free" {
-		t.Errorf("the lock is used by %s", used)
+}
+
+// delay replaces the statement of a method. The new statement waits for a table, and then returns
+// something else.
+func delay(t *testing.T, db *sql.DB, l *locker, method, returns string) {
+	t.Helper()
+	do(t, db, "CREATE TABLE IF NOT EXISTS interrupted (n INT)")
+	do(t, db, "DELETE FROM interrupted")
+	do(t, db, "INSERT INTO interrupted VALUES (1)")
+	made, err := l.conn.PrepareContext(t.Context(), "SELECT "+returns+" FROM interrupted")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := l.Unlock("x"); !errors.Is(err, errNoUserLock) {
-		t.Errorf("Unlock: %v", err)
-	}
+	*map[string]**sql.Stmt{
+		"Lock": &l.lock, "TryLock": &l.try, "Unlock": &l.unlock, "Prove": &l.prove,
+	}[method] = made
+}
+
+// interrupted makes a request whose first statement waits for the table, and interrupts it there.
+func interrupted(t *testing.T, db *sql.DB, l *locker, request func() error) error {
+	t.Helper()
+	operator := oneConnection(t, db)
+	do(t, operator, "LOCK TABLES interrupted WRITE")
+	waiter := ask(t, l.conn, "SELECT CONNECTION_ID()")
+	outcome := make(chan error, 1)
+	go func() { outcome <- request() }()
+	eventually(t, "the statement waits", func() bool {
+		const state = "SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = ?"
+		return ask(t, db, state, waiter) == "Waiting for table metadata lock"
+	})
+	do(t, db, "KILL QUERY "+waiter)
+	do(t, operator, "UNLOCK TABLES")
+	return <-outcome
 }
 
 // TestSettingsOfASession checks that no limit of the server ends a statement that locks.

@@ -74,6 +74,8 @@ var (
 	rosterLookSQL string
 	//go:embed statements/session-lock.sql
 	sessionLockSQL string
+	//go:embed statements/session-try.sql
+	sessionTrySQL string
 	//go:embed statements/session-unlock.sql
 	sessionUnlockSQL string
 	//go:embed statements/session-prove.sql

@@ -22,6 +22,11 @@ func BenchmarkPairOverFloor(b *testing.B) {
 	raw.PairOverFloor(b, testenv.NewPostgres(b, "-c", "fsync=on").DirectURL())
 }
 
+// BenchmarkSessionOverFloor compares a pair with the floor, for locks of a session.
+func BenchmarkSessionOverFloor(b *testing.B) {
+	raw.PairOverFloor(b, testenv.Postgres(b).DirectURL()+"?lock=session")
+}
+
 // BenchmarkRenewAll renews 10,000 grants.
 func BenchmarkRenewAll(b *testing.B) {
 	d := opened(b, testenv.Postgres(b).URL)

@@ -103,8 +103,9 @@
 //     costs all locks of the client at once. A client that is cut off or stopped hears of it later,
 //     at the end of its term at the latest, and the next holder can have the lock before. An old
 //     primary that lives on after a promotion keeps the locks of its clients.
-//   - There are mutexes only. Waiters poll, nothing can be inspected or broken, and the fence is
-//     the server's clock: it grows as long as the clock does.
+//   - There are mutexes only. Waiters poll, and the fence is the server's clock: it grows as long
+//     as the clock does. Nothing can be inspected or broken, because the server knows the
+//     connection that has a lock and not its owner. An operator can end this connection, see below.
 //   - The server frees the locks of a client that it does not hear from after the TTL with which
 //     the client was opened (idle_session_timeout), also those with a shorter TTL. A proxy or a
 //     firewall in between must not end silent connections earlier.
@@ -116,6 +117,14 @@
 //     share the numbers.
 //   - The server has room for max_locks_per_transaction × max_connections locks. The next one is
 //     ErrUnavailable.
+//
+// An operator finds the connection of the holder of NAME, which includes the prefix, and ends it by
+// pg_terminate_backend. All other locks of its client are then lost, too:
+//
+//	SELECT pid FROM pg_locks WHERE locktype = 'advisory'
+//	  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+//	  AND lpad(to_hex(classid::bigint), 8, '0') || lpad(to_hex(objid::bigint), 8, '0') =
+//	    left(encode(sha256('dlock:NAME'), 'hex'), 16)
 //
 // # Poolers
 //

@@ -15,7 +15,6 @@ import (
 // Codes of PostgreSQL's errors.
 const (
 	codeReadOnly        = "25006"
-	codeOutOfMemory     = "53200"
 	codeQueueFull       = "54000" // of NOTIFY
 	codeNoPrivilege     = "42501"
 	codeUnknownColumn   = "42703"
@@ -36,7 +35,6 @@ const (
 // statement back. A FATAL error ends the connection, and can arrive after the commit: it is
 // unknown, as is a connection that ends.
 func interpretError(err error) error {
-	var answer *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
 	case err == nil, isSentinel(err):
@@ -47,14 +45,19 @@ func interpretError(err error) error {
 		return err
 	case pgconn.SafeToRetry(err):
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	case !errors.As(err, &answer) || answer.SeverityUnlocalized != "ERROR":
+	case !isAnswer(err):
 		return err
-	}
-	switch answer.Code {
-	case codeUnknownColumn, codeWrongType, codeUnknownOperator, codeNoUniqueIndex, codeWrongKind:
+	case hasCode(err, codeUnknownColumn, codeWrongType, codeUnknownOperator, codeNoUniqueIndex,
+		codeWrongKind):
 		return fmt.Errorf("%w: the table is not dlock's: %w", backend.ErrConflict, err)
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+}
+
+// isAnswer reports whether err is an answer of the server, after which the connection goes on.
+func isAnswer(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && answer.SeverityUnlocalized == "ERROR"
 }
 
 // unsent gives the error of a request that was not sent its meaning, for example the error of a

@@ -27,13 +27,31 @@ func (d *driver) run(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// Counters implements measure.Counters. The server does not count statements.
+// Counters implements measure.Counters.
 func (d *driver) Counters(ctx context.Context) (measure.Counts, error) {
-	return call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (measure.Counts, error) {
-		counts := measure.Counts{Commands: -1}
-		err := conn.QueryRow(ctx, d.sql.count).Scan(&counts.Connections)
-		return counts, err
-	})
+	return call(ctx, d, d.main, count)
+}
+
+// count reads the counters of the server, which does not count statements.
+func count(ctx context.Context, conn *pgx.Conn) (measure.Counts, error) {
+	counts := measure.Counts{Commands: -1}
+	err := conn.QueryRow(ctx, countSQL).Scan(&counts.Connections)
+	return counts, err
+}
+
+// Count implements session.Conn.
+func (a *adviser) Count() (measure.Counts, error) {
+	counts, err := count(endless, a.conn)
+	return counts, interpretError(err)
+}
+
+// TryLock implements session.Conn.
+func (a *adviser) TryLock(id string) (acquired bool, err error) {
+	err = a.conn.QueryRow(endless, advisoryTrySQL, number(id)).Scan(&acquired)
+	if isAnswer(err) {
+		err = a.undo(id, err)
+	}
+	return acquired, err
 }
 
 // Sweep implements measure.Sweeper. It deletes the rows of floors, too.

@@ -28,6 +28,7 @@ const (
 	advisoryLockSQL = `SELECT CASE WHEN pg_try_advisory_lock($1)
 	THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2::bigint END`
 	advisoryUnlockSQL = `SELECT pg_advisory_unlock($1)`
+	advisoryTrySQL    = `SELECT pg_try_advisory_lock($1)`
 )
 
 // openSession opens a driver with advisory locks. base has the address and the credentials of the
@@ -169,8 +170,8 @@ func (a *adviser) Lock(id string) (uint64, error) {
 	err := a.conn.QueryRow(endless, advisoryLockSQL, number(id), int64(backend.FenceEpoch)).
 		Scan(&fence)
 	switch {
-	case hasCode(err, codeOutOfMemory): // max_locks_per_transaction
-		return 0, a.refused(id, err)
+	case isAnswer(err):
+		return 0, a.undo(id, err)
 	case err != nil || fence == nil:
 		return 0, err
 	case *fence <= 0 || *fence >= backend.MaxFence:
@@ -179,32 +180,45 @@ func (a *adviser) Lock(id string) (uint64, error) {
 	return uint64(*fence), nil
 }
 
-// refused returns the outcome of a Lock that has failed without memory. If the server ran out of it
-// after it had granted the lock, refused frees it.
-func (a *adviser) refused(id string, cause error) error {
-	if _, err := a.conn.Exec(endless, advisoryUnlockSQL, number(id)); err != nil {
+// undo returns the outcome of a statement that locks, and that the server has ended with an error:
+// it has no room for one more lock (max_locks_per_transaction), or an operator has cancelled the
+// statement. An advisory lock is not rolled back with its statement, so undo frees it.
+func (a *adviser) undo(id string, cause error) error {
+	if _, err := a.unlock(id); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, cause)
 }
 
-// Unlock implements session.Conn.
+// Unlock implements session.Conn. If the server ends the statement with an error, the lock may be
+// free or not, and a second statement frees it.
 func (a *adviser) Unlock(id string) error {
-	var held bool
-	err := a.conn.QueryRow(endless, advisoryUnlockSQL, number(id)).Scan(&held)
-	if err == nil && !held {
+	held, err := a.unlock(id)
+	switch {
+	case isAnswer(err):
+		_, err = a.unlock(id)
+	case err == nil && !held:
 		err = errNoAdvisoryLock
 	}
 	return err
+}
+
+// unlock frees a lock, and reports whether the connection had it.
+func (a *adviser) unlock(id string) (held bool, err error) {
+	err = a.conn.QueryRow(endless, advisoryUnlockSQL, number(id)).Scan(&held)
+	return held, err
 }
 
 // errNoAdvisoryLock means that the driver and the server do not agree about the locks that a
 // connection has.
 var errNoAdvisoryLock = errors.New("the connection has not had the lock")
 
-// Prove implements session.Conn.
+// Prove implements session.Conn. An error is an answer, too, because no pooler can have sent it.
 func (a *adviser) Prove() error {
 	_, err := a.conn.Exec(endless, "SELECT")
+	if isAnswer(err) {
+		return nil
+	}
 	return err
 }
 

@@ -133,15 +133,105 @@ func TestSilentHostIsPassed(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
 }
 
-// TestEndedSession ends the connection of a holder on the server.
+// TestEndedSession ends the connection of a holder on the server. It finds the connection by the
+// statement for operators.
 func TestEndedSession(t *testing.T) {
 	t.Parallel()
-	s := testenv.NewPostgres(t)
+	s := testenv.Postgres(t)
 	conn := connected(t, s.URL)
 	d := raw.OpenTTL(t, s.URL+"?lock=session", 10*time.Minute)
-	raw.Ended(t, d, func(*backend.Grant) {
-		exec(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
+	raw.Ended(t, d, func(g *backend.Grant) {
+		find := strings.Replace(raw.Documented(t, "SELECT pid FROM pg_locks"), "NAME", g.Key, 1)
+		var pid int32
+		if err := conn.QueryRow(t.Context(), find).Scan(&pid); err != nil {
+			t.Fatalf("%s: %v", find, err)
+		}
+		exec(t, conn, `SELECT pg_terminate_backend($1)`, pid)
 	})
+}
+
+// TestCancelledStatements cancels single statements of a connection, as an operator can. They cost
+// no other lock, and leave none.
+func TestCancelledStatements(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	for what, c := range map[string]struct {
+		request func(a *adviser, id string) error
+		want    error
+	}{
+		"Lock": {func(a *adviser, id string) error {
+			_, err := a.Lock(id)
+			return err
+		}, backend.ErrUnavailable},
+		"TryLock": {func(a *adviser, id string) error {
+			_, err := a.TryLock(id)
+			return err
+		}, backend.ErrUnavailable},
+		"Unlock": {(*adviser).Unlock, nil},
+	} {
+		a, id := advised(t, s), advisoryKey(what)
+		// What a Lock leaves that is cancelled late.
+		exec(t, a.conn, `SELECT pg_advisory_lock($1)`, number(id))
+		outcome := cancelled(t, s, a, func() error { return c.request(a, id) })
+		raw.WantIs(t, what, outcome, c.want)
+		var held int
+		err := a.conn.QueryRow(t.Context(),
+			`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`).Scan(&held)
+		if err != nil || held != 0 {
+			t.Errorf("%s: the connection has %d locks, %v", what, held, err)
+		}
+	}
+}
+
+// cancelled makes a request of a connection that has not made it before, and cancels its first
+// statement. The statement waits for a catalog that the server reads to find a function by name.
+func cancelled(t *testing.T, s *testenv.Server, a *adviser, request func() error) error {
+	t.Helper()
+	operator := connected(t, s.URL)
+	exec(t, operator, `BEGIN`)
+	exec(t, operator, `LOCK TABLE pg_proc IN ACCESS EXCLUSIVE MODE`)
+	outcome := make(chan error, 1)
+	go func() { outcome <- request() }()
+	for n := 0; n == 0; {
+		err := operator.QueryRow(t.Context(), `SELECT count(pg_cancel_backend(pid))
+			FROM pg_locks WHERE NOT granted AND pid = $1`, int32(a.conn.PgConn().PID())).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(t, operator, `ROLLBACK`)
+	return <-outcome
+}
+
+// TestErrorIsAnAnswer has a connection on which each statement fails.
+func TestErrorIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	a := advised(t, testenv.Postgres(t))
+	exec(t, a.conn, `BEGIN`)
+	if _, err := a.conn.Exec(t.Context(), `SELECT 1/0`); err == nil {
+		t.Fatal("the server divides by 0")
+	}
+	if err := a.Prove(); err != nil {
+		t.Errorf("Prove: %v", err)
+	}
+	_, err := a.Count()
+	raw.WantIs(t, "Count", err, backend.ErrUnavailable)
+}
+
+// advised makes a connection that is not part of a driver.
+func advised(t *testing.T, s *testenv.Server) *adviser {
+	t.Helper()
+	base, err := pgx.ParseConfig(s.URL + "?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ttl = time.Hour
+	a, err := advise(t.Context(), sessionConfig(base, Options{TTL: ttl}), silence(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a
 }
 
 // TestFullLockTable holds as many locks as the server has room for. The next one is refused, and

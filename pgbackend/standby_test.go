@@ -66,15 +66,15 @@ func answered(t *testing.T, request func(ctx context.Context) error) error {
 	defer cancel()
 	for {
 		err := request(ctx)
-		if err == nil || isAnswer(err) || ctx.Err() != nil {
+		if err == nil || isOutcome(err) || ctx.Err() != nil {
 			return err
 		}
 		_ = pause(ctx, maxPause)
 	}
 }
 
-// isAnswer reports whether err is the answer of a server.
-func isAnswer(err error) bool {
+// isOutcome reports whether err is the outcome of a request.
+func isOutcome(err error) bool {
 	return slices.ContainsFunc([]error{
 		backend.ErrNotAcquired, backend.ErrNotHeld, backend.ErrLost, backend.ErrConflict,
 		backend.ErrUnsupported,
@@ -182,7 +182,7 @@ func awaitAway(t *testing.T, d *driver) {
 		switch {
 		case errors.Is(err, backend.ErrUnavailable):
 			return
-		case err == nil || isAnswer(err) || time.Now().After(end):
+		case err == nil || isOutcome(err) || time.Now().After(end):
 			t.Fatalf("Acquire without a primary: %v", err)
 		}
 	}

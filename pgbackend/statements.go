@@ -13,11 +13,11 @@ import "strings"
 // The queries of WITH have names with a $, which no table of locks has: such a name would hide the
 // table in the rest of the statement.
 type statements struct {
-	read, take, takeAll, insert, update, updateWaking    string
-	updateSkipping, updateWakingSkipping                 string
-	renew, renewAll, free, freeAll, settle, storeAll     string
-	list, readAll                                        string
-	sweepPage, sweepNames, floorLock, floorUnlock, count string
+	read, take, takeAll, insert, update, updateWaking string
+	updateSkipping, updateWakingSkipping              string
+	renew, renewAll, free, freeAll, settle, storeAll  string
+	list, readAll                                     string
+	sweepPage, sweepNames, floorLock, floorUnlock     string
 }
 
 func newStatements(table string) statements {
@@ -33,7 +33,7 @@ func newStatements(table string) statements {
 		free: with(freeSQL), freeAll: with(freeAllSQL), settle: with(settleSQL),
 		storeAll: with(storeAllSQL), list: with(listSQL), readAll: with(readAllSQL),
 		sweepPage: with(sweepPageSQL), sweepNames: with(sweepNamesSQL),
-		floorLock: with(floorLockSQL), floorUnlock: with(floorUnlockSQL), count: countSQL,
+		floorLock: with(floorLockSQL), floorUnlock: with(floorUnlockSQL),
 	}
 }
 

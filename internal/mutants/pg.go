@@ -230,8 +230,8 @@ var pgMutants = []mutant{
 		guard: "postgres: the end of a connection is no answer", file: "pgbackend/errors.go",
 		without: "a commit whose answer was lost counts as not executed: two holders",
 		edits: []edit{{
-			old: "|| answer.SeverityUnlocalized != \"ERROR\":",
-			new: "|| answer.SeverityUnlocalized == \"\":",
+			old: "&& answer.SeverityUnlocalized == \"ERROR\"",
+			new: "&& answer.SeverityUnlocalized != \"\"",
 		}},
 		pkg: "pgbackend", test: "TestInterpretError",
 	},

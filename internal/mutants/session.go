@@ -33,9 +33,9 @@ var sessionMutants = []mutant{
 		file:    "internal/session/driver.go",
 		without: "an acquisition is executed after its release, and its lock stays held",
 		edits: []edit{
-			{old: "\t\tcase <-ctx.Done():\n\t\t\treturn none, ctx.Err()\n", new: ""},
+			{old: "\tcase <-ctx.Done():\n\t\treturn none, ctx.Err()\n", new: ""},
 			{
-				old: "\t\tif err := ctx.Err(); err != nil {\n\t\t\treturn none, err\n\t\t}\n",
+				old: "\tif err := ctx.Err(); err != nil {\n\t\treturn none, err\n\t}\n",
 				new: "",
 			},
 		},
@@ -121,7 +121,7 @@ var sessionMutants = []mutant{
 		guard: "postgres: a full table of locks is a refusal", file: "pgbackend/session.go",
 		without: "a server without room for one more lock costs a client all of its locks",
 		edits: []edit{{
-			old: "case hasCode(err, codeOutOfMemory):", new: "case hasCode(err, codeReadOnly):",
+			old: "\tcase isAnswer(err):\n\t\treturn 0, a.undo(id, err)\n", new: "",
 		}},
 		pkg: "pgbackend", test: "TestFullLockTable",
 	},
@@ -145,8 +145,8 @@ var sessionMutants = []mutant{
 		file:    "mysqlbackend/statements/session-lock.sql",
 		without: "after a failover, the old writer and the new one have a holder each",
 		edits: []edit{{
-			old: "IF(CONNECTION_ID() = ? AND CONCAT(@@global.read_only) IN ('0', 'OFF'),",
-			new: "IF(CONNECTION_ID() = ?,",
+			old: "= CONNECTION_ID() AND CONCAT(@@global.read_only) IN ('0', 'OFF'),",
+			new: "= CONNECTION_ID(),",
 		}},
 		pkg: "mysqlbackend", test: "TestSessionOfAReader",
 	},
@@ -155,7 +155,7 @@ var sessionMutants = []mutant{
 		file:    "mysqlbackend/statements/session-prove.sql",
 		without: "after a failover, the old writer and the new one have a holder each",
 		edits: []edit{{
-			old: "= ? AND CONCAT(@@global.read_only) IN ('0', 'OFF')", new: "= ?",
+			old: " AND CONCAT(@@global.read_only) IN ('0', 'OFF')", new: "",
 		}},
 		pkg: "mysqlbackend", test: "TestSessionOfAReader",
 	},
@@ -163,15 +163,20 @@ var sessionMutants = []mutant{
 		guard:   "mysql: a session locks on its connection only",
 		file:    "mysqlbackend/statements/session-lock.sql",
 		without: "behind a proxy, a lock belongs to a connection that other clients use",
-		edits:   []edit{{old: "IF(CONNECTION_ID() = ? AND", new: "IF(? > 0 AND"}},
-		pkg:     "mysqlbackend", test: "TestMovedSession",
+		edits: []edit{{
+			old: "IF(IS_USED_LOCK(?) = CONNECTION_ID() AND", new: "IF(? <> '' AND",
+		}},
+		pkg: "mysqlbackend", test: "TestMovedSession",
 	},
 	{
 		guard:   "mysql: a session is proved on its connection only",
 		file:    "mysqlbackend/statements/session-prove.sql",
 		without: "behind a proxy, a lease lives on without its lock",
-		edits:   []edit{{old: "SELECT CONNECTION_ID() = ? AND", new: "SELECT ? > 0 AND"}},
-		pkg:     "mysqlbackend", test: "TestMovedSession",
+		edits: []edit{{
+			old: "SELECT IFNULL(IS_USED_LOCK(?) = CONNECTION_ID(), 0) AND",
+			new: "SELECT ? <> '' AND",
+		}},
+		pkg: "mysqlbackend", test: "TestMovedSession",
 	},
 	{
 		guard:   "mysql: no limit ends a statement that locks",
@@ -273,6 +278,106 @@ var sessionMutants = []mutant{
 		without: "the server frees the lock of a holder that is cut off before its lease ends",
 		edits:   []edit{{old: "case after > 0 &&", new: "case after > 1e6 &&"}},
 		pkg:     "mysqlbackend", test: "TestEagerKeepalive",
+	},
+	{
+		guard:   "mysql: a connection is not its number",
+		file:    "mysqlbackend/statements/session-prove.sql",
+		without: "after a restart behind a proxy, a lease lives on without its lock",
+		edits: []edit{{
+			old: "IFNULL(IS_USED_LOCK(?) = CONNECTION_ID(), 0)",
+			new: "IFNULL(IS_USED_LOCK(?), CONNECTION_ID()) = CONNECTION_ID()",
+		}},
+		pkg: "mysqlbackend", test: "TestMovedSession",
+	},
+	{
+		guard: "mysql: an interrupted Lock is undone", file: "mysqlbackend/session.go",
+		without: "a KILL QUERY of one statement costs a client all of its locks",
+		edits: []edit{{
+			old: "case isInterrupted(err):\n\t\treturn 0,", new: "case false:\n\t\treturn 0,",
+		}},
+		pkg: "mysqlbackend", test: "TestInterruptedSession",
+	},
+	{
+		guard: "mysql: an interrupted Unlock is repeated", file: "mysqlbackend/session.go",
+		without: "a KILL QUERY of one statement costs a client all of its locks",
+		edits: []edit{{
+			old: "case isInterrupted(err):\n\t\tif _", new: "case false:\n\t\tif _",
+		}},
+		pkg: "mysqlbackend", test: "TestInterruptedSession",
+	},
+	{
+		guard: "mysql: a second Unlock proves the connection", file: "mysqlbackend/session.go",
+		without: "behind a proxy, a lease lives on without its lock",
+		edits:   []edit{{old: "\t\t\terr = l.Prove()\n", new: ""}},
+		pkg:     "mysqlbackend", test: "TestInterruptedSession",
+	},
+	{
+		guard: "mysql: an interrupted renewal is repeated", file: "mysqlbackend/session.go",
+		without: "a KILL QUERY of one statement costs a client all of its locks",
+		edits:   []edit{{old: "\tif isInterrupted(err) {", new: "\tif false {"}},
+		pkg:     "mysqlbackend", test: "TestInterruptedSession",
+	},
+	{
+		guard: "postgres: a cancelled Lock leaves no lock", file: "pgbackend/session.go",
+		without: "a lock is taken without a holder, as long as the connection lasts",
+		edits: []edit{{
+			old: "\tif _, err := a.unlock(id); err != nil {\n\t\treturn err\n\t}\n", new: "",
+		}},
+		pkg: "pgbackend", test: "TestCancelledStatements",
+	},
+	{
+		guard: "postgres: a cancelled Unlock is repeated", file: "pgbackend/session.go",
+		without: "a cancelled statement costs a client all of its locks",
+		edits:   []edit{{old: "case isAnswer(err):\n\t\t_, err", new: "case false:\n\t\t_, err"}},
+		pkg:     "pgbackend", test: "TestCancelledStatements",
+	},
+	{
+		guard: "postgres: an error is an answer", file: "pgbackend/session.go",
+		without: "a cancelled renewal costs a client all of its locks",
+		edits: []edit{{
+			old: "\tif isAnswer(err) {\n\t\treturn nil", new: "\tif false {\n\t\treturn nil",
+		}},
+		pkg: "pgbackend", test: "TestErrorIsAnAnswer",
+	},
+	{
+		guard: "session: releases pass acquisitions", file: "internal/session/driver.go",
+		without: "an Unlock waits for the polls of all names that the process waits for",
+		edits: []edit{{
+			old: "occupy(ctx, d.line, func() (T, error) { return occupy(ctx, d.turn, fn) })",
+			new: "occupy(ctx, d.turn, fn)",
+		}},
+		pkg: "internal/session", test: "TestReleasesPassAcquisitions",
+	},
+	{
+		guard: "session: a refusal proves nothing", file: "internal/session/driver.go",
+		without: "a proxy's refusal prolongs a lease, and the server ends the connection",
+		edits: []edit{
+			{
+				old: "if err := d.run(s, sent, statement); err != nil {",
+				new: "if err = d.run(s, sent, statement); err != nil && !isRefusal(err) {",
+			},
+			{
+				old: "\ts.proved = sent\n\treturn sent, nil",
+				new: "\ts.proved = sent\n\treturn sent, err",
+			},
+		},
+		pkg: "internal/session", test: "TestWhatProvesNothing",
+	},
+	{
+		guard: "session: a floor is no lock", file: "internal/session/measure.go",
+		without: "a measurement frees a lock, or finds it busy",
+		edits:   []edit{{old: "d.server.ID(floorPrefix + key)", new: "d.server.ID(key)"}},
+		pkg:     "internal/session", test: "TestFloorHasALockOfItsOwn",
+	},
+	{
+		guard:   "session: a floor that is given up leaves no lock",
+		file:    "internal/session/measure.go",
+		without: "a measurement that is interrupted leaves a lock",
+		edits: []edit{{
+			old: "\t\tcase !acquired:",
+			new: "\t\tcase ctx.Err() != nil:\n\t\t\treturn none, ctx.Err()\n\t\tcase !acquired:",
+		}},
+		pkg: "internal/session", test: "TestFloorThatWasGivenUpLeavesNoLock",
 	},
 	{
 		guard: "postgres: a session passes a silent host", file: "pgbackend/session.go",

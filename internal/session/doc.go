@@ -27,4 +27,21 @@
 // A request begins only while its context lives, and the statements of a connection are executed in
 // the order in which they are sent. So a request that was given up is never executed after its
 // release, and Capabilities.Late is 0.
+//
+// Acquisitions wait in a line, of which only the first one waits for the connection. So a process
+// that polls a thousand names does not delay its releases and renewals by a thousand statements.
+//
+// # Waiting
+//
+// Waiters poll. A server could wake a waiter only by a statement that blocks its connection, such
+// as pg_advisory_lock, or GET_LOCK with a timeout. Each contended name would need such a
+// connection, and the lock would belong to it and not to the connection that has all locks. Inside
+// a process the core hands a lock over without the server.
+//
+// # Inspection
+//
+// Nothing can be inspected. A server has the connection of a lock, and neither its name, its owner,
+// its fence nor its term. Several holders of a process, one after the other, would look like one
+// holder. The documents of the drivers have statements with which an operator finds the connection
+// of a holder.
 package session

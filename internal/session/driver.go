@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 	"github.com/dlock-go/dlock/internal/background"
 )
 
@@ -38,6 +39,10 @@ type Conn interface {
 	Unlock(id string) error
 	// Prove makes the server answer.
 	Prove() error
+	// TryLock is Lock with the least work, for measure.Floor: it has no fence and proves nothing.
+	TryLock(id string) (acquired bool, err error)
+	// Count reads the counters of the server, for measure.Counters.
+	Count() (measure.Counts, error)
 	// Ended returns a channel that is closed when the connection has ended.
 	Ended() <-chan struct{}
 	// Close ends the connection at once, and with it all its locks.
@@ -54,6 +59,7 @@ var errCollision = fmt.Errorf("%w: another lock that is held has the same hash",
 // Driver implements backend.Driver. It has at most one connection.
 type Driver struct {
 	server     Server
+	line       chan struct{} // has a value while a request is the first in line; see inLine
 	turn       chan struct{} // has a value while a goroutine uses the connection
 	background background.Group
 	life       context.Context // of connecting; ends when Close begins
@@ -69,7 +75,7 @@ type session struct {
 	conn    Conn
 	held    map[string]*hold // by the name on the server
 	longest time.Duration    // the longest TTL since there was no lock
-	proved  time.Time        // when the last request that was answered was sent
+	proved  time.Time        // when the last request that succeeded was sent
 	cause   error            // why it has ended; nil: it has not
 	over    chan struct{}    // closed when the losses are reported and conn is closed
 }
@@ -84,7 +90,7 @@ type hold struct {
 // Open makes a driver and its first connection. It blocks until the server has answered, for
 // Server.Timeout at most.
 func Open(ctx context.Context, server Server) (*Driver, error) {
-	d := &Driver{server: server, turn: make(chan struct{}, 1)}
+	d := &Driver{server: server, line: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	d.life, d.die = context.WithCancel(context.Background())
 	_, err := inTurn(ctx, d, d.connect)
 	if err != nil {
@@ -105,18 +111,33 @@ func (d *Driver) Capabilities() backend.Capabilities {
 // inTurn calls fn while no other goroutine uses the connection. If ctx ends, inTurn returns at
 // once. It then has not begun with fn, or fn goes on in the background, at most until Close.
 func inTurn[T any](ctx context.Context, d *Driver, fn func() (T, error)) (T, error) {
-	return backend.Call(ctx, func(ctx context.Context) (none T, err error) {
-		select {
-		case d.turn <- struct{}{}:
-			defer func() { <-d.turn }()
-		case <-ctx.Done():
-			return none, ctx.Err()
-		}
-		if err := ctx.Err(); err != nil {
-			return none, err
-		}
-		return fn()
+	return backend.Call(ctx, func(ctx context.Context) (T, error) {
+		return occupy(ctx, d.turn, fn)
 	})
+}
+
+// inLine is inTurn for the requests that can wait. Only the first of them waits for the turn. So a
+// release or a proof waits for one of them at most, however many locks the process waits for.
+func inLine[T any](ctx context.Context, d *Driver, fn func() (T, error)) (T, error) {
+	return backend.Call(ctx, func(ctx context.Context) (T, error) {
+		return occupy(ctx, d.line, func() (T, error) { return occupy(ctx, d.turn, fn) })
+	})
+}
+
+// occupy calls fn while no other goroutine has the place, unless ctx ends before.
+func occupy[T any](
+	ctx context.Context, place chan struct{}, fn func() (T, error),
+) (none T, err error) {
+	select {
+	case place <- struct{}{}:
+		defer func() { <-place }()
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	return fn()
 }
 
 // connect returns the session, and makes one if there is none. The caller has the turn.
@@ -185,14 +206,12 @@ func (d *Driver) end(s *session, cause error) error {
 	return cause
 }
 
-// execute executes one statement, and returns when it was sent. The caller has the turn.
+// execute executes one statement, and returns when it was sent. Its success proves the locks.
+// A refusal proves nothing, because a proxy may have sent it. The caller has the turn.
 func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time, err error) {
 	sent = time.Now()
-	limit := time.AfterFunc(d.patience(s, sent), func() { _ = d.end(s, errNoAnswer) })
-	err = statement(s.conn)
-	limit.Stop()
-	if err != nil && !isRefusal(err) {
-		return sent, d.end(s, err)
+	if err := d.run(s, sent, statement); err != nil {
+		return sent, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +219,19 @@ func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time
 		return sent, s.cause
 	}
 	s.proved = sent
-	return sent, err
+	return sent, nil
+}
+
+// run executes one statement, which is sent now. Without an answer, it ends s. The caller has the
+// turn.
+func (d *Driver) run(s *session, now time.Time, statement func(Conn) error) error {
+	limit := time.AfterFunc(d.patience(s, now), func() { _ = d.end(s, errNoAnswer) })
+	err := statement(s.conn)
+	limit.Stop()
+	if err != nil && !isRefusal(err) {
+		return d.end(s, err)
+	}
+	return err
 }
 
 // errNoAnswer is the outcome of a statement that the server has not answered.
@@ -228,7 +259,7 @@ func (d *Driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: a lock of a session is exclusive", backend.ErrUnsupported)
 	}
-	return inTurn(ctx, d, func() (*backend.Grant, error) {
+	return inLine(ctx, d, func() (*backend.Grant, error) {
 		s, err := d.connect()
 		if err != nil {
 			return nil, err
@@ -416,8 +447,10 @@ func (d *Driver) Close() error {
 	if s != nil {
 		_ = d.end(s, backend.ErrClosed)
 	}
+	d.line <- struct{}{} // the requests that wait fail now
 	d.turn <- struct{}{} // the last statement ends with its connection
 	<-d.turn
+	<-d.line
 	d.background.Close()
 	return nil
 }

@@ -3,12 +3,14 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/measure"
 )
 
 const (
@@ -62,6 +64,12 @@ func (c *scripted) Lock(id string) (uint64, error) { return 7, c.answer("lock ",
 func (c *scripted) Unlock(id string) error         { return c.answer("unlock ", id) }
 func (c *scripted) Prove() error                   { return c.answer("prove", "") }
 func (c *scripted) Ended() <-chan struct{}         { return c.ended }
+
+func (c *scripted) TryLock(id string) (bool, error) { return true, c.answer("try ", id) }
+
+func (c *scripted) Count() (measure.Counts, error) {
+	return measure.Counts{}, c.answer("count", "")
+}
 
 func (c *scripted) Close() {
 	if c.script.closed != nil {
@@ -337,6 +345,94 @@ func TestRefusalCostsNoLock(t *testing.T) {
 		wantIs(t, "Acquire", err, backend.ErrUnavailable)
 		if _, err := d.Renew(t.Context(), g); err != nil {
 			t.Errorf("Renew: %v", err)
+		}
+	})
+}
+
+// TestWhatProvesNothing makes requests whose outcome proves no lock. The next renewal sends one.
+func TestWhatProvesNothing(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		g, _ := acquired(t, d, "a", "x")
+		s.refuse = func(what string) error {
+			if what == "lock " {
+				return backend.ErrUnavailable
+			}
+			return nil
+		}
+		for what, send := range map[string]func(){
+			"a floor":   func() { _ = d.Floor(t.Context(), "b", "x") },
+			"counters":  func() { _, _ = d.Counters(t.Context()) },
+			"a refusal": func() { _, _ = d.Acquire(t.Context(), request("b", "x")) },
+		} {
+			time.Sleep(ttl / 2)
+			send()
+			requests := len(s.log)
+			answers := d.RenewAll(t.Context(), []*backend.Grant{g})
+			if answers[0].Err != nil || len(s.log) != requests+1 {
+				t.Errorf("after %s: %+v, requests %q", what, answers[0], s.log)
+			}
+		}
+	})
+}
+
+// TestReleasesPassAcquisitions has many requests for locks that wait for the connection. A release
+// and a renewal pass all of them, except the request that is under way.
+func TestReleasesPassAcquisitions(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		released, _ := acquired(t, d, "a", "x")
+		renewed, _ := acquired(t, d, "b", "x")
+		s.delay = time.Second
+		for key := 'c'; key <= 'z'; key++ {
+			go func() { _, _ = d.Acquire(context.Background(), request(string(key), "x")) }()
+		}
+		synctest.Wait()
+		begun := time.Now()
+		var both sync.WaitGroup
+		both.Go(func() {
+			if err := d.Release(t.Context(), released); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		})
+		both.Go(func() {
+			if _, err := d.Renew(t.Context(), renewed); err != nil {
+				t.Errorf("Renew: %v", err)
+			}
+		})
+		both.Wait()
+		if took := time.Since(begun); took > 3*s.delay {
+			t.Errorf("both took %v, requests %q", took, s.log)
+		}
+	})
+}
+
+// TestFloorHasALockOfItsOwn measures the floor of a lock that is held.
+func TestFloorHasALockOfItsOwn(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		acquired(t, d, "a", "x")
+		if err := d.Floor(t.Context(), "a", "y"); err != nil {
+			t.Errorf("Floor: %v", err)
+		}
+		if want := []string{"lock a", "try \x00", "unlock \x00"}; !slices.Equal(s.log, want) {
+			t.Errorf("requests %q, want %q", s.log, want)
+		}
+	})
+}
+
+// TestFloorThatWasGivenUpLeavesNoLock gives up a Floor during its first statement.
+func TestFloorThatWasGivenUpLeavesNoLock(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		s.delay = 2 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantIs(t, "Floor", d.Floor(ctx, "a", "x"), context.DeadlineExceeded)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if want := []string{"try \x00", "unlock \x00"}; !slices.Equal(s.log, want) {
+			t.Errorf("requests %q, want %q", s.log, want)
 		}
 	})
 }

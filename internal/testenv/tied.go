@@ -38,6 +38,4 @@ var InapplicableIfTied = conformance.Inapplicable(
 	"FreeNamesAreForgotten", "ListTakesPrefixesLiterally", "LockedEntryCostsNoOtherLease",
 	"ObserveEndsWithItsContext",
 	"ObserveIgnoresRenewals", "ObserverLeavesNothing", "SweepSparesHeldLocks",
-	// The driver is no part of a benchmark.
-	"CountersCount", "FloorIsNoLock",
 )

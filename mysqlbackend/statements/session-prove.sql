@@ -1,6 +1,6 @@
 -- session-prove.sql: prove that this connection's locks exclude.
 --
--- params   this connection's number
+-- params   this connection's mark, as in session-lock.sql
 -- returns  1, or 0 if the server is read-only or this is another connection
 
-SELECT CONNECTION_ID() = ? AND CONCAT(@@global.read_only) IN ('0', 'OFF')
+SELECT IFNULL(IS_USED_LOCK(?) = CONNECTION_ID(), 0) AND CONCAT(@@global.read_only) IN ('0', 'OFF')

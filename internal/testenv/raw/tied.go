@@ -3,6 +3,7 @@ package raw
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,21 @@ func Silence(t *testing.T, s *testenv.Server, url string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// Documented returns the statement that begins so in the document of the package under test.
+func Documented(t *testing.T, begin string) string {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(text), "//\t"+begin)
+	statement, _, ended := strings.Cut(after, "\n//\n")
+	if !found || !ended {
+		t.Fatalf("doc.go has no statement %s", begin)
+	}
+	return begin + strings.ReplaceAll(statement, "//\t", "")
 }
 
 // Ended acquires a lock, lets end end its connection on the server, and checks that the holder
