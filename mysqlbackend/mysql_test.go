@@ -154,6 +154,10 @@ func TestInterpretError(t *testing.T) {
 		{name: "shut down", err: reply(1053)},
 		{name: "an error while committing", err: reply(1180)},
 		{name: "cancelled", ctx: ended, err: mysql.ErrInvalidConn},
+		{
+			name: "cancelled before the sending", ctx: ended, err: sqldriver.ErrBadConn,
+			want: backend.ErrUnavailable,
+		},
 	}
 	for sentinel, numbers := range map[error][]uint16{
 		backend.ErrUnavailable: {

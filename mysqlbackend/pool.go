@@ -219,7 +219,7 @@ func (p *pool) isLocked(ctx context.Context, key string) (bool, error) {
 		return false, nil
 	}
 	view, _ := backend.DeadlineOnly(ctx)
-	_, err := p.DB.ExecContext(view, p.locked, []byte(key))
+	_, err := p.ExecContext(view, p.locked, []byte(key))
 	if hasNumber(err, errNoWait, errLockWait) {
 		return true, nil
 	}
