@@ -16,10 +16,11 @@ import (
 // as servers do by default. It has more connections than the default, one pool for each contender.
 func onBoth(b *testing.B, run func(b *testing.B, url string)) {
 	b.Helper()
-	for name, start := range starters {
+	for name, waits := range map[string]string{
+		"mysql": "--innodb-flush-method=O_DIRECT", "mariadb": "--skip-debug-no-sync",
+	} {
 		b.Run(name, func(b *testing.B) {
-			s := start(b, "--innodb-flush-log-at-trx-commit=1", "--max-connections=1000")
-			run(b, s.DirectURL())
+			run(b, starters[name](b, waits, "--max-connections=1000").DirectURL())
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -91,7 +92,7 @@ func (d *driver) takeAll(
 // all of them would keep the rows of some names locked while it waits for another one.
 func (d *driver) makeRows(ctx context.Context, reqs []*backend.Request) error {
 	for _, req := range reqs {
-		_, err := exec(ctx, d.pools.main, d.text.rosterRow, []byte(req.Key))
+		_, err := exec(ctx, d.pools.main.of(req.Key), d.text.rosterRow, []byte(req.Key))
 		switch {
 		case hasNumber(err, errLockWait):
 			return errLockedRow
@@ -125,7 +126,7 @@ func (d *driver) refuseByRoster(
 	ctx context.Context, reqs []*backend.Request, failed int, has bool,
 ) (_ []*backend.Grant, _ int, err error) {
 	req := reqs[failed]
-	row, err := d.readRoster(ctx, &edition{key: req.Key, q: d.pools.main})
+	row, err := d.readRoster(ctx, &edition{key: req.Key, q: d.pools.main.of(req.Key)})
 	if err != nil {
 		return nil, failed, d.undoAll(ctx, reqs, has, err)
 	}
@@ -189,50 +190,74 @@ func (d *driver) undoAll(
 // not find is released alone: a lock whose row is locked now, a grant in a roster, and a holder
 // that still has the signal of its key. So are grants that are gone.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
-	errs := make([]error, len(gs))
-	var requests sync.WaitGroup
+	r := newReleases(gs)
 	var plain []int
 	for i, g := range gs {
 		if isPlain(g) && !d.acquisitions.has(g.Owner) {
 			plain = append(plain, i)
 		} else {
-			requests.Go(func() { errs[i] = d.Release(ctx, g) })
+			r.alone(i, func() error { return d.Release(ctx, g) })
 		}
 	}
+	var batches sync.WaitGroup
 	for batch := range slices.Chunk(plain, maxFreed) {
-		requests.Go(func() { d.releaseBatch(ctx, gs, batch, errs) })
+		batches.Go(func() { d.releaseBatch(ctx, r, batch) })
 	}
-	requests.Wait()
-	return errs
+	batches.Wait()
+	r.singles.Wait()
+	return r.errs
 }
 
-// releaseBatch releases the grants at indices and stores the answers in errs.
-func (d *driver) releaseBatch(
-	ctx context.Context, gs []*backend.Grant, indices []int, errs []error,
-) {
+// releaseBatch releases the grants at indices.
+func (d *driver) releaseBatch(ctx context.Context, r *releases, indices []int) {
 	text := withNames(d.text.releaseAll, len(indices))
-	out, err := exec(ctx, d.pools.control, text, d.releaseAllArgs(gs, indices)...)
-	var rest []int
+	out, err := exec(ctx, d.pools.control, text, d.releaseAllArgs(r.grants, indices)...)
 	for n, i := range indices {
 		switch {
 		case err != nil:
-			errs[i] = err
+			r.errs[i] = err
 		case out.id>>(2*n)&1 == 0:
-			rest = append(rest, i)
+			r.alone(i, func() error { return d.free(ctx, r.grants[i]) })
 		case out.id>>(2*n+1)&1 == 1:
-			d.wakeFirstLater(gs[i].Key)
+			d.wakeFirstLater(r.grants[i].Key)
 		}
 	}
-	var alone sync.WaitGroup
-	defer alone.Wait()
-	waiting := make(chan struct{}, maxRowWaiters) // each may wait for a row, on its own connection
-	for _, i := range rest {
-		waiting <- struct{}{}
-		alone.Go(func() {
-			errs[i] = d.free(ctx, gs[i])
-			<-waiting
-		})
+}
+
+// releases is one call of ReleaseAll.
+type releases struct {
+	grants  []*backend.Grant
+	errs    []error // of the grants, in their order
+	singles sync.WaitGroup
+	waiting chan struct{} // has a value for each release that may wait for a locked row
+	gaveUp  atomic.Bool   // the server has given up one of these waits
+}
+
+func newReleases(gs []*backend.Grant) *releases {
+	return &releases{
+		grants: gs, errs: make([]error, len(gs)), waiting: make(chan struct{}, maxRowWaiters),
 	}
+}
+
+// errNotBegun is the answer to a release that was not sent.
+var errNotBegun = fmt.Errorf("%w: the rows of other locks stay locked", backend.ErrUnavailable)
+
+// alone calls release, which releases the grant at index i, in the background. It does not call it
+// after the server has given up the wait for another row: ReleaseAll ends with its slowest answer.
+// The core then releases the lock by a request of its own.
+func (r *releases) alone(i int, release func() error) {
+	r.singles.Go(func() {
+		r.waiting <- struct{}{}
+		defer func() { <-r.waiting }()
+		if r.gaveUp.Load() {
+			r.errs[i] = errNotBegun
+			return
+		}
+		r.errs[i] = release()
+		if hasNumber(r.errs[i], errLockWait) {
+			r.gaveUp.Store(true)
+		}
+	})
 }
 
 // wakeFirstLater wakes the first waiter for key in the background.

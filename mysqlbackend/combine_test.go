@@ -415,3 +415,34 @@ func TestReleaseAllEndsSleeps(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseAllWaitsOnce releases locks whose rows stay locked. The server lets one statement on
+// each connection wait for its row, and no further ones.
+func TestReleaseAllWaitsOnce(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			d, db := openURL(t, s.URL), database(t, s, "")
+			d.sweeping.Store(true) // prevents sweeps
+			gs := acquireMany(t, d, maxFreed)
+			for i := range 3 * maxRowWaiters {
+				req := reader(fmt.Sprintf("%s/reader %d", t.Name(), i))
+				gs = append(gs, acquire(t, d, req))
+			}
+			rows, waited := lockRows(t, db, t.Name()), 0
+			for i, err := range d.ReleaseAll(t.Context(), gs) {
+				raw.WantIs(t, fmt.Sprint("release ", i), err, backend.ErrUnavailable)
+				if hasNumber(err, errLockWait) {
+					waited++
+				}
+			}
+			if waited == 0 || waited > maxRowWaiters {
+				t.Errorf("%d releases waited, want at most %d", waited, maxRowWaiters)
+			}
+			unlock(t, rows)
+			releaseAll(t, d, gs)
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package mysqlbackend
 
 import (
+	"cmp"
 	"context"
 	sqldriver "database/sql/driver"
 	"errors"
@@ -52,9 +53,10 @@ func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 }
 
 // connect makes one connection. It returns the library's own connection if that does not have the
-// methods of libraryConn.
-func (c *connector) connect(ctx context.Context) (sqldriver.Conn, error) {
-	s := &socket{watched: c.watched}
+// methods of libraryConn. A panic, which head cannot prevent under TLS, leaves a goroutine.
+func (c *connector) connect(ctx context.Context) (_ sqldriver.Conn, err error) {
+	s := &socket{watched: c.watched, isEncrypted: c.config.TLS != nil}
+	defer rescue(&err, func() { _ = s.Close() })
 	config := c.config.Clone()
 	config.DialFunc = s.dial
 	inner, err := mysql.NewConnector(config)
@@ -65,6 +67,7 @@ func (c *connector) connect(ctx context.Context) (sqldriver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.isReady = true
 	library, ok := made.(libraryConn)
 	if !ok {
 		return made, nil
@@ -98,7 +101,13 @@ type conn struct {
 	socket   *socket
 	hot      []string // nil once the server has refused a prepared statement
 	prepared map[string]sqldriver.StmtExecContext
-	isLeft   bool // the server has reported that it is read-only
+	isLeft   bool // the server has reported that it is read-only, or see abandon
+}
+
+// abandon closes the connection after a panic of the client library. The pool drops it.
+func (c *conn) abandon() {
+	c.isLeft = true
+	_ = c.socket.Close()
 }
 
 // ExecContext implements driver.ExecerContext of database/sql. If the insert id reports that the
@@ -106,7 +115,8 @@ type conn struct {
 // writer. The client library does the same if the server reports it by an error.
 func (c *conn) ExecContext(
 	ctx context.Context, text string, args []sqldriver.NamedValue,
-) (sqldriver.Result, error) {
+) (_ sqldriver.Result, err error) {
+	defer rescue(&err, c.abandon)
 	result, err := c.exec(ctx, text, args)
 	if err != nil {
 		return nil, err
@@ -127,7 +137,6 @@ func (c *conn) Close() error {
 func (c *conn) exec(
 	ctx context.Context, text string, args []sqldriver.NamedValue,
 ) (sqldriver.Result, error) {
-	c.socket.answered = 0
 	if view, ok := backend.DeadlineOnly(ctx); ok {
 		ctx = view
 		c.socket.end, _ = view.Deadline()
@@ -146,33 +155,80 @@ func (c *conn) exec(
 // QueryContext implements driver.QueryerContext of database/sql.
 func (c *conn) QueryContext(
 	ctx context.Context, text string, args []sqldriver.NamedValue,
-) (sqldriver.Rows, error) {
-	c.socket.answered = 0
-	rows, err := c.libraryConn.QueryContext(ctx, text, args)
+) (_ sqldriver.Rows, err error) {
+	defer rescue(&err, c.abandon)
+	made, err := c.libraryConn.QueryContext(ctx, text, args)
 	if err != nil {
 		return nil, err
 	}
-	if at := slices.Index(rows.Columns(), "is_read_only"); at >= 0 {
-		return &rosterRows{rows, c, at}, nil
-	}
-	return rows, nil
+	return c.rowsOf(made), nil
 }
 
-// rosterRows are the rows of roster-read.sql. A connection to a read-only server is closed after
-// them, for the same reason as in ExecContext.
-type rosterRows struct {
+// connRows are the rows of a query. After rows of roster-read.sql the connection to a read-only
+// server is closed, for the same reason as in ExecContext.
+type connRows struct {
 	sqldriver.Rows
 	conn *conn
-	at   int // the column that reports it
+	at   int // the column that reports it; negative: there is none
+}
+
+func (c *conn) rowsOf(made sqldriver.Rows) *connRows {
+	return &connRows{made, c, slices.Index(made.Columns(), "is_read_only")}
 }
 
 // Next implements driver.Rows of database/sql.
-func (r *rosterRows) Next(dest []sqldriver.Value) error {
-	err := r.Rows.Next(dest)
-	if err == nil && dest[r.at] != int64(0) {
+func (r *connRows) Next(dest []sqldriver.Value) (err error) {
+	defer rescue(&err, r.conn.abandon)
+	err = r.Rows.Next(dest)
+	if err == nil && r.at >= 0 && dest[r.at] != int64(0) {
 		r.conn.isLeft = true
 	}
 	return err
+}
+
+// Close implements driver.Rows of database/sql. It reads the remaining rows.
+func (r *connRows) Close() (err error) {
+	defer rescue(&err, r.conn.abandon)
+	return r.Rows.Close()
+}
+
+// libraryStatement has the methods of the client library's statement that are used.
+type libraryStatement interface {
+	sqldriver.Stmt
+	sqldriver.StmtExecContext
+	sqldriver.StmtQueryContext
+}
+
+// connStatement is a prepared statement. Its ExecContext is only used by the conn's.
+type connStatement struct {
+	libraryStatement
+	conn *conn
+}
+
+// PrepareContext implements driver.ConnPrepareContext of database/sql.
+func (c *conn) PrepareContext(ctx context.Context, text string) (_ sqldriver.Stmt, err error) {
+	defer rescue(&err, c.abandon)
+	made, err := c.libraryConn.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	library, ok := made.(libraryStatement)
+	if !ok {
+		return made, nil
+	}
+	return &connStatement{library, c}, nil
+}
+
+// QueryContext implements driver.StmtQueryContext of database/sql.
+func (s *connStatement) QueryContext(
+	ctx context.Context, args []sqldriver.NamedValue,
+) (_ sqldriver.Rows, err error) {
+	defer rescue(&err, s.conn.abandon)
+	made, err := s.libraryStatement.QueryContext(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	return s.conn.rowsOf(made), nil
 }
 
 // IsValid implements driver.Validator of database/sql. The pool closes a connection that is not.
@@ -210,9 +266,9 @@ func (c *conn) execPrepared(
 	return result, err
 }
 
-// maxAnswer limits the server's answer to one request, or to connecting, in bytes. The client
-// library reads an answer of any length into memory. The longest answers are a page of List, with
-// up to 5 MB, and a roster of maxRoster bytes.
+// maxAnswer limits the server's answer to one request, in bytes. The client library reads an answer
+// of any length into memory. The longest answers are a page of List, with up to 5 MB, and a roster
+// of maxRoster bytes.
 const maxAnswer = 8 << 20
 
 var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
@@ -221,10 +277,13 @@ var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 // the driver, if that is earlier than the client library's deadline.
 type socket struct {
 	net.Conn
-	watched  bool        // Conn is a session.Link
-	end      time.Time   // of the present request; zero: only the library's deadlines
-	answered int         // bytes since the last request
-	orderly  atomic.Bool // the library closes it with a farewell, and not after a failure
+	watched     bool        // Conn is a session.Link
+	isEncrypted bool        // by TLS, after the greeting
+	isReady     bool        // the connection is made
+	end         time.Time   // of the present request; zero: only the library's deadlines
+	answered    int         // bytes since the last request
+	head        head        // of the present answer
+	orderly     atomic.Bool // the library closes it with a farewell, and not after a failure
 }
 
 // Close implements net.Conn. After a failure it discards what the kernel has not sent, so that the
@@ -236,14 +295,22 @@ func (s *socket) Close() error {
 	return abort.Close(s.Conn)
 }
 
-// Read implements net.Conn. It fails after maxAnswer bytes for one request.
+// Write implements net.Conn. The next answer begins after it.
+func (s *socket) Write(p []byte) (int, error) {
+	s.answered = 0
+	s.head.begin(p, s.isReady, s.isEncrypted)
+	return s.Conn.Write(p)
+}
+
+// Read implements net.Conn. It fails after maxAnswer bytes for one request, and if the client
+// library could not read the answer.
 func (s *socket) Read(p []byte) (int, error) {
 	if s.answered > maxAnswer {
 		return 0, errLongAnswer
 	}
 	n, err := s.Conn.Read(p)
 	s.answered += n
-	return n, err
+	return n, cmp.Or(s.head.check(p[:n]), err)
 }
 
 // dial connects the socket and returns it.

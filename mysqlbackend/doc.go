@@ -35,7 +35,9 @@
 // stays open and no row stays locked while a lock is held. A lock excludes as long as the server
 // keeps what it has committed and its clock does not step. A failover to an asynchronous replica
 // can forget a held lock and its fence. A step of the server's clock can end a lock early. All
-// statements must reach the single writer: a group with several writers does not qualify.
+// statements must reach the single writer: a group with several writers does not qualify. A server
+// that answers a commit before it is on the disk can forget a held lock, too, when its host
+// crashes; see Server requirements.
 //
 // Each statement is safe to repeat: acquiring is idempotent by owner, renewing and releasing
 // check the owner, and only the server's clock counts. A statement that was given up can still be
@@ -44,6 +46,10 @@
 // ghost then. A statement that is executed after its successor changes no term, because the term
 // of one owner only grows. Therefore, if the clock is set back, a lock that is not released lasts
 // longer by the same time.
+//
+// A row that another statement has locked delays the requests for its name, for a second at most.
+// If such requests have all connections of a driver that is opened by URL, two further connections
+// serve the requests for other names.
 //
 // LockAll is one statement, too, and so is its Unlock, for up to 31 names. The first LockAll of a
 // name also sends one for each row, which makes it. The statement waits for no row and keeps none
@@ -54,6 +60,8 @@
 // The fence is a column of the row: the greater of the last fence plus one and the server's time
 // in microseconds since 2026. It is as durable as the row, which is deleted when the name has not
 // been used for a day. A fence can then repeat only if the clock was set back by more than a day.
+// If the server can forget commits, in terms of [backend.Fencing] the fence is volatile, and
+// require=fence-durable is refused. A driver checks this when it is opened.
 // One acquisition in 125 checks the next 500 rows of the table in the background. The row with
 // the name "\x00sweep" records the progress of all drivers.
 //
@@ -160,8 +168,9 @@
 //
 // The server is MySQL 8.0 or MariaDB 10.6, with InnoDB, and without sql_mode
 // SIMULTANEOUS_ASSIGNMENT. The user needs SELECT, INSERT, UPDATE and DELETE on the table, and
-// CREATE for create=1. [Schema] returns the table as a migration. Locks survive a crash if
-// innodb_flush_log_at_trx_commit and, with a binary log, sync_binlog are left at 1. The format of
+// CREATE for create=1. [Schema] returns the table as a migration. Locks survive a crash of the
+// host if innodb_flush_log_at_trx_commit is 1 and, with a binary log, sync_binlog is 1, too; the
+// default of MariaDB is 0. Otherwise the grants of the last second can be forgotten. The format of
 // a binary log must be ROW or MIXED. A server that is set to read_only grants and renews nothing,
 // whatever the privileges of the user are; it still releases and breaks locks for a user with
 // SUPER. Tables of earlier builds accept names of 512 bytes with their prefix, instead of 1,024.

@@ -84,6 +84,9 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	if s.table.roster {
 		d.caps.Modes |= backend.Shared | backend.Permit
 	}
+	if !s.isDurable {
+		d.caps.Fencing = backend.FenceVolatile
+	}
 	return d, err
 }
 
@@ -102,7 +105,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	micros := ceilMicros(req.TTL)
 	args := acquireArgs(req, micros, d.acquisitions.isFirst(req.Owner))
 	sent := time.Now()
-	out, err := exec(ctx, d.pools.main, d.text.acquire, args...)
+	out, err := exec(ctx, d.pools.main.of(req.Key), d.text.acquire, args...)
 	switch {
 	case err != nil:
 		return nil, err
@@ -139,7 +142,7 @@ func (d *driver) unsupported(what string) error {
 
 // Renew implements backend.Driver. A writer whose row has become a roster is found there.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-	return d.renewOn(ctx, d.pools.control, g)
+	return d.renewOn(ctx, d.pools.control.of(g.Key), g)
 }
 
 // renewOn is Renew on q. The capabilities do not matter: the column for rosters may have been added
@@ -244,7 +247,7 @@ func (d *driver) handOff(ctx context.Context, w *waitConn, g *backend.Grant) err
 // On MariaDB it wakes no waiter; see pollUntilFree.
 func (d *driver) remove(ctx context.Context, text, key string, owner ...any) error {
 	args := append([]any{d.keys.signal(key), reserve.Microseconds(), []byte(key)}, owner...)
-	out, err := exec(ctx, d.pools.control, text, args...)
+	out, err := exec(ctx, d.pools.control.of(key), text, args...)
 	switch {
 	case err != nil:
 		return err

@@ -113,6 +113,8 @@ func interpretError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", backend.ErrConflict, err)
 	case hasNumber(err, gaps...):
 		return fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
+	case isUnsent(err) && ctx.Err() != nil: // the end may have closed the connection
+		return fmt.Errorf("%w: %w: %w", backend.ErrUnavailable, ctx.Err(), err)
 	case isUnsent(err) || hasNumber(err, refusals...):
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):

@@ -3,12 +3,18 @@ package mysqlbackend
 import (
 	"bytes"
 	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -45,52 +51,204 @@ func endless(w io.Writer, number byte, body []byte) {
 	_ = w.(net.Conn).Close()
 }
 
-// TestHostileServer checks that a server with another protocol costs little memory, and no more
-// time than the caller has.
+const (
+	aColumn = "\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
+	// millions is the number of columns of an answer.
+	millions = "\xfd\xff\xff\xff"
+)
+
+// hostility is what a server sends. Without a greeting it sends the usual one.
+type hostility struct {
+	greeting func(io.Writer)
+	login    string          // the answer to the password; "": a success
+	answer   func(io.Writer) // to the first request that is no SET
+	// ownOnly means that a lent database does not detect it.
+	ownOnly bool
+}
+
+func send(packets ...string) func(io.Writer) {
+	return func(w io.Writer) { _, _ = io.WriteString(w, strings.Join(packets, "")) }
+}
+
+// serve serves a connection until the client disconnects.
+func (h hostility) serve(conn net.Conn) {
+	request := make([]byte, 1<<12)
+	if h.greeting != nil {
+		h.greeting(conn)
+	} else {
+		login := h.login
+		if login == "" {
+			login = packet(2, okPacket)
+		}
+		send(packet(0, greeting))(conn)
+		_, _ = conn.Read(request)
+		send(login)(conn)
+	}
+	for {
+		n, err := conn.Read(request)
+		switch {
+		case err != nil:
+			return
+		case strings.HasPrefix(string(request[min(n, 5):n]), "SET "):
+			send(packet(1, okPacket))(conn)
+		case h.answer != nil:
+			h.answer(conn)
+		}
+	}
+}
+
+var hostilities = map[string]hostility{
+	"an endless greeting": {ownOnly: true, greeting: func(w io.Writer) { endless(w, 0, whole) }},
+	"an endless answer":   {ownOnly: true, answer: func(w io.Writer) { endless(w, 1, whole) }},
+	"endless rows": {ownOnly: true, answer: func(w io.Writer) {
+		send(packet(1, "\x01"), packet(2, aColumn))(w)
+		endless(w, 3, append([]byte("\xfd\x00\x00\x01"), whole[:1<<16]...))
+	}},
+	"no rows": {answer: send(packet(1, okPacket))},
+	"nothing": {greeting: send()},
+	// The client library panics after these.
+	"a short greeting":           {ownOnly: true, greeting: send(packet(0, "\x0a\x00"))},
+	"an old greeting":            {ownOnly: true, greeting: send(packet(0, greeting[:22]))},
+	"no login":                   {ownOnly: true, login: packet(2, "\x00")},
+	"a short refusal":            {ownOnly: true, login: packet(2, "\xff")},
+	"a short change":             {ownOnly: true, login: packet(2, nativePassword+"salt")},
+	"a short success":            {answer: send(packet(1, "\x00"))},
+	"a success without a status": {answer: send(packet(1, "\x00\x00\xfc\x00\x00"))},
+	"a short error":              {answer: send(packet(1, "\xff"))},
+	"an error without a number":  {answer: send(packet(1, "\xff\x01\x00#"))},
+	"a short number of columns":  {answer: send(packet(1, "\xfe\x01"))},
+	"a negative number":          {answer: send(packet(1, "\xfe"+strings.Repeat("\xff", 8)))},
+	"a short column":             {answer: send(packet(1, "\x01"), packet(2, aColumn[:11]))},
+	"a short row": {answer: send(
+		packet(1, "\x01"), packet(2, aColumn), packet(3, "\xfc"))},
+	"a short end": {answer: send(packet(1, "\x01"), packet(2, aColumn), packet(3, "\xfe"))},
+	// The client library allocates memory for the columns.
+	"millions of columns": {ownOnly: true, answer: send(packet(1, millions))},
+	"millions of columns later": {ownOnly: true, answer: send(
+		packet(1, "\x00\x00\x00\x0a\x00\x00\x00"), packet(2, millions))},
+}
+
+// whole is a packet's content that the next packet continues.
+var whole = bytes.Repeat([]byte("x"), 1<<24-1)
+
+// TestHostileServer checks that a server with another protocol costs little memory, no more time
+// than the caller has, and not the process.
 func TestHostileServer(t *testing.T) {
-	whole := bytes.Repeat([]byte("x"), 1<<24-1) // the next packet continues a packet of this size
-	row := append([]byte("\xfd\x00\x00\x01"), whole[:1<<16]...)
-	column := "\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
-	for name, tt := range map[string]struct{ first, second func(io.Writer) }{
-		"an endless greeting": {first: func(w io.Writer) { endless(w, 0, whole) }},
-		"an endless answer":   {second: func(w io.Writer) { endless(w, 1, whole) }},
-		"endless rows": {second: func(w io.Writer) {
-			_, _ = io.WriteString(w, packet(1, "\x01")+packet(2, column))
-			endless(w, 3, row)
+	for name, h := range hostilities {
+		for way, open := range map[string]func(context.Context, string) (backend.Driver, error){
+			"row":     openAt("&lock=row"),
+			"session": openAt("&lock=session"),
+			"lent":    lendAt,
+		} {
+			if way == "lent" && h.ownOnly {
+				continue
+			}
+			t.Run(name+"/"+way, func(t *testing.T) {
+				addr := impostor(t, h.serve)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				d, err := open(ctx, addr)
+				runtime.ReadMemStats(&after)
+				if err == nil {
+					_ = d.Close()
+				}
+				raw.WantIs(t, "Open", err, backend.ErrUnavailable)
+				if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+					t.Errorf("Open allocated %d MB", used>>20)
+				}
+			})
+		}
+	}
+}
+
+func openAt(params string) func(context.Context, string) (backend.Driver, error) {
+	return func(ctx context.Context, addr string) (backend.Driver, error) {
+		return testenv.Open(ctx, "mysql://root@"+addr+"/dlock?timeout=10m"+params)
+	}
+}
+
+// lendAt lends New a database.
+func lendAt(_ context.Context, addr string) (backend.Driver, error) {
+	db, err := sql.Open("mysql", "root@tcp("+addr+")/dlock?readTimeout=1s")
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return New(db, nil)
+}
+
+// TestGarbledAnswerEndsItsConnection garbles the answers to further requests, some of them by a
+// prepared statement. Each is an error, and the connection is closed.
+func TestGarbledAnswerEndsItsConnection(t *testing.T) {
+	selected := func(c *conn) error {
+		made, err := c.QueryContext(t.Context(), "SELECT", nil)
+		return next(made, err)
+	}
+	for name, tt := range map[string]struct {
+		answers []string
+		request func(*conn) error
+	}{
+		"exec": {[]string{
+			packet(1, "\x01") + packet(2, aColumn) + packet(3, "\xff"),
+		}, func(c *conn) error {
+			_, err := c.ExecContext(t.Context(), "DO", nil)
+			return err
 		}},
-		"no rows": {second: func(w io.Writer) { _, _ = io.WriteString(w, packet(1, okPacket)) }},
-		"nothing": {first: func(io.Writer) {}},
+		"query": {[]string{packet(1, "\x01") + packet(2, aColumn[:11])}, selected},
+		"row":   {[]string{packet(1, "\x01") + packet(2, aColumn) + packet(3, "\xfc")}, selected},
+		"rest": {[]string{
+			packet(1, "\x01") + packet(2, aColumn) + packet(3, "\x01a") + packet(4, "\xfe"),
+		}, selected},
+		"prepare": {[]string{packet(1, "\x00")}, prepared},
+		"prepared": {[]string{
+			packet(1, "\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
+			packet(1, "\x01") + packet(2, aColumn) + packet(3, "\x00"),
+		}, prepared},
 	} {
 		t.Run(name, func(t *testing.T) {
-			addr := impostor(t, func(conn net.Conn) {
-				if tt.first != nil {
-					tt.first(conn)
-				} else {
-					_, _ = io.WriteString(conn, packet(0, greeting))
-					_, _ = conn.Read(make([]byte, 1<<12))
-					_, _ = io.WriteString(conn, packet(2, okPacket))
-					_, _ = conn.Read(make([]byte, 1<<12)) // SET
-					_, _ = io.WriteString(conn, packet(1, okPacket))
-					_, _ = conn.Read(make([]byte, 1<<12))
-					tt.second(conn)
+			answers := tt.answers
+			addr := impostor(t, hostility{answer: func(w io.Writer) {
+				if len(answers) > 0 {
+					send(answers[0])(w)
+					answers = answers[1:]
 				}
-				_, _ = conn.Read(make([]byte, 1)) // until the client disconnects
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			d, err := testenv.Open(ctx, "mysql://root@"+addr+"/dlock?timeout=10m")
-			runtime.ReadMemStats(&after)
-			if err == nil {
-				_ = d.Close()
+			}}.serve)
+			config := mysql.NewConfig()
+			config.Net, config.Addr, config.Timeout = "tcp", addr, patience
+			made, err := (&connector{config: config}).Connect(t.Context())
+			if err != nil {
+				t.Fatal(err)
 			}
-			raw.WantIs(t, "Open", err, backend.ErrUnavailable)
-			if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
-				t.Errorf("Open allocated %d MB", used>>20)
+			c := made.(*conn)
+			defer c.Close()
+			if err := tt.request(c); err == nil {
+				t.Error("the answer was accepted")
+			}
+			if c.IsValid() {
+				t.Error("the connection is used again")
 			}
 		})
 	}
+}
+
+// prepared makes a query by a prepared statement.
+func prepared(c *conn) error {
+	s, err := c.PrepareContext(context.Background(), "SELECT")
+	if err != nil {
+		return err
+	}
+	made, err := s.(sqldriver.StmtQueryContext).QueryContext(context.Background(), nil)
+	return next(made, err)
+}
+
+// next reads a row and skips the others.
+func next(rows sqldriver.Rows, err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.Join(rows.Next(make([]sqldriver.Value, 1)), rows.Close())
 }
 
 // impostor starts a server that calls serve for each connection.

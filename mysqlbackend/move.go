@@ -20,10 +20,11 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 		shared.Term = termOf(row.sent, ceilMicros(g.TTL))
 		return r.Downgrade(g.Owner, g.TTL, row.now)
 	}
-	err := d.change(ctx, g.Key, &change{q: d.pools.control, apply: apply})
+	err := d.change(ctx, g.Key, &change{q: d.pools.control.of(g.Key), apply: apply})
 	if err != nil {
 		return nil, err
 	}
+	d.background.Go(func() { d.passSignal(g.Owner) }) // the next waiter enters the roster
 	return &shared, nil
 }
 
@@ -33,14 +34,12 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 	if !d.caps.Move {
 		return "", d.unsupported("an export")
 	}
-	if a := d.acquisitions.forget(g.Owner); a.state == holding {
-		d.giveBackLater(a.conn)
-	}
+	d.background.Go(func() { d.passSignal(g.Owner) })
 	secret := rand.Text()
 	apply := func(r *roster.Roster, row *rosterRow) error {
 		return r.Export(g.Owner, secret, g.TTL, row.now)
 	}
-	err = d.change(ctx, g.Key, &change{q: d.pools.control, apply: apply})
+	err = d.change(ctx, g.Key, &change{q: d.pools.control.of(g.Key), apply: apply})
 	return g.Owner + "." + secret, err
 }
 
@@ -52,7 +51,7 @@ func (d *driver) Adopt(
 		return nil, d.unsupported("an adoption")
 	}
 	former, secret, _ := strings.Cut(ticket, ".")
-	c := &change{q: d.pools.control}
+	c := &change{q: d.pools.control.of(req.Key)}
 	c.apply = func(r *roster.Roster, row *rosterRow) error {
 		e, err := r.Adopt(former, secret, req, row.now)
 		if err == nil {

@@ -154,6 +154,10 @@ func TestInterpretError(t *testing.T) {
 		{name: "shut down", err: reply(1053)},
 		{name: "an error while committing", err: reply(1180)},
 		{name: "cancelled", ctx: ended, err: mysql.ErrInvalidConn},
+		{
+			name: "cancelled before the sending", ctx: ended, err: sqldriver.ErrBadConn,
+			want: backend.ErrUnavailable,
+		},
 	}
 	for sentinel, numbers := range map[error][]uint16{
 		backend.ErrUnavailable: {
@@ -1659,4 +1663,35 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	}
 	do(t, db, "SET GLOBAL read_only = OFF")
 	raw.Release(t, d, g)
+}
+
+// TestDowngradePassesTheSignalOn has a holder that has waited and still has the signal. Its
+// Downgrade gives the signal away, so that its release needs not do so first.
+func TestDowngradePassesTheSignalOn(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, db := open(t, s), database(t, s, "")
+		g := acquire(t, d, raw.Request(t, time.Minute))
+		w, err := d.connectWaiter(t.Context(), g.Owner)
+		if err != nil || w == nil {
+			t.Fatalf("connect: %v, %v", w, err)
+		}
+		err = d.queue.awaitSignal(t.Context(), w, d.keys.signal(g.Key), patience)
+		if err != nil || w.signal == "" {
+			t.Fatalf("the signal: %v", err)
+		}
+		d.acquisitions.keep(g.Owner, w)
+		d.acquisitions.hold(g.Owner)
+		shared, err := d.Downgrade(t.Context(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the signal is given away", func() bool {
+			return ask(t, db, "SELECT IS_FREE_LOCK(?)", d.keys.signal(g.Key)) == "1"
+		})
+		raw.Release(t, d, shared)
+		if len(d.queue.free) != d.pools.waitConns {
+			t.Error("the connection was not given back")
+		}
+	})
 }

@@ -78,7 +78,8 @@ func New(db *sql.DB, opts *Options) (backend.Driver, error) {
 	}
 	lent := &pool{DB: db}
 	p := &pools{
-		main: lent, control: lent, renewals: lent, waiting: lent, waitConns: waitConns,
+		main: lent, control: lent, renewals: lent, patient: lent, waiting: lent,
+		waitConns: waitConns,
 	}
 	return opened(newDriver(ctx, p, o))
 }
@@ -124,9 +125,10 @@ func connect(t *target) (*pools, error) {
 	patient.ReadTimeout = maxQueueing + t.Timeout
 	patient.Params = maps.Clone(settings)
 	patient.Params["wait_timeout"] = strconv.Itoa(maxIdle)
-	hot := newStatements(t.Table).hot()
-	return newPools(
-		&connector{config: config, hot: hot}, &connector{config: patient, hot: hot}), nil
+	text := newStatements(t.Table)
+	hot := text.hot()
+	return newPools(&connector{config: config, hot: hot}, &connector{config: patient, hot: hot},
+		text.locked), nil
 }
 
 // config returns the configuration of a connection.
@@ -151,6 +153,7 @@ type server struct {
 	version, database                  string
 	readOnly, autocommit, simultaneous bool
 	emptyIsNull, logsStatements        bool
+	isDurable                          bool  // a crash of the host loses no answered commit
 	lockWait                           int64 // innodb_lock_wait_timeout in seconds
 	table                              shape
 }
@@ -159,21 +162,16 @@ type server struct {
 // and is a writer; the table exists with the right columns; and the user may use it. After an
 // error the server that it returns may be incomplete.
 func (d *driver) probe(ctx context.Context) (server, error) {
-	found, err := query(ctx, d.pools.main, scanServer, plain(serverSQL))
-	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("%w: %d rows where MySQL returns one", backend.ErrUnavailable, len(found))
-	}
-	if err != nil {
-		return server{}, err
-	}
-	s := found[0]
-	logs, err := query(ctx, d.pools.main, func(rows *sql.Rows) (_ any, err error) {
-		return nil, rows.Scan(new(string), new(string))
-	}, plain(binlogSQL))
+	s, err := readServer(ctx, d.pools.main)
 	if err != nil {
 		return s, err
 	}
-	s.logsStatements = len(logs) == 2
+	logs, err := variables(ctx, d.pools.main, logsSQL)
+	if err != nil {
+		return s, err
+	}
+	s.logsStatements = logs["log_bin"] == "ON" && logs["binlog_format"] == "STATEMENT"
+	s.isDurable = isDurable(logs)
 	if err := s.check(); err != nil {
 		return s, err
 	}
@@ -183,10 +181,43 @@ func (d *driver) probe(ctx context.Context) (server, error) {
 	return s, d.probePrivileges(ctx)
 }
 
+// readServer executes server.sql.
+func readServer(ctx context.Context, q querier) (server, error) {
+	found, err := query(ctx, q, scanServer, plain(serverSQL))
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("%w: %d rows where MySQL returns one", backend.ErrUnavailable, len(found))
+	}
+	if err != nil {
+		return server{}, err
+	}
+	return found[0], nil
+}
+
 // scanServer reads the row of server.sql.
 func scanServer(rows *sql.Rows) (s server, err error) {
 	return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.simultaneous,
 		&s.emptyIsNull, &s.lockWait)
+}
+
+// variables returns the values of the server's variables that a statement shows.
+func variables(ctx context.Context, q querier, text string) (map[string]string, error) {
+	values := make(map[string]string)
+	_, err := query(ctx, q, func(rows *sql.Rows) (_ any, err error) {
+		var name, value string
+		err = rows.Scan(&name, &value)
+		values[name] = value
+		return nil, err
+	}, plain(text))
+	return values, err
+}
+
+// isDurable reports whether the server answers a commit when it is on the disk. logs has its
+// settings. A transaction that the binary log lacks after a crash is rolled back. MariaDB has a
+// further setting, 3, which only orders the commits differently.
+func isDurable(logs map[string]string) bool {
+	flush := logs["innodb_flush_log_at_trx_commit"]
+	return (flush == "1" || flush == "3") &&
+		(logs["log_bin"] != "ON" || logs["sync_binlog"] == "1")
 }
 
 // isMariaDB reports whether the server is MariaDB and not MySQL.

@@ -2,6 +2,8 @@ package mysqlbackend
 
 import (
 	"context"
+	"database/sql"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,3 +46,91 @@ func TestReleasesDelayNoRenewal(t *testing.T) {
 		raw.Release(t, d, g)
 	}
 }
+
+// TestLockedRowsDelayNoOtherName has many requests that wait for locked rows, for as long as the
+// test takes. They have all slots of the pools. Requests for other names go on.
+func TestLockedRowsDelayNoOtherName(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			d, db := openURL(t, s.URL+"&timeout=5m"), database(t, s, "")
+			d.sweeping.Store(true) // prevents sweeps
+			other := raw.Request(t, time.Minute)
+			other.Key += " other"
+			second := *other
+			second.Key += " of two"
+			raw.Release(t, d, acquire(t, d, other))
+			gs := acquireMany(t, d, 2*mainConns)
+			for _, g := range gs {
+				row := lockRow(t, db, g.Key)
+				defer unlock(t, row)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var requests sync.WaitGroup
+			defer requests.Wait()
+			defer cancel()
+			waitForLong(t, d.pools.main)
+			waitForLong(t, d.pools.control)
+			for _, g := range gs {
+				late := g.Request
+				late.Owner = raw.NewOwner()
+				requests.Go(func() { _, _ = d.Acquire(ctx, &late) })
+				requests.Go(func() { _ = d.Release(ctx, g) })
+			}
+			eventually(t, "all slots are in use", func() bool {
+				return isFull(d.pools.main) && isFull(d.pools.control)
+			})
+			bounded, cancelBounded := context.WithTimeout(ctx, patience)
+			defer cancelBounded()
+			wantPair(bounded, t, d, other)
+			wantPair(bounded, t, d, reader(other.Key))
+			both, _, err := d.AcquireAll(bounded, []*backend.Request{other, &second})
+			if err != nil {
+				t.Fatalf("AcquireAll: %v", err)
+			}
+			for _, err := range d.ReleaseAll(bounded, both) {
+				if err != nil {
+					t.Errorf("ReleaseAll: %v", err)
+				}
+			}
+			if !isFull(d.pools.main) || !isFull(d.pools.control) {
+				t.Error("a slot became free meanwhile")
+			}
+		})
+	}
+}
+
+// wantPair acquires and releases a lock.
+func wantPair(ctx context.Context, t *testing.T, d *driver, req *backend.Request) {
+	t.Helper()
+	g, err := d.Acquire(ctx, req)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	if err := d.Release(ctx, g); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+// waitForLong makes a connection for each slot of a pool. The server lets it wait for rows for
+// long.
+func waitForLong(t *testing.T, p *pool) {
+	t.Helper()
+	p.SetConnMaxIdleTime(0) // keeps them
+	var conns []*sql.Conn
+	for range cap(p.slots) {
+		conn, err := p.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(t, conn, "SET SESSION innodb_lock_wait_timeout = 600")
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+}
+
+func isFull(p *pool) bool { return len(p.slots) == cap(p.slots) }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
@@ -124,5 +125,65 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFencesAreAsDurableAsCommits has servers that answer a commit before it is on the disk.
+func TestFencesAreAsDurableAsCommits(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
+			db := database(t, s, "")
+			for _, c := range []struct {
+				flush, sync string
+				want        backend.Fencing
+			}{
+				{"1", "1", backend.FenceDurable},
+				{"0", "1", backend.FenceVolatile},
+				{"2", "1", backend.FenceVolatile},
+				{"1", "0", backend.FenceVolatile},
+				{"1", "100", backend.FenceVolatile},
+			} {
+				do(t, db, "SET GLOBAL innodb_flush_log_at_trx_commit = "+c.flush)
+				do(t, db, "SET GLOBAL sync_binlog = "+c.sync)
+				if got := openURL(t, s.URL).caps.Fencing; got != c.want {
+					t.Errorf("with %s and %s Fencing is %d, want %d", c.flush, c.sync, got, c.want)
+				}
+				client, err := dlock.Open(t.Context(), s.URL+"&timeout=30s&require=fence-durable")
+				if err == nil {
+					_ = client.Close()
+				}
+				if c.want == backend.FenceDurable && err != nil {
+					t.Errorf("Open with a durable fence: %v", err)
+				} else if c.want != backend.FenceDurable {
+					raw.WantIs(t, "Open with a volatile fence", err, backend.ErrUnsupported)
+				}
+			}
+		})
+	}
+}
+
+// TestIsDurable has settings of the logs.
+func TestIsDurable(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		flush, log, sync string
+		want             bool
+	}{
+		{"1", "OFF", "0", true},
+		{"3", "OFF", "0", true}, // MariaDB
+		{"3", "ON", "1", true},
+		{"2", "OFF", "1", false},
+		{"3", "ON", "0", false},
+		{"", "", "", false}, // another server
+	} {
+		got := isDurable(map[string]string{
+			"innodb_flush_log_at_trx_commit": c.flush, "log_bin": c.log, "sync_binlog": c.sync,
+		})
+		if got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }

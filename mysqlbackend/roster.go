@@ -216,7 +216,7 @@ func (d *driver) writeRoster(
 // waiter for the row gives its signal away afterwards: the next waiter then enters the roster, too,
 // behind it.
 func (d *driver) enter(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-	c := &change{q: d.pools.main, req: req}
+	c := &change{q: d.pools.main.of(req.Key), req: req}
 	c.apply = func(r *roster.Roster, row *rosterRow) error {
 		e, err := r.Acquire(req, uint64(row.draw()), row.now)
 		if err == nil {
@@ -316,7 +316,7 @@ func (d *driver) leave(
 	ctx context.Context, key, owner string, remove func(*roster.Roster) error,
 ) error {
 	err := d.change(ctx, key, &change{
-		q: d.pools.control, removes: true, leaves: owner,
+		q: d.pools.control.of(key), removes: true, leaves: owner,
 		apply: func(r *roster.Roster, _ *rosterRow) error { return remove(r) },
 	})
 	if hasNumber(err, errNoColumn) { // a table of an earlier build has no rosters

@@ -61,12 +61,11 @@ func userLock(database, key string) string {
 
 // locker is a connection with user-level locks. It implements session.Conn.
 type locker struct {
-	db     *sql.DB // has this connection only
-	conn   *sql.Conn
-	socket *socket
-	link   *session.Link
-	mark   string // the name of a lock that this connection alone has
-	once   sync.Once
+	db   *sql.DB // has this connection only
+	conn *sql.Conn
+	link *session.Link
+	mark string // the name of a lock that this connection alone has
+	once sync.Once
 
 	// Prepared, a pair of Lock and Unlock takes three quarters of the time.
 	lock, unlock, prove, try *sql.Stmt
@@ -95,7 +94,7 @@ func (l *locker) connect(ctx context.Context, ttl time.Duration) (err error) {
 		if !ok {
 			return fmt.Errorf("%w: the client library is another one", backend.ErrUnsupported)
 		}
-		l.socket, l.link = c.socket, c.socket.Conn.(*session.Link)
+		l.link = c.socket.Conn.(*session.Link)
 		return nil
 	})
 	if err != nil {
@@ -128,9 +127,9 @@ func (l *locker) prepare(ctx context.Context) error {
 
 // check acquires the mark, and returns an error if user-level locks of the server cannot exclude.
 func (l *locker) check(ctx context.Context, ttl time.Duration) error {
-	found, err := query(ctx, l.conn, scanServer, plain(serverSQL))
-	if err == nil && len(found) == 1 {
-		err = found[0].check()
+	found, err := readServer(ctx, l.conn)
+	if err == nil {
+		err = found.check()
 	}
 	if err != nil {
 		return err
@@ -158,17 +157,11 @@ func (l *locker) check(ctx context.Context, ttl time.Duration) error {
 // checkVariables returns an error if other servers have locks of their own, or if the TCP of the
 // server gives up a silent connection before wait_timeout.
 func (l *locker) checkVariables(ctx context.Context, ttl time.Duration) error {
-	variables := make(map[string]string)
-	_, err := query(ctx, l.conn, func(rows *sql.Rows) (_ any, err error) {
-		var name, value string
-		err = rows.Scan(&name, &value)
-		variables[name] = value
-		return nil, err
-	}, plain(sessionVariablesSQL))
+	found, err := variables(ctx, l.conn, sessionVariablesSQL)
 	if err != nil {
 		return err
 	}
-	return allow(variables, ttl)
+	return allow(found, ttl)
 }
 
 // allow returns an error if locks of a connection cannot exclude on a server with these variables.
@@ -188,10 +181,8 @@ func allow(variables map[string]string, ttl time.Duration) error {
 	return nil
 }
 
-// number executes a statement that returns a number. Only Close ends it. The limit of an answer
-// counts from its beginning, of which the client library's statement does not know.
+// number executes a statement that returns a number. Only Close ends it.
 func (l *locker) number(statement *sql.Stmt, args ...any) (n int64, err error) {
-	l.socket.answered = 0
 	err = statement.QueryRow(args...).Scan(&n)
 	return n, interpretError(context.Background(), err)
 }

@@ -233,12 +233,14 @@ func TestSessionNeedsAClock(t *testing.T) {
 func TestAnswersOfASession(t *testing.T) {
 	t.Parallel()
 	l := openLocker(t, testenv.MySQL(t), time.Minute)
+	var s *socket
+	_ = l.conn.Raw(func(made any) error { s = made.(*conn).socket; return nil })
 	for what, request := range map[string]func() error{
 		"Lock":   func() error { _, err := l.Lock("answers"); return err },
 		"Prove":  l.Prove,
 		"Unlock": func() error { return l.Unlock("answers") },
 	} {
-		l.socket.answered = maxAnswer + 1 // of earlier requests
+		s.answered = maxAnswer + 1 // of earlier requests
 		if err := request(); err != nil && !errors.Is(err, errNoUserLock) {
 			t.Errorf("%s: %v", what, err)
 		}

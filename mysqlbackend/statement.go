@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 var (
@@ -42,8 +44,8 @@ var (
 	sweepSQL string
 	//go:embed statements/server.sql
 	serverSQL string
-	//go:embed statements/binlog.sql
-	binlogSQL string
+	//go:embed statements/logs.sql
+	logsSQL string
 	//go:embed statements/shape.sql
 	shapeSQL string
 	//go:embed statements/queue.sql
@@ -52,6 +54,8 @@ var (
 	sleepSQL string
 	//go:embed statements/held.sql
 	heldSQL string
+	//go:embed statements/locked.sql
+	lockedSQL string
 	//go:embed statements/roster-read.sql
 	rosterReadSQL string
 	//go:embed statements/roster-row.sql
@@ -97,7 +101,8 @@ type statements struct {
 	schema, acquire, renew, renewFree, holders string
 	acquireAll, releaseAll                     string
 	release, handOff, breakLock, list          string
-	cursor, stale, claim, sweep, sleep, held   string
+	cursor, stale, claim, sweep, sleep         string
+	held, locked                               string
 	rosterRead, rosterReadFree, rosterRow      string
 	rosterWrite, rosterClear, rosterLook       string
 	turnSleep, rosterRenew, rosterWait         string
@@ -127,7 +132,7 @@ func newStatements(table string) *statements {
 		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)),
 		rosterWait: withLeaving(text(rosterWaitSQL), 0),
 		cursor:     text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
-		sleep: text(sleepSQL), held: text(heldSQL),
+		sleep: text(sleepSQL), held: text(heldSQL), locked: text(lockedSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}
 	for n := range s.takes {
@@ -184,7 +189,7 @@ func withMillis(ms int64) string {
 	return strings.Replace(plain(queueSQL), "{millis}", strconv.FormatInt(ms, 10), 1)
 }
 
-// querier is a *pool, a *sql.DB or a *sql.Conn.
+// querier is a *pool, a rowPool, a *sql.DB or a *sql.Conn.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -204,8 +209,18 @@ func isReadOnly(text string, id int64) bool {
 
 // exec executes a statement. It returns as soon as ctx ends: the client library then closes the
 // connection, but the server may still execute the statement.
-func exec(ctx context.Context, q querier, text string, args ...any) (outcome, error) {
-	result, err := q.ExecContext(ctx, text, args...)
+func exec(ctx context.Context, q querier, text string, args ...any) (_ outcome, err error) {
+	defer rescue(&err, nil)
+	q, slot, err := slotFor(ctx, q)
+	if err != nil {
+		return outcome{}, interpretError(ctx, err)
+	}
+	defer slot.free()
+	view := ctx
+	if slot != nil {
+		view, _ = backend.DeadlineOnly(ctx)
+	}
+	result, err := q.ExecContext(view, text, args...)
 	if err != nil {
 		return outcome{}, interpretError(ctx, err)
 	}
@@ -221,14 +236,13 @@ func exec(ctx context.Context, q querier, text string, args ...any) (outcome, er
 // like exec.
 func query[T any](
 	ctx context.Context, q querier, scan func(*sql.Rows) (T, error), text string, args ...any,
-) ([]T, error) {
-	if p, ok := q.(*pool); ok {
-		slot, err := p.takeSlot(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer slot.free()
+) (_ []T, err error) {
+	defer rescue(&err, nil)
+	q, slot, err := slotFor(ctx, q)
+	if err != nil {
+		return nil, interpretError(ctx, err)
 	}
+	defer slot.free()
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, interpretError(ctx, err)

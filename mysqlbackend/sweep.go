@@ -43,13 +43,13 @@ func (d *driver) sweep(ctx context.Context) (last bool, err error) {
 	}
 	if w.end != begin { // otherwise one sweep covers the whole table, and needs no cursor
 		cursor, begin, end := []byte(sweepCursor), []byte(begin), []byte(w.end)
-		out, err := exec(ctx, d.pools.main, d.text.claim, cursor, end, begin, begin, end)
+		out, err := exec(ctx, d.pools.patient, d.text.claim, cursor, end, begin, begin, end)
 		if err != nil || out.changed == 0 { // another driver sweeps these rows
 			return false, err
 		}
 	}
 	if len(w.stale) > 0 {
-		_, err = exec(ctx, d.pools.main,
+		_, err = exec(ctx, d.pools.patient,
 			withNames(d.text.sweep, len(w.stale)), append(w.stale, ceilMicros(keep))...)
 	}
 	return w.end == "", err

@@ -155,17 +155,23 @@ func (d *driver) passSignalLater(owner string) {
 		return
 	}
 	d.background.Go(func() {
-		if pause(d.ctx, maxKeep) != nil {
-			return // Close discards the connection
-		}
-		if a := d.acquisitions.pass(owner); a != nil {
-			ctx, cancel := d.boundBackground()
-			defer cancel()
-			d.queue.giveBack(ctx, a.conn)
-			close(a.passed)
-			d.acquisitions.endPassing(owner, a)
+		if pause(d.ctx, maxKeep) == nil { // otherwise Close discards the connection
+			d.passSignal(owner)
 		}
 	})
+}
+
+// passSignal gives the signal of a holder to the next waiter, if owner has it.
+func (d *driver) passSignal(owner string) {
+	a := d.acquisitions.pass(owner)
+	if a == nil {
+		return
+	}
+	ctx, cancel := d.boundBackground()
+	defer cancel()
+	d.queue.giveBack(ctx, a.conn)
+	close(a.passed)
+	d.acquisitions.endPassing(owner, a)
 }
 
 // awaitPassed waits until the signal has been given away. Otherwise a release would keep the lock

@@ -278,8 +278,8 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a statement-based binary log is refused", file: "mysqlbackend/open.go",
 		without: "a replica that executes the statements itself has no locks",
 		edits: []edit{{
-			old: "s.logsStatements = len(logs) == 2",
-			new: "s.logsStatements = len(logs) > 2",
+			old: "logs[\"binlog_format\"] == \"STATEMENT\"",
+			new: "logs[\"binlog_format\"] == \"NONE\"",
 		}},
 		pkg: "mysqlbackend", test: "TestStatementLogIsRefused",
 	},
@@ -698,8 +698,8 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/combine.go",
 		without: "a lock whose row was locked for a moment stays taken until its TTL",
 		edits: []edit{{
-			old: "errs[i] = d.free(ctx, gs[i])",
-			new: "errs[i] = backend.ErrNotHeld",
+			old: "return d.free(ctx, r.grants[i])",
+			new: "return backend.ErrNotHeld",
 		}},
 		pkg: "mysqlbackend", test: "TestRepeatedAllFindsItsRosters",
 	},
@@ -721,8 +721,8 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/combine.go",
 		without: "an Unlock of many locks makes renewals wait until leases are lost",
 		edits: []edit{{
-			old: "waiting := make(chan struct{}, maxRowWaiters)",
-			new: "waiting := make(chan struct{}, maxFreed)",
+			old: "waiting: make(chan struct{}, maxRowWaiters)",
+			new: "waiting: make(chan struct{}, maxFreed)",
 		}},
 		pkg: "mysqlbackend", test: "TestReleasesOfLockedRowsTakeFewConnections",
 	},
@@ -748,5 +748,73 @@ var mysqlMutants = []mutant{
 			old: "\trenewals.extra = make(chan struct{}, reservedConns)\n", new: "",
 		}},
 		pkg: "mysqlbackend", test: "TestReleasesDelayNoRenewal",
+	},
+	{
+		guard: "mysql: requests for free rows have connections", file: "mysqlbackend/pool.go",
+		without: "requests for locked rows delay the requests for all other names",
+		edits:   []edit{{old: "if p.spare != nil {", new: "if p.spare != nil && false {"}},
+		pkg:     "mysqlbackend", test: "TestLockedRowsDelayNoOtherName",
+	},
+	{
+		guard: "mysql: a spare connection waits for no row", file: "mysqlbackend/pool.go",
+		without: "requests for locked rows take the spare connections, too",
+		edits: []edit{{
+			old: "if err == nil && !isLocked {", new: "if err == nil && (!isLocked || true) {",
+		}},
+		pkg: "mysqlbackend", test: "TestLockedRowsDelayNoOtherName",
+	},
+	{
+		guard: "mysql: ReleaseAll waits for locked rows once", file: "mysqlbackend/combine.go",
+		without: "an Unlock of 31 locked rows takes eight seconds",
+		edits:   []edit{{old: "r.gaveUp.Store(true)", new: "r.gaveUp.Store(false)"}},
+		pkg:     "mysqlbackend", test: "TestReleaseAllWaitsOnce",
+	},
+	{
+		guard: "mysql: a Downgrade passes the signal on", file: "mysqlbackend/move.go",
+		without: "the release of a reader that has waited as a writer takes a statement more",
+		edits: []edit{{
+			old: "\td.background.Go(func() { d.passSignal(g.Owner) }) // the next waiter enters " +
+				"the roster\n",
+			new: "",
+		}},
+		pkg: "mysqlbackend", test: "TestDowngradePassesTheSignalOn",
+	},
+	{
+		guard: "mysql: a fence is as durable as a commit", file: "mysqlbackend/driver.go",
+		without: "require=fence-durable accepts a server that can forget grants in a crash",
+		edits:   []edit{{old: "if !s.isDurable {", new: "if false {"}},
+		pkg:     "mysqlbackend", test: "TestFencesAreAsDurableAsCommits",
+	},
+	{
+		guard: "mysql: the head of an answer is checked", file: "mysqlbackend/conn.go",
+		without: "a hostile server fills the memory with the columns of an answer",
+		edits: []edit{{
+			old: "return n, cmp.Or(s.head.check(p[:n]), err)",
+			new: "return n, cmp.Or(s.head.check(nil), err)",
+		}},
+		pkg: "mysqlbackend", test: "TestHostileServer",
+	},
+	{
+		guard: "mysql: a panic of the client library is an error", file: "mysqlbackend/answers.go",
+		without: "a hostile server ends the process",
+		edits:   []edit{{old: "value := recover()", new: "var value any"}},
+		pkg:     "mysqlbackend", test: "TestGarbledAnswerEndsItsConnection",
+	},
+	{
+		guard: "mysql: a panic of a lent database is an error", file: "mysqlbackend/statement.go",
+		without: "a hostile server ends the process",
+		edits: []edit{{
+			old: ") (_ []T, err error) {\n\tdefer rescue(&err, nil)\n",
+			new: ") (_ []T, err error) {\n",
+		}},
+		pkg: "mysqlbackend", test: "TestHostileServer",
+	},
+	{
+		guard: "mysql: a connection is closed after a panic", file: "mysqlbackend/conn.go",
+		without: "a request reads the rest of the answer to an earlier one",
+		edits: []edit{{
+			old: "\tc.isLeft = true\n\t_ = c.socket.Close()\n", new: "\t_ = c.socket\n",
+		}},
+		pkg: "mysqlbackend", test: "TestGarbledAnswerEndsItsConnection",
 	},
 }

@@ -251,9 +251,9 @@ var sessionMutants = []mutant{
 		pkg: "pgbackend", test: "TestHooksOfAPool",
 	},
 	{
-		guard: "mysql: an answer begins with its request", file: "mysqlbackend/session.go",
+		guard: "mysql: an answer begins with its request", file: "mysqlbackend/conn.go",
 		without: "after 8 MB of answers a client loses all of its locks",
-		edits:   []edit{{old: "\tl.socket.answered = 0\n", new: ""}},
+		edits:   []edit{{old: "\ts.answered = 0\n", new: ""}},
 		pkg:     "mysqlbackend", test: "TestAnswersOfASession",
 	},
 	{

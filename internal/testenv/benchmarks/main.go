@@ -56,7 +56,7 @@ func generate(tb *testenv.Program, duration, peersDuration time.Duration, only s
 	servers := []*testenv.Server{
 		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb), testenv.NewEtcd(tb),
 		testenv.NewZooKeeper(tb, 2*time.Second),
-		testenv.NewMySQL(tb, "--innodb-flush-log-at-trx-commit=1", "--max-connections=1500"),
+		testenv.NewMySQL(tb, "--innodb-flush-method=O_DIRECT", "--max-connections=1500"),
 		testenv.NewPostgres(tb, "-c", "fsync=on", "-c", "max_connections=1500"),
 	}
 	var err error
