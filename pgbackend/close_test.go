@@ -75,7 +75,7 @@ func TestTablesWithTheNamesOfQueries(t *testing.T) {
 	conn := connected(t, s.URL)
 	for _, table := range []string{
 		"updated", "asked", "locked", "page", "stale", "deleted",
-		"held", "fast", "unsettled", "next", "stored",
+		"held", "fast", "unsettled", "next", "stored", "wanted", "taken", "made",
 	} {
 		d := opened(t, s.URL+"?table="+table)
 		g := raw.Acquire(t, d, raw.Request(t, time.Minute))
@@ -89,6 +89,10 @@ func TestTablesWithTheNamesOfQueries(t *testing.T) {
 		for _, err := range d.ReleaseAll(t.Context(), grants) {
 			raw.WantIs(t, "ReleaseAll in "+table, err, nil)
 		}
+		shared := []*backend.Request{second, first}
+		crowd(t, d.takes, len(shared), func(i int) {
+			raw.Release(t, d, raw.Acquire(t, d, shared[i]))
+		})
 		exec(t, conn, `UPDATE `+table+` SET expires = expires - interval '2 days'`)
 		exec(t, conn, `BEGIN`)
 		exec(t, conn, `UPDATE `+table+` SET owner = 'x', expires = now() + interval '1 day'`)

@@ -85,7 +85,7 @@ func (d *driver) Capabilities() backend.Capabilities {
 }
 
 // Acquire implements backend.Driver. A writer takes a lock that is free, or that has expired, with
-// one statement, which it may share with others. Everything else is a change of the roster.
+// one statement, which several requests may share. Everything else is a change of the roster.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	sent := backend.Began(ctx)
 	if req.Mode == backend.Exclusive {

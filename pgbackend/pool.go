@@ -15,8 +15,8 @@ import (
 
 // pool lends connections. It is safe for concurrent use.
 type pool interface {
-	// with calls use with a connection, which use may end. The error is that of getting a
-	// connection: use has not been called.
+	// with calls use with a connection, which use may end. After an error there is no connection,
+	// and use has not been called.
 	with(ctx context.Context, use func(*pgx.Conn)) error
 	// Close closes the pool.
 	Close()

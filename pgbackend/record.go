@@ -97,7 +97,7 @@ func (r *row) isPlain(e roster.Entry) bool {
 type change func(entries *roster.Roster, fence uint64, now int64) error
 
 // after returns the row after a change, and the owners of the waiters that the change lets in. If
-// the change makes no difference, next is nil. The error is that of the change.
+// the change makes no difference, next is nil. The error is what the change returns.
 func (r *row) after(alter change) (next *row, woken []string, err error) {
 	before, err := r.entries()
 	if err != nil {

@@ -79,12 +79,12 @@ RETURNING fence`
 // also makes the rows of names that had none, in the order of the names. It skips rows that are
 // locked. So it waits for no row but one that another statement makes, and two of them cannot
 // deadlock. If a name is there twice, one of both takes the lock. $5 is the epoch of fences.
-const takeAllSQL = `WITH asked$ AS (
+const takeAllSQL = `WITH wanted$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[])
 		WITH ORDINALITY AS a (name, owner, meta, ttl, position)
 ), locked$ AS (
 	SELECT l.name, a.owner, a.meta, a.ttl, a.position
-	FROM asked$ AS a JOIN TABLE AS l ON l.name = a.name
+	FROM wanted$ AS a JOIN TABLE AS l ON l.name = a.name
 	WHERE l.roster IS NULL
 		AND (l.owner = a.owner OR l.owner = '' OR l.expires <= clock_timestamp())
 	FOR NO KEY UPDATE OF l SKIP LOCKED
@@ -105,7 +105,7 @@ const takeAllSQL = `WITH asked$ AS (
 	INSERT INTO TABLE (name, version, fence, owner, meta, since, expires)
 	SELECT a.name, n.fence, n.fence, a.owner, a.meta,
 		clock_timestamp(), clock_timestamp() + a.ttl * interval '1 microsecond'
-	FROM asked$ AS a, (SELECT 1 + greatest(1,
+	FROM wanted$ AS a, (SELECT 1 + greatest(1,
 		(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $5::bigint)) AS n (fence)
 	WHERE NOT EXISTS (SELECT FROM TABLE AS l WHERE l.name = a.name)
 	ORDER BY a.name
@@ -115,7 +115,7 @@ const takeAllSQL = `WITH asked$ AS (
 SELECT position, fence FROM taken$
 UNION ALL
 SELECT a.position, m.fence
-FROM made$ AS m JOIN asked$ AS a ON a.name = m.name AND a.owner = m.owner`
+FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`
 
 // insertSQL makes the row of a name that had none.
 const insertSQL = `INSERT INTO TABLE (name, version, fence, owner, meta, since, expires, roster)

@@ -243,10 +243,10 @@ var sessionMutants = []mutant{
 		pkg:     "pgbackend", test: "TestHooksOfAPool",
 	},
 	{
-		guard: "postgres: a session has the pool's password", file: "pgbackend/session.go",
+		guard: "postgres: a session has the pool's password", file: "pgbackend/pool.go",
 		without: "a pool whose passwords expire cannot connect again",
 		edits: []edit{{
-			old: "if base.BeforeConnect != nil {", new: "if false {",
+			old: "if o.beforeConnect == nil {", new: "if true {",
 		}},
 		pkg: "pgbackend", test: "TestHooksOfAPool",
 	},

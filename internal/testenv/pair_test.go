@@ -10,7 +10,7 @@ import (
 )
 
 // TestPostgresPair checks that the commits of a synchronous pair wait for the standby, also after a
-// failover, and that the others do not.
+// failover, and that the commits of an asynchronous pair do not.
 func TestPostgresPair(t *testing.T) {
 	for _, synchronous := range []bool{true, false} {
 		t.Run(fmt.Sprintf("synchronous=%t", synchronous), func(t *testing.T) {

@@ -27,7 +27,7 @@ var InapplicableIfTied = conformance.Inapplicable(
 	// A lock ends with its connection, and no other connection can free it.
 	"LostReplyOfRenewalCostsNoLease", "LateRenewalRevivesNoGrant", "LateReleaseFreesNoOtherGrant",
 	"LateGrantAfterARefusalIsUndone",
-	// Its term is that of the connection.
+	// Its term is the term of the connection.
 	"LateRenewalShortensNoTerm", "LateRepeatedAcquireShortensNoTerm", "TermsAreNotFloored",
 	"EachRefusalHasTheRemainingTime",
 	// The core polls.
