@@ -75,13 +75,14 @@ func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {
 	}
 }
 
-// NewPairHarness returns a Harness with a [Proxy] in front of both servers of p. Restart is a
-// failover, see [Pair.Restart].
+// NewPairHarness returns a Harness with a [Proxy] in front of both servers of p. The primary is the
+// first one in the URL, because each connection tries the first one first. Restart is a failover,
+// see [Pair.Restart].
 func NewPairHarness[T TB](tb T, p *Pair) *Harness[T] {
 	tb.Helper()
-	addrs := addrsOf(p.members)
-	proxy := NewProxy(tb, addrs...)
-	url := strings.Replace(p.URL, strings.Join(addrs, ","), strings.Join(proxy.Addrs(), ","), 1)
+	proxy := NewProxy(tb, p.Primary().Addr, p.Standby().Addr)
+	hosts := strings.Join(addrsOf(p.members), ",")
+	url := strings.Replace(p.URL, hosts, strings.Join(proxy.Addrs(), ","), 1)
 	return &Harness[T]{
 		Direct: Direct{url}, server: p, proxy: proxy,
 		apart: func(tb T) *Harness[T] { return NewPairHarness(tb, p) },

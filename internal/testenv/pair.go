@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/dlock-go/dlock/internal/testenv/group"
 	"github.com/dlock-go/dlock/internal/testenv/recipe"
@@ -15,7 +16,7 @@ type Pair struct {
 	*Server
 
 	synchronous bool
-	primary     int // the number of the primary among the members
+	primary     atomic.Int32 // the number of the primary among the members
 }
 
 // newPair returns the pair that own has started.
@@ -24,10 +25,10 @@ func newPair(s *Server, synchronous bool) *Pair {
 }
 
 // Primary returns the server that accepts changes.
-func (p *Pair) Primary() *Server { return p.members[p.primary] }
+func (p *Pair) Primary() *Server { return p.members[p.primary.Load()] }
 
 // Standby returns the other server. After [Pair.Promote] it is the former primary.
-func (p *Pair) Standby() *Server { return p.members[1-p.primary] }
+func (p *Pair) Standby() *Server { return p.members[1-p.primary.Load()] }
 
 // Promote makes the standby the primary, as an operator does. It returns when the standby accepts
 // changes, for which it waits for no other server. Promote does not end the former primary.
@@ -37,7 +38,7 @@ func (p *Pair) Promote(tb TB) {
 	defer cancel()
 	standby := p.Standby()
 	standby.must(tb, "promote", recipe.PostgresPromote(ctx, standby.URL))
-	p.primary = 1 - p.primary
+	p.primary.Store(1 - p.primary.Load())
 }
 
 // Rejoin replaces the former primary and its data by a new standby of the primary.
@@ -47,7 +48,7 @@ func (p *Pair) Rejoin(tb TB) {
 	defer cancel()
 	g := p.instance.Control.(*group.Group)
 	p.Standby().must(tb, "rejoin",
-		recipe.PostgresRejoin(ctx, g, 1-p.primary, p.synchronous))
+		recipe.PostgresRejoin(ctx, g, int(1-p.primary.Load()), p.synchronous))
 }
 
 // Unfollow ends the stream of changes to the standby, which the standby does not begin again.
