@@ -114,13 +114,12 @@ func wantPair(ctx context.Context, t *testing.T, d *driver, req *backend.Request
 	}
 }
 
-// waitForLong makes a connection for each slot of a pool. The server lets it wait for rows for
-// long.
+// waitForLong makes all connections of a pool. The server lets them wait for rows for long.
 func waitForLong(t *testing.T, p *pool) {
 	t.Helper()
 	p.SetConnMaxIdleTime(0) // keeps them
 	var conns []*sql.Conn
-	for range cap(p.slots) {
+	for range p.Stats().MaxOpenConnections {
 		conn, err := p.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
