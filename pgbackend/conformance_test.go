@@ -24,11 +24,10 @@ type harness struct {
 	url string // of the server, without the proxy
 }
 
-// connect returns a connection to the primary that ends with the test.
+// connect returns a connection that ends with the test.
 func (h *harness) connect(tb testenv.TB) *pgx.Conn {
 	tb.Helper()
-	conn, err := pgx.Connect(context.Background(),
-		h.url+"?sslmode=disable&target_session_attrs=read-write")
+	conn, err := pgx.Connect(context.Background(), h.url+"?sslmode=disable")
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}

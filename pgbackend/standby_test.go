@@ -14,7 +14,6 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -25,15 +24,6 @@ const (
 	// failoverPatience limits the time until a request has an answer after a failover.
 	failoverPatience = 2 * time.Minute
 )
-
-// TestConformanceStandby runs the suite with a synchronous standby. A restart of the server is a
-// failover.
-func TestConformanceStandby(t *testing.T) {
-	p := testenv.NewPostgresPair(t, true)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness {
-		return &harness{testenv.NewPairHarness(t, p), p.URL}
-	}, conformance.Inapplicable("NextRequestFollowsARelease")) // the driver is no Pipeliner
-}
 
 // named returns a request for another lock of the test, which does not wait.
 func named(t *testing.T, name string) *backend.Request {

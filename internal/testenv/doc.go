@@ -81,7 +81,7 @@
 // Every test writes the server that it uses to its log, in the form of package announce. The report
 // prints one row per server. The cases of a row belong to the top-level tests named
 // TestConformance… that have announced the server. So there is one such test per server:
-// TestConformance, TestConformanceValkey, TestConformanceEnsemble, TestConformanceStandby.
+// TestConformance, TestConformanceValkey, TestConformanceEnsemble.
 //
 // # Rooms
 //

@@ -75,20 +75,6 @@ func NewEnsembleHarness[T TB](tb T, e *Ensemble) *Harness[T] {
 	}
 }
 
-// NewPairHarness returns a Harness with a [Proxy] in front of both servers of p. The primary is the
-// first one in the URL, because each connection tries the first one first. Restart is a failover,
-// see [Pair.Restart].
-func NewPairHarness[T TB](tb T, p *Pair) *Harness[T] {
-	tb.Helper()
-	proxy := NewProxy(tb, p.Primary().Addr, p.Standby().Addr)
-	hosts := strings.Join(addrsOf(p.members), ",")
-	url := strings.Replace(p.URL, hosts, strings.Join(proxy.Addrs(), ","), 1)
-	return &Harness[T]{
-		Direct: Direct{url}, server: p, proxy: proxy,
-		apart: func(tb T) *Harness[T] { return NewPairHarness(tb, p) },
-	}
-}
-
 // Close closes the proxy.
 func (h *Harness[T]) Close() { h.proxy.Close() }
 
@@ -119,5 +105,5 @@ func (h *Harness[T]) Delay(tb T) (deliver func()) { tb.Helper(); return h.proxy.
 // Pause is [Server.Pause] or [Ensemble.Pause].
 func (h *Harness[T]) Pause(tb T) (resume func()) { tb.Helper(); return h.server.Pause(tb) }
 
-// Restart is [Server.Restart], [Ensemble.Restart] or [Pair.Restart].
+// Restart is [Server.Restart] or [Ensemble.Restart].
 func (h *Harness[T]) Restart(tb T) { tb.Helper(); h.server.Restart(tb) }
