@@ -315,7 +315,9 @@ func (otherConn) Close() error { return nil }
 // TestNewDBRefuses passes databases and pools that cannot be used.
 func TestNewDBRefuses(t *testing.T) {
 	t.Parallel()
-	_, err := NewDB(sql.OpenDB(otherDriver{}), nil)
+	other := sql.OpenDB(otherDriver{})
+	defer other.Close()
+	_, err := NewDB(other, nil)
 	raw.WantIs(t, "NewDB with another driver", err, backend.ErrUnsupported)
 	_, err = NewDB(database(t, "postgres://localhost:1/missing", 1), nil)
 	raw.WantIs(t, "NewDB without a server", err, backend.ErrUnavailable)
