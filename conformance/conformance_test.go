@@ -612,7 +612,7 @@ func TestSlowAnswersAreVoid(t *testing.T) {
 		10 * time.Millisecond: 0, bound / allowance / 3: observations - 1,
 	} {
 		r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
-			f.pulse.answers.Add(time.Now(), answer)
+			f.answers.Add(time.Now(), answer)
 			f.inTimeOf(bound, answers, "the event", time.Now().Add(-time.Minute), time.Now())
 		}}, mem{})
 		if !r.said("the event") || len(r.voids) != voids {
