@@ -337,7 +337,7 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestWaitingRequestsShareAStatement",
 	},
 	{
-		guard: "postgres: a shared statement serves those who wait", file: "pgbackend/batch.go",
+		guard: "postgres: a shared statement serves callers that wait", file: "pgbackend/batch.go",
 		without: "a lock is taken for a caller that has gone",
 		edits:   []edit{{old: "return m.ctx.Err() != nil", new: "return false"}},
 		pkg:     "pgbackend", test: "TestRequestIsNotSentWhenItsCallerHasGone",
