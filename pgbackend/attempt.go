@@ -36,7 +36,7 @@ func call[T any](
 		case <-ctx.Done():
 			return value, ctx.Err()
 		}
-		failed := d.connect(ctx, func(conn *pgx.Conn) {
+		failed := d.connect(func(conn *pgx.Conn) {
 			if ctx.Err() != nil || !a.begin(conn.PgConn(), d.timeout) {
 				err = ctx.Err()
 				return
@@ -56,10 +56,11 @@ func call[T any](
 	return value, interpretError(err)
 }
 
-// connect calls use with a connection of the pool. Connecting does not end with ctx: until a
-// connection is made or has failed, it counts in the pool, and so the request needs its slot.
-func (d *driver) connect(ctx context.Context, use func(*pgx.Conn)) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+// connect calls use with a connection of the pool. Connecting ends with the driver and not with the
+// caller: until a connection is made or has failed, it counts in the pool, and so the request needs
+// its slot.
+func (d *driver) connect(use func(*pgx.Conn)) error {
+	ctx, cancel := context.WithTimeout(d.life, d.patience)
 	defer cancel()
 	return d.pool.with(ctx, use)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,7 +23,7 @@ type batcher struct {
 	all  statement // makes several requests
 
 	mu      sync.Mutex
-	waiting []*member // some of them may have gone
+	waiting []*member // not sent, and the caller has not gone
 }
 
 // statement makes requests on a connection. The numbers that it returns are 0 for requests that
@@ -32,12 +33,22 @@ type statement func(context.Context, *pgx.Conn, []*member) (numbers []int64, err
 // member is a request of a batcher.
 type member struct {
 	ctx     context.Context
+	end     time.Time // of ctx; zero: it has no limit
 	req     *backend.Request
 	attempt *attempt      // nil: it has not been sent
 	done    chan struct{} // closed when there is an outcome
 	number  int64
 	err     error
 }
+
+// isHasty reports whether the caller may leave soon. The statement then has only abandonAfter for
+// its other callers.
+func (m *member) isHasty(now time.Time) bool {
+	return !m.end.IsZero() && m.end.Sub(now) < abandonAfter
+}
+
+// hasEnded reports whether the time of the caller is over, although it may not have noticed.
+func (m *member) hasEnded(now time.Time) bool { return !m.end.IsZero() && !m.end.After(now) }
 
 // do makes a request and returns a number of the row that it has changed. Without such a row the
 // number is 0. If ctx ends, do returns at once.
@@ -46,10 +57,11 @@ func (b *batcher) do(ctx context.Context, req *backend.Request) (number int64, e
 		return 0, err
 	}
 	m := &member{ctx: ctx, req: req, done: make(chan struct{})}
+	m.end, _ = ctx.Deadline()
 	b.mu.Lock()
 	b.waiting = append(b.waiting, m)
 	b.mu.Unlock()
-	go b.serve(ctx)
+	go b.serve(m)
 	select {
 	case <-m.done:
 		if m.err != nil && ctx.Err() != nil {
@@ -57,43 +69,55 @@ func (b *batcher) do(ctx context.Context, req *backend.Request) (number int64, e
 		}
 		return m.number, interpretError(m.err)
 	case <-ctx.Done():
-		b.abandon(m)
+		b.leave(m)
 		return 0, ctx.Err()
 	}
 }
 
-// abandon leaves m to itself, because its caller has gone.
-func (b *batcher) abandon(m *member) {
+// leave notes that the caller of m has gone.
+func (b *batcher) leave(m *member) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m.attempt != nil {
 		m.attempt.abandon()
 	}
+	b.remove(m)
 }
 
-// serve makes all requests that wait, when it has a slot and a connection. Each request has one
-// serve, and each serve removes one request at least, unless there is none left.
-func (b *batcher) serve(ctx context.Context) {
+// remove reports whether m waits, and removes it. b.mu must be held.
+func (b *batcher) remove(m *member) bool {
+	i := slices.Index(b.waiting, m)
+	if i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// serve makes m, and what waits with it, when it has a slot and a connection. Another serve may
+// have made m meanwhile. serve ends without m only if the caller of m has gone.
+func (b *batcher) serve(m *member) {
 	select {
 	case b.lane.slots <- struct{}{}:
 		defer func() { <-b.lane.slots }()
-	case <-ctx.Done():
+	case <-m.done:
+		return
+	case <-m.ctx.Done():
 		return
 	}
 	b.mu.Lock()
-	left := len(b.waiting)
+	waits := slices.Contains(b.waiting, m)
 	b.mu.Unlock()
-	if left == 0 {
+	if !waits {
 		return
 	}
-	if err := b.d.connect(ctx, b.send); err != nil {
-		b.fail(unsent(err))
+	if err := b.d.connect(func(conn *pgx.Conn) { b.send(m, conn) }); err != nil {
+		b.fail(m, unsent(err))
 	}
 }
 
-// send makes all requests that wait.
-func (b *batcher) send(conn *pgx.Conn) {
-	members, a := b.begin(conn)
+// send makes m and the requests that wait with it, unless m waits no more.
+func (b *batcher) send(m *member, conn *pgx.Conn) {
+	members, a := b.begin(m, conn)
 	if len(members) == 0 {
 		return
 	}
@@ -111,35 +135,44 @@ func (b *batcher) send(conn *pgx.Conn) {
 	}
 }
 
-// begin returns the requests that wait, and notes that they are now sent.
-func (b *batcher) begin(conn *pgx.Conn) (members []*member, a *attempt) {
+// begin returns the requests that are now sent.
+func (b *batcher) begin(m *member, conn *pgx.Conn) (members []*member, a *attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	members = b.next(maxBatch)
+	members = b.choose(m, time.Now())
+	if len(members) == 0 {
+		return nil, nil
+	}
 	a = &attempt{lane: b.lane, callers: len(members)}
 	for _, m := range members {
 		m.attempt = a
 	}
-	if len(members) > 0 {
-		a.begin(conn.PgConn(), b.d.timeout)
-	}
+	a.begin(conn.PgConn(), b.d.timeout)
 	return members, a
 }
 
-// next removes the first n requests whose callers are there. b.mu must be held.
-func (b *batcher) next(n int) []*member {
-	b.waiting = slices.DeleteFunc(b.waiting, func(m *member) bool { return m.ctx.Err() != nil })
-	n = min(n, len(b.waiting))
-	members := slices.Clone(b.waiting[:n])
-	b.waiting = slices.Delete(b.waiting, 0, n)
-	return members
+// choose removes m, if it waits, and the requests that can share its statement: callers that may
+// leave soon have statements of their own. b.mu must be held.
+func (b *batcher) choose(m *member, now time.Time) []*member {
+	if !b.remove(m) {
+		return nil
+	}
+	chosen := []*member{m}
+	b.waiting = slices.DeleteFunc(b.waiting, func(other *member) bool {
+		fits := len(chosen) < maxBatch && other.isHasty(now) == m.isHasty(now)
+		if fits {
+			chosen = append(chosen, other)
+		}
+		return fits
+	})
+	return slices.DeleteFunc(chosen, func(m *member) bool { return m.hasEnded(now) })
 }
 
-// fail ends one request with an error. It was not sent.
-func (b *batcher) fail(err error) {
+// fail ends m with an error, if it still waits. It was not sent.
+func (b *batcher) fail(m *member, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, m := range b.next(1) {
+	if b.remove(m) {
 		m.err = err
 		close(m.done)
 	}

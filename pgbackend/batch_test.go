@@ -3,11 +3,13 @@ package pgbackend
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -134,17 +136,23 @@ func TestSharedStatementWaitsForNoRow(t *testing.T) {
 		raw.Release(t, d, raw.Acquire(t, d, req))
 	}
 	lockRow(t, conn, reqs[0].Key)
-	var others, end sync.WaitGroup
-	others.Add(len(reqs) - 1)
+	acquired := make(chan struct{}, len(reqs))
+	var end sync.WaitGroup
 	end.Go(func() {
-		others.Wait()
+		limit, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		for range len(reqs) - 1 {
+			select {
+			case <-acquired:
+			case <-limit.Done():
+				t.Error("a lock whose row is free is not acquired")
+			}
+		}
 		exec(t, conn, `ROLLBACK`)
 	})
 	crowd(t, d.takes, len(reqs), func(i int) {
 		g := raw.Acquire(t, d, reqs[i])
-		if i > 0 {
-			others.Done()
-		}
+		acquired <- struct{}{}
 		raw.Release(t, d, g)
 	})
 	end.Wait()
@@ -180,6 +188,79 @@ func TestRequestIsNotSentWhenItsCallerHasGone(t *testing.T) {
 	other := raw.Request(t, time.Minute)
 	other.Key = reqs[0].Key
 	raw.Release(t, d, raw.Acquire(t, d, other))
+}
+
+// TestChosenRequestsShareAStatement chooses from requests whose callers leave at different times.
+func TestChosenRequestsShareAStatement(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := new(batcher)
+	wait := func(end time.Time) *member {
+		m := &member{end: end}
+		b.waiting = append(b.waiting, m)
+		return m
+	}
+	patient, hasty := wait(now.Add(time.Minute)), wait(now.Add(abandonAfter/2))
+	endless, hasty2 := wait(time.Time{}), wait(now.Add(abandonAfter/4))
+	ended := wait(now)
+	want := func(what string, got []*member, want ...*member) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %d requests are chosen, want others", what, len(got))
+		}
+	}
+	want("patient", b.choose(endless, now), endless, patient)
+	want("patient, again", b.choose(patient, now))
+	want("hasty", b.choose(hasty, now), hasty, hasty2)
+	want("ended", b.choose(ended, now))
+	want("left", b.waiting)
+}
+
+// TestFailedConnectionEndsItsOwnRequest serves the second of two requests by a pool that is closed.
+func TestFailedConnectionEndsItsOwnRequest(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lent, err := New(pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lent.Close() })
+	pool.Close()
+	b := lent.(*driver).takes
+	first := &member{ctx: t.Context(), done: make(chan struct{})}
+	second := &member{ctx: t.Context(), done: make(chan struct{})}
+	b.waiting = []*member{first, second}
+	b.serve(second)
+	if !slices.Equal(b.waiting, []*member{first}) || second.err == nil {
+		t.Errorf("%d requests wait, and the outcome is %v", len(b.waiting), second.err)
+	}
+}
+
+// TestSharedStatementHasNothingLockedWhileItWaits acquires two locks with one statement. The row of
+// one of them is not committed.
+func TestSharedStatementHasNothingLockedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	d, conn, other := lent(t, s.URL), connected(t, s.URL), connected(t, s.URL)
+	reqs := several(t, 2)
+	raw.Release(t, d, raw.Acquire(t, d, reqs[0])) // makes the row
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `INSERT INTO dlock VALUES ($1, 7, 7, '', '', now(), now())`, name(reqs[1].Key))
+	var end sync.WaitGroup
+	end.Go(func() {
+		awaitLocked(t, s.URL)
+		_, err := other.Exec(t.Context(), `SELECT FROM dlock WHERE name = $1 FOR UPDATE NOWAIT`,
+			name(reqs[0].Key))
+		if err != nil {
+			t.Errorf("the row of a free lock: %v", err)
+		}
+		exec(t, conn, `ROLLBACK`)
+	})
+	crowd(t, d.takes, len(reqs), func(i int) { raw.Release(t, d, raw.Acquire(t, d, reqs[i])) })
+	end.Wait()
 }
 
 // TestOneCallerLeavesItsStatementToTheOthers counts the callers of a statement that have gone.

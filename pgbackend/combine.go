@@ -99,8 +99,9 @@ func (d *driver) prepare(
 }
 
 // ReleaseAll implements backend.Combiner. One statement frees the locks that have no waiters. Each
-// of the rest is released with its own statements, all at the same time. They do not wait for a
-// locked row, because ReleaseAll ends with its slowest answer.
+// of the rest is released with its own statements, all at the same time. They skip
+// rows that are locked, because ReleaseAll ends with its slowest answer. Only a lock that seems not
+// to be held waits for its row.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	keys, owners := make([]string, len(gs)), make([]string, len(gs))
 	for i, g := range gs {

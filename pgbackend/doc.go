@@ -19,7 +19,8 @@
 //	table        the table of locks, with its schema if it is not in the search path; by default
 //	             [DefaultTable]. It is created if it does not exist
 //	lock         row: a lock is a row of the table, the default; session: see below
-//	timeout      limit of connecting to one host; by default [DefaultTimeout]
+//	timeout      limit of connecting to one host, and of each statement; by default
+//	             [DefaultTimeout]
 //	socket       path of a unix socket or of its folder, instead of a host
 //	tls          1: encrypt the connection
 //	ca           file with the trusted certificates, instead of the system's

@@ -36,6 +36,9 @@ type driver struct {
 	table    string
 	sql      statements
 	timeout  time.Duration
+	patience time.Duration   // limits the wait for a connection of the pool
+	life     context.Context // ends with Close
+	end      context.CancelFunc
 	main     *lane // of all requests but renewals
 	hasty    *lane // main, for requests that do not wait for locked rows
 	renewals *lane // they do not wait for locked rows
@@ -51,9 +54,10 @@ type driver struct {
 func newDriver(pool pool, size int, base origin, dials *dialer, opts Options) *driver {
 	d := &driver{
 		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
-		timeout: opts.Timeout,
-		main:    newLane(slotsOf(size)),
+		timeout: opts.Timeout, patience: patienceOf(base, opts.Timeout),
+		main: newLane(slotsOf(size)),
 	}
+	d.life, d.end = context.WithCancel(context.Background())
 	d.hasty = &lane{slots: d.main.slots, abandoned: d.main.abandoned, skips: true}
 	half := max(1, min(reserved, size)/2)
 	d.renewals, d.patient = newLane(half), newLane(half)
@@ -62,6 +66,11 @@ func newDriver(pool pool, size int, base origin, dials *dialer, opts Options) *d
 	d.listener = newListener(base, opts.Timeout)
 	d.sweeper.init(d)
 	return d
+}
+
+// patienceOf returns how long a new connection can take, which tries all hosts one after the other.
+func patienceOf(base origin, timeout time.Duration) time.Duration {
+	return max(openTimeout, time.Duration(1+len(base.config.Fallbacks))*timeout)
 }
 
 // slotsOf returns how many connections of a pool are for requests that are no renewals.
@@ -153,7 +162,9 @@ func (d *driver) removeSeen(ctx context.Context, l *lane, g *backend.Grant) erro
 func (d *driver) Close() error {
 	d.sweeper.close()
 	d.listener.close()
+	d.end()
 	if !d.owned {
+		d.drain()
 		d.dials.close()
 		return nil
 	}
@@ -164,6 +175,15 @@ func (d *driver) Close() error {
 	limit.Stop()
 	d.dials.close()
 	return nil
+}
+
+// drain waits for requests that were given up, for a moment, and lets no other begin.
+func (d *driver) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for _, l := range []*lane{d.main, d.renewals, d.patient} {
+		l.drain(ctx)
+	}
 }
 
 // exec runs a statement that returns a number of the row that it has changed. Without such a row

@@ -28,6 +28,17 @@ func (l *lane) abandon() bool {
 	return false
 }
 
+// drain takes all slots, unless ctx ends before they are free.
+func (l *lane) drain(ctx context.Context) {
+	for range cap(l.slots) {
+		select {
+		case l.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // gates let one edit of a name in at a time, so that the edits of one lane do not make each other
 // begin again. It is safe for concurrent use.
 type gates struct {

@@ -159,6 +159,9 @@ func newPool(
 //   - MaxConns: acquiring, renewing and releasing share the pool with the application's own
 //     statements. If it is exhausted for a TTL, locks are lost. Of more than four connections the
 //     driver leaves four to its renewals. A driver opened by URL has a pool of its own.
+//   - ConnConfig.ConnectTimeout and PingTimeout should be a few seconds: pgx has two minutes and no
+//     limit. After a firewall has forgotten the idle connections, each renewal waits that long for
+//     one of them.
 //   - The isolation level must be READ COMMITTED and synchronous_commit must not be off or local:
 //     otherwise New returns ErrUnsupported. ConnConfig.RuntimeParams sets both.
 //   - statement_timeout limits how long a statement that was given up may still be executed.

@@ -27,8 +27,8 @@ const (
 // have no field, because the caller of New has already made them. The zero value and nil stand for
 // the defaults.
 type Options struct {
-	// Timeout limits connecting, and each statement of the driver's work in the background. 0 is
-	// DefaultTimeout.
+	// Timeout limits connecting to one host, and each statement of a driver: of one that has no
+	// answer by then, the connection ends and the outcome is unknown. 0 is DefaultTimeout.
 	Timeout time.Duration
 	// Table is the name of the table: letters, digits and _, with its schema and a dot before it
 	// if it is not in the search path. "" is DefaultTable.

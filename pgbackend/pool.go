@@ -25,9 +25,8 @@ type pool interface {
 // pgxPool is a pool of pgx.
 type pgxPool struct{ *pgxpool.Pool }
 
-// with implements pool. If pgx has given the connection up, with returns when the pool has room for
-// another one. So a request keeps its slot, and no request takes a connection that is reserved for
-// renewals.
+// with implements pool. If pgx has given the connection up, with returns when it has ended. So a
+// request keeps its slot, and no request takes a connection that is reserved for renewals.
 func (p pgxPool) with(ctx context.Context, use func(*pgx.Conn)) error {
 	conn, err := p.Acquire(ctx)
 	if err != nil {
@@ -94,11 +93,13 @@ func originOf(config *pgxpool.Config) origin {
 	return origin{config: config.ConnConfig, beforeConnect: config.BeforeConnect}
 }
 
-// next returns the configuration of the next connection.
-func (o origin) next(ctx context.Context) (*pgx.ConnConfig, error) {
-	config := o.config.Copy()
-	if o.beforeConnect == nil {
-		return config, nil
+// next returns the configuration of the next connection. Its notifications are the driver's: a
+// handler of the caller would get them, and that of a connection of the caller belongs to it alone.
+func (o origin) next(ctx context.Context) (config *pgx.ConnConfig, err error) {
+	config = o.config.Copy()
+	if o.beforeConnect != nil {
+		err = o.beforeConnect(ctx, config)
 	}
-	return config, o.beforeConnect(ctx, config)
+	config.OnNotification = nil
+	return config, err
 }

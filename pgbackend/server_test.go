@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
@@ -301,6 +302,101 @@ func TestEndedConnectionLeavesItsPlace(t *testing.T) {
 	}
 	exec(t, conn, `ROLLBACK`)
 	raw.Release(t, d, raw.Acquire(t, d, req))
+}
+
+// TestMessagesReachTheDriver sends messages to drivers whose connections belong to the caller.
+func TestMessagesReachTheDriver(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	config, err := pgxpool.ParseConfig(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {
+		t.Error("a message has reached the handler of the program")
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	overPool, err := New(pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears(t, s, overPool.(*driver))
+	overDB, err := NewDB(database(t, s.URL, 8), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears(t, s, overDB.(*driver))
+}
+
+// hears checks that a message wakes a waiter of d, and closes d.
+func hears(t *testing.T, s *testenv.Server, d *driver) {
+	t.Helper()
+	_, leave := d.listener.join("first")
+	defer leave()
+	if err := d.listener.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	owner := raw.NewOwner()
+	woken, leave := d.listener.join(owner)
+	defer leave()
+	exec(t, connected(t, s.URL), `SELECT pg_notify($1, $2)`, channel, owner)
+	select {
+	case <-woken:
+	case <-time.After(30 * time.Second):
+		t.Error("the message has not reached the waiter")
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestCloseEndsRequestsThatWereGivenUp closes a driver while the program uses the only connection.
+func TestCloseEndsRequestsThatWereGivenUp(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).URL+"?pool_max_conns=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	d, err := New(pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = d.Acquire(ctx, raw.Request(t, time.Minute))
+	raw.WantIs(t, "Acquire without a connection", err, context.DeadlineExceeded)
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if n := pool.Stat().CanceledAcquireCount(); n != 1 {
+		t.Errorf("%d requests have left the queue for a connection, want 1", n)
+	}
+}
+
+// TestPatience checks that a connection can try each host.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig("host=a,b,c sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for timeout, want := range map[time.Duration]time.Duration{
+		time.Second: openTimeout, 10 * time.Second: 30 * time.Second,
+	} {
+		if got := patienceOf(origin{config: config}, timeout); got != want {
+			t.Errorf("with a timeout of %v: %v, want %v", timeout, got, want)
+		}
+	}
 }
 
 // otherDriver makes connections that are not pgx's.

@@ -76,9 +76,10 @@ WHERE name = $1 AND roster IS NULL
 RETURNING fence`
 
 // takeAllSQL is takeSQL for many names, and returns their positions, from 1, and the fences. It
-// also makes the rows of names that had none, in the order of the names. It skips rows that are
-// locked. So it waits for no row but one that another statement makes, and two of them cannot
-// deadlock. If a name is there twice, one of both takes the lock. $5 is the epoch of fences.
+// also makes the rows of names that had none, in the order of the names. That comes first, because
+// it can wait for a row that another statement makes: so it has no other rows locked meanwhile, and
+// no deadlock is possible. Rows that are locked are skipped. If a name is there twice, one of both
+// takes the lock. $5 is the epoch of fences.
 const takeAllSQL = `WITH wanted$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[])
 		WITH ORDINALITY AS a (name, owner, meta, ttl, position)
@@ -112,10 +113,10 @@ const takeAllSQL = `WITH wanted$ AS (
 	ON CONFLICT (name) DO NOTHING
 	RETURNING name, owner, fence
 )
-SELECT position, fence FROM taken$
-UNION ALL
 SELECT a.position, m.fence
-FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`
+FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner
+UNION ALL
+SELECT position, fence FROM taken$`
 
 // insertSQL makes the row of a name that had none.
 const insertSQL = `INSERT INTO TABLE (name, version, fence, owner, meta, since, expires, roster)

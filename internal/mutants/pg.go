@@ -333,13 +333,13 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: what waits for a slot shares a statement", file: "pgbackend/batch.go",
 		without: "each lock costs a commit, however many are acquired at the same time",
-		edits:   []edit{{old: "members = b.next(maxBatch)", new: "members = b.next(1)"}},
+		edits:   []edit{{old: "len(chosen) < maxBatch", new: "len(chosen) < 1"}},
 		pkg:     "pgbackend", test: "TestWaitingRequestsShareAStatement",
 	},
 	{
 		guard: "postgres: a shared statement serves callers that wait", file: "pgbackend/batch.go",
 		without: "a lock is taken for a caller that has gone",
-		edits:   []edit{{old: "return m.ctx.Err() != nil", new: "return false"}},
+		edits:   []edit{{old: "\tb.remove(m)\n", new: ""}},
 		pkg:     "pgbackend", test: "TestRequestIsNotSentWhenItsCallerHasGone",
 	},
 	{
@@ -352,9 +352,9 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestSharedStatementWaitsForNoRow",
 	},
 	{
-		guard:   "postgres: one caller does not end the statement of others",
+		guard:   "postgres: a statement is given up when all of its callers have gone",
 		file:    "pgbackend/attempt.go",
-		without: "an attempt with a short limit makes other outcomes unknown",
+		without: "statements that are wanted take the slots of those that were given up",
 		edits: []edit{{
 			old: "case all && a.lane.abandon():", new: "case a.lane.abandon():",
 		}},
@@ -364,8 +364,56 @@ var pgMutants = []mutant{
 		guard:   "postgres: an acquisition that was not sent has no unknown outcome",
 		file:    "pgbackend/batch.go",
 		without: "each error of the pool is an outcome that is unknown",
-		edits:   []edit{{old: "b.fail(unsent(err))", new: "b.fail(err)"}},
+		edits:   []edit{{old: "b.fail(m, unsent(err))", new: "b.fail(m, err)"}},
 		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
+	},
+	{
+		guard: "postgres: hasty requests have statements of their own", file: "pgbackend/batch.go",
+		without: "an attempt with a short limit makes other outcomes unknown",
+		edits:   []edit{{old: " && other.isHasty(now) == m.isHasty(now)", new: ""}},
+		pkg:     "pgbackend", test: "TestChosenRequestsShareAStatement",
+	},
+	{
+		guard: "postgres: a request whose time is over is not sent", file: "pgbackend/batch.go",
+		without: "a process that was stopped takes locks for callers that give up",
+		edits:   []edit{{old: "return m.hasEnded(now) })", new: "return false })"}},
+		pkg:     "pgbackend", test: "TestChosenRequestsShareAStatement",
+	},
+	{
+		guard: "postgres: a failed connection ends its own request", file: "pgbackend/batch.go",
+		without: "a request waits until its context ends, because nothing serves it",
+		edits: []edit{{
+			old: "\tif b.remove(m) {\n", new: "\tif m = b.waiting[0]; b.remove(m) {\n",
+		}},
+		pkg: "pgbackend", test: "TestFailedConnectionEndsItsOwnRequest",
+	},
+	{
+		guard:   "postgres: a shared statement has nothing locked while it waits",
+		file:    "pgbackend/statements.go",
+		without: "statements that make rows deadlock with LockAll, and fail",
+		edits: []edit{{
+			old: `SELECT a.position, m.fence
+FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner
+UNION ALL
+SELECT position, fence FROM taken$`,
+			new: `SELECT position, fence FROM taken$
+UNION ALL
+SELECT a.position, m.fence
+FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
+		}},
+		pkg: "pgbackend", test: "TestSharedStatementHasNothingLockedWhileItWaits",
+	},
+	{
+		guard: "postgres: messages reach the driver", file: "pgbackend/pool.go",
+		without: "a message ends a process with a *sql.DB, or goes to the program's handler",
+		edits:   []edit{{old: "\tconfig.OnNotification = nil\n", new: ""}},
+		pkg:     "pgbackend", test: "TestMessagesReachTheDriver",
+	},
+	{
+		guard: "postgres: Close ends requests that were given up", file: "pgbackend/driver.go",
+		without: "goroutines of a closed driver wait for a pool of the program",
+		edits:   []edit{{old: "\td.end()\n", new: ""}},
+		pkg:     "pgbackend", test: "TestCloseEndsRequestsThatWereGivenUp",
 	},
 	{
 		guard: "postgres: a connection that has ended leaves its place", file: "pgbackend/pool.go",

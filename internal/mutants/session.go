@@ -246,7 +246,7 @@ var sessionMutants = []mutant{
 		guard: "postgres: a session has the pool's password", file: "pgbackend/pool.go",
 		without: "a pool whose passwords expire cannot connect again",
 		edits: []edit{{
-			old: "if o.beforeConnect == nil {", new: "if true {",
+			old: "if o.beforeConnect != nil {", new: "if false {",
 		}},
 		pkg: "pgbackend", test: "TestHooksOfAPool",
 	},
