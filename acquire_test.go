@@ -348,6 +348,36 @@ func TestGrantThroughWaitThatIsGone(t *testing.T) {
 	})
 }
 
+// TestWaiterThatWasStopped has a process that was stopped for longer than a term during its Wait.
+// The grant of that time is over, but the server is not away: the waiter keeps its place in the
+// local line, and gets the lock with another owner.
+func TestWaiterThatWasStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{waitGrants(d, time.Second, life)}
+		c := open(t, d, dlock.WithTTL(ttl), dlock.WithLocalHandoff(0))
+		first := lockBehind(t.Context(), c, "x")
+		synctest.Wait()
+		second := lockBehind(t.Context(), c, "x")
+		got := <-first
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		synctest.Wait()
+		acquires, releases := d.of("acquire"), d.of("release")
+		if len(acquires) != 2 || len(releases) != 1 || len(second) != 0 {
+			t.Fatalf("the calls are %s", d.story())
+		}
+		if late := acquires[0].owner; got.lease.Owner() == late || releases[0].owner != late {
+			t.Error("Lock reused the owner, or did not release its grant")
+		}
+		frees(t, got.lease)
+		frees(t, (<-second).lease)
+	})
+}
+
 func TestLockOfAServerThatIsAway(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -418,6 +448,49 @@ func TestLocalWaitersOfAServerThatIsAway(t *testing.T) {
 						t.Errorf("waiter %d gave up after %v, want %v to %v", i, after, least, most)
 					}
 				}
+			})
+		})
+	}
+}
+
+// TestSilenceBeginsWithTheLastAnswer has two waiters of one lock, and a server that goes away. The
+// first waiter gives up after its own short TTL. For the second waiter, too, the silence began with
+// the last answer, and not with its own arrival.
+func TestSilenceBeginsWithTheLastAnswer(t *testing.T) {
+	t.Parallel()
+	const away, long = 2 * time.Minute, time.Minute
+	for name, test := range map[string]struct {
+		absence time.Duration
+		want    error
+		at      time.Duration // of the result
+	}{
+		"short absence": {10 * time.Second, nil, away + 10*time.Second},
+		"long absence":  {time.Hour, dlock.ErrUnavailable, away + long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				answer := func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+					switch now := time.Since(d.begun); {
+					case now < away:
+						return nil, &backend.Busy{}
+					case now < away+test.absence:
+						return nil, errUnavailable
+					}
+					return d.grant(ctx, req)
+				}
+				d.acquires = repeat(10000, acquireStep(answer))
+				c := open(t, d)
+				first := lockBehind(t.Context(), c, "x", dlock.WithTTL(time.Second))
+				synctest.Wait()
+				second := lockBehind(t.Context(), c, "x", dlock.WithTTL(long))
+				wantErr(t, (<-first).err, dlock.ErrUnavailable)
+				got := <-second
+				if !errors.Is(got.err, test.want) {
+					t.Errorf("the error is %v, want %v", got.err, test.want)
+				}
+				wantAt(t, "the result", got.at.Sub(d.begun), test.at, 2*time.Second)
 			})
 		})
 	}

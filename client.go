@@ -197,7 +197,11 @@ func (c *Client) Close() error {
 
 // Shutdown is Close, but ctx alone limits how long it waits. When ctx ends, the locks that
 // are kept for their minimum hold and the locks whose release was not answered are left to
-// the end of their TTL. The error then has their number, and wraps ctx's error.
+// the end of their TTL. The error then has their number, and wraps ctx's error. It also has
+// the number of calls that are still under way.
+//
+// If ctx is a context of one of the client's leases, Shutdown ends it. That does not count:
+// Shutdown then waits until the deadline of ctx, or for as long as Close if ctx has none.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -113,8 +113,8 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 // at most the TTL or 5 s, whichever is less, or until ctx ends.
 //
 // It returns ErrLost, ErrNotHeld or ErrClosed if the lease has ended. After any other
-// error, such as ErrUnavailable or ctx's error, the lease was not renewed and is still held
-// until its Deadline.
+// error, such as ErrUnavailable or ctx's error, the lease is still held until its Deadline.
+// The server may have renewed it without an answer, which does not move the Deadline.
 func (l *Lease) Extend(ctx context.Context) error {
 	h := l.ref.Lease()
 	if h == nil {
@@ -125,7 +125,8 @@ func (l *Lease) Extend(ctx context.Context) error {
 
 // Unlock ends the lease and releases the lock. It works on a context that has ended: it
 // always makes one attempt, which takes at most the TTL or 5 s, whichever is less. If ctx
-// ends during the attempt, Unlock returns and the release goes on in the background.
+// ends during the attempt, Unlock returns and the release goes on in the background. A
+// context of this lease ends, too, but that does not count.
 //
 // It returns
 //

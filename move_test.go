@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -485,4 +487,89 @@ func TestExportLeavesNoGhost(t *testing.T) {
 		}
 		frees(t, adopted)
 	})
+}
+
+// TestMoveWithoutAnAnswerIsUncertain has requests that are not answered in time. They may have been
+// executed, so the errors of a Downgrade, an Export and an Adopt do not wrap ErrUnavailable.
+func TestMoveWithoutAnAnswerIsUncertain(t *testing.T) {
+	t.Parallel()
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	moves := map[string]func(context.Context, *dlock.Client, *dlock.Lease, string) error{
+		"Downgrade": func(
+			ctx context.Context, _ *dlock.Client, lease *dlock.Lease, _ string,
+		) error {
+			return lease.Downgrade(ctx)
+		},
+		"Export": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease, _ string) error {
+			_, err := lease.Export(ctx)
+			return err
+		},
+		"Adopt": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease, handle string) error {
+			_, err := c.Adopt(ctx, handle)
+			return err
+		},
+	}
+	for name, move := range moves {
+		for _, cancelled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/cancelled=%v", name, cancelled), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					d, another := newHooked()
+					d.downgrade = func(
+						ctx context.Context, _ *backend.Grant,
+					) (*backend.Grant, error) {
+						return nil, hang(ctx)
+					}
+					d.export = func(ctx context.Context, _ *backend.Grant) (string, error) {
+						return "", hang(ctx)
+					}
+					d.adopt = func(
+						ctx context.Context, _ string, _ *backend.Request,
+					) (*backend.Grant, error) {
+						return nil, hang(ctx)
+					}
+					handle, err := takes(t, open(t, another), "moved").Export(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := open(t, d)
+					lease := takes(t, c, "x")
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					if cancelled { // as an errgroup does after the error of another call
+						time.AfterFunc(time.Second, func() { cancel(dlock.ErrUnavailable) })
+					}
+					err = move(ctx, c, lease, handle)
+					wantErr(t, err, dlock.ErrUncertain)
+					wantNoErr(t, err, dlock.ErrUnavailable, context.DeadlineExceeded)
+					if errors.Is(err, context.Canceled) != cancelled {
+						t.Errorf("the error is %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestOwnerDuringADowngrade reads the owner while the answer to a Downgrade replaces the grant. The
+// race detector reports a read without the mutex.
+func TestOwnerDuringADowngrade(t *testing.T) {
+	t.Parallel()
+	d, _ := newHooked()
+	lease := takes(t, open(t, d), "x")
+	owner := lease.Owner()
+	var reads sync.WaitGroup
+	d.downgrade = func(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+		reads.Go(func() {
+			if got := lease.Owner(); got != owner {
+				t.Errorf("the owner is %s, want %s", got, owner)
+			}
+		})
+		return d.movable.Downgrade(ctx, g)
+	}
+	if err := lease.Downgrade(t.Context()); err != nil {
+		t.Error(err)
+	}
+	reads.Wait()
+	frees(t, lease)
 }

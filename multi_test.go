@@ -252,3 +252,21 @@ func TestObserveOutlivesAPanic(t *testing.T) {
 		}
 	})
 }
+
+// TestObserveOnADeadContext checks that a loop over Observe yields nothing if its context had ended
+// before. A nil context is an error.
+func TestObserveOnADeadContext(t *testing.T) {
+	t.Parallel()
+	c := clientsOf(t, 1)[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for info, err := range c.Observe(ctx, "x") {
+		t.Errorf("Observe yielded %v, %v", info, err)
+	}
+	var none context.Context
+	for _, err := range c.Observe(none, "x") {
+		if err == nil {
+			t.Error("Observe accepts a nil context")
+		}
+	}
+}

@@ -3,6 +3,7 @@ package dlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,85 @@ func TestUnlockOnADeadContext(t *testing.T) {
 				}
 				wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
 				wantStory(t, d, "acquire release")
+			})
+		})
+	}
+}
+
+// TestUnlockOnADeadContextIsOneAttempt has a server that refuses the release. Unlock returns after
+// one request, and the client repeats the release in the background.
+func TestUnlockOnADeadContextIsOneAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = []releaseStep{releaseFails(errUnavailable)}
+		lease := takes(t, open(t, d), "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, lease.Unlock(ctx), dlock.ErrUncertain, errServer)
+		wantAt(t, "returned", time.Since(d.begun), 0, 0)
+		wantStory(t, d, "acquire release")
+		time.Sleep(time.Minute)
+		wantStory(t, d, "acquire release release")
+	})
+}
+
+// follower is a context that ends some time after its parent.
+type follower struct {
+	context.Context
+	done chan struct{}
+}
+
+func follow(parent context.Context, d time.Duration) follower {
+	f := follower{parent, make(chan struct{})}
+	context.AfterFunc(parent, func() {
+		time.Sleep(d)
+		close(f.done)
+	})
+	return f
+}
+
+func (f follower) Done() <-chan struct{} { return f.done }
+
+func (f follower) Err() error {
+	if !ended(f.done) {
+		return nil
+	}
+	return f.Context.Err()
+}
+
+// TestUnlockWhoseContextFollowsALease has a context that ends during the release. If it ends with
+// the lease that Unlock has ended, Unlock goes on waiting. If it ends with another lease, Unlock
+// returns.
+func TestUnlockWhoseContextFollowsALease(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	for _, own := range []bool{true, false} {
+		t.Run(fmt.Sprintf("own=%v", own), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+					time.Sleep(time.Second)
+					return nil
+				}}
+				c := open(t, d)
+				lease := takes(t, c, "x")
+				if own {
+					ctx, cancel := lease.Context(t.Context())
+					defer cancel()
+					if err := lease.Unlock(follow(ctx, delay)); err != nil {
+						t.Error(err)
+					}
+					wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
+					return
+				}
+				other := takes(t, c, "y")
+				ctx, cancel := other.Context(t.Context())
+				defer cancel()
+				time.AfterFunc(delay, func() { _ = other.Unlock(t.Context()) })
+				wantErr(t, lease.Unlock(ctx), dlock.ErrUncertain, context.Canceled)
+				wantAt(t, "returned", time.Since(d.begun), delay, 0)
 			})
 		})
 	}

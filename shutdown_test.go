@@ -2,6 +2,7 @@ package dlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -61,6 +62,99 @@ func TestShutdownIsLimitedByItsContextAlone(t *testing.T) {
 					t.Errorf("second Shutdown: %v, the driver was closed %d times",
 						err, len(d.of("close")))
 				}
+			})
+		})
+	}
+}
+
+// TestShutdownOnTheContextOfALease has a context that Shutdown itself ends. Shutdown waits as Close
+// does, or until the deadline of the context.
+func TestShutdownOnTheContextOfALease(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		minHold  time.Duration
+		answer   releaseStep
+		deadline time.Duration // 0: none
+		took     time.Duration
+		want     error
+	}{
+		{"slow answer", 0, func(ctx context.Context, _ *backend.Grant) error {
+			select {
+			case <-time.After(2 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, 0, 2 * time.Second, nil},
+		{"a minimum hold", 20 * time.Second, free, 0, 20 * time.Second, nil},
+		{"no answer", 0, releaseHangs, 0, 5 * time.Second, context.DeadlineExceeded},
+		{
+			"a deadline", 0, releaseHangs,
+			3 * time.Second, 3 * time.Second, context.DeadlineExceeded,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = repeat(100, test.answer)
+				c := open(t, d, dlock.WithTTL(ttl))
+				lease := takes(t, c, "x", dlock.WithMinHold(test.minHold))
+				ctx, cancel := lease.Context(t.Context())
+				defer cancel()
+				if test.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, test.deadline)
+					defer cancel()
+				}
+				begun := time.Now()
+				if err := c.Shutdown(ctx); !errors.Is(err, test.want) {
+					t.Errorf("the error is %v, want %v", err, test.want)
+				}
+				wantAt(t, "shut down", time.Since(begun), test.took, 0)
+			})
+		})
+	}
+}
+
+// TestShutdownNamesWhatIsLeft checks the error of a Shutdown that leaves no lock to its TTL. An
+// answered release that was to be repeated does not count as a lock, and neither does a call.
+func TestShutdownNamesWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for want, answer := range map[string]func(end <-chan struct{}) error{
+		"1 answered releases are not repeated": func(<-chan struct{}) error { return errServer },
+		"1 calls are under way": func(end <-chan struct{}) error {
+			<-end
+			return errServer
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d, end := newScript(), make(chan struct{})
+				d.caps.Late = time.Minute
+				d.acquires = []acquireStep{
+					func(context.Context, *backend.Request) (*backend.Grant, error) {
+						return nil, answer(end)
+					},
+				}
+				c := open(t, d)
+				tried := make(chan error, 1)
+				go func() {
+					_, err := c.TryLock(t.Context(), "x")
+					tried <- err
+				}()
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := c.Shutdown(ctx)
+				wantErr(t, err, context.DeadlineExceeded)
+				if text := err.Error(); !strings.Contains(text, want) ||
+					strings.Contains(text, "locks") || strings.Contains(text, "0 ") {
+					t.Errorf("the error is %v, want %q", err, want)
+				}
+				close(end)
+				wantErr(t, <-tried, dlock.ErrUncertain)
 			})
 		})
 	}

@@ -474,6 +474,104 @@ func TestUnlockOfSeveralEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// severalLocked runs a test with two leases of a LockAll. Each release calls answer. The driver
+// releases both in one step, or each of them alone; n is the number of its requests for both.
+func severalLocked(
+	t *testing.T, answer func() error,
+	test func(t *testing.T, d *script, m *dlock.MultiLease, n int),
+) {
+	t.Helper()
+	for _, how := range []string{"together", "one by one"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newCombining()
+				if how == "together" {
+					d.releaseAlls = []releaseAllStep{
+						func(_ context.Context, gs []*backend.Grant) []error {
+							return slices.Repeat([]error{answer()}, len(gs))
+						},
+					}
+					test(t, d.script, locksAll(t, open(t, d), "a", "b"), 1)
+					return
+				}
+				d.releases = repeat[releaseStep](2, func(context.Context, *backend.Grant) error {
+					return answer()
+				})
+				test(t, d.script, locksAll(t, open(t, d.script), "a", "b"), 2)
+			})
+		})
+	}
+}
+
+// releasesOf returns the number of requests that release locks.
+func releasesOf(d *script) int { return len(d.of("release")) + len(d.of("release-all")) }
+
+// TestUnlockOfSeveralOnADeadContext calls Unlock on an ended context, and on contexts that end with
+// the leases. It waits for the answers.
+func TestUnlockOfSeveralOnADeadContext(t *testing.T) {
+	t.Parallel()
+	type derive func(*testing.T, *dlock.MultiLease) (context.Context, context.CancelFunc)
+	slowly := func() error {
+		time.Sleep(time.Second)
+		return nil
+	}
+	for name, contextOf := range map[string]derive{
+		"cancelled": func(t *testing.T, _ *dlock.MultiLease) (context.Context, context.CancelFunc) {
+			t.Helper()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			return ctx, cancel
+		},
+		"of all": func(t *testing.T, m *dlock.MultiLease) (context.Context, context.CancelFunc) {
+			t.Helper()
+			return m.Context(t.Context())
+		},
+		"of one": func(t *testing.T, m *dlock.MultiLease) (context.Context, context.CancelFunc) {
+			t.Helper()
+			return m.Leases()[0].Context(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			severalLocked(t, slowly, func(t *testing.T, d *script, m *dlock.MultiLease, n int) {
+				t.Helper()
+				ctx, cancel := contextOf(t, m)
+				defer cancel()
+				if err := m.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+				wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
+				if got := releasesOf(d); got != n {
+					t.Errorf("%d releases, want %d", got, n)
+				}
+			})
+		})
+	}
+}
+
+// TestUnlockOfSeveralIsOneAttempt has a context that has ended, and a server that refuses the
+// releases. Unlock returns after one attempt, and the client repeats the releases in the
+// background.
+func TestUnlockOfSeveralIsOneAttempt(t *testing.T) {
+	t.Parallel()
+	refuse := func() error { return errUnavailable }
+	severalLocked(t, refuse, func(t *testing.T, d *script, m *dlock.MultiLease, n int) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, m.Unlock(ctx), dlock.ErrUncertain, errServer)
+		wantAt(t, "returned", time.Since(d.begun), 0, 0)
+		if got := releasesOf(d); got != n {
+			t.Errorf("%d releases, want %d", got, n)
+		}
+		time.Sleep(time.Minute)
+		if got := releasesOf(d); got != n+2 {
+			t.Errorf("%d releases after a minute, want %d", got, n+2)
+		}
+	})
+}
+
 // TestLossDuringAnAttemptForAll has a driver that reports the loss of one of the grants before it
 // returns them. LockAll frees the rest and tries again.
 func TestLossDuringAnAttemptForAll(t *testing.T) {

@@ -50,7 +50,10 @@ func (c *Client) observe(
 		return err
 	}
 	loop, err := c.engine.EnterLoop(ctx)
-	if err != nil {
+	switch {
+	case err != nil && ctx != nil && engine.ContextError(ctx) != nil:
+		return nil
+	case err != nil:
 		return err
 	}
 	defer loop.Leave()

@@ -74,8 +74,8 @@ type Grant struct {
 	Request
 	Term Term
 	// Fence is greater than the fences of all earlier exclusive grants of the
-	// key, and below MaxFence. It is 0 only in the modes and on the backends
-	// without fences.
+	// key, and below MaxFence. It is 0 if Capabilities.Fencing is FenceNone, and
+	// never otherwise, in any mode: the core refuses such a grant with ErrConflict.
 	Fence uint64
 	// State belongs to the driver; the core passes it back unchanged.
 	State any

@@ -15,7 +15,9 @@ import (
 // releases and late answers belong to it. A local hand-off gives it another tenure and changes
 // nothing else.
 //
-// e.mu guards all fields except *asking.
+// e.mu guards all fields except engine, which does not change, and *asking. The goroutine that
+// requests or releases a reads lock and grant without it: lock does not change once a is granted,
+// and only a Downgrade of a held lease changes grant after that.
 type acquisition struct {
 	engine  *Engine
 	lock    *Lock // the settings in its requests
@@ -130,7 +132,7 @@ func (a *acquisition) endTenures(reason error) {
 			t.end(reason)
 		}
 	}
-	a.leave(requestTurn)
+	a.leave(turn{kind: requestTurn})
 	if isLost(reason) {
 		a.engine.warn(a.tenure.lock, "dlock: lease lost", reason)
 	}
@@ -186,7 +188,7 @@ func (a *acquisition) checkGrant(now time.Time) error {
 	return nil
 }
 
-// currentGrant returns the grant for a renewal. Only Downgrade changes it.
+// currentGrant returns the grant while leases stand on a. A Downgrade changes it.
 func (a *acquisition) currentGrant() *backend.Grant {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
@@ -194,7 +196,7 @@ func (a *acquisition) currentGrant() *backend.Grant {
 }
 
 // toRelease returns the grant for the server to remove, or a grant that describes what the
-// requests may have left.
+// requests may have left. No lease stands on a any more.
 func (a *acquisition) toRelease() *backend.Grant {
 	if a.grant != nil {
 		return a.grant

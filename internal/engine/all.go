@@ -52,7 +52,7 @@ func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 	returned := false
 	defer func() {
 		if !returned { // the driver or a context panicked, or ended the goroutine
-			e.startUnlocks(context.WithoutCancel(ctx), takeLeases(refs))
+			e.startUnlocks(context.WithoutCancel(ctx), takeLeases(refs), false)
 		}
 	}()
 	failed, err := e.acquireAll(ctx, locks, refs)
@@ -213,13 +213,13 @@ func (e *Engine) freeAll(ctx context.Context, refs []*Ref) {
 	if len(leases) == 0 {
 		return
 	}
-	all := e.startUnlocks(ctx, leases)
+	all := e.startUnlocks(ctx, leases, false)
 	if ended(ctx) != nil {
 		return
 	}
 	done := ctx.Done()
 	for _, u := range all {
-		_ = u.await(ctx, done)
+		_ = u.await(ctx, done, leases)
 	}
 }
 
@@ -238,12 +238,14 @@ func takeLeases(refs []*Ref) (leases []*Lease) {
 // makes one attempt for each, and waits for the answers until ctx ends.
 func (e *Engine) UnlockAll(ctx context.Context, leases []*Lease) []error {
 	done := ctx.Done() // code of a user, which may not return
-	if done != nil && isClosed(done) {
+	once := isClosed(done)
+	all := e.startUnlocks(ctx, leases, once)
+	if once {
 		done = nil
 	}
 	var errs []error
-	for _, u := range e.startUnlocks(ctx, leases) {
-		errs = append(errs, u.await(ctx, done))
+	for _, u := range all {
+		errs = append(errs, u.await(ctx, done, leases))
 	}
 	return errs
 }
@@ -251,17 +253,15 @@ func (e *Engine) UnlockAll(ctx context.Context, leases []*Lease) []error {
 // unlocking is the Unlock of a lease that was begun together with other leases.
 type unlocking struct {
 	*Lease
+	once     bool       // it makes one request
 	releases bool       // a release is under way
 	result   chan error // of one element
 }
 
-// await returns the result of u. It waits for the result until done, the channel of ctx, is closed.
-func (u *unlocking) await(ctx context.Context, done <-chan struct{}) (err error) {
-	select {
-	case err = <-u.result:
-	case <-done:
-		err = Uncertain(ContextError(ctx))
-	}
+// await returns the result of u, one of leases. It waits for the result until done, the channel of
+// ctx, is closed; see awaitRelease.
+func (u *unlocking) await(ctx context.Context, done <-chan struct{}, leases []*Lease) error {
+	err := u.tenure.acq.engine.awaitRelease(ctx, done, u.result, leases)
 	if u.releases {
 		u.endUnlock(err)
 	}
@@ -269,15 +269,18 @@ func (u *unlocking) await(ctx context.Context, done <-chan struct{}) (err error)
 }
 
 // startUnlocks begins to unlock each lease. It sends one request if the driver is a Combiner, and
-// otherwise one on a goroutine for each. A driver that panics there costs its own request.
-func (e *Engine) startUnlocks(ctx context.Context, leases []*Lease) (all []*unlocking) {
+// otherwise one on a goroutine for each. A driver that panics there costs its own request. With
+// once, a release without an answer is repeated only in the background.
+func (e *Engine) startUnlocks(
+	ctx context.Context, leases []*Lease, once bool,
+) (all []*unlocking) {
 	ctx, now := context.WithoutCancel(ctx), e.now()
 	e.mu.Lock()
 	defer e.unlock()
 	var releases []*unlocking
 	for _, l := range leases {
 		next, err := l.beginUnlock(now)
-		u := &unlocking{l, next == releaseNow, make(chan error, 1)}
+		u := &unlocking{l, once, next == releaseNow, make(chan error, 1)}
 		all = append(all, u)
 		if u.releases {
 			releases = append(releases, u)
@@ -305,7 +308,7 @@ func (u *unlocking) release(ctx context.Context, now time.Time, failure error) {
 		}
 		u.result <- err
 	}()
-	err = a.releaseUntil(ctx, now, failure)
+	err = a.releaseUntil(ctx, now, u.once, failure)
 }
 
 // Sleep blocks for d, until wake has an element, until ctx ends, or until Close begins.

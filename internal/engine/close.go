@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -58,19 +59,29 @@ func (e *Engine) start(f func()) {
 // once.
 func (e *Engine) Close() error {
 	holds := e.endLeases()
-	deadline := later(time.Now(), holds).Add(closeTimeout)
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	_ = e.awaitQuiet(ctx)
+	_ = e.awaitQuietUntil(later(time.Now(), holds).Add(closeTimeout))
 	return e.finish()
 }
 
-// Shutdown is Close, but it waits until ctx ends, and then returns an error with the number of
-// locks that are left to their TTL.
+// Shutdown is Close, but it waits until ctx ends, and then returns an error that describes what is
+// left. If ctx ends because Shutdown has ended a lease of it, Shutdown waits until the deadline of
+// ctx, or for as long as Close if there is none.
 func (e *Engine) Shutdown(ctx context.Context) error {
-	e.endLeases()
+	holds := e.endLeases()
 	left := e.awaitQuiet(ctx)
+	if left != nil && e.endedByClose(ctx) {
+		deadline, ok := ctx.Deadline()
+		if !ok {
+			deadline = later(time.Now(), holds).Add(closeTimeout)
+		}
+		left = e.awaitQuietUntil(deadline)
+	}
 	return errors.Join(left, e.finish())
+}
+
+// endedByClose reports whether ctx has ended because a lease of it was closed.
+func (e *Engine) endedByClose(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), backend.ErrClosed) && ctx.Value(heldKey{e}) != nil
 }
 
 // finish stops all that runs, and closes the driver.
@@ -138,7 +149,28 @@ func (e *Engine) awaitQuiet(ctx context.Context) error {
 	if e.isQuiet {
 		return nil
 	}
-	return fmt.Errorf("%w: %d locks are left to the end of their TTL", err, e.open)
+	return fmt.Errorf("%w: %s", err, e.left())
+}
+
+// awaitQuietUntil is awaitQuiet until the given time.
+func (e *Engine) awaitQuietUntil(deadline time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	return e.awaitQuiet(ctx)
+}
+
+// left describes what Shutdown leaves. e.mu must be held.
+func (e *Engine) left() string {
+	var parts []string
+	add := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(e.open-e.freed, "locks are left to the end of their TTL")
+	add(e.freed, "answered releases are not repeated any more")
+	add(e.calls, "calls are under way")
+	return strings.Join(parts, ", ")
 }
 
 // stop stops all goroutines of the engine, and waits for joinTimeout at most.

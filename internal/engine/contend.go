@@ -66,13 +66,14 @@ func (e *Engine) reachFront(
 		t.acq.answered = time.Time{}
 		return t.acq, nil, nil
 	case silentTurn:
-		if time.Since(w.joined) >= l.TTL {
+		silentSince := later(t.answered, w.joined)
+		if time.Since(silentSince) >= l.TTL {
 			e.mu.Lock()
 			defer e.unlock()
 			e.serve(ln, t)
 			return nil, nil, errSilent
 		}
-		return e.newAcquisition(l, ln, wait, w.joined), nil, nil
+		return e.newAcquisition(l, ln, wait, silentSince), nil, nil
 	}
 	return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
 }
@@ -106,9 +107,12 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 		return err
 	}
 	t, err := a.accept(l, grant, waited, ref)
-	if t != nil { // a loss shows in take
+	switch {
+	case t != nil: // a loss shows in take
 		_ = a.renew(ctx)
 		return t.take(ref)
+	case waited && errors.Is(err, errLate): // the process was stopped; the server is not away
+		return errBroken
 	}
 	return err
 }
@@ -192,14 +196,14 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 // next waiter of the line. If there is none, what it may have left on the server is removed in
 // the background. e.mu must be held.
 func (a *acquisition) giveUp(err error) {
-	kind := requestTurn
+	t := turn{kind: requestTurn}
 	if isExhausted(err) {
-		kind = silentTurn
+		t = turn{kind: silentTurn, answered: a.answered}
 	}
-	if kind == requestTurn && a.grant == nil && a.hasTraces() && a.transferEntry() {
+	if t.kind == requestTurn && a.grant == nil && a.hasTraces() && a.transferEntry() {
 		return
 	}
-	a.leave(kind)
+	a.leave(t)
 	a.cleanUp()
 }
 

@@ -80,6 +80,7 @@ type Engine struct {
 	spare *line
 	live  int // acquisitions with leases, or with a minimum hold that is not over
 	open  int // acquisitions that were granted or given up, and that the server may still have
+	freed int // the part of open that is released or lost; its releases are repeated
 	ends  []end
 	schedule
 	outbox

@@ -34,6 +34,7 @@ var (
 	errNilContext  = errors.New("the context is nil")
 	errGoexit      = errors.New("it ended its goroutine")
 	errAborted     = errors.New("the driver did not return")
+	errNoAnswer    = errors.New("no answer in time")
 
 	errReleaseAborted = Uncertain(errAborted) // made once: each release begins with it
 )
@@ -110,7 +111,7 @@ func (e *Engine) Unanswered(ctx context.Context, err error) error {
 	case errors.Is(err, context.Canceled) && e.closing.Err() != nil:
 		return backend.ErrClosed
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: no answer in time", backend.ErrUnavailable)
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, errNoAnswer)
 	}
 	return err
 }

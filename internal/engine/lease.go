@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -111,7 +112,7 @@ func awaitEnds(done chan struct{}) {
 func (l *Lease) Lock() *Lock { return l.tenure.lock }
 
 // Owner returns the owner of the grant on the server.
-func (l *Lease) Owner() string { return l.tenure.acq.grant.Owner }
+func (l *Lease) Owner() string { return l.tenure.acq.currentGrant().Owner }
 
 // Fence returns the fence: the server's, followed by the number of the hand-off.
 func (l *Lease) Fence() uint64 { return l.tenure.fence }
@@ -214,11 +215,12 @@ func (l *Lease) Extend(ctx context.Context) error {
 }
 
 // Unlock ends l. With the last lease of a tenure it keeps, hands off or releases the acquisition.
-// It waits for the answer to the release until ctx ends, but always makes one attempt.
+// It waits for the answer to the release until ctx ends, but always makes one attempt. The end of a
+// context of l, which Unlock itself ends, does not count.
 func (l *Lease) Unlock(ctx context.Context) error {
 	done := ctx.Done() // code of a user, which may not return
-	a := l.tenure.acq
-	e := a.engine
+	once := isClosed(done)
+	e := l.tenure.acq.engine
 	now := e.now()
 	e.mu.Lock()
 	next, err := l.beginUnlock(now)
@@ -230,7 +232,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		return err
 	}
 	defer e.Leave()
-	err = e.releaseFor(ctx, done, a, now)
+	err = l.releaseFor(ctx, done, once, now)
 	l.endUnlock(err)
 	return err
 }
@@ -358,6 +360,21 @@ func withHeld(ctx context.Context, t *tenure) context.Context {
 	key := heldKey{t.acq.engine}
 	parent, _ := ctx.Value(key).(*chain)
 	return context.WithValue(ctx, key, &chain{t, parent})
+}
+
+// endedWith reports whether ctx has ended because one of leases was unlocked: it is a context of
+// that lease, or derived from it.
+func (e *Engine) endedWith(ctx context.Context, leases []*Lease) bool {
+	if !errors.Is(context.Cause(ctx), backend.ErrNotHeld) {
+		return false
+	}
+	held, _ := ctx.Value(heldKey{e}).(*chain)
+	for ; held != nil; held = held.parent {
+		if slices.ContainsFunc(leases, func(l *Lease) bool { return l.tenure == held.tenure }) {
+			return true
+		}
+	}
+	return false
 }
 
 // reenter puts into ref another lease on a tenure of l that ctx carries. It reports whether ctx

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -20,6 +21,19 @@ const (
 	pinned            // it does not
 	moving            // the same, and a Downgrade or an Export is under way
 )
+
+// moveError is tryError for a Downgrade, an Export or an Adopt. Their callers rely on it that after
+// ErrUnavailable the request was not executed, so the error of an unknown outcome does not wrap it.
+func (e *Engine) moveError(ctx context.Context, err error) error {
+	if !isUnknown(err) {
+		return e.tryError(ctx, err)
+	}
+	failure := e.Unanswered(ctx, err)
+	if errors.Is(failure, backend.ErrUnavailable) {
+		failure = cmp.Or(ended(ctx), errNoAnswer)
+	}
+	return Uncertain(failure)
+}
 
 // Downgrade makes the exclusive grant of l a shared one, so that readers are admitted. It blocks
 // for one request, until ctx ends. After ErrUncertain the grant may be shared, and Downgrade may be
@@ -90,7 +104,7 @@ func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error
 	if ended := l.applyDowngrade(shared, err); ended != nil {
 		return ended
 	}
-	return l.tenure.acq.engine.tryError(ctx, err)
+	return l.tenure.acq.engine.moveError(ctx, err)
 }
 
 // applyDowngrade applies the answer to a Downgrade. It returns the reason if l has ended.
@@ -172,7 +186,7 @@ func (l *Lease) exported(ctx context.Context, x *Exported, err error) error {
 	if ended := l.applyExport(x, err); ended != nil {
 		return ended
 	}
-	return l.tenure.acq.engine.tryError(ctx, err)
+	return l.tenure.acq.engine.moveError(ctx, err)
 }
 
 // applyExport applies the answer to an Export. It returns the reason if l had ended before.
@@ -195,7 +209,7 @@ func (l *Lease) applyExport(x *Exported, err error) (ended error) {
 		x.Mode, x.Handoff = a.mode, int(t.local)
 		t.end(backend.ErrNotHeld)
 		a.on(exportEvent)
-		a.leave(requestTurn)
+		a.leave(turn{kind: requestTurn})
 	case isUnknown(err):
 		t.end(backend.ErrNotHeld)
 		a.repeat = true
@@ -245,7 +259,7 @@ func (a *acquisition) adopt(ctx context.Context, ticket string) (*backend.Grant,
 	if err == nil {
 		return grant, nil
 	}
-	err, a.attempted = e.tryError(ctx, err), isUnknown(err)
+	err, a.attempted = e.moveError(ctx, err), isUnknown(err)
 	e.mu.Lock()
 	defer e.unlock()
 	a.cleanUp()

@@ -13,7 +13,7 @@ import (
 // one or a permit until its grant. e.mu guards it.
 type line struct {
 	key         string
-	front       *Lock        // the settings at the front; nil: there is none
+	front       *Lock        // has the mode and limit of the front; nil: there is none
 	readers     *acquisition // the newest shared grant, which readers may join; nil: there is none
 	first, last *waiter
 	writers     int // waiters for an exclusive lock
@@ -33,16 +33,17 @@ type turnKind uint8
 
 const (
 	requestTurn turnKind = iota // to send requests
-	silentTurn                  // the same, and the server has not answered for a TTL
+	silentTurn                  // the same, and the server has not answered for a TTL of the front
 	entryTurn                   // an acquisition that may have a queue entry on the server
 	grantTurn                   // a tenure of an acquisition that is granted
 )
 
 // turn is what a waiter receives.
 type turn struct {
-	kind   turnKind
-	acq    *acquisition // of entryTurn and grantTurn
-	tenure *tenure      // of grantTurn
+	kind     turnKind
+	answered time.Time    // of silentTurn: when the server last answered, or should have
+	acq      *acquisition // of entryTurn and grantTurn
+	tenure   *tenure      // of grantTurn
 }
 
 // place is what a Lock receives when it comes to the line of its key: a waiter, a tenure of a grant
@@ -164,12 +165,12 @@ func (e *Engine) serve(ln *line, t turn) {
 	w.turn <- t
 }
 
-// leave takes a from the front of its line, if it still stands there. e.mu must be held.
-func (a *acquisition) leave(kind turnKind) {
-	if ln := a.line; ln != nil {
-		a.line = nil
-		a.engine.serve(ln, turn{kind: kind})
-	}
+// leave takes a from the front of its line, if it still stands there, and gives t to the first
+// waiter. e.mu must be held.
+func (a *acquisition) leave(t turn) {
+	ln := a.line
+	a.line = nil
+	a.engine.serve(ln, t)
 }
 
 // takePlace removes a, or the waiter of its tenure t, from the front of the line and returns the
@@ -252,7 +253,7 @@ func (a *acquisition) handOff(now time.Time) bool {
 	a.tenure.end(backend.ErrNotHeld) // no lease stands on it
 	t := a.begin(w.lock, now, int(a.tenure.local)+1)
 	a.schedule()
-	w.turn <- turn{grantTurn, a, t}
+	w.turn <- turn{kind: grantTurn, acq: a, tenure: t}
 	return true
 }
 
@@ -277,10 +278,10 @@ func (a *acquisition) open(now time.Time) {
 		ln.readers = a
 		for w := ln.first; w != nil && a.canAdmit(w.lock); w = ln.first {
 			w.remove()
-			w.turn <- turn{grantTurn, a, a.admit(w.lock)}
+			w.turn <- turn{kind: grantTurn, acq: a, tenure: a.admit(w.lock)}
 		}
 	}
-	a.leave(requestTurn)
+	a.leave(turn{kind: requestTurn})
 }
 
 // canAdmit reports whether a reader may share the grant of a, which may be nil. The limits are

@@ -33,7 +33,7 @@ func TestAbandonedTurnIsPassedOn(t *testing.T) {
 		a := acquire(t, e, l).tenure.acq
 		waiters := stand(t, e, l, 2)
 		e.mu.Lock()
-		a.leave(kind)
+		a.leave(turn{kind: kind})
 		e.unlock()
 		e.abandon(waiters[0])
 		select {

@@ -57,13 +57,15 @@ func (t *tenure) unlocked(now time.Time) next {
 	return releaseNow
 }
 
-// releaseFor releases a for its last holder, and waits for the answer until done, the channel of
-// ctx, is closed. If it is closed already, releaseFor waits for one request.
-func (e *Engine) releaseFor(
-	ctx context.Context, done <-chan struct{}, a *acquisition, now time.Time,
+// releaseFor releases the acquisition of l, and waits for the answer until done, the channel of
+// ctx, is closed. With once, because ctx had ended before Unlock, it waits for one request instead.
+func (l *Lease) releaseFor(
+	ctx context.Context, done <-chan struct{}, once bool, now time.Time,
 ) error {
-	if done == nil || isClosed(done) {
-		return a.releaseUntil(context.WithoutCancel(ctx), now, nil)
+	a := l.tenure.acq
+	e := a.engine
+	if done == nil || once {
+		return a.releaseUntil(context.WithoutCancel(ctx), now, once, nil)
 	}
 	result := make(chan error, 1)
 	e.mu.Lock()
@@ -75,22 +77,35 @@ func (e *Engine) releaseFor(
 			}
 			result <- err
 		}()
-		err = a.releaseUntil(context.WithoutCancel(ctx), now, nil)
+		err = a.releaseUntil(context.WithoutCancel(ctx), now, false, nil)
 	})
 	e.unlock()
+	return e.awaitRelease(ctx, done, result, []*Lease{l})
+}
+
+// awaitRelease returns the result of the release of one of leases, which one call unlocks. It waits
+// for the result until done, the channel of ctx, is closed. If ctx has ended with one of leases, it
+// goes on waiting: the caller has cancelled nothing.
+func (e *Engine) awaitRelease(
+	ctx context.Context, done <-chan struct{}, result <-chan error, leases []*Lease,
+) error {
 	select {
 	case err := <-result:
 		return err
 	case <-done:
-		return Uncertain(ContextError(ctx))
 	}
+	if len(result) > 0 || e.endedWith(ctx, leases) {
+		return <-result
+	}
+	return Uncertain(ContextError(ctx))
 }
 
 // releaseUntil repeats the release until the server answers or the time of one request, counted
-// from now, is over. Then the scheduler takes over. Close ends it, before it closes the driver. If
-// failure is not nil, it is the error of a first request that was sent for several acquisitions.
+// from now, is over. With once it makes one request. Then the scheduler takes over. Close ends it,
+// before it closes the driver. If failure is not nil, it is the error of a first request that was
+// sent for several acquisitions.
 func (a *acquisition) releaseUntil(
-	ctx context.Context, now time.Time, failure error,
+	ctx context.Context, now time.Time, once bool, failure error,
 ) (err error) {
 	bound := bound.From(ctx, now, a.lock.requestLimit()).EndWith(a.engine.working)
 	defer bound.Cancel()
@@ -103,7 +118,7 @@ func (a *acquisition) releaseUntil(
 	if err = failure; failure == nil {
 		answered, err = a.requestRelease(bound)
 	}
-	for n := 0; !answered && bound.Err() == nil; n++ {
+	for n := 0; !once && !answered && bound.Err() == nil; n++ {
 		sleep(bound, backoff(n, a.lock.TTL/10))
 		if bound.Err() == nil {
 			answered, err = a.requestRelease(bound)
@@ -123,7 +138,7 @@ func (a *acquisition) releaseLater(err error) {
 	e.mu.Lock()
 	defer e.unlock()
 	a.noteReleased(err)
-	a.leave(requestTurn)
+	a.leave(turn{kind: requestTurn})
 	a.on(silenceEvent)
 	a.release = time.Now().Add(backoff(int(a.silences), maxBackoff))
 	a.schedule()
@@ -147,7 +162,7 @@ func (a *acquisition) requestRelease(ctx context.Context) (answered bool, err er
 func (a *acquisition) onSent() {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	a.leave(requestTurn)
+	a.leave(turn{kind: requestTurn})
 }
 
 // released handles the answer to a release, and gives the next waiter of the line its turn.
@@ -175,7 +190,7 @@ func (a *acquisition) released(err error) (answered bool, _ error) {
 		a.on(finishEvent)
 	}
 	a.noteReleased(err)
-	a.leave(requestTurn)
+	a.leave(turn{kind: requestTurn})
 	return true, err
 }
 
@@ -257,5 +272,5 @@ func (e *Engine) sendOne(a *acquisition) {
 	defer timer.Stop()
 	// A panic of the driver is logged as a release without an answer.
 	defer func() { _ = recover() }()
-	_ = a.releaseUntil(e.working, time.Now(), nil)
+	_ = a.releaseUntil(e.working, time.Now(), false, nil)
 }

@@ -82,13 +82,16 @@ func (a *acquisition) on(ev event) bool {
 	return true
 }
 
-// count keeps e.live and e.open. e.mu must be held.
+// count keeps e.live, e.open and e.freed. e.mu must be held.
 func (e *Engine) count(s state, n int) {
 	if s == granted || s == kept {
 		e.live += n
 	}
 	if s != requesting && s != gone {
 		e.open += n
+	}
+	if s == settled || s == repeating {
+		e.freed += n
 	}
 }
 

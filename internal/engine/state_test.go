@@ -8,39 +8,39 @@ import (
 )
 
 // wantChanges is the intended table of states: one row for each state and one column for each
-// event. A dot marks an event without effect. The columns live and open show whether the state
-// counts in the Engine's fields of these names.
+// event. A dot marks an event without effect. The columns live, open and freed show whether the
+// state counts in the Engine's fields of these names.
 const wantChanges = `
-state      live open  grant    keep  orphan    lost  export  release    silence   settle   finish
+state      live open freed grant   keep orphan   lost export release   silence  settle  finish
 
-requesting no   no   granted  .     .         .     .       releasing  .         .        gone
-granted    yes  yes  .        kept  orphaned  gone  gone    releasing  .         settled  .
-kept       yes  yes  .        .     orphaned  gone  .       releasing  .         settled  .
-orphaned   no   yes  .        .     .         .     .       releasing  .         .        gone
-releasing  no   yes  .        .     .         .     .       .          orphaned  settled  gone
-settled    no   yes  .        .     .         .     .       repeating  .         .        .
-repeating  no   yes  .        .     .         .     .       .          settled   settled  gone
-gone       no   no   .        .     .         .     .       .          .         .        .
+requesting no   no   no    granted .    .        .    .      releasing .        .       gone
+granted    yes  yes  no    .       kept orphaned gone gone   releasing .        settled .
+kept       yes  yes  no    .       .    orphaned gone .      releasing .        settled .
+orphaned   no   yes  no    .       .    .        .    .      releasing .        .       gone
+releasing  no   yes  no    .       .    .        .    .      .         orphaned settled gone
+settled    no   yes  yes   .       .    .        .    .      repeating .        .       .
+repeating  no   yes  yes   .       .    .        .    .      .         settled  settled gone
+gone       no   no   no    .       .    .        .    .      .         .        .       .
 `
 
 // wantedState is one row of wantChanges.
 type wantedState struct {
-	live, open int
-	next       [events]string // a dot: no effect
+	live, open, freed int
+	next              [events]string // a dot: no effect
 }
 
 func wantedStates(t *testing.T) map[string]wantedState {
 	t.Helper()
 	counts := map[string]int{"yes": 1, "no": 0}
 	lines := strings.Split(strings.TrimSpace(wantChanges), "\n")
-	if head := strings.Fields(lines[0])[3:]; !slices.Equal(head, eventNames[:]) {
+	if head := strings.Fields(lines[0])[4:]; !slices.Equal(head, eventNames[:]) {
 		t.Fatalf("the events are %v, want %v", eventNames, head)
 	}
 	wanted := make(map[string]wantedState)
 	for _, line := range lines[2:] {
 		cells := strings.Fields(line)
 		wanted[cells[0]] = wantedState{
-			counts[cells[1]], counts[cells[2]], [events]string(cells[3:]),
+			counts[cells[1]], counts[cells[2]], counts[cells[3]], [events]string(cells[4:]),
 		}
 	}
 	if len(wanted) != states {
@@ -61,16 +61,17 @@ func TestEveryCellOfTheTable(t *testing.T) {
 			if !effect {
 				want = s.String()
 			}
-			e := &Engine{live: before.live, open: before.open}
+			e := &Engine{live: before.live, open: before.open, freed: before.freed}
 			a := &acquisition{engine: e, lock: &Lock{Settings: &Settings{}}, state: s}
 			heap.Push(&e.due, a)
 			if got := a.on(ev); got != effect || a.state.String() != want {
 				t.Errorf("%v in %v: now %v (effect: %t), want %s (%t)",
 					ev, s, a.state, got, want, effect)
 			}
-			if after := wanted[want]; e.live != after.live || e.open != after.open {
-				t.Errorf("%v in %v: %d live and %d open, want %d and %d",
-					ev, s, e.live, e.open, after.live, after.open)
+			after := wanted[want]
+			if e.live != after.live || e.open != after.open || e.freed != after.freed {
+				t.Errorf("%v in %v: %d live, %d open and %d freed, want %d, %d and %d",
+					ev, s, e.live, e.open, e.freed, after.live, after.open, after.freed)
 			}
 			if a.live() != (e.live == 1) {
 				t.Errorf("%v in %v: live() is %t", ev, s, a.live())

@@ -182,16 +182,64 @@ var coreMutants = []mutant{
 		guard: "a context is read before Unlock begins", file: "internal/engine/lease.go",
 		without: "a context that panics keeps its name locked in the client for ever",
 		edits: []edit{
-			{old: "\tdone := ctx.Done() // code of a user, which may not return\n", new: ""},
-			{old: "e.releaseFor(ctx, done, a, now)", new: "e.releaseFor(ctx, ctx.Done(), a, now)"},
+			{
+				old: "\tdone := ctx.Done() // code of a user, which may not return\n" +
+					"\tonce := isClosed(done)\n",
+				new: "",
+			},
+			{
+				old: "l.releaseFor(ctx, done, once, now)",
+				new: "l.releaseFor(ctx, ctx.Done(), false, now)",
+			},
 		},
 		pkg: ".", test: "TestContextThatPanics",
 	},
 	{
 		guard: "Unlock on a context that has ended waits", file: "internal/engine/release.go",
 		without: "Unlock on a context of its lease returns ErrUncertain at once",
-		edits:   []edit{{old: "if done == nil || isClosed(done) {", new: "if done == nil {"}},
+		edits:   []edit{{old: "if done == nil || once {", new: "if done == nil {"}},
 		pkg:     ".", test: "TestUnlockOnADeadContext",
+	},
+	{
+		guard: "Unlock on an ended context is one attempt", file: "internal/engine/release.go",
+		without: "Unlock repeats a refused release for 5 s although its context has ended",
+		edits:   []edit{{old: "!once && !answered &&", new: "!answered &&"}},
+		pkg:     ".", test: "TestUnlockOnADeadContextIsOneAttempt",
+	},
+	{
+		guard: "the end of its own lease ends no Unlock", file: "internal/engine/release.go",
+		without: "Unlock on a context of its lease returns ErrUncertain if the context ends slowly",
+		edits:   []edit{{old: " || e.endedWith(ctx, leases) {", new: " {"}},
+		pkg:     ".", test: "TestUnlockWhoseContextFollowsALease",
+	},
+	{
+		guard: "the end of another lease ends an Unlock", file: "internal/engine/lease.go",
+		without: "Unlock waits for an answer although another lease has ended its context",
+		edits:   []edit{{old: "return l.tenure == held.tenure }", new: "return true }"}},
+		pkg:     ".", test: "TestUnlockWhoseContextFollowsALease",
+	},
+	{
+		guard: "Unlocks on a context that has ended wait", file: "internal/engine/all.go",
+		without: "MultiLease.Unlock on a context that has ended returns ErrUncertain at once",
+		edits:   []edit{{old: "\tif once {\n\t\tdone = nil\n\t}\n", new: ""}},
+		pkg:     ".", test: "TestUnlockOfSeveralOnADeadContext",
+	},
+	{
+		guard: "the end of their own leases ends no Unlocks", file: "internal/engine/all.go",
+		without: "MultiLease.Unlock on a context of one of its leases returns ErrUncertain at once",
+		edits: []edit{{
+			old: "append(errs, u.await(ctx, done, leases))",
+			new: "append(errs, u.await(ctx, done, []*Lease{u.Lease}))",
+		}},
+		pkg: ".", test: "TestUnlockOfSeveralOnADeadContext",
+	},
+	{
+		guard: "Unlocks on an ended context are one attempt", file: "internal/engine/all.go",
+		without: "MultiLease.Unlock on an ended context repeats refused releases for 5 s",
+		edits: []edit{{
+			old: "e.startUnlocks(ctx, leases, once)", new: "e.startUnlocks(ctx, leases, false)",
+		}},
+		pkg: ".", test: "TestUnlockOfSeveralIsOneAttempt",
 	},
 	{
 		guard: "Shutdown ends a release", file: "internal/engine/release.go",
@@ -209,8 +257,9 @@ var coreMutants = []mutant{
 		guard: "the end is noted before the next turn", file: "internal/engine/release.go",
 		without: "an Observer receives the start of a lease before the end of the previous lease",
 		edits: []edit{{
-			old: "\ta.noteReleased(err)\n\ta.leave(requestTurn)\n\treturn true, err\n",
-			new: "\ta.leave(requestTurn)\n\treturn true, err\n",
+			old: "\ta.noteReleased(err)\n\ta.leave(turn{kind: requestTurn})\n" +
+				"\treturn true, err\n",
+			new: "\ta.leave(turn{kind: requestTurn})\n\treturn true, err\n",
 		}},
 		pkg: "internal/engine", test: "TestEndIsNotedBeforeTheNextTurn",
 	},
@@ -452,6 +501,47 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestShutdownIsLimitedByItsContextAlone",
 	},
 	{
+		guard: "the end of its own lease ends no Shutdown", file: "internal/engine/close.go",
+		without: "Shutdown on a context of a lease leaves locks until the end of their TTL",
+		edits:   []edit{{old: "if left != nil && e.endedByClose(ctx) {", new: "if false {"}},
+		pkg:     ".", test: "TestShutdownOnTheContextOfALease",
+	},
+	{
+		guard: "Shutdown counts no released lock", file: "internal/engine/close.go",
+		without: "the error of Shutdown counts released locks as left to their TTL",
+		edits:   []edit{{old: "add(e.open-e.freed, ", new: "add(e.open, "}},
+		pkg:     ".", test: "TestShutdownNamesWhatIsLeft",
+	},
+	{
+		guard: "a waiter that was stopped keeps its place", file: "internal/engine/contend.go",
+		without: "after a stop of its process Lock returns ErrUnavailable",
+		edits: []edit{{
+			old: "case waited && errors.Is(err, errLate):", new: "case false:",
+		}},
+		pkg: ".", test: "TestWaiterThatWasStopped",
+	},
+	{
+		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",
+		without: "a waiter with a long TTL gives up after the short TTL of the waiter before it",
+		edits:   []edit{{old: "later(t.answered, w.joined)", new: "w.joined"}},
+		pkg:     ".", test: "TestSilenceBeginsWithTheLastAnswer",
+	},
+	{
+		guard: "a move of unknown outcome is no ErrUnavailable", file: "internal/engine/move.go",
+		without: "after a timeout an executed Export seems not to have been executed",
+		edits:   []edit{{old: "if !isUnknown(err) {", new: "if true {"}},
+		pkg:     ".", test: "TestMoveWithoutAnAnswerIsUncertain",
+	},
+	{
+		guard: "Observe on a context that has ended yields no error", file: "watch.go",
+		without: "a loop over Observe gets an error if its context ends before the first request",
+		edits: []edit{{
+			old: "case err != nil && ctx != nil && engine.ContextError(ctx) != nil:",
+			new: "case false:",
+		}},
+		pkg: ".", test: "TestObserveOnADeadContext",
+	},
+	{
 		guard: "spurious wake-ups are slowed down", file: "internal/engine/pace.go",
 		without: "a driver with spurious wake-ups floods its server",
 		edits:   []edit{{old: "\tif p.hints <= freeHints {", new: "\tif true {"}},
@@ -526,10 +616,10 @@ var coreMutants = []mutant{
 		file:    "internal/engine/all.go",
 		without: "after a panic of the context, the locks of a round stay taken",
 		edits: []edit{{
-			old: "	all := e.startUnlocks(ctx, leases)\n" +
+			old: "	all := e.startUnlocks(ctx, leases, false)\n" +
 				"	if ended(ctx) != nil {\n		return\n	}\n",
 			new: "	if ended(ctx) != nil {\n		return\n	}\n" +
-				"	all := e.startUnlocks(ctx, leases)\n",
+				"	all := e.startUnlocks(ctx, leases, false)\n",
 		}},
 		pkg: ".", test: "TestLockAllFreesAfterABrokenContext",
 	},
@@ -578,13 +668,11 @@ var coreMutants = []mutant{
 		without: "MultiLease.Unlock with a context that panics does not panic for its caller",
 		edits: []edit{{
 			old: "\tdone := ctx.Done() // code of a user, which may not return\n" +
-				"\tif done != nil && isClosed(done) {\n\t\tdone = nil\n\t}\n" +
-				"\tvar errs []error\n" +
-				"\tfor _, u := range e.startUnlocks(ctx, leases) {\n",
-			new: "\tvar errs []error\n" +
-				"\tunlocks := e.startUnlocks(ctx, leases)\n" +
+				"\tonce := isClosed(done)\n" +
+				"\tall := e.startUnlocks(ctx, leases, once)\n",
+			new: "\tall := e.startUnlocks(ctx, leases, false)\n" +
 				"\tdone := ctx.Done()\n" +
-				"\tfor _, u := range unlocks {\n",
+				"\tonce := isClosed(done)\n",
 		}},
 		pkg: ".", test: "TestUnlockAllOutlivesPanics",
 	},
@@ -730,10 +818,10 @@ var coreMutants = []mutant{
 		guard: "a context runs without the mutex", file: "internal/engine/move.go",
 		without: "a context that calls the client stops the client",
 		edits: []edit{{
-			old: "err, a.attempted = e.tryError(ctx, err), isUnknown(err)\n" +
+			old: "err, a.attempted = e.moveError(ctx, err), isUnknown(err)\n" +
 				"\te.mu.Lock()\n",
 			new: "e.mu.Lock()\n" +
-				"\terr, a.attempted = e.tryError(ctx, err), isUnknown(err)\n",
+				"\terr, a.attempted = e.moveError(ctx, err), isUnknown(err)\n",
 		}},
 		pkg: ".", test: "TestContextsRunWithoutTheMutex",
 	},
