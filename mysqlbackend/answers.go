@@ -31,8 +31,9 @@ const (
 // errGarbled means that the outcome of a request is unknown, because its answer makes no sense.
 var errGarbled = errors.New("the answer cannot be read")
 
-// rescue is deferred. It turns a panic of the client library into *err, and calls end, which closes
-// the connection. A nil end is for a lent database, whose connections are out of reach.
+// rescue is deferred. It turns a panic of the client library, or of database/sql, into *err, and
+// calls end, which closes the connection. A nil end is for a lent database, whose connections are
+// out of reach, and for a session, which ends after such an error.
 func rescue(err *error, end func()) {
 	value := recover()
 	if value == nil {

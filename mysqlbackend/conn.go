@@ -22,8 +22,8 @@ import (
 // connector makes the connections of a driver that is opened by URL.
 type connector struct {
 	config  *mysql.Config
-	hot     []string // the statements that are worth preparing
-	watched bool     // the sockets have a session.Link
+	hot     []string      // the statements that are worth preparing
+	silence time.Duration // the TTL of a session: the sockets have a session.Link; 0: they do not
 }
 
 // Driver implements driver.Connector of database/sql.
@@ -55,7 +55,7 @@ func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 // connect makes one connection. It returns the library's own connection if that does not have the
 // methods of libraryConn. A panic, which head cannot prevent under TLS, leaves a goroutine.
 func (c *connector) connect(ctx context.Context) (_ sqldriver.Conn, err error) {
-	s := &socket{watched: c.watched, isEncrypted: c.config.TLS != nil}
+	s := &socket{silence: c.silence, isEncrypted: c.config.TLS != nil}
 	defer rescue(&err, func() { _ = s.Close() })
 	config := c.config.Clone()
 	config.DialFunc = s.dial
@@ -277,17 +277,18 @@ var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 // the driver, if that is earlier than the client library's deadline.
 type socket struct {
 	net.Conn
-	watched     bool        // Conn is a session.Link
-	isEncrypted bool        // by TLS, after the greeting
-	isReady     bool        // the connection is made
-	end         time.Time   // of the present request; zero: only the library's deadlines
-	answered    int         // bytes since the last request
-	head        head        // of the present answer
-	orderly     atomic.Bool // the library closes it with a farewell, and not after a failure
+	silence     time.Duration // as in connector: Conn is a session.Link; 0: it is none
+	isEncrypted bool          // by TLS, after the greeting
+	isReady     bool          // the connection is made
+	end         time.Time     // of the present request; zero: only the library's deadlines
+	answered    int           // bytes since the last request
+	head        head          // of the present answer
+	orderly     atomic.Bool   // the library closes it with a farewell, and not after a failure
 }
 
 // Close implements net.Conn. After a failure it discards what the kernel has not sent, so that the
-// server does not execute a request after Capabilities.Late.
+// server does not execute a request after Capabilities.Late. It does not do so in a session, which
+// needs no Late: after the request the server reads the end of the connection, and frees its locks.
 func (s *socket) Close() error {
 	if s.orderly.Load() {
 		return s.Conn.Close()
@@ -316,8 +317,8 @@ func (s *socket) Read(p []byte) (int, error) {
 // dial connects the socket and returns it.
 func (s *socket) dial(ctx context.Context, network, addr string) (_ net.Conn, err error) {
 	s.Conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err == nil && s.watched {
-		s.Conn = session.NewLink(s.Conn)
+	if err == nil && s.silence > 0 {
+		s.Conn = session.NewLink(s.Conn, s.silence)
 	}
 	return s, err
 }

@@ -143,7 +143,11 @@
 //   - A lock ends with its connection. A restart of the server, a failover or a lost connection
 //     costs all locks of the client at once. So does a server that becomes read-only, at the next
 //     renewal. A client that is cut off or stopped hears of it later, at the end of its term at the
-//     latest, and the next holder can have the lock before.
+//     latest, and the next holder can have the lock before. An old primary that lives on after a
+//     failover, and is not read-only, keeps the locks of its clients, while the new primary grants
+//     them, too. This happens if a replica is promoted before its source is stopped, and if the
+//     primary of a group has lost the majority: it waits for the majority without a limit, unless
+//     group_replication_unreachable_majority_timeout is set.
 //   - There are mutexes only. Waiters poll, and the fence is the server's clock: it grows as long
 //     as the clock does. Nothing can be inspected or broken, because the server knows the
 //     connection that has a lock and not its owner. An operator can end this connection, see below.
@@ -151,6 +155,11 @@
 //     the client was opened, in whole seconds (wait_timeout), also those with a shorter TTL.
 //     Nothing in between may end silent connections earlier, so the TTL is ten minutes at most, and
 //     a shorter tcp_keepalive_time of MariaDB is refused.
+//   - The TCP of the server's host must not give up a client that is cut off before the TTL is
+//     over. The driver cannot read its settings. On Linux it gives up after tcp_keepalive_time plus
+//     tcp_keepalive_probes times tcp_keepalive_intvl, 2 h 11 min by default. If an answer is on its
+//     way, it gives up after tcp_retries2 repetitions: 15, the default, take 15 minutes, but 8 take
+//     100 s and 5 take 12 s. Open the client with a TTL that is shorter than both.
 //   - All clients must reach the same server. Galera and groups with several primaries, whose
 //     servers have separate locks, are refused. Each request checks that no proxy has replaced the
 //     connection, also by one with the same number: the connection has a lock with a random name.

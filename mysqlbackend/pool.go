@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -102,8 +103,10 @@ func newPools(c, patient *connector, locked string) *pools {
 }
 
 // pool is a *sql.DB. In a driver that is opened by URL, a request takes a slot first, and then
-// finds an idle connection or makes one. So database/sql never has to wait. It could give up such
-// a wait only by the context's Done channel, which costs a timer for each request.
+// finds an idle connection or makes one. So database/sql rarely has to wait: while it closes a
+// connection that has reached its lifetime, or after a panic of the client library, which leaves a
+// connection in use. It could give up such a wait only by the context's Done channel, which costs
+// a timer for each request.
 type pool struct {
 	*sql.DB
 	slots  chan struct{} // has a value for each slot in use; nil: the database is lent
@@ -150,15 +153,19 @@ func (s slot) free() {
 }
 
 // slotFor takes a slot for a request on q, if q is a pool, and returns what makes the request. A
-// query keeps its slot until its rows are read.
-func slotFor(ctx context.Context, q querier) (querier, slot, error) {
+// query keeps its slot until its rows are read. Without a slot the request is not sent, so its
+// error is ErrUnavailable.
+func slotFor(ctx context.Context, q querier) (_ querier, s slot, err error) {
 	switch p := q.(type) {
 	case *pool:
-		return p.takeSlot(ctx, "")
+		q, s, err = p.takeSlot(ctx, "")
 	case rowPool:
-		return p.takeSlot(ctx, p.key)
+		q, s, err = p.takeSlot(ctx, p.key)
 	}
-	return q, nil, nil
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return q, s, nil
 }
 
 // takeSlot waits for a slot until ctx ends, and returns the connections for it. The request may
@@ -179,7 +186,7 @@ func (p *pool) takeSlot(ctx context.Context, key string) (querier, slot, error) 
 }
 
 // awaitSlot is takeSlot when no slot is free. From time to time it tries a slot of spare, which it
-// keeps unless the row is locked.
+// keeps unless the row is locked or the connection fails.
 func (p *pool) awaitSlot(ctx context.Context, key string) (querier, slot, error) {
 	pause := spareAfter
 	timer := time.NewTimer(pause)
@@ -198,14 +205,10 @@ func (p *pool) awaitSlot(ctx context.Context, key string) (querier, slot, error)
 				spare = p.spare.slots
 			}
 		case spare <- struct{}{}:
-			isLocked, err := p.spare.isLocked(ctx, key)
-			if err == nil && !isLocked {
+			if p.spare.isFree(ctx, key) {
 				return p.spare.DB, spare, nil
 			}
 			spare.free()
-			if err != nil {
-				return nil, nil, err
-			}
 			pause *= 2
 			timer.Reset(pause)
 			spare = nil
@@ -213,17 +216,19 @@ func (p *pool) awaitSlot(ctx context.Context, key string) (querier, slot, error)
 	}
 }
 
-// isLocked reports whether another statement has locked the row of key. No row has the key "".
-func (p *pool) isLocked(ctx context.Context, key string) (bool, error) {
+// isFree reports whether a connection answers that no statement has locked the row of key. No row
+// has the key "". It leaves half of the time for another connection.
+func (p *pool) isFree(ctx context.Context, key string) bool {
 	if key == "" {
-		return false, nil
+		return true
 	}
-	view, _ := backend.DeadlineOnly(ctx)
-	_, err := p.ExecContext(view, p.locked, []byte(key))
-	if hasNumber(err, errNoWait, errLockWait) {
-		return true, nil
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
 	}
-	return false, err
+	_, err := p.ExecContext(ctx, p.locked, []byte(key))
+	return err == nil
 }
 
 // tryTakeSlot takes a slot if one is free, and otherwise returns nil.

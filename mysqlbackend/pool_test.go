@@ -3,8 +3,10 @@ package mysqlbackend
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -100,6 +102,59 @@ func TestLockedRowsDelayNoOtherName(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silent is a server to which no connection can be made.
+type silent struct{}
+
+func (silent) Driver() sqldriver.Driver { return nil }
+
+func (silent) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// busyPool returns a pool without a free slot. Its spare connections are dead.
+func busyPool(t *testing.T) *pool {
+	t.Helper()
+	p := newPool(nil, 1)
+	t.Cleanup(func() { _ = p.Close() })
+	p.slots <- struct{}{}
+	p.spare = &pool{DB: sql.OpenDB(silent{}), slots: make(chan struct{}, 1), locked: "SELECT"}
+	t.Cleanup(func() { _ = p.spare.Close() })
+	return p
+}
+
+// TestDeadSpareConnection has a request that tries a spare connection. It gets a slot of the main
+// ones, which becomes free meanwhile, and half of its time for it.
+func TestDeadSpareConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := busyPool(t)
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		time.AfterFunc(time.Second, func() { <-p.slots })
+		_, s, err := p.takeSlot(ctx, "a")
+		if err != nil || s != p.slots || time.Since(begun) > 6*time.Second {
+			t.Errorf("takeSlot: %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+// TestRequestWithoutASlotIsNotSent has a request whose time is over before it gets a connection.
+func TestRequestWithoutASlotIsNotSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := busyPool(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := exec(ctx, p.of("a"), "DO 1")
+		raw.WantIs(t, "exec", err, backend.ErrUnavailable)
+		raw.WantIs(t, "exec", err, context.DeadlineExceeded)
+		_, err = query(ctx, p, func(*sql.Rows) (any, error) { return nil, nil }, "SELECT 1")
+		raw.WantIs(t, "query", err, backend.ErrUnavailable)
+	})
 }
 
 // wantPair acquires and releases a lock.

@@ -28,11 +28,12 @@ func openSession(ctx context.Context, t *target) (backend.Driver, error) {
 		return nil, err
 	}
 	config.ReadTimeout, config.WriteTimeout = 0, 0 // each statement has its own limit
-	c := &connector{config: config, watched: true}
 	ttl := time.Duration(seconds(t.TTL)) * time.Second
+	c := &connector{config: config, silence: ttl}
 	d, err := session.Open(ctx, session.Server{
 		Connect: func(ctx context.Context) (session.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, t.Timeout)
+			// About 16 round trips, one after the other.
+			ctx, cancel := context.WithTimeout(ctx, max(openTimeout, t.Timeout))
 			defer cancel()
 			return connectLocker(ctx, c, ttl)
 		},
@@ -181,8 +182,10 @@ func allow(variables map[string]string, ttl time.Duration) error {
 	return nil
 }
 
-// number executes a statement that returns a number. Only Close ends it.
+// number executes a statement that returns a number. Only Close ends it. If Close comes just before
+// the statement, database/sql panics.
 func (l *locker) number(statement *sql.Stmt, args ...any) (n int64, err error) {
+	defer rescue(&err, nil)
 	err = statement.QueryRow(args...).Scan(&n)
 	return n, interpretError(context.Background(), err)
 }

@@ -3,6 +3,7 @@ package mysqlbackend
 import (
 	"database/sql"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -279,6 +280,28 @@ func TestEagerKeepalive(t *testing.T) {
 	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Second)))
 }
 
+// TestSessionOpensSlowly has a server that takes longer than the timeout for one of the statements
+// with which a session opens.
+func TestSessionOpensSlowly(t *testing.T) {
+	t.Parallel()
+	const tooManyUsers = 1203
+	addr := impostor(t, hostility{answer: func(w io.Writer) {
+		time.Sleep(DefaultTimeout + time.Second)
+		send(packet(1, "\xff\xb3\x04#42000too many"))(w)
+	}}.serve)
+	_, err := testenv.Open(t.Context(), "mysql://root@"+addr+"/dlock?lock=session")
+	if !hasNumber(err, tooManyUsers) {
+		t.Errorf("Open: %v, want the answer of the server", err)
+	}
+}
+
+// TestStatementWithoutAConnection executes statements of which database/sql has already forgotten
+// the connection, because Close came first. It then panics.
+func TestStatementWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	raw.WantIs(t, "Prove", new(locker).Prove(), errGarbled)
+}
+
 // TestSpellingOfADatabase has one database in two spellings, which some servers allow.
 func TestSpellingOfADatabase(t *testing.T) {
 	t.Parallel()
@@ -310,7 +333,7 @@ func openLocker(tb testing.TB, s *testenv.Server, ttl time.Duration) *locker {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := connectLocker(tb.Context(), &connector{config: config, watched: true}, ttl)
+	l, err := connectLocker(tb.Context(), &connector{config: config, silence: ttl}, ttl)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -213,7 +213,7 @@ func exec(ctx context.Context, q querier, text string, args ...any) (_ outcome, 
 	defer rescue(&err, nil)
 	q, slot, err := slotFor(ctx, q)
 	if err != nil {
-		return outcome{}, interpretError(ctx, err)
+		return outcome{}, err
 	}
 	defer slot.free()
 	view := ctx
@@ -240,7 +240,7 @@ func query[T any](
 	defer rescue(&err, nil)
 	q, slot, err := slotFor(ctx, q)
 	if err != nil {
-		return nil, interpretError(ctx, err)
+		return nil, err
 	}
 	defer slot.free()
 	rows, err := q.QueryContext(ctx, text, args...)

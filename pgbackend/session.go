@@ -43,7 +43,7 @@ func openSession(ctx context.Context, base origin, opts Options) (backend.Driver
 			if err != nil {
 				return nil, unsent(err)
 			}
-			return advise(ctx, config, silence(opts.TTL))
+			return advise(ctx, config, opts.TTL)
 		},
 		ID: advisoryKey, TTL: opts.TTL, MinTTL: minTTL, Timeout: opts.Timeout,
 	})
@@ -96,15 +96,15 @@ type adviser struct {
 	dials *dialer // also makes the connections for cancel requests
 }
 
-// advise makes a connection that the server ends after a silence of some milliseconds.
-func advise(ctx context.Context, base *pgx.ConnConfig, silence int64) (*adviser, error) {
+// advise makes a connection that the server ends after a silence of ttl.
+func advise(ctx context.Context, base *pgx.ConnConfig, ttl time.Duration) (*adviser, error) {
 	dial := base.DialFunc
 	dials := newDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return session.NewLink(conn), nil
+		return session.NewLink(conn, ttl), nil
 	})
 	config := base.Copy()
 	config.DialFunc = dials.dial
@@ -114,7 +114,7 @@ func advise(ctx context.Context, base *pgx.ConnConfig, silence int64) (*adviser,
 		a.link, err = linkOf(conn.PgConn().Conn())
 	}
 	if err == nil {
-		err = a.check(ctx, silence)
+		err = a.check(ctx, silence(ttl))
 	}
 	if err != nil {
 		dials.close()

@@ -44,7 +44,7 @@ func TestSettingsOfASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	ttl := 5 * time.Second
-	a, err := advise(t.Context(), sessionConfig(base, Options{TTL: ttl}), silence(ttl))
+	a, err := advise(t.Context(), sessionConfig(base, Options{TTL: ttl}), ttl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func advised(t *testing.T, s *testenv.Server) *adviser {
 		t.Fatal(err)
 	}
 	const ttl = time.Hour
-	a, err := advise(t.Context(), sessionConfig(base, Options{TTL: ttl}), silence(ttl))
+	a, err := advise(t.Context(), sessionConfig(base, Options{TTL: ttl}), ttl)
 	if err != nil {
 		t.Fatal(err)
 	}

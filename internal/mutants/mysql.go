@@ -759,9 +759,36 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a spare connection waits for no row", file: "mysqlbackend/pool.go",
 		without: "requests for locked rows take the spare connections, too",
 		edits: []edit{{
-			old: "if err == nil && !isLocked {", new: "if err == nil && (!isLocked || true) {",
+			old: "if p.spare.isFree(ctx, key) {", new: "if p.spare.isFree(ctx, key) || true {",
 		}},
 		pkg: "mysqlbackend", test: "TestLockedRowsDelayNoOtherName",
+	},
+	{
+		guard:   "mysql: a dead spare connection costs no request",
+		file:    "mysqlbackend/pool.go",
+		without: "a request that was never sent has an unknown outcome",
+		edits: []edit{{
+			old: "\t\t\tspare.free()\n",
+			new: "\t\t\tspare.free()\n\t\t\tif ctx.Err() == nil {\n" +
+				"\t\t\t\treturn nil, nil, context.DeadlineExceeded\n\t\t\t}\n",
+		}},
+		pkg: "mysqlbackend", test: "TestDeadSpareConnection",
+	},
+	{
+		guard:   "mysql: a dead spare connection leaves time for another one",
+		file:    "mysqlbackend/pool.go",
+		without: "a request fails although there are free connections",
+		edits:   []edit{{old: "time.Until(end)/2", new: "time.Until(end)"}},
+		pkg:     "mysqlbackend", test: "TestDeadSpareConnection",
+	},
+	{
+		guard: "mysql: a request without a slot is not unknown", file: "mysqlbackend/pool.go",
+		without: "a TryLock that was never sent returns ErrUncertain",
+		edits: []edit{{
+			old: "fmt.Errorf(\"%w: %w\", backend.ErrUnavailable, err)",
+			new: "fmt.Errorf(\"%w\", err)",
+		}},
+		pkg: "mysqlbackend", test: "TestRequestWithoutASlotIsNotSent",
 	},
 	{
 		guard: "mysql: ReleaseAll waits for locked rows once", file: "mysqlbackend/combine.go",

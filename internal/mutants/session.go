@@ -32,14 +32,74 @@ var sessionMutants = []mutant{
 		guard:   "session: a request that was given up is not sent",
 		file:    "internal/session/driver.go",
 		without: "an acquisition is executed after its release, and its lock stays held",
-		edits: []edit{
-			{old: "\tcase <-ctx.Done():\n\t\treturn none, ctx.Err()\n", new: ""},
-			{
-				old: "\tif err := ctx.Err(); err != nil {\n\t\treturn none, err\n\t}\n",
-				new: "",
-			},
-		},
+		edits: []edit{{
+			old: "if ctx.Err() == nil && decided", new: "if decided",
+		}},
 		pkg: "internal/session", test: "TestRequestThatWasGivenUpIsNotSent",
+	},
+	{
+		guard: "session: a request begins or is given up", file: "internal/session/driver.go",
+		without: "a request is executed that was reported as not sent: its lock has no holder",
+		edits: []edit{{
+			old: "ctx.Err() == nil && decided.CompareAndSwap(false, true) {",
+			new: "ctx.Err() == nil && (decided.CompareAndSwap(false, true) || true) {",
+		}},
+		pkg: "internal/session", test: "TestRequestBeginsOrIsGivenUp",
+	},
+	{
+		guard: "session: a request begins when it is connected", file: "internal/session/driver.go",
+		without: "a request is executed seconds after it was given up, or has an unknown outcome",
+		edits: []edit{{
+			old: "\t\t\t\ts, err := d.connect()\n\t\t\t\tif err == nil {\n" +
+				"\t\t\t\t\terr = begin()\n\t\t\t\t}\n",
+			new: "\t\t\t\tif err := begin(); err != nil {\n\t\t\t\t\treturn none, err\n" +
+				"\t\t\t\t}\n\t\t\t\ts, err := d.connect()\n",
+		}},
+		pkg: "internal/session", test: "TestRequestIsGivenUpWhileItConnects",
+	},
+	{
+		guard: "session: a request that has not begun is not unknown",
+		file:  "internal/session/driver.go",
+		without: "while the server cannot be reached, a TryLock that was never sent returns " +
+			"ErrUncertain",
+		edits: []edit{{
+			old: "if err != nil && !isRefusal(err) && decided",
+			new: "if err == nil && !isRefusal(err) && decided",
+		}},
+		pkg: "internal/session", test: "TestRequestThatWasGivenUpIsNotSent",
+	},
+	{
+		guard: "session: an idle connection is not used", file: "internal/session/driver.go",
+		without: "a TryLock after a pause of a TTL returns ErrUncertain without a fault",
+		edits:   []edit{{old: "elapsed(s.proved) > d.server.TTL/2", new: "false"}},
+		pkg:     "internal/session", test: "TestIdleConnectionIsReplaced",
+	},
+	{
+		guard: "session: a suspend makes a proof old", file: "internal/session/driver.go",
+		without: "after a suspend a renewal sends no request, and the lease ends",
+		edits: []edit{{
+			old: "return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))",
+			new: "return now.Sub(since)",
+		}},
+		pkg: "internal/session", test: "TestSuspendMakesAProofOld",
+	},
+	{
+		guard: "session: a longer term needs more patience", file: "internal/session/driver.go",
+		without: "a server that is slow for some seconds costs all locks",
+		edits:   []edit{{old: "\t\t\th.ttl = max(h.ttl, g.TTL)\n", new: ""}},
+		pkg:     "internal/session", test: "TestLongerTermsNeedPatience/Renew",
+	},
+	{
+		guard: "session: a release needs no patience", file: "internal/session/driver.go",
+		without: "after an Unlock, a dead connection delays the next Lock by a TTL",
+		edits:   []edit{{old: "h.ttl, h.lost = 0, nil", new: "h.lost = nil"}},
+		pkg:     "internal/session", test: "TestReleaseNeedsNoPatience",
+	},
+	{
+		guard: "session: TCP of the client outlasts a term", file: "internal/session/link.go",
+		without: "a client that is cut off for three minutes loses a lock of ten",
+		edits:   []edit{{old: "int(ttl/interval)+1", new: "0"}},
+		pkg:     "internal/session", test: "TestKeepAliveOutlastsTheTTL",
 	},
 	{
 		guard: "session: a term counts from sending", file: "internal/session/driver.go",
@@ -53,8 +113,8 @@ var sessionMutants = []mutant{
 		guard: "session: an old proof proves nothing", file: "internal/session/driver.go",
 		without: "a renewal sends no request, and the server ends the connection",
 		edits: []edit{{
-			old: "time.Since(d.present.proved) < age",
-			new: "time.Since(d.present.proved) < 100*age",
+			old: "elapsed(d.present.proved) < age",
+			new: "elapsed(d.present.proved) < 100*age",
 		}},
 		pkg: "internal/session", test: "TestTermsCountFromSending",
 	},
@@ -62,7 +122,7 @@ var sessionMutants = []mutant{
 		guard: "session: a slow server costs no lock", file: "internal/session/driver.go",
 		without: "a server that is slow for some seconds costs all locks",
 		edits: []edit{{
-			old: "return max(d.server.Timeout, s.proved.Add(s.longest).Sub(now))",
+			old: "return max(d.server.Timeout, longest-elapsed(s.proved))",
 			new: "return d.server.Timeout",
 		}},
 		pkg: "internal/session", test: "TestSlowServerCostsNoLock",
@@ -70,8 +130,11 @@ var sessionMutants = []mutant{
 	{
 		guard: "session: the end of a connection is noticed", file: "internal/session/driver.go",
 		without: "a holder hears of its loss only when it renews, while another one has the lock",
-		edits:   []edit{{old: "\t\t_ = d.end(s, errEnded)\n", new: ""}},
-		pkg:     "internal/session", test: "TestEndOfAConnectionLosesAllLocks",
+		edits: []edit{{
+			old: "\t\t<-s.conn.Ended()\n\t\t_ = d.end(s, errEnded)\n",
+			new: "\t\t<-s.conn.Ended()\n",
+		}},
+		pkg: "internal/session", test: "TestEndOfAConnectionLosesAllLocks",
 	},
 	{
 		guard: "session: a refusal costs no lock", file: "internal/session/driver.go",
@@ -83,8 +146,7 @@ var sessionMutants = []mutant{
 		guard: "session: an Unlock is no loss", file: "internal/session/driver.go",
 		without: "an Unlock whose answer is lost reports the loss of a lock that it has freed",
 		edits: []edit{{
-			old: "lost := d.report(s, id, nil)",
-			new: "lost := d.report(s, id, nil)\n\t\td.report(s, id, lost)",
+			old: "h.ttl, h.lost = 0, nil", new: "h.ttl = 0",
 		}},
 		pkg: "internal/session", test: "TestUnlockThatEndsTheConnectionIsNoLoss",
 	},
@@ -217,7 +279,7 @@ var sessionMutants = []mutant{
 		guard: "session: patience ends with the terms", file: "internal/session/driver.go",
 		without: "a client without a lock waits for a dead connection, as long as its TTL",
 		edits: []edit{{
-			old: "s.proved.Add(s.longest)", new: "s.proved.Add(d.server.TTL)",
+			old: "longest = max(longest, h.ttl)", new: "longest = max(h.ttl, d.server.TTL)",
 		}},
 		pkg: "internal/session", test: "TestShortTermsNeedNoPatience",
 	},
@@ -343,8 +405,8 @@ var sessionMutants = []mutant{
 		guard: "session: releases pass acquisitions", file: "internal/session/driver.go",
 		without: "an Unlock waits for the polls of all names that the process waits for",
 		edits: []edit{{
-			old: "occupy(ctx, d.line, func() (T, error) { return occupy(ctx, d.turn, fn) })",
-			new: "occupy(ctx, d.turn, fn)",
+			old: "occupy(ctx, d.line, func() (T, error) {",
+			new: "occupy(ctx, make(chan struct{}, 1), func() (T, error) {",
 		}},
 		pkg: "internal/session", test: "TestReleasesPassAcquisitions",
 	},
@@ -353,8 +415,8 @@ var sessionMutants = []mutant{
 		without: "a proxy's refusal prolongs a lease, and the server ends the connection",
 		edits: []edit{
 			{
-				old: "if err := d.run(s, sent, statement); err != nil {",
-				new: "if err = d.run(s, sent, statement); err != nil && !isRefusal(err) {",
+				old: "if err := d.run(s, statement); err != nil {",
+				new: "if err = d.run(s, statement); err != nil && !isRefusal(err) {",
 			},
 			{
 				old: "\ts.proved = sent\n\treturn sent, nil",
@@ -378,6 +440,18 @@ var sessionMutants = []mutant{
 			new: "\t\tcase ctx.Err() != nil:\n\t\t\treturn none, ctx.Err()\n\t\tcase !acquired:",
 		}},
 		pkg: "internal/session", test: "TestFloorThatWasGivenUpLeavesNoLock",
+	},
+	{
+		guard: "mysql: a session opens slowly", file: "mysqlbackend/session.go",
+		without: "a client with a round trip of 200 ms never opens a session",
+		edits:   []edit{{old: "max(openTimeout, t.Timeout)", new: "t.Timeout"}},
+		pkg:     "mysqlbackend", test: "TestSessionOpensSlowly",
+	},
+	{
+		guard: "mysql: a Close during a statement is an error", file: "mysqlbackend/session.go",
+		without: "the end of a session ends the process",
+		edits:   []edit{{old: "\tdefer rescue(&err, nil)\n", new: ""}},
+		pkg:     "mysqlbackend", test: "TestStatementWithoutAConnection",
 	},
 	{
 		guard: "postgres: a session passes a silent host", file: "pgbackend/session.go",

@@ -12,7 +12,11 @@
 // term. It counts from its last answer, and a term counts from the sending of a request that was
 // answered. So the lease of a client that stands still, or is cut off, ends before the server frees
 // the lock. Each answer proves the terms of all locks. Nothing else may end a silent connection
-// earlier: neither the TCP of the server nor a proxy.
+// earlier: neither the TCP of the server nor a proxy. [NewLink] makes the TCP of the client wait as
+// long, so that a client which is cut off for less than its terms keeps its locks.
+//
+// Without locks there are no proofs, and the server ends an idle connection. So the driver replaces
+// a connection that was idle for half of this time: a request on it could get no answer.
 //
 // When the connection ends, the driver drops all locks and reports each loss at once; see [Link].
 // If the driver itself ends it, it reports the losses first. The next request makes another
@@ -24,9 +28,11 @@
 //
 // # Order
 //
-// A request begins only while its context lives, and the statements of a connection are executed in
-// the order in which they are sent. So a request that was given up is never executed after its
-// release, and Capabilities.Late is 0.
+// A request begins when it has the connection, and only if its context still lives then. The
+// statements of a connection are executed in the order in which they are sent. So a request that
+// was given up is never executed after its release, and Capabilities.Late is 0. If the context ends
+// earlier, while the request waits for its turn or for a new connection, the request never begins:
+// it is ErrUnavailable, and nothing is left to undo.
 //
 // Acquisitions wait in a line, of which only the first one waits for the connection. So a process
 // that polls a thousand names does not delay its releases and renewals by a thousand statements.

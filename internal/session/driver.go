@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -72,23 +73,23 @@ type Driver struct {
 
 // session is the life of one connection. Driver.mu guards its fields but conn.
 type session struct {
-	conn    Conn
-	held    map[string]*hold // by the name on the server
-	longest time.Duration    // the longest TTL since there was no lock
-	proved  time.Time        // when the last request that succeeded was sent
-	cause   error            // why it has ended; nil: it has not
-	over    chan struct{}    // closed when the losses are reported and conn is closed
+	conn   Conn
+	held   map[string]*hold // by the name on the server
+	proved time.Time        // when the last request that succeeded was sent, or conn was made
+	cause  error            // why it has ended; nil: it has not
+	over   chan struct{}    // closed when the losses are reported and conn is closed
 }
 
 // hold is a lock of the driver.
 type hold struct {
 	key, owner string
 	fence      uint64
-	lost       func(error) // nil: nothing to report
+	ttl        time.Duration // of its longest term; 0: it is being released
+	lost       func(error)   // nil: nothing to report
 }
 
-// Open makes a driver and its first connection. It blocks until the server has answered, for
-// Server.Timeout at most.
+// Open makes a driver and its first connection. It blocks until Server.Connect has returned, or ctx
+// has ended.
 func Open(ctx context.Context, server Server) (*Driver, error) {
 	d := &Driver{server: server, line: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	d.life, d.die = context.WithCancel(context.Background())
@@ -108,56 +109,93 @@ func (d *Driver) Capabilities() backend.Capabilities {
 	}
 }
 
+// call is backend.Call for a request that may be given up before it has begun. fn calls begin when
+// nothing is left to wait for, and ends if that returns an error. A request that has not begun is
+// ErrUnavailable, and never begins later.
+func call[T any](
+	ctx context.Context, fn func(ctx context.Context, begin func() error) (T, error),
+) (T, error) {
+	var decided atomic.Bool // whether it begins: the first to set it decides
+	begin := func() error {
+		if ctx.Err() == nil && decided.CompareAndSwap(false, true) {
+			return nil
+		}
+		return ctx.Err()
+	}
+	value, err := backend.Call(ctx, func(ctx context.Context) (T, error) { return fn(ctx, begin) })
+	if err != nil && !isRefusal(err) && decided.CompareAndSwap(false, true) {
+		err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return value, err
+}
+
 // inTurn calls fn while no other goroutine uses the connection. If ctx ends, inTurn returns at
 // once. It then has not begun with fn, or fn goes on in the background, at most until Close.
 func inTurn[T any](ctx context.Context, d *Driver, fn func() (T, error)) (T, error) {
-	return backend.Call(ctx, func(ctx context.Context) (T, error) {
-		return occupy(ctx, d.turn, fn)
+	return call(ctx, func(ctx context.Context, begin func() error) (T, error) {
+		return occupy(ctx, d.turn, func() (none T, _ error) {
+			if err := begin(); err != nil {
+				return none, err
+			}
+			return fn()
+		})
 	})
 }
 
-// inLine is inTurn for the requests that can wait. Only the first of them waits for the turn. So a
-// release or a proof waits for one of them at most, however many locks the process waits for.
-func inLine[T any](ctx context.Context, d *Driver, fn func() (T, error)) (T, error) {
-	return backend.Call(ctx, func(ctx context.Context) (T, error) {
-		return occupy(ctx, d.line, func() (T, error) { return occupy(ctx, d.turn, fn) })
+// inLine is inTurn for the requests that can wait and need a connection, which it makes if there is
+// none. Only the first of them waits for the turn. So a release or a proof waits for one of them at
+// most, however many locks the process waits for.
+func inLine[T any](ctx context.Context, d *Driver, fn func(*session) (T, error)) (T, error) {
+	return call(ctx, func(ctx context.Context, begin func() error) (T, error) {
+		return occupy(ctx, d.line, func() (T, error) {
+			return occupy(ctx, d.turn, func() (none T, err error) {
+				s, err := d.connect()
+				if err == nil {
+					err = begin()
+				}
+				if err != nil {
+					return none, err
+				}
+				return fn(s)
+			})
+		})
 	})
 }
 
 // occupy calls fn while no other goroutine has the place, unless ctx ends before.
 func occupy[T any](
 	ctx context.Context, place chan struct{}, fn func() (T, error),
-) (none T, err error) {
+) (none T, _ error) {
 	select {
 	case place <- struct{}{}:
 		defer func() { <-place }()
+		return fn()
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
-	if err := ctx.Err(); err != nil {
-		return none, err
-	}
-	return fn()
 }
 
-// connect returns the session, and makes one if there is none. The caller has the turn.
+// connect returns the session, and makes one if there is none. A session without locks is not
+// proved, so the server may be about to end it. The caller has the turn.
 func (d *Driver) connect() (*session, error) {
 	d.mu.Lock()
 	s, closed := d.present, d.closed
+	isIdle := s != nil && len(s.held) == 0 && elapsed(s.proved) > d.server.TTL/2
 	d.mu.Unlock()
-	if closed {
+	switch {
+	case closed:
 		return nil, backend.ErrClosed
-	}
-	if s != nil {
+	case isIdle:
+		_ = d.end(s, errEnded)
+	case s != nil:
 		return s, nil
 	}
-	begun := time.Now()
 	conn, err := d.server.Connect(d.life)
 	if err != nil {
 		return nil, err
 	}
 	s = &session{
-		conn: conn, held: make(map[string]*hold), proved: begun, over: make(chan struct{}),
+		conn: conn, held: make(map[string]*hold), proved: time.Now(), over: make(chan struct{}),
 	}
 	return s, d.begin(s)
 }
@@ -210,7 +248,7 @@ func (d *Driver) end(s *session, cause error) error {
 // A refusal proves nothing, because a proxy may have sent it. The caller has the turn.
 func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time, err error) {
 	sent = time.Now()
-	if err := d.run(s, sent, statement); err != nil {
+	if err := d.run(s, statement); err != nil {
 		return sent, err
 	}
 	d.mu.Lock()
@@ -222,10 +260,9 @@ func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time
 	return sent, nil
 }
 
-// run executes one statement, which is sent now. Without an answer, it ends s. The caller has the
-// turn.
-func (d *Driver) run(s *session, now time.Time, statement func(Conn) error) error {
-	limit := time.AfterFunc(d.patience(s, now), func() { _ = d.end(s, errNoAnswer) })
+// run executes one statement. Without an answer, it ends s. The caller has the turn.
+func (d *Driver) run(s *session, statement func(Conn) error) error {
+	limit := time.AfterFunc(d.patience(s), func() { _ = d.end(s, errNoAnswer) })
 	err := statement(s.conn)
 	limit.Stop()
 	if err != nil && !isRefusal(err) {
@@ -245,13 +282,23 @@ func isRefusal(err error) bool {
 
 // patience returns how long a statement may take. While locks are held, the connection is worth
 // waiting for until the last of their terms has ended.
-func (d *Driver) patience(s *session, now time.Time) time.Duration {
+func (d *Driver) patience(s *session) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(s.held) == 0 {
-		return d.server.Timeout
+	var longest time.Duration
+	for _, h := range s.held {
+		if longest = max(longest, h.ttl); longest >= d.server.TTL {
+			break // no TTL is longer
+		}
 	}
-	return max(d.server.Timeout, s.proved.Add(s.longest).Sub(now))
+	return max(d.server.Timeout, longest-elapsed(s.proved))
+}
+
+// elapsed returns the larger of the monotonic and the wall-clock time since then: the monotonic
+// clock stands still during a suspend.
+func elapsed(since time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
 // Acquire implements backend.Driver.
@@ -259,11 +306,7 @@ func (d *Driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: a lock of a session is exclusive", backend.ErrUnsupported)
 	}
-	return inLine(ctx, d, func() (*backend.Grant, error) {
-		s, err := d.connect()
-		if err != nil {
-			return nil, err
-		}
+	return inLine(ctx, d, func(s *session) (*backend.Grant, error) {
 		id := d.server.ID(req.Key)
 		if h := d.find(s, id); h != nil {
 			return d.again(s, h, req)
@@ -279,7 +322,7 @@ func (d *Driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		case fence == 0:
 			return nil, &backend.Busy{}
 		}
-		err = d.keep(s, id, &hold{req.Key, req.Owner, fence, req.Lost}, req.TTL)
+		err = d.keep(s, id, &hold{req.Key, req.Owner, fence, req.TTL, req.Lost})
 		if err != nil {
 			return nil, err
 		}
@@ -301,7 +344,7 @@ func (d *Driver) again(s *session, h *hold, req *backend.Request) (*backend.Gran
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.longest = max(s.longest, req.TTL)
+	h.ttl = max(h.ttl, req.TTL)
 	return granted(req, sent, h.fence), nil
 }
 
@@ -319,60 +362,57 @@ func (d *Driver) find(s *session, id string) *hold {
 }
 
 // keep notes a lock that the server has granted. If the session has ended, keep returns the cause.
-func (d *Driver) keep(s *session, id string, h *hold, ttl time.Duration) error {
+func (d *Driver) keep(s *session, id string, h *hold) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.cause == nil {
 		s.held[id] = h
-		s.longest = max(s.longest, ttl)
 	}
 	return s.cause
 }
 
-// holds reports whether g is a lock of s, which may be nil. d.mu must be held.
-func (d *Driver) holds(s *session, g *backend.Grant) bool {
+// holdOf returns the lock of g, or nil if s, which may be nil, does not have it. d.mu must be held.
+func (d *Driver) holdOf(s *session, g *backend.Grant) *hold {
 	if s == nil {
-		return false
+		return nil
 	}
 	h := s.held[d.server.ID(g.Key)]
-	return h != nil && h.key == g.Key && h.owner == g.Owner
+	if h != nil && h.key == g.Key && h.owner == g.Owner {
+		return h
+	}
+	return nil
 }
 
 // Release implements backend.Driver.
 func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
-	_, err := inTurn(ctx, d, func() (none struct{}, _ error) {
-		d.mu.Lock()
-		s := d.present
-		holds := d.holds(s, g)
-		d.mu.Unlock()
-		if !holds {
-			return none, backend.ErrNotHeld
-		}
-		id := d.server.ID(g.Key)
-		lost := d.report(s, id, nil) // the end of the connection is a release, too
-		_, err := d.execute(s, func(c Conn) error { return c.Unlock(id) })
-		if err != nil {
-			d.report(s, id, lost)
-			return none, err
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if delete(s.held, id); len(s.held) == 0 {
-			s.longest = 0
-		}
-		return none, nil
-	})
+	_, err := inTurn(ctx, d, func() (none struct{}, _ error) { return none, d.release(g) })
 	return err
 }
 
-// report sets what is called when a lock is lost, and returns what was called before.
-func (d *Driver) report(s *session, id string, lost func(error)) (before func(error)) {
+// release is Release. The end of the connection is a release, too. So meanwhile the lock has no
+// loss to report, and the connection is not worth waiting for. The caller has the turn.
+func (d *Driver) release(g *backend.Grant) error {
+	d.mu.Lock()
+	s := d.present
+	h := d.holdOf(s, g)
+	if h == nil {
+		d.mu.Unlock()
+		return backend.ErrNotHeld
+	}
+	before := *h
+	h.ttl, h.lost = 0, nil
+	d.mu.Unlock()
+	id := d.server.ID(g.Key)
+	_, err := d.execute(s, func(c Conn) error { return c.Unlock(id) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if h := s.held[id]; h != nil {
-		before, h.lost = h.lost, lost
+	switch {
+	case err == nil:
+		delete(s.held, id)
+	case s.cause == nil: // it was refused
+		*h = before
 	}
-	return before
+	return err
 }
 
 // Renew implements backend.Driver. It makes the server answer.
@@ -400,13 +440,14 @@ func (d *Driver) renew(
 	defer d.mu.Unlock()
 	answers := make([]backend.Renewal, len(gs))
 	for i, g := range gs {
+		h := d.holdOf(d.present, g)
 		switch {
-		case !d.holds(d.present, g):
+		case h == nil:
 			answers[i].Err = backend.ErrLost
 		case err != nil:
 			answers[i].Err = err
 		default:
-			d.present.longest = max(d.present.longest, g.TTL)
+			h.ttl = max(h.ttl, g.TTL)
 			answers[i].Term = backend.Term{Sent: d.present.proved, TTL: g.TTL}
 		}
 	}
@@ -431,7 +472,7 @@ func (d *Driver) prove(ctx context.Context, age time.Duration) error {
 func (d *Driver) stale(age time.Duration) *session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.present == nil || time.Since(d.present.proved) < age {
+	if d.present == nil || elapsed(d.present.proved) < age {
 		return nil
 	}
 	return d.present

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/measure"
@@ -22,6 +24,7 @@ const (
 // checks the order of requests, not a promise about servers.
 type script struct {
 	mu     sync.Mutex
+	dial   time.Duration           // how long connecting takes
 	delay  time.Duration           // of each answer
 	refuse func(what string) error // the answers; nil: success
 	closed func()                  // called before the driver closes a connection
@@ -36,6 +39,7 @@ type scripted struct {
 }
 
 func (s *script) connect(context.Context) (Conn, error) {
+	time.Sleep(s.dial)
 	c := &scripted{script: s, ended: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.ended) })
 	s.mu.Lock()
@@ -84,19 +88,25 @@ func on(t *testing.T, test func(t *testing.T, d *Driver, s *script)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{}
-		d, err := Open(t.Context(), Server{
-			Connect: s.connect, TTL: ttl, MinTTL: time.Millisecond, Timeout: limit,
-			ID: func(key string) string { return key[:1] }, // so that keys can collide
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := opened(t, s)
 		test(t, d, s)
 		if err := d.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		synctest.Wait()
 	})
+}
+
+func opened(t *testing.T, s *script) *Driver {
+	t.Helper()
+	d, err := Open(t.Context(), Server{
+		Connect: s.connect, TTL: ttl, MinTTL: time.Millisecond, Timeout: limit,
+		ID: func(key string) string { return key[:1] }, // so that keys can collide
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 func request(key, owner string) *backend.Request {
@@ -234,23 +244,155 @@ func TestReleaseOrders(t *testing.T) {
 	})
 }
 
-// TestRequestThatWasGivenUpIsNotSent gives up an Acquire that waits for the connection.
+// quiet is a context without a signal of its end, such as backend.DeadlineOnly returns.
+type quiet struct{ context.Context }
+
+func (quiet) Done() <-chan struct{} { return nil }
+
+// TestRequestThatWasGivenUpIsNotSent gives up requests that wait for the connection.
 func TestRequestThatWasGivenUpIsNotSent(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
 		t.Helper()
+		g, _ := acquired(t, d, "a", "x")
 		s.delay = 2 * time.Second
-		go func() { _, _ = d.Acquire(context.Background(), request("a", "x")) }()
+		go func() { _, _ = d.Acquire(context.Background(), request("b", "x")) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := d.Acquire(ctx, request("b", "x")); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Acquire: %v", err)
+		acquire := func(ctx context.Context) error {
+			_, err := d.Acquire(ctx, request("c", "x"))
+			return err
 		}
+		release := func(ctx context.Context) error { return d.Release(ctx, g) }
+		var requests sync.WaitGroup
+		for what, send := range map[string]func(context.Context) error{
+			"Acquire": acquire, "Release": release,
+		} {
+			for _, ctx := range []context.Context{ctx, quiet{ctx}} {
+				requests.Go(func() { wantNotBegun(t, what, send(ctx)) })
+			}
+		}
+		requests.Wait()
 		time.Sleep(time.Hour)
-		if len(s.log) != 1 {
+		synctest.Wait()
+		if want := []string{"lock a", "lock b"}; !slices.Equal(s.log, want) {
+			t.Errorf("requests %q, want %q", s.log, want)
+		}
+	})
+}
+
+// TestRequestIsGivenUpWhileItConnects gives up requests while the first of them makes a connection.
+func TestRequestIsGivenUpWhileItConnects(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		s.conns[0].close()
+		synctest.Wait()
+		s.dial = 2 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var requests sync.WaitGroup
+		for range 2 {
+			requests.Go(func() {
+				_, err := d.Acquire(ctx, request("a", "x"))
+				wantNotBegun(t, "Acquire", err)
+			})
+		}
+		requests.Wait()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(s.log) != 0 || len(s.conns) != 2 {
+			t.Errorf("%d connections, requests %q", len(s.conns), s.log)
+		}
+	})
+}
+
+// wantNotBegun checks the error of a request whose deadline was over before it began.
+func wantNotBegun(t *testing.T, what string, err error) {
+	t.Helper()
+	wantIs(t, what, err, backend.ErrUnavailable)
+	wantIs(t, what, err, context.DeadlineExceeded)
+}
+
+// stopped is a context whose second call of Err has its answer, and returns it later.
+type stopped struct {
+	context.Context
+	calls atomic.Int32
+	goOn  chan struct{}
+}
+
+func (s *stopped) Err() error {
+	err := s.Context.Err()
+	if s.calls.Add(1) == 2 {
+		<-s.goOn
+	}
+	return err
+}
+
+// TestRequestBeginsOrIsGivenUp gives up an Acquire while it begins: it has just read that its
+// context lives.
+func TestRequestBeginsOrIsGivenUp(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		parent, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ctx := &stopped{Context: parent, goOn: make(chan struct{})}
+		failed := make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(ctx, request("a", "x"))
+			failed <- err
+		}()
+		synctest.Wait()
+		cancel()
+		wantIs(t, "Acquire", <-failed, backend.ErrUnavailable)
+		close(ctx.goOn)
+		synctest.Wait()
+		if len(s.log) != 0 {
 			t.Errorf("requests %q", s.log)
 		}
 	})
+}
+
+// TestIdleConnectionIsReplaced acquires a lock after pauses. Without a lock, the server may be
+// about to end a connection that was idle for long.
+func TestIdleConnectionIsReplaced(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		for idle, conns := range []int{1, 2} {
+			time.Sleep(ttl/2 + time.Duration(idle))
+			g, _ := acquired(t, d, "a", "x")
+			if len(s.conns) != conns {
+				t.Errorf("%d connections, want %d", len(s.conns), conns)
+			}
+			if err := d.Release(t.Context(), g); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		}
+		acquired(t, d, "a", "x")
+		time.Sleep(ttl - 1)
+		acquired(t, d, "b", "x")
+		if len(s.conns) != 2 {
+			t.Errorf("with a lock there are %d connections, want 2", len(s.conns))
+		}
+	})
+}
+
+// TestSuspendMakesAProofOld has a proof from before a suspend, in which the monotonic clock stood
+// still. No function of package time can make such a time: the first word of a time.Time has the
+// seconds of the wall clock above 30 bits of nanoseconds. The clock of testing/synctest has no
+// monotonic reading, so this test runs in real time.
+func TestSuspendMakesAProofOld(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	d := opened(t, s)
+	defer d.Close()
+	g, _ := acquired(t, d, "a", "x")
+	d.mu.Lock()
+	*(*uint64)(unsafe.Pointer(&d.present.proved)) -= uint64(ttl/time.Second) << 30
+	d.mu.Unlock()
+	answers := d.RenewAll(t.Context(), []*backend.Grant{g})
+	if want := []string{"lock a", "prove"}; answers[0].Err != nil || !slices.Equal(s.log, want) {
+		t.Errorf("%+v, requests %q, want %q", answers[0], s.log, want)
+	}
 }
 
 // TestTermsCountFromSending checks the terms of a grant, of a renewal, and of a proof by another
@@ -298,36 +440,84 @@ func TestSlowServerCostsNoLock(t *testing.T) {
 			t.Errorf("the driver waited %v for a server that must have ended the connection", took)
 		}
 		wantIs(t, "the loss", <-lost, backend.ErrLost)
-		begun = time.Now()
-		_, _ = d.Acquire(t.Context(), request("a", "y"))
-		if took := time.Since(begun); took != limit {
-			t.Errorf("without locks the driver waited for %v", took)
-		}
+		wantWait(t, limit, func() { _, _ = d.Acquire(t.Context(), request("a", "y")) })
 	})
 }
 
 // TestShortTermsNeedNoPatience has a lock with a short term on a connection that would last for
-// longer. When the term is over, the connection is not worth waiting for.
+// longer. A lock with a longer term was released meanwhile. When the short term is over, the
+// connection is not worth waiting for.
 func TestShortTermsNeedNoPatience(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
 		t.Helper()
+		g := acquiredShort(t, d)
 		long, _ := acquired(t, d, "b", "x")
 		if err := d.Release(t.Context(), long); err != nil {
 			t.Fatal(err)
 		}
-		req := request("a", "x")
-		req.TTL = ttl / 2
-		g, err := d.Acquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
 		s.delay = time.Hour
-		begun := time.Now()
-		_, _ = d.Renew(t.Context(), g)
-		if took := time.Since(begun); took != ttl/2 {
-			t.Errorf("the driver waited for %v", took)
-		}
+		wantWait(t, ttl/2, func() { _, _ = d.Renew(t.Context(), g) })
 	})
+}
+
+// TestLongerTermsNeedPatience prolongs a short term, by a renewal or by another Acquire.
+func TestLongerTermsNeedPatience(t *testing.T) {
+	for what, prolong := range map[string]func(d *Driver, g *backend.Grant) error{
+		"Renew": func(d *Driver, g *backend.Grant) error {
+			_, err := d.Renew(context.Background(), g)
+			return err
+		},
+		"Acquire": func(d *Driver, g *backend.Grant) error {
+			_, err := d.Acquire(context.Background(), &g.Request)
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			on(t, func(t *testing.T, d *Driver, s *script) {
+				t.Helper()
+				g := acquiredShort(t, d)
+				g.TTL = ttl
+				if err := prolong(d, g); err != nil {
+					t.Fatal(err)
+				}
+				s.delay = time.Hour
+				wantWait(t, ttl, func() { _, _ = d.Renew(t.Context(), g) })
+			})
+		})
+	}
+}
+
+// TestReleaseNeedsNoPatience has a release without an answer. The end of the connection frees the
+// lock, too.
+func TestReleaseNeedsNoPatience(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		g, _ := acquired(t, d, "a", "x")
+		s.delay = time.Hour
+		wantWait(t, limit, func() { _ = d.Release(t.Context(), g) })
+	})
+}
+
+// acquiredShort acquires a lock with half of the usual term.
+func acquiredShort(t *testing.T, d *Driver) *backend.Grant {
+	t.Helper()
+	req := request("a", "x")
+	req.TTL = ttl / 2
+	g, err := d.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// wantWait checks how long a request waits for an answer.
+func wantWait(t *testing.T, want time.Duration, request func()) {
+	t.Helper()
+	begun := time.Now()
+	request()
+	if took := time.Since(begun); took != want {
+		t.Errorf("the driver waited for %v, want %v", took, want)
+	}
 }
 
 // TestRefusalCostsNoLock has a server that refuses a request and keeps the connection.

@@ -15,6 +15,11 @@ var errUnread = errors.New("the server sends more than was asked for")
 
 // Link is a network connection that notices its end without a reader: a goroutine reads
 // ahead. It serves one reader at a time.
+//
+// Close does not discard what the kernel has not sent, so a Link has no method NetConn by which
+// package abort would do so. The kernel sends it, and the end of the connection after it, also if
+// the network is down for a while. So the server frees the locks when the network is back, and not
+// only after its TTL.
 type Link struct {
 	net.Conn
 	ended chan struct{} // closed when nothing more can be read
@@ -26,11 +31,48 @@ type Link struct {
 	until  time.Time
 }
 
-// NewLink returns a Link over conn, which must not be used otherwise. Close ends its goroutine.
-func NewLink(conn net.Conn) *Link {
+// NewLink returns a Link over conn, which must not be used otherwise. The keepalives of TCP do not
+// end it before it has been silent for ttl. Close ends its goroutine.
+func NewLink(conn net.Conn, ttl time.Duration) *Link {
+	if tcp := tcpOf(conn); tcp != nil {
+		_ = tcp.SetKeepAliveConfig(keepAlive(ttl)) // not all systems have all of it
+	}
 	l := &Link{Conn: conn, ended: make(chan struct{}), stir: make(chan struct{}, 1)}
 	go l.readAhead()
 	return l
+}
+
+// tcpOf returns the TCP connection under all layers that have a method NetConn, or nil.
+func tcpOf(conn net.Conn) *net.TCPConn {
+	for {
+		switch layer := conn.(type) {
+		case *net.TCPConn:
+			return layer
+		case interface{ NetConn() net.Conn }:
+			conn = layer.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+const (
+	// defaultInterval and defaultCount are Go's own settings of keepalives. They end a connection
+	// after 150 s of silence.
+	defaultInterval, defaultCount = 15 * time.Second, 9
+	// maxCount is less than Linux accepts, which is 127.
+	maxCount = 100
+)
+
+// keepAlive returns settings with which a connection outlasts a silence of ttl, and not much more:
+// a client that is cut off for longer has no locks. The first probe still comes early, because it
+// keeps a firewall from forgetting the connection.
+func keepAlive(ttl time.Duration) net.KeepAliveConfig {
+	interval := max(defaultInterval, (ttl / maxCount).Round(time.Second))
+	return net.KeepAliveConfig{
+		Enable: true, Idle: defaultInterval, Interval: interval,
+		Count: max(defaultCount, int(ttl/interval)+1),
+	}
 }
 
 // Ended returns a channel that is closed when the other side has closed the connection, when it has

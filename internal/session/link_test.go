@@ -14,7 +14,7 @@ import (
 func pair(t *testing.T) (*Link, net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
-	l := NewLink(near)
+	l := NewLink(near, time.Hour)
 	t.Cleanup(func() { _, _ = l.Close(), far.Close() })
 	return l, far
 }

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/measure"
@@ -20,13 +19,9 @@ const floorPrefix = "\x00floor\x00"
 // that a Floor that is given up leaves no lock.
 func (d *Driver) Floor(ctx context.Context, key, _ string) error {
 	id := d.server.ID(floorPrefix + key)
-	_, err := inLine(ctx, d, func() (none struct{}, err error) {
-		s, err := d.connect()
-		if err != nil {
-			return none, err
-		}
+	_, err := inLine(ctx, d, func(s *session) (none struct{}, err error) {
 		var acquired bool
-		err = d.run(s, time.Now(), func(c Conn) (err error) {
+		err = d.run(s, func(c Conn) (err error) {
 			acquired, err = c.TryLock(id)
 			return err
 		})
@@ -36,19 +31,15 @@ func (d *Driver) Floor(ctx context.Context, key, _ string) error {
 		case !acquired:
 			return none, &backend.Busy{}
 		}
-		return none, d.run(s, time.Now(), func(c Conn) error { return c.Unlock(id) })
+		return none, d.run(s, func(c Conn) error { return c.Unlock(id) })
 	})
 	return err
 }
 
 // Counters implements measure.Counters.
 func (d *Driver) Counters(ctx context.Context) (measure.Counts, error) {
-	return inLine(ctx, d, func() (counts measure.Counts, err error) {
-		s, err := d.connect()
-		if err != nil {
-			return counts, err
-		}
-		err = d.run(s, time.Now(), func(c Conn) (err error) {
+	return inLine(ctx, d, func(s *session) (counts measure.Counts, err error) {
+		err = d.run(s, func(c Conn) (err error) {
 			counts, err = c.Count()
 			return err
 		})
