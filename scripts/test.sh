@@ -43,15 +43,18 @@ or skip with DLOCK_TEST_ALLOW_SKIP=1"
 may_install=
 if [ "${1-}" = --install ]; then may_install=1; shift; fi
 command -v go >/dev/null || die "Go is not installed; go.mod has the required version"
+# With -race, so that it compiles for the tests. On a new machine that takes as long as the images.
+go vet -race ./... &
+vet=$!
 if ! timeout 30 docker info >/dev/null 2>&1 || ! scripts/images.sh --pull; then
 	need_programs
 fi
+wait "$vet"
 
-go vet ./...
 # -count=1, because a cached result proves nothing about a server. The cases mostly wait, so several
-# run at a time on any machine. The longest packages come first: packages that use the processors
-# alternate with packages that wait. The report fails if a test has failed, so go test need not.
-long=(redisbackend command etcdbackend conformance zkbackend mysqlbackend pgbackend)
+# run at a time on any machine. The longest packages come first. The report fails if a test has
+# failed, so go test need not.
+long=(redisbackend pgbackend mysqlbackend etcdbackend zkbackend command conformance)
 mapfile -t packages < <(
 	printf './%s\n' "${long[@]}"
 	go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$"

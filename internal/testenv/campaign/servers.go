@@ -4,6 +4,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/internal/campaign"
@@ -47,6 +48,7 @@ var targets = []*target{
 		return mysqlPlace(testenv.MariaDB(tb))
 	}},
 	{name: "postgres", ttl: ttl, expiry: ttl, fair: true, start: postgresPlace},
+	{name: "postgres-pair", ttl: ttl, expiry: ttl, fair: true, start: pairPlace},
 	{name: "file", ttl: ttl, expiry: 4 * ttl, start: filePlace}, // a stopped holder keeps its lock
 }
 
@@ -123,6 +125,23 @@ func postgresPlace(tb testenv.TB) *place {
 	s := testenv.Postgres(tb)
 	p := serverPlace(s, campaign.X)
 	return p.wiped(campaign.F, func(tb testenv.TB) { wipePostgres(tb, s.URL) })
+}
+
+// pairPlace returns the place of a primary with a synchronous standby. An operator promotes the
+// standby after the primary has been killed.
+func pairPlace(tb testenv.TB) *place {
+	pair := testenv.NewPostgresPair(tb, true)
+	p := serverPlace(pair.Server, campaign.X)
+	p.addrs = []string{pair.Primary().Addr, pair.Standby().Addr}
+	p.through = func(addrs []string) string {
+		return strings.NewReplacer(p.addrs[0], addrs[0], p.addrs[1], addrs[1]).Replace(p.url)
+	}
+	p.faults[campaign.Failover] = fault{campaign.X, func(tb testenv.TB, _ string) func() {
+		pair.Primary().Kill(tb)
+		pair.Promote(tb)
+		return func() { pair.Rejoin(tb) }
+	}}
+	return p.wiped(campaign.F, func(tb testenv.TB) { wipePostgres(tb, pair.Primary().URL) })
 }
 
 func filePlace(tb testenv.TB) *place {
