@@ -77,10 +77,10 @@
 //
 // # Readers and permits
 //
-// There are none: RWMutex and Semaphore are ErrUnsupported. All holders of a lock would stand in one
-// item, which each of them changes with cas, and a change that another one has overtaken begins
+// There are none: RWMutex and Semaphore are ErrUnsupported. All holders of a lock would stand in
+// one item, which each of them changes with cas, and a change that another one has overtaken begins
 // again. Measured on one name, that gave 574 pairs of Acquire and Release a second with one client
-// and 132 with 64 clients, and the slowest pair took 2.3 s. A lock with a shorter term would be
+// and 132 with 64 clients, and the slowest pair took 2.3 s. A lease with a shorter term would be
 // lost.
 //
 // # Server requirements
