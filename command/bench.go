@@ -16,6 +16,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/bench"
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 type benchFlags struct {
@@ -270,7 +271,7 @@ func newBenchProcess(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// A terminal sends these signals to bench as well, and bench ends this
 			// process in good order.
-			signal.Ignore(interrupts...)
+			signal.Ignore(guard.Interrupts...)
 			s, err := bench.URL(a.getenv("DLOCK_URL"))
 			if err != nil {
 				return err

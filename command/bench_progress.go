@@ -24,7 +24,7 @@ func newProgressBar(a *app) *progressBar {
 	if !isTerminal(a.stderr) {
 		return &progressBar{}
 	}
-	return &progressBar{screen: a.stderr.(*os.File)}
+	return &progressBar{screen: a.stderr}
 }
 
 func (b *progressBar) show(p bench.Progress) {

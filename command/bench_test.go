@@ -17,6 +17,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/bench"
+	"github.com/dlock-go/dlock/command/internal/guard"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
@@ -206,7 +207,7 @@ func awaitLock(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	look := time.NewTicker(lookInterval)
+	look := time.NewTicker(guard.LookInterval)
 	defer look.Stop()
 	for end := time.Now().Add(patience); len(keysOf(t, client)) == 0; <-look.C {
 		if time.Now().After(end) {

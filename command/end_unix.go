@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 // endBySignal ends the process by the signal that ended the command, as a shell expects. A loop
@@ -16,7 +18,7 @@ import (
 // returns for signals by which a Go program does not simply end.
 func endBySignal(sig syscall.Signal, key bool) {
 	if key {
-		catch(sig)
+		guard.Catch(sig)
 		_ = syscall.Kill(0, sig)
 	}
 	switch {

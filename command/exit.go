@@ -10,19 +10,20 @@ import (
 	"syscall"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 // The exit codes are from sysexits(3), if it has a fitting code, and from the shell. All other
 // codes are the exit codes of the command.
 const (
-	exitNo          = 1   // the answer is no, such as nothing to break; or a file cannot be written
-	exitUsage       = 64  // command line or URL
-	exitUnavailable = 69  // the backend cannot be reached or does not answer
-	exitNotAcquired = 75  // the lock was not acquired in time
-	exitLost        = 76  // the lock was lost while the command ran
-	exitUnsupported = 78  // the backend does not support the request
-	exitNoExec      = 126 // the command cannot be executed
-	exitNotFound    = 127 // the command does not exist
+	exitNo          = 1  // the answer is no, such as nothing to break; or a file cannot be written
+	exitUsage       = 64 // command line or URL
+	exitUnavailable = 69 // the backend cannot be reached or does not answer
+	exitNotAcquired = 75 // the lock was not acquired in time
+	exitLost        = 76 // the lock was lost while the command ran
+	exitUnsupported = 78 // the backend does not support the request
+	exitNoExec      = guard.CodeNoExec
+	exitNotFound    = guard.CodeNotFound
 	exitSignal      = 128 // plus the number of the signal
 )
 
@@ -79,6 +80,9 @@ func exitCode(err error) int {
 	}
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		return exit.code
+	}
+	if failed, ok := errors.AsType[*guard.StartError](err); ok {
+		return failed.Code
 	}
 	if signal, ok := errors.AsType[interrupted](err); ok {
 		return exitSignal + int(signal.signal)

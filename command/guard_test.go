@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,9 +17,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dlock-go/dlock/command/internal/guard"
 	"github.com/dlock-go/dlock/internal/announce"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
+
+// Orders of dlock, and answers of the guard.
+const (
+	orderTerminate = "terminate"
+	orderKill      = "kill"
+
+	answerStarted = "started"
+	answerLate    = "late"
+	answerKilling = "killing"
+	answerEnded   = "ended"
+	answerGone    = "gone"
+)
+
+// uptime reads the clock of the deadlines of a guard.
+func uptime() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return time.Duration(now.Nano())
+}
 
 // Processes that a shell started before it became dlock do not belong to the command.
 func TestChildrenOfTheCallerLive(t *testing.T) {
@@ -120,6 +140,15 @@ func TestKilledGuardKeepsTheExitCode(t *testing.T) {
 	}
 }
 
+// hasChild reports whether a thread of a process has started a process that has not been reaped.
+func hasChild(pid int) bool {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	return slices.ContainsFunc(lists, func(list string) bool {
+		children, _ := os.ReadFile(list)
+		return len(children) > 0
+	})
+}
+
 // A signal for dlock's group ends dlock, even while its guard starts.
 func TestSignalWhileTheGuardStarts(t *testing.T) {
 	t.Parallel()
@@ -132,31 +161,13 @@ func TestSignalWhileTheGuardStarts(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for len(childrenOf(cmd.Process.Pid)) == 0 {
+		for !hasChild(cmd.Process.Pid) {
 			time.Sleep(time.Millisecond)
 		}
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
 		_ = cmd.Wait()
 		if got := codeOf(cmd); got != exitSignal+int(syscall.SIGINT) {
 			t.Errorf("exit code %d: %s", got, &stderr)
-		}
-	}
-}
-
-// A signal for dlock's group can end the guard before the guard has its own group. lost then
-// returns the signal, whether or not dlock has received it.
-func TestGuardEndedBySignalOfTheGroup(t *testing.T) {
-	t.Parallel()
-	for sig, want := range map[syscall.Signal]os.Signal{
-		syscall.SIGINT: syscall.SIGINT, syscall.SIGKILL: nil,
-	} {
-		cmd := exec.CommandContext(t.Context(),
-			"sh", "-c", "kill -s $0 $$; sleep 1000", strconv.Itoa(int(sig)))
-		_ = cmd.Run()
-		g := &guard{cmd: cmd, changes: make(chan os.Signal, 1)}
-		g.note(answerLost, "")
-		if lost, got := g.lost(); !lost || got != want {
-			t.Errorf("after signal %v: lost %v, interrupt %v, want %v", sig, lost, got, want)
 		}
 	}
 }
@@ -187,7 +198,7 @@ func startRawGuard(t *testing.T, until time.Duration, argv ...string) *rawGuard 
 	t.Helper()
 	orders, ordersEnd := pipes(t)
 	answers, answersEnd := pipes(t)
-	args := append([]string{guardCommand, "3", "4", fmt.Sprint(int64(until)), argv[0]}, argv...)
+	args := append([]string{guard.Name, "3", "4", fmt.Sprint(int64(until)), argv[0]}, argv...)
 	cmd := dlockCommand(t.Context(), nil, args...)
 	cmd.ExtraFiles = []*os.File{orders, answersEnd}
 	output, outputEnd := pipes(t)
@@ -235,6 +246,19 @@ func TestGuardEndsEverything(t *testing.T) {
 	allGone(t, pids)
 }
 
+// When a command has ended and has left nothing behind, one answer says both. Otherwise dlock would
+// end processes that do not exist.
+func TestGuardAnswersOnce(t *testing.T) {
+	t.Parallel()
+	for script, left := range map[string]bool{
+		"exit 3": false, "sleep 1000 >/dev/null & exit 3": true,
+	} {
+		g := startRawGuard(t, 0, "/bin/sh", "-c", script)
+		g.expect(t, answerStarted)
+		g.expect(t, fmt.Sprintf("%s %d false %t", answerEnded, 3<<8, left))
+	}
+}
+
 // A guard does not start a command after its deadline, as after a stop of dlock. It does not start
 // a command that has to end already, or whose dlock has ended.
 func TestGuardStartsNothingLate(t *testing.T) {
@@ -263,7 +287,7 @@ func TestGuardStartsNothingLate(t *testing.T) {
 				closeAll(ordersEnd)
 			}
 			cmd := dlockCommand(t.Context(), nil,
-				guardCommand, "3", "4", fmt.Sprint(int64(row.until)),
+				guard.Name, "3", "4", fmt.Sprint(int64(row.until)),
 				"/bin/sh", "sh", "-c", "echo ran >"+trace)
 			cmd.ExtraFiles = []*os.File{orders, answersEnd}
 			if err := cmd.Run(); err != nil {

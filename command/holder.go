@@ -16,6 +16,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 // partingWait is how long dlock waits at its end for the release of a lock that it did not acquire,
@@ -184,13 +185,14 @@ func (h *holder) freshen(ctx context.Context) error {
 // command, and is nil for 0.
 func (h *holder) hold(path string, argv []string) error {
 	h.tell("holding %q, fence %d", h.name, h.lease.Fence())
-	guard, err := startGuard(h.command(path, argv), h.signals, h.jobEnd())
+	h.signals.add(guard.Relayed)
+	job, err := guard.Start(h.command(path, argv), h.jobEnd())
 	if err != nil {
 		return errors.Join(err, h.unlock())
 	}
-	lost := h.supervise(guard)
-	code, sig, key := guard.end()
-	if lost, interrupt := guard.lost(); lost {
+	lost := h.supervise(job)
+	code, sig, key := job.End()
+	if lost, interrupt := job.Lost(); lost {
 		if interrupt != nil {
 			h.interrupt = interrupt
 		}
@@ -198,8 +200,9 @@ func (h *holder) hold(path string, argv []string) error {
 			h.say("%q: the guard process of the command was killed", h.name)
 		}
 	}
-	guard.close(h.flags.leave || h.flags.onLost == onLostContinue)
-	if failed := guard.failure(); failed != nil && lost == nil {
+	job.Leave(h.flags.leave || h.flags.onLost == onLostContinue)
+	defer job.Close(partingWait) // while the lock is released, the guard ends
+	if failed := job.Failure(); failed != nil && lost == nil {
 		return errors.Join(failed, h.unlock())
 	}
 	if lost == nil {
@@ -209,11 +212,14 @@ func (h *holder) hold(path string, argv []string) error {
 	if lost != nil && h.flags.onLost == onLostKill {
 		return lost
 	}
-	if lost, _ := guard.lost(); lost && h.interrupt != nil {
+	if lost, _ := job.Lost(); lost && h.interrupt != nil {
 		return nil // the signal that ended the job ends dlock, too
 	}
+	if sig != 0 {
+		return &exitError{code: exitSignal + int(sig), signal: sig, key: key}
+	}
 	if code != 0 {
-		return &exitError{code: code, signal: sig, key: key}
+		return &exitError{code: code}
 	}
 	return nil
 }
@@ -228,23 +234,24 @@ func (h *holder) jobEnd() time.Time {
 }
 
 // command returns the command before its start, with dlock's variables in its environment.
-func (h *holder) command(path string, argv []string) *exec.Cmd {
-	return &exec.Cmd{
-		Path: path, Args: argv,
-		Env: append(slices.Clip(h.env),
-			"DLOCK_NAME="+h.name,
-			"DLOCK_FENCE="+strconv.FormatUint(h.lease.Fence(), 10),
-			ownersVariable+"="+strings.TrimSpace(h.getenv(ownersVariable)+" "+h.lease.Owner())),
-		Stdin: h.stdin, Stdout: h.stdout, Stderr: h.stderr,
+func (h *holder) command(path string, argv []string) guard.Command {
+	env := exec.Cmd{Env: append(slices.Clip(h.env),
+		"DLOCK_NAME="+h.name,
+		"DLOCK_FENCE="+strconv.FormatUint(h.lease.Fence(), 10),
+		ownersVariable+"="+strings.TrimSpace(h.getenv(ownersVariable)+" "+h.lease.Owner()))}
+	return guard.Command{
+		Program: ownProgram(), Path: path, Args: argv,
+		Env:   env.Environ(), // each variable once, with its last value
+		Files: [3]*os.File{h.stdin, h.stdout, h.stderr},
 	}
 }
 
 // supervise waits for the end of the command. It returns an error if the lease ended first, or if a
 // signal ended the wait.
-func (h *holder) supervise(guard *guard) error {
+func (h *holder) supervise(job *guard.Guard) error {
 	keep := h.flags.onLost == onLostContinue
 	s := &supervisor{
-		lease: h.lease, process: guard, signals: h.signals, renewed: h.renewed,
+		lease: h.lease, process: job, signals: h.signals, renewed: h.renewed,
 		grace: h.flags.grace, headroom: h.flags.headroom, keep: keep, leave: h.flags.leave,
 		onLoss: func(cause error) {
 			if keep {
@@ -321,7 +328,7 @@ func (h *holder) close() {
 			}
 			return
 		case sig := <-h.signals:
-			if slices.Contains(interrupts, sig) {
+			if slices.Contains(guard.Interrupts, sig) {
 				h.interrupt = sig
 				h.say("%q: not freed in good order: %v", h.name, sig)
 				return
@@ -341,7 +348,4 @@ func (h *holder) drain() (interrupted bool) {
 }
 
 // isTerminal reports whether a standard stream is a terminal.
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
+func isTerminal(stream *os.File) bool { return term.IsTerminal(int(stream.Fd())) }

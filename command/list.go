@@ -73,7 +73,7 @@ func (f *listFlags) run(ctx context.Context, a *app, prefix string) error {
 	case f.json:
 		return listJSON(a.stdout, client.List(ctx, prefix))
 	case f.watch:
-		return watch(ctx, a.stdout.(*os.File), client, prefix)
+		return watch(ctx, a.stdout, client, prefix)
 	}
 	infos, err := sorted(client.List(ctx, prefix))
 	if err != nil {

@@ -32,10 +32,8 @@ import (
 // Main executes the command line of the process and ends the process with its exit code. It does
 // not return. Call it once, from the main function: it handles the signals of the process. It also
 // starts the program again, for the processes of bench and for the guard process of run and try.
+// The guard process runs no main function: this package makes it a guard before.
 func Main() {
-	if len(os.Args) > 1 && os.Args[1] == guardCommand {
-		os.Exit(guardMain(os.Args[2:]))
-	}
 	err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	if exit, ok := errors.AsType[*exitError](err); ok && exit.signal != 0 {
 		endBySignal(exit.signal, exit.key)
@@ -64,10 +62,10 @@ func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File, env
 
 // app has the standard streams and the environment of the process, for every subcommand.
 type app struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	messages       io.Writer // standard error, or a writer to it that does not block
-	env            []string
+	stdin, stdout, stderr *os.File
+
+	messages io.Writer // standard error, or a writer to it that does not block
+	env      []string
 }
 
 // getenv returns the value of a variable, or "" if it is not set. If a variable is set several

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/command/internal/guard"
 	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/mysqlbackend"
@@ -212,7 +213,7 @@ func (p *partition) awaitSignal() {
 	}
 	db := sql.OpenDB(connector)
 	defer db.Close()
-	look := time.NewTicker(lookInterval)
+	look := time.NewTicker(guard.LookInterval)
 	defer look.Stop()
 	var first sql.NullInt64
 	for end := time.Now().Add(patience); !first.Valid; <-look.C {

@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 const runHelp = `
@@ -29,7 +31,7 @@ was there: Ctrl-C, Ctrl-Z and fg work as without dlock, and COMMAND may ask for 
 password. dlock forwards its signals to the group, SIGUSR1 and SIGUSR2 to COMMAND
 alone. If SIGINT, SIGTERM or SIGHUP ends COMMAND, dlock ends by the same signal,
 and a loop around dlock ends, too.
-` + platformHelp + `
+` + guard.Limits + `
 A nested dlock that waits for its own lock fails at once, with 75.
 
 DURATION is a number of seconds, or a number with a unit: 90, 1.5s, 2m30s.

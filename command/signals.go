@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 // inbox receives the signals of the process. If SIGHUP or SIGINT was ignored when dlock
@@ -20,7 +22,7 @@ type inbox chan os.Signal
 // openInbox returns an inbox for the signals that end dlock while no command runs.
 func openInbox() inbox {
 	in := make(inbox, 32) // a full inbox drops signals
-	in.add(interrupts)
+	in.add(guard.Interrupts)
 	return in
 }
 
@@ -33,12 +35,12 @@ func (in inbox) add(signals []os.Signal) {
 }
 
 // drain drops all signals that have arrived. It returns the first one of
-// interrupts among them, or nil.
+// guard.Interrupts among them, or nil.
 func (in inbox) drain() (interrupt os.Signal) {
 	for {
 		select {
 		case sig := <-in:
-			if interrupt == nil && slices.Contains(interrupts, sig) {
+			if interrupt == nil && slices.Contains(guard.Interrupts, sig) {
 				interrupt = sig
 			}
 		default:
@@ -49,8 +51,9 @@ func (in inbox) drain() (interrupt os.Signal) {
 
 func (in inbox) close() { signal.Stop(in) }
 
-// during runs fn with a context. The first signal of interrupts cancels the context. during then
-// returns an interrupted, even if fn has completed its work. A second signal ends dlock at once.
+// during runs fn with a context. The first signal of guard.Interrupts cancels the context. during
+// then returns an interrupted, even if fn has completed its work. A second signal ends dlock at
+// once.
 func (in inbox) during(ctx context.Context, fn func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -60,7 +63,7 @@ func (in inbox) during(ctx context.Context, fn func(context.Context) error) erro
 		for {
 			select {
 			case sig := <-in:
-				if !slices.Contains(interrupts, sig) {
+				if !slices.Contains(guard.Interrupts, sig) {
 					continue
 				}
 				in.close()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 const (
@@ -15,9 +16,6 @@ const (
 	// For a term under 2 s it is an eighth of the term, because the command would
 	// otherwise end before the renewal.
 	headroom = 250 * time.Millisecond
-	// lookInterval is how often dlock checks whether a group has ended: no signal reports the end
-	// of its last process.
-	lookInterval = 5 * time.Millisecond
 	// killWait is how long a killed group may stay in the process table.
 	killWait = time.Second
 )
@@ -32,16 +30,16 @@ type lease interface {
 	Deadline() time.Time
 }
 
-// process has the methods of a *guard that supervision needs.
+// process has the methods of a *guard.Guard that supervision needs.
 type process interface {
-	changed() <-chan os.Signal // delivers when the result of ended may have changed
-	ended() bool               // the command itself has ended
-	alive() bool               // a process of the job is left
-	late() bool                // the guard ended the job at its deadline
-	forward(sig os.Signal)
-	terminate()
-	kill()
-	until(end time.Time) // when the job must have ended, whatever happens to dlock
+	Changed() <-chan os.Signal // delivers when the result of Ended may have changed
+	Ended() bool               // the command itself has ended
+	Alive() bool               // a process of the job is left
+	Late() bool                // the guard ended the job at its deadline
+	Forward(sig os.Signal)
+	Terminate()
+	Kill()
+	Until(end time.Time) // when the job must have ended, whatever happens to dlock
 }
 
 // supervisor keeps a command within its lease. It does not poll the lease. It sleeps until the
@@ -60,7 +58,7 @@ type supervisor struct {
 	onStuck  func()      // called when a process survives SIGKILL, and the lock is kept
 
 	interrupt os.Signal // a signal that came while the job was ending, or nil
-	forwarded os.Signal // the last of interrupts that the command has received, or nil
+	forwarded os.Signal // the last of guard.Interrupts that the command has received, or nil
 }
 
 // wait returns when the command has ended: nil if it ended within its lease, and otherwise the
@@ -74,14 +72,14 @@ func (s *supervisor) wait() error {
 	}
 	for {
 		select {
-		case <-s.process.changed():
-			if !s.process.ended() {
+		case <-s.process.Changed():
+			if !s.process.Ended() {
 				continue
 			}
 			if err := s.lease.Err(); err != nil {
 				return s.lost(err)
 			}
-			if s.process.late() {
+			if s.process.Late() {
 				return s.lost(errLate)
 			}
 			return s.clear()
@@ -89,7 +87,7 @@ func (s *supervisor) wait() error {
 			return s.lost(s.lease.Err())
 		case <-s.renewed:
 			if !s.keep {
-				s.process.until(jobEnd(s.lease, s.headroom))
+				s.process.Until(jobEnd(s.lease, s.headroom))
 			}
 		case <-timer.C:
 			late := s.untilLate()
@@ -103,10 +101,10 @@ func (s *supervisor) wait() error {
 			if err := s.lease.Err(); err != nil {
 				return s.lost(err)
 			}
-			if slices.Contains(interrupts, sig) {
+			if slices.Contains(guard.Interrupts, sig) {
 				s.forwarded = sig
 			}
-			s.process.forward(sig)
+			s.process.Forward(sig)
 		}
 	}
 }
@@ -141,14 +139,14 @@ var errStuck = errors.New("a process of the command is still there after SIGKILL
 // clear ends the processes that the command has left behind, before the lock is released. The lock
 // is kept while a process is left, unless a signal ends the wait.
 func (s *supervisor) clear() error {
-	if s.leave || !s.process.alive() {
+	if s.leave || !s.process.Alive() {
 		return nil
 	}
 	if s.end(s.killAt(nil), s.onRest) {
 		return nil
 	}
 	s.onStuck()
-	for !s.gone(time.Now().Add(killWait), s.process.kill) {
+	for !s.gone(time.Now().Add(killWait), s.process.Kill) {
 		if err := s.lease.Err(); err != nil {
 			return s.lost(err)
 		}
@@ -164,17 +162,17 @@ func (s *supervisor) clear() error {
 // again. Messages are written after the signals.
 func (s *supervisor) end(killAt time.Time, told func()) bool {
 	if time.Now().Before(killAt) {
-		s.process.terminate()
+		s.process.Terminate()
 		told()
 		if s.gone(killAt, nil) {
 			return true
 		}
-		s.process.kill() // killAt has come, or a signal has ended the grace
+		s.process.Kill() // killAt has come, or a signal has ended the grace
 	} else {
-		s.process.kill()
+		s.process.Kill()
 		told()
 	}
-	return s.gone(time.Now().Add(killWait), s.process.kill)
+	return s.gone(time.Now().Add(killWait), s.process.Kill)
 }
 
 // killAt returns the time for SIGKILL: the end of the grace, or the end of the lease less
@@ -196,24 +194,24 @@ func (s *supervisor) killAt(cause error) time.Time {
 func (s *supervisor) gone(limit time.Time, again func()) bool {
 	end := time.NewTimer(time.Until(limit))
 	defer end.Stop()
-	look := time.NewTicker(lookInterval)
+	look := time.NewTicker(guard.LookInterval)
 	defer look.Stop()
-	for s.process.alive() {
+	for s.process.Alive() {
 		select {
-		case <-s.process.changed():
+		case <-s.process.Changed():
 		case <-look.C:
 			if again != nil {
 				again()
 			}
 		case sig := <-s.signals:
-			if slices.Contains(interrupts, sig) {
+			if slices.Contains(guard.Interrupts, sig) {
 				s.interrupt = sig
 				if again == nil { // else the job is being killed, and no process may be left
 					return false
 				}
 			}
 		case <-end.C:
-			return !s.process.alive()
+			return !s.process.Alive()
 		}
 	}
 	return true
@@ -221,11 +219,11 @@ func (s *supervisor) gone(limit time.Time, again func()) bool {
 
 // outlive waits for a command that goes on without its lease.
 func (s *supervisor) outlive() {
-	for !s.process.ended() {
+	for !s.process.Ended() {
 		select {
-		case <-s.process.changed():
+		case <-s.process.Changed():
 		case sig := <-s.signals:
-			s.process.forward(sig)
+			s.process.Forward(sig)
 		}
 	}
 }

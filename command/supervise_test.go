@@ -74,7 +74,7 @@ func (p *scriptedProcess) note(what string) {
 	p.events = append(p.events, what+" at "+time.Since(p.start).String())
 }
 
-func (p *scriptedProcess) changed() <-chan os.Signal { return p.change }
+func (p *scriptedProcess) Changed() <-chan os.Signal { return p.change }
 
 // finish ends the command.
 func (p *scriptedProcess) finish() {
@@ -82,7 +82,7 @@ func (p *scriptedProcess) finish() {
 	p.change <- syscall.SIGCHLD
 }
 
-func (p *scriptedProcess) ended() bool {
+func (p *scriptedProcess) Ended() bool {
 	select {
 	case <-p.done:
 		return true
@@ -91,26 +91,26 @@ func (p *scriptedProcess) ended() bool {
 	}
 }
 
-func (p *scriptedProcess) alive() bool { return !p.ended() || p.group }
+func (p *scriptedProcess) Alive() bool { return !p.Ended() || p.group }
 
-func (p *scriptedProcess) until(end time.Time) { p.guards = append(p.guards, end.Sub(p.start)) }
+func (p *scriptedProcess) Until(end time.Time) { p.guards = append(p.guards, end.Sub(p.start)) }
 
-func (p *scriptedProcess) late() bool { return p.overdue }
+func (p *scriptedProcess) Late() bool { return p.overdue }
 
-func (p *scriptedProcess) forward(sig os.Signal) { p.note(sig.String()) }
+func (p *scriptedProcess) Forward(sig os.Signal) { p.note(sig.String()) }
 
-func (p *scriptedProcess) terminate() {
+func (p *scriptedProcess) Terminate() {
 	p.note("TERM")
-	if !p.tough && !p.ended() {
+	if !p.tough && !p.Ended() {
 		p.finish()
 	}
 }
 
-func (p *scriptedProcess) kill() {
+func (p *scriptedProcess) Kill() {
 	p.note("KILL")
 	p.kills--
 	p.group = p.group && p.kills > 0
-	if !p.ended() {
+	if !p.Ended() {
 		p.finish()
 	}
 }
@@ -279,8 +279,8 @@ func TestSuperviseIsNotInterruptedWhileItKills(t *testing.T) {
 		time.AfterFunc(time.Second, s.lease.lose)
 		time.AfterFunc(6*time.Second+20*time.Millisecond, func() { s.signals <- syscall.SIGTERM })
 		err := s.wait()
-		if !errors.Is(err, dlock.ErrLost) || errors.Is(err, errStuck) || s.process.alive() {
-			t.Errorf("wait returned %v; a process is left: %v", err, s.process.alive())
+		if !errors.Is(err, dlock.ErrLost) || errors.Is(err, errStuck) || s.process.Alive() {
+			t.Errorf("wait returned %v; a process is left: %v", err, s.process.Alive())
 		}
 	})
 }

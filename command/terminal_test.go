@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dlock-go/dlock/command/internal/guard"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
@@ -185,7 +186,7 @@ func TestStopAndContinue(t *testing.T) {
 // awaitStop polls until a process is stopped: the system reports a stop only to the parent.
 func awaitStop(t *testing.T, pid int) {
 	t.Helper()
-	look := time.NewTicker(lookInterval)
+	look := time.NewTicker(guard.LookInterval)
 	defer look.Stop()
 	for end := time.Now().Add(patience); stateOf(t, pid) != "T"; <-look.C {
 		if time.Now().After(end) {

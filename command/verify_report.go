@@ -60,10 +60,10 @@ type tally struct {
 func newReport(a *app, json bool) *report {
 	r := &report{out: a.stdout, json: json}
 	if isTerminal(a.stdout) {
-		r.screen = a.stdout.(*os.File)
+		r.screen = a.stdout
 	}
 	if isTerminal(a.stderr) {
-		r.bar = a.stderr.(*os.File)
+		r.bar = a.stderr
 	}
 	return r
 }

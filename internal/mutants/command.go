@@ -3,7 +3,8 @@ package main
 // commandMutants are the guards of the command, and some guards of the packages that it uses.
 var commandMutants = []mutant{
 	{
-		guard: "command: the whole process group is ended", file: "command/job_unix.go",
+		guard:   "command: the whole process group is ended",
+		file:    "command/internal/guard/job_unix.go",
 		without: "children of the command outlive a lost lock",
 		edits: []edit{{
 			old: "err := syscall.Kill(-j.pid, sig)",
@@ -12,13 +13,14 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestGuardEndsEverything",
 	},
 	{
-		guard: "command: processes that left the group are ended", file: "command/job_unix.go",
+		guard:   "command: processes that left the group are ended",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a child in another session outlives a lost lock",
 		edits:   []edit{{old: "\tsignalEach(j.strays(), sig)\n", new: ""}},
 		pkg:     "command", test: "TestGuardEndsEverything",
 	},
 	{
-		guard: "command: orphans are adopted", file: "command/job_linux.go",
+		guard: "command: orphans are adopted", file: "command/internal/guard/job_linux.go",
 		without: "a process that has forked twice outlives a lost lock",
 		edits: []edit{{
 			old: "_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, value, 0, 0, 0)",
@@ -29,7 +31,7 @@ var commandMutants = []mutant{
 	{
 		guard: "command: no process is left when the lock is free", file: "command/supervise.go",
 		without: "processes that the command leaves behind run together with the next holder",
-		edits:   []edit{{old: "if s.leave || !s.process.alive() {", new: "if true {"}},
+		edits:   []edit{{old: "if s.leave || !s.process.Alive() {", new: "if true {"}},
 		pkg:     "command", test: "TestSuperviseEndsLeftProcesses",
 	},
 	{
@@ -39,16 +41,17 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestSuperviseWakesTooLate",
 	},
 	{
-		guard: "command: the command is in the foreground", file: "command/job_unix.go",
+		guard:   "command: the command is in the foreground",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a command on a terminal finds itself in the background",
 		edits: []edit{{
-			old: "cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, j.terminal.fd",
+			old: "attr.Sys.Foreground, attr.Sys.Ctty = true, j.terminal.fd",
 			new: "",
 		}},
 		pkg: "command", test: "TestShells/bash/the_command_is_in_the_foreground",
 	},
 	{
-		guard: "command: the terminal is given back", file: "command/job_unix.go",
+		guard: "command: the terminal is given back", file: "command/internal/guard/job_unix.go",
 		without: "a script cannot read after its dlock has ended",
 		edits: []edit{{
 			old: "\t\tj.terminal.take()\n\t}\n\tif j.status",
@@ -58,25 +61,26 @@ var commandMutants = []mutant{
 		test: "TestShells/bash/a_command_with_a_pipe_on_standard_input_asks_on_the_terminal",
 	},
 	{
-		guard: "command: dlock stops with its command", file: "command/job_unix.go",
+		guard: "command: dlock stops with its command", file: "command/internal/guard/job_unix.go",
 		without: "the shell waits for a stopped command",
 		edits:   []edit{{old: "\t\tj.signalDlocksGroup(syscall.SIGSTOP)\n", new: ""}},
 		pkg:     "command", test: "TestShells/bash/a_key_stops_the_command,_fg_continues_it",
 	},
 	{
-		guard: "command: the terminal follows fg", file: "command/job_unix.go",
+		guard: "command: the terminal follows fg", file: "command/internal/guard/job_unix.go",
 		without: "a continued command is stopped when it reads",
 		edits:   []edit{{old: "\t\tj.terminal.give(j.pid)", new: ""}},
 		pkg:     "command", test: "TestShells/bash/a_key_stops_the_command,_fg_continues_it",
 	},
 	{
-		guard: "command: an orphaned group is not stopped", file: "command/job_unix.go",
+		guard:   "command: an orphaned group is not stopped",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a key stops a dlock that no shell can continue",
 		edits:   []edit{{old: "case sig == syscall.SIGTSTP && orphaned, sig", new: "case sig"}},
 		pkg:     "command", test: "TestShells/bash/a_key_stops_nothing_in_an_orphaned_group",
 	},
 	{
-		guard: "command: a pager gets the terminal", file: "command/job_unix.go",
+		guard: "command: a pager gets the terminal", file: "command/internal/guard/job_unix.go",
 		without: "a pager after a pipe is stopped for ever",
 		edits: []edit{{
 			old: "\tcase j.terminal.has(j.pid):\n\t\tj.terminal.take()",
@@ -109,19 +113,22 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestClosedStandardError",
 	},
 	{
-		guard: "command: the job of a killed dlock is ended", file: "command/guardprocess_unix.go",
+		guard:   "command: the job of a killed dlock is ended",
+		file:    "command/internal/guard/process_unix.go",
 		without: "processes that the command has started outlive a killed dlock",
 		edits:   []edit{{old: "at once\n\t\t\t\tp.kill()", new: "at once"}},
 		pkg:     "command", test: "TestKilledDlockTakesItsJob",
 	},
 	{
-		guard: "command: no process hides from the guard", file: "command/job_unix.go",
+		guard:   "command: no process hides from the guard",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a process without group, session and environment outlives a killed dlock",
 		edits:   []edit{{old: "\tsetAdopting(true)\n\treturn j", new: "\treturn j"}},
 		pkg:     "command", test: "TestKilledDlockTakesHiddenProcesses",
 	},
 	{
-		guard: "command: the job of a stopped dlock is ended", file: "command/guardprocess_unix.go",
+		guard:   "command: the job of a stopped dlock is ended",
+		file:    "command/internal/guard/process_unix.go",
 		without: "the job of a stopped dlock outlives its lease",
 		edits: []edit{{
 			old: "return p.deadline != 0 && uptime() >= p.deadline",
@@ -130,13 +137,14 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestStoppedDlockLosesItsJob",
 	},
 	{
-		guard: "command: no command starts late", file: "command/guardprocess_unix.go",
+		guard: "command: no command starts late", file: "command/internal/guard/process_unix.go",
 		without: "a dlock that was stopped before the start runs its command without the lock",
 		edits:   []edit{{old: "\tcase p.isLate():\n", new: "\tcase false:\n"}},
 		pkg:     "command", test: "TestGuardStartsNothingLate",
 	},
 	{
-		guard: "command: orders come before the clock", file: "command/guardprocess_unix.go",
+		guard:   "command: orders come before the clock",
+		file:    "command/internal/guard/process_unix.go",
 		without: "a guard that was stopped kills a job whose lease was renewed",
 		edits: []edit{{
 			old: "if p.read(); p.isLate() && !p.isKiller {",
@@ -145,30 +153,39 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestGuardReadsBeforeItKills",
 	},
 	{
-		guard: "command: a stopped guard is replaced", file: "command/guard_unix.go",
+		guard:   "command: the end of a command is one answer",
+		file:    "command/internal/guard/process_unix.go",
+		without: "dlock ends processes that do not exist, and each run takes longer",
+		edits:   []edit{{old: "isLeft := p.job.alive()", new: "isLeft := true"}},
+		pkg:     "command", test: "TestGuardAnswersOnce",
+	},
+	{
+		guard: "command: a stopped guard is replaced", file: "command/internal/guard/guard_unix.go",
 		without: "a stopped guard keeps the job running after its lease",
 		edits: []edit{{
 			old: "case calls > takeOverSilent, " +
-				"calls > takeOverStopped && isStopped(g.cmd.Process.Pid):",
+				"calls > takeOverStopped && isStopped(g.process.Pid):",
 			new: "case calls < 0:",
 		}},
 		pkg: "command", test: "TestDlockTakesOver/stopped",
 	},
 	{
-		guard: "command: a killed guard leaves no process", file: "command/guard_unix.go",
+		guard:   "command: a killed guard leaves no process",
+		file:    "command/internal/guard/guard_unix.go",
 		without: "processes of a killed guard run together with the next holder",
 		edits:   []edit{{old: "\t\t\tg.phase = guardLost\n", new: "\t\t\tg.phase = guardGone\n"}},
 		pkg:     "command", test: "TestDlockTakesOver/killed",
 	},
 	{
-		guard: "command: a signal of the group ends both", file: "command/guard_unix.go",
+		guard:   "command: a signal of the group ends both",
+		file:    "command/internal/guard/guard_unix.go",
 		without: "a Ctrl-C while dlock starts ends dlock with exit code 137",
 		edits: []edit{{
-			old: "if status.Signaled() && " +
-				"slices.Contains(interrupts, os.Signal(status.Signal())) {",
+			old: "if g.own.Signaled() && " +
+				"slices.Contains(Interrupts, os.Signal(g.own.Signal())) {",
 			new: "if false {",
 		}},
-		pkg: "command", test: "TestGuardEndedBySignalOfTheGroup",
+		pkg: "command/internal/guard", test: "TestGuardEndedBySignalOfTheGroup",
 	},
 	{
 		guard: "command: a request under way is no silent server", file: "command/holder.go",
@@ -180,7 +197,7 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestRequestUnderWayIsNoSilentServer",
 	},
 	{
-		guard: "command: the guard is the running program", file: "command/job_linux.go",
+		guard: "command: the guard is the running program", file: "command/job.go",
 		without: "an upgrade of the program leaves dlock without its guard",
 		edits: []edit{{
 			old: "const program = \"/proc/self/exe\"",
@@ -189,14 +206,16 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestReplacedProgramHasAGuard",
 	},
 	{
-		guard: "command: the modes of the terminal are restored", file: "command/job_unix.go",
+		guard:   "command: the modes of the terminal are restored",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a killed editor leaves a terminal without echo",
 		edits:   []edit{{old: "\t\tj.terminal.restore()\n", new: ""}},
 		pkg:     "command",
 		test:    "TestShells/bash/a_killed_command_leaves_the_modes_of_the_terminal_as_they_were",
 	},
 	{
-		guard: "command: a terminal without a group is taken back", file: "command/job_unix.go",
+		guard:   "command: a terminal without a group is taken back",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a script cannot read after dlock failed to execute its command",
 		edits:   []edit{{old: "if j.terminal.isWith(j.pid) {", new: "if j.terminal.has(j.pid) {"}},
 		pkg:     "command",
@@ -204,7 +223,8 @@ var commandMutants = []mutant{
 			"after_a_command_that_cannot_be_executed_the_script_reads_from_the_terminal",
 	},
 	{
-		guard: "command: a command that stops itself stops dlock", file: "command/job_unix.go",
+		guard:   "command: a command that stops itself stops dlock",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a terminal hangs when its command stops itself",
 		edits: []edit{{
 			old: "sig == syscall.SIGSTOP && !j.isInFront():",
@@ -214,7 +234,7 @@ var commandMutants = []mutant{
 	},
 	{
 		guard:   "command: a command that can never get the terminal is hung up",
-		file:    "command/job_unix.go",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a command uses a whole processor to request a terminal that it cannot get",
 		edits: []edit{{
 			old: "\tcase orphaned:\n\t\tj.hangUp()",
@@ -225,18 +245,19 @@ var commandMutants = []mutant{
 	},
 	{
 		guard:   "command: a command in the background leaves the terminal alone",
-		file:    "command/job_unix.go",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a script cannot read while its dlock runs in the background",
 		edits: []edit{{
-			old: " && isTerminal(cmd.Stdin) && isTerminal(cmd.Stdout)" +
+			old: " && term.IsTerminal(0) && term.IsTerminal(1)" +
 				" &&\n\t\t!signal.Ignored(syscall.SIGINT)",
-			new: "",
+			new: " && (term.IsTerminal(0) || true)",
 		}},
 		pkg:  "command",
 		test: "TestShells/bash/a_script_reads_while_its_dlock_runs_in_the_background",
 	},
 	{
-		guard: "command: a key cannot stop an orphaned dlock", file: "command/job_unix.go",
+		guard:   "command: a key cannot stop an orphaned dlock",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a key stops a dlock that no shell can continue",
 		edits:   []edit{{old: "if j.terminal == nil || !isOrphaned(j.group) {", new: "if true {"}},
 		pkg:     "command",
@@ -255,7 +276,8 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestMinHoldIsInterrupted",
 	},
 	{
-		guard: "command: sh runs a script without an interpreter", file: "command/job_unix.go",
+		guard:   "command: sh runs a script without an interpreter",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a script that every shell runs cannot be executed",
 		edits:   []edit{{old: "if errors.Is(err, syscall.ENOEXEC) {", new: "if false {"}},
 		pkg:     "command", test: "TestExitCodes",
@@ -302,7 +324,7 @@ var commandMutants = []mutant{
 		file:    "command/supervise.go",
 		without: "a process that starts during the killing runs together with the next holder",
 		edits: []edit{{
-			old: "\treturn s.gone(time.Now().Add(killWait), s.process.kill)",
+			old: "\treturn s.gone(time.Now().Add(killWait), s.process.Kill)",
 			new: "\treturn s.gone(time.Now().Add(killWait), nil)",
 		}},
 		pkg: "command", test: "TestSuperviseKillsAgain",
@@ -317,8 +339,8 @@ var commandMutants = []mutant{
 		guard: "command: a signal ends the wait for a stuck process", file: "command/supervise.go",
 		without: "a process that cannot be killed makes dlock ignore Ctrl-C",
 		edits: []edit{{
-			old: "if slices.Contains(interrupts, sig) {\n\t\t\t\ts.interrupt",
-			new: "if slices.Contains(interrupts, sig) && s.keep {\n\t\t\t\ts.interrupt",
+			old: "if slices.Contains(guard.Interrupts, sig) {\n\t\t\t\ts.interrupt",
+			new: "if slices.Contains(guard.Interrupts, sig) && s.keep {\n\t\t\t\ts.interrupt",
 		}},
 		pkg: "command", test: "TestSuperviseKeepsTheLockForStuckProcesses",
 	},

@@ -1,6 +1,6 @@
 //go:build unix
 
-package command
+package guard
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -18,9 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardCommand is the first argument of a guard. The other arguments are the descriptors of its
-// pipes, the deadline, the path of the command, and the words of the command.
-const guardCommand = "guard"
+// Name is the first argument of a guard. The other arguments are the descriptors of its pipes, the
+// deadline, the path of the command, and the words of the command.
+const Name = "guard"
+
+// usage is the exit code of a guard that a user started (sysexits(3), EX_USAGE).
+const usage = 64
+
+// init makes the process a guard if it was started as one. It does not leave this to the main
+// function: before main, the inits of all client libraries would run. They take longer than the
+// rest of the guard's start, and their memory would stay for as long as the command runs. This
+// package imports little, so that the program initializes it early: by import path, and after its
+// imports (The Go Programming Language Specification, Package initialization).
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == Name {
+		os.Exit(guardMain(os.Args[2:]))
+	}
+}
 
 // Orders of dlock, and answers of the guard. Each is a line.
 const (
@@ -34,9 +47,10 @@ const (
 	answerFailed  = "failed"  // exit code and quoted text: the command does not run
 	answerLate    = "late"    // the deadline is over
 	answerKilling = "killing" // to each order to kill
-	answerEnded   = "ended"   // wait status of the command, and whether a key may have ended it
-	answerGone    = "gone"    // no process of the job is left
-	answerLost    = "lost"    // never sent: dlock records it when the guard has ended
+	answerEnded   = "ended"   // wait status of the command, whether a key may have ended it, and
+	//                           whether a process of the job is left
+	answerGone = "gone" // no process of the job is left
+	answerLost = "lost" // never sent: dlock records it when the guard has ended
 )
 
 const (
@@ -84,25 +98,25 @@ const (
 func guardMain(args []string) int {
 	// The system ends the command when the thread that has started it ends (go.dev/issue/27505).
 	runtime.LockOSThread()
-	p, cmd, err := newGuardProcess(args)
+	p, err := newGuardProcess(args)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "dlock: guard is an internal command of dlock: %v\n", err)
-		return exitUsage
+		return usage
 	}
 	showAs("lease-guard") // not dlock, so that killall dlock spares the guard
-	p.run(cmd)
+	p.run(args[3], args[4:])
 	return 0
 }
 
-func newGuardProcess(args []string) (*guardProcess, *exec.Cmd, error) {
+func newGuardProcess(args []string) (*guardProcess, error) {
 	if len(args) < 5 {
-		return nil, nil, errors.New("too few arguments")
+		return nil, errors.New("too few arguments")
 	}
 	var numbers [3]int64
 	for i := range numbers {
 		var err error
 		if numbers[i], err = strconv.ParseInt(args[i], 10, 64); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	p := &guardProcess{
@@ -113,19 +127,17 @@ func newGuardProcess(args []string) (*guardProcess, *exec.Cmd, error) {
 	for i, file := range []**os.File{&p.orders, &p.answers} {
 		fd := int(numbers[i])
 		if err := unix.SetNonblock(fd, true); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		unix.CloseOnExec(fd)
-		*file = os.NewFile(uintptr(fd), guardCommand)
+		*file = os.NewFile(uintptr(fd), Name)
 	}
-	return p, &exec.Cmd{
-		Path: args[3], Args: args[4:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-	}, nil
+	return p, nil
 }
 
 // run starts the command, and returns when neither dlock nor the job needs the guard any more.
-func (p *guardProcess) run(cmd *exec.Cmd) {
-	p.job = newJob(cmd, os.Getppid())
+func (p *guardProcess) run(path string, args []string) {
+	p.job = newJob(path, args, os.Getppid())
 	defer p.job.close()
 	switch p.read(); {
 	case p.dlock != dlockRuns:
@@ -137,8 +149,8 @@ func (p *guardProcess) run(cmd *exec.Cmd) {
 		p.answer(answerLate)
 		return
 	}
-	if err := p.job.start(); err != nil {
-		p.answer("%s %d %q", answerFailed, exitCode(err), err.Error())
+	if failed := p.job.start(); failed != nil {
+		p.answer("%s %d %q", answerFailed, failed.Code, failed.text)
 		return
 	}
 	p.phase = guardRuns
@@ -246,7 +258,7 @@ func (p *guardProcess) follow(order string) {
 // one before it is killed.
 func (p *guardProcess) kill() {
 	p.isKiller = true
-	p.look.Reset(lookInterval)
+	p.look.Reset(LookInterval)
 	p.job.kill()
 }
 
@@ -268,16 +280,22 @@ func (p *guardProcess) setTimer() {
 	}
 }
 
-// report sends an answer for each change of the job.
+// report sends an answer for each change of the job. If no process is left when the command has
+// ended, as usual, one answer says both, so that dlock does not end processes that do not exist.
 func (p *guardProcess) report() {
-	if p.job.ended() && p.phase == guardRuns {
-		p.phase = guardEnded
-		p.look.Reset(lookInterval)
+	switch {
+	case p.phase == guardRuns && p.job.ended():
 		key := p.job.endedByKey()
 		p.job.giveTerminalBack()
-		p.answer("%s %d %t", answerEnded, p.job.status, key)
-	}
-	if p.phase == guardEnded && !p.job.alive() {
+		p.phase = guardEnded
+		isLeft := p.job.alive()
+		if isLeft {
+			p.look.Reset(LookInterval)
+		} else {
+			p.phase = guardGone
+		}
+		p.answer("%s %d %t %t", answerEnded, p.job.status, key, isLeft)
+	case p.phase == guardEnded && !p.job.alive():
 		p.phase = guardGone
 		p.look.Stop()
 		p.answer(answerGone)

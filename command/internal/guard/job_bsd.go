@@ -1,9 +1,8 @@
 //go:build unix && !linux
 
-package command
+package guard
 
 import (
-	"os"
 	"syscall"
 	"time"
 
@@ -29,13 +28,11 @@ func childrenOf(int) []int { return nil }
 // showAs does nothing: the process keeps the name of its program.
 func showAs(string) {}
 
-func ownProgram() (string, error) { return os.Executable() }
-
 // uptime reads a clock that all processes of the machine share.
 func uptime() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
 
-// platformHelp is the part of the help about the limits of this system.
-const platformHelp = `
+// Limits is the part of the help about the limits of this system.
+const Limits = `
 On this system dlock cannot find processes that leave the process group of COMMAND:
 they go on without the lock. Ctrl-Z may have no effect in a script.
 `

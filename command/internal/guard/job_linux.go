@@ -1,12 +1,12 @@
-package command
+package guard
 
 import (
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,21 +88,17 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// showAs sets the name of this process in top and ps.
-func showAs(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
-
-// ownProgram returns a path of the running program. The path is good even if the file was replaced.
-func ownProgram() (string, error) {
-	const program = "/proc/self/exe"
-	if _, err := os.Stat(program); err != nil {
-		return exec.LookPath(os.Args[0])
+// showAs sets the name of this process in top and ps. It is called on the main thread.
+func showAs(name string) {
+	text, err := unix.BytePtrFromString(name)
+	if err == nil {
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(text)), 0, 0, 0)
 	}
-	return program, nil
 }
 
 // uptime reads a clock that all processes of the machine share, and that goes on
 // while the machine sleeps.
 func uptime() time.Duration { return clock(unix.CLOCK_BOOTTIME) }
 
-// platformHelp is the part of the help about the limits of this system.
-const platformHelp = ""
+// Limits is the part of the help about the limits of this system.
+const Limits = ""

@@ -1,6 +1,6 @@
 //go:build unix && !linux && !darwin
 
-package command
+package guard
 
 // parentOf returns 0: the parent is unknown.
 func parentOf(int) int { return 0 }

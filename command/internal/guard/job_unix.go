@@ -1,14 +1,15 @@
 //go:build unix
 
-package command
+package guard
 
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"syscall"
+
+	"golang.org/x/term"
 )
 
 // job is the command with all processes that it has started. It lives in the guard process. Its
@@ -21,7 +22,8 @@ import (
 // command when dlock is continued. The guard has its own group as well, so that no signal for
 // dlock's group stops it.
 type job struct {
-	cmd      *exec.Cmd
+	path     string
+	args     []string       // beginning with the name of the command
 	dlock    int            // the number of dlock's process
 	group    int            // dlock's process group, 0 if unknown
 	children chan os.Signal // SIGCHLD
@@ -49,9 +51,9 @@ const (
 
 // newJob returns the job of a command that has not started yet. dlock is the
 // number of its dlock process.
-func newJob(cmd *exec.Cmd, dlock int) *job {
-	j := &job{cmd: cmd, dlock: dlock, children: make(chan os.Signal, 1)}
-	catch(append(slices.Concat(interrupts, relayed), syscall.SIGPIPE)...) // dlock handles them
+func newJob(path string, args []string, dlock int) *job {
+	j := &job{path: path, args: args, dlock: dlock, children: make(chan os.Signal, 1)}
+	Catch(append(slices.Concat(Interrupts, Relayed), syscall.SIGPIPE)...) // dlock handles them
 	signal.Notify(j.children, syscall.SIGCHLD)
 	j.group, _ = syscall.Getpgid(dlock) // 0 if dlock has ended
 	j.terminal = openTerminal(j.group)
@@ -60,16 +62,13 @@ func newJob(cmd *exec.Cmd, dlock int) *job {
 }
 
 // start starts the command. It runs a script without an interpreter line with sh, as shells do.
-func (j *job) start() error {
-	err := j.execute(j.cmd)
+func (j *job) start() *StartError {
+	err := j.execute(j.path, j.args)
 	if errors.Is(err, syscall.ENOEXEC) {
-		err = j.execute(&exec.Cmd{
-			Path: "/bin/sh", Args: append([]string{"sh", j.cmd.Path}, j.cmd.Args[1:]...),
-			Stdin: j.cmd.Stdin, Stdout: j.cmd.Stdout, Stderr: j.cmd.Stderr,
-		})
+		err = j.execute("/bin/sh", append([]string{"sh", j.path}, j.args[1:]...))
 	}
 	if err != nil {
-		return cannotRun(j.cmd.Args[0], err)
+		return CannotRun(j.args[0], err)
 	}
 	return nil
 }
@@ -78,17 +77,19 @@ func (j *job) start() error {
 // if it uses the terminal as a foreground command does. Otherwise another command may need the
 // terminal, such as a pager behind a pipe, or a command that a script has started meanwhile. The
 // process then gets the terminal when it needs it.
-func (j *job) execute(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = attributes()
-	if j.terminal.ours() && isTerminal(cmd.Stdin) && isTerminal(cmd.Stdout) &&
+func (j *job) execute(path string, args []string) (err error) {
+	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attributes()}
+	if j.terminal.ours() && term.IsTerminal(0) && term.IsTerminal(1) &&
 		!signal.Ignored(syscall.SIGINT) {
-		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, j.terminal.fd
+		attr.Sys.Foreground, attr.Sys.Ctty = true, j.terminal.fd
 		j.fore = true
 	}
-	if err := cmd.Start(); err != nil {
+	// Not os.StartProcess: it makes a handle of the process, which the guard does not need, because
+	// it waits for all of its children.
+	if j.pid, err = syscall.ForkExec(path, args, attr); err != nil {
+		j.pid = 0
 		return err
 	}
-	j.pid = cmd.Process.Pid
 	for _, sig := range j.early {
 		j.forward(sig)
 	}

@@ -1,13 +1,12 @@
 //go:build unix
 
-package command
+package guard
 
 import (
 	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -19,43 +18,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// interrupts are the signals that end dlock while no command runs.
-var interrupts = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+// Interrupts are the signals that end dlock while no command runs.
+var Interrupts = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// relayed are the further signals that dlock forwards to the guard.
-var relayed = []os.Signal{
+// Relayed are the further signals that dlock forwards to the guard.
+var Relayed = []os.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGWINCH,
 	syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 	syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGIO,
 }
 
-// After so many calls of kill, at intervals of lookInterval, dlock kills a guard that does not
+// After so many calls of Kill, at intervals of lookInterval, dlock kills a guard that does not
 // answer. The first limit is for a guard that is stopped, the second for a guard that may be busy.
 const (
 	takeOverStopped = 20
 	takeOverSilent  = 150
 )
 
-// guard is dlock's side of the guard process, which is the parent of the command; see
-// guardProcess. dlock writes orders to one pipe and reads answers from another one. If dlock
-// ends, the guard ends the job. If the guard ends, dlock ends the job. The methods of guard
-// are called from one goroutine.
-type guard struct {
-	cmd     *exec.Cmd
+// Guard is dlock's side of the guard process, which is the parent of the command. dlock writes
+// orders to one pipe and reads answers from another one. If dlock ends, the guard ends the job. If
+// the guard ends, dlock ends the job. The methods of Guard are called from one goroutine. None of
+// them but Close blocks.
+type Guard struct {
+	process *os.Process
 	orders  *os.File
 	changes chan os.Signal // delivers after an answer
 	reader  sync.WaitGroup
-	ends    os.Signal // the last forwarded signal of interrupts, or nil
+	ends    os.Signal // the last forwarded signal of Interrupts, or nil
 	before  []int     // descendants from before the start, as after exec in a shell
+	done    bool      // the guard has nothing to do any more
 
 	mu     sync.Mutex
-	kills  int // calls of kill since the last answer
+	kills  int // calls of Kill since the last answer
 	phase  guardPhase
 	failed error // the reason why the command does not run
 	isLate bool  // the guard ended the job at its deadline
 	status syscall.WaitStatus
-	known  bool // status is known
-	isKey  bool // a key of the terminal may have sent the signal that ended the command
+	known  bool               // status is known
+	own    syscall.WaitStatus // of a guard that was killed
+	isKey  bool               // a key of the terminal may have ended the command
 }
 
 // guardPhase is how far a job has come.
@@ -69,17 +70,21 @@ const (
 	guardLost                     // the guard was killed: dlock has to end the job
 )
 
-// startGuard starts a guard, which starts the command cmd. until is the end of the time for the
-// job; zero means that there is no end. startGuard does not wait until the command runs. If the
-// command does not run, failure returns the reason.
-func startGuard(cmd *exec.Cmd, signals inbox, until time.Time) (*guard, error) {
+// Start starts a guard, which starts the command c. until is the end of the time for the job; zero
+// means that there is no end. Start does not wait until the command runs. If the command does not
+// run, Failure returns the reason. An error of Start is a *StartError.
+func Start(c Command, until time.Time) (*Guard, error) {
 	setAdopting(true)
-	g := &guard{changes: make(chan os.Signal, 1), before: descendantsOf(os.Getpid())}
-	signals.add(relayed)
-	answers, err := g.start(cmd, until)
+	g := &Guard{changes: make(chan os.Signal, 1)}
+	// A process whose threads were looked up in /proc takes milliseconds longer to be reaped.
+	if hasChildren() {
+		g.before = descendantsOf(os.Getpid())
+	}
+	answers, err := g.start(c, until)
 	if err != nil {
-		err = fmt.Errorf("the guard process cannot be started: %w", err)
-		return nil, &exitError{code: exitNoExec, err: err}
+		return nil, &StartError{
+			Code: CodeNoExec, text: fmt.Sprintf("the guard process cannot be started: %v", err),
+		}
 	}
 	g.reader.Go(func() { g.read(answers) })
 	return g, nil
@@ -87,11 +92,7 @@ func startGuard(cmd *exec.Cmd, signals inbox, until time.Time) (*guard, error) {
 
 // start starts the guard process with its ends of the pipes. All descriptors keep their numbers,
 // including the descriptors of the files that the command inherits.
-func (g *guard) start(cmd *exec.Cmd, until time.Time) (answers *os.File, err error) {
-	program, err := ownProgram()
-	if err != nil {
-		return nil, err
-	}
+func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) {
 	orders, ordersEnd, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -108,17 +109,17 @@ func (g *guard) start(cmd *exec.Cmd, until time.Time) (answers *os.File, err err
 		deadline = uptime() + time.Until(until)
 	}
 	g.orders = ordersEnd
-	g.cmd = &exec.Cmd{
-		Path: program, Env: cmd.Env, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr,
-		Args: append([]string{
-			os.Args[0], guardCommand,
-			fmt.Sprint(inheritable(orders)), fmt.Sprint(inheritable(answersEnd)),
-			fmt.Sprint(int64(deadline)), cmd.Path,
-		}, cmd.Args...),
+	args := append([]string{
+		os.Args[0], Name,
+		fmt.Sprint(inheritable(orders)), fmt.Sprint(inheritable(answersEnd)),
+		fmt.Sprint(int64(deadline)), c.Path,
+	}, c.Args...)
+	g.process, err = os.StartProcess(c.Program, args, &os.ProcAttr{
+		Env: c.Env, Files: c.Files[:],
 		// Signals for dlock's group, such as a key or kill -9 %1, must not reach the guard.
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-	}
-	if err := g.cmd.Start(); err != nil {
+		Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
 		_, _ = ordersEnd.Close(), answers.Close()
 		return nil, err
 	}
@@ -137,10 +138,10 @@ func inheritable(file *os.File) (fd int) {
 	return fd
 }
 
-// catch receives these signals and drops them. Unlike an ignored signal, a caught signal
+// Catch receives these signals and drops them. Unlike an ignored signal, a caught signal
 // has its default action in the programs that this process starts. A signal that was
 // ignored before stays ignored.
-func catch(signals ...os.Signal) {
+func Catch(signals ...os.Signal) {
 	for _, sig := range signals {
 		if !signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
@@ -149,18 +150,23 @@ func catch(signals ...os.Signal) {
 }
 
 // read handles the guard's answers until the guard has ended.
-func (g *guard) read(answers *os.File) {
+func (g *Guard) read(answers *os.File) {
 	defer answers.Close()
 	for lines := bufio.NewScanner(answers); lines.Scan(); {
 		word, value, _ := strings.Cut(lines.Text(), " ")
 		g.note(word, value)
 	}
-	_ = g.cmd.Wait()
+	state, err := g.process.Wait()
+	if err == nil {
+		g.mu.Lock()
+		g.own = state.Sys().(syscall.WaitStatus)
+		g.mu.Unlock()
+	}
 	g.note(answerLost, "")
 }
 
 // note records one answer.
-func (g *guard) note(word, value string) {
+func (g *Guard) note(word, value string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch word {
@@ -176,8 +182,12 @@ func (g *guard) note(word, value string) {
 	case answerKilling:
 		g.kills = 0
 	case answerEnded:
+		var isLeft bool
+		_, _ = fmt.Sscan(value, &g.status, &g.isKey, &isLeft)
 		g.phase, g.known = guardEnded, true
-		_, _ = fmt.Sscan(value, &g.status, &g.isKey)
+		if !isLeft {
+			g.phase = guardGone
+		}
 	case answerGone:
 		g.phase = guardGone
 	case answerLost:
@@ -198,12 +208,12 @@ func parseFailure(value string) error {
 	if plain, err := strconv.Unquote(text); err == nil {
 		text = plain
 	}
-	return &exitError{code: number, err: errors.New(text)}
+	return &StartError{Code: number, text: text}
 }
 
 // order sends an order. It does not wait for a guard that does not read: the pipe has room for
 // thousands of orders.
-func (g *guard) order(format string, args ...any) {
+func (g *Guard) order(format string, args ...any) {
 	pipe, err := g.orders.SyscallConn()
 	if err != nil {
 		return
@@ -224,59 +234,66 @@ func ignoreInterrupts(call func() error) error {
 	}
 }
 
-// close lets the guard end. With spare, the remaining processes of the job go on. Otherwise the
-// guard goes on to end them, without dlock.
-func (g *guard) close(spare bool) {
+// Leave lets the guard end, and does not wait for its end. With spare, the remaining processes of
+// the job go on. Otherwise the guard goes on to end them, without dlock.
+func (g *Guard) Leave(spare bool) {
 	setAdopting(false) // dlock does not adopt the remaining processes
-	isDone := spare || g.now() == guardGone
-	if isDone {
+	g.done = spare || g.now() == guardGone
+	if g.done {
 		g.order(orderDone)
 	}
 	_ = g.orders.Close()
-	ended := make(chan struct{})
-	go func() { g.reader.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(partingWait):
-		if isDone { // the guard is stopped
-			_ = g.cmd.Process.Kill()
-			<-ended
+	if g.now() == guardLost { // the guard could not give the terminal back
+		t := openTerminal(syscall.Getpgrp())
+		if t.isWith(0) {
+			t.take()
 		}
-	}
-	if t := openTerminal(syscall.Getpgrp()); g.now() == guardLost && t.isWith(0) {
-		t.take() // a guard that was killed could not do it
 		t.close()
 	}
 }
 
-func (g *guard) now() guardPhase {
+// Close waits for the end of a guard after Leave, for at most wait.
+func (g *Guard) Close(wait time.Duration) {
+	ended := make(chan struct{})
+	go func() { g.reader.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(wait):
+		if g.done { // the guard is stopped
+			_ = g.process.Kill()
+			<-ended
+		}
+	}
+}
+
+func (g *Guard) now() guardPhase {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.phase
 }
 
-// changed delivers a value when the results of ended, late or alive may have changed.
-func (g *guard) changed() <-chan os.Signal { return g.changes }
+// Changed delivers a value when the results of Ended, Late or Alive may have changed.
+func (g *Guard) Changed() <-chan os.Signal { return g.changes }
 
-// ended reports whether the command has ended, or will never run.
-func (g *guard) ended() bool { return g.now() > guardRuns }
+// Ended reports whether the command has ended, or will never run.
+func (g *Guard) Ended() bool { return g.now() > guardRuns }
 
-// failure returns the reason why the command does not run, or nil.
-func (g *guard) failure() error {
+// Failure returns the reason why the command does not run, a *StartError, or nil.
+func (g *Guard) Failure() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.failed
 }
 
-// late reports whether the guard ended the job at its deadline.
-func (g *guard) late() bool {
+// Late reports whether the guard ended the job at its deadline.
+func (g *Guard) Late() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.isLate
 }
 
-// alive reports whether a process of the job is left.
-func (g *guard) alive() bool {
+// Alive reports whether a process of the job is left.
+func (g *Guard) Alive() bool {
 	switch g.now() {
 	case guardGone:
 		return false
@@ -286,17 +303,17 @@ func (g *guard) alive() bool {
 	return true
 }
 
-// forward forwards a signal that dlock received.
-func (g *guard) forward(sig os.Signal) {
-	if slices.Contains(interrupts, sig) {
+// Forward forwards a signal that dlock received.
+func (g *Guard) Forward(sig os.Signal) {
+	if slices.Contains(Interrupts, sig) {
 		g.ends = sig
 	}
 	g.order(orderSignal+" %d", sig)
 }
 
-// terminate sends SIGTERM to all processes of the job, and SIGCONT, so that
+// Terminate sends SIGTERM to all processes of the job, and SIGCONT, so that
 // stopped processes receive it.
-func (g *guard) terminate() {
+func (g *Guard) Terminate() {
 	g.order(orderTerminate)
 	if g.now() == guardLost {
 		signalEach(g.orphans(), syscall.SIGTERM)
@@ -304,9 +321,9 @@ func (g *guard) terminate() {
 	}
 }
 
-// kill ends all processes of the job. The caller repeats it while a process is left. A guard that
+// Kill ends all processes of the job. The caller repeats it while a process is left. A guard that
 // does not answer, because it is stopped, is killed. Then dlock ends the job itself.
-func (g *guard) kill() {
+func (g *Guard) Kill() {
 	g.mu.Lock()
 	g.kills++
 	calls := g.kills
@@ -314,8 +331,8 @@ func (g *guard) kill() {
 	switch {
 	case g.now() == guardLost:
 		signalEach(g.orphans(), syscall.SIGKILL)
-	case calls > takeOverSilent, calls > takeOverStopped && isStopped(g.cmd.Process.Pid):
-		_ = g.cmd.Process.Kill()
+	case calls > takeOverSilent, calls > takeOverStopped && isStopped(g.process.Pid):
+		_ = g.process.Kill()
 	default:
 		g.order(orderKill)
 	}
@@ -329,7 +346,7 @@ func hasChildren() bool {
 
 // orphans returns the processes of the job that a killed guard has left: all new children of dlock,
 // and their descendants.
-func (g *guard) orphans() (processes []*os.Process) {
+func (g *Guard) orphans() (processes []*os.Process) {
 	for _, child := range g.newChildren() {
 		for _, pid := range append(descendantsOf(child), child) {
 			if process, err := os.FindProcess(pid); err == nil {
@@ -342,7 +359,7 @@ func (g *guard) orphans() (processes []*os.Process) {
 
 // newChildren returns the children that dlock did not have before. It reaps ended children until
 // there are none, because each may have left its own children to dlock.
-func (g *guard) newChildren() []int {
+func (g *Guard) newChildren() []int {
 	for {
 		children := slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool {
 			return slices.Contains(g.before, pid)
@@ -364,40 +381,38 @@ func signalEach(processes []*os.Process, sig syscall.Signal) {
 	}
 }
 
-// until sends the end of the lease to the guard. The guard ends the job then,
+// Until sends the end of the lease to the guard. The guard ends the job then,
 // whatever happens to dlock.
-func (g *guard) until(end time.Time) {
+func (g *Guard) Until(end time.Time) {
 	g.order(orderUntil+" %d", uptime()+time.Until(end))
 }
 
-// lost reports whether the guard was killed. interrupt is a signal that ends dlock as well, or
+// Lost reports whether the guard was killed. interrupt is a signal that ends dlock as well, or
 // nil: the last forwarded signal, or the signal that killed the guard. In the second case the
 // guard did not have its own group yet. The signal was then for dlock's group, and dlock may
 // not have received it so far.
-func (g *guard) lost() (lost bool, interrupt os.Signal) {
+func (g *Guard) Lost() (lost bool, interrupt os.Signal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.phase != guardLost || g.ends != nil || g.cmd.ProcessState == nil {
+	if g.phase != guardLost || g.ends != nil {
 		return g.phase == guardLost, g.ends
 	}
-	status := g.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() && slices.Contains(interrupts, os.Signal(status.Signal())) {
-		return true, status.Signal()
+	if g.own.Signaled() && slices.Contains(Interrupts, os.Signal(g.own.Signal())) {
+		return true, g.own.Signal()
 	}
 	return true, nil
 }
 
-// end returns the exit code of the command, and the signal that ended it, or 0. key is true if a
-// key of the terminal may have sent that signal.
-func (g *guard) end() (code int, sig syscall.Signal, key bool) {
+// End returns the exit code of the command, or the signal that ended it. key is true if a key of
+// the terminal may have sent that signal.
+func (g *Guard) End() (code int, sig syscall.Signal, key bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case g.phase == guardLost && !g.known:
-		// It ended with its parent (prctl(2), PR_SET_PDEATHSIG).
-		return exitSignal + int(syscall.SIGKILL), 0, false
+		return 0, syscall.SIGKILL, false // it ended with its parent (prctl(2), PR_SET_PDEATHSIG)
 	case g.status.Signaled():
-		return exitSignal + int(g.status.Signal()), g.status.Signal(), g.isKey
+		return 0, g.status.Signal(), g.isKey
 	}
 	return g.status.ExitStatus(), 0, false
 }

@@ -1,4 +1,4 @@
-package command
+package guard
 
 import "golang.org/x/sys/unix"
 
