@@ -1,9 +1,8 @@
 package bench
 
 import (
-	"bufio"
 	"context"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +36,7 @@ func Serve(
 	ctx context.Context, in io.Reader, out io.Writer,
 	open func(context.Context, Settings) (Process, error),
 ) error {
-	orders, answers := gob.NewDecoder(in), gob.NewEncoder(out)
+	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
 	var first order
 	if err := orders.Decode(&first); err != nil {
 		return fmt.Errorf("bench: the first order: %w", err)
@@ -87,8 +86,8 @@ func (c *localCrew) hold(ctx context.Context) (term time.Duration, err error) {
 type child struct {
 	cmd     *exec.Cmd
 	stdin   io.Closer
-	orders  *gob.Encoder
-	answers *gob.Decoder
+	orders  *json.Encoder
+	answers *json.Decoder
 }
 
 // startChild starts a child and waits until it has connected.
@@ -106,7 +105,7 @@ func startChild(
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &child{cmd, stdin, gob.NewEncoder(stdin), gob.NewDecoder(bufio.NewReader(stdout))}
+	c := &child{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)}
 	if _, err := c.tell(ctx, patience, order{Settings: s, Kind: k, Names: names}); err != nil {
 		c.kill()
 		_ = c.close()
