@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -141,13 +142,15 @@ func (u *URL) parseAuthority(s string) error {
 
 // hostPattern matches a name or an IPv4 address, or an IPv6 address in brackets,
 // and an optional port.
-var hostPattern = regexp.MustCompile(`^(?:[A-Za-z0-9._-]+|\[([0-9a-fA-F:.]+)\])(?::([0-9]+))?$`)
+var hostPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[A-Za-z0-9._-]+|\[([0-9a-fA-F:.]+)\])(?::([0-9]+))?$`)
+})
 
 // checkHost returns an error if host is not a name or an address with an optional
 // port. It does not resolve the name. The error contains no more than the text
 // before the first colon or the port, because the rest may be a password.
 func checkHost(host string) error {
-	match := hostPattern.FindStringSubmatch(host)
+	match := hostPattern().FindStringSubmatch(host)
 	if match == nil {
 		name, _, _ := strings.Cut(host, ":") // the rest is a password in redis://user:password
 		return fmt.Errorf("host %q…: it must be name, name:port, [IPv6] or [IPv6]:port", name)

@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -159,24 +160,25 @@ func (w *row) forget() {
 func (w *row) turn(ctx context.Context, d time.Duration) error {
 	if w.floor != nil {
 		d /= 2
-		start := time.Now()
 		visits, err := w.floor.turn(ctx, d)
 		if err != nil {
 			return err
 		}
-		w.floorTally.addPairs(visits, time.Since(start))
+		w.floorTally.addPairs(visits, extent(visits))
 	}
 	parts := make([][][]visit, len(w.crews))
 	errs := make([]error, len(w.crews))
-	start := time.Now()
 	var wg sync.WaitGroup
 	for i, c := range w.crews {
 		wg.Go(func() { parts[i], errs[i] = c.turn(ctx, d) })
 	}
 	wg.Wait()
-	elapsed := time.Since(start)
 	if err := firstOf(errs); err != nil {
 		return err
+	}
+	var elapsed time.Duration
+	for _, visits := range parts {
+		elapsed = max(elapsed, extent(visits))
 	}
 	switch visits := slices.Concat(parts...); {
 	case w.kind == writer:
@@ -187,6 +189,17 @@ func (w *row) turn(ctx context.Context, d time.Duration) error {
 		w.tally.addPairs(visits, elapsed)
 	}
 	return nil
+}
+
+// extent returns the time from the first to the last event of a crew. Children send their visits
+// after it, which can take as long as the turn.
+func extent(visits [][]visit) time.Duration {
+	first, last := int64(math.MaxInt64), int64(0)
+	for _, list := range visits { // each contender has a visit
+		first = min(first, list[0].Asked)
+		last = max(last, list[len(list)-1].Released)
+	}
+	return time.Duration(last - first)
 }
 
 // contended reports whether the contenders of w wait for each other.

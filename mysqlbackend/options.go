@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -70,16 +69,19 @@ func (o *Options) withDefaults() (Options, error) {
 	return opts, opts.check()
 }
 
-// tablePattern matches identifiers that need no quotes. They cannot end a quoted identifier, and
-// cannot become another one on a server that folds case or trims blanks.
-var tablePattern = regexp.MustCompile(`^[0-9A-Za-z_$]{1,64}$`)
+// isTable reports whether name is an identifier that needs no quotes. Such an identifier cannot end
+// a quoted identifier, and cannot become another one on a server that folds case or trims blanks.
+func isTable(name string) bool {
+	const chars = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_$"
+	return name != "" && len(name) <= 64 && strings.Trim(name, chars) == ""
+}
 
 // check returns an error if a field is invalid. The defaults must be filled in.
 func (o *Options) check() error {
 	switch {
 	case o.Timeout < 0:
 		return errors.New("dlock: Options.Timeout is negative")
-	case !tablePattern.MatchString(o.Table):
+	case !isTable(o.Table):
 		return fmt.Errorf("dlock: parameter \"table\": %.80q must be "+
 			"1 to 64 letters, digits, _ or $", o.Table)
 	case o.Notify != NotifyLock && o.Notify != NotifyPoll:

@@ -3,7 +3,6 @@ package pgbackend
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -40,9 +39,17 @@ type Options struct {
 	TTL time.Duration
 }
 
-// tablePattern matches the names of tables.
-var tablePattern = regexp.MustCompile(
-	`^(?:[A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+// isTable reports whether name is the name of a table, with or without a schema.
+func isTable(name string) bool {
+	schema, table, ok := strings.Cut(name, ".")
+	return isIdentifier(schema) && (!ok || isIdentifier(table))
+}
+
+func isIdentifier(s string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+	return s != "" && len(s) <= 63 && strings.Trim(s, letters+"0123456789") == "" &&
+		strings.ContainsRune(letters, rune(s[0]))
+}
 
 // withDefaults returns a copy of o with the defaults in the place of zero values. A nil o is valid.
 func (o *Options) withDefaults() Options {
@@ -70,7 +77,7 @@ func (o Options) check() error {
 		return fmt.Errorf("dlock: invalid TTL %v of a session: it must be from %v to %v",
 			o.TTL, minTTL, maxTTL)
 	}
-	if !tablePattern.MatchString(o.Table) {
+	if !isTable(o.Table) {
 		return fmt.Errorf("dlock: invalid table %q: it must be letters, digits and _, "+
 			"with a schema and a dot before it if needed", o.Table)
 	}

@@ -164,6 +164,9 @@ func TestBadURLs(t *testing.T) {
 		"postgres:", "postgres://host", "postgres://host/", "postgres://host/a/b",
 		"postgres:///db", "postgres://host/db?socket=/tmp", "postgres://host/db?table=a.b.c",
 		"postgres://host/db?table=a;b", "postgres:///db?socket=/tmp&tls=1",
+		"postgres://host/db?table=.a", "postgres://host/db?table=a.",
+		"postgres://host/db?table=1a", "postgres://host/db?table=a.1",
+		"postgres://host/db?table=" + strings.Repeat("a", 64),
 		"postgres://host/db?lock=table",
 		"postgres://host/db?timeout=0", "postgres://host/db?ca=/tmp/x",
 	} {

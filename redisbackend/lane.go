@@ -68,7 +68,7 @@ func (l *lane) close() {
 // run evaluates a script and returns when ctx ends. In a cluster every request is sent singly,
 // because one of several servers may not answer. A request that waits for replicas is sent singly,
 // too.
-func (l *lane) run(ctx context.Context, s *script, r *request) (any, error) {
+func (l *lane) run(ctx context.Context, s script, r *request) (any, error) {
 	if l.batcher == nil {
 		return l.runAlone(ctx, s, r)
 	}
@@ -83,7 +83,7 @@ func (l *lane) run(ctx context.Context, s *script, r *request) (any, error) {
 // runAlone returns when ctx ends. go-redis observes only the deadline of a context, and while it
 // waits for a connection not even that. So the request runs in place only if nothing but its
 // deadline ends ctx, and if a connection is probably open and idle. Otherwise it runs separately.
-func (l *lane) runAlone(ctx context.Context, s *script, r *request) (any, error) {
+func (l *lane) runAlone(ctx context.Context, s script, r *request) (any, error) {
 	direct, ok := backend.DeadlineOnly(ctx)
 	if !ok || l.busy.Load() >= l.idle.Load() || ctx.Err() != nil {
 		return l.runSeparately(ctx, s, r.until(ctx))
@@ -122,7 +122,7 @@ func (c *inPlace) Err() error {
 // runSeparately evaluates a script in another goroutine, and returns when ctx ends. It never runs
 // in place and never in a batch, so that neither can delay the request. Renewals and breaks need
 // this.
-func (l *lane) runSeparately(ctx context.Context, s *script, args []any) (any, error) {
+func (l *lane) runSeparately(ctx context.Context, s script, args []any) (any, error) {
 	l.busy.Add(1)
 	reply, err := backend.Call(ctx, func(ctx context.Context) (any, error) {
 		return l.evaluate(ctx, s, args)
@@ -150,10 +150,10 @@ func (l *lane) resetIdle() { l.idle.Store(0) }
 // evaluate sends EVALSHA and, if the server does not have the script or has forgotten it, EVAL. If
 // the answer is NOSCRIPT, the server has not executed the script. The context may have ended
 // meanwhile: it may be an inPlace, after which the caller runs the request separately.
-func (l *lane) evaluate(ctx context.Context, s *script, args []any) (any, error) {
-	reply, err := l.process(ctx, "evalsha", s.hash, args)
+func (l *lane) evaluate(ctx context.Context, s script, args []any) (any, error) {
+	reply, err := l.process(ctx, "evalsha", s().hash, args)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return l.process(ctx, "eval", s.source, args)
+		return l.process(ctx, "eval", s().source, args)
 	}
 	return reply, err
 }

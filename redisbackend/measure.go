@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,8 +23,11 @@ var (
 const floorTTL = 30 * time.Second
 
 // floorScript is the usual script to unlock a lock on Redis.
-var floorScript = redis.NewScript(
-	`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
+var floorScript = sync.OnceValue(func() *redis.Script {
+	return redis.NewScript(
+		`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end ` +
+			`return 0`)
+})
 
 // Floor implements measure.Floor: SET NX PX, and a script that deletes the key if it is the
 // owner's.
@@ -36,7 +40,7 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 	if err != nil {
 		return d.main.interpret(ctx, err)
 	}
-	n, err := floorScript.Run(ctx, d.main.client, []string{lock}, owner).Int()
+	n, err := floorScript().Run(ctx, d.main.client, []string{lock}, owner).Int()
 	if err == nil && n != 1 {
 		err = backend.ErrNotHeld
 	}

@@ -85,7 +85,7 @@ func (d *driver) Adopt(
 // move evaluates a script with the five keys of an exported grant. owner is the exporter's. The
 // script proves a term of ttl. It is not sent after ctx has ended.
 func (d *driver) move(
-	ctx context.Context, ttl time.Duration, s *script, name, owner string, args ...any,
+	ctx context.Context, ttl time.Duration, s script, name, owner string, args ...any,
 ) (any, error) {
 	k := d.keys(name)
 	all := []any{

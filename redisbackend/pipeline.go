@@ -13,7 +13,7 @@ import (
 
 // call is one of many evaluations that are sent together.
 type call struct {
-	script *script
+	script script
 	args   []any  // as newCommand takes them
 	lock   string // the key of a lock that the call is about: it determines the node
 }
@@ -112,9 +112,9 @@ func (l *lane) evaluateEach(ctx context.Context, calls []call) []answer {
 	for _, name := range []string{"evalsha", "eval"} {
 		cmds := make([]redis.Cmder, len(todo))
 		for n, i := range todo {
-			text := calls[i].script.hash
+			text := calls[i].script().hash
 			if name == "eval" {
-				text = calls[i].script.source
+				text = calls[i].script().source
 			}
 			cmds[n] = newCommand(ctx, name, text, calls[i].args)
 		}

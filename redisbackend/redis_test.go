@@ -803,7 +803,7 @@ func TestClockBeyondTheLastFence(t *testing.T) {
 	d, c := openURL(t, s.URL), admin(t, s)
 	const now = "redis.call('TIME')"
 	// The clock of this script shows the year 2100.
-	source := strings.ReplaceAll(acquireScript.source.(string), now, "{'4102444800', '0'}")
+	source := strings.ReplaceAll(acquireScript().source.(string), now, "{'4102444800', '0'}")
 	k := newKeys(t.Name())
 	err := c.Do(t.Context(), "eval", source, 4, k.lock, k.fence, k.queue, k.waiters,
 		raw.NewOwner(), 60_000, "me\n"+t.Name()+"\nmeta", 0).Err()
@@ -862,7 +862,7 @@ func TestWaitersRetryAfterAReconnection(t *testing.T) {
 	k := newKeys(g.Key)
 	if _, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Do(ctx, "client", "kill", "type", "pubsub")
-		p.Do(ctx, "eval", releaseScript.source, 4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
+		p.Do(ctx, "eval", releaseScript().source, 4, k.lock, k.fence, k.queue, k.waiters, g.Owner)
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -40,35 +41,39 @@ var (
 
 // The requests that a driver sends to its server.
 var (
-	acquireScript    = assemble(acquireLua)
-	releaseScript    = assemble(releaseLua)
-	acquireAllScript = assemble(acquireAllLua)
-	releaseAllScript = assemble(releaseAllLua)
-	breakScript      = assemble(breakLua)
-	downgradeScript  = assemble(downgradeLua)
-	exportScript     = assemble(exportLua)
-	adoptScript      = assemble(adoptLua)
-	renewScript      = newScript(renewLua)
-	inspectScript    = newScript(inspectLua)
+	acquireScript    = newScript(grantLua, acquireLua)
+	releaseScript    = newScript(grantLua, releaseLua)
+	acquireAllScript = newScript(grantLua, acquireAllLua)
+	releaseAllScript = newScript(grantLua, releaseAllLua)
+	breakScript      = newScript(grantLua, breakLua)
+	downgradeScript  = newScript(grantLua, downgradeLua)
+	exportScript     = newScript(grantLua, exportLua)
+	adoptScript      = newScript(grantLua, adoptLua)
+	renewScript      = newScript("", renewLua)
+	inspectScript    = newScript("", inspectLua)
 )
 
-// assemble returns the script of a source that needs the other parts.
-func assemble(source string) *script {
-	parts := strings.NewReplacer(
-		"\n-- queue.lua\n", "\n"+queueLua, "\n-- refuse.lua\n", "\n"+refuseLua,
-	)
-	return newScript(grantLua + parts.Replace(source))
-}
+// script returns the texts of a Lua script. The first call builds them, so that they do not delay
+// the start of a program that does not use them. No script has a shebang line, because a server
+// without memory refuses a script with a shebang line as a whole. It executes any other script up
+// to the first command that needs memory.
+type script func() *scriptTexts
 
-// script is a Lua script as arguments of EVAL and EVALSHA. No script has a shebang line, because a
-// server without memory refuses a script with a shebang line as a whole. It executes any other
-// script up to the first command that needs memory.
-type script struct {
+// scriptTexts are a script as arguments of EVAL and EVALSHA.
+type scriptTexts struct {
 	source, hash any // strings
 }
 
-func newScript(source string) *script {
-	return &script{source: source, hash: redis.NewScript(source).Hash()}
+// newScript returns a script of two parts. In the second one, a comment with the name of another
+// part stands for that part.
+func newScript(first, second string) script {
+	return sync.OnceValue(func() *scriptTexts {
+		parts := strings.NewReplacer(
+			"\n-- queue.lua\n", "\n"+queueLua, "\n-- refuse.lua\n", "\n"+refuseLua,
+		)
+		source := first + parts.Replace(second)
+		return &scriptTexts{source: source, hash: redis.NewScript(source).Hash()}
+	})
 }
 
 // once is a command that no client repeats. After a repetition the answer "nothing to release"

@@ -324,7 +324,7 @@ func grantMessage(owner, fence string, attempt int) string {
 func testAcquire(s *stage) {
 	heldByH := state{lock: held("h"), term: 10, fence: oldFence}
 	a, b := waiting{"a", 1, 5000, 1, "w"}, waiting{"b", 5, 5000, 4, "w"}
-	s.test(acquireScript.source, []scriptTest{
+	s.test(acquireScript().source, []scriptTest{
 		{
 			name: "a free lock", args: attempt("a", 0),
 			want: newFence, after: state{lock: granted("a", newFence), term: hour, fence: newFence},
@@ -450,7 +450,7 @@ func testForeign(s *stage) {
 	for i := range tests {
 		tests[i].want, tests[i].after = "CONFLICT", tests[i].before
 	}
-	s.test(acquireScript.source, append(tests, scriptTest{
+	s.test(acquireScript().source, append(tests, scriptTest{
 		name:   "a queue, and an invalid fence",
 		before: state{fence: "x", queue: []waiting{b}, queueTerm: hour}, args: attempt("a", 0),
 		want: "CONFLICT", after: state{fence: "x"},
@@ -474,7 +474,7 @@ func testForeign(s *stage) {
 	for _, key := range []string{s.keys.lock, s.keys.fence} {
 		s.set(state{})
 		s.do("rpush", key, "x")
-		got := s.run(acquireScript.source, clock, attempt("a", 0)...)
+		got := s.run(acquireScript().source, clock, attempt("a", 0)...)
 		if got != "WRONGTYPE" {
 			s.Errorf("acquire over the list %s: %s", key, got)
 		}
@@ -503,7 +503,7 @@ func testGrant(s *stage) {
 		tests[i].args = attempt("a", 0)
 		tests[i].after = state{lock: value("a", tt.want, at), term: hour, fence: tt.want}
 	}
-	s.test(acquireScript.source, tests)
+	s.test(acquireScript().source, tests)
 }
 
 func testRelease(s *stage) {
@@ -513,7 +513,7 @@ func testRelease(s *stage) {
 		lock: held("h"), term: 10, fence: oldFence,
 		queue: []waiting{a, b}, queueTerm: hour,
 	}
-	s.test(releaseScript.source, []scriptTest{
+	s.test(releaseScript().source, []scriptTest{
 		{
 			name: "a lock", before: heldByH, args: []any{"h"},
 			want: "1", after: state{fence: oldFence},
@@ -593,7 +593,7 @@ func testBreak(s *stage) {
 	text := state{lock: "text", term: 10}
 	a := waiting{"a", 1, 5000, 1, "w"}
 	lost := "dlock:client:clienth lost h " + oldFence
-	s.test(breakScript.source, []scriptTest{
+	s.test(breakScript().source, []scriptTest{
 		{name: "a free lock", args: []any{""}, want: "0"},
 		{
 			name: "its holder", before: heldByH, args: []any{"h"}, want: "1",
@@ -633,7 +633,7 @@ func testRenew(s *stage) {
 	for i := range locks {
 		args = append(args, "a", oldFence, (30+i)*60_000)
 	}
-	got := s.eval(renewScript.source, clock, locks, args...)
+	got := s.eval(renewScript().source, clock, locks, args...)
 	if want := "[0, 1, 0, 0, 0, 1]"; got != want {
 		s.Errorf("the answer is %s, want %s", got, want)
 	}
@@ -665,7 +665,7 @@ func testInspect(s *stage) {
 	for _, lock := range []string{"free", "list", "hash", "held", "shared", "over"} {
 		keys = append(keys, lock, lock+":waiters")
 	}
-	got := s.eval(inspectScript.source, clock, keys)
+	got := s.eval(inspectScript().source, clock, keys)
 	want := "[[0, -2, 0, , ], [], [], [value, 10 min, 2, name, r], " +
 		"[[r, dlock1\nb\nrest, 1000], -1, 0, , ], [0, -1, 0, , ]]"
 	if got != want {
@@ -692,7 +692,7 @@ func testReaders(s *stage) {
 	queued.queue, queued.queueTerm = []waiting{writer}, 1
 	both := queued
 	both.queue = []waiting{writer, {"c", 2, entryMS, 2, "r"}}
-	s.test(acquireScript.source, []scriptTest{
+	s.test(acquireScript().source, []scriptTest{
 		{
 			name: "a free lock", args: attemptAs("r", "c", 0), want: newFence,
 			after: readers(hour, termMS, holding{"c", newFence, termMS}),
@@ -761,7 +761,7 @@ func testPermits(s *stage) {
 	two.holders = []holding{a, b}
 	queued := two
 	queued.queue, queued.queueTerm = []waiting{{"c", 1, entryMS, 3, "p2"}}, 1
-	s.test(acquireScript.source, []scriptTest{
+	s.test(acquireScript().source, []scriptTest{
 		{
 			name: "a free semaphore", args: attemptAs("p2", "c", 1), want: newFence, after: state{
 				kind: "p2", first: termMS, holders: []holding{{"c", newFence, termMS}}, term: hour,
@@ -811,7 +811,7 @@ func testPermits(s *stage) {
 	for owner, want := range map[string][2]string{
 		"c": {"[5000, meta of a]", "[5000, meta of b]"}, // either of them
 	} {
-		got := s.run(acquireScript.source, clock, attemptAs("p2", owner, 3)...)
+		got := s.run(acquireScript().source, clock, attemptAs("p2", owner, 3)...)
 		if got = strings.Replace(got, "1 min", "5000", 1); got != want[0] && got != want[1] {
 			s.Errorf("no permit: the answer is %q", got)
 		}
@@ -827,7 +827,7 @@ func testExpiry(s *stage) {
 	state1 := func(kind string, first int, holders ...holding) state {
 		return state{kind: kind, first: first, holders: holders, term: 10, fence: oldFence}
 	}
-	s.test(acquireScript.source, []scriptTest{
+	s.test(acquireScript().source, []scriptTest{
 		{
 			name: "a permit", before: state1("p2", 0, over, live), args: attemptAs("p2", "c", 0),
 			want: newFence, after: state{
@@ -903,7 +903,7 @@ func testLeave(s *stage) {
 			name: "no holder", before: readers(a), args: []any{"c"}, want: "0", after: readers(a),
 		},
 	}
-	s.test(releaseScript.source, append(tests, scriptTest{
+	s.test(releaseScript().source, append(tests, scriptTest{
 		name: "a writer that waits before a reader", before: queued(readers(a), writer, reader),
 		args: []any{"w"}, want: "1", told: grantMessage("r", newFence, 4), after: state{
 			kind: "r", first: 5000, holders: []holding{a, {"r", newFence, 6001}}, term: 10,
@@ -922,7 +922,7 @@ func testLeave(s *stage) {
 			tests[i].told = strings.TrimSuffix(tests[i].told, ", ")
 		}
 	}
-	s.test(breakScript.source, append(tests, scriptTest{
+	s.test(breakScript().source, append(tests, scriptTest{
 		name: "all", before: queued(readers(a), writer), args: []any{""}, want: "1",
 		told:  strings.TrimPrefix(lost("a"), ", ") + ", " + grantMessage("w", newFence, 1),
 		after: granted,
@@ -931,7 +931,7 @@ func testLeave(s *stage) {
 		after: readers(a),
 	}))
 	s.set(readers(a, b))
-	if got := s.run(breakScript.source, clock, ""); got != "1" || s.get().kind != "" {
+	if got := s.run(breakScript().source, clock, ""); got != "1" || s.get().kind != "" {
 		s.Errorf("break of two readers: %s, and the state is %+v", got, s.get())
 	}
 }
@@ -948,7 +948,7 @@ func testDowngrade(s *stage) {
 	queued.queue = []waiting{{"r", 1, 6000, 4, "r"}, {"w", 2, 5000, 1, "w"}}
 	queued.queueTerm = 1
 	next := "1800000000005008"
-	s.test(downgradeScript.source, []scriptTest{
+	s.test(downgradeScript().source, []scriptTest{
 		{name: "a writer", before: before, args: args, want: "1", after: after},
 		{name: "a reader", before: after, args: args, want: "1", after: after},
 		{name: "nothing", args: args, want: "0"},
@@ -981,7 +981,7 @@ func testTerms(s *stage) {
 	grants := map[string]func(){
 		"acquire": func() {
 			s.set(state{})
-			s.run(acquireScript.source, began, attemptAs("r", "a", 0)...)
+			s.run(acquireScript().source, began, attemptAs("r", "a", 0)...)
 		},
 		"renew": func() {
 			s.set(state{
@@ -995,7 +995,7 @@ func testTerms(s *stage) {
 			"1800003600 5998": "[1, meta of a]", ended: "1800003600006000",
 		} {
 			grant()
-			if got := s.run(acquireScript.source, at, attempt("w", 0)...); got != want {
+			if got := s.run(acquireScript().source, at, attempt("w", 0)...); got != want {
 				s.Errorf("%s: the answer at %s is %s, want %s", name, at, got, want)
 			}
 		}
@@ -1006,7 +1006,7 @@ func testTerms(s *stage) {
 // renew renews one of several holders.
 func (s *stage) renew(at, owner, fence string, ttl int) {
 	s.Helper()
-	got := s.eval(renewScript.source, at, []string{s.keys.lock}, owner, fence, ttl)
+	got := s.eval(renewScript().source, at, []string{s.keys.lock}, owner, fence, ttl)
 	if got != "[1]" {
 		s.Errorf("renew: %s", got)
 	}
