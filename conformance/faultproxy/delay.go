@@ -58,33 +58,23 @@ func (c *pair) deliver(ctx context.Context) {
 // awaitRead waits until the server has read the bytes that deliver sent, or until ctx ends.
 func (c *pair) awaitRead(ctx context.Context) {
 	answered, left := c.delay.pending()
-	if left {
-		answered = c.ended
+	if answered == nil && !left {
+		return
 	}
-	if answered != nil {
-		select {
-		case <-answered:
-		case <-c.ended:
-		case <-ctx.Done():
-		}
+	select {
+	case <-answered:
+	case <-c.done:
+	case <-ctx.Done():
 	}
 	if left {
 		c.close()
 	}
 }
 
-// delayState states whether the requests of a connection pass.
-type delayState int
-
-const (
-	passing delayState = iota // requests pass at once
-	keeping                   // requests are kept back until deliver
-)
-
 // delay keeps back the requests of one connection. It is safe for concurrent use.
 type delay struct {
 	mu       sync.Mutex
-	state    delayState
+	keeping  bool // requests are kept back until deliver
 	kept     []byte
 	left     bool          // the client closed its end while requests were kept back
 	answered chan struct{} // closed by the first answer after deliver; nil if no answer is due
@@ -94,28 +84,26 @@ type delay struct {
 func (d *delay) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.state == keeping {
-		return false
-	}
-	d.state = keeping
-	return true
+	begun := !d.keeping
+	d.keeping = true
+	return begun
 }
 
 // on reports whether requests are kept back, or whether the client left while they were.
 func (d *delay) on() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.state == keeping || d.left
+	return d.keeping || d.left
 }
 
 // keep appends b to the bytes that are kept back. It returns false if requests pass at present.
 func (d *delay) keep(b []byte) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.state == keeping {
+	if d.keeping {
 		d.kept = append(d.kept, b...)
 	}
-	return d.state == keeping
+	return d.keeping
 }
 
 // leave records that the client has closed its end. It reports whether the server's end must
@@ -123,7 +111,7 @@ func (d *delay) keep(b []byte) bool {
 func (d *delay) leave() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.left = d.state == keeping
+	d.left = d.keeping
 	return d.left
 }
 
@@ -136,7 +124,7 @@ func (d *delay) deliver(server net.Conn) (left bool, err error) {
 		d.answered = make(chan struct{})
 		_, err = server.Write(d.kept)
 	}
-	d.state, d.kept = passing, nil
+	d.keeping, d.kept = false, nil
 	return d.left, err
 }
 
@@ -144,16 +132,20 @@ func (d *delay) deliver(server net.Conn) (left bool, err error) {
 func (d *delay) answer() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.answered != nil && d.state == passing {
+	if d.answered != nil && !d.keeping {
 		close(d.answered)
 		d.answered = nil
 	}
 }
 
 // pending returns a channel that is closed by the answer to the delivered bytes, or nil if no
-// answer is due. It also reports whether the client has left.
+// answer is due. It also reports whether the client has left. The server then closes the
+// connection, and no answer is due.
 func (d *delay) pending() (answered <-chan struct{}, left bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.answered, d.left
+	if d.left {
+		return nil, true
+	}
+	return d.answered, false
 }
