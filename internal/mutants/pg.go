@@ -272,6 +272,15 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestWaiterWithoutListener",
 	},
 	{
+		guard: "postgres: the listener passes silent hosts", file: "pgbackend/wait.go",
+		without: "after a failover the waiters poll, because LISTEN tries the first host only",
+		edits: []edit{{
+			old: "WithTimeout(l.ctx, patienceOf(l.base, l.timeout))",
+			new: "WithTimeout(l.ctx, l.timeout)",
+		}},
+		pkg: "pgbackend", test: "TestSilentHostsArePassed/the_listener",
+	},
+	{
 		guard: "postgres: requests delay no renewal", file: "pgbackend/driver.go",
 		without: "many requests make renewals wait until leases are lost",
 		edits:   []edit{{old: "d.edit(ctx, d.renewals, key,", new: "d.edit(ctx, d.main, key,"}},

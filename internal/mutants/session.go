@@ -457,9 +457,18 @@ var sessionMutants = []mutant{
 		guard: "postgres: a session passes a silent host", file: "pgbackend/session.go",
 		without: "after a failover, a client cannot connect to the second host",
 		edits: []edit{{
-			old: "ctx, cancel := context.WithTimeout(ctx, openTimeout)",
-			new: "ctx, cancel := context.WithTimeout(ctx, opts.Timeout)",
+			old: "WithTimeout(ctx, patienceOf(base, opts.Timeout))",
+			new: "WithTimeout(ctx, opts.Timeout)",
 		}},
 		pkg: "pgbackend", test: "TestSilentHostIsPassed",
+	},
+	{
+		guard: "postgres: a session passes all silent hosts", file: "pgbackend/session.go",
+		without: "a client whose other hosts are silent cannot connect to the last one",
+		edits: []edit{{
+			old: "WithTimeout(ctx, patienceOf(base, opts.Timeout))",
+			new: "WithTimeout(ctx, openTimeout)",
+		}},
+		pkg: "pgbackend", test: "TestSilentHostsArePassed/a_session",
 	},
 }
