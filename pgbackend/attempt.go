@@ -77,6 +77,7 @@ type attempt struct {
 	gone    int // of them
 	conn    *pgconn.PgConn
 	limit   *time.Timer
+	until   time.Time // when limit ends, unless a caller goes
 }
 
 // attemptState is the state of an attempt.
@@ -97,7 +98,7 @@ func (a *attempt) begin(conn *pgconn.PgConn, timeout time.Duration) bool {
 	if a.state != waiting {
 		return false
 	}
-	a.state, a.conn = wanted, conn
+	a.state, a.conn, a.until = wanted, conn, time.Now().Add(timeout)
 	a.limit = time.AfterFunc(timeout, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -106,8 +107,8 @@ func (a *attempt) begin(conn *pgconn.PgConn, timeout time.Duration) bool {
 	return true
 }
 
-// abandon limits the rest of the statement, because a caller has gone. Only half of the slots of a
-// lane can have statements whose callers have all gone, and the next one ends at once: otherwise
+// abandon shortens the limit of the statement, because a caller has gone. Only half of the slots of
+// a lane can have statements whose callers have all gone, and the next one ends at once: otherwise
 // requests for one row that another statement has locked would delay those for all other rows.
 func (a *attempt) abandon() {
 	a.mu.Lock()
@@ -120,7 +121,7 @@ func (a *attempt) abandon() {
 	case a.state != wanted:
 		return
 	case a.gone == 1:
-		a.limit.Reset(abandonAfter)
+		a.limit.Reset(min(abandonAfter, time.Until(a.until)))
 	}
 	switch all := a.gone == a.callers; {
 	case all && a.lane.abandon():

@@ -2,13 +2,18 @@ package pgbackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
@@ -283,4 +288,33 @@ func TestOneCallerLeavesItsStatementToTheOthers(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCallerThatGoesExtendsNoLimit has a statement of two callers, of which one goes shortly before
+// its limit.
+func TestCallerThatGoesExtendsNoLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		own, peer := net.Pipe()
+		config, err := pgconn.ParseConfig("host=localhost sslmode=disable")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := pgconn.Construct(&pgconn.HijackedConn{Conn: own, Config: config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const timeout = abandonAfter / 2
+		begun := time.Now()
+		a := &attempt{lane: newLane(1), callers: 2}
+		a.begin(conn, timeout)
+		time.Sleep(timeout / 2)
+		a.abandon()
+		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the peer reads until %v", err)
+		}
+		if took := time.Since(begun); took != timeout {
+			t.Errorf("the connection ends after %v, want %v", took, timeout)
+		}
+	})
 }

@@ -512,8 +512,16 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 	{
 		guard: "postgres: an abandoned request ends soon", file: "pgbackend/attempt.go",
 		without: "a request that was given up is executed after its release, for a whole TTL",
-		edits:   []edit{{old: "\t\ta.limit.Reset(abandonAfter)\n", new: ""}},
-		pkg:     "pgbackend", test: "TestAbandonedRequestEnds",
+		edits: []edit{{
+			old: "\t\ta.limit.Reset(min(abandonAfter, time.Until(a.until)))\n", new: "",
+		}},
+		pkg: "pgbackend", test: "TestAbandonedRequestEnds",
+	},
+	{
+		guard: "postgres: a caller that goes extends no limit", file: "pgbackend/attempt.go",
+		without: "the other callers of a statement wait longer than the timeout",
+		edits:   []edit{{old: "min(abandonAfter, time.Until(a.until))", new: "abandonAfter"}},
+		pkg:     "pgbackend", test: "TestCallerThatGoesExtendsNoLimit",
 	},
 	{
 		guard: "postgres: a reset connection sends nothing more", file: "pgbackend/attempt.go",
