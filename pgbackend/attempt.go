@@ -49,9 +49,12 @@ func call[T any](
 		}
 		return value, err
 	})
-	if err != nil && ctx.Err() != nil {
-		a.abandon()
+	switch {
+	case err == nil || ctx.Err() == nil:
+	case a.abandon():
 		return *new(T), ctx.Err()
+	default:
+		return *new(T), unsent(ctx.Err())
 	}
 	return value, interpretError(err)
 }
@@ -107,19 +110,20 @@ func (a *attempt) begin(conn *pgconn.PgConn, timeout time.Duration) bool {
 	return true
 }
 
-// abandon shortens the limit of the statement, because a caller has gone. Only half of the slots of
-// a lane can have statements whose callers have all gone, and the next one ends at once: otherwise
-// requests for one row that another statement has locked would delay those for all other rows.
-func (a *attempt) abandon() {
+// abandon shortens the limit of the statement, because a caller has gone. It reports whether the
+// statement was sent; otherwise it never is. Only half of the slots of a lane can have statements
+// whose callers have all gone, and the next one ends at once: otherwise requests for one row that
+// another statement has locked would delay those for all other rows.
+func (a *attempt) abandon() (sent bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.gone++
 	switch {
 	case a.state == waiting:
 		a.state = ended
-		return
+		return false
 	case a.state != wanted:
-		return
+		return true
 	case a.gone == 1:
 		a.limit.Reset(min(abandonAfter, time.Until(a.until)))
 	}
@@ -129,6 +133,7 @@ func (a *attempt) abandon() {
 	case all:
 		a.reset()
 	}
+	return true
 }
 
 // reset ends the connection of a request that is under way. a.mu must be held.

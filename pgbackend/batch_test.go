@@ -318,3 +318,36 @@ func TestCallerThatGoesExtendsNoLimit(t *testing.T) {
 		}
 	})
 }
+
+// TestRequestWithoutASlotIsNotSent has requests that are given up before they get a connection.
+func TestRequestWithoutASlotIsNotSent(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	reader := raw.Request(t, time.Minute)
+	reader.Mode = backend.Shared
+	for range cap(d.main.slots) {
+		d.main.slots <- struct{}{}
+	}
+	for what, request := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error {
+			_, err := d.Acquire(ctx, raw.Request(t, time.Minute))
+			return err
+		},
+		"Acquire of a reader": func(ctx context.Context) error {
+			_, err := d.Acquire(ctx, reader)
+			return err
+		},
+		"Release": func(ctx context.Context) error { return d.Release(ctx, g) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err := request(ctx)
+		raw.WantIs(t, what, err, backend.ErrUnavailable)
+		raw.WantIs(t, what, err, context.DeadlineExceeded)
+		cancel()
+	}
+	for range cap(d.main.slots) {
+		<-d.main.slots
+	}
+	raw.Release(t, d, g)
+}

@@ -524,6 +524,23 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		pkg:     "pgbackend", test: "TestCallerThatGoesExtendsNoLimit",
 	},
 	{
+		guard: "postgres: a request without a slot is not unknown", file: "pgbackend/batch.go",
+		without: "a TryLock that was never sent returns ErrUncertain",
+		edits: []edit{{
+			old: "\t\treturn unsent(m.ctx.Err())\n", new: "\t\treturn m.ctx.Err()\n",
+		}},
+		pkg: "pgbackend", test: "TestRequestWithoutASlotIsNotSent",
+	},
+	{
+		guard: "postgres: an edit without a slot is not unknown", file: "pgbackend/attempt.go",
+		without: "a TryRLock that was never sent returns ErrUncertain",
+		edits: []edit{{
+			old: "\t\treturn *new(T), unsent(ctx.Err())\n",
+			new: "\t\treturn *new(T), ctx.Err()\n",
+		}},
+		pkg: "pgbackend", test: "TestRequestWithoutASlotIsNotSent",
+	},
+	{
 		guard: "postgres: a reset connection sends nothing more", file: "pgbackend/attempt.go",
 		without: "the kernel sends a request that was given up long after its release",
 		edits: []edit{{
