@@ -49,9 +49,12 @@ func call[T any](
 		}
 		return value, err
 	})
-	if err != nil && ctx.Err() != nil {
-		a.abandon()
+	switch {
+	case err == nil || ctx.Err() == nil:
+	case a.abandon():
 		return *new(T), ctx.Err()
+	default:
+		return *new(T), unsent(ctx.Err())
 	}
 	return value, interpretError(err)
 }
@@ -77,6 +80,7 @@ type attempt struct {
 	gone    int // of them
 	conn    *pgconn.PgConn
 	limit   *time.Timer
+	until   time.Time // when limit ends, unless a caller goes
 }
 
 // attemptState is the state of an attempt.
@@ -97,7 +101,7 @@ func (a *attempt) begin(conn *pgconn.PgConn, timeout time.Duration) bool {
 	if a.state != waiting {
 		return false
 	}
-	a.state, a.conn = wanted, conn
+	a.state, a.conn, a.until = wanted, conn, time.Now().Add(timeout)
 	a.limit = time.AfterFunc(timeout, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -106,21 +110,22 @@ func (a *attempt) begin(conn *pgconn.PgConn, timeout time.Duration) bool {
 	return true
 }
 
-// abandon limits the rest of the statement, because a caller has gone. Only half of the slots of a
-// lane can have statements whose callers have all gone, and the next one ends at once: otherwise
-// requests for one row that another statement has locked would delay those for all other rows.
-func (a *attempt) abandon() {
+// abandon shortens the limit of the statement, because a caller has gone. It reports whether the
+// statement was sent; otherwise it never is. Only half of the slots of a lane can have statements
+// whose callers have all gone, and the next one ends at once: otherwise requests for one row that
+// another statement has locked would delay those for all other rows.
+func (a *attempt) abandon() (sent bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.gone++
 	switch {
 	case a.state == waiting:
 		a.state = ended
-		return
+		return false
 	case a.state != wanted:
-		return
+		return true
 	case a.gone == 1:
-		a.limit.Reset(abandonAfter)
+		a.limit.Reset(min(abandonAfter, time.Until(a.until)))
 	}
 	switch all := a.gone == a.callers; {
 	case all && a.lane.abandon():
@@ -128,6 +133,7 @@ func (a *attempt) abandon() {
 	case all:
 		a.reset()
 	}
+	return true
 }
 
 // reset ends the connection of a request that is under way. a.mu must be held.

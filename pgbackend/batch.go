@@ -54,7 +54,7 @@ func (m *member) hasEnded(now time.Time) bool { return !m.end.IsZero() && !m.end
 // number is 0. If ctx ends, do returns at once.
 func (b *batcher) do(ctx context.Context, req *backend.Request) (number int64, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, err
+		return 0, unsent(err)
 	}
 	m := &member{ctx: ctx, req: req, done: make(chan struct{})}
 	m.end, _ = ctx.Deadline()
@@ -64,24 +64,25 @@ func (b *batcher) do(ctx context.Context, req *backend.Request) (number int64, e
 	go b.serve(m)
 	select {
 	case <-m.done:
-		if m.err != nil && ctx.Err() != nil {
-			return 0, ctx.Err()
+		if m.err == nil || ctx.Err() == nil {
+			return m.number, interpretError(m.err)
 		}
-		return m.number, interpretError(m.err)
 	case <-ctx.Done():
-		b.leave(m)
-		return 0, ctx.Err()
 	}
+	return 0, b.leave(m)
 }
 
-// leave notes that the caller of m has gone.
-func (b *batcher) leave(m *member) {
+// leave notes that the caller of m has gone, and returns its error. A request that was not sent is
+// never sent later.
+func (b *batcher) leave(m *member) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if m.attempt != nil {
-		m.attempt.abandon()
+	if m.attempt == nil {
+		b.remove(m)
+		return unsent(m.ctx.Err())
 	}
-	b.remove(m)
+	m.attempt.abandon()
+	return m.ctx.Err()
 }
 
 // remove reports whether m waits, and removes it. b.mu must be held.

@@ -2,13 +2,18 @@ package pgbackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
@@ -283,4 +288,66 @@ func TestOneCallerLeavesItsStatementToTheOthers(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCallerThatGoesExtendsNoLimit has a statement of two callers, of which one goes shortly before
+// its limit.
+func TestCallerThatGoesExtendsNoLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		own, peer := net.Pipe()
+		config, err := pgconn.ParseConfig("host=localhost sslmode=disable")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := pgconn.Construct(&pgconn.HijackedConn{Conn: own, Config: config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const timeout = abandonAfter / 2
+		begun := time.Now()
+		a := &attempt{lane: newLane(1), callers: 2}
+		a.begin(conn, timeout)
+		time.Sleep(timeout / 2)
+		a.abandon()
+		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the peer reads until %v", err)
+		}
+		if took := time.Since(begun); took != timeout {
+			t.Errorf("the connection ends after %v, want %v", took, timeout)
+		}
+	})
+}
+
+// TestRequestWithoutASlotIsNotSent has requests that are given up before they get a connection.
+func TestRequestWithoutASlotIsNotSent(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	reader := raw.Request(t, time.Minute)
+	reader.Mode = backend.Shared
+	for range cap(d.main.slots) {
+		d.main.slots <- struct{}{}
+	}
+	for what, request := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error {
+			_, err := d.Acquire(ctx, raw.Request(t, time.Minute))
+			return err
+		},
+		"Acquire of a reader": func(ctx context.Context) error {
+			_, err := d.Acquire(ctx, reader)
+			return err
+		},
+		"Release": func(ctx context.Context) error { return d.Release(ctx, g) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err := request(ctx)
+		raw.WantIs(t, what, err, backend.ErrUnavailable)
+		raw.WantIs(t, what, err, context.DeadlineExceeded)
+		cancel()
+	}
+	for range cap(d.main.slots) {
+		<-d.main.slots
+	}
+	raw.Release(t, d, g)
 }

@@ -222,7 +222,7 @@ func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
 	leave, err := l.gates.enter(ctx, key)
 	if err != nil {
-		return err
+		return unsent(err)
 	}
 	defer leave()
 	for conflicts := 0; ; conflicts++ {
@@ -280,7 +280,7 @@ func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrN
 func (d *driver) settleOne(ctx context.Context, key string) error {
 	leave, err := d.main.gates.enter(ctx, key)
 	if err != nil {
-		return err
+		return unsent(err)
 	}
 	defer leave()
 	return d.settle(ctx, key)
@@ -301,7 +301,7 @@ func pause(ctx context.Context, conflicts int) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return unsent(ctx.Err())
 	}
 }
 

@@ -37,7 +37,7 @@ func openSession(ctx context.Context, base origin, opts Options) (backend.Driver
 	base.config = sessionConfig(base.config, opts)
 	d, err := session.Open(ctx, session.Server{
 		Connect: func(ctx context.Context) (session.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, openTimeout)
+			ctx, cancel := context.WithTimeout(ctx, patienceOf(base, opts.Timeout))
 			defer cancel()
 			config, err := base.next(ctx)
 			if err != nil {

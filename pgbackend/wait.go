@@ -143,7 +143,7 @@ func (l *listener) run() {
 
 // connect makes a connection and listens. After an error the connection may be nil.
 func (l *listener) connect() (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
+	ctx, cancel := context.WithTimeout(l.ctx, patienceOf(l.base, l.timeout))
 	defer cancel()
 	config, err := l.base.next(ctx)
 	if err != nil {
@@ -153,7 +153,9 @@ func (l *listener) connect() (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = conn.Exec(ctx, "LISTEN "+channel)
+	limited, cancelLimited := context.WithTimeout(ctx, l.timeout)
+	defer cancelLimited()
+	_, err = conn.Exec(limited, "LISTEN "+channel)
 	return conn, err
 }
 

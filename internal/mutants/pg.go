@@ -272,6 +272,15 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestWaiterWithoutListener",
 	},
 	{
+		guard: "postgres: the listener passes silent hosts", file: "pgbackend/wait.go",
+		without: "after a failover the waiters poll, because LISTEN tries the first host only",
+		edits: []edit{{
+			old: "WithTimeout(l.ctx, patienceOf(l.base, l.timeout))",
+			new: "WithTimeout(l.ctx, l.timeout)",
+		}},
+		pkg: "pgbackend", test: "TestSilentHostsArePassed/the_listener",
+	},
+	{
 		guard: "postgres: requests delay no renewal", file: "pgbackend/driver.go",
 		without: "many requests make renewals wait until leases are lost",
 		edits:   []edit{{old: "d.edit(ctx, d.renewals, key,", new: "d.edit(ctx, d.main, key,"}},
@@ -503,8 +512,33 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 	{
 		guard: "postgres: an abandoned request ends soon", file: "pgbackend/attempt.go",
 		without: "a request that was given up is executed after its release, for a whole TTL",
-		edits:   []edit{{old: "\t\ta.limit.Reset(abandonAfter)\n", new: ""}},
-		pkg:     "pgbackend", test: "TestAbandonedRequestEnds",
+		edits: []edit{{
+			old: "\t\ta.limit.Reset(min(abandonAfter, time.Until(a.until)))\n", new: "",
+		}},
+		pkg: "pgbackend", test: "TestAbandonedRequestEnds",
+	},
+	{
+		guard: "postgres: a caller that goes extends no limit", file: "pgbackend/attempt.go",
+		without: "the other callers of a statement wait longer than the timeout",
+		edits:   []edit{{old: "min(abandonAfter, time.Until(a.until))", new: "abandonAfter"}},
+		pkg:     "pgbackend", test: "TestCallerThatGoesExtendsNoLimit",
+	},
+	{
+		guard: "postgres: a request without a slot is not unknown", file: "pgbackend/batch.go",
+		without: "a TryLock that was never sent returns ErrUncertain",
+		edits: []edit{{
+			old: "\t\treturn unsent(m.ctx.Err())\n", new: "\t\treturn m.ctx.Err()\n",
+		}},
+		pkg: "pgbackend", test: "TestRequestWithoutASlotIsNotSent",
+	},
+	{
+		guard: "postgres: an edit without a slot is not unknown", file: "pgbackend/attempt.go",
+		without: "a TryRLock that was never sent returns ErrUncertain",
+		edits: []edit{{
+			old: "\t\treturn *new(T), unsent(ctx.Err())\n",
+			new: "\t\treturn *new(T), ctx.Err()\n",
+		}},
+		pkg: "pgbackend", test: "TestRequestWithoutASlotIsNotSent",
 	},
 	{
 		guard: "postgres: a reset connection sends nothing more", file: "pgbackend/attempt.go",

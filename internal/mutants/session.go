@@ -102,6 +102,12 @@ var sessionMutants = []mutant{
 		pkg:     "internal/session", test: "TestKeepAliveOutlastsTheTTL",
 	},
 	{
+		guard: "session: TCP repeats a request for a term", file: "internal/session/link.go",
+		without: "a client that is cut off for 16 minutes during a renewal loses a lock of an hour",
+		edits:   []edit{{old: "\t\t_ = outlast(tcp, max(defaultSilence, ttl))\n", new: ""}},
+		pkg:     "internal/session", test: "TestKeepAliveOutlastsTheTTL",
+	},
+	{
 		guard: "session: a term counts from sending", file: "internal/session/driver.go",
 		without: "a lease outlives the lock: two holders",
 		edits: []edit{{
@@ -457,9 +463,18 @@ var sessionMutants = []mutant{
 		guard: "postgres: a session passes a silent host", file: "pgbackend/session.go",
 		without: "after a failover, a client cannot connect to the second host",
 		edits: []edit{{
-			old: "ctx, cancel := context.WithTimeout(ctx, openTimeout)",
-			new: "ctx, cancel := context.WithTimeout(ctx, opts.Timeout)",
+			old: "WithTimeout(ctx, patienceOf(base, opts.Timeout))",
+			new: "WithTimeout(ctx, opts.Timeout)",
 		}},
 		pkg: "pgbackend", test: "TestSilentHostIsPassed",
+	},
+	{
+		guard: "postgres: a session passes all silent hosts", file: "pgbackend/session.go",
+		without: "a client whose other hosts are silent cannot connect to the last one",
+		edits: []edit{{
+			old: "WithTimeout(ctx, patienceOf(base, opts.Timeout))",
+			new: "WithTimeout(ctx, openTimeout)",
+		}},
+		pkg: "pgbackend", test: "TestSilentHostsArePassed/a_session",
 	},
 }

@@ -31,11 +31,13 @@ type Link struct {
 	until  time.Time
 }
 
-// NewLink returns a Link over conn, which must not be used otherwise. The keepalives of TCP do not
-// end it before it has been silent for ttl. Close ends its goroutine.
+// NewLink returns a Link over conn, which must not be used otherwise. TCP does not end it before it
+// has been silent for ttl: neither by keepalives nor, on Linux, because a request is not
+// acknowledged. Close ends its goroutine.
 func NewLink(conn net.Conn, ttl time.Duration) *Link {
 	if tcp := tcpOf(conn); tcp != nil {
 		_ = tcp.SetKeepAliveConfig(keepAlive(ttl)) // not all systems have all of it
+		_ = outlast(tcp, max(defaultSilence, ttl))
 	}
 	l := &Link{Conn: conn, ended: make(chan struct{}), stir: make(chan struct{}, 1)}
 	go l.readAhead()
@@ -58,8 +60,9 @@ func tcpOf(conn net.Conn) *net.TCPConn {
 
 const (
 	// defaultInterval and defaultCount are Go's own settings of keepalives. They end a connection
-	// after 150 s of silence.
+	// after defaultSilence.
 	defaultInterval, defaultCount = 15 * time.Second, 9
+	defaultSilence                = (1 + defaultCount) * defaultInterval
 	// maxCount is less than Linux accepts, which is 127.
 	maxCount = 100
 )

@@ -12,8 +12,8 @@ type layer struct{ net.Conn }
 
 func (l layer) NetConn() net.Conn { return l.Conn }
 
-// TestKeepAliveOutlastsTheTTL reads when the kernel ends a silent connection: not before the TTL,
-// and not much later unless Go would do so, too.
+// TestKeepAliveOutlastsTheTTL reads when the kernel ends a silent connection, also if a request is
+// not acknowledged: not before the TTL, and not much later unless Go would do so, too.
 func TestKeepAliveOutlastsTheTTL(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,6 +36,11 @@ func TestKeepAliveOutlastsTheTTL(t *testing.T) {
 		if most := max(150*time.Second, ttl+ttl/20); silence < ttl || silence > most {
 			t.Errorf("with a TTL of %v the connection ends after %v, want at most %v",
 				ttl, silence, most)
+		}
+		unanswered := time.Duration(option(t, conn, userTimeout)) * time.Millisecond
+		if unanswered != max(defaultSilence, ttl) {
+			t.Errorf("with a TTL of %v an unanswered request ends the connection after %v",
+				ttl, unanswered)
 		}
 		if first > 15 {
 			t.Errorf("with a TTL of %v a firewall sees nothing for %d s", ttl, first)
