@@ -106,7 +106,7 @@ func TestDroppedLeaseIsNotAwaited(t *testing.T) {
 	e, l := newLock(t, &willing{})
 	l.Reentrant, l.MaxHold = true, time.Hour
 	lease, dropped := acquire(t, e, l), new(Ref)
-	if err := e.Acquire(withHeld(t.Context(), lease.tenure), l, true, dropped); err != nil {
+	if err := e.Acquire(withHeld(t.Context(), lease), l, true, dropped); err != nil {
 		t.Fatal(err)
 	}
 	dropped.Lease().drop()

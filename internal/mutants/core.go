@@ -215,8 +215,19 @@ var coreMutants = []mutant{
 	{
 		guard: "the end of another lease ends an Unlock", file: "internal/engine/lease.go",
 		without: "Unlock waits for an answer although another lease has ended its context",
-		edits:   []edit{{old: "return l.tenure == held.tenure }", new: "return true }"}},
+		edits:   []edit{{old: "if slices.Contains(leases, held.lease) {", new: "if true {"}},
 		pkg:     ".", test: "TestUnlockWhoseContextFollowsALease",
+	},
+	{
+		guard:   "the end of another reentrant lease ends an Unlock",
+		file:    "internal/engine/lease.go",
+		without: "LockAll waits for an answer although another lease has ended its context",
+		edits: []edit{{
+			old: "if slices.Contains(leases, held.lease) {",
+			new: "if slices.ContainsFunc(leases, func(l *Lease) bool {\n" +
+				"\t\t\treturn l.tenure == held.lease.tenure\n\t\t}) {",
+		}},
+		pkg: ".", test: "TestEndOfAnotherReentrantLeaseEndsAWait",
 	},
 	{
 		guard: "Unlocks on a context that has ended wait", file: "internal/engine/all.go",
