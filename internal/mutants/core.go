@@ -209,8 +209,19 @@ var coreMutants = []mutant{
 	{
 		guard: "the end of its own lease ends no Unlock", file: "internal/engine/release.go",
 		without: "Unlock on a context of its lease returns ErrUncertain if the context ends slowly",
-		edits:   []edit{{old: " || e.endedWith(ctx, leases) {", new: " {"}},
+		edits:   []edit{{old: "if !e.endedWith(ctx, leases) {", new: "if true {"}},
 		pkg:     ".", test: "TestUnlockWhoseContextFollowsALease",
+	},
+	{
+		guard: "a deadline limits an Unlock on a context of its lease",
+		file:  "internal/engine/release.go",
+		without: "Unlock on a context of its lease blocks for 5 s, although the context has a " +
+			"deadline of 1 s",
+		edits: []edit{{
+			old: "\tdeadline, ok := ctx.Deadline()\n\tif !ok {",
+			new: "\tdeadline := time.Time{}\n\tif true {",
+		}},
+		pkg: ".", test: "TestDeadlineLimitsAnUnlockOnTheContextOfItsLease",
 	},
 	{
 		guard: "the end of another lease ends an Unlock", file: "internal/engine/lease.go",
