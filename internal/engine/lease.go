@@ -362,10 +362,11 @@ func withHeld(ctx context.Context, l *Lease) context.Context {
 	return context.WithValue(ctx, key, &chain{l, parent})
 }
 
-// endedWith reports whether ctx has ended because one of leases was unlocked: it is a context of
-// that lease, or derived from it. Another lease on the same tenure has contexts of its own.
+// endedWith reports whether ctx has ended because one of leases was unlocked, or was lost as the
+// Unlock of all of them began: it is a context of that lease, or derived from it. Another lease on
+// the same tenure has contexts of its own.
 func (e *Engine) endedWith(ctx context.Context, leases []*Lease) bool {
-	if !errors.Is(context.Cause(ctx), backend.ErrNotHeld) {
+	if cause := context.Cause(ctx); !errors.Is(cause, backend.ErrNotHeld) && !isLost(cause) {
 		return false
 	}
 	held, _ := ctx.Value(heldKey{e}).(*chain)

@@ -241,6 +241,14 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestEndOfAnotherReentrantLeaseEndsAWait",
 	},
 	{
+		guard: "the loss of an own lease ends no Unlocks", file: "internal/engine/lease.go",
+		without: "MultiLease.Unlock returns ErrUncertain if one of its leases is lost as it begins",
+		edits: []edit{{
+			old: "backend.ErrNotHeld) && !isLost(cause) {", new: "backend.ErrNotHeld) {",
+		}},
+		pkg: ".", test: "TestUnlockOfSeveralAfterALoss",
+	},
+	{
 		guard: "Unlocks on a context that has ended wait", file: "internal/engine/all.go",
 		without: "MultiLease.Unlock on a context that has ended returns ErrUncertain at once",
 		edits:   []edit{{old: "\tif once {\n\t\tdone = nil\n\t}\n", new: ""}},
