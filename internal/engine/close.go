@@ -69,7 +69,7 @@ func (e *Engine) Close() error {
 func (e *Engine) Shutdown(ctx context.Context) error {
 	holds := e.endLeases()
 	left := e.awaitQuiet(ctx)
-	if left != nil && e.endedByClose(ctx) {
+	if left != nil && e.EndedByClose(ctx) {
 		deadline, ok := ctx.Deadline()
 		if !ok {
 			deadline = later(time.Now(), holds).Add(closeTimeout)
@@ -79,8 +79,8 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	return errors.Join(left, e.finish())
 }
 
-// endedByClose reports whether ctx has ended because a lease of it was closed.
-func (e *Engine) endedByClose(ctx context.Context) bool {
+// EndedByClose reports whether ctx has ended because a lease of it was closed.
+func (e *Engine) EndedByClose(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), backend.ErrClosed) && ctx.Value(heldKey{e}) != nil
 }
 

@@ -533,8 +533,14 @@ var coreMutants = []mutant{
 	{
 		guard: "the end of its own lease ends no Shutdown", file: "internal/engine/close.go",
 		without: "Shutdown on a context of a lease leaves locks until the end of their TTL",
-		edits:   []edit{{old: "if left != nil && e.endedByClose(ctx) {", new: "if false {"}},
+		edits:   []edit{{old: "if left != nil && e.EndedByClose(ctx) {", new: "if false {"}},
 		pkg:     ".", test: "TestShutdownOnTheContextOfALease",
+	},
+	{
+		guard: "the end of its own lease ends no second Shutdown", file: "client.go",
+		without: "of two Shutdowns on a context of a lease, one returns before the locks are free",
+		edits:   []edit{{old: "if !c.engine.EndedByClose(ctx) {", new: "if true {"}},
+		pkg:     ".", test: "TestSecondShutdownOnTheContextOfALease",
 	},
 	{
 		guard: "Shutdown counts no released lock", file: "internal/engine/close.go",
