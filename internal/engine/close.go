@@ -108,8 +108,10 @@ func (e *Engine) endLeases() (holds time.Time) {
 	return holds
 }
 
-// close ends the leases on a. e.mu must be held.
+// close ends the leases on a. If their time is over, they are lost, and a keeps its lock-delay.
+// e.mu must be held.
 func (a *acquisition) close(now time.Time) {
+	_ = a.expire(a.engine.now())
 	switch a.state {
 	case granted:
 		t := a.tenure

@@ -243,10 +243,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 func (l *Lease) beginUnlock(now time.Time) (next, error) {
 	t := l.tenure
 	e := t.acq.engine
+	_ = t.acq.expire(now)
 	if e.closing.Err() != nil {
 		return nothing, l.unlockClosed()
 	}
-	if err := l.detach(now); err != nil {
+	if err := l.detach(); err != nil {
 		return nothing, err
 	}
 	if len(t.leases) == 0 && t.unlocked(now) == releaseNow {
@@ -278,9 +279,8 @@ func (l *Lease) setReason(err error) {
 
 // detach removes l from its tenure. It returns the reason if l has ended already. e.mu must be
 // held.
-func (l *Lease) detach(now time.Time) error {
+func (l *Lease) detach() error {
 	t := l.tenure
-	_ = t.acq.expire(now)
 	switch l.state {
 	case leaseUnlocked:
 		return backend.ErrNotHeld

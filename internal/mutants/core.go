@@ -543,6 +543,21 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestSecondShutdownOnTheContextOfALease",
 	},
 	{
+		guard: "Close compares the clocks", file: "internal/engine/close.go",
+		without: "Close of a process that was stopped frees a lost lock before its lock-delay",
+		edits:   []edit{{old: "\t_ = a.expire(a.engine.now())\n", new: ""}},
+		pkg:     "internal/engine", test: "TestCloseAfterTheDeadline/Close",
+	},
+	{
+		guard: "Unlock compares the clocks as Close begins", file: "internal/engine/lease.go",
+		without: "Unlock of a lost lease returns ErrClosed",
+		edits: []edit{{
+			old: "\t_ = t.acq.expire(now)\n\tif e.closing.Err() != nil {",
+			new: "\tif e.closing.Err() == nil {\n\t\t_ = t.acq.expire(now)\n\t} else {",
+		}},
+		pkg: "internal/engine", test: "TestCloseAfterTheDeadline/Unlock_as_Close_begins",
+	},
+	{
 		guard: "Shutdown counts no released lock", file: "internal/engine/close.go",
 		without: "the error of Shutdown counts released locks as left to their TTL",
 		edits:   []edit{{old: "add(e.open-e.freed, ", new: "add(e.open, "}},
