@@ -158,6 +158,29 @@ func TestSecondShutdownOnTheContextOfALease(t *testing.T) {
 	}
 }
 
+// TestShutdownWithAContextThatPanics has a context that panics after its end. Shutdown closes the
+// driver nevertheless, because no later call does.
+func TestShutdownWithAContextThatPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = []releaseStep{releaseHangs}
+		c := open(t, d)
+		takes(t, c, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		panics(t, func() {
+			_ = c.Shutdown(probing{ctx, func() {
+				if ctx.Err() != nil {
+					panic("a context's")
+				}
+			}})
+		})
+		wantAt(t, "shut down", time.Since(d.begun), time.Second, 0)
+		wantStory(t, d, "acquire release close")
+	})
+}
+
 // TestShutdownNamesWhatIsLeft checks the error of a Shutdown that leaves no lock to its TTL. An
 // answered release that was to be repeated does not count as a lock, and neither does a call.
 func TestShutdownNamesWhatIsLeft(t *testing.T) {

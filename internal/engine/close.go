@@ -66,17 +66,18 @@ func (e *Engine) Close() error {
 // Shutdown is Close, but it waits until ctx ends, and then returns an error that describes what is
 // left. If ctx ends because Shutdown has ended a lease of it, Shutdown waits until the deadline of
 // ctx, or for as long as Close if there is none.
-func (e *Engine) Shutdown(ctx context.Context) error {
+func (e *Engine) Shutdown(ctx context.Context) (err error) {
 	holds := e.endLeases()
-	left := e.awaitQuiet(ctx)
-	if left != nil && e.EndedByClose(ctx) {
+	defer func() { err = errors.Join(err, e.finish()) }() // also if ctx panics
+	err = e.awaitQuiet(ctx)
+	if err != nil && e.EndedByClose(ctx) {
 		deadline, ok := ctx.Deadline()
 		if !ok {
 			deadline = later(time.Now(), holds).Add(closeTimeout)
 		}
-		left = e.awaitQuietUntil(deadline)
+		err = e.awaitQuietUntil(deadline)
 	}
-	return errors.Join(left, e.finish())
+	return err
 }
 
 // EndedByClose reports whether ctx has ended because a lease of it was closed.

@@ -523,17 +523,17 @@ var coreMutants = []mutant{
 		guard: "Shutdown is limited by its context alone", file: "internal/engine/close.go",
 		without: "Shutdown gives up too early and leaves locks until the end of their TTL",
 		edits: []edit{{
-			old: "left := e.awaitQuiet(ctx)",
+			old: "err = e.awaitQuiet(ctx)",
 			new: "limit, cancel := context.WithTimeout(ctx, closeTimeout)\n" +
 				"\tdefer cancel()\n" +
-				"\tleft := e.awaitQuiet(limit)",
+				"\terr = e.awaitQuiet(limit)",
 		}},
 		pkg: ".", test: "TestShutdownIsLimitedByItsContextAlone",
 	},
 	{
 		guard: "the end of its own lease ends no Shutdown", file: "internal/engine/close.go",
 		without: "Shutdown on a context of a lease leaves locks until the end of their TTL",
-		edits:   []edit{{old: "if left != nil && e.EndedByClose(ctx) {", new: "if false {"}},
+		edits:   []edit{{old: "if err != nil && e.EndedByClose(ctx) {", new: "if false {"}},
 		pkg:     ".", test: "TestShutdownOnTheContextOfALease",
 	},
 	{
@@ -556,6 +556,23 @@ var coreMutants = []mutant{
 			new: "\tif e.closing.Err() == nil {\n\t\t_ = t.acq.expire(now)\n\t} else {",
 		}},
 		pkg: "internal/engine", test: "TestCloseAfterTheDeadline/Unlock_as_Close_begins",
+	},
+	{
+		guard: "a context that panics ends no Shutdown", file: "internal/engine/close.go",
+		without: "after a panic of the context of Shutdown, the driver is never closed",
+		edits: []edit{
+			{
+				old: "\tdefer func() { err = errors.Join(err, e.finish()) }() " +
+					"// also if ctx panics\n",
+				new: "",
+			},
+			{
+				old: "\t\terr = e.awaitQuietUntil(deadline)\n\t}\n\treturn err\n",
+				new: "\t\terr = e.awaitQuietUntil(deadline)\n\t}\n" +
+					"\treturn errors.Join(err, e.finish())\n",
+			},
+		},
+		pkg: ".", test: "TestShutdownWithAContextThatPanics",
 	},
 	{
 		guard: "Shutdown counts no released lock", file: "internal/engine/close.go",
