@@ -575,6 +575,21 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestShutdownWithAContextThatPanics",
 	},
 	{
+		guard: "a maximum hold begins with the lease", file: "internal/engine/clock.go",
+		without: "a grant that was never held is over, and stays on the server for its term",
+		edits:   []edit{{old: " && t.state != pending }", new: " }"}},
+		pkg:     ".", test: "TestMaxHoldBeginsWithTheReturnOfLock",
+	},
+	{
+		guard: "a hold is counted from the return of Lock", file: "internal/engine/tenure.go",
+		without: "a lease is over as soon as Lock returns it",
+		edits: []edit{{
+			old: "\tt.start = e.now()\n\tt.hold(ref)\n\ta.open(t.start)\n",
+			new: "\tt.hold(ref)\n\ta.open(e.now())\n",
+		}},
+		pkg: ".", test: "TestMaxHoldBeginsWithTheReturnOfLock",
+	},
+	{
 		guard: "Shutdown counts no released lock", file: "internal/engine/close.go",
 		without: "the error of Shutdown counts released locks as left to their TTL",
 		edits:   []edit{{old: "add(e.open-e.freed, ", new: "add(e.open, "}},
