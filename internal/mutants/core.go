@@ -604,6 +604,12 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestWaiterThatWasStopped",
 	},
 	{
+		guard: "a stop of the process is no silence", file: "internal/engine/contend.go",
+		without: "after a stop of its process Lock returns ErrUnavailable for one failed request",
+		edits:   []edit{{old: "if time.Since(began) >= l.TTL {", new: "if false {"}},
+		pkg:     ".", test: "TestWaiterThatWasStoppedTriesAgain",
+	},
+	{
 		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",
 		without: "a waiter with a long TTL gives up after the short TTL of the waiter before it",
 		edits:   []edit{{old: "later(t.answered, w.joined)", new: "w.joined"}},
