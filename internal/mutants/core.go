@@ -599,9 +599,18 @@ var coreMutants = []mutant{
 		guard: "a waiter that was stopped keeps its place", file: "internal/engine/contend.go",
 		without: "after a stop of its process Lock returns ErrUnavailable",
 		edits: []edit{{
-			old: "case waited && errors.Is(err, errLate):", new: "case false:",
+			old: "case errors.Is(err, errLate) && a.busy != nil:", new: "case false:",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStopped",
+	},
+	{
+		guard: "a poller that was stopped keeps its place", file: "internal/engine/contend.go",
+		without: "after a stop of its process during a request, Lock returns ErrUnavailable",
+		edits: []edit{{
+			old: "case errors.Is(err, errLate) && a.busy != nil:",
+			new: "case errors.Is(err, errLate) && waited:",
+		}},
+		pkg: ".", test: "TestWaiterThatWasStoppedDuringARequest",
 	},
 	{
 		guard: "a stop of the process is no silence", file: "internal/engine/contend.go",
