@@ -378,6 +378,43 @@ func TestWaiterThatWasStopped(t *testing.T) {
 	})
 }
 
+// TestWaiterThatWasStoppedDuringARequest has a process that was stopped for longer than a term
+// between a request after a hint and its answer. The waiter gets the lock with another owner.
+func TestWaiterThatWasStoppedDuringARequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{}), sentBefore(d, life)}
+		d.waits = []waitStep{lookAgain(time.Second)}
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		acquires := d.of("acquire")
+		if len(acquires) != 3 || lease.Owner() == acquires[1].owner {
+			t.Errorf("the calls are %s, with the owner %s", d.story(), lease.Owner())
+		}
+		frees(t, lease)
+	})
+}
+
+// TestWaiterThatWasStoppedTriesAgain has a process that was stopped for longer than the TTL during
+// its Wait. Its first request after that fails, because the server has closed the connection. That
+// is no silence of a TTL: the waiter tries again.
+func TestWaiterThatWasStoppedTriesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{}), acquireFails(errServer)}
+		d.waits = []waitStep{
+			func(ctx context.Context, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+				time.Sleep(2 * ttl)
+				return nil, ctx.Err()
+			},
+		}
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		wantStory(t, d, "acquire wait acquire acquire")
+		frees(t, lease)
+	})
+}
+
 func TestLockOfAServerThatIsAway(t *testing.T) {
 	for _, test := range []struct {
 		name  string

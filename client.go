@@ -221,7 +221,8 @@ func (c *Client) shutDown(ctx context.Context, op string, end func() error) erro
 	return c.wrap(op, "", end())
 }
 
-// awaitClose waits for the first Close or Shutdown, until done, the channel of ctx, is closed.
+// awaitClose waits for the first Close or Shutdown, until done, the channel of ctx, is closed. If
+// the first call has ended ctx, awaitClose waits until the deadline of ctx.
 func (c *Client) awaitClose(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-c.closed:
@@ -232,6 +233,16 @@ func (c *Client) awaitClose(ctx context.Context, done <-chan struct{}) error {
 	case <-c.closed: // both have ended
 		return nil
 	default:
+	}
+	if !c.engine.EndedByClose(ctx) {
 		return engine.ContextError(ctx)
 	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		<-c.closed
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	return c.awaitClose(ctx, ctx.Done())
 }

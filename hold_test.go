@@ -37,6 +37,34 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
+// TestMaxHoldBeginsWithTheReturnOfLock has a grant that came through Wait. Its first renewal, which
+// Lock waits for, takes longer than the maximum hold. The lease is held for the maximum hold after
+// that. If it ended before, the grant would stay on the server until the end of its term.
+func TestMaxHoldBeginsWithTheReturnOfLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{
+			func(ctx context.Context, r *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+				return d.grant(ctx, r)
+			},
+		}
+		d.renews = []renewStep{func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+			time.Sleep(2 * time.Second)
+			return prove(ctx, g)
+		}}
+		c := open(t, d, dlock.WithTTL(ttl), dlock.WithoutRenewal(), dlock.WithMaxHold(time.Second))
+		lease := takes(t, c, "x")
+		wantAt(t, "returned", time.Since(d.begun), 2*time.Second, 0)
+		<-lease.Lost()
+		wantAt(t, "lost", time.Since(d.begun), 3*time.Second, 0)
+		wantErr(t, lease.Unlock(t.Context()), dlock.ErrLost)
+		synctest.Wait()
+		wantStory(t, d, "acquire wait renew release")
+	})
+}
+
 func TestMinHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

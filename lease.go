@@ -126,7 +126,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 // Unlock ends the lease and releases the lock. It works on a context that has ended: it
 // always makes one attempt, which takes at most the TTL or 5 s, whichever is less. If ctx
 // ends during the attempt, Unlock returns and the release goes on in the background. A
-// context of this lease ends, too, but that does not count.
+// context of this lease ends, too, but that does not count; its deadline does.
 //
 // It returns
 //

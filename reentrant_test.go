@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -140,4 +141,44 @@ func TestReentrancyIsOfOneNameAndOneClient(t *testing.T) {
 		wantStory(t, d, "acquire acquire acquire")
 		wantStory(t, other, "acquire")
 	})
+}
+
+// TestEndOfAnotherReentrantLeaseEndsAWait has a context of a lease that is unlocked while a call on
+// that context waits for the answers to releases. The call has another lease on the same grant,
+// which does not end the context, so the call returns.
+func TestEndOfAnotherReentrantLeaseEndsAWait(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(
+		ctx context.Context, t *testing.T, c *dlock.Client, d *script,
+	){
+		"Unlock": func(ctx context.Context, t *testing.T, c *dlock.Client, _ *script) {
+			t.Helper()
+			m, err := c.LockAll(ctx, []string{"x", "y"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantErr(t, m.Unlock(ctx), dlock.ErrUncertain, context.Canceled)
+		},
+		"LockAll": func(ctx context.Context, t *testing.T, c *dlock.Client, d *script) {
+			t.Helper()
+			d.acquires = []acquireStep{d.grant, busy(backend.Busy{})} // y is freed
+			_, err := c.LockAll(ctx, []string{"x", "y", "z"})
+			wantErr(t, err, context.Canceled)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = []releaseStep{releaseHangs}
+				c := open(t, d, dlock.WithReentrant())
+				outer := takes(t, c, "x")
+				ctx, cancel := outer.Context(t.Context())
+				defer cancel()
+				time.AfterFunc(time.Second, func() { _ = outer.Unlock(t.Context()) })
+				wait(ctx, t, c, d)
+				wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
+			})
+		})
+	}
 }

@@ -386,3 +386,38 @@ func TestNextWaiterRequestsDuringTheRelease(t *testing.T) {
 		wantStory(t, d, "acquire release acquire release release")
 	})
 }
+
+// TestDeadlineLimitsAnUnlockOnTheContextOfItsLease has a silent server. The context ends with the
+// lease, and its deadline limits how long Unlock waits for the answer.
+func TestDeadlineLimitsAnUnlockOnTheContextOfItsLease(t *testing.T) {
+	t.Parallel()
+	type unlocker interface {
+		Context(parent context.Context) (context.Context, context.CancelFunc)
+		Unlock(ctx context.Context) error
+	}
+	for name, take := range map[string]func(*testing.T, *dlock.Client) unlocker{
+		"Lease": func(t *testing.T, c *dlock.Client) unlocker {
+			t.Helper()
+			return takes(t, c, "x")
+		},
+		"MultiLease": func(t *testing.T, c *dlock.Client) unlocker {
+			t.Helper()
+			return locksAll(t, c, "x", "y")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = repeat(2, releaseStep(releaseHangs))
+				lease := take(t, open(t, d))
+				ctx, cancel := lease.Context(t.Context())
+				defer cancel()
+				ctx, cancel = context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				wantErr(t, lease.Unlock(ctx), dlock.ErrUncertain, context.DeadlineExceeded)
+				wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
+			})
+		})
+	}
+}

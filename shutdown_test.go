@@ -117,6 +117,70 @@ func TestShutdownOnTheContextOfALease(t *testing.T) {
 	}
 }
 
+// TestSecondShutdownOnTheContextOfALease has a context that the first of two calls ends. The second
+// call waits for the first one, or until the deadline of the context.
+func TestSecondShutdownOnTheContextOfALease(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		deadline, took time.Duration
+		want           error
+	}{
+		{0, 2 * time.Second, nil},
+		{time.Second, time.Second, context.DeadlineExceeded},
+	} {
+		t.Run(test.deadline.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+					time.Sleep(2 * time.Second)
+					return nil
+				}}
+				c := open(t, d)
+				ctx, cancel := takes(t, c, "x").Context(t.Context())
+				defer cancel()
+				if test.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, test.deadline)
+					defer cancel()
+				}
+				first := make(chan error, 1)
+				go func() { first <- c.Close() }()
+				synctest.Wait()
+				if err := c.Shutdown(ctx); !errors.Is(err, test.want) {
+					t.Errorf("the error is %v, want %v", err, test.want)
+				}
+				wantAt(t, "returned", time.Since(d.begun), test.took, 0)
+				if err := <-first; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestShutdownWithAContextThatPanics has a context that panics after its end. Shutdown closes the
+// driver nevertheless, because no later call does.
+func TestShutdownWithAContextThatPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = []releaseStep{releaseHangs}
+		c := open(t, d)
+		takes(t, c, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		panics(t, func() {
+			_ = c.Shutdown(probing{ctx, func() {
+				if ctx.Err() != nil {
+					panic("a context's")
+				}
+			}})
+		})
+		wantAt(t, "shut down", time.Since(d.begun), time.Second, 0)
+		wantStory(t, d, "acquire release close")
+	})
+}
+
 // TestShutdownNamesWhatIsLeft checks the error of a Shutdown that leaves no lock to its TTL. An
 // answered release that was to be repeated does not count as a lock, and neither does a call.
 func TestShutdownNamesWhatIsLeft(t *testing.T) {

@@ -551,6 +551,28 @@ func TestUnlockOfSeveralOnADeadContext(t *testing.T) {
 	}
 }
 
+// TestUnlockOfSeveralAfterALoss has a lease that is lost as Unlock begins. The loss ends the
+// context during the release of the other lease. Unlock waits for the answer to that release.
+func TestUnlockOfSeveralAfterALoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+			time.Sleep(time.Second)
+			return nil
+		}}
+		m := locksAll(t, open(t, d), "a", "b")
+		ctx, cancel := m.Context(t.Context())
+		defer cancel()
+		late := follow(ctx, 100*time.Millisecond)
+		d.of("acquire")[0].req.Lost(backend.ErrLost)
+		err := m.Unlock(late)
+		wantErr(t, err, dlock.ErrLost)
+		wantNoErr(t, err, dlock.ErrUncertain)
+		wantAt(t, "returned", time.Since(d.begun), time.Second, 0)
+	})
+}
+
 // TestUnlockOfSeveralIsOneAttempt has a context that has ended, and a server that refuses the
 // releases. Unlock returns after one attempt, and the client repeats the releases in the
 // background.

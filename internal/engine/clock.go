@@ -42,11 +42,15 @@ func (a *acquisition) life() time.Duration {
 // clock. e.mu must be held.
 func (a *acquisition) deadline(now time.Time) time.Time {
 	end := awake(a.term.Sent, now).Add(a.life())
-	if t := a.tenure; t != nil && t.lock.MaxHold > 0 && a.state != kept {
+	if t := a.tenure; t != nil && t.hasMaxHold() && a.state != kept {
 		end = earlier(end, awake(t.start, now).Add(t.lock.MaxHold))
 	}
 	return end
 }
+
+// hasMaxHold reports whether the maximum hold of t counts. It begins when the waiter takes the
+// tenure. e.mu must be held.
+func (t *tenure) hasMaxHold() bool { return t.lock.MaxHold > 0 && t.state != pending }
 
 // awake returns the time from which the monotonic clock, which stands still during a suspend,
 // counts as much until now as the wall clock does from since.
@@ -61,7 +65,7 @@ func awake(since, now time.Time) time.Time {
 // held.
 func (a *acquisition) expiry(now time.Time) error {
 	t := a.tenure
-	if t != nil && t.lock.MaxHold > 0 && a.state == granted &&
+	if t != nil && t.hasMaxHold() && a.state == granted &&
 		elapsed(t.start, now) >= t.lock.MaxHold {
 		return errMaxHoldOver
 	}

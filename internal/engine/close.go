@@ -66,21 +66,22 @@ func (e *Engine) Close() error {
 // Shutdown is Close, but it waits until ctx ends, and then returns an error that describes what is
 // left. If ctx ends because Shutdown has ended a lease of it, Shutdown waits until the deadline of
 // ctx, or for as long as Close if there is none.
-func (e *Engine) Shutdown(ctx context.Context) error {
+func (e *Engine) Shutdown(ctx context.Context) (err error) {
 	holds := e.endLeases()
-	left := e.awaitQuiet(ctx)
-	if left != nil && e.endedByClose(ctx) {
+	defer func() { err = errors.Join(err, e.finish()) }() // also if ctx panics
+	err = e.awaitQuiet(ctx)
+	if err != nil && e.EndedByClose(ctx) {
 		deadline, ok := ctx.Deadline()
 		if !ok {
 			deadline = later(time.Now(), holds).Add(closeTimeout)
 		}
-		left = e.awaitQuietUntil(deadline)
+		err = e.awaitQuietUntil(deadline)
 	}
-	return errors.Join(left, e.finish())
+	return err
 }
 
-// endedByClose reports whether ctx has ended because a lease of it was closed.
-func (e *Engine) endedByClose(ctx context.Context) bool {
+// EndedByClose reports whether ctx has ended because a lease of it was closed.
+func (e *Engine) EndedByClose(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), backend.ErrClosed) && ctx.Value(heldKey{e}) != nil
 }
 
@@ -108,8 +109,10 @@ func (e *Engine) endLeases() (holds time.Time) {
 	return holds
 }
 
-// close ends the leases on a. e.mu must be held.
+// close ends the leases on a. If their time is over, they are lost, and a keeps its lock-delay.
+// e.mu must be held.
 func (a *acquisition) close(now time.Time) {
+	_ = a.expire(a.engine.now())
 	switch a.state {
 	case granted:
 		t := a.tenure

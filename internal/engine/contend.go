@@ -111,7 +111,7 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 	case t != nil: // a loss shows in take
 		_ = a.renew(ctx)
 		return t.take(ref)
-	case waited && errors.Is(err, errLate): // the process was stopped; the server is not away
+	case errors.Is(err, errLate) && a.busy != nil: // the waiter was stopped; the server is not away
 		return errBroken
 	}
 	return err
@@ -361,6 +361,9 @@ func (a *acquisition) wait(
 	defer bound.Cancel()
 	began := time.Now()
 	grant, err := waiter.Wait(bound, &a.request, busy)
+	if time.Since(began) >= l.TTL { // the process was stopped; the server is not away
+		a.answered = time.Time{}
+	}
 	if err != nil && bound.Err() != nil {
 		err = nil // another attempt; the caller checks whether ctx has ended
 	}

@@ -291,7 +291,7 @@ func beginUnlock(l *Lease) *acquisition {
 	a, now := l.tenure.acq, time.Now()
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	_ = l.detach(now)
+	_ = l.detach()
 	l.tenure.unlocked(now)
 	return a
 }

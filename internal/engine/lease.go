@@ -170,7 +170,7 @@ func (l *Lease) Lost(r *Ref) <-chan struct{} {
 // r is the user's end of l.
 func (l *Lease) Context(parent context.Context, r *Ref) (context.Context, context.CancelFunc) {
 	e := l.tenure.acq.engine
-	ctx, cancel := context.WithCancelCause(withHeld(parent, l.tenure))
+	ctx, cancel := context.WithCancelCause(withHeld(parent, l))
 	c := &leaseContext{cancel}
 	e.mu.Lock()
 	reason := l.check()
@@ -243,10 +243,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 func (l *Lease) beginUnlock(now time.Time) (next, error) {
 	t := l.tenure
 	e := t.acq.engine
+	_ = t.acq.expire(now)
 	if e.closing.Err() != nil {
 		return nothing, l.unlockClosed()
 	}
-	if err := l.detach(now); err != nil {
+	if err := l.detach(); err != nil {
 		return nothing, err
 	}
 	if len(t.leases) == 0 && t.unlocked(now) == releaseNow {
@@ -278,9 +279,8 @@ func (l *Lease) setReason(err error) {
 
 // detach removes l from its tenure. It returns the reason if l has ended already. e.mu must be
 // held.
-func (l *Lease) detach(now time.Time) error {
+func (l *Lease) detach() error {
 	t := l.tenure
-	_ = t.acq.expire(now)
 	switch l.state {
 	case leaseUnlocked:
 		return backend.ErrNotHeld
@@ -347,30 +347,31 @@ func (l *Lease) drop() {
 	e.warn(t.lock, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
 }
 
-// heldKey is the key of a context under which the held tenures of an engine are stored.
+// heldKey is the key of a context under which the held leases of an engine are stored.
 type heldKey struct{ engine *Engine }
 
-// chain is a list of tenures, the newest first.
+// chain is a list of leases, the newest first.
 type chain struct {
-	tenure *tenure
+	lease  *Lease
 	parent *chain
 }
 
-func withHeld(ctx context.Context, t *tenure) context.Context {
-	key := heldKey{t.acq.engine}
+func withHeld(ctx context.Context, l *Lease) context.Context {
+	key := heldKey{l.tenure.acq.engine}
 	parent, _ := ctx.Value(key).(*chain)
-	return context.WithValue(ctx, key, &chain{t, parent})
+	return context.WithValue(ctx, key, &chain{l, parent})
 }
 
-// endedWith reports whether ctx has ended because one of leases was unlocked: it is a context of
-// that lease, or derived from it.
+// endedWith reports whether ctx has ended because one of leases was unlocked, or was lost as the
+// Unlock of all of them began: it is a context of that lease, or derived from it. Another lease on
+// the same tenure has contexts of its own.
 func (e *Engine) endedWith(ctx context.Context, leases []*Lease) bool {
-	if !errors.Is(context.Cause(ctx), backend.ErrNotHeld) {
+	if cause := context.Cause(ctx); !errors.Is(cause, backend.ErrNotHeld) && !isLost(cause) {
 		return false
 	}
 	held, _ := ctx.Value(heldKey{e}).(*chain)
 	for ; held != nil; held = held.parent {
-		if slices.ContainsFunc(leases, func(l *Lease) bool { return l.tenure == held.tenure }) {
+		if slices.Contains(leases, held.lease) {
 			return true
 		}
 	}
@@ -385,8 +386,8 @@ func (e *Engine) reenter(ctx context.Context, l *Lock, ref *Ref) (holds bool, er
 	}
 	held, _ := ctx.Value(heldKey{e}).(*chain)
 	for ; held != nil; held = held.parent {
-		if held.tenure.lock.Key == l.Key {
-			if shared, err := held.tenure.join(l, ref); shared || err != nil {
+		if t := held.lease.tenure; t.lock.Key == l.Key {
+			if shared, err := t.join(l, ref); shared || err != nil {
 				return true, err
 			}
 		}

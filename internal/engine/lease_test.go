@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -106,7 +107,7 @@ func TestDroppedLeaseIsNotAwaited(t *testing.T) {
 	e, l := newLock(t, &willing{})
 	l.Reentrant, l.MaxHold = true, time.Hour
 	lease, dropped := acquire(t, e, l), new(Ref)
-	if err := e.Acquire(withHeld(t.Context(), lease.tenure), l, true, dropped); err != nil {
+	if err := e.Acquire(withHeld(t.Context(), lease), l, true, dropped); err != nil {
 		t.Fatal(err)
 	}
 	dropped.Lease().drop()
@@ -183,5 +184,43 @@ func TestUnlockFormatsNoErrorBeforeItFails(t *testing.T) {
 	endless, cancellable := allocs(context.Background()), allocs(t.Context())
 	if more := cancellable - endless; more > 5 { // an error would add four
 		t.Errorf("a context that can end costs %v more allocations, want at most 5", more)
+	}
+}
+
+// TestCloseAfterTheDeadline has a process that was stopped until the deadline of a lease was over.
+// It closes its client before the scheduler runs: the lease is lost, and its lock-delay counts.
+func TestCloseAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Engine, *Lease) error{
+		"Close": func(e *Engine, l *Lease) error {
+			_ = e.Close()
+			return l.Err()
+		},
+		"Unlock as Close begins": func(e *Engine, l *Lease) error {
+			e.startClosing(backend.ErrClosed)
+			defer func() { _ = e.Close() }()
+			return l.Unlock(context.Background())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var stopped atomic.Int64
+				d := new(willing)
+				e := New(Config{Driver: d, now: func() time.Time {
+					return time.Now().Add(time.Duration(stopped.Load()))
+				}})
+				lease := acquire(t, e, &Lock{Name: "x", Key: "x", Settings: &Settings{
+					TTL: time.Minute, LockDelay: time.Minute, NoRenewal: true,
+				}})
+				stopped.Store(int64(time.Minute))
+				if err := end(e, lease); !errors.Is(err, backend.ErrLost) {
+					t.Errorf("the error is %v, want ErrLost", err)
+				}
+				if n := d.releases.Load(); n != 0 {
+					t.Errorf("%d releases during the lock-delay, want 0", n)
+				}
+			})
+		})
 	}
 }

@@ -85,7 +85,7 @@ func (l *Lease) releaseFor(
 
 // awaitRelease returns the result of the release of one of leases, which one call unlocks. It waits
 // for the result until done, the channel of ctx, is closed. If ctx has ended with one of leases, it
-// goes on waiting: the caller has cancelled nothing.
+// goes on waiting until the deadline of ctx: the caller has cancelled nothing.
 func (e *Engine) awaitRelease(
 	ctx context.Context, done <-chan struct{}, result <-chan error, leases []*Lease,
 ) error {
@@ -94,10 +94,19 @@ func (e *Engine) awaitRelease(
 		return err
 	case <-done:
 	}
-	if len(result) > 0 || e.endedWith(ctx, leases) {
+	if len(result) > 0 {
 		return <-result
 	}
-	return Uncertain(ContextError(ctx))
+	if !e.endedWith(ctx, leases) {
+		return Uncertain(ContextError(ctx))
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return <-result
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	return e.awaitRelease(ctx, ctx.Done(), result, nil)
 }
 
 // releaseUntil repeats the release until the server answers or the time of one request, counted

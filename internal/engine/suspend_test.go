@@ -154,7 +154,7 @@ func TestViewsOfALeaseCompareTheClocks(t *testing.T) {
 			return errors.Is(context.Cause(ctx), backend.ErrLost)
 		},
 		"Lock": func(l *Lease) bool { // does not join a tenure that is over
-			ctx := withHeld(context.Background(), l.tenure)
+			ctx := withHeld(context.Background(), l)
 			err := l.tenure.acq.engine.Acquire(ctx, l.tenure.lock, true, new(Ref))
 			return !errors.Is(err, errReentrant)
 		},

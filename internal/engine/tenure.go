@@ -18,7 +18,7 @@ const (
 // tenure is the time for which one holder in this process has an acquisition, from the return of
 // Lock to Unlock. An exclusive acquisition has one at a time, a shared one may have many. e.mu
 // guards it, except acq, fence and local, which do not change, and lock. Only AcquireAll changes
-// lock, and start, before it returns the lease.
+// lock, before it returns the lease.
 type tenure struct {
 	acq *acquisition
 	// The tenures of a shared acquisition are a list, the newest first. Only the last one of an
@@ -126,8 +126,9 @@ func (t *tenure) take(ref *Ref) error {
 		t.discard(time.Now())
 		return backend.ErrClosed
 	}
+	t.start = e.now()
 	t.hold(ref)
-	a.open(e.now())
+	a.open(t.start)
 	a.schedule()
 	return nil
 }

@@ -209,14 +209,44 @@ var coreMutants = []mutant{
 	{
 		guard: "the end of its own lease ends no Unlock", file: "internal/engine/release.go",
 		without: "Unlock on a context of its lease returns ErrUncertain if the context ends slowly",
-		edits:   []edit{{old: " || e.endedWith(ctx, leases) {", new: " {"}},
+		edits:   []edit{{old: "if !e.endedWith(ctx, leases) {", new: "if true {"}},
 		pkg:     ".", test: "TestUnlockWhoseContextFollowsALease",
+	},
+	{
+		guard: "a deadline limits an Unlock on a context of its lease",
+		file:  "internal/engine/release.go",
+		without: "Unlock on a context of its lease blocks for 5 s, although the context has a " +
+			"deadline of 1 s",
+		edits: []edit{{
+			old: "\tdeadline, ok := ctx.Deadline()\n\tif !ok {",
+			new: "\tdeadline := time.Time{}\n\tif true {",
+		}},
+		pkg: ".", test: "TestDeadlineLimitsAnUnlockOnTheContextOfItsLease",
 	},
 	{
 		guard: "the end of another lease ends an Unlock", file: "internal/engine/lease.go",
 		without: "Unlock waits for an answer although another lease has ended its context",
-		edits:   []edit{{old: "return l.tenure == held.tenure }", new: "return true }"}},
+		edits:   []edit{{old: "if slices.Contains(leases, held.lease) {", new: "if true {"}},
 		pkg:     ".", test: "TestUnlockWhoseContextFollowsALease",
+	},
+	{
+		guard:   "the end of another reentrant lease ends an Unlock",
+		file:    "internal/engine/lease.go",
+		without: "LockAll waits for an answer although another lease has ended its context",
+		edits: []edit{{
+			old: "if slices.Contains(leases, held.lease) {",
+			new: "if slices.ContainsFunc(leases, func(l *Lease) bool {\n" +
+				"\t\t\treturn l.tenure == held.lease.tenure\n\t\t}) {",
+		}},
+		pkg: ".", test: "TestEndOfAnotherReentrantLeaseEndsAWait",
+	},
+	{
+		guard: "the loss of an own lease ends no Unlocks", file: "internal/engine/lease.go",
+		without: "MultiLease.Unlock returns ErrUncertain if one of its leases is lost as it begins",
+		edits: []edit{{
+			old: "backend.ErrNotHeld) && !isLost(cause) {", new: "backend.ErrNotHeld) {",
+		}},
+		pkg: ".", test: "TestUnlockOfSeveralAfterALoss",
 	},
 	{
 		guard: "Unlocks on a context that has ended wait", file: "internal/engine/all.go",
@@ -493,18 +523,71 @@ var coreMutants = []mutant{
 		guard: "Shutdown is limited by its context alone", file: "internal/engine/close.go",
 		without: "Shutdown gives up too early and leaves locks until the end of their TTL",
 		edits: []edit{{
-			old: "left := e.awaitQuiet(ctx)",
+			old: "err = e.awaitQuiet(ctx)",
 			new: "limit, cancel := context.WithTimeout(ctx, closeTimeout)\n" +
 				"\tdefer cancel()\n" +
-				"\tleft := e.awaitQuiet(limit)",
+				"\terr = e.awaitQuiet(limit)",
 		}},
 		pkg: ".", test: "TestShutdownIsLimitedByItsContextAlone",
 	},
 	{
 		guard: "the end of its own lease ends no Shutdown", file: "internal/engine/close.go",
 		without: "Shutdown on a context of a lease leaves locks until the end of their TTL",
-		edits:   []edit{{old: "if left != nil && e.endedByClose(ctx) {", new: "if false {"}},
+		edits:   []edit{{old: "if err != nil && e.EndedByClose(ctx) {", new: "if false {"}},
 		pkg:     ".", test: "TestShutdownOnTheContextOfALease",
+	},
+	{
+		guard: "the end of its own lease ends no second Shutdown", file: "client.go",
+		without: "of two Shutdowns on a context of a lease, one returns before the locks are free",
+		edits:   []edit{{old: "if !c.engine.EndedByClose(ctx) {", new: "if true {"}},
+		pkg:     ".", test: "TestSecondShutdownOnTheContextOfALease",
+	},
+	{
+		guard: "Close compares the clocks", file: "internal/engine/close.go",
+		without: "Close of a process that was stopped frees a lost lock before its lock-delay",
+		edits:   []edit{{old: "\t_ = a.expire(a.engine.now())\n", new: ""}},
+		pkg:     "internal/engine", test: "TestCloseAfterTheDeadline/Close",
+	},
+	{
+		guard: "Unlock compares the clocks as Close begins", file: "internal/engine/lease.go",
+		without: "Unlock of a lost lease returns ErrClosed",
+		edits: []edit{{
+			old: "\t_ = t.acq.expire(now)\n\tif e.closing.Err() != nil {",
+			new: "\tif e.closing.Err() == nil {\n\t\t_ = t.acq.expire(now)\n\t} else {",
+		}},
+		pkg: "internal/engine", test: "TestCloseAfterTheDeadline/Unlock_as_Close_begins",
+	},
+	{
+		guard: "a context that panics ends no Shutdown", file: "internal/engine/close.go",
+		without: "after a panic of the context of Shutdown, the driver is never closed",
+		edits: []edit{
+			{
+				old: "\tdefer func() { err = errors.Join(err, e.finish()) }() " +
+					"// also if ctx panics\n",
+				new: "",
+			},
+			{
+				old: "\t\terr = e.awaitQuietUntil(deadline)\n\t}\n\treturn err\n",
+				new: "\t\terr = e.awaitQuietUntil(deadline)\n\t}\n" +
+					"\treturn errors.Join(err, e.finish())\n",
+			},
+		},
+		pkg: ".", test: "TestShutdownWithAContextThatPanics",
+	},
+	{
+		guard: "a maximum hold begins with the lease", file: "internal/engine/clock.go",
+		without: "a grant that was never held is over, and stays on the server for its term",
+		edits:   []edit{{old: " && t.state != pending }", new: " }"}},
+		pkg:     ".", test: "TestMaxHoldBeginsWithTheReturnOfLock",
+	},
+	{
+		guard: "a hold is counted from the return of Lock", file: "internal/engine/tenure.go",
+		without: "a lease is over as soon as Lock returns it",
+		edits: []edit{{
+			old: "\tt.start = e.now()\n\tt.hold(ref)\n\ta.open(t.start)\n",
+			new: "\tt.hold(ref)\n\ta.open(e.now())\n",
+		}},
+		pkg: ".", test: "TestMaxHoldBeginsWithTheReturnOfLock",
 	},
 	{
 		guard: "Shutdown counts no released lock", file: "internal/engine/close.go",
@@ -516,9 +599,24 @@ var coreMutants = []mutant{
 		guard: "a waiter that was stopped keeps its place", file: "internal/engine/contend.go",
 		without: "after a stop of its process Lock returns ErrUnavailable",
 		edits: []edit{{
-			old: "case waited && errors.Is(err, errLate):", new: "case false:",
+			old: "case errors.Is(err, errLate) && a.busy != nil:", new: "case false:",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStopped",
+	},
+	{
+		guard: "a poller that was stopped keeps its place", file: "internal/engine/contend.go",
+		without: "after a stop of its process during a request, Lock returns ErrUnavailable",
+		edits: []edit{{
+			old: "case errors.Is(err, errLate) && a.busy != nil:",
+			new: "case errors.Is(err, errLate) && waited:",
+		}},
+		pkg: ".", test: "TestWaiterThatWasStoppedDuringARequest",
+	},
+	{
+		guard: "a stop of the process is no silence", file: "internal/engine/contend.go",
+		without: "after a stop of its process Lock returns ErrUnavailable for one failed request",
+		edits:   []edit{{old: "if time.Since(began) >= l.TTL {", new: "if false {"}},
+		pkg:     ".", test: "TestWaiterThatWasStoppedTriesAgain",
 	},
 	{
 		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",
