@@ -195,6 +195,17 @@ var shellRows = []shellRow{
 		flock: "flock has another exit code for it",
 	},
 	{
+		name: "a script without an interpreter reads from the terminal",
+		script: `f=$(mktemp) && echo 'echo in; read line; echo got $line' >$f && chmod +x $f; ` +
+			`"$@" $f; echo code $?; rm $f`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("code 0")
+		},
+	},
+	{
 		name:   "a script reads while its dlock runs in the background",
 		script: `"$@" sh -c 'echo in; sleep 2' & sleep 1; read line; echo got $line; wait`,
 		talk: func(p *dlockProcess) {
@@ -321,6 +332,22 @@ func TestShells(t *testing.T) {
 	eachRow(t, func(*shellRow) *exec.Cmd {
 		return dlockCommand(t.Context(), on(fileURL(t)), "run", "x", "--")
 	})
+}
+
+// The command ends with its killed guard, but dlock need not wait for it with -o. The group of the
+// command then still exists when dlock gives the terminal back.
+func TestKilledGuardLeavesTheTerminal(t *testing.T) {
+	t.Parallel()
+	row := &shellRow{
+		script: `"$@" sh -c 'echo in; sleep 2 & kill -9 $PPID; sleep 1000'; ` +
+			`echo code $?; read line; echo got $line`,
+		talk: func(p *dlockProcess) {
+			p.shows("code 137")
+			p.keys("on\n")
+			p.shows("got on")
+		},
+	}
+	row.run(t, "/bin/sh", dlockCommand(t.Context(), on(fileURL(t)), "run", "-o", "x", "--"))
 }
 
 // TestShellsWithFlock runs the same rows with flock(1) if DLOCK_TEST_FLOCK is set. It

@@ -223,6 +223,27 @@ var commandMutants = []mutant{
 			"after_a_command_that_cannot_be_executed_the_script_reads_from_the_terminal",
 	},
 	{
+		guard:   "command: a script without an interpreter gets the terminal",
+		file:    "command/internal/guard/job_unix.go",
+		without: "a script that sh runs is stopped when it reads",
+		edits: []edit{{
+			old: "\t\tj.giveTerminalBack() // otherwise sh",
+			new: "\t\t// otherwise sh",
+		}},
+		pkg:  "command",
+		test: "TestShells/bash/a_script_without_an_interpreter_reads_from_the_terminal",
+	},
+	{
+		guard:   "command: a group of ended processes keeps no terminal",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "with -o, a script cannot read after its guard was killed",
+		edits: []edit{{
+			old: "if isJobs || t.isWith(0) {",
+			new: "if isJobs && false || t.isWith(0) {",
+		}},
+		pkg: "command", test: "TestKilledGuardLeavesTheTerminal",
+	},
+	{
 		guard:   "command: a command that stops itself stops dlock",
 		file:    "command/internal/guard/job_unix.go",
 		without: "a terminal hangs when its command stops itself",

@@ -237,18 +237,29 @@ func ignoreInterrupts(call func() error) error {
 // Leave lets the guard end, and does not wait for its end. With spare, the remaining processes of
 // the job go on. Otherwise the guard goes on to end them, without dlock.
 func (g *Guard) Leave(spare bool) {
+	if g.now() == guardLost { // the guard could not give the terminal back
+		g.takeTerminal()
+	}
 	setAdopting(false) // dlock does not adopt the remaining processes
 	g.done = spare || g.now() == guardGone
 	if g.done {
 		g.order(orderDone)
 	}
 	_ = g.orders.Close()
-	if g.now() == guardLost { // the guard could not give the terminal back
-		t := openTerminal(syscall.Getpgrp())
-		if t.isWith(0) {
-			t.take()
-		}
-		t.close()
+}
+
+// takeTerminal takes the terminal back from the processes of the job. The command ends with its
+// guard, but its group exists until dlock has reaped it, and as long as spared processes run.
+func (g *Guard) takeTerminal() {
+	t := openTerminal(syscall.Getpgrp())
+	defer t.close()
+	front := t.front()
+	isJobs := slices.ContainsFunc(g.descendants(), func(pid int) bool {
+		group, err := syscall.Getpgid(pid)
+		return err == nil && group == front
+	})
+	if isJobs || t.isWith(0) {
+		t.take()
 	}
 }
 
@@ -344,32 +355,41 @@ func hasChildren() bool {
 	return !errors.Is(err, syscall.ECHILD)
 }
 
-// orphans returns the processes of the job that a killed guard has left: all new children of dlock,
-// and their descendants.
+// orphans returns the processes of the job that a killed guard has left, after it has reaped those
+// that have ended.
 func (g *Guard) orphans() (processes []*os.Process) {
-	for _, child := range g.newChildren() {
-		for _, pid := range append(descendantsOf(child), child) {
-			if process, err := os.FindProcess(pid); err == nil {
-				processes = append(processes, process)
-			}
+	g.reap()
+	for _, pid := range g.descendants() {
+		if process, err := os.FindProcess(pid); err == nil {
+			processes = append(processes, process)
 		}
 	}
 	return processes
 }
 
-// newChildren returns the children that dlock did not have before. It reaps ended children until
-// there are none, because each may have left its own children to dlock.
+// descendants returns all new children of dlock, and their descendants.
+func (g *Guard) descendants() (pids []int) {
+	for _, child := range g.newChildren() {
+		pids = append(append(pids, descendantsOf(child)...), child)
+	}
+	return pids
+}
+
+// newChildren returns the children that dlock did not have before.
 func (g *Guard) newChildren() []int {
-	for {
-		children := slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool {
-			return slices.Contains(g.before, pid)
-		})
-		living := slices.DeleteFunc(slices.Clone(children), func(pid int) bool {
-			got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
-			return got == pid
-		})
-		if len(living) == len(children) {
-			return living
+	return slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool {
+		return slices.Contains(g.before, pid)
+	})
+}
+
+// reap reaps new children that have ended until there are none, because each may have left its own
+// children to dlock.
+func (g *Guard) reap() {
+	for hasReaped := true; hasReaped; {
+		hasReaped = false
+		for _, child := range g.newChildren() {
+			got, _ := syscall.Wait4(child, nil, syscall.WNOHANG, nil)
+			hasReaped = hasReaped || got == child
 		}
 	}
 }

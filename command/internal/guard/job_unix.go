@@ -65,6 +65,7 @@ func newJob(path string, args []string, dlock int) *job {
 func (j *job) start() *StartError {
 	err := j.execute(j.path, j.args)
 	if errors.Is(err, syscall.ENOEXEC) {
+		j.giveTerminalBack() // otherwise sh would not get it, and would stop when it reads
 		err = j.execute("/bin/sh", append([]string{"sh", j.path}, j.args[1:]...))
 	}
 	if err != nil {
