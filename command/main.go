@@ -32,7 +32,8 @@ import (
 // Main executes the command line of the process and ends the process with its exit code. It does
 // not return. Call it once, from the main function: it handles the signals of the process. It also
 // starts the program again, for the processes of bench and for the guard process of run and try.
-// The guard process runs no main function: this package makes it a guard before.
+// The guard process runs no main function: a program that imports this package is a guard if its
+// first argument is guard.
 func Main() {
 	err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	if exit, ok := errors.AsType[*exitError](err); ok && exit.signal != 0 {
@@ -68,8 +69,8 @@ type app struct {
 	env      []string
 }
 
-// getenv returns the value of a variable, or "" if it is not set. If a variable is set several
-// times, the last setting counts, as usual.
+// getenv returns the value of a variable, or "" if it is not set. If the environment of the app
+// sets a variable several times, the last setting counts.
 func (a *app) getenv(name string) (value string) {
 	for _, entry := range a.env {
 		if v, ok := strings.CutPrefix(entry, name+"="); ok {

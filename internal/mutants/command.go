@@ -160,6 +160,13 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestGuardAnswersOnce",
 	},
 	{
+		guard:   "command: a child without a signal is a child",
+		file:    "command/internal/guard/job_linux.go",
+		without: "dlock ends a child from before its start, and never frees the lock",
+		edits:   []edit{{old: "const anyChild = unix.WALL", new: "const anyChild = 0"}},
+		pkg:     "command/internal/guard", test: "TestSilentChildIsAChild",
+	},
+	{
 		guard: "command: a stopped guard is replaced", file: "command/internal/guard/guard_unix.go",
 		without: "a stopped guard keeps the job running after its lease",
 		edits: []edit{{

@@ -13,7 +13,6 @@ import (
 // A signal for dlock's group can end the guard before the guard has its own group. Lost then
 // returns the signal, whether or not dlock has received it.
 func TestGuardEndedBySignalOfTheGroup(t *testing.T) {
-	t.Parallel()
 	for sig, want := range map[syscall.Signal]os.Signal{
 		syscall.SIGINT: syscall.SIGINT, syscall.SIGKILL: nil,
 	} {

@@ -351,7 +351,7 @@ func (g *Guard) Kill() {
 
 // hasChildren reports whether the process has any child. It reaps a child that has ended.
 func hasChildren() bool {
-	_, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+	_, err := syscall.Wait4(-1, nil, syscall.WNOHANG|anyChild, nil)
 	return !errors.Is(err, syscall.ECHILD)
 }
 
@@ -388,7 +388,7 @@ func (g *Guard) reap() {
 	for hasReaped := true; hasReaped; {
 		hasReaped = false
 		for _, child := range g.newChildren() {
-			got, _ := syscall.Wait4(child, nil, syscall.WNOHANG, nil)
+			got, _ := syscall.Wait4(child, nil, syscall.WNOHANG|anyChild, nil)
 			hasReaped = hasReaped || got == child
 		}
 	}

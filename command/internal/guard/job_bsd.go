@@ -11,6 +11,9 @@ import (
 
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+// anyChild is 0: wait4 finds all children.
+const anyChild = 0
+
 // setAdopting does nothing: on this system dlock cannot reach processes that leave
 // the group of the command.
 func setAdopting(bool) {}

@@ -17,6 +17,9 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// anyChild lets wait4 also find children whose end sends another signal than SIGCHLD (clone(2)).
+const anyChild = unix.WALL
+
 // setAdopting turns the adoption of orphans on or off (prctl(2), PR_SET_CHILD_SUBREAPER).
 // While it is on, this process becomes the parent of its descendants whose parent ends, so
 // that they stay in its reach.
