@@ -209,20 +209,12 @@ func TestGarbledAnswerEndsItsConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers := tt.answers
-			addr := impostor(t, hostility{answer: func(w io.Writer) {
+			c := meet(t, hostility{answer: func(w io.Writer) {
 				if len(answers) > 0 {
 					send(answers[0])(w)
 					answers = answers[1:]
 				}
-			}}.serve)
-			config := mysql.NewConfig()
-			config.Net, config.Addr, config.Timeout = "tcp", addr, patience
-			made, err := (&connector{config: config}).Connect(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := made.(*conn)
-			defer c.Close()
+			}})
 			if err := tt.request(c); err == nil {
 				t.Error("the answer was accepted")
 			}
@@ -231,6 +223,34 @@ func TestGarbledAnswerEndsItsConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnswerIsBounded reads the rows of an endless answer.
+func TestAnswerIsBounded(t *testing.T) {
+	c := meet(t, hostilities["endless rows"])
+	rows, err := c.QueryContext(t.Context(), "SELECT", nil)
+	read, row := 0, make([]sqldriver.Value, 1)
+	for err == nil && read <= maxAnswer {
+		if err = rows.Next(row); err == nil {
+			read += len(row[0].([]byte))
+		}
+	}
+	if read == 0 || read > maxAnswer {
+		t.Errorf("the client read %d bytes, and then %v; the limit is %d", read, err, maxAnswer)
+	}
+}
+
+// meet returns a connection to an impostor.
+func meet(t *testing.T, h hostility) *conn {
+	t.Helper()
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.Timeout = "tcp", impostor(t, h.serve), patience
+	made, err := (&connector{config: config}).Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = made.Close() })
+	return made.(*conn)
 }
 
 // prepared makes a query by a prepared statement.

@@ -65,7 +65,7 @@ var mysqlMutants = []mutant{
 		without: "one caller with short contexts starves the other callers of its client",
 		edits: []edit{{
 			old: "abandonAfter = time.Second",
-			new: "abandonAfter = 100 * time.Millisecond",
+			new: "abandonAfter = 10 * time.Millisecond",
 		}},
 		pkg: "mysqlbackend", test: "TestImpatientCallerDisturbsNoOther",
 	},
@@ -300,7 +300,7 @@ var mysqlMutants = []mutant{
 			old: "if s.answered > maxAnswer {",
 			new: "if s.answered > maxAnswer<<20 {",
 		}},
-		pkg: "mysqlbackend", test: "TestHostileServer",
+		pkg: "mysqlbackend", test: "TestAnswerIsBounded",
 	},
 	{
 		guard: "mysql: a server that returns no row is refused", file: "mysqlbackend/open.go",
