@@ -24,14 +24,16 @@ const (
 	// zookeeperTick is the server's unit of time. The server grants session timeouts of 2 to 20
 	// ticks.
 	zookeeperTick = 2 * time.Second
-	// zookeeperEnsembleTick makes the members of an ensemble detect a silent member soon, within 4
-	// ticks.
+	// zookeeperEnsembleTick makes the members of an ensemble detect a silent member soon, within
+	// zookeeperSyncLimit ticks.
 	zookeeperEnsembleTick = 500 * time.Millisecond
 
 	zookeeperPort = 2181
 
 	zookeeperInitLimit = 20 // ticks in which a member must catch up with the leader
-	zookeeperSyncLimit = 4  // ticks after which a silent member is given up
+	// zookeeperSyncLimit is the number of ticks after which a silent member is given up. Its clients
+	// then lose their connections. On a machine with much load a member can be silent for 2 s.
+	zookeeperSyncLimit = 8
 )
 
 const (
