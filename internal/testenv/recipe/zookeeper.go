@@ -31,8 +31,8 @@ const (
 	zookeeperPort = 2181
 
 	zookeeperInitLimit = 20 // ticks in which a member must catch up with the leader
-	// zookeeperSyncLimit is the number of ticks after which a silent member is given up. Its clients
-	// then lose their connections. On a machine with much load a member can be silent for 2 s.
+	// zookeeperSyncLimit is the number of ticks after which a silent member is given up. Its
+	// clients then lose their connections. On a busy machine a member can be silent for 2 s.
 	zookeeperSyncLimit = 8
 )
 
