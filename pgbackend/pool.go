@@ -94,7 +94,7 @@ func originOf(config *pgxpool.Config) origin {
 }
 
 // next returns the configuration of the next connection. Its notifications are the driver's: a
-// handler of the caller would get them, and that of a connection of the caller belongs to it alone.
+// handler of the caller would get them, and a handler of one connection belongs to it alone.
 func (o origin) next(ctx context.Context) (config *pgx.ConnConfig, err error) {
 	config = o.config.Copy()
 	if o.beforeConnect != nil {

@@ -171,7 +171,7 @@ func (l *listener) end(conn *pgx.Conn) {
 }
 
 // receive wakes waiters until the connection or the listener ends. A silent connection is checked,
-// because that of a host that has left the network does not end by itself.
+// because it does not end by itself if its host has left the network.
 func (l *listener) receive(conn *pgx.Conn) {
 	for {
 		ctx, cancel := context.WithTimeout(l.ctx, pingInterval)

@@ -53,7 +53,7 @@ type Conn interface {
 // errEnded is the reason of a loss.
 var errEnded = errors.New("the connection has ended, and with it its locks")
 
-// errCollision is the answer for a key whose name on the server is that of another key.
+// errCollision is the answer for a key if another key has its name on the server.
 var errCollision = fmt.Errorf("%w: another lock that is held has the same hash",
 	backend.ErrConflict)
 
