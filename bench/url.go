@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -25,13 +26,30 @@ func URL(raw string) (Subject, error) {
 	})
 	s.Prefix, _ = u.Take("prefix")
 	s.Open = func(ctx context.Context, settings Settings) (Process, error) {
-		client, err := dlock.Open(ctx, raw)
+		client, err := dlock.Open(ctx, withTTL(raw, settings.TTL))
 		if err != nil {
 			return nil, err
 		}
 		return newProcess(client, settings), nil
 	}
 	return s, nil
+}
+
+// withTTL returns raw with the TTL of a workload, unless raw has a TTL. A session on the server
+// follows the TTL of the URL.
+func withTTL(raw string, ttl time.Duration) string {
+	u, err := backend.ParseURL(raw)
+	if err != nil || ttl == 0 {
+		return raw
+	}
+	if _, isSet := u.Take("ttl"); isSet {
+		return raw
+	}
+	separator := "?"
+	if strings.Contains(raw, "?") {
+		separator = "&"
+	}
+	return raw + separator + "ttl=" + ttl.String()
 }
 
 // Driver returns the Subject of a driver that has no URL. Each call of open returns a new
