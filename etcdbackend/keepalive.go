@@ -2,11 +2,14 @@ package etcdbackend
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // maxIdle is the maximum number of streams that are kept for later keep-alives. One is enough
@@ -27,25 +30,51 @@ type stream struct {
 	cancel context.CancelFunc // ends the stream, and Recv with it
 }
 
-// sendKeepAlive sends one keep-alive. It returns when that was sent and the term in the answer. It
-// blocks for the answer until ctx ends. A stream from earlier keep-alives gets half of the time: if
-// it has ended or is silent, a new stream is opened, usually to another member.
-func (d *driver) sendKeepAlive(
-	ctx context.Context, id clientv3.LeaseID,
-) (sent time.Time, ttl time.Duration, err error) {
+// proof is the answer to a keep-alive.
+type proof struct {
+	sent time.Time // when the keep-alive was sent
+	ttl  time.Duration
+	// reign is the number of the election (the term of Raft) that the member knew before it passed
+	// the keep-alive to its leader. 0: a proxy has hidden it.
+	reign uint64
+}
+
+// sendKeepAlive sends one keep-alive and returns the proof, which confirm has to confirm. It blocks
+// for the answer until ctx ends. A stream from earlier keep-alives gets half of the time: if it has
+// ended or is silent, a new stream is opened, usually to another member.
+func (d *driver) sendKeepAlive(ctx context.Context, id clientv3.LeaseID) (p proof, err error) {
 	if s := d.takeStream(); s != nil {
 		half, cancel := halfOf(ctx)
 		defer cancel()
-		sent, ttl, err = d.exchange(half, s, id)
+		p, err = d.exchange(half, s, id)
 		if err == nil || isLeaseGone(err) || ctx.Err() != nil {
-			return sent, ttl, err
+			return p, err
 		}
 	}
 	s, err := d.openStream(ctx)
 	if err != nil {
-		return time.Time{}, 0, err
+		return proof{}, err
 	}
 	return d.exchange(ctx, s, id)
+}
+
+// errDeposed is the error of a keep-alive whose leader may not have been the leader any more.
+var errDeposed = fmt.Errorf("%w: the cluster has elected a leader meanwhile",
+	backend.ErrUnavailable)
+
+// confirm returns an error unless the proof p is from the leader. A leader whose process was
+// stopped answers keep-alives from its memory until it learns of its successor, which may have ended
+// the lease already. A read that a majority confirms shows that there was no other leader before
+// it.
+func (d *driver) confirm(ctx context.Context, p proof) error {
+	resp, err := d.client.Get(ctx, d.locks(), clientv3.WithCountOnly())
+	switch {
+	case err != nil:
+		return err
+	case p.reign != 0 && resp.Header.RaftTerm != p.reign:
+		return errDeposed
+	}
+	return nil
 }
 
 // halfOf returns a context with half of the remaining time of ctx.
@@ -74,9 +103,9 @@ func (d *driver) openStream(ctx context.Context) (*stream, error) {
 // stream. The server answers for a lease that is gone with a TTL of 0.
 func (d *driver) exchange(
 	ctx context.Context, s *stream, id clientv3.LeaseID,
-) (sent time.Time, ttl time.Duration, err error) {
+) (p proof, err error) {
 	stop := context.AfterFunc(ctx, s.cancel)
-	sent = time.Now()
+	sent := time.Now()
 	_ = s.client.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}) // Recv returns what went wrong
 	resp, err := s.client.Recv()
 	if !stop() || err != nil {
@@ -86,11 +115,11 @@ func (d *driver) exchange(
 	}
 	switch {
 	case err != nil:
-		return time.Time{}, 0, clientv3.ContextError(ctx, err)
+		return proof{}, clientv3.ContextError(ctx, err)
 	case resp.TTL <= 0:
-		return time.Time{}, 0, rpctypes.ErrLeaseNotFound
+		return proof{}, rpctypes.ErrLeaseNotFound
 	}
-	return sent, time.Duration(resp.TTL) * time.Second, nil
+	return proof{sent, time.Duration(resp.TTL) * time.Second, resp.Header.GetRaftTerm()}, nil
 }
 
 // takeStream removes a stream from the idle streams and returns it, or returns nil if there is

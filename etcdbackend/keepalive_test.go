@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -72,6 +73,53 @@ func TestLeasesDoNotWaitForEachOther(t *testing.T) {
 	for _, g := range gs {
 		release(t, d, g)
 	}
+}
+
+// former makes the answers to keep-alives come from a former leader while it is on.
+type former struct{ on atomic.Bool }
+
+func (f *former) option() grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(
+		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+		open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		s, err := open(ctx, desc, conn, method, opts...)
+		if err == nil && strings.HasSuffix(method, "/LeaseKeepAlive") {
+			s = &formerStream{s, f}
+		}
+		return s, err
+	})
+}
+
+type formerStream struct {
+	grpc.ClientStream
+	*former
+}
+
+func (s *formerStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err == nil && s.on.Load() {
+		m.(*pb.LeaseKeepAliveResponse).Header.RaftTerm--
+	}
+	return err
+}
+
+// TestFormerLeaderProvesNothing answers keep-alives as a leader that was stopped during the election
+// of its successor. It has renewed the lease in its own memory only.
+func TestFormerLeaderProvesNothing(t *testing.T) {
+	t.Parallel()
+	var f former
+	d := lend(t, admin(t, testenv.Etcd(t), f.option()))
+	other := lend(t, admin(t, testenv.Etcd(t), f.option())) // it renews by the key alone
+	g := raw.Acquire(t, d, newRequest(t))
+	f.on.Store(true)
+	for _, renewer := range []*driver{d, other} {
+		_, err := renewer.Renew(t.Context(), g)
+		raw.WantIs(t, "Renew", err, backend.ErrUnavailable)
+	}
+	f.on.Store(false)
+	renews(t, d, g)
+	release(t, d, g)
 }
 
 // mute makes the first stream of keep-alives silent.

@@ -73,9 +73,9 @@ func (d *driver) freshLease(ctx context.Context, ttl time.Duration) (*lease, err
 		return l, nil
 	}
 	if l != nil {
-		_, err := d.keepAlive(ctx, l)
+		p, err := d.keepAlive(ctx, l)
 		if err == nil {
-			d.searchGhosts(l)
+			d.searchGhosts(l, p)
 		}
 		if !isLeaseGone(err) {
 			return l, err
@@ -116,21 +116,25 @@ func (d *driver) grantLease(ctx context.Context, s *slot, seconds int64) (*lease
 	return l, nil
 }
 
-// keepAlive requests a proof of a lease, and returns when its request was sent. If the lease is
-// gone, keepAlive ends it.
-func (d *driver) keepAlive(ctx context.Context, l *lease) (sent time.Time, err error) {
-	if sent, _, err = d.sendKeepAlive(ctx, l.id); isLeaseGone(err) {
+// keepAlive requests a proof of a lease, and returns the confirmed proof. If the lease is gone,
+// keepAlive ends it.
+func (d *driver) keepAlive(ctx context.Context, l *lease) (p proof, err error) {
+	p, err = d.sendKeepAlive(ctx, l.id)
+	if isLeaseGone(err) {
 		d.endLease(l)
 	}
+	if err == nil {
+		err = d.confirm(ctx, p)
+	}
 	if err != nil {
-		return time.Time{}, err
+		return proof{}, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if sent.After(l.sent) { // a later request may have been answered earlier
-		l.sent = sent
+	if p.sent.After(l.sent) { // a later request may have been answered earlier
+		l.sent = p.sent
 	}
-	return sent, nil
+	return p, nil
 }
 
 // endLease ends all acquisitions of a lease that is gone. Holders lose their locks, and waiters are
@@ -168,17 +172,20 @@ func (d *driver) isGone(l *lease) bool {
 }
 
 // attachedKeys returns the keys that belong to a lease. The answer comes from the memory of the
-// leader. A key that a majority has just written may be missing. A silent member gets half of the
-// time, and the next one the rest.
-func (d *driver) attachedKeys(ctx context.Context, l *lease) ([][]byte, error) {
+// leader, which must be the leader of the proof p. A key that a majority has just written may be
+// missing. A silent member gets half of the time, and the next one the rest.
+func (d *driver) attachedKeys(ctx context.Context, l *lease, p proof) ([][]byte, error) {
 	half, cancel := halfOf(ctx)
 	defer cancel()
 	resp, err := d.client.TimeToLive(half, l.id, clientv3.WithAttachedKeys())
 	if err != nil && half.Err() != nil && ctx.Err() == nil {
 		resp, err = d.client.TimeToLive(ctx, l.id, clientv3.WithAttachedKeys())
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case p.reign != 0 && resp.RaftTerm != p.reign:
+		return nil, errDeposed
 	}
 	return resp.Keys, nil
 }

@@ -14,9 +14,9 @@ import (
 // maxChecks limits how many keys of one lease are read at once.
 const maxChecks = 16
 
-// RenewAll implements backend.BatchRenewer. It sends two requests for each lease, whatever the
-// number of its locks is: a keep-alive, and a read of the lease's keys. The read may miss a key:
-// see attachedKeys. Such a grant is renewed singly, and so is a grant of another driver.
+// RenewAll implements backend.BatchRenewer. It sends three requests for each lease, whatever the
+// number of its locks is: a keep-alive, a read that confirms it, and a read of the lease's keys. The
+// last read may miss a key: see attachedKeys. Such a grant is renewed singly, and so is a grant of another driver.
 //
 // The requests for different leases are sent at the same time. Each goroutine writes only to the
 // renewals of its own members.
@@ -60,10 +60,10 @@ func (d *driver) byLease(gs []*backend.Grant) map[*lease][]int {
 func (d *driver) renewLease(
 	ctx context.Context, l *lease, gs []*backend.Grant, members []int, renewals []backend.Renewal,
 ) (unseen []int) {
-	sent, err := d.keepAlive(ctx, l)
+	p, err := d.keepAlive(ctx, l)
 	var attached [][]byte
 	if err == nil {
-		attached, err = d.attachedKeys(ctx, l)
+		attached, err = d.attachedKeys(ctx, l, p)
 	}
 	if err != nil {
 		if err = interpretError(ctx, err); d.isGone(l) {
@@ -85,7 +85,7 @@ func (d *driver) renewLease(
 		if d.mayHaveGhost(owner) {
 			uncertain = append(uncertain, i)
 		}
-		renewals[i].Term = backend.Term{Sent: sent, TTL: l.ttl}
+		renewals[i].Term = backend.Term{Sent: p.sent, TTL: l.ttl}
 	}
 	d.checkKeys(ctx, gs, uncertain, renewals)
 	return unseen
@@ -178,12 +178,15 @@ func (d *driver) renewKey(ctx context.Context, g *backend.Grant) (backend.Term, 
 	if err != nil {
 		return backend.Term{}, err
 	}
-	sent, ttl, err := d.sendKeepAlive(ctx, id)
-	switch {
-	case isLeaseGone(err):
+	p, err := d.sendKeepAlive(ctx, id)
+	if isLeaseGone(err) {
 		return backend.Term{}, fmt.Errorf("%w: %w", backend.ErrLost, err)
-	case err != nil:
+	}
+	if err == nil {
+		err = d.confirm(ctx, p)
+	}
+	if err != nil {
 		return backend.Term{}, interpretError(ctx, err)
 	}
-	return backend.Term{Sent: sent, TTL: ttl}, nil
+	return backend.Term{Sent: p.sent, TTL: p.ttl}, nil
 }

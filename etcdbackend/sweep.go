@@ -8,9 +8,9 @@ import clientv3 "go.etcd.io/etcd/client/v3"
 // the lease detects it.
 
 // searchGhosts searches a doubtful lease for ghosts in the background. Attempts call it after a
-// keep-alive. Without it a process that only waits, and renews no grant, would keep its own ghost
+// keep-alive, with its proof. Without it a process that only waits, and renews no grant, would keep its own ghost
 // alive for ever.
-func (d *driver) searchGhosts(l *lease) {
+func (d *driver) searchGhosts(l *lease, p proof) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l.state != doubtful {
@@ -19,7 +19,7 @@ func (d *driver) searchGhosts(l *lease) {
 	d.background.Go(func() {
 		ctx, cancel := d.bound(d.life)
 		defer cancel()
-		if attached, err := d.attachedKeys(ctx, l); err == nil {
+		if attached, err := d.attachedKeys(ctx, l, p); err == nil {
 			d.sweepGhosts(l, attached)
 		}
 	})

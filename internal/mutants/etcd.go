@@ -14,8 +14,20 @@ var etcdMutants = []mutant{
 	{
 		guard: "etcd: a lease counts from the sending", file: "etcdbackend/lease.go",
 		without: "a slow keep-alive proves a term that is too long",
-		edits:   []edit{{old: "\treturn sent, nil\n}\n", new: "\treturn time.Now(), nil\n}\n"}},
-		pkg:     "etcdbackend", test: "TestConformance/TermCountsFromSending",
+		edits: []edit{{
+			old: "\treturn p, nil\n}\n",
+			new: "\tp.sent = time.Now()\n\treturn p, nil\n}\n",
+		}},
+		pkg: "etcdbackend", test: "TestConformance/TermCountsFromSending",
+	},
+	{
+		guard: "etcd: a former leader proves nothing", file: "etcdbackend/keepalive.go",
+		without: "a leader that was stopped renews a lease that has ended: two holders",
+		edits: []edit{{
+			old: "case p.reign != 0 && resp.Header.RaftTerm != p.reign:",
+			new: "case resp == nil:",
+		}},
+		pkg: "etcdbackend", test: "TestFormerLeaderProvesNothing",
 	},
 	{
 		guard: "etcd: a lost lease ends all its grants", file: "etcdbackend/lease.go",
