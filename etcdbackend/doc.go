@@ -34,12 +34,12 @@
 // second holder nor an orphan.
 //
 // The keys of one client with the same TTL belong to one lease of etcd. One keep-alive renews all
-// of them, and the driver sends it only for an attempt or a renewal of the core. A keep-alive counts
-// only if a later read shows that no other leader was elected meanwhile: a leader whose process was
-// stopped answers from its memory before it learns of its successor (seen with etcd 3.5.30). A request that the
-// server executes long after its caller gave it up leaves a key without an acquisition. The driver
-// removes that key with the next keep-alive. Close revokes the leases that no lock needs any more,
-// and waits up to a second for that.
+// of them, and the driver sends it only for an attempt or a renewal of the core. A keep-alive
+// counts only if a later read shows that no other leader was elected meanwhile: a leader whose
+// process was stopped answers from its memory before it learns of its successor (seen with etcd
+// 3.5.30). A request that the server executes long after its caller gave it up leaves a key without
+// an acquisition. The driver removes that key with the next keep-alive. Close revokes the leases
+// that no lock needs any more, and waits up to a second for that.
 //
 // Concurrent requests share transactions of up to 64 locks. While at most two requests are under
 // way, each request is sent singly. One request can make the server refuse a transaction, for

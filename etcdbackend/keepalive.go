@@ -63,9 +63,9 @@ var errDeposed = fmt.Errorf("%w: the cluster has elected a leader meanwhile",
 	backend.ErrUnavailable)
 
 // confirm returns an error unless the proof p is from the leader. A leader whose process was
-// stopped answers keep-alives from its memory until it learns of its successor, which may have ended
-// the lease already. A read that a majority confirms shows that there was no other leader before
-// it.
+// stopped answers keep-alives from its memory until it learns of its successor, which may have
+// ended the lease already. A read that a majority confirms shows that there was no other leader
+// before it.
 func (d *driver) confirm(ctx context.Context, p proof) error {
 	resp, err := d.client.Get(ctx, d.locks(), clientv3.WithCountOnly())
 	switch {

@@ -104,8 +104,8 @@ func (s *formerStream) RecvMsg(m any) error {
 	return err
 }
 
-// TestFormerLeaderProvesNothing answers keep-alives as a leader that was stopped during the election
-// of its successor. It has renewed the lease in its own memory only.
+// TestFormerLeaderProvesNothing answers keep-alives as a leader that was stopped during the
+// election of its successor. It has renewed the lease in its own memory only.
 func TestFormerLeaderProvesNothing(t *testing.T) {
 	t.Parallel()
 	var f former

@@ -15,8 +15,9 @@ import (
 const maxChecks = 16
 
 // RenewAll implements backend.BatchRenewer. It sends three requests for each lease, whatever the
-// number of its locks is: a keep-alive, a read that confirms it, and a read of the lease's keys. The
-// last read may miss a key: see attachedKeys. Such a grant is renewed singly, and so is a grant of another driver.
+// number of its locks is: a keep-alive, a read that confirms it, and a read of the lease's keys.
+// The last read may miss a key: see attachedKeys. Such a grant is renewed singly, and so is a grant
+// of another driver.
 //
 // The requests for different leases are sent at the same time. Each goroutine writes only to the
 // renewals of its own members.

@@ -8,8 +8,8 @@ import clientv3 "go.etcd.io/etcd/client/v3"
 // the lease detects it.
 
 // searchGhosts searches a doubtful lease for ghosts in the background. Attempts call it after a
-// keep-alive, with its proof. Without it a process that only waits, and renews no grant, would keep its own ghost
-// alive for ever.
+// keep-alive, with its proof. Without it a process that only waits, and renews no grant, would keep
+// its own ghost alive for ever.
 func (d *driver) searchGhosts(l *lease, p proof) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
