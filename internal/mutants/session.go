@@ -417,6 +417,50 @@ var sessionMutants = []mutant{
 		pkg: "internal/session", test: "TestReleasesPassAcquisitions",
 	},
 	{
+		guard: "session: acquisitions in place are in line", file: "internal/session/driver.go",
+		without: "an Unlock waits for two polls",
+		edits: []edit{
+			{old: "if enter(d.line) {", new: "if enter(make(chan struct{}, 1)) {"},
+			{old: "\t\t\tdefer leave(d.line)\n", new: ""},
+			{old: "\t\tleave(d.line)\n\t}\n", new: "\t}\n"},
+		},
+		pkg: "internal/session", test: "TestReleasesPassAcquisitions",
+	},
+	{
+		guard: "session: a request in place ends in time", file: "internal/session/driver.go",
+		without: "a Lock waits for a silent server as long as another lock's TTL",
+		edits: []edit{{
+			old: "d.patience(s, released) > time.Until(deadline)",
+			new: "d.patience(s, released) > 100*time.Until(deadline)",
+		}},
+		pkg: "internal/session", test: "TestRequestInPlaceEndsInTime",
+	},
+	{
+		guard: "session: a request in place that was given up is not sent",
+		file:  "internal/session/driver.go", without: "a request is executed after its end",
+		edits: []edit{{old: "d.isIdle(s), ctx.Err() != nil:", new: "d.isIdle(s):"}},
+		pkg:   "internal/session", test: "TestRequestInPlaceIsGivenUp",
+	},
+	{
+		guard:   "session: a request in place leaves an idle connection",
+		file:    "internal/session/driver.go",
+		without: "a TryLock after a pause of a TTL returns ErrUncertain without a fault",
+		edits:   []edit{{old: "d.isIdle(s), ctx.Err() != nil:", new: "ctx.Err() != nil:"}},
+		pkg:     "internal/session", test: "TestIdleConnectionIsReplaced/in_place",
+	},
+	{
+		guard: "session: the end of a socket is noticed", file: "internal/session/watch_linux.go",
+		without: "a holder hears of its loss only when it renews, while another one has the lock",
+		edits:   []edit{{old: "Events: syscall.EPOLLRDHUP", new: "Events: syscall.EPOLLPRI"}},
+		pkg:     "internal/session", test: "TestSocketNoticesItsEnd",
+	},
+	{
+		guard: "session: a closed socket has ended", file: "internal/session/link.go",
+		without: "Close blocks for ever",
+		edits:   []edit{{old: "\t\tl.watch.close()\n", new: ""}},
+		pkg:     "internal/session", test: "TestSocketIsClosed",
+	},
+	{
 		guard: "session: a refusal proves nothing", file: "internal/session/driver.go",
 		without: "a proxy's refusal prolongs a lease, and the server ends the connection",
 		edits: []edit{

@@ -37,6 +37,11 @@
 // Acquisitions wait in a line, of which only the first one waits for the connection. So a process
 // that polls a thousand names does not delay its releases and renewals by a thousand statements.
 //
+// Without competition a request costs no more than its statement. If the connection is free, and
+// the context ends at a deadline only, the goroutine of the caller executes the request in place.
+// The statement must end by itself before the deadline, which is so unless other locks are held:
+// then the connection is worth waiting for. All other requests have their own goroutine.
+//
 // # Waiting
 //
 // Waiters poll. A server could wake a waiter only by a statement that blocks its connection, such

@@ -71,9 +71,10 @@ type Driver struct {
 	present *session // nil if there is no connection
 }
 
-// session is the life of one connection. Driver.mu guards its fields but conn.
+// session is the life of one connection. Driver.mu guards its fields but conn and limit.
 type session struct {
 	conn   Conn
+	limit  *time.Timer      // of a statement; the goroutine with the turn uses it
 	held   map[string]*hold // by the name on the server
 	proved time.Time        // when the last request that succeeded was sent, or conn was made
 	cause  error            // why it has ended; nil: it has not
@@ -162,13 +163,58 @@ func inLine[T any](ctx context.Context, d *Driver, fn func(*session) (T, error))
 	})
 }
 
+// inPlace takes the turn for a request that can run on the goroutine of its caller. This needs no
+// other goroutine, which would take longer than the server. Such a request begins at once, and has
+// one statement, which ends by itself before ctx, and ctx can end in no other way. inPlace returns
+// nil, and does not take the turn, for all other requests. released is the lock that the request
+// releases, or "".
+func (d *Driver) inPlace(ctx context.Context, released string) *session {
+	if _, ok := backend.DeadlineOnly(ctx); !ok || !enter(d.turn) {
+		return nil
+	}
+	if s := d.ready(ctx, released); s != nil {
+		return s
+	}
+	leave(d.turn)
+	return nil
+}
+
+// enter takes a place if no goroutine has it.
+func enter(place chan struct{}) bool {
+	select {
+	case place <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// leave gives a place to the next goroutine that waits for it.
+func leave(place chan struct{}) { <-place }
+
+// ready returns the session if a statement that begins now ends before the deadline of ctx. The
+// caller has the turn.
+func (d *Driver) ready(ctx context.Context, released string) *session {
+	deadline, limited := ctx.Deadline()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.present
+	switch {
+	case d.closed, s == nil, d.isIdle(s), ctx.Err() != nil:
+		return nil
+	case limited && d.patience(s, released) > time.Until(deadline):
+		return nil
+	}
+	return s
+}
+
 // occupy calls fn while no other goroutine has the place, unless ctx ends before.
 func occupy[T any](
 	ctx context.Context, place chan struct{}, fn func() (T, error),
 ) (none T, _ error) {
 	select {
 	case place <- struct{}{}:
-		defer func() { <-place }()
+		defer leave(place)
 		return fn()
 	case <-ctx.Done():
 		return none, ctx.Err()
@@ -180,7 +226,7 @@ func occupy[T any](
 func (d *Driver) connect() (*session, error) {
 	d.mu.Lock()
 	s, closed := d.present, d.closed
-	isIdle := s != nil && len(s.held) == 0 && elapsed(s.proved) > d.server.TTL/2
+	isIdle := s != nil && d.isIdle(s)
 	d.mu.Unlock()
 	switch {
 	case closed:
@@ -198,6 +244,12 @@ func (d *Driver) connect() (*session, error) {
 		conn: conn, held: make(map[string]*hold), proved: time.Now(), over: make(chan struct{}),
 	}
 	return s, d.begin(s)
+}
+
+// isIdle reports whether s has no locks and was not proved for so long that the server may be about
+// to end it. d.mu must be held.
+func (d *Driver) isIdle(s *session) bool {
+	return len(s.held) == 0 && elapsed(s.proved) > d.server.TTL/2
 }
 
 // begin makes s the session of the driver, and watches its connection.
@@ -262,9 +314,16 @@ func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time
 
 // run executes one statement. Without an answer, it ends s. The caller has the turn.
 func (d *Driver) run(s *session, statement func(Conn) error) error {
-	limit := time.AfterFunc(d.patience(s), func() { _ = d.end(s, errNoAnswer) })
+	d.mu.Lock()
+	patience := d.patience(s, "")
+	d.mu.Unlock()
+	if s.limit == nil {
+		s.limit = time.AfterFunc(patience, func() { _ = d.end(s, errNoAnswer) })
+	} else {
+		s.limit.Reset(patience)
+	}
 	err := statement(s.conn)
-	limit.Stop()
+	s.limit.Stop()
 	if err != nil && !isRefusal(err) {
 		return d.end(s, err)
 	}
@@ -281,12 +340,14 @@ func isRefusal(err error) bool {
 }
 
 // patience returns how long a statement may take. While locks are held, the connection is worth
-// waiting for until the last of their terms has ended.
-func (d *Driver) patience(s *session) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// waiting for until the last of their terms has ended. The lock that the statement releases, if
+// any, does not count. d.mu must be held.
+func (d *Driver) patience(s *session, released string) time.Duration {
 	var longest time.Duration
-	for _, h := range s.held {
+	for id, h := range s.held {
+		if id == released {
+			continue
+		}
 		if longest = max(longest, h.ttl); longest >= d.server.TTL {
 			break // no TTL is longer
 		}
@@ -306,28 +367,39 @@ func (d *Driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: a lock of a session is exclusive", backend.ErrUnsupported)
 	}
-	return inLine(ctx, d, func(s *session) (*backend.Grant, error) {
-		id := d.server.ID(req.Key)
-		if h := d.find(s, id); h != nil {
-			return d.again(s, h, req)
+	if enter(d.line) { // so that a release waits for one acquisition at most
+		if s := d.inPlace(ctx, ""); s != nil {
+			defer leave(d.line)
+			defer leave(d.turn)
+			return d.acquire(s, req)
 		}
-		var fence uint64
-		sent, err := d.execute(s, func(c Conn) (err error) {
-			fence, err = c.Lock(id)
-			return err
-		})
-		switch {
-		case err != nil:
-			return nil, err
-		case fence == 0:
-			return nil, &backend.Busy{}
-		}
-		err = d.keep(s, id, &hold{req.Key, req.Owner, fence, req.TTL, req.Lost})
-		if err != nil {
-			return nil, err
-		}
-		return granted(req, sent, fence), nil
+		leave(d.line)
+	}
+	return inLine(ctx, d, func(s *session) (*backend.Grant, error) { return d.acquire(s, req) })
+}
+
+// acquire is Acquire. The caller has the turn.
+func (d *Driver) acquire(s *session, req *backend.Request) (*backend.Grant, error) {
+	id := d.server.ID(req.Key)
+	if h := d.find(s, id); h != nil {
+		return d.again(s, h, req)
+	}
+	var fence uint64
+	sent, err := d.execute(s, func(c Conn) (err error) {
+		fence, err = c.Lock(id)
+		return err
 	})
+	switch {
+	case err != nil:
+		return nil, err
+	case fence == 0:
+		return nil, &backend.Busy{}
+	}
+	err = d.keep(s, id, &hold{req.Key, req.Owner, fence, req.TTL, req.Lost})
+	if err != nil {
+		return nil, err
+	}
+	return granted(req, sent, fence), nil
 }
 
 // again answers an Acquire of a lock that the driver holds.
@@ -385,13 +457,18 @@ func (d *Driver) holdOf(s *session, g *backend.Grant) *hold {
 
 // Release implements backend.Driver.
 func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
-	_, err := inTurn(ctx, d, func() (none struct{}, _ error) { return none, d.release(g) })
+	id := d.server.ID(g.Key)
+	if s := d.inPlace(ctx, id); s != nil {
+		defer leave(d.turn)
+		return d.release(g, id)
+	}
+	_, err := inTurn(ctx, d, func() (none struct{}, _ error) { return none, d.release(g, id) })
 	return err
 }
 
 // release is Release. The end of the connection is a release, too. So meanwhile the lock has no
 // loss to report, and the connection is not worth waiting for. The caller has the turn.
-func (d *Driver) release(g *backend.Grant) error {
+func (d *Driver) release(g *backend.Grant, id string) error {
 	d.mu.Lock()
 	s := d.present
 	h := d.holdOf(s, g)
@@ -402,7 +479,6 @@ func (d *Driver) release(g *backend.Grant) error {
 	before := *h
 	h.ttl, h.lost = 0, nil
 	d.mu.Unlock()
-	id := d.server.ID(g.Key)
 	_, err := d.execute(s, func(c Conn) error { return c.Unlock(id) })
 	d.mu.Lock()
 	defer d.mu.Unlock()

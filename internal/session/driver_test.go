@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/measure"
+	"github.com/dlock-go/dlock/internal/bound"
 )
 
 const (
@@ -352,26 +353,99 @@ func TestRequestBeginsOrIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestIdleConnectionIsReplaced acquires a lock after pauses. Without a lock, the server may be
-// about to end a connection that was idle for long.
+// TestIdleConnectionIsReplaced acquires a lock after pauses, also in place. Without a lock, the
+// server may be about to end a connection that was idle for long.
 func TestIdleConnectionIsReplaced(t *testing.T) {
+	for what, ctxOf := range map[string]func(t *testing.T) context.Context{
+		"cancellable": (*testing.T).Context,
+		"in place":    func(*testing.T) context.Context { return context.Background() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			on(t, func(t *testing.T, d *Driver, s *script) {
+				t.Helper()
+				checkIdle(ctxOf(t), t, d, s)
+			})
+		})
+	}
+}
+
+func checkIdle(ctx context.Context, t *testing.T, d *Driver, s *script) {
+	t.Helper()
+	acquire := func(key string) *backend.Grant {
+		g, err := d.Acquire(ctx, request(key, "x"))
+		if err != nil {
+			t.Fatalf("Acquire: %v", err)
+		}
+		return g
+	}
+	for idle, conns := range []int{1, 2} {
+		time.Sleep(ttl/2 + time.Duration(idle))
+		g := acquire("a")
+		if len(s.conns) != conns {
+			t.Errorf("%d connections, want %d", len(s.conns), conns)
+		}
+		if err := d.Release(ctx, g); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	acquire("a")
+	time.Sleep(ttl - 1)
+	acquire("b")
+	if len(s.conns) != 2 {
+		t.Errorf("with a lock there are %d connections, want 2", len(s.conns))
+	}
+}
+
+// TestRequestInPlaceEndsInTime makes requests without a cancellation on a server that does not
+// answer. A statement that may take longer than its request has must not be executed on the
+// goroutine of the caller, and goes on when the caller has returned.
+func TestRequestInPlaceEndsInTime(t *testing.T) {
+	for what, c := range map[string]struct {
+		held, limit, want time.Duration
+	}{
+		"the statement ends first":       {0, 4 * time.Second, limit},
+		"the request ends first":         {0, 2 * time.Second, 2 * time.Second},
+		"a held lock needs patience":     {ttl, 4 * time.Second, 4 * time.Second},
+		"a held lock is of a short term": {time.Second, 4 * time.Second, limit},
+	} {
+		t.Run(what, func(t *testing.T) {
+			on(t, func(t *testing.T, d *Driver, s *script) {
+				t.Helper()
+				g, _ := acquired(t, d, "a", "x")
+				if c.held > 0 {
+					req := request("b", "x")
+					req.TTL = c.held
+					if _, err := d.Acquire(t.Context(), req); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.delay = time.Hour
+				b := bound.New(context.Background(), c.limit)
+				defer b.Cancel()
+				wantWait(t, c.want, func() { _ = d.Release(b, g) })
+				if ended := d.present == nil; ended != (c.want == limit) {
+					t.Errorf("the connection has ended: %v", ended)
+				}
+			})
+		})
+	}
+}
+
+// TestRequestInPlaceIsGivenUp has a context that has ended, and makes no request. The next request
+// has the turn.
+func TestRequestInPlaceIsGivenUp(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
 		t.Helper()
-		for idle, conns := range []int{1, 2} {
-			time.Sleep(ttl/2 + time.Duration(idle))
-			g, _ := acquired(t, d, "a", "x")
-			if len(s.conns) != conns {
-				t.Errorf("%d connections, want %d", len(s.conns), conns)
-			}
-			if err := d.Release(t.Context(), g); err != nil {
-				t.Errorf("Release: %v", err)
-			}
+		b := bound.New(context.Background(), limit+time.Second)
+		b.Cancel()
+		_, err := d.Acquire(b, request("a", "x"))
+		wantIs(t, "Acquire", err, context.Canceled)
+		wantIs(t, "Acquire", err, backend.ErrUnavailable)
+		if _, err := d.Acquire(context.Background(), request("b", "x")); err != nil {
+			t.Errorf("Acquire: %v", err)
 		}
-		acquired(t, d, "a", "x")
-		time.Sleep(ttl - 1)
-		acquired(t, d, "b", "x")
-		if len(s.conns) != 2 {
-			t.Errorf("with a lock there are %d connections, want 2", len(s.conns))
+		if want := []string{"lock b"}; !slices.Equal(s.log, want) {
+			t.Errorf("requests %q, want %q", s.log, want)
 		}
 	})
 }

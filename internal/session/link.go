@@ -13,8 +13,9 @@ const maxUnread = 1 << 20
 
 var errUnread = errors.New("the server sends more than was asked for")
 
-// Link is a network connection that notices its end without a reader: a goroutine reads
-// ahead. It serves one reader at a time.
+// Link is a network connection that notices its end without a reader. On Linux the kernel reports
+// the end of a socket. For other connections and systems a goroutine reads ahead, and wakes the
+// reader, which takes longer. A Link serves one reader at a time.
 //
 // Close does not discard what the kernel has not sent, so a Link has no method NetConn by which
 // package abort would do so. The kernel sends it, and the end of the connection after it, also if
@@ -22,7 +23,8 @@ var errUnread = errors.New("the server sends more than was asked for")
 // only after its TTL.
 type Link struct {
 	net.Conn
-	ended chan struct{} // closed when nothing more can be read
+	ended chan struct{} // closed when the other side sends nothing more
+	watch *watch        // nil: a goroutine reads ahead, for which there are the fields below
 	stir  chan struct{} // has a value after each change below
 
 	mu     sync.Mutex
@@ -40,7 +42,15 @@ func NewLink(conn net.Conn, ttl time.Duration) *Link {
 		_ = outlast(tcp, max(defaultSilence, ttl))
 	}
 	l := &Link{Conn: conn, ended: make(chan struct{}), stir: make(chan struct{}, 1)}
-	go l.readAhead()
+	var err error
+	if l.watch, err = newWatch(conn); err != nil {
+		go l.readAhead()
+		return l
+	}
+	go func() {
+		defer close(l.ended)
+		l.watch.wait()
+	}()
 	return l
 }
 
@@ -86,6 +96,9 @@ func (l *Link) Ended() <-chan struct{} { return l.ended }
 // closing the socket.
 func (l *Link) Close() error {
 	err := l.Conn.Close()
+	if l.watch != nil {
+		l.watch.close()
+	}
 	<-l.ended
 	return err
 }
@@ -124,6 +137,9 @@ func (l *Link) poke() {
 
 // Read implements net.Conn.
 func (l *Link) Read(p []byte) (int, error) {
+	if l.watch != nil {
+		return l.Conn.Read(p)
+	}
 	for {
 		n, until, err := l.take(p)
 		if n > 0 || err != nil {
@@ -166,6 +182,9 @@ func (l *Link) await(until time.Time) {
 
 // SetReadDeadline implements net.Conn.
 func (l *Link) SetReadDeadline(t time.Time) error {
+	if l.watch != nil {
+		return l.Conn.SetReadDeadline(t)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until = t
