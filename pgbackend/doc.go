@@ -81,7 +81,9 @@
 // connection at the same time share a statement, and so a commit. Holders of other kinds and
 // waiters stand in a document in the row, the roster; see package roster. A change of the roster
 // reads the row and stores it again unless another client was faster: two statements, which no
-// crash can leave half done. Waiters get the lock in the order of their arrival. The place of a
+// crash can leave half done. Changes of one driver that arrive meanwhile are made together. If
+// other clients keep changing the row, and all entries are holders, one statement makes the change
+// on the server. Waiters get the lock in the order of their arrival. The place of a
 // waiter that has died ends within 10 s.
 //
 // A row that another statement has locked delays the requests for its name. Of the connections for
@@ -89,8 +91,9 @@
 // on behalf of requests that were given up.
 //
 // The statement that removes the last entry in front of a waiter sends the waiter's owner by
-// NOTIFY. Each driver has one connection that listens, for all of its waiters. NOTIFY makes the
-// commits of the whole server wait for each other, so a statement that wakes no waiter sends none.
+// NOTIFY, unless the waiter waits with the same driver. Each driver has one connection that
+// listens, for all of its waiters. NOTIFY makes the commits of the whole server wait for each
+// other, so a statement that wakes no waiter sends none.
 // The alternative is an advisory lock for which each waiter blocks. It needs one more connection
 // for each waiter and each holder, and its hand-offs are slower for one pair of contenders.
 // When the connection is lost, the driver makes another one and wakes all of its waiters, because

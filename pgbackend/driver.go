@@ -16,12 +16,8 @@ import (
 // minTTL is the shortest term: some round trips and commits.
 const minTTL = 100 * time.Millisecond
 
-const (
-	// maxPause limits the pause after a conflict, to 2^7 ms.
-	maxPause = 7
-	// maxSkips is how often an edit skips a locked row: for about 30 ms, longer than most commits.
-	maxSkips = 6
-)
+// maxPause limits the pause after a conflict, to 2^7 ms.
+const maxPause = 7
 
 // closeTimeout is how long Close waits for the server.
 const closeTimeout = time.Second
@@ -106,18 +102,18 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 			return d.granted(req, sent, uint64(fence)), nil
 		}
 	}
-	var fence uint64
-	err := d.edit(ctx, d.main, req.Key, func(entries *roster.Roster, next uint64, now int64) error {
+	m := &caller{req: req}
+	m.alter = func(entries *roster.Roster, next uint64, now int64) error {
 		e, err := entries.Acquire(req, next, now)
 		if err == nil {
-			fence = e.Fence
+			m.fence = e.Fence
 		}
 		return err
-	})
-	if err != nil {
+	}
+	if err := d.editAs(ctx, d.main, req.Key, m); err != nil {
 		return nil, err
 	}
-	return d.granted(req, sent, fence), nil
+	return d.granted(req, sent, m.fence), nil
 }
 
 func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
@@ -128,8 +124,12 @@ func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *ba
 }
 
 // Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
-// NOTIFY, which makes all commits of the server wait for each other.
+// NOTIFY, which makes all commits of the server wait for each other. Readers and permits are always
+// in a roster.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
+	if g.Mode != backend.Exclusive {
+		return d.remove(ctx, d.main, g)
+	}
 	version, err := d.frees.do(ctx, &g.Request)
 	if err != nil || version > 0 {
 		return err
@@ -153,8 +153,11 @@ func (d *driver) remove(ctx context.Context, l *lane, g *backend.Grant) error {
 
 // removeSeen removes the grant or the entry of g.Owner, as the row shows it.
 func (d *driver) removeSeen(ctx context.Context, l *lane, g *backend.Grant) error {
-	return d.edit(ctx, l, g.Key, func(entries *roster.Roster, _ uint64, _ int64) error {
-		return entries.Remove(g.Owner)
+	return d.editAs(ctx, l, g.Key, &caller{
+		leaves: g.Owner, mode: g.Mode,
+		alter: func(entries *roster.Roster, _ uint64, _ int64) error {
+			return entries.Remove(g.Owner)
+		},
 	})
 }
 
@@ -215,40 +218,6 @@ func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 	})
 }
 
-// edit changes the entries of a name: it reads the row and stores it unless another client has
-// changed it meanwhile; then it begins again. So no row stays locked while the client is slow. An
-// answer that changes nothing is about the row as it was read. In a lane that skips locked rows,
-// edit returns errLocked if another statement keeps the row locked.
-func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
-	leave, err := l.gates.enter(ctx, key)
-	if err != nil {
-		return unsent(err)
-	}
-	defer leave()
-	for conflicts := 0; ; conflicts++ {
-		r, err := d.read(ctx, l, key)
-		if err != nil {
-			return err
-		}
-		next, woken, answer := r.after(alter)
-		if next == nil || isFinal(answer) {
-			return answer
-		}
-		stored, err := d.store(ctx, l, key, next, woken)
-		switch {
-		case err != nil:
-			return err
-		case stored:
-			return answer
-		case l.skips && conflicts == maxSkips:
-			return errLocked
-		}
-		if err := pause(ctx, conflicts); err != nil {
-			return err
-		}
-	}
-}
-
 // editHastily is edit for a renewal. It waits for no row.
 func (d *driver) editHastily(ctx context.Context, key string, alter change) error {
 	return d.edit(ctx, d.renewals, key, alter)
@@ -271,10 +240,6 @@ func (d *driver) editPatiently(ctx context.Context, key string, alter change) er
 	return err
 }
 
-// isFinal reports whether err is the answer to a change that is not stored. A waiter that is
-// refused has a new entry.
-func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrNotAcquired) }
-
 // settleOne settles one key. Of several of one key only one has a slot, because the row can be
 // locked for long.
 func (d *driver) settleOne(ctx context.Context, key string) error {
@@ -292,10 +257,9 @@ func (d *driver) settle(ctx context.Context, keys ...string) error {
 	return d.run(ctx, d.sql.settle, names(keys), int64(backend.FenceEpoch))
 }
 
-// pause waits before another attempt to store a row that many clients change, ever longer. The
-// pause is random, so that the clients do not meet again.
+// pause waits before another attempt to store rows that many clients change.
 func pause(ctx context.Context, conflicts int) error {
-	timer := time.NewTimer(rand.N(time.Millisecond << min(conflicts, maxPause)))
+	timer := time.NewTimer(pauseAfter(conflicts))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -305,26 +269,8 @@ func pause(ctx context.Context, conflicts int) error {
 	}
 }
 
-// store writes a row, unless it has changed since it was read, and wakes the waiters with these
-// owners. They also poll, so a server that refuses the messages delays them, but not the change.
-func (d *driver) store(
-	ctx context.Context, l *lane, key string, r *row, woken []string,
-) (bool, error) {
-	args := []any{
-		name(key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster,
-	}
-	update, updateWaking := d.sql.update, d.sql.updateWaking
-	if l.skips {
-		update, updateWaking = d.sql.updateSkipping, d.sql.updateWakingSkipping
-	}
-	if !r.found {
-		update = d.sql.insert
-	} else if len(woken) > 0 {
-		version, err := d.exec(ctx, l, updateWaking, append(args, woken)...)
-		if !hasCode(err, codeNoPrivilege, codeQueueFull) {
-			return version > 0, err
-		}
-	}
-	version, err := d.exec(ctx, l, update, args...)
-	return version > 0, err
+// pauseAfter returns the pause after a conflict. Pauses grow, and are random, so that the clients
+// do not meet again.
+func pauseAfter(conflicts int) time.Duration {
+	return rand.N(time.Millisecond << min(conflicts, maxPause))
 }

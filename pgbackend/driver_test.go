@@ -295,7 +295,7 @@ func TestRequestsDelayNoRenewal(t *testing.T) {
 		}
 		acquired <- grant
 	}()
-	for !d.main.gates.has(req.Key) {
+	for !d.main.editions.has(req.Key) {
 		runtime.Gosched()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -316,10 +316,10 @@ func TestRequestsDelayNoRenewal(t *testing.T) {
 }
 
 // has reports whether there are edits of a name.
-func (g *gates) has(key string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.gates[key] != nil
+func (s *editions) has(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byKey[key] != nil
 }
 
 // TestRostersAreRenewedInABatch renews grants in rosters together with others.

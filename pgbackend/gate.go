@@ -12,6 +12,7 @@ type lane struct {
 	slots     chan struct{} // one for each request under way
 	abandoned *atomic.Int32 // requests under way whose callers have gone
 	gates     gates
+	editions  editions
 	skips     bool // an update does not wait for a locked row
 }
 

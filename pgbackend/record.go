@@ -1,6 +1,8 @@
 package pgbackend
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -66,14 +68,11 @@ func (r *row) entries() (roster.Roster, error) {
 		r.since.UnixMicro(), r.expires.UnixMicro()), nil
 }
 
-// with returns the row with other holders and waiters.
-func (r *row) with(entries roster.Roster) *row {
+// with returns the row with other holders and waiters. fence is the last one that was granted.
+func (r *row) with(entries roster.Roster, fence uint64) *row {
 	next := &row{
-		now: r.now, found: r.found, version: r.version, fence: r.fence,
+		now: r.now, found: r.found, version: r.version, fence: int64(fence),
 		meta: []byte{}, since: r.now, expires: r.now,
-	}
-	for _, e := range entries {
-		next.fence = max(next.fence, int64(e.Fence))
 	}
 	switch {
 	case len(entries) == 0:
@@ -83,6 +82,9 @@ func (r *row) with(entries roster.Roster) *row {
 		next.since, next.expires = time.UnixMicro(e.Since), time.UnixMicro(e.Expires)
 	default:
 		next.roster, next.expires = entries.Text(), time.UnixMicro(entries.End())
+		if r.roster != nil && r.since.After(r.now) { // see insistSQL
+			next.since = r.since
+		}
 	}
 	return next
 }
@@ -96,40 +98,51 @@ func (r *row) isPlain(e roster.Entry) bool {
 // may be called several times.
 type change func(entries *roster.Roster, fence uint64, now int64) error
 
-// after returns the row after a change, and the owners of the waiters that the change lets in. If
-// the change makes no difference, next is nil. The error is what the change returns.
-func (r *row) after(alter change) (next *row, woken []string, err error) {
+// edited returns the row after the changes of callers, which then have their answers, and the
+// owners of the waiters that the changes let in. If nothing has to be stored, next is nil.
+func (r *row) edited(callers []*caller) (next *row, woken []string, err error) {
 	before, err := r.entries()
 	if err != nil {
 		return nil, nil, err
 	}
-	entries := slices.Clone(before)
-	now := r.now.UnixMicro()
+	entries, now, last := slices.Clone(before), r.now.UnixMicro(), uint64(r.fence)
 	entries.Expire(now)
-	err = alter(&entries, uint64(r.fence)+1, now)
-	if slices.Equal(before, entries) {
-		return nil, nil, err
+	changed := false
+	for _, m := range callers {
+		m.answer = m.alter(&entries, last+1, now)
+		changed = changed || !isFinal(m.answer)
+		for _, e := range entries {
+			last = max(last, e.Fence)
+		}
+	}
+	if !changed || slices.Equal(before, entries) {
+		return nil, nil, nil
 	}
 	for _, e := range entries {
 		if !e.Granted && entries.Distance(e.Owner) == 0 && before.Distance(e.Owner) > 0 {
 			woken = append(woken, e.Owner)
 		}
 	}
-	return r.with(entries), woken, err
+	return r.with(entries, last), woken, nil
 }
+
+// isFinal reports whether err is the answer to a change that is not stored. A waiter that is
+// refused has a new entry.
+func isFinal(err error) bool { return err != nil && !errors.Is(err, backend.ErrNotAcquired) }
 
 // acquired returns the row with the grant of req, and its fence. A request that is refused leaves
 // nothing.
 func (r *row) acquired(req *backend.Request) (next *row, fence uint64, err error) {
-	next, _, err = r.after(func(entries *roster.Roster, number uint64, now int64) error {
+	m := &caller{alter: func(entries *roster.Roster, number uint64, now int64) error {
 		e, err := entries.Acquire(req, number, now)
 		if err == nil {
 			fence = e.Fence
 		}
 		return err
-	})
+	}}
+	next, _, err = r.edited([]*caller{m})
 	if next == nil { // the grant has a longer term already
 		next = r
 	}
-	return next, fence, err
+	return next, fence, cmp.Or(err, m.answer)
 }

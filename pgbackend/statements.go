@@ -16,7 +16,7 @@ type statements struct {
 	read, take, takeAll, insert, update, updateWaking string
 	updateSkipping, updateWakingSkipping              string
 	renew, renewAll, free, freeAll, settle, storeAll  string
-	list, readAll                                     string
+	list, readAll, swap, insist                       string
 	sweepPage, sweepNames, floorLock, floorUnlock     string
 }
 
@@ -31,6 +31,7 @@ func newStatements(table string) statements {
 		updateWakingSkipping: with(waking(updateSkippingSQL)),
 		renew:                with(renewSQL), renewAll: with(renewAllSQL),
 		free: with(freeSQL), freeAll: with(freeAllSQL), settle: with(settleSQL),
+		swap: with(swapSQL), insist: with(insistSQL),
 		storeAll: with(storeAllSQL), list: with(listSQL), readAll: with(readAllSQL),
 		sweepPage: with(sweepPageSQL), sweepNames: with(sweepNamesSQL),
 		floorLock: with(floorLockSQL), floorUnlock: with(floorUnlockSQL),
@@ -137,6 +138,40 @@ const updateSkippingSQL = `UPDATE TABLE SET
 	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
 WHERE version = $2 AND name = (
 	SELECT name FROM TABLE WHERE name = $1 AND version = $2 FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING version`
+
+// swapSQL removes the holders with the owners $2 from a roster, and adds the holder $3, with the
+// owner $4 and the term $5, unless $3 is NULL. The other entries must be holders, less than $7 of
+// them and of the kind $6. It returns the last fence. It waits for a row that is locked, and then
+// changes the row as it is by then. The time since of a roster is no other than that of insistSQL.
+const swapSQL = `UPDATE TABLE AS l SET
+	version = version + 1,
+	fence = fence + CASE WHEN $3::text IS NULL THEN 0 ELSE 1 END,
+	expires = greatest(expires, clock_timestamp() + $5::bigint * interval '1 microsecond'),
+	roster = convert_to(((
+		SELECT coalesce(jsonb_agg(e ORDER BY i)
+			FILTER (WHERE e->>'owner' <> ALL ($2::text[])), '[]')
+		FROM jsonb_array_elements(convert_from(l.roster, 'UTF8')::jsonb)
+			WITH ORDINALITY AS a (e, i)
+	) || CASE WHEN $3::text IS NULL THEN '[]' ELSE jsonb_build_array(
+		$3::text::jsonb || jsonb_build_object('fence', fence + 1,
+			'since', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+			'expires', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $5::bigint)
+	) END)::text, 'UTF8')
+WHERE name = $1 AND roster IS NOT NULL AND since <= clock_timestamp() AND (
+	SELECT count(*) FILTER (WHERE e->>'owner' = ANY ($2::text[])) = cardinality($2::text[])
+		AND count(*) - cardinality($2::text[])
+			BETWEEN CASE WHEN $3::text IS NULL THEN 1 ELSE 0 END AND $7::bigint - 1
+		AND bool_and(e ? 'granted' AND e->>'owner' <> $4::text
+			AND ($3::text IS NULL OR e->>'kind' = $6::text)
+			AND (e->>'expires')::bigint > extract(epoch FROM clock_timestamp()) * 1000000)
+	FROM jsonb_array_elements(convert_from(l.roster, 'UTF8')::jsonb) AS a (e))
+RETURNING fence`
+
+// insistSQL makes swapSQL change nothing of a roster for the time $2.
+const insistSQL = `UPDATE TABLE SET
+	since = clock_timestamp() + $2::bigint * interval '1 microsecond'
+WHERE name = $1 AND roster IS NOT NULL
 RETURNING version`
 
 // waking returns an update that also wakes the waiters with the owners in $9.

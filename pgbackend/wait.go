@@ -211,12 +211,28 @@ func (l *listener) down() {
 	l.ready = make(chan struct{})
 }
 
-func (l *listener) wake(owner string) {
+func (l *listener) wake(owners ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if signal, ok := l.waiters[owner]; ok {
-		notify(signal)
+	for _, owner := range owners {
+		if signal, ok := l.waiters[owner]; ok {
+			notify(signal)
+		}
 	}
+}
+
+// split returns the owners that wait with this driver, and the rest.
+func (l *listener) split(owners []string) (near, far []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, owner := range owners {
+		if _, ok := l.waiters[owner]; ok {
+			near = append(near, owner)
+		} else {
+			far = append(far, owner)
+		}
+	}
+	return near, far
 }
 
 // notify sends a signal that is not pending yet.

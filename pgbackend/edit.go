@@ -1,0 +1,400 @@
+package pgbackend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Each change of a roster writes the whole row, so the changes of one driver would make each other
+// begin again. Therefore a lane makes one edition of a row at a time. The changes that arrive
+// meanwhile are the next edition: they are read, stored and committed together.
+
+const (
+	// maxSkips is how often an edition skips a locked row: for about 30 ms, longer than most
+	// commits.
+	maxSkips = 6
+	// maxEdition limits the changes of an edition.
+	maxEdition = 64
+	// minGather and maxGather limit how long the next edition waits for callers that will soon
+	// change the row again: half as long as the last edition took.
+	minGather, maxGather = 250 * time.Microsecond, 2 * time.Millisecond
+)
+
+// errGone means that a statement was not sent, because one of its callers has gone.
+var errGone = errors.New("a caller has gone")
+
+// editions are the editions of a lane. It is safe for concurrent use.
+type editions struct {
+	mu    sync.Mutex
+	byKey map[string]*queue
+}
+
+// queue has the changes of one name. It exists while there are any.
+type queue struct {
+	current  *edition
+	waiting  []*caller     // for the next edition
+	wanted   int           // for gather
+	gathered chan struct{} // closed when so many changes wait; nil: no gather
+}
+
+// caller is a caller that changes a roster.
+type caller struct {
+	ctx    context.Context
+	end    time.Time // of ctx; zero: it has no limit
+	alter  change
+	leaves string           // the change removes the entry of that owner, before all others
+	mode   backend.Mode     // of the owner that leaves
+	req    *backend.Request // the change requests the lock
+	fence  uint64           // of the grant for req
+	done   chan error       // of one element: the result
+	answer error            // of the last call of alter
+
+	// editions.mu guards the rest.
+	edition *edition // nil: the change waits
+	attempt *attempt // with the change; nil: none was sent
+	left    bool     // the caller has gone
+}
+
+// edition is a set of changes of the roster of one name, which one statement stores.
+type edition struct {
+	d        *driver
+	lane     *lane
+	key      string
+	callers  []*caller
+	served   []*caller     // of the last statement: the rest has gone
+	deserted chan struct{} // closed when all callers have gone
+
+	contended bool // the changes waited, or another client was faster
+}
+
+// isHasty reports whether the caller may leave soon. The statements then have only abandonAfter for
+// its other callers.
+func (m *caller) isHasty(now time.Time) bool {
+	return !m.end.IsZero() && m.end.Sub(now) < abandonAfter
+}
+
+// edit changes the entries of a name, together with other callers: it reads the row and stores it
+// unless another client has changed it meanwhile; then it begins again. So no row stays locked
+// while the client is slow. An answer that changes nothing is about the row as it was read. In a
+// lane that skips locked rows, edit returns errLocked if another statement keeps the row locked.
+// If ctx ends, edit returns at once.
+func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
+	return d.editAs(ctx, l, key, &caller{alter: alter})
+}
+
+// editAs makes the change of m.
+func (d *driver) editAs(ctx context.Context, l *lane, key string, m *caller) error {
+	if err := ctx.Err(); err != nil {
+		return unsent(err)
+	}
+	m.ctx, m.done = ctx, make(chan error, 1)
+	m.end, _ = ctx.Deadline()
+	l.editions.enter(d, l, key, m)
+	select {
+	case err := <-m.done:
+		if err == nil || ctx.Err() == nil {
+			return err
+		}
+	case <-ctx.Done():
+	}
+	return l.editions.leave(d, l, key, m)
+}
+
+// enter adds the change of m to the next edition of key.
+func (s *editions) enter(d *driver, l *lane, key string, m *caller) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.byKey[key]
+	if q == nil {
+		if s.byKey == nil {
+			s.byKey = make(map[string]*queue)
+		}
+		q = new(queue)
+		s.byKey[key] = q
+	}
+	q.waiting = append(q.waiting, m)
+	q.notify()
+	if q.current == nil {
+		s.next(d, l, key, q)
+	}
+}
+
+// next begins the next edition of a name. s.mu must be held.
+func (s *editions) next(d *driver, l *lane, key string, q *queue) {
+	if len(q.waiting) == 0 {
+		delete(s.byKey, key)
+		return
+	}
+	e := &edition{
+		d: d, lane: l, key: key, deserted: make(chan struct{}), contended: q.current != nil,
+	}
+	e.callers, q.waiting = choose(q.waiting, time.Now())
+	for _, m := range e.callers {
+		m.edition = e
+	}
+	q.current = e
+	go e.run()
+}
+
+// choose returns the callers of the next edition, and the rest: callers that may leave soon have
+// editions of their own.
+func choose(waiting []*caller, now time.Time) (chosen, rest []*caller) {
+	for _, m := range waiting {
+		if len(chosen) < maxEdition && m.isHasty(now) == waiting[0].isHasty(now) {
+			chosen = append(chosen, m)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	slices.SortStableFunc(chosen, func(a, b *caller) int { return cmp.Compare(a.rank(), b.rank()) })
+	return chosen, rest
+}
+
+// rank returns the order in an edition: a waiter may acquire what a holder frees.
+func (m *caller) rank() int {
+	if m.leaves != "" {
+		return 0
+	}
+	return 1
+}
+
+// leave notes that the caller of m has gone, and returns its error. A change that was not sent is
+// never sent later. An edition without callers makes no other wait.
+func (s *editions) leave(d *driver, l *lane, key string, m *caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.left = true
+	q := s.byKey[key]
+	if e := m.edition; e == nil {
+		q.waiting = slices.DeleteFunc(q.waiting, func(o *caller) bool { return o == m })
+	} else if !slices.ContainsFunc(e.callers, func(m *caller) bool { return !m.left }) {
+		close(e.deserted)
+		if q != nil && q.current == e {
+			s.next(d, l, key, q)
+		}
+	}
+	if m.attempt == nil {
+		return unsent(m.ctx.Err())
+	}
+	m.attempt.abandon()
+	return m.ctx.Err()
+}
+
+// run makes e and answers its callers. A caller that was not served has an ended context.
+func (e *edition) run() {
+	began := time.Now()
+	err := e.make()
+	for _, m := range e.served {
+		m.done <- cmp.Or(err, m.answer)
+	}
+	s := &e.lane.editions
+	if n := 2 * e.granted(); n > 0 && e.contended { // each new holder leaves, and a waiter comes
+		s.gather(e, n, min(max(time.Since(began)/2, minGather), maxGather))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.byKey[e.key]; q != nil && q.current == e {
+		s.next(e.d, e.lane, e.key, q)
+	}
+}
+
+// granted returns how many callers have become readers or have permits now.
+func (e *edition) granted() (n int) {
+	for _, m := range e.served {
+		if m.req != nil && m.answer == nil && m.req.Mode != backend.Exclusive {
+			n++
+		}
+	}
+	return n
+}
+
+// gather blocks until n changes wait for the next edition after e, or bound is over.
+func (s *editions) gather(e *edition, n int, bound time.Duration) {
+	s.mu.Lock()
+	q := s.byKey[e.key]
+	if q == nil || q.current != e {
+		s.mu.Unlock()
+		return
+	}
+	q.wanted, q.gathered = n, make(chan struct{})
+	gathered := q.gathered
+	q.notify()
+	s.mu.Unlock()
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case <-gathered:
+	case <-timer.C:
+	}
+}
+
+// notify ends gather if enough changes wait. editions.mu must be held.
+func (q *queue) notify() {
+	if q.gathered != nil && len(q.waiting) >= q.wanted {
+		close(q.gathered)
+		q.gathered = nil
+	}
+}
+
+// make makes e. Each change then has its answer. An error concerns all of them.
+func (e *edition) make() error {
+	for conflicts := 0; ; conflicts++ {
+		if done, err := e.swap(); done || err != nil {
+			return err
+		}
+		r, err := e.read()
+		if err != nil {
+			return err
+		}
+		done, err := e.change(r)
+		switch {
+		case done || err != nil:
+			return err
+		case e.lane.skips && conflicts == maxSkips:
+			return errLocked
+		case !e.lane.skips && conflicts%maxOvertaken == maxOvertaken-1 && r.isSwappable():
+			if err := e.insist(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-time.After(pauseAfter(conflicts)):
+		case <-e.deserted:
+			return errGone
+		}
+		e.contended = true
+	}
+}
+
+// read reads the row.
+func (e *edition) read() (*row, error) {
+	for {
+		e.served = e.present()
+		r, err := callTogether(e, func(ctx context.Context, conn *pgx.Conn) (*row, error) {
+			r := new(row)
+			return r, r.scan(conn.QueryRow(ctx, e.d.sql.read, name(e.key)))
+		})
+		if !errors.Is(err, errGone) || len(e.served) == 0 {
+			return r, err
+		}
+	}
+}
+
+// change makes the changes in r, and returns false if another client was faster.
+func (e *edition) change(r *row) (done bool, err error) {
+	for {
+		e.served = e.present()
+		next, woken, err := r.edited(e.served)
+		if err != nil || next == nil {
+			return true, err
+		}
+		near, far := e.d.listener.split(woken)
+		stored, err := e.store(next, far)
+		if errors.Is(err, errGone) {
+			continue
+		}
+		if stored || err != nil {
+			e.d.listener.wake(near...)
+		}
+		return stored, err
+	}
+}
+
+// store writes a row, unless it has changed since it was read, and wakes the waiters with these
+// owners. They also poll, so a server that refuses the messages delays them, but not the change.
+func (e *edition) store(r *row, woken []string) (bool, error) {
+	args := []any{
+		name(e.key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster,
+	}
+	sql := &e.d.sql
+	update, updateWaking := sql.update, sql.updateWaking
+	if e.lane.skips {
+		update, updateWaking = sql.updateSkipping, sql.updateWakingSkipping
+	}
+	if !r.found {
+		update = sql.insert
+	} else if len(woken) > 0 {
+		version, err := e.exec(updateWaking, append(args, woken)...)
+		if !hasCode(err, codeNoPrivilege, codeQueueFull) {
+			return version > 0, err
+		}
+	}
+	version, err := e.exec(update, args...)
+	return version > 0, err
+}
+
+// exec runs a statement for e.served, which returns a number of the row that it has changed.
+func (e *edition) exec(sql string, args ...any) (int64, error) {
+	return callTogether(e, func(ctx context.Context, conn *pgx.Conn) (int64, error) {
+		return numberOf(ctx, conn, sql, args...)
+	})
+}
+
+// callTogether makes a request for e.served. It returns errGone if one of these callers has gone
+// before the request was sent.
+func callTogether[T any](
+	e *edition, request func(context.Context, *pgx.Conn) (T, error),
+) (value T, err error) {
+	select {
+	case e.lane.slots <- struct{}{}:
+		defer func() { <-e.lane.slots }()
+	case <-e.deserted:
+		return value, errGone
+	}
+	failed := e.d.connect(func(conn *pgx.Conn) {
+		a := e.begin(conn)
+		if a == nil {
+			err = errGone
+			return
+		}
+		value, err = request(context.WithoutCancel(e.served[0].ctx), conn)
+		err = a.end(err)
+	})
+	if failed != nil {
+		return value, unsent(failed)
+	}
+	return value, interpretError(err)
+}
+
+// begin notes that a statement for e.served is now sent on conn. It returns nil if one of these
+// callers has gone.
+func (e *edition) begin(conn *pgx.Conn) *attempt {
+	s := &e.lane.editions
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(e.served) == 0 || slices.ContainsFunc(e.served, (*caller).isGone) {
+		return nil
+	}
+	a := &attempt{lane: e.lane, callers: len(e.served)}
+	for _, m := range e.served {
+		m.attempt = a
+	}
+	a.begin(conn.PgConn(), e.d.timeout)
+	return a
+}
+
+// isGone reports whether the caller of m has gone, or has to go. editions.mu must be held.
+func (m *caller) isGone() bool {
+	return m.left || m.ctx.Err() != nil || !m.end.IsZero() && !m.end.After(time.Now())
+}
+
+// present returns the callers that have not gone.
+func (e *edition) present() (callers []*caller) {
+	s := &e.lane.editions
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range e.callers {
+		if !m.isGone() {
+			callers = append(callers, m)
+		}
+	}
+	return callers
+}
