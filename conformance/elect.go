@@ -248,8 +248,9 @@ func electionEndsWithItsContext(f *fixture) {
 	f.stop(waiting)
 	f.unlock(held)
 	led := make(chan struct{})
+	leads := sync.OnceFunc(func() { close(led) }) // a lease can be lost on a slow machine
 	leading := f.elect(c, func(ctx context.Context, _ *dlock.Lease) error {
-		close(led)
+		leads()
 		<-ctx.Done()
 		return ctx.Err()
 	})
@@ -261,8 +262,9 @@ func electionEndsWithItsContext(f *fixture) {
 func closeEndsAnElection(f *fixture) {
 	c := f.client()
 	led := make(chan struct{})
+	leads := sync.OnceFunc(func() { close(led) }) // a lease can be lost on a slow machine
 	p := f.elect(c, func(ctx context.Context, _ *dlock.Lease) error {
-		close(led)
+		leads()
 		<-ctx.Done()
 		f.isErr("the cause of the leader's context", context.Cause(ctx), dlock.ErrClosed)
 		return nil
@@ -354,9 +356,10 @@ func silentLeaderStopsFirst(f *fixture) {
 	})
 	f.within(prompt, "the first candidate leads", entered)
 	led := make(chan struct{})
+	leads := sync.OnceFunc(func() { close(led) }) // a lease can be lost on a slow machine
 	second := f.elect(f.client(), func(ctx context.Context, lease *dlock.Lease) error {
 		s.visit(lease, func() {})
-		close(led)
+		leads()
 		<-ctx.Done()
 		return nil
 	})
