@@ -221,9 +221,9 @@ func TestSwap(t *testing.T) {
 	last := acquirer(ctx, second)
 	swap("the own owner", false, acquirer(ctx, &first.Request))
 	swap("another limit", false, acquirer(ctx, permit(t, 3)))
-	swap("a stranger leaves", false, leaver(ctx, "stranger"))
 	swap("the last holder leaves", false, leaver(ctx, first.Owner))
 	swap("a permit", true, last)
+	swap("a stranger leaves", false, leaver(ctx, "stranger"))
 	if last.fence <= first.Fence {
 		t.Errorf("fence %d after %d", last.fence, first.Fence)
 	}

@@ -696,16 +696,6 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		pkg: "pgbackend", test: "TestEditionLeavesOutACallerThatHasGone",
 	},
 	{
-		guard:   "postgres: an edition without callers makes no other wait",
-		file:    "pgbackend/edit.go",
-		without: "a change that was given up delays the next one until its statement ends",
-		edits: []edit{{
-			old: "\t\tclose(e.deserted)\n\t\tif q != nil && q.current == e {",
-			new: "\t\tclose(e.deserted)\n\t\tif false {",
-		}},
-		pkg: "pgbackend", test: "TestEditionWithoutCallersMakesNoOtherWait",
-	},
-	{
 		guard:   "postgres: hasty changes have editions of their own",
 		file:    "pgbackend/edit.go",
 		without: "an attempt with a short limit makes other outcomes unknown",
