@@ -11,7 +11,7 @@ import (
 // outlast does nothing: the time for which a request is repeated is the system's.
 func outlast(*net.TCPConn, time.Duration) error { return nil }
 
-// watch is not implemented.
+// watch exists on Linux only. Elsewhere a goroutine reads ahead.
 type watch struct{}
 
 func newWatch(net.Conn) (*watch, error) { return nil, errors.ErrUnsupported }
