@@ -75,19 +75,26 @@ func TestLeasesDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// former makes the answers to keep-alives come from a former leader while it is on.
-type former struct{ on atomic.Bool }
-
-func (f *former) option() grpc.DialOption {
+// aroundKeepAlives returns the option of a client that wraps its streams of keep-alives.
+func aroundKeepAlives(wrap func(grpc.ClientStream) grpc.ClientStream) grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(
 		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, conn, method, opts...)
 		if err == nil && strings.HasSuffix(method, "/LeaseKeepAlive") {
-			s = &formerStream{s, f}
+			s = wrap(s)
 		}
 		return s, err
+	})
+}
+
+// former makes the answers to keep-alives come from a former leader while it is on.
+type former struct{ on atomic.Bool }
+
+func (f *former) option() grpc.DialOption {
+	return aroundKeepAlives(func(s grpc.ClientStream) grpc.ClientStream {
+		return &formerStream{s, f}
 	})
 }
 
@@ -129,15 +136,8 @@ type mute struct {
 }
 
 func (m *mute) option() grpc.DialOption {
-	return grpc.WithChainStreamInterceptor(func(
-		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
-		open grpc.Streamer, opts ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		s, err := open(ctx, desc, conn, method, opts...)
-		if err == nil && strings.HasSuffix(method, "/LeaseKeepAlive") {
-			s = &muteStream{s, m, m.opened.Add(1)}
-		}
-		return s, err
+	return aroundKeepAlives(func(s grpc.ClientStream) grpc.ClientStream {
+		return &muteStream{s, m, m.opened.Add(1)}
 	})
 }
 
