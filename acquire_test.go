@@ -309,6 +309,55 @@ func TestGrantThroughWait(t *testing.T) {
 	}
 }
 
+// TestHandOffWaitsForNoRenewal has a grant with the term of a queue entry, which is a third of the
+// default TTL. Lock returns it before it is renewed.
+func TestHandOffWaitsForNoRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{func(
+			ctx context.Context, req *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
+			time.Sleep(time.Second)
+			grant, err := d.grant(ctx, req)
+			grant.Term = backend.Term{Sent: time.Now().Add(-3 * time.Second), TTL: 10 * time.Second}
+			return grant, err
+		}}
+		d.renews = []renewStep{func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+			time.Sleep(time.Second)
+			return prove(ctx, g)
+		}}
+		c := open(t, d)
+		begun := time.Now()
+		lease := takes(t, c, "x")
+		wantAt(t, "acquired", time.Since(begun), time.Second, 0)
+		time.Sleep(8 * time.Second) // longer than the rest of the entry's term
+		wantErr(t, lease.Err(), nil)
+	})
+}
+
+// TestGrantShorterThanItsLockDelay has a grant with the term of a queue entry. It is shorter than
+// the lock-delay, so the engine renews it before it is a lease.
+func TestGrantShorterThanItsLockDelay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{})}
+		d.waits = []waitStep{func(
+			ctx context.Context, req *backend.Request, _ *backend.Busy,
+		) (*backend.Grant, error) {
+			grant, err := d.grant(ctx, req)
+			grant.Term.TTL = 10 * time.Second
+			return grant, err
+		}}
+		c := open(t, d, dlock.WithTTL(ttl))
+		lease := takes(t, c, "x", dlock.WithLockDelay(15*time.Second))
+		wantStory(t, d, "acquire wait renew")
+		wantAt(t, "the deadline", time.Until(lease.Deadline()), life, 0)
+	})
+}
+
 // TestGrantThroughWaitInTheInstantOfTheEnd checks that the caller gets the grant if its context
 // ends in the same instant.
 func TestGrantThroughWaitInTheInstantOfTheEnd(t *testing.T) {
@@ -393,6 +442,37 @@ func TestWaiterThatWasStoppedDuringARequest(t *testing.T) {
 		}
 		frees(t, lease)
 	})
+}
+
+// TestWaitersOutliveAStopDuringARequest has a process that was stopped for longer than the TTL
+// during a request. The driver then no longer reads the answer. That is no silence of the server:
+// the waiter tries again, and so does the waiter behind it.
+func TestWaitersOutliveAStopDuringARequest(t *testing.T) {
+	for _, failure := range []error{context.DeadlineExceeded, errUnavailable} {
+		t.Run(failure.Error(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{func(
+					context.Context, *backend.Request,
+				) (*backend.Grant, error) {
+					time.Sleep(2 * ttl)
+					return nil, failure
+				}}
+				c := open(t, d, dlock.WithTTL(ttl), dlock.WithLocalHandoff(0))
+				first := lockBehind(t.Context(), c, "x")
+				synctest.Wait()
+				second := lockBehind(t.Context(), c, "x")
+				for _, waiter := range []<-chan result{first, second} {
+					got := <-waiter
+					if got.err != nil {
+						t.Fatal(got.err)
+					}
+					frees(t, got.lease)
+				}
+			})
+		})
+	}
 }
 
 // TestWaiterThatWasStoppedTriesAgain has a process that was stopped for longer than the TTL during
@@ -1181,7 +1261,7 @@ func TestContextOfAnotherLease(t *testing.T) {
 				d.of("acquire")[0].req.Lost(backend.ErrLost)
 				return nil
 			},
-			dlock.ErrLost, "lock lost",
+			dlock.ErrLost, "lock lost: the server reported that it is gone",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -17,7 +17,7 @@
 // server can grant the lock again, and reports the end by [Lease.Context], [Lease.Lost] and
 // [Lease.Err]. No client can prevent that a process is stopped between its check of the
 // lease and its write. Each lease therefore has a [Lease.Fence], greater than the fences of
-// all earlier holders: a resource that keeps the highest fence it has received and refuses
+// all earlier holders. A resource that keeps the highest fence it has received and refuses
 // lower ones is safe in any case.
 //
 // # Waiting, renewing, releasing
@@ -25,6 +25,13 @@
 // Lock waits until it acquires the lock or its context ends. The context does not limit the
 // lease, which is renewed in the background until Unlock. Unlock works on a context that
 // has ended, so that "defer lease.Unlock(ctx)" releases the lock in any case.
+//
+// # Time
+//
+// The server keeps a lock for its TTL after the last answered request. The holder counts the
+// same time on its own clocks, from before it sent that request, and ends the lease earlier by
+// 1 % and 10 ms. So the clocks of two machines may differ, as long as their speeds differ by
+// less than 1 %. Of the monotonic and the wall clock, the greater advance counts.
 //
 // # Errors
 //
@@ -51,8 +58,12 @@ import (
 )
 
 // Client is a connection to a lock server. [Open] and [New] make one; the zero Client is
-// not usable. A process usually needs one Client per server: the goroutines that wait for a
+// not usable. A process usually needs one Client per server. The goroutines that wait for a
 // name in one Client are one contender on the server, and hand the lock to each other.
+//
+// A Client has goroutines and connections until [Client.Close]; the garbage collector does not
+// end it. A held lock needs no goroutine. After Close every attempt to acquire a lock
+// returns ErrClosed.
 type Client struct {
 	driver    backend.Driver
 	inspector backend.Inspector
@@ -134,7 +145,8 @@ func open(ctx context.Context, rawURL string, opts []Option) (*Client, error) {
 
 // New returns a client over an existing driver, for example a driver that shares the
 // application's own connection. It does not block. Close closes d, but not a connection
-// that was lent to d. If New fails, d is not closed. It returns ErrUnsupported if the
+// that was lent to d. So d can have one Client only: the first Close would leave the second
+// Client without a driver. If New fails, d is not closed. It returns ErrUnsupported if the
 // backend does not have what the options require.
 func New(d backend.Driver, opts ...Option) (*Client, error) {
 	if d == nil {
@@ -147,12 +159,17 @@ func New(d backend.Driver, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// driverName returns redis for a *redisbackend.driver.
+// driverName returns redis for a *redisbackend.driver. New has no URL with a scheme, so errors and
+// events have this name instead. A handle of Export has it, too: it must not depend on the scheme,
+// because the schemes redis and rediss can lead to one server.
 func driverName(d backend.Driver) string {
 	pkg, _, _ := strings.Cut(strings.TrimLeft(reflect.TypeOf(d).String(), "*"), ".")
 	return strings.TrimSuffix(pkg, "backend")
 }
 
+// newClient checks the options against the driver and then starts the engine. The engine has a
+// goroutine until Close, so it starts only when nothing can fail any more. If newClient fails, d is
+// still open: Open closes it, and New leaves it to its caller.
 func newClient(d backend.Driver, name, prefix string, cfg config) (*Client, error) {
 	caps := d.Capabilities()
 	if unmet := caps.Unmet(cfg.require); len(unmet) > 0 {
@@ -177,17 +194,23 @@ func newClient(d backend.Driver, name, prefix string, cfg config) (*Client, erro
 	return c, nil
 }
 
-// Capabilities returns what the backend can do. It is constant and does not block.
+// Capabilities returns what the backend can do. It is constant and does not block. It is about
+// the server and the settings that the client was opened with, so two clients of one scheme can
+// have different capabilities.
 func (c *Client) Capabilities() backend.Capabilities { return c.caps }
 
 // Close ends every lease, whose Err is then ErrClosed, and wakes the waiters, which return
 // ErrClosed. Then it releases the locks and closes the driver.
 //
-// It blocks until the minimum holds are over (see [WithMinHold]) and for at most 5 s more;
-// the server frees what it did not answer by then at the end of the TTL. Use
+// It blocks until the minimum holds are over (see [WithMinHold]) and for at most 5 s more.
+// What is not released by then, the server frees at the end of the TTL. Use
 // [Client.Shutdown] for another limit. A driver whose calls do not return delays both by
 // 1 s, and by 5 s if its own Close is one of them. It returns the driver's error. A second
-// call returns nil.
+// call waits for the first one and returns nil.
+//
+// Close waits for calls of the client's methods, but not for work under a lease, such as a
+// function of [Client.Do]. The contexts of the leases end, and other clients can acquire the
+// locks. Work that must finish under its lock has to finish before Close.
 //
 // Close may be called in the body of a loop over [Client.List], which then ends with
 // ErrClosed, and in a function of an [Observer].
@@ -198,7 +221,8 @@ func (c *Client) Close() error {
 // Shutdown is Close, but ctx alone limits how long it waits. When ctx ends, the locks that
 // are kept for their minimum hold and the locks whose release was not answered are left to
 // the end of their TTL. The error then has their number, and wraps ctx's error. It also has
-// the number of calls that are still under way.
+// the number of calls that are still under way. Shutdown closes the driver in any case, so no
+// later call is necessary. A nil ctx sets no limit.
 //
 // If ctx is a context of one of the client's leases, Shutdown ends it. That does not count:
 // Shutdown then waits until the deadline of ctx, or for as long as Close if ctx has none.

@@ -8,6 +8,11 @@ import (
 // Do acquires the lock, calls fn on the caller's goroutine with the lease's context, and
 // unlocks, also if fn panics or calls runtime.Goexit.
 //
+// The context of fn ends with ctx and with the lease. Do then still waits until fn returns, so
+// fn has to watch its context, and must stop writing when it ends. fn may call Unlock itself.
+// When Do returns, the lease has ended. The lock can still be taken then, because of a minimum
+// hold or because the server did not answer; see [Lease.Unlock].
+//
 // It returns fn's error. If the lease ended before fn returned, the error is joined with
 // the reason, which wraps ErrLost or ErrClosed, even if fn returned nil. A failed Unlock is
 // logged and not returned. If the lock is not acquired, fn is not called and Do returns the
@@ -33,6 +38,8 @@ func (c *Client) TryDo(
 	return lease.run(ctx, fn)
 }
 
+// run calls fn with a context of l, and unlocks l in any case. Err is read before Unlock, so
+// that a Close that begins after fn has returned does not count as an end of the lease during fn.
 func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
 	leaseCtx, cancel := l.Context(ctx)
 	defer cancel()

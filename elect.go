@@ -21,7 +21,11 @@ const maxElectPause = 5 * time.Second
 // it leads, Elect resigns, pauses for about 50 ms, so that another client can lead, and stands
 // again. If lead returns an error while it leads, Elect resigns and returns the error.
 //
-// If the server cannot be reached, Elect keeps trying with backoff. It returns ctx's error when ctx
+// A leader whose machine is stopped can overlap with the next leader when it continues. The fence
+// of its lease lets a resource refuse its writes, as with any lock.
+//
+// If the server cannot be reached, Elect keeps trying with backoff: the pauses grow to a tenth of
+// the TTL, and to 5 s at most. It returns ctx's error when ctx
 // has ended, ErrClosed if the client was closed, and otherwise the errors of [Client.Mutex] and the
 // definite errors of [Mutex].Lock, such as ErrConflict. It takes the options of [Client.Mutex]; an
 // election takes no part in local hand-offs.
@@ -41,7 +45,7 @@ func (c *Client) Elect(
 		case err == nil:
 			failures = 0
 			err = lease.lead(ctx, lead)
-		case isTemporary(err):
+		case isTemporary(err), isEnd(ctx, err):
 			err = nil
 		}
 		if ended := engine.ContextError(ctx); ended != nil {
@@ -50,7 +54,7 @@ func (c *Client) Elect(
 		if err != nil {
 			return err
 		}
-		c.engine.Pause(ctx, failures, min(m.lock.TTL/10, maxElectPause))
+		c.engine.Pause(ctx, failures, min(m.lock.MaxPause(), maxElectPause))
 	}
 }
 
@@ -75,4 +79,10 @@ func (l *Lease) lead(ctx context.Context, fn func(context.Context, *Lease) error
 // isTemporary reports whether a Lock that failed with err may succeed later.
 func isTemporary(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUncertain)
+}
+
+// isEnd reports whether a Lock failed with err because ctx has ended.
+func isEnd(ctx context.Context, err error) bool {
+	return engine.ContextError(ctx) != nil &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

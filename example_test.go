@@ -177,10 +177,10 @@ func ExampleLease_Context() {
 	}
 	<-work.Done()
 	fmt.Println("lost:", errors.Is(context.Cause(work), dlock.ErrLost))
-	fmt.Println("unlock tells it too:", errors.Is(lease.Unlock(ctx), dlock.ErrLost))
+	fmt.Println("unlock returns it, too:", errors.Is(lease.Unlock(ctx), dlock.ErrLost))
 	// Output:
 	// lost: true
-	// unlock tells it too: true
+	// unlock returns it, too: true
 }
 
 func ExampleWithReentrant() {

@@ -14,6 +14,10 @@ import (
 // Inspect returns the holders of a lock. A free lock is an Info without holders. The result
 // may be out of date when it arrives: use it for people, not for decisions. It blocks until
 // ctx ends, for 5 s at most. It returns ErrUnsupported if the backend cannot inspect locks.
+//
+// Info.Key is the name without the prefix of the client. The goroutines that wait in one client
+// are one waiter. The fence of a Holder can be lower than its [Lease.Fence], by the number of the
+// local hand-off, because the server is not informed of it.
 func (c *Client) Inspect(ctx context.Context, name string) (*backend.Info, error) {
 	info, err := c.inspect(ctx, name)
 	return info, c.wrap("inspect", name, err)
@@ -49,6 +53,9 @@ func (c *Client) inspect(ctx context.Context, name string) (*backend.Info, error
 // error ends the sequence; it is ErrUnsupported if the backend cannot list locks, and
 // ErrClosed if the client is closed meanwhile. The body of the loop may use the client, and
 // may close it.
+//
+// An empty prefix selects all locks with the prefix of the client. The requests are sent during
+// the loop, and only ctx limits them. Each loop over the sequence lists the locks again.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
 		if c.inspector == nil || !c.caps.List {
@@ -92,10 +99,11 @@ func (c *Client) enterList(ctx context.Context, prefix string) (*engine.Loop, er
 	return c.engine.EnterLoop(ctx)
 }
 
-// Break takes a lock from its holder. If owner is not empty, it does so only if owner holds
-// the lock. The holder's lease ends at once where the server can push, and otherwise at its
-// next renewal, so the next holder may overlap with the work of the former one. Break
-// ignores a lock-delay. It blocks until ctx ends, for 5 s at most.
+// Break takes a lock from its holder. If owner is not empty, it does so only if owner holds the
+// lock; with an empty owner, all readers or all permits lose it. An owner from [Client.Inspect] or
+// [Lease.Owner] protects a holder that came in the meantime. The holder's lease ends at once where
+// the server can push, and otherwise at its next renewal, so the next holder may overlap with the
+// work of the former one. Break ignores a lock-delay. It blocks until ctx ends, for 5 s at most.
 //
 // It returns ErrNotHeld if the lock is free or if owner does not hold it, ErrUncertain if
 // the server did not answer, and ErrUnsupported if the backend cannot break locks.

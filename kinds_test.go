@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -587,6 +588,30 @@ func TestElectEnds(t *testing.T) {
 	})
 }
 
+// TestElectReturnsTheEndOfItsContextOnce checks the error of an Elect whose context ends while it
+// waits for its turn: it is the context's, with its cause, in one line.
+func TestElectReturnsTheEndOfItsContextOnce(t *testing.T) {
+	t.Parallel()
+	why := errors.New("why")
+	for _, cause := range []error{nil, why} {
+		synctest.Test(t, func(t *testing.T) {
+			clients := clientsOf(t, 2)
+			takes(t, clients[0], "x")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			err := clients[1].Elect(ctx, "x", func(context.Context, *dlock.Lease) error {
+				t.Error("there are two leaders")
+				return nil
+			})
+			wantErr(t, err, context.Canceled)
+			if strings.Count(err.Error(), "context canceled") != 1 ||
+				cause != nil && !errors.Is(err, cause) {
+				t.Errorf("the error is %q, want the end of the context once", err)
+			}
+		})
+	}
+}
+
 // shareable is what a driver of readers and writers implements.
 type shareable interface {
 	backend.Driver
@@ -645,19 +670,21 @@ func TestUncertainDowngradeIsNotHandedOff(t *testing.T) {
 // or downgraded, and that nothing is lost by the attempt.
 func TestExportOfASharedGrant(t *testing.T) {
 	t.Parallel()
-	m := rwMutexes(t, clientsOf(t, 1))[0]
-	first, second := got(t, m.RLock), got(t, m.RLock)
-	if first.Owner() != second.Owner() {
-		t.Skip("the machine is too slow: the readers do not share a grant")
-	}
-	if _, err := first.Export(t.Context()); err == nil {
-		t.Error("Export of one of two leases succeeded")
-	}
-	if err := errors.Join(first.Err(), second.Err()); err != nil {
-		t.Errorf("a lease has ended: %v", err)
-	}
-	_ = second.Unlock(t.Context())
-	if _, err := first.Export(t.Context()); err != nil {
-		t.Errorf("Export of the last lease: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := rwMutexes(t, clientsOf(t, 1))[0]
+		first, second := got(t, m.RLock), got(t, m.RLock)
+		if first.Owner() != second.Owner() {
+			t.Fatal("the readers do not share a grant")
+		}
+		if _, err := first.Export(t.Context()); err == nil {
+			t.Error("Export of one of two leases succeeded")
+		}
+		if err := errors.Join(first.Err(), second.Err()); err != nil {
+			t.Errorf("a lease has ended: %v", err)
+		}
+		_ = second.Unlock(t.Context())
+		if _, err := first.Export(t.Context()); err != nil {
+			t.Errorf("Export of the last lease: %v", err)
+		}
+	})
 }

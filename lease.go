@@ -10,8 +10,8 @@ import (
 // Lease is a holder's right to a lock, from the return of Lock until Unlock or until the
 // lease is lost. It must not be copied; go vet reports copies.
 //
-// A Lease that is dropped without Unlock is detected when the garbage collector runs: the
-// client logs a warning and stops the renewals, and the lock is free at the end of its
+// A Lease that is dropped without Unlock is detected when the garbage collector runs. The
+// client then logs a warning and stops the renewals, and the lock is free at the end of its
 // term. A Lease is in use, not dropped, after a call of Lost, and until the CancelFuncs of
 // its contexts have been called.
 //
@@ -23,7 +23,8 @@ type Lease struct {
 	client *Client
 }
 
-// noCopy makes go vet report copies.
+// noCopy makes go vet report copies. A dropped Lease is detected by its address: if the user kept
+// only a copy, the garbage collector would find the original dropped, and the renewals would stop.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
@@ -38,7 +39,8 @@ func (l *Lease) Name() string {
 }
 
 // Owner returns 32 hex digits, the server's name for the holder. A local hand-off does not
-// change it, so two leases in a row can have the same owner; their fences differ.
+// change it, so two leases in a row can have the same owner; their fences differ. Leases that
+// share a grant, of readers or of a reentrant lock, have one owner, too.
 func (l *Lease) Owner() string {
 	if h := l.ref.Lease(); h != nil {
 		return h.Owner()
@@ -58,9 +60,14 @@ func (l *Lease) Fence() uint64 {
 	return 0
 }
 
-// Deadline returns the time until which the lease is proven. It moves with each renewal.
-// After the end of all leases that share the grant it is the last deadline. The zero Lease has
-// a zero Deadline.
+// Deadline returns the time until which the lease is proven. It moves with each renewal. It is
+// the start of the last answered request plus the TTL, less 1 % and 10 ms, or the end of a
+// maximum hold. Deadline sends no request.
+//
+// The background renewal is due after a third of the TTL. So with renewals and without a
+// maximum hold, a Deadline that is closer than half of the TTL means that a renewal is slow or
+// has failed. After the end of all leases that share the grant it is the last deadline. The
+// zero Lease has a zero Deadline.
 func (l *Lease) Deadline() time.Time {
 	if h := l.ref.Lease(); h != nil {
 		return h.Deadline()
@@ -95,10 +102,11 @@ func (l *Lease) Lost() <-chan struct{} {
 	return nil
 }
 
-// Context returns a context for the work under the lock. It ends with parent and with the
-// lease; [context.Cause] then returns the lease's Err. Its Deadline is parent's, since the
-// deadline of the lease moves with each renewal. A Lock with [WithReentrant] on this
-// context, or on one derived from it, shares the lease's grant.
+// Context returns a context for the work under the lock. It ends with parent and with the lease,
+// also with its Unlock; [context.Cause] then returns the lease's Err. If the release is the first
+// to detect a loss, the cause is ErrNotHeld, because the context ended as Unlock began. The
+// Deadline is parent's, since the deadline of the lease moves with each renewal. A Lock with
+// [WithReentrant] on this context, or on one derived from it, shares the lease's grant.
 //
 // Call the CancelFunc to free the context's resources; it does not unlock.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
@@ -123,10 +131,11 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return l.client.wrap("extend", h.Lock().Name, h.Extend(ctx))
 }
 
-// Unlock ends the lease and releases the lock. It works on a context that has ended: it
-// always makes one attempt, which takes at most the TTL or 5 s, whichever is less. If ctx
-// ends during the attempt, Unlock returns and the release goes on in the background. A
-// context of this lease ends, too, but that does not count; its deadline does.
+// Unlock ends the lease and releases the lock. It works on a context that has ended: it always
+// makes one attempt, which takes at most the TTL or 5 s, whichever is less. It sends no request if
+// the lock passes to a waiter of this client, is kept for its minimum hold, or has another lease on
+// the same grant. If ctx ends during the attempt, Unlock returns and the release goes on in the
+// background. A context of this lease ends, too, but that does not count; its deadline does.
 //
 // It returns
 //

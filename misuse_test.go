@@ -194,7 +194,8 @@ func TestDriverThatReportsALossTwice(t *testing.T) {
 }
 
 // TestDriverThatAnswersAfterClose checks that a grant which arrives after Close does not become a
-// lease. Close has given up the request.
+// lease, and that the log has the name of its lock, which stays taken. Close has given up the
+// request.
 func TestDriverThatAnswersAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +206,8 @@ func TestDriverThatAnswersAfterClose(t *testing.T) {
 				return d.grant(ctx, req)
 			},
 		}
-		c := open(t, d)
+		log := &lines{}
+		c := open(t, d, dlock.WithLogger(slog.New(log)))
 		late := lockBehind(t.Context(), c, "late")
 		synctest.Wait()
 		if took := closes(t, c); took > 6*time.Second {
@@ -214,6 +216,11 @@ func TestDriverThatAnswersAfterClose(t *testing.T) {
 		wantErr(t, (<-late).err, dlock.ErrClosed)
 		synctest.Wait()
 		wantStory(t, d, "acquire close")
+		const want = `WARN "dlock: not released after Close, the lock may stay taken for its ` +
+			`TTL" name=late`
+		if text := log.read(); !slices.Equal(text, []string{want}) {
+			t.Errorf("the log is %q, want %q", text, want)
+		}
 	})
 }
 

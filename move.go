@@ -34,18 +34,25 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 
 // Export ends the lease, whose Err is then ErrNotHeld, without releasing the lock: the handle that
 // it returns is for [Client.Adopt], in this process or in another one. No other client gets the
-// lock until then, for one TTL at most, even if this client is closed and its process ends.
+// lock until then, for one TTL and the lock-delay at most, even if this client is closed and its
+// process ends. A minimum and a maximum hold end with Export.
 //
 // A handle is a secret, because it is the right to the lock. It is a text without spaces that
-// cannot be guessed, and it can be adopted once.
+// cannot be guessed, and it can be adopted once. Pass it through a pipe or the environment: other
+// users of the machine can read the arguments of a command. It works for a client of the same
+// backend with the same prefix.
 //
 // Export blocks for one request, for at most the TTL or 5 s, whichever is less, or until ctx ends.
-// It returns ErrLost, ErrNotHeld or ErrClosed if the lease has ended before, ErrUnsupported if the
-// backend cannot do it (see Capabilities.Move), and an error for a lease that shares its grant with
-// other leases, after a Downgrade with ErrUncertain, and during another Downgrade or Export of the
-// lease. If the request was not executed, as with ErrUnavailable, the lease is still held. So it is
-// for some seconds after a Lock that the server did not answer at first. With ErrUncertain the
-// lease has ended, and the client releases the lock in the background.
+// It returns ErrLost, ErrNotHeld or ErrClosed if the lease has ended before, and ErrUnsupported if
+// the backend cannot do it (see Capabilities.Move). It also returns an error
+//
+//   - for a lease that shares its grant with other leases,
+//   - after a Downgrade with ErrUncertain,
+//   - during another Downgrade or Export of the lease,
+//   - for some seconds after a Lock that the server did not answer at first.
+//
+// The lease is still held then, and if the request was not executed, as with ErrUnavailable. With
+// ErrUncertain the lease has ended, and the client releases the lock in the background.
 func (l *Lease) Export(ctx context.Context) (handle string, err error) {
 	h := l.ref.Lease()
 	if h == nil {
@@ -64,7 +71,8 @@ func (l *Lease) Export(ctx context.Context) (handle string, err error) {
 
 // Adopt acquires the lock behind a handle of [Lease.Export], with its TTL. The fence of the new
 // lease is the same as the fence of the exported lease, or higher. It makes one attempt, which
-// takes at most the TTL or 5 s, whichever is less, or until ctx ends.
+// takes at most the TTL or 5 s, whichever is less, or until ctx ends. All other options of the
+// client apply. The lease takes no part in local hand-offs.
 //
 // It returns ErrLost if the handle was adopted before or its term is over, ErrUnavailable if the
 // request was not executed, and ErrUncertain if the server did not answer. It returns another error
@@ -98,7 +106,8 @@ func (c *Client) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	return lease, nil
 }
 
-// exported is what a handle says.
+// exported is the content of a handle. The names of its fields in JSON must not change: a process
+// of another version may adopt the handle, for example after an upgrade.
 type exported struct {
 	Backend string        `json:"b"`
 	Prefix  string        `json:"p,omitempty"`

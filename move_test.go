@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,7 @@ type hooked struct {
 	movable
 	late      time.Duration // for Capabilities
 	acquire   acquireStep
+	release   releaseStep
 	downgrade func(context.Context, *backend.Grant) (*backend.Grant, error)
 	export    func(context.Context, *backend.Grant) (string, error)
 	adopt     func(context.Context, string, *backend.Request) (*backend.Grant, error)
@@ -44,6 +46,13 @@ func (d *hooked) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		return d.acquire(ctx, req)
 	}
 	return d.movable.Acquire(ctx, req)
+}
+
+func (d *hooked) Release(ctx context.Context, g *backend.Grant) error {
+	if d.release != nil {
+		return d.release(ctx, g)
+	}
+	return d.movable.Release(ctx, g)
 }
 
 func (d *hooked) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
@@ -239,6 +248,54 @@ func TestMoveThatPanics(t *testing.T) {
 		panics(t, func() { _, _ = lease.Export(t.Context()) })
 		wantErr(t, lease.Err(), dlock.ErrNotHeld)
 		frees(t, takes(t, c, "x"))
+	})
+}
+
+// TestMoveThatReturnsNothing checks a driver whose moves return neither a result nor an error. The
+// error names the operation and the lock, the outcome is uncertain, and no other lease ends: the
+// Downgrade keeps its lease, the Export frees its lock, and the handle of the Adopt is still good.
+func TestMoveThatReturnsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		c, other := open(t, d), open(t, another)
+		handle, err := takes(t, other, "adopt").Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.downgrade = func(context.Context, *backend.Grant) (*backend.Grant, error) {
+			return nil, nil
+		}
+		d.export = func(context.Context, *backend.Grant) (string, error) { return "", nil }
+		d.adopt = func(context.Context, string, *backend.Request) (*backend.Grant, error) {
+			return nil, nil
+		}
+		sound := takes(t, c, "sound")
+		downgraded, exported := takes(t, c, "downgrade"), takes(t, c, "export")
+		_, exportErr := exported.Export(t.Context())
+		_, adoptErr := c.Adopt(t.Context(), handle)
+		for op, err := range map[string]error{
+			"downgrade": downgraded.Downgrade(t.Context()), "export": exportErr, "adopt": adoptErr,
+		} {
+			wantErr(t, err, dlock.ErrUncertain)
+			for _, part := range []string{
+				"dlock: " + op + ` "` + op + `"`, "neither a result nor an error",
+			} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%v, want %s", err, part)
+				}
+			}
+		}
+		wantErr(t, exported.Err(), dlock.ErrNotHeld)
+		synctest.Wait() // the client has released what it may have moved
+		frees(t, takes(t, other, "export"))
+		adopted, err := other.Adopt(t.Context(), handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []*dlock.Lease{adopted, downgraded, sound} {
+			frees(t, lease)
+		}
 	})
 }
 
@@ -572,4 +629,46 @@ func TestOwnerDuringADowngrade(t *testing.T) {
 	}
 	reads.Wait()
 	frees(t, lease)
+}
+
+// TestUnlockDuringAMove checks that an Unlock whose first answer was lost returns no loss, although
+// a Downgrade or an Export of the same lease found nothing any more.
+func TestUnlockDuringAMove(t *testing.T) {
+	for name, move := range map[string]func(context.Context, *dlock.Lease) error{
+		"Downgrade": func(ctx context.Context, l *dlock.Lease) error { return l.Downgrade(ctx) },
+		"Export": func(ctx context.Context, l *dlock.Lease) error {
+			_, err := l.Export(ctx)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d, _ := newHooked()
+				d.downgrade = func(context.Context, *backend.Grant) (*backend.Grant, error) {
+					time.Sleep(2 * time.Second)
+					return nil, backend.ErrLost
+				}
+				d.export = func(context.Context, *backend.Grant) (string, error) {
+					time.Sleep(2 * time.Second)
+					return "", backend.ErrLost
+				}
+				d.release = func(ctx context.Context, g *backend.Grant) error {
+					if err := d.movable.Release(ctx, g); err != nil {
+						return err
+					}
+					time.Sleep(2 * time.Second)
+					return errServer // its answer is lost
+				}
+				lease := takes(t, open(t, d), "x")
+				moved := make(chan error, 1)
+				go func() { moved <- move(t.Context(), lease) }()
+				time.Sleep(time.Second)
+				frees(t, lease)
+				wantErr(t, <-moved, dlock.ErrNotHeld)
+				wantErr(t, lease.Err(), dlock.ErrNotHeld)
+				wantNoErr(t, lease.Err(), dlock.ErrLost)
+			})
+		})
+	}
 }

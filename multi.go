@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -16,30 +15,31 @@ import (
 const maxNames = 128
 
 // MultiLease is the leases of several locks that were acquired together. The loss of one of them is
-// the loss of the MultiLease; the others stay held until Unlock. It must not be copied.
+// the loss of the MultiLease; the rest stay held until Unlock. It must not be copied.
 //
 // The zero MultiLease is a fake for tests, like the zero [Lease].
 type MultiLease struct {
 	_      noCopy
 	client *Client
 	leases []*Lease // in the order of the names
-	watch  sync.Once
-	lost   <-chan struct{} // made by watch
+	lost   engine.AnyLost
 }
 
 // LockAll acquires the locks of all names, or none of them. It blocks until then, or until ctx
 // ends, and takes 1 to 128 names. A name that is there twice is locked once.
 //
 // Calls of LockAll do not deadlock, whatever the order of their names: a call waits for one lock at
-// a time, and holds none of the others meanwhile. It usually waits for the lock with the first name
+// a time, and holds no other one meanwhile. It usually waits for the lock with the first name
 // in byte order, so that calls do not keep each other from their locks. A call that needs several
 // contended locks may wait for longer than a Lock of each, and for as long as other callers always
 // hold one of its locks.
 //
 // Where the backend can do so, a LockAll of free locks is one request, and so is their Unlock.
 //
-// The options apply to each lock; the locks take no part in local hand-offs. LockAll returns the
-// errors of [Client.Mutex] and [Mutex].Lock, with the name of the lock in question.
+// The options apply to each lock; the locks take no part in local hand-offs. A minimum and a
+// maximum hold begin when all locks are acquired. LockAll returns the errors of [Client.Mutex] and
+// [Mutex].Lock, with the name of the lock in question. After an error it frees the locks that it
+// had, in the background if ctx has ended.
 func (c *Client) LockAll(
 	ctx context.Context, names []string, opts ...Option,
 ) (*MultiLease, error) {
@@ -63,7 +63,8 @@ func (c *Client) LockAll(
 	return c.acquireAll(ctx, op, locks)
 }
 
-// acquireAll acquires all locks, and notes their events.
+// acquireAll acquires all locks, and notes their events: one Attempt and one Acquired for each
+// lock. An error of one lock is the error in the events of all of them.
 func (c *Client) acquireAll(
 	ctx context.Context, op string, locks []*engine.Lock,
 ) (*MultiLease, error) {
@@ -113,16 +114,17 @@ func (m *MultiLease) Deadline() (earliest time.Time) {
 }
 
 // Lost returns a channel that is closed when the first of the leases ends for any reason. It is the
-// same one at each call. The channel of the zero MultiLease is nil.
+// same one at each call, and each call compares the clocks. The channel of the zero MultiLease is
+// nil.
 func (m *MultiLease) Lost() <-chan struct{} {
 	if len(m.leases) == 0 {
 		return nil
 	}
-	m.watch.Do(func() {
-		ctx, _ := m.Context(context.Background()) //nolint:govet // the end of the leases frees it
-		m.lost = ctx.Done()
-	})
-	return m.lost
+	refs := make([]*engine.Ref, len(m.leases))
+	for i, l := range m.leases {
+		refs[i] = &l.ref
+	}
+	return m.client.engine.LostAny(&m.lost, refs)
 }
 
 // Context returns a context that ends with parent and with the first of the leases; see
@@ -142,7 +144,7 @@ func (m *MultiLease) Context(parent context.Context) (context.Context, context.C
 }
 
 // Unlock unlocks all leases at the same time; see [Lease.Unlock]. It returns the errors of all of
-// them, joined.
+// them, joined. The loss of one lease is such an error; the rest is unlocked nevertheless.
 func (m *MultiLease) Unlock(ctx context.Context) error {
 	if len(m.leases) == 0 {
 		return nil

@@ -2,7 +2,12 @@ package dlock_test
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
 	"runtime"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +181,51 @@ func TestLostOfSeveralIsOneChannel(t *testing.T) {
 	})
 }
 
+// TestLostOfSeveralComparesTheClocks looks at the channel in the instant of the deadline, before
+// the scheduler may have run.
+func TestLostOfSeveralComparesTheClocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			c := clientsOf(t, 1)[0]
+			m, err := c.LockAll(t.Context(), []string{"a", "b"}, dlock.WithoutRenewal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ended(m.Lost()) {
+				t.Error("the channel was closed at first")
+			}
+			time.Sleep(time.Until(m.Deadline()))
+			if !ended(m.Lost()) {
+				t.Error("the channel is open at the deadline")
+			}
+			_ = m.Unlock(t.Context())
+		}
+	})
+}
+
+// TestLockAllEndsWithItsContext checks that the cause of a context does not pass for an answer of
+// the server. An errgroup ends its context with the error of another call.
+func TestLockAllEndsWithItsContext(t *testing.T) {
+	for name, driver := range map[string]func() backend.Driver{
+		"one by one":  func() backend.Driver { return newScript() },
+		"in one step": func() backend.Driver { return newCombining() },
+	} {
+		for _, cause := range []error{dlock.ErrNotAcquired, dlock.ErrLost, dlock.ErrUncertain} {
+			t.Run(fmt.Sprintf("%s, %v", name, cause), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					cancel(fmt.Errorf("another call: %w", cause))
+					_, err := open(t, driver()).LockAll(ctx, []string{"a", "b"})
+					wantErr(t, err, context.Canceled)
+					wantNoErr(t, err, cause)
+				})
+			})
+		}
+	}
+}
+
 // TestOtherLimitBehindAWaiter checks that a semaphore with another limit is a conflict, also while
 // a caller of the same client waits for a permit.
 func TestOtherLimitBehindAWaiter(t *testing.T) {
@@ -205,52 +255,157 @@ type watchable interface {
 	backend.Watcher
 }
 
-// brokenWatch is a driver whose first Watch panics.
-type brokenWatch struct {
+// watching is a driver whose Watch is replaced, with the time of each call.
+type watching struct {
 	watchable
-	watches *int
+	mu    sync.Mutex
+	calls []time.Time
+	// watch gets the number of earlier calls. It may return the Watch of the driver.
+	watch func(n int, ctx context.Context, key string, changed func()) error
 }
 
-func (d brokenWatch) Watch(ctx context.Context, key string, changed func()) error {
-	if *d.watches++; *d.watches == 1 {
-		panic("a driver's")
+func newWatching() *watching {
+	return &watching{watchable: membackend.New(&membackend.Options{Space: rand.Text()}).(watchable)}
+}
+
+func (d *watching) Watch(ctx context.Context, key string, changed func()) error {
+	d.mu.Lock()
+	n := len(d.calls)
+	d.calls = append(d.calls, time.Now())
+	d.mu.Unlock()
+	return d.watch(n, ctx, key, changed)
+}
+
+// observes starts a loop over the lock x, which sends the number of holders at each change. The
+// channel is closed at the end of the loop.
+func observes(ctx context.Context, t *testing.T, c *dlock.Client) <-chan int {
+	t.Helper()
+	holders := make(chan int, 10)
+	go func() {
+		defer close(holders)
+		for info, err := range c.Observe(ctx, "x") {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			holders <- len(info.Holders)
+		}
+	}()
+	return holders
+}
+
+// TestObserveOutlivesItsWatch checks that Observe still gets each change at once after a Watch of
+// the driver that panicked, ended its goroutine, or returned. A Watch that did not return is logged
+// once, with the name of the lock.
+func TestObserveOutlivesItsWatch(t *testing.T) {
+	t.Parallel()
+	for why, escape := range map[string]func(){
+		"it panicked: a driver's": func() { panic("a driver's") },
+		"it ended its goroutine":  runtime.Goexit,
+		"":                        func() {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, log := newWatching(), &lines{}
+			d.watch = func(n int, ctx context.Context, key string, changed func()) error {
+				if n < 2 {
+					escape()
+					return errServer
+				}
+				return d.watchable.Watch(ctx, key, changed)
+			}
+			c := open(t, d, dlock.WithLogger(slog.New(log)))
+			ctx, cancel := context.WithCancel(t.Context())
+			holders := observes(ctx, t, c)
+			if n := <-holders; n != 0 {
+				t.Errorf("%d holders of a free lock", n)
+			}
+			time.Sleep(time.Second) // the third Watch has begun
+			begun := time.Now()
+			lease := takes(t, c, "x")
+			if n := <-holders; n != 1 {
+				t.Errorf("%d holders of a lock that is held", n)
+			}
+			wantAt(t, "the change", time.Since(begun), 0, 0)
+			frees(t, lease)
+			cancel()
+			for range holders {
+			}
+			synctest.Wait()
+			const text = `ERROR "dlock: the driver's Watch did not return" name=x error=`
+			var want []string
+			if why != "" {
+				want = []string{text + why}
+			}
+			if got := log.read(); !slices.Equal(got, want) {
+				t.Errorf("the log is %q, want %q", got, want)
+			}
+		})
 	}
-	return d.watchable.Watch(ctx, key, changed)
 }
 
-// TestObserveOutlivesAPanic checks that Observe goes on after a Watch of the driver that panicked.
-func TestObserveOutlivesAPanic(t *testing.T) {
+// TestObserveLeavesAWatchThatDoesNotReturn checks that a Watch which ignores its context delays the
+// end of a loop, and Close, by one second each.
+func TestObserveLeavesAWatchThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := membackend.New(&membackend.Options{Space: t.Name()}).(watchable)
-		c := open(t, brokenWatch{d, new(int)})
-		holders := make(chan int, 10)
+		d, log, end := newWatching(), &lines{}, make(chan struct{})
+		d.watch = func(int, context.Context, string, func()) error {
+			<-end
+			return nil
+		}
+		c := open(t, d, dlock.WithLogger(slog.New(log)))
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			defer close(holders)
-			for info, err := range c.Observe(ctx, "x") {
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				holders <- len(info.Holders)
-			}
-		}()
-		if n := <-holders; n != 0 {
-			t.Errorf("%d holders of a free lock", n)
-		}
-		time.Sleep(time.Second) // the next Watch has begun
+		holders := observes(ctx, t, c)
+		<-holders
+		synctest.Wait() // the Watch has begun
 		begun := time.Now()
-		lease := takes(t, c, "x")
-		if n := <-holders; n != 1 {
-			t.Errorf("%d holders of a lock that is held", n)
-		}
-		wantAt(t, "the change", time.Since(begun), 0, 0)
-		frees(t, lease)
 		cancel()
 		for range holders {
 		}
+		wantAt(t, "the end of the loop", time.Since(begun), time.Second, 0)
+		wantAt(t, "closed", closes(t, c), time.Second, 0)
+		close(end)
+		synctest.Wait()
+		want := []string{`ERROR "dlock: the driver's Watch outlives its context" name=x`}
+		if text := log.read(); !slices.Equal(text, want) {
+			t.Errorf("the log is %q, want %q", text, want)
+		}
 	})
+}
+
+// TestPausesOfAWatch checks that a Watch which has worked for a minute is repeated soon, however
+// often that has happened. The pauses after a Watch that ends at once grow to a second.
+func TestPausesOfAWatch(t *testing.T) {
+	t.Parallel()
+	const minute, second = time.Minute, time.Second
+	for lasts, limit := range map[time.Duration]time.Duration{
+		minute: minute + 100*time.Millisecond, 0: second + 100*time.Millisecond,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			const rounds = 20
+			d, done := newWatching(), make(chan struct{})
+			d.watch = func(n int, ctx context.Context, _ string, changed func()) error {
+				if n == rounds {
+					close(done)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				changed()
+				time.Sleep(lasts)
+				return errServer
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			holders := observes(ctx, t, open(t, d))
+			<-done
+			cancel()
+			for range holders {
+			}
+			last := d.calls[rounds].Sub(d.calls[rounds-1])
+			if last > limit || lasts == 0 && last < second {
+				t.Errorf("calls that last %v follow each other after %v", lasts, last)
+			}
+		})
+	}
 }
 
 // TestObserveOnADeadContext checks that a loop over Observe yields nothing if its context had ended

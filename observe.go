@@ -38,6 +38,11 @@ type Observer struct {
 
 // Event describes a lease, or an attempt to acquire one, at the time of the event. Fields
 // that do not apply are zero: an attempt that failed has no owner, fence and deadline.
+//
+// Backend and Name have the same values as in an [Error]; Name has no prefix. Mode is the mode at
+// that time, so it is Shared after a [Lease.Downgrade]. Waited is the duration of the Lock or
+// TryLock, and only Acquired has it. Held is the time since the lease began. Owner, Fence and
+// Deadline are the values of the methods of [Lease].
 type Event struct {
 	Backend, Name, Owner string
 	Mode                 backend.Mode
@@ -86,12 +91,14 @@ func (c *Client) notify(n *engine.Note) {
 
 func (c *Client) event(n *engine.Note) Event {
 	return Event{
-		Backend: c.backend, Name: n.Lock.Name, Owner: n.Owner, Mode: n.Lock.Mode,
+		Backend: c.backend, Name: n.Lock.Name, Owner: n.Owner, Mode: n.Mode,
 		Fence: n.Fence, Waited: n.Waited, Held: n.Held, Local: n.Local, Deadline: n.Deadline,
 		Err: n.Err,
 	}
 }
 
+// log writes a record. It has a context without values, because the event belongs to the client and
+// not to a call; a handler that takes attributes from contexts finds none.
 func (c *Client) log(n *engine.Note) {
 	attrs := make([]slog.Attr, 0, 4)
 	if n.Lock != nil {

@@ -127,6 +127,44 @@ func TestEventsOfFailedAttempts(t *testing.T) {
 	}
 }
 
+// TestEventsAfterADowngrade checks that the events of a lease have its mode at their time. After a
+// Downgrade without an answer the lease goes on as a writer's.
+func TestEventsAfterADowngrade(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		failure error
+		want    backend.Mode
+	}{{nil, backend.Shared}, {errServer, backend.Exclusive}} {
+		synctest.Test(t, func(t *testing.T) {
+			d, _ := newHooked()
+			d.downgrade = func(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+				shared, err := d.movable.Downgrade(ctx, g)
+				return shared, errors.Join(err, test.failure)
+			}
+			r := &recorder{}
+			lease := takes(t, open(t, d, r.option()), "x")
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wantErr(t, lease.Downgrade(t.Context()), test.failure)
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Error(err)
+			}
+			frees(t, lease)
+			synctest.Wait()
+			var modes []backend.Mode
+			for _, e := range r.events {
+				modes = append(modes, e.Mode)
+			}
+			const writer = backend.Exclusive
+			want := []backend.Mode{writer, writer, writer, test.want, test.want}
+			if !slices.Equal(modes, want) {
+				t.Errorf("the events are %s\nwith the modes %v, want %v", r.story(), modes, want)
+			}
+		})
+	}
+}
+
 // TestEachLeaseEndsOnce checks that each lease has exactly one end event, whatever ends it.
 func TestEachLeaseEndsOnce(t *testing.T) {
 	unrenewed := []dlock.Option{dlock.WithoutRenewal()}
@@ -143,7 +181,7 @@ func TestEachLeaseEndsOnce(t *testing.T) {
 			frees(t, lease)
 			_ = lease.Unlock(t.Context())
 		}, nil},
-		{"told lost", nil, func(t *testing.T, _ *dlock.Client, d *script, lease *dlock.Lease) {
+		{"reported lost", nil, func(t *testing.T, _ *dlock.Client, d *script, lease *dlock.Lease) {
 			t.Helper()
 			d.of("acquire")[0].req.Lost(backend.ErrLost)
 			_ = lease.Unlock(t.Context())

@@ -48,8 +48,8 @@ type settings struct {
 // or the nearest value that the server allows. The minimum is 50 ms.
 //
 // The lease is renewed after a third of the TTL. A server that does not answer for a whole
-// TTL costs the lease. A holder that dies blocks the lock for at most one TTL; on backends
-// with sessions it blocks the lock until the session times out, and the timeout follows the
+// TTL costs the lease. A holder that dies blocks the lock for at most one TTL. On backends
+// with sessions it blocks the lock until the session times out: that timeout follows the
 // TTL of the client, not the TTL of a single lock.
 //
 // The TTL is rounded up to the server's granularity. A TTL outside the server's limits is
@@ -65,6 +65,9 @@ func WithFair() Option { return func(c *config) { c.Fair = true } }
 // shares the grant, the fence and the deadline, and the lock is freed with the last of the
 // leases. Each Lock that takes part needs the option. Without it, a Lock on such a context
 // fails at once with ErrNotAcquired, because it would wait for itself.
+//
+// The options of the first Lock are in force for all leases. A later Lock that needs more is
+// ErrUnsupported: a longer minimum hold or lock-delay, or a shorter maximum hold.
 func WithReentrant() Option { return func(c *config) { c.Reentrant = true } }
 
 // WithoutRenewal disables the background renewals: the lease ends after one TTL unless
@@ -72,8 +75,10 @@ func WithReentrant() Option { return func(c *config) { c.Reentrant = true } }
 func WithoutRenewal() Option { return func(c *config) { c.NoRenewal = true } }
 
 // WithLockDelay keeps the lock closed for d after a loss, so that requests that the former
-// holder sent before can still arrive. An Unlock before the loss frees the lock at once. It
-// is ErrUnsupported on backends without a TTL on the server. The default is 0.
+// holder sent before can still arrive. An Unlock before the loss frees the lock at once. The
+// server keeps the lock for TTL + d without a renewal. A holder that dies blocks it for that
+// long, and the sum must not exceed the longest TTL of the server. It is ErrUnsupported on
+// backends without a TTL on the server. The default is 0.
 func WithLockDelay(d time.Duration) Option { return func(c *config) { c.LockDelay = d } }
 
 // WithMinHold keeps the lock for at least d after it was acquired, even if it is unlocked
@@ -98,7 +103,8 @@ func WithLocalHandoff(n int) Option { return func(c *config) { c.Handoff = n } }
 
 // WithMeta sets the text that [Client.Inspect] shows for the holder. The default is
 // program@host:pid. It must be valid as a name: at most 512 bytes of UTF-8 without control
-// characters.
+// characters. The server stores it as it is, so it must not be a secret. There is no local
+// hand-off between locks with different texts.
 func WithMeta(meta string) Option { return func(c *config) { c.Meta = meta } }
 
 // WithPollInterval sets the maximum pause between two attempts of a waiter on backends
@@ -108,7 +114,8 @@ func WithMeta(meta string) Option { return func(c *config) { c.Meta = meta } }
 func WithPollInterval(d time.Duration) Option { return func(c *config) { c.PollInterval = d } }
 
 // WithRequire makes Open and New fail with ErrUnsupported unless the backend has at least
-// these capabilities. It is not an option of a single lock.
+// these capabilities. It is not an option of a single lock. The parameter require of the URL
+// adds to them.
 func WithRequire(minimum backend.Capabilities) Option {
 	return func(c *config) { c.require, c.ofClient = minimum, true }
 }
@@ -117,6 +124,9 @@ func WithRequire(minimum backend.Capabilities) Option {
 // failed renewals and releases, dropped events. Records are written asynchronously, in
 // order, on the goroutine that also calls the [Observer]. The default is no log. It is not
 // an option of a single lock.
+//
+// The level of a failed renewal is Info, because another one follows. The level of a lost lease is
+// Warn, and the level of a panic in an Observer or a driver's Watch is Error.
 func WithLogger(logger *slog.Logger) Option {
 	return func(c *config) { c.logger, c.ofClient = logger, true }
 }
@@ -163,19 +173,26 @@ func defaultMeta() string {
 }
 
 // fitTTL brings the default TTL into the limits of the server. A TTL that was given is not
-// changed: check reports it.
+// changed, and neither is the default if the lock-delay leaves no room for a TTL: check reports
+// both.
 func (s *settings) fitTTL(caps backend.Capabilities) {
 	if s.ttlGiven {
 		return
 	}
 	s.TTL = max(s.TTL, caps.MinTTL)
-	if caps.MaxTTL > 0 {
-		s.TTL = min(s.TTL, caps.MaxTTL-s.LockDelay)
+	room := caps.MaxTTL - s.LockDelay
+	if caps.MaxTTL > 0 && room >= shortestTTL(caps) {
+		s.TTL = min(s.TTL, room)
 	}
 }
 
+// shortestTTL returns the shortest TTL that a lock may have.
+func shortestTTL(caps backend.Capabilities) time.Duration { return max(caps.MinTTL, minTTL) }
+
 // check returns an error if a backend with these capabilities cannot have a lock with these
-// settings.
+// settings. The error of a value that no backend could have, such as a negative hold, does not wrap
+// ErrUnsupported: another backend would not help. Every backend has exclusive locks, even if its
+// Modes are empty. The sum of TTL and lock-delay is less than the TTL if it has overflowed.
 func (s *settings) check(caps backend.Capabilities) error {
 	needed, limit := s.TTL+s.LockDelay, caps.MaxTTL
 	switch {
@@ -194,16 +211,16 @@ func (s *settings) check(caps backend.Capabilities) error {
 		return fmt.Errorf("poll interval %v: it must be greater than 0", s.PollInterval)
 	case s.Meta != "" && key.Validate(s.Meta) != nil:
 		return fmt.Errorf("meta: %w", key.Validate(s.Meta))
-	case s.TTL < max(caps.MinTTL, minTTL):
+	case s.TTL < shortestTTL(caps):
 		return fmt.Errorf("%w: TTL %v is below the minimum of %v",
-			ErrUnsupported, s.TTL, max(caps.MinTTL, minTTL))
+			ErrUnsupported, s.TTL, shortestTTL(caps))
+	case s.LockDelay > 0 && caps.Session:
+		return fmt.Errorf("%w: lock-delay needs a TTL on the server", ErrUnsupported)
 	case needed < s.TTL:
 		return fmt.Errorf("%w: TTL and lock-delay are too long together", ErrUnsupported)
 	case limit > 0 && needed > limit:
 		return fmt.Errorf("%w: TTL and lock-delay of %v are above the maximum of %v",
 			ErrUnsupported, needed, limit)
-	case s.LockDelay > 0 && caps.Session:
-		return fmt.Errorf("%w: lock-delay needs a TTL on the server", ErrUnsupported)
 	case s.Fair && caps.Fair == backend.FairNo:
 		return fmt.Errorf("%w: fair", ErrUnsupported)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -431,6 +432,32 @@ func TestDefaultTTLFitsTheServer(t *testing.T) {
 	_, err := dlock.New(d, dlock.WithTTL(30*time.Second))
 	if !errors.Is(err, dlock.ErrUnsupported) {
 		t.Errorf("a TTL beyond the bounds: %v", err)
+	}
+}
+
+// TestLockDelayThatLeavesNoTTL checks that the error of a lock-delay that is too long for the
+// server is about the lock-delay, and not about a TTL that the user has not set. A lock-delay that
+// leaves the shortest TTL is accepted.
+func TestLockDelayThatLeavesNoTTL(t *testing.T) {
+	t.Parallel()
+	const most, shortest = time.Hour, 50 * time.Millisecond
+	for delay, accepted := range map[time.Duration]bool{
+		most - shortest: true, most - shortest + 1: false, most: false, 2 * most: false,
+		math.MaxInt64: false,
+	} {
+		d := newScript()
+		d.caps.MaxTTL = most
+		c, err := dlock.New(d, dlock.WithLockDelay(delay))
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		switch {
+		case accepted != (err == nil):
+			t.Errorf("lock-delay %v: %v", delay, err)
+		case accepted:
+		case !errors.Is(err, dlock.ErrUnsupported) || !strings.Contains(err.Error(), "lock-delay"):
+			t.Errorf("lock-delay %v: %v, want ErrUnsupported and the lock-delay", delay, err)
+		}
 	}
 }
 

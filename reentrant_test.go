@@ -14,6 +14,10 @@ import (
 
 func TestReentrancy(t *testing.T) {
 	reentrant := []dlock.Option{dlock.WithReentrant()}
+	holding := []dlock.Option{dlock.WithReentrant(), dlock.WithMinHold(time.Minute)}
+	limited := []dlock.Option{dlock.WithReentrant(), dlock.WithMaxHold(time.Minute)}
+	longer := []dlock.Option{dlock.WithReentrant(), dlock.WithMaxHold(2 * time.Minute)}
+	delayed := []dlock.Option{dlock.WithReentrant(), dlock.WithLockDelay(time.Minute)}
 	for _, test := range []struct {
 		name         string
 		outer, inner []dlock.Option
@@ -25,6 +29,12 @@ func TestReentrancy(t *testing.T) {
 		{"none", nil, nil, false, dlock.ErrNotAcquired},
 		{"the outer alone", reentrant, nil, false, dlock.ErrNotAcquired},
 		{"the inner alone", nil, reentrant, true, dlock.ErrNotAcquired},
+		{"a longer minimum hold", reentrant, holding, false, dlock.ErrUnsupported},
+		{"the same minimum hold", holding, holding, false, nil},
+		{"a maximum hold", reentrant, limited, false, dlock.ErrUnsupported},
+		{"a shorter maximum hold", longer, limited, false, dlock.ErrUnsupported},
+		{"the outer maximum hold", limited, reentrant, false, nil},
+		{"a longer lock-delay", reentrant, delayed, true, dlock.ErrUnsupported},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -50,6 +60,32 @@ func TestReentrancy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReentrantLockAllKeepsItsHold checks that LockAll drops no hold of its own for the lease of an
+// outer Lock, and frees the rest.
+func TestReentrantLockAllKeepsItsHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newCombining(), dlock.WithReentrant())
+		outer := takes(t, c, "b")
+		ctx, cancel := outer.Context(t.Context())
+		defer cancel()
+		names := []string{"a", "b", "c"}
+		_, err := c.LockAll(ctx, names, dlock.WithMinHold(time.Minute))
+		wantErr(t, err, dlock.ErrUnsupported)
+		if failed, ok := errors.AsType[*dlock.Error](err); !ok || failed.Name != "b" {
+			t.Errorf("%v: it is not about the outer lock", err)
+		}
+		wantErr(t, outer.Err(), nil)
+		areFree(t, c, "a", "c")
+		m, err := c.LockAll(ctx, names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, m.Unlock(t.Context()), nil)
+		frees(t, outer)
+	})
 }
 
 func TestReentrantLockIsFreedWithTheLast(t *testing.T) {

@@ -387,6 +387,52 @@ func TestNextWaiterRequestsDuringTheRelease(t *testing.T) {
 	})
 }
 
+// reporting is an ordered driver that calls sent twice, and passes it to the test.
+type reporting struct {
+	*script
+	sent []func()
+}
+
+func (r *reporting) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
+	sent()
+	sent()
+	r.sent = append(r.sent, sent)
+	return r.Release(ctx, g)
+}
+
+// TestDriverThatReportsASendingTwice checks a driver that reports that a release was sent twice,
+// late, or after Close. One waiter gets its turn from each release, and no other lease ends.
+func TestDriverThatReportsASendingTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &reporting{script: newScript()}
+		c := open(t, d, dlock.WithLocalHandoff(0))
+		sound, lease := takes(t, c, "sound"), takes(t, c, "x")
+		waiters := queueUp(t, c, "x", 3)
+		for i, waiter := range waiters {
+			frees(t, lease)
+			lease = (<-waiter).lease
+			for _, late := range d.sent {
+				late()
+			}
+			synctest.Wait()
+			if requests := len(d.of("acquire")); requests != 3+i {
+				t.Errorf("%d requests after %d releases, want %d", requests, 1+i, 3+i)
+			}
+		}
+		if err := errors.Join(lease.Err(), sound.Err()); err != nil {
+			t.Error(err)
+		}
+		closes(t, c)
+		calls := d.story()
+		for _, late := range d.sent {
+			late()
+		}
+		synctest.Wait()
+		wantStory(t, d.script, calls)
+	})
+}
+
 // TestDeadlineLimitsAnUnlockOnTheContextOfItsLease has a silent server. The context ends with the
 // lease, and its deadline limits how long Unlock waits for the answer.
 func TestDeadlineLimitsAnUnlockOnTheContextOfItsLease(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,7 +196,8 @@ func TestRenewalThatReturnsErrLost(t *testing.T) {
 }
 
 // TestOnceLostAlwaysLost checks that a renewal under way at the loss does not revive the lease if
-// it succeeds. The renewed grant is released.
+// it succeeds. The renewed grant is released when the former term is over: the holder has not
+// called Unlock, and may need that time to stop.
 func TestOnceLostAlwaysLost(t *testing.T) {
 	for _, delay := range []time.Duration{0, 2 * time.Second} {
 		t.Run(fmt.Sprintf("lock-delay %v", delay), func(t *testing.T) {
@@ -221,7 +224,7 @@ func TestOnceLostAlwaysLost(t *testing.T) {
 				wantErr(t, lease.Err(), dlock.ErrLost)
 				time.Sleep(time.Hour)
 				wantStory(t, d, "acquire renew release")
-				wantAt(t, "released", d.of("release")[0].at, answered+delay, 0)
+				wantAt(t, "released", d.of("release")[0].at, ttl+delay, 0)
 			})
 		})
 	}
@@ -411,27 +414,102 @@ func TestPartOfABatchFails(t *testing.T) {
 }
 
 // TestBatchWithTooFewAnswers checks that a grant without an answer counts as not renewed, and that
-// its renewal is repeated.
+// it is then renewed alone.
 func TestBatchWithTooFewAnswers(t *testing.T) {
-	for _, mute := range []int{3, 1000} {
-		t.Run(fmt.Sprint(mute), func(t *testing.T) {
+	for _, failures := range []int{3, 1000} {
+		t.Run(fmt.Sprint(failures), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newScript()
-				d.renewAll = func(gs []*backend.Grant) []backend.Renewal {
-					if len(d.of("renew-all")) <= mute {
-						return nil
-					}
-					return proveAll(gs)
-				}
+				d.renewAll = func([]*backend.Grant) []backend.Renewal { return nil }
+				d.renews = repeat(failures, renewFails(errServer))
 				lease := takes(t, open(t, batching{d}, dlock.WithTTL(ttl)), "x")
 				time.Sleep(life)
-				if lost := lease.Err() != nil; lost != (mute > 3) {
-					t.Errorf("after %d requests: %v", len(d.of("renew-all")), lease.Err())
+				story := d.story()
+				if lost := lease.Err() != nil; lost != (failures > 3) ||
+					!strings.HasPrefix(story, "acquire renew-all renew renew renew") {
+					t.Errorf("the calls are %s: %v", story, lease.Err())
 				}
 			})
 		})
 	}
+}
+
+// TestBatchThatDoesNotReturn has a driver that does not return from a batch with one of its locks.
+// All locks are renewed alone then. Only two calls of the driver are left, and what they return in
+// the end has no effect.
+func TestBatchThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		end := make(chan struct{})
+		var stuck, returned atomic.Int32
+		d.renewAll = func(gs []*backend.Grant) []backend.Renewal {
+			isBad := func(g *backend.Grant) bool { return g.Key == "bad" }
+			if !slices.ContainsFunc(gs, isBad) {
+				return proveAll(gs)
+			}
+			stuck.Add(1)
+			<-end
+			defer returned.Add(1)
+			return slices.Repeat([]backend.Renewal{{Err: backend.ErrLost}}, len(gs))
+		}
+		c := open(t, batching{d}, dlock.WithTTL(ttl))
+		leases := []*dlock.Lease{takes(t, c, "bad")}
+		for i := range 10 {
+			leases = append(leases, takes(t, c, fmt.Sprint(i)))
+		}
+		time.Sleep(time.Hour)
+		close(end)
+		synctest.Wait()
+		if n := stuck.Load(); n != 2 || returned.Load() != n {
+			t.Errorf("%d calls did not return, want 2; %d returned late", n, returned.Load())
+		}
+		for _, lease := range leases {
+			if err := lease.Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestBatchesGoOnAfterAnAccident checks that locks are renewed in batches again after one batch
+// without an answer.
+func TestBatchesGoOnAfterAnAccident(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renewAll = func(gs []*backend.Grant) []backend.Renewal {
+			if len(d.of("renew-all"))%5 == 1 {
+				return nil
+			}
+			return proveAll(gs)
+		}
+		lease := takes(t, open(t, batching{d}, dlock.WithTTL(ttl)), "x")
+		time.Sleep(10 * time.Minute)
+		frees(t, lease)
+		batches, single := len(d.of("renew-all")), len(d.of("renew"))
+		if single == 0 || batches < 4*single {
+			t.Errorf("%d batches and %d single renewals, want a fifth of them", batches, single)
+		}
+	})
+}
+
+// TestExtendDuringARenewal checks that an Extend which fails starts no second renewal while the
+// scheduler's renewal is under way.
+func TestExtendDuringARenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = []renewStep{renewHangs, renewFails(errServer)}
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		time.Sleep(life/3 + life/30)
+		wantErr(t, lease.Extend(t.Context()), errServer)
+		time.Sleep(ttl / 5) // the first renewal is still under way
+		wantStory(t, d, "acquire renew renew")
+		time.Sleep(time.Minute)
+		frees(t, lease)
+	})
 }
 
 // TestLockDelayLeavesTimeForASecondRenewal checks that the timeout of a renewal depends on the
@@ -447,5 +525,32 @@ func TestLockDelayLeavesTimeForASecondRenewal(t *testing.T) {
 		if err := lease.Err(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestFailingExtendsDelayNoRenewal checks that calls of Extend which the caller gives up do not
+// postpone the renewals of the scheduler.
+func TestFailingExtendsDelayNoRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.renews = repeat(10_000, renewStep(
+			func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+				select {
+				case <-time.After(10 * time.Millisecond):
+					return termOf(g.TTL), nil
+				case <-ctx.Done():
+					return backend.Term{}, ctx.Err()
+				}
+			}))
+		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		for time.Since(d.begun) < 2*ttl {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			_ = lease.Extend(ctx)
+			cancel()
+			time.Sleep(45 * time.Millisecond)
+		}
+		wantErr(t, lease.Err(), nil)
+		frees(t, lease)
 	})
 }

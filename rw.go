@@ -8,14 +8,18 @@ import (
 
 // RWMutex is a named lock for many readers or one writer, over all processes. Its write side is the
 // [Mutex] of the same name: both exclude each other and the readers. A lease of a reader ends, is
-// renewed and can be lost like any other; its loss does not concern the other readers.
+// renewed and can be lost like any other; its loss does not concern readers with other grants.
 //
 // Readers and writers queue together where the backend is fair (see [Client.Capabilities]): a
 // reader does not overtake a writer that waits, and the other way round.
 //
-// Readers of one Client share a grant of the server if their options are equal and have no
-// [WithFair], [WithoutRenewal], [WithMinHold], [WithMaxHold] or [WithLocalHandoff] of 0: a reader
-// that comes within 100 ms or a tenth of the TTL, whichever is less, sends no request.
+// A reader cannot become a writer, because two such readers would wait for each other: Lock on a
+// context of a reader's lease returns ErrNotAcquired at once. [Lease.Downgrade] is the other way.
+//
+// Readers of one Client share a grant of the server: a reader that comes within 100 ms or a tenth
+// of the TTL, whichever is less, sends no request. So it may overtake a writer of another Client,
+// and is lost together with the others. Their options must be equal, and without
+// [WithFair], [WithoutRenewal], [WithMinHold], [WithMaxHold] or [WithLocalHandoff] of 0.
 type RWMutex interface {
 	Mutex
 	// RLock blocks until it acquires the lock for reading. Like Lock, it waits until ctx ends, and
@@ -24,7 +28,7 @@ type RWMutex interface {
 	RLock(ctx context.Context) (*Lease, error)
 	// TryRLock makes one attempt, as TryLock does. It returns ErrNotAcquired if a writer has the
 	// lock, if a writer of this Client waits for it, or, where the backend is fair, if any writer
-	// waits.
+	// waits, unless it shares a grant of this Client.
 	TryRLock(ctx context.Context) (*Lease, error)
 }
 

@@ -146,6 +146,32 @@ func TestLockAllWaitsForTheTakenLock(t *testing.T) {
 	})
 }
 
+// TestLockAllKeepsItsHolds checks that the holds of LockAll begin when all locks are acquired.
+func TestLockAllKeepsItsHolds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newCombining())
+		begun := time.Now()
+		m, err := c.LockAll(t.Context(), []string{"a", "b"}, dlock.WithMinHold(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, m.Unlock(t.Context()), nil)
+		_, err = c.TryLock(t.Context(), "a")
+		wantErr(t, err, dlock.ErrNotAcquired)
+		closes(t, c)
+		wantAt(t, "closed", time.Since(begun), time.Minute, 0)
+		c = open(t, newCombining())
+		m, err = c.LockAll(t.Context(), []string{"a", "b"}, dlock.WithMaxHold(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantErr(t, m.Err(), dlock.ErrLost)
+		_ = m.Unlock(t.Context())
+	})
+}
+
 // TestLockAllOneByOne checks that LockAll acquires the locks one by one if they cannot be had in
 // one step.
 func TestLockAllOneByOne(t *testing.T) {

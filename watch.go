@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -57,8 +55,12 @@ func (c *Client) observe(
 		return err
 	}
 	defer loop.Leave()
-	w := c.watch(ctx, name)
-	defer w.stop()
+	changed, stop := c.engine.Watch(ctx, &engine.Lock{Name: name, Key: c.prefix + name})
+	defer stop()
+	interval := watchInterval
+	if changed != nil {
+		interval = watchedInterval
+	}
 	var last *backend.Info
 	for failures := 0; engine.ContextError(ctx) == nil; {
 		info, err := c.inspect(ctx, name)
@@ -86,7 +88,7 @@ func (c *Client) observe(
 		if failures > 0 {
 			c.engine.Pause(ctx, failures-1, watchedInterval/2)
 		} else {
-			c.engine.Sleep(ctx, w.changed, w.interval)
+			c.engine.Sleep(ctx, changed, interval)
 		}
 	}
 	return nil
@@ -105,57 +107,4 @@ func sorted(info *backend.Info) []backend.Holder {
 	return slices.SortedFunc(slices.Values(info.Holders), func(a, b backend.Holder) int {
 		return strings.Compare(a.Owner, b.Owner)
 	})
-}
-
-// watch is what tells a loop over Observe to inspect the lock.
-type watch struct {
-	changed  chan struct{} // of one element
-	interval time.Duration
-	cancel   func()
-	done     sync.WaitGroup
-}
-
-// watch starts to watch a lock.
-func (c *Client) watch(ctx context.Context, name string) *watch {
-	w := &watch{changed: make(chan struct{}, 1), interval: watchInterval}
-	watcher, ok := c.driver.(backend.Watcher)
-	if !ok || !c.caps.Notify {
-		w.cancel = func() {}
-		return w
-	}
-	w.interval = watchedInterval
-	ctx, w.cancel = c.engine.WhileOpen(ctx)
-	w.done.Go(func() {
-		for n := 0; ctx.Err() == nil; n++ {
-			c.watchOnce(ctx, watcher, name, w)
-			w.signal() // changes may be missed
-			c.engine.Pause(ctx, n, watchedInterval/10)
-		}
-	})
-	return w
-}
-
-// watchOnce is one call of the driver's Watch. Its error is not needed: the loop calls it again.
-func (c *Client) watchOnce(ctx context.Context, watcher backend.Watcher, name string, w *watch) {
-	defer func() {
-		if value := recover(); value != nil {
-			c.engine.Log(slog.LevelError, "dlock: the driver's Watch panicked",
-				slog.Any("panic", value))
-		}
-	}()
-	_ = watcher.Watch(ctx, c.prefix+name, w.signal)
-}
-
-// signal makes wait return. It does not block.
-func (w *watch) signal() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
-
-// stop ends the watch, and waits until the driver's call has returned.
-func (w *watch) stop() {
-	w.cancel()
-	w.done.Wait()
 }

@@ -110,9 +110,9 @@
 //	Breaker       Client.Break
 //	Mover         a grant passes to another process
 //	Downgrader    a writer becomes a reader without a gap
-//	Watcher       Client.Observe is told of changes; without it the core polls
-//	FenceRaiser   the driver can be a member of a quorum
-//	Doctor        settings of the server that make locks unsafe are reported
+//	Watcher       reports changes to Client.Observe; without it the core polls
+//
+// FenceRaiser and Doctor are reserved: nothing calls them yet.
 //
 // A type that wraps a driver hides the interfaces that it does not forward.
 //

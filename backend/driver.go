@@ -29,7 +29,7 @@ type Driver interface {
 	// the lock, with the same Fence or a higher one, and *Busy otherwise. If the
 	// earlier grant has expired, it returns a new grant or ErrLost. The repeated
 	// Grant has a new Term with a new Sent, and the server prolongs the grant for
-	// it as Renew does: a Term that the server does not keep makes two holders.
+	// it as Renew does. A Term that the server does not keep makes two holders.
 	//
 	// With req.Queue the driver may leave a queue entry, which a repeated Acquire
 	// refreshes. Without req.Queue, an Acquire that returns *Busy leaves nothing
@@ -50,9 +50,9 @@ type Driver interface {
 	// that was rebuilt without its State. A renewal that is executed after a
 	// later one must not shorten the term of the later one.
 	//
-	// If the term of a grant is over, but the server still has its entry because
-	// no other owner came, Renew may renew it or return ErrLost, and Release may
-	// remove it or return ErrNotHeld.
+	// The term of a grant may be over while the server still has its entry,
+	// because no other owner came. Renew may then renew it or return ErrLost, and
+	// Release may remove it or return ErrNotHeld.
 	//
 	// A driver with grants that live with a session may answer with a proof of
 	// the session that is younger than TTL/6, without a request.
@@ -125,7 +125,9 @@ type Pipeliner interface {
 type BatchRenewer interface {
 	// RenewAll is Renew for each of gs and returns the answers in the same order.
 	// A request that fails affects only the grants that it carried. RenewAll
-	// blocks until the slowest of its requests is answered, or until ctx ends.
+	// blocks until the slowest of its requests is answered, or until ctx ends. If it
+	// does not return soon after that, or panics, the core drops its answers and
+	// renews these grants by Renew.
 	RenewAll(ctx context.Context, gs []*Grant) []Renewal
 }
 
@@ -138,7 +140,7 @@ type Combiner interface {
 	//
 	// If the error is about one of the requests, such as *Busy and ErrConflict, failed is the index
 	// of the first such request. If the error is about no single request, such as ErrUnavailable or
-	// an unknown outcome, failed means nothing. The errors are those of Acquire. ErrUnsupported
+	// an unknown outcome, failed means nothing. The errors are as for Acquire. ErrUnsupported
 	// means that the server cannot acquire these locks in one step, and that nothing was executed;
 	// the core then acquires them one by one.
 	//
@@ -147,8 +149,8 @@ type Combiner interface {
 	AcquireAll(ctx context.Context, reqs []*Request) (grants []*Grant, failed int, err error)
 
 	// ReleaseAll is Release for each of gs, in one request if possible, and returns the answers in
-	// the same order. A grant that is lost does not affect the other grants. One that is not
-	// answered does not delay the others.
+	// the same order. A grant that is lost does not affect the other grants. A release without an
+	// answer does not delay the other answers.
 	ReleaseAll(ctx context.Context, gs []*Grant) []error
 }
 
@@ -220,8 +222,9 @@ type Watcher interface {
 	Watch(ctx context.Context, key string, changed func()) error
 }
 
-// FenceRaiser is implemented by drivers that can raise the fence of a held key.
-// Users gain fences that increase across a quorum of servers.
+// FenceRaiser is reserved for drivers that can raise the fence of a held key, as a
+// member of a quorum of servers needs it. Nothing calls it yet, so a driver does not
+// have to implement it. Users will gain fences that increase across the quorum.
 type FenceRaiser interface {
 	// RaiseFence makes the next grant of g.Key have a fence greater than fence.
 	// It returns ErrLost if g is not held. A fence below the present one has no
@@ -229,8 +232,9 @@ type FenceRaiser interface {
 	RaiseFence(ctx context.Context, g *Grant, fence uint64) error
 }
 
-// Doctor is implemented by drivers that can check settings of their server. Users
-// gain a list of the settings that make locks unsafe, before they cost a lock.
+// Doctor is reserved for drivers that can check settings of their server. Nothing
+// calls it yet, so a driver does not have to implement it. Users will gain a list of
+// the settings that make locks unsafe, before they cost a lock.
 type Doctor interface {
 	// Diagnose checks the server and changes nothing. A setting that it may not
 	// read is itself a Finding, not an error.

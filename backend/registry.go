@@ -8,14 +8,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
-// Opener connects a Driver to the server of u and probes it, so that a wrong
-// password, a closed port or a server of the wrong kind is reported here and not
-// at the first lock. ctx limits the opening, not the Driver's life. An Opener
-// also limits itself to 10 s: in a dead network it returns ErrUnavailable by
-// then. See the sentinels, such as [ErrUnavailable], for the error of each
-// failure.
+// OpenTimeout limits the opening of a driver of this module: by its Opener, if the
+// context does not end earlier, and by its function New. It is shorter than the
+// 10 s of dlock.Open, so that Open returns the driver's error, which has the reason.
+const OpenTimeout = 8 * time.Second
+
+// Opener connects a Driver to the server of u and probes it. A wrong password, a
+// closed port or a server of the wrong kind is reported here, and not at the
+// first lock. ctx limits the opening, not the Driver's life. An Opener also limits
+// itself to 10 s, better to [OpenTimeout]: in a dead network it returns
+// ErrUnavailable by then. See the sentinels, such as [ErrUnavailable], for the
+// error of each failure.
 //
 // It takes its parameters from u before it connects; the core then refuses the
 // parameters that were not taken. If it returns an error, it leaves nothing open,

@@ -9,10 +9,9 @@ import (
 // Term is a proof: the server keeps the grant until at least TTL after Sent.
 //
 // Sent is a reading of time.Now() just before the request was written that the
-// server counts from. If there are several, it is the oldest of them: the
-// Acquire, the renewal, the last answered keep-alive of a shared lease or
-// session, or, for a grant that came through Wait, the waiter's last answered
-// Acquire.
+// server counts from: the Acquire, the renewal, or the last answered keep-alive
+// of a shared lease or session. For a grant that came through Wait, it is the
+// waiter's last answered Acquire. If there are several, the oldest one counts.
 //
 // TTL is the granted time, which may differ from the requested time.
 //
@@ -87,8 +86,9 @@ type Grant struct {
 type Busy struct {
 	// Holder is the owner or the meta of a present holder, or empty if unknown.
 	Holder string
-	// RetryAfter is the time until the holder's term ends at the latest, or 0 if
-	// unknown. The core retries no later than that.
+	// RetryAfter is the time until the holder's term ends at the latest, or until
+	// the queue entry needs another attempt, or 0 if unknown. The core retries no
+	// later than that.
 	RetryAfter time.Duration
 	// Queued means that the attempt left a queue entry, which Release removes.
 	Queued bool
@@ -221,11 +221,11 @@ type Capabilities struct {
 	// MinTTL and MaxTTL limit Request.TTL. 0 is no limit.
 	MinTTL, MaxTTL time.Duration
 	// Late is how long after the end of its context a request may still be
-	// executed, and therefore how long a ghost of an abandoned request may keep a
-	// lock: the core repeats the release of such a request until Late is over.
-	// Client.Close waits for the repetitions, but 5 s at most, so Late must be
-	// well below 5 s. A driver limits it by the timeouts of its sockets and of
-	// its server. 0 means never.
+	// executed. 0 means never. A ghost of an abandoned request may keep a lock for
+	// as long, so the core repeats the release of such a request until Late is
+	// over. Client.Close waits for the repetitions, but 5 s at most, so Late must
+	// be well below 5 s. A driver limits it by the timeouts of its sockets and of
+	// its server.
 	Late time.Duration
 }
 
@@ -282,9 +282,9 @@ type Holder struct {
 	TTL time.Duration
 }
 
-// Finding is one result of a Doctor. Check names the setting; Severity is
-// "error", "warning" or "ok"; Problem describes the effect on locks, and Remedy
-// is what an operator can do.
+// Finding is one result of a Doctor, and reserved like it. Check names the
+// setting; Severity is "error", "warning" or "ok"; Problem describes the effect on
+// locks, and Remedy is what an operator can do.
 type Finding struct {
 	Check    string
 	Severity string

@@ -12,9 +12,10 @@ import (
 )
 
 // Plots are SVG pictures with their own style, which follows the reader's choice of light or dark.
-// One unit of the coordinates is one pixel.
+// One unit of the coordinates is one pixel on a wide screen. The plots are narrow, because a phone
+// shrinks them with their text.
 const (
-	plotWidth   = 640
+	plotWidth   = 400
 	plotHeight  = 300
 	marginLeft  = 64
 	marginRight = 16
@@ -24,10 +25,10 @@ const (
 )
 
 const plotStyle = `<style>
-.dl-plot{font:12px system-ui,sans-serif;--dl-ink:#222;--dl-grid:#ddd}
+.dl-plot{font:13px system-ui,sans-serif;--dl-ink:#222;--dl-grid:#ddd}
 @media(prefers-color-scheme:dark){.dl-plot{--dl-ink:#ddd;--dl-grid:#444}}
 .dl-plot text{fill:var(--dl-ink)}
-.dl-plot .title{font-weight:600;font-size:14px}
+.dl-plot .title{font-weight:600}
 .dl-plot .grid{stroke:var(--dl-grid)}
 .dl-plot .line{fill:none;stroke-width:2}
 </style>`
@@ -99,8 +100,7 @@ func (c lineChart) svg() string {
 		c.draw(&b, s, scaleX, scaleY)
 		legend(&b, i, s)
 	}
-	rows := (len(c.series) + 1) / 2
-	return frame(c.title, plotHeight+axisHeight+rows*lineHeight+4, b.String())
+	return frame(c.title, plotHeight+axisHeight+len(c.series)*lineHeight+4, b.String())
 }
 
 func (c lineChart) draw(b *strings.Builder, s series, scaleX, scaleY func(float64) float64) {
@@ -121,10 +121,9 @@ func dash(dashed bool) string {
 	return ""
 }
 
-// legend draws an entry of the legend, which is below the axis in two columns.
+// legend draws an entry of the legend, which is below the axis.
 func legend(b *strings.Builder, i int, s series) {
-	x := float64(marginLeft + i%2*(plotWidth-marginLeft)/2)
-	y := float64(plotHeight + axisHeight + 12 + i/2*lineHeight)
+	x, y := float64(marginLeft), float64(plotHeight+axisHeight+12+i*lineHeight)
 	fmt.Fprintf(b, `<line class="line" x1="%.0f" x2="%.0f" y1="%.0f" y2="%.0[3]f" stroke="%s"%s/>`,
 		x, x+22, y-4, colour(s.colour), dash(s.dashed))
 	text(b, x+28, y, "start", shorten(s.name, 36))
@@ -205,7 +204,7 @@ func (c barChart) svg() string {
 	if len(c.bars) == 0 {
 		return ""
 	}
-	const names, values, step = 240, 80, 24
+	const names, values, step = 184, 76, 24
 	most := slices.MaxFunc(c.bars, func(a, b bar) int {
 		return cmp.Compare(a.value, b.value)
 	}).value
@@ -216,7 +215,7 @@ func (c barChart) svg() string {
 		if most > 0 {
 			width = max(0, v.value) / most * (plotWidth - names - values)
 		}
-		text(&b, names-8, y+12, "end", shorten(v.name, 33))
+		text(&b, names-8, y+12, "end", shorten(v.name, 25))
 		fmt.Fprintf(&b, `<rect x="%d" y="%.0f" width="%.1f" height="%d" rx="2" fill="%s"/>`,
 			names, y, max(width, 1), step-8, colour(v.colour))
 		text(&b, names+width+6, y+12, "start", c.format(v.value))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -87,6 +88,27 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// TestPlotsOnAPhone checks that the text of a plot can be read on a screen of 360 pixels, of which
+// the page uses 328.
+func TestPlotsOnAPhone(t *testing.T) {
+	t.Parallel()
+	for _, p := range bench.Plots(rows()) {
+		var width, height, size float64
+		_, box, _ := strings.Cut(p.SVG, `viewBox="`)
+		_, font, _ := strings.Cut(p.SVG, "font:")
+		font, _, _ = strings.Cut(font, "px")
+		if _, err := fmt.Sscan(font, &size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscanf(box, "0 0 %f %f", &width, &height); err != nil {
+			t.Fatal(err)
+		}
+		if shown := size * min(328/width, 1); shown < 10 {
+			t.Errorf("%s: the text has %.1f pixels on a phone", p.Name, shown)
+		}
+	}
+}
+
 // TestPlots checks that each plot is well-formed, for all names and for few values.
 func TestPlots(t *testing.T) {
 	t.Parallel()
@@ -121,6 +143,10 @@ func TestHTML(t *testing.T) {
 	}
 	for _, want := range []string{
 		"interrupted", "failed: it is broken", "not supported", "<svg", "&lt;script&gt;",
+		"Closed loop",
+		// A phone shows the page without zoom: a table scrolls in its own place, a plot shrinks.
+		`<meta name="viewport" content="width=device-width`, `.wide { overflow-x: auto }`,
+		`<div class="wide"><table>`, `.plots svg { width: 100%; height: auto }`,
 	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page has no %q", want)

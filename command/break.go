@@ -23,8 +23,8 @@ holder keeps the lock. The next holder has it at once, while a command that runs
 under dlock has up to its --grace to end: break the lock of a holder that is
 dead, or end the holder first.
 
-Asks first on a terminal, and needs --yes elsewhere. The exit code is 1 if the
-lock is free.`
+Asks first on a terminal, for each of several holders, and needs --yes elsewhere.
+The exit code is 1 if it took the lock from no holder.`
 
 func newBreak(a *app) *cobra.Command {
 	f := &breakFlags{}
@@ -54,50 +54,64 @@ func (f *breakFlags) run(ctx context.Context, a *app, name string) error {
 	if len(info.Holders) == 0 {
 		return &exitError{code: exitNo, err: fmt.Errorf("%q is free", name)}
 	}
-	for i := range info.Holders {
-		if err := f.breakOne(ctx, a, client, name, &info.Holders[i]); err != nil {
+	return f.breakAll(ctx, a, client, name, info.Holders)
+}
+
+// breakAll takes the lock from each holder. It goes on after a holder that has gone, or for which
+// the answer was no.
+func (f *breakFlags) breakAll(
+	ctx context.Context, a *app, client *dlock.Client, name string, holders []backend.Holder,
+) error {
+	isAnyBroken := false
+	for i := range holders {
+		isBroken, err := f.breakOne(ctx, a, client, name, &holders[i])
+		if err != nil {
 			return err
 		}
+		isAnyBroken = isAnyBroken || isBroken
+	}
+	if !isAnyBroken {
+		return &exitError{code: exitNo, err: errors.New("nothing was broken")}
 	}
 	return nil
 }
 
-// breakOne takes the lock from one holder. It names the holder's owner, so that a
-// later holder keeps the lock.
+// breakOne takes the lock from one holder, and reports whether it did. It names the holder's owner,
+// so that a later holder keeps the lock.
 func (f *breakFlags) breakOne(
 	ctx context.Context, a *app, client *dlock.Client, name string, h *backend.Holder,
-) error {
+) (isBroken bool, err error) {
 	if !f.yes {
 		fmt.Fprintf(a.stderr, "%q is held by %s\n", name, describe(h))
-		if err := confirm(ctx, a, "Take it away?"); err != nil {
-			return err
+		if isConfirmed, err := confirm(ctx, a, "Take it away?"); !isConfirmed {
+			return false, err
 		}
 	}
-	err := client.Break(ctx, name, h.Owner)
+	err = client.Break(ctx, name, h.Owner)
 	if errors.Is(err, dlock.ErrNotHeld) {
-		err = fmt.Errorf("%q is no longer held by %s", name, holderName(h))
-		return &exitError{code: exitNo, err: err}
+		a.say("%q is no longer held by %s", name, holderName(h))
+		return false, nil
 	}
 	if err == nil {
-		fmt.Fprintf(a.stdout, "%q was taken from %s\n", name, describe(h))
+		_, err = fmt.Fprintf(a.stdout, "%q was taken from %s\n", name, describe(h))
 	}
-	return err
+	return err == nil, err
 }
 
-// confirm shows a question on the terminal and reads the answer. Every answer
-// except yes is an error.
-func confirm(ctx context.Context, a *app, question string) error {
+// confirm shows a question on the terminal, and reports whether the answer is yes. It returns an
+// error if ctx ends before the answer.
+func confirm(ctx context.Context, a *app, question string) (isConfirmed bool, err error) {
 	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
 	answer, err := backend.Call(ctx, func(context.Context) (string, error) {
 		return bufio.NewReader(a.stdin).ReadString('\n')
 	})
 	if ctx.Err() != nil {
 		fmt.Fprintln(a.stderr) // ends the line of the question
-		return err
+		return false, err
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
-		return nil
+		return true, nil
 	}
-	return &exitError{code: exitNo, err: errors.New("nothing was broken")}
+	return false, nil
 }

@@ -42,7 +42,8 @@ var exitCodes = map[int][]string{
 		"run --ttl 0s x -- true", "run --ttl -1s x -- true", "run --ttl soon x -- true",
 		"run --ttl nan x -- true", "run --wait 1e99 x -- true", "run --wait -1s x -- true",
 		"run --limit 0 x -- true", "run --limit -1 x -- true", "run --shared --limit 2 x -- true",
-		"elect --shared x -- true",
+		"elect --shared x -- true", "run --limit 9999999 x -- true",
+		"run --meta \xff x -- true", "elect --meta $long x -- true",
 		"run --min-hold 0s x -- true", "run --min-hold 2s --max-hold 1s x -- true",
 		"run --ttl 9s --grace 3001ms x -- true", "run --grace -1s x -- true",
 		"run --max-hold 1s --grace 1s x -- true", "run --grace 5s --url $url?ttl=9s x -- true",
@@ -63,6 +64,9 @@ var exitCodes = map[int][]string{
 	exitNotAcquired: {
 		"try taken -- true", "run --wait 0 taken -- true", "run --wait 2s taken -- true",
 		"run -n taken -- true", "run x -- $dlock run x -- true",
+		"run x -- $dlock elect x -- true",
+		"run --limit 1 x -- $dlock run --limit 1 x -- true",
+		"run x -- $dlock run --shared x -- true", "run --shared x -- $dlock run x -- true",
 	},
 	exitUnsupported: {
 		"run --fair x -- true", "run --url $url?require=break x -- true", "break --yes taken",
@@ -278,6 +282,8 @@ func TestPasswordIsNeverPrinted(t *testing.T) {
 			{"run", "-v", "--url", url, "x", "--", "true"},
 			{"status", "-v", "--url", url, "x"},
 			{"ls", "--url", url, "--prefix", "p"},
+			{"verify", "--run", "^AcquireGrantsAFreeLock$", url},
+			benchTiny("--json", "--workloads", "W1", url),
 		} {
 			got := dlockRun(t, nil, args...)
 			if strings.Contains(got.stdout+got.stderr, password) {
@@ -285,6 +291,28 @@ func TestPasswordIsNeverPrinted(t *testing.T) {
 			}
 			if ok := url == server.URL; ok != (got.code == 0) {
 				t.Errorf("dlock %q: exit code %d; standard error: %s", args, got.code, got.stderr)
+			}
+		}
+	}
+}
+
+// A server that is full, or that refuses the password, is no taken lock: the exit code is 69, with
+// the words of the server, also when --wait is over.
+func TestServerRefuses(t *testing.T) {
+	t.Parallel()
+	full := testenv.NewRedis(t, "--maxmemory", "1").URL
+	closed := testenv.NewRedis(t, "--requirepass", "right").URL
+	for _, row := range []struct{ url, says string }{
+		{full, "OOM "}, {strings.Replace(closed, "right", "wrong", 1), "WRONGPASS "},
+	} {
+		for _, line := range []string{"run --wait 1s x -- echo ran", "try x -- echo ran"} {
+			got := dlockRun(t, on(row.url), strings.Fields(line)...)
+			if got.code != exitUnavailable || !strings.Contains(got.stderr, row.says) {
+				t.Errorf("dlock %s: exit code %d, want %d; standard error: %s, want %s",
+					line, got.code, exitUnavailable, got.stderr, row.says)
+			}
+			if checkLine(t, line, got.stderr); got.stdout != "" {
+				t.Errorf("dlock %s ran its command", line)
 			}
 		}
 	}

@@ -8,13 +8,17 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
 // minStand and maxStand limit the pause before a process stands for election again. It doubles as
 // long as the command ends, or the election fails, within maxStand.
 const minStand, maxStand = time.Second, 30 * time.Second
 
-// finals are the exit codes of errors after which another attempt is useless.
+// finals are the exit codes of errors after which another attempt is useless, unless the command
+// has run already.
 var finals = []int{exitUsage, exitUnsupported, exitNoExec, exitNotFound}
 
 func newElect(a *app) *cobra.Command {
@@ -27,13 +31,19 @@ func newElect(a *app) *cobra.Command {
 }
 
 // stand executes dlock elect. It returns an error after which another attempt is useless, or the
-// signal that ended it.
+// signal that ended it. It reads the URL only once, because a file such as a pipe has it only once.
 func (f *lockFlags) stand(ctx context.Context, a *app, name string, argv []string) error {
+	raw, err := f.locate(a)
+	if err != nil {
+		return err
+	}
+	hasRun := false
 	for pause := minStand; ; pause = min(2*pause, maxStand) {
 		began := time.Now()
-		interrupt, err := f.runOnce(ctx, a, name, argv)
+		interrupt, err := f.runOnce(ctx, a, raw, name, argv)
+		hasRun = hasRun || isTerm(err)
 		switch {
-		case isFinal(err):
+		case isFinal(err, hasRun):
 			return err
 		case interrupt != nil: // the command has ended, by itself or by the signal
 			return interrupted{interrupt.(syscall.Signal)}
@@ -51,8 +61,7 @@ func (f *lockFlags) stand(ctx context.Context, a *app, name string, argv []strin
 // rest pauses. It returns an error if a signal or the end of ctx came first.
 func rest(ctx context.Context, pause time.Duration) error {
 	in := openInbox()
-	defer in.close()
-	return in.during(ctx, func(ctx context.Context) error {
+	err := in.during(ctx, func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -60,17 +69,35 @@ func rest(ctx context.Context, pause time.Duration) error {
 			return nil
 		}
 	})
+	// After a stop the signal and the end of the pause come together.
+	if sig := in.end(); sig != nil && err == nil {
+		return interrupted{sig.(syscall.Signal)}
+	}
+	return err
 }
 
 // isFinal reports whether err ends dlock elect: a signal, or an error of its own after which
-// another attempt is useless. The command's own exit code never does.
-func isFinal(err error) bool {
+// another attempt is useless. The command's own exit code never does, and neither does its signal,
+// unless the terminal sent that signal: the command's group alone receives it. If the command has
+// run already, an error such as a missing command may pass, as during an upgrade.
+func isFinal(err error, hasRun bool) bool {
 	exit, ok := errors.AsType[*exitError](err)
 	if ok && exit.err == nil {
-		return false
+		return exit.key
 	}
 	_, signalled := errors.AsType[interrupted](err)
-	return signalled || err != nil && slices.Contains(finals, exitCode(err))
+	if signalled || errors.Is(err, errNested) || errors.Is(err, dlock.ErrUnsupported) {
+		return true
+	}
+	failed, ok := errors.AsType[*guard.StartError](err)
+	mayPass := err == nil || hasRun || ok && failed.IsPassing
+	return !mayPass && slices.Contains(finals, exitCode(err))
+}
+
+// isTerm reports whether err is the end of a term in which the command ran.
+func isTerm(err error) bool {
+	exit, ok := errors.AsType[*exitError](err)
+	return err == nil || ok && exit.err == nil || errors.Is(err, dlock.ErrLost)
 }
 
 // ending describes the end of a leader, or of an election that failed.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,14 +66,30 @@ func explain(cmd *cobra.Command, err error) error {
 // startsCommand is an annotation of subcommands whose command line ends with -- COMMAND.
 const startsCommand = "starts a command"
 
-// likelyFlag returns the flag with the most similar name, or "" if no name is similar.
-func likelyFlag(flags *pflag.FlagSet, name string) (likely string) {
-	nearest := min(3, len(name))
+// likelyFlag returns the flag that name probably means, or "".
+func likelyFlag(flags *pflag.FlagSet, name string) string {
+	var names []string
 	flags.VisitAll(func(f *pflag.Flag) {
-		if d := distance(f.Name, name); d < nearest && !f.Hidden {
-			likely, nearest = f.Name, d
+		if !f.Hidden {
+			names = append(names, f.Name)
 		}
 	})
+	return mostSimilar(names, name)
+}
+
+// mostSimilar returns the first name that begins with word, else the name that is most
+// similar to word, or "" if none is similar. A single letter resembles nothing.
+func mostSimilar(names []string, word string) (likely string) {
+	nearest := min(3, len(word))
+	for _, name := range names {
+		d := distance(name, word)
+		if len(word) > 1 && strings.HasPrefix(name, word) {
+			d = 0
+		}
+		if d < nearest {
+			likely, nearest = name, d
+		}
+	}
 	return likely
 }
 
@@ -100,9 +117,15 @@ func distance(a, b string) int {
 // unknownCommand returns the error of a word that is no command. It suggests the
 // command that was probably meant.
 func unknownCommand(root *cobra.Command, word string) error {
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
 	hint := "see dlock help"
-	if like := root.SuggestionsFor(word); len(like) > 0 {
-		hint = fmt.Sprintf("did you mean %s?", like[0])
+	if like := mostSimilar(names, word); like != "" {
+		hint = fmt.Sprintf("did you mean %s?", like)
 	}
 	return usagef("unknown command %q: %s", word, hint)
 }

@@ -31,6 +31,17 @@ func printable(s string) string {
 	return s
 }
 
+// modeOf describes the kind of a lock: "exclusive", "shared", or "2 of 3 permits".
+func modeOf(info *backend.Info) string {
+	switch {
+	case len(info.Holders) == 0:
+		return unknown
+	case info.Mode == backend.Permit:
+		return fmt.Sprintf("%d of %d permits", len(info.Holders), info.Limit)
+	}
+	return info.Mode.String()
+}
+
 // holderName returns the name of a holder in messages.
 func holderName(h *backend.Holder) string {
 	if h.Meta != "" {

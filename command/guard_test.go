@@ -31,6 +31,7 @@ const (
 	answerLate    = "late"
 	answerKilling = "killing"
 	answerEnded   = "ended"
+	answerEmpty   = "empty"
 	answerGone    = "gone"
 )
 
@@ -89,23 +90,28 @@ echo pid $$; echo pid $PPID; echo pid $parent; read line`
 // If the guard is killed or stopped, dlock ends the job itself.
 func TestDlockTakesOver(t *testing.T) {
 	t.Parallel()
-	for name, sig := range map[string]syscall.Signal{
-		"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP,
+	for _, row := range []struct {
+		name, flag string
+		sig        syscall.Signal
+	}{
+		{"killed", "-v", syscall.SIGKILL},
+		{"killed with -o", "-o", syscall.SIGKILL},
+		{"stopped", "-v", syscall.SIGSTOP},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			url, lock := testenv.Redis(t).URL, nameFor(t)
-			p := startDlock(t, url, "run", "--grace", "0.5s", lock, "--",
+			p := startDlock(t, url, "run", "--grace", "0.5s", row.flag, lock, "--",
 				"sh", "-c", "echo $PPID; "+straying)
 			var guard int
 			if _, err := fmt.Sscan(p.line(), &guard); err != nil {
 				t.Fatal(err)
 			}
 			pids := strayPids(t, p)
-			if err := syscall.Kill(guard, sig); err != nil {
+			if err := syscall.Kill(guard, row.sig); err != nil {
 				t.Fatal(err)
 			}
-			if sig == syscall.SIGKILL {
+			if row.sig == syscall.SIGKILL {
 				p.code(exitSignal + int(syscall.SIGKILL))
 			} else {
 				breakLock(t, url, lock)
@@ -113,6 +119,37 @@ func TestDlockTakesOver(t *testing.T) {
 			}
 			allGone(t, append(pids, guard))
 		})
+	}
+}
+
+// If dlock and its guard are killed at once, a process that is left keeps the lock file.
+func TestJobInheritsTheLockFile(t *testing.T) {
+	t.Parallel()
+	url := fileURL(t)
+	p := startDlock(t, url, "run", "x", "--",
+		"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $! $PPID; read line")
+	var left, guard int
+	if _, err := fmt.Sscan(p.line(), &left, &guard); err != nil {
+		t.Fatal(err)
+	}
+	both := []int{p.cmd.Process.Pid, guard}
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range both {
+			if err := syscall.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+			if sig == syscall.SIGSTOP {
+				awaitStop(t, pid)
+			}
+		}
+	}
+	p.awaitEnd()
+	if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != exitNotAcquired {
+		t.Errorf("while a process is left: exit code %d: %s", got.code, got.stderr)
+	}
+	_ = syscall.Kill(left, syscall.SIGKILL)
+	if got := dlockRun(t, on(url), "run", "--wait", "1m", "x", "--", "true"); got.code != 0 {
+		t.Errorf("when none is left: exit code %d: %s", got.code, got.stderr)
 	}
 }
 
@@ -226,8 +263,14 @@ func (g *rawGuard) expect(t *testing.T, want string) {
 func (g *rawGuard) expectGone(t *testing.T) {
 	t.Helper()
 	g.expect(t, answerEnded)
-	if strings.HasSuffix(g.answers.Text(), "true") {
-		g.expect(t, answerGone)
+	if !strings.HasSuffix(g.answers.Text(), "true") {
+		return
+	}
+	for g.answers.Scan() && g.answers.Text() == answerEmpty {
+		continue
+	}
+	if got := g.answers.Text(); got != answerGone {
+		t.Fatalf("the guard answers %q, want %q: %v", got, answerGone, g.answers.Err())
 	}
 }
 
@@ -312,11 +355,14 @@ func TestGuardStartsNothingLate(t *testing.T) {
 	}
 }
 
+// maxVoid is how often a test repeats an observation that was void.
+const maxVoid = 5
+
 // After a stop, a guard executes the orders that dlock has sent meanwhile
 // before it checks its clock.
 func TestGuardReadsBeforeItKills(t *testing.T) {
 	t.Parallel()
-	const rounds, maxVoid = 12, 5 // the guard reads its clock and its orders in any order
+	const rounds = 12 // the guard reads its clock and its orders in any order
 	for good, void := 0, 0; good < rounds; {
 		took := stopGuardBeforeItsDeadline(t)
 		switch {
@@ -400,6 +446,84 @@ func TestFirstProcessExitsWithTheSignal(t *testing.T) {
 	if got := codeOf(cmd); got != exitSignal+int(syscall.SIGTERM) {
 		t.Errorf("exit code %d", got)
 	}
+}
+
+// No process gets a signal because it has the number of a process or of a group that has ended, and
+// no process of the job is spared because of its number.
+func TestNumbersAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	// In a namespace of its own, a process can choose the number of its next child.
+	const next = `next() { echo $(($1 - 1)) >/proc/sys/kernel/ns_last_pid; }
+		leads() { until read pid name state parent group rest </proc/$1/stat
+			test $group = $1; do sleep 0.05; done; }; `
+	const begin = `"$@" & d=$!; until test -s pids; do sleep 0.05; done; read c g <pids; `
+	const another = `until ! kill -0 -$c 2>/dev/null; do sleep 0.05; done; sleep 0.1
+		next $c; setsid sleep 1000 & if test $! = $c; then leads $c; else echo void; fi; `
+	const end = `wait $d; kill -TERM $c; wait $c; test $? = 143 && echo spared`
+	const stray = `(setsid sh -c 'trap "" TERM; echo >ready; exec sleep 1000' &) >/dev/null
+		until test -s ready; do sleep 0.05; done; `
+	for name, row := range map[string]struct{ outer, command, want string }{
+		"the group, in the grace time": {
+			outer: begin + another + end, want: "spared",
+			command: stray + `(trap '' TERM; sleep 0.5) & echo $$ $PPID >pids`,
+		},
+		"the group, of a killed guard": {
+			outer: begin + another + `kill -9 $g; ` + end, want: "spared",
+			command: stray + `(trap '' TERM; sleep 0.5) & echo $$ $PPID >pids`,
+		},
+		"the group, after the guard was killed": {
+			outer: begin + `sleep 0.2; kill -9 $g; ` + another + end, want: "spared",
+			command: stray + `(trap '' TERM; sleep 1) & echo $$ $PPID >pids`,
+		},
+		"a process from before the start": {
+			outer: `sh -c '(sleep 1000 & echo $! >before; wait; sleep 1000) >/dev/null 2>&1 &
+				until test -s before; do sleep 0.05; done; exec "$@"' sh "$@"
+				kill -0 $(cat before) 2>/dev/null || echo ended`,
+			want: "ended",
+			command: `until read b <before; do sleep 0.05; done; kill $b
+				until ! kill -0 $b 2>/dev/null; do sleep 0.05; done
+				(next $b; setsid sleep 1000 >/dev/null &
+				if test $! = $b; then leads $b; else echo void; fi) # its parent ends
+				kill -9 $PPID; sleep 1000`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, stderr := inNamespace(t, next+row.outer, next+row.command)
+			for void := 0; strings.Contains(got, "void"); void++ {
+				if void == maxVoid {
+					t.Fatalf("%d times another process got the number", void+1)
+				}
+				t.Log(announce.Void("another process got the number"))
+				got, stderr = inNamespace(t, next+row.outer, next+row.command)
+			}
+			if got != row.want {
+				t.Errorf("got %q, want %q: %s", got, row.want, stderr)
+			}
+		})
+	}
+}
+
+// inNamespace runs a script as the first process of a namespace of its own, and returns its output.
+// In the script, "$@" is dlock with a command, which is a script, too.
+func inNamespace(t *testing.T, script, command string) (stdout, stderr string) {
+	t.Helper()
+	unshare := []string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"}
+	if err := exec.Command(unshare[0], append(unshare[1:], "true")...).Run(); err != nil {
+		t.Skipf("does not apply: no namespaces here: %v", err)
+	}
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "--grace", "3s", "x", "--",
+		"sh", "-c", command)
+	cmd.Args = slices.Concat(unshare, []string{"sh", "-c", script, "sh"}, cmd.Args)
+	cmd.Dir = t.TempDir()
+	var err error
+	if cmd.Path, err = exec.LookPath(unshare[0]); err != nil {
+		t.Fatal(err)
+	}
+	var message strings.Builder
+	cmd.Stderr = &message
+	output, _ := cmd.Output()
+	return strings.TrimSpace(string(output)), message.String()
 }
 
 // A signal that comes while dlock keeps a lock for --min-hold ends dlock.

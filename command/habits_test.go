@@ -81,6 +81,9 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 		{"run x -l -- ls", "flags of COMMAND stand behind --", ""},
 		{"run --tll 5s x -- true", "did you mean --ttl?", ""},
 		{"rnu x -- true", "did you mean run?", ""},
+		{"ry x -- true", "did you mean try?", ""},
+		{"tru x -- true", "did you mean try?", ""}, // run is similar, too
+		{"ben", "did you mean bench?", ""},
 		{"help run nonsense", `unknown command "nonsense"`, `"run"`},
 		{"run --wait 1e99 x -- true", "out of range", ""},
 		{"run --wait soon x -- true", "5, 1.5s or 2m30s", ""},

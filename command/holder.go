@@ -32,6 +32,9 @@ type holder struct {
 	renewed chan struct{} // filled by each renewal
 	client  *dlock.Client
 	lease   *dlock.Lease
+	// outer is a holder of the lock under which dlock itself runs, or nil. dlock must not wait for
+	// it.
+	outer *backend.Holder
 	// held is true if the lock was held until the command had ended. Then close waits until the
 	// lock is released, and otherwise for partingWait at most.
 	held bool
@@ -62,7 +65,7 @@ func (h *holder) acquire(ctx context.Context, raw string) (err error) {
 		return err
 	}
 	if err := h.refuseNested(ctx); err != nil {
-		return err
+		return h.notAcquired(err)
 	}
 	h.tell("waiting for %q", h.name)
 	if h.lease, err = h.lock(ctx); err != nil {
@@ -91,26 +94,41 @@ func (h *holder) parameters(raw string) string {
 // under which a command runs.
 const ownersVariable = "DLOCK_OWNERS"
 
+// errNested is the error of a lock under which dlock itself runs.
+var errNested = errors.New("this command runs under it already")
+
 // refuseNested returns an error if dlock already runs under the lock that it has to acquire: it
-// would wait for itself. A reader may hold the lock of a reader once more, and a permit is another
-// one.
+// would wait for itself. A nested reader, or a nested holder of a permit, gets the lock if it is
+// granted at once. A reader would wait for ever if a writer waits already, and so would a permit if
+// dlock runs under the last one.
 func (h *holder) refuseNested(ctx context.Context) error {
 	owners := strings.Fields(h.getenv(ownersVariable))
-	if len(owners) == 0 || h.flags.limit > 0 {
+	if len(owners) == 0 {
 		return nil
 	}
-	info, err := h.client.Inspect(ctx, h.name)
-	if err != nil || h.flags.shared && info.Mode == backend.Shared {
-		return nil //nolint:nilerr // the lock's own request reports a failure
+	holders, err := h.holders(ctx)
+	if errors.Is(err, dlock.ErrUnsupported) {
+		return nil
 	}
-	for _, holder := range info.Holders {
-		if slices.Contains(owners, holder.Owner) {
-			return &exitError{code: h.flags.conflictCode, err: fmt.Errorf(
-				"%q: this command runs under it already, by %s: it would wait for itself",
-				h.name, describe(&holder))}
-		}
+	if err != nil {
+		return err
 	}
-	return nil
+	isOuter := func(b backend.Holder) bool { return slices.Contains(owners, b.Owner) }
+	i := slices.IndexFunc(holders, isOuter)
+	if i < 0 {
+		return nil
+	}
+	h.outer = &holders[i]
+	if h.flags.shared || h.flags.limit > 0 {
+		return nil
+	}
+	return h.nested()
+}
+
+// nested returns the error of a lock for which dlock must not wait.
+func (h *holder) nested() error {
+	return &exitError{code: h.flags.conflictCode, err: fmt.Errorf(
+		"%q: %w, by %s: it could wait for itself", h.name, errNested, describe(h.outer))}
 }
 
 // notAcquired adds the exit code and the holder to the error of a lock that was not acquired. If
@@ -121,6 +139,9 @@ func (h *holder) notAcquired(err error) error {
 	isOver := errors.Is(err, context.DeadlineExceeded)
 	if errors.Is(err, dlock.ErrUnavailable) || !isOver && !errors.Is(err, dlock.ErrNotAcquired) {
 		return err
+	}
+	if h.outer != nil && !isOver {
+		return h.nested()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), partingWait)
 	defer cancel()
@@ -159,8 +180,10 @@ func (h *holder) noteRenewal(dlock.Event) {
 // lock acquires the lock and waits as the flags require. All its errors name the operation "lock",
 // including errors of TryLock.
 func (h *holder) lock(ctx context.Context) (lease *dlock.Lease, err error) {
-	acquire, err := h.flags.locker(h.client, h.name)
-	if err == nil {
+	acquire, err := h.flags.locker(h.client, h.name, h.outer != nil)
+	if err != nil {
+		defer func() { err = refused(err) }()
+	} else {
 		lease, err = acquire(ctx)
 	}
 	if failed, ok := errors.AsType[*dlock.Error](err); ok {
@@ -169,6 +192,15 @@ func (h *holder) lock(ctx context.Context) (lease *dlock.Lease, err error) {
 		return nil, &named
 	}
 	return lease, err
+}
+
+// refused adds the exit code to the error of a lock that was not made. No request was sent: if the
+// server supports it, a flag has a wrong value.
+func refused(err error) error {
+	if errors.Is(err, dlock.ErrUnsupported) {
+		return err
+	}
+	return &exitError{code: exitUsage, err: err}
 }
 
 // freshen renews a lease with less than half of its term, so that the command begins with
@@ -312,7 +344,7 @@ func (h *holder) close() {
 	closed := make(chan error, 1)
 	go func() { closed <- h.client.Close() }()
 	var enough <-chan time.Time
-	if h.drain() || !h.held { // a signal may come before this wait
+	if h.drain(); h.interrupt != nil || !h.held { // a signal may have come before this wait
 		enough = time.After(partingWait)
 	}
 	for {
@@ -338,13 +370,11 @@ func (h *holder) close() {
 }
 
 // drain drops the signals that came for a command that has ended. It keeps a signal that ends
-// dlock, and reports whether there was one.
-func (h *holder) drain() (interrupted bool) {
-	sig := h.signals.drain()
-	if sig != nil {
+// dlock.
+func (h *holder) drain() {
+	if sig := h.signals.drain(); sig != nil {
 		h.interrupt = sig
 	}
-	return sig != nil
 }
 
 // isTerminal reports whether a standard stream is a terminal.

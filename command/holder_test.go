@@ -11,14 +11,30 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/membackend"
 )
 
 // TestSignalBeforeTheMinimumHold checks a signal that comes just before dlock waits for the end of
-// the minimum hold.
+// the minimum hold, and a signal that dlock has received earlier.
 func TestSignalBeforeTheMinimumHold(t *testing.T) {
 	t.Parallel()
+	for name, receive := range map[string]func(*holder){
+		"just before": func(h *holder) { h.signals <- syscall.SIGTERM },
+		"earlier":     func(h *holder) { h.interrupt = syscall.SIGTERM },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSignalBeforeTheMinimumHold(t, receive)
+		})
+	}
+}
+
+func testSignalBeforeTheMinimumHold(t *testing.T, receive func(*holder)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := dlock.New(membackend.New(&membackend.Options{Space: t.Name()}))
 		if err != nil {
@@ -36,7 +52,7 @@ func TestSignalBeforeTheMinimumHold(t *testing.T) {
 			app: &app{messages: &messages}, flags: &lockFlags{}, name: "x",
 			signals: make(inbox, 1), client: c, held: true,
 		}
-		h.signals <- syscall.SIGTERM
+		receive(h)
 		begun := time.Now()
 		h.close()
 		if waited := time.Since(begun); waited > partingWait || h.interrupt != syscall.SIGTERM {
@@ -47,6 +63,58 @@ func TestSignalBeforeTheMinimumHold(t *testing.T) {
 		}
 		_ = c.Shutdown(t.Context())
 	})
+}
+
+// TestParametersOfFiles checks the parameters of file: that dlock run sets: a stopped job keeps its
+// lock, the kernel wakes the waiter, and the job inherits the lock unless -o is given. Other URLs
+// stay as they are.
+func TestParametersOfFiles(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		raw, want string
+		leave     bool
+	}{
+		{raw: "file:/x", want: "file:/x?endless=1&block=1&inherit=1"},
+		{raw: "file:/x", leave: true, want: "file:/x?endless=1&block=1"},
+		{raw: "redis://h", want: "redis://h"},
+	} {
+		flags := &lockFlags{}
+		flags.register(pflag.NewFlagSet("", pflag.ContinueOnError))
+		flags.leave = row.leave
+		if got := (&holder{flags: flags}).parameters(row.raw); got != row.want {
+			t.Errorf("with -o %v, %s becomes %s, want %s", row.leave, row.raw, got, row.want)
+		}
+	}
+}
+
+// blind is a driver that answers no Inspect.
+type blind struct {
+	backend.Driver
+	backend.Inspector
+	err error
+}
+
+func (b blind) Inspect(context.Context, string) (*backend.Info, error) { return nil, b.err }
+
+// TestNestedNeedsAnAnswer checks that a nested dlock does not wait for a lock if it cannot find out
+// whether it would wait for itself. A backend without Inspect is the exception.
+func TestNestedNeedsAnAnswer(t *testing.T) {
+	t.Parallel()
+	for failure, want := range map[error]error{
+		dlock.ErrUnavailable: dlock.ErrUnavailable, dlock.ErrUnsupported: nil,
+	} {
+		d := membackend.New(&membackend.Options{Space: t.Name()})
+		c, err := dlock.New(blind{d, d.(backend.Inspector), failure})
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := []string{ownersVariable + "=outer"}
+		h := &holder{app: &app{env: env}, flags: &lockFlags{}, name: "x", client: c}
+		if got := h.refuseNested(t.Context()); !errors.Is(got, want) {
+			t.Errorf("Inspect returns %v: the error is %v, want %v", failure, got, want)
+		}
+		_ = c.Shutdown(t.Context())
+	}
 }
 
 // TestRequestUnderWayIsNoSilentServer checks a wait that ends while a request is under way, for a

@@ -3,10 +3,16 @@
 package command
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/command/internal/guard"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
 
@@ -22,7 +28,8 @@ func TestSharedRuns(t *testing.T) {
 	if got := dlockRun(t, on(url), "try", name, "--", "true"); got.code != exitNotAcquired {
 		t.Errorf("a writer while there are readers: exit code %d: %s", got.code, got.stderr)
 	}
-	if got := dlockRun(t, on(url), "ls", name); !strings.Contains(got.stdout, "and 1 more") {
+	got := dlockRun(t, on(url), "ls", name)
+	if !strings.Contains(got.stdout, "shared") || !strings.Contains(got.stdout, "and 1 more") {
 		t.Errorf("ls shows %q", got.stdout)
 	}
 	if n := len(statusOf(t, url, name).Holders); n != 2 {
@@ -55,6 +62,10 @@ func TestLimitedRuns(t *testing.T) {
 		!strings.Contains(got.stderr, "limit 3") {
 		t.Errorf("another limit: exit code %d: %s", got.code, got.stderr)
 	}
+	got = dlockRun(t, on(url), "status", name)
+	if !strings.Contains(got.stdout, "mode       2 of 2 permits\n") {
+		t.Errorf("status shows %q", got.stdout)
+	}
 	third := startDlock(t, url, "run", "--limit", "2", name, "--", "echo", "in")
 	holders[0].input.Close()
 	holders[0].code(0)
@@ -62,6 +73,29 @@ func TestLimitedRuns(t *testing.T) {
 	third.code(0)
 	holders[1].input.Close()
 	holders[1].code(0)
+}
+
+// TestNestedReaders checks that a reader in the job of a reader gets the lock unless a writer waits
+// between them: each of the three would wait for the next one for ever.
+func TestNestedReaders(t *testing.T) {
+	t.Parallel()
+	url, name := testenv.Redis(t).URL, nameFor(t)
+	const nest = `echo in; read line; exec "$0" run --shared "$1" -- echo nested`
+	job := []string{"run", "--shared", name, "--", "sh", "-c", nest, os.Args[0], name}
+	alone := startDlock(t, url, job...)
+	alone.input.Close()
+	alone.expect("in", "nested")
+	alone.code(0)
+
+	outer := startDlock(t, url, job...)
+	outer.expect("in")
+	writer := startDlock(t, url, "run", name, "--", "echo", "written")
+	awaitWaiters(t, url, name, 1)
+	outer.input.Close()
+	outer.noted("wait for itself")
+	outer.code(exitNotAcquired)
+	writer.expect("written")
+	writer.code(0)
 }
 
 // TestUnsupportedKinds checks that no command runs for a reader or a permit on memcached, which has
@@ -95,4 +129,85 @@ func TestElect(t *testing.T) {
 	candidate.expect("in")
 	candidate.send(syscall.SIGTERM)
 	candidate.awaitEnd()
+}
+
+// TestElectOutlivesItsCommand checks that dlock elect stands again while its command is missing, as
+// during an upgrade, and that a pipe may contain the URL.
+func TestElectOutlivesItsCommand(t *testing.T) {
+	t.Parallel()
+	url, command := fileURL(t), filepath.Join(t.TempDir(), "command")
+	install := func() {
+		t.Helper()
+		script := []byte("#!/bin/sh\nrm \"$0\"\necho in\n")
+		if err := os.WriteFile(command, script, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install()
+	p := startDlock(t, "", "elect", "--url-file", "/dev/stdin", "x", "--", command)
+	if _, err := p.input.Write([]byte(url)); err != nil {
+		t.Fatal(err)
+	}
+	p.input.Close()
+	p.expect("in")
+	p.noted("not found: standing again")
+	install()
+	p.expect("in")
+	p.send(syscall.SIGTERM)
+	p.code(exitSignal + int(syscall.SIGTERM))
+}
+
+// TestFinalErrors checks which errors end dlock elect, before and after the first term.
+func TestFinalErrors(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		err         error
+		first, late bool // final before, and after, the command has run
+	}{
+		{guard.CannotRun("x", syscall.ENOENT), true, false},
+		{guard.CannotRun("x", syscall.EACCES), true, false},
+		{guard.CannotRun("x", syscall.EAGAIN), false, false},
+		{usagef("a wrong flag"), true, false},
+		{dlock.ErrConflict, true, false},
+		{dlock.ErrUnavailable, false, false},
+		{dlock.ErrUnsupported, true, true},
+		{&exitError{code: exitNotAcquired, err: errNested}, true, true},
+		{interrupted{syscall.SIGTERM}, true, true},
+		{&exitError{code: exitUsage}, false, false}, // of the command
+		{nil, false, false},
+	} {
+		first, late := isFinal(row.err, false), isFinal(row.err, true)
+		if first != row.first || late != row.late {
+			t.Errorf("%v is final: %v and later %v, want %v and %v",
+				row.err, first, late, row.first, row.late)
+		}
+	}
+}
+
+// TestElectIsStopped checks that a signal ends dlock elect if the signal and the end of the pause
+// come together, as for "kill" of a stopped job of a shell. Each try may notice a lost signal.
+func TestElectIsStopped(t *testing.T) {
+	t.Parallel()
+	url := fileURL(t)
+	var candidates []*dlockProcess
+	for i := range 5 {
+		p := startDlock(t, url, "elect", fmt.Sprint("x", i), "--", "true")
+		candidates = append(candidates, p)
+		p.noted("standing again in 1s")
+		p.send(syscall.SIGSTOP)
+	}
+	time.Sleep(1100 * time.Millisecond) // longer than the pause
+	for _, p := range candidates {
+		p.send(syscall.SIGTERM)
+		p.send(syscall.SIGCONT)
+	}
+	late := time.After(patience / 3)
+	for _, p := range candidates {
+		select {
+		case <-p.ended:
+			p.code(exitSignal + int(syscall.SIGTERM))
+		case <-late:
+			t.Fatalf("dlock goes on after the signal: %s", p.stderr.text())
+		}
+	}
 }

@@ -108,7 +108,7 @@ func sorted(seq iter.Seq2[*backend.Info, error]) (infos []*backend.Info, err err
 
 func writeTable(w io.Writer, infos []*backend.Info) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tHOLDER\tFENCE\tHELD\tLEFT\tWAITERS")
+	fmt.Fprintln(table, "NAME\tMODE\tHOLDER\tFENCE\tHELD\tLEFT\tWAITERS")
 	for _, info := range infos {
 		holder, fence, held, left := unknown, unknown, unknown, unknown
 		if len(info.Holders) > 0 {
@@ -119,8 +119,8 @@ func writeTable(w io.Writer, infos []*backend.Info) error {
 		if more := len(info.Holders) - 1; more > 0 {
 			holder += fmt.Sprintf(" and %d more", more)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n",
-			printable(info.Key), holder, fence, held, left, waiters(info.Waiters))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(info.Key),
+			modeOf(info), holder, fence, held, left, waiters(info.Waiters))
 	}
 	return table.Flush()
 }

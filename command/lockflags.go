@@ -56,8 +56,11 @@ func (f *lockFlags) register(flags *pflag.FlagSet) {
 		"(default: 5s, at most a third of the TTL and of --max-hold)")
 	flags.StringVar(&f.onLost, "on-lost", onLostKill,
 		"what becomes of COMMAND when the lock is lost: `kill|continue`")
-	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNotAcquired,
-		"exit `CODE` where the lock was not acquired in time")
+	f.conflictCode = exitNotAcquired
+	if !f.elect {
+		flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNotAcquired,
+			"exit `CODE` where the lock was not acquired in time")
+	}
 }
 
 // registerKinds adds the flags of locks with several holders.
@@ -144,11 +147,12 @@ func (f *lockFlags) options() []dlock.Option {
 	return opts
 }
 
-// locker returns the call that acquires the lock, as the flags require.
+// locker returns the call that acquires the lock, as the flags require. If now is true, the call
+// does not wait.
 func (f *lockFlags) locker(
-	c *dlock.Client, name string,
+	c *dlock.Client, name string, now bool,
 ) (lock func(context.Context) (*dlock.Lease, error), err error) {
-	now := f.try || f.wait == 0 && f.flags.Changed("wait")
+	now = now || f.try || f.wait == 0 && f.flags.Changed("wait")
 	wait, try := lock, lock
 	switch {
 	case f.shared:

@@ -296,6 +296,12 @@ func (p *dlockProcess) send(sig syscall.Signal) {
 	}
 }
 
+// wasSignaled reports whether a signal ended cmd.
+func wasSignaled(cmd *exec.Cmd) bool {
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
+}
+
 // codeOf returns the exit code as a shell shows it.
 func codeOf(cmd *exec.Cmd) int {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {

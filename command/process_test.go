@@ -77,10 +77,12 @@ func TestSignalReachesGroup(t *testing.T) {
 	p.code(128 + int(syscall.SIGTERM))
 }
 
+// A signal ends a dlock that waits. dlock ends by SIGINT, SIGTERM and SIGHUP, as a shell expects,
+// and with an exit code after SIGQUIT.
 func TestSignalBeforeLockIsHeld(t *testing.T) {
 	t.Parallel()
-	for _, sig := range []syscall.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+	for sig, isSignaled := range map[syscall.Signal]bool{
+		syscall.SIGINT: true, syscall.SIGTERM: true, syscall.SIGHUP: true, syscall.SIGQUIT: false,
 	} {
 		url := fileURL(t)
 		first := startDlock(t, url, "run", "x", "--", "sh", "-c", "echo in; read line; exit 0")
@@ -89,6 +91,9 @@ func TestSignalBeforeLockIsHeld(t *testing.T) {
 		second.noted("waiting")
 		second.send(sig)
 		second.code(128 + int(sig))
+		if got := wasSignaled(second.cmd); got != isSignaled {
+			t.Errorf("after %v dlock ended by a signal: %v, want %v", sig, got, isSignaled)
+		}
 		second.silent()
 		first.input.Close()
 		first.code(0)

@@ -99,6 +99,7 @@ func mark(has bool) string {
 // proves the capabilities.
 func TestKindsTable(t *testing.T) {
 	t.Parallel()
+	skipInMemory(t)
 	columns := []struct {
 		names string
 		urls  []string
@@ -129,6 +130,20 @@ func TestKindsTable(t *testing.T) {
 		lines = append(lines, tableLine(slices.Insert(cells, 0, kindRows[i].name)))
 	}
 	compareTable(t, "../README.md", kindsBegin, kindsEnd, lines)
+}
+
+// skipInMemory skips the test if the temporary directory is in memory, where the fences of file:
+// are volatile.
+func skipInMemory(t *testing.T) {
+	t.Helper()
+	d, err := testenv.Open(t.Context(), fileURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if d.Capabilities().Fencing == backend.FenceVolatile {
+		t.Skip("does not apply: the temporary directory is in memory")
+	}
 }
 
 // TestProofsTable compares docs/suite.md with the cases that prove the cells of that table. The

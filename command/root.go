@@ -19,12 +19,11 @@ func newRoot(a *app) *cobra.Command {
 The lock lives on the server that --url or DLOCK_URL names, such as
 redis://host. Without a URL it is a file in a directory of this user on
 this machine.`,
-		Args:                       refuseUnknown,
-		RunE:                       refuseBare,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
-		SuggestionsMinimumDistance: 2,
-		Version:                    versionText(),
+		Args:          refuseUnknown,
+		RunE:          refuseBare,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       versionText(),
 	}
 	root.SetVersionTemplate("{{.Version}}")
 	root.SetFlagErrorFunc(explain)

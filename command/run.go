@@ -14,7 +14,8 @@ import (
 const runHelp = `
 COMMAND gets DLOCK_NAME and DLOCK_FENCE, a number that is greater than the number
 of every earlier holder. Pass it on to the resource that COMMAND changes, and let
-the resource refuse smaller numbers.
+the resource refuse smaller numbers. The numbers of holders with --shared or
+--limit have no order among each other.
 
 The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and all
 its processes get SIGTERM, and SIGKILL after --grace. They have ended before the
@@ -32,7 +33,8 @@ password. dlock forwards its signals to the group, SIGUSR1 and SIGUSR2 to COMMAN
 alone. If SIGINT, SIGTERM or SIGHUP ends COMMAND, dlock ends by the same signal,
 and a loop around dlock ends, too.
 ` + guard.Limits + `
-A nested dlock that waits for its own lock fails at once, with 75.
+A nested dlock does not wait for a lock under which it runs: it fails at once, with
+75. With --shared or --limit it does so unless the lock is granted at once.
 
 DURATION is a number of seconds, or a number with a unit: 90, 1.5s, 2m30s.
 
@@ -126,19 +128,19 @@ func completeCommand(
 
 // run executes dlock run and dlock try.
 func (f *lockFlags) run(ctx context.Context, a *app, name string, argv []string) error {
-	_, err := f.runOnce(ctx, a, name, argv)
+	raw, err := f.locate(a)
+	if err != nil {
+		return err
+	}
+	_, err = f.runOnce(ctx, a, raw, name, argv)
 	return err
 }
 
-// runOnce acquires the lock, runs the command, and frees the lock. It also returns the last signal
-// that asked dlock, or the command, to end, or nil.
+// runOnce acquires the lock, runs the command, and frees the lock. raw is the URL of the backend.
+// runOnce also returns the last signal that asked dlock, or the command, to end, or nil.
 func (f *lockFlags) runOnce(
-	ctx context.Context, a *app, name string, argv []string,
+	ctx context.Context, a *app, raw, name string, argv []string,
 ) (interrupt os.Signal, err error) {
-	raw, err := f.locate(a)
-	if err != nil {
-		return nil, err
-	}
 	if err := f.settle(raw); err != nil {
 		return nil, err
 	}
@@ -153,12 +155,14 @@ func (f *lockFlags) runOnce(
 		app: a, flags: f, name: name,
 		signals: openInbox(), renewed: make(chan struct{}, 1),
 	}
-	defer h.signals.close()
 	err = h.signals.during(ctx, func(ctx context.Context) error { return h.acquire(ctx, raw) })
 	if err == nil {
 		err = h.hold(path, argv)
 	}
 	h.close()
+	if sig := h.signals.end(); sig != nil {
+		h.interrupt = sig
+	}
 	if h.interrupt != nil && err == nil {
 		err = interrupted{h.interrupt.(syscall.Signal)}
 	}

@@ -37,6 +37,21 @@ var shellRows = []shellRow{
 			p.keys("on\n")
 			p.shows("ready")
 			p.keys(ctrlC)
+			p.ends("again")
+		},
+		code: exitSignal + int(syscall.SIGINT),
+	},
+	{
+		name: "a key ends a wait for the lock and the loop around it",
+		// The holder ignores the key, as the shell does for each command in the background.
+		script: `"$@" sh -c 'echo taken; exec sleep 1000' & read line; ` +
+			`while :; do "$@" true; echo again; done`,
+		talk: func(p *dlockProcess) {
+			p.shows("taken")
+			p.keys("\n")
+			p.waitsIn("lock_inode_wait")
+			p.keys(ctrlC)
+			p.ends("again")
 		},
 		code: exitSignal + int(syscall.SIGINT),
 	},
@@ -59,7 +74,7 @@ var shellRows = []shellRow{
 			`echo stopped; read line; fg; echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("in")
-			p.keys(ctrlZ)
+			p.stop()
 			p.shows("stopped")
 			p.keys("\n")
 			p.shows("sh -c") // fg shows the command
@@ -75,8 +90,7 @@ var shellRows = []shellRow{
 			`echo stopped; read line; fg; echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("in data")
-			p.reads()
-			p.keys(ctrlZ)
+			p.stop()
 			p.shows("stopped")
 			p.keys("\n")
 			p.shows("sh -c")
@@ -86,7 +100,7 @@ var shellRows = []shellRow{
 		},
 	},
 	{
-		name: "a command with a pipe on standard input asks on the terminal",
+		name: "a command with a pipe on standard input reads from the terminal",
 		script: `echo data | "$@" sh -c 'read data; ` +
 			`stty -echo </dev/tty; echo password of $data; ` +
 			`read word </dev/tty; stty echo </dev/tty; echo got $word'; ` +
@@ -234,7 +248,7 @@ var shellRows = []shellRow{
 			`echo stopped; read line; fg; echo code $?`,
 		talk: func(p *dlockProcess) {
 			p.shows("in")
-			p.keys(ctrlZ)
+			p.stop()
 			p.shows("stopped")
 			p.keys("\n")
 			p.shows("sh -c")
@@ -254,6 +268,7 @@ var shellRows = []shellRow{
 			p.shows("on")
 			p.shows("code 0")
 		},
+		flock: "flock does not stop with its command",
 	},
 	{
 		name: "kill -9 of the job of a shell ends all of it",
@@ -265,6 +280,7 @@ while kill -0 $(cat $f) 2>/dev/null; do sleep 0.1; done; rm $f; echo gone`,
 			p.shows("stopped")
 			p.shows("gone")
 		},
+		flock: "flock does not stop with its command",
 	},
 	{
 		name: "a key stops nothing in an orphaned group that writes to a file",
@@ -334,12 +350,12 @@ func TestShells(t *testing.T) {
 	})
 }
 
-// The command ends with its killed guard, but dlock need not wait for it with -o. The group of the
-// command then still exists when dlock gives the terminal back.
+// The command ends with its killed guard. After a loss with --on-lost continue, its other processes
+// go on: the group of the command still exists when dlock gives the terminal back.
 func TestKilledGuardLeavesTheTerminal(t *testing.T) {
 	t.Parallel()
 	row := &shellRow{
-		script: `"$@" sh -c 'echo in; sleep 2 & kill -9 $PPID; sleep 1000'; ` +
+		script: `"$@" sh -c 'echo in; sleep 3 & sleep 1; kill -9 $PPID; sleep 1000'; ` +
 			`echo code $?; read line; echo got $line`,
 		talk: func(p *dlockProcess) {
 			p.shows("code 137")
@@ -347,17 +363,46 @@ func TestKilledGuardLeavesTheTerminal(t *testing.T) {
 			p.shows("got on")
 		},
 	}
-	row.run(t, "/bin/sh", dlockCommand(t.Context(), on(fileURL(t)), "run", "-o", "x", "--"))
+	row.run(t, "/bin/sh", dlockCommand(t.Context(), on(fileURL(t)),
+		"run", "--on-lost", "continue", "--max-hold", "500ms", "x", "--"))
 }
 
-// TestShellsWithFlock runs the same rows with flock(1) if DLOCK_TEST_FLOCK is set. It
-// checks the rows, not dlock.
+// A message of dlock is lost if its standard error is closed, or if nothing reads it. That ends
+// neither dlock nor its command.
+func TestLostMessagesOnATerminal(t *testing.T) {
+	t.Parallel()
+	const command = `"$@" sh -c 'exec 2>/dev/tty; echo in; sleep 3; read l; echo got $l; exit 5'`
+	talk := func(p *dlockProcess) {
+		p.shows("in")
+		p.keys("on\n")
+		p.shows("got on")
+		p.shows("code 5")
+	}
+	eachShell(t, func(shell, path string) {
+		for _, row := range []*shellRow{
+			{name: "closed", script: command + ` 2>&-; echo code $?`, talk: talk},
+			{
+				name: "without a reader",
+				script: `{ sleep 0.3; ` + command +
+					` 2>&1 >/dev/tty; echo code $? >/dev/tty; } | true`,
+				talk: talk,
+			},
+		} {
+			t.Run(shell+"/"+row.name, func(t *testing.T) {
+				t.Parallel()
+				row.run(t, path, dlockCommand(t.Context(), on(fileURL(t)),
+					"run", "-v", "--on-lost", "continue", "--max-hold", "3s", "x", "--"))
+			})
+		}
+	})
+}
+
+// TestShellsWithFlock runs the same rows with flock(1). It checks the rows, not dlock.
 func TestShellsWithFlock(t *testing.T) {
 	t.Parallel()
 	flock, err := exec.LookPath("flock")
-	if os.Getenv("DLOCK_TEST_FLOCK") == "" || err != nil {
-		t.Logf("DLOCK_TEST_FLOCK is not set, or there is no flock: %v", err)
-		return
+	if err != nil {
+		t.Skipf("does not apply: this system has no flock(1): %v", err)
 	}
 	eachRow(t, func(row *shellRow) *exec.Cmd {
 		if row.flock != "" {
@@ -371,12 +416,7 @@ func TestShellsWithFlock(t *testing.T) {
 // which holder returns nil.
 func eachRow(t *testing.T, holder func(*shellRow) *exec.Cmd) {
 	t.Helper()
-	for _, shell := range []string{"bash", "dash"} {
-		path, err := exec.LookPath(shell)
-		if err != nil {
-			t.Errorf("there is no %s", shell)
-			continue
-		}
+	eachShell(t, func(shell, path string) {
 		for _, row := range shellRows {
 			if cmd := holder(&row); cmd != nil {
 				t.Run(shell+"/"+row.name, func(t *testing.T) {
@@ -384,6 +424,17 @@ func eachRow(t *testing.T, holder func(*shellRow) *exec.Cmd) {
 					row.run(t, path, cmd)
 				})
 			}
+		}
+	})
+}
+
+func eachShell(t *testing.T, fn func(shell, path string)) {
+	t.Helper()
+	for _, shell := range []string{"bash", "dash"} {
+		if path, err := exec.LookPath(shell); err != nil {
+			t.Errorf("there is no %s", shell)
+		} else {
+			fn(shell, path)
 		}
 	}
 }
@@ -414,6 +465,44 @@ func TestTerminalGoesAway(t *testing.T) {
 	if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != 0 {
 		t.Errorf("the lock is not free: %s", got.stderr)
 	}
+}
+
+// When the terminal of a shell goes away, all of the job of its dlock ends before the lock is free,
+// with and without pipes.
+func TestTerminalOfAShellGoesAway(t *testing.T) {
+	t.Parallel()
+	const job = `loop='while :; do sleep 0.1; done'
+(setsid sh -c 'trap "" HUP TERM; echo pid $$; '"$loop" &)
+echo pid $$
+eval "$loop"`
+	eachShell(t, func(shell, path string) {
+		for name, script := range map[string]string{
+			"terminal":        `"$@" sh -c "$JOB"; echo on`,
+			"standard input":  `echo | "$@" sh -c "$JOB"; echo on`,
+			"standard output": `"$@" sh -c "$JOB" | cat; echo on`,
+		} {
+			t.Run(shell+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				url := fileURL(t)
+				holder := dlockCommand(t.Context(), append(on(url), "JOB="+job),
+					"run", "--grace", "0.2s", "x", "--")
+				var pids []int
+				row := &shellRow{
+					script: script,
+					talk: func(p *dlockProcess) {
+						pids = pidsFrom(t, p, 2)
+						_ = p.input.Close()
+					},
+					code: exitSignal + int(syscall.SIGHUP),
+				}
+				row.run(t, path, holder)
+				if got := dlockRun(t, on(url), "run", "x", "--", "true"); got.code != 0 {
+					t.Errorf("the lock is not free: %s", got.stderr)
+				}
+				allGone(t, pids)
+			})
+		}
+	})
 }
 
 // When a lock is lost, all processes of the command end, in its group and outside it,
@@ -447,9 +536,15 @@ sh -c "$loop" &
 echo pid $$
 while :; do sleep 0.1; done`
 
-func strayPids(t *testing.T, p *dlockProcess) (pids []int) {
+func strayPids(t *testing.T, p *dlockProcess) []int {
 	t.Helper()
-	for range 4 {
+	return pidsFrom(t, p, 4)
+}
+
+// pidsFrom reads n lines, each with the number of a process.
+func pidsFrom(t *testing.T, p *dlockProcess, n int) (pids []int) {
+	t.Helper()
+	for range n {
 		var pid int
 		line := p.line()
 		if _, err := fmt.Sscanf(line, "pid %d", &pid); err != nil {
@@ -500,6 +595,49 @@ func killable(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{
 		"file": fileURL(t), "redis": testenv.Redis(t).URL, "etcd": testenv.Etcd(t).URL,
+	}
+}
+
+// dlock run works with closed standard streams. A result that cannot be written is an error. If its
+// reader has ended, dlock ends by SIGPIPE, without a message, as cat does.
+func TestClosedStandardOutput(t *testing.T) {
+	t.Parallel()
+	const full = "dlock: write /dev/stdout: no space left on device\n"
+	url := fileURL(t)
+	server, name := testenv.Redis(t).URL, nameFor(t)
+	for _, holder := range []*dlockProcess{
+		startDlock(t, url, "run", "held", "--", "sh", "-c", "echo ready; read line"),
+		startDlock(t, server, "run", name, "--", "sh", "-c", "echo ready; read line"),
+	} {
+		holder.expect("ready")
+	}
+	for _, tt := range []struct {
+		script string
+		code   int
+		stderr string
+	}{
+		{`"$@" run x -- sh -c "exit 3" >&-`, 3, ""},
+		{`"$@" run x -- sh -c "echo out; exit 3" <&- >&- 2>&-`, 3, ""},
+		{`"$@" run x -- sh -c "exit 3" >/dev/full`, 3, ""},
+		{`"$@" ls >/dev/full`, exitNo, full},
+		{`"$@" ls --json >/dev/full`, exitNo, full},
+		{`"$@" status x >/dev/full`, exitNo, full},
+		{`"$@" status --json x >/dev/full`, exitNo, full},
+		{`"$@" break --yes --url ` + server + ` ` + name + ` >/dev/full`, exitNo, full},
+		{`exec "$@" ls`, exitSignal + int(syscall.SIGPIPE), ""},
+		{`exec "$@" status --json x`, exitSignal + int(syscall.SIGPIPE), ""},
+	} {
+		read, write := pipes(t)
+		closeAll(read)
+		cmd := dlockCommand(t.Context(), on(url))
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", tt.script, "sh", os.Args[0]}
+		var stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = write, &stderr
+		_ = cmd.Run() // codeOf has its result
+		if got := codeOf(cmd); got != tt.code || stderr.String() != tt.stderr {
+			t.Errorf("%s: exit code %d, want %d; standard error %q, want %q",
+				tt.script, got, tt.code, stderr.String(), tt.stderr)
+		}
 	}
 }
 
@@ -610,6 +748,40 @@ func TestStoppedBeyondTTL(t *testing.T) {
 	p.code(0)
 }
 
+// On a server, a job that a key stops for longer than the TTL ends before the next holder has the
+// lock. It does not go on with fg, which ends with the exit code of a lost lock.
+func TestKeyStopsBeyondTTL(t *testing.T) {
+	t.Parallel()
+	url := testenv.Redis(t).URL
+	eachShell(t, func(shell, path string) {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			lock := nameFor(t)
+			row := &shellRow{
+				script: `set -m; ` +
+					`"$@" sh -c 'trap "" TERM; echo pid $$; read line; echo got $line'; ` +
+					`echo stopped; read line; fg; echo code $?`,
+				talk: func(p *dlockProcess) {
+					pids := pidsFrom(t, p, 1)
+					next := startDlock(t, url, "run", "-v", lock, "--", "echo", "in")
+					next.noted("waiting")
+					p.stop()
+					p.shows("stopped")
+					next.expect("in")
+					allGone(t, pids)
+					p.keys("\non\n")
+					p.shows(fmt.Sprint("code ", exitLost))
+					next.code(0)
+					if text := p.stderr.text(); strings.Contains(text, "got on") {
+						t.Errorf("the command goes on; the terminal shows: %s", text)
+					}
+				},
+			}
+			row.run(t, path, dlockCommand(t.Context(), on(url), "run", "--ttl", "6s", lock, "--"))
+		})
+	})
+}
+
 // If dlock is stopped for longer than its lease, the guard ends the command.
 func TestStoppedDlockLosesItsJob(t *testing.T) {
 	t.Parallel()
@@ -626,6 +798,19 @@ func TestStoppedDlockLosesItsJob(t *testing.T) {
 	p.send(syscall.SIGCONT)
 	p.code(exitLost)
 	next.code(0)
+}
+
+// A signal ends the wait for the minimum hold, also if it comes while dlock still ends the
+// processes that the command has left behind.
+func TestSignalOfTheGraceEndsTheMinimumHold(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), "try", "-v", "--min-hold", "10m", "--ttl", "1h",
+		"--grace", "10m", "x", "--",
+		"sh", "-c", `echo $(trap "" TERM; sleep 600 >/dev/null & echo in); exit 0`)
+	p.expect("in")
+	p.noted("left behind")
+	p.send(syscall.SIGTERM)
+	p.code(exitSignal + int(syscall.SIGTERM))
 }
 
 // A dlock that runs under the lock that it has to acquire fails at once, and

@@ -51,6 +51,12 @@ func (in inbox) drain() (interrupt os.Signal) {
 
 func (in inbox) close() { signal.Stop(in) }
 
+// end closes the inbox. It returns the first of guard.Interrupts that was not received, or nil.
+func (in inbox) end() (interrupt os.Signal) {
+	in.close() // it returns when all signals have arrived
+	return in.drain()
+}
+
 // during runs fn with a context. The first signal of guard.Interrupts cancels the context. during
 // then returns an interrupted, even if fn has completed its work. A second signal ends dlock at
 // once.

@@ -22,7 +22,7 @@ The exit code is 0 also for a free lock, unless --exit-code is set.`
 
 func newStatus(a *app) *cobra.Command {
 	f := &statusFlags{}
-	cmd := newNameCommand("status", "Show who holds a lock", statusHelp,
+	cmd := newNameCommand("status", "Show the holder of a lock", statusHelp,
 		func(ctx context.Context, name string) error { return f.run(ctx, a, name) })
 	f.register(cmd.Flags())
 	cmd.Flags().BoolVar(&f.json, "json", false, "one JSON object")
@@ -57,6 +57,8 @@ func (f *statusFlags) write(w io.Writer, info *backend.Info) error {
 	fmt.Fprintf(table, "name\t%s\n", printable(info.Key))
 	if len(info.Holders) == 0 {
 		fmt.Fprintln(table, "holder\tnone: the lock is free")
+	} else {
+		fmt.Fprintf(table, "mode\t%s\n", modeOf(info))
 	}
 	for i := range info.Holders {
 		writeHolder(table, &info.Holders[i])

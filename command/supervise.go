@@ -36,6 +36,7 @@ type process interface {
 	Ended() bool               // the command itself has ended
 	Alive() bool               // a process of the job is left
 	Late() bool                // the guard ended the job at its deadline
+	Abandoned() bool           // the guard was killed before the command had ended
 	Forward(sig os.Signal)
 	Terminate()
 	Kill()
@@ -57,7 +58,7 @@ type supervisor struct {
 	onRest   func()      // called when the processes left behind have received SIGTERM
 	onStuck  func()      // called when a process survives SIGKILL, and the lock is kept
 
-	interrupt os.Signal // a signal that came while the job was ending, or nil
+	interrupt os.Signal // a signal that came when the command had ended, or nil
 	forwarded os.Signal // the last of guard.Interrupts that the command has received, or nil
 }
 
@@ -101,12 +102,22 @@ func (s *supervisor) wait() error {
 			if err := s.lease.Err(); err != nil {
 				return s.lost(err)
 			}
-			if slices.Contains(guard.Interrupts, sig) {
-				s.forwarded = sig
-			}
-			s.process.Forward(sig)
+			s.forward(sig)
 		}
 	}
+}
+
+// forward passes a signal to the command. If the command has ended, the signal is for dlock.
+func (s *supervisor) forward(sig os.Signal) {
+	isInterrupt := slices.Contains(guard.Interrupts, sig)
+	switch {
+	case isInterrupt && s.process.Ended():
+		s.interrupt = sig
+		return
+	case isInterrupt:
+		s.forwarded = sig
+	}
+	s.process.Forward(sig)
 }
 
 // jobEnd returns the time at which the guard ends the job if dlock cannot. It is later than the
@@ -139,7 +150,8 @@ var errStuck = errors.New("a process of the command is still there after SIGKILL
 // clear ends the processes that the command has left behind, before the lock is released. The lock
 // is kept while a process is left, unless a signal ends the wait.
 func (s *supervisor) clear() error {
-	if s.leave || !s.process.Alive() {
+	// If the guard was killed, these processes are the command's own, and not left by it.
+	if s.leave && !s.process.Abandoned() || !s.process.Alive() {
 		return nil
 	}
 	if s.end(s.killAt(nil), s.onRest) {
@@ -223,7 +235,7 @@ func (s *supervisor) outlive() {
 		select {
 		case <-s.process.Changed():
 		case sig := <-s.signals:
-			s.process.Forward(sig)
+			s.forward(sig)
 		}
 	}
 }

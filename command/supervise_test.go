@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/spf13/pflag"
 
@@ -67,6 +68,7 @@ type scriptedProcess struct {
 	kills   int            // the SIGKILL with this number ends the group; 0 is like 1
 	guards  []time.Duration
 	overdue bool // the guard ended the job at its deadline
+	orphan  bool // the guard was killed before the command had ended
 	events  []string
 }
 
@@ -96,6 +98,8 @@ func (p *scriptedProcess) Alive() bool { return !p.Ended() || p.group }
 func (p *scriptedProcess) Until(end time.Time) { p.guards = append(p.guards, end.Sub(p.start)) }
 
 func (p *scriptedProcess) Late() bool { return p.overdue }
+
+func (p *scriptedProcess) Abandoned() bool { return p.orphan }
 
 func (p *scriptedProcess) Forward(sig os.Signal) { p.note(sig.String()) }
 
@@ -318,6 +322,18 @@ func TestSuperviseLeavesProcesses(t *testing.T) {
 	})
 }
 
+// If the guard is killed, its job ends before the lock is free, also if processes that the command
+// leaves behind may go on.
+func TestSuperviseEndsTheJobOfAKilledGuard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.process.group, s.process.orphan, s.leave = true, true, true
+		time.AfterFunc(time.Second, s.process.finish)
+		s.check(t, s.wait(), false, "TERM at 1s", "KILL at 6s")
+	})
+}
+
 // The guard receives each new end of the lease, and none if a loss does not end the command.
 func TestSuperviseUpdatesTheGuard(t *testing.T) {
 	t.Parallel()
@@ -364,6 +380,29 @@ func TestSuperviseWakesTooLate(t *testing.T) {
 	})
 }
 
+// A wall clock that is set back by an hour gives a command no more time. No function of package
+// time can make the deadline from before the step: the first word of a time.Time has the seconds of
+// the wall clock above 30 bits of nanoseconds. A bubble of synctest has only one clock, so the test
+// runs in real time.
+func TestSuperviseClockThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	s := supervise()
+	s.grace, s.headroom, s.process.tough = 10*time.Millisecond, 10*time.Millisecond, true
+	s.lease.renew(time.Second)
+	*(*uint64)(unsafe.Pointer(&s.lease.deadline)) += uint64(time.Hour/time.Second) << 30
+	ended := make(chan error, 1)
+	go func() { ended <- s.wait() }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, dlock.ErrLost) || s.process.Alive() {
+			t.Errorf("wait returned %v; the command runs: %v", err, s.process.Alive())
+		}
+	case <-time.After(30 * time.Second):
+		s.process.finish()
+		t.Errorf("the command goes on after the deadline of its lease; in the end: %v", <-ended)
+	}
+}
+
 func TestSuperviseForwards(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,6 +411,18 @@ func TestSuperviseForwards(t *testing.T) {
 		time.AfterFunc(2*time.Second, s.process.finish)
 		s.check(t, s.wait(), false, "terminated at 1s")
 	})
+}
+
+// A signal that comes before wait notices the end of the command ends dlock.
+func TestSuperviseSignalAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	s := supervise()
+	s.process.finish()
+	s.forward(syscall.SIGTERM)
+	s.check(t, s.wait(), false)
+	if s.interrupt != syscall.SIGTERM {
+		t.Errorf("the signal that ends dlock is %v, want SIGTERM", s.interrupt)
+	}
 }
 
 func TestSuperviseKeepsCommandAfterLoss(t *testing.T) {
@@ -383,6 +434,9 @@ func TestSuperviseKeepsCommandAfterLoss(t *testing.T) {
 		time.AfterFunc(3*time.Second, func() { s.signals <- syscall.SIGHUP })
 		time.AfterFunc(time.Minute, s.process.finish)
 		s.check(t, s.wait(), true, "hangup at 3s")
+		if s.forwarded != syscall.SIGHUP {
+			t.Errorf("the signal that asked the command to end: %v, want SIGHUP", s.forwarded)
+		}
 		if took := time.Since(s.process.start); took != time.Minute {
 			t.Errorf("the command was given %v, want a minute", took)
 		}

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,23 +92,82 @@ func (p *dlockProcess) keys(keys string) {
 // the terminal passes to another group, as with every shell.
 func (p *dlockProcess) reads() {
 	p.t.Helper()
+	p.waitsIn("tty_read", "wait_woken")
+}
+
+// stop types Ctrl-Z while the group in the foreground reads, and waits until all of the group has
+// stopped. Before that, a process of the group could still read the next key.
+func (p *dlockProcess) stop() {
+	p.t.Helper()
+	p.reads()
+	group := p.foreground()
+	p.keys(ctrlZ)
+	runs := func(pid int) bool {
+		state := stateOf(p.t, pid)
+		return state != "T" && state != "Z" && state != ""
+	}
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(patience); slices.ContainsFunc(processesOf(group), runs); <-look.C {
+		if time.Now().After(end) {
+			p.t.Fatalf("group %d does not stop: it waits in %q", group, waitsOf(group))
+		}
+	}
+}
+
+// waitsIn waits until a thread of the group in the foreground waits in one of these functions of
+// the kernel. A part of its name is enough.
+func (p *dlockProcess) waitsIn(functions ...string) {
+	p.t.Helper()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(patience); ; <-look.C {
+		where := waitsOf(p.foreground())
+		isIn := func(function string) bool { return strings.Contains(where, function) }
+		if slices.ContainsFunc(functions, isIn) {
+			return
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("the foreground waits in %q, not in %q", where, functions)
+		}
+	}
+}
+
+// foreground returns the group in the foreground of the terminal.
+func (p *dlockProcess) foreground() (group int) {
+	p.t.Helper()
 	raw, err := p.input.(*os.File).SyscallConn()
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for end := time.Now().Add(patience); ; <-look.C {
-		group := 0
-		_ = raw.Control(func(fd uintptr) { group, _ = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
-		where, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", group))
-		if strings.Contains(string(where), "tty_read") || string(where) == "wait_woken" {
-			return
+	_ = raw.Control(func(fd uintptr) { group, _ = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
+	return group
+}
+
+// processesOf returns the processes of a group.
+func processesOf(group int) (pids []int) {
+	directories, _ := filepath.Glob("/proc/[1-9]*")
+	for _, directory := range directories {
+		pid, _ := strconv.Atoi(filepath.Base(directory))
+		if of, err := unix.Getpgid(pid); err != nil || of != group {
+			continue
 		}
-		if time.Now().After(end) {
-			p.t.Fatalf("group %d in the foreground does not read; it is in %s", group, where)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// waitsOf returns the functions of the kernel in which the threads of a group wait.
+func waitsOf(group int) string {
+	var waits []string
+	for _, pid := range processesOf(group) {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
+		for _, thread := range threads {
+			wait, _ := os.ReadFile(thread)
+			waits = append(waits, string(wait))
 		}
 	}
+	return strings.Join(waits, " ")
 }
 
 // shows waits for a line that contains text.
@@ -114,6 +176,16 @@ func (p *dlockProcess) shows(text string) {
 	for limit := time.Now().Add(patience); !strings.Contains(p.line(), text); {
 		if time.Now().After(limit) {
 			p.t.Fatalf("no %q for %v; the terminal shows: %s", text, patience, p.stderr.text())
+		}
+	}
+}
+
+// ends waits until the terminal is closed. No line may contain text before that.
+func (p *dlockProcess) ends(text string) {
+	p.t.Helper()
+	for line, ok := p.next(p.lines); ok; line, ok = p.next(p.lines) {
+		if strings.Contains(line, text) {
+			p.t.Fatalf("the terminal shows %q", line)
 		}
 	}
 }
@@ -139,6 +211,16 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 	p.shows(syscall.SIGTERM.String())
 	p.keys("\x04") // the end of its standard input
 	p.code(0)
+}
+
+// A key that ends the command of dlock elect ends dlock, too: dlock itself does not receive it.
+func TestKeyEndsElect(t *testing.T) {
+	t.Parallel()
+	p := onTerminal(t, fileURL(t), "elect", "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.shows("ready")
+	p.keys(ctrlC)
+	p.ends("ready")
+	p.code(exitSignal + int(syscall.SIGINT))
 }
 
 // Under a shell with job control, the key stops dlock and its command, and fg continues both.
@@ -206,7 +288,7 @@ func stateOf(t *testing.T, pid int) string {
 	return rest[:1]
 }
 
-func TestBreakAsksOnTerminal(t *testing.T) {
+func TestBreakOnTerminalNeedsAYes(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	name := "ask " + t.TempDir()
@@ -252,6 +334,44 @@ func TestBreakSparesNextHolder(t *testing.T) {
 	breaker.code(exitNo)
 	second.input.Close()
 	second.code(0)
+}
+
+// Of three readers, one has gone before break takes the lock from it, and one is spared by the
+// answer. The third one loses the lock.
+func TestBreakGoesOnToTheNextHolder(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	name := "next " + t.TempDir()
+	readers := map[string]*dlockProcess{}
+	for _, meta := range []string{"r0", "r1", "r2"} {
+		readers[meta] = startDlock(t, server.URL, "run", "--shared", "--meta", meta, name, "--",
+			"sh", "-c", untilInput)
+		readers[meta].expect("in")
+	}
+	breaker := onTerminal(t, server.URL, "break", name)
+	gone := readers[shownReader(breaker)]
+	gone.input.Close()
+	gone.code(0)
+	breaker.keys("y\n")
+	spared := readers[shownReader(breaker)]
+	breaker.keys("n\n")
+	broken := readers[shownReader(breaker)]
+	breaker.keys("y\n")
+	breaker.shows("was taken from")
+	breaker.code(0)
+	broken.code(exitLost)
+	spared.input.Close()
+	spared.code(0)
+}
+
+// shownReader returns the next reader for which break asks: r0, r1 or r2.
+func shownReader(p *dlockProcess) string {
+	p.t.Helper()
+	for {
+		if _, text, ok := strings.Cut(p.line(), " is held by "); ok {
+			return text[:len("r0")]
+		}
+	}
 }
 
 func TestWatchKeepsTableOnTerminal(t *testing.T) {

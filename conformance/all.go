@@ -21,7 +21,7 @@ var allCases = []Case{
 	},
 	{
 		Name: "AllOrNothing",
-		Promise: "A LockAll that does not get one of its locks leaves none of the others " +
+		Promise: "A LockAll that does not get one of its locks leaves none of the rest " +
 			"locked.",
 		run: allOrNothing,
 	},

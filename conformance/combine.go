@@ -21,14 +21,14 @@ var combineCases = []Case{
 	{
 		Name: "OneTakenLeavesNone",
 		Promise: "AcquireAll with one lock that is taken returns that lock's refusal and index, " +
-			"and acquires none of the others.",
+			"and acquires no other lock.",
 		Combine: true,
 		run:     oneTakenLeavesNone,
 	},
 	{
 		Name: "OneOfAnotherKindLeavesNone",
 		Promise: "AcquireAll with a name that has a reader is refused, and with the name of a " +
-			"semaphore returns ErrConflict; it acquires none of the others.",
+			"semaphore returns ErrConflict; it acquires no other lock.",
 		Combine: true,
 		Mode:    backend.Shared | backend.Permit,
 		run:     oneOfAnotherKindLeavesNone,

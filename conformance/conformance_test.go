@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -209,6 +210,21 @@ func TestHarnessMayHaveGoroutines(t *testing.T) {
 	}}
 	if r := record(t, c, threaded{stop: t.Context()}); r.Failed() {
 		t.Errorf("errors %q", r.errors)
+	}
+}
+
+// TestConnectionsEndWithTheCase checks that a case which ends early leaves no connection open.
+func TestConnectionsEndWithTheCase(t *testing.T) {
+	t.Parallel()
+	var d backend.Driver
+	c := Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+		d, _ = f.open()
+		f.Fatalf("it ends here")
+	}}
+	record(t, c, mem{})
+	req := &backend.Request{Key: t.Name(), Owner: "owner", TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), req); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Acquire of a connection that should be closed: %v", err)
 	}
 }
 

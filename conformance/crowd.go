@@ -31,7 +31,7 @@ var crowdCases = []Case{
 		Name: "KilledPermitsComeBack",
 		Mode: backend.Permit,
 		Promise: "Of 50 holders of permits three are killed: their permits are granted again " +
-			"within their term and 1 s, and the others keep theirs.",
+			"within their term and 1 s, and the other holders keep theirs.",
 		run: killedPermitsComeBack,
 	},
 }

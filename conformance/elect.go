@@ -25,7 +25,7 @@ var electCases = []Case{
 	},
 	{
 		Name: "DeposedLeaderStandsAgain",
-		Promise: "A leader whose lease is broken is told by its context. It stands again after " +
+		Promise: "A broken lease ends the context of its leader. The leader stands again after " +
 			"its function has returned, and not before.",
 		run: deposedLeaderStandsAgain,
 	},
@@ -193,7 +193,7 @@ func deposedLeaderStandsAgain(f *fixture) {
 		return
 	}
 	var leading atomic.Int32
-	told, terms := make(chan struct{}, 1), make(chan struct{}, 10)
+	ended, terms := make(chan struct{}, 1), make(chan struct{}, 10)
 	late := make(chan struct{})
 	p := f.elect(f.client(dlock.WithTTL(f.brief())),
 		func(ctx context.Context, _ *dlock.Lease) error {
@@ -204,7 +204,7 @@ func deposedLeaderStandsAgain(f *fixture) {
 			terms <- struct{}{}
 			<-ctx.Done()
 			select {
-			case told <- struct{}{}:
+			case ended <- struct{}{}:
 				<-late // it is slow to return
 			default:
 			}
@@ -216,9 +216,9 @@ func deposedLeaderStandsAgain(f *fixture) {
 		f.Fatalf("Break: %v", err)
 	}
 	select {
-	case <-told:
+	case <-ended:
 	case <-time.After(f.brief() + prompt):
-		f.Fatalf("the leader is not told of its loss")
+		f.Fatalf("the leader's context has not ended")
 	}
 	f.unlock(f.lockWithin(breaker, f.brief()+prompt, f.name)) // it does not stand meanwhile
 	close(late)
@@ -347,11 +347,11 @@ func silentLeaderStopsFirst(f *fixture) {
 	}
 	s := newSection(f)
 	silent, _ := f.tappedOf(away, dlock.WithTTL(f.brief()))
-	entered, told := make(chan struct{}), make(chan struct{})
+	entered, ended := make(chan struct{}), make(chan struct{})
 	first := f.elect(silent, func(ctx context.Context, lease *dlock.Lease) error {
 		s.stay(lease, entered)
 		<-ctx.Done()
-		close(told) // it is called once: Elect is cancelled during the cut
+		close(ended) // it is called once: Elect is cancelled during the cut
 		return nil
 	})
 	f.within(prompt, "the first candidate leads", entered)
@@ -364,7 +364,7 @@ func silentLeaderStopsFirst(f *fixture) {
 		return nil
 	})
 	heal := faults.Cut(f)
-	f.within(f.brief()+prompt, "the context of the silent leader ends", told)
+	f.within(f.brief()+prompt, "the context of the silent leader ends", ended)
 	first.cancel()
 	heal()
 	f.within(prompt, "the silent candidate's Elect returns", first.done)

@@ -214,8 +214,7 @@ func (f *fixture) restart() {
 // driver opens a connection that is closed with the case.
 func (f *fixture) driver() backend.Driver {
 	f.Helper()
-	d, closeOnce := f.open()
-	f.onClose(closeOnce)
+	d, _ := f.open()
 	return d
 }
 
@@ -245,15 +244,18 @@ func (f *fixture) dial(h Harness) backend.Driver {
 	return d
 }
 
-// open opens a connection. closeOnce closes it; further calls do nothing.
+// open opens a connection. closeOnce closes it before the end of the case, which closes it in any
+// case: a void observation may end anywhere.
 func (f *fixture) open() (d backend.Driver, closeOnce func()) {
 	f.Helper()
 	d = f.dial(f.harness)
-	return d, sync.OnceFunc(func() {
+	closeOnce = sync.OnceFunc(func() {
 		if err := d.Close(); err != nil {
 			f.Errorf("Close of the driver: %v", err)
 		}
 	})
+	f.onClose(closeOnce)
+	return d, closeOnce
 }
 
 // client opens a client with a new connection.

@@ -137,9 +137,9 @@ func handoffNeedsNoTrip(f *fixture) {
 		}
 		time.Sleep(100 * time.Microsecond) // so that the other goroutines wait in the line
 	}, nil, nil, nil)
-	if told := g.local(f, 150); handed == 0 || told != handed {
+	if n := g.local(f, 150); handed == 0 || n != handed {
 		f.Errorf("150 leases: %d hand-offs according to the fences, %d according to the events",
-			handed, told)
+			handed, n)
 	}
 	calls, _ := t.snapshot()
 	if n := count(calls, acquire, wasGranted) + count(calls, wait, wasGranted); n > 150-handed {
@@ -221,10 +221,10 @@ func handoffNeedsEqualLocks(f *fixture) {
 	}
 }
 
-// handOver returns a lease and the next one, to which the grant was handed off. It repeats
+// handOff returns a lease and the next one, to which the grant was handed off. It repeats
 // the attempt, because a hand-off needs a waiter in the line and a young grant at the time of
 // the Unlock.
-func (f *fixture) handOver(c *dlock.Client, name string) (old, next *dlock.Lease) {
+func (f *fixture) handOff(c *dlock.Client, name string) (old, next *dlock.Lease) {
 	f.Helper()
 	for range 100 {
 		old = f.lock(c, name)
@@ -244,7 +244,7 @@ func (f *fixture) handOver(c *dlock.Client, name string) (old, next *dlock.Lease
 
 func lateUnlockAfterHandoffFreesNoLease(f *fixture) {
 	c, other := f.client(dlock.WithTTL(f.long())), f.client()
-	old, next := f.handOver(c, f.name)
+	old, next := f.handOff(c, f.name)
 	f.isErr("Unlock of a lease that was handed off", old.Unlock(f.ctx), dlock.ErrNotHeld)
 	f.isErr("Err of a lease that was handed off", old.Err(), dlock.ErrNotHeld)
 	f.fenceGrew(old.Fence(), next.Fence())
@@ -261,7 +261,7 @@ func breakAfterHandoffEndsTheNewLease(f *fixture) {
 		return
 	}
 	c, other := f.client(dlock.WithTTL(f.brief())), f.client()
-	old, next := f.handOver(c, f.name)
+	old, next := f.handOff(c, f.name)
 	if err := other.Break(f.ctx, f.name, next.Owner()); err != nil {
 		f.Fatalf("Break: %v", err)
 	}

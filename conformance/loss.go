@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +45,7 @@ var lossCases = []Case{
 	{
 		Name: "VanishedGrantIsLost",
 		Promise: "If a grant is gone from the server, the next renewal detects the loss, and " +
-			"Unlock returns ErrLost.",
+			"Unlock returns ErrLost, with a reason.",
 		run: vanishedGrantIsLost,
 	},
 	{
@@ -55,8 +56,8 @@ var lossCases = []Case{
 	},
 	{
 		Name: "BreakEndsTheLease",
-		Promise: "Break ends the holder's lease with ErrLost, and the next waiter gets the lock; " +
-			"a backend that cannot break returns ErrUnsupported.",
+		Promise: "Break ends the holder's lease with ErrLost and a reason, and the next waiter " +
+			"gets the lock; a backend that cannot break returns ErrUnsupported.",
 		run: breakEndsTheLease,
 	},
 	{
@@ -225,8 +226,8 @@ func vanishedGrantIsLost(f *fixture) {
 	lease := f.lock(c, f.name)
 	f.vanish(t, lease, f.brief())
 	f.doneBy(lease.Deadline(), "the lease is lost", lease.Lost())
-	f.isErr("Err", lease.Err(), dlock.ErrLost)
-	f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
+	f.hasReason("Err", lease.Err())
+	f.hasReason("Unlock", lease.Unlock(f.ctx))
 	f.isErr("Unlock again", lease.Unlock(f.ctx), dlock.ErrNotHeld)
 	f.free(f.client(), f.name)
 }
@@ -262,9 +263,18 @@ func breakEndsTheLease(f *fixture) {
 		}
 		next := f.grantedBy(waiter, time.Now())
 		f.doneBy(time.Now().Add(f.brief()), "the lease is lost", lease.Lost())
-		f.isErr("Err", lease.Err(), dlock.ErrLost)
-		f.isErr("Unlock", lease.Unlock(f.ctx), dlock.ErrLost)
+		f.hasReason("Err", lease.Err())
+		f.hasReason("Unlock", lease.Unlock(f.ctx))
 		f.unlock(next)
+	}
+}
+
+// hasReason checks that err is ErrLost and that its text has a reason.
+func (f *fixture) hasReason(what string, err error) {
+	f.Helper()
+	f.isErr(what, err, dlock.ErrLost)
+	if err != nil && strings.HasSuffix(err.Error(), dlock.ErrLost.Error()) {
+		f.Errorf("%s: %v, without a reason", what, err)
 	}
 }
 

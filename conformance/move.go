@@ -50,7 +50,7 @@ var downgradeCases = []Case{
 	{
 		Name:    "DowngradeOfALostGrantIsALoss",
 		Mode:    backend.Shared,
-		Promise: "A Downgrade of a grant that is gone returns ErrLost and admits nobody.",
+		Promise: "A Downgrade of a grant that is gone returns ErrLost and admits no other client.",
 		run:     downgradeOfALostGrantIsALoss,
 	},
 	{
@@ -74,7 +74,7 @@ var moveCases = []Case{
 	{
 		Name: "ExportedLockIsKept",
 		Move: true,
-		Promise: "Nobody gets an exported lock before it is adopted, also if its client is " +
+		Promise: "No client gets an exported lock before it is adopted, also if its client is " +
 			"closed. The adopter's fence is not lower.",
 		run: exportedLockIsKept,
 	},
@@ -500,7 +500,7 @@ func adoptedLeaseIsRenewedAndReleased(f *fixture) {
 
 func handedOffLeaseKeepsItsFence(f *fixture) {
 	c, other := f.client(dlock.WithTTL(f.long())), f.client()
-	old, lease := f.handOver(c, f.name)
+	old, lease := f.handOff(c, f.name)
 	_ = old
 	adopted := f.adopt(other, f.export(lease))
 	if adopted.Fence() < lease.Fence() {

@@ -16,7 +16,7 @@ var nameCases = []Case{
 	},
 	{
 		Name: "HostileNamesAreOnlyNames",
-		Promise: "A name that looks like a command, a pattern, a path or a script is a lock like " +
+		Promise: "A name in the form of a command, a pattern, a path or a script is a lock like " +
 			"any other, and affects nothing else.",
 		run: hostileNamesAreOnlyNames,
 	},

@@ -312,10 +312,7 @@ func closeWakesWaiters(f *fixture) {
 func clientsLeaveNothing(f *fixture) {
 	base := f.goroutines()
 	for i := range 20 {
-		c, err := dlock.New(f.dial(f.harness), dlock.WithTTL(f.long()))
-		if err != nil {
-			f.Fatalf("New: %v", err)
-		}
+		c := f.client()
 		lease := f.lock(c, f.name)
 		ctx, cancel := context.WithTimeout(f.ctx, 5*time.Millisecond)
 		if _, err := c.Lock(ctx, f.name); !errors.Is(err, context.DeadlineExceeded) {

@@ -56,6 +56,10 @@ type acquisition struct {
 	// mayHaveGhost means that an attempt had no answer. The server may execute that attempt at any
 	// time, even after a grant, so this is independent of the state.
 	mayHaveGhost bool
+
+	// mayBeRemoved means that an attempt has sent a removal of its key that had no answer. The
+	// server may execute the removal at any time, so no key of this owner is granted any more.
+	mayBeRemoved bool
 }
 
 // admit registers the acquisition of req before its request is sent. So no message about it comes
@@ -84,8 +88,9 @@ func (d *driver) admit(req *backend.Request, l *lease, creator string) *acquisit
 	return a
 }
 
-// forget removes an acquisition from the registry. From then on its key counts as a ghost. d.mu
-// must be held.
+// forget removes an acquisition from the registry. From then on its key counts as a ghost. It sends
+// nothing: if the key still exists, a sweep of its lease removes it. If a later attempt has
+// registered the owner again, that acquisition stays. d.mu must be held.
 func (d *driver) forget(a *acquisition) {
 	d.leaveQueue(a)
 	if d.acquisitions[a.owner] != a {
@@ -113,7 +118,8 @@ func (d *driver) find(owner string) *acquisition {
 func (d *driver) isKnown(owner string) bool { return d.find(owner) != nil }
 
 // forgetLost forgets the acquisition of an owner whose key is gone. The core does not release it,
-// unless a release has begun already.
+// unless a release has begun already: finishRelease then forgets it. The caller returns the loss,
+// so Request.Lost is not called.
 func (d *driver) forgetLost(owner string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,10 +193,17 @@ func (d *driver) markRemoved(owner string, revision int64) (lost func(error)) {
 	return a.lost
 }
 
-// isLost reports whether the key of a with a create revision is gone, with its lease or by itself.
-// d.mu must be held.
+// isLost reports whether the key of a with a create revision is gone, with its lease or by itself,
+// or may be removed by an earlier request. d.mu must be held.
 func (a *acquisition) isLost(created int64) bool {
-	return a.lease.state == gone || a.removed > created
+	return a.lease.state == gone || a.removed > created || a.mayBeRemoved
+}
+
+// expectRemoval records that an attempt may remove the key of an acquisition later.
+func (d *driver) expectRemoval(a *acquisition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a.mayBeRemoved = true
 }
 
 // signal wakes the Wait of a, or lets its next Wait return at once. It does not block.

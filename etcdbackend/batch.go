@@ -35,14 +35,17 @@ func (d *driver) transact(
 	return r.txn, err
 }
 
-// removeKey removes the key of an acquisition, and reports whether the key existed.
+// removeKey removes the key of an acquisition, and reports whether the key existed. The key has the
+// name of its creator, so a removal that is repeated, or executed late, frees no lock of another
+// owner. After an Adopt the name proves nothing: see releaseOwned.
 func (d *driver) removeKey(ctx context.Context, k keys) (removed bool, err error) {
 	r, err := d.do(ctx, call{prefix: k.prefix, del: &pb.DeleteRangeRequest{Key: []byte(k.key)}})
 	return r.del.GetDeleted() > 0, err
 }
 
 // do sends a call and returns its answer. It sends the call singly while few requests are under
-// way, and otherwise in a batch.
+// way, and otherwise in a batch. If ctx ends first, do returns at once; the server may execute the
+// call even then. Its errors are not interpreted.
 func (d *driver) do(ctx context.Context, c call) (reply, error) {
 	if q := d.batcher.Enter(ctx, c); q != nil {
 		return q.Await()
@@ -53,12 +56,12 @@ func (d *driver) do(ctx context.Context, c call) (reply, error) {
 
 // send sends a call singly.
 func (d *driver) send(ctx context.Context, c call) (r reply, err error) {
-	begin(ctx)
 	if c.txn != nil {
-		r.txn, err = d.kv.Txn(ctx, c.txn)
-	} else {
-		r.del, err = d.kv.DeleteRange(ctx, c.del)
+		r.txn, err = d.sendTxn(ctx, c.txn)
+		return r, err
 	}
+	begin(ctx)
+	r.del, err = d.kv.DeleteRange(ctx, c.del)
 	return r, err
 }
 
@@ -103,8 +106,7 @@ func (d *driver) sendTogether(
 	for n, i := range indices {
 		ops[n] = calls[i].part()
 	}
-	begin(ctx)
-	resp, err := d.kv.Txn(ctx, &pb.TxnRequest{Success: ops})
+	resp, err := d.sendTxn(ctx, &pb.TxnRequest{Success: ops})
 	for n, i := range indices {
 		if answers[i].Err = err; err == nil {
 			answers[i].Reply = part(resp, n)

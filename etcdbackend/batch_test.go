@@ -101,12 +101,13 @@ func TestBatchOnAServer(t *testing.T) {
 func TestRefusalInABatch(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
-	d, ops := openURL(t, s.URL), admin(t, s)
+	d := openURL(t, s.URL)
 	reqs := requests(t, 4)
 	reqs[0].TTL = 2 * long // needs a separate lease
 	raw.Release(t, d, raw.Acquire(t, d, reqs[0]))
-	revoked := d.leases[int64(reqs[0].TTL/time.Second)].lease
-	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), revoked.id))
+	d.mu.Lock() // the lease that the server does not have
+	d.leases[int64(reqs[0].TTL/time.Second)].lease = &lease{id: 1, ttl: long, sent: time.Now()}
+	d.mu.Unlock()
 	reqs[1].Meta = strings.Repeat("x", 1700<<10) // above the size limit of a request
 
 	grants, errs := acquireTogether(t, d, reqs)
@@ -120,11 +121,18 @@ func TestRefusalInABatch(t *testing.T) {
 	}
 }
 
-// loser loses the answers to transactions, and counts the lost answers.
+// loser replaces the answers to transactions by an error, and counts the lost answers.
 type loser struct {
+	answer error
 	losing atomic.Bool
 	lost   atomic.Int64
 }
+
+// The errors of a loser.
+var (
+	errReset = status.Error(codes.Unavailable, "the connection has ended")
+	errFull  = rpctypes.ErrGRPCNoSpace // after a transaction that has exceeded the quota
+)
 
 func (l *loser) option() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(
@@ -134,34 +142,43 @@ func (l *loser) option() grpc.DialOption {
 		err := invoke(ctx, method, req, reply, conn, opts...)
 		if method == "/etcdserverpb.KV/Txn" && l.losing.Load() {
 			l.lost.Add(1)
-			return status.Error(codes.Unavailable, "the connection has ended")
+			return l.answer
 		}
 		return err
 	})
 }
 
 // TestBatchWithoutAnAnswer checks that each request of a batch has an unknown outcome if the answer
-// to the batch is lost. None of the requests is repeated.
+// to the batch is lost, or if the batch has exceeded the quota. None of the requests is repeated.
 func TestBatchWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	var l loser
-	d := lend(t, admin(t, testenv.Etcd(t), l.option()))
-	grants, errs := acquireTogether(t, d, requests(t, 3))
-	if err := errors.Join(errs...); err != nil {
-		t.Fatalf("Acquire: %v", err)
-	}
-	l.losing.Store(true)
-	raw.Together(t, d.batcher, 3, func(i int) { errs[i] = d.Release(t.Context(), grants[i]) })
-	l.losing.Store(false)
-	if n := l.lost.Load(); n != 1 {
-		t.Errorf("%d requests, want one for all", n)
-	}
-	for i, err := range errs {
-		if err == nil || errors.Is(err, backend.ErrUnavailable) ||
-			errors.Is(err, backend.ErrNotHeld) {
-			t.Errorf("Release whose answer is lost: %v, want an unknown outcome", err)
+	for _, answer := range []error{errReset, errFull} {
+		l := &loser{answer: answer}
+		d := lend(t, admin(t, testenv.Etcd(t), l.option()))
+		grants, errs := acquireTogether(t, d, requests(t, 3))
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("Acquire: %v", err)
 		}
-		raw.WantIs(t, "the second Release", d.Release(t.Context(), grants[i]), backend.ErrNotHeld)
+		l.losing.Store(true)
+		raw.Together(t, d.batcher, 3, func(i int) { errs[i] = d.Release(t.Context(), grants[i]) })
+		l.losing.Store(false)
+		if n := l.lost.Load(); n != 1 {
+			t.Errorf("%v: %d requests, want one for all", answer, n)
+		}
+		for i, err := range errs {
+			wantUnknown(t, "Release whose answer is lost", err)
+			again := d.Release(t.Context(), grants[i])
+			raw.WantIs(t, "the second Release", again, backend.ErrNotHeld)
+		}
+	}
+}
+
+// wantUnknown checks that err leaves the outcome of a request unknown.
+func wantUnknown(tb testing.TB, what string, err error) {
+	tb.Helper()
+	if err == nil || isDefinite(err) || errors.Is(err, backend.ErrNotHeld) ||
+		errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrNotAcquired) {
+		tb.Errorf("%s: %v, want an unknown outcome", what, err)
 	}
 }
 

@@ -158,6 +158,9 @@ func (d *driver) stepBackAll(
 	}
 	if len(keys) > 0 {
 		if _, err := d.removeKeys(ctx, keys); err != nil {
+			for _, a := range all { // the server may still remove their keys
+				d.expectRemoval(a)
+			}
 			// Whatever the reason, the keys may have stayed.
 			err = fmt.Errorf("%v, and the other locks were not released: %v",
 				reason, err) //nolint:errorlint // neither is an answer to the attempt
@@ -198,6 +201,7 @@ func (d *driver) removeKeys(ctx context.Context, keys [][]byte) (removed []bool,
 
 // ReleaseAll implements backend.Combiner. It sends one transaction. If the server refuses that
 // because of one of its operations, or if a key may have been adopted, each lock is released alone.
+// A refused transaction has removed nothing, so nothing is released twice.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	removed, err := d.releaseTogether(ctx, gs)
 	if errors.Is(err, errAlone) || isRefusedForOne(err) {

@@ -27,7 +27,7 @@
 // A lock excludes other holders as long as the cluster keeps its data, whichever member fails: a
 // majority has written each grant. The leader's monotonic clock measures the terms. A new leader
 // restarts every term. So the lock of a dead process can outlive its term by another term, and no
-// lock is freed early.
+// lock is freed early, unless a former leader revokes its lease: see Server requirements.
 //
 // Each acquisition has its own key under root/lock/name/. The key that was created first belongs to
 // the holder. Requests name this key, so they are safe to repeat: a lost answer leaves neither a
@@ -77,8 +77,23 @@
 // # Server requirements
 //
 // etcd 3.4 or later is required. Before 3.4.31 and 3.5.13 a leader could revoke leases before the
-// end of their term, if it was replaced and had not noticed that yet. With authentication the user
-// needs
+// end of their term, if it was replaced and had not noticed that yet. Later versions first check
+// that the member is the leader, but skip the check if its Raft loop has run within three heartbeat
+// intervals. So a leader whose process was stopped for longer than a TTL often revokes such leases
+// just after it continues. The driver reports this loss at once: each lease has a marker, and the
+// watch of the driver shows its removal. One request then confirms that the lease has ended. The
+// next holder learns of it at the same time, so the work of the two can overlap for some
+// milliseconds. The fence separates them. The removal of a marker alone ends no lock.
+//
+// A server that has exceeded its quota refuses new locks, Downgrade, Export and Adopt. It executes
+// the request that exceeds the quota, and returns the error of a refusal nevertheless. So the
+// outcome of such a request is unknown: a Lock returns ErrUnavailable after a TTL, and a single
+// attempt may return ErrUncertain. Attempts that share a transaction pass the check of the quota,
+// so a full server may still grant some locks. Open, renewals, releases, List and Break work. But
+// versions 3.4.0 to 3.4.19 and 3.5.0 to 3.5.6 also refuse transactions that only delete. There
+// Break fails, and so do the release of an adopted lock and the removal of late keys.
+//
+// With authentication the user needs
 //
 //	etcdctl role grant-permission ROLE readwrite --prefix=true /dlock/
 //

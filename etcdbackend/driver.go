@@ -43,7 +43,8 @@ type driver struct {
 	caps    backend.Capabilities // constant after start
 
 	// Every request gets its values from this context instead of the caller's. They make requests
-	// require a leader, and so do the values of life. The client opens a stream of watches for each
+	// require a leader, and so do the values of life: without a leader a member then refuses them
+	// at once instead of at their timeout. The client opens a stream of watches for each
 	// set of metadata, so all watches must have the same.
 	values context.Context
 	life   context.Context    // of watches, streams and background work
@@ -107,7 +108,7 @@ func newDriver(client *clientv3.Client, o ownership, opts Options) *driver {
 		d.values = context.WithValue(context.Background(), wantsLeader{}, true) // for failFast
 	}
 	d.batcher = batch.New(batch.Options[call, reply]{
-		Send: d.sendBatch, Timeout: opts.Timeout, Most: maxUnderWay, Closed: errClosed,
+		Send: d.sendBatch, Timeout: opts.Timeout, MaxUnderWay: maxUnderWay, Closed: errClosed,
 	})
 	d.inbox = d.inboxOf(d.id)
 	return d
@@ -215,11 +216,21 @@ func (d *driver) stepBack(ctx context.Context, a *acquisition, ans answer) (answ
 	if ans.created == 0 {
 		return ans, nil
 	}
-	if _, err := d.removeKey(ctx, a.keys); err != nil {
-		return answer{}, interpretError(ctx, err)
+	if err := d.withdraw(ctx, a); err != nil {
+		return answer{}, err
 	}
 	ans.created = 0
 	return ans, nil
+}
+
+// withdraw removes the key of an attempt, before the attempt returns. The core may repeat the
+// attempt with the same owner, so withdraw records a removal that may be executed later.
+func (d *driver) withdraw(ctx context.Context, a *acquisition) error {
+	_, err := d.removeKey(ctx, a.keys)
+	if err = interpretError(ctx, err); err != nil && !isDefinite(err) {
+		d.expectRemoval(a)
+	}
+	return err
 }
 
 // create sends a transaction that creates the key of a where nothing blocks it, or reads the keys.
@@ -250,11 +261,15 @@ func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 	}
 	ans := answer{created: resp.Header.Revision, lease: a.lease.id}
 	if !resp.Succeeded {
-		ans.setOwn(a, resp.Responses[0].GetResponseRange().Kvs[0])
+		own := resp.Responses[0].GetResponseRange().Kvs
+		if len(own) == 0 {
+			return answer{}, errMalformed
+		}
+		ans.setOwn(a, own[0])
 	}
 	err = a.readFront(&ans, resp.Responses[1].GetResponseRange().Kvs)
 	if err != nil { // ErrConflict is definite, so the own key must not stay
-		if _, failed := d.removeKey(ctx, a.keys); failed != nil {
+		if failed := d.withdraw(ctx, a); failed != nil {
 			// Whatever the reason, the key may have stayed: the outcome is unknown.
 			return answer{}, fmt.Errorf("%v, and the entry behind it was not removed: %v",
 				err, failed) //nolint:errorlint // neither is an answer to the attempt
@@ -311,7 +326,10 @@ func (a *acquisition) put(key []byte, client string) *pb.RequestOp {
 	return putKey(key, newRecord(client, a).encode(), a.lease.id)
 }
 
-// applyAnswer changes the state of a according to the answer, and returns the result of Acquire.
+// applyAnswer changes the state of a according to the answer, and returns the result of Acquire. An
+// own key under another lease than the lease of this attempt is no grant: the keep-alives of this
+// driver would not renew it. Nor is a key that an earlier attempt may still remove. After this
+// ErrLost a call that waits begins with another owner.
 func (d *driver) applyAnswer(
 	a *acquisition, req *backend.Request, ans answer,
 ) (*backend.Grant, error) {

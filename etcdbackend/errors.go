@@ -36,9 +36,12 @@ var (
 // refusals are the errors of a server that has not proposed the request to the cluster, so that the
 // request is not executed. A later attempt may succeed. A server returns no other error before its
 // proposal after which another attempt is useful.
+//
+// rpctypes.ErrNoSpace is not among them: the server executes the request that exceeds its quota,
+// and answers it with the same error as the requests that it refuses from then on.
 var refusals = []error{
 	rpctypes.ErrNoLeader, rpctypes.ErrNotCapable, rpctypes.ErrUnhealthy,
-	rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied,
+	rpctypes.ErrTooManyRequests, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision, rpctypes.ErrInvalidAuthToken,
 	rpctypes.ErrUserEmpty, rpctypes.ErrUserNotFound, rpctypes.ErrAuthNotEnabled,
 }
@@ -46,6 +49,9 @@ var refusals = []error{
 // interpretError wraps an error of the client library in the sentinel that it means. An error that
 // it returns without a sentinel leaves the outcome unknown. ctx is the context of the request, as
 // bound returns it: once it has ended, an error without a sentinel is reported as its end.
+//
+// A lease that is gone is ErrUnavailable, not ErrLost: the server has executed nothing, and the
+// next attempt gets another lease. The callers report the loss of grants themselves.
 func interpretError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -106,7 +112,7 @@ func isRefusal(err error) bool {
 
 // isRefusedForOne reports whether one request can be the reason why the server refused its batch.
 func isRefusedForOne(err error) bool {
-	return isLeaseGone(err) || isDenied(err) || errors.Is(err, rpctypes.ErrNoSpace) ||
+	return isLeaseGone(err) || isDenied(err) ||
 		errors.Is(err, rpctypes.ErrRequestTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
 }
 
@@ -114,11 +120,15 @@ func isRefusedForOne(err error) bool {
 // the cluster had no leader.
 func isTransient(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) ||
-		!isUnsent(err) && !isRefusal(err) && !errors.Is(err, backend.ErrUnsupported)
+		!isUnsent(err) && !isRefusal(err) && !isFull(err) &&
+			!errors.Is(err, backend.ErrUnsupported)
 }
 
 // isLeaseGone reports whether the server has no such lease. It has then executed nothing.
 func isLeaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
+
+// isFull reports whether the server has exceeded its quota. It may have executed the request.
+func isFull(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 
 // isDenied reports whether the user has no permission for the request.
 func isDenied(err error) bool { return errors.Is(err, rpctypes.ErrPermissionDenied) }

@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -88,6 +90,11 @@ func release(tb testing.TB, d *driver, g *backend.Grant) {
 	}
 }
 
+// wait repeats Wait and Acquire as the core does. answer is the answer to an earlier attempt.
+func wait(d *driver, req *backend.Request, answer *backend.Busy) (*backend.Grant, error) {
+	return raw.Lock(context.Background(), d, req, answer, raw.ByServer)
+}
+
 // waiting continues in another goroutine after a *Busy, as the core does.
 func waiting(
 	tb testing.TB, d *driver, req *backend.Request, answer *backend.Busy,
@@ -155,7 +162,7 @@ func TestInterpretError(t *testing.T) {
 		want error // nil means none of the sentinels
 	}{
 		{t.Context(), rpctypes.ErrNoLeader, backend.ErrUnavailable},
-		{t.Context(), rpctypes.ErrNoSpace, backend.ErrUnavailable},
+		{t.Context(), rpctypes.ErrNoSpace, nil},
 		{t.Context(), rpctypes.ErrPermissionDenied, backend.ErrUnavailable},
 		{t.Context(), rpctypes.ErrInvalidAuthToken, backend.ErrUnavailable},
 		{t.Context(), rpctypes.ErrLeaseNotFound, backend.ErrUnavailable},
@@ -184,34 +191,16 @@ func TestInterpretError(t *testing.T) {
 	}
 }
 
-func TestBadURLs(t *testing.T) {
+// TestOpenExplainsWithoutSecrets checks the errors of servers that cannot be used.
+func TestOpenExplainsWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	s := testenv.Etcd(t)
-	for raw, want := range map[string]string{
-		"etcd:":                                   "no host",
-		"etcd://user@" + s.Addr:                   "go together",
-		"etcd://" + s.Addr + "?ca=x":              "etcds",
-		"etcds://" + s.Addr + "?ca=/nowhere":      "/nowhere",
-		"etcds://" + s.Addr + "?cert=/nowhere":    "/nowhere",
-		"etcd://" + s.Addr + "?timeout=0s":        "timeout",
-		"etcd://u:s3cret@127.0.0.1:1":             "refused",
-		"etcd://127.0.0.1:1,127.0.0.1:2":          "refused",
-		"etcds://u:s3cret@" + s.Addr:              "handshake",
-		"etcds://u:s3cret@" + s.Addr + "?ca=none": "none",
+	for url, want := range map[string]string{
+		"etcd://" + raw.Login + "127.0.0.1:1": "refused",
+		"etcd://127.0.0.1:1,127.0.0.1:2":      "refused",
+		"etcds://" + raw.Login + s.Addr:       "handshake",
 	} {
-		begun := time.Now()
-		d, err := testenv.Open(t.Context(), raw)
-		if err == nil {
-			_ = d.Close()
-			t.Errorf("%s: opened", raw)
-			continue
-		}
-		if text := err.Error(); !strings.Contains(text, want) || strings.Contains(text, "s3cret") {
-			t.Errorf("%s: %v, want %q in it and no password", raw, err, want)
-		}
-		if took := time.Since(begun); took > patience {
-			t.Errorf("%s: took %v", raw, took)
-		}
+		raw.WantIs(t, url, raw.Refused(t, url, want), backend.ErrUnavailable)
 	}
 }
 
@@ -221,9 +210,9 @@ func TestBadFilesAreNotRepeated(t *testing.T) {
 	for _, file := range []string{"ca", "cert"} {
 		begun := time.Now()
 		_, err := testenv.Open(t.Context(), "etcds://127.0.0.1:1?"+file+"=/nowhere")
-		if took := time.Since(begun); err == nil || took >= openTimeout {
+		if took := time.Since(begun); err == nil || took >= backend.OpenTimeout {
 			t.Errorf("%s: error %v after %v, the timeout of Open is %v",
-				file, err, took, openTimeout)
+				file, err, took, backend.OpenTimeout)
 		}
 	}
 }
@@ -310,6 +299,7 @@ func TestCloseLeavesNoLease(t *testing.T) {
 		if n := countLeases(t, ops); n != 2 {
 			t.Fatalf("%d leases, want 2", n)
 		}
+		lapse(d.(*driver), d.(*driver).leases[seconds(time.Hour)].lease)
 		if err := d.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
@@ -652,6 +642,252 @@ func TestBreakIsPushed(t *testing.T) {
 	}
 }
 
+// markedLease returns the lease of an acquisition of d whose marker exists.
+func markedLease(tb testing.TB, d *driver, ops *clientv3.Client, owner string) *lease {
+	tb.Helper()
+	d.mu.Lock()
+	l := d.acquisitions[owner].lease
+	d.mu.Unlock()
+	eventually(tb, "the lease has a marker", func() bool {
+		return len(keysUnder(tb, ops, d.markerOf(l.id))) == 1
+	})
+	return l
+}
+
+// TestEndOfALeaseIsPushed checks that the driver reports the end of a lease to all holders at once,
+// without a waiter or a renewal. A former leader that was stopped ends leases that were renewed.
+func TestEndOfALeaseIsPushed(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	d, ops := openURL(t, s.URL), admin(t, s)
+	first, second := newRequest(t), newRequest(t)
+	second.Key += "/second"
+	firstLost, secondLost := lossOf(first), lossOf(second)
+	raw.Acquire(t, d, first)
+	raw.Acquire(t, d, second)
+	l := markedLease(t, d, ops, first.Owner)
+	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), l.id))
+	raw.WantIs(t, "Lost of the first lock", await(t, "Lost", firstLost), errLeaseEnded)
+	raw.WantIs(t, "Lost of the second lock", await(t, "Lost", secondLost), errLeaseEnded)
+	release(t, d, raw.Acquire(t, d, newRequest(t)))
+}
+
+// TestDeletedMarkerIsNoLoss checks that an operator can delete the keys of clients, and no lock is
+// lost. The driver creates its marker again, so the end of the lease is still reported at once.
+func TestDeletedMarkerIsNoLoss(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	d, ops := openURL(t, s.URL), admin(t, s)
+	req := newRequest(t)
+	lost := lossOf(req)
+	g := raw.Acquire(t, d, req)
+	l := markedLease(t, d, ops, req.Owner)
+	for range 3 {
+		must[*clientv3.DeleteResponse](t)(
+			ops.Delete(t.Context(), d.inbox, clientv3.WithPrefix()))
+		markedLease(t, d, ops, req.Owner)
+	}
+	renews(t, d, g)
+	select {
+	case err := <-lost:
+		t.Fatalf("Lost without a loss: %v", err)
+	default:
+	}
+	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), l.id))
+	raw.WantIs(t, "Lost", await(t, "Lost", lost), errLeaseEnded)
+}
+
+// markerFault intercepts the requests of a client that create markers. Each calls the next function
+// of faults, which returns an error instead of the answer, or nil. No function is nil, too.
+func markerFault(faults ...func() error) grpc.DialOption {
+	var n atomic.Int64
+	return grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if _, ok := req.(*pb.PutRequest); ok {
+			if i := int(n.Add(1)) - 1; i < len(faults) {
+				if err := faults[i](); err != nil {
+					return err
+				}
+			}
+		}
+		return invoke(ctx, method, req, reply, conn, opts...)
+	})
+}
+
+// TestFailedMarkerIsCreatedLater checks that a marker exists although the first requests for it
+// failed. The driver repeats a request without an answer. After a refusal it waits for a renewal.
+func TestFailedMarkerIsCreatedLater(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	for _, isRefused := range []bool{false, true} {
+		refuse := make(chan struct{})
+		d, ops := lend(t, admin(t, s, markerFault(func() error {
+			defer close(refuse)
+			if isRefused {
+				return rpctypes.ErrGRPCPermissionDenied
+			}
+			return status.Error(codes.Internal, "the connection is gone")
+		}))), admin(t, s)
+		req := newRequest(t)
+		g := raw.Acquire(t, d, req)
+		await(t, "the first request", refuse)
+		if isRefused {
+			eventually(t, "the marker is created with a renewal", func() bool {
+				renews(t, d, g)
+				return len(keysUnder(t, ops, d.inbox)) == 1
+			})
+		}
+		markedLease(t, d, ops, req.Owner)
+		release(t, d, g)
+	}
+}
+
+// TestEndBeforeTheMarkerIsPushed checks a lease that ends before its marker exists: the server
+// refuses the marker, and the driver reports the loss at once.
+func TestEndBeforeTheMarkerIsPushed(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	ended := make(chan struct{})
+	d := lend(t, admin(t, s, markerFault(func() error { <-ended; return nil })))
+	ops := admin(t, s)
+	req := newRequest(t)
+	lost := lossOf(req)
+	raw.Acquire(t, d, req)
+	d.mu.Lock()
+	l := d.acquisitions[req.Owner].lease
+	d.mu.Unlock()
+	must[*clientv3.LeaseRevokeResponse](t)(ops.Revoke(t.Context(), l.id))
+	close(ended)
+	raw.WantIs(t, "Lost", await(t, "Lost", lost), errLeaseEnded)
+}
+
+// TestSweepLeavesMarkers checks that a sweep removes a ghost of a lease, and not its other keys.
+func TestSweepLeavesMarkers(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	d, ops := openURL(t, s.URL), admin(t, s)
+	g := raw.Acquire(t, d, newRequest(t))
+	l := markedLease(t, d, ops, g.Owner)
+	ghost := d.prefix(g.Key) + raw.NewOwner()
+	put := must[*clientv3.PutResponse](t)(ops.Put(t.Context(), ghost, "", clientv3.WithLease(l.id)))
+	created := put.Header.Revision
+	d.sweepGhosts(l, [][]byte{[]byte(d.markerOf(l.id)), []byte(d.floorKey(g.Key)), []byte(ghost)})
+	eventually(t, "the ghost is gone", func() bool { return len(keysUnder(t, ops, ghost)) == 0 })
+	marker := must[*clientv3.GetResponse](t)(ops.Get(t.Context(), d.markerOf(l.id)))
+	if len(marker.Kvs) != 1 || marker.Kvs[0].Version != 1 ||
+		marker.Kvs[0].CreateRevision > created {
+		t.Error("the sweep has removed the marker, too")
+	}
+	renews(t, d, g)
+	release(t, d, g)
+}
+
+// TestLapsedLeaseIsReplaced checks that no acquisition gets a lease whose former proof has ended
+// before its keep-alive is answered: the server may be about to end such a lease.
+func TestLapsedLeaseIsReplaced(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Etcd(t).URL)
+	req := newRequest(t)
+	lapsed := must[*lease](t)(d.freshLease(t.Context(), req.TTL))
+	lapse(d, lapsed)
+	_, err := d.keepAlive(t.Context(), lapsed)
+	raw.WantIs(t, "the keep-alive", err, errLapsed)
+	if l := must[*lease](t)(d.freshLease(t.Context(), req.TTL)); l.id == lapsed.id {
+		t.Error("the lease is used again")
+	}
+}
+
+// TestLeaseLapsesBeforeItsEnd checks the margin for clocks of different rates: a keep-alive proves
+// nothing if it is answered in the last hundredth of the term.
+func TestLeaseLapsesBeforeItsEnd(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Etcd(t).URL)
+	req := newRequest(t)
+	req.TTL = 100 * long // half of the margin is long enough for the keep-alive
+	l := must[*lease](t)(d.freshLease(t.Context(), req.TTL))
+	d.mu.Lock()
+	l.sent = l.sent.Add(margin(l.ttl)/2 - l.ttl)
+	d.mu.Unlock()
+	_, err := d.keepAlive(t.Context(), l)
+	raw.WantIs(t, "the keep-alive", err, errLapsed)
+}
+
+// TestManyKeysOfALease checks a renewal of a client with so many locks that the keys of their lease
+// exceed the usual limit of an answer. Long keys of an operator take the place of the locks' keys.
+func TestManyKeysOfALease(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewEtcd(t)
+	d, ops := openURL(t, s.URL), admin(t, s)
+	g := raw.Acquire(t, d, newRequest(t))
+	l := d.find(g.Owner).lease
+	const size = 1 << 20
+	for i := range maxMessage/size + 1 {
+		key := fmt.Sprint(i, strings.Repeat("x", size))
+		must[*clientv3.PutResponse](t)(ops.Put(t.Context(), key, "", clientv3.WithLease(l.id)))
+	}
+	for range 2 * size / maxEntry {
+		req := newRequest(t)
+		d.admit(req, l, req.Owner)
+	}
+	renews(t, d, g)
+}
+
+// lapse lets the newest proof of a lease be older than its term. The server keeps the lease, as a
+// new leader does.
+func lapse(d *driver, l *lease) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.sent = l.sent.Add(-l.ttl)
+}
+
+// TestSuspendedLeaseHasLapsed checks that a lease also lapses while the machine is suspended. The
+// monotonic clock stands still then. The first word of a time.Time has the seconds of the wall
+// clock above 30 bits of nanoseconds.
+func TestSuspendedLeaseHasLapsed(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Etcd(t).URL)
+	req := newRequest(t)
+	l := must[*lease](t)(d.freshLease(t.Context(), req.TTL))
+	d.mu.Lock()
+	*(*uint64)(unsafe.Pointer(&l.sent)) -= uint64(l.ttl/time.Second) << 30
+	d.mu.Unlock()
+	_, err := d.keepAlive(t.Context(), l)
+	raw.WantIs(t, "the keep-alive", err, errLapsed)
+}
+
+// TestLapsedLeaseIsRevoked checks that no lapsed lease stays on the server for another term: not
+// where the key of a waiter would block the lock. A lapsed lease with a grant stays, because only
+// the core may release the grant.
+func TestLapsedLeaseIsRevoked(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewEtcd(t)
+	d, other, ops := openURL(t, s.URL), openURL(t, s.URL), admin(t, s)
+	held := raw.Acquire(t, other, newRequest(t))
+	waiter, next := newRequest(t), newRequest(t)
+	next.Key += "/next"
+	granted := waiting(t, d, waiter, raw.Busy(t, d, waiter))
+	d.mu.Lock()
+	first := d.acquisitions[waiter.Owner].lease
+	d.mu.Unlock()
+	lapse(d, first)
+	g := raw.Acquire(t, d, next)
+	release(t, other, held)
+	release(t, d, await(t, "the waiter", granted))
+	eventually(t, "the lapsed lease is gone", func() bool { return countLeases(t, ops) == 2 })
+
+	second := must[*lease](t)(d.freshLease(t.Context(), next.TTL))
+	lapse(d, second)
+	must[*lease](t)(d.freshLease(t.Context(), next.TTL))
+	_, err := d.Renew(t.Context(), g)
+	raw.WantIs(t, "the renewal of a lapsed grant", err, errLapsed)
+	if keys := keysUnder(t, ops, d.prefix(g.Key)); len(keys) != 1 {
+		t.Errorf("an unreleased grant has the keys %q", keys)
+	}
+	release(t, d, g)
+}
+
 // TestBreakArrivesAfterAReconnection checks that a break which happens while the connection is cut
 // is reported after the reconnection.
 func TestBreakArrivesAfterAReconnection(t *testing.T) {
@@ -894,32 +1130,6 @@ func TestMinTTLIsTheServers(t *testing.T) {
 	if got := d.Capabilities().MinTTL; got < 4*time.Second || got > 6*time.Second {
 		t.Errorf("MinTTL %v", got)
 	}
-}
-
-func TestQuotaExceeded(t *testing.T) {
-	t.Parallel()
-	s := testenv.NewEtcd(t, "--quota-backend-bytes", "1048576")
-	d, ops := openURL(t, s.URL), admin(t, s)
-	g := raw.Acquire(t, d, newRequest(t))
-	for i := 0; ; i++ {
-		_, err := ops.Put(t.Context(), fmt.Sprint("fill", i), strings.Repeat("x", 100_000))
-		if err != nil {
-			raw.WantIs(t, "Put", err, rpctypes.ErrNoSpace)
-			break
-		}
-	}
-	req := newRequest(t)
-	req.Key += "/other"
-	_, err := d.Acquire(t.Context(), req)
-	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
-	if _, err := d.Renew(t.Context(), g); err != nil {
-		t.Errorf("Renew: %v", err)
-	}
-	if err := d.Break(t.Context(), g.Key, g.Owner); err != nil {
-		t.Errorf("Break: %v", err)
-	}
-	_, err = d.Renew(t.Context(), g)
-	raw.WantIs(t, "Renew after Break", err, backend.ErrLost)
 }
 
 // TestClientWithoutConnection makes a driver of a client that another package built.

@@ -10,6 +10,17 @@ import (
 // The inbox of a driver is a key. A driver that breaks a lock writes the broken owner to the inbox
 // of the holder's driver. One watch of the inbox serves all held locks, so an uncontended lock
 // needs no watch.
+//
+// The same watch reports the end of a lease: each lease of the driver has a marker, a key that the
+// server removes with the lease. The removal comes to the holders as fast as to the waiters. It is
+// needed after a former leader has revoked a lease that was renewed, and after an operator has.
+// The removal alone proves nothing, because an operator can delete the marker. So the driver
+// creates the marker again, which the server refuses only if the lease has ended.
+//
+// A message is only faster than a renewal, never necessary: if it is lost, the holder detects the
+// Break, or the end of the lease, when it renews. So the driver never reads the inbox itself, and a
+// failed watch costs only time. The inbox belongs to the lease of the broken holder, and ends with
+// it.
 
 // openInbox starts to watch the inbox. It returns when the watch exists, so that no break comes
 // before the driver listens. ctx limits only the opening.
@@ -33,15 +44,15 @@ func (d *driver) openInbox(ctx context.Context) error {
 	}
 	d.background.Go(func() {
 		defer end()
-		d.readInbox(events, created.Header.Revision+1)
+		d.readInbox(events, created.Header.GetRevision()+1)
 	})
 	return nil
 }
 
-// watchInbox watches the inbox from a revision. 0 means from now on.
+// watchInbox watches the inbox and the markers from a revision. 0 means from now on.
 func (d *driver) watchInbox(ctx context.Context, revision int64) clientv3.WatchChan {
 	return d.client.Watch(ctx, d.inbox,
-		clientv3.WithRev(revision), clientv3.WithCreatedNotify(), clientv3.WithFilterDelete())
+		clientv3.WithPrefix(), clientv3.WithRev(revision), clientv3.WithCreatedNotify())
 }
 
 // readInbox is the goroutine of the inbox. If a watch fails, readInbox opens another one from the
@@ -57,12 +68,12 @@ func (d *driver) readInbox(events clientv3.WatchChan, revision int64) {
 				break
 			}
 			for _, ev := range resp.Events {
-				d.loseBroken(string(ev.Kv.Value), ev.Kv.ModRevision)
+				d.readMessage(ev)
 			}
 			// The notice that the watch exists has the newest revision, but the events of the past
 			// are still to come.
 			if !resp.Created || revision == 0 {
-				revision = resp.Header.Revision + 1
+				revision = resp.Header.GetRevision() + 1
 			}
 		}
 		select {
@@ -72,6 +83,53 @@ func (d *driver) readInbox(events clientv3.WatchChan, revision int64) {
 		}
 		events = d.watchInbox(d.life, revision)
 	}
+}
+
+// readMessage handles one change of the inbox or of a marker.
+func (d *driver) readMessage(ev *clientv3.Event) {
+	isInbox := string(ev.Kv.Key) == d.inbox
+	switch {
+	case isInbox && ev.Type == clientv3.EventTypePut:
+		d.loseBroken(string(ev.Kv.Value), ev.Kv.ModRevision)
+	case !isInbox && ev.Type == clientv3.EventTypeDelete:
+		if l := d.findLease(d.leaseOf(ev.Kv.Key)); l != nil {
+			d.mark(l)
+		}
+	}
+}
+
+// mark creates the marker of a lease in the background, and ends the lease if the server has no
+// such lease. It repeats what may have failed for a moment, for Options.Timeout at most. Without
+// the marker, the next renewal detects the end of the lease; if the lease has not ended, the
+// renewal calls mark again.
+func (d *driver) mark(l *lease) {
+	d.background.Go(func() {
+		ctx, cancel := d.bound(d.life)
+		defer cancel()
+		for {
+			err := d.putMarker(ctx, l)
+			if isLeaseGone(err) {
+				d.endLease(l)
+				return
+			}
+			if err == nil || !isTransient(err) && !isUnsent(err) {
+				return
+			}
+			select {
+			case <-time.After(retryDelay):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// putMarker sends one request for mark, which leaves mark time to repeat it with another member.
+func (d *driver) putMarker(ctx context.Context, l *lease) error {
+	ctx, cancel := d.boundTo(ctx, d.timeoutFor(l.ttl))
+	defer cancel()
+	_, err := d.client.Put(ctx, d.markerOf(l.id), "", clientv3.WithLease(l.id))
+	return err
 }
 
 // loseBroken reports that Break removed the key of an owner at a revision. The watch of the queue

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -163,6 +162,7 @@ func (l *listing) flush(ctx context.Context, yield func(*backend.Info, error) bo
 
 // Break implements backend.Breaker. It reads the keys and removes those of the holders, or of one
 // of them, with one more request each. If the lock has changed hands in between, it begins again.
+// If a request fails, the holders before it are broken already.
 func (d *driver) Break(ctx context.Context, name, owner string) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
@@ -234,7 +234,7 @@ func (d *driver) removeHolder(ctx context.Context, name string, r record) (done 
 	resp, err := d.client.Txn(ctx).If(present).
 		Then(clientv3.OpDelete(key), clientv3.OpPut(d.inboxOf(r.client), r.owner, lease)).
 		Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) { // without the message, the next renewal finds out
+	if isFull(err) { // without the message, the next renewal finds out
 		resp, err = d.client.Txn(ctx).If(present).Then(clientv3.OpDelete(key)).Commit()
 		if err == nil && !resp.Succeeded {
 			return false, errBrokenWithoutSpace

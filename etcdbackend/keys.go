@@ -2,8 +2,11 @@ package etcdbackend
 
 import (
 	"bytes"
+	"strconv"
+	"strings"
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend/key"
 )
@@ -12,6 +15,7 @@ import (
 //
 //	root/lock/NAME/OWNER  an acquisition of OWNER, or of the owner in its value, which is a record
 //	root/client/ID        the inbox of a driver; its value is the owner of a broken lock
+//	root/client/ID/LEASE  the marker of a lease of that driver, in hexadecimal digits
 //	root/floor/NAME       a lock of Floor
 //
 // NAME is the name of the lock as key.Encode returns it, so it contains no slash.
@@ -52,6 +56,23 @@ func (d *driver) locks() string { return d.root + lockPart }
 
 // inboxOf returns the key of the inbox of the driver with that id.
 func (d *driver) inboxOf(id string) string { return d.root + "/client/" + id }
+
+// markerOf returns the key of the marker of a lease of d.
+func (d *driver) markerOf(id clientv3.LeaseID) string { return d.inbox + "/" + markerName(id) }
+
+// markerName returns the last part of the key of a marker. No owner has such a name: see
+// backend.Request.
+func markerName(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }
+
+// leaseOf returns the lease of d that a marker belongs to, or 0 if key is no marker.
+func (d *driver) leaseOf(key []byte) clientv3.LeaseID {
+	hex, ok := strings.CutPrefix(string(key), d.inbox+"/")
+	id, err := strconv.ParseInt(hex, 16, 64)
+	if !ok || err != nil {
+		return 0
+	}
+	return clientv3.LeaseID(id)
+}
 
 // floorKey returns the key of a lock of Floor.
 func (d *driver) floorKey(name string) string {

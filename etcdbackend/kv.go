@@ -9,18 +9,29 @@ import (
 )
 
 // kv sends the requests for locks. They are the server's own messages, into which the client would
-// convert its operations, with copies. Both methods return the client's error as it is.
+// convert its operations, with copies. The methods return the client's error as it is.
 type kv interface {
 	Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error)
 	DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error)
+	// LeaseKeys reads the keys of a lease. limit is the limit of the answer in bytes, unless the
+	// client has its own.
+	LeaseKeys(
+		ctx context.Context, id clientv3.LeaseID, limit int,
+	) (*pb.LeaseTimeToLiveResponse, error)
 }
 
 // ownKV is the kv of a client that the driver has made. It sends the same requests as the client,
-// by the same interceptors, but saves 47 allocations for a pair of Lock and Unlock.
-type ownKV struct{ remote pb.KVClient }
+// by the same interceptors, but saves 48 of 309 allocations of an uncontended pair of Acquire and
+// Release.
+type ownKV struct {
+	remote pb.KVClient
+	leases pb.LeaseClient
+}
 
 // newOwnKV returns the kv of a client that connect has made.
-func newOwnKV(client *clientv3.Client) ownKV { return ownKV{clientv3.RetryKVClient(client)} }
+func newOwnKV(client *clientv3.Client) ownKV {
+	return ownKV{clientv3.RetryKVClient(client), clientv3.RetryLeaseClient(client)}
+}
 
 // callOptions are the options that the client adds to each call.
 var callOptions = []grpc.CallOption{
@@ -38,6 +49,16 @@ func (k ownKV) DeleteRange(
 	ctx context.Context, req *pb.DeleteRangeRequest,
 ) (*pb.DeleteRangeResponse, error) {
 	resp, err := k.remote.DeleteRange(ctx, req, callOptions...)
+	return resp, clientv3.ContextError(ctx, err)
+}
+
+// LeaseKeys implements kv.
+func (k ownKV) LeaseKeys(
+	ctx context.Context, id clientv3.LeaseID, limit int,
+) (*pb.LeaseTimeToLiveResponse, error) {
+	resp, err := k.leases.LeaseTimeToLive(ctx,
+		&pb.LeaseTimeToLiveRequest{ID: int64(id), Keys: true},
+		grpc.MaxCallSendMsgSize(maxSend), grpc.MaxCallRecvMsgSize(limit))
 	return resp, clientv3.ContextError(ctx, err)
 }
 
@@ -59,6 +80,17 @@ func (k lentKV) DeleteRange(
 	return (*pb.DeleteRangeResponse)(resp.Del()), err
 }
 
+// LeaseKeys implements kv. The limit is the client's own.
+func (k lentKV) LeaseKeys(
+	ctx context.Context, id clientv3.LeaseID, _ int,
+) (*pb.LeaseTimeToLiveResponse, error) {
+	resp, err := k.client.TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LeaseTimeToLiveResponse{Header: resp.ResponseHeader, Keys: resp.Keys}, nil
+}
+
 // txnOp converts a message to the client's operation. It converts only the parts of messages that
 // this package uses.
 func txnOp(req *pb.TxnRequest) clientv3.Op {
@@ -69,7 +101,8 @@ func txnOp(req *pb.TxnRequest) clientv3.Op {
 	return clientv3.OpTxn(cmps, clientOps(req.Success), clientOps(req.Failure))
 }
 
-// clientOps converts the operations of a transaction.
+// clientOps converts the operations of a transaction. The order stays, because the answers to them
+// have the same order.
 func clientOps(reqs []*pb.RequestOp) []clientv3.Op {
 	ops := make([]clientv3.Op, len(reqs))
 	for i, req := range reqs {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -149,24 +148,28 @@ func TestLostPlaceGrantsNothing(t *testing.T) {
 	release(t, d, g)
 }
 
-// tardy makes the server execute a transaction long after its caller has given it up.
+// tardy makes the server execute a request long after its caller has given it up.
 type tardy struct {
-	next atomic.Bool // the next transaction is late
-	late chan func(context.Context) error
+	method string      // the end of its name
+	next   atomic.Bool // the next request of the method is late
+	late   chan func(context.Context) error
 }
 
-func newTardy() *tardy { return &tardy{late: make(chan func(context.Context) error, 1)} }
+// newTardy returns a tardy for transactions.
+func newTardy() *tardy {
+	return &tardy{method: "/Txn", late: make(chan func(context.Context) error, 1)}
+}
 
 func (l *tardy) option() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(
 		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
-		if !strings.HasSuffix(method, "/Txn") || !l.next.CompareAndSwap(true, false) {
+		if !strings.HasSuffix(method, l.method) || !l.next.CompareAndSwap(true, false) {
 			return invoke(ctx, method, req, reply, conn, opts...)
 		}
 		l.late <- func(ctx context.Context) error {
-			return invoke(ctx, method, req, new(pb.TxnResponse), conn)
+			return invoke(ctx, method, req, reply, conn)
 		}
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
@@ -303,4 +306,55 @@ func TestRemadeKeyProvesNothing(t *testing.T) {
 	raw.WantIs(t, "Renew while another owner holds the lock", err, backend.ErrLost)
 	release(t, d, g) // removes the key of the late request
 	release(t, other, next)
+}
+
+// TestLateRemovalFreesNoGrant checks an attempt whose removal of its own key is executed after the
+// next attempt of the owner. That attempt must not be granted: its key is about to be removed.
+func TestLateRemovalFreesNoGrant(t *testing.T) {
+	t.Parallel()
+	s := testenv.Etcd(t)
+	late := newTardy()
+	late.method = "/DeleteRange"
+	d, ops := lend(t, admin(t, s, late.option())), admin(t, s)
+	obstacle, opener, mine := raw.Acquire(t, d, newRequest(t)), newRequest(t), newRequest(t)
+	// This opens the copy of the queue, so that the next attempt creates a queue entry at once.
+	_ = raw.Busy(t, d, opener)
+	release(t, d, &backend.Grant{Request: *opener})
+	release(t, d, obstacle)
+	stranger := d.prefix(mine.Key) + "stranger"
+	must[*clientv3.PutResponse](t)(ops.Put(t.Context(), stranger, "hello"))
+
+	late.next.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(ctx, mine)
+		failed <- err
+	}()
+	execute := await(t, "the removal", late.late)
+	cancel()
+	wantUnknown(t, "Acquire", await(t, "Acquire", failed))
+	must[*clientv3.DeleteResponse](t)(ops.Delete(t.Context(), stranger))
+	_, err := d.Acquire(t.Context(), mine)
+	raw.WantIs(t, "the next attempt of the owner", err, backend.ErrLost)
+	release(t, d, &backend.Grant{Request: *mine})
+	if err := execute(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLateRemovalOfAllFreesNoGrant checks the same for several locks at once.
+func TestLateRemovalOfAllFreesNoGrant(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.Etcd(t).URL)
+	req := newRequest(t)
+	l := must[*lease](t)(d.freshLease(t.Context(), req.TTL))
+	a := d.admit(req, l, req.Owner)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	own := answer{created: 1, lease: l.id, first: true}
+	err := d.stepBackAll(ctx, []*acquisition{a}, []answer{own}, &backend.Busy{})
+	wantUnknown(t, "AcquireAll", err)
+	_, err = d.applyAnswer(a, req, own)
+	raw.WantIs(t, "the next attempt of the owner", err, backend.ErrLost)
 }

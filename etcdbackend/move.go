@@ -59,7 +59,8 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 
 // Export implements backend.Mover. It moves the key to a lease that no client keeps alive. The
 // ticket has the creator of the key, by which Adopt finds it, and a secret: a client that may
-// inspect the lock knows its owner.
+// inspect the lock knows its owner. The term of the exported grant begins when the server grants
+// that lease. If the key is not moved, the lease stays without keys until it ends by itself.
 func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
 	ctx, cancel := d.boundTo(ctx, d.timeoutFor(g.TTL))
 	defer cancel()
@@ -89,7 +90,9 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 	return a.creator() + "." + secret, nil
 }
 
-// Adopt implements backend.Mover. It moves the key to the lease of this driver.
+// Adopt implements backend.Mover. It moves the key to the lease of this driver. The same write
+// removes the secret, so a second adopter gets ErrLost. The adopter itself gets its grant again if
+// it repeats the request.
 func (d *driver) Adopt(
 	ctx context.Context, ticket string, req *backend.Request,
 ) (*backend.Grant, error) {
@@ -130,10 +133,9 @@ func (d *driver) Adopt(
 	return d.applyAnswer(a, req, answer{created: r.created, lease: l.id, first: true})
 }
 
-// releaseOwned releases what a Release cannot remove by its name alone: an adopted grant, whose key
-// has the name of another owner, and anything of an owner that this driver does not know, whose key
-// may have another owner by now. One request suffices, unless the owner has a key that was written
-// again.
+// releaseOwned releases what a Release cannot remove by its name alone. The key of an adopted grant
+// has the name of another owner. The key of an owner that is not in the registry may have another
+// owner by now. One request suffices, unless the owner has a key that was written again.
 func (d *driver) releaseOwned(ctx context.Context, g *backend.Grant) error {
 	k := newKeys(d.root, g.Key, g.Owner)
 	key, prefix, end := k.bytes()
@@ -194,8 +196,7 @@ func (d *driver) edit(
 		if err != nil {
 			return record{}, err
 		}
-		begin(ctx)
-		txn, err := d.kv.Txn(ctx, ifUnchanged([]byte(key), r.modified, op))
+		txn, err := d.sendTxn(ctx, ifUnchanged([]byte(key), r.modified, op))
 		if err != nil {
 			return record{}, interpretError(ctx, err)
 		}

@@ -45,6 +45,6 @@ func TestWatchRequiresALeader(t *testing.T) {
 	got, _ := metadata.FromOutgoingContext(w.ctx)
 	want, _ := metadata.FromOutgoingContext(d.life)
 	if len(want) == 0 || !maps.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("a watch with %v, the driver's others have %v", got, want)
+		t.Errorf("a watch with %v, the driver's other ones have %v", got, want)
 	}
 }

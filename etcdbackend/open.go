@@ -20,8 +20,6 @@ func init() {
 }
 
 const (
-	// openTimeout limits New, and an Open with a context that does not end earlier.
-	openTimeout = 8 * time.Second
 	// A dead connection is detected after pingTime and pingTimeout. By default servers refuse
 	// clients that ping more often than every 5 s.
 	pingTime    = 10 * time.Second
@@ -31,6 +29,8 @@ const (
 	// maxMessage limits an answer in bytes: the queue of one lock, with some hundred bytes for each
 	// waiting client, or a page of a listing. gRPC would accept 2 GB.
 	maxMessage = 16 << 20
+	// maxEntry limits a lock's part of the keys of a lease in bytes, without the root.
+	maxEntry = maxKey + 100
 	// maxSend is the client's limit of a request in bytes. The limit of a server is lower.
 	maxSend = 2 << 20
 )
@@ -44,8 +44,9 @@ const (
 //     after minutes. 10 s and 3 s are good values.
 //   - Logger: without one the client writes to standard error.
 //   - DialTimeout: with a user and a password it limits the request for a token.
-//   - MaxCallRecvMsgSize: it limits the memory for an answer, which can otherwise take 2 GB. 16 MB
-//     are plenty.
+//   - MaxCallRecvMsgSize: it limits the memory for an answer, which can otherwise take 2 GB. A
+//     renewal reads the keys of all locks with its TTL. 16 MB are enough for 10,000 locks with the
+//     longest names.
 //
 // Only a driver that was opened by URL returns ErrUnavailable at once if the server is unreachable.
 // A client of the caller waits for the server until Options.Timeout, and does not report whether it
@@ -62,12 +63,12 @@ func New(client *clientv3.Client, opts *Options) (backend.Driver, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), openTimeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), backend.OpenTimeout, errTimeout)
 	defer cancel()
 	return start(ctx, newDriver(client, lent, options))
 }
 
-// open is the backend.Opener of the package. It blocks for openTimeout at most.
+// open is the backend.Opener of the package. It blocks for backend.OpenTimeout at most.
 func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	t, err := parseTarget(u)
 	if err != nil {
@@ -77,7 +78,7 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, backend.OpenTimeout, errTimeout)
 	defer cancel()
 	var client *clientv3.Client
 	err = retryTransient(ctx, func() (err error) {
@@ -117,7 +118,7 @@ func retryTransient(ctx context.Context, attempt func() error) error {
 		err := attempt()
 		switch {
 		case err != nil && last != nil && errors.Is(context.Cause(ctx), errTimeout):
-			return last // more useful than the end of openTimeout
+			return last // more useful than the end of backend.OpenTimeout
 		case err == nil || !isTransient(err):
 			return err
 		}
@@ -192,17 +193,31 @@ func (t *target) config() (clientv3.Config, error) {
 	return config, nil
 }
 
+// usualMinTTL is the minimum TTL of a server with the default election timeout.
+const usualMinTTL = 2 * time.Second
+
 // probe checks that the server answers, accepts the user, and lets the user read and write under
-// the root. It reads the server's minimum TTL, for which it has to grant the shortest lease.
+// the root. It reads the server's minimum TTL. A full server must be accessible, too, because an
+// operator may have to free its locks: probe then only reads.
 func (d *driver) probe(ctx context.Context) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
-	// The server checks the permissions even though the condition is never true.
+	read := clientv3.OpGet(d.root+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	err := d.checkAccess(ctx, clientv3.OpPut(d.inbox, ""), read)
+	if isFull(err) {
+		err = d.checkAccess(ctx, read)
+	}
+	if err != nil {
+		return err
+	}
+	return d.readMinTTL(ctx)
+}
+
+// checkAccess checks that the user has the permissions for the operations, and executes none. The
+// server checks the permissions even though the condition is never true.
+func (d *driver) checkAccess(ctx context.Context, ops ...clientv3.Op) error {
 	never := clientv3.Compare(clientv3.Version(d.inbox), "<", 0)
-	_, err := d.client.Txn(ctx).If(never).Then(
-		clientv3.OpPut(d.inbox, ""),
-		clientv3.OpGet(d.root+"/", clientv3.WithPrefix(), clientv3.WithCountOnly()),
-	).Commit()
+	_, err := d.client.Txn(ctx).If(never).Then(ops...).Commit()
 	if isDenied(err) {
 		return fmt.Errorf("%w: the user needs permission to read and write under %s/: %w",
 			backend.ErrUnavailable, d.root, err)
@@ -210,7 +225,17 @@ func (d *driver) probe(ctx context.Context) error {
 	if err != nil {
 		return asUnavailable(ctx, err)
 	}
+	return nil
+}
+
+// readMinTTL reads the server's minimum TTL, for which the server has to grant the shortest lease.
+// A full server grants none. If its minimum is longer than usual, it will prolong shorter leases.
+func (d *driver) readMinTTL(ctx context.Context) error {
 	shortest, err := d.client.Grant(ctx, 1)
+	if isFull(err) {
+		d.caps.MinTTL = usualMinTTL
+		return nil
+	}
 	if err != nil {
 		return asUnavailable(ctx, err)
 	}

@@ -21,6 +21,9 @@ const maxChecks = 16
 //
 // The requests for different leases are sent at the same time. Each goroutine writes only to the
 // renewals of its own members.
+//
+// The order of the three requests matters. The keys are read after the keep-alive, so a key that is
+// found existed after the new term had begun. RenewAll blocks for Options.Timeout at most.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
@@ -76,6 +79,9 @@ func (d *driver) renewLease(
 		return nil
 	}
 	seen := d.sweepGhosts(l, attached)
+	if !seen[markerName(l.id)] {
+		d.mark(l) // it was never created, or an operator has deleted it
+	}
 	var uncertain []int
 	for _, i := range members {
 		owner := gs[i].Owner
@@ -113,7 +119,8 @@ func (d *driver) mayHaveGhost(owner string) bool {
 }
 
 // checkKeys reads the keys of the grants with the given indices. It replaces the renewals of grants
-// whose own keys are gone, and of grants whose keys it could not read.
+// whose own keys are gone, and of grants whose keys it could not read. Only grants after an attempt
+// without an answer need this, because their lease may have another key with the same name.
 func (d *driver) checkKeys(
 	ctx context.Context, gs []*backend.Grant, indices []int, renewals []backend.Renewal,
 ) {

@@ -101,7 +101,8 @@ func failFast(
 
 // wantsLeader is the key of a context's value that makes failFast send the metadata of
 // clientv3.WithRequireLeader. If a context has that metadata earlier, the client copies it three
-// times to add its own. That costs seven more allocations for a pair of Lock and Unlock.
+// times to add its own. That costs an uncontended pair of Lock and Unlock seven allocations more
+// than its 267, and 3 % of the time.
 type wantsLeader struct{}
 
 // sending is a request that failFast sends, and the context of the request: with ledMetadata in

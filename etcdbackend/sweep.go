@@ -1,11 +1,18 @@
 package etcdbackend
 
-import clientv3 "go.etcd.io/etcd/client/v3"
+import (
+	"bytes"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
 
 // A ghost is a key without an acquisition. The server has executed its request long after the
 // caller gave the request up and released the acquisition. Keep-alives would keep the ghost alive
 // with the other keys of the lease, and it would lock its name for ever. Only the driver that has
 // the lease detects it.
+//
+// A ghost makes no second holder, because the driver grants nothing for it. It keeps its name taken
+// until a renewal or an attempt sweeps its lease, or until the lease ends.
 
 // searchGhosts searches a doubtful lease for ghosts in the background. Attempts call it after a
 // keep-alive, with its proof. Without it a process that only waits, and renews no grant, would keep
@@ -25,8 +32,9 @@ func (d *driver) searchGhosts(l *lease, p proof) {
 	})
 }
 
-// sweepGhosts returns the creators of the keys of a lease. It removes the keys of unknown owners in
-// the background.
+// sweepGhosts returns the last parts of the keys of a lease: the creators, and the name of the
+// marker. It removes the keys of unknown owners in the background. The inbox, the markers and the
+// keys of Floor are no ghosts.
 func (d *driver) sweepGhosts(l *lease, attached [][]byte) (creators map[string]bool) {
 	creators = make(map[string]bool, len(attached))
 	var ghosts []string
@@ -34,7 +42,8 @@ func (d *driver) sweepGhosts(l *lease, attached [][]byte) (creators map[string]b
 	for _, k := range attached {
 		creator := creatorOf(k)
 		creators[creator] = true
-		if d.acquisitions[creator] == nil && d.adopted[creator] == 0 && creator != "" {
+		isOfLock := bytes.HasPrefix(k, []byte(d.locks()))
+		if isOfLock && d.acquisitions[creator] == nil && d.adopted[creator] == 0 && creator != "" {
 			ghosts = append(ghosts, string(k))
 		}
 	}

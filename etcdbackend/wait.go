@@ -46,8 +46,9 @@ func (d *driver) Wait(
 }
 
 // claim returns the grant if no key is in front of the present key of a for whose end it waits, and
-// nil otherwise. A wake-up proves
-// nothing by itself: it may be older than the newest change, or request another attempt.
+// nil otherwise. A wake-up proves nothing by itself: it may be older than the newest change, or
+// request another attempt. The term of the grant is the newest proof of its lease. If that term is
+// over, because the process was stopped during the wait, the core releases the grant.
 func (d *driver) claim(a *acquisition, req *backend.Request) *backend.Grant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,8 +176,9 @@ func (q *queue) addUser() {
 	}
 }
 
-// removeUser removes a user. q is closed after linger unless it gets another one. d.mu must be
-// held.
+// removeUser removes a user. q is closed after linger unless it gets another one. An earlier timer
+// that waits for d.mu may close q sooner, which costs at most the opening of another watch. d.mu
+// must be held.
 func (d *driver) removeUser(q *queue) {
 	if q.users--; q.users > 0 {
 		return
@@ -282,7 +284,9 @@ func (d *driver) follow(ctx context.Context, q *queue) error {
 	return errEnded
 }
 
-// fill reads the queue from the server. After that q is live, unless it was closed meanwhile.
+// fill reads the queue from the server. After that q is live, unless it was closed meanwhile. It
+// blocks for Options.Timeout at most. The read is linearizable, so the copy misses no key that was
+// created before the read, and the watch reports the later ones.
 func (d *driver) fill(ctx context.Context, q *queue) error {
 	reading, cancel := d.bound(ctx)
 	defer cancel()
@@ -296,7 +300,7 @@ func (d *driver) fill(ctx context.Context, q *queue) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	q.revision = now.Header.Revision
+	q.revision = now.Header.GetRevision()
 	for _, kv := range now.Kvs {
 		q.entries = append(q.entries, newEntry(kv))
 	}
@@ -305,7 +309,8 @@ func (d *driver) fill(ctx context.Context, q *queue) error {
 }
 
 // applyEvents updates q and wakes the acquisitions that hold the lock now. It returns Request.Lost
-// of the holders whose keys were removed, for the caller to pass to lose.
+// of the holders whose keys were removed, for the caller to pass to lose. The server delivers all
+// changes of one revision in one message, so no message leaves a revision half applied.
 func (d *driver) applyEvents(q *queue, events []*clientv3.Event) (lost []func(error)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -22,10 +22,12 @@ import (
 //	held    .       .      .       gone
 //	gone    .       .      .       .
 //
-// The events are: open, an attempt opens the lock file (openFile); grant, it has locked the file
-// and has written its record (grant); close, the open file is not the one in place any more
-// (closeFile); forget, the acquisition was released, lost or never granted, or the driver closes
-// (forget).
+// The events are:
+//
+//   - open: an attempt opens the lock file (openFile)
+//   - grant: it has locked the file and has written its record (grant)
+//   - close: the open file is not the one in place any more (closeFile)
+//   - forget: the acquisition was released, lost or never granted, or the driver closes (forget)
 type state uint8
 
 const (
@@ -108,7 +110,9 @@ func (d *driver) all(name string) []*acquisition {
 }
 
 // forget removes a from the registry and closes its file, which frees the lock. It has no effect if
-// a is gone. a.mu must be held.
+// a is gone. It does not call Request.Lost. A call that still has a pointer to a finds it gone, and
+// an attempt of a then returns errReleased, so no late attempt locks a released file. a.mu must be
+// held.
 func (d *driver) forget(a *acquisition) {
 	if a.state == gone {
 		return

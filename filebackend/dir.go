@@ -3,6 +3,7 @@
 package filebackend
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,10 +16,35 @@ import (
 // connect makes dir if it is missing, and probes it. There is no connection: each attempt opens its
 // lock file, and connects again if the directory is gone.
 func connect(dir string, opts *Options) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return fmt.Errorf("dlock: file: %w", err)
 	}
 	return probe(dir, opts)
+}
+
+// makeDir makes dir and its missing parents, and writes their names to the disk. Otherwise a power
+// cut could remove the directory with all counters in it. A parent that the user cannot read is not
+// synced.
+func makeDir(dir string) error {
+	var missing []string
+	for path := dir; isMissing(path); path = filepath.Dir(path) {
+		missing = append(missing, path)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, path := range missing {
+		if err := flushDir(path); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isMissing reports whether nothing has this path.
+func isMissing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // probe refuses a directory in which locks would be unsafe. It changes nothing.
@@ -157,6 +183,6 @@ func flushDir(path string) error {
 		return interpretError("open", dir, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	err = ignoreInterrupts(func() error { return unix.Fsync(fd) })
+	err = ignoreInterrupts(func() error { return flushNames(fd) })
 	return interpretError("fsync", dir, err)
 }

@@ -26,31 +26,42 @@
 // If a lock file is removed or replaced from outside, its holder loses the lock. The driver reports
 // the loss at once where the system reports the change (Linux), and otherwise at the next renewal.
 // With block=1 or endless=1 it checks every second instead.
-// The files of free locks may be removed: a process that is about to lock one detects it and opens
-// the new file.
 //
-// The driver removes no lock file, because another process may be about to lock it. Each file takes
-// 4 or 8 kB, and its modification time is the time of the last grant. Where no lock is held for a
-// month, "find DIR -name '*.lock' -mtime +30 -delete" cleans up.
+// The driver removes no lock file. Each file takes 4 or 8 kB, and its modification time is the time
+// of the last grant. A file may be removed under its flock: "flock -n FILE rm FILE" removes it only
+// if it is free, and a process that is about to lock it opens a new one. For all files that were
+// last granted a month ago:
+//
+//	find DIR -name '*.lock' -mtime +30 -exec flock -n {} rm {} ';'
+//
+// Without the flock, a lock can be lost that is granted at the same moment.
 //
 // Inspect shows about the first 3 kB of a holder's meta. It does not count waiters.
+//
+// A lock is granted only after its record was written, so a full disk can refuse it. The error is
+// ErrUnavailable for a failure that may pass, and ErrConflict for a file that the driver cannot
+// use: without permission, of another program, or no regular file.
 //
 // # Fencing
 //
 // The fence is a counter in the lock file that follows the clock: the last fence plus one, or the
-// microseconds since 2026, whichever is greater. It is durable. The file always has an upper bound
-// of the granted fences, which survives a power cut: the driver syncs it (fdatasync) before it
-// grants a fence that needs it. One bound is enough for ten seconds, so a busy lock waits for the
-// disk twice in ten seconds. A crash at any byte of a write leaves a readable file. If the file was
+// microseconds since 2026, whichever is greater. It is durable, unless the directory is in memory
+// (tmpfs, ramfs), where a restart of the machine removes it. The file always has an upper bound of
+// the granted fences, which survives a power cut: the driver syncs it (fdatasync) before it grants
+// a fence that needs it. One bound is enough for ten seconds, so a busy lock waits for the disk
+// once in ten seconds. A crash at any byte of a write leaves a readable file. If the file was
 // removed, the counter continues from the clock.
 //
 // # Waiting
 //
 // On Linux each driver has one inotify descriptor. It reports every close of a lock file that has
 // waiters, and a holder frees its lock by closing the file. The kernel decides the order of
-// waiters. A waiter also retries without an event, after 2 s at first and later every 16 s. The
-// driver polls if inotify is missing or its limits are reached (fs.inotify.max_user_instances,
-// max_user_watches), and on other systems: after 50 ms at first, and later every 2 s.
+// waiters. A waiter also retries without an event, after 2 s at first and later every 16 s.
+//
+// Without inotify waiters poll. On other systems than Linux, and if the user has no inotify
+// instance left (fs.inotify.max_user_instances), the client polls, by its WithPollInterval. If only
+// a watch is missing (max_user_watches), the driver polls: after 50 ms at first, and later every
+// 2 s.
 //
 // # Readers and permits
 //
@@ -61,12 +72,15 @@
 // member removes the directory. A holder that is one of many also has a shared flock of the lock
 // file, and so excludes each process that locks it without looking for members.
 //
-// Each waiter among them makes an attempt every second at the latest, also with block=1. A waiter
-// without an attempt for 3 s is stopped: later requests pass it, and it queues again when it
-// continues. If the clock is set, waiters may lose their places in the same way.
+// Each waiter among them makes an attempt every second at the latest, whatever the poll interval. A
+// waiter without an attempt for 3 s is stopped: later requests pass it, and it queues again when it
+// continues. If the clock is set, waiters may lose their places in the same way. With block=1 a
+// waiter finds out within a second that the holder has become a reader, and joins the members then.
 //
-// A request locks the directory for some microseconds. A process that is stopped just then makes
-// the requests of others fail after a second, until it continues. Inspect and List still work.
+// A request locks the directory for some microseconds, or until the disk has synced its grant. A
+// process that is stopped just then makes other requests fail after a second, until it continues.
+// Waiters keep their places meanwhile, and Inspect and List still work.
+//
 // Downgrade changes the flock of a writer into a shared one, in two steps on some systems. A writer
 // that gets the lock in between finds the members, and gives it back.
 //
@@ -83,6 +97,8 @@
 //
 // Each held lock and each waiter is an open file (RLIMIT_NOFILE), and a second one among readers or
 // permits. An uncontended Acquire makes eight system calls and a Release four, together some ten
-// microseconds. In addition, the first two grants of a name, and two in ten seconds, wait for the
-// disk.
+// microseconds. In addition, the first grant of a name, and one in ten seconds, wait for the disk.
+//
+// If the disk hangs, at most 256 attempts and inspections of a driver hang with it. Later ones are
+// not executed: they fail at the end of their contexts.
 package filebackend

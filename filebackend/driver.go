@@ -34,10 +34,13 @@ type driver struct {
 	dir     string
 	opts    Options
 	network bool           // the directory may be on a network file system
+	memory  bool           // it is on a file system that a restart of the machine empties
 	boot    string         // see bootID; if it is empty, the driver syncs every grant
 	watcher *watcher       // nil if the system cannot watch
 	checks  sync.WaitGroup // of checkPeriodically
 	stop    chan struct{}  // closed by Close to end the periodic checks; nil before they begin
+
+	requests, upkeep slots // limit the calls of the disk
 
 	leftThreads atomic.Int32 // the threads in flock of waiters that have left: see maxLeftThreads
 
@@ -62,11 +65,14 @@ var (
 func newDriver(dir string, opts Options) backend.Driver {
 	network, err := networkFS(dir)
 	d := &driver{
-		dir: dir, opts: opts, network: err != nil || network != "", registry: map[id]*acquisition{},
+		dir: dir, opts: opts, network: err != nil || network != "",
+		requests: make(slots, maxRequests), upkeep: make(slots, maxUpkeep),
+		registry: map[id]*acquisition{},
 	}
 	if !d.network {
 		d.boot = bootID() // on a network the pages of a file are in several caches
 	}
+	d.memory = inMemory(dir)
 	d.watcher = newWatcher(dir, d.onReplaced)
 	if !opts.Endless && !opts.Block && d.watcher != nil && !d.watcher.open() {
 		d.watcher = nil
@@ -75,7 +81,8 @@ func newDriver(dir string, opts Options) backend.Driver {
 }
 
 // Acquire implements backend.Driver. It tries the flock once. The work may outlast ctx if the disk
-// hangs; a Release finds its result in the registry.
+// hangs; a Release finds its result in the registry. If many requests hang, the next ones do not
+// begin: they return ErrUnavailable when ctx ends.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	switch {
 	case req.Fair:
@@ -85,16 +92,21 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
-	a, err := d.admit(req)
-	if err != nil {
+	if err := d.requests.take(ctx); err != nil {
 		return nil, err
 	}
-	return backend.Call(ctx, func(context.Context) (*backend.Grant, error) {
+	a, err := d.admit(req)
+	if err != nil {
+		<-d.requests
+		return nil, err
+	}
+	return callAndFree(ctx, d.requests, func() (*backend.Grant, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		sent := time.Now()
+		sent, waited := time.Now(), a.state == queued && req.Queue
 		if err := d.attempt(a, req); err != nil {
-			if a.state != held && !isQueued(err) {
+			keeps := a.state == held || isQueued(err) || waited && errors.Is(err, errGate)
+			if !keeps {
 				d.forget(a)
 			}
 			return nil, err
@@ -106,8 +118,8 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 // attempt tries to get the lock for a, or checks that a still has it. a.mu must be held.
 //
 // An uncontended attempt of a mutex makes eight system calls: open and fstat of the file, flock,
-// lstat (is it still in place?), lstat (are there members?), pread of the last record, pwrite of
-// the next one, and fcntl (mark).
+// lstat twice, pread of the last record, pwrite of the next one, and fcntl (mark). lstat reports
+// whether the file is still in place, and whether there are members.
 func (d *driver) attempt(a *acquisition, req *backend.Request) error {
 	if a.state == gone {
 		return errReleased
@@ -149,6 +161,9 @@ func (a *acquisition) tryLock(mode backend.Mode) (locked bool, err error) {
 
 // lock tries the flock of the file that is in place now. If the caller will wait, lock adds a watch
 // and then tries again, so that no release between the two is missed. a.mu must be held.
+//
+// The path is checked after the flock. If it were checked before, the file could be removed in
+// between. This process would then hold a file that no other process opens any more.
 func (d *driver) lock(a *acquisition, req *backend.Request) (bool, error) {
 	for range maxReplaced {
 		if err := d.openFile(a); err != nil {
@@ -264,8 +279,8 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 		if a == nil {
 			return backend.Term{}, errUnknown
 		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		d.beginUpkeep(a)
+		defer d.endUpkeep(a)
 		sent := time.Now()
 		err := d.check(a)
 		return d.term(sent, g.TTL), err
@@ -274,14 +289,15 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 
 // Release implements backend.Driver. It frees the lock, or closes the file of a waiter. It waits
 // for an abandoned attempt of the same owner that still hangs on the disk, and removes its result.
+// If ctx ends first, the release goes on in the background.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	_, err := backend.Call(ctx, func(context.Context) (struct{}, error) {
 		a := d.find(&g.Request)
 		if a == nil {
 			return struct{}{}, backend.ErrNotHeld
 		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		d.beginUpkeep(a)
+		defer d.endUpkeep(a)
 		return struct{}{}, d.remove(a)
 	})
 	return err
@@ -310,22 +326,29 @@ func (d *driver) remove(a *acquisition) error {
 // On a network file system there are mutexes only: the members of a key rely on the lock of a
 // directory, and NFS locks directories for each host alone.
 func (d *driver) Capabilities() backend.Capabilities {
-	modes := backend.Exclusive
+	modes, fencing := backend.Exclusive, backend.FenceDurable
 	if !d.network {
 		modes |= backend.Shared | backend.Permit
 	}
+	if d.memory { // after a restart of the machine, the counters begin again with the clock
+		fencing = backend.FenceVolatile
+	}
 	return backend.Capabilities{
 		Modes:   modes,
-		Fencing: backend.FenceDurable,
+		Fencing: fencing,
 		Session: true,
 		Inspect: true,
 		List:    true,
-		Notify:  d.watcher != nil || d.opts.Block,
+		Notify:  d.notifies(),
 	}
 }
 
+// notifies reports whether the system can wake a waiter. If not, the core polls without Wait.
+func (d *driver) notifies() bool { return d.watcher != nil || d.opts.Block }
+
 // Close implements backend.Driver. It frees all locks. If the disk hangs, Close returns an error
-// after closeTimeout, and the rest is freed in the background when the disk answers.
+// after closeTimeout, and the rest is freed in the background when the disk answers. On a very busy
+// machine the kernel can take as long to close the watcher's descriptor: that is no error.
 func (d *driver) Close() error {
 	d.mu.Lock()
 	if !d.closed && d.stop != nil {
@@ -333,33 +356,40 @@ func (d *driver) Close() error {
 	}
 	d.closed = true
 	d.mu.Unlock()
-	freed := make(chan struct{})
+	freed, ended := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(freed)
-		d.freeAll()
+		defer close(ended)
+		d.freeAll(freed)
 	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(closeTimeout):
+	}
 	select {
 	case <-freed:
 		return nil
-	case <-time.After(closeTimeout):
+	default:
 		return errHangs
 	}
 }
 
-// freeAll ends all goroutines and forgets all acquisitions. It blocks for as long as the disk
-// takes, but no acquisition waits for another one.
-func (d *driver) freeAll() {
-	var ends sync.WaitGroup
-	ends.Go(d.checks.Wait)
+// freeAll ends all goroutines and forgets all acquisitions. It closes freed when it has freed all
+// locks. It blocks for as long as the disk takes, but no acquisition waits for another one.
+func (d *driver) freeAll(freed chan<- struct{}) {
+	var locks, ends sync.WaitGroup
+	locks.Go(d.checks.Wait)
 	if d.watcher != nil {
 		ends.Go(d.watcher.close)
 	}
 	for _, a := range d.all("") {
-		ends.Go(func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
+		locks.Go(func() {
+			d.beginUpkeep(a)
+			defer d.endUpkeep(a)
 			d.forget(a)
 		})
 	}
+	locks.Wait()
+	close(freed)
 	ends.Wait()
 }

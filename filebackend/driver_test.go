@@ -6,8 +6,10 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/filebackend"
@@ -38,6 +40,36 @@ var inapplicable = conformance.Inapplicable(
 	"SecretsStayOutOfErrors",
 	"TermsAreNotFloored",
 )
+
+// TestLongestNames acquires names with the longest prefix, name and meta that the client accepts.
+func TestLongestNames(t *testing.T) {
+	t.Parallel()
+	url := "file:" + t.TempDir() + "?prefix=" + strings.Repeat("p", 512)
+	name, meta := strings.Repeat("n", 512), strings.Repeat("m", 512)
+	client, err := dlock.Open(t.Context(), url, dlock.WithMeta(meta))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	lock, err := client.RWMutex(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := lock.TryLock(t.Context())
+	if err != nil {
+		t.Fatalf("TryLock: %v", err)
+	}
+	info, err := client.Inspect(t.Context(), name)
+	if err != nil || len(info.Holders) != 1 || info.Holders[0].Meta != meta {
+		t.Errorf("Inspect: %+v, %v; want the holder with its meta", info, err)
+	}
+	if err := lease.Downgrade(t.Context()); err != nil {
+		t.Errorf("Downgrade: %v", err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
 
 func BenchmarkConformance(b *testing.B) { conformance.Bench(b, newHarness) }
 

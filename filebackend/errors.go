@@ -20,6 +20,9 @@ var (
 		backend.ErrUnavailable)
 	errNetwork = fmt.Errorf("%w: file: there are no readers and permits on a network file system",
 		backend.ErrUnsupported)
+	// errGate leaves a waiter as it is, because the attempt has done nothing.
+	errGate = fmt.Errorf("%w: file: another process has locked the directory of the members",
+		backend.ErrUnavailable)
 	errSetRemoved = fmt.Errorf("%w: file: the directory of the members was removed",
 		backend.ErrUnavailable)
 	errUnknown = fmt.Errorf("%w: file: this driver does not hold it", backend.ErrLost)

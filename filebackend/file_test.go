@@ -52,9 +52,9 @@ func hold(dir string) {
 		err = nil
 	}
 	fmt.Println("held", err)
-	if waits {
+	for waits { // as the core does: an attempt that a stop interrupts may find its time over
 		_, _, err = await(context.Background(), d, req)
-		fmt.Println("held at last", err)
+		waits = errors.Is(err, backend.ErrUnavailable)
 	}
 	select {}
 }
@@ -350,25 +350,27 @@ func TestRenewalsAreConcurrent(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForASlowDisk checks that Close waits for a slow disk up to its limit. The goroutine
-// of the watcher replaces all other work that Close waits for, because a mutex would stop the clock
-// of the bubble.
+// TestCloseWaitsForASlowDisk checks that Close waits for a slow disk up to its limit. A check of
+// the disk replaces all other work that Close waits for, because a mutex would stop the clock of
+// the bubble. The close of the watcher, which keeps no lock, is no error.
 func TestCloseWaitsForASlowDisk(t *testing.T) {
 	t.Parallel()
 	const bound = 4 * time.Second
 	for _, test := range []struct {
-		name       string
-		held, want time.Duration
-		err        error
+		name             string
+		disk, held, want time.Duration
+		err              error
 	}{
-		{"idle", 0, 0, nil},
-		{"slow", bound - 1, bound - 1, nil},
-		{"hangs", time.Hour, bound, backend.ErrUnavailable},
+		{"idle", 0, 0, 0, nil},
+		{"slow", bound - 1, 0, bound - 1, nil},
+		{"hangs", time.Hour, 0, bound, backend.ErrUnavailable},
+		{"watcher hangs", 0, time.Hour, bound, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := &driver{watcher: &watcher{}}
+				d.checks.Go(func() { time.Sleep(test.disk) })
 				d.watcher.reader.Go(func() { time.Sleep(test.held) })
 				begun := time.Now()
 				if err := d.Close(); !errors.Is(err, test.err) {
@@ -377,7 +379,7 @@ func TestCloseWaitsForASlowDisk(t *testing.T) {
 				if took := time.Since(begun); took != test.want {
 					t.Errorf("Close took %v, want %v", took, test.want)
 				}
-				time.Sleep(test.held)
+				time.Sleep(max(test.disk, test.held))
 			})
 		})
 	}
@@ -570,13 +572,53 @@ func TestDefaultDir(t *testing.T) {
 	}
 }
 
+// TestFencesInMemoryAreVolatile checks that the driver calls its fences volatile in a directory
+// that a restart of the machine removes.
+func TestFencesInMemoryAreVolatile(t *testing.T) {
+	t.Parallel()
+	var stat unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &stat); err != nil || stat.Type != unix.TMPFS_MAGIC {
+		t.Skip("does not apply: this system has no tmpfs in /dev/shm")
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "dlock-test-") //nolint:usetesting // it must be in memory
+	if err != nil {
+		t.Skip("does not apply: this user cannot write to /dev/shm")
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	d := openDriver(t, filepath.Join(dir, "locks"))
+	if c := d.Capabilities(); c.Fencing != backend.FenceVolatile {
+		t.Errorf("Fencing is %v, want FenceVolatile", c.Fencing)
+	}
+	d.memory = false
+	if c := d.Capabilities(); c.Fencing != backend.FenceDurable {
+		t.Errorf("Fencing on a disk is %v, want FenceDurable", c.Fencing)
+	}
+}
+
+// TestReservationsAreConfirmed checks that each reservation is confirmed in the file, so that no
+// later grant writes it again.
+func TestReservationsAreConfirmed(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	for i := range 2 {
+		acquire(t, d, request("k", 1))
+		c, err := parse([]byte(contentsOf(d.path("k"))))
+		if err != nil || !c.confirmed || !c.latest.reservation {
+			t.Fatalf("grant %d: %+v, %v; want a confirmed reservation", i, c.latest, err)
+		}
+		d.boot = "another"
+		release(t, d, &backend.Grant{Request: *request("k", 1)})
+	}
+}
+
+// TestOpenURL opens the default directory and another one.
 func TestOpenURL(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	here := t.TempDir()
 	for _, raw := range []string{
 		"file:", "file:" + here, "file://" + here, "file:" + here + "?allow-network=1",
 	} {
-		d, err := openURL(t, raw)
+		d, err := testenv.Open(t.Context(), raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
@@ -585,42 +627,6 @@ func TestOpenURL(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, raw := range []string{
-		"file:relative", "file://host/x", "file://u:p@/x", "file:" + here + "?allow-network=maybe",
-	} {
-		if _, err := openURL(t, raw); err == nil {
-			t.Errorf("%s: no error", raw)
-		}
-	}
-}
-
-// TestParameters checks which field of Options each parameter of a URL sets.
-func TestParameters(t *testing.T) {
-	t.Parallel()
-	for raw, want := range map[string]Options{
-		"file:/x?allow-network=1": {AllowNetwork: true},
-		"file:/x?inherit=1":       {Inherit: true},
-		"file:/x?endless=1":       {Endless: true},
-		"file:/x?block=1":         {Block: true},
-		"file:/x?block=0":         {},
-	} {
-		u, err := backend.ParseURL(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := parseTarget(u); err != nil || got.Options != want || got.dir != "/x" {
-			t.Errorf("%s: %+v, %v", raw, got, err)
-		}
-	}
-}
-
-func openURL(t *testing.T, raw string) (backend.Driver, error) {
-	t.Helper()
-	u, err := backend.ParseURL(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return open(t.Context(), u)
 }
 
 // TestWaitingIsQuiet checks that waiters neither poll, nor wake each other, nor keep threads. One

@@ -6,21 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/dlock-go/dlock/backend"
 )
 
 const (
 	// maxGate is how long an attempt waits for the lock of the directory. Only a process that is
 	// stopped inside of an attempt keeps it for so long.
 	maxGate = time.Second
-	// gatePause is the pause between two attempts to lock the directory.
-	gatePause = 500 * time.Microsecond
+	// gatePause is the first pause between two attempts to lock the directory. It doubles up to
+	// maxGatePause, with a jitter of one half.
+	gatePause    = 500 * time.Microsecond
+	maxGatePause = 10 * time.Millisecond
 )
 
 // members is the opened directory of the members of a key. It must be closed. Only inspectMembers
@@ -43,7 +44,7 @@ func (a *acquisition) hasMembers() (bool, error) {
 
 // withMembers calls f with the locked directory of a's key, which it makes if it is missing. If the
 // last member has left and removed the directory, f can add no file (errSetRemoved). withMembers
-// then calls f again with a new directory.
+// then calls f again with a new directory. It blocks for maxGate, and for f, at most.
 func (a *acquisition) withMembers(f func(m *members) error) error {
 	for end := time.Now().Add(maxGate); ; {
 		m, err := lockMembers(setPath(a.path), end)
@@ -61,18 +62,17 @@ func (a *acquisition) withMembers(f func(m *members) error) error {
 // lockMembers opens, locks and reads the directory at path. It makes the directory if it is
 // missing, and tries once or until end.
 func lockMembers(path string, end time.Time) (*members, error) {
-	for {
+	for pause := gatePause; ; pause = min(2*pause, maxGatePause) {
 		m, err := tryMembers(path)
 		switch {
 		case err == nil:
 			return m, nil
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK):
+		case !isOvertaken(err):
 			return nil, interpretError("open", path, errors.Unwrap(err))
 		case time.Now().After(end):
-			return nil, fmt.Errorf("%w: file: another process has locked %s for more than %v",
-				backend.ErrUnavailable, path, maxGate)
+			return nil, fmt.Errorf("%w: %s for more than %v", errGate, path, maxGate)
 		}
-		time.Sleep(gatePause) // it is locked, or was removed after it was made
+		time.Sleep(pause/2 + rand.N(pause)) // it is locked, or was removed after it was made
 	}
 }
 
@@ -96,6 +96,14 @@ func tryMembers(path string) (*members, error) {
 	return m, nil
 }
 
+// isOvertaken reports whether another process has caused an error of tryMembers, so that the next
+// attempt may succeed. Without the directory of the lock files, mkdir fails for good.
+func isOvertaken(err error) bool {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	return errors.Is(err, unix.EWOULDBLOCK) ||
+		ok && failed.Op != "mkdir" && errors.Is(err, fs.ErrNotExist)
+}
+
 // openMembers opens the directory at path. Its errors are of type *fs.PathError.
 func openMembers(path string) (*members, error) {
 	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -105,7 +113,9 @@ func openMembers(path string) (*members, error) {
 	return &members{dir: dir, path: path}, nil
 }
 
-// lock locks the directory, and checks that it is still in place.
+// lock locks the directory, and checks that it is still in place. A directory that the last member
+// has removed gives no order: later processes make and read another one. The error is the system's,
+// and ENOENT if the directory was removed or replaced.
 func (m *members) lock() error {
 	fd := int(m.dir.Fd())
 	var opened, placed unix.Stat_t

@@ -22,9 +22,10 @@ import (
 const fenceShift = 12
 
 // Inspect implements backend.Inspector. It returns the holder that the record names if the lock is
-// held. It takes no lock itself where the system can query one (Linux).
+// held. It takes no lock itself where the system can query one (Linux). It changes nothing, so the
+// lock may have changed hands when Inspect returns.
 func (d *driver) Inspect(ctx context.Context, key string) (*backend.Info, error) {
-	return backend.Call(ctx, func(context.Context) (*backend.Info, error) {
+	return callInSlot(ctx, d.requests, func() (*backend.Info, error) {
 		r, err := readHolder(d.path(key), key)
 		if err != nil || r != nil {
 			return newInfo(key, r), err
@@ -41,7 +42,7 @@ func (d *driver) Inspect(ctx context.Context, key string) (*backend.Info, error)
 // unknown. It skips files that are not lock files.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
-		dir, err := backend.Call(ctx, func(context.Context) (*os.File, error) {
+		dir, err := callInSlot(ctx, d.requests, func() (*os.File, error) {
 			return os.Open(d.dir)
 		})
 		if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +76,7 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 func (d *driver) listSome(
 	ctx context.Context, dir *os.File, prefix string,
 ) ([]*backend.Info, error) {
-	return backend.Call(ctx, func(context.Context) ([]*backend.Info, error) {
+	return callInSlot(ctx, d.requests, func() ([]*backend.Info, error) {
 		names, err := dir.Readdirnames(128) // a bounded number, so that ctx is checked in between
 		if errors.Is(err, fs.ErrNotExist) { // removed after it was opened
 			err = io.EOF

@@ -17,7 +17,8 @@ const (
 )
 
 // path returns the lock file of a key. Two keys never have the same file, also on file systems that
-// ignore case. A key whose encoding is too long is hashed, so the record in the file has the key.
+// ignore case. A key whose encoding is too long is hashed, so the record in the file has the key:
+// read compares it, and returns ErrConflict for the file of another key.
 func (d *driver) path(name string) string {
 	return d.dir + "/" + key.EncodeFile(name, maxFile-len(suffix)) + suffix
 }

@@ -31,7 +31,9 @@ func inodeOf(stat *unix.Stat_t) inode {
 }
 
 // openLock opens a lock file. No child process inherits it before inherit is called. openLock
-// follows no symbolic link, and does not block on a pipe in the place of a lock file.
+// follows no symbolic link, and does not block on a pipe in the place of a lock file. It returns
+// ErrConflict for these and for a directory. If the path is missing, fs.ErrNotExist is in the chain
+// of its ErrUnavailable.
 func openLock(path string, flags int) (*lockFile, error) {
 	f := &lockFile{path: path}
 	err := ignoreInterrupts(func() (err error) {
@@ -149,9 +151,22 @@ func (f *lockFile) write(r placed, fresh bool) error {
 		return interpretError("fdatasync", f.path, err)
 	}
 	if fresh {
-		return flushDir(f.path)
+		if err := flushDir(f.path); err != nil {
+			return err
+		}
 	}
+	f.confirm(r.slot, b)
 	return nil
+}
+
+// confirm confirms the reservation in a slot, whose bytes are b. If that fails, or is lost in a
+// power cut, the next grant writes the reservation again.
+func (f *lockFile) confirm(slot int, b []byte) {
+	end := int64(slot+1) * slotSize
+	_ = ignoreInterrupts(func() error {
+		_, err := unix.Pwrite(f.fd, confirmation(b), end-confirmSize)
+		return err
+	})
 }
 
 // grant writes and marks the record of a new holder, and returns its fence. f must be locked. A

@@ -12,7 +12,8 @@ import (
 
 // A lock is lost if its file is removed or replaced from outside: another process would lock the
 // new file. Three sources lead to a check: renewals, events of the watcher, and a timer. The timer
-// is for endless locks, which have no renewals, and for Options.Block, which uses no watcher.
+// is for endless locks, which have no renewals, and for Options.Block, which uses no watcher. With
+// Options.Block the timer also finds the readers that a waiter has to join.
 
 // checkInterval is the time between two checks by the timer.
 const checkInterval = time.Second
@@ -45,7 +46,8 @@ func (d *driver) onReplaced(name string) {
 }
 
 // recheckInBackground starts a recheck, unless one is about to begin. Each has its own goroutine,
-// so that one file on a disk that hangs delays no other.
+// so that one file on a disk that hangs delays no other. Close does not wait for these goroutines:
+// one that begins later finds its acquisition gone, and reports nothing.
 func (d *driver) recheckInBackground(a *acquisition) {
 	if !a.recheckPending.Swap(true) {
 		go d.recheck(a)
@@ -53,15 +55,29 @@ func (d *driver) recheckInBackground(a *acquisition) {
 }
 
 // recheck checks the file of a, and reports a loss through Request.Lost. Lost is code of the core,
-// so a.mu must not be held during the call.
+// so a.mu must not be held during the call. It reports no loss for a waiter, or if the path cannot
+// be read: the next check decides.
 func (d *driver) recheck(a *acquisition) {
-	a.mu.Lock()
+	d.beginUpkeep(a)
 	a.recheckPending.Store(false)
 	wasHeld, lose := a.state == held, a.lost
 	err := d.check(a)
-	a.mu.Unlock()
+	d.wakeForMembers(a)
+	d.endUpkeep(a)
 	if wasHeld && lose != nil && errors.Is(err, backend.ErrLost) {
 		lose(err)
+	}
+}
+
+// wakeForMembers signals a waiter with a thread in flock(2) if there are members, so that it gets
+// its place among them. A holder that becomes a reader does not wake the thread, and readers that
+// come later would overtake it. a.mu must be held.
+func (d *driver) wakeForMembers(a *acquisition) {
+	if d.network || a.member != nil || a.state != queued || !a.isBlocked() {
+		return
+	}
+	if among, err := a.hasMembers(); err == nil && among {
+		a.signal()
 	}
 }
 

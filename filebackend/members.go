@@ -32,7 +32,8 @@ import (
 // requests detect a waiter that is stopped: they remove its file, and it queues again when it
 // continues. The file of a holder has its record, and stays for as long as the process lives.
 //
-// The directory itself is locked while a process looks for its place in it, for some microseconds.
+// The directory itself is locked while a process makes an attempt in it, for some microseconds, or
+// until the disk has synced its grant.
 // Files are added, signed and removed under this lock, except that each member removes its own. The
 // last member to leave removes the directory, so a mutex without readers pays one lstat.
 
@@ -107,12 +108,16 @@ func (m *members) probe(e member) (condition, error) {
 	case isAlive && !isStale(time.Unix(stat.Mtim.Unix())):
 		return waits, nil
 	}
-	_ = unix.Unlinkat(int(m.dir.Fd()), e.String(), 0)
+	err = unix.Unlinkat(int(m.dir.Fd()), e.String(), 0)
+	if isAlive && err != nil && !errors.Is(err, unix.ENOENT) {
+		return left, interpretError("unlink", m.path, err) // with its file, it has its place
+	}
 	return left, nil
 }
 
 // isLocked reports whether a process has locked the file of a member. If none has, it locks the
-// file itself, until fd is closed.
+// file itself, until fd is closed. That lock is shared, so a process that probes a dead member does
+// not make it seem alive to another one.
 func isLocked(fd int) (bool, error) {
 	err := ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -206,9 +211,18 @@ func (m *members) blocker(word kind.Kind, front []member) (*record, error) {
 }
 
 // enter makes an attempt for a among the members of its key. It returns nil if a has the lock. A
-// request that waits keeps its place in the order. a.mu must be held, and a.file open.
+// request that waits keeps its place in the order. The core polls at any interval if the driver has
+// no Wait for it, so enter then limits the pause: see waiterTerm. a.mu must be held, and a.file
+// open.
 func (d *driver) enter(a *acquisition, req *backend.Request) error {
-	return a.withMembers(func(m *members) error { return d.enterAmong(m, a, req) })
+	if a.member != nil {
+		a.member.touch() // first: the directory may be locked
+	}
+	err := a.withMembers(func(m *members) error { return d.enterAmong(m, a, req) })
+	if busy, ok := errors.AsType[*backend.Busy](err); ok && busy.Queued && !d.notifies() {
+		busy.RetryAfter = pauseMember
+	}
+	return err
 }
 
 // enterAmong is enter, with the locked directory. a.mu must be held.
@@ -253,7 +267,6 @@ func (a *acquisition) front(m *members) ([]member, error) {
 		a.member = nil
 		return m.all, nil
 	}
-	a.member.touch()
 	return m.all[:at], nil
 }
 
@@ -276,6 +289,9 @@ func (m *members) last() uint64 {
 
 // occupy locks the lock file for a member that waits for no other member, and records its grant.
 // Only a mutex without a member can have the file locked: then a waits for it.
+//
+// The directory must be locked. Readers and permits have the lock file together, so nothing else
+// keeps two of them from writing its record at the same time. a.mu must be held.
 func (d *driver) occupy(a *acquisition, req *backend.Request) error {
 	locked, err := a.file.tryLockFor(req.Mode)
 	if err != nil {

@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +161,48 @@ func TestStoppedGate(t *testing.T) {
 	release(t, d, reader)
 }
 
+// TestStoppedGateCostsNoPlace stops a process while it has the directory of members locked. The
+// attempts of two waiters fail, and they keep their files and their order. A request that did not
+// wait before leaves nothing.
+func TestStoppedGateCostsNoPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	holder := acquire(t, d, of("p1", 1))
+	_, _ = refused(t, d, of("p1?", 2)), refused(t, d, of("p1?", 3))
+	setAttempt(t, d, of("p1?", 2), waiterTerm+time.Second)
+	before := memberFiles(t, dir)
+	m, err := lockMembers(filepath.Join(dir, "k.set"), time.Now().Add(maxGate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error)
+	for owner := range 3 {
+		go func() {
+			_, err := d.Acquire(t.Context(), of("p1?", 2+owner))
+			failed <- err
+		}()
+	}
+	for range 3 {
+		if err := <-failed; !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("Acquire: %v, want ErrUnavailable", err)
+		}
+	}
+	m.close()
+	if after := memberFiles(t, dir); !slices.Equal(after, before) {
+		t.Errorf("the members are %q, and were %q", after, before)
+	}
+	if d.find(of("p1?", 4)) != nil {
+		t.Error("a request that failed is registered")
+	}
+	release(t, d, holder)
+	_ = refused(t, d, of("p1?", 3))
+	second := acquire(t, d, of("p1?", 2))
+	_ = refused(t, d, of("p1?", 3))
+	release(t, d, second)
+	release(t, d, acquire(t, d, of("p1?", 3)))
+}
+
 // TestDowngradeIsSeenByMutexes downgrades a writer while other processes try to get its lock all
 // the time, also in the instant in which the kernel has freed it.
 func TestDowngradeIsSeenByMutexes(t *testing.T) {
@@ -224,13 +269,23 @@ func setAttempt(t *testing.T, d *driver, req *backend.Request, ago time.Duration
 	}
 }
 
+// stop stops a process, and returns when all of its threads stand still.
+func stop(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	err := cmd.Process.Signal(unix.SIGSTOP)
+	if err == nil {
+		_, err = unix.Wait4(cmd.Process.Pid, nil, unix.WUNTRACED, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // stopBetweenAttempts stops a process that has not locked the directory of members.
 func stopBetweenAttempts(t *testing.T, waiter *exec.Cmd, dir string) {
 	t.Helper()
 	for range 100 {
-		if err := waiter.Process.Signal(unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		stop(t, waiter)
 		m, err := lockMembers(filepath.Join(dir, "k.set"), time.Now().Add(maxGate))
 		if err == nil {
 			m.close()
@@ -317,8 +372,8 @@ func TestPlacesOfWaiters(t *testing.T) {
 	}
 }
 
-// TestMembersLookEverySecond checks that a member never pauses for so long that it is passed.
-func TestMembersLookEverySecond(t *testing.T) {
+// TestMembersCheckEverySecond checks that a member never pauses for so long that it is passed.
+func TestMembersCheckEverySecond(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	watched, unwatched := openDriver(t, dir), openDriver(t, dir)
@@ -331,6 +386,84 @@ func TestMembersLookEverySecond(t *testing.T) {
 				t.Errorf("a pause of up to %v", pause)
 			}
 		}
+	}
+}
+
+// TestPollersKeepTheirPlaces checks that the core polls for a member before it is passed, whatever
+// its poll interval, if the system provides no watcher. A waiter that is no member has no place.
+func TestPollersKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	d.watcher.close()
+	d.watcher = nil
+	g := acquire(t, d, of("w", 1))
+	if after := refused(t, d, of("w?", 2)).RetryAfter; after != 0 {
+		t.Errorf("a mutex polls after %v", after)
+	}
+	for i, word := range []string{"r?", "w?"} {
+		after := refused(t, d, of(word, 3+i)).RetryAfter
+		if after <= 0 || after > waiterTerm/3 {
+			t.Errorf("%s polls after %v, and is passed after %v", word, after, waiterTerm)
+		}
+	}
+	if after := refused(t, d, of("r", 5)).RetryAfter; after != 0 {
+		t.Errorf("an attempt that does not wait polls after %v", after)
+	}
+	release(t, d, g)
+}
+
+// TestBlockedWriterJoinsReaders downgrades the holder of a lock for which a writer waits in flock.
+// The writer is woken without an event or a timer of its own, and readers then wait behind it.
+func TestBlockedWriterJoinsReaders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, d, req := openDriver(t, dir), openBlocking(t, dir), of("w?", 2)
+	g := acquire(t, holder, of("w", 1))
+	b := refused(t, d, req)
+	b.State = time.Hour // no timer ends the wait
+	woken := make(chan error, 1)
+	go func() {
+		_, err := d.Wait(soon(t, 30*time.Second), req, b)
+		woken <- err
+	}()
+	for flockWaiters(t, holder.path("k")) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	shared, err := holder.Downgrade(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-woken; err != nil {
+		t.Errorf("the writer is not woken: %v", err)
+	}
+	_ = refused(t, d, req)
+	_ = refused(t, holder, of("r", 3))
+	release(t, holder, shared)
+	g, _, err = await(t.Context(), d, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, d, g)
+}
+
+// TestReadersCauseNoScans checks that only lock files are reported as replaced. Each group of
+// readers removes the directory of its members.
+func TestReadersCauseNoScans(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	replaced := make(chan string, 8)
+	w := newWatcher(dir, func(name string) { replaced <- name })
+	if !w.open() {
+		t.Skip("does not apply: this system has no watches")
+	}
+	defer w.close()
+	d := openDriver(t, dir)
+	release(t, d, acquire(t, d, of("r", 1)))
+	if err := os.Remove(d.path("k")); err != nil {
+		t.Fatal(err)
+	}
+	if name := <-replaced; name != "k.lock" {
+		t.Errorf("%q is reported as replaced", name)
 	}
 }
 
@@ -587,6 +720,88 @@ func TestDowngradeThatFailsLeavesNoWaiter(t *testing.T) {
 	release(t, d, shared)
 }
 
+// TestDowngradeThatFailsLeavesTheWriter lets the record of a writer among members be too long. The
+// call has changed nothing, so the members stay as they are.
+func TestDowngradeThatFailsLeavesTheWriter(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	reader, writer := acquire(t, d, of("r", 1)), of("w?", 2)
+	_ = refused(t, d, writer)
+	release(t, d, reader)
+	g := acquire(t, d, writer)
+	before := memberFiles(t, dir)
+	a := d.find(writer)
+	a.key = strings.Repeat("k", 2*maxTexts)
+	if _, err := d.Downgrade(t.Context(), g); !errors.Is(err, backend.ErrInvalidName) {
+		t.Errorf("Downgrade: %v, want ErrInvalidName", err)
+	}
+	a.key = "k"
+	if after := memberFiles(t, dir); !slices.Equal(after, before) {
+		t.Errorf("the members are %q, and were %q", after, before)
+	}
+	release(t, d, g)
+}
+
+// asStranger calls f without the permissions of the user of the files.
+func asStranger(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f() // nothing but the mode of a file decides
+		return
+	}
+	const stranger = 12345
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer func() { _, _ = unix.SetfsuidRetUid(0) }()
+	_, _ = unix.SetfsuidRetUid(stranger)
+	if uid, _ := unix.SetfsuidRetUid(stranger); uid != stranger {
+		t.Skip("does not apply: this process cannot give up its permissions")
+	}
+	f()
+}
+
+// TestWaiterThatCannotBeRemovedIsNotPassed probes members whose files cannot be removed. A waiter
+// that is stopped has its place when it continues, so requests behind it fail. A dead one has not.
+func TestWaiterThatCannotBeRemovedIsNotPassed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDriver(t, dir)
+	holder, waiter := acquire(t, d, of("p1", 1)), of("p1?", 2)
+	_ = refused(t, d, waiter)
+	setAttempt(t, d, waiter, waiterTerm+time.Second)
+	m, err := openMembers(filepath.Join(dir, "k.set"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	stopped := d.find(waiter).place
+	dead := member{stopped.seq + 1, "p1", of("p1", 3).Owner}
+	err = errors.Join(
+		os.WriteFile(filepath.Join(m.path, dead.String()), nil, 0o600),
+		os.Chmod(filepath.Join(m.path, dead.String()), 0o644),
+		os.Chmod(filepath.Join(m.path, stopped.String()), 0o644), os.Chmod(m.path, 0o555),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asStranger(t, func() {
+		if _, err := m.probe(stopped); !errors.Is(err, unix.EACCES) {
+			t.Errorf("the stopped waiter: %v, want EACCES", err)
+		}
+		if c, err := m.probe(dead); c != left || err != nil {
+			t.Errorf("the dead member: %v, %v", c, err)
+		}
+	})
+	if err := os.Chmod(m.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := m.probe(stopped); c != left || err != nil {
+		t.Errorf("the stopped waiter, which can be removed: %v, %v", c, err)
+	}
+	release(t, d, holder)
+}
+
 // TestDowngradeWaitsForMutexes has another process lock the file in the instant in which some
 // systems free the lock of a downgrade. That process gives way soon.
 func TestDowngradeWaitsForMutexes(t *testing.T) {
@@ -696,9 +911,20 @@ func TestDirectoryIsRemovedWhileItIsRead(t *testing.T) {
 	if info, complete, err := m.info(""); info != nil || complete || err != nil {
 		t.Errorf("members: %v, %t, %v", info, complete, err)
 	}
-	d := &driver{dir: path}
+	d := &driver{dir: path, requests: make(slots, 1)}
 	infos, err := d.listSome(t.Context(), opened(), "")
 	if len(infos) > 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("locks: %v, %v", infos, err)
+	}
+}
+
+// TestMembersWithoutADirectory removes the directory of the lock files. The error of an attempt
+// does not blame another process.
+func TestMembersWithoutADirectory(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "removed", "k.set")
+	_, err := lockMembers(path, time.Now().Add(maxGate))
+	if !errors.Is(err, backend.ErrUnavailable) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the error is %v", err)
 	}
 }

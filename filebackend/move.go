@@ -13,7 +13,9 @@ import (
 	"github.com/dlock-go/dlock/backend/kind"
 )
 
-// Downgrade implements backend.Downgrader.
+// Downgrade implements backend.Downgrader. It waits for the lock of the directory, and on some
+// systems for mutexes that give way, for maxGate each at most. The record of the lock file stays as
+// it is: the grant keeps its owner and its fence.
 func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
 	if d.network {
 		return nil, errNetwork
@@ -23,8 +25,8 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 		if a == nil {
 			return nil, errUnknown
 		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		d.beginUpkeep(a)
+		defer d.endUpkeep(a)
 		sent := time.Now()
 		if err := d.check(a); err != nil {
 			return nil, err
@@ -51,22 +53,22 @@ func (d *driver) downgrade(m *members, a *acquisition, g *backend.Grant) error {
 	return d.share(a)
 }
 
-// becomeReader gives a writer the signed file of a reader. a.mu must be held.
+// becomeReader gives a writer the signed file of a reader. A failure leaves the writer as it was,
+// so the rename comes last. a.mu must be held.
 func (d *driver) becomeReader(m *members, a *acquisition, g *backend.Grant) (err error) {
 	first := member{m.first() - 1, kind.Reader, g.Owner}
 	isNew := a.member == nil
-	switch {
-	case isNew:
-		err = a.join(m, first)
-	case a.place.word == kind.Writer:
-		err = a.rename(m, first)
-	}
-	if err != nil {
-		return err
+	if isNew {
+		if err := a.join(m, first); err != nil {
+			return err
+		}
 	}
 	err = a.member.sign(a.id, g.Meta, a.fence)
 	if err == nil && d.opts.Inherit {
 		err = a.member.inherit()
+	}
+	if err == nil && a.place.word == kind.Writer {
+		err = a.rename(m, first)
 	}
 	if err != nil && isNew { // an unsigned file is a waiter's, which others may remove
 		a.leave()

@@ -24,17 +24,18 @@ import (
 // reservation. Its slot stays as it is, and grants up to its ceiling are written to the other slot,
 // unsynced. The next reservation takes that other slot, and the two slots change roles.
 //
-// The first grant below a ceiling writes the reservation again, because it cannot detect whether
-// the reservation was synced. After another boot, or if a slot is unreadable, the counter continues
-// above the ceiling. These are the slots after each grant; R is a reservation, in brackets a record
-// that was written again:
+// When a reservation is on the disk, its process confirms it at the end of the slot. The process
+// may have died before, or the disk may have failed. So the next grant writes an unconfirmed
+// reservation again, and syncs it, before it writes the other slot. After another boot, or if a
+// slot is unreadable, the counter continues above the ceiling. These are the slots after each
+// grant; R is a reservation, and in brackets a record that was written again:
 //
-//	grant                slot 0  slot 1  synced
-//	first                R1              R1
-//	second               [R1]    2       R1
-//	third                R1      3
-//	above the ceiling    R1      R4      R4
-//	the next one         5       [R4]    R4
+//	grant                              slot 0  slot 1  synced
+//	first                              R1              R1
+//	second                             R1      2
+//	above the ceiling                  R1      R3      R3
+//	the same, and its process dies     R4      R3      perhaps
+//	above the ceiling                  [R4]    R5      R4, then R5
 //
 // A record has these fields. Numbers are big-endian.
 //
@@ -47,6 +48,8 @@ import (
 //	32      8     since, in microseconds since 1970
 //	40      1     1 for a reservation, otherwise 0
 //	41            boot, key, owner and meta, each with its length in 2 bytes before it
+//
+// The last 5 bytes of a slot are 1 and the checksum of its record if that is confirmed.
 const (
 	slotSize = 4096
 	fileSize = 2 * slotSize
@@ -56,10 +59,16 @@ const (
 	// fixedSize is the size of the fields before the texts of a record: magic, checksum, length,
 	// fence, ceiling, since, reservation.
 	fixedSize = len(magic) + 4 + 4 + 8 + 8 + 8 + 1
-	// maxTexts limits the texts before the meta. The meta gets the rest of the slot.
-	maxTexts = 1024
-	// ahead is the number of fences that a reservation covers: microseconds of its clock.
+	// maxTexts limits the texts before the meta: a boot, a key of a prefix and a name of 512 bytes
+	// each, and an owner. The meta gets the rest of the slot.
+	maxTexts = 64 + 1024 + 64
+	// confirmSize is the size of a confirmation.
+	confirmSize = 5
+	// ahead is how far a reservation reaches beyond the clock, in fences, which are microseconds.
 	ahead = uint64(10 * time.Second / time.Microsecond)
+	// minAhead is the minimum number of fences that a reservation covers, if they are ahead of the
+	// clock.
+	minAhead = 1024
 )
 
 // checksum returns the CRC-32C of body. The first call of MakeTable builds the table, for about
@@ -100,7 +109,7 @@ func (r *record) encode() ([]byte, error) {
 	for _, text := range []string{r.boot, r.key, r.owner} {
 		b = appendText(b, text)
 	}
-	b = appendText(b, cut(r.meta, slotSize-len(b)-2))
+	b = appendText(b, cut(r.meta, slotSize-confirmSize-len(b)-2))
 	body := b[len(magic)+4:]
 	binary.BigEndian.PutUint32(body, uint32(len(b)))
 	binary.BigEndian.PutUint32(b[len(magic):], checksum(body))
@@ -163,12 +172,24 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 	return string(b[:length]), b[length:], true
 }
 
+// confirmation returns the confirmation of the record at the beginning of slot.
+func confirmation(slot []byte) []byte {
+	return append([]byte{1}, slot[len(magic):len(magic)+4]...)
+}
+
+// isConfirmed reports whether the record of slot was on the disk when it was granted.
+func isConfirmed(slot []byte) bool {
+	return len(slot) == slotSize &&
+		bytes.Equal(slot[slotSize-confirmSize:], confirmation(slot))
+}
+
 // contents are the contents of a lock file.
 type contents struct {
-	latest  *record // the record with the highest fence; nil in a new file
-	damaged bool    // a slot is unreadable, or is being written
-	fresh   bool    // a slot is empty: the file's name may not be on the disk
-	free    int     // the slot for the next record
+	latest    *record // the record with the highest fence; nil in a new file
+	confirmed bool    // the newest reservation is on the disk
+	damaged   bool    // a slot is unreadable, or is being written
+	fresh     bool    // a slot is empty: the file's name may not be on the disk
+	free      int     // the slot for the next record
 }
 
 // placed is a record with its slot.
@@ -191,7 +212,7 @@ func parse(file []byte) (contents, error) {
 			continue
 		}
 		if r.reservation && (reservation == nil || r.fence > reservation.fence) {
-			reservation, c.free = r, 1-i
+			reservation, c.free, c.confirmed = r, 1-i, isConfirmed(slot)
 		}
 		if c.latest == nil || r.fence > c.latest.fence {
 			c.latest = r
@@ -217,11 +238,13 @@ func isUnfinished(file []byte) bool {
 // nothing is known about earlier boots, so every record is a reservation for itself. The fence
 // follows the clock, so that a new file continues above a removed one; it increases even if the
 // clock was set back.
+//
+// The ceiling follows the clock, too. With two boots that take turns, as a machine and a container
+// with its own boot ID may, each of them continues above the ceiling of the other one. A ceiling
+// relative to the fence would drive the fences away from the clock.
 func (c contents) next(boot string, now time.Time) *record {
-	r := &record{boot: boot, since: now, fence: 1}
-	if micros := now.UnixMicro() - backend.FenceEpoch; micros > 1 {
-		r.fence = uint64(micros)
-	}
+	clock := uint64(max(now.UnixMicro()-backend.FenceEpoch, 1))
+	r := &record{boot: boot, since: now, fence: clock}
 	if last := c.latest; last != nil {
 		if boot != "" && last.boot == boot && !c.damaged {
 			r.fence, r.ceiling = max(r.fence, last.fence+1), last.ceiling
@@ -232,17 +255,16 @@ func (c contents) next(boot string, now time.Time) *record {
 	if r.fence > r.ceiling {
 		r.reservation, r.ceiling = true, r.fence
 		if boot != "" {
-			r.ceiling += ahead
+			r.ceiling = max(clock+ahead, r.fence+minAhead)
 		}
 	}
 	return r
 }
 
-// writes returns the records to write so that r becomes the latest one. Before the first record
-// that relies on a reservation, this is the reservation again: its process may have died before it
-// was synced, or the disk may have failed.
+// writes returns the records to write so that r becomes the latest one. An unconfirmed reservation
+// comes first, also if r is a reservation itself: r takes the slot of the only one that is certain.
 func (c contents) writes(r *record) []placed {
-	if last := c.latest; last != nil && last.reservation && !r.reservation {
+	if last := c.latest; last != nil && last.reservation && !c.confirmed {
 		return []placed{{last, 1 - c.free}, {r, c.free}}
 	}
 	return []placed{{r, c.free}}

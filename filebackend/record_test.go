@@ -15,6 +15,7 @@ import (
 type disk struct {
 	file, synced []byte
 	highest      uint64 // highest fence granted so far
+	syncs        int
 }
 
 var epoch = time.UnixMicro(backend.FenceEpoch)
@@ -26,11 +27,18 @@ func (d *disk) grant(t *testing.T, boot string, now time.Time) (offset int, b []
 	for _, w := range writes {
 		offset, b = d.write(t, w)
 		if w.reservation {
-			d.synced = d.file
+			d.sync(w, b)
 		}
 	}
 	d.highest = writes[len(writes)-1].fence
 	return offset, b
+}
+
+// sync makes everything survive a power cut, and then confirms w, a reservation with the bytes b.
+func (d *disk) sync(w placed, b []byte) {
+	d.syncs++
+	d.synced = d.file
+	d.file = overlay(d.file, (w.slot+1)*slotSize-confirmSize, confirmation(b))
 }
 
 // next returns the records that the next grant writes.
@@ -136,6 +144,43 @@ func TestReservationThatWasNotSynced(t *testing.T) {
 	}
 }
 
+// TestCertainReservationIsKept kills a process between the write of a reservation and its sync, and
+// stops the write of the next reservation. After a power cut, the reservation before both is there.
+func TestCertainReservationIsKept(t *testing.T) {
+	t.Parallel()
+	var d disk
+	now := epoch.Add(time.Hour)
+	for range 2 {
+		d.grant(t, "boot", now)
+		now = now.Add(time.Minute) // beyond the ceiling
+	}
+	d.write(t, d.next(t, "boot", now)[0]) // then the process is killed
+	now = now.Add(time.Minute)
+	for _, w := range d.next(t, "boot", now) {
+		torn := overlay(d.synced, w.slot*slotSize, bytes.Repeat([]byte{0xaa}, 64))
+		check(t, torn, "another", d.highest, fmt.Sprintf("slot %d is torn", w.slot))
+		_, b := d.write(t, w)
+		d.sync(w, b)
+	}
+}
+
+// TestBootsThatTakeTurns lets two boots write a file in turns. Their fences increase, and stay
+// close to the clock.
+func TestBootsThatTakeTurns(t *testing.T) {
+	t.Parallel()
+	var d disk
+	now := epoch.Add(time.Hour)
+	for i := range 10_000 {
+		now = now.Add(2 * time.Millisecond)
+		d.grant(t, fmt.Sprint("boot", i%2), now)
+		check(t, d.synced, "another", d.highest, "after a power cut")
+	}
+	limit := uint64(now.UnixMicro()-backend.FenceEpoch) + ahead + minAhead
+	if d.highest > limit {
+		t.Errorf("the fence is %d, want at most %d", d.highest, limit)
+	}
+}
+
 // TestReservations checks that a busy lock needs one sync for many grants.
 func TestReservations(t *testing.T) {
 	t.Parallel()
@@ -151,8 +196,8 @@ func TestReservations(t *testing.T) {
 			reservations++
 		}
 	}
-	if reservations != 1 {
-		t.Errorf("%d reservations in a second, want 1", reservations)
+	if reservations != 1 || d.syncs != 1 {
+		t.Errorf("%d reservations and %d syncs in a second, want 1", reservations, d.syncs)
 	}
 }
 

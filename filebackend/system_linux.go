@@ -11,7 +11,8 @@ import (
 // The holder of a lock marks its file when its record is in the file. The mark is a second lock,
 // independent of the flock: a shared open-file-description lock on the first byte, which excludes
 // no other mark. Like the flock it ends with the descriptor. Unlike the flock it can be queried
-// without being taken, so that Inspect never makes an attempt of another process fail.
+// without being taken, so that Inspect never makes an attempt of another process fail. Only the
+// flock decides about the lock: attempts, readers and permits lock the file without a mark.
 
 // mark marks fd's file as held: its latest record is the holder's. It never blocks.
 func mark(fd int) error {
@@ -38,6 +39,9 @@ func isMarked(fd int) (bool, error) {
 
 // flush writes the contents of fd to the disk.
 func flush(fd int) error { return unix.Fdatasync(fd) }
+
+// flushNames writes the names in the directory fd to the disk.
+func flushNames(fd int) error { return unix.Fsync(fd) }
 
 // withoutSignals calls f on a thread that no signal interrupts. After a signal, the thread of a
 // waiter would leave the kernel's queue and enter it again at the end: the runtime sends SIGURG to
@@ -74,6 +78,15 @@ func networkFS(dir string) (string, error) {
 	}
 	// The size of Type depends on the architecture.
 	return networkTypes[uint32(stat.Type)], nil //nolint:unconvert // see above
+}
+
+// inMemory reports whether the files of dir are in memory only, so that a restart of the machine
+// removes them.
+func inMemory(dir string) bool {
+	var stat unix.Statfs_t
+	err := ignoreInterrupts(func() error { return unix.Statfs(dir, &stat) })
+	kind := uint32(stat.Type) //nolint:unconvert // its size depends on the architecture
+	return err == nil && (kind == unix.TMPFS_MAGIC || kind == unix.RAMFS_MAGIC)
 }
 
 // networkTypes are the names of network file systems, by the numbers of statfs(2).

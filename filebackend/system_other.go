@@ -27,9 +27,6 @@ func isMarked(fd int) (bool, error) {
 	}
 }
 
-// flush writes the contents of fd to the disk.
-func flush(fd int) error { return unix.Fsync(fd) }
-
 // withoutSignals calls f. These systems keep no order of waiters that a signal could change.
 func withoutSignals(f func() error) error { return f() }
 
@@ -46,4 +43,12 @@ func networkFS(dir string) (string, error) {
 		return "", nil
 	}
 	return "a network file system", nil
+}
+
+// inMemory reports whether the files of dir are in memory only, so that a restart of the machine
+// removes them.
+func inMemory(dir string) bool {
+	var stat unix.Statfs_t
+	err := ignoreInterrupts(func() error { return unix.Statfs(dir, &stat) })
+	return err == nil && unix.ByteSliceToString(stat.Fstypename[:]) == "tmpfs"
 }

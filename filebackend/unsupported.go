@@ -11,7 +11,7 @@ import (
 
 // connect fails on systems without flock(2).
 func connect(string, *Options) error {
-	return fmt.Errorf("%w: file: locks need flock(2), which dlock does not know on %s",
+	return fmt.Errorf("%w: file: locks need flock(2), which dlock cannot use on %s",
 		backend.ErrUnsupported, runtime.GOOS)
 }
 

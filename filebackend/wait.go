@@ -23,7 +23,8 @@ const (
 	pauseWatched    = 2 * time.Second
 	maxPauseWatched = 16 * time.Second
 	// maxPauseBlocked is the longest pause of a waiter with a thread in flock(2). It is for a lock
-	// file that was replaced: the kernel does not wake the thread then.
+	// file that was replaced: the kernel does not wake the thread then. The periodic checks find
+	// readers earlier.
 	maxPauseBlocked = time.Minute
 	// pauseUnwatched is the first interval of polling, if watching is impossible.
 	pauseUnwatched    = 50 * time.Millisecond
@@ -154,6 +155,7 @@ func (d *driver) block(a *acquisition) {
 		return // the waiter's timer is left
 	}
 	a.blocked = a.file
+	d.startPeriodicChecks()
 	go d.blockOn(a, a.file, fd)
 }
 

@@ -101,7 +101,8 @@ func (w *watcher) close() {
 }
 
 // add makes every close of a's file signal a. It returns the watch, or noWatch if the file cannot
-// be watched.
+// be watched. The watch belongs to the file that has the path now, which lock checks afterwards.
+// All waiters of a file share its watch: the kernel returns the same number for the same file.
 func (w *watcher) add(a *acquisition) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,10 +172,14 @@ func (w *watcher) read(file *os.File) {
 }
 
 // dispatch handles one event. After an overflow of the kernel's queue, which has no name, any file
-// may have been replaced.
+// may have been replaced. The directories of members come and go with each group of readers, and
+// are not lock files: their events cost nothing.
 func (w *watcher) dispatch(wd int, mask uint32, name string) {
 	if mask&unix.IN_Q_OVERFLOW == 0 && !w.isOfDir(wd) {
 		w.signalWaiters(wd, mask)
+		return
+	}
+	if name != "" && !strings.HasSuffix(name, suffix) {
 		return
 	}
 	w.renewDir(mask)

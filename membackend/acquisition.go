@@ -15,8 +15,14 @@ import (
 //	held    .        .      gone
 //	gone    .        .      .
 //
-// The events are: enqueue, a waiter finds the lock taken; grant, the holders leave room for it, and
-// no entry of the queue is in front of it; remove, it is released or broken, or its term is over.
+// The events are:
+//
+//   - enqueue: a waiter finds the lock taken
+//   - grant: the holders leave room for it, and no entry of the queue is in front of it
+//   - remove: it is released or broken, or its term is over
+//
+// An acquisition that is gone never returns: a repeated Acquire of its owner makes another one,
+// with another fence.
 type state uint8
 
 const (
@@ -26,9 +32,10 @@ const (
 	gone                // the space does not have it any more; this is final
 )
 
-// acquisition is what the space keeps of one (Key, Owner). space.mu guards it, and every method but
-// lose requires that it is held. Requests find an acquisition through the lock of its key, so there
-// is no registry.
+// acquisition is what the space keeps of one (Key, Owner). space.mu guards it, and must be held for
+// every method but lose. Requests find an acquisition through the lock of its key, so there is no
+// registry. A Grant that was returned is a pointer to grant, which the core reads without
+// space.mu: a change of a held grant is another acquisition in its place, see replace.
 type acquisition struct {
 	state   state
 	grant   backend.Grant // immutable once the state is held
@@ -46,12 +53,15 @@ func newAcquisition(req *backend.Request, now time.Time) *acquisition {
 }
 
 // refresh gives a the term and the settings of a new request. The state must be absent or queued.
+// An entry that is not refreshed expires after a TTL. The core repeats its Acquire about every
+// third of the TTL, so only the entry of a waiter that has died or was stopped expires.
 func (a *acquisition) refresh(req *backend.Request, now time.Time) {
 	a.grant = backend.Grant{Request: *req, Term: backend.Term{Sent: now, TTL: req.TTL}}
 	a.expires = now.Add(req.TTL)
 }
 
-// become changes the state, and wakes the waiter. Every change of state is one call of become.
+// become changes the state, and wakes the waiter. Every change of state is one call of become, so
+// no change leaves a waiter asleep.
 func (a *acquisition) become(next state) {
 	a.state = next
 	a.wake()
@@ -80,7 +90,8 @@ func (a *acquisition) prolong(ttl time.Duration, now time.Time) backend.Term {
 }
 
 // lose reports the loss of a removed grant. space.mu must not be held, because Lost is code of the
-// core.
+// core: it takes the mutex of the engine. Only a Break calls lose. The end of a term is no loss
+// that a driver has to report, because the core ends the lease before it.
 func (a *acquisition) lose(err error) {
 	if a.grant.Lost != nil {
 		a.grant.Lost(err)

@@ -7,7 +7,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// AcquireAll implements backend.Combiner.
+// AcquireAll implements backend.Combiner. It checks all requests before it executes the first one,
+// so a refused call leaves nothing to undo. The mutex is locked for both loops and the keys differ,
+// so the second loop grants what the first one has checked.
 func (d *driver) AcquireAll(
 	ctx context.Context, reqs []*backend.Request,
 ) (grants []*backend.Grant, failed int, err error) {
@@ -32,7 +34,8 @@ func (d *driver) AcquireAll(
 	return grants, 0, nil
 }
 
-// ReleaseAll implements backend.Combiner.
+// ReleaseAll implements backend.Combiner. The contract requires no single step: each release has an
+// answer of its own, and there is no round trip to save.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	errs := make([]error, len(gs))
 	for i, g := range gs {
@@ -42,7 +45,8 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 }
 
 // refusal returns the error of acquire for an exclusive request without a queue entry, or nil if
-// acquire would grant it. s.mu must be held.
+// acquire would grant it. A lock that is not free has a holder, which excludes an exclusive request
+// unless it is a repetition by that holder. s.mu must be held.
 func (s *space) refusal(req *backend.Request, now time.Time) error {
 	l := s.current(req.Key, now)
 	if l == nil {

@@ -17,6 +17,16 @@
 // does not end its grants. The driver has no goroutine, and no timer outside of Wait, so it works
 // inside of testing/synctest.
 //
+// The space and the core read the same clock, so there is no difference between a server's and a
+// client's time. The core ends a lease before the end of its term nevertheless: a test of an
+// application sees the same deadlines as with a server.
+//
+// # Reading
+//
+// A driver author reads driver.go first, which has the methods that every driver has, and then
+// space.go, which is the server. A request reads and changes the space in one step under space.mu.
+// In another driver the same step is a script, a transaction or a statement.
+//
 // # Fencing
 //
 // Each space has one counter for all its keys. It outlives every client and lasts as long as the

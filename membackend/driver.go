@@ -34,7 +34,10 @@ var (
 
 func newDriver(opts Options) *driver { return &driver{space: openSpace(opts.Space)} }
 
-// Acquire implements backend.Driver. Its outcome is never unknown.
+// Acquire implements backend.Driver. Its outcome is never unknown. It does not check ctx, because
+// it blocks for nothing but the mutex. The term begins when the core began the request, not when
+// the mutex is free: a process that is stopped in between gets a grant with the time that is left.
+// If none is left, the core refuses the grant and releases it.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if err := d.checkOpen(); err != nil {
 		return nil, err
@@ -45,7 +48,8 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	return d.space.acquire(req, now)
 }
 
-// Renew implements backend.Driver. It finds the grant by its owner and needs no State.
+// Renew implements backend.Driver. It finds the grant by its owner and needs no State. It returns
+// ErrLost if the owner has no grant, also after the end of the term: it never makes a grant.
 func (d *driver) Renew(_ context.Context, g *backend.Grant) (backend.Term, error) {
 	if err := d.checkOpen(); err != nil {
 		return backend.Term{}, err
@@ -55,7 +59,8 @@ func (d *driver) Renew(_ context.Context, g *backend.Grant) (backend.Term, error
 	return d.space.renew(g, time.Now())
 }
 
-// RenewAll implements backend.BatchRenewer. The space is locked once for all grants.
+// RenewAll implements backend.BatchRenewer. The space is locked once for all grants. Each grant has
+// its own answer, so a grant that is lost does not affect the rest.
 func (d *driver) RenewAll(_ context.Context, gs []*backend.Grant) []backend.Renewal {
 	renewals := make([]backend.Renewal, len(gs))
 	closed := d.checkOpen()
@@ -70,7 +75,8 @@ func (d *driver) RenewAll(_ context.Context, gs []*backend.Grant) []backend.Rene
 	return renewals
 }
 
-// Release implements backend.Driver. It finds the grant or the queue entry by its owner.
+// Release implements backend.Driver. It finds the grant or the queue entry by its owner. When it
+// returns, the next waiters are holders already, although their Wait has not returned.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	if err := d.checkOpen(); err != nil {
 		return err
@@ -82,6 +88,8 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 }
 
 // Capabilities implements backend.Driver. Late is 0: no request is executed after its return.
+// MaxTTL is 0, which is no limit. Session is false, because a grant outlives the driver that
+// acquired it. The fences are volatile, because they begin again with each process.
 func (d *driver) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
@@ -96,7 +104,8 @@ func (d *driver) Capabilities() backend.Capabilities {
 	}
 }
 
-// Close implements backend.Driver. Other drivers of the space, and all its grants, stay.
+// Close implements backend.Driver. Other drivers of the space, and all its grants, stay. It does
+// not block. A Wait or a Watch that is under way goes on until its context ends.
 func (d *driver) Close() error {
 	d.closed.Store(true)
 	return nil

@@ -9,10 +9,12 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// fenceShift is the number of bits that the core appends to a raw fence.
+// fenceShift is the number of bits that the core appends to a raw fence, to count hand-offs. The
+// contract of backend.Holder requires the shifted fence, so that users can compare it with a lease.
 const fenceShift = 12
 
-// Inspect implements backend.Inspector.
+// Inspect implements backend.Inspector. It removes what has expired, as each request does, so it
+// never shows a holder with an expired term.
 func (d *driver) Inspect(_ context.Context, key string) (*backend.Info, error) {
 	if err := d.checkOpen(); err != nil {
 		return nil, err
@@ -42,7 +44,8 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 	}
 }
 
-// Break implements backend.Breaker. The holders are notified at once.
+// Break implements backend.Breaker. The holders are notified at once, on the goroutine of the
+// caller. By then a waiter may have the lock: the work of the former holder can overlap with it.
 func (d *driver) Break(_ context.Context, key, owner string) error {
 	if err := d.checkOpen(); err != nil {
 		return err
@@ -94,7 +97,8 @@ func (s *space) info(key string, now time.Time) *backend.Info {
 	return info
 }
 
-// breakHolders removes the grant of owner, or all grants if owner is empty, and returns them.
+// breakHolders removes the grant of owner, or all grants if owner is empty, and returns them. It
+// leaves the entries of waiters, even an entry of that owner: Break is about holders.
 func (s *space) breakHolders(key, owner string) (broken []*acquisition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,19 +10,23 @@ import (
 )
 
 // lock is what the space keeps of a key while it is held: one holder, several readers, or up to
-// limit holders of permits, and the queue of their waiters. space.mu guards it, and every method
-// requires that it is held.
+// limit holders of permits, and the queue of their waiters. space.mu guards it, and must be held
+// for every method.
 type lock struct {
 	key     string
 	mode    backend.Mode   // of the holders
 	limit   int            // of a semaphore, else 0
 	holders []*acquisition // in the order of their grants
 	queue   []*acquisition // the entries of waiters, in the order of their arrival
-	first   acquisition    // with one, saves two allocations: most locks have one holder
-	one     [1]*acquisition
+	// Most locks have one holder: first and one save 2 of 11 allocations of an uncontended pair of
+	// Lock and Unlock.
+	first acquisition
+	one   [1]*acquisition
 }
 
-// admits reports whether the holders of l leave room for one more in this mode.
+// admits reports whether the holders of l leave room for one more in this mode. It does not regard
+// the queue: the caller checks that no entry is in front. The modes of a semaphore and of a lock
+// never meet here, because conflict has refused such a request.
 func (l *lock) admits(mode backend.Mode) bool {
 	switch {
 	case len(l.holders) == 0:
@@ -56,7 +60,9 @@ func (l *lock) enqueue(req *backend.Request, now time.Time) *acquisition {
 	return entry
 }
 
-// busy returns the answer to a request that does not get l. entry is its queue entry, or nil.
+// busy returns the answer to a request that does not get l. entry is its queue entry, or nil. The
+// channel of the answer is made here, under space.mu, so a grant right after the answer closes it:
+// a Wait that begins later does not miss that grant.
 func (l *lock) busy(entry *acquisition, mode backend.Mode, now time.Time) *backend.Busy {
 	holder := l.holders[0]
 	b := &backend.Busy{
@@ -72,8 +78,9 @@ func (l *lock) busy(entry *acquisition, mode backend.Mode, now time.Time) *backe
 	return b
 }
 
-// nextEnd returns the time at which the terms of the holders leave room for one more: of the first
-// of them for a permit, and of all of them otherwise.
+// nextEnd returns the time at which a waiter should try again, if no release comes first. It is
+// when the terms of the holders leave room for one more: the first of them for a permit, and all of
+// them otherwise.
 func (l *lock) nextEnd(mode backend.Mode) time.Time {
 	end := l.holders[0].expires
 	for _, a := range l.holders[1:] {

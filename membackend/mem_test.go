@@ -43,27 +43,6 @@ func request(t *testing.T, owner string, ttl time.Duration) *backend.Request {
 	}
 }
 
-func TestOpen(t *testing.T) {
-	t.Parallel()
-	for url, ok := range map[string]bool{
-		"mem:": true, "mem:name": true, "mem:/a/b": true,
-		"mem://host": false, "mem://host:1/name": false,
-		"mem://joe@/name": false, "mem://joe:s3cret@host/name": false,
-	} {
-		u, err := backend.ParseURL(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := open(t.Context(), u)
-		if (err == nil) != ok {
-			t.Errorf("%s: error %v", u, err)
-		}
-		if err == nil {
-			_ = d.Close()
-		}
-	}
-}
-
 // TestExpiredEntriesAreNotCounted has three queue entries. Two of them expire, and one is
 // refreshed.
 func TestExpiredEntriesAreNotCounted(t *testing.T) {

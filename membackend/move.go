@@ -10,7 +10,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Downgrade implements backend.Downgrader.
+// Downgrade implements backend.Downgrader. The new grant has a new term, so a Downgrade is also a
+// renewal.
 func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
 	if err := d.checkOpen(); err != nil {
 		return nil, err
@@ -21,8 +22,9 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	return d.space.downgrade(g, now)
 }
 
-// downgrade makes the exclusive grant g a shared one. A repetition finds it shared. s.mu must be
-// held.
+// downgrade makes the exclusive grant g a shared one. A repetition finds it shared. There is no
+// moment without a holder, so no writer can come in between; readers at the front of the queue are
+// admitted in the same step. s.mu must be held.
 func (s *space) downgrade(g *backend.Grant, now time.Time) (*backend.Grant, error) {
 	l := s.current(g.Key, now)
 	if l == nil {
@@ -52,7 +54,8 @@ func (l *lock) replace(a *acquisition, grant backend.Grant) *acquisition {
 }
 
 // Export implements backend.Mover. A grant belongs to no connection, so it is only prolonged. The
-// ticket has its owner and a secret: a client that may inspect the lock knows its owner.
+// ticket has its owner and a secret, because every client can read the owner with Inspect. A second
+// Export of the same grant makes the first ticket invalid.
 func (d *driver) Export(_ context.Context, g *backend.Grant) (ticket string, err error) {
 	if err := d.checkOpen(); err != nil {
 		return "", err
@@ -81,8 +84,9 @@ func (d *driver) Adopt(
 	return d.space.adopt(ticket, req, now)
 }
 
-// adopt makes req.Owner the holder instead of the owner of the ticket, with the same fence. s.mu
-// must be held.
+// adopt makes req.Owner the holder instead of the owner of the ticket, with the same fence. A
+// second adoption finds no holder with the former owner, so it returns ErrLost. A repetition by the
+// new owner needs no ticket: it finds its own grant. s.mu must be held.
 func (s *space) adopt(
 	ticket string, req *backend.Request, now time.Time,
 ) (*backend.Grant, error) {

@@ -7,7 +7,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// space is a set of locks: what a server is to the other drivers.
+// space is a set of locks: what a server is to the other drivers. A request reads the clock once
+// and passes the reading on as now, so that all its steps agree on what has expired.
 type space struct {
 	mu      sync.Mutex       // guards the space and all its locks
 	fence   uint64           // of the newest grant, for all keys
@@ -29,7 +30,10 @@ func openSpace(name string) *space {
 	return s.(*space)
 }
 
-// acquire makes one attempt to get the lock. s.mu must be held.
+// acquire makes one attempt to get the lock. A repetition by the holder comes first: it gets its
+// grant again, with a new term, whatever the queue is. Any other request is granted only if the
+// queue is empty, so that no stream of readers overtakes a writer. A caller that does not wait
+// leaves no entry. s.mu must be held.
 func (s *space) acquire(req *backend.Request, now time.Time) (*backend.Grant, error) {
 	l := s.current(req.Key, now)
 	if l == nil {
@@ -54,7 +58,8 @@ func (s *space) acquire(req *backend.Request, now time.Time) (*backend.Grant, er
 	return nil, l.busy(l.enqueue(req, now), req.Mode, now)
 }
 
-// renew prolongs the term of g if its owner holds the lock. s.mu must be held.
+// renew prolongs the term of g if its owner holds the lock. A queue entry of the owner does not
+// count, because a renewal must not become a grant. s.mu must be held.
 func (s *space) renew(g *backend.Grant, now time.Time) (backend.Term, error) {
 	if l := s.current(g.Key, now); l != nil {
 		if a := find(l.holders, g.Owner); a != nil {
@@ -64,7 +69,8 @@ func (s *space) renew(g *backend.Grant, now time.Time) (backend.Term, error) {
 	return backend.Term{}, backend.ErrLost
 }
 
-// release removes the grant or the queue entry of an owner. s.mu must be held.
+// release removes the grant or the queue entry of an owner. It does so for an entry, too, because
+// its waiter may stand in front of readers that are admitted without it. s.mu must be held.
 func (s *space) release(g *backend.Grant, now time.Time) error {
 	l := s.current(g.Key, now)
 	if l == nil || !l.remove(g.Owner) {
@@ -98,7 +104,8 @@ func (s *space) newLock(req *backend.Request, now time.Time) *backend.Grant {
 	return &l.first.grant
 }
 
-// grantTo makes a a holder of l, with the next fence. s.mu must be held.
+// grantTo makes a a holder of l, with the next fence. The waiter that become wakes receives the
+// grant from grantOf, when s.mu is free. s.mu must be held.
 func (s *space) grantTo(l *lock, a *acquisition, now time.Time) {
 	s.fence++
 	a.grant.Fence = s.fence
@@ -110,7 +117,8 @@ func (s *space) grantTo(l *lock, a *acquisition, now time.Time) {
 }
 
 // settle follows a removal: it grants l to the entries at the front of its queue, as far as they
-// are admitted, and forgets l if it is free. s.mu must be held.
+// are admitted, and forgets l if it is free. It must run before s.mu is unlocked: each lock in the
+// table has a holder, and busy relies on it. s.mu must be held.
 func (s *space) settle(l *lock, now time.Time) {
 	for len(l.queue) > 0 && l.admits(l.queue[0].grant.Mode) {
 		a := l.queue[0]

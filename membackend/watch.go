@@ -8,8 +8,8 @@ type watch struct {
 	changed chan struct{} // of one element
 }
 
-// Watch implements backend.Watcher. The end of a term is told when a request finds it, as every
-// other effect of it.
+// Watch implements backend.Watcher. It calls changed on the caller's goroutine and without
+// space.mu, so changed may use the driver. The end of a term is reported when a request finds it.
 func (d *driver) Watch(ctx context.Context, key string, changed func()) error {
 	if err := d.checkOpen(); err != nil {
 		return err
@@ -41,7 +41,8 @@ func (s *space) setWatch(w *watch, begin bool) {
 	s.watches[w] = true
 }
 
-// tell reports a change of the holders of a key. s.mu must be held.
+// tell reports a change of the holders of a key. It never blocks: a watch that is busy finds one
+// element in its channel, which stands for all changes since its last call. s.mu must be held.
 func (s *space) tell(key string) {
 	for w := range s.watches {
 		if w.key != key {

@@ -2,8 +2,10 @@ package memcachedbackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ type conn struct {
 	call     int // the number of the present call
 	ctx      context.Context
 	deadline time.Time // of the present call; zero: none
+	begun    time.Time // the present request
 	open     net.Conn  // nil: the next request dials
 	socket   net.Conn  // under the TLS of open
 }
@@ -43,29 +46,32 @@ func newConn(p *pool) *conn {
 // past is a deadline that ends a request at once.
 var past = time.Unix(1, 0)
 
+// minSilence is the minimum time without an answer after which a connection is taken for dead. The
+// core gives every renewal more time, because its limit is a third of minTTL or longer.
+const minSilence = 250 * time.Millisecond
+
 // begin prepares c for a call with ctx, and returns the number of the call for interrupt. It closes
-// a connection that has died while it was idle, so that the call dials: once a request is written
-// to a dead connection, its outcome is unknown.
-func (c *conn) begin(ctx context.Context) (call int) {
-	call, err := c.prepare(ctx)
-	if err != nil || c.isDead() {
+// a connection that has died while it was idle: once a request is written to a dead connection, its
+// outcome is unknown. isOpen means that the call need not dial.
+func (c *conn) begin(ctx context.Context) (call int, isOpen bool) {
+	call, isOpen = c.prepare(ctx)
+	if !isOpen || c.isDead() {
 		_ = c.client.Close()
+		return call, false
 	}
-	return call
+	return call, true
 }
 
-// prepare makes the deadline of ctx the deadline of c. It returns an error if the connection is
-// closed.
-func (c *conn) prepare(ctx context.Context) (call int, err error) {
+// prepare makes the deadline of ctx the deadline of c. It reports whether c has a connection that
+// accepts the deadline: it was not closed.
+func (c *conn) prepare(ctx context.Context) (call int, isOpen bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.call++
 	c.ctx = ctx
 	c.deadline, _ = ctx.Deadline()
-	if c.open != nil {
-		err = c.setDeadline() // the deadline of the last call would make isDead fail
-	}
-	return c.call, err
+	// The deadline of the last call would make isDead fail.
+	return c.call, c.open != nil && c.setDeadline() == nil
 }
 
 // end forgets the context of a call: an idle connection must not keep it in memory. A late
@@ -77,7 +83,8 @@ func (c *conn) end() {
 }
 
 // isDead reports whether the peer has closed the idle connection, or has sent bytes without a
-// request. With TLS, such bytes may be a session ticket and are allowed.
+// request. With TLS, such bytes announce the end of the connection: session tickets precede the
+// first answer.
 func (c *conn) isDead() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +92,7 @@ func (c *conn) isDead() bool {
 		return false
 	}
 	closed, readable := peek(c.socket)
-	return closed || readable && c.pool.opts.TLS == nil
+	return closed || readable
 }
 
 // interrupt ends the request of a call, unless the call has ended already.
@@ -101,10 +108,23 @@ func (c *conn) interrupt(call int) {
 	}
 }
 
+// isGivenUp reports whether err only means that the call has given up its request, before the
+// silence of the server meant anything.
+func (c *conn) isGivenUp(err error) bool {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Is(c.ctx.Err(), context.Canceled) ||
+		time.Since(c.begun) < min(c.pool.opts.Timeout, minSilence)
+}
+
 // setDeadline sets the deadline of the next request: Options.Timeout from now, or the deadline of
 // the call if that is earlier. c.mu must be held, and c.open must not be nil.
 func (c *conn) setDeadline() error {
-	deadline := time.Now().Add(c.pool.opts.Timeout)
+	c.begun = time.Now()
+	deadline := c.begun.Add(c.pool.opts.Timeout)
 	if !c.deadline.IsZero() && c.deadline.Before(deadline) {
 		deadline = c.deadline
 	}
@@ -141,8 +161,16 @@ func (c callConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read reads a part of an answer.
-func (c callConn) Read(b []byte) (int, error) { return c.answers.Read(b) }
+// Read reads a part of an answer. If the connection has died, the idle connections have probably
+// died with it, for example because a firewall has forgotten them. A renewal has no time to try one
+// after the other, so Read closes all of them.
+func (c callConn) Read(b []byte) (int, error) {
+	n, err := c.answers.Read(b)
+	if err != nil && !c.conn.isGivenUp(err) {
+		_ = c.conn.pool.closeIdle()
+	}
+	return n, err
+}
 
 // SetDeadline sets the deadline of the call and ignores its argument. gomemcache calls it before
 // each request.

@@ -15,23 +15,26 @@
 // Several hosts share the names among them; no host is a copy of another. The server of a name is
 // computed from the hosts and ports in the list, so every process must write the same hosts and
 // ports. Their order and the letter case of hosts do not matter. All locks must have ended before
-// the list changes. If the holder of a lock has another list, Acquire returns ErrConflict, not
-// *Busy.
+// the list changes. If the holder of a lock has another list, and both lists lead to the same
+// server for its name, Acquire returns ErrConflict, not *Busy. Otherwise nothing detects the
+// difference, and both processes can hold the lock.
 //
-// Opening requires one server that answers. The names of a dead server cannot be locked
-// (ErrUnavailable). Parameters:
+// Opening requires one server that answers. The names of a dead server cannot be locked. They are
+// ErrUnavailable if the server refuses connections; if it accepts them and does not answer, TryLock
+// may return ErrUncertain. Parameters:
 //
 //	timeout      limit for connecting and for each request, default DefaultTimeout
 //	conns        connections to each server for acquiring, default DefaultConns;
-//	             renewals and releases have 8 more
+//	             renewals and releases have 8 more, and renewals another 4
 //	socket       path of a unix socket, instead of hosts
 //	tls          1: over TLS
 //	ca           file with the certificates to trust, instead of the system's
 //	cert, key    files with the client's certificate and its key
 //	server-name  name that the servers' certificates must carry, instead of the host
 //
-// The last four require tls=1. User and password are for servers with an auth file (-Y). The driver
-// does not support SASL.
+// The last four require tls=1. User and password are for servers with an auth file (-Y). A server
+// without one demands no password: the driver sends it none and does not open (ErrUnavailable). The
+// driver does not support SASL.
 //
 // # Guarantees
 //
@@ -91,5 +94,5 @@
 //
 // Give locks their own server, with spare memory. With -M a full server refuses new locks; without
 // it, the server evicts held locks. Renewals need a little room, too. The server's limit of
-// connections (-c, 1024) must suffice for all processes: each opens at most conns + 8.
+// connections (-c, 1024) must suffice for all processes: each opens at most conns + 12.
 package memcachedbackend

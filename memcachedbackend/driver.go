@@ -80,7 +80,13 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 // the forecast an uncontended pair of Lock and Unlock takes 45 % longer.
 // Otherwise attempt writes the value again, with the drawn fence. This fails if the lock is not
 // held any more: a later holder may then have drawn a lower fence.
+//
+// attempt sends nothing if the clock is wrong: its seed would make the counter useless for all
+// clients.
 func (d *driver) attempt(c *memcache.Client, req *backend.Request) (*backend.Grant, error) {
+	if !isFence(seedNow()) {
+		return nil, errClock
+	}
 	k := newKeys(req.Key)
 	foreseen := d.fences.foresee(req.Key)
 	sent := time.Now()
@@ -149,7 +155,7 @@ func abandon(c *memcache.Client, lock string, req *backend.Request, err error) e
 // Renew implements backend.Driver.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	var answer backend.Renewal
-	err := d.server(g.Key).control.do(ctx, func(c *memcache.Client) error {
+	err := d.server(g.Key).renewals.do(ctx, func(c *memcache.Client) error {
 		answer = renew(c, g)
 		return answer.Err
 	})

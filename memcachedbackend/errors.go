@@ -23,6 +23,10 @@ var (
 	errOtherList = fmt.Errorf("%w: its holder has another list of servers", backend.ErrConflict)
 	errForeign   = fmt.Errorf("%w: the value under the key is not dlock's, or another name's",
 		backend.ErrConflict)
+	// errNoFence means that a counter has a number that can be no fence.
+	errNoFence = errors.New("the counter of fences has a number that is not dlock's")
+	// errClock means that a fence of this clock would be too large. No request was sent.
+	errClock = fmt.Errorf("%w: the clock of this machine is wrong", backend.ErrUnavailable)
 )
 
 // interpretError gives an error of the client library its meaning: it wraps a definite answer in
@@ -75,7 +79,7 @@ func isDefinite(err error) bool {
 func isRefusal(err error) bool {
 	return contains(err, "SERVER_ERROR out of memory") ||
 		contains(err, "ERROR Too many open connections") ||
-		contains(err, "CLIENT_ERROR unauthenticated")
+		contains(err, unauthenticated)
 }
 
 // isUnsupported reports whether the server never executes such a request.
@@ -83,9 +87,10 @@ func isUnsupported(err error) bool {
 	return contains(err, "SERVER_ERROR object too large") || contains(err, `"ERROR\r\n"`)
 }
 
-// isForeignCounter reports whether the value of a counter is not a number.
+// isForeignCounter reports whether the value of a counter is not a number, or no fence.
 func isForeignCounter(err error) bool {
-	return contains(err, "cannot increment or decrement non-numeric value")
+	return errors.Is(err, errNoFence) ||
+		contains(err, "cannot increment or decrement non-numeric value")
 }
 
 func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }

@@ -42,11 +42,16 @@ type forecast struct {
 	next bool
 }
 
+// isFence reports whether a number can be a fence. Any other number in a counter is of another
+// program, or of a wrong clock.
+func isFence(n uint64) bool { return n > 0 && n < backend.MaxFence }
+
 // foresee returns the forecast for name.
 func (f *fences) foresee(name string) forecast {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if last := max(f.last[name], f.before[name]); last > 0 {
+	// After the last possible fence only a new counter helps.
+	if last := max(f.last[name], f.before[name]); last > 0 && isFence(last+1) {
 		return forecast{last + 1, true}
 	}
 	return forecast{fence: seedNow()}
@@ -75,6 +80,9 @@ func (d *driver) draw(
 	if err == nil && foreseen.next && fence < foreseen.fence {
 		// The counter was lost, and seeded again from a clock that is behind.
 		fence, err = c.Increment(counter, foreseen.fence-fence)
+	}
+	if err == nil && !isFence(fence) {
+		err = errNoFence // not remembered, so the name works again once the counter is deleted
 	}
 	if err != nil {
 		return 0, false, err

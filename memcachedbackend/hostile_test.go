@@ -125,6 +125,7 @@ func TestHugeForeignValue(t *testing.T) {
 	raw.WantIs(t, "Acquire", err, backend.ErrConflict)
 	_, err = d.Inspect(t.Context(), broken.Key)
 	raw.WantIs(t, "Inspect", err, backend.ErrConflict)
+	oneBatch(d)
 	answers := d.RenewAll(t.Context(), gs)
 	raw.WantIs(t, "renewal of the overwritten lock", answers[0].Err, backend.ErrLost)
 	raw.WantIs(t, "renewal of the other lock", answers[1].Err, nil)

@@ -6,9 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,9 +21,6 @@ import (
 )
 
 func init() { backend.Register("memcached", open) }
-
-// openTimeout limits opening. The caller's context may end it earlier.
-const openTimeout = 8 * time.Second
 
 // New makes a driver for a list of servers. Each of them is host:port or the absolute path of a
 // unix socket.
@@ -47,7 +45,7 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 
 // open makes the driver and checks its servers. A bad setting is an error before any connection.
 func (t *target) open(ctx context.Context) (backend.Driver, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.OpenTimeout)
 	defer cancel()
 	servers, err := normalise(t.servers)
 	if err != nil {
@@ -100,30 +98,51 @@ func connect(
 	return socket, open, nil
 }
 
-// maxAuthAnswer is the maximum length of the answer to authenticate, in bytes.
-const maxAuthAnswer = 100
+const (
+	// maxAuthAnswer is the maximum length of an answer to authenticate, in bytes.
+	maxAuthAnswer = 100
+	// unauthenticated is the answer of a server with an auth file to a client without a password.
+	unauthenticated = "CLIENT_ERROR unauthenticated"
+)
 
-// authenticate sends user and password to a server with an auth file. The protocol requires them as
-// the first request on a connection, in a set of any key.
+// authenticate sends user and password to a server with an auth file. The protocol requires them in
+// a set of any key. A server without an auth file would store them under this key, where each of
+// its clients can read them. So they are sent only after the server has demanded them.
 func authenticate(ctx context.Context, c net.Conn, user, password string) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(past) })
 	defer stop()
-	_, err := fmt.Fprintf(c, "set dlock 0 0 %d\r\n%s %s\r\n",
-		len(user)+1+len(password), user, password)
+	answer, err := requestLine(c, "version\r\n")
 	if err != nil {
 		return err
 	}
-	// Read byte by byte: a buffer could contain bytes that belong to the next answer.
+	if strings.HasPrefix(answer, "VERSION ") {
+		return errors.New("authentication: the server has no auth file (-Y); " +
+			"the password was not sent")
+	}
+	if answer == unauthenticated+"\r\n" {
+		answer, err = requestLine(c, fmt.Sprintf("set dlock 0 0 %d\r\n%s %s\r\n",
+			len(user)+1+len(password), user, password))
+	}
+	if err == nil && answer != "STORED\r\n" {
+		err = fmt.Errorf("authentication: the server answered %q", answer)
+	}
+	return err
+}
+
+// requestLine sends a request and returns the line that answers it. It reads byte by byte: a buffer
+// could contain bytes that belong to the next answer.
+func requestLine(c net.Conn, request string) (string, error) {
+	_, err := io.WriteString(c, request)
+	if err != nil {
+		return "", fmt.Errorf("authentication: %w", err)
+	}
 	var line []byte
 	for b := make([]byte, 1); len(line) < maxAuthAnswer && b[0] != '\n'; line = append(line, b[0]) {
 		if _, err := c.Read(b); err != nil {
-			return fmt.Errorf("authentication: %w", err)
+			return "", fmt.Errorf("authentication: %w", err)
 		}
 	}
-	if string(line) != "STORED\r\n" {
-		return fmt.Errorf("authentication: the server answered %q", line)
-	}
-	return nil
+	return string(line), nil
 }
 
 // probe checks all servers at the same time. It fails if a server that answers is unfit, or if no
@@ -151,15 +170,15 @@ func (d *driver) probe(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isUnreachable reports whether err means that a server does not answer. A server that answers with
-// a refusal is not unreachable.
+// isUnreachable reports whether err means that a server does not answer: it refuses or closes the
+// connection, or is silent. A server that answers with a refusal is not unreachable.
 func isUnreachable(err error) bool {
-	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
+	if failed, ok := errors.AsType[*net.OpError](err); ok &&
+		slices.Contains([]string{"dial", "write", "read"}, failed.Op) { // others are alerts of TLS
 		return true
 	}
-	_, isSlow := errors.AsType[*memcache.ConnectTimeoutError](err)
-	return isSlow || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, os.ErrDeadlineExceeded)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // probe adds and removes a lock with a key that no other client uses. It checks that the server

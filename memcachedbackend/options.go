@@ -27,11 +27,12 @@ type Options struct {
 	// 0 is DefaultTimeout.
 	Timeout time.Duration
 	// Conns is the maximum number of connections to each server for acquiring and inspecting. If
-	// all are in use, a call waits for one. Renewals and releases have eight more. 0 is
-	// DefaultConns. The server has its own limit for all processes together (-c, 1024).
+	// all are in use, a call waits for one. Renewals and releases have eight more, and renewals
+	// another four. 0 is DefaultConns. The server has its own limit for all processes together
+	// (-c, 1024).
 	Conns int
-	// User and Password are sent on each new connection, for servers with an auth file (-Y). If
-	// both are empty, none is sent.
+	// User and Password are sent on each new connection, to servers with an auth file (-Y). A
+	// server without one would store them, so it is refused. If both are empty, none is sent.
 	User, Password string
 	// TLS is for servers that were started with -Z. Without a ServerName, the certificate of each
 	// server must carry its host. nil is plaintext.

@@ -17,6 +17,7 @@ import (
 const maxBatch = 100
 
 // RenewAll implements backend.BatchRenewer. It sends one gets for many locks, and one cas for each.
+// The cas of one connection follow each other, so RenewAll spreads the locks over connections.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	answers := make([]backend.Renewal, len(gs))
 	byServer := make(map[*server][]int, len(d.servers)) // indexes of gs
@@ -26,7 +27,7 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	}
 	var wg sync.WaitGroup
 	for s, all := range byServer {
-		for indexes := range slices.Chunk(all, maxBatch) {
+		for indexes := range slices.Chunk(all, batchSize(len(all), s.renewals.size())) {
 			wg.Go(func() { s.renewBatch(ctx, gs, indexes, answers) })
 		}
 	}
@@ -34,12 +35,15 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	return answers
 }
 
+// batchSize returns how many of n locks one batch renews if there are as many connections.
+func batchSize(n, conns int) int { return min((n+conns-1)/conns, maxBatch) }
+
 // renewBatch renews the grants with these indexes and sets their answers. Several batches run
 // concurrently, because they have different indexes.
 func (s *server) renewBatch(
 	ctx context.Context, gs []*backend.Grant, indexes []int, answers []backend.Renewal,
 ) {
-	err := s.control.do(ctx, func(c *memcache.Client) error {
+	err := s.renewals.do(ctx, func(c *memcache.Client) error {
 		locks := make([]string, len(indexes))
 		for i, n := range indexes {
 			locks[i] = newKeys(gs[n].Key).lock

@@ -9,25 +9,35 @@ import (
 	"strings"
 )
 
-// controlConns is the number of connections to each server for renewals and releases. Acquisitions
-// never use them, so that waiters cannot delay a renewal.
-const controlConns = 8
+const (
+	// controlConns is the number of connections to each server for renewals and releases.
+	// Acquisitions never use them, so that waiters cannot delay a renewal.
+	controlConns = 8
+	// reservedConns is the number of further connections, which only renewals use. Otherwise many
+	// releases could delay the renewals of other locks until their leases end.
+	reservedConns = 4
+)
 
 // server is one of the servers that share the names.
 type server struct {
-	seed          uint64 // the hash of the address, for the scores
-	pool          *pool
-	main, control lane // control: renewals and releases; main: all other calls
+	seed     uint64 // the hash of the address, for the scores
+	pool     *pool
+	main     lane // all calls but renewals and releases
+	control  lane // releases
+	renewals lane // it is control with reserved connections
 }
 
 func newServer(addr string, opts *Options) *server {
 	p := &pool{address: address(addr), opts: opts}
-	return &server{
+	s := &server{
 		seed:    hash(addr),
 		pool:    p,
 		main:    newLane(p, opts.Conns),
 		control: newLane(p, controlConns),
 	}
+	s.renewals = s.control
+	s.renewals.extra = make(slots, reservedConns)
+	return s
 }
 
 // server returns the server that keeps a name: the one with the highest score for it (rendezvous

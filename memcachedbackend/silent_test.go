@@ -17,11 +17,19 @@ import (
 // listen accepts connections until the test ends, and serves each of them.
 func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 	t.Helper()
+	addr, _ = listenUntil(t, serve)
+	return addr
+}
+
+// listenUntil is listen with a function that refuses further connections.
+func listenUntil(t *testing.T, serve func(net.Conn)) (addr string, refuse func()) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	refuse = func() { _ = l.Close() }
+	t.Cleanup(refuse)
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -34,13 +42,15 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 			}()
 		}
 	}()
-	return l.Addr().String()
+	return l.Addr().String(), refuse
 }
 
-// answer serves a connection. It accepts every user and stores nothing.
+// answer serves a connection. It demands a password, accepts every user and stores nothing.
 func answer(conn net.Conn) {
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		switch {
+		case lines.Text() == "version":
+			_, _ = conn.Write([]byte(unauthenticated + "\r\n"))
 		case strings.HasPrefix(lines.Text(), "set ") && lines.Scan():
 			_, _ = conn.Write([]byte("STORED\r\n"))
 		case strings.HasPrefix(lines.Text(), "gets "):

@@ -44,7 +44,8 @@ type acquisition struct {
 // waited. An owner belongs to one key, so it identifies the acquisition.
 //
 // A connection is used by one goroutine at a time: its user has taken it out of the registry (take,
-// forget, forgetAll), or is the only one that may give the signal away (pass).
+// forget, forgetAll), or is the only one that may give the signal away (pass). mu must not be held
+// while a request is sent.
 type acquisitions struct {
 	mu      sync.Mutex
 	byOwner map[string]*acquisition
@@ -82,7 +83,7 @@ func (r *acquisitions) has(owner string) bool {
 }
 
 // take returns the connection that is kept for owner, for the use of Wait alone. It returns nil if
-// there is none.
+// there is none. The caller has to keep, give back or discard the connection.
 func (r *acquisitions) take(owner string) *waitConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +144,9 @@ func (r *acquisitions) endPassing(owner string, a *acquisition) {
 	}
 }
 
-// forget removes the acquisition of owner and returns it. Its state is absent if there was none.
-// In the states first and holding the caller must give back or discard the connection.
+// forget removes the acquisition of owner and returns it. Its state is absent if there was none. In
+// the states first and holding the caller must give back or discard the connection. A release calls
+// it before anything else, so that passSignal does not use the connection at the same time.
 func (r *acquisitions) forget(owner string) acquisition {
 	r.mu.Lock()
 	defer r.mu.Unlock()

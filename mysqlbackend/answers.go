@@ -80,7 +80,8 @@ func (h *head) begin(request []byte, isReady, isEncrypted bool) {
 	}
 }
 
-// check checks the next bytes of an answer.
+// check checks the next bytes of an answer. The parts of an answer may be of any length. After an
+// error the connection must not be read any more.
 func (h *head) check(p []byte) error {
 	for len(p) > 0 && h.phase != uncheckedPhase {
 		skipped := min(h.rest, len(p))

@@ -41,9 +41,13 @@ type change struct {
 	req    *backend.Request // the change requests the lock
 	leaves string           // the change removes the entry of that owner
 	isMade bool             // before the rest of its edition
-	answer error            // of the last call of apply
-	grant  *backend.Grant   // of the last call of apply, if there is one
-	token  int64            // of the row with the change
+	// isQueued means that roster-wait.sql has made an entry.
+	isQueued bool
+	// hasEntry means that the refused request has an entry in the roster.
+	hasEntry bool
+	answer   error          // of the last call of apply
+	grant    *backend.Grant // of the last call of apply, if there is one
+	token    int64          // of the row with the change
 
 	// The rest belongs to a change that had to wait. changes.mu guards abandon and left.
 	end     time.Time          // of the caller's context; zero: there is none
@@ -58,7 +62,7 @@ type changes struct {
 	byKey map[string]*keyChanges
 }
 
-// keyChanges are the changes of one roster.
+// keyChanges are the changes of one roster. It exists while an edition is under way.
 type keyChanges struct {
 	editions int           // under way
 	waiting  []*change     // for the next edition
@@ -159,16 +163,29 @@ func (s *changes) giveUp(c *change) {
 }
 
 // change makes c in the roster of key and returns its answer. An error that concerns the whole
-// edition means what it means for a statement.
+// edition means what it means for a statement. It blocks until then, or until ctx ends. After that
+// the outcome is unknown: a statement that contains c may go on for abandonAfter, and on the server
+// for longer.
 func (d *driver) change(ctx context.Context, key string, c *change) error {
 	if !d.changes.enter(ctx, key, c) {
 		return d.awaitEdition(ctx, key, c)
 	}
 	defer func() { d.editNext(key, d.changes.leave(key)) }()
-	if err := d.make(ctx, &edition{key: key, q: c.q, changes: []*change{c}}); err != nil {
-		return err
+	return c.result(d.make(ctx, &edition{key: key, q: c.q, changes: []*change{c}}))
+}
+
+// result returns the answer to the caller of c. err is the error of its edition. A waiter that has
+// an entry is queued, whatever error follows: a definite error would deny the entry, and no request
+// would release it.
+func (c *change) result(err error) error {
+	if c.isMade {
+		return c.answer
 	}
-	return c.answer
+	err = cmp.Or(err, c.answer)
+	if c.isQueued && isDefinite(err) {
+		return &backend.Busy{Queued: true, RetryAfter: roster.Place(c.req.TTL) / 3}
+	}
+	return err
 }
 
 // make makes e in one statement if possible, or reads the row and writes it again.
@@ -179,7 +196,8 @@ func (d *driver) make(ctx context.Context, e *edition) error {
 	return d.edit(ctx, e)
 }
 
-// awaitEdition blocks until c is made, or until ctx ends.
+// awaitEdition blocks until c is made, or until ctx ends. If the edition under way takes too long,
+// it begins another one, so that one lost answer does not delay all changes of the row.
 func (d *driver) awaitEdition(ctx context.Context, key string, c *change) error {
 	overdue := time.NewTicker(maxOverdue)
 	defer overdue.Stop()
@@ -197,6 +215,7 @@ func (d *driver) awaitEdition(ctx context.Context, key string, c *change) error 
 }
 
 // editNext makes cs, and the changes that arrive meanwhile, in the background. Their callers wait.
+// If the driver is closed, they get ErrClosed.
 func (d *driver) editNext(key string, cs []*change) {
 	if len(cs) == 0 {
 		return
@@ -220,11 +239,7 @@ func (d *driver) editTogether(key string, cs []*change) {
 		err = batch.ErrNoAnswer // the contexts of the callers have not ended
 	}
 	for _, c := range cs {
-		if c.isMade {
-			c.done <- c.answer
-		} else {
-			c.done <- cmp.Or(err, c.answer)
-		}
+		c.done <- c.result(err)
 	}
 }
 
@@ -259,6 +274,8 @@ const (
 )
 
 // gather makes the next edition of key wait for n changes, which n waiters will soon send together.
+// Four clients of 16 goroutines that contend for 8 permits change the holders 1.6 times as often
+// with it.
 func (d *driver) gather(key string, n int) {
 	if n < 2 || !d.changes.open(key, n) {
 		return
@@ -296,7 +313,8 @@ func granted(cs []*change) (n int) {
 	return n
 }
 
-// open begins an edition of key without a change, if there is none under way.
+// open begins an edition of key without a change, if there is none under way. It reports whether it
+// did; the caller then has to make an edition or to call leave.
 func (s *changes) open(key string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,7 +61,8 @@ func (d *driver) AcquireAll(
 var errLockedRow = fmt.Errorf("%w: a row stays locked", backend.ErrUnsupported)
 
 // takeAll executes acquire-all.sql until no row is locked or missing. It returns the time before
-// the last execution, and the answer.
+// the last execution, and the answer. The pauses are 21 ms in all. An execution that finds a locked
+// row has changed nothing, so the term counts from the last one.
 func (d *driver) takeAll(
 	ctx context.Context, reqs []*backend.Request, micros int64,
 ) (sent time.Time, answer int64, err error) {
@@ -188,7 +189,8 @@ func (d *driver) undoAll(
 
 // ReleaseAll implements backend.Combiner. A statement releases up to maxFreed locks. What it does
 // not find is released alone: a lock whose row is locked now, a grant in a roster, and a holder
-// that still has the signal of its key. So are grants that are gone.
+// that still has the signal of its key. So are grants that are gone. It blocks until each of them
+// has an answer.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	r := newReleases(gs)
 	var plain []int
@@ -262,7 +264,7 @@ func (r *releases) alone(i int, release func() error) {
 
 // wakeFirstLater wakes the first waiter for key in the background.
 func (d *driver) wakeFirstLater(key string) {
-	if !d.caps.Notify || d.queue.polls {
+	if d.queue.polls {
 		return
 	}
 	d.background.Go(func() {

@@ -19,7 +19,8 @@ import (
 	"github.com/dlock-go/dlock/internal/session"
 )
 
-// connector makes the connections of a driver that is opened by URL.
+// connector makes the connections of a driver that is opened by URL. Connect changes none of the
+// fields, so connections may be made concurrently.
 type connector struct {
 	config  *mysql.Config
 	hot     []string      // the statements that are worth preparing
@@ -31,7 +32,8 @@ func (c *connector) Driver() sqldriver.Driver { return mysql.MySQLDriver{} }
 
 // Connect implements driver.Connector of database/sql. Its errors are ErrUnavailable, because no
 // statement was sent. It takes no longer than config.Timeout in all, whereas the client library
-// limits each of the steps after the dial separately.
+// limits each of the steps after the dial separately. So a server that accepts connections and does
+// not answer costs a request no more than that.
 func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	began := time.Now()
 	bounded, cancel := context.WithCancel(ctx)
@@ -274,7 +276,8 @@ const maxAnswer = 8 << 20
 var errLongAnswer = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 
 // socket is a network connection with limited answers. Its reads and writes also end at a time of
-// the driver, if that is earlier than the client library's deadline.
+// the driver, if that is earlier than the client library's deadline. One goroutine at a time reads
+// and writes. Only Close may come from another one, which watches a context.
 type socket struct {
 	net.Conn
 	silence     time.Duration // as in connector: Conn is a session.Link; 0: it is none

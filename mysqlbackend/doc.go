@@ -75,7 +75,8 @@
 // first waiter. If there is one, KILL QUERY ends its sleep; an uncontended pair of Lock and
 // Unlock costs two statements. Waking needs no privilege if all processes are the same user.
 // Otherwise only the check once a second remains. The same holds behind a proxy that multiplexes
-// connections, and between the nodes of a Galera cluster. There notify=poll is better.
+// connections, and between the nodes of a Galera cluster. There notify=poll is better. Clients with
+// and without notify=poll can share names: each of them wakes the waiters of the others.
 //
 // On MariaDB the first waiter does not sleep in the server: a KILL QUERY of one SLEEP can stop
 // all others, and itself, for two seconds. It polls the row instead, after pauses of 1 ms that
@@ -102,8 +103,8 @@
 // after it.
 //
 // A lock that is released while a waiter waits is kept for the first waiter, for 50 ms. A request
-// that arrives at that moment goes to the end of the queue. Pollers, and requests that arrive
-// when a term has run out, can pass the queue.
+// that arrives at that moment, of any kind, goes to the end of the queue. Pollers, and requests
+// that arrive when a term has run out, can pass the queue.
 //
 // # Readers and permits
 //
@@ -127,6 +128,8 @@
 // A mutex pays nothing for this as long as no reader waits for it: its row has no roster. A reader
 // that waits for a writer turns the row of that writer into a roster, so that it keeps its place
 // among other writers. Then each renewal of that writer costs two statements, and its release four.
+// The new roster also wakes the first writer in the queue of GET_LOCK. The writers of this queue
+// then enter the roster one after the other, so a reader that came later can be in front of them.
 //
 // Downgrade, Export and Adopt are changes of the roster, too. Tables of earlier builds lack its
 // column. Such a table serves mutexes, and the error of any other kind contains the ALTER TABLE

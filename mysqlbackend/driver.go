@@ -39,7 +39,7 @@ type driver struct {
 	queue        *queue
 	changes      *changes
 	turns        *turns
-	bell         string        // a random name of the driver; see turns.go
+	bell         string        // a random name of the driver, "" if it polls; see turns.go
 	sweeping     atomic.Bool   // a sweep is under way
 	rowWaiters   chan struct{} // has a value for each connection that waits for locked rows
 
@@ -78,8 +78,12 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 		Notify: opts.Notify == NotifyLock && p.waitConns > 0,
 		MinTTL: minTTL,
 		// The client library only closes the socket of a statement that was given up. The server
-		// goes on waiting for the row.
+		// goes on waiting for the row. A statement with the changes of several callers may be sent
+		// up to abandonAfter later.
 		Late: time.Duration(s.lockWait)*time.Second + timerSlack + abandonAfter,
+	}
+	if !d.caps.Notify {
+		d.bell = "" // it has no sleep that other drivers could end
 	}
 	if s.table.roster {
 		d.caps.Modes |= backend.Shared | backend.Permit
@@ -91,7 +95,9 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 }
 
 // Acquire implements backend.Driver. For a writer it is one statement, which inserts or updates the
-// row. Readers, permits, and writers among readers enter the roster of the row.
+// row. Readers, permits, and writers among readers enter the roster of the row. A repetition under
+// the same owner returns the same grant with a new term, which counts from before the statement was
+// sent.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if d.caps.Modes&req.Mode == 0 {
 		return nil, d.unsupported("mode " + req.Mode.String())
@@ -140,7 +146,8 @@ func (d *driver) unsupported(what string) error {
 		backend.ErrUnsupported, what, addRoster(d.opts.Table))
 }
 
-// Renew implements backend.Driver. A writer whose row has become a roster is found there.
+// Renew implements backend.Driver. A writer whose row has become a roster is found there. It
+// returns ErrLost only if neither the row nor its roster has the grant.
 func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
 	return d.renewOn(ctx, d.pools.control.of(g.Key), g)
 }
@@ -183,7 +190,9 @@ func termOf(sent time.Time, micros int64) backend.Term {
 }
 
 // Release implements backend.Driver. It returns nil without a grant if there was a queue entry:
-// such an entry is the acquisition in the registry, with its connection.
+// such an entry is the acquisition in the registry, with its connection. A holder gives its signal
+// away before it frees the row, or in the same statement. Otherwise the row would be kept for the
+// connection of the former holder.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	a := d.acquisitions.forget(g.Owner)
 	switch a.state {
@@ -205,7 +214,8 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	return err
 }
 
-// free removes a grant from its row or its roster, or the entry of a waiter from the roster.
+// free removes a grant from its row or its roster, or the entry of a waiter from the roster. A
+// plain grant may stand in the roster, because a reader that waits turns the row into one.
 func (d *driver) free(ctx context.Context, g *backend.Grant) error {
 	if isPlain(g) {
 		err := d.remove(ctx, d.text.release, g.Key, []byte(g.Owner))
@@ -259,8 +269,10 @@ func (d *driver) remove(ctx context.Context, text, key string, owner ...any) err
 }
 
 // wakeLater wakes the first waiter, whose connection a statement has returned, in the background.
+// The caller of the release does not wait for it. A driver whose own waiters poll wakes the waiters
+// of other drivers, too, because the lock is kept for them.
 func (d *driver) wakeLater(out outcome) {
-	if out.id > 0 && d.caps.Notify && !d.queue.polls {
+	if out.id > 0 && !d.queue.polls {
 		d.background.Go(func() {
 			ctx, cancel := d.boundWake()
 			defer cancel()
@@ -296,7 +308,7 @@ func (d *driver) Close() error {
 }
 
 // inBackground runs fn without a caller that waits for it. The context of fn ends after
-// Options.Timeout, and when Close begins.
+// Options.Timeout, and when Close begins. Nothing is begun once Close has begun.
 func (d *driver) inBackground(fn func(context.Context)) {
 	d.background.Go(func() {
 		ctx, cancel := d.boundBackground()

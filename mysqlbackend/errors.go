@@ -30,7 +30,8 @@ const (
 var errReadOnly = fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
 
 // refusals are the errors of a server that has not executed a statement, or has rolled it back. It
-// may execute the statement later, or another server may.
+// may execute the statement later, or another server may. Each statement is a transaction of its
+// own, so nothing of it remains.
 var refusals = []uint16{
 	1020, // ER_CHECKREAD: the row has changed meanwhile
 	1021, // ER_DISK_FULL
@@ -133,7 +134,8 @@ func isUnsent(err error) bool {
 	return errors.Is(err, sqldriver.ErrBadConn)
 }
 
-// isDefinite reports whether err describes the server, or means that nothing was executed.
+// isDefinite reports whether err describes the server, or means that nothing was executed. The core
+// does not repeat or release such a request because of an unknown outcome.
 func isDefinite(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnsupported) ||
 		errors.Is(err, backend.ErrConflict)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -15,8 +16,12 @@ type keys struct {
 	maxKey int    // bytes of a key that the table accepts
 }
 
+// newKeys returns the keys of a table. On many servers the case of its name does not matter, so the
+// signals ignore it. Two tables whose names differ only in case share their queues, which costs
+// time only.
 func newKeys(s *server, table string) keys {
-	return keys{space: s.database + "\x00" + table + "\x00", maxKey: s.table.width}
+	space := strings.ToLower(s.database + "\x00" + table + "\x00")
+	return keys{space: space, maxKey: s.table.width}
 }
 
 // check returns ErrInvalidName if the table cannot store the key. A server that is not strict would
@@ -30,7 +35,8 @@ func (k keys) check(key string) error {
 }
 
 // signal returns the name of the user-level lock (GET_LOCK) that the first waiter for key has. Such
-// names have at most 64 characters, and some servers fold their case, so it is a hash in hex.
+// names have at most 64 characters, and some servers fold their case, so it is a hash in hex. It
+// contains the database and the table, so that equal keys of two tables do not share a queue.
 func (k keys) signal(key string) string {
 	sum := sha256.Sum256([]byte(k.space + key))
 	return "dlock:" + hex.EncodeToString(sum[:16])

@@ -102,7 +102,7 @@ func TestTableWithoutRosters(t *testing.T) {
 			} {
 				raw.WantIs(t, what, err, backend.ErrUnsupported)
 				if !strings.Contains(err.Error(), addRoster("plain")) {
-					t.Errorf("%s: %v does not say how to add the column", what, err)
+					t.Errorf("%s: %v has no statement that adds the column", what, err)
 				}
 			}
 			held := acquire(t, d, raw.Request(t, time.Minute))

@@ -9,7 +9,8 @@ import (
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
-// Downgrade implements backend.Downgrader.
+// Downgrade implements backend.Downgrader. It is a change of the roster: the row of a plain writer
+// becomes a roster with one reader.
 func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
 	if !d.caps.Move {
 		return nil, d.unsupported("a downgrade")
@@ -29,7 +30,8 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 }
 
 // Export implements backend.Mover. The ticket has the owner and a secret: a client that may inspect
-// the lock knows its owner.
+// the lock knows its owner. The signal is given away, because this process will not release the
+// lock.
 func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
 	if !d.caps.Move {
 		return "", d.unsupported("an export")

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -20,9 +19,6 @@ func init() {
 	backend.Register("mysql", open)
 	backend.Register("mariadb", open)
 }
-
-// openTimeout limits an opening if its context has no earlier end.
-const openTimeout = 8 * time.Second
 
 // settings has the variables that are set on each connection of a driver that is opened by URL,
 // whatever the server's defaults are.
@@ -39,6 +35,11 @@ var settings = map[string]string{
 	// than idleTime, in seconds.
 	"wait_timeout": "30",
 }
+
+// waitTimeout is wait_timeout of a waiting connection. A limit for the time of all statements would
+// end each wait, so such a connection has none; see session-settings.sql.
+var waitTimeout = strconv.Itoa(maxIdle) +
+	" /*!80000 , max_execution_time = 0 */ /*M! , max_statement_time = 0 */"
 
 // New makes a driver of a database that belongs to the caller: Close leaves it open. New probes the
 // server and the table, for at most eight seconds, and creates the table if Options.Create is set.
@@ -70,7 +71,7 @@ func New(db *sql.DB, opts *Options) (backend.Driver, error) {
 		return nil, fmt.Errorf("%w: New has no locks of a session; open a URL with lock=session",
 			backend.ErrUnsupported)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), backend.OpenTimeout)
 	defer cancel()
 	waitConns := maxWaitConns
 	if limit := db.Stats().MaxOpenConnections; limit > 0 {
@@ -90,7 +91,7 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.OpenTimeout)
 	defer cancel()
 	if t.Lock == LockSession {
 		return openSession(ctx, t)
@@ -115,7 +116,8 @@ func opened(d *driver, err error) (backend.Driver, error) {
 	return nil, err
 }
 
-// connect makes the pools for the server of a URL. It does not connect yet.
+// connect makes the pools for the server of a URL. It does not connect yet. A statement of a
+// waiting connection may last for maxQueueing, so its ReadTimeout is longer.
 func connect(t *target) (*pools, error) {
 	config, err := t.config()
 	if err != nil {
@@ -124,7 +126,7 @@ func connect(t *target) (*pools, error) {
 	patient := config.Clone() // for waiting connections
 	patient.ReadTimeout = maxQueueing + t.Timeout
 	patient.Params = maps.Clone(settings)
-	patient.Params["wait_timeout"] = strconv.Itoa(maxIdle)
+	patient.Params["wait_timeout"] = waitTimeout
 	text := newStatements(t.Table)
 	hot := text.hot()
 	return newPools(&connector{config: config, hot: hot}, &connector{config: patient, hot: hot},
@@ -159,8 +161,8 @@ type server struct {
 }
 
 // probe checks whether the server can serve locks: it answers and admits the user, is new enough,
-// and is a writer; the table exists with the right columns; and the user may use it. After an
-// error the server that it returns may be incomplete.
+// and is a writer; the table exists with the right columns; and the user may use it. After an error
+// the server that it returns may be incomplete. Apart from creating the table, it changes nothing.
 func (d *driver) probe(ctx context.Context) (server, error) {
 	s, err := readServer(ctx, d.pools.main)
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/tlsfile"
+	"github.com/dlock-go/dlock/internal/session"
 )
 
 // Defaults of Options.
 const (
 	DefaultTimeout = 3 * time.Second
 	DefaultTable   = "dlock"
-	DefaultTTL     = 30 * time.Second
+	DefaultTTL     = session.DefaultTTL // 30 s
 )
 
 // defaultPort is the port of a URL without one.
@@ -29,8 +30,8 @@ const (
 
 // Values of Options.Lock.
 const (
-	LockRow     = "row"     // a lock is a row of the table
-	LockSession = "session" // a lock is a user-level lock (GET_LOCK) of a connection
+	LockRow     = session.LockRow     // "row": a lock is a row of the table
+	LockSession = session.LockSession // "session": a user-level lock (GET_LOCK) of a connection
 )
 
 // Options are the settings of a driver, which a URL has as parameters. Settings of the connection
@@ -86,13 +87,8 @@ func (o *Options) check() error {
 			"1 to 64 letters, digits, _ or $", o.Table)
 	case o.Notify != NotifyLock && o.Notify != NotifyPoll:
 		return errors.New("dlock: parameter \"notify\" must be " + NotifyLock + " or " + NotifyPoll)
-	case o.Lock != LockRow && o.Lock != LockSession:
-		return errors.New("dlock: parameter \"lock\" must be " + LockRow + " or " + LockSession)
-	case o.Lock == LockSession && (o.TTL < minTTL || o.TTL > maxTTL):
-		return fmt.Errorf("dlock: invalid TTL %v of a session: it must be from %v to %v",
-			o.TTL, minTTL, maxTTL)
 	}
-	return nil
+	return session.CheckOptions(o.Lock, o.TTL, minTTL, maxTTL)
 }
 
 // target is the content of a URL.

@@ -116,7 +116,8 @@ type pool struct {
 	locked string        // locked.sql, in a pool that is spare
 }
 
-// rowPool is a pool for requests that may wait for the row of a key.
+// rowPool is a pool for requests that may wait for the row of a key. The key lets awaitSlot check
+// whether the request would wait.
 type rowPool struct {
 	*pool
 	key string
@@ -169,7 +170,7 @@ func slotFor(ctx context.Context, q querier) (_ querier, s slot, err error) {
 }
 
 // takeSlot waits for a slot until ctx ends, and returns the connections for it. The request may
-// wait for the row of key, unless key is "".
+// wait for the row of key, unless key is "". A lent database has no slots: its own limit applies.
 func (p *pool) takeSlot(ctx context.Context, key string) (querier, slot, error) {
 	if err := ctx.Err(); err != nil || p.slots == nil {
 		return p.DB, nil, err

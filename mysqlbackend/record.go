@@ -63,10 +63,12 @@ const rosterOwner = "*"
 // listed is a row of list.sql.
 type listed struct {
 	key  string
-	info *backend.Info // nil: the roster is too long for a page
+	info *backend.Info // nil: the roster is too long for a page, or there is an error
+	err  error         // the roster cannot be read
 }
 
-// decodeListed reads a row of list.sql.
+// decodeListed reads a row of list.sql. The waiters of a row without a roster stand in the queue of
+// its signal, which is not read here: their number is -1.
 func decodeListed(rows *sql.Rows) (l listed, err error) {
 	var row rosterRow
 	err = rows.Scan(&l.key, &row.owner, &row.meta, &row.token, &row.since, &row.expires, &row.now,
@@ -76,7 +78,8 @@ func decodeListed(rows *sql.Rows) (l listed, err error) {
 	}
 	r, err := row.entries()
 	if err != nil {
-		return l, err
+		l.err = fmt.Errorf("lock %q: %w", l.key, err)
+		return l, nil
 	}
 	l.info = r.Info(l.key, row.now)
 	if row.owner != rosterOwner {

@@ -37,6 +37,8 @@ func newRenewals(gs []*backend.Grant) *renewals {
 
 // RenewAll implements backend.BatchRenewer. A statement renews up to renewBatch grants with the
 // same TTL. Grants in rosters are renewed name by name, also those whose row has become a roster.
+// It blocks until all have an answer. Locked rows delay all answers by 21 ms and, if they stay
+// locked, by the time of boundRowWait.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	byTTL := make(map[time.Duration][]int)
 	var inRosters []int

@@ -61,7 +61,17 @@ func (row *rosterRow) entries() (r roster.Roster, err error) {
 	return r, nil
 }
 
-// draw returns a new fence: it is higher than all earlier ones, and never below the clock.
+// isKept reports whether the lock is free, but kept for the first waiter; see acquire.sql.
+func (row *rosterRow) isKept() bool {
+	return row.owner == "" && row.now < row.expires &&
+		row.expires <= row.now+time.Minute.Microseconds()
+}
+
+// isPlain reports whether the lock has a writer as the owner of its row.
+func (row *rosterRow) isPlain() bool { return row.owner != "" && row.owner != rosterOwner }
+
+// draw returns a new fence: it is higher than all earlier ones, and never below the clock. Each
+// call returns another number, so no two changes of one edition share a fence.
 func (row *rosterRow) draw() int64 {
 	row.drawn = max(row.drawn+1, row.token+1, row.now-backend.FenceEpoch)
 	return row.drawn
@@ -81,7 +91,8 @@ type edition struct {
 var errRowLocked = fmt.Errorf("%w: the row is locked", backend.ErrUnavailable)
 
 // edit makes e. Each of its changes then has its answer. An error concerns all of them, and means
-// what it means for a statement.
+// what it means for a statement. It is repeated as long as other clients are faster, and ends with
+// ctx at the latest.
 func (d *driver) edit(ctx context.Context, e *edition) error {
 	for longest := time.Duration(0); ; longest = min(2*longest+minEditPause, maxEditPause) {
 		row, err := d.readRoster(ctx, e)
@@ -101,7 +112,8 @@ func (d *driver) edit(ctx context.Context, e *edition) error {
 	}
 }
 
-// editRow makes e in row, and returns false if another client was faster.
+// editRow makes e in row, and returns false if another client was faster. The write compares owner,
+// token and term of the row with what was read, so it never overwrites another client's change.
 func (d *driver) editRow(ctx context.Context, e *edition, row *rosterRow) (done bool, err error) {
 	r, err := row.entries()
 	if err != nil {
@@ -124,6 +136,9 @@ func (d *driver) editRow(ctx context.Context, e *edition, row *rosterRow) (done 
 	if stored {
 		setToken(live, after.token)
 		d.passOn(e.key, before, after)
+		if row.isPlain() {
+			d.wakeFirstLater(e.key) // so that writers enter the roster before further readers
+		}
 	}
 	if err != nil || stored || e.skipsLocked {
 		return stored, err
@@ -191,8 +206,9 @@ func (d *driver) readRoster(ctx context.Context, e *edition) (*rosterRow, error)
 	return row, nil
 }
 
-// writeRoster stores v unless another client has changed the row since it was
-// read as row. It makes a missing row, but does not write into it: that needs the server's time.
+// writeRoster stores v unless another client has changed the row since it was read as row. It makes
+// a missing row, but does not write into it: that needs the server's time. The caller then reads
+// the row again.
 func (d *driver) writeRoster(
 	ctx context.Context, e *edition, row *rosterRow, v *version, onlyRemoves bool,
 ) (stored bool, err error) {
@@ -214,15 +230,23 @@ func (d *driver) writeRoster(
 
 // enter makes one attempt to become a holder in the roster of a key. An owner that was the first
 // waiter for the row gives its signal away afterwards: the next waiter then enters the roster, too,
-// behind it.
+// behind it. A Busy about an entry has the token of the row with the entry: a watcher that has read
+// an older row reads it again before it wakes the waiter.
+//
+// A lock that is kept for the first waiter refuses all other owners, without an entry. They wait in
+// the queue of the signal, whatever kind of lock they request.
 func (d *driver) enter(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	c := &change{q: d.pools.main.of(req.Key), req: req}
 	c.apply = func(r *roster.Roster, row *rosterRow) error {
+		c.hasEntry = false
+		if len(*r) == 0 && row.isKept() && !d.acquisitions.isFirst(req.Owner) {
+			return d.busy(req, 0)
+		}
 		e, err := r.Acquire(req, uint64(row.draw()), row.now)
 		if err == nil {
 			c.grant = grantOf(req, e, row.sent)
 		} else if e := r.Find(req.Owner); e != nil {
-			e.Bell = d.bell
+			e.Bell, c.hasEntry = d.bell, true
 		}
 		return err
 	}
@@ -235,7 +259,7 @@ func (d *driver) enter(ctx context.Context, req *backend.Request) (*backend.Gran
 		d.giveBackLater(w)
 	}
 	if isBusy {
-		if req.Queue {
+		if req.Queue && (c.hasEntry || c.isQueued) {
 			b.State = inRoster{c.token}
 			d.acquisitions.admit(req.Owner)
 		}
@@ -253,7 +277,8 @@ func grantOf(req *backend.Request, e *roster.Entry, sent time.Time) *backend.Gra
 	}
 }
 
-// isPlain reports whether g was granted as the owner of a row.
+// isPlain reports whether g was granted as the owner of a row. Its row may have become a roster
+// since.
 func isPlain(g *backend.Grant) bool { return g.Mode == backend.Exclusive && g.State == nil }
 
 // renewEntries renews the grants at indices, which stand in the roster of one key, on q. It returns

@@ -3,6 +3,7 @@ package mysqlbackend
 import (
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -218,5 +219,137 @@ func TestFullRosterTakesNoMore(t *testing.T) {
 			raw.Release(t, d, g)
 			acquire(t, d, req)
 		})
+	}
+}
+
+// TestKeptLockRefusesReaders checks that a lock that is kept for its first waiter is no free lock
+// for readers and permits. The first waiter may be of any kind.
+func TestKeptLockRefusesReaders(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, db := open(t, s), database(t, s, "")
+		req := raw.Request(t, time.Minute)
+		g := acquire(t, d, req)
+		raw.Release(t, d, g)
+		keep := func(interval string) {
+			do(t, db, "UPDATE dlock SET expires = UTC_TIMESTAMP(6) + INTERVAL "+interval+
+				" WHERE name = ?", []byte(g.Key))
+		}
+		for _, other := range []*backend.Request{reader(g.Key), permit(g.Key, 2)} {
+			keep("50 SECOND")
+			b := raw.Busy(t, d, other)
+			if b.State != nil {
+				t.Errorf("%s: there is an entry", other.Mode)
+			}
+			w, err := d.connectWaiter(t.Context(), other.Owner)
+			if err != nil || w == nil {
+				t.Fatalf("connect: %v, %v", w, err)
+			}
+			err = d.queue.awaitSignal(t.Context(), w, d.keys.signal(g.Key), patience)
+			if err != nil || w.signal == "" {
+				t.Fatalf("the signal: %v", err)
+			}
+			d.acquisitions.keep(other.Owner, w)
+			raw.Release(t, d, acquire(t, d, other)) // as the first waiter
+			eventually(t, "no connection waits", func() bool {
+				return len(d.queue.free) == d.pools.waitConns
+			})
+			keep("70 SECOND") // released before the clock was set back
+			raw.Release(t, d, acquire(t, d, reader(g.Key)))
+		}
+	})
+}
+
+// TestNewRosterEndsASleep lets a reader turn the row of a writer into a roster. The first waiter,
+// which sleeps for longer than the test, then enters the roster.
+func TestNewRosterEndsASleep(t *testing.T) {
+	t.Parallel()
+	s := testenv.MySQL(t)
+	d := openURL(t, s.URL)
+	g := acquire(t, d, raw.Request(t, time.Minute))
+	woken := sleepLong(t, s, d.keys.signal(g.Key))
+	r := reader(g.Key)
+	_ = raw.Busy(t, d, r)
+	awaitWoken(t, woken)
+	raw.Release(t, d, g)
+	raw.Release(t, d, &backend.Grant{Request: *r})
+}
+
+// sleepLong makes a connection sleep in the server that has a user-level lock. The channel is
+// closed when the sleep has ended.
+func sleepLong(t *testing.T, s *testenv.Server, name string) <-chan struct{} {
+	t.Helper()
+	db := database(t, s, "?interpolateParams=true")
+	conn := oneConnection(t, db)
+	wantGranted(t, conn, name)
+	woken, text := make(chan struct{}), "DO SLEEP(600) /* with "+name+" */"
+	go func() {
+		defer close(woken)
+		_, _ = conn.ExecContext(t.Context(), text)
+	}()
+	eventually(t, "the connection sleeps", func() bool {
+		return ask(t, db, "SELECT COUNT(*) FROM information_schema.PROCESSLIST "+
+			"WHERE INFO = ? AND STATE = 'User sleep'", text) == "1"
+	})
+	return woken
+}
+
+func awaitWoken(t *testing.T, woken <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-woken:
+	case <-time.After(patience):
+		t.Fatal("the connection sleeps on")
+	}
+}
+
+// TestUnreadableRowIsBroken damages the roster of one of three locks. List yields the other locks
+// before the error, and Break of all holders makes the lock free.
+func TestUnreadableRowIsBroken(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, key := open(t, s), raw.Request(t, time.Minute).Key
+		g := acquire(t, d, permit(key+"/b", 2))
+		others := []*backend.Grant{
+			acquire(t, d, permit(key+"/a", 2)), acquire(t, d, permit(key+"/c", 2)),
+		}
+		do(t, d.pools.main, "UPDATE dlock SET roster = 'x' WHERE name = ?", []byte(g.Key))
+		var found []string
+		var last error
+		for info, err := range d.List(t.Context(), key+"/") {
+			if last = err; err == nil {
+				found = append(found, info.Key)
+			}
+		}
+		raw.WantIs(t, "the last result of List", last, backend.ErrConflict)
+		if !slices.Equal(found, []string{others[0].Key, others[1].Key}) {
+			t.Errorf("List: %q", found)
+		}
+		_, err := d.Inspect(t.Context(), g.Key)
+		raw.WantIs(t, "Inspect", err, backend.ErrConflict)
+		raw.WantIs(t, "Break of one", d.Break(t.Context(), g.Key, g.Owner), backend.ErrConflict)
+		if err := d.Break(t.Context(), g.Key, ""); err != nil {
+			t.Errorf("Break: %v", err)
+		}
+		raw.WantIs(t, "a second Break", d.Break(t.Context(), g.Key, ""), backend.ErrNotHeld)
+		raw.Release(t, d, acquire(t, d, permit(g.Key, 3)))
+		raw.Release(t, d, others[0])
+		raw.Release(t, d, others[1])
+	})
+}
+
+// TestSignalsIgnoreTheCaseOfTables compares the signals of a table whose name is written in two
+// ways, and of another table.
+func TestSignalsIgnoreTheCaseOfTables(t *testing.T) {
+	t.Parallel()
+	lower, upper := newKeys(&server{database: "d"}, "t"), newKeys(&server{database: "D"}, "T")
+	if lower.signal("k") != upper.signal("k") || lower.bell("k", "b") != upper.bell("k", "b") {
+		t.Error("the signals depend on the case of the table")
+	}
+	if lower.signal("k") == lower.signal("K") {
+		t.Error("two keys share a signal")
+	}
+	if lower.signal("k") == newKeys(&server{database: "d"}, "u").signal("k") {
+		t.Error("two tables share a signal")
 	}
 }

@@ -33,7 +33,7 @@ func openSession(ctx context.Context, t *target) (backend.Driver, error) {
 	d, err := session.Open(ctx, session.Server{
 		Connect: func(ctx context.Context) (session.Conn, error) {
 			// About 16 round trips, one after the other.
-			ctx, cancel := context.WithTimeout(ctx, max(openTimeout, t.Timeout))
+			ctx, cancel := context.WithTimeout(ctx, max(backend.OpenTimeout, t.Timeout))
 			defer cancel()
 			return connectLocker(ctx, c, ttl)
 		},
@@ -60,7 +60,8 @@ func userLock(database, key string) string {
 	return "dlock-held:" + hex.EncodeToString(sum[:24])
 }
 
-// locker is a connection with user-level locks. It implements session.Conn.
+// locker is a connection with user-level locks. It implements session.Conn. The locks end with the
+// connection, and no other session can free them.
 type locker struct {
 	db   *sql.DB // has this connection only
 	conn *sql.Conn
@@ -86,6 +87,8 @@ func connectLocker(ctx context.Context, c *connector, ttl time.Duration) (*locke
 	return l, nil
 }
 
+// connect makes the connection, sets its variables, and checks the server. Only the mark is then
+// locked.
 func (l *locker) connect(ctx context.Context, ttl time.Duration) (err error) {
 	if l.conn, err = l.db.Conn(ctx); err != nil {
 		return err
@@ -112,6 +115,7 @@ func (l *locker) connect(ctx context.Context, ttl time.Duration) (err error) {
 	return l.prepare(ctx)
 }
 
+// prepare prepares the statements that each lock needs.
 func (l *locker) prepare(ctx context.Context) error {
 	for text, statement := range map[string]**sql.Stmt{
 		sessionLockSQL: &l.lock, sessionUnlockSQL: &l.unlock, sessionProveSQL: &l.prove,

@@ -321,15 +321,7 @@ func TestSessionNeedsAURL(t *testing.T) {
 // openLocker makes a connection that is not part of a driver.
 func openLocker(tb testing.TB, s *testenv.Server, ttl time.Duration) *locker {
 	tb.Helper()
-	u, err := backend.ParseURL(s.URL)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	to, err := parseTarget(u)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	config, err := to.config()
+	config, err := raw.Target(tb, parseTarget, s.URL).config()
 	if err != nil {
 		tb.Fatal(err)
 	}

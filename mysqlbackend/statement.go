@@ -147,7 +147,9 @@ func newStatements(table string) *statements {
 func (s *statements) take(n int) string { return s.takes[n] }
 func (s *statements) drop(n int) string { return s.drops[n] }
 
-// hot returns the statements of a pair of Lock and Unlock, and of the floor.
+// hot returns the statements of a pair of Lock and Unlock, and of the floor. Each connection
+// prepares them at their first use. Other statements are too rare to be worth a round trip and
+// memory of the server.
 func (s *statements) hot() []string {
 	return []string{
 		s.acquire, s.release, s.handOff, s.floorLock, s.floorUnlock,
@@ -208,7 +210,8 @@ func isReadOnly(text string, id int64) bool {
 }
 
 // exec executes a statement. It returns as soon as ctx ends: the client library then closes the
-// connection, but the server may still execute the statement.
+// connection, but the server may still execute the statement. It waits for a slot of the pool
+// first. Without one the statement is not sent, and the error is ErrUnavailable.
 func exec(ctx context.Context, q querier, text string, args ...any) (_ outcome, err error) {
 	defer rescue(&err, nil)
 	q, slot, err := slotFor(ctx, q)

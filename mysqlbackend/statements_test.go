@@ -64,7 +64,7 @@ func TestStatements(t *testing.T) {
 			do(t, s.conn, "SET TIMESTAMP = "+clock)
 			for part, test := range map[string]func(s *stage){
 				"acquire": testAcquire, "release": testRelease, "break": testBreak,
-				"handover": testHandOver, "renew": testRenew, "renew many": testRenewMany,
+				"hand-off": testHandoff, "renew": testRenew, "renew many": testRenewMany,
 				"sweep": testSweep, "list": testList, "look": testLook, "shape": testShape,
 				"roster": testRoster, "roster reads": testRosterReads,
 				"roster waiters": testRosterWait,
@@ -310,7 +310,7 @@ func testBreak(s *stage) {
 	})
 }
 
-func testHandOver(s *stage) {
+func testHandoff(s *stage) {
 	const signal, kept = "dlock stage", 50_000
 	args := []any{signal, signal, kept, []byte("n"), []byte("a")}
 	wantGranted(s, s.conn, signal)
@@ -531,7 +531,7 @@ func testRosterWait(s *stage) {
 		}
 		out, err := exec(s.Context(), s.conn, s.text.rosterWait, `{"kind":"w","owner":"b"}`,
 			place, place, []byte("n"), first, other, 2, 1000, "b")
-		if err != nil || out != (outcome{tt.changed, 0}) {
+		if err != nil || out != (outcome{tt.changed, tt.changed * newToken}) {
 			s.Errorf("%s: %+v, %v", tt.name, out, err)
 		}
 		text := ask(s, s.conn, "SELECT roster FROM stage")

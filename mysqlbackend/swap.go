@@ -48,7 +48,8 @@ func swapOf(cs []*change) (s swap, ok bool) {
 func isPlainWord(s string) bool { return !strings.ContainsAny(s, `%_\`) }
 
 // trySwap makes cs in one statement, and returns false if that is not possible. Then nothing was
-// changed.
+// changed. A roster with waiters is not simple, and a watcher means that it probably has some: then
+// the statement would be in vain.
 func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error) {
 	cs, ctx, end := d.changes.attempt(ctx, e.changes)
 	defer end()
@@ -104,7 +105,10 @@ func (d *driver) insist(ctx context.Context, e *edition, was roster.Roster, cs [
 		case was.Find(c.leaves) != nil && isPlainWord(c.leaves):
 			return d.dropNow(ctx, e, c)
 		case c.mayQueue() && was.Find(c.req.Owner) == nil:
-			_, err := exec(ctx, e.q, d.text.rosterWait, d.waitArgs(c.req)...)
+			out, err := exec(ctx, e.q, d.text.rosterWait, d.waitArgs(c.req)...)
+			if out.changed > 0 {
+				c.isQueued, c.token = true, out.id
+			}
 			return err
 		}
 	}

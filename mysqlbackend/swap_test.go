@@ -12,6 +12,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/roster"
+	"github.com/dlock-go/dlock/internal/announce"
 	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
@@ -379,6 +381,25 @@ func TestSlowReleaseIsNotOvertaken(t *testing.T) {
 	}
 }
 
+// TestOvertakenReleaseIsMadeAtOnce checks what follows after another client was faster than a
+// release: a statement removes the holder, whatever the other entries are now.
+func TestOvertakenReleaseIsMadeAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d := open(t, s)
+		g := acquire(t, d, reader(raw.Request(t, time.Minute).Key))
+		writer := raw.Request(t, time.Minute)
+		_ = raw.Busy(t, d, writer)
+		c := &change{leaves: g.Owner}
+		e := &edition{key: g.Key, q: d.pools.control.of(g.Key), changes: []*change{c}}
+		err := d.insist(t.Context(), e, roster.Roster{{Owner: g.Owner}}, e.changes)
+		if err != nil || !c.isMade || len(e.changes) > 0 {
+			t.Errorf("insist: %v; made: %t; left: %v", err, c.isMade, e.changes)
+		}
+		raw.Release(t, d, acquire(t, d, writer))
+	})
+}
+
 // TestImpatientCallerDisturbsNoOther lets callers with short contexts share their editions with a
 // patient one, on a network that takes longer. The patient caller has its answer.
 func TestImpatientCallerDisturbsNoOther(t *testing.T) {
@@ -420,48 +441,118 @@ func TestGivenUpChangeIsNotMade(t *testing.T) {
 	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d, db := open(t, s), database(t, s, "")
-		key := raw.Request(t, time.Minute).Key
-		g := acquire(t, d, permit(key, 8))
-		conn := oneConnection(t, db)
-		do(t, conn, "START TRANSACTION")
-		do(t, conn, "SELECT name FROM dlock FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE",
-			[]byte(key))
-		first, second := permit(key, 8), permit(key, 8)
-		done := make(chan error, 1)
-		go func() {
-			_, err := d.Acquire(t.Context(), first)
-			done <- err
-		}()
-		eventually(t, "an edition is under way", func() bool {
-			d.changes.mu.Lock()
-			defer d.changes.mu.Unlock()
-			return d.changes.byKey[key] != nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		given := make(chan error, 1)
-		go func() {
-			_, err := d.Acquire(ctx, second)
-			given <- err
-		}()
-		eventually(t, "the second change waits", func() bool {
-			d.changes.mu.Lock()
-			defer d.changes.mu.Unlock()
-			k := d.changes.byKey[key]
-			return k != nil && k.editions+len(k.waiting) > 1
-		})
-		cancel()
-		raw.WantIs(t, "the second Acquire", <-given, context.Canceled)
-		do(t, conn, "COMMIT")
-		if err := <-done; err != nil && !errors.Is(err, backend.ErrUnavailable) {
-			t.Errorf("the first Acquire: %v", err)
+		for void := 1; !giveUpAChange(t, d, db); void++ {
+			t.Log(announce.Void("the change was sent before its caller gave up"))
+			if void == 5 {
+				t.Fatalf("%d changes were sent before their callers gave up", void)
+			}
 		}
-		eventually(t, "no edition is under way", func() bool {
-			d.changes.mu.Lock()
-			defer d.changes.mu.Unlock()
-			return d.changes.byKey[key] == nil
-		})
-		raw.WantIs(t, "Release of the second",
-			d.Release(t.Context(), &backend.Grant{Request: *second}), backend.ErrNotHeld)
+	})
+}
+
+// giveUpAChange lets two changes of a locked roster begin, and gives up the second one while it
+// waits. It returns false if a second edition had already begun with the change.
+func giveUpAChange(t *testing.T, d *driver, db *sql.DB) bool {
+	t.Helper()
+	key := raw.Request(t, time.Minute).Key
+	g := acquire(t, d, permit(key, 8))
+	defer raw.Release(t, d, g)
+	conn := oneConnection(t, db)
+	do(t, conn, "START TRANSACTION")
+	do(t, conn, "SELECT name FROM dlock FORCE INDEX (PRIMARY) WHERE name = ? FOR UPDATE",
+		[]byte(key))
+	first, second := permit(key, 8), permit(key, 8)
+	done, given := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(t.Context(), first)
+		done <- err
+	}()
+	editions := func() (under, waiting int) {
+		d.changes.mu.Lock()
+		defer d.changes.mu.Unlock()
+		if k := d.changes.byKey[key]; k != nil {
+			return k.editions, len(k.waiting)
+		}
+		return 0, 0
+	}
+	eventually(t, "an edition is under way", func() bool { n, _ := editions(); return n > 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, err := d.Acquire(ctx, second)
+		given <- err
+	}()
+	eventually(t, "the second change waits", func() bool { n, m := editions(); return n+m > 1 })
+	cancel()
+	raw.WantIs(t, "the second Acquire", <-given, context.Canceled)
+	under, _ := editions()
+	do(t, conn, "COMMIT")
+	if err := <-done; err != nil && !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("the first Acquire: %v", err)
+	}
+	eventually(t, "no edition is under way", func() bool { n, _ := editions(); return n == 0 })
+	err := d.Release(t.Context(), &backend.Grant{Request: *second})
+	if under > 1 {
+		return false
+	}
+	raw.WantIs(t, "Release of the second", err, backend.ErrNotHeld)
+	return true
+}
+
+// overtakenQuerier is overtaken by another client at the first write of a roster, and its server
+// then refuses each further read.
+type overtakenQuerier struct {
+	querier
+	text        *statements
+	isOvertaken bool
+}
+
+func (q *overtakenQuerier) ExecContext(
+	ctx context.Context, text string, args ...any,
+) (sql.Result, error) {
+	if text == q.text.rosterWrite {
+		q.isOvertaken = true
+		return unchanged{}, nil
+	}
+	return q.querier.ExecContext(ctx, text, args...)
+}
+
+func (q *overtakenQuerier) QueryContext(
+	ctx context.Context, text string, args ...any,
+) (*sql.Rows, error) {
+	if q.isOvertaken {
+		return nil, &mysql.MySQLError{Number: errLockWait, Message: "the row is locked"}
+	}
+	return q.querier.QueryContext(ctx, text, args...)
+}
+
+// unchanged is the result of a statement that has changed nothing.
+type unchanged struct{}
+
+func (unchanged) RowsAffected() (int64, error) { return 0, nil }
+func (unchanged) LastInsertId() (int64, error) { return 0, nil }
+
+// TestWaiterWithAnEntryIsQueued lets the server refuse a request whose waiter has an entry already.
+// The request must not count as one that was not executed: the caller would not release the entry.
+func TestWaiterWithAnEntryIsQueued(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d := open(t, s)
+		g := acquire(t, d, reader(raw.Request(t, time.Minute).Key))
+		req := raw.Request(t, time.Minute)
+		q := &overtakenQuerier{querier: oneConnection(t, d.pools.main.DB), text: d.text}
+		c := &change{q: q, req: req, apply: func(r *roster.Roster, row *rosterRow) error {
+			_, err := r.Acquire(req, uint64(row.draw()), row.now)
+			return err
+		}}
+		err := d.change(t.Context(), g.Key, c)
+		if b, ok := errors.AsType[*backend.Busy](err); !ok || !b.Queued {
+			t.Errorf("the answer is %v, want a place in the queue", err)
+		}
+		v, _, err := d.lookTwice(t.Context(), d.pools.main, g.Key, nil)
+		if err != nil || v.roster.Find(req.Owner) == nil || v.token != c.token {
+			t.Errorf("the roster: %+v, %v; the token of the entry: %d", v, err, c.token)
+		}
 		raw.Release(t, d, g)
+		raw.Release(t, d, acquire(t, d, req))
 	})
 }

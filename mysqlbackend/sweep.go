@@ -19,7 +19,7 @@ const (
 )
 
 // sweepSometimes starts a sweep in the background, after one in sweepOdds acquisitions. A driver
-// has at most one sweep under way.
+// has at most one sweep under way. The caller does not wait for it, and its errors have no effect.
 func (d *driver) sweepSometimes() {
 	if rand.N(sweepOdds) > 0 || !d.sweeping.CompareAndSwap(false, true) {
 		return

@@ -28,7 +28,8 @@ type version struct {
 	token  int64
 }
 
-// newVersion returns a copy of r.
+// newVersion returns a copy of r. The caller may change r afterwards, and the version stays as it
+// is.
 func newVersion(r roster.Roster, token int64) *version {
 	return &version{roster: slices.Clone(r), text: r.Text(), token: token}
 }
@@ -39,7 +40,8 @@ type turns struct {
 	byKey map[string]*watcher
 }
 
-// watcher reads one roster for the waiters of a driver. turns.mu guards it.
+// watcher reads one roster for the waiters of a driver. turns.mu guards it. It stands in byKey
+// until it has no waiter.
 type watcher struct {
 	key     string
 	waiters map[string]chan error // by owner; each has room for the end of the wait
@@ -50,6 +52,8 @@ type watcher struct {
 func newTurns() *turns { return &turns{byKey: make(map[string]*watcher)} }
 
 // awaitTurn blocks until the waiter of req may hold the lock, or until it must refresh its entry.
+// It returns after a third of the time of the entry at the latest, because the entry of a waiter
+// that does not refresh it expires.
 func (d *driver) awaitTurn(
 	ctx context.Context, req *backend.Request, in inRoster, bound time.Duration,
 ) error {
@@ -69,7 +73,8 @@ func (d *driver) awaitTurn(
 }
 
 // joinWatcher lets the watcher of key, which it starts if necessary, wait for the turn of owner.
-// token is the token of the row that contains its entry.
+// token is the token of the row that contains its entry. The channel gets nil when the turn has
+// come, or the error of a look.
 func (d *driver) joinWatcher(key, owner string, token int64) <-chan error {
 	d.turns.mu.Lock()
 	defer d.turns.mu.Unlock()
@@ -139,7 +144,7 @@ func (w *watcher) end(owner string, done chan error, err error) {
 	}
 }
 
-// watch reads the roster of w until it has no waiters.
+// watch reads the roster of w until it has no waiters. It also ends when the driver is closed.
 func (d *driver) watch(w *watcher) {
 	s := d.newSleeper(w.key)
 	defer s.close()
@@ -159,7 +164,8 @@ func (d *driver) watch(w *watcher) {
 	}
 }
 
-// look reads the roster of w.
+// look reads the roster of w. It blocks for Options.Timeout at most. An error ends the waits of all
+// its waiters, and the core makes another attempt for each.
 func (d *driver) look(s *sleeper, w *watcher) (v *version, now int64, err error) {
 	ctx, cancel := d.boundBackground()
 	defer cancel()
@@ -237,7 +243,8 @@ func (d *driver) observe(w *watcher, v *version, err error) (nearest int, isNear
 	return w.nearest, isNearer, true
 }
 
-// passOn wakes the waiters that may hold the lock after a change of the roster of key.
+// passOn wakes the waiters that may hold the lock after a change of the roster of key. It does so
+// in the background, because the caller whose change it was need not wait.
 func (d *driver) passOn(key string, before, after *version) {
 	for _, bell := range d.reached(key, before.roster, after) {
 		d.background.Go(func() {
@@ -271,7 +278,7 @@ func (d *driver) reached(key string, before roster.Roster, after *version) []str
 		d.gather(key, w.report(after))
 	}
 	d.turns.mu.Unlock()
-	if !d.caps.Notify || d.queue.polls {
+	if d.queue.polls {
 		return nil
 	}
 	isOwn := func(bell string) bool { return bell == d.bell }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -40,6 +39,10 @@ const (
 // Wait implements backend.Waiter. A waiter in a roster waits for its turn there. Any other waiter
 // either advances in the queue until its connection is the first, or, as the first, waits until the
 // lock may be free. A waiter without a connection pauses and lets the core poll.
+//
+// It never returns a grant. After nil, nil the core makes another attempt, which is the only way to
+// the lock. After an error in the queue of a key, the connection is closed, and the next Wait
+// begins at the end of that queue.
 func (d *driver) Wait(
 	ctx context.Context, req *backend.Request, b *backend.Busy,
 ) (*backend.Grant, error) {
@@ -161,7 +164,8 @@ func (d *driver) passSignalLater(owner string) {
 	})
 }
 
-// passSignal gives the signal of a holder to the next waiter, if owner has it.
+// passSignal gives the signal of a holder to the next waiter, if owner has it. The state passing
+// keeps a concurrent Release from the connection: it waits for passed instead.
 func (d *driver) passSignal(owner string) {
 	a := d.acquisitions.pass(owner)
 	if a == nil {
@@ -215,7 +219,8 @@ type waitConn struct {
 	signal string // the signal that it has as the first of the queue, else ""
 }
 
-// connect returns a new connection for a waiter, or nil if there are maxWaitConns already.
+// connect returns a new connection for a waiter, or nil if there are maxWaitConns already. It does
+// not wait until one of them is free, because the waiter can poll.
 func (q *queue) connect(ctx context.Context) (*waitConn, error) {
 	select {
 	case <-q.free:
@@ -229,8 +234,7 @@ func (q *queue) connect(ctx context.Context) (*waitConn, error) {
 	}
 	w := &waitConn{conn: conn}
 	if q.lent { // other connections have it from their beginning
-		set := "SET SESSION wait_timeout = " + strconv.Itoa(maxIdle)
-		if _, err := exec(ctx, conn, set); err != nil {
+		if _, err := exec(ctx, conn, "SET SESSION wait_timeout = "+waitTimeout); err != nil {
 			q.discard(w)
 			return nil, err
 		}
@@ -238,7 +242,9 @@ func (q *queue) connect(ctx context.Context) (*waitConn, error) {
 	return w, nil
 }
 
-// awaitSignal waits until w is the first of the queue and has the signal, or until bound is over.
+// awaitSignal waits until w is the first of the queue and has the signal, or until bound is over. A
+// timeout and the signal can come together. So it then releases the signal, whether the connection
+// has it or not, and the next Wait begins at the end of the queue.
 func (q *queue) awaitSignal(
 	ctx context.Context, w *waitConn, signal string, bound time.Duration,
 ) error {
@@ -281,7 +287,8 @@ func releaseSignal(ctx context.Context, w *waitConn) (ok bool) {
 	return err == nil && len(got) == 1 && got[0].Int64 == 1
 }
 
-// discard closes the connection, and so ends its wait and its signal on the server.
+// discard closes the connection, and so ends its wait and its signal on the server. It blocks for
+// discardTime at most.
 func (q *queue) discard(w *waitConn) {
 	discardConn(w.conn)
 	q.free <- struct{}{}

@@ -211,7 +211,7 @@ func TestChosenRequestsShareAStatement(t *testing.T) {
 	want := func(what string, got []*member, want ...*member) {
 		t.Helper()
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %d requests are chosen, want others", what, len(got))
+			t.Errorf("%s: %d requests are chosen, want other ones", what, len(got))
 		}
 	}
 	want("patient", b.choose(endless, now), endless, patient)
@@ -268,8 +268,8 @@ func TestSharedStatementHasNothingLockedWhileItWaits(t *testing.T) {
 	end.Wait()
 }
 
-// TestOneCallerLeavesItsStatementToTheOthers counts the callers of a statement that have gone.
-func TestOneCallerLeavesItsStatementToTheOthers(t *testing.T) {
+// TestOneCallerLeavesASharedStatement counts the callers of a statement that have gone.
+func TestOneCallerLeavesASharedStatement(t *testing.T) {
 	t.Parallel()
 	d := opened(t, testenv.Postgres(t).URL)
 	a := &attempt{lane: newLane(2), callers: 2}
@@ -350,4 +350,17 @@ func TestRequestWithoutASlotIsNotSent(t *testing.T) {
 		<-d.main.slots
 	}
 	raw.Release(t, d, g)
+}
+
+// TestUnreadableAnswerIsUnknown has a statement answer for rows that it was not given. The server
+// has executed it, so the core must release what the statement may have locked.
+func TestUnreadableAnswerIsUnknown(t *testing.T) {
+	t.Parallel()
+	conn := connected(t, testenv.Postgres(t).URL)
+	for _, position := range []int{0, 3} {
+		_, err := numbersOf(t.Context(), conn, 2, "SELECT $1::bigint, 1::bigint", position)
+		if err == nil || isSentinel(interpretError(err)) {
+			t.Errorf("the answer for row %d of 2: %v", position, err)
+		}
+	}
 }

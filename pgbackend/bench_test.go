@@ -4,18 +4,9 @@ import (
 	"testing"
 
 	"github.com/dlock-go/dlock/bench"
-	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
-
-// BenchmarkDriver runs the workloads of package bench.
-func BenchmarkDriver(b *testing.B) {
-	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
-	conformance.Bench(b, func(conformance.TB) conformance.Harness {
-		return testenv.Direct{URL: url}
-	})
-}
 
 // BenchmarkPairOverFloor compares a pair of Acquire and Release with the floor.
 func BenchmarkPairOverFloor(b *testing.B) {

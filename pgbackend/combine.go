@@ -11,8 +11,10 @@ import (
 )
 
 // AcquireAll implements backend.Combiner. It reads the rows and stores all of them again, with one
-// statement, unless one of them has changed meanwhile; then it begins again. It returns
-// ErrUnsupported for more locks than one statement renews.
+// statement, unless one of them has changed meanwhile; then it begins again, until ctx ends. It
+// returns ErrUnsupported for more locks than one statement renews. It wakes no waiter: a grant that
+// it adds removes no entry in front of a waiter, except entries that have expired, and a waiter
+// repeats its attempt at that time by itself.
 func (d *driver) AcquireAll(
 	ctx context.Context, reqs []*backend.Request,
 ) (grants []*backend.Grant, failed int, err error) {
@@ -25,8 +27,7 @@ func (d *driver) AcquireAll(
 		if err != nil {
 			return nil, failed, err
 		}
-		stored, err := d.exec(ctx, d.main, d.sql.storeAll, s.names, s.versions, s.fences,
-			s.owners, s.metas, s.since, s.expires, s.rosters)
+		stored, err := d.exec(ctx, d.main, d.sql.storeAll, s.args()...)
 		switch {
 		case err != nil:
 			return nil, 0, err
@@ -42,7 +43,8 @@ func (d *driver) AcquireAll(
 	}
 }
 
-// set has rows to be stored, by column, and the fences of the grants in them.
+// set has rows to be stored, by column, and the fences of the grants in them. The elements with the
+// same index are one row, because storeAllSQL takes an array for each column.
 type set struct {
 	names            [][]byte
 	versions, fences []int64
@@ -50,6 +52,11 @@ type set struct {
 	metas, rosters   [][]byte
 	since, expires   []time.Time
 	granted          []uint64
+
+	readFences  []int64 // as they were read, see isUnchanged
+	readOwners  []string
+	readExpires []time.Time
+	readRosters [][]byte // the digests
 }
 
 // add adds a row, and the fence of the grant in it.
@@ -60,10 +67,23 @@ func (s *set) add(key string, r *row, granted uint64) {
 	s.metas, s.rosters = append(s.metas, r.meta), append(s.rosters, r.roster)
 	s.since, s.expires = append(s.since, r.since), append(s.expires, r.expires)
 	s.granted = append(s.granted, granted)
+	read := r.read()
+	s.readFences = append(s.readFences, read.fence)
+	s.readOwners = append(s.readOwners, read.owner)
+	s.readExpires = append(s.readExpires, read.expires)
+	s.readRosters = append(s.readRosters, digest(read.roster))
+}
+
+// args returns the parameters of storeAllSQL.
+func (s *set) args() []any {
+	return []any{
+		s.names, s.versions, s.fences, s.owners, s.metas, s.since, s.expires, s.rosters,
+		s.readFences, s.readOwners, s.readExpires, s.readRosters,
+	}
 }
 
 // prepare returns the rows of reqs with their grants. If one of reqs is refused, failed is its
-// index.
+// index, and no row is changed. A row of a name that had none stays, but it is free.
 func (d *driver) prepare(
 	ctx context.Context, reqs []*backend.Request,
 ) (s *set, failed int, err error) {
@@ -98,10 +118,22 @@ func (d *driver) prepare(
 	}
 }
 
+// pause waits before another attempt to store rows that many clients change.
+func pause(ctx context.Context, conflicts int) error {
+	timer := time.NewTimer(pauseAfter(conflicts))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return unsent(ctx.Err())
+	}
+}
+
 // ReleaseAll implements backend.Combiner. One statement frees the locks that have no waiters. Each
-// of the rest is released with its own statements, all at the same time. They skip
-// rows that are locked, because ReleaseAll ends with its slowest answer. Only a lock that seems not
-// to be held waits for its row.
+// of the rest is released with its own statements, all at the same time. They skip rows that are
+// locked, because ReleaseAll ends with its slowest answer: the answer for such a row is errLocked,
+// and the core repeats the release. Only a lock that seems not to be held waits for its row.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	keys, owners := make([]string, len(gs)), make([]string, len(gs))
 	for i, g := range gs {

@@ -14,7 +14,9 @@ import (
 // another connection, for up to 15 s. Meanwhile the first connection counts in its pool.
 const cancelTimeout = time.Second
 
-// dialer makes connections and can end all of them. It is safe for concurrent use.
+// dialer makes connections and can end all of them. So Close of a driver does not depend on a
+// server that answers, or on the goroutines of pgx: each of them ends with its socket. It is safe
+// for concurrent use.
 type dialer struct {
 	dialFunc pgconn.DialFunc
 	ctx      context.Context // ends with the dialer
@@ -30,7 +32,8 @@ func newDialer(dial pgconn.DialFunc) *dialer {
 	return d
 }
 
-// dial implements pgconn.DialFunc.
+// dial implements pgconn.DialFunc. A connection for a cancel request, which pgx dials by the
+// address of the connection to be cancelled, has cancelTimeout for all of its life.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	network, isForCancel := strings.CutPrefix(network, forCancel)
 	if !isForCancel {
@@ -46,7 +49,8 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, err
 }
 
-// track makes a connection that ends with the dialer.
+// track makes a connection that ends with the dialer. If close is called while it dials, track
+// returns an error and leaves no connection.
 func (d *dialer) track(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,7 +70,8 @@ func (d *dialer) track(ctx context.Context, network, addr string) (net.Conn, err
 	return tracked, nil
 }
 
-// close ends all connections, and lets no other be made.
+// close ends all connections, and lets no other be made. It does not wait for the server, and may
+// be called several times. Statements under way end with an error, and their outcomes are unknown.
 func (d *dialer) close() {
 	d.cancel()
 	d.mu.Lock()
@@ -90,7 +95,7 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn returns the socket.
+// NetConn returns the socket, for package abort and for linkOf.
 func (c *trackedConn) NetConn() net.Conn { return c.Conn }
 
 // forCancel is in front of the network to which pgx connects for a cancel request.

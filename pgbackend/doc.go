@@ -13,8 +13,8 @@
 //	postgresql://…                                       the same
 //	postgres://[user[:password]@]/database?socket=/path
 //
-// Of several hosts the driver uses the first one that accepts changes, and looks for it again when
-// a connection has ended. Parameters:
+// Of several hosts the driver uses the first host that accepts changes, and tries them in this
+// order again when it makes another connection. Parameters:
 //
 //	table        the table of locks, with its schema if it is not in the search path; by default
 //	             [DefaultTable]. It is created if it does not exist
@@ -37,7 +37,8 @@
 // stays open and no row stays locked while a lock is held. A lock excludes as long as the server
 // keeps what it has committed and its clock does not step. A failover to an asynchronous standby
 // can forget a held lock and its fence; a standby in synchronous_standby_names has both. A step of
-// the server's clock can end a lock early.
+// the server's clock can end a lock early, and a failover to a standby whose clock is ahead is such
+// a step.
 //
 // Before a standby is promoted, the former primary must be stopped, and it must come back as a
 // standby. Otherwise a driver can still use it. While its commits wait for the standby that is
@@ -46,9 +47,10 @@
 // too.
 //
 // The connections of a driver that is opened by URL set what the guarantees need, whatever the
-// defaults of the server, the database and the role are: synchronous_commit is on, the isolation
-// level is READ COMMITTED, and statements end after two seconds. A server that is a standby or
-// read-only is ErrUnavailable.
+// defaults of the server, the database and the role are. synchronous_commit is on, the isolation
+// level is READ COMMITTED, and statements end after two seconds. If a proxy or a login trigger
+// undoes this limit, Open returns ErrUnsupported. A server that is a standby or read-only is
+// ErrUnavailable.
 //
 // Each statement is safe to repeat: acquiring is idempotent by owner, renewing and releasing check
 // the owner, and only the server's clock counts. A renewal creates nothing, so a row that was
@@ -60,6 +62,17 @@
 // changes no term, because the term of one owner only grows. Therefore, if the clock is set back, a
 // lock that is not released lasts longer by the same time.
 //
+// A lock without waiters costs one statement to take and one to free. Requests that wait for a
+// connection at the same time share a statement, and so a commit.
+//
+// A row that another statement has locked delays the requests for its name. Of the connections for
+// renewals, no more than half wait for locked rows, and no more than half of the rest wait for rows
+// on behalf of requests that were given up.
+//
+// LockAll reads the rows of its names and stores all of them with one statement, or none if one of
+// them has changed meanwhile. Its Unlock is one statement; locks with waiters are freed singly.
+// Rows are locked in the order of their names. A name without a row gets a free row first.
+//
 // # Fencing
 //
 // The fence is a column of the row: the last fence plus one, in the same statement that takes the
@@ -69,35 +82,32 @@
 // day. One acquisition in 125 checks the next 500 rows of the table in the background. It locks
 // only the rows that it deletes, and skips those that are locked.
 //
-// # Several locks
-//
-// LockAll reads the rows of its names and stores all of them with one statement, or none if one of
-// them has changed meanwhile. Its Unlock is one statement; locks with waiters are freed singly.
-// Rows are locked in the order of their names. A name without a row first gets one that is free.
-//
 // # Waiting
 //
-// A lock without waiters costs one statement to take and one to free. Requests that wait for a
-// connection at the same time share a statement, and so a commit. Holders of other kinds and
-// waiters stand in a document in the row, the roster; see package roster. A change of the roster
-// reads the row and stores it again unless another client was faster: two statements, which no
-// crash can leave half done. Changes of one driver that arrive meanwhile are made together. If
-// other clients keep changing the row, and all entries are holders, one statement makes the change
-// on the server. Waiters get the lock in the order of their arrival. The place of a
-// waiter that has died ends within 10 s.
-//
-// A row that another statement has locked delays the requests for its name. Of the connections for
-// renewals, no more than half wait for locked rows, and no more than half of the rest wait for rows
-// on behalf of requests that were given up.
+// Waiters get the lock in the order of their arrival. They stand in the roster, see Readers and
+// permits. The place of a waiter that has died ends within 10 s.
 //
 // The statement that removes the last entry in front of a waiter sends the waiter's owner by
 // NOTIFY, unless the waiter waits with the same driver. Each driver has one connection that
 // listens, for all of its waiters. NOTIFY makes the commits of the whole server wait for each
-// other, so a statement that wakes no waiter sends none.
+// other, so a statement that wakes no waiter sends none. When the connection is lost, the driver
+// makes another one and wakes all of its waiters, because messages may be lost; meanwhile they
+// poll.
+//
 // The alternative is an advisory lock for which each waiter blocks. It needs one more connection
 // for each waiter and each holder, and its hand-offs are slower for one pair of contenders.
-// When the connection is lost, the driver makes another one and wakes all of its waiters, because
-// messages may be lost; meanwhile they poll.
+//
+// # Readers and permits
+//
+// A row has room for one holder. So holders of the other kinds, and all waiters, stand in a
+// document in the row, the roster; see package roster. A change of the roster reads the row and
+// stores it again unless another client was faster: two statements, which no crash can leave half
+// done. The changes of one driver that arrive meanwhile are made together. If other clients keep
+// changing the row, and all entries are holders, one statement makes the change on the server.
+//
+// A renewal of a roster is such a change, for all of a driver's holders of one name. A driver makes
+// two of them at a time, some hundred a second on a fast network, while one statement renews 1,000
+// writers without waiters. A client with thousands of names in rosters needs a longer TTL.
 //
 // # Locks of a session
 //
@@ -125,7 +135,8 @@
 //     ErrUnavailable.
 //
 // An operator finds the connection of the holder of NAME, which includes the prefix, and ends it by
-// pg_terminate_backend. All other locks of its client are then lost, too:
+// pg_terminate_backend. All other locks of its client are then lost, too. The next holder can have
+// the lock some milliseconds before the client hears of it:
 //
 //	SELECT pid FROM pg_locks WHERE locktype = 'advisory'
 //	  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -136,8 +147,8 @@
 //
 // A pooler between the driver and the server, such as PgBouncer, refuses or drops the settings of a
 // connection, and in the mode for transactions it has no LISTEN. The driver detects a pooler when
-// it connects. Then waiters poll, in the order of their arrival. The settings are those of the role
-// and the database, which the driver checks with each connection. It returns ErrUnsupported unless
+// it connects. Then waiters poll, in the order of their arrival. The settings of the role and the
+// database count, and the driver checks them with each connection. It returns ErrUnsupported unless
 // statement_timeout is two seconds at most, and also if synchronous_commit is off or local, if the
 // isolation level is not READ COMMITTED, or if client_min_messages is above warning. Set them with
 // ALTER ROLE … SET. No other client of the pooler may change them for its connection.

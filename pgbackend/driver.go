@@ -3,7 +3,6 @@ package pgbackend
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,17 +12,20 @@ import (
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
-// minTTL is the shortest term: some round trips and commits.
-const minTTL = 100 * time.Millisecond
+// A writer without waiters is a row, and takes and frees make its requests. All other requests
+// about holders and waiters are changes of the roster, which editions make.
 
-// maxPause limits the pause after a conflict, to 2^7 ms.
-const maxPause = 7
-
-// closeTimeout is how long Close waits for the server.
-const closeTimeout = time.Second
+const (
+	// minTTL is the shortest term: some round trips and commits.
+	minTTL = 100 * time.Millisecond
+	// closeTimeout is how long Close waits for the server.
+	closeTimeout = time.Second
+)
 
 // driver implements backend.Driver and its optional interfaces. It keeps nothing about locks: the
-// table has them all.
+// table has them all. So a driver that has lost its connections, or its server in a failover, goes
+// on with the next connection. All fields are set before it is used, and it is safe for concurrent
+// use.
 type driver struct {
 	pool     pool
 	owned    bool // Close closes the pool
@@ -45,8 +47,21 @@ type driver struct {
 	sweeper  sweeper
 }
 
-// newDriver returns a driver over a pool of at most size connections. base makes another one for
-// its waiters.
+var (
+	_ backend.Driver       = (*driver)(nil)
+	_ backend.Waiter       = (*driver)(nil)
+	_ backend.BatchRenewer = (*driver)(nil)
+	_ backend.Combiner     = (*driver)(nil)
+	_ backend.Inspector    = (*driver)(nil)
+	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Mover        = (*driver)(nil)
+	_ backend.Downgrader   = (*driver)(nil)
+)
+
+// newDriver returns a driver over a pool of at most size connections. base makes another connection
+// for its waiters. main has all connections of the pool but the reserved ones, which renewals and
+// patient divide equally. In a pool that is not larger than reserved, the lanes have more slots
+// than there are connections, and their requests also wait for each other.
 func newDriver(pool pool, size int, base origin, dials *dialer, opts Options) *driver {
 	d := &driver{
 		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
@@ -66,7 +81,7 @@ func newDriver(pool pool, size int, base origin, dials *dialer, opts Options) *d
 
 // patienceOf returns how long a new connection can take, which tries all hosts one after the other.
 func patienceOf(base origin, timeout time.Duration) time.Duration {
-	return max(openTimeout, time.Duration(1+len(base.config.Fallbacks))*timeout)
+	return max(backend.OpenTimeout, time.Duration(1+len(base.config.Fallbacks))*timeout)
 }
 
 // slotsOf returns how many connections of a pool are for requests that are no renewals.
@@ -77,20 +92,11 @@ func slotsOf(size int) int {
 	return size - reserved
 }
 
-// Capabilities implements backend.Driver.
-func (d *driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{
-		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
-		Fair:    backend.FairAlways,
-		Fencing: backend.FenceDurable,
-		Inspect: true, List: true, Break: true, Move: true, Notify: !d.pooled,
-		MinTTL: minTTL,
-		Late:   late,
-	}
-}
-
 // Acquire implements backend.Driver. A writer takes a lock that is free, or that has expired, with
-// one statement, which several requests may share. Everything else is a change of the roster.
+// one statement, which several requests may share. Everything else is a change of the roster. If it
+// refuses a request with Queue, the request has an entry there, which keeps its place for most of
+// roster.Place at least. An error that does not wrap ErrUnavailable, ErrConflict, ErrUnsupported or
+// ErrNotAcquired is an unknown outcome.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	sent := backend.Began(ctx)
 	if req.Mode == backend.Exclusive {
@@ -123,6 +129,22 @@ func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *ba
 	}
 }
 
+// Renew implements backend.Driver. It takes one statement for a writer without waiters.
+func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	term := backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
+	version, err := d.exec(ctx, d.renewals, d.sql.renew,
+		name(g.Key), g.Owner, roster.Micros(g.TTL), int64(g.Fence))
+	if err != nil || version > 0 {
+		return term, err
+	}
+	gs := []*backend.Grant{g}
+	err = renewEntries(ctx, d.editHastily, g.Key, gs)[0]
+	if errors.Is(err, errLocked) {
+		err = renewEntries(ctx, d.editPatiently, g.Key, gs)[0]
+	}
+	return term, err
+}
+
 // Release implements backend.Driver. One statement frees a lock that has no waiters. It sends no
 // NOTIFY, which makes all commits of the server wait for each other. Readers and permits are always
 // in a roster.
@@ -139,7 +161,9 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 
 // remove removes the grant or the entry of g.Owner from a row that may have a roster. The commit of
 // an acquisition that was given up can wait for a standby for any time, so remove waits for it
-// before it reports that there is nothing.
+// before it reports that there is nothing. Otherwise the core would take the release for done, and
+// a commit that takes longer than Capabilities.Late would leave the lock taken for a whole TTL. If
+// the wait lasts longer than statementTimeout, remove returns ErrUnavailable.
 func (d *driver) remove(ctx context.Context, l *lane, g *backend.Grant) error {
 	err := d.removeSeen(ctx, l, g)
 	if !errors.Is(err, backend.ErrNotHeld) {
@@ -161,7 +185,40 @@ func (d *driver) removeSeen(ctx context.Context, l *lane, g *backend.Grant) erro
 	})
 }
 
-// Close implements backend.Driver.
+// settleOne settles one key. Of several of one key only one has a slot, because the row can be
+// locked for long.
+func (d *driver) settleOne(ctx context.Context, key string) error {
+	leave, err := d.main.gates.enter(ctx, key)
+	if err != nil {
+		return unsent(err)
+	}
+	defer leave()
+	return d.settle(ctx, key)
+}
+
+// settle waits until no row of keys has a change that is not committed. A key without a row gets a
+// free row. It waits for statementTimeout at most, and then returns ErrUnavailable. A statement
+// that reaches the server later is not waited for: for such statements there is Capabilities.Late.
+func (d *driver) settle(ctx context.Context, keys ...string) error {
+	return d.run(ctx, d.sql.settle, names(keys), int64(backend.FenceEpoch))
+}
+
+// Capabilities implements backend.Driver.
+func (d *driver) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
+		Fair:    backend.FairAlways,
+		Fencing: backend.FenceDurable,
+		Inspect: true, List: true, Break: true, Move: true, Notify: !d.pooled,
+		MinTTL: minTTL,
+		Late:   late,
+	}
+}
+
+// Close implements backend.Driver. It blocks for about two seconds at most: for the connection that
+// listens, and then closeTimeout for the statements under way. After that it ends the sockets of a
+// pool that it owns. The statements on a pool of the caller go on, at most until their limits. No
+// other request gets a connection, because d.life has ended.
 func (d *driver) Close() error {
 	d.sweeper.close()
 	d.listener.close()
@@ -180,7 +237,8 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// drain waits for requests that were given up, for a moment, and lets no other begin.
+// drain waits for requests that were given up, for a moment, and lets no other begin. hasty has the
+// slots of main.
 func (d *driver) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -209,6 +267,16 @@ func (d *driver) execAll(
 	})
 }
 
+// run runs a statement without a result, in the lane of all requests but renewals. It returns the
+// errors of call.
+func (d *driver) run(ctx context.Context, sql string, args ...any) error {
+	_, err := call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
+		_, err := conn.Exec(ctx, sql, args...)
+		return struct{}{}, err
+	})
+	return err
+}
+
 // read reads a row.
 func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 	return call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) (*row, error) {
@@ -216,61 +284,4 @@ func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 		err := r.scan(conn.QueryRow(ctx, d.sql.read, name(key)))
 		return r, err
 	})
-}
-
-// editHastily is edit for a renewal. It waits for no row.
-func (d *driver) editHastily(ctx context.Context, key string, alter change) error {
-	return d.edit(ctx, d.renewals, key, alter)
-}
-
-// editPatiently is edit for a renewal that has found its row locked. A row that many clients change
-// passes from one statement to the next: only a statement that waits gets its turn. It leaves half
-// of the time, because RenewAll ends with its slowest answer.
-func (d *driver) editPatiently(ctx context.Context, key string, alter change) error {
-	bounded := ctx
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, time.Until(end)/2)
-		defer cancel()
-	}
-	err := d.edit(bounded, d.patient, key, alter)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = errNoAnswer
-	}
-	return err
-}
-
-// settleOne settles one key. Of several of one key only one has a slot, because the row can be
-// locked for long.
-func (d *driver) settleOne(ctx context.Context, key string) error {
-	leave, err := d.main.gates.enter(ctx, key)
-	if err != nil {
-		return unsent(err)
-	}
-	defer leave()
-	return d.settle(ctx, key)
-}
-
-// settle waits until no row of keys has a change that is not committed. A key without a row gets
-// one that is free.
-func (d *driver) settle(ctx context.Context, keys ...string) error {
-	return d.run(ctx, d.sql.settle, names(keys), int64(backend.FenceEpoch))
-}
-
-// pause waits before another attempt to store rows that many clients change.
-func pause(ctx context.Context, conflicts int) error {
-	timer := time.NewTimer(pauseAfter(conflicts))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return unsent(ctx.Err())
-	}
-}
-
-// pauseAfter returns the pause after a conflict. Pauses grow, and are random, so that the clients
-// do not meet again.
-func pauseAfter(conflicts int) time.Duration {
-	return rand.N(time.Millisecond << min(conflicts, maxPause))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -16,11 +17,18 @@ import (
 // Each change of a roster writes the whole row, so the changes of one driver would make each other
 // begin again. Therefore a lane makes one edition of a row at a time. The changes that arrive
 // meanwhile are the next edition: they are read, stored and committed together.
+//
+// Several editions of one name can still be under way: in other lanes, in other processes, and an
+// edition whose callers have all gone, while its last statement is not answered. None of them can
+// undo the change of another edition, because a statement stores a roster only over the row that
+// was read, and swap and insist depend on no earlier reading.
 
 const (
 	// maxSkips is how often an edition skips a locked row: for about 30 ms, longer than most
 	// commits.
 	maxSkips = 6
+	// maxPause limits the pause after a conflict, to 2^7 ms.
+	maxPause = 7
 	// maxEdition limits the changes of an edition.
 	maxEdition = 64
 	// minGather and maxGather limit how long the next edition waits for callers that will soon
@@ -28,16 +36,19 @@ const (
 	minGather, maxGather = 250 * time.Microsecond, 2 * time.Millisecond
 )
 
-// errGone means that a statement was not sent, because one of its callers has gone.
+// errGone means that a statement was not sent, because one of its callers has gone. The edition
+// then computes the statement again, without the changes of that caller. The error reaches no
+// caller: an edition ends with it only if all of them have gone.
 var errGone = errors.New("a caller has gone")
 
-// editions are the editions of a lane. It is safe for concurrent use.
+// editions are the editions of a lane. Lanes share none, so an edition that skips locked rows never
+// waits behind an edition that waits for such a row. It is safe for concurrent use.
 type editions struct {
 	mu    sync.Mutex
 	byKey map[string]*queue
 }
 
-// queue has the changes of one name. It exists while there are any.
+// queue has the changes of one name. It exists while there are any. editions.mu guards its fields.
 type queue struct {
 	current  *edition
 	waiting  []*caller     // for the next edition
@@ -45,7 +56,9 @@ type queue struct {
 	gathered chan struct{} // closed when so many changes wait; nil: no gather
 }
 
-// caller is a caller that changes a roster.
+// caller is a caller that changes a roster. It belongs to one edition, whose goroutine calls alter
+// for each row that it reads, maybe several times. alter may run after the caller has gone, so what
+// it writes may be read only after editAs has returned nil.
 type caller struct {
 	ctx    context.Context
 	end    time.Time // of ctx; zero: it has no limit
@@ -63,7 +76,10 @@ type caller struct {
 	left    bool     // the caller has gone
 }
 
-// edition is a set of changes of the roster of one name, which one statement stores.
+// edition is a set of changes of the roster of one name, which one statement stores. It has a
+// goroutine, run, which alone uses served and contended. The goroutine ends soon after the last
+// caller has gone: at once while it waits for a slot or pauses, and otherwise with its connection
+// attempt or its statement, which have limits.
 type edition struct {
 	d        *driver
 	lane     *lane
@@ -84,13 +100,18 @@ func (m *caller) isHasty(now time.Time) bool {
 // edit changes the entries of a name, together with other callers: it reads the row and stores it
 // unless another client has changed it meanwhile; then it begins again. So no row stays locked
 // while the client is slow. An answer that changes nothing is about the row as it was read. In a
-// lane that skips locked rows, edit returns errLocked if another statement keeps the row locked.
-// If ctx ends, edit returns at once.
+// lane that skips locked rows, edit returns errLocked if another statement keeps the row locked, or
+// if other clients keep changing the row.
+//
+// If ctx ends, edit returns at once: with ErrUnavailable if no statement was sent for the change,
+// and otherwise with the error of ctx. The outcome then counts as unknown even if only the reading
+// of the row was sent. There is no limit for the number of conflicts: only ctx ends them in a lane
+// that waits for rows.
 func (d *driver) edit(ctx context.Context, l *lane, key string, alter change) error {
 	return d.editAs(ctx, l, key, &caller{alter: alter})
 }
 
-// editAs makes the change of m.
+// editAs makes the change of m, which must be new. It is edit for a change that swap can make, too.
 func (d *driver) editAs(ctx context.Context, l *lane, key string, m *caller) error {
 	if err := ctx.Err(); err != nil {
 		return unsent(err)
@@ -127,7 +148,8 @@ func (s *editions) enter(d *driver, l *lane, key string, m *caller) {
 	}
 }
 
-// next begins the next edition of a name. s.mu must be held.
+// next begins the next edition of a name, or forgets the queue if nothing waits. The former edition
+// may still be under way if its callers have gone; it then does not call next. s.mu must be held.
 func (s *editions) next(d *driver, l *lane, key string, q *queue) {
 	if len(q.waiting) == 0 {
 		delete(s.byKey, key)
@@ -145,7 +167,7 @@ func (s *editions) next(d *driver, l *lane, key string, q *queue) {
 }
 
 // choose returns the callers of the next edition, and the rest: callers that may leave soon have
-// editions of their own.
+// editions of their own. The caller that has waited longest is always chosen, so no caller starves.
 func choose(waiting []*caller, now time.Time) (chosen, rest []*caller) {
 	for _, m := range waiting {
 		if len(chosen) < maxEdition && m.isHasty(now) == waiting[0].isHasty(now) {
@@ -167,7 +189,8 @@ func (m *caller) rank() int {
 }
 
 // leave notes that the caller of m has gone, and returns its error. A change that was not sent is
-// never sent later. An edition without callers makes no other wait.
+// never sent later. An edition without callers makes no other wait: the next edition begins at
+// once, although a statement of the former may be under way for a moment.
 func (s *editions) leave(d *driver, l *lane, key string, m *caller) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +211,9 @@ func (s *editions) leave(d *driver, l *lane, key string, m *caller) error {
 	return m.ctx.Err()
 }
 
-// run makes e and answers its callers. A caller that was not served has an ended context.
+// run makes e and answers its callers. A caller that was not served has an ended context, or a
+// deadline that has passed, and returns by itself. run then begins the next edition, unless leave
+// has done so.
 func (e *edition) run() {
 	began := time.Now()
 	err := e.make()
@@ -216,7 +241,9 @@ func (e *edition) granted() (n int) {
 	return n
 }
 
-// gather blocks until n changes wait for the next edition after e, or bound is over.
+// gather blocks until n changes wait for the next edition after e, or bound is over. The callers of
+// e have their answers by then, so only the next edition is delayed. Four clients of 16 goroutines
+// that contend for 8 permits change the holders 2.5 times as often with it.
 func (s *editions) gather(e *edition, n int, bound time.Duration) {
 	s.mu.Lock()
 	q := s.byKey[e.key]
@@ -244,7 +271,9 @@ func (q *queue) notify() {
 	}
 }
 
-// make makes e. Each change then has its answer. An error concerns all of them.
+// make makes e. Each change then has its answer. An error concerns all of them, and is not unknown
+// if it wraps ErrUnavailable: make ends with the first statement whose outcome is unknown, so no
+// earlier one can have stored a change.
 func (e *edition) make() error {
 	for conflicts := 0; ; conflicts++ {
 		if done, err := e.swap(); done || err != nil {
@@ -274,7 +303,14 @@ func (e *edition) make() error {
 	}
 }
 
-// read reads the row.
+// pauseAfter returns the pause after a conflict. Pauses grow, and are random, so that the clients
+// do not meet again.
+func pauseAfter(conflicts int) time.Duration {
+	return rand.N(time.Millisecond << min(conflicts, maxPause))
+}
+
+// read reads the row. The callers of e have begun before, so an answer that changes nothing is
+// about the row as it was during the request.
 func (e *edition) read() (*row, error) {
 	for {
 		e.served = e.present()
@@ -288,7 +324,9 @@ func (e *edition) read() (*row, error) {
 	}
 }
 
-// change makes the changes in r, and returns false if another client was faster.
+// change makes the changes in r, and returns false if another client was faster. It wakes the
+// waiters of its own driver after the commit: a waiter that came earlier would read the old row. If
+// the outcome is unknown, it wakes them, too, because the change may be stored.
 func (e *edition) change(r *row) (done bool, err error) {
 	for {
 		e.served = e.present()
@@ -311,17 +349,16 @@ func (e *edition) change(r *row) (done bool, err error) {
 // store writes a row, unless it has changed since it was read, and wakes the waiters with these
 // owners. They also poll, so a server that refuses the messages delays them, but not the change.
 func (e *edition) store(r *row, woken []string) (bool, error) {
-	args := []any{
-		name(e.key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster,
+	if !r.found {
+		version, err := e.exec(e.d.sql.insert, r.args(e.key)...)
+		return version > 0, err
 	}
-	sql := &e.d.sql
+	args, sql := r.updateArgs(e.key), &e.d.sql
 	update, updateWaking := sql.update, sql.updateWaking
 	if e.lane.skips {
 		update, updateWaking = sql.updateSkipping, sql.updateWakingSkipping
 	}
-	if !r.found {
-		update = sql.insert
-	} else if len(woken) > 0 {
+	if len(woken) > 0 {
 		version, err := e.exec(updateWaking, append(args, woken)...)
 		if !hasCode(err, codeNoPrivilege, codeQueueFull) {
 			return version > 0, err
@@ -339,7 +376,9 @@ func (e *edition) exec(sql string, args ...any) (int64, error) {
 }
 
 // callTogether makes a request for e.served. It returns errGone if one of these callers has gone
-// before the request was sent.
+// before the request was sent. Unlike call, it returns only when the request has ended: e has a
+// goroutine already, and its callers leave by themselves. While it waits for a connection it has a
+// slot, for at most d.patience.
 func callTogether[T any](
 	e *edition, request func(context.Context, *pgx.Conn) (T, error),
 ) (value T, err error) {
@@ -365,7 +404,8 @@ func callTogether[T any](
 }
 
 // begin notes that a statement for e.served is now sent on conn. It returns nil if one of these
-// callers has gone.
+// callers has gone. leave holds the same mutex, so a caller that has gone without an attempt is in
+// no statement that is sent later.
 func (e *edition) begin(conn *pgx.Conn) *attempt {
 	s := &e.lane.editions
 	s.mu.Lock()
@@ -381,7 +421,9 @@ func (e *edition) begin(conn *pgx.Conn) *attempt {
 	return a
 }
 
-// isGone reports whether the caller of m has gone, or has to go. editions.mu must be held.
+// isGone reports whether the caller of m has gone, or has to go. It compares the deadline with the
+// clock, because after a stop of the process the timer of the context may fire too late.
+// editions.mu must be held.
 func (m *caller) isGone() bool {
 	return m.left || m.ctx.Err() != nil || !m.end.IsZero() && !m.end.After(time.Now())
 }

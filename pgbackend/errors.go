@@ -29,7 +29,9 @@ const (
 	codeDuplicateObject = "42710" // the type of the rows of a table
 )
 
-// interpretError gives the errors of pgx their meaning.
+// interpretError gives the errors of pgx their meaning. ErrUnavailable, ErrConflict and
+// ErrUnsupported mean that the statement has changed nothing. An error that gets none of them is an
+// unknown outcome: the core then repeats the request under the same owner, or its release.
 //
 // The server sends an error of the severity ERROR instead of the answer, after it has rolled the
 // statement back. A FATAL error ends the connection, and can arrive after the commit: it is
@@ -54,7 +56,8 @@ func interpretError(err error) error {
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 }
 
-// isAnswer reports whether err is an answer of the server, after which the connection goes on.
+// isAnswer reports whether err is an answer of the server, after which the connection goes on. It
+// reads the severity that is not translated: the other one is in the language of the server.
 func isAnswer(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && answer.SeverityUnlocalized == "ERROR"
@@ -82,7 +85,8 @@ func isSentinel(err error) bool {
 	return false
 }
 
-// connectSentinel returns the meaning of a connection that could not be made.
+// connectSentinel returns the meaning of a connection that could not be made. ErrUnsupported ends a
+// Lock, so it is only for errors that no later attempt can overcome.
 func connectSentinel(err error) error {
 	answer, _ := errors.AsType[*pgconn.PgError](err)
 	switch {

@@ -73,12 +73,16 @@ func TestOnlyRow(t *testing.T) {
 // pooler does.
 func TestPoolerIsDetected(t *testing.T) {
 	t.Parallel()
-	conn, err := pgconn.Connect(t.Context(), testenv.Postgres(t).URL)
+	conn, err := pgconn.Connect(t.Context(), testenv.Postgres(t).URL+"?statement_timeout=2000")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := validate(t.Context(), conn); err != nil {
 		t.Errorf("the server itself: %v", err)
+	}
+	// After a slow write pgx reads on another goroutine, which would take the next answer.
+	if err := conn.SyncConn(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	hijacked, err := conn.Hijack()
 	if err != nil {

@@ -3,57 +3,25 @@ package pgbackend
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 )
 
-// lane has the slots and the gates of one class of requests. Renewals have a lane of their own,
-// because any number of other requests would make them wait until leases are lost.
-type lane struct {
-	slots     chan struct{} // one for each request under way
-	abandoned *atomic.Int32 // requests under way whose callers have gone
-	gates     gates
-	editions  editions
-	skips     bool // an update does not wait for a locked row
-}
-
-func newLane(slots int) *lane {
-	return &lane{slots: make(chan struct{}, slots), abandoned: new(atomic.Int32)}
-}
-
-// abandon counts a request whose caller has gone. It reports false if there are too many of them.
-func (l *lane) abandon() bool {
-	if int(l.abandoned.Add(1)) <= (cap(l.slots)+1)/2 {
-		return true
-	}
-	l.abandoned.Add(-1)
-	return false
-}
-
-// drain takes all slots, unless ctx ends before they are free.
-func (l *lane) drain(ctx context.Context) {
-	for range cap(l.slots) {
-		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// gates let one edit of a name in at a time, so that the edits of one lane do not make each other
-// begin again. It is safe for concurrent use.
+// gates let one request of a name in at a time. settleOne uses them, because it can wait for a row
+// for as long as statementTimeout, and releases of one name would take all slots meanwhile. It is
+// safe for concurrent use.
 type gates struct {
 	mu    sync.Mutex
 	gates map[string]*gate
 }
 
-// gate exists while there are edits of its name.
+// gate exists while there are requests for its name, which it calls edits. gates.mu guards the
+// count.
 type gate struct {
 	turn  chan struct{} // has room for one edit
 	edits int           // in the gate and in front of it
 }
 
-// enter waits for the turn of an edit. The caller calls leave at its end.
+// enter waits for the turn of an edit. The caller calls leave at its end. If ctx ends before, enter
+// returns its error and no leave.
 func (g *gates) enter(ctx context.Context, key string) (leave func(), err error) {
 	g.mu.Lock()
 	if g.gates == nil {
@@ -75,7 +43,8 @@ func (g *gates) enter(ctx context.Context, key string) (leave func(), err error)
 	}
 }
 
-// forget removes an edit, and the gate with its last one.
+// forget removes an edit, and the gate with its last edit. So the map does not grow with the names
+// that were ever in use.
 func (g *gates) forget(key string, own *gate) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,7 +1,11 @@
 package pgbackend
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/jackc/pgx/v5"
@@ -10,10 +14,10 @@ import (
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
-// listPage is the number of rows that List reads with one statement.
-const listPage = 500
+// listPage is the maximum number of rows that one statement of List reads.
+const listPage = 5000
 
-// Inspect implements backend.Inspector.
+// Inspect implements backend.Inspector. It locks no row, so it waits for no other statement.
 func (d *driver) Inspect(ctx context.Context, key string) (*backend.Info, error) {
 	r, err := d.read(ctx, d.main, key)
 	if err != nil {
@@ -31,54 +35,109 @@ func (r *row) info(key string) (*backend.Info, error) {
 	return entries.Info(key, r.now.UnixMicro()), nil
 }
 
-// List implements backend.Inspector. It reads the table in pages, by name.
+// List implements backend.Inspector. It reads the table in pages, by name. Between two pages
+// nothing stays open on the server, so a slow caller delays no vacuum. Free rows stay for a day,
+// and there can be very many of them, so a page limits the rows that the server reads, not the
+// locks. A row that cannot be read does not hide the other locks: its error is the last result.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
+		var unreadable error
 		from := name(prefix)
-		for {
-			infos, err := d.list(ctx, from, pastPrefix(prefix))
+		for from != nil {
+			p, err := d.list(ctx, from, pastPrefix(prefix), listPage)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for _, info := range infos {
+			for _, info := range p.infos {
 				if !yield(info, nil) {
 					return
 				}
 			}
-			if len(infos) < listPage {
-				return
-			}
-			from = append(name(infos[len(infos)-1].Key), 0) // the next possible name
+			unreadable = cmp.Or(unreadable, p.unreadable)
+			from = p.next
+		}
+		if unreadable != nil {
+			yield(nil, unreadable)
 		}
 	}
 }
 
-// list returns a page of the locks between two names.
-func (d *driver) list(ctx context.Context, from, to []byte) ([]*backend.Info, error) {
-	return call(ctx, d, d.main,
-		func(ctx context.Context, conn *pgx.Conn) ([]*backend.Info, error) {
-			rows, err := conn.Query(ctx, d.sql.list, from, to, listPage)
-			if err != nil {
+// listed is a page of List.
+type listed struct {
+	infos      []*backend.Info
+	unreadable error  // of the first row that cannot be read
+	next       []byte // where the next page begins, or nil
+}
+
+// list returns the locks between two names, of the first limit rows from the first name on.
+func (d *driver) list(ctx context.Context, from, to []byte, limit int) (*listed, error) {
+	return call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (*listed, error) {
+		rows, err := conn.Query(ctx, d.sql.list, from, to, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		p := new(listed)
+		var last []byte
+		for rows.Next() {
+			if err := p.add(rows, &last); err != nil {
 				return nil, err
 			}
-			return pgx.CollectRows(rows, listed)
-		})
+		}
+		if last != nil && bytes.Compare(last, to) < 0 {
+			p.next = append(last, 0) // the next possible name
+		}
+		return p, rows.Err()
+	})
 }
 
-// listed returns the lock of a row of listSQL.
-func listed(from pgx.CollectableRow) (*backend.Info, error) {
+// add adds the lock of a row of listSQL, if it is held or waited for, and sets the last name of the
+// page. The time of a row can be later than the terms of its entries.
+func (p *listed) add(from pgx.Row, last *[]byte) error {
 	var key []byte
 	r := new(row)
-	if err := r.scan(from, &key); err != nil {
-		return nil, err
+	if err := r.scan(from, last, &key); err != nil || key == nil {
+		return err
 	}
-	return r.info(string(key))
+	info, err := r.info(string(key))
+	if err != nil {
+		p.unreadable = cmp.Or(p.unreadable, fmt.Errorf("lock %q: %w", key, err))
+		return nil
+	}
+	if len(info.Holders) > 0 || info.Waiters > 0 {
+		p.infos = append(p.infos, info)
+	}
+	return nil
 }
 
-// Break implements backend.Breaker.
+// Break implements backend.Breaker. It wakes the waiters that it lets in, as a release does. The
+// holder finds out with its next renewal. If all holders are to go, it also removes a roster that
+// cannot be read.
 func (d *driver) Break(ctx context.Context, key, owner string) error {
-	return d.edit(ctx, d.main, key, func(entries *roster.Roster, _ uint64, _ int64) error {
+	err := d.edit(ctx, d.main, key, func(entries *roster.Roster, _ uint64, _ int64) error {
 		return entries.Break(owner)
 	})
+	if owner == "" && errors.Is(err, backend.ErrConflict) {
+		return d.clearUnreadable(ctx, key, err)
+	}
+	return err
+}
+
+// clearUnreadable removes a roster that cannot be read, with all its entries. It returns reason if
+// another client has changed the row meanwhile.
+func (d *driver) clearUnreadable(ctx context.Context, key string, reason error) error {
+	r, err := d.read(ctx, d.main, key)
+	if err != nil {
+		return err
+	}
+	if _, err := r.entries(); err == nil {
+		return reason
+	}
+	free := r.with(nil, uint64(r.fence))
+	version, err := d.exec(ctx, d.main, d.sql.update, free.updateArgs(key)...)
+	if err == nil && version == 0 {
+		return reason
+	}
+	return err
 }

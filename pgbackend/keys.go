@@ -22,5 +22,6 @@ func names(keys []string) [][]byte {
 // any other name that is greater than the prefix.
 func pastPrefix(prefix string) []byte { return []byte(prefix + end) }
 
-// floorName returns the name of a floor, which is the name of no lock.
+// floorName returns the name of a floor, which is the name of no lock: no UTF-8 begins with the
+// byte of end. List does not show it.
 func floorName(key string) []byte { return []byte(end + key) }

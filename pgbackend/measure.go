@@ -8,7 +8,14 @@ import (
 	"github.com/dlock-go/dlock/backend/measure"
 )
 
-// Floor implements measure.Floor: two statements, and so two commits.
+var (
+	_ measure.Floor    = (*driver)(nil)
+	_ measure.Counters = (*driver)(nil)
+	_ measure.Sweeper  = (*driver)(nil)
+)
+
+// Floor implements measure.Floor: two statements, and so two commits. It is what a pair of Lock and
+// Unlock would cost without terms, fences and waiters.
 func (d *driver) Floor(ctx context.Context, key, owner string) error {
 	for _, sql := range []string{d.sql.floorLock, d.sql.floorUnlock} {
 		if err := d.run(ctx, sql, floorName(key), owner); err != nil {
@@ -16,15 +23,6 @@ func (d *driver) Floor(ctx context.Context, key, owner string) error {
 		}
 	}
 	return nil
-}
-
-// run runs a statement without a result.
-func (d *driver) run(ctx context.Context, sql string, args ...any) error {
-	_, err := call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
-		_, err := conn.Exec(ctx, sql, args...)
-		return struct{}{}, err
-	})
-	return err
 }
 
 // Counters implements measure.Counters.

@@ -9,7 +9,11 @@ import (
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
-// Downgrade implements backend.Downgrader.
+// These methods store a row only over the version that they have read. So a statement of theirs
+// that is executed late, after another change of the row, changes nothing.
+
+// Downgrade implements backend.Downgrader. It wakes the readers that wait next. The former term
+// never ends earlier by it.
 func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
 	reader := *g
 	reader.Mode = backend.Shared
@@ -27,6 +31,8 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 }
 
 // Export implements backend.Mover. The ticket has the owner and a secret, which are in the roster.
+// The grant stays with its owner until Adopt. A second Export replaces the secret, so that only the
+// last ticket is valid.
 func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
 	secret := rand.Text()
 	err = d.edit(ctx, d.main, g.Key, func(entries *roster.Roster, _ uint64, now int64) error {
@@ -41,7 +47,8 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 	return g.Owner + "." + secret, nil
 }
 
-// Adopt implements backend.Mover.
+// Adopt implements backend.Mover. The fence stays, because the lock is never free in between. From
+// then on the former owner's renewals return ErrLost.
 func (d *driver) Adopt(
 	ctx context.Context, ticket string, req *backend.Request,
 ) (*backend.Grant, error) {

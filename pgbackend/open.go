@@ -24,14 +24,17 @@ import (
 	"github.com/dlock-go/dlock/internal/abort"
 )
 
+func init() {
+	backend.Register("postgres", open)
+	backend.Register("postgresql", open)
+}
+
 const (
-	// openTimeout limits the opening of a driver.
-	openTimeout = 8 * time.Second
-	// statementTimeout limits each statement on the server, also one that was given up while it
-	// waits for a row.
+	// statementTimeout limits each statement on the server, also a statement that was given up
+	// while it waits for a row. The server stops counting before the commit.
 	statementTimeout = 2 * time.Second
 	// late is how long after the end of its context a statement may be executed: as long as the
-	// socket may send it, and then wait for a row.
+	// socket may send it, and then wait for a row. Its commit may take longer; settle waits for it.
 	late = abandonAfter + statementTimeout
 	// maxConns is the size of the pool of a driver that is opened by URL.
 	maxConns = 20
@@ -41,7 +44,7 @@ const (
 	pingTimeout = time.Second
 	// pooledIdleTime is how long an idle connection to a pooler is kept.
 	pooledIdleTime = 5 * time.Second
-	// reserved connections of a pool serve renewals only.
+	// reserved connections of a pool serve renewals only. Half of them never wait for a locked row.
 	reserved = 4
 	// maxMessage limits a message of the server, so that no other protocol costs the memory of the
 	// process.
@@ -66,27 +69,89 @@ var settings = map[string]string{
 	"tcp_user_timeout":        "25000",
 }
 
-func init() {
-	backend.Register("postgres", open)
-	backend.Register("postgresql", open)
+// New makes a driver of a pool that belongs to the caller: Close leaves it open. New probes the
+// server and the table, for at most eight seconds, and creates the table if it does not exist. Nil
+// options are the defaults.
+//
+// The driver makes one more connection with the pool's configuration, for its waiters. With
+// LockSession that connection has all locks, and the driver does not use the pool. These settings
+// of the pool matter:
+//
+//   - MaxConns: acquiring, renewing and releasing share the pool with the application's own
+//     statements. If it is exhausted for a TTL, locks are lost. Of more than four connections the
+//     driver leaves four to its renewals. A driver opened by URL has a pool of its own.
+//   - ConnConfig.ConnectTimeout and PingTimeout should be a few seconds: pgx has two minutes and no
+//     limit. After a firewall has forgotten the idle connections, each renewal waits that long for
+//     one of them.
+//   - The isolation level must be READ COMMITTED and synchronous_commit must not be off or local:
+//     otherwise New returns ErrUnsupported. ConnConfig.RuntimeParams sets both.
+//   - A pool of several hosts needs target_session_attrs=read-write: otherwise a new connection can
+//     reach a standby. The driver ends such a connection with its first request, which is
+//     ErrUnavailable.
+//   - statement_timeout limits how long a statement that was given up may still be executed.
+//     Capabilities.Late takes it for at most two seconds. transaction_timeout should not be
+//     shorter: it ends the connection, so the outcome of the statement is unknown.
+//   - If an operator cancels a commit that waits for a synchronous standby, it counts as a success.
+//   - ConnConfig.DialFunc may wrap its sockets if the wrappers have a method NetConn() net.Conn.
+//     Otherwise the kernel can send a statement that was given up later than Capabilities.Late.
+//   - Behind a pooler in transaction mode that does not support prepared statements,
+//     ConnConfig.DefaultQueryExecMode must be pgx.QueryExecModeCacheDescribe.
+func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {
+	if pool == nil {
+		return nil, errors.New("dlock: pgbackend.New needs a pool")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), backend.OpenTimeout)
+	defer cancel()
+	config := pool.Config()
+	return lend(ctx, pgxPool{pool}, int(config.MaxConns), originOf(config), opts)
 }
 
-// target is what a URL says.
-type target struct {
-	Options
-	user, password, database string
-	hosts                    []string // with ports; none with a socket
-	socket                   string
-	tls                      *tlsfile.Files
+// NewDB is New for a database that was opened with pgx's stdlib, or with sql.Open and the driver
+// "pgx". A database with another driver is ErrUnsupported.
+//
+// MaxOpenConns takes the place of MaxConns; if the database has no limit, the driver uses 20
+// connections at most. The connection for the waiters is made as the first one of the database was;
+// the hooks of stdlib, such as OptionBeforeConnect, are not called for it. If it cannot be made,
+// waiters poll.
+func NewDB(db *sql.DB, opts *Options) (backend.Driver, error) {
+	if db == nil {
+		return nil, errors.New("dlock: pgbackend.NewDB needs a database")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), backend.OpenTimeout)
+	defer cancel()
+	var base origin
+	err := sqlPool{db}.with(ctx, func(conn *pgx.Conn) { base.config = conn.Config() })
+	if err != nil {
+		return nil, unsent(err)
+	}
+	size := cmp.Or(db.Stats().MaxOpenConnections, maxConns)
+	return lend(ctx, sqlPool{db}, size, base, opts)
 }
 
-// open implements backend.Opener.
+// lend makes a driver of a pool that belongs to the caller.
+func lend(
+	ctx context.Context, pool pool, size int, base origin, opts *Options,
+) (backend.Driver, error) {
+	o := opts.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Lock == LockSession {
+		return openSession(ctx, base, o)
+	}
+	dials := newDialer(base.config.DialFunc)
+	base.config.DialFunc = dials.dial
+	return newDriver(pool, size, base, dials, o).opened(ctx)
+}
+
+// open implements backend.Opener. If it finds a pooler, it connects again without the settings that
+// a pooler refuses.
 func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 	t, err := parseTarget(u)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.OpenTimeout)
 	defer cancel()
 	if t.Lock == LockSession {
 		config, dials, err := t.config(false)
@@ -119,6 +184,19 @@ func (t *target) open(ctx context.Context, pooled bool) (backend.Driver, error) 
 	return d.opened(ctx)
 }
 
+// opened returns d after its probe, or closes it. Its own time limit is no outcome that is unknown,
+// because nothing has been locked.
+func (d *driver) opened(ctx context.Context) (backend.Driver, error) {
+	_, err := backend.Call(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, d.probe(ctx)
+	})
+	if err == nil {
+		return d, nil
+	}
+	_ = d.Close()
+	return nil, unsent(err)
+}
+
 // newPool makes the pool of a driver. If a connection that was idle does not answer, maybe none
 // does, for example after a firewall has forgotten them. The pool then ends all of them, because a
 // renewal has no time to try one after the other. A pooler can also be silent because all of its
@@ -148,117 +226,9 @@ func newPool(
 	return pool, err
 }
 
-// New makes a driver of a pool that belongs to the caller: Close leaves it open. New probes the
-// server and the table, for at most eight seconds, and creates the table if it does not exist. Nil
-// options are the defaults.
-//
-// The driver makes one more connection with the pool's configuration, for its waiters. With
-// LockSession that connection has all locks, and the driver does not use the pool. These settings
-// of the pool matter:
-//
-//   - MaxConns: acquiring, renewing and releasing share the pool with the application's own
-//     statements. If it is exhausted for a TTL, locks are lost. Of more than four connections the
-//     driver leaves four to its renewals. A driver opened by URL has a pool of its own.
-//   - ConnConfig.ConnectTimeout and PingTimeout should be a few seconds: pgx has two minutes and no
-//     limit. After a firewall has forgotten the idle connections, each renewal waits that long for
-//     one of them.
-//   - The isolation level must be READ COMMITTED and synchronous_commit must not be off or local:
-//     otherwise New returns ErrUnsupported. ConnConfig.RuntimeParams sets both.
-//   - statement_timeout limits how long a statement that was given up may still be executed.
-//     Capabilities.Late takes it for at most two seconds.
-//   - If an operator cancels a commit that waits for a synchronous standby, it counts as a success.
-//   - Behind a pooler in transaction mode that does not support prepared statements,
-//     ConnConfig.DefaultQueryExecMode must be pgx.QueryExecModeCacheDescribe.
-func New(pool *pgxpool.Pool, opts *Options) (backend.Driver, error) {
-	if pool == nil {
-		return nil, errors.New("dlock: pgbackend.New needs a pool")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
-	defer cancel()
-	config := pool.Config()
-	return lend(ctx, pgxPool{pool}, int(config.MaxConns), originOf(config), opts)
-}
-
-// NewDB is New for a database that was opened with pgx's stdlib, or with sql.Open and the driver
-// "pgx". A database with another driver is ErrUnsupported.
-//
-// MaxOpenConns takes the place of MaxConns; if the database has no limit, the driver uses 20
-// connections at most. The connection for the waiters is made as the first one of the database was;
-// the hooks of stdlib, such as OptionBeforeConnect, are not called for it. If it cannot be made,
-// waiters poll.
-func NewDB(db *sql.DB, opts *Options) (backend.Driver, error) {
-	if db == nil {
-		return nil, errors.New("dlock: pgbackend.NewDB needs a database")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
-	defer cancel()
-	var base origin
-	err := sqlPool{db}.with(ctx, func(conn *pgx.Conn) { base.config = conn.Config() })
-	if err != nil {
-		return nil, unsent(err)
-	}
-	size := cmp.Or(db.Stats().MaxOpenConnections, maxConns)
-	return lend(ctx, sqlPool{db}, size, base, opts)
-}
-
-// lend makes a driver of a pool that belongs to the caller.
-func lend(
-	ctx context.Context, pool pool, size int, base origin, opts *Options,
-) (backend.Driver, error) {
-	o := opts.withDefaults()
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	if o.Lock == LockSession {
-		return openSession(ctx, base, o)
-	}
-	dials := newDialer(base.config.DialFunc)
-	base.config.DialFunc = dials.dial
-	return newDriver(pool, size, base, dials, o).opened(ctx)
-}
-
-// opened returns d after its probe, or closes it. Its own time limit is no outcome that is unknown,
-// because nothing has been locked.
-func (d *driver) opened(ctx context.Context) (backend.Driver, error) {
-	_, err := backend.Call(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, d.probe(ctx)
-	})
-	if err == nil {
-		return d, nil
-	}
-	_ = d.Close()
-	return nil, unsent(err)
-}
-
-// parseTarget takes the parameters of u.
-func parseTarget(u *backend.URL) (*target, error) {
-	t := &target{user: u.User, password: u.Password, hosts: u.HostsWithPort("5432")}
-	t.Options = (&Options{TTL: u.TTL}).withDefaults()
-	files, tlsErr := tlsfile.Take(u, "")
-	t.tls = files
-	err := errors.Join(tlsErr, u.TakeDuration("timeout", &t.Timeout))
-	u.TakeString("table", &t.Table)
-	u.TakeString("lock", &t.Lock)
-	u.TakeString("socket", &t.socket)
-	if err := errors.Join(err, t.check()); err != nil {
-		return nil, err
-	}
-	t.database = strings.TrimPrefix(u.Path, "/")
-	switch {
-	case (len(t.hosts) == 0) == (t.socket == ""):
-		return nil, errors.New("dlock: invalid URL: it has either hosts or a socket, " +
-			"as in postgres://user@host/database")
-	case t.database == "" || strings.Contains(t.database, "/"):
-		return nil, errors.New("dlock: invalid URL: the path is the name of the database")
-	case t.socket != "" && t.tls != nil:
-		return nil, errors.New("dlock: invalid URL: a socket has no TLS")
-	}
-	return t, nil
-}
-
 // config returns the configuration of the pool. A pooler has no settings of single connections and
 // maybe no prepared statements with names. pgx insists on parsing one, and takes from the
-// environment what the URL does not say, such as PGPASSWORD and the file of passwords.
+// environment what is not in the URL, such as PGPASSWORD and the file of passwords.
 func (t *target) config(pooled bool) (*pgxpool.Config, *dialer, error) {
 	config, err := pgxpool.ParseConfig(t.text())
 	if err != nil {
@@ -290,11 +260,6 @@ func (t *target) config(pooled bool) (*pgxpool.Config, *dialer, error) {
 		config.MaxConnIdleTime, config.HealthCheckPeriod = pooledIdleTime, pooledIdleTime
 	}
 	conn.OnNotice = noteUnreplicated
-	onError := conn.OnPgError
-	conn.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {
-		// A server that became a standby stays one: another connection may find the primary.
-		return err.Code != codeReadOnly && onError(c, err)
-	}
 	return config, dials, t.secure(&conn.Config)
 }
 
@@ -349,63 +314,114 @@ func (t *target) secure(config *pgconn.Config) error {
 	return nil
 }
 
-// checked is the number of values that check reads.
-const checked = 7
+// facts are what check has found out about a connection.
+type facts struct {
+	isPooled  bool // there is a pooler in front of the server
+	isLimited bool // statements end in time for Capabilities.Late
+	isQuiet   bool // no warning arrives, see noteUnreplicated
+}
 
-// validate checks a connection to the server itself. If a new one is to a standby, pgx tries the
-// next host.
+// validate checks a connection to the server itself. pgx calls it for each new connection, and
+// tries the next host after an error, for example if the host is a standby. It does not check a
+// connection later: if the server has become a standby, the connection ends with its first request,
+// see attempt.end.
 func validate(ctx context.Context, conn *pgconn.PgConn) error {
-	pooled, err := check(ctx, conn)
-	if pooled {
-		return errPooler // before the settings, which the pooler has not kept
-	}
+	f, err := checkOwn(ctx, conn)
+	return cmp.Or(err, f.unkept())
+}
+
+// validateSession is validate for a connection with advisory locks, whose statements have no limit.
+func validateSession(ctx context.Context, conn *pgconn.PgConn) error {
+	_, err := checkOwn(ctx, conn)
 	return err
+}
+
+// checkOwn is check for a connection that the driver has to the server itself.
+func checkOwn(ctx context.Context, conn *pgconn.PgConn) (facts, error) {
+	f, err := check(ctx, conn, true)
+	if f.isPooled {
+		err = errPooler // before the settings, which the pooler has not kept
+	}
+	return f, err
 }
 
 // validatePooled checks a connection to a pooler.
 func validatePooled(ctx context.Context, conn *pgconn.PgConn) error {
-	_, err := check(ctx, conn)
-	return err
+	f, err := check(ctx, conn, false)
+	return cmp.Or(err, f.unkept())
 }
 
-// check checks the server of a connection, and reports whether there is a pooler in front of it.
-func check(ctx context.Context, conn *pgconn.PgConn) (pooled bool, err error) {
-	results, err := conn.Exec(ctx, `SELECT current_setting('transaction_read_only'),
-		current_setting('synchronous_commit'), current_setting('transaction_isolation'),
-		current_setting('server_version_num'), pg_backend_pid(),
-		current_setting('statement_timeout') <> '0'
-			AND current_setting('statement_timeout')::interval <= interval '2 seconds',
-		current_setting('client_min_messages') IN ('error', 'fatal', 'panic')`).ReadAll()
+// checkLent checks a connection of a pool of the caller, and reports whether there is a pooler in
+// front of the server. Without a pooler the limits of statements are the caller's choice.
+func checkLent(ctx context.Context, conn *pgconn.PgConn) (pooled bool, err error) {
+	f, err := check(ctx, conn, false)
+	if err == nil && f.isPooled {
+		err = f.unkept()
+	}
+	return f.isPooled, err
+}
+
+// unkept returns an error if the connection lacks settings of a driver that is opened by URL. A
+// pooler, a proxy or a trigger of the server can undo them.
+func (f facts) unkept() error {
+	switch {
+	case !f.isLimited:
+		return fmt.Errorf("%w: statement_timeout must be two seconds at most, but a pooler, a "+
+			"proxy or a login trigger has changed it: ALTER ROLE … SET statement_timeout = '2s'",
+			backend.ErrUnsupported)
+	case f.isQuiet:
+		return fmt.Errorf("%w: client_min_messages must be warning or lower, but a pooler, a "+
+			"proxy or a login trigger has changed it", backend.ErrUnsupported)
+	}
+	return nil
+}
+
+// checkSQL reads what check compares. If the connection is the driver's own and not a pooler's, the
+// last column turns transaction_timeout off, which PostgreSQL has since 17: a short one would end a
+// connection whose statement waits for a row. It has no place in settings, because an older server
+// refuses a connection with it.
+const checkSQL = `SELECT current_setting('transaction_read_only'),
+	current_setting('synchronous_commit'), current_setting('transaction_isolation'),
+	current_setting('server_version_num'), pg_backend_pid(),
+	current_setting('statement_timeout') <> '0'
+		AND current_setting('statement_timeout')::interval <= interval '2 seconds',
+	current_setting('client_min_messages') IN ('error', 'fatal', 'panic'),
+	CASE WHEN %t AND pg_backend_pid() = %d AND current_setting('transaction_timeout', true) <> '0'
+		THEN set_config('transaction_timeout', '0', false) END`
+
+// checked is the number of values that checkSQL reads.
+const checked = 8
+
+// check checks the server of a connection, which is own if the driver may change its settings. It
+// needs one round trip, and prepares no statement, which a pooler might not support.
+func check(ctx context.Context, conn *pgconn.PgConn, own bool) (f facts, err error) {
+	results, err := conn.Exec(ctx, fmt.Sprintf(checkSQL, own, conn.PID())).ReadAll()
 	if err != nil {
-		return false, err
+		return f, err
 	}
 	values, ok := onlyRow(results)
 	if !ok {
-		return false, errStranger
+		return f, errStranger
 	}
 	readOnly, commit, isolation := values[0], values[1], values[2]
-	version, pid, isLimited, isQuiet := values[3], values[4], values[5], values[6]
+	version, pid := values[3], values[4]
 	number, err := strconv.Atoi(version)
-	pooled = pid != strconv.FormatUint(uint64(conn.PID()), 10) // a pooler has its own numbers
+	// A pooler has its own numbers.
+	f.isPooled = pid != strconv.FormatUint(uint64(conn.PID()), 10)
+	f.isLimited, f.isQuiet = values[5] == "t", values[6] == "t"
 	switch {
 	case err != nil || number < 140000:
 		err = errOld
 	case readOnly != "off":
-		err = fmt.Errorf("%w: the server is a standby or read-only", backend.ErrUnavailable)
+		err = errReadOnly
 	case commit == "off" || commit == "local":
 		err = fmt.Errorf("%w: synchronous_commit is %s: a crash or a failover would forget locks",
 			backend.ErrUnsupported, commit)
 	case isolation != "read committed":
 		err = fmt.Errorf("%w: the isolation level is %s, and must be read committed",
 			backend.ErrUnsupported, isolation)
-	case pooled && isLimited != "t": // Capabilities.Late depends on it
-		err = fmt.Errorf("%w: behind a pooler the user needs a statement_timeout of two seconds "+
-			"at most: ALTER ROLE … SET statement_timeout = '2s'", backend.ErrUnsupported)
-	case pooled && isQuiet == "t": // see noteUnreplicated
-		err = fmt.Errorf("%w: behind a pooler client_min_messages must be warning or lower",
-			backend.ErrUnsupported)
 	}
-	return pooled, err
+	return f, err
 }
 
 // onlyRow returns the values of a result of validate. The peer may be no server of PostgreSQL.
@@ -427,6 +443,8 @@ var (
 	errPooler = fmt.Errorf("%w: there is a pooler in front of the server, which does not keep "+
 		"the settings and the locks of a connection; connect to the server itself",
 		backend.ErrUnsupported)
+	// errReadOnly is the error of a server that accepts no changes.
+	errReadOnly = fmt.Errorf("%w: the server is a standby or read-only", backend.ErrUnavailable)
 	// errStranger is the error of a peer that is no server of PostgreSQL.
 	errStranger = fmt.Errorf("%w: the peer does not answer as PostgreSQL does",
 		backend.ErrUnsupported)
@@ -441,7 +459,7 @@ func (d *driver) probe(ctx context.Context) (err error) {
 // probeOn is probe on one connection.
 func (d *driver) probeOn(ctx context.Context, conn *pgx.Conn) (err error) {
 	if !d.owned { // otherwise each connection has been checked
-		if d.pooled, err = check(ctx, conn.PgConn()); err != nil {
+		if d.pooled, err = checkLent(ctx, conn.PgConn()); err != nil {
 			return err
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -25,21 +27,40 @@ type pool interface {
 // pgxPool is a pool of pgx.
 type pgxPool struct{ *pgxpool.Pool }
 
-// with implements pool. If pgx has given the connection up, with returns when it has ended. So a
-// request keeps its slot, and no request takes a connection that is reserved for renewals.
+// with implements pool. If pgx has given the connection up, with returns when it has ended, but
+// after cleanupTimeout in any case. So a request keeps its slot, and no request takes a connection
+// that is reserved for renewals. A connection that has not ended by then no longer counts in its
+// pool, which would count it for 15 s.
 func (p pgxPool) with(ctx context.Context, use func(*pgx.Conn)) error {
 	conn, err := p.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	use(conn.Conn())
-	own := conn.Conn().PgConn()
-	isClosed := own.IsClosed()
-	conn.Release()
-	if isClosed {
-		<-own.CleanupDone()
+	if own := conn.Conn().PgConn(); own.IsClosed() && !awaitCleanup(own) {
+		conn.Hijack()
+		return nil
 	}
+	conn.Release()
 	return nil
+}
+
+// cleanupTimeout limits the wait for a connection that pgx has given up. It is longer than a cancel
+// request in a pool of the driver. In a pool of the caller, whose connections no dialer of the
+// driver makes, a cancel request takes up to 15 s. Two of them would stop all renewals.
+const cleanupTimeout = 2 * cancelTimeout
+
+// awaitCleanup waits until a connection has ended that pgx has given up. It reports false if the
+// connection has not ended after cleanupTimeout.
+func awaitCleanup(conn *pgconn.PgConn) bool {
+	timer := time.NewTimer(cleanupTimeout)
+	defer timer.Stop()
+	select {
+	case <-conn.CleanupDone():
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // sqlPool is the database of a caller.
@@ -49,7 +70,9 @@ type sqlPool struct{ *sql.DB }
 var errOtherDriver = fmt.Errorf("%w: the *sql.DB has another driver than pgx: open it with "+
 	"github.com/jackc/pgx/v5/stdlib", backend.ErrUnsupported)
 
-// with implements pool.
+// with implements pool, as for a pool of pgx. database/sql keeps a connection that has ended in its
+// count until Raw returns ErrBadConn. This error is not returned to the caller of with, because use
+// was called.
 func (p sqlPool) with(ctx context.Context, use func(*pgx.Conn)) error {
 	conn, err := p.Conn(ctx)
 	if err != nil {
@@ -65,7 +88,7 @@ func (p sqlPool) with(ctx context.Context, use func(*pgx.Conn)) error {
 		used = true
 		use(own.Conn())
 		if end := own.Conn().PgConn(); end.IsClosed() {
-			<-end.CleanupDone()
+			_ = awaitCleanup(end)
 			return sqldriver.ErrBadConn // makes room for another one
 		}
 		return nil
@@ -79,8 +102,9 @@ func (p sqlPool) with(ctx context.Context, use func(*pgx.Conn)) error {
 // Close implements pool. The database belongs to the caller.
 func (p sqlPool) Close() {}
 
-// origin makes the connections that are not of the pool: one that listens for waiters, or the one
-// that has the locks of a session.
+// origin makes the connections that are not of the pool: the connection that listens for waiters,
+// or the connection that has the locks of a session. A pool cannot lend them, because it would take
+// them from its other users for as long as the driver lives.
 type origin struct {
 	config *pgx.ConnConfig
 	// beforeConnect changes the configuration of the next connection, such as a password that

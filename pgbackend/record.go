@@ -2,6 +2,7 @@ package pgbackend
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,27 +22,36 @@ type row struct {
 	found bool      // a name without a row is free
 
 	version        int64 // of the row, greater after each change
-	fence          int64 // the last one that was granted
+	fence          int64 // of the last grant
 	owner          string
 	meta           []byte
 	since, expires time.Time // of the owner; of a free row, expires is when it became free
 	roster         []byte    // nil if there is none
+
+	before *row // the row as it was read; nil if this row is
 }
 
-// columns are what scan reads. The first ones are of the server and of the row's key.
+// columns are what scan reads. The first one is the server's time. The last one is true on a
+// standby or a read-only server. A standby can be behind, so its rows are no reason for any answer.
 const columns = `clock_timestamp(),
-	l.version, l.fence, l.owner, l.meta, l.since, l.expires, l.roster`
+	l.version, l.fence, l.owner, l.meta, l.since, l.expires, l.roster,
+	current_setting('transaction_read_only') = 'on'`
 
-// scan reads the columns of a row, after those for first. A name without a row begins with the
-// server's time as its fence and version, because a row that was deleted had lower ones.
+// scan reads the columns of a row, after those for first. On a standby it returns errReadOnly. A
+// name without a row begins with the server's time as its fence and version, because a row that was
+// deleted had lower ones.
 func (r *row) scan(from pgx.Row, first ...any) error {
 	var version, fence *int64
 	var owner *string
 	var since, expires *time.Time
+	var readOnly bool
 	err := from.Scan(append(first,
-		&r.now, &version, &fence, &owner, &r.meta, &since, &expires, &r.roster)...)
-	if err != nil {
+		&r.now, &version, &fence, &owner, &r.meta, &since, &expires, &r.roster, &readOnly)...)
+	switch {
+	case err != nil:
 		return err
+	case readOnly:
+		return errReadOnly
 	}
 	if r.found = version != nil; !r.found {
 		r.fence = max(1, r.now.UnixMicro()-backend.FenceEpoch) // a clock can be wrong by years
@@ -68,11 +78,13 @@ func (r *row) entries() (roster.Roster, error) {
 		r.since.UnixMicro(), r.expires.UnixMicro()), nil
 }
 
-// with returns the row with other holders and waiters. fence is the last one that was granted.
+// with returns the row with other holders and waiters. fence belongs to the last grant. The new row
+// keeps the version that was read: the statement that stores it compares the version, and adds 1.
+// The statement also compares the rest of before, see isUnchanged.
 func (r *row) with(entries roster.Roster, fence uint64) *row {
 	next := &row{
 		now: r.now, found: r.found, version: r.version, fence: int64(fence),
-		meta: []byte{}, since: r.now, expires: r.now,
+		meta: []byte{}, since: r.now, expires: r.now, before: r,
 	}
 	switch {
 	case len(entries) == 0:
@@ -89,17 +101,44 @@ func (r *row) with(entries roster.Roster, fence uint64) *row {
 	return next
 }
 
+// args returns the parameters of insertSQL.
+func (r *row) args(key string) []any {
+	return []any{name(key), r.version, r.fence, r.owner, r.meta, r.since, r.expires, r.roster}
+}
+
+// updateArgs returns the parameters of updateSQL.
+func (r *row) updateArgs(key string) []any {
+	read := r.read()
+	return append(r.args(key), read.fence, read.owner, read.expires, digest(read.roster))
+}
+
+// read returns the row as it was read.
+func (r *row) read() *row { return cmp.Or(r.before, r) }
+
+// digest returns sha256 of a roster, or nil if there is none. A roster can be long, so a statement
+// compares its digest.
+func digest(roster []byte) []byte {
+	if roster == nil {
+		return nil
+	}
+	sum := sha256.Sum256(roster)
+	return sum[:]
+}
+
 // isPlain reports whether e needs no roster if it is the only entry.
 func (r *row) isPlain(e roster.Entry) bool {
 	return e.Granted && e.Word == kind.Writer && e.Secret == "" && int64(e.Fence) == r.fence
 }
 
-// change is a change of the entries at now, on the server's clock. fence is that of a new grant. It
-// may be called several times.
+// change is a change of the entries at now, on the server's clock. A new grant gets fence. It may
+// be called several times, each time with the entries of another reading, and on another goroutine
+// than its caller's. It must not block. Its error is the answer to its caller only.
 type change func(entries *roster.Roster, fence uint64, now int64) error
 
 // edited returns the row after the changes of callers, which then have their answers, and the
-// owners of the waiters that the changes let in. If nothing has to be stored, next is nil.
+// owners of the waiters that the changes let in. If nothing has to be stored, next is nil. The
+// changes are made in the order of callers, each of them in the result of the former ones. err is
+// about the row, and not about a change: then no caller has an answer.
 func (r *row) edited(callers []*caller) (next *row, woken []string, err error) {
 	before, err := r.entries()
 	if err != nil {

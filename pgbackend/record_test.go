@@ -3,6 +3,11 @@ package pgbackend
 import (
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 // noRow has the columns of a name without a row, read at this time.
@@ -23,4 +28,75 @@ func TestFenceOfAWrongClock(t *testing.T) {
 	if err != nil || r.fence <= 0 || r.version <= 0 {
 		t.Errorf("the fence is %d, the version is %d, error %v", r.fence, r.version, err)
 	}
+}
+
+// TestRowOfAnotherServerIsNotStored stores a row that was read on another server, where the same
+// version has another content. A former primary that lives on has such rows.
+func TestRowOfAnotherServerIsNotStored(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	req := permit(t, 2)
+	defer raw.Release(t, d, raw.Acquire(t, d, req))
+	differences := []string{
+		"fence = fence + 1", "owner = 'x'", "expires = expires + interval '1 microsecond'",
+		"roster = roster || ' '", "roster = NULL",
+	}
+	for _, difference := range differences {
+		exec(t, conn, `BEGIN`)
+		exec(t, conn, `UPDATE dlock SET `+difference+` WHERE name = $1`, name(req.Key))
+		other := readOn(t, conn, d, req.Key)
+		exec(t, conn, `ROLLBACK`)
+		wantStored(t, d, req.Key, difference, other, 0)
+	}
+	wantStored(t, d, req.Key, "nothing", readOn(t, conn, d, req.Key), 1)
+}
+
+// readOn reads a row on a connection.
+func readOn(t *testing.T, conn *pgx.Conn, d *driver, key string) *row {
+	t.Helper()
+	r := new(row)
+	if err := r.scan(conn.QueryRow(t.Context(), d.sql.read, name(key))); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wantStored stores r by each statement that stores rows, and undoes it.
+func wantStored(t *testing.T, d *driver, key, difference string, r *row, want int64) {
+	t.Helper()
+	rows := new(set)
+	rows.add(key, r, 0)
+	args := r.updateArgs(key)
+	for what, statement := range map[string]struct {
+		sql  string
+		args []any
+	}{
+		"update":         {d.sql.update, args},
+		"updateSkipping": {d.sql.updateSkipping, args},
+		"updateWaking":   {d.sql.updateWaking, append(args, []string{"x"})},
+		"storeAll":       {d.sql.storeAll, rows.args()},
+	} {
+		stored := storedBy(t, d, statement.sql, statement.args)
+		if min(stored, 1) != want {
+			t.Errorf("%s of a row with the difference %q: %d", what, difference, stored)
+		}
+	}
+}
+
+// storedBy executes a statement and undoes it. It returns the number that the statement returns.
+func storedBy(t *testing.T, d *driver, sql string, args []any) (number int64) {
+	t.Helper()
+	err := d.pool.with(t.Context(), func(conn *pgx.Conn) {
+		exec(t, conn, `BEGIN`)
+		defer exec(t, conn, `ROLLBACK`)
+		var err error
+		if number, err = numberOf(t.Context(), conn, sql, args...); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
 }

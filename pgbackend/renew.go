@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -26,56 +27,13 @@ const (
 // executed.
 var errLocked = fmt.Errorf("%w: another statement has locked the row", backend.ErrUnavailable)
 
-// Renew implements backend.Driver.
-func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-	term := backend.Term{Sent: backend.Began(ctx), TTL: g.TTL}
-	version, err := d.exec(ctx, d.renewals, d.sql.renew,
-		name(g.Key), g.Owner, roster.Micros(g.TTL), int64(g.Fence))
-	if err != nil || version > 0 {
-		return term, err
-	}
-	gs := []*backend.Grant{g}
-	err = renewEntries(ctx, d.editHastily, g.Key, gs)[0]
-	if errors.Is(err, errLocked) {
-		err = renewEntries(ctx, d.editPatiently, g.Key, gs)[0]
-	}
-	return term, err
-}
+// A renewal creates nothing: it checks the owner, and the fence if the grant has one. It returns
+// ErrLost only after a statement has read, as committed, that the row is gone or does not have the
+// grant. A row that is locked is ErrUnavailable and no loss.
 
-// editor is editHastily or editPatiently.
-type editor func(ctx context.Context, key string, alter change) error
-
-// renewEntries renews grants of one name that may be in its roster, with one change.
-func renewEntries(
-	ctx context.Context, edit editor, key string, gs []*backend.Grant,
-) []error {
-	answers := make([]error, len(gs))
-	err := edit(ctx, key, func(entries *roster.Roster, _ uint64, now int64) error {
-		for i, g := range gs {
-			answers[i] = renewEntry(*entries, g, now)
-		}
-		return nil
-	})
-	if err != nil {
-		return slices.Repeat([]error{err}, len(gs))
-	}
-	return answers
-}
-
-func renewEntry(entries roster.Roster, g *backend.Grant, now int64) error {
-	if isOther(entries.Find(g.Owner), g) {
-		return backend.ErrLost
-	}
-	return entries.Renew(g.Owner, g.TTL, now)
-}
-
-// isOther reports whether e is another grant of the owner of g, which a late request made after a
-// break. A grant that was rebuilt may have no fence.
-func isOther(e *roster.Entry, g *backend.Grant) bool {
-	return e != nil && e.Granted && g.Fence > 0 && e.Fence != g.Fence
-}
-
-// RenewAll implements backend.BatchRenewer: one statement renews up to 1,000 grants.
+// RenewAll implements backend.BatchRenewer: one statement renews up to 1,000 grants. It blocks
+// until it has all answers, or ctx ends. So the grants in rosters that are locked come at the end,
+// with half of the time that is left.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	answers := make([]backend.Renewal, len(gs))
 	sent := backend.Began(ctx)
@@ -93,7 +51,7 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	return answers
 }
 
-// renewBatch renews grants with one statement. It looks after those that the statement left out.
+// renewBatch renews grants with one statement. renewRest answers the renewals that it left out.
 func (d *driver) renewBatch(ctx context.Context, gs []*backend.Grant, answers []backend.Renewal) {
 	keys, owners := make([][]byte, len(gs)), make([]string, len(gs))
 	ttls, fences := make([]int64, len(gs)), make([]int64, len(gs))
@@ -175,6 +133,61 @@ func renewNamed(
 	}
 }
 
+// editor is editHastily or editPatiently.
+type editor func(ctx context.Context, key string, alter change) error
+
+// editHastily is edit for a renewal. It waits for no row.
+func (d *driver) editHastily(ctx context.Context, key string, alter change) error {
+	return d.edit(ctx, d.renewals, key, alter)
+}
+
+// editPatiently is edit for a renewal that has found its row locked. A row that many clients change
+// passes from one statement to the next: only a statement that waits gets its turn. It leaves half
+// of the time, because RenewAll ends with its slowest answer.
+func (d *driver) editPatiently(ctx context.Context, key string, alter change) error {
+	bounded := ctx
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	err := d.edit(bounded, d.patient, key, alter)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = errNoAnswer
+	}
+	return err
+}
+
+// renewEntries renews grants of one name that may be in its roster, with one change.
+func renewEntries(
+	ctx context.Context, edit editor, key string, gs []*backend.Grant,
+) []error {
+	answers := make([]error, len(gs))
+	err := edit(ctx, key, func(entries *roster.Roster, _ uint64, now int64) error {
+		for i, g := range gs {
+			answers[i] = renewEntry(*entries, g, now)
+		}
+		return nil
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(gs))
+	}
+	return answers
+}
+
+func renewEntry(entries roster.Roster, g *backend.Grant, now int64) error {
+	if isOther(entries.Find(g.Owner), g) {
+		return backend.ErrLost
+	}
+	return entries.Renew(g.Owner, g.TTL, now)
+}
+
+// isOther reports whether e is another grant of the owner of g, which a late request made after a
+// break. A grant that was rebuilt may have no fence.
+func isOther(e *roster.Entry, g *backend.Grant) bool {
+	return e != nil && e.Granted && g.Fence > 0 && e.Fence != g.Fence
+}
+
 // whyNot returns why a statement has not renewed g. The row has no roster, or r is nil.
 func (r *row) whyNot(g *backend.Grant) error {
 	if r != nil && r.isOf(g) {
@@ -206,7 +219,9 @@ func (d *driver) readAll(
 				if err := r.scan(rows, &key); err != nil {
 					return nil, err
 				}
-				found[string(key)] = r
+				if r.found {
+					found[string(key)] = r
+				}
 			}
 			return found, rows.Err()
 		})

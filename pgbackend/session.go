@@ -73,7 +73,7 @@ func sessionConfig(base *pgx.ConnConfig, opts Options) *pgx.ConnConfig {
 		"tcp_user_timeout":    strconv.FormatInt(limit, 10),
 		"tcp_keepalives_idle": strconv.FormatInt(min(limit/1000+1, maxKeepalive), 10),
 	})
-	config.ValidateConnect = validate
+	config.ValidateConnect = validateSession
 	return config
 }
 
@@ -86,10 +86,14 @@ func advisoryKey(key string) string {
 // number returns the number of an advisory lock.
 func number(id string) int64 { return int64(binary.BigEndian.Uint64([]byte(id))) }
 
-// endless is the context of the statements. Only Close ends them.
+// endless is the context of the statements. Only Close ends them: pgx would end the connection with
+// the context of one statement, and so all locks. Package session limits them, and closes the
+// connection if the server does not answer in time.
 var endless = context.Background()
 
-// adviser is a connection with advisory locks. It implements session.Conn.
+// adviser is a connection with advisory locks. It implements session.Conn. One goroutine at a time
+// uses it, but Ended and Close are safe for concurrent use. Each adviser has its own dialer, so
+// that Close ends this connection, and no other.
 type adviser struct {
 	conn  *pgx.Conn
 	link  *session.Link
@@ -123,7 +127,7 @@ func advise(ctx context.Context, base *pgx.ConnConfig, ttl time.Duration) (*advi
 	return a, nil
 }
 
-// linkOf returns the Link under a connection, of which a dialer knows and which may have TLS.
+// linkOf returns the Link under a connection, which a dialer tracks and which may have TLS.
 func linkOf(conn net.Conn) (*session.Link, error) {
 	for {
 		if link, ok := conn.(*session.Link); ok {
@@ -164,7 +168,9 @@ func (a *adviser) check(ctx context.Context, silence int64) error {
 	return nil
 }
 
-// Lock implements session.Conn.
+// Lock implements session.Conn. It does not wait for the holder. A fence outside of its range ends
+// the connection and all of its locks, because the error is no refusal: the server has acquired the
+// lock.
 func (a *adviser) Lock(id string) (uint64, error) {
 	var fence *int64
 	err := a.conn.QueryRow(endless, advisoryLockSQL, number(id), int64(backend.FenceEpoch)).
@@ -225,5 +231,6 @@ func (a *adviser) Prove() error {
 // Ended implements session.Conn.
 func (a *adviser) Ended() <-chan struct{} { return a.link.Ended() }
 
-// Close implements session.Conn.
+// Close implements session.Conn. It closes the socket without a message to the server, and does not
+// wait for it. The server frees the locks when it notices the end of the connection.
 func (a *adviser) Close() { a.dials.close() }

@@ -2,11 +2,15 @@ package pgbackend
 
 import (
 	"context"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -99,6 +103,102 @@ func TestSlotLastsAsLongAsItsConnection(t *testing.T) {
 	if took := time.Since(begun); took > 12*time.Second {
 		t.Errorf("the connection has ended after %v", took)
 	}
+}
+
+// TestHangingCancelRequestsDelayNoRenewal has renewals on a pool of the caller time out. The cancel
+// requests of pgx hang, but later connections are served. So a renewal succeeds long before pgx
+// gives up the cancel requests, after 15 s.
+func TestHangingCancelRequestsDelayNoRenewal(t *testing.T) {
+	t.Parallel()
+	opts := &Options{Timeout: time.Second}
+	t.Run("New", func(t *testing.T) {
+		t.Parallel()
+		hangCancelRequests(t, func(config *pgx.ConnConfig, size int) (backend.Driver, error) {
+			pooled, err := pgxpool.ParseConfig(config.ConnString())
+			if err != nil {
+				return nil, err
+			}
+			pooled.ConnConfig.DialFunc, pooled.MaxConns = config.DialFunc, int32(size)
+			pool, err := pgxpool.NewWithConfig(t.Context(), pooled)
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(pool.Close)
+			return New(pool, opts)
+		})
+	})
+	t.Run("NewDB", func(t *testing.T) {
+		t.Parallel()
+		hangCancelRequests(t, func(config *pgx.ConnConfig, size int) (backend.Driver, error) {
+			db := stdlib.OpenDB(*config)
+			db.SetMaxOpenConns(size)
+			t.Cleanup(func() { _ = db.Close() })
+			return NewDB(db, opts)
+		})
+	})
+}
+
+// hangCancelRequests has requests time out that have all slots for renewals, and all connections of
+// the pool that lend makes.
+func hangCancelRequests(
+	t *testing.T, lend func(config *pgx.ConnConfig, size int) (backend.Driver, error),
+) {
+	t.Helper()
+	s := testenv.Postgres(t)
+	h := testenv.NewHarness[testenv.TB](t, s)
+	config, err := pgx.ParseConfig(h.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dialer net.Dialer
+	var isCut, isServed atomic.Bool
+	const size = reserved
+	cancels := make(chan struct{}, size)
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if isServed.Load() {
+			return dialer.DialContext(ctx, network, s.Addr)
+		}
+		conn, err := dialer.DialContext(ctx, network, addr)
+		if isCut.Load() {
+			cancels <- struct{}{}
+		}
+		return conn, err
+	}
+	lent, err := lend(config, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := lent.(*driver)
+	t.Cleanup(func() { _ = d.Close() })
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	var ready, requests sync.WaitGroup
+	ready.Add(size)
+	for i := range size {
+		l := []*lane{d.renewals, d.main}[i%2]
+		requests.Go(func() {
+			_, err := call(context.Background(), d, l,
+				func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
+					ready.Done()
+					ready.Wait() // until all connections are made
+					h.Cut(t)
+					isCut.Store(true)
+					_, err := conn.Exec(ctx, "SELECT")
+					return struct{}{}, err
+				})
+			raw.WantIs(t, "a request in a black hole", err, errNoAnswer)
+		})
+	}
+	for range size {
+		<-cancels
+	}
+	isServed.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := d.Renew(ctx, g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	requests.Wait()
+	raw.Release(t, d, g)
 }
 
 // fillPool makes all connections of the pool. On a slow machine one of them may take longer than

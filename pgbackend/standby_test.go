@@ -229,7 +229,7 @@ func TestAsynchronousStandbyForgets(t *testing.T) {
 	raw.WantIs(t, "Err", lease.Err(), dlock.ErrLost)
 	next := locked(t, other)
 	if next.Fence() > lease.Fence() {
-		t.Errorf("the standby knew of the fence %d: the next one is %d",
+		t.Errorf("the standby had the fence %d: the next one is %d",
 			lease.Fence(), next.Fence())
 	}
 	if err := next.Unlock(t.Context()); err != nil {
@@ -322,6 +322,58 @@ func TestFormerPrimaryGrantsNothing(t *testing.T) {
 		raw.WantIs(t, "Renew", answered(t, renewing(now, g)), nil)
 		raw.Release(t, now, g)
 	}
+}
+
+// TestRowOfAFormerPrimaryIsNotStored lets a former primary live on. It gives the same versions to
+// other changes than the new primary. A pool has connections to both: each request reads free rows
+// on the former primary, and stores them on the new one, where the locks are held.
+func TestRowOfAFormerPrimaryIsNotStored(t *testing.T) {
+	t.Parallel()
+	p := testenv.NewPostgresPair(t, false)
+	former, conn := opened(t, p.Primary().URL), connected(t, p.Primary().URL)
+	reqs := []*backend.Request{named(t, "one"), named(t, "two")}
+	for _, req := range reqs {
+		raw.Release(t, former, raw.Acquire(t, former, req))
+		awaitCopy(t, p, req.Key)
+	}
+	p.Promote(t)
+	now := opened(t, p.Primary().URL)
+	for _, req := range reqs {
+		raw.Acquire(t, former, req)
+		exec(t, conn, `UPDATE dlock SET expires = now() WHERE name = $1`, name(req.Key))
+		g := *req
+		g.Owner = raw.NewOwner()
+		held := raw.Acquire(t, now, &g)
+		defer func() {
+			raw.WantIs(t, "Renew", renewing(now, held)(t.Context()), nil)
+			raw.Release(t, now, held)
+		}()
+	}
+	both := opened(t, p.Primary().URL)
+	own := both.pool
+	lendOnce := func() { both.pool = &once{pool: own, former: former.pool} }
+	lendOnce()
+	_, _, err := both.AcquireAll(t.Context(), reqs)
+	raw.WantIs(t, "AcquireAll", err, backend.ErrNotAcquired)
+	lendOnce()
+	reader := *reqs[0]
+	reader.Mode = backend.Shared
+	raw.WantIs(t, "Acquire", acquiring(both, &reader)(t.Context()), backend.ErrNotAcquired)
+}
+
+// once lends a connection to a former primary once, and then connections of the pool.
+type once struct {
+	pool
+
+	former pool
+	isLent atomic.Bool
+}
+
+func (p *once) with(ctx context.Context, use func(*pgx.Conn)) error {
+	if p.isLent.CompareAndSwap(false, true) {
+		return p.former.with(ctx, use)
+	}
+	return p.pool.with(ctx, use)
 }
 
 // giveUpCommits makes requests, gives them up when all of their commits wait for a standby, and

@@ -1,14 +1,20 @@
 package pgbackend
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // statements are the statements of a driver, with the name of its table. Each commits by itself, so
 // that no row stays locked between two of them.
 //
 // Times are clock_timestamp(): now() is the beginning of the transaction, and would be from before
-// a wait for the lock of the row. If a statement has waited for the end of another one that changed
-// the row, PostgreSQL evaluates the condition and the new values again for the changed row, because
-// the isolation level is READ COMMITTED.
+// a wait for the lock of the row. If a statement has waited for another statement that changed the
+// row, PostgreSQL evaluates the condition and the new values again for the changed row, because the
+// isolation level is READ COMMITTED. If the other statement has only locked the row, the values
+// from before the wait count: a term then ends a little earlier, but not before the TTL after its
+// request.
 //
 // The queries of WITH have names with a $, which no table of locks has: such a name would hide the
 // table in the rest of the statement.
@@ -57,6 +63,11 @@ func Schema(table string) string {
 	expires timestamptz NOT NULL,
 	roster  bytea
 ) WITH (fillfactor = 50)`
+}
+
+// quoted returns the name of a table as an identifier of SQL.
+func quoted(table string) string {
+	return pgx.Identifier(strings.Split(table, ".")).Sanitize()
 }
 
 // readSQL returns one row, also for a name that has none.
@@ -125,25 +136,33 @@ VALUES ($1, $2::bigint + 1, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (name) DO NOTHING
 RETURNING version`
 
+// isUnchanged is the condition for a row that is as it was read. The version alone is not enough:
+// after a failover a pool can have connections to the new primary and to a former one that lives
+// on. Both give the same version to different changes. Versions of one name do not repeat after the
+// row was deleted, by the same rule as fences: a new row begins with the server's time.
+const isUnchanged = `version = $2 AND fence = $9 AND owner = $10 AND expires = $11
+	AND sha256(roster) IS NOT DISTINCT FROM $12`
+
 // updateSQL changes a row that has not changed since it was read.
 const updateSQL = `UPDATE TABLE SET
 	version = version + 1,
 	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
-WHERE name = $1 AND version = $2
+WHERE name = $1 AND ` + isUnchanged + `
 RETURNING version`
 
 // updateSkippingSQL is updateSQL, and changes nothing if the row is locked.
 const updateSkippingSQL = `UPDATE TABLE SET
 	version = version + 1,
 	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
-WHERE version = $2 AND name = (
+WHERE ` + isUnchanged + ` AND name = (
 	SELECT name FROM TABLE WHERE name = $1 AND version = $2 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING version`
 
 // swapSQL removes the holders with the owners $2 from a roster, and adds the holder $3, with the
 // owner $4 and the term $5, unless $3 is NULL. The other entries must be holders, less than $7 of
 // them and of the kind $6. It returns the last fence. It waits for a row that is locked, and then
-// changes the row as it is by then. The time since of a roster is no other than that of insistSQL.
+// changes the row as it is by then. While the time since of the row is in the future, it changes
+// nothing: see insistSQL. A change that it does not make is left to an edition that reads the row.
 const swapSQL = `UPDATE TABLE AS l SET
 	version = version + 1,
 	fence = fence + CASE WHEN $3::text IS NULL THEN 0 ELSE 1 END,
@@ -168,17 +187,18 @@ WHERE name = $1 AND roster IS NOT NULL AND since <= clock_timestamp() AND (
 	FROM jsonb_array_elements(convert_from(l.roster, 'UTF8')::jsonb) AS a (e))
 RETURNING fence`
 
-// insistSQL makes swapSQL change nothing of a roster for the time $2.
+// insistSQL makes swapSQL change nothing of a roster for the time $2. The version stays, so clients
+// that have read the row can still store it.
 const insistSQL = `UPDATE TABLE SET
 	since = clock_timestamp() + $2::bigint * interval '1 microsecond'
 WHERE name = $1 AND roster IS NOT NULL
 RETURNING version`
 
-// waking returns an update that also wakes the waiters with the owners in $9.
+// waking returns an update that also wakes the waiters with the owners in $13.
 func waking(update string) string {
 	return `WITH updated$ AS (` + update + `)
 SELECT version FROM (
-	SELECT version, pg_notify('` + channel + `', woken) FROM updated$, unnest($9::text[]) AS woken
+	SELECT version, pg_notify('` + channel + `', woken) FROM updated$, unnest($13::text[]) AS woken
 ) AS sent`
 }
 
@@ -251,15 +271,19 @@ SELECT u.name, u.fence, u.fence, '', ''::bytea, u.now, u.now FROM unsettled$ AS 
 ORDER BY u.name
 ON CONFLICT (name) DO UPDATE SET version = l.version WHERE false`
 
-// storeAllSQL changes rows that have not changed since they were read: all of them, or none. It
-// returns the number of changed rows. It locks rows in the order of their names, so two of them
-// cannot deadlock.
+// storeAllSQL changes rows that have not changed since they were read, see isUnchanged: all of
+// them, or none. It returns the number of changed rows. It locks rows in the order of their names,
+// so two of them cannot deadlock.
 const storeAllSQL = `WITH next$ AS (
 	SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[],
-		$6::timestamptz[], $7::timestamptz[], $8::bytea[])
-		AS n (name, version, fence, owner, meta, since, expires, roster)
+		$6::timestamptz[], $7::timestamptz[], $8::bytea[],
+		$9::bigint[], $10::text[], $11::timestamptz[], $12::bytea[])
+		AS n (name, version, fence, owner, meta, since, expires, roster,
+			read_fence, read_owner, read_expires, read_roster)
 ), locked$ AS MATERIALIZED (
 	SELECT n.* FROM next$ AS n JOIN TABLE AS l ON l.name = n.name AND l.version = n.version
+		AND l.fence = n.read_fence AND l.owner = n.read_owner AND l.expires = n.read_expires
+		AND sha256(l.roster) IS NOT DISTINCT FROM n.read_roster
 	ORDER BY l.name FOR NO KEY UPDATE OF l
 ), stored$ AS (
 	UPDATE TABLE AS l SET
@@ -271,14 +295,22 @@ const storeAllSQL = `WITH next$ AS (
 )
 SELECT count(*) FROM stored$`
 
-// listSQL returns the first rows between two names that are held or waited for.
-const listSQL = `SELECT l.name, ` + columns + ` FROM TABLE AS l
-WHERE l.name >= $1 AND l.name < $2
+// listSQL returns the rows that are held or waited for, of the first $3 rows from $1 on, up to $2.
+// Each follows the last of these $3 names, which is NULL if there are fewer. If all rows are free,
+// there is one row without a name of its own. Only one bound is in the search for the page: with
+// two of them, the server would sort all rows of a table that has no statistics yet.
+const listSQL = `WITH page$ AS MATERIALIZED (
+	SELECT * FROM TABLE WHERE name >= $1 ORDER BY name LIMIT $3
+)
+SELECT (SELECT name FROM page$ ORDER BY name OFFSET $3 - 1), l.name, ` + columns + `
+FROM (SELECT) AS one$ LEFT JOIN page$ AS l ON l.name < $2
 	AND (l.roster IS NOT NULL OR l.owner <> '') AND l.expires > clock_timestamp()
-ORDER BY l.name LIMIT $3`
+ORDER BY l.name`
 
-// readAllSQL is readSQL for many names, without those that have no row.
-const readAllSQL = `SELECT l.name, ` + columns + ` FROM TABLE AS l WHERE l.name = ANY($1::bytea[])`
+// readAllSQL is readSQL for many names, without those that have no row. If none has a row, there is
+// one row without a name.
+const readAllSQL = `SELECT l.name, ` + columns + `
+FROM (SELECT) AS one$ LEFT JOIN TABLE AS l ON l.name = ANY($1::bytea[])`
 
 // isFree is the condition for a row that no owner has: its time is when it became free.
 const isFree = `(owner = '' AND roster IS NULL OR expires <= clock_timestamp())`

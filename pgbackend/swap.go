@@ -19,9 +19,12 @@ import (
 // and a further holder comes. The server makes such a change in one statement, by its functions for
 // JSON, also if other clients keep changing the row. An edition tries this only if there are such
 // clients: otherwise to read and to store is as fast.
+//
+// A simple change wakes no waiter, because swapSQL changes no roster that has one.
 
 // swap makes e in one statement, and returns false if that is not possible. Then nothing was
-// changed.
+// changed. A lane that skips locked rows has no such statement, because swapSQL waits for the row.
+// An error of swap is the outcome of all callers, and can be unknown.
 func (e *edition) swap() (done bool, err error) {
 	if !e.contended || e.lane.skips {
 		return false, nil
@@ -51,7 +54,8 @@ func (e *edition) swap() (done bool, err error) {
 	}
 }
 
-// isSwappable reports whether other clients may change the row in one statement.
+// isSwappable reports whether other clients may change the row in one statement. Only then does it
+// help to insist: it has no effect on clients that read and store the roster.
 func (r *row) isSwappable() bool {
 	entries, err := r.entries()
 	isOther := func(e roster.Entry) bool { return !e.Granted || e.Word == kind.Writer }
@@ -68,6 +72,10 @@ const (
 // insist makes progress with e after other clients were faster: for a moment, they cannot change
 // the roster in one statement, which no other client can overtake. Otherwise a renewal, or a
 // waiter, could never change a roster that other clients keep changing.
+//
+// insist does not change the version, so it makes no other client begin again. A client that has
+// read the row before can therefore store its own since, and end the moment early; e then insists
+// again after maxOvertaken more conflicts.
 func (e *edition) insist() error {
 	_, err := e.exec(e.d.sql.insist, name(e.key), insistence.Microseconds())
 	if errors.Is(err, errGone) {
@@ -77,7 +85,8 @@ func (e *edition) insist() error {
 }
 
 // swapOf returns the owners that leave, and the caller that comes, or false if the changes are not
-// simple.
+// simple. Writers are never simple: their rows may have no roster. At most one caller can come,
+// because swapSQL adds one entry.
 func swapOf(callers []*caller) (leaving []string, coming *caller, ok bool) {
 	leaving = []string{}
 	for _, m := range callers {
@@ -115,7 +124,9 @@ func swapArgs(key string, leaving []string, coming *caller) []any {
 }
 
 // isUnreadable reports whether a statement has failed because of the text of a roster or an entry,
-// which JSON of PostgreSQL cannot have.
+// which JSON of PostgreSQL cannot have, for example a zero byte in the Meta of a holder. The codes
+// of class 22 are errors of data. The server has rolled the statement back, so the roster can still
+// be read and stored as bytes.
 func isUnreadable(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(answer.Code, "22")

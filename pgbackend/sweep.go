@@ -20,7 +20,9 @@ const (
 	sweepPage  = 500
 )
 
-// sweeper deletes the rows of names that are not used any more, in the background, page by page.
+// sweeper deletes the rows of names that are not used any more, in the background, page by page. At
+// most one page of a driver is under way. Several drivers may check the same page: each row is
+// deleted once, and none waits for another driver.
 type sweeper struct {
 	d      *driver
 	ctx    context.Context // ends with the driver
@@ -80,7 +82,8 @@ func (s *sweeper) page(ctx context.Context) error {
 	return nil
 }
 
-// close ends the page that is being checked, and begins no more.
+// close ends the page that is being checked, and begins no more. It does not wait for the server,
+// because call returns as soon as its context ends.
 func (s *sweeper) close() {
 	s.cancel()
 	s.mu.Lock() // after the page

@@ -11,7 +11,11 @@ import (
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
-// channel carries the owners of the waiters that may acquire their locks.
+// A message is only a hint: it can be lost, and can reach a waiter that does not hold the lock yet.
+// The attempt that follows decides. So a waiter without a message is late, but never wrong.
+
+// channel carries the owners of the waiters that may acquire their locks. All tables of a database
+// share it, because owners are random and differ.
 const channel = "dlock"
 
 // The pauses between attempts to connect, and between signs of life of a silent connection.
@@ -24,7 +28,7 @@ const (
 // Wait implements backend.Waiter. The waiter has an entry in the roster. The statement that removes
 // the last entry in front of it sends its owner to all drivers, on one connection each. Wait
 // returns in time for the attempt that keeps the waiter's place, also while the driver cannot
-// listen. That attempt also removes dead waiters in front of it, of which no message tells.
+// listen. That attempt also removes dead waiters in front of it, for which there is no message.
 func (d *driver) Wait(
 	ctx context.Context, req *backend.Request, _ *backend.Busy,
 ) (*backend.Grant, error) {
@@ -37,7 +41,9 @@ func (d *driver) Wait(
 	return nil, err
 }
 
-// awaitTurn waits for the message, or until an attempt would be granted.
+// awaitTurn waits for the message, or until an attempt would be granted. It first listens and then
+// reads the row, so that a statement that changes the row in between is in the reading, or its
+// message arrives.
 func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) error {
 	woken, leave := d.listener.join(req.Owner)
 	defer leave()
@@ -60,7 +66,8 @@ func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) error {
 }
 
 // listener has the connection on which the server wakes the waiters of this driver. The connection
-// is made for the first of them. It is safe for concurrent use.
+// is made for the first of them, and stays until close. mu guards ready and waiters, and must not
+// be held during I/O. A listener is safe for concurrent use.
 type listener struct {
 	base    origin
 	timeout time.Duration
@@ -83,14 +90,16 @@ func newListener(base origin, timeout time.Duration) *listener {
 	return l
 }
 
-// close ends the connection.
+// close ends the connection, and returns after the goroutine has ended, which takes half of
+// closeTimeout at most. Waiters that are still there wait until their contexts end.
 func (l *listener) close() {
 	l.start.Do(func() {}) // it begins no more
 	l.cancel()
 	l.done.Wait()
 }
 
-// join begins to listen for an owner, until leave is called.
+// join begins to listen for an owner, until leave is called. The channel has room for one signal,
+// so a message that comes before the waiter blocks is not lost.
 func (l *listener) join(owner string) (woken <-chan struct{}, leave func()) {
 	l.start.Do(func() { l.done.Go(l.run) })
 	signal := make(chan struct{}, 1)
@@ -119,7 +128,8 @@ func (l *listener) await(ctx context.Context) error {
 	}
 }
 
-// run keeps a connection until the listener is closed.
+// run keeps a connection until the listener is closed. It has a goroutine. The pauses between
+// attempts double up to maxReconnect, because all drivers lose a server at the same time.
 func (l *listener) run() {
 	pause := minReconnect
 	for l.ctx.Err() == nil {
@@ -221,7 +231,8 @@ func (l *listener) wake(owners ...string) {
 	}
 }
 
-// split returns the owners that wait with this driver, and the rest.
+// split returns the owners that wait with this driver, and the rest. A waiter that joins after
+// split is in the rest. It gets a message, or reads the row after the change.
 func (l *listener) split(owners []string) (near, far []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

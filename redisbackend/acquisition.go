@@ -22,7 +22,7 @@ type acquisition struct {
 	// Acquire and Wait store it without the hub's mu.
 	fence atomic.Uint64
 	// The hub's mu must be held for the following fields. newest is the newest notice that Wait has
-	// not taken; nil means none. arrived, of one element, tells Wait of it; nil: Wait was not
+	// not taken; nil means none. arrived, of one element, wakes Wait for it; nil: Wait was not
 	// called.
 	newest  *notice
 	arrived chan struct{}
@@ -80,16 +80,25 @@ func (h *hub) forget(owner string) {
 	delete(h.acquisitions, owner)
 }
 
-// notify replaces the notice for the waiter of a by n. The hub's mu must be held.
+// notify replaces the notice for the waiter of a by n. The hub's mu must be held. The former notice
+// is not missed: after n the waiter either makes an attempt, which shows what the server has
+// granted, or has the newest grant.
 func (a *acquisition) notify(n notice) {
 	a.newest = &n
+	signal(a.arrived) // no effect without a waiter, or if it is awake
+}
+
+// signal sends to a channel of one element, unless it is full or nil.
+func signal(c chan<- struct{}) {
 	select {
-	case a.arrived <- struct{}{}:
-	default: // no waiter, or it knows
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// await returns the next notice for the waiter of a. It blocks until there is one, or ctx ends.
+// await returns the next notice for the waiter of a. It blocks until there is one, or ctx ends. A
+// notice may be about an earlier attempt; Wait compares their numbers. One goroutine at a time
+// waits for an acquisition.
 func (h *hub) await(ctx context.Context, a *acquisition) (notice, error) {
 	for {
 		n, arrived := h.take(a)
@@ -105,7 +114,7 @@ func (h *hub) await(ctx context.Context, a *acquisition) (notice, error) {
 }
 
 // take returns the newest notice for the waiter of a if there is one, and otherwise the channel on
-// which the next one is told.
+// which the next one is signalled.
 func (h *hub) take(a *acquisition) (*notice, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,7 +128,8 @@ func (h *hub) take(a *acquisition) (*notice, <-chan struct{}) {
 
 // lose ends the acquisition of owner, whose grant with a fence was broken. It reports the loss
 // through Request.Lost, and ends a Wait that has not received the grant yet. A message about an
-// older grant has no effect on a newer one.
+// older grant has no effect on a newer one. Request.Lost is code of the core and may block, so h.mu
+// must not be held.
 func (h *hub) lose(owner string, fence uint64) {
 	h.mu.Lock()
 	a := h.acquisitions[owner]

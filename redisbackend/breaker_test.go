@@ -131,17 +131,9 @@ func TestLateMessageOfABreakInTheCore(t *testing.T) {
 	t.Errorf("the lock was free %v later", time.Since(began))
 }
 
-func openThrough(t *testing.T, raw string, network dial) *driver {
+func openThrough(t *testing.T, url string, network dial) *driver {
 	t.Helper()
-	u, err := backend.ParseURL(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := parseTarget(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := target.open(t.Context(), network)
+	d, err := raw.Target(t, parseTarget, url).open(t.Context(), network)
 	if err != nil {
 		t.Fatal(err)
 	}

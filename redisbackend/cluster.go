@@ -64,7 +64,7 @@ func (l *lane) masters(ctx context.Context) ([]redis.UniversalClient, error) {
 
 // reload makes go-redis load the masters of the cluster again, in the background and a few times a
 // second at most. By itself go-redis does this when a node redirects it, but a master that has died
-// redirects no request.
+// or left redirects no request.
 func (l *lane) reload() {
 	if l.cluster != nil {
 		l.cluster.ReloadState(context.Background())

@@ -12,6 +12,8 @@ import (
 
 // AcquireAll implements backend.Combiner with one script. It returns ErrUnsupported in a cluster,
 // whose scripts can access the keys of one slot only, and for more locks than one script may have.
+// The script grants all locks or none. An attempt that ends without an answer is unknown for all of
+// them. The term of each counts from the same time.
 func (d *driver) AcquireAll(
 	ctx context.Context, reqs []*backend.Request,
 ) (grants []*backend.Grant, failed int, err error) {
@@ -143,6 +145,8 @@ func (d *driver) handleFailureOfAll(
 }
 
 // ReleaseAll implements backend.Combiner. It sends one script, or one for each lock in a cluster.
+// An error is the answer for all of them, although the script may have released some: the core then
+// releases each alone.
 func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 	if len(gs) > d.perScript {
 		return d.releaseEach(ctx, gs)

@@ -19,6 +19,7 @@ type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 // dialer dials for go-redis and for connections to sentinels. A failure here occurs before a
 // request was sent, so it is ErrUnavailable.
 type dialer struct {
+	ctx     context.Context // ends with the driver, and ends each dial
 	dial    dial
 	timeout time.Duration // of dialing and the TLS handshake together
 	tls     *tls.Config   // without the host's name, which differs between nodes; nil without TLS
@@ -39,10 +40,13 @@ func (d dialer) connect(ctx context.Context, network, addr string) (net.Conn, er
 // cannot close such a connection, and would wait for a silent server.
 type lifeKey struct{}
 
-// handshake dials, and with TLS makes the handshake. It returns after d.timeout at the latest.
+// handshake dials, and with TLS makes the handshake. It returns after d.timeout at the latest, or
+// when d.ctx ends: go-redis dials in a goroutine of its own, which its Close does not end. A
+// connection with a life ends with it, also during the handshake.
 func (d dialer) handshake(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
 	life, _ := ctx.Value(lifeKey{}).(context.Context)
 	conn, err := d.dial(ctx, network, addr)
 	if err == nil {
@@ -64,7 +68,8 @@ func (d dialer) handshake(ctx context.Context, network, addr string) (net.Conn, 
 
 // failedConn stands for a connection that could not be opened: its first use returns the reason.
 // go-redis 9.23 writes each error of a Dialer to standard error, whatever the client's options.
-// After some of them it also stops dialing for up to a second.
+// After some of them it also stops dialing for up to a second. The reason wraps ErrUnavailable, so
+// that interpretError takes the request as not executed.
 type failedConn struct{ err error }
 
 func (c failedConn) Read([]byte) (int, error)       { return 0, c.err }
@@ -91,7 +96,8 @@ func newDials() *dials {
 // next returns a channel that is closed when the next dial begins.
 func (d *dials) next() <-chan struct{} { return *d.channel.Load() }
 
-// announced returns network with an announcement of each dial.
+// announced returns network with an announcement of each dial. Swap gives each channel to one dial
+// only, so concurrent dials close no channel twice.
 func (d *dials) announced(network dial) dial {
 	return func(ctx context.Context, name, addr string) (net.Conn, error) {
 		close(*d.channel.Swap(new(make(chan struct{}))))

@@ -18,7 +18,8 @@
 // because they report the rest; it has no numbered databases. For Sentinel the hosts are all the
 // sentinels, while user and password belong to the servers that the sentinels watch. Parameters:
 //
-//	timeout            limit for one request and for connecting, by default DefaultTimeout
+//	timeout            limit for one request and for connecting, by default DefaultTimeout; it
+//	                   should be well below 5 s, see Options.Timeout
 //	wait               number of replicas that must acknowledge a lock and each of its
 //	                   renewals, by default none
 //	socket             path of a unix socket, instead of a host
@@ -48,8 +49,11 @@
 //
 // This suffices for a master with one replica. With more replicas, wait should be their number.
 // Otherwise a replica without the lock may be promoted. Or a master stands still while it is
-// replaced, and then finds a replica that still follows it. Both cases lead to two holders. One
-// risk remains: a replica acknowledges before it has written to its disk.
+// replaced, and then finds a replica that still follows it. Both cases lead to two holders.
+//
+// Two risks remain. A replica acknowledges before it has written to its disk. And a term ends at a
+// time of the server's clock. A promoted replica whose clock is ahead by more than 1 % of the TTL
+// and 10 ms ends a lock before its holder does.
 //
 // A demoted master that has not detected its demotion refuses each request: the driver accepts no
 // answer of a replica.
@@ -61,7 +65,8 @@
 //
 // The kinds of locks share these scripts. An exclusive lock is a string. Readers and permits are a
 // hash with a term for each holder, so they expire one by one. An exported lock has one more key
-// with the secret of its handle.
+// with the secret of its handle. If the lock is not adopted, but broken or released, that key lasts
+// until the end of the term.
 //
 // Several locks at once are one script, too, which grants all of them or none. In a cluster, where
 // a script has the keys of one slot, they are acquired one by one.
@@ -82,7 +87,8 @@
 // first live entry the holder, in the same step, and sends a message to its client. One connection
 // for pub/sub serves all waiters of a driver. It also reports a break to the holder at once. When
 // it breaks, all waiters make another attempt. In a cluster the nodes pass the messages on to each
-// other.
+// other. There the driver sends itself a message every 10 s, because a node that has left the
+// cluster passes nothing on.
 //
 // A waiter refreshes its entry every few seconds. An entry that is not refreshed for 10 s, or for a
 // TTL if that is shorter, expires: so a waiter that has died, or is stopped, delays the others no

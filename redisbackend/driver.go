@@ -22,7 +22,8 @@ const (
 
 // driver implements backend.Driver. Each of its requests is one Lua script, which the server
 // executes as one atomic step. There are no remains to sweep: a free lock leaves nothing on the
-// server.
+// server. newDriver sets all fields, and none of them changes later. All methods are safe for
+// concurrent use, and block for the answers to their requests, or until ctx ends.
 type driver struct {
 	conn      connection
 	main      *lane // acquires, inspects, breaks
@@ -81,7 +82,9 @@ func newDriver(ctx context.Context, conn connection, opts Options) (*driver, err
 	return d, interpretOpening(err)
 }
 
-// Acquire implements backend.Driver.
+// Acquire implements backend.Driver. It is one script. The term counts from p.sent, which is read
+// before the request is written. A request that was refused without a queue entry is forgotten,
+// because no message can be about it.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	r := d.newRequest(req.Key, req.Owner)
 	r.ttl, r.tail = ceilMillis(req.TTL), encodeTail(d.hub.client, req)
@@ -116,7 +119,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 // handleFailure handles an Acquire that ended with err, and returns the error for the caller. A
 // lock without its replicas is released; then the whole attempt has no effect, and is
 // ErrUnavailable. After an unknown outcome the acquisition stays registered, because the lock may
-// be granted.
+// be granted. If the release fails, too, the outcome is unknown, and the core repeats the release.
 func (d *driver) handleFailure(ctx context.Context, req *backend.Request, err error) error {
 	if isUnreplicated(err) {
 		undone := d.Release(ctx, &backend.Grant{Request: *req})
@@ -138,7 +141,8 @@ func (d *driver) handleFailure(ctx context.Context, req *backend.Request, err er
 const entryTerm = 10 * time.Second
 
 // decodeBusy returns the answer of acquire.lua about a lock that is taken: the remaining time in
-// ms, which is negative if unknown, and the meta or the owner of a holder.
+// ms, which is negative if unknown, and the meta or the owner of a holder. RetryAfter brings a
+// waiter back in time to refresh its entry; the message about a grant mostly comes earlier.
 func decodeBusy(reply any, p position) (*backend.Busy, error) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
@@ -166,7 +170,8 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 }
 
 // Release implements backend.Driver. The acquisition is forgotten first, so that no later message
-// about it reaches the core.
+// about it reaches the core. The script removes a grant or a queue entry, whichever there is, and
+// so needs no state of the acquisition. A repetition finds nothing, which is ErrNotHeld.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	d.hub.forget(g.Owner)
 	return decodeRemoval(d.control.run(ctx, releaseScript, d.newRequest(g.Key, g.Owner).with()))
@@ -190,7 +195,7 @@ func decodeRemoval(reply any, err error) error {
 func (d *driver) Capabilities() backend.Capabilities { return d.caps }
 
 // Close implements backend.Driver. With a lent client it may wait for a silent server for
-// closeTimeout.
+// closeTimeout. The hub ends first, because its link would connect again.
 func (d *driver) Close() error {
 	d.hub.close()
 	err := d.conn.close()

@@ -39,7 +39,7 @@ func errUnexpected(reply any) error {
 var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
 	"NOREPLICAS", "MISCONF", "OOM", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM", "DENIED",
-	"NOSCRIPT", "max number of clients reached",
+	"NOSCRIPT", "max number of clients reached", replicaWaits,
 }
 
 // interpretError classifies an error of the client library. It wraps a definite answer in the

@@ -17,7 +17,8 @@ import (
 const clientPrefix = "dlock:client:"
 
 // hub receives the server's messages and passes them to waiters and holders. All of them share its
-// connection. Neither a waiter nor a held lock costs a goroutine.
+// connection. Neither a waiter nor a held lock costs a goroutine. mu must not be held while a
+// request is sent, or while code of the core runs.
 type hub struct {
 	lane    *lane
 	client  string // the name of this driver; its channel is clientPrefix + client
@@ -107,13 +108,17 @@ func atMost(limit time.Duration, f func()) {
 	}
 }
 
-// dispatch handles one message, which l has received. It blocks only if Request.Lost does.
+// dispatch handles one message, which l has received. It blocks only if Request.Lost does. It
+// ignores a message that it cannot read: a waiter makes another attempt anyway, and a holder
+// detects its loss at the next renewal.
 func (h *hub) dispatch(l *link, message any) {
 	switch m := message.(type) {
 	case *redis.Subscription:
 		h.handleSubscription(l)
 	case *redis.Message:
 		switch lines := strings.Split(m.Payload, "\n"); {
+		case m.Payload == "echo":
+			signal(l.echoed)
 		case len(lines) == 4 && lines[0] == "granted":
 			h.handleGrant(lines[1], lines[2], lines[3])
 		case len(lines) == 3 && lines[0] == "lost":
@@ -123,7 +128,8 @@ func (h *hub) dispatch(l *link, message any) {
 }
 
 // handleSubscription handles the beginning of a subscription. From now on the server sends messages
-// to this client. Earlier messages are lost, so all waiters attempt again.
+// to this client. Earlier messages are lost, so all waiters attempt again. That includes waiters
+// that have missed nothing: only the server's answer shows that.
 func (h *hub) handleSubscription(l *link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 // the server from other requests.
 const scanCount = 1000
 
-// Inspect implements backend.Inspector.
+// Inspect implements backend.Inspector. It is one request, and its answer is the state of one
+// moment.
 func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error) {
 	infos, err := d.inspect(ctx, []string{lockKey(name)})
 	if err != nil {
@@ -34,7 +35,8 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 }
 
 // List implements backend.Inspector. It scans the keys of each server, and inspects the locks of
-// each page together.
+// each page together. The list is of no single moment. SCAN returns every key that exists from the
+// beginning of the scan to its end, and may omit a key that does not.
 func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Info, error] {
 	return func(yield func(*backend.Info, error) bool) {
 		masters, err := backend.Call(ctx, d.main.masters)
@@ -102,12 +104,22 @@ type page struct {
 	next uint64 // the cursor of the next step, 0 after the last one
 }
 
-// scan makes one step of a listing.
+// replicaWaits is how a replica refuses WAIT.
+const replicaWaits = "WAIT cannot be used with replica"
+
+// scan makes one step of a listing. A replica answers SCAN, but it refuses WAIT, with which a
+// master waits for no replica here. A server that does not permit WAIT passes.
 func scan(
 	ctx context.Context, server redis.UniversalClient, cursor uint64, match string,
 ) ([]string, uint64, error) {
 	p, err := backend.Call(ctx, func(ctx context.Context) (page, error) {
-		keys, next, err := server.Scan(ctx, cursor, match, scanCount).Result()
+		pipe := server.Pipeline()
+		step, wait := pipe.Scan(ctx, cursor, match, scanCount), pipe.Do(ctx, "wait", 0, 0)
+		_, err := pipe.Exec(ctx)
+		if isReply(wait.Err(), "") && !isReply(wait.Err(), replicaWaits) {
+			err = step.Err()
+		}
+		keys, next := step.Val()
 		return page{keys, next}, err
 	})
 	return p.keys, p.next, err
@@ -166,7 +178,8 @@ func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, 
 }
 
 // decodeInfo returns the answer of inspect.lua about one lock, or nil for a value that is not
-// dlock's.
+// dlock's. The fields are the value, the remaining time in ms, the number of live queue entries,
+// and the name and the kind of one of them, which matter if the lock is free.
 func decodeInfo(entry any) *backend.Info {
 	fields, _ := entry.([]any)
 	if len(fields) != 5 {

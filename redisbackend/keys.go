@@ -9,7 +9,8 @@ import (
 
 // keys are the names of the server's keys for one lock; scripts/grant.lua describes their values.
 // In a cluster all of them are in the same slot. Three of them have the encoded name in braces as
-// their hash tag, and the fence has another hash tag of that slot.
+// their hash tag, and the fence has another hash tag of that slot. The queue and waiters exist only
+// while there are queue entries.
 type keys struct {
 	lock, fence, queue, waiters string
 }

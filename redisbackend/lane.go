@@ -40,7 +40,7 @@ func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
 	if ok && !l.waits {
 		l.batcher = batch.New(batch.Options[call, any]{
 			Send: l.sendBatch, Timeout: opts.Timeout, Closed: redis.ErrClosed,
-			Most: c.maxConns(single) / 2, // the rest is for renewals, which do not queue
+			MaxUnderWay: c.maxConns(single) / 2, // the rest is for renewals, which do not queue
 		})
 	}
 	if ok && c.owned {
@@ -121,7 +121,8 @@ func (c *inPlace) Err() error {
 
 // runSeparately evaluates a script in another goroutine, and returns when ctx ends. It never runs
 // in place and never in a batch, so that neither can delay the request. Renewals and breaks need
-// this.
+// this. After the end of ctx that goroutine goes on until go-redis returns, and its answer is
+// dropped.
 func (l *lane) runSeparately(ctx context.Context, s script, args []any) (any, error) {
 	l.busy.Add(1)
 	reply, err := backend.Call(ctx, func(ctx context.Context) (any, error) {
@@ -133,9 +134,10 @@ func (l *lane) runSeparately(ctx context.Context, s script, args []any) (any, er
 
 // updateIdle updates l.idle after a request has ended with err. busy is the number of requests that
 // were under way, including that request. go-redis counts its idle connections under a mutex, so
-// the driver counts only if more requests than l.idle were under way.
+// the driver counts only if more requests than l.idle were under way. A node that has left the
+// cluster answers CLUSTERDOWN, and redirects no request.
 func (l *lane) updateIdle(busy int32, err error) {
-	if err != nil && !isReply(err, "") {
+	if err != nil && (!isReply(err, "") || isReply(err, "CLUSTERDOWN")) {
 		l.resetIdle()
 		l.reload()
 	} else if busy <= l.size && busy > l.idle.Load() {
@@ -149,7 +151,8 @@ func (l *lane) resetIdle() { l.idle.Store(0) }
 
 // evaluate sends EVALSHA and, if the server does not have the script or has forgotten it, EVAL. If
 // the answer is NOSCRIPT, the server has not executed the script. The context may have ended
-// meanwhile: it may be an inPlace, after which the caller runs the request separately.
+// meanwhile: it may be an inPlace, after which the caller runs the request separately. EVAL also
+// stores the script on the server, so that the next EVALSHA finds it.
 func (l *lane) evaluate(ctx context.Context, s script, args []any) (any, error) {
 	reply, err := l.process(ctx, "evalsha", s().hash, args)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -33,6 +34,27 @@ func TestLateAcquireRevivesNoGrant(t *testing.T) {
 		t.Errorf("Renew of the new grant: %v", err)
 	}
 	raw.Release(t, d, second)
+}
+
+// TestMalformedRenewalIsNoLoss checks that only the answer 0 is a loss. After another wrong answer
+// the core renews the grant again.
+func TestMalformedRenewalIsNoLoss(t *testing.T) {
+	t.Parallel()
+	d := &driver{hub: newHub(connection{}.lane(nil, Options{}), "me")}
+	gs := make([]*backend.Grant, 4)
+	for i := range gs {
+		gs[i] = &backend.Grant{Request: *raw.Request(t, longTerm)}
+	}
+	renewals := make([]backend.Renewal, len(gs))
+	reply := []any{int64(1), int64(0), "1", nil}
+	d.decodeRenewals(gs, answer{Reply: reply}, time.Now(), renewals)
+	raw.WantIs(t, "the answer 1", renewals[0].Err, nil)
+	raw.WantIs(t, "the answer 0", renewals[1].Err, backend.ErrLost)
+	for _, r := range renewals[2:] {
+		if r.Err == nil || errors.Is(r.Err, backend.ErrLost) {
+			t.Errorf("a malformed answer: %v, want an unknown outcome", r.Err)
+		}
+	}
 }
 
 // TestNothingIsSentAfterTheContext checks that a request is not sent if its context ends while a
@@ -161,15 +183,21 @@ func newSlowServer(t *testing.T) (s *impostor, words <-chan string, answer chan<
 	}), read, greeted
 }
 
-// newClusterSeed starts a node of a cluster whose slots are all on another node.
-func newClusterSeed(t *testing.T, master string) *impostor {
+// clusterSlots returns the reply to CLUSTER SLOTS of a cluster with one node.
+func clusterSlots(t *testing.T, master string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slots := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n",
-		len(host), host, port)
+	const reply = "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n"
+	return fmt.Sprintf(reply, len(host), host, port)
+}
+
+// newClusterSeed starts a node of a cluster whose slots are all on another node.
+func newClusterSeed(t *testing.T, master string) *impostor {
+	t.Helper()
+	slots := clusterSlots(t, master)
 	return newImpostor(t, func(conn net.Conn, next func() ([]string, error)) {
 		for command, err := next(); err == nil; command, err = next() {
 			reply := "+OK\r\n"

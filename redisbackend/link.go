@@ -20,7 +20,8 @@ const (
 
 // link is a connection for pub/sub, with the client's channel. When it breaks, another link
 // replaces it. In a cluster it may lead to any node, because the nodes forward messages to each
-// other.
+// other. A node that has left the cluster answers pings, too. So there the link also requests
+// echoes, which another node may send.
 //
 // Two goroutines run as long as a link: receive reads, and write subscribes and sends pings.
 // Neither ever waits for a waiter.
@@ -29,6 +30,7 @@ type link struct {
 	pubsub *redis.PubSub
 	ctx    context.Context // ends with the link
 	cancel context.CancelFunc
+	echoed chan struct{} // of one element: an echo has arrived
 
 	// hub.mu must be held for the following fields.
 	state linkState
@@ -57,9 +59,10 @@ const (
 	linkEnded                       // replaced, and soon without goroutines
 )
 
-// newLink returns a link that is connecting, and is not in the hub yet: see open.
+// newLink returns a link that is connecting, and is not in the hub yet: see open. Its context
+// carries itself as the life of the connection that is dialed with it; see lifeKey.
 func (h *hub) newLink() *link {
-	l := &link{hub: h, backoff: minBackoff}
+	l := &link{hub: h, backoff: minBackoff, echoed: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(h.ctx)
 	l.ctx = context.WithValue(l.ctx, lifeKey{}, l.ctx)
 	l.pubsub = h.lane.client.Subscribe(l.ctx)
@@ -104,8 +107,44 @@ func (l *link) write() {
 			return
 		case <-ping.C:
 			_ = l.pubsub.Ping(l.ctx)
+			if l.isDeaf() {
+				_ = l.pubsub.Close() // receive gets an error
+			}
 		}
 	}
+}
+
+// isDeaf reports whether the cluster has sent an echo that the link does not receive. It blocks for
+// two ping intervals at most. Without a cluster the pings are enough.
+func (l *link) isDeaf() bool {
+	if l.hub.lane.cluster == nil {
+		return false
+	}
+	select {
+	case <-l.echoed: // late, of an earlier request
+	default:
+	}
+	if l.hub.requestEcho() != nil {
+		return false
+	}
+	select {
+	case <-l.echoed:
+		return false
+	case <-l.ctx.Done():
+		return false
+	case <-time.After(l.hub.ping):
+		return true
+	}
+}
+
+// requestEcho makes a node of the cluster send an echo to the client's channel. It blocks for a
+// ping interval at most.
+func (h *hub) requestEcho() error {
+	ctx, cancel := context.WithTimeout(h.ctx, h.ping)
+	defer cancel()
+	args := []any{nil, nil, 1, lockKey(h.client), clientPrefix + h.client}
+	_, err := h.lane.runSeparately(ctx, echoScript, args)
+	return err
 }
 
 func (l *link) isConnecting() bool {
@@ -167,7 +206,8 @@ func (l *link) breakOff() time.Duration {
 	return l.backoff
 }
 
-// replace ends a link, and opens another one instead.
+// replace ends a link, and opens another one instead. Waiters need no notice of it: the
+// acknowledgement of the new subscription makes them attempt again.
 func (h *hub) replace(old *link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

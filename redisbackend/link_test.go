@@ -3,6 +3,7 @@ package redisbackend
 import (
 	"context"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
@@ -43,6 +45,125 @@ func TestMalformedMessage(t *testing.T) {
 	for range 3 { // two openings, and the connection that replaces the second one
 		fake.next(t, subscribe)
 	}
+}
+
+// TestNodeWithoutClusterIsLeft checks that a refusal of a node that has left the cluster makes the
+// driver load the masters again. Otherwise a third of the names would be unavailable for a minute.
+func TestNodeWithoutClusterIsLeft(t *testing.T) {
+	t.Parallel()
+	fake, c := newFakeNode(t, "-CLUSTERDOWN Hash slot not served\r\n")
+	l := connection{}.lane(c, Options{})
+	r := (&driver{keys: newKeys}).newRequest("name", "owner").with()
+	_, err := l.run(t.Context(), releaseScript, r)
+	raw.WantIs(t, "a request", err, backend.ErrUnavailable)
+	for range 2 { // before the request, and after it
+		fake.next(t, "cluster slots")
+	}
+}
+
+// newFakeNode starts the only node of a cluster, and returns a client of it. It answers all scripts
+// with reply.
+func newFakeNode(t *testing.T, reply string) (*fakeServer, *redis.ClusterClient) {
+	t.Helper()
+	var addr atomic.Value
+	fake := newFakeServer(t, func(command string) string {
+		switch command {
+		case "cluster":
+			return clusterSlots(t, addr.Load().(string))
+		case "evalsha":
+			return reply
+		}
+		return ""
+	})
+	addr.Store(fake.listener.Addr().String())
+	c := newCluster(optionsFor(fake.listener.Addr().String()))
+	t.Cleanup(func() { _ = c.Close() })
+	return fake, c
+}
+
+// TestDeafLinkIsReplaced checks that a link is replaced if the cluster sends a message that it does
+// not receive. Its node answers pings.
+func TestDeafLinkIsReplaced(t *testing.T) {
+	t.Parallel()
+	fake, c := newFakeNode(t, ":1\r\n")
+	h := newHub(connection{}.lane(c, Options{}), "me")
+	t.Cleanup(h.close)
+	h.ping = time.Millisecond
+	if _, err := h.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the opening, and the replacement
+		fake.next(t, "subscribe "+clientPrefix+"me")
+	}
+}
+
+// TestLinkLeavesANodeWithoutCluster checks that the driver listens to another node if its node has
+// left the cluster. That node answers pings, but gets no messages of the other nodes.
+func TestLinkLeavesANodeWithoutCluster(t *testing.T) {
+	t.Parallel()
+	g := testenv.Alone(t, testenv.RedisCluster)
+	g.Await(t)
+	h := newHub(openURL(t, g.URL).main, raw.NewOwner())
+	t.Cleanup(h.close)
+	h.ping = time.Second
+	if _, err := h.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*redis.Client
+	for _, s := range g.Nodes {
+		nodes = append(nodes, admin(t, s))
+	}
+	listens := func(c *redis.Client) bool {
+		channels := do(t, c, "pubsub", "channels", clientPrefix+h.client)
+		return len(channels.([]any)) > 0
+	}
+	left := slices.IndexFunc(nodes, listens)
+	rest := slices.Delete(slices.Clone(nodes), left, left+1)
+	giveSlotsAway(t, nodes[left], rest)
+	do(t, nodes[left], "cluster", "reset", "hard")
+	for end := time.Now().Add(failoverPatience); !slices.ContainsFunc(rest, listens); {
+		if pause(t, 10*time.Millisecond); time.Now().After(end) {
+			t.Fatal("the driver still listens to the node that has left")
+		}
+	}
+}
+
+// giveSlotsAway gives all slots of a master to another master, and waits until all nodes agree.
+func giveSlotsAway(t *testing.T, from *redis.Client, rest []*redis.Client) {
+	t.Helper()
+	masters := slices.DeleteFunc(slices.Clone(rest), func(c *redis.Client) bool {
+		return do(t, c, "role").([]any)[0] != "master"
+	})
+	fromID, toID := do(t, from, "cluster", "myid"), do(t, masters[0], "cluster", "myid")
+	all, err := from.ClusterSlots(t.Context()).Result() //nolint:staticcheck // see hasSlots
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range append([]*redis.Client{from}, masters...) {
+		pipe := c.Pipeline()
+		for _, part := range all {
+			for slot := part.Start; part.Nodes[0].ID == fromID && slot <= part.End; slot++ {
+				pipe.Do(t.Context(), "cluster", "setslot", slot, "node", toID)
+			}
+		}
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(t, masters[0], "cluster", "bumpepoch") // so that no replica keeps the former owner
+	eventually(t, "the new owner of the slots", func() bool {
+		return !slices.ContainsFunc(rest, func(c *redis.Client) bool { return hasSlots(c, fromID) })
+	})
+}
+
+// hasSlots reports whether a master has slots, as a node reports it. Of each part, CLUSTER SLOTS
+// reports the master first; CLUSTER SHARDS has no such order.
+func hasSlots(reporter *redis.Client, master any) bool {
+	//nolint:staticcheck // see above
+	slots, err := reporter.ClusterSlots(context.Background()).Result()
+	return err != nil || slices.ContainsFunc(slots, func(part redis.ClusterSlot) bool {
+		return part.Nodes[0].ID == master
+	})
 }
 
 // TestOpeningWithoutPubSub checks that only a lasting refusal turns pub/sub off. After any other

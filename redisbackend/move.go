@@ -10,7 +10,8 @@ import (
 	"github.com/dlock-go/dlock/backend/kind"
 )
 
-// Downgrade implements backend.Downgrader.
+// Downgrade implements backend.Downgrader. The script is idempotent by owner and fence: a
+// repetition after an unknown outcome finds a reader, renews it and returns the same answer.
 func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
 	r := d.newRequest(g.Key, g.Owner)
 	r.ttl = ceilMillis(g.TTL)
@@ -33,7 +34,8 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 }
 
 // Export implements backend.Mover. The ticket has the owner, by which the server finds the grant,
-// and a secret: a client that may inspect the lock knows its owner.
+// and a secret: a client that may inspect the lock knows its owner. From then on the grant ends
+// with its term unless it is adopted, and this driver ignores messages about it.
 func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
 	secret := rand.Text()
 	reply, err := d.move(ctx, g.TTL, exportScript, g.Key, g.Owner,

@@ -22,9 +22,6 @@ func init() {
 	}
 }
 
-// openTimeout limits the opening of a driver if the caller's context does not end earlier.
-const openTimeout = 8 * time.Second
-
 const (
 	// idleTime is how long an idle connection for renewals and releases is kept. If a firewall has
 	// forgotten the connections of a client, a renewal has no time to try one after the other.
@@ -52,11 +49,15 @@ const (
 //     a separate pool for renewals and releases.
 //   - ContextTimeoutEnabled: without it, a request whose context has ended still returns at once,
 //     but occupies its connection until ReadTimeout.
-//   - ReadTimeout, WriteTimeout: at most Options.Timeout.
+//   - ReadTimeout, WriteTimeout: at most Options.Timeout. 3 s are better than the 5 s that are the
+//     default of go-redis: see Options.Timeout.
+//   - Dialer: with the default, the kernel may send a request that was given up, and its connection
+//     closed, later than Capabilities.Late. Such a request can take a lock for a TTL. A Dialer that
+//     calls SetLinger(0) of each *net.TCPConn prevents this, as the driver does for a URL.
 //   - PipelinePoolSize: concurrent requests of many goroutines go in pipelines, unless the client
 //     is a *redis.ClusterClient. Hooks receive them as pipelines.
 func New(client redis.UniversalClient, opts *Options) (backend.Driver, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), backend.OpenTimeout)
 	defer cancel()
 	conn := connection{main: client, control: client}
 	settings := opts.withDefaults()
@@ -93,7 +94,7 @@ func open(ctx context.Context, u *backend.URL) (backend.Driver, error) {
 
 // open opens a driver over a network. Tests have their own network.
 func (t *target) open(ctx context.Context, network dial) (backend.Driver, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.OpenTimeout)
 	defer cancel()
 	conn, err := connect(t, network)
 	if err != nil {
@@ -120,14 +121,17 @@ type connection struct {
 	owned     bool                  // no other code uses the clients, and Close closes them
 	sentinels *sentinels            // of both clients; nil without sentinels
 	dials     *dials                // of both clients; nil if they are lent, or of a cluster
+	end       context.CancelFunc    // ends the dials of the driver's own clients
 	secrets   secrets               // that errors must not contain
 }
 
-// close closes the clients if they are the driver's own, and then stops following the sentinels.
+// close ends the dials and closes the clients if they are the driver's own. Then it stops following
+// the sentinels.
 func (c connection) close() error {
 	if !c.owned {
 		return nil
 	}
+	c.end()
 	err := errors.Join(c.main.Close(), c.control.Close())
 	if c.sentinels != nil {
 		c.sentinels.close()
@@ -141,11 +145,13 @@ func connect(t *target, network dial) (connection, error) {
 	if err != nil {
 		return connection{}, err
 	}
-	d := dialer{dial: network, timeout: t.Timeout, tls: config}
+	ctx, end := context.WithCancel(context.Background())
+	d := dialer{ctx: ctx, dial: network, timeout: t.Timeout, tls: config}
 	opts := t.clientOptions()
 	opts.Dialer = d.connect
 	conn := connection{
 		owned:   true,
+		end:     end,
 		secrets: newSecrets(t.user, t.password, t.sentinelUser, t.sentinelPassword),
 	}
 	if t.shape == cluster {
@@ -163,7 +169,9 @@ func connect(t *target, network dial) (connection, error) {
 	return conn, nil
 }
 
-// clientOptions returns the options of a client for t, except its Dialer.
+// clientOptions returns the options of a client for t, except its Dialer. A dial is tried once,
+// like a request. With ContextTimeoutEnabled the deadline of a context limits reads and writes. Its
+// cancellation does not end them; see lane.runAlone.
 func (t *target) clientOptions() redis.Options {
 	return redis.Options{
 		Network:               t.network,

@@ -29,6 +29,9 @@ type Options struct {
 	// has its own timeouts. For New, Timeout is only how long after the end of its context a
 	// request may still be executed (Capabilities.Late). 0 means DefaultTimeout, or the ReadTimeout
 	// of a lent client.
+	//
+	// Timeout should be well below 5 s, because Close undoes requests that were given up for 5 s at
+	// most. A request that is executed later takes a lock for a TTL.
 	Timeout time.Duration
 
 	// Wait is the number of replicas that must acknowledge a lock, and each renewal of it,

@@ -45,7 +45,8 @@ func (l *lane) runEach(ctx context.Context, calls []call) []answer {
 	return answers
 }
 
-// groupByNode returns the indices of the calls to each server.
+// groupByNode returns the indices of the calls to each server. It may load the state of the cluster
+// first, and so block for a round trip.
 func (l *lane) groupByNode(
 	ctx context.Context, calls []call,
 ) (map[redis.UniversalClient][]int, error) {
@@ -73,7 +74,8 @@ func (l *lane) sendPart(ctx context.Context, calls []call, part []int, answers [
 }
 
 // sendBatch sends several calls together, and returns when ctx ends. Calls of single requests are
-// not sent after the end of ctx: see guardedNumKeys. The errors are the client library's own.
+// not sent after the end of ctx: see guardedNumKeys. The errors are the client library's own. The
+// batch counts as one request in busy, because it uses one connection.
 func (l *lane) sendBatch(ctx context.Context, calls []call) []answer {
 	for _, c := range calls {
 		if n, ok := c.args[2].(*guardedNumKeys); ok {

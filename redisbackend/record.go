@@ -32,7 +32,7 @@ func encodeTail(client string, req *backend.Request) string {
 }
 
 // decode returns the record in the value of a lock. It returns false for a value that is not
-// dlock's.
+// dlock's. The meta is the last part, so that its line feeds stay.
 func decode(value string) (record, bool) {
 	lines := strings.SplitN(value, "\n", 8)
 	if len(lines) != 8 || lines[0] != magic {

@@ -206,83 +206,23 @@ func TestLastMillisecondIsTime(t *testing.T) {
 	}
 }
 
-func TestURL(t *testing.T) {
-	t.Parallel()
-	bad := map[string]string{
-		"redis://":                       "no host",
-		"redis:///1":                     "no host",
-		"redis://a,b":                    "one host",
-		"redis://h/x":                    "database",
-		"redis://h/-1":                   "database",
-		"redis://h/1/2":                  "database",
-		"redis://h?timeout=0s":           "timeout",
-		"redis://h?socket=/s":            "socket",
-		"redis:///?socket=s":             "absolute",
-		"redis://h?ca=/c":                "rediss",
-		"rediss://h?ca=/does/not/exist":  "ca",
-		"rediss://h?cert=/does/not/exit": "cert",
-	}
-	for raw, want := range bad {
-		if d, err := testenv.Open(t.Context(), raw); err == nil {
-			_ = d.Close()
-			t.Errorf("%s: opened", raw)
-		} else if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error that mentions %q", raw, err, want)
-		}
-	}
-	u, err := backend.ParseURL("rediss://u:p%40@[::1]/3?timeout=2s&server-name=n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := parseTarget(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.network != "tcp" || got.addrs[0] != "[::1]:6379" ||
-		got.user != "u" || got.password != "p@" ||
-		got.database != 3 || got.Timeout != 2*time.Second ||
-		got.tls == nil || got.tls.ServerName != "n" {
-		t.Errorf("%+v", got)
-	}
-}
-
-// secret is part of passwords, in three spellings.
-const secret = "s3cr@t/"
-
+// TestOpenExplainsWithoutSecrets checks the errors of servers and users that cannot be used. They
+// contain no password.
 func TestOpenExplainsWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t, "--requirepass", "right")
-	login := "u:" + strings.NewReplacer("@", "%40", "/", "%2F").Replace(secret) + "@"
-	tests := []struct {
-		url  string
-		want string
-	}{
-		{"redis://" + login + s.Addr, "WRONGPASS"},
-		{"redis://" + login[1:] + s.Addr, "WRONGPASS"},
-		{"redis://" + s.Addr, "NOAUTH"},
-		{"redis://:right@" + s.Addr + "/9999", "DB index"},
-		{"redis://" + login + "127.0.0.1:1", "refused"},
-		{"rediss://" + login + s.Addr + "?timeout=1s", "TLS"},
-		{"redis://" + login + "nowhere.invalid", "nowhere.invalid"},
-		{"redis://" + login + "/?socket=/does/not/exist", "/does/not/exist"},
-	}
-	for _, tt := range tests {
-		start := time.Now()
-		d, err := testenv.Open(t.Context(), tt.url)
-		if err == nil {
-			_ = d.Close()
-			t.Errorf("%s: opened", tt.url)
-			continue
-		}
-		if took := time.Since(start); took > patience {
-			t.Errorf("%s: took %v", tt.url, took)
-		}
-		text := fmt.Sprintf("%v %+v", err, err)
-		if !strings.Contains(text, tt.want) {
-			t.Errorf("%s: %v, want %q", tt.url, err, tt.want)
-		}
-		if strings.Contains(text, "s3cr") || strings.Contains(text, "right") {
-			t.Errorf("%s: the error %q contains a credential", tt.url, text)
+	for url, want := range map[string]string{
+		"redis://" + raw.Login + s.Addr:                     "WRONGPASS",
+		"redis://" + raw.Login[1:] + s.Addr:                 "WRONGPASS",
+		"redis://" + s.Addr:                                 "NOAUTH",
+		"redis://:right@" + s.Addr + "/9999":                "DB index",
+		"redis://" + raw.Login + "127.0.0.1:1":              "refused",
+		"rediss://" + raw.Login + s.Addr + "?timeout=1s":    "TLS",
+		"redis://" + raw.Login + "nowhere.invalid":          "nowhere.invalid",
+		"redis://" + raw.Login + "/?socket=/does/not/exist": "/does/not/exist",
+	} {
+		if err := raw.Refused(t, url, want); strings.Contains(fmt.Sprint(err), "right") {
+			t.Errorf("%s: the error %v contains a credential", url, err)
 		}
 	}
 }
@@ -404,6 +344,11 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 				d.Break(t.Context(), unknown.Key, unknown.Owner),
 				d.Break(t.Context(), unknown.Key, ""),
 				d.Break(t.Context(), another.Key, unknown.Owner),
+				inspectError(t, d, unknown.Key),
+				inspectError(t, d, another.Key),
+				listError(t, d, unknown.Key),
+				listError(t, d, another.Key),
+				openError(t, s.URL),
 			} {
 				raw.WantIs(t, "a request", err, backend.ErrUnavailable)
 			}
@@ -420,6 +365,61 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 			raw.Release(t, d, another)
 		})
 	}
+}
+
+func inspectError(t *testing.T, d *driver, name string) error {
+	t.Helper()
+	_, err := d.Inspect(t.Context(), name)
+	return err
+}
+
+func listError(t *testing.T, d *driver, prefix string) error {
+	t.Helper()
+	for _, err := range d.List(t.Context(), prefix) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openError(t *testing.T, url string) error {
+	t.Helper()
+	d, err := testenv.Open(t.Context(), url)
+	if err == nil {
+		_ = d.Close()
+	}
+	return err
+}
+
+// TestInspectNeedsNoWrites checks that a master which refuses all writes can be opened, inspected
+// and listed.
+func TestInspectNeedsNoWrites(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t, "--maxmemory-policy", "noeviction")
+	d, c := openURL(t, s.URL), admin(t, s)
+	g := raw.Acquire(t, d, raw.Request(t, longTerm))
+	for setting, reset := range map[string]string{"min-replicas-to-write": "0", "maxmemory": "0"} {
+		do(t, c, "config", "set", setting, "1")
+		raw.WantIs(t, "Open with "+setting, openError(t, s.URL), nil)
+		info, err := d.Inspect(t.Context(), g.Key)
+		if err != nil || len(info.Holders) != 1 {
+			t.Errorf("Inspect with %s: %+v, %v", setting, info, err)
+		}
+		raw.WantIs(t, "List with "+setting, listError(t, d, g.Key), nil)
+		do(t, c, "config", "set", setting, reset)
+	}
+	raw.Release(t, d, g)
+}
+
+// TestListNeedsNoWait checks that a server which does not permit WAIT can be listed.
+func TestListNeedsNoWait(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewRedis(t)
+	do(t, admin(t, s), "acl", "setuser", "default", "-wait")
+	d := openURL(t, s.URL)
+	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, longTerm)))
+	raw.WantIs(t, "List", listError(t, d, t.Name()), nil)
 }
 
 // TestDemotedMasterReportsNoConflict checks that only a master reports a value of another program
@@ -513,14 +513,7 @@ func TestFullServerQueuesNoWaiter(t *testing.T) {
 func TestDialInPlaceEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
-	u, err := backend.ParseURL(s.URL + "?timeout=1m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := parseTarget(u)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := raw.Target(t, parseTarget, s.URL+"?timeout=1m")
 	var silent atomic.Bool
 	ended := make(chan struct{})
 	defer close(ended)

@@ -42,7 +42,8 @@ func (d *driver) renewBatch(
 	}
 }
 
-// renewCalls returns the calls of the scripts that renew gs, and the shortest of their terms.
+// renewCalls returns the calls of the scripts that renew gs, and the shortest of their terms. The
+// script compares owner and fence, so it never renews a later grant of the same owner.
 func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duration) {
 	ttl = gs[0].TTL
 	for part := range slices.Chunk(gs, d.perScript) {
@@ -63,7 +64,8 @@ func (d *driver) renewCalls(gs []*backend.Grant) (calls []call, ttl time.Duratio
 }
 
 // decodeRenewals stores the answer of one script, which was sent at sent, in renewals. A grant that
-// is lost is forgotten.
+// is lost is forgotten. An error is the answer for all grants of the script: none of them is
+// proven, and the core renews them again. A malformed element proves neither a term nor a loss.
 func (d *driver) decodeRenewals(
 	gs []*backend.Grant, a answer, sent time.Time, renewals []backend.Renewal,
 ) {
@@ -75,11 +77,13 @@ func (d *driver) decodeRenewals(
 		switch {
 		case a.Err != nil:
 			renewals[i].Err = a.Err
-		case held[i] != int64(1):
+		case held[i] == int64(1):
+			renewals[i].Term = newTerm(g.TTL, sent)
+		case held[i] == int64(0):
 			renewals[i].Err = backend.ErrLost
 			d.hub.forget(g.Owner)
 		default:
-			renewals[i].Term = newTerm(g.TTL, sent)
+			renewals[i].Err = errUnexpected(held[i])
 		}
 	}
 }

@@ -77,7 +77,8 @@ func (replication) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (replication) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// ProcessPipelineHook implements redis.Hook.
+// ProcessPipelineHook implements redis.Hook. WAIT is the last command of the same pipeline. As a
+// request of its own it might use another connection, and would then return at once.
 func (replication) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		required, ok := ctx.Value(replicaWaitKey{}).(replicaWait)

@@ -21,7 +21,8 @@ const (
 )
 
 // boundedConn refuses replies that would cost too much memory. go-redis allocates the size that a
-// server announces, and panics if that size is impossible.
+// server announces, and panics if that size is impossible. It reads above TLS, and so checks what
+// go-redis gets to read.
 type boundedConn struct {
 	net.Conn
 	replies replyScanner

@@ -37,6 +37,8 @@ var (
 	renewLua string
 	//go:embed scripts/inspect.lua
 	inspectLua string
+	//go:embed scripts/echo.lua
+	echoLua string
 )
 
 // The requests that a driver sends to its server.
@@ -51,6 +53,7 @@ var (
 	adoptScript      = newScript(grantLua, adoptLua)
 	renewScript      = newScript("", renewLua)
 	inspectScript    = newScript("", inspectLua)
+	echoScript       = newScript("", echoLua)
 )
 
 // script returns the texts of a Lua script. The first call builds them, so that they do not delay
@@ -59,7 +62,8 @@ var (
 // to the first command that needs memory.
 type script func() *scriptTexts
 
-// scriptTexts are a script as arguments of EVAL and EVALSHA.
+// scriptTexts are a script as arguments of EVAL and EVALSHA. They are interfaces already, because
+// they become arguments of each command.
 type scriptTexts struct {
 	source, hash any // strings
 }

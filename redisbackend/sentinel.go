@@ -66,7 +66,7 @@ func newSentinels(t *target, d dialer) *sentinels {
 		master: t.master, addrs: t.addrs, user: t.sentinelUser, password: t.sentinelPassword,
 		dialer: d, views: make(map[string]view), masters: make(map[*masterConn]string),
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(d.ctx)
 	return s
 }
 
@@ -79,7 +79,8 @@ func (s *sentinels) close() {
 	s.running.Wait()
 }
 
-// connect dials the master, and ignores the address. It is a redis.Options.Dialer.
+// connect dials the master, and ignores the address. It is a redis.Options.Dialer. Each new
+// connection queries the sentinels, and no request does.
 func (s *sentinels) connect(ctx context.Context, network, _ string) (net.Conn, error) {
 	s.once.Do(s.followAll)
 	addr, err := s.findMaster(ctx)
@@ -122,6 +123,9 @@ func (s *sentinels) track(conn net.Conn, addr string) (net.Conn, error) {
 	return c, nil
 }
 
+// NetConn returns the socket, for package abort.
+func (c *masterConn) NetConn() net.Conn { return c.TCPConn }
+
 // Close implements net.Conn.
 func (c *masterConn) Close() error {
 	c.sentinels.mu.Lock()
@@ -158,7 +162,8 @@ func (s *sentinels) isUnanimous(master string) bool {
 }
 
 // accept makes v the accepted view, and closes the connections to other masters. Those may still
-// answer, but a lock there excludes no client of the new master. s.mu must be held.
+// answer, but a lock there excludes no client of the new master. s.mu must be held. It closes the
+// TCP connection itself, because masterConn.Close locks s.mu.
 func (s *sentinels) accept(v view) {
 	s.accepted = v
 	for c, addr := range s.masters {
@@ -169,12 +174,15 @@ func (s *sentinels) accept(v view) {
 }
 
 // findMaster queries all sentinels at once and returns the address of the master. It blocks until
-// all have answered or failed, or a majority has answered and sentinelGrace is over.
+// all have answered or failed, or a majority has answered and sentinelGrace is over. No query
+// outlives the call: cancel closes their connections before it waits for them. It returns an error
+// when s.ctx ends.
 func (s *sentinels) findMaster(ctx context.Context) (string, error) {
 	var queries sync.WaitGroup
 	defer queries.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the remaining queries
+	defer context.AfterFunc(s.ctx, cancel)()
 	results := make(chan error, len(s.addrs))
 	for _, addr := range s.addrs {
 		queries.Go(func() { results <- s.query(ctx, addr) })

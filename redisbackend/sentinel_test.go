@@ -284,8 +284,8 @@ func TestStaleAnnouncementIsIgnored(t *testing.T) {
 	t.Parallel()
 	const first, second, third = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 	all, url := newFakeSentinels(t, 3, third, 7)
-	d := dialer{dial: new(net.Dialer).DialContext, timeout: time.Minute}
-	s := newSentinels(parsed(t, url), d)
+	d := dialer{ctx: t.Context(), dial: new(net.Dialer).DialContext, timeout: time.Minute}
+	s := newSentinels(raw.Target(t, parseTarget, url), d)
 	defer s.close()
 	s.running.Go(func() { s.follow(all[0].addr) })
 	eventually(t, "the answer after the subscription", func() bool {
@@ -353,7 +353,7 @@ func TestSwitchWhileDialling(t *testing.T) {
 		}
 		return conn, err
 	}
-	opened, err := parsed(t, url).open(t.Context(), network)
+	opened, err := raw.Target(t, parseTarget, url).open(t.Context(), network)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,19 +377,6 @@ func TestSwitchWhileDialling(t *testing.T) {
 	raw.WantIs(t, "a request on the connection that was being dialled",
 		<-result, backend.ErrUnavailable)
 	wantLockOn(t, d, now, before)
-}
-
-func parsed(t *testing.T, url string) *target {
-	t.Helper()
-	u, err := backend.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := parseTarget(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return target
 }
 
 // TestReplicaIsNoMaster checks that Open refuses a replica that a sentinel names as the master. The

@@ -65,6 +65,7 @@ func (c *sentinelConn) do(words ...string) ([]string, error) {
 }
 
 // next waits for a message. After pingInterval without one it returns the answer to a PING instead.
+// A sentinel that does not answer the PING either is an error, after c.timeout.
 func (c *sentinelConn) next() ([]string, error) {
 	_ = c.conn.SetDeadline(time.Now().Add(pingInterval))
 	if _, err := c.reader.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {

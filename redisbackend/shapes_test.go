@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -146,50 +144,6 @@ func TestListOverAllMasters(t *testing.T) {
 			t.Errorf("renewal %d: %v", i, renewal.Err)
 		}
 		raw.Release(t, d, grants[i])
-	}
-}
-
-func TestShapeURLs(t *testing.T) {
-	t.Parallel()
-	bad := map[string]string{
-		"redis+cluster://":                        "no host",
-		"redis+cluster://h/1":                     "no numbered databases",
-		"redis+cluster://h?socket=/s":             "socket",
-		"redis+cluster://h?sentinel-user=u":       "sentinel-user",
-		"redis+cluster://h?ca=/c":                 "rediss+cluster",
-		"redis+sentinel://h":                      "mymaster",
-		"redis+sentinel://h/":                     "mymaster",
-		"redis+sentinel:///m":                     "mymaster",
-		"redis+sentinel://h/m/x":                  "database",
-		"redis+sentinel://h/m/1/2":                "database",
-		"redis://h?sentinel-password=" + "s3cret": "sentinel-password",
-		"redis://h?wait=0":                        "wait",
-		"redis://h1,h2":                           "redis+cluster",
-	}
-	for raw, want := range bad {
-		_, err := dlock.Open(t.Context(), raw)
-		if err == nil || !strings.Contains(err.Error(), want) ||
-			strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %v, want an error that mentions %q", raw, err, want)
-		}
-	}
-	u, err := backend.ParseURL("rediss+sentinel://u:p@a,b:1,[::1]/m%20m/3" +
-		"?sentinel-user=su&sentinel-password=s3cret&wait=2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := parseTarget(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(got.addrs, []string{"a:26379", "b:1", "[::1]:26379"}) ||
-		got.master != "m m" || got.database != 3 || got.user != "u" || got.password != "p" ||
-		got.sentinelUser != "su" || got.sentinelPassword != "s3cret" ||
-		got.Wait != 2 || got.tls == nil {
-		t.Errorf("%+v", got)
-	}
-	if strings.Contains(u.String(), "s3cret") {
-		t.Errorf("String contains a password: %s", u)
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // Two kinds of grants need another Acquire. A grant to an older attempt was missed at first, and
 // its term may have ended. With Options.Wait, only an Acquire shows whether replicas have the
 // grant.
+//
+// It sends nothing and has no goroutine. The core waits for one owner at a time, and makes another
+// Acquire after nil, nil.
 func (d *driver) Wait(
 	ctx context.Context, req *backend.Request, b *backend.Busy,
 ) (*backend.Grant, error) {

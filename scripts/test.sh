@@ -59,5 +59,5 @@ mapfile -t packages < <(
 	printf './%s\n' "${long[@]}"
 	go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$"
 )
-{ go test -race -count=1 -timeout=20m -p=2 -parallel=6 -json "$@" "${packages[@]}" || true; } |
+{ go test -race -count=1 -timeout=45m -p=2 -parallel=6 -json "$@" "${packages[@]}" || true; } |
 	go run ./internal/testenv/report

@@ -40,7 +40,9 @@
 // is served: its leases end after the TTL, but a holder that dies blocks the lock until its session
 // ends. Open logs a warning about that. The same is true of a shorter WithTTL of a single lock:
 // after a crash the session decides. The lock of a process that dies is free after the session's
-// timeout, rounded up to a tick: within two ticks of the TTL.
+// timeout, rounded up to a tick. That is within S after the TTL, where S is the shortest session
+// that the server grants, and a TTL below half of S counts as half of S. S is the server's
+// minSessionTimeout, by default two ticks.
 //
 // A lease ends at the latest one TTL after the last proof of the session. A proof is a write that a
 // majority of the servers has confirmed. Renewals make one for all locks together. A sync is no
@@ -76,8 +78,13 @@
 // The resource must then forget the fences that it has seen, as with a new ensemble.
 //
 // The fence stays below 2^51 for 524,287 elections of a leader. The core refuses a higher one. The
-// numbers in the names of nodes only order the queue. They restart with the lock's node, and they
-// overflow, which the driver handles. A Downgrade creates another node, whose data has the fence.
+// numbers in the names of nodes only order the queue, and restart with it. A Downgrade creates
+// another node, whose data has the fence.
+//
+// The servers cannot number more than 2^31-1 nodes of one queue. A queue reaches that only if it is
+// in use at each of the servers' checks for empty containers, for 25 days at 1,000 attempts a
+// second. Then waiters poll, and the lock goes to an attempt that finds the queue empty. The last
+// client to leave removes the queue, and the numbers restart.
 //
 // # Waiting
 //
@@ -99,11 +106,23 @@
 //
 // An uncontended Lock and Unlock are three requests, of which two write. The driver does not wait
 // for the answer to the third, which watches the node. The first use of a name takes three more:
-// the attempt that fails, the lock's node with its name, and the queue in that node. Both are
-// containers, which the servers remove within about two minutes after the last use. On servers
-// without containers the driver removes them with the last node of the queue. The driver never
-// writes to a node that stands in the place of a lock's node but does not hold its name: the lock
-// is ErrConflict.
+// the attempt that fails, the lock's node with its name, and the queue in that node. The driver
+// never writes to a node that stands in the place of a lock's node but does not hold its name: the
+// lock is ErrConflict.
+//
+// # Empty nodes
+//
+// The node of a lock and its queue are containers, which the servers remove within about two
+// minutes after the last use. They remove at most 10,000 containers a minute, which are the nodes
+// of 5,000 locks (znode.container.maxPerMinute). A process that is killed during the first use of a
+// name can leave containers that were never used. The servers keep those until the next use of the
+// name, unless znode.container.maxNeverUsedIntervalMs is set. On servers without containers the
+// driver removes both nodes with the last node of the queue.
+//
+// List reads the names of all locks in one answer, which may have 8 MiB. That is enough for 100,000
+// locks whose encoded names have 80 bytes. A longer answer ends the connection: List fails, and the
+// requests of other locks that are under way have an unknown outcome. The session and its locks
+// live on. The same limit applies to the queue of one lock.
 //
 // # Server requirements
 //
@@ -117,6 +136,11 @@
 // server grants a shorter timeout to a session, the driver ends the session: its locks are lost.
 // minSessionTimeout must be at least two ticks. From a shorter one the driver would compute too
 // short a tick. It would then trust a session for up to half a tick too long when its server fails.
+//
+// A client must not connect to an observer that follows an observer master (observerMasterPort).
+// The report of such an observer takes two heartbeats. If these servers fail, the driver trusts a
+// session for up to half a tick too long.
+//
 // Each driver uses one connection (maxClientCnxns, by default 60 for one address) and about 2 MiB
 // for its buffers.
 package zkbackend

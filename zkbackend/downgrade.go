@@ -3,7 +3,6 @@ package zkbackend
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -44,6 +43,9 @@ func (d *driver) downgrade(a *acquisition, meta string) error {
 	if gone := a.gone(); gone != nil {
 		d.forget(a)
 		return gone
+	}
+	if err != nil && a.moving.Load() {
+		return uncertain(err) // this request, or an earlier one, may be executed
 	}
 	return err
 }
@@ -111,12 +113,4 @@ func (a *acquisition) markReader() {
 // readerNode returns the path of the node of a after a Downgrade. a.turn must be taken.
 func (a *acquisition) readerNode() string {
 	return a.queue + "/" + nodeName(a.owner, kind.Reader) + numberOf(a.node)
-}
-
-// numberOf returns the number at the end of the path of a node.
-func numberOf(node string) string {
-	name := node[strings.LastIndex(node, "/")+1:]
-	_, rest, _ := strings.Cut(name, "-")
-	_, number, _ := strings.Cut(rest, "-")
-	return number
 }

@@ -48,9 +48,9 @@ func TestDowngradeLetsNoWriterIn(t *testing.T) {
 	}
 }
 
-// TestLossBesideADowngrade checks that a request without the turn finds no loss while a Downgrade
+// TestLossDuringADowngrade checks that a request without the turn finds no loss while a Downgrade
 // replaces the node, and afterwards. The watch of the former node may report its end at any time.
-func TestLossBesideADowngrade(t *testing.T) {
+func TestLossDuringADowngrade(t *testing.T) {
 	t.Parallel()
 	s := &session{ctx: t.Context()}
 	a := &acquisition{session: s}
@@ -211,14 +211,7 @@ func TestUnprovenDowngrade(t *testing.T) {
 	_, err := inTurn(t.Context(), a, func() (any, error) { return nil, d.downgrade(a, g.Meta) })
 	must(t, err)
 	p.Close()
-	hasFailed := func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.failure != nil
-	}
-	for !hasFailed() {
-		time.Sleep(time.Millisecond)
-	}
+	awaitFailure(s)
 	stale := *g
 	stale.TTL = 0 // no proof is young enough
 	if _, err = d.Downgrade(t.Context(), &stale); err == nil ||
@@ -227,9 +220,32 @@ func TestUnprovenDowngrade(t *testing.T) {
 	}
 }
 
-// TestRemovalBesideADowngrade checks that a removal finds the node of a reader that has replaced a
+// TestDowngradeAfterAnUnansweredOne checks the error of a Downgrade that fails. An earlier one had
+// no answer, and may be executed.
+func TestDowngradeAfterAnUnansweredOne(t *testing.T) {
+	t.Parallel()
+	d, p := isolated(t, testenv.ZooKeeper(t), "")
+	g, _ := unanswered(t, d, nil)
+	p.Close()
+	awaitFailure(d.session)
+	if _, err := d.Downgrade(t.Context(), g); err == nil ||
+		errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Downgrade: %v, want an unknown outcome", err)
+	}
+}
+
+// awaitFailure waits until the session has failed to connect.
+func awaitFailure(s *session) {
+	for failed := false; !failed; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		failed = s.failure != nil
+		s.mu.Unlock()
+	}
+}
+
+// TestRemovalDuringADowngrade checks that a removal finds the node of a reader that has replaced a
 // listed node of a writer.
-func TestRemovalBesideADowngrade(t *testing.T) {
+func TestRemovalDuringADowngrade(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.ZooKeeper(t).URL)
 	g := raw.Acquire(t, d, raw.Request(t, patience))

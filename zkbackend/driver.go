@@ -166,7 +166,8 @@ func (d *driver) enqueue(a *acquisition, req *backend.Request) error {
 // checkQueue returns *Busy if there are nodes in front of the node of a for whose end it waits. An
 // attempt of a caller that does not wait then leaves nothing, and neither does a conflict.
 func (d *driver) checkQueue(a *acquisition, req *backend.Request) error {
-	if req.Queue {
+	ordered := isOrdered(a.node)
+	if req.Queue && ordered {
 		if w := a.followTail(); w != nil {
 			return a.busyBehind("", w)
 		}
@@ -178,6 +179,9 @@ func (d *driver) checkQueue(a *acquisition, req *backend.Request) error {
 	i := a.indexOf(a.node, entries)
 	if i < 0 {
 		return errEntryDeleted // the watch is about to report it, too
+	}
+	if !ordered {
+		return d.checkAlone(a, entries)
 	}
 	if err := kind.Conflict(a.kind, entries[:i]); err != nil {
 		return d.stepBack(a, err)
@@ -191,6 +195,16 @@ func (d *driver) checkQueue(a *acquisition, req *backend.Request) error {
 		return d.stepBack(a, &backend.Busy{Holder: entries[0].owner})
 	}
 	return a.waitBehind(blockers)
+}
+
+// checkAlone is checkQueue for a node whose number does not show its place. The node must be the
+// only one: of two such nodes, the one that was created later finds the other. Otherwise the
+// attempt leaves the queue, and polls. So the queue drains, and its numbers restart: see remove.
+func (d *driver) checkAlone(a *acquisition, entries []entry) error {
+	if len(entries) == 1 {
+		return nil
+	}
+	return d.stepBack(a, &backend.Busy{})
 }
 
 // stepBack removes the node of an attempt that fails with answer, and returns answer.

@@ -80,6 +80,12 @@ func interpretError(err error) error {
 	return err
 }
 
+// uncertain returns the error of a request that was executed in part, or may be executed. err can
+// be the server's refusal of another part, so it is in the text alone.
+func uncertain(err error) error {
+	return fmt.Errorf("the outcome is unknown: %v", err) //nolint:errorlint // see above
+}
+
 // unavailable is interpretError for Open, which leaves nothing whose outcome matters: an unknown
 // outcome is ErrUnavailable, too.
 func unavailable(err error) error {

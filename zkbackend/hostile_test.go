@@ -13,15 +13,20 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
+// The parts of an answer to a connect request.
+const (
+	zero      = "\x00\x00\x00\x00"
+	sessionID = "\x00\x00\x00\x00\x00\x00\x00\x07"
+	connected = zero + "\x00\x00\x27\x10" + sessionID // without the password
+)
+
 // TestHostileServer checks that a program which listens on a server's address neither crashes the
 // process nor makes it allocate more than 64 MiB.
 func TestHostileServer(t *testing.T) {
 	const (
-		zero, negative = "\x00\x00\x00\x00", "\xff\xff\xff\xff"
-		ok, event      = zero, negative
-		list           = "\x7f\xff\xff\xff"
-		sessionID      = "\x00\x00\x00\x00\x00\x00\x00\x07"
-		connected      = zero + "\x00\x00\x27\x10" + sessionID // without the password
+		negative  = "\xff\xff\xff\xff"
+		ok, event = zero, negative
+		list      = "\x7f\xff\xff\xff"
 	)
 	asks := map[uint32]func(*zk.Conn) error{
 		opGetData:  func(c *zk.Conn) error { _, _, err := c.Get("/a"); return err },
@@ -57,7 +62,7 @@ func TestHostileServer(t *testing.T) {
 				_, _ = read(conn)
 				handshake := tt.handshake
 				if handshake == "" {
-					handshake = connected + strings.Repeat("\x00", 4)
+					handshake = connected + zero
 				}
 				write(conn, handshake, 0)
 				if request, err := read(conn); err == nil {
@@ -86,6 +91,36 @@ func TestHostileServer(t *testing.T) {
 			running.Wait()
 		})
 	}
+}
+
+// TestConnectionsThatEndAtOnce checks that the driver pauses between connections that a server
+// closes after the handshake.
+func TestConnectionsThatEndAtOnce(t *testing.T) {
+	t.Parallel()
+	const connections = 4
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	opts, err := (&Options{Session: 10 * time.Second}).settings()
+	must(t, err)
+	begun := time.Now()
+	s, err := newSession([]string{l.Addr().String()}, opts, "")
+	must(t, err)
+	var running sync.WaitGroup
+	running.Go(s.run)
+	for range connections {
+		conn, err := l.Accept()
+		must(t, err)
+		_, err = read(conn)
+		must(t, err)
+		write(conn, connected+zero, 0)
+		must(t, conn.Close())
+	}
+	if took := time.Since(begun); took < (connections-1)*redialPause {
+		t.Errorf("%d connections within %v", connections, took)
+	}
+	s.end(errExpired)
+	running.Wait()
 }
 
 // passesOn reports whether an answer to a request passes the driver's checks.

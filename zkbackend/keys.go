@@ -2,6 +2,7 @@ package zkbackend
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 	"strings"
 
@@ -34,7 +35,7 @@ const (
 	// floorPrefix begins the parent nodes of measure.Floor.
 	floorPrefix = "/~floor-"
 
-	// noNode never exists. A proof deletes it.
+	// noNode never exists. A proof deletes it, and Open requests a container in it.
 	noNode = "/~none"
 
 	// reserved is the server's own node. The server does not refuse nodes in it.
@@ -62,8 +63,8 @@ type entry struct {
 }
 
 // parseEntry reads the name of a node: 32 hex digits, the kind and the server's number, with
-// hyphens in between. The number is negative after the lock's counter has overflowed. ok is false
-// for a node of another program.
+// hyphens in between. The number can be negative, see isOrdered. ok is false for a node of another
+// program.
 func parseEntry(name string) (e entry, ok bool) {
 	owner, rest, _ := strings.Cut(name, "-")
 	word, digits, _ := strings.Cut(rest, "-")
@@ -84,6 +85,22 @@ func (e entry) Kind() kind.Kind { return e.kind }
 // nodeName returns the name of a node, without the number that the server appends.
 func nodeName(owner string, k kind.Kind) string { return owner + "-" + string(k) + "-" }
 
-// compareEntries orders entries by numbers that wrap around: two numbers in one queue differ by
-// less than half of their range.
-func compareEntries(a, b entry) int { return cmp.Compare(a.number-b.number, 0) }
+// compareEntries orders entries by their numbers. The negative numbers come last: see isOrdered.
+func compareEntries(a, b entry) int { return cmp.Compare(uint32(a.number), uint32(b.number)) }
+
+// isOrdered reports whether the number of a node shows its place in the queue. The server's counter
+// ends at math.MaxInt32. All later nodes in the queue have that number or negative ones. Present
+// servers return to it, so several nodes can have it, and a later node can have a smaller number
+// than the holder's.
+func isOrdered(node string) bool {
+	number, _ := strconv.ParseInt(numberOf(node), 10, 32)
+	return 0 <= number && number < math.MaxInt32
+}
+
+// numberOf returns the number at the end of the path of a node.
+func numberOf(node string) string {
+	name := node[strings.LastIndex(node, "/")+1:]
+	_, rest, _ := strings.Cut(name, "-")
+	_, number, _ := strings.Cut(rest, "-")
+	return number
+}

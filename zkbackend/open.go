@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -17,9 +18,6 @@ func init() {
 }
 
 const (
-	// openTimeout limits Open and New. The context of Open may end earlier.
-	openTimeout = 8 * time.Second
-
 	// probePause is the pause between two probes of an Open.
 	probePause = 100 * time.Millisecond
 
@@ -65,7 +63,7 @@ func opened(d *driver, err error) (backend.Driver, error) {
 // connect makes a driver and probes its servers. It always returns a driver, for the caller to
 // close.
 func connect(ctx context.Context, servers []string, settings *settings) (*driver, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.OpenTimeout)
 	defer cancel()
 	d := newDriver(servers, settings)
 	return d, d.probeRepeatedly(ctx)
@@ -119,6 +117,9 @@ func (d *driver) probe(ctx context.Context) error {
 		if err := d.makeDirectory(s); err != nil {
 			return nil, err
 		}
+		var probing sync.WaitGroup
+		probing.Go(func() { d.probeContainers(s) })
+		defer probing.Wait()
 		path := d.settings.root + probeNode
 		_, err := s.conn.Multi(
 			&zk.CreateRequest{Path: path, Acl: d.settings.acl, Flags: zk.FlagEphemeral},
@@ -130,6 +131,17 @@ func (d *driver) probe(ctx context.Context) error {
 			d.settings.root, err)
 	}
 	return interpretError(err)
+}
+
+// probeContainers sets noContainers, by a request for a container whose parent never exists.
+// Without it, only the client that creates a queue would detect an old server, and no other client
+// would delete the queue.
+func (d *driver) probeContainers(s *session) {
+	path := d.settings.root + noNode + "/container"
+	_, err := s.conn.CreateContainer(path, nil, zk.FlagContainer, d.settings.acl)
+	if isUnimplemented(err) {
+		d.noContainers.Store(true)
+	}
 }
 
 // measureTick measures the server's tick with a session of its own. Servers do not report the tick,

@@ -53,7 +53,7 @@ func (p *proof) add(m moment) {
 	p.Lock()
 	defer p.Unlock()
 	if m.sent.After(p.sent) {
-		p.sent, p.ttl = m.sent, p.timeout-m.sent.Sub(m.touched)
+		p.sent, p.ttl = m.sent, p.timeout-elapsed(m.touched, m.sent)
 	}
 }
 
@@ -70,7 +70,7 @@ func (p *proof) get() backend.Term {
 // for some ticks, while another leader already counts the session's timeout from its own election.
 func (s *session) prove(age time.Duration) error {
 	m := s.beginRequest()
-	if m.sent.Sub(s.proof.get().Sent) < age {
+	if elapsed(s.proof.get().Sent, m.sent) < age {
 		return nil
 	}
 	err := s.conn.Delete(s.settings.root+noNode, -1)
@@ -79,6 +79,12 @@ func (s *session) prove(age time.Duration) error {
 	}
 	s.proof.add(m)
 	return nil
+}
+
+// elapsed returns the larger of the monotonic and the wall-clock time between two readings: the
+// monotonic clock stands still during a suspend, but the servers count on.
+func elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
 // beginRequest returns the present moment, for a request that begins now.

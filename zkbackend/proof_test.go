@@ -4,10 +4,52 @@ import (
 	"context"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
+
+// earlierByTheWall returns t with a wall clock that is d behind and the same monotonic clock. So
+// the present seems to come after a suspend of d. No function of package time can make such a time:
+// the first word of a time.Time has the seconds of the wall clock above 30 bits of nanoseconds.
+func earlierByTheWall(t time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) -= uint64(d/time.Second) << 30
+	return t
+}
+
+// TestProofCountsASuspend checks that a proof counts from the last touch before a suspend, in which
+// the monotonic clock stood still.
+func TestProofCountsASuspend(t *testing.T) {
+	t.Parallel()
+	const timeout, suspend = 10 * time.Second, 4 * time.Second
+	s := &session{}
+	s.proof.negotiated(timeout)
+	now := time.Now()
+	s.proof.add(moment{sent: now, touched: earlierByTheWall(now, suspend)})
+	if got := s.term(timeout); got.TTL != timeout-suspend {
+		t.Errorf("a term of %v, want %v", got.TTL, timeout-suspend)
+	}
+}
+
+// TestSuspendMakesAProofOld checks that a renewal after a suspend requests a proof.
+func TestSuspendMakesAProofOld(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.ZooKeeper(t).URL)
+	g := raw.Acquire(t, d, raw.Request(t, patience))
+	p := &d.session.proof
+	p.Lock()
+	p.sent = earlierByTheWall(p.sent, patience)
+	old := p.sent
+	p.Unlock()
+	renewed := d.RenewAll(t.Context(), []*backend.Grant{g})[0]
+	if renewed.Err != nil || !renewed.Term.Sent.After(old) {
+		t.Errorf("after a suspend: %v, with a proof that is %v younger",
+			renewed.Err, renewed.Term.Sent.Sub(old))
+	}
+	raw.Release(t, d, g)
+}
 
 // TestProofCountsFromAnswers checks that a proof does not count from a request that the
 // network delayed. Such a request had not reached a server.

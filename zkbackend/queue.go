@@ -166,15 +166,15 @@ func (s *session) checkLock(path, name string) error {
 // remove deletes a node of a queue. It returns ErrNotHeld if there is no such node. The server
 // wakes the successor, which watches the node.
 //
-// On a server without containers it also deletes the queue and the lock's node; the server refuses
-// that while they have nodes. Both go in one transaction: after the queue alone, the lock's node
-// could be replaced by a foreign one.
+// On a server without containers, and when the numbers of the queue have ended, it also deletes the
+// queue and the lock's node; the server refuses that while they have nodes. Both go in one
+// transaction: after the queue alone, the lock's node could be replaced by a foreign one.
 func (d *driver) remove(s *session, queue, node string) error {
 	err := s.conn.Delete(node, -1)
 	if errors.Is(err, zk.ErrNoNode) {
 		return backend.ErrNotHeld
 	}
-	if err == nil && d.noContainers.Load() {
+	if err == nil && (d.noContainers.Load() || !isOrdered(node)) {
 		_, _ = s.conn.Multi(
 			&zk.DeleteRequest{Path: queue, Version: -1},
 			&zk.DeleteRequest{Path: strings.TrimSuffix(queue, queueNode), Version: -1})

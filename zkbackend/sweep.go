@@ -22,7 +22,8 @@ func (d *driver) removeOwner(s *session, queue, owner string, spared ...string) 
 
 // removeEntries deletes the nodes that choose selects from a queue. It returns ErrNotHeld if there
 // are none. If all of them have vanished in between, it lists the queue again: a Downgrade may have
-// replaced them. It deletes nothing after the end of ctx.
+// replaced them. It deletes nothing after the end of ctx. An error after the first deletion leaves
+// the outcome unknown.
 func (d *driver) removeEntries(
 	ctx context.Context, s *session, queue string, choose func([]entry) []entry,
 ) error {
@@ -39,7 +40,10 @@ func (d *driver) removeEntries(
 			switch err := d.remove(s, queue, queue+"/"+e.name); {
 			case err == nil:
 				removed++
-			case !errors.Is(err, backend.ErrNotHeld):
+			case errors.Is(err, backend.ErrNotHeld): // it has vanished
+			case removed > 0:
+				return uncertain(err)
+			default:
 				return err
 			}
 		}

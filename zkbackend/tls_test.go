@@ -1,7 +1,6 @@
 package zkbackend
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -20,11 +19,8 @@ func TestTLS(t *testing.T) {
 // expects TLS.
 func TestTLSAgainstPlaintext(t *testing.T) {
 	t.Parallel()
-	_, err := testenv.Open(t.Context(), "zk://u:secret@"+testenv.ZooKeeper(t).Addr+"?tls=1")
-	raw.WantIs(t, "Open", err, backend.ErrUnavailable)
-	if err != nil && strings.Contains(err.Error(), "secret") {
-		t.Errorf("the error contains the password: %v", err)
-	}
+	url := "zk://" + raw.Login + testenv.ZooKeeper(t).Addr + "?tls=1"
+	raw.WantIs(t, "Open", raw.Refused(t, url, ""), backend.ErrUnavailable)
 }
 
 // TestTLSOfTheServer uses a server that supports TLS itself.

@@ -115,29 +115,6 @@ func received(tb testing.TB, addr string) int {
 	return 0
 }
 
-func TestBadURLs(t *testing.T) {
-	t.Parallel()
-	for _, raw := range []string{
-		"zk:", "zk://", "zk:///locks", "zk://h/zookeeper", "zk://h/zookeeper/a",
-		"zk://h/a//b", "zk://h/a/../b", "zk://h/%EF%80%80",
-		"zk://h/?session=0s", "zk://h/?session=x", "zk://h/?session=1us",
-		"zk://h/?session=10000h", "zk://h/?acl=me", "zk://h/?acl=auth",
-		"zk://h/?ca=/x", "zk://h/?tls=1&ca=/nowhere", "zk://h/?tls=1&cert=/nowhere",
-		"zk://h/?tls=maybe", "zk://u%3Av:secret@h/",
-	} {
-		d, err := testenv.Open(t.Context(), raw)
-		if err == nil {
-			_ = d.Close()
-			t.Errorf("%s: nil", raw)
-		} else if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error contains the password: %v", raw, err)
-		}
-	}
-	if _, err := New(nil, nil); err == nil {
-		t.Error("New without servers: nil")
-	}
-}
-
 func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -169,11 +146,14 @@ func TestInterpretError(t *testing.T) {
 	}
 }
 
-// TestQueueOrderWrapsAround checks queue numbers that overflow: after 2147483647 comes -2147483648.
+// TestQueueOrderWrapsAround checks queue numbers that overflow: after 2147483647 comes -2147483648,
+// and none of the negative numbers is before a number that shows its place.
 func TestQueueOrderWrapsAround(t *testing.T) {
 	t.Parallel()
 	owner := raw.NewOwner()
-	order := []string{"2147483646", "2147483647", "-2147483648", "-2147483647"}
+	order := []string{
+		"0000000000", "2147483646", "2147483647", "-2147483648", "-2147483647", "-000000001",
+	}
 	for i := range len(order) - 1 {
 		a, ok1 := parseEntry(owner + mark + order[i])
 		b, ok2 := parseEntry(owner + mark + order[i+1])
@@ -493,9 +473,9 @@ func TestGhostOfAFormerSession(t *testing.T) {
 	awaitFree(t, d, req)
 }
 
-// TestLostReplyIsLookedFor checks that the driver finds the node of a request whose answer was
+// TestNodeOfALostReplyIsFound checks that the driver finds the node of a request whose answer was
 // lost, and does not create a second node.
-func TestLostReplyIsLookedFor(t *testing.T) {
+func TestNodeOfALostReplyIsFound(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
 	d, p := isolated(t, s, "")
@@ -796,8 +776,10 @@ func TestRemadeNode(t *testing.T) {
 	e := d.find(g)
 	within(t, "the node is watched", e.own.Load().armed)
 	heal := p.Cut(t)
-	must(t, conn.Delete(e.node, -1))
-	_, err := conn.Create(e.node, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	_, err := conn.Multi( // in one step, or the server could remove the empty container meanwhile
+		&zk.DeleteRequest{Path: e.node, Version: -1},
+		&zk.CreateRequest{Path: e.node, Acl: zk.WorldACL(zk.PermAll)},
+	)
 	must(t, err)
 	p.Reset(t)
 	heal()
@@ -906,26 +888,6 @@ func TestFenceOutlivesTheQueuesNode(t *testing.T) {
 		if err := conn.Delete(d.queue(req.Key), -1); !errors.Is(err, zk.ErrNoNode) {
 			must(t, err)
 		}
-	}
-}
-
-// TestServerWithoutContainers checks a server without container nodes. The last client to leave
-// removes the lock's node.
-func TestServerWithoutContainers(t *testing.T) {
-	t.Parallel()
-	s := testenv.ZooKeeper(t)
-	d, other, conn := openURL(t, s.URL), openURL(t, s.URL), admin(t, s.Addr)
-	d.noContainers.Store(true)
-	other.noContainers.Store(true)
-	g, req := raw.Acquire(t, d, raw.Request(t, patience)), raw.Request(t, patience)
-	b := raw.Busy(t, other, req)
-	raw.Release(t, d, g)
-	if _, err := other.Wait(t.Context(), req, b); err != nil {
-		t.Fatal(err)
-	}
-	raw.Release(t, other, raw.Acquire(t, other, req))
-	if exists, _, err := conn.Exists(d.path(req.Key)); exists || err != nil {
-		t.Errorf("the lock's node still exists: %v", err)
 	}
 }
 

@@ -38,8 +38,10 @@ func (f *echo) send(ctx context.Context, requests []int) []answer {
 	return answers
 }
 
-func newBatcher(most int, e *echo) *Batcher[int, int] {
-	return New(Options[int, int]{Send: e.send, Timeout: time.Minute, Most: most, Closed: errClosed})
+func newBatcher(limit int, e *echo) *Batcher[int, int] {
+	return New(Options[int, int]{
+		Send: e.send, Timeout: time.Minute, MaxUnderWay: limit, Closed: errClosed,
+	})
 }
 
 func wantIs(t *testing.T, what string, err, target error) {
@@ -246,10 +248,10 @@ func TestCloseWaitsForBatches(t *testing.T) {
 func TestHold(t *testing.T) {
 	t.Parallel()
 	const requests = 5
-	for _, most := range []int{0, MaxSingles + 3} {
+	for _, limit := range []int{0, MaxSingles + 3} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &echo{}
-			b := newBatcher(most, f)
+			b := newBatcher(limit, f)
 			for range 2 { // the second time, the batch may still be under way
 				release := b.Hold()
 				answers := make([]<-chan answer, requests)

@@ -5,13 +5,13 @@ package batch
 // for the tests of packages that use a Batcher.
 func (b *Batcher[Request, Reply]) Hold() (release func()) {
 	b.running.Wait()
-	most := max(b.opts.Most, MaxSingles)
+	limit := max(b.opts.MaxUnderWay, MaxSingles)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.underWay += most
+	b.underWay += limit
 	return func() {
 		b.mu.Lock()
-		b.underWay -= most - 1
+		b.underWay -= limit - 1
 		b.mu.Unlock()
 		b.Leave()
 	}

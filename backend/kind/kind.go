@@ -17,7 +17,7 @@ type Kind string
 
 // The kinds of locks for writers and readers.
 const (
-	Writer Kind = "w" // excludes all others
+	Writer Kind = "w" // excludes every other
 	Reader Kind = "r"
 
 	permit = "p" // before the limit

@@ -2,9 +2,9 @@
 // server has no sets and no queues.
 //
 // A driver reads the document, removes what has expired, changes it by one of the methods, and
-// stores it unless another client has changed it meanwhile. The rules are those of package kind:
+// stores it unless another client has changed it meanwhile. Package kind has the rules:
 // entries stand in the order of their arrival, and an entry holds the lock as soon as no entry in
-// front of it excludes it. Such an entry becomes a grant when its owner asks again.
+// front of it excludes it. Such an entry becomes a grant when its owner tries again.
 //
 // All times are on the clock of the store, in µs since 1970. Methods are not safe for concurrent
 // use.
@@ -60,7 +60,7 @@ func Writer(owner, meta string, fence uint64, since, expires int64) Roster {
 // Parse is the inverse of Roster.Text.
 func Parse(text []byte) (r Roster, err error) { return r, json.Unmarshal(text, &r) }
 
-// Text returns the document. Other processes read it, also those of other versions: fields are
+// Text returns the document. Other processes read it, also of other versions: fields are
 // never renamed.
 func (r Roster) Text() []byte {
 	text, err := json.Marshal(r)
@@ -105,8 +105,8 @@ func (r *Roster) remove(isGone func(Entry) bool) bool {
 	return len(*r) < n
 }
 
-// Acquire makes one attempt for req at now, and returns the grant or the refusal. fence is that of
-// a new grant. The document may have changed in either case: a refused request that waits has an
+// Acquire makes one attempt for req at now, and returns the grant or the refusal. A new grant
+// has this fence. The document may have changed in either case: a refused request that waits has an
 // entry. An attempt of a holder that is repeated prolongs its term, and an attempt of a waiter its
 // entry. It returns ErrConflict if the name is in use by another kind of lock. A late request of a
 // writer that has become a reader is refused.
@@ -160,7 +160,7 @@ func (r Roster) Reached(before Roster) (bells []string) {
 func Place(ttl time.Duration) time.Duration { return min(ttl, MaxPlace) }
 
 // keepPlace prolongs the entry of a waiter, unless most of its time is left: otherwise each attempt
-// of each waiter would change the document, and so disturb all others.
+// of each waiter would change the document, and so disturb all other waiters.
 func (e *Entry) keepPlace(ttl time.Duration, now int64) {
 	place := Micros(Place(ttl))
 	if e.Expires-now < place*3/4 {
@@ -179,7 +179,8 @@ func (r Roster) Distance(owner string) int {
 	return max(0, len(kind.Blockers(word, r[:at]))-max(0, word.Limit()-1))
 }
 
-// refusal returns the answer to a request that waits for the ends of blockers.
+// refusal returns the answer to a request that waits for the ends of blockers. A request with an
+// entry is repeated in time to keep its place, also by a core that polls.
 func refusal(req *backend.Request, blockers []Entry, now int64) *backend.Busy {
 	holder, end := blockers[0], blockers[0].Expires
 	for _, e := range blockers[1:] {
@@ -187,11 +188,13 @@ func refusal(req *backend.Request, blockers []Entry, now int64) *backend.Busy {
 			end = e.Expires
 		}
 	}
+	left := time.Duration(end-now) * time.Microsecond
+	if req.Queue {
+		left = min(left, Place(req.TTL)/3)
+	}
 	return &backend.Busy{
-		Holder:     cmp.Or(holder.Meta, holder.Owner),
-		RetryAfter: time.Duration(end-now) * time.Microsecond,
-		Queued:     req.Queue,
-		Fence:      holder.Fence,
+		Holder: cmp.Or(holder.Meta, holder.Owner), RetryAfter: left, Queued: req.Queue,
+		Fence: holder.Fence,
 	}
 }
 

@@ -222,6 +222,29 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestPollersKeepTheirPlaces repeats the request of a waiter as a core does that polls rarely: just
+// after RetryAfter. The waiter never loses its place.
+func TestPollersKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{100 * time.Millisecond, 3 * time.Second, time.Minute} {
+		var r roster.Roster
+		holder, poller := request("a", "w"), request("b", "w?")
+		holder.TTL, poller.TTL = time.Hour, ttl
+		_, _ = r.Acquire(holder, 1, second)
+		for now := int64(second); now < 60*second; {
+			_, err := r.Acquire(poller, 2, now)
+			b, ok := errors.AsType[*backend.Busy](err)
+			if !ok || b.RetryAfter <= 0 {
+				t.Fatalf("a TTL of %v: %+v", ttl, err)
+			}
+			now += roster.Micros(b.RetryAfter + 20*time.Millisecond)
+			if r.Expire(now); r.Find("b") == nil {
+				t.Fatalf("a TTL of %v: the place is lost at %d", ttl, now)
+			}
+		}
+	}
+}
+
 // TestClockThatWasSetBack checks that waiters lose their places after the clock was set back by an
 // hour, and keep them after a small step. A holder keeps its lock in both cases.
 func TestClockThatWasSetBack(t *testing.T) {

@@ -146,9 +146,9 @@ const (
 	longest = 20 * time.Second       // for a Lock that must return: some peers wait for the TTL
 )
 
-// handOver unlocks the lock and waits until the waiter has it. rueidislock sometimes
+// handOff unlocks the lock and waits until the waiter has it. rueidislock sometimes
 // does not wake the waiter.
-func handOver(t *testing.T, s bench.Subject, held bench.Lease, granted <-chan grant) {
+func handOff(t *testing.T, s bench.Subject, held bench.Lease, granted <-chan grant) {
 	t.Helper()
 	unlock(t, held)
 	select {
@@ -176,7 +176,7 @@ func TestExclusion(t *testing.T) {
 		held := lock(t, first)
 		granted := request(t, second)
 		excluded(t, granted, enough)
-		handOver(t, s, held, granted)
+		handOff(t, s, held, granted)
 	})
 }
 
@@ -198,7 +198,7 @@ func TestExclusionInside(t *testing.T) {
 		}
 		granted := request(t, second)
 		excluded(t, granted, enough)
-		handOver(t, s, held, granted)
+		handOff(t, s, held, granted)
 	})
 }
 
@@ -211,7 +211,7 @@ func TestRenewal(t *testing.T) {
 		held := lock(t, open(t, s, settings, name))
 		granted := request(t, open(t, s, settings, name))
 		excluded(t, granted, 2*settings.TTL)
-		handOver(t, s, held, granted)
+		handOff(t, s, held, granted)
 	})
 }
 

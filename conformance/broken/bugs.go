@@ -430,7 +430,7 @@ var renewalBugs = []Bug{
 			return renewals
 		}}
 	}},
-	{"loss-never-told", "Renew of a grant that is gone returns a term.", func() *flaw {
+	{"loss-never-reported", "Renew of a grant that is gone returns a term.", func() *flaw {
 		return &flaw{renew: func(
 			ctx context.Context, next *driver, g *backend.Grant,
 		) (backend.Term, error) {
@@ -674,7 +674,7 @@ var releaseBugs = []Bug{
 			return nil
 		}}
 	}},
-	{"break-wakes-nobody", "Break wakes no waiter.", func() *flaw {
+	{"break-wakes-no-waiter", "Break wakes no waiter.", func() *flaw {
 		var broken table[bool]
 		return &flaw{
 			breakLock: func(ctx context.Context, next *driver, key, owner string) error {

@@ -10,7 +10,7 @@ import (
 // combineBugs are the bugs of backend.Combiner.
 var combineBugs = []Bug{
 	{
-		"takes-a-part", "A refused AcquireAll keeps the locks before the one that is taken.",
+		"takes-a-part", "A refused AcquireAll keeps the locks before the taken one.",
 		func() *flaw {
 			return &flaw{acquireAll: func(
 				ctx context.Context, next *driver, reqs []*backend.Request,

@@ -174,7 +174,7 @@ func (d *deadlineOnly) Value(key any) any           { return d.parent.Value(key)
 // DeadlineOnly is for drivers with a client library that ends a request at its context's deadline
 // by itself, by a timeout of the socket. If ctx can end in no other way, DeadlineOnly returns true
 // and a context with the deadline, but without a Done channel. The request may then run in place,
-// which saves the goroutine of backend.Call and a timer. Otherwise it returns ctx and false.
+// without the goroutine of backend.Call and a timer. Otherwise DeadlineOnly returns ctx and false.
 func DeadlineOnly(ctx context.Context) (context.Context, bool) {
 	if b, ok := ctx.(*Bound); ok && b.parent.Done() == nil {
 		return (*deadlineOnly)(b), true

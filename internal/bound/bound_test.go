@@ -111,7 +111,7 @@ func TestBoundWithin(t *testing.T) {
 			func(context.Context) made { return made{New(endless, long), short} },
 			context.DeadlineExceeded,
 		},
-		"that of ctx": {
+		"the limit of ctx": {
 			func(context.Context) made { return made{New(endless, short), long} },
 			context.DeadlineExceeded,
 		},

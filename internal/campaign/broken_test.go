@@ -245,7 +245,7 @@ var defects = []defect{
 		}
 		return b
 	}, nil},
-	{"a loss that is never told", []Rule{RuleA, RuleE}, func(*server) *broken {
+	{"a loss that is never reported", []Rule{RuleA, RuleE}, func(*server) *broken {
 		b := forgetful(&broken{})
 		b.renew = func(
 			ctx context.Context, d backend.Driver, g *backend.Grant,
@@ -347,13 +347,13 @@ func of(k LockKind) func(*Settings) {
 
 // kindDefects are broken locks of one kind.
 var kindDefects = []defect{
-	{"a writer beside a reader", []Rule{RuleA, RuleE}, func(s *server) *broken {
+	{"a writer in addition to a reader", []Rule{RuleA, RuleE}, func(s *server) *broken {
 		return intruder(s, func(req *backend.Request) bool {
 			held := s.present(req.Key)
 			return req.Mode == backend.Exclusive && held != nil && held.Mode == backend.Shared
 		})
 	}, of(Readers)},
-	{"a reader beside a writer", []Rule{RuleA, RuleE}, func(s *server) *broken {
+	{"a reader in addition to a writer", []Rule{RuleA, RuleE}, func(s *server) *broken {
 		return intruder(s, func(req *backend.Request) bool {
 			held := s.present(req.Key)
 			return req.Mode == backend.Shared && held != nil && held.Mode == backend.Exclusive
@@ -362,7 +362,7 @@ var kindDefects = []defect{
 	{"a writer with the fence of a reader", []Rule{RuleB}, func(*server) *broken {
 		return granted(func(g *backend.Grant) { g.Fence = g.Fence &^ 7 })
 	}, of(Readers)},
-	{"a reader's loss that is never told", []Rule{RuleA}, func(*server) *broken {
+	{"a reader's loss that is never reported", []Rule{RuleA}, func(*server) *broken {
 		b := forgetful(&broken{})
 		b.renew = func(
 			ctx context.Context, d backend.Driver, g *backend.Grant,

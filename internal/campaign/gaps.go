@@ -93,13 +93,16 @@ func (j judge) between(w want) []Instant {
 
 // held reports whether the holders of one of the wanted names keep w out between from and to: as
 // many as the limit, in processes that are not stopped. No belief may begin or end in this period.
-// A reader can wait for a reader, because a writer waits between them.
+// A reader can wait for a reader, because a writer waits between them. A set that has lost one of
+// its leases keeps the others until its Unlock.
 func (j judge) held(w want, from, to Instant) bool {
 	covers := func(s span) bool { return s.from <= from.Add(bound) && s.to >= to }
 	return slices.ContainsFunc(w.names, func(name string) bool {
 		holders := 0
 		for _, g := range j.grants[name] {
-			if g.granted <= from && g.ended >= to && slices.ContainsFunc(j.belief(g), covers) {
+			believed := g.granted <= from && g.ended >= to &&
+				slices.ContainsFunc(j.belief(g), covers)
+			if believed || g.isKept(from, to) {
 				holders++
 			}
 		}

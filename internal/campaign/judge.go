@@ -175,7 +175,8 @@ func overlap(a, b []span) (sum time.Duration) {
 }
 
 // fences checks rule b. Readers may have equal fences. If two holders are possible, the order of
-// two grants is certain only if one was requested after the other.
+// two grants is certain only if one was requested after the other. A permit may have been requested
+// by an earlier waiter of its process.
 func (j judge) fences(name string, grants []*grant) {
 	lock := j.lockOf(j.rounds[name])
 	unique := make(map[uint64]*grant)
@@ -189,6 +190,9 @@ func (j judge) fences(name string, grants []*grant) {
 			before = g.first
 		}
 		highest := lock.highest(grants[:i], g, before)
+		if highest != nil && g.fence < highest.fence && lock.limit > 1 {
+			highest = lock.highest(grants[:i], g, j.queued(g))
+		}
 		if highest != nil && g.fence < highest.fence && g.earliest >= highest.granted {
 			j.violation(RuleB, g.granted, name, "%v was granted after %v", g, highest)
 		}

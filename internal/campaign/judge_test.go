@@ -16,7 +16,7 @@ import (
 const ms = Instant(time.Millisecond)
 
 // script parses the short form of a history. Each line is a time in ms, an Op, a worker and the
-// arguments of the Op.
+// arguments of the Op. An Op with a number, such as ask@1, is of another loop of the worker.
 func script(t *testing.T, class Class, lines string) *History {
 	t.Helper()
 	h := &History{
@@ -25,7 +25,7 @@ func script(t *testing.T, class Class, lines string) *History {
 		},
 		Plan: Plan{Rounds: []Round{{Class: class}}},
 	}
-	faults, tries := 0, make(map[int]int)
+	faults, tries := 0, make(map[[2]int]int) // by worker and loop
 	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
 		f := strings.Fields(line)
 		var at, worker int64
@@ -38,10 +38,14 @@ func script(t *testing.T, class Class, lines string) *History {
 		e := Event{At: Instant(at) * ms, Op: Op(f[1]), Worker: int(worker), Name: "lock"}
 		rest := strings.Join(f[3:], " ")
 		op, _, _ := strings.Cut(f[1], "/") // see scriptOf
-		if e.Op == Ask {
-			tries[e.Worker]++
+		if name, loop, ok := strings.Cut(op, "@"); ok {
+			op, e.Op = name, Op(name)
+			_, _ = fmt.Sscan(loop, &e.Loop)
 		}
-		e.Try = tries[e.Worker]
+		if e.Op == Ask {
+			tries[[2]int{e.Worker, e.Loop}]++
+		}
+		e.Try = tries[[2]int{e.Worker, e.Loop}]
 		switch Op(op) {
 		case Granted, Read, Write:
 			_, _ = fmt.Sscan(rest, &e.Fence, &e.Accepted, &e.Fenced)
@@ -183,7 +187,7 @@ func TestJudge(t *testing.T) {
 			3002 lost 0
 			3003 unlock 0
 			3004 unlocked 0 lost`, "c"},
-		{"a stopped process that is not told", X, `
+		{"a stopped process without a report", X, `
 			0 ask 0
 			1 granted 0 10
 			2 begin 0 stop
@@ -192,7 +196,7 @@ func TestJudge(t *testing.T) {
 			3100 lost 0
 			3101 unlock 0
 			3101 unlocked 0 lost`, "a"},
-		{"a stopped process that is told late by a slow machine", X, `
+		{"a stopped process with a late report on a slow machine", X, `
 			0 ask 0
 			1 granted 0 10
 			2 begin 0 stop
@@ -202,7 +206,7 @@ func TestJudge(t *testing.T) {
 			3100 lost 0
 			3101 unlock 0
 			3101 unlocked 0 lost`, ""},
-		{"a broken lock whose holder is not told", F, `
+		{"a broken lock whose holder gets no report", F, `
 			0 ask 0
 			1 granted 0 10
 			2 begin -1 break
@@ -210,7 +214,7 @@ func TestJudge(t *testing.T) {
 			3 end -1 break
 			1000 unlock 0
 			1001 unlocked 0`, "a"},
-		{"a broken lock whose holder is told", F, `
+		{"a broken lock whose holder gets a report", F, `
 			0 ask 0
 			1 granted 0 10
 			2 begin -1 break
@@ -219,7 +223,7 @@ func TestJudge(t *testing.T) {
 			300 lost 0
 			1000 unlock 0
 			1001 unlocked 0 lost`, ""},
-		{"a broken lock whose holder is told when the server is back", F, `
+		{"a broken lock whose holder gets a report when the server is back", F, `
 			0 ask 0
 			1 granted 0 10
 			2 begin -1 break
@@ -231,7 +235,7 @@ func TestJudge(t *testing.T) {
 			1700 lost 0
 			1800 unlock 0
 			1801 unlocked 0 lost`, ""},
-		{"a broken lock whose holder is not told when the server is back", F, `
+		{"a broken lock whose holder gets no report when the server is back", F, `
 			0 ask 0
 			1 granted 0 10
 			2 begin -1 break
@@ -393,7 +397,7 @@ func TestJudgeKinds(t *testing.T) {
 			14 write 2 11 true 1
 			15 unlock 2
 			16 unlocked 2`, ""},
-		{"a writer beside a reader", Readers, `
+		{"a writer in addition to a reader", Readers, `
 			0 ask 0
 			0 ask 1
 			1 granted 0 10
@@ -464,6 +468,28 @@ func TestJudgeKinds(t *testing.T) {
 			12 unlocked 1
 			13 unlock 2
 			14 unlocked 2`, "a e"},
+		{"a permit for the place of a waiter that gave up", Permits, `
+			0 ask 0
+			1 ask 1
+			2 granted 1 11
+			3 ask@1 0
+			4 refused 0 deadline
+			5 granted@1 0 10
+			8 unlock@1 0
+			9 unlocked@1 0
+			11 unlock 1
+			12 unlocked 1`, ""},
+		{"a permit with the fence of a waiter that gave up before", Permits, `
+			0 ask 0
+			1 ask 1
+			2 granted 1 11
+			3 refused 0 deadline
+			4 ask 0
+			5 granted 0 10
+			8 unlock 0
+			9 unlocked 0
+			11 unlock 1
+			12 unlocked 1`, "b"},
 		{"two permits with one fence", Permits, `
 			0 ask 0
 			0 ask 1
@@ -512,6 +538,42 @@ func TestJudgeKinds(t *testing.T) {
 			1993 unlock/2 1
 			1994 unlocked 1
 			1994 unlocked/2 1`, ""},
+		{"a set that keeps what it has not lost", All, `
+			0 ask 0
+			0 ask/1 0
+			1 granted 0 10
+			1 granted/1 0 20
+			2 ask 1
+			100 begin 0 cut
+			110 end 0 cut
+			120 lost 0
+			120 lost/1 0
+			121 lost/1 0
+			1990 unlock 0
+			1990 unlock/1 0
+			1991 unlocked 0 lost
+			1991 unlocked/1 0 lost
+			1992 granted 1 11
+			1993 unlock 1
+			1994 unlocked 1`, ""},
+		{"a set that keeps what it has lost", All, `
+			0 ask 0
+			0 ask/1 0
+			1 granted 0 10
+			1 granted/1 0 20
+			2 ask 1
+			100 begin 0 cut
+			110 end 0 cut
+			120 lost 0
+			120 lost/1 0
+			121 lost 0
+			1990 unlock 0
+			1990 unlock/1 0
+			1991 unlocked 0 lost
+			1991 unlocked/1 0 lost
+			1992 granted 1 11
+			1993 unlock 1
+			1994 unlocked 1`, "d"},
 		{"a set without one of its names", All, `
 			0 ask 0
 			0 ask/1 0

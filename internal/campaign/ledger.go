@@ -34,6 +34,15 @@ type grant struct {
 	end            Op      // Unlock, Lost, Killed, or Granted if it has not ended
 	answered       Instant // Unlock's return; 0: it has not returned
 	result         string  // Unlock's error
+
+	losses int     // of the lease, and of the set that contains it
+	over   Instant // Unlock's return, or the process's death; 0: neither
+}
+
+// isKept reports whether the server keeps the lock of g although the holder's belief has ended: the
+// set that contains g has lost another of its leases, and its Unlock has not returned.
+func (g *grant) isKept(from, to Instant) bool {
+	return g.end == Lost && g.losses == 1 && from >= g.ended && (g.over == 0 || to <= g.over)
 }
 
 // want is one call that acquires locks, successful or not.
@@ -191,12 +200,18 @@ func (l *ledger) unlock(e Event) {
 	g := l.byTry[e.attempt()]
 	switch e.Op {
 	case Unlock, Lost:
-		if g != nil && g.end == Granted {
+		if g == nil {
+			return
+		}
+		if g.end == Granted {
 			g.ended, g.end = e.At, e.Op
+		}
+		if e.Op == Lost {
+			g.losses++
 		}
 	case Unlocked:
 		if g != nil {
-			g.answered, g.result = e.At, e.Error
+			g.answered, g.over, g.result = e.At, e.At, e.Error
 		}
 	case Read, Write:
 		l.access[e.Name] = append(l.access[e.Name], e)
@@ -218,6 +233,9 @@ func (l *ledger) bury(e Event, asked map[attempt]want) {
 		}
 		if g.end == Granted {
 			g.ended, g.end = e.At, Killed
+		}
+		if g.over == 0 {
+			g.over = e.At
 		}
 		delete(l.byTry, key)
 	}
@@ -339,6 +357,21 @@ func (l *ledger) earliest(g *grant) Instant {
 		return max(g.asked, w.from)
 	}
 	return g.granted
+}
+
+// queued returns the earliest time at which the request of g can have entered the queue of the
+// server. A waiter that gives up leaves its place to the next waiter of its process, so the request
+// is as old as the first of the attempts that were refused one after the other.
+func (l *ledger) queued(g *grant) Instant {
+	since := g.first
+	for i := 0; i < len(l.wants); i++ {
+		w := l.wants[i]
+		if w.outcome == Refused && w.worker == g.worker && w.life == g.life &&
+			w.from < since && w.to >= since && slices.Contains(w.names, g.name) {
+			since, i = w.from, -1
+		}
+	}
+	return since
 }
 
 // lockOf returns the kind of the locks of a round.

@@ -27,9 +27,11 @@ type acquisition struct {
 	state    state
 	mode     backend.Mode // of the grant; see eitherMode
 	pin      pin
-	renewing bool  // a renewal is under way
+	renewing bool  // a renewal of the scheduler's is under way
+	silent   int8  // batches in a row that had no answer for it
 	repeat   bool  // an attempt may be executed late, so the release has to be repeated
 	failures int32 // failed renewals since the last success
+	overdue  error // the reason of the loss if none succeeds; nil: errTermOver
 	reason   error // of its loss, from the server; nil: none was reported
 	grant    *backend.Grant
 	term     backend.Term // the newest proof
@@ -48,7 +50,10 @@ type acquisition struct {
 }
 
 // asking is what an acquisition needs until it is granted: a process may hold many locks. The
-// goroutine that acquires owns it while the state is requesting.
+// goroutine that acquires owns it while the state is requesting. busy has the driver's position in
+// the server's queue. attempted means that a request may still be executed, so that a release has
+// to be repeated. answered is when the silence of the server began: after one TTL of it, a waiter
+// gives up.
 type asking struct {
 	request    backend.Request
 	busy       *backend.Busy // the newest answer of that kind
@@ -60,7 +65,9 @@ type asking struct {
 }
 
 // newAcquisition makes an acquisition with a new owner at the front of ln. answered is when the
-// server last answered the line, or should have.
+// server last answered the line, or should have. It sends nothing. Request.Lost is set from the
+// first request on, because the server may report a loss before the driver has returned the grant:
+// checkGrant refuses such a grant.
 func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time) *acquisition {
 	var bits [16]byte
 	_, _ = rand.Read(bits[:]) // never fails, by its documentation
@@ -76,17 +83,22 @@ func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time
 	return a
 }
 
-// onLost is Request.Lost: the driver calls it when the server reports that the grant is gone.
+// onLost is Request.Lost: the driver calls it when the server reports that the grant is gone. The
+// driver may call it on any goroutine, and at any time after the request was sent. It blocks for
+// e.mu and, while contexts end, for endTimeout at most.
 func (a *acquisition) onLost(cause error) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
-	a.markLost(cause)
+	a.markLost(cause, errReportedGone)
 }
 
-// markLost ends the leases of a because the server reported that the grant is gone. e.mu must be
-// held.
-func (a *acquisition) markLost(cause error) {
+// markLost ends the leases of a because the server reported that the grant is gone. The reason is
+// cause, or bare if cause is a mere ErrLost. If a is not live, markLost only stores the reason:
+// checkGrant refuses a grant that is lost already, and a release that finds nothing returns the
+// reason. e.mu must be held.
+func (a *acquisition) markLost(cause, bare error) {
+	cause = explained(cause, bare)
 	if !isLost(cause) {
 		cause = fmt.Errorf("%w: %w", backend.ErrLost, cause)
 	}
@@ -103,7 +115,10 @@ func (a *acquisition) markLost(cause error) {
 }
 
 // expire ends the leases of a if their time is over, and then returns the reason. The grant may
-// still exist, so expire plans its release for the end of the term. e.mu must be held.
+// still exist, so expire plans its release for the end of the term. Every method that reports about
+// a lease calls it first, so a late scheduler makes no lease last longer. It does not release at
+// once, because the holder may still use what the lock protects: the rest of the term is its time
+// to stop. The last holder's Unlock releases earlier. e.mu must be held.
 func (a *acquisition) expire(now time.Time) error {
 	if !a.live() {
 		return nil
@@ -138,19 +153,17 @@ func (a *acquisition) endTenures(reason error) {
 	}
 }
 
-// accept makes a grant live and puts its lease into ref. The term of a grant that came through
-// Wait (waited) began with an earlier request: if little of it is left, or nothing else would
-// renew it, accept returns the tenure instead, and the caller renews it before it takes it.
-func (a *acquisition) accept(
-	l *Lock, grant *backend.Grant, waited bool, ref *Ref,
-) (*tenure, error) {
+// accept makes a grant live and puts its lease into ref. A grant that came through Wait (waited) is
+// renewed at once. It is stored before it is checked, so that the caller, which gives up after an
+// error, also releases it.
+func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Ref) error {
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
 	now := e.now()
 	a.grant, a.term, a.repeat = grant, grant.Term, a.attempted
 	if err := a.checkGrant(now); err != nil {
-		return nil, err
+		return err
 	}
 	a.on(grantEvent)
 	a.asking = nil
@@ -158,18 +171,16 @@ func (a *acquisition) accept(
 	a.planRenewal()
 	if waited {
 		a.renewal = now
-		a.renewing = l.NoRenewal || a.deadline(now).Sub(now) < l.TTL/3
 	}
-	if !a.renewing {
-		t.hold(ref)
-		a.open(now)
-		t = nil
-	}
+	t.hold(ref)
+	a.open(now)
 	a.schedule()
-	return t, nil
+	return nil
 }
 
-// checkGrant returns an error if the grant of a is unusable. e.mu must be held.
+// checkGrant returns an error if the grant of a is unusable. After errBroken or errLate another
+// owner may succeed. A fence below MaxFence leaves room for HandoffBits below 2^63. e.mu must be
+// held.
 func (a *acquisition) checkGrant(now time.Time) error {
 	e := a.engine
 	switch {
@@ -193,17 +204,4 @@ func (a *acquisition) currentGrant() *backend.Grant {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
 	return a.grant
-}
-
-// toRelease returns the grant for the server to remove, or a grant that describes what the
-// requests may have left. No lease stands on a any more.
-func (a *acquisition) toRelease() *backend.Grant {
-	if a.grant != nil {
-		return a.grant
-	}
-	grant := &backend.Grant{Request: a.request}
-	if a.busy != nil {
-		grant.State = a.busy.State
-	}
-	return grant
 }

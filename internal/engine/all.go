@@ -33,10 +33,10 @@ type round struct {
 // AcquireAll acquires all locks, or none, and puts their leases into refs. It blocks until then, or
 // until ctx ends. If it fails, it returns the index of the lock that the error is about.
 //
-// It waits for a lock only while it holds no other one, so that no two calls wait for each other:
-// it waits for one lock and then makes one attempt for the rest, which it frees if one of them is
-// taken. What it has meanwhile is never handed off or kept for a minimum hold, and causes no
-// events. If the driver is a backend.Combiner, the attempt is one request, and so is freeing.
+// It waits for a lock only while it holds no other one, so that no two calls wait for each other.
+// It then makes one attempt for the rest, and frees what it has if one of them is taken. What it
+// has meanwhile is never handed off or kept for a minimum hold, and causes no events. If the driver
+// is a backend.Combiner, the attempt is one request, and so is freeing.
 //
 // Calls must not keep failing because of each other. If each of them waited for the lock that it
 // missed last, the queues of two locks could stay non-empty for ever: the first waiter of each lock
@@ -60,6 +60,8 @@ func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 	return failed, err
 }
 
+// acquireAll makes rounds until one of them acquires all locks, or until an error that another
+// round would not help against.
 func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {
 	r := &round{locks: locks, refs: refs, missing: -1}
 	for i, l := range locks {
@@ -169,7 +171,8 @@ func (e *Engine) acquireRound(ctx context.Context, r *round) (missing int, err e
 func (e *Engine) tryAll(ctx context.Context, r *round, indices []int) (missing int, err error) {
 	if r.together && len(indices) > 1 {
 		missing, err = e.acquireTogether(ctx, r, indices)
-		// An error without an answer does not tell its lock. The next round finds it one by one.
+		// An error without an answer is about no single lock. The next round sends a request for
+		// each lock, and so finds the lock that is refused.
 		r.together = err == nil || isTaken(err)
 		if !errors.Is(err, backend.ErrUnsupported) {
 			return missing, err
@@ -186,13 +189,19 @@ func (e *Engine) tryAll(ctx context.Context, r *round, indices []int) (missing i
 	return -1, nil
 }
 
-// confirm makes the leases of r last, unless one of them has ended meanwhile.
+// confirm makes the leases of r last, unless one of them has ended meanwhile. It does so in one
+// step under e.mu: either all leases last, or freeAll frees them.
 func (e *Engine) confirm(r *round) (missing int, _ error) {
 	e.mu.Lock()
 	defer e.unlock()
 	for i, ref := range r.refs {
 		if ref.lease.check() != nil {
 			return i, errTakenBack
+		}
+		if t := ref.lease.tenure; !t.lock.isTrial { // it belongs to another lease of ctx
+			if err := t.covers(r.locks[i]); err != nil {
+				return i, err
+			}
 		}
 	}
 	now := e.now()
@@ -309,27 +318,4 @@ func (u *unlocking) release(ctx context.Context, now time.Time, failure error) {
 		u.result <- err
 	}()
 	err = a.releaseUntil(ctx, now, u.once, failure)
-}
-
-// Sleep blocks for d, until wake has an element, until ctx ends, or until Close begins.
-func (e *Engine) Sleep(ctx context.Context, wake <-chan struct{}, d time.Duration) {
-	select {
-	case <-wake:
-	case <-time.After(d):
-	case <-ctx.Done():
-	case <-e.closing.Done():
-	}
-}
-
-// Pause blocks for a jittered backoff after n failures in a row, counted from 0. It returns earlier
-// if ctx ends or Close begins.
-func (e *Engine) Pause(ctx context.Context, n int, longest time.Duration) {
-	e.pauseFor(ctx, jittered(backoff(n, longest)))
-}
-
-// pauseFor blocks for d. It returns earlier if ctx ends or Close begins.
-func (e *Engine) pauseFor(ctx context.Context, d time.Duration) {
-	ctx, stop := e.WhileOpen(ctx)
-	defer stop()
-	sleep(ctx, d)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -17,41 +18,25 @@ const (
 	joinTimeout = time.Second
 )
 
-// ending is the state of Close. e.mu guards it; quiet is closed once.
+// phase is how far Close has come: waiters return, all leases end, their releases are answered and
+// no call is under way, goroutines stop, notes are handled, and the driver is closed. If this takes
+// too long, Close omits phaseQuiet.
+type phase uint8
+
+const (
+	phaseOpen    phase = iota // Close has not begun, or waiters return
+	phaseEnding               // all leases have ended
+	phaseQuiet                // no call is under way, and nothing is left to release
+	phaseStopped              // no more requests are started
+)
+
+// ending is the state of Close. e.mu guards all fields except calls.
 type ending struct {
-	calls       int // of users, under way
-	loops       int // of users over List: in the body, or Close left the driver to them
-	begun       bool
-	isQuiet     bool
-	closed      bool // no more requests are started
-	closeByLoop bool // the last loop closes the driver
-	quiet       chan struct{}
-}
-
-// unlock unlocks e.mu. It also ends the contexts of the leases that have ended, and detects that
-// Close has nothing left to wait for.
-func (e *Engine) unlock() {
-	if e.begun && !e.isQuiet && e.calls == 0 && e.open == 0 {
-		e.isQuiet = true
-		close(e.quiet)
-	}
-	if len(e.ends) == 0 {
-		e.mu.Unlock()
-		return
-	}
-	done := e.endContexts()
-	e.mu.Unlock()
-	awaitEnds(done)
-}
-
-// start runs f on a goroutine that Close waits for. Once Close waits already, it runs f on
-// another goroutine, which only code of a user can delay. e.mu must be held.
-func (e *Engine) start(f func()) {
-	if e.closed {
-		go f()
-		return
-	}
-	e.jobs.Go(f)
+	phase       phase
+	quiet       chan struct{} // closed when phaseQuiet begins
+	calls       atomic.Int64  // of users, under way
+	loops       int           // of users over List: in the body, or Close left the driver to them
+	closeByLoop bool          // the last loop closes the driver
 }
 
 // Close ends every lease with ErrClosed, wakes the waiters, releases the locks, and closes the
@@ -92,14 +77,14 @@ func (e *Engine) finish() error {
 	return e.closeDriver()
 }
 
-// endLeases ends all leases and starts their releases. It returns the end of the last minimum
-// hold.
+// endLeases ends all leases and starts their releases. It returns the end of the last minimum hold.
+// Every live acquisition stands in the schedule, so e.due has all of them.
 func (e *Engine) endLeases() (holds time.Time) {
 	e.startClosing(backend.ErrClosed)
 	e.mu.Lock()
 	defer e.unlock()
-	e.begun = true
-	now := time.Now()
+	e.phase = max(e.phase, phaseEnding)
+	now := e.now()
 	for _, a := range append([]*acquisition(nil), e.due...) {
 		a.close(now)
 		if a.state == kept {
@@ -131,14 +116,6 @@ func (a *acquisition) close(now time.Time) {
 	}
 }
 
-// leaveToTerm forgets an acquisition with a lock-delay, because Close does not wait for the
-// delay: the server frees the lock at the end of its term. e.mu must be held.
-func (a *acquisition) leaveToTerm() {
-	if a.state == orphaned && a.isDelayed() && a.engine.begun {
-		a.on(finishEvent)
-	}
-}
-
 // awaitQuiet blocks until no call is under way and nothing is left to release.
 func (e *Engine) awaitQuiet(ctx context.Context) error {
 	select {
@@ -149,7 +126,7 @@ func (e *Engine) awaitQuiet(ctx context.Context) error {
 	err := ContextError(ctx)
 	e.mu.Lock()
 	defer e.unlock()
-	if e.isQuiet {
+	if e.phase == phaseQuiet {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", err, e.left())
@@ -172,14 +149,15 @@ func (e *Engine) left() string {
 	}
 	add(e.open-e.freed, "locks are left to the end of their TTL")
 	add(e.freed, "answered releases are not repeated any more")
-	add(e.calls, "calls are under way")
+	add(int(e.calls.Load()), "calls are under way")
 	return strings.Join(parts, ", ")
 }
 
-// stop stops all goroutines of the engine, and waits for joinTimeout at most.
+// stop stops all goroutines of the engine, and waits for joinTimeout at most. A goroutine that goes
+// on after that is in code of a driver or a user that does not return.
 func (e *Engine) stop() {
 	e.mu.Lock()
-	e.closed = true
+	e.phase = phaseStopped
 	e.unlock()
 	e.abort()
 	joined := make(chan struct{})
@@ -188,26 +166,6 @@ func (e *Engine) stop() {
 		close(joined)
 	}()
 	waitFor(joined, joinTimeout)
-}
-
-// waitFor blocks until done is closed, for limit at most. It reports whether done is closed.
-func waitFor(done <-chan struct{}, limit time.Duration) bool {
-	select {
-	case <-done:
-		return true
-	case <-time.After(limit):
-		return false
-	}
-}
-
-// isClosed reports whether done is closed.
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 // closeDriver closes the driver. If the body of a List loop is running, the end of the loop
@@ -273,9 +231,9 @@ func (l *Loop) count(body bool) {
 	e.mu.Lock()
 	defer e.unlock()
 	if body {
-		e.calls--
+		e.calls.Add(-1)
 	} else {
-		e.calls++
+		e.calls.Add(1)
 	}
 	l.setCounts(body || e.closeByLoop)
 }
@@ -303,7 +261,7 @@ func (l *Loop) leave() (last bool) {
 	e := l.engine
 	e.mu.Lock()
 	defer e.unlock()
-	e.calls--
+	e.calls.Add(-1)
 	last = l.counts && e.loops == 1
 	l.setCounts(false)
 	if last {

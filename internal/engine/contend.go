@@ -10,9 +10,10 @@ import (
 	"github.com/dlock-go/dlock/internal/bound"
 )
 
-// Acquire acquires the lock l and puts the lease into ref. It blocks until then, or until ctx
-// ends; if wait is false it makes one attempt. A waiter that loses its grant before it has the
-// lease tries again from the same place.
+// Acquire acquires the lock l and puts the lease into ref. It blocks until then, or until ctx ends;
+// if wait is false it makes one attempt. A waiter that loses its grant before it has the lease
+// tries again from the same place. After an error nothing is left on the server that the engine
+// does not release in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lock, wait bool, ref *Ref) error {
 	if err := e.Enter(ctx); err != nil {
 		return err
@@ -36,8 +37,10 @@ func (e *Engine) Acquire(ctx context.Context, l *Lock, wait bool, ref *Ref) erro
 	return err
 }
 
-// reachFront blocks until the caller is at the front of the line of l. It returns an acquisition
-// to contend with, or a tenure to take.
+// reachFront blocks until the caller is at the front of the line of l. It returns an acquisition to
+// contend with, or a tenure to take. A silent server must not cost each waiter of a line a TTL. So
+// after a silentTurn the silence counts from the last answer to the former front, or from the
+// arrival of the caller if that was later.
 func (e *Engine) reachFront(
 	ctx context.Context, l *Lock, wait bool,
 ) (*acquisition, *tenure, error) {
@@ -78,6 +81,64 @@ func (e *Engine) reachFront(
 	return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
 }
 
+// await blocks until w has its turn, ctx ends or Close begins. done is the channel of ctx, which
+// the caller has read before w joined the line, because a user's context may block. If a turn and
+// the end come together, select takes either; abandon passes on a turn that was not taken.
+func (e *Engine) await(ctx context.Context, done <-chan struct{}, w *waiter) (turn, error) {
+	select {
+	case t := <-w.turn:
+		return t, nil
+	case <-done:
+		e.abandon(w)
+		return turn{}, ContextError(ctx)
+	case <-e.closing.Done():
+		e.abandon(w)
+		return turn{}, backend.ErrClosed
+	}
+}
+
+// abandon takes w out of its line. If w has received its turn in the same instant, the turn
+// passes to the next waiter.
+func (e *Engine) abandon(w *waiter) {
+	e.mu.Lock()
+	defer e.unlock()
+	select {
+	case t := <-w.turn:
+		switch t.kind {
+		case grantTurn:
+			t.tenure.discard(e.now())
+		case entryTurn:
+			t.acq.giveUp(nil)
+		default:
+			e.serve(w.line, t)
+		}
+	default:
+		w.remove()
+	}
+}
+
+// take gives the lease on a pending tenure to its waiter. It returns errBroken if the tenure has
+// ended meanwhile. The minimum and the maximum hold count from here, not from the hand-off. After
+// errBroken the caller tries again from its place in the line.
+func (t *tenure) take(ref *Ref) error {
+	a := t.acq
+	e := a.engine
+	e.mu.Lock()
+	defer e.unlock()
+	if err := a.expire(e.now()); err != nil || t.state == over {
+		return errBroken
+	}
+	if e.closing.Err() != nil {
+		t.discard(e.now())
+		return backend.ErrClosed
+	}
+	t.start = e.now()
+	t.hold(ref)
+	a.open(t.start)
+	a.schedule()
+	return nil
+}
+
 // contend sends requests from the front of the line until it has the lock or has to give up. A
 // driver that panics costs the call and leaves nothing locked.
 func (a *acquisition) contend(ctx context.Context, l *Lock, wait bool, ref *Ref) error {
@@ -106,37 +167,68 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 	if err != nil {
 		return err
 	}
-	t, err := a.accept(l, grant, waited, ref)
-	switch {
-	case t != nil: // a loss shows in take
-		_ = a.renew(ctx)
-		return t.take(ref)
-	case errors.Is(err, errLate) && a.busy != nil: // the waiter was stopped; the server is not away
+	if waited && a.isShort(grant) {
+		waited = !a.prolong(ctx, grant)
+		grant = a.grant
+	}
+	err = a.accept(l, grant, waited, ref)
+	if errors.Is(err, errLate) && a.busy != nil { // the waiter was stopped; the server is not away
 		return errBroken
 	}
 	return err
+}
+
+// isShort reports whether a grant that came through Wait has to be renewed before it is accepted:
+// less than a renewal may take is left of it, or nothing else would renew it. Its term began with
+// an earlier request, and is often the short one of a queue entry: it may be shorter than the
+// lock-delay. If the term is over, no renewal would help.
+func (a *acquisition) isShort(grant *backend.Grant) bool {
+	l, term := a.lock, grant.Term
+	age := elapsed(term.Sent, a.engine.now())
+	return age < term.TTL-margin(term.TTL) &&
+		(l.NoRenewal || lifeOf(term, l)-age < l.renewalLimit())
+}
+
+// prolong renews a grant before it is accepted, and stores it in a. It reports whether the server
+// has prolonged it. That costs the hand-off one more request.
+func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) bool {
+	e := a.engine
+	a.store(grant) // a driver that panics leaves nothing locked
+	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.closing)
+	defer bound.Cancel()
+	term, err := e.driver.Renew(bound, grant)
+	if isLost(err) {
+		a.onLost(explained(err, errGoneAtRenewal))
+	}
+	if err != nil || term.Sent.Before(grant.Term.Sent) {
+		return false
+	}
+	renewed := *grant
+	renewed.Term = term
+	a.store(&renewed)
+	return true
+}
+
+// store stores a grant that is not accepted yet.
+func (a *acquisition) store(grant *backend.Grant) {
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	a.grant, a.term, a.repeat = grant, grant.Term, a.attempted
 }
 
 // undo cleans up an attempt of a driver that did not return.
 func (a *acquisition) undo() {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	if a.state == requesting {
-		a.attempted = true
-		a.giveUp(nil)
-	} else {
-		a.first.discard(time.Now())
-	}
+	a.attempted = true
+	a.giveUp(nil)
 }
 
 // pauseAfterLoss backs off if grants keep being lost before their waiter has them.
 func (e *Engine) pauseAfterLoss(ctx context.Context, l *Lock, losses int) {
-	if losses == 0 {
-		return
+	if losses > 0 {
+		e.Pause(ctx, losses-1, l.MaxPause())
 	}
-	ctx, stop := e.WhileOpen(ctx)
-	defer stop()
-	sleep(ctx, jittered(backoff(losses-1, l.TTL/10)))
 }
 
 // tryAgain follows the loss of a, or of its tenure t, before the caller had a lease. losses is the
@@ -193,8 +285,9 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 }
 
 // giveUp ends an acquisition that was not granted, because of err. Its queue entry passes to the
-// next waiter of the line. If there is none, what it may have left on the server is removed in
-// the background. e.mu must be held.
+// next waiter of the line. If there is none, what it may have left on the server is removed in the
+// background. An acquisition that the server did not answer for a TTL does not pass to the next
+// waiter, and neither does a grant that was found unusable. e.mu must be held.
 func (a *acquisition) giveUp(err error) {
 	t := turn{kind: requestTurn}
 	if isExhausted(err) {
@@ -237,7 +330,8 @@ func (a *acquisition) requestGrant(
 	return nil, false, a.engine.tryError(ctx, err)
 }
 
-// attempt is one request for the lock.
+// attempt is one request for the lock. a.busy outlives later errors, because the queue entry does,
+// too.
 func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	e, now := a.engine, time.Now()
 	bound := a.newBound().Begin(ctx, now, a.lock.requestLimit()).EndWith(e.closing)
@@ -254,7 +348,16 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	}
 	a.uncertain = isUnknown(err)
 	a.attempted = a.attempted || a.uncertain
+	a.discountStop(now, a.lock.requestLimit())
 	return grant, err
+}
+
+// discountStop lets the silence of the server begin now if what began then, and should have taken d
+// at most, has taken much longer: the process was stopped meanwhile.
+func (a *acquisition) discountStop(began time.Time, d time.Duration) {
+	if time.Since(began) > d+a.lock.requestLimit()/gracePart {
+		a.answered = time.Now()
+	}
 }
 
 // newBound returns room for the bound of the next attempt. Most acquisitions have one.
@@ -279,7 +382,9 @@ func (e *Engine) tryError(ctx context.Context, err error) error {
 }
 
 // requestUntilGranted is the loop of a waiter: wait for a hint, then request again. err is the
-// outcome of the first attempt.
+// outcome of the first attempt. Each round waits or backs off once, and then sends one request
+// unless Wait has brought the grant. No further request is sent after ctx has ended. A grant that
+// arrives together with the end of ctx is accepted.
 func (a *acquisition) requestUntilGranted(
 	ctx context.Context, err error,
 ) (grant *backend.Grant, waited bool, _ error) {
@@ -334,30 +439,33 @@ func (a *acquisition) interrupted(ctx context.Context, failure error) error {
 // pauseAfter backs off after an attempt that failed. It returns nil if another attempt may
 // succeed, and the error to give up with otherwise.
 func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) error {
-	ttl := a.lock.TTL
 	if isFinal(err) {
 		return err
 	}
-	if time.Since(a.answered) >= ttl {
+	if time.Since(a.answered) >= a.lock.TTL {
 		return &exhaustedError{Unavailable(a.engine.Unanswered(ctx, err))}
 	}
-	sleep(ctx, pace.next(10*time.Millisecond, min(ttl/10, time.Second)))
+	pause, began := pace.next(minRetryPause, min(a.lock.MaxPause(), maxRetryPause)), time.Now()
+	sleep(ctx, pause)
+	a.discountStop(began, pause)
 	return nil
 }
 
-// wait blocks until another attempt may succeed, or until the server has granted the lock.
+// wait blocks until another attempt may succeed, or until the server has granted the lock. A
+// message of the server can be lost, so the driver's Wait lasts for about a third of the TTL at
+// most.
 func (a *acquisition) wait(
 	ctx context.Context, busy *backend.Busy, pace *pacer,
 ) (*backend.Grant, error) {
 	waiter, l := a.engine.waiter, a.lock
 	if waiter == nil {
-		shortest := l.PollInterval / 50
+		shortest := l.PollInterval / pollPart
 		pace.observe(busy.Fence, shortest)
 		sleep(ctx, untilFree(busy, pace.next(shortest, l.PollInterval)))
 		a.answered = time.Time{} // the pause may be longer than the TTL
 		return nil, nil
 	}
-	bound := bound.New(ctx, untilFree(busy, jittered(l.TTL/3)))
+	bound := bound.New(ctx, untilFree(busy, jittered(l.TTL/waitPart)))
 	defer bound.Cancel()
 	began := time.Now()
 	grant, err := waiter.Wait(bound, &a.request, busy)

@@ -44,12 +44,31 @@
 //   - Close, which ends all leases with ErrClosed.
 //
 // The reason is one error. Err, the cause of the lease's contexts, the error of Do, the event
-// and the log record all carry it.
+// and the log record all carry it. If the driver returns a mere ErrLost, the reason says which
+// request detected the loss. After a missed deadline it has the text of the last renewal's error.
 //
-// # States of an acquisition
+// # A renewal
+//
+// planRenewal sets its time: a third of the lease's life after the start of the term, ± 10 %. The
+// scheduler takes it from the heap, together with the renewals that are due within TTL/30, and
+// starts a goroutine for each batch. It gives a batch up shortly after the limit of its request.
+// What was in a batch without an answer is then renewed alone: one lock for which the driver panics
+// or does not return costs no other lock. Every answer goes through renewed. A newer term moves the
+// deadline and plans the next renewal. The server's report of a loss ends the leases. After any
+// other error the scheduler repeats the renewal, after growing pauses of a tenth of the TTL at
+// most, until the deadline. A renewal that is answered after the deadline revives nothing.
+//
+// # Where a waiter waits
+//
+// In the line, a waiter blocks in await, on its own channel, until serve, a hand-off, a shared
+// grant or an entry that passes to it gives it a turn. At the front it blocks in wait: in the
+// driver's Wait for a third of the TTL at most, or in a pause if the driver cannot wake waiters.
+// After an error without an answer it pauses in pauseAfter.
+//
+// # States
 //
 // Every change of state is one call of on, with one event. A dot means that the event comes
-// too late and has no effect.
+// too late and has no effect. The states of an acquisition:
 //
 //	            grant    keep  orphan    lost  export  release    silence   settle   finish
 //	requesting  granted  .     .         .     .       releasing  .         .        gone
@@ -61,18 +80,40 @@
 //	repeating   .        .     .         .     .       .          settled   settled  gone
 //	gone        .        .     .         .     .       .          .         .        .
 //
-// The events are: grant, the server granted it; keep, it was unlocked before its minimum hold is
-// over; orphan, its time is over by the clock; lost, the server reported that it is gone; export,
-// it was exported to another process; release, a release begins; silence, a release had no answer;
-// settle, it is released or lost, but one of its requests may still be executed; finish, nothing is
-// left to release.
+// The events are:
+//
+//   - grant: the server granted it
+//   - keep: it was unlocked before its minimum hold is over
+//   - orphan: its time is over by the clock
+//   - lost: the server reported that it is gone
+//   - export: it was exported to another process
+//   - release: a release begins
+//   - silence: a release had no answer
+//   - settle: it is released or lost, but one of its requests may still be executed
+//   - finish: nothing is left to release
 //
 // A grant is kept if it is unlocked before its minimum hold is over. It is orphaned if its
 // leases ended by the clock: the server may still have it, so it is released at the end of its
 // term, or when its last holder calls Unlock. It is settled if a request of unknown outcome may
 // still be executed after the release: the release is then repeated at growing intervals until
-// Capabilities.Late is over. A tenure is pending until its waiter has taken it, then held, then
-// over.
+// Capabilities.Late is over.
+//
+// A tenure is pending until its waiter has taken it. Then it is held, until it is unlocked, lost or
+// closed:
+//
+//	         take  end
+//	pending  held  over
+//	held     .     over
+//	over     .     .
+//
+// A lease is dropped if the garbage collector finds it. It ends if it is lost or closed; its Unlock
+// may come after that:
+//
+//	          drop     end    unlock
+//	held      dropped  ended  unlocked
+//	dropped   .        ended  unlocked
+//	ended     .        .      unlocked
+//	unlocked  .        .      .
 //
 // # A cancelled Lock
 //
@@ -94,13 +135,13 @@
 //
 // A shared grant or a permit does not exclude the next waiter of the line, so its acquisition
 // leaves the front as soon as it is granted. A reader that comes while a shared grant is young
-// begins a tenure on it, without a request; the limits are those of a hand-off. A permit is
-// handed off to the waiter behind the front, which requests another permit meanwhile. A request of
+// begins a tenure on it without a request, with the limits of a hand-off. A permit is handed off
+// to the waiter behind the front, which requests another permit meanwhile. A request of
 // another kind or limit than the front's is sent at once, so that the server reports the conflict.
 // AcquireAll waits for one of its locks at a time, while it holds none of the rest: for its lowest
 // lock, so that calls do not keep each other from all of their locks. If the driver is a Combiner,
-// the attempt for the rest is one request, and so is the release of all. Each lock still has an
-// acquisition of its own. A repetition of its release, and all that follows, is about it alone.
+// the attempt for the rest is one request, and so is the release of all. Each lock still has its
+// own acquisition. A repetition of its release, and all that follows, is about it alone.
 //
 // # Downgrade, Export, Adopt
 //
@@ -118,13 +159,17 @@
 //
 //   - The scheduler: one, from New to Close. It keeps acquisitions in a heap by their next
 //     deadline, renewal or release, and never calls the driver itself.
-//   - Renewals: one per batch of equal TTL, or up to 16 for a driver without batches. Each is
-//     limited by TTL/3 and 5 s.
+//   - Renewals: two per batch of equal TTL, one of which calls the driver; or up to 16 for renewals
+//     that are sent one by one. Each request is limited by TTL/3 and 5 s.
 //   - Releases in the background: 64, not counting releases that have waited for more than 100 ms,
-//     so that a silent server does not delay releases on another one.
+//     so that a silent server does not delay releases on another one. A release lasts for 5 s at
+//     most. So while a server is silent there are up to 640 more each second, and 3,200 in all.
+//     Close begins 1,024 in place of the 64.
 //   - The release of an Unlock with a context that can end: one, for the TTL or 5 s at most.
 //   - The releases of UnlockAll, and of a round of AcquireAll that failed: one, or one each if
 //     the driver is not a Combiner.
+//   - The watch of a loop over Client.Observe: one each, if the driver can report changes. It ends
+//     with the loop, too.
 //   - The end of a context of a lease: one each, because a parent of the user's takes part.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
 //   - Calls of a driver that do not return. Close waits one second for them.
@@ -138,21 +183,25 @@
 //
 // # Files
 //
-//	engine.go       Engine, its settings, Enter and Leave
-//	state.go        the table of states
-//	acquisition.go  an acquisition: its grant, its loss, its end
-//	tenure.go       a holder's time
-//	lease.go        Lease: Err, Lost, Context, Extend, Unlock, reentrancy
-//	contend.go      Acquire: the loop of the front of a line
-//	all.go          AcquireAll and UnlockAll: rounds, and the lock to wait for
-//	together.go     requests for several acquisitions
-//	move.go         Downgrade, Export, Adopt
-//	pace.go         backoff and jitter of a waiter
-//	queue.go        the lines and hand-offs
-//	scheduler.go    the scheduler and renewals
-//	clock.go        deadlines, margins, limits
-//	release.go      releases and their repetition
-//	close.go        Close and the loops over List
-//	notify.go       notes for Observer and logger
+// Functions call functions of the files above them, with a few exceptions, which docs/design.md
+// names:
+//
 //	errors.go       errors of the engine
+//	clock.go        deadlines, margins, limits
+//	engine.go       Engine, its settings, Enter and Leave
+//	notify.go       notes for Observer and logger
+//	state.go        the tables of states
+//	tenure.go       a holder's time
+//	scheduler.go    the scheduler and renewals
+//	queue.go        the lines and hand-offs
+//	release.go      releases and their repetition
+//	acquisition.go  an acquisition: its grant, its loss, its end
+//	lease.go        Lease: Err, Lost, Context, Extend, Unlock, reentrancy
+//	close.go        Close and the loops over List
+//	watch.go        the calls of a driver's Watch
+//	pace.go         backoff and jitter of a waiter
+//	contend.go      Acquire: the loop of the front of a line
+//	move.go         Downgrade, Export, Adopt
+//	together.go     requests for several acquisitions
+//	all.go          AcquireAll and UnlockAll: rounds, and the lock to wait for
 package engine

@@ -12,7 +12,8 @@ import (
 // HandoffBits is the number of low bits of a fence that count the hand-offs inside a process.
 const HandoffBits = 12
 
-// Config is what an engine is made with.
+// Config is what an engine is made with. The engine owns Driver from New on, and Close closes it.
+// If Kinds is 0, Notify is never called and may be nil.
 type Config struct {
 	Driver backend.Driver
 	// Notify passes notes to an Observer and a logger, one at a time, on the engine's goroutine
@@ -25,6 +26,11 @@ type Config struct {
 
 // Settings are the properties of a lock. The root package has checked them against the
 // capabilities of the driver.
+//
+// The TTL is the user's: each request requires TTL + LockDelay of the server. PollInterval matters
+// only if the driver cannot wake waiters. Handoff is the maximum number of hand-offs in a row. A
+// MinHold or MaxHold of 0 is none. The engine does not change Settings, so many Locks may share
+// them.
 type Settings struct {
 	Mode         backend.Mode // 0 is backend.Exclusive
 	Limit        int          // of a semaphore, else 0
@@ -45,7 +51,9 @@ type Settings struct {
 // mode returns the mode of the requests.
 func (s *Settings) mode() backend.Mode { return cmp.Or(s.Mode, backend.Exclusive) }
 
-// Lock is a name with its settings.
+// Lock is a name with its settings. Locks with equal Keys stand in one line, whatever their Names.
+// The caller must not change a Lock that it has passed to the engine: notes and releases refer to
+// it after the call.
 type Lock struct {
 	Name string // the user's, for events
 	Key  string // with the client's prefix
@@ -54,6 +62,11 @@ type Lock struct {
 
 // Engine acquires, renews, hands off and releases the locks of one client. It is safe for
 // concurrent use. Close must be called to stop it.
+//
+// New sets the fields above mu, and nothing changes them later, except that jobs and notes have
+// their own synchronization. closing ends first. It ends the requests and the waiting of Lock, so
+// that Close does not wait for them. working ends last: renewals of minimum holds, and releases, go
+// on while Close waits for them.
 type Engine struct {
 	driver     backend.Driver
 	caps       backend.Capabilities
@@ -63,6 +76,7 @@ type Engine struct {
 	combiner   backend.Combiner     // nil: a request is about one lock
 	downgrader backend.Downgrader   // nil: a writer cannot become a reader
 	mover      backend.Mover        // nil: a grant cannot pass to another process
+	watcher    backend.Watcher      // nil: Observe polls
 
 	now func() time.Time
 
@@ -87,7 +101,9 @@ type Engine struct {
 	ending
 }
 
-// New returns an engine and starts its scheduler.
+// New returns an engine and starts its scheduler. It sends no request. A driver may have the
+// methods of an optional interface although its present server cannot execute them. So Capabilities
+// decide about Waiter, Watcher, Downgrader and Mover.
 func New(c Config) *Engine {
 	e := &Engine{
 		driver: c.Driver, caps: c.Driver.Capabilities(), lines: make(map[string]*line), now: c.now,
@@ -99,6 +115,7 @@ func New(c Config) *Engine {
 	e.notes.init(c.Notify, c.Kinds)
 	if e.caps.Notify {
 		e.waiter, _ = c.Driver.(backend.Waiter)
+		e.watcher, _ = c.Driver.(backend.Watcher)
 	}
 	e.batch, _ = c.Driver.(backend.BatchRenewer)
 	e.pipeliner, _ = c.Driver.(backend.Pipeliner)
@@ -118,9 +135,9 @@ func New(c Config) *Engine {
 	return e
 }
 
-// Enter begins a call that may send requests. Close waits for it. If Enter returns nil, Leave
-// must be called at the end of the call. It returns ErrClosed if Close has begun, or ctx's error
-// if ctx has ended.
+// Enter begins a call that may send requests. Close waits for it. If Enter returns nil, Leave must
+// be called at the end of the call. It returns ErrClosed if Close has begun, or ctx's error if ctx
+// has ended. It locks no mutex: the calls of many goroutines would wait for each other.
 func (e *Engine) Enter(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -128,29 +145,100 @@ func (e *Engine) Enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ContextError(ctx)
 	}
-	e.mu.Lock()
-	defer e.unlock()
-	if e.closing.Err() != nil {
+	e.calls.Add(1)
+	if e.closing.Err() != nil { // after the call is counted, or Close would not wait for it
+		e.Leave()
 		return backend.ErrClosed
 	}
-	e.calls++
 	return nil
 }
 
-// Leave ends a call.
+// Leave ends a call. If Close may have waited for this call, unlock detects it.
 func (e *Engine) Leave() {
-	e.mu.Lock()
-	defer e.unlock()
-	e.calls--
+	e.calls.Add(-1)
+	if e.closing.Err() != nil {
+		e.mu.Lock()
+		e.unlock()
+	}
+}
+
+// unlock unlocks e.mu. It also ends the contexts of the leases that have ended, and detects that
+// Close has nothing left to wait for. After it has unlocked e.mu, it waits for such contexts, for
+// endTimeout at most.
+func (e *Engine) unlock() {
+	if e.phase == phaseEnding && e.calls.Load() == 0 && e.open == 0 {
+		e.phase = phaseQuiet
+		close(e.quiet)
+	}
+	if len(e.ends) == 0 {
+		e.mu.Unlock()
+		return
+	}
+	done := e.endContexts()
+	e.mu.Unlock()
+	awaitEnds(done)
+}
+
+// start runs f on a goroutine that Close waits for. Once Close waits already, it runs f on
+// another goroutine, which only code of a user can delay. e.mu must be held.
+func (e *Engine) start(f func()) {
+	if e.phase == phaseStopped {
+		go f()
+		return
+	}
+	e.jobs.Go(f)
 }
 
 // WhileOpen returns a context that ends with ctx or when Close begins, and a function that frees
-// it.
+// it. The function must be called: until then ctx and the engine refer to the new context.
 func (e *Engine) WhileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.closing, func() { cancel(backend.ErrClosed) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
+	}
+}
+
+// Sleep blocks for d, until wake has an element, until ctx ends, or until Close begins.
+func (e *Engine) Sleep(ctx context.Context, wake <-chan struct{}, d time.Duration) {
+	select {
+	case <-wake:
+	case <-time.After(d):
+	case <-ctx.Done():
+	case <-e.closing.Done():
+	}
+}
+
+// Pause blocks for a jittered backoff after n failures in a row, counted from 0. It returns earlier
+// if ctx ends or Close begins.
+func (e *Engine) Pause(ctx context.Context, n int, longest time.Duration) {
+	e.pauseFor(ctx, jittered(backoff(n, longest)))
+}
+
+// pauseFor blocks for d. It returns earlier if ctx ends or Close begins.
+func (e *Engine) pauseFor(ctx context.Context, d time.Duration) {
+	ctx, stop := e.WhileOpen(ctx)
+	defer stop()
+	sleep(ctx, d)
+}
+
+// waitFor blocks until done is closed, for limit at most. It reports whether done is closed.
+func waitFor(done <-chan struct{}, limit time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// isClosed reports whether done is closed.
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }

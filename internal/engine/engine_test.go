@@ -5,6 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +121,32 @@ func TestUnlockWhileCloseBegins(t *testing.T) {
 	})
 }
 
+// TestCloseWaitsForACallThatBegins checks that Close does not miss a call that has just begun.
+func TestCloseWaitsForACallThatBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t)
+		var closed atomic.Bool
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			if err := e.Enter(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			defer e.Leave()
+			time.Sleep(time.Second)
+			if closed.Load() {
+				t.Error("Close returned during a call")
+			}
+		})
+		synctest.Wait()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		closed.Store(true)
+		calls.Wait()
+	})
+}
+
 // strange is a parent of contexts that blocks or panics when a derived context ends.
 type strange struct {
 	context.Context
@@ -166,6 +196,74 @@ func TestStrangeParents(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLostMembersOfABatch checks that members which are lost, and whose contexts do not end, do not
+// delay the answer to another member beyond its deadline.
+func TestLostMembersOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t)
+		var got answers
+		var members []*acquisition
+		for i := range 300 {
+			l := take(t, e, strconv.Itoa(i), Settings{TTL: time.Second})
+			parent := &strange{Context: t.Context(), ending: func() { time.Sleep(time.Hour) }}
+			_, cancel := l.Context(parent, l.ref)
+			parent.made = true
+			defer func() { parent.made = false; cancel() }()
+			members = append(members, l.tenure.acq)
+			got.renewals = append(got.renewals, backend.Renewal{Err: backend.ErrLost})
+		}
+		renewed := take(t, e, "renewed", Settings{TTL: time.Second})
+		renewed.tenure.acq.renewing = true // as in a batch: the scheduler sends no other renewal
+		members = append(members, renewed.tenure.acq)
+		term := backend.Term{Sent: time.Now(), TTL: time.Second}
+		got.renewals = append(got.renewals, backend.Renewal{Term: term})
+		e.renewedAll(members, got)
+		if err := renewed.Err(); err != nil {
+			t.Errorf("the renewed lease has ended: %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+	})
+}
+
+// silentRenewals is a driver whose server does not answer the renewals of some locks.
+type silentRenewals struct{ backend.Driver }
+
+func (d silentRenewals) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	if strings.HasPrefix(g.Key, "silent") {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
+		return backend.Term{}, ctx.Err()
+	}
+	return d.Driver.Renew(ctx, g)
+}
+
+// TestSilentLocksCostNoOtherLease renews one lock at a time. As many silent ones come first as the
+// engine renews at once.
+func TestSilentLocksCostNoOtherLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t)
+		e.driver = silentRenewals{e.driver}
+		var members []*acquisition
+		for i := range renewers {
+			l := take(t, e, "silent "+strconv.Itoa(i), Settings{TTL: 10 * time.Second})
+			members = append(members, l.tenure.acq)
+		}
+		l := take(t, e, "x", Settings{TTL: 10 * time.Second})
+		for _, a := range append(members, l.tenure.acq) {
+			a.renewing = true // the scheduler sends no other renewal
+		}
+		former := l.Deadline()
+		e.renewEach(t.Context(), append(members, l.tenure.acq))
+		time.Sleep(l.Lock().renewalLimit())
+		synctest.Wait()
+		if !l.Deadline().After(former) {
+			t.Error("the lease was not renewed after the silent ones")
+		}
+	})
 }
 
 // TestEventsOfALeaseThatIsLostAtOnce checks that the events of the lease come in their order.

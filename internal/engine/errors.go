@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
+// Most of these errors wrap a sentinel of package backend, by which the caller decides what to do.
+// errBroken alone never reaches a user: the engine tries again, or returns errTakenBack.
 var (
 	errHeldHere = fmt.Errorf("%w: it is held or waited for in this client",
 		backend.ErrNotAcquired)
@@ -16,6 +19,8 @@ var (
 		"WithReentrant", backend.ErrNotAcquired)
 	errUpgrade = fmt.Errorf("%w: this context holds a read lease of the name, and would wait for "+
 		"itself", backend.ErrNotAcquired)
+	errOtherHold = fmt.Errorf("%w: the outer lock has a shorter minimum hold, a longer maximum "+
+		"hold or a shorter lock-delay than this reentrant one", backend.ErrUnsupported)
 	errBroken    = errors.New("the grant was lost before its waiter had it")
 	errTakenBack = fmt.Errorf("%w: %w", backend.ErrNotAcquired, errBroken)
 	errSilent    = fmt.Errorf("%w: the server has not answered for a TTL", backend.ErrUnavailable)
@@ -37,6 +42,15 @@ var (
 	errNoAnswer    = errors.New("no answer in time")
 
 	errReleaseAborted = Uncertain(errAborted) // made once: each release begins with it
+
+	// These are the reasons of losses for which the driver gives none.
+	errReportedGone    = fmt.Errorf("%w: the server reported that it is gone", backend.ErrLost)
+	errGoneAtRenewal   = errGoneWhen("renewed")
+	errGoneAtDowngrade = errGoneWhen("downgraded")
+	errGoneAtExport    = errGoneWhen("exported")
+	errGoneAtRelease   = errGoneWhen("released")
+	errGoneAtAdoption  = fmt.Errorf("%w: the handle was adopted before, or its term is over",
+		backend.ErrLost)
 )
 
 // ErrNothing is the error of a driver that returned neither a result nor an error.
@@ -47,11 +61,13 @@ type exhaustedError struct{ error }
 
 func (e *exhaustedError) Unwrap() error { return e.error }
 
+// isExhausted reports whether err ends a waiter because the server was silent for a TTL.
 func isExhausted(err error) bool {
 	_, exhausted := errors.AsType[*exhaustedError](err)
 	return exhausted
 }
 
+// panicError returns an error for the value that code of a driver or a user panicked with.
 func panicError(value any) error {
 	if err, ok := value.(error); ok {
 		return fmt.Errorf("it panicked: %w", err)
@@ -59,15 +75,49 @@ func panicError(value any) error {
 	return fmt.Errorf("it panicked: %v", value)
 }
 
+// recovered returns an error for a value that a driver panicked with on a goroutine of the engine.
+// The value is nil if the driver ended the goroutine, or returned too few answers.
+func (e *Engine) recovered(value any) error {
+	if value == nil {
+		return ErrNothing
+	}
+	return errors.Join(errAborted, panicError(value))
+}
+
+// errGoneWhen returns the reason of a loss that a request of the holder detected.
+func errGoneWhen(it string) error {
+	return fmt.Errorf("%w: the server had it no more when it was %s", backend.ErrLost, it)
+}
+
+// explained returns the reason of a loss: err, or bare if err has no other text than ErrLost.
+func explained(err, bare error) error {
+	if err == nil || err == backend.ErrLost { //nolint:errorlint // a wrapped one has a text
+		return bare
+	}
+	return err
+}
+
+// overdue returns the reason of a loss at the deadline after a renewal that failed with err. It has
+// the text of err and does not wrap it, so it matches no other sentinel than ErrLost. It runs the
+// methods of err, so e.mu must not be held.
+func overdue(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errNoAnswer
+	}
+	return fmt.Errorf("%w: the last renewal failed: %s", errTermOver, fmt.Sprint(err))
+}
+
 func isLost(err error) bool { return errors.Is(err, backend.ErrLost) }
 
-// IsDefinite reports whether err is a definite answer of a driver to Acquire.
+// IsDefinite reports whether err is a definite answer of a driver to Acquire. No part of such a
+// request is executed later.
 func IsDefinite(err error) bool {
 	return errors.Is(err, backend.ErrNotAcquired) || errors.Is(err, backend.ErrUnsupported) ||
 		errors.Is(err, backend.ErrConflict) || errors.Is(err, backend.ErrInvalidName) || isLost(err)
 }
 
 // isUnknown reports whether the outcome of a request that failed with err is unknown.
+// ErrUnavailable is not unknown: by the contract of package backend, the request was not executed.
 func isUnknown(err error) bool {
 	return err != nil && !IsDefinite(err) && !errors.Is(err, backend.ErrUnavailable)
 }
@@ -85,12 +135,18 @@ func ContextError(ctx context.Context) error {
 	if err == nil || cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	if errors.Is(cause, backend.ErrClosed) || isLost(cause) ||
-		errors.Is(cause, backend.ErrNotHeld) {
-		// The cause is of the parent lease of ctx, not of this call.
+	if slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(cause, s) }) {
+		// The cause is of another call, for example of the parent lease of ctx.
 		return fmt.Errorf("%w: %s", err, cause.Error())
 	}
 	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// sentinels are the errors that say something about a lock or its client.
+var sentinels = []error{
+	backend.ErrNotAcquired, backend.ErrLost, backend.ErrNotHeld, backend.ErrInvalidName,
+	backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrUncertain, backend.ErrConflict,
+	backend.ErrClosed,
 }
 
 // ended is ctx.Err, but it also reports a deadline that has passed before its timer has fired: a

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -19,18 +18,8 @@ type Ref struct{ lease *Lease }
 // Lease returns the lease, or nil.
 func (r *Ref) Lease() *Lease { return r.lease }
 
-// leaseState is the state of a lease.
-type leaseState uint8
-
-const (
-	leaseHeld     leaseState = iota
-	leaseDropped             // held, but unreachable for the user
-	leaseEnded               // lost or closed
-	leaseUnlocked            // by the user
-)
-
 // Lease is one holder's right to a lock. A tenure has several if the lock is taken reentrantly.
-// e.mu guards all fields except tenure.
+// e.mu guards all fields except tenure. Its methods are safe for concurrent use.
 type Lease struct {
 	tenure    *tenure
 	ref       *Ref // keeps the user's end reachable; nil while it is watched and not in use
@@ -40,7 +29,23 @@ type Lease struct {
 	state     leaseState
 	reason    error         // why it has ended; nil while it is held
 	lost      chan struct{} // made on first use
+	any       *AnyLost      // of the leases that were acquired together; nil: not used
 	contexts  contexts
+}
+
+// AnyLost is the channel for the end of the first of several leases. The zero AnyLost has none.
+// e.mu guards it.
+type AnyLost struct {
+	lost  chan struct{}
+	ended bool
+}
+
+// end closes the channel. A second call has no effect. e.mu must be held.
+func (n *AnyLost) end() {
+	if !n.ended {
+		n.ended = true
+		close(n.lost)
+	}
 }
 
 // leaseContext is a context that ends with the lease.
@@ -49,15 +54,16 @@ type leaseContext struct{ cancel context.CancelCauseFunc }
 // contexts are the contexts of one lease.
 type contexts map[*leaseContext]struct{}
 
-// end ends l for the given reason. Its contexts end when e.mu is unlocked. e.mu must be held.
-func (l *Lease) end(state leaseState, reason error) {
+// end sets the reason of the end of l. The contexts of l end when e.mu is unlocked. e.mu must be
+// held.
+func (l *Lease) end(reason error) {
 	e := l.tenure.acq.engine
-	if l.state != leaseUnlocked { // as Close begins
-		l.state = state
-	}
 	l.reason, l.ref = reason, nil
 	if l.lost != nil {
 		close(l.lost)
+	}
+	if l.any != nil {
+		l.any.end()
 	}
 	for c := range l.contexts {
 		e.ends = append(e.ends, end{l.tenure.lock, c, reason})
@@ -72,7 +78,9 @@ type end struct {
 	reason error
 }
 
-// endTimeout is how long a goroutine waits for contexts to end.
+// endTimeout is how long a goroutine waits for contexts to end. Contexts of the standard library
+// end within microseconds, so they have ended when Unlock returns. A context of a user's type may
+// take longer.
 const endTimeout = 5 * time.Millisecond
 
 // endContexts starts to end the contexts of leases. A user's type can be the parent of such a
@@ -117,20 +125,14 @@ func (l *Lease) Owner() string { return l.tenure.acq.currentGrant().Owner }
 // Fence returns the fence: the server's, followed by the number of the hand-off.
 func (l *Lease) Fence() uint64 { return l.tenure.fence }
 
-// Deadline returns the time until which l is proven.
+// Deadline returns the time until which l is proven. A renewal moves it, and a suspend brings it
+// closer. After the end of the tenure it stays what it was at that end.
 func (l *Lease) Deadline() time.Time {
 	e := l.tenure.acq.engine
 	e.mu.Lock()
 	defer e.unlock()
 	_ = l.check()
 	return l.tenure.deadline(e.now())
-}
-
-func (t *tenure) deadline(now time.Time) time.Time {
-	if t.state == over {
-		return t.proven
-	}
-	return t.acq.deadline(now)
 }
 
 // Err returns the reason of the end of l, or nil. It compares the clocks itself.
@@ -150,7 +152,8 @@ func (l *Lease) check() error {
 	return l.reason
 }
 
-// Lost returns a channel that is closed when l ends. r is the user's end of l.
+// Lost returns a channel that is closed when l ends. If l has ended, it is closed already. r is the
+// user's end of l, which must stay reachable: the user may keep only the channel.
 func (l *Lease) Lost(r *Ref) <-chan struct{} {
 	e := l.tenure.acq.engine
 	e.mu.Lock()
@@ -166,8 +169,28 @@ func (l *Lease) Lost(r *Ref) <-chan struct{} {
 	return l.lost
 }
 
-// Context returns a context that ends with parent and with l. The CancelFunc frees its resources.
-// r is the user's end of l.
+// LostAny returns the channel of n, which is closed when the first of the leases in refs ends. If
+// one has ended, it is closed already. Each call must be for the same leases.
+func (e *Engine) LostAny(n *AnyLost, refs []*Ref) <-chan struct{} {
+	e.mu.Lock()
+	defer e.unlock()
+	if n.lost == nil {
+		n.lost = make(chan struct{})
+	}
+	for _, r := range refs {
+		l := r.lease
+		l.keep(r)
+		l.any = n
+		if l.check() != nil {
+			n.end()
+		}
+	}
+	return n.lost
+}
+
+// Context returns a context that ends with parent and with l. The CancelFunc frees its resources. r
+// is the user's end of l. If l has ended, the context has ended, too. parent is a user's, so its
+// methods run before e.mu is locked.
 func (l *Lease) Context(parent context.Context, r *Ref) (context.Context, context.CancelFunc) {
 	e := l.tenure.acq.engine
 	ctx, cancel := context.WithCancelCause(withHeld(parent, l))
@@ -188,6 +211,7 @@ func (l *Lease) Context(parent context.Context, r *Ref) (context.Context, contex
 	return ctx, func() { l.forget(c) }
 }
 
+// forget ends c as its CancelFunc, and removes it from l. A second call has no effect.
 func (l *Lease) forget(c *leaseContext) {
 	e := l.tenure.acq.engine
 	e.mu.Lock()
@@ -196,7 +220,10 @@ func (l *Lease) forget(c *leaseContext) {
 	c.cancel(context.Canceled)
 }
 
-// Extend renews l now. If it returns nil, l is proven for another term.
+// Extend renews l now. If it returns nil, l is proven for another term. It blocks for one request,
+// at most for the TTL or 5 s. Background renewals go on meanwhile, and the newest term counts. It
+// returns the reason if l has ended, even if the request succeeded. After any other error l is held
+// until its deadline, and the scheduler goes on renewing it.
 func (l *Lease) Extend(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
@@ -207,7 +234,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 		return err
 	}
 	defer e.Leave()
-	err := a.renew(ctx)
+	err := a.renew(ctx, extension)
 	if ended := l.Err(); ended != nil || err == nil {
 		return ended
 	}
@@ -217,6 +244,9 @@ func (l *Lease) Extend(ctx context.Context) error {
 // Unlock ends l. With the last lease of a tenure it keeps, hands off or releases the acquisition.
 // It waits for the answer to the release until ctx ends, but always makes one attempt. The end of a
 // context of l, which Unlock itself ends, does not count.
+//
+// The release is counted as a call in the same step in which l ends, so that a Close that begins
+// then waits for it.
 func (l *Lease) Unlock(ctx context.Context) error {
 	done := ctx.Done() // code of a user, which may not return
 	once := isClosed(done)
@@ -225,7 +255,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	e.mu.Lock()
 	next, err := l.beginUnlock(now)
 	if next == releaseNow {
-		e.calls++
+		e.calls.Add(1)
 	}
 	e.unlock()
 	if next == nothing {
@@ -238,8 +268,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 // beginUnlock ends l and, if it is the last lease of its tenure, keeps or hands off the
-// acquisition. Otherwise the caller has to release it, and then to call endUnlock. e.mu must be
-// held.
+// acquisition. Otherwise the caller has to release it, and then to call endUnlock. It compares the
+// clocks first: an Unlock after the deadline returns the loss, and not the success of a release.
+// e.mu must be held.
 func (l *Lease) beginUnlock(now time.Time) (next, error) {
 	t := l.tenure
 	e := t.acq.engine
@@ -265,7 +296,8 @@ func (l *Lease) endUnlock(err error) {
 	l.setReason(err)
 }
 
-// setReason makes a loss that the release detected the reason of the end of l.
+// setReason makes a loss that the release detected the reason of the end of l. Otherwise Err would
+// return ErrNotHeld, as after a good Unlock.
 func (l *Lease) setReason(err error) {
 	if !isLost(err) {
 		return
@@ -277,35 +309,34 @@ func (l *Lease) setReason(err error) {
 	e.warn(l.tenure.lock, "dlock: lease lost", err)
 }
 
-// detach removes l from its tenure. It returns the reason if l has ended already. e.mu must be
-// held.
+// detach removes l from its tenure. It returns the reason if l has ended already. The first Unlock
+// of a lease that has ended returns the reason, and a second one ErrNotHeld. The last of these
+// first calls releases an orphan, whose holders have then all stopped. e.mu must be held.
 func (l *Lease) detach() error {
-	t := l.tenure
-	switch l.state {
-	case leaseUnlocked:
+	t, before := l.tenure, l.state
+	switch {
+	case !l.on(leaseUnlockEvent):
 		return backend.ErrNotHeld
-	case leaseEnded:
-		l.state = leaseUnlocked
+	case before == leaseEnded:
 		if t.acq.ended--; t.acq.ended == 0 {
 			t.acq.releaseEarly()
 		}
 		return l.reason
 	}
-	l.end(leaseUnlocked, backend.ErrNotHeld)
+	l.end(backend.ErrNotHeld)
 	t.leases = slices.DeleteFunc(t.leases, func(other *Lease) bool { return other == l })
 	return nil
 }
 
 // unlockClosed is Unlock after Close has begun: Close has ended l or will. e.mu must be held.
 func (l *Lease) unlockClosed() error {
-	switch l.state {
-	case leaseUnlocked:
+	before := l.state
+	switch {
+	case !l.on(leaseUnlockEvent):
 		return backend.ErrNotHeld
-	case leaseEnded:
-		l.state = leaseUnlocked
+	case before == leaseEnded:
 		return l.reason
 	}
-	l.state = leaseUnlocked
 	return backend.ErrClosed
 }
 
@@ -315,7 +346,7 @@ func (l *Lease) unlockClosed() error {
 // left of it. e.mu must be held.
 func (t *tenure) watch() {
 	for _, l := range t.leases {
-		if l.ref == nil || l.lost != nil || len(l.contexts) > 0 {
+		if l.ref == nil || l.lost != nil || l.any != nil || len(l.contexts) > 0 {
 			continue
 		}
 		if !l.watched {
@@ -334,17 +365,17 @@ func (l *Lease) keep(r *Ref) {
 	}
 }
 
-// drop stops the renewals of l. The garbage collector calls it when the user has dropped l.
+// drop stops the renewals of l. The garbage collector calls it when the user has dropped l. The
+// lock is not released then, because the user's code may still rely on it: the lease ends at its
+// deadline.
 func (l *Lease) drop() {
 	t := l.tenure
 	e := t.acq.engine
 	e.mu.Lock()
 	defer e.unlock()
-	if l.state != leaseHeld {
-		return
+	if l.on(leaseDropEvent) {
+		e.warn(t.lock, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
 	}
-	l.state = leaseDropped
-	e.warn(t.lock, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
 }
 
 // heldKey is the key of a context under which the held leases of an engine are stored.
@@ -356,30 +387,17 @@ type chain struct {
 	parent *chain
 }
 
+// withHeld returns a context that carries l and the leases of ctx. It calls ctx.Value, which is
+// code of a user, so e.mu must not be held.
 func withHeld(ctx context.Context, l *Lease) context.Context {
 	key := heldKey{l.tenure.acq.engine}
 	parent, _ := ctx.Value(key).(*chain)
 	return context.WithValue(ctx, key, &chain{l, parent})
 }
 
-// endedWith reports whether ctx has ended because one of leases was unlocked, or was lost as the
-// Unlock of all of them began: it is a context of that lease, or derived from it. Another lease on
-// the same tenure has contexts of its own.
-func (e *Engine) endedWith(ctx context.Context, leases []*Lease) bool {
-	if cause := context.Cause(ctx); !errors.Is(cause, backend.ErrNotHeld) && !isLost(cause) {
-		return false
-	}
-	held, _ := ctx.Value(heldKey{e}).(*chain)
-	for ; held != nil; held = held.parent {
-		if slices.Contains(leases, held.lease) {
-			return true
-		}
-	}
-	return false
-}
-
 // reenter puts into ref another lease on a tenure of l that ctx carries. It reports whether ctx
 // carries one; err is then errReentrant unless both locks are reentrant. A permit is never shared.
+// It calls ctx.Value, so e.mu must not be held.
 func (e *Engine) reenter(ctx context.Context, l *Lock, ref *Ref) (holds bool, err error) {
 	if l.mode() == backend.Permit {
 		return false, nil
@@ -412,6 +430,9 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 		return false, errReentrant
 	case t.acq.pin == moving:
 		return false, fmt.Errorf("%w: %w", backend.ErrNotAcquired, errMoving)
+	}
+	if err := t.covers(l); err != nil {
+		return false, err
 	}
 	t.share(ref)
 	ref.lease.trial = l.isTrial

@@ -150,7 +150,7 @@ func TestRenewalAnsweredAfterTheDeadline(t *testing.T) {
 	e.mu.Lock()
 	a.term.Sent = a.term.Sent.Add(-2 * l.TTL)
 	e.unlock()
-	a.renewed(backend.Term{Sent: time.Now(), TTL: l.TTL}, nil)
+	a.renewed(backend.Term{Sent: time.Now(), TTL: l.TTL}, nil, alone)
 	if err := lease.Err(); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("Err: %v, want ErrLost", err)
 	}

@@ -13,7 +13,8 @@ import (
 // eitherMode is the mode of a grant after a Downgrade without an answer.
 const eitherMode = backend.Exclusive | backend.Shared
 
-// pin is how far a grant is bound to its lease.
+// pin is how far a grant is bound to its lease. A grant is never loose again: after an unknown
+// outcome the server may have changed it.
 type pin uint8
 
 const (
@@ -66,7 +67,7 @@ func (l *Lease) Downgrade(ctx context.Context) (err error) {
 
 // beginMove checks that l is the only lease on its grant, and that check returns no error. It
 // returns the grant. From then on the grant takes no part in hand-offs. No other lease joins it
-// during the request. e.mu is held while check runs.
+// during the request. beginMove locks e.mu, also for the call of check.
 func (l *Lease) beginMove(check func() error) (*backend.Grant, error) {
 	t := l.tenure
 	a := t.acq
@@ -114,8 +115,8 @@ func (l *Lease) applyDowngrade(shared *backend.Grant, err error) (ended error) {
 	e.mu.Lock()
 	defer e.unlock()
 	a.pin = pinned
-	if isLost(err) {
-		a.markLost(err)
+	if isLost(err) && a.live() { // else the release may have been first
+		a.markLost(err, errGoneAtDowngrade)
 	}
 	now := e.now()
 	switch ended = l.check(); {
@@ -167,9 +168,9 @@ func (l *Lease) Export(ctx context.Context) (x Exported, err error) {
 }
 
 // checkExport returns an error if the mode of the grant of a is not certain, or if the server may
-// still execute an earlier request of a: after the grant has passed to another owner, no release
-// would remove what that request leaves. A wall clock that was set forward executes no request, so
-// the monotonic clock counts. e.mu must be held.
+// still execute an earlier request of a. After the grant has passed to another owner, no release
+// would remove what such a request leaves. A wall clock that was set forward executes no request,
+// so the monotonic clock counts. e.mu must be held.
 func (a *acquisition) checkExport() error {
 	switch {
 	case a.mode == eitherMode:
@@ -197,8 +198,8 @@ func (l *Lease) applyExport(x *Exported, err error) (ended error) {
 	e.mu.Lock()
 	defer e.unlock()
 	a.pin = pinned
-	if isLost(err) {
-		a.markLost(err)
+	if isLost(err) && a.live() { // else the release may have been first
+		a.markLost(err, errGoneAtExport)
 	}
 	switch ended = l.check(); {
 	case ended != nil && err == nil: // no caller gets the ticket
@@ -259,6 +260,7 @@ func (a *acquisition) adopt(ctx context.Context, ticket string) (*backend.Grant,
 	if err == nil {
 		return grant, nil
 	}
+	err = explained(err, errGoneAtAdoption)
 	err, a.attempted = e.moveError(ctx, err), isUnknown(err)
 	e.mu.Lock()
 	defer e.unlock()

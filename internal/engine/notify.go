@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // Kind is a kind of Note, or a set of them.
@@ -25,6 +28,7 @@ type Note struct {
 	Kind     Kind
 	Context  context.Context //nolint:containedctx // of Attempt and Acquired: the caller's
 	Lock     *Lock           // nil: the note is about the client
+	Mode     backend.Mode    // not of Message
 	Owner    string
 	Fence    uint64
 	Waited   time.Duration
@@ -40,22 +44,25 @@ type Note struct {
 const (
 	// maxNotes is how many notes wait for a slow handler. Further notes are dropped and counted.
 	maxNotes = 4096
+	// reportPause is the minimum pause between two reports of dropped notes while others follow.
+	reportPause = time.Second
 	// flushTimeout is how long Close waits for a handler, which may be the caller of Close.
 	flushTimeout = 100 * time.Millisecond
 )
 
 // notes is the queue between the engine and a user's handler. One goroutine serves it while it is
-// not empty. A handler that blocks, panics or ends the goroutine delays or costs notes, and
-// nothing else.
+// not empty. A handler that blocks, panics or ends the goroutine delays or costs notes, and nothing
+// else. mu is locked with and without e.mu, and no other mutex is locked under it.
 type notes struct {
 	kinds  Kind
 	notify func(*Note)
 
-	mu      sync.Mutex
-	queue   []*Note
-	dropped int
-	failed  Kind          // kinds with a handler that panicked, which is logged once
-	idle    chan struct{} // closed when the goroutine ends; nil: there is none
+	mu       sync.Mutex
+	queue    []*Note
+	dropped  int           // since the last report
+	reported time.Time     // when their number was last reported
+	failed   Kind          // kinds with a handler that panicked, which is logged once
+	idle     chan struct{} // closed when the goroutine ends; nil: there is none
 }
 
 func (n *notes) init(notify func(*Note), kinds Kind) { n.notify, n.kinds = notify, kinds }
@@ -63,13 +70,17 @@ func (n *notes) init(notify func(*Note), kinds Kind) { n.notify, n.kinds = notif
 // handles reports whether a handler exists for notes of kind k.
 func (n *notes) handles(k Kind) bool { return n.kinds&k != 0 }
 
-// add appends a note to the queue. It does not block.
+// add appends a note to the queue. It does not block. Most callers hold e.mu, so the notes about a
+// lock are in the order of its events.
 func (n *notes) add(note *Note) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.queue) >= maxNotes {
 		n.dropped++
 		return
+	}
+	if n.dropped > 0 && time.Since(n.reported) >= reportPause {
+		n.queue = append(n.queue, n.report())
 	}
 	n.queue = append(n.queue, note)
 	if n.idle == nil {
@@ -89,17 +100,21 @@ func (n *notes) take() *Note {
 		n.queue = n.queue[1:]
 		return note
 	case n.dropped > 0:
-		note := &Note{
-			Kind: Message, Level: slog.LevelWarn,
-			Text: "dlock: a slow Observer or logger has cost events",
-			Err:  droppedError(n.dropped),
-		}
-		n.dropped = 0
-		return note
+		return n.report()
 	}
 	close(n.idle)
 	n.idle = nil
 	return nil
+}
+
+// report returns a record with the number of notes that were dropped. n.mu must be held.
+func (n *notes) report() *Note {
+	err := droppedError(n.dropped)
+	n.dropped, n.reported = 0, time.Now()
+	return &Note{
+		Kind: Message, Level: slog.LevelWarn, Err: err,
+		Text: "dlock: a slow Observer or logger has cost events",
+	}
 }
 
 // serve handles notes until there are none. If the handler ends the goroutine, another one
@@ -171,7 +186,7 @@ func (n *notes) flush() {
 // NoteAttempt notes the begin of an attempt, and returns its time if NoteAcquired needs it.
 func (e *Engine) NoteAttempt(ctx context.Context, l *Lock) (began time.Time) {
 	if e.notes.handles(Attempt) {
-		e.notes.add(&Note{Kind: Attempt, Context: ctx, Lock: l})
+		e.notes.add(&Note{Kind: Attempt, Context: ctx, Lock: l, Mode: l.mode()})
 	}
 	if e.notes.handles(Acquired) {
 		began = time.Now()
@@ -186,7 +201,7 @@ func (e *Engine) NoteAcquired(ctx context.Context, l *Lock, ref *Ref, err error,
 	}
 	e.mu.Lock()
 	defer e.unlock()
-	note := &Note{Lock: l}
+	note := &Note{Lock: l, Mode: l.mode()}
 	if err == nil {
 		note = ref.lease.tenure.note()
 	}
@@ -207,10 +222,20 @@ func (l *Lease) announce() {
 
 // note describes t. e.mu must be held.
 func (t *tenure) note() *Note {
+	now := t.acq.engine.now()
 	return &Note{
-		Lock: t.lock, Owner: t.acq.grant.Owner, Fence: t.fence, Local: t != &t.acq.first,
-		Deadline: t.deadline(t.acq.engine.now()), Held: time.Since(t.start),
+		Lock: t.lock, Mode: t.acq.presentMode(), Owner: t.acq.grant.Owner, Fence: t.fence,
+		Local: t != &t.acq.first, Deadline: t.deadline(now), Held: now.Sub(t.start),
 	}
+}
+
+// presentMode returns the mode of the grant of a, for the user. After a Downgrade without an answer
+// the lease goes on as a writer's. e.mu must be held.
+func (a *acquisition) presentMode() backend.Mode {
+	if a.mode == eitherMode {
+		return backend.Exclusive
+	}
+	return a.mode
 }
 
 // noteRenewed notes the answer to a renewal. e.mu must be held.
@@ -218,12 +243,23 @@ func (e *Engine) noteRenewed(t *tenure, err error) {
 	if err != nil {
 		e.log(t.lock, slog.LevelInfo, "dlock: renewal failed, the lease is in danger", err)
 	}
-	e.noteTenure(Renewed, t, err)
+	if t.isAnnounced() {
+		e.noteTenure(Renewed, t, err)
+	}
+}
+
+// isAnnounced reports whether the beginning of a lease on t was noted. A grant through Wait is
+// renewed at once, and may be before its Lock returns. e.mu must be held.
+func (t *tenure) isAnnounced() bool {
+	return slices.ContainsFunc(t.leases, func(l *Lease) bool {
+		return l.announced || !t.acq.engine.notes.handles(Acquired)
+	})
 }
 
 // noteEnded notes the end of a lease. e.mu must be held.
 func (e *Engine) noteEnded(t *tenure, err error) { e.noteTenure(Ended, t, err) }
 
+// noteTenure notes an event of t, unless the lease on t may not last. e.mu must be held.
 func (e *Engine) noteTenure(k Kind, t *tenure, err error) {
 	if e.notes.handles(k) && !t.lock.isTrial {
 		note := t.note()
@@ -254,6 +290,7 @@ func (a *acquisition) noteReleased(err error) {
 
 func (e *Engine) warn(l *Lock, text string, err error) { e.log(l, slog.LevelWarn, text, err) }
 
+// log adds a record for the logger. It does not block, with or without e.mu.
 func (e *Engine) log(l *Lock, level slog.Level, text string, err error) {
 	if e.notes.handles(Message) {
 		e.notes.add(&Note{Kind: Message, Lock: l, Level: level, Text: text, Err: err})

@@ -9,7 +9,8 @@ import (
 
 // pacer spaces the attempts of a waiter by decorrelated jitter: each pause is drawn between the
 // minimum and three times the previous pause
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). Each call of Acquire
+// has its own.
 type pacer struct {
 	last  time.Duration
 	fence uint64 // of the last holder
@@ -26,15 +27,30 @@ func (p *pacer) observe(fence uint64, shortest time.Duration) {
 	}
 	p.fence = fence
 	p.moves++
-	p.last = p.moves * shortest / 5
+	p.last = p.moves * shortest / movePart
 }
 
-// next returns the pause before the next attempt.
+// next returns the pause before the next attempt. The first one is between shortest and three times
+// as much.
 func (p *pacer) next(shortest, longest time.Duration) time.Duration {
 	shortest = max(shortest, time.Millisecond)
 	p.last = min(max(longest, shortest), shortest+rand.N(max(3*p.last-shortest, 2*shortest)))
 	return p.last
 }
+
+const (
+	// waitPart: a waiter that the driver can wake repeats its request after a third of the TTL,
+	// because a message can be lost.
+	waitPart = 3
+	// pollPart: the shortest pause of a poller is a fiftieth of the poll interval, because many
+	// locks are held for a moment only.
+	pollPart = 50
+	// movePart: each change of the holder prolongs the backoff by a fifth of the shortest pause.
+	movePart = 5
+	// minRetryPause and maxRetryPause limit the pause after an attempt without an answer.
+	minRetryPause = 10 * time.Millisecond
+	maxRetryPause = time.Second
+)
 
 const (
 	// promptHint is the duration of a Wait below which its hint counts as spurious.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -10,7 +9,8 @@ import (
 // line is the local queue of one key. At its front stands an acquisition, or a waiter that received
 // its turn and has no acquisition yet. The other waiters have sent no request: on the server one
 // process is one contender. An exclusive acquisition stays at the front until its release, a shared
-// one or a permit until its grant. e.mu guards it.
+// one or a permit until its grant. e.mu guards it. It exists while it has a front, a waiter, or a
+// shared grant that readers may join.
 type line struct {
 	key         string
 	front       *Lock        // has the mode and limit of the front; nil: there is none
@@ -19,7 +19,8 @@ type line struct {
 	writers     int // waiters for an exclusive lock
 }
 
-// waiter is a Lock that waits in a line.
+// waiter is a Lock that waits in a line. turn has room for its only element, because its senders
+// hold e.mu and must not block.
 type waiter struct {
 	lock       *Lock
 	line       *line
@@ -55,7 +56,8 @@ type place struct {
 }
 
 // join stands in the line of l. A caller that does not wait may get errHeldHere instead of a place.
-// e.mu must be held.
+// A reader shares a grant only while the front is empty and no waiter stands in the line, so it
+// overtakes no writer of this client. e.mu must be held.
 func (e *Engine) join(l *Lock, wait bool) (place, error) {
 	ln := e.lines[l.Key]
 	if ln == nil {
@@ -166,7 +168,8 @@ func (e *Engine) serve(ln *line, t turn) {
 }
 
 // leave takes a from the front of its line, if it still stands there, and gives t to the first
-// waiter. e.mu must be held.
+// waiter. A second call has no effect, so each way in which a can end may call it. e.mu must be
+// held.
 func (a *acquisition) leave(t turn) {
 	ln := a.line
 	a.line = nil
@@ -178,72 +181,18 @@ func (a *acquisition) leave(t turn) {
 // e.mu must be held.
 func (a *acquisition) takePlace(t *tenure) *line {
 	place := &a.line
-	switch {
-	case t != nil:
+	if t != nil {
 		place = &t.line
-	case a.tenure != nil:
-		place = &a.first.line // it ended before the caller took it
 	}
 	ln := *place
 	*place = nil
 	return ln
 }
 
-// await blocks until w has its turn, ctx ends or Close begins. done is the channel of ctx, which
-// the caller has read before w joined the line, because a user's context may block.
-func (e *Engine) await(ctx context.Context, done <-chan struct{}, w *waiter) (turn, error) {
-	select {
-	case t := <-w.turn:
-		return t, nil
-	case <-done:
-		e.abandon(w)
-		return turn{}, ContextError(ctx)
-	case <-e.closing.Done():
-		e.abandon(w)
-		return turn{}, backend.ErrClosed
-	}
-}
-
-// abandon takes w out of its line. If w has received its turn in the same instant, the turn
-// passes to the next waiter.
-func (e *Engine) abandon(w *waiter) {
-	e.mu.Lock()
-	defer e.unlock()
-	select {
-	case t := <-w.turn:
-		switch t.kind {
-		case grantTurn:
-			t.tenure.discard(time.Now())
-		case entryTurn:
-			t.acq.giveUp(nil)
-		default:
-			e.serve(w.line, t)
-		}
-	default:
-		w.remove()
-	}
-}
-
-// discard ends a tenure that no lease will stand on, and frees its acquisition if no other tenure
-// stands on it. e.mu must be held.
-func (t *tenure) discard(now time.Time) {
-	a := t.acq
-	switch {
-	case !a.live(): // the tenure was lost before its waiter took it
-		a.engine.serve(a.takePlace(t), turn{kind: requestTurn})
-	case !t.isAlone():
-		t.end(backend.ErrNotHeld)
-		t.unlink()
-		a.schedule()
-	case !a.handOff(now):
-		t.end(backend.ErrNotHeld)
-		a.releaseInBackground()
-	}
-}
-
 // handOff gives the grant to the first waiter of the line without a request, if Settings.Handoff
-// and the age of the grant allow it. It reports whether it did. a must be granted, e.mu must be
-// held.
+// and the age of the grant allow it. It reports whether it did. a must be granted. The waiter gets
+// a pending tenure, which its Lock takes. Until then the scheduler renews the grant for it. e.mu
+// must be held.
 func (a *acquisition) handOff(now time.Time) bool {
 	w := a.nextWaiter()
 	if w == nil || !a.canHandOff(now) || !sameGrant(a.tenure.lock, w.lock) {
@@ -267,7 +216,7 @@ func (a *acquisition) nextWaiter() *waiter {
 	return a.line.firstWaiter()
 }
 
-// open leaves the front of the line if the grant of a does not exclude all others, so that the next
+// open leaves the front of the line if the grant of a leaves room for another one, so that the next
 // waiter sends its own request. Readers at the front of the line join the grant. e.mu must be held.
 func (a *acquisition) open(now time.Time) {
 	ln := a.line
@@ -284,8 +233,8 @@ func (a *acquisition) open(now time.Time) {
 	a.leave(turn{kind: requestTurn})
 }
 
-// canAdmit reports whether a reader may share the grant of a, which may be nil. The limits are
-// those of a hand-off, so that a stream of readers does not keep a writer of another process
+// canAdmit reports whether a reader may share the grant of a, which may be nil. The limits of
+// a hand-off count here, so that a stream of readers does not keep a writer of another process
 // waiting. e.mu must be held.
 func (a *acquisition) canAdmit(l *Lock) bool {
 	return a != nil && a.state == granted && a.pin == loose && l.mode() == backend.Shared &&
@@ -324,8 +273,8 @@ func (a *acquisition) canHandOff(now time.Time) bool {
 	return a.pin == loose && int(a.tenure.local) < a.tenure.lock.Handoff && a.isYoung(now)
 }
 
-// isYoung reports whether the grant is young enough for another holder in this process. e.mu must
-// be held.
+// isYoung reports whether the grant is young enough for another holder in this process. The age
+// counts from the first tenure, so a chain of hand-offs ends. e.mu must be held.
 func (a *acquisition) isYoung(now time.Time) bool {
 	l := a.tenure.lock
 	return elapsed(a.term.Sent, now) < (a.term.TTL-l.LockDelay)/2 &&
@@ -337,7 +286,9 @@ func (s *Settings) allowsHandoff() bool {
 	return s.Handoff > 0 && !s.Fair && !s.NoRenewal && s.MinHold == 0
 }
 
-// sameGrant reports whether a grant for one of the locks serves the other as well.
+// sameGrant reports whether a grant for one of the locks serves the other as well. The server has
+// stored the TTL, with the lock-delay, and the meta of the grant, so the next holder must have the
+// same.
 func sameGrant(a, b *Lock) bool {
 	return a.allowsHandoff() && b.allowsHandoff() && sameKind(a, b) &&
 		a.TTL == b.TTL && a.LockDelay == b.LockDelay && a.Meta == b.Meta
@@ -353,7 +304,8 @@ func sameEntry(a, b *Lock) bool {
 }
 
 // transferEntry gives a, with its queue entry on the server, to the first waiter of the line. It
-// reports whether it did. e.mu must be held.
+// reports whether it did. The request stays as it is, because sameEntry covers all that it
+// contains. An owner whose loss the server has reported is not used again. e.mu must be held.
 func (a *acquisition) transferEntry() bool {
 	w := a.line.firstWaiter()
 	if w == nil || a.engine.closing.Err() != nil || a.reason != nil ||

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -15,16 +15,50 @@ const (
 	// senders is the maximum number of background releases that wait for their answers at once.
 	senders = 64
 	// senderTimeout is how long a release counts as one of them. The answers of a silent server
-	// take longer, and must not delay the releases on other servers.
+	// take longer, and must not delay the releases on other servers. A release lasts for 5 s at
+	// most, the limit of its request, so up to 50 times as many can be under way: 3,200, and more
+	// during Close.
 	senderTimeout = 100 * time.Millisecond
+	// closingSenders is senders for Close, which has 5 s for the releases of all locks.
+	closingSenders = 1024
 )
 
 // outbox is the list of releases without a caller: of attempts that were given up, of minimum
 // holds, of lost leases, of leases that Close ended, and of releases without an answer. e.mu
-// guards it.
+// guards it. While there are others, every fourth release is one that was not answered before: its
+// server may be silent, or may have lost one answer.
 type outbox struct {
-	waiting []*acquisition
-	sending int
+	fresh, repeated []*acquisition
+	turns           int // how many releases were sent
+	sending         int
+}
+
+// put adds the release of a.
+func (o *outbox) put(a *acquisition) {
+	if a.silences == 0 {
+		o.fresh = append(o.fresh, a)
+	} else {
+		o.repeated = append(o.repeated, a)
+	}
+}
+
+// pop removes the next release, or returns nil.
+func (o *outbox) pop() *acquisition {
+	o.turns++
+	list, other := &o.fresh, &o.repeated
+	if o.turns%4 == 0 {
+		list, other = other, list
+	}
+	if len(*list) == 0 {
+		list = other
+	}
+	if len(*list) == 0 {
+		return nil
+	}
+	a := (*list)[0]
+	(*list)[0] = nil
+	*list = (*list)[1:]
+	return a
 }
 
 // next is the remaining work of an Unlock.
@@ -35,37 +69,61 @@ const (
 	releaseNow             // the caller releases it
 )
 
-// unlocked ends t after the Unlock of its last lease. e.mu must be held.
+// unlocked ends t after the Unlock of its last lease. The grant stays if other readers share it, or
+// until the end of the minimum hold, or for the next waiter. Otherwise the caller has to release
+// it. e.mu must be held.
 func (t *tenure) unlocked(now time.Time) next {
 	a := t.acq
 	switch {
 	case !t.isAlone():
-		t.proven, t.state = a.deadline(now), over
+		t.on(endEvent, now)
 		t.unlink()
 		a.schedule()
 		return nothing
 	case now.Sub(t.start) < t.lock.MinHold:
-		t.proven, t.state = a.deadline(now), over
+		t.on(endEvent, now)
 		a.on(keepEvent)
 		a.schedule()
 		return nothing
 	case a.handOff(now):
 		return nothing
 	}
-	t.proven, t.state, t.silent = a.deadline(now), over, true
+	t.on(endEvent, now)
+	t.silent = true
 	a.on(releaseEvent) // a renewal in flight is ignored: its ErrLost is no loss
 	return releaseNow
 }
 
+// discard ends a tenure that no lease will stand on, and frees its acquisition if no other tenure
+// stands on it. e.mu must be held.
+func (t *tenure) discard(now time.Time) {
+	a := t.acq
+	switch {
+	case !a.live(): // the tenure was lost before its waiter took it
+		a.engine.serve(a.takePlace(t), turn{kind: requestTurn})
+	case !t.isAlone():
+		t.end(backend.ErrNotHeld)
+		t.unlink()
+		a.schedule()
+	case !a.handOff(now):
+		t.end(backend.ErrNotHeld)
+		a.releaseInBackground()
+	}
+}
+
 // releaseFor releases the acquisition of l, and waits for the answer until done, the channel of
 // ctx, is closed. With once, because ctx had ended before Unlock, it waits for one request instead.
+// Only a context that can end costs a goroutine.
 func (l *Lease) releaseFor(
 	ctx context.Context, done <-chan struct{}, once bool, now time.Time,
 ) error {
 	a := l.tenure.acq
 	e := a.engine
-	if done == nil || once {
-		return a.releaseUntil(context.WithoutCancel(ctx), now, once, nil)
+	switch {
+	case once:
+		return a.releaseUntil(context.WithoutCancel(ctx), now, true, nil)
+	case done == nil:
+		return a.releaseUntil(ctx, now, false, nil)
 	}
 	result := make(chan error, 1)
 	e.mu.Lock()
@@ -109,6 +167,22 @@ func (e *Engine) awaitRelease(
 	return e.awaitRelease(ctx, ctx.Done(), result, nil)
 }
 
+// endedWith reports whether ctx has ended because one of leases was unlocked, or was lost as the
+// Unlock of all of them began: it is a context of that lease, or derived from it. Another lease on
+// the same tenure has other contexts.
+func (e *Engine) endedWith(ctx context.Context, leases []*Lease) bool {
+	if cause := context.Cause(ctx); !errors.Is(cause, backend.ErrNotHeld) && !isLost(cause) {
+		return false
+	}
+	held, _ := ctx.Value(heldKey{e}).(*chain)
+	for ; held != nil; held = held.parent {
+		if slices.Contains(leases, held.lease) {
+			return true
+		}
+	}
+	return false
+}
+
 // releaseUntil repeats the release until the server answers or the time of one request, counted
 // from now, is over. With once it makes one request. Then the scheduler takes over. Close ends it,
 // before it closes the driver. If failure is not nil, it is the error of a first request that was
@@ -128,7 +202,7 @@ func (a *acquisition) releaseUntil(
 		answered, err = a.requestRelease(bound)
 	}
 	for n := 0; !once && !answered && bound.Err() == nil; n++ {
-		sleep(bound, backoff(n, a.lock.TTL/10))
+		sleep(bound, backoff(n, a.lock.MaxPause()))
 		if bound.Err() == nil {
 			answered, err = a.requestRelease(bound)
 		}
@@ -139,8 +213,8 @@ func (a *acquisition) releaseUntil(
 	return err
 }
 
-// releaseLater plans the next release, because this one was not answered, and gives the next
-// waiter of the line its turn.
+// releaseLater plans the next release, because this one was not answered, and gives the next waiter
+// of the line its turn. That waiter's requests show whether the server has executed the release.
 func (a *acquisition) releaseLater(err error) {
 	err = cmp.Or(err, errReleaseAborted)
 	e := a.engine
@@ -149,7 +223,7 @@ func (a *acquisition) releaseLater(err error) {
 	a.noteReleased(err)
 	a.leave(turn{kind: requestTurn})
 	a.on(silenceEvent)
-	a.release = time.Now().Add(backoff(int(a.silences), maxBackoff))
+	a.release = e.now().Add(backoff(int(a.silences), maxBackoff))
 	a.schedule()
 	e.warn(a.lock, "dlock: release not answered, repeating it", err)
 }
@@ -168,6 +242,8 @@ func (a *acquisition) requestRelease(ctx context.Context) (answered bool, err er
 	return false, err
 }
 
+// onSent gives the next waiter its turn as soon as the release is sent. It is the function that a
+// backend.Pipeliner calls. released does the same if the driver did not call it.
 func (a *acquisition) onSent() {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
@@ -203,22 +279,36 @@ func (a *acquisition) released(err error) (answered bool, _ error) {
 	return true, err
 }
 
+// toRelease returns the grant for the server to remove, or a grant that describes what the requests
+// may have left. No lease stands on a any more. The State of the newest Busy lets the driver find
+// the queue entry.
+func (a *acquisition) toRelease() *backend.Grant {
+	if a.grant != nil {
+		return a.grant
+	}
+	grant := &backend.Grant{Request: a.request}
+	if a.busy != nil {
+		grant.State = a.busy.State
+	}
+	return grant
+}
+
 // lossAtRelease returns the reason of a loss that the release was the first to detect.
 func (a *acquisition) lossAtRelease(err error) error {
 	switch {
 	case a.reason != nil:
 		return a.reason
 	case isLost(err):
-		return err
+		return explained(err, errGoneAtRelease)
 	}
-	return fmt.Errorf("%w: the server had it no more when it was released", backend.ErrLost)
+	return errGoneAtRelease
 }
 
 // settle plans the next repetition of an answered release, because one of the requests may be
 // executed late. The pauses double, so a late execution is undone after about twice its delay.
 // The last repetition comes Capabilities.Late after the first answer. e.mu must be held.
 func (a *acquisition) settle() {
-	now, late := time.Now(), a.engine.caps.Late
+	now, late := a.engine.now(), a.engine.caps.Late
 	if a.until.IsZero() {
 		a.until = now.Add(late)
 	}
@@ -231,11 +321,17 @@ func (a *acquisition) settle() {
 	a.schedule()
 }
 
-// releaseInBackground adds a to the outbox. e.mu must be held.
+// releaseInBackground adds a to the outbox. After stop no request is sent any more, so it only logs
+// the name, for example of a lock whose grant came after Close had given its request up. e.mu must
+// be held.
 func (a *acquisition) releaseInBackground() {
-	if a.on(releaseEvent) {
-		e := a.engine
-		e.waiting = append(e.waiting, a)
+	e := a.engine
+	switch {
+	case !a.on(releaseEvent):
+	case e.phase == phaseStopped:
+		e.warn(a.lock, "dlock: not released after Close, the lock may stay taken for its TTL", nil)
+	default:
+		e.put(a)
 		e.send()
 	}
 }
@@ -248,17 +344,32 @@ func (a *acquisition) releaseEarly() {
 	}
 }
 
+// leaveToTerm forgets an acquisition with a lock-delay, because Close does not wait for the
+// delay: the server frees the lock at the end of its term. e.mu must be held.
+func (a *acquisition) leaveToTerm() {
+	if a.state == orphaned && a.isDelayed() && a.engine.phase != phaseOpen {
+		a.on(finishEvent)
+	}
+}
+
 // isDelayed reports whether the lock-delay of a, which is orphaned, forbids a release before the
 // end of its term. A release without an answer was allowed, and so is its repetition. e.mu must
 // be held.
 func (a *acquisition) isDelayed() bool { return a.lock.LockDelay > 0 && a.silences == 0 }
 
-// send starts releases of the outbox while there are free senders. e.mu must be held.
+// send starts releases of the outbox while there are free senders. After stop, the releases that
+// still wait are never sent: the server frees those locks at the end of their terms. e.mu must be
+// held.
 func (e *Engine) send() {
-	for e.sending < senders && len(e.waiting) > 0 && !e.closed {
-		a := e.waiting[0]
-		e.waiting[0] = nil
-		e.waiting = e.waiting[1:]
+	limit := senders
+	if e.phase != phaseOpen {
+		limit = closingSenders
+	}
+	for e.sending < limit && e.phase != phaseStopped {
+		a := e.pop()
+		if a == nil {
+			return
+		}
 		e.sending++
 		e.jobs.Go(func() { e.sendOne(a) })
 	}

@@ -3,9 +3,7 @@ package engine
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -31,7 +29,8 @@ type timing struct {
 	slack time.Duration // how much earlier it may join a batch
 }
 
-// schedule sets the time of the next event of a, by its state. e.mu must be held.
+// schedule sets the time of the next event of a, by its state. In a state without a next event a
+// request is under way, whose answer sets it; gone has none. e.mu must be held.
 func (a *acquisition) schedule() {
 	wake := a.release
 	var slack time.Duration
@@ -39,7 +38,7 @@ func (a *acquisition) schedule() {
 	case granted, kept:
 		wake = a.deadline(a.engine.processed)
 		if a.renews() && !a.renewing && a.renewal.Before(wake) {
-			wake, slack = a.renewal, a.lock.TTL/30
+			wake, slack = a.renewal, a.lock.batchSlack()
 		}
 		if end := a.tenure.start.Add(a.tenure.lock.MinHold); a.state == kept && end.Before(wake) {
 			wake, slack = end, 0
@@ -96,6 +95,13 @@ func (e *Engine) run(ctx context.Context) {
 	}
 }
 
+// batchKind is what the renewals of a batch have in common. The limit of their request depends on
+// ttl. With single, each renewal is one request; see renewsAlone.
+type batchKind struct {
+	ttl    time.Duration
+	single bool
+}
+
 // process serves all events that are due, and returns the time of the next one.
 func (e *Engine) process(ctx context.Context, now time.Time) time.Time {
 	e.mu.Lock()
@@ -105,17 +111,22 @@ func (e *Engine) process(ctx context.Context, now time.Time) time.Time {
 	if asleep {
 		e.wakeAll(now)
 	}
-	batches := make(map[time.Duration][]*acquisition)
+	batches := make(map[batchKind][]*acquisition)
 	for len(e.due) > 0 && !e.due[0].wake.After(now.Add(e.slack(len(batches)))) {
 		a := e.due[0]
 		a.wake = never // until tick sets it again, so that the loop ends
 		heap.Fix(&e.due, 0)
 		if a.tick(now) {
-			batches[a.lock.TTL] = append(batches[a.lock.TTL], a)
+			b := batchKind{a.lock.TTL, a.renewsAlone()}
+			batches[b] = append(batches[b], a)
 		}
 	}
-	for _, batch := range batches {
-		e.jobs.Go(func() { e.renewAll(ctx, batch) })
+	for b, members := range batches {
+		renew := e.renewAll
+		if e.batch == nil || b.single {
+			renew = e.renewEach
+		}
+		e.jobs.Go(func() { renew(ctx, members) })
 	}
 	e.arm(now)
 	return e.armed
@@ -169,7 +180,7 @@ func (a *acquisition) tick(now time.Time) (renew bool) {
 		a.releaseInBackground()
 		return false
 	case a.live():
-		early := now.Add(a.lock.TTL / 30)
+		early := now.Add(a.lock.batchSlack())
 		renew = a.renews() && !a.renewing && !a.renewal.After(early)
 		a.renewing = a.renewing || renew
 		for t := a.tenure; t != nil; t = t.next {
@@ -180,50 +191,86 @@ func (a *acquisition) tick(now time.Time) (renew bool) {
 	return renew
 }
 
-// planRenewal sets the next renewal: after a third of the term, ± 10 %, so that many locks do not
-// renew in step. e.mu must be held.
+// planRenewal sets the next renewal: after a third of the lease's life, ± 10 %. e.mu must be held.
 func (a *acquisition) planRenewal() {
-	third := max(a.life()/3, 0)
-	a.renewal = a.term.Sent.Add(third - third/10 + rand.N(third/5+1))
+	a.renewal = a.term.Sent.Add(spread(max(a.life()/renewalPart, 0)))
 }
 
-// renewers is the number of concurrent renewals for a driver without batches.
-const renewers = 16
+// renewsAlone reports whether a is not renewed in a batch, because one member of a batch may have
+// cost the rest their answers. After a batch without an answer a is renewed alone until a renewal
+// succeeds. After two such batches in a row it is always renewed alone, so that a driver which does
+// not return gets few of them. e.mu must be held.
+func (a *acquisition) renewsAlone() bool { return a.silent > 1 || a.silent > 0 && a.failures > 0 }
 
-// renewAll renews acquisitions of one TTL. It blocks until they are answered, for renewalLimit at
-// most.
-func (e *Engine) renewAll(ctx context.Context, batch []*acquisition) {
-	ctx = bound.New(ctx, batch[0].lock.renewalLimit())
-	if e.batch == nil {
-		e.renewEach(ctx, batch)
-		return
+// renewAll renews acquisitions of one TTL by one call of a BatchRenewer. It blocks for renewalLimit
+// and a tenth more at most. Each acquisition gets an answer even if the driver panics or does not
+// return: without an answer it would never be renewed again. A later answer is dropped.
+func (e *Engine) renewAll(ctx context.Context, members []*acquisition) {
+	limit := members[0].lock.renewalLimit()
+	bound := bound.New(ctx, limit)
+	defer bound.Cancel()
+	result := make(chan answers, 1)
+	e.jobs.Go(func() { e.requestAnswers(bound, members, result) })
+	got := answers{failure: errAborted}
+	select {
+	case got = <-result:
+	case <-bound.Done():
+		select {
+		case got = <-result:
+		case <-time.After(limit / gracePart): // the driver ignores the end of its context
+		}
 	}
-	grants := make([]*backend.Grant, len(batch))
-	for i, a := range batch {
+	e.renewedAll(members, got)
+}
+
+// renewedAll handles the answers to a batch under one lock: members that are lost would otherwise
+// delay the answers to the others, because unlock waits for the contexts of each.
+func (e *Engine) renewedAll(members []*acquisition, got answers) {
+	each := make([]*answer, len(members))
+	for i := range members {
+		if i < len(got.renewals) {
+			each[i] = newAnswer(got.renewals[i].Term, got.renewals[i].Err, batched)
+		} else {
+			each[i] = newAnswer(backend.Term{}, got.failure, unanswered)
+		}
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	for i, a := range members {
+		a.apply(each[i])
+	}
+}
+
+// answers are what a driver returned for a batch.
+type answers struct {
+	renewals []backend.Renewal
+	failure  error // of the members without a renewal
+}
+
+// requestAnswers calls the driver for renewAll, which may have given up when the driver returns.
+func (e *Engine) requestAnswers(
+	ctx context.Context, members []*acquisition, result chan<- answers,
+) {
+	grants := make([]*backend.Grant, len(members))
+	for i, a := range members {
 		grants[i] = a.currentGrant()
 	}
-	var answers []backend.Renewal
-	defer func() {
-		failure := e.recovered(recover())
-		for i, a := range batch {
-			answer := backend.Renewal{Err: failure}
-			if i < len(answers) {
-				answer = answers[i]
-			}
-			a.renewed(answer.Term, answer.Err)
-		}
-	}()
-	answers = e.batch.RenewAll(ctx, grants)
+	var renewals []backend.Renewal
+	defer func() { result <- answers{renewals, e.recovered(recover())} }()
+	renewals = e.batch.RenewAll(ctx, grants)
 }
 
-// renewEach renews acquisitions one by one, on up to renewers goroutines.
-func (e *Engine) renewEach(ctx context.Context, batch []*acquisition) {
-	queue := make(chan *acquisition, len(batch))
-	for _, a := range batch {
+// renewers is the number of concurrent renewals that are sent one by one.
+const renewers = 16
+
+// renewEach starts up to renewers goroutines, which renew acquisitions of one TTL one by one.
+func (e *Engine) renewEach(ctx context.Context, members []*acquisition) {
+	queue := make(chan *acquisition, len(members))
+	for _, a := range members {
 		queue <- a
 	}
 	close(queue)
-	for range min(renewers, len(batch)) {
+	for range min(renewers, len(members)) {
 		e.jobs.Go(func() { e.renewFrom(ctx, queue) })
 	}
 }
@@ -242,8 +289,11 @@ func (e *Engine) renewFrom(ctx context.Context, queue <-chan *acquisition) {
 	ended = false
 }
 
-// renewAlone is one renewal on a goroutine of the engine.
+// renewAlone is one renewal on a goroutine of the engine. It has a renewalLimit of its own, so that
+// it does not fail because of the silence of servers that up to renewers other ones waited for.
 func (e *Engine) renewAlone(ctx context.Context, a *acquisition) {
+	bound := bound.New(ctx, a.lock.renewalLimit())
+	defer bound.Cancel()
 	var term backend.Term
 	err := ErrNothing
 	returned := false
@@ -251,19 +301,19 @@ func (e *Engine) renewAlone(ctx context.Context, a *acquisition) {
 		if !returned {
 			err = e.recovered(recover())
 		}
-		a.renewed(term, err)
+		a.renewed(term, err, alone)
 	}()
-	term, err = e.driver.Renew(ctx, a.currentGrant())
+	term, err = e.driver.Renew(bound, a.currentGrant())
 	returned = true
 }
 
 // renew is one renewal on the caller's goroutine.
-func (a *acquisition) renew(ctx context.Context) error {
+func (a *acquisition) renew(ctx context.Context, how renewalKind) error {
 	bound := bound.New(ctx, a.lock.requestLimit())
 	defer bound.Cancel()
 	var term backend.Term
 	err := errAborted
-	defer func() { a.renewed(term, err) }()
+	defer func() { a.renewed(term, err, how) }()
 	term, err = a.engine.driver.Renew(bound, a.currentGrant())
 	if err == nil && term.Sent.IsZero() {
 		err = ErrNothing
@@ -271,40 +321,91 @@ func (a *acquisition) renew(ctx context.Context) error {
 	return err
 }
 
-// renewed handles the answer to a renewal.
-func (a *acquisition) renewed(term backend.Term, err error) {
-	e := a.engine
-	e.mu.Lock()
-	defer e.unlock()
-	now := e.now()
+// renewalKind is how a renewal was sent. During an extension, another renewal may be under way.
+type renewalKind uint8
+
+const (
+	extension  renewalKind = iota // by Extend
+	alone                         // by the scheduler
+	batched                       // by the scheduler in a batch
+	unanswered                    // the same, but the batch had no answer for it
+)
+
+// answer is the answer to a renewal.
+type answer struct {
+	term backend.Term
+	err  error
+	late error // if the lease ends without a later answer; see overdue
+	how  renewalKind
+}
+
+// newAnswer formats the error of an answer, so that no mutex is held meanwhile.
+func newAnswer(term backend.Term, err error, how renewalKind) *answer {
 	if err == nil && term.Sent.IsZero() {
 		err = ErrNothing
 	}
-	a.renewing = false
+	r := &answer{term: term, err: err, how: how}
+	if err != nil {
+		r.late = overdue(err)
+	}
+	return r
+}
+
+// renewed handles the answer to a renewal.
+func (a *acquisition) renewed(term backend.Term, err error, how renewalKind) {
+	r := newAnswer(term, err, how)
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	a.apply(r)
+}
+
+// apply handles the answer to a renewal. It may come after any other event. So apply first compares
+// the clocks: an answer after the deadline proves nothing for leases that have ended. e.mu must be
+// held.
+func (a *acquisition) apply(r *answer) {
+	e := a.engine
+	now := e.now()
+	a.noteAnswer(r.how)
 	relevant := a.expire(now) == nil && a.live()
 	switch {
-	case a.state == orphaned && err == nil:
+	case a.state == orphaned && r.err == nil:
 		a.releaseProlonged(now)
 	case !relevant:
-	case err == nil:
-		a.prove(term, now)
-	case isLost(err):
-		a.markLost(err)
+	case r.err == nil:
+		a.prove(r.term, now)
+	case isLost(r.err):
+		a.markLost(r.err, errGoneAtRenewal)
 		return
+	case r.how == extension: // the caller's context decided how long it waited; the plan stands
+		a.overdue = r.late
 	default:
 		a.failures++
-		a.renewal = now.Add(backoff(int(a.failures), a.lock.TTL/10))
+		a.overdue = r.late
+		a.renewal = now.Add(backoff(int(a.failures), a.lock.MaxPause()))
 		a.schedule()
 	}
 	for t := a.tenure; relevant && t != nil; t = t.next {
-		e.noteRenewed(t, err)
+		e.noteRenewed(t, r.err)
 	}
 }
 
+// noteAnswer ends the state of a renewal that is under way. e.mu must be held.
+func (a *acquisition) noteAnswer(how renewalKind) {
+	switch how {
+	case batched:
+		a.silent = 0
+	case unanswered:
+		a.silent++
+	}
+	a.renewing = a.renewing && how == extension
+}
+
 // releaseProlonged plans the release of a grant that the server has prolonged after the leases
-// ended by the clock: once lost, always lost. A lock-delay counts from now. e.mu must be held.
+// ended by the clock: once lost, always lost. A lock-delay counts from now. Holders that have not
+// called Unlock keep the rest of their term to stop. e.mu must be held.
 func (a *acquisition) releaseProlonged(now time.Time) {
-	if due := now.Add(a.lock.LockDelay); a.state == orphaned && due.Before(a.release) {
+	if due := now.Add(a.lock.LockDelay); a.state == orphaned && a.ended == 0 &&
+		due.Before(a.release) {
 		a.release = due
 		a.schedule()
 	}
@@ -312,25 +413,16 @@ func (a *acquisition) releaseProlonged(now time.Time) {
 
 // prove sets the newer term of an answered renewal. e.mu must be held.
 func (a *acquisition) prove(term backend.Term, now time.Time) {
-	a.failures = 0
+	a.failures, a.overdue = 0, nil
 	if term.Sent.After(a.term.Sent) {
 		a.term = term
 		a.planRenewal()
 	} else { // an old proof of a session: renew again, after a pause
-		a.renewal = now.Add(backoff(0, a.life()/10))
+		a.renewal = now.Add(backoff(0, a.life()/pausePart))
 	}
 	if a.expire(now) == nil {
 		a.schedule()
 	}
-}
-
-// recovered returns an error for a value that a driver panicked with on a goroutine of the
-// engine.
-func (e *Engine) recovered(value any) error {
-	if value == nil {
-		return ErrNothing
-	}
-	return errors.Join(errAborted, panicError(value))
 }
 
 // dueHeap orders acquisitions by the time of their next event.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // wantChanges is the intended table of states: one row for each state and one column for each
@@ -49,8 +50,78 @@ func wantedStates(t *testing.T) map[string]wantedState {
 	return wanted
 }
 
+// wantTenureChanges is the intended table of a tenure, and wantLeaseChanges of a lease.
+const wantTenureChanges = `
+state   take end
+
+pending held over
+held    .    over
+over    .    .
+`
+
+const wantLeaseChanges = `
+state    drop    end   unlock
+
+held     dropped ended unlocked
+dropped  .       ended unlocked
+ended    .       .     unlocked
+unlocked .       .     .
+`
+
 // TestEveryCellOfTheTable applies each event in each state, including the impossible pairs.
 func TestEveryCellOfTheTable(t *testing.T) {
+	t.Parallel()
+	t.Run("acquisition", everyCellOfAnAcquisition)
+	t.Run("tenure", func(t *testing.T) {
+		t.Parallel()
+		everyCell(t, tables[1], wantTenureChanges, func(s, ev int) (int, bool) {
+			a := &acquisition{engine: new(Engine), lock: &Lock{Settings: &Settings{}}}
+			tenure := &tenure{acq: a, lock: a.lock, state: tenureState(s)}
+			effect := tenure.on(tenureEvent(ev), time.Now())
+			return int(tenure.state), effect
+		})
+	})
+	t.Run("lease", func(t *testing.T) {
+		t.Parallel()
+		everyCell(t, tables[2], wantLeaseChanges, func(s, ev int) (int, bool) {
+			l := &Lease{state: leaseState(s)}
+			effect := l.on(leaseEvent(ev))
+			return int(l.state), effect
+		})
+	})
+}
+
+// everyCell applies each event of a table in each state, and compares the effect with the text
+// want. apply returns the next state, and whether the event had an effect.
+func everyCell(t *testing.T, table table, want string, apply func(s, ev int) (int, bool)) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(want), "\n")
+	if head := strings.Fields(lines[0])[1:]; !slices.Equal(head, table.events) {
+		t.Fatalf("the events are %v, want %v", table.events, head)
+	}
+	rows := lines[2:]
+	if len(rows) != len(table.states) {
+		t.Fatalf("the code has %d states, want %d", len(table.states), len(rows))
+	}
+	for s, row := range rows {
+		cells := strings.Fields(row)
+		if cells[0] != table.states[s] {
+			t.Errorf("state %d is %s, want %s", s, table.states[s], cells[0])
+		}
+		for ev, cell := range cells[1:] {
+			next, effect := apply(s, ev)
+			got := table.states[next]
+			if !effect && next == s {
+				got = "."
+			}
+			if got != cell {
+				t.Errorf("%s in %s: now %s, want %s", table.events[ev], cells[0], got, cell)
+			}
+		}
+	}
+}
+
+func everyCellOfAnAcquisition(t *testing.T) {
 	t.Parallel()
 	wanted := wantedStates(t)
 	for s := range state(states) {

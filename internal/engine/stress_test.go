@@ -370,8 +370,11 @@ func closeEngine(t *testing.T, e *Engine) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.live+e.open+e.calls+len(e.lines)+len(e.due)+len(e.waiting)+e.sending != 0 {
+	if e.live+e.open+int(e.calls.Load())+len(e.lines)+len(e.due)+e.unsent()+e.sending != 0 {
 		t.Errorf("left: %d live, %d open, %d calls, %d lines, %d due, %d waiting, %d sending",
-			e.live, e.open, e.calls, len(e.lines), len(e.due), len(e.waiting), e.sending)
+			e.live, e.open, e.calls.Load(), len(e.lines), len(e.due), e.unsent(), e.sending)
 	}
 }
+
+// unsent returns the number of releases that wait for a sender.
+func (o *outbox) unsent() int { return len(o.fresh) + len(o.repeated) }

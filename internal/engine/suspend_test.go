@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -244,6 +245,30 @@ func TestClocksAreComparedAgainAndAgain(t *testing.T) {
 	if took := time.Since(begun); took > slow {
 		t.Errorf("the lease was lost %v after the waking", took)
 	}
+}
+
+// TestClocksAreComparedEveryTick checks how often the clocks are compared while a lease is held. It
+// is the largest part of the 60 ms after which a suspend is detected. In a bubble of synctest no
+// load delays the scheduler.
+func TestClocksAreComparedEveryTick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, l := newLock(t, &renewable{})
+		lease := acquire(t, e, l)
+		for range 100 {
+			time.Sleep(51 * time.Millisecond)
+			synctest.Wait()
+			e.mu.Lock()
+			age := time.Since(e.processed)
+			e.unlock()
+			if age > 50*time.Millisecond {
+				t.Fatalf("the clocks were compared %v ago, want at most 50ms", age)
+			}
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // exporting is a driver that exports everything. It does not answer its first attempt, which may be

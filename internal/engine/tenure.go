@@ -1,19 +1,6 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/dlock-go/dlock/backend"
-)
-
-// tenureState is the state of a tenure.
-type tenureState uint8
-
-const (
-	pending tenureState = iota // its waiter has not taken it yet
-	held                       // leases stand on it
-	over                       // it was unlocked, lost, or closed
-)
+import "time"
 
 // tenure is the time for which one holder in this process has an acquisition, from the return of
 // Lock to Unlock. An exclusive acquisition has one at a time, a shared one may have many. e.mu
@@ -41,8 +28,9 @@ type tenure struct {
 	one   [1]*Lease
 }
 
-// begin starts a tenure of a after the given number of hand-offs. It follows the present tenures
-// that are over, and joins the others. e.mu must be held.
+// begin starts a tenure of a after the given number of hand-offs. It replaces the newest tenure if
+// that is over, and otherwise comes before it in the list. The new tenure is pending. Its fence is
+// 0 if the driver has no fences. e.mu must be held.
 func (a *acquisition) begin(l *Lock, now time.Time, handoffs int) *tenure {
 	t := &a.first
 	if a.tenure != nil {
@@ -78,8 +66,18 @@ func (t *tenure) unlink() {
 
 // hold makes t held and puts its first lease into ref. e.mu must be held.
 func (t *tenure) hold(ref *Ref) {
-	t.state = held
+	t.on(takeEvent, t.start)
 	t.share(ref)
+}
+
+// covers returns an error if l requires a hold or a lock-delay that t does not have.
+func (t *tenure) covers(l *Lock) error {
+	maxHold := t.lock.MaxHold
+	if l.MinHold > t.lock.MinHold || l.LockDelay > t.lock.LockDelay ||
+		l.MaxHold > 0 && (maxHold == 0 || maxHold > l.MaxHold) {
+		return errOtherHold
+	}
+	return nil
 }
 
 // share puts another lease on t into ref. e.mu must be held.
@@ -95,16 +93,18 @@ func (t *tenure) share(ref *Ref) {
 	t.leases = append(t.leases, l)
 }
 
-// end ends t and all its leases for the given reason. e.mu must be held.
+// end ends t and all its leases for the given reason. acq.ended then counts the leases whose Unlock
+// is still to come; a dropped lease is not among them. If the beginning of a lease is not noted
+// yet, announce notes its end afterwards. e.mu must be held.
 func (t *tenure) end(reason error) {
 	e := t.acq.engine
-	t.proven = t.acq.deadline(e.now())
-	t.state = over
+	t.on(endEvent, e.now())
 	for _, l := range t.leases {
 		if l.state == leaseHeld {
 			t.acq.ended++
 		}
-		l.end(leaseEnded, reason)
+		l.on(leaseEndEvent) // no effect if it was unlocked as Close began
+		l.end(reason)
 		if !l.trial && (l.announced || !e.notes.handles(Acquired)) {
 			e.noteEnded(t, reason)
 		}
@@ -112,29 +112,9 @@ func (t *tenure) end(reason error) {
 	t.leases = nil
 }
 
-// take gives the lease on a pending tenure to its waiter. It returns errBroken if the tenure has
-// ended meanwhile.
-func (t *tenure) take(ref *Ref) error {
-	a := t.acq
-	e := a.engine
-	e.mu.Lock()
-	defer e.unlock()
-	if err := a.expire(e.now()); err != nil || t.state == over {
-		return errBroken
-	}
-	if e.closing.Err() != nil {
-		t.discard(time.Now())
-		return backend.ErrClosed
-	}
-	t.start = e.now()
-	t.hold(ref)
-	a.open(t.start)
-	a.schedule()
-	return nil
-}
-
-// renews reports whether a needs renewals: its minimum hold is not over, or it has a lease that
-// was not dropped, or its waiter is about to take it. e.mu must be held.
+// renews reports whether a needs renewals: its minimum hold is not over, or it has a lease that was
+// not dropped, or its waiter is about to take it. A dropped lease is not renewed, so a lock whose
+// holder forgot to unlock it becomes free at the end of its term. e.mu must be held.
 func (a *acquisition) renews() bool {
 	if a.state == kept {
 		return true

@@ -44,7 +44,7 @@ func (e *Engine) acquireTogether(
 		return of[failed], e.tryError(ctx, err)
 	}
 	for n, a := range members {
-		if _, err := a.accept(r.trials[of[n]], a.grant, false, r.refs[of[n]]); err != nil {
+		if err := a.accept(r.trials[of[n]], a.grant, false, r.refs[of[n]]); err != nil {
 			return of[n], asTaken(err)
 		}
 	}
@@ -67,7 +67,8 @@ func (e *Engine) startTrial(ctx context.Context, l *Lock, ref *Ref) (*acquisitio
 }
 
 // requestAll is one request for all members. It returns the index of the member that the error is
-// about. Until the driver has returned, the outcome is unknown.
+// about. Until the driver has returned, the outcome is unknown. So if it panics, giveUpAll releases
+// every member, and the releases are repeated.
 func (e *Engine) requestAll(ctx context.Context, members []*acquisition) (failed int, _ error) {
 	first := members[0] // all have equal settings
 	bound := first.newBound().Begin(ctx, time.Now(), first.lock.requestLimit()).EndWith(e.closing)

@@ -11,7 +11,9 @@ var batchMutants = []mutant{
 	{
 		guard: "batches: other requests keep connections", file: "backend/batch/batch.go",
 		without: "hanging batches use all connections, so that renewals fail",
-		edits:   []edit{{old: "if b.underWay < b.opts.Most {", new: "if b.opts.Most > 0 {"}},
-		pkg:     "backend/batch", test: "TestQueueIsNotDelayed",
+		edits: []edit{
+			{old: "if b.underWay < b.opts.MaxUnderWay {", new: "if b.opts.MaxUnderWay > 0 {"},
+		},
+		pkg: "backend/batch", test: "TestQueueIsNotDelayed",
 	},
 }

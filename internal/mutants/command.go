@@ -31,8 +31,18 @@ var commandMutants = []mutant{
 	{
 		guard: "command: no process is left when the lock is free", file: "command/supervise.go",
 		without: "processes that the command leaves behind run together with the next holder",
-		edits:   []edit{{old: "if s.leave || !s.process.Alive() {", new: "if true {"}},
-		pkg:     "command", test: "TestSuperviseEndsLeftProcesses",
+		edits: []edit{{
+			old: "if s.leave && !s.process.Abandoned() || !s.process.Alive() {",
+			new: "if true {",
+		}},
+		pkg: "command", test: "TestSuperviseEndsLeftProcesses",
+	},
+	{
+		guard: "command: -o spares no job of a killed guard", file: "command/supervise.go",
+		without: "with -o, the processes of a command whose guard was killed run together with " +
+			"the next holder",
+		edits: []edit{{old: "s.leave && !s.process.Abandoned()", new: "s.leave"}},
+		pkg:   "command", test: "TestSuperviseEndsTheJobOfAKilledGuard",
 	},
 	{
 		guard: "command: a stopped job is not continued", file: "command/supervise.go",
@@ -105,6 +115,63 @@ var commandMutants = []mutant{
 			{old: "make(chan []byte, maxNotes)", new: "make(chan []byte)"},
 		},
 		pkg: "command", test: "TestBlockedMessagesDelayNothing",
+	},
+	{
+		guard: "command: a signal between two terms ends dlock elect", file: "command/elect.go",
+		without: "a dlock elect that was stopped ignores the signal that should end it",
+		edits: []edit{{
+			old: "if sig := in.end(); sig != nil && err == nil {",
+			new: "if sig := in.end(); false && sig != nil {",
+		}},
+		pkg: "command", test: "TestElectIsStopped",
+	},
+	{
+		guard: "command: dlock elect under its own lock fails", file: "command/elect.go",
+		without: "a nested dlock elect stands for ever",
+		edits:   []edit{{old: "errors.Is(err, errNested) ||", new: ""}},
+		pkg:     "command", test: "TestExitCodes",
+	},
+	{
+		guard: "command: a signal ends dlock elect after a loss", file: "command/supervise.go",
+		without: "dlock elect --on-lost continue ignores a signal after a loss",
+		edits: []edit{{
+			old: "case sig := <-s.signals:\n\t\t\ts.forward(sig)\n\t\t}\n\t}\n}",
+			new: "case sig := <-s.signals:\n\t\t\ts.process.Forward(sig)\n\t\t}\n\t}\n}",
+		}},
+		pkg: "command", test: "TestSuperviseKeepsCommandAfterLoss",
+	},
+	{
+		guard: "command: a key ends dlock elect", file: "command/elect.go",
+		without: "Ctrl-C and a closed terminal restart the command of dlock elect",
+		edits:   []edit{{old: "return exit.key", new: "return false"}},
+		pkg:     "command", test: "TestKeyEndsElect",
+	},
+	{
+		guard: "command: break goes on after a holder that has gone", file: "command/break.go",
+		without: "readers keep a lock that dlock break had to take from them",
+		edits: []edit{{
+			old: "\t\treturn false, nil\n\t}\n\tif err == nil {",
+			new: "\t\treturn false, err\n\t}\n\tif err == nil {",
+		}},
+		pkg: "command", test: "TestBreakGoesOnToTheNextHolder",
+	},
+	{
+		guard: "command: an error after the first term may pass", file: "command/elect.go",
+		without: "an upgrade of its command ends dlock elect for good",
+		edits:   []edit{{old: "err == nil || hasRun || ok", new: "err == nil || ok"}},
+		pkg:     "command", test: "TestFinalErrors",
+	},
+	{
+		guard: "command: a machine without free processes may recover", file: "command/elect.go",
+		without: "a fork that fails for a moment ends dlock elect for good",
+		edits:   []edit{{old: "ok && failed.IsPassing", new: "ok && failed == nil"}},
+		pkg:     "command", test: "TestFinalErrors",
+	},
+	{
+		guard: "command: a wrong flag is a usage error", file: "command/holder.go",
+		without: "a wrong --meta or --limit exits with 69, as a server that is down does",
+		edits:   []edit{{old: "return &exitError{code: exitUsage, err: err}", new: "return err"}},
+		pkg:     "command", test: "TestExitCodes",
 	},
 	{
 		guard: "command: a closed standard error ends nothing", file: "command/notes.go",
@@ -184,6 +251,67 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestDlockTakesOver/killed",
 	},
 	{
+		guard:   "command: a killed guard leaves no group",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "on BSD the group of a killed guard runs together with the next holder",
+		edits:   []edit{{old: "|| hasGroup ||", new: "|| hasGroup && false ||"}},
+		pkg:     "command/internal/guard", test: "TestGroupOfALostGuardIsEnded",
+	},
+	{
+		guard:   "command: an empty group is not signalled",
+		file:    "command/internal/guard/job_unix.go",
+		without: "the guard ends the group of another program, which has the number now",
+		edits: []edit{{
+			old: "\thasGroup := j.signalGroup(0)\n\treturn hasGroup || !j.childless\n",
+			new: "\treturn !j.childless || j.signalGroup(0)\n",
+		}},
+		pkg: "command", test: "TestNumbersAreUsedAgain/the_group,_in_the_grace_time",
+	},
+	{
+		guard:   "command: dlock learns that a group is empty",
+		file:    "command/internal/guard/process_unix.go",
+		without: "dlock ends the group of another program when its guard is killed",
+		edits:   []edit{{old: "\t\tp.answer(answerEmpty)\n", new: ""}},
+		pkg:     "command", test: "TestNumbersAreUsedAgain/the_group,_of_a_killed_guard",
+	},
+	{
+		guard:   "command: dlock detects that a group is empty",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "after the loss of its guard, dlock ends the group of another program",
+		edits: []edit{
+			{
+				old: "orphans, hasGroup := g.orphans(), g.signalGroup(0)",
+				new: "orphans := g.orphans()",
+			},
+			{old: "|| hasGroup ||", new: "|| g.signalGroup(0) ||"},
+		},
+		pkg: "command", test: "TestNumbersAreUsedAgain/the_group,_after_the_guard_was_killed",
+	},
+	{
+		guard:   "command: a number from before the start may be used again",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "a process of a killed guard runs together with the next holder",
+		edits: []edit{{
+			old: "p.Pid == pid && !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)",
+			new: "p.Pid == pid",
+		}},
+		pkg: "command", test: "TestNumbersAreUsedAgain/a_process_from_before_the_start",
+	},
+	{
+		guard:   "command: a command ends with its guard",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "on BSD a command with -o goes on without its lock when its guard is killed",
+		edits:   []edit{{old: "\t\t\t_ = syscall.Kill(g.pid, syscall.SIGKILL)\n", new: ""}},
+		pkg:     "command/internal/guard", test: "TestCommandEndsWithItsGuard",
+	},
+	{
+		guard:   "command: a guard has the number of dlock's parent",
+		file:    "command/internal/guard/job_unix.go",
+		without: "on BSD a key never stops a command",
+		edits:   []edit{{old: "\treturn j.parent\n", new: "\treturn 0\n"}},
+		pkg:     "command/internal/guard", test: "TestParentOfDlockIsKnown",
+	},
+	{
 		guard:   "command: a signal of the group ends both",
 		file:    "command/internal/guard/guard_unix.go",
 		without: "a Ctrl-C while dlock starts ends dlock with exit code 137",
@@ -196,7 +324,7 @@ var commandMutants = []mutant{
 	},
 	{
 		guard: "command: a request under way is no silent server", file: "command/holder.go",
-		without: "a lock that is taken looks now and then like a server that is down",
+		without: "a taken lock is sometimes reported as a server that is down",
 		edits: []edit{{
 			old: "if failed != nil && errors.Is(err, dlock.ErrUncertain) {",
 			new: "if _ = failed; errors.Is(err, dlock.ErrUncertain) {",
@@ -243,9 +371,9 @@ var commandMutants = []mutant{
 	{
 		guard:   "command: a group of ended processes keeps no terminal",
 		file:    "command/internal/guard/guard_unix.go",
-		without: "with -o, a script cannot read after its guard was killed",
+		without: "after a loss, a script cannot read if the guard of its command was killed",
 		edits: []edit{{
-			old: "if isJobs || t.isWith(0) {",
+			old: "if isJobs || g.pid != 0 && g.pid == front || t.isWith(0) {",
 			new: "if isJobs && false || t.isWith(0) {",
 		}},
 		pkg: "command", test: "TestKilledGuardLeavesTheTerminal",
@@ -287,9 +415,12 @@ var commandMutants = []mutant{
 		guard:   "command: a key cannot stop an orphaned dlock",
 		file:    "command/internal/guard/job_unix.go",
 		without: "a key stops a dlock that no shell can continue",
-		edits:   []edit{{old: "if j.terminal == nil || !isOrphaned(j.group) {", new: "if true {"}},
-		pkg:     "command",
-		test:    "TestShells/bash/a_key_stops_nothing_in_an_orphaned_group_in_front_of_its_command",
+		edits: []edit{{
+			old: "if j.terminal == nil || !isOrphaned(j.group, j.parentOf) {",
+			new: "if true {",
+		}},
+		pkg:  "command",
+		test: "TestShells/bash/a_key_stops_nothing_in_an_orphaned_group_in_front_of_its_command",
 	},
 	{
 		guard: "command: the first process exits with a code", file: "command/end_unix.go",
@@ -311,10 +442,57 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestExitCodes",
 	},
 	{
+		guard: "bench: a phone shows the page at its own width", file: "bench/page.html",
+		without: "a phone shows the page of dlock bench at a third of its size",
+		edits: []edit{{
+			old: "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+			new: "",
+		}},
+		pkg: "bench", test: "TestHTML",
+	},
+	{
+		guard: "bench: a wide table scrolls alone", file: "bench/page.html",
+		without: "a wide table moves the text of the page out of a phone's screen",
+		edits:   []edit{{old: ".wide { overflow-x: auto }\n", new: ""}},
+		pkg:     "bench", test: "TestHTML",
+	},
+	{
+		guard: "bench: the text of a plot can be read on a phone", file: "bench/plot.go",
+		without: "the text of the plots has 6 pixels on a phone",
+		edits:   []edit{{old: "plotWidth   = 400", new: "plotWidth   = 640"}},
+		pkg:     "bench", test: "TestPlotsOnAPhone",
+	},
+	{
+		guard: "command: the most similar name is suggested", file: "command/flags.go",
+		without: "dlock suggests run to a user that meant try",
+		edits:   []edit{{old: "likely, nearest = name, d\n", new: "return name\n"}},
+		pkg:     "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
 		guard: "command: a nested dlock fails at once", file: "command/holder.go",
 		without: "a dlock under its own lock waits for ever",
-		edits:   []edit{{old: "if slices.Contains(owners, holder.Owner) {", new: "if false {"}},
-		pkg:     "command", test: "TestNestedDlockFails",
+		edits: []edit{{
+			old: "return slices.Contains(owners, b.Owner)", new: "return len(owners) == 0",
+		}},
+		pkg: "command", test: "TestNestedDlockFails",
+	},
+	{
+		guard: "command: a nested reader does not wait", file: "command/holder.go",
+		without: "a reader, a writer and a nested reader wait for each other for ever",
+		edits: []edit{{
+			old: "h.flags.locker(h.client, h.name, h.outer != nil)",
+			new: "h.flags.locker(h.client, h.name, false)",
+		}},
+		pkg: "command", test: "TestNestedReaders",
+	},
+	{
+		guard: "command: a nested dlock needs the answer of Inspect", file: "command/holder.go",
+		without: "a nested dlock waits for itself for ever after one failed request",
+		edits: []edit{{
+			old: "if errors.Is(err, dlock.ErrUnsupported) {\n\t\treturn nil",
+			new: "if err != nil {\n\t\treturn nil",
+		}},
+		pkg: "command", test: "TestNestedNeedsAnAnswer",
 	},
 	{
 		guard: "lock: an error names the cause", file: "internal/engine/contend.go",
@@ -330,6 +508,19 @@ var commandMutants = []mutant{
 		without: "a job that was stopped for a TTL is ended, although the kernel kept its lock",
 		edits:   []edit{{old: "raw = withParameter(raw, \"endless\", \"1\")", new: ""}},
 		pkg:     "command", test: "TestStoppedBeyondTTL",
+	},
+	{
+		guard: "file: the kernel wakes a waiting dlock", file: "command/holder.go",
+		without: "a waiting dlock polls, and the order of arrival is lost",
+		edits:   []edit{{old: "raw = withParameter(raw, \"block\", \"1\")", new: ""}},
+		pkg:     "command", test: "TestParametersOfFiles",
+	},
+	{
+		guard: "file: a job inherits its lock", file: "command/holder.go",
+		without: "if dlock and its guard are killed at once, a process of the job runs " +
+			"together with the next holder",
+		edits: []edit{{old: "raw = withParameter(raw, \"inherit\", \"1\")", new: ""}},
+		pkg:   "command", test: "TestJobInheritsTheLockFile",
 	},
 	{
 		guard: "file: a link that another user can change is refused", file: "filebackend/dir.go",
@@ -421,15 +612,58 @@ var commandMutants = []mutant{
 		guard: "memcached: a silent server is dead", file: "memcachedbackend/open.go",
 		without: "one silent server in a list of several makes every Open fail",
 		edits: []edit{{
-			old: "errors.Is(err, os.ErrDeadlineExceeded)",
-			new: "errors.Is(err, os.ErrClosed)",
+			old: `[]string{"dial", "write", "read"}`, new: `[]string{"dial"}`,
 		}},
 		pkg: "memcachedbackend", test: "TestSilentServerOfSeveral",
 	},
 	{
 		guard: "command: a signal before the wait for a minimum hold", file: "command/holder.go",
 		without: "dlock ignores a SIGTERM that comes just before it waits for the minimum hold",
-		edits:   []edit{{old: "if h.drain() || !h.held {", new: "if h.drain(); !h.held {"}},
-		pkg:     "command", test: "TestSignalBeforeTheMinimumHold",
+		edits: []edit{{
+			old: "if h.drain(); h.interrupt != nil || !h.held {", new: "if h.drain(); !h.held {",
+		}},
+		pkg: "command", test: "TestSignalBeforeTheMinimumHold",
+	},
+	{
+		guard: "command: a signal after the end of the command", file: "command/supervise.go",
+		without: "dlock ignores a SIGTERM that comes before it notices the end of its command",
+		edits:   []edit{{old: "case isInterrupt && s.process.Ended():", new: "case false:"}},
+		pkg:     "command", test: "TestSuperviseSignalAfterTheEnd",
+	},
+	{
+		guard: "command: a dlock that waits ends by its signal", file: "command/main.go",
+		without: "a loop around a dlock that waits goes on after Ctrl-C",
+		edits:   []edit{{old: "endBySignal(signal.signal, false)", new: "_ = signal"}},
+		pkg:     "command",
+		test:    "TestShells/bash/a_key_ends_a_wait_for_the_lock_and_the_loop_around_it",
+	},
+	{
+		guard: "command: a wall clock gives a job no time", file: "command/supervise.go",
+		without: "a job outlives its lease when the wall clock is set back",
+		edits: []edit{{
+			old: "time.Until(s.lease.Deadline()) - s.grace",
+			new: "time.Until(s.lease.Deadline().Round(0)) - s.grace",
+		}},
+		pkg: "command", test: "TestSuperviseClockThatIsSetBack",
+	},
+	{
+		guard: "command: a result that cannot be written is an error", file: "command/list.go",
+		without: "a script takes a list that a full disk has cut for the whole list",
+		edits: []edit{{
+			old: "\treturn table.Flush()",
+			new: "\t_ = table.Flush()\n\treturn nil",
+		}},
+		pkg: "command", test: "TestClosedStandardOutput",
+	},
+	{
+		guard:   "command: a hang-up reaches a job behind a pipe",
+		file:    "command/internal/guard/job_unix.go",
+		without: "a job goes on with its lock after its terminal went away",
+		edits: []edit{{
+			old: "sig == syscall.SIGINT\n\t\tj.signalGroup(sig)",
+			new: "sig == syscall.SIGINT\n\t\tif sig != syscall.SIGHUP {\n" +
+				"\t\t\tj.signalGroup(sig)\n\t\t}",
+		}},
+		pkg: "command", test: "TestTerminalOfAShellGoesAway/bash/standard_output",
 	},
 }

@@ -39,7 +39,7 @@ var coreMutants = []mutant{
 	{
 		guard: "a late renewal of a lost lease is released", file: "internal/engine/scheduler.go",
 		without: "a late renewal keeps a lost lock taken for another term",
-		edits:   []edit{{old: "case a.state == orphaned && err == nil:", new: "case false:"}},
+		edits:   []edit{{old: "case a.state == orphaned && r.err == nil:", new: "case false:"}},
 		pkg:     ".", test: "TestOnceLostAlwaysLost",
 	},
 	{
@@ -170,6 +170,12 @@ var coreMutants = []mutant{
 		pkg:     "conformance", test: "TestSlowAnswersAreVoid",
 	},
 	{
+		guard: "suite: a case that ends early closes all", file: "conformance/fixture.go",
+		without: "after a void observation goroutines are left, and the tests fail",
+		edits:   []edit{{old: "\tf.onClose(closeOnce)\n", new: ""}},
+		pkg:     "conformance", test: "TestConnectionsEndWithTheCase",
+	},
+	{
 		guard: "goroutines of the Harness are not the driver's", file: "conformance/fixture.go",
 		without: "the suite fails a driver if its Harness runs a proxy or a server in the process",
 		edits: []edit{{
@@ -197,7 +203,7 @@ var coreMutants = []mutant{
 	{
 		guard: "Unlock on a context that has ended waits", file: "internal/engine/release.go",
 		without: "Unlock on a context of its lease returns ErrUncertain at once",
-		edits:   []edit{{old: "if done == nil || once {", new: "if done == nil {"}},
+		edits:   []edit{{old: "case once:\n", new: "case false:\n"}},
 		pkg:     ".", test: "TestUnlockOnADeadContext",
 	},
 	{
@@ -224,14 +230,17 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestDeadlineLimitsAnUnlockOnTheContextOfItsLease",
 	},
 	{
-		guard: "the end of another lease ends an Unlock", file: "internal/engine/lease.go",
+		guard: "the end of another lease ends an Unlock", file: "internal/engine/release.go",
 		without: "Unlock waits for an answer although another lease has ended its context",
-		edits:   []edit{{old: "if slices.Contains(leases, held.lease) {", new: "if true {"}},
-		pkg:     ".", test: "TestUnlockWhoseContextFollowsALease",
+		edits: []edit{{
+			old: "if slices.Contains(leases, held.lease) {",
+			new: "if true || slices.Contains(leases, held.lease) {",
+		}},
+		pkg: ".", test: "TestUnlockWhoseContextFollowsALease",
 	},
 	{
 		guard:   "the end of another reentrant lease ends an Unlock",
-		file:    "internal/engine/lease.go",
+		file:    "internal/engine/release.go",
 		without: "LockAll waits for an answer although another lease has ended its context",
 		edits: []edit{{
 			old: "if slices.Contains(leases, held.lease) {",
@@ -241,7 +250,7 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestEndOfAnotherReentrantLeaseEndsAWait",
 	},
 	{
-		guard: "the loss of an own lease ends no Unlocks", file: "internal/engine/lease.go",
+		guard: "the loss of an own lease ends no Unlocks", file: "internal/engine/release.go",
 		without: "MultiLease.Unlock returns ErrUncertain if one of its leases is lost as it begins",
 		edits: []edit{{
 			old: "backend.ErrNotHeld) && !isLost(cause) {", new: "backend.ErrNotHeld) {",
@@ -339,16 +348,179 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestUnlockDuringARenewal",
 	},
 	{
-		guard: "a renewal can be planned in a tiny term", file: "internal/engine/scheduler.go",
+		guard: "a hand-off waits for no renewal", file: "internal/engine/contend.go",
+		without: "each hand-off of a queue takes twice as long",
+		edits:   []edit{{old: "-age < l.renewalLimit()", new: "-age < l.TTL/renewalPart"}},
+		pkg:     ".", test: "TestHandOffWaitsForNoRenewal",
+	},
+	{
+		guard: "a term shorter than the lock-delay is renewed", file: "internal/engine/contend.go",
+		without: "waiters in a queue refuse each grant, and no client has the lock",
+		edits:   []edit{{old: "age < term.TTL-margin(term.TTL)", new: "age < lifeOf(term, l)"}},
+		pkg:     ".", test: "TestGrantShorterThanItsLockDelay",
+	},
+	{
+		guard: "an Extend delays no renewal", file: "internal/engine/scheduler.go",
+		without: "an Extend in a loop, with short contexts, costs the lease",
+		edits:   []edit{{old: "case r.how == extension:", new: "case false:"}},
+		pkg:     ".", test: "TestFailingExtendsDelayNoRenewal",
+	},
+	{
+		guard: "silent locks cost no other renewal", file: "internal/engine/scheduler.go",
+		without: "16 locks on a silent server cost all other locks of their TTL",
+		edits: []edit{{
+			old: "bound := bound.New(ctx, a.lock.renewalLimit())",
+			new: "bound := bound.From(ctx, a.term.Sent, a.lock.renewalLimit())",
+		}},
+		pkg: "internal/engine", test: "TestSilentLocksCostNoOtherLease",
+	},
+	{
+		guard: "a lost holder keeps the rest of its term", file: "internal/engine/scheduler.go",
+		without: "after a maximum hold the lock is free before the holder has stopped",
+		edits:   []edit{{old: "a.ended == 0 &&", new: "true &&"}},
+		pkg:     ".", test: "TestOnceLostAlwaysLost",
+	},
+	{
+		guard: "a stop during a request is no silence", file: "internal/engine/contend.go",
+		without: "after a stop of the process all waiters for a lock get ErrUnavailable",
+		edits: []edit{{
+			old: "a.discountStop(now, a.lock.requestLimit())",
+			new: "_ = a.discountStop",
+		}},
+		pkg: ".", test: "TestWaitersOutliveAStopDuringARequest",
+	},
+	{
+		guard: "repeated releases delay no other", file: "internal/engine/release.go",
+		without: "after 6,000 attempts on a silent server, each other release waits for seconds",
+		edits: []edit{{
+			old: "	if a.silences == 0 {\n		o.fresh", new: "	if true {\n		o.fresh",
+		}},
+		pkg: ".", test: "TestRepeatedReleasesDelayNoOther",
+	},
+	{
+		guard: "Close releases many locks at once", file: "internal/engine/release.go",
+		without: "Close leaves thousands of locks on a distant server to their TTL",
+		edits:   []edit{{old: "limit = closingSenders\n", new: "_ = closingSenders\n"}},
+		pkg:     ".", test: "TestCloseReleasesManyLocks",
+	},
+	{
+		guard: "dropped events are reported", file: "internal/engine/notify.go",
+		without: "an Observer that is always too slow is never reported",
+		edits:   []edit{{old: "if n.dropped > 0 && time.Since", new: "if false && time.Since"}},
+		pkg:     "internal/engine", test: "TestDroppedNotesAreReported",
+	},
+	{
+		guard: "a renewal is noted after the beginning", file: "internal/engine/notify.go",
+		without: "an Observer receives Renewed before Acquired",
+		edits:   []edit{{old: "	if t.isAnnounced() {\n", new: "	if true {\n"}},
+		pkg:     "internal/engine", test: "TestRenewalBeforeTheBeginningIsNotNoted",
+	},
+	{
+		guard: "the cause of a context is no answer", file: "internal/engine/errors.go",
+		without: "an error of another call passes for an answer of the server",
+		edits: []edit{{
+			old: "slices.ContainsFunc(sentinels,", new: "slices.ContainsFunc(sentinels[:6],",
+		}},
+		pkg: ".", test: "TestLockAllEndsWithItsContext",
+	},
+	{
+		guard: "a reentrant Lock drops no hold", file: "internal/engine/lease.go",
+		without: "the minimum hold of a Lock inside another one has no effect",
+		edits: []edit{{
+			old: "if err := t.covers(l); err != nil {", new: "if err := error(nil); err != nil {",
+		}},
+		pkg: ".", test: "TestReentrancy",
+	},
+	{
+		guard: "a reentrant LockAll drops no hold", file: "internal/engine/all.go",
+		without: "the minimum hold of a LockAll inside of a Lock has no effect",
+		edits: []edit{{
+			old: "if err := t.covers(r.locks[i]); err != nil {",
+			new: "if err := error(nil); err != nil {",
+		}},
+		pkg: ".", test: "TestReentrantLockAllKeepsItsHold",
+	},
+	{
+		guard: "LockAll keeps its holds", file: "internal/engine/all.go",
+		without: "a LockAll with a minimum hold always fails",
+		edits:   []edit{{old: "!t.lock.isTrial { // it", new: "t.lock != nil { // it"}},
+		pkg:     ".", test: "TestLockAllKeepsItsHolds",
+	},
+	{
+		guard: "an Unlock during a move is no loss", file: "internal/engine/move.go",
+		without: "Unlock returns ErrLost because a Downgrade came after the release",
+		edits: []edit{
+			{
+				old: "if isLost(err) && a.live() { // else the release may have been first\n" +
+					"\t\ta.markLost(err, errGoneAtDowngrade)",
+				new: "if isLost(err) {\n\t\ta.markLost(err, errGoneAtDowngrade)",
+			},
+			{
+				old: "if isLost(err) && a.live() { // else the release may have been first\n" +
+					"\t\ta.markLost(err, errGoneAtExport)",
+				new: "if isLost(err) {\n\t\ta.markLost(err, errGoneAtExport)",
+			},
+		},
+		pkg: ".", test: "TestUnlockDuringAMove",
+	},
+	{
+		guard: "a batch of renewals is given up", file: "internal/engine/scheduler.go",
+		without: "one lock for which the driver does not return costs all locks of its TTL",
+		edits: []edit{{
+			old: "case <-time.After(limit / gracePart):", new: "case <-(chan int)(nil):",
+		}},
+		pkg: ".", test: "TestCallbacksCostNoOtherLease/RenewAll_blocks",
+	},
+	{
+		guard: "a batch has one unlock", file: "internal/engine/scheduler.go",
+		without: "lost members of a batch cost the others their lease",
+		edits: []edit{
+			{
+				old: "defer e.unlock()\n\tfor i, a := range members {",
+				new: "e.unlock()\n\tfor i, a := range members {",
+			},
+			{
+				old: "\t\ta.apply(each[i])",
+				new: "\t\te.mu.Lock()\n\t\ta.apply(each[i])\n\t\te.unlock()",
+			},
+		},
+		pkg: "internal/engine", test: "TestLostMembersOfABatch",
+	},
+	{
+		guard: "a lock of a failed batch is renewed alone", file: "internal/engine/scheduler.go",
+		without: "one lock for which the driver panics costs all locks of its TTL",
+		edits: []edit{{
+			old: "return a.silent > 1 || a.silent > 0 && a.failures > 0", new: "return false",
+		}},
+		pkg: ".", test: "TestCallbacksCostNoOtherLease/RenewAll_panics",
+	},
+	{
+		guard: "a driver that hangs gets few batches", file: "internal/engine/scheduler.go",
+		without: "the goroutines of a driver that does not return fill the memory",
+		edits:   []edit{{old: "return a.silent > 1 || ", new: "return "}},
+		pkg:     ".", test: "TestBatchThatDoesNotReturn",
+	},
+	{
+		guard: "an Extend does not end a renewal", file: "internal/engine/scheduler.go",
+		without: "after each Extend a second renewal of the same lock may be under way",
+		edits: []edit{{
+			old: "a.renewing = a.renewing && how == extension", new: "a.renewing = false",
+		}},
+		pkg: ".", test: "TestExtendDuringARenewal",
+	},
+	{
+		guard: "a renewal can be planned in a tiny term", file: "internal/engine/clock.go",
 		without: "a server that grants a term of nanoseconds ends the process",
-		edits:   []edit{{old: "rand.N(third/5+1)", new: "rand.N(third/5-1)"}},
-		pkg:     "internal/engine", test: "TestRenewalOfATinyTerm",
+		edits: []edit{{
+			old: "rand.N(2*d/jitterPart+1)", new: "rand.N(2*d/jitterPart-1)",
+		}},
+		pkg: "internal/engine", test: "TestRenewalOfATinyTerm",
 	},
 	{
 		guard: "a lease with a channel or a context is in use", file: "internal/engine/lease.go",
 		without: "the garbage collector ends a lease if only its channel or context is in use",
 		edits: []edit{{
-			old: "if l.ref == nil || l.lost != nil || len(l.contexts) > 0 {",
+			old: "if l.ref == nil || l.lost != nil || l.any != nil || len(l.contexts) > 0 {",
 			new: "if l.ref == nil {",
 		}},
 		pkg: ".", test: "TestAwaitedLeaseIsNotDropped",
@@ -378,6 +550,19 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestCloseWaitsForRequests",
 	},
 	{
+		guard: "Close waits for a call that begins", file: "internal/engine/engine.go",
+		without: "the driver is closed during a call that began as Close did",
+		edits: []edit{
+			{old: "e.calls.Add(1)\n\tif e.closing", new: "if e.closing"},
+			{
+				old: "e.Leave()\n\t\treturn backend.ErrClosed\n\t}\n\treturn nil",
+				new: "return backend.ErrClosed\n\t}\n\ttime.Sleep(time.Millisecond)\n" +
+					"\te.calls.Add(1)\n\treturn nil",
+			},
+		},
+		pkg: "internal/engine", test: "TestCloseWaitsForACallThatBegins",
+	},
+	{
 		guard: "Close waits for batches", file: "backend/batch/batch.go",
 		without: "a driver is closed during a batch that returns late",
 		edits:   []edit{{old: "\tb.end()\n\tb.running.Wait()", new: "\tb.end()"}},
@@ -396,6 +581,20 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestLossByTheServerIsErrLost",
 	},
 	{
+		guard: "a loss has a reason", file: "internal/engine/acquisition.go",
+		without: "after a Break the log has no other text than \"lock lost\"",
+		edits:   []edit{{old: "	cause = explained(cause, bare)\n", new: ""}},
+		pkg:     "membackend", test: "TestConformance/VanishedGrantIsLost",
+	},
+	{
+		guard: "a missed deadline has a reason", file: "internal/engine/clock.go",
+		without: "after an outage the reason of a loss does not say why no renewal succeeded",
+		edits: []edit{{
+			old: "cmp.Or(a.overdue, errTermOver)", new: "cmp.Or(errTermOver, a.overdue)",
+		}},
+		pkg: ".", test: "TestReasonOfALoss",
+	},
+	{
 		guard: "Close waits for no lock-delay", file: "internal/engine/close.go",
 		without: "Close takes up to 5 s after a loss with a lock-delay",
 		edits: []edit{{
@@ -412,6 +611,23 @@ var coreMutants = []mutant{
 			new: "if s != requesting && s != gone && s != settled {",
 		}},
 		pkg: ".", test: "TestCloseWaitsForARepetitionUnderWay",
+	},
+	{
+		guard: "a tenure that is over is never taken", file: "internal/engine/state.go",
+		without: "a waiter gets a lease on a lock that is lost",
+		edits: []edit{{
+			old: "over:    {none, none},", new: "over:    {held, none},",
+		}},
+		pkg: "internal/engine", test: "TestEveryCellOfTheTable/tenure",
+	},
+	{
+		guard: "a lease is unlocked once", file: "internal/engine/state.go",
+		without: "a second Unlock of a lease releases the lock of the next holder",
+		edits: []edit{{
+			old: "leaseUnlocked: {none, none, none},",
+			new: "leaseUnlocked: {none, none, leaseHeld},",
+		}},
+		pkg: "internal/engine", test: "TestEveryCellOfTheTable/lease",
 	},
 	{
 		guard: "the clocks are compared repeatedly", file: "internal/engine/scheduler.go",
@@ -435,6 +651,15 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestReleasesOfASilentNodeDelayNoOther",
 	},
 	{
+		guard: "a silent node costs few goroutines", file: "internal/engine/release.go",
+		without: "while a server is silent, each lock that it holds costs a goroutine",
+		edits: []edit{{
+			old: "senderTimeout = 100 * time.Millisecond",
+			new: "senderTimeout = 10 * time.Millisecond",
+		}},
+		pkg: ".", test: "TestReleasesOfASilentNodeDelayNoOther",
+	},
+	{
 		guard: "the queue of events is bounded", file: "internal/engine/notify.go",
 		without: "a blocked Observer fills the memory",
 		edits:   []edit{{old: "if len(n.queue) >= maxNotes {", new: "if false {"}},
@@ -445,6 +670,31 @@ var coreMutants = []mutant{
 		without: "a lease outlives a suspend of the machine by minutes",
 		edits:   []edit{{old: "\tif asleep {", new: "\tif false && asleep {"}},
 		pkg:     "internal/engine", test: "TestSuspend",
+	},
+	{
+		guard: "a suspend is detected within 60 ms", file: "internal/engine/clock.go",
+		without: "a lease outlives a suspend of the machine by half a second",
+		edits: []edit{{
+			old: "wallTick = 50 * time.Millisecond", new: "wallTick = 500 * time.Millisecond",
+		}},
+		pkg: "internal/engine", test: "TestClocksAreComparedEveryTick",
+	},
+	{
+		guard: "Deadline compares the clocks", file: "internal/engine/lease.go",
+		without: "after a stop of the process Deadline does not detect the loss",
+		edits: []edit{{
+			old: "	_ = l.check()\n	return l.tenure.deadline(e.now())\n",
+			new: "	return l.tenure.deadline(e.now())\n",
+		}},
+		pkg: "internal/engine", test: "TestViewsOfALeaseCompareTheClocks",
+	},
+	{
+		guard: "Lost compares the clocks", file: "internal/engine/lease.go",
+		without: "after a stop of the process Lost returns an open channel for a lost lease",
+		edits: []edit{{
+			old: "	_ = l.check()\n	return l.lost\n", new: "	return l.lost\n",
+		}},
+		pkg: "internal/engine", test: "TestViewsOfALeaseCompareTheClocks",
 	},
 	{
 		guard: "deadlines include a suspend", file: "internal/engine/clock.go",
@@ -471,7 +721,7 @@ var coreMutants = []mutant{
 	{
 		guard: "waiters do not retry together", file: "internal/engine/contend.go",
 		without: "all waiters send their requests at the same time",
-		edits:   []edit{{old: "jittered(l.TTL/3)", new: "l.TTL/3"}},
+		edits:   []edit{{old: "jittered(l.TTL/waitPart)", new: "l.TTL/waitPart"}},
 		pkg:     ".", test: "TestWaitersDoNotRetryTogether",
 	},
 	{
@@ -512,6 +762,15 @@ var coreMutants = []mutant{
 		without: "Err is ErrNotHeld after an Unlock that returned ErrLost",
 		edits:   []edit{{old: "\tl.setReason(err)\n", new: ""}},
 		pkg:     ".", test: "TestReasonOfALoss",
+	},
+	{
+		guard: "a second Unlock after a loss is ErrNotHeld", file: "internal/engine/state.go",
+		without: "a repeated Unlock counts as the Unlock of another lease: released too early",
+		edits: []edit{{
+			old: "leaseEnded:    {none, none, leaseUnlocked},",
+			new: "leaseEnded:    {none, none, leaseEnded},",
+		}},
+		pkg: ".", test: "TestLossAtTheDeadlineAndNotBefore",
 	},
 	{
 		guard: "Unlock after a maximum hold releases at once", file: "internal/engine/lease.go",
@@ -581,7 +840,7 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestMaxHoldBeginsWithTheReturnOfLock",
 	},
 	{
-		guard: "a hold is counted from the return of Lock", file: "internal/engine/tenure.go",
+		guard: "a hold is counted from the return of Lock", file: "internal/engine/contend.go",
 		without: "a lease is over as soon as Lock returns it",
 		edits: []edit{{
 			old: "\tt.start = e.now()\n\tt.hold(ref)\n\ta.open(t.start)\n",
@@ -599,16 +858,27 @@ var coreMutants = []mutant{
 		guard: "a waiter that was stopped keeps its place", file: "internal/engine/contend.go",
 		without: "after a stop of its process Lock returns ErrUnavailable",
 		edits: []edit{{
-			old: "case errors.Is(err, errLate) && a.busy != nil:", new: "case false:",
+			old: "if errors.Is(err, errLate) && a.busy != nil {", new: "if false {",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStopped",
+	},
+	{
+		guard: "a waiter keeps its place after a loss", file: "internal/engine/contend.go",
+		without: "a waiter with a grant that is lost at once goes to the end of its line",
+		edits: []edit{{
+			old: "	case ln == nil:\n		return a.engine.reachFront(ctx, l, wait)\n",
+			new: "	default:\n		a.engine.mu.Lock()\n" +
+				"		a.engine.serve(ln, turn{kind: requestTurn})\n		a.engine.unlock()\n" +
+				"		return a.engine.reachFront(ctx, l, wait)\n",
+		}},
+		pkg: ".", test: "TestWaiterWhoseEntryIsLostKeepsItsPlace",
 	},
 	{
 		guard: "a poller that was stopped keeps its place", file: "internal/engine/contend.go",
 		without: "after a stop of its process during a request, Lock returns ErrUnavailable",
 		edits: []edit{{
-			old: "case errors.Is(err, errLate) && a.busy != nil:",
-			new: "case errors.Is(err, errLate) && waited:",
+			old: "if errors.Is(err, errLate) && a.busy != nil {",
+			new: "if errors.Is(err, errLate) && waited {",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStoppedDuringARequest",
 	},
@@ -629,6 +899,50 @@ var coreMutants = []mutant{
 		without: "after a timeout an executed Export seems not to have been executed",
 		edits:   []edit{{old: "if !isUnknown(err) {", new: "if true {"}},
 		pkg:     ".", test: "TestMoveWithoutAnAnswerIsUncertain",
+	},
+	{
+		guard: "a release serves one waiter", file: "internal/engine/queue.go",
+		without: "a driver that reports a release as sent twice lets two waiters send requests",
+		edits: []edit{{
+			old: "\tln := a.line\n\ta.line = nil\n", new: "\tln := a.line\n",
+		}},
+		pkg: ".", test: "TestDriverThatReportsASendingTwice",
+	},
+	{
+		guard: "a move that returns nothing is an error", file: "internal/engine/move.go",
+		without: "a Downgrade of a driver that returns nothing ends the process",
+		edits: []edit{{
+			old: "\tif err == nil && shared == nil {\n", new: "\tif false {\n",
+		}},
+		pkg: ".", test: "TestMoveThatReturnsNothing",
+	},
+	{
+		guard: "a lock that comes after Close is logged", file: "internal/engine/release.go",
+		without: "a lock that is granted after Close stays taken, and no log line has its name",
+		edits:   []edit{{old: "\tcase e.phase == phaseStopped:\n", new: "\tcase false:\n"}},
+		pkg:     ".", test: "TestDriverThatAnswersAfterClose",
+	},
+	{
+		guard: "a lock-delay that is too long is refused as such", file: "options.go",
+		without: "the error of a long lock-delay is about a TTL that the user has not set",
+		edits: []edit{{
+			old: "caps.MaxTTL > 0 && room >= shortestTTL(caps)", new: "caps.MaxTTL > 0",
+		}},
+		pkg: ".", test: "TestLockDelayThatLeavesNoTTL",
+	},
+	{
+		guard: "Elect returns the end of its context once", file: "elect.go",
+		without: "the error of an Elect that was cancelled repeats its line",
+		edits:   []edit{{old: "isTemporary(err), isEnd(ctx, err):", new: "isTemporary(err):"}},
+		pkg:     ".", test: "TestElectReturnsTheEndOfItsContextOnce",
+	},
+	{
+		guard: "an event has the present mode", file: "internal/engine/notify.go",
+		without: "after a Downgrade the events of a reader are about a writer",
+		edits: []edit{{
+			old: "Mode: t.acq.presentMode(),", new: "Mode: t.lock.mode(),",
+		}},
+		pkg: ".", test: "TestEventsAfterADowngrade",
 	},
 	{
 		guard: "Observe on a context that has ended yields no error", file: "watch.go",
@@ -664,13 +978,13 @@ var coreMutants = []mutant{
 		guard: "the Unlock of one reader keeps the grant", file: "internal/engine/release.go",
 		without: "the first reader that unlocks frees the lock of all",
 		edits: []edit{{
-			old: "case !t.isAlone():\n\t\tt.proven", new: "case false:\n\t\tt.proven",
+			old: "case !t.isAlone():\n\t\tt.on(", new: "case false:\n\t\tt.on(",
 		}},
 		pkg: ".", test: "TestReadersShareAGrant",
 	},
 	{
 		guard: "LockAll frees what it has before it waits", file: "internal/engine/all.go",
-		without: "a call that waits for one lock keeps the others closed",
+		without: "a call that waits for one lock keeps its other locks taken",
 		edits:   []edit{{old: "\t\te.freeAll(ctx, refs)\n", new: ""}},
 		pkg:     ".", test: "TestLockAllKeepsNothingClosed",
 	},
@@ -710,7 +1024,7 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestLockAllOutlivesALoss",
 	},
 	{
-		guard:   "LockAll frees its locks before it asks its context",
+		guard:   "LockAll frees its locks before it checks its context",
 		file:    "internal/engine/all.go",
 		without: "after a panic of the context, the locks of a round stay taken",
 		edits: []edit{{
@@ -811,7 +1125,7 @@ var coreMutants = []mutant{
 	},
 	{
 		guard: "all grants belong to their acquisitions", file: "internal/engine/together.go",
-		without: "if one of several grants is unusable, the others stay taken for a term",
+		without: "if one of several grants is unusable, the usable ones stay taken for a term",
 		edits: []edit{{
 			old: "\t\tif a.state == requesting {\n",
 			new: "\t\tif a.state == requesting {\n\t\t\ta.grant = nil\n",
@@ -848,16 +1162,50 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestReleaseWithoutAnAnswerGoesOnAlone",
 	},
 	{
-		guard: "several leases have one channel", file: "multi.go",
-		without: "each call of MultiLease.Lost takes memory until the leases end",
-		edits:   []edit{{old: "\tm.watch.Do(func() {", new: "\tnew(sync.Once).Do(func() {"}},
+		guard: "several leases have one channel", file: "internal/engine/lease.go",
+		without: "a channel of an earlier MultiLease.Lost is never closed",
+		edits:   []edit{{old: "if n.lost == nil {", new: "if true {"}},
 		pkg:     ".", test: "TestLostOfSeveralIsOneChannel",
 	},
 	{
-		guard: "a panic in a Watch ends no process", file: "watch.go",
+		guard: "Lost of several leases compares the clocks", file: "internal/engine/lease.go",
+		without: "after a stop the channel of a MultiLease is open for some ms",
+		edits: []edit{{
+			old: "if l.check() != nil {\n\t\t\tn.end()", new: "if l.reason != nil {\n\t\t\tn.end()",
+		}},
+		pkg: ".", test: "TestLostOfSeveralComparesTheClocks",
+	},
+	{
+		guard: "a panic in a Watch ends no process", file: "internal/engine/watch.go",
 		without: "a driver that panics in Watch ends the process",
 		edits:   []edit{{old: "value := recover(); value", new: "value := any(nil); value"}},
-		pkg:     ".", test: "TestObserveOutlivesAPanic",
+		pkg:     ".", test: "TestObserveOutlivesItsWatch",
+	},
+	{
+		guard: "a Watch that ends its goroutine is repeated", file: "internal/engine/watch.go",
+		without: "after a Goexit in Watch a loop over Observe gets changes only every 10 s",
+		edits:   []edit{{old: "\t\t\tw.start(ctx)\n", new: "\t\t\tclose(w.done)\n"}},
+		pkg:     ".", test: "TestObserveOutlivesItsWatch",
+	},
+	{
+		guard: "a loop leaves a Watch that does not return", file: "internal/engine/watch.go",
+		without: "a loop over Observe never ends if the driver's Watch ignores its context",
+		edits: []edit{{
+			old: "if !waitFor(w.done, joinTimeout) {", new: "if <-w.done; false {",
+		}},
+		pkg: ".", test: "TestObserveLeavesAWatchThatDoesNotReturn",
+	},
+	{
+		guard: "a Watch that has worked is repeated at once", file: "internal/engine/watch.go",
+		without: "days after some ends of its Watch, a loop over Observe gets a change late",
+		edits:   []edit{{old: "took > maxWatchPause", new: "took > maxWatchPause && false"}},
+		pkg:     ".", test: "TestPausesOfAWatch",
+	},
+	{
+		guard: "a Watch that does not work is slowed down", file: "internal/engine/watch.go",
+		without: "a driver whose Watch fails at once floods its server",
+		edits:   []edit{{old: "took > maxWatchPause", new: "true"}},
+		pkg:     ".", test: "TestPausesOfAWatch",
 	},
 	{
 		guard: "another limit is a conflict behind a waiter", file: "internal/engine/queue.go",

@@ -21,10 +21,82 @@ var etcdMutants = []mutant{
 		pkg: "etcdbackend", test: "TestConformance/TermCountsFromSending",
 	},
 	{
+		guard: "etcd: the end of a lease is pushed", file: "etcdbackend/inbox.go",
+		without: "a holder whose lease a former leader has ended works on until its next renewal",
+		edits: []edit{{
+			old: "case !isInbox && ev.Type == clientv3.EventTypeDelete:",
+			new: "case false:",
+		}},
+		pkg: "etcdbackend", test: "TestEndOfALeaseIsPushed",
+	},
+	{
+		guard: "etcd: a deleted marker is no loss", file: "etcdbackend/inbox.go",
+		without: "a deletion of the keys of clients ends all their locks",
+		edits: []edit{{
+			old: "\t\t\td.mark(l)\n",
+			new: "\t\t\td.endLease(l)\n",
+		}},
+		pkg: "etcdbackend", test: "TestDeletedMarkerIsNoLoss",
+	},
+	{
+		guard: "etcd: a missing marker is created again", file: "etcdbackend/renew.go",
+		without: "after one refusal the end of a lease is not pushed",
+		edits: []edit{{
+			old: "if !seen[markerName(l.id)] {",
+			new: "if false {",
+		}},
+		pkg: "etcdbackend", test: "TestFailedMarkerIsCreatedLater",
+	},
+	{
+		guard: "etcd: a refused marker ends its lease", file: "etcdbackend/inbox.go",
+		without: "the end of a lease that has no marker yet is not pushed",
+		edits: []edit{{
+			old: "\t\t\t\td.endLease(l)\n",
+			new: "",
+		}},
+		pkg: "etcdbackend", test: "TestEndBeforeTheMarkerIsPushed",
+	},
+	{
+		guard: "etcd: a lapsed lease is revoked", file: "etcdbackend/lease.go",
+		without: "the keys of waiters block a lock for a term after an outage",
+		edits: []edit{{
+			old: "\t\t\td.revokeLapsed(l)\n",
+			new: "",
+		}},
+		pkg: "etcdbackend", test: "TestLapsedLeaseIsRevoked",
+	},
+	{
+		guard: "etcd: a lease lapses during a suspend", file: "etcdbackend/lease.go",
+		without: "a machine that wakes up uses a lease that the server is ending: two holders",
+		edits: []edit{{
+			old: "max(now.Sub(l.sent), now.Round(0).Sub(l.sent.Round(0)))",
+			new: "now.Sub(l.sent)",
+		}},
+		pkg: "etcdbackend", test: "TestSuspendedLeaseHasLapsed",
+	},
+	{
+		guard: "etcd: a lapsed lease is not used", file: "etcdbackend/lease.go",
+		without: "the server ends a lease just after a grant: two holders",
+		edits: []edit{{
+			old: "if l.age() >= l.ttl-margin(l.ttl) {",
+			new: "if false {",
+		}},
+		pkg: "etcdbackend", test: "TestLapsedLeaseIsReplaced",
+	},
+	{
+		guard: "etcd: a sweep leaves markers", file: "etcdbackend/sweep.go",
+		without: "each sweep removes the marker, which the driver creates again",
+		edits: []edit{{
+			old: "if isOfLock && d.acquisitions",
+			new: "if (isOfLock || true) && d.acquisitions",
+		}},
+		pkg: "etcdbackend", test: "TestSweepLeavesMarkers",
+	},
+	{
 		guard: "etcd: a former leader proves nothing", file: "etcdbackend/keepalive.go",
 		without: "a leader that was stopped renews a lease that has ended: two holders",
 		edits: []edit{{
-			old: "case p.reign != 0 && resp.Header.RaftTerm != p.reign:",
+			old: "case p.reign != 0 && resp.Header.GetRaftTerm() != p.reign:",
 			new: "case resp == nil:",
 		}},
 		pkg: "etcdbackend", test: "TestFormerLeaderProvesNothing",
@@ -107,7 +179,7 @@ var etcdMutants = []mutant{
 	{
 		guard: "etcd: Close keeps held locks", file: "etcdbackend/lease.go",
 		without: "Close ends a lock-delay: the next holder enters too early",
-		edits:   []edit{{old: "l != nil && !used[l] &&", new: "l != nil &&"}},
+		edits:   []edit{{old: "l != nil && !used[l] {", new: "l != nil {"}},
 		pkg:     "etcdbackend", test: "TestCloseFreesNothing",
 	},
 	{
@@ -226,7 +298,7 @@ var etcdMutants = []mutant{
 	},
 	{
 		guard: "etcd: ReleaseAll sends all releases at once", file: "etcdbackend/combine.go",
-		without: "an unknown grant delays the releases of the others, each by a round trip",
+		without: "an unknown grant delays the releases of the other locks, each by a round trip",
 		edits: []edit{{
 			old: "requests.Go(func() { errs[i] = d.ReleaseAll(ctx, gs[i:i+1])[0] })",
 			new: "errs[i] = d.ReleaseAll(ctx, gs[i:i+1])[0]",
@@ -299,7 +371,7 @@ var etcdMutants = []mutant{
 	},
 	{
 		guard: "etcd: a ticket needs its secret", file: "etcdbackend/move.go",
-		without: "a client that knows the owner of an exported lock adopts it",
+		without: "a client adopts an exported lock with its owner alone",
 		edits: []edit{{
 			old: "!isMine && r.secret != secret ||", new: "!isMine && r.secret == \"\" ||",
 		}},
@@ -369,10 +441,38 @@ var etcdMutants = []mutant{
 		guard: "etcd: a full server can break a lock", file: "etcdbackend/inspect.go",
 		without: "no operator can break the lock of a process that hangs",
 		edits: []edit{{
-			old: "if errors.Is(err, rpctypes.ErrNoSpace) {",
-			new: "if errors.Is(err, rpctypes.ErrTooManyOps) {",
+			old: "if isFull(err) {",
+			new: "if false {",
 		}},
 		pkg: "etcdbackend", test: "TestQuotaExceeded",
+	},
+	{
+		guard: "etcd: a full server can be opened", file: "etcdbackend/open.go",
+		without: "an operator can neither list nor break the locks on a full server",
+		edits: []edit{{
+			old: "\tif isFull(err) {\n\t\terr = d",
+			new: "\tif false {\n\t\terr = d",
+		}},
+		pkg: "etcdbackend", test: "TestQuotaExceeded",
+	},
+	{
+		guard: "etcd: a full server may have executed a request", file: "etcdbackend/errors.go",
+		without: "a lock stays taken after a TryLock, and a Downgrade leaves two holders",
+		edits: []edit{{
+			old: "rpctypes.ErrTooManyRequests, ",
+			new: "rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace, ",
+		}},
+		pkg: "etcdbackend", test: "TestFullServerMayHaveGranted",
+	},
+	{
+		guard:   "etcd: a batch that a full server may have executed is not repeated",
+		file:    "etcdbackend/errors.go",
+		without: "Unlock returns ErrNotHeld for a lock that it has freed",
+		edits: []edit{{
+			old: "return isLeaseGone(err) || isDenied(err) ||",
+			new: "return isLeaseGone(err) || isDenied(err) || isFull(err) ||",
+		}},
+		pkg: "etcdbackend", test: "TestBatchWithoutAnAnswer",
 	},
 	{
 		guard: "etcd: a client needs a connection", file: "etcdbackend/open.go",
@@ -381,8 +481,56 @@ var etcdMutants = []mutant{
 		pkg:     "etcdbackend", test: "TestClientWithoutConnection",
 	},
 	{
+		guard: "etcd: a proof without a header ends no process",
+		file:  "etcdbackend/keepalive.go", without: "one answer ends the process at a renewal",
+		edits: []edit{{old: "resp.Header.GetRaftTerm() !=", new: "resp.Header.RaftTerm !="}},
+		pkg:   "etcdbackend", test: "TestHollowAnswersEndNoProcess",
+	},
+	{
+		guard: "etcd: an answer has the parts that are read", file: "etcdbackend/answers.go",
+		without: "one answer ends the process at a batch",
+		edits:   []edit{{old: "resp.Header == nil || !fits(req, resp)", new: "false"}},
+		pkg:     "etcdbackend", test: "TestHollowAnswersEndNoProcess",
+	},
+	{
+		guard: "etcd: an answer has parts of the right types", file: "etcdbackend/answers.go",
+		without: "one answer ends the process at a batch",
+		edits: []edit{{
+			old: "return txn != nil && fits(r.RequestTxn, txn)",
+			new: "return txn != nil || r == nil",
+		}},
+		pkg: "etcdbackend", test: "TestMissingPartsAreDetected",
+	},
+	{
+		guard: "etcd: a lease lapses by the margin of the clocks", file: "etcdbackend/lease.go",
+		without: "two holders if the clock of the server is faster than that of the client",
+		edits:   []edit{{old: "l.age() >= l.ttl-margin(l.ttl)", new: "l.age() >= l.ttl"}},
+		pkg:     "etcdbackend", test: "TestLeaseLapsesBeforeItsEnd",
+	},
+	{
+		guard: "etcd: a key that may be removed is not granted", file: "etcdbackend/acquisition.go",
+		without: "two holders if a removal in an attempt is executed late",
+		edits:   []edit{{old: "a.removed > created || a.mayBeRemoved", new: "a.removed > created"}},
+		pkg:     "etcdbackend", test: "TestLateRemovalFreesNoGrant",
+	},
+	{
+		guard: "etcd: a late removal of all is expected", file: "etcdbackend/combine.go",
+		without: "two holders if a removal in a LockAll is executed late",
+		edits:   []edit{{old: "\t\t\t\td.expectRemoval(a)\n", new: "\t\t\t\t_ = a\n"}},
+		pkg:     "etcdbackend", test: "TestLateRemovalOfAllFreesNoGrant",
+	},
+	{
+		guard: "etcd: any number of keys of a lease can be read", file: "etcdbackend/lease.go",
+		without: "a client with 10,600 locks of the longest names loses all of them",
+		edits: []edit{{
+			old: "maxMessage + len(d.acquisitions)*(len(d.root)+maxEntry)",
+			new: "maxMessage",
+		}},
+		pkg: "etcdbackend", test: "TestManyKeysOfALease",
+	},
+	{
 		guard: "etcd: a silent member costs no renewal", file: "etcdbackend/lease.go",
-		without: "of three members one that is silent costs leases with short terms",
+		without: "one silent member of three costs leases with short terms",
 		edits: []edit{{
 			old: "if err != nil && half.Err() != nil && ctx.Err() == nil {",
 			new: "if false {",

@@ -15,8 +15,7 @@ var fileMutants = []mutant{
 		guard: "file: Close has a time limit", file: "filebackend/driver.go",
 		without: "Close blocks for as long as the disk hangs",
 		edits: []edit{{
-			old: "case <-time.After(closeTimeout):\n\t\treturn errHangs\n\t",
-			new: "",
+			old: "case <-time.After(closeTimeout):", new: "case <-(chan int)(nil):",
 		}},
 		pkg: "filebackend", test: "TestDiskThatHangs",
 	},
@@ -33,13 +32,84 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestDiskThatHangs",
 	},
 	{
+		guard: "file: fences in memory are volatile", file: "filebackend/driver.go",
+		without: "require=fence-durable accepts a directory that a restart of the machine removes",
+		edits:   []edit{{old: "d.memory = inMemory(dir)", new: "d.memory = false"}},
+		pkg:     "filebackend", test: "TestFencesInMemoryAreVolatile",
+	},
+	{
+		guard: "file: the longest names fit", file: "filebackend/record.go",
+		without: "a name of 512 bytes with a prefix of 512 bytes cannot be locked",
+		edits:   []edit{{old: "maxTexts = 64 + 1024 + 64", new: "maxTexts = 1024"}},
+		pkg:     "filebackend", test: "TestLongestNames",
+	},
+	{
+		guard: "file: few requests hang at a time", file: "filebackend/driver.go",
+		without: "a loop of Lock with timeouts on a frozen disk uses up the threads of the process",
+		edits: []edit{{
+			old: "if err := d.requests.take(ctx); err != nil {",
+			new: "if err := d.requests.take(ctx); err != nil && false {",
+		}},
+		pkg: "filebackend", test: "TestRequestsThatHangAreLimited",
+	},
+	{
+		guard: "file: an abandoned request keeps its slot", file: "filebackend/slots.go",
+		without: "a loop of Lock with timeouts on a frozen disk uses up the threads of the process",
+		edits: []edit{{
+			old: "		if !claimed.Swap(true) {\n			<-s\n",
+			new: "		if claimed.Swap(true) {\n			<-s\n",
+		}},
+		pkg: "filebackend", test: "TestAbandonedCallsKeepTheirSlots",
+	},
+	{
+		guard: "file: a request without time keeps no slot", file: "filebackend/slots.go",
+		without: "a driver refuses all requests after 256 of them have come too late",
+		edits: []edit{{
+			old: "		if !claimed.Swap(true) {\n			<-s\n		}\n",
+			new: "		claimed.Store(true)\n",
+		}},
+		pkg: "filebackend", test: "TestCallWithoutTimeKeepsNoSlot",
+	},
+	{
+		guard: "file: upkeep has its own slots", file: "filebackend/slots.go",
+		without: "requests that hang on the disk keep held locks from their renewal and release",
+		edits: []edit{
+			{old: "	d.upkeep <- struct{}{}\n", new: "	d.requests <- struct{}{}\n"},
+			{old: "	<-d.upkeep\n", new: "	<-d.requests\n"},
+		},
+		pkg: "filebackend", test: "TestRequestsThatHangAreLimited",
+	},
+	{
 		guard: "file: a reservation is synced before it counts", file: "filebackend/record.go",
 		without: "a process that is killed before a power failure sets the fence back",
 		edits: []edit{{
-			old: "last.reservation && !r.reservation {",
-			new: "last.reservation && false {",
+			old: "last.reservation && !c.confirmed {",
+			new: "last.reservation && !c.confirmed && false {",
 		}},
 		pkg: "filebackend", test: "TestReservationThatWasNotSynced",
+	},
+	{
+		guard: "file: the only certain reservation is kept", file: "filebackend/record.go",
+		without: "a process that is killed and a power failure set the fence back",
+		edits: []edit{{
+			old: "last.reservation && !c.confirmed {",
+			new: "last.reservation && !c.confirmed && !r.reservation {",
+		}},
+		pkg: "filebackend", test: "TestCertainReservationIsKept",
+	},
+	{
+		guard: "file: a ceiling follows the clock", file: "filebackend/record.go",
+		without: "two boot IDs on one machine drive the fences away from the clock",
+		edits: []edit{{
+			old: "max(clock+ahead, r.fence+minAhead)", new: "r.fence + ahead + 0*minAhead",
+		}},
+		pkg: "filebackend", test: "TestBootsThatTakeTurns",
+	},
+	{
+		guard: "file: a reservation is confirmed", file: "filebackend/lockfile.go",
+		without: "a lock that is rarely used waits for the disk twice at each grant",
+		edits:   []edit{{old: "	f.confirm(r.slot, b)\n", new: ""}},
+		pkg:     "filebackend", test: "TestReservationsAreConfirmed",
 	},
 	{
 		guard: "file: a sweep leaves a replaced file", file: "filebackend/measure.go",
@@ -145,7 +215,7 @@ var fileMutants = []mutant{
 	{
 		guard: "file: each attempt keeps a waiter's place", file: "filebackend/members.go",
 		without: "a waiter is passed again and again after 3 s",
-		edits:   []edit{{old: "	a.member.touch()\n", new: ""}},
+		edits:   []edit{{old: "a.member.touch() //", new: "//"}},
 		pkg:     "filebackend", test: "TestPlacesOfWaiters",
 	},
 	{
@@ -154,7 +224,31 @@ var fileMutants = []mutant{
 		edits: []edit{{
 			old: "	case a.member != nil:\n		return pauseMember, pauseMember\n", new: "",
 		}},
-		pkg: "filebackend", test: "TestMembersLookEverySecond",
+		pkg: "filebackend", test: "TestMembersCheckEverySecond",
+	},
+	{
+		guard: "file: members make attempts if the core polls", file: "filebackend/members.go",
+		without: "a waiter without inotify is passed, because the poll interval is long",
+		edits:   []edit{{old: "busy.Queued && !d.notifies() {", new: "busy.Queued && false {"}},
+		pkg:     "filebackend", test: "TestPollersKeepTheirPlaces",
+	},
+	{
+		guard: "file: a blocked writer joins readers", file: "filebackend/loss.go",
+		without: "readers pass a writer for up to 90 s after the Downgrade of a holder",
+		edits:   []edit{{old: "	d.wakeForMembers(a)\n", new: ""}},
+		pkg:     "filebackend", test: "TestBlockedWriterJoinsReaders",
+	},
+	{
+		guard: "file: waiters are checked with block=1", file: "filebackend/wait.go",
+		without: "readers pass a writer for up to 90 s after the Downgrade of a holder",
+		edits:   []edit{{old: "	d.startPeriodicChecks()\n", new: ""}},
+		pkg:     "filebackend", test: "TestBlockedWriterJoinsReaders",
+	},
+	{
+		guard: "file: only lock files are replaced", file: "filebackend/watcher_linux.go",
+		without: "the last reader of a name makes each process scan all of its locks",
+		edits:   []edit{{old: "name != \"\" && !strings", new: "false && !strings"}},
+		pkg:     "filebackend", test: "TestReadersCauseNoScans",
 	},
 	{
 		guard: "file: a stopped holder keeps its lock", file: "filebackend/members.go",
@@ -164,7 +258,7 @@ var fileMutants = []mutant{
 	},
 	{
 		guard: "file: a waiter without its file queues again", file: "filebackend/members.go",
-		without: "a waiter that was passed gets a permit that others do not count",
+		without: "a waiter that was passed gets a permit that other members do not count",
 		edits: []edit{{
 			old: "	if !current || at < 0 {\n		a.member.close()\n		a.member = nil\n",
 			new: "	if !current || at < 0 {\n",
@@ -173,7 +267,7 @@ var fileMutants = []mutant{
 	},
 	{
 		guard: "file: another file is no waiter's", file: "filebackend/members.go",
-		without: "a waiter whose file was replaced gets a permit that others do not count",
+		without: "a waiter whose file was replaced gets a permit that other members do not count",
 		edits:   []edit{{old: "!current || at < 0 {", new: "!current && false || at < 0 {"}},
 		pkg:     "filebackend", test: "TestReplacedFileOfAWaiter",
 	},
@@ -213,12 +307,41 @@ var fileMutants = []mutant{
 		pkg:     "filebackend", test: "TestRemovedMemberIsLost",
 	},
 	{
-		guard: "file: a stopped process does not stop others", file: "filebackend/gate.go",
+		guard: "file: a stopped process does not stop other processes", file: "filebackend/gate.go",
 		without: "a request hangs for as long as another process is stopped",
 		edits: []edit{{
 			old: "case time.Now().After(end):", new: "case time.Now().IsZero():",
 		}},
 		pkg: "filebackend", test: "TestStoppedGate",
+	},
+	{
+		guard: "file: a locked directory costs no place", file: "filebackend/driver.go",
+		without: "a process that is stopped for a second changes the order of all waiters",
+		edits:   []edit{{old: "waited && errors.Is(err, errGate)", new: "waited && false"}},
+		pkg:     "filebackend", test: "TestStoppedGateCostsNoPlace",
+	},
+	{
+		guard: "file: a request that fails leaves nothing", file: "filebackend/driver.go",
+		without: "requests that were not executed keep their files open for ever",
+		edits: []edit{{
+			old: "waited && errors.Is(err, errGate)",
+			new: "(waited || errors.Is(err, errGate))",
+		}},
+		pkg: "filebackend", test: "TestStoppedGateCostsNoPlace",
+	},
+	{
+		guard:   "file: an attempt at a locked directory keeps a place",
+		file:    "filebackend/members.go",
+		without: "waiters are passed because another process was stopped",
+		edits: []edit{
+			{old: "		a.member.touch() // first: the directory may be locked\n", new: ""},
+			{
+				old: "	if busy, ok := errors.AsType[*backend.Busy](err); ok && busy.Queued",
+				new: "	if err == nil && a.member != nil {\n		a.member.touch()\n	}\n" +
+					"	if busy, ok := errors.AsType[*backend.Busy](err); ok && busy.Queued",
+			},
+		},
+		pkg: "filebackend", test: "TestStoppedGateCostsNoPlace",
 	},
 	{
 		guard: "file: Inspect does not wait for a stopped process", file: "filebackend/inspect.go",
@@ -276,9 +399,36 @@ var fileMutants = []mutant{
 	},
 	{
 		guard: "file: a failed downgrade leaves no waiter's file", file: "filebackend/move.go",
-		without: "a writer loses its lock because others take it for a stopped waiter",
+		without: "a writer loses its lock because waiters take it for a stopped waiter",
 		edits:   []edit{{old: "if err != nil && isNew {", new: "if false {"}},
 		pkg:     "filebackend", test: "TestDowngradeThatFailsLeavesNoWaiter",
+	},
+	{
+		guard: "file: a failed downgrade leaves the writer", file: "filebackend/move.go",
+		without: "a Downgrade that was not executed, as it says, lets readers in",
+		edits: []edit{
+			{
+				old: "	err = a.member.sign(a.id, g.Meta, a.fence)\n",
+				new: "	if a.place.word == kind.Writer {\n" +
+					"		err = a.rename(m, first)\n	}\n" +
+					"	err = a.member.sign(a.id, g.Meta, a.fence)\n",
+			},
+		},
+		pkg: "filebackend", test: "TestDowngradeThatFailsLeavesTheWriter",
+	},
+	{
+		guard:   "file: a waiter that cannot be removed is not passed",
+		file:    "filebackend/members.go",
+		without: "on a disk with an error, three holders have two permits",
+		edits:   []edit{{old: "if isAlive && err != nil &&", new: "if false &&"}},
+		pkg:     "filebackend", test: "TestWaiterThatCannotBeRemovedIsNotPassed",
+	},
+	{
+		guard:   "file: a dead member that cannot be removed has left",
+		file:    "filebackend/members.go",
+		without: "one file that cannot be removed makes a name unusable",
+		edits:   []edit{{old: "if isAlive && err != nil &&", new: "if err != nil &&"}},
+		pkg:     "filebackend", test: "TestWaiterThatCannotBeRemovedIsNotPassed",
 	},
 	{
 		guard: "file: a downgrade waits for mutexes that give way", file: "filebackend/move.go",

@@ -51,7 +51,7 @@ var memMutants = []mutant{
 		guard: "mem: a URL with a host is refused", file: "membackend/options.go",
 		without: "mem://name is another space than mem:name",
 		edits:   []edit{{old: "if len(u.Hosts) > 0 ||", new: "if"}},
-		pkg:     "membackend", test: "TestOpen",
+		pkg:     "membackend", test: "TestBadURLs",
 	},
 	{
 		guard: "mem: a closed driver does nothing", file: "membackend/driver.go",

@@ -51,7 +51,7 @@ var memcachedMutants = []mutant{
 	{
 		guard: "memcached: dead connections are not used", file: "memcachedbackend/conn.go",
 		without: "after a restart of the server, an answer is unknown instead of definite",
-		edits:   []edit{{old: "if err != nil || c.isDead() {", new: "if err != nil {"}},
+		edits:   []edit{{old: "if !isOpen || c.isDead() {", new: "if !isOpen {"}},
 		pkg:     "memcachedbackend", test: "TestIdleConnectionsMayDie",
 	},
 	{
@@ -118,5 +118,86 @@ var memcachedMutants = []mutant{
 			old: "if !bytes.HasSuffix(line, crlf) {", new: "if false {",
 		}},
 		pkg: "memcachedbackend", test: "TestLinesWithoutCRLF",
+	},
+	{
+		guard: "memcached: a password is sent on demand", file: "memcachedbackend/open.go",
+		without: "a server without an auth file stores the password where each client can read it",
+		edits: []edit{
+			{old: `strings.HasPrefix(answer, "VERSION ")`, new: `strings.HasPrefix(answer, "-")`},
+			{old: `if answer == unauthenticated+"\r\n" {`, new: "if true {"},
+		},
+		pkg: "memcachedbackend", test: "TestPasswordIsSentOnDemand",
+	},
+	{
+		guard: "memcached: a live connection is used first", file: "memcachedbackend/pool.go",
+		without: "a lease ends although its connection works, if the server refuses new ones",
+		edits:   []edit{{old: "isOpen := c.begin(ctx); isOpen {", new: "_ = c.begin(ctx); true {"}},
+		pkg:     "memcachedbackend", test: "TestRenewalNeedsNoNewConnection",
+	},
+	{
+		guard: "memcached: a dead connection ends the idle ones", file: "memcachedbackend/conn.go",
+		without: "a renewal tries one connection after the other that a firewall has forgotten",
+		edits:   []edit{{old: "if err != nil && !c.conn.isGivenUp(err) {", new: "if false {"}},
+		pkg:     "memcachedbackend", test: "TestDeadConnectionsFailOneRenewal",
+	},
+	{
+		guard: "memcached: a cancelled call ends no connections", file: "memcachedbackend/conn.go",
+		without: "a cancelled Lock makes renewals dial, and the server may refuse new connections",
+		edits: []edit{{
+			old: "errors.Is(c.ctx.Err(), context.Canceled) ||", new: "false ||",
+		}},
+		pkg: "memcachedbackend", test: "TestShortCallsKillNoConnections",
+	},
+	{
+		guard: "memcached: a short call ends no connections", file: "memcachedbackend/conn.go",
+		without: "a TryLock with a short deadline makes renewals dial",
+		edits:   []edit{{old: "min(c.pool.opts.Timeout, minSilence)", new: "-2*time.Hour"}},
+		pkg:     "memcachedbackend", test: "TestShortCallsKillNoConnections",
+	},
+	{
+		guard: "memcached: a connection of TLS has ended", file: "memcachedbackend/conn.go",
+		without: "after the server has closed an idle connection of TLS, an answer is unknown",
+		edits: []edit{{
+			old: "closed || readable", new: "closed || readable && c.pool.opts.TLS == nil",
+		}},
+		pkg: "memcachedbackend", test: "TestConnectionsWithTLSMayEnd",
+	},
+	{
+		guard: "memcached: releases delay no renewal", file: "memcachedbackend/servers.go",
+		without: "many releases take all connections of renewals: leases are lost",
+		edits:   []edit{{old: "\ts.renewals.extra = make(slots, reservedConns)\n", new: ""}},
+		pkg:     "memcachedbackend", test: "TestReleasesDelayNoRenewal",
+	},
+	{
+		guard: "memcached: batches use all connections", file: "memcachedbackend/renew.go",
+		without: "the renewal of a hundred locks on a slow network takes longer than a short TTL",
+		edits: []edit{{
+			old: "return min((n+conns-1)/conns, maxBatch)", new: "return maxBatch",
+		}},
+		pkg: "memcachedbackend", test: "TestBatchesUseAllConnections",
+	},
+	{
+		guard: "memcached: a server that hangs up is dead", file: "memcachedbackend/open.go",
+		without: "one server in a list of several whose proxy has lost it makes every Open fail",
+		edits:   []edit{{old: "return errors.Is(err, io.EOF) ||", new: "return"}},
+		pkg:     "memcachedbackend", test: "TestClosingServerOfSeveral",
+	},
+	{
+		guard: "memcached: a foreign number is not remembered", file: "memcachedbackend/fence.go",
+		without: "a name stays in conflict after its foreign counter is deleted",
+		edits:   []edit{{old: "if err == nil && !isFence(fence) {", new: "if false {"}},
+		pkg:     "memcachedbackend", test: "TestForeignCounterIsForgotten",
+	},
+	{
+		guard: "memcached: the last fence is not remembered", file: "memcachedbackend/fence.go",
+		without: "a client writes a counter back that an operator has deleted",
+		edits:   []edit{{old: "last > 0 && isFence(last+1)", new: "last > 0"}},
+		pkg:     "memcachedbackend", test: "TestForeignCounterIsForgotten",
+	},
+	{
+		guard: "memcached: a wrong clock seeds no counter", file: "memcachedbackend/driver.go",
+		without: "a client whose clock is wrong makes a name useless for all clients",
+		edits:   []edit{{old: "if !isFence(seedNow()) {", new: "if false {"}},
+		pkg:     "memcachedbackend", test: "TestWrongClockSeedsNoCounter",
 	},
 }

@@ -23,6 +23,117 @@ var mysqlMutants = []mutant{
 		pkg: "mysqlbackend", test: "TestSlowWaiterIsNotOvertaken",
 	},
 	{
+		guard:   "mysql: no reader takes a lock that is kept for a waiter",
+		file:    "mysqlbackend/statements/roster-take.sql",
+		without: "readers pass a writer that has waited longer, after each release",
+		edits: []edit{{
+			old: "{isFree} AND expires <= UTC_TIMESTAMP(6))",
+			new: "{isFree} AND (owner = '' OR expires <= UTC_TIMESTAMP(6)))",
+		}},
+		pkg: "mysqlbackend", test: "TestKeptLockRefusesReaders",
+	},
+	{
+		guard: "mysql: no roster begins in a lock that is kept", file: "mysqlbackend/roster.go",
+		without: "readers pass a writer that has waited longer, after each release",
+		edits: []edit{{
+			old: "len(*r) == 0 && row.isKept() &&",
+			new: "len(*r) < 0 && row.isKept() &&",
+		}},
+		pkg: "mysqlbackend", test: "TestKeptLockRefusesReaders",
+	},
+	{
+		guard:   "mysql: the first waiter takes a kept lock as any kind",
+		file:    "mysqlbackend/roster.go",
+		without: "a reader at the front of the queue waits until the lock is no longer kept",
+		edits: []edit{{
+			old: "row.isKept() && !d.acquisitions.isFirst(req.Owner)",
+			new: "row.isKept() && req.Owner != \"\"",
+		}},
+		pkg: "mysqlbackend", test: "TestKeptLockRefusesReaders",
+	},
+	{
+		guard: "mysql: a new roster wakes the first waiter", file: "mysqlbackend/roster.go",
+		without: "for up to a second, further readers pass a writer that has waited longer",
+		edits: []edit{{
+			old: "		if row.isPlain() {\n",
+			new: "		if row.isKept() {\n",
+		}},
+		pkg: "mysqlbackend", test: "TestNewRosterEndsASleep",
+	},
+	{
+		guard: "mysql: a client that polls wakes the first waiter", file: "mysqlbackend/driver.go",
+		without: "a waiter sleeps for up to a second after the release of a client that polls",
+		edits: []edit{{
+			old: "out.id > 0 && !d.queue.polls {",
+			new: "out.id > 0 && !d.queue.polls && d.caps.Notify {",
+		}},
+		pkg: "mysqlbackend", test: "TestClientsThatPollWakeWaiters",
+	},
+	{
+		guard:   "mysql: a client that polls wakes several first waiters",
+		file:    "mysqlbackend/combine.go",
+		without: "a waiter sleeps for up to a second after the release of a client that polls",
+		edits: []edit{{
+			old: "	if d.queue.polls {\n		return\n",
+			new: "	if d.queue.polls || !d.caps.Notify {\n		return\n",
+		}},
+		pkg: "mysqlbackend", test: "TestClientsThatPollWakeWaiters",
+	},
+	{
+		guard: "mysql: a client that polls wakes waiters in rosters", file: "mysqlbackend/turns.go",
+		without: "a waiter sleeps for up to a second after the release of a client that polls",
+		edits: []edit{{
+			old: "	if d.queue.polls {\n		return nil\n",
+			new: "	if d.queue.polls || !d.caps.Notify {\n		return nil\n",
+		}},
+		pkg: "mysqlbackend", test: "TestClientsThatPollWakeWaiters",
+	},
+	{
+		guard: "mysql: an unreadable lock hides no other lock", file: "mysqlbackend/record.go",
+		without: "one damaged row makes List fail for all locks",
+		edits: []edit{{
+			old: "l.key, err)\n		return l, nil\n",
+			new: "l.key, err)\n		return l, l.err\n",
+		}},
+		pkg: "mysqlbackend", test: "TestUnreadableRowIsBroken",
+	},
+	{
+		guard:   "mysql: a break of all holders clears an unreadable lock",
+		file:    "mysqlbackend/inspect.go",
+		without: "a damaged row keeps its lock taken until an operator edits the table",
+		edits: []edit{{
+			old: "owner == \"\" && errors.Is(err, backend.ErrConflict)",
+			new: "owner == \"\\x00\" && errors.Is(err, backend.ErrConflict)",
+		}},
+		pkg: "mysqlbackend", test: "TestUnreadableRowIsBroken",
+	},
+	{
+		guard: "mysql: signals ignore the case of the table", file: "mysqlbackend/keys.go",
+		without: "a release wakes no waiter that writes the table's name in another case",
+		edits:   []edit{{old: "strings.ToLower(s.database", new: "strings.TrimSpace(s.database"}},
+		pkg:     "mysqlbackend", test: "TestSignalsIgnoreTheCaseOfTables",
+	},
+	{
+		guard:   "mysql: no limit of the server ends a wait",
+		file:    "mysqlbackend/open.go",
+		without: "with max_statement_time on MariaDB, waiters lose their places again and again",
+		edits: []edit{{
+			old: "/*!80000 , max_execution_time = 0 */ /*M! , max_statement_time = 0 */",
+			new: "",
+		}},
+		pkg: "mysqlbackend", test: "TestServersLimitEndsNoWait",
+	},
+	{
+		guard:   "mysql: a waiter with an entry is queued, whatever follows",
+		file:    "mysqlbackend/changes.go",
+		without: "an error during a Lock leaves an entry that keeps a free lock taken",
+		edits: []edit{{
+			old: "if c.isQueued && isDefinite(err) {",
+			new: "if c.isQueued && err == nil {",
+		}},
+		pkg: "mysqlbackend", test: "TestWaiterWithAnEntryIsQueued",
+	},
+	{
 		guard:   "mysql: a simple change of unknown outcome is not repeated",
 		file:    "mysqlbackend/swap.go",
 		without: "the release of a held permit reports that it was not held",
@@ -57,7 +168,7 @@ var mysqlMutants = []mutant{
 			old: "case was.Find(c.leaves) != nil",
 			new: "case false && c.leaves != \"\"",
 		}},
-		pkg: "mysqlbackend", test: "TestSlowReleaseIsNotOvertaken",
+		pkg: "mysqlbackend", test: "TestOvertakenReleaseIsMadeAtOnce",
 	},
 	{
 		guard:   "mysql: a caller that gives up disturbs no other caller",
@@ -157,8 +268,8 @@ var mysqlMutants = []mutant{
 		without: "a wake-up can stop all sleeping connections and all hand-offs of the server " +
 			"for two seconds",
 		edits: []edit{{
-			old: "out.id > 0 && d.caps.Notify && !d.queue.polls {",
-			new: "out.id > 0 && d.caps.Notify {",
+			old: "out.id > 0 && !d.queue.polls {",
+			new: "out.id > 0 {",
 		}},
 		pkg: "mysqlbackend", test: "TestMariaDBKillsNoQuery",
 	},
@@ -376,8 +487,11 @@ var mysqlMutants = []mutant{
 	{
 		guard: "mysql: lent connections of idle waiters are closed", file: "mysqlbackend/wait.go",
 		without: "a stopped waiter delays each hand-off by seconds",
-		edits:   []edit{{old: "strconv.Itoa(maxIdle)", new: "strconv.Itoa(maxIdle * 3600)"}},
-		pkg:     "mysqlbackend", test: "TestStoppedWaiterIsClosed",
+		edits: []edit{{
+			old: "\"SET SESSION wait_timeout = \"+waitTimeout)",
+			new: "\"SET SESSION wait_timeout = 7200\")",
+		}},
+		pkg: "mysqlbackend", test: "TestStoppedWaiterIsClosed",
 	},
 	{
 		guard: "mysql: the sweep moves on", file: "mysqlbackend/sweep.go",
@@ -843,5 +957,14 @@ var mysqlMutants = []mutant{
 			old: "\tc.isLeft = true\n\t_ = c.socket.Close()\n", new: "\t_ = c.socket\n",
 		}},
 		pkg: "mysqlbackend", test: "TestGarbledAnswerEndsItsConnection",
+	},
+	{
+		guard:   "mysql: the certificate of the server is verified",
+		file:    "backend/tlsfile/tlsfile.go",
+		without: "any server that an attacker puts in front of the database gets the password",
+		edits: []edit{{
+			old: "MinVersion: tls.VersionTLS12, ", new: "InsecureSkipVerify: true, ",
+		}},
+		pkg: "mysqlbackend", test: "TestTLS",
 	},
 }

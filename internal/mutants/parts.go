@@ -48,7 +48,7 @@ var parts = []part{
 		steps: [][]string{
 			{"-run", "^TestScripts$", "./redisbackend"},
 			// replicas, memory, costs
-			{"-run", "^Test(DemotedMaster|NobodyQueues|UncontendedFairLock)", "./redisbackend"},
+			{"-run", "^Test(DemotedMaster|FullServerQueues|UncontendedLockDoes)", "./redisbackend"},
 			{"-run", "^TestConformance$", "./redisbackend"},
 		},
 	},

@@ -174,10 +174,50 @@ var pgMutants = []mutant{
 		guard: "postgres: a roster is stored over what was read", file: "pgbackend/statements.go",
 		without: "of two changes at a time one is lost: too many holders, or a permit that is gone",
 		edits: []edit{{
-			old: "WHERE name = $1 AND version = $2\n",
-			new: "WHERE name = $1 AND $2::bigint > 0\n",
+			old: "isUnchanged = `version = $2 AND fence = $9 AND owner = $10 AND expires = $11\n" +
+				"\tAND sha256(roster) IS NOT DISTINCT FROM $12`",
+			new: "isUnchanged = `$2::bigint > 0 AND $9::bigint > 0 AND $10::text >= ''\n" +
+				"\tAND $11::timestamptz > '-infinity' AND length($12::bytea) IS DISTINCT FROM 0`",
 		}},
 		pkg: "pgbackend", test: "TestConformance/NoPermitTooMany",
+	},
+	{
+		guard: "postgres: a version alone is not enough", file: "pgbackend/statements.go",
+		without: "a row that was read on a former primary is stored over a held lock: two holders",
+		edits: []edit{{
+			old: "version = $2 AND fence = $9 AND owner = $10 AND expires = $11\n",
+			new: "version = $2 AND $9::bigint > 0 AND $10::text >= ''\n" +
+				"\tAND $11::timestamptz > '-infinity'\n",
+		}},
+		pkg: "pgbackend", test: "TestRowOfAnotherServerIsNotStored",
+	},
+	{
+		guard: "postgres: a roster is part of what was read", file: "pgbackend/statements.go",
+		without: "a row that was read on a former primary is stored over a held lock: two holders",
+		edits: []edit{{
+			old: "AND sha256(roster) IS NOT DISTINCT FROM $12`",
+			new: "AND length($12::bytea) IS DISTINCT FROM 0`",
+		}},
+		pkg: "pgbackend", test: "TestRowOfAnotherServerIsNotStored",
+	},
+	{
+		guard: "postgres: a set compares more than versions", file: "pgbackend/statements.go",
+		without: "a row that was read on a former primary is stored over a held lock: two holders",
+		edits: []edit{{
+			old: "\t\tAND l.fence = n.read_fence AND l.owner = n.read_owner " +
+				"AND l.expires = n.read_expires\n",
+			new: "",
+		}},
+		pkg: "pgbackend", test: "TestRowOfAnotherServerIsNotStored",
+	},
+	{
+		guard: "postgres: a set compares rosters", file: "pgbackend/statements.go",
+		without: "a row that was read on a former primary is stored over a held lock: two holders",
+		edits: []edit{{
+			old: "\t\tAND sha256(l.roster) IS NOT DISTINCT FROM n.read_roster\n",
+			new: "",
+		}},
+		pkg: "pgbackend", test: "TestRowOfAnotherServerIsNotStored",
 	},
 	{
 		guard: "postgres: statements end before Capabilities.Late", file: "pgbackend/open.go",
@@ -189,17 +229,65 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestDefaultsOfTheServerDoNotMatter",
 	},
 	{
+		guard:   "postgres: a connection that refuses changes is left",
+		file:    "pgbackend/attempt.go",
+		without: "after a failover the pool of a program lends connections to the standby",
+		edits:   []edit{{old: "hasCode(err, codeReadOnly) || errors", new: "errors"}},
+		pkg:     "pgbackend", test: "TestReadOnlyConnectionIsLeft",
+	},
+	{
+		guard:   "postgres: a connection to a standby is left",
+		file:    "pgbackend/attempt.go",
+		without: "after a failover the pool of a program lends connections to the standby",
+		edits:   []edit{{old: " || errors.Is(err, errReadOnly) {", new: " {"}},
+		pkg:     "pgbackend", test: "TestReadOnlyConnectionIsLeft",
+	},
+	{
+		guard:   "postgres: no answer is a row of a standby",
+		file:    "pgbackend/record.go",
+		without: "a standby that is behind makes a driver report a held lock as lost",
+		edits:   []edit{{old: "case readOnly:", new: "case readOnly && err != nil:"}},
+		pkg:     "pgbackend", test: "TestReadOnlyConnectionIsLeft",
+	},
+	{
+		guard:   "postgres: a standby without a row is no answer",
+		file:    "pgbackend/statements.go",
+		without: "a standby that is behind makes a driver report a held lock as lost",
+		edits: []edit{{
+			old: "FROM (SELECT) AS one$ LEFT JOIN TABLE AS l ON l.name = ANY($1::bytea[])",
+			new: "FROM TABLE AS l WHERE l.name = ANY($1::bytea[])",
+		}},
+		pkg: "pgbackend", test: "TestReadOnlyConnectionIsLeft",
+	},
+	{
 		guard: "postgres: a standby is left", file: "pgbackend/open.go",
 		without: "a driver stays with a server that became a standby",
 		edits:   []edit{{old: "case readOnly != \"off\":", new: "case readOnly == \"\":"}},
 		pkg:     "pgbackend", test: "TestStandbyIsUnavailable",
 	},
 	{
+		guard:   "postgres: the settings of a connection are checked",
+		file:    "pgbackend/open.go",
+		without: "a request that was given up takes the lock later, for a whole TTL",
+		edits: []edit{{
+			old: "\tf, err := checkOwn(ctx, conn)\n\treturn cmp.Or(err, f.unkept())\n",
+			new: "\t_, err := checkOwn(ctx, conn)\n\treturn err\n",
+		}},
+		pkg: "pgbackend", test: "TestSettingsThatAreNotKept",
+	},
+	{
+		guard:   "postgres: transaction_timeout is off",
+		file:    "pgbackend/open.go",
+		without: "a statement that waits for a row ends its connection, and its outcome is unknown",
+		edits:   []edit{{old: "check(ctx, conn, true)", new: "check(ctx, conn, false)"}},
+		pkg:     "pgbackend", test: "TestDefaultsOfTheServerDoNotMatter",
+	},
+	{
 		guard: "postgres: a pooler is detected", file: "pgbackend/open.go",
 		without: "settings and LISTEN are lost between two statements",
 		edits: []edit{{
-			old: "pooled = pid != strconv.FormatUint(uint64(conn.PID()), 10)",
-			new: "pooled = pid == strconv.FormatUint(uint64(conn.PID())+1, 36)",
+			old: "isPooled = pid != strconv.FormatUint(uint64(conn.PID()), 10)",
+			new: "isPooled = pid == strconv.FormatUint(uint64(conn.PID())+1, 36)",
 		}},
 		pkg: "pgbackend", test: "TestPoolerIsDetected",
 	},
@@ -213,7 +301,8 @@ var pgMutants = []mutant{
 		guard: "postgres: behind a pooler the settings count", file: "pgbackend/open.go",
 		without: "a crash or a failover forgets locks",
 		edits: []edit{{
-			old: "\t_, err := check(ctx, conn)\n\treturn err\n", new: "\treturn nil\n",
+			old: "\tf, err := check(ctx, conn, false)\n\treturn cmp.Or(err, f.unkept())\n",
+			new: "\treturn nil\n",
 		}},
 		pkg: "pgbackend", test: "TestPooledSettings",
 	},
@@ -242,13 +331,13 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestCloseInABlackHole",
 	},
 	{
-		guard: "postgres: a foreign roster is a conflict", file: "pgbackend/record.go",
-		without: "a foreign value is overwritten",
+		guard: "postgres: a roster that cannot be read is a conflict", file: "pgbackend/record.go",
+		without: "an Acquire takes a lock whose holders it cannot read",
 		edits: []edit{{
 			old: "entries, err := roster.Parse(r.roster)\n\t\tif err != nil {",
 			new: "entries, err := roster.Parse(r.roster)\n\t\tif false {",
 		}},
-		pkg: "pgbackend", test: "TestConformance/ForeignValueIsAConflict",
+		pkg: "pgbackend", test: "TestUnreadableRowIsBroken",
 	},
 	{
 		guard: "postgres: the sweep waits for no row", file: "pgbackend/statements.go",
@@ -258,7 +347,7 @@ var pgMutants = []mutant{
 	},
 	{
 		guard: "postgres: no query of WITH hides a table", file: "pgbackend/statements.go",
-		without: "the renewals of a table with the name asked fail",
+		without: "the renewals of a table fail if it has the name of a query",
 		edits: []edit{
 			{old: "WITH asked$ AS (", new: "WITH asked AS ("},
 			{old: "FROM asked$ AS a", new: "FROM asked AS a"},
@@ -281,7 +370,7 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestSilentHostsArePassed/the_listener",
 	},
 	{
-		guard: "postgres: requests delay no renewal", file: "pgbackend/driver.go",
+		guard: "postgres: requests delay no renewal", file: "pgbackend/renew.go",
 		without: "many requests make renewals wait until leases are lost",
 		edits:   []edit{{old: "d.edit(ctx, d.renewals, key,", new: "d.edit(ctx, d.main, key,"}},
 		pkg:     "pgbackend", test: "TestRequestsDelayNoRenewal",
@@ -310,6 +399,15 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestClosedPoolIsUnavailable",
 	},
 	{
+		guard:   "postgres: the certificate of the server is verified",
+		file:    "backend/tlsfile/tlsfile.go",
+		without: "any server that an attacker puts in front of the database gets the password",
+		edits: []edit{{
+			old: "MinVersion: tls.VersionTLS12, ", new: "InsecureSkipVerify: true, ",
+		}},
+		pkg: "pgbackend", test: "TestTLS",
+	},
+	{
 		guard: "postgres: TLS of the environment does not count", file: "pgbackend/open.go",
 		without: "a variable for other programs turns TLS on, or keeps the driver from connecting",
 		edits:   []edit{{old: " sslrootcert=''", new: ""}},
@@ -336,7 +434,7 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: a slot lasts as long as its connection", file: "pgbackend/pool.go",
 		without: "requests take the connections that are reserved for renewals",
-		edits:   []edit{{old: "\tif isClosed {\n", new: "\tif isClosed && false {\n"}},
+		edits:   []edit{{old: "IsClosed() && !awaitCleanup(own)", new: "IsClosed() && false"}},
 		pkg:     "pgbackend", test: "TestSlotLastsAsLongAsItsConnection",
 	},
 	{
@@ -367,7 +465,7 @@ var pgMutants = []mutant{
 		edits: []edit{{
 			old: "case all && a.lane.abandon():", new: "case a.lane.abandon():",
 		}},
-		pkg: "pgbackend", test: "TestOneCallerLeavesItsStatementToTheOthers",
+		pkg: "pgbackend", test: "TestOneCallerLeavesASharedStatement",
 	},
 	{
 		guard:   "postgres: an acquisition that was not sent has no unknown outcome",
@@ -465,7 +563,10 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		guard: "postgres: a set is stored over what was read", file: "pgbackend/statements.go",
 		without: "AcquireAll takes a lock that another client has taken meanwhile",
 		edits: []edit{{
-			old: "ON l.name = n.name AND l.version = n.version",
+			old: "ON l.name = n.name AND l.version = n.version\n" +
+				"\t\tAND l.fence = n.read_fence AND l.owner = n.read_owner " +
+				"AND l.expires = n.read_expires\n" +
+				"\t\tAND sha256(l.roster) IS NOT DISTINCT FROM n.read_roster",
 			new: "ON l.name = n.name",
 		}},
 		pkg: "pgbackend", test: "TestSetMeetsAnotherChange",
@@ -549,7 +650,7 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		pkg: "pgbackend", test: "TestResetConnectionSendsNothing",
 	},
 	{
-		guard: "postgres: abandoned requests leave slots", file: "pgbackend/gate.go",
+		guard: "postgres: abandoned requests leave slots", file: "pgbackend/lane.go",
 		without: "attempts for one locked row delay the releases of all other locks",
 		edits:   []edit{{old: "<= (cap(l.slots)+1)/2 {", new: "<= cap(l.slots) {"}},
 		pkg:     "pgbackend", test: "TestAbandonedRequestsLeaveSlots",
@@ -572,7 +673,7 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		pkg:     "pgbackend", test: "TestRenewalGetsItsTurn",
 	},
 	{
-		guard: "postgres: a renewal waits for its turn", file: "pgbackend/renew.go",
+		guard: "postgres: a renewal waits for its turn", file: "pgbackend/driver.go",
 		without: "a renewal never finds a row unlocked that many clients change: the lease is lost",
 		edits: []edit{{
 			old: "err = renewEntries(ctx, d.editPatiently, g.Key, gs)[0]", new: "_ = gs",
@@ -645,6 +746,68 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		pkg: "pgbackend", test: "TestSilentConnectionsDelayNoRenewal",
 	},
 	{
+		guard:   "postgres: the wait for a cancel request is limited",
+		file:    "pgbackend/pool.go",
+		without: "two requests on a pool of the caller stop all renewals for 15 s",
+		edits: []edit{{
+			old: "const cleanupTimeout = 2 * cancelTimeout",
+			new: "const cleanupTimeout = 20 * cancelTimeout",
+		}},
+		pkg: "pgbackend", test: "TestHangingCancelRequestsDelayNoRenewal",
+	},
+	{
+		guard:   "postgres: a connection in its clean-up leaves its pool",
+		file:    "pgbackend/pool.go",
+		without: "after some resets, a pool of the caller has no connection for 15 s",
+		edits:   []edit{{old: "\t\tconn.Hijack()\n", new: "\t\tconn.Release()\n"}},
+		pkg:     "pgbackend", test: "TestHangingCancelRequestsDelayNoRenewal",
+	},
+	{
+		guard: "postgres: an unreadable lock hides no other lock", file: "pgbackend/inspect.go",
+		without: "one damaged row makes List fail for all locks",
+		edits: []edit{{
+			old: "key, err))\n		return nil\n",
+			new: "key, err))\n		return err\n",
+		}},
+		pkg: "pgbackend", test: "TestUnreadableRowIsBroken",
+	},
+	{
+		guard:   "postgres: a break of all holders clears an unreadable lock",
+		file:    "pgbackend/inspect.go",
+		without: "a damaged row keeps its lock taken until an operator edits the table",
+		edits: []edit{{
+			old: "owner == \"\" && errors.Is(err, backend.ErrConflict)",
+			new: "owner == \"\\x00\" && errors.Is(err, backend.ErrConflict)",
+		}},
+		pkg: "pgbackend", test: "TestUnreadableRowIsBroken",
+	},
+	{
+		guard:   "postgres: an answer that cannot be read is unknown",
+		file:    "pgbackend/batch.go",
+		without: "Lock fails, and the lock stays taken for a whole TTL",
+		edits: []edit{{
+			old: "fmt.Errorf(\"the server has answered for row %d of %d\", position, n)",
+			new: "fmt.Errorf(\"%w: row %d of %d\", errStranger, position, n)",
+		}},
+		pkg: "pgbackend", test: "TestUnreadableAnswerIsUnknown",
+	},
+	{
+		guard:   "postgres: List omits free locks",
+		file:    "pgbackend/inspect.go",
+		without: "a lock is listed that has neither holders nor waiters",
+		edits:   []edit{{old: "if len(info.Holders) > 0 ||", new: "if len(info.Holders) >= 0 ||"}},
+		pkg:     "pgbackend", test: "TestListOmitsFreeLocks",
+	},
+	{
+		guard:   "postgres: a page of List reads few rows",
+		file:    "pgbackend/statements.go",
+		without: "with very many free rows, List fails",
+		edits: []edit{{
+			old: "WHERE name >= $1 ORDER BY name LIMIT $3", new: "WHERE name >= $1 ORDER BY name",
+		}},
+		pkg: "pgbackend", test: "TestListReadsFewRowsAtATime",
+	},
+	{
 		guard: "postgres: a locked roster is renewed at the end", file: "pgbackend/renew.go",
 		without: "locked rosters delay the other renewals until leases are lost",
 		edits: []edit{{
@@ -666,7 +829,7 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		guard: "postgres: behind a pooler statements end", file: "pgbackend/open.go",
 		without: "a request that was given up takes the lock later, for a whole TTL",
 		edits: []edit{{
-			old: "case pooled && isLimited != \"t\":", new: "case pooled && isLimited == \"?\":",
+			old: "case !f.isLimited:", new: "case !f.isLimited && f.isQuiet:",
 		}},
 		pkg: "pgbackend", test: "TestPooledSettings",
 	},
@@ -674,7 +837,7 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		guard: "postgres: behind a pooler warnings arrive", file: "pgbackend/open.go",
 		without: "a cancelled commit counts as a grant, which a failover forgets: two holders",
 		edits: []edit{{
-			old: "case pooled && isQuiet == \"t\":", new: "case pooled && isQuiet == \"?\":",
+			old: "case f.isQuiet:", new: "case f.isQuiet && !f.isLimited:",
 		}},
 		pkg: "pgbackend", test: "TestPooledSettings",
 	},

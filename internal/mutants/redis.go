@@ -277,7 +277,7 @@ var redisMutants = []mutant{
 	{
 		guard:   "redis: the place of a dead waiter ends soon",
 		file:    "redisbackend/scripts/acquire.lua",
-		without: "a waiter that has died delays the others for a whole TTL",
+		without: "a waiter that has died delays the next ones for a whole TTL",
 		edits:   []edit{{old: "math.min(ttl, entry_term)", new: "tonumber(ttl)"}},
 		pkg:     "redisbackend", test: "TestScripts",
 	},
@@ -393,7 +393,7 @@ var redisMutants = []mutant{
 	{
 		guard:   "redis: waiters return when the first of several terms ends",
 		file:    "redisbackend/scripts/refuse.lua",
-		without: "a writer is late for as long as a reader that has left renewed after the others",
+		without: "a writer is late by the last renewal of a reader that has left",
 		edits: []edit{{
 			old: "return {lock.first - now,", new: "return {redis.call('PTTL', KEYS[1]),",
 		}},
@@ -630,7 +630,88 @@ var redisMutants = []mutant{
 		guard: "redis: a closed connection sends nothing", file: "redisbackend/dial.go",
 		without: "the kernel sends a request that was given up long after its release",
 		edits:   []edit{{old: "\t\tabort.OnClose(conn) //", new: "\t\t_ = abort.OnClose //"}},
-		pkg:     "redisbackend", test: "TestClosedConnectionSendsNothing",
+		pkg:     "redisbackend", test: "TestClosedConnectionSendsNothing/server",
+	},
+	{
+		guard: "redis: nor does one that sentinels chose", file: "redisbackend/sentinel.go",
+		without: "the kernel sends a request that was given up long after its release",
+		edits:   []edit{{old: ") NetConn() net.Conn {", new: ") netConn() net.Conn {"}},
+		pkg:     "redisbackend", test: "TestClosedConnectionSendsNothing/sentinel",
+	},
+	{
+		guard: "redis: a replica inspects nothing", file: "redisbackend/scripts/inspect.lua",
+		without: "a demoted master reports a holder that has left, or a lock as free",
+		edits: []edit{{
+			old: "if type(refused) == 'table' and", new: "if type(refused) == 'number' and",
+		}},
+		pkg: "redisbackend", test: "TestDemotedMasterIsIgnored",
+	},
+	{
+		guard:   "redis: an inspection needs no writes",
+		file:    "redisbackend/scripts/inspect.lua",
+		without: "while a server accepts no writes, nothing shows which locks are held",
+		edits: []edit{{
+			old: "string.find(refused.err, 'READONLY', 1, true)",
+			new: "not string.find(refused.err, 'WRONGTYPE', 1, true)",
+		}},
+		pkg: "redisbackend", test: "TestInspectNeedsNoWrites",
+	},
+	{
+		guard: "redis: a replica lists nothing", file: "redisbackend/inspect.go",
+		without: "a demoted master without locks lists none, and not an error",
+		edits:   []edit{{old: ` && !isReply(wait.Err(), replicaWaits) {`, new: " {"}},
+		pkg:     "redisbackend", test: "TestDemotedMasterIsIgnored",
+	},
+	{
+		guard: "redis: a list needs no right to WAIT", file: "redisbackend/inspect.go",
+		without: "List fails for a user without that right, or behind a proxy",
+		edits:   []edit{{old: "err = step.Err()", new: "_ = step.Err()"}},
+		pkg:     "redisbackend", test: "TestListNeedsNoWait",
+	},
+	{
+		guard: "redis: a deaf link is replaced", file: "redisbackend/link.go",
+		without: "grants and breaks are missed when the node of the link has left the cluster",
+		edits:   []edit{{old: "if l.isDeaf() {", new: "if l.isDeaf() && false {"}},
+		pkg:     "redisbackend", test: "TestDeafLinkIsReplaced",
+	},
+	{
+		guard: "redis: a node without cluster is left", file: "redisbackend/lane.go",
+		without: "the names of a node that has left the cluster are unavailable for a minute",
+		edits:   []edit{{old: ` || isReply(err, "CLUSTERDOWN")`, new: " || false"}},
+		pkg:     "redisbackend", test: "TestNodeWithoutClusterIsLeft",
+	},
+	{
+		guard: "redis: Close ends dials", file: "redisbackend/dial.go",
+		without: "a dial to a silent server outlives Close until its timeout",
+		edits: []edit{{
+			old: "defer context.AfterFunc(d.ctx, cancel)()",
+			new: "defer context.AfterFunc(ctx, cancel)()",
+		}},
+		pkg: "redisbackend", test: "TestCloseEndsDials/rediss",
+	},
+	{
+		guard: "redis: Close ends queries", file: "redisbackend/sentinel.go",
+		without: "the search for the master outlives Close if a sentinel is silent",
+		edits: []edit{{
+			old: "defer context.AfterFunc(s.ctx, cancel)()",
+			new: "defer context.AfterFunc(ctx, cancel)()",
+		}},
+		pkg: "redisbackend", test: "TestCloseEndsDials",
+	},
+	{
+		guard: "redis: Close ends the context of dials", file: "redisbackend/open.go",
+		without: "a dial to a silent server outlives Close until its timeout",
+		edits:   []edit{{old: "\tc.end()\n", new: ""}},
+		pkg:     "redisbackend", test: "TestCloseEndsDials",
+	},
+	{
+		guard: "redis: a malformed renewal is no loss", file: "redisbackend/renew.go",
+		without: "a proxy that garbles an answer costs a lease that the server still has",
+		edits: []edit{{
+			old: "renewals[i].Err = errUnexpected(held[i])",
+			new: "renewals[i].Err = backend.ErrLost",
+		}},
+		pkg: "redisbackend", test: "TestMalformedRenewalIsNoLoss",
 	},
 	{
 		guard: "redis: old idle connections are not tried", file: "redisbackend/open.go",

@@ -12,6 +12,15 @@ var rosterMutants = []mutant{
 		pkg: "backend/roster", test: "TestTerms",
 	},
 	{
+		guard: "roster: a waiter that polls keeps its place", file: "backend/roster/roster.go",
+		without: "a client that polls rarely loses its place between two polls, and waits for ever",
+		edits: []edit{{
+			old: "left = min(left, Place(req.TTL)/3)",
+			new: "left = min(left, Place(req.TTL)*3)",
+		}},
+		pkg: "backend/roster", test: "TestPollersKeepTheirPlaces",
+	},
+	{
 		guard: "roster: a waiter is no holder", file: "backend/roster/roster.go",
 		without: "an owner renews, downgrades or exports a lock that it does not hold",
 		edits:   []edit{{old: "e != nil && e.Granted {", new: "e != nil {"}},
@@ -49,7 +58,7 @@ var rosterMutants = []mutant{
 	},
 	{
 		guard: "roster: a place ends soon", file: "backend/roster/roster.go",
-		without: "a dead waiter delays all others for its whole TTL",
+		without: "a dead waiter delays all other waiters for its whole TTL",
 		edits:   []edit{{old: "return min(ttl, MaxPlace)", new: "return ttl"}},
 		pkg:     "backend/roster", test: "TestTerms",
 	},

@@ -29,6 +29,14 @@ var sessionMutants = []mutant{
 		pkg:     "internal/session", test: "TestHeldLockIsNotRequested",
 	},
 	{
+		guard: "session: a release waits for no connection", file: "internal/session/driver.go",
+		without: "Unlock is ErrUncertain while a waiter connects, though the lock is free",
+		edits: []edit{{
+			old: "\tif !d.isConnected() {\n\t\treturn backend.ErrNotHeld\n\t}\n", new: "",
+		}},
+		pkg: "internal/session", test: "TestReleaseDoesNotWaitForAConnection",
+	},
+	{
 		guard:   "session: a request that was given up is not sent",
 		file:    "internal/session/driver.go",
 		without: "an acquisition is executed after its release, and its lock stays held",
@@ -265,21 +273,21 @@ var sessionMutants = []mutant{
 		pkg: "mysqlbackend", test: "TestSessionNeedsAClock",
 	},
 	{
-		guard:   "session: losses are reported before the server knows",
+		guard:   "session: losses are reported before the connection ends",
 		file:    "internal/session/driver.go",
 		without: "the next holder has the lock while the former one believes in it",
 		edits: []edit{{
 			old: "\tdefer close(s.over)\n\tdefer s.conn.Close()\n",
 			new: "\tdefer close(s.over)\n\ts.conn.Close()\n",
 		}},
-		pkg: "internal/session", test: "TestLossesAreReportedBeforeTheServerKnows",
+		pkg: "internal/session", test: "TestLossesAreReportedBeforeTheConnectionEnds",
 	},
 	{
 		guard:   "session: a second cause does not close earlier",
 		file:    "internal/session/driver.go",
 		without: "the next holder has the lock while the former one believes in it",
 		edits:   []edit{{old: "\t\t<-s.over\n", new: "\t\ts.conn.Close()\n"}},
-		pkg:     "internal/session", test: "TestLossesAreReportedBeforeTheServerKnows",
+		pkg:     "internal/session", test: "TestLossesAreReportedBeforeTheConnectionEnds",
 	},
 	{
 		guard: "session: patience ends with the terms", file: "internal/session/driver.go",
@@ -494,7 +502,7 @@ var sessionMutants = []mutant{
 	{
 		guard: "mysql: a session opens slowly", file: "mysqlbackend/session.go",
 		without: "a client with a round trip of 200 ms never opens a session",
-		edits:   []edit{{old: "max(openTimeout, t.Timeout)", new: "t.Timeout"}},
+		edits:   []edit{{old: "max(backend.OpenTimeout, t.Timeout)", new: "t.Timeout"}},
 		pkg:     "mysqlbackend", test: "TestSessionOpensSlowly",
 	},
 	{
@@ -517,8 +525,15 @@ var sessionMutants = []mutant{
 		without: "a client whose other hosts are silent cannot connect to the last one",
 		edits: []edit{{
 			old: "WithTimeout(ctx, patienceOf(base, opts.Timeout))",
-			new: "WithTimeout(ctx, openTimeout)",
+			new: "WithTimeout(ctx, backend.OpenTimeout)",
 		}},
 		pkg: "pgbackend", test: "TestSilentHostsArePassed/a_session",
+	},
+	{
+		guard:   "session: no TTL is longer than the server allows",
+		file:    "internal/session/options.go",
+		without: "Open succeeds, and the server ends the connection before the terms of its locks",
+		edits:   []edit{{old: " || ttl > maxTTL", new: ""}},
+		pkg:     "mysqlbackend", test: "TestBadURLs",
 	},
 }

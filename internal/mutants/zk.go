@@ -24,7 +24,7 @@ var zkMutants = []mutant{
 			old: "	if a.state == unknown {\n",
 			new: "	if a.state == unknown {\n		a.markAbsent()\n	}\n	if false {\n",
 		}},
-		pkg: "zkbackend", test: "TestLostReplyIsLookedFor",
+		pkg: "zkbackend", test: "TestNodeOfALostReplyIsFound",
 	},
 	{
 		guard: "zk: the holder's node is watched", file: "zkbackend/watch.go",
@@ -69,7 +69,7 @@ var zkMutants = []mutant{
 		file:    "zkbackend/acquisition.go",
 		without: "a renewal during a Downgrade returns a loss, and the lock stays taken",
 		edits:   []edit{{old: "if a.own.Load() == w {", new: "if true {"}},
-		pkg:     "zkbackend", test: "TestLossBesideADowngrade",
+		pkg:     "zkbackend", test: "TestLossDuringADowngrade",
 	},
 	{
 		guard: "zk: an unanswered downgrade is no loss", file: "zkbackend/acquisition.go",
@@ -92,6 +92,12 @@ var zkMutants = []mutant{
 			old: "return nil, err // never", new: "return nil, interpretError(err) // never",
 		}},
 		pkg: "zkbackend", test: "TestUnprovenDowngrade",
+	},
+	{
+		guard: "zk: a downgrade that may be executed is uncertain", file: "zkbackend/downgrade.go",
+		without: "a holder goes on as a writer although the server admits readers",
+		edits:   []edit{{old: "if err != nil && a.moving.Load() {", new: "if false {"}},
+		pkg:     "zkbackend", test: "TestDowngradeAfterAnUnansweredOne",
 	},
 	{
 		guard: "zk: a release follows an unanswered downgrade", file: "zkbackend/driver.go",
@@ -119,7 +125,7 @@ var zkMutants = []mutant{
 		guard: "zk: a removal finds a downgraded holder", file: "zkbackend/sweep.go",
 		without: "Break of a holder returns ErrNotHeld because the holder becomes a reader",
 		edits:   []edit{{old: "case len(chosen) == 0:", new: "default:"}},
-		pkg:     "zkbackend", test: "TestRemovalBesideADowngrade",
+		pkg:     "zkbackend", test: "TestRemovalDuringADowngrade",
 	},
 	{
 		guard: "zk: only the first entry is a conflict", file: "backend/kind/kind.go",
@@ -204,6 +210,24 @@ var zkMutants = []mutant{
 			new: "	case ping:\n		t.times = append(t.times, touch{sent: now, read: now})\n",
 		}},
 		pkg: "zkbackend", test: "TestProofCountsFromAnswers",
+	},
+	{
+		guard: "zk: a proof counts a suspend", file: "zkbackend/proof.go",
+		without: "the first proof after a suspend outlasts the session: two holders",
+		edits: []edit{{
+			old: "p.timeout-elapsed(m.touched, m.sent)",
+			new: "p.timeout-m.sent.Sub(m.touched)",
+		}},
+		pkg: "zkbackend", test: "TestProofCountsASuspend",
+	},
+	{
+		guard: "zk: a suspend makes a proof old", file: "zkbackend/proof.go",
+		without: "after a suspend a renewal sends no request, and the lease ends",
+		edits: []edit{{
+			old: "elapsed(s.proof.get().Sent, m.sent) < age",
+			new: "m.sent.Sub(s.proof.get().Sent) < age",
+		}},
+		pkg: "zkbackend", test: "TestSuspendMakesAProofOld",
 	},
 	{
 		guard: "zk: a proof needs a majority", file: "zkbackend/proof.go",
@@ -419,10 +443,43 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestReleaseAfterTheUserWasRefused",
 	},
 	{
+		guard: "zk: a connection that ends at once is replaced later", file: "zkbackend/dial.go",
+		without: "a server that closes each connection makes a client connect without a pause",
+		edits:   []edit{{old: "	s.pauseRedial()\n", new: "	_ = s.pauseRedial\n"}},
+		pkg:     "zkbackend", test: "TestConnectionsThatEndAtOnce",
+	},
+	{
+		guard: "zk: Open detects a server without containers", file: "zkbackend/open.go",
+		without: "without containers, the nodes of a lock stay if another client has created them",
+		edits: []edit{{
+			old: "probing.Go(func() { d.probeContainers(s) })",
+			new: "probing.Go(func() { _ = d.probeContainers })",
+		}},
+		pkg: "zkbackend", test: "TestServerWithoutContainers",
+	},
+	{
 		guard: "zk: a closed connection sends nothing", file: "zkbackend/dial.go",
 		without: "the kernel sends a request that was given up long after its release",
 		edits:   []edit{{old: "\t\tabort.OnClose(conn) //", new: "\t\t_ = abort.OnClose //"}},
 		pkg:     "zkbackend", test: "TestClosedConnectionSendsNothing",
+	},
+	{
+		guard: "zk: a node without a place holds alone", file: "zkbackend/driver.go",
+		without: "after 2^31-1 nodes in one queue the lock has two holders",
+		edits:   []edit{{old: "	if !ordered {\n", new: "	if false {\n"}},
+		pkg:     "zkbackend", test: "TestNumbersThatEnd",
+	},
+	{
+		guard: "zk: the numbers of a queue restart", file: "zkbackend/queue.go",
+		without: "after 2^31-1 nodes in one queue all waiters poll for ever",
+		edits:   []edit{{old: " || !isOrdered(node)", new: ""}},
+		pkg:     "zkbackend", test: "TestNumbersThatEnd",
+	},
+	{
+		guard: "zk: a Break of a part is uncertain", file: "zkbackend/sweep.go",
+		without: "Break reports that it was not executed, although holders lost the lock",
+		edits:   []edit{{old: "\tcase removed > 0:\n\t\t\t\tr", new: "\tcase false:\n\t\t\t\tr"}},
+		pkg:     "zkbackend", test: "TestBreakOfAPartIsUncertain",
 	},
 	{
 		guard: "zk: a Break that was given up removes nothing", file: "zkbackend/sweep.go",

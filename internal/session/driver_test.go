@@ -194,25 +194,25 @@ func TestEndOfAConnectionLosesAllLocks(t *testing.T) {
 	})
 }
 
-// TestLossesAreReportedBeforeTheServerKnows ends a connection for two causes at the same time. The
-// server then frees its locks.
-func TestLossesAreReportedBeforeTheServerKnows(t *testing.T) {
+// TestLossesAreReportedBeforeTheConnectionEnds ends a connection for two causes at the same time.
+// The server frees its locks after that.
+func TestLossesAreReportedBeforeTheConnectionEnds(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
 		t.Helper()
-		told := make(chan error, 2)
+		reported := make(chan error, 2)
 		for _, key := range []string{"a", "b"} {
 			req := request(key, "x")
 			req.Lost = func(err error) {
 				time.Sleep(time.Second)
-				told <- err
+				reported <- err
 			}
 			if _, err := d.Acquire(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
 		}
 		s.closed = func() {
-			if len(told) < 2 {
-				t.Errorf("the connection is closed when %d losses are reported", len(told))
+			if len(reported) < 2 {
+				t.Errorf("the connection is closed when %d losses are reported", len(reported))
 			}
 		}
 		begun, present := time.Now(), d.present
@@ -303,6 +303,25 @@ func TestRequestIsGivenUpWhileItConnects(t *testing.T) {
 		synctest.Wait()
 		if len(s.log) != 0 || len(s.conns) != 2 {
 			t.Errorf("%d connections, requests %q", len(s.conns), s.log)
+		}
+	})
+}
+
+// TestReleaseDoesNotWaitForAConnection releases a lock whose connection has ended, while another
+// request makes the next connection.
+func TestReleaseDoesNotWaitForAConnection(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		g, _ := acquired(t, d, "a", "x")
+		s.conns[0].close()
+		synctest.Wait()
+		s.dial = 8 * time.Second
+		go func() { _, _ = d.Acquire(context.Background(), request("b", "x")) }()
+		synctest.Wait()
+		begun := time.Now()
+		wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("Release took %v", took)
 		}
 	})
 }

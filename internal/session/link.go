@@ -11,7 +11,7 @@ import (
 // maxUnread limits what a server may send without being asked.
 const maxUnread = 1 << 20
 
-var errUnread = errors.New("the server sends more than was asked for")
+var errUnread = errors.New("the server sends more than was requested")
 
 // Link is a network connection that notices its end without a reader. On Linux the kernel reports
 // the end of a socket. For other connections and systems a goroutine reads ahead, and wakes the
@@ -115,7 +115,8 @@ func (l *Link) readAhead() {
 	}
 }
 
-// append adds what was read, and reports whether to read on.
+// append adds what was read, and reports whether to read on. After maxUnread bytes that no Read has
+// taken it ends the reading with errUnread, which Read returns when it has taken all of them.
 func (l *Link) append(part []byte, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +167,8 @@ func (l *Link) take(p []byte) (n int, until time.Time, err error) {
 	return n, l.until, nil
 }
 
-// await waits for a change, or for the deadline.
+// await waits for a change, or for the deadline. A zero deadline is none: then only a change ends
+// it, and the end of the connection is one.
 func (l *Link) await(until time.Time) {
 	if until.IsZero() {
 		<-l.stir

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -54,17 +55,23 @@ func TestEnsembles(t *testing.T) {
 	}
 }
 
-// succeeds takes the leader away until another member leads, and then brings it back.
+// succeeds takes the leader away until another member leads, and then brings it back. A leader that
+// is cut off may learn that only after another member leads.
 func succeeds(t *testing.T, e *Ensemble, away func(TB, *Server) (back func())) {
 	t.Helper()
 	leader := e.Leader(t)
 	back := away(t, leader)
-	for end := time.Now().Add(prompt); e.Leader(t) == leader; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the former leader still reports that it leads")
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), prompt)
+	defer cancel()
+	if e.Successor(ctx, leader) == nil {
+		t.Fatal("no other member reports that it leads")
 	}
-	unanswered(t, leader)
+	for answers(ctx, leader) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		t.Fatal("the former leader still answers")
+	}
 	for _, s := range e.Others(leader) {
 		if _, err := s.instance.Await(prompt); err != nil {
 			t.Error(err)

@@ -99,11 +99,17 @@ func controlled(t *testing.T, s *Server) {
 // unanswered checks that a server does not answer.
 func unanswered(t *testing.T, s *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := s.instance.Probe(ctx); err == nil {
+	if answers(t.Context(), s) {
 		t.Errorf("%s answers", s.Name)
 	}
+}
+
+// answers reports whether s answers soon.
+func answers(ctx context.Context, s *Server) bool {
+	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err := s.instance.Probe(ctx)
+	return err == nil
 }
 
 func write(t *testing.T, s *Server, value string) {

@@ -176,6 +176,19 @@ func NewMariaDB(tb TB, args ...string) *Server {
 	return own(tb, recipe.MariaDB(args...))
 }
 
+// NewMySQLTLS starts a MySQL server with a certificate, for this test alone. It also accepts
+// connections without TLS, unless a user requires TLS. The server is removed when the test ends.
+func NewMySQLTLS(tb TB, config pki.ServerTLS) *Server {
+	tb.Helper()
+	return own(tb, recipe.MySQLTLS(config))
+}
+
+// NewMariaDBTLS is [NewMySQLTLS] for a MariaDB server.
+func NewMariaDBTLS(tb TB, config pki.ServerTLS) *Server {
+	tb.Helper()
+	return own(tb, recipe.MariaDBTLS(config))
+}
+
 // Postgres returns the PostgreSQL server that all tests of this process share. [Main] stops it.
 func Postgres(tb TB) *Server {
 	tb.Helper()

@@ -3,7 +3,7 @@
 -- params   signal, maximum wait in seconds; {millis}: the same in ms
 -- returns  1: this connection has the signal; 0, NULL or error 3024: not in time
 --
--- MySQL knows whole seconds only, and reads the ms from the hint. MariaDB knows fractions,
+-- MySQL accepts whole seconds only, and reads the ms from the hint. MariaDB accepts fractions,
 -- and treats the hint as a comment.
 
 SELECT /*+ MAX_EXECUTION_TIME({millis}) */ GET_LOCK(?, ?)

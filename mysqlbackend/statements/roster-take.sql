@@ -7,10 +7,11 @@
 -- returns  as the number of changed rows: 0 if the row is not such a roster, or the server is
 --          read-only; as the insert id: the fence
 --
--- The name may also be free, if no entry leaves: then its row becomes a roster. The driver makes
--- all other changes by roster-read.sql and roster-write.sql. This statement needs no second one,
--- so no other client can overtake it. Its term counts from its own beginning, and it raises the
--- token; see acquire.sql and roster-write.sql.
+-- The name may also be free, if no entry leaves: then its row becomes a roster. A lock that is kept
+-- for its first waiter is not free; see acquire.sql. The driver makes all other changes by
+-- roster-read.sql and roster-write.sql. This statement needs no second one, so no other client can
+-- overtake it. Its term counts from its own beginning, and it raises the token; see acquire.sql and
+-- roster-write.sql.
 --
 -- The server makes the assignments from left to right; see acquire.sql. {doc} is the text of the
 -- roster.
@@ -34,4 +35,4 @@ WHERE name = ? AND CONCAT(@@global.read_only) IN ('0', 'OFF')
     AND JSON_LENGTH({doc}) - ? < ? AND LENGTH(roster) < ?
     AND JSON_SEARCH({doc}, 'one', ?, NULL, '$[*].owner') IS NULL
     {present},
-    {isFree} AND (owner = '' OR expires <= UTC_TIMESTAMP(6)))
+    {isFree} AND expires <= UTC_TIMESTAMP(6))

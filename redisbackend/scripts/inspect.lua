@@ -4,7 +4,16 @@
 -- returns  an array of {value or 0, PTTL of the lock, number of live queue entries, a name from the
 --          queue or "", its kind or ""}; for a foreign value {}. The value of a lock with several
 --          holders is an array of the kind, record 1, remaining time 1 in ms, record 2, … The
---          records are like the value of an exclusive lock.
+--          records are like the value of an exclusive lock. Error READONLY: a replica, whose data
+--          may be old.
+--
+-- A master executes GETEX without an option like GET, but a replica refuses it. A master that
+-- permits no writes refuses it, too, but its data are not old.
+
+local refused = redis.pcall('GETEX', KEYS[1])
+if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then
+  return refused
+end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

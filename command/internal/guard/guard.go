@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -33,9 +35,21 @@ type Command struct {
 }
 
 // StartError is the reason why a command cannot run. Code is the exit code of sh for that reason.
+// IsPassing is true if a later attempt may succeed without a change of the command.
 type StartError struct {
-	Code int
-	text string
+	Code      int
+	IsPassing bool
+	text      string
+}
+
+// passing are errors of a system that is short of processes, memory or descriptors, and the error
+// of a file that is being written.
+var passing = []error{
+	syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
+}
+
+func isPassing(err error) bool {
+	return slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) })
 }
 
 func (e *StartError) Error() string { return e.text }
@@ -51,6 +65,7 @@ func CannotRun(name string, err error) *StartError {
 		err = inner.Err
 	}
 	return &StartError{
-		Code: CodeNoExec, text: fmt.Sprintf("%s: cannot be executed: %v", name, err),
+		Code: CodeNoExec, IsPassing: isPassing(err),
+		text: fmt.Sprintf("%s: cannot be executed: %v", name, err),
 	}
 }

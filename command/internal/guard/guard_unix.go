@@ -44,15 +44,17 @@ type Guard struct {
 	orders  *os.File
 	changes chan os.Signal // delivers after an answer
 	reader  sync.WaitGroup
-	ends    os.Signal // the last forwarded signal of Interrupts, or nil
-	before  []int     // descendants from before the start, as after exec in a shell
-	done    bool      // the guard has nothing to do any more
+	ends    os.Signal     // the last forwarded signal of Interrupts, or nil
+	before  []*os.Process // descendants from before the start, as after exec in a shell
+	done    bool          // the guard has nothing to do any more
 
 	mu     sync.Mutex
 	kills  int // calls of Kill since the last answer
 	phase  guardPhase
 	failed error // the reason why the command does not run
 	isLate bool  // the guard ended the job at its deadline
+	pid    int   // of the command, and of its group; 0 if unknown
+	empty  bool  // the command's group has no process
 	status syscall.WaitStatus
 	known  bool               // status is known
 	own    syscall.WaitStatus // of a guard that was killed
@@ -78,12 +80,13 @@ func Start(c Command, until time.Time) (*Guard, error) {
 	g := &Guard{changes: make(chan os.Signal, 1)}
 	// A process whose threads were looked up in /proc takes milliseconds longer to be reaped.
 	if hasChildren() {
-		g.before = descendantsOf(os.Getpid())
+		g.before = handlesOf(func() []int { return descendantsOf(os.Getpid()) })
 	}
 	answers, err := g.start(c, until)
 	if err != nil {
 		return nil, &StartError{
-			Code: CodeNoExec, text: fmt.Sprintf("the guard process cannot be started: %v", err),
+			Code: CodeNoExec, IsPassing: isPassing(err),
+			text: fmt.Sprintf("the guard process cannot be started: %v", err),
 		}
 	}
 	g.reader.Go(func() { g.read(answers) })
@@ -109,6 +112,7 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 		deadline = uptime() + time.Until(until)
 	}
 	g.orders = ordersEnd
+	g.order(orderParent+" %d", os.Getppid())
 	args := append([]string{
 		os.Args[0], Name,
 		fmt.Sprint(inheritable(orders)), fmt.Sprint(inheritable(answersEnd)),
@@ -172,6 +176,7 @@ func (g *Guard) note(word, value string) {
 	switch word {
 	case answerStarted:
 		g.phase = guardRuns
+		g.pid, _ = strconv.Atoi(value)
 	case answerFailed:
 		g.phase, g.failed = guardGone, parseFailure(value)
 	case answerLate:
@@ -188,9 +193,15 @@ func (g *Guard) note(word, value string) {
 		if !isLeft {
 			g.phase = guardGone
 		}
+	case answerEmpty:
+		g.empty = true
 	case answerGone:
 		g.phase = guardGone
 	case answerLost:
+		if g.phase == guardRuns && g.pid != 0 {
+			// The command ends with its guard. On Linux the kernel has seen to it already.
+			_ = syscall.Kill(g.pid, syscall.SIGKILL)
+		}
 		if g.phase != guardGone {
 			g.phase = guardLost
 		}
@@ -201,14 +212,14 @@ func (g *Guard) note(word, value string) {
 	}
 }
 
+// failure returns the value of an answerFailed.
+func failure(e *StartError) string { return fmt.Sprintf("%d %t %q", e.Code, e.IsPassing, e.text) }
+
 // parseFailure returns the error that an answerFailed describes, with its exit code.
 func parseFailure(value string) error {
-	code, text, _ := strings.Cut(value, " ")
-	number, _ := strconv.Atoi(code)
-	if plain, err := strconv.Unquote(text); err == nil {
-		text = plain
-	}
-	return &StartError{Code: number, text: text}
+	failed := &StartError{}
+	_, _ = fmt.Sscanf(value, "%d %t %q", &failed.Code, &failed.IsPassing, &failed.text)
+	return failed
 }
 
 // order sends an order. It does not wait for a guard that does not read: the pipe has room for
@@ -258,7 +269,7 @@ func (g *Guard) takeTerminal() {
 		group, err := syscall.Getpgid(pid)
 		return err == nil && group == front
 	})
-	if isJobs || t.isWith(0) {
+	if isJobs || g.pid != 0 && g.pid == front || t.isWith(0) {
 		t.take()
 	}
 }
@@ -289,6 +300,13 @@ func (g *Guard) Changed() <-chan os.Signal { return g.changes }
 // Ended reports whether the command has ended, or will never run.
 func (g *Guard) Ended() bool { return g.now() > guardRuns }
 
+// Abandoned reports whether the guard was killed before it reported the end of the command.
+func (g *Guard) Abandoned() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.phase == guardLost && !g.known
+}
+
 // Failure returns the reason why the command does not run, a *StartError, or nil.
 func (g *Guard) Failure() error {
 	g.mu.Lock()
@@ -309,7 +327,8 @@ func (g *Guard) Alive() bool {
 	case guardGone:
 		return false
 	case guardLost:
-		return len(g.orphans()) > 0 || !canListChildren() && hasChildren()
+		orphans, hasGroup := g.orphans(), g.signalGroup(0) // as in job.alive
+		return len(orphans) > 0 || hasGroup || !canListChildren() && hasChildren()
 	}
 	return true
 }
@@ -327,9 +346,28 @@ func (g *Guard) Forward(sig os.Signal) {
 func (g *Guard) Terminate() {
 	g.order(orderTerminate)
 	if g.now() == guardLost {
-		signalEach(g.orphans(), syscall.SIGTERM)
-		signalEach(g.orphans(), syscall.SIGCONT)
+		g.signalLeft(syscall.SIGTERM)
+		g.signalLeft(syscall.SIGCONT)
 	}
+}
+
+// signalLeft signals all processes of the job that a killed guard has left. The group reaches
+// processes that the system does not list.
+func (g *Guard) signalLeft(sig syscall.Signal) {
+	signalEach(g.orphans(), sig)
+	g.signalGroup(sig)
+}
+
+// signalGroup signals the command's group after the loss of the guard, and reports whether the
+// group still exists. As in the guard, an empty group is never signalled again.
+func (g *Guard) signalGroup(sig syscall.Signal) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.empty && g.pid != 0 {
+		err := syscall.Kill(-g.pid, sig)
+		g.empty = errors.Is(err, syscall.ESRCH)
+	}
+	return !g.empty && g.pid != 0
 }
 
 // Kill ends all processes of the job. The caller repeats it while a process is left. A guard that
@@ -341,7 +379,7 @@ func (g *Guard) Kill() {
 	g.mu.Unlock()
 	switch {
 	case g.now() == guardLost:
-		signalEach(g.orphans(), syscall.SIGKILL)
+		g.signalLeft(syscall.SIGKILL)
 	case calls > takeOverSilent, calls > takeOverStopped && isStopped(g.process.Pid):
 		_ = g.process.Kill()
 	default:
@@ -357,14 +395,9 @@ func hasChildren() bool {
 
 // orphans returns the processes of the job that a killed guard has left, after it has reaped those
 // that have ended.
-func (g *Guard) orphans() (processes []*os.Process) {
+func (g *Guard) orphans() []*os.Process {
 	g.reap()
-	for _, pid := range g.descendants() {
-		if process, err := os.FindProcess(pid); err == nil {
-			processes = append(processes, process)
-		}
-	}
-	return processes
+	return handlesOf(g.descendants)
 }
 
 // descendants returns all new children of dlock, and their descendants.
@@ -377,8 +410,14 @@ func (g *Guard) descendants() (pids []int) {
 
 // newChildren returns the children that dlock did not have before.
 func (g *Guard) newChildren() []int {
-	return slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool {
-		return slices.Contains(g.before, pid)
+	return slices.DeleteFunc(childrenOf(os.Getpid()), g.isFromBefore)
+}
+
+// isFromBefore reports whether a process is from before the start. When such a process has ended, a
+// process of the job may get its number.
+func (g *Guard) isFromBefore(pid int) bool {
+	return slices.ContainsFunc(g.before, func(p *os.Process) bool {
+		return p.Pid == pid && !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 	})
 }
 
@@ -390,6 +429,10 @@ func (g *Guard) reap() {
 		for _, child := range g.newChildren() {
 			got, _ := syscall.Wait4(child, nil, syscall.WNOHANG|anyChild, nil)
 			hasReaped = hasReaped || got == child
+		}
+		if g.pid != 0 { // children of the group may not be listed
+			got, _ := syscall.Wait4(-g.pid, nil, syscall.WNOHANG|anyChild, nil)
+			hasReaped = hasReaped || got > 0
 		}
 	}
 }
@@ -430,7 +473,7 @@ func (g *Guard) End() (code int, sig syscall.Signal, key bool) {
 	defer g.mu.Unlock()
 	switch {
 	case g.phase == guardLost && !g.known:
-		return 0, syscall.SIGKILL, false // it ended with its parent (prctl(2), PR_SET_PDEATHSIG)
+		return 0, syscall.SIGKILL, false // it ended with its guard
 	case g.status.Signaled():
 		return 0, g.status.Signal(), g.isKey
 	}

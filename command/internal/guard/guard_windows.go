@@ -62,6 +62,9 @@ func (g *Guard) Alive() bool { return !g.Ended() }
 // Late returns false: there is no deadline.
 func (g *Guard) Late() bool { return false }
 
+// Abandoned returns false: no guard process can be killed.
+func (g *Guard) Abandoned() bool { return false }
+
 // Failure returns nil: Start reports each failure.
 func (g *Guard) Failure() error { return nil }
 

@@ -37,5 +37,6 @@ func uptime() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
 // Limits is the part of the help about the limits of this system.
 const Limits = `
 On this system dlock cannot find processes that leave the process group of COMMAND:
-they go on without the lock. Ctrl-Z may have no effect in a script.
+they go on without the lock. In a script on BSD, Ctrl-Z has no effect, and a COMMAND
+in the background that reads from the terminal gets SIGHUP.
 `

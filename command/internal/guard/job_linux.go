@@ -32,10 +32,14 @@ func setAdopting(on bool) {
 }
 
 // canListChildren reports whether childrenOf can list children. It needs the /proc of this
-// process's namespace.
+// process's namespace, and a kernel that lists children there (proc(5), CONFIG_PROC_CHILDREN).
 func canListChildren() bool {
 	self, _ := os.Readlink("/proc/self")
-	return self == strconv.Itoa(os.Getpid())
+	if self != strconv.Itoa(os.Getpid()) {
+		return false
+	}
+	_, err := os.Stat("/proc/self/task/" + self + "/children")
+	return err == nil
 }
 
 // isStopped reports whether a signal has stopped a process.
@@ -48,8 +52,7 @@ func isStopped(pid int) bool {
 	return strings.HasPrefix(rest, "T")
 }
 
-// childrenOf returns the children of a process. It returns nothing if the kernel does not list
-// children (proc(5), CONFIG_PROC_CHILDREN), or if /proc is missing.
+// childrenOf returns the children of a process, or nothing if they cannot be listed.
 func childrenOf(pid int) (pids []int) {
 	if !canListChildren() {
 		return nil
@@ -104,4 +107,7 @@ func showAs(name string) {
 func uptime() time.Duration { return clock(unix.CLOCK_BOOTTIME) }
 
 // Limits is the part of the help about the limits of this system.
-const Limits = ""
+const Limits = `
+Without /proc, or on a kernel without CONFIG_PROC_CHILDREN, dlock cannot end processes
+that leave the process group of COMMAND. It then keeps the lock until they have ended.
+`

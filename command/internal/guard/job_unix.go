@@ -25,6 +25,7 @@ type job struct {
 	path     string
 	args     []string       // beginning with the name of the command
 	dlock    int            // the number of dlock's process
+	parent   int            // dlock's parent at the start, 0 if unknown
 	group    int            // dlock's process group, 0 if unknown
 	children chan os.Signal // SIGCHLD
 	terminal *terminal      // nil if there is none
@@ -139,7 +140,7 @@ func (j *job) ended() bool {
 
 // stopped reacts to a stop of the command by sig.
 func (j *job) stopped(sig syscall.Signal) {
-	switch orphaned := isOrphaned(j.group); {
+	switch orphaned := isOrphaned(j.group, j.parentOf); {
 	case j.state == jobStopping:
 		j.state = jobStopped
 		j.stopDlock()
@@ -159,6 +160,15 @@ func (j *job) stopped(sig syscall.Signal) {
 		j.state = jobStopped
 		j.signalDlocksGroup(syscall.SIGSTOP)
 	}
+}
+
+// parentOf returns the parent of a process, or 0 if it is unknown. Some systems do not list
+// parents. On those it returns only dlock's parent, as dlock sent it.
+func (j *job) parentOf(pid int) int {
+	if parent := parentOf(pid); parent != 0 || pid != j.dlock {
+		return parent
+	}
+	return j.parent
 }
 
 // isInFront reports whether the foreground group is the command's or a descendant's, such as the
@@ -227,7 +237,7 @@ func (j *job) forward(sig syscall.Signal) {
 		}
 	case syscall.SIGTSTP:
 		// If the group is orphaned, a key has sent the signal, and no shell could continue dlock.
-		if j.terminal == nil || !isOrphaned(j.group) {
+		if j.terminal == nil || !isOrphaned(j.group, j.parentOf) {
 			j.stop()
 		}
 	default:
@@ -285,14 +295,21 @@ func (j *job) signalAll(sig syscall.Signal) {
 	signalEach(j.strays(), sig)
 }
 
-// strays returns the descendants that have left the group. On systems with process handles, each
-// os.Process has one. It was listed both before and after its handle was made, so the handle cannot
-// be for a newer process with the same number.
-func (j *job) strays() (processes []*os.Process) {
-	for _, pid := range descendantsOf(os.Getpid()) {
-		if group, err := syscall.Getpgid(pid); err != nil || group == j.pid {
-			continue
-		}
+// strays returns the descendants that have left the group.
+func (j *job) strays() []*os.Process {
+	return handlesOf(func() []int {
+		return slices.DeleteFunc(descendantsOf(os.Getpid()), func(pid int) bool {
+			group, err := syscall.Getpgid(pid)
+			return err != nil || group == j.pid
+		})
+	})
+}
+
+// handlesOf returns the processes that list lists. On systems with process handles, each os.Process
+// has one. It was listed both before and after its handle was made, so the handle cannot be for a
+// newer process with the same number.
+func handlesOf(list func() []int) (processes []*os.Process) {
+	for _, pid := range list() {
 		if process, err := os.FindProcess(pid); err == nil {
 			processes = append(processes, process)
 		}
@@ -300,14 +317,21 @@ func (j *job) strays() (processes []*os.Process) {
 	if len(processes) == 0 {
 		return nil
 	}
-	again := descendantsOf(os.Getpid())
+	again := list()
 	return slices.DeleteFunc(processes, func(p *os.Process) bool {
 		return !slices.Contains(again, p.Pid)
 	})
 }
 
-// alive reports whether a process of the job is left.
-func (j *job) alive() bool { return !j.ended() || !j.childless || j.signalGroup(0) }
+// alive reports whether a process of the job is left. It checks the group even if a process outside
+// of it is left: once the group is empty, its number may be used again.
+func (j *job) alive() bool {
+	if !j.ended() {
+		return true
+	}
+	hasGroup := j.signalGroup(0)
+	return hasGroup || !j.childless
+}
 
 // endedByKey reports whether the terminal may have ended the command, by a key or by a hang-up.
 // Such a signal is for all of dlock's group.

@@ -37,20 +37,22 @@ func init() {
 
 // Orders of dlock, and answers of the guard. Each is a line.
 const (
+	orderParent    = "parent" // the number of dlock's parent
 	orderUntil     = "until"  // a deadline, in nanoseconds of uptime
 	orderSignal    = "signal" // the number of a signal that dlock received
 	orderTerminate = "terminate"
 	orderKill      = "kill" // repeated until no process is left
 	orderDone      = "done" // the guard ends and leaves the remaining processes alone
 
-	answerStarted = "started"
-	answerFailed  = "failed"  // exit code and quoted text: the command does not run
+	answerStarted = "started" // the number of the command and of its group
+	answerFailed  = "failed"  // exit code, whether it passes, quoted text: the command does not run
 	answerLate    = "late"    // the deadline is over
 	answerKilling = "killing" // to each order to kill
 	answerEnded   = "ended"   // wait status of the command, whether a key may have ended it, and
 	//                           whether a process of the job is left
-	answerGone = "gone" // no process of the job is left
-	answerLost = "lost" // never sent: dlock records it when the guard has ended
+	answerEmpty = "empty" // no process of the command's group is left, but another process is
+	answerGone  = "gone"  // no process of the job is left
+	answerLost  = "lost"  // never sent: dlock records it when the guard has ended
 )
 
 const (
@@ -84,6 +86,7 @@ type guardProcess struct {
 	phase    guardPhase
 	dlock    dlockState
 	isKiller bool // the guard sends SIGKILL until no process is left
+	isEmpty  bool // answerEmpty was sent
 }
 
 type dlockState int
@@ -150,11 +153,11 @@ func (p *guardProcess) run(path string, args []string) {
 		return
 	}
 	if failed := p.job.start(); failed != nil {
-		p.answer("%s %d %q", answerFailed, failed.Code, failed.text)
+		p.answer("%s %s", answerFailed, failure(failed))
 		return
 	}
 	p.phase = guardRuns
-	p.answer(answerStarted)
+	p.answer("%s %d", answerStarted, p.job.pid)
 	p.setTimer()
 	readable := make(chan struct{})
 	go p.poll(readable) // until the process ends
@@ -234,6 +237,8 @@ func (p *guardProcess) follow(order string) {
 	word, value, _ := strings.Cut(order, " ")
 	number, _ := strconv.ParseInt(value, 10, 64)
 	switch word {
+	case orderParent:
+		p.job.parent = int(number)
 	case orderUntil:
 		p.deadline = time.Duration(number)
 		p.setTimer()
@@ -299,6 +304,10 @@ func (p *guardProcess) report() {
 		p.phase = guardGone
 		p.look.Stop()
 		p.answer(answerGone)
+	}
+	if p.phase == guardEnded && p.job.empty && !p.isEmpty {
+		p.isEmpty = true
+		p.answer(answerEmpty)
 	}
 }
 

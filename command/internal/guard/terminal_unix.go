@@ -96,7 +96,7 @@ func (t *terminal) restore() {
 
 // isOrphaned reports whether no shell of the session waits for group, which is dlock's (POSIX,
 // orphaned process group). If such a group were stopped, no shell could continue it.
-func isOrphaned(group int) bool {
+func isOrphaned(group int, parentOf func(int) int) bool {
 	session, err := unix.Getsid(0)
 	if err != nil {
 		return true

@@ -39,6 +39,7 @@ var targets = []*target{
 	{name: "etcd", ttl: ttl, expiry: ttl + time.Second, start: etcdPlace},
 	{name: "etcd-3", ttl: ttl, expiry: ttl + time.Second, start: func(tb testenv.TB) *place {
 		p := ensemblePlace(testenv.EtcdEnsemble(tb), "")
+		p.reclass(campaign.LeaderStop, campaign.F) // the leader may end leases that were renewed
 		return p.wiped(campaign.F, func(tb testenv.TB) { wipeEtcd(tb, p.addrs) })
 	}},
 	{name: "mysql", ttl: ttl, expiry: ttl, start: func(tb testenv.TB) *place {
@@ -88,6 +89,13 @@ func (p *place) wiped(class campaign.Class, wipe func(tb testenv.TB)) *place {
 		}}
 	}
 	return p
+}
+
+// reclass changes the class of a fault, if p has the fault.
+func (p *place) reclass(k campaign.Kind, class campaign.Class) {
+	if f, ok := p.faults[k]; ok {
+		p.faults[k] = fault{class, f.inject}
+	}
 }
 
 func redisPlace(s *testenv.Server) *place {
@@ -195,9 +203,7 @@ func sentinelPlace(tb testenv.TB, query string, stopped campaign.Class) *place {
 	g := testenv.RedisSentinel(tb)
 	master := func(tb testenv.TB, _ string) *testenv.Server { return g.SentinelMaster(tb) }
 	p := groupPlace(g, g.URL+query, campaign.X, master)
-	if leader, ok := p.faults[campaign.LeaderStop]; ok {
-		p.faults[campaign.LeaderStop] = fault{stopped, leader.inject}
-	}
+	p.reclass(campaign.LeaderStop, stopped)
 	return p.wiped(campaign.F, func(tb testenv.TB) { wipeRedis(tb, g.SentinelMaster(tb).Addr) })
 }
 

@@ -364,10 +364,16 @@ func (f *fixture) noQuorum() {
 }
 
 // firstEndpointFails checks that a URL may contain dead or silent servers, as long as a majority
-// answers.
+// answers. The client opens after the election: on a slow machine the two together take longer than
+// an Open may.
 func (f *fixture) firstEndpointFails(fails away) {
 	leader := f.Ensemble.Leader(f)
 	defer fails(leader)()
+	ctx, cancel := context.WithTimeout(f.ctx, patience)
+	defer cancel()
+	if f.Ensemble.Successor(ctx, leader) == nil {
+		f.Fatal("no other member leads")
+	}
 	began := time.Now()
 	c := f.client(append([]*testenv.Server{leader}, f.Ensemble.Others(leader)...)...)
 	f.Logf("opened after %v", time.Since(began))

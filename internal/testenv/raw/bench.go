@@ -70,3 +70,37 @@ func RenewAll(b *testing.B, d backend.BatchRenewer, grants []*backend.Grant) {
 		}
 	}
 }
+
+// renewers is how many renewals RenewEach has under way at a time, as the core has.
+const renewers = 16
+
+// RenewEach measures the renewal of grants one by one, as the core renews the grants of a driver
+// that is no BatchRenewer.
+func RenewEach(b *testing.B, d backend.Driver, grants []*backend.Grant) {
+	b.Helper()
+	b.ReportAllocs()
+	for b.Loop() {
+		renewEach(b, d, grants)
+	}
+}
+
+// renewEach renews each grant once.
+func renewEach(b *testing.B, d backend.Driver, grants []*backend.Grant) {
+	b.Helper()
+	queue := make(chan *backend.Grant)
+	var running sync.WaitGroup
+	for range renewers {
+		running.Go(func() {
+			for g := range queue {
+				if _, err := d.Renew(b.Context(), g); err != nil {
+					b.Errorf("Renew: %v", err)
+				}
+			}
+		})
+	}
+	for _, g := range grants {
+		queue <- g
+	}
+	close(queue)
+	running.Wait()
+}

@@ -6,12 +6,14 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/dlock-go/dlock/internal/testenv/pki"
 	"github.com/dlock-go/dlock/internal/testenv/runner"
 	"github.com/dlock-go/dlock/internal/testenv/server"
 )
@@ -22,6 +24,26 @@ func MySQL(args ...string) *server.Recipe { return mysqlLike("mysql", "mysqld", 
 
 // MariaDB is [MySQL] for a MariaDB server.
 func MariaDB(args ...string) *server.Recipe { return mysqlLike("mariadb", "mariadbd", args) }
+
+// MySQLTLS returns the recipe of a MySQL server with a certificate. Each user may require TLS.
+func MySQLTLS(s pki.ServerTLS) *server.Recipe { return withCertificate(MySQL(), s) }
+
+// MariaDBTLS is [MySQLTLS] for a MariaDB server.
+func MariaDBTLS(s pki.ServerTLS) *server.Recipe { return withCertificate(MariaDB(), s) }
+
+func withCertificate(r *server.Recipe, s pki.ServerTLS) *server.Recipe {
+	r.TLS = &s
+	command := r.Command
+	r.Command = func(l runner.Listen) []string {
+		flags := append(command(l), "--ssl-cert="+path.Join(l.Dir, pki.CertFile),
+			"--ssl-key="+path.Join(l.Dir, pki.KeyFile))
+		if s.Clients != nil {
+			flags = append(flags, "--ssl-ca="+path.Join(l.Dir, pki.ClientsFile))
+		}
+		return flags
+	}
+	return r
+}
 
 func mysqlLike(name, program string, args []string) *server.Recipe {
 	return &server.Recipe{

@@ -31,7 +31,7 @@ type Recipe struct {
 	// Probe requests product and version from the server, over the server's protocol. An error
 	// means that the server is not ready.
 	Probe func(ctx context.Context, t Target) (version string, err error)
-	// TLS is the configuration of a server that accepts only TLS; nil: the server has no TLS.
+	// TLS is the configuration of a server with a certificate; nil: the server has no TLS.
 	TLS *pki.ServerTLS
 	// Start starts several servers that act as one server. If it is nil, Launch starts one server.
 	Start func(r *Recipe) (*Instance, error)
