@@ -1134,7 +1134,9 @@ func TestNoForeignDeadline(t *testing.T) {
 				}
 				d.breakLock = timeout
 				err := test.call(t.Context(), open(t, d), d)
-				wantErr(t, err, dlock.ErrUnavailable)
+				if !errors.Is(err, dlock.ErrUncertain) { // the request changed nothing
+					wantErr(t, err, dlock.ErrUnavailable)
+				}
 				wantNoErr(t, err, context.DeadlineExceeded, context.Canceled)
 			})
 		})
@@ -1309,5 +1311,62 @@ func TestRenewalInTheBackground(t *testing.T) {
 			frees(t, lease)
 			closes(t, c)
 		}
+	})
+}
+
+// TestGrantThroughWaitWithoutRenewal has a grant with the short term of a queue entry, and a server
+// that does not answer the first renewal. The lease still gets its whole TTL, because nothing
+// renews it later.
+func TestGrantThroughWaitWithoutRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{Queued: true})}
+		d.waits = []waitStep{waitGrants(d, time.Second, 0)}
+		d.renews = []renewStep{renewFails(errUnavailable)}
+		c := open(t, d, dlock.WithTTL(ttl))
+		lease := takes(t, c, "x", dlock.WithoutRenewal())
+		if left := time.Until(lease.Deadline()); left < life {
+			t.Errorf("%v are left of the lease, want %v", left, life)
+		}
+		frees(t, lease)
+	})
+}
+
+// TestWaitWithAnUnknownOutcome checks that an attempt whose Wait failed is cleaned up, because the
+// server may have granted it, and that the error of Lock says so.
+func TestWaitWithAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = repeat(100, busy(backend.Busy{}))
+		d.waits = []waitStep{waitFails(errServer)}
+		c := open(t, d)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := c.Lock(ctx, "x")
+		wantErr(t, err, context.DeadlineExceeded, dlock.ErrUncertain)
+		closes(t, c)
+		if n := len(d.of("release")); n == 0 {
+			t.Errorf("nothing was released: %s", d.story())
+		}
+	})
+}
+
+// TestUncertainIsNotUnavailable checks that the error of a request without an answer does not wrap
+// ErrUnavailable, which means that the request was not executed.
+func TestUncertainIsNotUnavailable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{acquireHangs}
+		d.breakLock = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		c := open(t, d)
+		_, err := c.TryLock(t.Context(), "x")
+		wantErr(t, err, dlock.ErrUncertain)
+		wantNoErr(t, err, dlock.ErrUnavailable)
+		err = c.Break(t.Context(), "x", "")
+		wantErr(t, err, dlock.ErrUncertain)
+		wantNoErr(t, err, dlock.ErrUnavailable)
 	})
 }

@@ -17,14 +17,15 @@
 // server can grant the lock again, and reports the end by [Lease.Context], [Lease.Lost] and
 // [Lease.Err]. No client can prevent that a process is stopped between its check of the
 // lease and its write. Each lease therefore has a [Lease.Fence], greater than the fences of
-// all earlier holders. A resource that keeps the highest fence it has received and refuses
-// lower ones is safe in any case.
+// all earlier holders. A resource that a [Mutex] protects, keeps the highest fence it has
+// received and refuses lower ones is safe in any case.
 //
 // # Waiting, renewing, releasing
 //
 // Lock waits until it acquires the lock or its context ends. The context does not limit the
 // lease, which is renewed in the background until Unlock. Unlock works on a context that
-// has ended, so that "defer lease.Unlock(ctx)" releases the lock in any case.
+// has ended, so that "defer lease.Unlock(ctx)" releases the lock in any case. Without it the
+// program has to keep the [Lease]: one that nothing refers to any more is not renewed.
 //
 // # Time
 //

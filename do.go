@@ -47,10 +47,10 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 		ended := l.Err()
 		unlockErr := l.Unlock(ctx)
 		if ended == nil && errors.Is(unlockErr, ErrLost) {
-			ended = unlockErr
+			ended = l.ref.Lease().Err()
 		}
 		if ended != nil && !errors.Is(ended, ErrNotHeld) {
-			err = errors.Join(err, ended)
+			err = errors.Join(err, l.client.wrap("do", l.Name(), ended))
 		} else if unlockErr != nil && !errors.Is(unlockErr, ErrNotHeld) { // fn may unlock
 			l.ref.Lease().Warn("dlock: unlock failed", unlockErr)
 		}

@@ -47,6 +47,10 @@ func TestDo(t *testing.T) {
 				if len(test.wants) == 0 && err != nil {
 					t.Error(err)
 				}
+				e, ok := errors.AsType[*dlock.Error](err)
+				if ok != test.lose || ok && e.Name != "x" {
+					t.Errorf("the error %v names no lock", err)
+				}
 				if released := len(d.of("release")) == 1; released == test.lose {
 					t.Errorf("the calls are %s", d.story())
 				}

@@ -117,9 +117,11 @@ func TestMinHoldOfALostLease(t *testing.T) {
 // unlocks.
 //
 //go:noinline
-func forget(t *testing.T, c *dlock.Client, name string, renewed <-chan struct{}) {
+func forget(
+	t *testing.T, c *dlock.Client, name string, renewed <-chan struct{}, opts ...dlock.Option,
+) {
 	t.Helper()
-	lease, err := c.Lock(t.Context(), name)
+	lease, err := c.Lock(t.Context(), name, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,6 +185,26 @@ func TestDroppedLease(t *testing.T) {
 	<-released
 	if more := len(d.of("renew")); more > renewed+1 { // one renewal can be under way
 		t.Errorf("renewed %d times after it was dropped", more-renewed)
+	}
+}
+
+// TestDroppedLeaseStaysForItsMinimumHold runs on the real clock, as TestDroppedLease does.
+func TestDroppedLeaseStaysForItsMinimumHold(t *testing.T) {
+	t.Parallel()
+	d, log := newScript(), newSignal()
+	released := make(chan struct{})
+	d.releases = []releaseStep{func(context.Context, *backend.Grant) error {
+		close(released)
+		return nil
+	}}
+	c := open(t, d, log.logger(), dlock.WithTTL(realTTL))
+	const hold = 3 * realTTL
+	begun := time.Now()
+	forget(t, c, "forgotten", nil, dlock.WithMinHold(hold))
+	log.wait(t, "a lease was dropped without Unlock")
+	<-released
+	if held := time.Since(begun); held < hold {
+		t.Errorf("released after %v, before the minimum hold of %v", held, hold)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/bound"
 	"github.com/dlock-go/dlock/internal/engine"
 )
 
@@ -35,7 +34,7 @@ func (c *Client) inspect(ctx context.Context, name string) (*backend.Info, error
 		return nil, err
 	}
 	defer c.engine.Leave()
-	bound := bound.New(ctx, engine.MaxRequest)
+	bound := c.engine.Bound(ctx)
 	defer bound.Cancel()
 	info, err := c.inspector.Inspect(bound, c.prefix+name)
 	if err == nil && info == nil {
@@ -123,14 +122,11 @@ func (c *Client) breakLock(ctx context.Context, name, owner string) error {
 		return err
 	}
 	defer c.engine.Leave()
-	bound := bound.New(ctx, engine.MaxRequest)
+	bound := c.engine.Bound(ctx)
 	defer bound.Cancel()
 	err := c.breaker.Break(bound, c.prefix+name, owner)
-	switch {
-	case err == nil, errors.Is(err, ErrNotHeld), engine.IsDefinite(err):
+	if errors.Is(err, ErrNotHeld) {
 		return err
-	case errors.Is(err, ErrUnavailable):
-		return engine.Unavailable(c.engine.Unanswered(ctx, err))
 	}
-	return engine.Uncertain(c.engine.Unanswered(ctx, err))
+	return c.engine.RequestError(ctx, err)
 }

@@ -64,10 +64,11 @@ func (l *Lease) Fence() uint64 {
 // the start of the last answered request plus the TTL, less 1 % and 10 ms, or the end of a
 // maximum hold. Deadline sends no request.
 //
-// The background renewal is due after a third of the TTL. So with renewals and without a
-// maximum hold, a Deadline that is closer than half of the TTL means that a renewal is slow or
-// has failed. After the end of all leases that share the grant it is the last deadline. The
-// zero Lease has a zero Deadline.
+// The background renewal is due after a third of the TTL. So with renewals and without a maximum
+// hold, a Deadline that is closer than half of the TTL means that a renewal is slow or has failed,
+// except shortly after a Lock that has waited: its first renewal is then under way. [Lease.Extend]
+// makes it a full term. After the end of all leases that share the grant it is the last deadline.
+// The zero Lease has a zero Deadline.
 func (l *Lease) Deadline() time.Time {
 	if h := l.ref.Lease(); h != nil {
 		return h.Deadline()

@@ -29,6 +29,7 @@ type hooked struct {
 	movable
 	late      time.Duration // for Capabilities
 	acquire   acquireStep
+	renew     renewStep
 	release   releaseStep
 	downgrade func(context.Context, *backend.Grant) (*backend.Grant, error)
 	export    func(context.Context, *backend.Grant) (string, error)
@@ -46,6 +47,13 @@ func (d *hooked) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		return d.acquire(ctx, req)
 	}
 	return d.movable.Acquire(ctx, req)
+}
+
+func (d *hooked) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	if d.renew != nil {
+		return d.renew(ctx, g)
+	}
+	return d.movable.Renew(ctx, g)
 }
 
 func (d *hooked) Release(ctx context.Context, g *backend.Grant) error {
@@ -671,4 +679,118 @@ func TestUnlockDuringAMove(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLossDuringAnExport has a driver that reports the loss of a grant to a renewal which crosses
+// its Export: the grant has moved. The Export still succeeds, and the handle is good.
+func TestLossDuringAnExport(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		c, other := open(t, d), open(t, another)
+		lease := takes(t, c, "x", dlock.WithTTL(ttl))
+		executed := false
+		d.export = func(ctx context.Context, g *backend.Grant) (string, error) {
+			ticket, err := d.movable.Export(ctx, g)
+			executed = true
+			time.Sleep(ttl / 3) // a renewal would be due
+			return ticket, err
+		}
+		renewals := 0
+		d.renew = func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+			renewals++
+			time.Sleep(time.Second)
+			if executed {
+				return backend.Term{}, backend.ErrLost
+			}
+			return d.movable.Renew(ctx, g)
+		}
+		extended := make(chan error, 1)
+		go func() { extended <- lease.Extend(t.Context()) }()
+		synctest.Wait()
+		handle, err := lease.Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if <-extended == nil || renewals != 1 {
+			t.Errorf("%d renewals during the Export", renewals)
+		}
+		adopted, err := other.Adopt(t.Context(), handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frees(t, adopted)
+	})
+}
+
+// TestRenewalsGoOnAfterAnExport checks that a lease is renewed again if its Export was refused.
+func TestRenewalsGoOnAfterAnExport(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHooked()
+		c := open(t, d)
+		lease := takes(t, c, "x", dlock.WithTTL(ttl))
+		d.export = func(context.Context, *backend.Grant) (string, error) {
+			time.Sleep(ttl / 2)
+			return "", errUnavailable
+		}
+		_, err := lease.Export(t.Context())
+		wantErr(t, err, dlock.ErrUnavailable)
+		time.Sleep(10 * ttl)
+		frees(t, lease)
+	})
+}
+
+// TestReportedLossDuringAnExport has a server that reports the loss of a grant while its Export is
+// executed. No caller gets the ticket, so the client frees the lock before the end of the term.
+func TestReportedLossDuringAnExport(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		c, other := open(t, d), open(t, another)
+		var lost func(error)
+		d.acquire = func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+			lost = req.Lost
+			return d.movable.Acquire(ctx, req)
+		}
+		lease := takes(t, c, "x", dlock.WithTTL(time.Hour))
+		d.export = func(ctx context.Context, g *backend.Grant) (string, error) {
+			ticket, err := d.movable.Export(ctx, g)
+			lost(backend.ErrLost)
+			return ticket, err
+		}
+		_, err := lease.Export(t.Context())
+		wantErr(t, err, dlock.ErrLost)
+		begun := time.Now()
+		frees(t, takes(t, other, "x"))
+		if took := time.Since(begun); took > time.Minute {
+			t.Errorf("the lock was free after %v", took)
+		}
+	})
+}
+
+// TestAdoptionThatCloseUndoes checks that the error of an Adopt which was executed as Close began
+// is uncertain: the handle is used up.
+func TestAdoptionThatCloseUndoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		c, other := open(t, d), open(t, another)
+		handle, err := takes(t, other, "x").Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan struct{})
+		d.adopt = func(
+			ctx context.Context, ticket string, req *backend.Request,
+		) (*backend.Grant, error) {
+			g, err := d.movable.Adopt(ctx, ticket, req)
+			go func() { _ = c.Close(); close(closed) }()
+			synctest.Wait()
+			return g, err
+		}
+		_, err = c.Adopt(t.Context(), handle)
+		wantErr(t, err, dlock.ErrUncertain, dlock.ErrClosed)
+		<-closed
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -424,4 +425,83 @@ func TestObserveOnADeadContext(t *testing.T) {
 			t.Error("Observe accepts a nil context")
 		}
 	}
+}
+
+// TestObserveYieldsTheStateAgainAfterAnError checks that a user who takes an error for "unknown" is
+// shown the holder again, although it is the same.
+func TestObserveYieldsTheStateAgainAfterAnError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		calls := 0
+		d.inspect = func(context.Context) (*backend.Info, error) {
+			if calls++; calls == 2 {
+				return nil, errUnavailable
+			}
+			return &backend.Info{Holders: []backend.Holder{{Owner: "a"}}}, nil
+		}
+		c := open(t, d)
+		var seen []string
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for info, err := range c.Observe(ctx, "x") {
+			if err != nil {
+				seen = append(seen, "unknown")
+			} else {
+				seen = append(seen, info.Holders[0].Owner)
+			}
+		}
+		if got := strings.Join(seen, " "); got != "a unknown a" {
+			t.Errorf("observed: %s", got)
+		}
+	})
+}
+
+// TestObserveShowsADowngrade checks that a Downgrade is a change, although the holder is the same.
+func TestObserveShowsADowngrade(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1)[0]
+		lease := takes(t, c, "x")
+		var modes []backend.Mode
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for info, err := range c.Observe(ctx, "x") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if modes = append(modes, info.Mode); len(modes) == 1 {
+				if err := lease.Downgrade(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if want := []backend.Mode{backend.Exclusive, backend.Shared}; !slices.Equal(modes, want) {
+			t.Errorf("observed the modes %v, want %v", modes, want)
+		}
+		frees(t, lease)
+	})
+}
+
+// TestObserverMayChangeItsInfo checks that Observe compares states of its own.
+func TestObserverMayChangeItsInfo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1)[0]
+		lease := takes(t, c, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		yields := 0
+		for info, err := range c.Observe(ctx, "x") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			info.Holders[0].Owner = "changed"
+			yields++
+		}
+		if yields != 1 {
+			t.Errorf("%d yields for one state", yields)
+		}
+		frees(t, lease)
+	})
 }

@@ -47,10 +47,11 @@ type settings struct {
 // WithTTL sets how long the server keeps the lock without a renewal. The default is 30 s,
 // or the nearest value that the server allows. The minimum is 50 ms.
 //
-// The lease is renewed after a third of the TTL. A server that does not answer for a whole
-// TTL costs the lease. A holder that dies blocks the lock for at most one TTL. On backends
-// with sessions it blocks the lock until the session times out: that timeout follows the
-// TTL of the client, not the TTL of a single lock.
+// The lease is renewed after a third of the TTL. A server that is away for less than a third of the
+// TTL costs no lease. If it is away for longer, it depends on how long before that the last renewal
+// was answered, and a whole TTL always costs the lease. A holder that dies blocks the lock for at
+// most one TTL. On backends with sessions it blocks the lock until the session times out: that
+// timeout follows the TTL of the client, not the TTL of a single lock.
 //
 // The TTL is rounded up to the server's granularity. A TTL outside the server's limits is
 // ErrUnsupported.
@@ -84,8 +85,9 @@ func WithLockDelay(d time.Duration) Option { return func(c *config) { c.LockDela
 // WithMinHold keeps the lock for at least d after it was acquired, even if it is unlocked
 // sooner; Unlock still returns at once. It is for a job that must run once, on machines
 // whose clocks differ. [Client.Close] waits for the minimum hold and [Client.Shutdown] does
-// until its context ends. If the process dies, the lock is freed at the end of its TTL. The
-// default is 0.
+// until its context ends. A lease that the program forgets to unlock is renewed until the
+// minimum hold is over. If the process dies, the lock is freed at the end of its TTL; so is a
+// lock that [WithoutRenewal] left to its end. The default is 0.
 func WithMinHold(d time.Duration) Option { return func(c *config) { c.MinHold = d } }
 
 // WithMaxHold ends the lease, as lost, when it has been held for d, regardless of renewals.

@@ -24,7 +24,8 @@ type RWMutex interface {
 	Mutex
 	// RLock blocks until it acquires the lock for reading. Like Lock, it waits until ctx ends, and
 	// returns the same errors. The fence of its lease is greater than the fences of all earlier
-	// writers; readers may have equal fences.
+	// writers. Readers may have equal fences and access a resource in any order, so the resource
+	// compares the fence of a reader with those of writers only.
 	RLock(ctx context.Context) (*Lease, error)
 	// TryRLock makes one attempt, as TryLock does. It returns ErrNotAcquired if a writer has the
 	// lock, if a writer of this Client waits for it, or, where the backend is fair, if any writer

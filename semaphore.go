@@ -8,7 +8,8 @@ import (
 )
 
 // Semaphore is a named number of permits, over all processes. Each permit is a lease with its own
-// fence, renewal and loss. The permit of a holder that dies is free at the end of its term. The
+// fence, renewal and loss. A resource must not refuse the lower fences of permits: their holders
+// are there at the same time. The permit of a holder that dies is free at the end of its term. The
 // loss of a permit does not concern the other permits.
 type Semaphore interface {
 	// Name returns the name that the Semaphore was made with.

@@ -382,3 +382,68 @@ func TestCloseInAnObserver(t *testing.T) {
 		wantStory(t, d, "acquire release close")
 	})
 }
+
+// TestShutdownEndsRequests checks that Shutdown ends the other requests under way before it closes
+// the driver.
+func TestShutdownEndsRequests(t *testing.T) {
+	t.Parallel()
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, call := range map[string]func(context.Context, *dlock.Client, *dlock.Lease) error{
+		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error {
+			return lease.Extend(ctx)
+		},
+		"Inspect": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Inspect(ctx, "x")
+			return err
+		},
+		"Break": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			return c.Break(ctx, "x", "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.renews = repeat(100, renewStep(renewHangs))
+				d.inspect = func(ctx context.Context) (*backend.Info, error) {
+					return nil, hang(ctx)
+				}
+				d.breakLock = hang
+				c := open(t, d)
+				lease := takes(t, c, "x")
+				called := make(chan error, 1)
+				go func() { called <- call(context.WithoutCancel(t.Context()), c, lease) }()
+				time.Sleep(time.Second)
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				wantErr(t, c.Shutdown(ended), context.Canceled)
+				wantErr(t, <-called, dlock.ErrClosed)
+				wantAt(t, "both returned", time.Since(d.begun), time.Second, 0)
+			})
+		})
+	}
+}
+
+// TestCallsOnAnOwnLeaseAfterClose checks that a call on the context of a lease which Close has
+// ended returns ErrClosed, as a call on another context does.
+func TestCallsOnAnOwnLeaseAfterClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		c := open(t, d)
+		ctx, cancel := takes(t, c, "x").Context(t.Context())
+		defer cancel()
+		d.acquires = []acquireStep{acquireHangs}
+		tried := make(chan error, 1)
+		go func() {
+			_, err := c.TryLock(ctx, "z")
+			tried <- err
+		}()
+		synctest.Wait()
+		closes(t, c)
+		wantErr(t, <-tried, dlock.ErrClosed)
+		_, err := c.Lock(ctx, "y")
+		wantErr(t, err, dlock.ErrClosed)
+		wantNoErr(t, err, context.Canceled)
+	})
+}

@@ -817,3 +817,33 @@ func TestLockAllWaitsForALongHold(t *testing.T) {
 		}
 	})
 }
+
+// TestEndsOfAnOuterLeaseDuringLockAll unlocks the lease that a LockAll shares for a moment. As many
+// ends are noted as beginnings.
+func TestEndsOfAnOuterLeaseDuringLockAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		d := newScript()
+		c := open(t, d, r.option(), dlock.WithReentrant())
+		outer := takes(t, c, "a")
+		d.acquires = []acquireStep{acquireHangs}
+		ctx, cancel := outer.Context(t.Context())
+		defer cancel()
+		all := make(chan error, 1)
+		go func() {
+			_, err := c.LockAll(ctx, []string{"a", "b"})
+			all <- err
+		}()
+		time.Sleep(time.Second)
+		frees(t, outer)
+		if err := <-all; err == nil {
+			t.Error("LockAll succeeded on a context that had ended")
+		}
+		closes(t, c)
+		synctest.Wait()
+		if n := len(r.of("ended")); n != 1 {
+			t.Errorf("%d ends of one lease", n)
+		}
+	})
+}

@@ -21,7 +21,8 @@ const (
 
 // Observe returns the state of a lock now, and then each change of its holders: for an election,
 // the present leader and each new one. Changes that follow each other quickly may come as one. A
-// renewal is no change.
+// Downgrade is a change, and a renewal is none. After an error the next state is yielded even if it
+// is the last one again.
 //
 // The backend reports the changes where it can; otherwise Observe inspects the lock every 250 ms.
 // It sends requests only while the loop runs, and blocks in between. The loop ends when ctx ends,
@@ -61,12 +62,14 @@ func (c *Client) observe(
 	if changed != nil {
 		interval = watchedInterval
 	}
-	var last *backend.Info
+	var last *state // of the last Info that was yielded; nil after an error
 	for failures := 0; engine.ContextError(ctx) == nil; {
 		info, err := c.inspect(ctx, name)
-		isNews := err != nil || last == nil || !sameHolders(last, info)
+		now := stateOf(info)
+		isNews := err != nil || last == nil || !last.equals(now)
+		last = now
 		if failures++; err == nil {
-			last, failures = info, 0
+			failures = 0
 		}
 		switch {
 		case engine.ContextError(ctx) != nil:
@@ -94,17 +97,29 @@ func (c *Client) observe(
 	return nil
 }
 
-// sameHolders reports whether two states have the same holders, by their owners and fences: a
-// renewal changes neither.
-func sameHolders(a, b *backend.Info) bool {
-	return slices.EqualFunc(sorted(a), sorted(b), func(a, b backend.Holder) bool {
-		return a.Owner == b.Owner && a.Fence == b.Fence
-	})
+// state is what Observe compares: a renewal changes nothing of it. It shares no memory with an
+// Info, which the user may change.
+type state struct {
+	mode    backend.Mode     // of the holders; 0 if there is none
+	holders []backend.Holder // in the order of their owners
 }
 
-// sorted returns the holders in the order of their owners.
-func sorted(info *backend.Info) []backend.Holder {
-	return slices.SortedFunc(slices.Values(info.Holders), func(a, b backend.Holder) int {
-		return strings.Compare(a.Owner, b.Owner)
-	})
+// stateOf returns the state that info shows, or nil if info is nil.
+func stateOf(info *backend.Info) *state {
+	if info == nil {
+		return nil
+	}
+	s := &state{holders: slices.SortedFunc(slices.Values(info.Holders),
+		func(a, b backend.Holder) int { return strings.Compare(a.Owner, b.Owner) })}
+	if len(s.holders) > 0 {
+		s.mode = info.Mode
+	}
+	return s
+}
+
+func (s *state) equals(other *state) bool {
+	return s.mode == other.mode &&
+		slices.EqualFunc(s.holders, other.holders, func(a, b backend.Holder) bool {
+			return a.Owner == b.Owner && a.Fence == b.Fence
+		})
 }

@@ -93,10 +93,25 @@ func (a *acquisition) onLost(cause error) {
 	a.markLost(cause, errReportedGone)
 }
 
+// pin is how far a grant is bound to its lease. A grant is never loose again: after an unknown
+// outcome the server may have changed it.
+type pin uint8
+
+const (
+	loose       pin = iota // it takes part in hand-offs, and readers may share it
+	pinned                 // it does not
+	inDowngrade            // the same, and a Downgrade is under way
+	inExport               // the same, and an Export is under way
+)
+
+// isMoving reports whether a request is under way that changes the grant.
+func (p pin) isMoving() bool { return p >= inDowngrade }
+
 // markLost ends the leases of a because the server reported that the grant is gone. The reason is
 // cause, or bare if cause is a mere ErrLost. If a is not live, markLost only stores the reason:
 // checkGrant refuses a grant that is lost already, and a release that finds nothing returns the
-// reason. e.mu must be held.
+// reason. If an Export is under way, the server may have executed it, so the grant is released like
+// one that may come late. e.mu must be held.
 func (a *acquisition) markLost(cause, bare error) {
 	cause = explained(cause, bare)
 	if !isLost(cause) {
@@ -107,7 +122,7 @@ func (a *acquisition) markLost(cause, bare error) {
 		return
 	}
 	a.endTenures(cause)
-	if a.repeat {
+	if a.repeat || a.pin == inExport {
 		a.settle()
 		return
 	}

@@ -65,11 +65,6 @@ func (e *Engine) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// EndedByClose reports whether ctx has ended because a lease of it was closed.
-func (e *Engine) EndedByClose(ctx context.Context) bool {
-	return errors.Is(context.Cause(ctx), backend.ErrClosed) && ctx.Value(heldKey{e}) != nil
-}
-
 // finish stops all that runs, and closes the driver.
 func (e *Engine) finish() error {
 	e.stop()
@@ -101,7 +96,7 @@ func (a *acquisition) close(now time.Time) {
 	switch a.state {
 	case granted:
 		t := a.tenure
-		keep := t.state == held && now.Sub(t.start) < t.lock.MinHold
+		keep := t.state == held && t.mustStay(now)
 		a.endTenures(backend.ErrClosed)
 		if keep {
 			a.on(keepEvent)

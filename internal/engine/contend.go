@@ -170,6 +170,9 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 	if waited && a.isShort(grant) {
 		waited = !a.prolong(ctx, grant)
 		grant = a.grant
+		if waited && l.NoRenewal { // nothing else would renew it
+			return errBroken
+		}
 	}
 	err = a.accept(l, grant, waited, ref)
 	if errors.Is(err, errLate) && a.busy != nil { // the waiter was stopped; the server is not away
@@ -190,10 +193,32 @@ func (a *acquisition) isShort(grant *backend.Grant) bool {
 }
 
 // prolong renews a grant before it is accepted, and stores it in a. It reports whether the server
-// has prolonged it. That costs the hand-off one more request.
+// has prolonged it. That costs the hand-off one more request. A failed request is repeated if the
+// lease will have no renewals.
 func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) bool {
-	e := a.engine
 	a.store(grant) // a driver that panics leaves nothing locked
+	for failures := 0; ; failures++ {
+		if a.prolongOnce(ctx, grant) {
+			return true
+		}
+		isOver := ended(ctx) != nil || a.engine.closing.Err() != nil
+		if isOver || !a.lock.NoRenewal || a.isGone() || !a.isShort(grant) {
+			return false
+		}
+		a.engine.Pause(ctx, failures, a.lock.MaxPause())
+	}
+}
+
+// isGone reports whether the server has reported the loss of a.
+func (a *acquisition) isGone() bool {
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	return a.reason != nil
+}
+
+// prolongOnce is one request of prolong.
+func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) bool {
+	e := a.engine
 	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.closing)
 	defer bound.Cancel()
 	term, err := e.driver.Renew(bound, grant)
@@ -327,7 +352,7 @@ func (a *acquisition) requestGrant(
 	case wait:
 		return a.requestUntilGranted(ctx, err)
 	}
-	return nil, false, a.engine.tryError(ctx, err)
+	return nil, false, a.engine.RequestError(ctx, err)
 }
 
 // attempt is one request for the lock. a.busy outlives later errors, because the queue entry does,
@@ -367,18 +392,6 @@ func (a *acquisition) newBound() *bound.Bound {
 	}
 	a.requested = true
 	return &a.firstBound
-}
-
-// tryError returns the caller's error of a single request that failed with err, or nil if err is
-// nil. It calls code of ctx, so e.mu must not be held.
-func (e *Engine) tryError(ctx context.Context, err error) error {
-	switch {
-	case err == nil || IsDefinite(err):
-		return err
-	case errors.Is(err, backend.ErrUnavailable):
-		return Unavailable(e.Unanswered(ctx, err))
-	}
-	return Uncertain(e.Unanswered(ctx, err))
 }
 
 // requestUntilGranted is the loop of a waiter: wait for a hint, then request again. err is the
@@ -475,7 +488,14 @@ func (a *acquisition) wait(
 	if err != nil && bound.Err() != nil {
 		err = nil // another attempt; the caller checks whether ctx has ended
 	}
-	if _, again := errors.AsType[*backend.Busy](err); grant == nil && (err == nil || again) {
+	newer, again := errors.AsType[*backend.Busy](err)
+	switch {
+	case again:
+		a.busy = newer
+	case grant == nil && isUnknown(err):
+		a.attempted, a.uncertain = true, true
+	}
+	if grant == nil && (err == nil || again) {
 		sleep(ctx, pace.idle(time.Since(began)))
 	}
 	return grant, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/bound"
 )
 
 // HandoffBits is the number of low bits of a fence that count the hand-offs inside a process.
@@ -143,7 +144,7 @@ func (e *Engine) Enter(ctx context.Context) error {
 		return errNilContext
 	}
 	if ctx.Err() != nil {
-		return ContextError(ctx)
+		return e.endOf(ctx)
 	}
 	e.calls.Add(1)
 	if e.closing.Err() != nil { // after the call is counted, or Close would not wait for it
@@ -221,6 +222,12 @@ func (e *Engine) pauseFor(ctx context.Context, d time.Duration) {
 	ctx, stop := e.WhileOpen(ctx)
 	defer stop()
 	sleep(ctx, d)
+}
+
+// Bound returns a context for one request that belongs to no acquisition. It ends with ctx, after
+// MaxRequest, or when Close stops.
+func (e *Engine) Bound(ctx context.Context) *bound.Bound {
+	return bound.New(ctx, MaxRequest).EndWith(e.working)
 }
 
 // waitFor blocks until done is closed, for limit at most. It reports whether done is closed.

@@ -241,14 +241,14 @@ func (d silentRenewals) Renew(ctx context.Context, g *backend.Grant) (backend.Te
 	return d.Driver.Renew(ctx, g)
 }
 
-// TestSilentLocksCostNoOtherLease renews one lock at a time. As many silent ones come first as the
-// engine renews at once.
+// TestSilentLocksCostNoOtherLease renews one lock at a time. Four times as many silent ones come
+// first as the engine renews at once, so that one round of them takes longer than the term.
 func TestSilentLocksCostNoOtherLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t)
 		e.driver = silentRenewals{e.driver}
 		var members []*acquisition
-		for i := range renewers {
+		for i := range 4 * renewers {
 			l := take(t, e, "silent "+strconv.Itoa(i), Settings{TTL: 10 * time.Second})
 			members = append(members, l.tenure.acq)
 		}
@@ -391,5 +391,6 @@ func beginUnlock(l *Lease) *acquisition {
 	defer a.engine.unlock()
 	_ = l.detach()
 	l.tenure.unlocked(now)
+	l.tenure.silent = true
 	return a
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,23 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
+// endOf is ContextError for a call whose ctx has ended. If Close has ended it with a lease of ctx,
+// the caller has cancelled nothing, so the error is ErrClosed.
+func (e *Engine) endOf(ctx context.Context) error {
+	if e.closing.Err() != nil && e.EndedByClose(ctx) {
+		return backend.ErrClosed
+	}
+	return ContextError(ctx)
+}
+
+// heldKey is the key of a context under which the held leases of an engine are stored.
+type heldKey struct{ engine *Engine }
+
+// EndedByClose reports whether ctx has ended because a lease of it was closed.
+func (e *Engine) EndedByClose(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), backend.ErrClosed) && ctx.Value(heldKey{e}) != nil
+}
+
 // sentinels are the errors that say something about a lock or its client.
 var sentinels = []error{
 	backend.ErrNotAcquired, backend.ErrLost, backend.ErrNotHeld, backend.ErrInvalidName,
@@ -163,13 +181,30 @@ func ended(ctx context.Context) error {
 func (e *Engine) Unanswered(ctx context.Context, err error) error {
 	switch {
 	case ended(ctx) != nil:
-		return ContextError(ctx)
+		return e.endOf(ctx)
 	case errors.Is(err, context.Canceled) && e.closing.Err() != nil:
 		return backend.ErrClosed
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, errNoAnswer)
 	}
 	return err
+}
+
+// RequestError returns the caller's error of a single request that failed with err, or nil if err
+// is nil. After ErrUnavailable the request was not executed, so the error of an unknown outcome
+// does not wrap it. RequestError calls code of ctx, so e.mu must not be held.
+func (e *Engine) RequestError(ctx context.Context, err error) error {
+	if err == nil || IsDefinite(err) {
+		return err
+	}
+	failure := e.Unanswered(ctx, err)
+	switch {
+	case !isUnknown(err):
+		return Unavailable(failure)
+	case errors.Is(failure, backend.ErrUnavailable):
+		failure = cmp.Or(ended(ctx), errNoAnswer)
+	}
+	return Uncertain(failure)
 }
 
 // Uncertain wraps err for a request with an unknown outcome.

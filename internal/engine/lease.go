@@ -282,6 +282,7 @@ func (l *Lease) beginUnlock(now time.Time) (next, error) {
 		return nothing, err
 	}
 	if len(t.leases) == 0 && t.unlocked(now) == releaseNow {
+		t.silent = !l.trial
 		return releaseNow, nil
 	}
 	if !l.trial {
@@ -378,9 +379,6 @@ func (l *Lease) drop() {
 	}
 }
 
-// heldKey is the key of a context under which the held leases of an engine are stored.
-type heldKey struct{ engine *Engine }
-
 // chain is a list of leases, the newest first.
 type chain struct {
 	lease  *Lease
@@ -428,7 +426,7 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 		return false, errUpgrade
 	case !l.Reentrant || !t.lock.Reentrant:
 		return false, errReentrant
-	case t.acq.pin == moving:
+	case t.acq.pin.isMoving():
 		return false, fmt.Errorf("%w: %w", backend.ErrNotAcquired, errMoving)
 	}
 	if err := t.covers(l); err != nil {

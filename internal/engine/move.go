@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,29 +11,6 @@ import (
 
 // eitherMode is the mode of a grant after a Downgrade without an answer.
 const eitherMode = backend.Exclusive | backend.Shared
-
-// pin is how far a grant is bound to its lease. A grant is never loose again: after an unknown
-// outcome the server may have changed it.
-type pin uint8
-
-const (
-	loose  pin = iota // it takes part in hand-offs, and readers may share it
-	pinned            // it does not
-	moving            // the same, and a Downgrade or an Export is under way
-)
-
-// moveError is tryError for a Downgrade, an Export or an Adopt. Their callers rely on it that after
-// ErrUnavailable the request was not executed, so the error of an unknown outcome does not wrap it.
-func (e *Engine) moveError(ctx context.Context, err error) error {
-	if !isUnknown(err) {
-		return e.tryError(ctx, err)
-	}
-	failure := e.Unanswered(ctx, err)
-	if errors.Is(failure, backend.ErrUnavailable) {
-		failure = cmp.Or(ended(ctx), errNoAnswer)
-	}
-	return Uncertain(failure)
-}
 
 // Downgrade makes the exclusive grant of l a shared one, so that readers are admitted. It blocks
 // for one request, until ctx ends. After ErrUncertain the grant may be shared, and Downgrade may be
@@ -49,9 +25,9 @@ func (l *Lease) Downgrade(ctx context.Context) (err error) {
 		return err
 	}
 	defer e.Leave()
-	bound := bound.New(ctx, a.lock.requestLimit())
+	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.working)
 	defer bound.Cancel()
-	grant, err := l.beginMove(a.checkDowngrade)
+	grant, err := l.beginMove(inDowngrade, a.checkDowngrade)
 	if err != nil {
 		return err
 	}
@@ -68,7 +44,7 @@ func (l *Lease) Downgrade(ctx context.Context) (err error) {
 // beginMove checks that l is the only lease on its grant, and that check returns no error. It
 // returns the grant. From then on the grant takes no part in hand-offs. No other lease joins it
 // during the request. beginMove locks e.mu, also for the call of check.
-func (l *Lease) beginMove(check func() error) (*backend.Grant, error) {
+func (l *Lease) beginMove(move pin, check func() error) (*backend.Grant, error) {
 	t := l.tenure
 	a := t.acq
 	a.engine.mu.Lock()
@@ -78,13 +54,13 @@ func (l *Lease) beginMove(check func() error) (*backend.Grant, error) {
 		return nil, err
 	case len(t.leases) != 1 || !t.isAlone():
 		return nil, errShared
-	case a.pin == moving:
+	case a.pin.isMoving():
 		return nil, errMoving
 	}
 	if err := check(); err != nil {
 		return nil, err
 	}
-	a.pin = moving
+	a.pin = move
 	if a.mode == backend.Shared {
 		a.closeToReaders()
 	}
@@ -105,7 +81,7 @@ func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error
 	if ended := l.applyDowngrade(shared, err); ended != nil {
 		return ended
 	}
-	return l.tenure.acq.engine.moveError(ctx, err)
+	return l.tenure.acq.engine.RequestError(ctx, err)
 }
 
 // applyDowngrade applies the answer to a Downgrade. It returns the reason if l has ended.
@@ -152,9 +128,9 @@ func (l *Lease) Export(ctx context.Context) (x Exported, err error) {
 		return x, err
 	}
 	defer e.Leave()
-	bound := bound.New(ctx, a.lock.requestLimit())
+	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.working)
 	defer bound.Cancel()
-	grant, err := l.beginMove(a.checkExport)
+	grant, err := l.beginMove(inExport, a.checkExport)
 	if err != nil {
 		return x, err
 	}
@@ -187,7 +163,7 @@ func (l *Lease) exported(ctx context.Context, x *Exported, err error) error {
 	if ended := l.applyExport(x, err); ended != nil {
 		return ended
 	}
-	return l.tenure.acq.engine.moveError(ctx, err)
+	return l.tenure.acq.engine.RequestError(ctx, err)
 }
 
 // applyExport applies the answer to an Export. It returns the reason if l had ended before.
@@ -215,6 +191,8 @@ func (l *Lease) applyExport(x *Exported, err error) (ended error) {
 		t.end(backend.ErrNotHeld)
 		a.repeat = true
 		a.releaseInBackground()
+	default:
+		a.schedule() // the renewals go on
 	}
 	return ended
 }
@@ -251,7 +229,7 @@ func (e *Engine) Adopt(
 // adopt is the request of an Adopt.
 func (a *acquisition) adopt(ctx context.Context, ticket string) (*backend.Grant, error) {
 	e := a.engine
-	bound := bound.New(ctx, a.lock.requestLimit())
+	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.working)
 	defer bound.Cancel()
 	grant, err := e.mover.Adopt(bound, ticket, &a.request)
 	if err == nil && grant == nil {
@@ -261,7 +239,7 @@ func (a *acquisition) adopt(ctx context.Context, ticket string) (*backend.Grant,
 		return grant, nil
 	}
 	err = explained(err, errGoneAtAdoption)
-	err, a.attempted = e.moveError(ctx, err), isUnknown(err)
+	err, a.attempted = e.RequestError(ctx, err), isUnknown(err)
 	e.mu.Lock()
 	defer e.unlock()
 	a.cleanUp()
@@ -282,6 +260,8 @@ func (a *acquisition) acceptAdopted(grant *backend.Grant, handoff int, ref *Ref)
 			return a.reason
 		case errors.Is(err, errLate):
 			return errAdoptedLate // ErrUnavailable would mean that the handle is still good
+		case errors.Is(err, backend.ErrClosed):
+			return Uncertain(err) // the same for ErrClosed
 		}
 		return err
 	}

@@ -80,7 +80,7 @@ func (t *tenure) unlocked(now time.Time) next {
 		t.unlink()
 		a.schedule()
 		return nothing
-	case now.Sub(t.start) < t.lock.MinHold:
+	case t.mustStay(now):
 		t.on(endEvent, now)
 		a.on(keepEvent)
 		a.schedule()
@@ -89,7 +89,6 @@ func (t *tenure) unlocked(now time.Time) next {
 		return nothing
 	}
 	t.on(endEvent, now)
-	t.silent = true
 	a.on(releaseEvent) // a renewal in flight is ignored: its ErrLost is no loss
 	return releaseNow
 }

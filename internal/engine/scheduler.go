@@ -260,33 +260,65 @@ func (e *Engine) requestAnswers(
 	renewals = e.batch.RenewAll(ctx, grants)
 }
 
-// renewers is the number of concurrent renewals that are sent one by one.
-const renewers = 16
+const (
+	// renewers is the number of concurrent renewals that are sent one by one.
+	renewers = 16
+	// slowRenewers is how many more of a queue can be under way, if they are slow.
+	slowRenewers = 1024
+)
+
+// renewals are the acquisitions of one TTL that are renewed one by one.
+type renewals struct {
+	queue chan *acquisition // closed, so that it ends when it is empty
+	slow  int               // how many goroutines were replaced; e.mu guards it
+}
 
 // renewEach starts up to renewers goroutines, which renew acquisitions of one TTL one by one.
 func (e *Engine) renewEach(ctx context.Context, members []*acquisition) {
-	queue := make(chan *acquisition, len(members))
+	r := &renewals{queue: make(chan *acquisition, len(members))}
 	for _, a := range members {
-		queue <- a
+		r.queue <- a
 	}
-	close(queue)
+	close(r.queue)
 	for range min(renewers, len(members)) {
-		e.jobs.Go(func() { e.renewFrom(ctx, queue) })
+		e.jobs.Go(func() { e.renewFrom(ctx, r) })
 	}
 }
 
-// renewFrom renews what is in the queue. If the driver ends the goroutine, another one goes on.
-func (e *Engine) renewFrom(ctx context.Context, queue <-chan *acquisition) {
+// renewFrom renews what is in the queue. If a renewal is slow, or the driver ends the goroutine,
+// another one goes on.
+func (e *Engine) renewFrom(ctx context.Context, r *renewals) {
 	ended := true
 	defer func() {
 		if ended {
-			e.jobs.Go(func() { e.renewFrom(ctx, queue) })
+			e.jobs.Go(func() { e.renewFrom(ctx, r) })
 		}
 	}()
-	for a := range queue {
-		e.renewAlone(ctx, a)
+	for a := range r.queue {
+		if e.renewNext(ctx, r, a) {
+			break
+		}
 	}
 	ended = false
+}
+
+// renewNext renews a, and reports whether another goroutine has taken the place of the present one
+// meanwhile. Otherwise the locks of a silent server would cost the others their leases.
+func (e *Engine) renewNext(ctx context.Context, r *renewals, a *acquisition) (replaced bool) {
+	timer := time.AfterFunc(senderTimeout, func() {
+		e.mu.Lock()
+		defer e.unlock()
+		if len(r.queue) > 0 && r.slow < slowRenewers {
+			r.slow++
+			replaced = true
+			e.start(func() { e.renewFrom(ctx, r) })
+		}
+	})
+	e.renewAlone(ctx, a)
+	timer.Stop()
+	e.mu.Lock()
+	defer e.unlock()
+	return replaced
 }
 
 // renewAlone is one renewal on a goroutine of the engine. It has a renewalLimit of its own, so that
@@ -309,7 +341,7 @@ func (e *Engine) renewAlone(ctx context.Context, a *acquisition) {
 
 // renew is one renewal on the caller's goroutine.
 func (a *acquisition) renew(ctx context.Context, how renewalKind) error {
-	bound := bound.New(ctx, a.lock.requestLimit())
+	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(a.engine.working)
 	defer bound.Cancel()
 	var term backend.Term
 	err := errAborted
@@ -373,7 +405,7 @@ func (a *acquisition) apply(r *answer) {
 	case !relevant:
 	case r.err == nil:
 		a.prove(r.term, now)
-	case isLost(r.err):
+	case isLost(r.err) && a.pin != inExport: // else the answer to the Export decides
 		a.markLost(r.err, errGoneAtRenewal)
 		return
 	case r.how == extension: // the caller's context decided how long it waited; the plan stands

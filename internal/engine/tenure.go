@@ -114,12 +114,13 @@ func (t *tenure) end(reason error) {
 
 // renews reports whether a needs renewals: its minimum hold is not over, or it has a lease that was
 // not dropped, or its waiter is about to take it. A dropped lease is not renewed, so a lock whose
-// holder forgot to unlock it becomes free at the end of its term. e.mu must be held.
+// holder forgot to unlock it becomes free at the end of its term. During an Export no renewal
+// begins: its loss could mean that the grant has moved. e.mu must be held.
 func (a *acquisition) renews() bool {
 	if a.state == kept {
 		return true
 	}
-	if a.state != granted || a.tenure.lock.NoRenewal {
+	if a.state != granted || a.tenure.lock.NoRenewal || a.pin == inExport {
 		return false
 	}
 	for t := a.tenure; t != nil; t = t.next {
@@ -130,13 +131,16 @@ func (a *acquisition) renews() bool {
 	return false
 }
 
-// isInUse reports whether t has a lease that was not dropped, or a waiter that is about to take it.
-// e.mu must be held.
+// isInUse reports whether t has a lease that was not dropped, or a waiter that is about to take it,
+// or a minimum hold that is not over. e.mu must be held.
 func (t *tenure) isInUse() bool {
 	for _, l := range t.leases {
 		if l.state == leaseHeld {
 			return true
 		}
 	}
-	return t.state == pending
+	return t.state == pending || t.mustStay(t.acq.engine.now())
 }
+
+// mustStay reports whether the minimum hold of t is not over.
+func (t *tenure) mustStay(now time.Time) bool { return now.Sub(t.start) < t.lock.MinHold }

@@ -41,7 +41,7 @@ func (e *Engine) acquireTogether(
 	}
 	failed, err := e.requestAll(ctx, members)
 	if err != nil {
-		return of[failed], e.tryError(ctx, err)
+		return of[failed], e.RequestError(ctx, err)
 	}
 	for n, a := range members {
 		if err := a.accept(r.trials[of[n]], a.grant, false, r.refs[of[n]]); err != nil {

@@ -74,7 +74,7 @@ var coreMutants = []mutant{
 		without: "after a panic of its context a lease can never be downgraded or exported",
 		edits: []edit{{
 			old: "	if ended := l.applyDowngrade(shared, err); ended != nil {",
-			new: "	_ = l.tenure.acq.engine.tryError(ctx, err)\n" +
+			new: "	_ = l.tenure.acq.engine.RequestError(ctx, err)\n" +
 				"	if ended := l.applyDowngrade(shared, err); ended != nil {",
 		}},
 		pkg: ".", test: "TestMoveWithAContextThatPanics",
@@ -895,10 +895,14 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestSilenceBeginsWithTheLastAnswer",
 	},
 	{
-		guard: "a move of unknown outcome is no ErrUnavailable", file: "internal/engine/move.go",
-		without: "after a timeout an executed Export seems not to have been executed",
-		edits:   []edit{{old: "if !isUnknown(err) {", new: "if true {"}},
-		pkg:     ".", test: "TestMoveWithoutAnAnswerIsUncertain",
+		guard: "an unknown outcome is no ErrUnavailable", file: "internal/engine/errors.go",
+		without: "a caller repeats a Break or an Export that was executed",
+		edits: []edit{{
+			old: "	case errors.Is(failure, backend.ErrUnavailable):\n" +
+				"		failure = cmp.Or(ended(ctx), errNoAnswer)\n",
+			new: "	case false:\n		failure = cmp.Or(ended(ctx), errNoAnswer)\n",
+		}},
+		pkg: ".", test: "TestUncertainIsNotUnavailable",
 	},
 	{
 		guard: "a release serves one waiter", file: "internal/engine/queue.go",
@@ -1243,13 +1247,13 @@ var coreMutants = []mutant{
 	{
 		guard: "no lease joins a grant that moves", file: "internal/engine/lease.go",
 		without: "a lease that joins during an Export is held by two processes",
-		edits:   []edit{{old: "case t.acq.pin == moving:", new: "case false:"}},
+		edits:   []edit{{old: "case t.acq.pin.isMoving():", new: "case false:"}},
 		pkg:     ".", test: "TestNoLeaseJoinsAMove",
 	},
 	{
 		guard: "one move at a time", file: "internal/engine/move.go",
 		without: "a second Export makes the handle of the first one useless",
-		edits:   []edit{{old: "case a.pin == moving:", new: "case false:"}},
+		edits:   []edit{{old: "case a.pin.isMoving():", new: "case false:"}},
 		pkg:     ".", test: "TestNoLeaseJoinsAMove",
 	},
 	{
@@ -1264,10 +1268,10 @@ var coreMutants = []mutant{
 		guard: "a context runs without the mutex", file: "internal/engine/move.go",
 		without: "a context that calls the client stops the client",
 		edits: []edit{{
-			old: "err, a.attempted = e.moveError(ctx, err), isUnknown(err)\n" +
+			old: "err, a.attempted = e.RequestError(ctx, err), isUnknown(err)\n" +
 				"\te.mu.Lock()\n",
 			new: "e.mu.Lock()\n" +
-				"\terr, a.attempted = e.moveError(ctx, err), isUnknown(err)\n",
+				"\terr, a.attempted = e.RequestError(ctx, err), isUnknown(err)\n",
 		}},
 		pkg: ".", test: "TestContextsRunWithoutTheMutex",
 	},
@@ -1276,5 +1280,106 @@ var coreMutants = []mutant{
 		without: "after a Downgrade without an answer a writer gets the lock of readers",
 		edits:   []edit{{old: "return a.pin == loose && int(", new: "return int("}},
 		pkg:     ".", test: "TestUncertainDowngradeIsNotHandedOff",
+	},
+	{
+		guard: "a loss during an Export waits for its answer", file: "internal/engine/scheduler.go",
+		without: "a renewal that crosses an Export makes its handle useless",
+		edits: []edit{{
+			old: "case isLost(r.err) && a.pin != inExport:", new: "case isLost(r.err):",
+		}},
+		pkg: ".", test: "TestLossDuringAnExport",
+	},
+	{
+		guard: "no renewal begins during an Export", file: "internal/engine/tenure.go",
+		without: "a renewal keeps a lock closed beyond the end of its handle",
+		edits:   []edit{{old: " || a.pin == inExport {", new: " {"}},
+		pkg:     ".", test: "TestLossDuringAnExport",
+	},
+	{
+		guard: "renewals go on after an Export", file: "internal/engine/move.go",
+		without: "a lease whose Export was refused is lost at its deadline",
+		edits: []edit{{
+			old: "	default:\n		a.schedule() // the renewals go on\n", new: "",
+		}},
+		pkg: ".", test: "TestRenewalsGoOnAfterAnExport",
+	},
+	{
+		guard:   "a grant that is lost during its Export is released",
+		file:    "internal/engine/acquisition.go",
+		without: "a lock whose ticket nobody has stays taken until the end of its term",
+		edits:   []edit{{old: "if a.repeat || a.pin == inExport {", new: "if a.repeat {"}},
+		pkg:     ".", test: "TestReportedLossDuringAnExport",
+	},
+	{
+		guard: "an adoption that Close undoes is uncertain", file: "internal/engine/move.go",
+		without: "the caller tries again with a handle that is consumed",
+		edits: []edit{{
+			old: "		case errors.Is(err, backend.ErrClosed):\n", new: "		case false:\n",
+		}},
+		pkg: ".", test: "TestAdoptionThatCloseUndoes",
+	},
+	{
+		guard: "a trial lease notes no end", file: "internal/engine/lease.go",
+		without: "a count of the held locks becomes negative",
+		edits:   []edit{{old: "t.silent = !l.trial", new: "t.silent = true"}},
+		pkg:     ".", test: "TestEndsOfAnOuterLeaseDuringLockAll",
+	},
+	{
+		guard: "a slow renewal gives its place away", file: "internal/engine/scheduler.go",
+		without: "the locks of a silent server cost the others their leases",
+		edits:   []edit{{old: "if len(r.queue) > 0 && r.slow", new: "if false && r.slow"}},
+		pkg:     "./internal/engine", test: "TestSilentLocksCostNoOtherLease",
+	},
+	{
+		guard: "a lease without renewals gets its whole TTL", file: "internal/engine/contend.go",
+		without: "one failed request leaves a lease of a third of its TTL",
+		edits:   []edit{{old: "if isOver || !a.lock", new: "if true || isOver || !a.lock"}},
+		pkg:     ".", test: "TestGrantThroughWaitWithoutRenewal",
+	},
+	{
+		guard: "a Wait without an answer is cleaned up", file: "internal/engine/contend.go",
+		without: "a grant through a Wait whose answer was lost stays taken for its TTL",
+		edits:   []edit{{old: "a.attempted, a.uncertain = true, true", new: "_ = 0"}},
+		pkg:     ".", test: "TestWaitWithAnUnknownOutcome",
+	},
+	{
+		guard: "a dropped lease keeps its minimum hold", file: "internal/engine/tenure.go",
+		without: "a nightly job whose lease is forgotten runs twice",
+		edits: []edit{{
+			old: "return t.state == pending || t.mustStay(t.acq.engine.now())",
+			new: "return t.state == pending",
+		}},
+		pkg: ".", test: "TestDroppedLeaseStaysForItsMinimumHold",
+	},
+	{
+		guard: "a request ends before its driver is closed", file: "internal/engine/scheduler.go",
+		without: "Shutdown closes a driver in the middle of a call",
+		edits:   []edit{{old: ".EndWith(a.engine.working)", new: ""}},
+		pkg:     ".", test: "TestShutdownEndsRequests",
+	},
+	{
+		guard: "the end of an own lease by Close is ErrClosed", file: "internal/engine/errors.go",
+		without: "a caller that has cancelled nothing is told that it has",
+		edits: []edit{{
+			old: "if e.closing.Err() != nil && e.EndedByClose(ctx) {", new: "if false {",
+		}},
+		pkg: ".", test: "TestCallsOnAnOwnLeaseAfterClose",
+	},
+	{
+		guard: "Observe yields again after an error", file: "watch.go",
+		without: "a user that takes an error for unknown does not hear of the same leader again",
+		edits: []edit{{
+			old: "		last = now\n",
+			new: "		if now != nil {\n			last = now\n		}\n",
+		}},
+		pkg: ".", test: "TestObserveYieldsTheStateAgainAfterAnError",
+	},
+	{
+		guard: "the end of Do names its lock", file: "do.go",
+		without: "the log of nested Do's does not say which lock was lost",
+		edits: []edit{{
+			old: "l.client.wrap(\"do\", l.Name(), ended)", new: "ended",
+		}},
+		pkg: ".", test: "TestDo",
 	},
 }
