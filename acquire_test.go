@@ -1329,6 +1329,9 @@ func TestGrantThroughWaitWithoutRenewal(t *testing.T) {
 		if left := time.Until(lease.Deadline()); left < life {
 			t.Errorf("%v are left of the lease, want %v", left, life)
 		}
+		if n := len(d.of("acquire")); n != 1 {
+			t.Errorf("%d requests: the waiter has lost its place", n)
+		}
 		frees(t, lease)
 	})
 }
