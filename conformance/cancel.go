@@ -71,6 +71,7 @@ var cancelCases = []Case{
 }
 
 func cancelledAcquireIsUndone(f *fixture) {
+	f.timed()
 	for _, fault := range []hook{hang, stop(200 * time.Millisecond)} {
 		c, t := f.tapped(dlock.WithTTL(f.long()))
 		other := f.client()
@@ -168,6 +169,7 @@ func lostReplyOfAcquireIsRepeated(f *fixture) {
 // the request.
 func (f *fixture) cancelledRequest(c *dlock.Client, t *tap) *backend.Request {
 	f.Helper()
+	f.timed()
 	owner := make(chan string, 1)
 	t.onBefore(acquire, times(1, func(ctx context.Context, asked string) error {
 		owner <- asked

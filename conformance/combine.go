@@ -220,6 +220,7 @@ func lostReplyOfAcquireAllIsRepeated(f *fixture) {
 		f.faults.DropReply(f, nth+1)
 		for range nth + 1 { // one of these answers is lost, or a part of it
 			_ = f.attemptAll(d, reqs)
+			f.allOrNone(other, reqs)
 		}
 		if !f.eventually(prompt, func() bool { return f.attemptAll(d, reqs) == nil }) {
 			f.Fatalf("AcquireAll does not succeed after a lost reply")
@@ -233,6 +234,27 @@ func lostReplyOfAcquireAllIsRepeated(f *fixture) {
 			f.undo(d, req)
 		}
 		f.areFree(other, reqs, -1)
+	}
+}
+
+// allOrNone checks with d that all locks of reqs are taken, or soon none.
+func (f *fixture) allOrNone(d backend.Driver, reqs []*backend.Request) {
+	f.Helper()
+	taken := 0
+	if !f.eventually(prompt, func() bool {
+		taken = 0
+		for _, req := range reqs {
+			look := f.try(f.long())
+			look.Key = req.Key
+			if _, err := f.acquire(d, look); errors.Is(err, backend.ErrNotAcquired) {
+				taken++
+			} else {
+				f.undo(d, look)
+			}
+		}
+		return taken == 0 || taken == len(reqs)
+	}) {
+		f.violation("AcquireAll without an answer has taken %d of %d locks", taken, len(reqs))
 	}
 }
 

@@ -42,7 +42,8 @@ const (
 	// crowdAnswers is the number of answers, one after the other, until a crowd has given way: a
 	// server changes one name at a time.
 	crowdAnswers = crowdClients + 3
-	// crowdBound is the time limit for the next readers or the next writer of a crowd.
+	// crowdBound is the time limit for the next readers or the next writer of a crowd. Like a term it
+	// is longer after a void observation, as is deathBound.
 	crowdBound = 2 * time.Second
 	// deathBound is the time limit, after the term of a killed holder, for the next holder.
 	deathBound = time.Second
@@ -59,7 +60,7 @@ func (f *fixture) crowdOf() (ms []dlock.RWMutex, taps []*tap) {
 }
 
 func writerAmongFiftyReadersIsPrompt(f *fixture) {
-	f.noteTerm(crowdBound)
+	due := f.span(crowdBound)
 	ctx, stop := context.WithCancel(f.ctx)
 	ms, _ := f.crowdOf()
 	var seen atomic.Int64
@@ -68,7 +69,10 @@ func writerAmongFiftyReadersIsPrompt(f *fixture) {
 			for ctx.Err() == nil {
 				lease, err := ms[i%crowdClients].RLock(ctx)
 				if err != nil {
-					continue
+					if ctx.Err() == nil {
+						f.Errorf("RLock: %v", err)
+					}
+					return
 				}
 				seen.Add(1)
 				time.Sleep(nap)
@@ -76,22 +80,20 @@ func writerAmongFiftyReadersIsPrompt(f *fixture) {
 			}
 		})
 	})
+	defer func() { stop(); <-readers }()
 	c := f.client()
 	for range 3 {
 		seen.Store(0)
 		f.eventually(prompt, func() bool { return seen.Load() >= 2*crowd })
 		asked := time.Now()
 		lease := f.lock(c, f.name)
-		f.inTimeOf(crowdBound, crowdAnswers, "a writer among 50 readers has the lock",
-			asked, time.Now())
+		f.inTimeOf(due, crowdAnswers, "a writer among 50 readers has the lock", asked, time.Now())
 		f.unlock(lease)
 	}
-	stop()
-	<-readers
 }
 
 func fiftyReadersAfterAWriterArePrompt(f *fixture) {
-	f.noteTerm(crowdBound)
+	due := f.span(crowdBound)
 	c := f.client()
 	writer := f.lock(c, f.name)
 	ms, taps := f.crowdOf()
@@ -119,7 +121,7 @@ func fiftyReadersAfterAWriterArePrompt(f *fixture) {
 	f.unlock(writer)
 	if f.within(prompt, "all readers have the lock at once", async(reading.Wait)) {
 		last := slices.MaxFunc(served[:], time.Time.Compare)
-		f.inTimeOf(crowdBound, crowdAnswers, "50 readers have the lock of a writer", unlocked, last)
+		f.inTimeOf(due, crowdAnswers, "50 readers have the lock of a writer", unlocked, last)
 	}
 	close(leave)
 	<-readers
@@ -127,7 +129,7 @@ func fiftyReadersAfterAWriterArePrompt(f *fixture) {
 
 func killedPermitsComeBack(f *fixture) {
 	const killed = 3
-	f.noteTerm(deathBound)
+	late := f.span(deathBound)
 	var kept, back []*dlock.Lease
 	var ss [crowdClients]dlock.Semaphore
 	for i := range ss {
@@ -154,7 +156,7 @@ func killedPermitsComeBack(f *fixture) {
 	if !f.within(time.Until(due)+prompt, "the permits of killed holders are back", waiters) {
 		return
 	}
-	f.inTimeOf(deathBound, crowdAnswers, "the permits of killed holders are back", due, time.Now())
+	f.inTimeOf(late, crowdAnswers, "the permits of killed holders are back", due, time.Now())
 	_, err := waiter.TryAcquire(f.ctx)
 	for _, lease := range kept {
 		if err := lease.Err(); err != nil {

@@ -168,7 +168,7 @@ func resignationPassesLeadership(f *fixture) {
 		}
 		return nil
 	})
-	before := <-first
+	before := receive(f, prompt, "the first candidate leads", first)
 	b := f.elect(f.client(), func(ctx context.Context, lease *dlock.Lease) error {
 		select {
 		case second <- lease.Fence():
@@ -178,12 +178,7 @@ func resignationPassesLeadership(f *fixture) {
 		return nil
 	})
 	close(resign)
-	select {
-	case after := <-second:
-		f.fenceGrew(before, after)
-	case <-time.After(prompt):
-		f.Errorf("the other candidate does not lead")
-	}
+	f.fenceGrew(before, receive(f, prompt, "the other candidate leads", second))
 	f.stop(b)
 	f.stop(a)
 }
@@ -195,6 +190,8 @@ func deposedLeaderStandsAgain(f *fixture) {
 	var leading atomic.Int32
 	ended, terms := make(chan struct{}, 1), make(chan struct{}, 10)
 	late := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(late) })
+	defer goOn()
 	p := f.elect(f.client(dlock.WithTTL(f.brief())),
 		func(ctx context.Context, _ *dlock.Lease) error {
 			if leading.Add(1) > 1 {
@@ -210,23 +207,15 @@ func deposedLeaderStandsAgain(f *fixture) {
 			}
 			return errors.New("deposed")
 		})
-	<-terms
+	receive(f, prompt, "the candidate leads", terms)
 	breaker := f.client()
 	if err := breaker.Break(f.ctx, f.name, ""); err != nil {
 		f.Fatalf("Break: %v", err)
 	}
-	select {
-	case <-ended:
-	case <-time.After(f.brief() + prompt):
-		f.Fatalf("the leader's context has not ended")
-	}
+	receive(f, f.brief()+prompt, "the leader's context ends", ended)
 	f.unlock(f.lockWithin(breaker, f.brief()+prompt, f.name)) // it does not stand meanwhile
-	close(late)
-	select {
-	case <-terms:
-	case <-time.After(prompt):
-		f.Errorf("the leader does not stand again")
-	}
+	goOn()
+	receive(f, prompt, "the leader stands again", terms)
 	f.stop(p)
 }
 
@@ -317,7 +306,7 @@ func deadLeaderIsReplaced(f *fixture) {
 	c, t := f.tapped(dlock.WithTTL(f.brief()))
 	lead, leads := leadUntilDone()
 	first := f.elect(c, lead)
-	dead := <-leads
+	dead := receive(f, prompt, "the first candidate leads", leads)
 	other, waiting := f.tapped()
 	lead, leads = leadUntilDone()
 	second := f.elect(other, lead)
@@ -327,13 +316,9 @@ func deadLeaderIsReplaced(f *fixture) {
 	if f.caps.Session {
 		due = time.Now()
 	}
-	select {
-	case lease := <-leads:
-		f.inTime("another candidate leads", due, time.Now())
-		f.fenceGrew(dead.Fence(), lease.Fence())
-	case <-time.After(time.Until(due) + prompt):
-		f.Errorf("no other candidate leads")
-	}
+	lease := receive(f, time.Until(due)+prompt, "another candidate leads", leads)
+	f.inTime("another candidate leads", due, time.Now())
+	f.fenceGrew(dead.Fence(), lease.Fence())
 	first.cancel()
 	f.within(prompt, "the dead candidate's Elect returns", first.done)
 	f.stop(second)
@@ -349,8 +334,7 @@ func silentLeaderStopsFirst(f *fixture) {
 	silent, _ := f.tappedOf(away, dlock.WithTTL(f.brief()))
 	entered, ended := make(chan struct{}), make(chan struct{})
 	first := f.elect(silent, func(ctx context.Context, lease *dlock.Lease) error {
-		s.stay(lease, entered)
-		<-ctx.Done()
+		s.stay(lease, entered, ctx.Done())
 		close(ended) // it is called once: Elect is cancelled during the cut
 		return nil
 	})
@@ -426,15 +410,21 @@ func observeShowsEachHolder(f *fixture) {
 	}) {
 		return
 	}
+	f.timed()
 	c := f.client()
 	o := f.observe(f.client())
 	if info := f.next(o); len(info.Holders) != 0 || info.Key != f.name {
 		f.Errorf("a free lock is observed as %+v", info)
 	}
+	_, watches := f.driver().(backend.Watcher)
 	for range 3 {
 		lease := f.lock(c, f.name)
+		begun := time.Now()
 		if info := f.next(o); len(info.Holders) != 1 || info.Holders[0].Owner != lease.Owner() {
 			f.Errorf("the holder %s is observed as %+v", lease.Owner(), info)
+		}
+		if watches {
+			f.inTime("a holder is observed", begun, time.Now())
 		}
 		f.unlock(lease)
 		if info := f.next(o); len(info.Holders) != 0 {

@@ -118,7 +118,7 @@ func oneHolderAcrossDeaths(f *fixture) {
 			s.visit(lease, func() {})
 		} else {
 			entered := make(chan struct{})
-			visits.Go(func() { s.stay(lease, entered) })
+			visits.Go(func() { s.stay(lease, entered, lease.Lost()) })
 			<-entered
 		}
 		t.kill()

@@ -506,6 +506,7 @@ func restartKeepsExclusion(f *fixture) {
 }
 
 func clientsReconnect(f *fixture) {
+	f.timed()
 	ttl := f.ttl(minutes)
 	c := f.client(dlock.WithTTL(ttl))
 	other, t := f.tapped(dlock.WithTTL(ttl))

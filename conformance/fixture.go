@@ -544,6 +544,10 @@ func (f *fixture) within(d time.Duration, what string, done <-chan struct{}) boo
 	return false
 }
 
+// timed lets the measurement of the server's answers begin. A case calls it before its first inTime
+// unless it has a short term.
+func (f *fixture) timed() { f.noteTerm(bound) }
+
 // inTime fails if the event at the time at was later than bound after due. Time for which the
 // machine or the server stood still since due does not count.
 func (f *fixture) inTime(what string, due, at time.Time) {
@@ -554,8 +558,7 @@ func (f *fixture) inTime(what string, due, at time.Time) {
 // inTimeOf is inTime with a bound of its own, for an event that takes a number of answers, one
 // after the other. A slow server adds the time of its slowest answer to each. If that is more than
 // the bound allows, it is unknown how much slower the rest became, and the observation is void.
-// Answers are measured from the first short term on, so a case without one notes the bound when it
-// begins.
+// Answers are measured from the first short term on, see timed.
 func (f *fixture) inTimeOf(bound time.Duration, answers int, what string, due, at time.Time) {
 	f.Helper()
 	stood := f.stoodSince(due, answers)
@@ -664,6 +667,21 @@ func (f *fixture) eventually(d time.Duration, ok func() bool) bool {
 		}
 	}
 	return true
+}
+
+// receive returns the next value of ch. It ends the case if there is none within d.
+func receive[T any](f *fixture, d time.Duration, what string, ch <-chan T) (value T) {
+	f.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case value = <-ch:
+	case <-timer.C:
+		f.Fatalf("%s: not within %v", what, d)
+	case <-f.ctx.Done():
+		f.Fatalf("%s: not before the end of the case", what)
+	}
+	return value
 }
 
 // async runs fn in a goroutine, and closes the channel when fn has returned. Unless the case

@@ -226,6 +226,7 @@ func handoffNeedsEqualLocks(f *fixture) {
 // the Unlock.
 func (f *fixture) handOff(c *dlock.Client, name string) (old, next *dlock.Lease) {
 	f.Helper()
+	f.timed()
 	for range 100 {
 		old = f.lock(c, name)
 		waiter := f.lockAsync(c, name)
@@ -298,6 +299,7 @@ func handoffToACancelledWaiterIsNotDropped(f *fixture) {
 }
 
 func cancelledFrontLeavesItsPlace(f *fixture) {
+	f.timed()
 	variants := [][]dlock.Option{nil}
 	if f.caps.Fair != backend.FairNo {
 		variants = append(variants, []dlock.Option{dlock.WithFair()})

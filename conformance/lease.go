@@ -338,6 +338,7 @@ func observerSeesTheLifeOfALease(f *fixture) {
 }
 
 func observerSeesFailures(f *fixture) {
+	f.timed()
 	var e events
 	holder := f.client()
 	c, t := f.tapped(dlock.WithTTL(f.long()), dlock.WithObserver(e.observer()))

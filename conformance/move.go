@@ -28,6 +28,12 @@ var downgradeCases = []Case{
 		run: downgradeLeavesNoGap,
 	},
 	{
+		Name:    "DowngradeWakesReaders",
+		Mode:    backend.Shared,
+		Promise: "A reader that waits during a Downgrade gets the lock at once.",
+		run:     downgradeWakesReaders,
+	},
+	{
 		Name: "DowngradedGrantIsAReaders",
 		Mode: backend.Shared,
 		Promise: "After a Downgrade the grant has the same fence, is renewed, and is released by " +
@@ -162,7 +168,11 @@ var moveCases = []Case{
 // downgrade sends a Downgrade, which must succeed.
 func (f *fixture) downgrade(d backend.Driver, g *backend.Grant) *backend.Grant {
 	f.Helper()
-	shared, err := d.(backend.Downgrader).Downgrade(f.ctx, g)
+	down, ok := d.(backend.Downgrader)
+	if !ok {
+		f.Fatalf("the driver has readers, but is no Downgrader")
+	}
+	shared, err := down.Downgrade(f.ctx, g)
 	if err != nil {
 		f.Fatalf("Downgrade: %v", err)
 	}
@@ -201,6 +211,32 @@ func downgradeLeavesNoGap(f *fixture) {
 		writer := f.granted(next, prompt)
 		f.fenceGrew(lease.Fence(), writer.Fence())
 		f.unlock(writer)
+	}
+}
+
+func downgradeWakesReaders(f *fixture) {
+	f.timed()
+	for range 3 {
+		c := f.client()
+		other, t := f.tapped()
+		lease := f.lock(c, f.name)
+		var reader *dlock.Lease
+		var err error
+		done := async(func() { reader, err = f.rwMutex(other).RLock(f.ctx) })
+		t.await(acquire, 1, wasBusy)
+		time.Sleep(asleep) // harmless if it does not wait yet
+		begun := time.Now()
+		if err := lease.Downgrade(f.ctx); err != nil {
+			f.Fatalf("Downgrade: %v", err)
+		}
+		if !f.doneBy(begun, "the reader has the lock", done) {
+			return
+		}
+		if err != nil {
+			f.Fatalf("RLock: %v", err)
+		}
+		f.unlock(lease)
+		f.unlock(reader)
 	}
 }
 
@@ -408,8 +444,11 @@ func forgedHandleIsRefused(f *fixture) {
 	lease := f.lock(c, f.name)
 	owner := lease.Owner()
 	handle := f.export(lease)
+	changed := []byte(handle) // in the ticket, which comes last
+	changed[len(changed)-8] ^= 1
 	for _, bad := range []string{
 		"", "dlock1.", handle[:len(handle)-2], strings.Repeat("x", len(handle)), handle + "=",
+		string(changed),
 	} {
 		if _, err := c.Adopt(f.ctx, bad); err == nil {
 			f.violation("the handle %.8q… was adopted", bad)

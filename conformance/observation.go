@@ -167,7 +167,7 @@ func (o *observation) fail(conclusive bool, format string, args []any) {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	conclusive = conclusive || !o.stoodStill()
-	if n, ok := o.test.(interface{ Noticed() }); ok { // the test needs only one failure
+	if n, ok := o.test.(interface{ Noticed() }); ok && conclusive { // the test needs only one
 		defer n.Noticed()
 	}
 	o.mu.Lock()

@@ -408,6 +408,7 @@ func (f *fixture) lateRequest(t *tap, fair bool) *backend.Request {
 }
 
 func lateGrantReachesItsWaiter(f *fixture) {
+	f.timed()
 	for i, opts := range f.queueing() {
 		holder := f.client(dlock.WithTTL(f.long()))
 		c, t := f.tapped(append(opts, dlock.WithTTL(f.long()))...)
@@ -430,6 +431,7 @@ func lateGrantReachesItsWaiter(f *fixture) {
 }
 
 func lateGrantAfterARefusalIsUndone(f *fixture) {
+	f.timed()
 	if f.caps.Session {
 		f.inapplicable("the grant lives with the connection of the waiter, not of this request")
 	}

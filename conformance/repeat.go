@@ -318,6 +318,7 @@ func (f *fixture) settleDriver(d backend.Driver) {
 }
 
 func breakWakesWaiters(f *fixture) {
+	f.timed()
 	if f.breakUnsupported() {
 		return
 	}

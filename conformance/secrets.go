@@ -141,14 +141,20 @@ func (f *fixture) requestsAreSilent(d backend.Driver, secrets []string) {
 	}
 }
 
+// openBound is the maximum time for which an Opener may wait for servers that do not answer.
+const openBound = 10 * time.Second
+
 func openingAClosedPortIsUnavailable(f *fixture) {
+	f.noteTerm(openBound)
 	bad := f.badURLs(ability[Addressed](f).URL())
 	var d backend.Driver
 	var err error
+	begun := time.Now()
 	done := async(func() { d, err = f.openURL(bad["a closed port"]) })
-	if !f.within(2*prompt/3, "opening a closed port returns", done) {
+	if !f.within(prompt, "opening a closed port returns", done) {
 		return
 	}
+	f.inTimeOf(openBound, 1, "opening a closed port returns", begun, time.Now())
 	if err == nil {
 		_ = d.Close()
 		f.Fatalf("opening a closed port: nil")

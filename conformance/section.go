@@ -37,14 +37,29 @@ func (s *section) visit(lease *dlock.Lease, fn func()) {
 	s.inside.Add(-1)
 }
 
-// stay enters the section with lease and stays until the lease is lost. The visit ends with the
-// lease's deadline, because on a busy machine the runtime can wake the goroutine later.
-func (s *section) stay(lease *dlock.Lease, entered chan<- struct{}) {
+// stay enters the section with lease and stays until left is closed, at the latest when the lease is
+// over. Time for which the machine stood still after the lease's deadline does not count.
+func (s *section) stay(lease *dlock.Lease, entered chan<- struct{}, left <-chan struct{}) {
 	i := s.enter(lease)
 	close(entered)
-	<-lease.Lost()
-	s.leave(i, lease.Deadline())
+	select {
+	case <-left:
+	case <-s.f.ctx.Done():
+		s.f.Errorf("the holder was not told that its lease is over")
+	}
+	end := lease.Deadline()
+	late := time.Since(end) - wakeUps*(s.f.meter.Worst(end)+wakeUp)
+	s.leave(i, end.Add(max(0, late)))
 }
+
+const (
+	// wakeUps is the number of goroutines that run, one after the other, until a holder knows that
+	// its lease is over.
+	wakeUps = 3
+	// wakeUp is the time that a goroutine may need to begin to run on a machine that does not stand
+	// still.
+	wakeUp = 150 * time.Millisecond
+)
 
 func (s *section) enter(lease *dlock.Lease) (visit int) {
 	s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,7 @@ var waitingCases = []Case{
 }
 
 func releaseWakesAWaiter(f *fixture) {
+	f.timed()
 	holder := f.client(dlock.WithTTL(f.long()))
 	c, t := f.tapped(dlock.WithTTL(f.long()))
 	h := handoffs{f: f}
@@ -144,6 +146,7 @@ func (f *fixture) waitable(d backend.Driver) backend.Waiter {
 }
 
 func releaseBeforeWaitIsNotMissed(f *fixture) {
+	f.timed()
 	d, other := f.driver(), f.driver()
 	w := f.waitable(other)
 	for i := range f.rounds(40) {
@@ -191,6 +194,7 @@ func (f *fixture) awaitTurn(
 }
 
 func releaseDuringWaitIsNotMissed(f *fixture) {
+	f.timed()
 	d, other := f.driver(), f.driver()
 	w := f.waitable(other)
 	h := handoffs{f: f}
@@ -224,6 +228,7 @@ func releaseDuringWaitIsNotMissed(f *fixture) {
 
 // nextRequestFollowsARelease does not apply if the server does not execute requests in order.
 func nextRequestFollowsARelease(f *fixture) {
+	f.timed()
 	d := f.driver()
 	w := f.waitable(d)
 	p, ok := d.(backend.Pipeliner)
@@ -387,6 +392,7 @@ func tryLockOfAHeldNameMakesNoTrip(f *fixture) {
 }
 
 func cancelledWaiterIsNoGhost(f *fixture) {
+	f.timed()
 	variants := [][]dlock.Option{nil}
 	if f.caps.Fair != backend.FairNo {
 		variants = append(variants, []dlock.Option{dlock.WithFair()})
@@ -487,15 +493,19 @@ func onlyTheFrontSendsRequests(f *fixture) {
 	holder := f.client()
 	lease := f.lock(holder, f.name, dlock.WithTTL(f.long()))
 	c, t := f.tapped(dlock.WithTTL(f.long()))
-	var waiting, most atomic.Int32
-	t.onBefore(wait, func(context.Context, string) error {
-		most.Store(max(most.Load(), waiting.Add(1)))
-		return nil
-	})
-	t.onAfter(wait, func(context.Context, string) error {
-		waiting.Add(-1)
-		return nil
-	})
+	var mu sync.Mutex
+	waiting, most := 0, 0
+	waits := func(n int) hook {
+		return func(context.Context, string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			waiting += n
+			most = max(most, waiting)
+			return nil
+		}
+	}
+	t.onBefore(wait, waits(1))
+	t.onAfter(wait, waits(-1))
 	const waiters = 200
 	ctx, cancel := context.WithCancel(f.ctx)
 	all := async(func() {
@@ -521,9 +531,11 @@ func onlyTheFrontSendsRequests(f *fixture) {
 	if !f.caps.Notify {
 		allowed = 300 * max(1, took.Seconds()) // polls with the default backoff and jitter
 	}
-	if float64(asked) > allowed || most.Load() > 1 {
+	mu.Lock()
+	defer mu.Unlock()
+	if float64(asked) > allowed || most > 1 {
 		f.Errorf("%d waiters sent %d requests in %v, and up to %d waited on the server at a time",
-			waiters, asked, took, most.Load())
+			waiters, asked, took, most)
 	}
 }
 

@@ -912,20 +912,22 @@ var showBugs = []Bug{
 	}},
 	{"shows-the-dead", "Inspect and List show a holder whose term is over.", func() *flaw {
 		var last table[*backend.Info]
-		return &flaw{inspect: func(
-			ctx context.Context, next *driver, key string,
-		) (*backend.Info, error) {
-			info, err := next.Inspect(ctx, key)
-			if err != nil {
-				return nil, err
+		f := inspects(func(info *backend.Info) {
+			if dead, ok := last.get(info.Key); ok && len(info.Holders) == 0 {
+				*info = *dead
 			}
-			if len(info.Holders) > 0 {
-				last.set(key, info)
-			} else if dead, ok := last.get(key); ok {
-				return dead, nil
+		})
+		f.acquire = func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			g, err := next.Acquire(ctx, req)
+			if err == nil { // a look at the lock may come too late for a short term
+				last.set(req.Key, &backend.Info{Key: req.Key, Mode: req.Mode,
+					Holders: []backend.Holder{{Owner: g.Owner, Fence: g.Fence, TTL: req.TTL}}})
 			}
-			return info, nil
-		}}
+			return g, err
+		}
+		return f
 	}},
 	{"inspect-hides", "Inspect shows no holder.", func() *flaw {
 		return inspects(func(info *backend.Info) { info.Holders = nil })

@@ -3,6 +3,7 @@ package broken
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -47,6 +48,20 @@ var combineBugs = []Bug{
 				}
 			}
 			return next.AcquireAll(ctx, reqs)
+		}}
+	}},
+	{"half-is-unanswered", "An AcquireAll without an answer takes the first half.", func() *flaw {
+		var calls atomic.Int32
+		return &flaw{acquireAll: func(
+			ctx context.Context, next *driver, reqs []*backend.Request,
+		) (grants []*backend.Grant, failed int, err error) {
+			if calls.Add(1) != 2 {
+				return next.AcquireAll(ctx, reqs)
+			}
+			for _, req := range reqs[:len(reqs)/2] {
+				_, _ = next.Acquire(ctx, req)
+			}
+			return nil, 0, backend.ErrUncertain
 		}}
 	}},
 	{"all-with-one-fence", "All grants of all AcquireAlls have the same fence.", func() *flaw {

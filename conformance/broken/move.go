@@ -314,4 +314,12 @@ var moveBugs = []Bug{
 			return next.Watch(ctx, key, changed)
 		}}
 	}},
+	{"watch-is-silent", "A Watch never calls changed.", func() *flaw {
+		return &flaw{watch: func(
+			ctx context.Context, _ *driver, _ string, _ func(),
+		) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+	}},
 }

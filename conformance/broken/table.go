@@ -108,7 +108,7 @@ var noticedBy = map[string][]string{
 	"break-wakes-no-waiter": {"BreakWakesWaiters"},
 	"lost-wake-up": {
 		"ReleaseWakesAWaiter", "ReleaseBeforeWaitIsNotMissed", "ReleaseDuringWaitIsNotMissed",
-		"StoppedWaiterIsPassed",
+		"StoppedWaiterIsPassed", "DowngradeWakesReaders",
 	},
 	"polls": {
 		"ReleaseWakesAWaiter", "ReleaseDuringWaitIsNotMissed", "BreakWakesWaiters",
@@ -202,12 +202,14 @@ var noticedBy = map[string][]string{
 	"adopts-once":               {"RepeatedAdoptionIsTheSame"},
 	"adopted-not-renewed":       {"AdoptedLeaseIsRenewedAndReleased"},
 	"watch-leaks":               {"ObserverLeavesNothing"},
+	"watch-is-silent":           {"ObserveShowsEachHolder"},
 	"takes-a-part":              {"OneTakenLeavesNone"},
 	"blames-the-first":          {"OneTakenLeavesNone", "OneOfAnotherKindLeavesNone"},
 	"all-only-once": {
 		"RepeatedAcquireAllIsTheSame", "LostReplyOfAcquireAllIsRepeated",
 	},
 	"all-break-holders":          {"AllWaitForAQueue"},
+	"half-is-unanswered":         {"LostReplyOfAcquireAllIsRepeated"},
 	"all-with-one-fence":         {"AllAreGrantedInOneStep"},
 	"ignores-other-kinds":        {"OneOfAnotherKindLeavesNone"},
 	"release-all-stops":          {"ReleaseAllAnswersEach"},

@@ -26,7 +26,10 @@ const atATime = 96
 
 // Test runs the rows of [Table], in parallel if their cases allow it, and reports each row as a
 // subtest. It fails for a row if the case passes although the driver is broken. It skips a row if
-// the case does not apply to the driver.
+// the case does not apply to the driver. A void observation shows nothing.
+//
+// Before the rows and after them, Test runs a case whose driver has no bug. It fails if that case
+// fails, because then a failure in a row does not show that a bug was detected.
 //
 // Test first runs the rows with cases that count the resources of the process, and then calls
 // t.Parallel. The caller must not call it.
@@ -36,6 +39,7 @@ func Test(t *testing.T, mk HarnessMaker) {
 	for _, c := range conformance.Cases() {
 		alone[c.Name] = c.Alone && !c.Faults // it counts the resources of the process
 	}
+	control(t, mk)
 	rows := Table()
 	results := make([]*recorder, len(rows))
 	var running sync.WaitGroup
@@ -61,6 +65,7 @@ func Test(t *testing.T, mk HarnessMaker) {
 		}
 	}
 	running.Wait()
+	control(t, mk)
 	for i, row := range rows {
 		t.Run(row.Case+"/"+row.Bug.Name, func(t *testing.T) {
 			results[i].report(t, row.Case)
@@ -68,6 +73,17 @@ func Test(t *testing.T, mk HarnessMaker) {
 				t.Logf("the bug: %s", row.Bug.Does)
 			}
 		})
+	}
+}
+
+// control runs a case without a bug, which must pass.
+func control(t *testing.T, mk HarnessMaker) {
+	t.Helper()
+	sound := func(d backend.Driver) backend.Driver { return d }
+	r := runOnce(t.Context(), t.Name()+"/control", "ReleaseWakesAWaiter",
+		func(t conformance.TB) conformance.Harness { return mk(t, sound) })
+	if r.Failed() {
+		t.Fatalf("a case without a bug fails:\n%s", r.text())
 	}
 }
 
@@ -88,8 +104,10 @@ func (r *recorder) report(t *testing.T, name string) {
 		t.Skipf("%s", r.skipped)
 	case !r.Failed():
 		t.Errorf("case %s passes over a broken Harness", name)
+	case !r.noticed:
+		t.Errorf("case %s has only void observations:\n%s", name, r.text())
 	default:
-		t.Logf("%.300s", strings.Join(r.errors, "\n"))
+		t.Logf("%.300s", r.text())
 	}
 }
 
@@ -159,6 +177,7 @@ type recorder struct {
 	missing bool // the case does not exist
 
 	mu       sync.Mutex
+	noticed  bool // by a valid observation
 	errors   []string
 	skipped  string
 	cleanups []func()
@@ -170,8 +189,13 @@ func (r *recorder) Name() string             { return r.name }
 func (r *recorder) Context() context.Context { return r.ctx }
 func (r *recorder) Logf(string, ...any)      {}
 
-// Noticed ends the case at its first failure.
-func (r *recorder) Noticed() { r.end() }
+// Noticed ends the case at its first failure in a valid observation.
+func (r *recorder) Noticed() {
+	r.mu.Lock()
+	r.noticed = true
+	r.mu.Unlock()
+	r.end()
+}
 
 // Void ignores a void observation.
 func (r *recorder) Void(string) {}
@@ -198,6 +222,13 @@ func (r *recorder) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.errors) > 0
+}
+
+// text returns the failures.
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.errors, "\n")
 }
 
 func (r *recorder) Cleanup(fn func()) {

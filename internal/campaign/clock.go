@@ -27,6 +27,26 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 // Sub returns i - j.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 
+// meterAnswers reports the requests of the engine that take long, until stop is closed.
+func meterAnswers(
+	stop <-chan struct{}, probe func() error, report func(at Instant, took time.Duration),
+) {
+	for {
+		begun := Now()
+		_ = probe() // an error took as long as an answer would
+		if at := Now(); at.Sub(begun) > lagMinimum {
+			report(at, at.Sub(begun))
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(answerTick):
+		}
+	}
+}
+
+const answerTick = 50 * time.Millisecond // between two requests
+
 const (
 	lagTick    = 5 * time.Millisecond
 	lagMinimum = 5 * time.Millisecond // shorter delays are normal

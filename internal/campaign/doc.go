@@ -36,7 +36,7 @@
 //   - f: Unlock never returns nil after the next grant.
 //   - g: a worker leaks no goroutine, file or connection, and no lock stays on the server.
 //   - h: no worker hangs, panics or exits by itself.
-//   - k: a lease is lost only if a fault explains the loss.
+//   - k: a lease is lost, and a Lock refused, only if a fault explains it.
 //
 // # Times
 //

@@ -93,8 +93,15 @@ func (k Kind) ofProcess() bool { return slices.Index(kinds, k) <= slices.Index(k
 // wantsHolder reports whether k should hit a worker that holds a lock.
 func (k Kind) wantsHolder() bool { return k != KillWaiter && k != StopWaiter }
 
-// costsNoLease reports whether every lease must survive k.
-func (k Kind) costsNoLease() bool { return k == StopShort || k == PauseShort || k == Linger }
+// costsNoLease reports whether every lease must survive k. A process that is killed takes its leases
+// with it, and no others.
+func (k Kind) costsNoLease() bool {
+	switch k {
+	case StopShort, PauseShort, Linger, Reset, Kill, KillWaiter:
+		return true
+	}
+	return false
+}
 
 // takesLock reports whether k takes the lock from its holder. The holder must then detect the loss.
 func (k Kind) takesLock() bool { return k == Break || k == Wipe }

@@ -42,6 +42,8 @@ const (
 
 	Missed Op = "missed" // a fault had no effect
 
+	Answer Op = "answer" // a request of the engine took long
+
 	RoundBegins Op = "round"
 	Finding     Op = "finding" // a violation that the engine found itself
 )

@@ -78,6 +78,7 @@ func Judge(h *History) *Verdict {
 	}
 	j.gaps()
 	j.losses()
+	j.refusals()
 	for _, e := range h.Events {
 		if e.Op == Finding {
 			j.violation(e.Rule, e.At, "", "worker %d: %s", e.Worker, e.Error)
@@ -384,3 +385,28 @@ func (j judge) explained(g *grant) bool {
 		return !w.kind.costsNoLease() && w.touches(g.worker, since, g.ended)
 	})
 }
+
+// refusals checks rule k for an attempt that ended with an error. The end of its context is no
+// error, and a fault of the server or of the network explains each other one.
+func (j judge) refusals() {
+	for _, w := range j.wants {
+		if w.outcome != Refused || w.limited || isContextual[w.reason] {
+			continue
+		}
+		since := w.to.Add(-2 * j.Settings.TTL)
+		if slices.ContainsFunc(j.windows, func(f window) bool {
+			return f.kind != Linger && f.touches(w.worker, since, w.to)
+		}) {
+			continue
+		}
+		if j.delay(w.worker, since, w.to)+j.slowest(since, w.to) > j.Settings.TTL/8 {
+			j.verdict.Figures.Voids++
+			continue
+		}
+		j.violation(RuleK, w.to, w.names[0], "worker %d.%d loop %d was refused without a fault: %s",
+			w.worker, w.life, w.loop, w.reason)
+	}
+}
+
+// isContextual has the reasons of a refusal that the worker has caused itself.
+var isContextual = map[string]bool{"": true, "canceled": true, "deadline": true, "closed": true}

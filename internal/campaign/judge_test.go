@@ -57,7 +57,7 @@ func script(t *testing.T, class Class, lines string) *History {
 				faults++
 			}
 			e.Kind, e.Fault = Kind(rest), faults
-		case Lag:
+		case Lag, Answer:
 			_, _ = fmt.Sscan(rest, &e.Late)
 			e.Late *= time.Millisecond
 		}
@@ -302,6 +302,52 @@ func TestJudge(t *testing.T) {
 			900 lost 0
 			910 unlock 0
 			911 unlocked 0 lost`, "k"},
+		{"a lease that a reset costs", X, `
+			0 ask 0
+			1 granted 0 10
+			100 begin 0 reset
+			101 end 0 reset
+			900 lost 0`, "k"},
+		{"a lease that the death of another process costs", X, `
+			0 ask 0
+			1 granted 0 10
+			100 begin 0 kill-waiter
+			101 end 0 kill-waiter
+			900 lost 0`, "k"},
+		{"a lease that a cut costs", X, `
+			0 ask 0
+			1 granted 0 10
+			100 begin 0 cut
+			700 end 0 cut
+			900 lost 0`, ""},
+		{"a lease that a slow server costs", X, `
+			0 ask 0
+			1 granted 0 10
+			700 answer -1 400
+			900 lost 0`, ""},
+		{"an attempt that is refused without a fault", X, `
+			0 ask 0
+			100 refused 0 unavailable
+			200 ask 1
+			201 granted 1 10
+			202 unlock 1
+			203 unlocked 1`, "k"},
+		{"an attempt that is refused because of a fault", X, `
+			0 ask 0
+			1 begin -1 restart
+			100 end -1 restart
+			110 refused 0 unavailable
+			200 ask 1
+			201 granted 1 10
+			202 unlock 1
+			203 unlocked 1`, ""},
+		{"an attempt whose context ends", X, `
+			0 ask 0
+			100 refused 0 canceled
+			200 ask 1
+			201 granted 1 10
+			202 unlock 1
+			203 unlocked 1`, ""},
 		{"a lease that a short stop costs", X, `
 			0 ask 0
 			1 granted 0 10
@@ -313,7 +359,7 @@ func TestJudge(t *testing.T) {
 			911 unlocked 0 lost`, "k"},
 		{"nothing is granted", X, `
 			0 ask 0
-			400 refused 0 unavailable`, "d"},
+			400 refused 0 unavailable`, "d k"},
 		{"what the engine has found", X, `
 			0 ask 0
 			1 granted 0 10

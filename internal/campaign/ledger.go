@@ -51,6 +51,7 @@ type want struct {
 	names    []string
 	from, to Instant
 	outcome  Op // Granted or Refused; Ask if there is none
+	reason   string // of the refusal
 	limited  bool
 }
 
@@ -75,6 +76,7 @@ type ledger struct {
 	wants   []want
 	windows []window
 	lags    map[int][]Event // by worker
+	answers []Event         // to the engine's requests, if they took long
 	access  map[string][]Event
 	rounds  map[string]int // by name
 	begun   []Instant      // of the rounds
@@ -172,7 +174,7 @@ func (l *ledger) lock(e Event, asked map[attempt]want) {
 		}
 		if e.Op == Refused || e.Part == len(w.names)-1 { // the last event of the call
 			delete(asked, call)
-			w.to, w.outcome = e.At, e.Op
+			w.to, w.outcome, w.reason = e.At, e.Op, e.Error
 			l.wants = append(l.wants, w)
 		}
 	}
@@ -247,6 +249,9 @@ func (l *ledger) disturbance(e Event, open map[int]window) {
 	case Lag:
 		l.lags[e.Worker] = append(l.lags[e.Worker], e)
 		return
+	case Answer:
+		l.answers = append(l.answers, e)
+		return
 	case Begin:
 		open[e.Fault] = window{
 			kind: e.Kind, worker: e.Worker, round: e.Round, name: e.Name, from: e.At,
@@ -297,21 +302,18 @@ func (l *ledger) delay(worker int, from, to Instant) time.Duration {
 	return max(l.lag(worker, from, to), l.lag(Engine, from, to))
 }
 
-// slowest returns the longest answer to an Unlock in a period: the time that a server adds on a
-// slow machine. It omits answers that a fault has delayed.
+// slowest returns the longest answer to a request of the engine in a period: the time that a server
+// adds on a slow machine. It omits answers that a fault of the server has delayed.
 func (l *ledger) slowest(from, to Instant) (slowest time.Duration) {
-	for _, grants := range l.grants {
-		for _, g := range grants {
-			if g.end != Unlock || g.answered < from || g.ended > to ||
-				g.answered.Sub(g.ended) <= slowest {
-				continue
-			}
-			disturbed := slices.ContainsFunc(l.windows, func(w window) bool {
-				return w.kind != Linger && w.touches(g.worker, g.ended, g.answered)
-			})
-			if !disturbed {
-				slowest = g.answered.Sub(g.ended)
-			}
+	for _, e := range l.answers {
+		sent := e.At.Add(-e.Late)
+		if e.At < from || sent > to || e.Late <= slowest {
+			continue
+		}
+		if !slices.ContainsFunc(l.windows, func(w window) bool {
+			return w.touches(Engine, sent, e.At)
+		}) {
+			slowest = e.Late
 		}
 	}
 	return slowest

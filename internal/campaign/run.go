@@ -35,6 +35,9 @@ type Site struct {
 	// Inject causes a fault of the server or an act of an operator on the lock of that name. Break
 	// must take the lock from all its holders. heal ends the fault; it may be nil.
 	Inject func(ctx context.Context, k Kind, name string) (heal func() error, err error)
+	// Probe makes a request that writes, over a connection that no fault of a worker affects. So the
+	// judge knows how slow the server is. It may be nil.
+	Probe func(ctx context.Context) error
 	// Left returns the data that the server still has of names with that prefix. It is called after
 	// all workers have ended.
 	Left func(ctx context.Context, prefix string) ([]string, error)
@@ -82,6 +85,9 @@ func Run(ctx context.Context, s Site) (*History, error) {
 			e.log.record(Event{At: at, Op: Lag, Worker: Engine, Late: late})
 		})
 	})
+	if s.Probe != nil {
+		meter.Go(func() { e.meterAnswers(ctx, stop) })
+	}
 	err := e.crew.hire()
 	if err == nil {
 		err = e.rounds(ctx)
@@ -97,6 +103,18 @@ func Run(ctx context.Context, s Site) (*History, error) {
 		Ended: Now(), Cut: ctx.Err() != nil, Events: e.log.sorted(),
 	}
 	return h, err
+}
+
+// meterAnswers records the answers to the probe that take long, until stop is closed.
+func (e *engine) meterAnswers(ctx context.Context, stop <-chan struct{}) {
+	probe := func() error {
+		ctx, cancel := context.WithTimeout(ctx, e.TTL)
+		defer cancel()
+		return e.Probe(ctx)
+	}
+	meterAnswers(stop, probe, func(at Instant, took time.Duration) {
+		e.log.record(Event{At: at, Op: Answer, Worker: Engine, Late: took})
+	})
 }
 
 // rounds executes the rounds of the plan until ctx ends.

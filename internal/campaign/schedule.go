@@ -81,7 +81,7 @@ func (s Settings) recovery() time.Duration { return s.Expiry + bound + s.TTL/2 }
 
 // drain is the time in which the waiters at the end of a round get the lock, one after the other.
 // The workers make no new attempts then, so that a lost wake-up leaves a gap.
-func (s Settings) drain() time.Duration { return s.TTL + bound }
+func (s Settings) drain() time.Duration { return s.Expiry + 2*bound + s.TTL/2 }
 
 // NewPlan returns a random schedule for s. Two rounds of class X are followed by a round of the
 // other classes, if the server has faults of these classes. One of two rounds of class X has no

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -74,6 +75,7 @@ func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
 		},
 		Version:  p.version,
 		Inject:   injector(tb, p, operator),
+		Probe:    operator.probe,
 		Left:     operator.left,
 		Progress: func(text string) { progress("%s", text) },
 	}
@@ -191,8 +193,9 @@ func injector(
 
 // operator is a client that reaches the server over a network without faults.
 type operator struct {
-	driver backend.Driver
-	client *dlock.Client
+	driver  backend.Driver
+	client  *dlock.Client
+	request backend.Request // of the probe
 }
 
 func newOperator(tb testenv.TB, p *place) *operator {
@@ -205,7 +208,22 @@ func newOperator(tb testenv.TB, p *place) *operator {
 		tb.Fatalf("%v", err)
 	}
 	tb.Cleanup(func() { _ = c.Close() })
-	return &operator{d, c}
+	return &operator{d, c, backend.Request{
+		Key: "probe-" + rand.Text(), Owner: rand.Text(),
+		TTL: max(probeTTL, d.Capabilities().MinTTL), Mode: backend.Exclusive,
+	}}
+}
+
+// probeTTL limits the time for which a probe without an answer leaves its lock.
+const probeTTL = 10 * time.Second
+
+// probe acquires and releases a lock that no worker uses.
+func (o *operator) probe(ctx context.Context) error {
+	g, err := o.driver.Acquire(ctx, &o.request)
+	if err != nil {
+		return err
+	}
+	return o.driver.Release(ctx, g)
 }
 
 // breakLock takes a lock from all its holders. If the server cannot be reached or the lock is free,
