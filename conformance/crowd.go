@@ -42,8 +42,8 @@ const (
 	// crowdAnswers is the number of answers, one after the other, until a crowd has given way: a
 	// server changes one name at a time.
 	crowdAnswers = crowdClients + 3
-	// crowdBound is the time limit for the next readers or the next writer of a crowd. Like a term it
-	// is longer after a void observation, as is deathBound.
+	// crowdBound is the time limit for the next readers or the next writer of a crowd. Like a term
+	// it is longer after a void observation, as is deathBound.
 	crowdBound = 2 * time.Second
 	// deathBound is the time limit, after the term of a killed holder, for the next holder.
 	deathBound = time.Second

@@ -37,8 +37,8 @@ func (s *section) visit(lease *dlock.Lease, fn func()) {
 	s.inside.Add(-1)
 }
 
-// stay enters the section with lease and stays until left is closed, at the latest when the lease is
-// over. Time for which the machine stood still after the lease's deadline does not count.
+// stay enters the section with lease and stays until left is closed, at the latest when the lease
+// is over. Time for which the machine stood still after the lease's deadline does not count.
 func (s *section) stay(lease *dlock.Lease, entered chan<- struct{}, left <-chan struct{}) {
 	i := s.enter(lease)
 	close(entered)

@@ -922,8 +922,10 @@ var showBugs = []Bug{
 		) (*backend.Grant, error) {
 			g, err := next.Acquire(ctx, req)
 			if err == nil { // a look at the lock may come too late for a short term
-				last.set(req.Key, &backend.Info{Key: req.Key, Mode: req.Mode,
-					Holders: []backend.Holder{{Owner: g.Owner, Fence: g.Fence, TTL: req.TTL}}})
+				last.set(req.Key, &backend.Info{
+					Key: req.Key, Mode: req.Mode,
+					Holders: []backend.Holder{{Owner: g.Owner, Fence: g.Fence, TTL: req.TTL}},
+				})
 			}
 			return g, err
 		}

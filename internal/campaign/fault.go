@@ -93,8 +93,8 @@ func (k Kind) ofProcess() bool { return slices.Index(kinds, k) <= slices.Index(k
 // wantsHolder reports whether k should hit a worker that holds a lock.
 func (k Kind) wantsHolder() bool { return k != KillWaiter && k != StopWaiter }
 
-// costsNoLease reports whether every lease must survive k. A process that is killed takes its leases
-// with it, and no others.
+// costsNoLease reports whether every lease must survive k. A process that is killed takes its
+// leases with it, and no others.
 func (k Kind) costsNoLease() bool {
 	switch k {
 	case StopShort, PauseShort, Linger, Reset, Kill, KillWaiter:

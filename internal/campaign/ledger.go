@@ -50,7 +50,7 @@ type want struct {
 	attempt
 	names    []string
 	from, to Instant
-	outcome  Op // Granted or Refused; Ask if there is none
+	outcome  Op     // Granted or Refused; Ask if there is none
 	reason   string // of the refusal
 	limited  bool
 }

@@ -35,8 +35,8 @@ type Site struct {
 	// Inject causes a fault of the server or an act of an operator on the lock of that name. Break
 	// must take the lock from all its holders. heal ends the fault; it may be nil.
 	Inject func(ctx context.Context, k Kind, name string) (heal func() error, err error)
-	// Probe makes a request that writes, over a connection that no fault of a worker affects. So the
-	// judge knows how slow the server is. It may be nil.
+	// Probe makes a request that writes, over a connection that no fault of a worker affects. So
+	// the judge knows how slow the server is. It may be nil.
 	Probe func(ctx context.Context) error
 	// Left returns the data that the server still has of names with that prefix. It is called after
 	// all workers have ended.
