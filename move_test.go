@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -689,18 +690,18 @@ func TestLossDuringAnExport(t *testing.T) {
 		d, another := newHooked()
 		c, other := open(t, d), open(t, another)
 		lease := takes(t, c, "x", dlock.WithTTL(ttl))
-		executed := false
+		var executed atomic.Bool
+		var renewals atomic.Int32
 		d.export = func(ctx context.Context, g *backend.Grant) (string, error) {
 			ticket, err := d.movable.Export(ctx, g)
-			executed = true
+			executed.Store(true)
 			time.Sleep(ttl / 3) // a renewal would be due
 			return ticket, err
 		}
-		renewals := 0
 		d.renew = func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
-			renewals++
+			renewals.Add(1)
 			time.Sleep(time.Second)
-			if executed {
+			if executed.Load() {
 				return backend.Term{}, backend.ErrLost
 			}
 			return d.movable.Renew(ctx, g)
@@ -712,8 +713,8 @@ func TestLossDuringAnExport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if <-extended == nil || renewals != 1 {
-			t.Errorf("%d renewals during the Export", renewals)
+		if n := renewals.Load(); <-extended == nil || n != 1 {
+			t.Errorf("%d renewals during the Export", n)
 		}
 		adopted, err := other.Adopt(t.Context(), handle)
 		if err != nil {

@@ -157,7 +157,7 @@ func unwoken(*server) *broken {
 // calm sets a campaign in which every hand-off is judged.
 func calm(s *Settings) {
 	s.Faults, s.Workers = map[Kind]Class{Linger: X}, 3
-	s.TTL, s.Round, s.Duration = time.Second, time.Second, 9*time.Second
+	s.TTL, s.Round, s.Duration = time.Second, time.Second, 12*time.Second
 }
 
 // defects are broken locks. At least one of the rules must detect the defect.
