@@ -48,6 +48,8 @@ type acquisition struct {
 	path  string        // of its lock file
 	wake  chan struct{} // has an element if Wait is to return; see signal
 	woken atomic.Bool   // Wait has emptied wake since the last attempt
+	// releases has the Release that is under way: one at a time, because it may hang on the disk.
+	releases slots
 	// recheckPending is independent of the state, and no mutex guards it: the watcher must not wait
 	// for mu.
 	recheckPending atomic.Bool
@@ -67,7 +69,8 @@ type acquisition struct {
 	blocked *lockFile
 
 	holderFence uint64        // the fence that the last attempt found
-	pause       time.Duration // the newest pause that no event ended
+	pause       time.Duration // the newest pause that follows no event
+	retry       time.Duration // the pause of the newest retry after an event; 0: it was no retry
 }
 
 // admit returns the acquisition of req, and registers it if it is new. This comes before the first
@@ -83,6 +86,7 @@ func (d *driver) admit(req *backend.Request) (*acquisition, error) {
 	if !ok {
 		a = &acquisition{
 			id: name, path: d.path(req.Key), wake: make(chan struct{}, 1), watch: noWatch,
+			releases: make(slots, 1),
 		}
 		d.registry[name] = a
 	}
@@ -132,9 +136,7 @@ func (d *driver) closeFile(a *acquisition) {
 	}
 	a.leave() // first: the close of the file wakes the waiters
 	wasHeld := a.state == held
-	if wasHeld {
-		a.file.unlock()
-	}
+	a.file.unlock() // an attempt that failed may have locked it, too
 	if a.isBlocked() {
 		d.leftThreads.Add(1)
 	}

@@ -56,7 +56,9 @@
 //
 // On Linux each driver has one inotify descriptor. It reports every close of a lock file that has
 // waiters, and a holder frees its lock by closing the file. The kernel decides the order of
-// waiters. A waiter also retries without an event, after 2 s at first and later every 16 s.
+// waiters. A waiter also retries without an event, after 2 s at first and later every 16 s. A
+// program that locks the file through a descriptor that can only read, as flock(1) does, causes no
+// event: a waiter behind it has only these retries.
 //
 // Without inotify waiters poll. On other systems than Linux, and if the user has no inotify
 // instance left (fs.inotify.max_user_instances), the client polls, by its WithPollInterval. If only
@@ -94,6 +96,12 @@
 // The driver needs Linux, macOS, FreeBSD or DragonFly BSD (tested on Linux), and a local file
 // system. Over NFS, SMB or FUSE each host may have its own flock, so these are refused unless the
 // URL has allow-network=1. On other systems opening returns ErrUnsupported.
+//
+// With allow-network=1 each renewal also writes one byte, and waits for the server. A server of
+// NFSv4 drops the locks of a host that it has not heard of for its lease, 90 s by default, and the
+// renewal then returns ErrLost. With nfs.recover_lost_locks=1, or another protocol, nothing detects
+// a lock that the server has dropped. Until the renewal, or the end of the lease's term, two
+// processes may hold the lock.
 //
 // Each held lock and each waiter is an open file (RLIMIT_NOFILE), and a second one among readers or
 // permits. An uncontended Acquire makes eight system calls and a Release four, together some ten

@@ -240,7 +240,11 @@ func (d *driver) busy(a *acquisition, queue bool) error {
 	if err != nil {
 		return err
 	}
-	return a.busy(holder, queue)
+	busy := a.busy(holder, queue)
+	if holder != nil {
+		busy.Fence = holder.fence
+	}
+	return busy
 }
 
 // busy returns the answer to an attempt that holder excludes, or nil if it is unknown. a.mu must be
@@ -268,8 +272,9 @@ func (d *driver) term(sent time.Time, ttl time.Duration) backend.Term {
 	return backend.Term{Sent: sent, TTL: ttl}
 }
 
-// Renew implements backend.Driver. It writes nothing: a process has its lock for as long as it has
-// the file open, so the file in its place is the proof.
+// Renew implements backend.Driver. A process has its lock for as long as it has the file open, so
+// the file in its place is the proof, and Renew writes nothing. A network file system needs another
+// proof: see prove.
 //
 // The driver is no BatchRenewer, because there is nothing to combine. The core renews several locks
 // at the same time, so a renewal that hangs on the disk does not delay the renewals after it.
@@ -289,13 +294,14 @@ func (d *driver) Renew(ctx context.Context, g *backend.Grant) (backend.Term, err
 
 // Release implements backend.Driver. It frees the lock, or closes the file of a waiter. It waits
 // for an abandoned attempt of the same owner that still hangs on the disk, and removes its result.
-// If ctx ends first, the release goes on in the background.
+// If ctx ends first, the release goes on in the background. While one does so, further releases of
+// the same owner leave nothing: they return ErrUnavailable when their contexts end.
 func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
-	_, err := backend.Call(ctx, func(context.Context) (struct{}, error) {
-		a := d.find(&g.Request)
-		if a == nil {
-			return struct{}{}, backend.ErrNotHeld
-		}
+	a := d.find(&g.Request)
+	if a == nil {
+		return backend.ErrNotHeld
+	}
+	_, err := callInSlot(ctx, a.releases, func() (struct{}, error) {
 		d.beginUpkeep(a)
 		defer d.endUpkeep(a)
 		return struct{}{}, d.remove(a)

@@ -34,6 +34,11 @@ func errRemoved(path string) error {
 		backend.ErrLost, path)
 }
 
+// errDropped returns the loss of a lock with a file that its network file system refuses to write.
+func errDropped(path string, err error) error {
+	return fmt.Errorf("%w: file: the server of %s has dropped it: %w", backend.ErrLost, path, err)
+}
+
 // interpretError gives the error of a system call a sentinel of the contract, and returns nil for
 // nil. Both are definite: the driver grants nothing after a failed call. ErrConflict means that the
 // file itself is unusable, and that another attempt will fail, too. ErrUnavailable may pass.

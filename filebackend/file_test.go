@@ -200,11 +200,12 @@ func TestKillFrees(t *testing.T) {
 	}
 }
 
-// TestKillBetweenMarkAndLock checks that a woken waiter soon makes another attempt if it finds the
-// file locked and no holder. The kernel drops the mark of a killed process before the lock.
+// TestKillBetweenMarkAndLock checks that a woken waiter soon makes more attempts if it finds the
+// file locked and no holder. The kernel drops the mark of a killed process before the lock, and the
+// process may lose the processor in between.
 func TestKillBetweenMarkAndLock(t *testing.T) {
 	t.Parallel()
-	d := openDriver(t, t.TempDir())
+	d := openWatching(t)
 	g := acquire(t, d, request("k", 1))
 	req := waiting("k", 2)
 	_ = refused(t, d, req)
@@ -218,8 +219,118 @@ func TestKillBetweenMarkAndLock(t *testing.T) {
 		t.Fatal("the test cannot lock the file: ", err)
 	}
 	d.find(req).woken.Store(true)
-	if b := refused(t, d, req); b.State != pauseWoken {
-		t.Errorf("the pause is %v, want %v", b.State, pauseWoken)
+	for _, want := range []time.Duration{
+		pauseWoken, 4 * pauseWoken, 16 * pauseWoken, 64 * pauseWoken, 256 * pauseWoken,
+		pauseWatched, 2 * pauseWatched,
+	} {
+		if b := refused(t, d, req); b.State != want {
+			t.Errorf("the pause is %v, want %v", b.State, want)
+		}
+	}
+}
+
+// openWatching opens a driver with a watcher.
+func openWatching(t *testing.T) *driver {
+	t.Helper()
+	d := openDriver(t, t.TempDir())
+	if d.watcher == nil {
+		t.Skip("does not apply: this system has no watches")
+	}
+	return d
+}
+
+// TestEventsLengthenNoPause checks that a pause which an event has ended does not count, nor do the
+// retries after it. The event of a foreign close changes nothing else.
+func TestEventsLengthenNoPause(t *testing.T) {
+	t.Parallel()
+	d := openWatching(t)
+	acquire(t, d, request("k", 1))
+	req := waiting("k", 2)
+	pause := refused(t, d, req).State
+	for range 3 {
+		d.find(req).woken.Store(true)
+		want := pauseWoken
+		for ; want < pauseWatched; want *= 4 {
+			if b := refused(t, d, req); b.State != want {
+				t.Errorf("the pause after an event is %v, want %v", b.State, want)
+			}
+		}
+		if b := refused(t, d, req); b.State != pause {
+			t.Errorf("the pause is %v, and was %v before the event", b.State, pause)
+		}
+	}
+	if b := refused(t, d, req); b.State != 2*pauseWatched {
+		t.Errorf("the pause after %v is %v", pause, b.State)
+	}
+}
+
+// TestRefusalHasTheFence checks that a refused attempt has the fence of the holder. Where the core
+// polls, it detects by the fence that the lock changes hands.
+func TestRefusalHasTheFence(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	for owner := range 2 {
+		g := acquire(t, d, request("k", owner))
+		if b := refused(t, d, request("k", 2)); b.Fence != g.Fence {
+			t.Errorf("the fence is %d, want %d", b.Fence, g.Fence)
+		}
+		release(t, d, g)
+	}
+}
+
+// TestFailedAttemptIsFreeDespiteChildren lets an attempt fail after it has locked the file. A child
+// process that is being started, and still has the descriptor, does not keep the lock.
+func TestFailedAttemptIsFreeDespiteChildren(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	a, err := d.admit(request("k", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if locked, err := d.lock(a, request("k", 1)); !locked {
+		t.Fatal("the test cannot lock the file: ", err)
+	}
+	child, err := unix.Dup(a.file.fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(child) }()
+	d.forget(a)
+	acquire(t, d, request("k", 2))
+}
+
+// TestDroppedByTheServer checks that a renewal on a network file system needs the descriptor of the
+// lock to be writable. The server of NFS makes each write fail after it has dropped the lock.
+func TestDroppedByTheServer(t *testing.T) {
+	t.Parallel()
+	for path, wantLost := range map[string]bool{
+		"/proc/self/mem": true,  // EIO: nothing is mapped at the address 0
+		"/dev/full":      false, // ENOSPC
+	} {
+		d := openDriver(t, t.TempDir())
+		d.network = true
+		g := acquire(t, d, request("k", 1))
+		if _, err := d.Renew(t.Context(), g); err != nil {
+			t.Fatalf("Renew: %v", err)
+		}
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Skip("does not apply: ", path, ": ", err)
+		}
+		a := d.find(&g.Request)
+		a.mu.Lock()
+		healthy := a.file.fd
+		a.file.fd = fd
+		a.mu.Unlock()
+		_, err = d.Renew(t.Context(), g)
+		if err == nil || errors.Is(err, backend.ErrLost) != wantLost {
+			t.Errorf("Renew with %s: %v, and a loss is %t", path, err, wantLost)
+		}
+		_ = d.Release(t.Context(), g)
+		_ = unix.Close(healthy)
+		acquire(t, d, request("k", 2))
 	}
 }
 

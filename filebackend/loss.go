@@ -5,21 +5,25 @@ package filebackend
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
 // A lock is lost if its file is removed or replaced from outside: another process would lock the
-// new file. Three sources lead to a check: renewals, events of the watcher, and a timer. The timer
-// is for endless locks, which have no renewals, and for Options.Block, which uses no watcher. With
-// Options.Block the timer also finds the readers that a waiter has to join.
+// new file. The server of a network file system can also drop it. Three sources lead to a check:
+// renewals, events of the watcher, and a timer. The timer is for endless locks, which have no
+// renewals, and for Options.Block, which uses no watcher. With Options.Block the timer also finds
+// the readers that a waiter has to join.
 
 // checkInterval is the time between two checks by the timer.
 const checkInterval = time.Second
 
-// check returns ErrLost and forgets a if its file is not in its place any more. Any other error
-// leaves the outcome unknown. a.mu must be held.
+// check returns ErrLost and forgets a if its file is not in its place any more, or if a network
+// file system has dropped its lock. Any other error leaves the outcome unknown. a.mu must be held.
 func (d *driver) check(a *acquisition) error {
 	if a.state != held {
 		return errUnknown
@@ -32,7 +36,33 @@ func (d *driver) check(a *acquisition) error {
 		d.forget(a)
 		return errRemoved(a.path)
 	}
+	if d.network {
+		return d.prove(a)
+	}
 	return nil
+}
+
+// prove checks that the server of a network file system still has the lock of a. It writes through
+// the descriptor of the lock, and syncs, so that the server has to answer. The server of NFS drops
+// the locks of a client that was cut off for longer than its lease, and the client then refuses
+// each write with EIO (fcntl(2), "Lost locks"). The byte is the first one of every lock file, so
+// the write changes nothing, whoever has the lock. a.mu must be held.
+func (d *driver) prove(a *acquisition) error {
+	err := ignoreInterrupts(func() error {
+		_, err := unix.Pwrite(a.file.fd, []byte(magic[:1]), 0)
+		return err
+	})
+	if err == nil {
+		err = ignoreInterrupts(func() error { return flush(a.file.fd) })
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EIO) || errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESTALE):
+		d.forget(a)
+		return errDropped(a.path, err)
+	}
+	return fmt.Errorf("file: %w", &fs.PathError{Op: "write", Path: a.path, Err: err})
 }
 
 // onReplaced is called by the watcher if the lock file with this name was removed or replaced. An

@@ -130,11 +130,12 @@ func isLocked(fd int) (bool, error) {
 // future is from before the clock was set back.
 func isStale(attempt time.Time) bool { return time.Since(attempt).Abs() > waiterTerm }
 
-// prune probes some members, in no order, so that dead ones are removed. Readers probe no readers
-// otherwise.
-func (m *members) prune() {
-	for range min(pruned, len(m.all)) {
-		_, _ = m.probe(m.all[rand.N(len(m.all))])
+// prune probes some of the members in front of a request, in no order, so that dead ones are
+// removed. Readers probe no readers otherwise. The request's own file must not be among them: after
+// a stop of its process it would be removed as a stopped waiter's, and its permit would not count.
+func (m *members) prune(front []member) {
+	for range min(pruned, len(front)) {
+		_, _ = m.probe(front[rand.N(len(front))])
 	}
 }
 
@@ -235,12 +236,13 @@ func (d *driver) enterAmong(m *members, a *acquisition, req *backend.Request) er
 	if err != nil {
 		return err
 	}
-	m.prune()
+	m.prune(front)
 	blocker, err := m.blocker(word, front)
 	if err != nil {
 		return err
 	}
-	if a.member == nil && (blocker == nil || req.Queue) {
+	isNew := a.member == nil
+	if isNew && (blocker == nil || req.Queue) {
 		if err := a.join(m, member{m.last() + 1, word, req.Owner}); err != nil {
 			return err
 		}
@@ -248,7 +250,11 @@ func (d *driver) enterAmong(m *members, a *acquisition, req *backend.Request) er
 	if blocker != nil {
 		return a.busy(blocker, req.Queue)
 	}
-	return d.occupy(a, req)
+	err = d.occupy(a, req)
+	if err != nil && isNew && (req.Mode == backend.Permit || !isQueued(err)) {
+		a.leave() // now: a permit's file is a conflict for the mutexes that wait for the lock file
+	}
+	return err
 }
 
 // front returns the members in front of a, and confirms its place. A waiter whose file was removed

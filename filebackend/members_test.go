@@ -928,3 +928,89 @@ func TestMembersWithoutADirectory(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// TestStoppedWaiterKeepsItsOwnFile stops the process of a waiter during an attempt that is granted,
+// for so long that other requests would remove its file. They count its permit nevertheless.
+func TestStoppedWaiterKeepsItsOwnFile(t *testing.T) {
+	t.Parallel()
+	d := openDriver(t, t.TempDir())
+	first, waiter := acquire(t, d, of("p1", 1)), of("p1?", 2)
+	_ = refused(t, d, waiter)
+	release(t, d, first)
+	setAttempt(t, d, waiter, waiterTerm+time.Second)
+	a := d.find(waiter)
+	a.mu.Lock()
+	err := a.withMembers(func(m *members) error { return d.enterAmong(m, a, waiter) })
+	a.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = refused(t, d, of("p1", 3))
+	release(t, d, &backend.Grant{Request: *waiter})
+}
+
+// TestPermitOfAMutexDisturbsNoOther requests a permit of a name that is a mutex. The mutexes that
+// wait are refused as before, also if the permit's attempt is stopped at its end, and if the holder
+// has not marked the file yet.
+func TestPermitOfAMutexDisturbsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, word := range map[string]string{"an attempt": "p2", "a waiter": "p2?"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			d, req := openDriver(t, dir), of(word, 2)
+			g := acquire(t, d, of("w", 1))
+			a, err := d.admit(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			attempt := func() error {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return d.attempt(a, req)
+			}
+			_ = unmark(d.find(&g.Request).file.fd)
+			if err := attempt(); !errors.Is(err, backend.ErrNotAcquired) {
+				t.Errorf("the permit, before the mark: %v, want *Busy", err)
+			}
+			_ = refused(t, d, of("w", 3))
+			if err := mark(d.find(&g.Request).file.fd); err != nil {
+				t.Fatal(err)
+			}
+			if err := attempt(); !errors.Is(err, backend.ErrConflict) {
+				t.Errorf("the permit: %v, want ErrConflict", err)
+			}
+			_ = refused(t, d, of("w", 4))
+			if files := memberFiles(t, dir); len(files) > 0 {
+				t.Errorf("%v are left", files)
+			}
+			release(t, d, g)
+			release(t, d, acquire(t, d, of("w", 5)))
+		})
+	}
+}
+
+// TestPermitBlocksInNoFlock lets a permit wait for another program that has locked the file. It
+// gets no thread in flock(2), which would lock the file for a mutex.
+func TestPermitBlocksInNoFlock(t *testing.T) {
+	t.Parallel()
+	d, req := openBlocking(t, t.TempDir()), of("p2?", 1)
+	release(t, d, acquire(t, d, of("w", 2)))
+	other, err := openLock(d.path("k"), unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.close()
+	if locked, err := other.tryLockFor(backend.Exclusive); !locked {
+		t.Fatal("the test cannot lock the file: ", err)
+	}
+	b := refused(t, d, req)
+	if _, err := d.Wait(t.Context(), req, b); err != nil {
+		t.Fatal(err)
+	}
+	if hasThread(d.find(req)) {
+		t.Error("the permit has a thread in flock")
+	}
+	other.yield()
+	release(t, d, acquire(t, d, req))
+}

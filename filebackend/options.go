@@ -12,8 +12,8 @@ import (
 // Options are the parameters of a URL. The zero value and nil are the defaults.
 type Options struct {
 	// AllowNetwork (allow-network=1) accepts a directory on a network file system or on FUSE. That
-	// file system then decides whether its locks exclude other machines. Every acquisition waits
-	// for its disk. There are neither readers nor permits.
+	// file system then decides whether its locks exclude other machines. Every acquisition and
+	// every renewal waits for its disk. There are neither readers nor permits.
 	AllowNetwork bool
 	// Inherit (inherit=1) makes child processes inherit the locks that are held when they are
 	// started, as flock(1) does. Unlock frees such a lock; without Unlock it is free when all these

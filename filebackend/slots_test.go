@@ -5,6 +5,7 @@ package filebackend
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -154,4 +155,33 @@ func TestUpkeepThatHangsIsLimited(t *testing.T) {
 	if _, err := d.Renew(soon(t, 30*time.Second), g); err != nil {
 		t.Errorf("Renew on a disk that answers again: %v", err)
 	}
+}
+
+// TestReleasesThatHangAreLimited repeats a release while the disk hangs. Only the first one goes on
+// after its context, and frees the lock. The test counts goroutines, so it is not parallel.
+func TestReleasesThatHangAreLimited(t *testing.T) {
+	d := openDriver(t, t.TempDir())
+	g := acquire(t, d, request("k", 1))
+	a := d.find(&g.Request)
+	a.mu.Lock()
+	before := runtime.NumGoroutine()
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		err := d.Release(ctx, g)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("release %d: %v, want DeadlineExceeded", i, err)
+		}
+	}
+	if n := runtime.NumGoroutine() - before; n > 10 {
+		t.Errorf("the releases have left %d goroutines", n)
+	}
+	a.mu.Unlock()
+	for end := time.Now().Add(30 * time.Second); d.find(&g.Request) != nil; {
+		if time.Now().After(end) {
+			t.Fatal("the lock is not freed when the disk answers")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	acquire(t, d, request("k", 2))
 }

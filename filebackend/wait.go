@@ -3,6 +3,7 @@
 package filebackend
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -34,9 +35,10 @@ const (
 	// maxLeftThreads limits the threads in flock(2) of waiters that have left. Nothing ends such a
 	// thread before the lock is free, and Go ends a process with 10,000 threads.
 	maxLeftThreads = 32
-	// pauseWoken follows an event after which the file is still locked, by the same holder or
-	// without a holder's mark. When a process dies, the kernel reports the close just before it
-	// drops the mark and then the lock.
+	// pauseWoken is the first pause after an event that leaves the file locked, by the same holder
+	// or without a holder's mark. When a process dies, the kernel reports the close just before it
+	// drops the mark and then the lock. On a busy machine that can take some milliseconds, so some
+	// retries with growing pauses follow. They do not count for the pauses without an event.
 	pauseWoken = 2 * time.Millisecond
 )
 
@@ -54,7 +56,9 @@ func (d *driver) Wait(
 	a := d.find(req)
 	if a != nil {
 		wake = a.wake
-		d.block(a)
+		if req.Mode == backend.Exclusive { // a permit may wait without being a member
+			d.block(a)
+		}
 	}
 	timer := time.NewTimer(pause/2 + rand.N(pause))
 	defer timer.Stop()
@@ -69,24 +73,31 @@ func (d *driver) Wait(
 }
 
 // nextPause returns the pause of the next Wait, which ends without an event. holder is what the
-// last attempt found, or nil. a.mu must be held.
+// last attempt found, or nil. After an event the pauses are short at first. a.mu must be held.
 func (a *acquisition) nextPause(holder *record) time.Duration {
 	var fence uint64 // 0 if the holder is unknown
 	if holder != nil {
 		fence = holder.fence
 	}
-	unchanged := fence == a.holderFence
+	changed := fence != a.holderFence
 	a.holderFence = fence
 	first, longest := a.pauses(holder)
-	switch woken := a.woken.Swap(false); {
-	case woken && (unchanged || holder == nil):
-		return pauseWoken
-	case !unchanged:
-		a.pause = first
-	default:
-		a.pause = min(max(2*a.pause, first), longest)
+	last, woken := a.retry, a.woken.Swap(false)
+	a.retry = 0
+	switch {
+	case changed && holder != nil: // its close will be another event
+	case woken:
+		a.retry = pauseWoken
+	case last > 0 && 4*last < min(longest, pauseWatched):
+		a.retry = 4 * last
+	case last == 0: // a.pause has passed
+		a.pause *= 2
 	}
-	return a.pause
+	if changed {
+		a.pause = first
+	}
+	a.pause = min(max(a.pause, first), longest)
+	return cmp.Or(a.retry, a.pause)
 }
 
 // pauses returns the first and the longest pause while the holder stays the same. A member that
@@ -174,8 +185,9 @@ func (d *driver) blockOn(a *acquisition, file *lockFile, fd int) {
 	switch {
 	case !waits:
 		d.leftThreads.Add(-1)
+		_ = unix.Flock(fd, unix.LOCK_UN) // a child that is being started may have the descriptor
 	case err == nil:
 		a.signal()
 	}
-	_ = unix.Close(fd) // frees the lock if the waiter has closed its file meanwhile
+	_ = unix.Close(fd)
 }

@@ -44,8 +44,9 @@ type watcher struct {
 }
 
 const (
-	// fileEvents are the closes of descriptors that can write. A process that only reads a file, as
-	// Inspect does, has never held the lock.
+	// fileEvents are the closes of descriptors that can write, as each driver's can. Each Inspect
+	// closes one that only reads, and must not wake all waiters. So a waiter behind flock(1), which
+	// locks such a descriptor, has only its timer.
 	fileEvents = unix.IN_CLOSE_WRITE
 	// dirGone are the events after which the watch on the directory is useless.
 	dirGone = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_UNMOUNT | unix.IN_IGNORED

@@ -48,6 +48,9 @@ func (d *driver) ReleaseAll(ctx context.Context, gs []*backend.Grant) []error {
 // acquire would grant it. A lock that is not free has a holder, which excludes an exclusive request
 // unless it is a repetition by that holder. s.mu must be held.
 func (s *space) refusal(req *backend.Request, now time.Time) error {
+	if s.isBroken(req) {
+		return errBroken
+	}
 	l := s.current(req.Key, now)
 	if l == nil {
 		return nil

@@ -3,6 +3,7 @@ package membackend
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,7 @@ func (d *driver) Break(_ context.Context, key, owner string) error {
 	for _, a := range broken {
 		a.lose(errBroken)
 	}
+	d.space.endBreak(broken)
 	return nil
 }
 
@@ -115,6 +117,25 @@ func (s *space) breakHolders(key, owner string) (broken []*acquisition) {
 	for _, a := range broken {
 		l.remove(a.grant.Owner)
 	}
+	s.broken = append(s.broken, broken...)
 	s.settle(l, now)
 	return broken
+}
+
+// endBreak follows the notification of the holders that a Break has removed.
+func (s *space) endBreak(broken []*acquisition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = slices.DeleteFunc(s.broken, func(a *acquisition) bool {
+		return slices.Contains(broken, a)
+	})
+}
+
+// isBroken reports whether a Break has removed the grant of req's owner, but may not have called
+// its Lost yet. A new grant of that owner would be taken for the one that is lost. s.mu must be
+// held.
+func (s *space) isBroken(req *backend.Request) bool {
+	return slices.ContainsFunc(s.broken, func(a *acquisition) bool {
+		return a.grant.Key == req.Key && a.grant.Owner == req.Owner
+	})
 }

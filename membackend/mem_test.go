@@ -191,3 +191,55 @@ func TestExpiredNamesAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestBrokenOwnerIsNotGranted breaks two permits. The waiter of the second one has not received it
+// yet, and requests it again while the first holder is being notified. The notification of the
+// second one must not end a new grant.
+func TestBrokenOwnerIsNotGranted(t *testing.T) {
+	t.Parallel()
+	d := newSpace(t)()
+	permit := func(owner string) *backend.Request {
+		req := request(t, owner, time.Hour)
+		req.Mode, req.Limit = backend.Permit, 2
+		return req
+	}
+	acquire := func(req *backend.Request) {
+		t.Helper()
+		if _, err := d.Acquire(t.Context(), req); err != nil {
+			t.Fatalf("Acquire of %s: %v", req.Owner, err)
+		}
+	}
+	notified, proceed, lost := make(chan bool), make(chan bool), 0
+	first, second, third := permit("first"), permit("second"), permit("third")
+	first.Lost = func(error) { notified <- true; <-proceed }
+	second.Lost = func(error) { lost++ }
+	acquire(first)
+	acquire(third)
+	if _, err := d.Acquire(t.Context(), second); !errors.Is(err, backend.ErrNotAcquired) {
+		t.Fatalf("Acquire: %v, want *Busy", err)
+	}
+	if err := d.Release(t.Context(), &backend.Grant{Request: *third}); err != nil {
+		t.Fatal(err)
+	}
+	broken := make(chan error)
+	go func() { broken <- d.Break(t.Context(), t.Name(), "") }()
+	<-notified
+	if _, err := d.Acquire(t.Context(), second); !errors.Is(err, backend.ErrLost) {
+		t.Errorf("Acquire before the notification: %v, want ErrLost", err)
+	}
+	all := []*backend.Request{request(t, "second", time.Hour), request(t, "second", time.Hour)}
+	all[0].Key += " other"
+	_, failed, err := d.AcquireAll(t.Context(), all)
+	if failed != 1 || !errors.Is(err, backend.ErrLost) {
+		t.Errorf("AcquireAll before the notification: %v of %d, want ErrLost of 1", err, failed)
+	}
+	if n := Entries(d, all[0].Key); n > 0 {
+		t.Error("AcquireAll leaves a lock")
+	}
+	acquire(third)
+	close(proceed)
+	if err := <-broken; err != nil || lost != 1 {
+		t.Errorf("Break: %v, with %d notifications of the second holder", err, lost)
+	}
+	acquire(second)
+}

@@ -15,6 +15,7 @@ type space struct {
 	locks   map[string]*lock // by key; each has a holder
 	sweepAt int              // the number of locks at which the next sweep is due
 	watches map[*watch]bool  // of Watch
+	broken  []*acquisition   // removed by a Break that is under way: see isBroken
 }
 
 // minSwept is the number of locks below which a sweep is not worth its time.
@@ -35,6 +36,9 @@ func openSpace(name string) *space {
 // queue is empty, so that no stream of readers overtakes a writer. A caller that does not wait
 // leaves no entry. s.mu must be held.
 func (s *space) acquire(req *backend.Request, now time.Time) (*backend.Grant, error) {
+	if s.isBroken(req) {
+		return nil, errBroken
+	}
 	l := s.current(req.Key, now)
 	if l == nil {
 		s.sweep(now)

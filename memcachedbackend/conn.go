@@ -70,7 +70,7 @@ func (c *conn) prepare(ctx context.Context) (call int, isOpen bool) {
 	c.call++
 	c.ctx = ctx
 	c.deadline, _ = ctx.Deadline()
-	// The deadline of the last call would make isDead fail.
+	// With the deadline of the last call, isDead would read nothing.
 	return c.call, c.open != nil && c.setDeadline() == nil
 }
 

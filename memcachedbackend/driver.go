@@ -23,8 +23,9 @@ const (
 // driver implements backend.Driver for memcached servers that share the names among them.
 //
 // The driver keeps no acquisitions. A lock is one value on one server, and each request reads the
-// owner from that value. Grants have no State, and the server reports no loss. The core's repeated
-// Release removes the ghost of a late add. The driver keeps only connections and the last fences.
+// owner from that value. The server reports no loss. The core's repeated Release removes the ghost
+// of a late add, and the State of a grant distinguishes the two: see isGrants. The driver keeps
+// only connections and the last fences.
 type driver struct {
 	servers []*server
 	list    string // identifies the list of servers in each record
@@ -90,22 +91,24 @@ func (d *driver) attempt(c *memcache.Client, req *backend.Request) (*backend.Gra
 	k := newKeys(req.Key)
 	foreseen := d.fences.foresee(req.Key)
 	sent := time.Now()
+	r := newRecord(req, d.list, foreseen.fence, sent)
 	err := c.Add(&memcache.Item{
-		Key:        k.lock,
-		Value:      newRecord(req, d.list, foreseen.fence, sent).encode(),
-		Expiration: expiry(req.TTL),
+		Key: k.lock, Value: r.encode(), Expiration: expiry(req.TTL),
 	})
 	repeated := errors.Is(err, memcache.ErrNotStored)
 	if repeated {
-		err = d.checkHolder(c, k.lock, req)
+		r, err = d.checkHolder(c, k.lock, req)
 	}
 	if err != nil {
 		return nil, err
 	}
-	g := &backend.Grant{Request: *req, Term: backend.Term{Sent: sent, TTL: grantedTTL(req.TTL)}}
+	g := &backend.Grant{
+		Request: *req, Term: backend.Term{Sent: sent, TTL: grantedTTL(req.TTL)},
+		State: r.since.UnixMicro(),
+	}
 	fence, asForeseen, err := d.draw(c, k.counter, req.Key, foreseen)
 	if err == nil && (repeated || !asForeseen) {
-		g.Term.Sent, err = rewrite(c, k.lock, ownedBy(req.Owner), storeFence(fence, req.TTL))
+		g.Term.Sent, err = rewrite(c, k.lock, isGrants(g), storeFence(fence, req.TTL))
 	}
 	if err != nil {
 		return nil, abandon(c, k.lock, req, err)
@@ -114,27 +117,30 @@ func (d *driver) attempt(c *memcache.Client, req *backend.Request) (*backend.Gra
 	return g, nil
 }
 
-// checkHolder reads the holder after a refused add. It returns nil if req is the holder: an earlier
-// request of req was executed, but its answer was lost. Otherwise it returns *Busy. A holder with
-// another list of servers is an error, because two lists exclude each other only for some names.
-func (d *driver) checkHolder(c *memcache.Client, lock string, req *backend.Request) error {
+// checkHolder reads the holder after a refused add. It returns its record if req is the holder: an
+// earlier request of req was executed, but its answer was lost. Otherwise it returns *Busy. A
+// holder with another list of servers is an error, because two lists exclude each other only for
+// some names.
+func (d *driver) checkHolder(
+	c *memcache.Client, lock string, req *backend.Request,
+) (*record, error) {
 	item, err := c.Get(lock)
 	if errors.Is(err, memcache.ErrCacheMiss) {
-		return &backend.Busy{RetryAfter: time.Millisecond} // freed since the add
+		return nil, &backend.Busy{RetryAfter: time.Millisecond} // freed since the add
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r, ok := decode(item.Value)
 	switch {
 	case !ok || r.name != req.Key:
-		return errForeign
+		return nil, errForeign
 	case r.list != d.list:
-		return fmt.Errorf("%w: held by %s", errOtherList, cmp.Or(r.meta, r.owner))
+		return nil, fmt.Errorf("%w: held by %s", errOtherList, cmp.Or(r.meta, r.owner))
 	case r.owner != req.Owner:
-		return &backend.Busy{Holder: cmp.Or(r.meta, r.owner), Fence: r.fence}
+		return nil, &backend.Busy{Holder: cmp.Or(r.meta, r.owner), Fence: r.fence}
 	}
-	return nil
+	return r, nil
 }
 
 // abandon returns the error of an attempt that failed with err after it had the lock. The outcome

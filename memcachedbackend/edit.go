@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // maxRewrites is how often rewrite reads a value again that changed before it was written. Only the
@@ -40,6 +42,17 @@ func storeFence(fence uint64, ttl time.Duration) edit {
 // ownedBy returns a function that reports whether a record belongs to owner.
 func ownedBy(owner string) func(*record) bool {
 	return func(r *record) bool { return r.owner == owner }
+}
+
+// isGrants returns a function that reports whether a record is the one that g was granted with.
+// Another record of its owner is from an add that was executed late, after the loss of g: g must
+// not live on with it, because its fence may be lower than the fence of a holder in between. since
+// identifies the add, and no edit changes it. A grant without its State has only its owner.
+func isGrants(g *backend.Grant) func(*record) bool {
+	since, ok := g.State.(int64)
+	return func(r *record) bool {
+		return r.owner == g.Owner && (!ok || r.since.UnixMicro() == since)
+	}
 }
 
 // ownedByAny reports whether a record belongs to any owner.

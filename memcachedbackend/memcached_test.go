@@ -367,6 +367,35 @@ func TestNothingIsOverwritten(t *testing.T) {
 	}
 }
 
+// TestLateAddRevivesNoLease breaks a lock. After the next holder has released it, an add of the
+// first holder's owner is executed that was sent before its grant. The broken grant stays lost, but
+// a repeated Acquire of the owner returns a grant that can be renewed.
+func TestLateAddRevivesNoLease(t *testing.T) {
+	t.Parallel()
+	s := testenv.Memcached(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	req, earlier := raw.Request(t, long), time.Now()
+	time.Sleep(time.Millisecond)
+	g := raw.Acquire(t, d, req)
+	raw.WantIs(t, "Break", other.Break(t.Context(), req.Key, req.Owner), nil)
+	raw.Release(t, other, raw.Acquire(t, other, raw.Request(t, long)))
+	late := newRecord(req, d.list, g.Fence, earlier).encode()
+	if err := admin(t, s).Add(&memcache.Item{Key: newKeys(req.Key).lock, Value: late}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Renew(t.Context(), g)
+	raw.WantIs(t, "Renew", err, backend.ErrLost)
+	r := d.RenewAll(t.Context(), []*backend.Grant{g})[0]
+	raw.WantIs(t, "RenewAll", r.Err, backend.ErrLost)
+	again := raw.Acquire(t, d, req)
+	if again.Fence <= g.Fence {
+		t.Errorf("fence %d of the new grant after %d", again.Fence, g.Fence)
+	}
+	_, err = d.Renew(t.Context(), again)
+	raw.WantIs(t, "Renew of the new grant", err, nil)
+	raw.Release(t, d, again)
+}
+
 // TestCasIDsAreNotTakenAcrossARestart checks that an id from before a restart is refused. A
 // restarted server counts its ids from one again.
 func TestCasIDsAreNotTakenAcrossARestart(t *testing.T) {

@@ -3,13 +3,16 @@
 package memcachedbackend
 
 import (
+	"errors"
 	"net"
+	"os"
 	"syscall"
 )
 
 // peek reports whether the peer has closed an idle connection, or else whether bytes have arrived
-// on it. It does not block and costs one system call. The deadline of c must not have passed: a
-// read after the deadline fails, and the connection would then be taken for closed.
+// on it. It does not block and costs one system call. If the deadline of c has passed, nothing is
+// read, and peek reports neither: a call that comes too late must not end the connections of
+// others.
 func peek(c net.Conn) (closed, readable bool) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
@@ -27,6 +30,8 @@ func peek(c net.Conn) (closed, readable bool) {
 		return true
 	})
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return false, false
 	case err != nil:
 		return true, false
 	case peeked == nil:

@@ -226,3 +226,25 @@ func TestReleasesDelayNoRenewal(t *testing.T) {
 		t.Errorf("%d releases have connections for renewals", n)
 	}
 }
+
+// TestCallWithoutTimeEndsNoConnections takes a connection for a call whose deadline has passed. It
+// reads nothing, so it learns nothing about the connections.
+func TestCallWithoutTimeEndsNoConnections(t *testing.T) {
+	t.Parallel()
+	const idle = 3
+	g := &backend.Grant{Request: *raw.Request(t, long)}
+	d := openIdle(t, listen(t, func(conn net.Conn) { serveHolder(conn, g, func(string) {}) }), idle)
+	p := d.servers[0].pool
+	ctx, cancel := context.WithDeadline(t.Context(), past)
+	defer cancel()
+	c, _ := p.take(ctx)
+	p.put(c)
+	if n := len(p.idle); n != idle {
+		t.Errorf("%d connections are idle, want %d", n, idle)
+	}
+	for _, c := range p.idle {
+		if c.open == nil {
+			t.Error("a connection was closed")
+		}
+	}
+}

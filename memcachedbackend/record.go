@@ -12,9 +12,9 @@ import (
 // in its slab class, where each renewal protects it from eviction.
 type record struct {
 	owner string
-	list  string // of servers, which the writer used: see listID
-	fence uint64 // foreseen; stored again if the drawn fence differs
-	since time.Time
+	list  string    // of servers, which the writer used: see listID
+	fence uint64    // foreseen; stored again if the drawn fence differs
+	since time.Time // the beginning of the attempt that added it: see isGrants
 	until time.Time // by the holder's clock; only Inspect uses it
 	name  string
 	meta  string

@@ -84,7 +84,7 @@ func (b *batch) renew(g *backend.Grant, item *memcache.Item) backend.Renewal {
 	}
 	err := errGone
 	if item != nil {
-		err = swap(b.client, item, ownedBy(g.Owner), prolong(g.TTL))
+		err = swap(b.client, item, isGrants(g), prolong(g.TTL))
 	}
 	answer := newRenewal(g, b.sent, err)
 	if errors.Is(err, memcache.ErrCASConflict) {
@@ -96,7 +96,7 @@ func (b *batch) renew(g *backend.Grant, item *memcache.Item) backend.Renewal {
 
 // renew renews one grant with a gets and a cas.
 func renew(c *memcache.Client, g *backend.Grant) backend.Renewal {
-	sent, err := rewrite(c, newKeys(g.Key).lock, ownedBy(g.Owner), prolong(g.TTL))
+	sent, err := rewrite(c, newKeys(g.Key).lock, isGrants(g), prolong(g.TTL))
 	return newRenewal(g, sent, err)
 }
 

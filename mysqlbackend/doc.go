@@ -145,15 +145,17 @@
 //
 //   - A lock ends with its connection. A restart of the server, a failover or a lost connection
 //     costs all locks of the client at once. So does a server that becomes read-only, at the next
-//     renewal. A client that is cut off or stopped hears of it later, at the end of its term at the
-//     latest, and the next holder can have the lock before. An old primary that lives on after a
-//     failover, and is not read-only, keeps the locks of its clients, while the new primary grants
-//     them, too. This happens if a replica is promoted before its source is stopped, and if the
-//     primary of a group has lost the majority: it waits for the majority without a limit, unless
-//     group_replication_unreachable_majority_timeout is set.
+//     renewal or Unlock. A client that is cut off or stopped hears of it later, at the end of its
+//     term at the latest, and the next holder can have the lock before. An old primary that lives
+//     on after a failover, and is not read-only, keeps the locks of its clients, while the new
+//     primary grants them, too. This happens if a replica is promoted before its source is stopped,
+//     and if the primary of a group has lost the majority: it waits for the majority without a
+//     limit, unless group_replication_unreachable_majority_timeout is set.
 //   - There are mutexes only. Waiters poll, and the fence is the server's clock: it grows as long
 //     as the clock does. Nothing can be inspected or broken, because the server knows the
 //     connection that has a lock and not its owner. An operator can end this connection, see below.
+//   - A client makes one attempt per round trip. If it waits for more names than 5 s have round
+//     trips, such as 250 at 20 ms, a Lock can return ErrUnavailable although the server is healthy.
 //   - The server frees the locks of a client that it does not hear from after the TTL with which
 //     the client was opened, in whole seconds (wait_timeout), also those with a shorter TTL.
 //     Nothing in between may end silent connections earlier, so the TTL is ten minutes at most, and

@@ -229,7 +229,8 @@ func (l *locker) undo(id string, cause error) error {
 }
 
 // Unlock implements session.Conn. If the statement is interrupted, the lock may be free or not. A
-// second statement frees it, and a third one proves that this is still the connection.
+// second statement frees it, and a third one proves that this is still the connection. A lock that
+// was freed belonged to this connection, but the server may have become read-only.
 func (l *locker) Unlock(id string) error {
 	held, err := l.number(l.unlock, id)
 	switch {
@@ -237,6 +238,8 @@ func (l *locker) Unlock(id string) error {
 		if _, err = l.number(l.unlock, id); err == nil {
 			err = l.Prove()
 		}
+	case err == nil && held == 2:
+		err = fmt.Errorf("%w: %w", errMoved, session.ErrFreed)
 	case err == nil && held != 1:
 		err = errNoUserLock
 	}

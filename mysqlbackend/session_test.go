@@ -40,6 +40,18 @@ func TestSilentSession(t *testing.T) {
 	}
 }
 
+// TestUncertainSession cuts a holder off during its Unlock.
+func TestUncertainSession(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			raw.UnlockIntoABlackHole(t, s, s.URL+"&lock=session")
+		})
+	}
+}
+
 // TestEndedSession ends the connection of a holder on the server. It finds the connection by the
 // statement for operators.
 func TestEndedSession(t *testing.T) {
@@ -90,6 +102,67 @@ func TestSessionOfAReader(t *testing.T) {
 					raw.WantIs(t, "Acquire on a reader", err, backend.ErrUnavailable)
 					do(t, db, "SET GLOBAL read_only = 0")
 				})
+			}
+		})
+	}
+}
+
+// TestUnlockOnAReader frees one of two locks on a server that has become read-only. It does not
+// prove the other lock.
+func TestUnlockOnAReader(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			d := raw.OpenTTL(t, s.URL+"&lock=session", 10*time.Minute)
+			g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+			req := raw.Request(t, time.Minute)
+			req.Key += " other"
+			other := raw.Acquire(t, d, req)
+			do(t, database(t, s, ""), "SET GLOBAL read_only = 1")
+			raw.Release(t, d, g)
+			answers := d.(backend.BatchRenewer).RenewAll(t.Context(), []*backend.Grant{other})
+			raw.WantIs(t, "RenewAll of the other lock", answers[0].Err, backend.ErrLost)
+		})
+	}
+}
+
+// TestSessionOfAnInnoDBReader executes statements as if InnoDB were read-only, as on a reader of
+// Aurora, where read_only may be off. Such a server executes FOR UPDATE without an error.
+func TestSessionOfAnInnoDBReader(t *testing.T) {
+	t.Parallel()
+	onReader := func(text string) string {
+		return strings.Replace(plain(text), "@@global.innodb_read_only", "1", 1)
+	}
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, id := openLocker(t, server(t), time.Hour), t.Name()
+			want := func(what, text, want string, args ...any) {
+				t.Helper()
+				if got := ask(t, l.conn, onReader(text), args...); got != want {
+					t.Errorf("%s returns %s, want %s", what, got, want)
+				}
+			}
+			want("session-lock.sql", sessionLockSQL, "-1", l.mark, id)
+			want("session-prove.sql", sessionProveSQL, "0", l.mark)
+			want("session-unlock.sql without the lock", sessionUnlockSQL, "0", id)
+			do(t, l.conn, "DO GET_LOCK(?, 0)", id)
+			want("session-unlock.sql", sessionUnlockSQL, "2", id)
+			found, err := query(t.Context(), l.conn, scanServer, onReader(serverSQL))
+			if err != nil || !found[0].readOnly {
+				t.Errorf("server.sql returns %+v, %v", found, err)
+			}
+			g := raw.Acquire(t, openURL(t, server(t).URL), raw.Request(t, time.Minute))
+			read := onReader(withTable(rosterReadSQL, DefaultTable))
+			answers, err := query(t.Context(), l.conn, func(rows *sql.Rows) (is bool, err error) {
+				var other any
+				err = rows.Scan(&other, &other, &other, &other, &other, &is, &other, &other)
+				return is, err
+			}, read, []byte(g.Key))
+			if err != nil || !answers[0] {
+				t.Errorf("roster-read.sql returns %v, %v", answers, err)
 			}
 		})
 	}

@@ -122,9 +122,12 @@
 //   - There are mutexes only. Waiters poll, and the fence is the server's clock: it grows as long
 //     as the clock does. Nothing can be inspected or broken, because the server knows the
 //     connection that has a lock and not its owner. An operator can end this connection, see below.
+//   - A client makes one attempt per round trip. If it waits for more names than 5 s have round
+//     trips, such as 250 at 20 ms, a Lock can return ErrUnavailable although the server is healthy.
 //   - The server frees the locks of a client that it does not hear from after the TTL with which
-//     the client was opened (idle_session_timeout), also those with a shorter TTL. A proxy or a
-//     firewall in between must not end silent connections earlier.
+//     the client was opened (idle_session_timeout), also those with a shorter TTL. A step of the
+//     server's clock can free them earlier. A proxy or a firewall in between must not end silent
+//     connections earlier.
 //   - Locks of rows and locks of sessions do not exclude each other: all clients need the same
 //     parameter.
 //   - Advisory locks have numbers. The driver takes 64 bits of a hash of the name. Two names with
@@ -156,7 +159,8 @@
 // All processes of a user share the pooler's connections to the server (default_pool_size), and so
 // no connection is left to renewals if they are in use. Let there be 20 for each process.
 //
-// lock=session and a pooler are ErrUnsupported: connect to the server itself.
+// lock=session and a pooler are ErrUnsupported: connect to the server itself. Each request checks
+// that no proxy has replaced the connection since.
 //
 // # Server requirements
 //

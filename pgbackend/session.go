@@ -23,12 +23,18 @@ const maxTTL = 596 * time.Hour
 const (
 	// advisoryLockSQL acquires an advisory lock, and returns the server's time in microseconds
 	// after the beginning of 2026: the fence. It returns NULL if another session has the lock.
+	// It returns -1, without a lock, if this is another session than the one with the mark.
 	// CASE reads the clock when the lock is held. Otherwise a statement that was slow could return
 	// a time from before the previous holder.
-	advisoryLockSQL = `SELECT CASE WHEN pg_try_advisory_lock($1)
+	advisoryLockSQL = `SELECT CASE WHEN ` + markSQL + ` <> $3 THEN -1 WHEN pg_try_advisory_lock($1)
 	THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2::bigint END`
 	advisoryUnlockSQL = `SELECT pg_advisory_unlock($1)`
 	advisoryTrySQL    = `SELECT pg_try_advisory_lock($1)`
+	// advisoryProveSQL returns a row if this is the session with the mark.
+	advisoryProveSQL = `SELECT WHERE ` + markSQL + ` = $1`
+
+	// markSQL identifies a session. After a restart, a server can give the same pid again.
+	markSQL = `pg_backend_pid() || ' ' || extract(epoch FROM pg_postmaster_start_time())`
 )
 
 // openSession opens a driver with advisory locks. base has the address and the credentials of the
@@ -98,6 +104,7 @@ type adviser struct {
 	conn  *pgx.Conn
 	link  *session.Link
 	dials *dialer // also makes the connections for cancel requests
+	mark  string  // of the session that has the locks
 }
 
 // advise makes a connection that the server ends after a silence of ttl.
@@ -148,12 +155,13 @@ const maxSilenceWithoutTCP = 10_001
 
 // check returns an error if the settings of the connection are not the ones with which it was made:
 // a hook of the caller or of the server can change them after that, and not all systems have them.
+// It also reads the mark.
 func (a *adviser) check(ctx context.Context, silence int64) error {
 	var kept, survives bool
 	err := a.conn.QueryRow(ctx, `SELECT current_setting('statement_timeout') = '0' AND
 		current_setting('idle_session_timeout')::interval = $1::bigint * interval '1 millisecond',
-		inet_server_addr() IS NULL OR current_setting('tcp_user_timeout') = $1::bigint::text`,
-		silence).Scan(&kept, &survives)
+		inet_server_addr() IS NULL OR current_setting('tcp_user_timeout') = $1::bigint::text,
+		`+markSQL, silence).Scan(&kept, &survives, &a.mark)
 	switch {
 	case err != nil:
 		return err
@@ -173,13 +181,15 @@ func (a *adviser) check(ctx context.Context, silence int64) error {
 // lock.
 func (a *adviser) Lock(id string) (uint64, error) {
 	var fence *int64
-	err := a.conn.QueryRow(endless, advisoryLockSQL, number(id), int64(backend.FenceEpoch)).
+	err := a.conn.QueryRow(endless, advisoryLockSQL, number(id), int64(backend.FenceEpoch), a.mark).
 		Scan(&fence)
 	switch {
 	case isAnswer(err):
 		return 0, a.undo(id, err)
 	case err != nil || fence == nil:
 		return 0, err
+	case *fence == -1:
+		return 0, errMoved
 	case *fence <= 0 || *fence >= backend.MaxFence:
 		return 0, fmt.Errorf("the fence is %d: the server's clock is wrong", *fence)
 	}
@@ -219,11 +229,18 @@ func (a *adviser) unlock(id string) (held bool, err error) {
 // connection has.
 var errNoAdvisoryLock = errors.New("the connection has not had the lock")
 
+// errMoved means that a proxy has moved the session to another connection.
+var errMoved = errors.New("a proxy has changed the connection")
+
 // Prove implements session.Conn. An error is an answer, too, because no pooler can have sent it.
+// The statement has no name, so that each connection can execute it.
 func (a *adviser) Prove() error {
-	_, err := a.conn.Exec(endless, "SELECT")
-	if isAnswer(err) {
+	tag, err := a.conn.Exec(endless, advisoryProveSQL, pgx.QueryExecModeExec, a.mark)
+	switch {
+	case isAnswer(err):
 		return nil
+	case err == nil && tag.RowsAffected() != 1:
+		return errMoved
 	}
 	return err
 }

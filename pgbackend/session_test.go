@@ -33,6 +33,13 @@ func TestSilentSession(t *testing.T) {
 	raw.Silence(t, s, s.URL+"?lock=session")
 }
 
+// TestUncertainSession cuts a holder off during its Unlock.
+func TestUncertainSession(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	raw.UnlockIntoABlackHole(t, s, s.URL+"?lock=session")
+}
+
 // TestSettingsOfASession checks that no limit of the server ends a statement that locks, and that
 // its TCP does not end a silent connection before idle_session_timeout.
 func TestSettingsOfASession(t *testing.T) {
@@ -216,6 +223,25 @@ func TestErrorIsAnAnswer(t *testing.T) {
 	}
 	_, err := a.Count()
 	raw.WantIs(t, "Count", err, backend.ErrUnavailable)
+}
+
+// TestMovedSession has connections in the place of the first one, as after a proxy has replaced it.
+// The second of them has the number of the first one, as after a restart of the server.
+func TestMovedSession(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	for what, move := range map[string]func(pid, start string) string{
+		"another number":  func(_, start string) string { return "1 " + start },
+		"the same number": func(pid, _ string) string { return pid + " 1.000000" },
+	} {
+		a, id := advised(t, s), advisoryKey(what)
+		pid, start, _ := strings.Cut(a.mark, " ")
+		a.mark = move(pid, start)
+		_, err := a.Lock(id)
+		raw.WantIs(t, "Lock with "+what, err, errMoved)
+		raw.WantIs(t, "Prove with "+what, a.Prove(), errMoved)
+		raw.WantIs(t, "Unlock with "+what, a.Unlock(id), errNoAdvisoryLock)
+	}
 }
 
 // advised makes a connection that is not part of a driver.

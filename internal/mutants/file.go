@@ -132,8 +132,81 @@ var fileMutants = []mutant{
 	{
 		guard: "file: a woken waiter retries soon", file: "filebackend/wait.go",
 		without: "after kill -9 of the holder a waiter sleeps for up to 3 s",
-		edits:   []edit{{old: "(unchanged || holder == nil)", new: "unchanged"}},
+		edits:   []edit{{old: "case changed && holder != nil:", new: "case changed:"}},
 		pkg:     "filebackend", test: "TestKillBetweenMarkAndLock",
+	},
+	{
+		guard: "file: a woken waiter retries more than once", file: "filebackend/wait.go",
+		without: "after kill -9 on a busy machine a waiter sleeps for up to 24 s on a free lock",
+		edits:   []edit{{old: "a.retry = 4 * last", new: "a.retry = 0"}},
+		pkg:     "filebackend", test: "TestKillBetweenMarkAndLock",
+	},
+	{
+		guard: "file: events lengthen no pause", file: "filebackend/wait.go",
+		without: "after some foreign closes a waiter sleeps for 24 s if it misses the release",
+		edits:   []edit{{old: "case last == 0: //", new: "default: //"}},
+		pkg:     "filebackend", test: "TestEventsLengthenNoPause",
+	},
+	{
+		guard: "file: a refusal has the fence", file: "filebackend/driver.go",
+		without: "without inotify, waiters of a contended lock poll less and less",
+		edits:   []edit{{old: "busy.Fence = holder.fence", new: "busy.Fence = 0"}},
+		pkg:     "filebackend", test: "TestRefusalHasTheFence",
+	},
+	{
+		guard: "file: a failed attempt is free at once", file: "filebackend/acquisition.go",
+		without: "a lock stays taken until a child process has started",
+		edits: []edit{{
+			old: "	a.file.unlock() // an attempt",
+			new: "	if wasHeld {\n		a.file.unlock()\n	}\n	// an attempt",
+		}},
+		pkg: "filebackend", test: "TestFailedAttemptIsFreeDespiteChildren",
+	},
+	{
+		guard: "file: a renewal needs the server of the network", file: "filebackend/loss.go",
+		without: "after an outage of NFS, a holder renews a lock that another host has",
+		edits:   []edit{{old: "if d.network {", new: "if d.network && false {"}},
+		pkg:     "filebackend", test: "TestDroppedByTheServer",
+	},
+	{
+		guard: "file: only a dropped lock fails for good", file: "filebackend/loss.go",
+		without: "a lease on a network file system ends when the disk is full for a moment",
+		edits:   []edit{{old: "case errors.Is(err, unix.EIO) ||", new: "case true ||"}},
+		pkg:     "filebackend", test: "TestDroppedByTheServer",
+	},
+	{
+		guard: "file: few releases hang at a time", file: "filebackend/acquisition.go",
+		without: "the releases that the client repeats on a frozen disk fill the memory",
+		edits:   []edit{{old: "releases: make(slots, 1),", new: "releases: make(slots, 1000),"}},
+		pkg:     "filebackend", test: "TestReleasesThatHangAreLimited",
+	},
+	{
+		guard: "file: a waiter does not remove its own file", file: "filebackend/members.go",
+		without: "a waiter that was stopped gets a permit that other members do not count",
+		edits:   []edit{{old: "	m.prune(front)\n", new: "	m.prune(m.all)\n"}},
+		pkg:     "filebackend", test: "TestStoppedWaiterKeepsItsOwnFile",
+	},
+	{
+		guard: "file: a permit of a mutex leaves at once", file: "filebackend/members.go",
+		without: "one program that takes a mutex for a semaphore makes Lock fail in others",
+		edits:   []edit{{old: "		a.leave() // now: a", new: "		// a.leave() a"}},
+		pkg:     "filebackend", test: "TestPermitOfAMutexDisturbsNoOther",
+	},
+	{
+		guard: "file: a permit joins only with the lock file", file: "filebackend/members.go",
+		without: "one program that takes a mutex for a semaphore makes Lock fail in others",
+		edits: []edit{{
+			old: "(req.Mode == backend.Permit || !isQueued(err))", new: "!isQueued(err)",
+		}},
+		pkg: "filebackend", test: "TestPermitOfAMutexDisturbsNoOther",
+	},
+	{
+		guard: "file: a permit has no thread in flock", file: "filebackend/wait.go",
+		without: "with block=1 a permit locks the file for itself alone",
+		edits: []edit{{
+			old: "if req.Mode == backend.Exclusive { // a permit", new: "{ // a permit",
+		}},
+		pkg: "filebackend", test: "TestPermitBlocksInNoFlock",
 	},
 	{
 		guard: "file: locks are checked with block=1", file: "filebackend/driver.go",

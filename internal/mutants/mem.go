@@ -59,4 +59,16 @@ var memMutants = []mutant{
 		edits:   []edit{{old: "if d.closed.Load() {", new: "if d.closed.Load() && false {"}},
 		pkg:     "membackend", test: "TestUseAfterClose",
 	},
+	{
+		guard: "mem: a Break ends no newer grant", file: "membackend/inspect.go",
+		without: "a waiter that is broken and retries at once loses its new lease",
+		edits:   []edit{{old: "	s.broken = append(s.broken, broken...)\n", new: ""}},
+		pkg:     "membackend", test: "TestBrokenOwnerIsNotGranted",
+	},
+	{
+		guard: "mem: a Break leaves all locks or none", file: "membackend/combine.go",
+		without: "an AcquireAll that meets a Break leaves locks taken",
+		edits:   []edit{{old: "if s.isBroken(req) {", new: "if s.isBroken(req) && false {"}},
+		pkg:     "membackend", test: "TestBrokenOwnerIsNotGranted",
+	},
 }

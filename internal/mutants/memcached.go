@@ -3,6 +3,35 @@ package main
 // memcachedMutants are the guards of memcachedbackend.
 var memcachedMutants = []mutant{
 	{
+		guard: "memcached: a late add revives no lease", file: "memcachedbackend/edit.go",
+		without: "a lease that was broken lives on, with a lower fence than a holder in between",
+		edits: []edit{{
+			old: "(!ok || r.since.UnixMicro() == since)",
+			new: "(!ok || r.since.UnixMicro() == since || true)",
+		}},
+		pkg: "memcachedbackend", test: "TestLateAddRevivesNoLease",
+	},
+	{
+		guard:   "memcached: a repetition has the record that it found",
+		file:    "memcachedbackend/driver.go",
+		without: "a lock whose first answer was lost is lost at its first renewal",
+		edits: []edit{{
+			old: "		r, err = d.checkHolder(c, k.lock, req)\n",
+			new: "		_, err = d.checkHolder(c, k.lock, req)\n",
+		}},
+		pkg: "memcachedbackend", test: "TestLateAddRevivesNoLease",
+	},
+	{
+		guard:   "memcached: a call without time ends no connections",
+		file:    "memcachedbackend/peek_unix.go",
+		without: "a call whose deadline passes in its first instant makes renewals dial",
+		edits: []edit{{
+			old: "	case errors.Is(err, os.ErrDeadlineExceeded):\n		return false, false\n",
+			new: "	case errors.Is(err, os.ErrDeadlineExceeded):\n		return true, false\n",
+		}},
+		pkg: "memcachedbackend", test: "TestCallWithoutTimeEndsNoConnections",
+	},
+	{
 		guard:   "memcached: entries live two seconds longer than terms",
 		file:    "memcachedbackend/expiry.go",
 		without: "the server's coarse clock frees the lock up to a second before the deadline",
@@ -58,8 +87,8 @@ var memcachedMutants = []mutant{
 		guard: "memcached: a foreign value is a conflict", file: "memcachedbackend/driver.go",
 		without: "a waiter polls for ever for a key that has another program's value",
 		edits: []edit{{
-			old: "case !ok || r.name != req.Key:\n\t\treturn errForeign",
-			new: "case !ok || r.name != req.Key:\n\t\treturn &backend.Busy{}",
+			old: "case !ok || r.name != req.Key:\n\t\treturn nil, errForeign",
+			new: "case !ok || r.name != req.Key:\n\t\treturn nil, &backend.Busy{}",
 		}},
 		pkg: "memcachedbackend", test: "TestConformance/ForeignValueIsAConflict",
 	},

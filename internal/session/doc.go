@@ -23,6 +23,11 @@
 // connection. A statement without an answer also ends the connection: what it may have locked is
 // then free, or the server frees it when it notices the end.
 //
+// If the connection ends during an Unlock, the outcome is unknown. Maybe the server has not
+// received the Unlock, and keeps the lock for up to TTL. Or it ended the connection earlier, and
+// another client had the lock before the Unlock. So a repeated Release returns ErrNotHeld only when
+// the lock must be free: after TTL, or when this driver has acquired it again.
+//
 // A server that ends connections by itself, for example at a restart, cannot tell a client that is
 // cut off or stopped. Until its term ends, such a client does not know that it has lost its locks.
 //
@@ -36,6 +41,9 @@
 //
 // Acquisitions wait in a line, of which only the first one waits for the connection. So a process
 // that polls a thousand names does not delay its releases and renewals by a thousand statements.
+// The line moves by one statement per round trip, and the core limits each request to 5 s. So if a
+// process waits for more names than 5 s have round trips, some requests are never sent, and their
+// Lock can return ErrUnavailable although the server is healthy.
 //
 // Without competition a request costs no more than its statement. If the connection is free, and
 // the context ends at a deadline only, the goroutine of the caller executes the request in place.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,8 @@ type Conn interface {
 	// Lock acquires a lock that no connection has, without waiting, and returns its fence, which is
 	// greater than the fences before it. It returns 0 if another connection has the lock.
 	Lock(id string) (fence uint64, err error)
-	// Unlock frees a lock that this connection has.
+	// Unlock frees a lock that this connection has. If its error wraps ErrFreed, the lock is free,
+	// and the other locks of the connection exclude no client any more.
 	Unlock(id string) error
 	// Prove makes the server answer.
 	Prove() error
@@ -49,6 +51,9 @@ type Conn interface {
 	// Close ends the connection at once, and with it all its locks.
 	Close()
 }
+
+// ErrFreed is in the error of an Unlock that has freed its lock. The driver ends the connection.
+var ErrFreed = errors.New("an Unlock that freed its lock has detected it")
 
 // errEnded is the reason of a loss.
 var errEnded = errors.New("the connection has ended, and with it its locks")
@@ -71,17 +76,19 @@ type Driver struct {
 
 	mu      sync.Mutex
 	closed  bool
-	present *session // nil if there is no connection
+	present *session         // nil if there is no connection
+	doubts  map[string]doubt // by the name on the server
 }
 
 // session is the life of one connection. Driver.mu guards its fields but conn and limit.
 type session struct {
-	conn   Conn
-	limit  *time.Timer      // of a statement; the goroutine with the turn uses it
-	held   map[string]*hold // by the name on the server
-	proved time.Time        // when the last request that succeeded was sent, or conn was made
-	cause  error            // why it has ended; nil: it has not
-	over   chan struct{}    // closed when the losses are reported and conn is closed
+	conn      Conn
+	limit     *time.Timer      // of a statement; the goroutine with the turn uses it
+	held      map[string]*hold // by the name on the server
+	unlocking doubt            // the Unlock that is under way, if any
+	proved    time.Time        // when the last request that succeeded was sent, or conn was made
+	cause     error            // why it has ended; nil: it has not
+	over      chan struct{}    // closed when the losses are reported and conn is closed
 }
 
 // hold is a lock of the driver.
@@ -92,10 +99,22 @@ type hold struct {
 	lost       func(error)   // nil: nothing to report
 }
 
+// doubt is an Unlock during which the connection ended. Nothing shows whether the lock was held
+// until then, or whether it is free now. The server may notice the end only TTL after its last
+// answer, which it gave before sent.
+type doubt struct {
+	id, key, owner string
+	sent           time.Time
+	cause          error // why the connection has ended
+}
+
 // Open makes a driver and its first connection. It blocks until Server.Connect has returned, or ctx
 // has ended.
 func Open(ctx context.Context, server Server) (*Driver, error) {
-	d := &Driver{server: server, line: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	d := &Driver{
+		server: server, line: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		doubts: make(map[string]doubt),
+	}
 	d.life, d.die = context.WithCancel(context.Background())
 	_, err := inTurn(ctx, d, d.connect)
 	if err != nil {
@@ -256,8 +275,8 @@ func (d *Driver) isIdle(s *session) bool {
 	return len(s.held) == 0 && elapsed(s.proved) > d.server.TTL/2
 }
 
-// begin makes s the session of the driver, and watches its connection. If Close has begun, it
-// closes the connection and returns ErrClosed. The caller has the turn.
+// begin makes s the session of the driver, and watches its connection. It also drops old doubts. If
+// Close has begun, it closes the connection and returns ErrClosed. The caller has the turn.
 func (d *Driver) begin(s *session) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -270,6 +289,7 @@ func (d *Driver) begin(s *session) error {
 		return backend.ErrClosed
 	}
 	d.present = s
+	maps.DeleteFunc(d.doubts, func(_ string, u doubt) bool { return d.isSettled(u) })
 	return nil
 }
 
@@ -287,6 +307,10 @@ func (d *Driver) end(s *session, cause error) error {
 	s.held, s.cause = nil, cause
 	if d.present == s {
 		d.present = nil
+	}
+	if u := s.unlocking; u.id != "" {
+		u.cause = cause
+		d.doubts[u.id] = u
 	}
 	d.mu.Unlock()
 	defer close(s.over)
@@ -441,11 +465,13 @@ func (d *Driver) find(s *session, id string) *hold {
 	return s.held[id]
 }
 
-// keep notes a lock that the server has granted. If the session has ended, keep returns the cause:
-// the server has freed the lock with the connection, or is about to, so there is no grant.
+// keep notes a lock that the server has granted. It ends a doubt about it, because it was free. If
+// the session has ended, keep returns the cause: the server has freed the lock with the connection,
+// or is about to, so there is no grant.
 func (d *Driver) keep(s *session, id string, h *hold) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.doubts, id)
 	if s.cause == nil {
 		s.held[id] = h
 	}
@@ -466,12 +492,13 @@ func (d *Driver) holdOf(s *session, g *backend.Grant) *hold {
 
 // Release implements backend.Driver. It returns ErrNotHeld without a statement if this driver does
 // not have the lock, as after the end of the connection. It does not wait for the next connection:
-// what was requested on the former one is not held there.
+// what was requested on the former one is not held there. If the connection ended during the Unlock
+// of an earlier Release, its outcome stays unknown until the lock is free.
 func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
-	if !d.isConnected() {
-		return backend.ErrNotHeld
-	}
 	id := d.server.ID(g.Key)
+	if !d.isConnected() {
+		return d.absent(g, id)
+	}
 	if s := d.inPlace(ctx, id); s != nil {
 		defer leave(d.turn)
 		return d.release(g, id)
@@ -487,6 +514,20 @@ func (d *Driver) isConnected() bool {
 	return d.present != nil
 }
 
+// absent returns the outcome of a Release of a lock that the driver does not have.
+func (d *Driver) absent(g *backend.Grant, id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u := d.doubts[id]
+	if u.key == g.Key && u.owner == g.Owner && !d.isSettled(u) {
+		return u.cause
+	}
+	return backend.ErrNotHeld
+}
+
+// isSettled reports whether the server must have freed the lock, even without the Unlock.
+func (d *Driver) isSettled(u doubt) bool { return elapsed(u.sent) >= d.server.TTL }
+
 // release is Release. The end of the connection is a release, too. So meanwhile the lock has no
 // loss to report, and the connection is not worth waiting for. The caller has the turn.
 func (d *Driver) release(g *backend.Grant, id string) error {
@@ -495,17 +536,26 @@ func (d *Driver) release(g *backend.Grant, id string) error {
 	h := d.holdOf(s, g)
 	if h == nil {
 		d.mu.Unlock()
-		return backend.ErrNotHeld
+		return d.absent(g, id)
 	}
 	before := *h
 	h.ttl, h.lost = 0, nil
+	s.unlocking = doubt{id: id, key: g.Key, owner: g.Owner, sent: time.Now()}
 	d.mu.Unlock()
-	_, err := d.execute(s, func(c Conn) error { return c.Unlock(id) })
+	isFree := false
+	_, err := d.execute(s, func(c Conn) error {
+		err := c.Unlock(id)
+		isFree = err == nil || errors.Is(err, ErrFreed)
+		return err
+	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	s.unlocking = doubt{}
 	switch {
-	case err == nil:
+	case isFree: // even if the connection has ended
 		delete(s.held, id)
+		delete(d.doubts, id)
+		return nil
 	case s.cause == nil: // it was refused
 		*h = before
 	}

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -720,7 +721,8 @@ func TestFloorThatWasGivenUpLeavesNoLock(t *testing.T) {
 	})
 }
 
-// TestUnlockThatEndsTheConnectionIsNoLoss loses the connection during an Unlock.
+// TestUnlockThatEndsTheConnectionIsNoLoss loses the connection during an Unlock. Nothing shows
+// whether the server had ended it before, so that another client could get the lock.
 func TestUnlockThatEndsTheConnectionIsNoLoss(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
 		t.Helper()
@@ -736,6 +738,100 @@ func TestUnlockThatEndsTheConnectionIsNoLoss(t *testing.T) {
 			t.Errorf("the lock that was released is reported: %v", err)
 		default:
 		}
+		wantUnknown(t, d.Release(t.Context(), g))
+	})
+}
+
+// TestUnlockWithoutAnAnswerStaysUnknown repeats a Release whose Unlock the server has not answered.
+// The server may not have received it, and keeps the lock until it notices the end of the
+// connection.
+func TestUnlockWithoutAnAnswerStaysUnknown(t *testing.T) {
+	for what, connect := range map[string]func(t *testing.T, d *Driver){
+		"without a connection": func(*testing.T, *Driver) {},
+		"on the next connection": func(t *testing.T, d *Driver) {
+			t.Helper()
+			acquired(t, d, "b", "x")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			on(t, func(t *testing.T, d *Driver, s *script) {
+				t.Helper()
+				g := inDoubt(t, d, s)
+				sent := time.Now().Add(-limit)
+				connect(t, d)
+				for _, other := range []*backend.Request{request("a", "y"), request("a2", "x")} {
+					wantIs(t, "Release of another lock",
+						d.Release(t.Context(), &backend.Grant{Request: *other}), backend.ErrNotHeld)
+				}
+				time.Sleep(time.Until(sent.Add(ttl - 1)))
+				wantUnknown(t, d.Release(t.Context(), g))
+				time.Sleep(1)
+				wantIs(t, "Release after the term", d.Release(t.Context(), g), backend.ErrNotHeld)
+			})
+		})
+	}
+}
+
+// TestLockEndsDoubts acquires a lock after an Unlock without an answer. So that lock was free.
+func TestLockEndsDoubts(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		g := inDoubt(t, d, s)
+		next, _ := acquired(t, d, "a", "y")
+		wantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+		if err := d.Release(t.Context(), next); err != nil {
+			t.Errorf("Release of the next holder: %v", err)
+		}
+	})
+}
+
+// TestOldDoubtsAreDropped makes a connection when the term of an Unlock without an answer is over.
+func TestOldDoubtsAreDropped(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		inDoubt(t, d, s)
+		time.Sleep(ttl)
+		acquired(t, d, "b", "x")
+		if len(d.doubts) > 0 {
+			t.Errorf("the driver has %v", d.doubts)
+		}
+	})
+}
+
+// inDoubt acquires a lock, and releases it while the server does not answer.
+func inDoubt(t *testing.T, d *Driver, s *script) *backend.Grant {
+	t.Helper()
+	g, _ := acquired(t, d, "a", "x")
+	s.delay = time.Hour
+	wantUnknown(t, d.Release(t.Context(), g))
+	wantUnknown(t, d.Release(t.Context(), g))
+	s.delay = 0
+	return g
+}
+
+// wantUnknown checks that the outcome of a Release is unknown.
+func wantUnknown(t *testing.T, err error) {
+	t.Helper()
+	if err == nil || errors.Is(err, backend.ErrNotHeld) || errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Release: %v, want an unknown outcome", err)
+	}
+}
+
+// TestUnlockDetectsAReader has a server that frees a lock, and whose locks exclude no client any
+// more.
+func TestUnlockDetectsAReader(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		g, _ := acquired(t, d, "a", "x")
+		other, lost := acquired(t, d, "b", "x")
+		s.refuse = func(string) error { return fmt.Errorf("a reader: %w", ErrFreed) }
+		if err := d.Release(t.Context(), g); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		wantIs(t, "the loss of the other lock", <-lost, backend.ErrLost)
+		answers := d.RenewAll(t.Context(), []*backend.Grant{other})
+		wantIs(t, "RenewAll of the other lock", answers[0].Err, backend.ErrLost)
+		wantIs(t, "a second Release", d.Release(t.Context(), g), backend.ErrNotHeld)
 	})
 }
 

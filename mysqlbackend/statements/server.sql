@@ -6,6 +6,7 @@
 
 SELECT
   VERSION(), IFNULL(DATABASE(), ''),
-  CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), @@session.autocommit,
+  CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only,
+  @@session.autocommit,
   @@session.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%',
   @@session.sql_mode LIKE '%EMPTY_STRING_IS_NULL%', @@session.innodb_lock_wait_timeout

@@ -4,3 +4,4 @@
 -- returns  1, or 0 if the server is read-only or this is another connection
 
 SELECT IFNULL(IS_USED_LOCK(?) = CONNECTION_ID(), 0) AND CONCAT(@@global.read_only) IN ('0', 'OFF')
+  AND NOT @@global.innodb_read_only

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
@@ -60,6 +61,34 @@ func Silence(t *testing.T, s *testenv.Server, url string) {
 			t.Fatalf("the lock of a silent holder is not free %v after its term", patience)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// UnlockIntoABlackHole cuts a holder off, and checks that its Unlock is uncertain for as long as it
+// is repeated: the server keeps the lock until it notices the end of the connection. url has
+// lock=session.
+func UnlockIntoABlackHole(t *testing.T, s *testenv.Server, url string) {
+	t.Helper()
+	p := testenv.NewProxy(t, s.Addr)
+	ctx := t.Context()
+	c, err := dlock.Open(ctx, strings.Replace(url, s.Addr, p.Addr(), 1), dlock.WithTTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lease, err := c.Lock(ctx, t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	heal := p.Cut(t)
+	WantIs(t, "Unlock", lease.Unlock(ctx), dlock.ErrUncertain)
+	heal()
+	lease, err = c.Lock(ctx, t.Name())
+	if err == nil {
+		err = lease.Unlock(ctx)
+	}
+	if err != nil {
+		t.Errorf("Lock and Unlock after the cut: %v", err)
 	}
 }
 
