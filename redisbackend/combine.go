@@ -44,7 +44,7 @@ func (d *driver) AcquireAll(
 		if refusal.index < 0 || refusal.index >= len(reqs) {
 			return nil, 0, errUnexpected(reply)
 		}
-		return nil, refusal.index, refusal.err(positions[refusal.index])
+		return nil, refusal.index, refusal.err(positions[refusal.index], ttl)
 	}
 	grants, err = grantsOf(reqs, positions, reply, sent)
 	return grants, 0, err
@@ -109,11 +109,11 @@ func decodeRefusal(reply any) (r refusal, ok bool) {
 }
 
 // err returns the error that Acquire would return.
-func (r refusal) err(p position) error {
+func (r refusal) err(p position, ttl time.Duration) error {
 	if r.conflict != "" {
 		return fmt.Errorf("%w: %s", backend.ErrConflict, r.conflict)
 	}
-	busy, err := decodeBusy(r.answer, p)
+	busy, err := decodeBusy(r.answer, p, ttl)
 	if err != nil {
 		return err
 	}

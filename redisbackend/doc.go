@@ -53,7 +53,9 @@
 //
 // Two risks remain. A replica acknowledges before it has written to its disk. And a term ends at a
 // time of the server's clock. A promoted replica whose clock is ahead by more than 1 % of the TTL
-// and 10 ms ends a lock before its holder does.
+// and 10 ms ends a lock before its holder does. If a slot of a cluster moves to a master with such
+// a clock, the terms of its readers and permits end early, too. An exclusive lock moves with its
+// remaining time.
 //
 // A demoted master that has not detected its demotion refuses each request: the driver accepts no
 // answer of a replica.
@@ -115,11 +117,12 @@
 // This process must be able to reach every address that nodes and sentinels report. Under an access
 // control list the user needs
 //
-//	~dlock:* &dlock:* +@read +@write +@scripting +@pubsub +@connection +time
+//	~dlock:* &dlock:* +@read +@write +@scripting +@pubsub +@connection +time +wait +select +asking
 //
-// and for a better check at opening +info, and in a cluster +cluster|slots. With sentinels, +role
-// lets a driver refuse a server that has been demoted. A user of the sentinels themselves needs
-// +sentinel|master, +sentinel|get-master-addr-by-name, +subscribe, +ping and &+switch-master.
+// and for a better check at opening +info, and in a cluster +cluster|slots. Before Redis 7,
+// +@connection does not include the last three rights. With sentinels, +role lets a driver refuse a
+// server that has been demoted. A user of the sentinels themselves needs +sentinel|master,
+// +sentinel|get-master-addr-by-name, +subscribe, +ping and &+switch-master.
 //
 // Set maxmemory-policy to noeviction, or use a separate server for locks: eviction removes locks
 // from their holders. With appendonly and appendfsync always, locks survive a crash.

@@ -106,7 +106,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		}
 		return p.grant(req, fence, req.TTL), nil
 	}
-	busy, err := decodeBusy(reply, p)
+	busy, err := decodeBusy(reply, p, req.TTL)
 	if err != nil {
 		return nil, err
 	}
@@ -136,14 +136,15 @@ func (d *driver) handleFailure(ctx context.Context, req *backend.Request, err er
 
 // entryTerm is how long an entry of the queue lasts at most: queue.lua has the same number. The
 // server does not pass the lock to a waiter that has not refreshed its entry since, so that a
-// waiter that has died does not delay the others for a whole TTL. A waiter refreshes its entry
-// three times in that time.
+// waiter that has died does not delay the others for a whole TTL. An entry with a shorter TTL lasts
+// that long. A waiter refreshes its entry three times in that time.
 const entryTerm = 10 * time.Second
 
 // decodeBusy returns the answer of acquire.lua about a lock that is taken: the remaining time in
 // ms, which is negative if unknown, and the meta or the owner of a holder. RetryAfter brings a
-// waiter back in time to refresh its entry; the message about a grant mostly comes earlier.
-func decodeBusy(reply any, p position) (*backend.Busy, error) {
+// waiter back in time to refresh its entry, which lasts for ttl at most; the message about a grant
+// mostly comes earlier.
+func decodeBusy(reply any, p position, ttl time.Duration) (*backend.Busy, error) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
 		return nil, errUnexpected(reply)
@@ -157,8 +158,9 @@ func decodeBusy(reply any, p position) (*backend.Busy, error) {
 	if left >= 0 { // 0 in the last millisecond, and 0 in RetryAfter would mean unknown
 		busy.RetryAfter = time.Duration(max(left, 1)) * time.Millisecond
 	}
-	if busy.Queued && (left < 0 || busy.RetryAfter > entryTerm/3) {
-		busy.RetryAfter = entryTerm / 3
+	refresh := min(ttl, entryTerm) / 3
+	if busy.Queued && (left < 0 || busy.RetryAfter > refresh) {
+		busy.RetryAfter = refresh
 	}
 	return busy, nil
 }

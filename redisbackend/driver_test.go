@@ -118,19 +118,20 @@ func (h *groupHarness) Kept(t conformance.TB, prefix string) int {
 	return kept(t, prefix, clients...)
 }
 
-// foreign implements conformance.Foreigner on the server that has the lock.
+// foreign implements conformance.Foreigner on the server that has the lock. The value has a type
+// that no lock has.
 func foreign(t conformance.TB, c *redis.Client, name string) (intact func() bool) {
 	t.Helper()
 	const value = "precious"
 	lock, ctx := lockKey(name), context.WithoutCancel(t.Context())
-	if err := c.Set(ctx, lock, value, 0).Err(); err != nil {
-		t.Fatalf("SET: %v", err)
+	if err := c.RPush(ctx, lock, value).Err(); err != nil {
+		t.Fatalf("RPUSH: %v", err)
 	}
 	t.Cleanup(func() { _ = c.Del(ctx, lock) })
 	return func() bool {
-		got, err := c.Get(ctx, lock).Result()
+		got, err := c.LRange(ctx, lock, 0, -1).Result()
 		left := c.PTTL(ctx, lock).Val()
-		return err == nil && got == value && left < 0
+		return err == nil && len(got) == 1 && got[0] == value && left < 0
 	}
 }
 

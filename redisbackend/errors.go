@@ -34,8 +34,8 @@ func errUnexpected(reply any) error {
 
 // refusals are the first words of replies with which a server refuses a request. It has not
 // executed the request, and may do so later, or another server may. A script gets them at its first
-// write at the latest. After its first write, a script of the driver fails only if the value of the
-// fence or of the queue is foreign, which is no refusal.
+// write at the latest. After its first write, a script of the driver fails only if a value is
+// foreign, which is no refusal.
 var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
 	"NOREPLICAS", "MISCONF", "OOM", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM", "DENIED",

@@ -19,6 +19,10 @@ import (
 // the server from other requests.
 const scanCount = 1000
 
+// maxInspected is the maximum number of locks in one inspection, because each of them may have many
+// holders. With 4,000 holders of each the reply has about maxReply.
+const maxInspected = 16
+
 // Inspect implements backend.Inspector. It is one request, and its answer is the state of one
 // moment.
 func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error) {
@@ -153,7 +157,7 @@ func (d *driver) yieldAll(
 // value that is not dlock's. Its Key is empty if the lock is neither held nor queued for.
 func (d *driver) inspect(ctx context.Context, locks []string) ([]*backend.Info, error) {
 	var calls []call
-	for part := range slices.Chunk(locks, d.perScript) {
+	for part := range slices.Chunk(locks, min(d.perScript, maxInspected)) {
 		args := make([]any, 0, 3+2*len(part))
 		args = append(args, nil, nil, 2*len(part))
 		for _, lock := range part {

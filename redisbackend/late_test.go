@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -34,6 +35,25 @@ func TestLateAcquireRevivesNoGrant(t *testing.T) {
 		t.Errorf("Renew of the new grant: %v", err)
 	}
 	raw.Release(t, d, second)
+}
+
+// TestLongestTermIsRenewed checks that the longest term of a reader or a permit can be renewed. It
+// ends at a time with more digits than the present time.
+func TestLongestTermIsRenewed(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.NewRedis(t).URL)
+	for mode, limit := range modes {
+		req := raw.Request(t, math.MaxInt64)
+		req.Key += mode.String()
+		req.Mode, req.Limit = mode, limit
+		g := raw.Acquire(t, d, req)
+		for range 2 {
+			if _, err := d.Renew(t.Context(), g); err != nil {
+				t.Errorf("%v: Renew: %v", mode, err)
+			}
+		}
+		raw.Release(t, d, g)
+	}
 }
 
 // TestMalformedRenewalIsNoLoss checks that only the answer 0 is a loss. After another wrong answer

@@ -203,8 +203,9 @@ func withControlPool(opts redis.Options) redis.Options {
 }
 
 // probe checks whether the server can serve locks: it answers, accepts the credentials, executes
-// scripts on the driver's keys, is not too old, and has the shape of the URL. It changes nothing on
-// the server. A server that does not permit INFO passes without a check of its version.
+// scripts on the driver's keys, is not too old, has the shape of the URL, and waits for replicas if
+// it has to. It changes nothing on the server. A server that does not permit INFO passes without a
+// check of its version.
 func (d *driver) probe(ctx context.Context) error {
 	lock := lockKey(d.hub.client)
 	info, err := backend.Call(ctx, func(ctx context.Context) (string, error) {
@@ -220,8 +221,27 @@ func (d *driver) probe(ctx context.Context) error {
 	if err := checkServer(info, d.main.cluster != nil); err != nil {
 		return err
 	}
-	_, err = d.inspect(ctx, []string{lock})
+	if _, err = d.inspect(ctx, []string{lock}); err == nil && d.opts.Wait > 0 {
+		err = d.probeWait(ctx, lock)
+	}
 	return err
+}
+
+// probeWait checks whether the server permits WAIT. Otherwise the driver would release each lock
+// that the server grants. A wait for no replica is answered at once.
+func (d *driver) probeWait(ctx context.Context, lock string) error {
+	_, err := backend.Call(ctx, func(ctx context.Context) (any, error) {
+		node, err := d.main.node(ctx, lock)
+		if err != nil {
+			return nil, err
+		}
+		return node.Do(ctx, "wait", 0, 0).Result()
+	})
+	if redis.IsPermissionError(err) {
+		return fmt.Errorf("%w: the user has no right to wait for replicas: %w",
+			backend.ErrUnsupported, d.main.secrets.redact(err))
+	}
+	return d.main.interpret(ctx, err)
 }
 
 // loadMasters lets the client for renewals and releases load the masters of a cluster. Otherwise

@@ -3,6 +3,7 @@ package redisbackend
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -71,16 +72,22 @@ func TestAdoptionWithoutItsReplicas(t *testing.T) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 }
 
-// TestRefusedWait checks requests of a user without the right to wait for replicas. The server
-// refuses only the wait, after it has executed the request. A text that contains the password is
-// redacted.
+// TestRefusedWait checks requests of a user that has lost the right to wait for replicas. The
+// server refuses only the wait, after it has executed the request. A text that contains the
+// password is redacted. Such a user cannot open another driver.
 func TestRefusedWait(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewRedis(t)
 	for _, password := range []string{"pw", "permissions"} {
-		do(t, admin(t, s), "acl", "setuser", "locks", "on", "resetpass", ">"+password,
-			"~*", "&*", "+@all", "-wait")
-		d := openURL(t, "redis://locks:"+password+"@"+s.Addr+"?wait=1&timeout=4s")
+		c, url := admin(t, s), "redis://locks:"+password+"@"+s.Addr+"?wait=1&timeout=4s"
+		do(t, c, "acl", "setuser", "locks", "on", "resetpass", ">"+password, "~*", "&*", "+@all")
+		d := openURL(t, url)
+		do(t, c, "acl", "setuser", "locks", "-wait")
+		refused := openError(t, url)
+		raw.WantIs(t, "Open", refused, backend.ErrUnsupported)
+		if strings.Contains(fmt.Sprint(refused), password) {
+			t.Errorf("Open: the error %v contains the password", refused)
+		}
 		holder, other := openURL(t, s.URL), openURL(t, s.URL)
 		held := raw.Acquire(t, holder, raw.Request(t, 10*time.Minute))
 		_, err := d.Downgrade(t.Context(), held)

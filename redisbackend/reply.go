@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// maxReply exceeds every reply to the driver's requests, such as a page of keys, or the slots
-	// of a cluster. It counts bytes, and elementCost for each element.
+	// maxReply exceeds the replies to the driver's requests, such as a page of keys, or the slots
+	// of a cluster. Only a lock with some 70,000 holders cannot be inspected. It counts bytes, and
+	// elementCost for each element.
 	maxReply = 16 << 20
 	// elementCost is about the number of bytes that go-redis allocates for an element before it
 	// reads the element.

@@ -493,7 +493,7 @@ var redisMutants = []mutant{
 		guard: "redis: a refresh keeps the place", file: "redisbackend/scripts/acquire.lua",
 		without: "a waiter that repeats its request goes to the end of the queue",
 		edits: []edit{{
-			old: "if not redis.call('ZSCORE', KEYS[3], owner) then",
+			old: "if not place then",
 			new: "if true then",
 		}},
 		pkg: "redisbackend", test: "TestConformance/RefreshKeepsThePlace",
@@ -721,5 +721,76 @@ var redisMutants = []mutant{
 			new: "opts.PoolSize = controlConns",
 		}},
 		pkg: "redisbackend", test: "TestSilentConnectionsAreNotTriedSingly",
+	},
+	{
+		guard: "redis: a release ignores foreign values", file: "redisbackend/scripts/queue.lua",
+		without: "Unlock and Close hang if another program has replaced the lock",
+		edits: []edit{{
+			old: "elseif string.find(n.err, 'WRONGTYPE', 1, true) then\n    return 0\n",
+			new: "elseif not n.err then\n    return 0\n",
+		}},
+		pkg: "redisbackend", test: "TestUnlockDespiteAForeignValue",
+	},
+	{
+		guard: "redis: a foreign queue fails no release", file: "redisbackend/scripts/queue.lua",
+		without: "a Break that has taken the lock returns an error",
+		edits:   []edit{{old: "pcall(pass_on)", new: "pass_on()"}},
+		pkg:     "redisbackend", test: "TestReleaseDespiteForeignKeys",
+	},
+	{
+		guard:   "redis: ReleaseAll ignores foreign values",
+		file:    "redisbackend/scripts/releaseall.lua",
+		without: "a foreign lock costs the waiters of other locks their wake-up",
+		edits: []edit{{
+			old: "remove('HDEL', KEYS[1], owner) == 1 then",
+			new: "redis.call('HDEL', KEYS[1], owner) == 1 then",
+		}},
+		pkg: "redisbackend", test: "TestForeignLockAmongMany",
+	},
+	{
+		guard:   "redis: a foreign value leaves no part of an entry",
+		file:    "redisbackend/scripts/acquire.lua",
+		without: "a refused attempt leaves a queue that never expires",
+		edits: []edit{{
+			old: "  local term = math.min(ttl, entry_term)\n",
+			new: "  local term = math.min(ttl, entry_term)\n" +
+				"  redis.call('ZADD', KEYS[3], 'NX', 0, owner)\n",
+		}},
+		pkg: "redisbackend", test: "TestForeignKeyLeavesNoEntry",
+	},
+	{
+		guard:   "redis: an inspection ignores foreign waiters",
+		file:    "redisbackend/scripts/inspect.lua",
+		without: "one foreign key hides all locks from List",
+		edits:   []edit{{old: "redis.pcall('HVALS',", new: "redis.call('HVALS',"}},
+		pkg:     "redisbackend", test: "TestForeignWaitersHideNoLock",
+	},
+	{
+		guard: "redis: an inspection is of few locks", file: "redisbackend/inspect.go",
+		without: "List fails if many locks have many holders",
+		edits:   []edit{{old: "min(d.perScript, maxInspected)", new: "d.perScript"}},
+		pkg:     "redisbackend", test: "TestManyHoldersAreListed",
+	},
+	{
+		guard: "redis: times are compared as numbers", file: "redisbackend/scripts/renew.lua",
+		without: "a reader with a TTL of 300 years is lost at its first renewal",
+		edits: []edit{{
+			old: "tonumber(expiry) <= now", new: "expiry <= string.format('%.0f', now)",
+		}},
+		pkg: "redisbackend", test: "TestLongestTermIsRenewed",
+	},
+	{
+		guard: "redis: pollers refresh their entries", file: "redisbackend/driver.go",
+		without: "without pub/sub, a waiter with a short TTL loses its place between its polls",
+		edits: []edit{{
+			old: "refresh := min(ttl, entryTerm) / 3", new: "refresh := entryTerm / 3",
+		}},
+		pkg: "redisbackend", test: "TestWithoutPubSubTheCorePolls",
+	},
+	{
+		guard: "redis: Open needs the right to wait", file: "redisbackend/open.go",
+		without: "with `wait=1`, a user without that right gets no lock and no explanation",
+		edits:   []edit{{old: "err == nil && d.opts.Wait > 0 {", new: "err != nil {"}},
+		pkg:     "redisbackend", test: "TestRefusedWait",
 	},
 }

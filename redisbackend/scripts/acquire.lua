@@ -23,15 +23,17 @@ end
 
 -- queue.lua
 
--- enqueue leaves or refreshes the entry of owner.
+-- enqueue leaves or refreshes the entry of owner. ZSCORE and HSET come first: if one of the two
+-- values is foreign, the script ends before it has written.
 local function enqueue()
-  if not redis.call('ZSCORE', KEYS[3], owner) then
-    local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or 0
-    redis.call('ZADD', KEYS[3], last + 1, owner)
-  end
+  local place = redis.call('ZSCORE', KEYS[3], owner)
   local term = math.min(ttl, entry_term)
   redis.call('HSET', KEYS[4], owner, table.concat(
     {string.format('%.0f', now + term), attempt, kind, tail}, '\n'))
+  if not place then
+    local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or 0
+    redis.call('ZADD', KEYS[3], last + 1, owner)
+  end
   for i = 3, 4 do
     if redis.call('PTTL', KEYS[i]) < term then
       redis.call('PEXPIRE', KEYS[i], term)

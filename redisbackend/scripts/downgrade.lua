@@ -24,5 +24,5 @@ local value = redis.call('GET', KEYS[1])
 redis.call('DEL', KEYS[1])
 lock = nil
 add(owner, ttl, 'r', string.match(value, '^dlock1\n[^\n]+\n(.*)$'))
-pass_on()
+vacate()
 return 1

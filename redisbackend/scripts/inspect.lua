@@ -18,9 +18,11 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+-- queued returns the number of live queue entries, and the name and the kind of one of them. An
+-- error about a foreign value is a table without elements, so it counts as no entry.
 local function queued(waiters)
   local live, name, kind = 0, '', ''
-  for _, entry in ipairs(redis.call('HVALS', waiters)) do
+  for _, entry in ipairs(redis.pcall('HVALS', waiters)) do
     local expiry, own_kind, own_name =
       string.match(entry, '^(%d+)\n%d+\n(%l%d*)\n%w+\n([^\n]*)\n')
     if expiry and tonumber(expiry) > now then

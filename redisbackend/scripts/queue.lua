@@ -152,10 +152,23 @@ local function give(owner, ms, tail, kind)
   end)
 end
 
--- unqueue removes the entry of owner.
+-- remove executes HDEL or ZREM for owner, and returns the number of elements that it has removed. A
+-- foreign value has none of them. Any other error ends the script.
+local function remove(command, key, owner)
+  local n = redis.pcall(command, key, owner)
+  if type(n) == 'number' then
+    return n
+  elseif string.find(n.err, 'WRONGTYPE', 1, true) then
+    return 0
+  end
+  return redis.call(command, key, owner) -- ends the script
+end
+
+-- unqueue removes the entry of owner, and reports whether it was in the queue.
 local function unqueue(owner)
-  redis.call('ZREM', KEYS[3], owner)
-  redis.call('HDEL', KEYS[4], owner)
+  local queued = remove('ZREM', KEYS[3], owner) == 1
+  remove('HDEL', KEYS[4], owner)
+  return queued
 end
 
 -- head returns the first live entry of the queue as a table, and removes the expired entries before
@@ -204,9 +217,10 @@ local function pass_on(caller)
   end
 end
 
--- vacate is called when a holder or a waiter has left.
+-- vacate is called when there may be room: a holder or a waiter has left, or a writer has become a
+-- reader. The script has written already, so a foreign queue must not make it fail.
 local function vacate()
   if not read('GET') then
-    pass_on()
+    pcall(pass_on)
   end
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS     see grant.lua
 -- ARGV     1 owner
--- returns  1 if it removed something, 0 if not. Error WRONGTYPE: a foreign value.
+-- returns  1 if it removed something, 0 if not. A foreign value contains nothing of owner.
 --
 -- Idempotent by owner: the second time there is nothing to remove. The first write is a DEL, HDEL
 -- or ZREM, which a server without memory permits, and a script that has written may continue to
@@ -23,7 +23,7 @@ end
 
 -- queue.lua
 
-if type(value) == 'table' and redis.call('HDEL', KEYS[1], owner) == 1 then
+if type(value) == 'table' and remove('HDEL', KEYS[1], owner) == 1 then
   holds = true
   if redis.call('HLEN', KEYS[1]) == 1 then -- the field "dlock1"
     redis.call('DEL', KEYS[1])
@@ -33,8 +33,7 @@ if holds then
   vacate()
   return 1
 end
-if redis.call('ZREM', KEYS[3], owner) == 1 then
-  redis.call('HDEL', KEYS[4], owner)
+if unqueue(owner) then
   if type(value) ~= 'string' then -- a lock with several holders may admit the next waiter
     vacate()
   end

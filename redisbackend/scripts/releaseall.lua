@@ -2,8 +2,8 @@
 --
 -- KEYS     for each lock the four of grant.lua
 -- ARGV     the owner of each lock
--- returns  an array: 1 for each lock of which it removed something, otherwise 0.
---          Error WRONGTYPE: a foreign value; some of the locks may be released.
+-- returns  an array: 1 for each lock of which it removed something, otherwise 0. A foreign value
+--          contains nothing of an owner.
 --
 -- Idempotent by owner, and works without memory, as release.lua does.
 
@@ -29,21 +29,20 @@ end
 
 -- queue.lua
 
--- remove removes the owner from a lock with several holders, or from the queue of any lock. It
+-- leave removes the owner from a lock with several holders, or from the queue of any lock. It
 -- reports whether it was there.
-local function remove(owner)
+local function leave(owner)
   local value = redis.pcall('GET', KEYS[1])
-  if type(value) == 'table' and redis.call('HDEL', KEYS[1], owner) == 1 then
+  if type(value) == 'table' and remove('HDEL', KEYS[1], owner) == 1 then
     if redis.call('HLEN', KEYS[1]) == 1 then -- the field "dlock1"
       redis.call('DEL', KEYS[1])
     end
     vacate()
     return true
   end
-  if redis.call('ZREM', KEYS[3], owner) == 0 then
+  if not unqueue(owner) then
     return false
   end
-  redis.call('HDEL', KEYS[4], owner)
   if type(value) ~= 'string' then -- a lock with several holders may admit the next waiter
     vacate()
   end
@@ -57,7 +56,7 @@ for i, owner in ipairs(ARGV) do
   end
   if answers[i] == 1 then
     vacate()
-  elseif remove(owner) then
+  elseif leave(owner) then
     answers[i] = 1
   end
 end

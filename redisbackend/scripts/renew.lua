@@ -28,7 +28,7 @@ local function share(lock, owner, fence, ttl)
   local expiry, rest = string.match(type(record) == 'string' and record or '', '^(%d+)(\n.*)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  if not expiry or expiry <= string.format('%.0f', now) or
+  if not expiry or tonumber(expiry) <= now or
       string.sub(rest, 2, #fence + 2) ~= fence .. '\n' then
     return false
   end
