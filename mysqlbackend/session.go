@@ -246,6 +246,16 @@ func (l *locker) Unlock(id string) error {
 	return err
 }
 
+// IsFree implements session.Conn.
+func (l *locker) IsFree(id string) (bool, error) {
+	scan := func(rows *sql.Rows) (s sql.NullBool, err error) { return s, rows.Scan(&s) }
+	found, err := query(context.Background(), l.conn, scan, "SELECT IS_FREE_LOCK(?)", id)
+	if isInterrupted(err) {
+		err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return len(found) > 0 && found[0].Bool, err
+}
+
 // Prove implements session.Conn. A statement that is interrupted proves nothing, so Prove repeats
 // it.
 func (l *locker) Prove() error {

@@ -168,6 +168,26 @@ func TestSessionOfAnInnoDBReader(t *testing.T) {
 	}
 }
 
+// TestFreeSession checks a lock that another connection has, and frees.
+func TestFreeSession(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, id := server(t), t.Name()
+			l, other := openLocker(t, s, time.Hour), openLocker(t, s, time.Hour)
+			do(t, l.conn, "DO GET_LOCK(?, 0)", id)
+			if isFree, err := other.IsFree(id); isFree || err != nil {
+				t.Errorf("IsFree of a held lock: %v, %v", isFree, err)
+			}
+			do(t, l.conn, "DO RELEASE_LOCK(?)", id)
+			if isFree, err := other.IsFree(id); !isFree || err != nil {
+				t.Errorf("IsFree of a free lock: %v, %v", isFree, err)
+			}
+		})
+	}
+}
+
 // TestMovedSession has connections in the place of the first one, as after a proxy has replaced it.
 // The second of them has the number of the first one, as after a restart of the server.
 func TestMovedSession(t *testing.T) {

@@ -30,6 +30,8 @@ const (
 	THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2::bigint END`
 	advisoryUnlockSQL = `SELECT pg_advisory_unlock($1)`
 	advisoryTrySQL    = `SELECT pg_try_advisory_lock($1)`
+	// advisoryFreeSQL has the lock until the end of the statement, if no other session has it.
+	advisoryFreeSQL = `SELECT pg_try_advisory_xact_lock($1)`
 	// advisoryProveSQL returns a row if this is the session with the mark.
 	advisoryProveSQL = `SELECT WHERE ` + markSQL + ` = $1`
 
@@ -223,6 +225,12 @@ func (a *adviser) Unlock(id string) error {
 func (a *adviser) unlock(id string) (held bool, err error) {
 	err = a.conn.QueryRow(endless, advisoryUnlockSQL, number(id)).Scan(&held)
 	return held, err
+}
+
+// IsFree implements session.Conn.
+func (a *adviser) IsFree(id string) (isFree bool, err error) {
+	err = a.conn.QueryRow(endless, advisoryFreeSQL, number(id)).Scan(&isFree)
+	return isFree, interpretError(err)
 }
 
 // errNoAdvisoryLock means that the driver and the server do not agree about the locks that a

@@ -225,6 +225,27 @@ func TestErrorIsAnAnswer(t *testing.T) {
 	raw.WantIs(t, "Count", err, backend.ErrUnavailable)
 }
 
+// TestFreeSession checks a lock that another connection has, and frees. The check leaves no lock.
+func TestFreeSession(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	a, other, id := advised(t, s), advised(t, s), advisoryKey(t.Name())
+	for range 2 {
+		if fence, err := a.Lock(id); fence == 0 || err != nil {
+			t.Errorf("Lock: %d, %v", fence, err)
+		}
+		if isFree, err := other.IsFree(id); isFree || err != nil {
+			t.Errorf("IsFree of a held lock: %v, %v", isFree, err)
+		}
+		if err := a.Unlock(id); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		if isFree, err := other.IsFree(id); !isFree || err != nil {
+			t.Errorf("IsFree of a free lock: %v, %v", isFree, err)
+		}
+	}
+}
+
 // TestMovedSession has connections in the place of the first one, as after a proxy has replaced it.
 // The second of them has the number of the first one, as after a restart of the server.
 func TestMovedSession(t *testing.T) {

@@ -32,7 +32,8 @@ var sessionMutants = []mutant{
 		guard: "session: a release waits for no connection", file: "internal/session/driver.go",
 		without: "Unlock is ErrUncertain while a waiter connects, though the lock is free",
 		edits: []edit{{
-			old: "\tif !d.isConnected() {\n\t\treturn d.absent(g, id)\n\t}\n", new: "",
+			old: "\tif !isConnected {\n\t\treturn backend.ErrNotHeld\n\t}\n",
+			new: "\t_ = isConnected\n",
 		}},
 		pkg: "internal/session", test: "TestReleaseDoesNotWaitForAConnection",
 	},
@@ -178,14 +179,48 @@ var sessionMutants = []mutant{
 		pkg:     "internal/session", test: "TestUnlockThatEndsTheConnectionIsNoLoss",
 	},
 	{
-		guard:   "session: a release is unknown on the next connection",
-		file:    "internal/session/driver.go",
+		guard: "session: a release waits for an Unlock", file: "internal/session/driver.go",
 		without: "Unlock returns nil while the server keeps the lock for up to a TTL",
 		edits: []edit{{
-			old: "\t\td.mu.Unlock()\n\t\treturn d.absent(g, id)\n",
-			new: "\t\td.mu.Unlock()\n\t\treturn backend.ErrNotHeld\n",
+			old: "if u, ok := d.doubtOf(g, id); ok { // of",
+			new: "if u, ok := d.doubtOf(g, id); ok && u.id == \"\" { // of",
+		}},
+		pkg: "internal/session", test: "TestReleaseWaitsForAnUnlock",
+	},
+	{
+		guard:   "session: an Unlock without an answer is uncertain",
+		file:    "internal/session/driver.go",
+		without: "Unlock returns nil for a lock that was lost before, and is free again",
+		edits:   []edit{{old: "if elapsed(u.sent) < unlockLimit {", new: "if false {"}},
+		pkg:     "internal/session", test: "TestFreeLockEndsADoubt",
+	},
+	{
+		guard: "session: a lock that is not free has its doubt", file: "internal/session/driver.go",
+		without: "a release returns ErrNotHeld while the server keeps the lock",
+		edits: []edit{{
+			old: "if err != nil || !isFree {", new: "if err != nil || !isFree && false {",
 		}},
 		pkg: "internal/session", test: "TestUnlockWithoutAnAnswerStaysUnknown",
+	},
+	{
+		guard: "session: a free lock has no doubt", file: "internal/session/driver.go",
+		without: "a client releases for a TTL what is free",
+		edits:   []edit{{old: "\t\t\td.settle(u)\n", new: ""}},
+		pkg:     "internal/session", test: "TestFreeLockEndsADoubt",
+	},
+	{
+		guard: "postgres: a check of a lock leaves nothing", file: "pgbackend/session.go",
+		without: "a lock that was free is taken as long as the connection lasts",
+		edits: []edit{{
+			old: "pg_try_advisory_xact_lock", new: "pg_try_advisory_lock",
+		}},
+		pkg: "pgbackend", test: "TestFreeSession",
+	},
+	{
+		guard: "mysql: a check of a lock reads its holder", file: "mysqlbackend/session.go",
+		without: "a release returns ErrNotHeld while the server keeps the lock",
+		edits:   []edit{{old: "SELECT IS_FREE_LOCK(?)", new: "SELECT ? <> ''"}},
+		pkg:     "mysqlbackend", test: "TestFreeSession",
 	},
 	{
 		guard: "session: a doubt has one owner", file: "internal/session/driver.go",
@@ -527,8 +562,10 @@ var sessionMutants = []mutant{
 	{
 		guard: "mysql: an interrupted renewal is repeated", file: "mysqlbackend/session.go",
 		without: "a KILL QUERY of one statement costs a client all of its locks",
-		edits:   []edit{{old: "\tif isInterrupted(err) {", new: "\tif false {"}},
-		pkg:     "mysqlbackend", test: "TestInterruptedSession",
+		edits: []edit{{
+			old: "\tif isInterrupted(err) {\n\t\tvalid", new: "\tif false {\n\t\tvalid",
+		}},
+		pkg: "mysqlbackend", test: "TestInterruptedSession",
 	},
 	{
 		guard: "postgres: a cancelled Lock leaves no lock", file: "pgbackend/session.go",

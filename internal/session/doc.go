@@ -25,8 +25,9 @@
 //
 // If the connection ends during an Unlock, the outcome is unknown. Maybe the server has not
 // received the Unlock, and keeps the lock for up to TTL. Or it ended the connection earlier, and
-// another client had the lock before the Unlock. So a repeated Release returns ErrNotHeld only when
-// the lock must be free: after TTL, or when this driver has acquired it again.
+// another client had the lock before the Unlock. So the Unlock returns ErrUncertain. A Release that
+// is repeated after that returns ErrNotHeld when the lock is free: the server shows that, or TTL is
+// over, or this driver has acquired the lock again.
 //
 // A server that ends connections by itself, for example at a restart, cannot tell a client that is
 // cut off or stopped. Until its term ends, such a client does not know that it has lost its locks.

@@ -40,6 +40,8 @@ type Conn interface {
 	// Unlock frees a lock that this connection has. If its error wraps ErrFreed, the lock is free,
 	// and the other locks of the connection exclude no client any more.
 	Unlock(id string) error
+	// IsFree reports whether no connection has a lock. It leaves nothing on the server.
+	IsFree(id string) (bool, error)
 	// Prove makes the server answer.
 	Prove() error
 	// TryLock is Lock with the least work, for measure.Floor: it has no fence and proves nothing.
@@ -492,12 +494,16 @@ func (d *Driver) holdOf(s *session, g *backend.Grant) *hold {
 
 // Release implements backend.Driver. It returns ErrNotHeld without a statement if this driver does
 // not have the lock, as after the end of the connection. It does not wait for the next connection:
-// what was requested on the former one is not held there. If the connection ended during the Unlock
-// of an earlier Release, its outcome stays unknown until the lock is free.
+// what was requested on the former one is not held there. But if the connection ended during the
+// Unlock of an earlier Release, its outcome stays unknown until the lock is free; see resolve.
 func (d *Driver) Release(ctx context.Context, g *backend.Grant) error {
 	id := d.server.ID(g.Key)
-	if !d.isConnected() {
-		return d.absent(g, id)
+	isConnected := d.isConnected() // before the doubt, which the end of the connection makes
+	if u, ok := d.doubtOf(g, id); ok {
+		return d.resolve(ctx, u)
+	}
+	if !isConnected {
+		return backend.ErrNotHeld
 	}
 	if s := d.inPlace(ctx, id); s != nil {
 		defer leave(d.turn)
@@ -514,15 +520,45 @@ func (d *Driver) isConnected() bool {
 	return d.present != nil
 }
 
-// absent returns the outcome of a Release of a lock that the driver does not have.
-func (d *Driver) absent(g *backend.Grant, id string) error {
+// doubtOf returns the doubt about g, if there is one.
+func (d *Driver) doubtOf(g *backend.Grant, id string) (doubt, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u := d.doubts[id]
-	if u.key == g.Key && u.owner == g.Owner && !d.isSettled(u) {
+	return u, u.key == g.Key && u.owner == g.Owner && !d.isSettled(u)
+}
+
+// unlockLimit is how long the core repeats the Release of an Unlock before that returns.
+const unlockLimit = 5 * time.Second
+
+// resolve returns the outcome of a Release of which there is a doubt. Until the Unlock has returned
+// ErrUncertain it is unknown, because the lock may have been lost before. After that it is unknown
+// only while the lock is not free.
+func (d *Driver) resolve(ctx context.Context, u doubt) error {
+	if elapsed(u.sent) < unlockLimit {
+		return u.cause
+	}
+	isFree, err := inLine(ctx, d, func(s *session) (isFree bool, err error) {
+		err = d.run(s, func(c Conn) (err error) {
+			isFree, err = c.IsFree(u.id)
+			return err
+		})
+		if err == nil && isFree {
+			d.settle(u)
+		}
+		return isFree, err
+	})
+	if err != nil || !isFree {
 		return u.cause
 	}
 	return backend.ErrNotHeld
+}
+
+// settle ends a doubt, because the lock is free. The caller has the turn.
+func (d *Driver) settle(u doubt) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.doubts, u.id)
 }
 
 // isSettled reports whether the server must have freed the lock, even without the Unlock.
@@ -536,7 +572,10 @@ func (d *Driver) release(g *backend.Grant, id string) error {
 	h := d.holdOf(s, g)
 	if h == nil {
 		d.mu.Unlock()
-		return d.absent(g, id)
+		if u, ok := d.doubtOf(g, id); ok { // of a Release that was given up
+			return u.cause
+		}
+		return backend.ErrNotHeld
 	}
 	before := *h
 	h.ttl, h.lost = 0, nil

@@ -30,6 +30,7 @@ type script struct {
 	delay  time.Duration           // of each answer
 	refuse func(what string) error // the answers; nil: success
 	closed func()                  // called before the driver closes a connection
+	free   bool                    // the answers of IsFree
 	conns  []*scripted
 	log    []string
 }
@@ -68,6 +69,7 @@ func (c *scripted) answer(what, id string) error {
 
 func (c *scripted) Lock(id string) (uint64, error) { return 7, c.answer("lock ", id) }
 func (c *scripted) Unlock(id string) error         { return c.answer("unlock ", id) }
+func (c *scripted) IsFree(id string) (bool, error) { return c.script.free, c.answer("free ", id) }
 func (c *scripted) Prove() error                   { return c.answer("prove", "") }
 func (c *scripted) Ended() <-chan struct{}         { return c.ended }
 
@@ -746,30 +748,58 @@ func TestUnlockThatEndsTheConnectionIsNoLoss(t *testing.T) {
 // The server may not have received it, and keeps the lock until it notices the end of the
 // connection.
 func TestUnlockWithoutAnAnswerStaysUnknown(t *testing.T) {
-	for what, connect := range map[string]func(t *testing.T, d *Driver){
-		"without a connection": func(*testing.T, *Driver) {},
-		"on the next connection": func(t *testing.T, d *Driver) {
-			t.Helper()
-			acquired(t, d, "b", "x")
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			on(t, func(t *testing.T, d *Driver, s *script) {
-				t.Helper()
-				g := inDoubt(t, d, s)
-				sent := time.Now().Add(-limit)
-				connect(t, d)
-				for _, other := range []*backend.Request{request("a", "y"), request("a2", "x")} {
-					wantIs(t, "Release of another lock",
-						d.Release(t.Context(), &backend.Grant{Request: *other}), backend.ErrNotHeld)
-				}
-				time.Sleep(time.Until(sent.Add(ttl - 1)))
-				wantUnknown(t, d.Release(t.Context(), g))
-				time.Sleep(1)
-				wantIs(t, "Release after the term", d.Release(t.Context(), g), backend.ErrNotHeld)
-			})
-		})
-	}
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		sent := time.Now()
+		g := inDoubt(t, d, s)
+		for _, other := range []*backend.Request{request("a", "y"), request("a2", "x")} {
+			wantIs(t, "Release of another lock",
+				d.Release(t.Context(), &backend.Grant{Request: *other}), backend.ErrNotHeld)
+		}
+		time.Sleep(time.Until(sent.Add(ttl - 1)))
+		wantUnknown(t, d.Release(t.Context(), g))
+		time.Sleep(time.Nanosecond)
+		wantIs(t, "Release after the term", d.Release(t.Context(), g), backend.ErrNotHeld)
+		if want := []string{"lock a", "unlock a", "free a"}; !slices.Equal(s.log, want) {
+			t.Errorf("requests %q, want %q", s.log, want)
+		}
+	})
+}
+
+// TestFreeLockEndsADoubt repeats a Release when the lock is free. Until its Unlock has returned, it
+// is unknown nevertheless: another client could have had the lock before the Unlock.
+func TestFreeLockEndsADoubt(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		s.free = true
+		sent := time.Now()
+		g := inDoubt(t, d, s)
+		time.Sleep(time.Until(sent.Add(unlockLimit - 1)))
+		wantUnknown(t, d.Release(t.Context(), g))
+		time.Sleep(time.Nanosecond)
+		for range 2 {
+			wantIs(t, "Release of a free lock", d.Release(t.Context(), g), backend.ErrNotHeld)
+		}
+		if want := []string{"lock a", "unlock a", "free a"}; !slices.Equal(s.log, want) {
+			t.Errorf("requests %q, want %q", s.log, want)
+		}
+	})
+}
+
+// TestReleaseWaitsForAnUnlock repeats a Release that was given up, while its Unlock is under way.
+func TestReleaseWaitsForAnUnlock(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		g, _ := acquired(t, d, "a", "x")
+		s.delay = time.Hour
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantIs(t, "Release", d.Release(ctx, g), context.DeadlineExceeded)
+		wantUnknown(t, d.Release(t.Context(), g))
+		if d.present != nil {
+			t.Error("the connection has not ended")
+		}
+	})
 }
 
 // TestLockEndsDoubts acquires a lock after an Unlock without an answer. So that lock was free.
