@@ -60,7 +60,8 @@
 // the last of them. From the watch it keeps a copy of the queue. So it detects without another
 // request that its own waiter is the first. If a watch ends, for whatever reason, its waiters make
 // another attempt. One more watch per client reports broken locks to their holders at once. All
-// watches require a member with a leader, and share one stream.
+// watches require a member with a leader, and share one stream. If that stream does not answer, or
+// its token has expired, further watches are opened on another stream.
 //
 // Readers and permits have keys in the same queue: the value of a key has its kind. A reader holds
 // the lock if no writer's key is in front of its own, and a permit if fewer keys than the limit

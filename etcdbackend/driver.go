@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -44,11 +45,12 @@ type driver struct {
 
 	// Every request gets its values from this context instead of the caller's. They make requests
 	// require a leader, and so do the values of life: without a leader a member then refuses them
-	// at once instead of at their timeout. The client opens a stream of watches for each
-	// set of metadata, so all watches must have the same.
+	// at once instead of at their timeout.
 	values context.Context
 	life   context.Context    // of watches, streams and background work
 	end    context.CancelFunc // ends life
+	// watchStream is the number of the stream for new watches. See openWatch.
+	watchStream atomic.Int64
 	// background counts goroutines that no caller waits for. Close waits for them.
 	background background.Group
 
@@ -217,14 +219,15 @@ func (d *driver) stepBack(ctx context.Context, a *acquisition, ans answer) (answ
 		return ans, nil
 	}
 	if err := d.withdraw(ctx, a); err != nil {
-		return answer{}, err
+		return answer{}, uncertain(err)
 	}
 	ans.created = 0
 	return ans, nil
 }
 
-// withdraw removes the key of an attempt, before the attempt returns. The core may repeat the
-// attempt with the same owner, so withdraw records a removal that may be executed later.
+// withdraw removes the key of an attempt, before the attempt returns. After any error the key may
+// have stayed, so the caller returns uncertain(err). The core may repeat the attempt with the same
+// owner, so withdraw records a removal that may be executed later.
 func (d *driver) withdraw(ctx context.Context, a *acquisition) error {
 	_, err := d.removeKey(ctx, a.keys)
 	if err = interpretError(ctx, err); err != nil && !isDefinite(err) {
@@ -270,9 +273,8 @@ func (d *driver) enqueue(ctx context.Context, a *acquisition) (answer, error) {
 	err = a.readFront(&ans, resp.Responses[1].GetResponseRange().Kvs)
 	if err != nil { // ErrConflict is definite, so the own key must not stay
 		if failed := d.withdraw(ctx, a); failed != nil {
-			// Whatever the reason, the key may have stayed: the outcome is unknown.
-			return answer{}, fmt.Errorf("%v, and the entry behind it was not removed: %v",
-				err, failed) //nolint:errorlint // neither is an answer to the attempt
+			return answer{}, fmt.Errorf("%w (after: %v)",
+				uncertain(failed), err) //nolint:errorlint // err is no answer to the attempt
 		}
 	}
 	return ans, err

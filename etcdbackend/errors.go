@@ -85,6 +85,12 @@ func isDefinite(err error) bool {
 		errors.Is(err, backend.ErrConflict)
 }
 
+// uncertain returns the error of an attempt whose key may have stayed. err can be a definite answer
+// to the removal, but it is no answer to the attempt, so it is in the text alone.
+func uncertain(err error) error {
+	return fmt.Errorf("the key may have stayed: %v", err) //nolint:errorlint // see above
+}
+
 // unsentError is the error of a request that has not left the client.
 type unsentError struct{ error }
 

@@ -22,45 +22,26 @@ import (
 // failed watch costs only time. The inbox belongs to the lease of the broken holder, and ends with
 // it.
 
-// openInbox starts to watch the inbox. It returns when the watch exists, so that no break comes
-// before the driver listens. ctx limits only the opening.
+// openInbox starts to watch the inbox and the markers. It returns when the watch exists, so that no
+// break comes before the driver listens. ctx limits only the opening.
 func (d *driver) openInbox(ctx context.Context) error {
 	ctx, cancel := d.bound(ctx)
 	defer cancel()
-	life, end := context.WithCancel(d.life)
-	stop := context.AfterFunc(ctx, end) // nothing else ends Watch
-	events := d.watchInbox(life, 0)
-	created, ok := <-events
-	err := created.Err()
-	switch {
-	case !stop():
-		err = ctx.Err()
-	case !ok:
-		err = errEnded
-	}
+	w, err := d.openWatch(ctx, d.inbox, 0, d.timeout/2)
 	if err != nil {
-		end()
 		return asUnavailable(ctx, err)
 	}
-	d.background.Go(func() {
-		defer end()
-		d.readInbox(events, created.Header.GetRevision()+1)
-	})
+	d.background.Go(func() { d.readInbox(w) })
 	return nil
 }
 
-// watchInbox watches the inbox and the markers from a revision. 0 means from now on.
-func (d *driver) watchInbox(ctx context.Context, revision int64) clientv3.WatchChan {
-	return d.client.Watch(ctx, d.inbox,
-		clientv3.WithPrefix(), clientv3.WithRev(revision), clientv3.WithCreatedNotify())
-}
-
 // readInbox is the goroutine of the inbox. If a watch fails, readInbox opens another one from the
-// next revision after retryDelay. If a compaction has removed that revision, holders learn of a
-// missed break from their next renewal.
-func (d *driver) readInbox(events clientv3.WatchChan, revision int64) {
+// next revision. If a compaction has removed that revision, holders learn of a missed break from
+// their next renewal.
+func (d *driver) readInbox(w watch) {
+	revision := w.revision + 1
 	for {
-		for resp := range events {
+		for resp := range w.events {
 			if resp.CompactRevision > 0 {
 				revision = 0
 			}
@@ -70,18 +51,32 @@ func (d *driver) readInbox(events clientv3.WatchChan, revision int64) {
 			for _, ev := range resp.Events {
 				d.readMessage(ev)
 			}
-			// The notice that the watch exists has the newest revision, but the events of the past
-			// are still to come.
-			if !resp.Created || revision == 0 {
-				revision = resp.Header.GetRevision() + 1
-			}
+			revision = resp.Header.GetRevision() + 1
 		}
+		w.end()
+		var err error
+		if w, err = d.reopenInbox(revision); err != nil {
+			return
+		}
+		if revision == 0 {
+			revision = w.revision + 1
+		}
+	}
+}
+
+// reopenInbox opens another watch of the inbox from a revision, and begins with retryDelay. 0 means
+// from now on. It repeats that until the watch exists, and returns an error only if the driver is
+// closed.
+func (d *driver) reopenInbox(revision int64) (watch, error) {
+	for {
 		select {
 		case <-time.After(retryDelay):
 		case <-d.life.Done():
-			return
+			return watch{}, errClosed
 		}
-		events = d.watchInbox(d.life, revision)
+		if w, err := d.openWatch(d.life, d.inbox, revision, d.timeout/2); err == nil {
+			return w, nil
+		}
 	}
 }
 

@@ -75,14 +75,16 @@ func TestLeasesDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// aroundKeepAlives returns the option of a client that wraps its streams of keep-alives.
-func aroundKeepAlives(wrap func(grpc.ClientStream) grpc.ClientStream) grpc.DialOption {
+// aroundStreams returns the option of a client that wraps its streams of a method.
+func aroundStreams(
+	name string, wrap func(grpc.ClientStream) grpc.ClientStream,
+) grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(
 		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, conn, method, opts...)
-		if err == nil && strings.HasSuffix(method, "/LeaseKeepAlive") {
+		if err == nil && strings.HasSuffix(method, name) {
 			s = wrap(s)
 		}
 		return s, err
@@ -93,7 +95,7 @@ func aroundKeepAlives(wrap func(grpc.ClientStream) grpc.ClientStream) grpc.DialO
 type former struct{ on atomic.Bool }
 
 func (f *former) option() grpc.DialOption {
-	return aroundKeepAlives(func(s grpc.ClientStream) grpc.ClientStream {
+	return aroundStreams("/LeaseKeepAlive", func(s grpc.ClientStream) grpc.ClientStream {
 		return &formerStream{s, f}
 	})
 }
@@ -129,14 +131,16 @@ func TestFormerLeaderProvesNothing(t *testing.T) {
 	release(t, d, g)
 }
 
-// mute makes the first stream of keep-alives silent.
+// mute makes a stream of a client silent.
 type mute struct {
-	silent atomic.Bool // the first stream is silent
-	opened atomic.Int64
+	silent        atomic.Int64 // number of the silent stream, from 1 on; 0: none
+	opened, ended atomic.Int64 // numbers of streams
 }
 
-func (m *mute) option() grpc.DialOption {
-	return aroundKeepAlives(func(s grpc.ClientStream) grpc.ClientStream {
+// option returns the option of a client for its streams of a method.
+func (m *mute) option(method string) grpc.DialOption {
+	return aroundStreams(method, func(s grpc.ClientStream) grpc.ClientStream {
+		context.AfterFunc(s.Context(), func() { m.ended.Add(1) })
 		return &muteStream{s, m, m.opened.Add(1)}
 	})
 }
@@ -147,13 +151,16 @@ type muteStream struct {
 	number int64
 }
 
-// RecvMsg of the first stream returns nothing while the stream is silent.
+// RecvMsg returns nothing while the stream is silent.
 func (s *muteStream) RecvMsg(m any) error {
-	if s.number == 1 && s.silent.Load() {
-		<-s.Context().Done()
-		return s.Context().Err()
+	err := s.ClientStream.RecvMsg(m)
+	for s.silent.Load() == s.number {
+		if s.Context().Err() != nil {
+			return s.Context().Err()
+		}
+		time.Sleep(time.Millisecond)
 	}
-	return s.ClientStream.RecvMsg(m)
+	return err
 }
 
 // TestSilentStreamIsReplaced checks that a renewal over a silent stream succeeds over another
@@ -161,10 +168,10 @@ func (s *muteStream) RecvMsg(m any) error {
 func TestSilentStreamIsReplaced(t *testing.T) {
 	t.Parallel()
 	var m mute
-	d := lend(t, admin(t, testenv.Etcd(t), m.option()))
+	d := lend(t, admin(t, testenv.Etcd(t), m.option("/LeaseKeepAlive")))
 	g := raw.Acquire(t, d, newRequest(t))
 	renews(t, d, g)
-	m.silent.Store(true)
+	m.silent.Store(1)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	begun := time.Now()

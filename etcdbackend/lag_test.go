@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -357,4 +358,37 @@ func TestLateRemovalOfAllFreesNoGrant(t *testing.T) {
 	wantUnknown(t, "AcquireAll", err)
 	_, err = d.applyAnswer(a, req, own)
 	raw.WantIs(t, "the next attempt of the owner", err, backend.ErrLost)
+}
+
+// TestRefusedRemovalIsUncertain checks an attempt that does not wait, if the server refuses to
+// remove its key. The refusal is definite, but the attempt has left a key.
+func TestRefusedRemovalIsUncertain(t *testing.T) {
+	t.Parallel()
+	var refuses atomic.Bool
+	refuse := grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if refuses.Load() && strings.HasSuffix(method, "/DeleteRange") {
+			return rpctypes.ErrGRPCNoLeader
+		}
+		return invoke(ctx, method, req, reply, conn, opts...)
+	})
+	s := testenv.Etcd(t)
+	d, other, ops := lend(t, admin(t, s, refuse)), openURL(t, s.URL), admin(t, s)
+	g, req := raw.Acquire(t, other, newRequest(t)), newRequest(t)
+	req.Queue = false
+	l := must[*lease](t)(d.freshLease(t.Context(), req.TTL))
+	a := d.admit(req, l, req.Owner)
+	ans := must[answer](t)(d.enqueue(t.Context(), a))
+	refuses.Store(true)
+	_, err := d.stepBack(t.Context(), a, ans)
+	wantUnknown(t, "the attempt", err)
+	refuses.Store(false)
+	d.applyError(a, err)
+	release(t, d, &backend.Grant{Request: *req})
+	release(t, other, g)
+	if keys := keysUnder(t, ops, a.prefix); len(keys) != 0 {
+		t.Errorf("keys remain: %q", keys)
+	}
 }

@@ -1,18 +1,18 @@
 package etcdbackend
 
-import (
-	"context"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-)
+import "context"
 
 // Watch implements backend.Watcher. It has the values of the other watches, so that it shares their
 // stream and requires a leader.
 func (d *driver) Watch(ctx context.Context, key string, changed func()) error {
-	watching := &request{Context: ctx, parent: ctx, values: d.life}
-	events := d.client.Watch(watching, d.prefix(key), clientv3.WithPrefix())
+	w, err := d.openWatch(ctx, d.prefix(key), 0, d.timeout/2)
+	if err != nil {
+		return err
+	}
+	defer w.end()
+	defer context.AfterFunc(ctx, w.end)()
 	changed()
-	for resp := range events {
+	for resp := range w.events {
 		if err := resp.Err(); err != nil {
 			return err
 		}

@@ -28,8 +28,9 @@ func (w *watcher) Watch(
 	return ended
 }
 
-// TestWatchRequiresALeader checks that Watch has the metadata of the driver's other watches, and
-// not its caller's. So it uses their stream, and ends on a member without a leader.
+// TestWatchRequiresALeader checks that Watch has the metadata of the driver and of its stream, and
+// not its caller's. So it uses the stream of the other watches, and ends on a member without a
+// leader.
 func TestWatchRequiresALeader(t *testing.T) {
 	t.Parallel()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
@@ -44,6 +45,10 @@ func TestWatchRequiresALeader(t *testing.T) {
 	raw.WantIs(t, "Watch", d.Watch(ctx, t.Name(), func() {}), errEnded)
 	got, _ := metadata.FromOutgoingContext(w.ctx)
 	want, _ := metadata.FromOutgoingContext(d.life)
+	if len(got[streamKey]) != 1 {
+		t.Errorf("a watch with %v has no stream", got)
+	}
+	delete(got, streamKey)
 	if len(want) == 0 || !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("a watch with %v, the driver's other ones have %v", got, want)
 	}

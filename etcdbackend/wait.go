@@ -85,6 +85,8 @@ type queue struct {
 	cancel context.CancelFunc // ends the watch
 	ready  chan struct{}      // closed at the end of opening
 	err    error              // why opening failed; written before ready is closed
+	// patience is how long opening waits for one member before it tries another one.
+	patience time.Duration
 
 	// d.mu guards these.
 	state    queueState
@@ -132,9 +134,11 @@ func (d *driver) hasCopy(prefix string) bool {
 }
 
 // awaitCopy opens the copy of a queue and blocks until it is live, until it fails, or until ctx
-// ends. The caller is a user of the copy until then; linger keeps it open for joinQueue.
+// ends. The caller is a user of the copy until then; linger keeps it open for joinQueue. A silent
+// member gets half of the time.
 func (d *driver) awaitCopy(ctx context.Context, prefix string) error {
-	q := d.openQueue(prefix)
+	end, _ := ctx.Deadline() // an attempt always has one
+	q := d.openQueue(prefix, max(time.Until(end)/2, retryDelay))
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -150,12 +154,12 @@ func (d *driver) awaitCopy(ctx context.Context, prefix string) error {
 
 // openQueue returns the copy of a queue, with the caller as a user. It starts a watch if there is
 // none.
-func (d *driver) openQueue(prefix string) *queue {
+func (d *driver) openQueue(prefix string, patience time.Duration) *queue {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.queues[prefix]
 	if q == nil {
-		q = &queue{prefix: prefix, ready: make(chan struct{})}
+		q = &queue{prefix: prefix, ready: make(chan struct{}), patience: patience}
 		var ctx context.Context
 		ctx, q.cancel = context.WithCancel(d.life)
 		d.queues[prefix] = q
@@ -269,13 +273,18 @@ func (d *driver) runQueue(ctx context.Context, q *queue) {
 
 // follow makes q a copy and keeps it up to date until its watch ends.
 func (d *driver) follow(ctx context.Context, q *queue) error {
-	// Watch returns when the watch exists, so the read that follows misses no event.
-	events := d.client.Watch(ctx, q.prefix, clientv3.WithPrefix())
+	// The watch exists before the read, so the read misses no event.
+	w, err := d.openWatch(ctx, q.prefix, 0, q.patience)
+	if err != nil {
+		return err
+	}
+	defer w.end()
+	defer context.AfterFunc(ctx, w.end)()
 	if err := d.fill(ctx, q); err != nil {
 		return err
 	}
 	close(q.ready)
-	for resp := range events {
+	for resp := range w.events {
 		if err := resp.Err(); err != nil {
 			return err
 		}
@@ -290,8 +299,7 @@ func (d *driver) follow(ctx context.Context, q *queue) error {
 func (d *driver) fill(ctx context.Context, q *queue) error {
 	reading, cancel := d.bound(ctx)
 	defer cancel()
-	now, err := d.client.Get(reading, q.prefix, clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	now, err := d.readQueue(reading, q)
 	if err != nil {
 		return err
 	}
@@ -306,6 +314,22 @@ func (d *driver) fill(ctx context.Context, q *queue) error {
 	}
 	q.state = live
 	return nil
+}
+
+// readQueue reads the keys of a queue. A silent member gets the patience of q, and the next one the
+// rest of the time.
+func (d *driver) readQueue(ctx context.Context, q *queue) (*clientv3.GetResponse, error) {
+	read := func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return d.client.Get(ctx, q.prefix, clientv3.WithPrefix(),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	}
+	first, cancel := context.WithTimeout(ctx, q.patience)
+	defer cancel()
+	now, err := read(first)
+	if err != nil && first.Err() != nil && ctx.Err() == nil {
+		return read(ctx)
+	}
+	return now, err
 }
 
 // applyEvents updates q and wakes the acquisitions that hold the lock now. It returns Request.Lost

@@ -21,14 +21,14 @@ type id struct{ key, owner string }
 //	          create  silence  find    miss    grant  drop      end
 //	absent    queued  unknown  .       .       .      .         released
 //	unknown   .       .        queued  absent  .      .         released
-//	queued    .       .        .       .       held   absent    released
+//	queued    .       unknown  .       .       held   absent    released
 //	held      .       .        .       .       held   released  released
 //	released  .       .        .       .       .      .         released
 //
 // The events are:
 //
 //	create   a create was answered (markQueued)
-//	silence  a create had no answer (markUnknown)
+//	silence  a create had no answer, or the removal by an attempt that steps back (markUnknown)
 //	find     a search has found the node of that create (markQueued)
 //	miss     a search has found no node (markAbsent)
 //	grant    no other node is in front, and the session is proven (markHeld)
@@ -41,7 +41,7 @@ type state uint8
 
 const (
 	absent   state = iota // no node: before the create, or at the end of a failed attempt
-	unknown               // a create had no answer, so there is one node or none
+	unknown               // a create or a removal had no answer, so there is one node or none
 	queued                // a node in the queue
 	held                  // a node that was the first of the queue; the lock was granted
 	released              // it is over; the next attempt makes another acquisition
@@ -61,8 +61,13 @@ type acquisition struct {
 	created uint64 // number of the transaction that created node; 0: to be read from own
 	alone   bool   // the queue was empty before node was created
 	swept   bool   // sweepLater was called
-	ahead   *watch // on the only node in front of node; nil: several, or not known
-	tail    string // a node that was in the queue before this one; "": none is known
+
+	// removing means that a removal of a node had no answer. The server may still execute it. So a
+	// node that a search has found is not granted.
+	removing bool
+
+	ahead *watch // on the only node in front of node; nil: several, or not known
+	tail  string // a node that was in the queue before this one; "": none is known
 
 	onLoss func(error) // to be called when node is gone; nil: never held
 
@@ -75,7 +80,7 @@ type acquisition struct {
 // markQueued is for a node that exists in the queue. a.turn must be taken.
 func (a *acquisition) markQueued(node string) { a.state, a.node = queued, node }
 
-// markUnknown is for a create without an answer. a.turn must be taken.
+// markUnknown is for a create or a removal without an answer. a.turn must be taken.
 func (a *acquisition) markUnknown() { a.state = unknown }
 
 // markAbsent is for an acquisition without a node, which was never held. What was learned of a

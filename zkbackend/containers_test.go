@@ -3,10 +3,11 @@ package zkbackend
 import (
 	"encoding/binary"
 	"net"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -16,7 +17,9 @@ import (
 func TestServerWithoutContainers(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	url := "zk://" + withoutContainers(t, s.Addr)
+	const createContainer = 19
+	noContainers := func(kind uint32) bool { return kind == createContainer }
+	url := "zk://" + refusing(t, s.Addr, noContainers, -6)
 	d, other, conn := openURL(t, url), openURL(t, url), admin(t, s.Addr)
 	g, req := raw.Acquire(t, d, raw.Request(t, patience)), raw.Request(t, patience)
 	b := raw.Busy(t, other, req)
@@ -30,8 +33,29 @@ func TestServerWithoutContainers(t *testing.T) {
 	}
 }
 
-// withoutContainers starts a front of the server at addr that has no container nodes.
-func withoutContainers(t *testing.T, addr string) (front string) {
+// TestQuotaLeavesNothing checks an attempt whose node the server refuses, because it would exceed a
+// quota. The driver does not search for that node.
+func TestQuotaLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	holder := openURL(t, s.URL) // keeps the lock's node
+	g, req := raw.Acquire(t, holder, raw.Request(t, patience)), raw.Request(t, patience)
+	var full atomic.Bool
+	quota := func(kind uint32) bool { return kind == opMulti && full.Load() }
+	d := openURL(t, "zk://"+refusing(t, s.Addr, quota, -125))
+	full.Store(true)
+	_, err := d.Acquire(t.Context(), req)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
+	if d.find(&backend.Grant{Request: *req}) != nil {
+		t.Error("the driver keeps the acquisition")
+	}
+	raw.Release(t, holder, g)
+}
+
+// refusing starts a front of the server at addr that refuses requests of some kinds with a code.
+func refusing(
+	t *testing.T, addr string, refuses func(kind uint32) bool, code int32,
+) (front string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -42,18 +66,18 @@ func withoutContainers(t *testing.T, addr string) (front string) {
 			if err != nil {
 				return
 			}
-			running.Go(func() { relayWithoutContainers(client, addr) })
+			running.Go(func() { relay(client, addr, refuses, code) })
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); running.Wait() })
 	return l.Addr().String()
 }
 
-// relayWithoutContainers relays a connection to the server at addr, until either of them ends it.
-// It answers requests for containers itself.
-func relayWithoutContainers(client net.Conn, addr string) {
-	const createContainer = 19
-	unimplemented := strings.Repeat("\x00", 8) + "\xff\xff\xff\xfa" // -6, after a transaction
+// relay relays a connection to the server at addr, until either of them ends it. It answers the
+// requests of some kinds with a code.
+func relay(client net.Conn, addr string, refuses func(kind uint32) bool, code int32) {
+	refusal := make([]byte, 8) // a transaction
+	refusal = binary.BigEndian.AppendUint32(refusal, uint32(code))
 	defer client.Close()
 	server, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -77,8 +101,8 @@ func relayWithoutContainers(client net.Conn, addr string) {
 		switch {
 		case err != nil:
 			return
-		case !isConnect && binary.BigEndian.Uint32(request[4:]) == createContainer:
-			answer(string(request[:4]) + unimplemented)
+		case !isConnect && refuses(binary.BigEndian.Uint32(request[4:])):
+			answer(string(request[:4]) + string(refusal))
 		default:
 			write(server, string(request), 0)
 		}

@@ -131,6 +131,9 @@ func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
 			return err
 		}
 		d.sweepLater(a) // even if there is a node: a former session may have left it
+		if a.state == queued && a.removing {
+			return errRemoving
+		}
 	}
 	if a.state == absent {
 		err = d.enqueue(a, req)
@@ -207,13 +210,20 @@ func (d *driver) checkAlone(a *acquisition, entries []entry) error {
 	return d.stepBack(a, &backend.Busy{})
 }
 
-// stepBack removes the node of an attempt that fails with answer, and returns answer.
+// stepBack removes the node of an attempt that fails with answer, and returns answer. After a
+// removal without an answer the outcome is unknown, and the next attempt searches for the node.
 func (d *driver) stepBack(a *acquisition, answer error) error {
-	if err := d.release(a); err != nil && !errors.Is(err, backend.ErrNotHeld) {
-		return err
+	err := d.release(a)
+	switch {
+	case err == nil || errors.Is(err, backend.ErrNotHeld):
+		a.markAbsent()
+		return answer
+	case !isDefinite(err):
+		a.markAbsent() // which drops what was learned of the node
+		a.markUnknown()
+		a.removing = true
 	}
-	a.markAbsent()
-	return answer
+	return err
 }
 
 // grant makes a the holder, or grants its lock again. From here on the end of its node is a loss.

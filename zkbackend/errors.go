@@ -30,6 +30,10 @@ var (
 	// released.
 	errReleased = fmt.Errorf("%w: the acquisition was released meanwhile", backend.ErrUnavailable)
 
+	// errRemoving is the answer to an attempt whose node may be removed by an earlier request. The
+	// core continues with another owner.
+	errRemoving = fmt.Errorf("%w: an earlier request may still remove its node", backend.ErrLost)
+
 	// errEntryDeleted means that a waiter's node no longer exists. The next attempt creates
 	// another.
 	errEntryDeleted = errors.New("the node was deleted")
@@ -59,8 +63,12 @@ var refusals = []error{
 	zk.ErrNoNode, // of a parent node; where it is an answer, the caller handles it
 }
 
-// unimplemented is the client library's text for code -6: the server is too old.
-const unimplemented = "unknown error: -6"
+// The client library has no errors for these codes of a server, but only texts.
+const (
+	unimplemented = "unknown error: -6"   // the server is too old
+	quotaExceeded = "unknown error: -125" // a quota of the server does not permit the node
+	throttled     = "unknown error: -127" // the server has too many requests
+)
 
 // interpretError classifies an error of the client library. It wraps a definite answer in its
 // sentinel. It returns any other error unchanged, because the outcome is unknown. It takes no
@@ -74,8 +82,13 @@ func interpretError(err error) error {
 			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 		}
 	}
-	if isUnimplemented(err) {
+	switch err.Error() {
+	case unimplemented:
 		return fmt.Errorf("%w: %w", backend.ErrUnsupported, err)
+	case quotaExceeded:
+		return fmt.Errorf("%w: the quota is exceeded: %w", backend.ErrUnavailable, err)
+	case throttled:
+		return fmt.Errorf("%w: the server is overloaded: %w", backend.ErrUnavailable, err)
 	}
 	return err
 }

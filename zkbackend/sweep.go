@@ -78,7 +78,8 @@ func (d *driver) sweepLater(a *acquisition) {
 }
 
 // sweep removes all nodes of the owner of a except the nodes in use. It waits for the turn of a. If
-// the session ends first, the server removes the nodes.
+// the session ends first, the server removes the nodes. After an error the server may execute a
+// removal later, also of a node that an attempt then finds.
 func (d *driver) sweep(a *acquisition) error {
 	s := a.session
 	select {
@@ -95,8 +96,9 @@ func (d *driver) sweep(a *acquisition) error {
 		inUse = append(inUse, a.readerNode()) // of a Downgrade without an answer
 	}
 	err := d.removeOwner(s, a.queue, a.owner, inUse...)
-	if errors.Is(err, backend.ErrNotHeld) {
+	if err == nil || errors.Is(err, backend.ErrNotHeld) {
 		return nil
 	}
+	a.removing = true
 	return err
 }

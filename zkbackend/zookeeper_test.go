@@ -128,6 +128,8 @@ func TestInterpretError(t *testing.T) {
 		{zk.ErrSessionExpired, backend.ErrUnavailable, true},
 		{zk.ErrSessionMoved, backend.ErrUnavailable, true},
 		{zk.ErrNoNode, backend.ErrUnavailable, true},
+		{errors.New(quotaExceeded), backend.ErrUnavailable, true},
+		{errors.New(throttled), backend.ErrUnavailable, true},
 		{errors.New(unimplemented), backend.ErrUnsupported, false},
 		{zk.ErrConnectionClosed, nil, false},
 		{zk.ErrClosing, nil, false},
@@ -554,6 +556,51 @@ func TestSweepSparesTheNextAttempt(t *testing.T) {
 	_, err = d.Renew(t.Context(), g)
 	must(t, err)
 	raw.Release(t, d, g)
+}
+
+// TestLateRemovalFreesNoGrant checks an attempt whose removal of its own node may be executed after
+// the next attempt of the owner. That attempt must not be granted: its node is about to be removed.
+func TestLateRemovalFreesNoGrant(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, p := isolated(t, s, "")
+	other, req := openURL(t, s.URL), raw.Request(t, patience)
+	a := d.admit(d.session, id{req.Key, req.Owner}, kind.Writer)
+	must(t, d.enqueue(a, req))
+	execute := p.Delay(t)
+	sent := make(chan struct{})
+	defer a.session.onDeleteSent(a.node, func() { close(sent) })()
+	failed := make(chan error, 1)
+	go func() { failed <- d.stepBack(a, &backend.Busy{}) }()
+	within(t, "the removal is sent", sent)
+	d.session.dropConnection()
+	if err := <-failed; err == nil || isDefinite(err) || errors.Is(err, backend.ErrNotAcquired) {
+		t.Errorf("the attempt: %v, want an unknown outcome", err)
+	}
+	_, err := d.Acquire(t.Context(), req)
+	raw.WantIs(t, "the next attempt of the owner", err, backend.ErrLost)
+	execute()
+	awaitFree(t, other, raw.Request(t, patience))
+}
+
+// TestLateSweepFreesNoGrant checks the same for the removal by a sweep that had no answer.
+func TestLateSweepFreesNoGrant(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, other, req := openURL(t, s.URL), openURL(t, s.URL), raw.Request(t, patience)
+	a := d.admit(d.session, id{req.Key, req.Owner}, kind.Writer)
+	must(t, d.enqueue(a, req))
+	a.markAbsent()
+	a.markUnknown() // as after a lost reply
+	queue := a.queue
+	a.queue = "" // which is no path
+	if err := d.sweep(a); err == nil {
+		t.Error("the sweep has not failed")
+	}
+	a.queue = queue
+	_, err := d.Acquire(t.Context(), req)
+	raw.WantIs(t, "the next attempt of the owner", err, backend.ErrLost)
+	awaitFree(t, other, raw.Request(t, patience))
 }
 
 func TestBreakIsReportedAtOnce(t *testing.T) {

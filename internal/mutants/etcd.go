@@ -258,10 +258,12 @@ var etcdMutants = []mutant{
 		pkg:     "etcdbackend", test: "TestConflictIsOfTheFirstKey",
 	},
 	{
-		guard: "etcd: an observer requires a leader", file: "etcdbackend/observe.go",
+		guard: "etcd: an observer requires a leader", file: "etcdbackend/watch.go",
 		without: "Observe is silent on a member without a leader",
-		edits:   []edit{{old: "values: d.life}", new: "values: d.values}"}},
-		pkg:     "etcdbackend", test: "TestWatchRequiresALeader",
+		edits: []edit{{
+			old: "context.WithCancel(d.life)", new: "context.WithCancel(context.Background())",
+		}},
+		pkg: "etcdbackend", test: "TestWatchRequiresALeader",
 	},
 	{
 		guard: "etcd: a downgrade forgets a lost grant", file: "etcdbackend/move.go",
@@ -518,6 +520,45 @@ var etcdMutants = []mutant{
 		without: "two holders if a removal in a LockAll is executed late",
 		edits:   []edit{{old: "\t\t\t\td.expectRemoval(a)\n", new: "\t\t\t\t_ = a\n"}},
 		pkg:     "etcdbackend", test: "TestLateRemovalOfAllFreesNoGrant",
+	},
+	{
+		guard: "etcd: a refused watch is opened on another stream", file: "etcdbackend/watch.go",
+		without: "with a password, waiters of each newly contended lock poll",
+		edits: []edit{{
+			old: "d.watchStream.CompareAndSwap(stream, stream+1)", new: "_ = stream",
+		}},
+		pkg: "etcdbackend", test: "TestWatchAfterTheTokenHasExpired",
+	},
+	{
+		guard: "etcd: a silent stream of watches is replaced", file: "etcdbackend/watch.go",
+		without: "with a short TTL, a Lock fails because one member is stopped",
+		edits: []edit{{
+			old: "case <-time.After(patience):", new: "case <-time.After(patience + time.Hour):",
+		}},
+		pkg: "etcdbackend", test: "TestSilentStreamOfWatchesIsReplaced",
+	},
+	{
+		guard: "etcd: a watch that is not used ends", file: "etcdbackend/watch.go",
+		without: "each stopped member costs a stream for ever",
+		edits:   []edit{{old: "case <-ctx.Done():\n\t\tend()\n", new: "case <-ctx.Done():\n"}},
+		pkg:     "etcdbackend", test: "TestSilentStreamOfWatchesIsReplaced",
+	},
+	{
+		guard:   "etcd: a silent member gets a part of the time for a queue",
+		file:    "etcdbackend/wait.go",
+		without: "with a short TTL, a Lock fails because one member is stopped",
+		edits: []edit{{
+			old: "if err != nil && first.Err() != nil && ctx.Err() == nil {", new: "if false {",
+		}},
+		pkg: "etcdbackend", test: "TestSilentMemberDelaysNoCopy",
+	},
+	{
+		guard: "etcd: a refused removal is uncertain", file: "etcdbackend/driver.go",
+		without: "an attempt that does not wait leaves a key that blocks the lock",
+		edits: []edit{{
+			old: "return answer{}, uncertain(err)", new: "return answer{}, err",
+		}},
+		pkg: "etcdbackend", test: "TestRefusedRemovalIsUncertain",
 	},
 	{
 		guard: "etcd: any number of keys of a lease can be read", file: "etcdbackend/lease.go",

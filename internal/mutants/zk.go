@@ -314,6 +314,32 @@ var zkMutants = []mutant{
 		pkg: "zkbackend", test: "TestLateNodeOfTheSameOwner",
 	},
 	{
+		guard: "zk: a node that may be removed is not granted", file: "zkbackend/driver.go",
+		without: "two holders if a removal in an attempt is executed late",
+		edits: []edit{{
+			old: "\t\tif a.state == queued && a.removing {\n", new: "\t\tif false {\n",
+		}},
+		pkg: "zkbackend", test: "TestLateRemovalFreesNoGrant",
+	},
+	{
+		guard: "zk: an unanswered removal is recorded", file: "zkbackend/driver.go",
+		without: "two holders if a removal in an attempt is executed late",
+		edits:   []edit{{old: "\tcase !isDefinite(err):\n", new: "\tcase false:\n"}},
+		pkg:     "zkbackend", test: "TestLateRemovalFreesNoGrant",
+	},
+	{
+		guard: "zk: a failed sweep is recorded", file: "zkbackend/sweep.go",
+		without: "two holders if the removal of a sweep is executed late",
+		edits:   []edit{{old: "\ta.removing = true\n", new: ""}},
+		pkg:     "zkbackend", test: "TestLateSweepFreesNoGrant",
+	},
+	{
+		guard: "zk: a request over the quota is not executed", file: "zkbackend/errors.go",
+		without: "each refusal by a quota costs a search and a sweep",
+		edits:   []edit{{old: "\tcase quotaExceeded:\n", new: "\tcase \"\":\n"}},
+		pkg:     "zkbackend", test: "TestQuotaLeavesNothing",
+	},
+	{
 		guard: "zk: a sweep spares the next attempt", file: "zkbackend/driver.go",
 		without: "a held lock is lost a second after an earlier attempt failed",
 		edits:   []edit{{old: "	if !a.swept || isLost {\n", new: "	if true {\n"}},
