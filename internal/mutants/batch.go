@@ -1,6 +1,7 @@
 package main
 
-// batchMutants are the guards of backend/batch.
+// batchMutants are the guards of backend/batch, and of the files in backend that do not concern the
+// core.
 var batchMutants = []mutant{
 	{
 		guard: "batches: a batch does not delay a caller", file: "backend/batch/batch.go",
@@ -15,5 +16,21 @@ var batchMutants = []mutant{
 			{old: "if b.underWay < b.opts.MaxUnderWay {", new: "if b.opts.MaxUnderWay > 0 {"},
 		},
 		pkg: "backend/batch", test: "TestQueueIsNotDelayed",
+	},
+	{
+		guard: "no error shows the rest of a password", file: "backend/url.go",
+		without: "the error about a password with an unescaped & shows its end",
+		edits: []edit{{
+			old: "if slices.ContainsFunc(u.params, param.isSecret) {", new: "if false {",
+		}},
+		pkg: "backend", test: "TestParseURLRefuses",
+	},
+	{
+		guard: "no unknown parameter is the rest of a password", file: "backend/url.go",
+		without: "the error about a password with an unescaped & shows its end",
+		edits: []edit{{
+			old: "case slices.ContainsFunc(u.params[:i], param.isSecret):", new: "case i < 0:",
+		}},
+		pkg: "backend", test: "TestUntakenShowsNoPassword",
 	},
 }
