@@ -18,6 +18,20 @@ var batchMutants = []mutant{
 		pkg: "backend/batch", test: "TestQueueIsNotDelayed",
 	},
 	{
+		guard: "a panic of a client library reaches its caller", file: "backend/call.go",
+		without: "a hook of a lent client that panics ends the process",
+		edits: []edit{{
+			old: "\t\tdefer func() {\n\t\t\tr.panicked = recover()\n", new: "\t\tdefer func() {\n",
+		}},
+		pkg: "backend", test: "TestCallOfAFunctionThatDoesNotReturn",
+	},
+	{
+		guard: "a client library that ends its goroutine is no success", file: "backend/call.go",
+		without: "a request without an answer counts as granted",
+		edits:   []edit{{old: "r := result{err: errExited}", new: "var r result"}},
+		pkg:     "backend", test: "TestCallOfAFunctionThatDoesNotReturn",
+	},
+	{
 		guard: "no error shows the rest of a password", file: "backend/url.go",
 		without: "the error about a password with an unescaped & shows its end",
 		edits: []edit{{
