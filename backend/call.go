@@ -2,10 +2,14 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dlock-go/dlock/internal/bound"
 )
+
+// errExited is the result of a function that has called runtime.Goexit.
+var errExited = errors.New("the function of Call has ended its goroutine")
 
 // Call runs fn and returns its result, or ctx's error as soon as ctx ends. In the
 // latter case fn continues in the background and its result is dropped. Drivers
@@ -19,14 +23,17 @@ import (
 //
 // Call costs a goroutine while fn runs, unless ctx can never end. fn must return
 // by itself some time after ctx has ended, for example by a timeout of its
-// socket, because nothing else stops it.
+// socket, because nothing else stops it. If fn panics, Call panics with the same
+// value, unless it has returned already. So a panic, for example in a hook of the
+// client library, fails one call and does not end the process.
 //
 // If ctx has ended before the call, fn does not run. The error is then ctx's and
 // not ErrUnavailable, so that callers need no special case for it.
 func Call[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
 	type result struct {
-		value T
-		err   error
+		value    T
+		err      error
+		panicked any // the value of a panic
 	}
 	if err := ctx.Err(); err != nil {
 		return *new(T), err
@@ -36,11 +43,18 @@ func Call[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, e
 	}
 	done := make(chan result, 1)
 	go func() {
-		value, err := fn(ctx)
-		done <- result{value, err}
+		r := result{err: errExited}
+		defer func() {
+			r.panicked = recover()
+			done <- r
+		}()
+		r.value, r.err = fn(ctx)
 	}()
 	select {
 	case r := <-done:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
 		return r.value, r.err
 	case <-ctx.Done():
 		return *new(T), ctx.Err()

@@ -3,7 +3,9 @@ package backend
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
+	"testing/synctest"
 )
 
 func TestCallReturnsWhenTheContextEnds(t *testing.T) {
@@ -50,6 +52,43 @@ func TestCallDoesNotBeginOnADeadContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Call returned %v", err)
 	}
+}
+
+// TestCallOfAFunctionThatDoesNotReturn checks that a panic of the function reaches the caller, who
+// may recover from it. The end of its goroutine is an error.
+func TestCallOfAFunctionThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // it fails if a Call waits for ever
+		func() {
+			defer func() {
+				if value := recover(); value != "on purpose" {
+					t.Errorf("Call panicked with %v", value)
+				}
+			}()
+			_, err := Call(t.Context(), func(context.Context) (int, error) { panic("on purpose") })
+			t.Errorf("Call returned %v, want a panic", err)
+		}()
+		_, err := Call(t.Context(), func(context.Context) (int, error) {
+			runtime.Goexit()
+			return 0, nil
+		})
+		if !errors.Is(err, errExited) {
+			t.Errorf("Call returned %v, want %v", err, errExited)
+		}
+		// A panic after the end of the context is dropped.
+		ctx, cancel := context.WithCancel(t.Context())
+		end := make(chan struct{})
+		_, err = Call(ctx, func(context.Context) (int, error) {
+			cancel()
+			<-end
+			panic("on purpose")
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Call returned %v, want context.Canceled", err)
+		}
+		close(end)
+		synctest.Wait()
+	})
 }
 
 // TestCallRunsInPlace checks that Call runs the function in the caller's goroutine if the context

@@ -59,7 +59,8 @@ const repeatable = "member"
 // User and password are percent-encoded and end at the last "@" before the first
 // "/" or "?"; every later "@" is written %40. Parameters are in lower case and
 // occur once each, except "member". "#" is refused. No error repeats the text
-// before the last "@", because it may contain a password.
+// before the last "@", because it may contain a password, or the name of a
+// parameter after a password, because it may be the rest of the password.
 func ParseURL(raw string) (*URL, error) {
 	u, err := parseURL(raw)
 	if err != nil {
@@ -175,17 +176,24 @@ func (u *URL) parseQuery(query string) error {
 	}
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-			return fmt.Errorf("parameter %q: it is written name=value, the name in lower case",
-				name)
+		if !ok { // pair may be the rest of a value
+			return errors.New(`a parameter is written name=value, and "&" in a value %26`)
+		}
+		shown := strconv.Quote(name)
+		if slices.ContainsFunc(u.params, param.isSecret) {
+			shown = hiddenName
+		}
+		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
+			return fmt.Errorf("parameter %s: it is written name=value, the name in lower case",
+				shown)
 		}
 		value, err := unescape(value)
 		if err != nil {
-			return fmt.Errorf("parameter %q: %w", name, err)
+			return fmt.Errorf("parameter %s: %w", shown, err)
 		}
 		named := func(p param) bool { return p.name == name }
 		if name != repeatable && slices.ContainsFunc(u.params, named) {
-			return fmt.Errorf("parameter %q stands twice", name)
+			return fmt.Errorf("parameter %s stands twice", shown)
 		}
 		u.params = append(u.params, param{name: name, value: value})
 	}
@@ -294,19 +302,29 @@ func take[T any](u *URL, name string, dst *T, want string, parse func(string) (T
 	return nil
 }
 
-// Untaken returns the names of the parameters that were not taken.
+// Untaken returns the names of the parameters that were not taken, for an error. A
+// parameter after a password may be the rest of the password: for its name, Untaken
+// returns a text about that.
 func (u *URL) Untaken() []string {
 	var names []string
-	for _, p := range u.params {
-		if !p.taken {
+	for i, p := range u.params {
+		switch {
+		case p.taken:
+		case slices.ContainsFunc(u.params[:i], param.isSecret):
+			names = append(names, hiddenName)
+		default:
 			names = append(names, p.name)
 		}
 	}
 	return names
 }
 
-// redacted replaces secrets in String.
-const redacted = "xxxxx"
+const (
+	// redacted replaces secrets in String.
+	redacted = "xxxxx"
+	// hiddenName replaces the name of a parameter after a secret, in errors.
+	hiddenName = "(after a password, in which & is written %26)"
+)
 
 // String returns the URL with xxxxx instead of the password and of every
 // parameter that may contain one. Parsing the result gives u again, except for
@@ -335,15 +353,17 @@ func (u *URL) String() string {
 
 // secretless returns the value, or xxxxx if it may be a secret.
 func (p param) secretless() string {
-	if p.name == repeatable || strings.Contains(p.value, "@") {
+	if p.isSecret() {
 		return redacted
 	}
-	for _, word := range []string{"pass", "secret", "token", "credential"} {
-		if strings.Contains(p.name, word) {
-			return redacted
-		}
-	}
 	return p.value
+}
+
+// isSecret reports whether the value may be a secret, or contain one.
+func (p param) isSecret() bool {
+	contains := func(word string) bool { return strings.Contains(p.name, word) }
+	return p.name == repeatable || strings.Contains(p.value, "@") ||
+		slices.ContainsFunc([]string{"pass", "secret", "token", "credential"}, contains)
 }
 
 // escapedPath keeps slashes readable, except that a second leading slash is

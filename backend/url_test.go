@@ -68,6 +68,9 @@ func TestParseURLRefuses(t *testing.T) {
 		"redis://user:hunter2", "redis://user:hunter2/0", "redis://:hunter2",
 		"redis://[::1]:hunter2", "redis://user:hun[ter2]:1",
 		"redis://h,user:hunter2,h", "redis://user:70234987", "redis://[::1]:70234987",
+		"redis://h?password=hun&ter2", "redis://h?password=hun&ter2=%zz",
+		"redis://h?x-password=hun&ter2!=1", "redis://h?token=hun&ter2=1&ter2=2",
+		"redis+sentinel://h/m?sentinel-password=hun&ter2", "redis://h?pasword=hun&ter2",
 	} {
 		_, err := ParseURL(raw)
 		if err == nil {
@@ -85,7 +88,7 @@ func TestParseURLRefuses(t *testing.T) {
 
 func TestURLTake(t *testing.T) {
 	t.Parallel()
-	u, err := ParseURL("quorum:?member=a&member=b&fair=1&rest=x")
+	u, err := ParseURL("quorum:?rest=x&member=a&member=b&fair=1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +101,22 @@ func TestURLTake(t *testing.T) {
 	}
 	if got := strings.Join(u.Untaken(), " "); got != "rest" {
 		t.Errorf("Untaken() = %q, want rest", got)
+	}
+}
+
+// TestUntakenShowsNoPassword checks that the name of a parameter is not shown if it may be the rest
+// of a password.
+func TestUntakenShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	u, err := ParseURL("redis+sentinel://h/m?tll=1s&sentinel-password=hun&ter2=5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Take("sentinel-password")
+	left := u.Untaken()
+	if text := strings.Join(left, " "); len(left) != 2 || left[0] != "tll" ||
+		strings.Contains(text, "ter2") || !strings.Contains(text, "%26") {
+		t.Errorf("Untaken() = %q", left)
 	}
 }
 

@@ -2,6 +2,7 @@ package etcdbackend
 
 import (
 	"context"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -65,54 +66,80 @@ func (d *driver) send(ctx context.Context, c call) (r reply, err error) {
 	return r, err
 }
 
-// sendBatch is the Send of the batcher: it sends one transaction. The server makes all comparisons
-// of a transaction before its first change. So the transaction has only one call for each lock, and
-// the other calls follow singly. If the server refuses the transaction as a whole, all calls do. It
-// repeats no call that the server may have executed.
-func (d *driver) sendBatch(ctx context.Context, calls []call) []batch.Answer[reply] {
-	// No caller's context: the batch has its own limit.
-	ctx = &request{Context: ctx, parent: d.values, values: d.values}
+// sendBatch is the Send of the batcher: it sends one transaction, and each call that is not in it
+// singly at the same time. If the server refuses the transaction because of one call, each of its
+// calls follows singly. It repeats no call that the server may have executed.
+func (d *driver) sendBatch(
+	ctx context.Context, calls []call, answer func(i int, a batch.Answer[reply]),
+) {
 	together, apart := split(calls)
-	answers := make([]batch.Answer[reply], len(calls))
-	if err := d.sendTogether(ctx, calls, together, answers); isRefusedForOne(err) {
-		apart = append(together, apart...)
+	var singles sync.WaitGroup
+	defer singles.Wait()
+	sendEach := func(indices []int) {
+		for _, i := range indices {
+			singles.Go(func() { answer(i, d.sendSingly(ctx, calls[i])) })
+		}
 	}
-	for _, i := range apart {
-		answers[i].Reply, answers[i].Err = d.send(ctx, calls[i])
+	sendEach(apart)
+	answers, err := d.sendTogether(ctx, calls, together)
+	if isRefusedForOne(err) {
+		sendEach(together)
+		return
 	}
-	return answers
+	for n, i := range together {
+		answer(i, answers[n])
+	}
 }
 
-// split returns the index of the first call for each lock, and the indices of the other calls.
-func split(calls []call) (first, others []int) {
-	seen := make(map[string]bool, len(calls))
+// newRequest returns the context of a request of a batch, which ctx limits. It has no parent with
+// the values of a caller.
+func (d *driver) newRequest(ctx context.Context) *request {
+	return &request{Context: ctx, parent: d.values, values: d.values}
+}
+
+// split divides calls into those of one transaction and the other ones, and returns their indices.
+// The server makes all comparisons of a transaction before its first change. So the transaction has
+// only the first call for a lock, or several removals if the first is a removal: they compare
+// nothing.
+func split(calls []call) (together, apart []int) {
+	first := make(map[string]*call, len(calls)) // by prefix
 	for i, c := range calls {
-		if seen[c.prefix] {
-			others = append(others, i)
+		switch f := first[c.prefix]; {
+		case f == nil:
+			first[c.prefix] = &calls[i]
+		case f.txn != nil || c.txn != nil:
+			apart = append(apart, i)
 			continue
 		}
-		seen[c.prefix] = true
-		first = append(first, i)
+		together = append(together, i)
 	}
-	return first, others
+	return together, apart
 }
 
-// sendTogether sends the calls with the given indices in one transaction, and writes their answers.
-// It returns the error of the transaction, which each of these answers has, too.
+// sendSingly sends a call of a batch singly, and returns its answer.
+func (d *driver) sendSingly(ctx context.Context, c call) (a batch.Answer[reply]) {
+	defer batch.Rescue(&a.Err)
+	a.Reply, a.Err = d.send(d.newRequest(ctx), c)
+	return a
+}
+
+// sendTogether sends the calls with the given indices in one transaction, and returns their
+// answers. err is the error of the transaction, which each of the answers has, too.
 func (d *driver) sendTogether(
-	ctx context.Context, calls []call, indices []int, answers []batch.Answer[reply],
-) error {
+	ctx context.Context, calls []call, indices []int,
+) (answers []batch.Answer[reply], err error) {
 	ops := make([]*pb.RequestOp, len(indices))
 	for n, i := range indices {
 		ops[n] = calls[i].part()
 	}
-	resp, err := d.sendTxn(ctx, &pb.TxnRequest{Success: ops})
-	for n, i := range indices {
-		if answers[i].Err = err; err == nil {
-			answers[i].Reply = part(resp, n)
+	resp, err := d.sendTxn(d.newRequest(ctx), &pb.TxnRequest{Success: ops})
+	answers = make([]batch.Answer[reply], len(indices))
+	for n := range answers {
+		if answers[n].Err = err; err == nil {
+			answers[n].Reply = part(resp, n)
 		}
 	}
-	return err
+	return answers, err
 }
 
 // part returns c as a part of a transaction.

@@ -1,14 +1,19 @@
 package etcdbackend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -16,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/batch"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -93,6 +99,33 @@ func TestBatchOnAServer(t *testing.T) {
 	}
 	if keys := keysUnder(t, ops, "/batch/lock/"); len(keys) != 0 {
 		t.Errorf("keys remain: %q", keys)
+	}
+}
+
+// TestPermitsAreReleasedTogether checks that the releases of one semaphore in a batch are one
+// request, and that each gets its own answer.
+func TestPermitsAreReleasedTogether(t *testing.T) {
+	t.Parallel()
+	var n counter
+	d := lend(t, admin(t, testenv.Etcd(t), n.options()...))
+	key, gs := newRequest(t).Key, make([]*backend.Grant, 3)
+	for i := range gs {
+		req := newRequest(t)
+		req.Key, req.Mode, req.Limit = key, backend.Permit, len(gs)
+		gs[i] = raw.Acquire(t, d, req)
+	}
+	gs = append(gs, gs[0])
+	errs, before := make([]error, len(gs)), n.unary.Load()
+	raw.Together(t, d.batcher, len(gs), func(i int) { errs[i] = d.Release(t.Context(), gs[i]) })
+	if sent := n.unary.Load() - before; sent != 1 {
+		t.Errorf("the releases were %d requests, want one", sent)
+	}
+	if (errs[0] == nil) == (errs[3] == nil) {
+		t.Errorf("two releases of one permit: %v and %v", errs[0], errs[3])
+	}
+	raw.WantIs(t, "the later one", cmp.Or(errs[0], errs[3]), backend.ErrNotHeld)
+	if err := errors.Join(errs[1], errs[2]); err != nil {
+		t.Errorf("Release: %v", err)
 	}
 }
 
@@ -179,6 +212,144 @@ func wantUnknown(tb testing.TB, what string, err error) {
 	if err == nil || isDefinite(err) || errors.Is(err, backend.ErrNotHeld) ||
 		errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrNotAcquired) {
 		tb.Errorf("%s: %v, want an unknown outcome", what, err)
+	}
+}
+
+// slowKV answers each request after 100 ms. A transaction without operations is a call that is sent
+// singly. The tests set what else happens to it.
+type slowKV struct {
+	kv
+	single func(ctx context.Context) error // nil: nothing
+	refuse error                           // the answer to the other transactions, unless it is nil
+	calls  atomic.Int64
+}
+
+const slow = 100 * time.Millisecond
+
+// Txn implements kv.
+func (s *slowKV) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	s.calls.Add(1)
+	time.Sleep(slow)
+	if len(req.Success) == 0 && s.single != nil {
+		if err := s.single(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if len(req.Success) > 0 && s.refuse != nil {
+		return nil, s.refuse
+	}
+	resp := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: true}
+	for _, op := range req.Success {
+		part := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{
+			ResponseTxn: &pb.TxnResponse{},
+		}}
+		if op.GetRequestDeleteRange() != nil {
+			part.Response = &pb.ResponseOp_ResponseDeleteRange{
+				ResponseDeleteRange: &pb.DeleteRangeResponse{Deleted: 1},
+			}
+		}
+		resp.Responses = append(resp.Responses, part)
+	}
+	return resp, nil
+}
+
+// DeleteRange implements kv.
+func (s *slowKV) DeleteRange(
+	context.Context, *pb.DeleteRangeRequest,
+) (*pb.DeleteRangeResponse, error) {
+	s.calls.Add(1)
+	time.Sleep(slow)
+	return &pb.DeleteRangeResponse{Deleted: 1}, nil
+}
+
+// outcome is how a call ended, and when.
+type outcome struct {
+	err  error
+	took time.Duration
+}
+
+// callTogether makes an attempt for each of the prefixes attempts, and a removal for each of the
+// prefixes removals, in one batch of a driver with the kv.
+func callTogether(t *testing.T, k kv, attempts, removals []string) []outcome {
+	t.Helper()
+	d := &driver{kv: k, values: context.Background()}
+	d.batcher = batch.New(batch.Options[call, reply]{
+		Send: d.sendBatch, Timeout: time.Minute, MaxUnderWay: maxUnderWay,
+	})
+	defer d.batcher.Close()
+	outcomes := make([]outcome, len(attempts)+len(removals))
+	open := d.batcher.Hold()
+	var running sync.WaitGroup
+	var start time.Time
+	for i := range outcomes {
+		running.Go(func() {
+			var err error
+			if i < len(attempts) {
+				_, err = d.transact(t.Context(), attempts[i], &pb.TxnRequest{})
+			} else {
+				_, err = d.removeKey(t.Context(), keys{prefix: removals[i-len(attempts)]})
+			}
+			outcomes[i] = outcome{err, time.Since(start)}
+		})
+		synctest.Wait() // so that the queue has them in order
+	}
+	start = time.Now()
+	open()
+	running.Wait()
+	return outcomes
+}
+
+// TestCallsOfABatchDoNotAddUp checks that the calls of a batch that cannot go in one transaction
+// are sent at the same time.
+func TestCallsOfABatchDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	attempts := append(slices.Repeat([]string{"a"}, 20), "b")
+	removals := append(slices.Repeat([]string{"c"}, 20), "a")
+	for _, test := range []struct {
+		name   string
+		refuse error
+		calls  int64
+		took   time.Duration
+	}{
+		// 19 attempts for "a" and the removal of "a" are not in the transaction.
+		{"granted", nil, 1 + 20, slow},
+		{"refused", rpctypes.ErrPermissionDenied, 1 + 42, 2 * slow},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := &slowKV{refuse: test.refuse}
+			for i, o := range callTogether(t, k, attempts, removals) {
+				if o.err != nil || o.took > test.took {
+					t.Errorf("%s: call %d ended after %v with %v", test.name, i, o.took, o.err)
+				}
+			}
+			if n := k.calls.Load(); n != test.calls {
+				t.Errorf("%s: %d requests, want %d", test.name, n, test.calls)
+			}
+		})
+	}
+}
+
+// TestSingleCallOfABatchFails checks that a call that is sent singly and hangs, or panics, delays
+// no other answer, and that its outcome is unknown.
+func TestSingleCallOfABatchFails(t *testing.T) {
+	t.Parallel()
+	for name, single := range map[string]func(context.Context) error{
+		"hangs": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+		"panics": func(context.Context) error { panic("on purpose") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			outcomes := callTogether(t, &slowKV{single: single}, []string{"a", "a", "b"}, nil)
+			for _, i := range []int{0, 2} {
+				if o := outcomes[i]; o.err != nil || o.took != slow {
+					t.Errorf("%s: the answer to another call came after %v: %v",
+						name, o.took, o.err)
+				}
+			}
+			wantUnknown(t, "a call that "+name, outcomes[1].err)
+		})
 	}
 }
 

@@ -110,7 +110,7 @@ func newDriver(client *clientv3.Client, o ownership, opts Options) *driver {
 		d.values = context.WithValue(context.Background(), wantsLeader{}, true) // for failFast
 	}
 	d.batcher = batch.New(batch.Options[call, reply]{
-		Send: d.sendBatch, Timeout: opts.Timeout, MaxUnderWay: maxUnderWay, Closed: errClosed,
+		Send: d.sendBatch, Timeout: opts.Timeout, MaxUnderWay: maxUnderWay,
 	})
 	d.inbox = d.inboxOf(d.id)
 	return d

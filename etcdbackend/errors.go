@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/batch"
 )
 
 // No error needs redaction: the client library quotes neither the password nor a token.
@@ -20,7 +21,7 @@ var (
 	errTimeout = errors.New("no answer in time")
 	// errEnded is the end of a watch without an error of the server.
 	errEnded = errors.New("the watch has ended")
-	// errClosed is the answer to the requests that Close finds in the queue of the batcher.
+	// errClosed is the answer to the waiters that come while Close is under way.
 	errClosed = &unsentError{errors.New("the driver is closed")}
 )
 
@@ -100,10 +101,11 @@ func (e *unsentError) Unwrap() error { return e.error }
 // GRPCStatus lets the client read the status of the wrapped error.
 func (e *unsentError) GRPCStatus() *status.Status { return status.Convert(e.error) }
 
-// isUnsent reports whether failFast or Close has marked err.
+// isUnsent reports whether failFast or Close has marked err, or whether the request has not left
+// the queue of the batcher.
 func isUnsent(err error) bool {
 	_, ok := errors.AsType[*unsentError](err)
-	return ok
+	return ok || errors.Is(err, batch.ErrUnsent)
 }
 
 // isRefusal reports whether err is one of refusals.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,6 +177,73 @@ func TestCloseWhileRequestsQueue(t *testing.T) {
 		t.Error(err)
 	}
 	raw.WantIs(t, "a request in the queue", <-done, backend.ErrUnavailable)
+}
+
+// TestAnswerWaitsForNoScript checks that a request of a batch gets its answer while the server does
+// not answer to the script of another one, which it has forgotten.
+func TestAnswerWaitsForNoScript(t *testing.T) {
+	t.Parallel()
+	loaded := make(chan struct{})
+	load := sync.OnceFunc(func() { close(loaded) })
+	var sent atomic.Int32
+	fake := newFakeServer(t, func(command string) string {
+		switch {
+		case command == "eval":
+			<-loaded
+		case command != "evalsha":
+			return ""
+		case sent.Add(1) == 1:
+			return "-NOSCRIPT No matching script.\r\n"
+		}
+		return ":1\r\n"
+	})
+	defer load()
+	l := connection{}.lane(fake.client(t), Options{Timeout: patience})
+	defer l.close()
+	d, errs := &driver{keys: newKeys}, make(chan error, 2)
+	raw.Together(t, l.batcher, cap(errs), func(i int) {
+		go func() {
+			_, err := l.run(t.Context(), breakScript, d.newRequest(fmt.Sprint(i), "owner").with())
+			errs <- err
+		}()
+	})
+	if err := <-errs; err != nil {
+		t.Errorf("the request whose script the server has: %v", err)
+	}
+	load()
+	if err := <-errs; err != nil {
+		t.Errorf("the request whose script the server has forgotten: %v", err)
+	}
+}
+
+// panicHook is a hook of a lent client that panics at each pipeline.
+type panicHook struct{}
+
+func (panicHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (panicHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (panicHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { panic("on purpose") }
+}
+
+// TestPanicOfAHook checks that a hook that panics makes requests fail and does not end the process.
+func TestPanicOfAHook(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{})
+	defer c.Close()
+	c.AddHook(panicHook{})
+	l, d := connection{}.lane(c, Options{Timeout: patience}), &driver{keys: newKeys}
+	defer l.close()
+	calls := make([]call, 2)
+	for i := range calls {
+		r := d.newRequest(fmt.Sprint(i), "owner")
+		calls[i] = call{breakScript, r.with().args, r.keys.lock}
+	}
+	for _, a := range l.runEach(t.Context(), calls) {
+		if a.Err == nil || isDefinite(a.Err) {
+			t.Errorf("a request whose hook panics: %v, want an unknown outcome", a.Err)
+		}
+	}
 }
 
 // TestRenewalsDoNotQueue checks that renewals use separate connections, so that no number of other

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/batch"
 )
 
 var (
@@ -93,7 +94,7 @@ func isUnsent(err error) bool {
 		return true
 	}
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
-		errors.Is(err, redis.ErrClosed)
+		errors.Is(err, redis.ErrClosed) || errors.Is(err, batch.ErrUnsent)
 }
 
 // isRefusal reports whether err is one of the refusals.

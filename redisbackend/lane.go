@@ -39,7 +39,7 @@ func (c connection) lane(client redis.UniversalClient, opts Options) *lane {
 	single, ok := client.(*redis.Client)
 	if ok && !l.waits {
 		l.batcher = batch.New(batch.Options[call, any]{
-			Send: l.sendBatch, Timeout: opts.Timeout, Closed: redis.ErrClosed,
+			Send: l.sendQueued, Timeout: opts.Timeout,
 			MaxUnderWay: c.maxConns(single) / 2, // the rest is for renewals, which do not queue
 		})
 	}

@@ -159,7 +159,7 @@ func TestNoBatchIsSentAfterItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []answer)
-	go func() { done <- l.sendBatch(ctx, calls) }()
+	go func() { done <- l.sendBatch(ctx, calls, func(int, answer) {}) }()
 	<-words
 	cancel()
 	for _, a := range <-done {

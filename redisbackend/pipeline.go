@@ -68,23 +68,34 @@ func (l *lane) sendPart(ctx context.Context, calls []call, part []int, answers [
 	for n, i := range part {
 		together[n] = calls[i]
 	}
-	for n, a := range l.sendBatch(ctx, together) {
+	for n, a := range l.sendBatch(ctx, together, func(int, answer) {}) {
 		answers[part[n]] = answer{Reply: a.Reply, Err: l.interpret(ctx, a.Err)}
 	}
 }
 
-// sendBatch sends several calls together, and returns when ctx ends. Calls of single requests are
-// not sent after the end of ctx: see guardedNumKeys. The errors are the client library's own. The
-// batch counts as one request in busy, because it uses one connection.
-func (l *lane) sendBatch(ctx context.Context, calls []call) []answer {
+// sendQueued is the Send of the batcher.
+func (l *lane) sendQueued(ctx context.Context, calls []call, report func(i int, a answer)) {
+	for i, a := range l.sendBatch(ctx, calls, report) {
+		report(i, a)
+	}
+}
+
+// sendBatch sends several calls together, and returns when ctx ends. It calls report for each
+// answer that comes before the other ones; report may be called after sendBatch has returned. Calls
+// of single requests are not sent after the end of ctx: see guardedNumKeys. The errors are the
+// client library's own. The batch counts as one request in busy, because it uses one connection.
+func (l *lane) sendBatch(
+	ctx context.Context, calls []call, report func(i int, a answer),
+) []answer {
 	for _, c := range calls {
 		if n, ok := c.args[2].(*guardedNumKeys); ok {
 			n.ctx = ctx
 		}
 	}
 	l.busy.Add(1)
-	answers, err := backend.Call(ctx, func(ctx context.Context) ([]answer, error) {
-		return l.evaluateEach(ctx, calls), nil
+	answers, err := backend.Call(ctx, func(ctx context.Context) (answers []answer, err error) {
+		defer batch.Rescue(&err)
+		return l.evaluateEach(ctx, calls, report), nil
 	})
 	if err != nil {
 		answers = slices.Repeat([]answer{{Err: err}}, len(calls))
@@ -104,8 +115,10 @@ func firstError(answers []answer) (first error) {
 }
 
 // evaluateEach is evaluate for many calls: EVALSHA for each, and then EVAL for those with a script
-// that the server does not have.
-func (l *lane) evaluateEach(ctx context.Context, calls []call) []answer {
+// that the server does not have. In between it reports the answers to the other calls.
+func (l *lane) evaluateEach(
+	ctx context.Context, calls []call, report func(i int, a answer),
+) []answer {
 	answers := make([]answer, len(calls))
 	todo := make([]int, len(calls)) // indices of the calls without an answer
 	for i := range todo {
@@ -126,6 +139,8 @@ func (l *lane) evaluateEach(ctx context.Context, calls []call) []answer {
 			answers[i].Reply, answers[i].Err = cmds[n].(once).Result()
 			if err := answers[i].Err; err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 				unknown = append(unknown, i)
+			} else {
+				report(i, answers[i])
 			}
 		}
 		if todo = unknown; len(todo) == 0 || ctx.Err() != nil {

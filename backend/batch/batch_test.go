@@ -3,13 +3,12 @@ package batch
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-var errClosed = errors.New("closed")
 
 type answer = Answer[int]
 
@@ -21,27 +20,26 @@ type echo struct {
 	answer chan struct{} // nil: answer at once
 }
 
-func (f *echo) send(ctx context.Context, requests []int) []answer {
+func (f *echo) send(ctx context.Context, requests []int, report func(int, answer)) {
 	end, _ := ctx.Deadline()
 	f.sizes, f.bounds = append(f.sizes, len(requests)), append(f.bounds, time.Until(end))
-	answers := make([]answer, len(requests))
 	if f.answer != nil {
 		select {
 		case <-f.answer:
 		case <-ctx.Done():
-			return slices.Repeat([]answer{{Err: ctx.Err()}}, len(requests))
+			for i := range requests {
+				report(i, answer{Err: ctx.Err()})
+			}
+			return
 		}
 	}
 	for i, r := range requests {
-		answers[i].Reply = r
+		report(i, answer{Reply: r})
 	}
-	return answers
 }
 
 func newBatcher(limit int, e *echo) *Batcher[int, int] {
-	return New(Options[int, int]{
-		Send: e.send, Timeout: time.Minute, MaxUnderWay: limit, Closed: errClosed,
-	})
+	return New(Options[int, int]{Send: e.send, Timeout: time.Minute, MaxUnderWay: limit})
 }
 
 func wantIs(t *testing.T, what string, err, target error) {
@@ -117,11 +115,20 @@ func TestContextsInABatch(t *testing.T) {
 		late, leaveLate := context.WithCancel(t.Context())
 		queued, sent, other := ask(early, t, b, 1), ask(late, t, b, 2), ask(t.Context(), t, b, 3)
 		leaveEarly()
-		wantIs(t, "a request in the queue", (<-queued).Err, context.Canceled)
+		left := (<-queued).Err
+		wantIs(t, "a request in the queue", left, context.Canceled)
+		wantIs(t, "a request in the queue", left, ErrUnsent)
+		if n := b.Len(); n != 2 {
+			t.Errorf("%d requests are in the queue, want 2", n)
+		}
 		b.Leave()
 		synctest.Wait()
 		leaveLate()
-		wantIs(t, "a request under way", (<-sent).Err, context.Canceled)
+		unknown := (<-sent).Err
+		wantIs(t, "a request under way", unknown, context.Canceled)
+		if errors.Is(unknown, ErrUnsent) {
+			t.Errorf("a request under way: %v", unknown)
+		}
 		f.answer <- struct{}{}
 		if a := <-other; a.Reply != 3 || a.Err != nil {
 			t.Errorf("the remaining request was answered with %v, %v", a.Reply, a.Err)
@@ -207,7 +214,7 @@ func TestCloseOfABatcher(t *testing.T) {
 		queued := ask(t.Context(), t, b, 2)
 		start := time.Now()
 		b.Close()
-		wantIs(t, "a request in the queue", (<-queued).Err, errClosed)
+		wantIs(t, "a request in the queue", (<-queued).Err, ErrUnsent)
 		wantIs(t, "a request under way", (<-sent).Err, ErrNoAnswer)
 		if took := time.Since(start); took > 0 {
 			t.Errorf("Close took %v", took)
@@ -224,11 +231,9 @@ func TestCloseWaitsForBatches(t *testing.T) {
 		const slow = 300 * time.Millisecond
 		b := New(Options[int, int]{
 			Timeout: time.Minute,
-			Closed:  errClosed,
-			Send: func(ctx context.Context, requests []int) []answer {
+			Send: func(ctx context.Context, _ []int, _ func(int, answer)) {
 				<-ctx.Done()
 				time.Sleep(slow)
-				return slices.Repeat([]answer{{Err: ctx.Err()}}, len(requests))
 			},
 		})
 		fill(t, b, MaxSingles)
@@ -240,7 +245,178 @@ func TestCloseWaitsForBatches(t *testing.T) {
 		if took := time.Since(start); took != slow {
 			t.Errorf("Close took %v, the batch took %v", took, slow)
 		}
-		<-sent
+		wantIs(t, "a request under way", (<-sent).Err, ErrNoAnswer)
+	})
+}
+
+// TestAllOfTheQueueIsSent checks that a long queue waits for no answer if its batches may be under
+// way at the same time.
+func TestAllOfTheQueueIsSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options[int, int]{
+			Timeout: time.Minute, MaxUnderWay: 10,
+			Send: func(_ context.Context, requests []int, report func(int, answer)) {
+				time.Sleep(time.Second)
+				for i := range requests {
+					report(i, answer{})
+				}
+			},
+		})
+		fill(t, b, MaxSingles) // they hang
+		time.Sleep(time.Second)
+		start := time.Now()
+		var answers []<-chan answer
+		for i := range 200 {
+			answers = append(answers, ask(t.Context(), t, b, i))
+		}
+		for _, done := range answers {
+			<-done
+		}
+		if waited := time.Since(start) - time.Second; waited != MaxQueued {
+			t.Errorf("the queue waited for %v, want %v", waited, MaxQueued)
+		}
+		b.Close()
+	})
+}
+
+// TestAnswersDoNotWaitForEachOther checks that an answer reaches its caller while another request
+// of its batch hangs, and that later answers to the same request are dropped.
+func TestAnswersDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options[int, int]{
+			Timeout: time.Minute,
+			Send: func(ctx context.Context, _ []int, report func(int, answer)) {
+				report(1, answer{Reply: 5})
+				report(1, answer{Reply: 6})
+				<-ctx.Done()
+				go func() {
+					time.Sleep(time.Second)
+					report(0, answer{Reply: 7})
+				}()
+			},
+		})
+		fill(t, b, MaxSingles)
+		start := time.Now()
+		slow, quick := ask(t.Context(), t, b, 0), ask(t.Context(), t, b, 1)
+		b.Leave()
+		if a := <-quick; a.Reply != 5 || a.Err != nil || time.Since(start) > 0 {
+			t.Errorf("the answer was %v, %v after %v", a.Reply, a.Err, time.Since(start))
+		}
+		wantIs(t, "the request that hangs", (<-slow).Err, ErrNoAnswer)
+		time.Sleep(2 * time.Second) // for the answer that comes later
+		b.Close()
+	})
+}
+
+// TestSendThatPanics checks that each request of a batch gets an error if its Send ends with a
+// panic or with its goroutine. The Batcher then serves other requests.
+func TestSendThatPanics(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){
+		"panic": func() { panic("on purpose") }, "exit": runtime.Goexit,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := New(Options[int, int]{
+				Timeout: time.Minute,
+				Send: func(_ context.Context, requests []int, report func(int, answer)) {
+					report(0, answer{Reply: requests[0]})
+					if len(requests) > 1 {
+						end()
+					}
+				},
+			})
+			fill(t, b, MaxSingles)
+			answers := make([]<-chan answer, 3)
+			for i := range answers {
+				answers[i] = ask(t.Context(), t, b, i)
+			}
+			b.Leave()
+			if a := <-answers[0]; a.Err != nil {
+				t.Errorf("%s: a request that was answered before: %v", name, a.Err)
+			}
+			for _, done := range answers[1:] {
+				if a := <-done; a.Err == nil || errors.Is(a.Err, ErrUnsent) {
+					t.Errorf("%s: %v, want an unknown outcome", name, a.Err)
+				}
+			}
+			synctest.Wait()
+			fill(t, b, 1)
+			later := ask(t.Context(), t, b, 7)
+			b.Leave()
+			if a := <-later; a.Reply != 7 || a.Err != nil {
+				t.Errorf("%s: a later request was answered with %v, %v", name, a.Reply, a.Err)
+			}
+			b.Close()
+		})
+	}
+}
+
+// stuckContext is a context of a user whose Err and Deadline block once it is in a batch.
+type stuckContext struct {
+	context.Context
+	stuck chan struct{} // nil: they return
+}
+
+func (c *stuckContext) wait() {
+	if c.stuck != nil {
+		<-c.stuck
+	}
+}
+
+func (c *stuckContext) Err() error {
+	c.wait()
+	return c.Context.Err()
+}
+
+func (c *stuckContext) Deadline() (time.Time, bool) {
+	c.wait()
+	return c.Context.Deadline()
+}
+
+// TestStuckContextInABatch checks that a context whose methods block holds up neither the other
+// requests of its batch nor Close.
+func TestStuckContextInABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBatcher(0, &echo{})
+		fill(t, b, MaxSingles)
+		stuck := &stuckContext{Context: t.Context()}
+		first := ask(stuck, t, b, 1)
+		stuck.stuck = make(chan struct{})
+		second := ask(t.Context(), t, b, 2)
+		b.Leave()
+		for _, done := range []<-chan answer{first, second} {
+			if a := <-done; a.Err != nil {
+				t.Errorf("the batch with a stuck context: %v", a.Err)
+			}
+		}
+		b.Close()
+	})
+}
+
+// TestLateRequestsAreNotSent checks that a request is not sent after its deadline, although its
+// caller has not left yet: all timers of a process that was stopped fire together.
+func TestLateRequestsAreNotSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &echo{}
+		b := newBatcher(0, f)
+		fill(t, b, MaxSingles)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		late := b.Enter(ctx, 1)
+		other := ask(t.Context(), t, b, 2)
+		time.Sleep(time.Second)
+		b.Leave()
+		<-other
+		_, err := late.Await()
+		wantIs(t, "a request after its deadline", err, ErrUnsent)
+		if !slices.Equal(f.sizes, []int{1}) {
+			t.Errorf("batches of %v, want one without the late request", f.sizes)
+		}
+		b.Close()
 	})
 }
 

@@ -20,7 +20,10 @@ const (
 // Calm blocks until the machine is calm, until ctx ends, or for 5 s. A test calls it before it
 // begins, so that the number of tests that run at a time does not exceed the number of processors.
 // Calm returns at once on a system that does not report its number of ready threads.
-func Calm(ctx context.Context) {
+func Calm(ctx context.Context) { calm(ctx, ready) }
+
+// calm is Calm with a function that returns the number of ready threads.
+func calm(ctx context.Context, ready func() int) {
 	end := time.Now().Add(patience)
 	for ready() > crowd*runtime.NumCPU() && time.Now().Before(end) {
 		select {

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -37,12 +38,22 @@ func TestCalmWaitsForABusyMachine(t *testing.T) {
 	burners.Wait()
 }
 
-func TestCalmEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	start := time.Now()
-	Calm(ctx)
-	if took := time.Since(start); took >= patience {
-		t.Errorf("Calm took %v", took)
-	}
+// TestCalmEnds checks how long Calm waits on a machine that stays busy.
+func TestCalmEnds(t *testing.T) {
+	t.Parallel()
+	busy := func() int { return crowd*runtime.NumCPU() + 1 }
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		calm(t.Context(), busy)
+		if took := time.Since(start); took < patience || took > patience+time.Second/8 {
+			t.Errorf("Calm took %v, want %v and a pause at most", took, patience)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		start = time.Now()
+		calm(ctx, busy)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("with a context that has ended, Calm took %v", took)
+		}
+	})
 }

@@ -125,8 +125,23 @@ var etcdMutants = []mutant{
 	{
 		guard: "etcd: a lock has one request in a batch", file: "etcdbackend/batch.go",
 		without: "two requests of a batch find the same lock free: two holders",
-		edits:   []edit{{old: "if seen[c.prefix] {", new: "if false {"}},
+		edits:   []edit{{old: "case f.txn != nil || c.txn != nil:", new: "case false:"}},
 		pkg:     "etcdbackend", test: "TestBatchOnAServer",
+	},
+	{
+		guard: "etcd: the calls of a batch do not add up", file: "etcdbackend/batch.go",
+		without: "64 requests wait for as many round trips, and all of them for one that hangs",
+		edits: []edit{{
+			old: "singles.Go(func() { answer(i, d.sendSingly(ctx, calls[i])) })",
+			new: "answer(i, d.sendSingly(ctx, calls[i]))",
+		}},
+		pkg: "etcdbackend", test: "TestCallsOfABatchDoNotAddUp",
+	},
+	{
+		guard: "etcd: a panic in a batch ends no process", file: "etcdbackend/batch.go",
+		without: "an interceptor of a lent client that panics ends the process",
+		edits:   []edit{{old: "\tdefer batch.Rescue(&a.Err)\n", new: ""}},
+		pkg:     "etcdbackend", test: "TestSingleCallOfABatchFails",
 	},
 	{
 		guard: "etcd: a former place grants nothing", file: "etcdbackend/wait.go",

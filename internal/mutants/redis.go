@@ -579,6 +579,18 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestNoBatchIsSentAfterItsContext",
 	},
 	{
+		guard: "redis: an answer waits for no script", file: "redisbackend/pipeline.go",
+		without: "after a restart of the server, a lock is granted a round trip late or not at all",
+		edits:   []edit{{old: "\t\t\t\treport(i, answers[i])\n", new: "\t\t\t\t_ = report\n"}},
+		pkg:     "redisbackend", test: "TestAnswerWaitsForNoScript",
+	},
+	{
+		guard: "redis: a hook that panics ends no process", file: "redisbackend/pipeline.go",
+		without: "a hook of a lent client that panics at a pipeline ends the process",
+		edits:   []edit{{old: "\t\tdefer batch.Rescue(&err)\n", new: ""}},
+		pkg:     "redisbackend", test: "TestPanicOfAHook",
+	},
+	{
 		guard: "redis: Close waits for no lent client", file: "redisbackend/hub.go",
 		without: "Close hangs until a lent client gives up a silent server",
 		edits:   []edit{{old: "time.After(limit):", new: "time.After(1000 * limit):"}},
