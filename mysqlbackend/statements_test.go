@@ -186,8 +186,8 @@ func testAcquire(s *stage) {
 			want: outcome{0, busy + 2*minute},
 		},
 		{
-			name: "the owner's lock", before: row("a", 1, -second, second),
-			want: outcome{2, 1}, after: granted(1),
+			name: "the owner's lock", before: row("a", 7, -second, second),
+			want: outcome{2, 7}, after: granted(7),
 		},
 		{
 			name:   "the owner's lock, with a longer term",

@@ -435,7 +435,7 @@ func TestImpatientCallerDisturbsNoOther(t *testing.T) {
 	}
 }
 
-// stuck is a context whose Deadline does not return.
+// stuck is a context whose Deadline does not return before its end.
 type stuck struct {
 	context.Context
 	called chan struct{} // is closed by the call
@@ -444,7 +444,8 @@ type stuck struct {
 // Deadline implements context.Context.
 func (s stuck) Deadline() (time.Time, bool) {
 	close(s.called)
-	select {}
+	<-s.Done()
+	return time.Time{}, false
 }
 
 // TestContextOfACallerStopsNoOther has a caller whose context blocks.

@@ -164,11 +164,14 @@ func TestEditionLeavesOutACallerThatHasGone(t *testing.T) {
 	}
 }
 
-// stuck is a context whose Err does not return.
+// stuck is a context whose Err does not return before its end.
 type stuck struct{ context.Context }
 
 // Err implements context.Context.
-func (stuck) Err() error { select {} }
+func (s stuck) Err() error {
+	<-s.Done()
+	return s.Context.Err()
+}
 
 // TestEditionCallsNoContext has a caller with a context that blocks. The other caller of the
 // edition has an answer.
