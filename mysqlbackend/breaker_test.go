@@ -227,13 +227,30 @@ func wantLost(t *testing.T, d *driver, what string, broken, held *backend.Grant)
 	both := d.RenewAll(t.Context(), []*backend.Grant{broken, held})
 	raw.WantIs(t, "RenewAll of the "+what+" with the other", both[0].Err, backend.ErrLost)
 	raw.WantIs(t, "RenewAll of the other "+what, both[1].Err, nil)
-	rebuilt := &backend.Grant{Request: held.Request}
-	raw.WantIs(t, "RenewAll of the rebuilt "+what,
-		d.RenewAll(t.Context(), []*backend.Grant{rebuilt})[0].Err, nil)
 	_, err := d.Export(t.Context(), broken)
 	raw.WantIs(t, "Export of the "+what, err, backend.ErrLost)
 	_, err = d.Downgrade(t.Context(), broken)
 	raw.WantIs(t, "Downgrade of the "+what, err, backend.ErrLost)
+}
+
+// TestRebuiltGrantIsOwnerChecked renews grants without a fence: the caller has only the owner.
+func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, writer := open(t, s), raw.Request(t, time.Minute)
+		for _, req := range []*backend.Request{writer, reader(t.Name() + "/reader")} {
+			g := acquire(t, d, req)
+			own, other := &backend.Grant{Request: *req}, &backend.Grant{Request: *req}
+			other.Owner = raw.NewOwner()
+			for rebuilt, want := range map[*backend.Grant]error{own: nil, other: backend.ErrLost} {
+				_, err := d.Renew(t.Context(), rebuilt)
+				raw.WantIs(t, "Renew", err, want)
+				err = d.RenewAll(t.Context(), []*backend.Grant{rebuilt})[0].Err
+				raw.WantIs(t, "RenewAll", err, want)
+			}
+			raw.Release(t, d, g)
+		}
+	})
 }
 
 // TestRepeatedAllKeepsItsFence repeats an AcquireAll, as a late request does. The leases of the

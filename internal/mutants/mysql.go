@@ -223,7 +223,7 @@ var mysqlMutants = []mutant{
 		guard: "mysql: owner check in renew", file: "mysqlbackend/statements/renew.sql",
 		without: "a renewal proves another owner's lock",
 		edits:   []edit{{old: "AND owner = ?", new: "AND (owner = ? OR TRUE)"}},
-		pkg:     "mysqlbackend", test: "TestConformance/RenewIsOwnerChecked",
+		pkg:     "mysqlbackend", test: "TestRebuiltGrantIsOwnerChecked",
 	},
 	{
 		guard: "mysql: terms count from the sending", file: "mysqlbackend/driver.go",
