@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -174,15 +175,124 @@ func TestLateRequestRevivesNoBrokenLease(t *testing.T) {
 	})
 }
 
+// TestLateGrantRevivesNoBrokenLease breaks a lock. A request of its holder that was sent before is
+// executed after another holder, and makes another grant. The broken lease stays lost.
+func TestLateGrantRevivesNoBrokenLease(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d := open(t, s)
+		for what, request := range map[string]func(key string) *backend.Request{
+			"writer": func(key string) *backend.Request {
+				req := raw.Request(t, time.Minute)
+				req.Key = key
+				return req
+			},
+			"reader": reader,
+			"permit": func(key string) *backend.Request { return permit(key, 2) },
+		} {
+			req := request(t.Name() + "/" + what)
+			g := acquire(t, d, req)
+			if again := acquire(t, d, req); again.Fence != g.Fence {
+				t.Errorf("%s: fence %d, repeated %d", what, g.Fence, again.Fence)
+			}
+			if err := d.Break(t.Context(), g.Key, g.Owner); err != nil {
+				t.Fatal(err)
+			}
+			raw.Release(t, d, acquire(t, d, request(g.Key)))
+			ghost := acquire(t, d, req)
+			if ghost.Fence <= g.Fence {
+				t.Errorf("%s: fence %d after %d", what, ghost.Fence, g.Fence)
+			}
+			wantLost(t, d, what, g, ghost)
+			if what == "writer" {
+				waiter := reader(g.Key)
+				_ = raw.Busy(t, d, waiter) // makes a roster of the row
+				wantLost(t, d, "writer in a roster", g, ghost)
+				raw.Release(t, d, &backend.Grant{Request: *waiter})
+			}
+			raw.Release(t, d, ghost)
+		}
+	})
+}
+
+// wantLost checks that a broken grant is lost, and that a later grant of the same owner is not.
+func wantLost(t *testing.T, d *driver, what string, broken, held *backend.Grant) {
+	t.Helper()
+	for fence, want := range map[*backend.Grant]error{broken: backend.ErrLost, held: nil} {
+		_, err := d.Renew(t.Context(), fence)
+		raw.WantIs(t, "Renew of the "+what, err, want)
+		err = d.RenewAll(t.Context(), []*backend.Grant{fence})[0].Err
+		raw.WantIs(t, "RenewAll of the "+what, err, want)
+	}
+	both := d.RenewAll(t.Context(), []*backend.Grant{broken, held})
+	raw.WantIs(t, "RenewAll of the "+what+" with the other", both[0].Err, backend.ErrLost)
+	raw.WantIs(t, "RenewAll of the other "+what, both[1].Err, nil)
+	_, err := d.Export(t.Context(), broken)
+	raw.WantIs(t, "Export of the "+what, err, backend.ErrLost)
+	_, err = d.Downgrade(t.Context(), broken)
+	raw.WantIs(t, "Downgrade of the "+what, err, backend.ErrLost)
+}
+
+// TestRebuiltGrantIsOwnerChecked renews grants without a fence: the caller has only the owner.
+func TestRebuiltGrantIsOwnerChecked(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, writer := open(t, s), raw.Request(t, time.Minute)
+		for _, req := range []*backend.Request{writer, reader(t.Name() + "/reader")} {
+			g := acquire(t, d, req)
+			own, other := &backend.Grant{Request: *req}, &backend.Grant{Request: *req}
+			other.Owner = raw.NewOwner()
+			for rebuilt, want := range map[*backend.Grant]error{own: nil, other: backend.ErrLost} {
+				_, err := d.Renew(t.Context(), rebuilt)
+				raw.WantIs(t, "Renew", err, want)
+				err = d.RenewAll(t.Context(), []*backend.Grant{rebuilt})[0].Err
+				raw.WantIs(t, "RenewAll", err, want)
+			}
+			raw.Release(t, d, g)
+		}
+	})
+}
+
+// TestRepeatedAllKeepsItsFence repeats an AcquireAll, as a late request does. The leases of the
+// first one go on.
+func TestRepeatedAllKeepsItsFence(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d, reqs := open(t, s), several(t, 3)
+		gs := acquireAll(t, d, reqs)
+		for i, again := range acquireAll(t, d, reqs) {
+			if again.Fence != gs[i].Fence {
+				t.Errorf("fence %d is %d, repeated %d", i, gs[i].Fence, again.Fence)
+			}
+		}
+		for _, err := range renewalErrors(d.RenewAll(t.Context(), gs)) {
+			raw.WantIs(t, "RenewAll", err, nil)
+		}
+		releaseAll(t, d, gs)
+	})
+}
+
 // TestFreeLockIsFreeWhenTheClockWasSetBack checks a free lock after the clock was set back: its
-// release is an hour in the future. The lock can be acquired.
+// release is an hour in the future. The lock can be acquired, for its TTL.
 func TestFreeLockIsFreeWhenTheClockWasSetBack(t *testing.T) {
 	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
 		t.Helper()
 		d, future, db := open(t, s), open(t, s), database(t, s, "")
 		putIntoThePast(t, future, ask(t, db, "SELECT UNIX_TIMESTAMP(NOW(6)) + 3600"))
-		raw.Release(t, future, acquire(t, future, raw.Request(t, time.Minute)))
-		raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute)))
+		for what, request := range requests {
+			if strings.HasPrefix(what, "Renew") {
+				continue
+			}
+			raw.Release(t, future, acquire(t, future, raw.Request(t, time.Minute)))
+			g := &backend.Grant{Request: *raw.Request(t, time.Minute)}
+			_, err := request(t, d, g)
+			raw.WantIs(t, what, err, nil)
+			info, err := d.Inspect(t.Context(), g.Key)
+			if err != nil || len(info.Holders) != 1 || info.Holders[0].TTL > g.TTL {
+				t.Errorf("Inspect after %s: %+v, %v", what, info, err)
+			}
+			raw.Release(t, d, g)
+		}
 	})
 }
 

@@ -75,6 +75,7 @@ func newChanges() *changes { return &changes{byKey: make(map[string]*keyChanges)
 // enter reports whether the caller has to make the edition of c itself, and then call leave.
 // Otherwise c waits for an edition of the driver.
 func (s *changes) enter(ctx context.Context, key string, c *change) bool {
+	end, _ := ctx.Deadline() // not with the mutex held: ctx is the user's
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.byKey[key]
@@ -82,7 +83,7 @@ func (s *changes) enter(ctx context.Context, key string, c *change) bool {
 		s.byKey[key] = &keyChanges{editions: 1}
 		return true
 	}
-	c.end, _ = ctx.Deadline()
+	c.end = end
 	c.done = make(chan error, 1)
 	k.waiting = append(k.waiting, c)
 	k.notify()

@@ -166,8 +166,8 @@ func (c *conn) QueryContext(
 	return c.rowsOf(made), nil
 }
 
-// connRows are the rows of a query. After rows of roster-read.sql the connection to a read-only
-// server is closed, for the same reason as in ExecContext.
+// connRows are the rows of a query. If their column is_read_only reports a read-only server, the
+// connection is closed, for the same reason as in ExecContext.
 type connRows struct {
 	sqldriver.Rows
 	conn *conn

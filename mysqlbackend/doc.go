@@ -43,9 +43,10 @@
 // check the owner, and only the server's clock counts. A statement that was given up can still be
 // executed when the row that it waits for becomes free. Connections of a driver that is opened by
 // URL wait for a second at most. Capabilities.Late reports this time, and the core removes such a
-// ghost then. A statement that is executed after its successor changes no term, because the term
-// of one owner only grows. Therefore, if the clock is set back, a lock that is not released lasts
-// longer by the same time.
+// ghost then. A renewal compares the fence, so a ghost that comes after a Break does not bring the
+// broken lease back. A statement that is executed after its successor changes no term, because the
+// term of one owner only grows. Therefore, if the clock is set back, a lock that is not released
+// lasts longer by the same time.
 //
 // A row that another statement has locked delays the requests for its name, for a second at most.
 // If such requests have all connections of a driver that is opened by URL, two further connections
@@ -185,8 +186,10 @@
 // CREATE for create=1. [Schema] returns the table as a migration. Locks survive a crash of the
 // host if innodb_flush_log_at_trx_commit is 1 and, with a binary log, sync_binlog is 1, too; the
 // default of MariaDB is 0. Otherwise the grants of the last second can be forgotten. The format of
-// a binary log must be ROW or MIXED. A server that is set to read_only grants and renews nothing,
-// whatever the privileges of the user are; it still releases and breaks locks for a user with
-// SUPER. Tables of earlier builds accept names of 512 bytes with their prefix, instead of 1,024.
-// Each renewal is a commit and an entry of the binary log for 500 locks.
+// a binary log must be ROW or MIXED. A server that is set to read_only grants, renews and shows
+// nothing, and waiters leave it, whatever the privileges of the user are. It still releases and
+// breaks locks for a user with SUPER. Tables of earlier builds accept names of 512 bytes with their
+// prefix, instead of 1,024. Each renewal is a commit and an entry of the binary log for 500 locks.
+// A connection that is idle for ten seconds ends. The next renewal then makes another one, which a
+// server with max_connections connections refuses: leave room for two connections of each process.
 package mysqlbackend

@@ -173,7 +173,8 @@ func (d *driver) renewOn(
 func (d *driver) renew(ctx context.Context, q querier, g *backend.Grant) (backend.Term, error) {
 	micros := ceilMicros(g.TTL)
 	sent := time.Now()
-	out, err := exec(ctx, q, d.text.renew, micros, []byte(g.Key), []byte(g.Owner))
+	out, err := exec(ctx, q, d.text.renew,
+		micros, []byte(g.Key), []byte(g.Owner), int64(g.Fence), int64(g.Fence))
 	switch {
 	case err != nil:
 		return backend.Term{}, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/roster"
@@ -90,9 +91,10 @@ func (d *driver) page(
 	args := []any{longest, []byte(begin), []byte(end), limit}
 	found, err := query(ctx, d.pools.main, decodeListed, d.text.list, args...)
 	if hasNumber(err, errNoColumn) { // a table of an earlier build has no rosters
-		return query(ctx, d.pools.main, decodeListed, d.text.listPlain, args...)
+		found, err = query(ctx, d.pools.main, decodeListed, d.text.listPlain, args...)
 	}
-	return found, err
+	isReport := func(l listed) bool { return l.key == "" }
+	return slices.DeleteFunc(found, isReport), err
 }
 
 // Break implements backend.Breaker. It tries the row first, and then the roster. The holder is not

@@ -18,6 +18,9 @@ func (d *driver) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Gran
 	shared := *g
 	shared.Mode, shared.State = backend.Shared, inRoster{}
 	apply := func(r *roster.Roster, row *rosterRow) error {
+		if isOther(r.Find(g.Owner), g) {
+			return backend.ErrLost
+		}
 		shared.Term = termOf(row.sent, ceilMicros(g.TTL))
 		return r.Downgrade(g.Owner, g.TTL, row.now)
 	}
@@ -39,6 +42,9 @@ func (d *driver) Export(ctx context.Context, g *backend.Grant) (ticket string, e
 	d.background.Go(func() { d.passSignal(g.Owner) })
 	secret := rand.Text()
 	apply := func(r *roster.Roster, row *rosterRow) error {
+		if isOther(r.Find(g.Owner), g) {
+			return backend.ErrLost
+		}
 		return r.Export(g.Owner, secret, g.TTL, row.now)
 	}
 	err = d.change(ctx, g.Key, &change{q: d.pools.control.of(g.Key), apply: apply})

@@ -523,7 +523,7 @@ func TestStaleStatementsReviveNothing(t *testing.T) {
 			raw.Release(t, d, g)
 			do(t, conn, "SET TIMESTAMP = "+began)
 			name, owner := []byte(g.Key), []byte(g.Owner)
-			out, err := exec(t.Context(), conn, d.text.renew, 60_000_000, name, owner)
+			out, err := exec(t.Context(), conn, d.text.renew, 60_000_000, name, owner, 0, 0)
 			if err != nil || out.changed != 0 || out.id != 0 {
 				t.Errorf("a renewal revived the grant: %+v, %v", out, err)
 			}
@@ -1295,7 +1295,7 @@ func TestCloseEndsNoWakeUp(t *testing.T) {
 	do(t, w.conn, "SET SESSION wait_timeout = 600") // the test may be slow
 	woken := make(chan error, 1)
 	go func() {
-		_, err := query(t.Context(), w.conn, scanNullable, waiter.text.sleep,
+		_, err := query(t.Context(), w.conn, scanWait, waiter.text.sleep,
 			time.Minute.Microseconds(), []byte(g.Key))
 		woken <- err
 	}()

@@ -301,6 +301,7 @@ func (d *driver) probePrivileges(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := exec(ctx, d.pools.main, withNames(d.text.renewFree, 1), none, 1, 0, none, none)
+	_, err := exec(ctx, d.pools.main, withNames(d.text.renewFree, 1),
+		none, 1, 0, false, none, none, 0)
 	return err
 }

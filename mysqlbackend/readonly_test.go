@@ -57,6 +57,13 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 				for _, r := range d.RenewAll(ctx, gs) {
 					raw.WantIs(t, "RenewAll", r.Err, backend.ErrUnavailable)
 				}
+				for _, name := range append(names, fresh.Key) {
+					_, err := d.Inspect(ctx, name)
+					raw.WantIs(t, "Inspect of "+name, err, backend.ErrUnavailable)
+				}
+				for _, err := range d.List(ctx, t.Name()) {
+					raw.WantIs(t, "List", err, backend.ErrUnavailable)
+				}
 				for i, name := range names {
 					if after := row(t, db, name); after != before[i] {
 						t.Errorf("the row was %s and is %s", before[i], after)
@@ -114,15 +121,63 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 			writer := acquire(t, d, raw.Request(t, time.Minute))
 			reader := acquire(t, d, reader(t.Name()+"/reader"))
 			do(t, db, "SET GLOBAL read_only = ON")
-			for what, g := range map[string]*backend.Grant{"writer": writer, "reader": reader} {
-				_, err := d.Renew(t.Context(), g) // connects, perhaps
-				raw.WantIs(t, "Renew of a "+what, err, backend.ErrUnavailable)
+			renew := func(g *backend.Grant) func() error {
+				return func() error { _, err := d.Renew(t.Context(), g); return err }
+			}
+			inspect := func(key string) func() error {
+				return func() error { _, err := d.Inspect(t.Context(), key); return err }
+			}
+			for what, request := range map[string]func() error{
+				"Renew of a writer": renew(writer), "Renew of a reader": renew(reader),
+				"Inspect": inspect(writer.Key), "Inspect of a free lock": inspect("free"),
+			} {
+				raw.WantIs(t, what, request(), backend.ErrUnavailable) // connects, perhaps
 				before := status(t, db, "Connections")
-				_, err = d.Renew(t.Context(), g)
-				raw.WantIs(t, "Renew of a "+what, err, backend.ErrUnavailable)
+				raw.WantIs(t, what, request(), backend.ErrUnavailable)
 				if status(t, db, "Connections") == before {
-					t.Errorf("the driver kept the connection of a %s", what)
+					t.Errorf("the driver kept the connection of %s", what)
 				}
+			}
+		})
+	}
+}
+
+// TestWaitersLeaveAReadOnlyServer has waiters of each kind on a server that becomes read-only: the
+// first in the queue, the next one, and one in a roster. Their connections end.
+func TestWaitersLeaveAReadOnlyServer(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			d, db := openURL(t, s.URL), database(t, s, "")
+			g := acquire(t, d, raw.Request(t, time.Minute))
+			acquire(t, d, reader(t.Name()+"/roster"))
+			first, next := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
+			last := raw.Request(t, time.Minute)
+			last.Key += "/roster"
+			answers := map[*backend.Request]*backend.Busy{}
+			for _, req := range []*backend.Request{first, next, last} {
+				answers[req] = raw.Busy(t, d, req)
+			}
+			_, err := d.Wait(t.Context(), first, answers[first])
+			raw.WantIs(t, "Wait", err, nil)
+			signal := d.keys.signal(g.Key)
+			waiting := ask(t, db, "SELECT IS_USED_LOCK(?)", signal)
+			do(t, db, "SET GLOBAL read_only = ON")
+			for _, req := range []*backend.Request{first, next, last} {
+				_, err := d.Wait(t.Context(), req, answers[req])
+				raw.WantIs(t, "Wait on a read-only server", err, backend.ErrUnavailable)
+			}
+			eventually(t, "the connection of the first waiter ends", func() bool {
+				return waiting != "" && ask(t, db, "SELECT COUNT(*) FROM "+
+					"information_schema.PROCESSLIST WHERE ID = ?", waiting) == "0"
+			})
+			eventually(t, "no place is in use", func() bool {
+				return len(d.queue.free) == maxWaitConns
+			})
+			if owner := ask(t, db, "SELECT IS_USED_LOCK(?)", signal); owner != "" {
+				t.Errorf("connection %s has the signal", owner)
 			}
 		})
 	}

@@ -68,12 +68,16 @@ type listed struct {
 }
 
 // decodeListed reads a row of list.sql. The waiters of a row without a roster stand in the queue of
-// its signal, which is not read here: their number is -1.
+// its signal, which is not read here: their number is -1. It returns errReadOnly for a read-only
+// server. The row that reports this has no key.
 func decodeListed(rows *sql.Rows) (l listed, err error) {
 	var row rosterRow
 	err = rows.Scan(&l.key, &row.owner, &row.meta, &row.token, &row.since, &row.expires, &row.now,
-		&row.text)
-	if err != nil || row.owner == rosterOwner && row.text == nil {
+		&row.readOnly, &row.text)
+	if err == nil && row.readOnly {
+		err = errReadOnly
+	}
+	if err != nil || l.key == "" || row.owner == rosterOwner && row.text == nil {
 		return l, err
 	}
 	r, err := row.entries()

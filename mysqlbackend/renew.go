@@ -35,16 +35,23 @@ func newRenewals(gs []*backend.Grant) *renewals {
 	return &renewals{grants: gs, answers: make([]backend.Renewal, len(gs))}
 }
 
+// together is what the grants of one statement have in common.
+type together struct {
+	ttl       time.Duration
+	hasFences bool
+}
+
 // RenewAll implements backend.BatchRenewer. A statement renews up to renewBatch grants with the
 // same TTL. Grants in rosters are renewed name by name, also those whose row has become a roster.
 // It blocks until all have an answer. Locked rows delay all answers by 21 ms and, if they stay
 // locked, by the time of boundRowWait.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
-	byTTL := make(map[time.Duration][]int)
+	plain := make(map[together][]int)
 	var inRosters []int
 	for i, g := range gs {
 		if isPlain(g) {
-			byTTL[g.TTL] = append(byTTL[g.TTL], i)
+			alike := together{g.TTL, g.Fence > 0}
+			plain[alike] = append(plain[alike], i)
 		} else {
 			inRosters = append(inRosters, i)
 		}
@@ -52,7 +59,7 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	r := newRenewals(gs)
 	var wg sync.WaitGroup
 	wg.Go(func() { d.renewRosters(ctx, r, inRosters) })
-	for _, indices := range byTTL {
+	for _, indices := range plain {
 		for batch := range slices.Chunk(indices, renewBatch) {
 			wg.Go(func() { d.renewBatch(ctx, r, batch) })
 		}
@@ -67,9 +74,9 @@ var renewPauses = [...]time.Duration{
 	0, time.Millisecond, 4 * time.Millisecond, 16 * time.Millisecond,
 }
 
-// renewBatch renews the grants at indices, which have the same TTL. It waits for locked rows at the
-// end, and not for long: until then the caller has no answers for the other rows. Grants whose rows
-// have become rosters do not wait for that.
+// renewBatch renews the grants at indices, which one statement can renew. It waits for locked rows
+// at the end, and not for long: until then the caller has no answers for the other rows. Grants
+// whose rows have become rosters do not wait for that.
 func (d *driver) renewBatch(ctx context.Context, r *renewals, indices []int) {
 	var rosters sync.WaitGroup
 	defer rosters.Wait()
@@ -97,11 +104,11 @@ func (d *driver) renewBatch(ctx context.Context, r *renewals, indices []int) {
 func (d *driver) renewFree(
 	ctx context.Context, r *renewals, indices []int,
 ) (locked, inRosters []int) {
-	names, pairs := identify(r.grants, indices)
-	micros := ceilMicros(r.grants[indices[0]].TTL)
+	names, triples := identify(r.grants, indices)
+	micros, hasFences := ceilMicros(r.grants[indices[0]].TTL), r.grants[indices[0]].Fence > 0
 	sent := time.Now()
 	out, err := exec(ctx, d.pools.renewals, withNames(d.text.renewFree, len(indices)),
-		slices.Concat(names, []any{len(names), micros}, pairs)...)
+		slices.Concat(names, []any{len(names), micros, hasFences}, triples)...)
 	var holders map[string]holder // nil: the statement has renewed all of them
 	if err == nil && out.changed != int64(len(indices)) {
 		holders, err = d.holders(ctx, names...)
@@ -127,24 +134,29 @@ func (d *driver) renewFree(
 	return locked, inRosters
 }
 
-// identify returns the names of the grants at indices, and each name with its owner, as parameters.
-func identify(gs []*backend.Grant, indices []int) (names, pairs []any) {
+// identify returns the names of the grants at indices, and each name with its owner and fence, as
+// parameters.
+func identify(gs []*backend.Grant, indices []int) (names, triples []any) {
 	for _, i := range indices {
 		name := []byte(gs[i].Key)
-		names, pairs = append(names, name), append(pairs, name, []byte(gs[i].Owner))
+		names = append(names, name)
+		triples = append(triples, name, []byte(gs[i].Owner), int64(gs[i].Fence))
 	}
-	return names, pairs
+	return names, triples
 }
 
 // holder is a row of holders.sql.
 type holder struct {
 	owner string
+	token int64
 	live  bool  // its term has not ended
 	end   int64 // of its term, in the unit of renew-free.sql's insert id
 }
 
 // has reports whether g is still held.
-func (h *holder) has(g *backend.Grant) bool { return h.live && h.owner == g.Owner }
+func (h *holder) has(g *backend.Grant) bool {
+	return h.live && h.owner == g.Owner && (g.Fence == 0 || h.token == int64(g.Fence))
+}
 
 // holders returns the present owners by name. It omits locked rows.
 func (d *driver) holders(ctx context.Context, names ...any) (map[string]holder, error) {
@@ -152,7 +164,7 @@ func (d *driver) holders(ctx context.Context, names ...any) (map[string]holder, 
 	_, err := query(ctx, d.pools.renewals, func(rows *sql.Rows) (_ any, err error) {
 		var name string
 		var h holder
-		err = rows.Scan(&name, &h.owner, &h.live, &h.end)
+		err = rows.Scan(&name, &h.owner, &h.token, &h.live, &h.end)
 		holders[name] = h
 		return nil, err
 	}, withNames(d.text.holders, len(names)), names...)

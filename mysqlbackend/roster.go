@@ -281,6 +281,12 @@ func grantOf(req *backend.Request, e *roster.Entry, sent time.Time) *backend.Gra
 // since.
 func isPlain(g *backend.Grant) bool { return g.Mode == backend.Exclusive && g.State == nil }
 
+// isOther reports whether e is another grant of the owner of g, which a late statement made after a
+// break. A grant that was rebuilt may have no fence.
+func isOther(e *roster.Entry, g *backend.Grant) bool {
+	return e != nil && e.Granted && g.Fence > 0 && e.Fence != g.Fence
+}
+
 // renewEntries renews the grants at indices, which stand in the roster of one key, on q. It returns
 // an error that concerns all of them.
 func (d *driver) renewEntries(
@@ -295,7 +301,10 @@ func (d *driver) renewEntries(
 	apply := func(r *roster.Roster, row *rosterRow) error {
 		for _, i := range indices {
 			g := all.grants[i]
-			answer := backend.Renewal{Err: r.Renew(g.Owner, g.TTL, row.now)}
+			answer := backend.Renewal{Err: backend.ErrLost}
+			if !isOther(r.Find(g.Owner), g) {
+				answer.Err = r.Renew(g.Owner, g.TTL, row.now)
+			}
 			if answer.Err == nil {
 				answer.Term = termOf(row.sent, ceilMicros(g.TTL))
 			}
@@ -350,7 +359,11 @@ func (d *driver) leave(
 	return err
 }
 
-// scanLook reads a row of roster-look.sql.
+// scanLook reads a row of roster-look.sql. It returns errReadOnly for a read-only server.
 func scanLook(rows *sql.Rows) (row rosterRow, err error) {
-	return row, rows.Scan(&row.owner, &row.token, &row.now, &row.text)
+	err = rows.Scan(&row.owner, &row.token, &row.now, &row.readOnly, &row.text)
+	if err == nil && row.readOnly {
+		err = errReadOnly
+	}
+	return row, err
 }

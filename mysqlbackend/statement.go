@@ -173,13 +173,13 @@ func plain(source string) string {
 	return b.String()
 }
 
-// withNames puts n parameters in the place of {names}, {owners}, {metas} and {signals}, and n pairs
-// in the place of {pairs}.
+// withNames puts n parameters in the place of {names}, {owners}, {metas} and {signals}, and n
+// triples in the place of {grants}.
 func withNames(text string, n int) string {
 	each := list("?", n)
 	return strings.NewReplacer(
 		"{names}", each, "{owners}", each, "{metas}", each, "{signals}", each,
-		"{pairs}", list("(?, ?)", n),
+		"{grants}", list("(?, ?, ?)", n),
 	).Replace(text)
 }
 

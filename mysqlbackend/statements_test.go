@@ -186,13 +186,17 @@ func testAcquire(s *stage) {
 			want: outcome{0, busy + 2*minute},
 		},
 		{
-			name: "the owner's lock", before: row("a", 1, -second, second),
-			want: outcome{2, newToken}, after: granted(newToken),
+			name: "the owner's lock", before: row("a", 7, -second, second),
+			want: outcome{2, 7}, after: granted(7),
 		},
 		{
 			name:   "the owner's lock, with a longer term",
 			before: row("a", newToken, -second, minute),
-			want:   outcome{2, newToken + 1}, after: row("a", newToken+1, 0, minute),
+			want:   outcome{2, newToken}, after: row("a", newToken, 0, minute),
+		},
+		{
+			name: "the owner's lock, which ends now", before: row("a", 1, -second, 0),
+			want: outcome{2, newToken}, after: granted(newToken),
 		},
 		{
 			name: "a fence ahead of the clock", before: row("", newToken+100, -minute, -second),
@@ -213,7 +217,7 @@ func testAcquire(s *stage) {
 		},
 		{
 			name: "a lock that is kept for more than 1 min", before: row("", 1, 0, minute+1),
-			want: outcome{2, newToken}, after: row("a", newToken, 0, minute+1),
+			want: outcome{2, newToken}, after: granted(newToken),
 		},
 	}
 	for i := range tests {
@@ -349,7 +353,7 @@ func testHandoff(s *stage) {
 }
 
 func testRenew(s *stage) {
-	args := []any{30 * second, []byte("n"), []byte("a")}
+	args := []any{30 * second, []byte("n"), []byte("a"), 2, 2}
 	tests := []statementTest{
 		{
 			name: "a lock", before: three, want: outcome{1, newToken + 30*second},
@@ -361,12 +365,18 @@ func testRenew(s *stage) {
 		},
 		{name: "a lock that ends now", before: changed(entry{"n", "a", 2, -second, 0, "n"})},
 		{name: "another owner's lock", before: changed(entry{"n", "c", 2, -second, second, "n"})},
+		{name: "another grant", before: changed(entry{"n", "a", 3, -second, second, "n"})},
 		{name: "an unknown name", before: []entry{three[0], three[2]}},
 	}
 	for i := range tests {
 		tests[i].text, tests[i].args = s.text.renew, args
 	}
-	s.run(tests)
+	s.run(append(tests, statementTest{
+		name: "any grant", before: three, text: s.text.renew,
+		args:  []any{30 * second, []byte("n"), []byte("a"), 0, 0},
+		want:  outcome{1, newToken + 30*second},
+		after: changed(entry{"n", "a", 2, -second, 30 * second, "n"}),
+	}))
 }
 
 func testRenewMany(s *stage) {
@@ -392,15 +402,28 @@ func testRenewMany(s *stage) {
 			},
 		},
 	}
-	text, args := withNames(s.text.renewFree, 3), []any{m, n, o, 3, 30 * second, m, a, n, a, o, a}
+	text := withNames(s.text.renewFree, 3)
+	args := []any{m, n, o, 3, 30 * second, true, m, a, 1, n, a, 2, o, a, 3}
 	for i := range tests {
 		tests[i].text, tests[i].args = text, args
 	}
-	s.run(tests)
+	s.run(append(tests, statementTest{
+		name: "another grant", before: changed(entry{"n", "a", 7, -second, second, "n"}),
+		text: text, args: args, want: outcome{1, newToken + 30*second},
+		after: []entry{renewed, {"n", "a", 7, -second, second, "n"}, three[2]},
+	}, statementTest{
+		name: "any grants", before: three, text: text,
+		args:  []any{m, n, o, 3, 30 * second, false, m, a, 0, n, a, 0, o, a, 0},
+		want:  outcome{2, newToken + 30*second},
+		after: []entry{renewed, {"n", "a", 2, -second, 30 * second, "n"}, three[2]},
+	}))
 	s.set(changed(entry{"n", "a", 2, -second, 0, "n"}))
-	s.wantRows(fmt.Sprintf("m a 1 %d\nn a 0 %d", newToken+second, newToken),
+	s.wantRows(fmt.Sprintf("m a 1 1 %d\nn a 2 0 %d", newToken+second, newToken),
 		withNames(s.text.holders, 2), m, n)
 }
+
+// writable is the row of list.sql that reports a server that is not read-only.
+const writable = "   0 0 0 0 0 "
 
 func testList(s *stage) {
 	s.set([]entry{
@@ -412,12 +435,12 @@ func testList(s *stage) {
 		{"o", "b", 6, -second, second, "o"},
 	})
 	const unix = 1800000000005007
-	m := fmt.Sprintf("m a meta 2 %d %d %d ", unix-second, unix+2*second, unix)
-	n := fmt.Sprintf("n b n 5 %d %d %d ", unix-2*second, unix+1, unix)
+	m := fmt.Sprintf("\nm a meta 2 %d %d %d 0 ", unix-second, unix+2*second, unix)
+	n := fmt.Sprintf("\nn b n 5 %d %d %d 0 ", unix-2*second, unix+1, unix)
 	for _, text := range []string{s.text.list, s.text.listPlain} {
-		s.wantRows(m+"\n"+n, text, 10, []byte("m"), []byte("o"), 10)
-		s.wantRows(m, text, 10, []byte("m"), []byte("o"), 1)
-		s.wantRows("", text, 10, []byte("p"), []byte("q"), 10)
+		s.wantRows(writable+m+n, text, 10, []byte("m"), []byte("o"), 10)
+		s.wantRows(writable+m, text, 10, []byte("m"), []byte("o"), 1)
+		s.wantRows(writable, text, 10, []byte("p"), []byte("q"), 10)
 	}
 }
 
@@ -437,13 +460,13 @@ func testLook(s *stage) {
 		{entry{"n", "*", 2, -second, 10 * second, "n"}, "0", "0.0000", "0.0000"},
 	} {
 		s.set(changed(tt.row))
-		s.wantRows(tt.held, s.text.held, []byte("n"))
-		s.wantRows(tt.seconds, sleep, minute, []byte("n"))
-		s.wantRows(tt.short, sleep, 3*second, []byte("n"))
+		s.wantRows(tt.held+" 0", s.text.held, []byte("n"))
+		s.wantRows(tt.seconds+" 0", sleep, minute, []byte("n"))
+		s.wantRows(tt.short+" 0", sleep, 3*second, []byte("n"))
 	}
 	s.set([]entry{three[0]})
-	s.wantRows("0", s.text.held, []byte("n"))
-	s.wantRows("0.0000", sleep, minute, []byte("n"))
+	s.wantRows("0 0", s.text.held, []byte("n"))
+	s.wantRows("0.0000 0", sleep, minute, []byte("n"))
 }
 
 // testRoster checks that a roster is stored only if the row is as it was read.
@@ -566,10 +589,10 @@ func testRosterReads(s *stage) {
 	o := fmt.Sprintf("b 6 %d %d %d 0 meta ", unix-second, unix+second, unix)
 	s.wantRows(n, s.text.rosterRead, []byte("n"))
 	s.wantRows(o, s.text.rosterRead, []byte("o"))
-	s.wantRows(fmt.Sprintf("* 5 %d text", unix), s.text.rosterLook, 4, []byte("n"))
-	s.wantRows(fmt.Sprintf("* 5 %d ", unix), s.text.rosterLook, 5, []byte("n"))
-	s.wantRows(fmt.Sprintf("b 6 %d ", unix), s.text.rosterLook, 5, []byte("o"))
-	listed := fmt.Sprintf("n *  5 %d %d %d ", unix-second, unix+second, unix)
+	s.wantRows(fmt.Sprintf("* 5 %d 0 text", unix), s.text.rosterLook, 4, []byte("n"))
+	s.wantRows(fmt.Sprintf("* 5 %d 0 ", unix), s.text.rosterLook, 5, []byte("n"))
+	s.wantRows(fmt.Sprintf("b 6 %d 0 ", unix), s.text.rosterLook, 5, []byte("o"))
+	listed := fmt.Sprintf("%s\nn *  5 %d %d %d 0 ", writable, unix-second, unix+second, unix)
 	s.wantRows(listed+"text", s.text.list, 4, []byte("n"), []byte("o"), 10)
 	s.wantRows(listed, s.text.list, 3, []byte("n"), []byte("o"), 10)
 }

@@ -192,6 +192,7 @@ func withEntry(text string) string {
 	}
 	return strings.NewReplacer(
 		"{doc}", rosterDoc, "{expires}", field("expires"), "{granted}", field("granted"),
+		"{fence}", field("fence"),
 	).Replace(text)
 }
 
@@ -203,9 +204,9 @@ func (d *driver) renewEntry(
 	if !isPlainWord(g.Owner) {
 		return a, false
 	}
-	ttl, sent := ceilMicros(g.TTL), time.Now()
+	ttl, fence, sent := ceilMicros(g.TTL), int64(g.Fence), time.Now()
 	out, err := exec(ctx, q, d.text.rosterRenew,
-		ttl, g.Owner, g.Owner, ttl, []byte(g.Key), g.Owner, g.Owner)
+		ttl, g.Owner, g.Owner, ttl, []byte(g.Key), g.Owner, fence, g.Owner, fence, g.Owner)
 	if isUnreadable(err) {
 		return a, false
 	}

@@ -318,9 +318,9 @@ func errorOf(_ outcome, err error) error { return err }
 // renewalError returns the error of roster-renew.sql.
 func renewalError(t *testing.T, d *driver, g *backend.Grant) error {
 	t.Helper()
-	micros := ceilMicros(g.TTL)
+	micros, fence := ceilMicros(g.TTL), int64(g.Fence)
 	return errorOf(exec(t.Context(), d.pools.main, d.text.rosterRenew,
-		micros, g.Owner, g.Owner, micros, []byte(g.Key), g.Owner, g.Owner))
+		micros, g.Owner, g.Owner, micros, []byte(g.Key), g.Owner, fence, g.Owner, fence, g.Owner))
 }
 
 // TestUnreadableRosters checks that the errors of the servers' functions for JSON are known.
@@ -432,6 +432,35 @@ func TestImpatientCallerDisturbsNoOther(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// stuck is a context whose Deadline does not return before its end.
+type stuck struct {
+	context.Context
+	called chan struct{} // is closed by the call
+}
+
+// Deadline implements context.Context.
+func (s stuck) Deadline() (time.Time, bool) {
+	close(s.called)
+	<-s.Done()
+	return time.Time{}, false
+}
+
+// TestContextOfACallerStopsNoOther has a caller whose context blocks.
+func TestContextOfACallerStopsNoOther(t *testing.T) {
+	t.Parallel()
+	s, called := newChanges(), make(chan struct{})
+	s.enter(t.Context(), "key", new(change))
+	go s.enter(stuck{t.Context(), called}, "key", new(change))
+	<-called
+	entered := make(chan bool, 1)
+	go func() { entered <- s.enter(t.Context(), "another key", new(change)) }()
+	select {
+	case <-entered:
+	case <-time.After(patience):
+		t.Error("a context that blocks stops all changes")
 	}
 }
 

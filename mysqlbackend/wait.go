@@ -110,7 +110,7 @@ func (d *driver) await(
 		return d.pollUntilFree(ctx, w.conn, key, bound)
 	}
 	micros := min(bound, maxSleep).Microseconds()
-	_, err := query(ctx, w.conn, scanNullable, d.text.sleep, max(micros, 0), []byte(key))
+	_, err := query(ctx, w.conn, scanWait, d.text.sleep, max(micros, 0), []byte(key))
 	if hasNumber(err, errInterrupted) {
 		return nil // woken
 	}
@@ -132,7 +132,7 @@ func (d *driver) pollUntilFree(
 ) error {
 	end := time.Now().Add(bound)
 	for p := minRowPoll; ; p = min(2*p, maxRowPoll) {
-		held, err := query(ctx, q, scanNullable, d.text.held, []byte(key))
+		held, err := query(ctx, q, scanWait, d.text.held, []byte(key))
 		left := time.Until(end)
 		switch {
 		case hasNumber(err, errInterrupted): // by a process of an earlier version
@@ -150,6 +150,17 @@ func (d *driver) pollUntilFree(
 
 // scanNullable reads a row of one number.
 func scanNullable(rows *sql.Rows) (n sql.NullInt64, err error) { return n, rows.Scan(&n) }
+
+// scanWait reads a row of one number and is_read_only. It returns errReadOnly for a read-only
+// server, whose locks and queues are not those of the writer.
+func scanWait(rows *sql.Rows) (n sql.NullInt64, err error) {
+	var isReadOnly bool
+	err = rows.Scan(&n, &isReadOnly)
+	if err == nil && isReadOnly {
+		err = errReadOnly
+	}
+	return n, err
+}
 
 // passSignalLater is called after a grant. If owner has waited and holds the signal, the background
 // gives the signal to the next waiter after maxKeep, unless the lock is released before.
@@ -253,12 +264,12 @@ func (q *queue) awaitSignal(
 	if !q.hasFractions {
 		seconds = float64((ms + 999) / 1000)
 	}
-	got, err := query(ctx, w.conn, scanNullable, withMillis(ms), signal, seconds)
+	got, err := query(ctx, w.conn, scanWait, withMillis(ms), signal, seconds)
 	switch {
 	case err != nil && !hasNumber(err, errTimedOut, errInterrupted):
 		return err
 	case err != nil || len(got) != 1 || !got[0].Valid: // it may have got it at the same moment
-		_, err = query(ctx, w.conn, scanNullable, releaseSignalSQL, signal)
+		_, err = query(ctx, w.conn, scanWait, releaseSignalSQL, signal)
 		return err
 	case got[0].Int64 == 1:
 		w.signal = signal
@@ -278,12 +289,15 @@ func (q *queue) giveBack(ctx context.Context, w *waitConn) {
 	q.free <- struct{}{}
 }
 
-const releaseSignalSQL = "SELECT RELEASE_LOCK(?)"
+// releaseSignalSQL gives a signal away. It returns 1, unless the connection did not have it, and
+// whether the server is read-only.
+const releaseSignalSQL = "SELECT RELEASE_LOCK(?), " +
+	"CONCAT(@@global.read_only) NOT IN ('0', 'OFF') AS is_read_only"
 
 // releaseSignal gives the signal of w to the next waiter. It returns false if w did not have it, or
 // if the connection is lost.
 func releaseSignal(ctx context.Context, w *waitConn) (ok bool) {
-	got, err := query(ctx, w.conn, scanNullable, releaseSignalSQL, w.signal)
+	got, err := query(ctx, w.conn, scanWait, releaseSignalSQL, w.signal)
 	return err == nil && len(got) == 1 && got[0].Int64 == 1
 }
 

@@ -77,21 +77,21 @@ func (b *batcher) do(ctx context.Context, req *backend.Request) (number int64, e
 		}
 	case <-ctx.Done():
 	}
-	return 0, b.leave(m)
+	return 0, b.leave(m, ctx.Err())
 }
 
-// leave notes that the caller of m has gone, and returns its error. A request that was not sent is
-// never sent later: leave and begin hold b.mu, so either begin finds that m waits no more, or leave
-// finds the attempt.
-func (b *batcher) leave(m *member) error {
+// leave notes that the caller of m has gone, and returns its error. reason is the error of its
+// context. A request that was not sent is never sent later: leave and begin hold b.mu, so either
+// begin finds that m waits no more, or leave finds the attempt.
+func (b *batcher) leave(m *member, reason error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m.attempt == nil {
 		b.remove(m)
-		return unsent(m.ctx.Err())
+		return unsent(reason)
 	}
 	m.attempt.abandon()
-	return m.ctx.Err()
+	return reason
 }
 
 // remove reports whether m waits, and removes it. b.mu must be held.

@@ -50,7 +50,9 @@
 // defaults of the server, the database and the role are. synchronous_commit is on, the isolation
 // level is READ COMMITTED, and statements end after two seconds. If a proxy or a login trigger
 // undoes this limit, Open returns ErrUnsupported. A server that is a standby or read-only is
-// ErrUnavailable.
+// ErrUnavailable, and the driver leaves it. So an operator fences a server before a switchover by
+// default_transaction_read_only = on, with ALTER SYSTEM and a reload. The driver does not set this
+// parameter, so a role with this default has no locks.
 //
 // Each statement is safe to repeat: acquiring is idempotent by owner, renewing and releasing check
 // the owner, and only the server's clock counts. A renewal creates nothing, so a row that was
@@ -157,7 +159,9 @@
 // ALTER ROLE … SET. No other client of the pooler may change them for its connection.
 //
 // All processes of a user share the pooler's connections to the server (default_pool_size), and so
-// no connection is left to renewals if they are in use. Let there be 20 for each process.
+// no connection is left to renewals if they are in use. Let there be 20 for each process. A
+// connection to the pooler that is idle for five seconds ends. The next renewal then makes another
+// one, which a pooler with max_client_conn connections refuses: leave room there, too.
 //
 // lock=session and a pooler are ErrUnsupported: connect to the server itself. Each request checks
 // that no proxy has replaced the connection since.

@@ -164,6 +164,10 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 // before it reports that there is nothing. Otherwise the core would take the release for done, and
 // a commit that takes longer than Capabilities.Late would leave the lock taken for a whole TTL. If
 // the wait lasts longer than statementTimeout, remove returns ErrUnavailable.
+//
+// If there is nothing, an earlier release of unknown outcome may have removed it. Its message did
+// not include the waiters of this driver, and it woke them perhaps before its commit. So remove
+// wakes them again.
 func (d *driver) remove(ctx context.Context, l *lane, g *backend.Grant) error {
 	err := d.removeSeen(ctx, l, g)
 	if !errors.Is(err, backend.ErrNotHeld) {
@@ -172,7 +176,11 @@ func (d *driver) remove(ctx context.Context, l *lane, g *backend.Grant) error {
 	if err := d.settleOne(ctx, g.Key); err != nil {
 		return err
 	}
-	return d.removeSeen(ctx, l, g)
+	err = d.removeSeen(ctx, l, g)
+	if errors.Is(err, backend.ErrNotHeld) {
+		d.listener.wakeAll(g.Key)
+	}
+	return err
 }
 
 // removeSeen removes the grant or the entry of g.Owner, as the row shows it.

@@ -126,7 +126,7 @@ func (d *driver) editAs(ctx context.Context, l *lane, key string, m *caller) err
 		}
 	case <-ctx.Done():
 	}
-	return l.editions.leave(d, l, key, m)
+	return l.editions.leave(d, l, key, m, ctx.Err())
 }
 
 // enter adds the change of m to the next edition of key.
@@ -188,10 +188,11 @@ func (m *caller) rank() int {
 	return 1
 }
 
-// leave notes that the caller of m has gone, and returns its error. A change that was not sent is
-// never sent later. An edition without callers makes no other wait: the next edition begins at
-// once, although a statement of the former may be under way for a moment.
-func (s *editions) leave(d *driver, l *lane, key string, m *caller) error {
+// leave notes that the caller of m has gone, and returns its error. reason is the error of its
+// context. A change that was not sent is never sent later. An edition without callers makes no
+// other wait: the next edition begins at once, although a statement of the former may be under way
+// for a moment.
+func (s *editions) leave(d *driver, l *lane, key string, m *caller, reason error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.left = true
@@ -205,10 +206,10 @@ func (s *editions) leave(d *driver, l *lane, key string, m *caller) error {
 		}
 	}
 	if m.attempt == nil {
-		return unsent(m.ctx.Err())
+		return unsent(reason)
 	}
 	m.attempt.abandon()
-	return m.ctx.Err()
+	return reason
 }
 
 // run makes e and answers its callers. A caller that was not served has an ended context, or a
@@ -422,10 +423,10 @@ func (e *edition) begin(conn *pgx.Conn) *attempt {
 }
 
 // isGone reports whether the caller of m has gone, or has to go. It compares the deadline with the
-// clock, because after a stop of the process the timer of the context may fire too late.
-// editions.mu must be held.
+// clock, because after a stop of the process the timer of the context may fire too late. It does
+// not call the context, which is the user's and could block. editions.mu must be held.
 func (m *caller) isGone() bool {
-	return m.left || m.ctx.Err() != nil || !m.end.IsZero() && !m.end.After(time.Now())
+	return m.left || !m.end.IsZero() && !m.end.After(time.Now())
 }
 
 // present returns the callers that have not gone.

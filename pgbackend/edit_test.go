@@ -143,11 +143,16 @@ func TestEditionLeavesOutACallerThatHasGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	gone, wanted := acquirer(ctx, goes), acquirer(t.Context(), stays)
 	alter := gone.alter
+	e := editionOf(d, stays.Key, gone, wanted)
+	gone.edition = e
 	gone.alter = func(entries *roster.Roster, next uint64, now int64) error {
-		defer cancel()
+		if cancel(); !gone.left {
+			err := d.main.editions.leave(d, d.main, goes.Key, gone, ctx.Err())
+			raw.WantIs(t, "the reading", err, context.Canceled)
+		}
 		return alter(entries, next, now)
 	}
-	editionOf(d, stays.Key, gone, wanted).run()
+	e.run()
 	if err := <-wanted.done; err != nil {
 		t.Errorf("Acquire: %v", err)
 	}
@@ -156,6 +161,31 @@ func TestEditionLeavesOutACallerThatHasGone(t *testing.T) {
 	}
 	if got := owners(t, d, stays.Key); !slices.Equal(got, []string{stays.Owner}) {
 		t.Errorf("holders %v", got)
+	}
+}
+
+// stuck is a context whose Err does not return before its end.
+type stuck struct{ context.Context }
+
+// Err implements context.Context.
+func (s stuck) Err() error {
+	<-s.Done()
+	return s.Context.Err()
+}
+
+// TestEditionCallsNoContext has a caller with a context that blocks. The other caller of the
+// edition has an answer.
+func TestEditionCallsNoContext(t *testing.T) {
+	t.Parallel()
+	d := opened(t, testenv.Postgres(t).URL)
+	blocks := acquirer(stuck{t.Context()}, permit(t, 2))
+	wanted := acquirer(t.Context(), permit(t, 2))
+	go editionOf(d, wanted.req.Key, blocks, wanted).run()
+	select {
+	case err := <-wanted.done:
+		raw.WantIs(t, "Acquire", err, nil)
+	case <-time.After(30 * time.Second):
+		t.Error("a context that blocks stops the edition")
 	}
 }
 
@@ -319,7 +349,7 @@ func TestWaiterOfTheSameDriverNeedsNoMessage(t *testing.T) {
 	exec(t, conn, "LISTEN "+channel)
 	g, waiter := raw.Acquire(t, d, raw.Request(t, time.Minute)), raw.Request(t, time.Minute)
 	_ = raw.Busy(t, d, waiter)
-	woken, leave := d.listener.join(waiter.Owner)
+	woken, leave := d.listener.join(waiter.Key, waiter.Owner)
 	defer leave()
 	awaitSignal(t, woken, "the first connection")
 	raw.Release(t, d, g)
@@ -330,4 +360,31 @@ func TestWaiterOfTheSameDriverNeedsNoMessage(t *testing.T) {
 	if err != nil || note.Payload != "last" {
 		t.Errorf("the release sent the message %v, %v", note, err)
 	}
+}
+
+// TestRepeatedReleaseWakesWaiters removes a holder without a message, as a release whose answer was
+// lost does. The repeated release finds nothing, and wakes the waiter of its driver.
+func TestRepeatedReleaseWakesWaiters(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	g, waiter := raw.Acquire(t, d, raw.Request(t, time.Minute)), raw.Request(t, time.Minute)
+	_ = raw.Busy(t, d, waiter)
+	woken, leave := d.listener.join(waiter.Key, waiter.Owner)
+	defer leave()
+	awaitSignal(t, woken, "the first connection")
+	other, leaveOther := d.listener.join("another key", "another owner")
+	defer leaveOther()
+	r := readOn(t, conn, d, g.Key)
+	next, _, err := r.edited([]*caller{leaver(t.Context(), g.Owner)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, d.sql.update, next.updateArgs(g.Key)...)
+	raw.WantIs(t, "Release", d.Release(t.Context(), g), backend.ErrNotHeld)
+	awaitSignal(t, woken, "the repeated release")
+	if len(other) > 0 {
+		t.Error("the release wakes the waiter of another key")
+	}
+	raw.Release(t, d, raw.Acquire(t, d, waiter))
 }

@@ -22,7 +22,7 @@ func TestSilentHostsArePassed(t *testing.T) {
 		"the listener": func(ctx context.Context, base origin) {
 			l := newListener(base, DefaultTimeout)
 			defer l.close()
-			_, leave := l.join("owner")
+			_, leave := l.join("key", "owner")
 			defer leave()
 			_ = l.await(ctx)
 		},

@@ -52,11 +52,11 @@ const (
 )
 
 // settings are the parameters of each connection on which the statements depend. A database or a
-// role can have other defaults.
+// role can have other defaults. default_transaction_read_only is not among them: an operator fences
+// a server with it before a switchover, and a parameter of the connection would overrule that.
 var settings = map[string]string{
 	"synchronous_commit":            "on",             // an answer is on the disk
 	"default_transaction_isolation": "read committed", // see statements
-	"default_transaction_read_only": "off",
 	"statement_timeout":             strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 	"lock_timeout":                  "0",
 	"idle_session_timeout":          "0",

@@ -62,8 +62,7 @@ func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t, "-c", "synchronous_commit=off",
 		"-c", "default_transaction_isolation=serializable",
-		"-c", "default_transaction_read_only=on", "-c", "statement_timeout=1",
-		"-c", "transaction_timeout=1min")
+		"-c", "statement_timeout=1", "-c", "transaction_timeout=1min")
 	d := opened(t, s.URL)
 	wanted := maps.Clone(settings)
 	wanted["transaction_timeout"] = "0"
@@ -350,13 +349,13 @@ func TestMessagesReachTheDriver(t *testing.T) {
 // hears checks that a message wakes a waiter of d, and closes d.
 func hears(t *testing.T, s *testenv.Server, d *driver) {
 	t.Helper()
-	_, leave := d.listener.join("first")
+	_, leave := d.listener.join("key", "first")
 	defer leave()
 	if err := d.listener.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	owner := raw.NewOwner()
-	woken, leave := d.listener.join(owner)
+	woken, leave := d.listener.join("key", owner)
 	defer leave()
 	exec(t, connected(t, s.URL), `SELECT pg_notify($1, $2)`, channel, owner)
 	select {
@@ -540,6 +539,58 @@ func leavesReadOnly(t *testing.T, d *driver) {
 		}
 		raw.WantIs(t, what+" on a standby", request(t.Context()), backend.ErrUnavailable)
 		raw.WantIs(t, what+" on the next connection", request(t.Context()), nil)
+	}
+}
+
+// TestFencedServerIsLeft makes a server read-only, as an operator does before a switchover. The
+// driver has no answer of it, and ends all connections, also the connection for its waiters.
+func TestFencedServerIsLeft(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	d, conn := opened(t, s.URL), connected(t, s.URL)
+	g := raw.Acquire(t, d, named(t, "held"))
+	woken, leave := d.listener.join("key", "owner")
+	defer leave()
+	awaitSignal(t, woken, "the first connection")
+	exec(t, conn, `ALTER SYSTEM SET default_transaction_read_only = on`)
+	exec(t, conn, `SELECT pg_reload_conf()`)
+	awaitUnavailable(t, d)
+	for what, request := range map[string]func(context.Context) error{
+		"Renew":   renewing(d, g),
+		"Acquire": acquiring(d, named(t, "free")),
+		"Inspect": func(ctx context.Context) error {
+			_, err := d.Inspect(ctx, g.Key)
+			return err
+		},
+	} {
+		raw.WantIs(t, what, request(t.Context()), backend.ErrUnavailable)
+	}
+	awaitNoConnection(t, conn)
+	exec(t, conn, `ALTER SYSTEM RESET default_transaction_read_only`)
+	exec(t, conn, `SELECT pg_reload_conf()`)
+	raw.WantIs(t, "Renew", answered(t, renewing(d, g)), nil)
+	raw.WantIs(t, "Acquire", answered(t, acquiring(d, named(t, "free"))), nil)
+	awaitSignal(t, woken, "the next connection")
+	raw.Release(t, d, g)
+}
+
+// awaitNoConnection waits until no driver has a connection to the server.
+func awaitNoConnection(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	for end := time.Now().Add(3 * pingInterval); ; {
+		var n int
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE application_name = $1`, settings["application_name"]).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d connections to a read-only server", n)
+		}
+		_ = pause(t.Context(), maxPause)
 	}
 }
 
@@ -729,7 +780,7 @@ func TestLostListenerWakesWaiters(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t)
 	d, conn := opened(t, s.URL), connected(t, s.URL)
-	woken, leave := d.listener.join("owner")
+	woken, leave := d.listener.join("key", "owner")
 	defer leave()
 	awaitSignal(t, woken, "the first connection")
 	for ended := false; !ended; {

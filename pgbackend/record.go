@@ -137,8 +137,9 @@ type change func(entries *roster.Roster, fence uint64, now int64) error
 
 // edited returns the row after the changes of callers, which then have their answers, and the
 // owners of the waiters that the changes let in. If nothing has to be stored, next is nil. The
-// changes are made in the order of callers, each of them in the result of the former ones. err is
-// about the row, and not about a change: then no caller has an answer.
+// changes are made in the order of callers, each of them in the result of the former ones. A grant
+// that a later change breaks has been answered, so its fence is stored. err is about the row, and
+// not about a change: then no caller has an answer.
 func (r *row) edited(callers []*caller) (next *row, woken []string, err error) {
 	before, err := r.entries()
 	if err != nil {
@@ -154,7 +155,7 @@ func (r *row) edited(callers []*caller) (next *row, woken []string, err error) {
 			last = max(last, e.Fence)
 		}
 	}
-	if !changed || slices.Equal(before, entries) {
+	if !changed || last == uint64(r.fence) && slices.Equal(before, entries) {
 		return nil, nil, nil
 	}
 	for _, e := range entries {

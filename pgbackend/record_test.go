@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -27,6 +28,27 @@ func TestFenceOfAWrongClock(t *testing.T) {
 	err := r.scan(noRow(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)))
 	if err != nil || r.fence <= 0 || r.version <= 0 {
 		t.Errorf("the fence is %d, the version is %d, error %v", r.fence, r.version, err)
+	}
+}
+
+// TestFenceOfABrokenGrantIsStored breaks a grant in the edition that has made it. Its holder has
+// the fence, so no other grant may have it.
+func TestFenceOfABrokenGrantIsStored(t *testing.T) {
+	t.Parallel()
+	holder := acquirer(t.Context(), raw.Request(t, time.Minute))
+	breaker := &caller{alter: func(entries *roster.Roster, _ uint64, _ int64) error {
+		return entries.Break("")
+	}}
+	r := &row{found: true, fence: 7, now: time.Now()}
+	next, _, err := r.edited([]*caller{holder, breaker})
+	if err != nil || holder.answer != nil || breaker.answer != nil || holder.fence != 8 {
+		t.Fatalf("edited: %v, %v, %v, fence %d", err, holder.answer, breaker.answer, holder.fence)
+	}
+	if next == nil || next.fence != 8 || next.owner != "" || next.roster != nil {
+		t.Errorf("the row is %+v, want a free row with the fence 8", next)
+	}
+	if next, _, err = r.edited([]*caller{breaker}); next != nil || err != nil {
+		t.Errorf("Break of a free lock stores %+v, %v", next, err)
 	}
 }
 

@@ -45,7 +45,7 @@ func (d *driver) Wait(
 // reads the row, so that a statement that changes the row in between is in the reading, or its
 // message arrives.
 func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) error {
-	woken, leave := d.listener.join(req.Owner)
+	woken, leave := d.listener.join(req.Key, req.Owner)
 	defer leave()
 	if err := d.listener.await(ctx); err != nil {
 		return err
@@ -77,14 +77,20 @@ type listener struct {
 	done    sync.WaitGroup
 
 	mu      sync.Mutex
-	ready   chan struct{} // closed while the connection listens
-	waiters map[string]chan struct{}
+	ready   chan struct{}     // closed while the connection listens
+	waiters map[string]waiter // by owner
+}
+
+// waiter is a waiter of this driver for the lock of key.
+type waiter struct {
+	key    string
+	signal chan struct{} // has room for one signal
 }
 
 func newListener(base origin, timeout time.Duration) *listener {
 	l := &listener{
 		base: base, timeout: timeout,
-		ready: make(chan struct{}), waiters: make(map[string]chan struct{}),
+		ready: make(chan struct{}), waiters: make(map[string]waiter),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -98,18 +104,18 @@ func (l *listener) close() {
 	l.done.Wait()
 }
 
-// join begins to listen for an owner, until leave is called. The channel has room for one signal,
-// so a message that comes before the waiter blocks is not lost.
-func (l *listener) join(owner string) (woken <-chan struct{}, leave func()) {
+// join begins to listen for an owner that waits for the lock of key, until leave is called. The
+// channel has room for one signal, so a message that comes before the waiter blocks is not lost.
+func (l *listener) join(key, owner string) (woken <-chan struct{}, leave func()) {
 	l.start.Do(func() { l.done.Go(l.run) })
 	signal := make(chan struct{}, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiters[owner] = signal
+	l.waiters[owner] = waiter{key, signal}
 	return signal, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.waiters[owner] == signal {
+		if l.waiters[owner].signal == signal {
 			delete(l.waiters, owner)
 		}
 	}
@@ -195,7 +201,7 @@ func (l *listener) receive(conn *pgx.Conn) {
 			return
 		default:
 			ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
-			err := conn.Ping(ctx)
+			err := checkWritable(ctx, conn)
 			cancel()
 			if err != nil {
 				return
@@ -204,13 +210,25 @@ func (l *listener) receive(conn *pgx.Conn) {
 	}
 }
 
+// checkWritable returns an error if the connection is lost, or its server has become read-only: the
+// host name may then refer to another server, which sends the messages.
+func checkWritable(ctx context.Context, conn *pgx.Conn) error {
+	var isReadOnly bool
+	err := conn.QueryRow(ctx, "SELECT current_setting('transaction_read_only') = 'on'").
+		Scan(&isReadOnly)
+	if err == nil && isReadOnly {
+		err = errReadOnly
+	}
+	return err
+}
+
 // up wakes all waiters, because what was sent before is lost.
 func (l *listener) up() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.ready)
-	for _, signal := range l.waiters {
-		notify(signal)
+	for _, w := range l.waiters {
+		notify(w.signal)
 	}
 }
 
@@ -225,8 +243,19 @@ func (l *listener) wake(owners ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, owner := range owners {
-		if signal, ok := l.waiters[owner]; ok {
-			notify(signal)
+		if w, ok := l.waiters[owner]; ok {
+			notify(w.signal)
+		}
+	}
+}
+
+// wakeAll wakes all waiters of this driver for the lock of key.
+func (l *listener) wakeAll(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.waiters {
+		if w.key == key {
+			notify(w.signal)
 		}
 	}
 }

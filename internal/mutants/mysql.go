@@ -223,7 +223,7 @@ var mysqlMutants = []mutant{
 		guard: "mysql: owner check in renew", file: "mysqlbackend/statements/renew.sql",
 		without: "a renewal proves another owner's lock",
 		edits:   []edit{{old: "AND owner = ?", new: "AND (owner = ? OR TRUE)"}},
-		pkg:     "mysqlbackend", test: "TestConformance/RenewIsOwnerChecked",
+		pkg:     "mysqlbackend", test: "TestRebuiltGrantIsOwnerChecked",
 	},
 	{
 		guard: "mysql: terms count from the sending", file: "mysqlbackend/driver.go",
@@ -473,8 +473,8 @@ var mysqlMutants = []mutant{
 		guard: "mysql: owner check in a batch", file: "mysqlbackend/statements/renew-free.sql",
 		without: "a renewal prolongs another owner's grant",
 		edits: []edit{{
-			old: "WHERE (t.name, t.owner) IN ({pairs})",
-			new: "WHERE ((t.name, t.owner) IN ({pairs}) OR TRUE)",
+			old: "WHERE (t.name, t.owner, IF(?, t.token, 0)) IN ({grants})",
+			new: "WHERE ((t.name, t.owner, IF(?, t.token, 0)) IN ({grants}) OR TRUE)",
 		}},
 		pkg: "mysqlbackend", test: "TestRenewAllTakesAnyBatch",
 	},
@@ -732,8 +732,7 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/statements/acquire-all.sql",
 		without: "a request that is executed after its successor makes two holders",
 		edits: []edit{{
-			old: "GREATEST(t.expires, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)",
-			new: "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
+			old: "IF(f.has, t.expires, UTC_TIMESTAMP(6))", new: "UTC_TIMESTAMP(6)",
 		}},
 		pkg: "mysqlbackend", test: "TestLateRequestShortensNoTerm",
 	},
@@ -966,5 +965,170 @@ var mysqlMutants = []mutant{
 			old: "MinVersion: tls.VersionTLS12, ", new: "InsecureSkipVerify: true, ",
 		}},
 		pkg: "mysqlbackend", test: "TestTLS",
+	},
+	{
+		guard:   "mysql: a renewal is of its grant",
+		file:    "mysqlbackend/statements/renew.sql",
+		without: "a broken lease lives on, although the lock has had another holder since then",
+		edits: []edit{{
+			old: "AND (? = 0 OR token = ?)",
+			new: "AND (? = 0 OR token = ? OR TRUE)",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: renewals in a batch are of their grants",
+		file:    "mysqlbackend/renew.go",
+		without: "a broken lease lives on, although the lock has had another holder since then",
+		edits: []edit{{
+			old: "r.grants[indices[0]].Fence > 0",
+			new: "false",
+		}, {
+			old: "[]byte(gs[i].Owner), int64(gs[i].Fence))",
+			new: "[]byte(gs[i].Owner), 0)",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: a batch finds no other grant of the owner",
+		file:    "mysqlbackend/renew.go",
+		without: "a broken lease lives on, although the lock has had another holder since then",
+		edits: []edit{{
+			old: "h.token == int64(g.Fence))",
+			new: "h.token == int64(g.Fence) || true)",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: a renewal in a roster is of its grant",
+		file:    "mysqlbackend/statements/roster-renew.sql",
+		without: "a broken lease lives on, although the lock has had another holder since then",
+		edits: []edit{{
+			old: "CAST(JSON_EXTRACT({doc}, {fence}) AS SIGNED) = ?)",
+			new: "CAST(JSON_EXTRACT({doc}, {fence}) AS SIGNED) = ? OR TRUE)",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: renewals of a roster are of their grants",
+		file:    "mysqlbackend/roster.go",
+		without: "a broken lease lives on, although the lock has had another holder since then",
+		edits: []edit{{
+			old: "if !isOther(r.Find(g.Owner), g) {",
+			new: "if true {",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: an Export is of its grant",
+		file:    "mysqlbackend/move.go",
+		without: "the ticket of a broken lease is good",
+		edits: []edit{{
+			old: "if isOther(r.Find(g.Owner), g) {\n\t\t\treturn backend.ErrLost\n\t\t}\n" +
+				"\t\treturn r.Export",
+			new: "if false {\n\t\t\treturn backend.ErrLost\n\t\t}\n\t\treturn r.Export",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: a Downgrade is of its grant",
+		file:    "mysqlbackend/move.go",
+		without: "the Downgrade of a broken lease succeeds",
+		edits: []edit{{
+			old: "if isOther(r.Find(g.Owner), g) {\n\t\t\treturn backend.ErrLost\n\t\t}\n" +
+				"\t\tshared",
+			new: "if false {\n\t\t\treturn backend.ErrLost\n\t\t}\n\t\tshared",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: a repetition keeps the fence",
+		file:    "mysqlbackend/statements/acquire.sql",
+		without: "a repetition that is executed late ends the lease",
+		edits: []edit{{
+			old: "IF(expires > UTC_TIMESTAMP(6), token,",
+			new: "IF(FALSE, token,",
+		}},
+		pkg: "mysqlbackend", test: "TestLateGrantRevivesNoBrokenLease",
+	},
+	{
+		guard:   "mysql: a repeated AcquireAll keeps its fence",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "a repetition that is executed late ends the leases",
+		edits: []edit{{
+			old: "IF(MIN(has) OVER () AND",
+			new: "IF(FALSE AND",
+		}},
+		pkg: "mysqlbackend", test: "TestRepeatedAllKeepsItsFence",
+	},
+	{
+		guard:   "mysql: a new holder has its own term",
+		file:    "mysqlbackend/statements/acquire-all.sql",
+		without: "after the clock was set back, a new holder keeps a lock for hours",
+		edits: []edit{{
+			old: "IF(f.has, t.expires, UTC_TIMESTAMP(6))",
+			new: "t.expires",
+		}},
+		pkg: "mysqlbackend", test: "TestFreeLockIsFreeWhenTheClockWasSetBack",
+	},
+	{
+		guard:   "mysql: a read-only server shows no lock",
+		file:    "mysqlbackend/statements/list.sql",
+		without: "a demoted master shows old holders, or none",
+		edits: []edit{{
+			old: "CONCAT(@@global.read_only) NOT IN ('0', 'OFF') AS is_read_only",
+			new: "0 AS is_read_only",
+		}},
+		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
+	},
+	{
+		guard:   "mysql: waiters in a roster leave a read-only server",
+		file:    "mysqlbackend/statements/roster-look.sql",
+		without: "a waiter stays with a demoted master, and misses its turn",
+		edits: []edit{{
+			old: "CONCAT(@@global.read_only) NOT IN ('0', 'OFF') AS is_read_only",
+			new: "0 AS is_read_only",
+		}},
+		pkg: "mysqlbackend", test: "TestWaitersLeaveAReadOnlyServer",
+	},
+	{
+		guard:   "mysql: waiters in a queue leave a read-only server",
+		file:    "mysqlbackend/statements/queue.sql",
+		without: "a waiter stays in the queue of a demoted master",
+		edits: []edit{{
+			old: "CONCAT(@@global.read_only) NOT IN ('0', 'OFF') AS is_read_only",
+			new: "0 AS is_read_only",
+		}},
+		pkg: "mysqlbackend", test: "TestWaitersLeaveAReadOnlyServer",
+	},
+	{
+		guard:   "mysql: the first waiter leaves a read-only server",
+		file:    "mysqlbackend/statements/sleep.sql",
+		without: "the first waiter sleeps on a demoted master",
+		edits: []edit{{
+			old: "CONCAT(@@global.read_only) NOT IN ('0', 'OFF') AS is_read_only",
+			new: "0 AS is_read_only",
+		}},
+		pkg: "mysqlbackend", test: "TestWaitersLeaveAReadOnlyServer",
+	},
+	{
+		guard:   "mysql: the first waiter polls no read-only server",
+		file:    "mysqlbackend/statements/held.sql",
+		without: "the first waiter polls a demoted master",
+		edits: []edit{{
+			old: "CONCAT(@@global.read_only) NOT IN ('0', 'OFF') AS is_read_only",
+			new: "0 AS is_read_only",
+		}},
+		pkg: "mysqlbackend", test: "TestWaitersLeaveAReadOnlyServer",
+	},
+	{
+		guard:   "mysql: a context of a caller stops no other",
+		file:    "mysqlbackend/changes.go",
+		without: "a context that blocks stops all other changes of the driver",
+		edits: []edit{{
+			old: "c.end = end",
+			new: "c.end = end\n\tc.end, _ = ctx.Deadline()",
+		}},
+		pkg: "mysqlbackend", test: "TestContextOfACallerStopsNoOther",
 	},
 }

@@ -1,7 +1,7 @@
 -- acquire.sql: one attempt to become the holder.
 --
--- params   name, owner, TTL in µs, meta, first, owner, owner, owner, owner, meta, owner,
---          TTL; first is 1 if owner is the first waiter
+-- params   name, owner, TTL in µs, meta, first, owner, owner, owner, owner, meta, owner, TTL;
+--          first is 1 if owner is the first waiter
 -- returns  as the insert id, which is part of the answer itself:
 --          the fence, if owner is the holder now;
 --          2^62 + the µs that the holder has left, if another owner holds the lock;
@@ -9,13 +9,15 @@
 --          2^62, if the lock is free, but kept for the first waiter;
 --          1, if the server is read-only: the statement has changed nothing
 --
--- Idempotent by owner: if the holder repeats it, the answer is a new fence and a full term.
--- A refusal changes nothing, so nothing is written.
+-- Idempotent by owner: if the holder repeats it, the answer is the same fence and a full term. A
+-- late statement after a break makes another grant of the same owner, with another fence; see
+-- renew.sql. A refusal changes nothing, so nothing is written.
 --
 -- A lock that is released while requests wait is kept for the first waiter. A request of the
 -- first waiter that began before the release takes nothing: it may be late, and its grant
 -- broken since. A free lock that is kept for more than a minute was released before the
--- clock was set back.
+-- clock was set back. The term of a lock that can be taken ends now, before the new one begins:
+-- only the term of its owner goes on.
 --
 -- A demoted master with read_only still writes for a user with SUPER or CONNECTION_ADMIN. So
 -- the statement itself reads that variable, as text: it is a number or a word.
@@ -36,12 +38,12 @@ SELECT
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?
 FROM DUAL WHERE LAST_INSERT_ID(IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, 0)) = 0
 ON DUPLICATE KEY UPDATE
-  owner = IF(expires <= UTC_TIMESTAMP(6)
-    OR owner = '' AND (? AND since <= UTC_TIMESTAMP(6)
-      OR expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE),
-    ?, owner),
+  expires = IF(owner = '' AND (? AND since <= UTC_TIMESTAMP(6)
+    OR expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE), UTC_TIMESTAMP(6), expires),
+  owner = IF(expires <= UTC_TIMESTAMP(6), ?, owner),
   token = IF(owner = ?,
-    LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)))),
+    LAST_INSERT_ID(IF(expires > UTC_TIMESTAMP(6), token,
+      GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6))))),
     token + 0 * LAST_INSERT_ID(
       (1 << 62) + IF(owner = '*', 1 << 61, 0)
       + IF(owner = '', 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)))),

@@ -1,7 +1,8 @@
 -- renew-free.sql: renew.sql for many grants with one TTL, except those whose rows are locked
 -- now.
 --
--- params   {names}: the names, their number, TTL in µs; {pairs}: name and owner of each
+-- params   {names}: the names, their number, TTL in µs, whether the grants have fences; {grants}:
+--          name, owner and fence of each, where 0 is no fence
 -- returns  as the number of changed rows: the number of new terms;
 --          as the insert id: the end of the new terms in µs since 2026, 0 if there are none,
 --          1 if the server is read-only, which changes nothing; see acquire.sql
@@ -21,4 +22,4 @@
 SET t.expires = GREATEST(t.expires, TIMESTAMP'2026-01-01 00:00:00' + INTERVAL LAST_INSERT_ID(
   IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1,
     TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6)) + ?)) MICROSECOND)
-WHERE (t.name, t.owner) IN ({pairs}) AND t.expires > UTC_TIMESTAMP(6)
+WHERE (t.name, t.owner, IF(?, t.token, 0)) IN ({grants}) AND t.expires > UTC_TIMESTAMP(6)
