@@ -1126,8 +1126,10 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/changes.go",
 		without: "a context that blocks stops all other changes of the driver",
 		edits: []edit{{
-			old: "c.end = end",
-			new: "c.end = end\n\tc.end, _ = ctx.Deadline()",
+			old: "\tend, _ := ctx.Deadline() // not with the mutex held: ctx is the user's\n",
+			new: "",
+		}, {
+			old: "c.end = end", new: "c.end, _ = ctx.Deadline()",
 		}},
 		pkg: "mysqlbackend", test: "TestContextOfACallerStopsNoOther",
 	},
