@@ -457,32 +457,6 @@ func TestObserveYieldsTheStateAgainAfterAnError(t *testing.T) {
 	})
 }
 
-// TestObserveShowsADowngrade checks that a Downgrade is a change, although the holder is the same.
-func TestObserveShowsADowngrade(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := clientsOf(t, 1)[0]
-		lease := takes(t, c, "x")
-		var modes []backend.Mode
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for info, err := range c.Observe(ctx, "x") {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if modes = append(modes, info.Mode); len(modes) == 1 {
-				if err := lease.Downgrade(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if want := []backend.Mode{backend.Exclusive, backend.Shared}; !slices.Equal(modes, want) {
-			t.Errorf("observed the modes %v, want %v", modes, want)
-		}
-		frees(t, lease)
-	})
-}
-
 // TestObserverMayChangeItsInfo checks that Observe compares states of its own.
 func TestObserverMayChangeItsInfo(t *testing.T) {
 	t.Parallel()

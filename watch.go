@@ -21,8 +21,8 @@ const (
 
 // Observe returns the state of a lock now, and then each change of its holders: for an election,
 // the present leader and each new one. Changes that follow each other quickly may come as one. A
-// Downgrade is a change, and a renewal is none. After an error the next state is yielded even if it
-// is the last one again.
+// renewal and a Downgrade are no changes. After an error the next state is yielded even if it is
+// the last one again.
 //
 // The backend reports the changes where it can; otherwise Observe inspects the lock every 250 ms.
 // It sends requests only while the loop runs, and blocks in between. The loop ends when ctx ends,
@@ -62,15 +62,17 @@ func (c *Client) observe(
 	if changed != nil {
 		interval = watchedInterval
 	}
-	var last *state // of the last Info that was yielded; nil after an error
+	var last holders // of the last Info that was yielded
+	known := false   // whether it was; not after an error
 	for failures := 0; engine.ContextError(ctx) == nil; {
 		info, err := c.inspect(ctx, name)
-		now := stateOf(info)
-		isNews := err != nil || last == nil || !last.equals(now)
-		last = now
+		isNews := true
 		if failures++; err == nil {
-			failures = 0
+			now := holdersOf(info)
+			isNews = !known || !last.equals(now)
+			last, failures = now, 0
 		}
+		known = err == nil
 		switch {
 		case engine.ContextError(ctx) != nil:
 			return nil
@@ -97,29 +99,19 @@ func (c *Client) observe(
 	return nil
 }
 
-// state is what Observe compares: a renewal changes nothing of it. It shares no memory with an
-// Info, which the user may change.
-type state struct {
-	mode    backend.Mode     // of the holders; 0 if there is none
-	holders []backend.Holder // in the order of their owners
+// holders are what Observe compares, in the order of their owners: a renewal and a Downgrade change
+// neither the owner nor the fence. They share no memory with an Info, which the user may change.
+type holders []backend.Holder
+
+// holdersOf returns the holders that info shows.
+func holdersOf(info *backend.Info) holders {
+	return slices.SortedFunc(slices.Values(info.Holders), func(a, b backend.Holder) int {
+		return strings.Compare(a.Owner, b.Owner)
+	})
 }
 
-// stateOf returns the state that info shows, or nil if info is nil.
-func stateOf(info *backend.Info) *state {
-	if info == nil {
-		return nil
-	}
-	s := &state{holders: slices.SortedFunc(slices.Values(info.Holders),
-		func(a, b backend.Holder) int { return strings.Compare(a.Owner, b.Owner) })}
-	if len(s.holders) > 0 {
-		s.mode = info.Mode
-	}
-	return s
-}
-
-func (s *state) equals(other *state) bool {
-	return s.mode == other.mode &&
-		slices.EqualFunc(s.holders, other.holders, func(a, b backend.Holder) bool {
-			return a.Owner == b.Owner && a.Fence == b.Fence
-		})
+func (h holders) equals(other holders) bool {
+	return slices.EqualFunc(h, other, func(a, b backend.Holder) bool {
+		return a.Owner == b.Owner && a.Fence == b.Fence
+	})
 }

@@ -1369,8 +1369,7 @@ var coreMutants = []mutant{
 		guard: "Observe yields again after an error", file: "watch.go",
 		without: "a user that takes an error for unknown does not hear of the same leader again",
 		edits: []edit{{
-			old: "		last = now\n",
-			new: "		if now != nil {\n			last = now\n		}\n",
+			old: "known = err == nil", new: "known = known || err == nil",
 		}},
 		pkg: ".", test: "TestObserveYieldsTheStateAgainAfterAnError",
 	},
