@@ -101,9 +101,9 @@ func (t *tap) Close() error {
 	return t.close()
 }
 
-// await waits for n answers to o that meet cond; a nil cond accepts any answer. It reports whether
-// they arrived within twice prompt and before the end of the case.
-func (t *tap) await(o op, n int, cond func(call) bool) bool {
+// await waits for n answers to o that meet cond; a nil cond accepts any answer. It ends the case if
+// they do not arrive within twice prompt.
+func (t *tap) await(o op, n int, cond func(call) bool) {
 	t.f.Helper()
 	timeout := time.NewTimer(2 * prompt)
 	defer timeout.Stop()
@@ -111,17 +111,15 @@ func (t *tap) await(o op, n int, cond func(call) bool) bool {
 		calls, changed := t.snapshot()
 		seen := count(calls, o, cond)
 		if seen >= n {
-			return true
+			return
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
-			t.f.Errorf("connection %d: %d such answers to %s, want %d", t.connection, seen, o, n)
-			return false
+			t.f.Fatalf("connection %d: %d such answers to %s, want %d", t.connection, seen, o, n)
 		case <-t.f.ctx.Done():
-			t.f.Errorf("connection %d: %d such answers to %s at the end of the case, want %d",
+			t.f.Fatalf("connection %d: %d such answers to %s at the end of the case, want %d",
 				t.connection, seen, o, n)
-			return false
 		}
 	}
 }
