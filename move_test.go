@@ -695,7 +695,7 @@ func TestLossDuringAnExport(t *testing.T) {
 		d.export = func(ctx context.Context, g *backend.Grant) (string, error) {
 			ticket, err := d.movable.Export(ctx, g)
 			executed.Store(true)
-			time.Sleep(ttl / 3) // a renewal would be due
+			time.Sleep(ttl / 2) // a renewal would be due
 			return ticket, err
 		}
 		d.renew = func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
