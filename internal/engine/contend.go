@@ -170,7 +170,7 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 	if waited && a.isShort(grant) {
 		waited = !a.prolong(ctx, grant)
 		grant = a.grant
-		if waited && l.NoRenewal { // nothing else would renew it
+		if waited && l.NoRenewal && !a.isGone() { // nothing else would renew it
 			return errBroken
 		}
 	}
