@@ -389,7 +389,7 @@ func TestGrantThroughWaitThatIsGone(t *testing.T) {
 		d.renews = []renewStep{renewFails(backend.ErrLost)}
 		c := open(t, d, dlock.WithTTL(ttl), dlock.WithoutRenewal())
 		lease := takes(t, c, "x")
-		owners := d.of("acquire") // the background releases the first one before or after the second
+		owners := d.of("acquire") // the first one is released in the background
 		if len(owners) != 2 || len(d.of("wait")) != 1 || len(d.of("renew")) != 1 {
 			t.Fatalf("the calls to the driver are %s", d.story())
 		}
