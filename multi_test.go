@@ -427,8 +427,8 @@ func TestObserveOnADeadContext(t *testing.T) {
 	}
 }
 
-// TestObserveYieldsTheStateAgainAfterAnError checks that a user who takes an error for "unknown" is
-// shown the holder again, although it is the same.
+// TestObserveYieldsTheStateAgainAfterAnError checks that a user that takes an error for "unknown"
+// is shown the holder again, although it is the same.
 func TestObserveYieldsTheStateAgainAfterAnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

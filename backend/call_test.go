@@ -54,8 +54,8 @@ func TestCallDoesNotBeginOnADeadContext(t *testing.T) {
 	}
 }
 
-// TestCallOfAFunctionThatDoesNotReturn checks that a panic of the function reaches the caller, who
-// may recover from it. The end of its goroutine is an error.
+// TestCallOfAFunctionThatDoesNotReturn checks that a panic of the function reaches the caller,
+// which may recover from it. The end of its goroutine is an error.
 func TestCallOfAFunctionThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // it fails if a Call waits for ever

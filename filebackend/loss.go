@@ -46,7 +46,7 @@ func (d *driver) check(a *acquisition) error {
 // the descriptor of the lock, and syncs, so that the server has to answer. The server of NFS drops
 // the locks of a client that was cut off for longer than its lease, and the client then refuses
 // each write with EIO (fcntl(2), "Lost locks"). The byte is the first one of every lock file, so
-// the write changes nothing, whoever has the lock. a.mu must be held.
+// the write changes no record of a holder. a.mu must be held.
 func (d *driver) prove(a *acquisition) error {
 	err := ignoreInterrupts(func() error {
 		_, err := unix.Pwrite(a.file.fd, []byte(magic[:1]), 0)

@@ -1306,7 +1306,7 @@ var coreMutants = []mutant{
 	{
 		guard:   "a grant that is lost during its Export is released",
 		file:    "internal/engine/acquisition.go",
-		without: "a lock whose ticket nobody has stays taken until the end of its term",
+		without: "a lock whose ticket has no owner stays taken until the end of its term",
 		edits:   []edit{{old: "if a.repeat || a.pin == inExport {", new: "if a.repeat {"}},
 		pkg:     ".", test: "TestReportedLossDuringAnExport",
 	},
