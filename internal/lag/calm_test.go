@@ -12,7 +12,7 @@ import (
 // TestCalmWaitsForABusyMachine keeps the processors busy for a while.
 func TestCalmWaitsForABusyMachine(t *testing.T) {
 	if ready() == 0 {
-		t.Skip("the system does not report how many threads are ready to run")
+		t.Skip("does not apply: this system does not count the threads that are ready to run")
 	}
 	busy, stop := context.WithCancel(t.Context())
 	var burners sync.WaitGroup
