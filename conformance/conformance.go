@@ -225,9 +225,10 @@ func serverless(h Harness) string {
 // case runs, the case ends soon as well, whatever it has found.
 //
 // A failed observation is void if the machine or the server stood still for longer than its terms
-// allow. It is also void if the server let no client in. Run repeats a void observation with a new
-// Harness and longer terms, up to five observations in total. It logs each void observation, or
-// calls the method Void(reason string) of t if t has one. A second holder is never void.
+// allow. It is also void if a connection or a request had no answer for more than a second, and no
+// fault of the case was the reason. Run repeats a void observation with a new Harness and longer
+// terms, up to five observations in total. It logs each void observation, or calls the method
+// Void(reason string) of t if t has one. A second holder is never void.
 func (c Case) Run(t TB, mk HarnessMaker) {
 	t.Helper()
 	c.runAs(unknown, t, mk)

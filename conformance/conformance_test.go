@@ -671,16 +671,43 @@ func TestSlowOpeningIsVoid(t *testing.T) {
 			if tt.fault {
 				defer f.fault()()
 			}
-			f.noteOpening(time.Now().Add(-tt.took))
+			f.noteUnanswered(time.Now().Add(-tt.took))
 			f.Errorf("not connected")
 		}}, mem{})
 		if !r.said("not connected") || len(r.voids) != tt.voids {
 			t.Errorf("%s: errors %q, void %q, want %d void", tt.what, r.errors, r.voids, tt.voids)
 		}
 		for _, text := range r.voids {
-			if !strings.Contains(text, "the server let no client in for 2") {
+			if !strings.Contains(text, "the server answered nothing for 2") {
 				t.Errorf("%s: void because %q", tt.what, text)
 			}
+		}
+	}
+}
+
+// TestUnansweredRequestIsVoid checks that a request without an answer makes an observation void.
+// A late answer or a context that has ended does not.
+func TestUnansweredRequestIsVoid(t *testing.T) {
+	t.Parallel()
+	noAnswer := errors.New("no answer in time")
+	tests := []struct {
+		errs  []error // of a batch
+		voids int
+	}{
+		{[]error{backend.ErrLost, noAnswer}, observations - 1},
+		{[]error{backend.ErrLost, nil}, 0},
+		{[]error{context.Canceled}, 0},
+		{[]error{fmt.Errorf("%w", context.DeadlineExceeded)}, 0},
+	}
+	for _, tt := range tests {
+		r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+			answered := f.send(1, renew, "owner")
+			f.requests.last[0].at = time.Now().Add(-2 * time.Second)
+			answered(ofBatch(tt.errs))
+			f.Errorf("not renewed")
+		}}, mem{})
+		if !r.said("not renewed") || len(r.voids) != tt.voids {
+			t.Errorf("%v: errors %q, void %q, want %d void", tt.errs, r.errors, r.voids, tt.voids)
 		}
 	}
 }

@@ -238,7 +238,7 @@ func (f *fixture) dial(h Harness) backend.Driver {
 	begun := time.Now()
 	d, err := h.Driver(f.ctx)
 	if err != nil {
-		f.noteOpening(begun)
+		f.noteUnanswered(begun)
 		f.Fatalf("Driver: %v", err)
 	}
 	return d
@@ -402,6 +402,35 @@ func (f *fixture) tryRelease(ctx context.Context, d backend.Driver, g *backend.G
 	err := d.Release(ctx, g)
 	answered(err)
 	return err
+}
+
+// acquireAll sends an AcquireAll, and records it as a request of its first owner. So do renewAll
+// and tryReleaseAll.
+func (f *fixture) acquireAll(
+	d backend.Driver, reqs []*backend.Request,
+) (grants []*backend.Grant, failed int, err error) {
+	answered := f.send(f.connection(d), acquire, reqs[0].Owner)
+	grants, failed, err = d.(backend.Combiner).AcquireAll(f.ctx, reqs)
+	answered(err)
+	return grants, failed, err
+}
+
+func (f *fixture) renewAll(d backend.Driver, gs []*backend.Grant) []backend.Renewal {
+	answered := f.send(f.connection(d), renew, gs[0].Owner)
+	renewals := renewAll(f.ctx, d, gs)
+	errs := make([]error, len(renewals))
+	for i, r := range renewals {
+		errs[i] = r.Err
+	}
+	answered(ofBatch(errs))
+	return renewals
+}
+
+func (f *fixture) tryReleaseAll(d backend.Driver, gs []*backend.Grant) []error {
+	answered := f.send(f.connection(d), release, gs[0].Owner)
+	errs := d.(backend.Combiner).ReleaseAll(f.ctx, gs)
+	answered(ofBatch(errs))
+	return errs
 }
 
 // grant sends an Acquire for req, which must succeed.

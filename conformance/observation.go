@@ -233,9 +233,10 @@ type pulse struct {
 	active  int           // number of faults that the case makes at present
 	healed  time.Time     // when the last fault ended
 	away    time.Duration // the longest restart of the server
-	shut    time.Duration // the longest opening that failed
-	made    time.Duration // the longest time that the beginning and the end of a pause took
-	stood   time.Duration // the longest sum of standstills during an event
+	// unanswered is the longest time after which an opening or a request was given up.
+	unanswered time.Duration
+	made       time.Duration // the longest time that the beginning and the end of a pause took
+	stood      time.Duration // the longest sum of standstills during an event
 }
 
 func (p *pulse) begin(meter *lag.Meter) {
@@ -338,26 +339,28 @@ func (p *pulse) noteRestart(begun time.Time) {
 	p.away = max(p.away, took)
 }
 
-// shutOut is the longest failed opening that does not make the observation void.
-const shutOut = time.Second
+// silence is the longest failed opening or unanswered request that does not make the observation
+// void.
+const silence = time.Second
 
-// noteOpening records a connection that could not be opened. A closed port refuses at once. A
-// longer opening has waited for a slow server, unless a fault of the case delayed the answer.
-func (p *pulse) noteOpening(begun time.Time) {
+// noteUnanswered records a connection that could not be opened, or a request that the driver has
+// given up without an answer. A closed port refuses at once. A longer time was spent on a slow
+// server, unless a fault of the case delayed the answer.
+func (p *pulse) noteUnanswered(begun time.Time) {
 	took := time.Since(begun)
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
 	if !p.disturbed(begun) {
-		p.shut = max(p.shut, took)
+		p.unanswered = max(p.unanswered, took)
 	}
 }
 
-// stayedShut returns the longest time for which the server let no client in, and whether it was
-// too long.
-func (p *pulse) stayedShut() (shut time.Duration, tooLong bool) {
+// wasSilent returns the longest time for which the server answered nothing, and whether it was too
+// long.
+func (p *pulse) wasSilent() (unanswered time.Duration, tooLong bool) {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	return p.shut, p.shut > shutOut
+	return p.unanswered, p.unanswered > silence
 }
 
 // restarted returns the longest restart of the server, and whether it was too long for the
@@ -373,8 +376,8 @@ func (p *pulse) restarted() (away time.Duration, tooLong bool) {
 func (p *pulse) stoodStill() bool {
 	stood, term := p.measured()
 	_, away := p.restarted()
-	_, shut := p.stayedShut()
-	return away || shut || term > 0 && stood > term/allowance
+	_, silent := p.wasSilent()
+	return away || silent || term > 0 && stood > term/allowance
 }
 
 // standstill describes the reason why the observation is void.
@@ -384,8 +387,8 @@ func (p *pulse) standstill() string {
 		return fmt.Sprintf("the server's restart took %v in a term of %v",
 			away.Round(time.Millisecond), term)
 	}
-	if shut, tooLong := p.stayedShut(); tooLong {
-		return fmt.Sprintf("the server let no client in for %v", shut.Round(time.Millisecond))
+	if unanswered, tooLong := p.wasSilent(); tooLong {
+		return fmt.Sprintf("the server answered nothing for %v", unanswered.Round(time.Millisecond))
 	}
 	what := "this machine"
 	if stood > p.meter.Worst(p.begun) { // also if its pause began late or ended late

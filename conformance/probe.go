@@ -139,7 +139,7 @@ func (l *probeLine) close() {
 		return
 	}
 	<-l.pending
-	ctx, cancel := context.WithTimeout(context.Background(), shutOut)
+	ctx, cancel := context.WithTimeout(context.Background(), silence)
 	defer cancel()
 	_ = l.driver.Release(ctx, &backend.Grant{Request: l.request})
 	_ = l.driver.Close()

@@ -189,7 +189,7 @@ func renewAllAnswersEach(f *fixture) {
 	next := f.grant(other, req)
 	// In the second part, all locks are held, but one of them by another owner.
 	for _, part := range [][]*backend.Grant{gs, gs[1:]} {
-		renewals := renewAll(f.ctx, d, part)
+		renewals := f.renewAll(d, part)
 		if len(renewals) != len(part) {
 			f.Fatalf("%d answers for %d grants", len(renewals), len(part))
 		}

@@ -401,7 +401,7 @@ func manyLocksAreListedAndRenewed(f *fixture) {
 		return
 	}
 	before := time.Now()
-	for i, r := range renewAll(f.ctx, d, gs) {
+	for i, r := range f.renewAll(d, gs) {
 		if r.Err != nil || r.Term.TTL < gs[i].TTL || !f.caps.Session && r.Term.Sent.Before(before) {
 			f.Fatalf("renewal %d of %d: term %v, Term.Sent is %v before the request, error %v",
 				i, locks, r.Term.TTL, before.Sub(r.Term.Sent), r.Err)

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -34,6 +36,10 @@ func (o *observation) send(connection int, what op, owner string) (answered func
 	r := &sentRequest{connection: connection, op: what, owner: owner, at: time.Now()}
 	o.requests.add(r)
 	return func(err error) {
+		if !isAnswer(err) && !errors.Is(err, context.Canceled) &&
+			!errors.Is(err, context.DeadlineExceeded) {
+			o.noteUnanswered(r.at)
+		}
 		o.requests.mu.Lock()
 		defer o.requests.mu.Unlock()
 		r.answered, r.err = time.Now(), err
@@ -72,6 +78,16 @@ func result(err error) string {
 		return "ok"
 	}
 	return err.Error()
+}
+
+// ofBatch returns the error to record for a batch: one that is no answer, otherwise the first one.
+func ofBatch(errs []error) error {
+	for _, err := range errs {
+		if !isAnswer(err) {
+			return err
+		}
+	}
+	return cmp.Or(errs...)
 }
 
 // isAnswer reports whether err is a definite answer of the server.

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -192,7 +191,7 @@ func (t *tap) doAll(
 	}
 	answered := t.f.send(t.connection, o, owners[0])
 	errs := fn(ctx)
-	answered(cmp.Or(errs...))
+	answered(ofBatch(errs))
 	if after != nil {
 		if err := after(ctx, owners[0]); err != nil {
 			return all(err)

@@ -7,4 +7,6 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-func BenchmarkPairOverFloor(b *testing.B) { raw.PairOverFloor(b, testenv.Etcd(b).DirectURL()) }
+func BenchmarkPairOverFloor(b *testing.B) {
+	raw.PairOverFloor(b, testenv.NewEtcd(b, "--unsafe-no-fsync=false").DirectURL())
+}

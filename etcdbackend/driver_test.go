@@ -53,8 +53,9 @@ func TestFailover(t *testing.T) {
 }
 
 func BenchmarkConformance(b *testing.B) {
-	conformance.Bench(b, func(t conformance.TB) conformance.Harness {
-		return testenv.Direct{URL: testenv.Etcd(t).URL}
+	url := testenv.NewEtcd(b, "--unsafe-no-fsync=false").URL
+	conformance.Bench(b, func(conformance.TB) conformance.Harness {
+		return testenv.Direct{URL: url}
 	})
 }
 

@@ -280,7 +280,7 @@ func (d *driver) probeTable(ctx context.Context) (shape, error) {
 func (d *driver) columns(ctx context.Context) ([]column, error) {
 	return query(ctx, d.pools.main, func(rows *sql.Rows) (c column, err error) {
 		return c, rows.Scan(&c.name, &c.kind, &c.key, &c.engine)
-	}, plain(shapeSQL), d.opts.Table)
+	}, plain(shapeSQL), d.opts.Table, d.opts.Table)
 }
 
 // probePrivileges makes the server explain the statements. EXPLAIN needs the same privileges as

@@ -170,6 +170,12 @@ var coreMutants = []mutant{
 		pkg:     "conformance", test: "TestSlowAnswersAreVoid",
 	},
 	{
+		guard: "suite: an unanswered request makes an observation void",
+		file:  "conformance/requests.go", without: "a slow server's silence fails a case",
+		edits: []edit{{old: "\t\t\to.noteUnanswered(r.at)\n", new: ""}},
+		pkg:   "conformance", test: "TestUnansweredRequestIsVoid",
+	},
+	{
 		guard: "suite: a case that ends early closes all", file: "conformance/fixture.go",
 		without: "after a void observation goroutines are left, and the tests fail",
 		edits:   []edit{{old: "\tf.onClose(closeOnce)\n", new: ""}},

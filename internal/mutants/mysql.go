@@ -1122,6 +1122,16 @@ var mysqlMutants = []mutant{
 		pkg: "mysqlbackend", test: "TestWaitersLeaveAReadOnlyServer",
 	},
 	{
+		guard:   "mysql: Open opens the tables of no other database",
+		file:    "mysqlbackend/statements/shape.sql",
+		without: "MariaDB opens every table of every database at each Open",
+		edits: []edit{{
+			old: "ON c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = ?",
+			new: "ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND ? <> ''",
+		}},
+		pkg: "mysqlbackend", test: "TestStatements",
+	},
+	{
 		guard:   "mysql: a context of a caller stops no other",
 		file:    "mysqlbackend/changes.go",
 		without: "a context that blocks stops all other changes of the driver",

@@ -54,7 +54,8 @@ func main() {
 // which does not wait for the disk.
 func generate(tb *testenv.Program, duration, peersDuration time.Duration, only string) {
 	servers := []*testenv.Server{
-		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb), testenv.NewEtcd(tb),
+		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb),
+		testenv.NewEtcd(tb, "--unsafe-no-fsync=false"),
 		testenv.NewZooKeeper(tb, 2*time.Second),
 		testenv.NewMySQL(tb, "--innodb-flush-method=O_DIRECT", "--max-connections=1500"),
 		testenv.NewPostgres(tb, "-c", "fsync=on", "-c", "max_connections=1500"),

@@ -84,6 +84,7 @@ func etcdServer(scheme string, l runner.Listen) []string {
 	client := fmt.Sprintf("%s://%s:%d", scheme, l.Host, l.Port)
 	return []string{
 		"etcd", "--data-dir", l.Dir, "--log-level", "error",
+		"--unsafe-no-fsync", // a commit survives the server, but not the host
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 	}
 }
