@@ -124,6 +124,8 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	t.Helper()
 	s := settingsOf(t, opts)
 	l := limitsOf(t, mk)
+	ps := &probes{test: t}
+	t.Cleanup(ps.close)
 	ran, inapplicable := 0, 0
 	parallel := sync.OnceFunc(t.Parallel)
 	for _, c := range Cases() {
@@ -140,7 +142,7 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 				t.Parallel()
 			}
 			lag.Calm(t.Context())
-			c.runAs(s.scope(c), t, mk)
+			c.runAs(s.scope(c), ps, t, mk)
 		})
 	}
 	t.Logf("conformance: %d cases", ran)
@@ -231,15 +233,19 @@ func serverless(h Harness) string {
 // Void(reason string) of t if t has one. A second holder is never void.
 func (c Case) Run(t TB, mk HarnessMaker) {
 	t.Helper()
-	c.runAs(unknown, t, mk)
+	c.runAs(unknown, nil, t, mk)
 }
 
-// runAs runs the case, and checks that it applies or does not apply as s requires.
-func (c Case) runAs(s scope, t TB, mk HarnessMaker) {
+// runAs runs the case, and checks that it applies or does not apply as s requires. A case that does
+// not run alone uses the probes of ps.
+func (c Case) runAs(s scope, ps *probes, t TB, mk HarnessMaker) {
 	t.Helper()
 	meter := lag.Start()
 	defer meter.Stop()
-	c.observe(s, t, mk, meter).conclude(c)
+	if c.Alone {
+		ps = nil
+	}
+	c.observe(s, ps, t, mk, meter).conclude(c)
 }
 
 // runOnce makes one observation of the case.

@@ -161,11 +161,59 @@ func TestInapplicable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		r := recordRun(t, func(r *recorder) {
-			tt.c.runAs(tt.settings.scope(tt.c), r, func(TB) Harness { return mem{} })
+			tt.c.runAs(tt.settings.scope(tt.c), nil, r, func(TB) Harness { return mem{} })
 		})
 		if r.Failed() != (tt.want != "") || !r.said(tt.want) {
 			t.Errorf("%s: errors %q, want %q", tt.what, r.errors, tt.want)
 		}
+	}
+}
+
+// closing counts the closed Harnesses.
+type closing struct {
+	mem
+	closed *atomic.Int64
+}
+
+func (c closing) Close() { c.closed.Add(1) }
+
+// TestProbesAreReused checks that cases use the probe of an earlier case, that a case that runs
+// alone has its own, and that all of them are closed.
+func TestProbesAreReused(t *testing.T) {
+	t.Parallel()
+	var made, closed atomic.Int64
+	mk := func(tb TB) Harness {
+		if _, ok := tb.(*probe); ok {
+			made.Add(1)
+			return closing{closed: &closed}
+		}
+		return mem{}
+	}
+	ps := &probes{test: t}
+	probed := func(f *fixture) {
+		f.noteTerm(bound)
+		if !f.eventually(bound, func() bool {
+			f.pulseMu.Lock()
+			defer f.pulseMu.Unlock()
+			return f.answers.Worst(f.begun) > 0
+		}) {
+			f.violation("the probe has no answer")
+		}
+	}
+	for i, tt := range []struct {
+		alone        bool
+		made, closed int64
+	}{{false, 1, 0}, {false, 1, 0}, {true, 2, 1}, {false, 2, 1}} {
+		c := Case{Name: "x", Promise: "x.", Alone: tt.alone, run: probed}
+		r := recordRun(t, func(r *recorder) { c.runAs(unknown, ps, r, mk) })
+		if r.Failed() || made.Load() != tt.made || closed.Load() != tt.closed {
+			t.Errorf("after case %d: %d probes, %d closed, want %d and %d; errors %q",
+				i, made.Load(), closed.Load(), tt.made, tt.closed, r.errors)
+		}
+	}
+	ps.close()
+	if closed.Load() != made.Load() {
+		t.Errorf("%d of %d probes are closed", closed.Load(), made.Load())
 	}
 }
 

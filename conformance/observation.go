@@ -37,13 +37,15 @@ type observation struct {
 }
 
 // observe runs the case until an observation is valid.
-func (c Case) observe(s scope, t TB, mk HarnessMaker, meter *lag.Meter) *observation {
+func (c Case) observe(
+	s scope, ps *probes, t TB, mk HarnessMaker, meter *lag.Meter,
+) *observation {
 	t.Helper()
 	scale := 1.0
 	for n := 1; ; n++ {
 		o := &observation{test: t, scope: s, scale: scale, helpers: map[string]bool{}}
 		o.begin(meter)
-		<-async(func() { o.run(c, mk) })
+		<-async(func() { o.run(c, mk, ps) })
 		if !o.void() {
 			return o
 		}
@@ -58,8 +60,8 @@ func (c Case) observe(s scope, t TB, mk HarnessMaker, meter *lag.Meter) *observa
 }
 
 // run runs the case and its cleanups on the calling goroutine, which the case may end.
-func (o *observation) run(c Case, mk HarnessMaker) {
-	defer o.startProbe(mk)()
+func (o *observation) run(c Case, mk HarnessMaker, ps *probes) {
+	defer o.startProbe(mk, ps)()
 	defer o.clean()
 	defer o.recover()
 	c.runOnce(o, mk)
