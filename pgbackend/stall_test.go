@@ -36,9 +36,10 @@ func TestSilentConnectionsDelayNoRenewal(t *testing.T) {
 // gives up the connections, after 15 s.
 func stall(t *testing.T, idle time.Duration) {
 	t.Helper()
-	h := testenv.NewHarness[testenv.TB](t, testenv.Postgres(t))
+	s := testenv.Postgres(t)
+	h, direct := testenv.NewHarness[testenv.TB](t, s), opened(t, s.URL+"?timeout=30s")
 	d := opened(t, h.URL()+"?timeout=1s")
-	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	g := raw.Acquire(t, direct, raw.Request(t, time.Minute))
 	fillPool(t, d)
 	h.Delay(t)
 	time.Sleep(idle)
@@ -76,7 +77,7 @@ func stall(t *testing.T, idle time.Duration) {
 			t.Fatalf("Renew: %v", err)
 		}
 	}
-	raw.Release(t, d, g)
+	raw.Release(t, direct, g)
 }
 
 // TestSlotLastsAsLongAsItsConnection ends a request in a black hole. The connection has ended when
@@ -168,9 +169,9 @@ func hangCancelRequests(
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := lent.(*driver)
+	d, direct := lent.(*driver), opened(t, s.URL+"?timeout=30s")
 	t.Cleanup(func() { _ = d.Close() })
-	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	g := raw.Acquire(t, direct, raw.Request(t, time.Minute))
 	var ready, requests sync.WaitGroup
 	ready.Add(size)
 	for i := range size {
@@ -198,7 +199,7 @@ func hangCancelRequests(
 		t.Errorf("Renew: %v", err)
 	}
 	requests.Wait()
-	raw.Release(t, d, g)
+	raw.Release(t, direct, g)
 }
 
 // fillPool makes all connections of the pool. On a slow machine one of them may take longer than
