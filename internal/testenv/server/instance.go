@@ -18,8 +18,12 @@ const (
 	ProbeTimeout = 3 * time.Second  // of one request
 )
 
-// probeInterval is the pause between two probes.
-const probeInterval = 20 * time.Millisecond
+// The pauses between two probes grow from the first to the longest, by a quarter each. A probe, and
+// to ask Docker whether the server runs, takes the processor from a server that starts.
+const (
+	firstPause   = 20 * time.Millisecond
+	longestPause = 500 * time.Millisecond
+)
 
 // Identity identifies a running server, or several servers that act as one.
 type Identity struct {
@@ -86,9 +90,7 @@ func (i *Instance) Probe(ctx context.Context) (version string, err error) {
 func (i *Instance) Await(timeout time.Duration) (version string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	tick := time.NewTicker(probeInterval)
-	defer tick.Stop()
-	for {
+	for pause := firstPause; ; pause = min(pause+pause/4, longestPause) {
 		version, err := i.Probe(ctx)
 		if err == nil {
 			return version, nil
@@ -99,7 +101,7 @@ func (i *Instance) Await(timeout time.Duration) (version string, err error) {
 			}
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return "", fmt.Errorf("%s at %s does not answer: %w", i.Name, i.Addr, err)
 		}
@@ -146,7 +148,7 @@ func Eventually(ctx context.Context, f func() error) error {
 			return err
 		}
 		select {
-		case <-time.After(probeInterval):
+		case <-time.After(firstPause):
 		case <-ctx.Done():
 		}
 	}
