@@ -124,8 +124,10 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 	t.Helper()
 	s := settingsOf(t, opts)
 	l := limitsOf(t, mk)
-	ps := &probes{test: t}
-	t.Cleanup(ps.close)
+	meter := lag.Start()
+	t.Cleanup(meter.Stop)
+	shared := gauges{meter, startProbe(t, mk, meter)}
+	t.Cleanup(shared.probe.stop)
 	ran, inapplicable := 0, 0
 	parallel := sync.OnceFunc(t.Parallel)
 	for _, c := range Cases() {
@@ -142,7 +144,7 @@ func Run(t *testing.T, mk HarnessMaker, opts ...Option) {
 				t.Parallel()
 			}
 			lag.Calm(t.Context())
-			c.runAs(s.scope(c), ps, t, mk)
+			c.runAs(s.scope(c), shared, t, mk)
 		})
 	}
 	t.Logf("conformance: %d cases", ran)
@@ -233,19 +235,23 @@ func serverless(h Harness) string {
 // Void(reason string) of t if t has one. A second holder is never void.
 func (c Case) Run(t TB, mk HarnessMaker) {
 	t.Helper()
-	c.runAs(unknown, nil, t, mk)
-}
-
-// runAs runs the case, and checks that it applies or does not apply as s requires. A case that does
-// not run alone uses the probes of ps.
-func (c Case) runAs(s scope, ps *probes, t TB, mk HarnessMaker) {
-	t.Helper()
+	if m, ok := t.(interface{ Meter() *lag.Meter }); ok && m.Meter() != nil {
+		c.runAs(unknown, gauges{meter: m.Meter()}, t, mk)
+		return
+	}
 	meter := lag.Start()
 	defer meter.Stop()
+	c.runAs(unknown, gauges{meter: meter}, t, mk)
+}
+
+// runAs runs the case, and checks that it applies or does not apply as s requires. A case that runs
+// alone has its own probe, because it may stop the server.
+func (c Case) runAs(s scope, g gauges, t TB, mk HarnessMaker) {
+	t.Helper()
 	if c.Alone {
-		ps = nil
+		g.probe = nil
 	}
-	c.observe(s, ps, t, mk, meter).conclude(c)
+	c.observe(s, g, t, mk).conclude(c)
 }
 
 // runOnce makes one observation of the case.

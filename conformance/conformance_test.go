@@ -159,9 +159,12 @@ func TestInapplicable(t *testing.T) {
 		{"a listed case", listed, skips, ""},
 		{"a listed case that applies", listed, runs, "the case applies"},
 	}
+	meter := lag.Start()
+	defer meter.Stop()
 	for _, tt := range tests {
 		r := recordRun(t, func(r *recorder) {
-			tt.c.runAs(tt.settings.scope(tt.c), nil, r, func(TB) Harness { return mem{} })
+			tt.c.runAs(tt.settings.scope(tt.c), gauges{meter: meter}, r,
+				func(TB) Harness { return mem{} })
 		})
 		if r.Failed() != (tt.want != "") || !r.said(tt.want) {
 			t.Errorf("%s: errors %q, want %q", tt.what, r.errors, tt.want)
@@ -177,9 +180,9 @@ type closing struct {
 
 func (c closing) Close() { c.closed.Add(1) }
 
-// TestProbesAreReused checks that cases use the probe of an earlier case, that a case that runs
-// alone has its own, and that all of them are closed.
-func TestProbesAreReused(t *testing.T) {
+// TestProbeIsShared checks that cases use one probe, that a case that runs alone has its own, and
+// that all of them are closed.
+func TestProbeIsShared(t *testing.T) {
 	t.Parallel()
 	var made, closed atomic.Int64
 	mk := func(tb TB) Harness {
@@ -189,7 +192,9 @@ func TestProbesAreReused(t *testing.T) {
 		}
 		return mem{}
 	}
-	ps := &probes{test: t}
+	meter := lag.Start()
+	defer meter.Stop()
+	shared := gauges{meter, startProbe(t, mk, meter)}
 	probed := func(f *fixture) {
 		f.noteTerm(bound)
 		if !f.eventually(bound, func() bool {
@@ -205,16 +210,42 @@ func TestProbesAreReused(t *testing.T) {
 		made, closed int64
 	}{{false, 1, 0}, {false, 1, 0}, {true, 2, 1}, {false, 2, 1}} {
 		c := Case{Name: "x", Promise: "x.", Alone: tt.alone, run: probed}
-		r := recordRun(t, func(r *recorder) { c.runAs(unknown, ps, r, mk) })
+		r := recordRun(t, func(r *recorder) { c.runAs(unknown, shared, r, mk) })
 		if r.Failed() || made.Load() != tt.made || closed.Load() != tt.closed {
 			t.Errorf("after case %d: %d probes, %d closed, want %d and %d; errors %q",
 				i, made.Load(), closed.Load(), tt.made, tt.closed, r.errors)
 		}
 	}
-	ps.close()
+	shared.probe.stop()
 	if closed.Load() != made.Load() {
 		t.Errorf("%d of %d probes are closed", closed.Load(), made.Load())
 	}
+}
+
+// TestProbeRests checks that the probe sends no request for an observation that has left, and that
+// its unanswered request counts until then.
+func TestProbeRests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		meter := lag.Start()
+		defer meter.Stop()
+		s := &slow{takes: time.Minute}
+		s.slow.Store(true)
+		p := startProbe(t, func(TB) Harness { return s }, meter)
+		o := &pulse{}
+		o.begin(gauges{meter, p})
+		o.noteTerm(time.Second)
+		time.Sleep(10 * time.Second)
+		o.end()
+		time.Sleep(time.Hour)
+		o.pulseMu.Lock()
+		stood := o.longestAnswer(o.begun)
+		o.pulseMu.Unlock()
+		if stood != 10*time.Second {
+			t.Errorf("the server stood still for %v, want 10 s", stood)
+		}
+		p.stop()
+	})
 }
 
 // TestRounds checks that all rounds run if some of them are fast.
@@ -582,7 +613,7 @@ func TestInTime(t *testing.T) {
 		{"not for long enough", 2 * time.Second, time.Second, 6 * time.Second, true},
 	} {
 		o := &observation{test: &recorder{T: t}, helpers: map[string]bool{}}
-		o.begin(meter)
+		o.begin(gauges{meter: meter})
 		now := time.Now()
 		switch {
 		case tt.answered > 0:
@@ -767,7 +798,7 @@ func TestVoidIsLogged(t *testing.T) {
 	o := &observation{test: r, scale: 1}
 	meter := lag.Start()
 	defer meter.Stop()
-	o.begin(meter)
+	o.begin(gauges{meter: meter})
 	o.noteTerm(time.Second)
 	o.reportVoid(struct{ TB }{r})
 	if !announce.IsVoid(r.log) || !strings.Contains(r.log, "in a term of 1s") {

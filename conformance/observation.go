@@ -37,15 +37,12 @@ type observation struct {
 }
 
 // observe runs the case until an observation is valid.
-func (c Case) observe(
-	s scope, ps *probes, t TB, mk HarnessMaker, meter *lag.Meter,
-) *observation {
+func (c Case) observe(s scope, g gauges, t TB, mk HarnessMaker) *observation {
 	t.Helper()
 	scale := 1.0
 	for n := 1; ; n++ {
 		o := &observation{test: t, scope: s, scale: scale, helpers: map[string]bool{}}
-		o.begin(meter)
-		<-async(func() { o.run(c, mk, ps) })
+		<-async(func() { o.run(c, mk, g) })
 		if !o.void() {
 			return o
 		}
@@ -60,8 +57,13 @@ func (c Case) observe(
 }
 
 // run runs the case and its cleanups on the calling goroutine, which the case may end.
-func (o *observation) run(c Case, mk HarnessMaker, ps *probes) {
-	defer o.startProbe(mk, ps)()
+func (o *observation) run(c Case, mk HarnessMaker, g gauges) {
+	if g.probe == nil {
+		g.probe = startProbe(o.test, mk, g.meter)
+		defer g.probe.stop()
+	}
+	o.begin(g)
+	defer o.end()
 	defer o.clean()
 	defer o.recover()
 	c.runOnce(o, mk)
@@ -221,12 +223,17 @@ func (o *observation) Cleanup(fn func()) {
 // A renewal has a third of the term for about three wake-ups and an answer.
 const allowance = 10
 
+// gauges measure the machine and the server.
+type gauges struct {
+	meter *lag.Meter
+	probe *probe // nil: each observation has its own
+}
+
 // pulse measures how long the machine and the server stood still in an observation: the lag of the
 // process's goroutines, and the longest time that the server took for an answer to the probe.
 type pulse struct {
-	meter *lag.Meter
+	gauges
 	begun time.Time
-	short chan struct{} // closed when the first term is noted
 
 	pulseMu sync.Mutex
 	term    time.Duration // the shortest term in use; 0 if no term is short
@@ -241,19 +248,22 @@ type pulse struct {
 	stood      time.Duration // the longest sum of standstills during an event
 }
 
-func (p *pulse) begin(meter *lag.Meter) {
-	p.meter, p.begun, p.short = meter, time.Now(), make(chan struct{})
-}
+func (p *pulse) begin(g gauges) { p.gauges, p.begun = g, time.Now() }
 
-// noteTerm records a term that can expire during the observation.
+// end ends the measurements of the server.
+func (p *pulse) end() { p.probe.leave(p) }
+
+// noteTerm records a term that can expire during the observation. Before the first one, the probe
+// is not needed.
 func (p *pulse) noteTerm(d time.Duration) {
 	p.pulseMu.Lock()
-	defer p.pulseMu.Unlock()
-	if p.term == 0 {
-		close(p.short)
-	}
-	if p.term == 0 || d < p.term {
+	first := p.term == 0
+	if first || d < p.term {
 		p.term = d
+	}
+	p.pulseMu.Unlock()
+	if first {
+		p.probe.join(p)
 	}
 }
 
@@ -264,11 +274,12 @@ func (p *pulse) asked() {
 	p.sent = time.Now()
 }
 
-// answered records the answer to the probe.
+// answered records the answer to the probe. The request may have been sent before the observation
+// joined the probe.
 func (p *pulse) answered() {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()
-	if !p.disturbed(p.sent) {
+	if !p.sent.IsZero() && !p.disturbed(p.sent) {
 		p.answers.Add(time.Now(), time.Since(p.sent))
 	}
 	p.sent = time.Time{}

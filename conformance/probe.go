@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/lag"
 )
 
 const (
@@ -17,149 +18,124 @@ const (
 	probeTTL = 10 * time.Second
 )
 
-// probe measures how long the server takes to answer, from the first short term of an observation
-// to the end of the observation. It has a separate Harness, separate connections and separate
-// names. So it changes nothing that a case counts, and the faults in the case's network do not
-// affect it. A driver that answers the case slowly is not mistaken for a server that stood still.
+// probe measures how long the server takes to answer, for the observations that have joined it. It
+// opens its connections when the first one joins. It has a separate Harness, separate connections
+// and separate names. So it changes nothing that a case counts, and the faults in the network of a
+// case do not affect it. A driver that answers a case slowly is not mistaken for a server that
+// stood still.
 type probe struct {
-	*observation        // the TB of its Harness; its failures are not reported
-	pulse        *pulse // the pulse of the case's observation
-	harness      Harness
+	*observation // the TB of its Harness; its failures are not reported
+	mk           HarnessMaker
 	lines        [2]*probeLine
+
+	joined  chan struct{} // has a value after an observation has joined
+	stopped chan struct{} // closed by stop
+	cancel  context.CancelFunc
+	ended   <-chan struct{}
+
+	pulsesMu sync.Mutex
+	pulses   map[*pulse]bool // of the observations that have joined
 }
 
-// probes are the probes that wait for their next observation, with open connections. To open a
-// connection costs some servers more than all requests of a probe. Cases that stop the server or
-// count what the process uses have no probes in common; nil is for them.
-type probes struct {
-	test TB // of their Harnesses
-	mu   sync.Mutex
-	idle []*probe
-}
-
-// take returns a probe that no observation uses, or nil.
-func (ps *probes) take() *probe {
-	if ps == nil {
-		return nil
+// startProbe starts a probe. The caller must call stop.
+func startProbe(test TB, mk HarnessMaker, meter *lag.Meter) *probe {
+	silent := &observation{test: struct{ TB }{test}, helpers: map[string]bool{}}
+	silent.begin(gauges{meter: meter})
+	p := &probe{
+		observation: silent, mk: mk,
+		joined: make(chan struct{}, 1), stopped: make(chan struct{}), pulses: map[*pulse]bool{},
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	last := len(ps.idle) - 1
-	if last < 0 {
-		return nil
-	}
-	p := ps.idle[last]
-	ps.idle = ps.idle[:last]
+	ctx, cancel := context.WithCancel(context.WithoutCancel(test.Context()))
+	p.cancel = cancel
+	p.ended = async(func() { p.run(ctx) })
 	return p
 }
 
-// keep keeps p for the next observation.
-func (ps *probes) keep(p *probe) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.idle = append(ps.idle, p)
+// stop ends the probe and waits for its end.
+func (p *probe) stop() {
+	close(p.stopped)
+	select { // a request that is cancelled may leave its lock
+	case <-p.ended:
+	case <-time.After(silence):
+	}
+	p.cancel()
+	<-p.ended
 }
 
-// close closes the probes, which no observation uses any more.
-func (ps *probes) close() {
-	for p := ps.take(); p != nil; p = ps.take() {
-		p.close()
-	}
-}
-
-// startProbe starts the probe of o, with connections of ps if there are any. stop ends the probe
-// and waits for its end.
-func (o *observation) startProbe(mk HarnessMaker, ps *probes) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
-	stopped := make(chan struct{})
-	ended := async(func() { o.probe(ctx, stopped, mk, ps) })
-	return func() {
-		close(stopped)
-		select { // a request that is cancelled can cost its connection
-		case <-ended:
-		case <-time.After(silence):
-		}
-		cancel()
-		<-ended
-	}
-}
-
-// probe waits for the first short term of o. Then it runs a probe until stopped is closed.
-func (o *observation) probe(
-	ctx context.Context, stopped <-chan struct{}, mk HarnessMaker, ps *probes,
-) {
-	select {
-	case <-o.short:
-	case <-stopped:
-		return
-	}
-	p := ps.take()
+// join makes the probe measure for an observation, until leave is called. A nil probe measures
+// nothing.
+func (p *probe) join(o *pulse) {
 	if p == nil {
-		p = newProbe(o, ps)
-	}
-	p.pulse = &o.pulse
-	if p.run(ctx, stopped, mk) && ps != nil {
-		ps.keep(p)
 		return
 	}
-	p.close()
+	p.pulsesMu.Lock()
+	p.pulses[o] = true
+	p.pulsesMu.Unlock()
+	select {
+	case p.joined <- struct{}{}:
+	default:
+	}
 }
 
-// newProbe returns a probe without connections, for o or for ps.
-func newProbe(o *observation, ps *probes) *probe {
-	test := o.test
-	if ps != nil {
-		test = ps.test
-	}
-	silent := &observation{test: struct{ TB }{test}, helpers: map[string]bool{}}
-	silent.begin(o.meter)
-	return &probe{observation: silent}
+// leave ends the measurements for an observation. A request without an answer counts until now.
+func (p *probe) leave(o *pulse) {
+	p.pulsesMu.Lock()
+	delete(p.pulses, o)
+	p.pulsesMu.Unlock()
+	o.answered()
 }
 
-// run probes the server until stopped is closed. It reports whether the connections can be used
-// again.
-func (p *probe) run(
-	ctx context.Context, stopped <-chan struct{}, mk HarnessMaker,
-) (reusable bool) {
-	defer p.recover()
-	if p.harness == nil {
-		p.harness = mk(p)
-		for i := range p.lines {
-			p.lines[i] = p.connect(ctx, stopped)
-		}
+// each calls fn for each observation that has joined.
+func (p *probe) each(fn func(*pulse)) {
+	p.pulsesMu.Lock()
+	defer p.pulsesMu.Unlock()
+	for o := range p.pulses {
+		fn(o)
 	}
-	if p.lines[1] == nil {
-		return false
-	}
+}
+
+// isWanted waits until an observation has joined. It returns false if the probe is stopped before.
+func (p *probe) isWanted() bool {
 	for {
-		p.ask(ctx)
-		if !pause(probeInterval, stopped) {
-			break
+		n := 0
+		if p.each(func(*pulse) { n++ }); n > 0 {
+			return true
+		}
+		select {
+		case <-p.joined:
+		case <-p.stopped:
+			return false
 		}
 	}
-	for _, l := range p.lines {
-		<-l.pending
-	}
-	return ctx.Err() == nil
 }
 
-// close closes the connections and the Harness.
-func (p *probe) close() {
+// run sends requests while there is an observation to measure for, until stop.
+func (p *probe) run(ctx context.Context) {
 	defer p.clean()
 	defer p.recover()
-	if p.harness != nil {
-		defer p.harness.Close()
+	if !p.isWanted() {
+		return
 	}
-	for _, l := range p.lines {
-		l.close()
+	h := p.mk(p)
+	defer h.Close()
+	for i := range p.lines {
+		line := p.connect(ctx, h)
+		defer line.close()
+		p.lines[i] = line
+	}
+	for p.lines[1] != nil && p.isWanted() {
+		p.ask(ctx)
+		if !pause(probeInterval, p.stopped) {
+			return
+		}
 	}
 }
 
 // ask measures how long the server takes for one request. If one connection has no answer but the
 // other has, the server did not stand still. The slower request goes on.
 func (p *probe) ask(ctx context.Context) {
-	p.pulse.asked()
-	defer p.pulse.answered()
+	p.each((*pulse).asked)
+	defer p.each((*pulse).answered)
 	first := p.lines[0].send(ctx)
 	select {
 	case <-first:
@@ -172,13 +148,14 @@ func (p *probe) ask(ctx context.Context) {
 	}
 }
 
-// connect tries to open a connection until it succeeds or stopped is closed. Then it returns nil.
-func (p *probe) connect(ctx context.Context, stopped <-chan struct{}) *probeLine {
+// connect tries to open a connection until it succeeds or the probe is stopped. Then it returns
+// nil.
+func (p *probe) connect(ctx context.Context, h Harness) *probeLine {
 	for {
-		if d, err := p.harness.Driver(ctx); err == nil {
-			return newProbeLine(d, prefixOf(p.harness))
+		if d, err := h.Driver(ctx); err == nil {
+			return newProbeLine(d, prefixOf(h))
 		}
-		if !pause(probeInterval, stopped) {
+		if !pause(probeInterval, p.stopped) {
 			return nil
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/internal/lag"
 )
 
 // HarnessMaker makes a Harness with wrapped drivers: its method Driver returns wrap(driver). It is
@@ -42,13 +43,15 @@ func Test(t *testing.T, mk HarnessMaker) {
 	for _, c := range conformance.Cases() {
 		alone[c.Name] = c.Alone && !c.Faults // it counts the resources of the process
 	}
-	control(t, mk)
+	meter := lag.Start() // one for all rows
+	defer meter.Stop()
+	control(t, meter, mk)
 	rows := Table()
 	results := make([]*recorder, len(rows))
 	var running sync.WaitGroup
 	slots := make(chan struct{}, atATime)
 	runRow := func(i int) {
-		results[i] = runOnce(t.Context(), t.Name()+"/"+rows[i].Bug.Name, rows[i].Case,
+		results[i] = runOnce(t.Context(), meter, t.Name()+"/"+rows[i].Bug.Name, rows[i].Case,
 			rows[i].Bug.over(mk))
 	}
 	for i, row := range rows {
@@ -69,10 +72,11 @@ func Test(t *testing.T, mk HarnessMaker) {
 	running.Wait()
 	for i, row := range rows {
 		if !results[i].isConclusive() {
-			results[i] = run(t.Context(), t.Name()+"/"+row.Bug.Name, row.Case, row.Bug.over(mk))
+			results[i] = run(t.Context(), meter, t.Name()+"/"+row.Bug.Name, row.Case,
+				row.Bug.over(mk))
 		}
 	}
-	control(t, mk)
+	control(t, meter, mk)
 	for i, row := range rows {
 		t.Run(row.Case+"/"+row.Bug.Name, func(t *testing.T) {
 			results[i].report(t, row.Case)
@@ -84,10 +88,10 @@ func Test(t *testing.T, mk HarnessMaker) {
 }
 
 // control runs a case without a bug, which must pass.
-func control(t *testing.T, mk HarnessMaker) {
+func control(t *testing.T, meter *lag.Meter, mk HarnessMaker) {
 	t.Helper()
 	sound := func(d backend.Driver) backend.Driver { return d }
-	r := runOnce(t.Context(), t.Name()+"/control", "ReleaseWakesAWaiter",
+	r := runOnce(t.Context(), meter, t.Name()+"/control", "ReleaseWakesAWaiter",
 		func(t conformance.TB) conformance.Harness { return mk(t, sound) })
 	if r.Failed() {
 		t.Fatalf("a case without a bug fails:\n%s", r.text())
@@ -104,7 +108,7 @@ func (b Bug) over(mk HarnessMaker) conformance.HarnessMaker {
 // passes, and skips t if the case does not apply.
 func MustNotice(t *testing.T, name string, mk conformance.HarnessMaker) {
 	t.Helper()
-	run(t.Context(), t.Name(), name, mk).report(t, name)
+	run(t.Context(), nil, t.Name(), name, mk).report(t, name)
 }
 
 // report fails t if the case has detected nothing.
@@ -149,10 +153,12 @@ func Unbroken() map[string]string { return maps.Clone(unbroken) }
 const attempts = 3
 
 // run runs a case for the given test until it detects something, and returns the recorder of the
-// last run.
-func run(ctx context.Context, test, name string, mk conformance.HarnessMaker) *recorder {
+// last run. A nil meter is a new one for each run.
+func run(
+	ctx context.Context, meter *lag.Meter, test, name string, mk conformance.HarnessMaker,
+) *recorder {
 	for n := 1; ; n++ {
-		r := runOnce(ctx, test, name, mk)
+		r := runOnce(ctx, meter, test, name, mk)
 		if r.isConclusive() || n == attempts {
 			return r
 		}
@@ -166,8 +172,10 @@ func (r *recorder) isConclusive() bool {
 	return r.noticed || r.missing || r.skipped != ""
 }
 
-func runOnce(ctx context.Context, test, name string, mk conformance.HarnessMaker) *recorder {
-	r := &recorder{name: test}
+func runOnce(
+	ctx context.Context, meter *lag.Meter, test, name string, mk conformance.HarnessMaker,
+) *recorder {
+	r := &recorder{name: test, meter: meter}
 	r.ctx, r.end = context.WithCancel(ctx)
 	defer r.end()
 	cases := conformance.Cases()
@@ -189,9 +197,10 @@ func runOnce(ctx context.Context, test, name string, mk conformance.HarnessMaker
 
 // recorder is a conformance.TB that records the failures of a case.
 type recorder struct {
-	ctx  context.Context
-	end  context.CancelFunc
-	name string
+	ctx   context.Context
+	end   context.CancelFunc
+	name  string
+	meter *lag.Meter
 
 	missing bool // the case does not exist
 
@@ -207,6 +216,9 @@ func (r *recorder) Helper()                  {}
 func (r *recorder) Name() string             { return r.name }
 func (r *recorder) Context() context.Context { return r.ctx }
 func (r *recorder) Logf(string, ...any)      {}
+
+// Meter returns the meter that the cases of all rows use.
+func (r *recorder) Meter() *lag.Meter { return r.meter }
 
 // Noticed ends the case at its first failure in a valid observation.
 func (r *recorder) Noticed() {

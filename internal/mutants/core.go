@@ -176,17 +176,17 @@ var coreMutants = []mutant{
 		pkg:   "conformance", test: "TestUnansweredRequestIsVoid",
 	},
 	{
-		guard: "suite: probes are used again",
-		file:  "conformance/probe.go", without: "each case opens two connections more",
-		edits: []edit{{old: "\t\tps.keep(p)\n\t\treturn\n", new: "\t\t_ = ps.keep\n"}},
-		pkg:   "conformance", test: "TestProbesAreReused",
+		guard: "suite: cases share a probe",
+		file:  "conformance/observation.go", without: "each case opens two connections more",
+		edits: []edit{{old: "if g.probe == nil {", new: "if true {"}},
+		pkg:   "conformance", test: "TestProbeIsShared",
 	},
 	{
 		guard:   "suite: a case alone has its own probe",
 		file:    "conformance/conformance.go",
 		without: "a case that stops the server leaves connections that are slow in the next case",
-		edits:   []edit{{old: "\tif c.Alone {\n\t\tps = nil\n\t}\n", new: ""}},
-		pkg:     "conformance", test: "TestProbesAreReused",
+		edits:   []edit{{old: "\tif c.Alone {\n\t\tg.probe = nil\n\t}\n", new: ""}},
+		pkg:     "conformance", test: "TestProbeIsShared",
 	},
 	{
 		guard: "suite: a case that ends early closes all", file: "conformance/fixture.go",
