@@ -222,9 +222,9 @@ func TestProbeIsShared(t *testing.T) {
 	}
 }
 
-// TestProbeRests checks that the probe sends no request for an observation that has left, and that
-// its unanswered request counts until then.
-func TestProbeRests(t *testing.T) {
+// TestProbeMeasuresForEach checks that an unanswered request of a shared probe counts for an
+// observation from its beginning, or its own later beginning, until it ends.
+func TestProbeMeasuresForEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		meter := lag.Start()
@@ -232,17 +232,22 @@ func TestProbeRests(t *testing.T) {
 		s := &slow{takes: time.Minute}
 		s.slow.Store(true)
 		p := startProbe(t, func(TB) Harness { return s }, meter)
-		o := &pulse{}
-		o.begin(gauges{meter, p})
-		o.noteTerm(time.Second)
+		var first, second pulse
+		first.begin(gauges{meter, p})
+		first.noteTerm(time.Second)
 		time.Sleep(10 * time.Second)
-		o.end()
+		second.begin(gauges{meter, p})
+		second.noteTerm(time.Second)
+		time.Sleep(5 * time.Second)
+		first.end()
+		second.end()
 		time.Sleep(time.Hour)
-		o.pulseMu.Lock()
-		stood := o.longestAnswer(o.begun)
-		o.pulseMu.Unlock()
-		if stood != 10*time.Second {
-			t.Errorf("the server stood still for %v, want 10 s", stood)
+		for o, want := range map[*pulse]time.Duration{
+			&first: 15 * time.Second, &second: 5 * time.Second,
+		} {
+			if stood, _ := o.measured(); stood != want {
+				t.Errorf("the server stood still for %v, want %v", stood, want)
+			}
 		}
 		p.stop()
 	})

@@ -274,8 +274,7 @@ func (p *pulse) asked() {
 	p.sent = time.Now()
 }
 
-// answered records the answer to the probe. The request may have been sent before the observation
-// joined the probe.
+// answered records the answer to the probe. It does nothing if the observation has no request.
 func (p *pulse) answered() {
 	p.pulseMu.Lock()
 	defer p.pulseMu.Unlock()

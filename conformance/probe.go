@@ -35,6 +35,7 @@ type probe struct {
 
 	pulsesMu sync.Mutex
 	pulses   map[*pulse]bool // of the observations that have joined
+	asking   bool            // a request is under way
 }
 
 // startProbe starts a probe. The caller must call stop.
@@ -62,14 +63,17 @@ func (p *probe) stop() {
 	<-p.ended
 }
 
-// join makes the probe measure for an observation, until leave is called. A nil probe measures
-// nothing.
+// join makes the probe measure for an observation, until leave is called. A request that is under
+// way counts from now on. A nil probe measures nothing.
 func (p *probe) join(o *pulse) {
 	if p == nil {
 		return
 	}
 	p.pulsesMu.Lock()
 	p.pulses[o] = true
+	if p.asking {
+		o.asked()
+	}
 	p.pulsesMu.Unlock()
 	select {
 	case p.joined <- struct{}{}:
@@ -85,28 +89,36 @@ func (p *probe) leave(o *pulse) {
 	o.answered()
 }
 
-// each calls fn for each observation that has joined.
-func (p *probe) each(fn func(*pulse)) {
+// note begins or ends a request for each observation that has joined.
+func (p *probe) note(asking bool) {
 	p.pulsesMu.Lock()
 	defer p.pulsesMu.Unlock()
+	p.asking = asking
 	for o := range p.pulses {
-		fn(o)
+		if asking {
+			o.asked()
+		} else {
+			o.answered()
+		}
 	}
+}
+
+func (p *probe) isIdle() bool {
+	p.pulsesMu.Lock()
+	defer p.pulsesMu.Unlock()
+	return len(p.pulses) == 0
 }
 
 // isWanted waits until an observation has joined. It returns false if the probe is stopped before.
 func (p *probe) isWanted() bool {
-	for {
-		n := 0
-		if p.each(func(*pulse) { n++ }); n > 0 {
-			return true
-		}
+	for p.isIdle() {
 		select {
 		case <-p.joined:
 		case <-p.stopped:
 			return false
 		}
 	}
+	return true
 }
 
 // run sends requests while there is an observation to measure for, until stop.
@@ -134,8 +146,8 @@ func (p *probe) run(ctx context.Context) {
 // ask measures how long the server takes for one request. If one connection has no answer but the
 // other has, the server did not stand still. The slower request goes on.
 func (p *probe) ask(ctx context.Context) {
-	p.each((*pulse).asked)
-	defer p.each((*pulse).answered)
+	p.note(true)
+	defer p.note(false)
 	first := p.lines[0].send(ctx)
 	select {
 	case <-first:

@@ -182,6 +182,12 @@ var coreMutants = []mutant{
 		pkg:   "conformance", test: "TestProbeIsShared",
 	},
 	{
+		guard: "suite: a request under way counts for a new case", file: "conformance/probe.go",
+		without: "a server that stands still as a case begins fails it",
+		edits:   []edit{{old: "\tif p.asking {\n\t\to.asked()\n\t}\n", new: ""}},
+		pkg:     "conformance", test: "TestProbeMeasuresForEach",
+	},
+	{
 		guard:   "suite: a case alone has its own probe",
 		file:    "conformance/conformance.go",
 		without: "a case that stops the server leaves connections that are slow in the next case",
