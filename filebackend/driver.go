@@ -39,6 +39,7 @@ type driver struct {
 	watcher *watcher       // nil if the system cannot watch
 	checks  sync.WaitGroup // of checkPeriodically
 	stop    chan struct{}  // closed by Close to end the periodic checks; nil before they begin
+	sooner  chan struct{}  // has an element if the next check has to follow within checkInterval
 
 	requests, upkeep slots // limit the calls of the disk
 
@@ -67,7 +68,7 @@ func newDriver(dir string, opts Options) backend.Driver {
 	d := &driver{
 		dir: dir, opts: opts, network: err != nil || network != "",
 		requests: make(slots, maxRequests), upkeep: make(slots, maxUpkeep),
-		registry: map[id]*acquisition{},
+		sooner: make(chan struct{}, 1), registry: map[id]*acquisition{},
 	}
 	if !d.network {
 		d.boot = bootID() // on a network the pages of a file are in several caches

@@ -961,6 +961,43 @@ func testChecks(t *testing.T, opts Options, term time.Duration) {
 	}
 }
 
+// TestBlockedWaitersRest checks that a driver that only waits checks less and less often, and one
+// that holds a lock at least every checkInterval, also after it has waited for long.
+func TestBlockedWaitersRest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder := openDriver(t, dir)
+	acquire(t, holder, request("waits", 1))
+	synctest.Test(t, func(t *testing.T) {
+		d := openBlocking(t, dir)
+		_ = refused(t, d, waiting("waits", 2))
+		for last, want := range map[time.Duration]time.Duration{
+			checkInterval: 2 * checkInterval, maxPauseWatched: maxPauseWatched,
+		} {
+			if got := nextInterval(last, d.all("")); got != want {
+				t.Errorf("after %v a waiter is checked after %v, want %v", last, got, want)
+			}
+		}
+		d.startPeriodicChecks()
+		time.Sleep(time.Hour)
+		lost := make(chan time.Time, 1)
+		req := request("k", 3)
+		req.Lost = func(error) { lost <- time.Now() }
+		acquire(t, d, req)
+		held := time.Now()
+		if err := os.Remove(d.path("k")); err != nil {
+			t.Fatal(err)
+		}
+		if after := (<-lost).Sub(held); after > checkInterval {
+			t.Errorf("the loss is detected after %v, want %v", after, checkInterval)
+		}
+		acquire(t, d, request("held", 4))
+		if got := nextInterval(maxPauseWatched, d.all("")); got != checkInterval {
+			t.Errorf("a holder is checked after %v, want %v", got, checkInterval)
+		}
+	})
+}
+
 // openBlocking opens a driver whose waiters block in flock.
 func openBlocking(t *testing.T, dir string) *driver {
 	t.Helper()

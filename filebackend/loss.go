@@ -19,7 +19,8 @@ import (
 // renewals, and for Options.Block, which uses no watcher. With Options.Block the timer also finds
 // the readers that a waiter has to join.
 
-// checkInterval is the time between two checks by the timer.
+// checkInterval is the time between two checks by the timer. While this driver only waits, it
+// doubles up to maxPauseWatched: nothing is lost then, and many processes may wait for hours.
 const checkInterval = time.Second
 
 // check returns ErrLost and forgets a if its file is not in its place any more, or if a network
@@ -111,28 +112,66 @@ func (d *driver) wakeForMembers(a *acquisition) {
 	}
 }
 
-// startPeriodicChecks starts the goroutine of checkPeriodically, unless it runs already.
+// startPeriodicChecks makes checkPeriodically check within checkInterval. It starts its goroutine
+// if there is none.
 func (d *driver) startPeriodicChecks() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stop == nil && !d.closed {
+	switch {
+	case d.closed:
+	case d.stop == nil:
 		d.stop = make(chan struct{})
 		d.checks.Go(d.checkPeriodically)
+	default:
+		select {
+		case d.sooner <- struct{}{}:
+		default: // there is a signal already
+		}
 	}
 }
 
 // checkPeriodically rechecks all acquisitions until Close.
 func (d *driver) checkPeriodically() {
-	ticker := time.NewTicker(checkInterval)
-	defer ticker.Stop()
+	interval := checkInterval
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
 	for {
 		select {
-		case <-ticker.C:
-			for _, a := range d.all("") {
+		case <-timer.C:
+			all := d.all("")
+			interval = nextInterval(interval, all)
+			for _, a := range all {
 				d.recheckInBackground(a)
 			}
+		case <-d.sooner:
+			if interval == checkInterval {
+				continue // signals must not put the check off
+			}
+			interval = checkInterval
 		case <-d.stop:
 			return
 		}
+		timer.Reset(interval)
 	}
+}
+
+// nextInterval returns the time between a check of all acquisitions and the next check. last is the
+// time before it.
+func nextInterval(last time.Duration, all []*acquisition) time.Duration {
+	for _, a := range all {
+		if !a.onlyWaits() {
+			return checkInterval
+		}
+	}
+	return min(2*last, maxPauseWatched)
+}
+
+// onlyWaits reports whether a waits, and has nothing to lose. It does not block: a is not said to
+// wait while the disk works for it.
+func (a *acquisition) onlyWaits() bool {
+	if !a.mu.TryLock() {
+		return false
+	}
+	defer a.mu.Unlock()
+	return a.state == queued
 }
