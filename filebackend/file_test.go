@@ -1021,7 +1021,7 @@ func TestBlockedWaiters(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range waiters {
 		d, req := openBlocking(t, dir), waiting("k", i+1)
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		group.Go(func() {
 			g, _, err := await(ctx, d, req)
@@ -1055,7 +1055,7 @@ func TestBlockedWaiters(t *testing.T) {
 		}
 		last = i
 	}
-	if _, _, err := await(t.Context(), holder, waiting("k", 9)); err != nil {
+	if _, _, err := await(soon(t, 30*time.Second), holder, waiting("k", 9)); err != nil {
 		t.Errorf("the lock is not free: %v", err)
 	}
 }
