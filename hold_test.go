@@ -37,10 +37,10 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
-// TestMaxHoldBeginsWithTheReturnOfLock has a grant that came through Wait. Its first renewal, which
-// Lock waits for, takes longer than the maximum hold. The lease is held for the maximum hold after
-// that. If it ended before, the grant would stay on the server until the end of its term.
-func TestMaxHoldBeginsWithTheReturnOfLock(t *testing.T) {
+// TestMaxHoldBeginsAfterTheFirstRenewal has a grant that came through Wait. Its first renewal,
+// which Lock waits for, takes longer than the maximum hold. The lease is held for the maximum hold
+// after that. If it ended before, the grant would stay on the server until the end of its term.
+func TestMaxHoldBeginsAfterTheFirstRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()

@@ -496,19 +496,20 @@ func TestBatchesGoOnAfterAnAccident(t *testing.T) {
 }
 
 // TestExtendDuringARenewal checks that an Extend which fails starts no second renewal while the
-// scheduler's renewal is under way.
+// scheduler's renewal is under way, even if the next event is planned meanwhile. Unlock plans it:
+// the minimum hold goes on.
 func TestExtendDuringARenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newScript()
 		d.renews = []renewStep{renewHangs, renewFails(errServer)}
-		lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x")
+		c := open(t, d, dlock.WithTTL(ttl), dlock.WithMinHold(time.Minute))
+		lease := takes(t, c, "x")
 		time.Sleep(life/3 + life/30)
 		wantErr(t, lease.Extend(t.Context()), errServer)
+		frees(t, lease)
 		time.Sleep(ttl / 5) // the first renewal is still under way
 		wantStory(t, d, "acquire renew renew")
-		time.Sleep(time.Minute)
-		frees(t, lease)
 	})
 }
 

@@ -246,7 +246,7 @@ func (d silentRenewals) Renew(ctx context.Context, g *backend.Grant) (backend.Te
 func TestSilentLocksCostNoOtherLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t)
-		e.driver = silentRenewals{e.driver}
+		e.driver, e.batch = silentRenewals{e.driver}, nil
 		var members []*acquisition
 		for i := range 4 * renewers {
 			l := take(t, e, "silent "+strconv.Itoa(i), Settings{TTL: 10 * time.Second})
@@ -257,6 +257,7 @@ func TestSilentLocksCostNoOtherLease(t *testing.T) {
 			a.renewing = true // the scheduler sends no other renewal
 		}
 		former := l.Deadline()
+		time.Sleep(l.Lock().renewalLimit())
 		e.renewEach(t.Context(), append(members, l.tenure.acq))
 		time.Sleep(l.Lock().renewalLimit())
 		synctest.Wait()

@@ -94,12 +94,10 @@ func (l *Lease) applyDowngrade(shared *backend.Grant, err error) (ended error) {
 	if isLost(err) && a.live() { // else the release may have been first
 		a.markLost(err, errGoneAtDowngrade)
 	}
-	now := e.now()
 	switch ended = l.check(); {
-	case ended != nil && err == nil:
-		a.releaseProlonged(now)
 	case ended != nil:
 	case err == nil:
+		now := e.now()
 		a.grant, a.mode = shared, backend.Shared
 		a.prove(shared.Term, now)
 		a.open(now)
@@ -178,10 +176,8 @@ func (l *Lease) applyExport(x *Exported, err error) (ended error) {
 		a.markLost(err, errGoneAtExport)
 	}
 	switch ended = l.check(); {
-	case ended != nil && err == nil: // no caller gets the ticket
-		a.repeat = true
-		a.releaseProlonged(e.now())
 	case ended != nil:
+		a.repeat = a.repeat || err == nil // no caller gets the ticket
 	case err == nil:
 		x.Mode, x.Handoff = a.mode, int(t.local)
 		t.end(backend.ErrNotHeld)

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -97,6 +98,32 @@ func TestGrantTurnAfterClose(t *testing.T) {
 	if err := e.Close(); err != nil || d.releases.Load() != 1 {
 		t.Errorf("error %v, %d releases", err, d.releases.Load())
 	}
+}
+
+// TestMaxHoldBeginsWithTheReturnOfLock checks that a lease is held for its maximum hold after its
+// waiter has taken it, however late that is after the hand-off.
+func TestMaxHoldBeginsWithTheReturnOfLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, l := newLock(t, &willing{})
+		l.MaxHold = time.Second
+		lease := acquire(t, e, l)
+		waiters := stand(t, e, l, 1)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		handed := <-waiters[0].turn
+		time.Sleep(2 * l.MaxHold)
+		ref := new(Ref)
+		if err := handed.tenure.take(ref); err != nil {
+			t.Fatal(err)
+		}
+		taken := time.Now()
+		<-ref.Lease().Lost(ref)
+		if held := time.Since(taken); held != l.MaxHold {
+			t.Errorf("the lease is held for %v, want %v", held, l.MaxHold)
+		}
+	})
 }
 
 // TestWakeUpOfAReleasedLockStaysArmed checks that a wake-up stays armed after its lock was

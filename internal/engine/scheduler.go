@@ -400,9 +400,7 @@ func (a *acquisition) apply(r *answer) {
 	a.noteAnswer(r.how)
 	relevant := a.expire(now) == nil && a.live()
 	switch {
-	case a.state == orphaned && r.err == nil:
-		a.releaseProlonged(now)
-	case !relevant:
+	case !relevant: // the planned release of an orphan also frees a grant that was prolonged
 	case r.err == nil:
 		a.prove(r.term, now)
 	case isLost(r.err) && a.pin != inExport: // else the answer to the Export decides
@@ -430,17 +428,6 @@ func (a *acquisition) noteAnswer(how renewalKind) {
 		a.silent++
 	}
 	a.renewing = a.renewing && how == extension
-}
-
-// releaseProlonged plans the release of a grant that the server has prolonged after the leases
-// ended by the clock: once lost, always lost. A lock-delay counts from now. Holders that have not
-// called Unlock keep the rest of their term to stop. e.mu must be held.
-func (a *acquisition) releaseProlonged(now time.Time) {
-	if due := now.Add(a.lock.LockDelay); a.state == orphaned && a.ended == 0 &&
-		due.Before(a.release) {
-		a.release = due
-		a.schedule()
-	}
 }
 
 // prove sets the newer term of an answered renewal. e.mu must be held.

@@ -37,12 +37,6 @@ var coreMutants = []mutant{
 		pkg: "internal/engine", test: "TestRenewalAnsweredAfterTheDeadline",
 	},
 	{
-		guard: "a late renewal of a lost lease is released", file: "internal/engine/scheduler.go",
-		without: "a late renewal keeps a lost lock taken for another term",
-		edits:   []edit{{old: "case a.state == orphaned && r.err == nil:", new: "case false:"}},
-		pkg:     ".", test: "TestOnceLostAlwaysLost",
-	},
-	{
 		guard: "TryRLock overtakes no writer of its client", file: "internal/engine/queue.go",
 		without: "TryRLock gets a lock for which a writer of the same client waits",
 		edits:   []edit{{old: " &&\n\t\tln.writers == 0", new: ""}},
@@ -400,10 +394,10 @@ var coreMutants = []mutant{
 		pkg: "internal/engine", test: "TestSilentLocksCostNoOtherLease",
 	},
 	{
-		guard: "a lost holder keeps the rest of its term", file: "internal/engine/scheduler.go",
-		without: "after a maximum hold the lock is free before the holder has stopped",
-		edits:   []edit{{old: "a.ended == 0 &&", new: "true &&"}},
-		pkg:     ".", test: "TestOnceLostAlwaysLost",
+		guard: "a lost holder keeps the rest of its term", file: "internal/engine/lease.go",
+		without: "after a maximum hold the lock is free before the last holder has stopped",
+		edits:   []edit{{old: "t.acq.ended--; t.acq.ended == 0 {", new: "t.acq.ended--; true {"}},
+		pkg:     ".", test: "TestLostLeaseIsReleasedByItsLastUnlock",
 	},
 	{
 		guard: "a stop during a request is no silence", file: "internal/engine/contend.go",
@@ -862,7 +856,7 @@ var coreMutants = []mutant{
 		guard: "a maximum hold begins with the lease", file: "internal/engine/clock.go",
 		without: "a grant that was never held is over, and stays on the server for its term",
 		edits:   []edit{{old: " && t.state != pending }", new: " }"}},
-		pkg:     ".", test: "TestMaxHoldBeginsWithTheReturnOfLock",
+		pkg:     "internal/engine", test: "TestMaxHoldBeginsWithTheReturnOfLock",
 	},
 	{
 		guard: "a hold is counted from the return of Lock", file: "internal/engine/contend.go",
@@ -871,7 +865,7 @@ var coreMutants = []mutant{
 			old: "\tt.start = e.now()\n\tt.hold(ref)\n\ta.open(t.start)\n",
 			new: "\tt.hold(ref)\n\ta.open(e.now())\n",
 		}},
-		pkg: ".", test: "TestMaxHoldBeginsWithTheReturnOfLock",
+		pkg: "internal/engine", test: "TestMaxHoldBeginsWithTheReturnOfLock",
 	},
 	{
 		guard: "Shutdown counts no released lock", file: "internal/engine/close.go",
@@ -1262,12 +1256,6 @@ var coreMutants = []mutant{
 		without: "a request that is executed late locks the name after the adopter's Unlock",
 		edits:   []edit{{old: "case a.repeat && a.engine", new: "case false && a.engine"}},
 		pkg:     ".", test: "TestExportLeavesNoGhost",
-	},
-	{
-		guard: "a late Export keeps the lock-delay", file: "internal/engine/move.go",
-		without: "the next holder comes before the end of the lock-delay",
-		edits:   []edit{{old: "a.releaseProlonged(e.now())", new: "a.releaseInBackground()"}},
-		pkg:     ".", test: "TestLateExport",
 	},
 	{
 		guard: "no lease joins a grant that moves", file: "internal/engine/lease.go",
