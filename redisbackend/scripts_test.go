@@ -79,7 +79,8 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	c := admin(t, testenv.NewRedis(t))
 	for name, test := range map[string]func(s *stage){
-		"acquire": testAcquire, "foreign": testForeign, "grant": testGrant, "release": testRelease,
+		"acquire": testAcquire, "queue": testAcquireQueue, "foreign": testForeign,
+		"grant": testGrant, "release": testRelease,
 		"break": testBreak, "renew": testRenew, "inspect": testInspect, "readers": testReaders,
 		"permits": testPermits, "expiry": testExpiry, "leave": testLeave,
 		"downgrade": testDowngrade, "terms": testTerms,
@@ -371,6 +372,13 @@ func testAcquire(s *stage) {
 			before: state{lock: held("a"), term: 10, fence: newFence}, args: attempt("a", 7),
 			want: oldFence, after: state{lock: held("a"), term: hour, fence: newFence},
 		},
+	})
+}
+
+// testAcquireQueue checks an attempt for a free lock that has a queue.
+func testAcquireQueue(s *stage) {
+	a, b := waiting{"a", 1, 5000, 1, "w"}, waiting{"b", 5, 5000, 4, "w"}
+	s.test(acquireScript().source, []scriptTest{
 		{
 			name:   "a free lock with a queue",
 			before: state{queue: []waiting{a, b}, queueTerm: hour}, args: attempt("c", 0),

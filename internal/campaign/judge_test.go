@@ -68,305 +68,308 @@ func script(t *testing.T, class Class, lines string) *History {
 	return h
 }
 
+// histories are the shortest histories with a breach of each rule, and correct ones.
+var histories = []struct {
+	name  string
+	class Class
+	lines string
+	want  string // the rules that are violated
+}{
+	{"two holders in turn", X, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		9 unlock 0
+		10 unlocked 0
+		11 granted 1 11
+		12 unlock 1
+		13 unlocked 1`, ""},
+	{"two holders at once", X, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		9 granted 1 11
+		19 unlock 0
+		20 unlocked 0 lost
+		22 unlock 1
+		23 unlocked 1`, "a e k"},
+	{"two holders at once in class F", F, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		9 granted 1 11
+		19 unlock 0
+		20 unlocked 0 lost
+		22 unlock 1
+		23 unlocked 1`, ""},
+	{"a fence that goes back", F, `
+		0 ask 0
+		1 granted 0 10
+		2 unlock 0
+		3 unlocked 0
+		4 ask 1
+		5 granted 1 9
+		6 unlock 1
+		7 unlocked 1`, "b"},
+	{"the same fence twice", F, `
+		0 ask 0
+		0 ask 1
+		1 granted 0 10
+		1 granted 1 10
+		2 unlock 0
+		2 unlock 1
+		3 unlocked 0
+		3 unlocked 1`, "b"},
+	{"a hand-off of a grant that is lost and not yet known to be", F, `
+		0 ask 0
+		1 granted 0 4096
+		2 ask 1
+		3 granted 1 8192
+		4 unlock 1
+		5 unlocked 1
+		6 unlock 0
+		7 unlocked 0
+		8 ask 0
+		9 granted 0 4097
+		10 unlock 0
+		11 unlocked 0 lost`, ""},
+	{"an order of fences that is not known", F, `
+		0 ask 0
+		0 ask 1
+		1 granted 0 10
+		2 granted 1 9
+		3 unlock 0
+		3 unlock 1
+		4 unlocked 0
+		4 unlocked 1`, ""},
+	{"an update that is lost", X, `
+		0 ask 0
+		1 granted 0 10
+		2 read 0 10 true
+		3 write 0 10 true 2
+		4 unlock 0
+		5 unlocked 0`, "c"},
+	{"a valid write that is refused", X, `
+		0 ask 0
+		1 granted 0 10
+		3 write 0 10 false 1
+		4 unlock 0
+		5 unlocked 0`, "c"},
+	{"a stale write that is refused", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 stop
+		2 done 0 stop
+		900 ask 1
+		1010 granted 1 11
+		1011 write 1 11 true 1
+		1020 unlock 1
+		1021 unlocked 1
+		3000 end 0 stop
+		3001 write 0 10 false 1
+		3002 lost 0
+		3003 unlock 0
+		3004 unlocked 0 lost`, ""},
+	{"a stale write that is accepted", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 stop
+		2 done 0 stop
+		900 ask 1
+		1010 granted 1 11
+		1011 write 1 11 true 1
+		1020 unlock 1
+		1021 unlocked 1
+		3000 end 0 stop
+		3001 write 0 10 true 2
+		3002 lost 0
+		3003 unlock 0
+		3004 unlocked 0 lost`, "c"},
+	{"a stopped process without a report", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 stop
+		2 done 0 stop
+		3000 end 0 stop
+		3100 lost 0
+		3101 unlock 0
+		3101 unlocked 0 lost`, "a"},
+	{"a stopped process with a late report on a slow machine", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 stop
+		2 done 0 stop
+		3000 end 0 stop
+		3095 lag 0 90
+		3100 lost 0
+		3101 unlock 0
+		3101 unlocked 0 lost`, ""},
+	{"a broken lock whose holder gets no report", F, `
+		0 ask 0
+		1 granted 0 10
+		2 begin -1 break
+		3 done -1 break
+		3 end -1 break
+		1000 unlock 0
+		1001 unlocked 0`, "a"},
+	{"a broken lock whose holder gets a report", F, `
+		0 ask 0
+		1 granted 0 10
+		2 begin -1 break
+		3 done -1 break
+		3 end -1 break
+		300 lost 0
+		1000 unlock 0
+		1001 unlocked 0 lost`, ""},
+	{"a broken lock whose holder gets a report when the server is back", F, `
+		0 ask 0
+		1 granted 0 10
+		2 begin -1 break
+		3 done -1 break
+		3 end -1 break
+		4 begin -1 restart
+		5 done -1 restart
+		1400 end -1 restart
+		1700 lost 0
+		1800 unlock 0
+		1801 unlocked 0 lost`, ""},
+	{"a broken lock whose holder gets no report when the server is back", F, `
+		0 ask 0
+		1 granted 0 10
+		2 begin -1 break
+		3 done -1 break
+		3 end -1 break
+		4 begin -1 restart
+		5 done -1 restart
+		1400 end -1 restart
+		2400 unlock 0
+		2401 unlocked 0`, "a"},
+	{"a free lock that is not granted", X, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		3 killed 0
+		4 exited 0
+		2000 granted 1 11
+		2001 unlock 1
+		2002 unlocked 1`, "d"},
+	{"a free lock that is granted in time", X, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		3 killed 0
+		4 exited 0
+		1000 granted 1 11
+		1001 unlock 1
+		1002 unlocked 1`, ""},
+	{"a wake-up that is lost", X, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		5 unlock 0
+		6 unlocked 0
+		990 granted 1 11
+		991 unlock 1
+		992 unlocked 1`, "d"},
+	{"an Unlock that is nil too late", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 cut
+		2 done 0 cut
+		3 ask 1
+		1000 lost 0
+		1001 granted 1 11
+		1002 unlock 1
+		1003 unlocked 1
+		1004 end 0 cut`, ""},
+	{"an Unlock that is nil after the next grant", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 stop
+		2 done 0 stop
+		3 ask 1
+		1002 granted 1 11
+		1003 unlock 1
+		1004 unlocked 1
+		3002 end 0 stop
+		3003 unlock 0
+		3004 unlocked 0`, "e f"},
+	{"a lease that is lost without a fault", X, `
+		0 ask 0
+		1 granted 0 10
+		900 lost 0
+		910 unlock 0
+		911 unlocked 0 lost`, "k"},
+	{"a lease that a reset costs", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 reset
+		101 end 0 reset
+		900 lost 0`, "k"},
+	{"a lease that the death of another process costs", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 kill-waiter
+		101 end 0 kill-waiter
+		900 lost 0`, "k"},
+	{"a lease that a cut costs", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 cut
+		700 end 0 cut
+		900 lost 0`, ""},
+	{"a lease that a slow server costs", X, `
+		0 ask 0
+		1 granted 0 10
+		700 answer -1 400
+		900 lost 0`, ""},
+	{"an attempt that is refused without a fault", X, `
+		0 ask 0
+		100 refused 0 unavailable
+		200 ask 1
+		201 granted 1 10
+		202 unlock 1
+		203 unlocked 1`, "k"},
+	{"an attempt that is refused because of a fault", X, `
+		0 ask 0
+		1 begin -1 restart
+		100 end -1 restart
+		110 refused 0 unavailable
+		200 ask 1
+		201 granted 1 10
+		202 unlock 1
+		203 unlocked 1`, ""},
+	{"an attempt whose context ends", X, `
+		0 ask 0
+		100 refused 0 canceled
+		200 ask 1
+		201 granted 1 10
+		202 unlock 1
+		203 unlocked 1`, ""},
+	{"a lease that a short stop costs", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 stop-short
+		2 done 0 stop-short
+		300 end 0 stop-short
+		900 lost 0
+		910 unlock 0
+		911 unlocked 0 lost`, "k"},
+	{"nothing is granted", X, `
+		0 ask 0
+		400 refused 0 unavailable`, "d k"},
+	{"what the engine has found", X, `
+		0 ask 0
+		1 granted 0 10
+		9 unlock 0
+		10 unlocked 0
+		20 finding -1`, "?"},
+}
+
 // TestJudge checks that each rule detects its breach in the shortest history that has one, and that
 // no rule reports a breach in a correct history.
 func TestJudge(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		class Class
-		lines string
-		want  string // the rules that are violated
-	}{
-		{"two holders in turn", X, `
-			0 ask 0
-			1 granted 0 10
-			2 ask 1
-			9 unlock 0
-			10 unlocked 0
-			11 granted 1 11
-			12 unlock 1
-			13 unlocked 1`, ""},
-		{"two holders at once", X, `
-			0 ask 0
-			1 granted 0 10
-			2 ask 1
-			9 granted 1 11
-			19 unlock 0
-			20 unlocked 0 lost
-			22 unlock 1
-			23 unlocked 1`, "a e k"},
-		{"two holders at once in class F", F, `
-			0 ask 0
-			1 granted 0 10
-			2 ask 1
-			9 granted 1 11
-			19 unlock 0
-			20 unlocked 0 lost
-			22 unlock 1
-			23 unlocked 1`, ""},
-		{"a fence that goes back", F, `
-			0 ask 0
-			1 granted 0 10
-			2 unlock 0
-			3 unlocked 0
-			4 ask 1
-			5 granted 1 9
-			6 unlock 1
-			7 unlocked 1`, "b"},
-		{"the same fence twice", F, `
-			0 ask 0
-			0 ask 1
-			1 granted 0 10
-			1 granted 1 10
-			2 unlock 0
-			2 unlock 1
-			3 unlocked 0
-			3 unlocked 1`, "b"},
-		{"a hand-off of a grant that is lost and not yet known to be", F, `
-			0 ask 0
-			1 granted 0 4096
-			2 ask 1
-			3 granted 1 8192
-			4 unlock 1
-			5 unlocked 1
-			6 unlock 0
-			7 unlocked 0
-			8 ask 0
-			9 granted 0 4097
-			10 unlock 0
-			11 unlocked 0 lost`, ""},
-		{"an order of fences that is not known", F, `
-			0 ask 0
-			0 ask 1
-			1 granted 0 10
-			2 granted 1 9
-			3 unlock 0
-			3 unlock 1
-			4 unlocked 0
-			4 unlocked 1`, ""},
-		{"an update that is lost", X, `
-			0 ask 0
-			1 granted 0 10
-			2 read 0 10 true
-			3 write 0 10 true 2
-			4 unlock 0
-			5 unlocked 0`, "c"},
-		{"a valid write that is refused", X, `
-			0 ask 0
-			1 granted 0 10
-			3 write 0 10 false 1
-			4 unlock 0
-			5 unlocked 0`, "c"},
-		{"a stale write that is refused", X, `
-			0 ask 0
-			1 granted 0 10
-			2 begin 0 stop
-			2 done 0 stop
-			900 ask 1
-			1010 granted 1 11
-			1011 write 1 11 true 1
-			1020 unlock 1
-			1021 unlocked 1
-			3000 end 0 stop
-			3001 write 0 10 false 1
-			3002 lost 0
-			3003 unlock 0
-			3004 unlocked 0 lost`, ""},
-		{"a stale write that is accepted", X, `
-			0 ask 0
-			1 granted 0 10
-			2 begin 0 stop
-			2 done 0 stop
-			900 ask 1
-			1010 granted 1 11
-			1011 write 1 11 true 1
-			1020 unlock 1
-			1021 unlocked 1
-			3000 end 0 stop
-			3001 write 0 10 true 2
-			3002 lost 0
-			3003 unlock 0
-			3004 unlocked 0 lost`, "c"},
-		{"a stopped process without a report", X, `
-			0 ask 0
-			1 granted 0 10
-			2 begin 0 stop
-			2 done 0 stop
-			3000 end 0 stop
-			3100 lost 0
-			3101 unlock 0
-			3101 unlocked 0 lost`, "a"},
-		{"a stopped process with a late report on a slow machine", X, `
-			0 ask 0
-			1 granted 0 10
-			2 begin 0 stop
-			2 done 0 stop
-			3000 end 0 stop
-			3095 lag 0 90
-			3100 lost 0
-			3101 unlock 0
-			3101 unlocked 0 lost`, ""},
-		{"a broken lock whose holder gets no report", F, `
-			0 ask 0
-			1 granted 0 10
-			2 begin -1 break
-			3 done -1 break
-			3 end -1 break
-			1000 unlock 0
-			1001 unlocked 0`, "a"},
-		{"a broken lock whose holder gets a report", F, `
-			0 ask 0
-			1 granted 0 10
-			2 begin -1 break
-			3 done -1 break
-			3 end -1 break
-			300 lost 0
-			1000 unlock 0
-			1001 unlocked 0 lost`, ""},
-		{"a broken lock whose holder gets a report when the server is back", F, `
-			0 ask 0
-			1 granted 0 10
-			2 begin -1 break
-			3 done -1 break
-			3 end -1 break
-			4 begin -1 restart
-			5 done -1 restart
-			1400 end -1 restart
-			1700 lost 0
-			1800 unlock 0
-			1801 unlocked 0 lost`, ""},
-		{"a broken lock whose holder gets no report when the server is back", F, `
-			0 ask 0
-			1 granted 0 10
-			2 begin -1 break
-			3 done -1 break
-			3 end -1 break
-			4 begin -1 restart
-			5 done -1 restart
-			1400 end -1 restart
-			2400 unlock 0
-			2401 unlocked 0`, "a"},
-		{"a free lock that is not granted", X, `
-			0 ask 0
-			1 granted 0 10
-			2 ask 1
-			3 killed 0
-			4 exited 0
-			2000 granted 1 11
-			2001 unlock 1
-			2002 unlocked 1`, "d"},
-		{"a free lock that is granted in time", X, `
-			0 ask 0
-			1 granted 0 10
-			2 ask 1
-			3 killed 0
-			4 exited 0
-			1000 granted 1 11
-			1001 unlock 1
-			1002 unlocked 1`, ""},
-		{"a wake-up that is lost", X, `
-			0 ask 0
-			1 granted 0 10
-			2 ask 1
-			5 unlock 0
-			6 unlocked 0
-			990 granted 1 11
-			991 unlock 1
-			992 unlocked 1`, "d"},
-		{"an Unlock that is nil too late", X, `
-			0 ask 0
-			1 granted 0 10
-			2 begin 0 cut
-			2 done 0 cut
-			3 ask 1
-			1000 lost 0
-			1001 granted 1 11
-			1002 unlock 1
-			1003 unlocked 1
-			1004 end 0 cut`, ""},
-		{"an Unlock that is nil after the next grant", X, `
-			0 ask 0
-			1 granted 0 10
-			2 begin 0 stop
-			2 done 0 stop
-			3 ask 1
-			1002 granted 1 11
-			1003 unlock 1
-			1004 unlocked 1
-			3002 end 0 stop
-			3003 unlock 0
-			3004 unlocked 0`, "e f"},
-		{"a lease that is lost without a fault", X, `
-			0 ask 0
-			1 granted 0 10
-			900 lost 0
-			910 unlock 0
-			911 unlocked 0 lost`, "k"},
-		{"a lease that a reset costs", X, `
-			0 ask 0
-			1 granted 0 10
-			100 begin 0 reset
-			101 end 0 reset
-			900 lost 0`, "k"},
-		{"a lease that the death of another process costs", X, `
-			0 ask 0
-			1 granted 0 10
-			100 begin 0 kill-waiter
-			101 end 0 kill-waiter
-			900 lost 0`, "k"},
-		{"a lease that a cut costs", X, `
-			0 ask 0
-			1 granted 0 10
-			100 begin 0 cut
-			700 end 0 cut
-			900 lost 0`, ""},
-		{"a lease that a slow server costs", X, `
-			0 ask 0
-			1 granted 0 10
-			700 answer -1 400
-			900 lost 0`, ""},
-		{"an attempt that is refused without a fault", X, `
-			0 ask 0
-			100 refused 0 unavailable
-			200 ask 1
-			201 granted 1 10
-			202 unlock 1
-			203 unlocked 1`, "k"},
-		{"an attempt that is refused because of a fault", X, `
-			0 ask 0
-			1 begin -1 restart
-			100 end -1 restart
-			110 refused 0 unavailable
-			200 ask 1
-			201 granted 1 10
-			202 unlock 1
-			203 unlocked 1`, ""},
-		{"an attempt whose context ends", X, `
-			0 ask 0
-			100 refused 0 canceled
-			200 ask 1
-			201 granted 1 10
-			202 unlock 1
-			203 unlocked 1`, ""},
-		{"a lease that a short stop costs", X, `
-			0 ask 0
-			1 granted 0 10
-			2 begin 0 stop-short
-			2 done 0 stop-short
-			300 end 0 stop-short
-			900 lost 0
-			910 unlock 0
-			911 unlocked 0 lost`, "k"},
-		{"nothing is granted", X, `
-			0 ask 0
-			400 refused 0 unavailable`, "d k"},
-		{"what the engine has found", X, `
-			0 ask 0
-			1 granted 0 10
-			9 unlock 0
-			10 unlocked 0
-			20 finding -1`, "?"},
-	} {
+	for _, c := range histories {
 		t.Run(c.name, func(t *testing.T) {
 			h := script(t, c.class, c.lines)
 			for i, e := range h.Events {
@@ -418,244 +421,247 @@ func scriptOf(t *testing.T, k LockKind, lines string) *History {
 	return h
 }
 
+// kindHistories are histories of the rules that differ between the kinds of locks.
+var kindHistories = []struct {
+	name  string
+	kind  LockKind
+	lines string
+	want  string
+}{
+	{"readers at once, then a writer", Readers, `
+		0 ask 0
+		0 ask 1
+		0 ask 2
+		1 granted 0 10
+		2 read 0 10 true
+		3 granted 1 10
+		4 read 1 10 true
+		8 unlock 0
+		9 unlocked 0
+		10 unlock 1
+		11 unlocked 1
+		12 granted 2 11 true
+		13 read 2 11 true
+		14 write 2 11 true 1
+		15 unlock 2
+		16 unlocked 2`, ""},
+	{"a writer in addition to a reader", Readers, `
+		0 ask 0
+		0 ask 1
+		1 granted 0 10
+		3 granted 1 11 true
+		8 unlock 0
+		9 unlocked 0 deadline
+		10 unlock 1
+		11 unlocked 1`, "a e"},
+	{"two writers at once", Readers, `
+		0 ask 0
+		0 ask 1
+		1 granted 0 10 true
+		3 granted 1 11 true
+		8 unlock 0
+		9 unlocked 0 deadline
+		10 unlock 1
+		11 unlocked 1`, "a e"},
+	{"a writer with the fence of a reader", Readers, `
+		0 ask 0
+		1 granted 0 10
+		2 unlock 0
+		3 unlocked 0
+		4 ask 1
+		5 granted 1 10 true
+		6 unlock 1
+		7 unlocked 1`, "b e"},
+	{"a reader with a lower fence than a writer", Readers, `
+		0 ask 0
+		1 granted 0 10 true
+		2 unlock 0
+		3 unlocked 0
+		4 ask 1
+		5 granted 1 9
+		6 unlock 1
+		7 unlocked 1`, "b e"},
+	{"a free lock that no reader gets", Readers, `
+		0 ask 0
+		1 granted 0 10 true
+		2 ask 1
+		3 killed 0
+		4 exited 0
+		2000 granted 1 11
+		2001 unlock 1
+		2002 unlocked 1`, "d"},
+	{"two permits at once, in any order", Permits, `
+		0 ask 0
+		0 ask 1
+		0 ask 2
+		1 granted 0 11
+		2 granted 1 10
+		8 unlock 0
+		9 unlocked 0
+		10 granted 2 12
+		11 unlock 1
+		12 unlocked 1
+		13 unlock 2
+		14 unlocked 2`, ""},
+	{"a permit too many", Permits, `
+		0 ask 0
+		0 ask 1
+		0 ask 2
+		1 granted 0 10
+		2 granted 1 11
+		5 granted 2 12
+		8 unlock 0
+		9 unlocked 0
+		11 unlock 1
+		12 unlocked 1
+		13 unlock 2
+		14 unlocked 2`, "a e"},
+	{"a permit for the place of a waiter that gave up", Permits, `
+		0 ask 0
+		1 ask 1
+		2 granted 1 11
+		3 ask@1 0
+		4 refused 0 deadline
+		5 granted@1 0 10
+		8 unlock@1 0
+		9 unlocked@1 0
+		11 unlock 1
+		12 unlocked 1`, ""},
+	{"a permit with the fence of a waiter that gave up before", Permits, `
+		0 ask 0
+		1 ask 1
+		2 granted 1 11
+		3 refused 0 deadline
+		4 ask 0
+		5 granted 0 10
+		8 unlock 0
+		9 unlocked 0
+		11 unlock 1
+		12 unlocked 1`, "b"},
+	{"two permits with one fence", Permits, `
+		0 ask 0
+		0 ask 1
+		1 granted 0 10
+		2 granted 1 10
+		8 unlock 0
+		9 unlocked 0
+		11 unlock 1
+		12 unlocked 1`, "b"},
+	{"a permit that is never free again", Permits, `
+		0 ask 0
+		0 ask 1
+		0 ask 2
+		1 granted 0 10
+		2 granted 1 11
+		3 killed 0
+		4 exited 0
+		1900 unlock 1
+		1901 unlocked 1
+		1902 granted 2 12
+		1903 unlock 2
+		1904 unlocked 2`, "d"},
+	{"a set", All, `
+		0 ask 0
+		0 ask/1 0
+		1 granted 0 10
+		1 granted/1 0 20
+		9 unlock 0
+		9 unlock/1 0
+		10 unlocked 0
+		10 unlocked/1 0`, ""},
+	{"a set that waits for one of its names", All, `
+		0 ask 0
+		0 ask/1 0
+		1 granted 0 10
+		1 granted/1 0 20
+		2 ask 1
+		2 ask/2 1
+		1990 unlock 0
+		1990 unlock/1 0
+		1991 unlocked 0
+		1991 unlocked/1 0
+		1992 granted 1 11
+		1992 granted/2 1 30
+		1993 unlock 1
+		1993 unlock/2 1
+		1994 unlocked 1
+		1994 unlocked/2 1`, ""},
+	{"a set that keeps what it has not lost", All, `
+		0 ask 0
+		0 ask/1 0
+		1 granted 0 10
+		1 granted/1 0 20
+		2 ask 1
+		100 begin 0 cut
+		110 end 0 cut
+		120 lost 0
+		120 lost/1 0
+		121 lost/1 0
+		1990 unlock 0
+		1990 unlock/1 0
+		1991 unlocked 0 lost
+		1991 unlocked/1 0 lost
+		1992 granted 1 11
+		1993 unlock 1
+		1994 unlocked 1`, ""},
+	{"a set that keeps what it has lost", All, `
+		0 ask 0
+		0 ask/1 0
+		1 granted 0 10
+		1 granted/1 0 20
+		2 ask 1
+		100 begin 0 cut
+		110 end 0 cut
+		120 lost 0
+		120 lost/1 0
+		121 lost 0
+		1990 unlock 0
+		1990 unlock/1 0
+		1991 unlocked 0 lost
+		1991 unlocked/1 0 lost
+		1992 granted 1 11
+		1993 unlock 1
+		1994 unlocked 1`, "d"},
+	{"a set without one of its names", All, `
+		0 ask 0
+		0 ask/1 0
+		1 granted 0 10
+		9 unlock 0
+		10 unlocked 0`, "a"},
+	{"a lease that outlives its set", All, `
+		0 ask 0
+		0 ask/1 0
+		1 granted 0 10
+		1 granted/1 0 20
+		2 begin 0 cut
+		2 done 0 cut
+		500 end 0 cut
+		900 lost 0
+		1000 unlock/1 0
+		1001 unlocked/1 0 lost`, "a"},
+	{"two leaders in turn", Leader, `
+		0 ask 0
+		0 ask 1
+		1 granted 0 10
+		9 unlock 0
+		10 unlocked 0
+		11 granted 1 11
+		12 unlock 1
+		13 unlocked 1`, ""},
+	{"two leaders at once", Leader, `
+		0 ask 0
+		0 ask 1
+		1 granted 0 10
+		3 granted 1 11
+		9 unlock 0
+		10 unlocked 0 deadline
+		12 unlock 1
+		13 unlocked 1`, "a e"},
+}
+
 // TestJudgeKinds is TestJudge for the rules that differ between the kinds of locks.
 func TestJudgeKinds(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		kind  LockKind
-		lines string
-		want  string
-	}{
-		{"readers at once, then a writer", Readers, `
-			0 ask 0
-			0 ask 1
-			0 ask 2
-			1 granted 0 10
-			2 read 0 10 true
-			3 granted 1 10
-			4 read 1 10 true
-			8 unlock 0
-			9 unlocked 0
-			10 unlock 1
-			11 unlocked 1
-			12 granted 2 11 true
-			13 read 2 11 true
-			14 write 2 11 true 1
-			15 unlock 2
-			16 unlocked 2`, ""},
-		{"a writer in addition to a reader", Readers, `
-			0 ask 0
-			0 ask 1
-			1 granted 0 10
-			3 granted 1 11 true
-			8 unlock 0
-			9 unlocked 0 deadline
-			10 unlock 1
-			11 unlocked 1`, "a e"},
-		{"two writers at once", Readers, `
-			0 ask 0
-			0 ask 1
-			1 granted 0 10 true
-			3 granted 1 11 true
-			8 unlock 0
-			9 unlocked 0 deadline
-			10 unlock 1
-			11 unlocked 1`, "a e"},
-		{"a writer with the fence of a reader", Readers, `
-			0 ask 0
-			1 granted 0 10
-			2 unlock 0
-			3 unlocked 0
-			4 ask 1
-			5 granted 1 10 true
-			6 unlock 1
-			7 unlocked 1`, "b e"},
-		{"a reader with a lower fence than a writer", Readers, `
-			0 ask 0
-			1 granted 0 10 true
-			2 unlock 0
-			3 unlocked 0
-			4 ask 1
-			5 granted 1 9
-			6 unlock 1
-			7 unlocked 1`, "b e"},
-		{"a free lock that no reader gets", Readers, `
-			0 ask 0
-			1 granted 0 10 true
-			2 ask 1
-			3 killed 0
-			4 exited 0
-			2000 granted 1 11
-			2001 unlock 1
-			2002 unlocked 1`, "d"},
-		{"two permits at once, in any order", Permits, `
-			0 ask 0
-			0 ask 1
-			0 ask 2
-			1 granted 0 11
-			2 granted 1 10
-			8 unlock 0
-			9 unlocked 0
-			10 granted 2 12
-			11 unlock 1
-			12 unlocked 1
-			13 unlock 2
-			14 unlocked 2`, ""},
-		{"a permit too many", Permits, `
-			0 ask 0
-			0 ask 1
-			0 ask 2
-			1 granted 0 10
-			2 granted 1 11
-			5 granted 2 12
-			8 unlock 0
-			9 unlocked 0
-			11 unlock 1
-			12 unlocked 1
-			13 unlock 2
-			14 unlocked 2`, "a e"},
-		{"a permit for the place of a waiter that gave up", Permits, `
-			0 ask 0
-			1 ask 1
-			2 granted 1 11
-			3 ask@1 0
-			4 refused 0 deadline
-			5 granted@1 0 10
-			8 unlock@1 0
-			9 unlocked@1 0
-			11 unlock 1
-			12 unlocked 1`, ""},
-		{"a permit with the fence of a waiter that gave up before", Permits, `
-			0 ask 0
-			1 ask 1
-			2 granted 1 11
-			3 refused 0 deadline
-			4 ask 0
-			5 granted 0 10
-			8 unlock 0
-			9 unlocked 0
-			11 unlock 1
-			12 unlocked 1`, "b"},
-		{"two permits with one fence", Permits, `
-			0 ask 0
-			0 ask 1
-			1 granted 0 10
-			2 granted 1 10
-			8 unlock 0
-			9 unlocked 0
-			11 unlock 1
-			12 unlocked 1`, "b"},
-		{"a permit that is never free again", Permits, `
-			0 ask 0
-			0 ask 1
-			0 ask 2
-			1 granted 0 10
-			2 granted 1 11
-			3 killed 0
-			4 exited 0
-			1900 unlock 1
-			1901 unlocked 1
-			1902 granted 2 12
-			1903 unlock 2
-			1904 unlocked 2`, "d"},
-		{"a set", All, `
-			0 ask 0
-			0 ask/1 0
-			1 granted 0 10
-			1 granted/1 0 20
-			9 unlock 0
-			9 unlock/1 0
-			10 unlocked 0
-			10 unlocked/1 0`, ""},
-		{"a set that waits for one of its names", All, `
-			0 ask 0
-			0 ask/1 0
-			1 granted 0 10
-			1 granted/1 0 20
-			2 ask 1
-			2 ask/2 1
-			1990 unlock 0
-			1990 unlock/1 0
-			1991 unlocked 0
-			1991 unlocked/1 0
-			1992 granted 1 11
-			1992 granted/2 1 30
-			1993 unlock 1
-			1993 unlock/2 1
-			1994 unlocked 1
-			1994 unlocked/2 1`, ""},
-		{"a set that keeps what it has not lost", All, `
-			0 ask 0
-			0 ask/1 0
-			1 granted 0 10
-			1 granted/1 0 20
-			2 ask 1
-			100 begin 0 cut
-			110 end 0 cut
-			120 lost 0
-			120 lost/1 0
-			121 lost/1 0
-			1990 unlock 0
-			1990 unlock/1 0
-			1991 unlocked 0 lost
-			1991 unlocked/1 0 lost
-			1992 granted 1 11
-			1993 unlock 1
-			1994 unlocked 1`, ""},
-		{"a set that keeps what it has lost", All, `
-			0 ask 0
-			0 ask/1 0
-			1 granted 0 10
-			1 granted/1 0 20
-			2 ask 1
-			100 begin 0 cut
-			110 end 0 cut
-			120 lost 0
-			120 lost/1 0
-			121 lost 0
-			1990 unlock 0
-			1990 unlock/1 0
-			1991 unlocked 0 lost
-			1991 unlocked/1 0 lost
-			1992 granted 1 11
-			1993 unlock 1
-			1994 unlocked 1`, "d"},
-		{"a set without one of its names", All, `
-			0 ask 0
-			0 ask/1 0
-			1 granted 0 10
-			9 unlock 0
-			10 unlocked 0`, "a"},
-		{"a lease that outlives its set", All, `
-			0 ask 0
-			0 ask/1 0
-			1 granted 0 10
-			1 granted/1 0 20
-			2 begin 0 cut
-			2 done 0 cut
-			500 end 0 cut
-			900 lost 0
-			1000 unlock/1 0
-			1001 unlocked/1 0 lost`, "a"},
-		{"two leaders in turn", Leader, `
-			0 ask 0
-			0 ask 1
-			1 granted 0 10
-			9 unlock 0
-			10 unlocked 0
-			11 granted 1 11
-			12 unlock 1
-			13 unlocked 1`, ""},
-		{"two leaders at once", Leader, `
-			0 ask 0
-			0 ask 1
-			1 granted 0 10
-			3 granted 1 11
-			9 unlock 0
-			10 unlocked 0 deadline
-			12 unlock 1
-			13 unlocked 1`, "a e"},
-	} {
+	for _, c := range kindHistories {
 		t.Run(c.name, func(t *testing.T) { judged(t, scriptOf(t, c.kind, c.lines), c.want) })
 	}
 }

@@ -126,7 +126,7 @@ var fileMutants = []mutant{
 	{
 		guard: "file: a release wakes despite children", file: "filebackend/acquisition.go",
 		without: "with inherit=1 a waiter sleeps for seconds while the lock is free",
-		edits:   []edit{{old: "if wasHeld && d.opts.Inherit {", new: "if false {"}},
+		edits:   []edit{{old: "if wasHeld && d.opts.Inherit {", new: "if wasHeld && false {"}},
 		pkg:     "filebackend", test: "TestReleaseOfAnInheritedLock",
 	},
 	{
