@@ -68,7 +68,7 @@ var commandMutants = []mutant{
 			new: "\t}\n\tif j.status",
 		}},
 		pkg:  "command",
-		test: "TestShells/bash/a_command_with_a_pipe_on_standard_input_asks_on_the_terminal",
+		test: "TestShells/bash/a_command_with_a_pipe_on_standard_input_reads_from_the_terminal",
 	},
 	{
 		guard: "command: dlock stops with its command", file: "command/internal/guard/job_unix.go",

@@ -25,6 +25,48 @@ func TestGuardsAreThere(t *testing.T) {
 	}
 }
 
+// TestTestsOfGuardsAreThere checks that the test of each guard exists. Its mutant would not run
+// otherwise. The name of a subtest must be in the source of its package or of the suite. The last
+// word may have a place of its own there.
+func TestTestsOfGuardsAreThere(t *testing.T) {
+	t.Parallel()
+	suite := sources(t, "conformance/*.go")
+	for _, m := range mutants {
+		source := sources(t, m.pkg+"/*_test.go")
+		test, parts, _ := strings.Cut(m.test, "/")
+		if !strings.Contains(source, "func "+test+"(") {
+			t.Errorf("%s: %s has no %s", m.guard, m.pkg, test)
+		}
+		for part := range strings.SplitSeq(parts, "/") {
+			name := strings.ReplaceAll(part, "_", " ")
+			i := max(strings.LastIndex(name, " "), 0)
+			first, last := name[:i], strings.TrimSpace(name[i:])
+			if !strings.Contains(source+suite, name) &&
+				(!strings.Contains(source, first) || !strings.Contains(source, last)) {
+				t.Errorf("%s: %s has no %s", m.guard, test, part)
+			}
+		}
+	}
+}
+
+// sources returns the texts of the files that match a pattern in the module.
+func sources(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}
+
 func TestTableOfGuards(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", document))
