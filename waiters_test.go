@@ -37,6 +37,32 @@ func TestWaitersDoNotRetryTogether(t *testing.T) {
 	})
 }
 
+// TestReliableWaits checks that a Wait is repeated after a third of the TTL, unless the driver says
+// that nothing can be lost that ends it.
+func TestReliableWaits(t *testing.T) {
+	t.Parallel()
+	const released = 24 * time.Hour
+	for reliable, want := range map[bool]time.Duration{true: released, false: ttl / 3} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			d.acquires = []acquireStep{busy(backend.Busy{Reliable: reliable})}
+			d.waits = []waitStep{func(
+				ctx context.Context, _ *backend.Request, _ *backend.Busy,
+			) (*backend.Grant, error) {
+				select {
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				case <-time.After(released):
+					return nil, nil
+				}
+			}}
+			frees(t, takes(t, open(t, d, dlock.WithTTL(ttl)), "x"))
+			again := d.of("acquire")[1]
+			wantAt(t, "the second attempt", again.at, want, ttl/10)
+		})
+	}
+}
+
 // TestWaiterWhoseEntryIsLostKeepsItsPlace checks that a waiter keeps its place in the local line if
 // its queue entry is lost.
 func TestWaiterWhoseEntryIsLostKeepsItsPlace(t *testing.T) {

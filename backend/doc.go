@@ -67,7 +67,8 @@
 // A hint of [Waiter] may be early, merged or spurious; it must not be missing if
 // the lock is released after the answer that Wait was called with. The core polls
 // at least every third of the TTL in addition to the hints, so a lost hint costs
-// time and never a lock.
+// time and never a lock. It does not if [Busy].Reliable says that no hint can be
+// lost.
 //
 // # Contexts
 //

@@ -92,6 +92,11 @@ type Busy struct {
 	RetryAfter time.Duration
 	// Queued means that the attempt left a queue entry, which Release removes.
 	Queued bool
+	// Reliable means that nothing that ends the Wait can be lost, and that the
+	// Wait needs no repetition. The core then lets it last until RetryAfter.
+	// Otherwise the core ends it after a third of the TTL and makes another
+	// attempt.
+	Reliable bool
 	// State is the driver's own; the core hands it to Wait and Release.
 	State any
 	// Fence is the raw fence of a present holder, as in Grant, or 0 if unknown. Before a

@@ -251,7 +251,7 @@ func (d *driver) busy(a *acquisition, queue bool) error {
 // busy returns the answer to an attempt that holder excludes, or nil if it is unknown. a.mu must be
 // held.
 func (a *acquisition) busy(holder *record, queue bool) *backend.Busy {
-	busy := &backend.Busy{Queued: queue}
+	busy := &backend.Busy{Queued: queue, Reliable: true} // Wait ends by itself after the pause
 	busy.State = a.nextPause(holder)
 	if holder != nil {
 		busy.Holder = holder.owner

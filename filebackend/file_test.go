@@ -972,7 +972,7 @@ func TestBlockedWaitersRest(t *testing.T) {
 		d := openBlocking(t, dir)
 		_ = refused(t, d, waiting("waits", 2))
 		for last, want := range map[time.Duration]time.Duration{
-			checkInterval: 2 * checkInterval, maxPauseWatched: maxPauseWatched,
+			checkInterval: 2 * checkInterval, maxPauseBlocked: maxPauseBlocked,
 		} {
 			if got := nextInterval(last, d.all("")); got != want {
 				t.Errorf("after %v a waiter is checked after %v, want %v", last, got, want)
@@ -992,7 +992,7 @@ func TestBlockedWaitersRest(t *testing.T) {
 			t.Errorf("the loss is detected after %v, want %v", after, checkInterval)
 		}
 		acquire(t, d, request("held", 4))
-		if got := nextInterval(maxPauseWatched, d.all("")); got != checkInterval {
+		if got := nextInterval(maxPauseBlocked, d.all("")); got != checkInterval {
 			t.Errorf("a holder is checked after %v, want %v", got, checkInterval)
 		}
 	})

@@ -20,7 +20,7 @@ import (
 // the readers that a waiter has to join.
 
 // checkInterval is the time between two checks by the timer. While this driver only waits, it
-// doubles up to maxPauseWatched: nothing is lost then, and many processes may wait for hours.
+// doubles up to maxPauseBlocked: nothing is lost then, and many processes may wait for hours.
 const checkInterval = time.Second
 
 // check returns ErrLost and forgets a if its file is not in its place any more, or if a network
@@ -163,7 +163,7 @@ func nextInterval(last time.Duration, all []*acquisition) time.Duration {
 			return checkInterval
 		}
 	}
-	return min(2*last, maxPauseWatched)
+	return min(2*last, maxPauseBlocked)
 }
 
 // onlyWaits reports whether a waits, and has nothing to lose. It does not block: a is not said to

@@ -23,10 +23,12 @@ const (
 	// pauseWatched is the first pause of a watched waiter, in case no event reports a release.
 	pauseWatched    = 2 * time.Second
 	maxPauseWatched = 16 * time.Second
-	// maxPauseBlocked is the longest pause of a waiter with a thread in flock(2). It is for a lock
-	// file that was replaced: the kernel does not wake the thread then. The periodic checks find
-	// readers earlier.
-	maxPauseBlocked = time.Minute
+	// maxPauseBlocked is the longest pause of a waiter with a thread in flock(2), and of the checks
+	// of a process that only waits. Pauses are for two rare cases: a lock file that was replaced
+	// while a process outside this package keeps the old one locked, and a holder that becomes a
+	// reader. A waiter is late by no more than it has waited already. A thousand such processes use
+	// no processor time that could be measured.
+	maxPauseBlocked = 16 * time.Minute
 	// pauseUnwatched is the first interval of polling, if watching is impossible.
 	pauseUnwatched    = 50 * time.Millisecond
 	maxPauseUnwatched = 2 * time.Second

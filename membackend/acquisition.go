@@ -39,7 +39,7 @@ const (
 type acquisition struct {
 	state   state
 	grant   backend.Grant // immutable once the state is held
-	since   time.Time     // when it became a holder
+	since   int64         // when it became a holder, in Unix ns: a time.Time would be larger
 	expires time.Time     // the end of its term, or of its queue entry
 	secret  string        // of its ticket; empty: it was not exported
 	changed chan struct{} // closed when the waiter should act; nil if no waiter needs it
@@ -56,7 +56,7 @@ func newAcquisition(req *backend.Request, now time.Time) *acquisition {
 // An entry that is not refreshed expires after a TTL. The core repeats its Acquire about every
 // third of the TTL, so only the entry of a waiter that has died or was stopped expires.
 func (a *acquisition) refresh(req *backend.Request, now time.Time) {
-	a.grant = backend.Grant{Request: *req, Term: backend.Term{Sent: now, TTL: req.TTL}}
+	a.grant.Request, a.grant.Term = *req, backend.Term{Sent: now, TTL: req.TTL}
 	a.expires = now.Add(req.TTL)
 }
 

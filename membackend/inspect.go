@@ -86,13 +86,13 @@ func (s *space) info(key string, now time.Time) *backend.Info {
 	if l == nil {
 		return info
 	}
-	info.Mode, info.Limit, info.Waiters = l.mode, l.limit, len(l.queue)
+	info.Mode, info.Limit, info.Waiters = l.mode, int(l.limit), len(l.queue)
 	for _, a := range l.holders {
 		info.Holders = append(info.Holders, backend.Holder{
 			Owner: a.grant.Owner,
 			Meta:  a.grant.Meta,
 			Fence: a.grant.Fence << fenceShift,
-			Since: a.since,
+			Since: time.Unix(0, a.since),
 			TTL:   a.expires.Sub(now),
 		})
 	}

@@ -15,7 +15,7 @@ import (
 type lock struct {
 	key     string
 	mode    backend.Mode   // of the holders
-	limit   int            // of a semaphore, else 0
+	limit   int32          // of a semaphore, else 0
 	holders []*acquisition // in the order of their grants
 	queue   []*acquisition // the entries of waiters, in the order of their arrival
 	// Most locks have one holder: first and one save 2 of 11 allocations of an uncontended pair of
@@ -32,17 +32,17 @@ func (l *lock) admits(mode backend.Mode) bool {
 	case len(l.holders) == 0:
 		return true
 	case mode == backend.Permit:
-		return len(l.holders) < l.limit
+		return len(l.holders) < int(l.limit)
 	}
 	return mode == backend.Shared && l.mode == backend.Shared
 }
 
 // conflict returns an error if l is of another kind than req. Most requests have the mode of l.
 func (l *lock) conflict(req *backend.Request) error {
-	if l.mode == req.Mode && l.limit == req.Limit {
+	if l.mode == req.Mode && int(l.limit) == req.Limit {
 		return nil
 	}
-	present := backend.Request{Mode: l.mode, Limit: l.limit}
+	present := backend.Request{Mode: l.mode, Limit: int(l.limit)}
 	return kind.Of(req).Conflict(kind.Of(&present))
 }
 

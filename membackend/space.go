@@ -113,9 +113,9 @@ func (s *space) newLock(req *backend.Request, now time.Time) *backend.Grant {
 func (s *space) grantTo(l *lock, a *acquisition, now time.Time) {
 	s.fence++
 	a.grant.Fence = s.fence
-	a.since = now
+	a.since = now.UnixNano()
 	a.become(held)
-	l.mode, l.limit = a.grant.Mode, a.grant.Limit
+	l.mode, l.limit = a.grant.Mode, int32(a.grant.Limit)
 	l.holders = append(l.holders, a)
 	s.tell(l.key)
 }

@@ -44,6 +44,9 @@ func (s *space) setWatch(w *watch, begin bool) {
 // tell reports a change of the holders of a key. It never blocks: a watch that is busy finds one
 // element in its channel, which stands for all changes since its last call. s.mu must be held.
 func (s *space) tell(key string) {
+	if len(s.watches) == 0 {
+		return // the loop would cost 2 % of a pair of Lock and Unlock
+	}
 	for w := range s.watches {
 		if w.key != key {
 			continue

@@ -30,8 +30,7 @@ type acquisition struct {
 	renewing bool  // a renewal of the scheduler's is under way
 	silent   int8  // batches in a row that had no answer for it
 	repeat   bool  // an attempt may be executed late, so the release has to be repeated
-	failures int32 // failed renewals since the last success
-	overdue  error // the reason of the loss if none succeeds; nil: errTermOver
+	overdue  error // the reason of the loss if no renewal succeeds; nil: errTermOver
 	reason   error // of its loss, from the server; nil: none was reported
 	grant    *backend.Grant
 	term     backend.Term // the newest proof
@@ -42,6 +41,7 @@ type acquisition struct {
 	renewal    time.Time // when the next one is due
 	release    time.Time // when the release, or the next repetition, is due
 	until      time.Time // the last repetition; zero: no release was answered yet
+	failures   int32     // failed renewals since the last success
 	ended      int32     // leases that ended before their Unlock, which may still come
 	unanswered int32     // releases that may have been executed without an answer
 	silences   int32     // releases without an answer
@@ -57,9 +57,9 @@ type acquisition struct {
 type asking struct {
 	request    backend.Request
 	busy       *backend.Busy // the newest answer of that kind
+	answered   time.Time     // when the server last answered, or should have
 	attempted  bool          // the outcome of a request is unknown
 	uncertain  bool          // the same for the newest request
-	answered   time.Time     // when the server last answered, or should have
 	requested  bool          // firstBound is used
 	firstBound bound.Bound   // of the first attempt
 }

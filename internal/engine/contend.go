@@ -86,8 +86,8 @@ func (e *Engine) reachFront(
 // the end come together, select takes either; abandon passes on a turn that was not taken.
 func (e *Engine) await(ctx context.Context, done <-chan struct{}, w *waiter) (turn, error) {
 	select {
-	case t := <-w.turn:
-		return t, nil
+	case <-w.served:
+		return w.turn, nil
 	case <-done:
 		e.abandon(w)
 		return turn{}, ContextError(ctx)
@@ -103,8 +103,8 @@ func (e *Engine) abandon(w *waiter) {
 	e.mu.Lock()
 	defer e.unlock()
 	select {
-	case t := <-w.turn:
-		switch t.kind {
+	case <-w.served:
+		switch t := w.turn; t.kind {
 		case grantTurn:
 			t.tenure.discard(e.now())
 		case entryTurn:
@@ -365,7 +365,11 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 		a.answered = now
 	}
 	grant, err := e.driver.Acquire(bound, &a.request)
-	if err == nil && grant == nil {
+	switch {
+	case err == nil && grant != nil:
+		a.uncertain = false
+		return grant, nil
+	case err == nil:
 		err = ErrNothing
 	}
 	if busy, ok := errors.AsType[*backend.Busy](err); ok {
@@ -374,7 +378,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	a.uncertain = isUnknown(err)
 	a.attempted = a.attempted || a.uncertain
 	a.discountStop(now, a.lock.requestLimit())
-	return grant, err
+	return nil, err
 }
 
 // discountStop lets the silence of the server begin now if what began then, and should have taken d
@@ -464,9 +468,7 @@ func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) er
 	return nil
 }
 
-// wait blocks until another attempt may succeed, or until the server has granted the lock. A
-// message of the server can be lost, so the driver's Wait lasts for about a third of the TTL at
-// most.
+// wait blocks until another attempt may succeed, or until the server has granted the lock.
 func (a *acquisition) wait(
 	ctx context.Context, busy *backend.Busy, pace *pacer,
 ) (*backend.Grant, error) {
@@ -478,7 +480,7 @@ func (a *acquisition) wait(
 		a.answered = time.Time{} // the pause may be longer than the TTL
 		return nil, nil
 	}
-	bound := bound.New(ctx, untilFree(busy, jittered(l.TTL/waitPart)))
+	bound := bound.New(ctx, untilFree(busy, waitLimit(l, busy)))
 	defer bound.Cancel()
 	began := time.Now()
 	grant, err := waiter.Wait(bound, &a.request, busy)
@@ -499,4 +501,13 @@ func (a *acquisition) wait(
 		sleep(ctx, pace.idle(time.Since(began)))
 	}
 	return grant, err
+}
+
+// waitLimit is how long the driver's Wait may last. Usually a message of the server can be lost.
+// A process that waits on reliable news uses no processor time meanwhile.
+func waitLimit(l *Lock, busy *backend.Busy) time.Duration {
+	if busy.Reliable {
+		return reliableWait
+	}
+	return jittered(l.TTL / waitPart)
 }

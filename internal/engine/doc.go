@@ -62,7 +62,8 @@
 //
 // In the line, a waiter blocks in await, on its own channel, until serve, a hand-off, a shared
 // grant or an entry that passes to it gives it a turn. At the front it blocks in wait: in the
-// driver's Wait for a third of the TTL at most, or in a pause if the driver cannot wake waiters.
+// driver's Wait, or in a pause if the driver cannot wake waiters. A Wait lasts for a third of the
+// TTL at most, unless the driver says that no message of it can be lost (Busy.Reliable).
 // After an error without an answer it pauses in pauseAfter.
 //
 // # States

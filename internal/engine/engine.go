@@ -92,10 +92,10 @@ type Engine struct {
 	// is never held while code of a driver or of a user runs.
 	mu    sync.Mutex
 	lines map[string]*line
-	spare *line
-	live  int // acquisitions with leases, or with a minimum hold that is not over
-	open  int // acquisitions that were granted or given up, and that the server may still have
-	freed int // the part of open that is released or lost; its releases are repeated
+	idle  *line // the line that ended last, which stays in lines; nil: it is in use again
+	live  int   // acquisitions with leases, or with a minimum hold that is not over
+	open  int   // acquisitions that were granted or given up, and that the server may still have
+	freed int   // the part of open that is released or lost; its releases are repeated
 	ends  []end
 	schedule
 	outbox

@@ -326,8 +326,8 @@ func TestEndIsNotedBeforeTheNextTurn(t *testing.T) {
 				next := stand(t, e, l, 1)[0]
 				test.unlock(t, lease)
 				synctest.Wait()
-				if len(next.turn) != 1 || ends != 1 {
-					t.Errorf("%d turns and %d ends are noted, want 1 and 1", len(next.turn), ends)
+				if !isClosed(next.served) || ends != 1 {
+					t.Errorf("served: %v, %d ends are noted", isClosed(next.served), ends)
 				}
 				e.abandon(next)
 				_ = e.Close()

@@ -42,6 +42,8 @@ const (
 	// waitPart: a waiter that the driver can wake repeats its request after a third of the TTL,
 	// because a message can be lost.
 	waitPart = 3
+	// reliableWait limits a Wait whose wake-up cannot be lost: it is longer than anything waits.
+	reliableWait = 365 * 24 * time.Hour
 	// pollPart: the shortest pause of a poller is a fiftieth of the poll interval, because many
 	// locks are held for a moment only.
 	pollPart = 50

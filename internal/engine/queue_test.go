@@ -25,6 +25,12 @@ func stand(t *testing.T, e *Engine, l *Lock, n int) []*waiter {
 	return waiters
 }
 
+// received waits for the turn of w.
+func received(w *waiter) turn {
+	<-w.served
+	return w.turn
+}
+
 // TestAbandonedTurnIsPassedOn checks that a waiter passes its turn on if it gives up at the moment
 // at which it receives the turn.
 func TestAbandonedTurnIsPassedOn(t *testing.T) {
@@ -38,8 +44,8 @@ func TestAbandonedTurnIsPassedOn(t *testing.T) {
 		e.unlock()
 		e.abandon(waiters[0])
 		select {
-		case got := <-waiters[1].turn:
-			if got.kind != kind {
+		case <-waiters[1].served:
+			if got := waiters[1].turn; got.kind != kind {
 				t.Errorf("the turn is %d, want %d", got.kind, kind)
 			}
 		default:
@@ -69,7 +75,7 @@ func TestQueueEntryAfterClose(t *testing.T) {
 		e.mu.Lock()
 		a.giveUp(nil)
 		e.unlock()
-		if got := <-next.turn; got.kind != want {
+		if got := received(next); got.kind != want {
 			t.Errorf("closing: %t: the turn is %d, want %d", closing, got.kind, want)
 		}
 		if err := e.Close(); err != nil || (d.releases.Load() == 1) != closing {
@@ -89,7 +95,7 @@ func TestGrantTurnAfterClose(t *testing.T) {
 	if err := lease.Unlock(t.Context()); err != nil || d.releases.Load() != 0 {
 		t.Fatalf("error %v, %d releases: the grant is not handed off", err, d.releases.Load())
 	}
-	handed := <-waiters[0].turn
+	handed := received(waiters[0])
 	e.startClosing(backend.ErrClosed)
 	ref := new(Ref)
 	if err := handed.tenure.take(ref); !errors.Is(err, backend.ErrClosed) || ref.Lease() != nil {
@@ -112,7 +118,7 @@ func TestMaxHoldBeginsWithTheReturnOfLock(t *testing.T) {
 		if err := lease.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		handed := <-waiters[0].turn
+		handed := received(waiters[0])
 		time.Sleep(2 * l.MaxHold)
 		ref := new(Ref)
 		if err := handed.tenure.take(ref); err != nil {

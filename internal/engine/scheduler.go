@@ -40,8 +40,10 @@ func (a *acquisition) schedule() {
 		if a.renews() && !a.renewing && a.renewal.Before(wake) {
 			wake, slack = a.renewal, a.lock.batchSlack()
 		}
-		if end := a.tenure.start.Add(a.tenure.lock.MinHold); a.state == kept && end.Before(wake) {
-			wake, slack = end, 0
+		if a.state == kept {
+			if end := a.tenure.start.Add(a.tenure.lock.MinHold); end.Before(wake) {
+				wake, slack = end, 0
+			}
 		}
 	case requesting, releasing, repeating, gone:
 		return

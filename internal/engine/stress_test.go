@@ -370,9 +370,13 @@ func closeEngine(t *testing.T, e *Engine) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.live+e.open+int(e.calls.Load())+len(e.lines)+len(e.due)+e.unsent()+e.sending != 0 {
+	lines := len(e.lines)
+	if e.idle != nil {
+		lines--
+	}
+	if e.live+e.open+int(e.calls.Load())+lines+len(e.due)+e.unsent()+e.sending != 0 {
 		t.Errorf("left: %d live, %d open, %d calls, %d lines, %d due, %d waiting, %d sending",
-			e.live, e.open, e.calls.Load(), len(e.lines), len(e.due), e.unsent(), e.sending)
+			e.live, e.open, e.calls.Load(), lines, len(e.due), e.unsent(), e.sending)
 	}
 }
 

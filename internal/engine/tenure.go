@@ -36,7 +36,7 @@ func (a *acquisition) begin(l *Lock, now time.Time, handoffs int) *tenure {
 	if a.tenure != nil {
 		t = new(tenure)
 	}
-	*t = tenure{acq: a, lock: l, start: now, local: int32(handoffs)}
+	t.acq, t.lock, t.start, t.local = a, l, now, int32(handoffs)
 	if f := a.grant.Fence; f != 0 {
 		t.fence = f<<HandoffBits | uint64(handoffs)
 	}

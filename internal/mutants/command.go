@@ -590,18 +590,18 @@ var commandMutants = []mutant{
 	{
 		guard: "file: the checks of waiters get rarer", file: "filebackend/loss.go",
 		without: "a thousand dlocks that wait use a sixth of a processor",
-		edits:   []edit{{old: "min(2*last, maxPauseWatched)", new: "checkInterval"}},
+		edits:   []edit{{old: "min(2*last, maxPauseBlocked)", new: "checkInterval"}},
 		pkg:     "filebackend", test: "TestBlockedWaitersRest",
 	},
 	{
 		guard: "file: a grant ends the rest of the checks", file: "filebackend/loss.go",
-		without: "the loss of an endless lock is detected after 16 s",
+		without: "the loss of an endless lock is detected after 16 min",
 		edits:   []edit{{old: "case d.sooner <- struct{}{}:", new: "case d.stop <- struct{}{}:"}},
 		pkg:     "filebackend", test: "TestBlockedWaitersRest",
 	},
 	{
 		guard: "file: holders are always checked", file: "filebackend/loss.go",
-		without: "the loss of an endless lock is detected after 16 s",
+		without: "the loss of an endless lock is detected after 16 min",
 		edits:   []edit{{old: "return a.state == queued\n}", new: "return true\n}"}},
 		pkg:     "filebackend", test: "TestBlockedWaitersRest",
 	},

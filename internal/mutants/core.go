@@ -740,8 +740,20 @@ var coreMutants = []mutant{
 	{
 		guard: "waiters do not retry together", file: "internal/engine/contend.go",
 		without: "all waiters send their requests at the same time",
-		edits:   []edit{{old: "jittered(l.TTL/waitPart)", new: "l.TTL/waitPart"}},
+		edits:   []edit{{old: "jittered(l.TTL / waitPart)", new: "l.TTL / waitPart"}},
 		pkg:     ".", test: "TestWaitersDoNotRetryTogether",
+	},
+	{
+		guard: "a reliable Wait is not cut short", file: "internal/engine/contend.go",
+		without: "a thousand processes that wait on one file wake up all the time",
+		edits:   []edit{{old: "if busy.Reliable {", new: "if false {"}},
+		pkg:     ".", test: "TestReliableWaits",
+	},
+	{
+		guard: "a Wait that may miss a message is repeated", file: "internal/engine/contend.go",
+		without: "one lost message of a server stops a waiter for ever",
+		edits:   []edit{{old: "if busy.Reliable {", new: "if true {"}},
+		pkg:     ".", test: "TestReliableWaits",
 	},
 	{
 		guard: "a URL without a host shows no password", file: "backend/url.go",
