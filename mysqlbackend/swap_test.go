@@ -123,7 +123,7 @@ func openSlow(t *testing.T, s *testenv.Server) *driver {
 	t.Helper()
 	proxy := testenv.NewProxy(t, s.Addr)
 	d := openURL(t, strings.Replace(s.URL, s.Addr, proxy.Addr(), 1))
-	proxy.Latency(t, 15*time.Millisecond)
+	proxy.Latency(t, 40*time.Millisecond) // also on a slow machine other clients are faster
 	return d
 }
 
@@ -139,14 +139,16 @@ func TestSlowClientIsNotOvertaken(t *testing.T) {
 			key := t.Name()
 			acquire(t, busy, permit(key, 1000)) // the row stays a roster
 			churn(t, busy, func() *backend.Request { return permit(key, 1000) })
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			g, err := slow.Acquire(ctx, permit(key, 1000))
 			if err != nil {
 				t.Fatalf("Acquire: %v", err)
 			}
-			if _, err := slow.Renew(ctx, g); err != nil {
-				t.Errorf("Renew: %v", err)
+			for range 5 {
+				if _, err := slow.Renew(ctx, g); err != nil {
+					t.Fatalf("Renew: %v", err)
+				}
 			}
 			other := acquire(t, slow, permit(key, 1000))
 			for i, r := range slow.RenewAll(ctx, []*backend.Grant{g, other}) {
