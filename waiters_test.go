@@ -63,6 +63,49 @@ func TestReliableWaits(t *testing.T) {
 	}
 }
 
+// TestReliableWaitIsNoSilence checks a server that fails after a Wait as long as the TTL, or whose
+// Wait fails then: the waiter and the waiter behind it go on, because the server was not silent.
+func TestReliableWaitIsNoSilence(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		wait     time.Duration
+		failure  error // of Wait
+		failures int   // of attempts after Wait
+	}{
+		"failed attempts":  {ttl - time.Millisecond, nil, 3},
+		"unavailable wait": {2 * ttl, errUnavailable, 1},
+		"failed wait":      {2 * ttl, errServer, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = append(
+					[]acquireStep{busy(backend.Busy{Reliable: true, Queued: true})},
+					repeat(test.failures, acquireFails(errUnavailable))...)
+				d.waits = []waitStep{func(
+					context.Context, *backend.Request, *backend.Busy,
+				) (*backend.Grant, error) {
+					time.Sleep(test.wait)
+					return nil, test.failure
+				}}
+				c := open(t, d, dlock.WithTTL(ttl))
+				first := lockBehind(t.Context(), c, "x")
+				synctest.Wait()
+				second := lockBehind(t.Context(), c, "x")
+				for _, waiter := range []<-chan result{first, second} {
+					got := <-waiter
+					if got.err != nil {
+						t.Errorf("a waiter gives up: %v", got.err)
+						continue
+					}
+					frees(t, got.lease)
+				}
+			})
+		})
+	}
+}
+
 // TestWaiterWhoseEntryIsLostKeepsItsPlace checks that a waiter keeps its place in the local line if
 // its queue entry is lost.
 func TestWaiterWhoseEntryIsLostKeepsItsPlace(t *testing.T) {

@@ -77,7 +77,8 @@
 // Each waiter among them makes an attempt every second at the latest, whatever the poll interval. A
 // waiter without an attempt for 3 s is stopped: later requests pass it, and it queues again when it
 // continues. If the clock is set, waiters may lose their places in the same way. With block=1 a
-// waiter finds out within a second that the holder has become a reader, and joins the members then.
+// waiter joins the members late if the holder has become a reader: after as long as it has waited
+// until then, or 4 min if that is less.
 //
 // A request locks the directory for some microseconds, or until the disk has synced its grant. A
 // process that is stopped just then makes other requests fail after a second, until it continues.

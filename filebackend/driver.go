@@ -242,6 +242,7 @@ func (d *driver) busy(a *acquisition, queue bool) error {
 		return err
 	}
 	busy := a.busy(holder, queue)
+	busy.Reliable = a.isBlocked() && !d.network
 	if holder != nil {
 		busy.Fence = holder.fence
 	}
@@ -251,7 +252,7 @@ func (d *driver) busy(a *acquisition, queue bool) error {
 // busy returns the answer to an attempt that holder excludes, or nil if it is unknown. a.mu must be
 // held.
 func (a *acquisition) busy(holder *record, queue bool) *backend.Busy {
-	busy := &backend.Busy{Queued: queue, Reliable: true} // Wait ends by itself after the pause
+	busy := &backend.Busy{Queued: queue}
 	busy.State = a.nextPause(holder)
 	if holder != nil {
 		busy.Holder = holder.owner

@@ -998,6 +998,60 @@ func TestBlockedWaitersRest(t *testing.T) {
 	})
 }
 
+// TestReplacedBehindAStoppedProcess removes the lock file of a stopped process, which keeps it
+// locked. A waiter in flock finds out with the next check, without an event or a timer of its own.
+func TestReplacedBehindAStoppedProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	holder, d, req := startHolder(t, dir), openBlocking(t, dir), waiting("k", 2)
+	b := refused(t, d, req)
+	b.State = time.Hour // no timer ends the wait
+	woken := make(chan error, 1)
+	go func() {
+		_, err := d.Wait(soon(t, 30*time.Second), req, b)
+		woken <- err
+	}()
+	for flockWaiters(t, d.path("k")) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	stop(t, holder)
+	if err := os.Remove(d.path("k")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-woken; err != nil {
+		t.Errorf("the waiter is not woken: %v", err)
+	}
+	release(t, d, acquire(t, d, req))
+}
+
+// TestThreadThatFails checks a waiter whose thread gets an error from flock: it is woken. The core
+// limits the Waits of a waiter without a thread.
+func TestThreadThatFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_ = acquire(t, openDriver(t, dir), request("k", 1))
+	d, req := openBlocking(t, dir), waiting("k", 2)
+	if b := refused(t, d, req); b.Reliable {
+		t.Error("a waiter without a thread is reliable")
+	}
+	a := d.find(req)
+	a.mu.Lock()
+	a.blocked = a.file // as block does
+	a.mu.Unlock()
+	b := refused(t, d, req)
+	if !b.Reliable {
+		t.Error("a waiter in flock is not reliable")
+	}
+	d.blockOn(a, a.file, -1) // EBADF, as a server may cause ENOLCK, EIO or ESTALE
+	b.State = time.Hour
+	if _, err := d.Wait(soon(t, 30*time.Second), req, b); err != nil {
+		t.Errorf("the waiter is not woken: %v", err)
+	}
+	if b := refused(t, openDriver(t, dir), waiting("k", 3)); b.Reliable {
+		t.Error("a waiter that is woken by events is reliable: not every close is an event")
+	}
+}
+
 // openBlocking opens a driver whose waiters block in flock.
 func openBlocking(t *testing.T, dir string) *driver {
 	t.Helper()

@@ -20,7 +20,8 @@ import (
 // the readers that a waiter has to join.
 
 // checkInterval is the time between two checks by the timer. While this driver only waits, it
-// doubles up to maxPauseBlocked: nothing is lost then, and many processes may wait for hours.
+// doubles up to maxPauseBlocked: nothing is lost then, and many processes may wait for hours. So a
+// check comes late by no more than the process has waited already.
 const checkInterval = time.Second
 
 // check returns ErrLost and forgets a if its file is not in its place any more, or if a network
@@ -93,18 +94,31 @@ func (d *driver) recheck(a *acquisition) {
 	a.recheckPending.Store(false)
 	wasHeld, lose := a.state == held, a.lost
 	err := d.check(a)
-	d.wakeForMembers(a)
+	d.wakeBlocked(a)
 	d.endUpkeep(a)
 	if wasHeld && lose != nil && errors.Is(err, backend.ErrLost) {
 		lose(err)
 	}
 }
 
-// wakeForMembers signals a waiter with a thread in flock(2) if there are members, so that it gets
-// its place among them. A holder that becomes a reader does not wake the thread, and readers that
-// come later would overtake it. a.mu must be held.
-func (d *driver) wakeForMembers(a *acquisition) {
-	if d.network || a.member != nil || a.state != queued || !a.isBlocked() {
+// wakeBlocked signals a waiter with a thread in flock(2) in the two cases in which the kernel does
+// not wake the thread:
+//
+//   - The lock file was replaced, and a process keeps the old one locked: one that is stopped, or
+//     one outside this package. The others notice that they have lost the lock.
+//   - There are members. A holder that becomes a reader keeps the thread blocked, and readers that
+//     come later would overtake the waiter. It gets its place among the members now.
+//
+// a.mu must be held.
+func (d *driver) wakeBlocked(a *acquisition) {
+	if a.state != queued || !a.isBlocked() {
+		return
+	}
+	if current, err := a.inPlace(); err == nil && !current {
+		a.signal()
+		return
+	}
+	if d.network || a.member != nil {
 		return
 	}
 	if among, err := a.hasMembers(); err == nil && among {

@@ -30,7 +30,9 @@ type Options struct {
 	Block bool
 	// Endless (endless=1) grants locks without a term: the deadline of a lease is a century away.
 	// The lease outlives a stop of the process that is longer than the TTL, as the kernel's lock
-	// does. The driver checks every second that the lock file is in its place.
+	// does. The driver checks every second that the lock file is in its place. A lease that has
+	// ended, also one whose maximum hold is over, keeps the lock until its Unlock or the end of the
+	// process.
 	Endless bool
 }
 

@@ -24,11 +24,9 @@ const (
 	pauseWatched    = 2 * time.Second
 	maxPauseWatched = 16 * time.Second
 	// maxPauseBlocked is the longest pause of a waiter with a thread in flock(2), and of the checks
-	// of a process that only waits. Pauses are for two rare cases: a lock file that was replaced
-	// while a process outside this package keeps the old one locked, and a holder that becomes a
-	// reader. A waiter is late by no more than it has waited already. A thousand such processes use
-	// no processor time that could be measured.
-	maxPauseBlocked = 16 * time.Minute
+	// of a process that only waits. They are for the rare cases of wakeBlocked. A thousand such
+	// processes use half a percent of a processor.
+	maxPauseBlocked = 4 * time.Minute
 	// pauseUnwatched is the first interval of polling, if watching is impossible.
 	pauseUnwatched    = 50 * time.Millisecond
 	maxPauseUnwatched = 2 * time.Second
@@ -172,10 +170,10 @@ func (d *driver) block(a *acquisition) {
 	go d.blockOn(a, a.file, fd)
 }
 
-// blockOn waits in flock until it has locked fd, a duplicate of file's descriptor, and then signals
-// the waiter. It ends only when the lock is free, because nothing else ends flock.
+// blockOn waits in flock until it has locked fd, a duplicate of file's descriptor, or flock fails,
+// and then signals the waiter. It ends only when the lock is free, because nothing else ends flock.
 func (d *driver) blockOn(a *acquisition, file *lockFile, fd int) {
-	err := withoutSignals(func() error {
+	_ = withoutSignals(func() error {
 		return ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_EX) })
 	})
 	a.mu.Lock()
@@ -184,12 +182,11 @@ func (d *driver) blockOn(a *acquisition, file *lockFile, fd int) {
 	}
 	waits := a.file == file
 	a.mu.Unlock()
-	switch {
-	case !waits:
+	if waits {
+		a.signal() // also if flock has failed: without a thread the waiter polls
+	} else {
 		d.leftThreads.Add(-1)
 		_ = unix.Flock(fd, unix.LOCK_UN) // a child that is being started may have the descriptor
-	case err == nil:
-		a.signal()
 	}
 	_ = unix.Close(fd)
 }

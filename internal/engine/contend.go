@@ -484,8 +484,8 @@ func (a *acquisition) wait(
 	defer bound.Cancel()
 	began := time.Now()
 	grant, err := waiter.Wait(bound, &a.request, busy)
-	if time.Since(began) >= l.TTL { // the process was stopped; the server is not away
-		a.answered = time.Time{}
+	if busy.Reliable || time.Since(began) >= l.TTL { // it waited or was stopped; no silence
+		a.answered = time.Now()
 	}
 	if err != nil && bound.Err() != nil {
 		err = nil // another attempt; the caller checks whether ctx has ended

@@ -595,13 +595,13 @@ var commandMutants = []mutant{
 	},
 	{
 		guard: "file: a grant ends the rest of the checks", file: "filebackend/loss.go",
-		without: "the loss of an endless lock is detected after 16 min",
+		without: "the loss of an endless lock is detected after 4 min",
 		edits:   []edit{{old: "case d.sooner <- struct{}{}:", new: "case d.stop <- struct{}{}:"}},
 		pkg:     "filebackend", test: "TestBlockedWaitersRest",
 	},
 	{
 		guard: "file: holders are always checked", file: "filebackend/loss.go",
-		without: "the loss of an endless lock is detected after 16 min",
+		without: "the loss of an endless lock is detected after 4 min",
 		edits:   []edit{{old: "return a.state == queued\n}", new: "return true\n}"}},
 		pkg:     "filebackend", test: "TestBlockedWaitersRest",
 	},

@@ -750,6 +750,24 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestReliableWaits",
 	},
 	{
+		guard: "a long Wait is no silence", file: "internal/engine/contend.go",
+		without: "after a Wait as long as the TTL, the next failed request ends Lock",
+		edits: []edit{{
+			old: "if busy.Reliable || time.Since(began) >= l.TTL {",
+			new: "if time.Since(began) >= l.TTL {",
+		}},
+		pkg: ".", test: "TestReliableWaitIsNoSilence",
+	},
+	{
+		guard: "a Wait that fails late is repeated", file: "internal/engine/contend.go",
+		without: "a Wait of a TTL that fails once ends Lock",
+		edits: []edit{{
+			old: "it waited or was stopped; no silence\n\t\ta.answered = time.Now()",
+			new: "it waited or was stopped; no silence\n\t\ta.answered = time.Time{}",
+		}},
+		pkg: ".", test: "TestReliableWaitIsNoSilence",
+	},
+	{
 		guard: "a Wait that may miss a message is repeated", file: "internal/engine/contend.go",
 		without: "one lost message of a server stops a waiter for ever",
 		edits:   []edit{{old: "if busy.Reliable {", new: "if true {"}},
@@ -916,8 +934,10 @@ var coreMutants = []mutant{
 	{
 		guard: "a stop of the process is no silence", file: "internal/engine/contend.go",
 		without: "after a stop of its process Lock returns ErrUnavailable for one failed request",
-		edits:   []edit{{old: "if time.Since(began) >= l.TTL {", new: "if false {"}},
-		pkg:     ".", test: "TestWaiterThatWasStoppedTriesAgain",
+		edits: []edit{{
+			old: "if busy.Reliable || time.Since(began) >= l.TTL {", new: "if busy.Reliable {",
+		}},
+		pkg: ".", test: "TestWaiterThatWasStoppedTriesAgain",
 	},
 	{
 		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",

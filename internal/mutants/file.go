@@ -308,8 +308,33 @@ var fileMutants = []mutant{
 	{
 		guard: "file: a blocked writer joins readers", file: "filebackend/loss.go",
 		without: "readers pass a writer for up to 90 s after the Downgrade of a holder",
-		edits:   []edit{{old: "	d.wakeForMembers(a)\n", new: ""}},
+		edits:   []edit{{old: "	d.wakeBlocked(a)\n", new: ""}},
 		pkg:     "filebackend", test: "TestBlockedWriterJoinsReaders",
+	},
+	{
+		guard: "file: a blocked waiter notices a new lock file", file: "filebackend/loss.go",
+		without: "a waiter waits for minutes for a file that was removed",
+		edits: []edit{{
+			old: "err == nil && !current {\n\t\ta.signal()",
+			new: "err == nil && !current && false {\n\t\ta.signal()",
+		}},
+		pkg: "filebackend", test: "TestReplacedBehindAStoppedProcess",
+	},
+	{
+		guard: "file: a failed flock wakes its waiter", file: "filebackend/wait.go",
+		without: "a waiter without a thread waits for minutes for a free lock",
+		edits: []edit{{
+			old: "	if waits {\n\t\ta.signal()", new: "	if waits {\n\t\t_ = a.signal",
+		}},
+		pkg: "filebackend", test: "TestThreadThatFails",
+	},
+	{
+		guard: "file: only a blocked waiter needs no other attempt", file: "filebackend/driver.go",
+		without: "a lock that is freed without an event stays free for up to 24 s",
+		edits: []edit{{
+			old: "busy.Reliable = a.isBlocked() && !d.network", new: "busy.Reliable = true",
+		}},
+		pkg: "filebackend", test: "TestThreadThatFails",
 	},
 	{
 		guard: "file: waiters are checked with block=1", file: "filebackend/wait.go",
