@@ -38,8 +38,7 @@ type acquisition struct {
 	tenure *tenure // the newest; nil: not granted yet
 	first  tenure  // most acquisitions have no other; see tenure.first
 
-	renewal    time.Time // when the next one is due
-	release    time.Time // when the release, or the next repetition, is due
+	planned    time.Time // when the next renewal, or later the next release, is due
 	until      time.Time // the last repetition; zero: no release was answered yet
 	failures   int32     // failed renewals since the last success
 	ended      int32     // leases that ended before their Unlock, which may still come
@@ -144,7 +143,7 @@ func (a *acquisition) expire(now time.Time) error {
 	}
 	a.endTenures(reason)
 	a.on(orphanEvent)
-	a.release = a.term.Sent.Add(a.term.TTL)
+	a.planned = a.term.Sent.Add(a.term.TTL)
 	a.schedule()
 	a.leaveToTerm()
 	return reason
@@ -185,7 +184,7 @@ func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Re
 	t := a.begin(l, now, 0)
 	a.planRenewal()
 	if waited {
-		a.renewal = now
+		a.planned = now
 	}
 	t.hold(ref)
 	a.open(now)

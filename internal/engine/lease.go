@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -22,15 +21,34 @@ func (r *Ref) Lease() *Lease { return r.lease }
 // e.mu guards all fields except tenure. Its methods are safe for concurrent use.
 type Lease struct {
 	tenure    *tenure
-	ref       *Ref // keeps the user's end reachable; nil while it is watched and not in use
-	watched   bool // a cleanup is registered
-	announced bool // its beginning was noted
-	trial     bool // it may not last, and causes no events until it does; see AcquireAll
+	next      *Lease // of the tenure's list
+	ref       *Ref   // keeps the user's end reachable; nil while it is watched and not in use
+	watched   bool   // a cleanup is registered
+	announced bool   // its beginning was noted
+	trial     bool   // it may not last, and causes no events until it does; see AcquireAll
 	state     leaseState
-	reason    error         // why it has ended; nil while it is held
-	lost      chan struct{} // made on first use
-	any       *AnyLost      // of the leases that were acquired together; nil: not used
-	contexts  contexts
+	reason    error  // why it has ended; nil while it is held
+	views     *views // made on first use
+}
+
+// views are what shows the user the end of a lease. Most leases have none.
+type views struct {
+	lost     chan struct{} // made on first use
+	any      *AnyLost      // of the leases that were acquired together; nil: not used
+	contexts contexts      // nil: there is none
+}
+
+// view returns the views of l, and makes them on first use. e.mu must be held.
+func (l *Lease) view() *views {
+	if l.views == nil {
+		l.views = new(views)
+	}
+	return l.views
+}
+
+// inUse reports whether the user waits for an end. v may be nil.
+func (v *views) inUse() bool {
+	return v != nil && (v.lost != nil || v.any != nil || len(v.contexts) > 0)
 }
 
 // AnyLost is the channel for the end of the first of several leases. The zero AnyLost has none.
@@ -59,16 +77,20 @@ type contexts map[*leaseContext]struct{}
 func (l *Lease) end(reason error) {
 	e := l.tenure.acq.engine
 	l.reason, l.ref = reason, nil
-	if l.lost != nil {
-		close(l.lost)
+	v := l.views
+	if v == nil {
+		return
 	}
-	if l.any != nil {
-		l.any.end()
+	if v.lost != nil {
+		close(v.lost)
 	}
-	for c := range l.contexts {
+	if v.any != nil {
+		v.any.end()
+	}
+	for c := range v.contexts {
 		e.ends = append(e.ends, end{l.tenure.lock, c, reason})
 	}
-	l.contexts = nil
+	v.contexts = nil
 }
 
 // end is the end of a context that has not ended yet.
@@ -159,14 +181,15 @@ func (l *Lease) Lost(r *Ref) <-chan struct{} {
 	e.mu.Lock()
 	defer e.unlock()
 	l.keep(r)
-	if l.lost == nil {
-		l.lost = make(chan struct{})
+	v := l.view()
+	if v.lost == nil {
+		v.lost = make(chan struct{})
 		if l.reason != nil {
-			close(l.lost)
+			close(v.lost)
 		}
 	}
 	_ = l.check()
-	return l.lost
+	return v.lost
 }
 
 // LostAny returns the channel of n, which is closed when the first of the leases in refs ends. If
@@ -180,7 +203,7 @@ func (e *Engine) LostAny(n *AnyLost, refs []*Ref) <-chan struct{} {
 	for _, r := range refs {
 		l := r.lease
 		l.keep(r)
-		l.any = n
+		l.view().any = n
 		if l.check() != nil {
 			n.end()
 		}
@@ -198,11 +221,12 @@ func (l *Lease) Context(parent context.Context, r *Ref) (context.Context, contex
 	e.mu.Lock()
 	reason := l.check()
 	if reason == nil {
-		if l.contexts == nil {
-			l.contexts = make(contexts)
+		v := l.view()
+		if v.contexts == nil {
+			v.contexts = make(contexts)
 		}
 		l.keep(r)
-		l.contexts[c] = struct{}{}
+		v.contexts[c] = struct{}{}
 	}
 	e.unlock()
 	if reason != nil {
@@ -215,7 +239,9 @@ func (l *Lease) Context(parent context.Context, r *Ref) (context.Context, contex
 func (l *Lease) forget(c *leaseContext) {
 	e := l.tenure.acq.engine
 	e.mu.Lock()
-	delete(l.contexts, c)
+	if l.views != nil {
+		delete(l.views.contexts, c)
+	}
 	e.unlock()
 	c.cancel(context.Canceled)
 }
@@ -281,7 +307,7 @@ func (l *Lease) beginUnlock(now time.Time) (next, error) {
 	if err := l.detach(); err != nil {
 		return nothing, err
 	}
-	if len(t.leases) == 0 && t.unlocked(now) == releaseNow {
+	if t.leases == nil && t.unlocked(now) == releaseNow {
 		t.silent = !l.trial
 		return releaseNow, nil
 	}
@@ -325,7 +351,7 @@ func (l *Lease) detach() error {
 		return l.reason
 	}
 	l.end(backend.ErrNotHeld)
-	t.leases = slices.DeleteFunc(t.leases, func(other *Lease) bool { return other == l })
+	t.remove(l)
 	return nil
 }
 
@@ -346,8 +372,8 @@ func (l *Lease) unlockClosed() error {
 // lease whose end the user waits for is in use, although only the channel or the context may be
 // left of it. e.mu must be held.
 func (t *tenure) watch() {
-	for _, l := range t.leases {
-		if l.ref == nil || l.lost != nil || l.any != nil || len(l.contexts) > 0 {
+	for l := t.leases; l != nil; l = l.next {
+		if l.ref == nil || l.views.inUse() {
 			continue
 		}
 		if !l.watched {
@@ -416,7 +442,7 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 	e := t.acq.engine
 	e.mu.Lock()
 	defer e.unlock()
-	if t.acq.expire(e.now()) != nil || t.state != held || len(t.leases) == 0 {
+	if t.acq.expire(e.now()) != nil || t.state != held || t.leases == nil {
 		return false, nil
 	}
 	switch {

@@ -135,7 +135,7 @@ func TestCancelledContextIsForgotten(t *testing.T) {
 		_, cancel := lease.Context(t.Context(), lease.ref)
 		cancel()
 	}
-	if n := len(lease.contexts); n != 0 {
+	if n := len(lease.views.contexts); n != 0 {
 		t.Errorf("the lease keeps %d cancelled contexts", n)
 	}
 }
@@ -163,7 +163,7 @@ func TestRenewalOfATinyTerm(t *testing.T) {
 	for _, ttl := range []time.Duration{-1, 0, 1, 2, 14, time.Microsecond} {
 		a := &acquisition{lock: l, term: backend.Term{Sent: time.Now(), TTL: ttl}}
 		a.planRenewal()
-		if due := a.renewal.Sub(a.term.Sent); due < 0 || due > max(ttl, 1) {
+		if due := a.planned.Sub(a.term.Sent); due < 0 || due > max(ttl, 1) {
 			t.Errorf("the renewal of a term of %v is due after %v", ttl, due)
 		}
 	}

@@ -52,7 +52,7 @@ func (l *Lease) beginMove(move pin, check func() error) (*backend.Grant, error) 
 	switch err := l.check(); {
 	case err != nil:
 		return nil, err
-	case len(t.leases) != 1 || !t.isAlone():
+	case t.leases == nil || t.leases.next != nil || !t.isAlone():
 		return nil, errShared
 	case a.pin.isMoving():
 		return nil, errMoving

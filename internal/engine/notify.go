@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -251,9 +250,12 @@ func (e *Engine) noteRenewed(t *tenure, err error) {
 // isAnnounced reports whether the beginning of a lease on t was noted. A grant through Wait is
 // renewed at once, and may be before its Lock returns. e.mu must be held.
 func (t *tenure) isAnnounced() bool {
-	return slices.ContainsFunc(t.leases, func(l *Lease) bool {
-		return l.announced || !t.acq.engine.notes.handles(Acquired)
-	})
+	for l := t.leases; l != nil; l = l.next {
+		if l.announced || !t.acq.engine.notes.handles(Acquired) {
+			return true
+		}
+	}
+	return false
 }
 
 // noteEnded notes the end of a lease. e.mu must be held.

@@ -140,7 +140,7 @@ func TestWakeUpOfAReleasedLockStaysArmed(t *testing.T) {
 	now := time.Now()
 	e := &Engine{schedule: schedule{wakeUp: make(chan struct{}, 1), processed: now}}
 	a := &acquisition{engine: e, state: orphaned}
-	e.set(a, now.Add(time.Minute), 0)
+	e.set(a, now.Add(time.Minute))
 	if len(e.wakeUp) != 1 {
 		t.Fatal("the first event does not wake the scheduler")
 	}
@@ -149,14 +149,14 @@ func TestWakeUpOfAReleasedLockStaysArmed(t *testing.T) {
 	if e.arm(now); !e.armed.Equal(now.Add(time.Minute)) {
 		t.Errorf("the wake-up is armed for %v, want one minute later", e.armed)
 	}
-	if e.set(a, now.Add(2*time.Minute), 0); len(e.wakeUp) != 0 {
+	if e.set(a, now.Add(2*time.Minute)); len(e.wakeUp) != 0 {
 		t.Error("an event after the armed time wakes the scheduler")
 	}
 	a.unschedule()
 	if e.arm(now.Add(time.Minute)); !e.armed.IsZero() {
 		t.Errorf("a wake-up is armed for %v, but no event is scheduled", e.armed)
 	}
-	if e.set(a, now.Add(3*time.Minute), 0); len(e.wakeUp) != 1 {
+	if e.set(a, now.Add(3*time.Minute)); len(e.wakeUp) != 1 {
 		t.Error("the first event of an empty schedule does not wake the scheduler")
 	}
 }

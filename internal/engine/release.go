@@ -222,7 +222,7 @@ func (a *acquisition) releaseLater(err error) {
 	a.noteReleased(err)
 	a.leave(turn{kind: requestTurn})
 	a.on(silenceEvent)
-	a.release = e.now().Add(backoff(int(a.silences), maxBackoff))
+	a.planned = e.now().Add(backoff(int(a.silences), maxBackoff))
 	a.schedule()
 	e.warn(a.lock, "dlock: release not answered, repeating it", err)
 }
@@ -312,9 +312,9 @@ func (a *acquisition) settle() {
 		a.until = now.Add(late)
 	}
 	pause := max(late-a.until.Sub(now), firstRepetition)
-	a.release = now.Add(pause)
-	if a.until.Sub(a.release) < pause {
-		a.release, a.repeat = a.until, false
+	a.planned = now.Add(pause)
+	if a.until.Sub(a.planned) < pause {
+		a.planned, a.repeat = a.until, false
 	}
 	a.on(settleEvent)
 	a.schedule()

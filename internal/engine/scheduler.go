@@ -26,35 +26,34 @@ type schedule struct {
 type timing struct {
 	index int // 1 + the index in the heap; 0: not in it
 	wake  time.Time
-	slack time.Duration // how much earlier it may join a batch
 }
 
 // schedule sets the time of the next event of a, by its state. In a state without a next event a
 // request is under way, whose answer sets it; gone has none. e.mu must be held.
 func (a *acquisition) schedule() {
-	wake := a.release
-	var slack time.Duration
+	wake := a.planned
 	switch a.state {
 	case granted, kept:
 		wake = a.deadline(a.engine.processed)
-		if a.renews() && !a.renewing && a.renewal.Before(wake) {
-			wake, slack = a.renewal, a.lock.batchSlack()
+		if a.awaitsRenewal() {
+			wake = earlier(wake, a.planned)
 		}
 		if a.state == kept {
-			if end := a.tenure.start.Add(a.tenure.lock.MinHold); end.Before(wake) {
-				wake, slack = end, 0
-			}
+			wake = earlier(wake, a.tenure.start.Add(a.tenure.lock.MinHold))
 		}
 	case requesting, releasing, repeating, gone:
 		return
 	case orphaned, settled:
 	}
-	a.engine.set(a, wake, slack)
+	a.engine.set(a, wake)
 }
 
+// awaitsRenewal reports whether the next renewal of a is planned. e.mu must be held.
+func (a *acquisition) awaitsRenewal() bool { return a.live() && a.renews() && !a.renewing }
+
 // set puts a into the heap or moves it. e.mu must be held.
-func (e *Engine) set(a *acquisition, wake time.Time, slack time.Duration) {
-	a.wake, a.slack = wake, slack
+func (e *Engine) set(a *acquisition, wake time.Time) {
+	a.wake = wake
 	if a.index == 0 {
 		heap.Push(&e.due, a)
 	} else {
@@ -150,12 +149,17 @@ func (e *Engine) arm(now time.Time) {
 	e.stirs = false
 }
 
-// slack is how long before its time the first acquisition may join a batch. e.mu must be held.
+// slack is how long before its time the first acquisition may join a batch: only a renewal does so
+// early. e.mu must be held.
 func (e *Engine) slack(batches int) time.Duration {
 	if batches == 0 {
 		return 0
 	}
-	return e.due[0].slack
+	a := e.due[0]
+	if !a.wake.Equal(a.planned) || !a.awaitsRenewal() {
+		return 0
+	}
+	return a.lock.batchSlack()
 }
 
 // wakeAll ends every lease that expired during a suspend, and renews the other leases at once,
@@ -163,7 +167,7 @@ func (e *Engine) slack(batches int) time.Duration {
 func (e *Engine) wakeAll(now time.Time) {
 	for _, a := range append([]*acquisition(nil), e.due...) {
 		if a.expire(now) == nil && a.live() {
-			a.renewal = now
+			a.planned = now
 			a.schedule()
 		}
 	}
@@ -178,12 +182,12 @@ func (a *acquisition) tick(now time.Time) (renew bool) {
 	switch {
 	case a.state == kept &&
 		now.Sub(a.tenure.start) >= a.tenure.lock.MinHold, // not early by a wall clock
-		!a.live() && !a.release.After(now):
+		!a.live() && !a.planned.After(now):
 		a.releaseInBackground()
 		return false
 	case a.live():
 		early := now.Add(a.lock.batchSlack())
-		renew = a.renews() && !a.renewing && !a.renewal.After(early)
+		renew = a.awaitsRenewal() && !a.planned.After(early)
 		a.renewing = a.renewing || renew
 		for t := a.tenure; t != nil; t = t.next {
 			t.watch()
@@ -195,7 +199,7 @@ func (a *acquisition) tick(now time.Time) (renew bool) {
 
 // planRenewal sets the next renewal: after a third of the lease's life, ± 10 %. e.mu must be held.
 func (a *acquisition) planRenewal() {
-	a.renewal = a.term.Sent.Add(spread(max(a.life()/renewalPart, 0)))
+	a.planned = a.term.Sent.Add(spread(max(a.life()/renewalPart, 0)))
 }
 
 // renewsAlone reports whether a is not renewed in a batch, because one member of a batch may have
@@ -413,7 +417,7 @@ func (a *acquisition) apply(r *answer) {
 	default:
 		a.failures++
 		a.overdue = r.late
-		a.renewal = now.Add(backoff(int(a.failures), a.lock.MaxPause()))
+		a.planned = now.Add(backoff(int(a.failures), a.lock.MaxPause()))
 		a.schedule()
 	}
 	for t := a.tenure; relevant && t != nil; t = t.next {
@@ -439,7 +443,7 @@ func (a *acquisition) prove(term backend.Term, now time.Time) {
 		a.term = term
 		a.planRenewal()
 	} else { // an old proof of a session: renew again, after a pause
-		a.renewal = now.Add(backoff(0, a.life()/pausePart))
+		a.planned = now.Add(backoff(0, a.life()/pausePart))
 	}
 	if a.expire(now) == nil {
 		a.schedule()

@@ -204,13 +204,13 @@ func TestClocksAreComparedWhileALeaseIsLive(t *testing.T) {
 	c, e, l := newClock(t, &willing{})
 	e.mu.Lock()
 	orphan := &acquisition{
-		engine: e, lock: l, state: orphaned, release: time.Now().Add(20 * time.Second),
+		engine: e, lock: l, state: orphaned, planned: time.Now().Add(20 * time.Second),
 	}
 	orphan.schedule()
 	e.unlock()
 	for armed := false; !armed; time.Sleep(time.Millisecond) {
 		e.mu.Lock()
-		armed = e.armed.Equal(orphan.release) // the scheduler has armed its timer and sleeps
+		armed = e.armed.Equal(orphan.planned) // the scheduler has armed its timer and sleeps
 		e.unlock()
 	}
 	lost := acquire(t, e, l).Lost(nil)

@@ -21,11 +21,10 @@ type tenure struct {
 	silent bool      // it was unlocked, and its end is noted with the outcome of the release
 	line   *line     // its waiter stands at the front, if it ended before the waiter took it
 	proven time.Time // its last deadline, once it is over
-	leases []*Lease  // held ones only
-	// first and one, with acquisition.first, save 3 of 12 allocations of a pair of Lock and Unlock:
-	// most acquisitions have one tenure with one lease.
+	leases *Lease    // the list of held ones, the newest first
+	// first, with acquisition.first, saves 2 of 10 allocations of a pair of Lock and Unlock: most
+	// acquisitions have one tenure with one lease.
 	first Lease
-	one   [1]*Lease
 }
 
 // begin starts a tenure of a after the given number of hand-offs. It replaces the newest tenure if
@@ -85,12 +84,20 @@ func (t *tenure) share(ref *Ref) {
 	l := &t.first
 	if l.tenure != nil {
 		l = new(Lease)
-	} else {
-		t.leases = t.one[:0]
 	}
-	l.tenure, l.ref = t, ref
-	ref.lease = l
-	t.leases = append(t.leases, l)
+	l.tenure, l.ref, l.next = t, ref, t.leases
+	ref.lease, t.leases = l, l
+}
+
+// remove takes l out of the list of leases. e.mu must be held.
+func (t *tenure) remove(l *Lease) {
+	place := &t.leases
+	for *place != nil && *place != l {
+		place = &(*place).next
+	}
+	if *place == l {
+		*place, l.next = l.next, nil
+	}
 }
 
 // end ends t and all its leases for the given reason. acq.ended then counts the leases whose Unlock
@@ -99,7 +106,7 @@ func (t *tenure) share(ref *Ref) {
 func (t *tenure) end(reason error) {
 	e := t.acq.engine
 	t.on(endEvent, e.now())
-	for _, l := range t.leases {
+	for l := t.leases; l != nil; l = l.next {
 		if l.state == leaseHeld {
 			t.acq.ended++
 		}
@@ -134,7 +141,7 @@ func (a *acquisition) renews() bool {
 // isInUse reports whether t has a lease that was not dropped, or a waiter that is about to take it,
 // or a minimum hold that is not over. e.mu must be held.
 func (t *tenure) isInUse() bool {
-	for _, l := range t.leases {
+	for l := t.leases; l != nil; l = l.next {
 		if l.state == leaseHeld {
 			return true
 		}

@@ -539,10 +539,22 @@ var coreMutants = []mutant{
 		guard: "a lease with a channel or a context is in use", file: "internal/engine/lease.go",
 		without: "the garbage collector ends a lease if only its channel or context is in use",
 		edits: []edit{{
-			old: "if l.ref == nil || l.lost != nil || l.any != nil || len(l.contexts) > 0 {",
+			old: "if l.ref == nil || l.views.inUse() {",
 			new: "if l.ref == nil {",
 		}},
 		pkg: ".", test: "TestAwaitedLeaseIsNotDropped",
+	},
+	{
+		guard: "a lease with a channel is in use", file: "internal/engine/lease.go",
+		without: "the garbage collector ends a lease of which only the channel is left",
+		edits:   []edit{{old: "v.lost != nil || v.any != nil ||", new: "v.any != nil ||"}},
+		pkg:     ".", test: "TestAwaitedLeaseIsNotDropped",
+	},
+	{
+		guard: "a lease with a context is in use", file: "internal/engine/lease.go",
+		without: "the garbage collector ends a lease of which only the context is left",
+		edits:   []edit{{old: "|| len(v.contexts) > 0)", new: ")"}},
+		pkg:     ".", test: "TestAwaitedLeaseIsNotDropped",
 	},
 	{
 		guard: "a watched lease can come into use", file: "internal/engine/lease.go",
@@ -553,7 +565,7 @@ var coreMutants = []mutant{
 	{
 		guard: "cancelled contexts are forgotten", file: "internal/engine/lease.go",
 		without: "a lease that is held for a long time keeps each context that was derived from it",
-		edits:   []edit{{old: "\tdelete(l.contexts, c)\n", new: ""}},
+		edits:   []edit{{old: "delete(l.views.contexts, c)", new: "_ = c"}},
 		pkg:     "internal/engine", test: "TestCancelledContextIsForgotten",
 	},
 	{
@@ -711,7 +723,7 @@ var coreMutants = []mutant{
 		guard: "Lost compares the clocks", file: "internal/engine/lease.go",
 		without: "after a stop of the process Lost returns an open channel for a lost lease",
 		edits: []edit{{
-			old: "	_ = l.check()\n	return l.lost\n", new: "	return l.lost\n",
+			old: "	_ = l.check()\n	return v.lost\n", new: "	return v.lost\n",
 		}},
 		pkg: "internal/engine", test: "TestViewsOfALeaseCompareTheClocks",
 	},
