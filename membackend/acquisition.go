@@ -41,7 +41,7 @@ type acquisition struct {
 	grant   backend.Grant // immutable once the state is held
 	since   int64         // when it became a holder, in Unix ns: a time.Time would be larger
 	expires time.Time     // the end of its term, or of its queue entry
-	secret  string        // of its ticket; empty: it was not exported
+	secret  *string       // of its ticket; nil: it was not exported
 	changed chan struct{} // closed when the waiter should act; nil if no waiter needs it
 }
 

@@ -86,7 +86,7 @@ func (s *space) info(key string, now time.Time) *backend.Info {
 	if l == nil {
 		return info
 	}
-	info.Mode, info.Limit, info.Waiters = l.mode, int(l.limit), len(l.queue)
+	info.Mode, info.Limit, info.Waiters = l.mode(), l.holders[0].grant.Limit, len(l.queue)
 	for _, a := range l.holders {
 		info.Holders = append(info.Holders, backend.Holder{
 			Owner: a.grant.Owner,

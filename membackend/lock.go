@@ -13,9 +13,6 @@ import (
 // limit holders of permits, and the queue of their waiters. space.mu guards it, and must be held
 // for every method.
 type lock struct {
-	key     string
-	mode    backend.Mode   // of the holders
-	limit   int32          // of a semaphore, else 0
 	holders []*acquisition // in the order of their grants
 	queue   []*acquisition // the entries of waiters, in the order of their arrival
 	// Most locks have one holder: first and one save 2 of 11 allocations of an uncontended pair of
@@ -23,6 +20,12 @@ type lock struct {
 	first acquisition
 	one   [1]*acquisition
 }
+
+// key returns the key of l. The first acquisition keeps it also when it is gone.
+func (l *lock) key() string { return l.first.grant.Key }
+
+// mode returns the mode of the holders. There must be one.
+func (l *lock) mode() backend.Mode { return l.holders[0].grant.Mode }
 
 // admits reports whether the holders of l leave room for one more in this mode. It does not regard
 // the queue: the caller checks that no entry is in front. The modes of a semaphore and of a lock
@@ -32,18 +35,18 @@ func (l *lock) admits(mode backend.Mode) bool {
 	case len(l.holders) == 0:
 		return true
 	case mode == backend.Permit:
-		return len(l.holders) < int(l.limit)
+		return len(l.holders) < l.holders[0].grant.Limit
 	}
-	return mode == backend.Shared && l.mode == backend.Shared
+	return mode == backend.Shared && l.mode() == backend.Shared
 }
 
 // conflict returns an error if l is of another kind than req. Most requests have the mode of l.
 func (l *lock) conflict(req *backend.Request) error {
-	if l.mode == req.Mode && int(l.limit) == req.Limit {
+	holder := &l.holders[0].grant.Request
+	if holder.Mode == req.Mode && holder.Limit == req.Limit {
 		return nil
 	}
-	present := backend.Request{Mode: l.mode, Limit: int(l.limit)}
-	return kind.Of(req).Conflict(kind.Of(&present))
+	return kind.Of(req).Conflict(kind.Of(holder))
 }
 
 // enqueue appends an entry for req to the queue, or refreshes the entry of its owner. It returns

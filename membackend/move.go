@@ -31,15 +31,15 @@ func (s *space) downgrade(g *backend.Grant, now time.Time) (*backend.Grant, erro
 		return nil, backend.ErrLost
 	}
 	a := find(l.holders, g.Owner)
-	if a == nil || l.mode == backend.Permit {
+	if a == nil || l.mode() == backend.Permit {
 		return nil, backend.ErrLost
 	}
 	shared := a.grant
-	shared.Mode, l.mode = backend.Shared, backend.Shared
+	shared.Mode = backend.Shared
 	next := l.replace(a, shared)
 	next.grant.Term = next.prolong(g.TTL, now)
 	s.settle(l, now)
-	s.tell(l.key)
+	s.tell(l.key())
 	return &next.grant, nil
 }
 
@@ -67,8 +67,8 @@ func (d *driver) Export(_ context.Context, g *backend.Grant) (ticket string, err
 		return "", err
 	}
 	a := find(d.space.current(g.Key, now).holders, g.Owner)
-	a.secret = rand.Text()
-	return g.Owner + "." + a.secret, nil
+	a.secret = new(rand.Text())
+	return g.Owner + "." + *a.secret, nil
 }
 
 // Adopt implements backend.Mover.
@@ -101,13 +101,13 @@ func (s *space) adopt(
 	if a == nil {
 		former, secret, _ := strings.Cut(ticket, ".")
 		a = find(l.holders, former)
-		if a == nil || a.secret == "" || a.secret != secret || a.grant.Mode != req.Mode {
+		if a == nil || a.secret == nil || *a.secret != secret || a.grant.Mode != req.Mode {
 			return nil, backend.ErrLost
 		}
 	}
 	next := l.replace(a, backend.Grant{Request: *req, Fence: a.grant.Fence})
-	next.secret = "" // the ticket is used up
+	next.secret = nil // the ticket is used up
 	next.grant.Term = next.prolong(req.TTL, now)
-	s.tell(l.key)
+	s.tell(l.key())
 	return &next.grant, nil
 }

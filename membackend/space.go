@@ -100,7 +100,7 @@ func (s *space) current(key string, now time.Time) *lock {
 
 // newLock makes the lock of req.Key, with req as its holder. s.mu must be held.
 func (s *space) newLock(req *backend.Request, now time.Time) *backend.Grant {
-	l := &lock{key: req.Key}
+	l := new(lock)
 	l.holders = l.one[:0]
 	l.first.refresh(req, now)
 	s.locks[req.Key] = l
@@ -115,9 +115,8 @@ func (s *space) grantTo(l *lock, a *acquisition, now time.Time) {
 	a.grant.Fence = s.fence
 	a.since = now.UnixNano()
 	a.become(held)
-	l.mode, l.limit = a.grant.Mode, int32(a.grant.Limit)
 	l.holders = append(l.holders, a)
-	s.tell(l.key)
+	s.tell(l.key())
 }
 
 // settle follows a removal: it grants l to the entries at the front of its queue, as far as they
@@ -129,10 +128,10 @@ func (s *space) settle(l *lock, now time.Time) {
 		l.queue = l.queue[1:]
 		s.grantTo(l, a, now)
 	}
-	s.tell(l.key)
+	s.tell(l.key())
 	switch {
 	case len(l.holders) == 0:
-		delete(s.locks, l.key)
+		delete(s.locks, l.key())
 	case len(l.queue) > 0:
 		l.queue[0].wake() // its Wait ends with the terms of the former holders
 	}

@@ -12,11 +12,11 @@ import (
 // one or a permit until its grant. e.mu guards it. It exists while it has a front, a waiter, or a
 // shared grant that readers may join, and then until another line ends: see lineOf.
 type line struct {
-	key         string
-	front       *Lock        // has the mode and limit of the front; nil: there is none
+	lock        *Lock        // has the key, and the mode and limit of the front or of the last one
+	isTaken     bool         // there is a front
+	writers     int32        // waiters for an exclusive lock
 	readers     *acquisition // the newest shared grant, which readers may join; nil: there is none
 	first, last *waiter
-	writers     int // waiters for an exclusive lock
 }
 
 // waiter is a Lock that waits in a line. A channel of turns would cost one more allocation than
@@ -60,14 +60,14 @@ type place struct {
 // A reader shares a grant only while the front is empty and no waiter stands in the line, so it
 // overtakes no writer of this client. e.mu must be held.
 func (e *Engine) join(l *Lock, wait bool) (place, error) {
-	ln := e.lineOf(l.Key)
+	ln := e.lineOf(l)
 	switch {
-	case ln.front == nil && ln.first == nil && ln.readers.canAdmit(l):
+	case !ln.isTaken && ln.first == nil && ln.readers.canAdmit(l):
 		return place{tenure: ln.readers.admit(l)}, nil
-	case ln.front == nil && !wait && l.mode() == backend.Exclusive && ln.readers != nil:
+	case !ln.isTaken && !wait && l.mode() == backend.Exclusive && ln.readers != nil:
 		return place{}, errHeldHere
-	case ln.front == nil:
-		ln.front = l
+	case !ln.isTaken:
+		ln.take(l)
 		return place{line: ln}, nil
 	case ln.isOutside(l, wait):
 		return place{}, nil
@@ -77,16 +77,19 @@ func (e *Engine) join(l *Lock, wait bool) (place, error) {
 	return place{waiter: ln.append(l)}, nil
 }
 
+// take puts l at the front of ln. e.mu must be held.
+func (ln *line) take(l *Lock) { ln.lock, ln.isTaken = l, true }
+
 // isOutside reports whether l sends its request at once although there is a lock at the front. A
 // semaphore and a mutex of one name are a conflict, and so are two semaphores with different
 // limits: the server reports it. The limit of a mutex is 0. A caller that does not wait may get a
 // permit, or share the lock with other readers, while another caller of this client requests it. It
 // does not overtake a writer that waits in ln.
 func (ln *line) isOutside(l *Lock, wait bool) bool {
-	if l.Limit != ln.front.Limit {
+	if l.Limit != ln.lock.Limit {
 		return true
 	}
-	return !wait && l.mode() == ln.front.mode() && l.mode() != backend.Exclusive &&
+	return !wait && l.mode() == ln.lock.mode() && l.mode() != backend.Exclusive &&
 		ln.writers == 0
 }
 
@@ -104,26 +107,26 @@ func (ln *line) append(l *Lock) *waiter {
 }
 
 // countWriter adds n to the number of writers in ln if w is one. e.mu must be held.
-func (ln *line) countWriter(w *waiter, n int) {
+func (ln *line) countWriter(w *waiter, n int32) {
 	if w.lock.mode() == backend.Exclusive {
 		ln.writers += n
 	}
 }
 
-// lineOf returns the line of a key, and makes it if there is none. It reuses the line that ended
+// lineOf returns the line for l, and makes it if there is none. It reuses the line that ended
 // last, because an uncontended lock ends its line each time: this saves an allocation and 9 % of
 // the time of a pair of Lock and Unlock on mem:. The caller must give it a front. e.mu must be
 // held.
-func (e *Engine) lineOf(key string) *line {
-	ln, idle := e.lines[key], e.idle
+func (e *Engine) lineOf(l *Lock) *line {
+	ln, idle := e.lines[l.Key], e.idle
 	if ln == nil {
 		if ln = idle; ln == nil {
 			ln = new(line)
 		} else {
-			delete(e.lines, ln.key)
+			delete(e.lines, ln.lock.Key)
 		}
-		ln.key = key
-		e.lines[key] = ln
+		ln.lock = l
+		e.lines[l.Key] = ln
 	}
 	if ln == idle {
 		e.idle = nil
@@ -133,11 +136,11 @@ func (e *Engine) lineOf(key string) *line {
 
 // endLine makes ln idle if it is empty, and forgets the line that was idle. e.mu must be held.
 func (e *Engine) endLine(ln *line) {
-	if ln.front != nil || ln.first != nil || ln.readers != nil || e.idle == ln {
+	if ln.isTaken || ln.first != nil || ln.readers != nil || e.idle == ln {
 		return
 	}
 	if e.idle != nil {
-		delete(e.lines, e.idle.key)
+		delete(e.lines, e.idle.lock.Key)
 	}
 	e.idle = ln
 }
@@ -166,11 +169,11 @@ func (e *Engine) serve(ln *line, t turn) {
 	}
 	w := ln.first
 	if w == nil {
-		ln.front = nil
+		ln.isTaken = false
 		e.endLine(ln)
 		return
 	}
-	ln.front = w.lock
+	ln.take(w.lock)
 	w.receive(t)
 }
 

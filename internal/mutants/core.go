@@ -1278,8 +1278,8 @@ var coreMutants = []mutant{
 		guard: "another limit is a conflict behind a waiter", file: "internal/engine/queue.go",
 		without: "a semaphore with another limit waits behind a waiter of its client",
 		edits: []edit{{
-			old: "if l.Limit != ln.front.Limit {",
-			new: "if (l.Limit == 0) != (ln.front.Limit == 0) {",
+			old: "if l.Limit != ln.lock.Limit {",
+			new: "if (l.Limit == 0) != (ln.lock.Limit == 0) {",
 		}},
 		pkg: ".", test: "TestOtherLimitBehindAWaiter",
 	},
