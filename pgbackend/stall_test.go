@@ -31,6 +31,22 @@ func TestSilentConnectionsDelayNoRenewal(t *testing.T) {
 	stall(t, pingAfter)
 }
 
+// hasty opens a driver whose timeout is short, because a test waits for it. On a slow machine the
+// first connection may take longer, and is opened again.
+func hasty(t *testing.T, url string) *driver {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		d, err := testenv.Open(t.Context(), url+"?timeout=1s")
+		if err == nil {
+			t.Cleanup(func() { _ = d.Close() })
+			return d.(*driver)
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // stall has requests time out on connections that were idle for a time, and that the network does
 // not serve any more. New connections are served, so a renewal succeeds long before pgx by itself
 // gives up the connections, after 15 s.
@@ -38,7 +54,7 @@ func stall(t *testing.T, idle time.Duration) {
 	t.Helper()
 	s := testenv.Postgres(t)
 	h, direct := testenv.NewHarness[testenv.TB](t, s), opened(t, s.URL+"?timeout=30s")
-	d := opened(t, h.URL()+"?timeout=1s")
+	d := hasty(t, h.URL())
 	g := raw.Acquire(t, direct, raw.Request(t, time.Minute))
 	fillPool(t, d)
 	h.Delay(t)
@@ -85,7 +101,7 @@ func stall(t *testing.T, idle time.Duration) {
 func TestSlotLastsAsLongAsItsConnection(t *testing.T) {
 	t.Parallel()
 	h := testenv.NewHarness[testenv.TB](t, testenv.Postgres(t))
-	d := opened(t, h.URL()+"?timeout=1s")
+	d := hasty(t, h.URL())
 	var ended <-chan struct{}
 	begun := time.Now()
 	_, err := call(context.Background(), d, d.main, // returns when the slot is free
