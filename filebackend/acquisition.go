@@ -67,6 +67,7 @@ type acquisition struct {
 	// blocked is the file for which a thread waits in flock, or nil. It is independent of the
 	// state: the thread cannot be stopped, so it may outlive the file.
 	blocked *lockFile
+	polls   bool // flock has failed in a thread, so the waiter gets no other one
 
 	holderFence uint64        // the fence that the last attempt found
 	pause       time.Duration // the newest pause that follows no event

@@ -1024,8 +1024,9 @@ func TestReplacedBehindAStoppedProcess(t *testing.T) {
 	release(t, d, acquire(t, d, req))
 }
 
-// TestThreadThatFails checks a waiter whose thread gets an error from flock: it is woken. The core
-// limits the Waits of a waiter without a thread.
+// TestThreadThatFails checks a waiter whose thread gets an error from flock: it is woken, and polls
+// from then on. Some file systems refuse a flock that blocks: virtiofs does. The core limits the
+// Waits of a waiter without a thread.
 func TestThreadThatFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -1046,6 +1047,12 @@ func TestThreadThatFails(t *testing.T) {
 	b.State = time.Hour
 	if _, err := d.Wait(soon(t, 30*time.Second), req, b); err != nil {
 		t.Errorf("the waiter is not woken: %v", err)
+	}
+	if d.block(a); hasThread(a) {
+		t.Error("the waiter has another thread, whose failure would wake it again")
+	}
+	if b := refused(t, d, req); b.Reliable {
+		t.Error("a waiter that polls is reliable")
 	}
 	if b := refused(t, openDriver(t, dir), waiting("k", 3)); b.Reliable {
 		t.Error("a waiter that is woken by events is reliable: not every close is an event")

@@ -155,7 +155,7 @@ func (d *driver) block(a *acquisition) {
 		return
 	}
 	defer a.mu.Unlock()
-	if a.isBlocked() || a.state != queued || a.member != nil {
+	if a.isBlocked() || a.polls || a.state != queued || a.member != nil {
 		return
 	}
 	if d.leftThreads.Load() >= maxLeftThreads {
@@ -173,7 +173,7 @@ func (d *driver) block(a *acquisition) {
 // blockOn waits in flock until it has locked fd, a duplicate of file's descriptor, or flock fails,
 // and then signals the waiter. It ends only when the lock is free, because nothing else ends flock.
 func (d *driver) blockOn(a *acquisition, file *lockFile, fd int) {
-	_ = withoutSignals(func() error {
+	err := withoutSignals(func() error {
 		return ignoreInterrupts(func() error { return unix.Flock(fd, unix.LOCK_EX) })
 	})
 	a.mu.Lock()
@@ -181,9 +181,10 @@ func (d *driver) blockOn(a *acquisition, file *lockFile, fd int) {
 		a.blocked = nil
 	}
 	waits := a.file == file
+	a.polls = a.polls || err != nil
 	a.mu.Unlock()
 	if waits {
-		a.signal() // also if flock has failed: without a thread the waiter polls
+		a.signal() // also if flock has failed: the pause of the waiter may be long
 	} else {
 		d.leftThreads.Add(-1)
 		_ = unix.Flock(fd, unix.LOCK_UN) // a child that is being started may have the descriptor

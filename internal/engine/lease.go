@@ -401,6 +401,7 @@ func (l *Lease) drop() {
 	e.mu.Lock()
 	defer e.unlock()
 	if l.on(leaseDropEvent) {
+		t.acq.schedule() // without a renewal, which later renewals would wait for
 		e.warn(t.lock, "dlock: a lease was dropped without Unlock: it is renewed no more", nil)
 	}
 }

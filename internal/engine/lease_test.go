@@ -51,6 +51,33 @@ func acquire(t *testing.T, e *Engine, l *Lock) *Lease {
 	return ref.Lease()
 }
 
+// TestDroppedLeaseSplitsNoBatch checks that the renewal of a dropped lease, which is not due any
+// more, does not keep the renewals after it out of a batch.
+func TestDroppedLeaseSplitsNoBatch(t *testing.T) {
+	t.Parallel()
+	e, due := newEngine(t), time.Now().Add(10*time.Second)
+	var leases []*Lease
+	for i, name := range []string{"a", "dropped", "b"} {
+		l := take(t, e, name, Settings{TTL: time.Minute})
+		leases = append(leases, l)
+		e.mu.Lock()
+		l.tenure.acq.planned = due.Add(time.Duration(i) * 100 * time.Millisecond)
+		l.tenure.acq.schedule()
+		e.unlock()
+	}
+	leases[1].drop()
+	e.process(t.Context(), due)
+	e.mu.Lock()
+	defer e.unlock()
+	for i, want := range []bool{true, false, true} {
+		a := leases[i].tenure.acq
+		renews := a.renewing || a.planned.After(due.Add(time.Second)) // under way or answered
+		if renews != want {
+			t.Errorf("lease %d is renewed: %v, want %v", i, renews, want)
+		}
+	}
+}
+
 // TestUnlockAsCloseBegins checks Unlock after Close has begun, but before Close has ended the
 // lease. Unlock must not report a release that Close has not made yet.
 func TestUnlockAsCloseBegins(t *testing.T) {

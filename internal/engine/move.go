@@ -64,6 +64,7 @@ func (l *Lease) beginMove(move pin, check func() error) (*backend.Grant, error) 
 	if a.mode == backend.Shared {
 		a.closeToReaders()
 	}
+	a.schedule() // an Export puts the renewals off
 	return a.grant, nil
 }
 

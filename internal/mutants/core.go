@@ -762,6 +762,12 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestReliableWaits",
 	},
 	{
+		guard: "a dropped lease splits no batch", file: "internal/engine/lease.go",
+		without: "a dropped lease costs the renewals that are due soon another request",
+		edits:   []edit{{old: "\t\tt.acq.schedule() // without", new: "\t\t_ = 0 // without"}},
+		pkg:     "internal/engine", test: "TestDroppedLeaseSplitsNoBatch",
+	},
+	{
 		guard: "a long Wait is no silence", file: "internal/engine/contend.go",
 		without: "after a Wait as long as the TTL, the next failed request ends Lock",
 		edits: []edit{{

@@ -313,7 +313,7 @@ var fileMutants = []mutant{
 	},
 	{
 		guard: "file: a blocked waiter notices a new lock file", file: "filebackend/loss.go",
-		without: "a waiter waits for minutes for a file that was removed",
+		without: "a waiter waits for a file that was removed for longer than it had waited",
 		edits: []edit{{
 			old: "err == nil && !current {\n\t\ta.signal()",
 			new: "err == nil && !current && false {\n\t\ta.signal()",
@@ -327,6 +327,12 @@ var fileMutants = []mutant{
 			old: "	if waits {\n\t\ta.signal()", new: "	if waits {\n\t\t_ = a.signal",
 		}},
 		pkg: "filebackend", test: "TestThreadThatFails",
+	},
+	{
+		guard: "file: a failed flock is not repeated", file: "filebackend/wait.go",
+		without: "on a file system that refuses a flock that blocks, a waiter uses a processor",
+		edits:   []edit{{old: "a.isBlocked() || a.polls ||", new: "a.isBlocked() ||"}},
+		pkg:     "filebackend", test: "TestThreadThatFails",
 	},
 	{
 		guard: "file: only a blocked waiter needs no other attempt", file: "filebackend/driver.go",
