@@ -1004,16 +1004,7 @@ func TestReplacedBehindAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	holder, d, req := startHolder(t, dir), openBlocking(t, dir), waiting("k", 2)
-	b := refused(t, d, req)
-	b.State = time.Hour // no timer ends the wait
-	woken := make(chan error, 1)
-	go func() {
-		_, err := d.Wait(soon(t, 30*time.Second), req, b)
-		woken <- err
-	}()
-	for flockWaiters(t, d.path("k")) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	woken := waitInFlock(t, d, req)
 	stop(t, holder)
 	if err := os.Remove(d.path("k")); err != nil {
 		t.Fatal(err)
@@ -1022,6 +1013,23 @@ func TestReplacedBehindAStoppedProcess(t *testing.T) {
 		t.Errorf("the waiter is not woken: %v", err)
 	}
 	release(t, d, acquire(t, d, req))
+}
+
+// waitInFlock lets req wait for "k" with a thread in flock. No timer ends the wait, whose error is
+// sent.
+func waitInFlock(t *testing.T, d *driver, req *backend.Request) (woken <-chan error) {
+	t.Helper()
+	b := refused(t, d, req)
+	b.State = time.Hour
+	ended := make(chan error, 1)
+	go func() {
+		_, err := d.Wait(soon(t, 30*time.Second), req, b)
+		ended <- err
+	}()
+	for flockWaiters(t, d.path("k")) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return ended
 }
 
 // TestThreadThatFails checks a waiter whose thread gets an error from flock: it is woken, and polls

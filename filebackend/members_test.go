@@ -419,16 +419,7 @@ func TestBlockedWriterJoinsReaders(t *testing.T) {
 	dir := t.TempDir()
 	holder, d, req := openDriver(t, dir), openBlocking(t, dir), of("w?", 2)
 	g := acquire(t, holder, of("w", 1))
-	b := refused(t, d, req)
-	b.State = time.Hour // no timer ends the wait
-	woken := make(chan error, 1)
-	go func() {
-		_, err := d.Wait(soon(t, 30*time.Second), req, b)
-		woken <- err
-	}()
-	for flockWaiters(t, holder.path("k")) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	woken := waitInFlock(t, d, req)
 	shared, err := holder.Downgrade(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
