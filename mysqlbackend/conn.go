@@ -112,14 +112,17 @@ func (c *conn) abandon() {
 	_ = c.socket.Close()
 }
 
-// ExecContext implements driver.ExecerContext of database/sql. If the insert id reports that the
-// server is read-only, it returns ErrBadConn: the pool then connects again and may reach the
-// writer. The client library does the same if the server reports it by an error.
+// ExecContext implements driver.ExecerContext of database/sql. If the answer to a statement of the
+// driver reports that the server is read-only, it returns ErrBadConn: the pool then connects again
+// and may reach the writer. The client library does the same for the server's own errors.
 func (c *conn) ExecContext(
 	ctx context.Context, text string, args []sqldriver.NamedValue,
 ) (_ sqldriver.Result, err error) {
 	defer rescue(&err, c.abandon)
 	result, err := c.exec(ctx, text, args)
+	if hasNumber(err, errNoOwner) {
+		return nil, sqldriver.ErrBadConn
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 // Numbers of server errors that are used outside of interpretError.
 const (
+	errNoOwner     = 1048 // ER_BAD_NULL_ERROR: acquire.sql, because the server is read-only
 	errLockWait    = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
 	errNoColumn    = 1054 // ER_BAD_FIELD_ERROR
@@ -110,6 +111,8 @@ func interpretError(ctx context.Context, err error) error {
 	switch {
 	case err == nil || errors.Is(err, backend.ErrUnavailable): // from the connector
 		return err
+	case hasNumber(err, errNoOwner):
+		return errReadOnly
 	case hasNumber(err, mismatches...):
 		return fmt.Errorf("%w: %w", backend.ErrConflict, err)
 	case hasNumber(err, gaps...):

@@ -981,13 +981,13 @@ func TestPairIsTwoStatements(t *testing.T) {
 			db := database(t, s, "")
 			pair := func() { raw.Release(t, d, acquire(t, d, raw.Request(t, time.Minute))) }
 			pair() // opens the connections
-			inserts, updates := status(t, db, "Com_insert_select"), status(t, db, "Com_update")
+			inserts, updates := status(t, db, "Com_insert"), status(t, db, "Com_update")
 			all := status(t, db, "Questions")
 			for range 10 {
 				pair()
 			}
 			all, counting := status(t, db, "Questions")-all, 1
-			inserts = status(t, db, "Com_insert_select") - inserts
+			inserts = status(t, db, "Com_insert") - inserts
 			updates = status(t, db, "Com_update") - updates
 			if inserts != 10 || updates != 10 || all != 20+counting {
 				t.Errorf("ten pairs need %d INSERT, %d UPDATE, %d statements in all, %d to count",

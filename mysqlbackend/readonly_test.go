@@ -22,7 +22,10 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 				t.Parallel()
 				s := start(t)
 				d, db := open(t, s), database(t, s, "")
+				do(t, db, "SET GLOBAL sql_mode = ''")
+				lax := open(t, s)
 				d.sweeping.Store(true) // prevents sweeps
+				lax.sweeping.Store(true)
 				gs := append(acquireMany(t, d, 2), acquire(t, d, reader(t.Name()+"/reader")))
 				fresh, free := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
 				fresh.Key, free.Key = fresh.Key+"/fresh", free.Key+"/free"
@@ -43,6 +46,8 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 				} {
 					_, err := d.Acquire(ctx, req)
 					raw.WantIs(t, "Acquire of "+what, err, backend.ErrUnavailable)
+					_, err = lax.Acquire(ctx, req)
+					raw.WantIs(t, "Acquire in a lax mode of "+what, err, backend.ErrUnavailable)
 				}
 				for _, req := range []*backend.Request{fresh, &gs[0].Request} {
 					second := *free
@@ -127,7 +132,11 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 			inspect := func(key string) func() error {
 				return func() error { _, err := d.Inspect(t.Context(), key); return err }
 			}
+			free := raw.Request(t, time.Minute)
+			free.Key += "/free"
+			request := func() error { _, err := d.Acquire(t.Context(), free); return err }
 			for what, request := range map[string]func() error{
+				"Acquire":           request,
 				"Renew of a writer": renew(writer), "Renew of a reader": renew(reader),
 				"Inspect": inspect(writer.Key), "Inspect of a free lock": inspect("free"),
 			} {

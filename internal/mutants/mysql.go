@@ -351,8 +351,8 @@ var mysqlMutants = []mutant{
 		file:    "mysqlbackend/statements/acquire.sql",
 		without: "a demoted master grants locks to a user with all privileges: two holders",
 		edits: []edit{{
-			old: "IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, 0)",
-			new: "IF(FALSE, 1, 0)",
+			old: "IF(CONCAT(@@global.read_only) IN ('0', 'OFF'), ?, NULL)",
+			new: "IF(TRUE, ?, NULL)",
 		}},
 		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
 	},
@@ -375,6 +375,13 @@ var mysqlMutants = []mutant{
 			new: "IF(FALSE, 1,",
 		}},
 		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
+	},
+	{
+		guard:   "mysql: a connection is closed whose request the read-only server refused",
+		file:    "mysqlbackend/conn.go",
+		without: "a driver stays with a demoted master, although its host name has moved",
+		edits:   []edit{{old: "if hasNumber(err, errNoOwner) {", new: "if false {"}},
+		pkg:     "mysqlbackend", test: "TestReadOnlyServerIsLeft",
 	},
 	{
 		guard: "mysql: a connection to a read-only server is closed", file: "mysqlbackend/conn.go",

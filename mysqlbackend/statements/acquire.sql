@@ -6,8 +6,8 @@
 --          the fence, if owner is the holder now;
 --          2^62 + the µs that the holder has left, if another owner holds the lock;
 --          2^62 + 2^61 + the µs that the last entry has left, if the row has a roster;
---          2^62, if the lock is free, but kept for the first waiter;
---          1, if the server is read-only: the statement has changed nothing
+--          2^62, if the lock is free, but kept for the first waiter
+--          error 1048, if the server is read-only: the statement has changed nothing
 --
 -- Idempotent by owner: if the holder repeats it, the answer is the same fence and a full term. A
 -- late statement after a break makes another grant of the same owner, with another fence; see
@@ -20,7 +20,9 @@
 -- only the term of its owner goes on.
 --
 -- A demoted master with read_only still writes for a user with SUPER or CONNECTION_ADMIN. So
--- the statement itself reads that variable, as text: it is a number or a word.
+-- the statement itself reads that variable, as text: it is a number or a word. A row without
+-- an owner is an error in each sql_mode, because it is the only row. INSERT ... SELECT with a
+-- condition instead makes a pair 5 % slower.
 --
 -- Only the server's clock counts, at the time at which the statement began. A statement that
 -- waited for the row gets a shorter term, never a longer one. Two statements of one owner
@@ -32,11 +34,11 @@
 -- new fence is never below the clock, so fences also grow after a sweep.
 
 INSERT INTO {table} (name, owner, token, since, expires, meta)
-SELECT
-  ?, ?,
+VALUES (
+  ?, IF(CONCAT(@@global.read_only) IN ('0', 'OFF'), ?, NULL),
   LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6))),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?
-FROM DUAL WHERE LAST_INSERT_ID(IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 1, 0)) = 0
+)
 ON DUPLICATE KEY UPDATE
   expires = IF(owner = '' AND (? AND since <= UTC_TIMESTAMP(6)
     OR expires > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE), UTC_TIMESTAMP(6), expires),
