@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -60,7 +61,9 @@ type acquisition struct {
 	node    string // path of the node, or of the last one if released; "": none is known
 	created uint64 // number of the transaction that created node; 0: to be read from own
 	alone   bool   // the queue was empty before node was created
-	swept   bool   // sweepLater was called
+	// isFirstUse means that the driver has not used the queue recently.
+	isFirstUse bool
+	swept      bool // sweepLater was called
 
 	// removing means that a removal of a node had no answer. The server may still execute it. So a
 	// node that a search has found is not granted.
@@ -236,6 +239,7 @@ func (d *driver) admit(s *session, name id, k kind.Kind) *acquisition {
 	queue := d.queue(name.key)
 	a := &acquisition{
 		id: name, session: s, queue: queue, turn: make(chan struct{}, 1), kind: k,
+		isFirstUse: !d.use(queue, time.Now()),
 	}
 	if k == kind.Writer {
 		a.tail = d.tails[queue]
@@ -244,6 +248,17 @@ func (d *driver) admit(s *session, name id, k kind.Kind) *acquisition {
 		d.acquisitions[name] = a
 	}
 	return a
+}
+
+// use notes a use of the queue, and reports whether the last one was a short time ago. d.mu must be
+// held.
+func (d *driver) use(queue string, now time.Time) (isKnown bool) {
+	last, isKnown := d.used[queue]
+	if !isKnown && len(d.used) >= maxUsed {
+		clear(d.used)
+	}
+	d.used[queue] = now
+	return isKnown && now.Sub(last) < recently
 }
 
 // find returns the acquisition of g, or nil if the present session has none.

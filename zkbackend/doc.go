@@ -106,9 +106,10 @@
 //
 // An uncontended Lock and Unlock are three requests, of which two write. The driver does not wait
 // for the answer to the third, which watches the node. The first use of a name takes three more:
-// the attempt that fails, the lock's node with its name, and the queue in that node. The driver
-// never writes to a node that stands in the place of a lock's node but does not hold its name: the
-// lock is ErrConflict.
+// the driver reads whether there is a queue, and creates the lock's node with its name, and the
+// queue in that node. It waits for the answers to the first two. It never writes to a node that
+// stands in the place of a lock's node but does not hold its name: the lock is ErrConflict. A name
+// that the driver has not used for a minute takes one request more, even if there is a queue.
 //
 // # Empty nodes
 //

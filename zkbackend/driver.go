@@ -25,6 +25,13 @@ const (
 	// maxQueues limits how often in a row an attempt creates the queue. The server may remove the
 	// empty queue before the attempt's node is in it.
 	maxQueues = 4
+
+	// recently is how long a queue is expected to exist after its use. The servers remove the queue
+	// within about two minutes.
+	recently = time.Minute
+
+	// maxUsed limits how many uses of queues a driver remembers.
+	maxUsed = 4096
 )
 
 // driver has one session at a time, with one connection for all requests, watches and pings. All
@@ -39,9 +46,10 @@ type driver struct {
 	noContainers atomic.Bool // the server is too old for container nodes
 
 	mu           sync.Mutex
-	session      *session            // the newest; nil: none yet
-	acquisitions map[id]*acquisition // of the newest session
-	tails        map[string]string   // by path of the queue; see rememberTail
+	session      *session             // the newest; nil: none yet
+	acquisitions map[id]*acquisition  // of the newest session
+	tails        map[string]string    // by path of the queue; see rememberTail
+	used         map[string]time.Time // by path of the queue: the last use
 	closed       bool
 }
 
@@ -63,6 +71,7 @@ func newDriver(servers []string, opts *settings) *driver {
 		settings:     opts,
 		acquisitions: make(map[id]*acquisition),
 		tails:        make(map[string]string),
+		used:         make(map[string]time.Time),
 		caps: backend.Capabilities{
 			Modes:   backend.Exclusive | backend.Shared | backend.Permit,
 			Fair:    backend.FairAlways,
@@ -150,17 +159,22 @@ func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
 }
 
 // enqueue creates the node of a. An attempt of a caller that does not wait lists the queue first.
-func (d *driver) enqueue(a *acquisition, req *backend.Request) error {
+// Any other attempt reads first whether there is a queue, if the driver has not used it recently: a
+// write that fails takes the servers as long as any write.
+func (d *driver) enqueue(a *acquisition, req *backend.Request) (err error) {
 	begun := a.session.beginRequest()
-	if !req.Queue {
-		if err := a.checkRoom(); err != nil {
-			return err
-		}
+	switch {
+	case !req.Queue:
+		err = a.checkRoom()
+	case a.isFirstUse:
+		err = a.checkQueueExists()
 	}
-	err := d.createNode(a, req.Meta, begun)
+	if err == nil {
+		err = d.createNode(a, req.Meta, begun)
+	}
 	for made := 0; errors.Is(err, zk.ErrNoNode) && made < maxQueues; made++ {
-		if err = d.makeQueue(a.session, a.key); err == nil {
-			err = d.createNode(a, req.Meta, begun)
+		if err = d.makeLock(a.session, a.key); err == nil {
+			err = d.createWithQueue(a, req.Meta, begun)
 		}
 	}
 	return err
@@ -277,7 +291,7 @@ func (d *driver) ReleaseThen(ctx context.Context, g *backend.Grant, sent func())
 	}
 	_, err := inTurn(ctx, a, func() (any, error) {
 		if a.node != "" {
-			defer a.session.onDeleteSent(a.node, sent)()
+			defer a.session.onSent(action{opDelete, a.node}, sent)()
 		}
 		err := d.release(a)
 		if err == nil || errors.Is(err, backend.ErrNotHeld) {

@@ -19,7 +19,7 @@ func TestReleaseRemovesNoForeignNode(t *testing.T) {
 	g := raw.Acquire(t, d, raw.Request(t, patience))
 	path, made := d.path(g.Key), false
 	// This function runs while the removal of the queue is under way.
-	defer d.session.onDeleteSent(d.queue(g.Key), func() {
+	defer d.session.onSent(action{opDelete, d.queue(g.Key)}, func() {
 		for exists := true; exists; {
 			var err error
 			if exists, _, err = conn.Exists(d.queue(g.Key)); err != nil {

@@ -1,6 +1,7 @@
 package zkbackend
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -15,10 +16,14 @@ import (
 // enqueueAs makes an acquisition of req that has a node with that number in the queue.
 func enqueueAs(t *testing.T, d *driver, req *backend.Request, number string) {
 	t.Helper()
-	must(t, d.makeQueue(d.session, req.Key))
+	must(t, d.makeLock(d.session, req.Key))
+	err := d.makeContainer(d.session, d.queue(req.Key), nil)
+	if !errors.Is(err, zk.ErrNodeExists) {
+		must(t, err)
+	}
 	k := kind.Of(req)
 	node := d.queue(req.Key) + "/" + nodeName(req.Owner, k) + number
-	_, err := d.session.conn.Create(node, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	_, err = d.session.conn.Create(node, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 	must(t, err)
 	d.admit(d.session, id{req.Key, req.Owner}, k).markQueued(node)
 }

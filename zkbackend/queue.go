@@ -16,10 +16,16 @@ import (
 // entries lists the holder and the waiters of a lock, in their order. It is empty if there is no
 // such lock. Nodes of other names are ignored.
 func (s *session) entries(queue string) ([]entry, error) {
-	names, _, err := s.conn.Children(queue)
+	entries, err := s.entriesOf(queue)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
+	return entries, err
+}
+
+// entriesOf is entries for a queue that exists. Otherwise it returns zk.ErrNoNode.
+func (s *session) entriesOf(queue string) ([]entry, error) {
+	names, _, err := s.conn.Children(queue)
 	return parseEntries(names), err
 }
 
@@ -44,15 +50,25 @@ func (s *session) syncedEntries(queue string) ([]entry, error) {
 }
 
 // checkRoom returns *Busy if a, which has no node yet, would have to wait behind the present
-// entries, and ErrConflict if they are of another kind. The server may lag behind the leader, so
-// the answer is confirmed by a second list, after a sync.
+// entries, ErrConflict if they are of another kind, and zk.ErrNoNode if there is no queue. The
+// server may lag behind the leader, so a refusal is confirmed by a second list, after a sync.
 func (a *acquisition) checkRoom() error {
 	s := a.session
-	entries, err := s.entries(a.queue)
+	entries, err := s.entriesOf(a.queue)
 	if a.refusal(entries) != nil {
 		entries, err = s.syncedEntries(a.queue)
 	}
 	return cmp.Or(err, a.refusal(entries))
+}
+
+// checkQueueExists returns zk.ErrNoNode if the server has no queue for a. It may lag behind the
+// leader.
+func (a *acquisition) checkQueueExists() error {
+	exists, _, err := a.session.conn.Exists(a.queue)
+	if err == nil && !exists {
+		err = zk.ErrNoNode
+	}
+	return err
 }
 
 // refusal returns the answer to an attempt that does not wait and finds these entries. It is nil if
@@ -93,20 +109,28 @@ func (d *driver) createNode(a *acquisition, meta string, begun moment) error {
 	return nil
 }
 
-// makeQueue creates the queue of a lock, and before it the node of the lock, which holds its name.
-// Both may exist already.
-func (d *driver) makeQueue(s *session, name string) error {
-	err := d.makeLock(s, name)
-	if err == nil {
-		err = d.makeContainer(s, d.queue(name), nil)
+// createWithQueue creates the queue, unless it exists already, and the node of a. The second
+// request does not wait for the answer to the first, which saves a round trip: the server executes
+// it after the first. a.turn must be taken.
+func (d *driver) createWithQueue(a *acquisition, meta string, begun moment) error {
+	s := a.session
+	sent, made := make(chan struct{}), make(chan error, 1)
+	defer s.onSent(action{opContainer, a.queue}, func() { close(sent) })()
+	go func() { made <- d.makeContainer(s, a.queue, nil) }()
+	select {
+	case <-sent:
+	case err := <-made: // no container was requested, or another attempt has taken the signal
+		made <- err
 	}
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
+	err := d.createNode(a, meta, begun)
+	if unmade := <-made; errors.Is(err, zk.ErrNoNode) && !errors.Is(unmade, zk.ErrNodeExists) {
+		return cmp.Or(unmade, err)
 	}
 	return err
 }
 
-// makeLock creates the node of a lock. It returns ErrConflict if another node is in its place.
+// makeLock creates the node of a lock, which holds its name, unless it exists already. It returns
+// ErrConflict if another node is in its place.
 func (d *driver) makeLock(s *session, name string) error {
 	path := d.path(name)
 	err := d.makeContainer(s, path, []byte(name))

@@ -22,6 +22,7 @@ const (
 	opPing       = 11
 	opChildren   = 12
 	opMulti      = 14
+	opContainer  = 19
 	opSetAuth    = 100
 	opSetWatches = 101
 	opError      = 1<<32 - 1 // of a result only
@@ -41,18 +42,25 @@ func operation(p []byte) uint32 {
 	return binary.BigEndian.Uint32(p[kindAt:])
 }
 
-// deleted returns the node that a request deletes. The content of such a request is the length of a
-// path in four bytes, the path and a version.
-func deleted(p []byte) (node string, ok bool) {
+// action is what a request does, and the node to which it does it.
+type action struct {
+	operation uint32
+	node      string
+}
+
+// actionOf returns the action of a request that deletes a node or creates a container. The content
+// of such a request begins with the length of a path in four bytes, and the path.
+func actionOf(p []byte) (a action, ok bool) {
 	const pathAt = contentAt + 4
-	if len(p) < pathAt || operation(p) != opDelete {
-		return "", false
+	op := operation(p)
+	if len(p) < pathAt || op != opDelete && op != opContainer {
+		return action{}, false
 	}
 	size, path := binary.BigEndian.Uint32(p[contentAt:]), p[pathAt:]
 	if uint64(size) > uint64(len(path)) {
-		return "", false
+		return action{}, false
 	}
-	return string(path[:size]), true
+	return action{op, string(path[:size])}, true
 }
 
 // newRequest returns a request without content and with a length of 0.

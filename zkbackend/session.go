@@ -60,7 +60,7 @@ type session struct {
 	failure    error             // of the last attempt to connect
 	leaderless bool              // a server closed a connection unanswered, as without a leader
 	watches    map[string]*watch // by path; those that have not fired
-	deletes    map[string]func() // by path; see onDeleteSent
+	sends      map[action]func() // see onSent
 	pending    int               // number of callers that wait for answers
 	silence    *time.Timer       // of dropSilent; it runs while pending is not 0
 }
@@ -76,7 +76,7 @@ func newSession(servers []string, opts *settings, first string) (*session, error
 		ready:         ready,
 		unreachable:   make(chan struct{}),
 		watches:       make(map[string]*watch),
-		deletes:       make(map[string]func()),
+		sends:         make(map[action]func()),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.silence = time.AfterFunc(math.MaxInt64, s.dropSilent)
@@ -317,20 +317,20 @@ func (s *session) isOutlived(now time.Time) bool {
 	return !s.heard.IsZero() && now.Sub(s.heard) >= s.proof.granted()+2*s.settings.tick
 }
 
-// onDeleteSent calls sent, once, when a request to delete the node is written to the connection.
-// The caller must call stop afterwards.
-func (s *session) onDeleteSent(node string, sent func()) (stop func()) {
+// onSent calls sent, once, when a request for that action is written to the connection. The caller
+// must call stop afterwards. A later call for the same action replaces this one.
+func (s *session) onSent(a action, sent func()) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deletes[node] = sent
-	return func() { s.takeDeleteSent(node) }
+	s.sends[a] = sent
+	return func() { s.takeSent(a) }
 }
 
-// takeDeleteSent returns the function of onDeleteSent for the node, and nil the next time.
-func (s *session) takeDeleteSent(node string) (sent func()) {
+// takeSent returns the function of onSent for a, and nil the next time.
+func (s *session) takeSent(a action) (sent func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sent = s.deletes[node]
-	delete(s.deletes, node)
+	sent = s.sends[a]
+	delete(s.sends, a)
 	return sent
 }

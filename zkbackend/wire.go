@@ -41,7 +41,7 @@ const (
 //   - It sends the credentials as a part of the handshake. The library would send them later, in
 //     the time in which nothing may be read because of settle.
 //   - It checks answers before the library reads them.
-//   - It detects when a request to delete a node is sent.
+//   - It detects when a request is sent; see session.onSent.
 type wire struct {
 	net.Conn
 	session  *session
@@ -129,9 +129,9 @@ func (w *wire) settle() {
 	}
 }
 
-// Write implements net.Conn for the library, which writes each request by one call. It detects a
-// request to delete a node: the library reports nothing before the answer, but the server executes
-// all later requests after it.
+// Write implements net.Conn for the library, which writes each request by one call. It reports that
+// a request was sent: the library reports nothing before the answer, but the server executes all
+// later requests after it.
 func (w *wire) Write(p []byte) (int, error) {
 	if isFirst := w.touches.send(time.Now(), operation(p) == opPing); isFirst {
 		return w.writeConnect(p)
@@ -144,8 +144,8 @@ func (w *wire) Write(p []byte) (int, error) {
 		default:
 		}
 	}
-	if node, ok := deleted(p[:n]); ok {
-		if sent := w.session.takeDeleteSent(node); sent != nil {
+	if a, ok := actionOf(p[:n]); ok {
+		if sent := w.session.takeSent(a); sent != nil {
 			sent()
 		}
 	}

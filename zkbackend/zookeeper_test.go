@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -569,7 +572,7 @@ func TestLateRemovalFreesNoGrant(t *testing.T) {
 	must(t, d.enqueue(a, req))
 	execute := p.Delay(t)
 	sent := make(chan struct{})
-	defer a.session.onDeleteSent(a.node, func() { close(sent) })()
+	defer a.session.onSent(action{opDelete, a.node}, func() { close(sent) })()
 	failed := make(chan error, 1)
 	go func() { failed <- d.stepBack(a, &backend.Busy{}) }()
 	within(t, "the removal is sent", sent)
@@ -1201,7 +1204,7 @@ func TestAcquireFollowsAReleaseUnderWay(t *testing.T) {
 		g = next
 	}
 	raw.Release(t, d, g)
-	if n := len(d.session.deletes); n != 0 {
+	if n := len(d.session.sends); n != 0 {
 		t.Errorf("the driver still keeps %d finished deletions", n)
 	}
 }
@@ -1400,12 +1403,16 @@ type discard struct{ net.Conn }
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func TestDeletedReadsRequests(t *testing.T) {
+func TestActionOfReadsRequests(t *testing.T) {
 	t.Parallel()
 	const head = "\x00\x00\x00\x12\x00\x00\x00\x07"
 	remove := []byte(head + "\x00\x00\x00\x02\x00\x00\x00\x02/x\xff\xff\xff\xff")
-	if node, ok := deleted(remove); !ok || node != "/x" {
-		t.Errorf("a deletion: %q, %t", node, ok)
+	if got, ok := actionOf(remove); !ok || got != (action{opDelete, "/x"}) {
+		t.Errorf("a deletion: %v, %t", got, ok)
+	}
+	container := append([]byte(head+"\x00\x00\x00\x13"), remove[12:]...)
+	if got, ok := actionOf(container); !ok || got != (action{opContainer, "/x"}) {
+		t.Errorf("the creation of a container: %v, %t", got, ok)
 	}
 	for name, request := range map[string][]byte{
 		"nothing":    nil,
@@ -1413,9 +1420,111 @@ func TestDeletedReadsRequests(t *testing.T) {
 		"cut short":  remove[:16],
 		"a creation": append([]byte(head+"\x00\x00\x00\x01"), remove[12:]...),
 	} {
-		if node, ok := deleted(request); ok {
-			t.Errorf("%s: %q", name, node)
+		if got, ok := actionOf(request); ok {
+			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestFirstUseDoesNotWaitForTheQueue checks that the node of an acquisition is requested while the
+// creation of its queue has no answer yet.
+func TestFirstUseDoesNotWaitForTheQueue(t *testing.T) {
+	t.Parallel()
+	d, p := isolated(t, testenv.ZooKeeper(t), "")
+	req := raw.Request(t, patience)
+	req.Key += raw.NewOwner() // which has no queue
+	a := d.admit(d.session, id{req.Key, req.Owner}, kind.Writer)
+	must(t, d.makeLock(d.session, req.Key))
+	deliver := p.Delay(t)
+	made := make(chan error, 1)
+	go func() { made <- d.createWithQueue(a, "", d.session.beginRequest()) }()
+	answers := &d.session.connection().answers
+	eventually(t, "the node is requested", func() bool {
+		answers.mu.Lock()
+		defer answers.mu.Unlock()
+		return slices.Contains(slices.Collect(maps.Values(answers.kinds)), opMulti)
+	})
+	deliver()
+	must(t, <-made)
+	if a.state != queued || !a.alone {
+		t.Errorf("the acquisition has the state %d; alone: %t", a.state, a.alone)
+	}
+	raw.Release(t, d, raw.Acquire(t, d, req))
+}
+
+// TestQueueThatCannotBeMade checks a lock's node in which the user may create nothing.
+func TestQueueThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, conn := openURL(t, s.URL), admin(t, s.Addr)
+	req := raw.Request(t, patience)
+	req.Key += raw.NewOwner() // another lock than in an earlier run of the test
+	_, err := conn.Create(d.path(req.Key), []byte(req.Key), zk.FlagPersistent,
+		zk.WorldACL(zk.PermRead))
+	must(t, err)
+	_, err = d.Acquire(t.Context(), req)
+	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
+	raw.WantIs(t, "Acquire", err, zk.ErrNoAuth)
+}
+
+// TestFirstUseWritesNothingInVain counts the transactions between the first uses of two names.
+func TestFirstUseWritesNothingInVain(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.NewZooKeeper(t, fastTick).URL)
+	for _, waits := range []bool{true, false} {
+		var last uint64
+		fewest := uint64(math.MaxUint64)
+		for range 10 { // the servers remove empty nodes meanwhile
+			req := raw.Request(t, patience)
+			req.Key, req.Queue = raw.NewOwner(), waits
+			g := raw.Acquire(t, d, req)
+			raw.Release(t, d, g)
+			fewest, last = min(fewest, g.Fence-last), g.Fence
+		}
+		if fewest != 4 {
+			t.Errorf("with Queue = %t a first use takes %d transactions, want 4", waits, fewest)
+		}
+	}
+}
+
+// TestUsesAreRemembered checks how long a driver remembers the use of a queue.
+func TestUsesAreRemembered(t *testing.T) {
+	t.Parallel()
+	d, now := newDriver(nil, &settings{}), time.Now()
+	if d.use("/a", now) || !d.use("/a", now.Add(recently-1)) || d.use("/a", now.Add(3*recently)) {
+		t.Error("a use is not known for the right time")
+	}
+	for i := range 3 * maxUsed {
+		d.use(fmt.Sprint(i), now)
+	}
+	if n := len(d.used); n > maxUsed {
+		t.Errorf("the driver remembers %d uses, want at most %d", n, maxUsed)
+	}
+}
+
+// TestFirstUsesOfOneQueue checks attempts that create the same queue at the same time.
+func TestFirstUsesOfOneQueue(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	for range 20 {
+		var running sync.WaitGroup
+		key := t.Name() + raw.NewOwner()
+		for _, d := range []*driver{d, d, d, other, other} {
+			running.Go(func() {
+				req := raw.Request(t, patience)
+				req.Key, req.Mode = key, backend.Shared
+				g, err := d.Acquire(t.Context(), req)
+				if err != nil {
+					t.Errorf("Acquire: %v", err)
+					return
+				}
+				if err := d.Release(t.Context(), g); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			})
+		}
+		running.Wait()
 	}
 }
 

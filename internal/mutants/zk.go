@@ -515,4 +515,28 @@ var zkMutants = []mutant{
 		}},
 		pkg: "zkbackend", test: "TestBreakThatWasGivenUpRemovesNothing",
 	},
+	{
+		guard: "zk: the first node does not wait for its queue", file: "zkbackend/queue.go",
+		without: "the first use of a name takes a round trip more",
+		edits:   []edit{{old: "case <-sent:", new: "case <-make(chan error):"}},
+		pkg:     "zkbackend", test: "TestFirstUseDoesNotWaitForTheQueue",
+	},
+	{
+		guard: "zk: a queue that cannot be made is an error", file: "zkbackend/queue.go",
+		without: "an attempt without permission reports that a node is missing",
+		edits:   []edit{{old: "return cmp.Or(unmade, err)", new: "return err"}},
+		pkg:     "zkbackend", test: "TestQueueThatCannotBeMade",
+	},
+	{
+		guard: "zk: a first use reads whether there is a queue", file: "zkbackend/driver.go",
+		without: "the first use of a name takes a write more",
+		edits:   []edit{{old: "case a.isFirstUse:", new: "case false:"}},
+		pkg:     "zkbackend", test: "TestFirstUseWritesNothingInVain",
+	},
+	{
+		guard: "zk: the memory of uses is limited", file: "zkbackend/acquisition.go",
+		without: "a driver of many names takes more and more memory",
+		edits:   []edit{{old: "if !isKnown && len(d.used) >= maxUsed {", new: "if false {"}},
+		pkg:     "zkbackend", test: "TestUsesAreRemembered",
+	},
 }
