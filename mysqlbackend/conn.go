@@ -113,21 +113,21 @@ func (c *conn) abandon() {
 }
 
 // ExecContext implements driver.ExecerContext of database/sql. If the answer to a statement of the
-// driver reports that the server is read-only, it returns ErrBadConn: the pool then connects again
+// driver reports that the server is read-only, it returns errLeaving: the pool then connects again
 // and may reach the writer. The client library does the same for the server's own errors.
 func (c *conn) ExecContext(
 	ctx context.Context, text string, args []sqldriver.NamedValue,
 ) (_ sqldriver.Result, err error) {
 	defer rescue(&err, c.abandon)
 	result, err := c.exec(ctx, text, args)
-	if hasNumber(err, errNoOwner) {
-		return nil, sqldriver.ErrBadConn
+	if hasNoName(err) {
+		return nil, errLeaving
 	}
 	if err != nil {
 		return nil, err
 	}
 	if id, err := result.LastInsertId(); err == nil && isReadOnly(text, id) {
-		return nil, sqldriver.ErrBadConn
+		return nil, errLeaving
 	}
 	return result, nil
 }

@@ -183,13 +183,15 @@
 //
 // The server is MySQL 8.0 or MariaDB 10.6, with InnoDB, and without sql_mode
 // SIMULTANEOUS_ASSIGNMENT. The user needs SELECT, INSERT, UPDATE and DELETE on the table, and
-// CREATE for create=1. [Schema] returns the table as a migration. Locks survive a crash of the
-// host if innodb_flush_log_at_trx_commit is 1 and, with a binary log, sync_binlog is 1, too; the
-// default of MariaDB is 0. Otherwise the grants of the last second can be forgotten. The format of
-// a binary log must be ROW or MIXED. A server that is set to read_only grants, renews and shows
-// nothing, and waiters leave it, whatever the privileges of the user are. It still releases and
-// breaks locks for a user with SUPER. Tables of earlier builds accept names of 512 bytes with their
-// prefix, instead of 1,024. Each renewal is a commit and an entry of the binary log for 500 locks.
-// A connection that is idle for ten seconds ends. The next renewal then makes another one, which a
-// server with max_connections connections refuses: leave room for two connections of each process.
+// CREATE for create=1. [Schema] returns the table as a migration. Locks survive a crash of the host
+// if innodb_flush_log_at_trx_commit is 1 and, with a binary log, sync_binlog is 1, too; the default
+// of MariaDB is 0. Otherwise the grants of the last second can be forgotten. The format of a binary
+// log must be ROW or MIXED, also while clients run: replicas that are read-only stop with an error
+// when they execute a logged statement of this driver. A server that is set to read_only grants,
+// renews and shows nothing, and waiters leave it, whatever the privileges of the user are. It still
+// releases and breaks locks for a user with SUPER. Tables of earlier builds accept names of 512
+// bytes with their prefix, instead of 1,024. Each renewal is a commit and an entry of the binary
+// log for 500 locks. A connection that is idle for ten seconds ends. The next renewal then makes
+// another one, which a server with max_connections connections refuses: leave room for two
+// connections of each process.
 package mysqlbackend

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -15,7 +16,7 @@ import (
 
 // Numbers of server errors that are used outside of interpretError.
 const (
-	errNoOwner     = 1048 // ER_BAD_NULL_ERROR: acquire.sql, because the server is read-only
+	errNull        = 1048 // ER_BAD_NULL_ERROR
 	errLockWait    = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
 	errNoColumn    = 1054 // ER_BAD_FIELD_ERROR
@@ -27,8 +28,12 @@ const (
 	errNeedReprepare    = 1615 // ER_NEED_REPREPARE
 )
 
-// errReadOnly means that the server is not the writer.
-var errReadOnly = fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
+// errReadOnly means that the server is not the writer. errLeaving also makes database/sql close the
+// connection and try another.
+var (
+	errReadOnly = fmt.Errorf("%w: the server is read-only", backend.ErrUnavailable)
+	errLeaving  = fmt.Errorf("%w: %w", errReadOnly, sqldriver.ErrBadConn)
+)
 
 // refusals are the errors of a server that has not executed a statement, or has rolled it back. It
 // may execute the statement later, or another server may. Each statement is a transaction of its
@@ -111,8 +116,8 @@ func interpretError(ctx context.Context, err error) error {
 	switch {
 	case err == nil || errors.Is(err, backend.ErrUnavailable): // from the connector
 		return err
-	case hasNumber(err, errNoOwner):
-		return errReadOnly
+	case hasNoName(err):
+		return fmt.Errorf("%w: %w", errReadOnly, err)
 	case hasNumber(err, mismatches...):
 		return fmt.Errorf("%w: %w", backend.ErrConflict, err)
 	case hasNumber(err, gaps...):
@@ -153,6 +158,12 @@ func isReply(err error) bool {
 // isInterrupted reports whether err is an answer of the server that leaves the outcome unknown, for
 // example after a KILL QUERY. The connection goes on.
 func isInterrupted(err error) bool { return isReply(err) && !isDefinite(err) }
+
+// hasNoName reports whether err is the answer of a read-only server to acquire.sql.
+func hasNoName(err error) bool {
+	reply, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && reply.Number == errNull && strings.Contains(reply.Message, "'name'")
+}
 
 // hasNumber reports whether err is an answer of the server with one of these numbers.
 func hasNumber(err error, numbers ...uint16) bool {

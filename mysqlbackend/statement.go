@@ -204,7 +204,7 @@ type outcome struct {
 }
 
 // isReadOnly reports whether a statement has done nothing because the server is read-only. It then
-// returns 1 as the insert id. acquire.sql reports it by errNoOwner.
+// returns 1 as the insert id. For acquire.sql see hasNoName.
 func isReadOnly(text string, id int64) bool {
 	return id == 1 && strings.Contains(text, "@@global.read_only")
 }

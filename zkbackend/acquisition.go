@@ -239,7 +239,7 @@ func (d *driver) admit(s *session, name id, k kind.Kind) *acquisition {
 	queue := d.queue(name.key)
 	a := &acquisition{
 		id: name, session: s, queue: queue, turn: make(chan struct{}, 1), kind: k,
-		isFirstUse: !d.use(queue, time.Now()),
+		isFirstUse: !d.used.note(queue, time.Now()),
 	}
 	if k == kind.Writer {
 		a.tail = d.tails[queue]
@@ -250,15 +250,30 @@ func (d *driver) admit(s *session, name id, k kind.Kind) *acquisition {
 	return a
 }
 
-// use notes a use of the queue, and reports whether the last one was a short time ago. d.mu must be
-// held.
-func (d *driver) use(queue string, now time.Time) (isKnown bool) {
-	last, isKnown := d.used[queue]
-	if !isKnown && len(d.used) >= maxUsed {
-		clear(d.used)
+// use notes a use of the queue.
+func (d *driver) use(queue string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.used.note(queue, time.Now())
+}
+
+// maxUsed limits how many names a generation of uses has.
+const maxUsed = 8192
+
+// uses remembers when names were used last, for at least the last maxUsed names.
+type uses struct{ young, old map[string]time.Time }
+
+// note notes a use of name, and reports whether the last one was a short time ago.
+func (u *uses) note(name string, now time.Time) (isRecent bool) {
+	last, isKnown := u.young[name]
+	if !isKnown {
+		last = u.old[name]
+		if len(u.young) >= maxUsed || u.young == nil {
+			u.young, u.old = make(map[string]time.Time), u.young
+		}
 	}
-	d.used[queue] = now
-	return isKnown && now.Sub(last) < recently
+	u.young[name] = now
+	return now.Sub(last) < recently
 }
 
 // find returns the acquisition of g, or nil if the present session has none.

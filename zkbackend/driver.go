@@ -26,12 +26,9 @@ const (
 	// empty queue before the attempt's node is in it.
 	maxQueues = 4
 
-	// recently is how long a queue is expected to exist after its use. The servers remove the queue
-	// within about two minutes.
-	recently = time.Minute
-
-	// maxUsed limits how many uses of queues a driver remembers.
-	maxUsed = 4096
+	// recently is how long a queue is expected to exist after its use. The servers remove an empty
+	// queue within a minute. A read that was not needed takes about a third of a write in vain.
+	recently = 15 * time.Second
 )
 
 // driver has one session at a time, with one connection for all requests, watches and pings. All
@@ -46,10 +43,10 @@ type driver struct {
 	noContainers atomic.Bool // the server is too old for container nodes
 
 	mu           sync.Mutex
-	session      *session             // the newest; nil: none yet
-	acquisitions map[id]*acquisition  // of the newest session
-	tails        map[string]string    // by path of the queue; see rememberTail
-	used         map[string]time.Time // by path of the queue: the last use
+	session      *session            // the newest; nil: none yet
+	acquisitions map[id]*acquisition // of the newest session
+	tails        map[string]string   // by path of the queue; see rememberTail
+	used         uses                // of the queues, by their paths
 	closed       bool
 }
 
@@ -71,7 +68,6 @@ func newDriver(servers []string, opts *settings) *driver {
 		settings:     opts,
 		acquisitions: make(map[id]*acquisition),
 		tails:        make(map[string]string),
-		used:         make(map[string]time.Time),
 		caps: backend.Capabilities{
 			Modes:   backend.Exclusive | backend.Shared | backend.Permit,
 			Fair:    backend.FairAlways,
@@ -166,7 +162,7 @@ func (d *driver) enqueue(a *acquisition, req *backend.Request) (err error) {
 	switch {
 	case !req.Queue:
 		err = a.checkRoom()
-	case a.isFirstUse:
+	case a.isFirstUse || d.noContainers.Load(): // where each last release deletes the queue
 		err = a.checkQueueExists()
 	}
 	if err == nil {
@@ -289,6 +285,7 @@ func (d *driver) ReleaseThen(ctx context.Context, g *backend.Grant, sent func())
 	if a == nil || a.session.userRefused() {
 		return d.releaseByOwner(ctx, g)
 	}
+	d.use(a.queue)
 	_, err := inTurn(ctx, a, func() (any, error) {
 		if a.node != "" {
 			defer a.session.onSent(action{opDelete, a.node}, sent)()

@@ -50,8 +50,9 @@ func (s *session) syncedEntries(queue string) ([]entry, error) {
 }
 
 // checkRoom returns *Busy if a, which has no node yet, would have to wait behind the present
-// entries, ErrConflict if they are of another kind, and zk.ErrNoNode if there is no queue. The
-// server may lag behind the leader, so a refusal is confirmed by a second list, after a sync.
+// entries, and ErrConflict if they are of another kind. It returns zk.ErrNoNode if the server has
+// no queue. The server may lag behind the leader, so a refusal is confirmed by a second list, after
+// a sync.
 func (a *acquisition) checkRoom() error {
 	s := a.session
 	entries, err := s.entriesOf(a.queue)
@@ -110,8 +111,8 @@ func (d *driver) createNode(a *acquisition, meta string, begun moment) error {
 }
 
 // createWithQueue creates the queue, unless it exists already, and the node of a. The second
-// request does not wait for the answer to the first, which saves a round trip: the server executes
-// it after the first. a.turn must be taken.
+// request does not wait for the answer to the first, which saves a round trip: on one connection
+// the server executes it after the first. Otherwise it may find no queue. a.turn must be taken.
 func (d *driver) createWithQueue(a *acquisition, meta string, begun moment) error {
 	s := a.session
 	sent, made := make(chan struct{}), make(chan error, 1)
@@ -120,6 +121,9 @@ func (d *driver) createWithQueue(a *acquisition, meta string, begun moment) erro
 	select {
 	case <-sent:
 	case err := <-made: // no container was requested, or another attempt has taken the signal
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return err
+		}
 		made <- err
 	}
 	err := d.createNode(a, meta, begun)

@@ -318,7 +318,8 @@ func (s *session) isOutlived(now time.Time) bool {
 }
 
 // onSent calls sent, once, when a request for that action is written to the connection. The caller
-// must call stop afterwards. A later call for the same action replaces this one.
+// must call stop afterwards. A later call for the same action replaces this one, and either stop
+// ends it.
 func (s *session) onSent(a action, sent func()) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1490,15 +1490,56 @@ func TestFirstUseWritesNothingInVain(t *testing.T) {
 // TestUsesAreRemembered checks how long a driver remembers the use of a queue.
 func TestUsesAreRemembered(t *testing.T) {
 	t.Parallel()
-	d, now := newDriver(nil, &settings{}), time.Now()
-	if d.use("/a", now) || !d.use("/a", now.Add(recently-1)) || d.use("/a", now.Add(3*recently)) {
+	var u uses
+	now := time.Now()
+	if u.note("a", now) || !u.note("a", now.Add(recently-1)) || u.note("a", now.Add(3*recently)) {
 		t.Error("a use is not known for the right time")
 	}
-	for i := range 3 * maxUsed {
-		d.use(fmt.Sprint(i), now)
+	n := 0
+	others := func(count int) {
+		for range count {
+			n++
+			u.note(fmt.Sprint(n), now)
+		}
 	}
-	if n := len(d.used); n > maxUsed {
-		t.Errorf("the driver remembers %d uses, want at most %d", n, maxUsed)
+	for _, before := range []int{0, maxUsed / 2, maxUsed - 1} {
+		others(before)
+		name := fmt.Sprint("after ", before)
+		u.note(name, now)
+		others(maxUsed - 1)
+		if !u.note(name, now) {
+			t.Errorf("the use before the last %d is forgotten", maxUsed-1)
+		}
+	}
+	if n := len(u.young) + len(u.old); n > 2*maxUsed {
+		t.Errorf("the driver remembers %d uses, want at most %d", n, 2*maxUsed)
+	}
+}
+
+// TestReleaseIsAUse checks a lock that was held for longer than a use is remembered.
+func TestReleaseIsAUse(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.ZooKeeper(t).URL)
+	req, next := raw.Request(t, patience), raw.Request(t, patience)
+	g := raw.Acquire(t, d, req)
+	d.mu.Lock()
+	d.used.young[d.queue(req.Key)] = time.Now().Add(-2 * recently)
+	d.mu.Unlock()
+	raw.Release(t, d, g)
+	if a := d.admit(d.session, id{next.Key, next.Owner}, kind.Writer); a.isFirstUse {
+		t.Error("the use of a released lock is forgotten")
+	}
+}
+
+// TestQueueThatIsNotRequested checks that an attempt ends if it could not request the queue: its
+// own node was not requested.
+func TestQueueThatIsNotRequested(t *testing.T) {
+	t.Parallel()
+	d := openURL(t, testenv.ZooKeeper(t).URL)
+	a := d.admit(d.session, id{t.Name(), raw.NewOwner()}, kind.Writer)
+	must(t, d.Close())
+	if err := d.createWithQueue(a, "", moment{}); err == nil || a.state != absent {
+		t.Errorf("%v, and the node's state is %d, want %d", err, a.state, absent)
 	}
 }
 

@@ -380,14 +380,14 @@ var mysqlMutants = []mutant{
 		guard:   "mysql: a connection is closed whose request the read-only server refused",
 		file:    "mysqlbackend/conn.go",
 		without: "a driver stays with a demoted master, although its host name has moved",
-		edits:   []edit{{old: "if hasNumber(err, errNoOwner) {", new: "if false {"}},
+		edits:   []edit{{old: "if hasNoName(err) {", new: "if false {"}},
 		pkg:     "mysqlbackend", test: "TestReadOnlyServerIsLeft",
 	},
 	{
 		guard: "mysql: a connection to a read-only server is closed", file: "mysqlbackend/conn.go",
 		without: "a driver stays with a demoted master, although its host name has moved",
 		edits: []edit{{
-			old: "return nil, sqldriver.ErrBadConn\n\t}\n\treturn result, nil",
+			old: "return nil, errLeaving\n\t}\n\treturn result, nil",
 			new: "return result, nil\n\t}\n\treturn result, nil",
 		}},
 		pkg: "mysqlbackend", test: "TestReadOnlyServerIsLeft",

@@ -530,13 +530,28 @@ var zkMutants = []mutant{
 	{
 		guard: "zk: a first use reads whether there is a queue", file: "zkbackend/driver.go",
 		without: "the first use of a name takes a write more",
-		edits:   []edit{{old: "case a.isFirstUse:", new: "case false:"}},
+		edits:   []edit{{old: "case a.isFirstUse ||", new: "case false &&"}},
 		pkg:     "zkbackend", test: "TestFirstUseWritesNothingInVain",
 	},
 	{
 		guard: "zk: the memory of uses is limited", file: "zkbackend/acquisition.go",
 		without: "a driver of many names takes more and more memory",
-		edits:   []edit{{old: "if !isKnown && len(d.used) >= maxUsed {", new: "if false {"}},
+		edits:   []edit{{old: "if len(u.young) >= maxUsed ||", new: "if"}},
 		pkg:     "zkbackend", test: "TestUsesAreRemembered",
+	},
+	{
+		guard: "zk: a release is a use", file: "zkbackend/driver.go",
+		without: "a hand-off after a long hold takes a round trip more",
+		edits:   []edit{{old: "\td.use(a.queue)\n", new: ""}},
+		pkg:     "zkbackend", test: "TestReleaseIsAUse",
+	},
+	{
+		guard: "zk: a queue that was not requested ends the attempt", file: "zkbackend/queue.go",
+		without: "a request goes to the next server in vain, and its outcome may be unknown",
+		edits: []edit{{
+			old: "if err != nil && !errors.Is(err, zk.ErrNodeExists) {\n\t\t\treturn err",
+			new: "if false {\n\t\t\treturn err",
+		}},
+		pkg: "zkbackend", test: "TestQueueThatIsNotRequested",
 	},
 }

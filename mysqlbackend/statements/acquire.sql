@@ -21,8 +21,8 @@
 --
 -- A demoted master with read_only still writes for a user with SUPER or CONNECTION_ADMIN. So
 -- the statement itself reads that variable, as text: it is a number or a word. A row without
--- an owner is an error in each sql_mode, because it is the only row. INSERT ... SELECT with a
--- condition instead makes a pair 5 % slower.
+-- a name is an error in each sql_mode, because it is the only row, and because the name is the
+-- primary key. INSERT ... SELECT with a condition instead makes a pair 3 % slower.
 --
 -- Only the server's clock counts, at the time at which the statement began. A statement that
 -- waited for the row gets a shorter term, never a longer one. Two statements of one owner
@@ -35,7 +35,7 @@
 
 INSERT INTO {table} (name, owner, token, since, expires, meta)
 VALUES (
-  ?, IF(CONCAT(@@global.read_only) IN ('0', 'OFF'), ?, NULL),
+  IF(CONCAT(@@global.read_only) IN ('0', 'OFF'), ?, NULL), ?,
   LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '2026-01-01', UTC_TIMESTAMP(6))),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?
 )
