@@ -105,12 +105,12 @@
 // waiter sends its request after the release without waiting for the release's answer.
 //
 // An uncontended Lock and Unlock are three requests, of which two write. The driver does not wait
-// for the answer to the third, which watches the node. The first use of a name takes three more:
-// the driver reads whether there is a queue, and creates the lock's node with its name, and the
-// queue in that node. It waits for the answers to the first two. It never writes to a node that
-// stands in the place of a lock's node but does not hold its name: the lock is ErrConflict. A Lock
-// of a name that the driver has not used for 15 s reads first, even if there is a queue. A driver
-// remembers the uses of at least 8,192 names.
+// for the answer to the third, which watches the node. The first use of a name takes two more: the
+// driver creates the lock's node with its name, whose answer it awaits, and the queue in that node.
+// It never writes to a node that stands in the place of a lock's node but does not hold its name:
+// the lock is ErrConflict. Before a Lock of a name that the driver has not used for 15 s, it reads
+// whether there is a queue, unless the last such name was new. A driver remembers the uses of at
+// least 8,192 names.
 //
 // # Empty nodes
 //

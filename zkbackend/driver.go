@@ -41,6 +41,7 @@ type driver struct {
 
 	measuredAt   string      // the server that measured the tick; "" once the driver is open
 	noContainers atomic.Bool // the server is too old for container nodes
+	makesLocks   atomic.Bool // the last lock whose node was to be made did not exist
 
 	mu           sync.Mutex
 	session      *session            // the newest; nil: none yet
@@ -155,13 +156,16 @@ func (d *driver) ensureNode(a *acquisition, req *backend.Request) (err error) {
 }
 
 // enqueue creates the node of a. An attempt of a caller that does not wait lists the queue first.
-// Any other attempt reads first whether there is a queue, if the driver has not used it recently: a
-// write that fails takes the servers as long as any write.
+// Any other attempt at a queue that the driver has not used recently expects what the last one
+// found. If that lock was new, it creates the lock's node. Otherwise it reads whether there is a
+// queue, because a write that fails takes the servers as long as any write.
 func (d *driver) enqueue(a *acquisition, req *backend.Request) (err error) {
 	begun := a.session.beginRequest()
 	switch {
 	case !req.Queue:
 		err = a.checkRoom()
+	case a.isFirstUse && d.makesLocks.Load():
+		err = zk.ErrNoNode
 	case a.isFirstUse || d.noContainers.Load(): // where each last release deletes the queue
 		err = a.checkQueueExists()
 	}

@@ -144,6 +144,7 @@ func (d *driver) makeLock(s *session, name string) error {
 		}
 		err = d.makeContainer(s, path, []byte(name))
 	}
+	d.makesLocks.Store(err == nil)
 	if !errors.Is(err, zk.ErrNodeExists) {
 		return err
 	}

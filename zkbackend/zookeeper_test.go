@@ -1426,15 +1426,9 @@ func TestActionOfReadsRequests(t *testing.T) {
 	}
 }
 
-// TestFirstUseDoesNotWaitForTheQueue checks that the node of an acquisition is requested while the
-// creation of its queue has no answer yet.
-func TestFirstUseDoesNotWaitForTheQueue(t *testing.T) {
-	t.Parallel()
-	d, p := isolated(t, testenv.ZooKeeper(t), "")
-	req := raw.Request(t, patience)
-	req.Key += raw.NewOwner() // which has no queue
-	a := d.admit(d.session, id{req.Key, req.Owner}, kind.Writer)
-	must(t, d.makeLock(d.session, req.Key))
+// createDelayed creates the queue of a and its node. No request arrives before both are sent.
+func createDelayed(t *testing.T, d *driver, p *testenv.Proxy, a *acquisition) error {
+	t.Helper()
 	deliver := p.Delay(t)
 	made := make(chan error, 1)
 	go func() { made <- d.createWithQueue(a, "", d.session.beginRequest()) }()
@@ -1445,7 +1439,19 @@ func TestFirstUseDoesNotWaitForTheQueue(t *testing.T) {
 		return slices.Contains(slices.Collect(maps.Values(answers.kinds)), opMulti)
 	})
 	deliver()
-	must(t, <-made)
+	return <-made
+}
+
+// TestFirstUseDoesNotWaitForTheQueue checks that the node of an acquisition is requested while the
+// creation of its queue has no answer yet.
+func TestFirstUseDoesNotWaitForTheQueue(t *testing.T) {
+	t.Parallel()
+	d, p := isolated(t, testenv.ZooKeeper(t), "")
+	req := raw.Request(t, patience)
+	req.Key += raw.NewOwner() // which has no queue
+	a := d.admit(d.session, id{req.Key, req.Owner}, kind.Writer)
+	must(t, d.makeLock(d.session, req.Key))
+	must(t, createDelayed(t, d, p, a))
 	if a.state != queued || !a.alone {
 		t.Errorf("the acquisition has the state %d; alone: %t", a.state, a.alone)
 	}
@@ -1456,33 +1462,40 @@ func TestFirstUseDoesNotWaitForTheQueue(t *testing.T) {
 func TestQueueThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	d, conn := openURL(t, s.URL), admin(t, s.Addr)
+	d, p := isolated(t, s, "")
 	req := raw.Request(t, patience)
 	req.Key += raw.NewOwner() // another lock than in an earlier run of the test
-	_, err := conn.Create(d.path(req.Key), []byte(req.Key), zk.FlagPersistent,
+	_, err := admin(t, s.Addr).Create(d.path(req.Key), []byte(req.Key), zk.FlagPersistent,
 		zk.WorldACL(zk.PermRead))
 	must(t, err)
+	a := d.admit(d.session, id{req.Key, req.Owner}, kind.Writer)
+	raw.WantIs(t, "createWithQueue", createDelayed(t, d, p, a), zk.ErrNoAuth)
+	d.forget(a)
 	_, err = d.Acquire(t.Context(), req)
 	raw.WantIs(t, "Acquire", err, backend.ErrUnavailable)
 	raw.WantIs(t, "Acquire", err, zk.ErrNoAuth)
 }
 
-// TestFirstUseWritesNothingInVain counts the transactions between the first uses of two names.
+// TestFirstUseWritesNothingInVain counts the transactions between the first uses of two names,
+// whatever the driver expects.
 func TestFirstUseWritesNothingInVain(t *testing.T) {
 	t.Parallel()
 	d := openURL(t, testenv.NewZooKeeper(t, fastTick).URL)
-	for _, waits := range []bool{true, false} {
+	for _, c := range []struct{ waits, makesLocks bool }{
+		{false, false}, {true, false}, {true, true},
+	} {
 		var last uint64
 		fewest := uint64(math.MaxUint64)
 		for range 10 { // the servers remove empty nodes meanwhile
+			d.makesLocks.Store(c.makesLocks)
 			req := raw.Request(t, patience)
-			req.Key, req.Queue = raw.NewOwner(), waits
+			req.Key, req.Queue = raw.NewOwner(), c.waits
 			g := raw.Acquire(t, d, req)
 			raw.Release(t, d, g)
 			fewest, last = min(fewest, g.Fence-last), g.Fence
 		}
 		if fewest != 4 {
-			t.Errorf("with Queue = %t a first use takes %d transactions, want 4", waits, fewest)
+			t.Errorf("%+v: a first use takes %d transactions, want 4", c, fewest)
 		}
 	}
 }
@@ -1528,6 +1541,26 @@ func TestReleaseIsAUse(t *testing.T) {
 	raw.Release(t, d, g)
 	if a := d.admit(d.session, id{next.Key, next.Owner}, kind.Writer); a.isFirstUse {
 		t.Error("the use of a released lock is forgotten")
+	}
+}
+
+// TestFirstUseExpectsWhatTheLastOneFound checks new names and names that another driver uses.
+func TestFirstUseExpectsWhatTheLastOneFound(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, other := openURL(t, s.URL), openURL(t, s.URL)
+	for i, isNew := range []bool{true, true, false, false, true} {
+		req := raw.Request(t, patience)
+		req.Key, req.Queue = raw.NewOwner(), true
+		if !isNew {
+			first := *req
+			first.Owner = raw.NewOwner()
+			raw.Release(t, other, raw.Acquire(t, other, &first))
+		}
+		raw.Release(t, d, raw.Acquire(t, d, req))
+		if got := d.makesLocks.Load(); got != isNew {
+			t.Errorf("after name %d the driver expects new names: %t, want %t", i, got, isNew)
+		}
 	}
 }
 

@@ -204,6 +204,30 @@ var histories = []struct {
 		3100 lost 0
 		3101 unlock 0
 		3101 unlocked 0 lost`, ""},
+	{"a loss that three late goroutines pass on", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 drop
+		900 ask 1
+		1000 granted 1 11
+		1014 lost 0
+		1014 end 0 drop
+		1015 unlock 0
+		1015 unlocked 0 lost
+		1020 unlock 1
+		1021 unlocked 1`, ""},
+	{"a loss that is reported too late", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 drop
+		900 ask 1
+		1000 granted 1 11
+		1017 lost 0
+		1017 end 0 drop
+		1018 unlock 0
+		1018 unlocked 0 lost
+		1020 unlock 1
+		1021 unlocked 1`, "a e"},
 	{"a broken lock whose holder gets no report", F, `
 		0 ask 0
 		1 granted 0 10

@@ -534,6 +534,12 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestFirstUseWritesNothingInVain",
 	},
 	{
+		guard: "zk: a first use expects what the last one found", file: "zkbackend/queue.go",
+		without: "each first use of a new name has a request more, or each of a known name two",
+		edits:   []edit{{old: "\td.makesLocks.Store(err == nil)\n", new: ""}},
+		pkg:     "zkbackend", test: "TestFirstUseExpectsWhatTheLastOneFound",
+	},
+	{
 		guard: "zk: the memory of uses is limited", file: "zkbackend/acquisition.go",
 		without: "a driver of many names takes more and more memory",
 		edits:   []edit{{old: "if len(u.young) >= maxUsed ||", new: "if"}},
