@@ -16,7 +16,7 @@ import (
 
 // Numbers of server errors that are used outside of interpretError.
 const (
-	errNull        = 1048 // ER_BAD_NULL_ERROR
+	errNull        = 1048 // ER_BAD_NULL_ERROR; see hasNoName
 	errLockWait    = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
 	errNoColumn    = 1054 // ER_BAD_FIELD_ERROR
@@ -44,6 +44,7 @@ var refusals = []uint16{
 	1040, // ER_CON_COUNT_ERROR
 	1044, // ER_DBACCESS_DENIED_ERROR
 	1045, // ER_ACCESS_DENIED_ERROR
+	errNull,
 	1047, // ER_UNKNOWN_COM_ERROR: a Galera node that is not ready
 	1049, // ER_BAD_DB_ERROR
 	1114, // ER_RECORD_FILE_FULL
@@ -162,7 +163,8 @@ func isInterrupted(err error) bool { return isReply(err) && !isDefinite(err) }
 // hasNoName reports whether err is the answer of a read-only server to acquire.sql.
 func hasNoName(err error) bool {
 	reply, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && reply.Number == errNull && strings.Contains(reply.Message, "'name'")
+	return ok && reply.Number == errNull &&
+		strings.Contains(strings.ToLower(reply.Message), "'name'")
 }
 
 // hasNumber reports whether err is an answer of the server with one of these numbers.

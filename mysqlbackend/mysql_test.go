@@ -1726,3 +1726,38 @@ func waitBeyond(t *testing.T, s *testenv.Server, d *driver, l limit) {
 	raw.Release(t, d, &backend.Grant{Request: *req})
 	raw.Release(t, d, g)
 }
+
+// TestCharacterSets lends databases whose connections have another character set. Names are bytes,
+// so a connection on which the server converts them is refused.
+func TestCharacterSets(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		for parameters, want := range map[string]error{
+			"?collation=latin1_swedish_ci":                            nil,
+			"?collation=latin1_swedish_ci&interpolateParams=true":     nil,
+			"?character_set_client=latin1":                            backend.ErrUnsupported,
+			"?character_set_connection=latin1":                        backend.ErrUnsupported,
+			"?character_set_connection=latin1&interpolateParams=true": backend.ErrUnsupported,
+		} {
+			t.Run(name+parameters, func(t *testing.T) {
+				t.Parallel()
+				s := server(t)
+				lent, err := New(database(t, s, parameters), &Options{Create: true})
+				raw.WantIs(t, "New", err, want)
+				if err != nil {
+					return
+				}
+				other, req := openURL(t, s.URL), raw.Request(t, time.Minute)
+				req.Key = "é ✓" + raw.NewOwner()
+				late := *req
+				late.Owner = raw.NewOwner()
+				g := raw.Acquire(t, lent, req)
+				_ = raw.Busy(t, other, &late)
+				if _, err := other.Renew(t.Context(), g); err != nil {
+					t.Errorf("Renew by another driver: %v", err)
+				}
+				raw.Release(t, lent, g)
+			})
+		}
+	}
+}

@@ -58,7 +58,9 @@ var waitTimeout = strconv.Itoa(maxIdle) +
 //   - timeout, readTimeout, writeTimeout: none by default, so that a dead connection takes a place
 //     in the pool for long. readTimeout must be more than ten seconds, or waiting connections
 //     break.
-//   - autocommit must be on, and the database in the DSN must be the one with the table.
+//   - autocommit must be on, and the database in the DSN must be the one with the table. If
+//     character_set_connection is not character_set_client, the server would convert names, and New
+//     returns ErrUnsupported.
 func New(db *sql.DB, opts *Options) (backend.Driver, error) {
 	if db == nil {
 		return nil, errors.New("dlock: mysqlbackend.New needs a database")
@@ -155,6 +157,7 @@ type server struct {
 	version, database                  string
 	readOnly, autocommit, simultaneous bool
 	emptyIsNull, logsStatements        bool
+	convertsText                       bool
 	isDurable                          bool  // a crash of the host loses no answered commit
 	lockWait                           int64 // innodb_lock_wait_timeout in seconds
 	table                              shape
@@ -198,7 +201,7 @@ func readServer(ctx context.Context, q querier) (server, error) {
 // scanServer reads the row of server.sql.
 func scanServer(rows *sql.Rows) (s server, err error) {
 	return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.simultaneous,
-		&s.emptyIsNull, &s.lockWait)
+		&s.emptyIsNull, &s.convertsText, &s.lockWait)
 }
 
 // variables returns the values of the server's variables that a statement shows.
@@ -246,6 +249,9 @@ func (s *server) check() error {
 		return fmt.Errorf("%w: sql_mode has SIMULTANEOUS_ASSIGNMENT", backend.ErrUnsupported)
 	case s.emptyIsNull: // a free lock has the owner ''
 		return fmt.Errorf("%w: sql_mode has EMPTY_STRING_IS_NULL", backend.ErrUnsupported)
+	case s.convertsText: // two clients could have two rows for one name
+		return fmt.Errorf("%w: character_set_connection is not character_set_client",
+			backend.ErrUnsupported)
 	case s.logsStatements:
 		return fmt.Errorf("%w: binlog_format is STATEMENT: replicas would have no locks",
 			backend.ErrUnsupported)

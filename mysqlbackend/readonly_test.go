@@ -24,7 +24,8 @@ func TestDemotedMasterIsIgnored(t *testing.T) {
 				d, db := open(t, s), database(t, s, "")
 				do(t, db, "SET GLOBAL sql_mode = ''")
 				lax := open(t, s)
-				do(t, db, "ALTER TABLE dlock MODIFY owner VARBINARY(64) NULL")
+				do(t, db, "ALTER TABLE dlock MODIFY owner VARBINARY(64) NULL, "+
+					"CHANGE name NAME VARBINARY(1024) NOT NULL")
 				d.sweeping.Store(true) // prevents sweeps
 				lax.sweeping.Store(true)
 				gs := append(acquireMany(t, d, 2), acquire(t, d, reader(t.Name()+"/reader")))

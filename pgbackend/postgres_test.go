@@ -85,7 +85,7 @@ func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
 }
 
 // TestSettingsThatAreNotKept opens a server that undoes settings of each new connection. Locks of a
-// session do not depend on them.
+// session do not depend on the last one.
 func TestSettingsThatAreNotKept(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t)
@@ -95,12 +95,10 @@ func TestSettingsThatAreNotKept(t *testing.T) {
 	exec(t, conn, fmt.Sprintf(function, ""))
 	exec(t, conn, `CREATE EVENT TRIGGER undo ON login EXECUTE FUNCTION undo()`)
 	opened(t, s.URL)
-	for setting, value := range map[string]string{
-		"statement_timeout": "3s", "client_min_messages": "error",
-	} {
-		exec(t, conn, fmt.Sprintf(function, "SET "+setting+" = '"+value+"';"))
+	for _, setting := range []string{"statement_timeout = '3s'", "client_min_messages = error"} {
+		exec(t, conn, fmt.Sprintf(function, "SET "+setting+";"))
 		_, err := testenv.Open(t.Context(), s.URL)
-		raw.WantIs(t, "Open with another "+setting, err, backend.ErrUnsupported)
+		raw.WantIs(t, "Open with "+setting, err, backend.ErrUnsupported)
 	}
 	raw.OpenTTL(t, s.URL+"?lock=session", time.Minute)
 }

@@ -116,7 +116,7 @@
 //
 // The node of a lock and its queue are containers, which the servers remove within about two
 // minutes after the last use. They remove at most 10,000 containers a minute, which are the nodes
-// of 5,000 locks (znode.container.maxPerMinute). A process that is killed during the first use of a
+// of 5,000 locks (znode.container.maxPerMinute). An attempt that fails during the first use of a
 // name can leave containers that were never used. The servers keep those until the next use of the
 // name, unless znode.container.maxNeverUsedIntervalMs is set. On servers without containers the
 // driver removes both nodes with the last node of the queue.

@@ -173,7 +173,13 @@ func (d *driver) enqueue(a *acquisition, req *backend.Request) (err error) {
 		err = d.createNode(a, req.Meta, begun)
 	}
 	for made := 0; errors.Is(err, zk.ErrNoNode) && made < maxQueues; made++ {
-		if err = d.makeLock(a.session, a.key); err == nil {
+		var hasQueue bool
+		hasQueue, err = d.makeLock(a.session, a.key)
+		switch {
+		case err != nil:
+		case hasQueue && made == 0:
+			err = d.createNode(a, req.Meta, begun)
+		default:
 			err = d.createWithQueue(a, req.Meta, begun)
 		}
 	}

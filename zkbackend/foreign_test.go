@@ -41,3 +41,19 @@ func TestReleaseRemovesNoForeignNode(t *testing.T) {
 		_ = conn.Delete(path, -1)
 	}
 }
+
+// TestForeignNodeInALock checks a lock without a queue in whose node there is another one.
+func TestForeignNodeInALock(t *testing.T) {
+	t.Parallel()
+	s := testenv.ZooKeeper(t)
+	d, conn := openURL(t, s.URL), admin(t, s.Addr)
+	for _, waits := range []bool{true, false} {
+		req := raw.Request(t, patience)
+		req.Key, req.Queue = raw.NewOwner(), waits
+		for _, path := range []string{d.path(req.Key), d.path(req.Key) + "/foreign"} {
+			_, err := conn.Create(path, []byte(req.Key), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+			must(t, err)
+		}
+		raw.Release(t, d, raw.Acquire(t, d, req))
+	}
+}

@@ -29,7 +29,8 @@ func (d *driver) Inspect(ctx context.Context, name string) (*backend.Info, error
 		if _, err := s.conn.Sync(d.path(name)); err != nil {
 			return nil, interpretError(err)
 		}
-		if err := s.checkLock(d.path(name), name); err != nil && !errors.Is(err, zk.ErrNoNode) {
+		_, err := s.checkLock(d.path(name), name)
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return nil, interpretError(err)
 		}
 		return s.inspect(d.queue(name), name)

@@ -16,8 +16,9 @@ import (
 // enqueueAs makes an acquisition of req that has a node with that number in the queue.
 func enqueueAs(t *testing.T, d *driver, req *backend.Request, number string) {
 	t.Helper()
-	must(t, d.makeLock(d.session, req.Key))
-	err := d.makeContainer(d.session, d.queue(req.Key), nil)
+	_, err := d.makeLock(d.session, req.Key)
+	must(t, err)
+	err = d.makeContainer(d.session, d.queue(req.Key), nil)
 	if !errors.Is(err, zk.ErrNodeExists) {
 		must(t, err)
 	}

@@ -133,20 +133,20 @@ func (d *driver) createWithQueue(a *acquisition, meta string, begun moment) erro
 	return err
 }
 
-// makeLock creates the node of a lock, which holds its name, unless it exists already. It returns
-// ErrConflict if another node is in its place.
-func (d *driver) makeLock(s *session, name string) error {
+// makeLock creates the node of a lock, which holds its name, unless it exists already. It reports
+// whether there are nodes in it, and returns ErrConflict if another node is in its place.
+func (d *driver) makeLock(s *session, name string) (hasQueue bool, err error) {
 	path := d.path(name)
-	err := d.makeContainer(s, path, []byte(name))
+	err = d.makeContainer(s, path, []byte(name))
 	if errors.Is(err, zk.ErrNoNode) {
-		if err := d.makeDirectory(s); err != nil {
-			return err
+		if err = d.makeDirectory(s); err != nil {
+			return false, err
 		}
 		err = d.makeContainer(s, path, []byte(name))
 	}
 	d.makesLocks.Store(err == nil)
 	if !errors.Is(err, zk.ErrNodeExists) {
-		return err
+		return false, err
 	}
 	return s.checkLock(path, name)
 }
@@ -183,13 +183,17 @@ func (d *driver) makeContainer(s *session, path string, data []byte) error {
 	return err
 }
 
-// checkLock returns ErrConflict if the node at path is not the node of that lock.
-func (s *session) checkLock(path, name string) error {
-	data, _, err := s.conn.Get(path)
-	if err == nil && string(data) != name {
-		return errForeign
+// checkLock reports whether there are nodes in the node of a lock. It returns ErrConflict if the
+// node at path is not the node of that lock.
+func (s *session) checkLock(path, name string) (hasQueue bool, err error) {
+	data, stat, err := s.conn.Get(path)
+	switch {
+	case err != nil:
+		return false, err
+	case string(data) != name:
+		return false, errForeign
 	}
-	return err
+	return stat.NumChildren > 0, nil
 }
 
 // remove deletes a node of a queue. It returns ErrNotHeld if there is no such node. The server

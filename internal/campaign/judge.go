@@ -14,9 +14,6 @@ const (
 	bound = 500 * time.Millisecond // tolerance for a promised time
 	grain = lagMinimum             // the longest lag that is not recorded
 
-	// lossHops is how many goroutines act one after the other when a lease is lost: the client's,
-	// the one that ends the context of a leader, and the worker's, which records it.
-	lossHops = 3
 )
 
 // Rule is one of the rules of the package.
@@ -103,14 +100,6 @@ func (g *grant) String() string {
 	return fmt.Sprintf("worker %d.%d loop %d with fence %d", g.worker, g.life, g.loop, g.fence)
 }
 
-// late returns the time by which the end of g can be recorded late without a recorded lag.
-func (g *grant) late() time.Duration {
-	if g.end == Lost {
-		return lossHops * grain
-	}
-	return grain
-}
-
 // rival is a grant whose belief overlaps with the belief of a later grant.
 type rival struct {
 	*grant
@@ -144,7 +133,7 @@ func (j judge) rivals(lock *lock, earlier []*grant, b *grant) (rivals []rival) {
 		}
 		over := overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
 		if a.end == Lost {
-			over -= a.late()
+			over -= j.late(a)
 		}
 		if over > 0 {
 			rivals = append(rivals, rival{a, over})

@@ -377,6 +377,12 @@ var mysqlMutants = []mutant{
 		pkg: "mysqlbackend", test: "TestDemotedMasterIsIgnored",
 	},
 	{
+		guard: "mysql: no connection converts names", file: "mysqlbackend/open.go",
+		without: "clients with two character sets have two rows for one name: two holders",
+		edits:   []edit{{old: "case s.convertsText:", new: "case false:"}},
+		pkg:     "mysqlbackend", test: "TestCharacterSets",
+	},
+	{
 		guard:   "mysql: a connection is closed whose request the read-only server refused",
 		file:    "mysqlbackend/conn.go",
 		without: "a driver stays with a demoted master, although its host name has moved",

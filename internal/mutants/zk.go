@@ -348,7 +348,7 @@ var zkMutants = []mutant{
 	{
 		guard: "zk: a foreign node is left alone", file: "zkbackend/queue.go",
 		without: "another program's node is treated as a lock",
-		edits:   []edit{{old: "string(data) != name {", new: "len(data) == 0 {"}},
+		edits:   []edit{{old: "case string(data) != name:", new: "case len(data) == 0:"}},
 		pkg:     "zkbackend", test: "TestForeignNodeUnderTheKey",
 	},
 	{
@@ -538,6 +538,20 @@ var zkMutants = []mutant{
 		without: "each first use of a new name has a request more, or each of a known name two",
 		edits:   []edit{{old: "\td.makesLocks.Store(err == nil)\n", new: ""}},
 		pkg:     "zkbackend", test: "TestFirstUseExpectsWhatTheLastOneFound",
+	},
+	{
+		guard: "zk: a lock with nodes is expected to have a queue", file: "zkbackend/queue.go",
+		without: "each attempt that expects a new lock in vain writes twice in vain",
+		edits: []edit{{
+			old: "return stat.NumChildren > 0, nil", new: "return false && stat != nil, nil",
+		}},
+		pkg: "zkbackend", test: "TestFirstUseWritesNothingInVain",
+	},
+	{
+		guard: "zk: a lock with nodes may have no queue", file: "zkbackend/driver.go",
+		without: "a foreign node in the node of a lock makes the lock unavailable",
+		edits:   []edit{{old: "case hasQueue && made == 0:", new: "case hasQueue:"}},
+		pkg:     "zkbackend", test: "TestForeignNodeInALock",
 	},
 	{
 		guard: "zk: the memory of uses is limited", file: "zkbackend/acquisition.go",
