@@ -43,5 +43,4 @@
 // All times are readings of CLOCK_MONOTONIC. The processes of one machine share this clock, so
 // times of different processes can be compared. Each process also records how late its own
 // goroutines run. A time beyond a limit is a violation only as far as it exceeds that lag.
-// A lag of up to 5 ms is not recorded: see ledger.late.
 package campaign

@@ -13,7 +13,6 @@ const (
 	told  = 60 * time.Millisecond  // limit for the detection of a loss after waking
 	bound = 500 * time.Millisecond // tolerance for a promised time
 	grain = lagMinimum             // the longest lag that is not recorded
-
 )
 
 // Rule is one of the rules of the package.
@@ -133,7 +132,7 @@ func (j judge) rivals(lock *lock, earlier []*grant, b *grant) (rivals []rival) {
 		}
 		over := overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
 		if a.end == Lost {
-			over -= j.late(a)
+			over -= grain
 		}
 		if over > 0 {
 			rivals = append(rivals, rival{a, over})

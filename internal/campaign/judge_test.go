@@ -204,30 +204,6 @@ var histories = []struct {
 		3100 lost 0
 		3101 unlock 0
 		3101 unlocked 0 lost`, ""},
-	{"a loss that two late goroutines pass on", X, `
-		0 ask 0
-		1 granted 0 10
-		2 begin 0 drop
-		900 ask 1
-		1000 granted 1 11
-		1009 lost 0
-		1009 end 0 drop
-		1010 unlock 0
-		1010 unlocked 0 lost
-		1020 unlock 1
-		1021 unlocked 1`, ""},
-	{"a loss that is reported too late", X, `
-		0 ask 0
-		1 granted 0 10
-		2 begin 0 drop
-		900 ask 1
-		1000 granted 1 11
-		1012 lost 0
-		1012 end 0 drop
-		1013 unlock 0
-		1013 unlocked 0 lost
-		1020 unlock 1
-		1021 unlocked 1`, "a e"},
 	{"a broken lock whose holder gets no report", F, `
 		0 ask 0
 		1 granted 0 10
@@ -469,30 +445,6 @@ var kindHistories = []struct {
 		14 write 2 11 true 1
 		15 unlock 2
 		16 unlocked 2`, ""},
-	{"a loss of a leader that three late goroutines pass on", Leader, `
-		0 ask 0
-		1 granted 0 10
-		2 begin 0 drop
-		900 ask 1
-		1000 granted 1 11
-		1014 lost 0
-		1014 end 0 drop
-		1015 unlock 0
-		1015 unlocked 0 lost
-		1020 unlock 1
-		1021 unlocked 1`, ""},
-	{"a loss of a leader that is reported too late", Leader, `
-		0 ask 0
-		1 granted 0 10
-		2 begin 0 drop
-		900 ask 1
-		1000 granted 1 11
-		1017 lost 0
-		1017 end 0 drop
-		1018 unlock 0
-		1018 unlocked 0 lost
-		1020 unlock 1
-		1021 unlocked 1`, "a e"},
 	{"a writer in addition to a reader", Readers, `
 		0 ask 0
 		0 ask 1

@@ -296,19 +296,6 @@ func (l *ledger) lag(worker int, from, to Instant) time.Duration {
 	return sum
 }
 
-// late returns the time by which the end of g can be recorded late without a recorded lag. When a
-// lease is lost, several goroutines act one after the other: the client's, the one that ends the
-// context of a leader, and the worker's, which records it.
-func (l *ledger) late(g *grant) time.Duration {
-	switch {
-	case g.end != Lost:
-		return grain
-	case l.lockOf(g.round).kind == Leader:
-		return 3 * grain
-	}
-	return 2 * grain
-}
-
 // delay is the larger lag of a worker and of the engine: the time that the whole machine can have
 // added to a period.
 func (l *ledger) delay(worker int, from, to Instant) time.Duration {
