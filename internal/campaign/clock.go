@@ -3,6 +3,7 @@
 package campaign
 
 import (
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func meterAnswers(
 	for {
 		begun := Now()
 		_ = probe() // an error took as long as an answer would
-		if at := Now(); at.Sub(begun) > lagMinimum {
+		if at := Now(); at.Sub(begun) > lagOfNote {
 			report(at, at.Sub(begun))
 		}
 		select {
@@ -48,25 +49,36 @@ func meterAnswers(
 const answerTick = 50 * time.Millisecond // between two requests
 
 const (
-	lagTick    = 5 * time.Millisecond
-	lagMinimum = 5 * time.Millisecond // shorter delays are normal
+	lagTick    = 4 * time.Millisecond
+	lagMinimum = time.Millisecond     // shorter delays are not recorded
+	lagOfNote  = 5 * time.Millisecond // shorter delays are normal
 )
 
-// meterLag reports how late a goroutine of this process wakes, until stop is closed. Unlike a
+// meterLag reports how late goroutines of this process run, until stop is closed. Unlike a
 // lag.Meter it reports each delay with its time, so that the judge can evaluate any period later.
+// It measures a timer and three goroutines that wake each other. The detection of a loss is such a
+// chain: the client ends the lease, then the context of a leader ends, then the worker records it.
 func meterLag(stop <-chan struct{}, report func(at Instant, late time.Duration)) {
-	tick := time.NewTimer(lagTick)
-	defer tick.Stop()
+	second, third := make(chan struct{}), make(chan struct{})
+	var relay sync.WaitGroup
+	relay.Go(func() {
+		for range second {
+			third <- struct{}{}
+		}
+	})
+	defer relay.Wait()
+	defer close(second)
 	for {
 		due := Now().Add(lagTick)
-		tick.Reset(lagTick)
+		time.AfterFunc(lagTick, func() { second <- struct{}{} })
+		<-third
+		if at := Now(); at.Sub(due) > lagMinimum {
+			report(at, at.Sub(due))
+		}
 		select {
 		case <-stop:
 			return
-		case <-tick.C:
-		}
-		if at := Now(); at.Sub(due) > lagMinimum {
-			report(at, at.Sub(due))
+		default:
 		}
 	}
 }

@@ -157,17 +157,20 @@ func (c *crew) linger(m *member, d time.Duration) {
 	_ = m.orders.Encode(order{Linger: d})
 }
 
+// holdTick is the time between two looks at the locks that a member holds.
+const holdTick = 5 * time.Millisecond
+
 // lingerer makes a critical section of m last for d. It returns the name of the lock that m then
 // holds, or "" if m does not get a lock within a TTL.
 func (c *crew) lingerer(ctx context.Context, m *member, d time.Duration) (name string) {
 	c.linger(m, d)
 	since := make(map[attempt]Instant)
-	for end := Now().Add(c.settings.TTL + 2*holdMax); Now() < end; sleep(ctx, lagTick) {
+	for end := Now().Add(c.settings.TTL + 2*holdMax); Now() < end; sleep(ctx, holdTick) {
 		c.mu.Lock()
 		for key, name := range m.holds {
 			if since[key] == 0 {
 				since[key] = Now()
-			} else if Now().Sub(since[key]) > holdMax+lagTick {
+			} else if Now().Sub(since[key]) > holdMax+holdTick {
 				c.mu.Unlock()
 				return name
 			}

@@ -12,7 +12,7 @@ import (
 const (
 	told  = 60 * time.Millisecond  // limit for the detection of a loss after waking
 	bound = 500 * time.Millisecond // tolerance for a promised time
-	grain = lagMinimum             // the longest lag that is not recorded
+	grain = lagTick + lagMinimum   // the longest lag that no meter records
 )
 
 // Rule is one of the rules of the package.
@@ -130,11 +130,7 @@ func (j judge) rivals(lock *lock, earlier []*grant, b *grant) (rivals []rival) {
 		if a.ended <= b.granted || lock.shares(a, b) {
 			continue
 		}
-		over := overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
-		if a.end == Lost {
-			over -= grain
-		}
-		if over > 0 {
+		if over := j.over(a, b); over > 0 {
 			rivals = append(rivals, rival{a, over})
 		}
 	}
@@ -164,6 +160,23 @@ func (j judge) sets() {
 }
 
 func byEnd(a, b *grant) int { return cmp.Compare(a.ended, b.ended) }
+
+// over returns the time for which both believe, less the delays of a's goroutines.
+func (j judge) over(a, b *grant) time.Duration {
+	if a.end == Lost {
+		return overlap(clip(j.belief(a), j.loss(a)), j.belief(b))
+	}
+	return overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
+}
+
+// clip returns the part of a belief before to.
+func clip(belief []span, to Instant) []span {
+	clipped := slices.Clone(belief)
+	for i := range clipped {
+		clipped[i].to = min(clipped[i].to, to)
+	}
+	return clipped
+}
 
 // overlap returns the time for which both beliefs last.
 func overlap(a, b []span) (sum time.Duration) {

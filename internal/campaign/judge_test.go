@@ -318,6 +318,37 @@ var histories = []struct {
 		100 begin 0 cut
 		700 end 0 cut
 		900 lost 0`, ""},
+	{"a loss that is detected after the next grant", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 cut
+		500 ask 1
+		700 end 0 cut
+		892 granted 1 11
+		900 lost 0
+		910 unlock 1
+		911 unlocked 1`, "a e"},
+	{"a loss that is detected after the next grant, because goroutines were late", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 cut
+		500 ask 1
+		700 end 0 cut
+		892 granted 1 11
+		898 lag 0 4
+		900 lost 0
+		910 unlock 1
+		911 unlocked 1`, ""},
+	{"a successor that has ended when the loss is detected", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 cut
+		500 ask 1
+		700 end 0 cut
+		880 granted 1 11
+		882 unlock 1
+		883 unlocked 1
+		900 lost 0`, "a e"},
 	{"a lease that a slow server costs", X, `
 		0 ask 0
 		1 granted 0 10

@@ -277,23 +277,47 @@ func (l *ledger) disturbance(e Event, open map[int]window) {
 }
 
 // lag returns the total delay of the goroutines of a worker, or of the engine, between from and to.
-func (l *ledger) lag(worker int, from, to Instant) time.Duration {
-	var sum time.Duration
-	if l.Settings.Shared {
-		worker = Engine
-	}
-	lags := l.lags[worker]
-	first, _ := slices.BinarySearchFunc(lags, from, func(e Event, at Instant) int {
-		return cmp.Compare(e.At, at)
-	})
+// It omits short delays, which are normal.
+func (l *ledger) lag(worker int, from, to Instant) (sum time.Duration) {
+	lags := l.lagsOf(worker)
+	first, _ := slices.BinarySearchFunc(lags, from, atOrAfter)
 	for _, e := range lags[first:] {
 		begin := e.At.Add(-e.Late)
 		if begin > to {
 			break
 		}
-		sum += max(0, min(e.At, to).Sub(max(begin, from)))
+		if e.Late > lagOfNote {
+			sum += max(0, min(e.At, to).Sub(max(begin, from)))
+		}
 	}
 	return sum
+}
+
+func (l *ledger) lagsOf(worker int) []Event {
+	if l.Settings.Shared {
+		worker = Engine
+	}
+	return l.lags[worker]
+}
+
+func atOrAfter(e Event, at Instant) int { return cmp.Compare(e.At, at) }
+
+// loss returns the earliest time at which the client can have ended a lease whose loss the worker
+// recorded at g.ended. Between the two are the recorded delays, also the short ones, and at most a
+// grain of other time.
+func (l *ledger) loss(g *grant) Instant {
+	lags, at, left := l.lagsOf(g.worker), g.ended, grain
+	after, _ := slices.BinarySearchFunc(lags, at, atOrAfter)
+	for _, e := range slices.Backward(lags[:min(after+1, len(lags))]) {
+		between := max(0, at.Sub(e.At))
+		if between >= left {
+			break
+		}
+		if begin := e.At.Add(-e.Late); begin < at {
+			at, left = begin, left-between
+		}
+	}
+	return max(g.granted, at.Add(-left))
 }
 
 // delay is the larger lag of a worker and of the engine: the time that the whole machine can have

@@ -146,7 +146,7 @@ func (l *ledger) release(g *grant) (from, to Instant) {
 	}
 	from = g.ended
 	if g.end == Lost || g.result == "lost" || g.result == "not held" {
-		from = max(g.granted, g.ended.Add(-grain-l.lag(g.worker, g.granted, g.ended)))
+		from = l.loss(g)
 		for _, w := range l.stops(g.worker, g.asked, g.ended) {
 			from = min(from, max(g.asked, w.from))
 		}

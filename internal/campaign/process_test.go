@@ -79,11 +79,22 @@ func failClose(dir string, err error) (*dlock.Client, error) {
 func processes(t *testing.T, how string, s Settings) Site {
 	t.Helper()
 	dir := t.TempDir()
-	return Site{Settings: s, Start: func(_, _ int) (Process, error) {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), behaviour+"="+how+" "+dir)
-		return Start(cmd)
-	}}
+	prober, err := dlock.Open(t.Context(), "file:"+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = prober.Close() })
+	return Site{
+		Settings: s,
+		Start: func(_, _ int) (Process, error) {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), behaviour+"="+how+" "+dir)
+			return Start(cmd)
+		},
+		Probe: func(ctx context.Context) error {
+			return prober.Do(ctx, "probe", func(context.Context, *dlock.Lease) error { return nil })
+		},
+	}
 }
 
 // TestProcessesAreKilledAndStopped checks that a sound lock passes under faults that only processes

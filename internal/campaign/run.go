@@ -327,8 +327,9 @@ func (e *engine) leftovers(ctx context.Context) {
 	e.log.record(Event{Op: Finding, Worker: Engine, Rule: RuleG, Error: text})
 }
 
-// dismissal is the time, in addition to a TTL, in which a worker must unlock, close and end.
-const dismissal = 20 * time.Second
+// dismissal is the time, in addition to a TTL, in which a worker must unlock, close, look for leaks
+// and end.
+const dismissal = leakPatience + 20*time.Second
 
 // sleep waits for d or until ctx ends. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {

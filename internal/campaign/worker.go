@@ -24,7 +24,10 @@ const (
 	loopsPerWorker = 2 // at most; two loops of one process pass locks on inside the process
 	holdMax        = 40 * time.Millisecond
 	retryPause     = 20 * time.Millisecond
-	leakPatience   = 5 * time.Second
+
+	// leakPatience is the time after which goroutines that are still there are a leak. On a busy
+	// machine Linux can take more than ten seconds to close an inotify descriptor.
+	leakPatience = 30 * time.Second
 )
 
 // order is a message to a worker. Exactly one field is set.
@@ -132,21 +135,44 @@ func (w *worker) obey(ctx context.Context, orders *json.Decoder, finish context.
 // work runs the loops until ctx ends and closes the client. It returns the resources that are left
 // then.
 func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Client, error)) bye {
+	before := count()
+	endMeter := w.startMeter()
+	err := w.runLoops(ctx, open)
+	endMeter()
+	var left bye
+	if err != nil {
+		left.Error = err.Error()
+	}
+	if w.Alone && w.client != nil {
+		left.Leaked = leaked(before)
+	}
+	return left
+}
+
+// startMeter records the lag of a worker that has its own process, until end is called.
+func (w *worker) startMeter() (end func()) {
 	stop := make(chan struct{})
 	var meter sync.WaitGroup
-	meter.Go(func() {
-		if !w.Alone {
-			return
-		}
-		meterLag(stop, func(at Instant, late time.Duration) {
-			w.record(Event{At: at, Op: Lag, Late: late})
+	if w.Alone {
+		meter.Go(func() {
+			meterLag(stop, func(at Instant, late time.Duration) {
+				w.record(Event{At: at, Op: Lag, Late: late})
+			})
 		})
-	})
-	defer meter.Wait()
-	defer close(stop)
-	before := count()
+	}
+	return func() {
+		close(stop)
+		meter.Wait()
+	}
+}
+
+// runLoops opens the client, runs the loops until ctx ends, and returns the error of Close. A
+// server that stands still lets Close fail, which is no error. What is left then is found later.
+func (w *worker) runLoops(
+	ctx context.Context, open func(context.Context) (*dlock.Client, error),
+) error {
 	if w.client = w.connect(ctx, open); w.client == nil {
-		return bye{}
+		return nil
 	}
 	w.record(Event{Op: Started})
 	var loops sync.WaitGroup
@@ -154,15 +180,10 @@ func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Cl
 		loops.Go(func() { newLoop(w, i).run(ctx) })
 	}
 	loops.Wait()
-	var left bye
-	// A server that stands still lets Close fail. What is left then is found below.
-	if err := w.client.Close(); err != nil && !errors.Is(err, dlock.ErrUnavailable) {
-		left.Error = err.Error()
+	if err := w.client.Close(); !errors.Is(err, dlock.ErrUnavailable) {
+		return err
 	}
-	if w.Alone {
-		left.Leaked = leaked(before)
-	}
-	return left
+	return nil
 }
 
 // connect opens the client. The server may be unavailable, so connect retries until ctx ends.
