@@ -318,8 +318,8 @@ var defects = []defect{
 	}, nil},
 }
 
-// intruder returns a driver that grants a taken lock to every 20th request that isChosen.
-func intruder(s *server, isChosen func(*backend.Request) bool) *broken {
+// intruder returns a driver that grants a taken lock to one in so many requests that isChosen.
+func intruder(s *server, many uint64, isChosen func(*backend.Request) bool) *broken {
 	b := s.noting(&broken{})
 	noting := b.acquire
 	b.acquire = func(
@@ -331,7 +331,7 @@ func intruder(s *server, isChosen func(*backend.Request) bool) *broken {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.fence++; s.fence%20 != 0 {
+		if s.fence++; s.fence%many != 0 {
 			return nil, err
 		}
 		term := backend.Term{Sent: time.Now(), TTL: req.TTL}
@@ -348,13 +348,13 @@ func of(k LockKind) func(*Settings) {
 // kindDefects are broken locks of one kind.
 var kindDefects = []defect{
 	{"a writer in addition to a reader", []Rule{RuleA, RuleE}, func(s *server) *broken {
-		return intruder(s, func(req *backend.Request) bool {
+		return intruder(s, 20, func(req *backend.Request) bool {
 			held := s.present(req.Key)
 			return req.Mode == backend.Exclusive && held != nil && held.Mode == backend.Shared
 		})
 	}, of(Readers)},
 	{"a reader in addition to a writer", []Rule{RuleA, RuleE}, func(s *server) *broken {
-		return intruder(s, func(req *backend.Request) bool {
+		return intruder(s, 20, func(req *backend.Request) bool {
 			held := s.present(req.Key)
 			return req.Mode == backend.Shared && held != nil && held.Mode == backend.Exclusive
 		})
@@ -387,13 +387,13 @@ var kindDefects = []defect{
 		of(Permits)(s)
 	}},
 	{"a permit too many", []Rule{RuleA, RuleE}, func(s *server) *broken {
-		return intruder(s, func(*backend.Request) bool { return true })
+		return intruder(s, 20, func(*backend.Request) bool { return true })
 	}, of(Permits)},
 	{"permits with one fence", []Rule{RuleB}, func(*server) *broken {
 		return granted(func(g *backend.Grant) { g.Fence = 7 })
 	}, of(Permits)},
 	{"two leaders", []Rule{RuleA, RuleE}, func(s *server) *broken {
-		return intruder(s, func(*backend.Request) bool { return true })
+		return intruder(s, 20, func(*backend.Request) bool { return true })
 	}, of(Leader)},
 	{"a leader that is not deposed", []Rule{RuleA, RuleE}, func(*server) *broken {
 		b := forgetful(&broken{})
@@ -405,7 +405,7 @@ var kindDefects = []defect{
 		return b
 	}, of(Leader)},
 	{"a half-taken set", []Rule{RuleA, RuleE}, func(s *server) *broken {
-		return intruder(s, func(req *backend.Request) bool { return !req.Queue })
+		return intruder(s, 4, func(req *backend.Request) bool { return !req.Queue })
 	}, of(All)},
 	{"a set that is half freed", []Rule{RuleD, RuleG}, func(s *server) *broken {
 		b := s.noting(&broken{})
@@ -462,7 +462,7 @@ func TestSoundLockPasses(t *testing.T) {
 func TestElection(t *testing.T) {
 	t.Parallel()
 	s := quick("election")
-	s.Elections = 3
+	s.TTL, s.Elections = time.Second, 3
 	v := campaign(t, s, func(d backend.Driver) backend.Driver { return d })
 	show(t, v)
 	e := v.Figures.Election

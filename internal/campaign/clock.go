@@ -35,7 +35,7 @@ func meterAnswers(
 	for {
 		begun := Now()
 		_ = probe() // an error took as long as an answer would
-		if at := Now(); at.Sub(begun) > lagOfNote {
+		if at := Now(); at.Sub(begun) > lagMinimum {
 			report(at, at.Sub(begun))
 		}
 		select {
@@ -49,16 +49,19 @@ func meterAnswers(
 const answerTick = 50 * time.Millisecond // between two requests
 
 const (
-	lagTick    = 4 * time.Millisecond
-	lagMinimum = time.Millisecond     // shorter delays are not recorded
-	lagOfNote  = 5 * time.Millisecond // shorter delays are normal
+	lagTick      = 4 * time.Millisecond
+	lagMinimum   = 5 * time.Millisecond // shorter delays are normal
+	chainMinimum = time.Millisecond     // the same, of a chain
 )
 
 // meterLag reports how late goroutines of this process run, until stop is closed. Unlike a
-// lag.Meter it reports each delay with its time, so that the judge can evaluate any period later.
-// It measures a timer and three goroutines that wake each other. The detection of a loss is such a
-// chain: the client ends the lease, then the context of a leader ends, then the worker records it.
-func meterLag(stop <-chan struct{}, report func(at Instant, late time.Duration)) {
+// lag.Meter it reports each delay with its time, so that the judge can evaluate any period later. A
+// Lag is the delay of a goroutine that a timer starts. A Chain is the delay of the third of three
+// goroutines that wake each other. The detection of a loss is such a chain: the client ends the
+// lease, then the context of a leader ends, then the worker records it. Each delay is counted from
+// one lagTick after the end of the former chain. So delays do not overlap, and a report that takes
+// long is part of the next delay.
+func meterLag(stop <-chan struct{}, report func(Event)) {
 	second, third := make(chan struct{}), make(chan struct{})
 	var relay sync.WaitGroup
 	relay.Go(func() {
@@ -68,12 +71,20 @@ func meterLag(stop <-chan struct{}, report func(at Instant, late time.Duration))
 	})
 	defer relay.Wait()
 	defer close(second)
-	for {
-		due := Now().Add(lagTick)
-		time.AfterFunc(lagTick, func() { second <- struct{}{} })
+	for last := Now(); ; {
+		due := last.Add(lagTick)
+		var first Instant
+		time.AfterFunc(due.Sub(Now()), func() {
+			first = Now()
+			second <- struct{}{}
+		})
 		<-third
-		if at := Now(); at.Sub(due) > lagMinimum {
-			report(at, at.Sub(due))
+		last = Now()
+		if late := first.Sub(due); late > lagMinimum {
+			report(Event{At: first, Op: Lag, Late: late})
+		}
+		if late := last.Sub(due); late > chainMinimum {
+			report(Event{At: last, Op: Chain, Late: late})
 		}
 		select {
 		case <-stop:

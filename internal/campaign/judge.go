@@ -12,7 +12,7 @@ import (
 const (
 	told  = 60 * time.Millisecond  // limit for the detection of a loss after waking
 	bound = 500 * time.Millisecond // tolerance for a promised time
-	grain = lagTick + lagMinimum   // the longest lag that no meter records
+	grain = lagTick + chainMinimum // the longest delay of a chain that is not recorded
 )
 
 // Rule is one of the rules of the package.
@@ -161,9 +161,10 @@ func (j judge) sets() {
 
 func byEnd(a, b *grant) int { return cmp.Compare(a.ended, b.ended) }
 
-// over returns the time for which both believe, less the delays of a's goroutines.
+// over returns the time for which both believe, without the delays of a's goroutines. A loss is
+// detected late, so the belief of a lost lease ended at the earliest time that the delays allow.
 func (j judge) over(a, b *grant) time.Duration {
-	if a.end == Lost {
+	if a.isLost() {
 		return overlap(clip(j.belief(a), j.loss(a)), j.belief(b))
 	}
 	return overlap(j.belief(a), j.belief(b)) - j.lag(a.worker, b.granted, a.ended)
@@ -376,9 +377,7 @@ func (j judge) reachable(worker int, from, to Instant) Instant {
 func (j judge) losses() {
 	for name, grants := range j.grants {
 		for _, g := range grants {
-			lost := g.end == Lost ||
-				g.end == Unlock && (g.result == "lost" || g.result == "not held")
-			if !lost || j.class(g.round) != X || j.explained(g) {
+			if !g.isLost() || j.class(g.round) != X || j.explained(g) {
 				continue
 			}
 			since := g.ended.Add(-j.Settings.TTL)

@@ -57,7 +57,7 @@ func script(t *testing.T, class Class, lines string) *History {
 				faults++
 			}
 			e.Kind, e.Fault = Kind(rest), faults
-		case Lag, Answer:
+		case Lag, Chain, Answer:
 			_, _ = fmt.Sscan(rest, &e.Late)
 			e.Late *= time.Millisecond
 		}
@@ -328,14 +328,14 @@ var histories = []struct {
 		900 lost 0
 		910 unlock 1
 		911 unlocked 1`, "a e"},
-	{"a loss that is detected after the next grant, because goroutines were late", X, `
+	{"a loss that is detected after the next grant, because a chain was late", X, `
 		0 ask 0
 		1 granted 0 10
 		100 begin 0 cut
 		500 ask 1
 		700 end 0 cut
 		892 granted 1 11
-		898 lag 0 4
+		898 chain 0 4
 		900 lost 0
 		910 unlock 1
 		911 unlocked 1`, ""},
@@ -349,6 +349,56 @@ var histories = []struct {
 		882 unlock 1
 		883 unlocked 1
 		900 lost 0`, "a e"},
+	{"a loss that is detected late while two delays follow each other", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 cut
+		500 ask 1
+		700 end 0 cut
+		883 granted 1 11
+		891 chain 0 8
+		903 chain 0 8
+		900 lost 0
+		910 unlock 1
+		911 unlocked 1`, ""},
+	{"a loss that is detected long after the last delay", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 cut
+		500 ask 1
+		700 end 0 cut
+		880 granted 1 11
+		894 chain 0 100
+		900 lost 0
+		910 unlock 1
+		911 unlocked 1`, "a e"},
+	{"a loss that Unlock detects while goroutines are late", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin 0 cut
+		500 ask 1
+		700 end 0 cut
+		896 chain 0 16
+		897 granted 1 11
+		900 unlock 0
+		901 unlocked 0 lost
+		910 unlock 1
+		911 unlocked 1`, ""},
+	{"a stopped process that is late for longer than the limit", X, `
+		0 ask 0
+		1 granted 0 10
+		2 begin 0 stop
+		2 done 0 stop
+		900 ask 1
+		1020 granted 1 11
+		3000 end 0 stop
+		3060 lag 0 50
+		3110 lag 0 46
+		3130 lost 0
+		3135 unlock 0
+		3136 unlocked 0 lost
+		3140 unlock 1
+		3141 unlocked 1`, ""},
 	{"a lease that a slow server costs", X, `
 		0 ask 0
 		1 granted 0 10

@@ -76,6 +76,7 @@ type ledger struct {
 	wants   []want
 	windows []window
 	lags    map[int][]Event // by worker
+	chains  map[int][]Event // by worker
 	answers []Event         // to the engine's requests, if they took long
 	access  map[string][]Event
 	rounds  map[string]int // by name
@@ -93,9 +94,10 @@ type grantSet struct {
 
 func newLedger(h *History) *ledger {
 	l := &ledger{
-		History: h, grants: make(map[string][]*grant), lags: make(map[int][]Event),
-		access: make(map[string][]Event), rounds: make(map[string]int),
-		byTry: make(map[attempt]*grant), sets: make(map[attempt]*grantSet),
+		History: h, grants: make(map[string][]*grant), rounds: make(map[string]int),
+		lags: make(map[int][]Event), chains: make(map[int][]Event),
+		access: make(map[string][]Event),
+		byTry:  make(map[attempt]*grant), sets: make(map[attempt]*grantSet),
 	}
 	asked := make(map[attempt]want)
 	open := make(map[int]window)
@@ -249,6 +251,9 @@ func (l *ledger) disturbance(e Event, open map[int]window) {
 	case Lag:
 		l.lags[e.Worker] = append(l.lags[e.Worker], e)
 		return
+	case Chain:
+		l.chains[e.Worker] = append(l.chains[e.Worker], e)
+		return
 	case Answer:
 		l.answers = append(l.answers, e)
 		return
@@ -277,38 +282,37 @@ func (l *ledger) disturbance(e Event, open map[int]window) {
 }
 
 // lag returns the total delay of the goroutines of a worker, or of the engine, between from and to.
-// It omits short delays, which are normal.
 func (l *ledger) lag(worker int, from, to Instant) (sum time.Duration) {
-	lags := l.lagsOf(worker)
+	lags := l.lags[l.metered(worker)]
 	first, _ := slices.BinarySearchFunc(lags, from, atOrAfter)
 	for _, e := range lags[first:] {
 		begin := e.At.Add(-e.Late)
 		if begin > to {
 			break
 		}
-		if e.Late > lagOfNote {
-			sum += max(0, min(e.At, to).Sub(max(begin, from)))
-		}
+		sum += max(0, min(e.At, to).Sub(max(begin, from)))
 	}
 	return sum
 }
 
-func (l *ledger) lagsOf(worker int) []Event {
+// metered returns the worker whose process measures the lag of a worker.
+func (l *ledger) metered(worker int) int {
 	if l.Settings.Shared {
-		worker = Engine
+		return Engine
 	}
-	return l.lags[worker]
+	return worker
 }
 
 func atOrAfter(e Event, at Instant) int { return cmp.Compare(e.At, at) }
 
-// loss returns the earliest time at which the client can have ended a lease whose loss the worker
-// recorded at g.ended. Between the two are the recorded delays, also the short ones, and at most a
-// grain of other time.
+// loss returns the earliest time at which the client can have ended a lease whose loss was recorded
+// at g.ended. Between the two are delays that were recorded, and at most a grain of other time: the
+// meter's pause between two delays, and a delay that is too short. It is not before the record of
+// the grant.
 func (l *ledger) loss(g *grant) Instant {
-	lags, at, left := l.lagsOf(g.worker), g.ended, grain
-	after, _ := slices.BinarySearchFunc(lags, at, atOrAfter)
-	for _, e := range slices.Backward(lags[:min(after+1, len(lags))]) {
+	chains, at, left := l.chains[l.metered(g.worker)], g.ended, grain
+	after, _ := slices.BinarySearchFunc(chains, at, atOrAfter)
+	for _, e := range slices.Backward(chains[:min(after+1, len(chains))]) {
 		between := max(0, at.Sub(e.At))
 		if between >= left {
 			break
@@ -356,6 +360,11 @@ func (l *ledger) stops(worker int, from, to Instant) []window {
 	return stops
 }
 
+// isLost reports whether the lease of g was lost, also if its Unlock was the first to detect that.
+func (g *grant) isLost() bool {
+	return g.end == Lost || g.end == Unlock && (g.result == "lost" || g.result == "not held")
+}
+
 // span is a period.
 type span struct{ from, to Instant }
 
@@ -368,12 +377,22 @@ func (l *ledger) belief(g *grant) []span {
 		if w.from > from {
 			believed = append(believed, span{from, w.from})
 		}
-		from = max(from, w.to.Add(told+l.lag(g.worker, w.to, w.to.Add(told))))
+		from = max(from, l.awake(g.worker, w))
 	}
 	if from < g.ended {
 		believed = append(believed, span{from, g.ended})
 	}
 	return believed
+}
+
+// awake returns when a worker that was stopped must have detected a loss: the limit after its
+// waking, without the delays until then.
+func (l *ledger) awake(worker int, w window) Instant {
+	end := w.to
+	for next := w.to.Add(told); next > end; {
+		end, next = next, w.to.Add(told+l.lag(worker, w.to, next))
+	}
+	return end
 }
 
 // earliest returns the earliest time at which g can have been granted. The event of a grant is late

@@ -145,7 +145,7 @@ func (l *ledger) release(g *grant) (from, to Instant) {
 		return never, never
 	}
 	from = g.ended
-	if g.end == Lost || g.result == "lost" || g.result == "not held" {
+	if g.isLost() {
 		from = l.loss(g)
 		for _, w := range l.stops(g.worker, g.asked, g.ended) {
 			from = min(from, max(g.asked, w.from))

@@ -81,8 +81,9 @@ func Run(ctx context.Context, s Site) (*History, error) {
 	stop := make(chan struct{})
 	var meter sync.WaitGroup
 	meter.Go(func() {
-		meterLag(stop, func(at Instant, late time.Duration) {
-			e.log.record(Event{At: at, Op: Lag, Worker: Engine, Late: late})
+		meterLag(stop, func(late Event) {
+			late.Worker = Engine
+			e.log.record(late)
 		})
 	})
 	if s.Probe != nil {

@@ -154,11 +154,7 @@ func (w *worker) startMeter() (end func()) {
 	stop := make(chan struct{})
 	var meter sync.WaitGroup
 	if w.Alone {
-		meter.Go(func() {
-			meterLag(stop, func(at Instant, late time.Duration) {
-				w.record(Event{At: at, Op: Lag, Late: late})
-			})
-		})
+		meter.Go(func() { meterLag(stop, w.record) })
 	}
 	return func() {
 		close(stop)
@@ -303,15 +299,15 @@ func (l *loop) hold(ctx context.Context, lock *lock, h *holding) {
 	unlocking := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if isLost(h.lost, h.err, unlocking) {
-			l.noteAll(h, Event{Op: Lost})
+		if at, lost := awaitLoss(h.lost, h.err, unlocking); lost {
+			l.noteAll(h, Event{Op: Lost, At: at})
 		}
 	})
 	if lock.isSet { // the loss of one lease ends the set, which the judge checks
 		for part, lease := range h.leases {
 			watch.Go(func() {
-				if isLost(lease.Lost(), lease.Err, unlocking) {
-					l.note(Event{Op: Lost, Part: part, Name: lease.Name()})
+				if at, lost := awaitLoss(lease.Lost(), lease.Err, unlocking); lost {
+					l.note(Event{Op: Lost, At: at, Part: part, Name: lease.Name()})
 				}
 			})
 		}
@@ -324,19 +320,25 @@ func (l *loop) hold(ctx context.Context, lock *lock, h *holding) {
 	watch.Wait()
 }
 
-// isLost waits until a lease ends or is unlocked, and reports whether it was lost.
-func isLost(lost <-chan struct{}, reason func() error, unlocking <-chan struct{}) bool {
+// awaitLoss waits until a lease ends or is unlocked. It reports whether the lease was lost, and
+// when the worker detected that.
+func awaitLoss(
+	lost <-chan struct{}, reason func() error, unlocking <-chan struct{},
+) (Instant, bool) {
 	select {
 	case <-unlocking:
-		return false
+		return 0, false
 	case <-lost:
-		return errors.Is(reason(), dlock.ErrLost)
+		at := Now() // before reason, which may wait for the client
+		return at, errors.Is(reason(), dlock.ErrLost)
 	}
 }
 
-// noteAll records e for each lease of h, with the same time.
+// noteAll records e for each lease of h, with the same time: now, unless e has one.
 func (l *loop) noteAll(h *holding, e Event) {
-	e.At = Now()
+	if e.At == 0 {
+		e.At = Now()
+	}
 	for part, lease := range h.leases {
 		e.Part, e.Name = part, lease.Name()
 		if e.Op == Granted {

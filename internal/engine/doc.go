@@ -8,17 +8,19 @@
 //   - acquisition: one (Key, Owner) on the server, from its first request until nothing about
 //     it can arrive any more. Renewals, losses, releases and late answers belong to it.
 //   - grant: the server's positive answer to an acquisition.
-//   - term: the proof in a grant or in a renewal that the server keeps the lock for TTL after
-//     the time at which the request was begun.
-//   - fence: a number that grows with each grant; the low 12 bits count hand-offs.
-//   - tenure: the time for which one holder in this process has an acquisition, from the
-//     return of Lock until its last Unlock. An exclusive acquisition and a permit have one
-//     tenure at a time; readers share an acquisition, and each of them has a tenure.
+//   - term: the period for which a grant or a renewal proves that the server keeps the lock:
+//     one TTL, from the time at which that request was begun.
+//   - fence: a number that grows with each grant of the server and, in its low 12 bits, with
+//     each hand-off of that grant.
+//   - tenure: the time for which one holder in this process has an acquisition, from the grant
+//     or the hand-off until the holder's last Unlock. An exclusive acquisition and a permit have
+//     one tenure at a time; readers share an acquisition, and each of them has a tenure.
 //   - lease: what Lock returns. A tenure has several if the lock is taken reentrantly.
 //   - waiter, line: the Locks that wait for a key in this process, first come first served.
-//     Only the front of the line sends requests; the server has one contender per client.
+//     Only the front of the line sends requests, so the server has one contender for each key
+//     and client. "Readers, permits, several names" has the exceptions.
 //   - queue entry: the place of an acquisition in the server's queue, if the server has one.
-//   - hand-off: the grant passes to the first waiter of the line without a request.
+//   - hand-off: an Unlock passes the grant to a waiter of the line without a request.
 //
 // # Picture
 //
@@ -32,39 +34,46 @@
 //
 // A lease ends at the first of these events, and stays ended:
 //
-//   - Unlock.
-//   - Its deadline: the start of the last good request, plus the TTL, less a margin of 1 % and
-//     10 ms; or the end of its maximum hold. The scheduler wakes at the deadline. Err, Lost,
-//     Deadline, Context and Unlock compare the clocks themselves, so they are right even if
-//     the scheduler has not run yet. Elapsed time is the larger of the monotonic and the
-//     wall-clock time. While a lease is held, the scheduler compares the two every 50 ms and
-//     so detects a suspend of the machine.
-//   - The server's report that the grant is gone: the answer to a renewal or to the release,
-//     or Request.Lost, which the driver calls.
+//   - Unlock, or an Export to another process.
+//   - Its deadline: the end of the term, less a margin of 1 % of the TTL and 10 ms; or, if that
+//     is earlier, the end of the maximum hold that the user has set for it. The scheduler wakes
+//     at the deadline, closes the channel of Lost and ends the contexts of the lease. Calls of
+//     Err, Lost, Deadline, Context and Unlock compare the clocks themselves, so they are right
+//     even if the scheduler has not run yet. Elapsed time is the larger of the monotonic and the
+//     wall-clock time. While a lease is held, the scheduler compares the two every 50 ms and so
+//     detects a suspend of the machine. It then ends what is over, and renews the rest at once.
+//   - The server's report that the grant is gone: the answer to a renewal or to the release, or
+//     a call of the function Request.Lost by the driver.
 //   - Close, which ends all leases with ErrClosed.
 //
+// A lease that ends by its deadline or by a report is lost: its reason wraps ErrLost. A lease that
+// the user dropped without Unlock, which the garbage collector detects, is renewed no more. It ends
+// at its deadline, and its grant is released at the end of the term.
+//
 // The reason is one error. Err, the cause of the lease's contexts, the error of Do, the event
-// and the log record all carry it. If the driver returns a mere ErrLost, the reason says which
-// request detected the loss. After a missed deadline it has the text of the last renewal's error.
+// and the log record all carry it. If the driver's error is ErrLost without a text, the reason says
+// which request detected the loss. After a deadline it has the text of the last renewal's error, if
+// that failed.
 //
 // # A renewal
 //
-// planRenewal sets its time: a third of the lease's life after the start of the term, ± 10 %. The
-// scheduler takes it from the heap, together with the renewals that are due within TTL/30, and
-// starts a goroutine for each batch. It gives a batch up shortly after the limit of its request.
-// What was in a batch without an answer is then renewed alone: one lock for which the driver panics
-// or does not return costs no other lock. Every answer goes through renewed. A newer term moves the
-// deadline and plans the next renewal. The server's report of a loss ends the leases. After any
-// other error the scheduler repeats the renewal, after growing pauses of a tenth of the TTL at
-// most, until the deadline. A renewal that is answered after the deadline revives nothing.
+// planRenewal sets the time of the renewal: after a third, ± 10 %, of the time from the start of
+// the term to the deadline. The scheduler takes it from the heap, together with the renewals that
+// are due within TTL/30, and starts goroutines for each batch of equal TTL. They give the batch up
+// shortly after the limit of its request. The members of a batch without an answer are then renewed
+// alone: one lock for which the driver panics or does not return costs no other lock. Every answer
+// goes through renewed or renewedAll. A newer term moves the deadline and plans the next renewal.
+// The server's report of a loss ends the leases. After any other error the scheduler repeats the
+// renewal, after growing pauses of a tenth of the TTL at most, until the deadline. A renewal that
+// is answered after the deadline revives nothing.
 //
 // # Where a waiter waits
 //
 // In the line, a waiter blocks in await, on its own channel, until serve, a hand-off, a shared
-// grant or an entry that passes to it gives it a turn. At the front it blocks in wait: in the
-// driver's Wait, or in a pause if the driver cannot wake waiters. A Wait lasts for a third of the
-// TTL at most, unless the driver says that no message of it can be lost (Busy.Reliable).
-// After an error without an answer it pauses in pauseAfter.
+// grant or an entry that passes to it gives it a turn: the right to go on at the front. At the
+// front it blocks in wait: in the driver's Wait, or in a pause if the driver cannot wake waiters. A
+// Wait lasts for a third of the TTL at most, unless the driver says that no message to the waiter
+// can be lost (Busy.Reliable). After an error without an answer, a waiter pauses in pauseAfter.
 //
 // # States
 //
@@ -85,30 +94,32 @@
 //
 //   - grant: the server granted it
 //   - keep: it was unlocked before its minimum hold is over
-//   - orphan: its time is over by the clock
+//   - orphan: its deadline is over
 //   - lost: the server reported that it is gone
 //   - export: it was exported to another process
 //   - release: a release begins
 //   - silence: a release had no answer
-//   - settle: it is released or lost, but one of its requests may still be executed
+//   - settle: it is released or lost, but a request for it may still be executed
 //   - finish: nothing is left to release
 //
-// A grant is kept if it is unlocked before its minimum hold is over. It is orphaned if its
-// leases ended by the clock: the server may still have it, so it is released at the end of its
-// term, or when its last holder calls Unlock. It is settled if a request of unknown outcome may
-// still be executed after the release: the release is then repeated at growing intervals until
-// Capabilities.Late is over.
+// A grant is kept if it is unlocked before the minimum hold that the user has set is over. It is
+// orphaned if the server may have it although no lease stands on it and no release is under way. If
+// its leases ended at the deadline, it is released at the end of its term, or when its last holder
+// calls Unlock. After a release without an answer it is released again, after a pause that grows.
+// It is settled if a request of unknown outcome may still be executed after the release. The
+// release is then repeated at growing intervals for Capabilities.Late, the longest delay after
+// which the server executes a request.
 //
-// A tenure is pending until its waiter has taken it. Then it is held, until it is unlocked, lost or
-// closed:
+// A tenure that comes by a hand-off is pending until the waiter's Lock has taken it. Then it is
+// held, until its last lease ends:
 //
 //	         take  end
 //	pending  held  over
 //	held     .     over
 //	over     .     .
 //
-// A lease is dropped if the garbage collector finds it. It ends if it is lost or closed; its Unlock
-// may come after that:
+// A lease is unlocked by its user, or ended by a loss or by Close. The user's Unlock may come after
+// that end, and then returns its reason:
 //
 //	          drop     end    unlock
 //	held      dropped  ended  unlocked
@@ -118,69 +129,86 @@
 //
 // # A cancelled Lock
 //
-// A waiter in the line leaves the line; no request was sent for it. If it had received its turn
-// in the same instant, it passes the turn on. At the front, Lock returns at once, even if its
-// grant is under way; the late answer is dropped. If the next waiter has equal settings, the
-// acquisition passes to it: that waiter repeats the request under the same owner, and so gets
-// the queue entry, or the grant that was under way. Otherwise the acquisition is released in
-// the background, and the repetitions of the release remove what the server grants late.
+// Lock is cancelled when its context ends. A waiter in the line leaves the line; no request was
+// sent for it. If it had received its turn in the same instant, it passes the turn, or the grant
+// that came with it, on.
+//
+// At the front, the request is a call of the driver on the goroutine of Lock. The driver returns
+// when the context ends, even if the server is granting the lock at that moment, and Lock returns
+// at once. An answer that comes later is dropped, so the outcome of that request is unknown. If the
+// next waiter has equal TTL, lock-delay, meta, kind and fairness, the acquisition passes to it:
+// that waiter repeats the request under the same owner, and the server answers with the queue entry
+// or the grant that this owner has. Otherwise the acquisition is released in the background, and
+// the repetitions of the release remove what the server grants late.
 //
 // # A hand-off
 //
-// A hand-off ends the tenure of an acquisition and begins another one, with the next fence, the
-// next holder's settings and its leases. Owner, grant, term, renewals and releases stay those
-// of the acquisition, so nothing is re-routed. It is limited by number, by 100 ms or a tenth of
-// the TTL, and to the first half of the term.
+// The last Unlock of an exclusive lock or of a permit hands its grant off if a waiter with equal
+// TTL, lock-delay, meta and kind stands in the line. One tenure of the acquisition ends, and
+// another one begins, with the next fence, its own leases, and the other settings of its holder.
+// Owner, grant, term, renewals and releases stay those of the acquisition, so answers to requests
+// that are under way still find it. The limits, so that other processes get their turn: a grant is
+// handed off as often in a row as its settings say, until it was held by this process for 100 ms or
+// a tenth of the TTL, whichever is less, and in the first half of its term. Then it is released,
+// and the first waiter sends a request of its own. Fair locks, and locks with a minimum hold or
+// without renewals, are not handed off.
 //
 // # Readers, permits, several names
 //
 // A shared grant or a permit does not exclude the next waiter of the line, so its acquisition
-// leaves the front as soon as it is granted. A reader that comes while a shared grant is young
-// begins a tenure on it without a request, with the limits of a hand-off. A permit is handed off
-// to the waiter behind the front, which requests another permit meanwhile. A request of
-// another kind or limit than the front's is sent at once, so that the server reports the conflict.
-// AcquireAll waits for one of its locks at a time, while it holds none of the rest: for its lowest
-// lock, so that calls do not keep each other from all of their locks. If the driver is a Combiner,
-// the attempt for the rest is one request, and so is the release of all. Each lock still has its
-// own acquisition. A repetition of its release, and all that follows, is about it alone.
+// leaves the front as soon as it is granted. A reader that comes within the limits of a hand-off
+// begins a tenure on a shared grant without a request, and with the same fence. A permit is handed
+// off to the first waiter behind the front, which is requesting another permit meanwhile. A request
+// of another kind or limit than the front's is sent at once, outside of the line, so that the
+// server reports the conflict. AcquireAll waits for a lock only while it holds none of the others.
+// As a rule it waits for the lock whose key is the lowest, so that calls do not keep each other
+// from all of their locks; all.go has the exceptions. If the driver is a Combiner, the attempt for
+// the rest is one request, and so is the release of all. Each lock still has its own acquisition. A
+// repetition of its release, and all that follows, is about it alone.
 //
 // # Downgrade, Export, Adopt
 //
-// A grant is pinned before its request is sent: from then on the server may have a reader, or
-// another process's grant, under its owner. So it is not handed off any more, whatever the outcome.
-// Until the answer no other lease joins it, and no other Downgrade or Export begins. After a
-// Downgrade of unknown outcome the grant has either mode: the lease goes on as a writer's, no
-// writer joins it, and the caller repeats the Downgrade before an Export. After an Export of
-// unknown outcome the lease has ended, and its grant is released. An adopted grant is a pinned
-// acquisition outside of the line.
+// A grant is pinned before a Downgrade or an Export of it is requested: from then on the server may
+// have a reader, or another process's grant, under its owner. So it is not handed off any more,
+// whatever the outcome. Until the answer no other lease joins it, and no other Downgrade or Export
+// begins. After a Downgrade of unknown outcome the grant has either mode: the lease goes on as a
+// writer's, no writer joins it, and an Export is refused until the caller has repeated the
+// Downgrade. After an Export of unknown outcome the lease has ended, and its grant is released. An
+// adopted grant is a pinned acquisition outside of the line.
 //
 // # Goroutines
 //
-// A held lock and a waiter have none. All of these but the last two end with Close:
+// A held lock and a waiter have none: requests for a lock, Wait, Extend, and the release of an
+// Unlock whose context cannot end run on the caller's goroutine. The engine starts these. Close
+// ends their requests and joins them. After one second it leaves those that are in code of a driver
+// or of a user that does not return.
 //
 //   - The scheduler: one, from New to Close. It keeps acquisitions in a heap by their next
 //     deadline, renewal or release, and never calls the driver itself.
-//   - Renewals: two per batch of equal TTL, one of which calls the driver; or up to 16 for renewals
-//     that are sent one by one. Each request is limited by TTL/3 and 5 s.
-//   - Releases in the background: 64, not counting releases that have waited for more than 100 ms,
-//     so that a silent server does not delay releases on another one. A release lasts for 5 s at
-//     most. So while a server is silent there are up to 640 more each second, and 3,200 in all.
-//     Close begins 1,024 in place of the 64.
-//   - The release of an Unlock with a context that can end: one, for the TTL or 5 s at most.
+//   - Renewals: two per batch of equal TTL, one that calls the driver and one that waits for it; or
+//     up to 16 for renewals that are sent one by one, not counting those that have lasted for more
+//     than 100 ms. Each request is limited by TTL/3 and by 5 s.
+//   - Releases in the background: 64, not counting those that have lasted for more than 100 ms, so
+//     that a silent server does not delay the releases on another server of the same client. A
+//     release lasts for 5 s at most, so a silent server has up to 3,200. During Close the number is
+//     1,024 instead of 64.
+//   - The release of an Unlock whose context can end: one, for the TTL or 5 s at most, because
+//     Unlock returns when its context ends.
 //   - The releases of UnlockAll, and of a round of AcquireAll that failed: one, or one each if
 //     the driver is not a Combiner.
-//   - The watch of a loop over Client.Observe: one each, if the driver can report changes. It ends
-//     with the loop, too.
-//   - The end of a context of a lease: one each, because a parent of the user's takes part.
+//   - The watch of a loop over Client.Observe: one, if the driver can report changes. It ends with
+//     the loop, too.
+//   - The end of a context of a lease that has ended: one for each context, because a parent of the
+//     user's type takes part in it.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
-//   - Calls of a driver that do not return. Close waits one second for them.
 //
 // # Locking
 //
 // e.mu guards all state. It is never held while code of a driver or a user runs: no request, no
 // context of a user, no Observer, no logger. A method that requires it has the sentence "e.mu
-// must be held." in its comment. e.unlock ends the contexts of ended leases after it has
-// released the mutex, and completes Close when nothing is left to wait for.
+// must be held." in its comment. e.unlock starts to end the contexts of ended leases, waits for
+// them for 5 ms at most after it has released the mutex, and completes Close when nothing is left
+// to wait for.
 //
 // # Files
 //
