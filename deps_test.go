@@ -47,8 +47,8 @@ func goList(t *testing.T, args ...string) []goPackage {
 // histogram is the module that package bench needs.
 const histogram = "github.com/HdrHistogram/hdrhistogram-go"
 
-// TestCoreDependsOnTheStandardLibraryAlone checks that an application gets no modules except those
-// of the drivers that it imports. The tests of a driver outside of this module get the modules of
+// TestCoreDependsOnTheStandardLibraryAlone checks that an application gets only the modules of the
+// drivers that it imports. The tests of a driver outside of this module get the modules of
 // the conformance suite.
 func TestCoreDependsOnTheStandardLibraryAlone(t *testing.T) {
 	t.Parallel()
