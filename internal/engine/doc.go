@@ -147,11 +147,11 @@
 // TTL, lock-delay, meta and kind stands in the line. One tenure of the acquisition ends, and
 // another one begins, with the next fence, its own leases, and the other settings of its holder.
 // Owner, grant, term, renewals and releases belong to the acquisition and stay, so answers to
-// requests that are under way still find it. The limits, so that other processes get their turn: a grant is
-// handed off as often in a row as its settings say, until it was held by this process for 100 ms or
-// a tenth of the TTL, whichever is less, and in the first half of its term. Then it is released,
-// and the first waiter sends a request of its own. Fair locks, and locks with a minimum hold or
-// without renewals, are not handed off.
+// requests that are under way still find it. The limits, so that other processes get their turn:
+// a grant is handed off as often in a row as its settings say, until it was held by this process
+// for 100 ms or a tenth of the TTL, whichever is less, and in the first half of its term. Then it
+// is released, and the first waiter sends a request of its own. Fair locks, and locks with a
+// minimum hold or without renewals, are not handed off.
 //
 // # Readers, permits, several names
 //
