@@ -1,6 +1,7 @@
 package pgbackend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -188,7 +189,7 @@ func TestUnansweredGrantIsKept(t *testing.T) {
 	last := raw.Acquire(t, d, req)
 	raw.Release(t, d, last)
 	req.Owner = raw.NewOwner()
-	loseAnswer(t, d, opened(t, p.URL), proxy, req)
+	last = cmp.Or(loseAnswer(t, d, opened(t, p.URL), proxy, req), last)
 	p.Primary().Kill(t)
 	p.Promote(t)
 	second := named(t, "lock")
@@ -201,29 +202,32 @@ func TestUnansweredGrantIsKept(t *testing.T) {
 	raw.Release(t, d, g)
 }
 
-// loseAnswer makes attempts for req until the proxy drops the answer to one of them. It can drop an
-// answer to something else instead: then an attempt is granted, or has no connection and was not
-// executed, which direct checks. The outcome of an attempt without an answer is unknown, so no
-// sentinel describes it.
-func loseAnswer(t *testing.T, d, direct *driver, proxy *testenv.Proxy, req *backend.Request) {
+// loseAnswer makes attempts for req until one was executed and its answer was dropped by the proxy.
+// It returns the last grant before that. The outcome is unknown, so no sentinel describes it. The
+// proxy can drop an answer to something else instead: then the attempt is granted, or was not
+// executed, which direct checks.
+func loseAnswer(
+	t *testing.T, d, direct *driver, proxy *testenv.Proxy, req *backend.Request,
+) (last *backend.Grant) {
 	t.Helper()
-	var err error
-	isGranted := false
-	end := time.Now().Add(failoverPatience)
-	for err == nil || errors.Is(err, backend.ErrUnavailable) {
+	for end := time.Now().Add(failoverPatience); time.Now().Before(end); {
+		_ = answered(t, acquiring(d, named(t, "other"))) // so that no connection is made below
 		proxy.DropReply(t, 1)
-		_, err = d.Acquire(t.Context(), req)
-		isGranted = isGranted || err == nil
-		if !isGranted && errors.Is(err, backend.ErrUnavailable) && isHeld(t, direct, req.Key) {
+		g, err := d.Acquire(t.Context(), req)
+		switch {
+		case err == nil:
+			last = g
+			raw.WantIs(t, "Release",
+				answered(t, func(ctx context.Context) error { return d.Release(ctx, g) }), nil)
+			req.Owner = raw.NewOwner()
+		case isSentinel(err) && isHeld(t, direct, req.Key):
 			t.Fatalf("the outcome of an acquisition without an answer is %v", err)
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no attempt has an unknown outcome; the last: %v", err)
+		case isHeld(t, direct, req.Key):
+			return last
 		}
 	}
-	if isSentinel(err) {
-		t.Errorf("the outcome of an acquisition without an answer is %v", err)
-	}
+	t.Fatal("no attempt was executed without an answer")
+	return nil
 }
 
 func isHeld(t *testing.T, d *driver, key string) bool {

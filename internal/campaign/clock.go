@@ -49,19 +49,38 @@ func meterAnswers(
 const answerTick = 50 * time.Millisecond // between two requests
 
 const (
-	lagTick      = 4 * time.Millisecond
-	lagMinimum   = 5 * time.Millisecond // shorter delays are normal
-	chainMinimum = time.Millisecond     // the same, of a chain
+	lagTick    = 5 * time.Millisecond
+	lagMinimum = 5 * time.Millisecond // shorter delays are normal
+
+	chainTick    = 4 * time.Millisecond
+	chainMinimum = time.Millisecond // shorter delays are normal
 )
 
-// meterLag reports how late goroutines of this process run, until stop is closed. Unlike a
-// lag.Meter it reports each delay with its time, so that the judge can evaluate any period later. A
-// Lag is the delay of a goroutine that a timer starts. A Chain is the delay of the third of three
-// goroutines that wake each other. The detection of a loss is such a chain: the client ends the
-// lease, then the context of a leader ends, then the worker records it. Each delay is counted from
-// one lagTick after the end of the former chain. So delays do not overlap, and a report that takes
-// long is part of the next delay.
+// meterLag reports how late a goroutine of this process wakes, until stop is closed. Unlike a
+// lag.Meter it reports each delay with its time, so that the judge can evaluate any period later.
 func meterLag(stop <-chan struct{}, report func(Event)) {
+	tick := time.NewTimer(lagTick)
+	defer tick.Stop()
+	for {
+		due := Now().Add(lagTick)
+		tick.Reset(lagTick)
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		if at := Now(); at.Sub(due) > lagMinimum {
+			report(Event{At: at, Op: Lag, Late: at.Sub(due)})
+		}
+	}
+}
+
+// meterChain reports how late the last of three goroutines runs that wake each other, until stop is
+// closed. The detection of a loss is such a chain: the client ends the lease, then the context of a
+// leader ends, then the worker records it. Each delay is counted from one chainTick after the end
+// of the former one. So delays do not overlap, and a report that takes long, because the process
+// has no processor, is part of the next delay.
+func meterChain(stop <-chan struct{}, report func(Event)) {
 	second, third := make(chan struct{}), make(chan struct{})
 	var relay sync.WaitGroup
 	relay.Go(func() {
@@ -72,19 +91,11 @@ func meterLag(stop <-chan struct{}, report func(Event)) {
 	defer relay.Wait()
 	defer close(second)
 	for last := Now(); ; {
-		due := last.Add(lagTick)
-		var first Instant
-		time.AfterFunc(due.Sub(Now()), func() {
-			first = Now()
-			second <- struct{}{}
-		})
-		<-third
-		last = Now()
-		if late := first.Sub(due); late > lagMinimum {
-			report(Event{At: first, Op: Lag, Late: late})
-		}
-		if late := last.Sub(due); late > chainMinimum {
-			report(Event{At: last, Op: Chain, Late: late})
+		due := last.Add(chainTick)
+		time.AfterFunc(due.Sub(Now()), func() { second <- struct{}{} })
+		<-third // before stop, because second must not be closed while a goroutine sends
+		if last = Now(); last.Sub(due) > chainMinimum {
+			report(Event{At: last, Op: Chain, Late: last.Sub(due)})
 		}
 		select {
 		case <-stop:

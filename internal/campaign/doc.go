@@ -42,5 +42,6 @@
 //
 // All times are readings of CLOCK_MONOTONIC. The processes of one machine share this clock, so
 // times of different processes can be compared. Each process also records how late its own
-// goroutines run. A time beyond a limit is a violation only as far as it exceeds that lag.
+// goroutines run. A time beyond a limit is a violation only as far as it exceeds that lag. The end
+// of a lost lease is moved back by the delays just before its record, and by 5 ms.
 package campaign

@@ -28,7 +28,7 @@ const (
 	Unlock   Op = "unlock"   // Unlock is called
 	Unlocked Op = "unlocked" // Unlock has returned
 	Lag      Op = "lag"      // a goroutine ran late
-	Chain    Op = "chain"    // the same for the third of three goroutines that wake each other
+	Chain    Op = "chain"    // the third of three goroutines that wake each other ran late
 
 	Started Op = "started" // a process has connected
 	Killed  Op = "killed"  // a process is about to be killed

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	told  = 60 * time.Millisecond  // limit for the detection of a loss after waking
-	bound = 500 * time.Millisecond // tolerance for a promised time
-	grain = lagTick + chainMinimum // the longest delay of a chain that is not recorded
+	told  = 60 * time.Millisecond    // limit for the detection of a loss after waking
+	bound = 500 * time.Millisecond   // tolerance for a promised time
+	grain = chainTick + chainMinimum // the time in which a chain can be late without a record
 )
 
 // Rule is one of the rules of the package.

@@ -388,9 +388,14 @@ func (l *ledger) belief(g *grant) []span {
 // awake returns when a worker that was stopped must have detected a loss: the limit after its
 // waking, without the delays until then.
 func (l *ledger) awake(worker int, w window) Instant {
-	end := w.to
-	for next := w.to.Add(told); next > end; {
-		end, next = next, w.to.Add(told+l.lag(worker, w.to, next))
+	end, lags := w.to.Add(told), l.lags[l.metered(worker)]
+	first, _ := slices.BinarySearchFunc(lags, w.to, atOrAfter)
+	for _, e := range lags[first:] {
+		begin := max(w.to, e.At.Add(-e.Late))
+		if begin >= end {
+			break
+		}
+		end = end.Add(e.At.Sub(begin))
 	}
 	return end
 }

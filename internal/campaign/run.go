@@ -80,12 +80,12 @@ func Run(ctx context.Context, s Site) (*History, error) {
 	}
 	stop := make(chan struct{})
 	var meter sync.WaitGroup
-	meter.Go(func() {
-		meterLag(stop, func(late Event) {
-			late.Worker = Engine
-			e.log.record(late)
-		})
-	})
+	report := func(late Event) {
+		late.Worker = Engine
+		e.log.record(late)
+	}
+	meter.Go(func() { meterLag(stop, report) })
+	meter.Go(func() { meterChain(stop, report) })
 	if s.Probe != nil {
 		meter.Go(func() { e.meterAnswers(ctx, stop) })
 	}

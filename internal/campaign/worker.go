@@ -155,6 +155,7 @@ func (w *worker) startMeter() (end func()) {
 	var meter sync.WaitGroup
 	if w.Alone {
 		meter.Go(func() { meterLag(stop, w.record) })
+		meter.Go(func() { meterChain(stop, w.record) })
 	}
 	return func() {
 		close(stop)

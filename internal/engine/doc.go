@@ -13,8 +13,8 @@
 //   - fence: a number that grows with each grant of the server and, in its low 12 bits, with
 //     each hand-off of that grant.
 //   - tenure: the time for which one holder in this process has an acquisition, from the grant
-//     or the hand-off until the holder's last Unlock. An exclusive acquisition and a permit have
-//     one tenure at a time; readers share an acquisition, and each of them has a tenure.
+//     or the hand-off until the last of the holder's leases ends. An exclusive acquisition and a
+//     permit have one tenure at a time; readers share an acquisition, and each has a tenure.
 //   - lease: what Lock returns. A tenure has several if the lock is taken reentrantly.
 //   - waiter, line: the Locks that wait for a key in this process, first come first served.
 //     Only the front of the line sends requests, so the server has one contender for each key
@@ -37,18 +37,21 @@
 //   - Unlock, or an Export to another process.
 //   - Its deadline: the end of the term, less a margin of 1 % of the TTL and 10 ms; or, if that
 //     is earlier, the end of the maximum hold that the user has set for it. The scheduler wakes
-//     at the deadline, closes the channel of Lost and ends the contexts of the lease. Calls of
-//     Err, Lost, Deadline, Context and Unlock compare the clocks themselves, so they are right
-//     even if the scheduler has not run yet. Elapsed time is the larger of the monotonic and the
-//     wall-clock time. While a lease is held, the scheduler compares the two every 50 ms and so
-//     detects a suspend of the machine. It then ends what is over, and renews the rest at once.
-//   - The server's report that the grant is gone: the answer to a renewal or to the release, or
-//     a call of the function Request.Lost by the driver.
+//     at the deadline and ends the lease: the channel of Lost is closed, and its contexts end.
+//     Calls of Err, Lost, Deadline, Context and Unlock compare the clocks themselves, so they
+//     are right even if the scheduler has not run yet. Elapsed time is the larger of the
+//     monotonic and the wall-clock time. While a lease is held, the scheduler compares the two
+//     every 50 ms and so detects a suspend of the machine. It then ends what is over, and renews
+//     the rest at once.
+//   - The server's report that the grant is gone: the answer to a renewal, or a call of the
+//     function Request.Lost by the driver.
 //   - Close, which ends all leases with ErrClosed.
 //
-// A lease that ends by its deadline or by a report is lost: its reason wraps ErrLost. A lease that
-// the user dropped without Unlock, which the garbage collector detects, is renewed no more. It ends
-// at its deadline, and its grant is released at the end of the term.
+// A lease that ends by its deadline or by a report is lost: its reason wraps ErrLost. If the answer
+// to the release is the first report of a loss, Unlock returns it, and it becomes the reason. A
+// lease that the user forgot without Unlock, as the garbage collector detects, is dropped. If all
+// leases of an acquisition are dropped, it is renewed no more: they end at their deadline, and it
+// is released at the end of the term.
 //
 // The reason is one error. Err, the cause of the lease's contexts, the error of Do, the event
 // and the log record all carry it. If the driver's error is ErrLost without a text, the reason says
@@ -77,8 +80,8 @@
 //
 // # States
 //
-// Every change of state is one call of on, with one event. A dot means that the event comes
-// too late and has no effect. The states of an acquisition:
+// Every change of state is one call of on, with one event. A dot means that the event cannot come
+// in this state, or comes too late, and has no effect. The states of an acquisition:
 //
 //	            grant    keep  orphan    lost  export  release    silence   settle   finish
 //	requesting  granted  .     .         .     .       releasing  .         .        gone
@@ -103,12 +106,12 @@
 //   - finish: nothing is left to release
 //
 // A grant is kept if it is unlocked before the minimum hold that the user has set is over. It is
-// orphaned if the server may have it although no lease stands on it and no release is under way. If
-// its leases ended at the deadline, it is released at the end of its term, or when its last holder
-// calls Unlock. After a release without an answer it is released again, after a pause that grows.
-// It is settled if a request of unknown outcome may still be executed after the release. The
-// release is then repeated at growing intervals for Capabilities.Late, the longest delay after
-// which the server executes a request.
+// orphaned if its leases ended at the deadline, or if a release of it had no answer: the server may
+// still have it. In the first case it is released at the end of its term, or when its last holder
+// calls Unlock, and in the second case again after a pause that grows. It is settled if a request
+// of unknown outcome may still be executed after the release. The release is then repeated at
+// growing intervals for Capabilities.Late, the longest delay after which the server executes a
+// request.
 //
 // A tenure that comes by a hand-off is pending until the waiter's Lock has taken it. Then it is
 // held, until its last lease ends:
@@ -118,8 +121,8 @@
 //	held     .     over
 //	over     .     .
 //
-// A lease is unlocked by its user, or ended by a loss or by Close. The user's Unlock may come after
-// that end, and then returns its reason:
+// A lease is unlocked by its user's Unlock or Export, or ended by a loss or by Close. An Unlock
+// after that end returns the reason:
 //
 //	          drop     end    unlock
 //	held      dropped  ended  unlocked
@@ -143,28 +146,30 @@
 //
 // # A hand-off
 //
-// The last Unlock of an exclusive lock or of a permit hands its grant off if a waiter with equal
-// TTL, lock-delay, meta and kind stands in the line. One tenure of the acquisition ends, and
-// another one begins, with the next fence, its own leases, and the other settings of its holder.
-// Owner, grant, term, renewals and releases belong to the acquisition and stay, so answers to
-// requests that are under way still find it. The limits, so that other processes get their turn:
-// a grant is handed off as often in a row as its settings say, until it was held by this process
-// for 100 ms or a tenth of the TTL, whichever is less, and in the first half of its term. Then it
-// is released, and the first waiter sends a request of its own. Fair locks, and locks with a
-// minimum hold or without renewals, are not handed off.
+// The last Unlock of an exclusive lock hands its grant off to the first waiter of the line, if that
+// waiter has equal TTL, lock-delay, meta and kind. One tenure of the acquisition ends, and another
+// one begins, with the next fence, its own leases, and the other settings of its holder. Owner,
+// grant, term, renewals and releases belong to the acquisition and stay, so answers to requests
+// that are under way still find it.
+//
+// Other processes get their turn, because a hand-off needs all of this: the number of hand-offs of
+// the grant is below the limit that the holder has set; less than 100 ms, and than a tenth of the
+// TTL, has passed since the grant; and less than half of the newest term. Otherwise the grant is
+// released, and the first waiter sends a request of its own. Fair locks, and locks with a minimum
+// hold or without renewals, are not handed off.
 //
 // # Readers, permits, several names
 //
 // A shared grant or a permit does not exclude the next waiter of the line, so its acquisition
 // leaves the front as soon as it is granted. A reader that comes within the limits of a hand-off
 // begins a tenure on a shared grant without a request, and with the same fence. A permit is handed
-// off to the first waiter behind the front, which is requesting another permit meanwhile. A request
-// of another kind or limit than the front's is sent at once, outside of the line, so that the
-// server reports the conflict. AcquireAll waits for a lock only while it holds none of the others.
-// As a rule it waits for the lock whose key is the lowest, so that calls do not keep each other
-// from all of their locks; all.go has the exceptions. If the driver is a Combiner, the attempt for
-// the rest is one request, and so is the release of all. Each lock still has its own acquisition. A
-// repetition of its release, and all that follows, is about it alone.
+// off to the first waiter behind the front: the front is requesting another permit meanwhile. A
+// request of another kind or limit than the front's is sent at once, outside of the line, so that
+// the server reports the conflict. AcquireAll waits for a lock only while it holds none of the
+// others. As a rule it waits for the lock whose key is the lowest, so that calls do not keep each
+// other from all of their locks; all.go has the exceptions. If the driver is a Combiner, the
+// attempt for the rest is one request, and so is the release of all. Each lock still has its own
+// acquisition. A repetition of its release, and all that follows, is about it alone.
 //
 // # Downgrade, Export, Adopt
 //
@@ -179,9 +184,12 @@
 // # Goroutines
 //
 // A held lock and a waiter have none: requests for a lock, Wait, Extend, and the release of an
-// Unlock whose context cannot end run on the caller's goroutine. The engine starts these. Close
-// ends their requests and joins them. After one second it leaves those that are in code of a driver
-// or of a user that does not return.
+// Unlock whose context cannot end run on the caller's goroutine. The engine starts those below.
+//
+// Close first ends the waiting and the requests of all Locks, and all leases. It then waits until
+// the locks are released, for 5 s after the last minimum hold; Shutdown waits until its context
+// ends. Then Close ends the contexts of all goroutines and joins them. After one second it leaves
+// those that are in code of a driver or of a user that does not return.
 //
 //   - The scheduler: one, from New to Close. It keeps acquisitions in a heap by their next
 //     deadline, renewal or release, and never calls the driver itself.
@@ -198,17 +206,17 @@
 //     the driver is not a Combiner.
 //   - The watch of a loop over Client.Observe: one, if the driver can report changes. It ends with
 //     the loop, too.
-//   - The end of a context of a lease that has ended: one for each context, because a parent of the
-//     user's type takes part in it.
+//   - The contexts of leases that have ended: one for each context, which ends it, because a
+//     parent of the user's type takes part in that.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
 //
 // # Locking
 //
 // e.mu guards all state. It is never held while code of a driver or a user runs: no request, no
 // context of a user, no Observer, no logger. A method that requires it has the sentence "e.mu
-// must be held." in its comment. e.unlock starts to end the contexts of ended leases, waits for
-// them for 5 ms at most after it has released the mutex, and completes Close when nothing is left
-// to wait for.
+// must be held." in its comment. When a lease ends, its contexts are noted under e.mu. e.unlock
+// then starts the goroutines that end them, and waits for them for 5 ms at most after it has
+// released the mutex. It also completes Close when nothing is left to wait for.
 //
 // # Files
 //
