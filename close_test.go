@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -574,4 +577,71 @@ func TestCloseWaitsForARepetitionUnderWay(t *testing.T) {
 			t.Errorf("the last release is at %v, the first at %v", last, begun)
 		}
 	})
+}
+
+// TestCloseLogsWhatIsLeft checks that Close, whose time is limited, logs the number of locks that
+// it leaves to the end of their TTL.
+func TestCloseLogsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, log := newScript(), &lines{}
+		d.releases = repeat(50, releaseStep(releaseHangs))
+		c := open(t, d, dlock.WithLogger(slog.New(log)))
+		takes(t, c, "x")
+		takes(t, c, "y")
+		_ = c.Close()
+		if said := strings.Join(log.read(), "\n"); !strings.Contains(said, "2 locks are left") {
+			t.Errorf("the log is\n%s", said)
+		}
+	})
+}
+
+// slowDone is a context whose Done blocks once.
+type slowDone struct {
+	context.Context //nolint:containedctx // it is one
+	once            *sync.Once
+	called, goOn    chan struct{}
+}
+
+func (c slowDone) Done() <-chan struct{} {
+	c.once.Do(func() {
+		close(c.called)
+		<-c.goOn
+	})
+	return c.Context.Done()
+}
+
+// TestCloseEndsAWaiterWithAContextOfALease has a waiter that joins the line of a key when Close has
+// begun and has ended the waiter's context, which is of a lease. The caller has cancelled nothing,
+// so the error is ErrClosed, whichever of the two the waiter finds first.
+func TestCloseEndsAWaiterWithAContextOfALease(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			c := open(t, d)
+			held := takes(t, c, "x")
+			d.acquires = []acquireStep{
+				func(context.Context, *backend.Request) (*backend.Grant, error) {
+					time.Sleep(time.Minute)
+					return nil, errUnavailable
+				},
+			}
+			go func() { _, _ = c.Lock(t.Context(), "y") }() // the front of the line
+			synctest.Wait()
+			parent, cancel := held.Context(t.Context())
+			defer cancel()
+			ctx := slowDone{parent, new(sync.Once), make(chan struct{}), make(chan struct{})}
+			waited := make(chan error, 1)
+			go func() { _, err := c.Lock(ctx, "y"); waited <- err }()
+			<-ctx.called
+			go func() { _ = c.Close() }()
+			synctest.Wait()
+			close(ctx.goOn)
+			err := <-waited
+			wantErr(t, err, dlock.ErrClosed)
+			wantNoErr(t, err, context.Canceled)
+			time.Sleep(2 * time.Minute) // until the front has ended
+		})
+	}
 }

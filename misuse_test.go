@@ -216,9 +216,12 @@ func TestDriverThatAnswersAfterClose(t *testing.T) {
 		wantErr(t, (<-late).err, dlock.ErrClosed)
 		synctest.Wait()
 		wantStory(t, d, "acquire close")
-		const want = `WARN "dlock: not released after Close, the lock may stay taken for its ` +
-			`TTL" name=late`
-		if text := log.read(); !slices.Equal(text, []string{want}) {
+		want := []string{
+			`WARN "dlock: Close did not wait for all" ` +
+				`error=context deadline exceeded: 1 calls are under way`,
+			`WARN "dlock: not released after Close, the lock may stay taken for its TTL" name=late`,
+		}
+		if text := log.read(); !slices.Equal(text, want) {
 			t.Errorf("the log is %q, want %q", text, want)
 		}
 	})
@@ -443,6 +446,89 @@ func TestCloseWaitsForEvents(t *testing.T) {
 				takes(t, c, "x")
 				wantAt(t, "closed", closes(t, c), want, 0)
 				time.Sleep(handling)
+			})
+		})
+	}
+}
+
+// unsound is an error whose methods panic if the pointer is nil: as an error, it is not nil.
+type unsound struct{ text string }
+
+func (e *unsound) Error() string { return e.text }
+func (e *unsound) Unwrap() error { return errors.New(e.text) }
+
+// TestErrorThatPanics has a driver that returns errors whose methods panic. They cost no other lock
+// its lease, and not the process.
+func TestErrorThatPanics(t *testing.T) {
+	var none *unsound
+	for name, driver := range map[string]func() backend.Driver{
+		"Renew": func() backend.Driver {
+			d := newScript()
+			d.renews = repeat(1000, renewStep(
+				func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+					if g.Key == "x" {
+						return backend.Term{}, none
+					}
+					return prove(ctx, g)
+				}))
+			return d
+		},
+		"RenewAll": func() backend.Driver {
+			d := batching{newScript()}
+			d.renewAll = func(gs []*backend.Grant) []backend.Renewal {
+				all := proveAll(gs)
+				for i, g := range gs {
+					if g.Key == "x" {
+						all[i] = backend.Renewal{Err: none}
+					}
+				}
+				return all
+			}
+			return d
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := open(t, driver(), dlock.WithTTL(ttl))
+				x, y := takes(t, c, "x"), takes(t, c, "y")
+				<-x.Lost()
+				wantErr(t, x.Err(), dlock.ErrLost)
+				if err := y.Err(); err != nil {
+					t.Errorf("the other lease: %v", err)
+				}
+			})
+		})
+	}
+	for name, unlock := range map[string]func(context.Context, *dlock.Client) error{
+		"ReleaseAll": func(ctx context.Context, c *dlock.Client) error {
+			m, err := c.LockAll(ctx, []string{"x", "y"})
+			if err != nil {
+				return err
+			}
+			return m.Unlock(ctx)
+		},
+		"Release": func(ctx context.Context, c *dlock.Client) error {
+			lease, err := c.Lock(ctx, "x")
+			if err != nil {
+				return err
+			}
+			return lease.Unlock(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newCombining()
+				d.releaseAlls = []releaseAllStep{
+					func(context.Context, []*backend.Grant) []error { return []error{none, nil} },
+				}
+				d.releases = []releaseStep{
+					func(context.Context, *backend.Grant) error { return none },
+				}
+				if err := unlock(t.Context(), open(t, d)); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
 			})
 		})
 	}

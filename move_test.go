@@ -795,3 +795,34 @@ func TestAdoptionThatCloseUndoes(t *testing.T) {
 		<-closed
 	})
 }
+
+// TestUnlockForAMinimumHoldDuringAnExport has an Export that was executed and whose answer is lost,
+// and an Unlock meanwhile. No caller has the handle, so the exported grant is released.
+func TestUnlockForAMinimumHoldDuringAnExport(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, other := newHooked()
+		d.export = func(ctx context.Context, g *backend.Grant) (string, error) {
+			_, _ = d.movable.Export(ctx, g)
+			time.Sleep(time.Second)
+			return "", errServer
+		}
+		d.renew = func(context.Context, *backend.Grant) (backend.Term, error) {
+			return backend.Term{}, backend.ErrLost // the grant has moved to the handle
+		}
+		lease := takes(t, open(t, d), "x",
+			dlock.WithTTL(time.Hour), dlock.WithMinHold(30*time.Minute))
+		moved := make(chan error, 1)
+		go func() { _, err := lease.Export(t.Context()); moved <- err }()
+		synctest.Wait()
+		frees(t, lease)
+		wantErr(t, <-moved, dlock.ErrNotHeld)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Minute)
+		defer cancel()
+		next, err := open(t, other).Lock(ctx, "x")
+		if err != nil {
+			t.Fatalf("the grant was not released: %v", err)
+		}
+		frees(t, next)
+	})
+}

@@ -847,3 +847,26 @@ func TestEndsOfAnOuterLeaseDuringLockAll(t *testing.T) {
 		}
 	})
 }
+
+// TestReleaseAllThatDoesNotReturn has a driver that does not return from a request for several
+// locks, and ignores the end of its context. Unlock returns, and each lock is then released alone.
+func TestReleaseAllThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newCombining()
+		never := make(chan struct{})
+		d.releaseAlls = []releaseAllStep{func(context.Context, []*backend.Grant) []error {
+			<-never
+			return nil
+		}}
+		c := open(t, d)
+		m := locksAll(t, c, "a", "b")
+		wantErr(t, m.Unlock(t.Context()), dlock.ErrUncertain)
+		time.Sleep(time.Minute)
+		if n := len(d.of("release")); n != 2 {
+			t.Errorf("%d locks were released alone", n)
+		}
+		areFree(t, c, "a", "b")
+		close(never)
+	})
+}

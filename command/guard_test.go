@@ -235,21 +235,30 @@ func startRawGuard(t *testing.T, until time.Duration, argv ...string) *rawGuard 
 	t.Helper()
 	orders, ordersEnd := pipes(t)
 	answers, answersEnd := pipes(t)
-	args := append([]string{guard.Name, "3", "4", fmt.Sprint(int64(until)), argv[0]}, argv...)
-	cmd := dlockCommand(t.Context(), nil, args...)
-	cmd.ExtraFiles = []*os.File{orders, answersEnd}
+	cmd := dlockCommand(t.Context(), nil, guard.Name, "3", "4", "5", fmt.Sprint(int64(until)))
+	words := wordsOf(t, append([]string{argv[0]}, argv...))
+	cmd.ExtraFiles = []*os.File{orders, answersEnd, words}
 	output, outputEnd := pipes(t)
 	cmd.Stdout = outputEnd
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	closeAll(orders, answersEnd, outputEnd)
+	closeAll(orders, answersEnd, words, outputEnd)
 	_ = answers.SetReadDeadline(time.Now().Add(patience))
 	t.Cleanup(func() {
 		closeAll(ordersEnd)
 		_ = cmd.Wait()
 	})
 	return &rawGuard{cmd, ordersEnd, bufio.NewScanner(answers), bufio.NewScanner(output)}
+}
+
+// wordsOf returns a pipe with the path and the words of a command, as dlock sends them.
+func wordsOf(t *testing.T, words []string) *os.File {
+	t.Helper()
+	read, write := pipes(t)
+	fmt.Fprintf(write, "%d\x00%s\x00", len(words), strings.Join(words, "\x00"))
+	closeAll(write)
+	return read
 }
 
 func (g *rawGuard) expect(t *testing.T, want string) {
@@ -338,13 +347,13 @@ func TestGuardStartsNothingLate(t *testing.T) {
 				closeAll(ordersEnd)
 			}
 			cmd := dlockCommand(t.Context(), nil,
-				guard.Name, "3", "4", fmt.Sprint(int64(row.until)),
-				"/bin/sh", "sh", "-c", "echo ran >"+trace)
-			cmd.ExtraFiles = []*os.File{orders, answersEnd}
+				guard.Name, "3", "4", "5", fmt.Sprint(int64(row.until)))
+			words := wordsOf(t, []string{"/bin/sh", "sh", "-c", "echo ran >" + trace})
+			cmd.ExtraFiles = []*os.File{orders, answersEnd, words}
 			if err := cmd.Run(); err != nil {
 				t.Fatal(err)
 			}
-			closeAll(orders, answersEnd)
+			closeAll(orders, answersEnd, words)
 			if text, _ := io.ReadAll(answers); string(text) != row.answer {
 				t.Errorf("the guard answers %q, want %q", text, row.answer)
 			}
@@ -486,6 +495,14 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 				if test $! = $b; then leads $b; else echo void; fi) # its parent ends
 				kill -9 $PPID; sleep 1000`,
 		},
+		"the group, of a process that was left": {
+			outer: `timeout 30 "$@"; read c <number; kill -0 $c 2>/dev/null || echo ended`,
+			want:  "ended",
+			command: `(setsid sh -c 'trap "" TERM; c=$1
+				until ! kill -0 -$c 2>/dev/null; do sleep 0.05; done; sleep 0.1
+				echo $((c - 1)) >/proc/sys/kernel/ns_last_pid; setsid sleep 1000 >/dev/null &
+				test $! = $c || echo void; echo $c >number; wait' sh $$ &)`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -526,11 +543,35 @@ func inNamespace(t *testing.T, script, command string) (stdout, stderr string) {
 	return strings.TrimSpace(string(output)), message.String()
 }
 
-// A signal that comes while dlock keeps a lock for --min-hold ends dlock.
+// A signal that comes while dlock keeps a lock for --min-hold ends dlock, whatever the exit code of
+// the command was. So does a signal that ended the command.
 func TestMinHoldIsInterrupted(t *testing.T) {
 	t.Parallel()
-	p := startDlock(t, fileURL(t), "try", "-v", "--min-hold", "1h", "x", "--", "true")
-	p.noted("keeping")
-	p.send(syscall.SIGTERM)
-	p.code(exitSignal + int(syscall.SIGTERM))
+	for _, command := range []string{"exit 0", "exit 3", "echo in; exec sleep 1000"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			p := startDlock(t, fileURL(t), "try", "-v", "--min-hold", "1h", "x", "--",
+				"sh", "-c", command)
+			if strings.Contains(command, "in") {
+				p.expect("in")
+			} else {
+				p.noted("keeping")
+			}
+			p.send(syscall.SIGTERM)
+			p.code(exitSignal + int(syscall.SIGTERM))
+		})
+	}
+}
+
+// The guard is not found by a word of its command, as pkill -f would: it has to end the job.
+func TestGuardDoesNotShowTheCommand(t *testing.T) {
+	t.Parallel()
+	const word = "a-word-of-the-command"
+	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c", "echo $PPID; read line", word)
+	words, err := os.ReadFile("/proc/" + p.line() + "/cmdline")
+	if err != nil || strings.Contains(string(words), word) {
+		t.Errorf("the guard is %q, %v", words, err)
+	}
+	p.write("end")
+	p.code(0)
 }

@@ -210,7 +210,8 @@ func (h *holder) freshen(ctx context.Context) error {
 	if time.Until(h.lease.Deadline()) > h.flags.ttl/2 {
 		return nil
 	}
-	return h.lease.Extend(ctx)
+	_ = h.lease.Extend(ctx)
+	return h.lease.Err() // without an answer, the lease goes on
 }
 
 // hold runs the command under the lock. Its error has the exit code of the
@@ -231,6 +232,9 @@ func (h *holder) hold(path string, argv []string) error {
 		if h.drain(); h.interrupt == nil {
 			h.say("%q: the guard process of the command was killed", h.name)
 		}
+	}
+	if h.flags.minHold > 0 && sig != 0 && (key || sig == h.forwarded) {
+		h.interrupt = sig // it ends the minimum hold, too
 	}
 	job.Leave(h.flags.leave || h.flags.onLost == onLostContinue)
 	defer job.Close(partingWait) // while the lock is released, the guard ends

@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"syscall"
 
@@ -19,8 +20,9 @@ the resource refuse smaller numbers. The numbers of holders with --shared or
 
 The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and all
 its processes get SIGTERM, and SIGKILL after --grace. They have ended before the
-lock can pass to another holder. If the lock is broken, the next holder has it at
-once; SIGTERM comes as soon as dlock notices. A second process, the guard, is
+lock can pass to another holder. If the lock is broken, or if a lock with
+lock=session loses its connection, the next holder has it at once; SIGTERM comes
+as soon as dlock notices. A second process, the guard, is
 the parent of COMMAND. It kills the job at the end of the lease if dlock is
 stopped, and at once if dlock is killed. Processes of other users are not ended.
 
@@ -104,7 +106,8 @@ func splitCommand(cmd *cobra.Command, args []string) (name string, argv []string
 	case dash == 1:
 		name, argv = args[0], args[1:]
 	case dash > 1:
-		return "", nil, usagef("one NAME stands before --, not %d words: %q", dash, args[:dash])
+		// The error does not quote the words: one may be a URL with a password.
+		return "", nil, usagef("one NAME stands before --, not %d words", dash)
 	case dash < 0 && len(args) > 0:
 		return "", nil, usagef("-- must stand between NAME and COMMAND")
 	default:
@@ -163,10 +166,18 @@ func (f *lockFlags) runOnce(
 	if sig := h.signals.end(); sig != nil {
 		h.interrupt = sig
 	}
-	if h.interrupt != nil && err == nil {
+	if h.interrupt != nil && isFinished(err) {
 		err = interrupted{h.interrupt.(syscall.Signal)}
 	}
 	return cmp.Or(h.interrupt, h.forwarded), err
+}
+
+// isFinished reports whether err is the end of a command that no signal has ended.
+func isFinished(err error) bool {
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		return exit.err == nil && exit.signal == 0
+	}
+	return err == nil
 }
 
 // must panics if err is not nil: only a mistake in this program causes such an error.

@@ -259,6 +259,16 @@ var shellRows = []shellRow{
 		flock: "flock has no names",
 	},
 	{
+		name:   "a command of a dlock under a dlock with a pipe reads from the terminal",
+		script: `"$@" "$1" run y -- sh -c 'read line </dev/tty; echo got $line' | cat; echo over`,
+		talk: func(p *dlockProcess) {
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("over")
+		},
+		flock: "flock has no names",
+	},
+	{
 		name: "a command that stops itself",
 		script: `set -m; "$@" sh -c 'echo in; kill -STOP $$; echo on'; ` +
 			`echo stopped; fg; echo code $?`,
@@ -332,12 +342,14 @@ while kill -0 $(cat $f) 2>/dev/null; do sleep 0.1; done; rm $f; echo gone`,
 	},
 	{
 		name: "a guard that is killed leaves the terminal to the script",
-		script: `"$@" sh -c 'echo in; kill -9 $PPID; sleep 1000'; ` +
-			`echo code $?; read line; echo got $line`,
+		script: `"$@" sh -c 'stty -echo </dev/tty; echo in; kill -9 $PPID; sleep 1000'; ` +
+			`echo code $?; read line; echo got $line; ` +
+			`stty -a | grep -qe " -echo " || echo modes restored`,
 		talk: func(p *dlockProcess) {
 			p.shows("code 137")
 			p.keys("on\n")
 			p.shows("got on")
+			p.shows("modes restored")
 		},
 		flock: "flock has no guard",
 	},

@@ -86,10 +86,11 @@ func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time
 // driver may call it on any goroutine, and at any time after the request was sent. It blocks for
 // e.mu and, while contexts end, for endTimeout at most.
 func (a *acquisition) onLost(cause error) {
+	reason := reportedLoss(cause)
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
-	a.markLost(cause, errReportedGone)
+	a.markLost(reason)
 }
 
 // pin is how far a grant is bound to its lease. A grant is never loose again: after an unknown
@@ -106,21 +107,16 @@ const (
 // isMoving reports whether a request is under way that changes the grant.
 func (p pin) isMoving() bool { return p >= inDowngrade }
 
-// markLost ends the leases of a because the server reported that the grant is gone. The reason is
-// cause, or bare if cause is a mere ErrLost. If a is not live, markLost only stores the reason:
-// checkGrant refuses a grant that is lost already, and a release that finds nothing returns the
-// reason. If an Export is under way, the server may have executed it, so the grant is released like
-// one that may come late. e.mu must be held.
-func (a *acquisition) markLost(cause, bare error) {
-	cause = explained(cause, bare)
-	if !isLost(cause) {
-		cause = fmt.Errorf("%w: %w", backend.ErrLost, cause)
-	}
-	a.reason = cause
+// markLost ends the leases of a because the server reported that the grant is gone. If a is not
+// live, markLost only stores the reason: checkGrant refuses a grant that is lost already, and a
+// release that finds nothing returns the reason. If an Export is under way, the server may have
+// executed it, so the grant is released like one that may come late. e.mu must be held.
+func (a *acquisition) markLost(reason error) {
+	a.reason = reason
 	if !a.live() {
 		return
 	}
-	a.endTenures(cause)
+	a.endTenures(reason)
 	if a.repeat || a.pin == inExport {
 		a.settle()
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,9 @@ type ending struct {
 // once.
 func (e *Engine) Close() error {
 	holds := e.endLeases()
-	_ = e.awaitQuietUntil(later(time.Now(), holds).Add(closeTimeout))
+	if err := e.awaitQuietUntil(later(time.Now(), holds).Add(closeTimeout)); err != nil {
+		e.Log(slog.LevelWarn, "dlock: Close did not wait for all", slog.Any("error", err))
+	}
 	return e.finish()
 }
 

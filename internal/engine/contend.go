@@ -90,7 +90,7 @@ func (e *Engine) await(ctx context.Context, done <-chan struct{}, w *waiter) (tu
 		return w.turn, nil
 	case <-done:
 		e.abandon(w)
-		return turn{}, ContextError(ctx)
+		return turn{}, e.endOf(ctx)
 	case <-e.closing.Done():
 		e.abandon(w)
 		return turn{}, backend.ErrClosed
@@ -222,8 +222,8 @@ func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) boo
 	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.closing)
 	defer bound.Cancel()
 	term, err := e.driver.Renew(bound, grant)
-	if isLost(err) {
-		a.onLost(explained(err, errGoneAtRenewal))
+	if r := read(err, errGoneAtRenewal); r.loss != nil {
+		a.onLost(r.loss)
 	}
 	if err != nil || term.Sent.Before(grant.Term.Sent) {
 		return false

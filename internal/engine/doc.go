@@ -9,7 +9,7 @@
 //     it can arrive any more. Renewals, losses, releases and late answers belong to it.
 //   - grant: the server's positive answer to an acquisition.
 //   - term: the period for which a grant or a renewal proves that the server keeps the lock:
-//     one TTL, from the time at which that request was begun.
+//     the TTL and the lock-delay, from the time at which that request was begun.
 //   - fence: a number that grows with each grant of the server and, in its low 12 bits, with
 //     each hand-off of that grant.
 //   - tenure: the time for which one holder in this process has an acquisition, from the grant
@@ -35,23 +35,23 @@
 // A lease ends at the first of these events, and stays ended:
 //
 //   - Unlock, or an Export to another process.
-//   - Its deadline: the end of the term, less a margin of 1 % of the TTL and 10 ms; or, if that
-//     is earlier, the end of the maximum hold that the user has set for it. The scheduler wakes
-//     at the deadline and ends the lease: the channel of Lost is closed, and its contexts end.
-//     Calls of Err, Lost, Deadline, Context and Unlock compare the clocks themselves, so they
-//     are right even if the scheduler has not run yet. Elapsed time is the larger of the
+//   - Its deadline: the end of the term, less the lock-delay and a margin of 1 % of the TTL and 10
+//     ms; or, if that is earlier, the end of the maximum hold that the user has set for it. The
+//     scheduler wakes at the deadline and ends the lease: the channel of Lost is closed, and its
+//     contexts end. Calls of Err, Lost, Deadline, Context and Unlock compare the clocks themselves,
+//     so they are right even if the scheduler has not run yet. Elapsed time is the larger of the
 //     monotonic and the wall-clock time. While a lease is held, the scheduler compares the two
 //     every 50 ms and so detects a suspend of the machine. It then ends what is over, and renews
 //     the rest at once.
-//   - The server's report that the grant is gone: the answer to a renewal, or a call of the
-//     function Request.Lost by the driver.
+//   - The server's report that the grant is gone: the answer to a renewal, a Downgrade or an
+//     Export, or a call of the function Request.Lost by the driver.
 //   - Close, which ends all leases with ErrClosed.
 //
 // A lease that ends by its deadline or by a report is lost: its reason wraps ErrLost. If the answer
-// to the release is the first report of a loss, Unlock returns it, and it becomes the reason. A
-// lease that the user forgot without Unlock, as the garbage collector detects, is dropped. If all
-// leases of an acquisition are dropped, it is renewed no more: they end at their deadline, and it
-// is released at the end of the term.
+// to the release is the first report of a loss, Unlock returns it, and it becomes the reason; the
+// contexts have ended before that. A lease that the user forgot without Unlock, as the garbage
+// collector detects, is dropped. If all leases of an acquisition are dropped, it is renewed no
+// more: they end at their deadline, and it is released at the end of the term.
 //
 // The reason is one error. Err, the cause of the lease's contexts, the error of Do, the event
 // and the log record all carry it. If the driver's error is ErrLost without a text, the reason says
@@ -75,7 +75,7 @@
 // In the line, a waiter blocks in await, on its own channel, until serve, a hand-off, a shared
 // grant or an entry that passes to it gives it a turn: the right to go on at the front. At the
 // front it blocks in wait: in the driver's Wait, or in a pause if the driver cannot wake waiters. A
-// Wait lasts for a third of the TTL at most, unless the driver says that no message to the waiter
+// Wait lasts for about a third of the TTL, unless the driver says that no message to the waiter
 // can be lost (Busy.Reliable). After an error without an answer, a waiter pauses in pauseAfter.
 //
 // # States
@@ -107,11 +107,11 @@
 //
 // A grant is kept if it is unlocked before the minimum hold that the user has set is over. It is
 // orphaned if its leases ended at the deadline, or if a release of it had no answer: the server may
-// still have it. In the first case it is released at the end of its term, or when its last holder
-// calls Unlock, and in the second case again after a pause that grows. It is settled if a request
-// of unknown outcome may still be executed after the release. The release is then repeated at
-// growing intervals for Capabilities.Late, the longest delay after which the server executes a
-// request.
+// still have it. In the first case it is released at the end of its term or, without a lock-delay,
+// when its last holder calls Unlock, and in the second case again after a pause that grows. It is
+// settled if a request of unknown outcome may still be executed after the release. The release is
+// then repeated at growing intervals for Capabilities.Late, the longest delay after which the
+// server executes a request.
 //
 // A tenure that comes by a hand-off is pending until the waiter's Lock has taken it. Then it is
 // held, until its last lease ends:
@@ -121,8 +121,8 @@
 //	held     .     over
 //	over     .     .
 //
-// A lease is unlocked by its user's Unlock or Export, or ended by a loss or by Close. An Unlock
-// after that end returns the reason:
+// A lease is unlocked by its user's Unlock, or ended by a loss, an Export or Close. An Unlock after
+// that end returns the reason:
 //
 //	          drop     end    unlock
 //	held      dropped  ended  unlocked
@@ -139,10 +139,11 @@
 // At the front, the request is a call of the driver on the goroutine of Lock. The driver returns
 // when the context ends, even if the server is granting the lock at that moment, and Lock returns
 // at once. An answer that comes later is dropped, so the outcome of that request is unknown. If the
-// next waiter has equal TTL, lock-delay, meta, kind and fairness, the acquisition passes to it:
-// that waiter repeats the request under the same owner, and the server answers with the queue entry
-// or the grant that this owner has. Otherwise the acquisition is released in the background, and
-// the repetitions of the release remove what the server grants late.
+// server may have something of it, and the next waiter has equal TTL, lock-delay, meta, kind and
+// fairness, the acquisition passes to it: that waiter repeats the request under the same owner, and
+// the server answers with the queue entry or the grant that this owner has. Otherwise the
+// acquisition is released in the background, and the repetitions of the release remove what the
+// server grants late.
 //
 // # A hand-off
 //
@@ -163,13 +164,15 @@
 // A shared grant or a permit does not exclude the next waiter of the line, so its acquisition
 // leaves the front as soon as it is granted. A reader that comes within the limits of a hand-off
 // begins a tenure on a shared grant without a request, and with the same fence. A permit is handed
-// off to the first waiter behind the front: the front is requesting another permit meanwhile. A
-// request of another kind or limit than the front's is sent at once, outside of the line, so that
-// the server reports the conflict. AcquireAll waits for a lock only while it holds none of the
-// others. As a rule it waits for the lock whose key is the lowest, so that calls do not keep each
-// other from all of their locks; all.go has the exceptions. If the driver is a Combiner, the
-// attempt for the rest is one request, and so is the release of all. Each lock still has its own
-// acquisition. A repetition of its release, and all that follows, is about it alone.
+// off to the first waiter behind the front: the front is requesting another permit meanwhile.
+// Outside of the line, at once, goes a request with another limit than the front's, so that the
+// server reports the conflict. So does an attempt that does not wait, for a permit or a shared
+// lock, while the front requests the same and no writer waits. AcquireAll waits for a lock only
+// while it holds none of the others. As a rule it waits for the lock whose key is the lowest, so
+// that calls do not keep each other from all of their locks; all.go has the exceptions. If the
+// driver is a Combiner, the attempt for the rest is one request, and so is the release of all. Each
+// lock still has its own acquisition. A repetition of its release, and all that follows, is about
+// it alone.
 //
 // # Downgrade, Export, Adopt
 //
@@ -193,9 +196,10 @@
 //
 //   - The scheduler: one, from New to Close. It keeps acquisitions in a heap by their next
 //     deadline, renewal or release, and never calls the driver itself.
-//   - Renewals: two per batch of equal TTL, one that calls the driver and one that waits for it; or
-//     up to 16 for renewals that are sent one by one, not counting those that have lasted for more
-//     than 100 ms. Each request is limited by TTL/3 and by 5 s.
+//   - Renewals: two per batch of equal TTL, because the first does not wait for longer than the
+//     limit for the second, which calls the driver; or up to 16 for each batch that is sent one by
+//     one, not counting those that have lasted for more than 100 ms. Each request is limited by
+//     TTL/3 and by 5 s.
 //   - Releases in the background: 64, not counting those that have lasted for more than 100 ms, so
 //     that a silent server does not delay the releases on another server of the same client. A
 //     release lasts for 5 s at most, so a silent server has up to 3,200. During Close the number is
@@ -208,6 +212,7 @@
 //     the loop, too.
 //   - The contexts of leases that have ended: one for each context, which ends it, because a
 //     parent of the user's type takes part in that.
+//   - Close: two, of which the first joins the others and the second calls the driver's Close.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
 //
 // # Locking

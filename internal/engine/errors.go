@@ -90,9 +90,53 @@ func errGoneWhen(it string) error {
 	return fmt.Errorf("%w: the server had it no more when it was %s", backend.ErrLost, it)
 }
 
+// reading is what the engine reads from the error of a request. Reading runs the methods of the
+// error, which are code of a driver, so e.mu must not be held.
+type reading struct {
+	err           error // nil: success
+	loss          error // the reason, if the server reported a loss
+	isNotHeld     bool
+	isUnavailable bool // the request was not executed
+	isUnknown     bool // the outcome is unknown
+}
+
+// read reads err, and bare is the reason of a loss without a text. An error whose methods panic,
+// such as a nil pointer in an interface, costs the request and not the process.
+func read(err, bare error) (r reading) {
+	if err == nil {
+		return reading{}
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			err := fmt.Errorf("the methods of its error of type %T panicked: %v", err, value)
+			r = reading{err: err, isUnknown: true}
+		}
+	}()
+	r = reading{
+		err: err, isUnknown: isUnknown(err), isNotHeld: errors.Is(err, backend.ErrNotHeld),
+		isUnavailable: errors.Is(err, backend.ErrUnavailable),
+	}
+	if isLost(err) {
+		r.loss = explained(err, bare)
+	}
+	return r
+}
+
+// reportedLoss returns the reason of a loss that the driver reported with cause.
+func reportedLoss(cause error) error {
+	switch r := read(cause, errReportedGone); {
+	case r.err == nil:
+		return errReportedGone
+	case r.loss == nil:
+		return fmt.Errorf("%w: %w", backend.ErrLost, r.err)
+	default:
+		return r.loss
+	}
+}
+
 // explained returns the reason of a loss: err, or bare if err has no other text than ErrLost.
 func explained(err, bare error) error {
-	if err == nil || err == backend.ErrLost { //nolint:errorlint // a wrapped one has a text
+	if err == backend.ErrLost { //nolint:errorlint // a wrapped one has a text
 		return bare
 	}
 	return err

@@ -87,22 +87,23 @@ func (l *Lease) downgraded(ctx context.Context, shared *backend.Grant, err error
 
 // applyDowngrade applies the answer to a Downgrade. It returns the reason if l has ended.
 func (l *Lease) applyDowngrade(shared *backend.Grant, err error) (ended error) {
+	r := read(err, errGoneAtDowngrade)
 	a := l.tenure.acq
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
 	a.pin = pinned
-	if isLost(err) && a.live() { // else the release may have been first
-		a.markLost(err, errGoneAtDowngrade)
+	if r.loss != nil && a.live() { // else the release may have been first
+		a.markLost(r.loss)
 	}
 	switch ended = l.check(); {
 	case ended != nil:
-	case err == nil:
+	case r.err == nil:
 		now := e.now()
 		a.grant, a.mode = shared, backend.Shared
 		a.prove(shared.Term, now)
 		a.open(now)
-	case isUnknown(err):
+	case r.isUnknown:
 		a.mode = eitherMode
 	}
 	return ended
@@ -167,24 +168,25 @@ func (l *Lease) exported(ctx context.Context, x *Exported, err error) error {
 
 // applyExport applies the answer to an Export. It returns the reason if l had ended before.
 func (l *Lease) applyExport(x *Exported, err error) (ended error) {
+	r := read(err, errGoneAtExport)
 	t := l.tenure
 	a := t.acq
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
 	a.pin = pinned
-	if isLost(err) && a.live() { // else the release may have been first
-		a.markLost(err, errGoneAtExport)
+	if r.loss != nil && a.live() { // else the release may have been first
+		a.markLost(r.loss)
 	}
 	switch ended = l.check(); {
 	case ended != nil:
-		a.repeat = a.repeat || err == nil // no caller gets the ticket
-	case err == nil:
+		a.repeat = a.repeat || r.err == nil || r.isUnknown // no caller gets the ticket
+	case r.err == nil:
 		x.Mode, x.Handoff = a.mode, int(t.local)
 		t.end(backend.ErrNotHeld)
 		a.on(exportEvent)
 		a.leave(turn{kind: requestTurn})
-	case isUnknown(err):
+	case r.isUnknown:
 		t.end(backend.ErrNotHeld)
 		a.repeat = true
 		a.releaseInBackground()
@@ -235,7 +237,9 @@ func (a *acquisition) adopt(ctx context.Context, ticket string) (*backend.Grant,
 	if err == nil {
 		return grant, nil
 	}
-	err = explained(err, errGoneAtAdoption)
+	if r := read(err, errGoneAtAdoption); r.loss != nil {
+		err = r.loss
+	}
 	err, a.attempted = e.RequestError(ctx, err), isUnknown(err)
 	e.mu.Lock()
 	defer e.unlock()

@@ -252,21 +252,22 @@ func (a *acquisition) onSent() {
 // released handles the answer to a release, and gives the next waiter of the line its turn.
 // ErrNotHeld is success if an earlier release may have been executed, and a loss otherwise.
 func (a *acquisition) released(err error) (answered bool, _ error) {
+	r := read(err, errGoneAtRelease)
 	e := a.engine
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
-	case err == nil:
-	case !errors.Is(err, backend.ErrNotHeld) && !isLost(err):
+	case r.err == nil:
+	case !r.isNotHeld && r.loss == nil:
 		a.silences++
-		if !errors.Is(err, backend.ErrUnavailable) { // else it was not executed
+		if !r.isUnavailable { // else it was not executed
 			a.unanswered++
 		}
-		return false, err
+		return false, r.err
 	case a.unanswered > 0 && a.reason == nil && a.grant != nil && a.expiry(e.now()) == nil:
 		err = nil
-	default:
-		err = a.lossAtRelease(err)
+	default: // the release may be the first to detect the loss
+		err = cmp.Or(a.reason, r.loss, errGoneAtRelease)
 	}
 	if a.repeat {
 		a.settle()
@@ -290,17 +291,6 @@ func (a *acquisition) toRelease() *backend.Grant {
 		grant.State = a.busy.State
 	}
 	return grant
-}
-
-// lossAtRelease returns the reason of a loss that the release was the first to detect.
-func (a *acquisition) lossAtRelease(err error) error {
-	switch {
-	case a.reason != nil:
-		return a.reason
-	case isLost(err):
-		return explained(err, errGoneAtRelease)
-	}
-	return errGoneAtRelease
 }
 
 // settle plans the next repetition of an answered release, because one of the requests may be

@@ -217,16 +217,25 @@ func (e *Engine) renewAll(ctx context.Context, members []*acquisition) {
 	defer bound.Cancel()
 	result := make(chan answers, 1)
 	e.jobs.Go(func() { e.requestAnswers(bound, members, result) })
-	got := answers{failure: errAborted}
+	e.renewedAll(members, awaitDriver(bound, limit, result, answers{failure: errAborted}))
+}
+
+// awaitDriver returns the result of a call of the driver with ctx, which ends after limit at most.
+// It returns missing if the driver ignores the end of ctx.
+func awaitDriver[T any](
+	ctx context.Context, limit time.Duration, result <-chan T, missing T,
+) T {
 	select {
-	case got = <-result:
-	case <-bound.Done():
-		select {
-		case got = <-result:
-		case <-time.After(limit / gracePart): // the driver ignores the end of its context
-		}
+	case got := <-result:
+		return got
+	case <-ctx.Done():
 	}
-	e.renewedAll(members, got)
+	select {
+	case got := <-result:
+		return got
+	case <-time.After(limit / gracePart):
+		return missing
+	}
 }
 
 // renewedAll handles the answers to a batch under one lock: members that are lost would otherwise
@@ -371,20 +380,20 @@ const (
 
 // answer is the answer to a renewal.
 type answer struct {
+	reading
 	term backend.Term
-	err  error
 	late error // if the lease ends without a later answer; see overdue
 	how  renewalKind
 }
 
-// newAnswer formats the error of an answer, so that no mutex is held meanwhile.
+// newAnswer reads and formats the error of an answer, so that no mutex is held meanwhile.
 func newAnswer(term backend.Term, err error, how renewalKind) *answer {
 	if err == nil && term.Sent.IsZero() {
 		err = ErrNothing
 	}
-	r := &answer{term: term, err: err, how: how}
-	if err != nil {
-		r.late = overdue(err)
+	r := &answer{reading: read(err, errGoneAtRenewal), term: term, how: how}
+	if r.err != nil {
+		r.late = overdue(r.err)
 	}
 	return r
 }
@@ -409,8 +418,8 @@ func (a *acquisition) apply(r *answer) {
 	case !relevant: // the planned release of an orphan also frees a grant that was prolonged
 	case r.err == nil:
 		a.prove(r.term, now)
-	case isLost(r.err) && a.pin != inExport: // else the answer to the Export decides
-		a.markLost(r.err, errGoneAtRenewal)
+	case r.loss != nil && a.pin != inExport: // else the answer to the Export decides
+		a.markLost(r.loss)
 		return
 	case r.how == extension: // the caller's context decided how long it waited; the plan stands
 		a.overdue = r.late

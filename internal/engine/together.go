@@ -81,10 +81,11 @@ func (e *Engine) requestAll(ctx context.Context, members []*acquisition) (failed
 	if err == nil && (len(grants) != len(reqs) || slices.Contains(grants, nil)) {
 		err = ErrNothing
 	}
+	isUncertain := isUnknown(err)
 	e.mu.Lock()
 	defer e.unlock()
 	for i, a := range members {
-		if a.attempted = isUnknown(err); err == nil {
+		if a.attempted = isUncertain; err == nil {
 			a.grant = grants[i]
 		}
 	}
@@ -114,28 +115,38 @@ func asTaken(err error) error {
 }
 
 // releaseTogether releases the acquisitions of unlocks in one request. A release without an answer
-// goes on alone.
+// goes on alone, also if the driver does not return.
 func (e *Engine) releaseTogether(ctx context.Context, now time.Time, unlocks []*unlocking) {
-	answers := slices.Repeat([]error{errAborted}, len(unlocks))
-	defer func() { // also if the driver panics, or ends the goroutine
-		if value := recover(); value != nil {
-			answers = slices.Repeat([]error{e.recovered(value)}, len(unlocks))
-		}
-		for i, u := range unlocks {
-			u.released(ctx, now, answers[i])
-		}
-	}()
+	limit := unlocks[0].tenure.acq.lock.requestLimit()
+	bound := bound.From(ctx, now, limit).EndWith(e.working)
+	defer bound.Cancel()
+	result := make(chan []error, 1)
+	e.mu.Lock()
+	e.start(func() { e.requestReleases(bound, unlocks, result) })
+	e.unlock()
+	missing := slices.Repeat([]error{errAborted}, len(unlocks))
+	for i, answer := range awaitDriver(bound, limit, result, missing) {
+		unlocks[i].released(ctx, now, answer)
+	}
+}
+
+// requestReleases calls the driver for releaseTogether, which may have given up when the driver
+// returns. If it panics, or ends the goroutine, each release gets that as its answer.
+func (e *Engine) requestReleases(
+	ctx context.Context, unlocks []*unlocking, result chan<- []error,
+) {
 	grants := make([]*backend.Grant, len(unlocks))
 	for i, u := range unlocks {
 		grants[i] = u.tenure.acq.toRelease()
 	}
-	bound := bound.From(ctx, now, unlocks[0].tenure.acq.lock.requestLimit()).EndWith(e.working)
-	defer bound.Cancel()
-	got := e.combiner.ReleaseAll(bound, grants)
-	if len(got) != len(unlocks) {
-		got = slices.Repeat([]error{ErrNothing}, len(unlocks))
-	}
-	answers = got
+	var answers []error
+	defer func() {
+		if failure := e.recovered(recover()); len(answers) != len(unlocks) {
+			answers = slices.Repeat([]error{failure}, len(unlocks))
+		}
+		result <- answers
+	}()
+	answers = e.combiner.ReleaseAll(ctx, grants)
 }
 
 // released handles the answer to a release that was sent for several acquisitions.

@@ -20,6 +20,53 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestGuardEndsEverything",
 	},
 	{
+		guard:   "command: no number spares a process that was left",
+		file:    "command/internal/guard/job_unix.go",
+		without: "a process that gets the number of the ended command is never ended",
+		edits:   []edit{{old: "group == j.pid && !j.empty", new: "group == j.pid"}},
+		pkg:     "command", test: "TestNumbersAreUsedAgain",
+	},
+	{
+		guard:   "command: a nested job gets the terminal",
+		file:    "command/internal/guard/job_unix.go",
+		without: "a job of a dlock under a dlock with a pipe hangs when it reads from the terminal",
+		edits:   []edit{{old: "!j.isInFront() && !j.lacksTerminal():", new: "!j.isInFront():"}},
+		pkg:     "command", test: "TestShells",
+	},
+	{
+		guard:   "command: a killed guard leaves the modes of the terminal",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "the echo stays off after a password prompt whose guard was killed",
+		edits:   []edit{{old: "\t\tt.restore()\n", new: ""}},
+		pkg:     "command", test: "TestShells",
+	},
+	{
+		guard:   "command: the guard does not show the command",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "pkill -9 -f with a word of the job kills its guard, too",
+		edits: []edit{{
+			old: "\t\tos.Args[0], Name,\n", new: "\t\tstrings.Join(c.Args, \" \"), Name,\n",
+		}},
+		pkg: "command", test: "TestGuardDoesNotShowTheCommand",
+	},
+	{
+		guard: "command: a signal that ends the job ends a minimum hold", file: "command/holder.go",
+		without: "after SIGTERM dlock stays until the end of --min-hold",
+		edits: []edit{{
+			old: "if h.flags.minHold > 0 && sig != 0 &&",
+			new: "if h.flags.minHold > 0 && sig < 0 &&",
+		}},
+		pkg: "command", test: "TestMinHoldIsInterrupted",
+	},
+	{
+		guard: "command: a signal counts more than the code of the job", file: "command/run.go",
+		without: "a loop around dlock goes on after SIGTERM during --min-hold",
+		edits: []edit{{
+			old: "return exit.err == nil && exit.signal == 0", new: "return exit == nil",
+		}},
+		pkg: "command", test: "TestMinHoldIsInterrupted",
+	},
+	{
 		guard: "command: orphans are adopted", file: "command/internal/guard/job_linux.go",
 		without: "a process that has forked twice outlives a lost lock",
 		edits: []edit{{
@@ -383,7 +430,7 @@ var commandMutants = []mutant{
 		file:    "command/internal/guard/job_unix.go",
 		without: "a terminal hangs when its command stops itself",
 		edits: []edit{{
-			old: "sig == syscall.SIGSTOP && !j.isInFront():",
+			old: "sig == syscall.SIGSTOP && !j.isInFront() && !j.lacksTerminal():",
 			new: "sig == syscall.SIGSTOP:",
 		}},
 		pkg: "command", test: "TestShells/bash/a_command_that_stops_itself",
@@ -431,7 +478,7 @@ var commandMutants = []mutant{
 	{
 		guard: "command: a signal during --min-hold is not forgotten", file: "command/run.go",
 		without: "a loop around dlock goes on after Ctrl-C",
-		edits:   []edit{{old: "if h.interrupt != nil && err == nil {", new: "if false {"}},
+		edits:   []edit{{old: "if h.interrupt != nil && isFinished(err) {", new: "if false {"}},
 		pkg:     "command", test: "TestMinHoldIsInterrupted",
 	},
 	{

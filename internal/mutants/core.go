@@ -470,14 +470,22 @@ var coreMutants = []mutant{
 		without: "Unlock returns ErrLost because a Downgrade came after the release",
 		edits: []edit{
 			{
-				old: "if isLost(err) && a.live() { // else the release may have been first\n" +
-					"\t\ta.markLost(err, errGoneAtDowngrade)",
-				new: "if isLost(err) {\n\t\ta.markLost(err, errGoneAtDowngrade)",
+				old: "e := a.engine\n\te.mu.Lock()\n\tdefer e.unlock()\n\ta.pin = pinned\n" +
+					"\tif r.loss != nil && a.live() { // else the release may have been first\n" +
+					"\t\ta.markLost(r.loss)\n\t}\n\tswitch ended = l.check(); {\n" +
+					"\tcase ended != nil:\n\tcase",
+				new: "e := a.engine\n\te.mu.Lock()\n\tdefer e.unlock()\n\ta.pin = pinned\n" +
+					"\tif r.loss != nil {\n" +
+					"\t\ta.markLost(r.loss)\n\t}\n\tswitch ended = l.check(); {\n" +
+					"\tcase ended != nil:\n\tcase",
 			},
 			{
-				old: "if isLost(err) && a.live() { // else the release may have been first\n" +
-					"\t\ta.markLost(err, errGoneAtExport)",
-				new: "if isLost(err) {\n\t\ta.markLost(err, errGoneAtExport)",
+				old: "if r.loss != nil && a.live() { // else the release may have been first\n" +
+					"\t\ta.markLost(r.loss)\n\t}\n\tswitch ended = l.check(); {\n" +
+					"\tcase ended != nil:\n\t\ta.repeat",
+				new: "if r.loss != nil {\n" +
+					"\t\ta.markLost(r.loss)\n\t}\n\tswitch ended = l.check(); {\n" +
+					"\tcase ended != nil:\n\t\ta.repeat",
 			},
 		},
 		pkg: ".", test: "TestUnlockDuringAMove",
@@ -606,16 +614,64 @@ var coreMutants = []mutant{
 		pkg:     "internal/engine", test: "TestUnlockAsCloseBegins",
 	},
 	{
-		guard: "a loss is ErrLost", file: "internal/engine/acquisition.go",
+		guard: "a loss is ErrLost", file: "internal/engine/errors.go",
 		without: "an Observer does not recognize a loss for which the driver gives its own cause",
-		edits:   []edit{{old: "cause = fmt.Errorf(\"%w: %w\", backend.ErrLost, cause)", new: ""}},
-		pkg:     ".", test: "TestLossByTheServerIsErrLost",
+		edits: []edit{{
+			old: "return fmt.Errorf(\"%w: %w\", backend.ErrLost, r.err)", new: "return r.err",
+		}},
+		pkg: ".", test: "TestLossByTheServerIsErrLost",
 	},
 	{
-		guard: "a loss has a reason", file: "internal/engine/acquisition.go",
+		guard: "a loss has a reason", file: "internal/engine/errors.go",
 		without: "after a Break the log has no other text than \"lock lost\"",
-		edits:   []edit{{old: "	cause = explained(cause, bare)\n", new: ""}},
+		edits:   []edit{{old: "r.loss = explained(err, bare)", new: "r.loss = err"}},
 		pkg:     "membackend", test: "TestConformance/VanishedGrantIsLost",
+	},
+	{
+		guard: "an error that panics costs one request", file: "internal/engine/errors.go",
+		without: "a nil pointer that a driver returns as an error ends the process",
+		edits: []edit{{
+			old: "if value := recover(); value != nil {\n\t\t\terr := fmt.Errorf(\"the methods",
+			new: "if value := any(nil); value != nil {\n\t\t\terr := fmt.Errorf(\"the methods",
+		}},
+		pkg: ".", test: "TestErrorThatPanics",
+	},
+	{
+		guard: "a release of several locks is given up", file: "internal/engine/together.go",
+		without: "one lock for which the driver does not return costs the others their release",
+		edits: []edit{{
+			old: "range awaitDriver(bound, limit, result, missing) {",
+			new: "range append(<-result, missing[:0]...) {",
+		}},
+		pkg: ".", test: "TestReleaseAllThatDoesNotReturn",
+	},
+	{
+		guard:   "an Export without an answer is released after an Unlock",
+		file:    "internal/engine/move.go",
+		without: "a grant that was exported, and whose handle nothing has, stays for its TTL",
+		edits: []edit{{
+			old: " || r.err == nil || r.isUnknown // no caller gets the ticket",
+			new: " || r.err == nil // no caller gets the ticket",
+		}},
+		pkg: ".", test: "TestUnlockForAMinimumHoldDuringAnExport",
+	},
+	{
+		guard: "Close cancels no context of a waiter", file: "internal/engine/contend.go",
+		without: "a Lock in the context of a lease returns Canceled when the client is closed",
+		edits: []edit{{
+			old: "e.abandon(w)\n\t\treturn turn{}, e.endOf(ctx)",
+			new: "e.abandon(w)\n\t\treturn turn{}, ContextError(ctx)",
+		}},
+		pkg: ".", test: "TestCloseEndsAWaiterWithAContextOfALease",
+	},
+	{
+		guard: "Close logs what it leaves", file: "internal/engine/close.go",
+		without: "locks of a silent server stay for their TTL, and the log has no word of it",
+		edits: []edit{{
+			old: "err != nil {\n\t\te.Log(slog.LevelWarn",
+			new: "err == nil {\n\t\te.Log(slog.LevelWarn",
+		}},
+		pkg: ".", test: "TestCloseLogsWhatIsLeft",
 	},
 	{
 		guard: "a missed deadline has a reason", file: "internal/engine/clock.go",
@@ -744,8 +800,7 @@ var coreMutants = []mutant{
 		file:    "internal/engine/release.go",
 		without: "Unlock of a lost lock returns nil",
 		edits: []edit{{
-			old: "\t\tif !errors.Is(err, backend.ErrUnavailable) {",
-			new: "\t\tif true {",
+			old: "\t\tif !r.isUnavailable { // else", new: "\t\tif true { // else",
 		}},
 		pkg: ".", test: "TestNotHeldAtUnlock",
 	},
@@ -1222,7 +1277,7 @@ var coreMutants = []mutant{
 	{
 		guard: "a panic in one release of several", file: "internal/engine/together.go",
 		without: "a driver that panics in the Unlock of a MultiLease ends the process",
-		edits:   []edit{{old: "value := recover(); value", new: "value := any(nil); value"}},
+		edits:   []edit{{old: "e.recovered(recover()); len", new: "e.recovered(nil); len"}},
 		pkg:     ".", test: "TestUnlockInOneStepOutlivesPanics",
 	},
 	{
@@ -1348,7 +1403,7 @@ var coreMutants = []mutant{
 		guard: "a loss during an Export waits for its answer", file: "internal/engine/scheduler.go",
 		without: "a renewal that crosses an Export makes its handle useless",
 		edits: []edit{{
-			old: "case isLost(r.err) && a.pin != inExport:", new: "case isLost(r.err):",
+			old: "case r.loss != nil && a.pin != inExport:", new: "case r.loss != nil:",
 		}},
 		pkg: ".", test: "TestLossDuringAnExport",
 	},

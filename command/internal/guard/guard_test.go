@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -108,5 +109,20 @@ func TestParentOfDlockIsKnown(t *testing.T) {
 	}
 	if got := j.parentOf(dlock + 1); got != 0 {
 		t.Errorf("the parent of another process is %d", got)
+	}
+}
+
+// TestWordsAreCompleteOrMissing checks that a guard never starts a command without its last words,
+// because dlock ended while it sent them.
+func TestWordsAreCompleteOrMissing(t *testing.T) {
+	words := []string{"/bin/rm", "rm", "", "-rf", "a b\n"}
+	text := join(words)
+	if got := split(text); !slices.Equal(got, words) {
+		t.Errorf("split returns %q, want %q", got, words)
+	}
+	for n := range text {
+		if got := split(text[:n]); got != nil {
+			t.Errorf("split returns %q for %q", got, text[:n])
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // Interrupts are the signals that end dlock while no command runs.
@@ -46,6 +47,7 @@ type Guard struct {
 	reader  sync.WaitGroup
 	ends    os.Signal     // the last forwarded signal of Interrupts, or nil
 	before  []*os.Process // descendants from before the start, as after exec in a shell
+	modes   *term.State   // of the terminal at the start; nil if unknown
 	done    bool          // the guard has nothing to do any more
 
 	mu     sync.Mutex
@@ -77,7 +79,7 @@ const (
 // run, Failure returns the reason. An error of Start is a *StartError.
 func Start(c Command, until time.Time) (*Guard, error) {
 	setAdopting(true)
-	g := &Guard{changes: make(chan os.Signal, 1)}
+	g := &Guard{changes: make(chan os.Signal, 1), modes: terminalModes()}
 	// A process whose threads were looked up in /proc takes milliseconds longer to be reaped.
 	if hasChildren() {
 		g.before = handlesOf(func() []int { return descendantsOf(os.Getpid()) })
@@ -94,7 +96,8 @@ func Start(c Command, until time.Time) (*Guard, error) {
 }
 
 // start starts the guard process with its ends of the pipes. All descriptors keep their numbers,
-// including the descriptors of the files that the command inherits.
+// including the descriptors of the files that the command inherits. The words of the command go
+// through a pipe, so that pkill -f with a word of the command does not find the guard.
 func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) {
 	orders, ordersEnd, err := os.Pipe()
 	if err != nil {
@@ -107,26 +110,36 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 		return nil, err
 	}
 	defer answersEnd.Close()
+	words, wordsEnd, err := os.Pipe()
+	if err != nil {
+		_, _ = ordersEnd.Close(), answers.Close()
+		return nil, err
+	}
+	defer words.Close()
 	deadline := time.Duration(0)
 	if !until.IsZero() {
 		deadline = uptime() + time.Until(until)
 	}
 	g.orders = ordersEnd
 	g.order(orderParent+" %d", os.Getppid())
-	args := append([]string{
+	args := []string{
 		os.Args[0], Name,
 		fmt.Sprint(inheritable(orders)), fmt.Sprint(inheritable(answersEnd)),
-		fmt.Sprint(int64(deadline)), c.Path,
-	}, c.Args...)
+		fmt.Sprint(inheritable(words)), fmt.Sprint(int64(deadline)),
+	}
 	g.process, err = os.StartProcess(c.Program, args, &os.ProcAttr{
 		Env: c.Env, Files: c.Files[:],
 		// Signals for dlock's group, such as a key or kill -9 %1, must not reach the guard.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
-		_, _ = ordersEnd.Close(), answers.Close()
+		_, _, _ = ordersEnd.Close(), answers.Close(), wordsEnd.Close()
 		return nil, err
 	}
+	g.reader.Go(func() {
+		_, _ = wordsEnd.Write(join(append([]string{c.Path}, c.Args...)))
+		_ = wordsEnd.Close()
+	})
 	return answers, nil
 }
 
@@ -271,6 +284,8 @@ func (g *Guard) takeTerminal() {
 	})
 	if isJobs || g.pid != 0 && g.pid == front || t.isWith(0) {
 		t.take()
+		t.modes = g.modes
+		t.restore()
 	}
 }
 

@@ -144,7 +144,7 @@ func (j *job) stopped(sig syscall.Signal) {
 	case j.state == jobStopping:
 		j.state = jobStopped
 		j.stopDlock()
-	case j.terminal == nil, sig == syscall.SIGSTOP && !j.isInFront():
+	case j.terminal == nil, sig == syscall.SIGSTOP && !j.isInFront() && !j.lacksTerminal():
 		// A signal from elsewhere stopped only the command: dlock keeps the lock.
 	case sig == syscall.SIGTSTP && orphaned, sig != syscall.SIGTSTP && j.terminal.ours():
 		// Either no shell could continue dlock, or the command needs the terminal
@@ -175,6 +175,14 @@ func (j *job) parentOf(pid int) int {
 // command of another dlock.
 func (j *job) isInFront() bool {
 	return j.terminal.has(j.pid) || slices.Contains(descendantsOf(os.Getpid()), j.terminal.front())
+}
+
+// lacksTerminal reports whether a process outside of the command's group has stopped while dlock's
+// group has the terminal: the job of a nested dlock. It needs the terminal, and its guard has
+// stopped the command, in which the nested dlock runs. The command, and then that job, get the
+// terminal.
+func (j *job) lacksTerminal() bool {
+	return j.terminal.ours() && slices.ContainsFunc(j.outside(), isStopped)
 }
 
 // hangUp sends SIGHUP to a command that can never have the terminal, as the system does for a group
@@ -296,12 +304,14 @@ func (j *job) signalAll(sig syscall.Signal) {
 }
 
 // strays returns the descendants that have left the group.
-func (j *job) strays() []*os.Process {
-	return handlesOf(func() []int {
-		return slices.DeleteFunc(descendantsOf(os.Getpid()), func(pid int) bool {
-			group, err := syscall.Getpgid(pid)
-			return err != nil || group == j.pid
-		})
+func (j *job) strays() []*os.Process { return handlesOf(j.outside) }
+
+// outside returns the numbers of the descendants that have left the group. A new group may have the
+// number of a group that has no process any more.
+func (j *job) outside() []int {
+	return slices.DeleteFunc(descendantsOf(os.Getpid()), func(pid int) bool {
+		group, err := syscall.Getpgid(pid)
+		return err != nil || group == j.pid && !j.empty
 	})
 }
 

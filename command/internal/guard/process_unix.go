@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"runtime"
@@ -17,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is the first argument of a guard. The other arguments are the descriptors of its pipes, the
-// deadline, the path of the command, and the words of the command.
+// Name is the first argument of a guard. The other arguments are the descriptors of its pipes and
+// the deadline. The third pipe has the path and the words of the command.
 const Name = "guard"
 
 // usage is the exit code of a guard that a user started (sysexits(3), EX_USAGE).
@@ -101,41 +102,68 @@ const (
 func guardMain(args []string) int {
 	// The system ends the command when the thread that has started it ends (go.dev/issue/27505).
 	runtime.LockOSThread()
-	p, err := newGuardProcess(args)
+	p, words, err := newGuardProcess(args)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "dlock: guard is an internal command of dlock: %v\n", err)
 		return usage
 	}
 	showAs("lease-guard") // not dlock, so that killall dlock spares the guard
-	p.run(args[3], args[4:])
+	if len(words) > 1 {   // else dlock has ended
+		p.run(words[0], words[1:])
+	}
 	return 0
 }
 
-func newGuardProcess(args []string) (*guardProcess, error) {
-	if len(args) < 5 {
-		return nil, errors.New("too few arguments")
+// newGuardProcess returns a guard, and the path and the words of its command. There are no words if
+// dlock ended before it had sent all of them.
+func newGuardProcess(args []string) (_ *guardProcess, words []string, _ error) {
+	var numbers [4]int64
+	if len(args) != len(numbers) {
+		return nil, nil, errors.New("too few arguments")
 	}
-	var numbers [3]int64
 	for i := range numbers {
 		var err error
 		if numbers[i], err = strconv.ParseInt(args[i], 10, 64); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	p := &guardProcess{
-		deadline: time.Duration(numbers[2]),
+		deadline: time.Duration(numbers[3]),
 		timer:    time.NewTimer(endless),
 		look:     time.NewTicker(endless),
 	}
-	for i, file := range []**os.File{&p.orders, &p.answers} {
+	var command *os.File
+	for i, file := range []**os.File{&p.orders, &p.answers, &command} {
 		fd := int(numbers[i])
 		if err := unix.SetNonblock(fd, true); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		unix.CloseOnExec(fd)
 		*file = os.NewFile(uintptr(fd), Name)
 	}
-	return p, nil
+	defer command.Close()
+	text, err := io.ReadAll(command)
+	return p, split(text), err
+}
+
+// join returns the bytes of words, which have no NUL, so that split finds out whether all of them
+// have arrived.
+func join(words []string) []byte {
+	text := fmt.Appendf(nil, "%d\x00", len(words))
+	for _, word := range words {
+		text = append(append(text, word...), 0)
+	}
+	return text
+}
+
+// split is the inverse of join. It returns nil if the end is missing.
+func split(text []byte) []string {
+	fields := strings.Split(string(text), "\x00")
+	n, err := strconv.Atoi(fields[0])
+	if err != nil || len(fields) != n+2 {
+		return nil
+	}
+	return fields[1 : n+1]
 }
 
 // run starts the command, and returns when neither dlock nor the job needs the guard any more.

@@ -29,6 +29,16 @@ func openTerminal(group int) *terminal {
 	return &terminal{fd: fd, group: group, modes: modes}
 }
 
+// terminalModes returns the present modes of the controlling terminal, or nil if there is none.
+func terminalModes() *term.State {
+	t := openTerminal(0)
+	if t == nil {
+		return nil
+	}
+	defer t.close()
+	return t.modes
+}
+
 func (t *terminal) close() {
 	if t != nil {
 		_ = unix.Close(t.fd)
