@@ -500,6 +500,33 @@ func TestErrorThatPanics(t *testing.T) {
 			})
 		})
 	}
+	for name, call := range map[string]func(context.Context, *dlock.Client, *dlock.Lease) error{
+		"Lock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.Lock(ctx, "y")
+			return err
+		},
+		"TryLock": func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error {
+			_, err := c.TryLock(ctx, "y")
+			return err
+		},
+		"Extend": func(ctx context.Context, _ *dlock.Client, lease *dlock.Lease) error {
+			return lease.Extend(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				c := open(t, d, dlock.WithTTL(ttl))
+				lease := takes(t, c, "x")
+				d.acquires = repeat(1000, acquireFails(none))
+				d.renews = []renewStep{renewFails(none)}
+				if err := call(t.Context(), c, lease); err == nil {
+					t.Error("there is no error")
+				}
+			})
+		})
+	}
 	for name, unlock := range map[string]func(context.Context, *dlock.Client) error{
 		"ReleaseAll": func(ctx context.Context, c *dlock.Client) error {
 			m, err := c.LockAll(ctx, []string{"x", "y"})

@@ -210,8 +210,15 @@ func (h *holder) freshen(ctx context.Context) error {
 	if time.Until(h.lease.Deadline()) > h.flags.ttl/2 {
 		return nil
 	}
-	_ = h.lease.Extend(ctx)
-	return h.lease.Err() // without an answer, the lease goes on
+	err := h.lease.Extend(ctx)
+	if lost := h.lease.Err(); lost != nil {
+		return lost
+	}
+	isEnough := time.Until(h.lease.Deadline()) > h.flags.grace+h.flags.headroom
+	if isEnough || h.flags.onLost == onLostContinue {
+		return nil // without an answer, the lease goes on
+	}
+	return err
 }
 
 // hold runs the command under the lock. Its error has the exit code of the
@@ -233,7 +240,8 @@ func (h *holder) hold(path string, argv []string) error {
 			h.say("%q: the guard process of the command was killed", h.name)
 		}
 	}
-	if h.flags.minHold > 0 && sig != 0 && (key || sig == h.forwarded) {
+	isForwarded := h.forwarded != nil && slices.Contains(guard.Interrupts, os.Signal(sig))
+	if h.flags.minHold > 0 && (key || isForwarded) {
 		h.interrupt = sig // it ends the minimum hold, too
 	}
 	job.Leave(h.flags.leave || h.flags.onLost == onLostContinue)

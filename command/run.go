@@ -166,18 +166,16 @@ func (f *lockFlags) runOnce(
 	if sig := h.signals.end(); sig != nil {
 		h.interrupt = sig
 	}
-	if h.interrupt != nil && isFinished(err) {
+	if h.interrupt != nil && (err == nil || f.minHold > 0 && isOwnEnd(err, h.interrupt)) {
 		err = interrupted{h.interrupt.(syscall.Signal)}
 	}
 	return cmp.Or(h.interrupt, h.forwarded), err
 }
 
-// isFinished reports whether err is the end of a command that no signal has ended.
-func isFinished(err error) bool {
-	if exit, ok := errors.AsType[*exitError](err); ok {
-		return exit.err == nil && exit.signal == 0
-	}
-	return err == nil
+// isOwnEnd reports whether err is the end of a command that neither a key nor sig has ended.
+func isOwnEnd(err error, sig os.Signal) bool {
+	exit, ok := errors.AsType[*exitError](err)
+	return ok && exit.err == nil && !exit.key && os.Signal(exit.signal) != sig
 }
 
 // must panics if err is not nil: only a mistake in this program causes such an error.

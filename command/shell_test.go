@@ -269,6 +269,17 @@ var shellRows = []shellRow{
 		flock: "flock has no names",
 	},
 	{
+		name: "the same with three",
+		script: `"$@" "$1" run y -- "$1" run z -- sh -c 'read line </dev/tty; echo got $line' | ` +
+			`cat; echo over`,
+		talk: func(p *dlockProcess) {
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("over")
+		},
+		flock: "flock has no names",
+	},
+	{
 		name: "a command that stops itself",
 		script: `set -m; "$@" sh -c 'echo in; kill -STOP $$; echo on'; ` +
 			`echo stopped; fg; echo code $?`,

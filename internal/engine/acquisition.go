@@ -158,7 +158,7 @@ func (a *acquisition) endTenures(reason error) {
 		}
 	}
 	a.leave(turn{kind: requestTurn})
-	if isLost(reason) {
+	if reason != backend.ErrClosed { //nolint:errorlint // e.mu is locked, and no reason wraps it
 		a.engine.warn(a.tenure.lock, "dlock: lease lost", reason)
 	}
 }

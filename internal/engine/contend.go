@@ -108,7 +108,7 @@ func (e *Engine) abandon(w *waiter) {
 		case grantTurn:
 			t.tenure.discard(e.now())
 		case entryTurn:
-			t.acq.giveUp(nil)
+			t.acq.giveUp(false)
 		default:
 			e.serve(w.line, t)
 		}
@@ -151,10 +151,11 @@ func (a *acquisition) contend(ctx context.Context, l *Lock, wait bool, ref *Ref)
 	err := a.contendOnce(ctx, l, wait, ref)
 	returned = true
 	if err != nil && !errors.Is(err, errBroken) {
+		isSilent := isExhausted(err)
 		a.engine.mu.Lock()
 		defer a.engine.unlock()
 		if a.state == requesting {
-			a.giveUp(err)
+			a.giveUp(isSilent)
 		}
 	}
 	return err
@@ -246,7 +247,7 @@ func (a *acquisition) undo() {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
 	a.attempted = true
-	a.giveUp(nil)
+	a.giveUp(false)
 }
 
 // pauseAfterLoss backs off if grants keep being lost before their waiter has them.
@@ -309,13 +310,13 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 	return ln, nil
 }
 
-// giveUp ends an acquisition that was not granted, because of err. Its queue entry passes to the
-// next waiter of the line. If there is none, what it may have left on the server is removed in the
-// background. An acquisition that the server did not answer for a TTL does not pass to the next
+// giveUp ends an acquisition that was not granted. Its queue entry passes to the next waiter of the
+// line. If there is none, what it may have left on the server is removed in the background. With
+// isSilent, because the server did not answer for a TTL, an acquisition does not pass to the next
 // waiter, and neither does a grant that was found unusable. e.mu must be held.
-func (a *acquisition) giveUp(err error) {
+func (a *acquisition) giveUp(isSilent bool) {
 	t := turn{kind: requestTurn}
-	if isExhausted(err) {
+	if isSilent {
 		t = turn{kind: silentTurn, answered: a.answered}
 	}
 	if t.kind == requestTurn && a.grant == nil && a.hasTraces() && a.transferEntry() {
@@ -372,6 +373,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	case err == nil:
 		err = ErrNothing
 	}
+	err = sound(err)
 	if busy, ok := errors.AsType[*backend.Busy](err); ok {
 		a.busy = busy
 	}
@@ -484,6 +486,7 @@ func (a *acquisition) wait(
 	defer bound.Cancel()
 	began := time.Now()
 	grant, err := waiter.Wait(bound, &a.request, busy)
+	err = sound(err)
 	if busy.Reliable || time.Since(began) >= l.TTL { // it waited or was stopped; no silence
 		a.answered = time.Now()
 	}

@@ -206,8 +206,8 @@
 //     1,024 instead of 64.
 //   - The release of an Unlock whose context can end: one, for the TTL or 5 s at most, because
 //     Unlock returns when its context ends.
-//   - The releases of UnlockAll, and of a round of AcquireAll that failed: one, or one each if
-//     the driver is not a Combiner.
+//   - The releases of UnlockAll, and of a round of AcquireAll that failed: two for one request of a
+//     Combiner, as for a batch of renewals; otherwise, or without an answer, one each.
 //   - The watch of a loop over Client.Observe: one, if the driver can report changes. It ends with
 //     the loop, too.
 //   - The contexts of leases that have ended: one for each context, which ends it, because a

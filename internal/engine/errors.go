@@ -122,6 +122,14 @@ func read(err, bare error) (r reading) {
 	return r
 }
 
+// sound returns err, or an error of its own if the methods of err panic.
+func sound(err error) error {
+	if busy, ok := err.(*backend.Busy); ok && busy != nil { //nolint:errorlint // often, and cheap
+		return err
+	}
+	return read(err, nil).err
+}
+
 // reportedLoss returns the reason of a loss that the driver reported with cause.
 func reportedLoss(cause error) error {
 	switch r := read(cause, errReportedGone); {

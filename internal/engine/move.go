@@ -35,6 +35,7 @@ func (l *Lease) Downgrade(ctx context.Context) (err error) {
 	err = errAborted // unless the driver returns
 	defer func() { err = l.downgraded(ctx, shared, err) }()
 	shared, err = e.downgrader.Downgrade(bound, grant)
+	err = sound(err)
 	if err == nil && shared == nil {
 		err = ErrNothing
 	}
@@ -137,6 +138,7 @@ func (l *Lease) Export(ctx context.Context) (x Exported, err error) {
 	err = errAborted // unless the driver returns
 	defer func() { err = l.exported(ctx, &x, err) }()
 	x.Ticket, err = e.mover.Export(bound, grant)
+	err = sound(err)
 	if err == nil && x.Ticket == "" {
 		err = ErrNothing
 	}
@@ -231,6 +233,7 @@ func (a *acquisition) adopt(ctx context.Context, ticket string) (*backend.Grant,
 	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.working)
 	defer bound.Cancel()
 	grant, err := e.mover.Adopt(bound, ticket, &a.request)
+	err = sound(err)
 	if err == nil && grant == nil {
 		err = ErrNothing
 	}

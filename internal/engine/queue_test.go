@@ -73,7 +73,7 @@ func TestQueueEntryAfterClose(t *testing.T) {
 			want = requestTurn
 		}
 		e.mu.Lock()
-		a.giveUp(nil)
+		a.giveUp(false)
 		e.unlock()
 		if got := received(next); got.kind != want {
 			t.Errorf("closing: %t: the turn is %d, want %d", closing, got.kind, want)

@@ -362,6 +362,7 @@ func (a *acquisition) renew(ctx context.Context, how renewalKind) error {
 	err := errAborted
 	defer func() { a.renewed(term, err, how) }()
 	term, err = a.engine.driver.Renew(bound, a.currentGrant())
+	err = sound(err)
 	if err == nil && term.Sent.IsZero() {
 		err = ErrNothing
 	}

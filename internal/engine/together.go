@@ -78,6 +78,7 @@ func (e *Engine) requestAll(ctx context.Context, members []*acquisition) (failed
 		reqs[i], a.attempted = &a.request, true
 	}
 	grants, failed, err := e.combiner.AcquireAll(bound, reqs)
+	err = sound(err)
 	if err == nil && (len(grants) != len(reqs) || slices.Contains(grants, nil)) {
 		err = ErrNothing
 	}
@@ -101,7 +102,7 @@ func (e *Engine) giveUpAll(members []*acquisition) {
 	defer e.unlock()
 	for _, a := range members {
 		if a.state == requesting {
-			a.giveUp(nil)
+			a.giveUp(false)
 		}
 	}
 }
@@ -152,11 +153,12 @@ func (e *Engine) requestReleases(
 // released handles the answer to a release that was sent for several acquisitions.
 func (u *unlocking) released(ctx context.Context, now time.Time, answer error) {
 	a := u.tenure.acq
-	if answered, err := a.released(answer); answered {
+	answered, err := a.released(answer)
+	if answered {
 		u.result <- err
 		return
 	}
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	a.engine.start(func() { u.release(ctx, now, answer) })
+	a.engine.start(func() { u.release(ctx, now, err) })
 }

@@ -53,8 +53,7 @@ var commandMutants = []mutant{
 		guard: "command: a signal that ends the job ends a minimum hold", file: "command/holder.go",
 		without: "after SIGTERM dlock stays until the end of --min-hold",
 		edits: []edit{{
-			old: "if h.flags.minHold > 0 && sig != 0 &&",
-			new: "if h.flags.minHold > 0 && sig < 0 &&",
+			old: "if h.flags.minHold > 0 && (key", new: "if h.flags.minHold < 0 && (key",
 		}},
 		pkg: "command", test: "TestMinHoldIsInterrupted",
 	},
@@ -62,7 +61,7 @@ var commandMutants = []mutant{
 		guard: "command: a signal counts more than the code of the job", file: "command/run.go",
 		without: "a loop around dlock goes on after SIGTERM during --min-hold",
 		edits: []edit{{
-			old: "return exit.err == nil && exit.signal == 0", new: "return exit == nil",
+			old: "return ok && exit.err == nil", new: "return !ok && exit.err == nil",
 		}},
 		pkg: "command", test: "TestMinHoldIsInterrupted",
 	},
@@ -140,7 +139,7 @@ var commandMutants = []mutant{
 		guard: "command: a pager gets the terminal", file: "command/internal/guard/job_unix.go",
 		without: "a pager after a pipe is stopped for ever",
 		edits: []edit{{
-			old: "\tcase j.terminal.has(j.pid):\n\t\tj.terminal.take()",
+			old: "\tcase j.isInFront():\n\t\tj.terminal.take()",
 			new: "\tcase j.terminal.has(j.pid):",
 		}},
 		pkg: "command", test: "TestShells/bash/a_pager_takes_the_terminal_from_the_command",
@@ -478,8 +477,10 @@ var commandMutants = []mutant{
 	{
 		guard: "command: a signal during --min-hold is not forgotten", file: "command/run.go",
 		without: "a loop around dlock goes on after Ctrl-C",
-		edits:   []edit{{old: "if h.interrupt != nil && isFinished(err) {", new: "if false {"}},
-		pkg:     "command", test: "TestMinHoldIsInterrupted",
+		edits: []edit{{
+			old: "if h.interrupt != nil && (err == nil ||", new: "if false && (err == nil ||",
+		}},
+		pkg: "command", test: "TestMinHoldIsInterrupted",
 	},
 	{
 		guard:   "command: sh runs a script without an interpreter",

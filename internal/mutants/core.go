@@ -1284,7 +1284,7 @@ var coreMutants = []mutant{
 		guard: "a release of several goes on alone", file: "internal/engine/together.go",
 		without: "a lock whose release had no answer stays taken for longer",
 		edits: []edit{{
-			old: "a.engine.start(func() { u.release(ctx, now, answer) })",
+			old: "a.engine.start(func() { u.release(ctx, now, err) })",
 			new: "u.result <- answer",
 		}},
 		pkg: ".", test: "TestReleaseWithoutAnAnswerGoesOnAlone",

@@ -24,6 +24,8 @@ func canListChildren() bool { return true }
 
 func isStopped(int) bool { return false }
 
+func isGuard(int) bool { return false }
+
 func descendantsOf(int) []int { return nil }
 
 func childrenOf(int) []int { return nil }

@@ -48,8 +48,19 @@ func isStopped(pid int) bool {
 	if err != nil {
 		return false
 	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	return strings.HasPrefix(rest, "T")
+	return strings.HasPrefix(afterName(string(text)), "T")
+}
+
+// afterName returns the text of /proc/PID/stat behind the name of the program, which is in
+// parentheses and may contain any characters.
+func afterName(stat string) string {
+	return strings.TrimPrefix(stat[strings.LastIndexByte(stat, ')')+1:], " ")
+}
+
+// isGuard reports whether a process is a guard.
+func isGuard(pid int) bool {
+	name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	return err == nil && strings.TrimSpace(string(name)) == shownName
 }
 
 // childrenOf returns the children of a process, or nothing if they cannot be listed.
@@ -85,8 +96,7 @@ func parentOf(pid int) int {
 	if err != nil {
 		return 0
 	}
-	// The name of the program is in parentheses and may contain any characters.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	fields := strings.Fields(afterName(string(text)))
 	if len(fields) < 2 {
 		return 0
 	}

@@ -177,12 +177,14 @@ func (j *job) isInFront() bool {
 	return j.terminal.has(j.pid) || slices.Contains(descendantsOf(os.Getpid()), j.terminal.front())
 }
 
-// lacksTerminal reports whether a process outside of the command's group has stopped while dlock's
-// group has the terminal: the job of a nested dlock. It needs the terminal, and its guard has
-// stopped the command, in which the nested dlock runs. The command, and then that job, get the
-// terminal.
+// lacksTerminal reports whether the job of a nested dlock has stopped. It needs the terminal, and
+// its guard has stopped the command, in which the nested dlock runs. If dlock's group has the
+// terminal, the command gets it, and then that job. Otherwise dlock stops as well, so that an outer
+// dlock, or the shell, decides.
 func (j *job) lacksTerminal() bool {
-	return j.terminal.ours() && slices.ContainsFunc(j.outside(), isStopped)
+	return slices.ContainsFunc(j.outside(), func(pid int) bool {
+		return isStopped(pid) && isGuard(parentOf(pid))
+	})
 }
 
 // hangUp sends SIGHUP to a command that can never have the terminal, as the system does for a group
@@ -267,7 +269,7 @@ func (j *job) stop() {
 // terminal, this whole job stops.
 func (j *job) lend() {
 	switch {
-	case j.terminal.has(j.pid):
+	case j.isInFront():
 		j.terminal.take()
 	case !j.terminal.ours():
 		j.stop()

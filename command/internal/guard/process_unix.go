@@ -22,6 +22,9 @@ import (
 // the deadline. The third pipe has the path and the words of the command.
 const Name = "guard"
 
+// shownName is the name of a guard in ps. It is not dlock, so that killall dlock spares the guard.
+const shownName = "lease-guard"
+
 // usage is the exit code of a guard that a user started (sysexits(3), EX_USAGE).
 const usage = 64
 
@@ -107,8 +110,8 @@ func guardMain(args []string) int {
 		fmt.Fprintf(os.Stderr, "dlock: guard is an internal command of dlock: %v\n", err)
 		return usage
 	}
-	showAs("lease-guard") // not dlock, so that killall dlock spares the guard
-	if len(words) > 1 {   // else dlock has ended
+	showAs(shownName)
+	if len(words) > 1 { // else dlock has ended
 		p.run(words[0], words[1:])
 	}
 	return 0
