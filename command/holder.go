@@ -52,6 +52,7 @@ func (h *holder) tell(format string, args ...any) {
 
 // acquire connects and acquires the lock. With --wait, both together take at most that time.
 func (h *holder) acquire(ctx context.Context, raw string) (err error) {
+	unlimited := ctx // a lock that is held is no wait
 	if wait := h.flags.wait; wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)
@@ -71,7 +72,7 @@ func (h *holder) acquire(ctx context.Context, raw string) (err error) {
 	if h.lease, err = h.lock(ctx); err != nil {
 		return h.notAcquired(err)
 	}
-	return h.freshen(ctx)
+	return h.freshen(unlimited)
 }
 
 // parameters returns raw with the parameters that follow from the flags.
@@ -207,7 +208,11 @@ func refused(err error) error {
 // most of a term. A lock that was granted in a queue may have a third of its term left,
 // and the grace may be as long.
 func (h *holder) freshen(ctx context.Context) error {
-	if time.Until(h.lease.Deadline()) > h.flags.ttl/2 {
+	term := h.flags.ttl
+	if h.flags.maxHold > 0 {
+		term = min(term, h.flags.maxHold)
+	}
+	if time.Until(h.lease.Deadline()) > term/2 {
 		return nil
 	}
 	err := h.lease.Extend(ctx)
@@ -217,6 +222,10 @@ func (h *holder) freshen(ctx context.Context) error {
 	isEnough := time.Until(h.lease.Deadline()) > h.flags.grace+h.flags.headroom
 	if isEnough || h.flags.onLost == onLostContinue {
 		return nil // without an answer, the lease goes on
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: the answer to a renewal left the command no time",
+			dlock.ErrUnavailable)
 	}
 	return err
 }

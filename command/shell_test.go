@@ -317,6 +317,20 @@ while kill -0 $(cat $f) 2>/dev/null; do sleep 0.1; done; rm $f; echo gone`,
 		},
 	},
 	{
+		name: "a key stops nothing in an orphaned group of a dlock under a dlock",
+		script: `"$@" "$1" run y -- sh -c 'echo in; read line; echo got $line'; ` +
+			`echo code $?`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.reads()
+			p.keys(ctrlZ)
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("code 0")
+		},
+		flock: "flock has no names",
+	},
+	{
 		name:   "a key stops nothing in an orphaned group in front of its command",
 		script: `"$@" sh -c 'echo in >&2; sleep 1; echo over >&2' >/dev/null; echo code $?`,
 		talk: func(p *dlockProcess) {

@@ -116,6 +116,7 @@ func read(err, bare error) (r reading) {
 		err: err, isUnknown: isUnknown(err), isNotHeld: errors.Is(err, backend.ErrNotHeld),
 		isUnavailable: errors.Is(err, backend.ErrUnavailable),
 	}
+	_, _ = errors.AsType[*backend.Busy](err)
 	if isLost(err) {
 		r.loss = explained(err, bare)
 	}

@@ -34,6 +34,15 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestShells",
 	},
 	{
+		guard:   "command: a key ends no nested job",
+		file:    "command/internal/guard/job_unix.go",
+		without: "Ctrl-Z over ssh -t sends SIGHUP to the job of a dlock under a dlock",
+		edits: []edit{{
+			old: "case orphaned && sig == syscall.SIGSTOP && j.isInFront():", new: "case false:",
+		}},
+		pkg: "command", test: "TestShells",
+	},
+	{
 		guard:   "command: a killed guard leaves the modes of the terminal",
 		file:    "command/internal/guard/guard_unix.go",
 		without: "the echo stays off after a password prompt whose guard was killed",

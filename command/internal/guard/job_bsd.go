@@ -24,7 +24,7 @@ func canListChildren() bool { return true }
 
 func isStopped(int) bool { return false }
 
-func isGuard(int) bool { return false }
+func isAsking(int) bool { return false }
 
 func descendantsOf(int) []int { return nil }
 

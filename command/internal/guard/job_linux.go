@@ -57,10 +57,10 @@ func afterName(stat string) string {
 	return strings.TrimPrefix(stat[strings.LastIndexByte(stat, ')')+1:], " ")
 }
 
-// isGuard reports whether a process is a guard.
-func isGuard(pid int) bool {
+// isAsking reports whether a process is a guard that asks for the terminal.
+func isAsking(pid int) bool {
 	name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	return err == nil && strings.TrimSpace(string(name)) == shownName
+	return err == nil && strings.TrimSpace(string(name)) == askingName
 }
 
 // childrenOf returns the children of a process, or nothing if they cannot be listed.

@@ -46,6 +46,7 @@ type jobState int
 const (
 	jobRuns     jobState = iota
 	jobStopping          // dlock has received SIGTSTP, and stops when the command has stopped
+	jobLending           // the same, because a process of dlock's group needs the terminal
 	jobStopped           // the command is stopped; dlock is stopped, too, or will be soon
 	jobEnded             // the command has ended; processes that it has started may still run
 )
@@ -141,7 +142,11 @@ func (j *job) ended() bool {
 // stopped reacts to a stop of the command by sig.
 func (j *job) stopped(sig syscall.Signal) {
 	switch orphaned := isOrphaned(j.group, j.parentOf); {
-	case j.state == jobStopping:
+	case j.state == jobLending && j.terminal.ours(): // it has come back meanwhile
+		j.state = jobStopped
+		j.resume()
+		j.signalDlocksGroup(syscall.SIGCONT)
+	case j.state == jobStopping, j.state == jobLending:
 		j.state = jobStopped
 		j.stopDlock()
 	case j.terminal == nil, sig == syscall.SIGSTOP && !j.isInFront() && !j.lacksTerminal():
@@ -151,6 +156,14 @@ func (j *job) stopped(sig syscall.Signal) {
 		// and dlock's group has it.
 		j.state = jobStopped
 		j.resume()
+	case orphaned && sig == syscall.SIGSTOP && j.isInFront():
+		// No shell could continue dlock. A nested dlock goes on; a signal from elsewhere stopped
+		// any other command.
+		if j.lacksTerminal() {
+			j.state = jobStopped
+			j.terminal.take()
+			j.resume()
+		}
 	case orphaned:
 		j.hangUp()
 	default:
@@ -158,6 +171,7 @@ func (j *job) stopped(sig syscall.Signal) {
 		// dlock. The guard sends one signal to the whole group. It does not leave this to dlock,
 		// because the shell may continue the group at once.
 		j.state = jobStopped
+		showAs(askingName)
 		j.signalDlocksGroup(syscall.SIGSTOP)
 	}
 }
@@ -174,17 +188,22 @@ func (j *job) parentOf(pid int) int {
 // isInFront reports whether the foreground group is the command's or a descendant's, such as the
 // command of another dlock.
 func (j *job) isInFront() bool {
-	return j.terminal.has(j.pid) || slices.Contains(descendantsOf(os.Getpid()), j.terminal.front())
+	front := j.terminal.front()
+	if front == 0 || front == j.pid {
+		return front != 0
+	}
+	return slices.ContainsFunc(descendantsOf(os.Getpid()), func(pid int) bool {
+		group, err := syscall.Getpgid(pid)
+		return err == nil && group == front
+	})
 }
 
-// lacksTerminal reports whether the job of a nested dlock has stopped. It needs the terminal, and
-// its guard has stopped the command, in which the nested dlock runs. If dlock's group has the
-// terminal, the command gets it, and then that job. Otherwise dlock stops as well, so that an outer
-// dlock, or the shell, decides.
+// lacksTerminal reports whether the guard of a nested dlock has stopped the command, in which the
+// nested dlock runs, because its own job needs the terminal. If dlock's group has the terminal, the
+// command gets it, and then that job. Otherwise dlock stops as well, so that an outer dlock, or the
+// shell, decides.
 func (j *job) lacksTerminal() bool {
-	return slices.ContainsFunc(j.outside(), func(pid int) bool {
-		return isStopped(pid) && isGuard(parentOf(pid))
-	})
+	return slices.ContainsFunc(descendantsOf(os.Getpid()), isAsking)
 }
 
 // hangUp sends SIGHUP to a command that can never have the terminal, as the system does for a group
@@ -215,6 +234,7 @@ func (j *job) signalDlocksGroup(sig syscall.Signal) {
 
 // resume continues a stopped job. The job gets the terminal if dlock's group has it now.
 func (j *job) resume() {
+	showAs(shownName)
 	if j.state == jobEnded {
 		return
 	}
@@ -248,7 +268,7 @@ func (j *job) forward(sig syscall.Signal) {
 	case syscall.SIGTSTP:
 		// If the group is orphaned, a key has sent the signal, and no shell could continue dlock.
 		if j.terminal == nil || !isOrphaned(j.group, j.parentOf) {
-			j.stop()
+			j.stop(jobStopping)
 		}
 	default:
 		j.handed = j.handed || sig == syscall.SIGINT
@@ -256,10 +276,18 @@ func (j *job) forward(sig syscall.Signal) {
 	}
 }
 
-// stop stops the command. dlock stops when the command has stopped.
-func (j *job) stop() {
-	if j.state == jobRuns {
-		j.state = jobStopping
+// stop stops the command. dlock stops when the command has stopped, at once if a signal from
+// elsewhere has stopped it already. how is jobStopping or jobLending.
+func (j *job) stop(how jobState) {
+	switch {
+	case j.state == jobLending:
+		j.state = how
+	case j.state != jobRuns:
+	case isStopped(j.pid):
+		j.state = jobStopped
+		j.stopDlock()
+	default:
+		j.state = how
 		j.signalGroup(syscall.SIGTSTP)
 	}
 }
@@ -272,7 +300,7 @@ func (j *job) lend() {
 	case j.isInFront():
 		j.terminal.take()
 	case !j.terminal.ours():
-		j.stop()
+		j.stop(jobLending)
 		return
 	}
 	j.signalDlocksGroup(syscall.SIGCONT)

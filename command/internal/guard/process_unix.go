@@ -23,7 +23,12 @@ import (
 const Name = "guard"
 
 // shownName is the name of a guard in ps. It is not dlock, so that killall dlock spares the guard.
-const shownName = "lease-guard"
+// The guard of a nested dlock shows askingName while its job is stopped and needs the terminal, so
+// that the guard of the outer dlock finds it.
+const (
+	shownName  = "lease-guard"
+	askingName = "lease-guard-tty" // no longer: Linux shows 15 bytes
+)
 
 // usage is the exit code of a guard that a user started (sysexits(3), EX_USAGE).
 const usage = 64
