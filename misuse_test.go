@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"runtime"
@@ -457,6 +458,11 @@ type unsound struct{ text string }
 func (e *unsound) Error() string { return e.text }
 func (e *unsound) Unwrap() error { return errors.New(e.text) }
 
+// unreadable is an error whose As panics.
+type unreadable struct{ error }
+
+func (unreadable) As(any) bool { panic("As") }
+
 // TestErrorThatPanics has a driver that returns errors whose methods panic. They cost no other lock
 // its lease, and not the process.
 func TestErrorThatPanics(t *testing.T) {
@@ -519,10 +525,12 @@ func TestErrorThatPanics(t *testing.T) {
 				d := newScript()
 				c := open(t, d, dlock.WithTTL(ttl))
 				lease := takes(t, c, "x")
-				d.acquires = repeat(1000, acquireFails(none))
-				d.renews = []renewStep{renewFails(none)}
-				if err := call(t.Context(), c, lease); err == nil {
-					t.Error("there is no error")
+				for _, cause := range []error{none, unreadable{io.EOF}} {
+					d.acquires = repeat(1000, acquireFails(cause))
+					d.renews = []renewStep{renewFails(cause)}
+					if err := call(t.Context(), c, lease); err == nil {
+						t.Errorf("%T: there is no error", cause)
+					}
 				}
 			})
 		})

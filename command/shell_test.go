@@ -280,6 +280,18 @@ var shellRows = []shellRow{
 		flock: "flock has no names",
 	},
 	{
+		name: "another process of the group reads from the terminal",
+		script: `export f=$(mktemp -u); "$@" sh -c '
+(until test -e $f; do sleep 0.1; done; read line </dev/tty; echo got $line; rm $f) &
+exec "$0" run y -- sh -c ">$f; while test -e $f; do sleep 0.1; done"' "$1" | cat; echo over`,
+		talk: func(p *dlockProcess) {
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("over")
+		},
+		flock: "flock has no names",
+	},
+	{
 		name: "a command that stops itself",
 		script: `set -m; "$@" sh -c 'echo in; kill -STOP $$; echo on'; ` +
 			`echo stopped; fg; echo code $?`,
@@ -329,6 +341,24 @@ while kill -0 $(cat $f) 2>/dev/null; do sleep 0.1; done; rm $f; echo gone`,
 			p.shows("code 0")
 		},
 		flock: "flock has no names",
+	},
+	{
+		// This is how su and sudo wait for their command.
+		name: "a key stops nothing in an orphaned group of a command that stops after its child",
+		script: `"$@" sh -c 'exec 3<&0
+trap "until grep -q ^State:.T /proc/\$!/status; do sleep 0.1; done
+echo stops; kill -STOP \$\$" TSTP
+sh -c "echo in; read line <&3; echo got \$line" & wait $!; wait $!; exit 3'; echo code $?`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.reads()
+			p.keys(ctrlZ)
+			p.shows("stops")
+			p.keys("on\n")
+			p.shows("got on")
+			p.shows("code 3")
+		},
+		flock: "the key does not stop the child of its command",
 	},
 	{
 		name:   "a key stops nothing in an orphaned group in front of its command",

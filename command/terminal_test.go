@@ -265,6 +265,25 @@ func TestStopAndContinue(t *testing.T) {
 	p.code(0)
 }
 
+// A signal from elsewhere has stopped the command before. dlock stops its other processes as well.
+func TestStopOfAStoppedCommand(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), "run", "--ttl", "1h", "x", "--",
+		"sh", "-c", `sleep 1000 & echo pids $$ $!; wait $!; exit 3`)
+	var command, child int
+	if _, err := fmt.Sscanf(p.line(), "pids %d %d", &command, &child); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(command, syscall.SIGSTOP)
+	awaitStop(t, command)
+	p.send(syscall.SIGTSTP)
+	awaitStop(t, p.cmd.Process.Pid)
+	awaitStop(t, child)
+	p.send(syscall.SIGCONT)
+	_ = syscall.Kill(child, syscall.SIGKILL)
+	p.code(3)
+}
+
 // awaitStop polls until a process is stopped: the system reports a stop only to the parent.
 func awaitStop(t *testing.T, pid int) {
 	t.Helper()

@@ -116,7 +116,7 @@ func read(err, bare error) (r reading) {
 		err: err, isUnknown: isUnknown(err), isNotHeld: errors.Is(err, backend.ErrNotHeld),
 		isUnavailable: errors.Is(err, backend.ErrUnavailable),
 	}
-	_, _ = errors.AsType[*backend.Busy](err)
+	_, _ = errors.AsType[*backend.Busy](err) // the engine calls it later, and its As may panic
 	if isLost(err) {
 		r.loss = explained(err, bare)
 	}

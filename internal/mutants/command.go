@@ -43,6 +43,41 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestShells",
 	},
 	{
+		guard:   "command: a key stops no command that stops after its child",
+		file:    "command/internal/guard/job_unix.go",
+		without: "after Ctrl-Z over ssh -t, runuser under dlock stays stopped",
+		edits:   []edit{{old: " || j.isFrontStopped() {", new: " {"}},
+		pkg:     "command", test: "TestShells",
+	},
+	{
+		guard:   "command: a job that lends the terminal is no stopped job",
+		file:    "command/internal/guard/job_unix.go",
+		without: "two processes under a dlock under a dlock read from the terminal, and both hang",
+		edits: []edit{{
+			old: "	if j.state == jobLending {\n		showAs(askingName)",
+			new: "	if false {\n		showAs(askingName)",
+		}},
+		pkg: "command", test: "TestShells",
+	},
+	{
+		guard:   "command: a stop of a stopped command is for its whole group",
+		file:    "command/internal/guard/job_unix.go",
+		without: "Ctrl-Z leaves processes of the job running if its first one is stopped already",
+		edits: []edit{{
+			old: "		j.signalGroup(syscall.SIGTSTP)\n\t\tif was",
+			new: "		if !wasStopped {\n\t\t\tj.signalGroup(syscall.SIGTSTP)\n\t\t}\n" +
+				"\t\tif was",
+		}},
+		pkg: "command", test: "TestStopOfAStoppedCommand",
+	},
+	{
+		guard:   "command: dlock stops with a command that is stopped already",
+		file:    "command/internal/guard/job_unix.go",
+		without: "dlock goes on after Ctrl-Z, and the shell waits",
+		edits:   []edit{{old: "		if wasStopped {", new: "		if false && wasStopped {"}},
+		pkg:     "command", test: "TestStopOfAStoppedCommand",
+	},
+	{
 		guard:   "command: a killed guard leaves the modes of the terminal",
 		file:    "command/internal/guard/guard_unix.go",
 		without: "the echo stays off after a password prompt whose guard was killed",

@@ -637,6 +637,12 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestErrorThatPanics",
 	},
 	{
+		guard: "the As of an error may panic, too", file: "internal/engine/errors.go",
+		without: "an error whose As panics ends the process",
+		edits:   []edit{{old: "\t_, _ = errors.AsType[*backend.Busy](err) //", new: "\t//"}},
+		pkg:     ".", test: "TestErrorThatPanics",
+	},
+	{
 		guard: "a release of several locks is given up", file: "internal/engine/together.go",
 		without: "one lock for which the driver does not return costs the others their release",
 		edits: []edit{{

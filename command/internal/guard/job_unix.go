@@ -135,6 +135,7 @@ func (j *job) ended() bool {
 			j.stopped(status.StopSignal())
 		default:
 			j.state, j.status = jobEnded, status
+			showAs(shownName)
 		}
 	}
 }
@@ -142,12 +143,12 @@ func (j *job) ended() bool {
 // stopped reacts to a stop of the command by sig.
 func (j *job) stopped(sig syscall.Signal) {
 	switch orphaned := isOrphaned(j.group, j.parentOf); {
+	case j.state == jobStopped: // dlock is stopped
 	case j.state == jobLending && j.terminal.ours(): // it has come back meanwhile
 		j.state = jobStopped
 		j.resume()
 		j.signalDlocksGroup(syscall.SIGCONT)
 	case j.state == jobStopping, j.state == jobLending:
-		j.state = jobStopped
 		j.stopDlock()
 	case j.terminal == nil, sig == syscall.SIGSTOP && !j.isInFront() && !j.lacksTerminal():
 		// A signal from elsewhere stopped only the command: dlock keeps the lock.
@@ -157,9 +158,9 @@ func (j *job) stopped(sig syscall.Signal) {
 		j.state = jobStopped
 		j.resume()
 	case orphaned && sig == syscall.SIGSTOP && j.isInFront():
-		// No shell could continue dlock. A nested dlock goes on; a signal from elsewhere stopped
-		// any other command.
-		if j.lacksTerminal() {
+		// No shell could continue dlock. A command goes on that has stopped itself after its
+		// children, such as a nested dlock or su; a signal from elsewhere stops one process.
+		if j.lacksTerminal() || j.isFrontStopped() {
 			j.state = jobStopped
 			j.terminal.take()
 			j.resume()
@@ -198,6 +199,16 @@ func (j *job) isInFront() bool {
 	})
 }
 
+// isFrontStopped reports whether a descendant of the command in the foreground group is stopped, as
+// after a key.
+func (j *job) isFrontStopped() bool {
+	front := j.terminal.front()
+	return slices.ContainsFunc(descendantsOf(os.Getpid()), func(pid int) bool {
+		group, err := syscall.Getpgid(pid)
+		return err == nil && group == front && pid != j.pid && isStopped(pid)
+	})
+}
+
 // lacksTerminal reports whether the guard of a nested dlock has stopped the command, in which the
 // nested dlock runs, because its own job needs the terminal. If dlock's group has the terminal, the
 // command gets it, and then that job. Otherwise dlock stops as well, so that an outer dlock, or the
@@ -217,8 +228,12 @@ func (j *job) hangUp() {
 	j.signalGroup(syscall.SIGCONT)
 }
 
-// stopDlock stops the dlock process, for which the shell waits.
+// stopDlock stops the dlock process, for which the shell waits, because the command has stopped.
 func (j *job) stopDlock() {
+	if j.state == jobLending {
+		showAs(askingName)
+	}
+	j.state = jobStopped
 	if os.Getppid() == j.dlock { // dlock has not ended
 		_ = syscall.Kill(j.dlock, syscall.SIGSTOP)
 	}
@@ -279,16 +294,16 @@ func (j *job) forward(sig syscall.Signal) {
 // stop stops the command. dlock stops when the command has stopped, at once if a signal from
 // elsewhere has stopped it already. how is jobStopping or jobLending.
 func (j *job) stop(how jobState) {
-	switch {
+	j.ended() // it reads the reports of earlier stops
+	switch wasStopped := isStopped(j.pid); {
 	case j.state == jobLending:
 		j.state = how
-	case j.state != jobRuns:
-	case isStopped(j.pid):
-		j.state = jobStopped
-		j.stopDlock()
-	default:
+	case j.state == jobRuns:
 		j.state = how
 		j.signalGroup(syscall.SIGTSTP)
+		if wasStopped {
+			j.stopDlock()
+		}
 	}
 }
 
