@@ -295,10 +295,11 @@ func (j *job) forward(sig syscall.Signal) {
 // elsewhere has stopped it already. how is jobStopping or jobLending.
 func (j *job) stop(how jobState) {
 	j.ended() // it reads the reports of earlier stops
-	switch wasStopped := isStopped(j.pid); {
-	case j.state == jobLending:
+	wasStopped := isStopped(j.pid)
+	switch j.state {
+	case jobLending:
 		j.state = how
-	case j.state == jobRuns:
+	case jobRuns:
 		j.state = how
 		j.signalGroup(syscall.SIGTSTP)
 		if wasStopped {
