@@ -281,9 +281,9 @@ var shellRows = []shellRow{
 	},
 	{
 		name: "another process of the group reads from the terminal",
-		script: `export f=$(mktemp -u); "$@" sh -c '
-(until test -e $f; do sleep 0.1; done; read line </dev/tty; echo got $line; rm $f) &
-exec "$0" run y -- sh -c ">$f; while test -e $f; do sleep 0.1; done"' "$1" | cat; echo over`,
+		script: `export f=$(mktemp -u); mkfifo $f.in $f.out; "$@" sh -c '
+(read line <$f.in; read line </dev/tty; echo got $line; echo out >$f.out) &
+exec "$0" run y -- sh -c "echo in >$f.in; read line <$f.out; rm $f.*"' "$1" | cat; echo over`,
 		talk: func(p *dlockProcess) {
 			p.keys("on\n")
 			p.shows("got on")

@@ -99,10 +99,13 @@ func (s *supervisor) wait() error {
 		case sig := <-s.signals:
 			// The signal may have continued dlock after a stop, so check the lease before the
 			// command receives it.
-			if err := s.lease.Err(); err != nil {
+			err := s.lease.Err()
+			if err == nil || s.keep {
+				s.forward(sig)
+			}
+			if err != nil {
 				return s.lost(err)
 			}
-			s.forward(sig)
 		}
 	}
 }

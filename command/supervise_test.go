@@ -380,6 +380,19 @@ func TestSuperviseWakesTooLate(t *testing.T) {
 	})
 }
 
+// The same with --on-lost continue: the signal may be the SIGCONT after a stop.
+func TestSuperviseContinuesAKeptCommand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.keep = true
+		s.lease.renew(0)
+		s.signals <- syscall.SIGCONT
+		time.AfterFunc(time.Second, s.process.finish)
+		s.check(t, s.wait(), true, "continued at 0s")
+	})
+}
+
 // A wall clock that is set back by an hour gives a command no more time. No function of package
 // time can make the deadline from before the step: the first word of a time.Time has the seconds of
 // the wall clock above 30 bits of nanoseconds. A bubble of synctest has only one clock, so the test

@@ -135,6 +135,12 @@ var commandMutants = []mutant{
 		pkg:   "command", test: "TestSuperviseEndsTheJobOfAKilledGuard",
 	},
 	{
+		guard: "command: a kept job is continued", file: "command/supervise.go",
+		without: "Ctrl-Z for a TTL, then fg, with --on-lost continue: the command stays stopped",
+		edits:   []edit{{old: "if err == nil || s.keep {", new: "if err == nil {"}},
+		pkg:     "command", test: "TestSuperviseContinuesAKeptCommand",
+	},
+	{
 		guard: "command: a stopped job is not continued", file: "command/supervise.go",
 		without: "a stopped job runs again after the end of its lease",
 		edits:   []edit{{old: "if time.Now().Before(killAt) {", new: "if true {"}},

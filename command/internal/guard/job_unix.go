@@ -135,7 +135,6 @@ func (j *job) ended() bool {
 			j.stopped(status.StopSignal())
 		default:
 			j.state, j.status = jobEnded, status
-			showAs(shownName)
 		}
 	}
 }
@@ -158,8 +157,9 @@ func (j *job) stopped(sig syscall.Signal) {
 		j.state = jobStopped
 		j.resume()
 	case orphaned && sig == syscall.SIGSTOP && j.isInFront():
-		// No shell could continue dlock. A command goes on that has stopped itself after its
-		// children, such as a nested dlock or su; a signal from elsewhere stops one process.
+		// No shell could continue dlock. If a child of the command is stopped as well, the command
+		// has stopped itself after it, as a nested dlock and su do, and both go on. Otherwise a
+		// signal from elsewhere has stopped the command.
 		if j.lacksTerminal() || j.isFrontStopped() {
 			j.state = jobStopped
 			j.terminal.take()
@@ -325,6 +325,9 @@ func (j *job) lend() {
 // terminate sends SIGTERM to all processes of the job, and SIGCONT, so that
 // stopped processes receive it.
 func (j *job) terminate() {
+	if j.state != jobEnded {
+		j.state = jobRuns
+	}
 	j.signalAll(syscall.SIGTERM)
 	j.signalAll(syscall.SIGCONT)
 }
