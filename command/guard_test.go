@@ -430,9 +430,10 @@ func unread(t *testing.T, pipe *os.File) int {
 // A guard ends the job at its deadline, and reports this.
 func TestGuardEndsALateJob(t *testing.T) {
 	t.Parallel()
-	g := startRawGuard(t, uptime()+time.Second,
+	g := startRawGuard(t, uptime()+time.Hour,
 		"/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
 	g.expect(t, answerStarted)
+	fmt.Fprintf(g.orders, "until %d\n", uptime()+time.Millisecond)
 	g.expect(t, answerLate)
 	g.expectGone(t)
 }
