@@ -361,6 +361,24 @@ sh -c "echo in; read line <&3; echo got \$line" & wait $!; wait $!; exit 3'; ech
 		flock: "the key does not stop the child of its command",
 	},
 	{
+		// This is how a pager restores the modes of its terminal before it stops.
+		name: "a key stops nothing in an orphaned group of a child that stops after its command",
+		script: `export f=$(mktemp -u) child='trap ": >$f.in; read l <$f; echo stops; trap - TSTP
+kill -TSTP \$\$; echo on; kill \$!; exit" TSTP; sleep 1000 & echo in; wait'; mkfifo $f
+"$@" sh -c 'trap "until [ -e $f.in ]; do sleep 0.1; done; trap - TSTP; kill -TSTP \$\$" TSTP
+trap "trap - CONT; echo >$f" CONT
+sh -c "$child" & while kill -0 $! 2>/dev/null; do wait $!; done; exit 3'
+echo code $?; rm $f $f.in`,
+		talk: func(p *dlockProcess) {
+			p.shows("in")
+			p.keys(ctrlZ)
+			p.shows("stops")
+			p.shows("on")
+			p.shows("code 3")
+		},
+		flock: "the key does not stop its command",
+	},
+	{
 		name:   "a key stops nothing in an orphaned group in front of its command",
 		script: `"$@" sh -c 'echo in >&2; sleep 1; echo over >&2' >/dev/null; echo code $?`,
 		talk: func(p *dlockProcess) {
@@ -376,6 +394,19 @@ sh -c "echo in; read line <&3; echo got \$line" & wait $!; wait $!; exit 3'; ech
 			`sleep 0.1; read line; echo got $line`,
 		talk: func(p *dlockProcess) {
 			p.shows("over 129")
+			p.keys("on\n")
+			p.shows("got on")
+		},
+		flock: "its command reads an error",
+	},
+	{
+		name: "a command that can never have the terminal is ended if it ignores SIGHUP",
+		script: `set -m; ( ( sleep 0.3; trap "" HUP; "$@" sh -c 'read line </dev/tty'; ` +
+			`echo over $?; "$@" sh -c 'trap "" TERM; read line </dev/tty'; echo over $? ) & ); ` +
+			`sleep 0.1; read line; echo got $line`,
+		talk: func(p *dlockProcess) {
+			p.shows("over 143")
+			p.shows("over 137")
 			p.keys("on\n")
 			p.shows("got on")
 		},
@@ -432,6 +463,37 @@ func TestKilledGuardLeavesTheTerminal(t *testing.T) {
 	}
 	row.run(t, "/bin/sh", dlockCommand(t.Context(), on(fileURL(t)),
 		"run", "--on-lost", "continue", "--max-hold", "500ms", "x", "--"))
+}
+
+// Nothing stops dlock before it has sent SIGKILL to a command that has outlived its lease: neither
+// a key, nor a command in the background that needs the terminal for its end.
+func TestStopOfAnEndingCommand(t *testing.T) {
+	t.Parallel()
+	scripts := map[string]string{
+		"key": `set -m; "$@" sh -c 'trap "echo ends; sleep 0.3; kill -TSTP \$\$; echo on; exit" TERM
+sleep 1000 & echo in; wait'; echo code $?`,
+		"background": `set -m; "$@" sh -c 'trap "echo ends; stty sane </dev/tty" TERM
+sleep 1000 & echo in; wait; wait' & wait $!; echo code $?`,
+	}
+	eachShell(t, func(shell, path string) {
+		for name, script := range scripts {
+			t.Run(shell+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				url, lock := testenv.Redis(t).URL, nameFor(t)
+				row := &shellRow{script: script, talk: func(p *dlockProcess) {
+					p.shows("in")
+					breakLock(t, url, lock)
+					p.shows("ends")
+					if name == "key" {
+						p.shows("on")
+					}
+					p.shows("code 76")
+				}}
+				row.run(t, path, dlockCommand(t.Context(), on(url),
+					"run", "--grace", "2s", lock, "--"))
+			})
+		}
+	})
 }
 
 // A message of dlock is lost if its standard error is closed, or if nothing reads it. That ends

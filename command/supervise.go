@@ -98,10 +98,13 @@ func (s *supervisor) wait() error {
 			timer.Reset(late)
 		case sig := <-s.signals:
 			// The signal may have continued dlock after a stop, so check the lease before the
-			// command receives it.
+			// command receives it. Then the signal is for dlock alone.
 			err := s.lease.Err()
-			if err == nil || s.keep {
+			switch {
+			case err == nil || s.keep:
 				s.forward(sig)
+			case slices.Contains(guard.Interrupts, sig):
+				s.interrupt = sig
 			}
 			if err != nil {
 				return s.lost(err)

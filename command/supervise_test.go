@@ -380,6 +380,21 @@ func TestSuperviseWakesTooLate(t *testing.T) {
 	})
 }
 
+// A signal that comes before dlock has seen the loss of its lock is not dropped: otherwise dlock
+// elect would stand again.
+func TestSuperviseSignalAfterALoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := supervise()
+		s.lease.err = dlock.ErrLost
+		s.signals <- syscall.SIGTERM
+		s.check(t, s.wait(), true, "TERM at 0s")
+		if s.interrupt != syscall.SIGTERM {
+			t.Errorf("the signal for dlock is %v, want SIGTERM", s.interrupt)
+		}
+	})
+}
+
 // The same with --on-lost continue: the signal may be the SIGCONT after a stop.
 func TestSuperviseContinuesAKeptCommand(t *testing.T) {
 	t.Parallel()

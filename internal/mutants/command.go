@@ -50,6 +50,23 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestShells",
 	},
 	{
+		guard:   "command: a key stops no child that stops after its command",
+		file:    "command/internal/guard/job_unix.go",
+		without: "after Ctrl-Z over ssh -t, a pager under dlock stays stopped",
+		edits: []edit{{
+			old: "\t\tif sig == syscall.SIGTSTP {\n\t\t\tj.settle()",
+			new: "\t\tif false {\n\t\t\tj.settle()",
+		}},
+		pkg: "command", test: "TestShells",
+	},
+	{
+		guard:   "command: a job that is being ended does not stop dlock",
+		file:    "command/internal/guard/job_unix.go",
+		without: "Ctrl-Z in the grace of a command that has lost its lock: nothing sends SIGKILL",
+		edits:   []edit{{old: "case j.state == jobEnding:", new: "case false:"}},
+		pkg:     "command", test: "TestStopOfAnEndingCommand",
+	},
+	{
 		guard:   "command: a job that lends the terminal is no stopped job",
 		file:    "command/internal/guard/job_unix.go",
 		without: "two processes under a dlock under a dlock read from the terminal, and both hang",
@@ -137,8 +154,19 @@ var commandMutants = []mutant{
 	{
 		guard: "command: a kept job is continued", file: "command/supervise.go",
 		without: "Ctrl-Z for a TTL, then fg, with --on-lost continue: the command stays stopped",
-		edits:   []edit{{old: "if err == nil || s.keep {", new: "if err == nil {"}},
+		edits:   []edit{{old: "case err == nil || s.keep:", new: "case err == nil:"}},
 		pkg:     "command", test: "TestSuperviseContinuesAKeptCommand",
+	},
+	{
+		guard: "command: a signal that continues a lost command ends dlock",
+		file:  "command/supervise.go",
+		without: "kill and fg after a stop for longer than the TTL: dlock elect drops the signal " +
+			"and stands again",
+		edits: []edit{{
+			old: "case slices.Contains(guard.Interrupts, sig):\n\t\t\t\ts.interrupt = sig",
+			new: "case false:",
+		}},
+		pkg: "command", test: "TestSuperviseSignalAfterALoss",
 	},
 	{
 		guard: "command: a stopped job is not continued", file: "command/supervise.go",
@@ -494,6 +522,15 @@ var commandMutants = []mutant{
 		}},
 		pkg:  "command",
 		test: "TestShells/bash/a_command_that_can_never_have_the_terminal_is_hung_up",
+	},
+	{
+		guard:   "command: a command that can never get the terminal ends",
+		file:    "command/internal/guard/job_unix.go",
+		without: "nohup dlock run of a command that reads from the terminal keeps the lock",
+		edits:   []edit{{old: "\tj.hangUps++\n", new: ""}},
+		pkg:     "command",
+		test: "TestShells/bash/" +
+			"a_command_that_can_never_have_the_terminal_is_ended_if_it_ignores_SIGHUP",
 	},
 	{
 		guard:   "command: a command in the background leaves the terminal alone",

@@ -40,5 +40,5 @@ func uptime() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
 const Limits = `
 On this system dlock cannot find processes that leave the process group of COMMAND:
 they go on without the lock. In a script on BSD, Ctrl-Z has no effect, and a COMMAND
-in the background that reads from the terminal gets SIGHUP.
+in the background that reads from the terminal gets SIGHUP, then SIGTERM and SIGKILL.
 `

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -34,11 +35,13 @@ type job struct {
 	state     jobState
 	status    syscall.WaitStatus // of a command that has ended
 	fore      bool               // the command's group has had the terminal
-	hungUp    bool               // it got SIGHUP because it can never have the terminal
+	hangUps   int                // signals that it got because it can never have the terminal
 	handed    bool               // a SIGINT that dlock received was forwarded
 	early     []syscall.Signal   // signals from before the command ran
 	empty     bool               // the group has no process; its number may be used again soon
 	childless bool               // the guard has no child: on Linux the whole job has ended
+	look      *time.Ticker       // set after a key
+	settled   time.Time          // until then a late stop by a key is undone
 }
 
 type jobState int
@@ -48,13 +51,14 @@ const (
 	jobStopping          // dlock has received SIGTSTP, and stops when the command has stopped
 	jobLending           // the same, because a process of dlock's group needs the terminal
 	jobStopped           // the command is stopped; dlock is stopped, too, or will be soon
+	jobEnding            // dlock has sent SIGTERM to the job, and sends SIGKILL after the grace
 	jobEnded             // the command has ended; processes that it has started may still run
 )
 
-// newJob returns the job of a command that has not started yet. dlock is the
-// number of its dlock process.
-func newJob(path string, args []string, dlock int) *job {
-	j := &job{path: path, args: args, dlock: dlock, children: make(chan os.Signal, 1)}
+// newJob returns the job of a command that has not started yet. dlock is the number of its dlock
+// process. look is a ticker that is not set. While it is set, the caller calls continueLate.
+func newJob(path string, args []string, dlock int, look *time.Ticker) *job {
+	j := &job{path: path, args: args, dlock: dlock, look: look, children: make(chan os.Signal, 1)}
 	Catch(append(slices.Concat(Interrupts, Relayed), syscall.SIGPIPE)...) // dlock handles them
 	signal.Notify(j.children, syscall.SIGCHLD)
 	j.group, _ = syscall.Getpgid(dlock) // 0 if dlock has ended
@@ -130,7 +134,7 @@ func (j *job) ended() bool {
 		case err != nil || pid == 0:
 			j.childless = errors.Is(err, syscall.ECHILD)
 			return j.state == jobEnded
-		case pid != j.pid:
+		case pid != j.pid || j.state == jobEnded: // an orphan may have got the number
 		case status.Stopped():
 			j.stopped(status.StopSignal())
 		default:
@@ -143,6 +147,14 @@ func (j *job) ended() bool {
 func (j *job) stopped(sig syscall.Signal) {
 	switch orphaned := isOrphaned(j.group, j.parentOf); {
 	case j.state == jobStopped: // dlock is stopped
+	case j.state == jobEnding:
+		// dlock must not stop before it has sent SIGKILL. A key does not stop the command, so that
+		// it can end itself. If it needs the terminal of another job, it stays stopped.
+		needsTerminal := sig != syscall.SIGSTOP || j.lacksTerminal()
+		if sig == syscall.SIGTSTP || needsTerminal && j.terminal.ours() {
+			j.giveTerminal()
+			j.signalGroup(syscall.SIGCONT)
+		}
 	case j.state == jobLending && j.terminal.ours(): // it has come back meanwhile
 		j.state = jobStopped
 		j.resume()
@@ -156,6 +168,9 @@ func (j *job) stopped(sig syscall.Signal) {
 		// and dlock's group has it.
 		j.state = jobStopped
 		j.resume()
+		if sig == syscall.SIGTSTP {
+			j.settle()
+		}
 	case orphaned && sig == syscall.SIGSTOP && j.isInFront():
 		// No shell could continue dlock. If a child of the command is stopped as well, the command
 		// has stopped itself after it, as a nested dlock and su do, and both go on. Otherwise a
@@ -164,6 +179,7 @@ func (j *job) stopped(sig syscall.Signal) {
 			j.state = jobStopped
 			j.terminal.take()
 			j.resume()
+			j.settle()
 		}
 	case orphaned:
 		j.hangUp()
@@ -193,20 +209,24 @@ func (j *job) isInFront() bool {
 	if front == 0 || front == j.pid {
 		return front != 0
 	}
-	return slices.ContainsFunc(descendantsOf(os.Getpid()), func(pid int) bool {
-		group, err := syscall.Getpgid(pid)
-		return err == nil && group == front
-	})
+	return slices.ContainsFunc(descendantsOf(os.Getpid()), isIn(front))
 }
 
 // isFrontStopped reports whether a descendant of the command in the foreground group is stopped, as
 // after a key.
 func (j *job) isFrontStopped() bool {
-	front := j.terminal.front()
+	isFront := isIn(j.terminal.front())
 	return slices.ContainsFunc(descendantsOf(os.Getpid()), func(pid int) bool {
-		group, err := syscall.Getpgid(pid)
-		return err == nil && group == front && pid != j.pid && isStopped(pid)
+		return pid != j.pid && isFront(pid) && isStopped(pid)
 	})
+}
+
+// isIn returns a function that reports whether a process is in group.
+func isIn(group int) func(pid int) bool {
+	return func(pid int) bool {
+		got, err := syscall.Getpgid(pid)
+		return err == nil && got == group
+	}
 }
 
 // lacksTerminal reports whether the guard of a nested dlock has stopped the command, in which the
@@ -217,14 +237,30 @@ func (j *job) lacksTerminal() bool {
 	return slices.ContainsFunc(descendantsOf(os.Getpid()), isAsking)
 }
 
-// hangUp sends SIGHUP to a command that can never have the terminal, as the system does for a group
-// that becomes orphaned. If the command stops a second time, it stays stopped.
-func (j *job) hangUp() {
-	if j.hungUp {
-		return
+// settle lets processes go on that stop after the command has been continued. A key reaches all
+// processes of the group, and some restore the modes of the terminal first, such as a pager.
+func (j *job) settle() {
+	j.settled = time.Now().Add(settleTime)
+	j.look.Reset(LookInterval)
+}
+
+// continueLate continues the group if a process of it has stopped, but not the command.
+func (j *job) continueLate() {
+	switch {
+	case !time.Now().Before(j.settled):
+		j.look.Reset(endless)
+	case !isStopped(j.pid) && j.isFrontStopped():
+		j.signalGroup(syscall.SIGCONT)
 	}
-	j.hungUp = true
-	j.signalGroup(syscall.SIGHUP)
+}
+
+// hangUp sends SIGHUP to a command that can never have the terminal, as the system does for a group
+// that becomes orphaned. It ends a command that ignores SIGHUP and stops again: otherwise the lock
+// would be kept for a command that never goes on.
+func (j *job) hangUp() {
+	signals := [...]syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGKILL}
+	j.signalGroup(signals[min(j.hangUps, len(signals)-1)])
+	j.hangUps++
 	j.signalGroup(syscall.SIGCONT)
 }
 
@@ -250,15 +286,22 @@ func (j *job) signalDlocksGroup(sig syscall.Signal) {
 // resume continues a stopped job. The job gets the terminal if dlock's group has it now.
 func (j *job) resume() {
 	showAs(shownName)
-	if j.state == jobEnded {
+	if j.state == jobEnding || j.state == jobEnded {
 		return
 	}
-	if j.state == jobStopped && j.terminal.ours() {
-		j.terminal.give(j.pid)
-		j.fore = true
+	if j.state == jobStopped {
+		j.giveTerminal()
 	}
 	j.state = jobRuns
 	j.signalGroup(syscall.SIGCONT)
+}
+
+// giveTerminal gives the terminal to the job if dlock's group has it.
+func (j *job) giveTerminal() {
+	if j.terminal.ours() {
+		j.terminal.give(j.pid)
+		j.fore = true
+	}
 }
 
 // forward handles a signal that dlock received. SIGUSR1 and SIGUSR2, which have no fixed
@@ -322,11 +365,21 @@ func (j *job) lend() {
 	j.signalDlocksGroup(syscall.SIGCONT)
 }
 
+// wakeDlock continues dlock when it has sent an order to end the job. A stop of the job may have
+// stopped dlock after that, but dlock sends SIGKILL after the grace, and frees the lock.
+func (j *job) wakeDlock() {
+	if j.state == jobStopped {
+		showAs(shownName)
+		j.signalDlocksGroup(syscall.SIGCONT)
+	}
+}
+
 // terminate sends SIGTERM to all processes of the job, and SIGCONT, so that
 // stopped processes receive it.
 func (j *job) terminate() {
+	j.wakeDlock()
 	if j.state != jobEnded {
-		j.state = jobRuns
+		j.state = jobEnding
 	}
 	j.signalAll(syscall.SIGTERM)
 	j.signalAll(syscall.SIGCONT)

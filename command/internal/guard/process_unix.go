@@ -70,6 +70,8 @@ const (
 	// clockInterval is how often the guard reads the clock. The clock goes on while the machine
 	// sleeps, a timer does not.
 	clockInterval = time.Second
+	// settleTime is how long after a key a process may still stop.
+	settleTime = 2 * time.Second
 )
 
 // clock reads a clock of the system. It returns 0 if there is no such clock: the guard
@@ -176,7 +178,7 @@ func split(text []byte) []string {
 
 // run starts the command, and returns when neither dlock nor the job needs the guard any more.
 func (p *guardProcess) run(path string, args []string) {
-	p.job = newJob(path, args, os.Getppid())
+	p.job = newJob(path, args, os.Getppid(), p.look)
 	defer p.job.close()
 	switch p.read(); {
 	case p.dlock != dlockRuns:
@@ -208,8 +210,11 @@ func (p *guardProcess) run(path string, args []string) {
 			p.lookAtClock()
 		case <-p.job.children:
 		case <-p.look.C:
-			if p.isKiller {
+			switch {
+			case p.isKiller:
 				p.job.kill()
+			case p.phase == guardRuns:
+				p.job.continueLate()
 			}
 		}
 		p.report()
@@ -287,6 +292,7 @@ func (p *guardProcess) follow(order string) {
 		p.job.terminate()
 	case orderKill:
 		p.answer(answerKilling)
+		p.job.wakeDlock()
 		if !p.isKiller { // otherwise the ticker repeats it
 			p.kill()
 		}
