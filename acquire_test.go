@@ -658,11 +658,11 @@ func TestWaitingHereIsNoSilenceOfTheServer(t *testing.T) {
 // begins with the next request.
 func TestPauseOfAPollerIsNoSilenceOfTheServer(t *testing.T) {
 	for name, test := range map[string]struct {
-		absence []acquireStep
-		want    error
+		failures int
+		want     error
 	}{
-		"short absence": {[]acquireStep{acquireFails(errUnavailable)}, nil},
-		"long absence":  {repeat(1000, acquireFails(errUnavailable)), dlock.ErrUnavailable},
+		"short absence": {1, nil},
+		"long absence":  {1000, dlock.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -670,7 +670,14 @@ func TestPauseOfAPollerIsNoSilenceOfTheServer(t *testing.T) {
 				d := newScript()
 				d.caps.Notify = false
 				refusal := busy(backend.Busy{RetryAfter: time.Minute})
-				d.acquires = append([]acquireStep{refusal}, test.absence...)
+				fails := func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
+					if ctx.Err() != nil {
+						t.Error("there is no time for the attempt after the pause")
+					}
+					return nil, errUnavailable
+				}
+				d.acquires = append([]acquireStep{refusal},
+					repeat(test.failures, acquireStep(fails))...)
 				c := open(t, d, dlock.WithTTL(ttl), dlock.WithPollInterval(24*time.Hour))
 				_, err := c.Lock(t.Context(), "x")
 				if !errors.Is(err, test.want) {

@@ -66,7 +66,7 @@ func (e *Engine) reachFront(
 	case grantTurn:
 		return t.acq, t.tenure, nil
 	case entryTurn:
-		t.acq.answered = time.Time{}
+		t.acq.inheritSilence(w.joined)
 		return t.acq, nil, nil
 	case silentTurn:
 		silentSince := later(t.answered, w.joined)
@@ -79,6 +79,15 @@ func (e *Engine) reachFront(
 		return e.newAcquisition(l, ln, wait, silentSince), nil, nil
 	}
 	return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+}
+
+// inheritSilence follows the transfer of a to a waiter that joined the line at that time. The
+// silence of the server goes on: the next attempt repeats those of the former waiter, and the
+// server may grant each of them. A zero answered is a poller's, which counts no silence.
+func (a *acquisition) inheritSilence(joined time.Time) {
+	if !a.answered.IsZero() {
+		a.answered = later(a.answered, joined)
+	}
 }
 
 // await blocks until w has its turn, ctx ends or Close begins. done is the channel of ctx, which
@@ -311,9 +320,10 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 }
 
 // giveUp ends an acquisition that was not granted. Its queue entry passes to the next waiter of the
-// line. If there is none, what it may have left on the server is removed in the background. With
-// isSilent, because the server did not answer for a TTL, an acquisition does not pass to the next
-// waiter, and neither does a grant that was found unusable. e.mu must be held.
+// line, unless its last attempt had no answer: see transferEntry. If the entry passes to none, what
+// may be left on the server is removed in the background. With isSilent, because the server did not
+// answer for a TTL, an acquisition does not pass to the next waiter, and neither does a grant that
+// was found unusable. e.mu must be held.
 func (a *acquisition) giveUp(isSilent bool) {
 	t := turn{kind: requestTurn}
 	if isSilent {
@@ -360,11 +370,12 @@ func (a *acquisition) requestGrant(
 // too.
 func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	e, now := a.engine, time.Now()
-	bound := a.newBound().Begin(ctx, now, a.lock.requestLimit()).EndWith(e.closing)
-	defer bound.Cancel()
 	if a.answered.IsZero() {
 		a.answered = now
 	}
+	limit := a.attemptLimit(now)
+	bound := a.newBound().Begin(ctx, now, limit).EndWith(e.closing)
+	defer bound.Cancel()
 	grant, err := e.driver.Acquire(bound, &a.request)
 	switch {
 	case err == nil && grant != nil:
@@ -379,12 +390,23 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	}
 	a.uncertain = isUnknown(err)
 	a.attempted = a.attempted || a.uncertain
-	a.discountStop(now, a.lock.requestLimit())
+	a.discountStop(now, limit)
 	return nil, err
 }
 
-// discountStop lets the silence of the server begin now if what began then, and should have taken d
-// at most, has taken much longer: the process was stopped meanwhile.
+// attemptLimit is how long an attempt that begins now may last. It ends with the silence of the
+// server, because an attempt may be granted although its answer is late: the server then frees the
+// lock a TTL after it has received the last attempt, or when the waiter gives up. So a waiter whose
+// answers are late keeps the lock for a TTL after the last answer, and not for another one.
+func (a *acquisition) attemptLimit(now time.Time) time.Duration {
+	return min(a.lock.requestLimit(), a.lock.TTL-now.Sub(a.answered))
+}
+
+// isSilent reports whether the server has not answered for a TTL. No attempt follows.
+func (a *acquisition) isSilent() bool { return time.Since(a.answered) >= a.lock.TTL }
+
+// discountStop lets the silence of the server begin now if the process was stopped meanwhile: what
+// began then, and should have taken d at most, has taken much longer.
 func (a *acquisition) discountStop(began time.Time, d time.Duration) {
 	if time.Since(began) > d+a.lock.requestLimit()/gracePart {
 		a.answered = time.Now()
@@ -461,12 +483,14 @@ func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) er
 	if isFinal(err) {
 		return err
 	}
-	if time.Since(a.answered) >= a.lock.TTL {
+	if began := time.Now(); !a.isSilent() {
+		pause := pace.next(minRetryPause, min(a.lock.MaxPause(), maxRetryPause))
+		sleep(ctx, min(pause, a.lock.TTL-began.Sub(a.answered)))
+		a.discountStop(began, pause)
+	}
+	if a.isSilent() {
 		return &exhaustedError{Unavailable(a.engine.Unanswered(ctx, err))}
 	}
-	pause, began := pace.next(minRetryPause, min(a.lock.MaxPause(), maxRetryPause)), time.Now()
-	sleep(ctx, pause)
-	a.discountStop(began, pause)
 	return nil
 }
 
@@ -482,12 +506,12 @@ func (a *acquisition) wait(
 		a.answered = time.Time{} // the pause may be longer than the TTL
 		return nil, nil
 	}
-	bound := bound.New(ctx, untilFree(busy, waitLimit(l, busy)))
+	began, limit := time.Now(), untilFree(busy, waitLimit(l, busy))
+	bound := bound.From(ctx, began, limit)
 	defer bound.Cancel()
-	began := time.Now()
 	grant, err := waiter.Wait(bound, &a.request, busy)
 	err = sound(err)
-	if busy.Reliable || time.Since(began) >= l.TTL { // it waited or was stopped; no silence
+	if busy.Reliable { // it waited; no silence
 		a.answered = time.Now()
 	}
 	if err != nil && bound.Err() != nil {
@@ -501,8 +525,11 @@ func (a *acquisition) wait(
 		a.attempted, a.uncertain = true, true
 	}
 	if grant == nil && (err == nil || again) {
-		sleep(ctx, pace.idle(time.Since(began)))
+		idle := pace.idle(time.Since(began))
+		sleep(ctx, idle)
+		limit += idle
 	}
+	a.discountStop(began, limit) // the next attempt needs time
 	return grant, err
 }
 

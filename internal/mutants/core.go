@@ -403,10 +403,52 @@ var coreMutants = []mutant{
 		guard: "a stop during a request is no silence", file: "internal/engine/contend.go",
 		without: "after a stop of the process all waiters for a lock get ErrUnavailable",
 		edits: []edit{{
-			old: "a.discountStop(now, a.lock.requestLimit())",
+			old: "a.discountStop(now, limit)",
 			new: "_ = a.discountStop",
 		}},
 		pkg: ".", test: "TestWaitersOutliveAStopDuringARequest",
+	},
+	{
+		guard: "an attempt ends with the silence", file: "internal/engine/contend.go",
+		without: "a waiter whose answers are late keeps the lock for another TTL",
+		edits: []edit{{
+			old: "min(a.lock.requestLimit(), a.lock.TTL-now.Sub(a.answered))",
+			new: "a.lock.requestLimit()",
+		}},
+		pkg: ".", test: "TestAttemptEndsWithTheSilence",
+	},
+	{
+		guard: "no attempt follows the silence", file: "internal/engine/contend.go",
+		without: "a waiter whose answers are late keeps the lock for another TTL",
+		edits: []edit{{
+			old: "a.discountStop(began, pause)\n\t}\n\tif a.isSilent() {",
+			new: "a.discountStop(began, pause)\n\t} else {",
+		}},
+		pkg: ".", test: "TestNoAttemptAfterTheSilence",
+	},
+	{
+		guard: "an entry without an answer has one waiter", file: "internal/engine/queue.go",
+		without: "waiters that come and go prolong a grant that none of them knows",
+		edits:   []edit{{old: "a.reason != nil || a.uncertain ||", new: "a.reason != nil ||"}},
+		pkg:     ".", test: "TestUnansweredEntryIsNotTransferred",
+	},
+	{
+		guard: "a transferred entry inherits the silence", file: "internal/engine/contend.go",
+		without: "waiters that come and go prolong a grant that none of them knows",
+		edits: []edit{{
+			old: "t.acq.inheritSilence(w.joined)",
+			new: "t.acq.answered = time.Time{}",
+		}},
+		pkg: ".", test: "TestSilenceOfATransferredEntry",
+	},
+	{
+		guard: "a new waiter has a TTL of silence", file: "internal/engine/contend.go",
+		without: "a waiter gives up earlier than a TTL after its arrival",
+		edits: []edit{{
+			old: "a.answered = later(a.answered, joined)",
+			new: "_ = joined",
+		}},
+		pkg: ".", test: "TestSilenceOfATransferredEntry",
 	},
 	{
 		guard: "repeated releases delay no other", file: "internal/engine/release.go",
@@ -819,8 +861,10 @@ var coreMutants = []mutant{
 	{
 		guard: "a reliable Wait is not cut short", file: "internal/engine/contend.go",
 		without: "a thousand processes that wait on one file wake up all the time",
-		edits:   []edit{{old: "if busy.Reliable {", new: "if false {"}},
-		pkg:     ".", test: "TestReliableWaits",
+		edits: []edit{{
+			old: "if busy.Reliable {\n\t\treturn", new: "if false {\n\t\treturn",
+		}},
+		pkg: ".", test: "TestReliableWaits",
 	},
 	{
 		guard: "a dropped lease splits no batch", file: "internal/engine/lease.go",
@@ -832,8 +876,8 @@ var coreMutants = []mutant{
 		guard: "a long Wait is no silence", file: "internal/engine/contend.go",
 		without: "after a Wait as long as the TTL, the next failed request ends Lock",
 		edits: []edit{{
-			old: "if busy.Reliable || time.Since(began) >= l.TTL {",
-			new: "if time.Since(began) >= l.TTL {",
+			old: "if busy.Reliable { // it waited; no silence",
+			new: "if false { // it waited; no silence",
 		}},
 		pkg: ".", test: "TestReliableWaitIsNoSilence",
 	},
@@ -841,15 +885,15 @@ var coreMutants = []mutant{
 		guard: "a Wait that fails late is repeated", file: "internal/engine/contend.go",
 		without: "a Wait of a TTL that fails once ends Lock",
 		edits: []edit{{
-			old: "it waited or was stopped; no silence\n\t\ta.answered = time.Now()",
-			new: "it waited or was stopped; no silence\n\t\ta.answered = time.Time{}",
+			old: "it waited; no silence\n\t\ta.answered = time.Now()",
+			new: "it waited; no silence\n\t\ta.answered = time.Time{}",
 		}},
 		pkg: ".", test: "TestReliableWaitIsNoSilence",
 	},
 	{
 		guard: "a Wait that may miss a message is repeated", file: "internal/engine/contend.go",
 		without: "one lost message of a server stops a waiter for ever",
-		edits:   []edit{{old: "if busy.Reliable {", new: "if true {"}},
+		edits:   []edit{{old: "if busy.Reliable {\n\t\treturn", new: "if true {\n\t\treturn"}},
 		pkg:     ".", test: "TestReliableWaits",
 	},
 	{
@@ -1012,11 +1056,12 @@ var coreMutants = []mutant{
 	},
 	{
 		guard: "a stop of the process is no silence", file: "internal/engine/contend.go",
-		without: "after a stop of its process Lock returns ErrUnavailable for one failed request",
+		without: "after a stop during a Wait there is no time for the next attempt",
 		edits: []edit{{
-			old: "if busy.Reliable || time.Since(began) >= l.TTL {", new: "if busy.Reliable {",
+			old: "a.discountStop(began, limit) // the next",
+			new: "_ = began // the next",
 		}},
-		pkg: ".", test: "TestWaiterThatWasStoppedTriesAgain",
+		pkg: ".", test: "TestWaiterThatWasStoppedHasTimeForAnAttempt",
 	},
 	{
 		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",
