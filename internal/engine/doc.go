@@ -205,7 +205,8 @@
 //     release lasts for 5 s at most, so a silent server has up to 3,200. During Close the number is
 //     1,024 instead of 64.
 //   - The release of an Unlock whose context can end: one, for the TTL or 5 s at most, because
-//     Unlock returns when its context ends.
+//     Unlock returns when its context ends. One of these goroutines stays until Close, and executes
+//     the next such release.
 //   - The releases of UnlockAll, and of a round of AcquireAll that failed: two for one request of a
 //     Combiner, as for a batch of renewals; otherwise, or without an answer, one each.
 //   - The watch of a loop over Client.Observe: one, if the driver can report changes. It ends with

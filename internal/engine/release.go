@@ -126,7 +126,7 @@ func (l *Lease) releaseFor(
 	}
 	result := make(chan error, 1)
 	e.mu.Lock()
-	e.start(func() {
+	e.startRelease(func() {
 		err := errReleaseAborted
 		defer func() {
 			if value := recover(); value != nil {

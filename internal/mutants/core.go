@@ -451,6 +451,23 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestSilenceOfATransferredEntry",
 	},
 	{
+		guard: "releases share a goroutine", file: "internal/engine/engine.go",
+		without: "an Unlock whose context can end waits for the growth of a new stack",
+		edits: []edit{{
+			old: "case e.spare <- f:", new: "case (chan func())(nil) <- f:",
+		}},
+		pkg: "internal/engine", test: "TestReleasesShareAGoroutine",
+	},
+	{
+		guard: "one goroutine waits for releases", file: "internal/engine/engine.go",
+		without: "each Unlock whose context can end leaves a goroutine until Close",
+		edits: []edit{{
+			old: "if !e.isSpare.CompareAndSwap(false, true) {",
+			new: "if e.isSpare.Store(true); false {",
+		}},
+		pkg: "internal/engine", test: "TestReleasesShareAGoroutine",
+	},
+	{
 		guard: "repeated releases delay no other", file: "internal/engine/release.go",
 		without: "after 6,000 attempts on a silent server, each other release waits for seconds",
 		edits: []edit{{
