@@ -85,6 +85,12 @@ var waitingCases = []Case{
 		run:     deadWaiterDelaysNoMoreThanATerm,
 	},
 	{
+		Name: "LateAnswersKeepNoLock",
+		Promise: "A waiter whose answers become later than its term delays the next holder by " +
+			"at most one term.",
+		run: lateAnswersKeepNoLock,
+	},
+	{
 		Name: "FairWaitersAreServedInOrder",
 		Promise: "With WithFair, clients are served in the order in which they began to wait; " +
 			"without the capability it is ErrUnsupported.",
@@ -560,4 +566,45 @@ func waitersAreNotGoroutines(f *fixture) {
 	cancel()
 	f.within(prompt, "all waiters end", all)
 	f.unlock(lease)
+}
+
+// lateAnswersKeepNoLock loses all answers to a waiter, whose requests the server goes on to execute.
+// So it has the lock without knowing it, until it gives up. If nothing can be lost that ends its
+// Wait, it gets that answer, and with it the lock.
+func lateAnswersKeepNoLock(f *fixture) {
+	ttl := f.ttl(4500 * time.Millisecond)
+	holder, other := f.client(), f.client()
+	c, t := f.tapped(dlock.WithTTL(ttl))
+	lost := make(chan struct{}) // an attempt was executed, and has no answer
+	signal := sync.OnceFunc(func() { close(lost) })
+	t.onAfter(acquire, func(ctx context.Context, _ string) error {
+		if t.number(acquire) == 1 {
+			return nil
+		}
+		signal()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	t.onAfter(wait, func(ctx context.Context, _ string) error {
+		if calls, _ := t.snapshot(); calls[0].busy.Reliable {
+			signal()
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	lease := f.lock(holder, f.name)
+	waiter := f.lockAsync(c, f.name)
+	t.await(acquire, 1, wasBusy)
+	due := time.Now().Add(ttl) // the waiter has had no answer for a term then
+	f.unlock(lease)
+	f.within(prompt, "an attempt has no answer", lost)
+	next := f.lockAsync(other, f.name)
+	<-waiter.done
+	if waiter.err == nil {
+		f.unlock(waiter.lease)
+	}
+	granted := f.granted(next, time.Until(due)+prompt)
+	f.inTimeOf(ttl/6, 2, "the next client has the lock", due, time.Now())
+	f.unlock(granted)
 }

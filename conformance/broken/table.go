@@ -22,7 +22,7 @@ var noticedBy = map[string][]string{
 		"CancellationAgainstARelease", "HandoffToACancelledWaiterIsNotDropped",
 		"UnlockWorksOnADeadContext", "WaiterOutlivesABlackHole", "UnavailableWaiterRecovers",
 		"LostReplyOfWaitIsNoGhost", "LostReplyWhileWaitingDelaysOnly", "EveryWaiterIsServedOnce",
-		"ResignationPassesLeadership", "MissingLockIsWaitedForAlone",
+		"ResignationPassesLeadership", "MissingLockIsWaitedForAlone", "LateAnswersKeepNoLock",
 	},
 	"no-fence":         {"AcquireGrantsAFreeLock"},
 	"conflict-forever": {"AcquireGrantsAFreeLock"},
