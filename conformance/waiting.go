@@ -568,9 +568,9 @@ func waitersAreNotGoroutines(f *fixture) {
 	f.unlock(lease)
 }
 
-// lateAnswersKeepNoLock loses all answers to a waiter, whose requests the server goes on to execute.
-// So it has the lock without knowing it, until it gives up. If nothing can be lost that ends its
-// Wait, it gets that answer, and with it the lock.
+// lateAnswersKeepNoLock loses all answers to a waiter, whose requests the server goes on to
+// execute. So it has the lock without knowing it, until it gives up. If nothing can be lost that
+// ends its Wait, it gets that answer, and with it the lock.
 func lateAnswersKeepNoLock(f *fixture) {
 	ttl := f.ttl(4500 * time.Millisecond)
 	holder, other := f.client(), f.client()
