@@ -368,6 +368,23 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestDlockTakesOver/stopped",
 	},
 	{
+		guard: "command: a stopped guard goes on when its dlock is killed",
+		file:  "command/internal/guard/guard_unix.go",
+		without: "if the guard of a nested dlock is stopped, kill -9 of this dlock leaves " +
+			"the job running without its lock",
+		edits: []edit{{
+			old: "Sys: attributes(syscall.SIGCONT),", new: "Sys: attributes(0),",
+		}},
+		pkg: "command", test: "TestStoppedGuardOutlivesItsDlock",
+	},
+	{
+		guard:   "command: a signal continues a stopped guard",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "dlock forwards no signal while its guard is stopped",
+		edits:   []edit{{old: "\t_ = g.process.Signal(syscall.SIGCONT)\n", new: ""}},
+		pkg:     "command", test: "TestStoppedGuardForwardsSignals",
+	},
+	{
 		guard:   "command: a killed guard leaves no process",
 		file:    "command/internal/guard/guard_unix.go",
 		without: "processes of a killed guard run together with the next holder",

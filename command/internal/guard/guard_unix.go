@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,14 +85,24 @@ func Start(c Command, until time.Time) (*Guard, error) {
 	if hasChildren() {
 		g.before = handlesOf(func() []int { return descendantsOf(os.Getpid()) })
 	}
-	answers, err := g.start(c, until)
-	if err != nil {
+	started := make(chan error)
+	g.reader.Go(func() {
+		// The system continues a stopped guard when the thread that has started it ends. The thread
+		// has to live as long as dlock or the guard (go.dev/issue/27505).
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		answers, err := g.start(c, until)
+		started <- err
+		if err == nil {
+			g.read(answers)
+		}
+	})
+	if err := <-started; err != nil {
 		return nil, &StartError{
 			Code: CodeNoExec, IsPassing: isPassing(err),
 			text: fmt.Sprintf("the guard process cannot be started: %v", err),
 		}
 	}
-	g.reader.Go(func() { g.read(answers) })
 	return g, nil
 }
 
@@ -129,8 +140,9 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 	}
 	g.process, err = os.StartProcess(c.Program, args, &os.ProcAttr{
 		Env: c.Env, Files: c.Files[:],
-		// Signals for dlock's group, such as a key or kill -9 %1, must not reach the guard.
-		Sys: &syscall.SysProcAttr{Setpgid: true},
+		// Signals for dlock's group, such as a key or kill -9 %1, must not reach the guard. A guard
+		// that is stopped has to end the job when dlock is killed.
+		Sys: attributes(syscall.SIGCONT),
 	})
 	if err != nil {
 		_, _, _ = ordersEnd.Close(), answers.Close(), wordsEnd.Close()
@@ -348,11 +360,12 @@ func (g *Guard) Alive() bool {
 	return true
 }
 
-// Forward forwards a signal that dlock received.
+// Forward forwards a signal that dlock received. It continues a guard that is stopped.
 func (g *Guard) Forward(sig os.Signal) {
 	if slices.Contains(Interrupts, sig) {
 		g.ends = sig
 	}
+	_ = g.process.Signal(syscall.SIGCONT)
 	g.order(orderSignal+" %d", sig)
 }
 

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes gives the command its own process group. The kernel kills the command when the guard
-// ends, for whatever reason.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+// attributes gives a new process its own process group. The kernel sends it the signal end when the
+// thread that has started it ends, for whatever reason.
+func attributes(end syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: end}
 }
 
 // anyChild lets wait4 also find children whose end sends another signal than SIGCHLD (clone(2)).

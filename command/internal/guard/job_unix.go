@@ -85,7 +85,9 @@ func (j *job) start() *StartError {
 // terminal, such as a pager behind a pipe, or a command that a script has started meanwhile. The
 // process then gets the terminal when it needs it.
 func (j *job) execute(path string, args []string) (err error) {
-	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attributes()}
+	attr := &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attributes(syscall.SIGKILL),
+	}
 	if j.terminal.ours() && term.IsTerminal(0) && term.IsTerminal(1) &&
 		!signal.Ignored(syscall.SIGINT) {
 		attr.Sys.Foreground, attr.Sys.Ctty = true, j.terminal.fd
