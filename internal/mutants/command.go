@@ -621,6 +621,27 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestErrorsShowTheRightForm",
 	},
 	{
+		guard: "command: an unknown command shows no password", file: "command/flags.go",
+		without: "a URL in the place of a command shows its password on standard error",
+		edits:   []edit{{old: "if strings.ContainsAny(word, \":@\") {", new: "if false {"}},
+		pkg:     "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: dlock elect names its lock once", file: "command/elect.go",
+		without: "each message of dlock elect after a loss has the name of the lock twice",
+		edits: []edit{{
+			old: "if strings.Contains(text, fmt.Sprintf(\"%q\", name)) ||",
+			new: "if false ||",
+		}},
+		pkg: "command", test: "TestElectNamesTheLockOnce",
+	},
+	{
+		guard: "command: dlock elect names a lock with a long name once", file: "command/elect.go",
+		without: "a message of dlock elect about a silent server has a long name twice",
+		edits:   []edit{{old: "fmt.Sprintf(\"%.64q\", name)) {", new: "\"\\x00\") {"}},
+		pkg:     "command", test: "TestElectNamesTheLockOnce",
+	},
+	{
 		guard: "command: a nested dlock fails at once", file: "command/holder.go",
 		without: "a dlock under its own lock waits for ever",
 		edits: []edit{{
