@@ -155,6 +155,10 @@ func TestElectNamesTheLockOnce(t *testing.T) {
 			p.send(syscall.SIGTERM)
 			p.awaitEnd()
 		}
+		failed := (&dlock.Error{Op: "lock", Name: name, Err: dlock.ErrUnavailable}).Error()
+		if got := naming(name, failed); got != failed {
+			t.Errorf("the error %q is shown as %q", failed, got)
+		}
 	}
 }
 

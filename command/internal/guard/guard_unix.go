@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"os/signal"
 	"runtime"
@@ -83,7 +84,7 @@ func Start(c Command, until time.Time) (*Guard, error) {
 	g := &Guard{changes: make(chan os.Signal, 1), modes: terminalModes()}
 	// A process whose threads were looked up in /proc takes milliseconds longer to be reaped.
 	if hasChildren() {
-		g.before = handlesOf(func() []int { return descendantsOf(os.Getpid()) })
+		g.before = presentDescendants()
 	}
 	started := make(chan error)
 	g.reader.Go(func() {
@@ -354,8 +355,8 @@ func (g *Guard) Alive() bool {
 	case guardGone:
 		return false
 	case guardLost:
-		orphans, hasGroup := g.orphans(), g.signalGroup(0) // as in job.alive
-		return len(orphans) > 0 || hasGroup || !canListChildren() && hasChildren()
+		hasOrphan, hasGroup := g.hasOrphan(), g.signalGroup(0) // as in job.alive
+		return hasOrphan || hasGroup || !canListChildren() && hasChildren()
 	}
 	return true
 }
@@ -374,16 +375,21 @@ func (g *Guard) Forward(sig os.Signal) {
 func (g *Guard) Terminate() {
 	g.order(orderTerminate)
 	if g.now() == guardLost {
-		g.signalLeft(syscall.SIGTERM)
-		g.signalLeft(syscall.SIGCONT)
+		g.signalLeft(syscall.SIGTERM, syscall.SIGCONT)
 	}
 }
 
 // signalLeft signals all processes of the job that a killed guard has left. The group reaches
 // processes that the system does not list.
-func (g *Guard) signalLeft(sig syscall.Signal) {
-	signalEach(g.orphans(), sig)
-	g.signalGroup(sig)
+func (g *Guard) signalLeft(signals ...syscall.Signal) {
+	for process := range g.orphans() {
+		for _, sig := range signals {
+			_ = process.Signal(sig)
+		}
+	}
+	for _, sig := range signals {
+		g.signalGroup(sig)
+	}
 }
 
 // signalGroup signals the command's group after the loss of the guard, and reports whether the
@@ -421,11 +427,34 @@ func hasChildren() bool {
 	return !errors.Is(err, syscall.ECHILD)
 }
 
-// orphans returns the processes of the job that a killed guard has left, after it has reaped those
-// that have ended.
-func (g *Guard) orphans() []*os.Process {
+// orphans yields the processes of the job that a killed guard has left, as handlesOf does. Before
+// that it reaps the processes that have ended.
+func (g *Guard) orphans() iter.Seq[*os.Process] {
 	g.reap()
-	return handlesOf(g.descendants)
+	return handlesOf(g.isFromBefore)
+}
+
+func (g *Guard) hasOrphan() bool {
+	for range g.orphans() {
+		return true
+	}
+	return false
+}
+
+// presentDescendants returns the present descendants of this process.
+func presentDescendants() (processes []*os.Process) {
+	for process := range handlesOf(func(int) bool { return false }) {
+		same, err := os.FindProcess(process.Pid) // process has a handle for this step only
+		if err == nil && !isGone(process) {
+			processes = append(processes, same)
+		}
+	}
+	return processes
+}
+
+// isGone reports whether a process has ended and was waited for. Its number may be used again.
+func isGone(p *os.Process) bool {
+	return errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
 // descendants returns all new children of dlock, and their descendants.
@@ -445,7 +474,7 @@ func (g *Guard) newChildren() []int {
 // process of the job may get its number.
 func (g *Guard) isFromBefore(pid int) bool {
 	return slices.ContainsFunc(g.before, func(p *os.Process) bool {
-		return p.Pid == pid && !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
+		return p.Pid == pid && !isGone(p)
 	})
 }
 
@@ -462,13 +491,6 @@ func (g *Guard) reap() {
 			got, _ := syscall.Wait4(-g.pid, nil, syscall.WNOHANG|anyChild, nil)
 			hasReaped = hasReaped || got > 0
 		}
-	}
-}
-
-func signalEach(processes []*os.Process, sig syscall.Signal) {
-	for _, process := range processes {
-		_ = process.Signal(sig)
-		_ = process.Release()
 	}
 }
 

@@ -68,6 +68,11 @@ func childrenOf(pid int) (pids []int) {
 	if !canListChildren() {
 		return nil
 	}
+	return listChildren(pid)
+}
+
+// listChildren is childrenOf on a system that can list children.
+func listChildren(pid int) (pids []int) {
 	threads := "/proc/" + strconv.Itoa(pid) + "/task/"
 	entries, _ := os.ReadDir(threads) // a process that has ended has none
 	for _, thread := range entries {
@@ -84,8 +89,9 @@ func childrenOf(pid int) (pids []int) {
 // descendantsOf returns the children of a process, their children, and so on. A process whose
 // parent ends at this moment can be missing: a moment later it is a child of the guard.
 func descendantsOf(pid int) (pids []int) {
-	for _, child := range childrenOf(pid) {
-		pids = append(append(pids, child), descendantsOf(child)...)
+	pids = childrenOf(pid)
+	for i := 0; i < len(pids); i++ {
+		pids = append(pids, listChildren(pids[i])...)
 	}
 	return pids
 }
