@@ -401,7 +401,7 @@ var commandMutants = []mutant{
 		guard:   "command: a busy guard answers",
 		file:    "command/internal/guard/job_unix.go",
 		without: "dlock kills its guard while the guard ends thousands of processes",
-		edits:   []edit{{old: "\t\t\t\tj.progress()\n", new: ""}},
+		edits:   []edit{{old: "\t\t\t\tj.progress(begun)\n", new: "\t\t\t\t_ = begun\n"}},
 		pkg:     "command/internal/guard", test: "TestBusyGuardAnswers",
 	},
 	{

@@ -140,8 +140,8 @@ func TestBusyGuardAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answers.Close()
-	p := &guardProcess{answers: answersEnd, job: &job{}, answered: uptime() - assureInterval}
-	p.job.progress = p.assure
+	p := &guardProcess{answers: answersEnd, job: &job{}}
+	p.job.progress = func(begun time.Duration) { p.assure(begun - assureInterval) }
 	startSleepers(t, 2)
 	p.job.signalAll(syscall.Signal(0))
 	_ = answersEnd.Close()

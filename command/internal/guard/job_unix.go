@@ -43,7 +43,8 @@ type job struct {
 	childless bool               // the guard has no child: on Linux the whole job has ended
 	look      *time.Ticker       // set after a key
 	settled   time.Time          // until then a late stop by a key is undone
-	progress  func()             // called for each process that strays finds, or nil
+	// progress is called with the time of the call of strays, for each process that strays finds.
+	progress func(begun time.Duration)
 }
 
 type jobState int
@@ -418,9 +419,10 @@ func (j *job) signalAll(signals ...syscall.Signal) {
 // the number of a group that has no process any more.
 func (j *job) strays() iter.Seq[*os.Process] {
 	return func(yield func(*os.Process) bool) {
+		begun := uptime()
 		for process := range handlesOf(func(int) bool { return false }) {
 			if j.progress != nil {
-				j.progress()
+				j.progress(begun)
 			}
 			group, err := syscall.Getpgid(process.Pid)
 			if err == nil && (group != j.pid || j.empty) && !yield(process) {

@@ -413,10 +413,10 @@ func (p *guardProcess) report() {
 	}
 }
 
-// assure answers dlock while a loop over many processes keeps the guard from reading its orders.
-// Otherwise dlock would kill the guard.
-func (p *guardProcess) assure() {
-	if uptime()-p.answered >= assureInterval {
+// assure answers dlock while a loop over many processes, which has begun at begun, keeps the guard
+// from reading its orders. Otherwise dlock would kill the guard.
+func (p *guardProcess) assure(begun time.Duration) {
+	if uptime()-max(begun, p.answered) >= assureInterval {
 		p.answer(answerKilling)
 	}
 }
