@@ -3,7 +3,9 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -51,7 +53,7 @@ func (f *lockFlags) stand(ctx context.Context, a *app, name string, argv []strin
 		if time.Since(began) > maxStand {
 			pause = minStand
 		}
-		a.say("%q: %s: standing again in %v", name, ending(err), pause)
+		a.say("%s: standing again in %v", naming(name, ending(err)), pause)
 		if err := rest(ctx, pause); err != nil {
 			return err
 		}
@@ -98,6 +100,16 @@ func isFinal(err error, hasRun bool) bool {
 func isTerm(err error) bool {
 	exit, ok := errors.AsType[*exitError](err)
 	return err == nil || ok && exit.err == nil || errors.Is(err, dlock.ErrLost)
+}
+
+// naming returns text with the name of the lock before it, unless text names the lock already. The
+// errors of the library cut a long name.
+func naming(name, text string) string {
+	if strings.Contains(text, fmt.Sprintf("%q", name)) ||
+		strings.Contains(text, fmt.Sprintf("%.64q", name)) {
+		return text
+	}
+	return fmt.Sprintf("%q: %s", name, text)
 }
 
 // ending describes the end of a leader, or of an election that failed.

@@ -114,9 +114,12 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// unknownCommand returns the error of a word that is no command. It suggests the
-// command that was probably meant.
+// unknownCommand returns the error of a word that is no command. It suggests the command that was
+// probably meant. It does not quote a word that may be a URL with a password.
 func unknownCommand(root *cobra.Command, word string) error {
+	if strings.ContainsAny(word, ":@") {
+		return usagef("unknown command with : or @: a URL stands behind --url, or in DLOCK_URL")
+	}
 	var names []string
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() {

@@ -122,6 +122,61 @@ func TestDlockTakesOver(t *testing.T) {
 	}
 }
 
+// stopGuard stops a guard whose number is the next line of p.
+func stopGuard(t *testing.T, p *dlockProcess) (guard int) {
+	t.Helper()
+	if _, err := fmt.Sscan(p.line(), &guard); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(guard, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	awaitStop(t, guard)
+	return guard
+}
+
+// A guard that is stopped goes on when its dlock is killed, and ends the job. The system does this
+// for a group that becomes orphaned. Under an outer dlock it does not: the outer guard, which
+// adopts the guard, is in the same session.
+func TestStoppedGuardOutlivesItsDlock(t *testing.T) {
+	t.Parallel()
+	for range 3 { // dlock may run on any of its threads
+		p := startDlock(t, fileURL(t), "run", "outer", "--",
+			"sh", "-c", `"$@"; read line`, "sh", os.Args[0], "run", "x", "--",
+			"sh", "-c", `read pid name state parent rest </proc/$PPID/stat
+				echo pid $$; echo pid $parent; echo $PPID; while :; do sleep 0.1; done`)
+		pids := pidsFrom(t, p, 2)
+		guard := stopGuard(t, p)
+		if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(patience / 3); stateOf(t, guard) != ""; {
+			if time.Now().After(end) {
+				_ = syscall.Kill(guard, syscall.SIGKILL)
+				t.Fatalf("the guard has not ended; its state is %s", stateOf(t, guard))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		allGone(t, pids)
+		p.input.Close()
+		p.awaitEnd()
+	}
+}
+
+// A signal that dlock receives reaches the job, although the guard is stopped.
+func TestStoppedGuardForwardsSignals(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c",
+		"trap 'echo usr1; exit 3' USR1; echo $PPID; while :; do sleep 0.1; done")
+	guard := stopGuard(t, p)
+	// Without the signal, dlock and the job wait for ever.
+	timer := time.AfterFunc(patience/3, func() { _ = syscall.Kill(guard, syscall.SIGKILL) })
+	defer timer.Stop()
+	p.send(syscall.SIGUSR1)
+	p.expect("usr1")
+	p.code(3)
+}
+
 // If dlock and its guard are killed at once, a process that is left keeps the lock file.
 func TestJobInheritsTheLockFile(t *testing.T) {
 	t.Parallel()

@@ -84,6 +84,11 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 		{"ry x -- true", "did you mean try?", ""},
 		{"tru x -- true", "did you mean try?", ""}, // run is similar, too
 		{"ben", "did you mean bench?", ""},
+		{"run --url file:locks x -- true", "as in file:///absolute/path", ""},
+		{"run --url file://locks/x x -- true", "as in file:///absolute/path", ""},
+		{"redis://:secret@host/", "a URL stands behind --url", "secret"},
+		{"user:secret@host run x -- true", "a URL stands behind --url", "secret"},
+		{"help redis://:secret@host/", "a URL stands behind --url", "secret"},
 		{"help run nonsense", `unknown command "nonsense"`, `"run"`},
 		{"run --wait 1e99 x -- true", "out of range", ""},
 		{"run --wait soon x -- true", "5, 1.5s or 2m30s", ""},

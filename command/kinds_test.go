@@ -131,6 +131,37 @@ func TestElect(t *testing.T) {
 	candidate.awaitEnd()
 }
 
+// TestElectNamesTheLockOnce checks the messages of dlock elect after the end of its command, after
+// the loss of its lock, and after a request without an answer. The name is longer than the name in
+// an error of the library.
+func TestElectNamesTheLockOnce(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"nightly", strings.Repeat("long", 20)} {
+		for _, row := range []struct {
+			url   string
+			flags []string
+		}{
+			{url: fileURL(t)},
+			{url: fileURL(t), flags: []string{"--max-hold", "0.2s"}},
+			{url: "redis://" + closedPort},
+		} {
+			args := append(append([]string{"elect"}, row.flags...), name, "--", "sleep", "0.5")
+			p := startDlock(t, row.url, args...)
+			line, _ := p.next(p.notes)
+			if n := strings.Count(line, `"`+name[:7]); n != 1 ||
+				!strings.Contains(line, "standing again in 1s") {
+				t.Errorf("%s %v: %d times the name in: %s", row.url, row.flags, n, line)
+			}
+			p.send(syscall.SIGTERM)
+			p.awaitEnd()
+		}
+		failed := (&dlock.Error{Op: "lock", Name: name, Err: dlock.ErrUnavailable}).Error()
+		if got := naming(name, failed); got != failed {
+			t.Errorf("the error %q is shown as %q", failed, got)
+		}
+	}
+}
+
 // TestElectOutlivesItsCommand checks that dlock elect stands again while its command is missing, as
 // during an upgrade, and that a pipe may contain the URL.
 func TestElectOutlivesItsCommand(t *testing.T) {

@@ -16,7 +16,9 @@ import (
 // connect makes dir if it is missing, and probes it. There is no connection: each attempt opens its
 // lock file, and connects again if the directory is gone.
 func connect(dir string, opts *Options) error {
-	if err := makeDir(dir); err != nil {
+	if err := makeDir(dir); errors.Is(err, unix.EROFS) {
+		return readOnly(err)
+	} else if err != nil {
 		return fmt.Errorf("dlock: file: %w", err)
 	}
 	return probe(dir, opts)

@@ -40,7 +40,8 @@
 //
 // A lock is granted only after its record was written, so a full disk can refuse it. The error is
 // ErrUnavailable for a failure that may pass, and ErrConflict for a file that the driver cannot
-// use: without permission, of another program, or no regular file.
+// use: without permission, of another program, or no regular file. On a read-only file system it is
+// ErrUnsupported.
 //
 // # Fencing
 //

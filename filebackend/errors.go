@@ -40,15 +40,19 @@ func errDropped(path string, err error) error {
 }
 
 // interpretError gives the error of a system call a sentinel of the contract, and returns nil for
-// nil. Both are definite: the driver grants nothing after a failed call. ErrConflict means that the
-// file itself is unusable, and that another attempt will fail, too. ErrUnavailable may pass.
+// nil. All are definite: the driver grants nothing after a failed call. ErrConflict means that the
+// file itself is unusable, and that another attempt will fail, too. ErrUnsupported means this of
+// the whole file system. ErrUnavailable may pass.
 func interpretError(op, path string, err error) error {
 	if err == nil {
 		return nil
 	}
 	pathErr := &fs.PathError{Op: op, Path: path, Err: err}
+	if errors.Is(err, unix.EROFS) {
+		return readOnly(pathErr)
+	}
 	for _, permanent := range []error{
-		unix.EACCES, unix.EPERM, unix.EROFS, unix.EISDIR, unix.ENOTDIR, unix.ENXIO,
+		unix.EACCES, unix.EPERM, unix.EISDIR, unix.ENOTDIR, unix.ENXIO,
 		unix.ELOOP, unix.EMLINK, // O_NOFOLLOW on a symbolic link; FreeBSD returns the second one
 	} {
 		if errors.Is(err, permanent) {
@@ -56,4 +60,10 @@ func interpretError(op, path string, err error) error {
 		}
 	}
 	return fmt.Errorf("%w: file: %w", backend.ErrUnavailable, pathErr)
+}
+
+// readOnly returns the error of a file system that refuses every change. err names the path.
+func readOnly(err error) error {
+	return fmt.Errorf("%w: file: locks need a file system that can be written, so name "+
+		"another directory: %w", backend.ErrUnsupported, err)
 }

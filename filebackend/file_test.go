@@ -1473,7 +1473,7 @@ func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	for errno, want := range map[error]error{
 		unix.ELOOP: backend.ErrConflict, unix.EACCES: backend.ErrConflict,
-		unix.EROFS: backend.ErrConflict, unix.EISDIR: backend.ErrConflict,
+		unix.EROFS: backend.ErrUnsupported, unix.EISDIR: backend.ErrConflict,
 		unix.EMFILE: backend.ErrUnavailable, unix.ENOSPC: backend.ErrUnavailable,
 		unix.EIO: backend.ErrUnavailable,
 	} {

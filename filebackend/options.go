@@ -53,21 +53,20 @@ type target struct {
 
 // parseTarget takes the directory and all parameters of u. It does not touch the file system.
 func parseTarget(u *backend.URL) (*target, error) {
-	dir, err := parseDir(u)
-	if err != nil {
-		return nil, err
-	}
-	t := &target{dir: dir}
-	err = errors.Join(
+	t := &target{}
+	// The parameters come first: dlock.Open reports a parameter that was not taken, and hides err.
+	badParameters := errors.Join(
 		u.TakeBool("allow-network", &t.AllowNetwork),
 		u.TakeBool("inherit", &t.Inherit),
 		u.TakeBool("endless", &t.Endless),
 		u.TakeBool("block", &t.Block),
 	)
+	dir, err := parseDir(u)
 	if err != nil {
 		return nil, err
 	}
-	return t, nil
+	t.dir = dir
+	return t, badParameters
 }
 
 // parseDir returns the directory of u, or DefaultDir if u has no path. It refuses all other parts
@@ -77,16 +76,13 @@ func parseDir(u *backend.URL) (string, error) {
 	case u.User != "" || u.Password != "":
 		return "", errors.New("dlock: invalid URL: file: takes no user")
 	case len(u.Hosts) > 0:
-		return "", fmt.Errorf(
-			"dlock: invalid URL: file: takes no host; a path is written file:/%s%s",
-			u.Hosts[0], u.Path,
-		)
+		return "", fmt.Errorf("dlock: invalid URL: file: takes no host, and %q stands in its "+
+			"place; an absolute path follows, as in file:///absolute/path", u.Hosts[0])
 	case u.Path == "":
 		return DefaultDir()
 	case !path.IsAbs(u.Path):
-		return "", fmt.Errorf(
-			"dlock: invalid URL: file: the path %q is not absolute; write file:/…", u.Path,
-		)
+		return "", fmt.Errorf("dlock: invalid URL: file: the path %q is relative; "+
+			"write an absolute path, as in file:///absolute/path", u.Path)
 	}
 	return filepath.Clean(u.Path), nil
 }

@@ -12,8 +12,11 @@ import (
 func TestBadURLs(t *testing.T) {
 	t.Parallel()
 	raw.BadURLs(t, map[string]string{
-		"file:relative":               "not absolute",
+		"file:locks":                  `"locks" is relative; write`,
+		"file:./locks":                "as in file:///absolute/path",
+		"file:locks?block=1":          "is relative",
 		"file://host/x":               "takes no host",
+		"file://locks/x":              "as in file:///absolute/path",
 		"file://u:s3cret@/x":          "takes no user",
 		"file://:s3cret@/x":           "takes no user",
 		"file:/x?allow-network=maybe": `"allow-network"`,

@@ -16,14 +16,17 @@ var commandMutants = []mutant{
 		guard:   "command: processes that left the group are ended",
 		file:    "command/internal/guard/job_unix.go",
 		without: "a child in another session outlives a lost lock",
-		edits:   []edit{{old: "\tsignalEach(j.strays(), sig)\n", new: ""}},
-		pkg:     "command", test: "TestGuardEndsEverything",
+		edits: []edit{{
+			old: "\t\t\t_ = process.Signal(sig)\n",
+			new: "\t\t\t_, _ = process, sig\n",
+		}},
+		pkg: "command", test: "TestGuardEndsEverything",
 	},
 	{
 		guard:   "command: no number spares a process that was left",
 		file:    "command/internal/guard/job_unix.go",
 		without: "a process that gets the number of the ended command is never ended",
-		edits:   []edit{{old: "group == j.pid && !j.empty", new: "group == j.pid"}},
+		edits:   []edit{{old: "(group != j.pid || j.empty)", new: "group != j.pid"}},
 		pkg:     "command", test: "TestNumbersAreUsedAgain",
 	},
 	{
@@ -322,10 +325,84 @@ var commandMutants = []mutant{
 		file:    "command/internal/guard/process_unix.go",
 		without: "the job of a stopped dlock outlives its lease",
 		edits: []edit{{
-			old: "return p.deadline != 0 && uptime() >= p.deadline",
+			old: "return p.deadline != 0 && uptime() >= p.deadline-p.lead",
 			new: "return false",
 		}},
 		pkg: "command", test: "TestStoppedDlockLosesItsJob",
+	},
+	{
+		guard:   "command: a large job is ended earlier",
+		file:    "command/internal/guard/process_unix.go",
+		without: "a job of thousands of processes outlives the lease of a stopped dlock",
+		edits: []edit{{
+			old: "return p.deadline != 0 && uptime() >= p.deadline-p.lead",
+			new: "return p.deadline != 0 && uptime() >= p.deadline",
+		}},
+		pkg: "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
+	},
+	{
+		guard:   "command: the guard rehearses the end of the job",
+		file:    "command/internal/guard/process_unix.go",
+		without: "the guard does not find out how long the end of a large job takes",
+		edits:   []edit{{old: "\t\tp.rehearse()\n", new: ""}},
+		pkg:     "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
+	},
+	{
+		guard:   "command: the guard rests while the lease is renewed",
+		file:    "command/internal/guard/process_unix.go",
+		without: "the guard of a large job looks for its processes every second",
+		edits:   []edit{{old: "p.deadline-p.term*5/8-now", new: "p.deadline-p.term-now"}},
+		pkg:     "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
+	},
+	{
+		guard:   "command: a renewal begins a new lead",
+		file:    "command/internal/guard/process_unix.go",
+		without: "a job that was large once loses half of each later term",
+		edits: []edit{{
+			old: "p.term, p.lead = max(p.deadline-uptime(), 0), 0",
+			new: "p.term = max(p.deadline-uptime(), 0)",
+		}},
+		pkg: "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
+	},
+	{
+		guard:   "command: the end of a job takes longer than its rehearsal",
+		file:    "command/internal/guard/process_unix.go",
+		without: "a job of thousands of processes outlives the lease of a stopped dlock",
+		edits:   []edit{{old: "min(leadFactor*walk, term/2)", new: "min(walk, term/2)"}},
+		pkg:     "command/internal/guard", test: "TestLeadFor",
+	},
+	{
+		guard:   "command: a large job has half of its term",
+		file:    "command/internal/guard/process_unix.go",
+		without: "a job of thousands of processes is ended before a renewal is late",
+		edits: []edit{{
+			old: "{ return min(leadFactor*walk, term/2) }", new: "{ return leadFactor * walk }",
+		}},
+		pkg: "command/internal/guard", test: "TestLeadFor",
+	},
+	{
+		guard:   "command: a handle is for a child",
+		file:    "command/internal/guard/job_unix.go",
+		without: "a program that has the number of an ended process of the job is killed",
+		edits: []edit{{
+			old: "\t\treturn !isGone(parent)\n\t}\n\treturn false\n",
+			new: "\t\treturn !isGone(parent)\n\t}\n\treturn true\n",
+		}},
+		pkg: "command/internal/guard", test: "TestHandlesAreForDescendants",
+	},
+	{
+		guard:   "command: a handle is for no child of a newer process",
+		file:    "command/internal/guard/job_unix.go",
+		without: "a child of a program that has the number of an ended process is killed",
+		edits:   []edit{{old: "return !isGone(parent)", new: "return true"}},
+		pkg:     "command/internal/guard", test: "TestHandlesAreForDescendants",
+	},
+	{
+		guard:   "command: a busy guard answers",
+		file:    "command/internal/guard/job_unix.go",
+		without: "dlock kills its guard while the guard ends thousands of processes",
+		edits:   []edit{{old: "\t\t\t\tj.progress(begun)\n", new: "\t\t\t\t_ = begun\n"}},
+		pkg:     "command/internal/guard", test: "TestBusyGuardAnswers",
 	},
 	{
 		guard: "command: no command starts late", file: "command/internal/guard/process_unix.go",
@@ -368,6 +445,23 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestDlockTakesOver/stopped",
 	},
 	{
+		guard: "command: a stopped guard goes on when its dlock is killed",
+		file:  "command/internal/guard/guard_unix.go",
+		without: "if the guard of a nested dlock is stopped, kill -9 of this dlock leaves " +
+			"the job running without its lock",
+		edits: []edit{{
+			old: "Sys: attributes(syscall.SIGCONT),", new: "Sys: attributes(0),",
+		}},
+		pkg: "command", test: "TestStoppedGuardOutlivesItsDlock",
+	},
+	{
+		guard:   "command: a signal continues a stopped guard",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "dlock forwards no signal while its guard is stopped",
+		edits:   []edit{{old: "\t_ = g.process.Signal(syscall.SIGCONT)\n", new: ""}},
+		pkg:     "command", test: "TestStoppedGuardForwardsSignals",
+	},
+	{
 		guard:   "command: a killed guard leaves no process",
 		file:    "command/internal/guard/guard_unix.go",
 		without: "processes of a killed guard run together with the next holder",
@@ -404,8 +498,8 @@ var commandMutants = []mutant{
 		without: "after the loss of its guard, dlock ends the group of another program",
 		edits: []edit{
 			{
-				old: "orphans, hasGroup := g.orphans(), g.signalGroup(0)",
-				new: "orphans := g.orphans()",
+				old: "hasOrphan, hasGroup := g.hasOrphan(), g.signalGroup(0)",
+				new: "hasOrphan := g.hasOrphan()",
 			},
 			{old: "|| hasGroup ||", new: "|| g.signalGroup(0) ||"},
 		},
@@ -416,7 +510,7 @@ var commandMutants = []mutant{
 		file:    "command/internal/guard/guard_unix.go",
 		without: "a process of a killed guard runs together with the next holder",
 		edits: []edit{{
-			old: "p.Pid == pid && !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)",
+			old: "p.Pid == pid && !isGone(p)",
 			new: "p.Pid == pid",
 		}},
 		pkg: "command", test: "TestNumbersAreUsedAgain/a_process_from_before_the_start",
@@ -602,6 +696,27 @@ var commandMutants = []mutant{
 		without: "dlock suggests run to a user that meant try",
 		edits:   []edit{{old: "likely, nearest = name, d\n", new: "return name\n"}},
 		pkg:     "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: an unknown command shows no password", file: "command/flags.go",
+		without: "a URL in the place of a command shows its password on standard error",
+		edits:   []edit{{old: "if strings.ContainsAny(word, \":@\") {", new: "if false {"}},
+		pkg:     "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: dlock elect names its lock once", file: "command/elect.go",
+		without: "each message of dlock elect after a loss has the name of the lock twice",
+		edits: []edit{{
+			old: "if strings.Contains(text, fmt.Sprintf(\"%q\", name)) ||",
+			new: "if false ||",
+		}},
+		pkg: "command", test: "TestElectNamesTheLockOnce",
+	},
+	{
+		guard: "command: dlock elect names a lock with a long name once", file: "command/elect.go",
+		without: "a message of dlock elect about a silent server has a long name twice",
+		edits:   []edit{{old: "fmt.Sprintf(\"%.64q\", name)) {", new: "\"\\x00\") {"}},
+		pkg:     "command", test: "TestElectNamesTheLockOnce",
 	},
 	{
 		guard: "command: a nested dlock fails at once", file: "command/holder.go",

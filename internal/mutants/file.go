@@ -12,6 +12,22 @@ var fileMutants = []mutant{
 		pkg: "filebackend", test: "TestConformance/ForeignValueIsAConflict",
 	},
 	{
+		guard: "file: a read-only file system supports no lock", file: "filebackend/errors.go",
+		without: "dlock repeats an attempt on a read-only file system for ever",
+		edits:   []edit{{old: "if errors.Is(err, unix.EROFS) {", new: "if false {"}},
+		pkg:     "filebackend", test: "TestInterpretError",
+	},
+	{
+		guard: "file: a relative path is reported", file: "filebackend/options.go",
+		without: "dlock run --url file:locks complains about parameters that the user did not set",
+		edits: []edit{{
+			old: "\tt := &target{}\n",
+			new: "\tt := &target{}\n\tif _, err := parseDir(u); err != nil {\n" +
+				"\t\treturn nil, err\n\t}\n",
+		}},
+		pkg: "filebackend", test: "TestBadURLs",
+	},
+	{
 		guard: "file: Close has a time limit", file: "filebackend/driver.go",
 		without: "Close blocks for as long as the disk hangs",
 		edits: []edit{{

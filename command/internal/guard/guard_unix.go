@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,16 +84,26 @@ func Start(c Command, until time.Time) (*Guard, error) {
 	g := &Guard{changes: make(chan os.Signal, 1), modes: terminalModes()}
 	// A process whose threads were looked up in /proc takes milliseconds longer to be reaped.
 	if hasChildren() {
-		g.before = handlesOf(func() []int { return descendantsOf(os.Getpid()) })
+		g.before = presentDescendants()
 	}
-	answers, err := g.start(c, until)
-	if err != nil {
+	started := make(chan error)
+	g.reader.Go(func() {
+		// The system continues a stopped guard when the thread that has started it ends. The thread
+		// has to live as long as dlock or the guard (go.dev/issue/27505).
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		answers, err := g.start(c, until)
+		started <- err
+		if err == nil {
+			g.read(answers)
+		}
+	})
+	if err := <-started; err != nil {
 		return nil, &StartError{
 			Code: CodeNoExec, IsPassing: isPassing(err),
 			text: fmt.Sprintf("the guard process cannot be started: %v", err),
 		}
 	}
-	g.reader.Go(func() { g.read(answers) })
 	return g, nil
 }
 
@@ -129,8 +141,9 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 	}
 	g.process, err = os.StartProcess(c.Program, args, &os.ProcAttr{
 		Env: c.Env, Files: c.Files[:],
-		// Signals for dlock's group, such as a key or kill -9 %1, must not reach the guard.
-		Sys: &syscall.SysProcAttr{Setpgid: true},
+		// Signals for dlock's group, such as a key or kill -9 %1, must not reach the guard. A guard
+		// that is stopped has to end the job when dlock is killed.
+		Sys: attributes(syscall.SIGCONT),
 	})
 	if err != nil {
 		_, _, _ = ordersEnd.Close(), answers.Close(), wordsEnd.Close()
@@ -342,17 +355,18 @@ func (g *Guard) Alive() bool {
 	case guardGone:
 		return false
 	case guardLost:
-		orphans, hasGroup := g.orphans(), g.signalGroup(0) // as in job.alive
-		return len(orphans) > 0 || hasGroup || !canListChildren() && hasChildren()
+		hasOrphan, hasGroup := g.hasOrphan(), g.signalGroup(0) // as in job.alive
+		return hasOrphan || hasGroup || !canListChildren() && hasChildren()
 	}
 	return true
 }
 
-// Forward forwards a signal that dlock received.
+// Forward forwards a signal that dlock received. It continues a guard that is stopped.
 func (g *Guard) Forward(sig os.Signal) {
 	if slices.Contains(Interrupts, sig) {
 		g.ends = sig
 	}
+	_ = g.process.Signal(syscall.SIGCONT)
 	g.order(orderSignal+" %d", sig)
 }
 
@@ -361,16 +375,21 @@ func (g *Guard) Forward(sig os.Signal) {
 func (g *Guard) Terminate() {
 	g.order(orderTerminate)
 	if g.now() == guardLost {
-		g.signalLeft(syscall.SIGTERM)
-		g.signalLeft(syscall.SIGCONT)
+		g.signalLeft(syscall.SIGTERM, syscall.SIGCONT)
 	}
 }
 
 // signalLeft signals all processes of the job that a killed guard has left. The group reaches
 // processes that the system does not list.
-func (g *Guard) signalLeft(sig syscall.Signal) {
-	signalEach(g.orphans(), sig)
-	g.signalGroup(sig)
+func (g *Guard) signalLeft(signals ...syscall.Signal) {
+	for process := range g.orphans() {
+		for _, sig := range signals {
+			_ = process.Signal(sig)
+		}
+	}
+	for _, sig := range signals {
+		g.signalGroup(sig)
+	}
 }
 
 // signalGroup signals the command's group after the loss of the guard, and reports whether the
@@ -408,11 +427,34 @@ func hasChildren() bool {
 	return !errors.Is(err, syscall.ECHILD)
 }
 
-// orphans returns the processes of the job that a killed guard has left, after it has reaped those
-// that have ended.
-func (g *Guard) orphans() []*os.Process {
+// orphans yields the processes of the job that a killed guard has left, as handlesOf does. Before
+// that it reaps the processes that have ended.
+func (g *Guard) orphans() iter.Seq[*os.Process] {
 	g.reap()
-	return handlesOf(g.descendants)
+	return handlesOf(g.isFromBefore)
+}
+
+func (g *Guard) hasOrphan() bool {
+	for range g.orphans() {
+		return true
+	}
+	return false
+}
+
+// presentDescendants returns the present descendants of this process.
+func presentDescendants() (processes []*os.Process) {
+	for process := range handlesOf(func(int) bool { return false }) {
+		same, err := os.FindProcess(process.Pid) // process has a handle for this step only
+		if err == nil && !isGone(process) {
+			processes = append(processes, same)
+		}
+	}
+	return processes
+}
+
+// isGone reports whether a process has ended and was waited for. Its number may be used again.
+func isGone(p *os.Process) bool {
+	return errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
 // descendants returns all new children of dlock, and their descendants.
@@ -432,7 +474,7 @@ func (g *Guard) newChildren() []int {
 // process of the job may get its number.
 func (g *Guard) isFromBefore(pid int) bool {
 	return slices.ContainsFunc(g.before, func(p *os.Process) bool {
-		return p.Pid == pid && !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
+		return p.Pid == pid && !isGone(p)
 	})
 }
 
@@ -449,13 +491,6 @@ func (g *Guard) reap() {
 			got, _ := syscall.Wait4(-g.pid, nil, syscall.WNOHANG|anyChild, nil)
 			hasReaped = hasReaped || got > 0
 		}
-	}
-}
-
-func signalEach(processes []*os.Process, sig syscall.Signal) {
-	for _, process := range processes {
-		_ = process.Signal(sig)
-		_ = process.Release()
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// attributes gives a new process its own process group.
+func attributes(syscall.Signal) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 // anyChild is 0: wait4 finds all children.
 const anyChild = 0
@@ -29,6 +30,8 @@ func isAsking(int) bool { return false }
 func descendantsOf(int) []int { return nil }
 
 func childrenOf(int) []int { return nil }
+
+func listChildren(int) []int { return nil }
 
 // showAs does nothing: the process keeps the name of its program.
 func showAs(string) {}

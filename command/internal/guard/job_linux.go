@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes gives the command its own process group. The kernel kills the command when the guard
-// ends, for whatever reason.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+// attributes gives a new process its own process group. The kernel sends it the signal end when the
+// thread that has started it ends, for whatever reason.
+func attributes(end syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: end}
 }
 
 // anyChild lets wait4 also find children whose end sends another signal than SIGCHLD (clone(2)).
@@ -68,6 +68,11 @@ func childrenOf(pid int) (pids []int) {
 	if !canListChildren() {
 		return nil
 	}
+	return listChildren(pid)
+}
+
+// listChildren is childrenOf on a system that can list children.
+func listChildren(pid int) (pids []int) {
 	threads := "/proc/" + strconv.Itoa(pid) + "/task/"
 	entries, _ := os.ReadDir(threads) // a process that has ended has none
 	for _, thread := range entries {
@@ -84,8 +89,9 @@ func childrenOf(pid int) (pids []int) {
 // descendantsOf returns the children of a process, their children, and so on. A process whose
 // parent ends at this moment can be missing: a moment later it is a child of the guard.
 func descendantsOf(pid int) (pids []int) {
-	for _, child := range childrenOf(pid) {
-		pids = append(append(pids, child), descendantsOf(child)...)
+	pids = childrenOf(pid)
+	for i := 0; i < len(pids); i++ {
+		pids = append(pids, listChildren(pids[i])...)
 	}
 	return pids
 }

@@ -1,8 +1,13 @@
 package guard
 
 import (
+	"io"
+	"os"
+	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +27,140 @@ func TestSilentChildIsAChild(t *testing.T) {
 	_, _ = syscall.Wait4(pid, nil, unix.WALL, nil)
 	if !found {
 		t.Error("a child that sends no signal at its end was not found")
+	}
+}
+
+// startSleepers starts processes that have left the group of this one.
+func startSleepers(t *testing.T, n int) (pids []int) {
+	t.Helper()
+	for range n {
+		cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+		pids = append(pids, cmd.Process.Pid)
+	}
+	return pids
+}
+
+// A handle is for a descendant, and not for a newer process that has the number of one.
+func TestHandlesAreForDescendants(t *testing.T) {
+	pids := startSleepers(t, 2)
+	var found []int
+	for process := range handlesOf(func(pid int) bool { return pid == pids[1] }) {
+		found = append(found, process.Pid)
+	}
+	if !slices.Contains(found, pids[0]) || slices.Contains(found, pids[1]) {
+		t.Errorf("handlesOf yields %v, want %d but not %d", found, pids[0], pids[1])
+	}
+	self, _ := os.FindProcess(os.Getpid())
+	child, _ := os.FindProcess(pids[0])
+	stranger, _ := os.FindProcess(os.Getppid())
+	ended := endedProcess(t)
+	ended.Pid = os.Getpid()
+	for name, row := range map[string]struct {
+		process, parent, self *os.Process
+		want                  bool
+	}{
+		"a child":                        {child, self, stranger, true},
+		"a child that was adopted":       {child, stranger, self, true},
+		"a newer process":                {stranger, child, self, false},
+		"a child of a newer process":     {child, ended, stranger, false},
+		"a child of another process":     {child, stranger, stranger, false},
+		"a process that has ended since": {endedProcess(t), self, self, false},
+	} {
+		if got := isChild(row.process, row.parent, row.self); got != row.want {
+			t.Errorf("%s: isChild returns %v", name, got)
+		}
+	}
+}
+
+// endedProcess returns a process that has ended.
+func endedProcess(t *testing.T) *os.Process {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	process, err := os.FindProcess(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+// The guard begins the earlier to end a job, the more processes have left its group. It rehearses
+// the end when a renewal is overdue. A renewal begins a new term without a lead.
+func TestLeadFollowsTheSizeOfTheJob(t *testing.T) {
+	orders, ordersEnd, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = orders.Close(), ordersEnd.Close() })
+	if err := syscall.SetNonblock(int(orders.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	const term = time.Hour
+	leadOf := func(remaining time.Duration) time.Duration {
+		p := &guardProcess{
+			orders: orders, timer: time.NewTimer(endless), look: time.NewTicker(endless),
+			job: &job{}, term: term, deadline: uptime() + remaining,
+		}
+		p.lookAtClock()
+		if p.isLate() {
+			t.Fatal("the job has to end at once")
+		}
+		lead := p.lead
+		if p.deadline = uptime() + lead/2; lead > 0 && !p.isLate() {
+			t.Errorf("the guard begins after half of its lead of %v", lead)
+		}
+		if p.follow(orderUntil + " 1"); p.lead != 0 {
+			t.Errorf("a renewal leaves a lead of %v", p.lead)
+		}
+		return lead
+	}
+	startSleepers(t, 1)
+	few := leadOf(term / 2)
+	startSleepers(t, 200)
+	many, early := leadOf(term/2), leadOf(term*2/3)
+	if few <= 0 || many < 10*few {
+		t.Errorf("the lead is %v for a process, and %v for 201", few, many)
+	}
+	if early != 0 {
+		t.Errorf("while no renewal is overdue, the lead is %v", early)
+	}
+}
+
+// A guard that is busy with many processes answers dlock, which otherwise kills the guard.
+func TestBusyGuardAnswers(t *testing.T) {
+	answers, answersEnd, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answers.Close()
+	p := &guardProcess{answers: answersEnd, job: &job{}}
+	p.job.progress = func(begun time.Duration) { p.assure(begun - assureInterval) }
+	startSleepers(t, 2)
+	p.job.signalAll(syscall.Signal(0))
+	_ = answersEnd.Close()
+	text, err := io.ReadAll(answers)
+	if want := answerKilling + "\n"; err != nil || string(text) != want {
+		t.Errorf("the guard answers %q, want one %q: %v", text, want, err)
+	}
+}
+
+// The end of a job takes longer than its rehearsal. The lead leaves the command half of its term.
+func TestLeadFor(t *testing.T) {
+	for _, row := range []struct{ walk, term, want time.Duration }{
+		{0, 4 * time.Second, 0},
+		{200 * time.Millisecond, 4 * time.Second, leadFactor * 200 * time.Millisecond},
+		{time.Second, 4 * time.Second, 2 * time.Second},
+	} {
+		if got := leadFor(row.walk, row.term); got != row.want {
+			t.Errorf("leadFor(%v, %v) = %v, want %v", row.walk, row.term, got, row.want)
+		}
 	}
 }
 

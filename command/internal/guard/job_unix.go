@@ -4,6 +4,7 @@ package guard
 
 import (
 	"errors"
+	"iter"
 	"os"
 	"os/signal"
 	"slices"
@@ -42,6 +43,8 @@ type job struct {
 	childless bool               // the guard has no child: on Linux the whole job has ended
 	look      *time.Ticker       // set after a key
 	settled   time.Time          // until then a late stop by a key is undone
+	// progress is called with the time of the call of strays, for each process that strays finds.
+	progress func(begun time.Duration)
 }
 
 type jobState int
@@ -85,7 +88,9 @@ func (j *job) start() *StartError {
 // terminal, such as a pager behind a pipe, or a command that a script has started meanwhile. The
 // process then gets the terminal when it needs it.
 func (j *job) execute(path string, args []string) (err error) {
-	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attributes()}
+	attr := &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attributes(syscall.SIGKILL),
+	}
 	if j.terminal.ours() && term.IsTerminal(0) && term.IsTerminal(1) &&
 		!signal.Ignored(syscall.SIGINT) {
 		attr.Sys.Foreground, attr.Sys.Ctty = true, j.terminal.fd
@@ -381,8 +386,7 @@ func (j *job) terminate() {
 	if j.state != jobEnded {
 		j.state = jobEnding
 	}
-	j.signalAll(syscall.SIGTERM)
-	j.signalAll(syscall.SIGCONT)
+	j.signalAll(syscall.SIGTERM, syscall.SIGCONT)
 }
 
 // kill ends all processes of the job.
@@ -400,39 +404,86 @@ func (j *job) signalGroup(sig syscall.Signal) bool {
 }
 
 // signalAll signals the group, and each process of the job that has left it.
-func (j *job) signalAll(sig syscall.Signal) {
-	j.signalGroup(sig)
-	signalEach(j.strays(), sig)
-}
-
-// strays returns the descendants that have left the group.
-func (j *job) strays() []*os.Process { return handlesOf(j.outside) }
-
-// outside returns the numbers of the descendants that have left the group. A new group may have the
-// number of a group that has no process any more.
-func (j *job) outside() []int {
-	return slices.DeleteFunc(descendantsOf(os.Getpid()), func(pid int) bool {
-		group, err := syscall.Getpgid(pid)
-		return err != nil || group == j.pid && !j.empty
-	})
-}
-
-// handlesOf returns the processes that list lists. On systems with process handles, each os.Process
-// has one. It was listed both before and after its handle was made, so the handle cannot be for a
-// newer process with the same number.
-func handlesOf(list func() []int) (processes []*os.Process) {
-	for _, pid := range list() {
-		if process, err := os.FindProcess(pid); err == nil {
-			processes = append(processes, process)
+func (j *job) signalAll(signals ...syscall.Signal) {
+	for _, sig := range signals {
+		j.signalGroup(sig)
+	}
+	for process := range j.strays() {
+		for _, sig := range signals {
+			_ = process.Signal(sig)
 		}
 	}
-	if len(processes) == 0 {
-		return nil
+}
+
+// strays yields the descendants that have left the group, as handlesOf does. A new group may have
+// the number of a group that has no process any more.
+func (j *job) strays() iter.Seq[*os.Process] {
+	return func(yield func(*os.Process) bool) {
+		begun := uptime()
+		for process := range handlesOf(func(int) bool { return false }) {
+			if j.progress != nil {
+				j.progress(begun)
+			}
+			group, err := syscall.Getpgid(process.Pid)
+			if err == nil && (group != j.pid || j.empty) && !yield(process) {
+				return
+			}
+		}
 	}
-	again := list()
-	return slices.DeleteFunc(processes, func(p *os.Process) bool {
-		return !slices.Contains(again, p.Pid)
-	})
+}
+
+// handlesOf yields the descendants of this process. It leaves out the children for which isSpared
+// returns true, with their descendants. On systems with process handles, each os.Process has one
+// until the next step. A process is yielded as soon as it is found, because finding thousands takes
+// long. Its own children are listed before that, because they may get another parent then.
+func handlesOf(isSpared func(child int) bool) iter.Seq[*os.Process] {
+	return func(yield func(*os.Process) bool) {
+		self, err := os.FindProcess(os.Getpid())
+		if err != nil {
+			return
+		}
+		for _, child := range childrenOf(self.Pid) {
+			if !isSpared(child) && !visit(child, self, self, yield) {
+				return
+			}
+		}
+	}
+}
+
+// visit yields the process pid, which was a child of parent, and its descendants. It reports
+// whether the loop over them goes on.
+func visit(pid int, parent, self *os.Process, yield func(*os.Process) bool) bool {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = process.Release() }()
+	if !isChild(process, parent, self) {
+		return true
+	}
+	children := listChildren(pid)
+	if !yield(process) {
+		return false
+	}
+	for _, child := range children {
+		if !visit(child, process, self, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// isChild reports whether process is a child of parent, or of self, which adopts it when its parent
+// ends. Otherwise the handle of process may be for a newer process with the same number, which is
+// no descendant. The number of a parent that has ended proves nothing.
+func isChild(process, parent, self *os.Process) bool {
+	switch parentOf(process.Pid) {
+	case self.Pid:
+		return true
+	case parent.Pid:
+		return !isGone(parent)
+	}
+	return false
 }
 
 // alive reports whether a process of the job is left. It checks the group even if a process outside

@@ -70,6 +70,13 @@ const (
 	// clockInterval is how often the guard reads the clock. The clock goes on while the machine
 	// sleeps, a timer does not.
 	clockInterval = time.Second
+	// rehearseInterval is the shortest time between two rehearsals.
+	rehearseInterval = time.Second
+	// assureInterval is how often a guard that is busy with many processes answers dlock. It is
+	// much shorter than takeOverSilent.
+	assureInterval = 200 * time.Millisecond
+	// leadFactor is how much longer the end of a job takes than its rehearsal.
+	leadFactor = 4
 	// settleTime is how long after a key a process may still stop.
 	settleTime = 2 * time.Second
 )
@@ -91,6 +98,8 @@ type guardProcess struct {
 	answers  *os.File
 	pending  []byte // the beginning of an incomplete order
 	deadline time.Duration
+	term     time.Duration // from the order that has set the deadline until the deadline
+	lead     time.Duration // how long before the deadline the guard begins to end the job
 	timer    *time.Timer
 	look     *time.Ticker
 	job      *job
@@ -98,6 +107,9 @@ type guardProcess struct {
 	dlock    dlockState
 	isKiller bool // the guard sends SIGKILL until no process is left
 	isEmpty  bool // answerEmpty was sent
+
+	rehearsed time.Duration // when the last rehearsal began
+	answered  time.Duration // when the guard sent its last answer
 }
 
 type dlockState int
@@ -196,7 +208,8 @@ func (p *guardProcess) run(path string, args []string) {
 	}
 	p.phase = guardRuns
 	p.answer("%s %d", answerStarted, p.job.pid)
-	p.setTimer()
+	p.job.progress = p.assure
+	p.newLead()
 	readable := make(chan struct{})
 	go p.poll(readable) // until the process ends
 	for p.dlock == dlockRuns || p.dlock == dlockDead && p.phase != guardGone {
@@ -282,14 +295,16 @@ func (p *guardProcess) follow(order string) {
 		p.job.parent = int(number)
 	case orderUntil:
 		p.deadline = time.Duration(number)
-		p.setTimer()
+		p.newLead()
 	case orderSignal:
 		p.job.forward(syscall.Signal(number))
 	case orderTerminate:
 		if p.phase == guardStarts {
 			p.isKiller = true // the command must not start
 		}
-		p.job.terminate()
+		if !p.isKiller {
+			p.job.terminate()
+		}
 	case orderKill:
 		p.answer(answerKilling)
 		p.job.wakeDlock()
@@ -302,16 +317,19 @@ func (p *guardProcess) follow(order string) {
 }
 
 // kill ends the job. It is repeated until no process is left, because a process may start another
-// one before it is killed.
+// one before it is killed. The guard has to be faster than the processes of the job.
 func (p *guardProcess) kill() {
 	p.isKiller = true
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20) // most users may not
 	p.look.Reset(LookInterval)
 	p.job.kill()
 }
 
-// lookAtClock ends the job if its deadline is over, and no order that has
-// arrived moves the deadline.
+// lookAtClock ends the job if its time is over, and no order that has arrived moves the deadline.
 func (p *guardProcess) lookAtClock() {
+	if p.rehearsalIn() <= 0 && !p.isKiller {
+		p.rehearse()
+	}
 	if p.read(); p.isLate() && !p.isKiller {
 		p.answer(answerLate)
 		p.kill()
@@ -319,13 +337,55 @@ func (p *guardProcess) lookAtClock() {
 	p.setTimer()
 }
 
-func (p *guardProcess) isLate() bool { return p.deadline != 0 && uptime() >= p.deadline }
+// isLate reports whether the guard has to end the job now, so that it has ended at the deadline.
+func (p *guardProcess) isLate() bool {
+	return p.deadline != 0 && uptime() >= p.deadline-p.lead
+}
 
 func (p *guardProcess) setTimer() {
-	if p.deadline != 0 && !p.isKiller {
-		p.timer.Reset(min(p.deadline-uptime(), clockInterval))
+	if p.deadline == 0 || p.isKiller {
+		return
+	}
+	next := min(p.deadline-p.lead-uptime(), clockInterval)
+	if rehearsal := p.rehearsalIn(); rehearsal > 0 {
+		next = min(next, rehearsal)
+	}
+	p.timer.Reset(next)
+}
+
+// newLead begins a new term.
+func (p *guardProcess) newLead() {
+	p.term, p.lead = max(p.deadline-uptime(), 0), 0
+	p.setTimer()
+}
+
+// rehearsalIn returns how long it is until the next rehearsal. The guard rehearses only while a
+// renewal is overdue: dlock renews the lease after a third of its term.
+func (p *guardProcess) rehearsalIn() time.Duration {
+	if p.deadline == 0 {
+		return endless
+	}
+	now := uptime()
+	return max(p.deadline-p.term*5/8-now, p.rehearsed+rehearseInterval-now)
+}
+
+// rehearse does what kill does, but ends no process. So the guard finds out how long the end of the
+// job will take. It stops when the job has to end at once. It follows orders meanwhile: a renewal
+// begins a new term.
+func (p *guardProcess) rehearse() {
+	p.rehearsed = uptime()
+	for process := range p.job.strays() {
+		_ = process.Signal(syscall.Signal(0))
+		p.lead = max(p.lead, leadFor(uptime()-p.rehearsed, p.term))
+		if p.read(); p.isLate() || p.isKiller {
+			return
+		}
 	}
 }
+
+// leadFor returns how long the end of a job takes at most if its rehearsal took walk. A killed
+// process takes more time than the signal that kills it. The command keeps half of its term.
+func leadFor(walk, term time.Duration) time.Duration { return min(leadFactor*walk, term/2) }
 
 // report sends an answer for each change of the job. If no process is left when the command has
 // ended, as usual, one answer says both, so that dlock does not end processes that do not exist.
@@ -353,8 +413,17 @@ func (p *guardProcess) report() {
 	}
 }
 
+// assure answers dlock while a loop over many processes, which has begun at begun, keeps the guard
+// from reading its orders. Otherwise dlock would kill the guard.
+func (p *guardProcess) assure(begun time.Duration) {
+	if uptime()-max(begun, p.answered) >= assureInterval {
+		p.answer(answerKilling)
+	}
+}
+
 // answer sends an answer. It waits for a dlock that does not read for one second at most.
 func (p *guardProcess) answer(format string, args ...any) {
+	p.answered = uptime()
 	_ = p.answers.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = fmt.Fprintf(p.answers, format+"\n", args...)
 }
