@@ -552,12 +552,13 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 				kill -9 $PPID; sleep 1000`,
 		},
 		"the group, of a process that was left": {
-			outer: `timeout 30 "$@"; read c <number; kill -0 $c 2>/dev/null || echo ended`,
+			outer: `timeout 30 "$@"; read c <number && ! kill -0 $c 2>/dev/null && echo ended`,
 			want:  "ended",
-			command: `(setsid sh -c 'trap "" TERM; c=$1
+			command: `(setsid sh -c 'trap "" TERM; echo >ready; c=$1
 				until ! kill -0 -$c 2>/dev/null; do sleep 0.05; done; sleep 0.1
 				echo $((c - 1)) >/proc/sys/kernel/ns_last_pid; setsid sleep 1000 >/dev/null &
-				test $! = $c || echo void; echo $c >number; wait' sh $$ &)`,
+				test $! = $c || echo void; echo $c >number; wait' sh $$ &)
+				until test -s ready; do sleep 0.05; done`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
