@@ -708,6 +708,36 @@ func TestSlowPauseIsVoid(t *testing.T) {
 	}
 }
 
+// slowEntry is an EntryLocker that needs a while.
+type slowEntry struct {
+	mem
+	takes time.Duration
+}
+
+func (h slowEntry) LockEntry(TB, string) (unlock func()) {
+	time.Sleep(h.takes)
+	return func() {}
+}
+
+// TestSlowEntryLockIsVoid checks that an observation is void if the server takes long to lock an
+// entry on a new connection.
+func TestSlowEntryLockIsVoid(t *testing.T) {
+	t.Parallel()
+	const most = 10 * time.Second / allowance
+	for takes, voids := range map[time.Duration]int{most: 0, most + 1: observations - 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+				f.noteTerm(10 * time.Second)
+				f.lockEntry(ability[EntryLocker](f), f.name)()
+				f.Errorf("the lease is lost")
+			}}, slowEntry{takes: takes})
+			if !r.said("the lease is lost") || len(r.voids) != voids {
+				t.Errorf("%v: errors %q, void %q, want %d void", takes, r.errors, r.voids, voids)
+			}
+		})
+	}
+}
+
 // TestSlowAnswersAreVoid checks that an event of many answers makes an observation void if each of
 // them was slow, but none was so slow that it alone makes the observation void.
 func TestSlowAnswersAreVoid(t *testing.T) {
