@@ -673,7 +673,8 @@ func (h slowPause) Pause(TB) (resume func()) {
 }
 
 // TestSlowPauseIsVoid checks that a pause makes an observation void if it lasts longer than the
-// case wants, because a client that waits has less of its term left.
+// case wants, because a client that waits has less of its term left. A stall of the machine makes
+// no pause longer, because the clock is synctest's.
 func TestSlowPauseIsVoid(t *testing.T) {
 	t.Parallel()
 	const most = 10 * time.Second / allowance
@@ -682,24 +683,58 @@ func TestSlowPauseIsVoid(t *testing.T) {
 		voids      int
 	}{
 		{0, 0, 0},
-		{most / 2, 0, 0},
-		{most/2 + 100*time.Millisecond, most / 2, observations - 1},
+		{most / 2, most / 2, 0},
+		{most/2 + 1, most / 2, observations - 1},
+		{0, most + 1, observations - 1},
 	}
 	for _, tt := range tests {
-		r := record(t, Case{Name: "x", Promise: "x.", Faults: true, run: func(f *fixture) {
-			f.noteTerm(10 * time.Second)
-			f.faults.Pause(f)()
-			f.Errorf("the lease is lost")
-		}}, slowPause{begin: tt.begin, end: tt.end})
-		if !r.said("the lease is lost") || len(r.voids) != tt.voids {
-			t.Errorf("%v and %v: errors %q, void %q, want %d void",
-				tt.begin, tt.end, r.errors, r.voids, tt.voids)
-		}
-		for _, text := range r.voids {
-			if !strings.Contains(text, "the server stood still for 1.") {
-				t.Errorf("%v and %v: void because %q", tt.begin, tt.end, text)
+		synctest.Test(t, func(t *testing.T) {
+			c := Case{Name: "x", Promise: "x.", Faults: true, run: func(f *fixture) {
+				f.noteTerm(10 * time.Second)
+				f.faults.Pause(f)()
+				f.Errorf("the lease is lost")
+			}}
+			r := record(t, c, slowPause{begin: tt.begin, end: tt.end})
+			if !r.said("the lease is lost") || len(r.voids) != tt.voids {
+				t.Errorf("%v and %v: errors %q, void %q, want %d void",
+					tt.begin, tt.end, r.errors, r.voids, tt.voids)
 			}
-		}
+			for _, text := range r.voids {
+				if !strings.Contains(text, "the server stood still for 1s ") {
+					t.Errorf("%v and %v: void because %q", tt.begin, tt.end, text)
+				}
+			}
+		})
+	}
+}
+
+// slowEntry is an EntryLocker that needs a while.
+type slowEntry struct {
+	mem
+	takes time.Duration
+}
+
+func (h slowEntry) LockEntry(TB, string) (unlock func()) {
+	time.Sleep(h.takes)
+	return func() {}
+}
+
+// TestSlowEntryLockIsVoid checks that an observation is void if the server takes long to lock an
+// entry on a new connection.
+func TestSlowEntryLockIsVoid(t *testing.T) {
+	t.Parallel()
+	const most = 10 * time.Second / allowance
+	for takes, voids := range map[time.Duration]int{most: 0, most + 1: observations - 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r := record(t, Case{Name: "x", Promise: "x.", run: func(f *fixture) {
+				f.noteTerm(10 * time.Second)
+				f.lockEntry(ability[EntryLocker](f), f.name)()
+				f.Errorf("the lease is lost")
+			}}, slowEntry{takes: takes})
+			if !r.said("the lease is lost") || len(r.voids) != voids {
+				t.Errorf("%v: errors %q, void %q, want %d void", takes, r.errors, r.voids, voids)
+			}
+		})
 	}
 }
 

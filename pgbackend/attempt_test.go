@@ -263,6 +263,45 @@ func TestRenewalGetsItsTurn(t *testing.T) {
 	}
 }
 
+// TestLockedRosterEndsNoConnection renews readers whose rows stay locked. The server ends the waits
+// before the client gives up, so the connections are there for other renewals.
+func TestLockedRosterEndsNoConnection(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	lent, err := New(pool, &Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := lent.(*driver)
+	t.Cleanup(func() { _ = d.Close() })
+	var renewals sync.WaitGroup
+	for i := range cap(d.patient.slots) {
+		req := raw.Request(t, time.Minute)
+		req.Mode = backend.Shared
+		req.Key += string(rune('a' + i))
+		g := raw.Acquire(t, d, req)
+		locker := connected(t, testenv.Postgres(t).URL)
+		lockRow(t, locker, req.Key)
+		renewals.Go(func() {
+			// Of 20 s, the server has 10 s to wait, and then 5 s to answer.
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err := d.Renew(ctx, g)
+			raw.WantIs(t, "Renew of a locked row", err, backend.ErrUnavailable)
+			if !hasCode(err, "55P03") { // lock_not_available
+				t.Errorf("Renew of a locked row: %v, want an answer of the server", err)
+			}
+			exec(t, locker, `ROLLBACK`)
+			raw.Release(t, d, g)
+		})
+	}
+	renewals.Wait()
+}
+
 // TestLockedRostersDelayNoOther renews readers of which most have locked rows. The rest is renewed
 // before any renewal waits.
 func TestLockedRostersDelayNoOther(t *testing.T) {

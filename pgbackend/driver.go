@@ -73,6 +73,7 @@ func newDriver(pool pool, size int, base origin, dials *dialer, opts Options) *d
 	half := max(1, min(reserved, size)/2)
 	d.renewals, d.patient = newLane(half), newLane(half)
 	d.renewals.skips = true
+	d.patient.bounded = true
 	d.takes, d.frees = newTakes(d), newFrees(d)
 	d.listener = newListener(base, opts.Timeout)
 	d.sweeper.init(d)

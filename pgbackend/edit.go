@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -356,8 +357,12 @@ func (e *edition) store(r *row, woken []string) (bool, error) {
 	}
 	args, sql := r.updateArgs(e.key), &e.d.sql
 	update, updateWaking := sql.update, sql.updateWaking
-	if e.lane.skips {
+	switch {
+	case e.lane.skips:
 		update, updateWaking = sql.updateSkipping, sql.updateWakingSkipping
+	case e.lane.bounded:
+		update, updateWaking = sql.updateBounded, sql.updateWakingBounded
+		args = append(args, rowWait(e.served, time.Now()))
 	}
 	if len(woken) > 0 {
 		version, err := e.exec(updateWaking, append(args, woken)...)
@@ -367,6 +372,21 @@ func (e *edition) store(r *row, woken []string) (bool, error) {
 	}
 	version, err := e.exec(update, args...)
 	return version > 0, err
+}
+
+// rowWait returns the limit of updateBoundedSQL, in milliseconds: two thirds of the time of the
+// caller that stays longest, so that the answer comes in time. Without an answer, the connection
+// would end. Renewals of other locks would then wait until new connections are made. It returns 0,
+// no limit, if a caller has no limit.
+func rowWait(callers []*caller, now time.Time) string {
+	var longest time.Duration
+	for _, m := range callers {
+		if m.end.IsZero() {
+			return "0"
+		}
+		longest = max(longest, m.end.Sub(now))
+	}
+	return strconv.FormatInt(max(1, (longest*2/3).Milliseconds()), 10)
 }
 
 // exec runs a statement for e.served, which returns a number of the row that it has changed.

@@ -15,6 +15,7 @@ type lane struct {
 	gates     gates
 	editions  editions
 	skips     bool // an update does not wait for a locked row
+	bounded   bool // the server ends an update that waits for a locked row, see rowWait
 }
 
 func newLane(slots int) *lane {

@@ -1,6 +1,7 @@
 package pgbackend
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -96,8 +97,12 @@ func wantStored(t *testing.T, d *driver, key, difference string, r *row, want in
 	}{
 		"update":         {d.sql.update, args},
 		"updateSkipping": {d.sql.updateSkipping, args},
-		"updateWaking":   {d.sql.updateWaking, append(args, []string{"x"})},
-		"storeAll":       {d.sql.storeAll, rows.args()},
+		"updateWaking":   {d.sql.updateWaking, slices.Concat(args, []any{[]string{"x"}})},
+		"updateBounded":  {d.sql.updateBounded, slices.Concat(args, []any{"1"})},
+		"updateWakingBounded": {
+			d.sql.updateWakingBounded, slices.Concat(args, []any{"1", []string{"x"}}),
+		},
+		"storeAll": {d.sql.storeAll, rows.args()},
 	} {
 		stored := storedBy(t, d, statement.sql, statement.args)
 		if min(stored, 1) != want {

@@ -33,7 +33,7 @@ var errLocked = fmt.Errorf("%w: another statement has locked the row", backend.E
 
 // RenewAll implements backend.BatchRenewer: one statement renews up to 1,000 grants. It blocks
 // until it has all answers, or ctx ends. So the grants in rosters that are locked come at the end,
-// with half of the time that is left.
+// with three quarters of the time that is left.
 func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Renewal {
 	answers := make([]backend.Renewal, len(gs))
 	sent := backend.Began(ctx)
@@ -142,13 +142,14 @@ func (d *driver) editHastily(ctx context.Context, key string, alter change) erro
 }
 
 // editPatiently is edit for a renewal that has found its row locked. A row that many clients change
-// passes from one statement to the next: only a statement that waits gets its turn. It leaves half
-// of the time, because RenewAll ends with its slowest answer.
+// passes from one statement to the next: only a statement that waits gets its turn. It waits for
+// half of the time, see rowWait, and for the answer half as long again. It leaves the rest, because
+// RenewAll ends with its slowest answer.
 func (d *driver) editPatiently(ctx context.Context, key string, alter change) error {
 	bounded := ctx
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		bounded, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
 		defer cancel()
 	}
 	err := d.edit(bounded, d.patient, key, alter)

@@ -21,6 +21,7 @@ import (
 type statements struct {
 	read, take, takeAll, insert, update, updateWaking string
 	updateSkipping, updateWakingSkipping              string
+	updateBounded, updateWakingBounded                string
 	renew, renewAll, free, freeAll, settle, storeAll  string
 	list, readAll, swap, insist                       string
 	sweepPage, sweepNames, floorLock, floorUnlock     string
@@ -32,9 +33,11 @@ func newStatements(table string) statements {
 	return statements{
 		read: with(readSQL), take: with(takeSQL), takeAll: with(takeAllSQL),
 		insert: with(insertSQL), update: with(updateSQL),
-		updateWaking:         with(waking(updateSQL)),
+		updateWaking:         with(waking(updateSQL, "$13")),
 		updateSkipping:       with(updateSkippingSQL),
-		updateWakingSkipping: with(waking(updateSkippingSQL)),
+		updateWakingSkipping: with(waking(updateSkippingSQL, "$13")),
+		updateBounded:        with(updateBoundedSQL),
+		updateWakingBounded:  with(waking(updateBoundedSQL, "$14")),
 		renew:                with(renewSQL), renewAll: with(renewAllSQL),
 		free: with(freeSQL), freeAll: with(freeAllSQL), settle: with(settleSQL),
 		swap: with(swapSQL), insist: with(insistSQL),
@@ -158,6 +161,19 @@ WHERE ` + isUnchanged + ` AND name = (
 	SELECT name FROM TABLE WHERE name = $1 AND version = $2 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING version`
 
+// updateBoundedSQL is updateSQL, and waits for a locked row for $13 milliseconds at most. Then it
+// fails, and the connection stays. The row is locked after the limit is set, because the row needs
+// one of bound$ to be changed.
+const updateBoundedSQL = `WITH bound$ AS MATERIALIZED (
+	SELECT set_config('lock_timeout', $13, true)
+)
+UPDATE TABLE SET
+	version = version + 1,
+	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
+FROM bound$
+WHERE name = $1 AND ` + isUnchanged + `
+RETURNING version`
+
 // swapSQL removes the holders with the owners $2 from a roster, and adds the holder $3, with the
 // owner $4 and the term $5, unless $3 is NULL. The other entries must be holders, less than $7 of
 // them and of the kind $6. It returns the last fence. It waits for a row that is locked, and then
@@ -194,11 +210,12 @@ const insistSQL = `UPDATE TABLE SET
 WHERE name = $1 AND roster IS NOT NULL
 RETURNING version`
 
-// waking returns an update that also wakes the waiters with the owners in $13.
-func waking(update string) string {
+// waking returns an update that also wakes the waiters with the owners in the parameter.
+func waking(update, parameter string) string {
 	return `WITH updated$ AS (` + update + `)
 SELECT version FROM (
-	SELECT version, pg_notify('` + channel + `', woken) FROM updated$, unnest($13::text[]) AS woken
+	SELECT version, pg_notify('` + channel + `', woken)
+	FROM updated$, unnest(` + parameter + `::text[]) AS woken
 ) AS sent`
 }
 

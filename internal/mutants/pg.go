@@ -808,6 +808,12 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		pkg: "pgbackend", test: "TestListReadsFewRowsAtATime",
 	},
 	{
+		guard: "postgres: a locked row ends no connection", file: "pgbackend/driver.go",
+		without: "renewals of other locks wait for new connections: leases are lost",
+		edits:   []edit{{old: "\td.patient.bounded = true\n", new: ""}},
+		pkg:     "pgbackend", test: "TestLockedRosterEndsNoConnection",
+	},
+	{
 		guard: "postgres: a locked roster is renewed at the end", file: "pgbackend/renew.go",
 		without: "locked rosters delay the other renewals until leases are lost",
 		edits: []edit{{
