@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -123,6 +124,9 @@ func TestLeadFollowsTheSizeOfTheJob(t *testing.T) {
 	}
 	startSleepers(t, 1)
 	few := leadOf(term / 2)
+	for range 50 { // a walk during which the machine stands still takes longer
+		few = min(few, leadOf(term/2))
+	}
 	startSleepers(t, 200)
 	many, early := leadOf(term/2), leadOf(term*2/3)
 	if few <= 0 || many < 10*few {
@@ -143,11 +147,14 @@ func TestBusyGuardAnswers(t *testing.T) {
 	p := &guardProcess{answers: answersEnd, job: &job{}}
 	p.job.progress = func(begun time.Duration) { p.assure(begun - assureInterval) }
 	startSleepers(t, 2)
+	begun := time.Now()
 	p.job.signalAll(syscall.Signal(0))
+	most := 1 + int(time.Since(begun)/assureInterval)
 	_ = answersEnd.Close()
 	text, err := io.ReadAll(answers)
-	if want := answerKilling + "\n"; err != nil || string(text) != want {
-		t.Errorf("the guard answers %q, want one %q: %v", text, want, err)
+	n := strings.Count(string(text), answerKilling+"\n")
+	if err != nil || n == 0 || n > most {
+		t.Errorf("the guard answers %q, want 1 to %d times %q: %v", text, most, answerKilling, err)
 	}
 }
 
