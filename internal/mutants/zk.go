@@ -386,6 +386,12 @@ var zkMutants = []mutant{
 		pkg: "zkbackend", test: "TestOpenDialsAgain",
 	},
 	{
+		guard: "zk: Open does not repeat a silence", file: "zkbackend/open.go",
+		without: "Open of a silent server ends with its context, and names no reason",
+		edits:   []edit{{old: " && !isSilent(err):", new: ":"}},
+		pkg:     "zkbackend", test: "TestServersOfAnotherKind",
+	},
+	{
 		guard:   "zk: an outlived session is requested without its history",
 		file:    "zkbackend/wire.go",
 		without: "after the servers lost their data, a client cannot lock until its restart",
