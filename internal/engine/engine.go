@@ -196,7 +196,7 @@ func (e *Engine) start(f func()) {
 
 // startRelease is start for a release, which the goroutine of an earlier one executes if it waits
 // for it. The stack of that goroutine has grown already: a pair of Lock and Unlock on mem: with a
-// context that can end takes 5.0 µs instead of 6.1. e.mu must be held.
+// context that can end takes 5.6 µs instead of 7.7. e.mu must be held.
 func (e *Engine) startRelease(f func()) {
 	select {
 	case e.spare <- f:
