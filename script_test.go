@@ -70,6 +70,13 @@ func next[S any](s *script, c call, steps *[]S, otherwise S) S {
 	return step
 }
 
+// grantAll forgets the steps for Acquire that are left.
+func (s *script) grantAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acquires = nil
+}
+
 func (s *script) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	return next(s, call{op: "acquire", owner: req.Owner, req: req}, &s.acquires, s.grant)(ctx, req)
 }

@@ -2,12 +2,16 @@ package dlock_test
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/membackend"
 )
 
 // TestAttemptEndsWithTheSilence checks that no attempt lasts longer than a TTL after the last
@@ -66,17 +70,7 @@ func TestWaiterThatWasStoppedHasTimeForAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const latency = ttl / 10
 		d := newScript()
-		d.acquires = []acquireStep{
-			busy(backend.Busy{}),
-			func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
-				select {
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				case <-time.After(latency):
-					return d.grant(ctx, req)
-				}
-			},
-		}
+		d.acquires = []acquireStep{busy(backend.Busy{}), slowly(latency, d.grant)}
 		d.waits = []waitStep{
 			func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
 				time.Sleep(ttl - latency/2)
@@ -87,31 +81,235 @@ func TestWaiterThatWasStoppedHasTimeForAnAttempt(t *testing.T) {
 	})
 }
 
-// TestUnansweredEntryIsNotTransferred checks a waiter that gives up during an attempt. The server
-// may have granted it, and a repetition would prolong the grant. So the next waiter has another
-// owner.
+// TestUnansweredEntryIsNotTransferred checks a waiter that gives up after an attempt without an
+// answer. The server may have granted it, and a repetition would prolong the grant. So a waiter
+// that has joined the line since the last answer has another owner. A later attempt that the server
+// refuses does not undo the one without an answer.
 func TestUnansweredEntryIsNotTransferred(t *testing.T) {
 	t.Parallel()
+	refusals := repeat(99, acquireFails(errUnavailable))
+	for name, attempts := range map[string][]acquireStep{
+		"no answer":            {acquireHangs},
+		"no answer, then none": append([]acquireStep{acquireFails(errServer)}, refusals...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = append([]acquireStep{busy(backend.Busy{Queued: true})}, attempts...)
+				d.waits = []waitStep{lookAgain(time.Second)}
+				c := open(t, d, dlock.WithTTL(ttl))
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				first := lockBehind(ctx, c, "x")
+				time.Sleep(time.Second / 2) // the answer has come
+				second := lockBehind(t.Context(), c, "x")
+				wantErr(t, (<-first).err, context.DeadlineExceeded, dlock.ErrUncertain)
+				d.grantAll()
+				got := <-second
+				synctest.Wait() // for the release
+				if unanswered := d.of("acquire")[0].owner; got.lease.Owner() == unanswered {
+					t.Error("the next waiter repeated an attempt that had no answer")
+				} else if d.of("release")[0].owner != unanswered {
+					t.Errorf("the attempt was not undone: %s", d.story())
+				}
+				frees(t, got.lease)
+			})
+		})
+	}
+}
+
+// TestUnansweredEntryKeepsItsPlace checks that a waiter that stood in the line before the last
+// answer takes over the queue entry, although an attempt had no answer. The client keeps its place
+// in the order of arrival. The waiter gives up when the former one would have done so.
+func TestUnansweredEntryKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const ttl, leaves, answered = 3 * time.Second, 2 * time.Second, time.Second
 		d := newScript()
-		d.acquires = []acquireStep{busy(backend.Busy{Queued: true}), acquireHangs}
-		d.waits = []waitStep{lookAgain(time.Second)}
+		queued := busy(backend.Busy{Queued: true})
+		d.acquires = append([]acquireStep{queued, queued}, repeat(9, acquireStep(acquireHangs))...)
+		d.waits = []waitStep{lookAgain(answered), lookAgain(time.Millisecond)}
 		c := open(t, d, dlock.WithTTL(ttl))
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), leaves)
 		defer cancel()
 		first := lockBehind(ctx, c, "x")
-		synctest.Wait()
+		time.Sleep(answered / 2)
 		second := lockBehind(t.Context(), c, "x")
 		wantErr(t, (<-first).err, context.DeadlineExceeded, dlock.ErrUncertain)
 		got := <-second
-		synctest.Wait() // for the release
-		if unanswered := d.of("acquire")[0].owner; got.lease.Owner() == unanswered {
-			t.Error("the next waiter repeated an attempt that had no answer")
-		} else if d.of("release")[0].owner != unanswered {
-			t.Errorf("the attempt was not undone: %s", d.story())
+		wantErr(t, got.err, dlock.ErrUnavailable)
+		wantAt(t, "the second waiter gave up", got.at.Sub(d.begun), answered+ttl, 0)
+		attempts := d.of("acquire")
+		if n := len(attempts); n != 4 || attempts[n-1].owner != attempts[0].owner {
+			t.Errorf("the entry was not transferred: %s", d.story())
+		}
+	})
+}
+
+// TestPanickedAttemptIsNotRepeated has a driver that panics after it has sent a request. The next
+// waiter has another owner, and time for its own attempt.
+func TestPanickedAttemptIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{
+			busy(backend.Busy{Queued: true, Reliable: true}), slowly(ttl/2, d.grant),
+		}
+		d.waits = []waitStep{
+			func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
+				time.Sleep(ttl * 105 / 100)
+				panic("on purpose")
+			},
+		}
+		c := open(t, d, dlock.WithTTL(ttl))
+		go func() {
+			defer func() { _ = recover() }()
+			_, _ = c.Lock(t.Context(), "x")
+		}()
+		synctest.Wait()
+		got := <-lockBehind(t.Context(), c, "x")
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		if got.lease.Owner() == d.of("acquire")[0].owner {
+			t.Error("the next waiter repeated the attempt")
 		}
 		frees(t, got.lease)
 	})
+}
+
+// TestSlowServerIsNotSilent checks that a server may take almost a TTL for each answer. No Wait
+// brings news; it leaves time for the next attempt.
+func TestSlowServerIsNotSilent(t *testing.T) {
+	t.Parallel()
+	for percent := time.Duration(10); percent <= 90; percent += 10 {
+		synctest.Test(t, func(t *testing.T) {
+			const ttl = 3 * time.Second
+			d, late := newScript(), ttl*percent/100
+			d.acquires = append(repeat(3, slowly(late, busy(backend.Busy{Queued: true}))),
+				slowly(late, d.grant))
+			d.waits = repeat(3, waitStep(waitForEver))
+			lease, err := open(t, d, dlock.WithTTL(ttl)).Lock(t.Context(), "x")
+			if err != nil {
+				t.Fatalf("each answer takes %d %% of the TTL: %v", percent, err)
+			}
+			frees(t, lease)
+		})
+	}
+}
+
+// TestSpuriousNewsLeaveTimeForAnAttempt has a server that wakes its waiters without a reason. With
+// a short TTL the pauses that follow are short, too.
+func TestSpuriousNewsLeaveTimeForAnAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = repeat(100, slowly(5*time.Millisecond, busy(backend.Busy{Queued: true})))
+		d.waits = repeat(100, lookAgain(0))
+		frees(t, takes(t, open(t, d, dlock.WithTTL(50*time.Millisecond)), "x"))
+	})
+}
+
+// TestLateGrantIsNotKept has a grant whose message is late. It has to be renewed, and that has no
+// answer. The waiter releases it a renewalLimit after its term, although the server has not been
+// silent for a TTL, and then tries as long as the silence lasts, under another owner.
+func TestLateGrantIsNotKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, answered = 3 * time.Second, 3 * time.Second / 2
+		d := newScript()
+		var term backend.Term
+		d.acquires = append([]acquireStep{
+			func(context.Context, *backend.Request) (*backend.Grant, error) {
+				term = termOf(ttl)
+				time.Sleep(answered)
+				return nil, &backend.Busy{Queued: true}
+			},
+		}, repeat(9, acquireStep(acquireHangs))...)
+		d.waits = []waitStep{
+			func(_ context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+				time.Sleep(ttl * 3 / 10)
+				return &backend.Grant{Request: *req, Fence: 1, Term: term}, nil
+			},
+		}
+		d.renews = []renewStep{renewHangs}
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x")
+		wantErr(t, got.err, dlock.ErrUnavailable)
+		wantAt(t, "Lock has returned", got.at.Sub(d.begun), answered+ttl, 0)
+		synctest.Wait()
+		if releases := d.of("release"); len(releases) == 0 {
+			t.Error("the late grant was not released")
+		} else {
+			wantAt(t, "the release", releases[0].at, ttl+ttl/3, 0)
+		}
+	})
+}
+
+// TestWaiterThatWasStoppedDuringARenewal has a process that is stopped while it renews a late
+// grant. That is no silence of the server, so the waiter tries again.
+func TestWaiterThatWasStoppedDuringARenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{
+			busy(backend.Busy{Queued: true}), slowly(time.Millisecond, d.grant),
+		}
+		d.waits = []waitStep{
+			func(_ context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+				term := termOf(ttl)
+				term.Sent = term.Sent.Add(-ttl * 9 / 10)
+				return &backend.Grant{Request: *req, Fence: 1, Term: term}, nil
+			},
+		}
+		d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) {
+			time.Sleep(ttl * 105 / 100)
+			return backend.Term{}, context.DeadlineExceeded
+		}}
+		frees(t, takes(t, open(t, d, dlock.WithTTL(ttl)), "x"))
+	})
+}
+
+// TestShortAttemptDoesNotHideTheCause checks that Lock returns the last refusal of a server, if the
+// last attempt before the end of the silence was too short for an answer.
+func TestShortAttemptDoesNotHideTheCause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+		d.acquires = append(repeat(3, acquireFails(full)), repeat(99, acquireStep(acquireHangs))...)
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x")
+		wantErr(t, got.err, full)
+	})
+}
+
+// TestUnlockKeepsNoContext checks that the goroutine that waits for the next release does not keep
+// the context of the last one.
+func TestUnlockKeepsNoContext(t *testing.T) {
+	t.Parallel()
+	c := open(t, membackend.New(&membackend.Options{Space: rand.Text()}))
+	collected := make(chan struct{})
+	func() {
+		type key struct{}
+		value := new([1 << 16]byte)
+		runtime.AddCleanup(value, func(int) { close(collected) }, 0)
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, value))
+		defer cancel()
+		if err := takes(t, c, "x").Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	deadline := time.After(30 * time.Second)
+	for {
+		runtime.GC()
+		select {
+		case <-collected:
+			return
+		case <-deadline:
+			t.Fatal("the context of an Unlock that has returned is still kept")
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // TestSilenceOfATransferredEntry checks that a waiter that takes over the queue entry of another

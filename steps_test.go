@@ -36,6 +36,18 @@ func acquireHangs(ctx context.Context, _ *backend.Request) (*backend.Grant, erro
 	return nil, ctx.Err()
 }
 
+// slowly is a step whose answer takes d.
+func slowly(d time.Duration, step acquireStep) acquireStep {
+	return func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+		select {
+		case <-time.After(d):
+			return step(ctx, req)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // lookAgain is a step that ends a Wait after d without a grant.
 func lookAgain(d time.Duration) waitStep {
 	return func(ctx context.Context, _ *backend.Request, _ *backend.Busy) (*backend.Grant, error) {

@@ -228,10 +228,14 @@ func (a *acquisition) isGone() bool {
 
 // prolongOnce is one request of prolong.
 func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) bool {
-	e := a.engine
-	bound := bound.New(ctx, a.lock.requestLimit()).EndWith(e.closing)
+	e, now := a.engine, time.Now()
+	limit := a.prolongLimit(grant, now)
+	bound := bound.From(ctx, now, limit).EndWith(e.closing)
 	defer bound.Cancel()
+	a.uncertain = true // unless there is an answer
 	term, err := e.driver.Renew(bound, grant)
+	a.uncertain = err != nil && !isLost(err)
+	a.discountStop(now, limit)
 	if r := read(err, errGoneAtRenewal); r.loss != nil {
 		a.onLost(r.loss)
 	}
@@ -244,6 +248,14 @@ func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) boo
 	return true
 }
 
+// prolongLimit is how long a request of prolong that begins now may last. If its answer is late,
+// the server keeps the lock for nobody. So a grant whose message was late is given up a
+// renewalLimit after its term, or with the silence of the server.
+func (a *acquisition) prolongLimit(grant *backend.Grant, now time.Time) time.Duration {
+	left := grant.Term.TTL - elapsed(grant.Term.Sent, now)
+	return min(a.attemptLimit(now), left+a.lock.renewalLimit())
+}
+
 // store stores a grant that is not accepted yet.
 func (a *acquisition) store(grant *backend.Grant) {
 	a.engine.mu.Lock()
@@ -251,11 +263,11 @@ func (a *acquisition) store(grant *backend.Grant) {
 	a.grant, a.term, a.repeat = grant, grant.Term, a.attempted
 }
 
-// undo cleans up an attempt of a driver that did not return.
+// undo cleans up an attempt of a driver that did not return. No waiter repeats it.
 func (a *acquisition) undo() {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	a.attempted = true
+	a.attempted, a.uncertain, a.answered = true, true, time.Time{}
 	a.giveUp(false)
 }
 
@@ -279,7 +291,16 @@ func (a *acquisition) tryAgain(
 	case ln == nil:
 		return a.engine.reachFront(ctx, l, wait)
 	}
-	return a.engine.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+	return a.engine.newAcquisition(l, ln, wait, a.silentSince()), nil, nil
+}
+
+// silentSince returns when the server last answered a if a was lost because a renewal of its grant
+// had no answer, and otherwise the zero time.
+func (a *acquisition) silentSince() time.Time {
+	if a.asking == nil || !a.uncertain {
+		return time.Time{}
+	}
+	return a.answered
 }
 
 // keepPlace backs off, and then replaces the owner of a. A context that panics costs the caller its
@@ -320,7 +341,7 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 }
 
 // giveUp ends an acquisition that was not granted. Its queue entry passes to the next waiter of the
-// line, unless its last attempt had no answer: see transferEntry. If the entry passes to none, what
+// line, with exceptions: see transferEntry. If the entry passes to none, what
 // may be left on the server is removed in the background. With isSilent, because the server did not
 // answer for a TTL, an acquisition does not pass to the next waiter, and neither does a grant that
 // was found unusable. e.mu must be held.
@@ -384,11 +405,11 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	case err == nil:
 		err = ErrNothing
 	}
-	err = sound(err)
+	a.took, err = time.Since(now), sound(err)
 	if busy, ok := errors.AsType[*backend.Busy](err); ok {
 		a.busy = busy
 	}
-	a.uncertain = isUnknown(err)
+	a.uncertain = isUnknown(err) || a.uncertain && !IsDefinite(err)
 	a.attempted = a.attempted || a.uncertain
 	a.discountStop(now, limit)
 	return nil, err
@@ -432,7 +453,7 @@ func (a *acquisition) requestUntilGranted(
 	ctx, stop := a.engine.WhileOpen(ctx)
 	defer stop()
 	var pace pacer
-	var failure error // of the newest request that was not answered, unless a later one was
+	var failure error // of the requests since the last answer
 	for {
 		if busy, ok := errors.AsType[*backend.Busy](err); ok {
 			a.answered, failure = time.Now(), nil
@@ -440,9 +461,9 @@ func (a *acquisition) requestUntilGranted(
 			waited = grant != nil
 		} else {
 			if ended(ctx) == nil {
-				failure = a.engine.Unanswered(ctx, err)
+				failure = a.engine.failureAfter(ctx, failure, err)
 			}
-			err = a.pauseAfter(ctx, err, &pace)
+			err = a.pauseAfter(ctx, err, failure, &pace)
 		}
 		if grant == nil && ended(ctx) != nil {
 			return nil, false, a.interrupted(ctx, failure)
@@ -477,9 +498,19 @@ func (a *acquisition) interrupted(ctx context.Context, failure error) error {
 	return err
 }
 
-// pauseAfter backs off after an attempt that failed. It returns nil if another attempt may
-// succeed, and the error to give up with otherwise.
-func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) error {
+// failureAfter returns the reason for the silence of a server if another request failed with err
+// after earlier ones had failed because of failure. The last attempt may be too short for an
+// answer, which says less than an earlier refusal.
+func (e *Engine) failureAfter(ctx context.Context, failure, err error) error {
+	if failure != nil && errors.Is(err, context.DeadlineExceeded) {
+		return failure
+	}
+	return e.Unanswered(ctx, err)
+}
+
+// pauseAfter backs off after an attempt that failed with err. It returns nil if another attempt may
+// succeed, and the error to give up with otherwise: failure is the reason for a silence.
+func (a *acquisition) pauseAfter(ctx context.Context, err, failure error, pace *pacer) error {
 	if isFinal(err) {
 		return err
 	}
@@ -489,7 +520,7 @@ func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) er
 		a.discountStop(began, pause)
 	}
 	if a.isSilent() {
-		return &exhaustedError{Unavailable(a.engine.Unanswered(ctx, err))}
+		return &exhaustedError{Unavailable(failure)}
 	}
 	return nil
 }
@@ -506,7 +537,7 @@ func (a *acquisition) wait(
 		a.answered = time.Time{} // the pause may be longer than the TTL
 		return nil, nil
 	}
-	began, limit := time.Now(), untilFree(busy, waitLimit(l, busy))
+	began, limit := time.Now(), untilFree(busy, a.waitLimit(busy))
 	bound := bound.From(ctx, began, limit)
 	defer bound.Cancel()
 	grant, err := waiter.Wait(bound, &a.request, busy)
@@ -525,7 +556,7 @@ func (a *acquisition) wait(
 		a.attempted, a.uncertain = true, true
 	}
 	if grant == nil && (err == nil || again) {
-		idle := pace.idle(time.Since(began))
+		idle := min(pace.idle(time.Since(began)), l.MaxPause())
 		sleep(ctx, idle)
 		limit += idle
 	}
@@ -534,10 +565,12 @@ func (a *acquisition) wait(
 }
 
 // waitLimit is how long the driver's Wait may last. Usually a message of the server can be lost.
-// A process that waits on reliable news uses no processor time meanwhile.
-func waitLimit(l *Lock, busy *backend.Busy) time.Duration {
+// A Wait without news counts as silence, so it leaves time for an attempt that takes as long as the
+// last one. A process that waits on reliable news uses no processor time meanwhile.
+func (a *acquisition) waitLimit(busy *backend.Busy) time.Duration {
 	if busy.Reliable {
 		return reliableWait
 	}
-	return jittered(l.TTL / waitPart)
+	l := a.lock
+	return min(jittered(l.TTL/waitPart), l.TTL-a.took-l.MaxPause())
 }

@@ -202,8 +202,11 @@ func (e *Engine) startRelease(f func()) {
 	case e.spare <- f:
 	default:
 		e.start(func() {
-			for ; f != nil; f = e.nextRelease() {
-				f()
+			for f != nil {
+				release := f
+				f = nil // it has the context of its Unlock, and nextRelease may block for hours
+				release()
+				f = e.nextRelease()
 			}
 		})
 	}

@@ -403,8 +403,8 @@ var coreMutants = []mutant{
 		guard: "a stop during a request is no silence", file: "internal/engine/contend.go",
 		without: "after a stop of the process all waiters for a lock get ErrUnavailable",
 		edits: []edit{{
-			old: "a.discountStop(now, limit)",
-			new: "_ = a.discountStop",
+			old: "a.attempted = a.attempted || a.uncertain\n\ta.discountStop(now, limit)",
+			new: "a.attempted = a.attempted || a.uncertain",
 		}},
 		pkg: ".", test: "TestWaitersOutliveAStopDuringARequest",
 	},
@@ -429,8 +429,101 @@ var coreMutants = []mutant{
 	{
 		guard: "an entry without an answer has one waiter", file: "internal/engine/queue.go",
 		without: "waiters that come and go prolong a grant that none of them knows",
-		edits:   []edit{{old: "a.reason != nil || a.uncertain ||", new: "a.reason != nil ||"}},
-		pkg:     ".", test: "TestUnansweredEntryIsNotTransferred",
+		edits: []edit{{
+			old: "a.uncertain && w.joined.After(a.answered) ||",
+			new: "false ||",
+		}},
+		pkg: ".", test: "TestUnansweredEntryIsNotTransferred",
+	},
+	{
+		guard: "an earlier waiter keeps the client's place", file: "internal/engine/queue.go",
+		without: "a client whose attempt had no answer goes to the end of a fair queue",
+		edits: []edit{{
+			old: "a.uncertain && w.joined.After(a.answered) ||",
+			new: "a.uncertain ||",
+		}},
+		pkg: ".", test: "TestUnansweredEntryKeepsItsPlace",
+	},
+	{
+		guard: "a refusal undoes no earlier attempt", file: "internal/engine/contend.go",
+		without: "waiters that come and go prolong a grant that none of them knows",
+		edits: []edit{{
+			old: "isUnknown(err) || a.uncertain && !IsDefinite(err)",
+			new: "isUnknown(err)",
+		}},
+		pkg: ".", test: "TestUnansweredEntryIsNotTransferred",
+	},
+	{
+		guard: "an attempt that panicked is not repeated", file: "internal/engine/contend.go",
+		without: "a waiter inherits a silence that was none, and gives up",
+		edits: []edit{{
+			old: "a.attempted, a.uncertain, a.answered = true, true, time.Time{}",
+			new: "a.attempted = true",
+		}},
+		pkg: ".", test: "TestPanickedAttemptIsNotRepeated",
+	},
+	{
+		guard: "a Wait leaves time for a slow answer", file: "internal/engine/contend.go",
+		without: "nobody gets a lock from a server that takes 0.7 TTL for each answer",
+		edits: []edit{{
+			old: "min(jittered(l.TTL/waitPart), l.TTL-a.took-l.MaxPause())",
+			new: "jittered(l.TTL / waitPart)",
+		}},
+		pkg: ".", test: "TestSlowServerIsNotSilent",
+	},
+	{
+		guard: "a pause leaves time for an attempt", file: "internal/engine/contend.go",
+		without: "with the shortest TTL, news without a reason end a Lock",
+		edits: []edit{{
+			old: "min(pace.idle(time.Since(began)), l.MaxPause())",
+			new: "pace.idle(time.Since(began))",
+		}},
+		pkg: ".", test: "TestSpuriousNewsLeaveTimeForAnAttempt",
+	},
+	{
+		guard: "a late grant is not kept", file: "internal/engine/contend.go",
+		without: "a waiter whose renewal has no answer keeps the lock for almost two TTLs",
+		edits: []edit{{
+			old: "min(a.attemptLimit(now), left+a.lock.renewalLimit())",
+			new: "a.attemptLimit(now) + 0*left",
+		}},
+		pkg: ".", test: "TestLateGrantIsNotKept",
+	},
+	{
+		guard: "a silence outlasts a lost grant", file: "internal/engine/contend.go",
+		without: "a waiter whose answers are late keeps the lock for another TTL",
+		edits: []edit{{
+			old: "a.silentSince()), nil, nil",
+			new: "time.Time{}), nil, nil",
+		}},
+		pkg: ".", test: "TestLateGrantIsNotKept",
+	},
+	{
+		guard: "a stop during a renewal is no silence", file: "internal/engine/contend.go",
+		without: "a waiter that was stopped while it renewed a late grant gives up",
+		edits: []edit{{
+			old: "a.uncertain = err != nil && !isLost(err)\n\ta.discountStop(now, limit)",
+			new: "a.uncertain = err != nil && !isLost(err)",
+		}},
+		pkg: ".", test: "TestWaiterThatWasStoppedDuringARenewal",
+	},
+	{
+		guard: "a short attempt does not hide the cause", file: "internal/engine/contend.go",
+		without: "Lock on a full server says that it did not answer",
+		edits: []edit{{
+			old: "if failure != nil && errors.Is(err, context.DeadlineExceeded) {",
+			new: "if false && errors.Is(err, context.DeadlineExceeded) {",
+		}},
+		pkg: ".", test: "TestShortAttemptDoesNotHideTheCause",
+	},
+	{
+		guard: "an idle goroutine keeps no context", file: "internal/engine/engine.go",
+		without: "the context of an Unlock is kept until the next one",
+		edits: []edit{{
+			old: "f = nil // it has",
+			new: "_ = f // it has",
+		}},
+		pkg: ".", test: "TestUnlockKeepsNoContext",
 	},
 	{
 		guard: "a transferred entry inherits the silence", file: "internal/engine/contend.go",
@@ -872,7 +965,7 @@ var coreMutants = []mutant{
 	{
 		guard: "waiters do not retry together", file: "internal/engine/contend.go",
 		without: "all waiters send their requests at the same time",
-		edits:   []edit{{old: "jittered(l.TTL / waitPart)", new: "l.TTL / waitPart"}},
+		edits:   []edit{{old: "jittered(l.TTL/waitPart),", new: "l.TTL/waitPart,"}},
 		pkg:     ".", test: "TestWaitersDoNotRetryTogether",
 	},
 	{
