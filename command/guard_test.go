@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -87,16 +88,16 @@ echo pid $$; echo pid $PPID; echo pid $parent; read line`
 	allGone(t, pids)
 }
 
-// If the guard is killed or stopped, dlock ends the job itself.
+// If the guard is killed, or a debugger has stopped it, dlock ends the job itself.
 func TestDlockTakesOver(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, flag string
-		sig        syscall.Signal
+		isTraced   bool
 	}{
-		{"killed", "-v", syscall.SIGKILL},
-		{"killed with -o", "-o", syscall.SIGKILL},
-		{"stopped", "-v", syscall.SIGSTOP},
+		{"killed", "-v", false},
+		{"killed with -o", "-o", false},
+		{"traced", "-v", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -108,31 +109,35 @@ func TestDlockTakesOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			pids := strayPids(t, p)
-			if err := syscall.Kill(guard, row.sig); err != nil {
-				t.Fatal(err)
-			}
-			if row.sig == syscall.SIGKILL {
-				p.code(exitSignal + int(syscall.SIGKILL))
-			} else {
+			if row.isTraced {
+				trace(t, guard)
 				breakLock(t, url, lock)
+				p.noted("did not answer")
 				p.code(exitLost)
+			} else {
+				if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				p.code(exitSignal + int(syscall.SIGKILL))
 			}
 			allGone(t, append(pids, guard))
 		})
 	}
 }
 
-// stopGuard stops a guard whose number is the next line of p.
-func stopGuard(t *testing.T, p *dlockProcess) (guard int) {
+// trace stops a process as a debugger does, until the goroutine of the test ends.
+func trace(t *testing.T, pid int) {
 	t.Helper()
-	if _, err := fmt.Sscan(p.line(), &guard); err != nil {
+	runtime.LockOSThread() // the thread is the tracer
+	if err := unix.PtraceSeize(pid); err != nil {
+		t.Skipf("does not apply: no debuggers here: %v", err)
+	}
+	if err := unix.PtraceInterrupt(pid); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(guard, syscall.SIGSTOP); err != nil {
+	if _, err := unix.Wait4(pid, nil, unix.WALL, nil); err != nil {
 		t.Fatal(err)
 	}
-	awaitStop(t, guard)
-	return guard
 }
 
 // A guard that is stopped goes on when its dlock is killed, and ends the job. The system does this
@@ -146,7 +151,16 @@ func TestStoppedGuardOutlivesItsDlock(t *testing.T) {
 			"sh", "-c", `read pid name state parent rest </proc/$PPID/stat
 				echo pid $$; echo pid $parent; echo $PPID; while :; do sleep 0.1; done`)
 		pids := pidsFrom(t, p, 2)
-		guard := stopGuard(t, p)
+		var guard int
+		if _, err := fmt.Sscan(p.line(), &guard); err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range []int{pids[1], guard} { // only a stopped dlock leaves its guard stopped
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			awaitStop(t, pid)
+		}
 		if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -163,18 +177,53 @@ func TestStoppedGuardOutlivesItsDlock(t *testing.T) {
 	}
 }
 
-// A signal that dlock receives reaches the job, although the guard is stopped.
-func TestStoppedGuardForwardsSignals(t *testing.T) {
+// A guard that a signal has stopped goes on at once. It reports the end of the command, forwards
+// signals and ends the job, which has its grace.
+func TestStoppedGuardGoesOn(t *testing.T) {
 	t.Parallel()
-	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c",
-		"trap 'echo usr1; exit 3' USR1; echo $PPID; while :; do sleep 0.1; done")
-	guard := stopGuard(t, p)
-	// Without the signal, dlock and the job wait for ever.
-	timer := time.AfterFunc(patience/3, func() { _ = syscall.Kill(guard, syscall.SIGKILL) })
-	defer timer.Stop()
-	p.send(syscall.SIGUSR1)
-	p.expect("usr1")
-	p.code(3)
+	const loop = "echo stopped; while :; do sleep 0.1; done"
+	for name, row := range map[string]struct {
+		command string
+		act     func(t *testing.T, p *dlockProcess, url, lock string)
+		code    int
+	}{
+		"when the command ends": {command: "echo stopped; exit 3", code: 3},
+		"when a signal comes": {
+			command: "trap 'echo usr1; exit 4' USR1; " + loop,
+			act: func(_ *testing.T, p *dlockProcess, _, _ string) {
+				p.send(syscall.SIGUSR1)
+				p.expect("usr1")
+			},
+			code: 4,
+		},
+		"when the lock is lost": {
+			command: "trap 'echo term; exit 5' TERM; " + loop,
+			act: func(t *testing.T, p *dlockProcess, url, lock string) {
+				breakLock(t, url, lock)
+				p.expect("term")
+			},
+			code: exitLost,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, lock := testenv.Redis(t).URL, nameFor(t)
+			p := startDlock(t, url, "run", "--grace", "5s", lock, "--",
+				"sh", "-c", "echo $PPID; kill -STOP $PPID; "+row.command)
+			var guard int
+			if _, err := fmt.Sscan(p.line(), &guard); err != nil {
+				t.Fatal(err)
+			}
+			// If the guard stays stopped, dlock and the job wait for ever.
+			timer := time.AfterFunc(patience, func() { _ = syscall.Kill(guard, syscall.SIGKILL) })
+			defer timer.Stop()
+			p.expect("stopped")
+			if row.act != nil {
+				row.act(t, p, url, lock)
+			}
+			p.code(row.code)
+		})
+	}
 }
 
 // If dlock and its guard are killed at once, a process that is left keeps the lock file.

@@ -246,7 +246,7 @@ func (h *holder) hold(path string, argv []string) error {
 			h.interrupt = interrupt
 		}
 		if h.drain(); h.interrupt == nil {
-			h.say("%q: the guard process of the command was killed", h.name)
+			h.say("%q: the guard process of the command %s", h.name, fate(job))
 		}
 	}
 	isForwarded := h.forwarded != nil && slices.Contains(guard.Interrupts, os.Signal(sig))
@@ -275,6 +275,14 @@ func (h *holder) hold(path string, argv []string) error {
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// fate describes the end of a guard that is lost.
+func fate(job *guard.Guard) string {
+	if job.Mute() {
+		return "did not answer: dlock has killed it"
+	}
+	return "was killed"
 }
 
 // jobEnd returns the time at which the guard ends the job, unless a renewal moves it. It is zero if

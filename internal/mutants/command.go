@@ -348,11 +348,18 @@ var commandMutants = []mutant{
 		pkg:     "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
 	},
 	{
+		guard:   "command: the guard rests during a long hold",
+		file:    "command/internal/guard/process_unix.go",
+		without: "with --max-hold, the guard finds all processes of a job on file: every second",
+		edits:   []edit{{old: "min(p.term/8*5, rehearseTime)", new: "p.term / 8 * 5"}},
+		pkg:     "command/internal/guard", test: "TestRehearsalsBeginLate",
+	},
+	{
 		guard:   "command: the guard rests while the lease is renewed",
 		file:    "command/internal/guard/process_unix.go",
 		without: "the guard of a large job looks for its processes every second",
-		edits:   []edit{{old: "p.deadline-p.term*5/8-now", new: "p.deadline-p.term-now"}},
-		pkg:     "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
+		edits:   []edit{{old: "min(p.term/8*5, rehearseTime)", new: "min(p.term, rehearseTime)"}},
+		pkg:     "command/internal/guard", test: "TestRehearsalsBeginLate",
 	},
 	{
 		guard:   "command: a renewal begins a new lead",
@@ -435,14 +442,34 @@ var commandMutants = []mutant{
 		pkg:     "command/internal/guard", test: "TestSilentChildIsAChild",
 	},
 	{
-		guard: "command: a stopped guard is replaced", file: "command/internal/guard/guard_unix.go",
-		without: "a stopped guard keeps the job running after its lease",
+		guard:   "command: a guard that does not answer is replaced",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "a guard that a debugger has stopped keeps the job running after its lease",
 		edits: []edit{{
 			old: "case calls > takeOverSilent, " +
-				"calls > takeOverStopped && isStopped(g.process.Pid):",
+				"calls > takeOverHalted && isHalted(g.process.Pid):",
 			new: "case calls < 0:",
 		}},
-		pkg: "command", test: "TestDlockTakesOver/stopped",
+		pkg: "command", test: "TestDlockTakesOver/traced",
+	},
+	{
+		guard:   "command: no debugger hides the end of a guard",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "processes outside of the group outlive the lease while a debugger has the guard",
+		edits:   []edit{{old: "if g.now() != guardStarts {", new: "if false {"}},
+		pkg:     "command", test: "TestDlockTakesOver/traced",
+	},
+	{
+		guard:   "command: SIGTERM reaches processes outside of the group first",
+		file:    "command/internal/guard/job_unix.go",
+		without: "a process outside of the group often gets SIGKILL without SIGTERM",
+		edits: []edit{{
+			old: "	j.signalStrays(syscall.SIGTERM, syscall.SIGCONT)\n" +
+				"	j.signalGroup(syscall.SIGTERM)\n",
+			new: "	j.signalGroup(syscall.SIGTERM)\n" +
+				"	j.signalStrays(syscall.SIGTERM, syscall.SIGCONT)\n",
+		}},
+		pkg: "command/internal/guard", test: "TestStraysAreTerminatedFirst",
 	},
 	{
 		guard: "command: a stopped guard goes on when its dlock is killed",
@@ -455,11 +482,11 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestStoppedGuardOutlivesItsDlock",
 	},
 	{
-		guard:   "command: a signal continues a stopped guard",
+		guard:   "command: a stopped guard goes on",
 		file:    "command/internal/guard/guard_unix.go",
-		without: "dlock forwards no signal while its guard is stopped",
-		edits:   []edit{{old: "\t_ = g.process.Signal(syscall.SIGCONT)\n", new: ""}},
-		pkg:     "command", test: "TestStoppedGuardForwardsSignals",
+		without: "kill -STOP of the guard keeps the lock for ever, and the job after a loss",
+		edits:   []edit{{old: "\t\t_ = g.process.Signal(syscall.SIGCONT)\n", new: ""}},
+		pkg:     "command", test: "TestStoppedGuardGoesOn",
 	},
 	{
 		guard:   "command: a killed guard leaves no process",

@@ -32,10 +32,11 @@ var Relayed = []os.Signal{
 }
 
 // After so many calls of Kill, at intervals of lookInterval, dlock kills a guard that does not
-// answer. The first limit is for a guard that is stopped, the second for a guard that may be busy.
+// answer. The first limit is for a guard that a debugger has stopped, and the second for a guard
+// that may be busy.
 const (
-	takeOverStopped = 20
-	takeOverSilent  = 150
+	takeOverHalted = 20
+	takeOverSilent = 150
 )
 
 // Guard is dlock's side of the guard process, which is the parent of the command. dlock writes
@@ -51,6 +52,7 @@ type Guard struct {
 	before  []*os.Process // descendants from before the start, as after exec in a shell
 	modes   *term.State   // of the terminal at the start; nil if unknown
 	done    bool          // the guard has nothing to do any more
+	isMute  bool          // dlock has killed the guard because it did not answer
 
 	mu     sync.Mutex
 	kills  int // calls of Kill since the last answer
@@ -87,7 +89,11 @@ func Start(c Command, until time.Time) (*Guard, error) {
 		g.before = presentDescendants()
 	}
 	started := make(chan error)
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
 	g.reader.Go(func() {
+		defer close(children)
+		defer signal.Stop(children)
 		// The system continues a stopped guard when the thread that has started it ends. The thread
 		// has to live as long as dlock or the guard (go.dev/issue/27505).
 		runtime.LockOSThread()
@@ -95,6 +101,7 @@ func Start(c Command, until time.Time) (*Guard, error) {
 		answers, err := g.start(c, until)
 		started <- err
 		if err == nil {
+			go g.keepRunning(children)
 			g.read(answers)
 		}
 	})
@@ -105,6 +112,15 @@ func Start(c Command, until time.Time) (*Guard, error) {
 		}
 	}
 	return g, nil
+}
+
+// keepRunning continues the guard when a signal has stopped it. A stopped guard could neither end
+// the job nor report its end. SIGCHLD reports the stop, and SIGCONT does nothing to a guard that
+// runs. Ctrl-Z does not stop the guard, which has its own group.
+func (g *Guard) keepRunning(children <-chan os.Signal) {
+	for range children {
+		_ = g.process.Signal(syscall.SIGCONT)
+	}
 }
 
 // start starts the guard process with its ends of the pipes. All descriptors keep their numbers,
@@ -185,6 +201,9 @@ func (g *Guard) read(answers *os.File) {
 	for lines := bufio.NewScanner(answers); lines.Scan(); {
 		word, value, _ := strings.Cut(lines.Text(), " ")
 		g.note(word, value)
+	}
+	if g.now() != guardStarts { // else Lost needs the signal that has killed the guard
+		g.note(answerLost, "") // a debugger can delay the result of Wait
 	}
 	state, err := g.process.Wait()
 	if err == nil {
@@ -361,12 +380,11 @@ func (g *Guard) Alive() bool {
 	return true
 }
 
-// Forward forwards a signal that dlock received. It continues a guard that is stopped.
+// Forward forwards a signal that dlock received.
 func (g *Guard) Forward(sig os.Signal) {
 	if slices.Contains(Interrupts, sig) {
 		g.ends = sig
 	}
-	_ = g.process.Signal(syscall.SIGCONT)
 	g.order(orderSignal+" %d", sig)
 }
 
@@ -405,7 +423,7 @@ func (g *Guard) signalGroup(sig syscall.Signal) bool {
 }
 
 // Kill ends all processes of the job. The caller repeats it while a process is left. A guard that
-// does not answer, because it is stopped, is killed. Then dlock ends the job itself.
+// does not answer is killed. Then dlock ends the job itself.
 func (g *Guard) Kill() {
 	g.mu.Lock()
 	g.kills++
@@ -414,7 +432,8 @@ func (g *Guard) Kill() {
 	switch {
 	case g.now() == guardLost:
 		g.signalLeft(syscall.SIGKILL)
-	case calls > takeOverSilent, calls > takeOverStopped && isStopped(g.process.Pid):
+	case calls > takeOverSilent, calls > takeOverHalted && isHalted(g.process.Pid):
+		g.isMute = true
 		_ = g.process.Kill()
 	default:
 		g.order(orderKill)
@@ -499,6 +518,9 @@ func (g *Guard) reap() {
 func (g *Guard) Until(end time.Time) {
 	g.order(orderUntil+" %d", uptime()+time.Until(end))
 }
+
+// Mute reports whether dlock has killed the guard because it did not answer.
+func (g *Guard) Mute() bool { return g.isMute }
 
 // Lost reports whether the guard was killed. interrupt is a signal that ends dlock as well, or
 // nil: the last forwarded signal, or the signal that killed the guard. In the second case the

@@ -68,6 +68,9 @@ func (g *Guard) Abandoned() bool { return false }
 // Failure returns nil: Start reports each failure.
 func (g *Guard) Failure() error { return nil }
 
+// Mute returns false: there is no guard process.
+func (g *Guard) Mute() bool { return false }
+
 // Lost returns false: no guard process can be killed.
 func (g *Guard) Lost() (lost bool, interrupt os.Signal) { return false, nil }
 

@@ -25,6 +25,8 @@ func canListChildren() bool { return true }
 
 func isStopped(int) bool { return false }
 
+func isHalted(int) bool { return false }
+
 func isAsking(int) bool { return false }
 
 func descendantsOf(int) []int { return nil }

@@ -43,12 +43,15 @@ func canListChildren() bool {
 }
 
 // isStopped reports whether a signal has stopped a process.
-func isStopped(pid int) bool {
+func isStopped(pid int) bool { return isInState(pid, "T") }
+
+// isHalted reports whether a signal or a debugger has stopped a process.
+func isHalted(pid int) bool { return isInState(pid, "T") || isInState(pid, "t") }
+
+// isInState reports whether a process is in state, which is a letter (proc(5)).
+func isInState(pid int, state string) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	return strings.HasPrefix(afterName(string(text)), "T")
+	return err == nil && strings.HasPrefix(afterName(string(text)), state)
 }
 
 // afterName returns the text of /proc/PID/stat behind the name of the program, which is in

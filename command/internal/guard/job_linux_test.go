@@ -4,7 +4,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,7 +105,7 @@ func TestLeadFollowsTheSizeOfTheJob(t *testing.T) {
 	if err := syscall.SetNonblock(int(orders.Fd()), true); err != nil {
 		t.Fatal(err)
 	}
-	const term = time.Hour
+	const term, overdue = time.Hour, rehearseTime / 2
 	leadOf := func(remaining time.Duration) time.Duration {
 		p := &guardProcess{
 			orders: orders, timer: time.NewTimer(endless), look: time.NewTicker(endless),
@@ -123,18 +125,98 @@ func TestLeadFollowsTheSizeOfTheJob(t *testing.T) {
 		return lead
 	}
 	startSleepers(t, 1)
-	few := leadOf(term / 2)
+	few := leadOf(overdue)
 	for range 50 { // a walk during which the machine stands still takes longer
-		few = min(few, leadOf(term/2))
+		few = min(few, leadOf(overdue))
 	}
 	startSleepers(t, 200)
-	many, early := leadOf(term/2), leadOf(term*2/3)
+	many := leadOf(overdue)
 	if few <= 0 || many < 10*few {
 		t.Errorf("the lead is %v for a process, and %v for 201", few, many)
 	}
-	if early != 0 {
-		t.Errorf("while no renewal is overdue, the lead is %v", early)
+}
+
+// The guard rehearses while a renewal is overdue, but not long before the deadline. The term of a
+// lock of file: can be a century.
+func TestRehearsalsBeginLate(t *testing.T) {
+	const century = 100 * 365 * 24 * time.Hour
+	for _, row := range []struct{ term, remaining, most time.Duration }{
+		{8 * time.Second, 8 * time.Second, 3 * time.Second},
+		{8 * time.Second, 4 * time.Second, 0},
+		{time.Hour, 2 * rehearseTime, rehearseTime},
+		{time.Hour, rehearseTime / 2, 0},
+		{century, century, century - rehearseTime},
+	} {
+		now := uptime()
+		p := &guardProcess{
+			term: row.term, deadline: now + row.remaining, rehearsed: now - rehearseInterval,
+		}
+		got := p.rehearsalIn()
+		// The test needs time as well.
+		if least := row.most - (uptime() - now); got > row.most || got < least {
+			t.Errorf("%v before the end of a term of %v, the next rehearsal is in %v, want %v",
+				row.remaining, row.term, got, row.most)
+		}
 	}
+}
+
+// SIGTERM reaches the processes outside of the group before their parents in the group can end.
+// Such a parent would leave them to the guard, which has listed its children already.
+func TestStraysAreTerminatedFirst(t *testing.T) {
+	startSleepers(t, 1)
+	leader := startDeafSleeper(t)
+	hasStray := false
+	j := &job{pid: leader, progress: func(time.Duration) {
+		hasStray = true
+		if isTermPending(t, leader) {
+			t.Error("the group has received SIGTERM before a process outside of it")
+		}
+	}}
+	j.terminate()
+	if !hasStray || !isTermPending(t, leader) {
+		t.Errorf("a process outside of the group was found: %v; the group received SIGTERM: %v",
+			hasStray, isTermPending(t, leader))
+	}
+}
+
+// startDeafSleeper starts a process with a group of its own that blocks SIGTERM.
+func startDeafSleeper(t *testing.T) (pid int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var block, before unix.Sigset_t
+	block.Val[0] = termBit
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &block, &before); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Start()
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	return cmd.Process.Pid
+}
+
+// termBit is SIGTERM in a set of signals.
+const termBit = 1 << (syscall.SIGTERM - 1)
+
+// isTermPending reports whether a process that blocks SIGTERM has received it.
+func isTermPending(t *testing.T, pid int) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pending, _ := strings.Cut(string(text), "\nShdPnd:\t")
+	pending, _, _ = strings.Cut(pending, "\n")
+	set, err := strconv.ParseUint(pending, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set&termBit != 0
 }
 
 // A guard that is busy with many processes answers dlock, which otherwise kills the guard.
@@ -148,7 +230,7 @@ func TestBusyGuardAnswers(t *testing.T) {
 	p.job.progress = func(begun time.Duration) { p.assure(begun - assureInterval) }
 	startSleepers(t, 2)
 	begun := time.Now()
-	p.job.signalAll(syscall.Signal(0))
+	p.job.signalStrays(syscall.Signal(0))
 	most := 1 + int(time.Since(begun)/assureInterval)
 	_ = answersEnd.Close()
 	text, err := io.ReadAll(answers)

@@ -386,11 +386,18 @@ func (j *job) terminate() {
 	if j.state != jobEnded {
 		j.state = jobEnding
 	}
-	j.signalAll(syscall.SIGTERM, syscall.SIGCONT)
+	// The group comes last: the children of a process that ends are not found for a moment.
+	j.signalStrays(syscall.SIGTERM, syscall.SIGCONT)
+	j.signalGroup(syscall.SIGTERM)
+	j.signalGroup(syscall.SIGCONT)
 }
 
-// kill ends all processes of the job.
-func (j *job) kill() { j.signalAll(syscall.SIGKILL) }
+// kill ends all processes of the job. The group comes first, because it takes no time. The caller
+// repeats it.
+func (j *job) kill() {
+	j.signalGroup(syscall.SIGKILL)
+	j.signalStrays(syscall.SIGKILL)
+}
 
 // signalGroup signals the group of the command, and reports whether it still exists. A group
 // outlives its leader and keeps its number reserved. An empty group is never signalled again,
@@ -403,11 +410,8 @@ func (j *job) signalGroup(sig syscall.Signal) bool {
 	return !j.empty
 }
 
-// signalAll signals the group, and each process of the job that has left it.
-func (j *job) signalAll(signals ...syscall.Signal) {
-	for _, sig := range signals {
-		j.signalGroup(sig)
-	}
+// signalStrays signals each process of the job that has left the group.
+func (j *job) signalStrays(signals ...syscall.Signal) {
 	for process := range j.strays() {
 		for _, sig := range signals {
 			_ = process.Signal(sig)

@@ -70,6 +70,9 @@ const (
 	// clockInterval is how often the guard reads the clock. The clock goes on while the machine
 	// sleeps, a timer does not.
 	clockInterval = time.Second
+	// rehearseTime is the longest time before the deadline at which the guard rehearses. No job
+	// takes as long to end. A hold without renewals, as on file:, can be much longer.
+	rehearseTime = time.Minute
 	// rehearseInterval is the shortest time between two rehearsals.
 	rehearseInterval = time.Second
 	// assureInterval is how often a guard that is busy with many processes answers dlock. It is
@@ -359,14 +362,16 @@ func (p *guardProcess) newLead() {
 	p.setTimer()
 }
 
-// rehearsalIn returns how long it is until the next rehearsal. The guard rehearses only while a
-// renewal is overdue: dlock renews the lease after a third of its term.
+// rehearsalIn returns how long it is until the next rehearsal. The guard rehearses only shortly
+// before the deadline, and while a renewal is overdue: dlock renews the lease after a third of its
+// term.
 func (p *guardProcess) rehearsalIn() time.Duration {
 	if p.deadline == 0 {
 		return endless
 	}
 	now := uptime()
-	return max(p.deadline-p.term*5/8-now, p.rehearsed+rehearseInterval-now)
+	first := p.deadline - min(p.term/8*5, rehearseTime)
+	return max(first-now, p.rehearsed+rehearseInterval-now)
 }
 
 // rehearse does what kill does, but ends no process. So the guard finds out how long the end of the
