@@ -101,7 +101,7 @@ func Start(c Command, until time.Time) (*Guard, error) {
 		answers, err := g.start(c, until)
 		started <- err
 		if err == nil {
-			go g.keepRunning(children)
+			g.reader.Go(func() { g.keepRunning(children) })
 			g.read(answers)
 		}
 	})
