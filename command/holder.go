@@ -234,6 +234,8 @@ func (h *holder) freshen(ctx context.Context) error {
 // command, and is nil for 0.
 func (h *holder) hold(path string, argv []string) error {
 	h.tell("holding %q, fence %d", h.name, h.lease.Fence())
+	h.stopper.pause()
+	defer h.stopper.resume() // after job.Close: the guard has given the terminal back
 	h.signals.add(guard.Relayed)
 	job, err := guard.Start(h.command(path, argv), h.jobEnd())
 	if err != nil {
