@@ -200,7 +200,7 @@ func TestWaitBoundsConnecting(t *testing.T) {
 			testenv.InTime(t, func() (late string) {
 				began := time.Now()
 				got := dlockRun(t, on(url), "run", "--wait", "0.3", "x", "--", "true")
-				if got.code != exitUnavailable {
+				if got.code != exitUnavailable || !strings.Contains(got.stderr, "within 300ms") {
 					t.Errorf("exit code %d; standard error: %s", got.code, got.stderr)
 				}
 				if took := time.Since(began); took > openLimit/2 {

@@ -361,39 +361,44 @@ func TestStopOfASecondTerm(t *testing.T) {
 	p.code(exitSignal + int(syscall.SIGTERM))
 }
 
-// A message from the background stops dlock elect if the terminal requires that, and once only. The
-// test has several runs, because a signal does not arrive late in each of them.
+// A message from the background stops dlock elect if the terminal requires that, and once only.
 func TestMessageStopsElect(t *testing.T) {
 	t.Parallel()
 	script := `stty tostop; "$@" & ` +
 		`until read pid name state rest </proc/$!/stat; [ $state = T ]; do sleep 0.1; done; ` +
 		`echo stopped; read line; fg`
-	for n := range 6 {
-		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			t.Parallel()
-			p := inJobs(t, fileURL(t), script, []string{"elect", "x", "--", "true"})
-			p.shows("stopped")
-			p.keys("\n")
-			p.shows("standing again in 1s")
-			p.shows("standing again in 2s")
-			closeAll(p.input.(*os.File)) // the terminal hangs up
-			p.code(exitSignal + int(syscall.SIGHUP))
-		})
-	}
-}
-
-// A message does not stop dlock elect in its second term, while its job is in the foreground, even
-// if the terminal stops programs that write from the background.
-func TestMessageStopsNoSecondTerm(t *testing.T) {
-	t.Parallel()
-	p := inJobs(t, fileURL(t), `stty tostop; "$@"; echo stopped`, []string{
-		"elect", "-v", "x", "--", "sh", "-c", "sleep 1000 &",
-	})
+	p := inJobs(t, fileURL(t), script, []string{"elect", "x", "--", "true"})
+	p.shows("stopped")
+	p.keys("\n")
 	p.shows("standing again in 1s")
 	p.shows("standing again in 2s")
-	p.shows("standing again in 4s")
 	closeAll(p.input.(*os.File)) // the terminal hangs up
 	p.code(exitSignal + int(syscall.SIGHUP))
+}
+
+// A SIGTTOU does not stop dlock elect while it has the terminal, as after fg. In a second term it
+// does not stop dlock either: the guard lends the terminal.
+func TestLateSignalStopsNoElect(t *testing.T) {
+	t.Parallel()
+	script := `sh -c 'echo group $$; exec "$@"' sh "$@"; echo stopped`
+	p := inJobs(t, fileURL(t), script, []string{
+		"elect", "x", "--", "sh", "-c", "echo ready; read line",
+	})
+	var group int
+	if _, err := fmt.Sscanf(p.line(), "group %d", &group); err != nil {
+		t.Fatal(err)
+	}
+	p.shows("ready")
+	p.keys("\n")
+	p.shows("standing again in 1s")
+	_ = syscall.Kill(group, syscall.SIGTTOU)
+	p.shows("ready")
+	p.reads()
+	_ = syscall.Kill(group, syscall.SIGTTOU)
+	p.keys("\n")
+	p.shows("standing again in 2s")
+	_ = syscall.Kill(group, syscall.SIGTERM)
+	p.ends("ready")
 }
 
 // Without a terminal, dlock forwards the stop before it stops itself.

@@ -972,7 +972,7 @@ var commandMutants = []mutant{
 		guard: "command: a late SIGTTOU stops nothing", file: "command/stop_unix.go",
 		without: "after fg, dlock elect stops again",
 		edits:   []edit{{old: "!isLate && ", new: "(!isLate || true) && "}},
-		pkg:     "command", test: "TestMessageStopsElect",
+		pkg:     "command", test: "TestLateSignalStopsNoElect",
 	},
 	{
 		guard:   "command: without a job, an orphaned group is not stopped",
@@ -985,6 +985,12 @@ var commandMutants = []mutant{
 		guard: "command: the guard decides about the stop of a job", file: "command/stop_unix.go",
 		without: "a message in a second term of dlock elect stops dlock and not its job",
 		edits:   []edit{{old: "!s.hasJob.Load() && ", new: ""}},
-		pkg:     "command", test: "TestMessageStopsNoSecondTerm",
+		pkg:     "command", test: "TestLateSignalStopsNoElect",
+	},
+	{
+		guard: "command: the error of a silent server names --wait", file: "command/holder.go",
+		without: "dlock run -w 1 fails with: context canceled",
+		edits:   []edit{{old: "if hasCode || !hasEnd ||", new: "if hasCode || hasEnd ||"}},
+		pkg:     "command", test: "TestWaitBoundsConnecting",
 	},
 }
