@@ -19,9 +19,10 @@ type breakFlags struct {
 }
 
 const breakHelp = `Takes the lock NAME from its holder, after it has shown the holder. A later
-holder keeps the lock. The next holder has it at once, while a command that runs
-under dlock has up to its --grace to end: break the lock of a holder that is
-dead, or end the holder first.
+holder keeps the lock. The next holder has it at once. A command that runs under
+dlock gets SIGTERM at once on redis, etcd and zk, and elsewhere at the next renewal,
+a third of the TTL later at most. Then it has up to its --grace to end: break the
+lock of a holder that is dead, or end the holder first.
 
 Asks first on a terminal, for each of several holders, and needs --yes elsewhere.
 The exit code is 1 if it took the lock from no holder.`

@@ -58,9 +58,13 @@ func (c *connection) locate(a *app) (raw string, err error) {
 	return raw, err
 }
 
+// readURL reads a URL from a file. Its error does not quote a URL in the place of the file.
 func readURL(path string) (string, error) {
 	text, err := os.ReadFile(path)
-	if err != nil {
+	switch {
+	case err != nil && isURL(path):
+		return "", usagef("--url-file takes a file, not a URL: %s", urlPlace)
+	case err != nil:
 		return "", usagef("--url-file: %w", err)
 	}
 	raw := strings.TrimSpace(string(text))

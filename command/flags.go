@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // durationValue is the value of a flag: seconds as in flock(1), or a number with a unit.
@@ -47,20 +50,92 @@ func (d *durationValue) String() string { return time.Duration(*d).String() }
 // Type returns the name that pflag uses for a duration.
 func (d *durationValue) Type() string { return "duration" }
 
-// explain returns the error of a flag that cannot be parsed. It suggests the flag
-// that was probably meant.
+// explain returns the error of a flag that cannot be parsed. It suggests the flag that was probably
+// meant. It does not quote a word that may be a URL with a password.
 func explain(cmd *cobra.Command, err error) error {
-	missing, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
+	invalid, isInvalid := errors.AsType[*pflag.InvalidValueError](err)
+	missing, isMissing := errors.AsType[*pflag.NotExistError](err)
+	switch {
+	case isInvalid:
+		return invalidValue(invalid)
+	case isURL(err.Error()): // err quotes the flag
+		return usagef("a flag looks like a URL: %s", urlPlace)
+	case !isMissing:
 		return usagef("%w", err)
 	}
-	name, hint := missing.GetSpecifiedName(), "see dlock help "+cmd.Name()
-	if like := likelyFlag(cmd.Flags(), name); like != "" {
-		hint = "did you mean --" + like + "?"
-	} else if cmd.Annotations[startsCommand] != "" {
-		hint = "flags of COMMAND stand behind --"
+	return usagef("%w: %s", err, flagHint(cmd, missing.GetSpecifiedName()))
+}
+
+// invalidValue returns the error of a flag with a wrong value. It names the flag as the help does.
+func invalidValue(err *pflag.InvalidValueError) error {
+	flag := err.GetFlag()
+	name := "--" + flag.Name
+	if flag.Shorthand != "" {
+		name = "-" + flag.Shorthand + ", " + name
 	}
-	return usagef("%w: %s", err, hint)
+	if isURL(err.GetValue()) {
+		return usagef("the value of %s looks like a URL: %s", name, urlPlace)
+	}
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		wants := map[string]string{"int": "a number", "bool": "true or false"}[flag.Value.Type()]
+		if errors.Is(number, strconv.ErrRange) {
+			wants = "a smaller number"
+		}
+		return usagef("invalid argument %q for %s: it must be %s", err.GetValue(), name, wants)
+	}
+	return usagef("%w", err)
+}
+
+// flagHint returns what the user of an unknown flag may have meant.
+func flagHint(cmd *cobra.Command, name string) string {
+	isLock := cmd.Annotations[startsCommand] != ""
+	if hint := flockHints[name]; hint != "" && isLock {
+		return hint
+	}
+	if like := likelyFlag(cmd.Flags(), name); like != "" {
+		return "did you mean --" + like + "?"
+	}
+	if isLock {
+		return "flags of COMMAND stand behind --"
+	}
+	return "see dlock help " + cmd.Name()
+}
+
+// flockHints are the hints for the flags of flock(1) that dlock does not have.
+var flockHints = map[string]string{
+	"x": exclusiveHint, "e": exclusiveHint, "exclusive": exclusiveHint,
+	"s": "dlock run --shared holds NAME together with other readers",
+	"u": unlockHint, "unlock": unlockHint,
+	"n": tryHint, "nb": tryHint, "nonblock": tryHint, "nonblocking": tryHint,
+	"w": waitHint, "wait": waitHint, "timeout": waitHint,
+	"c": shellHint, "command": shellHint,
+}
+
+const (
+	exclusiveHint = "a lock is exclusive without a flag"
+	unlockHint    = "dlock frees the lock when COMMAND has ended"
+	tryHint       = "dlock try, or dlock run -n, does not wait"
+	waitHint      = "dlock run -w waits for a limited time"
+	shellHint     = "write -- sh -c 'COMMAND'"
+)
+
+// urlPlace says where a URL belongs.
+const urlPlace = "a URL stands behind --url, or in DLOCK_URL"
+
+// isURL reports whether text may contain a URL with a password.
+func isURL(text string) bool {
+	return strings.Contains(text, "://") ||
+		strings.Contains(text, ":") && strings.Contains(text, "@")
+}
+
+// checkName returns an error if the name of a lock is the URL of a backend with a user. Every user
+// of the server could read the password in it. Other URLs are good names.
+func checkName(name string) error {
+	scheme, rest, isWhole := strings.Cut(name, "://")
+	if isWhole && strings.Contains(rest, "@") && slices.Contains(backend.Schemes(), scheme) {
+		return usagef("NAME looks like the URL of a server: %s", urlPlace)
+	}
+	return nil
 }
 
 // startsCommand is an annotation of subcommands whose command line ends with -- COMMAND.
@@ -118,7 +193,7 @@ func distance(a, b string) int {
 // probably meant. It does not quote a word that may be a URL with a password.
 func unknownCommand(root *cobra.Command, word string) error {
 	if strings.ContainsAny(word, ":@") {
-		return usagef("unknown command with : or @: a URL stands behind --url, or in DLOCK_URL")
+		return usagef("unknown command with : or @: %s", urlPlace)
 	}
 	var names []string
 	for _, c := range root.Commands() {

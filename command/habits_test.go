@@ -89,6 +89,29 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 		{"redis://:secret@host/", "a URL stands behind --url", "secret"},
 		{"user:secret@host run x -- true", "a URL stands behind --url", "secret"},
 		{"help redis://:secret@host/", "a URL stands behind --url", "secret"},
+		{"run --url-file redis://u:secret@h/ x -- true", "a URL stands behind --url", "secret"},
+		{"bench --url-file redis://u:secret@h/", "a URL stands behind --url", "secret"},
+		{"run -w redis://u:secret@h/ x -- true", "value of -w, --wait looks like a URL", "secret"},
+		{"run -E u:secret@h x -- true", "a URL stands behind --url", "secret"},
+		{"run --limit redis://u:secret@h/ x -- true", "value of --limit looks like", "secret"},
+		{"run -n=redis://u:secret@h/ x -- true", "a URL stands behind --url", "secret"},
+		{"run -v=redis://u:secret@h/ x -- true", "a URL stands behind --url", "secret"},
+		{"run -uredis://u:secret@h/ x -- true", "a URL stands behind --url", "secret"},
+		{"run -oredis://u:secret@h/ x -- true", "a URL stands behind --url", "secret"},
+		{"run --redis://u:secret@h/ x -- true", "a URL stands behind --url", "secret"},
+		{"run redis://u:secret@h/ -- true", "a URL stands behind --url", "secret"},
+		{"status redis://u:secret@h/", "a URL stands behind --url", "secret"},
+		{"break -y redis://u:secret@h/", "a URL stands behind --url", "secret"},
+		{"run -E abc x -- true", "-E, --conflict-exit-code: it must be a number", "strconv"},
+		{"run --limit 99999999999999999999 x -- true", "must be a smaller number", "strconv"},
+		{"run -v=maybe x -- true", "it must be true or false", "strconv"},
+		{"run -x x -- true", "a lock is exclusive without a flag", "COMMAND"},
+		{"run --exclusive x -- true", "a lock is exclusive without a flag", "COMMAND"},
+		{"run -s x -- true", "dlock run --shared", "COMMAND"},
+		{"run -u x -- true", "frees the lock when COMMAND has ended", ""},
+		{"run --timeout 3 x -- true", "dlock run -w", "COMMAND"},
+		{"run --nb x -- true", "dlock run -n", "COMMAND"},
+		{"try -w 3 x -- true", "dlock run -w", "COMMAND"},
 		{"help run nonsense", `unknown command "nonsense"`, `"run"`},
 		{"run --wait 1e99 x -- true", "out of range", ""},
 		{"run --wait soon x -- true", "5, 1.5s or 2m30s", ""},
@@ -101,15 +124,33 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 			row.never != "" && strings.Contains(got.stderr, row.never) {
 			t.Errorf("dlock %s: %q, want %q and no %q", row.line, got.stderr, row.says, row.never)
 		}
+		if strings.Contains(got.stdout, "secret") {
+			t.Errorf("dlock %s writes %s", row.line, got.stdout)
+		}
 	}
 }
 
-// The help of break warns that the command of the holder may run until its grace is over.
+// A URL is a good name of a lock if it is not the URL of a server with a password.
+func TestNameMayBeAURL(t *testing.T) {
+	t.Parallel()
+	url := fileURL(t)
+	for _, name := range []string{"https://example.com/@user", "redis://host/", "a:b@c"} {
+		got := dlockRun(t, on(url), "run", name, "--", "true")
+		if got.code != 0 {
+			t.Errorf("%s: exit code %d: %s", name, got.code, got.stderr)
+		}
+	}
+}
+
+// The help of break warns that the command of the holder may run until its grace is over, and that
+// the grace may begin with the next renewal.
 func TestHelpOfBreakNamesTheOverlap(t *testing.T) {
 	t.Parallel()
 	got := dlockRun(t, nil, "help", "break")
-	if !strings.Contains(got.stdout, "up to its --grace") {
-		t.Errorf("the help is %q", got.stdout)
+	for _, want := range []string{"up to its --grace", "at the next renewal"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("the help is %q, without %q", got.stdout, want)
+		}
 	}
 }
 
@@ -159,7 +200,7 @@ func TestWaitBoundsConnecting(t *testing.T) {
 			testenv.InTime(t, func() (late string) {
 				began := time.Now()
 				got := dlockRun(t, on(url), "run", "--wait", "0.3", "x", "--", "true")
-				if got.code != exitUnavailable {
+				if got.code != exitUnavailable || !strings.Contains(got.stderr, "within 300ms") {
 					t.Errorf("exit code %d; standard error: %s", got.code, got.stderr)
 				}
 				if took := time.Since(began); took > openLimit/2 {

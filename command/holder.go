@@ -60,17 +60,17 @@ func (h *holder) acquire(ctx context.Context, raw string) (err error) {
 	}
 	watch := dlock.WithObserver(&dlock.Observer{Renewed: h.noteRenewal})
 	if h.client, err = h.flags.dial(ctx, h.app, h.parameters(raw), watch); err != nil {
-		return err
+		return h.within(ctx, err)
 	}
 	if err := h.flags.fit(h.client.Capabilities()); err != nil {
 		return err
 	}
 	if err := h.refuseNested(ctx); err != nil {
-		return h.notAcquired(err)
+		return h.within(ctx, h.notAcquired(err))
 	}
 	h.tell("waiting for %q", h.name)
 	if h.lease, err = h.lock(ctx); err != nil {
-		return h.notAcquired(err)
+		return h.within(ctx, h.notAcquired(err))
 	}
 	return h.freshen(unlimited)
 }
@@ -161,6 +161,16 @@ func (h *holder) notAcquired(err error) error {
 	return &exitError{code: h.flags.conflictCode, err: err}
 }
 
+// within adds the time of --wait to the error of a server that did not answer until then.
+func (h *holder) within(ctx context.Context, err error) error {
+	_, hasCode := errors.AsType[*exitError](err)
+	end, hasEnd := ctx.Deadline()
+	if hasCode || !hasEnd || time.Now().Before(end) { // ctx itself may end a little later
+		return err
+	}
+	return fmt.Errorf("not acquired within %v: %w", h.flags.wait, err)
+}
+
 // holders returns the present holders of the lock.
 func (h *holder) holders(ctx context.Context) ([]backend.Holder, error) {
 	info, err := h.client.Inspect(ctx, h.name)
@@ -234,6 +244,8 @@ func (h *holder) freshen(ctx context.Context) error {
 // command, and is nil for 0.
 func (h *holder) hold(path string, argv []string) error {
 	h.tell("holding %q, fence %d", h.name, h.lease.Fence())
+	h.stopper.pause()
+	defer h.stopper.resume() // after job.Close: the guard has given the terminal back
 	h.signals.add(guard.Relayed)
 	job, err := guard.Start(h.command(path, argv), h.jobEnd())
 	if err != nil {

@@ -67,6 +67,7 @@ type app struct {
 
 	messages io.Writer // standard error, or a writer to it that does not block
 	env      []string
+	stopper  stopper
 }
 
 // getenv returns the value of a variable, or "" if it is not set. If the environment of the app

@@ -66,8 +66,13 @@ func newNameCommand(
 		Short:                 short,
 		Long:                  long,
 		DisableFlagsInUseLine: true,
-		Args:                  exactly("NAME"),
-		ValidArgsFunction:     cobra.NoFileCompletions,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := exactly("NAME")(cmd, args); err != nil {
+				return err
+			}
+			return checkName(args[0])
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: interruptible(func(ctx context.Context, args []string) error {
 			return run(ctx, args[0])
 		}),

@@ -116,7 +116,7 @@ func splitCommand(cmd *cobra.Command, args []string) (name string, argv []string
 	if len(argv) == 0 {
 		return "", nil, usagef("COMMAND is missing behind --")
 	}
-	return name, argv, nil
+	return name, argv, checkName(name)
 }
 
 // completeCommand leaves everything after -- to the shell.

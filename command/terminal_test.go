@@ -246,6 +246,161 @@ func TestTerminalStopsBoth(t *testing.T) {
 	p.code(0)
 }
 
+// stopsAndContinues is a script that shows the group of dlock, runs dlock until it is stopped, and
+// continues it after a line of input.
+const stopsAndContinues = `sh -c 'echo group $$; exec "$@"' sh "$@"; echo stopped; read line; fg`
+
+// keyStops starts dlock in a shell with job control on a new terminal, and waits for its first line
+// with text. Then it calls ready, stops dlock by a key, continues it and ends it by another key.
+func keyStops(t *testing.T, url, text string, ready func(p *dlockProcess), args ...string) {
+	t.Helper()
+	p := inJobs(t, url, stopsAndContinues, args)
+	var group int
+	if _, err := fmt.Sscanf(p.line(), "group %d", &group); err != nil {
+		t.Fatal(err)
+	}
+	p.shows(text)
+	ready(p)
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	// The first key may come before the guard of the job has ended.
+	for end := time.Now().Add(patience); stateOf(t, group) != "T"; <-poll.C {
+		if time.Now().After(end) {
+			t.Fatalf("process %d is in state %s, not stopped", group, stateOf(t, group))
+		}
+		p.keys(ctrlZ)
+	}
+	p.shows("stopped")
+	p.keys("\n")
+	p.awaitForeground(group)
+	p.keys(ctrlC)
+	p.code(exitSignal + int(syscall.SIGINT))
+}
+
+// inJobs starts a script on a new terminal, in a shell with job control. "$@" in it is dlock.
+func inJobs(t *testing.T, url, script string, args []string) *dlockProcess {
+	t.Helper()
+	keyboard, screen := newTerminal(t)
+	cmd := dlockCommand(t.Context(), on(url), args...)
+	words := []string{"sh", "-c", "set -m; " + script, "sh"}
+	cmd.Path, cmd.Args = "/bin/sh", append(words, cmd.Args...)
+	return launchOn(t, cmd, keyboard, screen)
+}
+
+// awaitForeground waits until group is in the foreground.
+func (p *dlockProcess) awaitForeground(group int) {
+	p.t.Helper()
+	poll := time.NewTicker(guard.LookInterval)
+	defer poll.Stop()
+	for end := time.Now().Add(patience); p.foreground() != group; <-poll.C {
+		if time.Now().After(end) {
+			p.t.Fatalf("group %d is in the foreground, not %d", p.foreground(), group)
+		}
+	}
+}
+
+// The key stops dlock also when its job has ended, while --min-hold keeps the lock.
+func TestKeyStopsAMinimumHold(t *testing.T) {
+	t.Parallel()
+	keyStops(t, fileURL(t), "until --min-hold is over", func(*dlockProcess) {},
+		"run", "-v", "--min-hold", "1h", "x", "--", "true")
+}
+
+// The key stops dlock elect while it waits for its second term.
+func TestKeyStopsElect(t *testing.T) {
+	t.Parallel()
+	url := fileURL(t)
+	var leader *dlockProcess
+	keyStops(t, url, "ready", func(p *dlockProcess) {
+		leader = startDlock(t, url, "run", "-v", "x", "--", "sh", "-c", untilInput)
+		leader.noted("waiting for")
+		p.keys("\n")
+		leader.expect("in")
+		p.shows("standing again")
+	}, "elect", "x", "--", "sh", "-c", "echo ready; read line")
+	leader.input.Close()
+	leader.code(0)
+}
+
+// In a group that no shell can continue, the key does not stop dlock elect after its first term.
+func TestKeyStopsNoOrphan(t *testing.T) {
+	t.Parallel()
+	p := onTerminal(t, fileURL(t), "elect", "x", "--", "true")
+	p.shows("standing again in 1s")
+	p.keys(ctrlZ)
+	p.shows("standing again in 2s")
+	p.send(syscall.SIGTERM)
+	p.code(exitSignal + int(syscall.SIGTERM))
+}
+
+// In a second term, a stop of dlock stops its job, too, and one fg continues both.
+func TestStopOfASecondTerm(t *testing.T) {
+	t.Parallel()
+	p := inJobs(t, fileURL(t), stopsAndContinues, []string{
+		"elect", "x", "--", "sh", "-c", "echo pid $$; read line",
+	})
+	var group, pid int
+	if _, err := fmt.Sscanf(p.line(), "group %d", &group); err != nil {
+		t.Fatal(err)
+	}
+	p.shows("pid")
+	p.keys("\n")
+	p.shows("standing again in 1s")
+	if _, err := fmt.Sscanf(p.line(), "pid %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(group, syscall.SIGTSTP)
+	awaitStop(t, pid)
+	p.shows("stopped")
+	p.keys("\n")
+	p.reads()
+	p.awaitForeground(pid)
+	p.keys("\n")
+	p.shows("standing again in 2s")
+	_ = syscall.Kill(group, syscall.SIGTERM)
+	p.code(exitSignal + int(syscall.SIGTERM))
+}
+
+// A message from the background stops dlock elect if the terminal requires that, and once only.
+func TestMessageStopsElect(t *testing.T) {
+	t.Parallel()
+	script := `stty tostop; "$@" & ` +
+		`until read pid name state rest </proc/$!/stat; [ $state = T ]; do sleep 0.1; done; ` +
+		`echo stopped; read line; fg`
+	p := inJobs(t, fileURL(t), script, []string{"elect", "x", "--", "true"})
+	p.shows("stopped")
+	p.keys("\n")
+	p.shows("standing again in 1s")
+	p.shows("standing again in 2s")
+	closeAll(p.input.(*os.File)) // the terminal hangs up
+	p.code(exitSignal + int(syscall.SIGHUP))
+}
+
+// A SIGTTOU does not stop dlock elect while it has the terminal, as after fg. In a second term it
+// does not stop dlock either: the guard lends the terminal.
+func TestLateSignalStopsNoElect(t *testing.T) {
+	t.Parallel()
+	script := `sh -c 'echo group $$; exec "$@"' sh "$@"; echo stopped`
+	p := inJobs(t, fileURL(t), script, []string{
+		"elect", "x", "--", "sh", "-c", "echo ready; read line",
+	})
+	var group int
+	if _, err := fmt.Sscanf(p.line(), "group %d", &group); err != nil {
+		t.Fatal(err)
+	}
+	p.shows("ready")
+	p.keys("\n")
+	p.shows("standing again in 1s")
+	_ = syscall.Kill(group, syscall.SIGTTOU)
+	p.shows("ready")
+	p.reads()
+	_ = syscall.Kill(group, syscall.SIGTTOU)
+	p.keys("\n")
+	p.shows("standing again in 2s")
+	_ = syscall.Kill(group, syscall.SIGTERM)
+	p.ends("ready")
+}
+
 // Without a terminal, dlock forwards the stop before it stops itself.
 func TestStopAndContinue(t *testing.T) {
 	t.Parallel()

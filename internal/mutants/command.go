@@ -961,4 +961,63 @@ var commandMutants = []mutant{
 		}},
 		pkg: "command", test: "TestTerminalOfAShellGoesAway/bash/standard_output",
 	},
+	{
+		guard: "command: the error of a value quotes no URL", file: "command/flags.go",
+		without: "dlock run -w redis://:secret@host/ writes the password into a log",
+		edits:   []edit{{old: "if isURL(err.GetValue()) {", new: "if false {"}},
+		pkg:     "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: the error of a flag quotes no URL", file: "command/flags.go",
+		without: "dlock run -uredis://:secret@host/ writes the password into a log",
+		edits:   []edit{{old: "case isURL(err.Error()):", new: "case false:"}},
+		pkg:     "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: the error of --url-file quotes no URL", file: "command/connect.go",
+		without: "dlock run --url-file redis://:secret@host/ writes the password into a log",
+		edits:   []edit{{old: "case err != nil && isURL(path):", new: "case false:"}},
+		pkg:     "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: a password is no name", file: "command/flags.go",
+		without: "dlock status redis://:secret@host/ sends the password to another server",
+		edits: []edit{{
+			old: "if isWhole && strings.Contains(rest, \"@\")", new: "if scheme == rest && isWhole",
+		}},
+		pkg: "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: a key stops dlock without a job", file: "command/holder.go",
+		without: "after its first job Ctrl-Z does not stop dlock, and a message burns a processor",
+		edits: []edit{{
+			old: "\tdefer h.stopper.resume() // after", new: "\t// after",
+		}},
+		pkg: "command", test: "TestKeyStopsElect",
+	},
+	{
+		guard: "command: a late SIGTTOU stops nothing", file: "command/stop_unix.go",
+		without: "after fg, dlock elect stops again",
+		edits:   []edit{{old: "!isLate && ", new: "(!isLate || true) && "}},
+		pkg:     "command", test: "TestLateSignalStopsNoElect",
+	},
+	{
+		guard:   "command: without a job, an orphaned group is not stopped",
+		file:    "command/stop_unix.go",
+		without: "Ctrl-Z over ssh -t stops dlock elect for ever",
+		edits:   []edit{{old: " && !guard.IsOrphaned()", new: ""}},
+		pkg:     "command", test: "TestKeyStopsNoOrphan",
+	},
+	{
+		guard: "command: the guard decides about the stop of a job", file: "command/stop_unix.go",
+		without: "a message in a second term of dlock elect stops dlock and not its job",
+		edits:   []edit{{old: "!s.hasJob.Load() && ", new: ""}},
+		pkg:     "command", test: "TestLateSignalStopsNoElect",
+	},
+	{
+		guard: "command: the error of a silent server names --wait", file: "command/holder.go",
+		without: "dlock run -w 1 fails with: context canceled",
+		edits:   []edit{{old: "if hasCode || !hasEnd ||", new: "if hasCode || hasEnd ||"}},
+		pkg:     "command", test: "TestWaitBoundsConnecting",
+	},
 }
