@@ -199,6 +199,7 @@ func TestStoppedGuardGoesOn(t *testing.T) {
 		"when the lock is lost": {
 			command: "trap 'echo term; exit 5' TERM; " + loop,
 			act: func(t *testing.T, p *dlockProcess, url, lock string) {
+				t.Helper()
 				breakLock(t, url, lock)
 				p.expect("term")
 			},
