@@ -57,7 +57,6 @@ type asking struct {
 	request    backend.Request
 	busy       *backend.Busy // the newest answer of that kind
 	answered   time.Time     // when the server last answered, or should have
-	took       time.Duration // the newest attempt
 	attempted  bool          // the outcome of a request is unknown
 	uncertain  bool          // the same for a request since the last answer
 	requested  bool          // firstBound is used

@@ -267,7 +267,7 @@ func (a *acquisition) store(grant *backend.Grant) {
 func (a *acquisition) undo() {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	a.attempted, a.uncertain, a.answered = true, true, time.Time{}
+	a.attempted, a.uncertain = true, true
 	a.giveUp(false)
 }
 
@@ -405,7 +405,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	case err == nil:
 		err = ErrNothing
 	}
-	a.took, err = time.Since(now), sound(err)
+	err = sound(err)
 	if busy, ok := errors.AsType[*backend.Busy](err); ok {
 		a.busy = busy
 	}
@@ -500,12 +500,15 @@ func (a *acquisition) interrupted(ctx context.Context, failure error) error {
 
 // failureAfter returns the reason for the silence of a server if another request failed with err
 // after earlier ones had failed because of failure. The last attempt may be too short for an
-// answer, which says less than an earlier refusal.
+// answer, so a missing answer does not hide an earlier refusal.
 func (e *Engine) failureAfter(ctx context.Context, failure, err error) error {
-	if failure != nil && errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case failure == nil || !errors.Is(err, context.DeadlineExceeded):
+		return e.Unanswered(ctx, err)
+	case errors.Is(failure, errNoAnswer):
 		return failure
 	}
-	return e.Unanswered(ctx, err)
+	return fmt.Errorf("%w: %w, after: %w", backend.ErrUnavailable, errNoAnswer, failure)
 }
 
 // pauseAfter backs off after an attempt that failed with err. It returns nil if another attempt may
@@ -537,7 +540,7 @@ func (a *acquisition) wait(
 		a.answered = time.Time{} // the pause may be longer than the TTL
 		return nil, nil
 	}
-	began, limit := time.Now(), untilFree(busy, a.waitLimit(busy))
+	began, limit := time.Now(), untilFree(busy, waitLimit(l, busy))
 	bound := bound.From(ctx, began, limit)
 	defer bound.Cancel()
 	grant, err := waiter.Wait(bound, &a.request, busy)
@@ -556,7 +559,7 @@ func (a *acquisition) wait(
 		a.attempted, a.uncertain = true, true
 	}
 	if grant == nil && (err == nil || again) {
-		idle := min(pace.idle(time.Since(began)), l.MaxPause())
+		idle := min(pace.idle(time.Since(began)), l.TTL/waitPart)
 		sleep(ctx, idle)
 		limit += idle
 	}
@@ -565,12 +568,10 @@ func (a *acquisition) wait(
 }
 
 // waitLimit is how long the driver's Wait may last. Usually a message of the server can be lost.
-// A Wait without news counts as silence, so it leaves time for an attempt that takes as long as the
-// last one. A process that waits on reliable news uses no processor time meanwhile.
-func (a *acquisition) waitLimit(busy *backend.Busy) time.Duration {
+// A process that waits on reliable news uses no processor time meanwhile.
+func waitLimit(l *Lock, busy *backend.Busy) time.Duration {
 	if busy.Reliable {
 		return reliableWait
 	}
-	l := a.lock
-	return min(jittered(l.TTL/waitPart), l.TTL-a.took-l.MaxPause())
+	return jittered(l.TTL / waitPart)
 }

@@ -141,9 +141,9 @@
 // at once. An answer that comes later is dropped, so the outcome of that request is unknown. If the
 // server may have something of it, and the next waiter has equal TTL, lock-delay, meta, kind and
 // fairness, the acquisition passes to it: that waiter repeats the request under the same owner, and
-// the server answers with the queue entry or the grant that this owner has. Each repetition
-// prolongs a grant whose answer was late, so this is only for a waiter that has joined the line
-// before the last answer: it gives up when the former one would have given up. Otherwise the
+// the server answers with the queue entry or the grant that this owner has. If the last request had
+// no answer, the acquisition does not pass to that waiter: repetitions would prolong a grant of
+// which nobody knows. Otherwise the
 // acquisition is released in the background, and the repetitions of the release remove what the
 // server grants late.
 //

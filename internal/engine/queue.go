@@ -320,14 +320,12 @@ func sameEntry(a, b *Lock) bool {
 
 // transferEntry gives a, with its queue entry on the server, to the first waiter of the line. It
 // reports whether it did. The request stays as it is, because sameEntry covers all that it
-// contains. An owner whose loss the server has reported is not used again. If an attempt had no
-// answer, the server may have granted it, and each repetition prolongs that grant. So then the
-// waiter must have joined the line before the last answer: it gives up when a would have given up.
-// e.mu must be held.
+// contains. An owner whose loss the server has reported is not used again. Neither is one with an
+// attempt that had no answer: the server may have granted it, and each waiter that repeated the
+// attempt would prolong that grant. e.mu must be held.
 func (a *acquisition) transferEntry() bool {
 	w := a.line.firstWaiter()
-	if w == nil || a.engine.closing.Err() != nil || a.reason != nil ||
-		a.uncertain && w.joined.After(a.answered) ||
+	if w == nil || a.engine.closing.Err() != nil || a.reason != nil || a.uncertain ||
 		!a.request.Queue || !sameEntry(a.lock, w.lock) {
 		return false
 	}
