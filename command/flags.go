@@ -132,7 +132,8 @@ func isURL(text string) bool {
 // of the server could read the password in it. Other URLs are good names.
 func checkName(name string) error {
 	scheme, rest, isWhole := strings.Cut(name, "://")
-	if isWhole && strings.Contains(rest, "@") && slices.Contains(backend.Schemes(), scheme) {
+	host, _, _ := strings.Cut(rest, "/")
+	if isWhole && strings.Contains(host, "@") && slices.Contains(backend.Schemes(), scheme) {
 		return usagef("NAME looks like the URL of a server: %s", urlPlace)
 	}
 	return nil

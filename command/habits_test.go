@@ -134,11 +134,21 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 func TestNameMayBeAURL(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
-	for _, name := range []string{"https://example.com/@user", "redis://host/", "a:b@c"} {
+	names := []string{"https://example.com/@user", "redis://host/", "redis://host/@user", "a:b@c"}
+	for _, name := range names {
 		got := dlockRun(t, on(url), "run", name, "--", "true")
 		if got.code != 0 {
 			t.Errorf("%s: exit code %d: %s", name, got.code, got.stderr)
 		}
+	}
+}
+
+// The error of a wrong URL does not name --wait, however short it is.
+func TestWaitIsNoCauseOfAWrongURL(t *testing.T) {
+	t.Parallel()
+	got := dlockRun(t, on("nosuch://host"), "run", "-w", "1ns", "x", "--", "true")
+	if got.code != exitUsage || strings.Contains(got.stderr, "within") {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 }
 

@@ -165,7 +165,8 @@ func (h *holder) notAcquired(err error) error {
 func (h *holder) within(ctx context.Context, err error) error {
 	_, hasCode := errors.AsType[*exitError](err)
 	end, hasEnd := ctx.Deadline()
-	if hasCode || !hasEnd || time.Now().Before(end) { // ctx itself may end a little later
+	// ctx itself may end a little later than its deadline.
+	if hasCode || exitCode(err) != exitUnavailable || !hasEnd || time.Now().Before(end) {
 		return err
 	}
 	return fmt.Errorf("not acquired within %v: %w", h.flags.wait, err)

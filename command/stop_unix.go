@@ -41,12 +41,20 @@ func (s *stopper) resume() {
 
 func (s *stopper) run() {
 	for sig := range s.signals {
-		// A write from the background sends many SIGTTOU. Some arrive after the stop and fg.
-		isLate := sig != syscall.SIGTSTP && guard.IsForeground()
-		if !s.hasJob.Load() && !isLate && !guard.IsOrphaned() {
+		if !s.hasJob.Load() && mayStop(sig) {
 			s.stop()
 		}
 	}
+}
+
+// mayStop reports whether dlock should obey a signal of its terminal. A key can reach an orphaned
+// group, which no shell could continue; the system sends the other signals to no such group. A
+// write from the background sends many SIGTTOU, and some arrive after the stop and fg.
+func mayStop(sig os.Signal) bool {
+	if sig == syscall.SIGTSTP {
+		return !guard.IsOrphaned()
+	}
+	return !guard.IsForeground()
 }
 
 // stop stops dlock, and returns when dlock has been continued. The system may carry out a SIGSTOP

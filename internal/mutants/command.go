@@ -348,6 +348,36 @@ var commandMutants = []mutant{
 		pkg:     "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
 	},
 	{
+		guard: "command: the group stands still while SIGTERM goes out",
+		file: "command/internal/guard/job_unix.go",
+		without: "a script begins its next step when a process outside of its group ends",
+		edits: []edit{{
+			old: "j.signalGroup(syscall.SIGSTOP)\n",
+			new: "",
+		}},
+		pkg: "command/internal/guard", test: "TestStraysAreTerminatedFirst",
+	},
+	{
+		guard: "command: a rehearsal counts the group",
+		file: "command/internal/guard/process_unix.go",
+		without: "the walk over a large group delays the end of a job",
+		edits: []edit{{
+			old: "for process := range handlesOf(func(int) bool { return false }) {",
+			new: "for process := range p.job.strays() {",
+		}},
+		pkg: "command/internal/guard", test: "TestRehearsalCountsTheGroup",
+	},
+	{
+		guard: "command: each term has its rehearsal",
+		file: "command/internal/guard/process_unix.go",
+		without: "with a short TTL, a job with many processes outlives a lost lease",
+		edits: []edit{{
+			old: "p.term, p.lead, p.rehearsed = max(p.deadline-uptime(), 0), 0, 0",
+			new: "p.term, p.lead = max(p.deadline-uptime(), 0), 0",
+		}},
+		pkg: "command/internal/guard", test: "TestRehearsalCountsTheGroup",
+	},
+	{
 		guard:   "command: the guard rests during a long hold",
 		file:    "command/internal/guard/process_unix.go",
 		without: "with --max-hold, the guard finds all processes of a job on file: every second",
@@ -366,8 +396,8 @@ var commandMutants = []mutant{
 		file:    "command/internal/guard/process_unix.go",
 		without: "a job that was large once loses half of each later term",
 		edits: []edit{{
-			old: "p.term, p.lead = max(p.deadline-uptime(), 0), 0",
-			new: "p.term = max(p.deadline-uptime(), 0)",
+			old: "p.term, p.lead, p.rehearsed = max(p.deadline-uptime(), 0), 0, 0",
+			new: "p.term, p.rehearsed = max(p.deadline-uptime(), 0), 0",
 		}},
 		pkg: "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
 	},
@@ -983,7 +1013,7 @@ var commandMutants = []mutant{
 		guard: "command: a password is no name", file: "command/flags.go",
 		without: "dlock status redis://:secret@host/ sends the password to another server",
 		edits: []edit{{
-			old: "if isWhole && strings.Contains(rest, \"@\")", new: "if scheme == rest && isWhole",
+			old: "if isWhole && strings.Contains(host, \"@\")", new: "if host == rest && !isWhole",
 		}},
 		pkg: "command", test: "TestErrorsShowTheRightForm",
 	},
@@ -998,14 +1028,14 @@ var commandMutants = []mutant{
 	{
 		guard: "command: a late SIGTTOU stops nothing", file: "command/stop_unix.go",
 		without: "after fg, dlock elect stops again",
-		edits:   []edit{{old: "!isLate && ", new: "(!isLate || true) && "}},
+		edits:   []edit{{old: "return !guard.IsForeground()", new: "return true"}},
 		pkg:     "command", test: "TestLateSignalStopsNoElect",
 	},
 	{
 		guard:   "command: without a job, an orphaned group is not stopped",
 		file:    "command/stop_unix.go",
 		without: "Ctrl-Z over ssh -t stops dlock elect for ever",
-		edits:   []edit{{old: " && !guard.IsOrphaned()", new: ""}},
+		edits:   []edit{{old: "return !guard.IsOrphaned()", new: "return true"}},
 		pkg:     "command", test: "TestKeyStopsNoOrphan",
 	},
 	{
@@ -1017,7 +1047,15 @@ var commandMutants = []mutant{
 	{
 		guard: "command: the error of a silent server names --wait", file: "command/holder.go",
 		without: "dlock run -w 1 fails with: context canceled",
-		edits:   []edit{{old: "if hasCode || !hasEnd ||", new: "if hasCode || hasEnd ||"}},
+		edits:   []edit{{old: "|| !hasEnd ||", new: "|| hasEnd ||"}},
 		pkg:     "command", test: "TestWaitBoundsConnecting",
+	},
+	{
+		guard: "command: --wait is no cause of a wrong URL", file: "command/holder.go",
+		without: "dlock run -w with a wrong URL says that the lock was not acquired in time",
+		edits: []edit{{
+			old: "if hasCode || exitCode(err) != exitUnavailable ||", new: "if hasCode ||",
+		}},
+		pkg: "command", test: "TestWaitIsNoCauseOfAWrongURL",
 	},
 }

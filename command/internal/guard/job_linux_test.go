@@ -168,6 +168,7 @@ func TestStraysAreTerminatedFirst(t *testing.T) {
 	hasStray := false
 	j := &job{pid: leader, progress: func(time.Duration) {
 		hasStray = true
+		awaitState(t, leader, "T")
 		if isTermPending(t, leader) {
 			t.Error("the group has received SIGTERM before a process outside of it")
 		}
@@ -176,6 +177,40 @@ func TestStraysAreTerminatedFirst(t *testing.T) {
 	if !hasStray || !isTermPending(t, leader) {
 		t.Errorf("a process outside of the group was found: %v; the group received SIGTERM: %v",
 			hasStray, isTermPending(t, leader))
+	}
+}
+
+// awaitState waits until a process is in state, which is a letter (proc(5)).
+func awaitState(t *testing.T, pid int, state string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !isInState(pid, state); {
+		if time.Sleep(time.Millisecond); time.Now().After(end) {
+			t.Errorf("process %d is not in state %s", pid, state)
+			return
+		}
+	}
+}
+
+// A rehearsal counts the processes in the job's group, too: to find them takes as long.
+func TestRehearsalCountsTheGroup(t *testing.T) {
+	orders, ordersEnd, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = orders.Close(), ordersEnd.Close() })
+	if err := syscall.SetNonblock(int(orders.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	leader := startDeafSleeper(t)
+	p := &guardProcess{
+		orders: orders, timer: time.NewTimer(endless), look: time.NewTicker(endless),
+		job: &job{pid: leader}, term: time.Hour, deadline: uptime() + time.Hour,
+	}
+	if p.rehearse(); p.lead <= 0 {
+		t.Errorf("the lead is %v", p.lead)
+	}
+	if p.newLead(); p.rehearsed != 0 {
+		t.Error("a new term delays its first rehearsal")
 	}
 }
 

@@ -386,7 +386,9 @@ func (j *job) terminate() {
 	if j.state != jobEnded {
 		j.state = jobEnding
 	}
-	// The group comes last: the children of a process that ends are not found for a moment.
+	// The group comes last: the children of a process that ends are not found for a moment. It
+	// stands still meanwhile. A shell in it would begin the next step when a stray has ended.
+	j.signalGroup(syscall.SIGSTOP)
 	j.signalStrays(syscall.SIGTERM, syscall.SIGCONT)
 	j.signalGroup(syscall.SIGTERM)
 	j.signalGroup(syscall.SIGCONT)

@@ -149,7 +149,7 @@ func newGuardProcess(args []string) (_ *guardProcess, words []string, _ error) {
 	for i := range numbers {
 		var err error
 		if numbers[i], err = strconv.ParseInt(args[i], 10, 64); err != nil {
-			return nil, nil, err
+			return nil, nil, errors.New("an argument is no number") // it may be a URL
 		}
 	}
 	p := &guardProcess{
@@ -358,7 +358,7 @@ func (p *guardProcess) setTimer() {
 
 // newLead begins a new term.
 func (p *guardProcess) newLead() {
-	p.term, p.lead = max(p.deadline-uptime(), 0), 0
+	p.term, p.lead, p.rehearsed = max(p.deadline-uptime(), 0), 0, 0
 	p.setTimer()
 }
 
@@ -374,14 +374,15 @@ func (p *guardProcess) rehearsalIn() time.Duration {
 	return max(first-now, p.rehearsed+rehearseInterval-now)
 }
 
-// rehearse does what kill does, but ends no process. So the guard finds out how long the end of the
-// job will take. It stops when the job has to end at once. It follows orders meanwhile: a renewal
-// begins a new term.
+// rehearse finds all processes of the job, as kill does, but ends none. So the guard finds out how
+// long the end of the job will take. It stops when the job has to end at once. It follows orders
+// meanwhile: a renewal begins a new term.
 func (p *guardProcess) rehearse() {
-	p.rehearsed = uptime()
-	for process := range p.job.strays() {
+	begun := uptime()
+	p.rehearsed = begun
+	for process := range handlesOf(func(int) bool { return false }) {
 		_ = process.Signal(syscall.Signal(0))
-		p.lead = max(p.lead, leadFor(uptime()-p.rehearsed, p.term))
+		p.lead = max(p.lead, leadFor(uptime()-begun, p.term))
 		if p.read(); p.isLate() || p.isKiller {
 			return
 		}
