@@ -348,8 +348,8 @@ var commandMutants = []mutant{
 		pkg:     "command/internal/guard", test: "TestLeadFollowsTheSizeOfTheJob",
 	},
 	{
-		guard: "command: the group stands still while SIGTERM goes out",
-		file: "command/internal/guard/job_unix.go",
+		guard:   "command: the group stands still while SIGTERM goes out",
+		file:    "command/internal/guard/job_unix.go",
 		without: "a script begins its next step when a process outside of its group ends",
 		edits: []edit{{
 			old: "j.signalGroup(syscall.SIGSTOP)\n",
@@ -358,8 +358,8 @@ var commandMutants = []mutant{
 		pkg: "command/internal/guard", test: "TestStraysAreTerminatedFirst",
 	},
 	{
-		guard: "command: a rehearsal counts the group",
-		file: "command/internal/guard/process_unix.go",
+		guard:   "command: a rehearsal counts the group",
+		file:    "command/internal/guard/process_unix.go",
 		without: "the walk over a large group delays the end of a job",
 		edits: []edit{{
 			old: "for process := range handlesOf(func(int) bool { return false }) {",
@@ -368,8 +368,8 @@ var commandMutants = []mutant{
 		pkg: "command/internal/guard", test: "TestRehearsalCountsTheGroup",
 	},
 	{
-		guard: "command: each term has its rehearsal",
-		file: "command/internal/guard/process_unix.go",
+		guard:   "command: each term has its rehearsal",
+		file:    "command/internal/guard/process_unix.go",
 		without: "with a short TTL, a job with many processes outlives a lost lease",
 		edits: []edit{{
 			old: "p.term, p.lead, p.rehearsed = max(p.deadline-uptime(), 0), 0, 0",
