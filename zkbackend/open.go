@@ -94,10 +94,12 @@ func (d *driver) probeRepeatedly(ctx context.Context) error {
 	}
 }
 
-// isSilent reports whether err is about a server that did not answer in time.
+// isSilent reports whether err is about a server that did not answer in time. A write of a few
+// bytes waits for no server: if it is too late, this process stood still.
 func isSilent(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
-	return ok && timeout.Timeout()
+	op, _ := errors.AsType[*net.OpError](err)
+	return ok && timeout.Timeout() && (op == nil || op.Op != "write")
 }
 
 // endSession ends the present session, so that the next attempt dials at once.

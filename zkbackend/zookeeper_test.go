@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -1021,6 +1022,18 @@ func TestSilentServer(t *testing.T) {
 		d, err := testenv.Open(t.Context(), "zk://"+silent+","+s.Addr+"?session=6s")
 		must(t, err)
 		must(t, d.Close())
+	}
+}
+
+// TestLateWriteIsNoSilence checks that Open takes no server for silent because this process stood
+// still: a request whose time is over when it is written fails at once.
+func TestLateWriteIsNoSilence(t *testing.T) {
+	t.Parallel()
+	for op, want := range map[string]bool{"read": true, "dial": true, "write": false} {
+		err := &net.OpError{Op: op, Net: "tcp", Err: os.ErrDeadlineExceeded}
+		if got := isSilent(fmt.Errorf("%w: %w", zk.ErrNoServer, err)); got != want {
+			t.Errorf("after the time of a %s, the server is silent: %v", op, got)
+		}
 	}
 }
 
