@@ -394,8 +394,10 @@ var zkMutants = []mutant{
 	{
 		guard: "zk: a late write is no silence", file: "zkbackend/open.go",
 		without: "Open fails if the process stands still before it writes its first request",
-		edits:   []edit{{old: " && (op == nil || op.Op != \"write\")", new: " && (op == nil || true)"}},
-		pkg:     "zkbackend", test: "TestLateWriteIsNoSilence",
+		edits: []edit{{
+			old: " && (op == nil || op.Op != \"write\")", new: " && (op == nil || true)",
+		}},
+		pkg: "zkbackend", test: "TestLateWriteIsNoSilence",
 	},
 	{
 		guard:   "zk: an outlived session is requested without its history",
