@@ -97,14 +97,7 @@ func endedProcess(t *testing.T) *os.Process {
 // The guard begins the earlier to end a job, the more processes have left its group. It rehearses
 // the end when a renewal is overdue. A renewal begins a new term without a lead.
 func TestLeadFollowsTheSizeOfTheJob(t *testing.T) {
-	orders, ordersEnd, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = orders.Close(), ordersEnd.Close() })
-	if err := syscall.SetNonblock(int(orders.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
+	orders := openOrders(t)
 	const term, overdue = time.Hour, rehearseTime / 2
 	leadOf := func(remaining time.Duration) time.Duration {
 		p := &guardProcess{
@@ -193,14 +186,7 @@ func awaitState(t *testing.T, pid int, state string) {
 
 // A rehearsal counts the processes in the job's group, too: to find them takes as long.
 func TestRehearsalCountsTheGroup(t *testing.T) {
-	orders, ordersEnd, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = orders.Close(), ordersEnd.Close() })
-	if err := syscall.SetNonblock(int(orders.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
+	orders := openOrders(t)
 	leader := startDeafSleeper(t)
 	p := &guardProcess{
 		orders: orders, timer: time.NewTimer(endless), look: time.NewTicker(endless),
@@ -212,6 +198,20 @@ func TestRehearsalCountsTheGroup(t *testing.T) {
 	if p.newLead(); p.rehearsed != 0 {
 		t.Error("a new term delays its first rehearsal")
 	}
+}
+
+// openOrders returns a pipe without an order.
+func openOrders(t *testing.T) *os.File {
+	t.Helper()
+	orders, ordersEnd, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = orders.Close(), ordersEnd.Close() })
+	if err := syscall.SetNonblock(int(orders.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	return orders
 }
 
 // startDeafSleeper starts a process with a group of its own that blocks SIGTERM.
