@@ -232,7 +232,6 @@ func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) boo
 	limit := a.prolongLimit(grant, now)
 	bound := bound.From(ctx, now, limit).EndWith(e.closing)
 	defer bound.Cancel()
-	a.uncertain = true // unless there is an answer
 	term, err := e.driver.Renew(bound, grant)
 	a.uncertain = err != nil && !isLost(err)
 	a.discountStop(now, limit)
@@ -249,7 +248,7 @@ func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) boo
 }
 
 // prolongLimit is how long a request of prolong that begins now may last. If its answer is late,
-// the server keeps the lock for nobody. So a grant whose message was late is given up a
+// the server keeps a lock without a holder. So a grant whose message was late is given up a
 // renewalLimit after its term, or with the silence of the server.
 func (a *acquisition) prolongLimit(grant *backend.Grant, now time.Time) time.Duration {
 	left := grant.Term.TTL - elapsed(grant.Term.Sent, now)

@@ -141,9 +141,9 @@
 // at once. An answer that comes later is dropped, so the outcome of that request is unknown. If the
 // server may have something of it, and the next waiter has equal TTL, lock-delay, meta, kind and
 // fairness, the acquisition passes to it: that waiter repeats the request under the same owner, and
-// the server answers with the queue entry or the grant that this owner has. If the last request had
-// no answer, the acquisition does not pass to that waiter: repetitions would prolong a grant of
-// which nobody knows. Otherwise the
+// the server answers with the queue entry or the grant that this owner has. If a request since the
+// last answer had none, the acquisition does not pass to that waiter: repetitions would prolong a
+// grant of which no client knows. Otherwise the
 // acquisition is released in the background, and the repetitions of the release remove what the
 // server grants late.
 //
