@@ -10,6 +10,17 @@
 // An application imports dlock and, for their side effects, the drivers that it needs, for
 // example _ "github.com/dlock-go/dlock/redisbackend".
 //
+// # What a client does
+//
+//   - [Client.Lock], [Client.TryLock] and [Client.Do] lock a name; a [Client.Mutex] keeps
+//     its options.
+//   - [Client.RWMutex], [Client.Semaphore] and [Client.LockAll] are for readers and writers, for
+//     permits, and for several names at once.
+//   - [Client.Elect] makes one client at a time the leader, and [Client.Observe] reports who leads.
+//   - [Client.Inspect], [Client.List] and [Client.Break] are for operators.
+//   - [Lease.Unlock] releases a lock, and [Lease.Export] passes it to another process, which calls
+//     [Client.Adopt]. [Client.Shutdown] and [Client.Close] release all that is held.
+//
 // # What a lease is
 //
 // A lock in a network can be lost: the server can lose its data, the holder can be stopped

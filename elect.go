@@ -25,10 +25,10 @@ const maxElectPause = 5 * time.Second
 // of its lease lets a resource refuse its writes, as with any lock.
 //
 // If the server cannot be reached, Elect keeps trying with backoff: the pauses grow to a tenth of
-// the TTL, and to 5 s at most. It returns ctx's error when ctx
-// has ended, ErrClosed if the client was closed, and otherwise the errors of [Client.Mutex] and the
-// definite errors of [Mutex].Lock, such as ErrConflict. It takes the options of [Client.Mutex]; an
-// election takes no part in local hand-offs.
+// the TTL, and to 5 s at most. It returns ctx's error when ctx has ended, ErrClosed if the client
+// was closed, and otherwise the errors of [Client.Mutex] and the definite errors of [Mutex].Lock,
+// such as ErrConflict. It takes the options of [Client.Mutex]; an election takes no part in local
+// hand-offs.
 func (c *Client) Elect(
 	ctx context.Context, name string, lead func(context.Context, *Lease) error, opts ...Option,
 ) error {

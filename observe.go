@@ -48,7 +48,7 @@ type Event struct {
 	Mode                 backend.Mode
 	Fence                uint64
 	Waited, Held         time.Duration
-	Local                bool // handed off inside this process
+	Local                bool // granted inside this process, without a request
 	Deadline             time.Time
 	Err                  error
 }

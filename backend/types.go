@@ -62,9 +62,10 @@ type Request struct {
 	// Meta describes the holder for Inspect.
 	Meta string
 	// Lost is called by the driver when the server reports that the grant is
-	// gone. The error gives the server's reason. Lost does not block; it may be
-	// called from any goroutine, and repeatedly. The core sets it; tests of a raw
-	// driver may leave it nil.
+	// gone. The error gives the server's reason. Lost returns within some
+	// milliseconds, during which the contexts of the lease end; it may be called
+	// from any goroutine, and repeatedly. The core sets it; tests of a raw driver
+	// may leave it nil.
 	Lost func(error)
 }
 

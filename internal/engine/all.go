@@ -44,8 +44,9 @@ type round struct {
 // not the lowest lock of any call then has no queue of calls. Of all calls that hold locks, the one
 // with the highest of these gets the rest.
 //
-// A call waits for another lock in two cases: its first request has found that lock taken, or
-// patience rounds in a row have failed there, because the lock is held for long. If the next round
+// A call waits for another lock in three cases: its first request has found that lock taken, an
+// attempt for it had no answer, or patience rounds in a row have failed there, because the lock is
+// held for long. If the next round
 // fails, the call returns to its lowest lock. So a queue of such calls loses calls faster than it
 // gains them.
 func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {

@@ -340,10 +340,10 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 }
 
 // giveUp ends an acquisition that was not granted. Its queue entry passes to the next waiter of the
-// line, with exceptions: see transferEntry. If the entry passes to none, what
-// may be left on the server is removed in the background. With isSilent, because the server did not
-// answer for a TTL, an acquisition does not pass to the next waiter, and neither does a grant that
-// was found unusable. e.mu must be held.
+// line, with exceptions: see transferEntry. If the entry passes to none, what may be left on the
+// server is removed in the background. With isSilent, because the server did not answer for a TTL,
+// an acquisition does not pass to the next waiter, and neither does a grant that was found
+// unusable. e.mu must be held.
 func (a *acquisition) giveUp(isSilent bool) {
 	t := turn{kind: requestTurn}
 	if isSilent {
@@ -356,7 +356,8 @@ func (a *acquisition) giveUp(isSilent bool) {
 	a.cleanUp()
 }
 
-// hasTraces reports whether the requests of a may have left something on the server.
+// hasTraces reports whether the requests of a may have left something on the server. e.mu must be
+// held.
 func (a *acquisition) hasTraces() bool {
 	return a.grant != nil || a.attempted || a.busy != nil && a.busy.Queued
 }

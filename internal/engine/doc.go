@@ -9,18 +9,21 @@
 //     it can arrive any more. Renewals, losses, releases and late answers belong to it.
 //   - grant: the server's positive answer to an acquisition.
 //   - term: the period for which a grant or a renewal proves that the server keeps the lock:
-//     the TTL and the lock-delay, from the time at which that request was begun.
+//     the TTL and the lock-delay, from the time at which that request was begun. The grant of a
+//     queue entry can come late in its term.
 //   - fence: a number that grows with each grant of the server and, in its low 12 bits, with
 //     each hand-off of that grant.
 //   - tenure: the time for which one holder in this process has an acquisition, from the grant
 //     or the hand-off until the last of the holder's leases ends. An exclusive acquisition and a
 //     permit have one tenure at a time; readers share an acquisition, and each has a tenure.
+//   - kind: exclusive, shared, or a permit with its limit.
 //   - lease: what Lock returns. A tenure has several if the lock is taken reentrantly.
 //   - waiter, line: the Locks that wait for a key in this process, first come first served.
 //     Only the front of the line sends requests, so the server has one contender for each key
 //     and client. "Readers, permits, several names" has the exceptions.
 //   - queue entry: the place of an acquisition in the server's queue, if the server has one.
 //   - hand-off: an Unlock passes the grant to a waiter of the line without a request.
+//   - pinned grant: one that a Downgrade, an Export or an Adopt has changed; it is not handed off.
 //
 // # Picture
 //
@@ -51,12 +54,13 @@
 // to the release is the first report of a loss, Unlock returns it, and it becomes the reason; the
 // contexts have ended before that. A lease that the user forgot without Unlock, as the garbage
 // collector detects, is dropped. If all leases of an acquisition are dropped, it is renewed no
-// more: they end at their deadline, and it is released at the end of the term.
+// more, once its minimum hold is over: they end at their deadline, and it is released at the end of
+// the term.
 //
-// The reason is one error. Err, the cause of the lease's contexts, the error of Do, the event
-// and the log record all carry it. If the driver's error is ErrLost without a text, the reason says
-// which request detected the loss. After a deadline it has the text of the last renewal's error, if
-// that failed.
+// The reason of a loss is one error. Err, the cause of the lease's contexts, the error of Do, the
+// event and the log record all carry it. If the driver's error is ErrLost without a text, the
+// reason says which request detected the loss. At the end of the term it has the text of the last
+// renewal's error, if that failed.
 //
 // # A renewal
 //
@@ -69,6 +73,9 @@
 // The server's report of a loss ends the leases. After any other error the scheduler repeats the
 // renewal, after growing pauses of a tenth of the TTL at most, until the deadline. A renewal that
 // is answered after the deadline revives nothing.
+//
+// A grant can come with a short rest of its term, because the waiter stood in the server's queue.
+// Lock then renews it before it returns the lease: prolongOnce, on the goroutine of Lock.
 //
 // # Where a waiter waits
 //
@@ -138,14 +145,16 @@
 //
 // At the front, the request is a call of the driver on the goroutine of Lock. The driver returns
 // when the context ends, even if the server is granting the lock at that moment, and Lock returns
-// at once. An answer that comes later is dropped, so the outcome of that request is unknown. If the
-// server may have something of it, and the next waiter has equal TTL, lock-delay, meta, kind and
-// fairness, the acquisition passes to it: that waiter repeats the request under the same owner, and
-// the server answers with the queue entry or the grant that this owner has. If a request since the
-// last answer had none, the acquisition does not pass to that waiter: repetitions would prolong a
-// grant of which no client knows. Otherwise the
-// acquisition is released in the background, and the repetitions of the release remove what the
-// server grants late.
+// at once. If the driver returns a grant nevertheless, Lock returns the lease. An answer that comes
+// later is dropped, so the outcome of that request is unknown. The acquisition is then released in
+// the background, and the repetitions of the release remove what the server grants late. The next
+// waiter has another owner: if it repeated the request, it could prolong a grant of which no client
+// knows.
+//
+// If the server has answered the last request, Lock is cancelled in the driver's Wait or in a
+// pause. The acquisition then passes to the next waiter, with its queue entry, if both wait and
+// have equal TTL, lock-delay, meta, kind and fairness. That waiter goes on under the same owner.
+// Otherwise the acquisition is released in the background.
 //
 // # A hand-off
 //
@@ -206,9 +215,9 @@
 //     that a silent server does not delay the releases on another server of the same client. A
 //     release lasts for 5 s at most, so a silent server has up to 3,200. During Close the number is
 //     1,024 instead of 64.
-//   - The release of an Unlock whose context can end: one, for the TTL or 5 s at most, because
-//     Unlock returns when its context ends. One of these goroutines stays until Close, and executes
-//     the next such release.
+//   - The release of an Unlock whose context can end, and has not ended yet: one, for the TTL or 5
+//     s at most, because Unlock returns when its context ends. One of these goroutines stays until
+//     Close, and executes the next such release.
 //   - The releases of UnlockAll, and of a round of AcquireAll that failed: two for one request of a
 //     Combiner, as for a batch of renewals; otherwise, or without an answer, one each.
 //   - The watch of a loop over Client.Observe: one, if the driver can report changes. It ends with
@@ -216,12 +225,15 @@
 //   - The contexts of leases that have ended: one for each context, which ends it, because a
 //     parent of the user's type takes part in that.
 //   - Close: two, of which the first joins the others and the second calls the driver's Close.
-//   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it.
+//   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it. It
+//     ends when the Observer and the logger have received them, and so it can outlive Close.
+//   - Callbacks of timers: one gives the place of a release or a renewal that has lasted for 100 ms
+//     to the next one, and one ends a caller's request at Close. They call no driver.
 //
 // # Locking
 //
 // e.mu guards all state. It is never held while code of a driver or a user runs: no request, no
-// context of a user, no Observer, no logger. A method that requires it has the sentence "e.mu
+// context of a user, no Observer, no logger. A function that requires it has the sentence "e.mu
 // must be held." in its comment. When a lease ends, its contexts are noted under e.mu. e.unlock
 // then starts the goroutines that end them, and waits for them for 5 ms at most after it has
 // released the mutex. It also completes Close when nothing is left to wait for.
@@ -232,7 +244,7 @@
 // names:
 //
 //	errors.go       errors of the engine
-//	clock.go        deadlines, margins, limits
+//	clock.go        deadlines, margins, limits, backoff and jitter
 //	engine.go       Engine, its settings, Enter and Leave
 //	notify.go       notes for Observer and logger
 //	state.go        the tables of states
@@ -244,7 +256,7 @@
 //	lease.go        Lease: Err, Lost, Context, Extend, Unlock, reentrancy
 //	close.go        Close and the loops over List
 //	watch.go        the calls of a driver's Watch
-//	pace.go         backoff and jitter of a waiter
+//	pace.go         how long a waiter waits and pauses
 //	contend.go      Acquire: the loop of the front of a line
 //	move.go         Downgrade, Export, Adopt
 //	together.go     requests for several acquisitions

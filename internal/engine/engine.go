@@ -185,7 +185,7 @@ func (e *Engine) unlock() {
 }
 
 // start runs f on a goroutine that Close waits for. Once Close waits already, it runs f on
-// another goroutine, which only code of a user can delay. e.mu must be held.
+// another goroutine, which only code of a driver or a user can delay. e.mu must be held.
 func (e *Engine) start(f func()) {
 	if e.phase == phaseStopped {
 		go f()

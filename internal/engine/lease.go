@@ -46,7 +46,7 @@ func (l *Lease) view() *views {
 	return l.views
 }
 
-// inUse reports whether the user waits for an end. v may be nil.
+// inUse reports whether the user waits for an end. v may be nil. e.mu must be held.
 func (v *views) inUse() bool {
 	return v != nil && (v.lost != nil || v.any != nil || len(v.contexts) > 0)
 }

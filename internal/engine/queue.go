@@ -8,9 +8,10 @@ import (
 
 // line is the local queue of one key. At its front stands an acquisition, or a waiter that received
 // its turn and has no acquisition yet. The other waiters have sent no request: on the server one
-// process is one contender. An exclusive acquisition stays at the front until its release, a shared
-// one or a permit until its grant. e.mu guards it. It exists while it has a front, a waiter, or a
-// shared grant that readers may join, and then until another line ends: see lineOf.
+// process is one contender. A shared acquisition or a permit stays at the front until its grant. An
+// exclusive one stays until its release begins, or until its loss, its Export or its Downgrade.
+// e.mu guards the line. It exists while it has a front, a waiter, or a shared grant that readers
+// may join, and then until another line ends: see lineOf.
 type line struct {
 	lock        *Lock        // has the key, and the mode and limit of the front or of the last one
 	isTaken     bool         // there is a front
@@ -84,7 +85,7 @@ func (ln *line) take(l *Lock) { ln.lock, ln.isTaken = l, true }
 // semaphore and a mutex of one name are a conflict, and so are two semaphores with different
 // limits: the server reports it. The limit of a mutex is 0. A caller that does not wait may get a
 // permit, or share the lock with other readers, while another caller of this client requests it. It
-// does not overtake a writer that waits in ln.
+// does not overtake a writer that waits in ln. e.mu must be held.
 func (ln *line) isOutside(l *Lock, wait bool) bool {
 	if l.Limit != ln.lock.Limit {
 		return true
@@ -268,7 +269,7 @@ func (a *acquisition) closeToReaders() {
 	}
 }
 
-// firstWaiter returns the first waiter of ln, or nil. ln may be nil.
+// firstWaiter returns the first waiter of ln, or nil. ln may be nil. e.mu must be held.
 func (ln *line) firstWaiter() *waiter {
 	if ln == nil {
 		return nil

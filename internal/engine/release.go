@@ -33,7 +33,7 @@ type outbox struct {
 	sending         int
 }
 
-// put adds the release of a.
+// put adds the release of a. e.mu must be held.
 func (o *outbox) put(a *acquisition) {
 	if a.silences == 0 {
 		o.fresh = append(o.fresh, a)
@@ -42,7 +42,7 @@ func (o *outbox) put(a *acquisition) {
 	}
 }
 
-// pop removes the next release, or returns nil.
+// pop removes the next release, or returns nil. e.mu must be held.
 func (o *outbox) pop() *acquisition {
 	o.turns++
 	list, other := &o.fresh, &o.repeated

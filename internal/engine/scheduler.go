@@ -12,7 +12,7 @@ import (
 
 // schedule contains the acquisitions with a next event, ordered by its time. One goroutine, the
 // scheduler, serves it: it ends leases at their deadline, renews them after a third of their
-// term, in batches, and starts the releases that are due. It never waits for the server. e.mu
+// life, in batches, and starts the releases that are due. It never waits for the server. e.mu
 // guards all fields except wakeUp.
 type schedule struct {
 	due       dueHeap

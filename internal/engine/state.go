@@ -17,7 +17,7 @@ const (
 	requesting state = iota // no grant yet; requests may be under way
 	granted                 // the server's grant is in force, and a tenure stands on it
 	kept                    // unlocked, but held on until the minimum hold is over
-	orphaned                // its leases ended by the clock; its release is planned
+	orphaned                // ended by the clock, or a release had no answer; released later
 	releasing               // its first release is under way
 	settled                 // the release was answered; a repetition of it is planned
 	repeating               // a repetition is under way
@@ -174,7 +174,7 @@ type leaseState uint8
 const (
 	leaseHeld     leaseState = iota
 	leaseDropped             // held, but unreachable for the user
-	leaseEnded               // lost or closed
+	leaseEnded               // lost, exported or closed
 	leaseUnlocked            // by the user
 	leaseStates   = int(leaseUnlocked) + 1
 )
@@ -188,7 +188,7 @@ type leaseEvent uint8
 
 const (
 	leaseDropEvent   leaseEvent = iota // the garbage collector finds it
-	leaseEndEvent                      // it is lost or closed
+	leaseEndEvent                      // it is lost, exported or closed
 	leaseUnlockEvent                   // the user unlocks it
 	leaseEvents      = int(leaseUnlockEvent) + 1
 )

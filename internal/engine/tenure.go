@@ -2,10 +2,10 @@ package engine
 
 import "time"
 
-// tenure is the time for which one holder in this process has an acquisition, from the return of
-// Lock to Unlock. An exclusive acquisition has one at a time, a shared one may have many. e.mu
-// guards it, except acq, fence and local, which do not change, and lock. Only AcquireAll changes
-// lock, before it returns the lease.
+// tenure is the time for which one holder in this process has an acquisition, from the grant or the
+// hand-off until the last of the holder's leases ends. An exclusive acquisition has one at a time,
+// a shared one may have many. e.mu guards it, except acq, fence and local, which do not change, and
+// lock. Only AcquireAll changes lock, before it returns the lease.
 type tenure struct {
 	acq *acquisition
 	// The tenures of a shared acquisition are a list, the newest first. Only the last one of an
@@ -69,7 +69,8 @@ func (t *tenure) hold(ref *Ref) {
 	t.share(ref)
 }
 
-// covers returns an error if l requires a hold or a lock-delay that t does not have.
+// covers returns an error if l requires a hold or a lock-delay that t does not have. e.mu must be
+// held.
 func (t *tenure) covers(l *Lock) error {
 	maxHold := t.lock.MaxHold
 	if l.MinHold > t.lock.MinHold || l.LockDelay > t.lock.LockDelay ||
@@ -149,5 +150,5 @@ func (t *tenure) isInUse() bool {
 	return t.state == pending || t.mustStay(t.acq.engine.now())
 }
 
-// mustStay reports whether the minimum hold of t is not over.
+// mustStay reports whether the minimum hold of t is not over. e.mu must be held.
 func (t *tenure) mustStay(now time.Time) bool { return now.Sub(t.start) < t.lock.MinHold }
