@@ -58,9 +58,10 @@ type settings struct {
 func WithTTL(d time.Duration) Option { return func(c *config) { c.TTL, c.ttlGiven = d, true } }
 
 // WithFair makes waiters of different clients queue on the server: the client whose first
-// waiter came first is served first. A client loses its place if that waiter gives up during a
-// request, or if the next one has another TTL or meta. Inside a client waiters always queue. A
-// fair lock has no local hand-off. It is ErrUnsupported where the backend has no queue.
+// waiter came first is served first. A client loses its place if that waiter gives up before the
+// server has answered its last request, or if the next one has another TTL or meta. Inside a client
+// waiters always queue. A fair lock has no local hand-off. It is ErrUnsupported where the backend
+// has no queue.
 func WithFair() Option { return func(c *config) { c.Fair = true } }
 
 // WithReentrant lets a context from [Lease.Context] lock its own name again. The new lease

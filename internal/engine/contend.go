@@ -178,10 +178,10 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 		return err
 	}
 	if waited && a.isShort(grant) {
-		waited = !a.prolong(ctx, grant)
-		grant = a.grant
+		failure := a.prolong(ctx, grant)
+		waited, grant = failure != nil, a.grant
 		if waited && l.NoRenewal && !a.isGone() { // nothing else would renew it
-			return errBroken
+			return a.notProlonged(ctx, failure)
 		}
 	}
 	err = a.accept(l, grant, waited, ref)
@@ -202,21 +202,37 @@ func (a *acquisition) isShort(grant *backend.Grant) bool {
 		(l.NoRenewal || lifeOf(term, l)-age < l.renewalLimit())
 }
 
-// prolong renews a grant before it is accepted, and stores it in a. It reports whether the server
-// has prolonged it. That costs the hand-off one more request. A failed request is repeated if the
-// lease will have no renewals.
-func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) bool {
+// prolong renews a grant before it is accepted, and stores it in a. It returns the reason if the
+// server has not prolonged it. That costs the hand-off one more request. A failed request is
+// repeated until the server is silent, if the lease will have no renewals.
+func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (failure error) {
 	a.store(grant) // a driver that panics leaves nothing locked
 	for failures := 0; ; failures++ {
-		if a.prolongOnce(ctx, grant) {
-			return true
+		err := a.prolongOnce(ctx, grant)
+		if err == nil {
+			return nil
 		}
 		isOver := ended(ctx) != nil || a.engine.closing.Err() != nil
-		if isOver || !a.lock.NoRenewal || a.isGone() || !a.isShort(grant) {
-			return false
+		if failure == nil || !isOver {
+			failure = a.engine.failureAfter(ctx, failure, err)
 		}
-		a.engine.Pause(ctx, failures, a.lock.MaxPause())
+		if isOver || !a.lock.NoRenewal || a.isGone() || !a.isShort(grant) ||
+			a.pause(ctx, jittered(backoff(failures, a.lock.MaxPause()))) {
+			return failure
+		}
 	}
+}
+
+// notProlonged returns the error of an attempt with a grant that was not prolonged because of
+// failure: another owner is needed, unless the server is silent or the caller has given up.
+func (a *acquisition) notProlonged(ctx context.Context, failure error) error {
+	switch {
+	case ended(ctx) != nil || a.engine.closing.Err() != nil:
+		return a.interrupted(ctx, failure)
+	case a.isSilent():
+		return &exhaustedError{Unavailable(failure)}
+	}
+	return errBroken
 }
 
 // isGone reports whether the server has reported the loss of a.
@@ -227,24 +243,28 @@ func (a *acquisition) isGone() bool {
 }
 
 // prolongOnce is one request of prolong.
-func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) bool {
+func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) error {
 	e, now := a.engine, time.Now()
 	limit := a.prolongLimit(grant, now)
 	bound := bound.From(ctx, now, limit).EndWith(e.closing)
 	defer bound.Cancel()
 	term, err := e.driver.Renew(bound, grant)
-	a.uncertain = err != nil && !isLost(err)
+	r := read(err, errGoneAtRenewal)
+	a.uncertain = r.err != nil && r.loss == nil
 	a.discountStop(now, limit)
-	if r := read(err, errGoneAtRenewal); r.loss != nil {
+	switch {
+	case r.loss != nil:
 		a.onLost(r.loss)
-	}
-	if err != nil || term.Sent.Before(grant.Term.Sent) {
-		return false
+		return r.loss
+	case r.err != nil:
+		return r.err
+	case term.Sent.Before(grant.Term.Sent):
+		return errOldTerm
 	}
 	renewed := *grant
 	renewed.Term = term
 	a.store(&renewed)
-	return true
+	return nil
 }
 
 // prolongLimit is how long a request of prolong that begins now may last. If its answer is late,
@@ -294,7 +314,7 @@ func (a *acquisition) tryAgain(
 }
 
 // silentSince returns when the server last answered a if a was lost because a renewal of its grant
-// had no answer, and otherwise the zero time.
+// had no answer or was refused, and otherwise the zero time.
 func (a *acquisition) silentSince() time.Time {
 	if a.asking == nil || !a.uncertain {
 		return time.Time{}
@@ -429,7 +449,7 @@ func (a *acquisition) isSilent() bool { return time.Since(a.answered) >= a.lock.
 // discountStop lets the silence of the server begin now if the process was stopped meanwhile: what
 // began then, and should have taken d at most, has taken much longer.
 func (a *acquisition) discountStop(began time.Time, d time.Duration) {
-	if time.Since(began) > d+a.lock.requestLimit()/gracePart {
+	if time.Since(began) > max(d, 0)+a.lock.requestLimit()/gracePart {
 		a.answered = time.Now()
 	}
 }
@@ -517,15 +537,20 @@ func (a *acquisition) pauseAfter(ctx context.Context, err, failure error, pace *
 	if isFinal(err) {
 		return err
 	}
-	if began := time.Now(); !a.isSilent() {
-		pause := pace.next(minRetryPause, min(a.lock.MaxPause(), maxRetryPause))
-		sleep(ctx, min(pause, a.lock.TTL-began.Sub(a.answered)))
-		a.discountStop(began, pause)
-	}
-	if a.isSilent() {
+	if a.pause(ctx, pace.next(minRetryPause, min(a.lock.MaxPause(), maxRetryPause))) {
 		return &exhaustedError{Unavailable(failure)}
 	}
 	return nil
+}
+
+// pause blocks for d, but not for longer than the silence of the server may last. It returns
+// earlier if ctx ends or Close begins. It reports whether the server is silent now.
+func (a *acquisition) pause(ctx context.Context, d time.Duration) (silent bool) {
+	if began := time.Now(); !a.isSilent() {
+		a.engine.pauseFor(ctx, min(d, a.lock.TTL-began.Sub(a.answered)))
+		a.discountStop(began, d)
+	}
+	return a.isSilent()
 }
 
 // wait blocks until another attempt may succeed, or until the server has granted the lock.
@@ -536,11 +561,11 @@ func (a *acquisition) wait(
 	if waiter == nil {
 		shortest := l.PollInterval / pollPart
 		pace.observe(busy.Fence, shortest)
-		sleep(ctx, untilFree(busy, pace.next(shortest, l.PollInterval)))
+		sleep(ctx, untilFree(busy, pace.next(shortest, l.PollInterval), l.TTL))
 		a.answered = time.Time{} // the pause may be longer than the TTL
 		return nil, nil
 	}
-	began, limit := time.Now(), untilFree(busy, waitLimit(l, busy))
+	began, limit := time.Now(), untilFree(busy, waitLimit(l, busy), l.TTL)
 	bound := bound.From(ctx, began, limit)
 	defer bound.Cancel()
 	grant, err := waiter.Wait(bound, &a.request, busy)

@@ -115,7 +115,6 @@ func New(c Config) *Engine {
 	if e.now == nil {
 		e.now = time.Now
 	}
-	e.processed = e.now()
 	e.notes.init(c.Notify, c.Kinds)
 	if e.caps.Notify {
 		e.waiter, _ = c.Driver.(backend.Waiter)

@@ -54,6 +54,9 @@ var (
 		backend.ErrLost)
 )
 
+// errOldTerm is the error of a driver that returned a term older than the grant's.
+var errOldTerm = errors.New("the driver returned a term that began before the grant's")
+
 // ErrNothing is the error of a driver that returned neither a result nor an error.
 var ErrNothing = errors.New("the driver returned neither a result nor an error")
 

@@ -44,6 +44,8 @@ const (
 	waitPart = 3
 	// reliableWait limits a Wait whose wake-up cannot be lost: it is longer than anything waits.
 	reliableWait = 365 * 24 * time.Hour
+	// maxJitter limits the jitter of untilFree.
+	maxJitter = 20 * time.Millisecond
 	// pollPart: the shortest pause of a poller is a fiftieth of the poll interval, because many
 	// locks are held for a moment only.
 	pollPart = 50
@@ -78,10 +80,10 @@ func (p *pacer) idle(took time.Duration) time.Duration {
 }
 
 // untilFree shortens a pause to just after the end of the holder's term, plus jitter, so that
-// waiters do not retry together.
-func untilFree(busy *backend.Busy, pause time.Duration) time.Duration {
+// waiters do not retry together. With a short TTL the jitter leaves time for an attempt.
+func untilFree(busy *backend.Busy, pause, ttl time.Duration) time.Duration {
 	if free := busy.RetryAfter; free > 0 && free < pause {
-		return free + rand.N(20*time.Millisecond)
+		return free + rand.N(min(maxJitter, ttl/jitterPart))
 	}
 	return max(pause, time.Millisecond)
 }

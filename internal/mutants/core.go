@@ -421,8 +421,8 @@ var coreMutants = []mutant{
 		guard: "no attempt follows the silence", file: "internal/engine/contend.go",
 		without: "a waiter whose answers are late keeps the lock for another TTL",
 		edits: []edit{{
-			old: "a.discountStop(began, pause)\n\t}\n\tif a.isSilent() {",
-			new: "a.discountStop(began, pause)\n\t} else {",
+			old: "a.discountStop(began, d)\n\t}\n\treturn a.isSilent()",
+			new: "a.discountStop(began, d)\n\t\treturn false\n\t}\n\treturn true",
 		}},
 		pkg: ".", test: "TestNoAttemptAfterTheSilence",
 	},
@@ -484,10 +484,58 @@ var coreMutants = []mutant{
 		guard: "a stop during a renewal is no silence", file: "internal/engine/contend.go",
 		without: "a waiter that was stopped while it renewed a late grant gives up",
 		edits: []edit{{
-			old: "a.uncertain = err != nil && !isLost(err)\n\ta.discountStop(now, limit)",
-			new: "a.uncertain = err != nil && !isLost(err)",
+			old: "a.uncertain = r.err != nil && r.loss == nil\n\ta.discountStop(now, limit)",
+			new: "a.uncertain = r.err != nil && r.loss == nil",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStoppedDuringARenewal",
+	},
+	{
+		guard: "a late grant is renewed until the silence", file: "internal/engine/contend.go",
+		without: "without renewals and with a lock-delay, a Lock keeps trying long after its end",
+		edits: []edit{{
+			old: "a.pause(ctx, jittered(backoff(failures, a.lock.MaxPause())))",
+			new: "func() bool { a.engine.Pause(ctx, failures, a.lock.MaxPause()); return false }()",
+		}},
+		pkg: ".", test: "TestProlongationEndsWithTheSilence",
+	},
+	{
+		guard: "a silence is not counted twice", file: "internal/engine/contend.go",
+		without: "an attempt without time for an answer counts as a stop of the process",
+		edits:   []edit{{old: "> max(d, 0)+", new: "> d+"}},
+		pkg:     ".", test: "TestSilenceIsNotCountedTwice",
+	},
+	{
+		guard: "a refused renewal is the cause", file: "internal/engine/contend.go",
+		without: "the error of Lock says that a server did not answer that has refused renewals",
+		edits: []edit{{
+			old: "case a.isSilent():\n\t\treturn &exhaustedError",
+			new: "case false:\n\t\treturn &exhaustedError",
+		}},
+		pkg: ".", test: "TestRefusedRenewalIsTheCause",
+	},
+	{
+		guard: "an end during a renewal has its cause", file: "internal/engine/contend.go",
+		without: "the error of Lock does not say that the outcome is unknown",
+		edits: []edit{{
+			old: "case ended(ctx) != nil || a.engine.closing.Err() != nil:\n\t\treturn a.inter",
+			new: "case false:\n\t\treturn a.inter",
+		}},
+		pkg: ".", test: "TestContextEndsDuringAProlongation",
+	},
+	{
+		guard: "an error that panics costs one renewal", file: "internal/engine/contend.go",
+		without: "an error of the driver ends the goroutine of the user",
+		edits: []edit{{
+			old: "r := read(err, errGoneAtRenewal)\n\ta.uncertain",
+			new: "_ = isLost(err)\n\tr := read(err, errGoneAtRenewal)\n\ta.uncertain",
+		}},
+		pkg: ".", test: "TestPanickingErrorOfALateRenewal",
+	},
+	{
+		guard: "a hint leaves time for an attempt", file: "internal/engine/pace.go",
+		without: "with the shortest TTL, a hint ends a Lock although the server answers in time",
+		edits:   []edit{{old: "min(maxJitter, ttl/jitterPart)", new: "maxJitter"}},
+		pkg:     ".", test: "TestHintLeavesTimeForAnAttempt",
 	},
 	{
 		guard: "a short attempt does not hide the cause", file: "internal/engine/contend.go",

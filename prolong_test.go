@@ -1,0 +1,166 @@
+package dlock_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// lateGrant prepares d for a grant that comes through Wait, and has to be renewed before Lock
+// returns a lease WithoutRenewal. No later attempt has an answer.
+func lateGrant(d *script, ttl time.Duration, renewal renewStep) {
+	var term backend.Term
+	d.acquires = append([]acquireStep{
+		func(context.Context, *backend.Request) (*backend.Grant, error) {
+			term = termOf(ttl)
+			return nil, &backend.Busy{Queued: true}
+		},
+	}, repeat(999, acquireStep(acquireHangs))...)
+	d.waits = []waitStep{
+		func(_ context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+			time.Sleep(ttl / 10)
+			return &backend.Grant{Request: *req, Fence: 1, Term: term}, nil
+		},
+	}
+	d.renews = repeat(999, renewal)
+}
+
+// TestProlongationEndsWithTheSilence checks that a waiter WithoutRenewal does not go on to renew a
+// late grant when the server has been silent for a TTL, also if its lock-delay makes the term long.
+// Every such renewal could be executed, and keep the lock without a holder.
+func TestProlongationEndsWithTheSilence(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{0, time.Second, 10 * time.Minute} {
+		t.Run(fmt.Sprint(delay), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const ttl = 3 * time.Second
+				d := newScript()
+				hangs := func(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+					if ctx.Err() != nil {
+						t.Error("a renewal began after its end")
+					}
+					return renewHangs(ctx, g)
+				}
+				lateGrant(d, ttl, hangs)
+				got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
+					dlock.WithoutRenewal(), dlock.WithLockDelay(delay))
+				wantErr(t, got.err, dlock.ErrUnavailable)
+				wantAt(t, "Lock has returned", got.at.Sub(d.begun), ttl, 0)
+			})
+		})
+	}
+}
+
+// TestRefusedRenewalIsTheCause has a server that refuses to renew a late grant until the waiter
+// gives up, a TTL after the last answer. The error of Lock has the reason of the refusals.
+func TestRefusedRenewalIsTheCause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 3 * time.Second
+		full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+		d := newScript()
+		lateGrant(d, ttl, renewFails(full))
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
+			dlock.WithoutRenewal())
+		wantErr(t, got.err, dlock.ErrUnavailable, full)
+		wantAt(t, "Lock has returned", got.at.Sub(d.begun), ttl, 0)
+		if acquires := d.of("acquire"); len(acquires) > 1 {
+			t.Errorf("%d attempts, want 1: the silence is over", len(acquires))
+		}
+	})
+}
+
+// TestContextEndsDuringAProlongation checks the error of a Lock whose context ends while a late
+// grant is renewed. It has the reason of a refusal. Without an answer the outcome is unknown.
+func TestContextEndsDuringAProlongation(t *testing.T) {
+	t.Parallel()
+	full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+	for name, test := range map[string]struct {
+		renewal renewStep
+		want    []error
+	}{
+		"refused":   {renewFails(full), []error{dlock.ErrUnavailable, full}},
+		"no answer": {renewHangs, []error{dlock.ErrUncertain}},
+		"cut off":   {renewFails(errServer), []error{dlock.ErrUncertain}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const ttl = 3 * time.Second
+				d := newScript()
+				lateGrant(d, ttl, test.renewal)
+				ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
+				defer cancel()
+				_, err := open(t, d, dlock.WithTTL(ttl)).Lock(ctx, "x", dlock.WithoutRenewal())
+				wantErr(t, err, append(test.want, context.DeadlineExceeded)...)
+				synctest.Wait()
+				if len(d.of("release")) == 0 {
+					t.Error("the grant was not released")
+				}
+			})
+		})
+	}
+}
+
+// TestPanickingErrorOfALateRenewal has a driver that returns a nil pointer as the error of a
+// renewal. That costs the renewal, and not the goroutine of the user.
+func TestPanickingErrorOfALateRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		d.acquires = []acquireStep{busy(backend.Busy{Queued: true})}
+		d.waits = []waitStep{waitGrants(d, 0, ttl*8/10)}
+		d.renews = []renewStep{renewFails((*net.OpError)(nil))}
+		frees(t, takes(t, open(t, d, dlock.WithTTL(ttl)), "x"))
+	})
+}
+
+// TestSilenceIsNotCountedTwice loses a few grants in a row, and then every answer. The backoff
+// after the losses takes longer than the rest of the silence, which does not begin again.
+func TestSilenceIsNotCountedTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, losses = 3 * time.Second, 8
+		d := newScript()
+		var answered time.Time
+		var term backend.Term
+		d.acquires = append(repeat(losses+1, acquireStep(
+			func(context.Context, *backend.Request) (*backend.Grant, error) {
+				term, answered = termOf(ttl), time.Now()
+				return nil, &backend.Busy{Queued: true}
+			},
+		)), repeat(9, acquireStep(acquireHangs))...)
+		d.waits = repeat(losses+1, waitStep(
+			func(_ context.Context, req *backend.Request, _ *backend.Busy) (*backend.Grant, error) {
+				time.Sleep(ttl / 10)
+				return &backend.Grant{Request: *req, Fence: 1, Term: term}, nil
+			}))
+		d.renews = append(repeat(losses, renewFails(backend.ErrLost)),
+			repeat(9, renewStep(renewHangs))...)
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
+			dlock.WithoutRenewal())
+		wantErr(t, got.err, dlock.ErrUnavailable)
+		wantAt(t, "Lock has returned", got.at.Sub(answered), ttl, ttl/5)
+	})
+}
+
+// TestHintLeavesTimeForAnAttempt has the shortest TTL and a server that needs 20 ms for an answer,
+// and says when the holder's term ends. The jitter after that time leaves time for the answer.
+func TestHintLeavesTimeForAnAttempt(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			d := newScript()
+			d.acquires = repeat(10, slowly(20*time.Millisecond,
+				busy(backend.Busy{Queued: true, RetryAfter: 15 * time.Millisecond})))
+			frees(t, takes(t, open(t, d, dlock.WithTTL(50*time.Millisecond)), "x"))
+		})
+	}
+}
