@@ -16,7 +16,7 @@
 //     its options.
 //   - [Client.RWMutex], [Client.Semaphore] and [Client.LockAll] are for readers and writers, for
 //     permits, and for several names at once.
-//   - [Client.Elect] makes one client at a time the leader, and [Client.Observe] reports who leads.
+//   - [Client.Elect] makes one client at a time the leader. [Client.Observe] reports each change.
 //   - [Client.Inspect], [Client.List] and [Client.Break] are for operators.
 //   - [Lease.Unlock] releases a lock, and [Lease.Export] passes it to another process, which calls
 //     [Client.Adopt]. [Client.Shutdown] and [Client.Close] release all that is held.
@@ -36,7 +36,7 @@
 // Lock waits until it acquires the lock or its context ends. The context does not limit the
 // lease, which is renewed in the background until Unlock. Unlock works on a context that
 // has ended, so that "defer lease.Unlock(ctx)" releases the lock in any case. Without it the
-// program has to keep the [Lease]: one that nothing refers to any more is not renewed.
+// program has to keep the [Lease]: without a reference to it, it is not renewed.
 //
 // # Time
 //

@@ -3,6 +3,9 @@ package dlock_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
 	"slices"
@@ -89,6 +92,29 @@ func TestImports(t *testing.T) {
 		if isDriver(importer) && slices.Contains(p.Deps, module) {
 			t.Errorf("dlock%s depends on the core", importer)
 		}
+	}
+}
+
+// TestRootStartsNoGoroutine checks that users meet a front: goroutines belong to the engine.
+func TestRootStartsNoGoroutine(t *testing.T) {
+	t.Parallel()
+	for _, name := range goList(t, ".")[0].GoFiles {
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			selector, isSelector := n.(*ast.SelectorExpr)
+			_, isGo := n.(*ast.GoStmt)
+			if isSelector {
+				isGo = selector.Sel.Name == "Go" || selector.Sel.Name == "AfterFunc"
+			}
+			if isGo {
+				t.Errorf("%s starts a goroutine", files.Position(n.Pos()))
+			}
+			return true
+		})
 	}
 }
 

@@ -18,14 +18,14 @@ import (
 //
 // Readers of one Client share a grant of the server: a reader that comes within 100 ms or a tenth
 // of the TTL, whichever is less, sends no request. So it may overtake a writer of another Client,
-// and is lost together with the others. Their options must be equal, and without
+// and the readers of a grant are lost together. Their options must be equal, and without
 // [WithFair], [WithoutRenewal], [WithMinHold], [WithMaxHold] or [WithLocalHandoff] of 0.
 type RWMutex interface {
 	Mutex
 	// RLock blocks until it acquires the lock for reading. Like Lock, it waits until ctx ends, and
 	// returns the same errors. The fence of its lease is greater than the fences of all earlier
 	// writers. Readers may have equal fences and access a resource in any order, so the resource
-	// compares the fence of a reader with those of writers only.
+	// compares the fence of a reader with the fences of writers only.
 	RLock(ctx context.Context) (*Lease, error)
 	// TryRLock makes one attempt, as TryLock does. It returns ErrNotAcquired if a writer has the
 	// lock, if a writer of this Client waits for it, or, where the backend is fair, if any writer

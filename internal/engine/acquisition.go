@@ -110,7 +110,7 @@ func (p pin) isMoving() bool { return p >= inDowngrade }
 // markLost ends the leases of a because the server reported that the grant is gone. If a is not
 // live, markLost only stores the reason: checkGrant refuses a grant that is lost already, and a
 // release that finds nothing returns the reason. If an Export is under way, the server may have
-// executed it, so the grant is released like one that may come late. e.mu must be held.
+// executed it, so the grant is released like a grant that may come late. e.mu must be held.
 func (a *acquisition) markLost(reason error) {
 	a.reason = reason
 	if !a.live() {

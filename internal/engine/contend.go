@@ -217,7 +217,7 @@ func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (failur
 			failure = a.engine.failureAfter(ctx, failure, err)
 		}
 		if isOver || !a.lock.NoRenewal || a.isGone() || !a.isShort(grant) ||
-			a.pause(ctx, jittered(backoff(failures, a.lock.MaxPause()))) {
+			a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause()))) {
 			return failure
 		}
 	}
@@ -543,11 +543,18 @@ func (a *acquisition) pauseAfter(ctx context.Context, err, failure error, pace *
 	return nil
 }
 
+// pauseWhileOpen is pause, but returns earlier if Close begins, too.
+func (a *acquisition) pauseWhileOpen(ctx context.Context, d time.Duration) (silent bool) {
+	ctx, stop := a.engine.WhileOpen(ctx)
+	defer stop()
+	return a.pause(ctx, d)
+}
+
 // pause blocks for d, but not for longer than the silence of the server may last. It returns
-// earlier if ctx ends or Close begins. It reports whether the server is silent now.
+// earlier if ctx ends. It reports whether the server is silent now.
 func (a *acquisition) pause(ctx context.Context, d time.Duration) (silent bool) {
 	if began := time.Now(); !a.isSilent() {
-		a.engine.pauseFor(ctx, min(d, a.lock.TTL-began.Sub(a.answered)))
+		sleep(ctx, min(d, a.lock.TTL-began.Sub(a.answered)))
 		a.discountStop(began, d)
 	}
 	return a.isSilent()

@@ -23,7 +23,7 @@
 //     and client. "Readers, permits, several names" has the exceptions.
 //   - queue entry: the place of an acquisition in the server's queue, if the server has one.
 //   - hand-off: an Unlock passes the grant to a waiter of the line without a request.
-//   - pinned grant: one that a Downgrade, an Export or an Adopt has changed; it is not handed off.
+//   - pinned grant: a Downgrade, an Export or an Adopt has changed it; it is not handed off.
 //
 // # Picture
 //
@@ -179,7 +179,7 @@
 // Outside of the line, at once, goes a request with another limit than the front's, so that the
 // server reports the conflict. So does an attempt that does not wait, for a permit or a shared
 // lock, while the front requests the same and no writer waits. AcquireAll waits for a lock only
-// while it holds none of the others. As a rule it waits for the lock whose key is the lowest, so
+// while it holds no other. As a rule it waits for the lock whose key is the lowest, so
 // that calls do not keep each other from all of their locks; all.go has the exceptions. If the
 // driver is a Combiner, the attempt for the rest is one request, and so is the release of all. Each
 // lock still has its own acquisition. A repetition of its release, and all that follows, is about
@@ -224,7 +224,8 @@
 //     the loop, too.
 //   - The contexts of leases that have ended: one for each context, which ends it, because a
 //     parent of the user's type takes part in that.
-//   - Close: two, of which the first joins the others and the second calls the driver's Close.
+//   - Close: two, of which the first joins all goroutines above and the second calls the driver's
+//     Close.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it. It
 //     ends when the Observer and the logger have received them, and so it can outlive Close.
 //   - Callbacks of timers: one gives the place of a release or a renewal that has lasted for 100 ms

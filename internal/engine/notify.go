@@ -43,7 +43,7 @@ type Note struct {
 const (
 	// maxNotes is how many notes wait for a slow handler. Further notes are dropped and counted.
 	maxNotes = 4096
-	// reportPause is the minimum pause between two reports of dropped notes while others follow.
+	// reportPause is the minimum pause between two reports of dropped notes while more are dropped.
 	reportPause = time.Second
 	// flushTimeout is how long Close waits for a handler, which may be the caller of Close.
 	flushTimeout = 100 * time.Millisecond

@@ -25,8 +25,8 @@ const (
 
 // outbox is the list of releases without a caller: of attempts that were given up, of minimum
 // holds, of lost leases, of leases that Close ended, and of releases without an answer. e.mu
-// guards it. While there are others, every fourth release is one that was not answered before: its
-// server may be silent, or may have lost one answer.
+// guards it. While there are fresh releases, every fourth one is a repetition: its server may be
+// silent, or may have lost one answer.
 type outbox struct {
 	fresh, repeated []*acquisition
 	turns           int // how many releases were sent

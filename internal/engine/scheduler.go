@@ -239,7 +239,7 @@ func awaitDriver[T any](
 }
 
 // renewedAll handles the answers to a batch under one lock: members that are lost would otherwise
-// delay the answers to the others, because unlock waits for the contexts of each.
+// delay the answers to the rest, because unlock waits for the contexts of each.
 func (e *Engine) renewedAll(members []*acquisition, got answers) {
 	each := make([]*answer, len(members))
 	for i := range members {
@@ -318,7 +318,7 @@ func (e *Engine) renewFrom(ctx context.Context, r *renewals) {
 }
 
 // renewNext renews a, and reports whether another goroutine has taken the place of the present one
-// meanwhile. Otherwise the locks of a silent server would cost the others their leases.
+// meanwhile. Otherwise the locks of a silent server would cost the rest their leases.
 func (e *Engine) renewNext(ctx context.Context, r *renewals, a *acquisition) (replaced bool) {
 	timer := time.AfterFunc(senderTimeout, func() {
 		e.mu.Lock()

@@ -493,7 +493,7 @@ var coreMutants = []mutant{
 		guard: "a late grant is renewed until the silence", file: "internal/engine/contend.go",
 		without: "without renewals and with a lock-delay, a Lock keeps trying long after its end",
 		edits: []edit{{
-			old: "a.pause(ctx, jittered(backoff(failures, a.lock.MaxPause())))",
+			old: "a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause())))",
 			new: "func() bool { a.engine.Pause(ctx, failures, a.lock.MaxPause()); return false }()",
 		}},
 		pkg: ".", test: "TestProlongationEndsWithTheSilence",

@@ -193,7 +193,9 @@ func TestRepository(t *testing.T) {
 	t.Parallel()
 	figures := repository(t)
 	for i, r := range rules {
-		for _, name := range []string{"all", textsFigure} {
+		for _, name := range []string{
+			"all", textsFigure, "../..", "../../internal/engine", "../../backend",
+		} {
 			if got := figures[name].rate(i); got > r.max {
 				t.Errorf("%s: %q: %.2f in 1,000 words, at most %.1f: %s",
 					name, r.name, got, r.max, hint)
