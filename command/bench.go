@@ -85,7 +85,7 @@ func (f *benchFlags) register(flags *pflag.FlagSet) {
 		"the `NUMBERS` of goroutines that contend in W3")
 	flags.IntVar(&f.waiters, "waiters", 1000, "have `N` goroutines wait in W5")
 	flags.IntVar(&f.locks, "locks", 10_000, "hold `N` locks in W6")
-	flags.StringVar(&f.prefix, "prefix", "",
+	flags.Var((*textValue)(&f.prefix), "prefix",
 		"put all locks under `PREFIX`, where there must be none yet, instead of the URL's prefix")
 	flags.BoolVar(&f.json, "json", false, "write one JSON object instead of the table")
 	flags.StringVar(&f.html, "html", "", "write a page with tables and plots to `FILE`, too")

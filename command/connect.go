@@ -28,7 +28,7 @@ func (c *connection) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.url, "url", "", "backend `URL`, such as redis://host or file:/dir; "+
 		"it shows in ps: put a password into DLOCK_URL or --url-file")
 	flags.StringVar(&c.urlFile, "url-file", "", "read the backend URL from `FILE`")
-	flags.StringVar(&c.prefix, "prefix", "",
+	flags.Var((*textValue)(&c.prefix), "prefix",
 		"put `PREFIX` before every name; it replaces the URL parameter prefix")
 	flags.BoolVarP(&c.verbose, "verbose", "v", false, "show on standard error what happens")
 }

@@ -102,6 +102,16 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 		{"run redis://u:secret@h/ -- true", "a URL stands behind --url", "secret"},
 		{"status redis://u:secret@h/", "a URL stands behind --url", "secret"},
 		{"break -y redis://u:secret@h/", "a URL stands behind --url", "secret"},
+		{"status DLOCK_URL=redis://u:secret@h/", "a URL stands behind --url", "secret"},
+		{"status REDIS://u:secret@h/", "a URL stands behind --url", "secret"},
+		{"status redis://u:sec/ret@h/", "a URL stands behind --url", "sec/ret"},
+		{"status redis:u:secret@h", "a URL stands behind --url", "secret"},
+		{"status mysql:/u:secret@h", "a URL stands behind --url", "secret"},
+		{"run x -- DLOCK_URL=redis://u:secret@h/ true", "COMMAND looks like the URL", "secret"},
+		{"run --meta redis://u:secret@h/ x -- true", "value of --meta looks like", "secret"},
+		{"ls --prefix redis://u:secret@h/", "value of --prefix looks like", "secret"},
+		{"verify --prefix redis://u:secret@h/", "value of --prefix looks like", "secret"},
+		{"bench --prefix redis://u:secret@h/", "value of --prefix looks like", "secret"},
 		{"run -E abc x -- true", "-E, --conflict-exit-code: it must be a number", "strconv"},
 		{"run --limit 99999999999999999999 x -- true", "must be a smaller number", "strconv"},
 		{"run -v=maybe x -- true", "it must be true or false", "strconv"},
@@ -134,7 +144,10 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 func TestNameMayBeAURL(t *testing.T) {
 	t.Parallel()
 	url := fileURL(t)
-	names := []string{"https://example.com/@user", "redis://host/", "redis://host/@user", "a:b@c"}
+	names := []string{
+		"https://example.com/@user", "redis://host/", "redis://host/@user", "a:b@c",
+		"mysql:nightly@host", "redis://host:6379/@user", "notredis:a:b@c",
+	}
 	for _, name := range names {
 		got := dlockRun(t, on(url), "run", name, "--", "true")
 		if got.code != 0 {

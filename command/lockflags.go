@@ -50,7 +50,7 @@ func (f *lockFlags) register(flags *pflag.FlagSet) {
 	addDuration(flags, &f.maxHold, "max-hold", "", 0, "the lock counts as lost after `DURATION`")
 	flags.BoolVarP(&f.leave, "close", "o", false,
 		"processes that COMMAND leaves behind go on without the lock")
-	flags.StringVar(&f.meta, "meta", "",
+	flags.Var((*textValue)(&f.meta), "meta",
 		"`TEXT` that status shows of the holder (default: dlock@host:pid)")
 	addDuration(flags, &f.grace, "grace", "", 0, "`DURATION` between SIGTERM and SIGKILL "+
 		"(default: 5s, at most a third of the TTL and of --max-hold)")

@@ -70,7 +70,7 @@ func newNameCommand(
 			if err := exactly("NAME")(cmd, args); err != nil {
 				return err
 			}
-			return checkName(args[0])
+			return checkWord("NAME", args[0])
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: interruptible(func(ctx context.Context, args []string) error {

@@ -116,7 +116,7 @@ func splitCommand(cmd *cobra.Command, args []string) (name string, argv []string
 	if len(argv) == 0 {
 		return "", nil, usagef("COMMAND is missing behind --")
 	}
-	return name, argv, checkName(name)
+	return name, argv, cmp.Or(checkWord("NAME", name), checkWord("COMMAND", argv[0]))
 }
 
 // completeCommand leaves everything after -- to the shell.

@@ -59,7 +59,7 @@ cannot be reached. The other URLs are verified in any case.`,
 	flags := cmd.Flags()
 	f.register(flags)
 	flags.StringVar(&f.pattern, "run", "", "run the cases whose names match `REGEXP`")
-	flags.StringVar(&f.prefix, "prefix", "",
+	flags.Var((*textValue)(&f.prefix), "prefix",
 		"put all locks under `PREFIX`, where there must be none yet "+
 			"(default dlock-verify/ and a random word)")
 	flags.IntVar(&f.parallel, "parallel", 8, "run `N` cases at a time")

@@ -1013,7 +1013,7 @@ var commandMutants = []mutant{
 		guard: "command: a password is no name", file: "command/flags.go",
 		without: "dlock status redis://:secret@host/ sends the password to another server",
 		edits: []edit{{
-			old: "if isWhole && strings.Contains(host, \"@\")", new: "if host == rest && !isWhole",
+			old: "strings.Contains(word, \"@\") && urlWithUser().MatchString(word)", new: "false",
 		}},
 		pkg: "command", test: "TestErrorsShowTheRightForm",
 	},
