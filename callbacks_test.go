@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -357,6 +358,35 @@ var misdeeds = map[string]func(c *dlock.Client, end <-chan struct{}) func(){
 			_, _ = c.Inspect(context.Background(), "callback")
 		}
 	},
+}
+
+// TestCallbacksAreComplete checks that callbacks has each method of a driver that a client calls,
+// and each field of an Observer.
+func TestCallbacksAreComplete(t *testing.T) {
+	t.Parallel()
+	// Capabilities is called once, before there is a client.
+	names := map[string]bool{"Capabilities": true}
+	for name := range callbacks {
+		names[name] = true
+	}
+	for _, part := range []reflect.Type{
+		reflect.TypeFor[backend.Driver](), reflect.TypeFor[backend.Waiter](),
+		reflect.TypeFor[backend.BatchRenewer](), reflect.TypeFor[backend.Pipeliner](),
+		reflect.TypeFor[backend.Combiner](), reflect.TypeFor[backend.Inspector](),
+		reflect.TypeFor[backend.Breaker](), reflect.TypeFor[backend.Downgrader](),
+		reflect.TypeFor[backend.Mover](), reflect.TypeFor[backend.Watcher](),
+	} {
+		for method := range part.Methods() {
+			if !names[method.Name] {
+				t.Errorf("callbacks has no %s, a method of %v", method.Name, part)
+			}
+		}
+	}
+	for field := range reflect.TypeFor[dlock.Observer]().Fields() {
+		if name := "Observer." + field.Name; !names[name] {
+			t.Errorf("callbacks has no %s", name)
+		}
+	}
 }
 
 // TestCallbacksCostNoOtherLease checks that a misbehaving callback affects no other lease of its
