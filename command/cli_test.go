@@ -138,7 +138,8 @@ func TestNotFoundFreesLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := dlockRun(t, on(url), "run", "-v", "x", "--", script)
-	if got.code != exitNotFound || !strings.Contains(got.stderr, "holding") {
+	if got.code != exitNotFound || !strings.Contains(got.stderr, "holding") ||
+		!strings.Contains(got.stderr, "behind #! was not found") {
 		t.Fatalf("exit code %d, want %d after the acquisition; standard error: %s",
 			got.code, exitNotFound, got.stderr)
 	}

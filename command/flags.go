@@ -40,7 +40,7 @@ func (d *durationValue) Set(text string) error {
 	}
 	parsed, err := time.ParseDuration(text)
 	if err != nil {
-		return errors.New("a duration is written 5, 1.5s or 2m30s")
+		return errors.New("a duration is written 5, 1.5s or 2m30s, and at most 2562047h")
 	}
 	*d = durationValue(parsed)
 	return nil

@@ -171,7 +171,7 @@ func poll(ctx context.Context, client *dlock.Client, prefix string) ([]*backend.
 // draw draws table on the screen. If old is not nil, the table is out of date, and draw
 // shows the reason above it.
 func draw(screen *os.File, table []byte, old error) error {
-	width, height, err := term.GetSize(int(screen.Fd()))
+	width, height, err := size(screen)
 	if err != nil {
 		return err
 	}
@@ -180,6 +180,16 @@ func draw(screen *os.File, table []byte, old error) error {
 	}
 	_, err = screen.Write(frame(table, width, height))
 	return err
+}
+
+// size returns the columns and the rows of a terminal. A terminal that does not report them is old,
+// and has 80 and 24.
+func size(screen *os.File) (width, height int, err error) {
+	width, height, err = term.GetSize(int(screen.Fd()))
+	if width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	return width, height, err
 }
 
 // frame returns table as one picture of a terminal. The picture is drawn over the last one, so the

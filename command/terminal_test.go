@@ -582,6 +582,20 @@ func TestWatchOutlivesAFailedPoll(t *testing.T) {
 	watcher.code(exitSignal + int(syscall.SIGINT))
 }
 
+// A serial line does not report its size.
+func TestTerminalWithoutASize(t *testing.T) {
+	t.Parallel()
+	_, screen := newTerminal(t)
+	for _, unknown := range []*unix.Winsize{{}, {Col: 40}, {Row: 4}} {
+		if err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, unknown); err != nil {
+			t.Fatal(err)
+		}
+		if width, height, err := size(screen); width != 80 || height != 24 || err != nil {
+			t.Errorf("the size of %+v is %d columns and %d rows, %v", unknown, width, height, err)
+		}
+	}
+}
+
 // The progress is one line below the findings, and all of these lines fit the terminal.
 func TestVerifyOnTerminal(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 )
 
 // outcome is the result of a case.
@@ -199,12 +197,10 @@ func (r *report) fit(line string) string {
 	return cut(line, width(r.screen))
 }
 
-// width returns the columns of a terminal. A terminal that does not report them is old, and has 80.
+// width returns the columns of a terminal.
 func width(screen *os.File) int {
-	if w, _, err := term.GetSize(int(screen.Fd())); err == nil && w > 0 {
-		return w
-	}
-	return 80
+	width, _, _ := size(screen)
+	return width
 }
 
 // cut returns the first n characters of s.

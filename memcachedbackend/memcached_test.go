@@ -668,8 +668,8 @@ func TestOneServerMoreMovesFewNames(t *testing.T) {
 }
 
 // TestOtherListOfServers checks that different lists of servers are detected. Two processes with
-// different lists would exclude each other only for some names, so the first lock that both request
-// fails. The order of the list does not matter.
+// different lists would exclude each other only for some names. So the first lock fails whose name
+// both lists give to the same server. The order of the list does not matter.
 func TestOtherListOfServers(t *testing.T) {
 	t.Parallel()
 	a, b := testenv.NewMemcached(t), testenv.NewMemcached(t)

@@ -1010,6 +1010,18 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestErrorsShowTheRightForm",
 	},
 	{
+		guard: "command: a terminal may have no size", file: "command/list.go",
+		without: "dlock ls --watch shows nothing on a serial line",
+		edits:   []edit{{old: "if width <= 0 || height <= 0 {", new: "if false {"}},
+		pkg:     "command", test: "TestTerminalWithoutASize",
+	},
+	{
+		guard: "command: a missing interpreter is named", file: "command/internal/guard/guard.go",
+		without: "dlock run says that a script is missing that exists",
+		edits:   []edit{{old: "ok && exists(executed", new: "ok && !exists(executed"}},
+		pkg:     "command", test: "TestNotFoundFreesLock",
+	},
+	{
 		guard: "command: a password is no name", file: "command/flags.go",
 		without: "dlock status redis://:secret@host/ sends the password to another server",
 		edits: []edit{{

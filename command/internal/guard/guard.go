@@ -54,11 +54,20 @@ func isPassing(err error) bool {
 
 func (e *StartError) Error() string { return e.text }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // CannotRun returns the error of a command that cannot start because of err. As in sh, a missing
 // command and a command that is not executable have different exit codes.
 func CannotRun(name string, err error) *StartError {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &StartError{Code: CodeNotFound, text: name + ": command not found"}
+		text := name + ": command not found"
+		if executed, ok := errors.AsType[*fs.PathError](err); ok && exists(executed.Path) {
+			text = name + ": the program that it names behind #! was not found"
+		}
+		return &StartError{Code: CodeNotFound, text: text}
 	}
 	// The errors of package os repeat the path.
 	if inner, ok := errors.AsType[*fs.PathError](err); ok {

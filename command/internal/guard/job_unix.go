@@ -78,7 +78,7 @@ func (j *job) start() *StartError {
 		err = j.execute("/bin/sh", append([]string{"sh", j.path}, j.args[1:]...))
 	}
 	if err != nil {
-		return CannotRun(j.args[0], err)
+		return CannotRun(j.args[0], &os.PathError{Op: "exec", Path: j.path, Err: err})
 	}
 	return nil
 }
