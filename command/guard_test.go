@@ -670,6 +670,19 @@ func TestMinHoldIsInterrupted(t *testing.T) {
 	}
 }
 
+// A signal reaches the processes in the group of COMMAND while COMMAND waits for them.
+func TestSignalReachesTheGroup(t *testing.T) {
+	t.Parallel()
+	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c",
+		`trap : TERM
+		sh -c 'trap "echo child; exit" TERM; echo ready; while :; do sleep 0.1; done' &
+		wait; wait; echo leader`)
+	p.expect("ready")
+	p.send(syscall.SIGTERM)
+	p.expect("child", "leader")
+	p.awaitEnd()
+}
+
 // The guard is not found by a word of its command, as pkill -f would: it has to end the job.
 func TestGuardDoesNotShowTheCommand(t *testing.T) {
 	t.Parallel()

@@ -3,14 +3,14 @@ package main
 // commandMutants are the guards of the command, and some guards of the packages that it uses.
 var commandMutants = []mutant{
 	{
-		guard:   "command: the whole process group is ended",
+		guard:   "command: the whole process group is signalled",
 		file:    "command/internal/guard/job_unix.go",
-		without: "children of the command outlive a lost lock",
+		without: "children of the command miss the signal, and get SIGKILL later",
 		edits: []edit{{
 			old: "err := syscall.Kill(-j.pid, sig)",
 			new: "err := syscall.Kill(j.pid, sig)",
 		}},
-		pkg: "command", test: "TestGuardEndsEverything",
+		pkg: "command", test: "TestSignalReachesTheGroup",
 	},
 	{
 		guard:   "command: processes that left the group are ended",
