@@ -340,7 +340,7 @@ func startRawGuard(t *testing.T, until time.Duration, argv ...string) *rawGuard 
 	t.Helper()
 	orders, ordersEnd := pipes(t)
 	answers, answersEnd := pipes(t)
-	cmd := dlockCommand(t.Context(), nil, guard.Name, "3", "4", "5", fmt.Sprint(int64(until)))
+	cmd := dlockCommand(t.Context(), nil, guard.Name, "3", "4", "5", fmt.Sprint(int64(until)), "0")
 	words := wordsOf(t, append([]string{argv[0]}, argv...))
 	cmd.ExtraFiles = []*os.File{orders, answersEnd, words}
 	output, outputEnd := pipes(t)
@@ -452,7 +452,7 @@ func TestGuardStartsNothingLate(t *testing.T) {
 				closeAll(ordersEnd)
 			}
 			cmd := dlockCommand(t.Context(), nil,
-				guard.Name, "3", "4", "5", fmt.Sprint(int64(row.until)))
+				guard.Name, "3", "4", "5", fmt.Sprint(int64(row.until)), "0")
 			words := wordsOf(t, []string{"/bin/sh", "sh", "-c", "echo ran >" + trace})
 			cmd.ExtraFiles = []*os.File{orders, answersEnd, words}
 			if err := cmd.Run(); err != nil {

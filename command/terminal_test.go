@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -437,6 +438,47 @@ func TestStopOfAStoppedCommand(t *testing.T) {
 	p.send(syscall.SIGCONT)
 	_ = syscall.Kill(child, syscall.SIGKILL)
 	p.code(3)
+}
+
+// A process may stop itself after SIGTERM, as su does when its child is stopped. It goes on and has
+// its grace, in the group of the command and outside of it.
+func TestProcessThatStopsLateHasItsGrace(t *testing.T) {
+	t.Parallel()
+	for _, start := range []string{"", "setsid"} {
+		p := startDlock(t, fileURL(t), "run", "--ttl", "1h", "--grace", "1m", "x", "--", "sh", "-c",
+			start+` sh -c 'trap "sleep 0.03; kill -STOP \$\$; echo ended; exit" TERM; echo ready
+			while :; do sleep 0.1; done' & read line; exit 3`)
+		p.expect("ready")
+		p.input.Close()
+		p.expect("ended")
+		p.code(3)
+	}
+}
+
+// stopSet returns a set with SIGTSTP.
+func stopSet() (set unix.Sigset_t) {
+	set.Val[0] = 1 << (syscall.SIGTSTP - 1)
+	return set
+}
+
+// The command inherits the blocked signals of dlock, and none that dlock has blocked for the guard.
+func TestCommandInheritsBlockedSignals(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	words := []string{"grep", "^SigBlk", "/proc/self/status"}
+	for _, blocked := range []unix.Sigset_t{{}, stopSet()} {
+		var before unix.Sigset_t
+		if err := unix.PthreadSigmask(unix.SIG_SETMASK, &blocked, &before); err != nil {
+			t.Fatal(err)
+		}
+		want, err := exec.CommandContext(t.Context(), words[0], words[1:]...).Output()
+		got := dlockRun(t, on(fileURL(t)), append([]string{"run", "x", "--"}, words...)...)
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+		if err != nil || got.stdout != string(want) {
+			t.Errorf("%s inherits %q, want %q: %v", words[0], got.stdout, want, err)
+		}
+	}
 }
 
 // awaitStop polls until a process is stopped: the system reports a stop only to the parent.

@@ -358,6 +358,71 @@ var commandMutants = []mutant{
 		pkg: "command/internal/guard", test: "TestStraysAreTerminatedFirst",
 	},
 	{
+		guard:   "command: a process that stops after SIGTERM goes on",
+		file:    "command/internal/guard/process_unix.go",
+		without: "su stops itself after its child, and has no grace before SIGKILL",
+		edits:   []edit{{old: "\t\tp.job.continueAll()\n", new: ""}},
+		pkg:     "command", test: "TestProcessThatStopsLateHasItsGrace",
+	},
+	{
+		guard:   "command: a stop before the command runs stops no fork",
+		file:    "command/internal/guard/fork_linux.go",
+		without: "Ctrl-Z during the start of the command keeps the lock for ever",
+		edits:   []edit{{old: "\t\t\t_ = syscall.Kill(child, syscall.SIGCONT)\n", new: ""}},
+		pkg:     "command/internal/guard", test: "TestStopInAFork",
+	},
+	{
+		guard:   "command: one processor watches a fork",
+		file:    "command/internal/guard/fork_linux.go",
+		without: "on a machine with one processor, Ctrl-Z can keep the lock for ever",
+		edits:   []edit{{old: "\t\truntime.GOMAXPROCS(2)\n", new: ""}},
+		pkg:     "command/internal/guard", test: "TestStopInAFork",
+	},
+	{
+		guard:   "command: the fork of the command is watched",
+		file:    "command/internal/guard/job_unix.go",
+		without: "Ctrl-Z during the start of the command keeps the lock for ever",
+		edits: []edit{{
+			old: "	wasHalted, err := watchFork(func() (err error) {\n" +
+				"		j.pid, err = syscall.ForkExec(path, args, attr)\n" +
+				"		return err\n" +
+				"	})\n",
+			new: "	var wasHalted bool\n	var err error\n" +
+				"	j.pid, err = syscall.ForkExec(path, args, attr)\n",
+		}},
+		pkg: "command/internal/guard", test: "TestStopBeforeTheCommandRuns",
+	},
+	{
+		guard:   "command: a key before the command runs is for the command",
+		file:    "command/internal/guard/job_unix.go",
+		without: "Ctrl-Z during the start of the command has no effect",
+		edits:   []edit{{old: "\tif wasHalted {", new: "\tif wasHalted && false {"}},
+		pkg:     "command/internal/guard", test: "TestStopBeforeTheCommandRuns",
+	},
+	{
+		guard:   "command: no key stops a guard that starts",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "Ctrl-Z during the start of the guard keeps the lock for ever",
+		edits:   []edit{{old: "blocked := blockStops()", new: "blocked := int64(0)"}},
+		pkg:     "command/internal/guard", test: "TestStopBeforeTheGuardRuns",
+	},
+	{
+		guard:   "command: the command does not inherit the guard's blocked signals",
+		file:    "command/internal/guard/process_unix.go",
+		without: "Ctrl-Z has no effect on the command",
+		edits:   []edit{{old: "\tunblock(p.blocked)", new: "\t_ = unblock"}},
+		pkg:     "command", test: "TestCommandInheritsBlockedSignals",
+	},
+	{
+		guard:   "command: the command inherits dlock's blocked signals",
+		file:    "command/internal/guard/fork_linux.go",
+		without: "a signal that was blocked at the start of dlock stops the command",
+		edits: []edit{{
+			old: "stops.Val[0] &^ before.Val[0])", new: "stops.Val[0])",
+		}},
+		pkg: "command", test: "TestCommandInheritsBlockedSignals",
+	},
+	{
 		guard:   "command: a rehearsal counts the group",
 		file:    "command/internal/guard/process_unix.go",
 		without: "the walk over a large group delays the end of a job",

@@ -123,9 +123,10 @@ func (g *Guard) keepRunning(children <-chan os.Signal) {
 	}
 }
 
-// start starts the guard process with its ends of the pipes. All descriptors keep their numbers,
-// including the descriptors of the files that the command inherits. The words of the command go
-// through a pipe, so that pkill -f with a word of the command does not find the guard.
+// start starts the guard process with its ends of the pipes. It is called on a locked thread. All
+// descriptors keep their numbers, including the descriptors of the files that the command inherits.
+// The words of the command go through a pipe, so that pkill -f with a word of the command does not
+// find the guard.
 func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) {
 	orders, ordersEnd, err := os.Pipe()
 	if err != nil {
@@ -150,10 +151,13 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 	}
 	g.orders = ordersEnd
 	g.order(orderParent+" %d", os.Getppid())
+	// Until the guard has its own group, a key could stop it, and dlock would wait in the fork.
+	blocked := blockStops()
+	defer unblock(blocked)
 	args := []string{
 		os.Args[0], Name,
 		fmt.Sprint(inheritable(orders)), fmt.Sprint(inheritable(answersEnd)),
-		fmt.Sprint(inheritable(words)), fmt.Sprint(int64(deadline)),
+		fmt.Sprint(inheritable(words)), fmt.Sprint(int64(deadline)), fmt.Sprint(blocked),
 	}
 	g.process, err = os.StartProcess(c.Program, args, &os.ProcAttr{
 		Env: c.Env, Files: c.Files[:],

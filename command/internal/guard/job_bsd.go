@@ -35,6 +35,15 @@ func childrenOf(int) []int { return nil }
 
 func listChildren(int) []int { return nil }
 
+// watchFork only calls fork: on this system dlock cannot find a child that is stopped before it
+// executes its program.
+func watchFork(fork func() error) (wasStopped bool, err error) { return false, fork() }
+
+// blockStops does nothing: on this system a thread cannot block signals for a child.
+func blockStops() (blocked int64) { return 0 }
+
+func unblock(int64) {}
+
 // showAs does nothing: the process keeps the name of its program.
 func showAs(string) {}
 

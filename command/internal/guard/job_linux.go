@@ -76,14 +76,24 @@ func childrenOf(pid int) (pids []int) {
 
 // listChildren is childrenOf on a system that can list children.
 func listChildren(pid int) (pids []int) {
-	threads := "/proc/" + strconv.Itoa(pid) + "/task/"
-	entries, _ := os.ReadDir(threads) // a process that has ended has none
-	for _, thread := range entries {
-		children, _ := os.ReadFile(threads + thread.Name() + "/children")
-		for child := range strings.FieldsSeq(string(children)) {
-			if number, err := strconv.Atoi(child); err == nil {
-				pids = append(pids, number)
-			}
+	entries, _ := os.ReadDir(tasksOf(pid)) // a process that has ended has none
+	for _, entry := range entries {
+		if thread, err := strconv.Atoi(entry.Name()); err == nil {
+			pids = append(pids, childrenOfThread(pid, thread)...)
+		}
+	}
+	return pids
+}
+
+// tasksOf returns the directory with the threads of a process.
+func tasksOf(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/task/" }
+
+// childrenOfThread returns the children that a thread of a process has started.
+func childrenOfThread(pid, thread int) (pids []int) {
+	children, _ := os.ReadFile(tasksOf(pid) + strconv.Itoa(thread) + "/children")
+	for child := range strings.FieldsSeq(string(children)) {
+		if number, err := strconv.Atoi(child); err == nil {
+			pids = append(pids, number)
 		}
 	}
 	return pids

@@ -87,7 +87,7 @@ func (j *job) start() *StartError {
 // if it uses the terminal as a foreground command does. Otherwise another command may need the
 // terminal, such as a pager behind a pipe, or a command that a script has started meanwhile. The
 // process then gets the terminal when it needs it.
-func (j *job) execute(path string, args []string) (err error) {
+func (j *job) execute(path string, args []string) error {
 	attr := &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attributes(syscall.SIGKILL),
 	}
@@ -98,9 +98,16 @@ func (j *job) execute(path string, args []string) (err error) {
 	}
 	// Not os.StartProcess: it makes a handle of the process, which the guard does not need, because
 	// it waits for all of its children.
-	if j.pid, err = syscall.ForkExec(path, args, attr); err != nil {
+	wasHalted, err := watchFork(func() (err error) {
+		j.pid, err = syscall.ForkExec(path, args, attr)
+		return err
+	})
+	if err != nil {
 		j.pid = 0
 		return err
+	}
+	if wasHalted { // the key is for the command
+		j.signalGroup(syscall.SIGTSTP)
 	}
 	for _, sig := range j.early {
 		j.forward(sig)
@@ -391,6 +398,12 @@ func (j *job) terminate() {
 	j.signalGroup(syscall.SIGSTOP)
 	j.signalStrays(syscall.SIGTERM, syscall.SIGCONT)
 	j.signalGroup(syscall.SIGTERM)
+	j.signalGroup(syscall.SIGCONT)
+}
+
+// continueAll sends SIGCONT to all processes of the job.
+func (j *job) continueAll() {
+	j.signalStrays(syscall.SIGCONT)
 	j.signalGroup(syscall.SIGCONT)
 }
 

@@ -80,6 +80,10 @@ const (
 	assureInterval = 200 * time.Millisecond
 	// leadFactor is how much longer the end of a job takes than its rehearsal.
 	leadFactor = 4
+	// firstPause is the pause between the first two SIGCONT to a job that is being ended. Each next
+	// pause is pauseFactor times as long.
+	firstPause  = 10 * time.Millisecond
+	pauseFactor = 4
 	// settleTime is how long after a key a process may still stop.
 	settleTime = 2 * time.Second
 )
@@ -100,6 +104,7 @@ type guardProcess struct {
 	orders   *os.File
 	answers  *os.File
 	pending  []byte // the beginning of an incomplete order
+	blocked  int64  // the signals that dlock has blocked for the start of the guard
 	deadline time.Duration
 	term     time.Duration // from the order that has set the deadline until the deadline
 	lead     time.Duration // how long before the deadline the guard begins to end the job
@@ -110,6 +115,9 @@ type guardProcess struct {
 	dlock    dlockState
 	isKiller bool // the guard sends SIGKILL until no process is left
 	isEmpty  bool // answerEmpty was sent
+
+	pause      time.Duration // before the next SIGCONT to a job that is being ended; 0 without one
+	continueAt time.Duration // when the guard sends it
 
 	rehearsed time.Duration // when the last rehearsal began
 	answered  time.Duration // when the guard sent its last answer
@@ -142,7 +150,7 @@ func guardMain(args []string) int {
 // newGuardProcess returns a guard, and the path and the words of its command. There are no words if
 // dlock ended before it had sent all of them.
 func newGuardProcess(args []string) (_ *guardProcess, words []string, _ error) {
-	var numbers [4]int64
+	var numbers [5]int64
 	if len(args) != len(numbers) {
 		return nil, nil, errors.New("too few arguments")
 	}
@@ -154,6 +162,7 @@ func newGuardProcess(args []string) (_ *guardProcess, words []string, _ error) {
 	}
 	p := &guardProcess{
 		deadline: time.Duration(numbers[3]),
+		blocked:  numbers[4],
 		timer:    time.NewTimer(endless),
 		look:     time.NewTicker(endless),
 	}
@@ -195,6 +204,7 @@ func split(text []byte) []string {
 func (p *guardProcess) run(path string, args []string) {
 	p.job = newJob(path, args, os.Getppid(), p.look)
 	defer p.job.close()
+	unblock(p.blocked) // the guard catches them now, and the command must not inherit the block
 	switch p.read(); {
 	case p.dlock != dlockRuns:
 		return
@@ -306,7 +316,7 @@ func (p *guardProcess) follow(order string) {
 			p.isKiller = true // the command must not start
 		}
 		if !p.isKiller {
-			p.job.terminate()
+			p.terminate()
 		}
 	case orderKill:
 		p.answer(answerKilling)
@@ -317,6 +327,19 @@ func (p *guardProcess) follow(order string) {
 	case orderDone:
 		p.dlock = dlockDone
 	}
+}
+
+// terminate sends SIGTERM to the job, and plans the next SIGCONT.
+func (p *guardProcess) terminate() {
+	p.job.terminate()
+	p.planContinue(firstPause)
+}
+
+// planContinue plans a SIGCONT to the job after a pause. A process that finds its child stopped may
+// stop itself as well, as su does, and it may do so after the SIGCONT of terminate.
+func (p *guardProcess) planContinue(pause time.Duration) {
+	p.pause, p.continueAt = pause, uptime()+pause
+	p.setTimer()
 }
 
 // kill ends the job. It is repeated until no process is left, because a process may start another
@@ -333,6 +356,10 @@ func (p *guardProcess) lookAtClock() {
 	if p.rehearsalIn() <= 0 && !p.isKiller {
 		p.rehearse()
 	}
+	if p.pause > 0 && uptime() >= p.continueAt && !p.isKiller {
+		p.job.continueAll()
+		p.planContinue(pauseFactor * p.pause)
+	}
 	if p.read(); p.isLate() && !p.isKiller {
 		p.answer(answerLate)
 		p.kill()
@@ -346,12 +373,18 @@ func (p *guardProcess) isLate() bool {
 }
 
 func (p *guardProcess) setTimer() {
-	if p.deadline == 0 || p.isKiller {
+	if p.isKiller {
 		return
 	}
-	next := min(p.deadline-p.lead-uptime(), clockInterval)
+	next := endless
+	if p.deadline != 0 {
+		next = min(p.deadline-p.lead-uptime(), clockInterval)
+	}
 	if rehearsal := p.rehearsalIn(); rehearsal > 0 {
 		next = min(next, rehearsal)
+	}
+	if p.pause > 0 {
+		next = min(next, p.continueAt-uptime())
 	}
 	p.timer.Reset(next)
 }
