@@ -19,7 +19,7 @@ import (
 )
 
 // rescueTime is how long a fork may take. After it, another process continues all children.
-const rescueTime = 5 * time.Second
+const rescueTime = 30 * time.Second
 
 // rescue lets a test fail whose process waits in a fork, because a child is stopped.
 func rescue(t *testing.T) {
