@@ -54,15 +54,14 @@ func (f *lockFlags) stand(ctx context.Context, a *app, name string, argv []strin
 			pause = minStand
 		}
 		a.say("%s: standing again in %v", naming(name, ending(err)), pause)
-		if err := rest(ctx, pause); err != nil {
+		if err := openInbox().rest(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-// rest pauses. It returns an error if a signal or the end of ctx came first.
-func rest(ctx context.Context, pause time.Duration) error {
-	in := openInbox()
+// rest pauses, and closes the inbox. It returns an error if a signal or the end of ctx came first.
+func (in inbox) rest(ctx context.Context, pause time.Duration) error {
 	err := in.during(ctx, func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():

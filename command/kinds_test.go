@@ -3,6 +3,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -211,6 +212,19 @@ func TestFinalErrors(t *testing.T) {
 		if first != row.first || late != row.late {
 			t.Errorf("%v is final: %v and later %v, want %v and %v",
 				row.err, first, late, row.first, row.late)
+		}
+	}
+}
+
+// TestSignalAtTheEndOfAPause has a signal that comes together with the end of the pause between two
+// terms. Each try may notice a lost signal.
+func TestSignalAtTheEndOfAPause(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		in := make(inbox, 1)
+		in <- syscall.SIGTERM
+		if err := in.rest(t.Context(), 0); !errors.Is(err, interrupted{syscall.SIGTERM}) {
+			t.Fatalf("the pause ends with %v, want SIGTERM", err)
 		}
 	}
 }

@@ -253,19 +253,28 @@ func TestProbeMeasuresForEach(t *testing.T) {
 	})
 }
 
-// TestRounds checks that all rounds run if some of them are fast.
+// TestRounds checks that all rounds run if some of them are fast, and a few in any case.
 func TestRounds(t *testing.T) {
 	t.Parallel()
-	for fast, want := range map[bool]int{true: 10, false: 5} {
+	for _, row := range []struct {
+		first, slow time.Duration
+		want        int
+	}{
+		{0, roundsTime / 4, 10},
+		{roundsTime / 4, roundsTime / 4, 5},
+		{2 * roundsTime, roundsTime / 4, minRounds},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, n := &fixture{observation: &observation{test: t}}, 0
 			for i := range f.rounds(10) {
-				if n++; !fast || i > 0 {
-					time.Sleep(roundsTime / 4)
+				if n++; i == 0 {
+					time.Sleep(row.first)
+				} else {
+					time.Sleep(row.slow)
 				}
 			}
-			if n != want {
-				t.Errorf("%d of 10 rounds, want %d", n, want)
+			if n != row.want {
+				t.Errorf("%+v: %d of 10 rounds", row, n)
 			}
 		})
 	}

@@ -250,7 +250,7 @@ var commandMutants = []mutant{
 			old: "if sig := in.end(); sig != nil && err == nil {",
 			new: "if sig := in.end(); false && sig != nil {",
 		}},
-		pkg: "command", test: "TestElectIsStopped",
+		pkg: "command", test: "TestSignalAtTheEndOfAPause",
 	},
 	{
 		guard: "command: dlock elect under its own lock fails", file: "command/elect.go",
@@ -520,7 +520,7 @@ var commandMutants = []mutant{
 			old: "if p.read(); p.isLate() && !p.isKiller {",
 			new: "if p.isLate() && !p.isKiller {",
 		}},
-		pkg: "command", test: "TestGuardReadsBeforeItKills",
+		pkg: "command/internal/guard", test: "TestOrdersComeBeforeTheClock",
 	},
 	{
 		guard:   "command: the end of a command is one answer",

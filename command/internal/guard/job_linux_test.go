@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -129,6 +130,20 @@ func TestLeadFollowsTheSizeOfTheJob(t *testing.T) {
 	}
 }
 
+// A guard that was stopped beyond its deadline follows the orders that have arrived meanwhile, also
+// if its last rehearsal was just before the stop.
+func TestOrdersComeBeforeTheClock(t *testing.T) {
+	now := uptime()
+	orders := openOrders(t, fmt.Sprintf("%s %d\n", orderUntil, now+time.Hour))
+	p := &guardProcess{
+		orders: orders, timer: time.NewTimer(endless), look: time.NewTicker(endless),
+		job: &job{}, term: time.Hour, deadline: now - time.Second, rehearsed: now,
+	}
+	if p.lookAtClock(); p.isKiller {
+		t.Error("the guard ends a job whose lease was renewed")
+	}
+}
+
 // The guard rehearses while a renewal is overdue, but not long before the deadline. The term of a
 // lock of file: can be a century.
 func TestRehearsalsBeginLate(t *testing.T) {
@@ -200,14 +215,17 @@ func TestRehearsalCountsTheGroup(t *testing.T) {
 	}
 }
 
-// openOrders returns a pipe without an order.
-func openOrders(t *testing.T) *os.File {
+// openOrders returns a pipe with orders.
+func openOrders(t *testing.T, text ...string) *os.File {
 	t.Helper()
 	orders, ordersEnd, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = orders.Close(), ordersEnd.Close() })
+	for _, order := range text {
+		fmt.Fprint(ordersEnd, order)
+	}
 	if err := syscall.SetNonblock(int(orders.Fd()), true); err != nil {
 		t.Fatal(err)
 	}
