@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -282,13 +283,47 @@ func TestKilledGuardKeepsTheExitCode(t *testing.T) {
 	}
 }
 
-// hasChild reports whether a thread of a process has started a process that has not been reaped.
-func hasChild(pid int) bool {
+// hasChild reports whether a process has a child that has not been reaped.
+func hasChild(pid int) bool { return len(childrenOf(pid)) > 0 }
+
+// childrenOf returns the processes that the threads of a process have started, except those that
+// have been reaped.
+func childrenOf(pid int) (children []string) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	return slices.ContainsFunc(lists, func(list string) bool {
-		children, _ := os.ReadFile(list)
-		return len(children) > 0
-	})
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		children = append(children, strings.Fields(string(text))...)
+	}
+	return children
+}
+
+// No process of dlock bench has the password of a URL in its words.
+func TestBenchShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	const password = "knocknock"
+	url := testenv.NewRedis(t, "--requirepass", password).URL
+	p := startDlock(t, url, benchTiny("--workloads", "W4", "--duration", "1s")...)
+	self := strconv.Itoa(p.cmd.Process.Pid)
+	hasStarted := false // a process that shows its words
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for hasEnded := false; !hasEnded; {
+		select {
+		case <-p.ended:
+			hasEnded = true
+		case <-look.C:
+		}
+		for _, pid := range append(childrenOf(p.cmd.Process.Pid), self) {
+			words, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			if strings.Contains(string(words), password) {
+				t.Fatalf("the words of a process are %q", words)
+			}
+			hasStarted = hasStarted || pid != self && len(words) > 0
+		}
+	}
+	if p.code(0); !hasStarted {
+		t.Error("bench started no process")
+	}
 }
 
 // A signal for dlock's group ends dlock, even while its guard starts.
@@ -630,14 +665,17 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 
 // inNamespace runs a script as the first process of a namespace of its own, and returns its output.
 // In the script, "$@" is dlock with a command, which is a script, too.
-func inNamespace(t *testing.T, script, command string) (stdout, stderr string) {
+func inNamespace(
+	t *testing.T, script, command string, flags ...string,
+) (stdout, stderr string) {
 	t.Helper()
 	unshare := []string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"}
 	if err := exec.Command(unshare[0], append(unshare[1:], "true")...).Run(); err != nil {
 		t.Skipf("does not apply: no namespaces here: %v", err)
 	}
-	cmd := dlockCommand(t.Context(), on(fileURL(t)), "run", "--grace", "3s", "x", "--",
-		"sh", "-c", command)
+	run := slices.Concat([]string{"run", "--grace", "3s"}, flags,
+		[]string{"x", "--", "sh", "-c", command})
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), run...)
 	cmd.Args = slices.Concat(unshare, []string{"sh", "-c", script, "sh"}, cmd.Args)
 	cmd.Dir = t.TempDir()
 	var err error
@@ -648,6 +686,29 @@ func inNamespace(t *testing.T, script, command string) (stdout, stderr string) {
 	cmd.Stderr = &message
 	output, _ := cmd.Output()
 	return strings.TrimSpace(string(output)), message.String()
+}
+
+// A full disk is 69, and a disk that cannot be written to is 78. The disk of the test is a part of
+// the memory.
+func TestDisk(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		prepare, url string
+		code         int
+		says         string
+	}{
+		{"head -c 1000000 /dev/zero >fill 2>&-", "file:$PWD", exitUnavailable, "no space left"},
+		{"mount -o remount,ro .", "file:$PWD", exitUnsupported, "read-only file system"},
+		{"mount -o remount,ro .", "file:$PWD/missing", exitUnsupported, "read-only file system"},
+	} {
+		script := `mount -t tmpfs -o size=64k,mode=700 none . && cd "$PWD" && ` +
+			row.prepare + `; DLOCK_URL=` + row.url + ` "$@"; echo $?`
+		out, stderr := inNamespace(t, script, "echo ran", "--wait", "1s")
+		if out != fmt.Sprint(row.code) || !strings.Contains(stderr, row.says) {
+			t.Errorf("after %q, %s: %q, want %d; standard error: %s",
+				row.prepare, row.url, out, row.code, stderr)
+		}
+	}
 }
 
 // A signal that comes while dlock keeps a lock for --min-hold ends dlock, whatever the exit code of
