@@ -49,24 +49,44 @@ func TestSourcesOfSeveralURLs(t *testing.T) {
 	}
 }
 
-// Only a complete page replaces an old one, and no other file is left in its directory.
+// Only a complete page replaces an old one. No other file is left in its directory, unless bench is
+// killed.
 func TestBenchKeepsTheOldPage(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "page.html")
-	for _, url := range []string{"nonsense", "redis://" + closedPort} {
+	write := func() {
 		if err := os.WriteFile(page, []byte("old"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	check := func(after string, want int) {
+		text, err := os.ReadFile(page)
+		files, _ := os.ReadDir(filepath.Dir(page))
+		if err != nil || string(text) != "old" || len(files) != want {
+			t.Errorf("after %s the page is %q, %v, in a directory with %d files, want %d",
+				after, text, err, len(files), want)
+		}
+	}
+	for _, url := range []string{"nonsense", "redis://" + closedPort} {
+		write()
 		if got := dlockRun(t, nil, benchTiny("--html", page, url)...); got.code == 0 {
 			t.Errorf("dlock bench %s succeeded", url)
 		}
-		text, err := os.ReadFile(page)
-		entries, _ := os.ReadDir(filepath.Dir(page))
-		if err != nil || string(text) != "old" || len(entries) != 1 {
-			t.Errorf("after bench %s the page is %q, %v, in a directory with %d files",
-				url, text, err, len(entries))
-		}
+		check("bench "+url, 1)
 	}
+	p := startDlock(t, "mem:",
+		benchTiny("--html", page, "--workloads", "W1", "--duration", "1h")...)
+	for {
+		text, _ := os.ReadFile(page)
+		files, _ := os.ReadDir(filepath.Dir(page))
+		if string(text) != "old" || len(files) > 1 {
+			break // it measures
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = p.cmd.Process.Kill()
+	p.awaitEnd()
+	check("it was killed", 2)
 }
 
 // Errors name the mistake in the words of the user, and suggest a correction.

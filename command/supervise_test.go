@@ -51,6 +51,16 @@ func (l *scriptedLease) renew(ttl time.Duration) {
 	l.deadline = time.Now().Add(ttl)
 }
 
+// setWallClock sets the wall clock: step is added to it after the lease's deadline was computed. No
+// function of package time can make the deadline from before the step: the first word of a Time has
+// the seconds of the wall clock above 30 bits of nanoseconds. A bubble of synctest has only one
+// clock, so tests with a step run in real time.
+func (l *scriptedLease) setWallClock(step time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*(*uint64)(unsafe.Pointer(&l.deadline)) -= uint64(step/time.Second) << 30
+}
+
 func (l *scriptedLease) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -408,26 +418,42 @@ func TestSuperviseContinuesAKeptCommand(t *testing.T) {
 	})
 }
 
-// A wall clock that is set back by an hour gives a command no more time. No function of package
-// time can make the deadline from before the step: the first word of a time.Time has the seconds of
-// the wall clock above 30 bits of nanoseconds. A bubble of synctest has only one clock, so the test
-// runs in real time.
-func TestSuperviseClockThatIsSetBack(t *testing.T) {
+// A wall clock that is set back by an hour gives a command no more time. One that is set forward
+// takes nothing from it.
+func TestSuperviseClockThatIsSet(t *testing.T) {
 	t.Parallel()
-	s := supervise()
-	s.grace, s.headroom, s.process.tough = 10*time.Millisecond, 10*time.Millisecond, true
-	s.lease.renew(time.Second)
-	*(*uint64)(unsafe.Pointer(&s.lease.deadline)) += uint64(time.Hour/time.Second) << 30
-	ended := make(chan error, 1)
-	go func() { ended <- s.wait() }()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, dlock.ErrLost) || s.process.Alive() {
-			t.Errorf("wait returned %v; the command runs: %v", err, s.process.Alive())
-		}
-	case <-time.After(30 * time.Second):
-		s.process.finish()
-		t.Errorf("the command goes on after the deadline of its lease; in the end: %v", <-ended)
+	for _, row := range []struct {
+		name  string
+		step  time.Duration // of the wall clock
+		ttl   time.Duration
+		isEnd bool // of the lease, during the test
+	}{
+		{"back", -time.Hour, time.Second, true},
+		{"forward", time.Hour, 10 * time.Minute, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := supervise()
+			s.grace, s.headroom = 10*time.Millisecond, 10*time.Millisecond
+			s.process.tough = row.isEnd
+			s.lease.renew(row.ttl)
+			s.lease.setWallClock(row.step)
+			ended := make(chan error, 1)
+			go func() { ended <- s.wait() }()
+			if !row.isEnd {
+				time.AfterFunc(time.Second, s.process.finish)
+			}
+			select {
+			case err := <-ended:
+				isLost := errors.Is(err, dlock.ErrLost)
+				if isLost != row.isEnd || err != nil && !isLost || s.process.Alive() {
+					t.Errorf("wait returned %v; the command runs: %v", err, s.process.Alive())
+				}
+			case <-time.After(30 * time.Second):
+				s.process.finish()
+				t.Errorf("the command goes on after the deadline; in the end: %v", <-ended)
+			}
+		})
 	}
 }
 

@@ -793,6 +793,50 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestExitCodes",
 	},
 	{
+		guard: "command: a TTL above the server's maximum is refused", file: "command/holder.go",
+		without: "a lock ends before the --ttl that the user wrote",
+		edits: []edit{{
+			old: `if h.flags.flags.Changed("ttl") {`, new: `if h.flags.flags.Changed("none") {`,
+		}},
+		pkg: "command", test: "TestTTLAboveTheServersMost",
+	},
+	{
+		guard: "command: a full disk is no lock of another holder", file: "command/holder.go",
+		without: "a script takes a full disk for a lock that is held, and skips its job",
+		edits: []edit{{
+			old: "if errors.Is(err, dlock.ErrUnavailable) || !isOver &&",
+			new: "if !isOver &&",
+		}},
+		pkg: "command", test: "TestDisk",
+	},
+	{
+		guard: "command: an output replaces the old file when it is complete",
+		file:  "command/sources.go", without: "a bench that fails leaves an empty page",
+		edits: []edit{
+			{old: `filepath.Dir(path), "."+`, new: `filepath.Dir(path), rand.Text()[:0]+`},
+			{old: `filepath.Base(path)+"."+rand.Text())`, new: "filepath.Base(path))"},
+			{old: "os.O_WRONLY|os.O_CREATE|os.O_EXCL", new: "os.O_WRONLY|os.O_CREATE|os.O_TRUNC"},
+		},
+		pkg: "command", test: "TestBenchKeepsTheOldPage",
+	},
+	{
+		guard: "command: processes of bench get their URL by the environment",
+		file:  "command/bench.go", without: "ps shows the password of a URL",
+		edits: []edit{{
+			old: `cmd.Env = append(slices.Clone(a.env), "DLOCK_URL="+url)`,
+			new: `cmd.Env, cmd.Args = slices.Clone(a.env), append(cmd.Args, "--url", url)`,
+		}},
+		pkg: "command", test: "TestBenchShowsNoPassword",
+	},
+	{
+		guard: "bench: a percentile has a sample beyond it", file: "bench/result.go",
+		without: "a P99.9 of 365 samples is the longest of them",
+		edits: []edit{{
+			old: "float64(count)*beyond >= 100-1e-6", new: "count > 0",
+		}},
+		pkg: "bench", test: "TestPercentilesNeedSamples",
+	},
+	{
 		guard: "bench: a phone shows the page at its own width", file: "bench/page.html",
 		without: "a phone shows the page of dlock bench at a third of its size",
 		edits: []edit{{
@@ -1034,7 +1078,7 @@ var commandMutants = []mutant{
 			old: "time.Until(s.lease.Deadline()) - s.grace",
 			new: "time.Until(s.lease.Deadline().Round(0)) - s.grace",
 		}},
-		pkg: "command", test: "TestSuperviseClockThatIsSetBack",
+		pkg: "command", test: "TestSuperviseClockThatIsSet",
 	},
 	{
 		guard: "command: a result that cannot be written is an error", file: "command/list.go",
