@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -152,11 +153,11 @@ func (r *report) handle(e *event) {
 }
 
 // isCrash reports whether a line is the first line with which the runtime ends a test binary, for
-// example after a timeout. go test writes this line under the name of any test, even of a test that
-// passes.
-func isCrash(output string) bool {
-	return strings.HasPrefix(output, "panic: ") || strings.HasPrefix(output, "fatal error: ")
-}
+// example after a timeout or SIGQUIT. go test writes this line under the name of any test, even of
+// a test that passes.
+func isCrash(output string) bool { return crash.MatchString(output) }
+
+var crash = regexp.MustCompile(`^(panic|fatal error|SIG[A-Z0-9]+): `)
 
 func (r *report) handlePackage(p *pkg, e *event) {
 	switch e.Action {

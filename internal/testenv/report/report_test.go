@@ -78,6 +78,10 @@ valkey   container  Valkey 9.1   1             0       0        0             0
 		},
 	},
 	{
+		file: "signal", totals: "1 passed, 1 failed, 0 skipped",
+		want: []string{"=== CONT  TestHangs\n", "SIGQUIT: quit\n", "FAIL\texample.com/m\t"},
+	},
+	{
 		file: "truncated", totals: "0 passed, 1 failed, 0 skipped",
 		want: []string{"FAIL  example.com/m  has not ended\n"},
 	},
