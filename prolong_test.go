@@ -165,3 +165,28 @@ func TestHintLeavesTimeForAnAttempt(t *testing.T) {
 		})
 	}
 }
+
+// TestNilBusy checks that a driver that returns a nil Busy makes no caller panic. The error counts
+// as a request without an answer, so Lock repeats it.
+func TestNilBusy(t *testing.T) {
+	t.Parallel()
+	nilBusy := (*backend.Busy)(nil)
+	for _, err := range []error{nilBusy, fmt.Errorf("no result: %w", nilBusy)} {
+		for _, inWait := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{acquireFails(err)}
+				if inWait {
+					d.acquires = []acquireStep{busy(backend.Busy{Queued: true})}
+					d.waits = []waitStep{waitFails(err)}
+				}
+				c := open(t, d, dlock.WithTTL(ttl))
+				lease, err := c.Lock(t.Context(), "x")
+				if err != nil {
+					t.Fatalf("in Wait: %t: %v", inWait, err)
+				}
+				frees(t, lease)
+			})
+		}
+	}
+}

@@ -119,7 +119,10 @@ func read(err, bare error) (r reading) {
 		err: err, isUnknown: isUnknown(err), isNotHeld: errors.Is(err, backend.ErrNotHeld),
 		isUnavailable: errors.Is(err, backend.ErrUnavailable),
 	}
-	_, _ = errors.AsType[*backend.Busy](err) // the engine calls it later, and its As may panic
+	// The engine calls AsType later, and a method As of err may panic.
+	if busy, ok := errors.AsType[*backend.Busy](err); ok && busy == nil {
+		return reading{err: ErrNothing, isUnknown: true}
+	}
 	if isLost(err) {
 		r.loss = explained(err, bare)
 	}

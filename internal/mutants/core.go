@@ -80,6 +80,12 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestDefiniteErrors",
 	},
 	{
+		guard: "a nil Busy is no answer", file: "internal/engine/errors.go",
+		without: "a driver that returns a nil Busy makes Lock panic",
+		edits:   []edit{{old: "ok && busy == nil {", new: "ok && busy == nil && err == nil {"}},
+		pkg:     ".", test: "TestNilBusy",
+	},
+	{
 		guard: "late executions are undone soon", file: "internal/engine/release.go",
 		without: "a Lock that is cancelled in flight leaves its name taken for seconds",
 		edits: []edit{{
@@ -837,8 +843,11 @@ var coreMutants = []mutant{
 	{
 		guard: "the As of an error may panic, too", file: "internal/engine/errors.go",
 		without: "an error whose As panics ends the process",
-		edits:   []edit{{old: "\t_, _ = errors.AsType[*backend.Busy](err) //", new: "\t//"}},
-		pkg:     ".", test: "TestErrorThatPanics",
+		edits: []edit{{
+			old: "errors.AsType[*backend.Busy](err); ok && busy == nil {",
+			new: "err.(*backend.Busy); ok && busy == nil {",
+		}},
+		pkg: ".", test: "TestErrorThatPanics",
 	},
 	{
 		guard: "a release of several locks is given up", file: "internal/engine/together.go",
