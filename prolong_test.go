@@ -166,6 +166,36 @@ func TestHintLeavesTimeForAnAttempt(t *testing.T) {
 	}
 }
 
+// TestNoProlongationAfterTheEnd checks that no renewal of a late grant begins after the context of
+// Lock has ended, or after Close has begun.
+func TestNoProlongationAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, closes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const ttl = 3 * time.Second
+			d := newScript()
+			renewals := 0
+			lateGrant(d, ttl, func(ctx context.Context, _ *backend.Grant) (backend.Term, error) {
+				renewals++
+				if ctx.Err() != nil {
+					t.Errorf("closes: %t: a renewal began after the end", closes)
+				}
+				return backend.Term{}, fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+			})
+			c := open(t, d, dlock.WithTTL(ttl))
+			ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
+			defer cancel()
+			if closes {
+				ctx = t.Context()
+				time.AfterFunc(ttl/2, func() { _ = c.Close() })
+			}
+			if _, err := c.Lock(ctx, "x", dlock.WithoutRenewal()); err == nil || renewals < 2 {
+				t.Errorf("closes: %t: %v, after %d renewals", closes, err, renewals)
+			}
+		})
+	}
+}
+
 // TestNilBusy checks that a driver that returns a nil Busy makes no caller panic. The error counts
 // as a request without an answer, so Lock repeats it.
 func TestNilBusy(t *testing.T) {

@@ -212,22 +212,32 @@ func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (failur
 		if err == nil {
 			return nil
 		}
-		isOver := ended(ctx) != nil || a.engine.closing.Err() != nil
-		if failure == nil || !isOver {
+		if failure == nil || !a.engine.isOver(ctx) {
 			failure = a.engine.failureAfter(ctx, failure, err)
 		}
-		if isOver || !a.lock.NoRenewal || a.isGone() || !a.isShort(grant) ||
-			a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause()))) {
+		if !a.mayProlong(ctx, grant) ||
+			a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause()))) ||
+			!a.mayProlong(ctx, grant) {
 			return failure
 		}
 	}
+}
+
+// mayProlong reports whether another request of prolong may begin.
+func (a *acquisition) mayProlong(ctx context.Context, grant *backend.Grant) bool {
+	return a.lock.NoRenewal && !a.engine.isOver(ctx) && !a.isGone() && a.isShort(grant)
+}
+
+// isOver reports whether ctx has ended or Close has begun.
+func (e *Engine) isOver(ctx context.Context) bool {
+	return ended(ctx) != nil || e.closing.Err() != nil
 }
 
 // notProlonged returns the error of an attempt with a grant that was not prolonged because of
 // failure: another owner is needed, unless the server is silent or the caller has given up.
 func (a *acquisition) notProlonged(ctx context.Context, failure error) error {
 	switch {
-	case ended(ctx) != nil || a.engine.closing.Err() != nil:
+	case a.engine.isOver(ctx):
 		return a.interrupted(ctx, failure)
 	case a.isSilent():
 		return &exhaustedError{Unavailable(failure)}

@@ -80,6 +80,14 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestDefiniteErrors",
 	},
 	{
+		guard: "no renewal of a late grant begins late", file: "internal/engine/contend.go",
+		without: "Lock sends a request after its context has ended, and the server may execute it",
+		edits: []edit{{
+			old: "\t\t\t!a.mayProlong(ctx, grant) {\n", new: "\t\t\tfalse {\n",
+		}},
+		pkg: ".", test: "TestNoProlongationAfterTheEnd",
+	},
+	{
 		guard: "a nil Busy is no answer", file: "internal/engine/errors.go",
 		without: "a driver that returns a nil Busy makes Lock panic",
 		edits:   []edit{{old: "ok && busy == nil {", new: "ok && busy == nil && err == nil {"}},
@@ -529,7 +537,7 @@ var coreMutants = []mutant{
 		guard: "an end during a renewal has its cause", file: "internal/engine/contend.go",
 		without: "the error of Lock does not say that the outcome is unknown",
 		edits: []edit{{
-			old: "case ended(ctx) != nil || a.engine.closing.Err() != nil:\n\t\treturn a.inter",
+			old: "case a.engine.isOver(ctx):\n\t\treturn a.inter",
 			new: "case false:\n\t\treturn a.inter",
 		}},
 		pkg: ".", test: "TestContextEndsDuringAProlongation",
@@ -1667,7 +1675,7 @@ var coreMutants = []mutant{
 	{
 		guard: "a lease without renewals gets its whole TTL", file: "internal/engine/contend.go",
 		without: "one failed request leaves a lease of a third of its TTL",
-		edits:   []edit{{old: "if isOver || !a.lock", new: "if true || isOver || !a.lock"}},
+		edits:   []edit{{old: "return a.lock.NoRenewal && !a", new: "return false && !a"}},
 		pkg:     ".", test: "TestGrantThroughWaitWithoutRenewal",
 	},
 	{
