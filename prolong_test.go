@@ -2,6 +2,7 @@ package dlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -100,6 +101,9 @@ func TestContextEndsDuringAProlongation(t *testing.T) {
 				defer cancel()
 				_, err := open(t, d, dlock.WithTTL(ttl)).Lock(ctx, "x", dlock.WithoutRenewal())
 				wantErr(t, err, append(test.want, context.DeadlineExceeded)...)
+				if refused := errors.Is(err, full); refused == errors.Is(err, dlock.ErrUncertain) {
+					t.Errorf("the error is %v; the server refused the request: %t", err, refused)
+				}
 				synctest.Wait()
 				if len(d.of("release")) == 0 {
 					t.Error("the grant was not released")

@@ -61,6 +61,10 @@ type asking struct {
 	uncertain  bool          // the same for a request since the last answer
 	requested  bool          // firstBound is used
 	firstBound bound.Bound   // of the first attempt
+
+	// notProlonged means that the last renewal of a late grant had no answer or was refused. So the
+	// silence of the server goes on: see silentSince.
+	notProlonged bool
 }
 
 // newAcquisition makes an acquisition with a new owner at the front of ln. answered is when the

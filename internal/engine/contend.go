@@ -181,7 +181,7 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 		failure := a.prolong(ctx, grant)
 		waited, grant = failure != nil, a.grant
 		if waited && l.NoRenewal && !a.isGone() { // nothing else would renew it
-			return a.notProlonged(ctx, failure)
+			return a.prolongError(ctx, failure)
 		}
 	}
 	err = a.accept(l, grant, waited, ref)
@@ -233,9 +233,9 @@ func (e *Engine) isOver(ctx context.Context) bool {
 	return ended(ctx) != nil || e.closing.Err() != nil
 }
 
-// notProlonged returns the error of an attempt with a grant that was not prolonged because of
+// prolongError returns the error of an attempt with a grant that was not prolonged because of
 // failure: another owner is needed, unless the server is silent or the caller has given up.
-func (a *acquisition) notProlonged(ctx context.Context, failure error) error {
+func (a *acquisition) prolongError(ctx context.Context, failure error) error {
 	switch {
 	case a.engine.isOver(ctx):
 		return a.interrupted(ctx, failure)
@@ -260,7 +260,8 @@ func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) err
 	defer bound.Cancel()
 	term, err := e.driver.Renew(bound, grant)
 	r := read(err, errGoneAtRenewal)
-	a.uncertain = r.err != nil && r.loss == nil
+	a.notProlonged = r.err != nil && r.loss == nil
+	a.uncertain = a.notProlonged && (r.isUnknown || a.uncertain && !IsDefinite(r.err))
 	a.discountStop(now, limit)
 	switch {
 	case r.loss != nil:
@@ -326,7 +327,7 @@ func (a *acquisition) tryAgain(
 // silentSince returns when the server last answered a if a was lost because a renewal of its grant
 // had no answer or was refused, and otherwise the zero time.
 func (a *acquisition) silentSince() time.Time {
-	if a.asking == nil || !a.uncertain {
+	if a.asking == nil || !a.notProlonged {
 		return time.Time{}
 	}
 	return a.answered

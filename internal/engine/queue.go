@@ -327,7 +327,7 @@ func sameEntry(a, b *Lock) bool {
 func (a *acquisition) transferEntry() bool {
 	w := a.line.firstWaiter()
 	if w == nil || a.engine.closing.Err() != nil || a.reason != nil || a.uncertain ||
-		!a.request.Queue || !sameEntry(a.lock, w.lock) {
+		a.notProlonged || !a.request.Queue || !sameEntry(a.lock, w.lock) {
 		return false
 	}
 	a.lock = w.lock

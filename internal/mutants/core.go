@@ -88,6 +88,12 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestNoProlongationAfterTheEnd",
 	},
 	{
+		guard: "a refused renewal has a known outcome", file: "internal/engine/contend.go",
+		without: "a Lock that ends after refusals says that it may have the lock",
+		edits:   []edit{{old: "(r.isUnknown || a", new: "(true || a"}},
+		pkg:     ".", test: "TestContextEndsDuringAProlongation",
+	},
+	{
 		guard: "a nil Busy is no answer", file: "internal/engine/errors.go",
 		without: "a driver that returns a nil Busy makes Lock panic",
 		edits:   []edit{{old: "ok && busy == nil {", new: "ok && busy == nil && err == nil {"}},
@@ -504,8 +510,8 @@ var coreMutants = []mutant{
 		guard: "a stop during a renewal is no silence", file: "internal/engine/contend.go",
 		without: "a waiter that was stopped while it renewed a late grant gives up",
 		edits: []edit{{
-			old: "a.uncertain = r.err != nil && r.loss == nil\n\ta.discountStop(now, limit)",
-			new: "a.uncertain = r.err != nil && r.loss == nil",
+			old: "!IsDefinite(r.err))\n\ta.discountStop(now, limit)",
+			new: "!IsDefinite(r.err))",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStoppedDuringARenewal",
 	},
@@ -546,8 +552,8 @@ var coreMutants = []mutant{
 		guard: "an error that panics costs one renewal", file: "internal/engine/contend.go",
 		without: "an error of the driver ends the goroutine of the user",
 		edits: []edit{{
-			old: "r := read(err, errGoneAtRenewal)\n\ta.uncertain",
-			new: "_ = isLost(err)\n\tr := read(err, errGoneAtRenewal)\n\ta.uncertain",
+			old: "r := read(err, errGoneAtRenewal)\n\ta.not",
+			new: "_ = isLost(err)\n\tr := read(err, errGoneAtRenewal)\n\ta.not",
 		}},
 		pkg: ".", test: "TestPanickingErrorOfALateRenewal",
 	},
