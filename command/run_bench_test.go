@@ -37,7 +37,7 @@ func BenchmarkRun(b *testing.B) {
 // had, linked with the packages of this test.
 func BenchmarkWaiters(b *testing.B) {
 	if runtime.GOOS != "linux" {
-		b.Skip("this system has no /proc")
+		b.Skip("does not apply: this system has no /proc")
 	}
 	const waiters = 100
 	env := on("file:" + b.TempDir())

@@ -54,17 +54,14 @@ type acquisition struct {
 // to be repeated. answered is when the silence of the server began: after one TTL of it, a waiter
 // gives up.
 type asking struct {
-	request    backend.Request
-	busy       *backend.Busy // the newest answer of that kind
-	answered   time.Time     // when the server last answered, or should have
-	attempted  bool          // the outcome of a request is unknown
-	uncertain  bool          // the same for a request since the last answer
-	requested  bool          // firstBound is used
-	firstBound bound.Bound   // of the first attempt
-
-	// notProlonged means that the last renewal of a late grant had no answer or was refused. So the
-	// silence of the server goes on: see silentSince.
-	notProlonged bool
+	request      backend.Request
+	busy         *backend.Busy // the newest answer of that kind
+	answered     time.Time     // when the server last answered, or should have
+	attempted    bool          // the outcome of a request is unknown
+	uncertain    bool          // the same for a request since the last answer
+	requested    bool          // firstBound is used
+	notProlonged bool          // the last renewal of a late grant failed: see silentSince
+	firstBound   bound.Bound   // of the first attempt
 }
 
 // newAcquisition makes an acquisition with a new owner at the front of ln. answered is when the
