@@ -361,7 +361,7 @@ var commandMutants = []mutant{
 		guard:   "command: a process that stops after SIGTERM goes on",
 		file:    "command/internal/guard/process_unix.go",
 		without: "su stops itself after its child, and has no grace before SIGKILL",
-		edits:   []edit{{old: "\t\tp.job.continueAll()\n", new: ""}},
+		edits:   []edit{{old: "\t\tp.continueJob()\n", new: ""}},
 		pkg:     "command", test: "TestProcessThatStopsLateHasItsGrace",
 	},
 	{
@@ -396,8 +396,57 @@ var commandMutants = []mutant{
 		guard:   "command: a key before the command runs is for the command",
 		file:    "command/internal/guard/job_unix.go",
 		without: "Ctrl-Z during the start of the command has no effect",
-		edits:   []edit{{old: "\tif wasHalted {", new: "\tif wasHalted && false {"}},
+		edits:   []edit{{old: "\tif j.wasHalted {", new: "\tif j.wasHalted && false {"}},
 		pkg:     "command/internal/guard", test: "TestStopBeforeTheCommandRuns",
+	},
+	{
+		guard:   "command: a key before a script runs is for its shell",
+		file:    "command/internal/guard/job_unix.go",
+		without: "Ctrl-Z during the start of a script has no effect",
+		edits: []edit{{
+			old: "j.wasHalted = j.wasHalted || wasHalted", new: "j.wasHalted = wasHalted",
+		}},
+		pkg: "command/internal/guard", test: "TestStopBeforeAScriptRuns",
+	},
+	{
+		guard:   "command: a guard forks without a collection of garbage",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "Ctrl-Z during the start of a command with many words keeps the lock for ever",
+		edits:   []edit{{old: "\"GOGC=off\", ", new: ""}},
+		pkg:     "command/internal/guard", test: "TestGuardForksWithoutACollection",
+	},
+	{
+		guard:   "command: the limits of the user's memory are not the guard's",
+		file:    "command/internal/guard/guard_unix.go",
+		without: "a small GOMEMLIMIT keeps the lock for ever after Ctrl-Z",
+		edits: []edit{{
+			old: " || strings.HasPrefix(variable, \"GOMEMLIMIT=\")", new: "",
+		}},
+		pkg: "command/internal/guard", test: "TestGuardForksWithoutACollection",
+	},
+	{
+		guard:   "command: the command has its own environment",
+		file:    "command/internal/guard/job_unix.go",
+		without: "the command collects no garbage, or too much",
+		edits:   []edit{{old: "Env: j.command.Env, Files", new: "Env: os.Environ(), Files"}},
+		pkg:     "command/internal/guard", test: "TestGuardForksWithoutACollection",
+	},
+	{
+		guard:   "command: no stopped process goes on after the deadline",
+		file:    "command/internal/guard/process_unix.go",
+		without: "a process that dlock ends runs after its lock",
+		edits: []edit{{
+			old: "		if p.mustEnd() {\n			return\n		}\n		_ = process.Signal(syscall.SIGCONT)",
+			new: "		_ = process.Signal(syscall.SIGCONT)",
+		}},
+		pkg: "command/internal/guard", test: "TestStoppedProcessesRestAfterTheDeadline",
+	},
+	{
+		guard:   "command: no stopped group goes on after the deadline",
+		file:    "command/internal/guard/process_unix.go",
+		without: "a command that dlock ends runs after its lock",
+		edits:   []edit{{old: "	if !p.mustEnd() {", new: "	if p.read(); true {"}},
+		pkg:     "command/internal/guard", test: "TestStoppedProcessesRestAfterTheDeadline",
 	},
 	{
 		guard:   "command: no key stops a guard that starts",

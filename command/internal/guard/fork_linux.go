@@ -32,8 +32,7 @@ type forkWatch struct {
 // have locked its thread. wasStopped is true if the child was stopped.
 func watchFork(fork func() error) (wasStopped bool, err error) {
 	// A thread that forks keeps its processor of the Go scheduler, and the watch needs another one.
-	// A garbage collection would stop both, but the memory of a guard is too small for one. Package
-	// runtime/debug could turn it off, but would be initialized after the client libraries.
+	// A collection of garbage would stop both; see guardEnv.
 	if runtime.GOMAXPROCS(0) < 2 {
 		runtime.GOMAXPROCS(2)
 	}

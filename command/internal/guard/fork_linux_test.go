@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -138,6 +141,93 @@ func TestStopBeforeTheCommandRuns(t *testing.T) {
 				isLate, hasStopped)
 		}
 	}
+}
+
+// A key is not lost if it comes before the kernel finds out that the program is a script without an
+// interpreter line. sh is executed next, and stops.
+func TestStopBeforeAScriptRuns(t *testing.T) {
+	rescue(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // as above
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("true\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j := &job{}
+	t.Run("script", func(t *testing.T) {
+		stopForked(t, syscall.SIGSTOP)
+		for begun := time.Now(); !j.wasHalted; {
+			if err := j.execute(script, []string{"script"}); !errors.Is(err, syscall.ENOEXEC) {
+				t.Fatalf("the error of a script is %v", err)
+			}
+			if time.Since(begun) > rescueTime/2 {
+				t.Fatal("no signal came before the end of a fork")
+			}
+		}
+	})
+	if err := j.execute("/bin/sleep", []string{"sleep", "1000"}); err != nil {
+		t.Fatal(err)
+	}
+	if !awaitStopped(j.pid) {
+		t.Error("the key was lost")
+	}
+	_ = syscall.Kill(j.pid, syscall.SIGKILL)
+	_, _ = syscall.Wait4(j.pid, nil, 0, nil)
+}
+
+// The guard collects no garbage before the command runs, however many words the command has and
+// whatever its environment says. The command gets its own environment.
+func TestGuardForksWithoutACollection(t *testing.T) {
+	const settings = "GOGC=1 GOMEMLIMIT=1"
+	script := []string{"sh", "-c", `echo "GOGC=$GOGC GOMEMLIMIT=$GOMEMLIMIT"`}
+	for name, words := range map[string][]string{
+		"no words":    nil,
+		"short words": slices.Repeat([]string{"a"}, 150_000),
+		"long words":  slices.Repeat([]string{strings.Repeat("a", 120_000)}, 12),
+	} {
+		command := Command{
+			Program: os.Args[0], Path: "/bin/sh", Args: append(slices.Clone(script), words...),
+			Env: append(strings.Fields(settings), "GODEBUG=gctrace=1"),
+		}
+		output, diagnostics := runGuard(t, command)
+		if output != settings+"\n" {
+			t.Errorf("%s: the environment of the command has %q, want %s", name, output, settings)
+		}
+		if strings.Contains(diagnostics, "gc 1 ") {
+			t.Errorf("%s: the guard has collected garbage: %s", name, diagnostics)
+		}
+	}
+}
+
+// runGuard runs a command under a guard, and returns what both have written.
+func runGuard(t *testing.T, command Command) (output, diagnostics string) {
+	t.Helper()
+	for i := range command.Files {
+		file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		command.Files[i] = file
+	}
+	g, err := Start(command, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !g.Ended() {
+		<-g.Changed()
+	}
+	g.Leave(true)
+	g.Close(rescueTime)
+	if err := g.Failure(); err != nil {
+		t.Fatal(err)
+	}
+	text := [2][]byte{}
+	for i := range text {
+		text[i], _ = os.ReadFile(command.Files[i+1].Name())
+	}
+	return string(text[0]), string(text[1])
 }
 
 // awaitStopped polls until a process is stopped, and reports whether it is.

@@ -116,13 +116,15 @@ func TestParentOfDlockIsKnown(t *testing.T) {
 // because dlock ended while it sent them.
 func TestWordsAreCompleteOrMissing(t *testing.T) {
 	words := []string{"/bin/rm", "rm", "", "-rf", "a b\n"}
-	text := join(words)
-	if got := split(text); !slices.Equal(got, words) {
-		t.Errorf("split returns %q, want %q", got, words)
-	}
-	for n := range text {
-		if got := split(text[:n]); got != nil {
-			t.Errorf("split returns %q for %q", got, text[:n])
+	for _, env := range [][]string{nil, {"A=1", "B=", ""}} {
+		text := join(words, env)
+		if got, variables := split(text); !slices.Equal(got, words) || !slices.Equal(variables, env) {
+			t.Errorf("split returns %q and %q, want %q and %q", got, variables, words, env)
+		}
+		for n := range text {
+			if got, variables := split(text[:n]); got != nil || variables != nil {
+				t.Errorf("split returns %q and %q for %q", got, variables, text[:n])
+			}
 		}
 	}
 }

@@ -188,6 +188,29 @@ func TestStraysAreTerminatedFirst(t *testing.T) {
 	}
 }
 
+// A job that is being ended goes on until its deadline, and not after it.
+func TestStoppedProcessesRestAfterTheDeadline(t *testing.T) {
+	pids := append(startSleepers(t, 1), startDeafSleeper(t))
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		awaitState(t, pid, "T")
+	}
+	p := &guardProcess{
+		orders: openOrders(t), job: &job{pid: pids[1]}, deadline: uptime() - time.Millisecond,
+	}
+	p.continueJob()
+	for _, pid := range pids {
+		if !isStopped(pid) {
+			t.Error("a process was continued after the deadline")
+		}
+	}
+	p.deadline = uptime() + time.Hour
+	p.continueJob()
+	for _, pid := range pids {
+		awaitState(t, pid, "S")
+	}
+}
+
 // awaitState waits until a process is in state, which is a letter (proc(5)).
 func awaitState(t *testing.T, pid int, state string) {
 	t.Helper()

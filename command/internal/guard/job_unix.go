@@ -24,8 +24,7 @@ import (
 // command when dlock is continued. The guard has its own group as well, so that no signal for
 // dlock's group stops it.
 type job struct {
-	path     string
-	args     []string       // beginning with the name of the command
+	command  Command
 	dlock    int            // the number of dlock's process
 	parent   int            // dlock's parent at the start, 0 if unknown
 	group    int            // dlock's process group, 0 if unknown
@@ -39,6 +38,7 @@ type job struct {
 	hangUps   int                // signals that it got because it can never have the terminal
 	handed    bool               // a SIGINT that dlock received was forwarded
 	early     []syscall.Signal   // signals from before the command ran
+	wasHalted bool               // a key would have stopped the command before it ran
 	empty     bool               // the group has no process; its number may be used again soon
 	childless bool               // the guard has no child: on Linux the whole job has ended
 	look      *time.Ticker       // set after a key
@@ -60,8 +60,8 @@ const (
 
 // newJob returns the job of a command that has not started yet. dlock is the number of its dlock
 // process. look is a ticker that is not set. While it is set, the caller calls continueLate.
-func newJob(path string, args []string, dlock int, look *time.Ticker) *job {
-	j := &job{path: path, args: args, dlock: dlock, look: look, children: make(chan os.Signal, 1)}
+func newJob(command Command, dlock int, look *time.Ticker) *job {
+	j := &job{command: command, dlock: dlock, look: look, children: make(chan os.Signal, 1)}
 	Catch(append(slices.Concat(Interrupts, Relayed), syscall.SIGPIPE)...) // dlock handles them
 	signal.Notify(j.children, syscall.SIGCHLD)
 	j.group, _ = syscall.Getpgid(dlock) // 0 if dlock has ended
@@ -72,13 +72,14 @@ func newJob(path string, args []string, dlock int, look *time.Ticker) *job {
 
 // start starts the command. It runs a script without an interpreter line with sh, as shells do.
 func (j *job) start() *StartError {
-	err := j.execute(j.path, j.args)
+	path, args := j.command.Path, j.command.Args
+	err := j.execute(path, args)
 	if errors.Is(err, syscall.ENOEXEC) {
 		j.giveTerminalBack() // otherwise sh would not get it, and would stop when it reads
-		err = j.execute("/bin/sh", append([]string{"sh", j.path}, j.args[1:]...))
+		err = j.execute("/bin/sh", append([]string{"sh", path}, args[1:]...))
 	}
 	if err != nil {
-		return CannotRun(j.args[0], &os.PathError{Op: "exec", Path: j.path, Err: err})
+		return CannotRun(args[0], &os.PathError{Op: "exec", Path: path, Err: err})
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (j *job) start() *StartError {
 // process then gets the terminal when it needs it.
 func (j *job) execute(path string, args []string) error {
 	attr := &syscall.ProcAttr{
-		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attributes(syscall.SIGKILL),
+		Env: j.command.Env, Files: []uintptr{0, 1, 2}, Sys: attributes(syscall.SIGKILL),
 	}
 	if j.terminal.ours() && term.IsTerminal(0) && term.IsTerminal(1) &&
 		!signal.Ignored(syscall.SIGINT) {
@@ -102,11 +103,12 @@ func (j *job) execute(path string, args []string) error {
 		j.pid, err = syscall.ForkExec(path, args, attr)
 		return err
 	})
+	j.wasHalted = j.wasHalted || wasHalted
 	if err != nil {
 		j.pid = 0
 		return err
 	}
-	if wasHalted { // the key is for the command
+	if j.wasHalted { // the key is for the command
 		j.signalGroup(syscall.SIGTSTP)
 	}
 	for _, sig := range j.early {
@@ -398,12 +400,6 @@ func (j *job) terminate() {
 	j.signalGroup(syscall.SIGSTOP)
 	j.signalStrays(syscall.SIGTERM, syscall.SIGCONT)
 	j.signalGroup(syscall.SIGTERM)
-	j.signalGroup(syscall.SIGCONT)
-}
-
-// continueAll sends SIGCONT to all processes of the job.
-func (j *job) continueAll() {
-	j.signalStrays(syscall.SIGCONT)
 	j.signalGroup(syscall.SIGCONT)
 }
 

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +20,7 @@ import (
 )
 
 // Name is the first argument of a guard. The other arguments are the descriptors of its pipes and
-// the deadline. The third pipe has the path and the words of the command.
+// the deadline. The third pipe has the path, the words and the environment of the command.
 const Name = "guard"
 
 // shownName is the name of a guard in ps. It is not dlock, so that killall dlock spares the guard.
@@ -104,7 +105,8 @@ type guardProcess struct {
 	orders   *os.File
 	answers  *os.File
 	pending  []byte // the beginning of an incomplete order
-	blocked  int64  // the signals that dlock has blocked for the start of the guard
+	buf      [4096]byte
+	blocked  int64 // the signals that dlock has blocked for the start of the guard
 	deadline time.Duration
 	term     time.Duration // from the order that has set the deadline until the deadline
 	lead     time.Duration // how long before the deadline the guard begins to end the job
@@ -135,29 +137,29 @@ const (
 func guardMain(args []string) int {
 	// The system ends the command when the thread that has started it ends (go.dev/issue/27505).
 	runtime.LockOSThread()
-	p, words, err := newGuardProcess(args)
+	p, words, env, err := newGuardProcess(args)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "dlock: guard is an internal command of dlock: %v\n", err)
 		return usage
 	}
 	showAs(shownName)
 	if len(words) > 1 { // else dlock has ended
-		p.run(words[0], words[1:])
+		p.run(Command{Path: words[0], Args: words[1:], Env: env})
 	}
 	return 0
 }
 
-// newGuardProcess returns a guard, and the path and the words of its command. There are no words if
-// dlock ended before it had sent all of them.
-func newGuardProcess(args []string) (_ *guardProcess, words []string, _ error) {
+// newGuardProcess returns a guard, with the path, the words and the environment of its command.
+// There are no words if dlock ended before it had sent all of this.
+func newGuardProcess(args []string) (_ *guardProcess, words, env []string, _ error) {
 	var numbers [5]int64
 	if len(args) != len(numbers) {
-		return nil, nil, errors.New("too few arguments")
+		return nil, nil, nil, errors.New("too few arguments")
 	}
 	for i := range numbers {
 		var err error
 		if numbers[i], err = strconv.ParseInt(args[i], 10, 64); err != nil {
-			return nil, nil, errors.New("an argument is no number") // it may be a URL
+			return nil, nil, nil, errors.New("an argument is no number") // it may be a URL
 		}
 	}
 	p := &guardProcess{
@@ -170,39 +172,41 @@ func newGuardProcess(args []string) (_ *guardProcess, words []string, _ error) {
 	for i, file := range []**os.File{&p.orders, &p.answers, &command} {
 		fd := int(numbers[i])
 		if err := unix.SetNonblock(fd, true); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		unix.CloseOnExec(fd)
 		*file = os.NewFile(uintptr(fd), Name)
 	}
 	defer command.Close()
 	text, err := io.ReadAll(command)
-	return p, split(text), err
+	words, env = split(text)
+	return p, words, env, err
 }
 
-// join returns the bytes of words, which have no NUL, so that split finds out whether all of them
-// have arrived.
-func join(words []string) []byte {
-	text := fmt.Appendf(nil, "%d\x00", len(words))
-	for _, word := range words {
+// join returns the bytes of words and env, which have no NUL, so that split finds out whether all
+// of them have arrived.
+func join(words, env []string) []byte {
+	text := fmt.Appendf(nil, "%d %d\x00", len(words), len(env))
+	for _, word := range slices.Concat(words, env) {
 		text = append(append(text, word...), 0)
 	}
 	return text
 }
 
 // split is the inverse of join. It returns nil if the end is missing.
-func split(text []byte) []string {
+func split(text []byte) (words, env []string) {
 	fields := strings.Split(string(text), "\x00")
-	n, err := strconv.Atoi(fields[0])
-	if err != nil || len(fields) != n+2 {
-		return nil
+	var n, m int
+	if _, err := fmt.Sscan(fields[0], &n, &m); err != nil || len(fields) != n+m+2 {
+		return nil, nil
 	}
-	return fields[1 : n+1]
+	fields = fields[1 : n+m+1]
+	return fields[:n:n], fields[n:]
 }
 
 // run starts the command, and returns when neither dlock nor the job needs the guard any more.
-func (p *guardProcess) run(path string, args []string) {
-	p.job = newJob(path, args, os.Getppid(), p.look)
+func (p *guardProcess) run(command Command) {
+	p.job = newJob(command, os.Getppid(), p.look)
 	defer p.job.close()
 	unblock(p.blocked) // the guard catches them now, and the command must not inherit the block
 	switch p.read(); {
@@ -267,12 +271,11 @@ func (p *guardProcess) read() {
 	if err != nil {
 		return
 	}
-	buf := make([]byte, 4096)
 	for {
 		var n int
 		_ = pipe.Control(func(fd uintptr) {
 			err = ignoreInterrupts(func() (err error) {
-				n, err = unix.Read(int(fd), buf)
+				n, err = unix.Read(int(fd), p.buf[:])
 				return err
 			})
 		})
@@ -287,7 +290,7 @@ func (p *guardProcess) read() {
 			}
 			return
 		}
-		p.pending = append(p.pending, buf[:n]...)
+		p.pending = append(p.pending, p.buf[:n]...)
 		for {
 			line, rest, ok := bytes.Cut(p.pending, []byte("\n"))
 			if !ok {
@@ -357,7 +360,7 @@ func (p *guardProcess) lookAtClock() {
 		p.rehearse()
 	}
 	if p.pause > 0 && uptime() >= p.continueAt && !p.isKiller {
-		p.job.continueAll()
+		p.continueJob()
 		p.planContinue(pauseFactor * p.pause)
 	}
 	if p.read(); p.isLate() && !p.isKiller {
@@ -365,6 +368,25 @@ func (p *guardProcess) lookAtClock() {
 		p.kill()
 	}
 	p.setTimer()
+}
+
+// continueJob sends SIGCONT to all processes of the job, but to none after the deadline.
+func (p *guardProcess) continueJob() {
+	for process := range p.job.strays() {
+		if p.mustEnd() {
+			return
+		}
+		_ = process.Signal(syscall.SIGCONT)
+	}
+	if !p.mustEnd() {
+		p.job.signalGroup(syscall.SIGCONT)
+	}
+}
+
+// mustEnd follows the orders that have arrived, and then reports whether the job has to end now.
+func (p *guardProcess) mustEnd() bool {
+	p.read()
+	return p.isLate() || p.isKiller
 }
 
 // isLate reports whether the guard has to end the job now, so that it has ended at the deadline.
@@ -416,7 +438,7 @@ func (p *guardProcess) rehearse() {
 	for process := range handlesOf(func(int) bool { return false }) {
 		_ = process.Signal(syscall.Signal(0))
 		p.lead = max(p.lead, leadFor(uptime()-begun, p.term))
-		if p.read(); p.isLate() || p.isKiller {
+		if p.mustEnd() {
 			return
 		}
 	}
