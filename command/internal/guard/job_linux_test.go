@@ -190,24 +190,27 @@ func TestStraysAreTerminatedFirst(t *testing.T) {
 
 // A job that is being ended goes on until its deadline, and not after it.
 func TestStoppedProcessesRestAfterTheDeadline(t *testing.T) {
-	pids := append(startSleepers(t, 1), startDeafSleeper(t))
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
-		awaitState(t, pid, "T")
-	}
-	p := &guardProcess{
-		orders: openOrders(t), job: &job{pid: pids[1]}, deadline: uptime() - time.Millisecond,
-	}
-	p.continueJob()
-	for _, pid := range pids {
-		if !isStopped(pid) {
-			t.Error("a process was continued after the deadline")
+	leader := startDeafSleeper(t)
+	p := &guardProcess{orders: openOrders(t), job: &job{pid: leader}}
+	pids := []int{leader}
+	for _, strays := range []int{0, 1} {
+		pids = append(pids, startSleepers(t, strays)...)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			awaitState(t, pid, "T")
 		}
-	}
-	p.deadline = uptime() + time.Hour
-	p.continueJob()
-	for _, pid := range pids {
-		awaitState(t, pid, "S")
+		p.deadline = uptime() - time.Millisecond
+		p.continueJob()
+		for _, pid := range pids {
+			if !isStopped(pid) {
+				t.Errorf("with %d strays, a process was continued after the deadline", strays)
+			}
+		}
+		p.deadline = uptime() + time.Hour
+		p.continueJob()
+		for _, pid := range pids {
+			awaitState(t, pid, "S")
+		}
 	}
 }
 
