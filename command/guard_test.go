@@ -392,11 +392,13 @@ func startRawGuard(t *testing.T, until time.Duration, argv ...string) *rawGuard 
 	return &rawGuard{cmd, ordersEnd, bufio.NewScanner(answers), bufio.NewScanner(output)}
 }
 
-// wordsOf returns a pipe with the path and the words of a command, as dlock sends them.
+// wordsOf returns a pipe with the path, the words and the environment of a command, as dlock sends
+// them.
 func wordsOf(t *testing.T, words []string) *os.File {
 	t.Helper()
 	read, write := pipes(t)
-	fmt.Fprintf(write, "%d\x00%s\x00", len(words), strings.Join(words, "\x00"))
+	text := strings.Join(slices.Concat(words, os.Environ()), "\x00")
+	fmt.Fprintf(write, "%d %d\x00%s\x00", len(words), len(os.Environ()), text)
 	closeAll(write)
 	return read
 }

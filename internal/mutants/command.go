@@ -436,7 +436,8 @@ var commandMutants = []mutant{
 		file:    "command/internal/guard/process_unix.go",
 		without: "a process that dlock ends runs after its lock",
 		edits: []edit{{
-			old: "		if p.mustEnd() {\n			return\n		}\n		_ = process.Signal(syscall.SIGCONT)",
+			old: "		if p.mustEnd() {\n			return\n		}\n" +
+				"		_ = process.Signal(syscall.SIGCONT)",
 			new: "		_ = process.Signal(syscall.SIGCONT)",
 		}},
 		pkg: "command/internal/guard", test: "TestStoppedProcessesRestAfterTheDeadline",

@@ -118,7 +118,8 @@ func TestWordsAreCompleteOrMissing(t *testing.T) {
 	words := []string{"/bin/rm", "rm", "", "-rf", "a b\n"}
 	for _, env := range [][]string{nil, {"A=1", "B=", ""}} {
 		text := join(words, env)
-		if got, variables := split(text); !slices.Equal(got, words) || !slices.Equal(variables, env) {
+		got, variables := split(text)
+		if !slices.Equal(got, words) || !slices.Equal(variables, env) {
 			t.Errorf("split returns %q and %q, want %q and %q", got, variables, words, env)
 		}
 		for n := range text {
