@@ -182,12 +182,15 @@ func draw(screen *os.File, table []byte, old error) error {
 	return err
 }
 
-// size returns the columns and the rows of a terminal. A terminal that does not report them is old,
-// and has 80 and 24.
+// size returns the columns and the rows of a terminal. An old terminal reports neither, or only one
+// of them: it has 80 columns and 24 rows.
 func size(screen *os.File) (width, height int, err error) {
 	width, height, err = term.GetSize(int(screen.Fd()))
-	if width <= 0 || height <= 0 {
-		width, height = 80, 24
+	if width <= 0 {
+		width = 80
+	}
+	if height <= 0 {
+		height = 24
 	}
 	return width, height, err
 }

@@ -627,16 +627,20 @@ func TestWatchOutlivesAFailedPoll(t *testing.T) {
 	watcher.code(exitSignal + int(syscall.SIGINT))
 }
 
-// A serial line does not report its size.
+// A serial line does not report its size, or reports its columns only.
 func TestTerminalWithoutASize(t *testing.T) {
 	t.Parallel()
 	_, screen := newTerminal(t)
-	for _, unknown := range []*unix.Winsize{{}, {Col: 40}, {Row: 4}} {
-		if err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, unknown); err != nil {
+	for reported, want := range map[unix.Winsize][2]int{
+		{}: {80, 24}, {Col: 40}: {40, 24}, {Row: 4}: {80, 4}, {Col: 40, Row: 4}: {40, 4},
+	} {
+		err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &reported)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if width, height, err := size(screen); width != 80 || height != 24 || err != nil {
-			t.Errorf("the size of %+v is %d columns and %d rows, %v", unknown, width, height, err)
+		if width, height, err := size(screen); [2]int{width, height} != want || err != nil {
+			t.Errorf("the size of %+v is %d columns and %d rows, %v; want %d",
+				reported, width, height, err, want)
 		}
 	}
 }

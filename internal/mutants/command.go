@@ -1171,8 +1171,23 @@ var commandMutants = []mutant{
 	{
 		guard: "command: a terminal may have no size", file: "command/list.go",
 		without: "dlock ls --watch shows nothing on a serial line",
-		edits:   []edit{{old: "if width <= 0 || height <= 0 {", new: "if false {"}},
+		edits:   []edit{{old: "if width <= 0 {", new: "if false {"}},
 		pkg:     "command", test: "TestTerminalWithoutASize",
+	},
+	{
+		guard: "command: a terminal may have no rows", file: "command/list.go",
+		without: "dlock ls --watch shows one lock on a terminal that reports its columns only",
+		edits:   []edit{{old: "if height <= 0 {", new: "if false {"}},
+		pkg:     "command", test: "TestTerminalWithoutASize",
+	},
+	{
+		guard: "command: the columns of a terminal without rows count", file: "command/list.go",
+		without: "lines of dlock ls --watch wrap on a terminal that reports its columns only",
+		edits: []edit{{
+			old: "if height <= 0 {\n\t\theight = 24",
+			new: "if height <= 0 {\n\t\twidth, height = 80, 24",
+		}},
+		pkg: "command", test: "TestTerminalWithoutASize",
 	},
 	{
 		guard: "command: a missing interpreter is named", file: "command/internal/guard/guard.go",
