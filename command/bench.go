@@ -101,7 +101,8 @@ func (f *benchFlags) chosen() ([]bench.Workload, error) {
 	for _, id := range f.workloads {
 		w, ok := bench.Find(strings.TrimSpace(id))
 		if !ok {
-			return nil, usagef("--workloads: there is no %q; see dlock help bench", id)
+			err := usagef("--workloads: there is no %q; see dlock help bench", id)
+			return nil, unquoted("--workloads", strings.Join(f.workloads, ","), err)
 		}
 		wanted[w.ID] = true
 	}
@@ -147,7 +148,7 @@ func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
 	var page *output
 	if f.html != "" {
 		if page, err = createOutput(f.html); err != nil {
-			return err
+			return unquoted("--html", f.html, err)
 		}
 		defer page.discard()
 	}

@@ -126,8 +126,13 @@ func (c *connection) dial(
 		return nil, usagef("mem: is a lock inside one process: a command needs a server, or file:")
 	}
 	if c.verbose {
-		handler := slog.NewTextHandler(a.messages, &slog.HandlerOptions{Level: slog.LevelDebug})
-		opts = append(opts, dlock.WithLogger(slog.New(handler)))
+		opts = append(opts, dlock.WithLogger(a.logger()))
 	}
 	return dlock.Open(ctx, raw, opts...)
+}
+
+// logger returns the logger of --verbose.
+func (a *app) logger() *slog.Logger {
+	all := &slog.HandlerOptions{Level: slog.LevelDebug}
+	return slog.New(slog.NewTextHandler(redactor{a.messages}, all))
 }

@@ -4,16 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/dlock-go/dlock/backend"
 )
 
 // durationValue is the value of a flag: seconds as in flock(1), or a number with a unit.
@@ -119,47 +115,6 @@ const (
 	waitHint      = "dlock run -w waits for a limited time"
 	shellHint     = "write -- sh -c 'COMMAND'"
 )
-
-// urlPlace says where a URL belongs.
-const urlPlace = "a URL stands behind --url, or in DLOCK_URL"
-
-// isURL reports whether text may contain a URL with a password.
-func isURL(text string) bool {
-	return strings.Contains(text, "://") ||
-		strings.Contains(text, ":") && strings.Contains(text, "@")
-}
-
-// checkWord returns an error if a word of the command line has the URL of a backend with a user,
-// for example behind DLOCK_URL=. Every user of the server could read the password in a name, and
-// the shell's error would quote a command. Other URLs are good names.
-func checkWord(what, word string) error {
-	if strings.Contains(word, "@") && urlWithUser().MatchString(word) {
-		return usagef("%s looks like the URL of a server: %s", what, urlPlace)
-	}
-	return nil
-}
-
-// urlWithUser finds the URL of a backend with a user, in any writing: a password may have a slash,
-// and the slashes before the user may be missing. A port has digits only.
-var urlWithUser = sync.OnceValue(func() *regexp.Regexp {
-	schemes := strings.ReplaceAll(strings.Join(backend.Schemes(), "|"), "+", `\+`)
-	return regexp.MustCompile(
-		`(?i)\b(` + schemes + `):(//[^/]*@|/*[^/:]*:[0-9]*[^0-9/@][^@]*@)`)
-})
-
-// textValue is the value of a flag that other users of the server can read.
-type textValue string
-
-// Set refuses the URL of a server.
-func (v *textValue) Set(text string) error {
-	*v = textValue(text)
-	return checkWord("it", text)
-}
-
-func (v *textValue) String() string { return string(*v) }
-
-// Type returns the name that pflag uses for a string.
-func (v *textValue) Type() string { return "string" }
 
 // startsCommand is an annotation of subcommands whose command line ends with -- COMMAND.
 const startsCommand = "starts a command"

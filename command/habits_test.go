@@ -125,10 +125,14 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 		{"status DLOCK_URL=redis://u:secret@h/", "a URL stands behind --url", "secret"},
 		{"status REDIS://u:secret@h/", "a URL stands behind --url", "secret"},
 		{"status redis://u:sec/ret@h/", "a URL stands behind --url", "sec/ret"},
-		{"status redis:u:secret@h", "a URL stands behind --url", "secret"},
+		{"status URL_redis://u:secret@h", "a URL stands behind --url", "secret"},
+		{"status redis://:/secret@h", "a URL stands behind --url", "secret"},
+		{"status redis://secret@h", "a URL stands behind --url", "secret"},
+		{"status redis:/u:54321@h", "a URL stands behind --url", "54321"},
 		{"status mysql:/u:secret@h", "a URL stands behind --url", "secret"},
 		{"run x -- DLOCK_URL=redis://u:secret@h/ true", "COMMAND looks like the URL", "secret"},
 		{"run --meta redis://u:secret@h/ x -- true", "value of --meta looks like", "secret"},
+		{"ls redis://u:secret@h/", "PREFIX looks like the URL", "secret"},
 		{"ls --prefix redis://u:secret@h/", "value of --prefix looks like", "secret"},
 		{"verify --prefix redis://u:secret@h/", "value of --prefix looks like", "secret"},
 		{"bench --prefix redis://u:secret@h/", "value of --prefix looks like", "secret"},
@@ -167,11 +171,21 @@ func TestNameMayBeAURL(t *testing.T) {
 	names := []string{
 		"https://example.com/@user", "redis://host/", "redis://host/@user", "a:b@c",
 		"mysql:nightly@host", "redis://host:6379/@user", "notredis:a:b@c",
+		"file:backup:root@db1", "file:/backup:root@db1", "redis:flush:alice@web1",
+		"redis://[::1]:6379/@user", "restart of redis: why: ask bob@example.com",
+		"redis://web1: ask bob@example.com", "redis://web1:6379: ask bob@example.com",
 	}
 	for _, name := range names {
-		got := dlockRun(t, on(url), "run", name, "--", "true")
+		got := dlockRun(t, on(url), "run", "--meta", name, name, "--", "true")
 		if got.code != 0 {
 			t.Errorf("%s: exit code %d: %s", name, got.code, got.stderr)
+		}
+		got = dlockRun(t, on(url), "status", name)
+		if got.code != 0 || !strings.Contains(got.stdout, name) {
+			t.Errorf("status of %s: exit code %d: %s", name, got.code, got.stdout+got.stderr)
+		}
+		if got = dlockRun(t, on(url), "ls", "--prefix", name, name); got.code != 0 {
+			t.Errorf("ls of %s: exit code %d: %s", name, got.code, got.stderr)
 		}
 	}
 }

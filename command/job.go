@@ -22,7 +22,7 @@ func lookCommand(name string) (path string, err error) {
 	} else if inner, ok := errors.AsType[*exec.Error](err); ok {
 		err = inner.Err
 	}
-	return "", guard.CannotRun(name, err)
+	return "", guard.CannotRun(shown("COMMAND", name), err)
 }
 
 // ownProgram returns a path of the running program. On Linux the path is good even if the file was

@@ -44,7 +44,7 @@ func newList(a *app) *cobra.Command {
 			if len(args) == 0 {
 				return nil
 			}
-			return exactly("[PREFIX]")(cmd, args)
+			return cmp.Or(exactly("[PREFIX]")(cmd, args), checkWord("PREFIX", args[0]))
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: interruptible(func(ctx context.Context, args []string) error {
@@ -176,7 +176,7 @@ func draw(screen *os.File, table []byte, old error) error {
 		return err
 	}
 	if old != nil {
-		table = append([]byte("the table is old: "+printable(message(old))+"\n"), table...)
+		table = append([]byte("the table is old: "+printable(redact(message(old)))+"\n"), table...)
 	}
 	_, err = screen.Write(frame(table, width, height))
 	return err

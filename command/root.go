@@ -37,7 +37,18 @@ this machine.`,
 		newBench(a), newBenchProcess(a), newVerify(a),
 		newVersion(a),
 	)
+	addCompletion(root)
 	return root
+}
+
+// addCompletion adds the subcommand completion of cobra. Its error for a word would quote the word.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	completion, _, err := root.Find([]string{"completion"})
+	must(err)
+	for _, shell := range completion.Commands() {
+		shell.Args = exactly()
+	}
 }
 
 func refuseUnknown(cmd *cobra.Command, args []string) error {
@@ -95,5 +106,5 @@ func exactly(names ...string) cobra.PositionalArgs {
 
 // say writes one line to standard error.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.messages, "dlock: "+format+"\n", args...)
+	fmt.Fprintf(redactor{a.messages}, "dlock: "+format+"\n", args...)
 }

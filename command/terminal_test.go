@@ -4,6 +4,7 @@ package command
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -625,6 +626,20 @@ func TestWatchOutlivesAFailedPoll(t *testing.T) {
 	watcher.shows("new")
 	watcher.keys(ctrlC)
 	watcher.code(exitSignal + int(syscall.SIGINT))
+}
+
+// The error above the table is a message, as those on standard error are.
+func TestWatchShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	keyboard, screen := newTerminal(t)
+	if err := draw(screen, []byte("NAME\n"), errors.New("redis:u:SECRET@h is away")); err != nil {
+		t.Fatal(err)
+	}
+	shown := make([]byte, 1000)
+	n, err := keyboard.Read(shown)
+	if text := string(shown[:n]); err != nil || !strings.Contains(text, "redis:xxxxx@h") {
+		t.Errorf("the terminal shows %q, %v", text, err)
+	}
 }
 
 // A serial line does not report its size, or reports its columns only.

@@ -108,13 +108,14 @@ func (f *verifyFlags) run(ctx context.Context, a *app, urls []string) error {
 func (f *verifyFlags) cases() ([]conformance.Case, error) {
 	chosen, err := regexp.Compile(f.pattern)
 	if err != nil {
-		return nil, usagef("--run: %w", err)
+		return nil, unquoted("--run", f.pattern, usagef("--run: %w", err))
 	}
 	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool {
 		return !chosen.MatchString(c.Name)
 	})
 	if len(cases) == 0 {
-		return nil, usagef("--run %q: no case has such a name", f.pattern)
+		err := usagef("--run %q: no case has such a name", f.pattern)
+		return nil, unquoted("--run", f.pattern, err)
 	}
 	return cases, nil
 }

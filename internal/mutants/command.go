@@ -1196,12 +1196,111 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestNotFoundFreesLock",
 	},
 	{
-		guard: "command: a password is no name", file: "command/flags.go",
+		guard: "command: a password is no name", file: "command/password.go",
 		without: "dlock status redis://:secret@host/ sends the password to another server",
 		edits: []edit{{
 			old: "strings.Contains(word, \"@\") && urlWithUser().MatchString(word)", new: "false",
 		}},
 		pkg: "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: a word without a slash is a good name", file: "command/password.go",
+		without: "dlock status redis:flush:alice@web1 cannot show a lock that exists",
+		edits: []edit{{
+			old: "`/+[^\\s/:@[]+:",
+			new: "`/*[^\\s/:@[]+:",
+		}},
+		pkg: "command", test: "TestNameMayBeAURL",
+	},
+	{
+		guard: "command: a URL has no space", file: "command/password.go",
+		without: "dlock run --meta refuses a text with an address",
+		edits: []edit{{
+			old: "([^\\s/@0-9][^\\s@]*)?@`",
+			new: "([^/@0-9][^@]*)?@`",
+		}},
+		pkg: "command", test: "TestNameMayBeAURL",
+	},
+	{
+		guard: "command: a URL of file: has no user", file: "command/password.go",
+		without: "dlock status file:/backup:root@db1 cannot show a lock that exists",
+		edits: []edit{{
+			old: "scheme == \"file\" || ",
+			new: "",
+		}},
+		pkg: "command", test: "TestNameMayBeAURL",
+	},
+	{
+		guard: "command: a URL is no prefix of ls", file: "command/list.go",
+		without: "dlock ls redis://:secret@host/ sends the password to another server",
+		edits: []edit{{
+			old: "checkWord(\"PREFIX\", args[0])",
+			new: "error(nil)",
+		}},
+		pkg: "command", test: "TestErrorsShowTheRightForm",
+	},
+	{
+		guard: "command: no message shows a password", file: "command/root.go",
+		without: "dlock break redis:u:secret@host writes the password into a log",
+		edits: []edit{{
+			old: "redactor{a.messages}",
+			new: "a.messages",
+		}},
+		pkg: "command", test: "TestNoMessageShowsAMisplacedPassword",
+	},
+	{
+		guard: "command: --verbose shows no password", file: "command/connect.go",
+		without: "dlock run -v redis:u:secret@host writes the password into a log",
+		edits: []edit{{
+			old: "redactor{a.messages}",
+			new: "a.messages",
+		}},
+		pkg: "command", test: "TestVerboseShowsNoPassword",
+	},
+	{
+		guard: "command: ls --watch shows no password", file: "command/list.go",
+		without: "the error above the table of ls --watch shows a password",
+		edits: []edit{{
+			old: "redact(message(old))",
+			new: "message(old)",
+		}},
+		pkg: "command", test: "TestWatchShowsNoPassword",
+	},
+	{
+		guard: "command: errors quote no part of a password", file: "command/password.go",
+		without: "dlock verify --run redis://u:[secret@host writes the password into a log",
+		edits: []edit{{
+			old: "if isURL(value) {",
+			new: "if false {",
+		}},
+		pkg: "command", test: "TestNoMessageShowsAMisplacedPassword",
+	},
+	{
+		guard: "command: the error of a command quotes no URL", file: "command/password.go",
+		without: "dlock run x -- redis://u:secret writes the password into a log",
+		edits: []edit{{
+			old: "if isURL(word) {",
+			new: "if false {",
+		}},
+		pkg: "command", test: "TestNoMessageShowsAMisplacedPassword",
+	},
+	{
+		guard: "command: a URL without a host and slashes is a URL", file: "command/password.go",
+		without: "dlock run -w redis:u:secret writes the password into a log",
+		edits: []edit{{
+			old: "serverScheme().MatchString(text)",
+			new: "false",
+		}},
+		pkg: "command", test: "TestNoMessageShowsAMisplacedPassword",
+	},
+	{
+		guard: "command: dlock completion quotes no URL", file: "command/root.go",
+		without: "dlock completion bash redis:u:secret writes the password into a log",
+		edits: []edit{{
+			old: "		shell.Args = exactly()",
+			new: "		_ = shell",
+		}},
+		pkg: "command", test: "TestNoMessageShowsAMisplacedPassword",
 	},
 	{
 		guard: "command: a key stops dlock without a job", file: "command/holder.go",
