@@ -1196,6 +1196,20 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestNotFoundFreesLock",
 	},
 	{
+		guard: "command: a missing loader is named", file: "command/holder.go",
+		without: "dlock run says that a program names a missing program behind #!",
+		edits: []edit{{
+			old: "missingLoader(failed, path, argv[0])", new: "failed",
+		}},
+		pkg: "command", test: "TestMissingLoader",
+	},
+	{
+		guard: "command: a script has no loader", file: "command/job.go",
+		without: "dlock run says of a script whose interpreter is missing that it needs a loader",
+		edits:   []edit{{old: " || isScript(path) {", new: " {"}},
+		pkg:     "command", test: "TestNotFoundFreesLock",
+	},
+	{
 		guard: "command: a password is no name", file: "command/password.go",
 		without: "dlock status redis://:secret@host/ sends the password to another server",
 		edits: []edit{{
