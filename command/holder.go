@@ -269,7 +269,7 @@ func (h *holder) hold(path string, argv []string) error {
 	job.Leave(h.flags.leave || h.flags.onLost == onLostContinue)
 	defer job.Close(partingWait) // while the lock is released, the guard ends
 	if failed := job.Failure(); failed != nil && lost == nil {
-		return errors.Join(missingLoader(failed, path, argv[0]), h.unlock())
+		return errors.Join(failed, h.unlock())
 	}
 	if lost == nil {
 		h.tell("%s ended, freeing %q", argv[0], h.name)

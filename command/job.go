@@ -2,8 +2,6 @@ package command
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -25,30 +23,6 @@ func lookCommand(name string) (path string, err error) {
 		err = inner.Err
 	}
 	return "", guard.CannotRun(shown("COMMAND", name), err)
-}
-
-// missingLoader returns the error of a command whose file exists although the system says that it
-// does not: the system did not find the program that loads the command. The guard takes each such
-// file for a script. For other errors, and for scripts, missingLoader returns failed.
-func missingLoader(failed error, path, name string) error {
-	_, err := os.Stat(path)
-	if exitCode(failed) != exitNotFound || err != nil || isScript(path) {
-		return failed
-	}
-	return &exitError{code: exitNotFound, err: fmt.Errorf(
-		"%s: the dynamic loader that it needs was not found", shown("COMMAND", name))}
-}
-
-// isScript reports whether a file names its interpreter.
-func isScript(path string) bool {
-	file, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	begin := make([]byte, len("#!"))
-	_, err = io.ReadFull(file, begin)
-	return err == nil && string(begin) == "#!"
 }
 
 // ownProgram returns a path of the running program. On Linux the path is good even if the file was

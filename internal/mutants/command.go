@@ -1196,17 +1196,17 @@ var commandMutants = []mutant{
 		pkg:     "command", test: "TestNotFoundFreesLock",
 	},
 	{
-		guard: "command: a missing loader is named", file: "command/holder.go",
+		guard:   "command: a missing loader is named",
+		file:    "command/internal/guard/guard.go",
 		without: "dlock run says that a program names a missing program behind #!",
-		edits: []edit{{
-			old: "missingLoader(failed, path, argv[0])", new: "failed",
-		}},
-		pkg: "command", test: "TestMissingLoader",
+		edits:   []edit{{old: "err == nil && string(begin) != mark", new: "false"}},
+		pkg:     "command", test: "TestMissingLoader",
 	},
 	{
-		guard: "command: a script has no loader", file: "command/job.go",
+		guard:   "command: a script has no loader",
+		file:    "command/internal/guard/guard.go",
 		without: "dlock run says of a script whose interpreter is missing that it needs a loader",
-		edits:   []edit{{old: " || isScript(path) {", new: " {"}},
+		edits:   []edit{{old: "err == nil && string(begin) != mark", new: "err == nil"}},
 		pkg:     "command", test: "TestNotFoundFreesLock",
 	},
 	{

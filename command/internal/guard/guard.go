@@ -8,6 +8,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -59,13 +60,28 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// loaderOf says which other program the system needs to execute a file.
+func loaderOf(path string) string {
+	const mark = "#!"
+	begin := make([]byte, len(mark))
+	file, err := os.Open(path)
+	if err == nil {
+		defer file.Close()
+		_, err = io.ReadFull(file, begin)
+	}
+	if err == nil && string(begin) != mark {
+		return "dynamic loader that it needs"
+	}
+	return "program that it names behind " + mark
+}
+
 // CannotRun returns the error of a command that cannot start because of err. As in sh, a missing
 // command and a command that is not executable have different exit codes.
 func CannotRun(name string, err error) *StartError {
 	if errors.Is(err, fs.ErrNotExist) {
 		text := name + ": command not found"
 		if executed, ok := errors.AsType[*fs.PathError](err); ok && exists(executed.Path) {
-			text = name + ": the program that it names behind #! was not found"
+			text = fmt.Sprintf("%s: the %s was not found", name, loaderOf(executed.Path))
 		}
 		return &StartError{Code: CodeNotFound, text: text}
 	}
