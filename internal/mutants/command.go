@@ -373,10 +373,10 @@ var commandMutants = []mutant{
 	},
 	{
 		guard:   "command: one processor watches a fork",
-		file:    "command/internal/guard/fork_linux.go",
+		file:    "command/internal/guard/guard_unix.go",
 		without: "on a machine with one processor, Ctrl-Z can keep the lock for ever",
-		edits:   []edit{{old: "\t\truntime.GOMAXPROCS(2)\n", new: ""}},
-		pkg:     "command/internal/guard", test: "TestStopInAFork",
+		edits:   []edit{{old: "{\"GOMAXPROCS\", ", new: "{"}},
+		pkg:     "command/internal/guard", test: "TestGuardForksWithoutACollection",
 	},
 	{
 		guard:   "command: the fork of the command is watched",
@@ -420,7 +420,7 @@ var commandMutants = []mutant{
 		file:    "command/internal/guard/guard_unix.go",
 		without: "a small GOMEMLIMIT keeps the lock for ever after Ctrl-Z",
 		edits: []edit{{
-			old: " || strings.HasPrefix(variable, \"GOMEMLIMIT=\")", new: "",
+			old: ", \"GOMEMLIMIT\"}", new: "}",
 		}},
 		pkg: "command/internal/guard", test: "TestGuardForksWithoutACollection",
 	},

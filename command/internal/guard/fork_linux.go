@@ -2,7 +2,6 @@ package guard
 
 import (
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -28,14 +27,10 @@ type forkWatch struct {
 	hasContinued bool
 }
 
-// watchFork calls fork, which forks once, and continues the child if it is stopped. The caller must
-// have locked its thread. wasStopped is true if the child was stopped.
+// watchFork calls fork, which forks once, and continues the child if it is stopped. wasStopped is
+// true if the child was stopped. The caller must have locked its thread. The thread keeps its
+// processor of the Go scheduler meanwhile, and the watch needs another one: see guardEnv.
 func watchFork(fork func() error) (wasStopped bool, err error) {
-	// A thread that forks keeps its processor of the Go scheduler, and the watch needs another one.
-	// A collection of garbage would stop both; see guardEnv.
-	if runtime.GOMAXPROCS(0) < 2 {
-		runtime.GOMAXPROCS(2)
-	}
 	w := &forkWatch{thread: unix.Gettid()}
 	w.timer = time.AfterFunc(endless, w.look)
 	w.timer.Reset(forkTime)

@@ -35,13 +35,13 @@ func rescue(t *testing.T) {
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 }
 
-// A child that stops before it executes its program is continued, also on a machine with one
-// processor.
+// A child that stops before it executes its program is continued, on the two processors that each
+// guard has.
 func TestStopInAFork(t *testing.T) {
 	rescue(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	var pid int
 	begun := time.Now()
 	wasStopped, err := watchFork(func() error {
@@ -176,11 +176,13 @@ func TestStopBeforeAScriptRuns(t *testing.T) {
 	_, _ = syscall.Wait4(j.pid, nil, 0, nil)
 }
 
-// The guard collects no garbage before the command runs, however many words the command has and
-// whatever its environment says. The command gets its own environment.
+// The guard has two processors, and collects no garbage before the command runs, however many words
+// the command has and whatever its environment says. The command gets its own environment.
 func TestGuardForksWithoutACollection(t *testing.T) {
-	const settings = "GOGC=1 GOMEMLIMIT=1"
-	script := []string{"sh", "-c", `echo "GOGC=$GOGC GOMEMLIMIT=$GOMEMLIMIT"`}
+	const settings = "GOMAXPROCS=1 GOGC=1 GOMEMLIMIT=1"
+	show := `echo "GOMAXPROCS=$GOMAXPROCS GOGC=$GOGC GOMEMLIMIT=$GOMEMLIMIT"
+		tr '\0' '\n' </proc/$PPID/environ | grep GOMAXPROCS`
+	script := []string{"sh", "-c", show}
 	for name, words := range map[string][]string{
 		"no words":    nil,
 		"short words": slices.Repeat([]string{"a"}, 150_000),
@@ -188,11 +190,11 @@ func TestGuardForksWithoutACollection(t *testing.T) {
 	} {
 		command := Command{
 			Program: os.Args[0], Path: "/bin/sh", Args: append(slices.Clone(script), words...),
-			Env: append(strings.Fields(settings), "GODEBUG=gctrace=1"),
+			Env: append(strings.Fields(settings), "GODEBUG=gctrace=1", "PATH="+os.Getenv("PATH")),
 		}
 		output, diagnostics := runGuard(t, command)
-		if output != settings+"\n" {
-			t.Errorf("%s: the environment of the command has %q, want %s", name, output, settings)
+		if want := settings + "\nGOMAXPROCS=2\n"; output != want {
+			t.Errorf("%s: the command and the guard have %q, want %q", name, output, want)
 		}
 		if strings.Contains(diagnostics, "gc 1 ") {
 			t.Errorf("%s: the guard has collected garbage: %s", name, diagnostics)

@@ -178,21 +178,25 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 }
 
 // A guard collects no garbage before its memory is startMemory plus wordMemory for each byte of the
-// command. Its start needs less: 5 MB, with 256 processors 11 MB, and about 12 bytes for each byte.
+// command. Its start needs less: 5 MB, and at most 32 bytes for each byte, if all words are empty.
 const (
 	startMemory = 24 << 20
-	wordMemory  = 32
+	wordMemory  = 48
 )
 
-// guardEnv returns the environment of a guard whose command has size bytes of words. A collection
-// of garbage waits until a fork is over, and meanwhile nothing would watch the fork. So the guard
-// must not collect any before the command runs, whatever env says. It could not turn that off by
-// itself: package runtime/debug would be initialized after the client libraries.
+// guardEnv returns the environment of a guard whose command has size bytes of words. While the
+// guard forks, one of its processors waits, and the other one watches the fork. A collection of
+// garbage would stop both, so the guard must not collect any before the command runs, whatever env
+// says. It could not turn that off by itself: package runtime/debug would be initialized after the
+// client libraries.
 func guardEnv(env []string, size int) []string {
+	names := []string{"GOMAXPROCS", "GOGC", "GOMEMLIMIT"}
 	others := slices.DeleteFunc(slices.Clone(env), func(variable string) bool {
-		return strings.HasPrefix(variable, "GOGC=") || strings.HasPrefix(variable, "GOMEMLIMIT=")
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains(names, name)
 	})
-	return append(others, "GOGC=off", fmt.Sprint("GOMEMLIMIT=", startMemory+wordMemory*size))
+	limit := fmt.Sprint("GOMEMLIMIT=", startMemory+wordMemory*size)
+	return append(others, "GOMAXPROCS=2", "GOGC=off", limit)
 }
 
 // inheritable lets the next process inherit a file, and returns its descriptor.
