@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,4 +224,23 @@ func TestNilBusy(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestProlongationWithoutAResult has a driver that returns neither a term nor an error when a late
+// grant is renewed. The error of Lock says so, as after any other request.
+func TestProlongationWithoutAResult(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 3 * time.Second
+		d := newScript()
+		lateGrant(d, ttl, func(context.Context, *backend.Grant) (backend.Term, error) {
+			return backend.Term{}, nil
+		})
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
+			dlock.WithoutRenewal())
+		if text := "neither a result nor an error"; got.err == nil ||
+			!strings.Contains(got.err.Error(), text) {
+			t.Errorf("the error is %v, want %q in it", got.err, text)
+		}
+	})
 }

@@ -259,7 +259,7 @@ func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) err
 	bound := bound.From(ctx, now, limit).EndWith(e.closing)
 	defer bound.Cancel()
 	term, err := e.driver.Renew(bound, grant)
-	r := read(err, errGoneAtRenewal)
+	r := newAnswer(term, err, alone)
 	a.notProlonged = r.err != nil && r.loss == nil
 	a.uncertain = a.notProlonged && (r.isUnknown || a.uncertain && !IsDefinite(r.err))
 	a.discountStop(now, limit)

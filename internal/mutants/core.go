@@ -552,10 +552,19 @@ var coreMutants = []mutant{
 		guard: "an error that panics costs one renewal", file: "internal/engine/contend.go",
 		without: "an error of the driver ends the goroutine of the user",
 		edits: []edit{{
-			old: "r := read(err, errGoneAtRenewal)\n\ta.not",
-			new: "_ = isLost(err)\n\tr := read(err, errGoneAtRenewal)\n\ta.not",
+			old: "r := newAnswer(term, err, alone)\n\ta.not",
+			new: "_ = isLost(err)\n\tr := newAnswer(term, err, alone)\n\ta.not",
 		}},
 		pkg: ".", test: "TestPanickingErrorOfALateRenewal",
+	},
+	{
+		guard: "a renewal without a result is an error", file: "internal/engine/contend.go",
+		without: "the error of Lock says that the driver returned an old term",
+		edits: []edit{{
+			old: "r := newAnswer(term, err, alone)",
+			new: "r := &answer{reading: read(err, errGoneAtRenewal)}",
+		}},
+		pkg: ".", test: "TestProlongationWithoutAResult",
 	},
 	{
 		guard: "a hint leaves time for an attempt", file: "internal/engine/pace.go",
