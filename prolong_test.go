@@ -244,3 +244,62 @@ func TestProlongationWithoutAResult(t *testing.T) {
 		}
 	})
 }
+
+// TestPauseOfAProlongation checks the pauses between the renewals of a late grant that a server
+// refuses. With a long TTL they are no longer than those between the attempts of a waiter.
+func TestPauseOfAProlongation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, longest = 10 * time.Minute, 1100 * time.Millisecond
+		d := newScript()
+		lateGrant(d, ttl, renewFails(errUnavailable))
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
+			dlock.WithoutRenewal())
+		wantErr(t, got.err, dlock.ErrUnavailable)
+		renewals := d.of("renew")
+		for i, r := range renewals[1:] {
+			if pause := r.at - renewals[i].at; pause > longest {
+				t.Fatalf("renewal %d came %v after the one before, want %v at most", i+2, pause,
+					longest)
+			}
+		}
+	})
+}
+
+// TestPauseEndsWithTheTerm has a late grant whose renewals are refused until its term is over. The
+// waiter then tries again at once, under another owner, because the server has not been silent for
+// a TTL.
+func TestPauseEndsWithTheTerm(t *testing.T) {
+	t.Parallel()
+	for range 20 { // the pauses are random
+		synctest.Test(t, func(t *testing.T) {
+			const ttl, answered = 3 * time.Second, time.Second
+			d := newScript()
+			d.acquires = []acquireStep{slowly(answered, busy(backend.Busy{Queued: true}))}
+			d.waits = []waitStep{waitGrants(d, ttl/10, answered+ttl/10)}
+			d.renews = repeat(999, renewFails(errUnavailable))
+			frees(t, takes(t, open(t, d, dlock.WithTTL(ttl)), "x", dlock.WithoutRenewal()))
+			wantAt(t, "the second attempt", d.of("acquire")[1].at, ttl, 0)
+		})
+	}
+}
+
+// TestLateDriverEndsTheSilenceOnce has a driver that returns too late from each renewal of a late
+// grant, as if the process had been stopped. The silence of the server begins again only once: the
+// lock-delay would otherwise be the limit.
+func TestLateDriverEndsTheSilenceOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, late = 3 * time.Second, 3 * time.Second / 5
+		d := newScript()
+		lateGrant(d, ttl, func(ctx context.Context, _ *backend.Grant) (backend.Term, error) {
+			<-ctx.Done()
+			time.Sleep(late)
+			return backend.Term{}, ctx.Err()
+		})
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
+			dlock.WithoutRenewal(), dlock.WithLockDelay(10*time.Minute))
+		wantErr(t, got.err, dlock.ErrUnavailable)
+		wantAt(t, "Lock has returned", got.at.Sub(d.begun), 2*(ttl+late), 0)
+	})
+}

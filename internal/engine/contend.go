@@ -204,11 +204,13 @@ func (a *acquisition) isShort(grant *backend.Grant) bool {
 
 // prolong renews a grant before it is accepted, and stores it in a. It returns the reason if the
 // server has not prolonged it. That costs the hand-off one more request. A failed request is
-// repeated until the server is silent, if the lease will have no renewals.
+// repeated until the server is silent, if the lease will have no renewals. Only one late return of
+// the driver counts as a stop of the process: a driver may return too late each time.
 func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (failure error) {
 	a.store(grant) // a driver that panics leaves nothing locked
+	answered := a.answered
 	for failures := 0; ; failures++ {
-		err := a.prolongOnce(ctx, grant)
+		err := a.prolongOnce(ctx, grant, answered)
 		if err == nil {
 			return nil
 		}
@@ -216,11 +218,24 @@ func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (failur
 			failure = a.engine.failureAfter(ctx, failure, err)
 		}
 		if !a.mayProlong(ctx, grant) ||
-			a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause()))) ||
+			a.pauseWhileOpen(ctx, a.prolongPause(grant, failures)) ||
 			!a.mayProlong(ctx, grant) {
 			return failure
 		}
 	}
+}
+
+// prolongPause is the pause of prolong after a number of earlier failures. If no request could
+// follow it, because the term would be almost over, it ends with the term: until then the server
+// keeps the lock for this grant.
+func (a *acquisition) prolongPause(grant *backend.Grant, failures int) time.Duration {
+	d := jittered(backoff(failures, min(a.lock.MaxPause(), maxRetryPause)))
+	term := grant.Term
+	rest := term.TTL - elapsed(term.Sent, a.engine.now())
+	if d >= rest-margin(term.TTL) {
+		return min(rest, maxRetryPause)
+	}
+	return d
 }
 
 // mayProlong reports whether another request of prolong may begin.
@@ -252,8 +267,11 @@ func (a *acquisition) isGone() bool {
 	return a.reason != nil
 }
 
-// prolongOnce is one request of prolong.
-func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) error {
+// prolongOnce is one request of prolong, which began when the server had last answered at the time
+// answered.
+func (a *acquisition) prolongOnce(
+	ctx context.Context, grant *backend.Grant, answered time.Time,
+) error {
 	e, now := a.engine, time.Now()
 	limit := a.prolongLimit(grant, now)
 	bound := bound.From(ctx, now, limit).EndWith(e.closing)
@@ -262,7 +280,9 @@ func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) err
 	r := newAnswer(term, err, alone)
 	a.notProlonged = r.err != nil && r.loss == nil
 	a.uncertain = a.notProlonged && (r.isUnknown || a.uncertain && !IsDefinite(r.err))
-	a.discountStop(now, limit)
+	if a.answered.Equal(answered) { // no stop is discounted yet
+		a.discountStop(now, limit)
+	}
 	switch {
 	case r.loss != nil:
 		a.onLost(r.loss)

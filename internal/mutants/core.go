@@ -510,19 +510,46 @@ var coreMutants = []mutant{
 		guard: "a stop during a renewal is no silence", file: "internal/engine/contend.go",
 		without: "a waiter that was stopped while it renewed a late grant gives up",
 		edits: []edit{{
-			old: "!IsDefinite(r.err))\n\ta.discountStop(now, limit)",
-			new: "!IsDefinite(r.err))",
+			old: "if a.answered.Equal(answered) {",
+			new: "if false {",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStoppedDuringARenewal",
+	},
+	{
+		guard: "one late return counts as a stop", file: "internal/engine/contend.go",
+		without: "a driver that returns late each time keeps a Lock without renewals busy for long",
+		edits: []edit{{
+			old: "if a.answered.Equal(answered) {",
+			new: "if true {",
+		}},
+		pkg: ".", test: "TestLateDriverEndsTheSilenceOnce",
 	},
 	{
 		guard: "a late grant is renewed until the silence", file: "internal/engine/contend.go",
 		without: "without renewals and with a lock-delay, a Lock keeps trying long after its end",
 		edits: []edit{{
-			old: "a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause())))",
+			old: "a.pauseWhileOpen(ctx, a.prolongPause(grant, failures))",
 			new: "func() bool { a.engine.Pause(ctx, failures, a.lock.MaxPause()); return false }()",
 		}},
 		pkg: ".", test: "TestProlongationEndsWithTheSilence",
+	},
+	{
+		guard: "a late grant is renewed often", file: "internal/engine/contend.go",
+		without: "with a TTL of 10 minutes, a Lock pauses for a minute after a failed renewal",
+		edits: []edit{{
+			old: "backoff(failures, min(a.lock.MaxPause(), maxRetryPause))",
+			new: "backoff(failures, a.lock.MaxPause())",
+		}},
+		pkg: ".", test: "TestPauseOfAProlongation",
+	},
+	{
+		guard: "a pause ends with the term", file: "internal/engine/contend.go",
+		without: "a Lock that could try again pauses although its grant is over",
+		edits: []edit{{
+			old: "return min(rest, maxRetryPause)",
+			new: "return d",
+		}},
+		pkg: ".", test: "TestPauseEndsWithTheTerm",
 	},
 	{
 		guard: "a silence is not counted twice", file: "internal/engine/contend.go",
