@@ -64,19 +64,48 @@ func TestProlongationEndsWithTheSilence(t *testing.T) {
 // gives up, a TTL after the last answer. The error of Lock has the reason of the refusals.
 func TestRefusedRenewalIsTheCause(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const ttl = 3 * time.Second
-		full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
-		d := newScript()
-		lateGrant(d, ttl, renewFails(full))
-		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
-			dlock.WithoutRenewal())
-		wantErr(t, got.err, dlock.ErrUnavailable, full)
-		wantAt(t, "Lock has returned", got.at.Sub(d.begun), ttl, 0)
-		if acquires := d.of("acquire"); len(acquires) > 1 {
-			t.Errorf("%d attempts, want 1: the silence is over", len(acquires))
-		}
-	})
+	for _, ttl := range []time.Duration{50 * time.Millisecond, 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+			d := newScript()
+			lateGrant(d, ttl, renewFails(full))
+			got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x",
+				dlock.WithoutRenewal())
+			wantErr(t, got.err, dlock.ErrUnavailable, full)
+			wantAt(t, "Lock has returned", got.at.Sub(d.begun), ttl, 0)
+			if acquires := d.of("acquire"); len(acquires) > 1 {
+				t.Errorf("%d attempts, want 1: the silence is over", len(acquires))
+			}
+		})
+	}
+}
+
+// TestRefusalIsTheCauseAfterALoss has a server that refuses to renew a late grant until the term is
+// over, and does not answer the attempt that follows. The error of Lock has the reason of the
+// refusals, although the attempt has another owner.
+func TestRefusalIsTheCauseAfterALoss(t *testing.T) {
+	t.Parallel()
+	for _, opts := range [][]dlock.Option{nil, {dlock.WithoutRenewal()}} {
+		synctest.Test(t, func(t *testing.T) {
+			const ttl, answered = 3 * time.Second, 2 * time.Second
+			full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+			d := newScript()
+			d.acquires = append([]acquireStep{
+				slowly(answered, busy(backend.Busy{Queued: true})),
+			}, repeat(9, acquireStep(acquireHangs))...)
+			d.waits = []waitStep{waitGrants(d, ttl/10, ttl*98/100)}
+			d.renews = []renewStep{func(context.Context, *backend.Grant) (backend.Term, error) {
+				time.Sleep(ttl / 20)
+				return backend.Term{}, full
+			}}
+			got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x", opts...)
+			wantErr(t, got.err, dlock.ErrUnavailable, full)
+			wantAt(t, "Lock has returned", got.at.Sub(d.begun), answered+ttl, 0)
+			if owners := d.of("acquire"); owners[0].owner == owners[1].owner {
+				t.Error("the second attempt has the same owner")
+			}
+		})
+	}
 }
 
 // TestContextEndsDuringAProlongation checks the error of a Lock whose context ends while a late

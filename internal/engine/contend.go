@@ -55,7 +55,7 @@ func (e *Engine) reachFront(
 	case p.tenure != nil:
 		return p.tenure.acq, p.tenure, nil
 	case w == nil:
-		return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+		return e.newAcquisition(l, ln, wait, silence{}), nil, nil
 	}
 	ln = w.line
 	t, err := e.await(ctx, done, w)
@@ -69,22 +69,24 @@ func (e *Engine) reachFront(
 		t.acq.inheritSilence(w.joined)
 		return t.acq, nil, nil
 	case silentTurn:
-		silentSince := later(t.answered, w.joined)
-		if time.Since(silentSince) >= l.TTL {
+		answered := later(t.answered, w.joined)
+		if time.Since(answered) >= l.TTL {
 			e.mu.Lock()
 			defer e.unlock()
 			e.serve(ln, t)
 			return nil, nil, errSilent
 		}
-		return e.newAcquisition(l, ln, wait, silentSince), nil, nil
+		return e.newAcquisition(l, ln, wait, silence{answered: answered}), nil, nil
 	}
-	return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+	return e.newAcquisition(l, ln, wait, silence{}), nil, nil
 }
 
 // inheritSilence follows the transfer of a to a waiter that joined the line at that time. The
 // silence of the server goes on: the next attempt repeats those of the former waiter, and the
-// server may grant each of them. A zero answered is a poller's, which counts no silence.
+// server may grant each of them. A zero answered is a poller's, which counts no silence. Failures
+// of the former waiter are not the caller's.
 func (a *acquisition) inheritSilence(joined time.Time) {
+	a.failure = nil
 	if !a.answered.IsZero() {
 		a.answered = later(a.answered, joined)
 	}
@@ -178,10 +180,10 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 		return err
 	}
 	if waited && a.isShort(grant) {
-		failure := a.prolong(ctx, grant)
-		waited, grant = failure != nil, a.grant
+		waited = !a.prolong(ctx, grant)
+		grant = a.grant
 		if waited && l.NoRenewal && !a.isGone() { // nothing else would renew it
-			return a.prolongError(ctx, failure)
+			return a.prolongError(ctx)
 		}
 	}
 	err = a.accept(l, grant, waited, ref)
@@ -202,25 +204,27 @@ func (a *acquisition) isShort(grant *backend.Grant) bool {
 		(l.NoRenewal || lifeOf(term, l)-age < l.renewalLimit())
 }
 
-// prolong renews a grant before it is accepted, and stores it in a. It returns the reason if the
-// server has not prolonged it. That costs the hand-off one more request. A failed request is
-// repeated until the server is silent, if the lease will have no renewals. Only one late return of
-// the driver counts as a stop of the process: a driver may return too late each time.
-func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (failure error) {
+// prolong renews a grant before it is accepted, and stores it in a. It reports whether the server
+// has prolonged it; a.failure is the reason if not. That costs the hand-off one more request. A
+// failed request is repeated until the server is silent, if the lease will have no renewals. Only
+// one late return of the driver counts as a stop of the process: a driver may return too late each
+// time.
+func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (prolonged bool) {
 	a.store(grant) // a driver that panics leaves nothing locked
 	answered := a.answered
 	for failures := 0; ; failures++ {
 		err := a.prolongOnce(ctx, grant, answered)
 		if err == nil {
-			return nil
+			a.failure = nil
+			return true
 		}
-		if failure == nil || !a.engine.isOver(ctx) {
-			failure = a.engine.failureAfter(ctx, failure, err)
+		if a.failure == nil || !a.engine.isOver(ctx) {
+			a.noteFailure(ctx, err)
 		}
 		if !a.mayProlong(ctx, grant) ||
 			a.pauseWhileOpen(ctx, a.prolongPause(grant, failures)) ||
 			!a.mayProlong(ctx, grant) {
-			return failure
+			return false
 		}
 	}
 }
@@ -248,14 +252,14 @@ func (e *Engine) isOver(ctx context.Context) bool {
 	return ended(ctx) != nil || e.closing.Err() != nil
 }
 
-// prolongError returns the error of an attempt with a grant that was not prolonged because of
-// failure: another owner is needed, unless the server is silent or the caller has given up.
-func (a *acquisition) prolongError(ctx context.Context, failure error) error {
+// prolongError returns the error of an attempt with a grant that was not prolonged: another owner
+// is needed, unless the server is silent or the caller has given up.
+func (a *acquisition) prolongError(ctx context.Context) error {
 	switch {
 	case a.engine.isOver(ctx):
-		return a.interrupted(ctx, failure)
+		return a.interrupted(ctx)
 	case a.isSilent():
-		return &exhaustedError{Unavailable(failure)}
+		return &exhaustedError{Unavailable(a.failure)}
 	}
 	return errBroken
 }
@@ -341,16 +345,16 @@ func (a *acquisition) tryAgain(
 	case ln == nil:
 		return a.engine.reachFront(ctx, l, wait)
 	}
-	return a.engine.newAcquisition(l, ln, wait, a.silentSince()), nil, nil
+	return a.engine.newAcquisition(l, ln, wait, a.silenceOfLoss()), nil, nil
 }
 
-// silentSince returns when the server last answered a if a was lost because a renewal of its grant
-// had no answer or was refused, and otherwise the zero time.
-func (a *acquisition) silentSince() time.Time {
+// silenceOfLoss returns the silence in which a was lost, if a renewal of its grant had no answer or
+// was refused, and otherwise the zero silence: the server has answered.
+func (a *acquisition) silenceOfLoss() silence {
 	if a.asking == nil || !a.notProlonged {
-		return time.Time{}
+		return silence{}
 	}
-	return a.answered
+	return a.silence
 }
 
 // keepPlace backs off, and then replaces the owner of a. A context that panics costs the caller its
@@ -451,7 +455,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	grant, err := e.driver.Acquire(bound, &a.request)
 	switch {
 	case err == nil && grant != nil:
-		a.uncertain = false
+		a.uncertain, a.failure = false, nil
 		return grant, nil
 	case err == nil:
 		err = ErrNothing
@@ -504,20 +508,19 @@ func (a *acquisition) requestUntilGranted(
 	ctx, stop := a.engine.WhileOpen(ctx)
 	defer stop()
 	var pace pacer
-	var failure error // of the requests since the last answer
 	for {
 		if busy, ok := errors.AsType[*backend.Busy](err); ok {
-			a.answered, failure = time.Now(), nil
+			a.silence = silence{answered: time.Now()}
 			grant, err = a.wait(ctx, busy, &pace)
 			waited = grant != nil
 		} else {
 			if ended(ctx) == nil {
-				failure = a.engine.failureAfter(ctx, failure, err)
+				a.noteFailure(ctx, err)
 			}
-			err = a.pauseAfter(ctx, err, failure, &pace)
+			err = a.pauseAfter(ctx, err, &pace)
 		}
 		if grant == nil && ended(ctx) != nil {
-			return nil, false, a.interrupted(ctx, failure)
+			return nil, false, a.interrupted(ctx)
 		}
 		if err == nil && grant == nil {
 			grant, err = a.attempt(ctx)
@@ -535,13 +538,13 @@ func (a *acquisition) requestUntilGranted(
 }
 
 // interrupted returns the error of a Lock with a context that has ended or a client that was
-// closed. If the server did not answer, the error wraps failure, the reason.
-func (a *acquisition) interrupted(ctx context.Context, failure error) error {
+// closed. If the server did not answer, the error wraps the reason.
+func (a *acquisition) interrupted(ctx context.Context) error {
 	err := ContextError(ctx)
 	if a.engine.closing.Err() != nil {
 		err = backend.ErrClosed
-	} else if errors.Is(failure, backend.ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", err, failure)
+	} else if errors.Is(a.failure, backend.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", err, a.failure)
 	}
 	if a.uncertain {
 		return Uncertain(err)
@@ -549,27 +552,27 @@ func (a *acquisition) interrupted(ctx context.Context, failure error) error {
 	return err
 }
 
-// failureAfter returns the reason for the silence of a server if another request failed with err
-// after earlier ones had failed because of failure. The last attempt may be too short for an
-// answer, so a missing answer does not hide an earlier refusal.
-func (e *Engine) failureAfter(ctx context.Context, failure, err error) error {
+// noteFailure sets the reason for the silence of the server after a request that failed with err.
+// The last attempt may be too short for an answer, so a missing answer does not hide an earlier
+// refusal.
+func (a *acquisition) noteFailure(ctx context.Context, err error) {
 	switch {
-	case failure == nil || !errors.Is(err, context.DeadlineExceeded):
-		return e.Unanswered(ctx, err)
-	case errors.Is(failure, errNoAnswer):
-		return failure
+	case a.failure == nil || !errors.Is(err, context.DeadlineExceeded):
+		a.failure = a.engine.Unanswered(ctx, err)
+	case !errors.Is(a.failure, errNoAnswer):
+		a.failure = fmt.Errorf("%w: %w, after: %w",
+			backend.ErrUnavailable, errNoAnswer, a.failure)
 	}
-	return fmt.Errorf("%w: %w, after: %w", backend.ErrUnavailable, errNoAnswer, failure)
 }
 
 // pauseAfter backs off after an attempt that failed with err. It returns nil if another attempt may
-// succeed, and the error to give up with otherwise: failure is the reason for a silence.
-func (a *acquisition) pauseAfter(ctx context.Context, err, failure error, pace *pacer) error {
+// succeed, and the error to give up with otherwise.
+func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) error {
 	if isFinal(err) {
 		return err
 	}
 	if a.pause(ctx, pace.next(minRetryPause, min(a.lock.MaxPause(), maxRetryPause))) {
-		return &exhaustedError{Unavailable(failure)}
+		return &exhaustedError{Unavailable(a.failure)}
 	}
 	return nil
 }

@@ -501,8 +501,8 @@ var coreMutants = []mutant{
 		guard: "a silence outlasts a lost grant", file: "internal/engine/contend.go",
 		without: "a waiter whose answers are late keeps the lock for another TTL",
 		edits: []edit{{
-			old: "a.silentSince()), nil, nil",
-			new: "time.Time{}), nil, nil",
+			old: "a.silenceOfLoss()), nil, nil",
+			new: "silence{}), nil, nil",
 		}},
 		pkg: ".", test: "TestLateGrantIsNotKept",
 	},
@@ -567,6 +567,15 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestRefusedRenewalIsTheCause",
 	},
 	{
+		guard: "another owner keeps the cause", file: "internal/engine/contend.go",
+		without: "the error of Lock says that a server did not answer that has refused renewals",
+		edits: []edit{{
+			old: "a.silenceOfLoss()), nil, nil",
+			new: "silence{answered: a.silenceOfLoss().answered}), nil, nil",
+		}},
+		pkg: ".", test: "TestRefusalIsTheCauseAfterALoss",
+	},
+	{
 		guard: "an end during a renewal has its cause", file: "internal/engine/contend.go",
 		without: "the error of Lock does not say that the outcome is unknown",
 		edits: []edit{{
@@ -603,8 +612,8 @@ var coreMutants = []mutant{
 		guard: "a short attempt does not hide the cause", file: "internal/engine/contend.go",
 		without: "Lock on a full server says that it did not answer",
 		edits: []edit{{
-			old: "case failure == nil || !errors.Is(err, context.DeadlineExceeded):",
-			new: "case true || failure == nil:",
+			old: "case a.failure == nil || !errors.Is(err, context.DeadlineExceeded):",
+			new: "case true || a.failure == nil:",
 		}},
 		pkg: ".", test: "TestShortAttemptDoesNotHideTheCause",
 	},
@@ -612,9 +621,9 @@ var coreMutants = []mutant{
 		guard: "a silence is ErrUnavailable", file: "internal/engine/contend.go",
 		without: "the error of a Lock does not say that the server was silent",
 		edits: []edit{{
-			old: "return fmt.Errorf(\"%w: %w, after: %w\", backend.ErrUnavailable, errNoAnswer, " +
-				"failure)",
-			new: "return failure",
+			old: "a.failure = fmt.Errorf(\"%w: %w, after: %w\",\n" +
+				"\t\t\tbackend.ErrUnavailable, errNoAnswer, a.failure)",
+			new: "_ = fmt.Sprint()",
 		}},
 		pkg: ".", test: "TestContextEndsDuringASilence",
 	},
