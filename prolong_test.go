@@ -332,3 +332,34 @@ func TestLateDriverEndsTheSilenceOnce(t *testing.T) {
 		wantAt(t, "Lock has returned", got.at.Sub(d.begun), 2*(ttl+late), 0)
 	})
 }
+
+// TestNoOwnerAfterTheSilence loses a few grants in a row, and then one whose renewal the server
+// refuses late. The silence ends during the backoff that follows. No request is sent after it, and
+// the error of Lock has the reason of the refusal.
+func TestNoOwnerAfterTheSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, losses = 3 * time.Second, 8
+		full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+		d := newScript()
+		var answered time.Time
+		d.acquires = repeat(losses+1, acquireStep(
+			func(context.Context, *backend.Request) (*backend.Grant, error) {
+				answered = time.Now()
+				return nil, &backend.Busy{Queued: true}
+			},
+		))
+		d.waits = repeat(losses+1, waitGrants(d, ttl*3/10, ttl*2/3))
+		d.renews = append(repeat(losses, renewFails(backend.ErrLost)),
+			func(context.Context, *backend.Grant) (backend.Term, error) {
+				time.Sleep(ttl * 65 / 100)
+				return backend.Term{}, full
+			})
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x")
+		wantErr(t, got.err, dlock.ErrUnavailable, full)
+		if n := len(d.of("acquire")); n != losses+1 {
+			t.Errorf("%d attempts, want %d", n, losses+1)
+		}
+		wantAt(t, "Lock has returned", got.at.Sub(answered), ttl, 0)
+	})
+}

@@ -325,11 +325,20 @@ func (a *acquisition) undo() {
 	a.giveUp(false)
 }
 
-// pauseAfterLoss backs off if grants keep being lost before their waiter has them.
-func (e *Engine) pauseAfterLoss(ctx context.Context, l *Lock, losses int) {
+// pauseAfterLoss backs off if grants keep being lost before their waiter has them. It reports
+// whether the server is silent now, which ends the pause.
+func (a *acquisition) pauseAfterLoss(ctx context.Context, l *Lock, losses int) (silent bool) {
+	var d time.Duration
 	if losses > 0 {
-		e.Pause(ctx, losses-1, l.MaxPause())
+		d = jittered(backoff(losses-1, l.MaxPause()))
 	}
+	switch {
+	case !a.silenceOfLoss().answered.IsZero():
+		return a.pauseWhileOpen(ctx, d)
+	case d > 0:
+		a.engine.pauseFor(ctx, d)
+	}
+	return false
 }
 
 // tryAgain follows the loss of a, or of its tenure t, before the caller had a lease. losses is the
@@ -357,18 +366,20 @@ func (a *acquisition) silenceOfLoss() silence {
 	return a.silence
 }
 
-// keepPlace backs off, and then replaces the owner of a. A context that panics costs the caller its
-// place at the front of the line, but does not keep it occupied.
+// keepPlace backs off, and then replaces the owner of a unless the server is silent. A context that
+// panics costs the caller its place at the front of the line, but does not keep it occupied.
 func (a *acquisition) keepPlace(
 	ctx context.Context, t *tenure, l *Lock, wait bool, losses int,
 ) (ln *line, err error) {
 	err = errAborted // unless the context returns
 	defer func() { ln, err = a.replaceOwner(t, err) }()
-	a.engine.pauseAfterLoss(ctx, l, losses)
-	if ended(ctx) != nil {
+	silent := a.pauseAfterLoss(ctx, l, losses)
+	switch {
+	case ended(ctx) != nil:
 		return nil, ContextError(ctx)
-	}
-	if !wait {
+	case silent:
+		return nil, &exhaustedError{Unavailable(a.failure)}
+	case !wait:
 		return nil, errTakenBack
 	}
 	return nil, nil
@@ -378,6 +389,7 @@ func (a *acquisition) keepPlace(
 // or nil if it has no such place. If the caller gives up because of err, its place is free.
 func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 	e := a.engine
+	_, isSilent := err.(*exhaustedError) //nolint:errorlint // keepPlace does not wrap it
 	e.mu.Lock()
 	defer e.unlock()
 	ln := a.takePlace(t)
@@ -385,10 +397,10 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 		a.cleanUp()
 	}
 	if e.closing.Err() != nil {
-		err = backend.ErrClosed
+		err, isSilent = backend.ErrClosed, false
 	}
 	if err != nil {
-		e.serve(ln, turn{kind: requestTurn})
+		e.serve(ln, a.nextTurn(isSilent))
 		return nil, err
 	}
 	return ln, nil
@@ -400,15 +412,19 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 // an acquisition does not pass to the next waiter, and neither does a grant that was found
 // unusable. e.mu must be held.
 func (a *acquisition) giveUp(isSilent bool) {
-	t := turn{kind: requestTurn}
-	if isSilent {
-		t = turn{kind: silentTurn, answered: a.answered}
-	}
-	if t.kind == requestTurn && a.grant == nil && a.hasTraces() && a.transferEntry() {
+	if !isSilent && a.grant == nil && a.hasTraces() && a.transferEntry() {
 		return
 	}
-	a.leave(t)
+	a.leave(a.nextTurn(isSilent))
 	a.cleanUp()
+}
+
+// nextTurn returns what the next waiter of the line receives if a gives up.
+func (a *acquisition) nextTurn(isSilent bool) turn {
+	if isSilent {
+		return turn{kind: silentTurn, answered: a.answered}
+	}
+	return turn{kind: requestTurn}
 }
 
 // hasTraces reports whether the requests of a may have left something on the server. e.mu must be
@@ -484,7 +500,7 @@ func (a *acquisition) isSilent() bool { return time.Since(a.answered) >= a.lock.
 // discountStop lets the silence of the server begin now if the process was stopped meanwhile: what
 // began then, and should have taken d at most, has taken much longer.
 func (a *acquisition) discountStop(began time.Time, d time.Duration) {
-	if time.Since(began) > max(d, 0)+a.lock.requestLimit()/gracePart {
+	if time.Since(began) > d+a.lock.requestLimit()/gracePart {
 		a.answered = time.Now()
 	}
 }

@@ -57,8 +57,8 @@ var coreMutants = []mutant{
 		edits: []edit{{
 			old: "	err = errAborted // unless the context returns\n" +
 				"	defer func() { ln, err = a.replaceOwner(t, err) }()\n" +
-				"	a.engine.pauseAfterLoss(ctx, l, losses)\n",
-			new: "	a.engine.pauseAfterLoss(ctx, l, losses)\n	_ = ended(ctx)\n" +
+				"	silent := a.pauseAfterLoss(ctx, l, losses)\n",
+			new: "	silent := a.pauseAfterLoss(ctx, l, losses)\n	_ = ended(ctx)\n" +
 				"	defer func() { ln, err = a.replaceOwner(t, err) }()\n",
 		}},
 		pkg: ".", test: "TestPanicAfterALossFreesThePlace",
@@ -552,12 +552,6 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestPauseEndsWithTheTerm",
 	},
 	{
-		guard: "a silence is not counted twice", file: "internal/engine/contend.go",
-		without: "an attempt without time for an answer counts as a stop of the process",
-		edits:   []edit{{old: "> max(d, 0)+", new: "> d+"}},
-		pkg:     ".", test: "TestSilenceIsNotCountedTwice",
-	},
-	{
 		guard: "a refused renewal is the cause", file: "internal/engine/contend.go",
 		without: "the error of Lock says that a server did not answer that has refused renewals",
 		edits: []edit{{
@@ -574,6 +568,24 @@ var coreMutants = []mutant{
 			new: "silence{answered: a.silenceOfLoss().answered}), nil, nil",
 		}},
 		pkg: ".", test: "TestRefusalIsTheCauseAfterALoss",
+	},
+	{
+		guard: "no owner follows the silence", file: "internal/engine/contend.go",
+		without: "a Lock whose grants keep being lost gives up late, and sends a useless request",
+		edits: []edit{{
+			old: "	case silent:\n		return nil, &exhaustedError",
+			new: "	case silent && false:\n		return nil, &exhaustedError",
+		}},
+		pkg: ".", test: "TestNoOwnerAfterTheSilence",
+	},
+	{
+		guard: "a pause after a loss ends with the silence", file: "internal/engine/contend.go",
+		without: "a Lock whose grants keep being lost gives up late",
+		edits: []edit{{
+			old: "		return a.pauseWhileOpen(ctx, d)\n	case d > 0:",
+			new: "		a.engine.pauseFor(ctx, d)\n		return a.isSilent()\n	case d > 0:",
+		}},
+		pkg: ".", test: "TestNoOwnerAfterTheSilence",
 	},
 	{
 		guard: "an end during a renewal has its cause", file: "internal/engine/contend.go",
