@@ -363,3 +363,42 @@ func TestNoOwnerAfterTheSilence(t *testing.T) {
 		wantAt(t, "Lock has returned", got.at.Sub(answered), ttl, 0)
 	})
 }
+
+// TestNextWaiterHasTheCauseOfTheSilence has a server that refuses the renewals of a late grant for
+// a TTL. The error of the next waiter names the refusal, although that waiter sends no request or
+// has no answer.
+func TestNextWaiterHasTheCauseOfTheSilence(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		joins time.Duration
+		text  string
+	}{
+		"no request": {0, "another Lock of this client has tried for a TTL: "},
+		"no answer":  {time.Second, "no answer in time, after: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const ttl = 3 * time.Second
+				full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+				d := newScript()
+				lateGrant(d, ttl, renewFails(full))
+				c := open(t, d, dlock.WithTTL(ttl), dlock.WithoutRenewal())
+				first := lockBehind(t.Context(), c, "x")
+				synctest.Wait()
+				time.Sleep(test.joins)
+				second := queueUp(t, c, "x", 2)
+				wantErr(t, (<-first).err, full)
+				for _, waiter := range second {
+					got := <-waiter
+					wantErr(t, got.err, dlock.ErrUnavailable, full)
+					if !strings.Contains(got.err.Error(), test.text) {
+						t.Errorf("the error is %v, want %q in it", got.err, test.text)
+					}
+					wantAt(t, "the waiter gave up", got.at.Sub(d.begun), test.joins+ttl, 0)
+					test.text = "another Lock of this client has tried for a TTL: "
+				}
+			})
+		})
+	}
+}

@@ -69,14 +69,14 @@ func (e *Engine) reachFront(
 		t.acq.inheritSilence(w.joined)
 		return t.acq, nil, nil
 	case silentTurn:
-		answered := later(t.answered, w.joined)
-		if time.Since(answered) >= l.TTL {
+		s := silence{later(t.silence.answered, w.joined), t.silence.failure}
+		if time.Since(s.answered) >= l.TTL {
 			e.mu.Lock()
 			defer e.unlock()
 			e.serve(ln, t)
-			return nil, nil, errSilent
+			return nil, nil, silentError(s.failure)
 		}
-		return e.newAcquisition(l, ln, wait, silence{answered: answered}), nil, nil
+		return e.newAcquisition(l, ln, wait, s), nil, nil
 	}
 	return e.newAcquisition(l, ln, wait, silence{}), nil, nil
 }
@@ -422,7 +422,8 @@ func (a *acquisition) giveUp(isSilent bool) {
 // nextTurn returns what the next waiter of the line receives if a gives up.
 func (a *acquisition) nextTurn(isSilent bool) turn {
 	if isSilent {
-		return turn{kind: silentTurn, answered: a.answered}
+		s := a.silence
+		return turn{kind: silentTurn, silence: &s}
 	}
 	return turn{kind: requestTurn}
 }

@@ -570,6 +570,15 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestRefusalIsTheCauseAfterALoss",
 	},
 	{
+		guard: "the next waiter has the cause", file: "internal/engine/contend.go",
+		without: "a waiter says that a server did not answer that has refused renewals",
+		edits: []edit{{
+			old: "silence{later(t.silence.answered, w.joined), t.silence.failure}",
+			new: "silence{later(t.silence.answered, w.joined), errNoAnswer}",
+		}},
+		pkg: ".", test: "TestNextWaiterHasTheCauseOfTheSilence",
+	},
+	{
 		guard: "no owner follows the silence", file: "internal/engine/contend.go",
 		without: "a Lock whose grants keep being lost gives up late, and sends a useless request",
 		edits: []edit{{
@@ -1302,7 +1311,7 @@ var coreMutants = []mutant{
 	{
 		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",
 		without: "a waiter with a long TTL gives up after the short TTL of the waiter before it",
-		edits:   []edit{{old: "later(t.answered, w.joined)", new: "w.joined"}},
+		edits:   []edit{{old: "later(t.silence.answered, w.joined)", new: "w.joined"}},
 		pkg:     ".", test: "TestSilenceBeginsWithTheLastAnswer",
 	},
 	{
