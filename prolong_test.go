@@ -402,3 +402,75 @@ func TestNextWaiterHasTheCauseOfTheSilence(t *testing.T) {
 		})
 	}
 }
+
+// TestEndOfALateRenewal checks the error of a Lock that ends while it renews a late grant, whose
+// time is then over. Without an answer to the renewal the outcome is unknown.
+func TestEndOfALateRenewal(t *testing.T) {
+	t.Parallel()
+	refuses := func(ctx context.Context, _ *backend.Grant) (backend.Term, error) {
+		<-ctx.Done()
+		return backend.Term{}, errUnavailable
+	}
+	for name, test := range map[string]struct {
+		renewal renewStep
+		closes  bool
+		want    []error
+	}{
+		"no answer": {renewHangs, false, []error{context.DeadlineExceeded, dlock.ErrUncertain}},
+		"closed":    {renewHangs, true, []error{dlock.ErrClosed, dlock.ErrUncertain}},
+		"refused":   {refuses, false, []error{context.DeadlineExceeded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const ttl, ends = 3 * time.Second, time.Second / 2
+				d := newScript()
+				d.acquires = []acquireStep{busy(backend.Busy{Queued: true})}
+				d.waits = []waitStep{waitGrants(d, 0, ttl*95/100)}
+				d.renews = []renewStep{test.renewal}
+				c := open(t, d, dlock.WithTTL(ttl))
+				ctx, cancel := context.WithTimeout(t.Context(), ends)
+				defer cancel()
+				if test.closes {
+					ctx = t.Context()
+					time.AfterFunc(ends, func() { _ = c.Close() })
+				}
+				_, err := c.Lock(ctx, "x")
+				wantErr(t, err, test.want...)
+				if name == "refused" && errors.Is(err, dlock.ErrUncertain) {
+					t.Errorf("the error is %v, but the server refused the request", err)
+				}
+			})
+		})
+	}
+}
+
+// TestLossAfterARefusedLateRenewal has a late grant that the server refuses to renew before Lock
+// returns the lease. If no later renewal has an answer, the reason of the loss is that refusal. If
+// one succeeds, it is not.
+func TestLossAfterARefusedLateRenewal(t *testing.T) {
+	t.Parallel()
+	for _, succeeds := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const text = "the last renewal failed: dlock: backend unavailable: the disk is full"
+			full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+			d := newScript()
+			d.acquires = []acquireStep{busy(backend.Busy{Queued: true})}
+			d.waits = []waitStep{waitGrants(d, 0, ttl*8/10)}
+			d.renews = []renewStep{renewFails(full)}
+			var opts []dlock.Option
+			if succeeds {
+				opts = append(opts, dlock.WithoutRenewal())
+			} else {
+				d.renews = append(d.renews, repeat(9, renewStep(renewHangs))...)
+			}
+			lease := takes(t, open(t, d, dlock.WithTTL(ttl)), "x", opts...)
+			<-lease.Lost()
+			err := lease.Err()
+			wantErr(t, err, dlock.ErrLost)
+			if has := strings.Contains(err.Error(), text); has == succeeds {
+				t.Errorf("succeeds: %t: the reason is %v", succeeds, err)
+			}
+		})
+	}
+}

@@ -292,6 +292,7 @@ func (a *acquisition) prolongOnce(
 		a.onLost(r.loss)
 		return r.loss
 	case r.err != nil:
+		a.noteOverdue(r.late)
 		return r.err
 	case term.Sent.Before(grant.Term.Sent):
 		return errOldTerm
@@ -314,7 +315,14 @@ func (a *acquisition) prolongLimit(grant *backend.Grant, now time.Time) time.Dur
 func (a *acquisition) store(grant *backend.Grant) {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	a.grant, a.term, a.repeat = grant, grant.Term, a.attempted
+	a.grant, a.term, a.repeat, a.overdue = grant, grant.Term, a.attempted, nil
+}
+
+// noteOverdue stores the reason of a loss if no later renewal succeeds.
+func (a *acquisition) noteOverdue(reason error) {
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	a.overdue = reason
 }
 
 // undo cleans up an attempt of a driver that did not return. No waiter repeats it.
@@ -375,6 +383,8 @@ func (a *acquisition) keepPlace(
 	defer func() { ln, err = a.replaceOwner(t, err) }()
 	silent := a.pauseAfterLoss(ctx, l, losses)
 	switch {
+	case ended(ctx) != nil && t == nil:
+		return nil, a.interrupted(ctx)
 	case ended(ctx) != nil:
 		return nil, ContextError(ctx)
 	case silent:
@@ -398,6 +408,9 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 	}
 	if e.closing.Err() != nil {
 		err, isSilent = backend.ErrClosed, false
+		if t == nil && a.uncertain {
+			err = Uncertain(err)
+		}
 	}
 	if err != nil {
 		e.serve(ln, a.nextTurn(isSilent))

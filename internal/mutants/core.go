@@ -606,6 +606,42 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestContextEndsDuringAProlongation",
 	},
 	{
+		guard: "an end after a late renewal is uncertain", file: "internal/engine/contend.go",
+		without: "the error of Lock does not say that the outcome is unknown",
+		edits: []edit{{
+			old: "case ended(ctx) != nil && t == nil:",
+			new: "case false && t == nil:",
+		}},
+		pkg: ".", test: "TestEndOfALateRenewal",
+	},
+	{
+		guard: "Close during a late renewal is uncertain", file: "internal/engine/contend.go",
+		without: "the error of Lock does not say that the outcome is unknown",
+		edits: []edit{{
+			old: "if t == nil && a.uncertain {",
+			new: "if false {",
+		}},
+		pkg: ".", test: "TestEndOfALateRenewal",
+	},
+	{
+		guard: "a loss has the refusal of a late renewal", file: "internal/engine/contend.go",
+		without: "the reason of a loss does not say that the server refused to renew the grant",
+		edits: []edit{{
+			old: "		a.noteOverdue(r.late)\n",
+			new: "",
+		}},
+		pkg: ".", test: "TestLossAfterARefusedLateRenewal",
+	},
+	{
+		guard: "a success ends an earlier refusal", file: "internal/engine/contend.go",
+		without: "the reason of a loss is a refusal, although a later renewal succeeded",
+		edits: []edit{{
+			old: "grant.Term, a.attempted, nil\n",
+			new: "grant.Term, a.attempted, a.overdue\n",
+		}},
+		pkg: ".", test: "TestLossAfterARefusedLateRenewal",
+	},
+	{
 		guard: "an error that panics costs one renewal", file: "internal/engine/contend.go",
 		without: "an error of the driver ends the goroutine of the user",
 		edits: []edit{{
