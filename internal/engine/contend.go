@@ -183,7 +183,7 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 		waited = !a.prolong(ctx, grant)
 		grant = a.grant
 		if waited && l.NoRenewal && !a.isGone() { // nothing else would renew it
-			return a.prolongError(ctx)
+			return errBroken
 		}
 	}
 	err = a.accept(l, grant, waited, ref)
@@ -250,18 +250,6 @@ func (a *acquisition) mayProlong(ctx context.Context, grant *backend.Grant) bool
 // isOver reports whether ctx has ended or Close has begun.
 func (e *Engine) isOver(ctx context.Context) bool {
 	return ended(ctx) != nil || e.closing.Err() != nil
-}
-
-// prolongError returns the error of an attempt with a grant that was not prolonged: another owner
-// is needed, unless the server is silent or the caller has given up.
-func (a *acquisition) prolongError(ctx context.Context) error {
-	switch {
-	case a.engine.isOver(ctx):
-		return a.interrupted(ctx)
-	case a.isSilent():
-		return &exhaustedError{Unavailable(a.failure)}
-	}
-	return errBroken
 }
 
 // isGone reports whether the server has reported the loss of a.

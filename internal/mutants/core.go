@@ -555,8 +555,8 @@ var coreMutants = []mutant{
 		guard: "a refused renewal is the cause", file: "internal/engine/contend.go",
 		without: "the error of Lock says that a server did not answer that has refused renewals",
 		edits: []edit{{
-			old: "case a.isSilent():\n\t\treturn &exhaustedError",
-			new: "case false:\n\t\treturn &exhaustedError",
+			old: "return nil, &exhaustedError{Unavailable(a.failure)}",
+			new: "return nil, &exhaustedError{Unavailable(errNoAnswer)}",
 		}},
 		pkg: ".", test: "TestRefusedRenewalIsTheCause",
 	},
@@ -600,19 +600,10 @@ var coreMutants = []mutant{
 		guard: "an end during a renewal has its cause", file: "internal/engine/contend.go",
 		without: "the error of Lock does not say that the outcome is unknown",
 		edits: []edit{{
-			old: "case a.engine.isOver(ctx):\n\t\treturn a.inter",
-			new: "case false:\n\t\treturn a.inter",
-		}},
-		pkg: ".", test: "TestContextEndsDuringAProlongation",
-	},
-	{
-		guard: "an end after a late renewal is uncertain", file: "internal/engine/contend.go",
-		without: "the error of Lock does not say that the outcome is unknown",
-		edits: []edit{{
 			old: "case ended(ctx) != nil && t == nil:",
 			new: "case false && t == nil:",
 		}},
-		pkg: ".", test: "TestEndOfALateRenewal",
+		pkg: ".", test: "TestContextEndsDuringAProlongation",
 	},
 	{
 		guard: "Close during a late renewal is uncertain", file: "internal/engine/contend.go",
