@@ -396,7 +396,9 @@ type reporting struct {
 func (r *reporting) ReleaseThen(ctx context.Context, g *backend.Grant, sent func()) error {
 	sent()
 	sent()
+	r.mu.Lock()
 	r.sent = append(r.sent, sent)
+	r.mu.Unlock()
 	return r.Release(ctx, g)
 }
 

@@ -51,30 +51,36 @@ type acquisition struct {
 // asking is what an acquisition needs until it is granted: a process may hold many locks. The
 // goroutine that acquires owns it while the state is requesting. busy has the driver's position in
 // the server's queue. attempted means that a request may still be executed, so that a release has
-// to be repeated. answered is when the silence of the server began: after one TTL of it, a waiter
-// gives up.
+// to be repeated.
 type asking struct {
+	silence
 	request      backend.Request
 	busy         *backend.Busy // the newest answer of that kind
-	answered     time.Time     // when the server last answered, or should have
 	attempted    bool          // the outcome of a request is unknown
 	uncertain    bool          // the same for a request since the last answer
 	requested    bool          // firstBound is used
-	notProlonged bool          // the last renewal of a late grant failed: see silentSince
+	notProlonged bool          // the last renewal of a late grant failed: see silenceOfLoss
 	firstBound   bound.Bound   // of the first attempt
 }
 
-// newAcquisition makes an acquisition with a new owner at the front of ln. answered is when the
-// server last answered the line, or should have. It sends nothing. Request.Lost is set from the
-// first request on, because the server may report a loss before the driver has returned the grant:
-// checkGrant refuses such a grant.
-func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, answered time.Time) *acquisition {
+// silence is a time in which the server does not answer. A request that it did not execute counts
+// as one without an answer. After one TTL of it, a waiter gives up.
+type silence struct {
+	answered time.Time // when the server last answered, or should have
+	failure  error     // of the requests since then; nil: none has failed
+}
+
+// newAcquisition makes an acquisition with a new owner at the front of ln. s is the silence of the
+// server until now. It sends nothing. Request.Lost is set from the first request on, because the
+// server may report a loss before the driver has returned the grant: checkGrant refuses such a
+// grant.
+func (e *Engine) newAcquisition(l *Lock, ln *line, wait bool, s silence) *acquisition {
 	var bits [16]byte
 	_, _ = rand.Read(bits[:]) // never fails, by its documentation
 	var owner [2 * len(bits)]byte
 	hex.Encode(owner[:], bits[:])
 	a := &acquisition{
-		engine: e, lock: l, line: ln, mode: l.mode(), asking: &asking{answered: answered},
+		engine: e, lock: l, line: ln, mode: l.mode(), asking: &asking{silence: s},
 	}
 	a.request = backend.Request{
 		Key: l.Key, Owner: string(owner[:]), TTL: l.TTL + l.LockDelay, Mode: l.mode(),

@@ -46,9 +46,8 @@ type round struct {
 //
 // A call waits for another lock in three cases: its first request has found that lock taken, an
 // attempt for it had no answer, or patience rounds in a row have failed there, because the lock is
-// held for long. If the next round
-// fails, the call returns to its lowest lock. So a queue of such calls loses calls faster than it
-// gains them.
+// held for long. If the next round fails, the call returns to its lowest lock. So a queue of such
+// calls loses calls faster than it gains them.
 func (e *Engine) AcquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (failed int, _ error) {
 	returned := false
 	defer func() {

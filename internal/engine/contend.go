@@ -55,7 +55,7 @@ func (e *Engine) reachFront(
 	case p.tenure != nil:
 		return p.tenure.acq, p.tenure, nil
 	case w == nil:
-		return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+		return e.newAcquisition(l, ln, wait, silence{}), nil, nil
 	}
 	ln = w.line
 	t, err := e.await(ctx, done, w)
@@ -69,22 +69,24 @@ func (e *Engine) reachFront(
 		t.acq.inheritSilence(w.joined)
 		return t.acq, nil, nil
 	case silentTurn:
-		silentSince := later(t.answered, w.joined)
-		if time.Since(silentSince) >= l.TTL {
+		s := silence{later(t.silence.answered, w.joined), t.silence.failure}
+		if time.Since(s.answered) >= l.TTL {
 			e.mu.Lock()
 			defer e.unlock()
 			e.serve(ln, t)
-			return nil, nil, errSilent
+			return nil, nil, silentError(s.failure)
 		}
-		return e.newAcquisition(l, ln, wait, silentSince), nil, nil
+		return e.newAcquisition(l, ln, wait, s), nil, nil
 	}
-	return e.newAcquisition(l, ln, wait, time.Time{}), nil, nil
+	return e.newAcquisition(l, ln, wait, silence{}), nil, nil
 }
 
 // inheritSilence follows the transfer of a to a waiter that joined the line at that time. The
 // silence of the server goes on: the next attempt repeats those of the former waiter, and the
-// server may grant each of them. A zero answered is a poller's, which counts no silence.
+// server may grant each of them. A zero answered is a poller's, which counts no silence. Failures
+// of the former waiter are not the caller's.
 func (a *acquisition) inheritSilence(joined time.Time) {
+	a.failure = nil
 	if !a.answered.IsZero() {
 		a.answered = later(a.answered, joined)
 	}
@@ -178,10 +180,10 @@ func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *
 		return err
 	}
 	if waited && a.isShort(grant) {
-		failure := a.prolong(ctx, grant)
-		waited, grant = failure != nil, a.grant
+		waited = !a.prolong(ctx, grant)
+		grant = a.grant
 		if waited && l.NoRenewal && !a.isGone() { // nothing else would renew it
-			return a.prolongError(ctx, failure)
+			return errBroken
 		}
 	}
 	err = a.accept(l, grant, waited, ref)
@@ -202,25 +204,42 @@ func (a *acquisition) isShort(grant *backend.Grant) bool {
 		(l.NoRenewal || lifeOf(term, l)-age < l.renewalLimit())
 }
 
-// prolong renews a grant before it is accepted, and stores it in a. It returns the reason if the
-// server has not prolonged it. That costs the hand-off one more request. A failed request is
-// repeated until the server is silent, if the lease will have no renewals.
-func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (failure error) {
+// prolong renews a grant before it is accepted, and stores it in a. It reports whether the server
+// has prolonged it; a.failure is the reason if not. That costs the hand-off one more request. A
+// failed request is repeated until the server is silent, if the lease will have no renewals. Only
+// one late return of the driver counts as a stop of the process: a driver may return too late each
+// time.
+func (a *acquisition) prolong(ctx context.Context, grant *backend.Grant) (prolonged bool) {
 	a.store(grant) // a driver that panics leaves nothing locked
+	answered := a.answered
 	for failures := 0; ; failures++ {
-		err := a.prolongOnce(ctx, grant)
+		err := a.prolongOnce(ctx, grant, answered)
 		if err == nil {
-			return nil
+			a.failure = nil
+			return true
 		}
-		if failure == nil || !a.engine.isOver(ctx) {
-			failure = a.engine.failureAfter(ctx, failure, err)
+		if a.failure == nil || !a.engine.isOver(ctx) {
+			a.noteFailure(ctx, err)
 		}
 		if !a.mayProlong(ctx, grant) ||
-			a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause()))) ||
+			a.pauseWhileOpen(ctx, a.prolongPause(grant, failures)) ||
 			!a.mayProlong(ctx, grant) {
-			return failure
+			return false
 		}
 	}
+}
+
+// prolongPause is the pause of prolong after a number of earlier failures. If no request could
+// follow it, because the term would be almost over, it ends with the term: until then the server
+// keeps the lock for this grant.
+func (a *acquisition) prolongPause(grant *backend.Grant, failures int) time.Duration {
+	d := jittered(backoff(failures, min(a.lock.MaxPause(), maxRetryPause)))
+	term := grant.Term
+	rest := term.TTL - elapsed(term.Sent, a.engine.now())
+	if d >= rest-margin(term.TTL) {
+		return min(rest, maxRetryPause)
+	}
+	return d
 }
 
 // mayProlong reports whether another request of prolong may begin.
@@ -233,18 +252,6 @@ func (e *Engine) isOver(ctx context.Context) bool {
 	return ended(ctx) != nil || e.closing.Err() != nil
 }
 
-// prolongError returns the error of an attempt with a grant that was not prolonged because of
-// failure: another owner is needed, unless the server is silent or the caller has given up.
-func (a *acquisition) prolongError(ctx context.Context, failure error) error {
-	switch {
-	case a.engine.isOver(ctx):
-		return a.interrupted(ctx, failure)
-	case a.isSilent():
-		return &exhaustedError{Unavailable(failure)}
-	}
-	return errBroken
-}
-
 // isGone reports whether the server has reported the loss of a.
 func (a *acquisition) isGone() bool {
 	a.engine.mu.Lock()
@@ -252,22 +259,28 @@ func (a *acquisition) isGone() bool {
 	return a.reason != nil
 }
 
-// prolongOnce is one request of prolong.
-func (a *acquisition) prolongOnce(ctx context.Context, grant *backend.Grant) error {
+// prolongOnce is one request of prolong, which began when the server had last answered at the time
+// answered.
+func (a *acquisition) prolongOnce(
+	ctx context.Context, grant *backend.Grant, answered time.Time,
+) error {
 	e, now := a.engine, time.Now()
 	limit := a.prolongLimit(grant, now)
 	bound := bound.From(ctx, now, limit).EndWith(e.closing)
 	defer bound.Cancel()
 	term, err := e.driver.Renew(bound, grant)
-	r := read(err, errGoneAtRenewal)
+	r := newAnswer(term, err, alone)
 	a.notProlonged = r.err != nil && r.loss == nil
 	a.uncertain = a.notProlonged && (r.isUnknown || a.uncertain && !IsDefinite(r.err))
-	a.discountStop(now, limit)
+	if a.answered.Equal(answered) { // no stop is discounted yet
+		a.discountStop(now, limit)
+	}
 	switch {
 	case r.loss != nil:
 		a.onLost(r.loss)
 		return r.loss
 	case r.err != nil:
+		a.noteOverdue(r.late)
 		return r.err
 	case term.Sent.Before(grant.Term.Sent):
 		return errOldTerm
@@ -290,7 +303,14 @@ func (a *acquisition) prolongLimit(grant *backend.Grant, now time.Time) time.Dur
 func (a *acquisition) store(grant *backend.Grant) {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	a.grant, a.term, a.repeat = grant, grant.Term, a.attempted
+	a.grant, a.term, a.repeat, a.overdue = grant, grant.Term, a.attempted, nil
+}
+
+// noteOverdue stores the reason of a loss if no later renewal succeeds.
+func (a *acquisition) noteOverdue(reason error) {
+	a.engine.mu.Lock()
+	defer a.engine.unlock()
+	a.overdue = reason
 }
 
 // undo cleans up an attempt of a driver that did not return. No waiter repeats it.
@@ -301,11 +321,20 @@ func (a *acquisition) undo() {
 	a.giveUp(false)
 }
 
-// pauseAfterLoss backs off if grants keep being lost before their waiter has them.
-func (e *Engine) pauseAfterLoss(ctx context.Context, l *Lock, losses int) {
+// pauseAfterLoss backs off if grants keep being lost before their waiter has them. It reports
+// whether the server is silent now, which ends the pause.
+func (a *acquisition) pauseAfterLoss(ctx context.Context, l *Lock, losses int) (silent bool) {
+	var d time.Duration
 	if losses > 0 {
-		e.Pause(ctx, losses-1, l.MaxPause())
+		d = jittered(backoff(losses-1, l.MaxPause()))
 	}
+	switch {
+	case !a.silenceOfLoss().answered.IsZero():
+		return a.pauseWhileOpen(ctx, d)
+	case d > 0:
+		a.engine.pauseFor(ctx, d)
+	}
+	return false
 }
 
 // tryAgain follows the loss of a, or of its tenure t, before the caller had a lease. losses is the
@@ -321,30 +350,34 @@ func (a *acquisition) tryAgain(
 	case ln == nil:
 		return a.engine.reachFront(ctx, l, wait)
 	}
-	return a.engine.newAcquisition(l, ln, wait, a.silentSince()), nil, nil
+	return a.engine.newAcquisition(l, ln, wait, a.silenceOfLoss()), nil, nil
 }
 
-// silentSince returns when the server last answered a if a was lost because a renewal of its grant
-// had no answer or was refused, and otherwise the zero time.
-func (a *acquisition) silentSince() time.Time {
+// silenceOfLoss returns the silence in which a was lost, if a renewal of its grant had no answer or
+// was refused, and otherwise the zero silence: the server has answered.
+func (a *acquisition) silenceOfLoss() silence {
 	if a.asking == nil || !a.notProlonged {
-		return time.Time{}
+		return silence{}
 	}
-	return a.answered
+	return a.silence
 }
 
-// keepPlace backs off, and then replaces the owner of a. A context that panics costs the caller its
-// place at the front of the line, but does not keep it occupied.
+// keepPlace backs off, and then replaces the owner of a unless the server is silent. A context that
+// panics costs the caller its place at the front of the line, but does not keep it occupied.
 func (a *acquisition) keepPlace(
 	ctx context.Context, t *tenure, l *Lock, wait bool, losses int,
 ) (ln *line, err error) {
 	err = errAborted // unless the context returns
 	defer func() { ln, err = a.replaceOwner(t, err) }()
-	a.engine.pauseAfterLoss(ctx, l, losses)
-	if ended(ctx) != nil {
+	silent := a.pauseAfterLoss(ctx, l, losses)
+	switch {
+	case ended(ctx) != nil && t == nil:
+		return nil, a.interrupted(ctx)
+	case ended(ctx) != nil:
 		return nil, ContextError(ctx)
-	}
-	if !wait {
+	case silent:
+		return nil, &exhaustedError{Unavailable(a.failure)}
+	case !wait:
 		return nil, errTakenBack
 	}
 	return nil, nil
@@ -354,6 +387,7 @@ func (a *acquisition) keepPlace(
 // or nil if it has no such place. If the caller gives up because of err, its place is free.
 func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 	e := a.engine
+	_, isSilent := err.(*exhaustedError) //nolint:errorlint // keepPlace does not wrap it
 	e.mu.Lock()
 	defer e.unlock()
 	ln := a.takePlace(t)
@@ -361,10 +395,13 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 		a.cleanUp()
 	}
 	if e.closing.Err() != nil {
-		err = backend.ErrClosed
+		err, isSilent = backend.ErrClosed, false
+		if t == nil && a.uncertain {
+			err = Uncertain(err)
+		}
 	}
 	if err != nil {
-		e.serve(ln, turn{kind: requestTurn})
+		e.serve(ln, a.nextTurn(isSilent))
 		return nil, err
 	}
 	return ln, nil
@@ -376,15 +413,20 @@ func (a *acquisition) replaceOwner(t *tenure, err error) (*line, error) {
 // an acquisition does not pass to the next waiter, and neither does a grant that was found
 // unusable. e.mu must be held.
 func (a *acquisition) giveUp(isSilent bool) {
-	t := turn{kind: requestTurn}
-	if isSilent {
-		t = turn{kind: silentTurn, answered: a.answered}
-	}
-	if t.kind == requestTurn && a.grant == nil && a.hasTraces() && a.transferEntry() {
+	if !isSilent && a.grant == nil && a.hasTraces() && a.transferEntry() {
 		return
 	}
-	a.leave(t)
+	a.leave(a.nextTurn(isSilent))
 	a.cleanUp()
+}
+
+// nextTurn returns what the next waiter of the line receives if a gives up.
+func (a *acquisition) nextTurn(isSilent bool) turn {
+	if isSilent {
+		s := a.silence
+		return turn{kind: silentTurn, silence: &s}
+	}
+	return turn{kind: requestTurn}
 }
 
 // hasTraces reports whether the requests of a may have left something on the server. e.mu must be
@@ -431,7 +473,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Grant, error) {
 	grant, err := e.driver.Acquire(bound, &a.request)
 	switch {
 	case err == nil && grant != nil:
-		a.uncertain = false
+		a.uncertain, a.failure = false, nil
 		return grant, nil
 	case err == nil:
 		err = ErrNothing
@@ -460,7 +502,7 @@ func (a *acquisition) isSilent() bool { return time.Since(a.answered) >= a.lock.
 // discountStop lets the silence of the server begin now if the process was stopped meanwhile: what
 // began then, and should have taken d at most, has taken much longer.
 func (a *acquisition) discountStop(began time.Time, d time.Duration) {
-	if time.Since(began) > max(d, 0)+a.lock.requestLimit()/gracePart {
+	if time.Since(began) > d+a.lock.requestLimit()/gracePart {
 		a.answered = time.Now()
 	}
 }
@@ -484,20 +526,19 @@ func (a *acquisition) requestUntilGranted(
 	ctx, stop := a.engine.WhileOpen(ctx)
 	defer stop()
 	var pace pacer
-	var failure error // of the requests since the last answer
 	for {
 		if busy, ok := errors.AsType[*backend.Busy](err); ok {
-			a.answered, failure = time.Now(), nil
+			a.silence = silence{answered: time.Now()}
 			grant, err = a.wait(ctx, busy, &pace)
 			waited = grant != nil
 		} else {
 			if ended(ctx) == nil {
-				failure = a.engine.failureAfter(ctx, failure, err)
+				a.noteFailure(ctx, err)
 			}
-			err = a.pauseAfter(ctx, err, failure, &pace)
+			err = a.pauseAfter(ctx, err, &pace)
 		}
 		if grant == nil && ended(ctx) != nil {
-			return nil, false, a.interrupted(ctx, failure)
+			return nil, false, a.interrupted(ctx)
 		}
 		if err == nil && grant == nil {
 			grant, err = a.attempt(ctx)
@@ -515,13 +556,13 @@ func (a *acquisition) requestUntilGranted(
 }
 
 // interrupted returns the error of a Lock with a context that has ended or a client that was
-// closed. If the server did not answer, the error wraps failure, the reason.
-func (a *acquisition) interrupted(ctx context.Context, failure error) error {
+// closed. If the server did not answer, the error wraps the reason.
+func (a *acquisition) interrupted(ctx context.Context) error {
 	err := ContextError(ctx)
 	if a.engine.closing.Err() != nil {
 		err = backend.ErrClosed
-	} else if errors.Is(failure, backend.ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", err, failure)
+	} else if errors.Is(a.failure, backend.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", err, a.failure)
 	}
 	if a.uncertain {
 		return Uncertain(err)
@@ -529,27 +570,27 @@ func (a *acquisition) interrupted(ctx context.Context, failure error) error {
 	return err
 }
 
-// failureAfter returns the reason for the silence of a server if another request failed with err
-// after earlier ones had failed because of failure. The last attempt may be too short for an
-// answer, so a missing answer does not hide an earlier refusal.
-func (e *Engine) failureAfter(ctx context.Context, failure, err error) error {
+// noteFailure sets the reason for the silence of the server after a request that failed with err.
+// The last attempt may be too short for an answer, so a missing answer does not hide an earlier
+// refusal.
+func (a *acquisition) noteFailure(ctx context.Context, err error) {
 	switch {
-	case failure == nil || !errors.Is(err, context.DeadlineExceeded):
-		return e.Unanswered(ctx, err)
-	case errors.Is(failure, errNoAnswer):
-		return failure
+	case a.failure == nil || !errors.Is(err, context.DeadlineExceeded):
+		a.failure = a.engine.Unanswered(ctx, err)
+	case !errors.Is(a.failure, errNoAnswer):
+		a.failure = fmt.Errorf("%w: %w, after: %w",
+			backend.ErrUnavailable, errNoAnswer, a.failure)
 	}
-	return fmt.Errorf("%w: %w, after: %w", backend.ErrUnavailable, errNoAnswer, failure)
 }
 
 // pauseAfter backs off after an attempt that failed with err. It returns nil if another attempt may
-// succeed, and the error to give up with otherwise: failure is the reason for a silence.
-func (a *acquisition) pauseAfter(ctx context.Context, err, failure error, pace *pacer) error {
+// succeed, and the error to give up with otherwise.
+func (a *acquisition) pauseAfter(ctx context.Context, err error, pace *pacer) error {
 	if isFinal(err) {
 		return err
 	}
 	if a.pause(ctx, pace.next(minRetryPause, min(a.lock.MaxPause(), maxRetryPause))) {
-		return &exhaustedError{Unavailable(failure)}
+		return &exhaustedError{Unavailable(a.failure)}
 	}
 	return nil
 }

@@ -68,14 +68,15 @@
 // the term to the deadline. The scheduler takes it from the heap, together with the renewals that
 // are due within TTL/30, and starts goroutines for each batch of equal TTL. They give the batch up
 // shortly after the limit of its request. The members of a batch without an answer are then renewed
-// alone: one lock for which the driver panics or does not return costs no other lock. Every answer
-// goes through renewed or renewedAll. A newer term moves the deadline and plans the next renewal.
-// The server's report of a loss ends the leases. After any other error the scheduler repeats the
-// renewal, after growing pauses of a tenth of the TTL at most, until the deadline. A renewal that
-// is answered after the deadline revives nothing.
+// alone: one lock for which the driver panics or does not return costs no other lock. newAnswer
+// reads each answer, and renewed or renewedAll handles it. A newer term moves the deadline and
+// plans the next renewal. The server's report of a loss ends the leases. After any other error the
+// scheduler repeats the renewal, after growing pauses of a tenth of the TTL at most, until the
+// deadline. A renewal that is answered after the deadline revives nothing.
 //
 // A grant can come with a short rest of its term, because the waiter stood in the server's queue.
-// Lock then renews it before it returns the lease: prolongOnce, on the goroutine of Lock.
+// Lock then renews it before it returns the lease: prolongOnce does so on the goroutine of Lock,
+// and handles the answer itself, because no lease stands on the grant yet.
 //
 // # Where a waiter waits
 //

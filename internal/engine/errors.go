@@ -24,7 +24,6 @@ var (
 		"hold or a shorter lock-delay than this reentrant one", backend.ErrUnsupported)
 	errBroken    = errors.New("the grant was lost before its waiter had it")
 	errTakenBack = fmt.Errorf("%w: %w", backend.ErrNotAcquired, errBroken)
-	errSilent    = fmt.Errorf("%w: the server has not answered for a TTL", backend.ErrUnavailable)
 	errLate      = fmt.Errorf("%w: the term was over when its grant arrived",
 		backend.ErrUnavailable)
 	errAdoptedLate = fmt.Errorf("%w: the term was over when the adopted grant arrived",
@@ -69,6 +68,13 @@ func (e *exhaustedError) Unwrap() error { return e.error }
 func isExhausted(err error) bool {
 	_, exhausted := errors.AsType[*exhaustedError](err)
 	return exhausted
+}
+
+// silentError returns the error of a waiter that sent no request, because another Lock of this
+// client had tried for a TTL, and failed because of failure.
+func silentError(failure error) error {
+	return fmt.Errorf("%w: another Lock of this client has tried for a TTL: %w",
+		backend.ErrUnavailable, failure)
 }
 
 // panicError returns an error for the value that code of a driver or a user panicked with.

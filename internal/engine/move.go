@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/bound"
@@ -211,7 +210,7 @@ func (e *Engine) Adopt(
 		return err
 	}
 	defer e.Leave()
-	a := e.newAcquisition(l, nil, false, time.Time{})
+	a := e.newAcquisition(l, nil, false, silence{})
 	a.pin = pinned
 	returned := false
 	defer func() {

@@ -43,10 +43,10 @@ const (
 
 // turn is what a waiter receives.
 type turn struct {
-	kind     turnKind
-	answered time.Time    // of silentTurn: when the server last answered, or should have
-	acq      *acquisition // of entryTurn and grantTurn
-	tenure   *tenure      // of grantTurn
+	kind    turnKind
+	silence *silence     // of silentTurn
+	acq     *acquisition // of entryTurn and grantTurn
+	tenure  *tenure      // of grantTurn
 }
 
 // place is what a Lock receives when it comes to the line of its key: a waiter, a tenure of a grant

@@ -65,7 +65,7 @@ func TestQueueEntryAfterClose(t *testing.T) {
 		e.mu.Lock()
 		p, _ := e.join(l, true)
 		e.mu.Unlock()
-		a := e.newAcquisition(l, p.line, true, time.Time{})
+		a := e.newAcquisition(l, p.line, true, silence{})
 		a.busy = &backend.Busy{Queued: true}
 		next, want := stand(t, e, l, 1)[0], entryTurn
 		if closing {

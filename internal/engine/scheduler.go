@@ -387,7 +387,8 @@ type answer struct {
 	how  renewalKind
 }
 
-// newAnswer reads and formats the error of an answer, so that no mutex is held meanwhile.
+// newAnswer reads and formats the error of an answer, so that no mutex is held meanwhile. A driver
+// that returned neither a term nor an error gets ErrNothing.
 func newAnswer(term backend.Term, err error, how renewalKind) *answer {
 	if err == nil && term.Sent.IsZero() {
 		err = ErrNothing

@@ -63,7 +63,7 @@ func (e *Engine) startTrial(ctx context.Context, l *Lock, ref *Ref) (*acquisitio
 	if err != nil {
 		return nil, err
 	}
-	return e.newAcquisition(l, p.line, false, time.Time{}), nil
+	return e.newAcquisition(l, p.line, false, silence{}), nil
 }
 
 // requestAll is one request for all members. It returns the index of the member that the error is

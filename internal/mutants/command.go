@@ -964,7 +964,7 @@ var commandMutants = []mutant{
 		guard: "lock: an error names the cause", file: "internal/engine/contend.go",
 		without: "a Lock that ends with its context does not report that the server is unreachable",
 		edits: []edit{{
-			old: "} else if errors.Is(failure, backend.ErrUnavailable) {",
+			old: "} else if errors.Is(a.failure, backend.ErrUnavailable) {",
 			new: "} else if false {",
 		}},
 		pkg: ".", test: "TestLockReportsWhyTheServerDidNotAnswer",

@@ -57,8 +57,8 @@ var coreMutants = []mutant{
 		edits: []edit{{
 			old: "	err = errAborted // unless the context returns\n" +
 				"	defer func() { ln, err = a.replaceOwner(t, err) }()\n" +
-				"	a.engine.pauseAfterLoss(ctx, l, losses)\n",
-			new: "	a.engine.pauseAfterLoss(ctx, l, losses)\n	_ = ended(ctx)\n" +
+				"	silent := a.pauseAfterLoss(ctx, l, losses)\n",
+			new: "	silent := a.pauseAfterLoss(ctx, l, losses)\n	_ = ended(ctx)\n" +
 				"	defer func() { ln, err = a.replaceOwner(t, err) }()\n",
 		}},
 		pkg: ".", test: "TestPanicAfterALossFreesThePlace",
@@ -501,8 +501,8 @@ var coreMutants = []mutant{
 		guard: "a silence outlasts a lost grant", file: "internal/engine/contend.go",
 		without: "a waiter whose answers are late keeps the lock for another TTL",
 		edits: []edit{{
-			old: "a.silentSince()), nil, nil",
-			new: "time.Time{}), nil, nil",
+			old: "a.silenceOfLoss()), nil, nil",
+			new: "silence{}), nil, nil",
 		}},
 		pkg: ".", test: "TestLateGrantIsNotKept",
 	},
@@ -510,52 +510,145 @@ var coreMutants = []mutant{
 		guard: "a stop during a renewal is no silence", file: "internal/engine/contend.go",
 		without: "a waiter that was stopped while it renewed a late grant gives up",
 		edits: []edit{{
-			old: "!IsDefinite(r.err))\n\ta.discountStop(now, limit)",
-			new: "!IsDefinite(r.err))",
+			old: "if a.answered.Equal(answered) {",
+			new: "if false {",
 		}},
 		pkg: ".", test: "TestWaiterThatWasStoppedDuringARenewal",
+	},
+	{
+		guard: "one late return counts as a stop", file: "internal/engine/contend.go",
+		without: "a driver that returns late each time keeps a Lock without renewals busy for long",
+		edits: []edit{{
+			old: "if a.answered.Equal(answered) {",
+			new: "if true {",
+		}},
+		pkg: ".", test: "TestLateDriverEndsTheSilenceOnce",
 	},
 	{
 		guard: "a late grant is renewed until the silence", file: "internal/engine/contend.go",
 		without: "without renewals and with a lock-delay, a Lock keeps trying long after its end",
 		edits: []edit{{
-			old: "a.pauseWhileOpen(ctx, jittered(backoff(failures, a.lock.MaxPause())))",
+			old: "a.pauseWhileOpen(ctx, a.prolongPause(grant, failures))",
 			new: "func() bool { a.engine.Pause(ctx, failures, a.lock.MaxPause()); return false }()",
 		}},
 		pkg: ".", test: "TestProlongationEndsWithTheSilence",
 	},
 	{
-		guard: "a silence is not counted twice", file: "internal/engine/contend.go",
-		without: "an attempt without time for an answer counts as a stop of the process",
-		edits:   []edit{{old: "> max(d, 0)+", new: "> d+"}},
-		pkg:     ".", test: "TestSilenceIsNotCountedTwice",
+		guard: "a late grant is renewed often", file: "internal/engine/contend.go",
+		without: "with a TTL of 10 minutes, a Lock pauses for a minute after a failed renewal",
+		edits: []edit{{
+			old: "backoff(failures, min(a.lock.MaxPause(), maxRetryPause))",
+			new: "backoff(failures, a.lock.MaxPause())",
+		}},
+		pkg: ".", test: "TestPauseOfAProlongation",
+	},
+	{
+		guard: "a pause ends with the term", file: "internal/engine/contend.go",
+		without: "a Lock that could try again pauses although its grant is over",
+		edits: []edit{{
+			old: "return min(rest, maxRetryPause)",
+			new: "return d",
+		}},
+		pkg: ".", test: "TestPauseEndsWithTheTerm",
 	},
 	{
 		guard: "a refused renewal is the cause", file: "internal/engine/contend.go",
 		without: "the error of Lock says that a server did not answer that has refused renewals",
 		edits: []edit{{
-			old: "case a.isSilent():\n\t\treturn &exhaustedError",
-			new: "case false:\n\t\treturn &exhaustedError",
+			old: "return nil, &exhaustedError{Unavailable(a.failure)}",
+			new: "return nil, &exhaustedError{Unavailable(errNoAnswer)}",
 		}},
 		pkg: ".", test: "TestRefusedRenewalIsTheCause",
+	},
+	{
+		guard: "another owner keeps the cause", file: "internal/engine/contend.go",
+		without: "the error of Lock says that a server did not answer that has refused renewals",
+		edits: []edit{{
+			old: "a.silenceOfLoss()), nil, nil",
+			new: "silence{answered: a.silenceOfLoss().answered}), nil, nil",
+		}},
+		pkg: ".", test: "TestRefusalIsTheCauseAfterALoss",
+	},
+	{
+		guard: "the next waiter has the cause", file: "internal/engine/contend.go",
+		without: "a waiter says that a server did not answer that has refused renewals",
+		edits: []edit{{
+			old: "silence{later(t.silence.answered, w.joined), t.silence.failure}",
+			new: "silence{later(t.silence.answered, w.joined), errNoAnswer}",
+		}},
+		pkg: ".", test: "TestNextWaiterHasTheCauseOfTheSilence",
+	},
+	{
+		guard: "no owner follows the silence", file: "internal/engine/contend.go",
+		without: "a Lock whose grants keep being lost gives up late, and sends a useless request",
+		edits: []edit{{
+			old: "	case silent:\n		return nil, &exhaustedError",
+			new: "	case silent && false:\n		return nil, &exhaustedError",
+		}},
+		pkg: ".", test: "TestNoOwnerAfterTheSilence",
+	},
+	{
+		guard: "a pause after a loss ends with the silence", file: "internal/engine/contend.go",
+		without: "a Lock whose grants keep being lost gives up late",
+		edits: []edit{{
+			old: "		return a.pauseWhileOpen(ctx, d)\n	case d > 0:",
+			new: "		a.engine.pauseFor(ctx, d)\n		return a.isSilent()\n	case d > 0:",
+		}},
+		pkg: ".", test: "TestNoOwnerAfterTheSilence",
 	},
 	{
 		guard: "an end during a renewal has its cause", file: "internal/engine/contend.go",
 		without: "the error of Lock does not say that the outcome is unknown",
 		edits: []edit{{
-			old: "case a.engine.isOver(ctx):\n\t\treturn a.inter",
-			new: "case false:\n\t\treturn a.inter",
+			old: "case ended(ctx) != nil && t == nil:",
+			new: "case false && t == nil:",
 		}},
 		pkg: ".", test: "TestContextEndsDuringAProlongation",
+	},
+	{
+		guard: "Close during a late renewal is uncertain", file: "internal/engine/contend.go",
+		without: "the error of Lock does not say that the outcome is unknown",
+		edits: []edit{{
+			old: "if t == nil && a.uncertain {",
+			new: "if false {",
+		}},
+		pkg: ".", test: "TestEndOfALateRenewal",
+	},
+	{
+		guard: "a loss has the refusal of a late renewal", file: "internal/engine/contend.go",
+		without: "the reason of a loss does not say that the server refused to renew the grant",
+		edits: []edit{{
+			old: "		a.noteOverdue(r.late)\n",
+			new: "",
+		}},
+		pkg: ".", test: "TestLossAfterARefusedLateRenewal",
+	},
+	{
+		guard: "a success ends an earlier refusal", file: "internal/engine/contend.go",
+		without: "the reason of a loss is a refusal, although a later renewal succeeded",
+		edits: []edit{{
+			old: "grant.Term, a.attempted, nil\n",
+			new: "grant.Term, a.attempted, a.overdue\n",
+		}},
+		pkg: ".", test: "TestLossAfterARefusedLateRenewal",
 	},
 	{
 		guard: "an error that panics costs one renewal", file: "internal/engine/contend.go",
 		without: "an error of the driver ends the goroutine of the user",
 		edits: []edit{{
-			old: "r := read(err, errGoneAtRenewal)\n\ta.not",
-			new: "_ = isLost(err)\n\tr := read(err, errGoneAtRenewal)\n\ta.not",
+			old: "r := newAnswer(term, err, alone)\n\ta.not",
+			new: "_ = isLost(err)\n\tr := newAnswer(term, err, alone)\n\ta.not",
 		}},
 		pkg: ".", test: "TestPanickingErrorOfALateRenewal",
+	},
+	{
+		guard: "a renewal without a result is an error", file: "internal/engine/contend.go",
+		without: "the error of Lock says that the driver returned an old term",
+		edits: []edit{{
+			old: "r := newAnswer(term, err, alone)",
+			new: "r := &answer{reading: read(err, errGoneAtRenewal)}",
+		}},
+		pkg: ".", test: "TestProlongationWithoutAResult",
 	},
 	{
 		guard: "a hint leaves time for an attempt", file: "internal/engine/pace.go",
@@ -567,8 +660,8 @@ var coreMutants = []mutant{
 		guard: "a short attempt does not hide the cause", file: "internal/engine/contend.go",
 		without: "Lock on a full server says that it did not answer",
 		edits: []edit{{
-			old: "case failure == nil || !errors.Is(err, context.DeadlineExceeded):",
-			new: "case true || failure == nil:",
+			old: "case a.failure == nil || !errors.Is(err, context.DeadlineExceeded):",
+			new: "case true || a.failure == nil:",
 		}},
 		pkg: ".", test: "TestShortAttemptDoesNotHideTheCause",
 	},
@@ -576,9 +669,9 @@ var coreMutants = []mutant{
 		guard: "a silence is ErrUnavailable", file: "internal/engine/contend.go",
 		without: "the error of a Lock does not say that the server was silent",
 		edits: []edit{{
-			old: "return fmt.Errorf(\"%w: %w, after: %w\", backend.ErrUnavailable, errNoAnswer, " +
-				"failure)",
-			new: "return failure",
+			old: "a.failure = fmt.Errorf(\"%w: %w, after: %w\",\n" +
+				"\t\t\tbackend.ErrUnavailable, errNoAnswer, a.failure)",
+			new: "_ = fmt.Sprint()",
 		}},
 		pkg: ".", test: "TestContextEndsDuringASilence",
 	},
@@ -1245,7 +1338,7 @@ var coreMutants = []mutant{
 	{
 		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",
 		without: "a waiter with a long TTL gives up after the short TTL of the waiter before it",
-		edits:   []edit{{old: "later(t.answered, w.joined)", new: "w.joined"}},
+		edits:   []edit{{old: "later(t.silence.answered, w.joined)", new: "w.joined"}},
 		pkg:     ".", test: "TestSilenceBeginsWithTheLastAnswer",
 	},
 	{
