@@ -178,10 +178,11 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 }
 
 // A guard collects no garbage before its memory is startMemory plus wordMemory for each byte of the
-// command. Its start needs less: 5 MB, and at most 32 bytes for each byte, if all words are empty.
+// command. Its start needs less: 5 MB, and at most 57 bytes for each byte, for the empty words of a
+// script without #!.
 const (
 	startMemory = 24 << 20
-	wordMemory  = 48
+	wordMemory  = 96
 )
 
 // guardEnv returns the environment of a guard whose command has size bytes of words. While the
