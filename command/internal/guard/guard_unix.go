@@ -181,7 +181,7 @@ func (g *Guard) start(c Command, until time.Time) (answers *os.File, err error) 
 // command. Its start needs less: 5 MB, and at most 57 bytes for each byte, for the empty words of a
 // script without #!.
 const (
-	startMemory = 24 << 20
+	startMemory = 16 << 20
 	wordMemory  = 96
 )
 

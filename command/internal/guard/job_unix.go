@@ -108,8 +108,10 @@ func (j *job) execute(path string, args []string) error {
 		j.pid = 0
 		return err
 	}
-	if j.wasHalted { // the key is for the command
-		j.signalGroup(syscall.SIGTSTP)
+	if j.wasHalted {
+		// The key is for the command, and came before it had children. If the command is now in a
+		// fork of its own, as dash with vfork, a stop of that child would hold up the command.
+		_ = syscall.Kill(j.pid, syscall.SIGTSTP)
 	}
 	for _, sig := range j.early {
 		j.forward(sig)
