@@ -239,6 +239,41 @@ func TestShortAttemptDoesNotHideTheCause(t *testing.T) {
 	})
 }
 
+// TestNextWaiterOfAnEntryHasTheCause has a server that refuses requests after an answer, until the
+// first waiter gives up. The rest of the TTL is too short for another refusal. The error of the
+// next waiter, which takes the entry over, names the refusals nevertheless.
+func TestNextWaiterOfAnEntryHasTheCause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const answer, rest = 30 * time.Millisecond, 20 * time.Millisecond
+		d := newScript()
+		full := fmt.Errorf("%w: the disk is full", backend.ErrUnavailable)
+		refuses := func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
+			select {
+			case <-time.After(answer):
+				return nil, full
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		d.acquires = append([]acquireStep{busy(backend.Busy{Queued: true})},
+			repeat(999, acquireStep(refuses))...)
+		d.waits = []waitStep{
+			func(context.Context, *backend.Request, *backend.Busy) (*backend.Grant, error) {
+				return nil, nil
+			},
+		}
+		c := open(t, d, dlock.WithTTL(ttl))
+		ctx, cancel := context.WithTimeout(t.Context(), ttl-rest)
+		defer cancel()
+		first := lockBehind(ctx, c, "x")
+		synctest.Wait()
+		second := queueUp(t, c, "x", 1)
+		wantErr(t, (<-first).err, context.DeadlineExceeded, full)
+		wantErr(t, (<-second[0]).err, dlock.ErrUnavailable, full)
+	})
+}
+
 // TestContextEndsDuringASilence checks the error of a Lock whose context ends while the server is
 // silent, after a connection was lost.
 func TestContextEndsDuringASilence(t *testing.T) {

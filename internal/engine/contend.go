@@ -83,10 +83,8 @@ func (e *Engine) reachFront(
 
 // inheritSilence follows the transfer of a to a waiter that joined the line at that time. The
 // silence of the server goes on: the next attempt repeats those of the former waiter, and the
-// server may grant each of them. A zero answered is a poller's, which counts no silence. Failures
-// of the former waiter are not the caller's.
+// server may grant each of them. A zero answered is a poller's, which counts no silence.
 func (a *acquisition) inheritSilence(joined time.Time) {
-	a.failure = nil
 	if !a.answered.IsZero() {
 		a.answered = later(a.answered, joined)
 	}

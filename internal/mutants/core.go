@@ -579,6 +579,15 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestNextWaiterHasTheCauseOfTheSilence",
 	},
 	{
+		guard: "the next waiter of an entry has the cause", file: "internal/engine/contend.go",
+		without: "a waiter says that a server did not answer that has refused requests",
+		edits: []edit{{
+			old: "	if !a.answered.IsZero() {",
+			new: "	a.failure = nil\n	if !a.answered.IsZero() {",
+		}},
+		pkg: ".", test: "TestNextWaiterOfAnEntryHasTheCause",
+	},
+	{
 		guard: "no owner follows the silence", file: "internal/engine/contend.go",
 		without: "a Lock whose grants keep being lost gives up late, and sends a useless request",
 		edits: []edit{{
