@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,6 +273,45 @@ func TestNextWaiterOfAnEntryHasTheCause(t *testing.T) {
 		wantErr(t, (<-first).err, context.DeadlineExceeded, full)
 		wantErr(t, (<-second[0]).err, dlock.ErrUnavailable, full)
 	})
+}
+
+// curious is the error of a driver that uses the client in its method Error.
+type curious struct {
+	lease     *dlock.Lease
+	isBlocked atomic.Bool // a lease did not answer for some seconds
+}
+
+func (e *curious) Error() string {
+	answered := make(chan struct{})
+	go func() { _ = e.lease.Err(); close(answered) }()
+	select {
+	case <-answered:
+	case <-time.After(10 * time.Second):
+		e.isBlocked.Store(true)
+	}
+	return "curious"
+}
+
+func (e *curious) Unwrap() error { return backend.ErrUnavailable }
+
+// TestErrorOfADriverMayUseTheClient lets waiters give up one after the other because a server
+// refuses requests: no lock of the client waits while the error of its driver is formatted.
+func TestErrorOfADriverMayUseTheClient(t *testing.T) {
+	t.Parallel()
+	d := newScript()
+	c := open(t, d)
+	refusal := &curious{lease: takes(t, c, "other")}
+	d.acquires = repeat(9999, acquireFails(refusal))
+	var waiters []<-chan result
+	for range 3 {
+		waiters = append(waiters, lockBehind(t.Context(), c, "x", dlock.WithTTL(time.Second/5)))
+	}
+	for _, waiter := range waiters {
+		wantErr(t, (<-waiter).err, dlock.ErrUnavailable, refusal)
+	}
+	if refusal.isBlocked.Load() {
+		t.Error("a lease of the client did not answer while an error was formatted")
+	}
 }
 
 // TestContextEndsDuringASilence checks the error of a Lock whose context ends while the server is

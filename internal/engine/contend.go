@@ -71,10 +71,11 @@ func (e *Engine) reachFront(
 	case silentTurn:
 		s := silence{later(t.silence.answered, w.joined), t.silence.failure}
 		if time.Since(s.answered) >= l.TTL {
+			err := silentError(s.failure) // it formats a driver's error, so e.mu is not locked
 			e.mu.Lock()
 			defer e.unlock()
 			e.serve(ln, t)
-			return nil, nil, silentError(s.failure)
+			return nil, nil, err
 		}
 		return e.newAcquisition(l, ln, wait, s), nil, nil
 	}

@@ -588,6 +588,18 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestNextWaiterOfAnEntryHasTheCause",
 	},
 	{
+		guard:   "an error is formatted before the mutex is locked",
+		file:    "internal/engine/contend.go",
+		without: "a driver's error that uses the client ends all of its locks",
+		edits: []edit{{
+			old: "			err := silentError(s.failure) // it formats a driver's error, " +
+				"so e.mu is not locked\n			e.mu.Lock()\n			defer e.unlock()\n",
+			new: "			e.mu.Lock()\n			defer e.unlock()\n" +
+				"			err := silentError(s.failure)\n",
+		}},
+		pkg: ".", test: "TestErrorOfADriverMayUseTheClient",
+	},
+	{
 		guard: "no owner follows the silence", file: "internal/engine/contend.go",
 		without: "a Lock whose grants keep being lost gives up late, and sends a useless request",
 		edits: []edit{{
