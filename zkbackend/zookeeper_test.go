@@ -480,21 +480,24 @@ func TestGhostOfAFormerSession(t *testing.T) {
 }
 
 // TestNodeOfALostReplyIsFound checks that the driver finds the node of a request whose answer was
-// lost, and does not create a second node.
+// lost, and does not create a second node. Each driver loses one reply: the sweep that follows it
+// would have replies of its own.
 func TestNodeOfALostReplyIsFound(t *testing.T) {
 	t.Parallel()
 	s := testenv.ZooKeeper(t)
-	d, p := isolated(t, s, "")
 	conn := admin(t, s.Addr)
-	raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, patience)))
 	for range 5 {
+		d, p := isolated(t, s, "")
+		g := raw.Acquire(t, d, raw.Request(t, patience))
+		within(t, "the node is watched", d.find(g).own.Load().armed)
+		raw.Release(t, d, g)
 		req := raw.Request(t, patience)
 		p.DropReply(t, 1)
 		_, err := d.Acquire(t.Context(), req)
 		if err == nil || errors.Is(err, backend.ErrUnavailable) {
 			t.Fatalf("Acquire without an answer: %v, want an unknown outcome", err)
 		}
-		g := raw.Acquire(t, d, req)
+		g = raw.Acquire(t, d, req)
 		names, _, err := conn.Children(d.queue(req.Key))
 		must(t, err)
 		if len(names) != 1 {
