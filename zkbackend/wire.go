@@ -42,6 +42,7 @@ const (
 //     the time in which nothing may be read because of settle.
 //   - It checks answers before the library reads them.
 //   - It detects when a request is sent; see session.onSent.
+//   - It reports a lost connection in one place.
 type wire struct {
 	net.Conn
 	session  *session
@@ -132,6 +133,11 @@ func (w *wire) settle() {
 // Write implements net.Conn for the library, which writes each request by one call. It reports that
 // a request was sent: the library reports nothing before the answer, but the server executes all
 // later requests after it.
+//
+// After the handshake it hides an error and closes the connection, so that the library learns of it
+// from Read alone. Of a write that failed the library informs the caller twice. If the session is
+// closed meanwhile, it does so three times, the caller's channel has room for two, and the
+// library's goroutine would block for ever.
 func (w *wire) Write(p []byte) (int, error) {
 	if isFirst := w.touches.send(time.Now(), operation(p) == opPing); isFirst {
 		return w.writeConnect(p)
@@ -148,6 +154,10 @@ func (w *wire) Write(p []byte) (int, error) {
 		if sent := w.session.takeSent(a); sent != nil {
 			sent()
 		}
+	}
+	if err != nil && w.isReady() {
+		_ = w.Close()
+		return len(p), nil
 	}
 	return n, err
 }

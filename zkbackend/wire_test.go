@@ -163,6 +163,30 @@ func TestCredentialsArePartOfTheHandshake(t *testing.T) {
 	}
 }
 
+// TestFailedWriteIsReportedByRead checks that the client library learns of a write that failed from
+// Read alone. During the handshake, no request is under way, and Write reports it.
+func TestFailedWriteIsReportedByRead(t *testing.T) {
+	t.Parallel()
+	for state, reported := range map[wireState]bool{
+		handshaking: true, settling: false, settled: false,
+	} {
+		client, server := net.Pipe()
+		s := &session{settings: &settings{}}
+		w := &wire{Conn: client, session: s}
+		w.setState(state)
+		must(t, client.SetDeadline(time.Now().Add(-time.Second)))
+		_, _ = w.Write(make([]byte, 44)) // the connect request
+		if n, err := w.Write(pingRequest()); (err != nil) != reported {
+			t.Errorf("state %d: Write = %d, %v", state, n, err)
+		}
+		if !reported {
+			_, err := w.Read(make([]byte, 1))
+			raw.WantIs(t, "Read", err, io.ErrClosedPipe)
+		}
+		_, _ = client.Close(), server.Close()
+	}
+}
+
 // TestShorterTimeoutEndsTheSession checks a session whose next server grants it a shorter timeout.
 // Its leases were proven for the longer one, so they are lost.
 func TestShorterTimeoutEndsTheSession(t *testing.T) {

@@ -33,6 +33,21 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestBreakIsReportedAtOnce",
 	},
 	{
+		guard: "zk: only Read reports a lost connection", file: "zkbackend/wire.go",
+		without: "a request that fails while its session is closed leaves a goroutine for ever",
+		edits:   []edit{{old: "if err != nil && w.isReady() {", new: "if false {"}},
+		pkg:     "zkbackend", test: "TestFailedWriteIsReportedByRead",
+	},
+	{
+		guard: "zk: a failed write closes the connection", file: "zkbackend/wire.go",
+		without: "requests wait for an answer on a connection that carries none",
+		edits: []edit{{
+			old: "		_ = w.Close()\n		return len(p), nil\n",
+			new: "		return len(p), nil\n",
+		}},
+		pkg: "zkbackend", test: "TestFailedWriteIsReportedByRead",
+	},
+	{
 		guard:   "zk: only the second in line is granted without a request",
 		file:    "zkbackend/wait.go",
 		without: "a waiter overtakes other waiters when its predecessor gives up",
