@@ -42,7 +42,6 @@ const (
 //     the time in which nothing may be read because of settle.
 //   - It checks answers before the library reads them.
 //   - It detects when a request is sent; see session.onSent.
-//   - It reports a lost connection in one place.
 type wire struct {
 	net.Conn
 	session  *session
@@ -134,10 +133,9 @@ func (w *wire) settle() {
 // a request was sent: the library reports nothing before the answer, but the server executes all
 // later requests after it.
 //
-// After the handshake it hides an error and closes the connection, so that the library learns of it
-// from Read alone. Of a write that failed the library informs the caller twice. If the session is
-// closed meanwhile, it does so three times, the caller's channel has room for two, and the
-// library's goroutine would block for ever.
+// After the end of the session it hides an error, so that the library learns of it from Read alone.
+// The library reports a write that failed to the caller twice, and three times if it is closed
+// meanwhile. The caller's channel has room for two, so a goroutine would block for ever.
 func (w *wire) Write(p []byte) (int, error) {
 	if isFirst := w.touches.send(time.Now(), operation(p) == opPing); isFirst {
 		return w.writeConnect(p)
@@ -155,8 +153,7 @@ func (w *wire) Write(p []byte) (int, error) {
 			sent()
 		}
 	}
-	if err != nil && w.isReady() {
-		_ = w.Close()
+	if err != nil && w.session.ctx.Err() != nil {
 		return len(p), nil
 	}
 	return n, err

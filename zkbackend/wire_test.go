@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -163,26 +164,27 @@ func TestCredentialsArePartOfTheHandshake(t *testing.T) {
 	}
 }
 
-// TestFailedWriteIsReportedByRead checks that the client library learns of a write that failed from
-// Read alone. During the handshake, no request is under way, and Write reports it.
-func TestFailedWriteIsReportedByRead(t *testing.T) {
+// TestFailedWriteAtTheEnd checks that after the end of the session the client library learns of a
+// write that failed from Read alone. While the session lives, Write reports it, too: the library
+// must not send the requests that wait on a connection that is lost.
+func TestFailedWriteAtTheEnd(t *testing.T) {
 	t.Parallel()
-	for state, reported := range map[wireState]bool{
-		handshaking: true, settling: false, settled: false,
-	} {
+	for _, over := range []bool{false, true} {
 		client, server := net.Pipe()
 		s := &session{settings: &settings{}}
+		s.ctx, s.cancel = context.WithCancelCause(t.Context())
 		w := &wire{Conn: client, session: s}
-		w.setState(state)
 		must(t, client.SetDeadline(time.Now().Add(-time.Second)))
-		_, _ = w.Write(make([]byte, 44)) // the connect request
-		if n, err := w.Write(pingRequest()); (err != nil) != reported {
-			t.Errorf("state %d: Write = %d, %v", state, n, err)
+		_, err := w.Write(make([]byte, 44)) // the connect request
+		raw.WantIs(t, "the connect request", err, os.ErrDeadlineExceeded)
+		if over {
+			s.cancel(errMeasured)
 		}
-		if !reported {
-			_, err := w.Read(make([]byte, 1))
-			raw.WantIs(t, "Read", err, io.ErrClosedPipe)
+		if n, err := w.Write(pingRequest()); (err == nil) != over {
+			t.Errorf("a session that is over (%t): Write = %d, %v", over, n, err)
 		}
+		_, err = w.Read(make([]byte, 1))
+		raw.WantIs(t, "Read", err, os.ErrDeadlineExceeded)
 		_, _ = client.Close(), server.Close()
 	}
 }

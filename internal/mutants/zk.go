@@ -33,19 +33,21 @@ var zkMutants = []mutant{
 		pkg:     "zkbackend", test: "TestBreakIsReportedAtOnce",
 	},
 	{
-		guard: "zk: only Read reports a lost connection", file: "zkbackend/wire.go",
+		guard: "zk: at the end of a session only Read reports a failure", file: "zkbackend/wire.go",
 		without: "a request that fails while its session is closed leaves a goroutine for ever",
-		edits:   []edit{{old: "if err != nil && w.isReady() {", new: "if false {"}},
-		pkg:     "zkbackend", test: "TestFailedWriteIsReportedByRead",
+		edits: []edit{{
+			old: "if err != nil && w.session.ctx.Err() != nil {", new: "if false {",
+		}},
+		pkg: "zkbackend", test: "TestFailedWriteAtTheEnd",
 	},
 	{
-		guard: "zk: a failed write closes the connection", file: "zkbackend/wire.go",
-		without: "requests wait for an answer on a connection that carries none",
+		guard:   "zk: a write that fails in a session that lives is reported",
+		file:    "zkbackend/wire.go",
+		without: "requests that were never sent are of unknown outcome",
 		edits: []edit{{
-			old: "		_ = w.Close()\n		return len(p), nil\n",
-			new: "		return len(p), nil\n",
+			old: "if err != nil && w.session.ctx.Err() != nil {", new: "if err != nil {",
 		}},
-		pkg: "zkbackend", test: "TestFailedWriteIsReportedByRead",
+		pkg: "zkbackend", test: "TestFailedWriteAtTheEnd",
 	},
 	{
 		guard:   "zk: only the second in line is granted without a request",
