@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/dlock-go/dlock/internal/abort"
 )
 
 const (
@@ -135,7 +137,8 @@ func (w *wire) settle() {
 //
 // After the end of the session it hides an error, so that the library learns of it from Read alone.
 // The library reports a write that failed to the caller twice, and three times if it is closed
-// meanwhile. The caller's channel has room for two, so a goroutine would block for ever.
+// meanwhile. The caller's channel has room for two, so a goroutine would block for ever. No request
+// may follow one that was written in part, so Write closes the connection.
 func (w *wire) Write(p []byte) (int, error) {
 	if isFirst := w.touches.send(time.Now(), operation(p) == opPing); isFirst {
 		return w.writeConnect(p)
@@ -154,6 +157,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		}
 	}
 	if err != nil && w.session.ctx.Err() != nil {
+		_ = w.Close()
 		return len(p), nil
 	}
 	return n, err
@@ -175,6 +179,10 @@ func (w *wire) write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Close implements net.Conn. It does not block: over TLS a farewell could wait for a server that
+// does not read.
+func (w *wire) Close() error { return abort.Close(w.Conn) }
 
 // ping sends a request that only shows the server that the session lives. It ignores an error,
 // because the library, which also reads and writes, detects it.

@@ -41,6 +41,23 @@ var zkMutants = []mutant{
 		pkg: "zkbackend", test: "TestFailedWriteAtTheEnd",
 	},
 	{
+		guard: "zk: nothing follows a part of a request", file: "zkbackend/wire.go",
+		without: "the server takes the next request for the rest of one that was cut",
+		edits: []edit{{
+			old: "		_ = w.Close()\n		return len(p), nil",
+			new: "		return len(p), nil",
+		}},
+		pkg: "zkbackend", test: "TestFailedWriteAtTheEnd",
+	},
+	{
+		guard: "zk: Close waits for no farewell", file: "zkbackend/wire.go",
+		without: "Close waits for a server that does not read, over TLS",
+		edits: []edit{{
+			old: "return abort.Close(w.Conn)", new: "_ = abort.Close\n\treturn w.Conn.Close()",
+		}},
+		pkg: "zkbackend", test: "TestFailedWriteAtTheEnd",
+	},
+	{
 		guard:   "zk: a write that fails in a session that lives is reported",
 		file:    "zkbackend/wire.go",
 		without: "requests that were never sent are of unknown outcome",
