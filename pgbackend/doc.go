@@ -118,9 +118,11 @@
 // once. A pair of Lock and Unlock takes less than half of the time. The price:
 //
 //   - A lock ends with its connection. A restart of the server, a failover or a lost connection
-//     costs all locks of the client at once. A client that is cut off or stopped hears of it later,
-//     at the end of its term at the latest, and the next holder can have the lock before. An old
-//     primary that lives on after a promotion keeps the locks of its clients.
+//     costs all locks of the client at once. So does a server that becomes read-only, at the next
+//     renewal or Unlock. A client that is cut off or stopped hears of it later, at the end of its
+//     term at the latest, and the next holder can have the lock before. An old primary that lives
+//     on after a promotion, and is not read-only, keeps the locks of its clients, while the new
+//     primary grants them, too.
 //   - There are mutexes only. Waiters poll, and the fence is the server's clock: it grows as long
 //     as the clock does. Nothing can be inspected or broken, because the server knows the
 //     connection that has a lock and not its owner. An operator can end this connection, see below.
