@@ -81,8 +81,8 @@
 // lock. It is as durable as the row. A release keeps the row. When the name has not been used for a
 // day, the row is deleted, and the fence of the next row is the server's time in microseconds since
 // 2026, which is greater. A fence can then repeat only if the clock was set back by more than a
-// day. One acquisition in 125 checks the next 500 rows of the table in the background. It locks
-// only the rows that it deletes, and skips those that are locked.
+// day. One acquisition in 125 checks the next 500 rows of the table in the background. It waits for
+// no row. The row with the name "\x01sweep" records the progress of all drivers.
 //
 // # Waiting
 //

@@ -124,7 +124,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 }
 
 func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
-	d.sweeper.onGrant(req.Key)
+	d.sweeper.onGrant()
 	return &backend.Grant{
 		Request: *req, Term: backend.Term{Sent: sent, TTL: req.TTL}, Fence: fence,
 	}

@@ -340,6 +340,27 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestUnreadableRowIsBroken",
 	},
 	{
+		guard: "postgres: each process sweeps", file: "pgbackend/sweep.go",
+		without: "the table grows for ever if each process makes few acquisitions",
+		edits:   []edit{{old: "rand.N(sweepOdds) > 0 ||", new: "rand.N(sweepOdds) >= 0 ||"}},
+		pkg:     "pgbackend", test: "TestSweepKeepsUp",
+	},
+	{
+		guard: "postgres: the sweep moves on", file: "pgbackend/statements.go",
+		without: "the table grows for ever",
+		edits:   []edit{{old: "meta = excluded.meta", new: "meta = l.meta"}},
+		pkg:     "pgbackend", test: "TestSweepKeepsUp",
+	},
+	{
+		guard: "postgres: a sweep waits for no other sweep", file: "pgbackend/statements.go",
+		without: "a sweep waits for the commit of another one, and checks the same rows",
+		edits: []edit{{
+			old: "WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED\n), begin$",
+			new: "WHERE name = $1\n), begin$",
+		}},
+		pkg: "pgbackend", test: "TestSweepsShareTheTable",
+	},
+	{
 		guard: "postgres: the sweep waits for no row", file: "pgbackend/statements.go",
 		without: "one row that stays locked keeps the table growing",
 		edits:   []edit{{old: "\tFOR UPDATE SKIP LOCKED", new: "\tFOR UPDATE"}},
