@@ -82,7 +82,9 @@
 // day, the row is deleted, and the fence of the next row is the server's time in microseconds since
 // 2026, which is greater. A fence can then repeat only if the clock was set back by more than a
 // day. One acquisition in 125 checks the next 500 rows of the table in the background. It waits for
-// no row. The row with the name "\x01sweep" records the progress of all drivers.
+// no row. The row with the name "\x01sweep" records the progress of all drivers. If the server can
+// forget commits (fsync is off), in terms of [backend.Fencing] the fence is volatile, and
+// require=fence-durable is refused. A driver checks this when it is opened.
 //
 // # Waiting
 //

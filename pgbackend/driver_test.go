@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 }
 
 func BenchmarkConformance(b *testing.B) {
-	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
+	url := testenv.NewPostgres(b).DirectURL()
 	conformance.Bench(b, func(conformance.TB) conformance.Harness {
 		return testenv.Direct{URL: url}
 	})

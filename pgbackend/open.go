@@ -464,7 +464,7 @@ func (d *driver) probeOn(ctx context.Context, conn *pgx.Conn) (err error) {
 		}
 	}
 	var missing bool
-	err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NULL", quoted(d.table)).Scan(&missing)
+	err = conn.QueryRow(ctx, probeSQL, quoted(d.table)).Scan(&missing, &d.durable)
 	if err != nil {
 		return err
 	}

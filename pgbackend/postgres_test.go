@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -82,6 +83,40 @@ func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
 		t.Errorf("Renew: %v", err)
 	}
 	raw.Release(t, d, g)
+}
+
+// TestFencesAreAsDurableAsCommits has servers that answer a commit before it is on the disk.
+func TestFencesAreAsDurableAsCommits(t *testing.T) {
+	t.Parallel()
+	for fsync, want := range map[string]backend.Fencing{
+		"on": backend.FenceDurable, "off": backend.FenceVolatile,
+	} {
+		s := testenv.NewPostgres(t, "-c", "fsync="+fsync)
+		pool, err := pgxpool.New(t.Context(), s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		lent, err := New(pool, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lent.Close() })
+		for _, d := range []backend.Driver{opened(t, s.URL), lent} {
+			if got := d.Capabilities().Fencing; got != want {
+				t.Errorf("with fsync %s Fencing is %d, want %d", fsync, got, want)
+			}
+		}
+		client, err := dlock.Open(t.Context(), s.URL+"?require=fence-durable")
+		if err == nil {
+			_ = client.Close()
+		}
+		if want == backend.FenceDurable && err != nil {
+			t.Errorf("Open with a durable fence: %v", err)
+		} else if want != backend.FenceDurable {
+			raw.WantIs(t, "Open with a volatile fence", err, backend.ErrUnsupported)
+		}
+	}
 }
 
 // TestSettingsThatAreNotKept opens a server that undoes settings of each new connection. Locks of a

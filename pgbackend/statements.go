@@ -378,6 +378,9 @@ ON CONFLICT (name) DO UPDATE SET owner = $2 WHERE l.owner = ''`
 	floorUnlockSQL = `UPDATE TABLE SET owner = '' WHERE name = $1 AND owner = $2`
 )
 
+// probeSQL returns whether the table $1 does not exist, and whether the server waits for its disk.
+const probeSQL = `SELECT to_regclass($1) IS NULL, current_setting('fsync') = 'on'`
+
 // shapeSQL returns the columns of the table with the OID $1 and whether it is written to the log of
 // the server, and whether the user may change it.
 const shapeSQL = `SELECT

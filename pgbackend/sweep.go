@@ -23,7 +23,7 @@ const (
 )
 
 // sweeper checks the next page of the table in the background. A driver has at most one page under
-// way. Several drivers never check the same page at a time, and none waits for another driver.
+// way. Several drivers check different pages, one after the other, and none waits for another one.
 type sweeper struct {
 	d      *driver
 	ctx    context.Context // ends with the driver

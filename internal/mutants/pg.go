@@ -340,6 +340,12 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestUnreadableRowIsBroken",
 	},
 	{
+		guard: "postgres: a fence is as durable as a commit", file: "pgbackend/driver.go",
+		without: "require=fence-durable accepts a server that can forget grants in a crash",
+		edits:   []edit{{old: "if !d.durable {", new: "if false {"}},
+		pkg:     "pgbackend", test: "TestFencesAreAsDurableAsCommits",
+	},
+	{
 		guard: "postgres: each process sweeps", file: "pgbackend/sweep.go",
 		without: "the table grows for ever if each process makes few acquisitions",
 		edits:   []edit{{old: "rand.N(sweepOdds) > 0 ||", new: "rand.N(sweepOdds) >= 0 ||"}},
