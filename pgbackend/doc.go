@@ -175,8 +175,9 @@
 // The server is PostgreSQL 14 or later. The user needs SELECT, INSERT, UPDATE and DELETE on the
 // table, and CREATE in its schema if the table does not exist. [Schema] returns the table as a
 // migration; the error contains it if the user may not create the table. A table that is unlogged,
-// or that has other columns, is refused. Locks survive a crash if fsync is on. Names are bytea, so
-// they do not depend on the encoding and the collation of the database:
+// has other columns, or has no unique index on the name alone is refused. Locks survive a crash if
+// fsync is on. Names are bytea, so they do not depend on the encoding and the collation of the
+// database:
 // convert_from(name, 'UTF8') shows them.
 //
 // A row that changes often needs room in its page and a vacuum now and then. The table has room by

@@ -204,6 +204,51 @@ func TestTables(t *testing.T) {
 	raw.WantIs(t, "Open without privileges on the table", err, backend.ErrUnavailable)
 }
 
+// TestTablesWithoutTheirKey opens tables with the columns of dlock's table and other indexes. With
+// them a name could have two rows, and so two holders. The error has the statement that repairs the
+// table.
+func TestTablesWithoutTheirKey(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	conn := connected(t, s.URL)
+	for what, key := range map[string]string{
+		"nothing":    ``,
+		"plain":      `CREATE INDEX ON keyless (name)`,
+		"another":    `ALTER TABLE keyless ADD PRIMARY KEY (version)`,
+		"wide":       `ALTER TABLE keyless ADD PRIMARY KEY (name, version)`,
+		"expression": `CREATE UNIQUE INDEX ON keyless (sha256(name))`,
+		"partial":    `CREATE UNIQUE INDEX ON keyless (name) WHERE owner <> ''`,
+		"deferrable": `ALTER TABLE keyless ADD UNIQUE (name) DEFERRABLE`,
+		"invalid": `INSERT INTO keyless SELECT '', n, 0, '', '', now(), now()
+			FROM generate_series(1, 2) AS n`,
+	} {
+		exec(t, conn, `DROP TABLE IF EXISTS keyless`)
+		exec(t, conn, strings.Replace(Schema("keyless"), "bytea PRIMARY KEY", "bytea", 1))
+		exec(t, conn, key)
+		if what == "invalid" {
+			_, err := conn.Exec(t.Context(), `CREATE UNIQUE INDEX CONCURRENTLY ON keyless (name)`)
+			if err == nil {
+				t.Error("the index of equal names is valid")
+			}
+			exec(t, conn, `DELETE FROM keyless`)
+		}
+		_, err := testenv.Open(t.Context(), s.URL+"?table=keyless")
+		raw.WantIs(t, "Open with the key "+what, err, backend.ErrConflict)
+		const repair = `CREATE UNIQUE INDEX ON "keyless" (name)`
+		if err == nil || !strings.Contains(err.Error(), repair) {
+			t.Errorf("the error has no migration: %v", err)
+		}
+		exec(t, conn, repair)
+		if what == "deferrable" {
+			_, err := testenv.Open(t.Context(), s.URL+"?table=keyless")
+			raw.WantIs(t, "Open with two indexes", err, backend.ErrConflict)
+			exec(t, conn, `ALTER TABLE keyless DROP CONSTRAINT keyless_name_key`)
+		}
+		d := opened(t, s.URL+"?table=keyless")
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+	}
+}
+
 // TestTableIsCreatedByMany opens the same new table by many clients at the same time. PostgreSQL
 // refuses CREATE TABLE IF NOT EXISTS of all but one, with one of three errors.
 func TestTableIsCreatedByMany(t *testing.T) {

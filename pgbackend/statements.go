@@ -381,11 +381,16 @@ ON CONFLICT (name) DO UPDATE SET owner = $2 WHERE l.owner = ''`
 // probeSQL returns whether the table $1 does not exist, and whether the server waits for its disk.
 const probeSQL = `SELECT to_regclass($1) IS NULL, current_setting('fsync') = 'on'`
 
-// shapeSQL returns the columns of the table with the OID $1 and whether it is written to the log of
-// the server, and whether the user may change it.
+// shapeSQL returns the columns of the table $1, whether ON CONFLICT (name) has an index that keeps
+// names unique, whether the table is written to the log of the server, and whether the user may
+// change it. A deferrable index prevents ON CONFLICT even if there is another one.
 const shapeSQL = `SELECT
 	(SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attname)
 		FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
+	(SELECT coalesce(bool_and(indimmediate), false)
+		FROM pg_index JOIN pg_attribute ON attrelid = c.oid AND attnum = indkey[0]
+		WHERE indrelid = c.oid AND indisunique AND indisvalid
+			AND indpred IS NULL AND indnkeyatts = 1 AND attname = 'name'),
 	relpersistence = 'p',
 	has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
 		AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')

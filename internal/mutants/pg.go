@@ -346,6 +346,36 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestFencesAreAsDurableAsCommits",
 	},
 	{
+		guard: "postgres: a table has its key", file: "pgbackend/open.go",
+		without: "a name has two rows, and two holders",
+		edits:   []edit{{old: "case !isUnique:", new: "case !isUnique && false:"}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table has all names", file: "pgbackend/statements.go",
+		without: "a name has two rows, and two holders",
+		edits:   []edit{{old: "AND indpred IS NULL ", new: ""}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table has only names", file: "pgbackend/statements.go",
+		without: "a name has two rows, and two holders",
+		edits:   []edit{{old: "AND indnkeyatts = 1 ", new: ""}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table counts at once", file: "pgbackend/statements.go",
+		without: "Open succeeds, and each request for a new name fails",
+		edits:   []edit{{old: "bool_and(indimmediate)", new: "count(*) > 0"}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table is valid", file: "pgbackend/statements.go",
+		without: "Open succeeds, and each request for a new name fails",
+		edits:   []edit{{old: "AND indisvalid\n", new: "\n"}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
 		guard: "postgres: each process sweeps", file: "pgbackend/sweep.go",
 		without: "the table grows for ever if each process makes few acquisitions",
 		edits:   []edit{{old: "rand.N(sweepOdds) > 0 ||", new: "rand.N(sweepOdds) >= 0 ||"}},
