@@ -232,6 +232,7 @@ func newPool(
 func (t *target) config(pooled bool) (*pgxpool.Config, *dialer, error) {
 	config, err := pgxpool.ParseConfig(t.text())
 	if err != nil {
+		err = withoutConfig(err)
 		return nil, nil, fmt.Errorf("dlock: invalid URL or environment: %w", err)
 	}
 	base := &net.Dialer{Timeout: t.Timeout}

@@ -376,6 +376,21 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
 	},
 	{
+		guard: "postgres: an error has no password", file: "pgbackend/errors.go",
+		without: "a program that reports the fields of its errors publishes the password",
+		edits:   []edit{{old: "\terr = withoutConfig(err)\n", new: ""}},
+		pkg:     "pgbackend", test: "TestErrorsHaveNoPassword",
+	},
+	{
+		guard: "postgres: the error of a bad URL has no password", file: "pgbackend/errors.go",
+		without: "a program that reports the fields of its errors publishes the password",
+		edits: []edit{{
+			old: "AsType[*pgconn.ParseConfigError](err); ok {",
+			new: "AsType[*pgconn.ParseConfigError](err); ok && false {",
+		}},
+		pkg: "pgbackend", test: "TestErrorsHaveNoPassword",
+	},
+	{
 		guard: "postgres: each process sweeps", file: "pgbackend/sweep.go",
 		without: "the table grows for ever if each process makes few acquisitions",
 		edits:   []edit{{old: "rand.N(sweepOdds) > 0 ||", new: "rand.N(sweepOdds) >= 0 ||"}},
