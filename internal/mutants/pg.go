@@ -1,5 +1,11 @@
 package main
 
+// renewalThatInserts begins a renewal that makes the row of a name that has none.
+const renewalThatInserts = "const renewSQL = `WITH made$ AS (INSERT INTO TABLE " +
+	"(name, version, fence, owner, meta, since, expires) VALUES ($1, $4, $4, $2, '', now(), " +
+	"now() + $3::bigint * interval '1 microsecond') " +
+	"ON CONFLICT (name) DO NOTHING RETURNING version), "
+
 // pgMutants are the guards of pgbackend.
 var pgMutants = []mutant{
 	{
@@ -389,6 +395,35 @@ var pgMutants = []mutant{
 			new: "AsType[*pgconn.ParseConfigError](err); ok && false {",
 		}},
 		pkg: "pgbackend", test: "TestErrorsHaveNoPassword",
+	},
+	{
+		guard: "postgres: a renewal creates nothing", file: "pgbackend/statements.go",
+		without: "a lock that an operator has deleted is revived: two holders",
+		edits: []edit{
+			{old: "const renewSQL = `UPDATE", new: renewalThatInserts + "renewed$ AS (UPDATE"},
+			{
+				old: "AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)\nRETURNING version`",
+				new: "AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)\nRETURNING version)\n" +
+					"SELECT version FROM made$ UNION ALL SELECT version FROM renewed$`",
+			},
+		},
+		pkg: "pgbackend", test: "TestRenewalCreatesNothing",
+	},
+	{
+		guard: "postgres: a renewal of many creates nothing", file: "pgbackend/statements.go",
+		without: "a lock that an operator has deleted is revived: two holders",
+		edits: []edit{
+			{
+				old: "WHERE (a.fence = 0 OR a.fence = l.fence) AND l.roster IS NULL\n" +
+					"\tFOR NO KEY UPDATE OF l SKIP LOCKED\n)\nUPDATE TABLE AS l SET",
+				new: "WHERE (a.fence = 0 OR a.fence = l.fence) AND l.roster IS NULL\n" +
+					"\tFOR NO KEY UPDATE OF l SKIP LOCKED\n), made$ AS (INSERT INTO TABLE " +
+					"(name, version, fence, owner, meta, since, expires) SELECT name, fence, " +
+					"fence, owner, '', now(), now() + ttl * interval '1 microsecond' FROM asked$ " +
+					"ON CONFLICT (name) DO NOTHING)\nUPDATE TABLE AS l SET",
+			},
+		},
+		pkg: "pgbackend", test: "TestRenewalCreatesNothing",
 	},
 	{
 		guard: "postgres: each process sweeps", file: "pgbackend/sweep.go",
