@@ -10,7 +10,7 @@ import (
 
 // BenchmarkPairOverFloor compares a pair of Acquire and Release with the floor.
 func BenchmarkPairOverFloor(b *testing.B) {
-	raw.PairOverFloor(b, testenv.NewPostgres(b, "-c", "fsync=on").DirectURL())
+	raw.PairOverFloor(b, testenv.NewPostgres(b).DirectURL())
 }
 
 // BenchmarkSessionOverFloor compares a pair with the floor, for locks of a session.
@@ -26,6 +26,6 @@ func BenchmarkRenewAll(b *testing.B) {
 
 // BenchmarkTurns changes the owner among processes that contend for one name.
 func BenchmarkTurns(b *testing.B) {
-	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
+	url := testenv.NewPostgres(b).DirectURL()
 	raw.Bench(b, "W4", bench.Config{Contenders: []int{16}}, raw.Subject("pg", url, raw.ByServer))
 }

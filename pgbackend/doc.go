@@ -81,8 +81,10 @@
 // lock. It is as durable as the row. A release keeps the row. When the name has not been used for a
 // day, the row is deleted, and the fence of the next row is the server's time in microseconds since
 // 2026, which is greater. A fence can then repeat only if the clock was set back by more than a
-// day. One acquisition in 125 checks the next 500 rows of the table in the background. It locks
-// only the rows that it deletes, and skips those that are locked.
+// day. One acquisition in 125 checks the next 500 rows of the table in the background. It waits for
+// no row. The row with the name "\x01sweep" records the progress of all drivers. If the server can
+// forget commits (fsync is off), in terms of [backend.Fencing] the fence is volatile, and
+// require=fence-durable is refused. A driver checks this when it is opened.
 //
 // # Waiting
 //
@@ -118,9 +120,11 @@
 // once. A pair of Lock and Unlock takes less than half of the time. The price:
 //
 //   - A lock ends with its connection. A restart of the server, a failover or a lost connection
-//     costs all locks of the client at once. A client that is cut off or stopped hears of it later,
-//     at the end of its term at the latest, and the next holder can have the lock before. An old
-//     primary that lives on after a promotion keeps the locks of its clients.
+//     costs all locks of the client at once. So does a server that becomes read-only, at the next
+//     renewal or Unlock. A client that is cut off or stopped hears of it later, at the end of its
+//     term at the latest, and the next holder can have the lock before. An old primary that lives
+//     on after a promotion, and is not read-only, keeps the locks of its clients, while the new
+//     primary grants them, too.
 //   - There are mutexes only. Waiters poll, and the fence is the server's clock: it grows as long
 //     as the clock does. Nothing can be inspected or broken, because the server knows the
 //     connection that has a lock and not its owner. An operator can end this connection, see below.
@@ -171,8 +175,9 @@
 // The server is PostgreSQL 14 or later. The user needs SELECT, INSERT, UPDATE and DELETE on the
 // table, and CREATE in its schema if the table does not exist. [Schema] returns the table as a
 // migration; the error contains it if the user may not create the table. A table that is unlogged,
-// or that has other columns, is refused. Locks survive a crash if fsync is on. Names are bytea, so
-// they do not depend on the encoding and the collation of the database:
+// has other columns, or has no unique index on the name alone is refused. Locks survive a crash if
+// fsync is on. Names are bytea, so they do not depend on the encoding and the collation of the
+// database:
 // convert_from(name, 'UTF8') shows them.
 //
 // A row that changes often needs room in its page and a vacuum now and then. The table has room by

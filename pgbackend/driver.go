@@ -30,6 +30,7 @@ type driver struct {
 	pool     pool
 	owned    bool // Close closes the pool
 	pooled   bool // there is a pooler in front of the server, and so no LISTEN
+	durable  bool // the server keeps its commits if its host crashes
 	dials    *dialer
 	table    string
 	sql      statements
@@ -124,7 +125,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 }
 
 func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
-	d.sweeper.onGrant(req.Key)
+	d.sweeper.onGrant()
 	return &backend.Grant{
 		Request: *req, Term: backend.Term{Sent: sent, TTL: req.TTL}, Fence: fence,
 	}
@@ -214,10 +215,14 @@ func (d *driver) settle(ctx context.Context, keys ...string) error {
 
 // Capabilities implements backend.Driver.
 func (d *driver) Capabilities() backend.Capabilities {
+	fencing := backend.FenceDurable
+	if !d.durable {
+		fencing = backend.FenceVolatile
+	}
 	return backend.Capabilities{
 		Modes:   backend.Exclusive | backend.Shared | backend.Permit,
 		Fair:    backend.FairAlways,
-		Fencing: backend.FenceDurable,
+		Fencing: fencing,
 		Inspect: true, List: true, Break: true, Move: true, Notify: !d.pooled,
 		MinTTL: minTTL,
 		Late:   late,

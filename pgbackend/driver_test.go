@@ -1,7 +1,6 @@
 package pgbackend
 
 import (
-	"bytes"
 	"context"
 	"testing"
 
@@ -27,7 +26,7 @@ func TestConformance(t *testing.T) {
 }
 
 func BenchmarkConformance(b *testing.B) {
-	url := testenv.NewPostgres(b, "-c", "fsync=on").DirectURL()
+	url := testenv.NewPostgres(b).DirectURL()
 	conformance.Bench(b, func(conformance.TB) conformance.Harness {
 		return testenv.Direct{URL: url}
 	})
@@ -67,6 +66,7 @@ func (h harness) LockEntry(t conformance.TB, key string) (unlock func()) {
 }
 
 // Kept implements conformance.Keeper. It makes the rows a day older, and has each checked.
+// The sweep can be in the middle of the table, so it goes to the end twice.
 func (h harness) Kept(t conformance.TB, prefix string) (n int) {
 	t.Helper()
 	conn := h.connect(t)
@@ -80,10 +80,13 @@ func (h harness) Kept(t conformance.TB, prefix string) (n int) {
 	s := &d.(*driver).sweeper
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.after = []byte(prefix)
-	for bytes.HasPrefix(s.after, []byte(prefix)) {
-		if err := s.page(context.Background()); err != nil {
+	for ends := 0; ends < 2; {
+		last, err := s.page(context.Background())
+		if err != nil {
 			t.Fatalf("%v", err)
+		}
+		if last {
+			ends++
 		}
 	}
 	err = conn.QueryRow(context.Background(), `SELECT count(*) FROM dlock

@@ -37,11 +37,12 @@ const (
 // statement back. A FATAL error ends the connection, and can arrive after the commit: it is
 // unknown, as is a connection that ends.
 func interpretError(err error) error {
-	var connect *pgconn.ConnectError
+	_, connects := errors.AsType[*pgconn.ConnectError](err)
+	err = withoutConfig(err)
 	switch {
 	case err == nil, isSentinel(err):
 		return err
-	case errors.As(err, &connect): // also by a timeout of its own
+	case connects: // also by a timeout of its own
 		return fmt.Errorf("%w: %w", connectSentinel(err), err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
@@ -54,6 +55,29 @@ func interpretError(err error) error {
 		return fmt.Errorf("%w: the table is not dlock's: %w", backend.ErrConflict, err)
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+}
+
+// configError has the text and the cause of an error about connecting, without the configuration.
+type configError struct {
+	text  string
+	cause error
+}
+
+func (e *configError) Error() string { return e.text }
+
+func (e *configError) Unwrap() error { return e.cause }
+
+// withoutConfig replaces an error of pgx that has the configuration of the connection, and with it
+// the password. Its text has no password, but programs that print or report all fields of an error
+// would show it. The cause of a URL that pgx cannot parse may contain the URL, so it is dropped.
+func withoutConfig(err error) error {
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+		return &configError{text: err.Error()}
+	}
+	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return &configError{err.Error(), withoutConfig(connect.Unwrap())}
+	}
+	return err
 }
 
 // isAnswer reports whether err is an answer of the server, after which the connection goes on. It

@@ -3,10 +3,15 @@ package pgbackend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -50,6 +55,81 @@ func TestInterpretError(t *testing.T) {
 	raw.WantIs(t, "a pooler", connectSentinel(pooler), errPooler)
 	raw.WantIs(t, "an old server's answer",
 		connectSentinel(answer("FATAL", codeUnknownSetting)), backend.ErrUnsupported)
+}
+
+// TestErrorsHaveNoPassword makes connections that fail. The errors of pgx have the configuration,
+// with the password in it. Errors of the driver have neither, but all that callers compare.
+func TestErrorsHaveNoPassword(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	conn := connected(t, s.URL)
+	exec(t, conn, `CREATE USER fenced PASSWORD '`+raw.Secret+`'`)
+	exec(t, conn, `ALTER USER fenced SET default_transaction_read_only = on`)
+	wrong := strings.Replace(s.URL, "correct-horse", raw.Secret, 1)
+	fenced := strings.Replace(wrong, "postgres:"+raw.Secret, "fenced:"+raw.Secret, 1)
+	closed := strings.Replace(wrong, s.Addr, "127.0.0.1:1", 1)
+	isPgError := func(err error) bool { return hasCode(err, "28P01") }
+	isNetError := func(err error) bool {
+		_, ok := errors.AsType[*net.OpError](err)
+		return ok && errors.Is(err, syscall.ECONNREFUSED)
+	}
+	for what, c := range map[string]struct {
+		open func() (backend.Driver, error)
+		is   func(error) bool
+	}{
+		"a password": {func() (backend.Driver, error) {
+			return testenv.Open(t.Context(), wrong)
+		}, isPgError},
+		"a password of a session": {func() (backend.Driver, error) {
+			return testenv.Open(t.Context(), wrong+"?lock=session")
+		}, isPgError},
+		"a password of a pool": {func() (backend.Driver, error) {
+			pool, err := pgxpool.New(t.Context(), wrong)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			return New(pool, nil)
+		}, isPgError},
+		"a password of a database": {func() (backend.Driver, error) {
+			return NewDB(database(t, wrong, 1), nil)
+		}, isPgError},
+		"a bad URL of a database": {func() (backend.Driver, error) {
+			return NewDB(database(t, wrong+"?connect_timeout=x", 1), nil)
+		}, func(err error) bool { return strings.Contains(err.Error(), "connect_timeout") }},
+		"a server that is away": {func() (backend.Driver, error) {
+			return testenv.Open(t.Context(), closed)
+		}, isNetError},
+		"a fenced server": {func() (backend.Driver, error) {
+			return testenv.Open(t.Context(), fenced)
+		}, func(err error) bool { return errors.Is(err, errReadOnly) }},
+	} {
+		d, err := c.open()
+		if err == nil {
+			_ = d.Close()
+			t.Errorf("%s: opened", what)
+			continue
+		}
+		raw.WantIs(t, what, err, backend.ErrUnavailable)
+		if !c.is(err) {
+			t.Errorf("%s: the cause is not in the error: %v", what, err)
+		}
+		_, connects := errors.AsType[*pgconn.ConnectError](err)
+		_, parses := errors.AsType[*pgconn.ParseConfigError](err)
+		if connects || parses || strings.Contains(fmt.Sprintf("%v %#v", err, err), raw.Secret) {
+			t.Errorf("%s: the error has the password: %#v", what, err)
+		}
+	}
+}
+
+// TestErrorsKeepTheirText compares the text of an error with the text of pgx's.
+func TestErrorsKeepTheirText(t *testing.T) {
+	t.Parallel()
+	_, err := pgconn.Connect(t.Context(), "postgres://u:"+raw.Secret+"@127.0.0.1:1/db")
+	got := withoutConfig(err)
+	if got.Error() != err.Error() || !strings.Contains(got.Error(), "user=u") {
+		t.Errorf("the text is %q, want %q", got, err)
+	}
 }
 
 // TestOnlyRow reads results that PostgreSQL does not send.

@@ -6,6 +6,10 @@ package pgbackend
 // end is greater than each byte of a name, because names are UTF-8.
 const end = "\xff"
 
+// sweepCursor is the row that stores the name at which the next sweep begins. All drivers share it,
+// so that many short processes also get through the table. No key has a control character.
+const sweepCursor = "\x01sweep"
+
 // name returns the name of a lock in the table.
 func name(key string) []byte { return []byte(key) }
 

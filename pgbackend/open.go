@@ -232,6 +232,7 @@ func newPool(
 func (t *target) config(pooled bool) (*pgxpool.Config, *dialer, error) {
 	config, err := pgxpool.ParseConfig(t.text())
 	if err != nil {
+		err = withoutConfig(err)
 		return nil, nil, fmt.Errorf("dlock: invalid URL or environment: %w", err)
 	}
 	base := &net.Dialer{Timeout: t.Timeout}
@@ -464,7 +465,7 @@ func (d *driver) probeOn(ctx context.Context, conn *pgx.Conn) (err error) {
 		}
 	}
 	var missing bool
-	err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NULL", quoted(d.table)).Scan(&missing)
+	err = conn.QueryRow(ctx, probeSQL, quoted(d.table)).Scan(&missing, &d.durable)
 	if err != nil {
 		return err
 	}
@@ -479,14 +480,19 @@ func (d *driver) probeOn(ctx context.Context, conn *pgx.Conn) (err error) {
 // checkTable returns an error if the table is not dlock's, or cannot carry locks.
 func (d *driver) checkTable(ctx context.Context, conn *pgx.Conn) error {
 	var columns string
-	var isLogged, isAllowed bool
-	err := conn.QueryRow(ctx, shapeSQL, quoted(d.table)).Scan(&columns, &isLogged, &isAllowed)
+	var isUnique, isLogged, isAllowed bool
+	err := conn.QueryRow(ctx, shapeSQL, quoted(d.table)).
+		Scan(&columns, &isUnique, &isLogged, &isAllowed)
 	switch {
 	case err != nil:
 		return err
 	case columns != shape:
 		return fmt.Errorf("%w: the table %s is not dlock's: it has the columns %s",
 			backend.ErrConflict, d.table, columns)
+	case !isUnique:
+		return fmt.Errorf("%w: the table %s is not dlock's: it needs a unique index on the "+
+			"column name alone, and no deferrable one: CREATE UNIQUE INDEX ON %s (name)",
+			backend.ErrConflict, d.table, quoted(d.table))
 	case !isLogged:
 		return fmt.Errorf("%w: the table %s is unlogged or temporary: a crash would forget locks",
 			backend.ErrUnsupported, d.table)

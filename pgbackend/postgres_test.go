@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -82,6 +83,40 @@ func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
 		t.Errorf("Renew: %v", err)
 	}
 	raw.Release(t, d, g)
+}
+
+// TestFencesAreAsDurableAsCommits has servers that answer a commit before it is on the disk.
+func TestFencesAreAsDurableAsCommits(t *testing.T) {
+	t.Parallel()
+	for fsync, want := range map[string]backend.Fencing{
+		"on": backend.FenceDurable, "off": backend.FenceVolatile,
+	} {
+		s := testenv.NewPostgres(t, "-c", "fsync="+fsync)
+		pool, err := pgxpool.New(t.Context(), s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		lent, err := New(pool, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lent.Close() })
+		for _, d := range []backend.Driver{opened(t, s.URL), lent} {
+			if got := d.Capabilities().Fencing; got != want {
+				t.Errorf("with fsync %s Fencing is %d, want %d", fsync, got, want)
+			}
+		}
+		client, err := dlock.Open(t.Context(), s.URL+"?require=fence-durable")
+		if err == nil {
+			_ = client.Close()
+		}
+		if want == backend.FenceDurable && err != nil {
+			t.Errorf("Open with a durable fence: %v", err)
+		} else if want != backend.FenceDurable {
+			raw.WantIs(t, "Open with a volatile fence", err, backend.ErrUnsupported)
+		}
+	}
 }
 
 // TestSettingsThatAreNotKept opens a server that undoes settings of each new connection. Locks of a
@@ -167,6 +202,51 @@ func TestTables(t *testing.T) {
 	opened(t, s.URL) // creates the table
 	_, err = testenv.Open(t.Context(), limited)
 	raw.WantIs(t, "Open without privileges on the table", err, backend.ErrUnavailable)
+}
+
+// TestTablesWithoutTheirKey opens tables with the columns of dlock's table and other indexes. With
+// them a name could have two rows, and so two holders. The error has the statement that repairs the
+// table.
+func TestTablesWithoutTheirKey(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	conn := connected(t, s.URL)
+	for what, key := range map[string]string{
+		"nothing":    ``,
+		"plain":      `CREATE INDEX ON keyless (name)`,
+		"another":    `ALTER TABLE keyless ADD PRIMARY KEY (version)`,
+		"wide":       `ALTER TABLE keyless ADD PRIMARY KEY (name, version)`,
+		"expression": `CREATE UNIQUE INDEX ON keyless (sha256(name))`,
+		"partial":    `CREATE UNIQUE INDEX ON keyless (name) WHERE owner <> ''`,
+		"deferrable": `ALTER TABLE keyless ADD UNIQUE (name) DEFERRABLE`,
+		"invalid": `INSERT INTO keyless SELECT '', n, 0, '', '', now(), now()
+			FROM generate_series(1, 2) AS n`,
+	} {
+		exec(t, conn, `DROP TABLE IF EXISTS keyless`)
+		exec(t, conn, strings.Replace(Schema("keyless"), "bytea PRIMARY KEY", "bytea", 1))
+		exec(t, conn, key)
+		if what == "invalid" {
+			_, err := conn.Exec(t.Context(), `CREATE UNIQUE INDEX CONCURRENTLY ON keyless (name)`)
+			if err == nil {
+				t.Error("the index of equal names is valid")
+			}
+			exec(t, conn, `DELETE FROM keyless`)
+		}
+		_, err := testenv.Open(t.Context(), s.URL+"?table=keyless")
+		raw.WantIs(t, "Open with the key "+what, err, backend.ErrConflict)
+		const repair = `CREATE UNIQUE INDEX ON "keyless" (name)`
+		if err == nil || !strings.Contains(err.Error(), repair) {
+			t.Errorf("the error has no migration: %v", err)
+		}
+		exec(t, conn, repair)
+		if what == "deferrable" {
+			_, err := testenv.Open(t.Context(), s.URL+"?table=keyless")
+			raw.WantIs(t, "Open with two indexes", err, backend.ErrConflict)
+			exec(t, conn, `ALTER TABLE keyless DROP CONSTRAINT keyless_name_key`)
+		}
+		d := opened(t, s.URL+"?table=keyless")
+		raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+	}
 }
 
 // TestTableIsCreatedByMany opens the same new table by many clients at the same time. PostgreSQL

@@ -23,20 +23,29 @@ const maxTTL = 596 * time.Hour
 const (
 	// advisoryLockSQL acquires an advisory lock, and returns the server's time in microseconds
 	// after the beginning of 2026: the fence. It returns NULL if another session has the lock.
-	// It returns -1, without a lock, if this is another session than the one with the mark.
-	// CASE reads the clock when the lock is held. Otherwise a statement that was slow could return
-	// a time from before the previous holder.
-	advisoryLockSQL = `SELECT CASE WHEN ` + markSQL + ` <> $3 THEN -1 WHEN pg_try_advisory_lock($1)
+	// It returns -1, without a lock, if this is another session than the one with the mark, or if
+	// the server is no writer: a lock there would exclude no client. CASE reads the clock when the
+	// lock is held. Otherwise a statement that was slow could return a time from before the
+	// previous holder.
+	advisoryLockSQL = `SELECT CASE WHEN ` + markSQL + ` <> $3 OR NOT ` + writerSQL + ` THEN -1
+	WHEN pg_try_advisory_lock($1)
 	THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2::bigint END`
-	advisoryUnlockSQL = `SELECT pg_advisory_unlock($1)`
+	// advisoryUnlockSQL returns whether this connection had the lock, and whether the other locks
+	// of the connection exclude.
+	advisoryUnlockSQL = `SELECT pg_advisory_unlock($1), ` + writerSQL
 	advisoryTrySQL    = `SELECT pg_try_advisory_lock($1)`
 	// advisoryFreeSQL has the lock until the end of the statement, if no other session has it.
 	advisoryFreeSQL = `SELECT pg_try_advisory_xact_lock($1)`
-	// advisoryProveSQL returns a row if this is the session with the mark.
-	advisoryProveSQL = `SELECT WHERE ` + markSQL + ` = $1`
+	// advisoryProveSQL returns a row if this is the session with the mark, and the server is the
+	// writer.
+	advisoryProveSQL = `SELECT WHERE ` + markSQL + ` = $1 AND ` + writerSQL
 
 	// markSQL identifies a session. After a restart, a server can give the same pid again.
 	markSQL = `pg_backend_pid() || ' ' || extract(epoch FROM pg_postmaster_start_time())`
+
+	// writerSQL is the condition for a server that accepts changes. New connections to any other
+	// server are refused. During recovery each transaction is read-only.
+	writerSQL = `current_setting('transaction_read_only') = 'off'`
 )
 
 // openSession opens a driver with advisory locks. base has the address and the credentials of the
@@ -202,29 +211,36 @@ func (a *adviser) Lock(id string) (uint64, error) {
 // it has no room for one more lock (max_locks_per_transaction), or an operator has cancelled the
 // statement. An advisory lock is not rolled back with its statement, so undo frees it.
 func (a *adviser) undo(id string, cause error) error {
-	if _, err := a.unlock(id); err != nil {
+	if _, _, err := a.unlock(id); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, cause)
 }
 
 // Unlock implements session.Conn. If the server ends the statement with an error, the lock may be
-// free or not, and a second statement frees it.
+// free or not, and a second statement frees it. A lock that was freed belonged to this connection,
+// but the server may have become read-only.
 func (a *adviser) Unlock(id string) error {
-	held, err := a.unlock(id)
+	held, isWriter, err := a.unlock(id)
+	if isAnswer(err) {
+		held = true // or an earlier statement has freed it
+		_, isWriter, err = a.unlock(id)
+	}
 	switch {
-	case isAnswer(err):
-		_, err = a.unlock(id)
-	case err == nil && !held:
+	case err != nil:
+	case !held:
 		err = errNoAdvisoryLock
+	case !isWriter:
+		err = fmt.Errorf("%w: %w", errMoved, session.ErrFreed)
 	}
 	return err
 }
 
-// unlock frees a lock, and reports whether the connection had it.
-func (a *adviser) unlock(id string) (held bool, err error) {
-	err = a.conn.QueryRow(endless, advisoryUnlockSQL, number(id)).Scan(&held)
-	return held, err
+// unlock frees a lock. It reports whether the connection had the lock, and whether the server
+// accepts changes.
+func (a *adviser) unlock(id string) (held, isWriter bool, err error) {
+	err = a.conn.QueryRow(endless, advisoryUnlockSQL, number(id)).Scan(&held, &isWriter)
+	return held, isWriter, err
 }
 
 // IsFree implements session.Conn.
@@ -237,8 +253,9 @@ func (a *adviser) IsFree(id string) (isFree bool, err error) {
 // connection has.
 var errNoAdvisoryLock = errors.New("the connection has not had the lock")
 
-// errMoved means that a proxy has moved the session to another connection.
-var errMoved = errors.New("a proxy has changed the connection")
+// errMoved means that the server has become read-only, or that a proxy has moved the session to
+// another connection.
+var errMoved = errors.New("the server is read-only, or a proxy has changed the connection")
 
 // Prove implements session.Conn. An error is an answer, too, because no pooler can have sent it.
 // The statement has no name, so that each connection can execute it.

@@ -157,6 +157,78 @@ func TestEndedSession(t *testing.T) {
 	})
 }
 
+// TestSessionOfAReader makes a server read-only while a lock is held, as an operator does before a
+// switchover. Clients that connect now look for another server, so the lock excludes no client any
+// more.
+func TestSessionOfAReader(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	conn := connected(t, s.URL)
+	d := raw.OpenTTL(t, s.URL+"?lock=session", 10*time.Minute)
+	other := raw.Request(t, time.Minute)
+	other.Key += " other"
+	for what, request := range map[string]func(g *backend.Grant) error{
+		"Renew": func(g *backend.Grant) error {
+			_, err := d.Renew(t.Context(), g)
+			return err
+		},
+		"Acquire": func(*backend.Grant) error {
+			_, err := d.Acquire(t.Context(), other)
+			return err
+		},
+	} {
+		raw.Ended(t, d, func(g *backend.Grant) {
+			setReadOnly(t, s, conn, "on")
+			if err := request(g); err == nil {
+				t.Errorf("%s on a server that is read-only: nil", what)
+			}
+			_, err := d.Acquire(t.Context(), other)
+			raw.WantIs(t, "Acquire on a reader", err, backend.ErrUnavailable)
+			setReadOnly(t, s, conn, "off")
+		})
+	}
+}
+
+// TestUnlockOnAReader frees one of two locks on a server that has become read-only. It does not
+// prove the other lock.
+func TestUnlockOnAReader(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t)
+	conn := connected(t, s.URL)
+	d := raw.OpenTTL(t, s.URL+"?lock=session", 10*time.Minute)
+	g := raw.Acquire(t, d, raw.Request(t, time.Minute))
+	req := raw.Request(t, time.Minute)
+	req.Key += " other"
+	other := raw.Acquire(t, d, req)
+	setReadOnly(t, s, conn, "on")
+	raw.Release(t, d, g)
+	answers := d.(backend.BatchRenewer).RenewAll(t.Context(), []*backend.Grant{other})
+	raw.WantIs(t, "RenewAll of the other lock", answers[0].Err, backend.ErrLost)
+}
+
+// setReadOnly sets default_transaction_read_only of a server, by the connection of an operator. It
+// returns when the next statement of each connection has the new value: the server notifies its
+// connections before it accepts another one with the new value.
+func setReadOnly(t *testing.T, s *testenv.Server, conn *pgx.Conn, value string) {
+	t.Helper()
+	exec(t, conn, `ALTER SYSTEM SET default_transaction_read_only = `+value)
+	exec(t, conn, `SELECT pg_reload_conf()`)
+	for end := time.Now().Add(30 * time.Second); ; {
+		next := connected(t, s.URL)
+		var got string
+		err := next.QueryRow(t.Context(), `SHOW default_transaction_read_only`).Scan(&got)
+		_ = next.Close(t.Context())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case got == value:
+			return
+		case time.Now().After(end):
+			t.Fatalf("default_transaction_read_only stays %s", got)
+		}
+	}
+}
+
 // TestCancelledStatements cancels single statements of a connection, as an operator can. They cost
 // no other lock, and leave none.
 func TestCancelledStatements(t *testing.T) {

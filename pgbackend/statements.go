@@ -332,10 +332,29 @@ FROM (SELECT) AS one$ LEFT JOIN TABLE AS l ON l.name = ANY($1::bytea[])`
 // isFree is the condition for a row that no owner has: its time is when it became free.
 const isFree = `(owner = '' AND roster IS NULL OR expires <= clock_timestamp())`
 
-// sweepPageSQL deletes the rows of a page that have been free for $3 microseconds, and returns the
-// last name of the page and how many names the page has. It locks only the rows that it deletes.
-const sweepPageSQL = `WITH page$ AS MATERIALIZED (
-	SELECT name, expires FROM TABLE WHERE name > $1 ORDER BY name LIMIT $2
+// sweepPageSQL deletes the rows of the next $2 names that have been free for $3 microseconds, and
+// reports whether these were the last names. The row $1 has the name before them, and gets the last
+// one of them, or nothing after the last name. The row does not exist before the first page that
+// is full. If another sweep has locked it, the statement does nothing. Otherwise it locks only the
+// rows that it deletes.
+const sweepPageSQL = `WITH cursor$ AS MATERIALIZED (
+	SELECT meta AS name FROM TABLE WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED
+), begin$ AS MATERIALIZED (
+	SELECT name FROM cursor$
+	UNION ALL SELECT ''::bytea WHERE NOT EXISTS (SELECT FROM TABLE WHERE name = $1)
+), page$ AS MATERIALIZED (
+	SELECT name, expires FROM TABLE WHERE name > (SELECT name FROM begin$) AND name <> $1
+	ORDER BY name LIMIT $2
+), last$ AS MATERIALIZED (
+	SELECT CASE WHEN count(*) < $2 THEN '' ELSE (SELECT name FROM page$ ORDER BY name DESC LIMIT 1)
+		END AS name
+	FROM page$
+), moved$ AS (
+	INSERT INTO TABLE AS l (name, version, fence, owner, meta, since, expires)
+	SELECT $1, 1, 1, '', e.name, clock_timestamp(), clock_timestamp()
+	FROM begin$ AS b, last$ AS e WHERE b.name <> e.name
+	ON CONFLICT (name) DO UPDATE SET
+		version = l.version + 1, meta = excluded.meta, expires = excluded.expires
 ), stale$ AS (
 	SELECT name FROM TABLE
 	WHERE name = ANY (ARRAY(
@@ -346,7 +365,7 @@ const sweepPageSQL = `WITH page$ AS MATERIALIZED (
 ), deleted$ AS (
 	DELETE FROM TABLE AS l USING stale$ AS s WHERE l.name = s.name
 )
-SELECT (SELECT name FROM page$ ORDER BY name DESC LIMIT 1), (SELECT count(*) FROM page$)`
+SELECT EXISTS (SELECT FROM begin$) AND (SELECT count(*) FROM page$) < $2`
 
 // sweepNamesSQL deletes the rows of free names.
 const sweepNamesSQL = `DELETE FROM TABLE WHERE name = ANY($1::bytea[]) AND ` + isFree
@@ -359,11 +378,19 @@ ON CONFLICT (name) DO UPDATE SET owner = $2 WHERE l.owner = ''`
 	floorUnlockSQL = `UPDATE TABLE SET owner = '' WHERE name = $1 AND owner = $2`
 )
 
-// shapeSQL returns the columns of the table with the OID $1 and whether it is written to the log of
-// the server, and whether the user may change it.
+// probeSQL returns whether the table $1 does not exist, and whether the server waits for its disk.
+const probeSQL = `SELECT to_regclass($1) IS NULL, current_setting('fsync') = 'on'`
+
+// shapeSQL returns the columns of the table $1, whether ON CONFLICT (name) has an index that keeps
+// names unique, whether the table is written to the log of the server, and whether the user may
+// change it. A deferrable index prevents ON CONFLICT even if there is another one.
 const shapeSQL = `SELECT
 	(SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attname)
 		FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
+	(SELECT coalesce(bool_and(indimmediate), false)
+		FROM pg_index JOIN pg_attribute ON attrelid = c.oid AND attnum = indkey[0]
+		WHERE indrelid = c.oid AND indisunique AND indisvalid
+			AND indpred IS NULL AND indnkeyatts = 1 AND attname = 'name'),
 	relpersistence = 'p',
 	has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
 		AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')

@@ -2,37 +2,35 @@ package pgbackend
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// A row stays for its fence. When it has been free for the retention time, the fence of a new row,
-// which is the server's time, is greater than all earlier ones, unless the clock was set back by
-// more than that time.
+// The sweep deletes the rows of names that have not been used for long. A row stays for its fence.
+// When it has been free for the retention time, the fence of a new row, which is the server's time,
+// is greater than all earlier ones, unless the clock was set back by more than that time.
+//
+// Each acquisition pays for four rows of the table on average, whichever process makes it. So the
+// whole table is checked in the time in which a quarter as many names are acquired as it has rows.
+// The table then stays below 4/3 of the names of the last day (retention).
 const (
 	retention = 24 * time.Hour
-	// sweepEvery grants one page is checked. A page has more rows than that, so the table keeps up
-	// with names that are used once.
-	sweepEvery = 125
-	sweepPage  = 500
+	sweepOdds = 125 // one in so many acquisitions sweeps
+	sweepPage = 500 // rows that a sweep checks
 )
 
-// sweeper deletes the rows of names that are not used any more, in the background, page by page. At
-// most one page of a driver is under way. Several drivers may check the same page: each row is
-// deleted once, and none waits for another driver.
+// sweeper checks the next page of the table in the background. A driver has at most one page under
+// way. Several drivers check different pages, one after the other, and none waits for another one.
 type sweeper struct {
 	d      *driver
 	ctx    context.Context // ends with the driver
 	cancel context.CancelFunc
-	grants atomic.Uint32
 	pages  sync.WaitGroup
 
 	mu     sync.Mutex // held for a page
-	begun  bool
-	after  []byte // the last name of the last page
 	closed bool
 }
 
@@ -41,45 +39,31 @@ func (s *sweeper) init(d *driver) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
-// onGrant begins a page after some grants, unless one is being checked. The first page begins at
-// the key of the grant, so that processes that end soon check different pages.
-func (s *sweeper) onGrant(key string) {
-	if s.grants.Add(1)%sweepEvery != 0 || !s.mu.TryLock() {
+// onGrant begins a page after one in sweepOdds grants, unless one is being checked. The caller does
+// not wait for it.
+func (s *sweeper) onGrant() {
+	if rand.N(sweepOdds) > 0 || !s.mu.TryLock() {
 		return
 	}
 	if s.closed {
 		s.mu.Unlock()
 		return
 	}
-	if !s.begun {
-		s.begun, s.after = true, name(key)
-	}
 	s.pages.Go(func() {
 		defer s.mu.Unlock()
-		_ = s.page(s.ctx) // the next one comes after some grants
+		_, _ = s.page(s.ctx) // a later page finds what this one leaves
 	})
 }
 
-// page checks the next page. After the last page it begins again. s.mu must be held.
-func (s *sweeper) page(ctx context.Context) error {
-	type page struct {
-		last  []byte
-		count int
-	}
-	p, err := call(ctx, s.d, s.d.main,
-		func(ctx context.Context, conn *pgx.Conn) (p page, err error) {
+// page checks the next page, unless another driver is checking it. It reports whether this was the
+// last page; then the next one is the first. s.mu must be held.
+func (s *sweeper) page(ctx context.Context) (last bool, err error) {
+	return call(ctx, s.d, s.d.main,
+		func(ctx context.Context, conn *pgx.Conn) (last bool, err error) {
 			err = conn.QueryRow(ctx, s.d.sql.sweepPage,
-				s.after, sweepPage, retention.Microseconds()).Scan(&p.last, &p.count)
-			return p, err
+				[]byte(sweepCursor), sweepPage, retention.Microseconds()).Scan(&last)
+			return last, err
 		})
-	if err != nil {
-		return err
-	}
-	if p.count < sweepPage {
-		p.last = []byte{}
-	}
-	s.after = p.last
-	return nil
 }
 
 // close ends the page that is being checked, and begins no more. It does not wait for the server,

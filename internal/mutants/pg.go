@@ -1,5 +1,11 @@
 package main
 
+// renewalThatInserts begins a renewal that makes the row of a name that has none.
+const renewalThatInserts = "const renewSQL = `WITH made$ AS (INSERT INTO TABLE " +
+	"(name, version, fence, owner, meta, since, expires) VALUES ($1, $4, $4, $2, '', now(), " +
+	"now() + $3::bigint * interval '1 microsecond') " +
+	"ON CONFLICT (name) DO NOTHING RETURNING version), "
+
 // pgMutants are the guards of pgbackend.
 var pgMutants = []mutant{
 	{
@@ -338,6 +344,107 @@ var pgMutants = []mutant{
 			new: "entries, err := roster.Parse(r.roster)\n\t\tif false {",
 		}},
 		pkg: "pgbackend", test: "TestUnreadableRowIsBroken",
+	},
+	{
+		guard: "postgres: a fence is as durable as a commit", file: "pgbackend/driver.go",
+		without: "require=fence-durable accepts a server that can forget grants in a crash",
+		edits:   []edit{{old: "if !d.durable {", new: "if false {"}},
+		pkg:     "pgbackend", test: "TestFencesAreAsDurableAsCommits",
+	},
+	{
+		guard: "postgres: a table has its key", file: "pgbackend/open.go",
+		without: "a name has two rows, and two holders",
+		edits:   []edit{{old: "case !isUnique:", new: "case !isUnique && false:"}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table has all names", file: "pgbackend/statements.go",
+		without: "a name has two rows, and two holders",
+		edits:   []edit{{old: "AND indpred IS NULL ", new: ""}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table has only names", file: "pgbackend/statements.go",
+		without: "a name has two rows, and two holders",
+		edits:   []edit{{old: "AND indnkeyatts = 1 ", new: ""}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table counts at once", file: "pgbackend/statements.go",
+		without: "Open succeeds, and each request for a new name fails",
+		edits:   []edit{{old: "bool_and(indimmediate)", new: "count(*) > 0"}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an index of a table is valid", file: "pgbackend/statements.go",
+		without: "Open succeeds, and each request for a new name fails",
+		edits:   []edit{{old: "AND indisvalid\n", new: "\n"}},
+		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "postgres: an error has no password", file: "pgbackend/errors.go",
+		without: "a program that reports the fields of its errors publishes the password",
+		edits:   []edit{{old: "\terr = withoutConfig(err)\n", new: ""}},
+		pkg:     "pgbackend", test: "TestErrorsHaveNoPassword",
+	},
+	{
+		guard: "postgres: the error of a bad URL has no password", file: "pgbackend/errors.go",
+		without: "a program that reports the fields of its errors publishes the password",
+		edits: []edit{{
+			old: "AsType[*pgconn.ParseConfigError](err); ok {",
+			new: "AsType[*pgconn.ParseConfigError](err); ok && false {",
+		}},
+		pkg: "pgbackend", test: "TestErrorsHaveNoPassword",
+	},
+	{
+		guard: "postgres: a renewal creates nothing", file: "pgbackend/statements.go",
+		without: "a lock that an operator has deleted is revived: two holders",
+		edits: []edit{
+			{old: "const renewSQL = `UPDATE", new: renewalThatInserts + "renewed$ AS (UPDATE"},
+			{
+				old: "AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)\nRETURNING version`",
+				new: "AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)\nRETURNING version)\n" +
+					"SELECT version FROM made$ UNION ALL SELECT version FROM renewed$`",
+			},
+		},
+		pkg: "pgbackend", test: "TestRenewalCreatesNothing",
+	},
+	{
+		guard: "postgres: a renewal of many creates nothing", file: "pgbackend/statements.go",
+		without: "a lock that an operator has deleted is revived: two holders",
+		edits: []edit{
+			{
+				old: "WHERE (a.fence = 0 OR a.fence = l.fence) AND l.roster IS NULL\n" +
+					"\tFOR NO KEY UPDATE OF l SKIP LOCKED\n)\nUPDATE TABLE AS l SET",
+				new: "WHERE (a.fence = 0 OR a.fence = l.fence) AND l.roster IS NULL\n" +
+					"\tFOR NO KEY UPDATE OF l SKIP LOCKED\n), made$ AS (INSERT INTO TABLE " +
+					"(name, version, fence, owner, meta, since, expires) SELECT name, fence, " +
+					"fence, owner, '', now(), now() + ttl * interval '1 microsecond' FROM asked$ " +
+					"ON CONFLICT (name) DO NOTHING)\nUPDATE TABLE AS l SET",
+			},
+		},
+		pkg: "pgbackend", test: "TestRenewalCreatesNothing",
+	},
+	{
+		guard: "postgres: each process sweeps", file: "pgbackend/sweep.go",
+		without: "the table grows for ever if each process makes few acquisitions",
+		edits:   []edit{{old: "rand.N(sweepOdds) > 0 ||", new: "rand.N(sweepOdds) >= 0 ||"}},
+		pkg:     "pgbackend", test: "TestSweepKeepsUp",
+	},
+	{
+		guard: "postgres: the sweep moves on", file: "pgbackend/statements.go",
+		without: "the table grows for ever",
+		edits:   []edit{{old: "meta = excluded.meta", new: "meta = l.meta"}},
+		pkg:     "pgbackend", test: "TestSweepKeepsUp",
+	},
+	{
+		guard: "postgres: a sweep waits for no other sweep", file: "pgbackend/statements.go",
+		without: "a sweep waits for the commit of another one, and checks the same rows",
+		edits: []edit{{
+			old: "WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED\n), begin$",
+			new: "WHERE name = $1\n), begin$",
+		}},
+		pkg: "pgbackend", test: "TestSweepsShareTheTable",
 	},
 	{
 		guard: "postgres: the sweep waits for no row", file: "pgbackend/statements.go",

@@ -318,7 +318,7 @@ var sessionMutants = []mutant{
 	{
 		guard: "postgres: a session locks in its session only", file: "pgbackend/session.go",
 		without: "behind a proxy, a lock belongs to a connection that other clients use",
-		edits:   []edit{{old: "` <> $3 THEN -1", new: "` <> $3 AND false THEN -1"}},
+		edits:   []edit{{old: "` <> $3 OR NOT `", new: "` <> $3 AND false OR NOT `"}},
 		pkg:     "pgbackend", test: "TestMovedSession",
 	},
 	{
@@ -331,10 +331,31 @@ var sessionMutants = []mutant{
 		guard: "postgres: a session is not its number", file: "pgbackend/session.go",
 		without: "after a restart behind a proxy, a lease lives on without its lock",
 		edits: []edit{{
-			old: "`SELECT WHERE ` + markSQL + ` = $1`",
-			new: "`SELECT WHERE split_part(` + markSQL + `, ' ', 1) = split_part($1, ' ', 1)`",
+			old: "`SELECT WHERE ` + markSQL + ` = $1 AND `",
+			new: "`SELECT WHERE split_part(` + markSQL + `, ' ', 1) = split_part($1, ' ', 1) AND `",
 		}},
 		pkg: "pgbackend", test: "TestMovedSession",
+	},
+	{
+		guard: "postgres: a session locks on the writer only", file: "pgbackend/session.go",
+		without: "after a switchover, the old primary and the new one have a holder each",
+		edits: []edit{{
+			old: "<> $3 OR NOT ` + writerSQL + ` THEN -1", new: "<> $3 THEN -1",
+		}},
+		pkg: "pgbackend", test: "TestSessionOfAReader",
+	},
+	{
+		guard:   "postgres: a session ends when its server is the writer no more",
+		file:    "pgbackend/session.go",
+		without: "after a switchover, the old primary and the new one have a holder each",
+		edits:   []edit{{old: "= $1 AND ` + writerSQL", new: "= $1`"}},
+		pkg:     "pgbackend", test: "TestSessionOfAReader",
+	},
+	{
+		guard: "postgres: an Unlock on a reader proves nothing", file: "pgbackend/session.go",
+		without: "after a switchover, a client that unlocks now and then keeps its other locks",
+		edits:   []edit{{old: "case !isWriter:", new: "case !isWriter && false:"}},
+		pkg:     "pgbackend", test: "TestUnlockOnAReader",
 	},
 	{
 		guard: "session: Close ends a statement", file: "internal/session/driver.go",
@@ -571,14 +592,14 @@ var sessionMutants = []mutant{
 		guard: "postgres: a cancelled Lock leaves no lock", file: "pgbackend/session.go",
 		without: "a lock is taken without a holder, as long as the connection lasts",
 		edits: []edit{{
-			old: "\tif _, err := a.unlock(id); err != nil {\n\t\treturn err\n\t}\n", new: "",
+			old: "\tif _, _, err := a.unlock(id); err != nil {\n\t\treturn err\n\t}\n", new: "",
 		}},
 		pkg: "pgbackend", test: "TestCancelledStatements",
 	},
 	{
 		guard: "postgres: a cancelled Unlock is repeated", file: "pgbackend/session.go",
 		without: "a cancelled statement costs a client all of its locks",
-		edits:   []edit{{old: "case isAnswer(err):\n\t\t_, err", new: "case false:\n\t\t_, err"}},
+		edits:   []edit{{old: "if isAnswer(err) {\n\t\theld", new: "if false {\n\t\theld"}},
 		pkg:     "pgbackend", test: "TestCancelledStatements",
 	},
 	{

@@ -58,7 +58,7 @@ func generate(tb *testenv.Program, duration, peersDuration time.Duration, only s
 		testenv.NewEtcd(tb, "--unsafe-no-fsync=false"),
 		testenv.NewZooKeeper(tb, 2*time.Second),
 		testenv.NewMySQL(tb, "--innodb-flush-method=O_DIRECT", "--max-connections=1500"),
-		testenv.NewPostgres(tb, "-c", "fsync=on", "-c", "max_connections=1500"),
+		testenv.NewPostgres(tb, "-c", "max_connections=1500"),
 	}
 	var err error
 	if duration > 0 {
