@@ -337,9 +337,7 @@ func releaseAllWakesWaiters(f *fixture) {
 }
 
 func allWaitForAQueue(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	f.withoutSession()
 	d, other := f.driver(), f.driver()
 	reqs := f.tries(3)

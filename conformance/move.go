@@ -116,11 +116,11 @@ var moveCases = []Case{
 		run:     formerOwnerIsAnother,
 	},
 	{
-		Name:    "RepeatedAdoptionIsTheSame",
-		Move:    true,
+		Name: "RepeatedAdoptionIsTheSame",
+		Move: true,
 		Promise: "A repeated Adopt of one owner returns its grant again with a new term, for which " +
 			"the server keeps it.",
-		run:     repeatedAdoptionIsTheSame,
+		run: repeatedAdoptionIsTheSame,
 	},
 	{
 		Name:    "AdoptedLeaseIsRenewedAndReleased",

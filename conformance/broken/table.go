@@ -230,6 +230,7 @@ var unbroken = map[string]string{
 	"UnavailableIsReportedAfterATerm":    "the case breaks the driver itself, and checks the core",
 	"HangingServerBoundsRequests":        "the case breaks the driver itself, and checks the core",
 	"UnclaimedMovesAreRefused":           "the core refuses it before it calls the driver",
+	"UnclaimedFairnessIsRefused":         "the core refuses it before it calls the driver",
 	"RequireIsAMinimum":                  "the core refuses it before it calls the driver",
 	"TTLsOutOfBoundsAreRefused":          "the core refuses it before it calls the driver",
 	"BadOptionsAreRefused":               "the core refuses it before it calls the driver",
