@@ -257,7 +257,7 @@ var unbroken = map[string]string{
 	"InvalidNamesAreRefused":             "the core refuses it before it calls the driver",
 	"UnlockStopsRenewal":                 "the core answers without its driver",
 	"WithoutRenewalTheLeaseEnds":         "the case breaks the driver itself, and checks the core",
-	"SecretsStayOutOfErrors":             "no driver is open yet; see TestNoticesABrokenOpener",
+	"SecretsStayOutOfErrors":             "it needs a URL; see TestNoticesRequestsThatDisclose",
 	"OpeningAClosedPortIsUnavailable":    "no driver is open yet; see TestNoticesABrokenOpener",
 	"LockOnADeadContextAcquiresNothing":  "the core refuses it before it calls the driver",
 	"TryLockOfAHeldNameMakesNoTrip":      "the core answers without its driver",
