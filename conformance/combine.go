@@ -224,7 +224,7 @@ func (f *fixture) allAreProlonged(d backend.Driver) {
 	first := f.grantAll(d, reqs)
 	time.Sleep(reqs[0].TTL / 2)
 	for i, again := range f.grantAll(d, reqs) {
-		f.sameGrant(first[i], again)
+		f.prolonged(first[i], again)
 		f.keyKeptUntil(again.Key, endOf(again.Term))
 	}
 }
