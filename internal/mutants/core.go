@@ -19,6 +19,15 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestOpenerGetsTheTTL",
 	},
 	{
+		guard: "a session that outlasts the TTL is logged", file: "client.go",
+		without: "the lock of a dead process is taken for longer than its TTL, without a hint",
+		edits: []edit{{
+			old: "if caps.Session && caps.MaxTTL > cfg.TTL {",
+			new: "if caps.Session && caps.MaxTTL < cfg.MinHold {",
+		}},
+		pkg: ".", test: "TestLongSessionIsLogged",
+	},
+	{
 		guard: "a cancelled Acquire is cleaned up", file: "internal/engine/contend.go",
 		without: "the lock stays taken for a whole TTL, without a holder",
 		edits: []edit{{
