@@ -87,8 +87,8 @@ func TestParametersOfFiles(t *testing.T) {
 	}
 }
 
-// TestTTLOfTheFlagReachesTheOpener checks that --ttl is also the TTL of the URL, so that the session
-// of a server such as ZooKeeper follows it. Without the flag, the URL stays as it is.
+// TestTTLOfTheFlagReachesTheOpener checks that --ttl is also the TTL of the URL, so that a session
+// of ZooKeeper follows it. Without the flag, the URL stays as it is.
 func TestTTLOfTheFlagReachesTheOpener(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

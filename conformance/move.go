@@ -118,8 +118,8 @@ var moveCases = []Case{
 	{
 		Name: "RepeatedAdoptionIsTheSame",
 		Move: true,
-		Promise: "A repeated Adopt of one owner returns its grant again with a new term, for which " +
-			"the server keeps it.",
+		Promise: "A repeated Adopt of one owner returns its grant again with a new term, for " +
+			"which the server keeps it.",
 		run: repeatedAdoptionIsTheSame,
 	},
 	{

@@ -50,8 +50,8 @@ var combineBugs = []Bug{
 			return next.AcquireAll(ctx, reqs)
 		}}
 	}},
-	{"all-no-prolonging", "A repeated AcquireAll returns new terms, but does not prolong the terms " +
-		"on the server.", func() *flaw {
+	{"all-no-prolonging", "A repeated AcquireAll returns new terms, but does not prolong the " +
+		"terms on the server.", func() *flaw {
 		var held table[*backend.Grant] // by owner
 		return &flaw{acquireAll: func(
 			ctx context.Context, next *driver, reqs []*backend.Request,
