@@ -155,6 +155,14 @@ var coreMutants = []mutant{
 		pkg:     "conformance", test: "TestVoid",
 	},
 	{
+		guard: "a late try is void only after a standstill", file: "internal/testenv/intime.go",
+		without: "a test of a promised time repeats a failure until it passes",
+		edits: []edit{{
+			old: "max(late, silent) <= limit/allowance || n == tries", new: "n == tries",
+		}},
+		pkg: "internal/testenv", test: "TestInTime",
+	},
+	{
 		guard: "no case is skipped silently", file: "conformance/observation.go",
 		without: "the suite skips a case that a defect of the driver makes inapplicable",
 		edits:   []edit{{old: "if o.scope == applies && ", new: "if false && "}},
