@@ -3,7 +3,6 @@
 package command
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -227,13 +226,11 @@ func TestWaitIsShort(t *testing.T) {
 		return time.Since(began)
 	}
 	const wait = 500 * time.Millisecond
-	for n := 1; ; n++ {
-		if more := timed("--wait", wait.String()) - timed("-n"); more < 2*wait {
-			return
-		} else if n == 10 {
-			t.Fatalf("--wait %v takes %v more than -n", wait, more)
-		}
-	}
+	probe := testenv.Probe(t, url)
+	testenv.InTime(t, 2*wait, probe, func() (begun time.Time, more time.Duration) {
+		begun = time.Now()
+		return begun, timed("--wait", wait.String()) - timed("-n")
+	})
 }
 
 // --wait limits the connection to a server that accepts connections and never answers.
@@ -254,16 +251,13 @@ func TestWaitBoundsConnecting(t *testing.T) {
 			if scheme != "zk" { // zk has no such parameter
 				url += "?timeout=1m"
 			}
-			testenv.InTime(t, func() (late string) {
-				began := time.Now()
+			testenv.InTime(t, openLimit/2, nil, func() (began time.Time, took time.Duration) {
+				began = time.Now()
 				got := dlockRun(t, on(url), "run", "--wait", "0.3", "x", "--", "true")
 				if got.code != exitUnavailable || !strings.Contains(got.stderr, "within 300ms") {
 					t.Errorf("exit code %d; standard error: %s", got.code, got.stderr)
 				}
-				if took := time.Since(began); took > openLimit/2 {
-					return fmt.Sprintf("dlock ended after %v: %s", took, got.stderr)
-				}
-				return ""
+				return began, time.Since(began)
 			})
 		})
 	}

@@ -87,6 +87,37 @@ func TestParametersOfFiles(t *testing.T) {
 	}
 }
 
+// TestTTLOfTheFlagReachesTheOpener checks that --ttl is also the TTL of the URL, so that a session
+// of ZooKeeper follows it. Without the flag, the URL stays as it is.
+func TestTTLOfTheFlagReachesTheOpener(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		raw  string
+		args []string
+		want string
+		ttl  time.Duration // that dlock.Open gives to the Opener
+	}{
+		{"zk://h", []string{"--ttl", "7s"}, "zk://h?ttl=7s", 7 * time.Second},
+		{"zk://h?ttl=9s&tls=1", []string{"--ttl", "7s"}, "zk://h?tls=1&ttl=7s", 7 * time.Second},
+		{"zk://h?ttl=9s", nil, "zk://h?ttl=9s", 9 * time.Second},
+		{"zk://h", nil, "zk://h", 0},
+	} {
+		flags := &lockFlags{}
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.register(set)
+		if err := set.Parse(row.args); err != nil {
+			t.Fatal(err)
+		}
+		got := (&holder{flags: flags}).parameters(row.raw)
+		if got != row.want {
+			t.Errorf("with %q, %s becomes %s, want %s", row.args, row.raw, got, row.want)
+		}
+		if ttl, err := ttlOf(got, 0); err != nil || ttl != row.ttl {
+			t.Errorf("the TTL of %s is %v, %v, want %v", got, ttl, err, row.ttl)
+		}
+	}
+}
+
 // blind is a driver that answers no Inspect.
 type blind struct {
 	backend.Driver

@@ -73,7 +73,7 @@ var kindRows = []struct {
 			return []string{"no", "`fair=1`", "yes"}[c.Fair]
 		},
 		[]string{"FairWaitersAreServedInOrder"},
-		[]string{"FairWaitersAreServedInOrder"},
+		[]string{"UnclaimedFairnessIsRefused"},
 	},
 	{
 		"fence", func(c backend.Capabilities) string {

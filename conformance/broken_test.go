@@ -95,3 +95,60 @@ func TestNoticesABrokenOpener(t *testing.T) {
 		})
 	}
 }
+
+// disclosing is a driver whose errors of one method have the password in their text.
+type disclosing struct {
+	backend.Driver
+	backend.Inspector
+	method string
+}
+
+func (d disclosing) disclose(method string, err error) error {
+	if err == nil || d.method != method {
+		return err
+	}
+	return fmt.Errorf("as user:pa55w0rd: %w", err)
+}
+
+func (d disclosing) Acquire(
+	ctx context.Context, req *backend.Request,
+) (*backend.Grant, error) {
+	g, err := d.Driver.Acquire(ctx, req)
+	return g, d.disclose("Acquire", err)
+}
+
+func (d disclosing) Renew(ctx context.Context, g *backend.Grant) (backend.Term, error) {
+	term, err := d.Driver.Renew(ctx, g)
+	return term, d.disclose("Renew", err)
+}
+
+func (d disclosing) Release(ctx context.Context, g *backend.Grant) error {
+	return d.disclose("Release", d.Driver.Release(ctx, g))
+}
+
+func (d disclosing) Inspect(ctx context.Context, key string) (*backend.Info, error) {
+	info, err := d.Inspector.Inspect(ctx, key)
+	return info, d.disclose("Inspect", err)
+}
+
+// TestNoticesRequestsThatDisclose checks that the case of the passwords notices each request whose
+// error has the password, although no error of Open has it.
+func TestNoticesRequestsThatDisclose(t *testing.T) {
+	t.Parallel()
+	backend.Register("discreet", func(context.Context, *backend.URL) (backend.Driver, error) {
+		return nil, backend.ErrUnavailable
+	})
+	for _, method := range []string{"Acquire", "Renew", "Release", "Inspect"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			mk := func(t conformance.TB) conformance.Harness {
+				h := memnet.New(t)
+				h.Wrap = func(d backend.Driver) backend.Driver {
+					return disclosing{d, d.(backend.Inspector), method}
+				}
+				return opening{h, "discreet://user:pa55w0rd@127.0.0.1:1/x"}
+			}
+			broken.MustNotice(t, "SecretsStayOutOfErrors", mk)
+		})
+	}
+}

@@ -30,6 +30,12 @@ var capabilityCases = []Case{
 		run: unclaimedMovesAreRefused,
 	},
 	{
+		Name: "UnclaimedFairnessIsRefused",
+		Promise: "Where the driver does not claim a queue, WithFair returns ErrUnsupported at " +
+			"construction; otherwise a fair lock is granted.",
+		run: unclaimedFairnessIsRefused,
+	},
+	{
 		Name: "RequireIsAMinimum",
 		Promise: "New accepts a WithRequire that the backend meets, and returns ErrUnsupported " +
 			"if WithRequire demands more.",
@@ -109,6 +115,24 @@ func unclaimedMovesAreRefused(f *fixture) {
 	}
 	if f.caps.Modes&backend.Shared == 0 {
 		f.isErr("Downgrade", lease.Downgrade(f.ctx), dlock.ErrUnsupported)
+	}
+	f.held(c, lease)
+	f.unlock(lease)
+}
+
+func unclaimedFairnessIsRefused(f *fixture) {
+	c := f.client()
+	m, err := c.Mutex(f.name, dlock.WithFair(), dlock.WithTTL(f.long()))
+	if f.caps.Fair == backend.FairNo {
+		f.isErr("WithFair", err, dlock.ErrUnsupported)
+		return
+	}
+	if err != nil {
+		f.Fatalf("WithFair: %v", err)
+	}
+	lease, err := m.TryLock(f.ctx)
+	if err != nil {
+		f.Fatalf("TryLock of a fair lock: %v", err)
 	}
 	f.held(c, lease)
 	f.unlock(lease)

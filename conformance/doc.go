@@ -39,8 +39,12 @@
 // together, as a pipelining client receives them, are one chunk, and DropReply drops all of them.
 //
 // Package conformance/broken has drivers with bugs. Its Test checks that the suite detects the bugs
-// with your own Harness. The drivers of this module also use the packages backend/key (names to
-// keys), backend/batch (many goroutines, one request) and backend/tlsfile (certificates of a URL).
+// with your own Harness. To check the guards of your driver, such as the comparison of the owner,
+// remove one at a time, by hand or in a copy of its file for go test -overlay. If no case fails
+// without a guard, the guard needs a separate test.
+//
+// The drivers of this module also use the packages backend/key (names to keys), backend/batch (many
+// goroutines, one request) and backend/tlsfile (certificates of a URL).
 //
 // # Capabilities
 //

@@ -78,9 +78,7 @@ func takeTurns(f *fixture, cs []*dlock.Client, goroutines, rounds int) {
 }
 
 func oneHolderAtATimeFair(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	contend(f, 4, 2, 10, dlock.WithFair())
 }
 
@@ -148,15 +146,6 @@ func everyWaiterIsServedOnce(f *fixture) {
 	if f.within(2*prompt, "all waiters are served", served) {
 		s.check(waiters)
 	}
-}
-
-// unfair reports whether the backend has no queue. If so, it checks that WithFair is refused.
-func (f *fixture) unfair() bool {
-	f.Helper()
-	return f.unsupported("WithFair", f.caps.Fair > 0, func(c *dlock.Client) error {
-		_, err := c.Mutex(f.name, dlock.WithFair())
-		return err
-	})
 }
 
 // unsupported reports whether a feature is not claimed. If so, it checks that use

@@ -190,7 +190,13 @@ func (f *fixture) untied() {
 // keptUntil checks that the lock is not granted before end, and is granted soon after it.
 func (f *fixture) keptUntil(end time.Time) {
 	f.Helper()
-	at, _ := f.takeOver(f.driver(), end)
+	f.keyKeptUntil(f.name, end)
+}
+
+// keyKeptUntil is keptUntil for another lock of the case.
+func (f *fixture) keyKeptUntil(key string, end time.Time) {
+	f.Helper()
+	at, _ := f.takeOverKey(f.driver(), key, end)
 	f.notBefore("the lock was granted to another owner before the end of the answered term",
 		end, at)
 }

@@ -19,7 +19,8 @@ import (
 
 // TestDriverOutsideOfThisModule builds the driver of testdata/outside as a separate module that
 // imports only public packages. It runs the whole suite with all faults over this driver. The run
-// needs no network, and nothing that the tests of this module do not need.
+// needs no network, and nothing that the tests of this module do not need. Its test lists the cases
+// that do not apply, and fails for each other skip.
 func TestDriverOutsideOfThisModule(t *testing.T) {
 	t.Parallel()
 	r := testModule(t, outsideModule(t))

@@ -38,6 +38,14 @@ var queueCases = []Case{
 	},
 }
 
+// withQueue ends a case about the order of waiters if the server has no queue.
+func (f *fixture) withQueue() {
+	f.Helper()
+	if f.caps.Fair == backend.FairNo {
+		f.inapplicable("the server has no queue")
+	}
+}
+
 // fairRequest returns a request for a place in the queue.
 func (f *fixture) fairRequest(ttl time.Duration) *backend.Request {
 	req := f.request(ttl)
@@ -46,9 +54,7 @@ func (f *fixture) fairRequest(ttl time.Duration) *backend.Request {
 }
 
 func expiredLockGoesToTheQueue(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	f.withoutSession()
 	d, other, third := f.driver(), f.driver(), f.driver()
 	req := f.fairRequest(f.long())
@@ -71,9 +77,7 @@ func expiredLockGoesToTheQueue(f *fixture) {
 }
 
 func refreshKeepsThePlace(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	d, other, third := f.driver(), f.driver(), f.driver()
 	g := f.grant(d, f.try(f.long()))
 	first, second := f.fairRequest(f.long()), f.fairRequest(f.long())
@@ -87,9 +91,7 @@ func refreshKeepsThePlace(f *fixture) {
 }
 
 func shortTermShortensNoOtherEntry(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	d, other, third := f.driver(), f.driver(), f.driver()
 	g := f.grant(d, f.try(f.long()))
 	first, second := f.fairRequest(f.long()), f.fairRequest(f.brief())
@@ -103,15 +105,10 @@ func shortTermShortensNoOtherEntry(f *fixture) {
 }
 
 func leavingTheQueueOfAFreeLockWakesTheNext(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	f.withoutSession()
 	d, other, third := f.driver(), f.driver(), f.driver()
 	w := f.waitable(third)
-	if w == nil {
-		return
-	}
 	g := f.grant(d, f.try(f.brief()))
 	end := time.Now().Add(g.Term.TTL)
 	first, second := f.fairRequest(f.long()), f.fairRequest(f.long())
@@ -123,8 +120,9 @@ func leavingTheQueueOfAFreeLockWakesTheNext(f *fixture) {
 }
 
 func brokenLockGoesToTheQueue(f *fixture) {
-	if !f.caps.Break || f.unfair() {
-		return
+	f.withQueue()
+	if !f.caps.Break {
+		f.inapplicable("the driver breaks no lock")
 	}
 	d, other, third := f.driver(), f.driver(), f.driver()
 	w := f.waitable(other)
@@ -137,10 +135,6 @@ func brokenLockGoesToTheQueue(f *fixture) {
 		}
 		if attempt {
 			f.refused(third, f.try(f.long()))
-		}
-		if w == nil {
-			f.release(other, f.grant(other, req))
-			continue
 		}
 		f.awaitTurn(other, w, req, busy)
 	}

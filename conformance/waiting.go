@@ -440,9 +440,7 @@ func deadWaiterDelaysNoMoreThanATerm(f *fixture) {
 }
 
 func fairWaitersAreServedInOrder(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	fair := []dlock.Option{dlock.WithFair(), dlock.WithTTL(f.long())}
 	lease := f.lock(f.client(), f.name, fair...)
 	const waiters = 6
@@ -477,9 +475,7 @@ func fairWaitersAreServedInOrder(f *fixture) {
 }
 
 func fairTryDoesNotOvertake(f *fixture) {
-	if f.unfair() {
-		return
-	}
+	f.withQueue()
 	d, other, third := f.driver(), f.driver(), f.driver()
 	g := f.grant(d, f.try(f.long()))
 	req := f.request(f.long())

@@ -19,10 +19,15 @@ import (
 func TestConformance(t *testing.T) { conformance.Run(t, newHarness, inapplicable) }
 
 // inapplicable are the cases that do not apply. No network delays a request, and a URL has neither
-// a host nor a password. A lock has no term, and its file stays.
+// a host nor a password. A lock has no term, no lock-delay and no queue, and its file stays.
 var inapplicable = conformance.Inapplicable(
+	"BreakDoesNotWaitForALockDelay",
+	"BrokenLockGoesToTheQueue",
 	"CountersCount",
 	"EachRefusalHasTheRemainingTime",
+	"ExpiredLockGoesToTheQueue",
+	"FairTryDoesNotOvertake",
+	"FairWaitersAreServedInOrder",
 	"FloorIsNoLock",
 	"FreeNamesAreForgotten",
 	"LateAcquireIsFoundByItsOwner",
@@ -32,12 +37,16 @@ var inapplicable = conformance.Inapplicable(
 	"LateRenewalRevivesNoGrant",
 	"LateRenewalShortensNoTerm",
 	"LateRepeatedAcquireShortensNoTerm",
+	"LeavingTheQueueOfAFreeLockWakesTheNext",
 	"LockedEntryCostsNoOtherLease",
 	"NextRequestFollowsARelease",
+	"OneHolderAtATimeFair",
 	"OpeningAClosedPortIsUnavailable",
 	"PermitsExpireOneByOne",
 	"ReadersExpireOneByOne",
+	"RefreshKeepsThePlace",
 	"SecretsStayOutOfErrors",
+	"ShortTermShortensNoOtherEntry",
 	"TermsAreNotFloored",
 )
 

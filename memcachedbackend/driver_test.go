@@ -17,16 +17,24 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// inapplicable are the cases that do not apply: the server wakes no waiter, lists no keys and locks
-// no entry.
+// inapplicable are the cases that do not apply: the server wakes no waiter, has no queue, lists no
+// keys and locks no entry.
 var inapplicable = conformance.Inapplicable(
+	"BrokenLockGoesToTheQueue",
 	"CancelledWaitsLeaveNoMemory",
 	"EachRefusalHasTheRemainingTime",
+	"ExpiredLockGoesToTheQueue",
+	"FairTryDoesNotOvertake",
+	"FairWaitersAreServedInOrder",
+	"LeavingTheQueueOfAFreeLockWakesTheNext",
 	"ListTakesPrefixesLiterally",
 	"LockedEntryCostsNoOtherLease",
 	"NextRequestFollowsARelease",
+	"OneHolderAtATimeFair",
+	"RefreshKeepsThePlace",
 	"ReleaseBeforeWaitIsNotMissed",
 	"ReleaseDuringWaitIsNotMissed",
+	"ShortTermShortensNoOtherEntry",
 	"WaitEndsWithItsContext",
 	"WaitersOfOneConnectionMissNoRelease",
 )

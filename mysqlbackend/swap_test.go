@@ -373,10 +373,16 @@ func TestSlowReleaseIsNotOvertaken(t *testing.T) {
 			g := acquire(t, slow, reader(key))
 			_ = raw.Busy(t, busy, writer)
 			churn(t, busy, func() *backend.Request { return reader(key) })
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			meter, begun := lag.Start(), time.Now()
+			defer meter.Stop()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := slow.Release(ctx, g); err != nil {
 				t.Errorf("Release: %v", err)
+			}
+			took, late := time.Since(begun), meter.Worst(begun)
+			if took-late > 5*time.Second {
+				t.Errorf("Release took %v, in a process that was late by up to %v", took, late)
 			}
 			raw.Release(t, busy, acquire(t, busy, writer))
 		})

@@ -310,7 +310,7 @@ func TestLockedRostersDelayNoOther(t *testing.T) {
 	d, locker := opened(t, s.URL+"?timeout=1m"), connected(t, s.URL)
 	var grants []*backend.Grant
 	for i := range 24 {
-		req := raw.Request(t, time.Minute)
+		req := raw.Request(t, time.Hour)
 		req.Mode = backend.Shared
 		req.Key += string(rune('a' + i))
 		grants = append(grants, raw.Acquire(t, d, req))
@@ -322,7 +322,7 @@ func TestLockedRostersDelayNoOther(t *testing.T) {
 	for range cap(d.patient.slots) { // so that what waits has no answer
 		d.patient.slots <- struct{}{}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i, r := range d.RenewAll(ctx, grants) {
 		if isLocked := i >= 4; isLocked != (r.Err != nil) {

@@ -28,6 +28,10 @@ import (
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
+// patience limits the wait for events that happen at once on any machine. Without the event the
+// next chance comes at least a minute later.
+const patience = 30 * time.Second
+
 // opened opens a driver that is closed with the test.
 func opened(tb testenv.TB, url string) *driver {
 	tb.Helper()

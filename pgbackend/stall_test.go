@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
@@ -59,7 +60,9 @@ func stall(t *testing.T, idle time.Duration) {
 	fillPool(t, d)
 	h.Delay(t)
 	time.Sleep(idle)
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	meter, begun := lag.Start(), time.Now()
+	defer meter.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var requests sync.WaitGroup
 	for range maxConns { // each has a connection of the pool
@@ -93,6 +96,10 @@ func stall(t *testing.T, idle time.Duration) {
 			t.Fatalf("Renew: %v", err)
 		}
 	}
+	took, late := time.Since(begun), meter.Worst(begun)
+	if took-late > 12*time.Second {
+		t.Errorf("Renew succeeds after %v, in a process that was late by up to %v", took, late)
+	}
 	raw.Release(t, direct, g)
 }
 
@@ -103,7 +110,8 @@ func TestSlotLastsAsLongAsItsConnection(t *testing.T) {
 	h := testenv.NewHarness[testenv.TB](t, testenv.Postgres(t))
 	d := hasty(t, h.URL())
 	var ended <-chan struct{}
-	begun := time.Now()
+	meter, begun := lag.Start(), time.Now()
+	defer meter.Stop()
 	_, err := call(context.Background(), d, d.main, // returns when the slot is free
 		func(ctx context.Context, conn *pgx.Conn) (struct{}, error) {
 			h.Cut(t)
@@ -117,8 +125,10 @@ func TestSlotLastsAsLongAsItsConnection(t *testing.T) {
 	default:
 		t.Error("the slot is free, and the connection has not ended")
 	}
-	if took := time.Since(begun); took > 12*time.Second {
-		t.Errorf("the connection has ended after %v", took)
+	took, late := time.Since(begun), meter.Worst(begun)
+	if took-late > 12*time.Second {
+		t.Errorf("the connection has ended after %v, in a process that was late by up to %v",
+			took, late)
 	}
 }
 
@@ -209,10 +219,16 @@ func hangCancelRequests(
 		<-cancels
 	}
 	isServed.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	meter, begun := lag.Start(), time.Now()
+	defer meter.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if _, err := d.Renew(ctx, g); err != nil {
 		t.Errorf("Renew: %v", err)
+	}
+	took, late := time.Since(begun), meter.Worst(begun)
+	if took-late > 10*time.Second {
+		t.Errorf("Renew took %v, in a process that was late by up to %v", took, late)
 	}
 	requests.Wait()
 	raw.Release(t, direct, g)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
@@ -33,7 +32,7 @@ func TestSilentMasterCostsNoOtherRenewal(t *testing.T) {
 				}
 			}
 			proxy.Cut(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			renewals := d.RenewAll(ctx, grants)
 			if err := renewals[0].Err; err == nil || errors.Is(err, backend.ErrLost) {
@@ -59,7 +58,7 @@ func TestSilentMasterDelaysNoOtherRelease(t *testing.T) {
 	d, proxy := openWithProxy(t, g, silentName)
 	grants := []*backend.Grant{acquireNamed(t, d, silentName), acquireNamed(t, d, otherName)}
 	proxy.Cut(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	errs := d.ReleaseAll(ctx, grants)
 	// The connection or the context notices the same deadline first: the outcome is unknown.

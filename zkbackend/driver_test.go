@@ -28,9 +28,10 @@ func TestMain(m *testing.M) {
 }
 
 // inapplicable are the cases that do not apply. Grants live with their session, so no request
-// carries a term. The server locks no entry, and the driver keeps nothing of a free lock that needs
-// a sweep.
+// carries a term, and no lock has a lock-delay. The server locks no entry, and the driver keeps
+// nothing of a free lock that needs a sweep.
 var inapplicable = conformance.Inapplicable(
+	"BreakDoesNotWaitForALockDelay",
 	"EachRefusalHasTheRemainingTime",
 	"ExpiredLockGoesToTheQueue",
 	"LateGrantAfterARefusalIsUndone",

@@ -278,9 +278,7 @@ var termBugs = []Bug{
 			ctx context.Context, next *driver, req *backend.Request,
 		) (*backend.Grant, error) {
 			if g, ok := held.get(req.Owner); ok && next.holder(ctx, req.Key) == req.Owner {
-				again := *g
-				again.Term = fromNow(g.Term.TTL)
-				return &again, nil
+				return inNewTerm(g), nil
 			}
 			g, err := next.Acquire(ctx, req)
 			if err == nil {
@@ -288,6 +286,12 @@ var termBugs = []Bug{
 			}
 			return g, err
 		}}
+	}},
+	{"repeated-without-meta", "The Grant of a repeated Acquire has no Meta.", func() *flaw {
+		return repeated(func(g *backend.Grant) { g.Meta = "" })
+	}},
+	{"repeated-without-limit", "The Grant of a repeated Acquire has no Limit.", func() *flaw {
+		return repeated(func(g *backend.Grant) { g.Limit = 0 })
 	}},
 	{"term-from-answer", "A term counts from the answer.", func() *flaw {
 		return &flaw{
@@ -339,6 +343,17 @@ var termBugs = []Bug{
 	{"rounded-down-answer", "The answered term is shorter than the requested term.", func() *flaw {
 		return grants(func(g *backend.Grant) { g.Term.TTL = g.Term.TTL / 2 })
 	}},
+}
+
+// repeated returns a flaw that changes the Grant of each repeated Acquire.
+func repeated(change func(*backend.Grant)) *flaw {
+	var granted table[bool] // by owner
+	return grants(func(g *backend.Grant) {
+		if again, _ := granted.get(g.Owner); again {
+			change(g)
+		}
+		granted.set(g.Owner, true)
+	})
 }
 
 // terms returns a flaw that changes the term for which the server keeps a grant, but not the term

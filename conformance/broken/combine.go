@@ -50,6 +50,29 @@ var combineBugs = []Bug{
 			return next.AcquireAll(ctx, reqs)
 		}}
 	}},
+	{"all-no-prolonging", "A repeated AcquireAll returns new terms, but does not prolong the " +
+		"terms on the server.", func() *flaw {
+		var held table[*backend.Grant] // by owner
+		return &flaw{acquireAll: func(
+			ctx context.Context, next *driver, reqs []*backend.Request,
+		) (grants []*backend.Grant, failed int, err error) {
+			for _, req := range reqs {
+				g, ok := held.get(req.Owner)
+				if !ok || next.holder(ctx, req.Key) != req.Owner {
+					break
+				}
+				grants = append(grants, inNewTerm(g))
+			}
+			if len(grants) == len(reqs) {
+				return grants, 0, nil
+			}
+			grants, failed, err = next.AcquireAll(ctx, reqs)
+			for _, g := range grants {
+				held.set(g.Owner, g)
+			}
+			return grants, failed, err
+		}}
+	}},
 	{"half-is-unanswered", "An AcquireAll without an answer takes the first half.", func() *flaw {
 		var calls atomic.Int32
 		return &flaw{acquireAll: func(

@@ -303,6 +303,13 @@ func fromNow(ttl time.Duration) backend.Term {
 	return backend.Term{Sent: time.Now(), TTL: ttl}
 }
 
+// inNewTerm returns g with a term that begins now.
+func inNewTerm(g *backend.Grant) *backend.Grant {
+	again := *g
+	again.Term = fromNow(g.Term.TTL)
+	return &again
+}
+
 // withTTL returns g with another TTL.
 func withTTL(g *backend.Grant, ttl time.Duration) *backend.Grant {
 	changed := *g

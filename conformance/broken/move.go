@@ -268,6 +268,22 @@ var moveBugs = []Bug{
 			return next.Adopt(ctx, ticket, req)
 		}}
 	}},
+	{"adopt-no-prolonging", "A repeated Adopt returns a new term, but does not prolong the term " +
+		"on the server.", func() *flaw {
+		var adopted table[*backend.Grant] // by owner
+		return &flaw{adopt: func(
+			ctx context.Context, next *driver, ticket string, req *backend.Request,
+		) (*backend.Grant, error) {
+			if g, ok := adopted.get(req.Owner); ok && next.holder(ctx, req.Key) == req.Owner {
+				return inNewTerm(g), nil
+			}
+			g, err := next.Adopt(ctx, ticket, req)
+			if err == nil {
+				adopted.set(req.Owner, g)
+			}
+			return g, err
+		}}
+	}},
 	{"adopted-not-renewed", "An adopted grant is not renewed.", func() *flaw {
 		var adopted table[bool]
 		return &flaw{

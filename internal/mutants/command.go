@@ -3,6 +3,15 @@ package main
 // commandMutants are the guards of the command, and some guards of the packages that it uses.
 var commandMutants = []mutant{
 	{
+		guard: "command: --ttl is the TTL of the URL", file: "command/holder.go",
+		without: "the session of a killed job outlasts --ttl, and so does its lock",
+		edits: []edit{{
+			old: "\t\traw = withParameter(raw, \"ttl\", h.flags.ttl.String())\n",
+			new: "\t\t_ = 0\n",
+		}},
+		pkg: "command", test: "TestTTLOfTheFlagReachesTheOpener",
+	},
+	{
 		guard:   "command: the whole process group is signalled",
 		file:    "command/internal/guard/job_unix.go",
 		without: "children of the command miss the signal, and get SIGKILL later",

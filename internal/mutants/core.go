@@ -19,6 +19,15 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestOpenerGetsTheTTL",
 	},
 	{
+		guard: "a session that outlasts the TTL is logged", file: "client.go",
+		without: "the lock of a dead process is taken for longer than its TTL, without a hint",
+		edits: []edit{{
+			old: "if caps.Session && caps.MaxTTL > cfg.TTL {",
+			new: "if caps.Session && caps.MaxTTL < cfg.MinHold {",
+		}},
+		pkg: ".", test: "TestLongSessionIsLogged",
+	},
+	{
 		guard: "a cancelled Acquire is cleaned up", file: "internal/engine/contend.go",
 		without: "the lock stays taken for a whole TTL, without a holder",
 		edits: []edit{{
@@ -144,6 +153,14 @@ var coreMutants = []mutant{
 		without: "on a slow machine the suite repeats a failed observation until it passes",
 		edits:   []edit{{old: "f.violation(\"fence %d after", new: "f.Errorf(\"fence %d after"}},
 		pkg:     "conformance", test: "TestVoid",
+	},
+	{
+		guard: "a late try is void only after a standstill", file: "internal/testenv/intime.go",
+		without: "a test of a promised time repeats a failure until it passes",
+		edits: []edit{{
+			old: "max(late, silent) <= limit/allowance || n == tries", new: "n == tries",
+		}},
+		pkg: "internal/testenv", test: "TestInTime",
 	},
 	{
 		guard: "no case is skipped silently", file: "conformance/observation.go",

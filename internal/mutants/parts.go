@@ -42,6 +42,21 @@ var parts = []part{
 			{"-run", "^Test(TLS|Conformance)", "./memcachedbackend"},
 		},
 	},
+	{
+		name: "support",
+		files: []string{
+			// Without system_other.go, which other systems compile.
+			"internal/session/[dlmow]*.go", "internal/session/system_linux.go",
+			"internal/background/*.go", "internal/abort/*.go", "internal/lag/*.go",
+		},
+		steps: [][]string{
+			{
+				"-timeout=2m", "./internal/session", "./internal/background", "./internal/abort",
+				"./internal/lag",
+			},
+			{"-run", "^TestConformanceSession$", "./pgbackend"},
+		},
+	},
 	{name: "membackend", files: []string{"membackend/*.go"}, steps: [][]string{{"./membackend"}}},
 	{
 		name: "redis", files: []string{"redisbackend/scripts/*.lua"},

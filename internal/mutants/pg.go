@@ -9,6 +9,12 @@ const renewalThatInserts = "const renewSQL = `WITH made$ AS (INSERT INTO TABLE "
 // pgMutants are the guards of pgbackend.
 var pgMutants = []mutant{
 	{
+		guard: "postgres: a message of the server is bounded", file: "pgbackend/open.go",
+		without: "a wrong server under the URL makes the client allocate gigabytes",
+		edits:   []edit{{old: "\tconn.MaxProtocolMessageBodyLen = maxMessage\n", new: ""}},
+		pkg:     "pgbackend", test: "TestHostileServer",
+	},
+	{
 		guard: "postgres: a waiter keeps its place", file: "pgbackend/wait.go",
 		without: "a waiter is overtaken, and sleeps although the lock is free",
 		edits:   []edit{{old: "roster.Place(req.TTL)/3", new: "roster.Place(req.TTL)*4"}},

@@ -263,6 +263,16 @@ var redisMutants = []mutant{
 		pkg:     "redisbackend", test: "TestShortTermsDoNotWaitForLong",
 	},
 	{
+		guard: "redis: a lent client gets no hook", file: "redisbackend/lane.go",
+		without: "each driver over a lent client adds another WAIT to each request",
+		edits: []edit{{
+			old: "\tl.cluster, _ = client.(*redis.ClusterClient)\n",
+			new: "\tl.cluster, _ = client.(*redis.ClusterClient)\n" +
+				"\tif l.waits {\n\t\tclient.AddHook(replication{})\n\t}\n",
+		}},
+		pkg: "redisbackend", test: "TestLentClientWaitsOnce",
+	},
+	{
 		guard: "redis: a dial ends with the context", file: "redisbackend/lane.go",
 		without: "a request in place waits for a new connection beyond its deadline",
 		edits:   []edit{{old: "inPlace{direct, l.dials.next()}", new: "inPlace{direct, nil}"}},

@@ -311,6 +311,12 @@ var zkMutants = []mutant{
 		pkg: "zkbackend", test: "TestAuthentication",
 	},
 	{
+		guard: "zk: no answer is read before the request for watches", file: "zkbackend/wire.go",
+		without: "the client library writes and reads the number of a transaction at once",
+		edits:   []edit{{old: "\tif w.rewatch == nil {", new: "\tif w.rewatch != nil {"}},
+		pkg:     "zkbackend", test: "TestCredentialsArePartOfTheHandshake",
+	},
+	{
 		guard: "zk: refused credentials end the session", file: "zkbackend/handshake.go",
 		without: "a client retries for ever as a user that the server refuses",
 		edits:   []edit{{old: "; code != 0 {", new: "; code == 1 {"}},

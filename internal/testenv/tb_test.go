@@ -20,6 +20,8 @@ func (f *fakeTB) Name() string                   { return f.name }
 func (f *fakeTB) Skipf(format string, a ...any)  { f.skipped = fmt.Sprintf(format, a...) }
 func (f *fakeTB) Fatalf(format string, a ...any) { f.failed = fmt.Sprintf(format, a...) }
 
+func (f *fakeTB) Errorf(format string, a ...any) { f.failed = fmt.Sprintf(format, a...) }
+
 func (f *fakeTB) Logf(format string, a ...any) {
 	f.logs = append(f.logs, fmt.Sprintf(format, a...))
 }

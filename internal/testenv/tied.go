@@ -38,4 +38,9 @@ var InapplicableIfTied = conformance.Inapplicable(
 	"FreeNamesAreForgotten", "ListTakesPrefixesLiterally", "LockedEntryCostsNoOtherLease",
 	"ObserveEndsWithItsContext",
 	"ObserveIgnoresRenewals", "ObserverLeavesNothing", "SweepSparesHeldLocks",
+	// There is no queue, and no lock-delay.
+	"BreakDoesNotWaitForALockDelay", "BrokenLockGoesToTheQueue", "ExpiredLockGoesToTheQueue",
+	"FairTryDoesNotOvertake", "FairWaitersAreServedInOrder",
+	"LeavingTheQueueOfAFreeLockWakesTheNext", "OneHolderAtATimeFair", "RefreshKeepsThePlace",
+	"ShortTermShortensNoOtherEntry",
 )

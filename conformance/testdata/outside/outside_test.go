@@ -67,9 +67,28 @@ func start(t *testing.T) *server {
 	return s
 }
 
+// inapplicable are the cases that do not apply, and the only ones that may be skipped.
+var inapplicable = conformance.Inapplicable(
+	// The core polls.
+	"CancelledWaitsLeaveNoMemory", "NextRequestFollowsARelease", "ReleaseBeforeWaitIsNotMissed",
+	"ReleaseDuringWaitIsNotMissed", "WaitEndsWithItsContext",
+	"WaitersOfOneConnectionMissNoRelease",
+	// The server has no queue.
+	"BrokenLockGoesToTheQueue", "ExpiredLockGoesToTheQueue", "FairTryDoesNotOvertake",
+	"FairWaitersAreServedInOrder", "LeavingTheQueueOfAFreeLockWakesTheNext",
+	"OneHolderAtATimeFair", "RefreshKeepsThePlace", "ShortTermShortensNoOtherEntry",
+	// The driver has none of the interfaces for benchmarks.
+	"CountersCount", "FloorIsNoLock", "SweepSparesHeldLocks",
+	// The harness has none of these abilities.
+	"ForeignValueIsAConflict", "FreeNamesAreForgotten", "LockedEntryCostsNoOtherLease",
+	"OpeningAClosedPortIsUnavailable", "SecretsStayOutOfErrors",
+)
+
 func TestConformance(t *testing.T) {
 	s := start(t)
-	conformance.Run(t, func(t conformance.TB) conformance.Harness { return newHarness(t, s, nil) })
+	conformance.Run(t, func(t conformance.TB) conformance.Harness {
+		return newHarness(t, s, nil)
+	}, inapplicable)
 }
 
 // TestNoticesBugs runs one row of the table, as an example.

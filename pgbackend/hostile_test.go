@@ -1,0 +1,205 @@
+package pgbackend
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// message returns a message of the server with a correct length.
+func message(kind byte, body string) string { return head(kind, len(body)+4) + body }
+
+// head returns the type of a message and its length, which counts its own 4 bytes.
+func head(kind byte, length int) string {
+	return string(binary.BigEndian.AppendUint32([]byte{kind}, uint32(length)))
+}
+
+const zero = "\x00\x00\x00\x00"
+
+// login accepts every user, as process 1 of the server.
+var login = message('R', zero) + message('K', "\x00\x00\x00\x01"+zero) + message('Z', "I")
+
+// aColumn is the description of the rows with one column.
+var aColumn = message('T', "\x00\x01a\x00"+strings.Repeat("\x00", 18))
+
+// send is an attack that sends the messages once.
+func send(messages ...string) func(io.Writer) {
+	return func(w io.Writer) { _, _ = io.WriteString(w, strings.Join(messages, "")) }
+}
+
+// unending is an attack that sends first once and then the rest, until the client leaves or has
+// read thirty times the limit of a message. So a driver without a limit fails the test and does not
+// hang.
+func unending(first, then string) func(io.Writer) {
+	rest := bytes.Repeat([]byte(then), 1<<16/len(then)+1)
+	return func(w io.Writer) {
+		_, err := io.WriteString(w, first)
+		for sent := 0; err == nil && sent < 30*maxMessage; sent += len(rest) {
+			_, err = w.Write(rest)
+		}
+		_ = w.(net.Conn).Close()
+	}
+}
+
+// hostility is what a server sends, as the answer to the first message or to the first statement.
+type hostility struct {
+	toStartup, toStatement func(io.Writer)
+	ownOnly                bool  // without a lent pool, whose connections the driver does not limit
+	isFlood                bool  // many messages, of which none is kept
+	want                   error // of Open; nil means ErrUnavailable
+}
+
+// serve serves a connection until the client disconnects.
+func (h hostility) serve(conn net.Conn) {
+	request := make([]byte, 1<<12)
+	if _, err := conn.Read(request); err != nil {
+		return
+	}
+	if h.toStartup != nil {
+		h.toStartup(conn)
+	} else {
+		send(login)(conn)
+		if _, err := conn.Read(request); err != nil {
+			return
+		}
+		h.toStatement(conn)
+	}
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+var hostilities = map[string]hostility{
+	"an endless greeting": {
+		toStartup: unending(head('R', 1<<30), "x"), ownOnly: true,
+	},
+	"an endless error":  {toStartup: unending(head('E', 1<<30), "x"), ownOnly: true},
+	"an endless answer": {toStatement: unending(head('T', 1<<30), "x"), ownOnly: true},
+	"an endless row": {
+		toStatement: unending(aColumn+head('D', 1<<30), "x"), ownOnly: true,
+	},
+	"an endless notice": {toStatement: unending(head('N', 1<<30), "x"), ownOnly: true},
+	"a row of 128 MB":   {toStatement: unending(aColumn+head('D', 1<<27), "x"), ownOnly: true},
+	"another protocol":  {toStartup: send("HTTP/1.1 400 Bad Request\r\n\r\n"), ownOnly: true},
+	"notices without end": {isFlood: true, toStartup: unending(
+		"", message('N', "SWARNING\x00\x00"))},
+	"no length":               {toStartup: send(head('R', 0))},
+	"a negative length":       {toStartup: send(head('R', -1))},
+	"an unknown message":      {toStartup: send(message('?', "x"))},
+	"an unknown login":        {toStartup: send(message('R', "\x00\x00\x00\xff"))},
+	"a short login":           {toStartup: send(message('R', "\x00"))},
+	"SASL without mechanisms": {toStartup: send(message('R', "\x00\x00\x00\x0a"))},
+	"a short key":             {toStartup: send(message('R', zero), message('K', "\x00"))},
+	"a short refusal":         {toStartup: send(message('E', "S"))},
+	"a short answer":          {ownOnly: true, toStatement: send(message('T', "\x00"))},
+	"65,535 columns":          {ownOnly: true, toStatement: send(message('T', "\xff\xff"))},
+	"a short column": {ownOnly: true, toStatement: send(
+		message('T', "\x00\x01a\x00\x00"))},
+	"a row without columns": {toStatement: send(
+		message('D', "\x00\x01"+zero), message('Z', "I"))},
+	"65,535 values":   {ownOnly: true, toStatement: send(aColumn, message('D', "\xff\xff"))},
+	"a value of 2 GB": {toStatement: send(aColumn, message('D', "\x00\x01\x7f\xff\xff\xff"))},
+	"a negative value": {ownOnly: true, toStatement: send(
+		aColumn, message('D', "\x00\x01\xff\xff\xff\xf0"))},
+	"one value": {want: backend.ErrUnsupported, toStatement: send(
+		aColumn, message('D', "\x00\x01"+zero), message('C', "SELECT 1\x00"), message('Z', "I"))},
+	"no rows": {want: backend.ErrUnsupported, toStatement: send(
+		message('C', "SELECT 0\x00"), message('Z', "I"))},
+	"a copy": {ownOnly: true, toStatement: send(
+		message('W', "\x00\x00\x01\x00\x00"), message('d', "x"))},
+	"nothing": {toStartup: send()},
+}
+
+// TestHostileServer checks that a server with another protocol costs little memory, no more time
+// than the caller has, and not the process. The protocol has no messages inside messages.
+func TestHostileServer(t *testing.T) {
+	for name, h := range hostilities {
+		for way, open := range map[string]func(context.Context, string) (backend.Driver, error){
+			"row":     openAt("&lock=row"),
+			"session": openAt("&lock=session"),
+			"lent":    lendAt,
+		} {
+			if way == "lent" && h.ownOnly {
+				continue
+			}
+			t.Run(name+"/"+way, func(t *testing.T) {
+				addr := impostor(t, h.serve)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				d, err := open(ctx, addr)
+				runtime.ReadMemStats(&after)
+				if err == nil {
+					_ = d.Close()
+				}
+				raw.WantIs(t, "Open", err, cmp.Or(h.want, backend.ErrUnavailable))
+				used := after.TotalAlloc - before.TotalAlloc
+				if h.isFlood {
+					used = after.Sys - before.Sys
+				}
+				if used > maxMessage {
+					t.Errorf("Open used %d MB", used>>20)
+				}
+			})
+		}
+	}
+}
+
+func openAt(params string) func(context.Context, string) (backend.Driver, error) {
+	return func(ctx context.Context, addr string) (backend.Driver, error) {
+		return testenv.Open(ctx, "postgres://u@"+addr+"/dlock?timeout=10m"+params)
+	}
+}
+
+// lendAt lends New a pool.
+func lendAt(ctx context.Context, addr string) (backend.Driver, error) {
+	pool, err := pgxpool.New(ctx, "postgres://u@"+addr+"/dlock?sslmode=disable&connect_timeout=1")
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	return New(pool, nil)
+}
+
+// impostor returns the address of a server that ends with the test, with all its connections.
+func impostor(t *testing.T, serve func(net.Conn)) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	stop, end := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		_ = listener.Close()
+		end()
+		serving.Wait()
+	})
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			context.AfterFunc(stop, func() { _ = conn.Close() })
+			serving.Go(func() {
+				defer conn.Close()
+				serve(conn)
+			})
+		}
+	})
+	return listener.Addr().String()
+}
