@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -46,6 +47,13 @@ var fenceCases = []Case{
 		Name:    "FencesOfDifferentNamesAreIndependent",
 		Promise: "The fences of one name increase, whatever happens to other names meanwhile.",
 		run:     fencesOfDifferentNamesAreIndependent,
+	},
+	{
+		Name: "FencesGrowAcrossKinds",
+		Mode: backend.Shared | backend.Permit,
+		Promise: "If a name is a semaphore first and a lock for readers and writers later, each " +
+			"fence is above all earlier ones.",
+		run: fencesGrowAcrossKinds,
 	},
 }
 
@@ -169,5 +177,35 @@ func fencesOfDifferentNamesAreIndependent(f *fixture) {
 		b.next("of b", second.Fence())
 		f.unlock(second)
 		f.unlock(first)
+	}
+}
+
+func fencesGrowAcrossKinds(f *fixture) {
+	c, other := f.client(), f.client()
+	kinds := []struct {
+		what string
+		lock func(context.Context) (*dlock.Lease, error)
+	}{
+		{"a permit", f.semaphore(c, 2).TryAcquire},
+		{"the holder of a mutex", f.mutex(other).TryLock},
+		{"a reader", f.rwMutex(c).TryRLock},
+		{"a writer", f.rwMutex(other).TryLock},
+	}
+	s := fences{f: f}
+	var permit uint64
+	for range 2 {
+		for i, kind := range kinds {
+			lease := f.soon(kind.what, kind.lock)
+			if i == 0 {
+				permit = lease.Fence()
+			}
+			s.next(kind.what, lease.Fence())
+			f.unlock(lease)
+		}
+		resource := s.last // the highest fence so far: the resource refuses lower ones
+		if f.caps.Fencing != backend.FenceNone && permit >= resource {
+			f.violation("the resource has seen %d, and accepts the fence %d of an old permit",
+				resource, permit)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/url"
 	"reflect"
 	"runtime/pprof"
 	"strings"
@@ -267,6 +268,39 @@ func (f *fixture) client(opts ...dlock.Option) *dlock.Client {
 	return f.clientOver(f.dial(f.harness), opts...)
 }
 
+// prefixed opens a client that puts prefix before each name. Only the URL of a client has a prefix.
+func (f *fixture) prefixed(prefix string) *dlock.Client {
+	f.Helper()
+	registerScheme()
+	id, d := newOwner(), f.dial(f.harness)
+	dialed.Store(id, d)
+	defer dialed.Delete(id)
+	c, err := dlock.Open(f.ctx,
+		fmt.Sprintf("%s://%s/?prefix=%s", scheme, id, url.QueryEscape(prefix)),
+		dlock.WithTTL(f.long()))
+	if err != nil {
+		f.Fatalf("Open with a prefix: %v", err)
+	}
+	f.closeWithCase(c)
+	return c
+}
+
+// scheme is the scheme of URLs whose host is the key of a driver in dialed.
+const scheme = "dlock-conformance"
+
+// dialed are the drivers for URLs with scheme.
+var dialed sync.Map
+
+var registerScheme = sync.OnceFunc(func() {
+	backend.Register(scheme, func(_ context.Context, u *backend.URL) (backend.Driver, error) {
+		d, ok := dialed.Load(u.Hosts[0])
+		if !ok {
+			return nil, fmt.Errorf("conformance: no driver %q", u.Hosts[0])
+		}
+		return d.(backend.Driver), nil
+	})
+})
+
 // tapped opens a client with a tap, which records and disturbs the calls of its driver.
 func (f *fixture) tapped(opts ...dlock.Option) (*dlock.Client, *tap) {
 	f.Helper()
@@ -290,12 +324,17 @@ func (f *fixture) clientOver(d backend.Driver, opts ...dlock.Option) *dlock.Clie
 		_ = d.Close()
 		f.Fatalf("New: %v", err)
 	}
+	f.closeWithCase(c)
+	return c
+}
+
+// closeWithCase closes c at the end of the case.
+func (f *fixture) closeWithCase(c *dlock.Client) {
 	f.onClose(func() {
 		if err := c.Close(); err != nil {
 			f.Logf("Close of the client: %v", err)
 		}
 	})
-	return c
 }
 
 // ttl returns d within the driver's bounds, and longer after a void observation.
@@ -556,6 +595,16 @@ func (f *fixture) isErr(what string, err, target error) {
 	f.Helper()
 	if !errors.Is(err, target) {
 		f.Errorf("%s: error %v, want %v", what, err, target)
+	}
+}
+
+// hasText checks that the text of err contains each of parts.
+func (f *fixture) hasText(what string, err error, parts ...string) {
+	f.Helper()
+	for _, part := range parts {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			f.Errorf("%s: the error %v does not contain %s", what, err, part)
+		}
 	}
 }
 

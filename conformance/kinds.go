@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -89,16 +90,18 @@ var permitCases = []Case{
 		run:     permitsAreLimited,
 	},
 	{
-		Name:    "OtherLimitIsAConflict",
-		Mode:    backend.Permit,
-		Promise: "While a semaphore is held, a request with another limit is ErrConflict.",
-		run:     otherLimitIsAConflict,
+		Name: "OtherLimitIsAConflict",
+		Mode: backend.Permit,
+		Promise: "While a semaphore is held, a request with another limit is ErrConflict, and " +
+			"the error has both limits.",
+		run: otherLimitIsAConflict,
 	},
 	{
-		Name:    "OtherKindIsAConflict",
-		Mode:    backend.Permit,
-		Promise: "A name that is held as a semaphore is no mutex, and the other way round.",
-		run:     otherKindIsAConflict,
+		Name: "OtherKindIsAConflict",
+		Mode: backend.Permit,
+		Promise: "A name that is held as a semaphore is no mutex, and the other way round. The " +
+			"error has the kind that is held.",
+		run: otherKindIsAConflict,
 	},
 	{
 		Name:    "ConflictConcernsItsCallerAlone",
@@ -416,6 +419,7 @@ func otherLimitIsAConflict(f *fixture) {
 	for _, limit := range []int{2, 4} {
 		_, err := f.acquire(other, f.permit(limit, f.long()))
 		f.isErr("Acquire with another limit", err, backend.ErrConflict)
+		f.hasText("Acquire with another limit", err, "limit 3", fmt.Sprintf("limit %d", limit))
 	}
 	f.release(d, g)
 	f.release(other, f.grant(other, f.permit(4, f.long())))
@@ -426,10 +430,12 @@ func otherKindIsAConflict(f *fixture) {
 	permit := f.grant(d, f.permit(3, f.long()))
 	_, err := f.acquire(other, f.try(f.long()))
 	f.isErr("Acquire of a mutex with the name of a semaphore", err, backend.ErrConflict)
+	f.hasText("Acquire of a mutex with the name of a semaphore", err, "by a semaphore", "limit 3")
 	f.release(d, permit)
 	mutex := f.grant(other, f.try(f.long()))
 	_, err = f.acquire(d, f.permit(3, f.long()))
 	f.isErr("Acquire of a permit with the name of a mutex", err, backend.ErrConflict)
+	f.hasText("Acquire of a permit with the name of a mutex", err, "by a lock", "limit 3")
 	f.release(other, mutex)
 }
 
@@ -675,4 +681,29 @@ func (f *fixture) semaphore(c *dlock.Client, limit int) dlock.Semaphore {
 		f.Fatalf("Semaphore: %v", err)
 	}
 	return s
+}
+
+// mutex returns the lock of the case.
+func (f *fixture) mutex(c *dlock.Client) dlock.Mutex {
+	f.Helper()
+	m, err := c.Mutex(f.name)
+	if err != nil {
+		f.Fatalf("Mutex: %v", err)
+	}
+	return m
+}
+
+// soon repeats try, which must succeed soon. Like grantSoon, it allows for a replica that lags.
+func (f *fixture) soon(
+	what string, try func(context.Context) (*dlock.Lease, error),
+) (lease *dlock.Lease) {
+	f.Helper()
+	var err error
+	if !f.eventually(prompt, func() bool {
+		lease, err = try(f.ctx)
+		return !errors.Is(err, dlock.ErrNotAcquired)
+	}) || err != nil {
+		f.Fatalf("%s of a free name: %v", what, err)
+	}
+	return lease
 }

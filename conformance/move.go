@@ -462,6 +462,26 @@ func forgedHandleIsRefused(f *fixture) {
 		f.isErr("Adopt by the owner alone", err, backend.ErrLost)
 	}
 	f.unlock(f.adopt(c, handle))
+	f.otherPrefixIsRefused()
+}
+
+// otherPrefixIsRefused checks that the handle of one prefix is no handle of another prefix or of
+// none, and is still good afterwards.
+func (f *fixture) otherPrefixIsRefused() {
+	f.Helper()
+	here, there := f.name+"/here/", f.name+"/there/"
+	c := f.prefixed(here)
+	handle := f.export(f.lock(c, "x"))
+	for prefix, other := range map[string]*dlock.Client{"": f.client(), there: f.prefixed(there)} {
+		_, err := other.Adopt(f.ctx, handle)
+		if err == nil {
+			f.violation("a client with the prefix %q adopted a handle of %q", prefix, here)
+			continue
+		}
+		f.hasText("Adopt by a client with another prefix", err,
+			fmt.Sprintf("%q", here), fmt.Sprintf("%q", prefix))
+	}
+	f.unlock(f.adopt(c, handle))
 }
 
 func exportedLeaseHasEnded(f *fixture) {

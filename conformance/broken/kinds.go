@@ -147,6 +147,30 @@ var kindBugs = []Bug{
 			}}
 		},
 	},
+	{"conflict-is-mute", "The error of a conflict has neither kind nor limit.", func() *flaw {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			g, err := next.Acquire(ctx, req)
+			if errors.Is(err, backend.ErrConflict) {
+				err = backend.ErrConflict
+			}
+			return g, err
+		}}
+	}},
+	{"fences-by-kind", "Semaphores have higher fences than the other kinds.", func() *flaw {
+		return &flaw{acquire: func(
+			ctx context.Context, next *driver, req *backend.Request,
+		) (*backend.Grant, error) {
+			g, err := next.Acquire(ctx, req)
+			if err != nil || req.Mode != backend.Permit {
+				return g, err
+			}
+			changed := *g
+			changed.Fence += 1 << 20
+			return &changed, nil
+		}}
+	}},
 	{"kinds-apart", "A semaphore and a mutex of one name are two locks.", func() *flaw {
 		apart := func(req backend.Request) backend.Request {
 			if req.Mode == backend.Permit {

@@ -180,6 +180,8 @@ var noticedBy = map[string][]string{
 	"permit-too-many":             {"PermitsAreLimited", "NoPermitTooMany"},
 	"limit-ignored":               {"OtherLimitIsAConflict"},
 	"kinds-apart":                 {"OtherKindIsAConflict"},
+	"conflict-is-mute":            {"OtherLimitIsAConflict", "OtherKindIsAConflict"},
+	"fences-by-kind":              {"FencesGrowAcrossKinds"},
 	"conflict-for-all":            {"ConflictConcernsItsCallerAlone"},
 	"permit-lost": {
 		"PermitsAreLimited", "ReleasedPermitGoesToAWaiter", "LostRepliesLoseNoPermit",
