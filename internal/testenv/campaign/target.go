@@ -269,7 +269,7 @@ func (o *operator) left(ctx context.Context, prefix string) (left []string, err 
 	return left, nil
 }
 
-// sweepTime is the time that a sweep may take after the dead workers have expired, and sweepPause is
+// sweepTime is the time that a sweep may take after the expiry of the dead workers. sweepPause is
 // the pause between two passes over the locks.
 const (
 	sweepTime  = 30 * time.Second
