@@ -770,3 +770,30 @@ func TestHistoryIsKept(t *testing.T) {
 		t.Errorf("the violations of the saved history are %v, want %v", got, v.Violations)
 	}
 }
+
+// TestHistoriesAreKeptApart checks that a later history with the same server and seed overwrites no
+// file, and that each lock with a violation has a picture.
+func TestHistoriesAreKeptApart(t *testing.T) {
+	h := script(t, X, "0 ask 0\n1 granted 0 10\n2 unlock 0\n3 unlocked 0\n"+
+		"4 ask 1\n5 granted 1 9\n6 unlock 1\n7 unlocked 1")
+	const locks = 5
+	one := h.Events
+	for i := range locks {
+		for _, e := range one {
+			e.Name, e.Try = fmt.Sprint("lock-", i), e.Try+i+1
+			e.At += Instant(i+1) * 10 * ms
+			h.Events = append(h.Events, e)
+		}
+	}
+	h.Ended = h.Events[len(h.Events)-1].At
+	v, dir := Judge(h), t.TempDir()
+	for range 2 {
+		files, err := v.Keep(dir)
+		if err != nil || len(files) != 1+1+locks {
+			t.Errorf("Keep = %v, %v, want a history and %d pictures", files, err, 1+locks)
+		}
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) != 2*(2+locks) {
+		t.Errorf("the files of two histories are %q, %v", files, err)
+	}
+}

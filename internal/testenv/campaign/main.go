@@ -8,7 +8,8 @@
 // Package internal/campaign describes the faults, classes and rules. Without a server name, the
 // command tests all servers, one after the other. The exit code is 0 if no rule was violated. It is
 // 1 if a rule was violated or a server could not be started, and 64 after a usage error. After
-// Ctrl-C the command ends all processes and servers, writes the history so far, and exits with 130.
+// Ctrl-C the command ends all processes and servers, removes its locks from a server that was given
+// by URL, writes the history so far, and exits with 130.
 package main
 
 import (

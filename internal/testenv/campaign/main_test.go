@@ -56,3 +56,16 @@ func TestKindsThatTheBackendCarries(t *testing.T) {
 		}
 	}
 }
+
+// TestZooKeeperSessionFollowsTheTTL checks that the session of a worker is one tick longer than the
+// TTL, as for a user without the parameter session. Then the longest TTL of a lock is the TTL.
+func TestZooKeeperSessionFollowsTheTTL(t *testing.T) {
+	c, err := opener(zookeeperPlace(t).url)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if longest := c.Capabilities().MaxTTL; longest != ttl {
+		t.Errorf("the longest TTL is %v, want %v", longest, ttl)
+	}
+}

@@ -33,12 +33,12 @@ var targets = []*target{
 	{name: "memcached", ttl: ttl, expiry: ttl + 2*time.Second, start: memcachedPlace},
 	{name: "zookeeper", ttl: ttl, expiry: zookeeperExpiry, start: zookeeperPlace},
 	{name: "zookeeper-3", ttl: ttl, expiry: zookeeperExpiry, start: func(tb testenv.TB) *place {
-		p := ensemblePlace(testenv.ZooKeeperEnsemble(tb), "?session="+zookeeperSession.String())
+		p := ensemblePlace(testenv.ZooKeeperEnsemble(tb))
 		return p.wiped(campaign.F, func(tb testenv.TB) { wipeZooKeeper(tb, p.addrs) })
 	}},
 	{name: "etcd", ttl: ttl, expiry: ttl + time.Second, start: etcdPlace},
 	{name: "etcd-3", ttl: ttl, expiry: ttl + time.Second, start: func(tb testenv.TB) *place {
-		p := ensemblePlace(testenv.EtcdEnsemble(tb), "")
+		p := ensemblePlace(testenv.EtcdEnsemble(tb))
 		p.reclass(campaign.LeaderStop, campaign.F) // the leader may end leases that were renewed
 		return p.wiped(campaign.F, func(tb testenv.TB) { wipeEtcd(tb, p.addrs) })
 	}},
@@ -53,12 +53,11 @@ var targets = []*target{
 	{name: "file", ttl: ttl, expiry: 4 * ttl, start: filePlace}, // a stopped holder keeps its lock
 }
 
-// ZooKeeper keeps the lock of a dead holder until the session expires, plus two ticks of half a
-// second.
+// ZooKeeper keeps the lock of a dead holder for the TTL and, at most, the shortest session that the
+// server grants. By default that is two ticks.
 const (
-	zookeeperTick    = 500 * time.Millisecond
-	zookeeperSession = 3 * time.Second
-	zookeeperExpiry  = zookeeperSession + 2*zookeeperTick
+	zookeeperTick   = 500 * time.Millisecond
+	zookeeperExpiry = ttl + 2*zookeeperTick
 )
 
 // serverPlace returns the place of one server that can be paused and restarted.
@@ -111,10 +110,6 @@ func memcachedPlace(tb testenv.TB) *place {
 
 func zookeeperPlace(tb testenv.TB) *place {
 	p := serverPlace(testenv.NewZooKeeper(tb, zookeeperTick), campaign.X)
-	query := "?session=" + zookeeperSession.String()
-	through := p.through
-	p.url += query
-	p.through = func(addrs []string) string { return through(addrs) + query }
 	return p.wiped(campaign.F, func(tb testenv.TB) { wipeZooKeeper(tb, p.addrs) })
 }
 
@@ -159,11 +154,11 @@ func filePlace(tb testenv.TB) *place {
 }
 
 // ensemblePlace returns the place of three servers. Its faults kill or stop the leader.
-func ensemblePlace(e *testenv.Ensemble, query string) *place {
+func ensemblePlace(e *testenv.Ensemble) *place {
 	p := &place{
-		source: e.Source, version: e.Version, url: e.URL + query,
+		source: e.Source, version: e.Version, url: e.URL,
 		addrs:   make([]string, len(e.Members)),
-		through: func(addrs []string) string { return e.URLOf(addrs...) + query },
+		through: func(addrs []string) string { return e.URLOf(addrs...) },
 		faults:  make(map[campaign.Kind]fault),
 	}
 	for i, m := range e.Members {

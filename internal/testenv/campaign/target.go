@@ -88,7 +88,9 @@ func (t *target) run(tb *testenv.Program, o *options) *campaign.Verdict {
 		tb.Errorf("%s: %v", t.name, err)
 	}
 	if p.source == "url" {
-		operator.sweep(h)
+		if err := operator.sweep(h.Names(), t.expiry+sweepTime); err != nil {
+			tb.Errorf("%s: the campaign has left locks on the server: %v", t.name, err)
+		}
 	}
 	return campaign.Judge(h)
 }
@@ -267,12 +269,54 @@ func (o *operator) left(ctx context.Context, prefix string) (left []string, err 
 	return left, nil
 }
 
-// sweep removes the data of free locks from a server that was given by URL.
-func (o *operator) sweep(h *campaign.History) {
+// sweepTime is the time that a sweep may take after the expiry of the dead workers. sweepPause is
+// the pause between two passes over the locks.
+const (
+	sweepTime  = 30 * time.Second
+	sweepPause = 50 * time.Millisecond
+)
+
+// sweep removes the data of the named locks and of the probe from a server that was given by URL.
+// Workers that were killed have left locks, and places in queues, to which a broken lock can pass.
+func (o *operator) sweep(names []string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	names = append(names, o.request.Key)
+	err := o.free(ctx, names)
 	if s, ok := o.driver.(measure.Sweeper); ok {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_ = s.Sweep(ctx, h.Names())
+		err = errors.Join(err, s.Sweep(ctx, names))
+	}
+	return err
+}
+
+// free breaks the locks until they have neither holders nor waiters.
+func (o *operator) free(ctx context.Context, names []string) error {
+	if caps := o.client.Capabilities(); !caps.Inspect || !caps.Break {
+		return nil
+	}
+	for {
+		var used []string
+		for _, name := range names {
+			info, err := o.client.Inspect(ctx, name)
+			if err == nil && len(info.Holders) == 0 && info.Waiters <= 0 {
+				continue
+			}
+			used = append(used, name)
+			if err == nil {
+				err = o.breakLock(ctx, name)
+			}
+			if err != nil && !errors.Is(missed(err), campaign.ErrMissed) && ctx.Err() == nil {
+				return err
+			}
+		}
+		if names = used; len(names) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%q are still in use: %w", names, ctx.Err())
+		case <-time.After(sweepPause):
+		}
 	}
 }
 

@@ -44,17 +44,22 @@ func work(url string) (code int) {
 	conn, err := net.FileConn(f)
 	if err == nil {
 		_ = f.Close()
-		open := func(ctx context.Context) (*dlock.Client, error) {
-			if w := parseWays(os.Getenv(waysVariable)); len(w) > 0 {
-				return w.open(url)
-			}
-			return dlock.Open(ctx, url)
-		}
-		err = campaign.Serve(context.Background(), conn, open)
+		err = campaign.Serve(context.Background(), conn, opener(url))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
 		return 1
 	}
 	return 0
+}
+
+// opener returns the function that opens the client of a worker. The client has the TTL of its
+// locks, which some drivers use for their session.
+func opener(url string) func(context.Context) (*dlock.Client, error) {
+	return func(ctx context.Context) (*dlock.Client, error) {
+		if w := parseWays(os.Getenv(waysVariable)); len(w) > 0 {
+			return w.open(url)
+		}
+		return dlock.Open(ctx, url, dlock.WithTTL(ttl))
+	}
 }
