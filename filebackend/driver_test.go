@@ -32,6 +32,7 @@ var inapplicable = conformance.Inapplicable(
 	"LateRenewalRevivesNoGrant",
 	"LateRenewalShortensNoTerm",
 	"LateRepeatedAcquireShortensNoTerm",
+	"LateRequestsReviveNoPermit",
 	"LockedEntryCostsNoOtherLease",
 	"NextRequestFollowsARelease",
 	"OpeningAClosedPortIsUnavailable",

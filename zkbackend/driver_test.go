@@ -36,6 +36,7 @@ var inapplicable = conformance.Inapplicable(
 	"LateGrantAfterARefusalIsUndone",
 	"LateRenewalShortensNoTerm",
 	"LateRepeatedAcquireShortensNoTerm",
+	"LateRequestsReviveNoPermit",
 	"LeavingTheQueueOfAFreeLockWakesTheNext",
 	"LockedEntryCostsNoOtherLease",
 	"PermitsExpireOneByOne",
